@@ -1,0 +1,162 @@
+//! `Forwarded` (RFC 7239): its elements from right to left, and the client that one element names.
+//!
+//! Right to left is a matter of safety. The rightmost element is a trusted proxy's own and well formed; what precedes it
+//! is whatever the client sent, and an open quote in there would swallow the rest of the line for a reader that starts
+//! on the left.
+
+use std::net::Ipv4Addr;
+
+use super::entry::{Entry, MAX_ENTRY, ascii, bracketed, is_port};
+
+/// The elements of one `Forwarded` line, nearest hop first. A comma inside a quoted string does not separate.
+pub(super) fn split(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut rest = Some(line);
+    std::iter::from_fn(move || {
+        let line = rest?;
+        let comma = last_comma(line);
+        rest = comma.map(|at| &line[..at]);
+        Some(comma.map_or(line, |at| &line[at + 1..]))
+    })
+}
+
+/// The last comma outside of a quoted string.
+fn last_comma(line: &[u8]) -> Option<usize> {
+    let mut quoted = false;
+    for at in (0..line.len()).rev() {
+        match line[at] {
+            // Read from the right, a quote outside of a string ends one, and inside it starts the string unless it is
+            // escaped. One backslash before it decides: a string starts after `=`, so an unescaped one has none. A line
+            // that breaks this rule has no right split, and the strict reader sees to what comes out.
+            b'"' => quoted = !quoted || line[..at].ends_with(b"\\"),
+            b',' if !quoted => return Some(at),
+            _ => {}
+        }
+    }
+    None
+}
+
+/// Reads one trimmed element: `name=value` pairs separated by `;`, no whitespace between, of which one is `for`.
+///
+/// The whole element must be well formed, not only its `for`: an element that is not was either not written by a proxy
+/// or not split where the proxy meant it to be.
+pub(super) fn read(element: &[u8]) -> Entry {
+    client(element).unwrap_or(Entry::Malformed)
+}
+
+fn client(mut rest: &[u8]) -> Option<Entry> {
+    let mut named = None;
+    let mut seen = [false; 4];
+    loop {
+        // The grammar allows an empty pair, as in a trailing `;`.
+        if !matches!(rest.first(), None | Some(b';')) {
+            let (name, value, after) = pair(rest)?;
+            // Only the registered parameters are held to occurring once: remembering unknown names would take memory.
+            if let Some(at) =
+                ["for", "by", "host", "proto"].iter().position(|p| name.eq_ignore_ascii_case(p.as_bytes()))
+            {
+                if std::mem::replace(&mut seen[at], true) {
+                    return None;
+                }
+                if at == 0 {
+                    named = Some(value);
+                }
+            }
+            rest = after;
+        }
+        match rest.split_first() {
+            None => return named?.node(),
+            Some((b';', after)) => rest = after,
+            Some(_) => return None,
+        }
+    }
+}
+
+/// Splits `name=value` off the front.
+fn pair(text: &[u8]) -> Option<(&[u8], Value<'_>, &[u8])> {
+    let (name, after) = token(text)?;
+    let after = after.strip_prefix(b"=")?;
+    match after.strip_prefix(b"\"") {
+        Some(inner) => quoted(inner).map(|(value, after)| (name, Value::Quoted(value), after)),
+        None => token(after).map(|(value, after)| (name, Value::Token(value), after)),
+    }
+}
+
+/// Splits a token (RFC 9110, section 5.6.2) off the front. It has at least one character.
+fn token(text: &[u8]) -> Option<(&[u8], &[u8])> {
+    let is_token = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
+    let end = text.iter().position(|byte| !is_token(byte)).unwrap_or(text.len());
+    (end > 0).then(|| text.split_at(end))
+}
+
+/// Splits the inside of a quoted string (RFC 9110, section 5.6.4), its opening quote gone, from what follows it.
+fn quoted(text: &[u8]) -> Option<(&[u8], &[u8])> {
+    let mut at = 0;
+    loop {
+        match text.get(at)? {
+            b'"' => return Some((&text[..at], &text[at + 1..])),
+            b'\\' if is_text(*text.get(at + 1)?) => at += 2,
+            byte if is_text(*byte) => at += 1,
+            _ => return None,
+        }
+    }
+}
+
+fn is_text(byte: u8) -> bool {
+    byte == b'\t' || !byte.is_ascii_control()
+}
+
+/// A parameter's value as it stands in the line.
+enum Value<'a> {
+    Token(&'a [u8]),
+    Quoted(&'a [u8]),
+}
+
+impl Value<'_> {
+    fn node(&self) -> Option<Entry> {
+        match self {
+            Self::Token(text) => node(text),
+            Self::Quoted(text) if !text.contains(&b'\\') => node(text),
+            Self::Quoted(text) => {
+                let mut buffer = [0; MAX_ENTRY];
+                node(unescape(text, &mut buffer)?)
+            }
+        }
+    }
+}
+
+/// Copies a quoted string without its escaping backslashes, if it fits.
+fn unescape<'b>(text: &[u8], buffer: &'b mut [u8]) -> Option<&'b [u8]> {
+    let mut bytes = text.iter();
+    let mut length = 0;
+    while let Some(&byte) = bytes.next() {
+        *buffer.get_mut(length)? = if byte == b'\\' { *bytes.next()? } else { byte };
+        length += 1;
+    }
+    buffer.get(..length)
+}
+
+/// Reads a node (RFC 7239, section 6): IPv4, bracketed IPv6, `unknown` or `_name`, each with or without a port.
+fn node(node: &[u8]) -> Option<Entry> {
+    if node.starts_with(b"[") {
+        let (address, port) = bracketed(ascii(node)?.strip_prefix('[')?)?;
+        return port.is_none_or(is_node_port).then(|| Entry::from(Some(address)));
+    }
+    let mut parts = node.splitn(2, |&byte| byte == b':');
+    let name = parts.next()?;
+    if !parts.next().is_none_or(|port| std::str::from_utf8(port).is_ok_and(is_node_port)) {
+        return None;
+    }
+    if name.eq_ignore_ascii_case(b"unknown") || is_obfuscated(name) {
+        return Some(Entry::Obfuscated);
+    }
+    Some(ascii(name)?.parse::<Ipv4Addr>().ok().map(Into::into).into())
+}
+
+fn is_node_port(port: &str) -> bool {
+    is_port(port) || is_obfuscated(port.as_bytes())
+}
+
+fn is_obfuscated(name: &[u8]) -> bool {
+    let legal = |byte: &u8| byte.is_ascii_alphanumeric() || b"._-".contains(byte);
+    matches!(name, [b'_', rest @ ..] if !rest.is_empty() && rest.iter().all(legal))
+}

@@ -1,0 +1,84 @@
+//! Who is calling: the address whose budget a request spends.
+//!
+//! The connection's own address (the *peer*) is the only one nobody can invent. Everything a header says was written by
+//! strangers, up to the point where your own proxies began to write. This module finds that point, from one source
+//! that you choose:
+//!
+//! | source | use it when |
+//! |---|---|
+//! | [`ClientIp::peer`] | clients connect to this process directly |
+//! | [`ClientIp::x_forwarded_for`], [`ClientIp::forwarded`] | you can list the addresses of your proxies |
+//! | [`ClientIp::x_forwarded_for_hops`], [`ClientIp::forwarded_hops`] | you can only say how many proxies there are |
+//! | [`ClientIp::header`] | a CDN writes the client into a header of its own |
+//!
+//! There is no default header and no fallback from one to the next: a header your proxy does not write is a header the
+//! client writes. Only the chosen one is ever read.
+//!
+//! ```
+//! use std::net::IpAddr;
+//! use http::{HeaderMap, HeaderValue};
+//! use throttle_tower::client_ip::{ClientIp, IpPrefix, Outcome, TrustedProxies};
+//!
+//! # fn main() -> Result<(), throttle_tower::client_ip::ClientIpError> {
+//! let client_ip = ClientIp::x_forwarded_for(TrustedProxies::new(["10.0.0.0/28"])?);
+//!
+//! // The client invented 192.0.2.66; the proxy at 10.0.0.1 then appended what it saw.
+//! let mut headers = HeaderMap::new();
+//! headers.insert("x-forwarded-for", HeaderValue::from_static("192.0.2.66, 203.0.113.9"));
+//!
+//! let resolved = client_ip.resolve(Some(IpAddr::from([10, 0, 0, 1])), &headers);
+//! assert_eq!(resolved.outcome, Outcome::Forwarded);
+//! assert_eq!(resolved.address, Some(IpAddr::from([203, 0, 113, 9])));
+//!
+//! // An IPv6 client owns a whole /64, so that is what a budget belongs to.
+//! let budget = resolved.address.map(|address| IpPrefix::default().mask(address));
+//! assert_eq!(budget, Some(IpAddr::from([203, 0, 113, 9])));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Which setting for which proxy
+//!
+//! | in front of this process | setting |
+//! |---|---|
+//! | nothing, or a TCP load balancer that keeps the source address | `ClientIp::peer()` |
+//! | nginx with `proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for` | `x_forwarded_for`, trusting nginx's address. On a Unix socket there is no peer: `x_forwarded_for_hops(1)` |
+//! | AWS Application Load Balancer | `x_forwarded_for`, trusting the balancer's own subnets rather than the whole VPC |
+//! | Google Cloud Application Load Balancer | [`ClientIp::google_cloud_load_balancer`]: it appends the client, then itself |
+//! | Fly.io | [`ClientIp::fly_io`]: the rightmost entry is the app's own address, so plain "rightmost" puts everybody in one bucket |
+//! | Cloudflare | `header("cf-connecting-ip", …)`, trusting Cloudflare's published ranges; see [`ClientIp::header`] |
+//! | Cloudflare or CloudFront, then a load balancer | `x_forwarded_for`, trusting both; or `x_forwarded_for_hops(2)` |
+//! | any balancer speaking the PROXY protocol | `ClientIp::peer()`: the listener takes the address from the protocol, and must refuse it from anyone else |
+//!
+//! # When the header does not name a client
+//!
+//! The answer is then an address nearer to this process: the last hop that a trusted proxy vouches for, which in most
+//! cases is the peer itself. A client that spoils its own header ends up sharing a bucket; it never gets a fresh one,
+//! and it never gets somebody else's. [`Outcome`] says why, and is worth counting: outcomes other than
+//! [`Peer`](Outcome::Peer), [`Forwarded`](Outcome::Forwarded) and [`UntrustedPeer`](Outcome::UntrustedPeer) in any
+//! number mean that the proxies and this configuration disagree.
+//!
+//! # Standards
+//!
+//! `Forwarded` is RFC 7239. That several lines of a field are one list, in order, and that empty list elements are
+//! skipped, is RFC 9110 (sections 5.3 and 5.6.1). `X-Forwarded-For` has no standard; it is read as nginx, Envoy and the
+//! cloud load balancers write it.
+
+mod entry;
+mod error;
+mod forwarded;
+mod net;
+mod prefix;
+mod resolve;
+mod source;
+mod trusted;
+
+#[cfg(test)]
+mod tests;
+
+pub use error::ClientIpError;
+pub use net::IpNet;
+pub use prefix::IpPrefix;
+pub use resolve::{MAX_HOPS, Outcome, Resolved};
+pub use source::ClientIp;
+pub use trusted::{TrustedProxies, Warning};

@@ -1,0 +1,166 @@
+//! A block of addresses in CIDR notation.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
+
+use super::error::ClientIpError;
+
+/// A network in CIDR notation: `10.0.0.0/8`, `2001:db8::/32`, or one bare address.
+///
+/// Equal blocks are equal values: host bits are dropped (`10.1.2.3/8` is `10.0.0.0/8`), and a block of IPv4-mapped
+/// IPv6 addresses is the IPv4 block it stands for (`::ffff:10.0.0.0/104` is `10.0.0.0/8`).
+///
+/// ```
+/// use throttle_tower::client_ip::IpNet;
+///
+/// let net: IpNet = "10.1.2.3/8".parse()?;
+/// assert_eq!(net.to_string(), "10.0.0.0/8");
+/// assert!(net.contains("::ffff:10.9.9.9".parse().unwrap()));
+/// # Ok::<(), throttle_tower::client_ip::ClientIpError>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct IpNet {
+    network: IpAddr,
+    prefix: u8,
+}
+
+/// Prefix length at which an IPv6 block lies wholly among the IPv4-mapped addresses, `::ffff:0:0/96`.
+const MAPPED: u8 = 96;
+
+impl IpNet {
+    /// The block of `prefix` leading bits around `address`.
+    ///
+    /// # Errors
+    ///
+    /// If `prefix` is over 32 for IPv4 or 128 for IPv6, or under 96 for an IPv4-mapped address: such a block would
+    /// hold IPv6 addresses only, although it is written like an IPv4 one.
+    pub fn new(address: IpAddr, prefix: u8) -> Result<Self, ClientIpError> {
+        let refuse =
+            |problem, remedy| Err(ClientIpError::new("network", format_args!("{address}/{prefix}"), problem, remedy));
+        let (address, prefix) = match (address, address.to_canonical()) {
+            (IpAddr::V4(_), _) if prefix > 32 => {
+                return refuse("has too long a prefix", "write 0 to 32 after the slash for IPv4");
+            }
+            (IpAddr::V6(_), _) if prefix > 128 => {
+                return refuse("has too long a prefix", "write 0 to 128 after the slash for IPv6");
+            }
+            (IpAddr::V6(_), IpAddr::V4(_)) if prefix < MAPPED => {
+                return refuse(
+                    "is a mapped IPv4 address with a prefix under 96",
+                    "write the IPv4 network itself, such as 10.0.0.0/8",
+                );
+            }
+            (IpAddr::V6(_), mapped @ IpAddr::V4(_)) => (mapped, prefix - MAPPED),
+            (_, address) => (address, prefix),
+        };
+        Ok(Self { network: truncate(address, prefix), prefix })
+    }
+
+    /// The first address of the block.
+    #[must_use]
+    pub fn network(&self) -> IpAddr {
+        self.network
+    }
+
+    /// How many leading bits the addresses of the block share: 0 to 32 for IPv4, 0 to 128 for IPv6.
+    #[must_use]
+    pub fn prefix(&self) -> u8 {
+        self.prefix
+    }
+
+    /// Whether `address` lies in the block. IPv4-mapped addresses count as the IPv4 addresses they carry; apart from
+    /// that the families are separate, so `::/0` holds no IPv4 address.
+    #[must_use]
+    pub fn contains(&self, address: IpAddr) -> bool {
+        let differing_from = match (self.network, address.to_canonical()) {
+            (IpAddr::V4(a), IpAddr::V4(b)) => (a.to_bits() ^ b.to_bits()).leading_zeros(),
+            (IpAddr::V6(a), IpAddr::V6(b)) => (a.to_bits() ^ b.to_bits()).leading_zeros(),
+            _ => return false,
+        };
+        differing_from >= u32::from(self.prefix)
+    }
+}
+
+/// `address` with everything after its first `prefix` bits set to zero.
+pub(super) fn truncate(address: IpAddr, prefix: u8) -> IpAddr {
+    // A shift by the full width is what prefix 0 needs and what `<<` refuses.
+    let dropped = |width: u32| width.saturating_sub(u32::from(prefix));
+    match address {
+        IpAddr::V4(v4) => Ipv4Addr::from_bits(v4.to_bits() & u32::MAX.checked_shl(dropped(32)).unwrap_or(0)).into(),
+        IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() & u128::MAX.checked_shl(dropped(128)).unwrap_or(0)).into(),
+    }
+}
+
+impl FromStr for IpNet {
+    type Err = ClientIpError;
+
+    fn from_str(text: &str) -> Result<Self, ClientIpError> {
+        let refuse = || {
+            ClientIpError::new(
+                "network",
+                text,
+                "is not an address or a CIDR network",
+                "write 10.0.0.0/8, 2001:db8::/32 or one address, without leading zeros, spaces or a zone",
+            )
+        };
+        let Some((address, prefix)) = text.split_once('/') else {
+            return text.parse::<IpAddr>().map(Self::from).map_err(|_| refuse());
+        };
+        let address = address.parse().map_err(|_| refuse())?;
+        // `parse` alone would take "+8" and "08".
+        let plain = prefix.bytes().all(|b| b.is_ascii_digit()) && (prefix == "0" || !prefix.starts_with('0'));
+        let prefix = prefix.parse().ok().filter(|_| plain).ok_or_else(refuse)?;
+        Self::new(address, prefix)
+    }
+}
+
+impl fmt::Display for IpNet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.network, self.prefix)
+    }
+}
+
+/// One address is the block that holds nothing else.
+impl From<IpAddr> for IpNet {
+    fn from(address: IpAddr) -> Self {
+        let network = address.to_canonical();
+        Self { network, prefix: if network.is_ipv4() { 32 } else { 128 } }
+    }
+}
+
+impl From<Ipv4Addr> for IpNet {
+    fn from(address: Ipv4Addr) -> Self {
+        IpAddr::from(address).into()
+    }
+}
+
+impl From<Ipv6Addr> for IpNet {
+    fn from(address: Ipv6Addr) -> Self {
+        IpAddr::from(address).into()
+    }
+}
+
+impl TryFrom<&str> for IpNet {
+    type Error = ClientIpError;
+
+    fn try_from(text: &str) -> Result<Self, ClientIpError> {
+        text.parse()
+    }
+}
+
+impl TryFrom<&String> for IpNet {
+    type Error = ClientIpError;
+
+    fn try_from(text: &String) -> Result<Self, ClientIpError> {
+        text.parse()
+    }
+}
+
+impl TryFrom<String> for IpNet {
+    type Error = ClientIpError;
+
+    fn try_from(text: String) -> Result<Self, ClientIpError> {
+        text.parse()
+    }
+}

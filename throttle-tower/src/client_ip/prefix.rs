@@ -1,0 +1,71 @@
+//! How much of an address one budget belongs to.
+
+use std::net::IpAddr;
+
+use super::error::ClientIpError;
+use super::net::truncate;
+
+/// How many leading bits of an address identify one client: by default all 32 of IPv4 and 64 of IPv6.
+///
+/// An IPv6 subscriber holds at least a /64 and can take a new one of its 2⁶⁴ addresses for every request, so that keying
+/// on the whole address limits nothing. Many hold a /56 or a /48 (256 or 65 536 times a /64): against those, add a
+/// second, larger limit on `IpPrefix::new(32, 48)` rather than widening this one, which would make neighbours share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct IpPrefix {
+    v4: u8,
+    v6: u8,
+}
+
+impl IpPrefix {
+    /// Keeps `v4` leading bits of IPv4 addresses and `v6` of IPv6 addresses.
+    ///
+    /// # Errors
+    ///
+    /// If `v4` is not 1 to 32 or `v6` not 1 to 128. Zero would be one bucket for everybody; say that with a constant key.
+    pub fn new(v4: u8, v6: u8) -> Result<Self, ClientIpError> {
+        if !(1..=32).contains(&v4) {
+            return Err(ClientIpError::new(
+                "IPv4 prefix",
+                v4,
+                "is out of range",
+                "write 1 to 32 bits; the default is 32",
+            ));
+        }
+        if !(1..=128).contains(&v6) {
+            return Err(ClientIpError::new(
+                "IPv6 prefix",
+                v6,
+                "is out of range",
+                "write 1 to 128 bits; the default is 64",
+            ));
+        }
+        Ok(Self { v4, v6 })
+    }
+
+    /// Leading bits kept of an IPv4 address.
+    #[must_use]
+    pub fn v4(&self) -> u8 {
+        self.v4
+    }
+
+    /// Leading bits kept of an IPv6 address.
+    #[must_use]
+    pub fn v6(&self) -> u8 {
+        self.v6
+    }
+
+    /// The first address of the block that `address` lies in.
+    #[must_use]
+    pub fn mask(&self, address: IpAddr) -> IpAddr {
+        // Canonical first: every IPv4-mapped address begins with the same 80 zero bits, so an IPv6 mask over one would
+        // put all of IPv4 into a single bucket.
+        let address = address.to_canonical();
+        truncate(address, if address.is_ipv4() { self.v4 } else { self.v6 })
+    }
+}
+
+impl Default for IpPrefix {
+    fn default() -> Self {
+        Self { v4: 32, v6: 64 }
+    }
+}

@@ -1,0 +1,165 @@
+//! Where the client's address comes from: exactly one source, named by whoever deploys.
+
+use http::HeaderName;
+
+use super::error::ClientIpError;
+use super::resolve::MAX_HOPS;
+use super::trusted::{TrustedProxies, Warning};
+
+/// How to find the client's address. The [module](super) says which constructor suits which deployment.
+///
+/// Cloning copies the list of trusted networks; share a clone rather than making one for every request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClientIp {
+    pub(super) source: Source,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Source {
+    Peer,
+    List { format: Format, client: Position },
+    Single { name: HeaderName, trusted: TrustedProxies },
+}
+
+/// How a header that lists the hops is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Format {
+    XForwardedFor,
+    Forwarded,
+}
+
+/// Which entry of the list is the client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Position {
+    /// The first one from the right that is not a proxy.
+    RightmostUntrusted(TrustedProxies),
+    /// The n-th one from the right, counted from 1.
+    FromRight(u8),
+}
+
+impl ClientIp {
+    /// The address of the connection itself. No header is read.
+    ///
+    /// Behind a proxy this is the proxy, and all clients share its budget.
+    #[must_use]
+    pub fn peer() -> Self {
+        Self { source: Source::Peer }
+    }
+
+    /// The rightmost entry of `X-Forwarded-For` that is not one of the `trusted` proxies, if the peer is one.
+    ///
+    /// Every trusted proxy must *append* the address it was called from. nginx does with
+    /// `$proxy_add_x_forwarded_for`; it does not with a header passed through untouched, which is then the client's.
+    #[must_use]
+    pub fn x_forwarded_for(trusted: TrustedProxies) -> Self {
+        Self::list(Format::XForwardedFor, Position::RightmostUntrusted(trusted))
+    }
+
+    /// The entry of `X-Forwarded-For` that stands at place `hops`, counted from the right and from 1, whoever the peer is.
+    ///
+    /// That is the number of proxies that append to the list. Too small a number keys on a proxy, too large a number on
+    /// text from the client. Entries further right are counted, not read; empty ones are not counted.
+    ///
+    /// **You owe** that nothing but those proxies can reach this process. The peer is not checked, so that a client
+    /// that connects directly writes the whole list itself. Where the proxies' addresses are known, prefer
+    /// [`x_forwarded_for`](Self::x_forwarded_for). This one also works without a peer, as on a Unix socket.
+    ///
+    /// # Errors
+    ///
+    /// If `hops` is 0 or over [`MAX_HOPS`].
+    pub fn x_forwarded_for_hops(hops: u8) -> Result<Self, ClientIpError> {
+        Self::hops(Format::XForwardedFor, hops)
+    }
+
+    /// As [`x_forwarded_for`](Self::x_forwarded_for), for the `Forwarded` header of RFC 7239.
+    ///
+    /// Each proxy's element must be well formed and have a `for`: quotes around IPv6 addresses and around anything with
+    /// a port, no parameter twice, no whitespace around `;`. `unknown` and `_hidden` names are no address, and the
+    /// entry before one is no substitute: see [`Outcome::Obfuscated`](super::Outcome::Obfuscated).
+    #[must_use]
+    pub fn forwarded(trusted: TrustedProxies) -> Self {
+        Self::list(Format::Forwarded, Position::RightmostUntrusted(trusted))
+    }
+
+    /// As [`x_forwarded_for_hops`](Self::x_forwarded_for_hops), with the same debt, for the `Forwarded` header.
+    ///
+    /// # Errors
+    ///
+    /// If `hops` is 0 or over [`MAX_HOPS`].
+    pub fn forwarded_hops(hops: u8) -> Result<Self, ClientIpError> {
+        Self::hops(Format::Forwarded, hops)
+    }
+
+    /// The one address in the header `name`, if the peer is one of the `trusted` proxies.
+    ///
+    /// The header must occur once and hold one bare address, or the peer's address is used. The proxy must *overwrite*
+    /// what the client sent. `CF-Connecting-IP`, `Fly-Client-IP` and `X-Azure-SocketIP` are made so; `True-Client-IP`,
+    /// `Fastly-Client-IP`, `X-Azure-ClientIP` and `X-Real-IP` are only if you configured them so.
+    ///
+    /// Other customers of the same CDN share its addresses and can point it at your origin. Where that matters, ask
+    /// for a client certificate or a shared secret as well. Requests from Cloudflare Workers of other zones all carry
+    /// the same `CF-Connecting-IP`.
+    ///
+    /// # Errors
+    ///
+    /// If `name` is not a header name, or has an underscore: servers disagree on whether `x_real_ip` is `x-real-ip`,
+    /// and clients profit from the disagreement.
+    pub fn header<N>(name: N, trusted: TrustedProxies) -> Result<Self, ClientIpError>
+    where
+        N: AsRef<str>,
+    {
+        let name = name.as_ref();
+        let refuse = |problem, remedy| ClientIpError::new("client address header", name, problem, remedy);
+        if name.contains('_') {
+            return Err(refuse("has an underscore", "write it with hyphens, as the proxy sends it"));
+        }
+        let name = HeaderName::try_from(name)
+            .map_err(|_| refuse("is not a header name", "write the name alone, such as cf-connecting-ip"))?;
+        Ok(Self { source: Source::Single { name, trusted } })
+    }
+
+    /// Fly.io: the second entry of `X-Forwarded-For` from the right. The rightmost is the app's own public address.
+    ///
+    /// For apps that are reached through Fly's proxy only; with another proxy in front of Fly, count one hop more. The
+    /// debt of [`x_forwarded_for_hops`](Self::x_forwarded_for_hops) includes the private network: other apps in it connect directly.
+    #[must_use]
+    pub fn fly_io() -> Self {
+        Self::list(Format::XForwardedFor, Position::FromRight(2))
+    }
+
+    /// Google Cloud's external Application Load Balancer: the second entry of `X-Forwarded-For` from the right. It
+    /// appends the client, then its own address.
+    ///
+    /// The debt of [`x_forwarded_for_hops`](Self::x_forwarded_for_hops): let only the load balancer's ranges through the firewall.
+    #[must_use]
+    pub fn google_cloud_load_balancer() -> Self {
+        Self::list(Format::XForwardedFor, Position::FromRight(2))
+    }
+
+    /// What is permitted but deserves a line in the log at start-up; see [`TrustedProxies::warnings`].
+    pub fn warnings(&self) -> impl Iterator<Item = Warning> + '_ {
+        let trusted = match &self.source {
+            Source::List { client: Position::RightmostUntrusted(trusted), .. } | Source::Single { trusted, .. } => {
+                Some(trusted)
+            }
+            Source::Peer | Source::List { client: Position::FromRight(_), .. } => None,
+        };
+        trusted.into_iter().flat_map(TrustedProxies::warnings)
+    }
+
+    fn list(format: Format, client: Position) -> Self {
+        Self { source: Source::List { format, client } }
+    }
+
+    fn hops(format: Format, hops: u8) -> Result<Self, ClientIpError> {
+        if (1..=MAX_HOPS).contains(&hops) {
+            return Ok(Self::list(format, Position::FromRight(hops)));
+        }
+        Err(ClientIpError::new(
+            "hops",
+            hops,
+            "is out of range",
+            "write 1 to 20: the number of your proxies that append to the header",
+        ))
+    }
+}

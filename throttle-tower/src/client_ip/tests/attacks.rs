@@ -1,0 +1,241 @@
+//! One test per attack on identity, as far as it shows before there is a limiter. `properties` adds the random ones.
+
+use std::collections::HashSet;
+use std::net::{Ipv6Addr, SocketAddrV6};
+
+use super::*;
+use crate::client_ip::{IpPrefix, Warning};
+
+/// Headers that some deployment somewhere believes.
+const OTHER_HEADERS: [&str; 8] = [
+    FWD,
+    "x-real-ip",
+    "true-client-ip",
+    "cf-connecting-ip",
+    "x-client-ip",
+    "fastly-client-ip",
+    "x_forwarded_for",
+    "x-forwarded",
+];
+
+#[test]
+fn attack_01_leftmost_spoof() {
+    for spoof in 0..=255 {
+        let line = format!("192.0.2.{spoof}, 203.0.113.9");
+        assert_eq!(behind_proxy(&xff(), &[(XFF, &line)]), resolved(CLIENT, Outcome::Forwarded));
+    }
+}
+
+#[test]
+fn attack_02_duplicate_lines() {
+    let lines = [(XFF, SPOOF), (XFF, "192.0.2.1, 192.0.2.2"), (XFF, ""), (XFF, CLIENT)];
+    assert_eq!(behind_proxy(&xff(), &lines), resolved(CLIENT, Outcome::Forwarded));
+    let lines = [(FWD, "for=6.6.6.6"), (FWD, "for=\""), (FWD, "for=203.0.113.9")];
+    assert_eq!(behind_proxy(&fwd(), &lines), resolved(CLIENT, Outcome::Forwarded));
+}
+
+#[test]
+fn attack_02_duplicate_lines_of_a_single_header() {
+    let source = ClientIp::header("cf-connecting-ip", ten_slash_eight()).unwrap();
+    let lines = [("cf-connecting-ip", SPOOF), ("cf-connecting-ip", CLIENT)];
+    assert_eq!(behind_proxy(&source, &lines), resolved(PEER, Outcome::Repeated));
+}
+
+#[test]
+fn attack_03_header_precedence() {
+    let mut lines = vec![(XFF, CLIENT)];
+    lines.extend(OTHER_HEADERS.map(|name| (name, if name == FWD { "for=6.6.6.6" } else { SPOOF })));
+    assert_eq!(behind_proxy(&xff(), &lines), resolved(CLIENT, Outcome::Forwarded));
+    // Nor is one of them a second choice where the configured header is missing.
+    assert_eq!(behind_proxy(&xff(), &lines[1..]), resolved(PEER, Outcome::MissingHeader));
+}
+
+#[test]
+fn attack_04_direct_to_origin() {
+    let headers = headers([(XFF, SPOOF), (FWD, "for=6.6.6.6"), ("cf-connecting-ip", SPOOF)]);
+    let single = ClientIp::header("cf-connecting-ip", ten_slash_eight()).unwrap();
+    for source in [xff(), fwd(), single] {
+        assert_eq!(source.resolve(Some(ip(STRANGER)), &headers), resolved(STRANGER, Outcome::UntrustedPeer));
+    }
+    assert_eq!(ClientIp::peer().resolve(Some(ip(STRANGER)), &headers), resolved(STRANGER, Outcome::Peer));
+}
+
+#[test]
+fn attack_05_hop_by_hop_stripping() {
+    // What is left when a proxy obeys `Connection: close, X-Forwarded-For`: never "no limit", always the peer's bucket.
+    let connection = [("connection", "close, x-forwarded-for")];
+    let single = ClientIp::header("cf-connecting-ip", ten_slash_eight()).unwrap();
+    for source in [xff(), fwd(), single, ClientIp::fly_io(), ClientIp::forwarded_hops(1).unwrap()] {
+        assert_eq!(behind_proxy(&source, &connection), resolved(PEER, Outcome::MissingHeader));
+    }
+}
+
+#[test]
+fn attack_06_underscore_aliasing() {
+    let lines = [("x_forwarded_for", SPOOF), (XFF, CLIENT), ("x_forwarded_for", SPOOF)];
+    assert_eq!(behind_proxy(&xff(), &lines), resolved(CLIENT, Outcome::Forwarded));
+    assert_eq!(behind_proxy(&xff(), &[("x_forwarded_for", SPOOF)]), resolved(PEER, Outcome::MissingHeader));
+    assert!(ClientIp::header("x_real_ip", ten_slash_eight()).unwrap_err().to_string().contains("underscore"));
+}
+
+#[test]
+fn attack_07_quoting_injection() {
+    // The proxy's element, with each of these hosts quoted as it must be.
+    for host in ["a,for=6.6.6.6", "a;for=6.6.6.6", r#"a\", for=6.6.6.6"#, r"a\\", r#"\\\", for=6.6.6.6, \""#] {
+        let element = format!(r#"for=203.0.113.9;host="{host}";proto=https"#);
+        assert_eq!(behind_proxy(&fwd(), &[(FWD, &element)]), resolved(CLIENT, Outcome::Forwarded), "{element}");
+    }
+    // What a client puts before it.
+    for prefix in [r#"""#, r#"for=6.6.6.6;by=""#, r#"\"#, r#""\"#, r#"for="\""#, ",,,", ";"] {
+        let line = format!(r#"{prefix}, for="203.0.113.9:80";host="x""#);
+        assert_eq!(behind_proxy(&fwd(), &[(FWD, &line)]), resolved(CLIENT, Outcome::Forwarded), "{line}");
+    }
+}
+
+#[test]
+fn attack_07_quoting_broken_on_the_right_fails_closed() {
+    for line in [
+        r#"for=6.6.6.6, for=203.0.113.9""#,
+        r#"for=6.6.6.6, for="203.0.113.9"#,
+        r#"for=203.0.113.9;host="a\""#,
+        r#"for=203.0.113.9;host="a"b"#,
+        r#"for=203.0.113.9;host="a"for=6.6.6.6"#,
+        r#"for=203.0.113.9;host"#,
+        r#"for=203.0.113.9;host=a,"b""#,
+    ] {
+        assert_eq!(behind_proxy(&fwd(), &[(FWD, line)]), resolved(PEER, Outcome::Malformed), "{line}");
+    }
+}
+
+#[test]
+fn attack_08_obfuscated() {
+    for hidden in ["for=_x", "for=unknown", r#"for="_x:_y""#, r#"for="unknown:1""#, "by=10.0.0.2;for=_SEVKISEK"] {
+        let line = format!("for=6.6.6.6, {hidden}");
+        assert_eq!(behind_proxy(&fwd(), &[(FWD, &line)]), resolved(PEER, Outcome::Obfuscated), "{line}");
+        assert_eq!(
+            behind_proxy(&ClientIp::forwarded_hops(1).unwrap(), &[(FWD, &line)]),
+            resolved(PEER, Outcome::Obfuscated)
+        );
+        // Behind a second proxy the bucket is that proxy's.
+        let line = format!("{line}, for=10.0.0.2");
+        assert_eq!(behind_proxy(&fwd(), &[(FWD, &line)]), resolved("10.0.0.2", Outcome::Obfuscated), "{line}");
+    }
+}
+
+#[test]
+fn attack_09_broad_trust_list() {
+    for everybody in ["0.0.0.0/0", "::/0", "1.2.3.4/0", "::ffff:0:0/96", "0.0.0.0/1", "128.0.0.0/1", "2000::/3"] {
+        let error = TrustedProxies::new(["10.0.0.1", everybody]).unwrap_err().to_string();
+        assert!(error.contains("everybody") && error.contains("danger_any_width"), "{error}");
+        assert!(TrustedProxies::danger_any_width([everybody]).is_ok());
+    }
+    // Even so nobody chooses a bucket by writing a list of trusted addresses.
+    let source = ClientIp::x_forwarded_for(TrustedProxies::danger_any_width(["0.0.0.0/0"]).unwrap());
+    assert_eq!(behind_proxy(&source, &[(XFF, "6.6.6.6, 203.0.113.9")]), resolved(PEER, Outcome::AllTrusted));
+}
+
+#[test]
+fn attack_09_broad_networks_are_named() {
+    let nets = ["10.0.0.0/8", "10.0.0.0/23", "10.0.0.0/24", "10.0.0.1", "fc00::/7", "2001:db8::/47", "2001:db8::/48"];
+    let source = ClientIp::x_forwarded_for(TrustedProxies::new(nets).unwrap());
+    let broad = ["10.0.0.0/8", "10.0.0.0/23", "fc00::/7", "2001:db8::/47"];
+    let expected = broad.map(|net| Warning::BroadTrust(net.parse().unwrap()));
+    assert_eq!(source.warnings().collect::<Vec<_>>(), expected);
+    assert!(expected[1].to_string().contains("10.0.0.0/23 is broad"));
+    let single = ClientIp::header("cf-connecting-ip", ten_slash_eight()).unwrap();
+    assert_eq!(single.warnings().count(), 1);
+    assert_eq!(ClientIp::peer().warnings().count() + ClientIp::fly_io().warnings().count(), 0);
+}
+
+#[test]
+fn attack_10_fly_appends_the_apps_own_address() {
+    for line in ["203.0.113.9, 66.241.125.1", "6.6.6.6,203.0.113.9,66.241.125.1"] {
+        let found = ClientIp::fly_io().resolve(Some(ip("172.16.6.34")), &headers([(XFF, line)]));
+        assert_eq!(found, resolved(CLIENT, Outcome::Forwarded), "{line}");
+    }
+}
+
+#[test]
+fn attack_10_google_cloud_appends_itself() {
+    for line in ["203.0.113.9,34.117.0.10", "6.6.6.6,203.0.113.9,34.117.0.10"] {
+        let found = ClientIp::google_cloud_load_balancer().resolve(Some(ip("35.191.0.5")), &headers([(XFF, line)]));
+        assert_eq!(found, resolved(CLIENT, Outcome::Forwarded), "{line}");
+    }
+}
+
+#[test]
+fn attack_10_hop_count_beyond_the_list() {
+    // Never the leftmost instead: that would be the client's choice.
+    let source = ClientIp::x_forwarded_for_hops(3).unwrap();
+    assert_eq!(behind_proxy(&source, &[(XFF, "6.6.6.6, 203.0.113.9")]), resolved(PEER, Outcome::TooFewHops));
+}
+
+#[test]
+fn attack_11_ipv6_rotation() {
+    let prefix = IpPrefix::default();
+    let spread = |step: u32, prefix: IpPrefix| {
+        let base = "2001:db8:1::".parse::<Ipv6Addr>().unwrap().to_bits();
+        let addresses = (0u128..1000).map(|i| IpAddr::from(Ipv6Addr::from_bits(base | i << step)));
+        addresses.map(|address| prefix.mask(address)).collect::<HashSet<_>>().len()
+    };
+    assert_eq!(spread(0, prefix), 1, "addresses in one /64");
+    assert_eq!(spread(64, prefix), 1000, "a /64 each");
+    assert_eq!(spread(64, IpPrefix::new(32, 48).unwrap()), 1, "the second tier");
+}
+
+#[test]
+fn attack_12_mapped_addresses_collapse_or_alias() {
+    let aliases = ["1.2.3.4", "::ffff:1.2.3.4", "::FFFF:102:304", "0:0:0:0:0:ffff:0102:0304", "[::ffff:1.2.3.4]:80"];
+    for alias in aliases {
+        assert_eq!(behind_proxy(&xff(), &[(XFF, alias)]), resolved("1.2.3.4", Outcome::Forwarded), "{alias}");
+    }
+    for v6 in [32, 56, 64, 80, 128] {
+        let prefix = IpPrefix::new(32, v6).unwrap();
+        assert_eq!(prefix.mask(ip("::ffff:1.2.3.4")), ip("1.2.3.4"));
+        assert_ne!(prefix.mask(ip("::ffff:1.2.3.5")), prefix.mask(ip("1.2.3.4")));
+    }
+    assert!(behind_proxy(&xff(), &[(XFF, "2001:db8::1.2.3.4")]).address.unwrap().is_ipv6());
+    // Deprecated "compatible" notation is not mapped, and ::1 is not 0.0.0.1.
+    assert!(behind_proxy(&xff(), &[(XFF, "::1.2.3.4")]).address.unwrap().is_ipv6());
+    assert_eq!(xff().resolve(Some(ip("::1")), &HeaderMap::new()), resolved("::1", Outcome::UntrustedPeer));
+}
+
+#[test]
+fn attack_12_mapped_peer_is_the_trusted_proxy() {
+    let headers = headers([(XFF, CLIENT)]);
+    assert_eq!(xff().resolve(Some(ip("::ffff:10.0.0.1")), &headers), resolved(CLIENT, Outcome::Forwarded));
+    assert_eq!(xff().resolve(Some(ip("::ffff:198.51.100.7")), &headers), resolved(STRANGER, Outcome::UntrustedPeer));
+}
+
+#[test]
+fn attack_13_zone_ids() {
+    for zoned in ["fe80::1%eth0", "[fe80::1%eth0]", "[fe80::1%25eth0]:80", "10.0.0.2%1", "::ffff:10.0.0.2%a"] {
+        assert_eq!(behind_proxy(&xff(), &[(XFF, zoned)]), resolved(PEER, Outcome::Malformed), "{zoned}");
+    }
+    assert_eq!(behind_proxy(&fwd(), &[(FWD, r#"for="[fe80::1%eth0]""#)]), resolved(PEER, Outcome::Malformed));
+    assert!(TrustedProxies::new(["fe80::1%eth0"]).is_err());
+    // Link-local peers on two interfaces are one client.
+    let peer = |scope| IpAddr::from(*SocketAddrV6::new("fe80::1".parse().unwrap(), 443, 0, scope).ip());
+    let found = |scope| ClientIp::peer().resolve(Some(peer(scope)), &HeaderMap::new());
+    assert_eq!(found(1), found(2));
+}
+
+#[test]
+fn attack_14_framing_a_victim() {
+    let victim = ip(CLIENT);
+    let every_header = || {
+        let mut lines = vec![(XFF, CLIENT), (XFF, CLIENT)];
+        lines.extend(OTHER_HEADERS.map(|name| (name, if name == FWD { "for=203.0.113.9" } else { CLIENT })));
+        lines
+    };
+    let single = ClientIp::header("cf-connecting-ip", ten_slash_eight()).unwrap();
+    for source in [ClientIp::peer(), xff(), fwd(), single] {
+        let found = source.resolve(Some(ip(STRANGER)), &headers(every_header()));
+        assert_eq!(found.address, Some(ip(STRANGER)), "straight to the origin: {source:?}");
+    }
+    let mut lines = every_header();
+    lines.push((XFF, STRANGER));
+    let found = xff().resolve(Some(ip(PEER)), &headers(lines));
+    assert_ne!(found.address, Some(victim));
+    assert_eq!(found, resolved(STRANGER, Outcome::Forwarded), "through the proxy");
+}

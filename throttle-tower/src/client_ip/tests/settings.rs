@@ -1,0 +1,120 @@
+//! What a configuration accepts, and what it says when it does not.
+
+use super::*;
+use crate::client_ip::{IpNet, IpPrefix};
+
+#[test]
+fn networks_are_canonical() {
+    for (text, canonical) in [
+        ("10.0.0.0/8", "10.0.0.0/8"),
+        ("10.1.2.3/8", "10.0.0.0/8"),
+        ("10.1.2.3", "10.1.2.3/32"),
+        ("0.0.0.0/0", "0.0.0.0/0"),
+        ("255.255.255.255/31", "255.255.255.254/31"),
+        ("2001:db8::/32", "2001:db8::/32"),
+        ("2001:DB8:0:1::5/48", "2001:db8::/48"),
+        ("2001:db8::1", "2001:db8::1/128"),
+        ("::/0", "::/0"),
+        ("8000::1/0", "::/0"),
+        ("::ffff:10.1.2.3", "10.1.2.3/32"),
+        ("::ffff:10.1.2.3/104", "10.0.0.0/8"),
+        ("::ffff:0:0/96", "0.0.0.0/0"),
+        ("::1.2.3.4", "::102:304/128"),
+    ] {
+        let net = text.parse::<IpNet>().unwrap();
+        assert_eq!(net.to_string(), canonical, "{text}");
+        assert_eq!(IpNet::try_from(canonical.to_owned()), Ok(net));
+    }
+}
+
+#[test]
+fn networks_hold_their_own_family_by_bits() {
+    let holds = |net: &str, address| net.parse::<IpNet>().unwrap().contains(ip(address));
+    assert!(holds("10.0.0.0/8", "10.255.255.255"));
+    assert!(holds("10.0.0.0/8", "::ffff:10.1.2.3"));
+    assert!(!holds("10.0.0.0/8", "11.0.0.0"));
+    assert!(!holds("10.0.0.0/8", "::10.1.2.3"));
+    assert!(holds("0.0.0.0/0", "255.255.255.255"));
+    assert!(!holds("0.0.0.0/0", "::1"));
+    assert!(!holds("::/0", "1.2.3.4"));
+    assert!(!holds("::/0", "::ffff:1.2.3.4"));
+    assert!(holds("2001:db8::/33", "2001:db8:7fff::1"));
+    assert!(!holds("2001:db8::/33", "2001:db8:8000::1"));
+    assert!(holds("2001:db8::1", "2001:db8::1"));
+    assert!(!holds("2001:db8::1", "2001:db8::2"));
+}
+
+#[test]
+fn networks_are_parsed_strictly() {
+    for text in [
+        "",
+        "/8",
+        "10.0.0.0/",
+        "010.0.0.0/8",
+        "10.0.0.0/08",
+        "10.0.0.0/+8",
+        "10.0.0.0/-1",
+        "10.0.0.0/8 ",
+        " 10.0.0.0/8",
+        "10.0.0.0/8/8",
+        "10.0.0.0/33",
+        "10.0.0.0/256",
+        "10.0.0.0/255.0.0.0",
+        "10/8",
+        "10.0.0/8",
+        "[2001:db8::]/32",
+        "2001:db8::/129",
+        "2001:db8::/32%eth0",
+        "fe80::%eth0/64",
+        "::ffff:10.0.0.0/8",
+        "example.com",
+    ] {
+        assert!(text.parse::<IpNet>().is_err(), "{text}");
+    }
+}
+
+#[test]
+fn errors_name_the_setting_the_value_and_the_remedy() {
+    let text = |error: crate::client_ip::ClientIpError| error.to_string();
+    for (message, parts) in [
+        (text("010.0.0.0/8".parse::<IpNet>().unwrap_err()), ["network", "\"010.0.0.0/8\"", "write 10.0.0.0/8"]),
+        (text("10.0.0.0/33".parse::<IpNet>().unwrap_err()), ["network", "\"10.0.0.0/33\"", "write 0 to 32"]),
+        (text("::/129".parse::<IpNet>().unwrap_err()), ["network", "\"::/129\"", "write 0 to 128"]),
+        (text("::ffff:10.0.0.0/8".parse::<IpNet>().unwrap_err()), ["network", "/8\"", "write the IPv4 network"]),
+        (text("\x1b[2J".parse::<IpNet>().unwrap_err()), ["network", "\\u{1b}[2J", "write 10.0.0.0/8"]),
+        (text(TrustedProxies::new(["0.0.0.0/0"]).unwrap_err()), ["trusted network", "0.0.0.0/0", "list your proxies"]),
+        (text(TrustedProxies::new([""; 0]).unwrap_err()), ["trusted networks", "empty", "ClientIp::peer()"]),
+        (text(ClientIp::x_forwarded_for_hops(0).unwrap_err()), ["hops", "\"0\"", "write 1 to 20"]),
+        (text(ClientIp::forwarded_hops(21).unwrap_err()), ["hops", "\"21\"", "write 1 to 20"]),
+        (text(IpPrefix::new(33, 64).unwrap_err()), ["IPv4 prefix", "\"33\"", "write 1 to 32"]),
+        (text(IpPrefix::new(0, 64).unwrap_err()), ["IPv4 prefix", "\"0\"", "write 1 to 32"]),
+        (text(IpPrefix::new(32, 129).unwrap_err()), ["IPv6 prefix", "\"129\"", "write 1 to 128"]),
+        (text(ClientIp::header("a b", ten_slash_eight()).unwrap_err()), ["header", "\"a b\"", "write the name"]),
+        (text(ClientIp::header("x_ip", ten_slash_eight()).unwrap_err()), ["header", "\"x_ip\"", "hyphens"]),
+    ] {
+        for part in parts {
+            assert!(message.contains(part), "{message:?} lacks {part:?}");
+        }
+    }
+}
+
+#[test]
+fn trusted_proxies_take_text_addresses_and_networks() {
+    let net: IpNet = "10.0.0.0/24".parse().unwrap();
+    let texts = vec![String::from("10.0.0.0/24")];
+    assert_eq!(TrustedProxies::new([net]), TrustedProxies::new(&texts));
+    assert_eq!(TrustedProxies::new(texts), TrustedProxies::new(["10.0.0.7/24"]));
+    assert_eq!(TrustedProxies::new([ip("10.0.0.7")]), TrustedProxies::new(["10.0.0.7/32"]));
+    assert!(TrustedProxies::new(["10.0.0.7"]).unwrap().contains(ip("::ffff:10.0.0.7")));
+}
+
+#[test]
+fn the_default_prefix_is_one_ipv4_address_and_one_ipv6_subnet() {
+    let prefix = IpPrefix::default();
+    assert_eq!((prefix.v4(), prefix.v6()), (32, 64));
+    assert_eq!(prefix.mask(ip("203.0.113.9")), ip("203.0.113.9"));
+    assert_eq!(prefix.mask(ip("2001:db8:1:2:3:4:5:6")), ip("2001:db8:1:2::"));
+    let coarse = IpPrefix::new(24, 48).unwrap();
+    assert_eq!(coarse.mask(ip("203.0.113.9")), ip("203.0.113.0"));
+    assert_eq!(coarse.mask(ip("2001:db8:1:2:3:4:5:6")), ip("2001:db8:1::"));
+}

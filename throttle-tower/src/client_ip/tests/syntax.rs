@@ -1,0 +1,171 @@
+//! Which texts are an entry of `X-Forwarded-For` and which an element of `Forwarded`.
+
+use super::*;
+use crate::client_ip::entry::{self, Entry};
+use crate::client_ip::forwarded;
+
+#[test]
+fn entries_that_are_addresses() {
+    for (text, address) in [
+        ("1.2.3.4", "1.2.3.4"),
+        ("1.2.3.4:80", "1.2.3.4"),
+        ("1.2.3.4:0", "1.2.3.4"),
+        ("1.2.3.4:65535", "1.2.3.4"),
+        ("2001:db8::1", "2001:db8::1"),
+        ("2001:DB8:0:0::1", "2001:db8::1"),
+        ("[2001:db8::1]", "2001:db8::1"),
+        ("[2001:db8::1]:443", "2001:db8::1"),
+        ("[::ffff:1.2.3.4]:443", "1.2.3.4"),
+        ("[0000:0000:0000:0000:0000:ffff:255.255.255.255]:65535", "255.255.255.255"),
+    ] {
+        assert_eq!(entry::read(text.as_bytes()), Entry::Address(ip(address)), "{text}");
+    }
+}
+
+#[test]
+fn entries_that_are_not() {
+    for text in [
+        "",
+        " ",
+        "1.2.3",
+        "1.2.3.4.5",
+        "203.0.113.009",
+        "0x7f.0.0.1",
+        "2130706433",
+        "１.2.3.4",
+        "1.2.3.4 ",
+        "\u{a0}1.2.3.4",
+        "1.2.3.4:",
+        "1.2.3.4:+80",
+        "1.2.3.4:65536",
+        "1.2.3.4:000080",
+        "1.2.3.4:80:80",
+        "1.2.3.4/32",
+        "\"1.2.3.4\"",
+        "[1.2.3.4]",
+        "[2001:db8::1",
+        "2001:db8::1]",
+        "[2001:db8::1]443",
+        "[2001:db8::1]:",
+        "[2001:db8::1]:x",
+        "[[2001:db8::1]]",
+        "[]",
+        "fe80::1%eth0",
+        "unknown",
+        "_hidden",
+        "unix:",
+        "localhost",
+        "for=1.2.3.4",
+    ] {
+        assert_eq!(entry::read(text.as_bytes()), Entry::Malformed, "{text:?}");
+    }
+    assert_eq!(entry::read(b"1.2.3.4\xff"), Entry::Malformed);
+    assert_eq!(entry::read(format!("[2001:db8::1]:{}80", "0".repeat(50)).as_bytes()), Entry::Malformed);
+}
+
+#[test]
+fn only_spaces_and_tabs_are_trimmed() {
+    assert_eq!(entry::trim(b" \t1.2.3.4\t "), b"1.2.3.4");
+    assert_eq!(entry::trim(b" \t "), b"");
+    assert_eq!(entry::trim(b"\x0b1\x0c"), b"\x0b1\x0c");
+}
+
+#[test]
+fn elements_that_name_an_address() {
+    for (text, address) in [
+        ("for=1.2.3.4", "1.2.3.4"),
+        ("For=1.2.3.4;Proto=https", "1.2.3.4"),
+        ("proto=http;by=10.0.0.1;FOR=1.2.3.4", "1.2.3.4"),
+        (";for=1.2.3.4;;proto=http;", "1.2.3.4"),
+        (r#"for="1.2.3.4""#, "1.2.3.4"),
+        (r#"for="1.2.3.4:80""#, "1.2.3.4"),
+        (r#"for="1.2.3.4:_port.x-1""#, "1.2.3.4"),
+        (r#"for="[2001:db8::1]""#, "2001:db8::1"),
+        (r#"for="[2001:db8::1]:443""#, "2001:db8::1"),
+        (r#"for="[2001:db8::1]:_p""#, "2001:db8::1"),
+        (r#"for="[::ffff:1.2.3.4]""#, "1.2.3.4"),
+        (r#"for="\1.\2.3.4\:80""#, "1.2.3.4"),
+        (r#"for=1.2.3.4;host="""#, "1.2.3.4"),
+        (r#"for=1.2.3.4;ext=a;ext=b"#, "1.2.3.4"),
+    ] {
+        assert_eq!(forwarded::read(text.as_bytes()), Entry::Address(ip(address)), "{text}");
+    }
+    assert_eq!(forwarded::read(b"for=1.2.3.4;host=\"\xe9\t\""), Entry::Address(ip("1.2.3.4")));
+}
+
+#[test]
+fn elements_that_hide_the_address() {
+    let long = format!("for=_{}", "x".repeat(500));
+    for text in ["for=unknown", "for=_a", "for=_a.B-c_9", r#"for="_a:1""#, r#"for="\unknown""#, &long] {
+        assert_eq!(forwarded::read(text.as_bytes()), Entry::Obfuscated, "{text}");
+    }
+}
+
+#[test]
+fn elements_that_are_malformed() {
+    for text in [
+        "for",
+        "for=",
+        "=1.2.3.4",
+        ";",
+        "proto=https",
+        "1.2.3.4",
+        r#"for="""#,
+        "for=1.2.3.4:80",
+        "for=[2001:db8::1]",
+        r#"for="2001:db8::1""#,
+        r#"for="[2001:db8::1""#,
+        r#"for="[2001:db8::1]x""#,
+        r#"for="[1.2.3.4]""#,
+        r#"for="1.2.3.4:""#,
+        r#"for="1.2.3.4:123456""#,
+        r#"for="1.2.3.4:_""#,
+        r#"for=" 1.2.3.4""#,
+        "for=01.2.3.4",
+        "for =1.2.3.4",
+        "for= 1.2.3.4",
+        "for=1.2.3.4 ;proto=http",
+        "for=1.2.3.4; proto=http",
+        "for=1.2.3.4;proto=http;PROTO=https",
+        "for=1.2.3.4;for=1.2.3.4",
+        r#"for=1.2.3.4;for="#,
+        r#"for="1.2.3.4"x"#,
+        r#"for="1.2.3.4"#,
+        r#"for="1.2.3.4\"#,
+        r#"for="1.2.3.4\""#,
+        "for=unknown:80",
+        "for=_",
+        "for=_a*b",
+        r#"for="_a:""#,
+        "for=unknownx",
+        "for=localhost",
+    ] {
+        assert_eq!(forwarded::read(text.as_bytes()), Entry::Malformed, "{text}");
+    }
+    assert_eq!(forwarded::read(b"for=1.2.3.4;host=\"\x7f\""), Entry::Malformed);
+    let escaped = format!(r#"for="{}1.2.3.4""#, r"\0".repeat(60));
+    assert_eq!(forwarded::read(escaped.as_bytes()), Entry::Malformed);
+}
+
+#[test]
+fn elements_split_from_the_right() {
+    let split = |text: &'static str| forwarded::split(text.as_bytes()).collect::<Vec<_>>();
+    assert_eq!(split(r"a,b,c"), [b"c", b"b", b"a"]);
+    assert_eq!(split(""), [b""]);
+    assert_eq!(split(","), [b"", b""]);
+    assert_eq!(split(r#"a,"b,c",d"#), [b"d".as_slice(), br#""b,c""#, b"a"]);
+    assert_eq!(split(r#"a,"b\",c",d"#), [b"d".as_slice(), br#""b\",c""#, b"a"]);
+    assert_eq!(split(r#"a,"b\\",d"#), [b"d".as_slice(), br#""b\\""#, b"a"]);
+    // An open quote takes everything to its left; the strict reader then refuses that element.
+    assert_eq!(split(r#"a,b",c"#), [b"c".as_slice(), br#"a,b""#]);
+}
+
+/// Long runs of what makes a careless tokeniser go back and forth. Quadratic work would take minutes here.
+#[test]
+fn splitting_takes_linear_time() {
+    for unit in ["\\", "\"", "\\\"", "\"\\", ",", ",\""] {
+        let line = unit.repeat(1 << 20);
+        let total = forwarded::split(line.as_bytes()).map(|element| element.len() + 1).sum::<usize>();
+        assert_eq!(total, line.len() + 1, "{unit}");
+    }
+}

@@ -1,0 +1,109 @@
+//! Which machines are believed about who their client is.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use super::error::ClientIpError;
+use super::net::IpNet;
+
+/// The addresses of your own proxies, and of nothing else.
+///
+/// Whoever connects from one of these addresses can name any client it likes. List the proxies one by one, or the
+/// subnet that holds only them; not the private ranges as a whole, where one compromised or merely curious neighbour is
+/// enough. [`warnings`](Self::warnings) lists the networks that look broader than a group of proxies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TrustedProxies {
+    nets: Vec<IpNet>,
+}
+
+impl TrustedProxies {
+    /// Trusts these networks. Takes text (`"10.0.0.0/28"`, `"2001:db8::7"`), addresses, or [`IpNet`] values.
+    ///
+    /// # Errors
+    ///
+    /// If an element is not a network, if there is none, or if one is wider than any group of proxies can be: shorter
+    /// than /8 for IPv4, the largest block ever handed to one holder, or shorter than /7 for IPv6, which already is all
+    /// private addresses. That refuses `0.0.0.0/0` and `::/0`, and their halves.
+    pub fn new<I>(nets: I) -> Result<Self, ClientIpError>
+    where
+        I: IntoIterator,
+        I::Item: TryInto<IpNet>,
+        ClientIpError: From<<I::Item as TryInto<IpNet>>::Error>,
+    {
+        let trusted = Self::danger_any_width(nets)?;
+        match trusted.nets.iter().find(|net| shorter(net, 8, 7)) {
+            None => Ok(trusted),
+            Some(net) => Err(ClientIpError::new(
+                "trusted network",
+                net,
+                "trusts (nearly) everybody, so that any client could name any address",
+                "list your proxies' own networks, /8 (IPv4) or /7 (IPv6) at the very widest; if nothing but your proxies \
+                 can reach this process, count hops instead, or opt in with TrustedProxies::danger_any_width",
+            )),
+        }
+    }
+
+    /// As [`new`](Self::new), without its limit on the width of a network.
+    ///
+    /// With `0.0.0.0/0` every IPv4 peer chooses the bucket that it, or a victim, is counted in. This is only sound
+    /// where something else, such as a firewall or mutual TLS, keeps everybody but the proxies away, and even there a
+    /// list header yields [`AllTrusted`](super::Outcome::AllTrusted) for each client inside the network. It exists for
+    /// [`ClientIp::header`](super::ClientIp::header) behind such a guard. `0.0.0.0/0` does not cover IPv6, nor `::/0` IPv4.
+    ///
+    /// # Errors
+    ///
+    /// If an element is not a network, or if there is none.
+    pub fn danger_any_width<I>(nets: I) -> Result<Self, ClientIpError>
+    where
+        I: IntoIterator,
+        I::Item: TryInto<IpNet>,
+        ClientIpError: From<<I::Item as TryInto<IpNet>>::Error>,
+    {
+        let nets = nets.into_iter().map(TryInto::try_into).collect::<Result<Vec<_>, _>>()?;
+        if nets.is_empty() {
+            return Err(ClientIpError::new(
+                "trusted networks",
+                "",
+                "are empty, so that no header would ever be read",
+                "list your proxies, or use ClientIp::peer()",
+            ));
+        }
+        Ok(Self { nets })
+    }
+
+    /// Whether `address` is one of the proxies. IPv4-mapped addresses count as IPv4.
+    #[must_use]
+    pub fn contains(&self, address: IpAddr) -> bool {
+        self.nets.iter().any(|net| net.contains(address))
+    }
+
+    /// What is permitted but deserves a line in the log at start-up: networks shorter than /24 for IPv4 or /48 for IPv6.
+    pub fn warnings(&self) -> impl Iterator<Item = Warning> + '_ {
+        self.nets.iter().filter(|net| shorter(net, 24, 48)).copied().map(Warning::BroadTrust)
+    }
+}
+
+fn shorter(net: &IpNet, v4: u8, v6: u8) -> bool {
+    net.prefix() < if net.network().is_ipv4() { v4 } else { v6 }
+}
+
+/// A configuration that works but may trust more than was meant. Its `Display` is a sentence for a log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Warning {
+    /// The trusted network has room for far more than proxies: it is shorter than /24 for IPv4 or /48 for IPv6.
+    BroadTrust(IpNet),
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BroadTrust(net) => {
+                write!(
+                    f,
+                    "trusted network {net} is broad: any machine in it can name any client; list only your proxies"
+                )
+            }
+        }
+    }
+}
