@@ -1,1 +1,3 @@
 //! Rate limiting for tower.
+
+pub mod headers;
