@@ -1,3 +1,4 @@
 //! Rate limiting for tower.
 
 pub mod client_ip;
+pub mod headers;

@@ -1,0 +1,137 @@
+use std::time::Duration;
+
+use super::civil::{date_of, first_of_month};
+use super::fixed_window::{Counter, Windows};
+use super::{FixedWindow, IntervalBucket};
+use crate::rate::in_range;
+use crate::{Algorithm, ConfigError, Rate};
+
+const DAY_US: i64 = 86_400_000_000;
+const MAX_OFFSET_MINUTES: i32 = 14 * 60;
+
+/// So many units each calendar day, week or month, at a fixed offset from UTC.
+///
+/// Leap years are right; leap seconds do not exist in Unix time; daylight saving is left out by choice, because every
+/// backend must cut the same periods. Weeks start on Monday. Two periods are not civil: [`fixed`](Self::fixed) ones of
+/// equal length, and [`rolling`](Self::rolling) ones that begin with a key's first use.
+///
+/// State: 16 bytes, the period's start and the count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CalendarQuota {
+    limit: u64,
+    cadence: Cadence,
+    offset_minutes: i32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cadence {
+    Day,
+    Week,
+    Month,
+    Fixed(Duration),
+    Rolling(Duration),
+}
+
+impl CalendarQuota {
+    const fn new(limit: u64, cadence: Cadence) -> Self {
+        Self { limit, cadence, offset_minutes: 0 }
+    }
+
+    /// `limit` units each civil day.
+    #[must_use]
+    pub const fn daily(limit: u64) -> Self {
+        Self::new(limit, Cadence::Day)
+    }
+
+    /// `limit` units each week from Monday.
+    #[must_use]
+    pub const fn weekly(limit: u64) -> Self {
+        Self::new(limit, Cadence::Week)
+    }
+
+    /// `limit` units each civil month.
+    #[must_use]
+    pub const fn monthly(limit: u64) -> Self {
+        Self::new(limit, Cadence::Month)
+    }
+
+    /// `limit` units each period of equal length, counted from the Unix epoch plus the UTC offset: a fixed window.
+    #[must_use]
+    pub const fn fixed(limit: u64, period: Duration) -> Self {
+        Self::new(limit, Cadence::Fixed(period))
+    }
+
+    /// `limit` units in a period that begins with a key's first use and, once over, with its next.
+    #[must_use]
+    pub const fn rolling(limit: u64, period: Duration) -> Self {
+        Self::new(limit, Cadence::Rolling(period))
+    }
+
+    /// Local time's offset from UTC in minutes, east positive: −840 to 840. Defaults to 0. A rolling period has no use
+    /// for it.
+    #[must_use]
+    pub const fn utc_offset_minutes(mut self, minutes: i32) -> Self {
+        self.offset_minutes = minutes;
+        self
+    }
+
+    /// Checks the configuration.
+    ///
+    /// # Errors
+    ///
+    /// If the limit or a period in microseconds is 0 or above 2^53 − 1, or the offset exceeds 14 hours.
+    pub fn build(self) -> Result<Algorithm, ConfigError> {
+        in_range("limit", self.limit)?;
+        if self.offset_minutes.abs() > MAX_OFFSET_MINUTES {
+            let rule = "it must lie between -840 and 840 (14 hours)";
+            return Err(ConfigError::new("UTC offset in minutes", self.offset_minutes, rule));
+        }
+        let shift = i64::from(self.offset_minutes) * 60_000_000;
+        let civil = |cadence, days: u64| {
+            let rate = Rate::new(self.limit, Duration::from_secs(days * 86_400));
+            let counter = Counter { limit: self.limit, window: Civil { cadence, shift } };
+            Ok(Algorithm::from_kind(super::Kind::CalendarQuota(counter), rate))
+        };
+        match self.cadence {
+            Cadence::Day => civil(CivilPeriod::Day, 1),
+            Cadence::Week => civil(CivilPeriod::Week, 7),
+            // What is advertised as the window: never shorter than the period, so the implied rate is never too high.
+            Cadence::Month => civil(CivilPeriod::Month, 31),
+            Cadence::Fixed(period) => FixedWindow::new(Rate::new(self.limit, period)).offset_micros(-shift).build(),
+            Cadence::Rolling(period) => IntervalBucket::new(self.limit).refill(self.limit, period).build(),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Civil {
+    cadence: CivilPeriod,
+    /// Local time minus UTC, µs.
+    shift: i64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CivilPeriod {
+    Day,
+    Week,
+    Month,
+}
+
+impl Windows for Civil {
+    fn window(&self, at: i64) -> (i64, i64) {
+        let day = (at + self.shift).div_euclid(DAY_US);
+        let (first, after) = match self.cadence {
+            CivilPeriod::Day => (day, day + 1),
+            CivilPeriod::Week => {
+                // 1970-01-01 was a Thursday.
+                let monday = day - (day + 3).rem_euclid(7);
+                (monday, monday + 7)
+            }
+            CivilPeriod::Month => {
+                let (year, month, _) = date_of(day);
+                (first_of_month(year, month), first_of_month(year, month + 1))
+            }
+        };
+        (first * DAY_US - self.shift, after * DAY_US - self.shift)
+    }
+}

@@ -1,0 +1,119 @@
+//! The mathematics that GCRA, token bucket, leaky meter and shaper share: a debt that drains at an exact rate.
+
+use crate::time::EXACT_MAX;
+use crate::{ConfigError, Rate};
+
+/// Debt is counted in grains: `q` grains make a unit and `p` grains drain each microsecond, where p/q is the rate in
+/// lowest terms. So every quantity is a whole number, whatever the rate, and stays below 2^53.
+///
+/// GCRA calls the debt time (TAT − now, in 1/p µs), the token bucket calls it missing tokens (in 1/q token) and the
+/// meter calls it water. The three are one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Drain {
+    /// Grains drained each microsecond.
+    pub(crate) p: u64,
+    /// Grains in a unit.
+    pub(crate) q: u64,
+    /// Most grains that may be owed.
+    pub(crate) depth: u64,
+    /// µs in which a full debt drains, rounded up.
+    pub(crate) empties_in: u64,
+}
+
+impl Drain {
+    /// A drain that holds `burst` units.
+    pub(crate) fn with_burst(rate: Rate, burst: u64) -> Result<Self, ConfigError> {
+        let (p, q) = lowest_terms(rate.validate()?);
+        let fits = |burst: u64| fitting(p, q, u128::from(burst) * u128::from(q));
+        fits(burst).filter(|_| burst > 0).ok_or_else(|| {
+            // Rounding up costs at most p grains, so the largest burst that fits is at most two above this.
+            let estimate = (EXACT_MAX.saturating_sub(p)) / (2 * u128::from(q)).min(u128::from(u64::MAX)) as u64;
+            let most = (estimate..=estimate + 2).rev().find(|&b| b > 0 && fits(b).is_some());
+            let rule = match most {
+                Some(most) => format!(
+                    "with a rate of {rate} it must lie between 1 and {most} to be counted exactly (in 1/{q} unit, below \
+                     2^53); lower it, or round the rate so that count and period share larger factors"
+                ),
+                None => format!(
+                    "no burst can be counted exactly (in 1/{q} unit, below 2^53) with a rate of {rate}; round the rate \
+                     so that count and period share larger factors"
+                ),
+            };
+            ConfigError::new("burst", burst, rule)
+        })
+    }
+
+    /// A drain that holds what leaves within `max_wait_us`, and one unit more: the one that leaves at once.
+    pub(crate) fn with_wait(rate: Rate, max_wait_us: u64) -> Result<Self, ConfigError> {
+        let (p, q) = lowest_terms(rate.validate()?);
+        let fits = |wait: u64| fitting(p, q, u128::from(wait) * u128::from(p) + u128::from(q));
+        fits(max_wait_us).ok_or_else(|| {
+            let estimate = (EXACT_MAX.saturating_sub(p) / 2).saturating_sub(q) / p;
+            let most = (estimate..=estimate + 2).rev().find(|&w| fits(w).is_some());
+            let rule = match most {
+                Some(most) => format!(
+                    "with a rate of {rate} it can be at most {most} to be counted exactly (in 1/{p} microsecond, below \
+                     2^53); lower it, or round the rate so that count and period share larger factors"
+                ),
+                None => format!("the rate {rate} cannot be counted exactly (below 2^53); round it"),
+            };
+            ConfigError::new("max_wait in microseconds", max_wait_us, rule)
+        })
+    }
+
+    pub(crate) fn capacity(&self) -> u64 {
+        self.depth / self.q
+    }
+
+    /// Grains still owed after `elapsed` µs.
+    #[inline]
+    pub(crate) fn after(&self, debt: u64, elapsed: u64) -> u64 {
+        debt.saturating_sub(elapsed.min(self.empties_in) * self.p)
+    }
+
+    /// Grains of `units`, which are at most the capacity.
+    #[inline]
+    pub(crate) fn grains(&self, units: u64) -> u64 {
+        units * self.q
+    }
+
+    /// µs until `units` more can be owed; 0 means now.
+    #[inline]
+    pub(crate) fn wait(&self, debt: u64, units: u64) -> u64 {
+        let owed = debt + self.grains(units);
+        if owed <= self.depth { 0 } else { self.micros(owed - self.depth) }
+    }
+
+    /// Whole units that can still be owed, and µs until there is one more (0 when nothing is owed).
+    #[inline]
+    pub(crate) fn room(&self, debt: u64) -> (u64, u64) {
+        let free = self.depth.saturating_sub(debt);
+        let units = free / self.q;
+        let next = if debt == 0 { 0 } else { self.micros((debt + (units + 1) * self.q).saturating_sub(self.depth)) };
+        (units, next)
+    }
+
+    /// µs in which `grains` drain, rounded up.
+    #[inline]
+    pub(crate) fn micros(&self, grains: u64) -> u64 {
+        // Most rates people write reduce to p = 1, and a 64-bit division is the dearest instruction here.
+        if self.p == 1 { grains } else { grains.div_ceil(self.p) }
+    }
+}
+
+/// The envelope: everything a decision computes is below 2^53, exact in an integer here and in a double elsewhere.
+fn fitting(p: u64, q: u64, depth: u128) -> Option<Drain> {
+    let empties_in = depth.div_ceil(u128::from(p));
+    let largest = depth + empties_in * u128::from(p);
+    let exact = largest <= u128::from(EXACT_MAX);
+    exact.then_some(Drain { p, q, depth: depth as u64, empties_in: empties_in as u64 })
+}
+
+fn lowest_terms(rate: Rate) -> (u64, u64) {
+    let divisor = gcd(rate.count(), rate.period_micros());
+    (rate.count() / divisor, rate.period_micros() / divisor)
+}
+
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}

@@ -1,0 +1,153 @@
+use std::time::Duration;
+
+use super::transition::{Mark, Standing, Transition, micros_between};
+use crate::time::{Timestamp, micros_ceil};
+use crate::{Algorithm, ConfigError, Rate};
+
+/// A counter that starts anew at whole multiples of the period.
+///
+/// The boundary lets twice the limit through: all of one window at its end and all of the next at its start. Where that
+/// matters, take [`Gcra`](super::Gcra) or a sliding window.
+///
+/// State: 16 bytes, the window's start and the count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FixedWindow {
+    rate: Rate,
+    offset_us: i64,
+}
+
+impl FixedWindow {
+    /// The rate's count in each window of the rate's period, windows starting at multiples of it since the epoch.
+    #[must_use]
+    pub const fn new(rate: Rate) -> Self {
+        Self { rate, offset_us: 0 }
+    }
+
+    /// Moves every window's start later by `offset`, in whole microseconds, rounded up. Defaults to zero.
+    #[must_use]
+    pub fn offset(mut self, offset: Duration) -> Self {
+        self.offset_us = i64::try_from(micros_ceil(offset)).unwrap_or(i64::MAX);
+        self
+    }
+
+    /// Moves every window's start by `micros` µs, later or earlier.
+    #[must_use]
+    pub const fn offset_micros(mut self, micros: i64) -> Self {
+        self.offset_us = micros;
+        self
+    }
+
+    /// Checks the configuration.
+    ///
+    /// # Errors
+    ///
+    /// If the count or the period in microseconds is 0 or above 2^53 − 1.
+    pub fn build(self) -> Result<Algorithm, ConfigError> {
+        let rate = self.rate.validate()?;
+        let length = rate.period_micros().cast_signed();
+        let window = Fixed { length, offset: self.offset_us.rem_euclid(length) };
+        Ok(Algorithm::from_kind(super::Kind::FixedWindow(Counter { limit: rate.count(), window }), rate))
+    }
+}
+
+/// How time is cut into windows.
+pub(crate) trait Windows {
+    /// Start and end of the window that holds an instant: `start <= instant < end`.
+    fn window(&self, at: i64) -> (i64, i64);
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fixed {
+    length: i64,
+    /// 0 .. length.
+    offset: i64,
+}
+
+impl Windows for Fixed {
+    #[inline]
+    fn window(&self, at: i64) -> (i64, i64) {
+        let start = (at - self.offset).div_euclid(self.length) * self.length + self.offset;
+        (start, start + self.length)
+    }
+}
+
+/// A limit per window, however windows are cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Counter<W> {
+    pub(crate) limit: u64,
+    pub(crate) window: W,
+}
+
+/// Units used in the window that starts at `start`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Count {
+    pub(crate) start: i64,
+    pub(crate) used: u64,
+}
+
+impl<W: Windows> Counter<W> {
+    /// The window that runs at `now` and what is used of it. An instant before the window last used counts as in it:
+    /// a clock that steps back must not reopen a window.
+    #[inline]
+    fn view(&self, state: Count, now: Timestamp) -> ((i64, i64), u64) {
+        let window = self.window.window(now.as_micros().max(state.start));
+        (window, if window.0 == state.start { state.used } else { 0 })
+    }
+
+    fn until(now: Timestamp, end: i64) -> u64 {
+        micros_between(now, Timestamp::from_micros(end))
+    }
+}
+
+impl<W: Windows> Transition for Counter<W> {
+    type State = Count;
+
+    fn capacity(&self) -> u64 {
+        self.limit
+    }
+
+    fn fresh(&self) -> Count {
+        Count { start: Timestamp::MIN.as_micros(), used: 0 }
+    }
+
+    #[inline]
+    fn wait(&self, state: &Count, now: Timestamp, cost: u64) -> u64 {
+        let ((_, end), used) = self.view(*state, now);
+        if used + cost <= self.limit { 0 } else { Self::until(now, end) }
+    }
+
+    #[inline]
+    fn take(&self, state: &mut Count, now: Timestamp, cost: u64) -> Mark {
+        let ((start, _), used) = self.view(*state, now);
+        *state = Count { start, used: used + cost };
+        Mark { at: start, frac: 0 }
+    }
+
+    #[inline]
+    fn standing(&self, state: &Count, now: Timestamp) -> Standing {
+        let ((_, end), used) = self.view(*state, now);
+        let next = Self::until(now, end);
+        Standing { remaining: self.limit.saturating_sub(used), reset: if used == 0 { 0 } else { next }, next }
+    }
+
+    fn give_back(&self, state: &mut Count, _: Timestamp, mark: Mark, _: u64, units: u64) {
+        if state.start == mark.at {
+            state.used = state.used.saturating_sub(units);
+        }
+    }
+
+    fn debit(&self, state: &mut Count, now: Timestamp, mark: Mark, units: u64) {
+        let ((start, _), used) = self.view(*state, now);
+        if start == mark.at {
+            *state = Count { start, used: self.limit.min(used + units) };
+        }
+    }
+
+    fn fresh_at(&self, state: &Count) -> Timestamp {
+        match state.used {
+            // The window's start keeps a clock that steps back from reopening an earlier one.
+            0 => Timestamp::from_micros(state.start),
+            _ => Timestamp::from_micros(self.window.window(state.start).1),
+        }
+    }
+}

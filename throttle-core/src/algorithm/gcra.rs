@@ -1,0 +1,152 @@
+use super::drain::Drain;
+use super::transition::{Mark, Standing, Transition};
+use crate::time::Timestamp;
+use crate::{Algorithm, ConfigError, Rate};
+
+/// The generic cell rate algorithm (ITU-T I.371): one theoretical arrival time (TAT) per key.
+///
+/// A request of cost `c` is admitted when `max(TAT, now) + c·T − tau <= now`, where the emission interval `T` is
+/// period/count and the tolerance `tau` is `burst·T`; equality admits. An unused key admits exactly `burst` units at
+/// once, and one more every `T` after that. `T` stays an exact fraction, so no rate drifts.
+///
+/// State: 16 bytes. It has no memory of the clock but the TAT itself: when the clock steps back, a key waits for its own
+/// TAT.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gcra {
+    rate: Rate,
+    burst: Option<u64>,
+}
+
+impl Gcra {
+    /// Units at `rate`. The burst defaults to the rate's count.
+    #[must_use]
+    pub const fn new(rate: Rate) -> Self {
+        Self { rate, burst: None }
+    }
+
+    /// Most units admitted at one instant. Defaults to the rate's count.
+    #[must_use]
+    pub const fn burst(mut self, units: u64) -> Self {
+        self.burst = Some(units);
+        self
+    }
+
+    /// Checks the configuration.
+    ///
+    /// # Errors
+    ///
+    /// If the count, period or burst is 0 or cannot be counted exactly below 2^53; the message states the bound.
+    pub fn build(self) -> Result<Algorithm, ConfigError> {
+        let drain = Drain::with_burst(self.rate, self.burst.unwrap_or(self.rate.count()))?;
+        Ok(Algorithm::from_kind(super::Kind::Gcra(Arrival(drain)), self.rate))
+    }
+}
+
+/// Debt told as time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Arrival(pub(crate) Drain);
+
+/// The theoretical arrival time: `whole` µs and `frac` p-ths of one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Tat {
+    pub(crate) whole: i64,
+    pub(crate) frac: u64,
+}
+
+impl Arrival {
+    /// How far the TAT lies ahead of `now`: whole µs (negative when past), and whether the debt can be told in grains.
+    /// It cannot only after the clock has stepped back by more than the debt itself.
+    #[inline]
+    fn debt(&self, tat: Tat, now: Timestamp) -> Debt {
+        let ahead = tat.whole - now.as_micros();
+        if ahead < 0 {
+            Debt::Grains(0)
+        } else if ahead.unsigned_abs() <= self.0.empties_in {
+            Debt::Grains(ahead.unsigned_abs() * self.0.p + tat.frac)
+        } else {
+            Debt::BeyondDepth(ahead.unsigned_abs())
+        }
+    }
+
+    #[inline]
+    fn at(&self, now: Timestamp, debt: u64) -> Tat {
+        let (whole, frac) = if self.0.p == 1 { (debt, 0) } else { (debt / self.0.p, debt % self.0.p) };
+        Tat { whole: now.as_micros() + whole.cast_signed(), frac }
+    }
+}
+
+impl Arrival {
+    /// A TAT `units` emission intervals later.
+    pub(crate) fn later(&self, tat: Tat, units: u64) -> Tat {
+        let grains = tat.frac + self.0.grains(units);
+        Tat { whole: tat.whole + (grains / self.0.p).cast_signed(), frac: grains % self.0.p }
+    }
+}
+
+enum Debt {
+    Grains(u64),
+    BeyondDepth(u64),
+}
+
+impl Transition for Arrival {
+    type State = Tat;
+
+    fn capacity(&self) -> u64 {
+        self.0.capacity()
+    }
+
+    fn fresh(&self) -> Tat {
+        Tat { whole: Timestamp::MIN.as_micros(), frac: 0 }
+    }
+
+    #[inline]
+    fn wait(&self, tat: &Tat, now: Timestamp, cost: u64) -> u64 {
+        match self.debt(*tat, now) {
+            Debt::Grains(debt) => self.0.wait(debt, cost),
+            Debt::BeyondDepth(ahead) => {
+                // ahead + ceil((frac + cost − depth) / p), where the bracket may be negative.
+                let over = (tat.frac + self.0.grains(cost)).cast_signed() - self.0.depth.cast_signed();
+                let ceil = -(-over).div_euclid(self.0.p.cast_signed());
+                ahead.saturating_add_signed(ceil)
+            }
+        }
+    }
+
+    #[inline]
+    fn take(&self, tat: &mut Tat, now: Timestamp, cost: u64) -> Mark {
+        if let Debt::Grains(debt) = self.debt(*tat, now) {
+            *tat = self.at(now, debt + self.0.grains(cost));
+        }
+        Mark::at(now)
+    }
+
+    #[inline]
+    fn standing(&self, tat: &Tat, now: Timestamp) -> Standing {
+        let ahead = tat.whole - now.as_micros();
+        let reset = if ahead < 0 { 0 } else { ahead.unsigned_abs() + u64::from(tat.frac > 0) };
+        match self.debt(*tat, now) {
+            Debt::Grains(debt) => {
+                let (remaining, next) = self.0.room(debt);
+                Standing { remaining, reset, next }
+            }
+            Debt::BeyondDepth(_) => Standing { remaining: 0, reset, next: self.wait(tat, now, 1) },
+        }
+    }
+
+    fn give_back(&self, tat: &mut Tat, now: Timestamp, _: Mark, _: u64, units: u64) {
+        let back = self.0.grains(units);
+        let (whole, frac) = (back / self.0.p, back % self.0.p);
+        let (borrow, frac) = if tat.frac >= frac { (0, tat.frac - frac) } else { (1, tat.frac + self.0.p - frac) };
+        let earlier = Tat { whole: tat.whole - whole.cast_signed() - borrow, frac };
+        *tat = if earlier.whole >= now.as_micros() { earlier } else { Tat { whole: now.as_micros(), frac: 0 } };
+    }
+
+    fn debit(&self, tat: &mut Tat, now: Timestamp, _: Mark, units: u64) {
+        let left = self.standing(tat, now).remaining;
+        self.take(tat, now, units.min(left));
+    }
+
+    fn fresh_at(&self, tat: &Tat) -> Timestamp {
+        Timestamp::from_micros(tat.whole + i64::from(tat.frac > 0))
+    }
+}

@@ -1,0 +1,166 @@
+use std::time::Duration;
+
+use super::transition::{Mark, Standing, Transition, micros_between};
+use crate::rate::in_range;
+use crate::time::{EXACT_MAX, Timestamp, micros_ceil};
+use crate::{Algorithm, ConfigError, Rate};
+
+/// A token bucket refilled in whole portions: `refill` tokens each `interval`.
+///
+/// Partial intervals are never lost: taking in mid-interval does not restart it. By default a full bucket has no phase
+/// and its interval starts at the request that takes from it; [`aligned`](Self::aligned) starts intervals at whole
+/// multiples since the epoch instead.
+///
+/// State: 16 bytes, the tokens and the start of the running interval.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IntervalBucket {
+    capacity: u64,
+    refill: u64,
+    interval_us: u64,
+    aligned: bool,
+}
+
+impl IntervalBucket {
+    /// A bucket of `capacity` tokens, refilled whole each second.
+    #[must_use]
+    pub const fn new(capacity: u64) -> Self {
+        Self { capacity, refill: capacity, interval_us: 1_000_000, aligned: false }
+    }
+
+    /// Tokens added each interval, capped at the capacity, and the interval in whole microseconds, rounded up.
+    /// Defaults to the capacity each second.
+    #[must_use]
+    pub fn refill(mut self, tokens: u64, interval: Duration) -> Self {
+        (self.refill, self.interval_us) = (tokens, micros_ceil(interval));
+        self
+    }
+
+    /// Refills at whole multiples of the interval since the epoch. Defaults to intervals that start at first use.
+    #[must_use]
+    pub const fn aligned(mut self) -> Self {
+        self.aligned = true;
+        self
+    }
+
+    /// Checks the configuration.
+    ///
+    /// # Errors
+    ///
+    /// If capacity, refill or interval is 0 or above 2^53 − 1, or if an empty bucket takes 2^53 µs or more to fill.
+    pub fn build(self) -> Result<Algorithm, ConfigError> {
+        let portions = Portions::new(self)?;
+        let rate = Rate::new(self.refill, Duration::from_micros(self.interval_us));
+        Ok(Algorithm::from_kind(super::Kind::IntervalBucket(portions), rate))
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Portions {
+    capacity: u64,
+    refill: u64,
+    interval: i64,
+    aligned: bool,
+}
+
+/// Tokens left in the interval that starts at `anchor`. A full bucket's anchor means nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Tokens {
+    pub(crate) anchor: i64,
+    pub(crate) tokens: u64,
+}
+
+impl Portions {
+    pub(crate) fn new(spec: IntervalBucket) -> Result<Self, ConfigError> {
+        let capacity = in_range("capacity", spec.capacity)?;
+        let refill = in_range("refill", spec.refill)?;
+        let interval = in_range("interval in microseconds", spec.interval_us)?;
+        let most = EXACT_MAX / capacity.div_ceil(refill);
+        if interval > most {
+            let rule = format!(
+                "an empty bucket of {capacity} filled by {refill} must be full within 2^53 microseconds, so the interval \
+                 can be at most {most}"
+            );
+            return Err(ConfigError::new("interval in microseconds", interval, rule));
+        }
+        Ok(Self { capacity, refill, interval: interval.cast_signed(), aligned: spec.aligned })
+    }
+
+    /// The bucket as it is at `now`, with the interval that runs then. Time never falls behind the anchor.
+    #[inline]
+    fn view(&self, state: Tokens, now: Timestamp) -> Tokens {
+        let now = now.as_micros().max(state.anchor);
+        let elapsed = ((now - state.anchor) / self.interval).unsigned_abs();
+        let tokens = if elapsed >= self.refills_to(state.tokens, self.capacity) {
+            self.capacity
+        } else {
+            state.tokens + elapsed * self.refill
+        };
+        let anchor = if tokens < self.capacity {
+            state.anchor + elapsed.cast_signed() * self.interval
+        } else if self.aligned {
+            now.div_euclid(self.interval) * self.interval
+        } else {
+            now
+        };
+        Tokens { anchor, tokens }
+    }
+
+    fn refills_to(&self, tokens: u64, target: u64) -> u64 {
+        target.saturating_sub(tokens).div_ceil(self.refill)
+    }
+
+    fn until(&self, view: Tokens, now: Timestamp, target: u64) -> u64 {
+        let refills = self.refills_to(view.tokens, target).cast_signed();
+        micros_between(now, Timestamp::from_micros(view.anchor + refills * self.interval))
+    }
+}
+
+impl Transition for Portions {
+    type State = Tokens;
+
+    fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    fn fresh(&self) -> Tokens {
+        Tokens { anchor: Timestamp::MIN.as_micros(), tokens: self.capacity }
+    }
+
+    fn wait(&self, state: &Tokens, now: Timestamp, cost: u64) -> u64 {
+        let view = self.view(*state, now);
+        if view.tokens >= cost { 0 } else { self.until(view, now, cost) }
+    }
+
+    fn take(&self, state: &mut Tokens, now: Timestamp, cost: u64) -> Mark {
+        let view = self.view(*state, now);
+        *state = Tokens { anchor: view.anchor, tokens: view.tokens - cost };
+        Mark::at(now)
+    }
+
+    fn standing(&self, state: &Tokens, now: Timestamp) -> Standing {
+        let view = self.view(*state, now);
+        if view.tokens == self.capacity {
+            return Standing { remaining: self.capacity, reset: 0, next: 0 };
+        }
+        Standing {
+            remaining: view.tokens,
+            reset: self.until(view, now, self.capacity),
+            next: self.until(view, now, view.tokens + 1),
+        }
+    }
+
+    fn give_back(&self, state: &mut Tokens, now: Timestamp, _: Mark, _: u64, units: u64) {
+        let view = self.view(*state, now);
+        *state = Tokens { anchor: view.anchor, tokens: self.capacity.min(view.tokens + units) };
+    }
+
+    fn debit(&self, state: &mut Tokens, now: Timestamp, _: Mark, units: u64) {
+        let left = self.view(*state, now).tokens;
+        self.take(state, now, units.min(left));
+    }
+
+    fn fresh_at(&self, state: &Tokens) -> Timestamp {
+        let refills = self.refills_to(state.tokens, self.capacity).cast_signed();
+        Timestamp::from_micros(state.anchor + refills * self.interval)
+    }
+}

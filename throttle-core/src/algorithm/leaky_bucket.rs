@@ -1,0 +1,126 @@
+use std::time::Duration;
+
+use super::drain::Drain;
+use super::gcra::{Arrival, Tat};
+use super::transition::{Mark, Standing, Transition};
+use crate::time::{Timestamp, micros_ceil};
+use crate::{Algorithm, ConfigError, Rate};
+
+/// A leaky bucket as a queue: what exceeds the rate is not refused but told how long to wait.
+///
+/// Units leave one emission interval `T` apart. A request is admitted by the finish of its cost: its last unit must leave
+/// within `max_wait`. The schedule is kept in exact fractions and never drifts; only the delay that is told is rounded
+/// up. An idle bucket saves nothing up.
+///
+/// State: 24 bytes, the next free slot and the time of the last admitted request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeakyBucket {
+    rate: Rate,
+    max_wait_us: u64,
+}
+
+impl LeakyBucket {
+    /// Departures at `rate`. The longest wait defaults to one second.
+    #[must_use]
+    pub const fn new(rate: Rate) -> Self {
+        Self { rate, max_wait_us: 1_000_000 }
+    }
+
+    /// How long the last unit of a request may have to wait, in whole microseconds, rounded up. Zero queues nothing: that
+    /// is GCRA with a burst of one. Defaults to one second.
+    #[must_use]
+    pub fn max_wait(mut self, wait: Duration) -> Self {
+        self.max_wait_us = micros_ceil(wait);
+        self
+    }
+
+    /// Checks the configuration.
+    ///
+    /// # Errors
+    ///
+    /// If the rate's count or period is 0, or the longest wait cannot be counted exactly below 2^53; the message states
+    /// the bound.
+    pub fn build(self) -> Result<Algorithm, ConfigError> {
+        let drain = Drain::with_wait(self.rate, self.max_wait_us)?;
+        Ok(Algorithm::from_kind(super::Kind::LeakyBucket(Queue(Arrival(drain))), self.rate))
+    }
+}
+
+/// GCRA's arithmetic with a tolerance of `max_wait + T`, on a clock that never falls behind the last admission: a step
+/// back must not let two leave closer than `T`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Queue(Arrival);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Departures {
+    pub(crate) last: i64,
+    /// The first free slot.
+    pub(crate) next: Tat,
+}
+
+impl Queue {
+    fn now(state: &Departures, now: Timestamp) -> Timestamp {
+        now.max(Timestamp::from_micros(state.last))
+    }
+
+    fn lag(state: &Departures, now: Timestamp) -> u64 {
+        Self::now(state, now).micros_since(now).unsigned_abs()
+    }
+}
+
+impl Transition for Queue {
+    type State = Departures;
+
+    fn capacity(&self) -> u64 {
+        self.0.capacity()
+    }
+
+    fn fresh(&self) -> Departures {
+        Departures { last: Timestamp::MIN.as_micros(), next: self.0.fresh() }
+    }
+
+    fn wait(&self, state: &Departures, now: Timestamp, cost: u64) -> u64 {
+        match self.0.wait(&state.next, Self::now(state, now), cost) {
+            0 => 0,
+            wait => Self::lag(state, now) + wait,
+        }
+    }
+
+    fn delay(&self, state: &Departures, now: Timestamp) -> u64 {
+        Self::lag(state, now) + self.0.standing(&state.next, Self::now(state, now)).reset
+    }
+
+    fn take(&self, state: &mut Departures, now: Timestamp, cost: u64) -> Mark {
+        let now = Self::now(state, now);
+        let slot =
+            if state.next.whole >= now.as_micros() { state.next } else { Tat { whole: now.as_micros(), frac: 0 } };
+        self.0.take(&mut state.next, now, cost);
+        state.last = now.as_micros();
+        Mark { at: slot.whole, frac: slot.frac }
+    }
+
+    fn standing(&self, state: &Departures, now: Timestamp) -> Standing {
+        let standing = self.0.standing(&state.next, Self::now(state, now));
+        let lag = if standing.reset == 0 { 0 } else { Self::lag(state, now) };
+        Standing { reset: standing.reset + lag, next: standing.next + lag, ..standing }
+    }
+
+    /// A slot returns only when nothing was scheduled behind it: those who wait were told when to leave.
+    fn give_back(&self, state: &mut Departures, now: Timestamp, mark: Mark, cost: u64, units: u64) {
+        let slot = Tat { whole: mark.at, frac: mark.frac };
+        if state.next == self.0.later(slot, cost) {
+            let kept = self.0.later(slot, cost - units.min(cost));
+            let now = Self::now(state, now).as_micros();
+            state.next = if kept.whole >= now { kept } else { Tat { whole: now, frac: 0 } };
+        }
+    }
+
+    fn debit(&self, state: &mut Departures, now: Timestamp, _: Mark, units: u64) {
+        let left = self.standing(state, now).remaining;
+        self.take(state, now, units.min(left));
+    }
+
+    fn fresh_at(&self, state: &Departures) -> Timestamp {
+        self.0.fresh_at(&state.next).max(Timestamp::from_micros(state.last))
+    }
+}

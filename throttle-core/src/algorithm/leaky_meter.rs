@@ -1,0 +1,41 @@
+use super::drain::Drain;
+use super::level::{Leveled, Water};
+use crate::{Algorithm, ConfigError, Rate};
+
+/// A bucket with a hole, as a meter: requests pour water in, the hole drains it, and what would overflow is refused.
+///
+/// The mirror image of the [`TokenBucket`](super::TokenBucket), with the same decisions; it remembers the level of the
+/// water where the other remembers what is missing. To delay what does not fit, see
+/// [`LeakyBucket`](super::LeakyBucket).
+///
+/// State: 16 bytes, the level and the time of the last admitted request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeakyMeter {
+    rate: Rate,
+    capacity: Option<u64>,
+}
+
+impl LeakyMeter {
+    /// Water that drains at `rate`. The capacity defaults to the rate's count.
+    #[must_use]
+    pub const fn new(rate: Rate) -> Self {
+        Self { rate, capacity: None }
+    }
+
+    /// Most units the bucket holds. Defaults to the rate's count.
+    #[must_use]
+    pub const fn capacity(mut self, units: u64) -> Self {
+        self.capacity = Some(units);
+        self
+    }
+
+    /// Checks the configuration.
+    ///
+    /// # Errors
+    ///
+    /// If the count, period or capacity is 0 or cannot be counted exactly below 2^53; the message states the bound.
+    pub fn build(self) -> Result<Algorithm, ConfigError> {
+        let drain = Drain::with_burst(self.rate, self.capacity.unwrap_or(self.rate.count()))?;
+        Ok(Algorithm::from_kind(super::Kind::LeakyMeter(Leveled::<Water>::new(drain)), self.rate))
+    }
+}

@@ -1,0 +1,121 @@
+//! Debt told as a level at an instant: as tokens that are there, or as water that is.
+
+use std::marker::PhantomData;
+
+use super::drain::Drain;
+use super::transition::{Mark, Standing, Transition};
+use crate::time::Timestamp;
+
+/// A bucket whose level is remembered in vocabulary `V`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Leveled<V>(Drain, PhantomData<V>);
+
+/// How a level tells a debt.
+pub(crate) trait Vocabulary {
+    /// Level from debt, and debt from level: each is its own inverse.
+    fn invert(drain: &Drain, grains: u64) -> u64;
+}
+
+/// The level is what can still be taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Tokens;
+
+/// The level is what was poured in and has not drained.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Water;
+
+impl Vocabulary for Tokens {
+    #[inline]
+    fn invert(drain: &Drain, grains: u64) -> u64 {
+        drain.depth.saturating_sub(grains)
+    }
+}
+
+impl Vocabulary for Water {
+    #[inline]
+    fn invert(_: &Drain, grains: u64) -> u64 {
+        grains
+    }
+}
+
+/// Grains at the time of the last admitted request. That time never falls, or a clock that stepped back would be
+/// credited twice for the same stretch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Level {
+    pub(crate) last: i64,
+    pub(crate) grains: u64,
+}
+
+impl<V: Vocabulary> Leveled<V> {
+    pub(crate) fn new(drain: Drain) -> Self {
+        Self(drain, PhantomData)
+    }
+
+    #[inline]
+    fn debt(&self, level: &Level, now: Timestamp) -> u64 {
+        let elapsed = (now.as_micros() - level.last).max(0).unsigned_abs();
+        self.0.after(V::invert(&self.0, level.grains), elapsed)
+    }
+
+    #[inline]
+    fn set(&self, level: &mut Level, now: Timestamp, debt: u64) {
+        *level = Level { last: level.last.max(now.as_micros()), grains: V::invert(&self.0, debt) };
+    }
+
+    /// µs by which the clock is behind the last admitted request.
+    #[inline]
+    fn lag(level: &Level, now: Timestamp) -> u64 {
+        (level.last - now.as_micros()).max(0).unsigned_abs()
+    }
+}
+
+impl<V: Vocabulary> Transition for Leveled<V> {
+    type State = Level;
+
+    fn capacity(&self) -> u64 {
+        self.0.capacity()
+    }
+
+    fn fresh(&self) -> Level {
+        Level { last: Timestamp::MIN.as_micros(), grains: V::invert(&self.0, 0) }
+    }
+
+    #[inline]
+    fn wait(&self, level: &Level, now: Timestamp, cost: u64) -> u64 {
+        match self.0.wait(self.debt(level, now), cost) {
+            0 => 0,
+            wait => Self::lag(level, now) + wait,
+        }
+    }
+
+    #[inline]
+    fn take(&self, level: &mut Level, now: Timestamp, cost: u64) -> Mark {
+        let debt = self.debt(level, now) + self.0.grains(cost);
+        self.set(level, now, debt);
+        Mark::at(now)
+    }
+
+    #[inline]
+    fn standing(&self, level: &Level, now: Timestamp) -> Standing {
+        let debt = self.debt(level, now);
+        let (remaining, next) = self.0.room(debt);
+        let lag = if debt == 0 { 0 } else { Self::lag(level, now) };
+        Standing { remaining, reset: lag + self.0.micros(debt), next: lag + next }
+    }
+
+    fn give_back(&self, level: &mut Level, now: Timestamp, _: Mark, _: u64, units: u64) {
+        let debt = self.debt(level, now).saturating_sub(self.0.grains(units));
+        self.set(level, now, debt);
+    }
+
+    fn debit(&self, level: &mut Level, now: Timestamp, _: Mark, units: u64) {
+        let left = self.standing(level, now).remaining;
+        self.take(level, now, units.min(left));
+    }
+
+    fn fresh_at(&self, level: &Level) -> Timestamp {
+        let last = Timestamp::from_micros(level.last);
+        let reset = self.standing(level, last).reset;
+        last.after_micros(reset)
+    }
+}

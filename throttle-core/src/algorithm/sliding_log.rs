@@ -1,0 +1,158 @@
+use std::collections::VecDeque;
+
+use super::transition::{Mark, Standing, Transition, micros_between};
+use crate::time::Timestamp;
+use crate::{Algorithm, ConfigError, Rate};
+
+/// An exact trailing window: what was used in the last period counts, and nothing else.
+///
+/// Each admitted request is remembered for one period; requests of the same microsecond share an entry. So a key takes
+/// 16 bytes per distinct instant in the window (at most the limit's number), and a decision looks at as many. For large
+/// limits take [`SlidingWindow`](super::SlidingWindow).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlidingLog {
+    rate: Rate,
+}
+
+impl SlidingLog {
+    /// The rate's count in any half-open window of the rate's period.
+    #[must_use]
+    pub const fn new(rate: Rate) -> Self {
+        Self { rate }
+    }
+
+    /// Checks the configuration.
+    ///
+    /// # Errors
+    ///
+    /// If the count or the period in microseconds is 0 or above 2^53 − 1.
+    pub fn build(self) -> Result<Algorithm, ConfigError> {
+        let rate = self.rate.validate()?;
+        let log = Trailing { limit: rate.count(), window: rate.period_micros().cast_signed() };
+        Ok(Algorithm::from_kind(super::Kind::SlidingLog(log), rate))
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Trailing {
+    limit: u64,
+    window: i64,
+}
+
+/// Runs of (instant, units), oldest first, no instant twice, and their sum.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Log {
+    runs: VecDeque<(i64, u64)>,
+    total: u64,
+}
+
+impl Log {
+    fn now(&self, now: Timestamp) -> i64 {
+        self.runs.back().map_or(now.as_micros(), |newest| newest.0.max(now.as_micros()))
+    }
+
+    fn forget_until(&mut self, instant: i64) {
+        while let Some(&(at, units)) = self.runs.front()
+            && at <= instant
+        {
+            self.total -= units;
+            self.runs.pop_front();
+        }
+    }
+
+    fn run_at(&self, instant: i64) -> Option<usize> {
+        self.runs.binary_search_by_key(&instant, |run| run.0).ok()
+    }
+
+    fn remove(&mut self, index: usize, units: u64) {
+        let run = &mut self.runs[index];
+        let units = units.min(run.1);
+        run.1 -= units;
+        self.total -= units;
+        if run.1 == 0 {
+            self.runs.remove(index);
+        }
+    }
+}
+
+impl Trailing {
+    /// Live runs at `now`, oldest first, and their sum. A unit taken at `s` is free again at `s + window`.
+    fn live<'a>(&self, log: &'a Log, now: Timestamp) -> (impl Iterator<Item = (i64, u64)> + 'a, u64) {
+        let edge = log.now(now) - self.window;
+        let expired = log.runs.iter().take_while(move |run| run.0 <= edge);
+        let (count, units) = expired.fold((0, 0), |(n, units), run| (n + 1, units + run.1));
+        (log.runs.iter().skip(count).copied(), log.total - units)
+    }
+
+    fn freed_at(&self, now: Timestamp, instant: i64) -> u64 {
+        micros_between(now, Timestamp::from_micros(instant + self.window))
+    }
+}
+
+impl Transition for Trailing {
+    type State = Log;
+
+    fn capacity(&self) -> u64 {
+        self.limit
+    }
+
+    fn fresh(&self) -> Log {
+        Log::default()
+    }
+
+    fn wait(&self, log: &Log, now: Timestamp, cost: u64) -> u64 {
+        let (mut runs, used) = self.live(log, now);
+        let excess = (used + cost).saturating_sub(self.limit);
+        if excess == 0 {
+            return 0;
+        }
+        let mut freed = 0;
+        let enough = runs.find(|run| {
+            freed += run.1;
+            freed >= excess
+        });
+        // A cost within the limit fits at the latest when everything has expired.
+        enough.map_or(0, |run| self.freed_at(now, run.0))
+    }
+
+    fn take(&self, log: &mut Log, now: Timestamp, cost: u64) -> Mark {
+        let at = log.now(now);
+        log.forget_until(at - self.window);
+        match log.runs.back_mut() {
+            Some(newest) if newest.0 == at => newest.1 += cost,
+            _ => log.runs.push_back((at, cost)),
+        }
+        log.total += cost;
+        Mark { at, frac: 0 }
+    }
+
+    fn standing(&self, log: &Log, now: Timestamp) -> Standing {
+        let (mut runs, used) = self.live(log, now);
+        let remaining = self.limit.saturating_sub(used);
+        let Some(oldest) = runs.next() else {
+            return Standing { remaining, reset: 0, next: 0 };
+        };
+        let newest = log.runs.back().map_or(oldest.0, |run| run.0);
+        Standing { remaining, reset: self.freed_at(now, newest), next: self.freed_at(now, oldest.0) }
+    }
+
+    fn give_back(&self, log: &mut Log, _: Timestamp, mark: Mark, _: u64, units: u64) {
+        if let Some(index) = log.run_at(mark.at) {
+            log.remove(index, units);
+        }
+    }
+
+    fn debit(&self, log: &mut Log, now: Timestamp, mark: Mark, units: u64) {
+        let left = self.standing(log, now).remaining;
+        let expired = mark.at <= log.now(now) - self.window;
+        // A charge that was given back whole in the meantime has no run any more; it has no debit either.
+        if let Some(index) = log.run_at(mark.at).filter(|_| !expired) {
+            log.runs[index].1 += units.min(left);
+            log.total += units.min(left);
+        }
+    }
+
+    fn fresh_at(&self, log: &Log) -> Timestamp {
+        log.runs.back().map_or(Timestamp::MIN, |newest| Timestamp::from_micros(newest.0 + self.window))
+    }
+}

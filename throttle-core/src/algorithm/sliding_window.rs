@@ -1,0 +1,235 @@
+use super::transition::{Mark, Standing, Transition, micros_between};
+use crate::rate::in_range;
+use crate::time::{EXACT_MAX, Timestamp};
+use crate::{Algorithm, ConfigError, Rate};
+
+/// A trailing window estimated from S sub-buckets (default 10).
+///
+/// The newest S sub-windows count in full and the oldest one by its overlap with the window, as if its units had been
+/// spread evenly. With S = 1 this is the two-counter estimator. Exact over any stretch shorter than the window less one
+/// sub-window; over a whole window, a burst at the end of a sub-window lets at most 2·limit − 1 through. More
+/// sub-buckets move that edge closer: the error concerns only one sub-window of S.
+///
+/// State: 8·(S + 2) bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlidingWindow {
+    rate: Rate,
+    buckets: u64,
+}
+
+impl SlidingWindow {
+    /// The rate's count in the rate's period, in 10 sub-buckets.
+    #[must_use]
+    pub const fn new(rate: Rate) -> Self {
+        Self { rate, buckets: 10 }
+    }
+
+    /// Number of sub-buckets, 1 to 1024; it must divide the period in microseconds. Defaults to 10.
+    #[must_use]
+    pub const fn buckets(mut self, count: u64) -> Self {
+        self.buckets = count;
+        self
+    }
+
+    /// Checks the configuration.
+    ///
+    /// # Errors
+    ///
+    /// If the count or period is 0 or too large, the number of buckets is not 1 to 1024 or does not divide the period,
+    /// or count × sub-window in µs reaches 2^53.
+    pub fn build(self) -> Result<Algorithm, ConfigError> {
+        let rate = self.rate.validate()?;
+        let (limit, period, buckets) = (rate.count(), rate.period_micros(), self.buckets);
+        if !(1..=1024).contains(&buckets) {
+            return Err(ConfigError::new("buckets", buckets, "it must lie between 1 and 1024"));
+        }
+        if !period.is_multiple_of(buckets) {
+            let rule = format!("it must divide the period of {period} microseconds into whole sub-windows");
+            return Err(ConfigError::new("buckets", buckets, rule));
+        }
+        let width = in_range("sub-window in microseconds", period / buckets)?;
+        let most = EXACT_MAX / width;
+        if limit > most {
+            let rule = format!(
+                "with sub-windows of {width} microseconds it can be at most {most} to be counted exactly (the product \
+                 below 2^53); lower it or use more buckets"
+            );
+            return Err(ConfigError::new("rate count", limit, rule));
+        }
+        let estimate = Estimate { limit, width: width.cast_signed(), buckets: buckets as usize };
+        Ok(Algorithm::from_kind(super::Kind::SlidingWindow(estimate), rate))
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Estimate {
+    limit: u64,
+    /// Of a sub-window, µs.
+    width: i64,
+    buckets: usize,
+}
+
+/// Counters of the S + 1 sub-windows up to the one of the last admitted request, as a ring by sub-window number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Ring {
+    last: i64,
+    counters: Box<[u64]>,
+}
+
+/// A ring seen at one instant: sub-window `index`, `past` µs of it over.
+struct View<'a> {
+    index: i64,
+    past: i64,
+    newest: i64,
+    ring: &'a Ring,
+}
+
+impl Estimate {
+    fn view<'a>(&self, ring: &'a Ring, now: Timestamp) -> View<'a> {
+        let now = now.as_micros().max(ring.last);
+        View {
+            index: now.div_euclid(self.width),
+            past: now.rem_euclid(self.width),
+            newest: ring.last.div_euclid(self.width),
+            ring,
+        }
+    }
+
+    fn slot(&self, index: i64) -> usize {
+        // At most 1025, so it fits.
+        index.rem_euclid(self.buckets as i64 + 1) as usize
+    }
+
+    /// The counter of a sub-window; what lies outside the ring is empty.
+    fn count(&self, view: &View<'_>, index: i64) -> u64 {
+        let age = view.newest - index;
+        if (0..=self.buckets as i64).contains(&age) { view.ring.counters[self.slot(index)] } else { 0 }
+    }
+
+    /// Units that count in full, and those of the fading sub-window, when sub-window `index` is running.
+    fn sums(&self, view: &View<'_>, index: i64) -> (u64, u64) {
+        let oldest = index - self.buckets as i64;
+        let full = if index == view.newest {
+            // All but the fading one: the usual case, without the ring arithmetic.
+            view.ring.counters.iter().sum::<u64>() - view.ring.counters[self.slot(oldest)]
+        } else {
+            (oldest + 1..=index).map(|i| self.count(view, i)).sum()
+        };
+        (full, self.count(view, oldest))
+    }
+
+    /// What a fading count still weighs after `past` µs of the running sub-window, rounded up: admission compares whole
+    /// units, so rounding up is exact.
+    fn faded(&self, count: u64, past: i64) -> u64 {
+        (count * (self.width - past).unsigned_abs()).div_ceil(self.width.unsigned_abs())
+    }
+
+    fn used(&self, view: &View<'_>) -> u64 {
+        let (full, fading) = self.sums(view, view.index);
+        full + self.faded(fading, view.past)
+    }
+
+    /// The first instant from now on at which at most `room` units count.
+    fn first_with(&self, view: &View<'_>, room: u64) -> i64 {
+        let (mut full, mut fading) = self.sums(view, view.index);
+        let mut past = view.past;
+        let mut index = view.index;
+        loop {
+            if let Some(spare) = room.checked_sub(full) {
+                let enough = self.faded_to(fading, spare).max(past);
+                if enough < self.width {
+                    return index * self.width + enough;
+                }
+            }
+            // The next sub-window: one more starts to fade, and nothing new has come. After S + 1 steps nothing counts.
+            (index, past) = (index + 1, 0);
+            fading = self.count(view, index - self.buckets as i64);
+            full -= fading;
+        }
+    }
+
+    /// The instant at which nothing counts any more. The newest charge fades last, to the very end of its sub-window.
+    fn empty_at(&self, view: &View<'_>) -> i64 {
+        let newest_used = (0..=self.buckets as i64).map(|age| view.newest - age).find(|&i| self.count(view, i) > 0);
+        newest_used.map_or(view.ring.last, |index| (index + self.buckets as i64 + 1) * self.width)
+    }
+
+    /// µs into the sub-window after which `count` weighs at most `spare`: the least e with
+    /// count·(width − e) <= spare·width.
+    fn faded_to(&self, count: u64, spare: u64) -> i64 {
+        if count <= spare {
+            return 0;
+        }
+        let width = self.width.unsigned_abs();
+        ((count - spare) * width).div_ceil(count).cast_signed()
+    }
+
+    fn until(&self, now: Timestamp, view: &View<'_>, room: u64) -> u64 {
+        micros_between(now, Timestamp::from_micros(self.first_with(view, room)))
+    }
+}
+
+impl Transition for Estimate {
+    type State = Ring;
+
+    fn capacity(&self) -> u64 {
+        self.limit
+    }
+
+    fn fresh(&self) -> Ring {
+        Ring { last: Timestamp::MIN.as_micros(), counters: vec![0; self.buckets + 1].into_boxed_slice() }
+    }
+
+    fn wait(&self, ring: &Ring, now: Timestamp, cost: u64) -> u64 {
+        let view = self.view(ring, now);
+        if self.used(&view) + cost <= self.limit { 0 } else { self.until(now, &view, self.limit - cost) }
+    }
+
+    fn take(&self, ring: &mut Ring, now: Timestamp, cost: u64) -> Mark {
+        let View { index, newest, .. } = self.view(ring, now);
+        let at = now.as_micros().max(ring.last);
+        // Sub-windows passed since the last charge take over the slots of those that have left the window.
+        let passed = (index - newest).min(self.buckets as i64 + 1);
+        for gone in index - passed + 1..=index {
+            ring.counters[self.slot(gone)] = 0;
+        }
+        ring.counters[self.slot(index)] += cost;
+        ring.last = at;
+        Mark { at: index, frac: 0 }
+    }
+
+    fn standing(&self, ring: &Ring, now: Timestamp) -> Standing {
+        let view = self.view(ring, now);
+        let used = self.used(&view);
+        if used == 0 {
+            return Standing { remaining: self.limit, reset: 0, next: 0 };
+        }
+        Standing {
+            remaining: self.limit.saturating_sub(used),
+            reset: micros_between(now, Timestamp::from_micros(self.empty_at(&view))),
+            next: self.until(now, &view, used - 1),
+        }
+    }
+
+    fn give_back(&self, ring: &mut Ring, _: Timestamp, mark: Mark, _: u64, units: u64) {
+        let age = ring.last.div_euclid(self.width) - mark.at;
+        if (0..=self.buckets as i64).contains(&age) {
+            let counter = &mut ring.counters[self.slot(mark.at)];
+            *counter = counter.saturating_sub(units);
+        }
+    }
+
+    fn debit(&self, ring: &mut Ring, now: Timestamp, mark: Mark, units: u64) {
+        let view = self.view(ring, now);
+        let left = self.limit.saturating_sub(self.used(&view));
+        let age = view.newest - mark.at;
+        let running = view.index - mark.at < self.buckets as i64;
+        if running && (0..=self.buckets as i64).contains(&age) {
+            ring.counters[self.slot(mark.at)] += units.min(left);
+        }
+    }
+
+    fn fresh_at(&self, ring: &Ring) -> Timestamp {
+        Timestamp::from_micros(self.empty_at(&self.view(ring, Timestamp::from_micros(ring.last))))
+    }
+}

@@ -1,0 +1,51 @@
+use super::IntervalBucket;
+use super::drain::Drain;
+use super::level::{Leveled, Tokens};
+use crate::{Algorithm, ConfigError, Rate};
+
+/// A bucket of tokens that refills continuously: the classic token bucket.
+///
+/// A request of cost `c` takes `c` tokens if they are there. The bucket starts full and gains count/period tokens each
+/// µs, in exact fractions, up to `burst`. Its decisions are those of [`Gcra`](super::Gcra) as long as the clock does
+/// not step back; when it does, the bucket refills no further until the clock has caught up.
+///
+/// For a bucket that is refilled in whole portions, see [`refill_every`](Self::refill_every).
+///
+/// State: 16 bytes, the level and the time of the last admitted request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TokenBucket {
+    rate: Rate,
+    burst: Option<u64>,
+}
+
+impl TokenBucket {
+    /// Tokens refilled at `rate`. The burst defaults to the rate's count.
+    #[must_use]
+    pub const fn new(rate: Rate) -> Self {
+        Self { rate, burst: None }
+    }
+
+    /// Most tokens the bucket holds. Defaults to the rate's count.
+    #[must_use]
+    pub const fn burst(mut self, tokens: u64) -> Self {
+        self.burst = Some(tokens);
+        self
+    }
+
+    /// The same numbers as a bucket refilled at intervals: the rate's count of tokens at once, each period.
+    #[must_use]
+    pub fn refill_every(self) -> IntervalBucket {
+        let capacity = self.burst.unwrap_or(self.rate.count());
+        IntervalBucket::new(capacity).refill(self.rate.count(), self.rate.period())
+    }
+
+    /// Checks the configuration.
+    ///
+    /// # Errors
+    ///
+    /// If the count, period or burst is 0 or cannot be counted exactly below 2^53; the message states the bound.
+    pub fn build(self) -> Result<Algorithm, ConfigError> {
+        let drain = Drain::with_burst(self.rate, self.burst.unwrap_or(self.rate.count()))?;
+        Ok(Algorithm::from_kind(super::Kind::TokenBucket(Leveled::<Tokens>::new(drain)), self.rate))
+    }
+}

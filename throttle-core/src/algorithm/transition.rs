@@ -1,0 +1,70 @@
+//! What every algorithm answers about a state, and what it does to one.
+
+use crate::time::Timestamp;
+
+/// One algorithm as a pure function of (state, now, cost).
+///
+/// Costs are at least 1 unless said otherwise; durations are microseconds. Nothing here reads a clock or does I/O, and
+/// nothing panics: policies outside the exact envelope are refused before they get here, and instants are bounded by
+/// [`Timestamp`].
+pub(crate) trait Transition {
+    type State;
+
+    /// Most units that can be admitted at one instant.
+    fn capacity(&self) -> u64;
+
+    /// The state of a key that was never used.
+    fn fresh(&self) -> Self::State;
+
+    /// Whether a cost of 1 ..= capacity is admitted now, and if not, in how many microseconds (≥ 1).
+    fn wait(&self, state: &Self::State, now: Timestamp, cost: u64) -> u64;
+
+    /// µs from now until a cost that is admitted now may leave; only the shaper delays.
+    fn delay(&self, _state: &Self::State, _now: Timestamp) -> u64 {
+        0
+    }
+
+    /// Charges a cost that [`wait`](Self::wait) has just admitted.
+    fn take(&self, state: &mut Self::State, now: Timestamp, cost: u64) -> Mark;
+
+    /// Where the key stands at this instant.
+    fn standing(&self, state: &Self::State, now: Timestamp) -> Standing;
+
+    /// Gives back `units` of an earlier charge of `cost` units, never into a later window.
+    fn give_back(&self, state: &mut Self::State, now: Timestamp, mark: Mark, cost: u64, units: u64);
+
+    /// Debits `units` more to an earlier charge, as far as there is something left and its window is still open.
+    fn debit(&self, state: &mut Self::State, now: Timestamp, mark: Mark, units: u64);
+
+    /// The first instant from which the state is the same as a fresh one.
+    fn fresh_at(&self, state: &Self::State) -> Timestamp;
+}
+
+/// Where a key stands at one instant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Standing {
+    /// Largest cost that would be admitted at this instant.
+    pub(crate) remaining: u64,
+    /// µs until the key is as good as unused.
+    pub(crate) reset: u64,
+    /// µs until something more is available; for windows, until the window ends.
+    pub(crate) next: u64,
+}
+
+/// Where in its algorithm's time a charge was put, so that it can be undone there and nowhere else.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Mark {
+    pub(crate) at: i64,
+    pub(crate) frac: u64,
+}
+
+impl Mark {
+    pub(crate) fn at(at: Timestamp) -> Self {
+        Self { at: at.as_micros(), frac: 0 }
+    }
+}
+
+/// A wait is never negative, and never longer than an `i64` holds: both ends are [`Timestamp`]s.
+pub(crate) fn micros_between(now: Timestamp, later: Timestamp) -> u64 {
+    later.micros_since(now).max(0).unsigned_abs()
+}

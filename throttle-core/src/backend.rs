@@ -1,0 +1,323 @@
+use std::error::Error;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use crate::charge::Charge;
+use crate::{ConfigError, Cost, Decision, Key, LimitSet};
+
+/// What a request asks of one policy of a set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call {
+    pub(crate) key: Option<Key>,
+    pub(crate) cost: u64,
+}
+
+impl Call {
+    /// The policy does not apply to this request.
+    pub const SKIP: Self = Self { key: None, cost: 0 };
+
+    /// `cost` units for `key`.
+    #[must_use]
+    pub const fn new(key: Key, cost: Cost) -> Self {
+        Self { key: Some(key), cost: cost.get() }
+    }
+
+    /// Looks at `key` without using anything.
+    #[must_use]
+    pub const fn peek(key: Key) -> Self {
+        Self { key: Some(key), cost: 0 }
+    }
+
+    /// The key, unless the policy is skipped.
+    #[must_use]
+    pub const fn key(&self) -> Option<&Key> {
+        self.key.as_ref()
+    }
+
+    /// The units asked for; 0 only looks.
+    #[must_use]
+    pub const fn cost(&self) -> u64 {
+        self.cost
+    }
+}
+
+impl From<Key> for Call {
+    /// One unit for `key`.
+    fn from(key: Key) -> Self {
+        Self::new(key, Cost::ONE)
+    }
+}
+
+/// Where state lives and time is read: decides about a whole set of limits in one atomic step.
+///
+/// # Contract
+///
+/// ## Atomicity
+///
+/// [`decide`](Self::decide) reads the clock once and charges what the set's rule says, or nothing at all, as if nobody
+/// else used the store meanwhile. N callers that race for the last K units of a key admit exactly K.
+///
+/// ## Exactness
+///
+/// Decisions are those of this crate's algorithms, bit for bit. A denied request and a peek change nothing that a later
+/// decision could tell. State may be forgotten only when it equals a fresh one.
+///
+/// ## Time
+///
+/// The clock may step in either direction, and several may be in use; the algorithms hold their bounds.
+///
+/// ## Cancellation
+///
+/// A future may be dropped at any point. Then the request was charged once or not at all, never twice, and the store
+/// stays usable. Call and await in one go: a future that is never polled may have charged already.
+///
+/// ## Retries
+///
+/// A backend repeats a step only if it is known not to have run. An error says so: [`BackendError::is_uncharged`].
+///
+/// ## Clones
+///
+/// share the store.
+///
+/// The `conformance` feature holds the kit that shows whether a backend keeps this contract.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a rate-limit backend",
+    label = "expected a backend such as `MemoryBackend`",
+    note = "a backend is `Clone + Send + Sync + 'static`; hand over the backend itself, not its builder or a reference"
+)]
+pub trait Backend: Clone + Send + Sync + 'static {
+    /// A set of limits as this backend runs it.
+    type Prepared: Send + Sync + 'static;
+    /// The answer to one request.
+    type Decide: Future<Output = Result<Decision, BackendError>> + Send + 'static;
+    /// The end of a step that answers nothing.
+    type Done: Future<Output = Result<(), BackendError>> + Send + 'static;
+
+    /// Gets ready to decide about `set`.
+    ///
+    /// Sets with a policy of the same name share that policy's budgets. If it was prepared with other parameters before,
+    /// what was used stays used.
+    ///
+    /// # Errors
+    ///
+    /// If the backend cannot hold such a set.
+    fn prepare(&self, set: LimitSet) -> Result<Self::Prepared, ConfigError>;
+
+    /// The set that was prepared.
+    fn set(prepared: &Self::Prepared) -> &LimitSet;
+
+    /// Decides about one request and charges it. `calls` stand in the order of the set's policies; policies without a
+    /// call are skipped.
+    fn decide(&self, prepared: &Arc<Self::Prepared>, calls: &[Call]) -> Self::Decide;
+
+    /// Gives back or debits the difference between what was taken and what was used, each policy in its own window.
+    fn settle(&self, prepared: &Arc<Self::Prepared>, charge: Charge) -> Self::Done;
+
+    /// Forgets one key of the policy at a place in the set: it is as if never used.
+    fn reset(&self, prepared: &Arc<Self::Prepared>, policy: usize, key: &Key) -> Self::Done;
+
+    /// Forgets every key of every policy whose name starts with `prefix`.
+    fn reset_all(&self, prefix: &str) -> Self::Done;
+
+    /// Whether a decision can fail. Where it can, whoever builds a layer must say what happens then.
+    fn can_fail(&self) -> bool {
+        true
+    }
+}
+
+/// A decision that could not be made.
+#[derive(Debug)]
+pub struct BackendError {
+    kind: BackendErrorKind,
+    uncharged: bool,
+    source: Option<Box<dyn Error + Send + Sync>>,
+}
+
+/// Why a decision could not be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum BackendErrorKind {
+    /// The store could not be reached.
+    Unavailable,
+    /// The store did not answer within the deadline.
+    Timeout,
+    /// Too many decisions were already waiting for the store.
+    Saturated,
+    /// The store refused the step or answered something that makes no sense.
+    Protocol,
+}
+
+impl BackendError {
+    /// An error after which the request may have been charged.
+    #[must_use]
+    pub const fn new(kind: BackendErrorKind) -> Self {
+        Self { kind, uncharged: false, source: None }
+    }
+
+    /// Adds that the request is known not to have been charged.
+    #[must_use]
+    pub fn uncharged(mut self) -> Self {
+        self.uncharged = true;
+        self
+    }
+
+    /// Adds the cause.
+    #[must_use]
+    pub fn with_source(mut self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        self.source = Some(source.into());
+        self
+    }
+
+    /// Why.
+    #[must_use]
+    pub const fn kind(&self) -> BackendErrorKind {
+        self.kind
+    }
+
+    /// Whether the request is known not to have been charged. If not, repeating it might charge it twice.
+    #[must_use]
+    pub const fn is_uncharged(&self) -> bool {
+        self.uncharged
+    }
+}
+
+impl fmt::Display for BackendError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.kind {
+            BackendErrorKind::Unavailable => "the rate-limit store could not be reached",
+            BackendErrorKind::Timeout => "the rate-limit store did not answer in time",
+            BackendErrorKind::Saturated => "too many decisions are waiting for the rate-limit store",
+            BackendErrorKind::Protocol => "the rate-limit store gave an answer that makes no sense",
+        };
+        let charged = if self.uncharged { "nothing was charged" } else { "the request may have been charged" };
+        write!(f, "{kind}; {charged}")
+    }
+}
+
+impl Error for BackendError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.source.as_deref().map(|source| source as _)
+    }
+}
+
+type Boxed<T> = Pin<Box<dyn Future<Output = Result<T, BackendError>> + Send>>;
+
+/// Any backend, its type erased, for applications that choose one at run time. Costs one allocation a decision.
+#[derive(Clone)]
+pub struct BoxBackend(Arc<dyn ErasedBackend>);
+
+impl BoxBackend {
+    /// Erases a backend's type.
+    #[must_use]
+    pub fn new(backend: impl Backend) -> Self {
+        Self(Arc::new(backend))
+    }
+}
+
+impl fmt::Debug for BoxBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("BoxBackend")
+    }
+}
+
+/// A set prepared by a [`BoxBackend`].
+pub struct BoxPrepared {
+    set: LimitSet,
+    /// The `Arc<B::Prepared>` of the backend inside.
+    inner: Box<dyn std::any::Any + Send + Sync>,
+}
+
+impl fmt::Debug for BoxPrepared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BoxPrepared").field("set", &self.set).finish_non_exhaustive()
+    }
+}
+
+trait ErasedBackend: Send + Sync {
+    fn prepare(&self, set: LimitSet) -> Result<BoxPrepared, ConfigError>;
+    fn decide(&self, prepared: &BoxPrepared, calls: &[Call]) -> Boxed<Decision>;
+    fn settle(&self, prepared: &BoxPrepared, charge: Charge) -> Boxed<()>;
+    fn reset(&self, prepared: &BoxPrepared, policy: usize, key: &Key) -> Boxed<()>;
+    fn reset_all(&self, prefix: &str) -> Boxed<()>;
+    fn can_fail(&self) -> bool;
+}
+
+fn inner<B: Backend>(prepared: &BoxPrepared) -> Result<&Arc<B::Prepared>, BackendError> {
+    let foreign = "the set was prepared by another backend";
+    prepared
+        .inner
+        .downcast_ref()
+        .ok_or_else(|| BackendError::new(BackendErrorKind::Protocol).uncharged().with_source(foreign))
+}
+
+impl<B: Backend> ErasedBackend for B {
+    fn prepare(&self, set: LimitSet) -> Result<BoxPrepared, ConfigError> {
+        let prepared = Arc::new(Backend::prepare(self, set)?);
+        Ok(BoxPrepared { set: B::set(&prepared).clone(), inner: Box::new(prepared) })
+    }
+
+    fn decide(&self, prepared: &BoxPrepared, calls: &[Call]) -> Boxed<Decision> {
+        match inner::<B>(prepared) {
+            Ok(prepared) => Box::pin(Backend::decide(self, prepared, calls)),
+            Err(error) => Box::pin(std::future::ready(Err(error))),
+        }
+    }
+
+    fn settle(&self, prepared: &BoxPrepared, charge: Charge) -> Boxed<()> {
+        match inner::<B>(prepared) {
+            Ok(prepared) => Box::pin(Backend::settle(self, prepared, charge)),
+            Err(error) => Box::pin(std::future::ready(Err(error))),
+        }
+    }
+
+    fn reset(&self, prepared: &BoxPrepared, policy: usize, key: &Key) -> Boxed<()> {
+        match inner::<B>(prepared) {
+            Ok(prepared) => Box::pin(Backend::reset(self, prepared, policy, key)),
+            Err(error) => Box::pin(std::future::ready(Err(error))),
+        }
+    }
+
+    fn reset_all(&self, prefix: &str) -> Boxed<()> {
+        Box::pin(Backend::reset_all(self, prefix))
+    }
+
+    fn can_fail(&self) -> bool {
+        Backend::can_fail(self)
+    }
+}
+
+impl Backend for BoxBackend {
+    type Prepared = BoxPrepared;
+    type Decide = Boxed<Decision>;
+    type Done = Boxed<()>;
+
+    fn prepare(&self, set: LimitSet) -> Result<BoxPrepared, ConfigError> {
+        self.0.prepare(set)
+    }
+
+    fn set(prepared: &BoxPrepared) -> &LimitSet {
+        &prepared.set
+    }
+
+    fn decide(&self, prepared: &Arc<BoxPrepared>, calls: &[Call]) -> Self::Decide {
+        self.0.decide(prepared, calls)
+    }
+
+    fn settle(&self, prepared: &Arc<BoxPrepared>, charge: Charge) -> Self::Done {
+        self.0.settle(prepared, charge)
+    }
+
+    fn reset(&self, prepared: &Arc<BoxPrepared>, policy: usize, key: &Key) -> Self::Done {
+        self.0.reset(prepared, policy, key)
+    }
+
+    fn reset_all(&self, prefix: &str) -> Self::Done {
+        self.0.reset_all(prefix)
+    }
+
+    fn can_fail(&self) -> bool {
+        self.0.can_fail()
+    }
+}

@@ -1,0 +1,196 @@
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use crate::algorithm::{Standing, Taken};
+use crate::policy::Policy;
+
+/// The wait of a cost that no wait can help.
+pub(crate) const NEVER: u64 = u64::MAX;
+
+/// What one algorithm says about one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    pub(crate) standing: Standing,
+    pub(crate) wait: u64,
+    pub(crate) delay: u64,
+}
+
+impl Verdict {
+    pub(crate) fn allowed(standing: Standing, delay: u64) -> Self {
+        Self { standing, wait: 0, delay }
+    }
+
+    pub(crate) fn denied(standing: Standing, wait: u64) -> Self {
+        Self { standing, wait, delay: 0 }
+    }
+
+    /// Whether the request may go on.
+    #[must_use]
+    pub const fn is_allowed(&self) -> bool {
+        self.wait == 0
+    }
+
+    /// The largest cost that would be admitted at this instant, after this decision.
+    #[must_use]
+    pub const fn remaining(&self) -> u64 {
+        self.standing.remaining
+    }
+
+    /// µs after which the same request is admitted if nothing else happens, and not one earlier. 0 when allowed, `None`
+    /// when no wait helps because the cost exceeds the capacity.
+    #[must_use]
+    pub const fn retry_after_micros(&self) -> Option<u64> {
+        if self.wait == NEVER { None } else { Some(self.wait) }
+    }
+
+    /// µs until the key cannot be told from an unused one if nothing else happens.
+    #[must_use]
+    pub const fn reset_after_micros(&self) -> u64 {
+        self.standing.reset
+    }
+
+    /// µs to wait before going on; more than 0 only for the [`LeakyBucket`](crate::algorithm::LeakyBucket).
+    #[must_use]
+    pub const fn delay_micros(&self) -> u64 {
+        self.delay
+    }
+}
+
+/// What a set of limits says about one request.
+///
+/// All times are relative to the instant of the decision, and exact to the microsecond: `retry_after` and `reset_after`
+/// are the least that is true, rounded up; `remaining` is rounded down.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decision {
+    pub(crate) wait: u64,
+    pub(crate) remaining: u64,
+    pub(crate) reset: u64,
+    pub(crate) delay: u64,
+    pub(crate) binding: Option<u16>,
+    pub(crate) statuses: Statuses,
+}
+
+/// Three limits a request is the common case; more are kept on the heap.
+pub(crate) type Statuses = SmallVec<[Status; 3]>;
+
+impl Decision {
+    /// Whether the request may go on.
+    #[must_use]
+    pub const fn is_allowed(&self) -> bool {
+        self.wait == 0
+    }
+
+    /// The largest cost that would be admitted at this instant, after this decision. For `all` the least of the members,
+    /// for `any` the greatest; `u64::MAX` when no limit applied.
+    #[must_use]
+    pub const fn remaining(&self) -> u64 {
+        self.remaining
+    }
+
+    /// How long until the same request is admitted if nothing else happens: zero when allowed, `None` when no wait helps
+    /// because the cost exceeds what the limit can ever admit.
+    #[must_use]
+    pub const fn retry_after(&self) -> Option<Duration> {
+        if self.wait == NEVER { None } else { Some(Duration::from_micros(self.wait)) }
+    }
+
+    /// How long until no policy can be told from an unused one if nothing else happens.
+    #[must_use]
+    pub const fn reset_after(&self) -> Duration {
+        Duration::from_micros(self.reset)
+    }
+
+    /// How long to wait before going on; more than zero only with a
+    /// [`LeakyBucket`](crate::algorithm::LeakyBucket) among the limits.
+    #[must_use]
+    pub const fn delay(&self) -> Duration {
+        Duration::from_micros(self.delay)
+    }
+
+    /// Which policy decided, by its place in the set: the one that refused with the longest wait (for `any`, the
+    /// shortest), or the admitting one with the least left. `None` when nothing was charged and nothing refused.
+    #[must_use]
+    pub fn binding(&self) -> Option<usize> {
+        self.binding.map(usize::from)
+    }
+
+    /// One status per policy, in the set's order.
+    #[must_use]
+    pub fn statuses(&self) -> &[Status] {
+        &self.statuses
+    }
+}
+
+/// Where one policy stands after a decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Status {
+    pub(crate) standing: Standing,
+    pub(crate) wait: u64,
+    pub(crate) applies: bool,
+    pub(crate) overflow: bool,
+    pub(crate) taken: Option<Taken>,
+}
+
+impl Status {
+    /// The status of a policy that had no key in this request.
+    pub(crate) const SKIPPED: Self = Self {
+        standing: Standing { remaining: 0, reset: 0, next: 0 },
+        wait: 0,
+        applies: false,
+        overflow: false,
+        taken: None,
+    };
+
+    /// Whether the policy applied to the request at all.
+    #[must_use]
+    pub const fn applies(&self) -> bool {
+        self.applies
+    }
+
+    /// Whether the policy by itself would have refused the request.
+    #[must_use]
+    pub const fn refuses(&self) -> bool {
+        self.wait > 0
+    }
+
+    /// Units this request was charged: 0 when it was refused, or another member of an `any` paid.
+    #[must_use]
+    pub const fn charged(&self) -> u64 {
+        match self.taken {
+            Some(taken) => taken.cost,
+            None => 0,
+        }
+    }
+
+    /// The largest cost this policy would admit at this instant.
+    #[must_use]
+    pub const fn remaining(&self) -> u64 {
+        self.standing.remaining
+    }
+
+    /// How long until this policy admits the request: zero when it does, `None` when no wait helps.
+    #[must_use]
+    pub const fn retry_after(&self) -> Option<Duration> {
+        if self.wait == NEVER { None } else { Some(Duration::from_micros(self.wait)) }
+    }
+
+    /// How long until this policy cannot be told from an unused one.
+    #[must_use]
+    pub const fn reset_after(&self) -> Duration {
+        Duration::from_micros(self.standing.reset)
+    }
+
+    /// The time in which the client can use no more than what remains, as the draft's `t` means it.
+    #[must_use]
+    pub fn effective_window(&self, policy: &Policy) -> Duration {
+        Duration::from_micros(policy.algorithm().effective_window(self.standing))
+    }
+
+    /// Whether the key shared an overflow bucket because the store was full of live keys. It may be refused early, and
+    /// never late.
+    #[must_use]
+    pub const fn is_overflow(&self) -> bool {
+        self.overflow
+    }
+}

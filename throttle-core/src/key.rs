@@ -1,0 +1,319 @@
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// Whose budget: typed parts, encoded so that different parts never meet in one bucket.
+///
+/// Every part carries its type and its length, so `("a:b", "c")` and `("a", "b:c")` are different keys, and so are the
+/// number 1 and the text "1". Short keys (up to 30 bytes encoded) live inline; longer ones on the heap, shared by
+/// clones. `Debug` shows the kinds of the parts and never their content.
+///
+/// ```
+/// use throttle_core::Key;
+///
+/// let one = Key::builder().text("a:b").text("c").finish();
+/// let other = Key::builder().text("a").text("b:c").finish();
+/// assert_ne!(one, other);
+/// assert_eq!(format!("{one:?}"), "Key(text, text)");
+/// ```
+#[derive(Clone)]
+pub struct Key(Repr);
+
+const INLINE: usize = 30;
+
+#[derive(Clone)]
+enum Repr {
+    /// Zeros from `len` on.
+    Inline {
+        len: u8,
+        bytes: [u8; INLINE],
+    },
+    Heap(Arc<[u8]>),
+}
+
+impl Key {
+    /// The key without parts: one budget for everybody.
+    pub const CONSTANT: Self = Self(Repr::Inline { len: 0, bytes: [0; INLINE] });
+
+    /// The key of those who have none.
+    #[must_use]
+    pub fn missing() -> Self {
+        Self::builder().part(Kind::Missing, &[]).finish()
+    }
+
+    /// Starts a key of several parts.
+    #[must_use]
+    pub const fn builder() -> KeyBuilder {
+        KeyBuilder { len: 0, inline: [0; INLINE], heap: Vec::new() }
+    }
+
+    /// The encoded parts. They hold what the client sent: do not log or store them raw.
+    #[must_use]
+    pub fn expose_bytes(&self) -> &[u8] {
+        match &self.0 {
+            Repr::Inline { len, bytes } => &bytes[..usize::from(*len)],
+            Repr::Heap(bytes) => bytes,
+        }
+    }
+
+    /// A key of at most 15 bytes as one number, with its length, so that no two keys share one.
+    #[inline]
+    pub(crate) fn as_number(&self) -> Option<u128> {
+        match &self.0 {
+            Repr::Inline { len, bytes } if *len < 16 => {
+                let [low @ .., _, _, _, _, _, _, _, _, _, _, _, _, _, _] = bytes;
+                Some(u128::from_le_bytes(*low) | u128::from(*len) << 120)
+            }
+            _ => None,
+        }
+    }
+}
+
+impl PartialEq for Key {
+    fn eq(&self, other: &Self) -> bool {
+        self.expose_bytes() == other.expose_bytes()
+    }
+}
+
+impl Eq for Key {}
+
+impl std::hash::Hash for Key {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.expose_bytes().hash(state);
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut parts = f.debug_tuple("Key");
+        for kind in Kinds(self.expose_bytes()) {
+            parts.field(&format_args!("{kind}"));
+        }
+        parts.finish()
+    }
+}
+
+impl From<IpAddr> for Key {
+    /// One address; IPv4-mapped IPv6 addresses are taken as the IPv4 address they hold.
+    fn from(address: IpAddr) -> Self {
+        Self::builder().ip(address).finish()
+    }
+}
+
+impl From<&str> for Key {
+    fn from(text: &str) -> Self {
+        Self::builder().text(text).finish()
+    }
+}
+
+impl From<u64> for Key {
+    fn from(number: u64) -> Self {
+        Self::builder().number(number).finish()
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Missing = 0,
+    Number = 1,
+    Text = 2,
+    Bytes = 3,
+    V4 = 4,
+    V6 = 6,
+}
+
+/// Collects the parts of a [`Key`].
+#[derive(Clone)]
+pub struct KeyBuilder {
+    len: usize,
+    inline: [u8; INLINE],
+    /// Everything, once it does not fit inline.
+    heap: Vec<u8>,
+}
+
+impl KeyBuilder {
+    /// An address, whole.
+    #[must_use]
+    pub fn ip(self, address: IpAddr) -> Self {
+        self.network(address, 128)
+    }
+
+    /// The first `bits` bits of an address, at most 32 for IPv4 and 128 for IPv6. IPv4-mapped IPv6 addresses are taken as
+    /// the IPv4 address they hold.
+    #[must_use]
+    pub fn network(self, address: IpAddr, bits: u8) -> Self {
+        match address.to_canonical() {
+            IpAddr::V4(v4) => {
+                let bits = bits.min(32);
+                let masked = u32::from(v4) & u32::MAX.checked_shl(u32::from(32 - bits)).unwrap_or(0);
+                let [a, b, c, d] = masked.to_be_bytes();
+                self.part(Kind::V4, &[a, b, c, d, bits])
+            }
+            IpAddr::V6(v6) => {
+                let bits = bits.min(128);
+                let masked = u128::from(v6) & u128::MAX.checked_shl(u32::from(128 - bits)).unwrap_or(0);
+                let octets = masked.to_be_bytes();
+                // The length says how many octets follow.
+                let kept = usize::from(bits.div_ceil(8));
+                self.part(Kind::V6, &[bits]).push(&octets[..kept])
+            }
+        }
+    }
+
+    /// A text, byte for byte: no case, width or whitespace is folded.
+    #[must_use]
+    pub fn text(self, text: &str) -> Self {
+        self.sized(Kind::Text, text.as_bytes())
+    }
+
+    /// Bytes.
+    #[must_use]
+    pub fn bytes(self, bytes: &[u8]) -> Self {
+        self.sized(Kind::Bytes, bytes)
+    }
+
+    /// A number.
+    #[must_use]
+    pub fn number(self, number: u64) -> Self {
+        self.part(Kind::Number, &number.to_be_bytes())
+    }
+
+    /// A part that is not there, as a value of its own.
+    #[must_use]
+    pub fn missing(self) -> Self {
+        self.part(Kind::Missing, &[])
+    }
+
+    /// All parts of another key.
+    #[must_use]
+    pub fn key(self, key: &Key) -> Self {
+        self.push(key.expose_bytes())
+    }
+
+    /// The key.
+    #[must_use]
+    pub fn finish(self) -> Key {
+        if self.heap.is_empty() {
+            // At most INLINE, which fits.
+            Key(Repr::Inline { len: self.len as u8, bytes: self.inline })
+        } else {
+            Key(Repr::Heap(self.heap.into()))
+        }
+    }
+
+    fn sized(self, kind: Kind, bytes: &[u8]) -> Self {
+        match u8::try_from(bytes.len()) {
+            Ok(len) if len < 255 => self.part(kind, &[len]).push(bytes),
+            _ => self.part(kind, &[255]).push(&(bytes.len() as u64).to_be_bytes()).push(bytes),
+        }
+    }
+
+    fn part(self, kind: Kind, bytes: &[u8]) -> Self {
+        self.push(&[kind as u8]).push(bytes)
+    }
+
+    fn push(mut self, bytes: &[u8]) -> Self {
+        let end = self.len + bytes.len();
+        if end <= INLINE {
+            self.inline[self.len..end].copy_from_slice(bytes);
+        } else {
+            if self.heap.is_empty() {
+                self.heap.extend_from_slice(&self.inline[..self.len]);
+            }
+            self.heap.extend_from_slice(bytes);
+        }
+        self.len = end;
+        self
+    }
+}
+
+impl fmt::Debug for KeyBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("KeyBuilder")
+    }
+}
+
+/// Walks the kinds of an encoded key.
+struct Kinds<'a>(&'a [u8]);
+
+impl Iterator for Kinds<'_> {
+    type Item = &'static str;
+
+    fn next(&mut self) -> Option<&'static str> {
+        let (kind, rest) = self.0.split_first()?;
+        let (name, len) = match kind {
+            0 => ("missing", 0),
+            1 => ("number", 8),
+            2 | 3 => {
+                let name = if *kind == 2 { "text" } else { "bytes" };
+                match rest.split_first()? {
+                    (255, long) => (name, 9 + u64::from_be_bytes(*long.first_chunk()?) as usize),
+                    (len, _) => (name, 1 + usize::from(*len)),
+                }
+            }
+            4 => ("ipv4", 5),
+            6 => ("ipv6", 1 + usize::from(rest.first()?.div_ceil(8))),
+            _ => return None,
+        };
+        self.0 = rest.get(len..)?;
+        Some(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn texts(parts: &[String]) -> Key {
+        parts.iter().fold(Key::builder(), |key, part| key.text(part)).finish()
+    }
+
+    proptest! {
+        #[test]
+        fn law_11_attack_18_different_parts_are_different_keys(
+            a in proptest::collection::vec(".{0,40}", 0..4),
+            b in proptest::collection::vec(".{0,40}", 0..4),
+        ) {
+            prop_assert_eq!(a == b, texts(&a) == texts(&b));
+            if let (Some(x), Some(y)) = (texts(&a).as_number(), texts(&b).as_number()) {
+                prop_assert_eq!(a == b, x == y);
+            }
+        }
+
+        #[test]
+        fn law_11_debug_never_shows_content(part in "[g-z]{8,300}") {
+            let key = Key::builder().text(&part).number(7).finish();
+            prop_assert_eq!(format!("{key:?}"), "Key(text, number)");
+        }
+    }
+
+    #[test]
+    fn law_11_types_of_parts_are_part_of_the_key() {
+        let keys = [
+            Key::CONSTANT,
+            Key::missing(),
+            Key::from(1),
+            Key::from("1"),
+            Key::builder().bytes(b"1").finish(),
+            Key::from(""),
+            Key::from(IpAddr::from([0, 0, 0, 1])),
+            Key::from("::1".parse::<IpAddr>().unwrap()),
+        ];
+        for (i, a) in keys.iter().enumerate() {
+            for (j, b) in keys.iter().enumerate() {
+                assert_eq!(i == j, a == b, "{a:?} {b:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn attack_12_mapped_addresses_are_the_ipv4_address() {
+        let key = |text: &str| Key::from(text.parse::<IpAddr>().unwrap());
+        assert_eq!(key("1.2.3.4"), key("::ffff:1.2.3.4"));
+        assert_eq!(key("1.2.3.4"), key("::ffff:102:304"));
+        assert_ne!(key("1.2.3.4"), key("::ffff:1.2.3.5"));
+        assert_ne!(key("1.2.3.4"), key("2001:db8::1.2.3.4"));
+    }
+}

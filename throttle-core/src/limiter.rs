@@ -1,0 +1,136 @@
+use std::fmt;
+use std::sync::Arc;
+
+use crate::backend::{Backend, BackendError, Call};
+use crate::{Charge, Clock, ConfigError, Cost, Decision, Key, LimitSet, MemoryBackend, Rule};
+
+/// A set of limits on a backend: what a queue worker, a WebSocket or a batch job asks when there is no layer.
+///
+/// ```
+/// use throttle_core::{Gcra, Limiter, Policy, Rate};
+///
+/// let limiter = Limiter::in_memory(Policy::new("mails", Gcra::new(Rate::per_hour(20)).burst(2))?)?;
+/// assert!(limiter.check("ada", 1).is_allowed());
+///
+/// let (decision, charge) = limiter.charge("ada", 1);
+/// assert_eq!(decision.remaining(), 0);
+/// limiter.refund(charge.expect("it was admitted"));
+/// assert_eq!(limiter.peek("ada").remaining(), 1);
+/// # Ok::<(), throttle_core::ConfigError>(())
+/// ```
+pub struct Limiter<B: Backend = MemoryBackend> {
+    backend: B,
+    prepared: Arc<B::Prepared>,
+}
+
+impl Limiter {
+    /// In this process, on the system clock, up to a million keys.
+    ///
+    /// # Errors
+    ///
+    /// As [`LimitSet::new`].
+    pub fn in_memory(rule: impl Into<Rule>) -> Result<Self, ConfigError> {
+        Self::new(MemoryBackend::new(), LimitSet::new(rule)?)
+    }
+}
+
+impl<B: Backend> Limiter<B> {
+    /// On any backend.
+    ///
+    /// # Errors
+    ///
+    /// If the backend cannot hold such a set.
+    pub fn new(backend: B, set: LimitSet) -> Result<Self, ConfigError> {
+        let prepared = Arc::new(backend.prepare(set)?);
+        Ok(Self { backend, prepared })
+    }
+
+    /// The set.
+    #[must_use]
+    pub fn set(&self) -> &LimitSet {
+        B::set(&self.prepared)
+    }
+
+    /// The backend.
+    #[must_use]
+    pub const fn backend(&self) -> &B {
+        &self.backend
+    }
+
+    /// Decides about calls of one's own, one per policy.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before it is ready, the request was charged once or not at all.
+    pub fn decide(&self, calls: &[Call]) -> B::Decide {
+        self.backend.decide(&self.prepared, calls)
+    }
+
+    /// Gives back or debits the difference between what was taken and [what was used](Charge::actual).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before it is ready, the charge was settled once or not at all.
+    pub fn settle(&self, charge: Charge) -> B::Done {
+        self.backend.settle(&self.prepared, charge)
+    }
+
+    /// Forgets one key of the policy at a place in the set.
+    ///
+    /// # Errors
+    ///
+    /// If the store fails.
+    pub async fn reset(&self, policy: usize, key: &Key) -> Result<(), BackendError> {
+        self.backend.reset(&self.prepared, policy, key).await
+    }
+
+    fn calls(&self, call: &Call) -> Vec<Call> {
+        vec![call.clone(); self.set().policies().len()]
+    }
+}
+
+impl<C: Clock> Limiter<MemoryBackend<C>> {
+    /// Decides about `cost` units (0 counts as 1) of every policy for one key.
+    #[must_use]
+    pub fn check(&self, key: impl Into<Key>, cost: u64) -> Decision {
+        let call = Call::new(key.into(), Cost::at_least_one(cost));
+        self.backend.decide_now(&self.prepared, &self.calls(&call))
+    }
+
+    /// Where a key stands, without using anything.
+    #[must_use]
+    pub fn peek(&self, key: impl Into<Key>) -> Decision {
+        self.backend.decide_now(&self.prepared, &self.calls(&Call::peek(key.into())))
+    }
+
+    /// Like [`check`](Self::check), with what was taken, if it was admitted.
+    #[must_use]
+    pub fn charge(&self, key: impl Into<Key>, cost: u64) -> (Decision, Option<Charge>) {
+        let calls = self.calls(&Call::new(key.into(), Cost::at_least_one(cost)));
+        let decision = self.backend.decide_now(&self.prepared, &calls);
+        let charge = Charge::of(&decision, &calls);
+        (decision, charge)
+    }
+
+    /// Gives back all that was taken.
+    pub fn refund(&self, charge: Charge) {
+        self.backend.settle_now(&self.prepared, charge.actual(0));
+    }
+
+    /// Settles with what was really used, of every policy.
+    pub fn settle_at(&self, charge: Charge, actual: u64) {
+        self.backend.settle_now(&self.prepared, charge.actual(actual));
+    }
+}
+
+impl<B: Backend> Clone for Limiter<B> {
+    fn clone(&self) -> Self {
+        Self { backend: self.backend.clone(), prepared: Arc::clone(&self.prepared) }
+    }
+}
+
+impl<B: Backend> fmt::Debug for Limiter<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Limiter").field("set", self.set()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,204 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::{Mutex, MutexGuard};
+use smallvec::{SmallVec, smallvec};
+
+use super::member::Member;
+use super::registry::{Registered, Registry};
+use super::seal::{Seal, Sealed};
+use super::shard::{Shard, Shared};
+use super::table::Label;
+use crate::algorithm::{Standing, Taken};
+use crate::backend::Call;
+use crate::charge::Charge;
+use crate::decision::{Decision, Status};
+use crate::set::{self, Members, decide};
+use crate::time::Timestamp;
+use crate::{ConfigError, Key, LimitSet, Policy};
+
+/// Keys a shard is meant to hold. Small, so that growing one takes microseconds.
+const KEYS_PER_SHARD: usize = 128;
+const MAX_SHARDS: usize = 4096;
+/// Slots of another shard that are looked at for each key that found no room.
+const SWEEP_ELSEWHERE: usize = 64;
+
+#[derive(Debug)]
+pub(super) struct Store {
+    shards: Box<[Lane]>,
+    seal: Seal,
+    shared: Shared,
+    /// The shard that those who find no room sweep next.
+    victim: AtomicUsize,
+}
+
+/// A shard on cache lines of its own, so that threads on different shards do not disturb each other.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Lane(Mutex<Shard>);
+
+impl Store {
+    pub(super) fn new(max_keys: usize) -> Self {
+        let shards = max_keys.div_ceil(KEYS_PER_SHARD).clamp(1, MAX_SHARDS).next_power_of_two();
+        Self {
+            shards: (0..shards).map(|_| Lane::default()).collect(),
+            seal: Seal::random(),
+            shared: Shared { registry: Registry::new(), keys: AtomicUsize::new(0), max_keys },
+            victim: AtomicUsize::new(0),
+        }
+    }
+
+    pub(super) fn keys(&self) -> usize {
+        self.shared.keys.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn max_keys(&self) -> usize {
+        self.shared.max_keys
+    }
+
+    pub(super) fn register(&self, policy: &Policy) -> Result<Registered, ConfigError> {
+        self.shared.registry.register(policy)
+    }
+
+    #[inline]
+    pub(super) fn decide(&self, set: &LimitSet, registered: &[Registered], calls: &[Call], now: Timestamp) -> Decision {
+        match (set.only(), registered, calls) {
+            (Some(policy), [registered], [Call { key: Some(key), cost }]) => {
+                self.decide_one(policy, *registered, key, *cost, now)
+            }
+            _ => self.decide_all(set, registered, calls, now),
+        }
+    }
+
+    /// What [`decide_all`](Self::decide_all) does, for a set of one.
+    #[inline]
+    fn decide_one(&self, policy: &Policy, registered: Registered, key: &Key, cost: u64, now: Timestamp) -> Decision {
+        let sealed = self.seal.seal(key);
+        let label = Label::new(sealed, registered.policy);
+        let mut shard = self.shard(sealed).lock();
+        let mut member = Member::new(policy.algorithm(), registered, label, cost, now);
+        let wait = member.ask(&mut shard, &self.shared);
+        let charged = (wait == 0 && cost > 0).then(|| member.take(&mut shard, &self.shared));
+        let standing = member.standing(&shard);
+        member.finish(&self.shared);
+        drop(shard);
+        let overflow = member.is_overflow();
+        if overflow {
+            self.sweep_elsewhere(now);
+        }
+        let taken = charged.map(|(_, taken)| taken);
+        Decision {
+            wait,
+            remaining: standing.remaining,
+            reset: standing.reset,
+            delay: charged.map_or(0, |(delay, _)| delay),
+            binding: Some(0),
+            statuses: smallvec![Status { standing, wait, applies: true, overflow, taken }],
+        }
+    }
+
+    /// Locks the shards of all keys in ascending order, decides, charges, unlocks.
+    fn decide_all(&self, set: &LimitSet, registered: &[Registered], calls: &[Call], now: Timestamp) -> Decision {
+        let sealed: SmallVec<[Option<(Sealed, usize)>; 4]> = calls
+            .iter()
+            .take(registered.len())
+            .map(|call| {
+                let sealed = self.seal.seal(call.key.as_ref()?);
+                Some((sealed, self.index(sealed)))
+            })
+            .collect();
+        let mut indices: SmallVec<[usize; 4]> = sealed.iter().flatten().map(|(_, index)| *index).collect();
+        indices.sort_unstable();
+        indices.dedup();
+        let shards: SmallVec<[MutexGuard<'_, Shard>; 4]> = indices.iter().map(|&i| self.shards[i].0.lock()).collect();
+        let members = registered.iter().enumerate().map(|(policy, registered)| {
+            let (sealed, index) = (*sealed.get(policy)?)?;
+            let label = Label::new(sealed, registered.policy);
+            let shard = indices.binary_search(&index).ok()?;
+            let algorithm = set.policies().get(policy)?.algorithm();
+            Some((shard, Member::new(algorithm, *registered, label, calls[policy].cost, now)))
+        });
+        let mut held = Held { shards, members: members.collect(), shared: &self.shared };
+        let decision = decide(set, &mut held);
+        held.members.iter().flatten().for_each(|(_, member)| member.finish(&self.shared));
+        drop(held);
+        if decision.statuses.iter().any(|status| status.overflow) {
+            self.sweep_elsewhere(now);
+        }
+        decision
+    }
+
+    pub(super) fn settle(&self, set: &LimitSet, registered: &[Registered], charge: Charge, now: Timestamp) {
+        for item in charge.items {
+            let (Some(policy), Some(registered)) = (set.policies().get(item.policy), registered.get(item.policy))
+            else {
+                continue;
+            };
+            let sealed = self.seal.seal(&item.key);
+            let own = Label::new(sealed, registered.policy);
+            let label = if item.overflow { Label::overflow(registered.policy) } else { own };
+            let mut shard = self.shard(sealed).lock();
+            Member::new(policy.algorithm(), *registered, label, 0, now).settle(&mut shard, &self.shared, &item);
+        }
+    }
+
+    pub(super) fn reset(&self, registered: Registered, key: &Key) {
+        let sealed = self.seal.seal(key);
+        let mut shard = self.shard(sealed).lock();
+        shard.forget(Label::new(sealed, registered.policy), &self.shared);
+    }
+
+    pub(super) fn reset_all(&self, prefix: &str) {
+        for lane in &self.shards {
+            lane.0.lock().clear(&self.shared, |policy| self.shared.registry.has_prefix(policy, prefix));
+        }
+    }
+
+    /// Makes room somewhere, for whoever comes next. It takes no lock that another thread holds.
+    #[cold]
+    fn sweep_elsewhere(&self, now: Timestamp) {
+        let victim = self.victim.fetch_add(1, Ordering::Relaxed) % self.shards.len();
+        if let Some(mut shard) = self.shards[victim].0.try_lock() {
+            shard.sweep(now, SWEEP_ELSEWHERE, &self.shared);
+        }
+    }
+
+    #[inline]
+    fn index(&self, sealed: Sealed) -> usize {
+        // The number of shards is a power of two; the top bits choose one.
+        ((sealed.number >> 64) as usize) >> (64 - self.shards.len().trailing_zeros()).min(63) & (self.shards.len() - 1)
+    }
+
+    #[inline]
+    fn shard(&self, sealed: Sealed) -> &Mutex<Shard> {
+        &self.shards[self.index(sealed)].0
+    }
+}
+
+/// The locked shards of one request.
+struct Held<'a> {
+    shards: SmallVec<[MutexGuard<'a, Shard>; 4]>,
+    members: SmallVec<[Option<(usize, Member<'a>)>; 3]>,
+    shared: &'a Shared,
+}
+
+impl Members for Held<'_> {
+    fn ask(&mut self, policy: usize) -> Option<set::Member> {
+        let (shard, member) = self.members[policy].as_mut()?;
+        let wait = member.ask(&mut self.shards[*shard], self.shared);
+        Some(set::Member { cost: member.cost(), wait })
+    }
+
+    fn take(&mut self, policy: usize) -> (u64, Taken) {
+        match &mut self.members[policy] {
+            Some((shard, member)) => member.take(&mut self.shards[*shard], self.shared),
+            None => (0, Taken { cost: 0, mark: Default::default() }),
+        }
+    }
+
+    fn standing(&mut self, policy: usize) -> (Standing, bool) {
+        match &self.members[policy] {
+            Some((shard, member)) => (member.standing(&self.shards[*shard]), member.is_overflow()),
+            None => (Standing { remaining: 0, reset: 0, next: 0 }, false),
+        }
+    }
+}

@@ -1,0 +1,114 @@
+use std::fmt;
+use std::sync::Arc;
+
+use crate::algorithm::IntoAlgorithm;
+use crate::{Algorithm, ConfigError};
+
+/// The public name of a limit: what headers, problem documents and metrics call it.
+///
+/// 1 to 64 printable ASCII characters (0x20 to 0x7E), so that it fits a structured-field string. Clients see it: choose a
+/// public alias, not an internal identifier.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PolicyName(Arc<str>);
+
+impl PolicyName {
+    /// Most characters a name may have.
+    pub const MAX_LEN: usize = 64;
+
+    /// Checks a name.
+    ///
+    /// # Errors
+    ///
+    /// If it is empty, longer than 64 characters, or holds anything but printable ASCII.
+    pub fn new(name: &str) -> Result<Self, ConfigError> {
+        printable("policy name", name, Self::MAX_LEN)?;
+        Ok(Self(name.into()))
+    }
+
+    /// The name.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+fn printable(field: &'static str, text: &str, most: usize) -> Result<(), ConfigError> {
+    if (1..=most).contains(&text.len()) && text.bytes().all(|b| (0x20..=0x7e).contains(&b)) {
+        return Ok(());
+    }
+    let shown: String = text.chars().take(most).collect();
+    let rule = format!("it must be 1 to {most} printable ASCII characters, because clients read it in header fields");
+    Err(ConfigError::new(field, format_args!("{shown:?}"), rule))
+}
+
+impl fmt::Debug for PolicyName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+impl fmt::Display for PolicyName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A public name and a validated algorithm.
+///
+/// ```
+/// use throttle_core::{Gcra, Policy, Rate};
+///
+/// let policy = Policy::new("per-ip", Gcra::new(Rate::per_second(10)).burst(20))?;
+/// assert_eq!(policy.name(), "per-ip");
+///
+/// let error = Policy::new("per-ip", Gcra::new(Rate::per_second(10)).burst(0)).unwrap_err();
+/// assert_eq!((error.policy(), error.field(), error.value()), (Some("per-ip"), "burst", "0"));
+/// # Ok::<(), throttle_core::ConfigError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Policy {
+    name: PolicyName,
+    algorithm: Algorithm,
+    unit: Option<Arc<str>>,
+}
+
+impl Policy {
+    /// Names an algorithm.
+    ///
+    /// # Errors
+    ///
+    /// If the name is not 1 to 64 printable ASCII characters, or the algorithm's configuration is out of range.
+    pub fn new(name: &str, algorithm: impl IntoAlgorithm) -> Result<Self, ConfigError> {
+        let algorithm = algorithm.into_algorithm().map_err(|error| error.in_policy(name));
+        Ok(Self { name: PolicyName::new(name)?, algorithm: algorithm?, unit: None })
+    }
+
+    /// What the policy counts, as clients are told: `content-bytes`, `tokens`. Defaults to requests.
+    ///
+    /// # Errors
+    ///
+    /// If it is not 1 to 64 printable ASCII characters.
+    pub fn with_unit(mut self, unit: &str) -> Result<Self, ConfigError> {
+        printable("unit", unit, PolicyName::MAX_LEN).map_err(|error| error.in_policy(self.name()))?;
+        self.unit = Some(unit.into());
+        Ok(self)
+    }
+
+    /// The public name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.name.as_str()
+    }
+
+    /// The algorithm.
+    #[must_use]
+    pub const fn algorithm(&self) -> &Algorithm {
+        &self.algorithm
+    }
+
+    /// What it counts, if not requests.
+    #[must_use]
+    pub fn unit(&self) -> Option<&str> {
+        self.unit.as_deref()
+    }
+}

@@ -1,0 +1,202 @@
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use crate::ConfigError;
+use crate::time::{EXACT_MAX, micros_ceil};
+
+/// A count per period: 100 per minute. Never an interval: `per_second(4000)` is four thousand each second.
+///
+/// The rate is kept exactly as the fraction count/period; `3/s` is one each 333 333⅓ µs and never drifts.
+/// Counts and periods (in µs) run from 1 to 2^53 − 1; what lies outside is refused when the policy is built.
+///
+/// ```
+/// use std::time::Duration;
+/// use throttle_core::Rate;
+///
+/// let rate: Rate = "100/15m".parse()?;
+/// assert_eq!(rate, Rate::new(100, Duration::from_secs(15 * 60)));
+/// assert_eq!(rate.to_string(), "100/15m");
+/// assert_eq!("10/minute".parse::<Rate>()?, Rate::per_minute(10));
+/// assert_eq!("5/s".parse::<Rate>()?, Rate::per_second(5));
+/// assert_eq!("1000 per hour".parse::<Rate>()?, Rate::per_hour(1000));
+/// # Ok::<(), throttle_core::ConfigError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Rate {
+    count: u64,
+    period_us: u64,
+}
+
+const SECOND: u64 = 1_000_000;
+const MINUTE: u64 = 60 * SECOND;
+const HOUR: u64 = 60 * MINUTE;
+const DAY: u64 = 24 * HOUR;
+
+/// Long name, short name, microseconds; longest first, so that printing finds the largest that divides.
+const UNITS: [(&str, &str, u64); 6] = [
+    ("day", "d", DAY),
+    ("hour", "h", HOUR),
+    ("minute", "m", MINUTE),
+    ("second", "s", SECOND),
+    ("millisecond", "ms", 1_000),
+    ("microsecond", "us", 1),
+];
+
+impl Rate {
+    /// `count` each second.
+    #[must_use]
+    pub const fn per_second(count: u64) -> Self {
+        Self { count, period_us: SECOND }
+    }
+
+    /// `count` each minute.
+    #[must_use]
+    pub const fn per_minute(count: u64) -> Self {
+        Self { count, period_us: MINUTE }
+    }
+
+    /// `count` each hour.
+    #[must_use]
+    pub const fn per_hour(count: u64) -> Self {
+        Self { count, period_us: HOUR }
+    }
+
+    /// `count` each day of 24 hours.
+    #[must_use]
+    pub const fn per_day(count: u64) -> Self {
+        Self { count, period_us: DAY }
+    }
+
+    /// `count` each `period`, which is taken in whole microseconds, rounded up.
+    #[must_use]
+    pub fn new(count: u64, period: Duration) -> Self {
+        Self { count, period_us: micros_ceil(period) }
+    }
+
+    /// How many, in units.
+    #[must_use]
+    pub const fn count(self) -> u64 {
+        self.count
+    }
+
+    /// In how long.
+    #[must_use]
+    pub const fn period(self) -> Duration {
+        Duration::from_micros(self.period_us)
+    }
+
+    /// In how long, in microseconds.
+    #[must_use]
+    pub const fn period_micros(self) -> u64 {
+        self.period_us
+    }
+
+    pub(crate) fn validate(self) -> Result<Self, ConfigError> {
+        in_range("rate count", self.count)?;
+        in_range("rate period in microseconds", self.period_us)?;
+        Ok(self)
+    }
+}
+
+/// Refuses 0 and what a double cannot hold.
+pub(crate) fn in_range(field: &'static str, value: u64) -> Result<u64, ConfigError> {
+    if (1..=EXACT_MAX).contains(&value) {
+        Ok(value)
+    } else {
+        Err(ConfigError::new(field, value, "it must lie between 1 and 9007199254740991 (2^53 - 1)"))
+    }
+}
+
+impl fmt::Display for Rate {
+    /// The shortest form that parses back: `10/minute`, `100/15m`, `7/1500ms`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let divides = |unit: &&(&str, &str, u64)| self.period_us != 0 && self.period_us.is_multiple_of(unit.2);
+        let (long, short, micros) = UNITS.iter().find(divides).unwrap_or(&UNITS[5]);
+        match self.period_us / micros {
+            1 => write!(f, "{}/{long}", self.count),
+            many => write!(f, "{}/{many}{short}", self.count),
+        }
+    }
+}
+
+impl FromStr for Rate {
+    type Err = ConfigError;
+
+    /// Reads `count/period` or `count per period`, where a period is a unit with or without a whole number before it:
+    /// `10/minute`, `5/s`, `1000 per hour`, `100/15m`, `2 / 500 ms`.
+    ///
+    /// # Errors
+    ///
+    /// Names what is not understood, or is out of range.
+    fn from_str(text: &str) -> Result<Self, ConfigError> {
+        let wrong = |rule: &'static str| ConfigError::new("rate", format_args!("{text:?}"), rule);
+        let (count, period) = text
+            .split_once('/')
+            .or_else(|| text.split_once(" per "))
+            .ok_or_else(|| wrong("it must be written count/period, as in \"10/minute\" or \"100 per 15m\""))?;
+        let count = digits(count.trim())
+            .ok_or_else(|| wrong("the count must be a whole number up to 2^53 - 1, as in \"10/minute\""))?;
+        let period_us = period_micros(period.trim()).ok_or_else(|| {
+            wrong(
+                "the period must be a number of us, ms, s, m, h or d, or second, minute, hour or day, \
+                 as in \"10/minute\" or \"100/15m\"",
+            )
+        })?;
+        Self { count, period_us }.validate()
+    }
+}
+
+fn digits(text: &str) -> Option<u64> {
+    // `u64::from_str` would also take a leading plus sign.
+    if text.bytes().all(|b| b.is_ascii_digit()) { text.parse().ok() } else { None }
+}
+
+fn period_micros(text: &str) -> Option<u64> {
+    let split = text.find(|c: char| !c.is_ascii_digit())?;
+    let (number, unit) = text.split_at(split);
+    let number = if number.is_empty() { 1 } else { digits(number)? };
+    number.checked_mul(unit_micros(unit.trim_start())?)
+}
+
+fn unit_micros(text: &str) -> Option<u64> {
+    let singular = text.strip_suffix('s').filter(|s| s.len() > 2).unwrap_or(text);
+    UNITS.iter().find_map(|(long, short, micros)| {
+        let known = singular == *long
+            || text == *short
+            || matches!((*short, singular), ("s", "sec") | ("m", "min") | ("h", "hr"))
+            || (*short == "us" && text == "µs");
+        known.then_some(*micros)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_what_people_write() {
+        for (text, rate) in [
+            ("10/minute", Rate::per_minute(10)),
+            ("5/s", Rate::per_second(5)),
+            ("1000 per hour", Rate::per_hour(1000)),
+            ("100/15m", Rate::new(100, Duration::from_secs(900))),
+            ("100 / 15 min", Rate::new(100, Duration::from_secs(900))),
+            ("7/1500ms", Rate::new(7, Duration::from_millis(1500))),
+            ("3/2 days", Rate::new(3, Duration::from_secs(2 * 86_400))),
+            ("9/us", Rate::new(9, Duration::from_micros(1))),
+        ] {
+            assert_eq!(text.parse(), Ok(rate), "{text}");
+            assert_eq!(rate.to_string().parse(), Ok(rate), "{rate}");
+        }
+    }
+
+    #[test]
+    fn refuses_what_it_does_not_understand() {
+        for text in
+            ["", "10", "/s", "10/", "-1/s", "+1/s", "1.5/s", "10/0s", "0/s", "10/month", "1/99999999999999999999s"]
+        {
+            assert!(text.parse::<Rate>().is_err(), "{text}");
+        }
+    }
+}

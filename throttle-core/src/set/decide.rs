@@ -1,0 +1,218 @@
+use smallvec::SmallVec;
+
+use super::rule::{AnyCharge, LimitSet, Node, NodeKind, members};
+use crate::algorithm::{Algorithm, Standing, State, Taken};
+use crate::backend::Call;
+use crate::decision::{Decision, NEVER, Status};
+use crate::time::Timestamp;
+
+/// The states a set decides about, by the policy's place in the set. Whoever implements it holds them still meanwhile:
+/// between the first question and the last charge nobody else may change one.
+pub(crate) trait Members {
+    /// What the request asks of a policy; `None` when the policy does not apply to it.
+    fn ask(&mut self, policy: usize) -> Option<Member>;
+    /// Charges what was asked.
+    fn take(&mut self, policy: usize) -> (u64, Taken);
+    /// Where the policy stands now, and whether it shares an overflow bucket.
+    fn standing(&mut self, policy: usize) -> (Standing, bool);
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct Member {
+    /// 0 looks without using.
+    pub(crate) cost: u64,
+    /// µs until the cost is admitted: 0 for now.
+    pub(crate) wait: u64,
+}
+
+/// Asks every policy, then charges what the composition says, or nothing.
+pub(crate) fn decide(set: &LimitSet, states: &mut impl Members) -> Decision {
+    let asked: SmallVec<[Option<Member>; 3]> = (0..set.policies().len()).map(|policy| states.ask(policy)).collect();
+    let tree = Tree { nodes: set.nodes(), asked: &asked };
+    let answer = tree.answer(0);
+    let mut decision = Decision {
+        wait: answer.map_or(0, |answer| answer.wait),
+        remaining: u64::MAX,
+        reset: 0,
+        delay: 0,
+        binding: None,
+        statuses: SmallVec::from_elem(Status::SKIPPED, asked.len()),
+    };
+    if decision.wait == 0 {
+        tree.each_charged(0, &mut |policy| {
+            let (delay, taken) = states.take(policy);
+            decision.statuses[policy].taken = Some(taken);
+            decision.delay = decision.delay.max(delay);
+        });
+    }
+    for (policy, member) in asked.iter().enumerate() {
+        if let Some(member) = member {
+            let (standing, overflow) = states.standing(policy);
+            let status = &mut decision.statuses[policy];
+            (status.standing, status.overflow) = (standing, overflow);
+            (status.wait, status.applies) = (member.wait, true);
+        }
+    }
+    if let Some(summary) = tree.summary(0, &decision.statuses) {
+        (decision.remaining, decision.reset) = (summary.remaining, summary.reset);
+        let binding = if decision.wait == 0 { summary.binding } else { answer.map(|answer| answer.binding) };
+        // A set has at most 1,024 policies.
+        decision.binding = binding.map(|policy| policy as u16);
+    }
+    decision
+}
+
+struct Tree<'a> {
+    nodes: &'a [Node],
+    asked: &'a [Option<Member>],
+}
+
+/// What a subtree says before anything is charged.
+#[derive(Clone, Copy)]
+struct Answer {
+    wait: u64,
+    /// The policy that decided it.
+    binding: usize,
+}
+
+/// What a subtree says afterwards.
+#[derive(Clone, Copy)]
+struct Summary {
+    remaining: u64,
+    reset: u64,
+    binding: Option<usize>,
+}
+
+impl Tree<'_> {
+    fn members(&self, node: usize) -> impl Iterator<Item = usize> + '_ {
+        members(self.nodes, node)
+    }
+
+    /// `None` when no policy below applies.
+    fn answer(&self, node: usize) -> Option<Answer> {
+        match self.nodes[node].kind {
+            NodeKind::Policy(policy) => self.asked[policy].map(|member| Answer { wait: member.wait, binding: policy }),
+            // The longest wait; the first of equals decides. NEVER is the longest of all.
+            NodeKind::All => self
+                .members(node)
+                .filter_map(|m| self.answer(m))
+                .reduce(|worst, next| if next.wait > worst.wait { next } else { worst }),
+            NodeKind::Any(_) => self
+                .members(node)
+                .filter_map(|m| self.answer(m))
+                .reduce(|best, next| if next.wait < best.wait { next } else { best }),
+        }
+    }
+
+    /// Visits the policies that an admitted request is charged to.
+    fn each_charged(&self, node: usize, charge: &mut impl FnMut(usize)) {
+        match self.nodes[node].kind {
+            NodeKind::Policy(policy) => {
+                if self.asked[policy].is_some_and(|member| member.cost > 0) {
+                    charge(policy);
+                }
+            }
+            NodeKind::All => self.members(node).for_each(|member| self.each_charged(member, charge)),
+            NodeKind::Any(whom) => {
+                let most = if whom == AnyCharge::First { 1 } else { usize::MAX };
+                self.admitting(node).take(most).for_each(|member| self.each_charged(member, charge));
+            }
+        }
+    }
+
+    fn admitting(&self, node: usize) -> impl Iterator<Item = usize> + '_ {
+        self.members(node).filter(|member| self.answer(*member).is_some_and(|answer| answer.wait == 0))
+    }
+
+    fn summary(&self, node: usize, statuses: &[Status]) -> Option<Summary> {
+        let below = || self.members(node).filter_map(|member| self.summary(member, statuses));
+        match self.nodes[node].kind {
+            NodeKind::Policy(policy) => self.asked[policy].map(|_| {
+                let Standing { remaining, reset, .. } = statuses[policy].standing;
+                Summary { remaining, reset, binding: Some(policy) }
+            }),
+            NodeKind::All => below().reduce(|least, next| Summary {
+                reset: least.reset.max(next.reset),
+                ..if next.remaining < least.remaining { next } else { least }
+            }),
+            NodeKind::Any(_) => {
+                let payer = self.admitting(node).find_map(|member| self.payer(member, statuses));
+                below()
+                    .reduce(|most, next| Summary {
+                        remaining: most.remaining.max(next.remaining),
+                        reset: most.reset.max(next.reset),
+                        binding: None,
+                    })
+                    .map(|summary| Summary { binding: payer, ..summary })
+            }
+        }
+    }
+
+    /// The policy that binds a member which was charged; `None` for one that was only looked at.
+    fn payer(&self, node: usize, statuses: &[Status]) -> Option<usize> {
+        self.summary(node, statuses)?.binding.filter(|policy| statuses[*policy].taken.is_some())
+    }
+}
+
+const _: () = assert!(NEVER == u64::MAX, "the longest wait must compare greater than every other");
+
+impl LimitSet {
+    /// Decides about one request on states that the caller holds still: all that the rule says is charged, or nothing.
+    ///
+    /// The pure heart of every backend. `states` and `calls` stand in the order of the set's policies; policies without
+    /// both are skipped. A state that changes is replaced in place.
+    ///
+    /// ```
+    /// use throttle_core::{Call, FixedWindow, Gcra, Key, LimitSet, Policy, Rate, Rule, Timestamp};
+    ///
+    /// let fast = Policy::new("fast", Gcra::new(Rate::per_second(10)).burst(5))?;
+    /// let slow = Policy::new("slow", FixedWindow::new(Rate::per_minute(3)))?;
+    /// let set = LimitSet::new(Rule::All(vec![fast.into(), slow.into()]))?;
+    ///
+    /// let mut states: Vec<_> = set.policies().iter().map(|p| p.algorithm().fresh()).collect();
+    /// let calls = vec![Call::from(Key::from("me")); 2];
+    /// for _ in 0..3 {
+    ///     assert!(set.decide(&mut states, Timestamp::EPOCH, &calls).is_allowed());
+    /// }
+    /// let before = states.clone();
+    /// let denied = set.decide(&mut states, Timestamp::EPOCH, &calls);
+    /// assert_eq!(denied.binding(), Some(1));
+    /// assert_eq!(states, before, "a denied request charges nobody");
+    /// # Ok::<(), throttle_core::ConfigError>(())
+    /// ```
+    #[must_use]
+    pub fn decide(&self, states: &mut [State], now: Timestamp, calls: &[Call]) -> Decision {
+        decide(self, &mut Held { set: self, states, calls, now })
+    }
+}
+
+/// States in the caller's hands.
+struct Held<'a> {
+    set: &'a LimitSet,
+    states: &'a mut [State],
+    calls: &'a [Call],
+    now: Timestamp,
+}
+
+impl Held<'_> {
+    fn algorithm(&self, policy: usize) -> &Algorithm {
+        self.set.policies()[policy].algorithm()
+    }
+}
+
+impl Members for Held<'_> {
+    fn ask(&mut self, policy: usize) -> Option<Member> {
+        let call = self.calls.get(policy).filter(|call| call.key.is_some())?;
+        let wait = self.algorithm(policy).wait(&self.states.get(policy)?.0, self.now, call.cost);
+        Some(Member { cost: call.cost, wait })
+    }
+
+    fn take(&mut self, policy: usize) -> (u64, Taken) {
+        let algorithm = *self.algorithm(policy);
+        algorithm.take(&mut self.states[policy].0, self.now, self.calls[policy].cost)
+    }
+
+    fn standing(&mut self, policy: usize) -> (Standing, bool) {
+        (self.algorithm(policy).standing(&self.states[policy].0, self.now), false)
+    }
+}

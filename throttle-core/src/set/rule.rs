@@ -1,0 +1,146 @@
+use crate::{ConfigError, Policy};
+
+/// How policies are composed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Rule {
+    /// One policy.
+    Policy(Policy),
+    /// Admits when every member does, and charges every member.
+    All(Vec<Rule>),
+    /// Admits when some member does.
+    Any(Vec<Rule>, AnyCharge),
+}
+
+/// Whom an `any` charges.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AnyCharge {
+    /// The first member that admits, in the order given: one's own budget, then the shared pool.
+    #[default]
+    First,
+    /// Every member that admits.
+    EveryAdmitting,
+}
+
+impl From<Policy> for Rule {
+    fn from(policy: Policy) -> Self {
+        Self::Policy(policy)
+    }
+}
+
+/// A compiled composition: the policies in the order given, and the tree over them.
+///
+/// ```
+/// use throttle_core::{Gcra, LimitSet, Policy, Rate, Rule};
+///
+/// let own = Policy::new("own", Gcra::new(Rate::per_second(5)))?;
+/// let pool = Policy::new("pool", Gcra::new(Rate::per_second(100)))?;
+/// let day = Policy::new("day", Gcra::new(Rate::per_day(1_000)))?;
+/// let any = Rule::Any(vec![own.into(), pool.into()], Default::default());
+/// let set = LimitSet::new(Rule::All(vec![day.into(), any]))?;
+/// assert_eq!(set.policies()[2].name(), "pool");
+/// # Ok::<(), throttle_core::ConfigError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LimitSet {
+    policies: Vec<Policy>,
+    nodes: Vec<Node>,
+}
+
+/// The tree in pre-order; `end` is where the node's subtree ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Node {
+    pub(crate) kind: NodeKind,
+    pub(crate) end: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NodeKind {
+    Policy(usize),
+    All,
+    Any(AnyCharge),
+}
+
+impl LimitSet {
+    /// Most policies in a set.
+    pub const MAX_POLICIES: usize = 1024;
+    /// Deepest nesting of `all` and `any`.
+    pub const MAX_DEPTH: usize = 128;
+
+    /// Compiles a composition.
+    ///
+    /// # Errors
+    ///
+    /// If two policies share a name, an `all` or `any` is empty, or the set has more than 1,024 policies or is nested
+    /// more than 128 deep.
+    pub fn new(rule: impl Into<Rule>) -> Result<Self, ConfigError> {
+        let mut set = Self { policies: Vec::new(), nodes: Vec::new() };
+        set.add(rule.into(), 0)?;
+        let mut names: Vec<_> = set.policies.iter().map(Policy::name).collect();
+        names.sort_unstable();
+        if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+            let rule = "each name may stand once in a set, because it tells the budgets apart; rename one of them";
+            return Err(ConfigError::new("policy name", format_args!("{:?} twice", twice[0]), rule));
+        }
+        if set.policies.len() > Self::MAX_POLICIES {
+            let rule = "a set holds at most 1024";
+            return Err(ConfigError::new("number of policies", set.policies.len(), rule));
+        }
+        Ok(set)
+    }
+
+    /// The policies, in the order given.
+    #[must_use]
+    pub fn policies(&self) -> &[Policy] {
+        &self.policies
+    }
+
+    /// The policy of a set that is one policy and nothing else.
+    #[inline]
+    pub(crate) fn only(&self) -> Option<&Policy> {
+        match self.nodes.as_slice() {
+            [_] => self.policies.first(),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    fn add(&mut self, rule: Rule, depth: usize) -> Result<(), ConfigError> {
+        if depth > Self::MAX_DEPTH {
+            return Err(ConfigError::new("nesting of limits", depth, "all and any can be nested at most 128 deep"));
+        }
+        let index = self.nodes.len();
+        let (kind, members) = match rule {
+            Rule::Policy(policy) => {
+                self.policies.push(policy);
+                (NodeKind::Policy(self.policies.len() - 1), Vec::new())
+            }
+            Rule::All(members) => (NodeKind::All, members),
+            Rule::Any(members, charge) => (NodeKind::Any(charge), members),
+        };
+        if members.is_empty() && !matches!(kind, NodeKind::Policy(_)) {
+            return Err(ConfigError::new("all or any", "empty", "it must have at least one member"));
+        }
+        self.nodes.push(Node { kind, end: 0 });
+        for member in members {
+            self.add(member, depth + 1)?;
+        }
+        self.nodes[index].end = self.nodes.len();
+        Ok(())
+    }
+}
+
+/// The members of the node that stands at `parent`, by where they stand.
+pub(crate) fn members(nodes: &[Node], parent: usize) -> impl Iterator<Item = usize> + '_ {
+    let mut next = parent + 1;
+    std::iter::from_fn(move || {
+        let here = next;
+        (here < nodes[parent].end).then(|| {
+            next = nodes[here].end;
+            here
+        })
+    })
+}

@@ -1,0 +1,45 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use super::{Clock, Timestamp, micros_ceil};
+
+/// A clock that stands still until it is told to move, for tests. Clones share the time.
+///
+/// ```
+/// use std::time::Duration;
+/// use throttle_core::{Clock, ManualClock, Timestamp};
+///
+/// let clock = ManualClock::new(Timestamp::EPOCH);
+/// clock.advance(Duration::from_millis(2));
+/// assert_eq!(clock.now(), Timestamp::from_micros(2_000));
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct ManualClock(Arc<AtomicI64>);
+
+impl ManualClock {
+    /// A clock that stands at `start`. `ManualClock::default()` stands at the epoch.
+    #[must_use]
+    pub fn new(start: Timestamp) -> Self {
+        Self(Arc::new(AtomicI64::new(start.as_micros())))
+    }
+
+    /// Sets the time, in either direction.
+    pub fn set(&self, now: Timestamp) {
+        self.0.store(now.as_micros(), Ordering::SeqCst);
+    }
+
+    /// Moves the time forward, a part of a microsecond counting as a whole one.
+    pub fn advance(&self, by: Duration) {
+        let by = micros_ceil(by);
+        let later = |now| Some(Timestamp::from_micros(now).after_micros(by).as_micros());
+        // The closure never refuses, so there is no error to handle.
+        let _ = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, later);
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_micros(self.0.load(Ordering::SeqCst))
+    }
+}

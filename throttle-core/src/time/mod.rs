@@ -1,0 +1,98 @@
+//! Time as the algorithms see it: whole microseconds since the Unix epoch, and where they come from.
+
+mod manual;
+mod system;
+
+use core::fmt;
+use core::time::Duration;
+
+pub use manual::ManualClock;
+pub use system::SystemClock;
+
+/// The largest integer below which every integer is exact in an IEEE double, as Redis scripts compute: 2^53 − 1.
+pub(crate) const EXACT_MAX: u64 = (1 << 53) - 1;
+
+/// An instant: whole microseconds since 1970-01-01T00:00:00Z, leap seconds not counted, negative before it.
+///
+/// Values are kept within ±(2^53 − 1) µs (the years 1684 to 2255), so that the difference of any two instants fits
+/// an `i64` and every instant is exact in the doubles that a Redis script computes with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timestamp(i64);
+
+impl Timestamp {
+    /// The earliest instant: −(2^53 − 1) µs.
+    pub const MIN: Self = Self(-(EXACT_MAX as i64));
+    /// 1970-01-01T00:00:00Z.
+    pub const EPOCH: Self = Self(0);
+    /// The latest instant: 2^53 − 1 µs, in the year 2255.
+    pub const MAX: Self = Self(EXACT_MAX as i64);
+
+    /// An instant `micros` microseconds after the epoch. Values outside [`MIN`](Self::MIN)..=[`MAX`](Self::MAX) become
+    /// the nearer of the two.
+    #[must_use]
+    pub const fn from_micros(micros: i64) -> Self {
+        if micros < Self::MIN.0 {
+            Self::MIN
+        } else if micros > Self::MAX.0 {
+            Self::MAX
+        } else {
+            Self(micros)
+        }
+    }
+
+    /// Microseconds since the epoch.
+    #[must_use]
+    pub const fn as_micros(self) -> i64 {
+        self.0
+    }
+
+    /// The instant `micros` µs later, at most [`MAX`](Self::MAX).
+    #[must_use]
+    pub const fn after_micros(self, micros: u64) -> Self {
+        let micros = if micros > i64::MAX as u64 { i64::MAX } else { micros as i64 };
+        Self::from_micros(self.0.saturating_add(micros))
+    }
+
+    /// Microseconds from `earlier` to `self`, negative when `earlier` is in fact the later one.
+    #[must_use]
+    pub const fn micros_since(self, earlier: Self) -> i64 {
+        self.0 - earlier.0
+    }
+}
+
+impl core::ops::Add<Duration> for Timestamp {
+    type Output = Self;
+
+    /// The instant a duration later, rounded up to the next microsecond, at most [`Timestamp::MAX`].
+    fn add(self, duration: Duration) -> Self {
+        self.after_micros(micros_ceil(duration))
+    }
+}
+
+impl fmt::Display for Timestamp {
+    /// Seconds since the epoch with six decimals: `1790000000.000001`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sign = if self.0 < 0 { "-" } else { "" };
+        let micros = self.0.unsigned_abs();
+        write!(f, "{sign}{}.{:06}", micros / 1_000_000, micros % 1_000_000)
+    }
+}
+
+/// Whole microseconds, a part of one counting as one; at most `u64::MAX`.
+pub(crate) fn micros_ceil(duration: Duration) -> u64 {
+    let nanos = duration.as_nanos();
+    u64::try_from(nanos.div_ceil(1_000)).unwrap_or(u64::MAX)
+}
+
+/// Where a backend reads the time.
+///
+/// # Contract
+///
+/// * Clones read the same clock.
+/// * Reading it neither blocks nor allocates.
+/// * It need not be monotonic: every algorithm holds its bounds when the clock steps in either direction. A clock that
+///   steps back only makes callers wait until it has caught up.
+pub trait Clock: Clone + Send + Sync + 'static {
+    /// The present instant.
+    fn now(&self) -> Timestamp;
+}

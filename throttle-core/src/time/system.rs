@@ -1,0 +1,144 @@
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::{Clock, Timestamp};
+
+/// Wall time that never runs backwards inside a process.
+///
+/// Read from the processor's monotonic counter (about 10 ns a read) and anchored on the operating system's wall clock.
+/// Every ten seconds the anchor follows the wall clock: forward at once, backward by at most five milliseconds at a
+/// time, during which the clock stands still rather than step back. All instances in a process agree.
+///
+/// The first instance in a process calibrates the counter, which can keep the caller busy for up to 200 ms.
+#[derive(Clone, Copy)]
+pub struct SystemClock(&'static Anchor);
+
+impl SystemClock {
+    /// The process's clock.
+    #[must_use]
+    pub fn new() -> Self {
+        static ANCHOR: LazyLock<Anchor> = LazyLock::new(Anchor::new);
+        Self(&ANCHOR)
+    }
+}
+
+impl Default for SystemClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl std::fmt::Debug for SystemClock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("SystemClock")
+    }
+}
+
+impl Clock for SystemClock {
+    #[inline]
+    fn now(&self) -> Timestamp {
+        let elapsed = self.0.elapsed_micros();
+        if elapsed >= self.0.next_sync.load(Ordering::Relaxed) {
+            self.0.follow(elapsed, wall_micros());
+        }
+        Timestamp::from_micros(self.0.read(elapsed))
+    }
+}
+
+const SYNC_EVERY_MICROS: u64 = 10_000_000;
+const MAX_SLEW_MICROS: i64 = 5_000;
+
+struct Anchor {
+    counter: quanta::Clock,
+    start: u64,
+    /// Wall time at `start`, as believed now.
+    offset: AtomicI64,
+    /// Elapsed time at which to look at the wall clock again.
+    next_sync: AtomicU64,
+    /// The latest instant handed out. Counters of two processors may disagree by a little, and the offset may shrink;
+    /// the guard makes neither visible. It is written at most once per microsecond, so threads seldom contend for it.
+    latest: AtomicI64,
+}
+
+impl Anchor {
+    fn new() -> Self {
+        let counter = quanta::Clock::new();
+        Self {
+            start: counter.raw(),
+            counter,
+            offset: AtomicI64::new(wall_micros()),
+            next_sync: AtomicU64::new(SYNC_EVERY_MICROS),
+            latest: AtomicI64::new(i64::MIN),
+        }
+    }
+
+    #[inline]
+    fn elapsed_micros(&self) -> u64 {
+        self.counter.delta_as_nanos(self.start, self.counter.raw()) / 1_000
+    }
+
+    #[inline]
+    fn read(&self, elapsed: u64) -> i64 {
+        let now = self.offset.load(Ordering::Relaxed).saturating_add_unsigned(elapsed);
+        let latest = self.latest.load(Ordering::Relaxed);
+        if now <= latest { latest } else { self.latest.fetch_max(now, Ordering::Relaxed).max(now) }
+    }
+
+    /// Moves the offset towards the wall clock. Two threads that meet here do the same thing twice, to no harm.
+    #[cold]
+    fn follow(&self, elapsed: u64, wall: i64) {
+        self.next_sync.store(elapsed.saturating_add(SYNC_EVERY_MICROS), Ordering::Relaxed);
+        let offset = self.offset.load(Ordering::Relaxed);
+        let error = wall.saturating_sub(offset.saturating_add_unsigned(elapsed));
+        self.offset.store(offset.saturating_add(error.max(-MAX_SLEW_MICROS)), Ordering::Relaxed);
+    }
+}
+
+fn wall_micros() -> i64 {
+    let micros = |d: std::time::Duration| i64::try_from(d.as_micros()).unwrap_or(i64::MAX);
+    match SystemTime::now().duration_since(UNIX_EPOCH) {
+        Ok(since) => micros(since),
+        Err(before) => -micros(before.duration()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn law_07_never_runs_backwards_across_threads() {
+        let clock = SystemClock::new();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(move || {
+                    let mut last = clock.now();
+                    for _ in 0..100_000 {
+                        let now = clock.now();
+                        assert!(now >= last);
+                        last = now;
+                    }
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn agrees_with_the_wall_clock() {
+        let now = SystemClock::new().now().as_micros();
+        assert!((now - wall_micros()).abs() < 1_000_000, "{now}");
+    }
+
+    #[test]
+    fn follows_the_wall_clock_forward_at_once_and_backward_slowly() {
+        let anchor = Anchor::new();
+        let before = anchor.read(20_000_000);
+        anchor.follow(20_000_000, before + 3_600_000_000);
+        assert_eq!(anchor.read(20_000_000), before + 3_600_000_000);
+        let ahead = anchor.read(20_000_000);
+        anchor.follow(20_000_000, ahead - 3_600_000_000);
+        assert_eq!(anchor.read(20_000_000), ahead, "stands still instead of stepping back");
+        assert_eq!(anchor.read(20_005_001), ahead + 1, "and has lost five milliseconds, no more");
+    }
+}

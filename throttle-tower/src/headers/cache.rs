@@ -1,0 +1,54 @@
+use http::HeaderMap;
+use http::header::CACHE_CONTROL;
+
+/// Whether a response offers itself to shared caches: `Cache-Control` with `public` or `s-maxage`.
+///
+/// The rate-limit fields of such a response would be shown to clients that they do not describe, so a limiter leaves
+/// them out. Errs towards yes: leaving the fields out harms nobody. It looks at what the response says outright; a cache
+/// may store other responses too, and a handler whose answers differ per client should say `private`.
+///
+/// ```
+/// use http::{HeaderMap, HeaderValue, header::CACHE_CONTROL};
+/// use throttle_tower::headers::is_public;
+///
+/// let mut headers = HeaderMap::new();
+/// headers.insert(CACHE_CONTROL, HeaderValue::from_static("max-age=60, S-MaxAge=3600"));
+/// assert!(is_public(&headers));
+/// headers.insert(CACHE_CONTROL, HeaderValue::from_static("private=\"x, public\", max-age=60"));
+/// assert!(!is_public(&headers));
+/// ```
+#[must_use]
+pub fn is_public(headers: &HeaderMap) -> bool {
+    headers.get_all(CACHE_CONTROL).into_iter().any(|line| offers_sharing(line.as_bytes()))
+}
+
+fn offers_sharing(mut line: &[u8]) -> bool {
+    loop {
+        let end = directive_end(line);
+        let (directive, rest) = line.split_at_checked(end).unwrap_or((line, b""));
+        let name = directive.split(|b| *b == b'=').next().unwrap_or_default().trim_ascii();
+        if name.eq_ignore_ascii_case(b"public") || name.eq_ignore_ascii_case(b"s-maxage") {
+            return true;
+        }
+        let Some((_comma, rest)) = rest.split_first() else { return false };
+        line = rest;
+    }
+}
+
+/// Where the first directive ends: at the first comma outside quotes. If the quotes do not close, at the first comma of
+/// all: caches differ on such a line, and one that ignores the quotes may well find a `public` behind them.
+fn directive_end(line: &[u8]) -> usize {
+    let mut quoted = false;
+    let mut escaped = false;
+    for (at, byte) in line.iter().enumerate() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if quoted => escaped = true,
+            b'"' => quoted = !quoted,
+            b',' if !quoted => return at,
+            _ => {}
+        }
+    }
+    let first_comma = if quoted { line.iter().position(|b| *b == b',') } else { None };
+    first_comma.unwrap_or(line.len())
+}

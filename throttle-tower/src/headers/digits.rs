@@ -1,0 +1,89 @@
+//! Integers as the fields want them, and the buffer they are written to.
+
+use http::HeaderValue;
+use smallvec::SmallVec;
+
+/// The largest Integer that a structured field can hold (RFC 9651 §3.3.1). A larger one makes the whole field
+/// unreadable, and a smaller promise is a true one.
+pub(super) const MAX_INTEGER: u64 = 999_999_999_999_999;
+
+const MICROS_PER_SECOND: u64 = 1_000_000;
+
+pub(super) fn units(count: u64) -> u64 {
+    count.min(MAX_INTEGER)
+}
+
+/// Rounded up, so that no wait ends early. Even `u64::MAX` microseconds are fewer seconds than [`MAX_INTEGER`].
+pub(super) fn seconds(us: u64) -> u64 {
+    us.div_ceil(MICROS_PER_SECOND)
+}
+
+/// A field value under construction, on the stack for any ordinary number of policies.
+pub(super) struct Text(SmallVec<[u8; 256]>);
+
+impl Text {
+    pub(super) fn new() -> Self {
+        Self(SmallVec::new())
+    }
+
+    pub(super) fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
+        self.0.extend_from_slice(bytes);
+        self
+    }
+
+    pub(super) fn byte(&mut self, byte: u8) -> &mut Self {
+        self.0.push(byte);
+        self
+    }
+
+    pub(super) fn integer(&mut self, mut n: u64) -> &mut Self {
+        // u64::MAX has twenty digits.
+        let mut digits = [b'0'; 20];
+        let mut first = digits.len();
+        loop {
+            first -= 1;
+            digits[first] = b'0' + (n % 10) as u8;
+            n /= 10;
+            if n == 0 {
+                return self.bytes(&digits[first..]);
+            }
+        }
+    }
+
+    /// What stands between this member of a list and the one before it, if there is one.
+    pub(super) fn next_member(&mut self) -> &mut Self {
+        if self.0.is_empty() { self } else { self.bytes(b", ") }
+    }
+
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// `None` for an empty text, since an empty list is written by leaving the field out, and for one that no header
+    /// can hold: a field less is better than a response lost.
+    pub(super) fn value(&self) -> Option<HeaderValue> {
+        if self.0.is_empty() { None } else { HeaderValue::from_bytes(&self.0).ok() }
+    }
+}
+
+/// The field value that is this number and nothing else.
+pub(super) fn integer_value(n: u64) -> Option<HeaderValue> {
+    Text::new().integer(n).value()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::Text;
+
+    proptest! {
+        #[test]
+        fn integers_are_written_as_the_standard_library_writes_them(n: u64, bits in 0_u32..64) {
+            let n = n >> bits;
+            let mut text = Text::new();
+            text.integer(n);
+            prop_assert_eq!(std::str::from_utf8(text.as_bytes()).unwrap(), n.to_string());
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! What the fields say about one policy, and the numbers they may say it with.
+
+use std::cmp::{Ordering, Reverse};
+
+use super::digits;
+
+/// What a policy promises, whoever asks and whenever.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms<'a> {
+    /// A public alias: every client reads it.
+    pub(crate) name: &'a str,
+    /// Units per window.
+    pub(crate) quota: u64,
+    pub(crate) window_us: u64,
+    /// What is counted; `None` for requests, which go without saying.
+    pub(crate) unit: Option<&'a str>,
+}
+
+impl Terms<'_> {
+    pub(super) fn q(&self) -> u64 {
+        digits::units(self.quota)
+    }
+
+    /// Rounded up, which understates the rate; a window of zero seconds is forbidden since draft -09.
+    pub(super) fn w(&self) -> u64 {
+        digits::seconds(self.window_us).max(1)
+    }
+}
+
+/// Where one client stands with one policy.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Line<'a> {
+    pub(crate) terms: Terms<'a>,
+    pub(crate) remaining: u64,
+    /// The time within which no more than `remaining` may be used; for a violated policy, the wait.
+    pub(crate) effective_us: u64,
+    /// The time until the key cannot be told from an unused one.
+    pub(crate) reset_us: u64,
+    pub(crate) violated: bool,
+    /// For a violated policy only: `None` when no wait can help.
+    pub(crate) retry_us: Option<u64>,
+}
+
+impl Line<'_> {
+    pub(super) fn r(&self) -> u64 {
+        digits::units(self.remaining)
+    }
+
+    pub(super) fn t(&self) -> u64 {
+        digits::seconds(self.effective_us)
+    }
+
+    /// Orders what may be said about one name: least first, and of equal amounts the one that has to last longer.
+    pub(super) fn strictness(&self) -> Strictness {
+        strictness(self.r(), self.t())
+    }
+}
+
+/// Sorts the stricter first.
+pub(super) type Strictness = (u64, Reverse<u64>);
+
+pub(super) fn strictness(r: u64, t: u64) -> Strictness {
+    (r, Reverse(t))
+}
+
+/// Compares two quotas by the rate they amount to, `Less` being the stricter. A list member may leave its window out;
+/// then only the quotas are comparable.
+pub(super) fn compare_rates((q, w): (u64, Option<u64>), (other_q, other_w): (u64, Option<u64>)) -> Ordering {
+    match (w, other_w) {
+        (Some(w), Some(other_w)) => (u128::from(q) * u128::from(other_w)).cmp(&(u128::from(other_q) * u128::from(w))),
+        _ => q.cmp(&other_q),
+    }
+}
+
+/// Whether the item at `index` gives way to a rival: a stricter one, or an equal one that comes first. Of any group of
+/// rivals exactly one stays, as long as `strictness` orders them totally.
+pub(super) fn gives_way<T>(
+    items: &[T],
+    index: usize,
+    rivals: impl Fn(&T, &T) -> bool,
+    strictness: impl Fn(&T, &T) -> Ordering,
+) -> bool {
+    let Some(item) = items.get(index) else { return true };
+    items.iter().enumerate().any(|(at, other)| {
+        at != index
+            && rivals(item, other)
+            && match strictness(other, item) {
+                Ordering::Less => true,
+                Ordering::Equal => at < index,
+                Ordering::Greater => false,
+            }
+    })
+}

@@ -1,0 +1,96 @@
+use bytes::Bytes;
+use http::{HeaderValue, StatusCode};
+
+/// Why a request was refused, as a problem document (RFC 9457) of the types that the rate-limit drafts register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Problem {
+    /// The client has used what it may: status 429.
+    QuotaExceeded,
+    /// The service can do less than usual for everyone, so the client is not to blame: status 503.
+    TemporaryReducedCapacity,
+}
+
+impl Problem {
+    /// The `Content-Type` of [`body`](Self::body).
+    pub const CONTENT_TYPE: HeaderValue = HeaderValue::from_static("application/problem+json");
+
+    /// The status of the response, which the body repeats and must not contradict.
+    #[must_use]
+    pub const fn status(self) -> StatusCode {
+        match self {
+            Self::QuotaExceeded => StatusCode::TOO_MANY_REQUESTS,
+            Self::TemporaryReducedCapacity => StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+
+    /// The body: a JSON object that names the policies in `violated`. Clients read those names.
+    ///
+    /// ```
+    /// use throttle_tower::headers::Problem;
+    ///
+    /// let body = Problem::QuotaExceeded.body(["per-ip"]);
+    /// assert!(body.ends_with(br#""status":429,"violated-policies":["per-ip"]}"#));
+    /// ```
+    #[must_use]
+    pub fn body<'a, I>(self, violated: I) -> Bytes
+    where
+        I: IntoIterator<Item = &'a str>,
+        I::IntoIter: Clone,
+    {
+        let violated = violated.into_iter();
+        let head = self.head();
+        // Quotes around each name and a comma before each but the first. The sum is exact: a vector with room to spare
+        // would be allocated anew on its way into `Bytes`.
+        let names: usize = violated.clone().map(|name| escaped_len(name) + 3).sum();
+        let mut body = Vec::with_capacity(head.len() + names.saturating_sub(1) + TAIL.len());
+        body.extend_from_slice(head.as_bytes());
+        for (index, name) in violated.enumerate() {
+            body.extend_from_slice(if index == 0 { b"\"" } else { b",\"" });
+            escape(&mut body, name);
+            body.push(b'"');
+        }
+        body.extend_from_slice(TAIL);
+        Bytes::from(body)
+    }
+
+    const fn head(self) -> &'static str {
+        match self {
+            Self::QuotaExceeded => concat!(
+                r#"{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","#,
+                r#""title":"Quota Exceeded","status":429,"violated-policies":["#
+            ),
+            Self::TemporaryReducedCapacity => concat!(
+                r#"{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","#,
+                r#""title":"Temporary Reduced Capacity","status":503,"violated-policies":["#
+            ),
+        }
+    }
+}
+
+const TAIL: &[u8] = b"]}";
+
+fn escape(body: &mut Vec<u8>, name: &str) {
+    for byte in name.bytes() {
+        match byte {
+            b'"' | b'\\' => body.extend_from_slice(&[b'\\', byte]),
+            0x00..=0x1F => {
+                body.extend_from_slice(b"\\u00");
+                body.extend([byte >> 4, byte & 0xF].map(|nibble| HEX[usize::from(nibble)]));
+            }
+            _ => body.push(byte),
+        }
+    }
+}
+
+fn escaped_len(name: &str) -> usize {
+    name.bytes()
+        .map(|byte| match byte {
+            b'"' | b'\\' => 2,
+            0x00..=0x1F => 6,
+            _ => 1,
+        })
+        .sum()
+}
+
+const HEX: &[u8; 16] = b"0123456789abcdef";

@@ -1,0 +1,58 @@
+use std::num::NonZeroU32;
+
+use http::header::RETRY_AFTER;
+use http::{HeaderMap, HeaderValue};
+
+use super::line::Line;
+use super::{digits, http_date};
+
+/// A wait in whole seconds, as `Retry-After` tells it: at least one, rounded up, at most [`RetryAfter::MAX`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct RetryAfter(NonZeroU32);
+
+impl RetryAfter {
+    /// A billion seconds, some 31 years. It is less than half of 2³¹, where caches and 32-bit clients overflow, and
+    /// longer than any wait a client could sit out. Only a wait beyond it is told shorter than it is.
+    pub(crate) const MAX: Self = Self(NonZeroU32::new(1_000_000_000).expect("is not zero"));
+
+    pub(crate) fn from_micros(us: u64) -> Self {
+        let seconds = u32::try_from(digits::seconds(us)).unwrap_or(u32::MAX);
+        Self(NonZeroU32::new(seconds).unwrap_or(NonZeroU32::MIN)).min(Self::MAX)
+    }
+
+    /// The wait after which no violated policy stands in the way: the longest of theirs. `None` if nothing is violated,
+    /// or if one of them would refuse the request however long the client waited.
+    pub(crate) fn of(lines: &[Line<'_>]) -> Option<Self> {
+        let waits = lines.iter().filter(|line| line.violated).map(|line| line.retry_us);
+        waits.reduce(|longest, wait| Some(longest?.max(wait?)))?.map(Self::from_micros)
+    }
+
+    pub(crate) fn seconds(self) -> u64 {
+        u64::from(self.0.get())
+    }
+}
+
+/// Sets the field to the later of `ours` and what is there. It may occur only once, so the later one replaces all.
+///
+/// Theirs stays in its own words, and only if it is provably later: as seconds, or as a date in the one format that
+/// servers may still send. Anything else cannot be compared and is replaced.
+pub(super) fn write(headers: &mut HeaderMap, ours: RetryAfter, now_unix_us: u64) {
+    let theirs = headers.get_all(RETRY_AFTER).into_iter().filter_map(|value| Some((wait(value, now_unix_us)?, value)));
+    let latest = match theirs.max_by_key(|(seconds, _)| *seconds) {
+        Some((seconds, value)) if seconds >= ours.seconds() => Some(value.clone()),
+        _ => digits::integer_value(ours.seconds()),
+    };
+    if let Some(value) = latest {
+        let _ = headers.try_insert(RETRY_AFTER, value);
+    }
+}
+
+/// How many seconds an existing value asks to wait, rounded down: it has to prove itself against ours.
+fn wait(value: &HeaderValue, now_unix_us: u64) -> Option<u64> {
+    let value = value.as_bytes().trim_ascii();
+    if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
+        let us = http_date::unix_seconds(value)?.saturating_mul(1_000_000);
+        return Some(us.saturating_sub(now_unix_us) / 1_000_000);
+    }
+    Some(value.iter().fold(0, |n: u64, digit| n.saturating_mul(10).saturating_add(u64::from(digit - b'0'))))
+}

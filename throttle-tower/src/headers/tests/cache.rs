@@ -1,0 +1,36 @@
+use super::*;
+use crate::headers::is_public;
+
+#[test]
+fn a_public_response_is_known_by_its_directives() {
+    for line in [
+        "public",
+        "max-age=1,PUBLIC",
+        "  Public ,x",
+        "s-maxage=0",
+        "S-MAXAGE = 5",
+        "no-cache=\"a, \\\" b\", public",
+        "x=\"never closed, public",
+        ",,public",
+    ] {
+        assert!(is_public(&with([("cache-control", line)])), "{line}");
+    }
+    assert!(is_public(&with([("cache-control", "max-age=1"), ("cache-control", "public")])));
+}
+
+#[test]
+fn anything_else_is_not() {
+    for line in [
+        "",
+        "private",
+        "publicly",
+        "x-public",
+        "x=public",
+        "no-cache=\"a, public\"",
+        "x=\"\\\", public, \"",
+        "max-age=5",
+    ] {
+        assert!(!is_public(&with([("cache-control", line)])), "{line}");
+    }
+    assert!(!is_public(&HeaderMap::new()));
+}

@@ -1,0 +1,151 @@
+use super::*;
+
+#[test]
+fn an_admitted_request_sees_every_policy() {
+    let mut headers = HeaderMap::new();
+    let lines =
+        [open(terms("per-ip", 10, 1), 7, 400_000), open(terms("per-user-day", 1000, 86_400), 640, 55_296_000_000)];
+    answer(&mut headers, Dialect::Draft11, &lines);
+    assert_eq!(
+        fields(&headers),
+        owned([
+            ("ratelimit", r#""per-ip";r=7;t=1, "per-user-day";r=640;t=55296"#),
+            ("ratelimit-policy", r#""per-ip";q=10;w=1, "per-user-day";q=1000;w=86400"#),
+        ])
+    );
+}
+
+#[test]
+fn a_refused_request_sees_what_refused_it() {
+    let mut headers = HeaderMap::new();
+    let lines = [shut(terms("per-ip", 10, 1), 420_000), open(terms("per-user-day", 1000, 86_400), 640, 55_296_000_000)];
+    answer(&mut headers, Dialect::Draft11, &lines);
+    assert_eq!(
+        fields(&headers),
+        owned([
+            ("ratelimit", r#""per-ip";r=0;t=1"#),
+            ("ratelimit-policy", r#""per-ip";q=10;w=1, "per-user-day";q=1000;w=86400"#),
+            ("retry-after", "1"),
+        ])
+    );
+}
+
+#[test]
+fn refused_by_two_the_wait_is_the_longer() {
+    let mut headers = HeaderMap::new();
+    let lines = [shut(terms("per-ip", 10, 1), 420_000), shut(terms("per-user-day", 1000, 86_400), 12_042_000_001)];
+    answer(&mut headers, Dialect::Draft11, &lines);
+    assert_eq!(combined(&headers, "ratelimit"), br#""per-ip";r=0;t=1, "per-user-day";r=0;t=12043"#);
+    assert_eq!(combined(&headers, "retry-after"), b"12043");
+}
+
+#[test]
+fn a_unit_other_than_requests_is_named() {
+    let uploads = Terms { unit: Some("content-bytes"), ..terms("uploads", 65_535, 10) };
+    let field = PolicyField::new(Dialect::Draft11, [uploads]);
+    assert_eq!(field.value().unwrap(), r#""uploads";q=65535;qu="content-bytes";w=10"#);
+}
+
+#[test]
+fn what_no_field_can_hold_is_left_out_alone() {
+    let mut headers = HeaderMap::new();
+    let odd = Terms { unit: Some("\u{fc}nits"), ..terms("odd", 1, 1) };
+    answer(
+        &mut headers,
+        Dialect::Draft11,
+        &[open(terms("caf\u{e9}", 1, 1), 1, 1), open(terms("ok", 2, 1), 1, 1), open(odd, 1, 1)],
+    );
+    assert_eq!(combined(&headers, "ratelimit-policy"), br#""ok";q=2;w=1"#);
+    assert_eq!(combined(&headers, "ratelimit"), br#""ok";r=1;t=1, "odd";r=1;t=1"#);
+}
+
+#[test]
+fn nothing_to_say_is_no_field() {
+    for dialect in DIALECTS {
+        let mut headers = HeaderMap::new();
+        answer(&mut headers, dialect, &[]);
+        assert!(headers.is_empty(), "{dialect:?}");
+    }
+}
+
+#[test]
+fn a_full_response_goes_without() {
+    let mut headers = HeaderMap::new();
+    let mut count = 0;
+    while headers.try_insert(HeaderName::try_from(format!("x-{count}")).unwrap(), HeaderValue::from_static("")).is_ok()
+    {
+        count += 1;
+    }
+    for dialect in DIALECTS {
+        answer(&mut headers, dialect, &[shut(terms("a", 1, 1), 1)]);
+        assert_eq!(headers.len(), count, "{dialect:?}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn attack_53_lists_parse_and_equal_the_model(
+        described in prop::collection::vec((any_name(), any_numbers()), 0..6),
+        admitted: bool,
+        wait_us in prop::option::of(any_number()),
+    ) {
+        let lines: Vec<Line<'_>> = described.iter().map(|(name, numbers)| line_of(name, *numbers)).collect();
+        let retry_after = wait_us.map(RetryAfter::from_micros);
+        let policies = PolicyField::new(Dialect::Draft11, lines.iter().map(|line| line.terms));
+        let mut headers = HeaderMap::new();
+        write(&mut headers, &policies, &Report { lines: &lines, admitted, retry_after, now_unix_us: NOW_US });
+
+        let announced: List = parsed(&combined(&headers, "ratelimit-policy"));
+        let told: List = parsed(&combined(&headers, "ratelimit"));
+        for list in [&announced, &told] {
+            let mut names = names_of(list);
+            names.sort();
+            let all = names.len();
+            names.dedup();
+            prop_assert_eq!(names.len(), all, "a name occurs twice");
+        }
+        for line in &lines {
+            prop_assert!(names_of(&announced).contains(&line.terms.name.to_owned()));
+            let listed = admitted || lines.iter().any(|other| other.violated && other.terms.name == line.terms.name);
+            prop_assert_eq!(names_of(&told).contains(&line.terms.name.to_owned()), listed);
+        }
+        for entry in &announced {
+            let (q, w) = (count_of(entry, "q").unwrap(), count_of(entry, "w").unwrap());
+            prop_assert!(w >= 1);
+            let namesakes: Vec<_> = lines.iter().filter(|line| line.terms.name == name_of(entry)).collect();
+            let model = |line: &&&Line<'_>| {
+                let ceil = u128::from(line.terms.window_us).div_ceil(1_000_000);
+                q == line.terms.quota.min(999_999_999_999_999) && u128::from(w) == ceil.max(1)
+            };
+            let line = namesakes.iter().find(model);
+            prop_assert!(line.is_some(), "numbers of no policy");
+            prop_assert!(w as u128 * 1_000_000 >= line.unwrap().terms.window_us.into());
+        }
+        for entry in &told {
+            let (r, t) = (count_of(entry, "r").unwrap(), count_of(entry, "t").unwrap());
+            let candidates = lines.iter().filter(|line| line.terms.name == name_of(entry) && (admitted || line.violated));
+            let least = candidates.clone().map(|line| line.remaining.min(999_999_999_999_999)).min().unwrap();
+            prop_assert_eq!(r, least);
+            let longest = candidates.filter(|line| line.remaining.min(999_999_999_999_999) == r)
+                .map(|line| line.effective_us).max().unwrap();
+            match retry_after {
+                Some(wait) if !admitted => prop_assert!(t <= wait.seconds(), "a window ends after Retry-After"),
+                _ => prop_assert!(u128::from(t) * 1_000_000 >= longest.into() && t <= longest / 1_000_000 + 1),
+            }
+        }
+    }
+
+    #[test]
+    fn roundings_never_promise_too_much(name in any_name(), numbers in any_numbers()) {
+        let line = line_of(&name, numbers);
+        prop_assert!(line.terms.q() <= line.terms.quota);
+        prop_assert!(line.r() <= line.remaining);
+        prop_assert!(u128::from(line.t()) * 1_000_000 >= line.effective_us.into());
+        prop_assert!(u128::from(line.terms.w()) * 1_000_000 >= line.terms.window_us.into());
+        // The rate that a client computes is no higher than the true one.
+        prop_assert!(
+            u128::from(line.terms.q()) * u128::from(line.terms.window_us)
+                <= u128::from(line.terms.quota) * u128::from(line.terms.w()) * 1_000_000
+        );
+    }
+}

@@ -1,0 +1,276 @@
+use super::*;
+use crate::headers::structured;
+
+fn lines() -> [Line<'static>; 1] {
+    [open(terms("ours", 10, 1), 5, 1_000_000)]
+}
+
+fn told(existing: HeaderMap) -> String {
+    let mut headers = existing;
+    answer(&mut headers, Dialect::Draft11, &lines());
+    String::from_utf8(combined(&headers, "ratelimit")).unwrap()
+}
+
+#[test]
+fn members_of_others_stay_and_ours_follow() {
+    let existing = with([("ratelimit", r#""up, \"stream\"";r=3;t=9;pk=:AAE=:"#), ("ratelimit", r#""b";r=1"#)]);
+    assert_eq!(told(existing), r#""up, \"stream\"";r=3;t=9;pk=:AAE=:, "b";r=1, "ours";r=5;t=1"#);
+}
+
+#[test]
+fn of_two_standings_of_one_name_the_stricter_stays() {
+    assert_eq!(told(with([("ratelimit", r#""ours";r=4;t=1"#)])), r#""ours";r=4;t=1"#);
+    assert_eq!(told(with([("ratelimit", r#""ours";r=6;t=9"#)])), r#""ours";r=5;t=1"#);
+    assert_eq!(told(with([("ratelimit", r#""ours";r=5;t=2"#)])), r#""ours";r=5;t=2"#);
+    assert_eq!(told(with([("ratelimit", r#""ours";r=5"#)])), r#""ours";r=5;t=1"#);
+    assert_eq!(told(with([("ratelimit", r#""ours";r=9;r=1"#)])), r#""ours";r=9;r=1"#);
+    assert_eq!(told(with([("ratelimit", r#""ours";a=1"#)])), r#""ours";r=5;t=1"#);
+    assert_eq!(told(with([("ratelimit", r#""ours";r=-1"#)])), r#""ours";r=5;t=1"#);
+}
+
+#[test]
+fn partitions_of_others_under_our_name() {
+    let both = r#""ours";r=9;pk=:AA==:, "ours";r=4;pk=:AQ==:"#;
+    assert_eq!(told(with([("ratelimit", both)])), both);
+    assert_eq!(told(with([("ratelimit", r#""ours";r=9;pk=:AA==:, "ours";r=8;pk=:AQ==:"#)])), r#""ours";r=5;t=1"#);
+}
+
+#[test]
+fn of_two_policies_of_one_name_the_slower_is_announced() {
+    let announced = |existing: &str| {
+        let mut headers = with([("ratelimit-policy", existing)]);
+        answer(&mut headers, Dialect::Draft11, &lines());
+        String::from_utf8(combined(&headers, "ratelimit-policy")).unwrap()
+    };
+    assert_eq!(announced(r#""ours";q=100;w=60"#), r#""ours";q=100;w=60"#);
+    assert_eq!(announced(r#""ours";q=601;w=60"#), r#""ours";q=10;w=1"#);
+    assert_eq!(announced(r#""ours";q=9"#), r#""ours";q=9"#);
+    assert_eq!(announced(r#""ours";w=60"#), r#""ours";q=10;w=1"#);
+    assert_eq!(announced(r#""up";q=1;w=1"#), r#""up";q=1;w=1, "ours";q=10;w=1"#);
+}
+
+#[test]
+fn a_broken_line_goes_and_takes_no_other_along() {
+    for broken in [
+        "",
+        "limit=10, remaining=7, reset=1",
+        "10;w=1",
+        "\"open",
+        "\"a\";r=1,",
+        "\"a\";R=1",
+        "\"a\";r=1.2345",
+        "(\"a\");r=1",
+    ] {
+        assert_eq!(told(with([("ratelimit", broken)])), r#""ours";r=5;t=1"#, "{broken}");
+        let mixed = with([("ratelimit", broken), ("ratelimit", r#""good";r=1"#)]);
+        assert_eq!(told(mixed), r#""good";r=1, "ours";r=5;t=1"#, "{broken}");
+    }
+}
+
+#[test]
+fn stacked_layers_only_tighten() {
+    let mut headers = HeaderMap::new();
+    answer(&mut headers, Dialect::Draft11, &[shut(terms("ours", 10, 1), 900_000)]);
+    answer(&mut headers, Dialect::Draft11, &lines());
+    assert_eq!(combined(&headers, "ratelimit"), br#""ours";r=0;t=1"#);
+    assert_eq!(combined(&headers, "retry-after"), b"1");
+}
+
+#[test]
+fn values_are_read_to_the_letter_of_the_grammar() {
+    let readable = |value: &str| {
+        let line = format!("\"a\";x={value}");
+        let ours = structured::list(line.as_bytes()).is_some();
+        assert_eq!(ours, Parser::new(&line).parse::<List>().is_ok(), "{value}");
+        ours
+    };
+    let good = [
+        "999999999999999",
+        "-0",
+        "123456789012.123",
+        "tok:/en",
+        "*",
+        "?1",
+        "@-1",
+        "::",
+        ":AA:",
+        ":AAA=:",
+        ":AB==:",
+        r#"%"%c3%a4 ""#,
+        r#""\\\"""#,
+    ];
+    let bad = [
+        "1000000000000000",
+        "-",
+        "1.",
+        "1.1234",
+        "1234567890123.1",
+        "?2",
+        "@1.5",
+        ":A:",
+        ":AA===:",
+        ":A-:",
+        ":AA",
+        "&",
+        r#"%"%C3%A4""#,
+        r#"%"%6g""#,
+        r#"%"%ff""#,
+        r#"%"a"#,
+        r#""\a""#,
+        r#"""a"#,
+        "\u{e4}",
+    ];
+    for value in good {
+        assert!(readable(value), "{value}");
+    }
+    for value in bad {
+        assert!(!readable(value), "{value}");
+    }
+}
+
+/// Every kind of value that a parameter can have, as sfv writes it.
+fn any_bare_item() -> impl Strategy<Value = BareItem> {
+    prop_oneof![
+        (-999_999_999_999_999_i64..=999_999_999_999_999)
+            .prop_map(|n| BareItem::Integer(sfv::Integer::try_from(n).unwrap())),
+        (-999_999_999_999_999_i64..=999_999_999_999_999).prop_map(|n| {
+            BareItem::Decimal(sfv::Decimal::from_integer_scaled_1000(sfv::Integer::try_from(n).unwrap()))
+        }),
+        "[ -~]{0,12}".prop_map(|text| BareItem::String(sfv::String::from_string(text).unwrap())),
+        "[a-zA-Z*][a-zA-Z0-9!#$%&'*+.^_`|~:/-]{0,12}"
+            .prop_map(|text| BareItem::Token(sfv::Token::from_string(text).unwrap())),
+        prop::collection::vec(any::<u8>(), 0..12).prop_map(BareItem::ByteSequence),
+        any::<bool>().prop_map(BareItem::Boolean),
+        (-999_999_999_999_i64..=999_999_999_999)
+            .prop_map(|n| BareItem::Date(sfv::Date::from_unix_seconds(sfv::Integer::try_from(n).unwrap()))),
+        ".{0,8}".prop_map(BareItem::DisplayString),
+    ]
+}
+
+fn any_member() -> impl Strategy<Value = ListEntry> {
+    let key = prop_oneof![Just("r".to_owned()), Just("q".to_owned()), "[a-z*][a-z0-9_.*-]{0,5}"];
+    (any_name(), prop::collection::vec((key, any_bare_item()), 0..4)).prop_map(|(name, parameters)| {
+        let mut item = Item::new(sfv::String::from_string(name).unwrap());
+        for (key, value) in parameters {
+            item.params.insert(sfv::Key::from_string(key).unwrap(), value);
+        }
+        ListEntry::Item(item)
+    })
+}
+
+proptest! {
+    #[test]
+    fn attack_53_a_readable_list_loses_nothing(
+        existing in prop::collection::vec(prop::collection::vec(any_member(), 1..4), 1..3),
+        described in prop::collection::vec((any_name(), any_numbers()), 1..4),
+    ) {
+        let lines: Vec<Line<'_>> = described.iter().map(|(name, numbers)| line_of(name, *numbers)).collect();
+        let ours: Vec<&str> = lines.iter().map(|line| line.terms.name).collect();
+        for field in ["ratelimit", "ratelimit-policy"] {
+            let mut headers = HeaderMap::new();
+            for members in &existing {
+                let line = FieldType::serialize(members).unwrap();
+                headers.append(field, HeaderValue::from_str(&line).unwrap());
+            }
+            let policies = PolicyField::new(Dialect::Draft11, lines.iter().map(|line| line.terms));
+            let report = Report { lines: &lines, admitted: true, retry_after: None, now_unix_us: NOW_US };
+            write(&mut headers, &policies, &report);
+
+            prop_assert_eq!(headers.get_all(field).into_iter().count(), 1);
+            let joined: List = parsed(&combined(&headers, field));
+            let strangers = |list: &mut dyn Iterator<Item = ListEntry>| -> List {
+                list.filter(|member| !ours.contains(&name_of(member).as_str())).collect()
+            };
+            prop_assert_eq!(
+                strangers(&mut joined.iter().cloned()),
+                strangers(&mut existing.iter().flatten().cloned()),
+                "a member of others was lost or changed"
+            );
+            for name in &ours {
+                let before = existing.iter().flatten().filter(|member| name_of(member) == *name).count();
+                let after = joined.iter().filter(|member| name_of(member) == *name).count();
+                prop_assert!(after == 1 || after == before, "{after} of {name:?}");
+                let least = |list: &mut dyn Iterator<Item = &ListEntry>| {
+                    list.filter(|member| name_of(member) == *name).filter_map(|member| count_of(member, "r")).min()
+                };
+                if let ("ratelimit", Some(theirs)) = (field, least(&mut existing.iter().flatten())) {
+                    prop_assert!(least(&mut joined.iter()).unwrap() <= theirs, "a limit was loosened");
+                }
+            }
+
+            let once = headers.clone();
+            write(&mut headers, &policies, &report);
+            prop_assert_eq!(headers, once, "a second writing changed something");
+        }
+    }
+
+    #[test]
+    fn attack_53_garbage_never_panics_and_never_stays(
+        existing in prop::collection::vec(almost_a_list(), 1..3),
+        described in prop::collection::vec((any_name(), any_numbers()), 1..4),
+    ) {
+        let lines: Vec<Line<'_>> = described.iter().map(|(name, numbers)| line_of(name, *numbers)).collect();
+        let mut headers = HeaderMap::new();
+        for line in &existing {
+            for field in ["ratelimit", "ratelimit-policy", "retry-after", "ratelimit-limit", "cache-control"] {
+                headers.append(field, line.clone());
+            }
+        }
+        for dialect in DIALECTS {
+            let mut headers = headers.clone();
+            answer(&mut headers, dialect, &lines);
+            let _ = crate::headers::is_public(&headers);
+            if dialect == Dialect::Draft11 {
+                for field in ["ratelimit", "ratelimit-policy"] {
+                    let list: List = parsed(&combined(&headers, field));
+                    prop_assert!(!list.is_empty());
+                }
+            }
+        }
+    }
+}
+
+proptest! {
+    /// Stricter than sfv, and we would throw away what clients can read; laxer, and we would keep what they cannot.
+    #[test]
+    fn attack_53_the_scanner_accepts_what_sfv_accepts(
+        line in prop_oneof![
+            almost_a_list(),
+            prop::collection::vec(any_member(), 1..4).prop_map(|list| {
+                HeaderValue::from_str(&FieldType::serialize(&list).unwrap()).unwrap()
+            }),
+        ],
+        damage in prop::option::of((any::<prop::sample::Index>(), any::<u8>())),
+    ) {
+        let mut line = line.as_bytes().to_vec();
+        if let Some((at, byte)) = damage && !line.is_empty() {
+            let at = at.index(line.len());
+            line[at] = byte;
+        }
+        let reference: Result<List, _> = Parser::new(&line).parse();
+        let strings = |list: &List| {
+            let is_string = |entry: &ListEntry| matches!(entry, ListEntry::Item(item) if item.bare_item.as_string().is_some());
+            !list.is_empty() && list.iter().all(is_string)
+        };
+        prop_assert_eq!(structured::list(&line).is_some(), reference.is_ok_and(|list| strings(&list)));
+
+        let item: Result<Item, _> = Parser::new(&line).parse();
+        let count = item.ok().and_then(|item| u64::try_from(i64::from(item.bare_item.as_integer()?)).ok());
+        prop_assert_eq!(structured::single_count(&line), count);
+    }
+}
+
+/// Bytes that any header may hold, mostly those that mean something in a list.
+fn almost_a_list() -> impl Strategy<Value = HeaderValue> {
+    let byte = prop_oneof![
+        8 => prop::sample::select(br#" "\,;=:?@%()-.0123456789aAzr*/"#.to_vec()),
+        1 => prop_oneof![Just(b'\t'), 0x20..=0x7E_u8, 0x80..=0xFF_u8],
+    ];
+    let piece = prop_oneof![
+        2 => prop::collection::vec(byte, 1..4),
+        3 => prop::sample::select(vec![
+            r#""a""#, r#""b\"";r=1"#, ", ", ";t=", "1", ";pk=:AA=:", ";x=%\"%ff\"", ";d=@1", ";b=?1", "0000000000000001.5",
+        ]).prop_map(|text| text.as_bytes().to_vec()),
+    ];
+    prop::collection::vec(piece, 0..10).prop_map(|pieces| HeaderValue::from_bytes(&pieces.concat()).unwrap())
+}

@@ -1,0 +1,78 @@
+//! Fields that describe one policy, already set by somebody else.
+
+use super::*;
+
+/// Ours: 5 of 10 left, reset in 3 seconds.
+fn after<const N: usize>(dialect: Dialect, existing: [(&'static str, &str); N]) -> Vec<(String, String)> {
+    let mut headers = with(existing);
+    answer(&mut headers, dialect, &[open(terms("ours", 10, 60), 5, 3_000_000)]);
+    fields(&headers)
+}
+
+const X: Dialect = Dialect::XRateLimit(ResetFormat::DeltaSeconds);
+const OURS_X: [(&str, &str); 3] =
+    [("x-ratelimit-limit", "10"), ("x-ratelimit-remaining", "5"), ("x-ratelimit-reset", "3")];
+
+#[test]
+fn a_stricter_set_stays_as_a_whole() {
+    for remaining_reset in [("4", "1"), ("5", "3"), ("5", "Thu, 01 Jan 2099 00:00:00 GMT"), ("0", "1s")] {
+        let (remaining, reset) = remaining_reset;
+        let theirs = [("x-ratelimit-limit", "100"), ("x-ratelimit-remaining", remaining), ("x-ratelimit-reset", reset)];
+        assert_eq!(after(X, theirs), owned(theirs));
+    }
+    let theirs = [("ratelimit-limit", "100"), ("ratelimit-remaining", "4;x"), ("ratelimit-reset", "1")];
+    assert_eq!(after(Dialect::Draft06, theirs), owned(theirs));
+    let theirs = [("ratelimit", "limit=100, reset=1;a=b, x=(1"), ("ratelimit", "remaining=4")];
+    assert_ne!(after(Dialect::Draft07, theirs), owned(theirs));
+    let theirs = [("ratelimit", "limit=100, reset=1;a=b, x"), ("ratelimit", "remaining=4")];
+    assert_eq!(after(Dialect::Draft07, theirs), owned(theirs));
+}
+
+#[test]
+fn a_looser_set_goes_as_a_whole() {
+    for (remaining, reset) in [("6", "1"), ("5", "2")] {
+        let theirs = [("x-ratelimit-limit", "100"), ("x-ratelimit-remaining", remaining), ("x-ratelimit-reset", reset)];
+        assert_eq!(after(X, theirs), owned(OURS_X));
+    }
+    let theirs = [
+        ("ratelimit-limit", "100"),
+        ("ratelimit-remaining", "6"),
+        ("ratelimit-reset", "1"),
+        ("ratelimit-policy", "100;w=1"),
+    ];
+    assert_eq!(
+        after(Dialect::Draft06, theirs),
+        owned([
+            ("ratelimit-limit", "10"),
+            ("ratelimit-policy", "10;w=60"),
+            ("ratelimit-remaining", "5"),
+            ("ratelimit-reset", "3"),
+        ])
+    );
+}
+
+#[test]
+fn an_incomplete_or_unreadable_set_goes() {
+    assert_eq!(after(X, [("x-ratelimit-remaining", "0")]), owned(OURS_X));
+    assert_eq!(after(X, [("x-ratelimit-limit", "1"), ("x-ratelimit-remaining", "-1")]), owned(OURS_X));
+    let twice = [
+        ("x-ratelimit-limit", "9"),
+        ("x-ratelimit-remaining", "0"),
+        ("x-ratelimit-remaining", "1"),
+        ("x-ratelimit-reset", "1"),
+    ];
+    assert_eq!(after(X, twice), owned(OURS_X));
+    let ours = owned([("ratelimit", "limit=10, remaining=5, reset=3"), ("ratelimit-policy", "10;w=60")]);
+    for theirs in ["limit=1, reset=1", "limit=1, remaining=0", "remaining=0, reset=1", r#""a";r=0;t=1"#, "limit=1,"] {
+        assert_eq!(after(Dialect::Draft07, [("ratelimit", theirs)]), ours, "{theirs}");
+    }
+}
+
+#[test]
+fn a_policy_list_of_theirs_does_not_outlive_their_set() {
+    let mut headers = with([("ratelimit-policy", "100;w=1")]);
+    let lines = [open(terms("ours", 10, 60), 5, 3_000_000)];
+    let none = PolicyField::new(Dialect::Draft07, []);
+    write(&mut headers, &none, &Report { lines: &lines, admitted: true, retry_after: None, now_unix_us: NOW_US });
+    assert_eq!(fields(&headers), owned([("ratelimit", "limit=10, remaining=5, reset=3")]));
+}

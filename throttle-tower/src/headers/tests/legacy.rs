@@ -1,0 +1,148 @@
+use sfv::Dictionary;
+
+use super::*;
+
+fn two_policies() -> [Line<'static>; 2] {
+    [open(terms("per-ip", 10, 1), 7, 400_000), open(terms("per-user-day", 1000, 86_400), 640, 55_296_000_000)]
+}
+
+fn written(dialect: Dialect, lines: &[Line<'_>]) -> Vec<(String, String)> {
+    let mut headers = HeaderMap::new();
+    answer(&mut headers, dialect, lines);
+    fields(&headers)
+}
+
+#[test]
+fn draft_07() {
+    let expected = [("ratelimit", "limit=10, remaining=7, reset=1"), ("ratelimit-policy", "10;w=1, 1000;w=86400")];
+    assert_eq!(written(Dialect::Draft07, &two_policies()), owned(expected));
+}
+
+#[test]
+fn draft_06() {
+    let expected = [
+        ("ratelimit-limit", "10"),
+        ("ratelimit-policy", "10;w=1, 1000;w=86400"),
+        ("ratelimit-remaining", "7"),
+        ("ratelimit-reset", "1"),
+    ];
+    assert_eq!(written(Dialect::Draft06, &two_policies()), owned(expected));
+}
+
+#[test]
+fn draft_03() {
+    let expected =
+        [("ratelimit-limit", "10, 10;w=1, 1000;w=86400"), ("ratelimit-remaining", "7"), ("ratelimit-reset", "1")];
+    assert_eq!(written(Dialect::Draft03, &two_policies()), owned(expected));
+}
+
+#[test]
+fn x_ratelimit() {
+    for (format, reset) in [(ResetFormat::DeltaSeconds, "1"), (ResetFormat::EpochSeconds, "1795167175")] {
+        let expected = [("x-ratelimit-limit", "10"), ("x-ratelimit-remaining", "7"), ("x-ratelimit-reset", reset)];
+        assert_eq!(written(Dialect::XRateLimit(format), &two_policies()), owned(expected));
+    }
+}
+
+#[test]
+fn none_still_says_when_to_come_back() {
+    assert_eq!(written(Dialect::None, &two_policies()), []);
+    assert_eq!(written(Dialect::None, &[shut(terms("a", 1, 1), 1)]), owned([("retry-after", "1")]));
+}
+
+#[test]
+fn a_refusal_reports_the_longest_wait() {
+    let day = Line { reset_us: 80_000_000_000, ..shut(terms("day", 1000, 86_400), 30_000_000) };
+    let lines = [open(terms("idle", 1, 1), 0, 0), shut(terms("ip", 10, 1), 420_000), day];
+    let expected =
+        [("ratelimit", "limit=1000, remaining=0, reset=30"), ("ratelimit-policy", "1;w=1, 10;w=1, 1000;w=86400")];
+    let mut expected = owned(expected);
+    expected.push(("retry-after".into(), "30".into()));
+    assert_eq!(written(Dialect::Draft07, &lines), expected);
+}
+
+#[test]
+fn x_reset_is_the_end_of_the_window_even_on_a_refusal() {
+    let line = Line { reset_us: 60_000_000, ..shut(terms("gcra", 10, 60), 6_000_000) };
+    let expected = [
+        ("retry-after", "6"),
+        ("x-ratelimit-limit", "10"),
+        ("x-ratelimit-remaining", "0"),
+        ("x-ratelimit-reset", "60"),
+    ];
+    assert_eq!(written(Dialect::XRateLimit(ResetFormat::DeltaSeconds), &[line]), owned(expected));
+}
+
+#[test]
+fn a_refusal_that_no_wait_helps_is_the_one_to_report() {
+    let never = Line { retry_us: None, ..shut(terms("never", 5, 1), 7_000_000) };
+    let lines = [shut(terms("ip", 10, 1), 420_000), never];
+    let expected = [("ratelimit", "limit=5, remaining=0, reset=7"), ("ratelimit-policy", "10;w=1, 5;w=1")];
+    assert_eq!(written(Dialect::Draft07, &lines), owned(expected));
+}
+
+#[test]
+fn of_equal_remainders_the_later_reset_is_reported() {
+    let lines = [open(terms("a", 10, 1), 3, 1_000_000), open(terms("b", 20, 60), 3, 9_000_000)];
+    assert_eq!(written(Dialect::Draft07, &lines)[0].1, "limit=20, remaining=3, reset=9");
+}
+
+#[test]
+fn a_reset_is_never_before_the_wait() {
+    let line = Line { reset_us: 1, ..shut(terms("a", 10, 1), 4_000_000) };
+    let written = written(Dialect::XRateLimit(ResetFormat::DeltaSeconds), &[line]);
+    assert!(written.contains(&("x-ratelimit-reset".into(), "4".into())), "{written:?}");
+}
+
+#[test]
+fn equal_quotas_are_announced_once_with_the_longest_window() {
+    let lines = [open(terms("s", 10, 1), 1, 1), open(terms("m", 10, 60), 1, 1), open(terms("s2", 10, 1), 1, 1)];
+    let written = written(Dialect::Draft06, &lines);
+    assert!(written.contains(&("ratelimit-policy".into(), "10;w=60".into())), "{written:?}");
+}
+
+proptest! {
+    #[test]
+    fn attack_53_every_older_field_parses(
+        described in prop::collection::vec((any_name(), any_numbers()), 1..5),
+        admitted: bool,
+        now_unix_us in any_number(),
+    ) {
+        let lines: Vec<Line<'_>> = described.iter().map(|(name, numbers)| line_of(name, *numbers)).collect();
+        let binding = lines.iter().map(|line| line.r()).min().unwrap();
+        for dialect in DIALECTS {
+            let policies = PolicyField::new(dialect, lines.iter().map(|line| line.terms));
+            let report = Report { lines: &lines, admitted, retry_after: RetryAfter::of(&lines), now_unix_us };
+            let mut headers = HeaderMap::new();
+            write(&mut headers, &policies, &report);
+
+            let number = |name: &str| {
+                let item: Item = parsed(&combined(&headers, name));
+                u64::try_from(i64::from(item.bare_item.as_integer().unwrap())).unwrap()
+            };
+            for name in ["ratelimit-remaining", "ratelimit-reset", "x-ratelimit-remaining", "x-ratelimit-reset"] {
+                if headers.contains_key(name) {
+                    number(name);
+                }
+            }
+            if admitted && matches!(dialect, Dialect::XRateLimit(_)) {
+                prop_assert_eq!(number("x-ratelimit-remaining"), binding);
+            }
+            if admitted && matches!(dialect, Dialect::Draft06 | Dialect::Draft03) {
+                prop_assert_eq!(number("ratelimit-remaining"), binding);
+            }
+            if dialect == Dialect::Draft07 {
+                parsed::<Dictionary>(&combined(&headers, "ratelimit"));
+            }
+            if matches!(dialect, Dialect::Draft07 | Dialect::Draft06) {
+                let list: List = parsed(&combined(&headers, "ratelimit-policy"));
+                let mut quotas: Vec<_> = list.iter().map(|entry| item(entry).bare_item.as_integer().unwrap()).collect();
+                quotas.sort();
+                let all = quotas.len();
+                quotas.dedup();
+                prop_assert_eq!(quotas.len(), all);
+            }
+            parsed::<List>(&combined(&headers, "ratelimit-limit"));
+        }
+    }
+}

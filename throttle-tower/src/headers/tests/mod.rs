@@ -1,0 +1,137 @@
+mod cache;
+mod draft11;
+mod existing_list;
+mod existing_set;
+mod legacy;
+mod problem;
+mod retry_after;
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use proptest::prelude::*;
+use sfv::{BareItem, FieldType, Item, List, ListEntry, Parser};
+
+use super::dialect::{Dialect, ResetFormat};
+use super::line::{Line, Terms};
+use super::policy_field::PolicyField;
+use super::retry_after::RetryAfter;
+use super::{Report, write};
+
+/// The moment at which the example responses are written.
+const NOW_US: u64 = 1_795_167_174_000_000;
+
+const DIALECTS: [Dialect; 7] = [
+    Dialect::Draft11,
+    Dialect::Draft07,
+    Dialect::Draft06,
+    Dialect::Draft03,
+    Dialect::XRateLimit(ResetFormat::DeltaSeconds),
+    Dialect::XRateLimit(ResetFormat::EpochSeconds),
+    Dialect::None,
+];
+
+fn terms(name: &str, quota: u64, window_s: u64) -> Terms<'_> {
+    Terms { name, quota, window_us: window_s * 1_000_000, unit: None }
+}
+
+const fn open(terms: Terms<'_>, remaining: u64, us: u64) -> Line<'_> {
+    Line { terms, remaining, effective_us: us, reset_us: us, violated: false, retry_us: None }
+}
+
+const fn shut(terms: Terms<'_>, wait_us: u64) -> Line<'_> {
+    let retry_us = Some(wait_us);
+    Line { terms, remaining: 0, effective_us: wait_us, reset_us: wait_us, violated: true, retry_us }
+}
+
+fn answer(headers: &mut HeaderMap, dialect: Dialect, lines: &[Line<'_>]) {
+    let admitted = !lines.iter().any(|line| line.violated);
+    let policies = PolicyField::new(dialect, lines.iter().map(|line| line.terms));
+    let report = Report { lines, admitted, retry_after: RetryAfter::of(lines), now_unix_us: NOW_US };
+    write(headers, &policies, &report);
+}
+
+fn fields(headers: &HeaderMap) -> Vec<(String, String)> {
+    let mut fields: Vec<_> = headers
+        .iter()
+        .map(|(name, value)| (name.to_string(), String::from_utf8_lossy(value.as_bytes()).into_owned()))
+        .collect();
+    fields.sort();
+    fields
+}
+
+fn owned<const N: usize>(fields: [(&str, &str); N]) -> Vec<(String, String)> {
+    fields.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
+}
+
+fn with<const N: usize>(lines: [(&'static str, &str); N]) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    for (name, value) in lines {
+        headers.append(HeaderName::from_static(name), HeaderValue::from_bytes(value.as_bytes()).unwrap());
+    }
+    headers
+}
+
+/// The lines of a list field, put together as a client must.
+fn combined(headers: &HeaderMap, name: &str) -> Vec<u8> {
+    let lines: Vec<&[u8]> = headers.get_all(name).into_iter().map(HeaderValue::as_bytes).collect();
+    lines.join(&b", "[..])
+}
+
+fn parsed<T: FieldType>(bytes: &[u8]) -> T {
+    Parser::new(bytes).parse().unwrap_or_else(|error| panic!("{}: {error}", bytes.escape_ascii()))
+}
+
+fn item(entry: &ListEntry) -> &Item {
+    match entry {
+        ListEntry::Item(item) => item,
+        ListEntry::InnerList(_) => panic!("an inner list"),
+    }
+}
+
+fn name_of(entry: &ListEntry) -> String {
+    item(entry).bare_item.as_string().expect("a string").as_str().to_owned()
+}
+
+fn count_of(entry: &ListEntry, key: &str) -> Option<u64> {
+    let value = item(entry).params.get(key).and_then(BareItem::as_integer)?;
+    u64::try_from(i64::from(value)).ok()
+}
+
+fn names_of(list: &List) -> Vec<String> {
+    list.iter().map(name_of).collect()
+}
+
+/// Numbers of every magnitude, and the ones next to a limit.
+fn any_number() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        (any::<u64>(), 0_u32..64).prop_map(|(n, bits)| n >> bits),
+        prop::sample::select(vec![
+            0,
+            1,
+            999_999,
+            1_000_000,
+            1_000_001,
+            999_999_999_999_999,
+            1_000_000_000_000_000,
+            u64::MAX,
+        ]),
+    ]
+}
+
+fn any_name() -> impl Strategy<Value = String> {
+    prop_oneof!["[ -~]{1,64}", r#"["\\,;a ]{1,8}"#, "[ab]"]
+}
+
+prop_compose! {
+    fn any_numbers()(n: [u64; 5], bits in prop::array::uniform5(0_u32..64), violated: bool, helps: bool)
+        -> ([u64; 5], bool, bool) {
+        (std::array::from_fn(|at| n[at] >> bits[at]), violated, helps)
+    }
+}
+
+fn line_of<'a>(name: &'a str, (n, violated, helps): ([u64; 5], bool, bool)) -> Line<'a> {
+    let terms = Terms { name, quota: n[0], window_us: n[1], unit: None };
+    let retry_us = (violated && helps).then_some(n[3]);
+    // A violated policy is described by its wait.
+    let effective_us = retry_us.unwrap_or(n[3]);
+    Line { terms, remaining: n[2], effective_us, reset_us: n[4], violated, retry_us }
+}
