@@ -112,6 +112,13 @@ pub trait Backend: Clone + Send + Sync + 'static {
     /// call are skipped.
     fn decide(&self, prepared: &Arc<Self::Prepared>, calls: &[Call]) -> Self::Decide;
 
+    /// The answer of [`decide`](Self::decide), if it can be had without waiting. Then the request is charged; on `None`
+    /// it is not. Defaults to `None`.
+    fn decide_at_once(&self, prepared: &Arc<Self::Prepared>, calls: &[Call]) -> Option<Decision> {
+        let _ = (prepared, calls);
+        None
+    }
+
     /// Gives back or debits the difference between what was taken and what was used, each policy in its own window.
     fn settle(&self, prepared: &Arc<Self::Prepared>, charge: Charge) -> Self::Done;
 
@@ -204,7 +211,8 @@ impl Error for BackendError {
 
 type Boxed<T> = Pin<Box<dyn Future<Output = Result<T, BackendError>> + Send>>;
 
-/// Any backend, its type erased, for applications that choose one at run time. Costs one allocation a decision.
+/// Any backend, its type erased, for applications that choose one at run time. Costs one allocation for a decision that has
+/// to be waited for.
 #[derive(Clone)]
 pub struct BoxBackend(Arc<dyn ErasedBackend>);
 
@@ -238,6 +246,7 @@ impl fmt::Debug for BoxPrepared {
 trait ErasedBackend: Send + Sync {
     fn prepare(&self, set: LimitSet) -> Result<BoxPrepared, ConfigError>;
     fn decide(&self, prepared: &BoxPrepared, calls: &[Call]) -> Boxed<Decision>;
+    fn decide_at_once(&self, prepared: &BoxPrepared, calls: &[Call]) -> Option<Decision>;
     fn settle(&self, prepared: &BoxPrepared, charge: Charge) -> Boxed<()>;
     fn reset(&self, prepared: &BoxPrepared, policy: usize, key: &Key) -> Boxed<()>;
     fn reset_all(&self, prefix: &str) -> Boxed<()>;
@@ -263,6 +272,10 @@ impl<B: Backend> ErasedBackend for B {
             Ok(prepared) => Box::pin(Backend::decide(self, prepared, calls)),
             Err(error) => Box::pin(std::future::ready(Err(error))),
         }
+    }
+
+    fn decide_at_once(&self, prepared: &BoxPrepared, calls: &[Call]) -> Option<Decision> {
+        Backend::decide_at_once(self, inner::<B>(prepared).ok()?, calls)
     }
 
     fn settle(&self, prepared: &BoxPrepared, charge: Charge) -> Boxed<()> {
@@ -303,6 +316,10 @@ impl Backend for BoxBackend {
 
     fn decide(&self, prepared: &Arc<BoxPrepared>, calls: &[Call]) -> Self::Decide {
         self.0.decide(prepared, calls)
+    }
+
+    fn decide_at_once(&self, prepared: &Arc<BoxPrepared>, calls: &[Call]) -> Option<Decision> {
+        self.0.decide_at_once(prepared, calls)
     }
 
     fn settle(&self, prepared: &Arc<BoxPrepared>, charge: Charge) -> Self::Done {

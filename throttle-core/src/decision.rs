@@ -128,6 +128,7 @@ pub struct Status {
     pub(crate) standing: Standing,
     pub(crate) wait: u64,
     pub(crate) applies: bool,
+    pub(crate) violated: bool,
     pub(crate) overflow: bool,
     pub(crate) taken: Option<Taken>,
 }
@@ -138,6 +139,7 @@ impl Status {
         standing: Standing { remaining: 0, reset: 0, next: 0 },
         wait: 0,
         applies: false,
+        violated: false,
         overflow: false,
         taken: None,
     };
@@ -152,6 +154,12 @@ impl Status {
     #[must_use]
     pub const fn refuses(&self) -> bool {
         self.wait > 0
+    }
+
+    /// Whether the refusal is due to this policy. A member of an `any` that refuses is not to blame when another admits.
+    #[must_use]
+    pub const fn is_violated(&self) -> bool {
+        self.violated
     }
 
     /// Units this request was charged: 0 when it was refused, or another member of an `any` paid.

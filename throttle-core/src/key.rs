@@ -106,6 +106,18 @@ impl From<&str> for Key {
     }
 }
 
+impl From<String> for Key {
+    fn from(text: String) -> Self {
+        Self::from(text.as_str())
+    }
+}
+
+impl From<Vec<u8>> for Key {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self::builder().bytes(&bytes).finish()
+    }
+}
+
 impl From<u64> for Key {
     fn from(number: u64) -> Self {
         Self::builder().number(number).finish()

@@ -166,6 +166,11 @@ impl<C: Clock> Backend for MemoryBackend<C> {
         ready(Ok(self.decide_now(prepared, calls)))
     }
 
+    #[inline]
+    fn decide_at_once(&self, prepared: &Arc<MemorySet>, calls: &[Call]) -> Option<Decision> {
+        Some(self.decide_now(prepared, calls))
+    }
+
     fn settle(&self, prepared: &Arc<MemorySet>, charge: Charge) -> Self::Done {
         self.settle_now(prepared, charge);
         ready(Ok(()))

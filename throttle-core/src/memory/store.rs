@@ -92,7 +92,7 @@ impl Store {
             reset: standing.reset,
             delay: charged.map_or(0, |(delay, _)| delay),
             binding: Some(0),
-            statuses: smallvec![Status { standing, wait, applies: true, overflow, taken }],
+            statuses: smallvec![Status { standing, wait, applies: true, violated: wait > 0, overflow, taken }],
         }
     }
 

@@ -44,6 +44,8 @@ pub(crate) fn decide(set: &LimitSet, states: &mut impl Members) -> Decision {
             decision.statuses[policy].taken = Some(taken);
             decision.delay = decision.delay.max(delay);
         });
+    } else {
+        tree.each_violated(0, &mut |policy| decision.statuses[policy].violated = true);
     }
     for (policy, member) in asked.iter().enumerate() {
         if let Some(member) = member {
@@ -117,6 +119,17 @@ impl Tree<'_> {
                 let most = if whom == AnyCharge::First { 1 } else { usize::MAX };
                 self.admitting(node).take(most).for_each(|member| self.each_charged(member, charge));
             }
+        }
+    }
+
+    /// Visits the policies that a refusal is due to: those below a member that refuses, and of an `any` all of them.
+    fn each_violated(&self, node: usize, blame: &mut impl FnMut(usize)) {
+        if self.answer(node).is_none_or(|answer| answer.wait == 0) {
+            return;
+        }
+        match self.nodes[node].kind {
+            NodeKind::Policy(policy) => blame(policy),
+            NodeKind::All | NodeKind::Any(_) => self.members(node).for_each(|member| self.each_violated(member, blame)),
         }
     }
 

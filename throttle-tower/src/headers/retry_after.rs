@@ -3,7 +3,6 @@ use std::num::NonZeroU32;
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderValue};
 
-use super::line::Line;
 use super::{digits, http_date};
 
 /// A wait in whole seconds, as `Retry-After` tells it: at least one, rounded up, at most [`RetryAfter::MAX`].
@@ -18,13 +17,6 @@ impl RetryAfter {
     pub(crate) fn from_micros(us: u64) -> Self {
         let seconds = u32::try_from(digits::seconds(us)).unwrap_or(u32::MAX);
         Self(NonZeroU32::new(seconds).unwrap_or(NonZeroU32::MIN)).min(Self::MAX)
-    }
-
-    /// The wait after which no violated policy stands in the way: the longest of theirs. `None` if nothing is violated,
-    /// or if one of them would refuse the request however long the client waited.
-    pub(crate) fn of(lines: &[Line<'_>]) -> Option<Self> {
-        let waits = lines.iter().filter(|line| line.violated).map(|line| line.retry_us);
-        waits.reduce(|longest, wait| Some(longest?.max(wait?)))?.map(Self::from_micros)
     }
 
     pub(crate) fn seconds(self) -> u64 {

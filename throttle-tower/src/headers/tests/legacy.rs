@@ -112,7 +112,7 @@ proptest! {
         let binding = lines.iter().map(|line| line.r()).min().unwrap();
         for dialect in DIALECTS {
             let policies = PolicyField::new(dialect, lines.iter().map(|line| line.terms));
-            let report = Report { lines: &lines, admitted, retry_after: RetryAfter::of(&lines), now_unix_us };
+            let report = Report { lines: &lines, admitted, retry_after: longest_wait(&lines), now_unix_us };
             let mut headers = HeaderMap::new();
             write(&mut headers, &policies, &report);
 

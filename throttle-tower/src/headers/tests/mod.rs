@@ -45,8 +45,14 @@ const fn shut(terms: Terms<'_>, wait_us: u64) -> Line<'_> {
 fn answer(headers: &mut HeaderMap, dialect: Dialect, lines: &[Line<'_>]) {
     let admitted = !lines.iter().any(|line| line.violated);
     let policies = PolicyField::new(dialect, lines.iter().map(|line| line.terms));
-    let report = Report { lines, admitted, retry_after: RetryAfter::of(lines), now_unix_us: NOW_US };
+    let report = Report { lines, admitted, retry_after: longest_wait(lines), now_unix_us: NOW_US };
     write(headers, &policies, &report);
+}
+
+/// The longest wait of the violated, as an `all` waits.
+fn longest_wait(lines: &[Line<'_>]) -> Option<RetryAfter> {
+    let waits = lines.iter().filter(|line| line.violated).map(|line| line.retry_us);
+    waits.reduce(|longest, wait| Some(longest?.max(wait?)))?.map(RetryAfter::from_micros)
 }
 
 fn fields(headers: &HeaderMap) -> Vec<(String, String)> {

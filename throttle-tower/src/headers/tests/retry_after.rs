@@ -44,15 +44,6 @@ fn an_admitted_request_gets_none_and_keeps_what_it_had() {
     assert_eq!(fields(&headers), owned([("retry-after", "7")]));
 }
 
-#[test]
-fn no_wait_helps_if_one_policy_never_admits() {
-    let never = Line { retry_us: None, ..shut(terms("never", 5, 1), 1) };
-    assert_eq!(RetryAfter::of(&[]), None);
-    assert_eq!(RetryAfter::of(&[open(terms("a", 1, 1), 1, 1)]), None);
-    assert_eq!(RetryAfter::of(&[shut(terms("a", 1, 1), 1), never]), None);
-    assert_eq!(RetryAfter::of(&[never, shut(terms("a", 1, 1), 1)]), None);
-}
-
 proptest! {
     #[test]
     fn attack_44_retry_after_is_never_early_zero_or_fractional(

@@ -1,0 +1,88 @@
+use std::fmt;
+use std::sync::Arc;
+
+use http::HeaderName;
+use http::request::Parts;
+use throttle_core::{ConfigError, Key};
+
+use super::KeyExtractor;
+
+/// The value of one header, byte for byte.
+///
+/// It is missing when the header is absent, empty, longer than [`MAX_LEN`](Self::MAX_LEN), or there more than once: two
+/// values would let a client choose which one counts.
+#[derive(Clone)]
+pub struct Header {
+    name: Result<HeaderName, ConfigError>,
+    accept: Option<Predicate>,
+    normalize: Option<Normalize>,
+}
+
+type Predicate = Arc<dyn Fn(&[u8]) -> bool + Send + Sync>;
+type Normalize = Arc<dyn Fn(&str) -> String + Send + Sync>;
+
+impl Header {
+    /// Longest value taken for a key, in bytes.
+    pub const MAX_LEN: usize = 1024;
+
+    /// The header of that name. A wrong name is reported when the layer is built.
+    #[must_use]
+    pub fn new(name: &str) -> Self {
+        let rule = "it must be a header name, as in \"x-api-key\"";
+        let name = HeaderName::try_from(name).map_err(|_| ConfigError::new("header", format_args!("{name:?}"), rule));
+        Self { name, accept: None, normalize: None }
+    }
+
+    /// Takes only values of which `known` is true; the others are missing. So a client cannot earn a fresh budget with
+    /// a made-up value. Defaults to taking all.
+    #[must_use]
+    pub fn accept(mut self, known: impl Fn(&[u8]) -> bool + Send + Sync + 'static) -> Self {
+        self.accept = Some(Arc::new(known));
+        self
+    }
+
+    /// Folds values that mean the same into one key. Use what your authentication uses: a looser rule merges users, a
+    /// stricter one gives each spelling a budget. Values that are not UTF-8 are missing then. Defaults to none.
+    #[must_use]
+    pub fn normalize(mut self, fold: impl Fn(&str) -> String + Send + Sync + 'static) -> Self {
+        self.normalize = Some(Arc::new(fold));
+        self
+    }
+
+    /// Folds as user names and e-mail addresses are usually compared: without surrounding white space, in lower case,
+    /// in Unicode's compatibility form (NFKC). Not for tokens.
+    #[cfg(feature = "unicode")]
+    #[must_use]
+    pub fn normalize_identity(self) -> Self {
+        use unicode_normalization::UnicodeNormalization;
+        self.normalize(|value| value.nfkc().collect::<String>().trim().to_lowercase())
+    }
+
+    fn value<'a>(&self, parts: &'a Parts) -> Option<&'a [u8]> {
+        let mut values = parts.headers.get_all(self.name.as_ref().ok()?).iter();
+        let value = values.next()?.as_bytes();
+        let single = values.next().is_none();
+        (single && (1..=Self::MAX_LEN).contains(&value.len())).then_some(value)
+    }
+}
+
+impl KeyExtractor for Header {
+    fn extract(&self, parts: &Parts) -> Option<Key> {
+        let value = self.value(parts).filter(|value| self.accept.as_ref().is_none_or(|known| known(value)))?;
+        let Some(fold) = &self.normalize else {
+            return Some(Key::builder().bytes(value).finish());
+        };
+        let folded = fold(std::str::from_utf8(value).ok()?);
+        (!folded.is_empty()).then(|| Key::builder().bytes(folded.as_bytes()).finish())
+    }
+
+    fn check(&self) -> Result<(), ConfigError> {
+        self.name.clone().map(drop)
+    }
+}
+
+impl fmt::Debug for Header {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Header").field("name", &self.name).finish_non_exhaustive()
+    }
+}

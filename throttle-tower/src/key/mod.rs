@@ -1,0 +1,84 @@
+//! Whose budget a request spends: extractors that make a [`Key`] from a request's head.
+//!
+//! | extractor | key | missing when |
+//! |---|---|---|
+//! | [`ClientIp`](crate::client_ip::ClientIp) | the client's address; IPv6 by its /64 | no address is known, as in a test without a connection |
+//! | [`Header`] | one header's value, byte for byte | absent, empty, repeated, over 1 KiB, or not [accepted](Header::accept) |
+//! | [`Route`] | the route's template, `<unmatched>` otherwise | never |
+//! | [`Method`] | the method; HEAD counts as GET, unknown ones as one | never |
+//! | [`Extension`] | something an earlier layer left in the request | it did not |
+//! | [`Constant`] | one budget for everybody | never |
+//! | [`from_fn`] | what you say | you say so |
+//! | a tuple of extractors | all of them together | one of them is |
+//! | [`a.or(b)`](KeyExtractor::or) | `a`, or where it is missing `b` | both are |
+//!
+//! What a missing key means is said with [`Limit::on_missing`](crate::Limit::on_missing).
+//!
+//! # What not to key by
+//!
+//! A value that the client may choose freely, and nothing else: each new value would be a new budget. Key by it *in
+//! addition* to the address (`all([per_ip, per_token])`), or accept only values you know and fall back to the address:
+//!
+//! ```
+//! use throttle_tower::client_ip::ClientIp;
+//! use throttle_tower::{Header, KeyExtractor};
+//!
+//! # fn is_known(key: &[u8]) -> bool { key == b"s3cret" }
+//! let key = Header::new("x-api-key").accept(is_known).or(ClientIp::peer());
+//! ```
+
+mod address;
+mod combine;
+mod header;
+mod request;
+
+pub use address::{Masked, PeerAddr};
+pub use combine::{Constant, FromFn, Or, from_fn};
+pub use header::Header;
+pub use request::{Extension, MatchedRoute, Method, Route};
+
+use http::request::Parts;
+use throttle_core::{ConfigError, Key};
+
+/// Makes a key from a request's head.
+///
+/// ```
+/// use http::request::Parts;
+/// use throttle_tower::{Key, KeyExtractor};
+///
+/// /// Whose mailbox it is: `/boxes/ada/…`.
+/// struct Mailbox;
+///
+/// impl KeyExtractor for Mailbox {
+///     fn extract(&self, parts: &Parts) -> Option<Key> {
+///         let owner = parts.uri.path().strip_prefix("/boxes/")?.split('/').next()?;
+///         Some(owner.into())
+///     }
+/// }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not say whose budget a request spends",
+    label = "expected a key extractor such as `ClientIp::peer()` or `Header::new(\"x-api-key\")`",
+    note = "for a closure write `from_fn(|parts: &Parts| Some(key))`; for one budget for everybody write `Constant`"
+)]
+pub trait KeyExtractor: Send + Sync + 'static {
+    /// The key, or `None` where the request has none.
+    fn extract(&self, parts: &Parts) -> Option<Key>;
+
+    /// Whether the extractor can work at all; asked once, when the layer is built. Defaults to yes.
+    ///
+    /// # Errors
+    ///
+    /// Names the setting that is wrong.
+    fn check(&self) -> Result<(), ConfigError> {
+        Ok(())
+    }
+
+    /// This key, or where it is missing, another. Keys of the two never meet unless they are equal in kind and content.
+    fn or<E: KeyExtractor>(self, other: E) -> Or<Self, E>
+    where
+        Self: Sized,
+    {
+        Or(self, other)
+    }
+}

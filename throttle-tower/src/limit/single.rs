@@ -1,0 +1,209 @@
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use http::StatusCode;
+use http::request::Parts;
+use throttle_core::{Algorithm, ConfigError, IntoAlgorithm, Key, Policy};
+
+use super::IntoCost;
+use crate::KeyExtractor;
+
+/// Starts a limit: a public name and an algorithm. Say next [whose budget](Unkeyed::by) it is.
+///
+/// What is wrong with it is reported when the layer is built.
+///
+/// ```
+/// use throttle_tower::client_ip::ClientIp;
+/// use throttle_tower::{Gcra, Rate, limit};
+///
+/// let per_ip = limit("per-ip", Gcra::new(Rate::per_second(10)).burst(20)).by(ClientIp::peer());
+/// ```
+pub fn limit(name: impl Into<String>, algorithm: impl IntoAlgorithm) -> Unkeyed {
+    Unkeyed { name: name.into(), algorithm: algorithm.into_algorithm() }
+}
+
+/// A limit that does not say yet whose budget it is.
+#[derive(Clone, Debug)]
+#[must_use = "say whose budget it is with `.by(…)`"]
+pub struct Unkeyed {
+    name: String,
+    algorithm: Result<Algorithm, ConfigError>,
+}
+
+impl Unkeyed {
+    /// One budget for each key of `extractor`.
+    pub fn by(self, extractor: impl KeyExtractor) -> Limit {
+        self.keyed(Keying::Sync(Arc::new(extractor)))
+    }
+
+    /// One budget for each key that a future resolves to: a session looked up in a store, say. The closure takes from
+    /// the request's head what the future needs.
+    ///
+    /// The future runs before anything is decided, on every request the limit applies to; it costs an allocation.
+    ///
+    /// ```
+    /// use http::request::Parts;
+    /// use throttle_tower::{Gcra, Rate, limit};
+    ///
+    /// # async fn user_of(token: String) -> Option<u64> { None }
+    /// let per_user = limit("per-user", Gcra::new(Rate::per_minute(60))).by_async(|parts: &Parts| {
+    ///     let token = parts.headers.get("authorization").and_then(|v| v.to_str().ok()).map(str::to_owned);
+    ///     async move { user_of(token?).await }
+    /// });
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// A request that is dropped while its key is looked up has been charged nothing.
+    pub fn by_async<F, Fut, K>(self, extractor: F) -> Limit
+    where
+        F: Fn(&Parts) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Option<K>> + Send + 'static,
+        K: Into<Key>,
+    {
+        self.keyed(Keying::Async(Arc::new(move |parts| {
+            let key = extractor(parts);
+            Box::pin(async move { key.await.map(Into::into) })
+        })))
+    }
+
+    fn keyed(self, keying: Keying) -> Limit {
+        Limit {
+            name: self.name,
+            algorithm: self.algorithm,
+            unit: None,
+            how: Applied { keying, cost: None, when: None, on_missing: OnMissing::Share, on_error: None },
+        }
+    }
+}
+
+/// A policy with the key it is applied by, what a request costs, and when it applies.
+#[derive(Clone, Debug)]
+#[must_use = "a limit does nothing until a layer is built with it"]
+pub struct Limit {
+    name: String,
+    algorithm: Result<Algorithm, ConfigError>,
+    unit: Option<String>,
+    pub(crate) how: Applied,
+}
+
+/// How a policy is applied to a request.
+#[derive(Clone)]
+pub(crate) struct Applied {
+    pub(crate) keying: Keying,
+    pub(crate) cost: Option<CostOf>,
+    pub(crate) when: Option<Applies>,
+    pub(crate) on_missing: OnMissing,
+    pub(crate) on_error: Option<OnError>,
+}
+
+#[derive(Clone)]
+pub(crate) enum Keying {
+    Sync(Arc<dyn KeyExtractor>),
+    Async(Arc<dyn Fn(&Parts) -> FutureKey + Send + Sync>),
+}
+
+pub(crate) type CostOf = Arc<dyn Fn(&Parts) -> u64 + Send + Sync>;
+type Applies = Arc<dyn Fn(&Parts) -> bool + Send + Sync>;
+pub(crate) type FutureKey = Pin<Box<dyn Future<Output = Option<Key>> + Send>>;
+
+/// What a missing key means.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OnMissing {
+    /// All requests without a key share one budget.
+    #[default]
+    Share,
+    /// The limit does not apply to requests without a key.
+    Skip,
+    /// Requests without a key are refused with this status before anything is decided.
+    Reject(StatusCode),
+}
+
+/// What happens to a request when the store cannot decide about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OnError {
+    /// It is let through, and no rate-limit fields are sent.
+    Open,
+    /// It is refused with 503: the fault is ours, not the client's.
+    Closed,
+}
+
+impl Limit {
+    /// What a request costs, in units: a number, or a function of the request's head. A cost of 0 looks without using.
+    /// Defaults to 1.
+    ///
+    /// ```
+    /// use http::request::Parts;
+    /// use throttle_tower::{Constant, Gcra, Rate, limit};
+    ///
+    /// let exports = limit("exports", Gcra::new(Rate::per_minute(60)))
+    ///     .by(Constant)
+    ///     .cost(|parts: &Parts| if parts.uri.path() == "/export" { 20 } else { 1 });
+    /// ```
+    pub fn cost(mut self, cost: impl IntoCost) -> Self {
+        self.how.cost = Some(cost.into_cost());
+        self
+    }
+
+    /// Applies the limit only to requests of which `applies` is true. Defaults to all.
+    ///
+    /// ```
+    /// use http::request::Parts;
+    /// use throttle_tower::{Gcra, Rate, client_ip::ClientIp, is_preflight, limit};
+    ///
+    /// let writes = limit("writes", Gcra::new(Rate::per_minute(30)))
+    ///     .by(ClientIp::peer())
+    ///     .when(|parts: &Parts| !parts.method.is_safe() && !is_preflight(parts));
+    /// ```
+    pub fn when(mut self, applies: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
+        self.how.when = Some(Arc::new(applies));
+        self
+    }
+
+    /// What a missing key means. Defaults to [`OnMissing::Share`].
+    pub fn on_missing(mut self, rule: OnMissing) -> Self {
+        self.how.on_missing = rule;
+        self
+    }
+
+    /// What happens when the store fails. There is no default: a backend that can fail asks for it.
+    pub fn on_error(mut self, rule: OnError) -> Self {
+        self.how.on_error = Some(rule);
+        self
+    }
+
+    /// What the limit counts, as clients are told: `tokens`, `content-bytes`. Defaults to requests.
+    pub fn unit(mut self, unit: impl Into<String>) -> Self {
+        self.unit = Some(unit.into());
+        self
+    }
+
+    pub(super) fn policy(&self) -> Result<Policy, ConfigError> {
+        let algorithm = self.algorithm.clone().map_err(|error| error.in_policy(&self.name))?;
+        let policy = Policy::new(&self.name, algorithm)?;
+        if let Keying::Sync(extractor) = &self.how.keying {
+            extractor.check().map_err(|error| error.in_policy(&self.name))?;
+        }
+        if let OnMissing::Reject(status) = self.how.on_missing
+            && !(status.is_client_error() || status.is_server_error())
+        {
+            let rule = "a refusal must have a status of 400 or above";
+            return Err(ConfigError::new("on_missing", status, rule).in_policy(&self.name));
+        }
+        match &self.unit {
+            Some(unit) => policy.with_unit(unit),
+            None => Ok(policy),
+        }
+    }
+}
+
+impl fmt::Debug for Applied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Applied");
+        shown.field("on_missing", &self.on_missing).field("on_error", &self.on_error).finish_non_exhaustive()
+    }
+}

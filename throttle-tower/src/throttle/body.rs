@@ -1,0 +1,67 @@
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::Full;
+use pin_project_lite::pin_project;
+
+pin_project! {
+    /// The body of a response that went through a [`Throttle`](crate::Throttle): the inner service's own, or a refusal's.
+    #[derive(Debug)]
+    pub struct ThrottleBody<B> {
+        #[pin]
+        body: Either<B>,
+    }
+}
+
+pin_project! {
+    #[project = EitherProj]
+    #[derive(Debug)]
+    enum Either<B> {
+        Inner { #[pin] body: B },
+        Refusal { #[pin] body: Full<Bytes> },
+    }
+}
+
+impl<B> ThrottleBody<B> {
+    pub(super) fn inner(body: B) -> Self {
+        Self { body: Either::Inner { body } }
+    }
+
+    pub(super) fn refusal(body: Bytes) -> Self {
+        Self { body: Either::Refusal { body: Full::new(body) } }
+    }
+}
+
+impl<B: Default> Default for ThrottleBody<B> {
+    fn default() -> Self {
+        Self::inner(B::default())
+    }
+}
+
+impl<B: Body<Data = Bytes>> Body for ThrottleBody<B> {
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        match self.project().body.project() {
+            EitherProj::Inner { body } => body.poll_frame(cx),
+            EitherProj::Refusal { body } => body.poll_frame(cx).map_err(|never| match never {}),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.body {
+            Either::Inner { body } => body.is_end_stream(),
+            Either::Refusal { body } => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.body {
+            Either::Inner { body } => body.size_hint(),
+            Either::Refusal { body } => body.size_hint(),
+        }
+    }
+}

@@ -1,0 +1,56 @@
+use http::request::Parts;
+use throttle_core::{BackendError, Decision, Policy};
+
+/// What happened to a request, as a hook learns it: see [`ThrottleLayer::on_decision`](crate::ThrottleLayer::on_decision).
+///
+/// It never holds a key. As metric labels, policy names and outcomes are bounded; paths and headers are not.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Event<'a> {
+    /// What became of the request.
+    pub outcome: Outcome<'a>,
+    /// The policies, in the order given.
+    pub policies: &'a [Policy],
+    /// The decision, if there was one. Its statuses stand in the order of the policies.
+    pub decision: Option<&'a Decision>,
+    /// The request's head. It holds what the client sent: do not log it raw.
+    pub parts: &'a Parts,
+}
+
+/// What became of a request.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum Outcome<'a> {
+    /// It was passed on.
+    Admitted,
+    /// A limit refused it.
+    Refused,
+    /// A key was missing that was required.
+    MissingKey,
+    /// The store failed and the limits say to let it through.
+    FailedOpen(&'a BackendError),
+    /// The store failed and a limit says to refuse it.
+    FailedClosed(&'a BackendError),
+}
+
+impl Outcome<'_> {
+    /// A label for metrics: `admitted`, `refused`, `missing_key`, `failed_open` or `failed_closed`.
+    #[must_use]
+    pub const fn label(&self) -> &'static str {
+        match self {
+            Self::Admitted => "admitted",
+            Self::Refused => "refused",
+            Self::MissingKey => "missing_key",
+            Self::FailedOpen(_) => "failed_open",
+            Self::FailedClosed(_) => "failed_closed",
+        }
+    }
+}
+
+impl<'a> Event<'a> {
+    /// The policy that decided, if one did.
+    #[must_use]
+    pub fn binding(&self) -> Option<&'a Policy> {
+        self.policies.get(self.decision?.binding()?)
+    }
+}

@@ -1,0 +1,162 @@
+use std::fmt;
+use std::hash::RandomState;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, Response, StatusCode};
+use throttle_core::{Backend, ConfigError, MemoryBackend};
+use tower_layer::Layer;
+
+use super::rules::{Jitter, Options, Rules};
+use super::{Event, Refusal, Throttle};
+use crate::OnError;
+use crate::headers::Dialect;
+use crate::limit::IntoLimits;
+
+/// Refuses requests that exceed their limits: 429, with true `RateLimit` fields and `Retry-After`.
+///
+/// It works in axum's `Router::layer` and `route_layer`, in `ServiceBuilder`, and around any
+/// `Service<Request<B>>` whose response is an `http::Response`. Clones share the limiter. The inner service's errors
+/// pass through untouched, and it is not called for requests that are refused.
+///
+/// ```
+/// use std::time::Duration;
+/// use throttle_tower::client_ip::ClientIp;
+/// use throttle_tower::{Gcra, Header, KeyExtractor, Rate, ThrottleLayer, TokenBucket, all, limit};
+///
+/// let throttle = ThrottleLayer::new(all([
+///     limit("per-ip", Gcra::new(Rate::per_second(10)).burst(20)).by(ClientIp::peer()),
+///     limit("per-key", TokenBucket::new("600/minute".parse()?)).by(Header::new("x-api-key").or(ClientIp::peer())),
+/// ]))?;
+/// # Ok::<(), throttle_tower::ConfigError>(())
+/// ```
+///
+/// # Deployment
+///
+/// * The peer's address comes from axum's `ConnectInfo<SocketAddr>`: serve with
+///   `app.into_make_service_with_connect_info::<SocketAddr>()`. Without it there is no address, and by default all
+///   requests share one budget. Behind a proxy the peer is the proxy: see [`client_ip`](crate::client_ip).
+/// * Outermost it protects everything, and preflights count; inside a CORS layer it does not see preflights, and its
+///   refusals carry the CORS fields that browsers need. See [`is_preflight`](crate::is_preflight) and
+///   [`Dialect::exposed_names`].
+/// * The [`Route`](crate::Route) is known to layers added with `Router::layer` or `route_layer`, not to one wrapped around the
+///   whole router.
+#[derive(Clone)]
+#[must_use = "a layer does nothing until a service is wrapped in it"]
+pub struct ThrottleLayer<B: Backend = MemoryBackend> {
+    rules: Arc<Rules<B>>,
+}
+
+impl ThrottleLayer {
+    /// Enforces `limits` in this process, on a [`MemoryBackend`] of its own, of up to a million keys.
+    ///
+    /// # Errors
+    ///
+    /// If a limit's configuration is wrong: which policy, field, value and bound.
+    pub fn new(limits: impl IntoLimits) -> Result<Self, ConfigError> {
+        let (set, applied) = limits.into_limits().compile()?;
+        let backend = MemoryBackend::new();
+        let prepared = backend.prepare(set)?;
+        let rules = Rules::new(backend, prepared, applied.into(), Options::default())?;
+        Ok(Self { rules: Arc::new(rules) })
+    }
+}
+
+impl<B: Backend> ThrottleLayer<B> {
+    pub(super) fn from_rules(rules: Arc<Rules<B>>) -> Self {
+        Self { rules }
+    }
+
+    /// Enforces the same limits on another backend: one with a clock of its own, one that several layers share, one
+    /// that other processes share too.
+    ///
+    /// # Errors
+    ///
+    /// If the backend can fail and a limit does not say what happens then ([`Limit::on_error`](crate::Limit::on_error),
+    /// or [`on_error`](Self::on_error) before this), or if the backend cannot hold such limits.
+    pub fn backend<C: Backend>(self, backend: C) -> Result<ThrottleLayer<C>, ConfigError> {
+        let prepared = backend.prepare(B::set(&self.rules.prepared).clone())?;
+        let (applied, options) = (Arc::clone(&self.rules.applied), self.rules.options.clone());
+        Ok(ThrottleLayer { rules: Arc::new(Rules::new(backend, prepared, applied, options)?) })
+    }
+
+    /// What happens when the store fails, for limits that do not say it themselves. There is no default.
+    pub fn on_error(self, rule: OnError) -> Self {
+        self.with(|rules| rules.options.on_error = Some(rule))
+    }
+
+    /// Which rate-limit fields responses carry. Defaults to [`Dialect::Draft11`].
+    pub fn headers(self, dialect: Dialect) -> Self {
+        self.with(|rules| rules.set_dialect(dialect))
+    }
+
+    /// Leaves the rate-limit fields out of responses of which `hide` is true: those that shared caches store (see
+    /// [`headers::is_public`](crate::headers::is_public)), or a 401 that would tell a stranger about its victim's traffic.
+    /// Defaults to none.
+    ///
+    /// ```
+    /// # use throttle_tower::{Constant, Gcra, Rate, ThrottleLayer, headers, limit};
+    /// # let limits = limit("p", Gcra::new(Rate::per_second(1))).by(Constant);
+    /// let throttle = ThrottleLayer::new(limits)?.hide_fields_if(|status, headers| {
+    ///     status == http::StatusCode::UNAUTHORIZED || headers::is_public(headers)
+    /// });
+    /// # Ok::<(), throttle_tower::ConfigError>(())
+    /// ```
+    pub fn hide_fields_if(self, hide: impl Fn(StatusCode, &HeaderMap) -> bool + Send + Sync + 'static) -> Self {
+        self.with(|rules| rules.options.hide_fields = Some(Arc::new(hide)))
+    }
+
+    /// Builds refusals. The rate-limit fields, and `Cache-Control: no-store` unless you set another, are added to what
+    /// you return. Defaults to [`Refusal::default_response`], a problem document.
+    ///
+    /// ```
+    /// # use throttle_tower::{Constant, Gcra, Rate, ThrottleLayer, limit};
+    /// # let limits = limit("p", Gcra::new(Rate::per_second(1))).by(Constant);
+    /// let throttle = ThrottleLayer::new(limits)?.response(|refusal| {
+    ///     let mut response = http::Response::new("slow down\n".into());
+    ///     *response.status_mut() = refusal.status;
+    ///     response
+    /// });
+    /// # Ok::<(), throttle_tower::ConfigError>(())
+    /// ```
+    pub fn response(self, build: impl Fn(&Refusal<'_>) -> Response<Bytes> + Send + Sync + 'static) -> Self {
+        self.with(|rules| rules.options.response = Some(Arc::new(build)))
+    }
+
+    /// Calls `hook` for every decision, inside the request: count and return. Defaults to nothing.
+    pub fn on_decision(self, hook: impl Fn(&Event<'_>) + Send + Sync + 'static) -> Self {
+        self.with(|rules| rules.options.on_decision = Some(Arc::new(hook)))
+    }
+
+    /// Lengthens the waits that clients are told by up to `percent` of them, at most 100, the same share for the same
+    /// key every time, so that clients refused together do not return together. Waits only get longer. Defaults to 0.
+    pub fn retry_jitter(self, percent: u8) -> Self {
+        let jitter = (percent > 0).then(|| Jitter { percent: percent.min(100), secret: RandomState::new() });
+        self.with(|rules| rules.options.jitter = jitter)
+    }
+
+    /// Whether responses carry a [`LimitReport`](crate::LimitReport) in their extensions, for outer layers to read. It
+    /// costs three of the five allocations of an admitted request. Defaults to true.
+    pub fn report_in_response(self, report: bool) -> Self {
+        self.with(|rules| rules.options.report_in_response = report)
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut Rules<B>)) -> Self {
+        change(Arc::make_mut(&mut self.rules));
+        self
+    }
+}
+
+impl<S, B: Backend> Layer<S> for ThrottleLayer<B> {
+    type Service = Throttle<S, B>;
+
+    fn layer(&self, inner: S) -> Throttle<S, B> {
+        Throttle::new(inner, Arc::clone(&self.rules))
+    }
+}
+
+impl<B: Backend> fmt::Debug for ThrottleLayer<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ThrottleLayer").field("policies", &self.rules.policies).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,21 @@
+//! The middleware that refuses: its layer, its service, and the future it answers with.
+
+mod body;
+mod event;
+mod future;
+mod layer;
+mod refusal;
+mod report;
+mod rules;
+mod service;
+mod stamp;
+
+pub use body::ThrottleBody;
+pub use event::{Event, Outcome};
+pub use future::ResponseFuture;
+pub use layer::ThrottleLayer;
+pub use refusal::{Reason, Refusal};
+pub use report::LimitReport;
+#[cfg(feature = "axum")]
+pub use report::MissingLimitReport;
+pub use service::Throttle;

@@ -1,0 +1,70 @@
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use http::{HeaderValue, Response, StatusCode};
+use throttle_core::{BackendErrorKind, Policy};
+
+use super::LimitReport;
+use crate::headers::Problem;
+
+/// A refusal about to be answered, for those who [build the response](crate::ThrottleLayer::response) themselves.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Refusal<'a> {
+    /// Why.
+    pub reason: Reason<'a>,
+    /// The status that the answer would have.
+    pub status: StatusCode,
+}
+
+/// Why a request is refused.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum Reason<'a> {
+    /// A limit refused it: 429.
+    Quota(&'a LimitReport),
+    /// The store failed and a limit is closed then: 503.
+    Store(BackendErrorKind, &'a [Policy]),
+    /// The policy requires a key, and the request has none: the status that was chosen.
+    MissingKey(&'a Policy),
+}
+
+impl Refusal<'_> {
+    /// How long to wait, if waiting helps and it is known for how long.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self.reason {
+            Reason::Quota(report) => report.decision().retry_after(),
+            Reason::Store(..) | Reason::MissingKey(_) => None,
+        }
+    }
+
+    /// The response that is sent when nobody builds another: a problem document (RFC 9457), not to be stored.
+    #[must_use]
+    pub fn default_response(&self) -> Response<Bytes> {
+        let body = match self.reason {
+            Reason::Quota(report) => Problem::QuotaExceeded.body(report.violated()),
+            Reason::Store(_, policies) => {
+                Problem::TemporaryReducedCapacity.body(policies.iter().map(|policy| policy.name()))
+            }
+            Reason::MissingKey(_) => generic(self.status),
+        };
+        let mut response = Response::new(body);
+        *response.status_mut() = self.status;
+        response.headers_mut().insert(CONTENT_TYPE, Problem::CONTENT_TYPE);
+        response
+    }
+}
+
+/// A problem of no registered type: its title is the status's own.
+fn generic(status: StatusCode) -> Bytes {
+    let title = status.canonical_reason().unwrap_or("Refused");
+    let status = status.as_u16();
+    Bytes::from(format!(r#"{{"type":"about:blank","title":"{title}","status":{status}}}"#))
+}
+
+/// Caches must not store a 429 (RFC 6585), and none of the others is true for long.
+pub(super) fn forbid_storing(response: &mut Response<Bytes>) {
+    response.headers_mut().entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+}

@@ -1,0 +1,107 @@
+use std::sync::Arc;
+
+use throttle_core::{Decision, Policy, Status};
+
+/// The decision about a request, with the policies it speaks of.
+///
+/// The layer puts it into the extensions of the request, for handlers, and of the response, for outer layers. Where
+/// several throttles are stacked, a handler finds the innermost one's, and the response carries the one that refused, or
+/// else the innermost. A request to which no decision was made (the store failed, or a key was missing and required) has
+/// none.
+///
+/// With the feature `axum` it is an extractor:
+///
+/// ```
+/// # #[cfg(feature = "axum")]
+/// async fn remaining(report: throttle_tower::LimitReport) -> String {
+///     format!("{} left\n", report.decision().remaining())
+/// }
+/// ```
+#[derive(Clone, Debug)]
+pub struct LimitReport {
+    decision: Decision,
+    policies: Arc<[Policy]>,
+}
+
+impl LimitReport {
+    pub(crate) fn new(decision: Decision, policies: Arc<[Policy]>) -> Self {
+        Self { decision, policies }
+    }
+
+    /// The decision.
+    #[must_use]
+    pub const fn decision(&self) -> &Decision {
+        &self.decision
+    }
+
+    /// The policies that apply to the request, each with where it stands.
+    pub fn statuses(&self) -> impl Iterator<Item = (&Policy, &Status)> {
+        self.policies.iter().zip(self.decision.statuses()).filter(|(_, status)| status.applies())
+    }
+
+    /// The policy that decided: that refused with the longest wait, or has the least left.
+    #[must_use]
+    pub fn binding(&self) -> Option<&Policy> {
+        self.policies.get(self.decision.binding()?)
+    }
+
+    /// The names of the policies that the refusal is due to; none when the request was admitted.
+    pub fn violated(&self) -> impl Iterator<Item = &str> + Clone {
+        let statuses = self.policies.iter().zip(self.decision.statuses());
+        statuses.filter(|(_, status)| status.is_violated()).map(|(policy, _)| policy.name())
+    }
+}
+
+#[cfg(feature = "axum")]
+pub use extract::MissingLimitReport;
+
+#[cfg(feature = "axum")]
+mod extract {
+    use std::convert::Infallible;
+    use std::fmt;
+
+    use axum::extract::{FromRequestParts, OptionalFromRequestParts};
+    use axum::response::{IntoResponse, Response};
+    use http::StatusCode;
+    use http::request::Parts;
+
+    use super::LimitReport;
+
+    /// A handler asked for a [`LimitReport`], but no throttle decided about the request: status 500.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[non_exhaustive]
+    pub struct MissingLimitReport;
+
+    impl fmt::Display for MissingLimitReport {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(
+                "no rate limit decided about this request; add a ThrottleLayer to the route, or take an \
+                 Option<LimitReport>",
+            )
+        }
+    }
+
+    impl std::error::Error for MissingLimitReport {}
+
+    impl IntoResponse for MissingLimitReport {
+        fn into_response(self) -> Response {
+            (StatusCode::INTERNAL_SERVER_ERROR, self.to_string()).into_response()
+        }
+    }
+
+    impl<S: Sync> FromRequestParts<S> for LimitReport {
+        type Rejection = MissingLimitReport;
+
+        async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, MissingLimitReport> {
+            parts.extensions.get().cloned().ok_or(MissingLimitReport)
+        }
+    }
+
+    impl<S: Sync> OptionalFromRequestParts<S> for LimitReport {
+        type Rejection = Infallible;
+
+        async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Option<Self>, Infallible> {
+            Ok(parts.extensions.get().cloned())
+        }
+    }
+}

@@ -1,0 +1,93 @@
+use std::fmt;
+use std::mem;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use http::{Request, Response};
+use throttle_core::{Backend, MemoryBackend};
+use tower_service::Service;
+
+use super::future::{ResponseFuture, Waiting};
+use super::rules::{Asked, Judged, Rules};
+use super::{ThrottleBody, ThrottleLayer};
+
+/// A service whose requests are limited: what a [`ThrottleLayer`] makes of one.
+///
+/// Clones share the limiter. The limit is checked in `call`, where the request is; `poll_ready` only asks the inner
+/// service.
+#[derive(Clone)]
+pub struct Throttle<S, B: Backend = MemoryBackend> {
+    inner: S,
+    rules: Arc<Rules<B>>,
+}
+
+impl<S, B: Backend> Throttle<S, B> {
+    pub(super) fn new(inner: S, rules: Arc<Rules<B>>) -> Self {
+        Self { inner, rules }
+    }
+
+    /// The inner service.
+    #[must_use]
+    pub const fn get_ref(&self) -> &S {
+        &self.inner
+    }
+
+    /// The inner service, to change.
+    #[must_use]
+    pub const fn get_mut(&mut self) -> &mut S {
+        &mut self.inner
+    }
+
+    /// The inner service, taken out.
+    #[must_use]
+    pub fn into_inner(self) -> S {
+        self.inner
+    }
+
+    /// A layer that limits other services together with this one.
+    pub fn to_layer(&self) -> ThrottleLayer<B> {
+        ThrottleLayer::from_rules(Arc::clone(&self.rules))
+    }
+}
+
+impl<S, B, ReqBody, ResBody> Service<Request<ReqBody>> for Throttle<S, B>
+where
+    S: Service<Request<ReqBody>, Response = Response<ResBody>> + Clone,
+    B: Backend,
+{
+    type Response = Response<ThrottleBody<ResBody>>;
+    type Error = S::Error;
+    type Future = ResponseFuture<S, B, ReqBody>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
+        let (mut parts, body) = request.into_parts();
+        let Asked { calls, waiting } = match self.rules.ask(&parts) {
+            Ok(asked) => asked,
+            Err(refusal) => return ResponseFuture::refused(*refusal),
+        };
+        if waiting.is_empty()
+            && let Some(decision) = self.rules.backend.decide_at_once(&self.rules.prepared, &calls)
+        {
+            return match self.rules.judge(Ok(decision), &calls, &mut parts) {
+                Judged::Pass(stamp) => {
+                    ResponseFuture::calling(self.inner.call(Request::from_parts(parts, body)), stamp)
+                }
+                Judged::Refuse(refusal) => ResponseFuture::refused(refusal),
+            };
+        }
+        // The decision has to be waited for. It takes along the service that was found ready, not a clone of it.
+        let clone = self.inner.clone();
+        let inner = mem::replace(&mut self.inner, clone);
+        ResponseFuture::waiting(Waiting { inner, rules: Arc::clone(&self.rules), parts, body, calls }, waiting)
+    }
+}
+
+impl<S: fmt::Debug, B: Backend> fmt::Debug for Throttle<S, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Throttle").field("inner", &self.inner).field("policies", &self.rules.policies).finish()
+    }
+}
