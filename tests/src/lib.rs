@@ -1,1 +1,13 @@
-//! Holds only tests.
+//! Holds only tests, and the documents whose code blocks are compiled and run with them.
+
+/// The front page.
+#[doc = include_str!("../../README.md")]
+pub mod readme {}
+
+/// Why it is as it is.
+#[doc = include_str!("../../DESIGN.md")]
+pub mod design {}
+
+/// How to change it.
+#[doc = include_str!("../../CONTRIBUTING.md")]
+pub mod contributing {}

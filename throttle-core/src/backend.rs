@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use crate::charge::Charge;
+use crate::receipt::Receipt;
 use crate::{ConfigError, Cost, Decision, Key, LimitSet};
 
 /// What a request asks of one policy of a set.
@@ -120,7 +120,7 @@ pub trait Backend: Clone + Send + Sync + 'static {
     }
 
     /// Gives back or debits the difference between what was taken and what was used, each policy in its own window.
-    fn settle(&self, prepared: &Arc<Self::Prepared>, charge: Charge) -> Self::Done;
+    fn settle(&self, prepared: &Arc<Self::Prepared>, receipt: Receipt) -> Self::Done;
 
     /// Forgets one key of the policy at a place in the set: it is as if never used.
     fn reset(&self, prepared: &Arc<Self::Prepared>, policy: usize, key: &Key) -> Self::Done;
@@ -247,7 +247,7 @@ trait ErasedBackend: Send + Sync {
     fn prepare(&self, set: LimitSet) -> Result<BoxPrepared, ConfigError>;
     fn decide(&self, prepared: &BoxPrepared, calls: &[Call]) -> Boxed<Decision>;
     fn decide_at_once(&self, prepared: &BoxPrepared, calls: &[Call]) -> Option<Decision>;
-    fn settle(&self, prepared: &BoxPrepared, charge: Charge) -> Boxed<()>;
+    fn settle(&self, prepared: &BoxPrepared, receipt: Receipt) -> Boxed<()>;
     fn reset(&self, prepared: &BoxPrepared, policy: usize, key: &Key) -> Boxed<()>;
     fn reset_all(&self, prefix: &str) -> Boxed<()>;
     fn can_fail(&self) -> bool;
@@ -278,9 +278,9 @@ impl<B: Backend> ErasedBackend for B {
         Backend::decide_at_once(self, inner::<B>(prepared).ok()?, calls)
     }
 
-    fn settle(&self, prepared: &BoxPrepared, charge: Charge) -> Boxed<()> {
+    fn settle(&self, prepared: &BoxPrepared, receipt: Receipt) -> Boxed<()> {
         match inner::<B>(prepared) {
-            Ok(prepared) => Box::pin(Backend::settle(self, prepared, charge)),
+            Ok(prepared) => Box::pin(Backend::settle(self, prepared, receipt)),
             Err(error) => Box::pin(std::future::ready(Err(error))),
         }
     }
@@ -322,8 +322,8 @@ impl Backend for BoxBackend {
         self.0.decide_at_once(prepared, calls)
     }
 
-    fn settle(&self, prepared: &Arc<BoxPrepared>, charge: Charge) -> Self::Done {
-        self.0.settle(prepared, charge)
+    fn settle(&self, prepared: &Arc<BoxPrepared>, receipt: Receipt) -> Self::Done {
+        self.0.settle(prepared, receipt)
     }
 
     fn reset(&self, prepared: &Arc<BoxPrepared>, policy: usize, key: &Key) -> Self::Done {

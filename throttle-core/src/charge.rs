@@ -1,95 +1,104 @@
-use smallvec::SmallVec;
+use std::fmt;
 
-use crate::algorithm::{Algorithm, State, Taken};
-use crate::{Call, Decision, Key, Timestamp};
+use crate::backend::Backend;
+use crate::receipt::Receipt;
+use crate::{Clock, Limiter, MemoryBackend};
 
-/// What an admitted request took, to be given back or corrected once.
+/// A handle on what an admitted request took: give it back, or correct it to what was really used, once.
 ///
-/// It is not `Clone`, and settling consumes it, so it is used at most once. Dropping it settles nothing: what was taken
-/// stays taken.
+/// Settling consumes it, and it cannot be cloned. Dropping it settles nothing: what was taken stays taken. What is given
+/// back never reaches a later window and is never more than was taken; what is debited empties the key and no more.
 ///
-/// ```compile_fail
-/// # use throttle_core::{Backend, Limiter, MemoryBackend, Gcra, Policy, Rate};
-/// # let limiter = Limiter::in_memory(Policy::new("p", Gcra::new(Rate::per_second(5))).unwrap()).unwrap();
-/// # let (_, charge) = limiter.charge("key", 1);
-/// let charge = charge.unwrap();
-/// limiter.refund(charge);
-/// limiter.refund(charge); // used a second time: does not compile
 /// ```
-#[derive(Debug, PartialEq, Eq)]
+/// use throttle_core::{Gcra, Limiter, Policy, Rate};
+///
+/// let tokens = Limiter::in_memory(Policy::new("tokens", Gcra::new(Rate::per_minute(1_000)))?)?;
+/// let (decision, charge) = tokens.charge("ada", 400); // an estimate
+/// assert_eq!(decision.remaining(), 600);
+/// charge.expect("it was admitted").settle_now(150); // what it took in the end
+/// assert!(tokens.peek("ada").remaining() >= 850);
+/// # Ok::<(), throttle_core::ConfigError>(())
+/// ```
+///
+/// ```compile_fail,E0382
+/// # use throttle_core::{Gcra, Limiter, Policy, Rate};
+/// # let tokens = Limiter::in_memory(Policy::new("tokens", Gcra::new(Rate::per_minute(9))).unwrap()).unwrap();
+/// let charge = tokens.charge("ada", 1).1.unwrap();
+/// charge.refund_now();
+/// charge.refund_now(); // used a second time
+/// ```
 #[must_use = "dropping a charge keeps what was taken"]
-pub struct Charge {
-    pub(crate) items: SmallVec<[ChargeItem; 3]>,
+pub struct Charge<B: Backend = MemoryBackend> {
+    limiter: Limiter<B>,
+    receipt: Receipt,
 }
 
-/// What one policy took, and what it shall have been.
-#[derive(Debug, PartialEq, Eq)]
-pub struct ChargeItem {
-    pub(crate) policy: usize,
-    pub(crate) key: Key,
-    pub(crate) overflow: bool,
-    pub(crate) taken: Taken,
-    pub(crate) actual: u64,
-}
+impl<B: Backend> Charge<B> {
+    pub(crate) fn new(limiter: Limiter<B>, receipt: Receipt) -> Self {
+        Self { limiter, receipt }
+    }
 
-impl ChargeItem {
-    /// The policy's place in the set.
+    /// Units taken from the policy of that name.
     #[must_use]
-    pub const fn policy(&self) -> usize {
-        self.policy
+    pub fn taken(&self, policy: &str) -> u64 {
+        self.place(policy).map_or(0, |policy| self.receipt.taken(policy))
     }
 
-    /// Whose budget was charged.
-    #[must_use]
-    pub const fn key(&self) -> &Key {
-        &self.key
-    }
-
-    /// Settles this item on the key's state: for backends that keep [`State`]s.
-    pub fn apply(&self, algorithm: &Algorithm, state: &mut State, now: Timestamp) {
-        algorithm.settle(&mut state.0, now, self.taken, self.actual);
-    }
-}
-
-impl Charge {
-    /// The charge of a decision about `calls`; `None` if nothing was charged.
+    /// Gives everything back.
     ///
-    /// Ask once for each decision: two charges of one decision would give back twice.
-    #[must_use]
-    pub fn of(decision: &Decision, calls: &[Call]) -> Option<Self> {
-        let statuses = decision.statuses.iter().enumerate();
-        let items: SmallVec<[ChargeItem; 3]> = statuses
-            .filter_map(|(policy, status)| {
-                let taken = status.taken?;
-                let key = calls.get(policy)?.key.clone()?;
-                Some(ChargeItem { policy, key, overflow: status.overflow, taken, actual: taken.cost })
-            })
-            .collect();
-        if items.is_empty() { None } else { Some(Self { items }) }
+    /// # Cancel safety
+    ///
+    /// Dropped before it is ready, the charge was settled once or not at all.
+    pub fn refund(self) -> B::Done {
+        self.settle(0)
     }
 
-    /// What was charged, one item per policy.
-    #[must_use]
-    pub fn items(&self) -> &[ChargeItem] {
-        &self.items
+    /// Makes it a charge of `actual` units of every policy that was charged.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before it is ready, the charge was settled once or not at all.
+    pub fn settle(self, actual: u64) -> B::Done {
+        self.limiter.settle(self.receipt.actual(actual))
     }
 
-    /// Units taken from the policy at a place in the set.
-    #[must_use]
-    pub fn taken(&self, policy: usize) -> u64 {
-        self.items.iter().filter(|item| item.policy == policy).map(|item| item.taken.cost).sum()
-    }
-
-    /// Sets what the request really used, of every policy that was charged. 0 gives everything back.
-    pub fn actual(mut self, units: u64) -> Self {
-        self.items.iter_mut().for_each(|item| item.actual = units);
+    /// Makes it a charge of `actual` units of one policy; the others keep what they took, unless told otherwise before
+    /// the charge is [settled](Self::settle_as_told). An unknown name changes nothing.
+    pub fn actual(mut self, policy: &str, actual: u64) -> Self {
+        if let Some(policy) = self.place(policy) {
+            self.receipt = self.receipt.actual_of(policy, actual);
+        }
         self
     }
 
-    /// Sets what the request really used of the policy at one place in the set; the others keep what they took unless
-    /// told otherwise.
-    pub fn actual_of(mut self, policy: usize, units: u64) -> Self {
-        self.items.iter_mut().filter(|item| item.policy == policy).for_each(|item| item.actual = units);
-        self
+    /// Settles with what [`actual`](Self::actual) was told.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before it is ready, the charge was settled once or not at all.
+    pub fn settle_as_told(self) -> B::Done {
+        self.limiter.settle(self.receipt)
+    }
+
+    fn place(&self, name: &str) -> Option<usize> {
+        self.limiter.set().policies().iter().position(|policy| policy.name() == name)
+    }
+}
+
+impl<C: Clock> Charge<MemoryBackend<C>> {
+    /// Gives everything back, at once.
+    pub fn refund_now(self) {
+        drop(self.refund());
+    }
+
+    /// Makes it a charge of `actual` units, at once.
+    pub fn settle_now(self, actual: u64) {
+        drop(self.settle(actual));
+    }
+}
+
+impl<B: Backend> fmt::Debug for Charge<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Charge").field("receipt", &self.receipt).finish_non_exhaustive()
     }
 }

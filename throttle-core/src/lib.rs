@@ -1,4 +1,43 @@
-//! Exact rate limiting.
+//! Exact rate-limiting algorithms, their composition, and a bounded in-memory backend. No async runtime, no HTTP.
+//!
+//! ```
+//! use throttle_core::{Gcra, Limiter, Policy, Rate};
+//!
+//! let limiter = Limiter::in_memory(Policy::new("per-user", Gcra::new(Rate::per_minute(100)).burst(2))?)?;
+//! assert!(limiter.check("ada", 1).is_allowed());
+//! assert!(limiter.check("ada", 1).is_allowed());
+//! let denied = limiter.check("ada", 1);
+//! assert!(!denied.is_allowed());
+//! println!("again in {:?}", denied.retry_after());
+//! # Ok::<(), throttle_core::ConfigError>(())
+//! ```
+//!
+//! # Words
+//!
+//! | word | meaning |
+//! |---|---|
+//! | [`Rate`] | a count per period |
+//! | burst, capacity | most units admitted at one instant from an unused key |
+//! | [`Algorithm`] | a pure transition: (state, now, cost) to (state, verdict) |
+//! | [`Policy`] | a public name and an algorithm |
+//! | [`Key`] | whose budget |
+//! | [`Cost`] | units a request uses, at least 1 |
+//! | [`LimitSet`], [`Rule`] | policies composed with `all` and `any` |
+//! | [`Decision`], [`Status`] | what a set says, and where each of its policies stands |
+//! | [`Receipt`] | what an admitted request took, to be settled once |
+//! | [`Backend`] | where state lives and time is read |
+//!
+//! # What it promises
+//!
+//! Decisions are exact to the microsecond, in integers: a denied request changes nothing, `retry_after` is the first
+//! instant at which the request is admitted, `remaining` is what would be admitted now. They hold on a clock that steps
+//! in either direction. HTTP is the business of `throttle-tower`.
+//!
+//! # Features
+//!
+//! | feature | default | gives |
+//! |---|---|---|
+//! | `conformance` | no | the kit that shows whether a backend keeps the contract |
 
 pub mod algorithm;
 mod backend;
@@ -11,6 +50,7 @@ mod limiter;
 mod memory;
 mod policy;
 mod rate;
+mod receipt;
 mod set;
 mod time;
 
@@ -19,7 +59,7 @@ pub use algorithm::{
     SlidingWindow, State, TokenBucket,
 };
 pub use backend::{Backend, BackendError, BackendErrorKind, BoxBackend, BoxPrepared, Call};
-pub use charge::{Charge, ChargeItem};
+pub use charge::Charge;
 pub use cost::Cost;
 pub use decision::{Decision, Status, Verdict};
 pub use error::ConfigError;
@@ -28,5 +68,6 @@ pub use limiter::Limiter;
 pub use memory::{MemoryBackend, MemoryBuilder, MemorySet};
 pub use policy::{Policy, PolicyName};
 pub use rate::Rate;
+pub use receipt::{Receipt, ReceiptItem};
 pub use set::{AnyCharge, LimitSet, Rule};
 pub use time::{Clock, ManualClock, SystemClock, Timestamp};

@@ -2,6 +2,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::backend::{Backend, BackendError, Call};
+use crate::receipt::Receipt;
 use crate::{Charge, Clock, ConfigError, Cost, Decision, Key, LimitSet, MemoryBackend, Rule};
 
 /// A set of limits on a backend: what a queue worker, a WebSocket or a batch job asks when there is no layer.
@@ -14,7 +15,7 @@ use crate::{Charge, Clock, ConfigError, Cost, Decision, Key, LimitSet, MemoryBac
 ///
 /// let (decision, charge) = limiter.charge("ada", 1);
 /// assert_eq!(decision.remaining(), 0);
-/// limiter.refund(charge.expect("it was admitted"));
+/// charge.expect("it was admitted").refund_now();
 /// assert_eq!(limiter.peek("ada").remaining(), 1);
 /// # Ok::<(), throttle_core::ConfigError>(())
 /// ```
@@ -57,7 +58,7 @@ impl<B: Backend> Limiter<B> {
         &self.backend
     }
 
-    /// Decides about calls of one's own, one per policy.
+    /// Decides about calls of one's own, one per policy. [`Call::peek`] only looks.
     ///
     /// # Cancel safety
     ///
@@ -66,13 +67,28 @@ impl<B: Backend> Limiter<B> {
         self.backend.decide(&self.prepared, calls)
     }
 
-    /// Gives back or debits the difference between what was taken and [what was used](Charge::actual).
+    /// Decides, and hands out what was taken if something was.
+    ///
+    /// # Errors
+    ///
+    /// If the store fails.
     ///
     /// # Cancel safety
     ///
-    /// Dropped before it is ready, the charge was settled once or not at all.
-    pub fn settle(&self, charge: Charge) -> B::Done {
-        self.backend.settle(&self.prepared, charge)
+    /// Dropped before it is ready, the request was charged once or not at all, and cannot be refunded.
+    pub async fn reserve(&self, calls: &[Call]) -> Result<(Decision, Option<Charge<B>>), BackendError> {
+        let decision = self.decide(calls).await?;
+        let charge = self.charge_of(&decision, calls);
+        Ok((decision, charge))
+    }
+
+    /// Settles a receipt with the difference between what was taken and [what was used](Receipt::actual).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before it is ready, it was settled once or not at all.
+    pub fn settle(&self, receipt: Receipt) -> B::Done {
+        self.backend.settle(&self.prepared, receipt)
     }
 
     /// Forgets one key of the policy at a place in the set.
@@ -82,6 +98,10 @@ impl<B: Backend> Limiter<B> {
     /// If the store fails.
     pub async fn reset(&self, policy: usize, key: &Key) -> Result<(), BackendError> {
         self.backend.reset(&self.prepared, policy, key).await
+    }
+
+    fn charge_of(&self, decision: &Decision, calls: &[Call]) -> Option<Charge<B>> {
+        Receipt::of(decision, calls).map(|receipt| Charge::new(self.clone(), receipt))
     }
 
     fn calls(&self, call: &Call) -> Vec<Call> {
@@ -103,23 +123,13 @@ impl<C: Clock> Limiter<MemoryBackend<C>> {
         self.backend.decide_now(&self.prepared, &self.calls(&Call::peek(key.into())))
     }
 
-    /// Like [`check`](Self::check), with what was taken, if it was admitted.
+    /// Like [`check`](Self::check), with a handle on what was taken, if it was admitted.
     #[must_use]
-    pub fn charge(&self, key: impl Into<Key>, cost: u64) -> (Decision, Option<Charge>) {
+    pub fn charge(&self, key: impl Into<Key>, cost: u64) -> (Decision, Option<Charge<MemoryBackend<C>>>) {
         let calls = self.calls(&Call::new(key.into(), Cost::at_least_one(cost)));
         let decision = self.backend.decide_now(&self.prepared, &calls);
-        let charge = Charge::of(&decision, &calls);
+        let charge = self.charge_of(&decision, &calls);
         (decision, charge)
-    }
-
-    /// Gives back all that was taken.
-    pub fn refund(&self, charge: Charge) {
-        self.backend.settle_now(&self.prepared, charge.actual(0));
-    }
-
-    /// Settles with what was really used, of every policy.
-    pub fn settle_at(&self, charge: Charge, actual: u64) {
-        self.backend.settle_now(&self.prepared, charge.actual(actual));
     }
 }
 

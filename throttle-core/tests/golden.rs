@@ -6,13 +6,13 @@ use std::collections::HashMap;
 
 use support::golden::{Expect, Op, Spec, Suite, load};
 use throttle_core::{
-    Backend, Call, Charge, Cost, Decision, Key, LimitSet, Limiter, ManualClock, MemoryBackend, State, Timestamp,
+    Backend, Call, Cost, Decision, Key, LimitSet, Limiter, ManualClock, MemoryBackend, Receipt, State, Timestamp,
 };
 
 /// What replays a suite: decides at an instant, and gives back.
 trait Replay {
     fn decide(&mut self, now: Timestamp, calls: &[Call]) -> Decision;
-    fn settle(&mut self, now: Timestamp, charge: Charge);
+    fn settle(&mut self, now: Timestamp, receipt: Receipt);
 }
 
 /// The algorithms alone, on states in hand.
@@ -26,8 +26,8 @@ impl Replay for Pure {
         self.set.decide(&mut self.states, now, calls)
     }
 
-    fn settle(&mut self, now: Timestamp, charge: Charge) {
-        for item in charge.items() {
+    fn settle(&mut self, now: Timestamp, receipt: Receipt) {
+        for item in receipt.items() {
             let algorithm = self.set.policies()[item.policy()].algorithm();
             item.apply(algorithm, &mut self.states[item.policy()], now);
         }
@@ -47,9 +47,9 @@ impl Replay for InMemory {
         backend.decide_now(&prepared, calls)
     }
 
-    fn settle(&mut self, now: Timestamp, charge: Charge) {
+    fn settle(&mut self, now: Timestamp, receipt: Receipt) {
         self.clock.set(now);
-        drop(self.limiter.settle(charge));
+        drop(self.limiter.settle(receipt));
     }
 }
 
@@ -59,19 +59,19 @@ fn call(cost: u64) -> Call {
 }
 
 fn replay(suite: &Suite, machine: &mut impl Replay, policies: usize) -> usize {
-    let mut charges = HashMap::new();
+    let mut receipts = HashMap::new();
     for (index, op) in suite.ops.iter().enumerate() {
         let (got, expect) = match op {
             Op::Take { t, cost, expect } => {
                 let calls = vec![call(*cost); policies];
                 let decision = machine.decide(Timestamp::from_micros(*t), &calls);
-                charges.insert(index, Charge::of(&decision, &calls));
+                receipts.insert(index, Receipt::of(&decision, &calls));
                 (fields(&suite.spec, &decision, *cost), expect)
             }
             Op::Refund { t, of, expect } => {
-                let charge = charges.remove(of).flatten().expect("a refund names an admitted take, once");
+                let receipt = receipts.remove(of).flatten().expect("a refund names an admitted take, once");
                 let now = Timestamp::from_micros(*t);
-                machine.settle(now, charge.actual(0));
+                machine.settle(now, receipt.actual(0));
                 let peeked = machine.decide(now, &vec![call(0); policies]);
                 (Expect { binding: None, ..fields(&suite.spec, &peeked, 0) }, expect)
             }

@@ -1,4 +1,38 @@
-//! Rate limiting for tower.
+//! Rate limiting for tower and axum: exact limits, composed with [`all`] and [`any`], answered with true fields.
+//!
+//! ```
+//! use throttle_tower::client_ip::ClientIp;
+//! use throttle_tower::{Gcra, Rate, ThrottleLayer, limit};
+//!
+//! let per_ip = limit("per-ip", Gcra::new(Rate::per_second(10)).burst(20)).by(ClientIp::peer());
+//! let throttle = ThrottleLayer::new(per_ip)?;
+//! // axum: Router::new().route("/", get(hello)).layer(throttle)
+//! # Ok::<(), throttle_tower::ConfigError>(())
+//! ```
+//!
+//! # Words
+//!
+//! A [`limit`] is a policy (a public name and an algorithm) applied by a key: whose budget it is. A [`KeyExtractor`] makes
+//! the key from the request's head. A [`ThrottleLayer`] asks a [`Backend`] about all limits at once and passes the request
+//! on, or refuses it with 429. The decision is in the extensions as a [`LimitReport`].
+//!
+//! # Where things are
+//!
+//! | looking for | see |
+//! |---|---|
+//! | the algorithms and how they differ | [`throttle_core::algorithm`] |
+//! | keys: address, header, route, method, your own | [`KeyExtractor`] |
+//! | the client's address behind proxies | [`client_ip`] |
+//! | cost, conditions, missing keys | [`Limit`] |
+//! | response fields and their dialects | [`headers`] |
+//! | custom refusals, hooks, failing stores | [`ThrottleLayer`] |
+//!
+//! # Features
+//!
+//! | feature | default | gives |
+//! |---|---|---|
+//! | `axum` | no | the route's template and the peer's address from axum's extensions; [`LimitReport`] as an extractor |
+//! | `unicode` | no | `Header::normalize_identity` |
 
 pub mod client_ip;
 pub mod headers;

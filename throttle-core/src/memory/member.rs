@@ -4,8 +4,8 @@ use super::registry::Registered;
 use super::shard::{Shard, Shared};
 use super::table::Label;
 use crate::algorithm::{Algorithm, Repr, Standing, Taken};
-use crate::charge::ChargeItem;
 use crate::decision::NEVER;
+use crate::receipt::ReceiptItem;
 use crate::time::Timestamp;
 
 /// Slots looked at for each new key. One key in, up to four stale ones out: the stale never pile up.
@@ -122,7 +122,7 @@ impl<'a> Member<'a> {
     }
 
     /// Settles a charge. A key that is gone has nothing left of it, but may owe more.
-    pub(super) fn settle(&mut self, shard: &mut Shard, shared: &Shared, item: &ChargeItem) {
+    pub(super) fn settle(&mut self, shard: &mut Shard, shared: &Shared, item: &ReceiptItem) {
         if let Some(index) = shard.find(self.label) {
             self.enter(index, shard, shared);
             let settle = |repr: &mut Repr| self.algorithm.settle(repr, self.now, item.taken, item.actual);

@@ -12,7 +12,7 @@ use std::future::{Ready, ready};
 use std::sync::Arc;
 
 use crate::backend::{Backend, BackendError, Call};
-use crate::charge::Charge;
+use crate::receipt::Receipt;
 use crate::{Clock, ConfigError, Decision, Key, LimitSet, SystemClock};
 use registry::Registered;
 use store::Store;
@@ -131,9 +131,9 @@ impl<C: Clock> MemoryBackend<C> {
         self.store.decide(&prepared.set, &prepared.registered, calls, self.clock.now())
     }
 
-    /// Settles a charge without any async: [`Backend::settle`] does the same.
-    pub fn settle_now(&self, prepared: &MemorySet, charge: Charge) {
-        self.store.settle(&prepared.set, &prepared.registered, charge, self.clock.now());
+    /// Settles a receipt without any async: [`Backend::settle`] does the same.
+    pub fn settle_now(&self, prepared: &MemorySet, receipt: Receipt) {
+        self.store.settle(&prepared.set, &prepared.registered, receipt, self.clock.now());
     }
 
     /// Keys held now, those not counted that share overflow buckets. Keys that have become as good as unused are counted
@@ -171,8 +171,8 @@ impl<C: Clock> Backend for MemoryBackend<C> {
         Some(self.decide_now(prepared, calls))
     }
 
-    fn settle(&self, prepared: &Arc<MemorySet>, charge: Charge) -> Self::Done {
-        self.settle_now(prepared, charge);
+    fn settle(&self, prepared: &Arc<MemorySet>, receipt: Receipt) -> Self::Done {
+        self.settle_now(prepared, receipt);
         ready(Ok(()))
     }
 

@@ -10,8 +10,8 @@ use super::shard::{Shard, Shared};
 use super::table::Label;
 use crate::algorithm::{Standing, Taken};
 use crate::backend::Call;
-use crate::charge::Charge;
 use crate::decision::{Decision, Status};
+use crate::receipt::Receipt;
 use crate::set::{self, Members, decide};
 use crate::time::Timestamp;
 use crate::{ConfigError, Key, LimitSet, Policy};
@@ -127,8 +127,8 @@ impl Store {
         decision
     }
 
-    pub(super) fn settle(&self, set: &LimitSet, registered: &[Registered], charge: Charge, now: Timestamp) {
-        for item in charge.items {
+    pub(super) fn settle(&self, set: &LimitSet, registered: &[Registered], receipt: Receipt, now: Timestamp) {
+        for item in receipt.items {
             let (Some(policy), Some(registered)) = (set.policies().get(item.policy), registered.get(item.policy))
             else {
                 continue;

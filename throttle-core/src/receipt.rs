@@ -1,0 +1,85 @@
+use smallvec::SmallVec;
+
+use crate::algorithm::{Algorithm, State, Taken};
+use crate::{Call, Decision, Key, Timestamp};
+
+/// What an admitted request took and of whom, for a backend to settle once.
+///
+/// Not `Clone`: settling consumes it. A [`Charge`](crate::Charge) is a receipt with the limiter it belongs to.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "dropping a receipt keeps what was taken"]
+pub struct Receipt {
+    pub(crate) items: SmallVec<[ReceiptItem; 3]>,
+}
+
+/// What one policy took, and what it shall have been.
+#[derive(Debug, PartialEq, Eq)]
+pub struct ReceiptItem {
+    pub(crate) policy: usize,
+    pub(crate) key: Key,
+    pub(crate) overflow: bool,
+    pub(crate) taken: Taken,
+    pub(crate) actual: u64,
+}
+
+impl ReceiptItem {
+    /// The policy's place in the set.
+    #[must_use]
+    pub const fn policy(&self) -> usize {
+        self.policy
+    }
+
+    /// Whose budget was charged.
+    #[must_use]
+    pub const fn key(&self) -> &Key {
+        &self.key
+    }
+
+    /// Settles this item on the key's state: for backends that keep [`State`]s.
+    pub fn apply(&self, algorithm: &Algorithm, state: &mut State, now: Timestamp) {
+        algorithm.settle(&mut state.0, now, self.taken, self.actual);
+    }
+}
+
+impl Receipt {
+    /// The receipt of a decision about `calls`; `None` if nothing was charged.
+    ///
+    /// Ask once for each decision: two receipts of one decision would give back twice.
+    #[must_use]
+    pub fn of(decision: &Decision, calls: &[Call]) -> Option<Self> {
+        let statuses = decision.statuses.iter().enumerate();
+        let items: SmallVec<[ReceiptItem; 3]> = statuses
+            .filter_map(|(policy, status)| {
+                let taken = status.taken?;
+                let key = calls.get(policy)?.key.clone()?;
+                Some(ReceiptItem { policy, key, overflow: status.overflow, taken, actual: taken.cost })
+            })
+            .collect();
+        if items.is_empty() { None } else { Some(Self { items }) }
+    }
+
+    /// What was charged, one item per policy.
+    #[must_use]
+    pub fn items(&self) -> &[ReceiptItem] {
+        &self.items
+    }
+
+    /// Units taken from the policy at a place in the set.
+    #[must_use]
+    pub fn taken(&self, policy: usize) -> u64 {
+        self.items.iter().filter(|item| item.policy == policy).map(|item| item.taken.cost).sum()
+    }
+
+    /// Sets what the request really used, of every policy that was charged. 0 gives everything back.
+    pub fn actual(mut self, units: u64) -> Self {
+        self.items.iter_mut().for_each(|item| item.actual = units);
+        self
+    }
+
+    /// Sets what the request really used of the policy at one place in the set; the others keep what they took unless
+    /// told otherwise.
+    pub fn actual_of(mut self, policy: usize, units: u64) -> Self {
+        self.items.iter_mut().filter(|item| item.policy == policy).for_each(|item| item.actual = units);
+        self
+    }
+}
