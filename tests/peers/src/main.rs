@@ -1,0 +1,31 @@
+//! throttle beside governor, in one process and one run: see README.md.
+
+mod decide;
+mod memory;
+mod own;
+mod peers;
+mod report;
+mod stage;
+
+use std::env;
+
+const SECTIONS: [(&str, fn()); 3] = [("decide", decide::run), ("own", own::run), ("memory", memory::run)];
+
+fn main() {
+    let args: Vec<String> = env::args().skip(1).collect();
+    if let [flag, child @ ..] = args.as_slice()
+        && flag == memory::CHILD
+    {
+        return memory::child(child);
+    }
+    if let Some(unknown) = args.iter().find(|arg| SECTIONS.iter().all(|(name, _)| name != arg)) {
+        eprintln!("no section {unknown:?}; there are: {}", SECTIONS.map(|(name, _)| name).join(", "));
+        std::process::exit(2);
+    }
+    report::header();
+    for (name, run) in SECTIONS {
+        if args.is_empty() || args.iter().any(|arg| arg == name) {
+            run();
+        }
+    }
+}

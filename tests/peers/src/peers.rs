@@ -1,0 +1,133 @@
+//! The contenders, each behind the same small face.
+
+use std::hint::black_box;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use governor::clock::{Clock, DefaultClock};
+use governor::middleware::StateInformationMiddleware;
+use governor::state::keyed::DashMapStateStore;
+use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
+use throttle_core::{Backend, Call, Gcra, Key, LimitSet, MemoryBackend, MemorySet, Policy, Rate};
+
+/// The same limit for everybody: one unit each `every`, and `burst` at once.
+#[derive(Clone, Copy)]
+pub struct Limit {
+    pub every: Duration,
+    pub burst: u32,
+}
+
+impl Limit {
+    /// Every decision finds a state that is in use, and none is refused: the debt only grows.
+    pub const NEVER_REFUSES: Self = Self { every: Duration::from_millis(1), burst: 4_000_000_000 };
+    /// One unit, then none for an hour.
+    pub const REFUSES: Self = Self { every: Duration::from_secs(3_600), burst: 1 };
+    /// Ten a second and twenty at once.
+    pub const REALISTIC: Self = Self { every: Duration::from_millis(100), burst: 20 };
+
+    fn quota(self) -> Quota {
+        let burst = self.burst.try_into().expect("a burst is not zero");
+        Quota::with_period(self.every).expect("a period is not zero").allow_burst(burst)
+    }
+}
+
+/// Answers one request, all that it tells read as a caller would.
+pub trait Peer: Sync {
+    fn decide(&self, address: IpAddr) -> bool;
+}
+
+pub struct Throttle {
+    backend: MemoryBackend,
+    set: MemorySet,
+}
+
+impl Throttle {
+    pub fn new(limit: Limit, max_keys: usize) -> Self {
+        let gcra = Gcra::new(Rate::new(1, limit.every)).burst(limit.burst.into());
+        Self::with(Policy::new("peer", gcra).expect("the limit is valid").into(), max_keys)
+    }
+
+    pub fn with(rule: throttle_core::Rule, max_keys: usize) -> Self {
+        let backend = MemoryBackend::builder().max_keys(max_keys).build();
+        let set = backend.prepare(LimitSet::new(rule).expect("the set is valid")).expect("the backend has room");
+        Self { backend, set }
+    }
+
+    /// Decides with one call per policy.
+    #[inline]
+    pub fn ask(&self, calls: &[Call]) -> bool {
+        let decision = self.backend.decide_now(&self.set, calls);
+        black_box((decision.remaining(), decision.retry_after(), decision.reset_after()));
+        decision.is_allowed()
+    }
+}
+
+impl Peer for Throttle {
+    #[inline]
+    fn decide(&self, address: IpAddr) -> bool {
+        self.ask(&[Call::from(Key::from(address))])
+    }
+}
+
+/// governor as it comes: yes or no.
+pub struct Governor(pub DefaultKeyedRateLimiter<IpAddr>);
+
+impl Governor {
+    pub fn new(limit: Limit) -> Self {
+        Self(RateLimiter::dashmap(limit.quota()))
+    }
+}
+
+impl Peer for Governor {
+    #[inline]
+    fn decide(&self, address: IpAddr) -> bool {
+        self.0.check_key(&address).is_ok()
+    }
+}
+
+type Informed = RateLimiter<IpAddr, DashMapStateStore<IpAddr>, DefaultClock, StateInformationMiddleware>;
+
+/// governor with what remains, and, when it refuses, the instant to come back at.
+pub struct GovernorInformed(Informed);
+
+impl GovernorInformed {
+    pub fn new(limit: Limit) -> Self {
+        Self(RateLimiter::dashmap(limit.quota()).with_middleware())
+    }
+}
+
+impl Peer for GovernorInformed {
+    #[inline]
+    fn decide(&self, address: IpAddr) -> bool {
+        match self.0.check_key(&address) {
+            Ok(state) => {
+                black_box(state.remaining_burst_capacity());
+                true
+            }
+            Err(refused) => {
+                black_box(refused.earliest_possible());
+                false
+            }
+        }
+    }
+}
+
+/// The same, with the instant made a duration, as a `Retry-After` field needs it: governor asks for the time again.
+pub struct GovernorRetry(pub GovernorInformed);
+
+impl Peer for GovernorRetry {
+    #[inline]
+    fn decide(&self, address: IpAddr) -> bool {
+        let limiter = &self.0.0;
+        match limiter.check_key(&address) {
+            Ok(state) => {
+                black_box(state.remaining_burst_capacity());
+                true
+            }
+            Err(refused) => {
+                black_box(refused.wait_time_from(limiter.clock().now()));
+                false
+            }
+        }
+    }
+}
