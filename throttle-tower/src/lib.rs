@@ -40,6 +40,7 @@ mod key;
 mod limit;
 mod throttle;
 
+pub use headers::Dialect;
 pub use key::{
     Constant, Extension, FromFn, Header, KeyExtractor, Masked, MatchedRoute, Method, Or, PeerAddr, Route, from_fn,
 };

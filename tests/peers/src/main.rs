@@ -1,6 +1,8 @@
 //! throttle beside governor, in one process and one run: see README.md.
 
+mod alloc;
 mod decide;
+mod layer;
 mod memory;
 mod own;
 mod peers;
@@ -9,7 +11,8 @@ mod stage;
 
 use std::env;
 
-const SECTIONS: [(&str, fn()); 3] = [("decide", decide::run), ("own", own::run), ("memory", memory::run)];
+const SECTIONS: [(&str, fn()); 4] =
+    [("decide", decide::run), ("own", own::run), ("memory", memory::run), ("layer", layer::run)];
 
 fn main() {
     let args: Vec<String> = env::args().skip(1).collect();

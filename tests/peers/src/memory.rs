@@ -1,13 +1,11 @@
 //! What a key costs in memory, and what the dearest insert costs in time. Each figure comes from a process of its own.
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use std::{env, fs, process};
 
 use crate::peers::{Governor, GovernorInformed, Limit, Peer, Throttle};
-use crate::report;
+use crate::{alloc, report};
 
 /// The argument that makes this program measure one thing and print numbers.
 pub const CHILD: &str = "--child";
@@ -19,38 +17,6 @@ const ROUNDS: usize = 7;
 const LIVE: Limit = Limit { every: Duration::from_secs(3_600), burst: 1 };
 /// Stale after ten microseconds.
 const STALE: Limit = Limit { every: Duration::from_micros(10), burst: 1 };
-
-/// The system's allocator, counting what is held.
-struct Counting;
-
-static HELD: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: every call is handed to the system's allocator as it came; counting touches no memory of the caller.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        HELD.fetch_add(layout.size(), Ordering::Relaxed);
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        HELD.fetch_add(layout.size(), Ordering::Relaxed);
-        unsafe { System.alloc_zeroed(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        HELD.fetch_sub(layout.size(), Ordering::Relaxed);
-        unsafe { System.dealloc(pointer, layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        HELD.fetch_add(size, Ordering::Relaxed);
-        HELD.fetch_sub(layout.size(), Ordering::Relaxed);
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 /// Bytes of memory the process occupies.
 fn resident() -> usize {
@@ -105,12 +71,13 @@ pub fn child(args: &[String]) {
 
 /// Bytes a key: held, and resident.
 fn bytes(name: &str, family: Family) -> Vec<f64> {
-    let (resident_before, held_before) = (resident(), HELD.load(Ordering::Relaxed));
+    alloc::count();
+    let (resident_before, held_before) = (resident(), alloc::held());
     let peer = peer(name, LIVE);
     for n in 0..MILLION {
         peer.decide(address(family, n));
     }
-    let held = HELD.load(Ordering::Relaxed) - held_before;
+    let held = alloc::held() - held_before;
     vec![held as f64 / f64::from(MILLION), (resident() - resident_before) as f64 / f64::from(MILLION)]
 }
 

@@ -14,7 +14,12 @@ pub fn header() {
         let version = entry.and_then(|entry| entry.split("version = \"").nth(1)?.split('"').next());
         format!("{name} {}", version.unwrap_or("?"))
     };
-    println!("versions  {}", ["throttle-core", "governor", "dashmap", "quanta", "parking_lot"].map(version).join(", "));
+    println!(
+        "versions  {}",
+        ["throttle-core", "governor", "tower_governor", "axum", "dashmap", "quanta", "parking_lot"]
+            .map(version)
+            .join(", ")
+    );
     println!("command   cargo run --release -- {}", std::env::args().skip(1).collect::<Vec<_>>().join(" "));
 }
 

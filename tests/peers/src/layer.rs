@@ -1,0 +1,159 @@
+//! The whole layer, through axum's router: what a request costs with it, and without.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::hint::black_box;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::ConnectInfo;
+use axum::http::{Request, StatusCode};
+use axum::response::Response;
+use axum::routing::get;
+use throttle_tower::client_ip::ClientIp;
+use throttle_tower::{Dialect, Gcra, KeyExtractor, Limits, Rate, ThrottleLayer, TokenBucket, all, limit};
+use tower::{Service, ServiceExt};
+use tower_governor::GovernorLayer;
+use tower_governor::governor::GovernorConfigBuilder;
+
+use crate::alloc;
+use crate::report;
+use crate::stage::{Contender, compete};
+
+const BATCH: usize = 20_000;
+
+pub fn run() {
+    contest(
+        "Admitted, through Router::oneshot",
+        StatusCode::OK,
+        &[
+            ("no layer", app()),
+            ("identity layer", app().layer(tower::layer::util::Identity::new())),
+            ("throttle, two policies, all fields", app().layer(throttle(generous()))),
+            ("the same, report in the request only", app().layer(throttle(generous()).report_in_response(false))),
+            ("throttle, one policy, all fields", app().layer(throttle(one()))),
+            ("throttle, two policies, no fields", app().layer(bare(generous()))),
+            ("tower_governor, one policy, no fields", app().layer(GovernorLayer::new(governor(u32::MAX)))),
+            ("tower_governor, one policy, its fields", app().layer(GovernorLayer::new(informed(u32::MAX)))),
+        ],
+    );
+    contest(
+        "Refused, through Router::oneshot",
+        StatusCode::TOO_MANY_REQUESTS,
+        &[
+            ("throttle, two policies, problem+json", exhausted(app().layer(throttle(scarce())))),
+            ("tower_governor, one policy", exhausted(app().layer(GovernorLayer::new(governor(1))))),
+            ("tower_governor, its fields", exhausted(app().layer(GovernorLayer::new(informed(1))))),
+        ],
+    );
+}
+
+fn contest(title: &str, status: StatusCode, apps: &[(&str, Router)]) {
+    report::title(title, &["layer", "ns a request", "ns more than the first but one", "allocations"]);
+    let contenders: Vec<Contender<'_>> = apps
+        .iter()
+        .map(|(name, app)| {
+            assert_eq!(answer(app.clone()).status(), status, "{name}");
+            Box::new(move |_| {
+                for _ in 0..BATCH {
+                    black_box(answer(app.clone()));
+                }
+                BATCH
+            }) as Contender<'_>
+        })
+        .collect();
+    let rounds = compete(&contenders, 1);
+    let base = rounds.get(1).filter(|_| status == StatusCode::OK);
+    for ((name, app), nanos) in apps.iter().zip(&rounds) {
+        let more = base.map_or(String::from("–"), |base| {
+            let more: Vec<f64> = nanos.iter().zip(base).map(|(with, without)| with - without).collect();
+            report::spread(&more, 0)
+        });
+        let app = app.clone();
+        let allocations = alloc::calls(|| drop(black_box(answer(app))));
+        report::row(&[(*name).to_owned(), report::spread(nanos, 0), more, allocations.to_string()]);
+    }
+}
+
+/// One request through a clone of the app, as a server makes one for each connection.
+fn answer(mut app: Router) -> Response {
+    let mut request = Request::new(Body::empty());
+    request.extensions_mut().insert(ConnectInfo(SocketAddr::from(([192, 0, 2, 1], 40_000))));
+    let mut context = Context::from_waker(Waker::noop());
+    let ready: Poll<Result<(), Infallible>> = Service::<Request<Body>>::poll_ready(&mut app, &mut context);
+    assert!(ready.is_ready());
+    match pin!(app.oneshot(request)).poll(&mut context) {
+        Poll::Ready(Ok(response)) => response,
+        _ => unreachable!("nothing here has to be waited for"),
+    }
+}
+
+fn exhausted(app: Router) -> Router {
+    while answer(app.clone()).status() == StatusCode::OK {}
+    app
+}
+
+fn app() -> Router {
+    Router::new().route("/", get(|| async { "hello" }))
+}
+
+fn throttle(limits: Limits) -> ThrottleLayer {
+    ThrottleLayer::new(limits).expect("a valid configuration")
+}
+
+fn bare(limits: Limits) -> ThrottleLayer {
+    throttle(limits).headers(Dialect::None).report_in_response(false)
+}
+
+fn generous() -> Limits {
+    two(Rate::per_second(1_000_000), 1_000_000)
+}
+
+fn scarce() -> Limits {
+    two(Rate::per_day(1), 1)
+}
+
+fn two(rate: Rate, burst: u64) -> Limits {
+    all([
+        limit("per-ip", Gcra::new(rate).burst(burst)).by(ClientIp::peer()),
+        limit("per-route", TokenBucket::new(rate).burst(burst))
+            .by((throttle_tower::Route, ClientIp::peer().or(throttle_tower::Constant))),
+    ])
+}
+
+fn one() -> Limits {
+    limit("per-ip", Gcra::new(Rate::per_second(1_000_000))).by(ClientIp::peer()).into()
+}
+
+/// As its own documentation configures it; a burst of one for refusals.
+macro_rules! config {
+    ($builder:expr, $burst:expr) => {
+        $builder
+            .period(if $burst == 1 { Duration::from_secs(86_400) } else { Duration::from_nanos(1) })
+            .burst_size($burst)
+            .finish()
+            .expect("a valid configuration")
+    };
+}
+
+fn governor(
+    burst: u32,
+) -> tower_governor::governor::GovernorConfig<
+    tower_governor::key_extractor::PeerIpKeyExtractor,
+    governor::middleware::NoOpMiddleware<governor::clock::QuantaInstant>,
+> {
+    config!(GovernorConfigBuilder::default(), burst)
+}
+
+fn informed(
+    burst: u32,
+) -> tower_governor::governor::GovernorConfig<
+    tower_governor::key_extractor::PeerIpKeyExtractor,
+    governor::middleware::StateInformationMiddleware,
+> {
+    config!(GovernorConfigBuilder::default().use_headers(), burst)
+}
