@@ -3,6 +3,8 @@
 pub mod algorithm;
 mod backend;
 mod charge;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod cost;
 mod decision;
 mod error;
