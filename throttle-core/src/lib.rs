@@ -42,6 +42,8 @@
 pub mod algorithm;
 mod backend;
 mod charge;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod cost;
 mod decision;
 mod error;

@@ -111,14 +111,19 @@ impl<'a> Member<'a> {
     #[inline]
     pub(super) fn standing(&self, shard: &Shard) -> Standing {
         if let Place::Nowhere { start, at, .. } = &self.place {
-            let Standing { remaining, reset, next } = self.algorithm.standing(start, *at);
-            let lagging = |micros| if micros > 0 { micros + self.lag(*at) } else { 0 };
-            return Standing { remaining, reset: lagging(reset), next: lagging(next) };
+            return self.standing_elsewhere(start, *at);
         }
         let standing = |repr: &Repr| self.algorithm.standing(repr, self.now);
-        let fresh = Standing { remaining: self.algorithm.capacity(), reset: 0, next: 0 };
-        let index = self.index(shard);
-        index.and_then(|index| shard.read(index, self.algorithm.is_small(), standing)).unwrap_or(fresh)
+        let found = self.index(shard).and_then(|index| shard.read(index, self.algorithm.is_small(), standing));
+        // As good as unused, and another policy's new key has just swept it out.
+        found.unwrap_or_else(|| self.standing_elsewhere(&self.algorithm.fresh_repr(), shard.earliest(self.now)))
+    }
+
+    #[cold]
+    fn standing_elsewhere(&self, start: &Repr, at: Timestamp) -> Standing {
+        let Standing { remaining, reset, next } = self.algorithm.standing(start, at);
+        let lagging = |micros| if micros > 0 { micros + self.lag(at) } else { 0 };
+        Standing { remaining, reset: lagging(reset), next: lagging(next) }
     }
 
     /// Settles a charge. A key that is gone has nothing left of it, but may owe more.

@@ -1,0 +1,132 @@
+//! Law 7: time may lie.
+
+use super::model::Model;
+use super::stand::{START, Seen, Stand, call, start, wait};
+use super::{Harness, Specimen};
+use crate::{Algorithm, Gcra, Key, Rate, Timestamp};
+
+fn before(now: Timestamp, micros: u64) -> Timestamp {
+    Timestamp::from_micros(now.as_micros() - micros.cast_signed())
+}
+
+/// An exhausted key stays exhausted on every earlier clock, and a key with one unit left has no more than that.
+pub fn law_07_backward_clock_buys_nothing<H: Harness>(specimen: &Specimen) {
+    let harness = start::<H>();
+    let stand = Stand::<H>::of(&harness, specimen.algorithm());
+    let (empty, one_left) = (Key::from("empty"), Key::from("one left"));
+    assert!(stand.take(&empty, specimen.capacity()).is_allowed());
+    assert!(stand.take(&one_left, specimen.capacity() - 1).is_allowed());
+    let mut bought = 0;
+    let span = specimen.span();
+    for back in [1, span / 3, span, 2 * span + 1, 50 * span, 0] {
+        harness.set_time(before(START, back));
+        let denied = stand.take(&empty, 1);
+        assert!(!denied.is_allowed(), "{back} µs back: {denied:?}");
+        assert!(wait(&denied) > back, "{back} µs back, a wait that ends before the clock has caught up: {denied:?}");
+        bought += stand.drain(&one_left);
+        assert!(bought <= 1, "{back} µs back: {bought} units of a key with one left");
+    }
+    assert_eq!(bought, 1, "back where it was, the last unit is there");
+}
+
+/// However far the clock jumps, one capacity is admitted, and nothing more when it returns.
+pub fn law_07_forward_jump_buys_one_burst<H: Harness>(specimen: &Specimen) {
+    let harness = start::<H>();
+    let stand = Stand::<H>::of(&harness, specimen.algorithm());
+    for (round, spans) in [1, 3, 100].into_iter().enumerate() {
+        let key = Key::from(round as u64);
+        harness.set_time(START);
+        assert_eq!(stand.drain(&key), specimen.capacity());
+        harness.set_time(START.after_micros(spans * specimen.span()));
+        assert_eq!(stand.drain(&key), specimen.capacity(), "after a jump of {spans} spans");
+        harness.set_time(START);
+        assert_eq!(stand.drain(&key), 0, "back from a jump of {spans} spans");
+    }
+}
+
+/// Two clocks that take turns admit one capacity each, once.
+pub fn law_07_two_clocks_buy_nothing_twice<H: Harness>(specimen: &Specimen) {
+    let harness = start::<H>();
+    let stand = Stand::<H>::of(&harness, specimen.algorithm());
+    let span = specimen.span();
+    for (round, apart) in [1, span / 4, span, 7 * span].into_iter().enumerate() {
+        let key = Key::from(round as u64);
+        let (mut early, mut late) = (0, 0);
+        for _ in 0..6 {
+            harness.set_time(START);
+            early += stand.drain(&key);
+            harness.set_time(START.after_micros(apart));
+            late += stand.drain(&key);
+        }
+        let capacity = specimen.capacity();
+        assert_eq!(early, capacity, "on the early clock, {apart} µs behind");
+        assert!(late <= capacity, "{late} units on the late clock, {apart} µs ahead");
+    }
+}
+
+/// A key that is forgotten on the late of two clocks and used on the early one gains no more than the time between them
+/// is worth, however often they take turns.
+pub fn law_07_forgetting_and_stepping_back_is_bounded<H: Harness>(specimen: &Specimen) {
+    let harness = start::<H>();
+    let stand = Stand::<H>::of(&harness, specimen.algorithm());
+    let key = Key::from("forgotten");
+    let mut bought = 0;
+    for round in 0..24 {
+        harness.set_time(START);
+        bought += stand.drain(&key);
+        harness.set_time(START.after_micros(3 * specimen.span()));
+        for other in 0..16 {
+            let _ = stand.take(&Key::from(round * 16 + other), 1);
+        }
+    }
+    // One to begin with, one for each span, one at either end of a window.
+    let most = 6 * specimen.capacity();
+    assert!(bought <= most, "{bought} units of a key with {} on two clocks that took turns", specimen.capacity());
+}
+
+/// A lowered limit counts what was used and locks nobody out for longer than it takes by itself; a raised one is felt
+/// at once. Another algorithm under the same name starts with what was used.
+pub fn law_07_changed_limit_is_carried_over<H: Harness>(specimen: &Specimen) {
+    let (high, low) = (*specimen.algorithm(), *specimen.lowered());
+    let other = Gcra::new(Rate::per_hour(5)).burst(6).build().expect("a valid algorithm");
+    let changes: [(Algorithm, Algorithm, u64); 6] = [
+        (high, low, high.capacity()),
+        (high, low, 2),
+        (low, high, low.capacity()),
+        (low, high, 1),
+        (high, other, high.capacity()),
+        (other, low, 3),
+    ];
+    for (round, (old, new, used)) in changes.into_iter().enumerate() {
+        let harness = start::<H>();
+        let key = Key::from(round as u64);
+        let before = Stand::<H>::of(&harness, &old);
+        assert!(before.take(&key, used).is_allowed());
+        let after = Stand::<H>::of(&harness, &new);
+        let expected = new.capacity().saturating_sub(used);
+        assert_eq!(after.remaining(&key), expected, "{used} of {} used, then {}", old.capacity(), new.capacity());
+        assert_eq!(after.drain(&key), expected);
+        let told = wait(&after.take(&key, 1));
+        let (_, full) = new.decide(new.fresh(), START, new.capacity());
+        assert!(told <= full.reset_after_micros(), "locked out for {told} µs by a limit that resets in {full:?}");
+        harness.set_time(START.after_micros(told));
+        assert!(after.take(&key, 1).is_allowed(), "after the {told} µs it was told");
+        let_both_versions_take_turns(&harness, &before, &after, round as u64);
+    }
+}
+
+/// Two versions of a policy in use at once, as while a change is rolled out.
+fn let_both_versions_take_turns<H: Harness>(harness: &H, old: &Stand<'_, H>, new: &Stand<'_, H>, seed: u64) {
+    let key = Key::builder().text("both").number(seed).finish();
+    let mut model = Model::new();
+    let mut now = START.after_micros(90_000_000_000_000);
+    for turn in 0..12 {
+        now = now.after_micros(7_654_321 * (turn % 3));
+        harness.set_time(now);
+        let stand = if turn % 4 < 2 { old } else { new };
+        let calls = [call(&key, turn % 3)];
+        let expected = model.decide(stand.limiter.set(), now, &calls);
+        let expected = Seen::new(stand.limiter.set(), &expected);
+        assert_eq!(stand.seen(&stand.decide(&calls)), expected, "turn {turn} of two versions");
+    }
+}

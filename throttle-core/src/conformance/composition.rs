@@ -1,0 +1,113 @@
+//! Law 5: a composite charges what its rule says, or nothing at all.
+
+use super::stand::{Stand, call, policy, start};
+use super::{Harness, Specimen};
+use crate::{AnyCharge, Call, FixedWindow, IntoAlgorithm, Key, Rate, Rule};
+
+const THREADS: usize = 8;
+
+/// So many a day.
+fn quota(name: &str, limit: u64) -> Rule {
+    let algorithm = FixedWindow::new(Rate::per_day(limit)).into_algorithm().expect("a valid quota");
+    policy(name, &algorithm).into()
+}
+
+/// What remains of each policy.
+fn left<H: Harness>(stand: &Stand<'_, H>, key: &Key) -> Vec<u64> {
+    stand.peek(key).statuses().iter().map(|status| status.remaining()).collect()
+}
+
+/// `all`: one member that refuses keeps every other from being charged, wherever it stands and whatever it is.
+pub fn law_05_all_charges_every_member_or_none<H: Harness>(specimen: &Specimen) {
+    let harness = start::<H>();
+    let capacity = specimen.capacity();
+    for (first, last) in [(100, 2), (2, 100)] {
+        let key = Key::builder().text("all").number(first).finish();
+        let middle = policy("middle", specimen.algorithm()).into();
+        let names = [format!("first of {first}"), format!("last of {last}")];
+        let rule = Rule::All(vec![quota(&names[0], first), middle, quota(&names[1], last)]);
+        let stand = Stand::<H>::new(&harness, rule);
+        for used in 1..=2 {
+            assert!(stand.take(&key, 1).is_allowed());
+            assert_eq!(left(&stand, &key), [first - used, capacity - used, last - used]);
+        }
+        for cost in [1, 1, capacity, u64::MAX] {
+            let denied = stand.take(&key, cost);
+            assert!(!denied.is_allowed() && denied.statuses().iter().all(|status| status.charged() == 0));
+            assert_eq!(left(&stand, &key), [first - 2, capacity - 2, last - 2], "after a refused cost of {cost}");
+        }
+    }
+}
+
+/// `any`: the first that admits pays alone, or every one that admits, as the rule says; refused, nobody does.
+pub fn law_05_any_charges_whom_it_says<H: Harness>() {
+    let harness = start::<H>();
+    let key = Key::from("any");
+    let first = Stand::<H>::new(&harness, Rule::Any(vec![quota("own", 2), quota("pool", 3)], AnyCharge::First));
+    for (own, pool) in [(1, 3), (0, 3), (0, 2), (0, 1), (0, 0)] {
+        let decision = first.take(&key, 1);
+        assert!(decision.is_allowed());
+        assert_eq!(left(&first, &key), [own, pool]);
+        assert_eq!(decision.binding(), Some(usize::from(pool < 3)), "the payer binds");
+    }
+    assert!(!first.take(&key, 1).is_allowed());
+    assert_eq!(left(&first, &key), [0, 0]);
+
+    let members = vec![quota("small", 1), quota("large", 3)];
+    let every = Stand::<H>::new(&harness, Rule::Any(members, AnyCharge::EveryAdmitting));
+    for expected in [[0, 2], [0, 1], [0, 0]] {
+        assert!(every.take(&key, 1).is_allowed());
+        assert_eq!(left(&every, &key), expected);
+    }
+    assert!(!every.take(&key, 1).is_allowed());
+}
+
+/// Nested: a refusal deep inside charges nobody outside, and an admission charges along its own branch only.
+pub fn law_05_nested_charges_all_or_nothing<H: Harness>() {
+    let harness = start::<H>();
+    let key = Key::from("nested");
+    // day and (own or (pool and tenant))
+    let both = Rule::All(vec![quota("pool", 3), quota("tenant", 1)]);
+    let rule = Rule::All(vec![quota("day", 10), Rule::Any(vec![quota("own", 2), both], AnyCharge::First)]);
+    let stand = Stand::<H>::new(&harness, rule);
+    for expected in [[9, 1, 3, 1], [8, 0, 3, 1], [7, 0, 2, 0]] {
+        assert!(stand.take(&key, 1).is_allowed());
+        assert_eq!(left(&stand, &key), expected);
+    }
+    for _ in 0..3 {
+        assert!(!stand.take(&key, 1).is_allowed());
+        assert_eq!(left(&stand, &key), [7, 0, 2, 0], "tenant refuses, so neither day nor pool is charged");
+    }
+    // Each policy asked at its own price.
+    let other = Key::from("other");
+    let calls = [call(&other, 4), call(&other, 3), call(&other, 2), call(&other, 1)];
+    assert!(stand.decide(&calls).is_allowed(), "own cannot pay 3, pool and tenant can pay 2 and 1");
+    assert_eq!(left(&stand, &other), [6, 2, 1, 0]);
+}
+
+/// Threads that race on `all` with one member that has K units left: K are admitted, and the others are charged for
+/// exactly those.
+pub fn law_05_saturated_member_under_contention<H: Harness>() {
+    let harness = start::<H>();
+    let rule = Rule::All(vec![quota("wide", 1_000), quota("narrow", 20), quota("shared", 1_000)]);
+    let stand = Stand::<H>::new(&harness, rule);
+    // Each thread has a wide budget of its own; the narrow one is everybody's.
+    let own = |thread: usize| Key::from(thread as u64);
+    let everybody = Key::CONSTANT;
+    let calls = |thread: usize| [Call::from(own(thread)), Call::from(everybody.clone()), Call::from(everybody.clone())];
+    let (stand, calls) = (&stand, &calls);
+    let admitted: Vec<u64> = std::thread::scope(|scope| {
+        let run = |thread| move || (0..40).filter(|_| stand.decide(&calls(thread)).is_allowed()).count() as u64;
+        let threads: Vec<_> = (0..THREADS).map(|thread| scope.spawn(run(thread))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("a thread panicked")).collect()
+    });
+    let total: u64 = admitted.iter().sum();
+    assert!(total <= 20, "the narrow budget of 20 admitted {total}");
+    assert!(total == 20 || !H::ATOMIC_SETS, "20 were there and {total} were admitted");
+    for (thread, admitted) in admitted.iter().enumerate() {
+        let peek: Vec<Call> = calls(thread).iter().map(|c| Call::peek(c.key().expect("all apply").clone())).collect();
+        let decision = stand.decide(&peek);
+        let left: Vec<u64> = decision.statuses().iter().map(|status| status.remaining()).collect();
+        assert_eq!(left, [1_000 - admitted, 20 - total, 1_000 - total], "thread {thread}, admitted {admitted}");
+    }
+}

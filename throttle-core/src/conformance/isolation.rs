@@ -1,0 +1,116 @@
+//! Law 11: keys are injective.
+
+use super::stand::{Stand, policy, start};
+use super::{Harness, Specimen};
+use crate::{Algorithm, Key, Rule};
+
+const PREFIXED: [&str; 9] = ["a", "a:", "a*", "a*b", "axb", "b", "b:a", "[ab]", "a{b}\\?"];
+
+/// Keys that careless joining, escaping, folding, cutting or hashing would let meet.
+fn hostile_keys() -> Vec<Key> {
+    let text = |text: &str| Key::from(text);
+    let pair = |a: &str, b: &str| Key::builder().text(a).text(b).finish();
+    let long = "k".repeat(64 * 1024);
+    let mut keys = vec![Key::CONSTANT, Key::missing(), Key::builder().missing().missing().finish()];
+    keys.extend([
+        pair("a:b", "c"),
+        pair("a", "b:c"),
+        pair("a", ":b:c"),
+        text("a:b:c"),
+        pair("abc", ""),
+        pair("", "abc"),
+    ]);
+    keys.extend(["", " ", "  ", "\0", "a\0", "\0a", "a\0b", "a", "A", "\r\n", "a\r\nDEL a", "\n", "\r"].map(text));
+    keys.extend(
+        ["{}", "{a}", "a{b}c", "{", "}", "*", "?", "[a]", "a*", "%00", "%", "\\", "\\0", "'", "\"", "$1"].map(text),
+    );
+    // é composed and decomposed, ß and ss, a Cyrillic а, width variants, an ignorable character.
+    keys.extend(["é", "e\u{301}", "ß", "ss", "а", "ａ", "a\u{200b}", "\u{feff}a", "🦀"].map(text));
+    keys.extend([Key::from(1), text("1"), Key::builder().bytes(b"1").finish(), Key::from(0), Key::from(u64::MAX)]);
+    keys.extend([Key::builder().bytes(&[0xff, 0xfe]).finish(), Key::builder().bytes(&[0xff]).finish()]);
+    keys.extend(["127.0.0.1", "::1", "::"].map(|ip| Key::from(ip.parse::<std::net::IpAddr>().expect("an address"))));
+    keys.extend([text("127.0.0.1"), text(&long), text(&format!("{long}k")), text(&format!("{}l", &long[1..]))]);
+    keys.extend([text(&"x".repeat(255)), text(&"x".repeat(256)), text(&"x".repeat(257))]);
+    keys
+}
+
+/// Every hostile key has a whole budget of its own, before and after all others are exhausted.
+pub fn law_11_keys_are_injective<H: Harness>() {
+    let harness = start::<H>();
+    let specimen = Specimen::gcra();
+    let stand = Stand::<H>::of(&harness, specimen.algorithm());
+    let keys = hostile_keys();
+    for (place, key) in keys.iter().enumerate() {
+        let decision = stand.take(key, specimen.capacity());
+        assert!(decision.is_allowed(), "key {place}, {key:?}, shares a budget: {decision:?}");
+    }
+    for (place, key) in keys.iter().enumerate() {
+        assert_eq!(stand.remaining(key), 0, "key {place}, {key:?}, was exhausted");
+    }
+}
+
+/// One key in many policies has a budget in each, whatever their names, and sets that share a policy share its budgets.
+pub fn law_11_policies_are_isolated<H: Harness>() {
+    let harness = start::<H>();
+    let algorithm = *Specimen::fixed_window().algorithm();
+    let names = ["a", "a:b", "A", "a b", " a", "ab", "{a}", "a}", "a*", "\"a\"", "b"];
+    let stands = names.map(|name| Stand::<H>::new(&harness, policy(name, &algorithm)));
+    let keys = [Key::from("b"), Key::from("a"), Key::from("b:c"), Key::from("c"), Key::CONSTANT];
+    for (name, stand) in names.iter().zip(&stands) {
+        for key in &keys {
+            assert_eq!(stand.drain(key), algorithm.capacity(), "policy {name:?}, {key:?}");
+        }
+    }
+    let rule = Rule::All(vec![policy("b", &algorithm).into(), policy("new", &algorithm).into()]);
+    let shared = Stand::<H>::new(&harness, rule);
+    let denied = shared.take(&keys[0], 1);
+    assert_eq!(denied.binding(), Some(0), "a set with a policy of the same name shares its budgets: {denied:?}");
+}
+
+fn stands<'h, H: Harness>(harness: &'h H, algorithm: &Algorithm) -> Vec<Stand<'h, H>> {
+    PREFIXED.iter().map(|name| Stand::new(harness, policy(name, algorithm))).collect()
+}
+
+/// Forgetting one key of one policy leaves every other, and makes that one as new.
+pub fn law_11_reset_one_key<H: Harness>(specimen: &Specimen) {
+    let harness = start::<H>();
+    let (algorithm, capacity) = (specimen.algorithm(), specimen.capacity());
+    let rule = Rule::All(vec![policy("first", algorithm).into(), policy("second", algorithm).into()]);
+    let stand = Stand::<H>::new(&harness, rule);
+    let (reset, kept) = (Key::from("reset"), Key::from("kept"));
+    stand.reset(0, &Key::from("never used"));
+    for key in [&reset, &kept] {
+        assert!(stand.take(key, capacity).is_allowed());
+    }
+    stand.reset(1, &reset);
+    let left = |key| -> Vec<u64> { stand.peek(key).statuses().iter().map(|status| status.remaining()).collect() };
+    assert_eq!(left(&reset), [0, capacity]);
+    assert_eq!(left(&kept), [0, 0]);
+    stand.reset(0, &reset);
+    let (again, new) = (stand.take(&reset, capacity), stand.take(&Key::from("new"), capacity));
+    assert_eq!(stand.seen(&again), stand.seen(&new));
+    assert!(!stand.take(&reset, 1).is_allowed());
+}
+
+/// Forgetting by prefix takes the prefix literally, as the beginning of a policy's name.
+pub fn law_11_reset_all_by_prefix<H: Harness>() {
+    let algorithm = *Specimen::sliding_log().algorithm();
+    for prefix in ["a", "a*", "a:", "[", "a{", "", "nobody"] {
+        let harness = start::<H>();
+        let stands = stands(&harness, &algorithm);
+        let keys = [Key::from("a"), Key::from("a*"), Key::from(prefix), Key::CONSTANT];
+        for stand in &stands {
+            for key in &keys {
+                assert!(stand.drain(key) <= algorithm.capacity());
+            }
+        }
+        let backend = harness.backend();
+        harness.block_on(crate::Backend::reset_all(&backend, prefix)).expect("the backend resets");
+        for (name, stand) in PREFIXED.iter().zip(&stands) {
+            let expected = if name.starts_with(prefix) { algorithm.capacity() } else { 0 };
+            for key in &keys {
+                assert_eq!(stand.remaining(key), expected, "policy {name:?}, {key:?}, after reset_all({prefix:?})");
+            }
+        }
+    }
+}

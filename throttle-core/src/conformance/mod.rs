@@ -1,0 +1,136 @@
+//! The kit that shows whether a [`Backend`] keeps the laws a backend can break.
+//!
+//! Enable the feature `conformance` among the dev-dependencies, say how a store is started and how its clock is set, and
+//! run every case as a test with a name of its own:
+//!
+//! ```
+//! use throttle_core::conformance::Harness;
+//! use throttle_core::{ManualClock, MemoryBackend, Timestamp, conformance_tests};
+//!
+//! struct InMemory(MemoryBackend<ManualClock>, ManualClock);
+//!
+//! impl Harness for InMemory {
+//!     type Backend = MemoryBackend<ManualClock>;
+//!
+//!     fn start() -> Self {
+//!         let clock = ManualClock::default();
+//!         Self(MemoryBackend::builder().clock(clock.clone()).build(), clock)
+//!     }
+//!
+//!     fn backend(&self) -> Self::Backend {
+//!         self.0.clone()
+//!     }
+//!
+//!     fn set_time(&self, now: Timestamp) {
+//!         self.1.set(now);
+//!     }
+//! }
+//!
+//! conformance_tests!(InMemory);
+//! #
+//! # throttle_core::conformance::law_11_keys_are_injective::<InMemory>();
+//! ```
+//!
+//! A test is called after the law, the case and the algorithm: `conformance::law_01_deny_never_consumes::gcra`. The cases
+//! are public functions as well, for those who bring their own runner.
+//!
+//! # What is compared with what
+//!
+//! Cases state a law, or replay a long pseudo-random trace and compare every field of every decision with
+//! [`LimitSet::decide`](crate::LimitSet::decide) on states that are never forgotten. The traces are the same in every
+//! run. Four things are part of the contract, and the kit holds a backend to them:
+//!
+//! * A state that changed parameters left is [carried over](crate::Algorithm::carry_over) by the first decision that
+//!   meets it, whether that is admitted or not.
+//! * A state may be dropped as soon as the clock the kit sets has shown it to be as good as unused, and never before. A
+//!   store that expires keys by a clock of its own must not do so while the kit's clock stands still.
+//! * A state that was dropped so may be missed by a clock that steps back before the instant at which it had become as
+//!   good as unused, within the bound of [`law_07_forgetting_and_stepping_back_is_bounded`].
+//! * A charge that is settled for more than was taken debits a key that is not there as it debits an unused one.
+//!
+//! # Stability
+//!
+//! The kit is exempt from semantic versioning: cases are added and made stricter in any release.
+
+mod answers;
+mod block_on;
+mod charges;
+mod clock;
+mod composition;
+mod consumption;
+mod forgetting;
+mod isolation;
+mod model;
+mod race;
+mod random;
+mod sharing;
+mod specimen;
+mod stand;
+mod suite;
+mod trace;
+
+use std::future::Future;
+
+use crate::{Backend, Timestamp};
+
+pub use answers::{law_02_retry_is_tight, law_03_remaining_is_exact, law_04_reset_is_exact};
+pub use block_on::block_on;
+pub use charges::{
+    law_10_composites_settle_whom_they_charged, law_10_debit_is_bounded, law_10_never_into_a_later_window,
+    law_10_refund_gives_back_once, law_10_settle_corrects,
+};
+pub use clock::{
+    law_07_backward_clock_buys_nothing, law_07_changed_limit_is_carried_over,
+    law_07_forgetting_and_stepping_back_is_bounded, law_07_forward_jump_buys_one_burst,
+    law_07_two_clocks_buy_nothing_twice,
+};
+pub use composition::{
+    law_05_all_charges_every_member_or_none, law_05_any_charges_whom_it_says, law_05_nested_charges_all_or_nothing,
+    law_05_saturated_member_under_contention,
+};
+pub use consumption::{law_01_deny_never_consumes, law_01_peek_never_consumes};
+pub use forgetting::{law_09_denied_stay_denied, law_09_expired_is_as_new, law_09_forgetting_is_invisible};
+pub use isolation::{
+    law_11_keys_are_injective, law_11_policies_are_isolated, law_11_reset_all_by_prefix, law_11_reset_one_key,
+};
+pub use race::{law_06_exactly_k, law_06_exactly_k_of_mixed_costs};
+pub use sharing::{
+    contract_clones_share_the_store, contract_dropped_futures_charge_at_most_once, contract_sets_of_every_size,
+    contract_skipped_policies,
+};
+pub use specimen::Specimen;
+pub use trace::{law_08_composites_equal_the_model, law_08_traces_equal_the_model};
+
+/// How the kit starts a backend and sets its clock.
+///
+/// Threads share a harness; everything else it may do as it likes. A store that cannot be reached should panic in
+/// [`start`](Self::start): a kit that is skipped shows nothing.
+pub trait Harness: Sized + Sync {
+    /// The backend to be judged.
+    type Backend: Backend;
+
+    /// Whether a set of several policies is decided in one atomic step.
+    ///
+    /// `false` for a backend that reserves each member apart and gives back exactly on refusal. Then members of a
+    /// composite may refuse early while others race for them, and a request that was given up may have charged some of
+    /// them; they still must not over-admit. Traces of composites do not step the clock back. Defaults to `true`.
+    const ATOMIC_SETS: bool = true;
+
+    /// An empty store, anew for each test. Tests run at the same time: what they share must be kept apart, as by a
+    /// prefix.
+    #[must_use]
+    fn start() -> Self;
+
+    /// A handle on the store, on the clock that [`set_time`](Self::set_time) sets.
+    fn backend(&self) -> Self::Backend;
+
+    /// Sets the clock, in either direction. A remote store passes the time along with each step. The kit never calls it
+    /// while a decision is under way.
+    fn set_time(&self, now: Timestamp);
+
+    /// Drives a future to its end, on the calling thread, of which there may be several. Override it for a backend that
+    /// needs a runtime. Defaults to [`block_on`].
+    fn block_on<F: Future>(&self, future: F) -> F::Output {
+        block_on(future)
+    }
+}

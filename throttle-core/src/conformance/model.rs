@@ -1,0 +1,67 @@
+use std::collections::HashMap;
+
+use crate::{Algorithm, Call, Charge, Decision, Key, LimitSet, State, Timestamp};
+
+/// What a backend is compared with: the pure algorithms on states that are never forgotten.
+#[derive(Debug)]
+pub(super) struct Model {
+    states: HashMap<(String, Key), (Algorithm, State)>,
+    floor: Timestamp,
+}
+
+impl Model {
+    pub(super) fn new() -> Self {
+        Self { states: HashMap::new(), floor: Timestamp::MIN }
+    }
+
+    pub(super) fn decide(&mut self, set: &LimitSet, now: Timestamp, calls: &[Call]) -> Decision {
+        self.look(now);
+        let at = |policy: usize| Some((set.policies()[policy].name().to_owned(), calls.get(policy)?.key()?.clone()));
+        let mut states: Vec<State> = (0..set.policies().len())
+            .map(|policy| self.state(set.policies()[policy].algorithm(), at(policy).as_ref(), now))
+            .collect();
+        let decision = set.decide(&mut states, now, calls);
+        for (policy, state) in states.into_iter().enumerate() {
+            if let Some(place) = at(policy) {
+                self.states.insert(place, (*set.policies()[policy].algorithm(), state));
+            }
+        }
+        self.look(now);
+        decision
+    }
+
+    pub(super) fn settle(&mut self, set: &LimitSet, now: Timestamp, charge: &Charge) {
+        self.look(now);
+        for item in charge.items() {
+            let policy = &set.policies()[item.policy()];
+            let place = (policy.name().to_owned(), item.key().clone());
+            let mut state = self.state(policy.algorithm(), Some(&place), now);
+            item.apply(policy.algorithm(), &mut state, now);
+            self.states.insert(place, (*policy.algorithm(), state));
+        }
+        self.look(now);
+    }
+
+    pub(super) fn reset(&mut self, set: &LimitSet, policy: usize, key: &Key) {
+        self.states.remove(&(set.policies()[policy].name().to_owned(), key.clone()));
+    }
+
+    /// The earliest instant that the clock may step back to. At each step a backend may have forgotten the keys that are
+    /// as good as unused; before the instant at which the last of them became so, it may miss them.
+    pub(super) fn floor(&self) -> Timestamp {
+        self.floor
+    }
+
+    fn look(&mut self, now: Timestamp) {
+        let fresh = self.states.values().map(|(algorithm, state)| algorithm.fresh_at(state));
+        self.floor = fresh.filter(|at| *at <= now).fold(self.floor, Timestamp::max);
+    }
+
+    fn state(&self, algorithm: &Algorithm, place: Option<&(String, Key)>, now: Timestamp) -> State {
+        match place.and_then(|place| self.states.get(place)) {
+            Some((old, state)) if old != algorithm => algorithm.carry_over(old, state, now),
+            Some((_, state)) => state.clone(),
+            None => algorithm.fresh(),
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! Law 6: N threads that race for the last K units admit exactly K.
+
+use std::sync::Barrier;
+
+use super::stand::{Stand, start};
+use super::{Harness, Specimen};
+use crate::Key;
+
+const THREADS: usize = 8;
+const ROUNDS: u64 = 8;
+
+/// Runs `body` on all threads at once and sums what they return.
+fn race(body: impl Fn(usize) -> u64 + Sync) -> u64 {
+    let (ready, body) = (&Barrier::new(THREADS), &body);
+    std::thread::scope(|scope| {
+        let run = |thread| {
+            move || {
+                ready.wait();
+                body(thread)
+            }
+        };
+        let threads: Vec<_> = (0..THREADS).map(|thread| scope.spawn(run(thread))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("a thread panicked")).sum()
+    })
+}
+
+/// Single units, some already used.
+pub fn law_06_exactly_k<H: Harness>(specimen: &Specimen) {
+    let harness = start::<H>();
+    let stand = Stand::<H>::of(&harness, specimen.algorithm());
+    let capacity = specimen.capacity();
+    for round in 0..ROUNDS {
+        let key = Key::from(round);
+        let used = round % 4;
+        if used > 0 {
+            assert!(stand.take(&key, used).is_allowed());
+        }
+        let tries = capacity;
+        let admitted = race(|_| (0..tries).filter(|_| stand.take(&key, 1).is_allowed()).count() as u64);
+        assert_eq!(admitted, capacity - used, "{THREADS} threads with {tries} tries each, round {round}");
+        assert_eq!(stand.remaining(&key), 0);
+    }
+}
+
+/// Costs of one to three units, each thread finishing with single ones.
+pub fn law_06_exactly_k_of_mixed_costs<H: Harness>(specimen: &Specimen) {
+    let harness = start::<H>();
+    let stand = Stand::<H>::of(&harness, specimen.algorithm());
+    let capacity = specimen.capacity();
+    for round in 0..ROUNDS {
+        let key = Key::from(round);
+        let admitted = race(|thread| {
+            let costs = (0..4).map(|i| 1 + (thread as u64 + i) % 3).chain(std::iter::repeat_n(1, capacity as usize));
+            costs.filter(|cost| stand.take(&key, *cost).is_allowed()).sum()
+        });
+        assert_eq!(admitted, capacity, "units admitted in round {round}");
+    }
+}

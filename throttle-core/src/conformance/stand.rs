@@ -1,0 +1,156 @@
+use std::time::Duration;
+
+use super::Harness;
+use crate::{Algorithm, Call, Charge, Cost, Decision, Key, LimitSet, Limiter, Policy, Rule, Timestamp};
+
+/// An instant that no window starts at.
+pub(super) const START: Timestamp = Timestamp::from_micros(1_790_000_123_456_789);
+
+/// An empty store whose clock stands at [`START`].
+pub(super) fn start<H: Harness>() -> H {
+    let harness = H::start();
+    harness.set_time(START);
+    harness
+}
+
+pub(super) fn policy(name: &str, algorithm: &Algorithm) -> Policy {
+    Policy::new(name, *algorithm).expect("the kit names policies rightly")
+}
+
+pub(super) fn call(key: &Key, cost: u64) -> Call {
+    Cost::new(cost).map_or_else(|_| Call::peek(key.clone()), |cost| Call::new(key.clone(), cost))
+}
+
+pub(super) fn micros(duration: Duration) -> u64 {
+    duration.as_micros() as u64
+}
+
+/// The wait of a refused request that will be admitted.
+pub(super) fn wait(denied: &Decision) -> u64 {
+    assert!(!denied.is_allowed(), "expected a refusal: {denied:?}");
+    let wait = micros(denied.retry_after().expect("the cost is within the capacity, so some wait helps"));
+    assert!(wait > 0, "a refusal without a wait: {denied:?}");
+    wait
+}
+
+/// A set of limits on the store of a harness.
+pub(super) struct Stand<'h, H: Harness> {
+    harness: &'h H,
+    pub(super) limiter: Limiter<H::Backend>,
+}
+
+impl<'h, H: Harness> Stand<'h, H> {
+    pub(super) fn new(harness: &'h H, rule: impl Into<Rule>) -> Self {
+        let set = LimitSet::new(rule).expect("the kit composes rightly");
+        let limiter = Limiter::new(harness.backend(), set).expect("the backend holds a set of a few policies");
+        Self { harness, limiter }
+    }
+
+    /// One policy called "policy".
+    pub(super) fn of(harness: &'h H, algorithm: &Algorithm) -> Self {
+        Self::new(harness, policy("policy", algorithm))
+    }
+
+    pub(super) fn decide(&self, calls: &[Call]) -> Decision {
+        self.harness.block_on(self.limiter.decide(calls)).expect("the backend decides")
+    }
+
+    /// `cost` units of every policy.
+    pub(super) fn take(&self, key: &Key, cost: u64) -> Decision {
+        self.decide(&self.calls(key, cost))
+    }
+
+    pub(super) fn peek(&self, key: &Key) -> Decision {
+        self.take(key, 0)
+    }
+
+    /// Takes what is admitted, which is not asserted.
+    pub(super) fn charge(&self, key: &Key, cost: u64) -> (Decision, Option<Charge>) {
+        let calls = self.calls(key, cost);
+        let decision = self.decide(&calls);
+        let charge = Charge::of(&decision, &calls);
+        (decision, charge)
+    }
+
+    /// Takes `cost` units, which must be admitted.
+    pub(super) fn charged(&self, key: &Key, cost: u64) -> Charge {
+        let (decision, charge) = self.charge(key, cost);
+        assert!(decision.is_allowed(), "{cost} units of a key that has them: {decision:?}");
+        charge.expect("an admitted cost is a charge")
+    }
+
+    /// Takes single units until one is refused; returns how many were admitted.
+    pub(super) fn drain(&self, key: &Key) -> u64 {
+        let most = 10_000;
+        (0..most).take_while(|_| self.take(key, 1).is_allowed()).count() as u64
+    }
+
+    pub(super) fn settle(&self, charge: Charge) {
+        self.harness.block_on(self.limiter.settle(charge)).expect("the backend settles");
+    }
+
+    pub(super) fn reset(&self, policy: usize, key: &Key) {
+        self.harness.block_on(self.limiter.reset(policy, key)).expect("the backend resets");
+    }
+
+    pub(super) fn remaining(&self, key: &Key) -> u64 {
+        self.peek(key).remaining()
+    }
+
+    pub(super) fn seen(&self, decision: &Decision) -> Seen {
+        Seen::new(self.limiter.set(), decision)
+    }
+
+    fn calls(&self, key: &Key, cost: u64) -> Vec<Call> {
+        vec![call(key, cost); self.limiter.set().policies().len()]
+    }
+}
+
+/// Every field of a decision that a caller can see.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Seen {
+    allowed: bool,
+    remaining: u64,
+    retry_after: Option<Duration>,
+    reset_after: Duration,
+    delay: Duration,
+    binding: Option<usize>,
+    statuses: Vec<SeenStatus>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct SeenStatus {
+    applies: bool,
+    refuses: bool,
+    charged: u64,
+    remaining: u64,
+    retry_after: Option<Duration>,
+    reset_after: Duration,
+    effective_window: Duration,
+    overflow: bool,
+}
+
+impl Seen {
+    pub(super) fn new(set: &LimitSet, decision: &Decision) -> Self {
+        assert_eq!(decision.statuses().len(), set.policies().len(), "one status per policy");
+        let statuses = decision.statuses().iter().zip(set.policies()).map(|(status, policy)| SeenStatus {
+            applies: status.applies(),
+            refuses: status.refuses(),
+            charged: status.charged(),
+            remaining: status.remaining(),
+            retry_after: status.retry_after(),
+            reset_after: status.reset_after(),
+            effective_window: status.effective_window(policy),
+            overflow: status.is_overflow(),
+        });
+        Self {
+            allowed: decision.is_allowed(),
+            remaining: decision.remaining(),
+            retry_after: decision.retry_after(),
+            reset_after: decision.reset_after(),
+            delay: decision.delay(),
+            binding: decision.binding(),
+            statuses: statuses.collect(),
+        }
+    }
+}

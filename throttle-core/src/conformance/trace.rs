@@ -1,0 +1,161 @@
+//! Law 8: one answer. Long hostile traces, compared with the model field by field.
+
+use super::model::Model;
+use super::random::Random;
+use super::stand::{START, Seen, Stand, call, policy, start};
+use super::{Harness, Specimen};
+use crate::{AnyCharge, Call, Charge, Key, Rule, Timestamp};
+
+/// One policy.
+pub fn law_08_traces_equal_the_model<H: Harness>(specimen: &Specimen) {
+    for seed in 0..3 {
+        let harness = start::<H>();
+        let versions = [specimen.algorithm(), specimen.lowered()].map(|algorithm| policy("policy", algorithm).into());
+        Trace::new(&harness, versions, specimen.span(), true, seed).run(400);
+    }
+}
+
+/// Random nested composites of random policies.
+pub fn law_08_composites_equal_the_model<H: Harness>() {
+    for seed in 0..24 {
+        let harness = start::<H>();
+        let mut names = 0;
+        let (mut random, depth) = (Random::new(1_000 + seed), 1 + seed as usize % 3);
+        let versions = composite(&mut random, depth, &mut names);
+        Trace::new(&harness, versions, 86_400_000_000, H::ATOMIC_SETS, seed).run(200);
+    }
+}
+
+/// A random composite, and the same with some limits lowered.
+fn composite(random: &mut Random, depth: usize, names: &mut usize) -> [Rule; 2] {
+    if depth == 0 {
+        let specimens = Specimen::all();
+        let specimen = &specimens[random.below(specimens.len() as u64) as usize];
+        let name = format!("policy {names}");
+        *names += 1;
+        let other = if random.chance(50) { specimen.lowered() } else { specimen.algorithm() };
+        return [specimen.algorithm(), other].map(|algorithm| policy(&name, algorithm).into());
+    }
+    let (mut all, mut changed) = (Vec::new(), Vec::new());
+    for _ in 0..random.between(1, 3) {
+        let shallower = if random.chance(50) { 0 } else { depth - 1 };
+        let [member, other] = composite(random, shallower, names);
+        all.push(member);
+        changed.push(other);
+    }
+    match random.below(3) {
+        0 => [Rule::All(all), Rule::All(changed)],
+        1 => [Rule::Any(all, AnyCharge::First), Rule::Any(changed, AnyCharge::First)],
+        _ => [Rule::Any(all, AnyCharge::EveryAdmitting), Rule::Any(changed, AnyCharge::EveryAdmitting)],
+    }
+}
+
+struct Trace<'h, H: Harness> {
+    harness: &'h H,
+    /// The set in use, and the one it changes to next.
+    stands: [Stand<'h, H>; 2],
+    model: Model,
+    random: Random,
+    now: Timestamp,
+    /// µs in which everything is forgotten.
+    span: u64,
+    steps_back: bool,
+    /// Charges to be settled, the backend's and the model's.
+    charges: Vec<[Charge; 2]>,
+    /// µs that the last refused request was told to wait.
+    told: u64,
+}
+
+impl<'h, H: Harness> Trace<'h, H> {
+    fn new(harness: &'h H, versions: [Rule; 2], span: u64, steps_back: bool, seed: u64) -> Self {
+        let stands = versions.map(|rule| Stand::new(harness, rule));
+        let (model, random) = (Model::new(), Random::new(seed));
+        Self { harness, stands, model, random, now: START, span, steps_back, charges: Vec::new(), told: 0 }
+    }
+
+    fn run(&mut self, steps: usize) {
+        for step in 0..steps {
+            self.move_clock();
+            match self.random.below(100) {
+                0..=5 => self.change_limits(),
+                6..=8 => self.reset(),
+                9..=19 => self.settle(),
+                _ => self.decide(step),
+            }
+        }
+    }
+
+    fn move_clock(&mut self) {
+        let (now, span) = (self.now, self.span);
+        self.now = match self.random.below(100) {
+            // The rest stand still.
+            40..=59 => now.after_micros(self.random.below(span / 40)),
+            60..=69 => now.after_micros(self.random.below(span / 4)),
+            70..=72 => now.after_micros(span + self.random.below(2 * span)),
+            73..=76 => now.after_micros(1),
+            77..=80 => now.after_micros(self.told),
+            81..=84 => now.after_micros(self.told.saturating_sub(1)),
+            85..=97 if self.steps_back => {
+                let back = self.random.below(span);
+                Timestamp::from_micros(now.as_micros() - back.cast_signed()).max(self.model.floor())
+            }
+            _ => now,
+        };
+        self.harness.set_time(self.now);
+    }
+
+    fn decide(&mut self, step: usize) {
+        let set = self.stands[0].limiter.set();
+        // Often one key everywhere, or members skip and shard as they like.
+        let common = self.random.chance(50).then(|| self.random.below(3));
+        let mut calls = Vec::new();
+        for policy in set.policies() {
+            let cost = match self.random.below(100) {
+                0..=14 => 0,
+                15..=74 => self.random.between(1, 3),
+                75..=92 => self.random.between(1, policy.algorithm().capacity()),
+                93..=97 => policy.algorithm().capacity() + 1,
+                _ => u64::MAX,
+            };
+            let key = common.unwrap_or_else(|| self.random.below(3));
+            let skip = common.is_none() && self.random.chance(10);
+            calls.push(if skip { Call::SKIP } else { call(&Key::from(key), cost) });
+        }
+        let expected = self.model.decide(set, self.now, &calls);
+        let decision = self.stands[0].decide(&calls);
+        let context = format_args!("step {step} at {} µs after the start", self.now.micros_since(START));
+        assert_eq!(self.stands[0].seen(&decision), Seen::new(set, &expected), "{context}, {calls:?}");
+        if let Some(wait) = expected.retry_after().filter(|wait| !wait.is_zero()) {
+            self.told = super::stand::micros(wait);
+        }
+        if let (Some(theirs), Some(ours)) = (Charge::of(&decision, &calls), Charge::of(&expected, &calls)) {
+            self.charges.push([theirs, ours]);
+        }
+    }
+
+    /// Settles any of the open charges, however old. What it did, the next decision shows.
+    fn settle(&mut self) {
+        if self.charges.is_empty() {
+            return;
+        }
+        let open = self.random.below(self.charges.len() as u64) as usize;
+        let actual = if self.random.chance(50) { 0 } else { self.random.between(0, 12) };
+        let [theirs, ours] = self.charges.swap_remove(open).map(|charge| charge.actual(actual));
+        self.model.settle(self.stands[0].limiter.set(), self.now, &ours);
+        self.stands[0].settle(theirs);
+    }
+
+    fn reset(&mut self) {
+        let set = self.stands[0].limiter.set();
+        let policy = self.random.below(set.policies().len() as u64) as usize;
+        let key = Key::from(self.random.below(3));
+        self.model.reset(set, policy, &key);
+        self.stands[0].reset(policy, &key);
+    }
+
+    /// Open charges belong to the limits they were taken under, and are dropped with them.
+    fn change_limits(&mut self) {
+        self.stands.swap(0, 1);
+        self.charges.clear();
+    }
+}

@@ -1,0 +1,173 @@
+//! The kit, run on the backend in memory, on adapters around it, and on one that a stranger could have written.
+
+mod support;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use support::naive::Naive;
+use throttle_core::conformance::{self as kit, Harness, Specimen};
+use throttle_core::{
+    Backend, BackendError, BoxBackend, Call, Charge, ConfigError, Decision, Key, LimitSet, ManualClock, MemoryBackend,
+    Timestamp, conformance_tests,
+};
+
+struct On<B> {
+    backend: B,
+    clock: ManualClock,
+}
+
+type InMemory = MemoryBackend<ManualClock>;
+
+fn in_memory(max_keys: usize) -> On<InMemory> {
+    let clock = ManualClock::default();
+    On { backend: MemoryBackend::builder().max_keys(max_keys).clock(clock.clone()).build(), clock }
+}
+
+macro_rules! harness {
+    ($name:ident: $backend:ty = $start:expr) => {
+        struct $name(On<$backend>);
+
+        impl Harness for $name {
+            type Backend = $backend;
+
+            fn start() -> Self {
+                Self($start)
+            }
+
+            fn backend(&self) -> $backend {
+                self.0.backend.clone()
+            }
+
+            fn set_time(&self, now: Timestamp) {
+                self.0.clock.set(now);
+            }
+        }
+    };
+}
+
+mod memory {
+    use super::*;
+
+    harness!(Memory: InMemory = in_memory(1_000_000));
+    conformance_tests!(Memory);
+}
+
+/// All keys in one shard, which is swept all the time.
+mod one_shard {
+    use super::*;
+
+    harness!(OneShard: InMemory = in_memory(128));
+    conformance_tests!(OneShard);
+}
+
+mod boxed {
+    use super::*;
+
+    fn start() -> On<BoxBackend> {
+        let On { backend, clock } = in_memory(1_000_000);
+        On { backend: BoxBackend::new(backend), clock }
+    }
+
+    harness!(Boxed: BoxBackend = start());
+    conformance_tests!(Boxed);
+}
+
+mod naive {
+    use super::*;
+
+    fn start() -> On<Naive> {
+        let backend = Naive::default();
+        On { clock: backend.clock.clone(), backend }
+    }
+
+    harness!(Stranger: Naive = start());
+    conformance_tests!(Stranger);
+}
+
+/// Futures that do nothing when they are made, are pending once, and then do it all at once.
+mod pending_once {
+    use super::*;
+
+    fn start() -> On<Hesitant> {
+        let On { backend, clock } = in_memory(1_000_000);
+        On { backend: Hesitant(backend), clock }
+    }
+
+    harness!(PendingOnce: Hesitant = start());
+    conformance_tests!(PendingOnce);
+}
+
+/// A store far too small for the others that arrive: newcomers may be refused, and nobody is forgotten.
+#[test]
+fn conformance_law_09_of_a_full_store() {
+    harness!(Small: InMemory = in_memory(16));
+    for specimen in [Specimen::gcra(), Specimen::fixed_window(), Specimen::sliding_log(), Specimen::leaky_bucket()] {
+        kit::law_09_denied_stay_denied::<Small>(&specimen);
+        kit::law_07_forgetting_and_stepping_back_is_bounded::<Small>(&specimen);
+    }
+}
+
+#[derive(Clone)]
+struct Hesitant(InMemory);
+
+struct Hesitate<T> {
+    step: Option<Box<dyn FnOnce() -> T + Send>>,
+    asked: bool,
+}
+
+impl<T> Hesitate<T> {
+    fn new(step: impl FnOnce() -> T + Send + 'static) -> Self {
+        Self { step: Some(Box::new(step)), asked: false }
+    }
+}
+
+impl<T> Future for Hesitate<T> {
+    type Output = Result<T, BackendError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if !self.asked {
+            self.asked = true;
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let step = self.step.take().expect("not polled after it was ready");
+        Poll::Ready(Ok(step()))
+    }
+}
+
+impl Backend for Hesitant {
+    type Prepared = <InMemory as Backend>::Prepared;
+    type Decide = Hesitate<Decision>;
+    type Done = Hesitate<()>;
+
+    fn prepare(&self, set: LimitSet) -> Result<Self::Prepared, ConfigError> {
+        self.0.prepare(set)
+    }
+
+    fn set(prepared: &Self::Prepared) -> &LimitSet {
+        InMemory::set(prepared)
+    }
+
+    fn decide(&self, prepared: &Arc<Self::Prepared>, calls: &[Call]) -> Self::Decide {
+        let (backend, prepared, calls) = (self.0.clone(), Arc::clone(prepared), calls.to_vec());
+        Hesitate::new(move || backend.decide_now(&prepared, &calls))
+    }
+
+    fn settle(&self, prepared: &Arc<Self::Prepared>, charge: Charge) -> Self::Done {
+        let (backend, prepared) = (self.0.clone(), Arc::clone(prepared));
+        Hesitate::new(move || backend.settle_now(&prepared, charge))
+    }
+
+    fn reset(&self, prepared: &Arc<Self::Prepared>, policy: usize, key: &Key) -> Self::Done {
+        let (backend, prepared, key) = (self.0.clone(), Arc::clone(prepared), key.clone());
+        Hesitate::new(move || drop(backend.reset(&prepared, policy, &key)))
+    }
+
+    fn reset_all(&self, prefix: &str) -> Self::Done {
+        let (backend, prefix) = (self.0.clone(), prefix.to_owned());
+        Hesitate::new(move || drop(backend.reset_all(&prefix)))
+    }
+}

@@ -1,0 +1,426 @@
+//! The kit, run on backends that each have one fault: every law can be broken, and the case that guards it notices.
+
+mod support;
+
+use std::future::{Future, ready};
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use support::naive::Naive;
+use throttle_core::conformance::{self as kit, Harness, Specimen};
+use throttle_core::{
+    Algorithm, Backend, BackendError, Call, Charge, Clock, ConfigError, Cost, Decision, Key, LimitSet, Policy,
+    Timestamp,
+};
+
+type Boxed<T> = Pin<Box<dyn Future<Output = Result<T, BackendError>> + Send>>;
+
+/// What a backend does otherwise than [`Naive`].
+trait Fault: Send + Sync + 'static {
+    fn decide(naive: &Naive, set: &LimitSet, calls: &[Call]) -> Decision {
+        naive.decide_at(set, calls, naive.clock.now())
+    }
+
+    fn decide_later(naive: &Naive, set: &LimitSet, calls: &[Call]) -> Boxed<Decision> {
+        Box::pin(ready(Ok(Self::decide(naive, set, calls))))
+    }
+
+    fn settle(naive: &Naive, set: &LimitSet, charge: &Charge) {
+        naive.settle_at(set, charge, naive.clock.now());
+    }
+
+    fn reset_all(naive: &Naive, prefix: &str) {
+        naive.states.lock().unwrap().retain(|(policy, _), _| !policy.starts_with(prefix));
+    }
+
+    fn clone_of(naive: &Naive) -> Naive {
+        naive.clone()
+    }
+}
+
+struct Broken<F>(Naive, PhantomData<F>);
+
+impl<F: Fault> Clone for Broken<F> {
+    fn clone(&self) -> Self {
+        Self(F::clone_of(&self.0), PhantomData)
+    }
+}
+
+impl<F: Fault> Backend for Broken<F> {
+    type Prepared = LimitSet;
+    type Decide = Boxed<Decision>;
+    type Done = Boxed<()>;
+
+    fn prepare(&self, set: LimitSet) -> Result<LimitSet, ConfigError> {
+        Ok(set)
+    }
+
+    fn set(prepared: &LimitSet) -> &LimitSet {
+        prepared
+    }
+
+    fn decide(&self, set: &Arc<LimitSet>, calls: &[Call]) -> Self::Decide {
+        F::decide_later(&self.0, set, calls)
+    }
+
+    fn settle(&self, set: &Arc<LimitSet>, charge: Charge) -> Self::Done {
+        F::settle(&self.0, set, &charge);
+        Box::pin(ready(Ok(())))
+    }
+
+    fn reset(&self, set: &Arc<LimitSet>, policy: usize, key: &Key) -> Self::Done {
+        Box::pin(self.0.reset(set, policy, key))
+    }
+
+    fn reset_all(&self, prefix: &str) -> Self::Done {
+        F::reset_all(&self.0, prefix);
+        Box::pin(ready(Ok(())))
+    }
+}
+
+struct On<F>(Broken<F>);
+
+impl<F: Fault> Harness for On<F> {
+    type Backend = Broken<F>;
+
+    fn start() -> Self {
+        Self(Broken(Naive::default(), PhantomData))
+    }
+
+    fn backend(&self) -> Broken<F> {
+        self.0.clone()
+    }
+
+    fn set_time(&self, now: Timestamp) {
+        self.0.0.clock.set(now);
+    }
+}
+
+/// A fault that overrides one step, and the cases that notice it.
+macro_rules! catches {
+    ($(#[doc = $doc:literal])* $fault:ident { $($step:item)* } $($case:ident $(($specimen:ident))?),+) => {
+        $(#[doc = $doc])*
+        #[test]
+        #[allow(non_snake_case, reason = "named after the fault")]
+        fn $fault() {
+            struct $fault;
+            impl Fault for $fault {
+                $($step)*
+            }
+            $({
+                let case = || kit::$case::<On<$fault>>($(&Specimen::$specimen())?);
+                let name = stringify!($case $($specimen)?);
+                assert!(std::panic::catch_unwind(case).is_err(), "{name} does not notice {}", stringify!($fault));
+            })+
+        }
+    };
+}
+
+/// The same keys, at another cost where one is asked.
+fn at_cost(calls: &[Call], cost: u64) -> Vec<Call> {
+    let cost = Cost::at_least_one(cost);
+    calls.iter().map(|call| call.key().map_or(Call::SKIP, |key| Call::new(key.clone(), cost))).collect()
+}
+
+/// The same costs, of other keys.
+fn of_keys(calls: &[Call], other: impl Fn(Option<&Key>) -> Option<Key>) -> Vec<Call> {
+    let with = |call: &Call, key: Key| match Cost::new(call.cost()) {
+        Ok(cost) => Call::new(key, cost),
+        Err(_) => Call::peek(key),
+    };
+    calls.iter().map(|call| other(call.key()).map_or(Call::SKIP, |key| with(call, key))).collect()
+}
+
+fn honest(naive: &Naive, set: &LimitSet, calls: &[Call]) -> Decision {
+    naive.decide_at(set, calls, naive.clock.now())
+}
+
+/// Each policy by itself, one after the other.
+fn one_by_one(naive: &Naive, set: &LimitSet, calls: &[Call]) {
+    for (policy, call) in set.policies().iter().zip(calls) {
+        let alone = LimitSet::new(policy.clone()).unwrap();
+        let _ = honest(naive, &alone, std::slice::from_ref(call));
+    }
+}
+
+catches! {
+    /// Refused requests cost one unit.
+    ChargesOnDeny {
+        fn decide(naive: &Naive, set: &LimitSet, calls: &[Call]) -> Decision {
+            let decision = honest(naive, set, calls);
+            if !decision.is_allowed() {
+                let _ = honest(naive, set, &at_cost(calls, 1));
+            }
+            decision
+        }
+    }
+    law_01_deny_never_consumes(gcra), law_01_deny_never_consumes(sliding_log), law_08_traces_equal_the_model(gcra)
+}
+
+catches! {
+    /// A peek costs one unit.
+    PeekCharges {
+        fn decide(naive: &Naive, set: &LimitSet, calls: &[Call]) -> Decision {
+            let decision = honest(naive, set, calls);
+            if calls.iter().all(|call| call.cost() == 0) {
+                let _ = honest(naive, set, &at_cost(calls, 1));
+            }
+            decision
+        }
+    }
+    law_01_peek_never_consumes(token_bucket), law_03_remaining_is_exact(fixed_window)
+}
+
+catches! {
+    /// A clock in milliseconds.
+    CoarseClock {
+        fn decide(naive: &Naive, set: &LimitSet, calls: &[Call]) -> Decision {
+            let micros = naive.clock.now().as_micros();
+            naive.decide_at(set, calls, Timestamp::from_micros(micros - micros.rem_euclid(1_000)))
+        }
+    }
+    law_02_retry_is_tight(gcra), law_02_retry_is_tight(calendar_month), law_04_reset_is_exact(sliding_window),
+    law_08_traces_equal_the_model(interval_bucket)
+}
+
+catches! {
+    /// Expiry rounded down to whole seconds.
+    ExpiresEarly {
+        fn decide(naive: &Naive, set: &LimitSet, calls: &[Call]) -> Decision {
+            let soon = naive.clock.now() + Duration::from_secs(1);
+            naive.states.lock().unwrap().retain(|_, (algorithm, state)| algorithm.fresh_at(state) > soon);
+            honest(naive, set, calls)
+        }
+    }
+    law_04_reset_is_exact(leaky_meter), law_09_forgetting_is_invisible(sliding_log)
+}
+
+catches! {
+    /// Costs above the capacity count as the capacity.
+    ClampsCosts {
+        fn decide(naive: &Naive, set: &LimitSet, calls: &[Call]) -> Decision {
+            let most = set.policies().iter().map(|policy| policy.algorithm().capacity()).min().unwrap();
+            let large = calls.iter().any(|call| call.cost() > most);
+            honest(naive, set, &if large { at_cost(calls, most) } else { calls.to_vec() })
+        }
+    }
+    law_01_deny_never_consumes(gcra), law_02_retry_is_tight(fixed_window)
+}
+
+catches! {
+    /// Members of a composite are charged one by one, and stay charged when a later one refuses.
+    ChargesPartly {
+        fn decide(naive: &Naive, set: &LimitSet, calls: &[Call]) -> Decision {
+            let decision = honest(naive, set, calls);
+            if !decision.is_allowed() {
+                one_by_one(naive, set, calls);
+            }
+            decision
+        }
+    }
+    law_05_all_charges_every_member_or_none(gcra), law_05_nested_charges_all_or_nothing,
+    law_05_saturated_member_under_contention, law_08_composites_equal_the_model
+}
+
+catches! {
+    /// Reads, decides and writes in three steps.
+    Races {
+        fn decide(naive: &Naive, set: &LimitSet, calls: &[Call]) -> Decision {
+            let read = naive.states.lock().unwrap().clone();
+            let apart = Naive { clock: naive.clock.clone(), states: Arc::new(Mutex::new(read)) };
+            let decision = honest(&apart, set, calls);
+            std::thread::sleep(Duration::from_micros(50));
+            *naive.states.lock().unwrap() = apart.states.lock().unwrap().clone();
+            decision
+        }
+    }
+    law_05_saturated_member_under_contention, law_06_exactly_k(gcra), law_06_exactly_k_of_mixed_costs(fixed_window)
+}
+
+catches! {
+    /// A state that reaches further into the future than any could is taken for garbage.
+    DistrustsTheFuture {
+        fn decide(naive: &Naive, set: &LimitSet, calls: &[Call]) -> Decision {
+            let latest = naive.clock.now() + Duration::from_secs(200);
+            naive.states.lock().unwrap().retain(|_, (algorithm, state)| algorithm.fresh_at(state) <= latest);
+            honest(naive, set, calls)
+        }
+    }
+    law_07_backward_clock_buys_nothing(gcra), law_07_forward_jump_buys_one_burst(sliding_window),
+    law_07_two_clocks_buy_nothing_twice(fixed_window)
+}
+
+catches! {
+    /// Keys that are as good as unused are forgotten, with no thought of a clock that steps back.
+    ForgetsTheHorizon {
+        fn decide(naive: &Naive, set: &LimitSet, calls: &[Call]) -> Decision {
+            let now = naive.clock.now();
+            naive.states.lock().unwrap().retain(|_, (algorithm, state)| algorithm.fresh_at(state) > now);
+            honest(naive, set, calls)
+        }
+    }
+    law_07_forgetting_and_stepping_back_is_bounded(gcra), law_07_forgetting_and_stepping_back_is_bounded(calendar_day)
+}
+
+catches! {
+    /// New parameters are new budgets.
+    NeverCarriesOver {
+        fn decide(naive: &Naive, set: &LimitSet, calls: &[Call]) -> Decision {
+            let current = |algorithm: &Algorithm| set.policies().iter().any(|policy| policy.algorithm() == algorithm);
+            naive.states.lock().unwrap().retain(|_, (algorithm, _)| current(algorithm));
+            honest(naive, set, calls)
+        }
+    }
+    law_07_changed_limit_is_carried_over(gcra), law_08_traces_equal_the_model(calendar_week)
+}
+
+catches! {
+    /// A refusal writes nothing, so what is carried over is carried over again at each.
+    CarriesOverAndOver {
+        fn decide(naive: &Naive, set: &LimitSet, calls: &[Call]) -> Decision {
+            let before = naive.states.lock().unwrap().clone();
+            let decision = honest(naive, set, calls);
+            if decision.statuses().iter().all(|status| status.charged() == 0) {
+                *naive.states.lock().unwrap() = before;
+            }
+            decision
+        }
+    }
+    law_07_changed_limit_is_carried_over(token_bucket)
+}
+
+catches! {
+    /// A full store starts over.
+    Amnesty {
+        fn decide(naive: &Naive, set: &LimitSet, calls: &[Call]) -> Decision {
+            let mut states = naive.states.lock().unwrap();
+            if states.len() > 1_000 {
+                states.clear();
+            }
+            drop(states);
+            honest(naive, set, calls)
+        }
+    }
+    law_09_denied_stay_denied(gcra), law_09_denied_stay_denied(calendar_month)
+}
+
+catches! {
+    /// A charge is settled twice.
+    RefundsTwice {
+        fn settle(naive: &Naive, set: &LimitSet, charge: &Charge) {
+            honest_settle(naive, set, charge);
+            honest_settle(naive, set, charge);
+        }
+    }
+    law_10_refund_gives_back_once(gcra), law_10_settle_corrects(sliding_log), law_08_composites_equal_the_model
+}
+
+fn honest_settle(naive: &Naive, set: &LimitSet, charge: &Charge) {
+    naive.settle_at(set, charge, naive.clock.now());
+}
+
+catches! {
+    /// A refund is of now, whenever the charge was.
+    RefundsAnyTime {
+        fn settle(naive: &Naive, set: &LimitSet, charge: &Charge) {
+            let of_now = Naive { clock: naive.clock.clone(), ..Naive::default() };
+            let mut calls = vec![Call::SKIP; set.policies().len()];
+            for item in charge.items() {
+                let taken = Cost::at_least_one(charge.taken(item.policy()));
+                calls[item.policy()] = Call::new(item.key().clone(), taken);
+            }
+            if let Some(charge) = Charge::of(&honest(&of_now, set, &calls), &calls) {
+                honest_settle(naive, set, &charge.actual(0));
+            }
+        }
+    }
+    law_10_never_into_a_later_window(fixed_window), law_10_never_into_a_later_window(sliding_log),
+    law_10_never_into_a_later_window(sliding_window_of_two)
+}
+
+catches! {
+    /// Key parts are joined without their lengths and types.
+    JoinsKeys {
+        fn decide(naive: &Naive, set: &LimitSet, calls: &[Call]) -> Decision {
+            let join = |key: &Key| {
+                let text = String::from_utf8_lossy(key.expose_bytes()).into_owned();
+                Key::from(text.replace(|c: char| c.is_control(), "").as_str())
+            };
+            honest(naive, set, &of_keys(calls, |key| key.map(join)))
+        }
+    }
+    law_11_keys_are_injective
+}
+
+catches! {
+    /// Policies are told apart by the first word of their name.
+    JoinsPolicies {
+        fn decide(naive: &Naive, set: &LimitSet, calls: &[Call]) -> Decision {
+            let [policy] = set.policies() else { return honest(naive, set, calls) };
+            let name = policy.name().split(':').next().unwrap_or_default();
+            let cut = LimitSet::new(Policy::new(name, *policy.algorithm()).unwrap()).unwrap();
+            honest(naive, &cut, calls)
+        }
+    }
+    law_11_policies_are_isolated
+}
+
+catches! {
+    /// A prefix is looked for anywhere in the name.
+    ResetsTooMuch {
+        fn reset_all(naive: &Naive, prefix: &str) {
+            naive.states.lock().unwrap().retain(|(policy, _), _| !policy.contains(prefix));
+        }
+    }
+    law_11_reset_all_by_prefix
+}
+
+catches! {
+    /// A star in a prefix stands for anything.
+    ResetsByPattern {
+        fn reset_all(naive: &Naive, prefix: &str) {
+            let literal = prefix.split('*').next().unwrap_or_default();
+            naive.states.lock().unwrap().retain(|(policy, _), _| !policy.starts_with(literal));
+        }
+    }
+    law_11_reset_all_by_prefix
+}
+
+catches! {
+    /// A clone has a store of its own.
+    ClonesApart {
+        fn clone_of(naive: &Naive) -> Naive {
+            let states = naive.states.lock().unwrap().clone();
+            Naive { clock: naive.clock.clone(), states: Arc::new(Mutex::new(states)) }
+        }
+    }
+    contract_clones_share_the_store
+}
+
+catches! {
+    /// One policy is charged when the future is made, the rest when it is polled.
+    ChargesInTwoSteps {
+        fn decide_later(naive: &Naive, set: &LimitSet, calls: &[Call]) -> Boxed<Decision> {
+            let first = LimitSet::new(set.policies()[0].clone()).unwrap();
+            let mut rest = calls.to_vec();
+            if rest.len() > 1 && rest[0].cost() > 0 {
+                let _ = honest(naive, &first, &[std::mem::replace(&mut rest[0], Call::SKIP)]);
+            }
+            let (naive, set) = (naive.clone(), set.clone());
+            Box::pin(async move { Ok(honest(&naive, &set, &rest)) })
+        }
+    }
+    contract_dropped_futures_charge_at_most_once
+}
+
+catches! {
+    /// Those without a key share one.
+    SkipsNobody {
+        fn decide(naive: &Naive, set: &LimitSet, calls: &[Call]) -> Decision {
+            honest(naive, set, &of_keys(calls, |key| Some(key.cloned().unwrap_or(Key::CONSTANT))))
+        }
+    }
+    contract_skipped_policies
+}

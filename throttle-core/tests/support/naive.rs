@@ -1,0 +1,91 @@
+//! A backend as anyone could write it, with nothing but this crate's public API.
+
+use std::collections::HashMap;
+use std::future::{Ready, ready};
+use std::sync::{Arc, Mutex};
+
+use throttle_core::{
+    Algorithm, Backend, BackendError, Call, Charge, Clock, ConfigError, Decision, Key, LimitSet, ManualClock, Policy,
+    State, Timestamp,
+};
+
+pub(crate) type Place = (String, Key);
+pub(crate) type States = HashMap<Place, (Algorithm, State)>;
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Naive {
+    pub(crate) clock: ManualClock,
+    pub(crate) states: Arc<Mutex<States>>,
+}
+
+pub(crate) fn place(policy: &Policy, key: &Key) -> Place {
+    (policy.name().to_owned(), key.clone())
+}
+
+impl Naive {
+    pub(crate) fn decide_at(&self, set: &LimitSet, calls: &[Call], now: Timestamp) -> Decision {
+        let mut stored = self.states.lock().unwrap();
+        let place = |policy: &Policy, i: usize| Some(place(policy, calls.get(i)?.key()?));
+        let policies = || set.policies().iter().enumerate();
+        let mut states: Vec<_> = policies().map(|(i, policy)| load(&stored, policy, place(policy, i), now)).collect();
+        let decision = set.decide(&mut states, now, calls);
+        for ((i, policy), state) in policies().zip(states) {
+            place(policy, i).map(|place| stored.insert(place, (*policy.algorithm(), state)));
+        }
+        decision
+    }
+
+    pub(crate) fn settle_at(&self, set: &LimitSet, charge: &Charge, now: Timestamp) {
+        let mut stored = self.states.lock().unwrap();
+        for item in charge.items() {
+            let policy = &set.policies()[item.policy()];
+            let place = place(policy, item.key());
+            let mut state = load(&stored, policy, Some(place.clone()), now);
+            item.apply(policy.algorithm(), &mut state, now);
+            stored.insert(place, (*policy.algorithm(), state));
+        }
+    }
+}
+
+/// A key's state, under the parameters that the policy has now.
+fn load(stored: &States, policy: &Policy, place: Option<Place>, now: Timestamp) -> State {
+    let algorithm = policy.algorithm();
+    match place.and_then(|place| stored.get(&place)) {
+        Some((old, state)) if old != algorithm => algorithm.carry_over(old, state, now),
+        Some((_, state)) => state.clone(),
+        None => algorithm.fresh(),
+    }
+}
+
+impl Backend for Naive {
+    type Prepared = LimitSet;
+    type Decide = Ready<Result<Decision, BackendError>>;
+    type Done = Ready<Result<(), BackendError>>;
+
+    fn prepare(&self, set: LimitSet) -> Result<LimitSet, ConfigError> {
+        Ok(set)
+    }
+
+    fn set(prepared: &LimitSet) -> &LimitSet {
+        prepared
+    }
+
+    fn decide(&self, set: &Arc<LimitSet>, calls: &[Call]) -> Self::Decide {
+        ready(Ok(self.decide_at(set, calls, self.clock.now())))
+    }
+
+    fn settle(&self, set: &Arc<LimitSet>, charge: Charge) -> Self::Done {
+        self.settle_at(set, &charge, self.clock.now());
+        ready(Ok(()))
+    }
+
+    fn reset(&self, set: &Arc<LimitSet>, policy: usize, key: &Key) -> Self::Done {
+        self.states.lock().unwrap().remove(&place(&set.policies()[policy], key));
+        ready(Ok(()))
+    }
+
+    fn reset_all(&self, prefix: &str) -> Self::Done {
+        self.states.lock().unwrap().retain(|(policy, _), _| !policy.starts_with(prefix));
+        ready(Ok(()))
+    }
+}
