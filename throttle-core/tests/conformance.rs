@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use support::naive::Naive;
 use throttle_core::conformance::{self as kit, Harness, Specimen};
 use throttle_core::{
-    Backend, BackendError, BoxBackend, Call, Charge, ConfigError, Decision, Key, LimitSet, ManualClock, MemoryBackend,
+    Backend, BackendError, BoxBackend, Call, ConfigError, Decision, Key, LimitSet, ManualClock, MemoryBackend, Receipt,
     Timestamp, conformance_tests,
 };
 
@@ -156,7 +156,7 @@ impl Backend for Hesitant {
         Hesitate::new(move || backend.decide_now(&prepared, &calls))
     }
 
-    fn settle(&self, prepared: &Arc<Self::Prepared>, charge: Charge) -> Self::Done {
+    fn settle(&self, prepared: &Arc<Self::Prepared>, charge: Receipt) -> Self::Done {
         let (backend, prepared) = (self.0.clone(), Arc::clone(prepared));
         Hesitate::new(move || backend.settle_now(&prepared, charge))
     }

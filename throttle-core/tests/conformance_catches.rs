@@ -11,7 +11,7 @@ use std::time::Duration;
 use support::naive::Naive;
 use throttle_core::conformance::{self as kit, Harness, Specimen};
 use throttle_core::{
-    Algorithm, Backend, BackendError, Call, Charge, Clock, ConfigError, Cost, Decision, Key, LimitSet, Policy,
+    Algorithm, Backend, BackendError, Call, Clock, ConfigError, Cost, Decision, Key, LimitSet, Policy, Receipt,
     Timestamp,
 };
 
@@ -27,7 +27,7 @@ trait Fault: Send + Sync + 'static {
         Box::pin(ready(Ok(Self::decide(naive, set, calls))))
     }
 
-    fn settle(naive: &Naive, set: &LimitSet, charge: &Charge) {
+    fn settle(naive: &Naive, set: &LimitSet, charge: &Receipt) {
         naive.settle_at(set, charge, naive.clock.now());
     }
 
@@ -65,7 +65,7 @@ impl<F: Fault> Backend for Broken<F> {
         F::decide_later(&self.0, set, calls)
     }
 
-    fn settle(&self, set: &Arc<LimitSet>, charge: Charge) -> Self::Done {
+    fn settle(&self, set: &Arc<LimitSet>, charge: Receipt) -> Self::Done {
         F::settle(&self.0, set, &charge);
         Box::pin(ready(Ok(())))
     }
@@ -309,7 +309,7 @@ catches! {
 catches! {
     /// A charge is settled twice.
     RefundsTwice {
-        fn settle(naive: &Naive, set: &LimitSet, charge: &Charge) {
+        fn settle(naive: &Naive, set: &LimitSet, charge: &Receipt) {
             honest_settle(naive, set, charge);
             honest_settle(naive, set, charge);
         }
@@ -317,21 +317,21 @@ catches! {
     law_10_refund_gives_back_once(gcra), law_10_settle_corrects(sliding_log), law_08_composites_equal_the_model
 }
 
-fn honest_settle(naive: &Naive, set: &LimitSet, charge: &Charge) {
+fn honest_settle(naive: &Naive, set: &LimitSet, charge: &Receipt) {
     naive.settle_at(set, charge, naive.clock.now());
 }
 
 catches! {
     /// A refund is of now, whenever the charge was.
     RefundsAnyTime {
-        fn settle(naive: &Naive, set: &LimitSet, charge: &Charge) {
+        fn settle(naive: &Naive, set: &LimitSet, charge: &Receipt) {
             let of_now = Naive { clock: naive.clock.clone(), ..Naive::default() };
             let mut calls = vec![Call::SKIP; set.policies().len()];
             for item in charge.items() {
                 let taken = Cost::at_least_one(charge.taken(item.policy()));
                 calls[item.policy()] = Call::new(item.key().clone(), taken);
             }
-            if let Some(charge) = Charge::of(&honest(&of_now, set, &calls), &calls) {
+            if let Some(charge) = Receipt::of(&honest(&of_now, set, &calls), &calls) {
                 honest_settle(naive, set, &charge.actual(0));
             }
         }

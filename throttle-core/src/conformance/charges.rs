@@ -2,7 +2,7 @@
 
 use super::stand::{START, Stand, micros, policy, start};
 use super::{Harness, Specimen};
-use crate::{AnyCharge, Charge, Key, Rule};
+use crate::{AnyCharge, Key, Receipt, Rule};
 
 /// A refund gives back what its own charge took, and nothing else.
 pub fn law_10_refund_gives_back_once<H: Harness>(specimen: &Specimen) {
@@ -67,7 +67,7 @@ pub fn law_10_never_into_a_later_window<H: Harness>(specimen: &Specimen) {
     let stand = Stand::<H>::of(&harness, specimen.algorithm());
     let capacity = specimen.capacity();
     let (used_again, left_alone) = (Key::from("used again"), Key::from("left alone"));
-    let charges: [Charge; 2] = [&used_again, &left_alone].map(|key| stand.charged(key, capacity));
+    let charges: [Receipt; 2] = [&used_again, &left_alone].map(|key| stand.charged(key, capacity));
     let later = START.after_micros(micros(stand.peek(&used_again).reset_after()));
     harness.set_time(later);
     assert_eq!(stand.drain(&used_again), capacity);

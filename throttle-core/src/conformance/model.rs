@@ -1,6 +1,6 @@
 use std::collections::HashMap;
 
-use crate::{Algorithm, Call, Charge, Decision, Key, LimitSet, State, Timestamp};
+use crate::{Algorithm, Call, Decision, Key, LimitSet, Receipt, State, Timestamp};
 
 /// What a backend is compared with: the pure algorithms on states that are never forgotten.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ impl Model {
         decision
     }
 
-    pub(super) fn settle(&mut self, set: &LimitSet, now: Timestamp, charge: &Charge) {
+    pub(super) fn settle(&mut self, set: &LimitSet, now: Timestamp, charge: &Receipt) {
         self.look(now);
         for item in charge.items() {
             let policy = &set.policies()[item.policy()];

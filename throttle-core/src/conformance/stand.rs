@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::Harness;
-use crate::{Algorithm, Call, Charge, Cost, Decision, Key, LimitSet, Limiter, Policy, Rule, Timestamp};
+use crate::{Algorithm, Call, Cost, Decision, Key, LimitSet, Limiter, Policy, Receipt, Rule, Timestamp};
 
 /// An instant that no window starts at.
 pub(super) const START: Timestamp = Timestamp::from_micros(1_790_000_123_456_789);
@@ -65,15 +65,15 @@ impl<'h, H: Harness> Stand<'h, H> {
     }
 
     /// Takes what is admitted, which is not asserted.
-    pub(super) fn charge(&self, key: &Key, cost: u64) -> (Decision, Option<Charge>) {
+    pub(super) fn charge(&self, key: &Key, cost: u64) -> (Decision, Option<Receipt>) {
         let calls = self.calls(key, cost);
         let decision = self.decide(&calls);
-        let charge = Charge::of(&decision, &calls);
+        let charge = Receipt::of(&decision, &calls);
         (decision, charge)
     }
 
     /// Takes `cost` units, which must be admitted.
-    pub(super) fn charged(&self, key: &Key, cost: u64) -> Charge {
+    pub(super) fn charged(&self, key: &Key, cost: u64) -> Receipt {
         let (decision, charge) = self.charge(key, cost);
         assert!(decision.is_allowed(), "{cost} units of a key that has them: {decision:?}");
         charge.expect("an admitted cost is a charge")
@@ -85,7 +85,7 @@ impl<'h, H: Harness> Stand<'h, H> {
         (0..most).take_while(|_| self.take(key, 1).is_allowed()).count() as u64
     }
 
-    pub(super) fn settle(&self, charge: Charge) {
+    pub(super) fn settle(&self, charge: Receipt) {
         self.harness.block_on(self.limiter.settle(charge)).expect("the backend settles");
     }
 

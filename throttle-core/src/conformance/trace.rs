@@ -4,7 +4,7 @@ use super::model::Model;
 use super::random::Random;
 use super::stand::{START, Seen, Stand, call, policy, start};
 use super::{Harness, Specimen};
-use crate::{AnyCharge, Call, Charge, Key, Rule, Timestamp};
+use crate::{AnyCharge, Call, Key, Receipt, Rule, Timestamp};
 
 /// One policy.
 pub fn law_08_traces_equal_the_model<H: Harness>(specimen: &Specimen) {
@@ -61,7 +61,7 @@ struct Trace<'h, H: Harness> {
     span: u64,
     steps_back: bool,
     /// Charges to be settled, the backend's and the model's.
-    charges: Vec<[Charge; 2]>,
+    charges: Vec<[Receipt; 2]>,
     /// µs that the last refused request was told to wait.
     told: u64,
 }
@@ -128,7 +128,7 @@ impl<'h, H: Harness> Trace<'h, H> {
         if let Some(wait) = expected.retry_after().filter(|wait| !wait.is_zero()) {
             self.told = super::stand::micros(wait);
         }
-        if let (Some(theirs), Some(ours)) = (Charge::of(&decision, &calls), Charge::of(&expected, &calls)) {
+        if let (Some(theirs), Some(ours)) = (Receipt::of(&decision, &calls), Receipt::of(&expected, &calls)) {
             self.charges.push([theirs, ours]);
         }
     }

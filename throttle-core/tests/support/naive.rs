@@ -5,7 +5,7 @@ use std::future::{Ready, ready};
 use std::sync::{Arc, Mutex};
 
 use throttle_core::{
-    Algorithm, Backend, BackendError, Call, Charge, Clock, ConfigError, Decision, Key, LimitSet, ManualClock, Policy,
+    Algorithm, Backend, BackendError, Call, Clock, ConfigError, Decision, Key, LimitSet, ManualClock, Policy, Receipt,
     State, Timestamp,
 };
 
@@ -35,7 +35,7 @@ impl Naive {
         decision
     }
 
-    pub(crate) fn settle_at(&self, set: &LimitSet, charge: &Charge, now: Timestamp) {
+    pub(crate) fn settle_at(&self, set: &LimitSet, charge: &Receipt, now: Timestamp) {
         let mut stored = self.states.lock().unwrap();
         for item in charge.items() {
             let policy = &set.policies()[item.policy()];
@@ -74,7 +74,7 @@ impl Backend for Naive {
         ready(Ok(self.decide_at(set, calls, self.clock.now())))
     }
 
-    fn settle(&self, set: &Arc<LimitSet>, charge: Charge) -> Self::Done {
+    fn settle(&self, set: &Arc<LimitSet>, charge: Receipt) -> Self::Done {
         self.settle_at(set, &charge, self.clock.now());
         ready(Ok(()))
     }
