@@ -1,7 +1,6 @@
 //! Integers as the fields want them, and the buffer they are written to.
 
 use http::HeaderValue;
-use smallvec::SmallVec;
 
 /// The largest Integer that a structured field can hold (RFC 9651 §3.3.1). A larger one makes the whole field
 /// unreadable, and a smaller promise is a true one.
@@ -19,21 +18,40 @@ pub(super) fn seconds(us: u64) -> u64 {
 }
 
 /// A field value under construction, on the stack for any ordinary number of policies.
-pub(super) struct Text(SmallVec<[u8; 256]>);
+pub(super) struct Text {
+    len: usize,
+    inline: [u8; INLINE],
+    /// Everything, once it does not fit inline.
+    heap: Vec<u8>,
+}
+
+const INLINE: usize = 256;
 
 impl Text {
     pub(super) fn new() -> Self {
-        Self(SmallVec::new())
+        Self { len: 0, inline: [0; INLINE], heap: Vec::new() }
     }
 
+    #[inline]
     pub(super) fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
-        self.0.extend_from_slice(bytes);
+        match self.inline.get_mut(self.len..self.len + bytes.len()) {
+            Some(free) if self.heap.is_empty() => free.copy_from_slice(bytes),
+            _ => self.spill(bytes),
+        }
+        self.len += bytes.len();
         self
+    }
+
+    #[cold]
+    fn spill(&mut self, bytes: &[u8]) {
+        if self.heap.is_empty() {
+            self.heap.extend_from_slice(&self.inline[..self.len]);
+        }
+        self.heap.extend_from_slice(bytes);
     }
 
     pub(super) fn byte(&mut self, byte: u8) -> &mut Self {
-        self.0.push(byte);
-        self
+        self.bytes(&[byte])
     }
 
     pub(super) fn integer(&mut self, mut n: u64) -> &mut Self {
@@ -52,17 +70,17 @@ impl Text {
 
     /// What stands between this member of a list and the one before it, if there is one.
     pub(super) fn next_member(&mut self) -> &mut Self {
-        if self.0.is_empty() { self } else { self.bytes(b", ") }
+        if self.len == 0 { self } else { self.bytes(b", ") }
     }
 
     pub(super) fn as_bytes(&self) -> &[u8] {
-        &self.0
+        if self.heap.is_empty() { &self.inline[..self.len] } else { &self.heap }
     }
 
     /// `None` for an empty text, since an empty list is written by leaving the field out, and for one that no header
     /// can hold: a field less is better than a response lost.
     pub(super) fn value(&self) -> Option<HeaderValue> {
-        if self.0.is_empty() { None } else { HeaderValue::from_bytes(&self.0).ok() }
+        if self.len == 0 { None } else { HeaderValue::from_bytes(self.as_bytes()).ok() }
     }
 }
 

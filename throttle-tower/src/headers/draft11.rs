@@ -1,9 +1,10 @@
 //! `RateLimit` and `RateLimit-Policy` in the syntax of the IETF drafts -08 to -11.
 
+use http::header::Entry;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::digits::Text;
-use super::line::{Line, Terms, compare_rates, gives_way, strictness};
+use super::line::{Terms, compare_rates, strictness};
 use super::retry_after::RetryAfter;
 use super::structured::{self, Member};
 use super::{Report, names};
@@ -11,16 +12,7 @@ use super::{Report, names};
 /// `"per-ip";q=10;w=1, "uploads";q=1000000;qu="content-bytes";w=60`
 pub(super) fn policy_list(policies: &[Terms<'_>]) -> Option<HeaderValue> {
     let mut text = Text::new();
-    // A unit that cannot be told takes its policy along: without it the quota would read as a number of requests.
-    let listed = |terms: &Terms<'_>| {
-        structured::is_representable(terms.name) && terms.unit.is_none_or(structured::is_representable)
-    };
-    let rivals = |a: &Terms<'_>, b: &Terms<'_>| a.name == b.name && listed(b);
-    let rate = |terms: &Terms<'_>| (terms.q(), Some(terms.w()));
-    for (index, terms) in policies.iter().enumerate() {
-        if !listed(terms) || gives_way(policies, index, rivals, |a, b| compare_rates(rate(a), rate(b))) {
-            continue;
-        }
+    for terms in policies {
         structured::string(text.next_member(), terms.name);
         text.bytes(b";q=").integer(terms.q());
         if let Some(unit) = terms.unit {
@@ -33,33 +25,20 @@ pub(super) fn policy_list(policies: &[Terms<'_>]) -> Option<HeaderValue> {
 
 pub(super) fn write(headers: &mut HeaderMap, policies: Option<&HeaderValue>, report: &Report<'_>) {
     if let Some(policies) = policies {
-        if headers.contains_key(&names::POLICY) {
-            join(headers, &names::POLICY, policies.as_bytes(), policy_stands);
-        } else {
-            insert(headers, &names::POLICY, policies.clone());
-        }
+        add(headers, &names::POLICY, policies.clone(), policy_stands);
     }
-    let text = standing(report);
-    if headers.contains_key(&names::RATELIMIT) {
-        join(headers, &names::RATELIMIT, text.as_bytes(), standing_stands);
-    } else if let Some(value) = text.value() {
-        insert(headers, &names::RATELIMIT, value);
+    if let Some(standing) = standing(report).value() {
+        add(headers, &names::RATELIMIT, standing, standing_stands);
     }
 }
 
 /// `"per-ip";r=7;t=1, "per-user";r=640;t=55296`
 fn standing(report: &Report<'_>) -> Text {
-    let listed = |line: &Line<'_>| (report.admitted || line.violated) && structured::is_representable(line.terms.name);
-    let rivals = |a: &Line<'_>, b: &Line<'_>| a.terms.name == b.terms.name && listed(b);
     // `Retry-After` should not name an earlier time than any window listed beside it, and it is the exact one.
     let longest = if report.admitted { u64::MAX } else { report.retry_after.map_or(u64::MAX, RetryAfter::seconds) };
 
     let mut text = Text::new();
-    for (index, line) in report.lines.iter().enumerate() {
-        let compare = |a: &Line<'_>, b: &Line<'_>| a.strictness().cmp(&b.strictness());
-        if !listed(line) || gives_way(report.lines, index, rivals, compare) {
-            continue;
-        }
+    for line in report.lines.iter().filter(|line| report.admitted || line.violated) {
         structured::string(text.next_member(), line.terms.name);
         text.bytes(b";r=").integer(line.r()).bytes(b";t=").integer(line.t().min(longest));
     }
@@ -82,14 +61,18 @@ fn standing_stands(theirs: &Member<'_>, ours: &Member<'_>) -> bool {
     of(theirs).is_some_and(|theirs| of(ours).is_none_or(|ours| theirs <= ours))
 }
 
-fn join(headers: &mut HeaderMap, name: &HeaderName, ours: &[u8], stands: fn(&Member<'_>, &Member<'_>) -> bool) {
-    let existing = headers.get_all(name).into_iter().map(HeaderValue::as_bytes);
-    if let Some(value) = structured::join(existing, ours, stands) {
-        insert(headers, name, value);
+/// Sets a field, or joins ours to what is there. A response that has no room for another field goes without it.
+fn add(headers: &mut HeaderMap, name: &HeaderName, ours: HeaderValue, stands: fn(&Member<'_>, &Member<'_>) -> bool) {
+    match headers.try_entry(name) {
+        Ok(Entry::Vacant(vacant)) => {
+            let _ = vacant.try_insert(ours);
+        }
+        Ok(Entry::Occupied(mut there)) => {
+            let existing = there.iter().map(HeaderValue::as_bytes);
+            if let Some(joined) = structured::join(existing, ours.as_bytes(), stands) {
+                there.insert(joined);
+            }
+        }
+        Err(_full) => {}
     }
-}
-
-/// A response that has no room for another field goes without it.
-fn insert(headers: &mut HeaderMap, name: &HeaderName, value: HeaderValue) {
-    let _ = headers.try_insert(name.clone(), value);
 }

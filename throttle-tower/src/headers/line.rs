@@ -49,14 +49,10 @@ impl Line<'_> {
     pub(super) fn t(&self) -> u64 {
         digits::seconds(self.effective_us)
     }
-
-    /// Orders what may be said about one name: least first, and of equal amounts the one that has to last longer.
-    pub(super) fn strictness(&self) -> Strictness {
-        strictness(self.r(), self.t())
-    }
 }
 
-/// Sorts the stricter first.
+/// Orders what may be said about one name, the stricter first: least, and of equal amounts the one that has to last
+/// longer.
 pub(super) type Strictness = (u64, Reverse<u64>);
 
 pub(super) fn strictness(r: u64, t: u64) -> Strictness {

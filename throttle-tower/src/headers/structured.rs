@@ -6,18 +6,15 @@ use smallvec::SmallVec;
 use super::digits::Text;
 use super::scanner::{Bare, Scanner};
 
-pub(super) fn is_representable(string: &str) -> bool {
-    string.bytes().all(|b| matches!(b, 0x20..=0x7E))
-}
-
-/// Writes a String that [`is_representable`].
+/// Writes a String. Names and units are printable ASCII since they were configured.
 pub(super) fn string(text: &mut Text, string: &str) {
     text.byte(b'"');
-    for byte in string.bytes() {
-        if matches!(byte, b'"' | b'\\') {
-            text.byte(b'\\');
-        }
-        text.byte(byte);
+    // Names seldom have anything to escape, so they are copied whole.
+    for piece in string.as_bytes().split_inclusive(|byte| matches!(byte, b'"' | b'\\')) {
+        match piece.split_last() {
+            Some((special @ (b'"' | b'\\'), plain)) => text.bytes(plain).byte(b'\\').byte(*special),
+            _ => text.bytes(piece),
+        };
     }
     text.byte(b'"');
 }

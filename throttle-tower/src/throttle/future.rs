@@ -1,20 +1,18 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::request::Parts;
 use http::{Request, Response};
 use pin_project_lite::pin_project;
-use throttle_core::{Backend, BackendError, Decision};
+use throttle_core::Backend;
 use tower_service::Service;
 
 use super::ThrottleBody;
-use super::rules::{Calls, Judged, Rules};
+use super::rules::Judged;
+use super::slow::{POLLED_AGAIN, Slow};
 use super::stamp::Stamp;
-use crate::limit::FutureKey;
 
 pin_project! {
     /// The answer of a [`Throttle`](crate::Throttle).
@@ -40,20 +38,11 @@ pin_project! {
         S: Service<Request<ReqBody>>,
         B: Backend,
     {
-        Keying { waiting: Option<Waiting<S, B, ReqBody>>, keys: Vec<(usize, u64, FutureKey)> },
-        Deciding { waiting: Option<Waiting<S, B, ReqBody>>, #[pin] decision: B::Decide },
+        /// Boxed, because it is large and seldom: futures of this type are moved about on every request.
+        Waiting { slow: Pin<Box<Slow<S, B, ReqBody>>> },
         Calling { #[pin] response: S::Future, stamp: Option<Stamp<B>> },
-        Refused { response: Option<Response<Bytes>> },
+        Refused { response: Option<Box<Response<Bytes>>> },
     }
-}
-
-/// A request that waits for its keys or its decision.
-pub(super) struct Waiting<S, B: Backend, ReqBody> {
-    pub(super) inner: S,
-    pub(super) rules: Arc<Rules<B>>,
-    pub(super) parts: Parts,
-    pub(super) body: ReqBody,
-    pub(super) calls: Calls,
 }
 
 impl<S, B, ReqBody> ResponseFuture<S, B, ReqBody>
@@ -61,50 +50,16 @@ where
     S: Service<Request<ReqBody>>,
     B: Backend,
 {
-    pub(super) fn waiting(waiting: Waiting<S, B, ReqBody>, keys: Vec<(usize, u64, FutureKey)>) -> Self {
-        Self { state: State::Keying { waiting: Some(waiting), keys } }
+    pub(super) fn waiting(slow: Slow<S, B, ReqBody>) -> Self {
+        Self { state: State::Waiting { slow: Box::pin(slow) } }
     }
 
     pub(super) fn calling(response: S::Future, stamp: Option<Stamp<B>>) -> Self {
         Self { state: State::Calling { response, stamp } }
     }
 
-    pub(super) fn refused(response: Response<Bytes>) -> Self {
+    pub(super) fn refused(response: Box<Response<Bytes>>) -> Self {
         Self { state: State::Refused { response: Some(response) } }
-    }
-}
-
-impl<S, B, ReqBody> Waiting<S, B, ReqBody>
-where
-    S: Service<Request<ReqBody>>,
-    B: Backend,
-{
-    /// Takes over the keys that are known by now.
-    ///
-    /// # Errors
-    ///
-    /// The refusal, where a required key turns out to be missing.
-    fn poll_keys(
-        &mut self,
-        keys: &mut Vec<(usize, u64, FutureKey)>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<(), Box<Response<Bytes>>>> {
-        while let Some((index, cost, future)) = keys.last_mut() {
-            let key = ready!(future.as_mut().poll(cx));
-            self.calls[*index] = self.rules.call(*index, *cost, key, &self.parts)?;
-            keys.pop();
-        }
-        Poll::Ready(Ok(()))
-    }
-
-    fn proceed(mut self, decision: Result<Decision, BackendError>) -> State<S, B, ReqBody> {
-        match self.rules.judge(decision, &self.calls, &mut self.parts) {
-            Judged::Refuse(response) => State::Refused { response: Some(response) },
-            Judged::Pass(stamp) => {
-                let response = self.inner.call(Request::from_parts(self.parts, self.body));
-                State::Calling { response, stamp }
-            }
-        }
     }
 }
 
@@ -119,21 +74,12 @@ where
         let mut state = self.project().state;
         loop {
             let next = match state.as_mut().project() {
-                StateProj::Keying { waiting, keys } => {
-                    let keyed = ready!(waiting.as_mut().expect(POLLED_AGAIN).poll_keys(keys, cx));
-                    let waiting = waiting.take().expect(POLLED_AGAIN);
-                    match keyed {
-                        Err(response) => State::Refused { response: Some(*response) },
-                        Ok(()) => {
-                            let decision = waiting.rules.backend.decide(&waiting.rules.prepared, &waiting.calls);
-                            State::Deciding { waiting: Some(waiting), decision }
-                        }
+                StateProj::Waiting { slow } => match ready!(slow.as_mut().poll(cx)) {
+                    (Judged::Pass(stamp), mut inner, request) => {
+                        State::Calling { response: inner.call(request), stamp }
                     }
-                }
-                StateProj::Deciding { waiting, decision } => {
-                    let decision = ready!(decision.poll(cx));
-                    waiting.take().expect(POLLED_AGAIN).proceed(decision)
-                }
+                    (Judged::Refuse(response), ..) => State::Refused { response: Some(Box::new(response)) },
+                },
                 StateProj::Calling { response, stamp } => {
                     let mut response = ready!(response.poll(cx))?;
                     if let Some(stamp) = stamp.take() {
@@ -150,9 +96,6 @@ where
         }
     }
 }
-
-/// The one way to get here breaks the contract of `Future`.
-const POLLED_AGAIN: &str = "a ResponseFuture was polled after it had answered";
 
 impl<S, B, ReqBody> fmt::Debug for ResponseFuture<S, B, ReqBody>
 where

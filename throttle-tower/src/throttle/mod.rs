@@ -8,6 +8,7 @@ mod refusal;
 mod report;
 mod rules;
 mod service;
+mod slow;
 mod stamp;
 
 pub use body::ThrottleBody;

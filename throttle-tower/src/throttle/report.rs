@@ -18,36 +18,39 @@ use throttle_core::{Decision, Policy, Status};
 /// }
 /// ```
 #[derive(Clone, Debug)]
-pub struct LimitReport {
+pub struct LimitReport(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
     decision: Decision,
     policies: Arc<[Policy]>,
 }
 
 impl LimitReport {
     pub(crate) fn new(decision: Decision, policies: Arc<[Policy]>) -> Self {
-        Self { decision, policies }
+        Self(Arc::new(Inner { decision, policies }))
     }
 
     /// The decision.
     #[must_use]
-    pub const fn decision(&self) -> &Decision {
-        &self.decision
+    pub fn decision(&self) -> &Decision {
+        &self.0.decision
     }
 
     /// The policies that apply to the request, each with where it stands.
     pub fn statuses(&self) -> impl Iterator<Item = (&Policy, &Status)> {
-        self.policies.iter().zip(self.decision.statuses()).filter(|(_, status)| status.applies())
+        self.0.policies.iter().zip(self.0.decision.statuses()).filter(|(_, status)| status.applies())
     }
 
     /// The policy that decided: that refused with the longest wait, or has the least left.
     #[must_use]
     pub fn binding(&self) -> Option<&Policy> {
-        self.policies.get(self.decision.binding()?)
+        self.0.policies.get(self.0.decision.binding()?)
     }
 
     /// The names of the policies that the refusal is due to; none when the request was admitted.
     pub fn violated(&self) -> impl Iterator<Item = &str> + Clone {
-        let statuses = self.policies.iter().zip(self.decision.statuses());
+        let statuses = self.0.policies.iter().zip(self.0.decision.statuses());
         statuses.filter(|(_, status)| status.is_violated()).map(|(policy, _)| policy.name())
     }
 }

@@ -7,8 +7,9 @@ use http::{Request, Response};
 use throttle_core::{Backend, MemoryBackend};
 use tower_service::Service;
 
-use super::future::{ResponseFuture, Waiting};
+use super::future::ResponseFuture;
 use super::rules::{Asked, Judged, Rules};
+use super::slow::Slow;
 use super::{ThrottleBody, ThrottleLayer};
 
 /// A service whose requests are limited: what a [`ThrottleLayer`] makes of one.
@@ -67,7 +68,7 @@ where
         let (mut parts, body) = request.into_parts();
         let Asked { calls, waiting } = match self.rules.ask(&parts) {
             Ok(asked) => asked,
-            Err(refusal) => return ResponseFuture::refused(*refusal),
+            Err(refusal) => return ResponseFuture::refused(refusal),
         };
         if waiting.is_empty()
             && let Some(decision) = self.rules.backend.decide_at_once(&self.rules.prepared, &calls)
@@ -76,13 +77,13 @@ where
                 Judged::Pass(stamp) => {
                     ResponseFuture::calling(self.inner.call(Request::from_parts(parts, body)), stamp)
                 }
-                Judged::Refuse(refusal) => ResponseFuture::refused(refusal),
+                Judged::Refuse(refusal) => ResponseFuture::refused(Box::new(refusal)),
             };
         }
         // The decision has to be waited for. It takes along the service that was found ready, not a clone of it.
         let clone = self.inner.clone();
         let inner = mem::replace(&mut self.inner, clone);
-        ResponseFuture::waiting(Waiting { inner, rules: Arc::clone(&self.rules), parts, body, calls }, waiting)
+        ResponseFuture::waiting(Slow::new(Arc::clone(&self.rules), calls, waiting, (inner, parts, body)))
     }
 }
 

@@ -162,7 +162,7 @@ proptest! {
     #[test]
     fn attack_53_a_readable_list_loses_nothing(
         existing in prop::collection::vec(prop::collection::vec(any_member(), 1..4), 1..3),
-        described in prop::collection::vec((any_name(), any_numbers()), 1..4),
+        described in prop::collection::hash_map(any_name(), any_numbers(), 1..4),
     ) {
         let lines: Vec<Line<'_>> = described.iter().map(|(name, numbers)| line_of(name, *numbers)).collect();
         let ours: Vec<&str> = lines.iter().map(|line| line.terms.name).collect();
@@ -207,7 +207,7 @@ proptest! {
     #[test]
     fn attack_53_garbage_never_panics_and_never_stays(
         existing in prop::collection::vec(almost_a_list(), 1..3),
-        described in prop::collection::vec((any_name(), any_numbers()), 1..4),
+        described in prop::collection::hash_map(any_name(), any_numbers(), 1..4),
     ) {
         let lines: Vec<Line<'_>> = described.iter().map(|(name, numbers)| line_of(name, *numbers)).collect();
         let mut headers = HeaderMap::new();

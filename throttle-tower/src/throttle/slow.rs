@@ -1,0 +1,71 @@
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use http::Request;
+use http::request::Parts;
+use pin_project_lite::pin_project;
+use throttle_core::Backend;
+
+use super::rules::{Calls, Judged, Rules};
+use crate::limit::FutureKey;
+
+pin_project! {
+    /// A request that waits for its keys, then for its decision. It takes along the service that was found ready.
+    pub(super) struct Slow<S, B, ReqBody>
+    where
+        B: Backend,
+    {
+        rules: Arc<Rules<B>>,
+        calls: Calls,
+        keys: Vec<(usize, u64, FutureKey)>,
+        #[pin]
+        decision: Option<B::Decide>,
+        held: Option<(S, Parts, ReqBody)>,
+    }
+}
+
+/// What becomes of a request that had to wait, with the service that it was meant for.
+pub(super) type Decided<S, B, ReqBody> = (Judged<B>, S, Request<ReqBody>);
+
+impl<S, B: Backend, ReqBody> Slow<S, B, ReqBody> {
+    pub(super) fn new(
+        rules: Arc<Rules<B>>,
+        calls: Calls,
+        keys: Vec<(usize, u64, FutureKey)>,
+        held: (S, Parts, ReqBody),
+    ) -> Self {
+        Self { rules, calls, keys, decision: None, held: Some(held) }
+    }
+}
+
+impl<S, B: Backend, ReqBody> Future for Slow<S, B, ReqBody> {
+    type Output = Decided<S, B, ReqBody>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        while let Some((index, cost, key)) = this.keys.last_mut() {
+            let key = ready!(key.as_mut().poll(cx));
+            let parts = &this.held.as_ref().expect(POLLED_AGAIN).1;
+            match this.rules.call(*index, *cost, key, parts) {
+                Ok(call) => this.calls[*index] = call,
+                Err(refusal) => {
+                    let (inner, parts, body) = this.held.take().expect(POLLED_AGAIN);
+                    return Poll::Ready((Judged::Refuse(*refusal), inner, Request::from_parts(parts, body)));
+                }
+            }
+            this.keys.pop();
+        }
+        if this.decision.is_none() {
+            this.decision.set(Some(this.rules.backend.decide(&this.rules.prepared, this.calls)));
+        }
+        let decision = ready!(this.decision.as_pin_mut().expect("set above").poll(cx));
+        let (inner, mut parts, body) = this.held.take().expect(POLLED_AGAIN);
+        let judged = this.rules.judge(decision, this.calls, &mut parts);
+        Poll::Ready((judged, inner, Request::from_parts(parts, body)))
+    }
+}
+
+/// The one way to get there breaks the contract of `Future`.
+pub(super) const POLLED_AGAIN: &str = "a ResponseFuture was polled after it had answered";
