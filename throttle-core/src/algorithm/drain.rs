@@ -18,6 +18,8 @@ pub(crate) struct Drain {
     pub(crate) depth: u64,
     /// µs in which a full debt drains, rounded up.
     pub(crate) empties_in: u64,
+    /// Whole units in a full debt.
+    pub(crate) capacity: u64,
 }
 
 impl Drain {
@@ -61,10 +63,6 @@ impl Drain {
         })
     }
 
-    pub(crate) fn capacity(&self) -> u64 {
-        self.depth / self.q
-    }
-
     /// Grains still owed after `elapsed` µs.
     #[inline]
     pub(crate) fn after(&self, debt: u64, elapsed: u64) -> u64 {
@@ -106,7 +104,8 @@ fn fitting(p: u64, q: u64, depth: u128) -> Option<Drain> {
     let empties_in = depth.div_ceil(u128::from(p));
     let largest = depth + empties_in * u128::from(p);
     let exact = largest <= u128::from(EXACT_MAX);
-    exact.then_some(Drain { p, q, depth: depth as u64, empties_in: empties_in as u64 })
+    let (depth, empties_in) = (depth as u64, empties_in as u64);
+    exact.then_some(Drain { p, q, depth, empties_in, capacity: depth / q })
 }
 
 fn lowest_terms(rate: Rate) -> (u64, u64) {

@@ -91,15 +91,16 @@ enum Debt {
 impl Transition for Arrival {
     type State = Tat;
 
+    #[inline]
     fn capacity(&self) -> u64 {
-        self.0.capacity()
+        self.0.capacity
     }
 
     fn fresh(&self) -> Tat {
         Tat { whole: Timestamp::MIN.as_micros(), frac: 0 }
     }
 
-    #[inline]
+    #[inline(always)]
     fn wait(&self, tat: &Tat, now: Timestamp, cost: u64) -> u64 {
         match self.debt(*tat, now) {
             Debt::Grains(debt) => self.0.wait(debt, cost),
@@ -112,7 +113,7 @@ impl Transition for Arrival {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn take(&self, tat: &mut Tat, now: Timestamp, cost: u64) -> Mark {
         if let Debt::Grains(debt) = self.debt(*tat, now) {
             *tat = self.at(now, debt + self.0.grains(cost));
@@ -120,7 +121,7 @@ impl Transition for Arrival {
         Mark::at(now)
     }
 
-    #[inline]
+    #[inline(always)]
     fn standing(&self, tat: &Tat, now: Timestamp) -> Standing {
         let ahead = tat.whole - now.as_micros();
         let reset = if ahead < 0 { 0 } else { ahead.unsigned_abs() + u64::from(tat.frac > 0) };

@@ -42,8 +42,8 @@ pub use state::State;
 use state::Stored;
 pub(crate) use state::{Repr, Words};
 pub use token_bucket::TokenBucket;
-use transition::Transition;
 pub(crate) use transition::{Mark, Standing};
+use transition::{Transition, decide};
 
 use crate::decision::{NEVER, Verdict};
 use crate::time::Timestamp;
@@ -248,13 +248,42 @@ impl Algorithm {
         })
     }
 
+    /// [`decide_repr`](Self::decide_repr) on a state of two words.
     #[inline]
+    pub(crate) fn decide_words(&self, words: &mut Words, now: Timestamp, cost: u64) -> (Verdict, Option<Taken>) {
+        let mut repr = Repr::Words(*words);
+        let decided = match &self.kind {
+            // Most policies are this one: it is found by one comparison, and stays where it is used.
+            Kind::Gcra(gcra) => {
+                let mut tat = (*words).into();
+                let (verdict, mark) = decide(gcra, &mut tat, now, cost);
+                *words = tat.into();
+                return (verdict, mark.map(|mark| Taken { cost, mark }));
+            }
+            _ => self.decide_repr(&mut repr, now, cost),
+        };
+        if let Repr::Words(changed) = repr {
+            *words = changed;
+        }
+        decided
+    }
+
+    /// All of a decision at once: [`wait`](Self::wait), and where it is 0, [`take`](Self::take); then
+    /// [`standing`](Self::standing). It finds out only once which algorithm it is, and the state stays in registers.
     pub(crate) fn decide_repr(&self, repr: &mut Repr, now: Timestamp, cost: u64) -> (Verdict, Option<Taken>) {
+        let decided = each!(&self.kind, a => Stored::change(repr, |state| decide(a, state, now, cost)));
+        let (verdict, mark) = decided.unwrap_or_else(|| self.decide_foreign(repr, now, cost));
+        (verdict, mark.map(|mark| Taken { cost, mark }))
+    }
+
+    /// The same for a state that another algorithm wrote.
+    #[cold]
+    fn decide_foreign(&self, repr: &mut Repr, now: Timestamp, cost: u64) -> (Verdict, Option<Mark>) {
         match self.wait(repr, now, cost) {
             0 if cost == 0 => (Verdict::allowed(self.standing(repr, now), 0), None),
             0 => {
                 let (delay, taken) = self.take(repr, now, cost);
-                (Verdict::allowed(self.standing(repr, now), delay), Some(taken))
+                (Verdict::allowed(self.standing(repr, now), delay), Some(taken.mark))
             }
             wait => (Verdict::denied(self.standing(repr, now), wait), None),
         }

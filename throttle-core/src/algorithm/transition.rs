@@ -1,5 +1,6 @@
 //! What every algorithm answers about a state, and what it does to one.
 
+use crate::decision::{NEVER, Verdict};
 use crate::time::Timestamp;
 
 /// One algorithm as a pure function of (state, now, cost).
@@ -38,6 +39,26 @@ pub(crate) trait Transition {
 
     /// The first instant from which the state is the same as a fresh one.
     fn fresh_at(&self, state: &Self::State) -> Timestamp;
+}
+
+/// One decision: asks, charges what is admitted, and tells where the key then stands.
+#[inline]
+pub(crate) fn decide<T: Transition>(
+    algorithm: &T,
+    state: &mut T::State,
+    now: Timestamp,
+    cost: u64,
+) -> (Verdict, Option<Mark>) {
+    if cost == 0 {
+        return (Verdict::allowed(algorithm.standing(state, now), 0), None);
+    }
+    let wait = if cost > algorithm.capacity() { NEVER } else { algorithm.wait(state, now, cost) };
+    if wait > 0 {
+        return (Verdict::denied(algorithm.standing(state, now), wait), None);
+    }
+    let delay = algorithm.delay(state, now);
+    let mark = algorithm.take(state, now, cost);
+    (Verdict::allowed(algorithm.standing(state, now), delay), Some(mark))
 }
 
 /// Where a key stands at one instant.

@@ -2,7 +2,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::registry::Registry;
 use super::table::{Label, Slot, Table};
-use crate::algorithm::{Repr, Words};
+use crate::algorithm::{Algorithm, Repr, Taken, Words};
+use crate::decision::Verdict;
 use crate::time::Timestamp;
 
 /// A part of the store behind one lock.
@@ -67,6 +68,7 @@ impl Shard {
         self.table.get(index).is_some_and(|slot| slot.label() == label)
     }
 
+    #[inline]
     pub(super) fn generation(&self, index: usize) -> Option<u8> {
         self.table.get(index).map(Slot::generation)
     }
@@ -92,6 +94,28 @@ impl Shard {
             slot.set(generation, words);
         }
         Some(result)
+    }
+
+    /// Decides about a key that is here under the same parameters; otherwise does nothing.
+    #[inline]
+    pub(super) fn decide(
+        &mut self,
+        label: Label,
+        generation: u8,
+        algorithm: &Algorithm,
+        now: Timestamp,
+        cost: u64,
+    ) -> Option<(Verdict, Option<Taken>)> {
+        let index = self.table.find(label)?;
+        let slot = self.table.get_mut(index).filter(|slot| slot.generation() == generation)?;
+        let mut words = slot.words();
+        if !algorithm.is_small() {
+            let state = self.side.as_mut()?.states.get_mut(words.amount as usize)?;
+            return Some(algorithm.decide_repr(state, now, cost));
+        }
+        let decided = algorithm.decide_words(&mut words, now, cost);
+        slot.set(generation, words);
+        Some(decided)
     }
 
     pub(super) fn insert(&mut self, label: Label, generation: u8, repr: Repr) -> usize {

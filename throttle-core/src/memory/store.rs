@@ -1,7 +1,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 
 use super::member::Member;
 use super::registry::{Registered, Registry};
@@ -11,7 +11,7 @@ use super::table::Label;
 use crate::algorithm::{Standing, Taken};
 use crate::backend::Call;
 use crate::charge::Charge;
-use crate::decision::{Decision, Status};
+use crate::decision::{Decision, Verdict};
 use crate::set::{self, Members, decide};
 use crate::time::Timestamp;
 use crate::{ConfigError, Key, LimitSet, Policy};
@@ -75,25 +75,27 @@ impl Store {
         let sealed = self.seal.seal(key);
         let label = Label::new(sealed, registered.policy);
         let mut shard = self.shard(sealed).lock();
-        let mut member = Member::new(policy.algorithm(), registered, label, cost, now);
+        if let Some((verdict, taken)) = shard.decide(label, registered.generation, policy.algorithm(), now, cost) {
+            drop(shard);
+            return Decision::of_one(verdict, taken, false);
+        }
+        self.decide_unknown(shard, Member::new(policy.algorithm(), registered, label, cost, now))
+    }
+
+    /// One policy, and a key that is new or was written by other parameters.
+    #[cold]
+    fn decide_unknown(&self, mut shard: MutexGuard<'_, Shard>, mut member: Member<'_>) -> Decision {
         let wait = member.ask(&mut shard, &self.shared);
-        let charged = (wait == 0 && cost > 0).then(|| member.take(&mut shard, &self.shared));
+        let charged = (wait == 0 && member.cost() > 0).then(|| member.take(&mut shard, &self.shared));
         let standing = member.standing(&shard);
         member.finish(&self.shared);
         drop(shard);
         let overflow = member.is_overflow();
         if overflow {
-            self.sweep_elsewhere(now);
+            self.sweep_elsewhere(member.now());
         }
-        let taken = charged.map(|(_, taken)| taken);
-        Decision {
-            wait,
-            remaining: standing.remaining,
-            reset: standing.reset,
-            delay: charged.map_or(0, |(delay, _)| delay),
-            binding: Some(0),
-            statuses: smallvec![Status { standing, wait, applies: true, overflow, taken }],
-        }
+        let verdict = Verdict { standing, wait, delay: charged.map_or(0, |(delay, _)| delay) };
+        Decision::of_one(verdict, charged.map(|(_, taken)| taken), overflow)
     }
 
     /// Locks the shards of all keys in ascending order, decides, charges, unlocks.
