@@ -39,11 +39,9 @@ pub use leaky_meter::LeakyMeter;
 pub use sliding_log::SlidingLog;
 pub use sliding_window::SlidingWindow;
 pub use state::State;
-use state::Stored;
-pub(crate) use state::{Repr, Words};
+pub(crate) use state::{Repr, Stored, Words};
 pub use token_bucket::TokenBucket;
-pub(crate) use transition::{Mark, Standing};
-use transition::{Transition, decide};
+pub(crate) use transition::{Mark, Standing, Transition, decide};
 
 use crate::decision::{NEVER, Verdict};
 use crate::time::Timestamp;
@@ -97,6 +95,13 @@ macro_rules! each {
             Kind::LeakyBucket($algorithm) => $run,
         }
     };
+}
+
+/// Something to do with an algorithm, whichever it is. It is compiled once for each, so that it finds out only once which
+/// one it is, and the state stays in registers.
+pub(crate) trait Visitor {
+    type Output;
+    fn visit<A: Transition<State: Stored>>(self, algorithm: &A) -> Self::Output;
 }
 
 /// A charge as an algorithm remembers it: how much, and where in its time.
@@ -248,28 +253,8 @@ impl Algorithm {
         })
     }
 
-    /// [`decide_repr`](Self::decide_repr) on a state of two words.
-    #[inline]
-    pub(crate) fn decide_words(&self, words: &mut Words, now: Timestamp, cost: u64) -> (Verdict, Option<Taken>) {
-        let mut repr = Repr::Words(*words);
-        let decided = match &self.kind {
-            // Most policies are this one: it is found by one comparison, and stays where it is used.
-            Kind::Gcra(gcra) => {
-                let mut tat = (*words).into();
-                let (verdict, mark) = decide(gcra, &mut tat, now, cost);
-                *words = tat.into();
-                return (verdict, mark.map(|mark| Taken { cost, mark }));
-            }
-            _ => self.decide_repr(&mut repr, now, cost),
-        };
-        if let Repr::Words(changed) = repr {
-            *words = changed;
-        }
-        decided
-    }
-
     /// All of a decision at once: [`wait`](Self::wait), and where it is 0, [`take`](Self::take); then
-    /// [`standing`](Self::standing). It finds out only once which algorithm it is, and the state stays in registers.
+    /// [`standing`](Self::standing).
     pub(crate) fn decide_repr(&self, repr: &mut Repr, now: Timestamp, cost: u64) -> (Verdict, Option<Taken>) {
         let decided = each!(&self.kind, a => Stored::change(repr, |state| decide(a, state, now, cost)));
         let (verdict, mark) = decided.unwrap_or_else(|| self.decide_foreign(repr, now, cost));
@@ -287,6 +272,11 @@ impl Algorithm {
             }
             wait => (Verdict::denied(self.standing(repr, now), wait), None),
         }
+    }
+
+    #[inline]
+    pub(crate) fn accept<V: Visitor>(&self, visitor: V) -> V::Output {
+        each!(&self.kind, a => visitor.visit(a))
     }
 
     /// Makes `taken` a charge of `actual` units: gives back the difference, or debits it as far as something is left.

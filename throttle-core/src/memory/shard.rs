@@ -2,8 +2,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::registry::Registry;
 use super::table::{Label, Slot, Table};
-use crate::algorithm::{Algorithm, Repr, Taken, Words};
-use crate::decision::Verdict;
+use crate::algorithm::{Repr, Stored, Words};
 use crate::time::Timestamp;
 
 /// A part of the store behind one lock.
@@ -96,26 +95,23 @@ impl Shard {
         Some(result)
     }
 
-    /// Decides about a key that is here under the same parameters; otherwise does nothing.
+    /// Changes the state of a key, if it is here and the same parameters wrote it.
     #[inline]
-    pub(super) fn decide(
+    pub(super) fn change_known<S: Stored, R>(
         &mut self,
         label: Label,
         generation: u8,
-        algorithm: &Algorithm,
-        now: Timestamp,
-        cost: u64,
-    ) -> Option<(Verdict, Option<Taken>)> {
+        f: impl FnOnce(&mut S) -> R,
+    ) -> Option<R> {
         let index = self.table.find(label)?;
         let slot = self.table.get_mut(index).filter(|slot| slot.generation() == generation)?;
-        let mut words = slot.words();
-        if !algorithm.is_small() {
-            let state = self.side.as_mut()?.states.get_mut(words.amount as usize)?;
-            return Some(algorithm.decide_repr(state, now, cost));
-        }
-        let decided = algorithm.decide_words(&mut words, now, cost);
-        slot.set(generation, words);
-        Some(decided)
+        let words = slot.words();
+        let Some(mut state) = S::from_words(words) else {
+            return S::change(self.side.as_mut()?.states.get_mut(words.amount as usize)?, f);
+        };
+        let result = f(&mut state);
+        slot.set(generation, state.words().unwrap_or(words));
+        Some(result)
     }
 
     pub(super) fn insert(&mut self, label: Label, generation: u8, repr: Repr) -> usize {

@@ -8,11 +8,11 @@ use super::registry::{Registered, Registry};
 use super::seal::{Seal, Sealed};
 use super::shard::{Shard, Shared};
 use super::table::Label;
-use crate::algorithm::{Standing, Taken};
+use crate::algorithm::{Standing, Stored, Taken, Transition, Visitor, decide};
 use crate::backend::Call;
 use crate::charge::Charge;
 use crate::decision::{Decision, Verdict};
-use crate::set::{self, Members, decide};
+use crate::set::{self, Members};
 use crate::time::Timestamp;
 use crate::{ConfigError, Key, LimitSet, Policy};
 
@@ -74,12 +74,7 @@ impl Store {
     fn decide_one(&self, policy: &Policy, registered: Registered, key: &Key, cost: u64, now: Timestamp) -> Decision {
         let sealed = self.seal.seal(key);
         let label = Label::new(sealed, registered.policy);
-        let mut shard = self.shard(sealed).lock();
-        if let Some((verdict, taken)) = shard.decide(label, registered.generation, policy.algorithm(), now, cost) {
-            drop(shard);
-            return Decision::of_one(verdict, taken, false);
-        }
-        self.decide_unknown(shard, Member::new(policy.algorithm(), registered, label, cost, now))
+        policy.algorithm().accept(One { store: self, shard: self.shard(sealed), registered, label, policy, cost, now })
     }
 
     /// One policy, and a key that is new or was written by other parameters.
@@ -120,7 +115,7 @@ impl Store {
             Some((shard, Member::new(algorithm, *registered, label, calls[policy].cost, now)))
         });
         let mut held = Held { shards, members: members.collect(), shared: &self.shared };
-        let decision = decide(set, &mut held);
+        let decision = set::decide(set, &mut held);
         held.members.iter().flatten().for_each(|(_, member)| member.finish(&self.shared));
         drop(held);
         if decision.statuses.iter().any(|status| status.overflow) {
@@ -173,6 +168,35 @@ impl Store {
     #[inline]
     fn shard(&self, sealed: Sealed) -> &Mutex<Shard> {
         &self.shards[self.index(sealed)].0
+    }
+}
+
+/// One policy's decision about one key, on whatever algorithm.
+struct One<'a> {
+    store: &'a Store,
+    shard: &'a Mutex<Shard>,
+    registered: Registered,
+    label: Label,
+    policy: &'a Policy,
+    cost: u64,
+    now: Timestamp,
+}
+
+impl Visitor for One<'_> {
+    type Output = Decision;
+
+    #[inline]
+    fn visit<A: Transition<State: Stored>>(self, algorithm: &A) -> Decision {
+        let Self { store, registered, label, policy, cost, now, .. } = self;
+        let mut shard = self.shard.lock();
+        let decide = |state: &mut _| decide(algorithm, state, now, cost);
+        match shard.change_known(label, registered.generation, decide) {
+            Some((verdict, mark)) => {
+                drop(shard);
+                Decision::of_one(verdict, mark.map(|mark| Taken { cost, mark }), false)
+            }
+            None => store.decide_unknown(shard, Member::new(policy.algorithm(), registered, label, cost, now)),
+        }
     }
 }
 
