@@ -24,6 +24,7 @@ mod interval_bucket;
 mod leaky_bucket;
 mod leaky_meter;
 mod level;
+mod reciprocal;
 mod sliding_log;
 mod sliding_window;
 mod state;
@@ -41,7 +42,7 @@ pub use sliding_window::SlidingWindow;
 pub use state::State;
 pub(crate) use state::{Repr, Stored, Words};
 pub use token_bucket::TokenBucket;
-pub(crate) use transition::{Mark, Standing, Transition, decide};
+pub(crate) use transition::{Mark, Standing, Transition, ask_and_take};
 
 use crate::decision::{NEVER, Verdict};
 use crate::time::Timestamp;
@@ -256,7 +257,10 @@ impl Algorithm {
     /// All of a decision at once: [`wait`](Self::wait), and where it is 0, [`take`](Self::take); then
     /// [`standing`](Self::standing).
     pub(crate) fn decide_repr(&self, repr: &mut Repr, now: Timestamp, cost: u64) -> (Verdict, Option<Taken>) {
-        let decided = each!(&self.kind, a => Stored::change(repr, |state| decide(a, state, now, cost)));
+        let decided = each!(&self.kind, a => Stored::change(repr, |state| {
+            let outcome = ask_and_take(a, state, now, cost);
+            (outcome.verdict(a.standing(state, now)), outcome.mark)
+        }));
         let (verdict, mark) = decided.unwrap_or_else(|| self.decide_foreign(repr, now, cost));
         (verdict, mark.map(|mark| Taken { cost, mark }))
     }

@@ -41,24 +41,34 @@ pub(crate) trait Transition {
     fn fresh_at(&self, state: &Self::State) -> Timestamp;
 }
 
-/// One decision: asks, charges what is admitted, and tells where the key then stands.
+/// What came of asking for a cost, before it is told where the key then stands.
+#[derive(Clone, Copy)]
+pub(crate) struct Outcome {
+    pub(crate) wait: u64,
+    pub(crate) delay: u64,
+    pub(crate) mark: Option<Mark>,
+}
+
+impl Outcome {
+    #[inline]
+    pub(crate) fn verdict(&self, standing: Standing) -> Verdict {
+        Verdict { standing, wait: self.wait, delay: self.delay }
+    }
+}
+
+/// The part of a decision that nobody else may disturb: asks, and charges what is admitted. A cost of 0 is admitted and
+/// charges nothing.
 #[inline]
-pub(crate) fn decide<T: Transition>(
-    algorithm: &T,
-    state: &mut T::State,
-    now: Timestamp,
-    cost: u64,
-) -> (Verdict, Option<Mark>) {
+pub(crate) fn ask_and_take<A: Transition>(algorithm: &A, state: &mut A::State, now: Timestamp, cost: u64) -> Outcome {
     if cost == 0 {
-        return (Verdict::allowed(algorithm.standing(state, now), 0), None);
+        return Outcome { wait: 0, delay: 0, mark: None };
     }
     let wait = if cost > algorithm.capacity() { NEVER } else { algorithm.wait(state, now, cost) };
     if wait > 0 {
-        return (Verdict::denied(algorithm.standing(state, now), wait), None);
+        return Outcome { wait, delay: 0, mark: None };
     }
     let delay = algorithm.delay(state, now);
-    let mark = algorithm.take(state, now, cost);
-    (Verdict::allowed(algorithm.standing(state, now), delay), Some(mark))
+    Outcome { wait, delay, mark: Some(algorithm.take(state, now, cost)) }
 }
 
 /// Where a key stands at one instant.

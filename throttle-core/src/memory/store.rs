@@ -8,7 +8,7 @@ use super::registry::{Registered, Registry};
 use super::seal::{Seal, Sealed};
 use super::shard::{Shard, Shared};
 use super::table::Label;
-use crate::algorithm::{Standing, Stored, Taken, Transition, Visitor, decide};
+use crate::algorithm::{Standing, Stored, Taken, Transition, Visitor, ask_and_take};
 use crate::backend::Call;
 use crate::charge::Charge;
 use crate::decision::{Decision, Verdict};
@@ -25,6 +25,8 @@ const SWEEP_ELSEWHERE: usize = 64;
 #[derive(Debug)]
 pub(super) struct Store {
     shards: Box<[Lane]>,
+    /// How far the bits that choose a shard stand from the lowest.
+    shift: u32,
     seal: Seal,
     shared: Shared,
     /// The shard that those who find no room sweep next.
@@ -41,6 +43,7 @@ impl Store {
         let shards = max_keys.div_ceil(KEYS_PER_SHARD).clamp(1, MAX_SHARDS).next_power_of_two();
         Self {
             shards: (0..shards).map(|_| Lane::default()).collect(),
+            shift: u128::BITS - shards.trailing_zeros().max(1),
             seal: Seal::random(),
             shared: Shared { registry: Registry::new(), keys: AtomicUsize::new(0), max_keys },
             victim: AtomicUsize::new(0),
@@ -161,8 +164,8 @@ impl Store {
 
     #[inline]
     fn index(&self, sealed: Sealed) -> usize {
-        // The number of shards is a power of two; the top bits choose one.
-        ((sealed.number >> 64) as usize) >> (64 - self.shards.len().trailing_zeros()).min(63) & (self.shards.len() - 1)
+        // The number of shards is a power of two; the top bits choose one. Where there is one only, the shift leaves a bit.
+        ((sealed.number >> self.shift) as usize) & (self.shards.len() - 1)
     }
 
     #[inline]
@@ -189,11 +192,20 @@ impl Visitor for One<'_> {
     fn visit<A: Transition<State: Stored>>(self, algorithm: &A) -> Decision {
         let Self { store, registered, label, policy, cost, now, .. } = self;
         let mut shard = self.shard.lock();
-        let decide = |state: &mut _| decide(algorithm, state, now, cost);
-        match shard.change_known(label, registered.generation, decide) {
-            Some((verdict, mark)) => {
+        let known = shard.change_known(label, registered.generation, |state: &mut A::State| {
+            let outcome = ask_and_take(algorithm, state, now, cost);
+            // Where a state of two words stands is worked out from a copy, after the lock is given back.
+            let copy = state.words().and_then(A::State::from_words).ok_or_else(|| algorithm.standing(state, now));
+            (outcome, copy)
+        });
+        match known {
+            Some((outcome, copy)) => {
                 drop(shard);
-                Decision::of_one(verdict, mark.map(|mark| Taken { cost, mark }), false)
+                let standing = match copy {
+                    Ok(state) => algorithm.standing(&state, now),
+                    Err(standing) => standing,
+                };
+                Decision::of_one(outcome.verdict(standing), outcome.mark.map(|mark| Taken { cost, mark }), false)
             }
             None => store.decide_unknown(shard, Member::new(policy.algorithm(), registered, label, cost, now)),
         }
