@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use crate::algorithm::{Standing, Taken};
 use crate::policy::Policy;
@@ -17,10 +17,12 @@ pub struct Verdict {
 }
 
 impl Verdict {
+    #[inline]
     pub(crate) fn allowed(standing: Standing, delay: u64) -> Self {
         Self { standing, wait: 0, delay }
     }
 
+    #[inline]
     pub(crate) fn denied(standing: Standing, wait: u64) -> Self {
         Self { standing, wait, delay: 0 }
     }
@@ -75,6 +77,20 @@ pub struct Decision {
 pub(crate) type Statuses = SmallVec<[Status; 3]>;
 
 impl Decision {
+    /// The decision of a set of one.
+    #[inline]
+    pub(crate) fn of_one(verdict: Verdict, taken: Option<Taken>, overflow: bool) -> Self {
+        let Verdict { standing, wait, delay } = verdict;
+        Self {
+            wait,
+            remaining: standing.remaining,
+            reset: standing.reset,
+            delay,
+            binding: Some(0),
+            statuses: smallvec![Status { standing, wait, applies: true, violated: wait > 0, overflow, taken }],
+        }
+    }
+
     /// Whether the request may go on.
     #[must_use]
     pub const fn is_allowed(&self) -> bool {

@@ -1,5 +1,6 @@
 //! The mathematics that GCRA, token bucket, leaky meter and shaper share: a debt that drains at an exact rate.
 
+use super::reciprocal::Divisor;
 use crate::time::EXACT_MAX;
 use crate::{ConfigError, Rate};
 
@@ -11,13 +12,15 @@ use crate::{ConfigError, Rate};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Drain {
     /// Grains drained each microsecond.
-    pub(crate) p: u64,
+    pub(crate) p: Divisor,
     /// Grains in a unit.
-    pub(crate) q: u64,
+    pub(crate) q: Divisor,
     /// Most grains that may be owed.
     pub(crate) depth: u64,
     /// µs in which a full debt drains, rounded up.
     pub(crate) empties_in: u64,
+    /// Whole units in a full debt.
+    pub(crate) capacity: u64,
 }
 
 impl Drain {
@@ -61,20 +64,16 @@ impl Drain {
         })
     }
 
-    pub(crate) fn capacity(&self) -> u64 {
-        self.depth / self.q
-    }
-
     /// Grains still owed after `elapsed` µs.
     #[inline]
     pub(crate) fn after(&self, debt: u64, elapsed: u64) -> u64 {
-        debt.saturating_sub(elapsed.min(self.empties_in) * self.p)
+        debt.saturating_sub(elapsed.min(self.empties_in) * self.p.get())
     }
 
     /// Grains of `units`, which are at most the capacity.
     #[inline]
     pub(crate) fn grains(&self, units: u64) -> u64 {
-        units * self.q
+        units * self.q.get()
     }
 
     /// µs until `units` more can be owed; 0 means now.
@@ -88,16 +87,16 @@ impl Drain {
     #[inline]
     pub(crate) fn room(&self, debt: u64) -> (u64, u64) {
         let free = self.depth.saturating_sub(debt);
-        let units = free / self.q;
-        let next = if debt == 0 { 0 } else { self.micros((debt + (units + 1) * self.q).saturating_sub(self.depth)) };
+        let units = self.q.divide(free);
+        let next =
+            if debt == 0 { 0 } else { self.micros((debt + (units + 1) * self.q.get()).saturating_sub(self.depth)) };
         (units, next)
     }
 
     /// µs in which `grains` drain, rounded up.
     #[inline]
     pub(crate) fn micros(&self, grains: u64) -> u64 {
-        // Most rates people write reduce to p = 1, and a 64-bit division is the dearest instruction here.
-        if self.p == 1 { grains } else { grains.div_ceil(self.p) }
+        self.p.divide_up(grains)
     }
 }
 
@@ -105,8 +104,12 @@ impl Drain {
 fn fitting(p: u64, q: u64, depth: u128) -> Option<Drain> {
     let empties_in = depth.div_ceil(u128::from(p));
     let largest = depth + empties_in * u128::from(p);
-    let exact = largest <= u128::from(EXACT_MAX);
-    exact.then_some(Drain { p, q, depth: depth as u64, empties_in: empties_in as u64 })
+    if largest > u128::from(EXACT_MAX) {
+        return None;
+    }
+    let (depth, empties_in) = (depth as u64, empties_in as u64);
+    let (p, q) = (Divisor::new(p), Divisor::new(q));
+    Some(Drain { p, q, depth, empties_in, capacity: q.divide(depth) })
 }
 
 fn lowest_terms(rate: Rate) -> (u64, u64) {

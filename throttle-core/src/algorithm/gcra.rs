@@ -62,7 +62,7 @@ impl Arrival {
         if ahead < 0 {
             Debt::Grains(0)
         } else if ahead.unsigned_abs() <= self.0.empties_in {
-            Debt::Grains(ahead.unsigned_abs() * self.0.p + tat.frac)
+            Debt::Grains(ahead.unsigned_abs() * self.0.p.get() + tat.frac)
         } else {
             Debt::BeyondDepth(ahead.unsigned_abs())
         }
@@ -70,7 +70,7 @@ impl Arrival {
 
     #[inline]
     fn at(&self, now: Timestamp, debt: u64) -> Tat {
-        let (whole, frac) = if self.0.p == 1 { (debt, 0) } else { (debt / self.0.p, debt % self.0.p) };
+        let (whole, frac) = self.0.p.split(debt);
         Tat { whole: now.as_micros() + whole.cast_signed(), frac }
     }
 }
@@ -79,7 +79,8 @@ impl Arrival {
     /// A TAT `units` emission intervals later.
     pub(crate) fn later(&self, tat: Tat, units: u64) -> Tat {
         let grains = tat.frac + self.0.grains(units);
-        Tat { whole: tat.whole + (grains / self.0.p).cast_signed(), frac: grains % self.0.p }
+        let (whole, frac) = self.0.p.split(grains);
+        Tat { whole: tat.whole + whole.cast_signed(), frac }
     }
 }
 
@@ -91,28 +92,29 @@ enum Debt {
 impl Transition for Arrival {
     type State = Tat;
 
+    #[inline]
     fn capacity(&self) -> u64 {
-        self.0.capacity()
+        self.0.capacity
     }
 
     fn fresh(&self) -> Tat {
         Tat { whole: Timestamp::MIN.as_micros(), frac: 0 }
     }
 
-    #[inline]
+    #[inline(always)]
     fn wait(&self, tat: &Tat, now: Timestamp, cost: u64) -> u64 {
         match self.debt(*tat, now) {
             Debt::Grains(debt) => self.0.wait(debt, cost),
             Debt::BeyondDepth(ahead) => {
                 // ahead + ceil((frac + cost − depth) / p), where the bracket may be negative.
                 let over = (tat.frac + self.0.grains(cost)).cast_signed() - self.0.depth.cast_signed();
-                let ceil = -(-over).div_euclid(self.0.p.cast_signed());
+                let ceil = -(-over).div_euclid(self.0.p.get().cast_signed());
                 ahead.saturating_add_signed(ceil)
             }
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn take(&self, tat: &mut Tat, now: Timestamp, cost: u64) -> Mark {
         if let Debt::Grains(debt) = self.debt(*tat, now) {
             *tat = self.at(now, debt + self.0.grains(cost));
@@ -120,7 +122,7 @@ impl Transition for Arrival {
         Mark::at(now)
     }
 
-    #[inline]
+    #[inline(always)]
     fn standing(&self, tat: &Tat, now: Timestamp) -> Standing {
         let ahead = tat.whole - now.as_micros();
         let reset = if ahead < 0 { 0 } else { ahead.unsigned_abs() + u64::from(tat.frac > 0) };
@@ -135,8 +137,9 @@ impl Transition for Arrival {
 
     fn give_back(&self, tat: &mut Tat, now: Timestamp, _: Mark, _: u64, units: u64) {
         let back = self.0.grains(units);
-        let (whole, frac) = (back / self.0.p, back % self.0.p);
-        let (borrow, frac) = if tat.frac >= frac { (0, tat.frac - frac) } else { (1, tat.frac + self.0.p - frac) };
+        let (whole, frac) = self.0.p.split(back);
+        let (borrow, frac) =
+            if tat.frac >= frac { (0, tat.frac - frac) } else { (1, tat.frac + self.0.p.get() - frac) };
         let earlier = Tat { whole: tat.whole - whole.cast_signed() - borrow, frac };
         *tat = if earlier.whole >= now.as_micros() { earlier } else { Tat { whole: now.as_micros(), frac: 0 } };
     }

@@ -72,8 +72,9 @@ impl<V: Vocabulary> Leveled<V> {
 impl<V: Vocabulary> Transition for Leveled<V> {
     type State = Level;
 
+    #[inline]
     fn capacity(&self) -> u64 {
-        self.0.capacity()
+        self.0.capacity
     }
 
     fn fresh(&self) -> Level {

@@ -24,6 +24,7 @@ mod interval_bucket;
 mod leaky_bucket;
 mod leaky_meter;
 mod level;
+mod reciprocal;
 mod sliding_log;
 mod sliding_window;
 mod state;
@@ -39,11 +40,9 @@ pub use leaky_meter::LeakyMeter;
 pub use sliding_log::SlidingLog;
 pub use sliding_window::SlidingWindow;
 pub use state::State;
-use state::Stored;
-pub(crate) use state::{Repr, Words};
+pub(crate) use state::{Repr, Stored, Words};
 pub use token_bucket::TokenBucket;
-use transition::Transition;
-pub(crate) use transition::{Mark, Standing};
+pub(crate) use transition::{Mark, Standing, Transition, ask_and_take};
 
 use crate::decision::{NEVER, Verdict};
 use crate::time::Timestamp;
@@ -97,6 +96,13 @@ macro_rules! each {
             Kind::LeakyBucket($algorithm) => $run,
         }
     };
+}
+
+/// Something to do with an algorithm, whichever it is. It is compiled once for each, so that it finds out only once which
+/// one it is, and the state stays in registers.
+pub(crate) trait Visitor {
+    type Output;
+    fn visit<A: Transition<State: Stored>>(self, algorithm: &A) -> Self::Output;
 }
 
 /// A charge as an algorithm remembers it: how much, and where in its time.
@@ -248,16 +254,33 @@ impl Algorithm {
         })
     }
 
-    #[inline]
+    /// All of a decision at once: [`wait`](Self::wait), and where it is 0, [`take`](Self::take); then
+    /// [`standing`](Self::standing).
     pub(crate) fn decide_repr(&self, repr: &mut Repr, now: Timestamp, cost: u64) -> (Verdict, Option<Taken>) {
+        let decided = each!(&self.kind, a => Stored::change(repr, |state| {
+            let outcome = ask_and_take(a, state, now, cost);
+            (outcome.verdict(a.standing(state, now)), outcome.mark)
+        }));
+        let (verdict, mark) = decided.unwrap_or_else(|| self.decide_foreign(repr, now, cost));
+        (verdict, mark.map(|mark| Taken { cost, mark }))
+    }
+
+    /// The same for a state that another algorithm wrote.
+    #[cold]
+    fn decide_foreign(&self, repr: &mut Repr, now: Timestamp, cost: u64) -> (Verdict, Option<Mark>) {
         match self.wait(repr, now, cost) {
             0 if cost == 0 => (Verdict::allowed(self.standing(repr, now), 0), None),
             0 => {
                 let (delay, taken) = self.take(repr, now, cost);
-                (Verdict::allowed(self.standing(repr, now), delay), Some(taken))
+                (Verdict::allowed(self.standing(repr, now), delay), Some(taken.mark))
             }
             wait => (Verdict::denied(self.standing(repr, now), wait), None),
         }
+    }
+
+    #[inline]
+    pub(crate) fn accept<V: Visitor>(&self, visitor: V) -> V::Output {
+        each!(&self.kind, a => visitor.visit(a))
     }
 
     /// Makes `taken` a charge of `actual` units: gives back the difference, or debits it as far as something is left.

@@ -30,6 +30,10 @@ pub(crate) struct Words {
 
 /// How an algorithm's own state is kept in a [`Repr`], and found there again.
 pub(crate) trait Stored: Sized {
+    /// The state that two words stand for; nothing if the algorithm's states are larger.
+    fn from_words(words: Words) -> Option<Self>;
+    /// The reverse.
+    fn words(&self) -> Option<Words>;
     fn into_repr(self) -> Repr;
     /// Runs `f` on the state, or on nothing if another algorithm wrote it.
     fn read<R>(repr: &Repr, f: impl FnOnce(&Self) -> R) -> Option<R>;
@@ -53,6 +57,16 @@ macro_rules! stored_as_words {
         }
 
         impl Stored for $state {
+            #[inline]
+            fn from_words(words: Words) -> Option<Self> {
+                Some(words.into())
+            }
+
+            #[inline]
+            fn words(&self) -> Option<Words> {
+                Some(Words { instant: self.$instant, amount: self.$amount })
+            }
+
             #[inline]
             fn into_repr(self) -> Repr {
                 Repr::Words(self.into())
@@ -78,6 +92,16 @@ macro_rules! stored_as_words {
 macro_rules! stored_as_itself {
     ($($state:ident)*) => {$(
         impl Stored for $state {
+            #[inline]
+            fn from_words(_: Words) -> Option<Self> {
+                None
+            }
+
+            #[inline]
+            fn words(&self) -> Option<Words> {
+                None
+            }
+
             fn into_repr(self) -> Repr {
                 Repr::$state(self)
             }

@@ -1,5 +1,6 @@
 //! What every algorithm answers about a state, and what it does to one.
 
+use crate::decision::{NEVER, Verdict};
 use crate::time::Timestamp;
 
 /// One algorithm as a pure function of (state, now, cost).
@@ -38,6 +39,36 @@ pub(crate) trait Transition {
 
     /// The first instant from which the state is the same as a fresh one.
     fn fresh_at(&self, state: &Self::State) -> Timestamp;
+}
+
+/// What came of asking for a cost, before it is told where the key then stands.
+#[derive(Clone, Copy)]
+pub(crate) struct Outcome {
+    pub(crate) wait: u64,
+    pub(crate) delay: u64,
+    pub(crate) mark: Option<Mark>,
+}
+
+impl Outcome {
+    #[inline]
+    pub(crate) fn verdict(&self, standing: Standing) -> Verdict {
+        Verdict { standing, wait: self.wait, delay: self.delay }
+    }
+}
+
+/// The part of a decision that nobody else may disturb: asks, and charges what is admitted. A cost of 0 is admitted and
+/// charges nothing.
+#[inline]
+pub(crate) fn ask_and_take<A: Transition>(algorithm: &A, state: &mut A::State, now: Timestamp, cost: u64) -> Outcome {
+    if cost == 0 {
+        return Outcome { wait: 0, delay: 0, mark: None };
+    }
+    let wait = if cost > algorithm.capacity() { NEVER } else { algorithm.wait(state, now, cost) };
+    if wait > 0 {
+        return Outcome { wait, delay: 0, mark: None };
+    }
+    let delay = algorithm.delay(state, now);
+    Outcome { wait, delay, mark: Some(algorithm.take(state, now, cost)) }
 }
 
 /// Where a key stands at one instant.

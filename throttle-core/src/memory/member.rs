@@ -57,6 +57,10 @@ impl<'a> Member<'a> {
         self.cost
     }
 
+    pub(super) fn now(&self) -> Timestamp {
+        self.now
+    }
+
     /// µs until the cost is admitted.
     #[inline]
     pub(super) fn ask(&mut self, shard: &mut Shard, shared: &Shared) -> u64 {

@@ -2,7 +2,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::registry::Registry;
 use super::table::{Label, Slot, Table};
-use crate::algorithm::{Repr, Words};
+use crate::algorithm::{Repr, Stored, Words};
 use crate::time::Timestamp;
 
 /// A part of the store behind one lock.
@@ -67,6 +67,7 @@ impl Shard {
         self.table.get(index).is_some_and(|slot| slot.label() == label)
     }
 
+    #[inline]
     pub(super) fn generation(&self, index: usize) -> Option<u8> {
         self.table.get(index).map(Slot::generation)
     }
@@ -91,6 +92,25 @@ impl Shard {
         if let Repr::Words(words) = repr {
             slot.set(generation, words);
         }
+        Some(result)
+    }
+
+    /// Changes the state of a key, if it is here and the same parameters wrote it.
+    #[inline]
+    pub(super) fn change_known<S: Stored, R>(
+        &mut self,
+        label: Label,
+        generation: u8,
+        f: impl FnOnce(&mut S) -> R,
+    ) -> Option<R> {
+        let index = self.table.find(label)?;
+        let slot = self.table.get_mut(index).filter(|slot| slot.generation() == generation)?;
+        let words = slot.words();
+        let Some(mut state) = S::from_words(words) else {
+            return S::change(self.side.as_mut()?.states.get_mut(words.amount as usize)?, f);
+        };
+        let result = f(&mut state);
+        slot.set(generation, state.words().unwrap_or(words));
         Some(result)
     }
 

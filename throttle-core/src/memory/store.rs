@@ -1,18 +1,18 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 
 use super::member::Member;
 use super::registry::{Registered, Registry};
 use super::seal::{Seal, Sealed};
 use super::shard::{Shard, Shared};
 use super::table::Label;
-use crate::algorithm::{Standing, Taken};
+use crate::algorithm::{Standing, Stored, Taken, Transition, Visitor, ask_and_take};
 use crate::backend::Call;
-use crate::decision::{Decision, Status};
+use crate::decision::{Decision, Verdict};
 use crate::receipt::Receipt;
-use crate::set::{self, Members, decide};
+use crate::set::{self, Members};
 use crate::time::Timestamp;
 use crate::{ConfigError, Key, LimitSet, Policy};
 
@@ -25,6 +25,8 @@ const SWEEP_ELSEWHERE: usize = 64;
 #[derive(Debug)]
 pub(super) struct Store {
     shards: Box<[Lane]>,
+    /// How far the bits that choose a shard stand from the lowest.
+    shift: u32,
     seal: Seal,
     shared: Shared,
     /// The shard that those who find no room sweep next.
@@ -41,6 +43,7 @@ impl Store {
         let shards = max_keys.div_ceil(KEYS_PER_SHARD).clamp(1, MAX_SHARDS).next_power_of_two();
         Self {
             shards: (0..shards).map(|_| Lane::default()).collect(),
+            shift: u128::BITS - shards.trailing_zeros().max(1),
             seal: Seal::random(),
             shared: Shared { registry: Registry::new(), keys: AtomicUsize::new(0), max_keys },
             victim: AtomicUsize::new(0),
@@ -74,26 +77,23 @@ impl Store {
     fn decide_one(&self, policy: &Policy, registered: Registered, key: &Key, cost: u64, now: Timestamp) -> Decision {
         let sealed = self.seal.seal(key);
         let label = Label::new(sealed, registered.policy);
-        let mut shard = self.shard(sealed).lock();
-        let mut member = Member::new(policy.algorithm(), registered, label, cost, now);
+        policy.algorithm().accept(One { store: self, shard: self.shard(sealed), registered, label, policy, cost, now })
+    }
+
+    /// One policy, and a key that is new or was written by other parameters.
+    #[cold]
+    fn decide_unknown(&self, mut shard: MutexGuard<'_, Shard>, mut member: Member<'_>) -> Decision {
         let wait = member.ask(&mut shard, &self.shared);
-        let charged = (wait == 0 && cost > 0).then(|| member.take(&mut shard, &self.shared));
+        let charged = (wait == 0 && member.cost() > 0).then(|| member.take(&mut shard, &self.shared));
         let standing = member.standing(&shard);
         member.finish(&self.shared);
         drop(shard);
         let overflow = member.is_overflow();
         if overflow {
-            self.sweep_elsewhere(now);
+            self.sweep_elsewhere(member.now());
         }
-        let taken = charged.map(|(_, taken)| taken);
-        Decision {
-            wait,
-            remaining: standing.remaining,
-            reset: standing.reset,
-            delay: charged.map_or(0, |(delay, _)| delay),
-            binding: Some(0),
-            statuses: smallvec![Status { standing, wait, applies: true, violated: wait > 0, overflow, taken }],
-        }
+        let verdict = Verdict { standing, wait, delay: charged.map_or(0, |(delay, _)| delay) };
+        Decision::of_one(verdict, charged.map(|(_, taken)| taken), overflow)
     }
 
     /// Locks the shards of all keys in ascending order, decides, charges, unlocks.
@@ -118,7 +118,7 @@ impl Store {
             Some((shard, Member::new(algorithm, *registered, label, calls[policy].cost, now)))
         });
         let mut held = Held { shards, members: members.collect(), shared: &self.shared };
-        let decision = decide(set, &mut held);
+        let decision = set::decide(set, &mut held);
         held.members.iter().flatten().for_each(|(_, member)| member.finish(&self.shared));
         drop(held);
         if decision.statuses.iter().any(|status| status.overflow) {
@@ -164,13 +164,51 @@ impl Store {
 
     #[inline]
     fn index(&self, sealed: Sealed) -> usize {
-        // The number of shards is a power of two; the top bits choose one.
-        ((sealed.number >> 64) as usize) >> (64 - self.shards.len().trailing_zeros()).min(63) & (self.shards.len() - 1)
+        // The number of shards is a power of two; the top bits choose one. Where there is one only, the shift leaves a bit.
+        ((sealed.number >> self.shift) as usize) & (self.shards.len() - 1)
     }
 
     #[inline]
     fn shard(&self, sealed: Sealed) -> &Mutex<Shard> {
         &self.shards[self.index(sealed)].0
+    }
+}
+
+/// One policy's decision about one key, on whatever algorithm.
+struct One<'a> {
+    store: &'a Store,
+    shard: &'a Mutex<Shard>,
+    registered: Registered,
+    label: Label,
+    policy: &'a Policy,
+    cost: u64,
+    now: Timestamp,
+}
+
+impl Visitor for One<'_> {
+    type Output = Decision;
+
+    #[inline]
+    fn visit<A: Transition<State: Stored>>(self, algorithm: &A) -> Decision {
+        let Self { store, registered, label, policy, cost, now, .. } = self;
+        let mut shard = self.shard.lock();
+        let known = shard.change_known(label, registered.generation, |state: &mut A::State| {
+            let outcome = ask_and_take(algorithm, state, now, cost);
+            // Where a state of two words stands is worked out from a copy, after the lock is given back.
+            let copy = state.words().and_then(A::State::from_words).ok_or_else(|| algorithm.standing(state, now));
+            (outcome, copy)
+        });
+        match known {
+            Some((outcome, copy)) => {
+                drop(shard);
+                let standing = match copy {
+                    Ok(state) => algorithm.standing(&state, now),
+                    Err(standing) => standing,
+                };
+                Decision::of_one(outcome.verdict(standing), outcome.mark.map(|mark| Taken { cost, mark }), false)
+            }
+            None => store.decide_unknown(shard, Member::new(policy.algorithm(), registered, label, cost, now)),
+        }
     }
 }
 
