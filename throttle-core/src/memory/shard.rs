@@ -157,7 +157,8 @@ impl Shard {
     fn stale(&self, index: usize, now: Timestamp, registry: &Registry) -> Option<(Timestamp, bool)> {
         let algorithm = registry.algorithm(self.table.get(index)?.registered())?;
         let fresh_at = self.read(index, algorithm.is_small(), |repr| algorithm.repr_fresh_at(repr))?;
-        (fresh_at <= now).then_some((fresh_at, algorithm.is_small()))
+        // The last instant stands for all that come after it, so nothing is known to be fresh there.
+        (fresh_at <= now && fresh_at < Timestamp::MAX).then_some((fresh_at, algorithm.is_small()))
     }
 
     /// Forgets one key, whatever its state.
