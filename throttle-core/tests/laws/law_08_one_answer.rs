@@ -20,34 +20,36 @@ struct Open {
 }
 
 struct Walk {
-    tree: Tree,
     pure: Pure,
     memory: InMemory,
     reference: Reference,
     open: Vec<Open>,
     charged: HashSet<usize>,
+    has_forgotten: bool,
 }
 
 impl Walk {
     fn new(tree: &Tree) -> Self {
         Self {
-            tree: tree.clone(),
             pure: Pure::new(tree),
             memory: InMemory::new(tree),
             reference: Reference::new(tree),
             open: Vec::new(),
             charged: HashSet::new(),
+            has_forgotten: false,
         }
     }
 
-    /// Whether the backend has dropped a key. From then on it answers a clock that steps back with more caution than the
-    /// bare algorithms do, since it cannot know what was dropped.
-    fn has_forgotten(&self) -> bool {
-        self.memory.backend.keys() < self.charged.len()
+    /// Notes whether the backend may have dropped a key, which it does when it is asked to add one. From then on it answers
+    /// a clock that steps back with more caution than the bare algorithms do, since it cannot know what was dropped.
+    fn note_new_keys(&mut self, costs: &[Option<u64>]) {
+        let mut asked = costs.iter().enumerate().filter(|(_, cost)| cost.is_some_and(|cost| cost > 0));
+        self.has_forgotten |= !self.charged.is_empty() && asked.any(|(leaf, _)| !self.charged.contains(&leaf));
     }
 
     fn decide(&mut self, t: i64, raw: &Raw) -> TestCaseResult {
         let costs = raw.costs(&self.pure.capacities());
+        self.note_new_keys(&costs);
         let (pure, pure_charge) = self.pure.decide(t, &costs);
         let (memory, memory_charge) = self.memory.decide(t, &costs);
         let (expected, reference) = self.reference.decide(t, &costs);
@@ -82,11 +84,10 @@ fn walk(case: &Case, hostile: bool, settles: bool) -> TestCaseResult {
     let mut walk = Walk::new(&case.tree);
     let (step, mut t) = (case.tree.step(), case.start);
     for raw in &case.raws {
-        let may_step_back = hostile && !walk.has_forgotten();
+        let may_step_back = hostile && !walk.has_forgotten;
         t = clamp(t.saturating_add(raw.micros(step, may_step_back)));
         if settles && raw.what >= 6 { walk.settle(t, raw)? } else { walk.decide(t, raw)? }
     }
-    let _ = walk.tree;
     Ok(())
 }
 

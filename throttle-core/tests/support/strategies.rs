@@ -109,7 +109,8 @@ pub(crate) fn realistic(kind: Kind) -> BoxedStrategy<Spec> {
         Kind::Buckets => (limit(), period(), select(vec![1_u64, 2, 5, 10, 100, 1_000]))
             .prop_filter_map("counts past what is exact", |(limit, period, buckets)| {
                 let window = period.div_ceil(buckets) * buckets;
-                (limit * (window / buckets) <= EXACT_MAX).then_some(Spec::Buckets { limit, window, buckets })
+                let counted = limit.checked_mul(window / buckets)?;
+                (counted <= EXACT_MAX).then_some(Spec::Buckets { limit, window, buckets })
             })
             .boxed(),
         Kind::Calendar => calendar(limit().boxed()),
