@@ -116,9 +116,11 @@ impl<'a> Member<'a> {
             return Standing { remaining, reset: lagging(reset), next: lagging(next) };
         }
         let standing = |repr: &Repr| self.algorithm.standing(repr, self.now);
-        let fresh = Standing { remaining: self.algorithm.capacity(), reset: 0, next: 0 };
         let index = self.index(shard);
-        index.and_then(|index| shard.read(index, self.algorithm.is_small(), standing)).unwrap_or(fresh)
+        index.and_then(|index| shard.read(index, self.algorithm.is_small(), standing)).unwrap_or_else(|| {
+            // Another policy's new key has just swept it out: it was as good as unused.
+            self.algorithm.standing(&self.algorithm.fresh_repr(), self.now)
+        })
     }
 
     /// Settles a charge. A key that is gone has nothing left of it, but may owe more.
@@ -131,7 +133,7 @@ impl<'a> Member<'a> {
         }
         let (mut state, at) = (self.algorithm.fresh_repr(), shard.earliest(self.now));
         self.algorithm.settle(&mut state, at, item.taken, item.actual);
-        if self.algorithm.repr_fresh_at(&state) > at && (self.is_overflow() || shared.reserve()) {
+        if self.algorithm.standing(&state, at).reset > 0 && (self.is_overflow() || shared.reserve()) {
             shard.insert(self.label, self.registered.generation, state);
         }
     }
