@@ -47,8 +47,9 @@ impl Model for Log {
         self.used(t) + cost <= self.limit
     }
 
+    /// A debit made later than `t` can leave less than nothing.
     fn remaining(&self, t: i128) -> i128 {
-        self.limit - self.used(t)
+        (self.limit - self.used(t)).max(0)
     }
 
     fn retry(&self, t: i128, cost: i128) -> i128 {
@@ -154,7 +155,7 @@ impl Model for Buckets {
     }
 
     fn remaining(&self, t: i128) -> i128 {
-        floor(q(self.limit) - self.estimate(self.now(t)))
+        floor(q(self.limit) - self.estimate(self.now(t))).max(0)
     }
 
     fn retry(&self, t: i128, cost: i128) -> i128 {
