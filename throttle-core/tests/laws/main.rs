@@ -9,3 +9,5 @@ mod law_05_06_atomicity;
 mod law_07_changed_limits;
 mod law_07_lying_clocks;
 mod law_08_one_answer;
+mod law_09_forgetting;
+mod law_10_charges;
