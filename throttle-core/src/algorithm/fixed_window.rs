@@ -139,7 +139,7 @@ impl<W: Windows> Transition for Counter<W> {
     fn debit(&self, state: &mut Count, now: Timestamp, mark: Mark, units: u64) {
         let ((start, _), used) = self.view(*state, now);
         if start == mark.at {
-            *state = Count { start, used: self.limit.min(used + units) };
+            *state = Count { start, used: self.limit.min(used.saturating_add(units)) };
         }
     }
 
