@@ -3,6 +3,8 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod envelope;
+mod equivalences;
 mod law_01_denials;
 mod law_02_03_04_answers;
 mod law_05_06_atomicity;
@@ -11,3 +13,4 @@ mod law_07_lying_clocks;
 mod law_08_one_answer;
 mod law_09_forgetting;
 mod law_10_charges;
+mod law_11_keys;
