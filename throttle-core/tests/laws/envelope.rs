@@ -157,7 +157,8 @@ fn every_spec(a: u64, b: u64, c: u64) -> [Spec; 12] {
 #[test]
 fn attack_39_extreme_configurations_are_refused_or_work() {
     let (mut built, mut refused) = (0, 0);
-    let times = [i64::MIN, -EXTREMES[8].cast_signed(), -1, 0, 1_790_000_000_000_000, EXTREMES[8].cast_signed(), i64::MAX];
+    let times =
+        [i64::MIN, -EXTREMES[8].cast_signed(), -1, 0, 1_790_000_000_000_000, EXTREMES[8].cast_signed(), i64::MAX];
     for a in EXTREMES {
         for b in EXTREMES {
             for c in EXTREMES {

@@ -16,8 +16,11 @@ fn gcras() -> BoxedStrategy<Tree> {
 /// All fields, settles included, on a clock that does not step back.
 fn side_by_side(case: &Case) -> TestCaseResult {
     let Tree::Leaf(Spec::Gcra { limit, period, burst }) = case.tree else { unreachable!("gcras") };
-    let vocabularies =
-        [case.tree.clone(), Tree::Leaf(Spec::TokenBucket { limit, period, burst }), Tree::Leaf(Spec::LeakyMeter { limit, period, burst })];
+    let vocabularies = [
+        case.tree.clone(),
+        Tree::Leaf(Spec::TokenBucket { limit, period, burst }),
+        Tree::Leaf(Spec::LeakyMeter { limit, period, burst }),
+    ];
     let mut machines = vocabularies.map(|tree| Pure::new(&tree));
     let (step, mut t, mut open) = (case.tree.step(), case.start, Vec::new());
     for raw in &case.raws {

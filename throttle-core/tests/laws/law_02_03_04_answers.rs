@@ -50,9 +50,13 @@ fn retry_is_tight(machine: &Pure, t: i64, costs: &[Option<u64>], decision: &Deci
     prop_assert!(!wait.is_zero(), "denied without a wait");
     let Some(then) = after(t, wait) else { return Ok(()) };
     prop_assert!(admitted(then), "denied at {} + {:?}, costs {:?}", t, wait, costs);
-    prop_assert!(admitted((then + 1).min(LAST)) && admitted((then + (then - t).min(1 << 52)).min(LAST)), "not for good");
+    prop_assert!(
+        admitted((then + 1).min(LAST)) && admitted((then + (then - t).min(1 << 52)).min(LAST)),
+        "not for good"
+    );
     // Every instant before, or the telling ones.
-    let early: Vec<i64> = if then - t <= 100 { (t..then).collect() } else { vec![t, (t + then) / 2, then - 2, then - 1] };
+    let early: Vec<i64> =
+        if then - t <= 100 { (t..then).collect() } else { vec![t, (t + then) / 2, then - 2, then - 1] };
     for instant in early {
         prop_assert!(!admitted(instant), "admitted at {}, {} early, costs {:?}", instant, then - instant, costs);
     }
@@ -82,10 +86,12 @@ fn remaining_is_exact(machine: &Pure, t: i64, costs: &[Option<u64>], decision: &
 
 fn reset_is_exact(machine: &Pure, t: i64, costs: &[Option<u64>], decision: &Decision) -> TestCaseResult {
     let peeks: Vec<_> = costs.iter().map(|cost| cost.map(|_| 0)).collect();
-    let as_new = |t| told(&machine.clone().decide(t, &peeks).0) == told(&Pure::of(machine.set.clone()).decide(t, &peeks).0);
+    let as_new =
+        |t| told(&machine.clone().decide(t, &peeks).0) == told(&Pure::of(machine.set.clone()).decide(t, &peeks).0);
     let Some(then) = after(t, decision.reset_after()) else { return Ok(()) };
     prop_assert!(as_new(then), "used can be told from unused at {} + {:?}", t, decision.reset_after());
-    let early: Vec<i64> = if then - t <= 100 { (t..then).collect() } else { vec![t, (t + then) / 2, then - 2, then - 1] };
+    let early: Vec<i64> =
+        if then - t <= 100 { (t..then).collect() } else { vec![t, (t + then) / 2, then - 2, then - 1] };
     for instant in early {
         prop_assert!(!as_new(instant), "as new already {} before the reset", then - instant);
     }
@@ -115,7 +121,9 @@ fn memory_retries_tight(mut machine: InMemory, t: i64, cost: u64) -> TestCaseRes
     } else {
         first
     };
-    let Some(then) = denied.retry_after().and_then(|wait| after(t, wait)).filter(|then| *then > t) else { return Ok(()) };
+    let Some(then) = denied.retry_after().and_then(|wait| after(t, wait)).filter(|then| *then > t) else {
+        return Ok(());
+    };
     prop_assert!(!machine.take(then - 1, cost.max(1)).0.is_allowed(), "admitted a microsecond early");
     prop_assert!(machine.take(then, cost.max(1)).0.is_allowed(), "denied when it was told to come");
     Ok(())

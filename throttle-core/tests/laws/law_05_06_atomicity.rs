@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
+use throttle_core::{AnyCharge, Backend};
 use throttle_core::{
     Call, Cost, Gcra, Key, LimitSet, ManualClock, MemoryBackend, MemorySet, Policy, Rate, Rule, SlidingLog, Timestamp,
 };
-use throttle_core::{AnyCharge, Backend};
 
 use crate::support::machines::{Machine, Pure};
 use crate::support::spec::{Kind, Spec, TODAY, Tree};
@@ -91,9 +91,7 @@ fn one_of(name: &str, kind: Kind, limit: u64) -> Policy {
         Kind::Fixed => Spec::Fixed { limit, window: 24 * hour, offset: 0 },
         Kind::Log => Spec::Log { limit, window: hour },
         Kind::Buckets => Spec::Buckets { limit, window: hour, buckets: 10 },
-        Kind::Calendar => {
-            Spec::Calendar { limit, cadence: crate::support::spec::Cadence::Month, offset_minutes: 0 }
-        }
+        Kind::Calendar => Spec::Calendar { limit, cadence: crate::support::spec::Cadence::Month, offset_minutes: 0 },
         Kind::Shaper => Spec::Shaper { limit: 1, period: hour, max_wait: hour * (limit - 1) },
     };
     Policy::new(name, spec.algorithm()).expect("a valid name")

@@ -109,8 +109,5 @@ fn remembers_all(tree: &Tree) -> bool {
 
 #[test]
 fn law_08_one_answer_with_settles_on_hostile_clocks() {
-    for_every_tree(
-        |trees| cases(trees, 60),
-        |case| walk(case, remembers_all(&case.tree), true),
-    );
+    for_every_tree(|trees| cases(trees, 60), |case| walk(case, remembers_all(&case.tree), true));
 }

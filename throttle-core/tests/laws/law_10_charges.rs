@@ -64,7 +64,8 @@ fn mixed<M: Machine>(case: &Case, mut machine: M) -> TestCaseResult {
             let before: Vec<u64> = left(&machine.peek(t));
             machine.settle(t, charge.actual(actual));
             for (before, after) in before.iter().zip(left(&machine.peek(t))) {
-                let (most, least) = (before + taken.saturating_sub(actual), before.saturating_sub(actual.saturating_sub(taken)));
+                let (most, least) =
+                    (before + taken.saturating_sub(actual), before.saturating_sub(actual.saturating_sub(taken)));
                 prop_assert!((least..=most).contains(&after), "{} became {} by {} of {}", before, after, actual, taken);
             }
             events.push((t, 0, taken.saturating_sub(actual)));

@@ -14,3 +14,4 @@ mod law_08_one_answer;
 mod law_09_forgetting;
 mod law_10_charges;
 mod law_11_keys;
+mod traps;

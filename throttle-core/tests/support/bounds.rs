@@ -65,7 +65,8 @@ pub(crate) fn most_in(spec: &Spec, length: i64) -> Option<i128> {
         }
         // At most as many periods begin in the stretch as days, weeks or shortest months fit, and one.
         Spec::Calendar { limit, .. } => {
-            let shortest = of(spec.step() as u64) / 30 * if spec.step() as u64 > 7 * super::spec::DAY { 28 } else { 30 };
+            let shortest =
+                of(spec.step() as u64) / 30 * if spec.step() as u64 > 7 * super::spec::DAY { 28 } else { 30 };
             Some(of(limit) * (length / shortest + 2))
         }
     }

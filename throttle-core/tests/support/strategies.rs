@@ -47,9 +47,9 @@ pub(crate) fn small(kind: Kind) -> BoxedStrategy<Spec> {
     let period = || select(vec![1_u64, 2, 3, 7, 10, 60, 97, 100, 333]);
     let burst = || select(vec![1_u64, 2, 3, 5, 8]);
     match kind {
-        Kind::Gcra => (limit(), period(), burst())
-            .prop_map(|(limit, period, burst)| Spec::Gcra { limit, period, burst })
-            .boxed(),
+        Kind::Gcra => {
+            (limit(), period(), burst()).prop_map(|(limit, period, burst)| Spec::Gcra { limit, period, burst }).boxed()
+        }
         Kind::TokenBucket => (limit(), period(), burst())
             .prop_map(|(limit, period, burst)| Spec::TokenBucket { limit, period, burst })
             .boxed(),
@@ -142,7 +142,5 @@ pub(crate) fn composite() -> BoxedStrategy<Tree> {
         ]
     });
     // A bare leaf is no composition.
-    nested
-        .prop_map(|tree| if matches!(tree, Tree::Leaf(_)) { Tree::All(vec![tree]) } else { tree })
-        .boxed()
+    nested.prop_map(|tree| if matches!(tree, Tree::Leaf(_)) { Tree::All(vec![tree]) } else { tree }).boxed()
 }

@@ -23,7 +23,9 @@ impl fmt::Debug for Raw {
     /// On one line, so that a failing trace can be read.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { step, what, cost, members, pick } = self;
-        f.write_str(&format!("Raw {{ step: {step:?}, what: {what}, cost: {cost:?}, members: {members}, pick: {pick} }}"))
+        f.write_str(&format!(
+            "Raw {{ step: {step:?}, what: {what}, cost: {cost:?}, members: {members}, pick: {pick} }}"
+        ))
     }
 }
 
@@ -72,7 +74,13 @@ impl Raw {
             8 => capacity,
             9 => capacity.saturating_add(1),
             10 => 1 + part(capacity.min(1 << 53) as i64, self.cost.1) as u64,
-            _ => if self.cost.1 % 8 == 0 { u64::MAX } else { 1 },
+            _ => {
+                if self.cost.1 % 8 == 0 {
+                    u64::MAX
+                } else {
+                    1
+                }
+            }
         }
     }
 

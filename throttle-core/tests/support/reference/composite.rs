@@ -38,8 +38,11 @@ impl Reference {
     /// One cost per leaf; `None` skips it, 0 peeks. Returns the receipts of those charged, by leaf.
     pub(crate) fn decide(&mut self, t: i64, costs: &[Option<u64>]) -> (Answer, Vec<(usize, Receipt)>) {
         let t = i128::from(t);
-        let waits: Vec<Option<Wait>> =
-            costs.iter().zip(&self.models).map(|(cost, model)| cost.map(|cost| wait(&**model, t, cost.into()))).collect();
+        let waits: Vec<Option<Wait>> = costs
+            .iter()
+            .zip(&self.models)
+            .map(|(cost, model)| cost.map(|cost| wait(&**model, t, cost.into())))
+            .collect();
         let wait = answer(&self.tree, &waits).map_or(Wait::Now, |(wait, _)| wait);
         let mut payers = Vec::new();
         if wait == Wait::Now {
@@ -87,13 +90,7 @@ impl Reference {
         }
     }
 
-    fn standing(
-        &self,
-        tree: &Tree<usize>,
-        t: i128,
-        waits: &[Option<Wait>],
-        payers: &[usize],
-    ) -> Option<Standing> {
+    fn standing(&self, tree: &Tree<usize>, t: i128, waits: &[Option<Wait>], payers: &[usize]) -> Option<Standing> {
         let below = |members: &[Tree<usize>]| -> Vec<Standing> {
             members.iter().filter_map(|member| self.standing(member, t, waits, payers)).collect()
         };
@@ -114,7 +111,9 @@ impl Reference {
                 let binding = members
                     .iter()
                     .filter(|member| answer(member, waits).is_some_and(|(wait, _)| wait == Wait::Now))
-                    .find_map(|member| self.standing(member, t, waits, payers)?.binding.filter(|leaf| payers.contains(leaf)));
+                    .find_map(|member| {
+                        self.standing(member, t, waits, payers)?.binding.filter(|leaf| payers.contains(leaf))
+                    });
                 let below = below(members);
                 let reset = below.iter().map(|standing| standing.reset).max()?;
                 let remaining = below.iter().map(|standing| standing.remaining).max()?;

@@ -36,8 +36,7 @@ impl Interval {
         };
         let portions = (now - anchor) / self.interval;
         let tokens = (self.tokens + portions * self.refill).min(self.capacity);
-        let anchor =
-            if tokens == self.capacity && !self.aligned { now } else { anchor + portions * self.interval };
+        let anchor = if tokens == self.capacity && !self.aligned { now } else { anchor + portions * self.interval };
         Bucket { tokens, anchor, now }
     }
 
