@@ -24,7 +24,7 @@ fn changes() -> impl Strategy<Value = (Spec, Spec, u32, i64)> {
 
 fn carried((old, new, part, t): &(Spec, Spec, u32, i64)) -> TestCaseResult {
     let (before, after, now) = (old.algorithm(), new.algorithm(), Timestamp::from_micros(*t));
-    let used = (u128::from(before.capacity()) * u128::from(*part) >> 32) as u64;
+    let used = ((u128::from(before.capacity()) * u128::from(*part)) >> 32) as u64;
     let (state, _) = before.decide(before.fresh(), now, used);
     let carried = after.carry_over(&before, &state, now);
     let standing = after.peek(&carried, now);

@@ -54,7 +54,8 @@ fn law_10_a_refund_before_other_traffic_leaves_no_trace_in_memory() {
 /// given back in it, and no settle gives or takes more than it may.
 fn mixed<M: Machine>(case: &Case, mut machine: M) -> TestCaseResult {
     let (step, mut t) = (case.tree.step(), TODAY);
-    let (mut open, mut events): (Vec<(Charge, u64)>, Vec<(i64, u64, u64)>) = (Vec::new(), Vec::new());
+    let mut open: Vec<(Charge, u64)> = Vec::new();
+    let mut events = Vec::new();
     let capacity = machine.capacities().into_iter().min().unwrap_or(1);
     for raw in &case.raws {
         t += raw.micros(step, false);

@@ -127,7 +127,7 @@ const DAY_I: i64 = DAY as i64;
 
 /// A value from 1 to `most`: often the usual one, often at the edge.
 fn within(how: u8, part: u32, usual: u64, most: u64) -> u64 {
-    let any = (u128::from(most) * u128::from(part) >> 32) as u64;
+    let any = ((u128::from(most) * u128::from(part)) >> 32) as u64;
     [1, 5, usual, usual.saturating_mul(3), most, most.saturating_sub(1), most / 2, any][usize::from(how)].clamp(1, most)
 }
 

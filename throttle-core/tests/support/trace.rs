@@ -43,7 +43,7 @@ pub(crate) fn raws(length: usize) -> impl Strategy<Value = Vec<Raw>> {
 }
 
 fn part(of: i64, part: u32) -> i64 {
-    (i128::from(of) * i128::from(part) >> 32) as i64
+    ((i128::from(of) * i128::from(part)) >> 32) as i64
 }
 
 impl Raw {
@@ -75,7 +75,7 @@ impl Raw {
             9 => capacity.saturating_add(1),
             10 => 1 + part(capacity.min(1 << 53) as i64, self.cost.1) as u64,
             _ => {
-                if self.cost.1 % 8 == 0 {
+                if self.cost.1.is_multiple_of(8) {
                     u64::MAX
                 } else {
                     1

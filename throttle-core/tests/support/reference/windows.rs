@@ -47,7 +47,7 @@ impl Interval {
         anchor + self.interval * portions - t
     }
 
-    fn set(&mut self, bucket: Bucket, tokens: i128) {
+    fn set(&mut self, bucket: &Bucket, tokens: i128) {
         (self.tokens, self.anchor, self.last) = (tokens, Some(bucket.anchor), Some(bucket.now));
     }
 }
@@ -76,14 +76,14 @@ impl Model for Interval {
     fn take(&mut self, t: i128, cost: i128) -> Place {
         let bucket = self.view(t);
         let tokens = bucket.tokens - cost;
-        self.set(bucket, tokens);
+        self.set(&bucket, tokens);
         Place::Anywhere
     }
 
     fn give_back(&mut self, t: i128, _: Receipt, units: i128) {
         let bucket = self.view(t);
         let tokens = (bucket.tokens + units).min(self.capacity);
-        self.set(bucket, tokens);
+        self.set(&bucket, tokens);
     }
 }
 
