@@ -82,7 +82,7 @@ impl CalendarQuota {
     /// If the limit or a period in microseconds is 0 or above 2^53 − 1, or the offset exceeds 14 hours.
     pub fn build(self) -> Result<Algorithm, ConfigError> {
         in_range("limit", self.limit)?;
-        if self.offset_minutes.abs() > MAX_OFFSET_MINUTES {
+        if !(-MAX_OFFSET_MINUTES..=MAX_OFFSET_MINUTES).contains(&self.offset_minutes) {
             let rule = "it must lie between -840 and 840 (14 hours)";
             return Err(ConfigError::new("UTC offset in minutes", self.offset_minutes, rule));
         }

@@ -29,9 +29,7 @@ impl Drain {
         let (p, q) = lowest_terms(rate.validate()?);
         let fits = |burst: u64| fitting(p, q, u128::from(burst) * u128::from(q));
         fits(burst).filter(|_| burst > 0).ok_or_else(|| {
-            // Rounding up costs at most p grains, so the largest burst that fits is at most two above this.
-            let estimate = (EXACT_MAX.saturating_sub(p)) / (2 * u128::from(q)).min(u128::from(u64::MAX)) as u64;
-            let most = (estimate..=estimate + 2).rev().find(|&b| b > 0 && fits(b).is_some());
+            let most = Some(deepest(p) / q).filter(|&most| most > 0);
             let rule = match most {
                 Some(most) => format!(
                     "with a rate of {rate} it must lie between 1 and {most} to be counted exactly (in 1/{q} unit, below \
@@ -51,8 +49,7 @@ impl Drain {
         let (p, q) = lowest_terms(rate.validate()?);
         let fits = |wait: u64| fitting(p, q, u128::from(wait) * u128::from(p) + u128::from(q));
         fits(max_wait_us).ok_or_else(|| {
-            let estimate = (EXACT_MAX.saturating_sub(p) / 2).saturating_sub(q) / p;
-            let most = (estimate..=estimate + 2).rev().find(|&w| fits(w).is_some());
+            let most = deepest(p).checked_sub(q).map(|left| left / p);
             let rule = match most {
                 Some(most) => format!(
                     "with a rate of {rate} it can be at most {most} to be counted exactly (in 1/{p} microsecond, below \
@@ -110,6 +107,13 @@ fn fitting(p: u64, q: u64, depth: u128) -> Option<Drain> {
     let (depth, empties_in) = (depth as u64, empties_in as u64);
     let (p, q) = (Divisor::new(p), Divisor::new(q));
     Some(Drain { p, q, depth, empties_in, capacity: q.divide(depth) })
+}
+
+/// The largest depth that [`fitting`] takes: with `steps` the µs in which it drains, it is at most `steps`·p, and together
+/// they are at most 2^53 − 1.
+fn deepest(p: u64) -> u64 {
+    let steps = (EXACT_MAX - 1 + p) / (2 * p);
+    (steps * p).min(EXACT_MAX - steps * p)
 }
 
 fn lowest_terms(rate: Rate) -> (u64, u64) {

@@ -95,7 +95,7 @@ impl<W: Windows> Counter<W> {
     }
 
     fn until(now: Timestamp, end: i64) -> u64 {
-        micros_between(now, Timestamp::from_micros(end))
+        micros_between(now, end)
     }
 }
 

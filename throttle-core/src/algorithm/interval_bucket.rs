@@ -111,7 +111,7 @@ impl Portions {
 
     fn until(&self, view: Tokens, now: Timestamp, target: u64) -> u64 {
         let refills = self.refills_to(view.tokens, target).cast_signed();
-        micros_between(now, Timestamp::from_micros(view.anchor + refills * self.interval))
+        micros_between(now, view.anchor + refills * self.interval)
     }
 }
 

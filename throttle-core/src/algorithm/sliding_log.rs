@@ -85,7 +85,7 @@ impl Trailing {
     }
 
     fn freed_at(&self, now: Timestamp, instant: i64) -> u64 {
-        micros_between(now, Timestamp::from_micros(instant + self.window))
+        micros_between(now, instant + self.window)
     }
 }
 

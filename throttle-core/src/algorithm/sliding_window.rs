@@ -165,7 +165,7 @@ impl Estimate {
     }
 
     fn until(&self, now: Timestamp, view: &View<'_>, room: u64) -> u64 {
-        micros_between(now, Timestamp::from_micros(self.first_with(view, room)))
+        micros_between(now, self.first_with(view, room))
     }
 }
 
@@ -206,7 +206,7 @@ impl Transition for Estimate {
         }
         Standing {
             remaining: self.limit.saturating_sub(used),
-            reset: micros_between(now, Timestamp::from_micros(self.empty_at(&view))),
+            reset: micros_between(now, self.empty_at(&view)),
             next: self.until(now, &view, used - 1),
         }
     }

@@ -95,7 +95,8 @@ impl Mark {
     }
 }
 
-/// A wait is never negative, and never longer than an `i64` holds: both ends are [`Timestamp`]s.
-pub(crate) fn micros_between(now: Timestamp, later: Timestamp) -> u64 {
-    later.micros_since(now).max(0).unsigned_abs()
+/// µs from `now` to an instant, which may lie after [`Timestamp::MAX`]: cut off there, a wait at the end of time would be 0
+/// and admit. It lies within 2^53 µs of a timestamp, so nothing overflows.
+pub(crate) fn micros_between(now: Timestamp, later: i64) -> u64 {
+    (later - now.as_micros()).max(0).unsigned_abs()
 }

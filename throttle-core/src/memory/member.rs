@@ -1,5 +1,3 @@
-use std::sync::atomic::Ordering;
-
 use super::registry::Registered;
 use super::shard::{Shard, Shared};
 use super::table::Label;
@@ -47,6 +45,10 @@ impl<'a> Member<'a> {
         Self { algorithm, registered, label, cost, now, place: Place::Unasked }
     }
 
+    pub(super) fn label(&self) -> Label {
+        self.label
+    }
+
     /// Whether the key shares the overflow bucket.
     #[inline]
     pub(super) fn is_overflow(&self) -> bool {
@@ -61,12 +63,12 @@ impl<'a> Member<'a> {
         self.now
     }
 
-    /// µs until the cost is admitted.
+    /// µs until the cost is admitted. What is `kept` is not swept out to make room.
     #[inline]
-    pub(super) fn ask(&mut self, shard: &mut Shard, shared: &Shared) -> u64 {
+    pub(super) fn ask(&mut self, shard: &mut Shard, kept: &[Label], shared: &Shared) -> u64 {
         match shard.find(self.label) {
             Some(index) => self.enter(index, shard, shared),
-            None => self.look_elsewhere(shard, shared),
+            None => self.look_elsewhere(shard, kept, shared),
         }
         match &self.place {
             Place::Slot(index) => {
@@ -83,27 +85,24 @@ impl<'a> Member<'a> {
 
     /// Charges the cost, which [`ask`](Self::ask) admitted.
     #[inline]
-    pub(super) fn take(&mut self, shard: &mut Shard, shared: &Shared) -> (u64, Taken) {
+    pub(super) fn take(&mut self, shard: &mut Shard) -> (u64, Taken) {
         if let Some(index) = self.index(shard) {
             let take = |repr: &mut Repr| self.algorithm.take(repr, self.now, self.cost);
             if let Some(charged) = shard.change(index, self.algorithm.is_small(), take) {
                 return charged;
             }
         }
-        self.add(shard, shared)
+        self.add(shard)
     }
 
     /// Charges a key that is not in the table, and adds it.
     #[cold]
-    fn add(&mut self, shard: &mut Shard, shared: &Shared) -> (u64, Taken) {
+    fn add(&mut self, shard: &mut Shard) -> (u64, Taken) {
         let (mut state, at) = match std::mem::replace(&mut self.place, Place::Unasked) {
             Place::Nowhere { start, at, .. } => (start, at),
-            // It was as good as unused, and another policy's new key has just swept it out. Its place is still counted
-            // for: the sweep gave it back.
-            _ => {
-                shared.keys.fetch_add(usize::from(!self.is_overflow()), Ordering::Relaxed);
-                (self.algorithm.fresh_repr(), shard.earliest(self.now))
-            }
+            // An overflow bucket, which is not counted: it was as good as unused, and another policy's new key has just
+            // swept it out.
+            _ => (self.algorithm.fresh_repr(), shard.earliest(self.now)),
         };
         let (delay, taken) = self.algorithm.take(&mut state, at, self.cost);
         let lag = if self.algorithm.delays() { self.lag(at) } else { 0 };
@@ -119,7 +118,7 @@ impl<'a> Member<'a> {
         }
         let standing = |repr: &Repr| self.algorithm.standing(repr, self.now);
         let found = self.index(shard).and_then(|index| shard.read(index, self.algorithm.is_small(), standing));
-        // As good as unused, and another policy's new key has just swept it out.
+        // An overflow bucket that was as good as unused, and another policy's new key has just swept it out.
         found.unwrap_or_else(|| self.standing_elsewhere(&self.algorithm.fresh_repr(), shard.earliest(self.now)))
     }
 
@@ -140,7 +139,7 @@ impl<'a> Member<'a> {
         }
         let (mut state, at) = (self.algorithm.fresh_repr(), shard.earliest(self.now));
         self.algorithm.settle(&mut state, at, item.taken, item.actual);
-        if self.algorithm.repr_fresh_at(&state) > at && (self.is_overflow() || shared.reserve()) {
+        if self.algorithm.standing(&state, at).reset > 0 && (self.is_overflow() || shared.reserve()) {
             shard.insert(self.label, self.registered.generation, state);
         }
     }
@@ -176,8 +175,8 @@ impl<'a> Member<'a> {
 
     /// Not found: the key is new, or was forgotten, or shares the overflow bucket.
     #[cold]
-    fn look_elsewhere(&mut self, shard: &mut Shard, shared: &Shared) {
-        let reserved = self.cost > 0 && self.make_room(shard, shared);
+    fn look_elsewhere(&mut self, shard: &mut Shard, kept: &[Label], shared: &Shared) {
+        let reserved = self.cost > 0 && self.make_room(shard, kept, shared);
         if let Some(index) = shard.overflow(self.registered.policy) {
             let own = self.label;
             self.label = Label::overflow(self.registered.policy);
@@ -199,9 +198,9 @@ impl<'a> Member<'a> {
         self.place = Place::Nowhere { start: self.algorithm.fresh_repr(), at: shard.earliest(self.now), reserved };
     }
 
-    fn make_room(&self, shard: &mut Shard, shared: &Shared) -> bool {
-        shard.sweep(self.now, SWEEP, shared);
-        shared.reserve() || (shard.sweep(self.now, SWEEP_WHEN_FULL, shared) > 0 && shared.reserve())
+    fn make_room(&self, shard: &mut Shard, kept: &[Label], shared: &Shared) -> bool {
+        shard.sweep(self.now, SWEEP, kept, shared);
+        shared.reserve() || (shard.sweep(self.now, SWEEP_WHEN_FULL, kept, shared) > 0 && shared.reserve())
     }
 
     #[inline]

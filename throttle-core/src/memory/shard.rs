@@ -154,14 +154,14 @@ impl Shard {
         now.max(self.horizon)
     }
 
-    /// Forgets what is as good as unused among the next `count` slots; returns how many were.
-    pub(super) fn sweep(&mut self, now: Timestamp, count: usize, shared: &Shared) -> usize {
+    /// Forgets what is as good as unused among the next `count` slots, except `kept`; returns how many were.
+    pub(super) fn sweep(&mut self, now: Timestamp, count: usize, kept: &[Label], shared: &Shared) -> usize {
         let mut forgotten = 0;
         for _ in 0..count.min(self.table.width()) {
             if self.cursor >= self.table.width() {
                 self.cursor = 0;
             }
-            match self.stale(self.cursor, now, &shared.registry) {
+            match self.stale(self.cursor, now, kept, &shared.registry) {
                 // Closing the gap may have moved another slot here, so the cursor stays.
                 Some((fresh_at, small)) => {
                     self.horizon = self.horizon.max(fresh_at);
@@ -174,10 +174,13 @@ impl Shard {
         forgotten
     }
 
-    fn stale(&self, index: usize, now: Timestamp, registry: &Registry) -> Option<(Timestamp, bool)> {
-        let algorithm = registry.algorithm(self.table.get(index)?.registered())?;
+    fn stale(&self, index: usize, now: Timestamp, kept: &[Label], registry: &Registry) -> Option<(Timestamp, bool)> {
+        let slot = self.table.get(index)?;
+        let algorithm = registry.algorithm(slot.registered())?;
         let fresh_at = self.read(index, algorithm.is_small(), |repr| algorithm.repr_fresh_at(repr))?;
-        (fresh_at <= now).then_some((fresh_at, algorithm.is_small()))
+        // The last instant stands for all that come after it, so nothing is known to be fresh there.
+        let stale = fresh_at <= now && fresh_at < Timestamp::MAX && !kept.contains(&slot.label());
+        stale.then_some((fresh_at, algorithm.is_small()))
     }
 
     /// Forgets one key, whatever its state.

@@ -83,8 +83,8 @@ impl Store {
     /// One policy, and a key that is new or was written by other parameters.
     #[cold]
     fn decide_unknown(&self, mut shard: MutexGuard<'_, Shard>, mut member: Member<'_>) -> Decision {
-        let wait = member.ask(&mut shard, &self.shared);
-        let charged = (wait == 0 && member.cost() > 0).then(|| member.take(&mut shard, &self.shared));
+        let wait = member.ask(&mut shard, &[member.label()], &self.shared);
+        let charged = (wait == 0 && member.cost() > 0).then(|| member.take(&mut shard));
         let standing = member.standing(&shard);
         member.finish(&self.shared);
         drop(shard);
@@ -117,7 +117,9 @@ impl Store {
             let algorithm = set.policies().get(policy)?.algorithm();
             Some((shard, Member::new(algorithm, *registered, label, calls[policy].cost, now)))
         });
-        let mut held = Held { shards, members: members.collect(), shared: &self.shared };
+        let members: SmallVec<[_; 3]> = members.collect();
+        let labels = members.iter().flatten().map(|(_, member)| member.label()).collect();
+        let mut held = Held { shards, members, labels, shared: &self.shared };
         let decision = set::decide(set, &mut held);
         held.members.iter().flatten().for_each(|(_, member)| member.finish(&self.shared));
         drop(held);
@@ -158,7 +160,7 @@ impl Store {
     fn sweep_elsewhere(&self, now: Timestamp) {
         let victim = self.victim.fetch_add(1, Ordering::Relaxed) % self.shards.len();
         if let Some(mut shard) = self.shards[victim].0.try_lock() {
-            shard.sweep(now, SWEEP_ELSEWHERE, &self.shared);
+            shard.sweep(now, SWEEP_ELSEWHERE, &[], &self.shared);
         }
     }
 
@@ -216,19 +218,21 @@ impl Visitor for One<'_> {
 struct Held<'a> {
     shards: SmallVec<[MutexGuard<'a, Shard>; 4]>,
     members: SmallVec<[Option<(usize, Member<'a>)>; 3]>,
+    /// What this request is about, and must not be swept out while it is decided.
+    labels: SmallVec<[Label; 4]>,
     shared: &'a Shared,
 }
 
 impl Members for Held<'_> {
     fn ask(&mut self, policy: usize) -> Option<set::Member> {
         let (shard, member) = self.members[policy].as_mut()?;
-        let wait = member.ask(&mut self.shards[*shard], self.shared);
+        let wait = member.ask(&mut self.shards[*shard], &self.labels, self.shared);
         Some(set::Member { cost: member.cost(), wait })
     }
 
     fn take(&mut self, policy: usize) -> (u64, Taken) {
         match &mut self.members[policy] {
-            Some((shard, member)) => member.take(&mut self.shards[*shard], self.shared),
+            Some((shard, member)) => member.take(&mut self.shards[*shard]),
             None => (0, Taken { cost: 0, mark: Default::default() }),
         }
     }

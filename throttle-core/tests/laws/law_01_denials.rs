@@ -1,0 +1,90 @@
+//! Law 1: a denied request and a peek leave everything as it was.
+
+use proptest::prelude::*;
+use proptest::test_runner::TestCaseResult;
+
+use crate::support::machines::{InMemory, Machine, Pure};
+use crate::support::strategies::for_every_tree;
+use crate::support::trace::{Case, cases, clamp};
+
+/// States are equal after a denial or a peek, and no member was charged.
+fn states_stay(case: &Case) -> TestCaseResult {
+    let mut machine = Pure::new(&case.tree);
+    let (step, mut t) = (case.tree.step(), case.start);
+    for raw in &case.raws {
+        t = clamp(t.saturating_add(raw.micros(step, true)));
+        let before = machine.states.clone();
+        let costs = raw.costs(&machine.capacities());
+        let (decision, charge) = machine.decide(t, &costs);
+        if !decision.is_allowed() || costs.iter().all(|cost| matches!(cost, None | Some(0))) {
+            prop_assert_eq!(&machine.states, &before, "at {}, costs {:?}: {:?}", t, costs, decision);
+            prop_assert!(charge.is_none());
+            prop_assert!(decision.statuses().iter().all(|status| status.charged() == 0));
+        }
+        // The states of members that paid nothing are as before, too.
+        for (policy, status) in decision.statuses().iter().enumerate() {
+            prop_assert!(status.charged() > 0 || machine.states[policy] == before[policy]);
+        }
+    }
+    Ok(())
+}
+
+/// The same trace with every denial repeated and a peek before each request: every answer stays what it was.
+fn hammering_changes_no_answer(case: &Case) -> TestCaseResult {
+    let (mut calm, mut hammered) = (InMemory::new(&case.tree), InMemory::new(&case.tree));
+    let (step, mut t) = (case.tree.step(), case.start);
+    for raw in &case.raws {
+        // Forward only: whether a key that is as good as unused was dropped shows on a clock that steps back.
+        t = clamp(t.saturating_add(raw.micros(step, false)));
+        let costs = raw.costs(&calm.capacities());
+        let expected = calm.decide(t, &costs).0;
+        let _ = hammered.peek(t);
+        let got = hammered.decide(t, &costs).0;
+        prop_assert_eq!(&got, &expected, "at {} on costs {:?}", t, &costs);
+        for _ in 0..3 {
+            if !got.is_allowed() {
+                prop_assert_eq!(&hammered.decide(t, &costs).0, &expected);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The instant at which a refused request would be admitted does not move, however often it is tried meanwhile.
+fn the_wait_does_not_grow(case: &Case) -> TestCaseResult {
+    let mut machine = InMemory::new(&case.tree);
+    let mut t = case.start;
+    while machine.take(t, 1).0.is_allowed() {
+        // Quotas of a million units are drained in a few bites.
+        let rest = machine.peek(t).remaining();
+        let _ = machine.take(t, rest.max(1));
+    }
+    let Some(wait) = machine.take(t, 1).0.retry_after() else { return Ok(()) };
+    let until = t + wait.as_micros() as i64;
+    for raw in &case.raws {
+        t += raw.micros((until - t) / 2, false).min(until - t - 1);
+        let decision = machine.take(t, 1).0;
+        prop_assert!(!decision.is_allowed(), "admitted {} early", until - t);
+        prop_assert_eq!(decision.retry_after().map(|wait| t + wait.as_micros() as i64), Some(until));
+    }
+    Ok(())
+}
+
+#[test]
+fn law_01_denied_and_peek_leave_the_state_equal() {
+    for_every_tree(|trees| cases(trees, 50), states_stay);
+}
+
+#[test]
+fn law_01_denied_and_peek_leave_the_memory_backend_as_it_was() {
+    for_every_tree(|trees| cases(trees, 50), hammering_changes_no_answer);
+}
+
+#[test]
+fn law_01_hammering_does_not_move_the_retry() {
+    let early = |mut case: Case| {
+        case.start = case.start.min(1 << 52);
+        case
+    };
+    for_every_tree(|trees| cases(trees, 20).prop_map(early), the_wait_does_not_grow);
+}

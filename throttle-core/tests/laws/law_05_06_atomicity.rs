@@ -1,0 +1,263 @@
+//! Laws 5 and 6: a composition charges all that it says or nothing, and whoever races for K units gets exactly K, whatever
+//! runs at the same time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use proptest::prelude::*;
+use proptest::test_runner::TestCaseResult;
+use throttle_core::{AnyCharge, Backend};
+use throttle_core::{
+    Call, Cost, Gcra, Key, LimitSet, ManualClock, MemoryBackend, MemorySet, Policy, Rate, Rule, SlidingLog, Timestamp,
+};
+
+use crate::support::machines::{Machine, Pure};
+use crate::support::spec::{Kind, Spec, TODAY, Tree};
+use crate::support::strategies::{composite, run};
+use crate::support::trace::{Case, cases, clamp};
+
+/// Which leaves a composition charges when it admits, read from its definition.
+fn may_be_charged(tree: &Tree<usize>, admitted: &[bool], charged: &[bool]) -> bool {
+    let admits = |member: &Tree<usize>| admits(member, admitted);
+    let untouched = |member: &Tree<usize>| member.leaves().into_iter().all(|leaf| !charged[*leaf]);
+    match tree {
+        Tree::Leaf(leaf) => charged[*leaf],
+        Tree::All(members) => members.iter().all(|member| may_be_charged(member, admitted, charged)),
+        Tree::Any(members, every) => {
+            let mut paid = false;
+            members.iter().all(|member| {
+                let pays = admits(member) && (*every || !paid);
+                paid |= pays;
+                if pays { may_be_charged(member, admitted, charged) } else { untouched(member) }
+            })
+        }
+    }
+}
+
+fn admits(tree: &Tree<usize>, admitted: &[bool]) -> bool {
+    match tree {
+        Tree::Leaf(leaf) => admitted[*leaf],
+        Tree::All(members) => members.iter().all(|member| admits(member, admitted)),
+        Tree::Any(members, _) => members.iter().any(|member| admits(member, admitted)),
+    }
+}
+
+/// Every member is asked alone; what they say decides whom the composition charges.
+fn all_or_nothing(case: &Case) -> TestCaseResult {
+    let mut machine = Pure::new(&case.tree);
+    let mut next = 0;
+    let tree = case.tree.map(&mut |_| {
+        next += 1;
+        next - 1
+    });
+    let (step, mut t) = (case.tree.step(), case.start);
+    for raw in &case.raws {
+        t = clamp(t.saturating_add(raw.micros(step, true)));
+        let cost = raw.cost(machine.capacities().into_iter().min().unwrap_or(1)).max(1);
+        let before = machine.states.clone();
+        let alone = |policy: usize| {
+            let algorithm = machine.set.policies()[policy].algorithm();
+            algorithm.decide(before[policy].clone(), Timestamp::from_micros(t), cost).1.is_allowed()
+        };
+        let admitted: Vec<bool> = (0..before.len()).map(alone).collect();
+        let decision = machine.take(t, cost).0;
+        prop_assert_eq!(decision.is_allowed(), admits(&tree, &admitted));
+        let charged: Vec<bool> = (0..before.len()).map(|policy| decision.statuses()[policy].charged() > 0).collect();
+        if decision.is_allowed() {
+            prop_assert!(may_be_charged(&tree, &admitted, &charged), "{:?} charged of {:?}", charged, admitted);
+        } else {
+            prop_assert_eq!(&machine.states, &before);
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn law_05_all_or_nothing() {
+    run("compositions", &cases(composite(), 40), all_or_nothing);
+}
+
+fn frozen(max_keys: usize) -> MemoryBackend<ManualClock> {
+    MemoryBackend::builder().clock(ManualClock::new(Timestamp::from_micros(TODAY))).max_keys(max_keys).build()
+}
+
+fn one_of(name: &str, kind: Kind, limit: u64) -> Policy {
+    let hour = 3_600_000_000;
+    let spec = match kind {
+        Kind::Gcra => Spec::Gcra { limit, period: hour, burst: limit },
+        Kind::TokenBucket => Spec::TokenBucket { limit, period: hour, burst: limit },
+        Kind::LeakyMeter => Spec::LeakyMeter { limit, period: hour, burst: limit },
+        Kind::Interval => Spec::Interval { capacity: limit, refill: 1, interval: hour, aligned: false },
+        Kind::Fixed => Spec::Fixed { limit, window: 24 * hour, offset: 0 },
+        Kind::Log => Spec::Log { limit, window: hour },
+        Kind::Buckets => Spec::Buckets { limit, window: hour, buckets: 10 },
+        Kind::Calendar => Spec::Calendar { limit, cadence: crate::support::spec::Cadence::Month, offset_minutes: 0 },
+        Kind::Shaper => Spec::Shaper { limit: 1, period: hour, max_wait: hour * (limit - 1) },
+    };
+    Policy::new(name, spec.algorithm()).expect("a valid name")
+}
+
+async fn race(
+    backend: &MemoryBackend<ManualClock>,
+    set: &Arc<MemorySet>,
+    tasks: usize,
+    work: impl Fn(MemoryBackend<ManualClock>, Arc<MemorySet>, usize) + Clone + Send + 'static,
+) {
+    let spawned = (0..tasks).map(|task| {
+        let (backend, set, work) = (backend.clone(), Arc::clone(set), work.clone());
+        tokio::spawn(async move { work(backend, set, task) })
+    });
+    for task in spawned.collect::<Vec<_>>() {
+        task.await.expect("no task panics");
+    }
+}
+
+/// 64 tasks on three limits of which one, under a key that they all share, is used up: the others, one key a task and one
+/// for all, stay untouched.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn law_05_a_saturated_member_leaves_the_others_untouched_under_concurrency() {
+    for saturated in 0..3 {
+        for kind in Kind::ALL {
+            let backend = frozen(10_000);
+            let policies = ["a", "b", "c"].map(|name| Rule::from(one_of(name, kind, 5)));
+            let set = Arc::new(backend.prepare(LimitSet::new(Rule::All(policies.into())).unwrap()).unwrap());
+            let calls = move |task: usize| -> [Call; 3] {
+                let keys = [Key::from("all"), Key::from(task as u64), Key::from("all")];
+                std::array::from_fn(|policy| {
+                    let key = if policy == saturated { Key::from("full") } else { keys[policy].clone() };
+                    Call::new(key, Cost::ONE)
+                })
+            };
+            let mut drain = [Call::SKIP, Call::SKIP, Call::SKIP];
+            drain[saturated] = Call::new(Key::from("full"), Cost::new(5).unwrap());
+            assert!(backend.decide_now(&set, &drain).is_allowed());
+
+            race(&backend, &set, 64, move |backend, set, task| {
+                for _ in 0..10 {
+                    let decision = backend.decide_now(&set, &calls(task));
+                    assert!(!decision.is_allowed());
+                    assert_eq!(decision.binding(), Some(saturated));
+                }
+            })
+            .await;
+
+            for task in 0..64 {
+                let peeks = calls(task).map(|call| Call::peek(call.key().unwrap().clone()));
+                let decision = backend.decide_now(&set, &peeks);
+                let left: Vec<u64> = decision.statuses().iter().map(|status| status.remaining()).collect();
+                let expected: Vec<u64> = (0..3).map(|policy| if policy == saturated { 0 } else { 5 }).collect();
+                assert_eq!(left, expected, "{kind:?}");
+            }
+            assert_eq!(backend.keys(), 1, "only the key that was drained has a state");
+        }
+    }
+}
+
+/// Two limits of one key race in every order; what was admitted is what both were charged.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn law_05_both_members_count_the_same_admissions() {
+    for (charge, most) in [(None, 200), (Some(AnyCharge::First), 500), (Some(AnyCharge::EveryAdmitting), 300)] {
+        let backend = frozen(10_000);
+        let members = vec![one_of("a", Kind::Gcra, 300).into(), one_of("b", Kind::Log, 200).into()];
+        let rule = charge.map_or(Rule::All(members.clone()), |charge| Rule::Any(members, charge));
+        let set = Arc::new(backend.prepare(LimitSet::new(rule).unwrap()).unwrap());
+        let admitted = Arc::new(AtomicU64::new(0));
+        let count = Arc::clone(&admitted);
+        race(&backend, &set, 64, move |backend, set, task| {
+            for _ in 0..17 {
+                // Half of them name the keys the other way round: two pairs of budgets, and locks that could be entangled.
+                let keys = if task % 2 == 0 { ["x", "y"] } else { ["y", "x"] };
+                let calls = keys.map(|key| Call::from(Key::from(key)));
+                count.fetch_add(backend.decide_now(&set, &calls).is_allowed().into(), Ordering::Relaxed);
+            }
+        })
+        .await;
+        assert_eq!(admitted.load(Ordering::Relaxed), 2 * most, "{charge:?}");
+    }
+}
+
+/// 64 tasks, 200 keys, K units each, a clock that stands still: K are admitted, a hundred times over.
+async fn exactly(k: u64, repetitions: u64) {
+    const KEYS: u64 = 200;
+    const TASKS: usize = 64;
+    // Just enough that every key is asked for more than it has.
+    let rounds = k / TASKS as u64 + 2;
+    let gcra = Gcra::new(Rate::per_hour(1)).burst(k);
+    for repetition in 0..repetitions {
+        let backend = frozen(if repetition % 2 == 0 { 1_000_000 } else { 200 });
+        let set = LimitSet::new(Policy::new("race", gcra).unwrap()).unwrap();
+        let set = Arc::new(backend.prepare(set).unwrap());
+        let admitted: Arc<Vec<AtomicU64>> = Arc::new((0..KEYS).map(|_| AtomicU64::new(0)).collect());
+        let count = Arc::clone(&admitted);
+        race(&backend, &set, TASKS, move |backend, set, task| {
+            for round in 0..rounds {
+                for key in 0..KEYS {
+                    // Tasks go through the keys from different ends.
+                    let key = (key * 7 + task as u64 * 13 + round) % KEYS;
+                    let allowed = backend.decide_now(&set, &[Call::from(Key::from(key))]).is_allowed();
+                    count[key as usize].fetch_add(allowed.into(), Ordering::Relaxed);
+                }
+            }
+        })
+        .await;
+        for (key, admitted) in admitted.iter().enumerate() {
+            assert_eq!(admitted.load(Ordering::Relaxed), k, "key {key}, repetition {repetition}");
+        }
+        assert!(backend.keys() <= 1_000_000);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn law_06_exactly_1_of_64_tasks_on_200_keys() {
+    exactly(1, 100).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn law_06_exactly_7_of_64_tasks_on_200_keys() {
+    exactly(7, 100).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn law_06_exactly_1000_of_64_tasks_on_200_keys() {
+    exactly(1_000, 100).await;
+}
+
+/// Every algorithm, one key, mixed costs: the units admitted never exceed K, and the last of cost 1 fill it up exactly.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn law_06_exactly_k_units_of_every_algorithm() {
+    for kind in Kind::ALL {
+        let backend = frozen(1_000);
+        let set = Arc::new(backend.prepare(LimitSet::new(one_of("race", kind, 97)).unwrap()).unwrap());
+        let units = Arc::new(AtomicU64::new(0));
+        let count = Arc::clone(&units);
+        race(&backend, &set, 64, move |backend, set, task| {
+            for cost in [1 + task as u64 % 5, 1, 1] {
+                let call = Call::new(Key::from("key"), Cost::new(cost).unwrap());
+                let allowed = backend.decide_now(&set, &[call]).is_allowed();
+                count.fetch_add(if allowed { cost } else { 0 }, Ordering::Relaxed);
+            }
+        })
+        .await;
+        assert_eq!(units.load(Ordering::Relaxed), 97, "{kind:?}");
+    }
+}
+
+/// A capacity of one raced for through the trait's own `decide`.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn trap_v26_one_unit_for_fifty_callers() {
+    let backend = frozen(1_000);
+    let log = SlidingLog::new(Rate::per_hour(1));
+    let set = Arc::new(backend.prepare(LimitSet::new(Policy::new("one", log).unwrap()).unwrap()).unwrap());
+    let callers = (0..50).map(|_| {
+        let (backend, set) = (backend.clone(), Arc::clone(&set));
+        tokio::spawn(async move {
+            tokio::task::yield_now().await;
+            backend.decide(&set, &[Call::from(Key::from("key"))]).await.expect("memory never fails").is_allowed()
+        })
+    });
+    let mut admitted = 0;
+    for caller in callers.collect::<Vec<_>>() {
+        admitted += usize::from(caller.await.expect("no task panics"));
+    }
+    assert_eq!(admitted, 1);
+}

@@ -1,0 +1,73 @@
+//! Law 7, changed limits: what was used stays used, a lowered limit locks nobody out for longer than its own window, and a
+//! raised one is felt at once.
+
+use proptest::prelude::*;
+use proptest::test_runner::TestCaseResult;
+use throttle_core::{Backend, Call, Cost, Gcra, Key, LimitSet, ManualClock, MemoryBackend, Policy, Rate, Timestamp};
+
+use crate::support::spec::{Kind, Spec, TODAY};
+use crate::support::strategies::{any_spec, run};
+
+/// The longest that an unused key of this limit can be locked out by its own use: the wait for all of it, after all of it.
+fn own_window(spec: &Spec, t: i64) -> u64 {
+    let algorithm = spec.algorithm();
+    let now = Timestamp::from_micros(t);
+    let (state, _) = algorithm.decide(algorithm.fresh(), now, algorithm.capacity());
+    algorithm.peek(&state, now).reset_after_micros()
+}
+
+fn changes() -> impl Strategy<Value = (Spec, Spec, u32, i64)> {
+    let kinds = prop::sample::select(Kind::ALL.to_vec());
+    let spec = kinds.prop_flat_map(any_spec);
+    (spec.clone(), spec, any::<u32>(), TODAY..TODAY + (1 << 40))
+}
+
+fn carried((old, new, part, t): &(Spec, Spec, u32, i64)) -> TestCaseResult {
+    let (before, after, now) = (old.algorithm(), new.algorithm(), Timestamp::from_micros(*t));
+    let used = ((u128::from(before.capacity()) * u128::from(*part)) >> 32) as u64;
+    let (state, _) = before.decide(before.fresh(), now, used);
+    let carried = after.carry_over(&before, &state, now);
+    let standing = after.peek(&carried, now);
+
+    let left = after.capacity() - used.min(after.capacity());
+    prop_assert_eq!(standing.remaining(), left, "{} used of {:?}, then {:?}", used, old, new);
+    prop_assert!(standing.reset_after_micros() <= own_window(new, *t), "locked out past the new window");
+
+    // The memory backend does the same, under one policy name.
+    let backend = MemoryBackend::builder().clock(ManualClock::new(now)).build();
+    let set = |spec: &Spec| LimitSet::new(Policy::new("plan", spec.algorithm()).unwrap()).unwrap();
+    let (first, second) = (backend.prepare(set(old)).unwrap(), backend.prepare(set(new)).unwrap());
+    let peek = [Call::peek(Key::from("key"))];
+    if used > 0 {
+        prop_assert!(backend.decide_now(&first, &[Call::new(Key::from("key"), Cost::new(used).unwrap())]).is_allowed());
+    }
+    let decision = backend.decide_now(&second, &peek);
+    prop_assert_eq!(decision.remaining(), left);
+    prop_assert_eq!(decision.reset_after().as_micros(), u128::from(standing.reset_after_micros()));
+    Ok(())
+}
+
+#[test]
+fn law_07_a_changed_limit_keeps_what_was_used_and_locks_nobody_out() {
+    run("changes", &changes(), carried);
+}
+
+/// Ten used of ten in ten hours; then a thousand a second with a burst of a hundred.
+#[test]
+fn trap_v11_a_raised_limit_is_felt_at_once() {
+    let clock = ManualClock::new(Timestamp::from_micros(1_700_000_000_000_000));
+    let backend = MemoryBackend::builder().clock(clock.clone()).build();
+    let set = |gcra: Gcra| backend.prepare(LimitSet::new(Policy::new("plan", gcra).unwrap()).unwrap()).unwrap();
+    let ten_hours = std::time::Duration::from_secs(36_000);
+    let slow = set(Gcra::new(Rate::new(10, ten_hours)).burst(10));
+    let fast = set(Gcra::new(Rate::per_second(1_000)).burst(100));
+    let call = [Call::from(Key::from("key"))];
+    assert!((0..10).all(|_| backend.decide_now(&slow, &call).is_allowed()));
+    assert!(!backend.decide_now(&slow, &call).is_allowed());
+    // What was used stays used, and drains at the new rate: ten of a hundred are gone now, none a second later.
+    assert_eq!(backend.decide_now(&fast, &[Call::peek(Key::from("key"))]).remaining(), 90);
+    clock.advance(std::time::Duration::from_secs(1));
+    let decision = backend.decide_now(&fast, &call);
+    assert!(decision.is_allowed());
+    assert_eq!(decision.remaining(), 99);
+}

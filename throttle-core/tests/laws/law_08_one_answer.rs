@@ -1,0 +1,113 @@
+//! Law 8, one answer: the algorithms, the memory backend and the reference agree in every field of every decision.
+
+use std::collections::HashSet;
+
+use proptest::prelude::*;
+use proptest::test_runner::TestCaseResult;
+use throttle_core::Receipt;
+
+use crate::support::machines::{InMemory, Machine, Pure};
+use crate::support::reference::{Paid, Reference, told};
+use crate::support::spec::{Spec, Tree};
+use crate::support::strategies::for_every_tree;
+use crate::support::trace::{Case, Raw, cases, clamp};
+
+/// What was charged, as each of the three remembers it.
+struct Open {
+    pure: Receipt,
+    memory: Receipt,
+    reference: Vec<(usize, Paid)>,
+}
+
+struct Walk {
+    pure: Pure,
+    memory: InMemory,
+    reference: Reference,
+    open: Vec<Open>,
+    charged: HashSet<usize>,
+    has_forgotten: bool,
+}
+
+impl Walk {
+    fn new(tree: &Tree) -> Self {
+        Self {
+            pure: Pure::new(tree),
+            memory: InMemory::new(tree),
+            reference: Reference::new(tree),
+            open: Vec::new(),
+            charged: HashSet::new(),
+            has_forgotten: false,
+        }
+    }
+
+    /// Notes whether the backend may have dropped a key, which it does when it is asked to add one. From then on it answers
+    /// a clock that steps back with more caution than the bare algorithms do, since it cannot know what was dropped.
+    fn note_new_keys(&mut self, costs: &[Option<u64>]) {
+        let mut asked = costs.iter().enumerate().filter(|(_, cost)| cost.is_some_and(|cost| cost > 0));
+        self.has_forgotten |= !self.charged.is_empty() && asked.any(|(leaf, _)| !self.charged.contains(&leaf));
+    }
+
+    fn decide(&mut self, t: i64, raw: &Raw) -> TestCaseResult {
+        let costs = raw.costs(&self.pure.capacities());
+        self.note_new_keys(&costs);
+        let (pure, pure_charge) = self.pure.decide(t, &costs);
+        let (memory, memory_charge) = self.memory.decide(t, &costs);
+        let (expected, reference) = self.reference.decide(t, &costs);
+        prop_assert_eq!(&told(&pure), &expected, "the algorithms at {} on costs {:?}", t, costs);
+        prop_assert_eq!(&memory, &pure, "memory at {} on costs {:?}", t, costs);
+        if let (Some(pure), Some(memory)) = (pure_charge, memory_charge) {
+            self.charged.extend(reference.iter().map(|(leaf, _)| *leaf));
+            self.open.push(Open { pure, memory, reference });
+        }
+        Ok(())
+    }
+
+    /// Gives back some or all of an earlier charge, or takes more for it.
+    fn settle(&mut self, t: i64, raw: &Raw) -> TestCaseResult {
+        if self.open.is_empty() {
+            return Ok(());
+        }
+        let Open { mut pure, mut memory, reference } = self.open.swap_remove(usize::from(raw.pick) % self.open.len());
+        for (leaf, receipt) in reference {
+            let taken = receipt.cost as u64;
+            let actual = [0, 0, taken, taken / 2, taken + 1, raw.cost(taken).min(1 << 50)][raw.members as usize % 6];
+            (pure, memory) = (pure.actual_of(leaf, actual), memory.actual_of(leaf, actual));
+            self.reference.settle(t, leaf, receipt, actual);
+        }
+        self.pure.settle(t, pure);
+        self.memory.settle(t, memory);
+        self.decide(t, &Raw { cost: (5, 0), members: u32::MAX, ..*raw })
+    }
+}
+
+fn walk(case: &Case, hostile: bool, settles: bool) -> TestCaseResult {
+    let mut walk = Walk::new(&case.tree);
+    let (step, mut t) = (case.tree.step(), case.start);
+    for raw in &case.raws {
+        let may_step_back = hostile && !walk.has_forgotten;
+        t = clamp(t.saturating_add(raw.micros(step, may_step_back)));
+        if settles && raw.what >= 6 { walk.settle(t, raw)? } else { walk.decide(t, raw)? }
+    }
+    Ok(())
+}
+
+#[test]
+fn law_08_one_answer_on_hostile_clocks() {
+    for_every_tree(|trees| cases(trees, 60), |case| walk(case, true, false));
+}
+
+#[test]
+fn law_08_one_answer_with_settles() {
+    for_every_tree(|trees| cases(trees, 60), |case| walk(case, false, true));
+}
+
+/// Two algorithms keep less than the model when charges are settled on a clock that steps back: the interval bucket has no
+/// time of its last request beside its anchor, and the log one entry for all requests of an instant.
+fn remembers_all(tree: &Tree) -> bool {
+    !tree.leaves().iter().any(|spec| matches!(spec, Spec::Interval { .. } | Spec::Log { .. }))
+}
+
+#[test]
+fn law_08_one_answer_with_settles_on_hostile_clocks() {
+    for_every_tree(|trees| cases(trees, 60), |case| walk(case, remembers_all(&case.tree), true));
+}

@@ -1,0 +1,203 @@
+//! Law 9, forgetting is invisible: dropping what is as good as unused changes no decision, and a full store is no amnesty.
+
+use proptest::prelude::*;
+use proptest::test_runner::TestCaseResult;
+use throttle_core::{Key, Timestamp};
+
+use crate::support::bounds::check_every_stretch;
+use crate::support::machines::{InMemory, Machine, Pure};
+use crate::support::reference::{Reference, told};
+use crate::support::spec::{Kind, Spec, TODAY, Tree};
+use crate::support::strategies::{composite, for_every_tree, run, small};
+use crate::support::trace::{Case, Raw, cases, clamp, raws};
+
+/// One machine keeps everything, the other drops each state as soon as it may.
+fn dropping_is_invisible(case: &Case) -> TestCaseResult {
+    let (mut keeper, mut dropper) = (Pure::new(&case.tree), Pure::new(&case.tree));
+    let (step, mut t) = (case.tree.step(), case.start);
+    for raw in &case.raws {
+        t = clamp(t.saturating_add(raw.micros(step, false)));
+        let now = Timestamp::from_micros(t);
+        for (policy, state) in dropper.set.policies().iter().zip(&mut dropper.states) {
+            let fresh_at = policy.algorithm().fresh_at(state);
+            if fresh_at <= now && fresh_at < Timestamp::MAX {
+                *state = policy.algorithm().fresh();
+            }
+        }
+        let costs = raw.costs(&keeper.capacities());
+        prop_assert_eq!(dropper.decide(t, &costs).0, keeper.decide(t, &costs).0, "at {} on costs {:?}", t, costs);
+    }
+    Ok(())
+}
+
+/// `fresh_at` is the instant of the reset, neither later (or the store would fill up) nor earlier.
+fn fresh_at_is_the_reset(case: &Case) -> TestCaseResult {
+    let mut machine = Pure::new(&case.tree);
+    let (step, mut t) = (case.tree.step(), case.start);
+    for raw in &case.raws {
+        t = clamp(t.saturating_add(raw.micros(step, true)));
+        let costs = raw.costs(&machine.capacities());
+        let _ = machine.decide(t, &costs);
+        let now = Timestamp::from_micros(t);
+        for (policy, state) in machine.set.policies().iter().zip(&machine.states) {
+            let algorithm = policy.algorithm();
+            let reset = algorithm.peek(state, now).reset_after_micros();
+            if reset > 0 {
+                prop_assert_eq!(algorithm.fresh_at(state), now.after_micros(reset));
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn law_09_dropping_a_fresh_state_changes_no_decision() {
+    for_every_tree(|trees| cases(trees, 60), dropping_is_invisible);
+}
+
+#[test]
+fn law_09_a_state_is_fresh_at_its_reset() {
+    for_every_tree(|trees| cases(trees, 40), fresh_at_is_the_reset);
+}
+
+fn small_specs() -> BoxedStrategy<Spec> {
+    prop::sample::select(Kind::ALL.to_vec()).prop_flat_map(small).boxed()
+}
+
+/// A store too small for its keys admits nobody more than a store of their own would: neither while they share an overflow
+/// bucket nor when they get a place of their own later.
+fn full_store_never_over_admits((spec, max_keys, raws): &(Spec, usize, Vec<Raw>)) -> TestCaseResult {
+    let tree = Tree::Leaf(*spec);
+    let machine = InMemory::of(tree.set(), *max_keys);
+    let mut events: Vec<Vec<(i64, u64, u64)>> = vec![Vec::new(); 12];
+    let (step, capacity, mut t) = (tree.step(), machine.capacities()[0], TODAY);
+    for raw in raws {
+        t += raw.micros(step, false);
+        let (key, cost) = (usize::from(raw.pick) % events.len(), raw.cost(capacity).clamp(1, capacity));
+        if machine.take_for(t, key as u64, cost).0.is_allowed() {
+            events[key].push((t, cost, 0));
+        }
+        prop_assert!(machine.backend.keys() <= *max_keys, "{} keys of {}", machine.backend.keys(), max_keys);
+    }
+    for events in events {
+        check_every_stretch(&tree, 0, &events).map_err(TestCaseError::fail)?;
+        replayed_by_the_reference(&tree, &events)?;
+    }
+    Ok(())
+}
+
+/// The reference, given what one key was admitted and nothing else, would have admitted all of it.
+fn replayed_by_the_reference(tree: &Tree, events: &[(i64, u64, u64)]) -> TestCaseResult {
+    let mut reference = Reference::new(tree);
+    for (t, cost, _) in events {
+        let (answer, _) = reference.decide(*t, &[Some(*cost)]);
+        prop_assert!(answer.allowed, "{} at {} is more than a key has, after {:?}", cost, t, events);
+    }
+    Ok(())
+}
+
+#[test]
+fn law_09_overflow_never_over_admits() {
+    run("tiny stores", &(small_specs(), 1_usize..6, raws(120)), full_store_never_over_admits);
+}
+
+/// The same on compositions: keys of several policies compete for places within one decision.
+fn full_store_of_compositions((tree, max_keys, raws): &(Tree, usize, Vec<Raw>)) -> TestCaseResult {
+    let mut machine = InMemory::of(tree.set(), *max_keys);
+    let (step, mut t) = (tree.step(), TODAY);
+    for raw in raws {
+        t += raw.micros(step, false);
+        let costs = raw.costs(&machine.capacities());
+        let key = Key::from(u64::from(raw.pick) % 4);
+        let _ = machine.decide_calls(t, &crate::support::machines::calls(&key, &costs));
+        prop_assert!(machine.backend.keys() <= *max_keys, "{} keys of {}", machine.backend.keys(), max_keys);
+    }
+    Ok(())
+}
+
+#[test]
+fn law_09_compositions_never_exceed_max_keys() {
+    run("compositions", &(composite(), 1_usize..6, raws(80)), full_store_of_compositions);
+}
+
+/// Sweeping, then a clock that steps back: what was forgotten cannot be spent again.
+fn forgetting_and_a_clock_that_steps_back((spec, raws): &(Spec, Vec<Raw>)) -> TestCaseResult {
+    let tree = Tree::Leaf(*spec);
+    let machine = InMemory::of(tree.set(), 4);
+    let (step, capacity) = (tree.step(), machine.capacities()[0]);
+    let (mut t, mut forward, mut events) = (TODAY, 0, Vec::new());
+    for raw in raws {
+        let micros = raw.micros(step, true);
+        (t, forward) = (t + micros, forward + micros.max(0));
+        let cost = raw.cost(capacity).clamp(1, capacity);
+        if machine.take_for(t, 0, cost).0.is_allowed() {
+            events.push((forward, cost, 0));
+        }
+        // Passers-by make the store sweep.
+        let _ = machine.take_for(t, 1 + u64::from(raw.pick), 1);
+    }
+    check_every_stretch(&tree, 0, &events).map_err(TestCaseError::fail)
+}
+
+#[test]
+fn law_09_forgetting_buys_nothing_on_a_clock_that_steps_back() {
+    for kind in Kind::ALL {
+        run(&format!("{kind:?}"), &(small(kind), raws(80)), forgetting_and_a_clock_that_steps_back);
+    }
+}
+
+const HOUR: u64 = 3_600_000_000;
+
+/// A thousand keys are used up; twenty times as many as fit come after them; all thousand stay refused.
+#[test]
+fn law_09_filling_the_store_is_no_amnesty() {
+    for spec in super::law_07_lying_clocks::every_algorithm() {
+        let machine = InMemory::of(Tree::Leaf(spec).set(), 2_000);
+        for key in 0..1_000 {
+            assert!(machine.take_for(TODAY, key, 5).0.is_allowed());
+        }
+        let mut overflowed = 0;
+        for newcomer in 1_000..41_000_u64 {
+            let (decision, _) = machine.take_for(TODAY + 1, newcomer, 1);
+            overflowed += usize::from(decision.statuses()[0].is_overflow());
+        }
+        assert!(overflowed >= 39_000, "{spec:?}: {overflowed} shared overflow buckets");
+        assert_eq!(machine.backend.keys(), 2_000);
+        for key in 0..1_000 {
+            assert!(!machine.take_for(TODAY + 2, key, 1).0.is_allowed(), "{spec:?}: key {key} was let off");
+        }
+    }
+}
+
+/// One more than fit, and then the first one again.
+#[test]
+fn trap_v31_a_denied_key_stays_denied_when_the_store_is_full() {
+    let spec = Spec::Gcra { limit: 1, period: HOUR, burst: 1 };
+    for max_keys in [1, 2, 100] {
+        let machine = InMemory::of(Tree::Leaf(spec).set(), max_keys);
+        assert!(machine.take_for(TODAY, "A", 1).0.is_allowed());
+        assert!(!machine.take_for(TODAY, "A", 1).0.is_allowed());
+        for other in 0..=max_keys as u64 {
+            let _ = machine.take_for(TODAY, other, 1);
+        }
+        assert!(!machine.take_for(TODAY, "A", 1).0.is_allowed(), "A was let off in a store of {max_keys}");
+    }
+}
+
+/// Two million distinct keys, live ones and ones that are soon forgotten, in a store of ten thousand.
+#[test]
+fn law_09_two_million_keys_stay_bounded() {
+    let max_keys = 10_000;
+    let machine = InMemory::of(Tree::Leaf(Spec::Gcra { limit: 1_000, period: 1_000_000, burst: 5 }).set(), max_keys);
+    for key in 0..2_000_000_u64 {
+        // First all at one instant, then a new key every 10 µs: at any time some five hundred are live.
+        let t = TODAY + if key < 1_000_000 { 0 } else { (key as i64 - 1_000_000) * 10 };
+        let _ = machine.take_for(t, key, 1);
+        if key % 1_000 == 0 {
+            assert!(machine.backend.keys() <= max_keys, "{} keys", machine.backend.keys());
+        }
+    }
+    assert!(machine.backend.keys() <= max_keys);
+    let newcomer = machine.take_for(TODAY + 11_000_000, "newcomer", 1).0;
+    assert!(newcomer.is_allowed() && told(&newcomer).remaining == 4, "an hour later there is room again: {newcomer:?}");
+}

@@ -1,0 +1,208 @@
+//! Law 10, a charge is used once: it gives back no more than was taken, never into a later window, and debits no more than
+//! is left.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use proptest::prelude::*;
+use proptest::test_runner::TestCaseResult;
+use throttle_core::Receipt;
+
+use crate::support::bounds::check_every_stretch;
+use crate::support::machines::{InMemory, Machine, Pure};
+use crate::support::reference::told;
+use crate::support::spec::{Cadence, DAY, Kind, Spec, TODAY, Tree};
+use crate::support::strategies::{composite, for_every_tree, run, small};
+use crate::support::trace::{Case, cases, clamp};
+
+/// A request given back before anything else happens leaves no trace, however late that is.
+fn refunded_at_once<M: Machine>(case: &Case, mut with: M, mut without: M) -> TestCaseResult {
+    let (step, mut t) = (case.tree.step(), case.start);
+    for raw in &case.raws {
+        t = clamp(t.saturating_add(raw.micros(step, false)));
+        let costs = raw.costs(&with.capacities());
+        if raw.what < 5 {
+            if let Some(charge) = with.decide(t, &costs).1 {
+                t = clamp(t.saturating_add(raw.micros(step, false) * i64::from(raw.pick % 3)));
+                with.settle(t, charge.actual(0));
+            }
+        } else {
+            prop_assert_eq!(with.decide(t, &costs).0, without.decide(t, &costs).0, "a trace at {}", t);
+        }
+        prop_assert_eq!(told(&with.peek(t)), told(&without.peek(t)), "a trace at {}", t);
+    }
+    Ok(())
+}
+
+#[test]
+fn law_10_a_refund_before_other_traffic_leaves_no_trace() {
+    for_every_tree(
+        |trees| cases(trees, 40),
+        |case| refunded_at_once(case, Pure::new(&case.tree), Pure::new(&case.tree)),
+    );
+}
+
+#[test]
+fn law_10_a_refund_before_other_traffic_leaves_no_trace_in_memory() {
+    for_every_tree(
+        |trees| cases(trees, 40),
+        |case| refunded_at_once(case, InMemory::new(&case.tree), InMemory::new(&case.tree)),
+    );
+}
+
+/// Charges settled in any order, down, up or not at all: what is admitted in any stretch is within the bound and what was
+/// given back in it, and no settle gives or takes more than it may.
+fn mixed<M: Machine>(case: &Case, mut machine: M) -> TestCaseResult {
+    let (step, mut t) = (case.tree.step(), TODAY);
+    let mut open: Vec<(Receipt, u64)> = Vec::new();
+    let mut events = Vec::new();
+    let capacity = machine.capacities().into_iter().min().unwrap_or(1);
+    for raw in &case.raws {
+        t += raw.micros(step, false);
+        if raw.what >= 5 && !open.is_empty() {
+            let (charge, taken) = open.swap_remove(usize::from(raw.pick) % open.len());
+            let actual = [0, 0, taken / 2, taken, taken + 1, taken + capacity][raw.members as usize % 6];
+            let before: Vec<u64> = left(&machine.peek(t));
+            machine.settle(t, charge.actual(actual));
+            for (before, after) in before.iter().zip(left(&machine.peek(t))) {
+                let (most, least) =
+                    (before + taken.saturating_sub(actual), before.saturating_sub(actual.saturating_sub(taken)));
+                prop_assert!((least..=most).contains(&after), "{} became {} by {} of {}", before, after, actual, taken);
+            }
+            events.push((t, 0, taken.saturating_sub(actual)));
+        } else {
+            let cost = raw.cost(capacity).clamp(1, capacity);
+            if let (decision, Some(charge)) = machine.take(t, cost) {
+                prop_assert!(decision.is_allowed());
+                open.push((charge, cost));
+                events.push((t, cost, 0));
+            }
+        }
+        for (status, capacity) in machine.peek(t).statuses().iter().zip(machine.capacities()) {
+            prop_assert!(status.remaining() <= capacity);
+        }
+    }
+    check_every_stretch(&case.tree, 0, &events).map_err(TestCaseError::fail)
+}
+
+fn left(decision: &throttle_core::Decision) -> Vec<u64> {
+    decision.statuses().iter().map(|status| status.remaining()).collect()
+}
+
+#[test]
+fn law_10_admitted_is_within_the_bound_and_what_was_given_back() {
+    for kind in Kind::ALL {
+        let leaves = small(kind).prop_map(Tree::Leaf).boxed();
+        run(&format!("{kind:?}"), &cases(leaves.clone(), 60), |case| mixed(case, Pure::new(&case.tree)));
+        run(&format!("{kind:?}"), &cases(leaves, 60), |case| mixed(case, InMemory::new(&case.tree)));
+    }
+    run("compositions", &cases(composite(), 60), |case| mixed(case, Pure::new(&case.tree)));
+}
+
+/// A charge of one window, settled in a later one, moves nothing there.
+#[test]
+fn law_10_never_into_a_later_window() {
+    let day = DAY as i64;
+    let noon = TODAY / day * day + day / 2;
+    for (spec, later) in [
+        (Spec::Fixed { limit: 5, window: DAY, offset: 0 }, day / 2),
+        (Spec::Fixed { limit: 5, window: DAY, offset: 0 }, 10 * day),
+        (Spec::Calendar { limit: 5, cadence: Cadence::Day, offset_minutes: 0 }, day / 2),
+        (Spec::Calendar { limit: 5, cadence: Cadence::Month, offset_minutes: 345 }, 31 * day),
+        (Spec::Calendar { limit: 5, cadence: Cadence::Week, offset_minutes: -60 }, 7 * day),
+        (Spec::Buckets { limit: 5, window: DAY, buckets: 10 }, 2 * day),
+        (Spec::Log { limit: 5, window: DAY }, day),
+        (Spec::Log { limit: 5, window: DAY }, 3 * day),
+    ] {
+        for actual in [0, 2, 9] {
+            let tree = Tree::Leaf(spec);
+            for mut machine in [Box::new(Pure::new(&tree)) as Box<dyn Machine>, Box::new(InMemory::new(&tree))] {
+                let charge = machine.take(noon, 4).1.expect("admitted");
+                assert!(machine.take(noon + later, 3).0.is_allowed());
+                assert_eq!(machine.peek(noon + later).remaining(), 2, "{spec:?}");
+                machine.settle(noon + later, charge.actual(actual));
+                assert_eq!(machine.peek(noon + later).remaining(), 2, "{spec:?} settled with {actual}");
+            }
+        }
+    }
+}
+
+/// What was used beyond what was taken is debited as far as there is something left, and nobody else is touched.
+#[test]
+fn law_10_settling_up_debits_what_is_left_at_most() {
+    for spec in super::law_07_lying_clocks::every_algorithm() {
+        for (actual, expected) in [(0, 5), (1, 4), (2, 3), (4, 1), (5, 0), (6, 0), (u64::MAX, 0)] {
+            let tree = Tree::Leaf(spec);
+            for mut machine in [Box::new(Pure::new(&tree)) as Box<dyn Machine>, Box::new(InMemory::new(&tree))] {
+                let charge = machine.take(TODAY, 2).1.expect("admitted");
+                machine.settle(TODAY, charge.actual(actual));
+                assert_eq!(machine.peek(TODAY).remaining(), expected, "{spec:?} settled with {actual}");
+            }
+        }
+    }
+}
+
+/// Each member of a composition is settled by what it took.
+#[test]
+fn law_10_composites_settle_each_member() {
+    let [gcra, _, _, _, fixed, log, ..] = super::law_07_lying_clocks::every_algorithm().map(Tree::Leaf);
+    let tree = Tree::All(vec![gcra, Tree::Any(vec![fixed, log], false)]);
+    for mut machine in [Box::new(Pure::new(&tree)) as Box<dyn Machine>, Box::new(InMemory::new(&tree))] {
+        let (decision, charge) = machine.decide(TODAY, &[Some(1), Some(3), Some(2)]);
+        assert_eq!(left(&decision), [4, 2, 5], "the first that admits pays");
+        let charge = charge.expect("admitted");
+        assert_eq!([charge.taken(0), charge.taken(1), charge.taken(2)], [1, 3, 0]);
+        machine.settle(TODAY, charge.actual_of(0, 3).actual_of(1, 1).actual_of(2, 0));
+        assert_eq!(left(&machine.peek(TODAY)), [2, 4, 5]);
+    }
+}
+
+/// Sixteen threads take and give back at random; at the end all that was kept, and nothing else, is used.
+#[test]
+fn law_10_racing_refunds_give_back_exactly_once() {
+    for spec in super::law_07_lying_clocks::every_algorithm() {
+        let machine = Arc::new(InMemory::new(&Tree::Leaf(spec)));
+        let (kept, refunded) = (AtomicU64::new(0), AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            for thread in 0..16_u64 {
+                let (machine, kept, refunded) = (&machine, &kept, &refunded);
+                scope.spawn(move || {
+                    for round in 0..200 {
+                        let (decision, charge) = machine.take_for(TODAY, "shared", 1);
+                        assert_eq!(decision.is_allowed(), charge.is_some());
+                        let Some(charge) = charge else { continue };
+                        if (thread + round) % 61 == 0 {
+                            kept.fetch_add(1, Ordering::Relaxed);
+                            continue;
+                        }
+                        machine.backend.settle_now(&machine.prepared, charge.actual(0));
+                        refunded.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            }
+        });
+        let (kept, left) = (kept.into_inner(), machine.take_for(TODAY, "shared", 0).0.remaining());
+        if matches!(spec, Spec::Shaper { .. }) {
+            // A slot returns only while nothing is scheduled behind it.
+            assert!(kept + left <= 5, "{spec:?}: {kept} kept, {left} left");
+        } else {
+            assert_eq!(kept + left, 5, "{spec:?}: {refunded:?} given back");
+        }
+    }
+}
+
+/// A waiter that is cancelled returns its slot; the one before somebody else does not.
+#[test]
+fn trap_v14_a_cancelled_slot_returns() {
+    let mut machine = InMemory::new(&Tree::Leaf(Spec::Shaper { limit: 1, period: 1_000_000, max_wait: 10_000_000 }));
+    let second = |seconds: u64| std::time::Duration::from_secs(seconds);
+    let (first, _) = machine.take(TODAY, 1);
+    let (dropped, charge) = machine.take(TODAY, 1);
+    assert_eq!([first.delay(), dropped.delay()], [second(0), second(1)]);
+    machine.settle(TODAY, charge.expect("admitted").actual(0));
+    let (next, charge) = machine.take(TODAY, 1);
+    assert_eq!(next.delay(), second(1), "the dead slot is used again");
+    let _ = machine.take(TODAY, 1);
+    machine.settle(TODAY, charge.expect("admitted").actual(0));
+    assert_eq!(machine.take(TODAY, 1).0.delay(), second(3), "nobody moves up");
+}

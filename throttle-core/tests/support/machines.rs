@@ -1,0 +1,126 @@
+//! The crate's two ways to decide, behind one face: the algorithms on states in hand, and the memory backend.
+
+use throttle_core::{
+    Backend, Call, Cost, Decision, Key, LimitSet, ManualClock, MemoryBackend, MemorySet, Receipt, State, Timestamp,
+};
+
+use super::spec::Tree;
+
+pub(crate) fn call(key: &Key, cost: Option<u64>) -> Call {
+    match cost {
+        None => Call::SKIP,
+        Some(cost) => Cost::new(cost).map_or_else(|_| Call::peek(key.clone()), |cost| Call::new(key.clone(), cost)),
+    }
+}
+
+pub(crate) fn calls(key: &Key, costs: &[Option<u64>]) -> Vec<Call> {
+    costs.iter().map(|cost| call(key, *cost)).collect()
+}
+
+pub(crate) trait Machine {
+    fn set(&self) -> &LimitSet;
+    fn decide_calls(&mut self, t: i64, calls: &[Call]) -> Decision;
+    fn settle(&mut self, t: i64, charge: Receipt);
+
+    /// One cost per policy for the key that traces use.
+    fn decide(&mut self, t: i64, costs: &[Option<u64>]) -> (Decision, Option<Receipt>) {
+        let calls = calls(&Key::from("trace"), costs);
+        let decision = self.decide_calls(t, &calls);
+        let charge = Receipt::of(&decision, &calls);
+        (decision, charge)
+    }
+
+    /// The same cost for every policy.
+    fn take(&mut self, t: i64, cost: u64) -> (Decision, Option<Receipt>) {
+        let policies = self.set().policies().len();
+        self.decide(t, &vec![Some(cost); policies])
+    }
+
+    fn peek(&mut self, t: i64) -> Decision {
+        self.take(t, 0).0
+    }
+
+    fn capacities(&self) -> Vec<u64> {
+        self.set().policies().iter().map(|policy| policy.algorithm().capacity()).collect()
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Pure {
+    pub(crate) set: LimitSet,
+    pub(crate) states: Vec<State>,
+}
+
+impl Pure {
+    pub(crate) fn new(tree: &Tree) -> Self {
+        Self::of(tree.set())
+    }
+
+    pub(crate) fn of(set: LimitSet) -> Self {
+        let states = set.policies().iter().map(|policy| policy.algorithm().fresh()).collect();
+        Self { set, states }
+    }
+}
+
+impl Machine for Pure {
+    fn set(&self) -> &LimitSet {
+        &self.set
+    }
+
+    fn decide_calls(&mut self, t: i64, calls: &[Call]) -> Decision {
+        self.set.decide(&mut self.states, Timestamp::from_micros(t), calls)
+    }
+
+    fn settle(&mut self, t: i64, charge: Receipt) {
+        for item in charge.items() {
+            let algorithm = self.set.policies()[item.policy()].algorithm();
+            item.apply(algorithm, &mut self.states[item.policy()], Timestamp::from_micros(t));
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct InMemory {
+    pub(crate) clock: ManualClock,
+    pub(crate) backend: MemoryBackend<ManualClock>,
+    pub(crate) prepared: MemorySet,
+}
+
+impl InMemory {
+    pub(crate) fn new(tree: &Tree) -> Self {
+        Self::of(tree.set(), 1_000)
+    }
+
+    pub(crate) fn of(set: LimitSet, max_keys: usize) -> Self {
+        let clock = ManualClock::default();
+        let backend = MemoryBackend::builder().clock(clock.clone()).max_keys(max_keys).build();
+        let prepared = backend.prepare(set).expect("the backend holds it");
+        Self { clock, backend, prepared }
+    }
+
+    /// Decides about another key.
+    pub(crate) fn take_for(&self, t: i64, key: impl Into<Key>, cost: u64) -> (Decision, Option<Receipt>) {
+        self.clock.set(Timestamp::from_micros(t));
+        let policies = MemoryBackend::<ManualClock>::set(&self.prepared).policies().len();
+        let calls = calls(&key.into(), &vec![Some(cost); policies]);
+        let decision = self.backend.decide_now(&self.prepared, &calls);
+        let charge = Receipt::of(&decision, &calls);
+        (decision, charge)
+    }
+}
+
+impl Machine for InMemory {
+    fn set(&self) -> &LimitSet {
+        MemoryBackend::<ManualClock>::set(&self.prepared)
+    }
+
+    fn decide_calls(&mut self, t: i64, calls: &[Call]) -> Decision {
+        self.clock.set(Timestamp::from_micros(t));
+        self.backend.decide_now(&self.prepared, calls)
+    }
+
+    fn settle(&mut self, t: i64, charge: Receipt) {
+        self.clock.set(Timestamp::from_micros(t));
+        self.backend.settle_now(&self.prepared, charge);
+    }
+}

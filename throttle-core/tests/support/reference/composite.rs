@@ -1,0 +1,172 @@
+//! `all` and `any` over models, by their definition.
+
+use super::{Answer, MemberAnswer, Model, Paid, model};
+use crate::support::spec::Tree;
+
+/// A tree of limits with one model at each leaf.
+#[derive(Debug)]
+pub(crate) struct Reference {
+    tree: Tree<usize>,
+    models: Vec<Box<dyn Model>>,
+}
+
+/// When a cost would be admitted; what is later compares greater.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Wait {
+    Now,
+    After(i128),
+    Never,
+}
+
+/// Where a subtree stands after the decision.
+struct Standing {
+    remaining: i128,
+    reset: i128,
+    binding: Option<usize>,
+}
+
+impl Reference {
+    pub(crate) fn new(tree: &Tree) -> Self {
+        let mut models = Vec::new();
+        let tree = tree.map(&mut |spec| {
+            models.push(model(spec));
+            models.len() - 1
+        });
+        Self { tree, models }
+    }
+
+    /// One cost per leaf; `None` skips it, 0 peeks. Returns the receipts of those charged, by leaf.
+    pub(crate) fn decide(&mut self, t: i64, costs: &[Option<u64>]) -> (Answer, Vec<(usize, Paid)>) {
+        let t = i128::from(t);
+        let waits: Vec<Option<Wait>> = costs
+            .iter()
+            .zip(&self.models)
+            .map(|(cost, model)| cost.map(|cost| wait(&**model, t, cost.into())))
+            .collect();
+        let wait = answer(&self.tree, &waits).map_or(Wait::Now, |(wait, _)| wait);
+        let mut payers = Vec::new();
+        if wait == Wait::Now {
+            charged(&self.tree, &waits, &mut payers);
+            payers.retain(|leaf| costs[*leaf] != Some(0));
+        }
+        let (mut receipts, mut delay) = (Vec::new(), 0);
+        for &leaf in &payers {
+            let cost = i128::from(costs[leaf].unwrap_or(0));
+            delay = delay.max(self.models[leaf].delay(t));
+            receipts.push((leaf, Paid { cost, place: self.models[leaf].take(t, cost) }));
+        }
+        let standing = self.standing(&self.tree, t, &waits, &payers);
+        let binding = if wait == Wait::Now {
+            standing.as_ref().and_then(|standing| standing.binding)
+        } else {
+            answer(&self.tree, &waits).map(|(_, leaf)| leaf)
+        };
+        let member = |leaf: usize| {
+            waits[leaf].map(|wait| MemberAnswer {
+                remaining: self.models[leaf].remaining(t) as u64,
+                retry: micros(wait),
+                reset: self.models[leaf].reset(t) as u64,
+                charged: if payers.contains(&leaf) { costs[leaf].unwrap_or(0) } else { 0 },
+            })
+        };
+        let answer = Answer {
+            allowed: wait == Wait::Now,
+            remaining: standing.as_ref().map_or(u64::MAX, |standing| standing.remaining as u64),
+            retry: micros(wait),
+            reset: standing.as_ref().map_or(0, |standing| standing.reset as u64),
+            delay: delay as u64,
+            binding,
+            members: (0..costs.len()).map(member).collect(),
+        };
+        (answer, receipts)
+    }
+
+    pub(crate) fn settle(&mut self, t: i64, leaf: usize, receipt: Paid, actual: u64) {
+        let actual = i128::from(actual);
+        if actual <= receipt.cost {
+            self.models[leaf].give_back(t.into(), receipt, receipt.cost - actual);
+        } else {
+            self.models[leaf].debit(t.into(), receipt, actual - receipt.cost);
+        }
+    }
+
+    fn standing(&self, tree: &Tree<usize>, t: i128, waits: &[Option<Wait>], payers: &[usize]) -> Option<Standing> {
+        let below = |members: &[Tree<usize>]| -> Vec<Standing> {
+            members.iter().filter_map(|member| self.standing(member, t, waits, payers)).collect()
+        };
+        match tree {
+            Tree::Leaf(leaf) => waits[*leaf].map(|_| Standing {
+                remaining: self.models[*leaf].remaining(t),
+                reset: self.models[*leaf].reset(t),
+                binding: Some(*leaf),
+            }),
+            Tree::All(members) => {
+                let below = below(members);
+                let reset = below.iter().map(|standing| standing.reset).max()?;
+                let least = below.into_iter().min_by_key(|standing| standing.remaining)?;
+                Some(Standing { reset, ..least })
+            }
+            Tree::Any(members, _) => {
+                // The first member that paid binds.
+                let binding = members
+                    .iter()
+                    .filter(|member| answer(member, waits).is_some_and(|(wait, _)| wait == Wait::Now))
+                    .find_map(|member| {
+                        self.standing(member, t, waits, payers)?.binding.filter(|leaf| payers.contains(leaf))
+                    });
+                let below = below(members);
+                let reset = below.iter().map(|standing| standing.reset).max()?;
+                let remaining = below.iter().map(|standing| standing.remaining).max()?;
+                Some(Standing { remaining, reset, binding })
+            }
+        }
+    }
+}
+
+fn wait(model: &dyn Model, t: i128, cost: i128) -> Wait {
+    if cost == 0 {
+        Wait::Now
+    } else if cost > model.capacity() {
+        Wait::Never
+    } else if model.can(t, cost) {
+        Wait::Now
+    } else {
+        Wait::After(model.retry(t, cost))
+    }
+}
+
+fn micros(wait: Wait) -> Option<u64> {
+    match wait {
+        Wait::Now => Some(0),
+        Wait::After(micros) => Some(u64::try_from(micros).expect("a wait is positive")),
+        Wait::Never => None,
+    }
+}
+
+/// When a subtree admits, and the first leaf that says so; `None` if all of it is skipped.
+fn answer(tree: &Tree<usize>, waits: &[Option<Wait>]) -> Option<(Wait, usize)> {
+    let first_of = |members: &[Tree<usize>], wanted: Option<Wait>| {
+        members.iter().filter_map(|member| answer(member, waits)).find(|(wait, _)| Some(*wait) == wanted)
+    };
+    let each = |members: &[Tree<usize>]| -> Vec<Wait> {
+        members.iter().filter_map(|member| Some(answer(member, waits)?.0)).collect()
+    };
+    match tree {
+        Tree::Leaf(leaf) => waits[*leaf].map(|wait| (wait, *leaf)),
+        Tree::All(members) => first_of(members, each(members).into_iter().max()),
+        Tree::Any(members, _) => first_of(members, each(members).into_iter().min()),
+    }
+}
+
+/// The leaves that an admitted request charges.
+fn charged(tree: &Tree<usize>, waits: &[Option<Wait>], payers: &mut Vec<usize>) {
+    match tree {
+        Tree::Leaf(leaf) => payers.extend(waits[*leaf].map(|_| *leaf)),
+        Tree::All(members) => members.iter().for_each(|member| charged(member, waits, payers)),
+        Tree::Any(members, every) => {
+            let admits = |member: &&Tree<usize>| answer(member, waits).is_some_and(|(wait, _)| wait == Wait::Now);
+            let most = if *every { members.len() } else { 1 };
+            members.iter().filter(admits).take(most).for_each(|member| charged(member, waits, payers));
+        }
+    }
+}

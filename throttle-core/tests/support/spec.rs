@@ -1,0 +1,169 @@
+//! Configurations as plain numbers, from which both the crate's policies and the reference are built.
+
+use std::time::Duration;
+
+use throttle_core::{
+    Algorithm, AnyCharge, CalendarQuota, ConfigError, FixedWindow, Gcra, IntervalBucket, LeakyBucket, LeakyMeter,
+    LimitSet, Policy, Rate, Rule, SlidingLog, SlidingWindow, TokenBucket,
+};
+
+pub(crate) const SECOND: u64 = 1_000_000;
+pub(crate) const MINUTE: u64 = 60 * SECOND;
+pub(crate) const HOUR: u64 = 60 * MINUTE;
+pub(crate) const DAY: u64 = 24 * HOUR;
+/// 2026-09-21.
+pub(crate) const TODAY: i64 = 1_790_000_000 * SECOND as i64;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Gcra,
+    TokenBucket,
+    LeakyMeter,
+    Interval,
+    Fixed,
+    Log,
+    Buckets,
+    Calendar,
+    Shaper,
+}
+
+impl Kind {
+    pub(crate) const ALL: [Self; 9] = [
+        Self::Gcra,
+        Self::TokenBucket,
+        Self::LeakyMeter,
+        Self::Interval,
+        Self::Fixed,
+        Self::Log,
+        Self::Buckets,
+        Self::Calendar,
+        Self::Shaper,
+    ];
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cadence {
+    Day,
+    Week,
+    Month,
+}
+
+/// One limit. Lengths are in microseconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Spec {
+    Gcra { limit: u64, period: u64, burst: u64 },
+    TokenBucket { limit: u64, period: u64, burst: u64 },
+    LeakyMeter { limit: u64, period: u64, burst: u64 },
+    Interval { capacity: u64, refill: u64, interval: u64, aligned: bool },
+    Fixed { limit: u64, window: u64, offset: i64 },
+    Log { limit: u64, window: u64 },
+    Buckets { limit: u64, window: u64, buckets: u64 },
+    Calendar { limit: u64, cadence: Cadence, offset_minutes: i32 },
+    Shaper { limit: u64, period: u64, max_wait: u64 },
+}
+
+pub(crate) fn rate(count: u64, micros: u64) -> Rate {
+    Rate::new(count, Duration::from_micros(micros))
+}
+
+impl Spec {
+    pub(crate) fn build(&self) -> Result<Algorithm, ConfigError> {
+        match *self {
+            Self::Gcra { limit, period, burst } => Gcra::new(rate(limit, period)).burst(burst).build(),
+            Self::TokenBucket { limit, period, burst } => TokenBucket::new(rate(limit, period)).burst(burst).build(),
+            Self::LeakyMeter { limit, period, burst } => LeakyMeter::new(rate(limit, period)).capacity(burst).build(),
+            Self::Interval { capacity, refill, interval, aligned } => {
+                let bucket = IntervalBucket::new(capacity).refill(refill, Duration::from_micros(interval));
+                if aligned { bucket.aligned().build() } else { bucket.build() }
+            }
+            Self::Fixed { limit, window, offset } => {
+                FixedWindow::new(rate(limit, window)).offset_micros(offset).build()
+            }
+            Self::Log { limit, window } => SlidingLog::new(rate(limit, window)).build(),
+            Self::Buckets { limit, window, buckets } => {
+                SlidingWindow::new(rate(limit, window)).buckets(buckets).build()
+            }
+            Self::Calendar { limit, cadence, offset_minutes } => {
+                let quota = match cadence {
+                    Cadence::Day => CalendarQuota::daily(limit),
+                    Cadence::Week => CalendarQuota::weekly(limit),
+                    Cadence::Month => CalendarQuota::monthly(limit),
+                };
+                quota.utc_offset_minutes(offset_minutes).build()
+            }
+            Self::Shaper { limit, period, max_wait } => {
+                LeakyBucket::new(rate(limit, period)).max_wait(Duration::from_micros(max_wait)).build()
+            }
+        }
+    }
+
+    pub(crate) fn algorithm(&self) -> Algorithm {
+        self.build().unwrap_or_else(|error| panic!("{self:?}: {error}"))
+    }
+
+    /// A natural step of time for traces, µs.
+    pub(crate) fn step(&self) -> i64 {
+        let micros = match *self {
+            Self::Gcra { limit, period, .. }
+            | Self::TokenBucket { limit, period, .. }
+            | Self::LeakyMeter { limit, period, .. }
+            | Self::Shaper { limit, period, .. } => (period / limit).max(1),
+            Self::Interval { interval, .. } => interval,
+            Self::Fixed { window, .. } | Self::Log { window, .. } | Self::Buckets { window, .. } => window,
+            Self::Calendar { cadence: Cadence::Day, .. } => DAY,
+            Self::Calendar { cadence: Cadence::Week, .. } => 7 * DAY,
+            Self::Calendar { cadence: Cadence::Month, .. } => 30 * DAY,
+        };
+        micros as i64
+    }
+}
+
+/// A composition; the flag of an `any` says whether every admitting member is charged, or only the first.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Tree<L = Spec> {
+    Leaf(L),
+    All(Vec<Tree<L>>),
+    Any(Vec<Tree<L>>, bool),
+}
+
+impl<L> Tree<L> {
+    pub(crate) fn map<M>(&self, leaf: &mut impl FnMut(&L) -> M) -> Tree<M> {
+        let mut each = |members: &[Self]| members.iter().map(|member| member.map(leaf)).collect();
+        match self {
+            Self::All(members) => Tree::All(each(members)),
+            Self::Any(members, every) => Tree::Any(each(members), *every),
+            Self::Leaf(value) => Tree::Leaf(leaf(value)),
+        }
+    }
+
+    pub(crate) fn leaves(&self) -> Vec<&L> {
+        match self {
+            Self::Leaf(leaf) => vec![leaf],
+            Self::All(members) | Self::Any(members, _) => members.iter().flat_map(Self::leaves).collect(),
+        }
+    }
+}
+
+impl Tree {
+    fn rule(&self, next: &mut usize) -> Rule {
+        match self {
+            Self::Leaf(spec) => {
+                *next += 1;
+                Policy::new(&format!("p{next}"), spec.algorithm()).expect("a valid name").into()
+            }
+            Self::All(members) => Rule::All(members.iter().map(|member| member.rule(next)).collect()),
+            Self::Any(members, every) => {
+                let charge = if *every { AnyCharge::EveryAdmitting } else { AnyCharge::First };
+                Rule::Any(members.iter().map(|member| member.rule(next)).collect(), charge)
+            }
+        }
+    }
+
+    pub(crate) fn set(&self) -> LimitSet {
+        LimitSet::new(self.rule(&mut 0)).expect("a valid set")
+    }
+
+    pub(crate) fn step(&self) -> i64 {
+        self.leaves().into_iter().map(Spec::step).max().unwrap_or(1)
+    }
+}
