@@ -1,0 +1,11 @@
+//! What tower, axum and hyper may rely on.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod body;
+mod cancelling;
+mod readiness;
+mod routers;
+mod servers;
+mod sharing;
