@@ -24,7 +24,7 @@ pub struct Refusal<'a> {
 pub enum Reason<'a> {
     /// A limit refused it: 429.
     Quota(&'a LimitReport),
-    /// The store failed and a limit is closed then: 503.
+    /// The store failed, and these limits apply to the request and are closed then: 503.
     Store(BackendErrorKind, &'a [Policy]),
     /// The policy requires a key, and the request has none: the status that was chosen.
     MissingKey(&'a Policy),

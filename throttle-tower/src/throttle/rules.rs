@@ -111,7 +111,8 @@ impl<B: Backend> Rules<B> {
         let unsaid = applied.iter().zip(policies.iter()).find(|(how, _)| how.on_error.or(options.on_error).is_none());
         if let (true, Some((_, policy))) = (backend.can_fail(), unsaid) {
             let rule = "the backend can fail, and there is no silent default; add .on_error(OnError::Open) to let requests \
-                        through then, or .on_error(OnError::Closed) to answer 503, to the limit or to the layer";
+                        through then, or .on_error(OnError::Closed) to answer 503, to the limit, or to the layer before \
+                        .backend(…)";
             return Err(ConfigError::new("on_error", "not set", rule).in_policy(policy.name()));
         }
         if let Some(policy) = policies.iter().find(|policy| policy.algorithm().name() == "leaky_bucket") {
@@ -202,15 +203,18 @@ impl<B: Backend> Rules<B> {
     }
 
     fn judge_failure(&self, error: &BackendError, calls: &[Call], parts: &Parts) -> Judged<B> {
-        let applies = |(index, _): &(usize, &Applied)| calls.get(*index).is_some_and(|call| call.key().is_some());
         let rule = |how: &Applied| how.on_error.or(self.options.on_error);
-        let closed = self.applied.iter().enumerate().filter(applies).any(|(_, how)| rule(how) != Some(OnError::Open));
-        if !closed {
+        let applied = self.policies.iter().zip(self.applied.iter()).zip(calls);
+        let closed: Vec<Policy> = applied
+            .filter(|((_, how), call)| call.key().is_some() && rule(how) != Some(OnError::Open))
+            .map(|((policy, _), _)| policy.clone())
+            .collect();
+        if closed.is_empty() {
             self.tell(Outcome::FailedOpen(error), None, parts);
             return Judged::Pass(None);
         }
         self.tell(Outcome::FailedClosed(error), None, parts);
-        let reason = Reason::Store(error.kind(), &self.policies);
+        let reason = Reason::Store(error.kind(), &closed);
         Judged::Refuse(self.refusal(&Refusal { reason, status: StatusCode::SERVICE_UNAVAILABLE }))
     }
 
