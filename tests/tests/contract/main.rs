@@ -5,6 +5,7 @@ mod common;
 
 mod body;
 mod cancelling;
+mod keying;
 mod readiness;
 mod routers;
 mod servers;

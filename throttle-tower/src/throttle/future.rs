@@ -23,6 +23,10 @@ pin_project! {
     ///
     /// Dropped while a key is looked up, the request was charged nothing; while the store decides, once or not at all;
     /// after that, it was charged and stays so.
+    ///
+    /// # Panics
+    ///
+    /// When polled again after it has answered, as futures do.
     pub struct ResponseFuture<S, B, ReqBody>
     where
         S: Service<Request<ReqBody>>,
@@ -79,7 +83,7 @@ where
     S: Service<Request<ReqBody>>,
     B: Backend,
 {
-    /// Takes over the keys that are known by now.
+    /// Takes over the keys that are known by now. All of them are looked up at the same time.
     ///
     /// # Errors
     ///
@@ -89,12 +93,17 @@ where
         keys: &mut Vec<(usize, u64, FutureKey)>,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), Box<Response<Bytes>>>> {
-        while let Some((index, cost, future)) = keys.last_mut() {
-            let key = ready!(future.as_mut().poll(cx));
-            self.calls[*index] = self.rules.call(*index, *cost, key, &self.parts)?;
-            keys.pop();
+        let mut next = 0;
+        while let Some((index, cost, future)) = keys.get_mut(next) {
+            match future.as_mut().poll(cx) {
+                Poll::Pending => next += 1,
+                Poll::Ready(key) => {
+                    self.calls[*index] = self.rules.call(*index, *cost, key, &self.parts)?;
+                    drop(keys.remove(next));
+                }
+            }
         }
-        Poll::Ready(Ok(()))
+        if keys.is_empty() { Poll::Ready(Ok(())) } else { Poll::Pending }
     }
 
     fn proceed(mut self, decision: Result<Decision, BackendError>) -> State<S, B, ReqBody> {
