@@ -7,6 +7,7 @@ mod body;
 mod cancelling;
 mod keying;
 mod readiness;
+mod refusing;
 mod routers;
 mod servers;
 mod sharing;

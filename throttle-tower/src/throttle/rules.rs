@@ -168,7 +168,7 @@ impl<B: Backend> Rules<B> {
             (None, OnMissing::Reject(status)) => {
                 self.tell(Outcome::MissingKey, None, parts);
                 let reason = Reason::MissingKey(&self.policies[index]);
-                return Err(Box::new(self.refusal(&Refusal { reason, status })));
+                return Err(Box::new(self.refusal(&Refusal { reason, status, extra: 0 })));
             }
         };
         Ok(match throttle_core::Cost::new(cost) {
@@ -196,8 +196,8 @@ impl<B: Backend> Rules<B> {
             return Judged::Pass(Some(Stamp::new(Arc::clone(self), report, 0)));
         }
         let reason = Reason::Quota(&report);
-        let mut response = self.refusal(&Refusal { reason, status: StatusCode::TOO_MANY_REQUESTS });
         let extra = self.extra_wait(report.decision(), calls);
+        let mut response = self.refusal(&Refusal { reason, status: StatusCode::TOO_MANY_REQUESTS, extra });
         Stamp::new(Arc::clone(self), report, extra).press(&mut response);
         Judged::Refuse(response)
     }
@@ -215,7 +215,7 @@ impl<B: Backend> Rules<B> {
         }
         self.tell(Outcome::FailedClosed(error), None, parts);
         let reason = Reason::Store(error.kind(), &closed);
-        Judged::Refuse(self.refusal(&Refusal { reason, status: StatusCode::SERVICE_UNAVAILABLE }))
+        Judged::Refuse(self.refusal(&Refusal { reason, status: StatusCode::SERVICE_UNAVAILABLE, extra: 0 }))
     }
 
     fn refusal(&self, refusal: &Refusal<'_>) -> Response<Bytes> {
