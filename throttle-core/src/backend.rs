@@ -85,7 +85,8 @@ impl From<Key> for Call {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a rate-limit backend",
     label = "expected a backend such as `MemoryBackend`",
-    note = "a backend is `Clone + Send + Sync + 'static`; hand over the backend itself, not its builder or a reference"
+    note = "hand over the backend itself: a clone of it shares its store; finish a builder with `.build()`",
+    note = "one of your own implements `Backend`, and is `Clone + Send + Sync + 'static`"
 )]
 pub trait Backend: Clone + Send + Sync + 'static {
     /// A set of limits as this backend runs it.

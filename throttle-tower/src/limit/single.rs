@@ -41,7 +41,8 @@ impl Unkeyed {
     /// One budget for each key that a future resolves to: a session looked up in a store, say. The closure takes from
     /// the request's head what the future needs.
     ///
-    /// The future runs before anything is decided, on every request the limit applies to; it costs an allocation.
+    /// The future runs before anything is decided, on every request the limit applies to, and at the same time as those
+    /// of other limits; it costs an allocation. It has no deadline but its own.
     ///
     /// ```
     /// use http::request::Parts;
@@ -126,7 +127,8 @@ pub enum OnMissing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnError {
-    /// It is let through, and no rate-limit fields are sent.
+    /// It is let through, and no rate-limit fields are sent. There is no [`LimitReport`](crate::LimitReport) then:
+    /// handlers should take it as an `Option`.
     Open,
     /// It is refused with 503: the fault is ours, not the client's.
     Closed,

@@ -1,10 +1,13 @@
+use std::fmt;
+
 use http::request::Parts;
 use throttle_core::{BackendError, Decision, Policy};
 
 /// What happened to a request, as a hook learns it: see [`ThrottleLayer::on_decision`](crate::ThrottleLayer::on_decision).
 ///
-/// It never holds a key. As metric labels, policy names and outcomes are bounded; paths and headers are not.
-#[derive(Clone, Copy, Debug)]
+/// It never holds a key. As metric labels, policy names and outcomes are bounded; paths and headers are not. `Debug` leaves
+/// the request's head out.
+#[derive(Clone, Copy)]
 #[non_exhaustive]
 pub struct Event<'a> {
     /// What became of the request.
@@ -52,5 +55,13 @@ impl<'a> Event<'a> {
     #[must_use]
     pub fn binding(&self) -> Option<&'a Policy> {
         self.policies.get(self.decision?.binding()?)
+    }
+}
+
+impl fmt::Debug for Event<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Event");
+        shown.field("outcome", &self.outcome).field("policies", &self.policies).field("decision", &self.decision);
+        shown.finish_non_exhaustive()
     }
 }

@@ -21,6 +21,10 @@ pin_project! {
     ///
     /// Dropped while a key is looked up, the request was charged nothing; while the store decides, once or not at all;
     /// after that, it was charged and stays so.
+    ///
+    /// # Panics
+    ///
+    /// When polled again after it has answered, as futures do.
     pub struct ResponseFuture<S, B, ReqBody>
     where
         S: Service<Request<ReqBody>>,

@@ -16,8 +16,8 @@ use crate::limit::IntoLimits;
 /// Refuses requests that exceed their limits: 429, with true `RateLimit` fields and `Retry-After`.
 ///
 /// It works in axum's `Router::layer` and `route_layer`, in `ServiceBuilder`, and around any
-/// `Service<Request<B>>` whose response is an `http::Response`. Clones share the limiter. The inner service's errors
-/// pass through untouched, and it is not called for requests that are refused.
+/// `Service<Request<B>>` that is `Clone` and whose response is an `http::Response`. Clones share the limiter. The inner
+/// service's errors pass through untouched, and it is not called for requests that are refused.
 ///
 /// ```
 /// use std::time::Duration;
@@ -80,7 +80,8 @@ impl<B: Backend> ThrottleLayer<B> {
         Ok(ThrottleLayer { rules: Arc::new(Rules::new(backend, prepared, applied, options)?) })
     }
 
-    /// What happens when the store fails, for limits that do not say it themselves. There is no default.
+    /// What happens when the store fails, for limits that do not say it themselves. Set it before
+    /// [`backend`](Self::backend), which asks for it. There is no default.
     pub fn on_error(self, rule: OnError) -> Self {
         self.with(|rules| rules.options.on_error = Some(rule))
     }

@@ -16,6 +16,8 @@ pub struct Refusal<'a> {
     pub reason: Reason<'a>,
     /// The status that the answer would have.
     pub status: StatusCode,
+    /// µs by which the wait is lengthened.
+    pub(super) extra: u64,
 }
 
 /// Why a request is refused.
@@ -24,18 +26,21 @@ pub struct Refusal<'a> {
 pub enum Reason<'a> {
     /// A limit refused it: 429.
     Quota(&'a LimitReport),
-    /// The store failed and a limit is closed then: 503.
+    /// The store failed, and these limits apply to the request and are closed then: 503.
     Store(BackendErrorKind, &'a [Policy]),
     /// The policy requires a key, and the request has none: the status that was chosen.
     MissingKey(&'a Policy),
 }
 
 impl Refusal<'_> {
-    /// How long to wait, if waiting helps and it is known for how long.
+    /// How long to wait, if waiting helps and it is known for how long. [Jitter](crate::ThrottleLayer::retry_jitter) is
+    /// included, so it agrees with the `Retry-After` that is sent, but for rounding up to seconds.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self.reason {
-            Reason::Quota(report) => report.decision().retry_after(),
+            Reason::Quota(report) => {
+                Some(report.decision().retry_after()?.saturating_add(Duration::from_micros(self.extra)))
+            }
             Reason::Store(..) | Reason::MissingKey(_) => None,
         }
     }

@@ -9,7 +9,8 @@ use throttle_core::{Decision, Policy, Status};
 /// else the innermost. A request to which no decision was made (the store failed, or a key was missing and required) has
 /// none.
 ///
-/// With the feature `axum` it is an extractor:
+/// With the feature `axum` it is an extractor. Where limits are [open](crate::OnError::Open) when the store fails, take
+/// an `Option` of it: without one, the requests let through then would be answered 500.
 ///
 /// ```
 /// # #[cfg(feature = "axum")]

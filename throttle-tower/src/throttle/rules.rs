@@ -111,7 +111,8 @@ impl<B: Backend> Rules<B> {
         let unsaid = applied.iter().zip(policies.iter()).find(|(how, _)| how.on_error.or(options.on_error).is_none());
         if let (true, Some((_, policy))) = (backend.can_fail(), unsaid) {
             let rule = "the backend can fail, and there is no silent default; add .on_error(OnError::Open) to let requests \
-                        through then, or .on_error(OnError::Closed) to answer 503, to the limit or to the layer";
+                        through then, or .on_error(OnError::Closed) to answer 503, to the limit, or to the layer before \
+                        .backend(…)";
             return Err(ConfigError::new("on_error", "not set", rule).in_policy(policy.name()));
         }
         if let Some(policy) = policies.iter().find(|policy| policy.algorithm().name() == "leaky_bucket") {
@@ -167,7 +168,7 @@ impl<B: Backend> Rules<B> {
             (None, OnMissing::Reject(status)) => {
                 self.tell(Outcome::MissingKey, None, parts);
                 let reason = Reason::MissingKey(&self.policies[index]);
-                return Err(Box::new(self.refusal(&Refusal { reason, status })));
+                return Err(Box::new(self.refusal(&Refusal { reason, status, extra: 0 })));
             }
         };
         Ok(match throttle_core::Cost::new(cost) {
@@ -195,23 +196,26 @@ impl<B: Backend> Rules<B> {
             return Judged::Pass(Some(Stamp::new(Arc::clone(self), report, 0)));
         }
         let reason = Reason::Quota(&report);
-        let mut response = self.refusal(&Refusal { reason, status: StatusCode::TOO_MANY_REQUESTS });
         let extra = self.extra_wait(report.decision(), calls);
+        let mut response = self.refusal(&Refusal { reason, status: StatusCode::TOO_MANY_REQUESTS, extra });
         Stamp::new(Arc::clone(self), report, extra).press(&mut response);
         Judged::Refuse(response)
     }
 
     fn judge_failure(&self, error: &BackendError, calls: &[Call], parts: &Parts) -> Judged<B> {
-        let applies = |(index, _): &(usize, &Applied)| calls.get(*index).is_some_and(|call| call.key().is_some());
         let rule = |how: &Applied| how.on_error.or(self.options.on_error);
-        let closed = self.applied.iter().enumerate().filter(applies).any(|(_, how)| rule(how) != Some(OnError::Open));
-        if !closed {
+        let applied = self.policies.iter().zip(self.applied.iter()).zip(calls);
+        let closed: Vec<Policy> = applied
+            .filter(|((_, how), call)| call.key().is_some() && rule(how) != Some(OnError::Open))
+            .map(|((policy, _), _)| policy.clone())
+            .collect();
+        if closed.is_empty() {
             self.tell(Outcome::FailedOpen(error), None, parts);
             return Judged::Pass(None);
         }
         self.tell(Outcome::FailedClosed(error), None, parts);
-        let reason = Reason::Store(error.kind(), &self.policies);
-        Judged::Refuse(self.refusal(&Refusal { reason, status: StatusCode::SERVICE_UNAVAILABLE }))
+        let reason = Reason::Store(error.kind(), &closed);
+        Judged::Refuse(self.refusal(&Refusal { reason, status: StatusCode::SERVICE_UNAVAILABLE, extra: 0 }))
     }
 
     fn refusal(&self, refusal: &Refusal<'_>) -> Response<Bytes> {

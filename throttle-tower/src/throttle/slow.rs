@@ -45,8 +45,13 @@ impl<S, B: Backend, ReqBody> Future for Slow<S, B, ReqBody> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
-        while let Some((index, cost, key)) = this.keys.last_mut() {
-            let key = ready!(key.as_mut().poll(cx));
+        // All keys are looked up at the same time.
+        let mut next = 0;
+        while let Some((index, cost, key)) = this.keys.get_mut(next) {
+            let Poll::Ready(key) = key.as_mut().poll(cx) else {
+                next += 1;
+                continue;
+            };
             let parts = &this.held.as_ref().expect(POLLED_AGAIN).1;
             match this.rules.call(*index, *cost, key, parts) {
                 Ok(call) => this.calls[*index] = call,
@@ -55,7 +60,10 @@ impl<S, B: Backend, ReqBody> Future for Slow<S, B, ReqBody> {
                     return Poll::Ready((Judged::Refuse(*refusal), inner, Request::from_parts(parts, body)));
                 }
             }
-            this.keys.pop();
+            drop(this.keys.swap_remove(next));
+        }
+        if !this.keys.is_empty() {
+            return Poll::Pending;
         }
         if this.decision.is_none() {
             this.decision.set(Some(this.rules.backend.decide(&this.rules.prepared, this.calls)));

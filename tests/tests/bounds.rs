@@ -1,0 +1,110 @@
+//! What the compiler must accept: axum's bounds, and types that can be written down. These tests are done once they compile.
+
+use std::convert::Infallible;
+use std::task::{Context, Poll};
+
+use axum::body::Body;
+use axum::extract::Request;
+use axum::response::{IntoResponse, Response};
+use axum::routing::Route;
+use throttle_tower::{
+    Backend, BoxBackend, Constant, Gcra, MemoryBackend, Rate, ResponseFuture, Throttle, ThrottleBody, ThrottleLayer,
+    limit,
+};
+use tower::{Layer, Service};
+
+const fn can_be_cloned_shared_and_kept<T: Clone + Send + Sync + 'static>() {}
+const fn can_be_sent_and_kept<T: Send + 'static>() {}
+const fn can_be_shown<T: std::fmt::Debug>() {}
+
+/// The bounds of axum 0.8's `Router::layer`, word for word.
+const fn axum_takes<L>()
+where
+    L: Layer<Route> + Clone + Send + Sync + 'static,
+    L::Service: Service<Request> + Clone + Send + Sync + 'static,
+    <L::Service as Service<Request>>::Response: IntoResponse + 'static,
+    <L::Service as Service<Request>>::Error: Into<Infallible> + 'static,
+    <L::Service as Service<Request>>::Future: Send + 'static,
+{
+}
+
+const fn axum_takes_the_layer_on<B: Backend>() {
+    axum_takes::<ThrottleLayer<B>>();
+    can_be_cloned_shared_and_kept::<Throttle<Route, B>>();
+    can_be_sent_and_kept::<ResponseFuture<Route, B, Body>>();
+}
+
+const _: () = axum_takes_the_layer_on::<MemoryBackend>();
+const _: () = axum_takes_the_layer_on::<BoxBackend>();
+
+const _: () = can_be_shown::<ThrottleLayer>();
+const _: () = can_be_shown::<Throttle<u8>>();
+const _: () = can_be_shown::<ThrottleBody<u8>>();
+const _: () = can_be_shown::<ResponseFuture<Route, MemoryBackend, Body>>();
+
+/// hyper polls a body where it lies.
+const _: () = {
+    const fn unpin<T: Unpin>() {}
+    unpin::<ThrottleBody<Body>>();
+};
+
+/// Any backend at all will do for axum: no bound but `Backend` is needed to say so.
+#[allow(dead_code, reason = "it is done once it compiles")]
+fn routes<B: Backend>(throttle: ThrottleLayer<B>) -> axum::Router {
+    axum::Router::new().layer(throttle)
+}
+
+/// An application that keeps the layer, and a middleware that keeps the service, name them without a type parameter.
+struct Application {
+    throttle: ThrottleLayer,
+    remote: Option<ThrottleLayer<BoxBackend>>,
+    service: Throttle<Echo>,
+}
+
+#[derive(Clone)]
+struct Echo;
+
+impl Service<Request> for Echo {
+    type Response = Response;
+    type Error = Infallible;
+    type Future = std::future::Ready<Result<Response, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request) -> Self::Future {
+        std::future::ready(Ok(Response::new(request.into_body())))
+    }
+}
+
+/// A middleware of one's own around the throttle, with a future that has a name and no box.
+struct Around {
+    inner: Throttle<Echo>,
+}
+
+impl Service<Request> for Around {
+    type Response = Response<ThrottleBody<Body>>;
+    type Error = Infallible;
+    type Future = ResponseFuture<Echo, MemoryBackend, Body>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request) -> Self::Future {
+        self.inner.call(request)
+    }
+}
+
+#[tokio::test]
+async fn layers_services_and_futures_can_be_named() {
+    let limits = limit("p", Gcra::new(Rate::per_minute(1)).burst(1)).by(Constant);
+    let throttle = ThrottleLayer::new(limits).unwrap();
+    let remote = throttle.clone().backend(BoxBackend::new(MemoryBackend::new())).unwrap();
+    let app = Application { service: throttle.layer(Echo), throttle, remote: Some(remote) };
+    let mut around = Around { inner: app.service };
+    assert_eq!(around.call(Request::new(Body::empty())).await.unwrap().status(), 200);
+    assert_eq!(app.throttle.layer(Echo).call(Request::new(Body::empty())).await.unwrap().status(), 429);
+    assert_eq!(app.remote.unwrap().layer(Echo).call(Request::new(Body::empty())).await.unwrap().status(), 200);
+}

@@ -1,0 +1,185 @@
+//! Backends and services that do what a test tells them.
+
+// Each test crate uses a part of this.
+#![allow(dead_code)]
+
+use std::future::{Future, ready};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full};
+use throttle_core::{Call, Key, LimitSet, MemorySet, Receipt};
+use throttle_tower::{
+    Backend, BackendError, BackendErrorKind, ConfigError, Constant, Decision, Gcra, Limit, ManualClock, MemoryBackend,
+    Rate, limit,
+};
+use tokio::sync::Semaphore;
+use tower::Service;
+
+pub(crate) type Memory = MemoryBackend<ManualClock>;
+pub(crate) type Text = Full<Bytes>;
+
+/// A store whose time stands still, so that nothing refills behind a test's back.
+pub(crate) fn memory() -> Memory {
+    MemoryBackend::builder().clock(ManualClock::default()).build()
+}
+
+/// One budget of `burst` units for everybody.
+pub(crate) fn shared(name: &str, burst: u64) -> Limit {
+    limit(name, Gcra::new(Rate::per_minute(1)).burst(burst)).by(Constant)
+}
+
+/// What everybody has left of the budget that [`shared`] makes.
+pub(crate) fn left(memory: &Memory, name: &str, burst: u64) -> u64 {
+    let policy = throttle_tower::Policy::new(name, Gcra::new(Rate::per_minute(1)).burst(burst)).unwrap();
+    let prepared = memory.prepare(LimitSet::new(policy).unwrap()).unwrap();
+    memory.decide_now(&prepared, &[Call::peek(Key::CONSTANT)]).remaining()
+}
+
+/// A backend that cannot answer at once: it waits for a permit, or it fails.
+#[derive(Clone)]
+pub(crate) struct Remote {
+    pub(crate) memory: Memory,
+    pub(crate) decisions: Arc<AtomicUsize>,
+    answer: Answer,
+}
+
+#[derive(Clone)]
+enum Answer {
+    Charges { before: Arc<Semaphore>, after: Arc<Semaphore> },
+    Fails(BackendErrorKind),
+}
+
+impl Remote {
+    /// Takes a permit of `before`, charges, and takes one of `after`: a request on its way to a store, and its answer on
+    /// the way back.
+    pub(crate) fn slow(before: usize, after: usize) -> Self {
+        let (before, after) = (Arc::new(Semaphore::new(before)), Arc::new(Semaphore::new(after)));
+        Self { memory: memory(), decisions: Arc::default(), answer: Answer::Charges { before, after } }
+    }
+
+    pub(crate) fn failing(kind: BackendErrorKind) -> Self {
+        Self { memory: memory(), decisions: Arc::default(), answer: Answer::Fails(kind) }
+    }
+
+    /// Lets one request through to the store.
+    pub(crate) fn let_in(&self) {
+        if let Answer::Charges { before, .. } = &self.answer {
+            before.add_permits(1);
+        }
+    }
+
+    /// Lets one answer back.
+    pub(crate) fn let_out(&self) {
+        if let Answer::Charges { after, .. } = &self.answer {
+            after.add_permits(1);
+        }
+    }
+}
+
+impl Backend for Remote {
+    type Prepared = MemorySet;
+    type Decide = Pin<Box<dyn Future<Output = Result<Decision, BackendError>> + Send>>;
+    type Done = std::future::Ready<Result<(), BackendError>>;
+
+    fn prepare(&self, set: LimitSet) -> Result<MemorySet, ConfigError> {
+        self.memory.prepare(set)
+    }
+
+    fn set(prepared: &MemorySet) -> &LimitSet {
+        Memory::set(prepared)
+    }
+
+    fn decide(&self, prepared: &Arc<MemorySet>, calls: &[Call]) -> Self::Decide {
+        self.decisions.fetch_add(1, Ordering::SeqCst);
+        match self.answer.clone() {
+            Answer::Fails(kind) => Box::pin(ready(Err(BackendError::new(kind)))),
+            Answer::Charges { before, after } => {
+                let (memory, prepared, calls) = (self.memory.clone(), Arc::clone(prepared), calls.to_vec());
+                Box::pin(async move {
+                    before.acquire().await.unwrap().forget();
+                    let decision = memory.decide_now(&prepared, &calls);
+                    after.acquire().await.unwrap().forget();
+                    Ok(decision)
+                })
+            }
+        }
+    }
+
+    fn settle(&self, _: &Arc<MemorySet>, _: Receipt) -> Self::Done {
+        unreachable!("a layer settles nothing")
+    }
+
+    fn reset(&self, _: &Arc<MemorySet>, _: usize, _: &Key) -> Self::Done {
+        unreachable!("a layer resets nothing")
+    }
+
+    fn reset_all(&self, _: &str) -> Self::Done {
+        unreachable!("a layer resets nothing")
+    }
+
+    fn can_fail(&self) -> bool {
+        matches!(self.answer, Answer::Fails(_))
+    }
+}
+
+/// Says `hello`, counts its calls over all clones, and panics when it is called without having been found ready. A
+/// clone starts unready, as tower's own concurrency limit does.
+#[derive(Debug, Default)]
+pub(crate) struct Strict {
+    ready: bool,
+    pub(crate) calls: Arc<AtomicUsize>,
+}
+
+impl Strict {
+    pub(crate) fn calls(&self) -> usize {
+        self.calls.load(Ordering::SeqCst)
+    }
+}
+
+impl Clone for Strict {
+    fn clone(&self) -> Self {
+        Self { ready: false, calls: Arc::clone(&self.calls) }
+    }
+}
+
+impl Service<Request<Text>> for Strict {
+    type Response = Response<Text>;
+    type Error = std::convert::Infallible;
+    type Future = std::future::Ready<Result<Self::Response, Self::Error>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.ready = true;
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Request<Text>) -> Self::Future {
+        assert!(std::mem::take(&mut self.ready), "called without having been found ready");
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        ready(Ok(Response::new(Full::from("hello"))))
+    }
+}
+
+/// A GET without a body, a connection or anything else.
+pub(crate) fn get() -> Request<Text> {
+    Request::new(Full::default())
+}
+
+/// Polls a future once, whoever might wake it.
+pub(crate) fn poll<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
+    Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
+}
+
+/// The whole body as text.
+pub(crate) async fn text<B>(response: Response<B>) -> String
+where
+    B: BodyExt<Data = Bytes>,
+    B::Error: std::fmt::Debug,
+{
+    let bytes = response.into_body().collect().await.unwrap().to_bytes();
+    String::from_utf8(bytes.to_vec()).unwrap()
+}

@@ -1,0 +1,123 @@
+//! What a request that is given up was charged.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use http::StatusCode;
+use throttle_tower::{Constant, Gcra, OnMissing, Rate, ThrottleLayer, all, limit};
+use tower::{Layer, Service, ServiceExt};
+
+use crate::common::{Remote, Strict, get, left, poll, shared};
+
+const BURST: u64 = 5;
+
+#[tokio::test]
+async fn nothing_if_it_was_never_polled() {
+    let backend = Remote::slow(9, 9);
+    let layer = ThrottleLayer::new(shared("p", BURST)).unwrap().backend(backend.clone()).unwrap();
+    let mut service = layer.layer(Strict::default());
+    drop(service.ready().await.unwrap().call(get()));
+    assert_eq!(left(&backend.memory, "p", BURST), BURST);
+    assert_eq!(backend.decisions.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn nothing_on_the_way_to_the_store_and_once_on_the_way_back() {
+    let backend = Remote::slow(0, 0);
+    let layer = ThrottleLayer::new(shared("p", BURST)).unwrap().backend(backend.clone()).unwrap();
+    let mut service = layer.layer(Strict::default());
+
+    let mut going = Box::pin(service.ready().await.unwrap().call(get()));
+    assert!(poll(&mut going).is_pending());
+    drop(going);
+    assert_eq!(left(&backend.memory, "p", BURST), BURST);
+
+    backend.let_in();
+    let mut returning = Box::pin(service.ready().await.unwrap().call(get()));
+    assert!(poll(&mut returning).is_pending());
+    assert_eq!(left(&backend.memory, "p", BURST), BURST - 1);
+    assert!(poll(&mut returning).is_pending(), "polling again decides nothing again");
+    drop(returning);
+    assert_eq!(left(&backend.memory, "p", BURST), BURST - 1, "once, and it stays charged");
+    assert_eq!(backend.decisions.load(Ordering::SeqCst), 2, "one for each request");
+    assert_eq!(service.get_ref().calls(), 0);
+
+    // The service stays usable.
+    backend.let_in();
+    backend.let_out();
+    assert_eq!(service.oneshot(get()).await.unwrap().status(), StatusCode::OK);
+}
+
+/// Also where another limit of the set knew its key at once.
+#[tokio::test]
+async fn nothing_while_a_key_is_looked_up() {
+    let backend = Remote::slow(9, 9);
+    let limits = all([
+        shared("p", BURST),
+        limit("q", Gcra::new(Rate::per_second(5))).by_async(|_| std::future::pending::<Option<u64>>()),
+    ]);
+    let layer = ThrottleLayer::new(limits).unwrap().backend(backend.clone()).unwrap();
+    let mut service = layer.layer(Strict::default());
+    let mut keying = Box::pin(service.ready().await.unwrap().call(get()));
+    assert!(poll(&mut keying).is_pending());
+    drop(keying);
+    assert_eq!(left(&backend.memory, "p", BURST), BURST);
+    assert_eq!(backend.decisions.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn nothing_where_a_required_key_turns_out_to_be_missing() {
+    let backend = Remote::slow(9, 9);
+    let required = limit("q", Gcra::new(Rate::per_second(5)))
+        .by_async(|_| std::future::ready(None::<u64>))
+        .on_missing(OnMissing::Reject(StatusCode::UNAUTHORIZED));
+    let layer = ThrottleLayer::new(all([shared("p", BURST), required])).unwrap().backend(backend.clone()).unwrap();
+    let service = layer.layer(Strict::default());
+    assert_eq!(service.clone().oneshot(get()).await.unwrap().status(), StatusCode::UNAUTHORIZED);
+    assert_eq!(left(&backend.memory, "p", BURST), BURST);
+    assert_eq!((backend.decisions.load(Ordering::SeqCst), service.get_ref().calls()), (0, 0));
+}
+
+/// Each key is looked up once, each limit gets its own, and the decision is one for all.
+#[tokio::test]
+async fn once_for_keys_that_come_in_any_order() {
+    for first in 0..2 {
+        let lookups = Arc::new(AtomicUsize::new(0));
+        let gates: [_; 2] = std::array::from_fn(|_| Arc::new(tokio::sync::Semaphore::new(0)));
+        let slow = |name: &str, burst, gate: &Arc<tokio::sync::Semaphore>| {
+            let (gate, lookups) = (Arc::clone(gate), Arc::clone(&lookups));
+            limit(name, Gcra::new(Rate::per_minute(1)).burst(burst)).by_async(move |_| {
+                lookups.fetch_add(1, Ordering::SeqCst);
+                let gate = Arc::clone(&gate);
+                async move {
+                    gate.acquire().await.unwrap().forget();
+                    Some(throttle_tower::Key::CONSTANT)
+                }
+            })
+        };
+        let limits = all([slow("a", 3, &gates[0]), shared("p", BURST), slow("b", 7, &gates[1])]);
+        let backend = Remote::slow(9, 9);
+        let layer = ThrottleLayer::new(limits).unwrap().backend(backend.clone()).unwrap();
+        let mut service = layer.layer(Strict::default());
+        let mut response = Box::pin(service.ready().await.unwrap().call(get()));
+        assert!(poll(&mut response).is_pending());
+        gates[first].add_permits(1);
+        assert!(poll(&mut response).is_pending(), "one key is still to come");
+        assert_eq!(backend.decisions.load(Ordering::SeqCst), 0);
+        gates[1 - first].add_permits(1);
+        assert_eq!(response.await.unwrap().status(), StatusCode::OK);
+        assert_eq!((lookups.load(Ordering::SeqCst), backend.decisions.load(Ordering::SeqCst)), (2, 1));
+        let memory = &backend.memory;
+        assert_eq!((left(memory, "a", 3), left(memory, "p", BURST), left(memory, "b", 7)), (2, BURST - 1, 6));
+    }
+}
+
+/// A decision that is at hand is taken in `call`, together with the inner service's.
+#[tokio::test]
+async fn once_in_memory_even_if_the_answer_is_never_polled() {
+    let memory = crate::common::memory();
+    let limits = limit("p", Gcra::new(Rate::per_minute(1)).burst(BURST)).by(Constant);
+    let mut service = ThrottleLayer::new(limits).unwrap().backend(memory.clone()).unwrap().layer(Strict::default());
+    drop(service.ready().await.unwrap().call(get()));
+    assert_eq!((left(&memory, "p", BURST), service.get_ref().calls()), (BURST - 1, 1));
+}

@@ -1,0 +1,87 @@
+//! Keys that are looked up, and costs.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use http::StatusCode;
+use http::request::Parts;
+use throttle_tower::{Constant, Cost, Gcra, IntoCost, Limit, OnMissing, Rate, ThrottleLayer, all, limit};
+use tower::{Layer, Service, ServiceExt};
+
+use crate::common::{Strict, get, left, memory, poll, shared};
+
+/// Two sessions in two stores take as long as the slower one, not as long as both.
+#[tokio::test]
+async fn keys_are_looked_up_at_the_same_time() {
+    let started = Arc::new(AtomicUsize::new(0));
+    let slow = |name| {
+        let started = Arc::clone(&started);
+        limit(name, Gcra::new(Rate::per_second(1))).by_async(move |_| {
+            let started = Arc::clone(&started);
+            async move {
+                started.fetch_add(1, Ordering::SeqCst);
+                std::future::pending::<Option<u64>>().await
+            }
+        })
+    };
+    let mut service = ThrottleLayer::new(all([slow("a"), slow("b"), slow("c")])).unwrap().layer(Strict::default());
+    let mut response = Box::pin(service.ready().await.unwrap().call(get()));
+    assert_eq!(started.load(Ordering::SeqCst), 0);
+    assert!(poll(&mut response).is_pending());
+    assert_eq!(started.load(Ordering::SeqCst), 3);
+}
+
+/// As where keys are known at once: the first limit in the order given has its say.
+#[tokio::test]
+async fn the_first_missing_key_refuses() {
+    let missing = |name, status| {
+        let started = limit(name, Gcra::new(Rate::per_second(1))).by_async(|_| std::future::ready(None::<u64>));
+        started.on_missing(OnMissing::Reject(status))
+    };
+    let limits = all([missing("a", StatusCode::UNAUTHORIZED), missing("b", StatusCode::FORBIDDEN)]);
+    let service = ThrottleLayer::new(limits).unwrap().layer(Strict::default());
+    assert_eq!(service.oneshot(get()).await.unwrap().status(), StatusCode::UNAUTHORIZED);
+}
+
+/// A refusal need not wait for the other keys.
+#[tokio::test]
+async fn a_missing_key_refuses_while_others_are_looked_up() {
+    let endless = limit("a", Gcra::new(Rate::per_second(1))).by_async(|_| std::future::pending::<Option<u64>>());
+    let missing = limit("b", Gcra::new(Rate::per_second(1))).by_async(|_| std::future::ready(None::<u64>));
+    let missing = missing.on_missing(OnMissing::Reject(StatusCode::UNAUTHORIZED));
+    for limits in [[endless.clone(), missing.clone()], [missing, endless]] {
+        let mut service = ThrottleLayer::new(all(limits)).unwrap().layer(Strict::default());
+        let mut response = Box::pin(service.ready().await.unwrap().call(get()));
+        let std::task::Poll::Ready(answer) = poll(&mut response) else { panic!("it waits for a key in vain") };
+        assert_eq!(answer.unwrap().status(), StatusCode::UNAUTHORIZED);
+    }
+}
+
+#[tokio::test]
+async fn a_cost_is_a_number_or_a_function() {
+    async fn used(cost: impl FnOnce(Limit) -> Limit) -> u64 {
+        let memory = memory();
+        let layer = ThrottleLayer::new(cost(shared("p", 9))).unwrap().backend(memory.clone()).unwrap();
+        layer.layer(Strict::default()).oneshot(get()).await.unwrap();
+        9 - left(&memory, "p", 9)
+    }
+    fn of_path(parts: &Parts) -> u64 {
+        parts.uri.path().len() as u64 + 3
+    }
+    assert_eq!(used(|limit| limit).await, 1);
+    assert_eq!(used(|limit| limit.cost(5)).await, 5);
+    assert_eq!(used(|limit| limit.cost(2 + 4)).await, 6);
+    assert_eq!(used(|limit| limit.cost(Cost::new(7).unwrap())).await, 7);
+    assert_eq!(used(|limit| limit.cost(|_: &Parts| 2)).await, 2);
+    assert_eq!(used(|limit| limit.cost(of_path)).await, 4);
+    assert_eq!(used(|limit| limit.cost(0)).await, 0, "it looks without using");
+}
+
+/// The types of cost that a user's own function may pass on.
+#[test]
+fn costs_can_be_taken_by_a_users_function() {
+    fn pages(cost: impl IntoCost) -> Limit {
+        limit("pages", Gcra::new(Rate::per_second(1))).by(Constant).cost(cost)
+    }
+    let _ = (pages(5), pages(Cost::ONE), pages(|_: &Parts| 1));
+}

@@ -1,0 +1,13 @@
+//! What tower, axum and hyper may rely on.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod body;
+mod cancelling;
+mod keying;
+mod readiness;
+mod refusing;
+mod routers;
+mod servers;
+mod sharing;

@@ -1,0 +1,129 @@
+//! What the hook is told.
+
+mod common;
+
+use std::sync::{Arc, Mutex};
+
+use http::{Request, StatusCode};
+use throttle_tower::{
+    Backend, BackendErrorKind, Event, Gcra, Header, OnError, OnMissing, Outcome, Rate, ThrottleLayer, all, limit,
+};
+use tower::{Layer, ServiceExt};
+
+use common::{Remote, Strict, Text, get, shared};
+
+/// An event, as far as it can be kept.
+#[derive(Debug, PartialEq)]
+struct Heard {
+    label: &'static str,
+    error: Option<BackendErrorKind>,
+    binding: Option<String>,
+    remaining: Option<u64>,
+    policies: Vec<String>,
+    path: String,
+    debug: String,
+}
+
+type Log = Arc<Mutex<Vec<Heard>>>;
+
+fn hear(log: &Log) -> impl Fn(&Event<'_>) + Send + Sync + 'static + use<> {
+    let log = Arc::clone(log);
+    move |event| {
+        let error = match event.outcome {
+            Outcome::FailedOpen(error) | Outcome::FailedClosed(error) => Some(error.kind()),
+            _ => None,
+        };
+        log.lock().unwrap().push(Heard {
+            label: event.outcome.label(),
+            error,
+            binding: event.binding().map(|policy| policy.name().to_owned()),
+            remaining: event.decision.map(|decision| decision.remaining()),
+            policies: event.policies.iter().map(|policy| policy.name().to_owned()).collect(),
+            path: event.parts.uri.path().to_owned(),
+            debug: format!("{event:?}"),
+        });
+    }
+}
+
+/// Sends one request after another, and tells what was heard of each.
+async fn heard<B: Backend>(layer: ThrottleLayer<B>, requests: impl IntoIterator<Item = Request<Text>>) -> Vec<Heard> {
+    let log = Log::default();
+    let service = layer.on_decision(hear(&log)).layer(Strict::default());
+    for request in requests {
+        service.clone().oneshot(request).await.unwrap();
+    }
+    drop(service);
+    Arc::into_inner(log).expect("the layer let go of the hook").into_inner().unwrap()
+}
+
+fn heading_for(path: &str) -> Request<Text> {
+    Request::get(path).body(Text::default()).unwrap()
+}
+
+fn labels(heard: &[Heard]) -> Vec<&'static str> {
+    heard.iter().map(|event| event.label).collect()
+}
+
+#[tokio::test]
+async fn one_event_for_each_decision() {
+    let layer = ThrottleLayer::new(all([shared("wide", 5), shared("tight", 2)])).unwrap();
+    let heard = heard(layer, ["/a", "/b", "/c"].map(heading_for)).await;
+    assert_eq!(labels(&heard), ["admitted", "admitted", "refused"]);
+    assert!(heard.iter().all(|event| event.binding.as_deref() == Some("tight") && event.error.is_none()), "{heard:?}");
+    assert!(heard.iter().all(|event| event.policies == ["wide", "tight"]));
+    assert_eq!(heard.iter().map(|event| event.remaining).collect::<Vec<_>>(), [Some(1), Some(0), Some(0)]);
+    assert_eq!(heard.iter().map(|event| event.path.as_str()).collect::<Vec<_>>(), ["/a", "/b", "/c"]);
+}
+
+#[tokio::test]
+async fn one_event_also_where_the_decision_is_waited_for() {
+    let layer = ThrottleLayer::new(shared("p", 1)).unwrap().backend(Remote::slow(9, 9)).unwrap();
+    let heard = heard(layer, [get(), get()]).await;
+    assert_eq!(labels(&heard), ["admitted", "refused"]);
+    assert_eq!(heard[1].binding.as_deref(), Some("p"));
+}
+
+#[tokio::test]
+async fn a_request_that_no_limit_applies_to_was_admitted_by_none() {
+    let layer = ThrottleLayer::new(shared("p", 1).when(|_| false)).unwrap();
+    let heard = heard(layer, [get()]).await;
+    assert_eq!((heard[0].label, &heard[0].binding, heard[0].remaining), ("admitted", &None, Some(u64::MAX)));
+}
+
+#[tokio::test]
+async fn a_missing_key_is_an_event_without_a_decision() {
+    let reject = OnMissing::Reject(StatusCode::UNAUTHORIZED);
+    let at_once = limit("p", Gcra::new(Rate::per_minute(1))).by(Header::new("x-api-key")).on_missing(reject);
+    let waited = limit("p", Gcra::new(Rate::per_minute(1)));
+    let waited = waited.by_async(|_| std::future::ready(None::<u64>)).on_missing(reject);
+    for limits in [at_once, waited] {
+        let heard = heard(ThrottleLayer::new(limits).unwrap(), [get()]).await;
+        assert_eq!(labels(&heard), ["missing_key"]);
+        assert_eq!((&heard[0].binding, heard[0].remaining, heard[0].error), (&None, None, None));
+    }
+}
+
+#[tokio::test]
+async fn a_failure_is_an_event_with_its_error() {
+    for (rule, label) in [(OnError::Open, "failed_open"), (OnError::Closed, "failed_closed")] {
+        let kind = BackendErrorKind::Timeout;
+        let layer = ThrottleLayer::new(shared("p", 1)).unwrap().on_error(rule);
+        let heard = heard(layer.backend(Remote::failing(kind)).unwrap(), [get(), get()]).await;
+        assert_eq!(labels(&heard), [label, label]);
+        assert_eq!((heard[0].error, &heard[0].binding, heard[0].remaining), (Some(kind), &None, None));
+    }
+}
+
+/// A key holds what the client sent, and so does the request's head: neither must get into a log by way of `Debug`.
+#[tokio::test]
+async fn no_event_holds_a_key() {
+    let limits = limit("p", Gcra::new(Rate::per_minute(1)).burst(1)).by(Header::new("x-api-key"));
+    let ask = || Request::get("/").header("x-api-key", "hunter2hunter2").body(Text::default()).unwrap();
+    let heard = heard(ThrottleLayer::new(limits).unwrap(), [ask(), ask()]).await;
+    assert_eq!(labels(&heard), ["admitted", "refused"]);
+    for event in heard {
+        let bytes = format!("{:?}", b"hunter2hunter2");
+        let leaked = event.debug.contains("hunter2") || event.debug.contains(bytes.trim_matches(['[', ']']));
+        assert!(!leaked, "{}", event.debug);
+    }
+}

@@ -1,0 +1,193 @@
+//! When the store cannot decide.
+
+mod common;
+
+use http::{Request, Response, StatusCode};
+use throttle_tower::headers::Problem;
+use throttle_tower::{
+    BackendErrorKind, BoxBackend, ConfigError, Constant, Gcra, Limit, LimitReport, Limits, OnError, Rate, Reason,
+    ThrottleLayer, all, any, limit,
+};
+use tower::{Layer, ServiceExt};
+
+use common::{Remote, Strict, Text, get, shared, text};
+
+const KINDS: [BackendErrorKind; 4] =
+    [BackendErrorKind::Unavailable, BackendErrorKind::Timeout, BackendErrorKind::Saturated, BackendErrorKind::Protocol];
+
+fn down() -> Remote {
+    Remote::failing(BackendErrorKind::Unavailable)
+}
+
+/// A layer on a store that is down.
+fn broken(limits: impl Into<Limits>, rule: Option<OnError>) -> Result<ThrottleLayer<Remote>, ConfigError> {
+    let layer = ThrottleLayer::new(limits.into())?;
+    match rule {
+        Some(rule) => layer.on_error(rule),
+        None => layer,
+    }
+    .backend(down())
+}
+
+async fn answer(layer: ThrottleLayer<Remote>) -> StatusCode {
+    let service = layer.layer(Strict::default());
+    let status = service.clone().oneshot(get()).await.unwrap().status();
+    assert_eq!(service.get_ref().calls(), usize::from(status == StatusCode::OK));
+    status
+}
+
+/// A limit that applies to requests for `/admin` only.
+fn admin(name: &str) -> Limit {
+    shared(name, 5).when(|parts| parts.uri.path() == "/admin")
+}
+
+#[tokio::test]
+async fn open_lets_through_and_says_nothing() {
+    for kind in KINDS {
+        let layer = ThrottleLayer::new(shared("p", 1).on_error(OnError::Open)).unwrap();
+        let inner = tower::service_fn(|request: Request<Text>| async move {
+            assert!(request.extensions().get::<LimitReport>().is_none(), "there was no decision");
+            Ok::<_, std::convert::Infallible>(Response::new(Text::from("hello")))
+        });
+        let service = layer.backend(Remote::failing(kind)).unwrap().layer(inner);
+        for _ in 0..3 {
+            let response = service.clone().oneshot(get()).await.unwrap();
+            assert_eq!(response.status(), StatusCode::OK, "{kind:?}");
+            assert!(response.headers().is_empty(), "{kind:?}: {:?}", response.headers());
+            assert!(response.extensions().get::<LimitReport>().is_none());
+            assert_eq!(text(response).await, "hello");
+        }
+    }
+}
+
+#[tokio::test]
+async fn closed_answers_503_and_blames_nobody() {
+    for kind in KINDS {
+        let layer = ThrottleLayer::new(shared("p", 1).on_error(OnError::Closed)).unwrap();
+        let service = layer.backend(Remote::failing(kind)).unwrap().layer(Strict::default());
+        let response = service.clone().oneshot(get()).await.unwrap();
+        assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE, "{kind:?}");
+        let mut names: Vec<_> = response.headers().keys().map(http::HeaderName::as_str).collect();
+        names.sort_unstable();
+        assert_eq!(names, ["cache-control", "content-type"], "no rate-limit fields, no Retry-After");
+        assert_eq!(response.headers()["cache-control"], "no-store");
+        assert_eq!(response.headers()["content-type"], Problem::CONTENT_TYPE);
+        assert!(response.extensions().get::<LimitReport>().is_none());
+        let problem: serde_json::Value = serde_json::from_str(&text(response).await).unwrap();
+        assert_eq!(problem["type"], "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity");
+        assert_eq!((&problem["status"], &problem["violated-policies"]), (&503.into(), &["p"].as_slice().into()));
+        assert_eq!(service.get_ref().calls(), 0);
+    }
+}
+
+#[tokio::test]
+async fn the_layers_rule_is_for_limits_without_one() {
+    for (own, layers, status) in [
+        (None, OnError::Open, StatusCode::OK),
+        (None, OnError::Closed, StatusCode::SERVICE_UNAVAILABLE),
+        (Some(OnError::Open), OnError::Closed, StatusCode::OK),
+        (Some(OnError::Closed), OnError::Open, StatusCode::SERVICE_UNAVAILABLE),
+    ] {
+        let limit = shared("p", 1);
+        let limit = match own {
+            Some(rule) => limit.on_error(rule),
+            None => limit,
+        };
+        assert_eq!(answer(broken(limit, Some(layers)).unwrap()).await, status, "{own:?} in {layers:?}");
+    }
+}
+
+/// One closed limit closes the set, however it is composed.
+#[tokio::test]
+async fn one_closed_limit_closes_a_set() {
+    let open = |name| shared(name, 5).on_error(OnError::Open);
+    let closed = |name| shared(name, 5).on_error(OnError::Closed);
+    for (limits, status) in [
+        (all([open("a"), open("b")]), StatusCode::OK),
+        (all([open("a"), closed("b")]), StatusCode::SERVICE_UNAVAILABLE),
+        (any([open("a"), closed("b")]), StatusCode::SERVICE_UNAVAILABLE),
+        (all((any([open("a"), closed("b")]), open("c"))), StatusCode::SERVICE_UNAVAILABLE),
+        (all((any([open("a"), open("b")]), open("c"))), StatusCode::OK),
+    ] {
+        assert_eq!(answer(broken(limits.clone(), None).unwrap()).await, status, "{limits:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_limit_that_does_not_apply_does_not_close_the_set() {
+    let limits = all([shared("p", 5).on_error(OnError::Open), admin("admin").on_error(OnError::Closed)]);
+    let layer = broken(limits, None).unwrap();
+    assert_eq!(answer(layer.clone()).await, StatusCode::OK);
+    let admin = Request::get("/admin").body(Text::default()).unwrap();
+    let response = layer.layer(Strict::default()).oneshot(admin).await.unwrap();
+    assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+}
+
+#[tokio::test]
+async fn nor_does_one_whose_key_is_missing_and_skipped() {
+    let skipped = limit("key", Gcra::new(Rate::per_minute(1)))
+        .by(throttle_tower::Header::new("x-api-key"))
+        .on_missing(throttle_tower::OnMissing::Skip);
+    assert_eq!(answer(broken(skipped.clone(), Some(OnError::Closed)).unwrap()).await, StatusCode::OK);
+    let with_key = Request::get("/").header("x-api-key", "ada").body(Text::default()).unwrap();
+    let service = broken(skipped, Some(OnError::Closed)).unwrap().layer(Strict::default());
+    assert_eq!(service.oneshot(with_key).await.unwrap().status(), StatusCode::SERVICE_UNAVAILABLE);
+}
+
+/// The problem document names what closed the door, not what happened to stand beside it.
+#[tokio::test]
+async fn only_closed_limits_that_apply_are_named() {
+    let limits = all([
+        shared("open", 5).on_error(OnError::Open),
+        shared("closed", 5).on_error(OnError::Closed),
+        admin("admin").on_error(OnError::Closed),
+        limit("layers", Gcra::new(Rate::per_minute(1))).by(Constant),
+    ]);
+    let layer = broken(limits, Some(OnError::Closed)).unwrap();
+    let response = layer.layer(Strict::default()).oneshot(get()).await.unwrap();
+    let problem: serde_json::Value = serde_json::from_str(&text(response).await).unwrap();
+    assert_eq!(problem["violated-policies"], serde_json::json!(["closed", "layers"]));
+}
+
+#[tokio::test]
+async fn a_custom_response_learns_why() {
+    let layer = broken(shared("p", 1).on_error(OnError::Closed), None).unwrap().response(|refusal| {
+        let Reason::Store(kind, policies) = refusal.reason else { panic!("{refusal:?}") };
+        assert_eq!((refusal.status, refusal.retry_after()), (StatusCode::SERVICE_UNAVAILABLE, None));
+        let text = format!("{kind:?} {}", policies[0].name());
+        Response::builder().status(599).header("cache-control", "no-cache").body(text.into()).unwrap()
+    });
+    let response = layer.layer(Strict::default()).oneshot(get()).await.unwrap();
+    assert_eq!((response.status().as_u16(), &response.headers()["cache-control"]), (599, &"no-cache".parse().unwrap()));
+    assert_eq!(text(response).await, "Unavailable p");
+}
+
+#[test]
+fn a_backend_that_can_fail_asks_what_happens_then() {
+    let said = shared("said", 5).on_error(OnError::Open);
+    let error = broken(all([said.clone(), shared("unsaid", 5)]), None).map(drop).unwrap_err();
+    assert_eq!((error.policy(), error.field(), error.value()), (Some("unsaid"), "on_error", "not set"));
+    let message = error.to_string();
+    for hint in ["policy \"unsaid\": on_error", ".on_error(OnError::Open)", ".on_error(OnError::Closed)", ".backend("] {
+        assert!(message.contains(hint), "{hint} is not in: {message}");
+    }
+    assert!(broken(said, None).is_ok());
+    assert!(broken(shared("unsaid", 5), Some(OnError::Open)).is_ok());
+}
+
+#[test]
+fn a_box_can_fail_if_what_is_in_it_can() {
+    let unsaid = || ThrottleLayer::new(shared("p", 5)).unwrap();
+    assert!(unsaid().backend(BoxBackend::new(common::memory())).is_ok());
+    let error = unsaid().backend(BoxBackend::new(down())).map(drop).unwrap_err();
+    assert_eq!((error.policy(), error.field()), (Some("p"), "on_error"));
+}
+
+#[tokio::test]
+async fn a_box_fails_as_what_is_in_it_does() {
+    for (rule, status) in [(OnError::Open, StatusCode::OK), (OnError::Closed, StatusCode::SERVICE_UNAVAILABLE)] {
+        let layer = ThrottleLayer::new(shared("p", 5)).unwrap().on_error(rule);
+        let service = layer.backend(BoxBackend::new(down())).unwrap().layer(Strict::default());
+        assert_eq!(service.oneshot(get()).await.unwrap().status(), status);
+    }
+}

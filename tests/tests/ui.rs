@@ -1,0 +1,10 @@
+//! What the compiler tells a user who gets it wrong: each message must say what to write instead.
+//!
+//! The messages are those of Rust 1.95, the version this workspace names. With another one, look at what has changed and
+//! write them anew with `TRYBUILD=overwrite cargo test -p throttle-tests --test ui`.
+
+#[test]
+fn mistakes_are_explained() {
+    let cases = trybuild::TestCases::new();
+    cases.compile_fail("tests/ui/*.rs");
+}
