@@ -91,6 +91,13 @@ impl Decision {
         }
     }
 
+    /// The decision about a request to which none of a set's policies applies: allowed, nothing charged.
+    #[must_use]
+    pub fn not_limited(policies: usize) -> Self {
+        let statuses = SmallVec::from_elem(Status::SKIPPED, policies);
+        Self { wait: 0, remaining: u64::MAX, reset: 0, delay: 0, binding: None, statuses }
+    }
+
     /// Whether the request may go on.
     #[must_use]
     pub const fn is_allowed(&self) -> bool {

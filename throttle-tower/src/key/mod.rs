@@ -37,6 +37,8 @@ pub use combine::{Constant, FromFn, Or, from_fn};
 pub use header::Header;
 pub use request::{Extension, MatchedRoute, Method, Route};
 
+use std::sync::Arc;
+
 use http::request::Parts;
 use throttle_core::{ConfigError, Key};
 
@@ -83,3 +85,19 @@ pub trait KeyExtractor: Send + Sync + 'static {
         Or(self, other)
     }
 }
+
+macro_rules! pointer {
+    ($($pointer:ident)*) => {$(
+        impl<E: KeyExtractor + ?Sized> KeyExtractor for $pointer<E> {
+            fn extract(&self, parts: &Parts) -> Option<Key> {
+                (**self).extract(parts)
+            }
+
+            fn check(&self) -> Result<(), ConfigError> {
+                (**self).check()
+            }
+        }
+    )*};
+}
+
+pointer! { Arc Box }

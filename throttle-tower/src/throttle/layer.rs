@@ -55,9 +55,7 @@ impl ThrottleLayer {
     /// If a limit's configuration is wrong: which policy, field, value and bound.
     pub fn new(limits: impl IntoLimits) -> Result<Self, ConfigError> {
         let (set, applied) = limits.into_limits().compile()?;
-        let backend = MemoryBackend::new();
-        let prepared = backend.prepare(set)?;
-        let rules = Rules::new(backend, prepared, applied.into(), Options::default())?;
+        let rules = Rules::new(MemoryBackend::new(), set, applied.into(), Options::default())?;
         Ok(Self { rules: Arc::new(rules) })
     }
 }
@@ -75,9 +73,9 @@ impl<B: Backend> ThrottleLayer<B> {
     /// If the backend can fail and a limit does not say what happens then ([`Limit::on_error`](crate::Limit::on_error),
     /// or [`on_error`](Self::on_error) before this), or if the backend cannot hold such limits.
     pub fn backend<C: Backend>(self, backend: C) -> Result<ThrottleLayer<C>, ConfigError> {
-        let prepared = backend.prepare(B::set(&self.rules.prepared).clone())?;
+        let set = B::set(&self.rules.prepared).clone();
         let (applied, options) = (Arc::clone(&self.rules.applied), self.rules.options.clone());
-        Ok(ThrottleLayer { rules: Arc::new(Rules::new(backend, prepared, applied, options)?) })
+        Ok(ThrottleLayer { rules: Arc::new(Rules::new(backend, set, applied, options)?) })
     }
 
     /// What happens when the store fails, for limits that do not say it themselves. Set it before
@@ -91,7 +89,7 @@ impl<B: Backend> ThrottleLayer<B> {
         self.with(|rules| rules.set_dialect(dialect))
     }
 
-    /// Leaves the rate-limit fields out of responses of which `hide` is true: those that shared caches store (see
+    /// Leaves the rate-limit fields (not `Retry-After`) out of responses of which `hide` is true: those that shared caches store (see
     /// [`headers::is_public`](crate::headers::is_public)), or a 401 that would tell a stranger about its victim's traffic.
     /// Defaults to none.
     ///

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, Response, StatusCode};
 use smallvec::SmallVec;
-use throttle_core::{Backend, BackendError, Call, ConfigError, Decision, Key, Policy};
+use throttle_core::{Backend, BackendError, Call, ConfigError, Decision, Key, LimitSet, Policy};
 
 use super::refusal::{Reason, Refusal, forbid_storing};
 use super::stamp::Stamp;
@@ -101,13 +101,33 @@ pub(crate) enum Judged<B: Backend> {
 }
 
 impl<B: Backend> Rules<B> {
+    /// # Errors
+    ///
+    /// If the limits cannot be enforced on this backend. Nothing is prepared on it then.
     pub(crate) fn new(
         backend: B,
-        prepared: B::Prepared,
+        set: LimitSet,
         applied: Arc<[Applied]>,
         options: Options,
     ) -> Result<Self, ConfigError> {
+        Self::check(&backend, set.policies(), &applied, &options)?;
+        let prepared = backend.prepare(set)?;
         let policies: Arc<[Policy]> = B::set(&prepared).policies().into();
+        let policy_field = policy_field(options.dialect, policies.iter());
+        Ok(Self { backend, prepared: Arc::new(prepared), policies, applied, options, policy_field })
+    }
+
+    /// Whether a backend can be asked about such limits.
+    ///
+    /// # Errors
+    ///
+    /// Names the policy that leaves something unsaid, or cannot be enforced by refusing.
+    pub(crate) fn check(
+        backend: &B,
+        policies: &[Policy],
+        applied: &[Applied],
+        options: &Options,
+    ) -> Result<(), ConfigError> {
         let unsaid = applied.iter().zip(policies.iter()).find(|(how, _)| how.on_error.or(options.on_error).is_none());
         if let (true, Some((_, policy))) = (backend.can_fail(), unsaid) {
             let rule = "the backend can fail, and there is no silent default; add .on_error(OnError::Open) to let requests \
@@ -119,8 +139,7 @@ impl<B: Backend> Rules<B> {
             let rule = "it delays, and a throttle refuses; use LeakyMeter or Gcra here";
             return Err(ConfigError::new("algorithm", "leaky_bucket", rule).in_policy(policy.name()));
         }
-        let policy_field = policy_field(options.dialect, policies.iter());
-        Ok(Self { backend, prepared: Arc::new(prepared), policies, applied, options, policy_field })
+        Ok(())
     }
 
     pub(crate) fn set_dialect(&mut self, dialect: Dialect) {
@@ -175,6 +194,14 @@ impl<B: Backend> Rules<B> {
             Ok(cost) => Call::new(key, cost),
             Err(_) => Call::peek(key),
         })
+    }
+
+    /// The decision, if it can be had without waiting: from the backend, or because no policy applies.
+    pub(crate) fn decide_at_once(&self, calls: &[Call]) -> Option<Decision> {
+        if calls.iter().all(|call| call.key().is_none()) {
+            return Some(Decision::not_limited(calls.len()));
+        }
+        self.backend.decide_at_once(&self.prepared, calls)
     }
 
     /// What a decision means for the request.

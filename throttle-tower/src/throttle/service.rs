@@ -71,7 +71,7 @@ where
             Err(refusal) => return ResponseFuture::refused(refusal),
         };
         if waiting.is_empty()
-            && let Some(decision) = self.rules.backend.decide_at_once(&self.rules.prepared, &calls)
+            && let Some(decision) = self.rules.decide_at_once(&calls)
         {
             return match self.rules.judge(Ok(decision), &calls, &mut parts) {
                 Judged::Pass(stamp) => {

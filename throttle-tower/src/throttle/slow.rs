@@ -65,10 +65,17 @@ impl<S, B: Backend, ReqBody> Future for Slow<S, B, ReqBody> {
         if !this.keys.is_empty() {
             return Poll::Pending;
         }
-        if this.decision.is_none() {
-            this.decision.set(Some(this.rules.backend.decide(&this.rules.prepared, this.calls)));
-        }
-        let decision = ready!(this.decision.as_pin_mut().expect("set above").poll(cx));
+        // Asked only once: the store would charge again.
+        let at_once = if this.decision.is_none() { this.rules.decide_at_once(this.calls) } else { None };
+        let decision = match at_once {
+            Some(decision) => Ok(decision),
+            None => {
+                if this.decision.is_none() {
+                    this.decision.set(Some(this.rules.backend.decide(&this.rules.prepared, this.calls)));
+                }
+                ready!(this.decision.as_pin_mut().expect("it is set").poll(cx))
+            }
+        };
         let (inner, mut parts, body) = this.held.take().expect(POLLED_AGAIN);
         let judged = this.rules.judge(decision, this.calls, &mut parts);
         Poll::Ready((judged, inner, Request::from_parts(parts, body)))

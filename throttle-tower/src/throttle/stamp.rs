@@ -28,27 +28,29 @@ impl<B: Backend> Stamp<B> {
     pub(crate) fn press<Body>(self, response: &mut Response<Body>) {
         let options = &self.rules.options;
         let hidden = options.hide_fields.as_ref().is_some_and(|hide| hide(response.status(), response.headers()));
-        if !hidden {
-            self.write(response);
-        }
+        self.write(response, hidden);
         // An inner throttle's report stays: it either refused, or is nearer to the handler.
         if options.report_in_response && response.extensions().get::<LimitReport>().is_none() {
             response.extensions_mut().insert(self.report);
         }
     }
 
-    fn write<Body>(&self, response: &mut Response<Body>) {
+    fn write<Body>(&self, response: &mut Response<Body>, hidden: bool) {
         let decision = self.report.decision();
         let lines: SmallVec<[Line<'_>; 3]> =
             self.report.statuses().map(|(policy, status)| self.line(policy, status)).collect();
-        let subset;
-        let policies = if lines.len() == decision.statuses().len() {
-            &self.rules.policy_field
-        } else if lines.is_empty() {
+        if lines.is_empty() {
             return;
+        }
+        let other;
+        let policies = if hidden {
+            other = policy_field(Dialect::None, std::iter::empty());
+            &other
+        } else if lines.len() == decision.statuses().len() {
+            &self.rules.policy_field
         } else {
-            subset = policy_field(self.rules.options.dialect, self.report.statuses().map(|(policy, _)| policy));
-            &subset
+            other = policy_field(self.rules.options.dialect, self.report.statuses().map(|(policy, _)| policy));
+            &other
         };
         let admitted = decision.is_allowed();
         let wait = if admitted { None } else { decision.retry_after() };
