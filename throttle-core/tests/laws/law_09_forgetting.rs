@@ -146,6 +146,31 @@ fn law_09_forgetting_buys_nothing_on_a_clock_that_steps_back() {
     }
 }
 
+/// Two clocks, the fast one of which makes the store forget what is live by the slow one: the skew is bought once.
+fn forgetting_on_two_clocks((spec, skew, raws): &(Spec, u32, Vec<Raw>)) -> TestCaseResult {
+    let tree = Tree::Leaf(*spec);
+    let machine = InMemory::of(tree.set(), 4);
+    let (step, capacity) = (tree.step(), machine.capacities()[0]);
+    let skew = i64::from(*skew) % (30 * step + 1);
+    let (mut real, mut events) = (TODAY, Vec::new());
+    for raw in raws {
+        real += if raw.step.0 < 8 { 0 } else { raw.micros(step, false).min(step) };
+        let cost = raw.cost(capacity).clamp(1, capacity);
+        if machine.take_for(real, 0, cost).0.is_allowed() {
+            events.push((real, cost, 0));
+        }
+        let _ = machine.take_for(real + skew, 1 + u64::from(raw.pick), 1);
+    }
+    check_every_stretch(&tree, skew, &events).map_err(TestCaseError::fail)
+}
+
+#[test]
+fn law_09_forgetting_buys_the_skew_of_two_clocks_once() {
+    for kind in Kind::ALL {
+        run(&format!("{kind:?}"), &(small(kind), any::<u32>(), raws(80)), forgetting_on_two_clocks);
+    }
+}
+
 const HOUR: u64 = 3_600_000_000;
 
 /// A thousand keys are used up; twenty times as many as fit come after them; all thousand stay refused.
