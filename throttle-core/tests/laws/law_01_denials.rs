@@ -2,9 +2,12 @@
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
+use throttle_core::Timestamp;
 
 use crate::support::machines::{InMemory, Machine, Pure};
-use crate::support::strategies::for_every_tree;
+use crate::support::reference::told;
+use crate::support::spec::Tree;
+use crate::support::strategies::{for_every_kind, for_every_tree};
 use crate::support::trace::{Case, cases, clamp};
 
 /// States are equal after a denial or a peek, and no member was charged.
@@ -54,7 +57,11 @@ fn hammering_changes_no_answer(case: &Case) -> TestCaseResult {
 fn the_wait_does_not_grow(case: &Case) -> TestCaseResult {
     let mut machine = InMemory::new(&case.tree);
     let mut t = case.start;
-    while machine.take(t, 1).0.is_allowed() {
+    for bite in 0.. {
+        if !machine.take(t, 1).0.is_allowed() {
+            break;
+        }
+        prop_assert!(bite < 1_000, "nothing is ever used up");
         // Quotas of a million units are drained in a few bites.
         let rest = machine.peek(t).remaining();
         let _ = machine.take(t, rest.max(1));
@@ -68,6 +75,32 @@ fn the_wait_does_not_grow(case: &Case) -> TestCaseResult {
         prop_assert_eq!(decision.retry_after().map(|wait| t + wait.as_micros() as i64), Some(until));
     }
     Ok(())
+}
+
+/// The entry point for one algorithm, `(state, now, cost) -> (state, verdict)`, says and does what a set of one does.
+fn one_algorithm_is_a_set_of_one(case: &Case) -> TestCaseResult {
+    let mut machine = Pure::new(&case.tree);
+    let algorithm = *machine.set.policies()[0].algorithm();
+    let (step, mut t, mut state) = (case.tree.step(), case.start, algorithm.fresh());
+    for raw in &case.raws {
+        t = clamp(t.saturating_add(raw.micros(step, true)));
+        let cost = raw.cost(algorithm.capacity());
+        let before = state.clone();
+        let (after, verdict) = algorithm.decide(state, Timestamp::from_micros(t), cost);
+        prop_assert!(verdict.is_allowed() && cost > 0 || after == before, "{} at {} left a trace", cost, t);
+        let told = told(&machine.take(t, cost).0);
+        prop_assert_eq!(&after, &machine.states[0]);
+        prop_assert_eq!((verdict.is_allowed(), verdict.remaining()), (told.allowed, told.remaining));
+        prop_assert_eq!((verdict.retry_after_micros(), verdict.reset_after_micros()), (told.retry, told.reset));
+        prop_assert_eq!(verdict.delay_micros(), told.delay);
+        state = after;
+    }
+    Ok(())
+}
+
+#[test]
+fn law_01_single_transitions_leave_the_state_equal_too() {
+    for_every_kind(|specs| cases(specs.prop_map(Tree::Leaf).boxed(), 50), one_algorithm_is_a_set_of_one);
 }
 
 #[test]

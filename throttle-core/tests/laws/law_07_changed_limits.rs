@@ -34,7 +34,8 @@ fn carried((old, new, part, t): &(Spec, Spec, u32, i64)) -> TestCaseResult {
     prop_assert!(standing.reset_after_micros() <= own_window(new, *t), "locked out past the new window");
 
     // The memory backend does the same, under one policy name.
-    let backend = MemoryBackend::builder().clock(ManualClock::new(now)).build();
+    let clock = ManualClock::new(now);
+    let backend = MemoryBackend::builder().clock(clock.clone()).build();
     let set = |spec: &Spec| LimitSet::new(Policy::new("plan", spec.algorithm()).unwrap()).unwrap();
     let (first, second) = (backend.prepare(set(old)).unwrap(), backend.prepare(set(new)).unwrap());
     let peek = [Call::peek(Key::from("key"))];
@@ -44,6 +45,15 @@ fn carried((old, new, part, t): &(Spec, Spec, u32, i64)) -> TestCaseResult {
     let decision = backend.decide_now(&second, &peek);
     prop_assert_eq!(decision.remaining(), left);
     prop_assert_eq!(decision.reset_after().as_micros(), u128::from(standing.reset_after_micros()));
+
+    // And the wait that it tells whom it refuses is kept, whatever the old parameters would have said then.
+    let call = [Call::from(Key::from("key"))];
+    let first_try = backend.decide_now(&second, &call);
+    if let Some(wait) = first_try.retry_after().filter(|wait| !wait.is_zero()) {
+        prop_assert!(wait.as_micros() <= u128::from(own_window(new, *t)), "locked out past the new window");
+        clock.set(now + wait);
+        prop_assert!(backend.decide_now(&second, &call).is_allowed(), "denied after the wait");
+    }
     Ok(())
 }
 

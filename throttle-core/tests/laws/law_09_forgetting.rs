@@ -81,7 +81,11 @@ fn full_store_never_over_admits((spec, max_keys, raws): &(Spec, usize, Vec<Raw>)
     }
     for events in events {
         check_every_stretch(&tree, 0, &events).map_err(TestCaseError::fail)?;
-        replayed_by_the_reference(&tree, &events)?;
+        // A shared bucket's intervals may have begun before the key's own would have, so its refills come earlier; the bound
+        // holds all the same.
+        if !matches!(spec, Spec::Interval { aligned: false, .. }) {
+            replayed_by_the_reference(&tree, &events)?;
+        }
     }
     Ok(())
 }
@@ -143,6 +147,32 @@ fn forgetting_and_a_clock_that_steps_back((spec, raws): &(Spec, Vec<Raw>)) -> Te
 fn law_09_forgetting_buys_nothing_on_a_clock_that_steps_back() {
     for kind in Kind::ALL {
         run(&format!("{kind:?}"), &(small(kind), raws(80)), forgetting_and_a_clock_that_steps_back);
+    }
+}
+
+/// Two clocks, the fast one of which makes the store forget what is live by the slow one: the skew is bought once. There is
+/// room for all keys.
+fn forgetting_on_two_clocks((spec, skew, raws): &(Spec, u32, Vec<Raw>)) -> TestCaseResult {
+    let tree = Tree::Leaf(*spec);
+    let machine = InMemory::of(tree.set(), 4);
+    let (step, capacity) = (tree.step(), machine.capacities()[0]);
+    let skew = i64::from(*skew) % (30 * step + 1);
+    let (mut real, mut events) = (TODAY, Vec::new());
+    for raw in raws {
+        real += if raw.step.0 < 8 { 0 } else { raw.micros(step, false).min(step) };
+        let cost = raw.cost(capacity).clamp(1, capacity);
+        if machine.take_for(real, 0, cost).0.is_allowed() {
+            events.push((real, cost, 0));
+        }
+        let _ = machine.take_for(real + skew, 1 + u64::from(raw.pick) % 3, 1);
+    }
+    check_every_stretch(&tree, skew, &events).map_err(TestCaseError::fail)
+}
+
+#[test]
+fn law_09_forgetting_buys_the_skew_of_two_clocks_once() {
+    for kind in Kind::ALL {
+        run(&format!("{kind:?}"), &(small(kind), any::<u32>(), raws(80)), forgetting_on_two_clocks);
     }
 }
 

@@ -111,6 +111,8 @@ fn law_10_never_into_a_later_window() {
         (Spec::Calendar { limit: 5, cadence: Cadence::Month, offset_minutes: 345 }, 31 * day),
         (Spec::Calendar { limit: 5, cadence: Cadence::Week, offset_minutes: -60 }, 7 * day),
         (Spec::Buckets { limit: 5, window: DAY, buckets: 10 }, 2 * day),
+        // As many sub-windows later as are kept, so that the later one takes the earlier one's place.
+        (Spec::Buckets { limit: 5, window: DAY, buckets: 10 }, day / 10 * 11),
         (Spec::Log { limit: 5, window: DAY }, day),
         (Spec::Log { limit: 5, window: DAY }, 3 * day),
     ] {
@@ -131,13 +133,35 @@ fn law_10_never_into_a_later_window() {
 #[test]
 fn law_10_settling_up_debits_what_is_left_at_most() {
     for spec in super::law_07_lying_clocks::every_algorithm() {
-        for (actual, expected) in [(0, 5), (1, 4), (2, 3), (4, 1), (5, 0), (6, 0), (u64::MAX, 0)] {
+        for (actual, expected) in [(0, 4), (1, 3), (2, 2), (3, 1), (4, 0), (5, 0), (u64::MAX, 0)] {
             let tree = Tree::Leaf(spec);
             for mut machine in [Box::new(Pure::new(&tree)) as Box<dyn Machine>, Box::new(InMemory::new(&tree))] {
+                assert!(machine.take(TODAY, 1).0.is_allowed());
                 let charge = machine.take(TODAY, 2).1.expect("admitted");
                 machine.settle(TODAY, charge.actual(actual));
                 assert_eq!(machine.peek(TODAY).remaining(), expected, "{spec:?} settled with {actual}");
             }
+        }
+    }
+}
+
+/// A debit is no debt: when what was used before has left the window, what was left then is there again.
+#[test]
+fn law_10_settling_up_makes_no_debt() {
+    let width = DAY as i64 / 10;
+    let start = TODAY / width * width;
+    for spec in [Spec::Log { limit: 5, window: DAY }, Spec::Buckets { limit: 5, window: DAY, buckets: 10 }] {
+        let tree = Tree::Leaf(spec);
+        for mut machine in [Box::new(Pure::new(&tree)) as Box<dyn Machine>, Box::new(InMemory::new(&tree))] {
+            assert!(machine.take(start, 2).0.is_allowed());
+            let charge = machine.take(start + 3 * width, 2).1.expect("admitted");
+            machine.settle(start + 3 * width, charge.actual(u64::MAX));
+            assert_eq!(machine.peek(start + 3 * width).remaining(), 0, "{spec:?}");
+            assert_eq!(
+                machine.peek(start + 11 * width).remaining(),
+                2,
+                "{spec:?}: the one unit that was left was debited"
+            );
         }
     }
 }
