@@ -229,6 +229,12 @@ async fn attack_12_ipv4_in_ipv6_is_that_ipv4_address_and_no_other() {
 
     let site = Site::new(three_by(ClientIp::peer()));
     site.assert_one_bucket(spellings.iter().cycle().take(9).map(|ip| from(ip))).await;
+    // A mask for IPv4 covers it, not the wider one for IPv6.
+    let by_net = ClientIp::peer().by_prefix(IpPrefix::new(24, 8).unwrap());
+    let nets = Site::new(three_by(by_net));
+    nets.assert_one_bucket(["1.2.3.4", "::ffff:1.2.3.9", "::ffff:102:3ff", "1.2.3.0", "::ffff:1.2.3.4"].map(from))
+        .await;
+    assert_eq!(nets.status(from("::ffff:1.2.4.4")).await, StatusCode::OK);
     // An IPv6 address that merely ends in those numbers lies in its own /64.
     assert_eq!(site.admitted(["2001:db8::1.2.3.4", "2001:db8::1", "2001:db8::2", "2001:db8::3"].map(from)).await, 3);
 }
