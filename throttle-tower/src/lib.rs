@@ -50,7 +50,7 @@ pub use limit::{
 #[cfg(feature = "axum")]
 pub use throttle::MissingLimitReport;
 pub use throttle::{
-    Event, LimitReport, Outcome, Reason, Refusal, ResponseFuture, Throttle, ThrottleBody, ThrottleLayer,
+    Event, LimitReport, Outcome, Reason, Refusal, ResponseFuture, Throttle, ThrottleBody, ThrottleLayer, Warning,
 };
 #[doc(no_inline)]
 pub use throttle_core::{

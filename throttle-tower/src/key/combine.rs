@@ -28,6 +28,10 @@ impl<A: KeyExtractor, B: KeyExtractor> KeyExtractor for Or<A, B> {
         self.0.check()?;
         self.1.check()
     }
+
+    fn uses_route(&self) -> bool {
+        self.0.uses_route() || self.1.uses_route()
+    }
 }
 
 /// An extractor that is a function; see [`from_fn`].
@@ -79,6 +83,10 @@ macro_rules! tuple {
             fn check(&self) -> Result<(), ConfigError> {
                 $(self.$index.check()?;)+
                 Ok(())
+            }
+
+            fn uses_route(&self) -> bool {
+                false $(|| self.$index.uses_route())+
             }
         }
     };

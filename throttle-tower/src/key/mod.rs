@@ -77,6 +77,12 @@ pub trait KeyExtractor: Send + Sync + 'static {
         Ok(())
     }
 
+    /// Whether the key depends on the [`Route`]; asked once, when the layer is built. Say so in an extractor that wraps
+    /// `Route`, and [`Warning::RouteUnknown`](crate::Warning::RouteUnknown) covers it too. Defaults to no.
+    fn uses_route(&self) -> bool {
+        false
+    }
+
     /// This key, or where it is missing, another. Keys of the two never meet unless they are equal in kind and content.
     fn or<E: KeyExtractor>(self, other: E) -> Or<Self, E>
     where
@@ -95,6 +101,10 @@ macro_rules! pointer {
 
             fn check(&self) -> Result<(), ConfigError> {
                 (**self).check()
+            }
+
+            fn uses_route(&self) -> bool {
+                (**self).uses_route()
             }
         }
     )*};

@@ -11,7 +11,8 @@ use super::KeyExtractor;
 /// every new one would be a new budget.
 ///
 /// axum provides it to layers inside its router (feature `axum`); elsewhere, a router of yours can put a
-/// [`MatchedRoute`] into the request. Requests that matched no route share the budget `<unmatched>`.
+/// [`MatchedRoute`] into the request. Requests that matched no route share the budget `<unmatched>`; if that happens to
+/// requests that are served, a [warning](crate::ThrottleLayer::on_warning) says so.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Route;
 
@@ -23,21 +24,25 @@ impl Route {
     /// What requests are keyed by that matched no route.
     pub const UNMATCHED: &str = "<unmatched>";
 
-    fn template(parts: &Parts) -> &str {
+    pub(crate) fn template(parts: &Parts) -> Option<&str> {
         if let Some(MatchedRoute(template)) = parts.extensions.get() {
-            return template;
+            return Some(template);
         }
         #[cfg(feature = "axum")]
         if let Some(path) = parts.extensions.get::<axum::extract::MatchedPath>() {
-            return path.as_str();
+            return Some(path.as_str());
         }
-        Self::UNMATCHED
+        None
     }
 }
 
 impl KeyExtractor for Route {
     fn extract(&self, parts: &Parts) -> Option<Key> {
-        Some(Self::template(parts).into())
+        Some(Self::template(parts).unwrap_or(Self::UNMATCHED).into())
+    }
+
+    fn uses_route(&self) -> bool {
+        true
     }
 }
 

@@ -71,11 +71,12 @@ impl Unkeyed {
     }
 
     fn keyed(self, keying: Keying) -> Limit {
+        let by_route = matches!(&keying, Keying::Sync(extractor) if extractor.uses_route());
         Limit {
             name: self.name,
             algorithm: self.algorithm,
             unit: None,
-            how: Applied { keying, cost: None, when: None, on_missing: OnMissing::Share, on_error: None },
+            how: Applied { keying, cost: None, when: None, on_missing: OnMissing::Share, on_error: None, by_route },
         }
     }
 }
@@ -98,6 +99,8 @@ pub(crate) struct Applied {
     pub(crate) when: Option<Applies>,
     pub(crate) on_missing: OnMissing,
     pub(crate) on_error: Option<OnError>,
+    /// Whether the key depends on the route.
+    pub(crate) by_route: bool,
 }
 
 #[derive(Clone)]

@@ -8,7 +8,8 @@ use throttle_core::{Backend, ConfigError, MemoryBackend};
 use tower_layer::Layer;
 
 use super::rules::{Jitter, Options, Rules};
-use super::{Event, Refusal, Throttle};
+use super::warning::Watch;
+use super::{Event, Refusal, Throttle, Warning};
 use crate::OnError;
 use crate::headers::Dialect;
 use crate::limit::IntoLimits;
@@ -40,7 +41,7 @@ use crate::limit::IntoLimits;
 ///   refusals carry the CORS fields that browsers need. See [`is_preflight`](crate::is_preflight) and
 ///   [`Dialect::exposed_names`].
 /// * The [`Route`](crate::Route) is known to layers added with `Router::layer` or `route_layer`, not to one wrapped around the
-///   whole router.
+///   whole router; [`on_warning`](Self::on_warning) tells when that happens.
 #[derive(Clone)]
 #[must_use = "a layer does nothing until a service is wrapped in it"]
 pub struct ThrottleLayer<B: Backend = MemoryBackend> {
@@ -125,6 +126,19 @@ impl<B: Backend> ThrottleLayer<B> {
     /// Calls `hook` for every decision, inside the request: count and return. Defaults to nothing.
     pub fn on_decision(self, hook: impl Fn(&Event<'_>) + Send + Sync + 'static) -> Self {
         self.with(|rules| rules.options.on_decision = Some(Arc::new(hook)))
+    }
+
+    /// Calls `hook` when requests show that the layer hardly does what was meant, at most once for the layer and its
+    /// clones. Defaults to nothing.
+    ///
+    /// ```
+    /// # use throttle_tower::{Gcra, Rate, Route, ThrottleLayer, limit};
+    /// # let limits = limit("per-route", Gcra::new(Rate::per_second(100))).by(Route);
+    /// let throttle = ThrottleLayer::new(limits)?.on_warning(|warning| eprintln!("{warning}"));
+    /// # Ok::<(), throttle_tower::ConfigError>(())
+    /// ```
+    pub fn on_warning(self, hook: impl Fn(&Warning) + Send + Sync + 'static) -> Self {
+        self.with(|rules| rules.options.watch = Some(Watch::new(hook)))
     }
 
     /// Lengthens the waits that clients are told by up to `percent` of them, at most 100, the same share for the same

@@ -10,6 +10,7 @@ mod rules;
 mod service;
 mod slow;
 mod stamp;
+mod warning;
 
 pub use body::ThrottleBody;
 pub use event::{Event, Outcome};
@@ -20,3 +21,4 @@ pub use report::LimitReport;
 #[cfg(feature = "axum")]
 pub use report::MissingLimitReport;
 pub use service::Throttle;
+pub use warning::Warning;

@@ -9,6 +9,7 @@ use throttle_core::{Backend, BackendError, Call, ConfigError, Decision, Key, Lim
 
 use super::refusal::{Reason, Refusal, forbid_storing};
 use super::stamp::Stamp;
+use super::warning::Watch;
 use super::{Event, LimitReport, Outcome};
 use crate::headers::Dialect;
 use crate::headers::policy_field::PolicyField;
@@ -44,6 +45,7 @@ pub(crate) struct Options {
     pub(crate) dialect: Dialect,
     pub(crate) response: Option<BuildResponse>,
     pub(crate) on_decision: Option<Hook>,
+    pub(crate) watch: Option<Watch>,
     pub(crate) hide_fields: Option<HideFields>,
     pub(crate) on_error: Option<OnError>,
     pub(crate) jitter: Option<Jitter>,
@@ -60,6 +62,7 @@ impl Default for Options {
             dialect: Dialect::default(),
             response: None,
             on_decision: None,
+            watch: None,
             hide_fields: None,
             on_error: None,
             jitter: None,
@@ -220,12 +223,14 @@ impl<B: Backend> Rules<B> {
         let report = LimitReport::new(decision, Arc::clone(&self.policies));
         if report.decision().is_allowed() {
             parts.extensions.insert(report.clone());
-            return Judged::Pass(Some(Stamp::new(Arc::clone(self), report, 0)));
+            let watch = self.options.watch.as_ref();
+            let suspicious = watch.is_some_and(|watch| watch.suspects(&self.applied, calls, parts));
+            return Judged::Pass(Some(Stamp::admitted(Arc::clone(self), report, suspicious)));
         }
         let reason = Reason::Quota(&report);
         let extra = self.extra_wait(report.decision(), calls);
         let mut response = self.refusal(&Refusal { reason, status: StatusCode::TOO_MANY_REQUESTS, extra });
-        Stamp::new(Arc::clone(self), report, extra).press(&mut response);
+        Stamp::refused(Arc::clone(self), report, extra).press(&mut response);
         Judged::Refuse(response)
     }
 

@@ -17,16 +17,25 @@ pub(crate) struct Stamp<B: Backend> {
     report: LimitReport,
     /// µs by which the wait is lengthened.
     extra: u64,
+    /// Whether there is something to warn of, should the request succeed.
+    suspicious: bool,
 }
 
 impl<B: Backend> Stamp<B> {
-    pub(crate) fn new(rules: Arc<Rules<B>>, report: LimitReport, extra: u64) -> Self {
-        Self { rules, report, extra }
+    pub(crate) fn admitted(rules: Arc<Rules<B>>, report: LimitReport, suspicious: bool) -> Self {
+        Self { rules, report, extra: 0, suspicious }
+    }
+
+    pub(crate) fn refused(rules: Arc<Rules<B>>, report: LimitReport, extra: u64) -> Self {
+        Self { rules, report, extra, suspicious: false }
     }
 
     /// Writes the rate-limit fields and leaves the report in the extensions.
     pub(crate) fn press<Body>(self, response: &mut Response<Body>) {
         let options = &self.rules.options;
+        if let (true, Some(watch)) = (self.suspicious, &options.watch) {
+            watch.confirm(response.status());
+        }
         let hidden = options.hide_fields.as_ref().is_some_and(|hide| hide(response.status(), response.headers()));
         self.write(response, hidden);
         // An inner throttle's report stays: it either refused, or is nearer to the handler.

@@ -1,0 +1,475 @@
+//! Attacks on who is asking: spoofed addresses, made-up keys, keys that meet or split.
+
+mod support;
+
+use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
+
+use axum::Router;
+use axum::routing::any;
+use http::request::{Builder, Parts};
+use http::{Request, StatusCode};
+use proptest::prelude::*;
+use support::{Dice, PROXY, Site, field, from, from_socket, layer, list, ok, parameter, send, three, three_by};
+use throttle_tower::client_ip::{ClientIp, IpPrefix, TrustedProxies};
+use throttle_tower::{
+    ConfigError, Extension, Gcra, Header, KeyExtractor, OnMissing, Rate, ThrottleLayer, all, from_fn, limit,
+};
+
+const XFF: &str = "x-forwarded-for";
+
+fn proxy() -> TrustedProxies {
+    TrustedProxies::new([PROXY]).unwrap()
+}
+
+/// A site behind the proxy, which appends to `X-Forwarded-For`.
+fn behind_proxy() -> Site {
+    Site::new(three_by(ClientIp::x_forwarded_for(proxy())))
+}
+
+fn forwarded_for(list: &str) -> Builder {
+    from(PROXY).header(XFF, list)
+}
+
+#[tokio::test]
+async fn attack_01_leftmost_entries_are_the_clients_own() {
+    let (site, mut dice) = (behind_proxy(), Dice::new(1));
+    site.assert_one_bucket((0..10).map(|_| forwarded_for(&format!("{}, 203.0.113.9", dice.ip())))).await;
+    assert_eq!(site.status(forwarded_for("203.0.113.9, 203.0.113.10")).await, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn attack_02_several_lines_are_one_list() {
+    let (site, mut dice) = (behind_proxy(), Dice::new(2));
+    site.assert_one_bucket((0..10).map(|_| forwarded_for(&dice.ip()).header(XFF, "203.0.113.9"))).await;
+    // Whatever the client sent first, the last line is the proxy's.
+    let longer = (0..10).map(|_| forwarded_for(&dice.ip()).header(XFF, dice.ip()).header(XFF, "203.0.113.9"));
+    assert_eq!(site.admitted(longer).await, 0);
+    assert_eq!(site.status(forwarded_for("203.0.113.9").header(XFF, "203.0.113.10")).await, StatusCode::OK);
+}
+
+const OTHER_HEADERS: [&str; 8] = [
+    "forwarded",
+    "x-real-ip",
+    "true-client-ip",
+    "cf-connecting-ip",
+    "x-client-ip",
+    "fly-client-ip",
+    "x-cluster-client-ip",
+    "x-original-forwarded-for",
+];
+
+#[tokio::test]
+async fn attack_03_only_the_configured_header_is_read() {
+    let mut dice = Dice::new(3);
+    let mut others = |request: Builder| {
+        OTHER_HEADERS.iter().fold(request, |request, name| {
+            let ip = dice.ip();
+            request.header(*name, if *name == "forwarded" { format!("for={ip}") } else { ip })
+        })
+    };
+    behind_proxy().assert_one_bucket((0..10).map(|_| others(forwarded_for("203.0.113.9")))).await;
+    // Without the configured header the others are no substitute.
+    behind_proxy().assert_one_bucket((0..10).map(|_| others(from(PROXY)))).await;
+    Site::new(three_by(ClientIp::peer())).assert_one_bucket((0..10).map(|_| others(from("203.0.113.9")))).await;
+
+    let cdn = Site::new(three_by(ClientIp::header("cf-connecting-ip", proxy()).unwrap()));
+    let mut dice = Dice::new(33);
+    let requests = (0..10).map(|_| forwarded_for(&dice.ip()).header("cf-connecting-ip", "203.0.113.9"));
+    cdn.assert_one_bucket(requests.collect::<Vec<_>>()).await;
+}
+
+#[tokio::test]
+async fn attack_04_headers_from_strangers_are_ignored() {
+    let (site, mut dice) = (behind_proxy(), Dice::new(4));
+    site.assert_one_bucket((0..10).map(|_| from("198.51.100.7").header(XFF, dice.ip()))).await;
+    assert_eq!(site.status(from("198.51.100.8").header(XFF, "6.6.6.6")).await, StatusCode::OK);
+    assert_eq!(site.status(forwarded_for("198.51.100.7")).await, StatusCode::TOO_MANY_REQUESTS);
+}
+
+#[tokio::test]
+async fn attack_05_a_trusted_peer_without_the_header_is_limited_as_itself() {
+    let site = behind_proxy();
+    site.assert_one_bucket((0..10).map(|_| from(PROXY).header("connection", "close, X-Forwarded-For"))).await;
+    assert_eq!(site.status(from(PROXY).header(XFF, "")).await, StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(site.status(forwarded_for("203.0.113.9")).await, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn attack_06_underscores_are_not_hyphens() {
+    let (site, mut dice) = (behind_proxy(), Dice::new(6));
+    let aliases = ["x_forwarded_for", "x-forwarded_for", "X_FORWARDED_FOR"];
+    let spoof = |(n, ip): (usize, String)| forwarded_for("203.0.113.9").header(aliases[n % 3], ip);
+    site.assert_one_bucket((0..10).map(|n| spoof((n, dice.ip())))).await;
+
+    let site = Site::new(three_by(ClientIp::peer()));
+    site.assert_one_bucket((0..10).map(|_| from("203.0.113.9").header("x_forwarded_for", dice.ip()))).await;
+    assert!(ClientIp::header("x_real_ip", proxy()).is_err());
+}
+
+/// Three requests with `spoilt` use up the budget that `plain` draws on.
+async fn assert_same_bucket(site: &Site, spoilt: impl Fn() -> Builder, plain: Builder, what: &str) {
+    assert_eq!(site.admitted((0..4).map(|_| spoilt())).await, 3, "{what}");
+    assert_eq!(site.status(plain).await, StatusCode::TOO_MANY_REQUESTS, "{what}");
+    assert_eq!(site.store.keys(), 1, "{what}");
+}
+
+const FORWARDED: [(&str, Option<&str>); 13] = [
+    (r#"for=6.6.6.6;by=", for=203.0.113.9"#, Some("203.0.113.9")),
+    (r#"for=203.0.113.9;host="a, for=6.6.6.6""#, Some("203.0.113.9")),
+    (r#"for=203.0.113.9;host="a,for=6.6.6.6";proto=https"#, Some("203.0.113.9")),
+    (r#"for=203.0.113.9;host="a;for=6.6.6.6""#, Some("203.0.113.9")),
+    ("for=203.0.113.9;for=6.6.6.6", None),
+    ("for=6.6.6.6;for=203.0.113.9", None),
+    ("for=6.6.6.6, for=_hidden", None),
+    (r#"for="203.0.113.9:_p""#, Some("203.0.113.9")),
+    ("for=6.6.6.6, for=Unknown", None),
+    ("for=6.6.6.6, by=203.0.113.1", None),
+    (r#"for="[2001:db8::9]:4711""#, Some("2001:db8::9")),
+    ("for=6.6.6.6, for=203.0.113.9", Some("203.0.113.9")),
+    (r#"for="\6.6.6.6", for=203.0.113.9"#, Some("203.0.113.9")),
+];
+
+#[tokio::test]
+async fn attack_07_quotes_in_forwarded_hide_nothing() {
+    for (value, client) in FORWARDED {
+        let site = Site::new(three_by(ClientIp::forwarded(proxy())));
+        let plain = match client {
+            Some(ip) if ip.contains(':') => from(PROXY).header("forwarded", format!("for=\"[{ip}]\"")),
+            Some(ip) => from(PROXY).header("forwarded", format!("for={ip}")),
+            None => from(PROXY),
+        };
+        assert_same_bucket(&site, || from(PROXY).header("forwarded", value), plain, value).await;
+        let stranger = from(PROXY).header("forwarded", "for=6.6.6.6");
+        assert_eq!(site.status(stranger).await, StatusCode::OK, "{value}");
+    }
+}
+
+proptest! {
+    #![proptest_config(support::cases(200))]
+
+    #[test]
+    fn attack_07_whatever_precedes_a_well_formed_element_changes_nothing(
+        prefixes in proptest::collection::vec("[ -~\t]{0,60}", 10),
+    ) {
+        run(async {
+            let site = Site::new(three_by(ClientIp::forwarded(proxy())));
+            let value = |prefix: &str| format!("{prefix}, for=203.0.113.9");
+            site.assert_one_bucket(prefixes.iter().map(|prefix| from(PROXY).header("forwarded", value(prefix)))).await;
+        });
+    }
+}
+
+#[tokio::test]
+async fn attack_08_hidden_and_unknown_clients_get_no_one_elses_bucket() {
+    for hidden in ["for=6.6.6.6, for=_x", "for=6.6.6.6, for=unknown", "for=6.6.6.6, for=\"_SEVKISEK\""] {
+        let site = Site::new(three_by(ClientIp::forwarded(proxy())));
+        site.assert_one_bucket((0..10).map(|_| from(PROXY).header("forwarded", hidden))).await;
+        assert_eq!(site.admitted((0..4).map(|_| from(PROXY).header("forwarded", "for=6.6.6.6"))).await, 3);
+    }
+    // Nor does a made-up name earn a fresh one.
+    let (site, mut dice) = (Site::new(three_by(ClientIp::forwarded(proxy()))), Dice::new(8));
+    site.assert_one_bucket((0..10).map(|_| from(PROXY).header("forwarded", format!("for=_{}", dice.token())))).await;
+}
+
+#[tokio::test]
+async fn attack_09_trusting_everybody_takes_an_opt_in_and_opens_nothing() {
+    for everybody in ["0.0.0.0/0", "::/0", "0.0.0.0/1"] {
+        assert!(TrustedProxies::new([everybody]).unwrap_err().to_string().contains(everybody));
+    }
+    let everybody = TrustedProxies::danger_any_width(["0.0.0.0/0"]).unwrap();
+    assert_eq!(everybody.warnings().count(), 1);
+    let (site, mut dice) = (Site::new(three_by(ClientIp::x_forwarded_for(everybody))), Dice::new(9));
+    site.assert_one_bucket((0..10).map(|_| from("203.0.113.9").header(XFF, format!("{}, {}", dice.ip(), dice.ip()))))
+        .await;
+}
+
+#[tokio::test]
+async fn attack_10_presets_find_the_client_and_not_the_platform() {
+    for client_ip in [ClientIp::fly_io(), ClientIp::google_cloud_load_balancer()] {
+        let (site, mut dice) = (Site::new(three_by(client_ip)), Dice::new(10));
+        let seen = |spoof: &str, client: &str| forwarded_for(&format!("{spoof}{client}, 66.241.124.5"));
+        site.assert_one_bucket((0..10).map(|_| seen(&format!("{}, ", dice.ip()), "203.0.113.9"))).await;
+        assert_eq!(site.status(seen("", "203.0.113.10")).await, StatusCode::OK);
+    }
+    let (site, mut dice) = (Site::new(three_by(ClientIp::x_forwarded_for_hops(1).unwrap())), Dice::new(10));
+    site.assert_one_bucket((0..10).map(|_| forwarded_for(&format!("{}, 203.0.113.9", dice.ip())))).await;
+}
+
+#[tokio::test]
+async fn attack_11_rotating_ipv6_addresses_and_networks_is_limited() {
+    let by_net = ClientIp::peer().by_prefix(IpPrefix::new(24, 48).unwrap());
+    let per_net = || limit("per-net", Gcra::new(Rate::per_minute(30))).by(by_net.clone());
+    let tiers = || all([three_by(ClientIp::peer()), per_net()]);
+
+    let (site, mut dice) = (Site::new(tiers()), Dice::new(11));
+    let within_64 = (0..1000).map(|_| from(&format!("2001:db8:1:2:{}", groups(dice.roll()))));
+    assert_eq!(site.admitted(within_64).await, 3);
+    assert_eq!(site.store.keys(), 2);
+
+    let site = Site::new(tiers());
+    let within_48 = (0..1000).map(|n: u16| from(&format!("2001:db8:1:{n:x}::1")));
+    assert_eq!(site.admitted(within_48).await, 30);
+    assert_eq!(site.status(from("2001:db8:2::1")).await, StatusCode::OK);
+}
+
+fn groups(bits: u64) -> String {
+    format!("{:x}:{:x}:{:x}:{:x}", bits >> 48, bits >> 32 & 0xffff, bits >> 16 & 0xffff, bits & 0xffff)
+}
+
+#[tokio::test]
+async fn attack_12_ipv4_in_ipv6_is_that_ipv4_address_and_no_other() {
+    let site = behind_proxy();
+    let spellings = ["1.2.3.4", "::ffff:1.2.3.4", "::ffff:102:304"];
+    assert_eq!(site.admitted(spellings.iter().cycle().take(9).map(|ip| forwarded_for(ip))).await, 3);
+    assert_eq!(site.store.keys(), 1);
+    for other in ["::ffff:1.2.3.5", "2001:db8::1.2.3.4", "1.2.3.5"] {
+        let admitted = site.admitted((0..4).map(|_| forwarded_for(other))).await;
+        assert_eq!(admitted, if other == "1.2.3.5" { 0 } else { 3 }, "{other}");
+    }
+
+    let site = Site::new(three_by(ClientIp::peer()));
+    site.assert_one_bucket(spellings.iter().cycle().take(9).map(|ip| from(ip))).await;
+    // A mask for IPv4 covers it, not the wider one for IPv6.
+    let by_net = ClientIp::peer().by_prefix(IpPrefix::new(24, 8).unwrap());
+    let nets = Site::new(three_by(by_net));
+    nets.assert_one_bucket(["1.2.3.4", "::ffff:1.2.3.9", "::ffff:102:3ff", "1.2.3.0", "::ffff:1.2.3.4"].map(from))
+        .await;
+    assert_eq!(nets.status(from("::ffff:1.2.4.4")).await, StatusCode::OK);
+    // An IPv6 address that merely ends in those numbers lies in its own /64.
+    assert_eq!(site.admitted(["2001:db8::1.2.3.4", "2001:db8::1", "2001:db8::2", "2001:db8::3"].map(from)).await, 3);
+}
+
+#[tokio::test]
+async fn attack_13_zones_are_no_part_of_an_address() {
+    let site = Site::new(three_by(ClientIp::peer()));
+    let address = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
+    let zoned = |zone| from_socket(SocketAddr::V6(SocketAddrV6::new(address, 40_000, zone, zone)));
+    site.assert_one_bucket((1..=10).map(zoned)).await;
+
+    // In a header a zone names nobody, so the peer is counted.
+    let site = behind_proxy();
+    let zoned = (0..10).map(|zone| forwarded_for(&format!("fe80::1%eth{zone}")));
+    site.assert_one_bucket(zoned).await;
+    assert_eq!(site.status(from(PROXY)).await, StatusCode::TOO_MANY_REQUESTS);
+}
+
+#[tokio::test]
+async fn attack_14_nobody_can_spend_a_strangers_budget() {
+    let victim = "203.0.113.9";
+    let names = OTHER_HEADERS.iter().chain(&[XFF, "x_forwarded_for"]);
+    let spoofs = |request: fn() -> Builder| {
+        let lists = [format!("for={victim}"), victim.to_owned(), format!("{victim}, {victim}")];
+        let alone = names.clone().flat_map(move |name| lists.clone().map(|list| request().header(*name, list)));
+        alone.collect::<Vec<_>>()
+    };
+    // The attacker connects directly, through the proxy, and with a second line.
+    let site = behind_proxy();
+    site.admitted(spoofs(|| from("198.51.100.7"))).await;
+    site.admitted(spoofs(|| forwarded_for("198.51.100.7")).into_iter().filter(|request| {
+        let lines = request.headers_ref().unwrap().get_all(XFF);
+        // What the proxy saw stands last.
+        lines.iter().count() == 1
+    }))
+    .await;
+    site.admitted((0..10).map(|_| from(PROXY).header(XFF, victim).header(XFF, "198.51.100.7"))).await;
+    assert_eq!(site.admitted((0..10).map(|_| forwarded_for(victim))).await, 3);
+}
+
+#[tokio::test]
+async fn attack_16_rotating_an_unverified_part_does_not_escape_the_address() {
+    let email = |parts: &Parts| parts.uri.query()?.strip_prefix("email=").map(str::to_owned);
+    let site = Site::with(all([three_by(ClientIp::peer()), limit("per-email", three()).by(from_fn(email))]), |layer| {
+        Router::new().route("/login", any(ok)).layer(layer)
+    });
+    let mut dice = Dice::new(16);
+    let logins = (0..100).map(|_| from("203.0.113.9").uri(format!("/login?email={}@x", dice.token())));
+    assert_eq!(site.admitted(logins).await, 3);
+    // And rotating the address does not escape the victim's own limit.
+    let logins = (0..100).map(|n| from(&format!("198.51.100.{n}")).uri("/login?email=ada@x"));
+    assert_eq!(site.admitted(logins).await, 3);
+}
+
+#[tokio::test]
+async fn attack_17_made_up_credentials_earn_no_fresh_budget() {
+    let by_key = Header::new("x-api-key").accept(|key| key == b"known").or(ClientIp::peer());
+    let (site, mut dice) = (Site::new(three_by(by_key)), Dice::new(17));
+    let requests = (0..10_000).map(|_| from("203.0.113.9").header("x-api-key", dice.token()));
+    assert_eq!(site.admitted(requests).await, 3);
+    assert_eq!(site.store.keys(), 1);
+    assert_eq!(site.admitted((0..4).map(|_| from("203.0.113.9").header("x-api-key", "known"))).await, 3);
+}
+
+#[tokio::test]
+async fn attack_18_parts_of_a_key_do_not_run_into_each_other() {
+    let site = Site::new(three_by((Header::new("a"), Header::new("b"))));
+    for (a, b) in [("a:b", "c"), ("a", "b:c"), ("a:", "b:c"), ("ab", "c"), ("a", "bc"), ("abc", "c"), ("a|b", "c")] {
+        let requests = (0..4).map(|_| from("203.0.113.9").header("a", a).header("b", b));
+        assert_eq!(site.admitted(requests).await, 3, "{a} {b}");
+    }
+    assert_eq!(site.store.keys(), 7);
+}
+
+proptest! {
+    #![proptest_config(support::cases(300))]
+
+    /// Against parts drawn at random, and against the same parts with two of them run together, with and without what an
+    /// encoding might put between them.
+    #[test]
+    fn attack_18_equal_buckets_mean_equal_parts(
+        one in proptest::collection::vec("[a:\0\x01-\x04]{0,4}", 2..4),
+        random in proptest::collection::vec("[a:\0\x01-\x04]{0,4}", 1..4),
+        between in "[:|/%\0\x01-\x04]{0,2}",
+    ) {
+        let mut joined = one.clone();
+        let second = joined.remove(1);
+        joined[0] += &(between + &second);
+        run(async {
+            // The parts travel in an extension, so that every byte is possible.
+            let key = |parts: &Vec<String>| {
+                parts.iter().fold(throttle_tower::Key::builder(), |key, part| key.text(part)).finish()
+            };
+            let with = |parts: &Vec<String>| from("203.0.113.9").extension(parts.clone());
+            for other in [&random, &joined] {
+                let site = Site::new(three_by(Extension::by(key)));
+                assert_eq!(site.admitted((0..4).map(|_| with(&one))).await, 3);
+                assert_eq!(site.admitted((0..3).map(|_| with(other))).await, if one == *other { 0 } else { 3 });
+            }
+        });
+    }
+}
+
+#[tokio::test]
+async fn attack_19_a_missing_key_is_shared_skipped_or_rejected() {
+    let missing = || {
+        let plain = || from("203.0.113.9");
+        let twice = plain().header("x-api-key", "a").header("x-api-key", "b");
+        [plain(), plain().header("x-api-key", ""), twice, plain(), plain()]
+    };
+    let keyed = |rule| limit("per-key", three()).by(Header::new("x-api-key")).on_missing(rule);
+
+    for site in [Site::new(keyed(OnMissing::Share)), Site::new(three_by(Header::new("x-api-key")))] {
+        site.assert_one_bucket(missing()).await;
+        // What people call a missing key elsewhere is a key like any other.
+        for literal in ["null", "undefined", "missing", "<missing>", "-"] {
+            assert_eq!(site.status(from("203.0.113.9").header("x-api-key", literal)).await, StatusCode::OK);
+        }
+    }
+
+    let site = Site::new(keyed(OnMissing::Skip));
+    assert_eq!(site.admitted(missing()).await, 5);
+    assert_eq!(site.store.keys(), 0);
+    let response = site.send(from("203.0.113.9")).await;
+    assert_eq!((field(&response, "ratelimit"), field(&response, "ratelimit-policy")), (None, None));
+
+    for status in [StatusCode::BAD_REQUEST, StatusCode::FORBIDDEN, StatusCode::UNAUTHORIZED] {
+        let site = Site::new(keyed(OnMissing::Reject(status)));
+        for request in missing() {
+            assert_eq!(site.status(request).await, status);
+        }
+        assert_eq!(site.store.keys(), 0);
+        assert_eq!(site.admitted((0..4).map(|_| from("203.0.113.9").header("x-api-key", "ada"))).await, 3);
+    }
+    let error = ThrottleLayer::new(keyed(OnMissing::Reject(StatusCode::OK))).unwrap_err();
+    assert_eq!((error.policy(), error.field()), (Some("per-key"), "on_missing"));
+
+    let by_ip = Site::new(three_by(Header::new("x-api-key").or(ClientIp::peer())));
+    by_ip.assert_one_bucket(missing()).await;
+}
+
+#[tokio::test]
+async fn attack_19_without_a_peer_nothing_fails_and_nothing_opens() {
+    let nowhere = || Request::builder().uri("/");
+    for client_ip in [ClientIp::peer(), ClientIp::x_forwarded_for(proxy()), ClientIp::fly_io()] {
+        Site::new(three_by(client_ip)).assert_one_bucket((0..10).map(|_| nowhere())).await;
+    }
+}
+
+#[tokio::test]
+async fn attack_20_spellings_of_one_identity_share_a_bucket() {
+    let site = Site::new(three_by(Header::new("x-user").normalize_identity()));
+    let spellings = ["a@x", "A@x", "a@x ", "\u{ff41}@x", " A@X", "\u{ff21}\u{ff20}\u{ff38}", "a\u{ff20}x\t"];
+    let spelt = |value: &str| from("203.0.113.9").header("x-user", value.as_bytes());
+    site.assert_one_bucket(spellings.map(spelt)).await;
+    let composed = ["\u{e9}@x", "e\u{301}@x", "\u{c9}@x", "E\u{301}@X"];
+    assert_eq!(site.admitted(composed.map(spelt)).await, 3);
+    assert_eq!(site.status(spelt("b@x")).await, StatusCode::OK);
+    // Nothing but white space is nothing.
+    assert_eq!(site.admitted(["\u{3000}", "\u{a0}"].map(spelt)).await, 2);
+    assert_eq!(site.status(from("203.0.113.9")).await, StatusCode::OK);
+    assert_eq!(site.status(from("203.0.113.9")).await, StatusCode::TOO_MANY_REQUESTS);
+
+    // Without it, every byte counts: tokens are not names.
+    let exact = Site::new(three_by(Header::new("x-user")));
+    assert_eq!(exact.admitted(spellings.map(spelt)).await, spellings.len());
+}
+
+#[tokio::test]
+async fn attack_25_policies_and_tenants_do_not_share_budgets() {
+    // Two policies, one user.
+    let user = || Header::new("x-user");
+    let reads = limit("reads", three()).by(user()).when(|parts: &Parts| parts.method == "GET");
+    let writes = limit("writes", three()).by(user()).when(|parts: &Parts| parts.method == "POST");
+    let site = Site::new(all([reads, writes]));
+    let by = |method: &str| from("203.0.113.9").method(method).header("x-user", "ada");
+    assert_eq!(site.admitted((0..4).map(|_| by("GET"))).await, 3);
+    assert_eq!(site.admitted((0..4).map(|_| by("POST"))).await, 3);
+
+    // Two tenants, one user name.
+    let site = Site::new(three_by((Header::new("x-tenant"), user())));
+    let of = |tenant: &str| from("203.0.113.9").header("x-tenant", tenant).header("x-user", "ada");
+    assert_eq!(site.admitted((0..10).map(|_| of("a"))).await, 3);
+    assert_eq!(site.admitted((0..10).map(|_| of("b"))).await, 3);
+
+    // Two layers on one store are apart by their policies' names; the name is the identity.
+    let (one, _, store) = layer(limit("one", three()).by(user()));
+    let with = |name: &str| {
+        let layer = ThrottleLayer::new(limit(name, three()).by(user())).unwrap().backend(store.clone()).unwrap();
+        Router::new().route("/", any(ok)).layer(layer)
+    };
+    let (one, two, same) = (Router::new().route("/", any(ok)).layer(one), with("two"), with("one"));
+    for _ in 0..3 {
+        assert_eq!(send(&one, by("GET")).await.status(), StatusCode::OK);
+    }
+    assert_eq!(send(&same, by("GET")).await.status(), StatusCode::TOO_MANY_REQUESTS);
+    let other = send(&two, by("GET")).await;
+    assert_eq!(parameter(&other, "ratelimit", "two", "r"), Some(2));
+    assert_eq!(list(&other, "ratelimit-policy").len(), 1);
+
+    // In one layer a name can stand only once.
+    let twice: Result<_, ConfigError> = ThrottleLayer::new(all([three_by(user()), three_by(ClientIp::peer())]));
+    assert_eq!(twice.unwrap_err().value(), "\"three\" twice");
+}
+
+#[tokio::test]
+async fn attack_26_bytes_that_mean_something_to_a_store_mean_nothing_in_a_key() {
+    let hostile = [
+        "}{",
+        "a{b}c",
+        "{b}",
+        "b",
+        "a{}c",
+        "\r\nDEL x",
+        "DEL x",
+        "*",
+        "?",
+        "[a-z]",
+        "a\0b",
+        "a",
+        "\u{1b}[2J",
+        "'; --",
+        "",
+    ];
+    let site = Site::new(three_by(Extension::by(|key: &&'static str| *key)));
+    for key in hostile {
+        let requests = (0..4).map(|_| from("203.0.113.9").extension(key));
+        assert_eq!(site.admitted(requests).await, 3, "{key:?}");
+    }
+    assert_eq!(site.store.keys(), hostile.len());
+    for key in hostile {
+        assert_eq!(site.status(from("203.0.113.9").extension(key)).await, StatusCode::TOO_MANY_REQUESTS, "{key:?}");
+    }
+}
+
+fn run<T>(test: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(test)
+}

@@ -1,0 +1,323 @@
+//! Attacks on what is told: caches, injected fields, leaks, logs and labels.
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
+use axum::routing::any;
+use bytes::Bytes;
+use http::header::{CACHE_CONTROL, SET_COOKIE, WWW_AUTHENTICATE};
+use http::{HeaderValue, Request, Response, StatusCode};
+use http_body_util::Empty;
+use proptest::prelude::*;
+use support::{Dice, Site, field, from, layer, list, ok, text, three, three_by};
+use throttle_tower::client_ip::{ClientIp, TrustedProxies};
+use throttle_tower::{
+    Event, Extension, Header, Key, KeyExtractor, LimitReport, OnMissing, Rate, ThrottleLayer, all, headers, limit,
+};
+use tower::{Layer, Service, service_fn};
+
+#[tokio::test]
+async fn attack_52_refusals_are_not_stored() {
+    let site = Site::new(three_by(ClientIp::peer()));
+    site.admitted((0..3).map(|_| from("203.0.113.9"))).await;
+    let refused = site.send(from("203.0.113.9")).await;
+    assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(field(&refused, "cache-control"), Some("no-store"));
+
+    let keyed =
+        limit("keyed", three()).by(Header::new("x-api-key")).on_missing(OnMissing::Reject(StatusCode::FORBIDDEN));
+    assert_eq!(field(&Site::new(keyed).send(from("203.0.113.9")).await, "cache-control"), Some("no-store"));
+
+    // Whoever builds refusals without a thought for caches gets the same; whoever thought of them is heard.
+    for (own, expected) in [(None, "no-store"), (Some("private, max-age=1"), "private, max-age=1")] {
+        let site = Site::with(limit("never", three()).by(ClientIp::peer()).cost(4), |layer| {
+            Router::new().route("/", any(ok)).layer(layer.response(move |refusal| {
+                let mut response = Response::new(Bytes::from_static(b"slow down"));
+                *response.status_mut() = refusal.status;
+                if let Some(own) = own {
+                    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static(own));
+                }
+                response
+            }))
+        });
+        assert_eq!(field(&site.send(from("203.0.113.9")).await, "cache-control"), Some(expected));
+    }
+    // Responses that are served keep theirs.
+    assert_eq!(field(&site.send(from("203.0.113.10")).await, "cache-control"), None);
+}
+
+#[tokio::test]
+async fn attack_52_what_is_cached_for_all_says_nothing_of_one() {
+    for (cache_control, public) in [
+        ("public, max-age=60", true),
+        ("max-age=60, s-maxage=600", true),
+        ("PUBLIC", true),
+        ("private, max-age=60", false),
+        ("no-store", false),
+        ("max-age=60", false),
+    ] {
+        let cached = move || async move { ([(CACHE_CONTROL, cache_control)], "ok") };
+        let site = |hide: bool| {
+            Site::with(three_by(ClientIp::peer()), |layer| {
+                let hiding = layer.clone().hide_fields_if(|_, fields| headers::is_public(fields));
+                Router::new().route("/", any(cached)).layer(if hide { hiding } else { layer })
+            })
+        };
+        let told = async |site: &Site| {
+            let response = site.send(from("203.0.113.9")).await;
+            assert_eq!(response.status(), StatusCode::OK);
+            ["ratelimit", "ratelimit-policy"].map(|name| field(&response, name).is_some())
+        };
+        let hiding = site(true);
+        assert_eq!(told(&hiding).await, [!public; 2], "{cache_control}");
+        assert_eq!(told(&site(false)).await, [true; 2], "{cache_control}");
+        // The budget is spent all the same, and the refusal, which is not stored, tells.
+        assert_eq!(hiding.admitted((0..2).map(|_| from("203.0.113.9"))).await, 2);
+        let refused = hiding.send(from("203.0.113.9")).await;
+        assert_eq!(list(&refused, "ratelimit").len(), 1);
+        assert!(refused.headers().contains_key("retry-after"));
+    }
+}
+
+async fn assert_told(name: &str, unit: &str) {
+    let policy = || limit(name, three()).by(ClientIp::peer()).unit(unit);
+    let (name_is_sound, unit_is_sound) = (sound(name), sound(unit));
+    let layer = ThrottleLayer::new(policy());
+    assert_eq!(layer.is_ok(), name_is_sound && unit_is_sound, "{name:?} {unit:?}");
+    let Err(error) = layer else {
+        let site = Site::new(policy());
+        for n in 0..4 {
+            let response = site.send(from("203.0.113.9")).await;
+            let members = [list(&response, "ratelimit"), list(&response, "ratelimit-policy")];
+            for member in &members {
+                assert_eq!(member.len(), 1);
+                assert_eq!(member[0].0, name);
+            }
+            let integers = |member: &[(String, i64)]| member.iter().map(|(_, value)| *value).collect::<Vec<_>>();
+            assert_eq!(integers(&members[1][0].1), [3, 60]);
+            assert_eq!(integers(&members[0][0].1)[0], (2 - n).max(0));
+            if n == 3 {
+                let problem: serde_json::Value = serde_json::from_str(&text(response).await).unwrap();
+                assert_eq!(problem["violated-policies"], serde_json::json!([name]));
+            }
+        }
+        return;
+    };
+    for shown in [error.to_string(), format!("{error:?}")] {
+        assert!(shown.chars().all(|c| !c.is_control()), "{shown:?}");
+    }
+}
+
+fn sound(text: &str) -> bool {
+    (1..=64).contains(&text.len()) && text.bytes().all(|byte| (0x20..=0x7e).contains(&byte))
+}
+
+#[tokio::test]
+async fn attack_53_hostile_names_are_refused_or_quoted() {
+    let names = [
+        "a\"b",
+        "a\\b",
+        "\\\"",
+        "a\", \"b\";q=1",
+        "a;q=99",
+        "a, b",
+        " ",
+        "café",
+        "\u{1f4a5}",
+        "a\r\nset-cookie: x=y",
+        "a\nb",
+        "a\0b",
+        "\u{7f}",
+        "\t",
+        "",
+        "</script>",
+    ];
+    for name in names {
+        assert_told(name, "content-bytes").await;
+        assert_told("policy", name).await;
+    }
+    assert_told(&"n".repeat(64), "u").await;
+    assert_told(&"n".repeat(65), "u").await;
+
+    // Nothing else comes with the name.
+    let site = Site::new(limit("a\", \"b\";q=1", three()).by(ClientIp::peer()));
+    let response = site.send(from("203.0.113.9")).await;
+    assert_eq!(field(&response, "ratelimit-policy"), Some(r#""a\", \"b\";q=1";q=3;w=60"#));
+    assert!(!response.headers().contains_key(SET_COOKIE));
+}
+
+proptest! {
+    #![proptest_config(support::cases(500))]
+
+    #[test]
+    fn attack_53_any_name_is_refused_or_told_as_it_is(
+        name in prop_oneof!["[ -~]{0,70}", r#"["\\;,= a]{1,20}"#, ".{0,70}"],
+        unit in prop_oneof!["[ -~]{1,64}", r#"["\\;,= a]{1,20}"#, ".{0,20}"],
+    ) {
+        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(assert_told(&name, &unit));
+    }
+}
+
+/// A login page that knows `ada`, and limits her by name and strangers by address.
+fn login(hide: bool) -> Site {
+    let by_name = Header::new("x-user").accept(|name| name == b"ada").or(ClientIp::peer());
+    let limits =
+        all([limit("login", three().burst(50)).by(by_name), limit("site", three().burst(90)).by(ClientIp::peer())]);
+    let denied = async || (StatusCode::UNAUTHORIZED, [(WWW_AUTHENTICATE, "Basic")], "wrong name or password");
+    Site::with(limits, |layer| {
+        let hiding = layer.clone().hide_fields_if(|status, _| status == StatusCode::UNAUTHORIZED);
+        Router::new().route("/", any(denied)).layer(if hide { hiding } else { layer })
+    })
+}
+
+async fn attempt(site: &Site, peer: &str, user: &str) -> (StatusCode, Vec<(String, String)>, String) {
+    let response = site.send(from(peer).header("x-user", user)).await;
+    let fields = response.headers().iter();
+    let fields = fields.map(|(name, value)| (name.to_string(), value.to_str().unwrap().to_owned())).collect();
+    (response.status(), fields, text(response).await)
+}
+
+#[tokio::test]
+async fn attack_54_a_known_user_looks_like_an_unknown_one() {
+    let site = login(true);
+    // The victim is busy, from an address of her own.
+    for _ in 0..10 {
+        attempt(&site, "203.0.113.9", "ada").await;
+    }
+    let known = attempt(&site, "198.51.100.7", "ada").await;
+    let unknown = attempt(&site, "198.51.100.8", "eve").await;
+    assert_eq!(known, unknown);
+    assert_eq!(known.0, StatusCode::UNAUTHORIZED);
+
+    // With the fields, her traffic could be read by anybody who knows her name.
+    let telling = login(false);
+    for _ in 0..10 {
+        attempt(&telling, "203.0.113.9", "ada").await;
+    }
+    assert_ne!(attempt(&telling, "198.51.100.7", "ada").await, attempt(&telling, "198.51.100.8", "eve").await);
+}
+
+#[tokio::test]
+async fn attack_54_no_key_and_no_exemption_is_ever_told() {
+    let secret = "s3cret-token";
+    let by = || (Header::new("x-api-key"), ClientIp::peer());
+    for exempt in [false, true] {
+        let site = Site::new(three_by(by()).when(move |_| !exempt));
+        for _ in 0..5 {
+            let response = site.send(from("203.0.113.9").header("x-api-key", secret)).await;
+            let names: Vec<_> = response.headers().keys().map(|name| name.as_str().to_owned()).collect();
+            assert!(names.iter().all(|name| !name.starts_with("x-") && !name.contains("white")), "{names:?}");
+            if exempt {
+                assert!(names.iter().all(|name| !name.contains("ratelimit")), "{names:?}");
+            }
+            let all = format!("{:?}", response.headers()) + &text(response).await;
+            for part in [secret, "203.0.113", "x-api-key"] {
+                assert!(!all.contains(part), "{all}");
+            }
+        }
+    }
+}
+
+const HOSTILE: &str = "\u{1b}[31m\r\nINFO ok";
+
+/// Everything a program may log comes through here.
+fn assert_harmless(shown: &str) {
+    assert!(!shown.contains("INFO ok"), "{shown:?}");
+    assert!(shown.chars().all(|c| !c.is_control()), "{shown:?}");
+}
+
+#[tokio::test]
+async fn attack_55_hostile_keys_appear_nowhere_raw() {
+    assert_harmless(&format!("{:?}", Key::from(HOSTILE)));
+    assert_harmless(&format!("{:?}", Key::builder().bytes(HOSTILE.as_bytes()).text(&HOSTILE.repeat(99)).finish()));
+
+    let seen: Arc<Mutex<Vec<String>>> = Arc::default();
+    let (hook, refusals) = (Arc::clone(&seen), Arc::clone(&seen));
+    let by = Extension::by(|key: &String| key.clone());
+    let keyed = three_by(by).on_missing(OnMissing::Reject(StatusCode::FORBIDDEN));
+    assert_harmless(&format!("{keyed:?}"));
+    let site = Site::with(keyed, |layer| {
+        assert_harmless(&format!("{layer:?}"));
+        let layer =
+            layer.on_decision(move |event| hook.lock().unwrap().push(format!("{event:?}"))).response(move |refusal| {
+                refusals.lock().unwrap().push(format!("{refusal:?}"));
+                refusal.default_response()
+            });
+        Router::new().route("/", any(ok)).layer(layer)
+    });
+    for n in 0..6 {
+        // The last has no key.
+        let request = if n < 5 { from("203.0.113.9").extension(HOSTILE.to_owned()) } else { from("203.0.113.9") };
+        // What a header may hold is harmless to a terminal, yet secret.
+        let response = site.send(request.header("authorization", "Bearer INFO ok")).await;
+        if let Some(report) = response.extensions().get::<LimitReport>() {
+            assert_harmless(&format!("{report:?}"));
+        }
+        assert_harmless(&format!("{:?}", response.headers()));
+        assert_harmless(&text(response).await);
+    }
+    assert_harmless(&format!("{:?}", site.store));
+    let seen = seen.lock().unwrap();
+    assert_eq!(seen.len(), 6 + 3);
+    seen.iter().for_each(|shown| assert_harmless(shown));
+}
+
+#[test]
+fn attack_55_hostile_settings_are_escaped_in_errors() {
+    fn shown(error: &(impl std::error::Error + 'static)) -> [String; 2] {
+        [error.to_string(), format!("{error:?}")]
+    }
+    let by = ClientIp::peer;
+    let errors = [
+        shown(&ThrottleLayer::new(limit(HOSTILE, three()).by(by())).unwrap_err()),
+        shown(&ThrottleLayer::new(limit(HOSTILE, three().burst(0)).by(by())).unwrap_err()),
+        shown(&ThrottleLayer::new(limit("p", three()).by(Header::new(HOSTILE))).unwrap_err()),
+        shown(&ThrottleLayer::new(limit("p", three()).by(by()).unit(HOSTILE)).unwrap_err()),
+        shown(&HOSTILE.parse::<Rate>().unwrap_err()),
+        shown(&format!("1/{HOSTILE}").parse::<Rate>().unwrap_err()),
+        shown(&TrustedProxies::new([HOSTILE]).unwrap_err()),
+        shown(&ClientIp::header(HOSTILE, TrustedProxies::new(["10.0.0.1"]).unwrap()).unwrap_err()),
+    ];
+    for error in errors.iter().flatten() {
+        assert!(error.chars().all(|c| !c.is_control()), "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn attack_55_a_million_refusals_make_a_handful_of_labels() {
+    #[derive(Clone, Copy)]
+    struct User(u64);
+
+    let labels: Arc<Mutex<BTreeSet<(String, String)>>> = Arc::default();
+    let hook = Arc::clone(&labels);
+    // Nobody can pay four of three.
+    let limits = all([
+        limit("dear", three()).by(Extension::by(|user: &User| user.0)).cost(4),
+        limit("cheap", three()).by(Extension::by(|user: &User| user.0)),
+    ]);
+    let (layer, _, store) = layer(limits);
+    let layer = layer.on_decision(move |event: &Event<'_>| {
+        let policy = event.binding().map_or("", |policy| policy.name());
+        let mut labels = hook.lock().unwrap();
+        if !labels.iter().any(|(outcome, name)| outcome == event.outcome.label() && name == policy) {
+            labels.insert((event.outcome.label().to_owned(), policy.to_owned()));
+        }
+    });
+    let admit = |_: Request<Empty<Bytes>>| async { Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new())) };
+    let mut service = layer.layer(service_fn(admit));
+    let mut dice = Dice::new(55);
+    for _ in 0..1_000_000 {
+        let mut request = Request::new(Empty::new());
+        request.extensions_mut().insert(User(dice.roll()));
+        let Ok(response) = service.call(request).await;
+        assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
+    }
+    let labels = labels.lock().unwrap();
+    assert_eq!(*labels, BTreeSet::from([("refused".to_owned(), "dear".to_owned())]));
+    // Who is refused leaves nothing behind either.
+    assert_eq!(store.keys(), 0);
+}

@@ -1,0 +1,143 @@
+//! Attacks on what is charged: refunds used twice or too late, charges left behind by a refusal.
+
+mod support;
+
+use std::time::Duration;
+
+use http::StatusCode;
+use support::{START, Site, from, parameter, retry_after, three, three_by};
+use throttle_core::{Charge, LimitSet, Limiter, Policy};
+use throttle_tower::client_ip::ClientIp;
+use throttle_tower::{
+    Algorithm, CalendarQuota, FixedWindow, Gcra, Header, IntervalBucket, LeakyMeter, LimitReport, ManualClock,
+    MemoryBackend, Rate, SlidingLog, SlidingWindow, TokenBucket, all, limit,
+};
+
+fn algorithms() -> Vec<Algorithm> {
+    let (rate, minute) = (Rate::per_minute(6), Duration::from_secs(60));
+    vec![
+        Gcra::new(rate).build().unwrap(),
+        TokenBucket::new(rate).build().unwrap(),
+        LeakyMeter::new(rate).build().unwrap(),
+        IntervalBucket::new(6).refill(6, minute).build().unwrap(),
+        FixedWindow::new(rate).build().unwrap(),
+        SlidingWindow::new(rate).build().unwrap(),
+        SlidingLog::new(rate).build().unwrap(),
+        CalendarQuota::fixed(6, minute).build().unwrap(),
+        CalendarQuota::rolling(6, minute).build().unwrap(),
+    ]
+}
+
+fn limiter(algorithm: Algorithm) -> (Limiter<MemoryBackend<ManualClock>>, ManualClock) {
+    let clock = ManualClock::new(START);
+    let backend = MemoryBackend::builder().clock(clock.clone()).build();
+    let set = LimitSet::new(Policy::new("six", algorithm).unwrap()).unwrap();
+    (Limiter::new(backend, set).unwrap(), clock)
+}
+
+#[test]
+fn attack_46_a_refund_after_the_reset_gives_nothing_back() {
+    for algorithm in algorithms() {
+        let name = algorithm.name();
+        let (limiter, clock) = limiter(algorithm);
+        let (decision, charge) = limiter.charge("ada", 4);
+        clock.advance(decision.reset_after());
+        assert_eq!(limiter.peek("ada").remaining(), 6, "{name}");
+        charge.unwrap().refund_now();
+        assert_eq!(limiter.peek("ada").remaining(), 6, "{name}");
+        assert_eq!(limiter.check("ada", 6).remaining(), 0, "{name}");
+        assert!(!limiter.check("ada", 1).is_allowed(), "{name}");
+    }
+}
+
+#[test]
+fn attack_46_a_refund_does_not_reach_a_later_window() {
+    let windows = ["fixed_window", "sliding_window", "sliding_log", "calendar_quota"];
+    for algorithm in algorithms() {
+        let name = algorithm.name();
+        let (limiter, clock) = limiter(algorithm);
+        let (decision, charge) = limiter.charge("ada", 4);
+        clock.advance(decision.reset_after());
+        assert_eq!(limiter.check("ada", 5).remaining(), 1, "{name}");
+        charge.unwrap().refund_now();
+        // Buckets know no windows: there what is given back late pays a later debt, and no more than was taken.
+        let expected = if windows.contains(&name) { 1 } else { 5 };
+        assert_eq!(limiter.peek("ada").remaining(), expected, "{name}");
+    }
+}
+
+#[test]
+fn attack_46_refunds_give_back_what_was_taken_and_no_more() {
+    for algorithm in algorithms() {
+        let name = algorithm.name();
+        let (limiter, _) = limiter(algorithm);
+        let (_, one) = limiter.charge("ada", 1);
+        let (_, two) = limiter.charge("ada", 2);
+        two.unwrap().refund_now();
+        assert_eq!(limiter.peek("ada").remaining(), 5, "{name}");
+        one.unwrap().refund_now();
+        assert_eq!(limiter.peek("ada").remaining(), 6, "{name}");
+        assert!(!limiter.check("ada", 7).is_allowed(), "{name}");
+        // A refusal has nothing to give back.
+        assert!(limiter.charge("ada", 7).1.is_none(), "{name}");
+        // Nor is one key's charge another's.
+        let (_, eve) = limiter.charge("eve", 1);
+        assert_eq!(limiter.check("ada", 6).remaining(), 0, "{name}");
+        eve.unwrap().refund_now();
+        assert_eq!(limiter.peek("ada").remaining(), 0, "{name}");
+    }
+}
+
+/// Names `ambiguous` twice for a type that is `Clone`, so that this file would not compile if charges could be copied.
+/// That a used one cannot be used again is a `compile_fail` test in the documentation of [`Charge`].
+#[test]
+fn attack_46_a_charge_cannot_be_cloned() {
+    trait UnlessClone<Marker> {
+        fn ambiguous() {}
+    }
+    impl<T> UnlessClone<()> for T {}
+    impl<T: Clone> UnlessClone<u8> for T {}
+    <Charge<MemoryBackend<ManualClock>> as UnlessClone<_>>::ambiguous();
+}
+
+#[tokio::test]
+async fn attack_48_a_refusal_by_one_limit_leaves_the_others_alone() {
+    let per_ip = || limit("per-ip", three().burst(10)).by(ClientIp::peer());
+    let per_user = || limit("per-user", three()).by(Header::new("x-user"));
+    for limits in [all([per_ip(), per_user()]), all([per_user(), per_ip()])] {
+        let site = Site::new(limits);
+        let by = |user: &str| from("203.0.113.9").header("x-user", user);
+        assert_eq!(site.admitted((0..3).map(|_| by("ada"))).await, 3);
+        for _ in 0..100 {
+            let refused = site.send(by("ada")).await;
+            assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+            let report: &LimitReport = refused.extensions().get().unwrap();
+            assert_eq!(report.violated().collect::<Vec<_>>(), ["per-user"]);
+            let left = |name| report.statuses().find(|(policy, _)| policy.name() == name).unwrap().1.remaining();
+            assert_eq!((left("per-ip"), left("per-user")), (7, 0));
+        }
+        // The seven are really there.
+        for n in 0..7 {
+            let admitted = site.send(by(&format!("user-{n}"))).await;
+            assert_eq!(parameter(&admitted, "ratelimit", "per-ip", "r"), Some(6 - n));
+        }
+        let refused = site.send(by("ada")).await;
+        let report: &LimitReport = refused.extensions().get().unwrap();
+        assert_eq!(report.violated().count(), 2);
+    }
+}
+
+#[tokio::test]
+async fn attack_49_a_retry_loop_recovers() {
+    let site = Site::new(three_by(ClientIp::peer()));
+    assert_eq!(site.admitted((0..3).map(|_| from("203.0.113.9"))).await, 3);
+    // It hammers for the whole wait, and the wait gets no longer.
+    for second in 0..20 {
+        let refused = site.send(from("203.0.113.9")).await;
+        assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(retry_after(&refused), Some(20 - second));
+        assert_eq!(site.admitted((0..50).map(|_| from("203.0.113.9"))).await, 0);
+        site.clock.advance(Duration::from_secs(1));
+    }
+    assert_eq!(site.admitted((0..2).map(|_| from("203.0.113.9"))).await, 1);
+}

@@ -1,0 +1,408 @@
+//! Attacks on arithmetic and time: absurd costs and rates, clocks that jump, waits that are not true.
+
+mod support;
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::routing::any;
+use http::request::{Builder, Parts};
+use http::{Response, StatusCode};
+use proptest::prelude::*;
+use support::{START, Site, field, from, layer, list, ok, parameter, retry_after, send, three_by};
+use throttle_tower::client_ip::ClientIp;
+use throttle_tower::{
+    CalendarQuota, ConfigError, Constant, Extension, FixedWindow, Gcra, IntervalBucket, LeakyMeter, Limit, LimitReport,
+    Limits, Rate, SlidingLog, SlidingWindow, ThrottleLayer, Timestamp, TokenBucket, all, any as any_of, limit,
+};
+
+const MOST: u64 = (1 << 53) - 1;
+
+/// What a request costs, as an extension, so that a test can choose it.
+#[derive(Clone, Copy)]
+struct Price(u64);
+
+fn price(parts: &Parts) -> u64 {
+    parts.extensions.get::<Price>().map_or(1, |price| price.0)
+}
+
+fn costing(units: u64) -> Builder {
+    from("203.0.113.9").extension(Price(units))
+}
+
+/// What remains, as the decision says.
+fn remaining(response: &Response<Body>) -> u64 {
+    response.extensions().get::<LimitReport>().unwrap().decision().remaining()
+}
+
+/// Every algorithm that refuses, with `count` units per `period`.
+fn algorithms(count: u64, period: Duration) -> Vec<(&'static str, Limit)> {
+    let rate = Rate::new(count, period);
+    macro_rules! named {
+        ($($name:literal $algorithm:expr),+ $(,)?) => {
+            vec![$(($name, limit($name, $algorithm).by(ClientIp::peer()).cost(price))),+]
+        };
+    }
+    named![
+        "gcra" Gcra::new(rate),
+        "token-bucket" TokenBucket::new(rate),
+        "leaky-meter" LeakyMeter::new(rate),
+        "interval-bucket" IntervalBucket::new(count).refill(count.div_ceil(2), period),
+        "interval-bucket-aligned" IntervalBucket::new(count).refill(count, period).aligned(),
+        "fixed-window" FixedWindow::new(rate),
+        "sliding-window" SlidingWindow::new(rate),
+        "sliding-window-1" SlidingWindow::new(rate).buckets(1),
+        "sliding-log" SlidingLog::new(rate),
+        "quota-daily" CalendarQuota::daily(count),
+        "quota-rolling" CalendarQuota::rolling(count, period),
+    ]
+}
+
+#[tokio::test]
+async fn attack_38_absurd_costs_are_refused_for_good_and_change_nothing() {
+    for (name, limit) in algorithms(3, Duration::from_secs(60)) {
+        let site = Site::new(limit);
+        assert_eq!(site.status(costing(1)).await, StatusCode::OK, "{name}");
+        for cost in [4, 1 << 32, MOST, MOST + 1, i64::MAX as u64, u64::MAX] {
+            let refused = site.send(costing(cost)).await;
+            assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS, "{name} {cost}");
+            // No wait helps, so none is told.
+            assert_eq!(retry_after(&refused), None, "{name} {cost}");
+            assert_eq!(parameter(&refused, "ratelimit", name, "r"), Some(2), "{name} {cost}");
+        }
+        // Nothing is free either: what costs 0 looks, and changes nothing.
+        for _ in 0..5 {
+            let peeked = site.send(costing(0)).await;
+            assert_eq!((peeked.status(), remaining(&peeked)), (StatusCode::OK, 2), "{name}");
+        }
+        assert_eq!(site.admitted((0..3).map(|_| costing(1))).await, 2, "{name}");
+        assert_eq!(site.status(costing(0)).await, StatusCode::OK, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn attack_38_the_edges_of_what_is_allowed_neither_panic_nor_wrap() {
+    let century = Duration::from_secs(100 * 365 * 86_400);
+    let nanosecond = Duration::from_nanos(1);
+    let longest = Duration::from_micros(MOST);
+    let mut accepted = 0;
+    for period in [nanosecond, Duration::from_secs(1), century, longest] {
+        for count in [1, 3, 1 << 20, 1 << 32, MOST / 2, MOST] {
+            for (name, limit) in algorithms(count, period) {
+                if let Ok(layer) = ThrottleLayer::new(limit.clone()) {
+                    drop(layer);
+                    accepted += 1;
+                    for start in [Timestamp::MIN, Timestamp::from_micros(-1), START, Timestamp::MAX] {
+                        at_the_edge(name, limit.clone(), count, start).await;
+                    }
+                }
+            }
+        }
+    }
+    assert!(accepted > 100, "{accepted} accepted");
+}
+
+async fn at_the_edge(name: &str, limit: Limit, count: u64, start: Timestamp) {
+    let site = Site::new(limit);
+    site.clock.set(start);
+    let mut left = count;
+    for cost in [1, count / 2, MOST, u64::MAX, count, 1, u64::MAX - 1] {
+        let response = site.send(costing(cost)).await;
+        let what = format!("{name} {count} {start} {cost}");
+        // The clock stands still, so the sum of what was admitted is all there is to know.
+        assert_eq!(response.status() == StatusCode::OK, cost <= left, "{what}");
+        if cost <= left {
+            left -= cost;
+        }
+        assert_eq!(remaining(&response), left, "{what}");
+        if let Some(told) = parameter(&response, "ratelimit", name, "r") {
+            assert_eq!(told.unsigned_abs(), left.min(999_999_999_999_999), "{what}");
+        }
+        assert_ne!(retry_after(&response), Some(0), "{what}");
+    }
+    // The end of time, and back.
+    for instant in [Timestamp::MAX, Timestamp::MIN, start] {
+        site.clock.set(instant);
+        let response = site.send(costing(1)).await;
+        assert!(remaining(&response) <= count, "{name} {count} {start} {instant}");
+    }
+}
+
+#[test]
+fn attack_39_rates_that_cannot_be_kept_are_refused_by_field_value_and_bound() {
+    fn error(limit: Limit) -> ConfigError {
+        ThrottleLayer::new(limit).unwrap_err()
+    }
+    let second = Duration::from_secs(1);
+    let by = |algorithm: Gcra| error(limit("absurd", algorithm).by(Constant));
+    let cases = [
+        (by(Gcra::new(Rate::per_second(0))), "rate count", "0"),
+        (by(Gcra::new(Rate::per_second(u64::MAX))), "rate count", "18446744073709551615"),
+        (by(Gcra::new(Rate::per_second(MOST + 1))), "rate count", "9007199254740992"),
+        (by(Gcra::new(Rate::new(1, Duration::ZERO))), "rate period in microseconds", "0"),
+        (by(Gcra::new(Rate::new(1, Duration::MAX))), "rate period in microseconds", "18446744073709551615"),
+        (by(Gcra::new(Rate::per_second(1)).burst(0)), "burst", "0"),
+        (by(Gcra::new(Rate::per_second(1)).burst(u64::MAX)), "burst", "18446744073709551615"),
+        (error(limit("absurd", FixedWindow::new(Rate::per_second(0))).by(Constant)), "rate count", "0"),
+        (error(limit("absurd", SlidingLog::new(Rate::per_second(0))).by(Constant)), "rate count", "0"),
+        (error(limit("absurd", SlidingWindow::new(Rate::per_second(1)).buckets(0)).by(Constant)), "buckets", "0"),
+        (error(limit("absurd", SlidingWindow::new(Rate::per_second(1)).buckets(7)).by(Constant)), "buckets", "7"),
+    ];
+    for (error, field, value) in cases {
+        assert_eq!((error.policy(), error.field(), error.value()), (Some("absurd"), field, value), "{error}");
+        let text = error.to_string();
+        let (_, rule) = text.split_once(": ").unwrap();
+        let bound = rule.replacen(value, "", 1);
+        assert!(
+            text.contains("\"absurd\"") && text.contains(field) && bound.contains(|c: char| c.is_ascii_digit()),
+            "{text}"
+        );
+    }
+    let name = error(limit("", Gcra::new(Rate::new(1, second))).by(Constant));
+    assert_eq!((name.field(), name.value()), ("policy name", "\"\""));
+    for text in ["1e18/s", "-1/s", "0/s", "1/0s", "18446744073709551616/s", "1.5/s", "NaN/s"] {
+        let error = text.parse::<Rate>().unwrap_err();
+        assert!(error.to_string().contains(text) || error.value() == "0", "{error}");
+    }
+}
+
+proptest! {
+    #![proptest_config(support::cases(300))]
+
+    /// Any numbers at all are either refused, by name, or kept exactly.
+    #[test]
+    fn attack_39_whatever_is_accepted_is_kept(
+        count in number(), period_us in number(), burst in number(), costs in proptest::collection::vec(number(), 1..8),
+    ) {
+        run(async {
+            let gcra = Gcra::new(Rate::new(count, Duration::from_micros(period_us))).burst(burst);
+            let built = || limit("any", gcra).by(Constant).cost(price);
+            if let Err(error) = ThrottleLayer::new(built()) {
+                assert_eq!(error.policy(), Some("any"));
+                assert!(error.to_string().contains(error.field()) && error.to_string().contains(error.value()));
+                return;
+            }
+            let site = Site::new(built());
+            let mut left = burst;
+            for cost in costs {
+                let status = site.status(costing(cost)).await;
+                assert_eq!(status == StatusCode::OK, cost <= left, "{cost} of {left}");
+                left -= if cost <= left { cost } else { 0 };
+            }
+        });
+    }
+}
+
+fn number() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        0..10_u64,
+        0..1_000_000_u64,
+        (0..64_u32, -2..3_i64).prop_map(|(bit, off)| (1_u64 << bit).wrapping_add_signed(off)),
+        proptest::num::u64::ANY
+    ]
+}
+
+#[tokio::test]
+async fn attack_40_a_rate_is_a_count_and_says_so() {
+    // Four thousand a second, not one in four thousand seconds.
+    let site = Site::new(limit("busy", Gcra::new(Rate::per_second(4000))).by(ClientIp::peer()));
+    assert_eq!(site.admitted((0..4001).map(|_| from("203.0.113.9"))).await, 4000);
+    let refused = site.send(from("203.0.113.9")).await;
+    assert_eq!(field(&refused, "ratelimit-policy"), Some("\"busy\";q=4000;w=1"));
+    site.clock.advance(Duration::from_micros(250));
+    assert_eq!(site.admitted((0..2).map(|_| from("203.0.113.9"))).await, 1);
+    site.clock.advance(Duration::from_secs(1));
+    assert_eq!(site.admitted((0..4001).map(|_| from("203.0.113.9"))).await, 4000);
+
+    for (rate, text) in [
+        (Rate::per_second(4000), "4000/second"),
+        (Rate::per_minute(10), "10/minute"),
+        (Rate::new(100, Duration::from_secs(900)), "100/15m"),
+    ] {
+        assert_eq!((rate.to_string().as_str(), text.parse()), (text, Ok(rate)));
+    }
+}
+
+const HOUR: i64 = 3_600_000_000;
+const DECADE: i64 = 10 * 365 * 24 * HOUR;
+
+#[tokio::test]
+async fn attack_41_clock_jumps_grant_at_most_one_burst() {
+    for (name, limit) in algorithms(3, Duration::from_secs(60)) {
+        let site = Site::new(limit);
+        let at = |micros: i64| site.clock.set(Timestamp::from_micros(START.as_micros() + micros));
+        let try_ten = async || site.admitted((0..10).map(|_| costing(1))).await;
+        assert_eq!(try_ten().await, 3, "{name}");
+        // Back and forth between clocks that disagree.
+        for jump in [-HOUR, 0, -DECADE, 0, -1, 0, -HOUR] {
+            at(jump);
+            assert_eq!(try_ten().await, 0, "{name} {jump}");
+        }
+        // However far it jumps ahead, a burst is all there is; and on the way back it is spent.
+        for jump in [DECADE, 0, DECADE, DECADE - HOUR, DECADE] {
+            at(jump);
+            let expected = if jump == DECADE { 0..=3 } else { 0..=0 };
+            let admitted = try_ten().await;
+            assert!(expected.contains(&admitted), "{name} {jump}: {admitted}");
+        }
+        at(2 * DECADE);
+        assert_eq!(try_ten().await, 3, "{name}");
+    }
+}
+
+proptest! {
+    #![proptest_config(support::cases(300))]
+
+    /// Whatever the clock does, no more is admitted than a burst and the rate over the time it has gone ahead of the first
+    /// request.
+    #[test]
+    fn attack_41_admissions_follow_the_furthest_clock(
+        steps in proptest::collection::vec(
+            (prop_oneof![-2 * HOUR..2 * HOUR, -60_000_000..60_000_000_i64, Just(-DECADE), Just(HOUR)], 1..6_usize),
+            1..20,
+        ),
+    ) {
+        run(async {
+            let window = Duration::from_secs(60);
+            let bounded = ["gcra", "token-bucket", "leaky-meter", "sliding-log"];
+            for (name, limit) in algorithms(3, window).into_iter().filter(|(name, _)| bounded.contains(name)) {
+                let site = Site::new(limit);
+                let first = START.as_micros();
+                let (mut now, mut latest, mut admitted) = (first, first, site.admitted([costing(1)]).await);
+                for (jump, requests) in &steps {
+                    now += jump;
+                    latest = latest.max(now);
+                    site.clock.set(Timestamp::from_micros(now));
+                    admitted += site.admitted((0..*requests).map(|_| costing(1))).await;
+                    let elapsed = latest - first;
+                    let most = if name == "sliding-log" {
+                        3 * (elapsed / 60_000_000 + 1)
+                    } else {
+                        3 + elapsed * 3 / 60_000_000
+                    };
+                    assert!(i64::try_from(admitted).unwrap() <= most, "{name}: {admitted} of {most}");
+                }
+            }
+        });
+    }
+}
+
+#[tokio::test]
+async fn attack_42_only_the_fixed_window_lets_twice_the_limit_through_at_its_edge() {
+    for (name, limit) in algorithms(3, Duration::from_secs(1)) {
+        let site = Site::new(limit);
+        site.clock.advance(Duration::from_millis(999));
+        assert_eq!(site.admitted((0..3).map(|_| costing(1))).await, 3, "{name}");
+        site.clock.advance(Duration::from_millis(2));
+        let admitted = site.admitted((0..3).map(|_| costing(1))).await;
+        // Whatever is aligned to the second doubles, as documented; nothing else does.
+        let aligned = matches!(name, "fixed-window" | "interval-bucket-aligned");
+        assert_eq!(admitted, if aligned { 3 } else { 0 }, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn attack_43_jitter_spreads_the_return_and_brings_nobody_early() {
+    const KEYS: usize = 10_000;
+    // The true wait is 20 seconds.
+    let by_number = || Extension::by(|key: &u64| *key);
+    let (layer, clock, _) = layer(three_by(by_number()));
+    let plain = Router::new().route("/", any(ok)).layer(layer.clone());
+    let jittered = Router::new().route("/", any(ok)).layer(layer.retry_jitter(50));
+    let ask = async |app: &Router, key: usize| send(app, from("203.0.113.9").extension(key as u64)).await;
+
+    let mut spread = HashMap::new();
+    for key in 0..KEYS {
+        for _ in 0..3 {
+            assert_eq!(ask(&jittered, key).await.status(), StatusCode::OK);
+        }
+        let refused = ask(&jittered, key).await;
+        let wait = retry_after(&refused).unwrap();
+        // None before the true time, none later than it was said to be at most.
+        assert!((20..=30).contains(&wait), "{wait}");
+        let window = parameter(&refused, "ratelimit", "three", "t").unwrap();
+        assert_eq!(u64::try_from(window), Ok(wait));
+        *spread.entry(wait).or_insert(0) += 1;
+        // The same key hears the same again: asking twice is no way to draw another.
+        assert_eq!(retry_after(&ask(&jittered, key).await), Some(wait));
+        assert_eq!(retry_after(&ask(&plain, key).await), Some(20));
+    }
+    // Seconds 21 to 30 are equally likely.
+    assert!((21..=30).all(|wait| (700..1300).contains(&spread[&wait])), "{spread:?}");
+    clock.advance(Duration::from_secs(20));
+    assert_eq!(ask(&jittered, 0).await.status(), StatusCode::OK);
+}
+
+/// One request of a client: how long it idles before, in milliseconds, and what it costs.
+type Step = (u64, u64);
+
+fn limits() -> impl Strategy<Value = Limits> {
+    let names = 0..algorithms(1, Duration::from_secs(1)).len();
+    let one = move || {
+        (names.clone(), 1..20_u64, 100..100_000_u64).prop_map(|(index, count, millis)| {
+            let (_, limit) = algorithms(count, Duration::from_millis(millis)).swap_remove(index);
+            limit
+        })
+    };
+    let apart = |one: Limit, other: Limit| [Limits::from(one), Limits::from(other)];
+    let two = (one(), one())
+        .prop_filter("two names", |(one, other)| ThrottleLayer::new(all([one.clone(), other.clone()])).is_ok());
+    prop_oneof![
+        3 => one().prop_map(Limits::from),
+        1 => two.clone().prop_map(move |(a, b)| all(apart(a, b))),
+        1 => two.prop_map(move |(a, b)| any_of(apart(a, b))),
+    ]
+}
+
+proptest! {
+    #![proptest_config(support::cases(2_000))]
+
+    #[test]
+    fn attack_44_who_sleeps_exactly_retry_after_is_admitted(
+        limits in limits(),
+        steps in proptest::collection::vec((0..30_000_u64, 1..25_u64), 1..40),
+    ) {
+        run(async {
+            let site = Site::new(limits);
+            for step in steps {
+                obey(&site, step).await;
+            }
+        });
+    }
+}
+
+async fn obey(site: &Site, (idle, cost): Step) {
+    site.clock.advance(Duration::from_millis(idle));
+    let response = site.send(costing(cost)).await;
+    if response.status() == StatusCode::OK {
+        assert_eq!(field(&response, "retry-after"), None);
+        return;
+    }
+    let decision = response.extensions().get::<LimitReport>().unwrap().decision().clone();
+    let told = field(&response, "retry-after");
+    assert_eq!(told.is_some(), decision.retry_after().is_some());
+    let Some(told) = told else { return };
+    assert!(told.bytes().all(|b| b.is_ascii_digit()), "{told}");
+    let wait: u64 = told.parse().unwrap();
+    assert!(wait > 0);
+    // No window that is listed ends later than the wait.
+    for (name, parameters) in list(&response, "ratelimit") {
+        let t = parameters.iter().find(|(key, _)| key == "t").unwrap().1;
+        assert!(t.unsigned_abs() <= wait, "{name}: {t} and {wait}");
+    }
+    // It is no longer than it has to be: a second earlier is too early.
+    if wait > 1 {
+        site.clock.advance(Duration::from_secs(wait - 1));
+        assert_eq!(site.status(costing(cost)).await, StatusCode::TOO_MANY_REQUESTS);
+        site.clock.advance(Duration::from_secs(1));
+    } else {
+        site.clock.advance(Duration::from_secs(wait));
+    }
+    assert_eq!(site.status(costing(cost)).await, StatusCode::OK, "after {wait} s");
+}
+
+fn run<T>(test: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(test)
+}
