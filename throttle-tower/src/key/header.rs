@@ -55,7 +55,9 @@ impl Header {
     #[must_use]
     pub fn normalize_identity(self) -> Self {
         use unicode_normalization::UnicodeNormalization;
-        self.normalize(|value| value.nfkc().collect::<String>().trim().to_lowercase())
+        // Letter by letter, so that a sigma is the same sigma wherever it stands in the word.
+        let lower = |c: char| c.to_lowercase().map(|c| if c == 'ς' { 'σ' } else { c });
+        self.normalize(move |value| value.nfkc().flat_map(lower).collect::<String>().trim().to_owned())
     }
 
     fn value<'a>(&self, parts: &'a Parts) -> Option<&'a [u8]> {
