@@ -57,11 +57,11 @@ impl Charge {
     /// Ask once for each decision: two charges of one decision would give back twice.
     #[must_use]
     pub fn of(decision: &Decision, calls: &[Call]) -> Option<Self> {
-        let statuses = decision.statuses.iter().enumerate();
+        let statuses = decision.statuses().iter().enumerate();
         let items: SmallVec<[ChargeItem; 3]> = statuses
             .filter_map(|(policy, status)| {
-                let taken = status.taken?;
-                let key = calls.get(policy)?.key.clone()?;
+                let taken = status.taken;
+                let key = calls.get(policy).filter(|_| taken.cost > 0)?.key.clone()?;
                 Some(ChargeItem { policy, key, overflow: status.overflow, taken, actual: taken.cost })
             })
             .collect();

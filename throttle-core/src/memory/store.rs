@@ -84,7 +84,10 @@ impl Store {
     #[cold]
     fn decide_unknown(&self, mut shard: MutexGuard<'_, Shard>, mut member: Member<'_>) -> Decision {
         let wait = member.ask(&mut shard, &self.shared);
-        let charged = (wait == 0 && member.cost() > 0).then(|| member.take(&mut shard, &self.shared));
+        let (delay, taken) = match member.cost() {
+            cost if wait == 0 && cost > 0 => member.take(&mut shard, &self.shared),
+            _ => (0, Taken::default()),
+        };
         let standing = member.standing(&shard);
         member.finish(&self.shared);
         drop(shard);
@@ -92,8 +95,7 @@ impl Store {
         if overflow {
             self.sweep_elsewhere(member.now());
         }
-        let verdict = Verdict { standing, wait, delay: charged.map_or(0, |(delay, _)| delay) };
-        Decision::of_one(verdict, charged.map(|(_, taken)| taken), overflow)
+        Decision::of_one(Verdict { standing, wait, delay }, taken, overflow)
     }
 
     /// Locks the shards of all keys in ascending order, decides, charges, unlocks.
@@ -121,7 +123,7 @@ impl Store {
         let decision = set::decide(set, &mut held);
         held.members.iter().flatten().for_each(|(_, member)| member.finish(&self.shared));
         drop(held);
-        if decision.statuses.iter().any(|status| status.overflow) {
+        if decision.statuses().iter().any(|status| status.overflow) {
             self.sweep_elsewhere(now);
         }
         decision
@@ -205,7 +207,7 @@ impl Visitor for One<'_> {
                     Ok(state) => algorithm.standing(&state, now),
                     Err(standing) => standing,
                 };
-                Decision::of_one(outcome.verdict(standing), outcome.mark.map(|mark| Taken { cost, mark }), false)
+                Decision::of_one(outcome.verdict(standing), outcome.taken, false)
             }
             None => store.decide_unknown(shard, Member::new(policy.algorithm(), registered, label, cost, now)),
         }
@@ -229,7 +231,7 @@ impl Members for Held<'_> {
     fn take(&mut self, policy: usize) -> (u64, Taken) {
         match &mut self.members[policy] {
             Some((shard, member)) => member.take(&mut self.shards[*shard], self.shared),
-            None => (0, Taken { cost: 0, mark: Default::default() }),
+            None => (0, Taken::default()),
         }
     }
 
