@@ -43,7 +43,7 @@ impl Store {
         let shards = max_keys.div_ceil(KEYS_PER_SHARD).clamp(1, MAX_SHARDS).next_power_of_two();
         Self {
             shards: (0..shards).map(|_| Lane::default()).collect(),
-            shift: u128::BITS - shards.trailing_zeros().max(1),
+            shift: u64::BITS - shards.trailing_zeros().max(1),
             seal: Seal::random(),
             shared: Shared { registry: Registry::new(), keys: AtomicUsize::new(0), max_keys },
             victim: AtomicUsize::new(0),
@@ -167,7 +167,7 @@ impl Store {
     #[inline]
     fn index(&self, sealed: Sealed) -> usize {
         // The number of shards is a power of two; the top bits choose one. Where there is one only, the shift leaves a bit.
-        ((sealed.number >> self.shift) as usize) & (self.shards.len() - 1)
+        ((sealed.lane >> self.shift) as usize) & (self.shards.len() - 1)
     }
 
     #[inline]
