@@ -84,7 +84,9 @@ pub(crate) struct Summary {
 }
 
 /// Three limits a request is the common case; more are kept on the heap.
-pub(crate) type Statuses = SmallVec<[Status; 3]>;
+pub(crate) type Statuses = SmallVec<[Status; INLINE]>;
+
+const INLINE: usize = 3;
 
 impl Decision {
     /// The decision of a set that is one policy and nothing else, about a request that it applies to.
@@ -103,6 +105,27 @@ impl Decision {
                 Self(Repr::One { status: *status, delay: summary.delay })
             }
             _ => Self(Repr::Many { summary, statuses }),
+        }
+    }
+
+    /// A decision about `count` policies, more than one, to be filled in where it is: moving it costs more than that.
+    #[inline]
+    pub(crate) fn blank(count: usize) -> Self {
+        let summary = Summary { wait: 0, remaining: u64::MAX, reset: 0, delay: 0, binding: None };
+        let statuses = if count <= INLINE {
+            SmallVec::from_buf_and_len([Status::SKIPPED; INLINE], count)
+        } else {
+            SmallVec::from_elem(Status::SKIPPED, count)
+        };
+        Self(Repr::Many { summary, statuses })
+    }
+
+    /// The parts of a [`blank`](Self::blank) decision.
+    #[inline]
+    pub(crate) fn parts(&mut self) -> (&mut Summary, &mut [Status]) {
+        match &mut self.0 {
+            Repr::Many { summary, statuses } => (summary, statuses),
+            Repr::One { .. } => unreachable!("a blank decision is about several policies"),
         }
     }
 

@@ -24,10 +24,10 @@ const SWEEP_ELSEWHERE: usize = 64;
 
 #[derive(Debug)]
 pub(super) struct Store {
-    shards: Box<[Lane]>,
+    pub(super) shards: Box<[Lane]>,
     /// How far the bits that choose a shard stand from the lowest.
     shift: u32,
-    seal: Seal,
+    pub(super) seal: Seal,
     shared: Shared,
     /// The shard that those who find no room sweep next.
     victim: AtomicUsize,
@@ -36,7 +36,7 @@ pub(super) struct Store {
 /// A shard on cache lines of its own, so that threads on different shards do not disturb each other.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-struct Lane(Mutex<Shard>);
+pub(super) struct Lane(pub(super) Mutex<Shard>);
 
 impl Store {
     pub(super) fn new(max_keys: usize) -> Self {
@@ -68,6 +68,7 @@ impl Store {
             (Some(policy), [registered], [Call { key: Some(key), cost }]) => {
                 self.decide_one(policy, *registered, key, *cost, now)
             }
+            _ if set.is_plain_all() => self.decide_plain(set, registered, calls, now),
             _ => self.decide_all(set, registered, calls, now),
         }
     }
@@ -99,7 +100,14 @@ impl Store {
     }
 
     /// Locks the shards of all keys in ascending order, decides, charges, unlocks.
-    fn decide_all(&self, set: &LimitSet, registered: &[Registered], calls: &[Call], now: Timestamp) -> Decision {
+    #[inline(never)]
+    pub(super) fn decide_all(
+        &self,
+        set: &LimitSet,
+        registered: &[Registered],
+        calls: &[Call],
+        now: Timestamp,
+    ) -> Decision {
         let sealed: SmallVec<[Option<(Sealed, usize)>; 4]> = calls
             .iter()
             .take(registered.len())
@@ -165,7 +173,7 @@ impl Store {
     }
 
     #[inline]
-    fn index(&self, sealed: Sealed) -> usize {
+    pub(super) fn index(&self, sealed: Sealed) -> usize {
         // The number of shards is a power of two; the top bits choose one. Where there is one only, the shift leaves a bit.
         ((sealed.lane >> self.shift) as usize) & (self.shards.len() - 1)
     }
