@@ -84,9 +84,7 @@ pub(crate) struct Summary {
 }
 
 /// Three limits a request is the common case; more are kept on the heap.
-pub(crate) type Statuses = SmallVec<[Status; INLINE]>;
-
-const INLINE: usize = 3;
+pub(crate) type Statuses = SmallVec<[Status; 3]>;
 
 impl Decision {
     /// The decision of a set that is one policy and nothing else, about a request that it applies to.
@@ -112,11 +110,7 @@ impl Decision {
     #[inline]
     pub(crate) fn blank(count: usize) -> Self {
         let summary = Summary { wait: 0, remaining: u64::MAX, reset: 0, delay: 0, binding: None };
-        let statuses = if count <= INLINE {
-            SmallVec::from_buf_and_len([Status::SKIPPED; INLINE], count)
-        } else {
-            SmallVec::from_elem(Status::SKIPPED, count)
-        };
+        let statuses = SmallVec::from_elem(Status::SKIPPED, count);
         Self(Repr::Many { summary, statuses })
     }
 

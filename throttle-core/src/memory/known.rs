@@ -23,25 +23,29 @@ impl Store {
         now: Timestamp,
     ) -> Decision {
         match registered.len() {
-            ..=3 => self.decide_few::<3>(set, registered, calls, now),
-            ..=16 => self.decide_few::<16>(set, registered, calls, now),
+            // Where the number is known when this is compiled, nothing is counted.
+            2 => self.decide_few::<2>(2, set, registered, calls, now),
+            3 => self.decide_few::<3>(3, set, registered, calls, now),
+            count @ ..=16 => self.decide_few::<16>(count, set, registered, calls, now),
             _ => self.decide_all(set, registered, calls, now),
         }
     }
 
     /// For at most N policies. Everything has its place from the start, and nothing is moved.
+    #[inline(always)]
     fn decide_few<const N: usize>(
         &self,
+        count: usize,
         set: &LimitSet,
         registered: &[Registered],
         calls: &[Call],
         now: Timestamp,
     ) -> Decision {
         let policies = set.policies();
-        let count = policies.len().min(N);
-        let Some(sealed) = self.seal_each::<N>(calls, count) else {
+        let mut sealed = [Sealed { number: 0, digested: false, lane: 0 }; N];
+        if policies.len() != count || registered.len() != count || !self.seal_each(calls, &mut sealed[..count]) {
             return self.decide_all(set, registered, calls, now);
-        };
+        }
         let mut locked = Locked::new(self, sealed.map(|sealed| self.index(sealed)), count);
         let (mut slots, mut waits) = ([0; N], [0; N]);
         for n in 0..count {
@@ -78,18 +82,17 @@ impl Store {
         decision
     }
 
-    /// Seals every key; one that is the same as the one before only once. Nothing if a policy has no key.
-    #[inline]
-    fn seal_each<const N: usize>(&self, calls: &[Call], count: usize) -> Option<[Sealed; N]> {
-        let mut sealed = [Sealed { number: 0, digested: false, lane: 0 }; N];
+    /// Seals every key; one that is the same as the one before only once. False if a policy has no key.
+    #[inline(always)]
+    fn seal_each(&self, calls: &[Call], sealed: &mut [Sealed]) -> bool {
         let mut last = None;
-        for (n, call) in calls.get(..count)?.iter().enumerate().take(N) {
-            let key = call.key.as_ref()?;
+        for n in 0..sealed.len() {
+            let Some(key) = calls.get(n).and_then(|call| call.key.as_ref()) else { return false };
             let number = key.as_number();
             sealed[n] = if n > 0 && number.is_some() && number == last { sealed[n - 1] } else { self.seal.seal(key) };
             last = number;
         }
-        Some(sealed)
+        true
     }
 }
 
