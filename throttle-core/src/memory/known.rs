@@ -61,9 +61,9 @@ impl Store {
         }
         // The first of equals binds, here and below.
         let (mut wait, mut longest, mut least) = (0, 0, 0);
-        for n in 0..count {
-            if waits[n] > wait {
-                (wait, longest) = (waits[n], n);
+        for (n, asked) in waits.iter().enumerate() {
+            if *asked > wait {
+                (wait, longest) = (*asked, n);
             }
         }
         let mut decision = Decision::blank(count);
