@@ -1,8 +1,8 @@
 use std::time::Duration;
 
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 
-use crate::algorithm::{Standing, Taken};
+use crate::algorithm::{Mark, Standing, Taken};
 use crate::policy::Policy;
 
 /// The wait of a cost that no wait can help.
@@ -64,84 +64,141 @@ impl Verdict {
 /// All times are relative to the instant of the decision, and exact to the microsecond: `retry_after` and `reset_after`
 /// are the least that is true, rounded up; `remaining` is rounded down.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Decision {
+pub struct Decision(Repr);
+
+/// One policy is the usual case, and what it says is what the set says: telling it twice would cost more than deciding.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Repr {
+    One { status: Status, delay: u64 },
+    Many { summary: Summary, statuses: Statuses },
+}
+
+/// What a set says as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Summary {
     pub(crate) wait: u64,
     pub(crate) remaining: u64,
     pub(crate) reset: u64,
     pub(crate) delay: u64,
-    pub(crate) binding: Option<u16>,
-    pub(crate) statuses: Statuses,
+    pub(crate) binding: Option<usize>,
 }
 
 /// Three limits a request is the common case; more are kept on the heap.
 pub(crate) type Statuses = SmallVec<[Status; 3]>;
 
 impl Decision {
-    /// The decision of a set of one.
+    /// The decision of a set that is one policy and nothing else, about a request that it applies to.
     #[inline]
-    pub(crate) fn of_one(verdict: Verdict, taken: Option<Taken>, overflow: bool) -> Self {
+    pub(crate) fn of_one(verdict: Verdict, taken: Taken, overflow: bool) -> Self {
         let Verdict { standing, wait, delay } = verdict;
-        Self {
-            wait,
-            remaining: standing.remaining,
-            reset: standing.reset,
-            delay,
-            binding: Some(0),
-            statuses: smallvec![Status { standing, wait, applies: true, violated: wait > 0, overflow, taken }],
+        Self(Repr::One { status: Status { standing, wait, applies: true, violated: wait > 0, overflow, taken }, delay })
+    }
+
+    /// The decision of any set.
+    #[inline]
+    pub(crate) fn of_many(summary: Summary, statuses: Statuses) -> Self {
+        match statuses.as_slice() {
+            // The same decision is told in one way, so that backends can be compared.
+            [status] if status.applies && summary.binding == Some(0) => {
+                Self(Repr::One { status: *status, delay: summary.delay })
+            }
+            _ => Self(Repr::Many { summary, statuses }),
+        }
+    }
+
+    /// A decision about `count` policies, to be filled in where it is: moving it costs more than that.
+    #[inline]
+    pub(crate) fn blank(count: usize) -> Self {
+        let summary = Summary { wait: 0, remaining: u64::MAX, reset: 0, delay: 0, binding: None };
+        let statuses = SmallVec::from_elem(Status::SKIPPED, count);
+        Self(Repr::Many { summary, statuses })
+    }
+
+    /// The parts of a [`blank`](Self::blank) decision.
+    #[inline]
+    pub(crate) fn parts(&mut self) -> (&mut Summary, &mut [Status]) {
+        match &mut self.0 {
+            Repr::Many { summary, statuses } => (summary, statuses),
+            Repr::One { .. } => unreachable!("a blank decision is about several policies"),
+        }
+    }
+
+    #[inline]
+    const fn wait(&self) -> u64 {
+        match &self.0 {
+            Repr::One { status, .. } => status.wait,
+            Repr::Many { summary, .. } => summary.wait,
         }
     }
 
     /// The decision about a request to which none of a set's policies applies: allowed, nothing charged.
     #[must_use]
     pub fn not_limited(policies: usize) -> Self {
-        let statuses = SmallVec::from_elem(Status::SKIPPED, policies);
-        Self { wait: 0, remaining: u64::MAX, reset: 0, delay: 0, binding: None, statuses }
+        Self::blank(policies)
     }
 
     /// Whether the request may go on.
     #[must_use]
     pub const fn is_allowed(&self) -> bool {
-        self.wait == 0
+        self.wait() == 0
     }
 
     /// The largest cost that would be admitted at this instant, after this decision. For `all` the least of the members,
     /// for `any` the greatest; `u64::MAX` when no limit applied.
     #[must_use]
     pub const fn remaining(&self) -> u64 {
-        self.remaining
+        match &self.0 {
+            Repr::One { status, .. } => status.standing.remaining,
+            Repr::Many { summary, .. } => summary.remaining,
+        }
     }
 
     /// How long until the same request is admitted if nothing else happens: zero when allowed, `None` when no wait helps
     /// because the cost exceeds what the limit can ever admit.
     #[must_use]
     pub const fn retry_after(&self) -> Option<Duration> {
-        if self.wait == NEVER { None } else { Some(Duration::from_micros(self.wait)) }
+        match self.wait() {
+            NEVER => None,
+            wait => Some(Duration::from_micros(wait)),
+        }
     }
 
     /// How long until no policy can be told from an unused one if nothing else happens.
     #[must_use]
     pub const fn reset_after(&self) -> Duration {
-        Duration::from_micros(self.reset)
+        Duration::from_micros(match &self.0 {
+            Repr::One { status, .. } => status.standing.reset,
+            Repr::Many { summary, .. } => summary.reset,
+        })
     }
 
     /// How long to wait before going on; more than zero only with a
     /// [`LeakyBucket`](crate::algorithm::LeakyBucket) among the limits.
     #[must_use]
     pub const fn delay(&self) -> Duration {
-        Duration::from_micros(self.delay)
+        Duration::from_micros(match &self.0 {
+            Repr::One { delay, .. } => *delay,
+            Repr::Many { summary, .. } => summary.delay,
+        })
     }
 
     /// Which policy decided, by its place in the set: the one that refused with the longest wait (for `any`, the
     /// shortest), or the admitting one with the least left. `None` when nothing was charged and nothing refused.
     #[must_use]
-    pub fn binding(&self) -> Option<usize> {
-        self.binding.map(usize::from)
+    pub const fn binding(&self) -> Option<usize> {
+        match &self.0 {
+            Repr::One { .. } => Some(0),
+            Repr::Many { summary, .. } => summary.binding,
+        }
     }
 
     /// One status per policy, in the set's order.
     #[must_use]
     pub fn statuses(&self) -> &[Status] {
-        &self.statuses
+        match &self.0 {
+            Repr::One { status, .. } => std::slice::from_ref(status),
+            Repr::Many { statuses, .. } => statuses,
+        }
     }
 }
 
@@ -153,7 +210,8 @@ pub struct Status {
     pub(crate) applies: bool,
     pub(crate) violated: bool,
     pub(crate) overflow: bool,
-    pub(crate) taken: Option<Taken>,
+    /// What the request was charged.
+    pub(crate) taken: Taken,
 }
 
 impl Status {
@@ -164,7 +222,7 @@ impl Status {
         applies: false,
         violated: false,
         overflow: false,
-        taken: None,
+        taken: Taken { cost: 0, mark: Mark { at: 0, frac: 0 } },
     };
 
     /// Whether the policy applied to the request at all.
@@ -188,10 +246,7 @@ impl Status {
     /// Units this request was charged: 0 when it was refused, or another member of an `any` paid.
     #[must_use]
     pub const fn charged(&self) -> u64 {
-        match self.taken {
-            Some(taken) => taken.cost,
-            None => 0,
-        }
+        self.taken.cost
     }
 
     /// The largest cost this policy would admit at this instant.

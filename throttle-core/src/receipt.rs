@@ -47,11 +47,11 @@ impl Receipt {
     /// Ask once for each decision: two receipts of one decision would give back twice.
     #[must_use]
     pub fn of(decision: &Decision, calls: &[Call]) -> Option<Self> {
-        let statuses = decision.statuses.iter().enumerate();
+        let statuses = decision.statuses().iter().enumerate();
         let items: SmallVec<[ReceiptItem; 3]> = statuses
             .filter_map(|(policy, status)| {
-                let taken = status.taken?;
-                let key = calls.get(policy)?.key.clone()?;
+                let taken = status.taken;
+                let key = calls.get(policy).filter(|_| taken.cost > 0)?.key.clone()?;
                 Some(ReceiptItem { policy, key, overflow: status.overflow, taken, actual: taken.cost })
             })
             .collect();

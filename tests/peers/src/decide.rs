@@ -5,9 +5,10 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use crate::peers::{Governor, GovernorInformed, GovernorRetry, Limit, Peer, Throttle};
 use crate::report;
-use crate::stage::{Contender, Random, compete};
+use crate::stage::{Contender, Random, TURNS, compete};
 
 const MILLION: usize = 1_000_000;
+const PER_TURN: usize = 50_000;
 const THREADS: [usize; 2] = [1, 2];
 
 /// Whom the requests come from.
@@ -30,7 +31,7 @@ impl Keys {
     /// One thread's requests.
     fn sequence(self, thread: usize) -> Vec<u32> {
         let mut random = Random(thread as u64 + 1);
-        (0..2 * MILLION)
+        (0..TURNS * PER_TURN)
             .map(|_| match self {
                 Self::Hot => 0,
                 Self::Uniform(count) => random.below(count),
@@ -50,8 +51,8 @@ fn address(n: u32) -> IpAddr {
 }
 
 fn contender<'a>(peer: &'a impl Peer, sequences: &'a [Vec<u32>]) -> Contender<'a> {
-    Box::new(|thread| {
-        let sequence = &sequences[thread];
+    Box::new(|thread, turn| {
+        let sequence = sequences[thread].chunks(PER_TURN).nth(turn).unwrap_or_default();
         for n in sequence {
             black_box(peer.decide(address(black_box(*n))));
         }

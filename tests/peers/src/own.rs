@@ -13,7 +13,7 @@ use crate::peers::Throttle;
 use crate::report;
 use crate::stage::{Contender, compete};
 
-const STEPS: usize = 500_000;
+const STEPS: usize = 20_000;
 
 pub fn run() {
     algorithms();
@@ -82,7 +82,7 @@ fn key(n: u32) -> Key {
 
 /// One hot key for every policy of the set.
 fn same_key(throttle: Throttle, policies: usize) -> Contender<'static> {
-    Box::new(move |_| {
+    Box::new(move |_, _| {
         let calls = vec![Call::from(key(black_box(0))); policies];
         for _ in 0..STEPS {
             black_box(throttle.ask(black_box(&calls)));
@@ -92,7 +92,7 @@ fn same_key(throttle: Throttle, policies: usize) -> Contender<'static> {
 }
 
 fn different_keys(throttle: Throttle, policies: u32) -> Contender<'static> {
-    Box::new(move |_| {
+    Box::new(move |_, _| {
         let calls: Vec<Call> = (0..policies).map(|n| Call::from(key(black_box(n)))).collect();
         for _ in 0..STEPS {
             black_box(throttle.ask(black_box(&calls)));

@@ -9,17 +9,14 @@ pub fn header() {
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     println!("machine   {model}, {cores} threads");
     let lock = include_str!("../Cargo.lock");
-    let version = |name: &str| {
-        let entry = lock.split("[[package]]").find(|entry| entry.contains(&format!("name = \"{name}\"\n")));
-        let version = entry.and_then(|entry| entry.split("version = \"").nth(1)?.split('"').next());
-        format!("{name} {}", version.unwrap_or("?"))
-    };
-    println!(
-        "versions  {}",
+    let versions = lock.split("[[package]]").filter_map(|entry| {
+        let field = |name: &str| entry.split_once(&format!("{name} = \""))?.1.split('"').next();
+        let (name, version) = (field("name")?, field("version")?);
         ["throttle-core", "governor", "tower_governor", "axum", "dashmap", "quanta", "parking_lot"]
-            .map(version)
-            .join(", ")
-    );
+            .contains(&name)
+            .then(|| format!("{name} {version}"))
+    });
+    println!("versions  {}", versions.collect::<Vec<_>>().join(", "));
     println!("command   cargo run --release -- {}", std::env::args().skip(1).collect::<Vec<_>>().join(" "));
 }
 

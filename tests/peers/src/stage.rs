@@ -1,34 +1,48 @@
 //! How things are timed: contenders in turn, round after round, so that a noisy machine is equally unkind to all.
 
-use std::sync::Barrier;
+use std::hint;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::report::median;
+
 pub const ROUNDS: usize = 11;
 
-/// One contender: runs a batch on a thread (the argument is the thread's number) and returns how many steps it took.
-pub type Contender<'a> = Box<dyn Fn(usize) -> usize + Sync + 'a>;
+/// Turns in a round. A round's figure is their median, so a turn in which the machine did something else does not count.
+pub const TURNS: usize = 21;
+
+/// One contender: takes a turn on a thread (the arguments are the thread's number and the turn's) and returns how many
+/// steps it took.
+pub type Contender<'a> = Box<dyn Fn(usize, usize) -> usize + Sync + 'a>;
 
 /// ns per step and thread: one list of rounds for each contender. The first round only warms up.
 pub fn compete(contenders: &[Contender<'_>], threads: usize) -> Vec<Vec<f64>> {
     let mut rounds = vec![Vec::new(); contenders.len()];
     for round in 0..=ROUNDS {
-        for (contender, nanos) in contenders.iter().zip(&mut rounds) {
-            let measured = time(contender, threads);
-            if round > 0 {
-                nanos.push(measured);
+        let mut turns = vec![Vec::new(); contenders.len()];
+        for turn in 0..TURNS {
+            for (contender, nanos) in contenders.iter().zip(&mut turns) {
+                nanos.push(time(contender, threads, turn));
             }
+        }
+        if round > 0 {
+            rounds.iter_mut().zip(&turns).for_each(|(rounds, turns)| rounds.push(median(turns)));
         }
     }
     rounds
 }
 
-fn time(contender: &Contender<'_>, threads: usize) -> f64 {
-    let barrier = Barrier::new(threads);
+fn time(contender: &Contender<'_>, threads: usize, turn: usize) -> f64 {
+    // Spinning, so that all threads are on a processor when they start.
+    let waiting = AtomicUsize::new(threads);
     let run = |thread: usize| {
-        barrier.wait();
+        waiting.fetch_sub(1, Ordering::AcqRel);
+        while waiting.load(Ordering::Acquire) > 0 {
+            hint::spin_loop();
+        }
         let start = Instant::now();
-        let steps = contender(thread);
+        let steps = contender(thread, turn);
         (start.elapsed(), steps)
     };
     let per_step = |(elapsed, steps): (Duration, usize)| elapsed.as_secs_f64() * 1e9 / steps as f64;

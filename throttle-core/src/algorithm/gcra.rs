@@ -68,19 +68,14 @@ impl Arrival {
         }
     }
 
+    /// A TAT `units` emission intervals later. What is divided does not depend on the state, so a processor does it while
+    /// it waits for that.
     #[inline]
-    fn at(&self, now: Timestamp, debt: u64) -> Tat {
-        let (whole, frac) = self.0.p.split(debt);
-        Tat { whole: now.as_micros() + whole.cast_signed(), frac }
-    }
-}
-
-impl Arrival {
-    /// A TAT `units` emission intervals later.
     pub(crate) fn later(&self, tat: Tat, units: u64) -> Tat {
-        let grains = tat.frac + self.0.grains(units);
-        let (whole, frac) = self.0.p.split(grains);
-        Tat { whole: tat.whole + whole.cast_signed(), frac }
+        let (whole, frac) = self.0.p.split(self.0.grains(units));
+        let frac = tat.frac + frac;
+        let (carry, frac) = if frac >= self.0.p.get() { (1, frac - self.0.p.get()) } else { (0, frac) };
+        Tat { whole: tat.whole + whole.cast_signed() + carry, frac }
     }
 }
 
@@ -116,9 +111,8 @@ impl Transition for Arrival {
 
     #[inline(always)]
     fn take(&self, tat: &mut Tat, now: Timestamp, cost: u64) -> Mark {
-        if let Debt::Grains(debt) = self.debt(*tat, now) {
-            *tat = self.at(now, debt + self.0.grains(cost));
-        }
+        let from = if tat.whole >= now.as_micros() { *tat } else { Tat { whole: now.as_micros(), frac: 0 } };
+        *tat = self.later(from, cost);
         Mark::at(now)
     }
 

@@ -105,8 +105,8 @@ pub(crate) trait Visitor {
     fn visit<A: Transition<State: Stored>>(self, algorithm: &A) -> Self::Output;
 }
 
-/// A charge as an algorithm remembers it: how much, and where in its time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A charge as an algorithm remembers it: how much, and where in its time. No charge has a cost of 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Taken {
     pub(crate) cost: u64,
     pub(crate) mark: Mark,
@@ -256,25 +256,24 @@ impl Algorithm {
 
     /// All of a decision at once: [`wait`](Self::wait), and where it is 0, [`take`](Self::take); then
     /// [`standing`](Self::standing).
-    pub(crate) fn decide_repr(&self, repr: &mut Repr, now: Timestamp, cost: u64) -> (Verdict, Option<Taken>) {
+    pub(crate) fn decide_repr(&self, repr: &mut Repr, now: Timestamp, cost: u64) -> (Verdict, Taken) {
         let decided = each!(&self.kind, a => Stored::change(repr, |state| {
             let outcome = ask_and_take(a, state, now, cost);
-            (outcome.verdict(a.standing(state, now)), outcome.mark)
+            (outcome.verdict(a.standing(state, now)), outcome.taken)
         }));
-        let (verdict, mark) = decided.unwrap_or_else(|| self.decide_foreign(repr, now, cost));
-        (verdict, mark.map(|mark| Taken { cost, mark }))
+        decided.unwrap_or_else(|| self.decide_foreign(repr, now, cost))
     }
 
     /// The same for a state that another algorithm wrote.
     #[cold]
-    fn decide_foreign(&self, repr: &mut Repr, now: Timestamp, cost: u64) -> (Verdict, Option<Mark>) {
+    fn decide_foreign(&self, repr: &mut Repr, now: Timestamp, cost: u64) -> (Verdict, Taken) {
         match self.wait(repr, now, cost) {
-            0 if cost == 0 => (Verdict::allowed(self.standing(repr, now), 0), None),
+            0 if cost == 0 => (Verdict::allowed(self.standing(repr, now), 0), Taken::default()),
             0 => {
                 let (delay, taken) = self.take(repr, now, cost);
-                (Verdict::allowed(self.standing(repr, now), delay), Some(taken.mark))
+                (Verdict::allowed(self.standing(repr, now), delay), taken)
             }
-            wait => (Verdict::denied(self.standing(repr, now), wait), None),
+            wait => (Verdict::denied(self.standing(repr, now), wait), Taken::default()),
         }
     }
 

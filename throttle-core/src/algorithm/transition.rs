@@ -1,5 +1,6 @@
 //! What every algorithm answers about a state, and what it does to one.
 
+use super::Taken;
 use crate::decision::{NEVER, Verdict};
 use crate::time::Timestamp;
 
@@ -46,7 +47,7 @@ pub(crate) trait Transition {
 pub(crate) struct Outcome {
     pub(crate) wait: u64,
     pub(crate) delay: u64,
-    pub(crate) mark: Option<Mark>,
+    pub(crate) taken: Taken,
 }
 
 impl Outcome {
@@ -61,14 +62,15 @@ impl Outcome {
 #[inline]
 pub(crate) fn ask_and_take<A: Transition>(algorithm: &A, state: &mut A::State, now: Timestamp, cost: u64) -> Outcome {
     if cost == 0 {
-        return Outcome { wait: 0, delay: 0, mark: None };
+        return Outcome { wait: 0, delay: 0, taken: Taken::default() };
     }
     let wait = if cost > algorithm.capacity() { NEVER } else { algorithm.wait(state, now, cost) };
     if wait > 0 {
-        return Outcome { wait, delay: 0, mark: None };
+        return Outcome { wait, delay: 0, taken: Taken::default() };
     }
     let delay = algorithm.delay(state, now);
-    Outcome { wait, delay, mark: Some(algorithm.take(state, now, cost)) }
+    let mark = algorithm.take(state, now, cost);
+    Outcome { wait, delay, taken: Taken { cost, mark } }
 }
 
 /// Where a key stands at one instant.

@@ -1,5 +1,6 @@
 //! The in-process backend: sharded, bounded, swept as it goes.
 
+mod known;
 mod member;
 mod registry;
 mod seal;

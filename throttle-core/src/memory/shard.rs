@@ -103,14 +103,36 @@ impl Shard {
         generation: u8,
         f: impl FnOnce(&mut S) -> R,
     ) -> Option<R> {
-        let index = self.table.find(label)?;
-        let slot = self.table.get_mut(index).filter(|slot| slot.generation() == generation)?;
+        let index = self.find_known(label, generation)?;
+        self.change_at(index, f)
+    }
+
+    /// Where a key is, if the same parameters wrote it.
+    #[inline]
+    pub(super) fn find_known(&self, label: Label, generation: u8) -> Option<usize> {
+        self.table.find(label).filter(|index| self.generation(*index) == Some(generation))
+    }
+
+    /// Runs `f` on the state in a used slot.
+    #[inline]
+    pub(super) fn read_at<S: Stored, R>(&self, index: usize, f: impl FnOnce(&S) -> R) -> Option<R> {
+        let words = self.table.get(index)?.words();
+        match S::from_words(words) {
+            Some(state) => Some(f(&state)),
+            None => S::read(self.side.as_ref()?.states.get(words.amount as usize)?, f),
+        }
+    }
+
+    /// Runs `f` on the state in a used slot, and puts back what it leaves.
+    #[inline]
+    pub(super) fn change_at<S: Stored, R>(&mut self, index: usize, f: impl FnOnce(&mut S) -> R) -> Option<R> {
+        let slot = self.table.get_mut(index)?;
         let words = slot.words();
         let Some(mut state) = S::from_words(words) else {
             return S::change(self.side.as_mut()?.states.get_mut(words.amount as usize)?, f);
         };
         let result = f(&mut state);
-        slot.set(generation, state.words().unwrap_or(words));
+        slot.set(slot.generation(), state.words().unwrap_or(words));
         Some(result)
     }
 

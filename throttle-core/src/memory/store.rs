@@ -24,10 +24,10 @@ const SWEEP_ELSEWHERE: usize = 64;
 
 #[derive(Debug)]
 pub(super) struct Store {
-    shards: Box<[Lane]>,
+    pub(super) shards: Box<[Lane]>,
     /// How far the bits that choose a shard stand from the lowest.
     shift: u32,
-    seal: Seal,
+    pub(super) seal: Seal,
     shared: Shared,
     /// The shard that those who find no room sweep next.
     victim: AtomicUsize,
@@ -36,14 +36,14 @@ pub(super) struct Store {
 /// A shard on cache lines of its own, so that threads on different shards do not disturb each other.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-struct Lane(Mutex<Shard>);
+pub(super) struct Lane(pub(super) Mutex<Shard>);
 
 impl Store {
     pub(super) fn new(max_keys: usize) -> Self {
         let shards = max_keys.div_ceil(KEYS_PER_SHARD).clamp(1, MAX_SHARDS).next_power_of_two();
         Self {
             shards: (0..shards).map(|_| Lane::default()).collect(),
-            shift: u128::BITS - shards.trailing_zeros().max(1),
+            shift: u64::BITS - shards.trailing_zeros().max(1),
             seal: Seal::random(),
             shared: Shared { registry: Registry::new(), keys: AtomicUsize::new(0), max_keys },
             victim: AtomicUsize::new(0),
@@ -68,6 +68,7 @@ impl Store {
             (Some(policy), [registered], [Call { key: Some(key), cost }]) => {
                 self.decide_one(policy, *registered, key, *cost, now)
             }
+            _ if set.is_plain_all() => self.decide_plain(set, registered, calls, now),
             _ => self.decide_all(set, registered, calls, now),
         }
     }
@@ -84,7 +85,10 @@ impl Store {
     #[cold]
     fn decide_unknown(&self, mut shard: MutexGuard<'_, Shard>, mut member: Member<'_>) -> Decision {
         let wait = member.ask(&mut shard, &[member.label()], &self.shared);
-        let charged = (wait == 0 && member.cost() > 0).then(|| member.take(&mut shard));
+        let (delay, taken) = match member.cost() {
+            cost if wait == 0 && cost > 0 => member.take(&mut shard),
+            _ => (0, Taken::default()),
+        };
         let standing = member.standing(&shard);
         member.finish(&self.shared);
         drop(shard);
@@ -92,12 +96,18 @@ impl Store {
         if overflow {
             self.sweep_elsewhere(member.now());
         }
-        let verdict = Verdict { standing, wait, delay: charged.map_or(0, |(delay, _)| delay) };
-        Decision::of_one(verdict, charged.map(|(_, taken)| taken), overflow)
+        Decision::of_one(Verdict { standing, wait, delay }, taken, overflow)
     }
 
     /// Locks the shards of all keys in ascending order, decides, charges, unlocks.
-    fn decide_all(&self, set: &LimitSet, registered: &[Registered], calls: &[Call], now: Timestamp) -> Decision {
+    #[inline(never)]
+    pub(super) fn decide_all(
+        &self,
+        set: &LimitSet,
+        registered: &[Registered],
+        calls: &[Call],
+        now: Timestamp,
+    ) -> Decision {
         let sealed: SmallVec<[Option<(Sealed, usize)>; 4]> = calls
             .iter()
             .take(registered.len())
@@ -123,7 +133,7 @@ impl Store {
         let decision = set::decide(set, &mut held);
         held.members.iter().flatten().for_each(|(_, member)| member.finish(&self.shared));
         drop(held);
-        if decision.statuses.iter().any(|status| status.overflow) {
+        if decision.statuses().iter().any(|status| status.overflow) {
             self.sweep_elsewhere(now);
         }
         decision
@@ -165,9 +175,9 @@ impl Store {
     }
 
     #[inline]
-    fn index(&self, sealed: Sealed) -> usize {
+    pub(super) fn index(&self, sealed: Sealed) -> usize {
         // The number of shards is a power of two; the top bits choose one. Where there is one only, the shift leaves a bit.
-        ((sealed.number >> self.shift) as usize) & (self.shards.len() - 1)
+        ((sealed.lane >> self.shift) as usize) & (self.shards.len() - 1)
     }
 
     #[inline]
@@ -207,7 +217,7 @@ impl Visitor for One<'_> {
                     Ok(state) => algorithm.standing(&state, now),
                     Err(standing) => standing,
                 };
-                Decision::of_one(outcome.verdict(standing), outcome.mark.map(|mark| Taken { cost, mark }), false)
+                Decision::of_one(outcome.verdict(standing), outcome.taken, false)
             }
             None => store.decide_unknown(shard, Member::new(policy.algorithm(), registered, label, cost, now)),
         }
@@ -233,7 +243,7 @@ impl Members for Held<'_> {
     fn take(&mut self, policy: usize) -> (u64, Taken) {
         match &mut self.members[policy] {
             Some((shard, member)) => member.take(&mut self.shards[*shard]),
-            None => (0, Taken { cost: 0, mark: Default::default() }),
+            None => (0, Taken::default()),
         }
     }
 

@@ -21,7 +21,7 @@ impl Label {
 
     /// The bucket that newcomers share when the store is full. Digests are random, so none of them is zero.
     pub(super) fn overflow(policy: u16) -> Self {
-        Self::new(Sealed { number: 0, digested: true }, policy)
+        Self::new(Sealed { number: 0, digested: true, lane: 0 }, policy)
     }
 
     pub(super) fn is_overflow(self) -> bool {
@@ -176,7 +176,7 @@ impl Table {
         index
     }
 
-    /// The low half of the number scaled to the table: the high half has chosen the shard.
+    /// The low half of the number scaled to the table. What has chosen the shard tells nothing about it.
     #[inline]
     fn home(&self, number: u128) -> usize {
         ((u128::from(number as u64) * self.slots.len() as u128) >> 64) as usize
@@ -199,7 +199,7 @@ mod tests {
     fn label(n: u64) -> Label {
         // A few homes only, so that runs are long and wrap around.
         let number = u128::from(n) << 70 | u128::from(n % 5) << 62 | u128::from(n);
-        Label::new(Sealed { number, digested: false }, 7)
+        Label::new(Sealed { number, digested: false, lane: 0 }, 7)
     }
 
     proptest! {

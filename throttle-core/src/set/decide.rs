@@ -3,7 +3,7 @@ use smallvec::SmallVec;
 use super::rule::{AnyCharge, LimitSet, Node, NodeKind, members};
 use crate::algorithm::{Algorithm, Standing, State, Taken};
 use crate::backend::Call;
-use crate::decision::{Decision, NEVER, Status};
+use crate::decision::{Decision, NEVER, Status, Statuses, Summary};
 use crate::time::Timestamp;
 
 /// The states a set decides about, by the policy's place in the set. Whoever implements it holds them still meanwhile:
@@ -30,38 +30,32 @@ pub(crate) fn decide(set: &LimitSet, states: &mut impl Members) -> Decision {
     let asked: SmallVec<[Option<Member>; 3]> = (0..set.policies().len()).map(|policy| states.ask(policy)).collect();
     let tree = Tree { nodes: set.nodes(), asked: &asked };
     let answer = tree.answer(0);
-    let mut decision = Decision {
-        wait: answer.map_or(0, |answer| answer.wait),
-        remaining: u64::MAX,
-        reset: 0,
-        delay: 0,
-        binding: None,
-        statuses: SmallVec::from_elem(Status::SKIPPED, asked.len()),
-    };
-    if decision.wait == 0 {
+    let wait = answer.map_or(0, |answer| answer.wait);
+    let mut statuses: Statuses = SmallVec::from_elem(Status::SKIPPED, asked.len());
+    let mut delay = 0;
+    if wait == 0 {
         tree.each_charged(0, &mut |policy| {
-            let (delay, taken) = states.take(policy);
-            decision.statuses[policy].taken = Some(taken);
-            decision.delay = decision.delay.max(delay);
+            let (delayed, taken) = states.take(policy);
+            statuses[policy].taken = taken;
+            delay = delay.max(delayed);
         });
     } else {
-        tree.each_violated(0, &mut |policy| decision.statuses[policy].violated = true);
+        tree.each_violated(0, &mut |policy| statuses[policy].violated = true);
     }
     for (policy, member) in asked.iter().enumerate() {
         if let Some(member) = member {
             let (standing, overflow) = states.standing(policy);
-            let status = &mut decision.statuses[policy];
+            let status = &mut statuses[policy];
             (status.standing, status.overflow) = (standing, overflow);
             (status.wait, status.applies) = (member.wait, true);
         }
     }
-    if let Some(summary) = tree.summary(0, &decision.statuses) {
-        (decision.remaining, decision.reset) = (summary.remaining, summary.reset);
-        let binding = if decision.wait == 0 { summary.binding } else { answer.map(|answer| answer.binding) };
-        // A set has at most 1,024 policies.
-        decision.binding = binding.map(|policy| policy as u16);
+    let (mut remaining, mut reset, mut binding) = (u64::MAX, 0, None);
+    if let Some(summary) = tree.summary(0, &statuses) {
+        (remaining, reset) = (summary.remaining, summary.reset);
+        binding = if wait == 0 { summary.binding } else { answer.map(|answer| answer.binding) };
     }
-    decision
+    Decision::of_many(Summary { wait, remaining, reset, delay, binding }, statuses)
 }
 
 struct Tree<'a> {
@@ -79,7 +73,7 @@ struct Answer {
 
 /// What a subtree says afterwards.
 #[derive(Clone, Copy)]
-struct Summary {
+struct Below {
     remaining: u64,
     reset: u64,
     binding: Option<usize>,
@@ -137,33 +131,33 @@ impl Tree<'_> {
         self.members(node).filter(|member| self.answer(*member).is_some_and(|answer| answer.wait == 0))
     }
 
-    fn summary(&self, node: usize, statuses: &[Status]) -> Option<Summary> {
+    fn summary(&self, node: usize, statuses: &[Status]) -> Option<Below> {
         let below = || self.members(node).filter_map(|member| self.summary(member, statuses));
         match self.nodes[node].kind {
             NodeKind::Policy(policy) => self.asked[policy].map(|_| {
                 let Standing { remaining, reset, .. } = statuses[policy].standing;
-                Summary { remaining, reset, binding: Some(policy) }
+                Below { remaining, reset, binding: Some(policy) }
             }),
-            NodeKind::All => below().reduce(|least, next| Summary {
+            NodeKind::All => below().reduce(|least, next| Below {
                 reset: least.reset.max(next.reset),
                 ..if next.remaining < least.remaining { next } else { least }
             }),
             NodeKind::Any(_) => {
                 let payer = self.admitting(node).find_map(|member| self.payer(member, statuses));
                 below()
-                    .reduce(|most, next| Summary {
+                    .reduce(|most, next| Below {
                         remaining: most.remaining.max(next.remaining),
                         reset: most.reset.max(next.reset),
                         binding: None,
                     })
-                    .map(|summary| Summary { binding: payer, ..summary })
+                    .map(|summary| Below { binding: payer, ..summary })
             }
         }
     }
 
     /// The policy that binds a member which was charged; `None` for one that was only looked at.
     fn payer(&self, node: usize, statuses: &[Status]) -> Option<usize> {
-        self.summary(node, statuses)?.binding.filter(|policy| statuses[*policy].taken.is_some())
+        self.summary(node, statuses)?.binding.filter(|policy| statuses[*policy].taken.cost > 0)
     }
 }
 

@@ -104,6 +104,14 @@ impl LimitSet {
         }
     }
 
+    /// Whether the set is one `all` of policies, two or more.
+    #[inline]
+    pub(crate) fn is_plain_all(&self) -> bool {
+        self.nodes.len() == self.policies.len() + 1
+            && self.policies.len() > 1
+            && matches!(self.nodes[0].kind, NodeKind::All)
+    }
+
     pub(crate) fn nodes(&self) -> &[Node] {
         &self.nodes
     }
