@@ -37,7 +37,7 @@ impl ReceiptItem {
 
     /// Settles this item on the key's state: for backends that keep [`State`]s.
     pub fn apply(&self, algorithm: &Algorithm, state: &mut State, now: Timestamp) {
-        algorithm.settle(&mut state.0, now, self.taken, self.actual);
+        algorithm.settle(&mut state.repr, now, self.taken, self.actual);
     }
 }
 

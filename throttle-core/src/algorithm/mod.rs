@@ -150,7 +150,7 @@ impl Algorithm {
     /// The state of a key that was never used.
     #[must_use]
     pub fn fresh(&self) -> State {
-        State(self.fresh_repr())
+        State { repr: self.fresh_repr(), clipped: false }
     }
 
     /// Decides about `cost` units and charges them if they are admitted. A cost of 0 peeks: always allowed, nothing
@@ -160,29 +160,35 @@ impl Algorithm {
     /// [carried over](Self::carry_over) first.
     #[must_use]
     pub fn decide(&self, mut state: State, now: Timestamp, cost: u64) -> (State, Verdict) {
-        let verdict = self.decide_repr(&mut state.0, now, cost).0;
+        if cost > 0 {
+            state.clipped = self.still_clipped(&state.repr, state.clipped, now);
+        }
+        let verdict = self.decide_repr(&mut state.repr, now, cost).0;
         (state, verdict)
     }
 
     /// Where a key stands, as a verdict about a cost of 0.
     #[must_use]
     pub fn peek(&self, state: &State, now: Timestamp) -> Verdict {
-        Verdict::allowed(self.standing(&state.0, now), 0)
+        Verdict::allowed(self.standing(&state.repr, now), 0)
     }
 
     /// The first instant from which `state` cannot be told from a fresh one and may be forgotten, as long as the clock
     /// does not step back before it.
     #[must_use]
     pub fn fresh_at(&self, state: &State) -> Timestamp {
-        self.repr_fresh_at(&state.0)
+        self.repr_fresh_at(&state.repr)
     }
 
     /// The state that a changed policy starts with: what was used under `old` stays used, up to the new capacity.
     ///
-    /// So a raised limit is felt at once, and a lowered one locks a key out for no longer than its own window.
+    /// So a raised limit is felt at once, and a lowered one locks a key out for no longer than its own window. What a
+    /// lowered limit had to cut off counts as all used when the limit is raised again before the key has recovered:
+    /// going to and fro between two limits is no way to more than either admits.
     #[must_use]
     pub fn carry_over(&self, old: &Self, state: &State, now: Timestamp) -> State {
-        State(self.carry_repr(old, &state.0, now))
+        let (repr, clipped) = self.carry_repr(old, &state.repr, state.clipped, now);
+        State { repr, clipped }
     }
 
     /// The effective window of the rate-limit fields, µs: the time in which the client can use no more than
@@ -302,13 +308,22 @@ impl Algorithm {
         each!(&self.kind, a => Stored::read(repr, |state| a.fresh_at(state)).unwrap_or(Timestamp::MIN))
     }
 
-    pub(crate) fn carry_repr(&self, old: &Self, repr: &Repr, now: Timestamp) -> Repr {
-        let used = old.capacity().saturating_sub(old.standing(repr, now).remaining);
+    /// The carried state, and whether more was used than it can tell.
+    pub(crate) fn carry_repr(&self, old: &Self, repr: &Repr, clipped: bool, now: Timestamp) -> (Repr, bool) {
         let mut carried = self.fresh_repr();
-        if used > 0 {
-            self.take(&mut carried, now, used.min(self.capacity()));
+        let told = old.capacity().saturating_sub(old.standing(repr, now).remaining);
+        if told == 0 {
+            return (carried, false);
         }
-        carried
+        let all = clipped && self.capacity() > old.capacity();
+        let used = if all { self.capacity() } else { told };
+        self.take(&mut carried, now, used.min(self.capacity()));
+        (carried, !all && (clipped || used > self.capacity()))
+    }
+
+    /// Whether a state that was clipped still stands for more than it tells; a recovered one does not.
+    pub(crate) fn still_clipped(&self, repr: &Repr, clipped: bool, now: Timestamp) -> bool {
+        clipped && self.standing(repr, now).reset > 0
     }
 }
 

@@ -10,7 +10,11 @@ use super::sliding_window::Ring;
 ///
 /// Opaque: only the [`Algorithm`](crate::Algorithm) that made it can read it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct State(pub(crate) Repr);
+pub struct State {
+    pub(crate) repr: Repr,
+    /// More may have been used than the state tells: it was cut to the capacity when the parameters changed.
+    pub(crate) clipped: bool,
+}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Repr {

@@ -1,6 +1,6 @@
 use super::registry::Registered;
 use super::shard::{Shard, Shared};
-use super::table::Label;
+use super::table::{CLIPPED, Label};
 use crate::algorithm::{Algorithm, Repr, Standing, Taken};
 use crate::decision::NEVER;
 use crate::receipt::ReceiptItem;
@@ -18,6 +18,8 @@ pub(super) struct Member<'a> {
     label: Label,
     cost: u64,
     now: Timestamp,
+    /// The instant that counts: later than `now` where something that was forgotten may have been this key.
+    at: Timestamp,
     place: Place,
 }
 
@@ -25,10 +27,9 @@ enum Place {
     Unasked,
     /// Last seen at this index.
     Slot(usize),
-    /// Not in the table: what it starts with, and the instant that counts for it.
+    /// Not in the table: what it starts with.
     Nowhere {
         start: Repr,
-        at: Timestamp,
         reserved: bool,
     },
 }
@@ -42,7 +43,7 @@ impl<'a> Member<'a> {
         cost: u64,
         now: Timestamp,
     ) -> Self {
-        Self { algorithm, registered, label, cost, now, place: Place::Unasked }
+        Self { algorithm, registered, label, cost, now, at: now, place: Place::Unasked }
     }
 
     pub(super) fn label(&self) -> Label {
@@ -70,26 +71,23 @@ impl<'a> Member<'a> {
             Some(index) => self.enter(index, shard, shared),
             None => self.look_elsewhere(shard, kept, shared),
         }
-        match &self.place {
-            Place::Slot(index) => {
-                let wait = |repr: &Repr| self.algorithm.wait(repr, self.now, self.cost);
-                shard.read(*index, self.algorithm.is_small(), wait).unwrap_or(0)
-            }
-            Place::Nowhere { start, at, .. } => match self.algorithm.wait(start, *at, self.cost) {
-                wait @ (0 | NEVER) => wait,
-                wait => wait + self.lag(*at),
-            },
+        let wait = |repr: &Repr| self.algorithm.wait(repr, self.at, self.cost);
+        let wait = match &self.place {
+            Place::Slot(index) => shard.read(*index, self.algorithm.is_small(), wait).unwrap_or(0),
+            Place::Nowhere { start, .. } => wait(start),
             Place::Unasked => 0,
-        }
+        };
+        if wait == NEVER { NEVER } else { self.lagging(wait) }
     }
 
     /// Charges the cost, which [`ask`](Self::ask) admitted.
     #[inline]
     pub(super) fn take(&mut self, shard: &mut Shard) -> (u64, Taken) {
         if let Some(index) = self.index(shard) {
-            let take = |repr: &mut Repr| self.algorithm.take(repr, self.now, self.cost);
-            if let Some(charged) = shard.change(index, self.algorithm.is_small(), take) {
-                return charged;
+            self.recover(index, shard);
+            let take = |repr: &mut Repr| self.algorithm.take(repr, self.at, self.cost);
+            if let Some((delay, taken)) = shard.change(index, self.algorithm.is_small(), take) {
+                return (self.delay(delay), taken);
             }
         }
         self.add(shard)
@@ -98,42 +96,40 @@ impl<'a> Member<'a> {
     /// Charges a key that is not in the table, and adds it.
     #[cold]
     fn add(&mut self, shard: &mut Shard) -> (u64, Taken) {
-        let (mut state, at) = match std::mem::replace(&mut self.place, Place::Unasked) {
-            Place::Nowhere { start, at, .. } => (start, at),
+        let mut state = match std::mem::replace(&mut self.place, Place::Unasked) {
+            Place::Nowhere { start, .. } => start,
             // An overflow bucket, which is not counted: it was as good as unused, and another policy's new key has just
             // swept it out.
-            _ => (self.algorithm.fresh_repr(), shard.earliest(self.now)),
+            _ => {
+                self.at = shard.earliest(self.now);
+                self.algorithm.fresh_repr()
+            }
         };
-        let (delay, taken) = self.algorithm.take(&mut state, at, self.cost);
-        let lag = if self.algorithm.delays() { self.lag(at) } else { 0 };
+        let (delay, taken) = self.algorithm.take(&mut state, self.at, self.cost);
         self.place = Place::Slot(shard.insert(self.label, self.registered.generation, state));
-        (delay + lag, taken)
+        (self.delay(delay), taken)
     }
 
     /// Where the key stands.
     #[inline]
     pub(super) fn standing(&self, shard: &Shard) -> Standing {
-        if let Place::Nowhere { start, at, .. } = &self.place {
-            return self.standing_elsewhere(start, *at);
-        }
-        let standing = |repr: &Repr| self.algorithm.standing(repr, self.now);
-        let found = self.index(shard).and_then(|index| shard.read(index, self.algorithm.is_small(), standing));
-        // An overflow bucket that was as good as unused, and another policy's new key has just swept it out.
-        found.unwrap_or_else(|| self.standing_elsewhere(&self.algorithm.fresh_repr(), shard.earliest(self.now)))
-    }
-
-    #[cold]
-    fn standing_elsewhere(&self, start: &Repr, at: Timestamp) -> Standing {
-        let Standing { remaining, reset, next } = self.algorithm.standing(start, at);
-        let lagging = |micros| if micros > 0 { micros + self.lag(at) } else { 0 };
-        Standing { remaining, reset: lagging(reset), next: lagging(next) }
+        let standing = |repr: &Repr| self.algorithm.standing(repr, self.at);
+        let Standing { remaining, reset, next } = match &self.place {
+            Place::Nowhere { start, .. } => standing(start),
+            _ => {
+                let found = self.index(shard).and_then(|index| shard.read(index, self.algorithm.is_small(), standing));
+                // An overflow bucket that was as good as unused, and another policy's new key has just swept it out.
+                found.unwrap_or_else(|| standing(&self.algorithm.fresh_repr()))
+            }
+        };
+        Standing { remaining, reset: self.lagging(reset), next: self.lagging(next) }
     }
 
     /// Settles a charge. A key that is gone has nothing left of it, but may owe more.
     pub(super) fn settle(&mut self, shard: &mut Shard, shared: &Shared, item: &ReceiptItem) {
         if let Some(index) = shard.find(self.label) {
             self.enter(index, shard, shared);
-            let settle = |repr: &mut Repr| self.algorithm.settle(repr, self.now, item.taken, item.actual);
+            let settle = |repr: &mut Repr| self.algorithm.settle(repr, self.at, item.taken, item.actual);
             shard.change(index, self.algorithm.is_small(), settle).unwrap_or_default();
             return;
         }
@@ -156,7 +152,11 @@ impl<'a> Member<'a> {
     #[inline]
     fn enter(&mut self, index: usize, shard: &mut Shard, shared: &Shared) {
         self.place = Place::Slot(index);
-        if shard.generation(index) != Some(self.registered.generation) {
+        if self.is_overflow() {
+            // Whoever shares it may be a key that was forgotten.
+            self.at = shard.earliest(self.now);
+        }
+        if shard.generation(index).is_some_and(|generation| generation & !CLIPPED != self.registered.generation) {
             self.carry_over(index, shard, shared);
         }
     }
@@ -164,12 +164,25 @@ impl<'a> Member<'a> {
     #[cold]
     fn carry_over(&mut self, index: usize, shard: &mut Shard, shared: &Shared) {
         let policy = self.registered.policy;
-        let old =
-            shard.generation(index).and_then(|generation| shared.registry.algorithm(Registered { policy, generation }));
-        let Some(old) = old else { return };
-        let carried = shard.read(index, old.is_small(), |repr| self.algorithm.carry_repr(&old, repr, self.now));
-        if let Some(carried) = carried {
-            shard.replace(index, old.is_small(), self.registered.generation, carried);
+        let Some(written) = shard.generation(index) else { return };
+        let Some(old) = shared.registry.algorithm(Registered { policy, generation: written & !CLIPPED }) else {
+            return;
+        };
+        let carry = |repr: &Repr| self.algorithm.carry_repr(&old, repr, written & CLIPPED != 0, self.at);
+        if let Some((carried, clipped)) = shard.read(index, old.is_small(), carry) {
+            let flag = if clipped { CLIPPED } else { 0 };
+            shard.replace(index, old.is_small(), self.registered.generation | flag, carried);
+        }
+    }
+
+    /// A clipped state that is as good as unused tells everything again.
+    #[inline]
+    fn recover(&self, index: usize, shard: &mut Shard) {
+        if shard.generation(index).is_some_and(|generation| generation & CLIPPED != 0) {
+            let clipped = |repr: &Repr| self.algorithm.still_clipped(repr, true, self.at);
+            if shard.read(index, self.algorithm.is_small(), clipped) == Some(false) {
+                shard.set_generation(index, self.registered.generation);
+            }
         }
     }
 
@@ -177,25 +190,23 @@ impl<'a> Member<'a> {
     #[cold]
     fn look_elsewhere(&mut self, shard: &mut Shard, kept: &[Label], shared: &Shared) {
         let reserved = self.cost > 0 && self.make_room(shard, kept, shared);
+        self.at = shard.earliest(self.now);
+        let (own, overflow) = (self.label, Label::overflow(self.registered.policy));
         if let Some(index) = shard.overflow(self.registered.policy) {
-            let own = self.label;
-            self.label = Label::overflow(self.registered.policy);
+            self.label = overflow;
             self.enter(index, shard, shared);
-            if !reserved {
-                return;
+            if reserved {
+                // There is room again. What the key may have used of the shared bucket stays used.
+                let start = shard.read(index, self.algorithm.is_small(), Repr::clone);
+                let start = start.unwrap_or_else(|| self.algorithm.fresh_repr());
+                (self.label, self.place) = (own, Place::Nowhere { start, reserved });
             }
-            // There is room again. What the key may have used of the shared bucket stays used.
-            let start = shard
-                .read(index, self.algorithm.is_small(), Repr::clone)
-                .unwrap_or_else(|| self.algorithm.fresh_repr());
-            self.label = own;
-            self.place = Place::Nowhere { start, at: shard.earliest(self.now), reserved };
             return;
         }
         if !reserved && self.cost > 0 {
-            self.label = Label::overflow(self.registered.policy);
+            self.label = overflow;
         }
-        self.place = Place::Nowhere { start: self.algorithm.fresh_repr(), at: shard.earliest(self.now), reserved };
+        self.place = Place::Nowhere { start: self.algorithm.fresh_repr(), reserved };
     }
 
     fn make_room(&self, shard: &mut Shard, kept: &[Label], shared: &Shared) -> bool {
@@ -213,7 +224,17 @@ impl<'a> Member<'a> {
     }
 
     /// µs by which the clock is behind the instant that counts.
-    fn lag(&self, at: Timestamp) -> u64 {
-        at.micros_since(self.now).max(0).unsigned_abs()
+    fn lag(&self) -> u64 {
+        self.at.micros_since(self.now).unsigned_abs()
+    }
+
+    /// A wait from the instant that counts, told from now.
+    fn lagging(&self, micros: u64) -> u64 {
+        if micros > 0 { micros + self.lag() } else { 0 }
+    }
+
+    /// The same for a delay, of which none is a delay too while the clock is behind.
+    fn delay(&self, micros: u64) -> u64 {
+        if self.algorithm.delays() { micros + self.lag() } else { micros }
     }
 }

@@ -152,7 +152,7 @@ impl<C: Clock> Backend for MemoryBackend<C> {
 
     /// # Errors
     ///
-    /// If this would be the backend's 1,024th policy, or a policy's 257th set of parameters.
+    /// If this would be the backend's 1,024th policy, or a policy's 129th set of parameters.
     fn prepare(&self, set: LimitSet) -> Result<MemorySet, ConfigError> {
         let registered = set.policies().iter().map(|policy| self.store.register(policy)).collect::<Result<_, _>>()?;
         Ok(MemorySet { set, registered })

@@ -31,8 +31,8 @@ pub(super) struct Registered {
 impl Registry {
     /// Policies are numbered from one in ten bits of a slot.
     pub(super) const MAX_POLICIES: usize = (1 << 10) - 1;
-    /// Generations are numbered in eight.
-    const MAX_GENERATIONS: usize = 1 << 8;
+    /// Generations are numbered in seven.
+    const MAX_GENERATIONS: usize = 1 << 7;
 
     pub(super) fn new() -> Self {
         Self { entries: (0..Self::MAX_POLICIES).map(|_| OnceLock::new()).collect(), writing: Default::default() }
@@ -68,7 +68,7 @@ impl Registry {
         let known = later.iter().position(|algorithm| algorithm == policy.algorithm());
         let index = known.unwrap_or(later.len());
         if index + 1 >= Self::MAX_GENERATIONS {
-            let rule = "a memory backend remembers at most 256 versions of a policy; use a policy per tier instead of \
+            let rule = "a memory backend remembers at most 128 versions of a policy; use a policy per tier instead of \
                         changing one";
             return Err(ConfigError::new("versions of the policy", index + 1, rule).in_policy(policy.name()));
         }

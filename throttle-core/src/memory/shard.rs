@@ -136,6 +136,12 @@ impl Shard {
         Some(result)
     }
 
+    pub(super) fn set_generation(&mut self, index: usize, generation: u8) {
+        if let Some(slot) = self.table.get_mut(index) {
+            slot.set(generation, slot.words());
+        }
+    }
+
     pub(super) fn insert(&mut self, label: Label, generation: u8, repr: Repr) -> usize {
         if label.is_overflow() {
             self.overflowing += 1;

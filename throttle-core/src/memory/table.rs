@@ -35,7 +35,8 @@ impl Label {
 
 /// One key of one policy: 32 bytes, the state beside the key.
 ///
-/// `instant` has the generation of the policy in its top 8 bits and the state's instant in the rest; `amount` has the
+/// `instant` has the generation of the policy in its top 8 bits (with a flag, [`CLIPPED`], for states that tell less than
+/// was used) and the state's instant in the rest; `amount` has the
 /// label's tag in its top 11 bits and the state's amount, which is below 2^53, in the rest. A state larger than two words
 /// has its place in the side store as the amount.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +45,9 @@ pub(super) struct Slot {
     instant: u64,
     amount: u64,
 }
+
+/// In a generation: what was used had to be cut to a smaller capacity.
+pub(super) const CLIPPED: u8 = 1 << 7;
 
 const INSTANT_BITS: u32 = 56;
 const AMOUNT_BITS: u32 = 53;
@@ -70,6 +74,7 @@ impl Slot {
         Words { instant: self.instant.cast_signed() << 8 >> 8, amount: self.amount << 11 >> 11 }
     }
 
+    /// With the flag.
     #[inline]
     pub(super) fn generation(&self) -> u8 {
         (self.instant >> INSTANT_BITS) as u8
@@ -81,7 +86,7 @@ impl Slot {
     }
 
     pub(super) fn registered(&self) -> Registered {
-        Registered { policy: self.label().policy(), generation: self.generation() }
+        Registered { policy: self.label().policy(), generation: self.generation() & !CLIPPED }
     }
 
     #[inline]

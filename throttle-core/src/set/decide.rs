@@ -210,16 +210,18 @@ impl Held<'_> {
 impl Members for Held<'_> {
     fn ask(&mut self, policy: usize) -> Option<Member> {
         let call = self.calls.get(policy).filter(|call| call.key.is_some())?;
-        let wait = self.algorithm(policy).wait(&self.states.get(policy)?.0, self.now, call.cost);
+        let wait = self.algorithm(policy).wait(&self.states.get(policy)?.repr, self.now, call.cost);
         Some(Member { cost: call.cost, wait })
     }
 
     fn take(&mut self, policy: usize) -> (u64, Taken) {
         let algorithm = *self.algorithm(policy);
-        algorithm.take(&mut self.states[policy].0, self.now, self.calls[policy].cost)
+        let state = &mut self.states[policy];
+        state.clipped = algorithm.still_clipped(&state.repr, state.clipped, self.now);
+        algorithm.take(&mut state.repr, self.now, self.calls[policy].cost)
     }
 
     fn standing(&mut self, policy: usize) -> (Standing, bool) {
-        (self.algorithm(policy).standing(&self.states[policy].0, self.now), false)
+        (self.algorithm(policy).standing(&self.states[policy].repr, self.now), false)
     }
 }

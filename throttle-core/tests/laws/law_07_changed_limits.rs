@@ -62,6 +62,49 @@ fn law_07_a_changed_limit_keeps_what_was_used_and_locks_nobody_out() {
     run("changes", &changes(), carried);
 }
 
+/// To and fro between two limits of one name, while the clock stands: no more is admitted than the larger one admits.
+fn to_and_fro((old, new, part, t): &(Spec, Spec, u32, i64)) -> TestCaseResult {
+    let clock = ManualClock::new(Timestamp::from_micros(*t));
+    let backend = MemoryBackend::builder().clock(clock).build();
+    let set = |spec: &Spec| LimitSet::new(Policy::new("plan", spec.algorithm()).unwrap()).unwrap();
+    let (one, other) = (backend.prepare(set(old)).unwrap(), backend.prepare(set(new)).unwrap());
+    let larger = old.algorithm().capacity().max(new.algorithm().capacity());
+    let mut admitted = 0_u128;
+    for step in 0..40 {
+        let (now, spec) = if (part >> (step % 32)) & 1 == 0 { (&one, old) } else { (&other, new) };
+        // All that is left, and once more what may not be there.
+        let left = backend.decide_now(now, &[Call::peek(Key::from("key"))]).remaining();
+        for cost in [left, 1.max(spec.algorithm().capacity() / 2)] {
+            let call =
+                Cost::new(cost).map_or_else(|_| Call::peek(Key::from("key")), |cost| Call::new(Key::from("key"), cost));
+            if backend.decide_now(now, &[call]).is_allowed() {
+                admitted += u128::from(cost);
+            }
+        }
+    }
+    prop_assert!(admitted <= u128::from(larger), "{} admitted of {}", admitted, larger);
+    Ok(())
+}
+
+#[test]
+fn law_07_going_to_and_fro_between_two_limits_buys_nothing() {
+    run("to and fro", &changes(), to_and_fro);
+}
+
+/// The smallest case: a burst of one and a burst of two, in turn, on a clock that stands.
+#[test]
+fn law_07_a_limit_that_was_lowered_and_raised_again_is_no_fresh_budget() {
+    let backend = MemoryBackend::builder().clock(ManualClock::default()).build();
+    let set = |burst| LimitSet::new(Policy::new("plan", Gcra::new(Rate::per_second(1)).burst(burst)).unwrap()).unwrap();
+    let (small, large) = (backend.prepare(set(1)).unwrap(), backend.prepare(set(2)).unwrap());
+    let (peek, call) = ([Call::peek(Key::from("key"))], [Call::from(Key::from("key"))]);
+    assert!((0..2).all(|_| backend.decide_now(&large, &call).is_allowed()));
+    for _ in 0..10 {
+        assert_eq!(backend.decide_now(&small, &peek).remaining(), 0);
+        assert!(!backend.decide_now(&large, &call).is_allowed());
+    }
+}
+
 /// Ten used of ten in ten hours; then a thousand a second with a burst of a hundred.
 #[test]
 fn trap_v11_a_raised_limit_is_felt_at_once() {

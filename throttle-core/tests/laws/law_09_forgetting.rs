@@ -150,11 +150,11 @@ fn law_09_forgetting_buys_nothing_on_a_clock_that_steps_back() {
     }
 }
 
-/// Two clocks, the fast one of which makes the store forget what is live by the slow one: the skew is bought once. There is
-/// room for all keys.
+/// Two clocks, the fast one of which makes the store forget what is live by the slow one: the skew is bought once, whether
+/// there is room for all keys or they share the overflow bucket.
 fn forgetting_on_two_clocks((spec, skew, raws): &(Spec, u32, Vec<Raw>)) -> TestCaseResult {
     let tree = Tree::Leaf(*spec);
-    let machine = InMemory::of(tree.set(), 4);
+    let machine = InMemory::of(tree.set(), 2 + *skew as usize % 3);
     let (step, capacity) = (tree.step(), machine.capacities()[0]);
     let skew = i64::from(*skew) % (30 * step + 1);
     let (mut real, mut events) = (TODAY, Vec::new());
