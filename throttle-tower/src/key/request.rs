@@ -70,7 +70,7 @@ pub struct Extension<T> {
 }
 
 impl<T: Send + Sync + 'static> Extension<T> {
-    /// The extension of type `T`, by what `key` makes of it.
+    /// The extension of type `T`, by what `key` makes of it: a value of its own, not one borrowed from the extension.
     ///
     /// ```
     /// use throttle_tower::Extension;
