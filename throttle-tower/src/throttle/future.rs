@@ -9,10 +9,9 @@ use pin_project_lite::pin_project;
 use throttle_core::Backend;
 use tower_service::Service;
 
-use super::ThrottleBody;
 use super::rules::Judged;
 use super::slow::{POLLED_AGAIN, Slow};
-use super::stamp::Stamp;
+use super::{LimitReport, ThrottleBody};
 
 pin_project! {
     /// The answer of a [`Throttle`](crate::Throttle).
@@ -44,8 +43,8 @@ pin_project! {
     {
         /// Boxed, because it is large and seldom: futures of this type are moved about on every request.
         Waiting { slow: Pin<Box<Slow<S, B, ReqBody>>> },
-        Calling { #[pin] response: S::Future, stamp: Option<Stamp<B>> },
-        Refused { response: Option<Box<Response<Bytes>>> },
+        Calling { #[pin] response: S::Future, report: Option<LimitReport> },
+        Refused { response: Option<Response<Bytes>> },
     }
 }
 
@@ -58,11 +57,11 @@ where
         Self { state: State::Waiting { slow: Box::pin(slow) } }
     }
 
-    pub(super) fn calling(response: S::Future, stamp: Option<Stamp<B>>) -> Self {
-        Self { state: State::Calling { response, stamp } }
+    pub(super) fn calling(response: S::Future, report: Option<LimitReport>) -> Self {
+        Self { state: State::Calling { response, report } }
     }
 
-    pub(super) fn refused(response: Box<Response<Bytes>>) -> Self {
+    pub(super) fn refused(response: Response<Bytes>) -> Self {
         Self { state: State::Refused { response: Some(response) } }
     }
 }
@@ -79,15 +78,15 @@ where
         loop {
             let next = match state.as_mut().project() {
                 StateProj::Waiting { slow } => match ready!(slow.as_mut().poll(cx)) {
-                    (Judged::Pass(stamp), mut inner, request) => {
-                        State::Calling { response: inner.call(request), stamp }
+                    (Judged::Pass(report), mut inner, request) => {
+                        State::Calling { response: inner.call(request), report }
                     }
-                    (Judged::Refuse(response), ..) => State::Refused { response: Some(Box::new(response)) },
+                    (Judged::Refuse(response), ..) => State::Refused { response: Some(response) },
                 },
-                StateProj::Calling { response, stamp } => {
+                StateProj::Calling { response, report } => {
                     let mut response = ready!(response.poll(cx))?;
-                    if let Some(stamp) = stamp.take() {
-                        stamp.press(&mut response);
+                    if let Some(report) = report.take() {
+                        report.press(&mut response, 0);
                     }
                     return Poll::Ready(Ok(response.map(ThrottleBody::inner)));
                 }
