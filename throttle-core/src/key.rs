@@ -44,7 +44,7 @@ impl Key {
     /// The key of those who have none.
     #[must_use]
     pub fn missing() -> Self {
-        Self::builder().part(Kind::Missing, &[]).finish()
+        Self::builder().missing().finish()
     }
 
     /// Starts a key of several parts.
@@ -55,6 +55,7 @@ impl Key {
     }
 
     /// The encoded parts. They hold what the client sent: do not log or store them raw.
+    #[inline]
     #[must_use]
     pub fn expose_bytes(&self) -> &[u8] {
         match &self.0 {
@@ -109,6 +110,7 @@ impl From<IpAddr> for Key {
 }
 
 impl From<&str> for Key {
+    #[inline]
     fn from(text: &str) -> Self {
         Self::builder().text(text).finish()
     }
@@ -175,56 +177,79 @@ impl KeyBuilder {
     }
 
     #[inline(always)]
-    fn v4(self, address: Ipv4Addr, bits: u8) -> Self {
+    fn v4(mut self, address: Ipv4Addr, bits: u8) -> Self {
         let bits = bits.min(32);
         let masked = u32::from(address) & u32::MAX.checked_shl(u32::from(32 - bits)).unwrap_or(0);
         let (kind, masked) = (Kind::V4 as u128, u128::from(masked.swap_bytes()));
-        self.short(kind | masked << 8 | u128::from(bits) << 40, 6)
+        self.short(kind | masked << 8 | u128::from(bits) << 40, 6);
+        self
     }
 
     #[inline]
-    fn v6(self, address: Ipv6Addr, bits: u8) -> Self {
+    fn v6(mut self, address: Ipv6Addr, bits: u8) -> Self {
         let bits = bits.min(128);
         let masked = u128::from(address) & u128::MAX.checked_shl(u32::from(128 - bits)).unwrap_or(0);
         // The length says how many octets follow.
         let kept = usize::from(bits.div_ceil(8));
         if kept <= 14 {
             let (kind, bits) = (Kind::V6 as u128, u128::from(bits));
-            self.short(kind | bits << 8 | masked.swap_bytes() << 16, 2 + kept)
+            self.short(kind | bits << 8 | masked.swap_bytes() << 16, 2 + kept);
         } else {
-            self.part(Kind::V6, &[bits]).push(&masked.to_be_bytes()[..kept])
+            self.push(&[Kind::V6 as u8, bits]);
+            self.push(&masked.to_be_bytes()[..kept]);
         }
+        self
     }
 
     /// A text, byte for byte: no case, width or whitespace is folded.
+    #[inline]
     #[must_use]
-    pub fn text(self, text: &str) -> Self {
-        self.sized(Kind::Text, text.as_bytes())
+    pub fn text(mut self, text: &str) -> Self {
+        self.sized(Kind::Text, text.as_bytes());
+        self
     }
 
     /// Bytes.
+    #[inline]
     #[must_use]
-    pub fn bytes(self, bytes: &[u8]) -> Self {
-        self.sized(Kind::Bytes, bytes)
+    pub fn bytes(mut self, bytes: &[u8]) -> Self {
+        self.sized(Kind::Bytes, bytes);
+        self
     }
 
     /// A number.
     #[inline(always)]
     #[must_use]
-    pub fn number(self, number: u64) -> Self {
-        self.short(Kind::Number as u128 | u128::from(number.swap_bytes()) << 8, 9)
+    pub fn number(mut self, number: u64) -> Self {
+        self.short(Kind::Number as u128 | u128::from(number.swap_bytes()) << 8, 9);
+        self
     }
 
     /// A part that is not there, as a value of its own.
+    #[inline]
     #[must_use]
-    pub fn missing(self) -> Self {
-        self.part(Kind::Missing, &[])
+    pub fn missing(mut self) -> Self {
+        self.push(&[Kind::Missing as u8]);
+        self
     }
 
     /// All parts of another key.
+    #[inline]
     #[must_use]
-    pub fn key(self, key: &Key) -> Self {
-        self.push(key.expose_bytes())
+    pub fn key(mut self, key: &Key) -> Self {
+        match &key.0 {
+            // Whole words again, as in `short`.
+            Repr::Inline { len, bytes } if self.len == 0 => {
+                self.inline = *bytes;
+                self.len = usize::from(*len);
+            }
+            Repr::Inline { len, bytes } if *len < 16 => {
+                let low = bytes.0.first_chunk().map_or(0, |low| u128::from_le_bytes(*low));
+                self.short(low, usize::from(*len));
+            }
+            _ => self.push(key.expose_bytes()),
+        }
+        self
     }
 
     /// The key.
@@ -239,32 +264,45 @@ impl KeyBuilder {
         }
     }
 
-    fn sized(self, kind: Kind, bytes: &[u8]) -> Self {
-        match u8::try_from(bytes.len()) {
-            Ok(len) if len < 255 => self.part(kind, &[len]).push(bytes),
-            _ => self.part(kind, &[255]).push(&(bytes.len() as u64).to_be_bytes()).push(bytes),
+    #[inline]
+    fn sized(&mut self, kind: Kind, bytes: &[u8]) {
+        let (at, len) = (self.len + 2, bytes.len());
+        // Whatever fits inline is shorter than 255.
+        if len <= INLINE
+            && let Some(free) = self.inline.0.get_mut(at..at + len)
+        {
+            free.copy_from_slice(bytes);
+            self.inline.0[at - 2..at].copy_from_slice(&[kind as u8, len as u8]);
+            self.len = at + len;
+            return;
         }
-    }
-
-    fn part(self, kind: Kind, bytes: &[u8]) -> Self {
-        self.push(&[kind as u8]).push(bytes)
+        match u8::try_from(len) {
+            Ok(len) if len < 255 => self.push(&[kind as u8, len]),
+            _ => {
+                self.push(&[kind as u8, 255]);
+                self.push(&(len as u64).to_be_bytes());
+            }
+        }
+        self.push(bytes);
     }
 
     /// Appends the first `len` of 16 bytes, the lowest of the number first; those after them are zero.
     ///
     /// Every request builds a key, and most have one such part: at the start it is one store, which the compiler can pass
-    /// on to whoever reads the key without going through memory.
+    /// on to whoever reads the key without going through memory. Elsewhere it is one store too, as long as all 16 fit.
     #[inline(always)]
-    fn short(mut self, number: u128, len: usize) -> Self {
-        if self.len > 0 {
-            return self.push(&number.to_le_bytes()[..len]);
+    fn short(&mut self, number: u128, len: usize) {
+        let at = self.len;
+        match self.inline.0.get_mut(at..at + 16) {
+            Some(free) => {
+                free.copy_from_slice(&number.to_le_bytes());
+                self.len = at + len;
+            }
+            None => self.push(&number.to_le_bytes()[..len]),
         }
-        self.inline.0[..16].copy_from_slice(&number.to_le_bytes());
-        self.len = len;
-        self
     }
 
-    fn push(mut self, bytes: &[u8]) -> Self {
+    fn push(&mut self, bytes: &[u8]) {
         let end = self.len + bytes.len();
         if end <= INLINE {
             self.inline.0[self.len..end].copy_from_slice(bytes);
@@ -275,7 +313,6 @@ impl KeyBuilder {
             self.heap.extend_from_slice(bytes);
         }
         self.len = end;
-        self
     }
 }
 
