@@ -57,6 +57,7 @@ where
         Self { state: State::Waiting { slow: Box::pin(slow) } }
     }
 
+    #[inline(always)]
     pub(super) fn calling(response: S::Future, report: Option<LimitReport>) -> Self {
         Self { state: State::Calling { response, report } }
     }
@@ -73,31 +74,40 @@ where
 {
     type Output = Result<Response<ThrottleBody<ResBody>>, S::Error>;
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut state = self.project().state;
-        loop {
-            let next = match state.as_mut().project() {
-                StateProj::Waiting { slow } => match ready!(slow.as_mut().poll(cx)) {
-                    (Judged::Pass(report), mut inner, request) => {
-                        State::Calling { response: inner.call(request), report }
-                    }
-                    (Judged::Refuse(response), ..) => State::Refused { response: Some(response) },
-                },
-                StateProj::Calling { response, report } => {
-                    let mut response = ready!(response.poll(cx))?;
-                    if let Some(report) = report.take() {
-                        report.press(&mut response, 0);
-                    }
-                    return Poll::Ready(Ok(response.map(ThrottleBody::inner)));
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.as_mut().project().state.project() {
+            StateProj::Waiting { slow } => {
+                let next = ready!(decided(slow.as_mut(), cx));
+                self.as_mut().project().state.set(next);
+                // Once: no state leads back to this one.
+                self.poll(cx)
+            }
+            StateProj::Calling { response, report } => {
+                let mut response = ready!(response.poll(cx))?;
+                if let Some(report) = report.take() {
+                    report.press(&mut response, 0);
                 }
-                StateProj::Refused { response } => {
-                    let response = response.take().expect(POLLED_AGAIN);
-                    return Poll::Ready(Ok(response.map(ThrottleBody::refusal)));
-                }
-            };
-            state.set(next);
+                Poll::Ready(Ok(response.map(ThrottleBody::inner)))
+            }
+            StateProj::Refused { response } => {
+                let response = response.take().expect(POLLED_AGAIN);
+                Poll::Ready(Ok(response.map(ThrottleBody::refusal)))
+            }
         }
     }
+}
+
+/// What follows on a decision that was waited for.
+#[inline(never)]
+fn decided<S, B, ReqBody>(slow: Pin<&mut Slow<S, B, ReqBody>>, cx: &mut Context<'_>) -> Poll<State<S, B, ReqBody>>
+where
+    S: Service<Request<ReqBody>>,
+    B: Backend,
+{
+    Poll::Ready(match ready!(slow.poll(cx)) {
+        (Judged::Pass(report), mut inner, request) => State::Calling { response: inner.call(request), report },
+        (Judged::Refuse(response), ..) => State::Refused { response: Some(response) },
+    })
 }
 
 impl<S, B, ReqBody> fmt::Debug for ResponseFuture<S, B, ReqBody>

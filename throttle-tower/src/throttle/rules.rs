@@ -149,13 +149,19 @@ impl<B: Backend> Rules<B> {
     #[inline]
     pub(crate) fn decide_at_once(&self, calls: &[Call]) -> Option<LimitReport> {
         if calls.iter().all(|call| call.key().is_none()) {
-            return Some(self.report(Decision::not_limited(calls.len())));
+            return Some(self.not_limited(calls.len()));
         }
-        Some(self.report(self.backend.decide_at_once(&self.prepared, calls)?))
+        // Taken before the decision, so that nothing stands between it and its place in the report.
+        let answers = Arc::clone(&self.answers);
+        Some(LimitReport::new(self.backend.decide_at_once(&self.prepared, calls)?, answers))
+    }
+
+    #[cold]
+    fn not_limited(&self, policies: usize) -> LimitReport {
+        self.report(Decision::not_limited(policies))
     }
 
     /// A decision is large, so it goes where it will stay before anybody looks at it.
-    #[inline]
     pub(crate) fn report(&self, decision: Decision) -> LimitReport {
         LimitReport::new(decision, Arc::clone(&self.answers))
     }
