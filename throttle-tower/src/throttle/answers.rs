@@ -3,13 +3,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode};
-use throttle_core::{Key, Policy};
+use throttle_core::{Decision, Key, Policy};
 
 use super::{Event, Refusal};
 use crate::OnError;
-use crate::headers::Dialect;
 use crate::headers::line::Terms;
 use crate::headers::policy_field::PolicyField;
+use crate::headers::{Dialect, Problem};
 
 /// What answers are made of, whichever backend decides.
 #[derive(Clone)]
@@ -17,18 +17,53 @@ pub(crate) struct Answers {
     pub(crate) policies: Arc<[Policy]>,
     pub(crate) options: Options,
     pub(crate) policy_field: PolicyField,
+    problems: Arc<Problems>,
 }
 
 impl Answers {
     pub(super) fn new(policies: &[Policy], options: Options) -> Self {
         let policy_field = policy_field(options.dialect, policies.iter());
-        Self { policies: policies.into(), options, policy_field }
+        Self { policies: policies.into(), options, policy_field, problems: Arc::new(Problems::new(policies)) }
+    }
+
+    /// The problem document of a decision.
+    pub(super) fn problem(&self, decision: &Decision) -> Bytes {
+        let statuses = decision.statuses();
+        let violated = statuses.iter().enumerate().filter(|(_, status)| status.is_violated()).map(|(policy, _)| policy);
+        let written = match violated.clone().count() {
+            1 => violated.clone().next().and_then(|policy| self.problems.alone.get(policy)),
+            some if some == self.policies.len() => Some(&self.problems.all),
+            _ => None,
+        };
+        match written {
+            Some(body) => body.clone(),
+            None => Problem::QuotaExceeded.body(violated.filter_map(|policy| Some(self.policies.get(policy)?.name()))),
+        }
     }
 
     pub(super) fn set_dialect(&mut self, dialect: Dialect) {
         self.options.dialect = dialect;
         self.policy_field = policy_field(dialect, self.policies.iter());
     }
+}
+
+/// The bodies of nearly all refusals, written once: of a policy that refuses alone, and of all together.
+struct Problems {
+    alone: Box<[Bytes]>,
+    all: Bytes,
+}
+
+impl Problems {
+    fn new(policies: &[Policy]) -> Self {
+        let alone = policies.iter().map(|policy| shared(Problem::QuotaExceeded.body([policy.name()]))).collect();
+        Self { alone, all: shared(Problem::QuotaExceeded.body(policies.iter().map(Policy::name))) }
+    }
+}
+
+/// The first clone of bytes allocates their reference count; make that ours rather than a request's.
+fn shared(bytes: Bytes) -> Bytes {
+    drop(bytes.clone());
+    bytes
 }
 
 pub(super) fn policy_field<'a>(dialect: Dialect, policies: impl Iterator<Item = &'a Policy>) -> PolicyField {

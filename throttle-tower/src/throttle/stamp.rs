@@ -1,6 +1,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use http::Response;
+use http::header::RETRY_AFTER;
+use http::{HeaderMap, Response};
 use smallvec::SmallVec;
 use throttle_core::{Policy, Status};
 
@@ -27,8 +28,11 @@ impl LimitReport {
 
     fn write<Body>(&self, response: &mut Response<Body>, hidden: bool, extra: u64) {
         let (decision, answers) = (self.decision(), self.answers());
-        let lines: SmallVec<[Line<'_>; 3]> =
-            self.statuses().map(|(policy, status)| line(policy, status, extra)).collect();
+        let mut lines: SmallVec<[Line<'_>; 3]> = SmallVec::new();
+        // Not collected: that would move them all once they are complete.
+        for (policy, status) in self.statuses() {
+            lines.push(line(policy, status, extra));
+        }
         if lines.is_empty() {
             return;
         }
@@ -48,7 +52,7 @@ impl LimitReport {
             lines: &lines,
             admitted,
             retry_after: wait.map(|wait| RetryAfter::from_micros(micros(wait).saturating_add(extra))),
-            now_unix_us: now(admitted, answers.options.dialect),
+            now_unix_us: now(response.headers(), admitted, answers.options.dialect),
         };
         crate::headers::write(response.headers_mut(), policies, &report);
     }
@@ -71,9 +75,11 @@ fn line<'a>(policy: &'a Policy, status: &Status, extra: u64) -> Line<'a> {
     }
 }
 
-/// Wall-clock time, for the dialect and the refusals that need it.
-fn now(admitted: bool, dialect: Dialect) -> u64 {
-    let needed = !admitted || dialect == Dialect::XRateLimit(ResetFormat::EpochSeconds);
+/// Wall-clock time, where a field needs it: reading it takes longer than to write the field.
+fn now(headers: &HeaderMap, admitted: bool, dialect: Dialect) -> u64 {
+    // An existing Retry-After may be a date, to compare the wait with.
+    let needed =
+        dialect == Dialect::XRateLimit(ResetFormat::EpochSeconds) || (!admitted && headers.contains_key(RETRY_AFTER));
     if !needed {
         return 0;
     }
