@@ -28,12 +28,14 @@ impl Verdict {
     }
 
     /// Whether the request may go on.
+    #[inline]
     #[must_use]
     pub const fn is_allowed(&self) -> bool {
         self.wait == 0
     }
 
     /// The largest cost that would be admitted at this instant, after this decision.
+    #[inline]
     #[must_use]
     pub const fn remaining(&self) -> u64 {
         self.standing.remaining
@@ -41,18 +43,21 @@ impl Verdict {
 
     /// µs after which the same request is admitted if nothing else happens, and not one earlier. 0 when allowed, `None`
     /// when no wait helps because the cost exceeds the capacity.
+    #[inline]
     #[must_use]
     pub const fn retry_after_micros(&self) -> Option<u64> {
         if self.wait == NEVER { None } else { Some(self.wait) }
     }
 
     /// µs until the key cannot be told from an unused one if nothing else happens.
+    #[inline]
     #[must_use]
     pub const fn reset_after_micros(&self) -> u64 {
         self.standing.reset
     }
 
     /// µs to wait before going on; more than 0 only for the [`LeakyBucket`](crate::algorithm::LeakyBucket).
+    #[inline]
     #[must_use]
     pub const fn delay_micros(&self) -> u64 {
         self.delay
@@ -138,6 +143,7 @@ impl Decision {
     }
 
     /// Whether the request may go on.
+    #[inline]
     #[must_use]
     pub const fn is_allowed(&self) -> bool {
         self.wait() == 0
@@ -145,6 +151,7 @@ impl Decision {
 
     /// The largest cost that would be admitted at this instant, after this decision. For `all` the least of the members,
     /// for `any` the greatest; `u64::MAX` when no limit applied.
+    #[inline]
     #[must_use]
     pub const fn remaining(&self) -> u64 {
         match &self.0 {
@@ -155,6 +162,7 @@ impl Decision {
 
     /// How long until the same request is admitted if nothing else happens: zero when allowed, `None` when no wait helps
     /// because the cost exceeds what the limit can ever admit.
+    #[inline]
     #[must_use]
     pub const fn retry_after(&self) -> Option<Duration> {
         match self.wait() {
@@ -164,6 +172,7 @@ impl Decision {
     }
 
     /// How long until no policy can be told from an unused one if nothing else happens.
+    #[inline]
     #[must_use]
     pub const fn reset_after(&self) -> Duration {
         Duration::from_micros(match &self.0 {
@@ -174,6 +183,7 @@ impl Decision {
 
     /// How long to wait before going on; more than zero only with a
     /// [`LeakyBucket`](crate::algorithm::LeakyBucket) among the limits.
+    #[inline]
     #[must_use]
     pub const fn delay(&self) -> Duration {
         Duration::from_micros(match &self.0 {
@@ -184,6 +194,7 @@ impl Decision {
 
     /// Which policy decided, by its place in the set: the one that refused with the longest wait (for `any`, the
     /// shortest), or the admitting one with the least left. `None` when nothing was charged and nothing refused.
+    #[inline]
     #[must_use]
     pub const fn binding(&self) -> Option<usize> {
         match &self.0 {
@@ -193,6 +204,7 @@ impl Decision {
     }
 
     /// One status per policy, in the set's order.
+    #[inline]
     #[must_use]
     pub fn statuses(&self) -> &[Status] {
         match &self.0 {
@@ -226,48 +238,56 @@ impl Status {
     };
 
     /// Whether the policy applied to the request at all.
+    #[inline]
     #[must_use]
     pub const fn applies(&self) -> bool {
         self.applies
     }
 
     /// Whether the policy by itself would have refused the request.
+    #[inline]
     #[must_use]
     pub const fn refuses(&self) -> bool {
         self.wait > 0
     }
 
     /// Whether the refusal is due to this policy. A member of an `any` that refuses is not to blame when another admits.
+    #[inline]
     #[must_use]
     pub const fn is_violated(&self) -> bool {
         self.violated
     }
 
     /// Units this request was charged: 0 when it was refused, or another member of an `any` paid.
+    #[inline]
     #[must_use]
     pub const fn charged(&self) -> u64 {
         self.taken.cost
     }
 
     /// The largest cost this policy would admit at this instant.
+    #[inline]
     #[must_use]
     pub const fn remaining(&self) -> u64 {
         self.standing.remaining
     }
 
     /// How long until this policy admits the request: zero when it does, `None` when no wait helps.
+    #[inline]
     #[must_use]
     pub const fn retry_after(&self) -> Option<Duration> {
         if self.wait == NEVER { None } else { Some(Duration::from_micros(self.wait)) }
     }
 
     /// How long until this policy cannot be told from an unused one.
+    #[inline]
     #[must_use]
     pub const fn reset_after(&self) -> Duration {
         Duration::from_micros(self.standing.reset)
     }
 
     /// The time in which the client can use no more than what remains, as the draft's `t` means it.
+    #[inline]
     #[must_use]
     pub fn effective_window(&self, policy: &Policy) -> Duration {
         Duration::from_micros(policy.algorithm().effective_window(self.standing))
@@ -275,6 +295,7 @@ impl Status {
 
     /// Whether the key shared an overflow bucket because the store was full of live keys. It may be refused early, and
     /// never late.
+    #[inline]
     #[must_use]
     pub const fn is_overflow(&self) -> bool {
         self.overflow

@@ -25,7 +25,7 @@ const INLINE: usize = 32;
 /// straddles two fresh stores has to wait for both, and that took longer than all else about a key.
 #[derive(Clone, Copy)]
 #[repr(align(8))]
-struct Inline([u8; INLINE]);
+struct Inline([[u8; INLINE / 2]; 2]);
 
 #[derive(Clone)]
 enum Repr {
@@ -39,26 +39,27 @@ enum Repr {
 
 impl Key {
     /// The key without parts: one budget for everybody.
-    pub const CONSTANT: Self = Self(Repr::Inline { len: 0, bytes: Inline([0; INLINE]) });
+    pub const CONSTANT: Self = Self(Repr::Inline { len: 0, bytes: Inline([[0; INLINE / 2]; 2]) });
 
     /// The key of those who have none.
     #[must_use]
     pub fn missing() -> Self {
-        Self::builder().part(Kind::Missing, &[]).finish()
+        Self::builder().missing().finish()
     }
 
     /// Starts a key of several parts.
     #[inline]
     #[must_use]
     pub const fn builder() -> KeyBuilder {
-        KeyBuilder { len: 0, inline: Inline([0; INLINE]), heap: Vec::new() }
+        KeyBuilder { len: 0, inline: Inline([[0; INLINE / 2]; 2]), heap: Vec::new() }
     }
 
     /// The encoded parts. They hold what the client sent: do not log or store them raw.
+    #[inline]
     #[must_use]
     pub fn expose_bytes(&self) -> &[u8] {
         match &self.0 {
-            Repr::Inline { len, bytes } => &bytes.0[..usize::from(*len)],
+            Repr::Inline { len, bytes } => &bytes.0.as_flattened()[..usize::from(*len)],
             Repr::Heap(bytes) => bytes,
         }
     }
@@ -68,8 +69,8 @@ impl Key {
     pub(crate) fn as_number(&self) -> Option<u128> {
         match &self.0 {
             Repr::Inline { len, bytes } if *len < 16 => {
-                let low = bytes.0.first_chunk()?;
-                Some(u128::from_le_bytes(*low) | u128::from(*len) << 120)
+                let [low, _] = bytes.0;
+                Some(u128::from_le_bytes(low) | u128::from(*len) << 120)
             }
             _ => None,
         }
@@ -109,6 +110,7 @@ impl From<IpAddr> for Key {
 }
 
 impl From<&str> for Key {
+    #[inline]
     fn from(text: &str) -> Self {
         Self::builder().text(text).finish()
     }
@@ -175,56 +177,79 @@ impl KeyBuilder {
     }
 
     #[inline(always)]
-    fn v4(self, address: Ipv4Addr, bits: u8) -> Self {
+    fn v4(mut self, address: Ipv4Addr, bits: u8) -> Self {
         let bits = bits.min(32);
         let masked = u32::from(address) & u32::MAX.checked_shl(u32::from(32 - bits)).unwrap_or(0);
         let (kind, masked) = (Kind::V4 as u128, u128::from(masked.swap_bytes()));
-        self.short(kind | masked << 8 | u128::from(bits) << 40, 6)
+        self.short(kind | masked << 8 | u128::from(bits) << 40, 6);
+        self
     }
 
     #[inline]
-    fn v6(self, address: Ipv6Addr, bits: u8) -> Self {
+    fn v6(mut self, address: Ipv6Addr, bits: u8) -> Self {
         let bits = bits.min(128);
         let masked = u128::from(address) & u128::MAX.checked_shl(u32::from(128 - bits)).unwrap_or(0);
         // The length says how many octets follow.
         let kept = usize::from(bits.div_ceil(8));
         if kept <= 14 {
             let (kind, bits) = (Kind::V6 as u128, u128::from(bits));
-            self.short(kind | bits << 8 | masked.swap_bytes() << 16, 2 + kept)
+            self.short(kind | bits << 8 | masked.swap_bytes() << 16, 2 + kept);
         } else {
-            self.part(Kind::V6, &[bits]).push(&masked.to_be_bytes()[..kept])
+            self.push(&[Kind::V6 as u8, bits]);
+            self.push(&masked.to_be_bytes()[..kept]);
         }
+        self
     }
 
     /// A text, byte for byte: no case, width or whitespace is folded.
+    #[inline]
     #[must_use]
-    pub fn text(self, text: &str) -> Self {
-        self.sized(Kind::Text, text.as_bytes())
+    pub fn text(mut self, text: &str) -> Self {
+        self.sized(Kind::Text, text.as_bytes());
+        self
     }
 
     /// Bytes.
+    #[inline]
     #[must_use]
-    pub fn bytes(self, bytes: &[u8]) -> Self {
-        self.sized(Kind::Bytes, bytes)
+    pub fn bytes(mut self, bytes: &[u8]) -> Self {
+        self.sized(Kind::Bytes, bytes);
+        self
     }
 
     /// A number.
     #[inline(always)]
     #[must_use]
-    pub fn number(self, number: u64) -> Self {
-        self.short(Kind::Number as u128 | u128::from(number.swap_bytes()) << 8, 9)
+    pub fn number(mut self, number: u64) -> Self {
+        self.short(Kind::Number as u128 | u128::from(number.swap_bytes()) << 8, 9);
+        self
     }
 
     /// A part that is not there, as a value of its own.
+    #[inline]
     #[must_use]
-    pub fn missing(self) -> Self {
-        self.part(Kind::Missing, &[])
+    pub fn missing(mut self) -> Self {
+        self.push(&[Kind::Missing as u8]);
+        self
     }
 
     /// All parts of another key.
+    #[inline]
     #[must_use]
-    pub fn key(self, key: &Key) -> Self {
-        self.push(key.expose_bytes())
+    pub fn key(mut self, key: &Key) -> Self {
+        match &key.0 {
+            // Whole words again, as in `short`.
+            Repr::Inline { len, bytes } if self.len == 0 => {
+                self.inline = *bytes;
+                self.len = usize::from(*len);
+            }
+            Repr::Inline { len, bytes } if *len < 16 => {
+                let [low, _] = bytes.0;
+                self.short(u128::from_le_bytes(low), usize::from(*len));
+            }
+            _ => self.push(key.expose_bytes()),
+        }
+        self
     }
 
     /// The key.
@@ -239,44 +264,68 @@ impl KeyBuilder {
         }
     }
 
-    fn sized(self, kind: Kind, bytes: &[u8]) -> Self {
-        match u8::try_from(bytes.len()) {
-            Ok(len) if len < 255 => self.part(kind, &[len]).push(bytes),
-            _ => self.part(kind, &[255]).push(&(bytes.len() as u64).to_be_bytes()).push(bytes),
+    #[inline]
+    fn sized(&mut self, kind: Kind, bytes: &[u8]) {
+        let len = bytes.len();
+        if len <= 14 {
+            return self.short(kind as u128 | (len as u128) << 8 | number(bytes) << 16, 2 + len);
         }
-    }
-
-    fn part(self, kind: Kind, bytes: &[u8]) -> Self {
-        self.push(&[kind as u8]).push(bytes)
+        match u8::try_from(len) {
+            Ok(len) if len < 255 => self.push(&[kind as u8, len]),
+            _ => {
+                self.push(&[kind as u8, 255]);
+                self.push(&(len as u64).to_be_bytes());
+            }
+        }
+        self.push(bytes);
     }
 
     /// Appends the first `len` of 16 bytes, the lowest of the number first; those after them are zero.
     ///
     /// Every request builds a key, and most have one such part: at the start it is one store, which the compiler can pass
-    /// on to whoever reads the key without going through memory.
+    /// on to whoever reads the key without going through memory. After another part it is shifted there.
     #[inline(always)]
-    fn short(mut self, number: u128, len: usize) -> Self {
-        if self.len > 0 {
-            return self.push(&number.to_le_bytes()[..len]);
+    fn short(&mut self, number: u128, len: usize) {
+        let [low, high] = &mut self.inline.0;
+        match self.len {
+            0 => *low = number.to_le_bytes(),
+            at @ 1..16 => {
+                *low = (u128::from_le_bytes(*low) | number << (8 * at)).to_le_bytes();
+                *high = (number >> (128 - 8 * at)).to_le_bytes();
+            }
+            16 => *high = number.to_le_bytes(),
+            _ => return self.push(&number.to_le_bytes()[..len]),
         }
-        self.inline.0[..16].copy_from_slice(&number.to_le_bytes());
-        self.len = len;
-        self
+        self.len += len;
     }
 
-    fn push(mut self, bytes: &[u8]) -> Self {
+    fn push(&mut self, bytes: &[u8]) {
         let end = self.len + bytes.len();
         if end <= INLINE {
-            self.inline.0[self.len..end].copy_from_slice(bytes);
+            self.inline.0.as_flattened_mut()[self.len..end].copy_from_slice(bytes);
         } else {
             if self.heap.is_empty() {
-                self.heap.extend_from_slice(&self.inline.0[..self.len]);
+                self.heap.extend_from_slice(&self.inline.0.as_flattened()[..self.len]);
             }
             self.heap.extend_from_slice(bytes);
         }
         self.len = end;
-        self
     }
+}
+
+/// At most 16 bytes as a number, the first the lowest.
+#[inline]
+fn number(bytes: &[u8]) -> u128 {
+    // Two loads that overlap read any length of 8 to 16, or of 4 to 8, without a loop or a call.
+    if let (Some(first), Some(last)) = (bytes.first_chunk(), bytes.last_chunk()) {
+        let shift = 8 * (bytes.len() - 8);
+        return u128::from(u64::from_le_bytes(*first)) | u128::from(u64::from_le_bytes(*last)) << shift;
+    }
+    if let (Some(first), Some(last)) = (bytes.first_chunk(), bytes.last_chunk()) {
+        let shift = 8 * (bytes.len() - 4);
+        return u128::from(u32::from_le_bytes(*first)) | u128::from(u32::from_le_bytes(*last)) << shift;
+    }
+    bytes.iter().rev().fold(0, |number, byte| number << 8 | u128::from(*byte))
 }
 
 impl fmt::Debug for KeyBuilder {
@@ -332,6 +381,22 @@ mod tests {
             if let (Some(x), Some(y)) = (texts(&a).as_number(), texts(&b).as_number()) {
                 prop_assert_eq!(a == b, x == y);
             }
+        }
+
+        #[test]
+        fn law_11_parts_stand_one_after_the_other(parts in proptest::collection::vec(".{0,20}", 0..5), number: u64) {
+            let mut bytes: Vec<u8> = Vec::new();
+            for part in &parts {
+                bytes.extend([Kind::Text as u8, part.len() as u8]);
+                bytes.extend(part.as_bytes());
+            }
+            let whole = texts(&parts);
+            prop_assert_eq!(whole.expose_bytes(), &bytes[..]);
+            let parts = parts.iter().fold(Key::builder().number(number), |key, part| key.key(&Key::from(part.as_str())));
+            let (key, same) = (parts.finish(), Key::builder().number(number).key(&whole).finish());
+            prop_assert_eq!(&key, &same);
+            prop_assert_eq!(key.as_number(), same.as_number());
+            prop_assert_eq!(&key.expose_bytes()[9..], &bytes[..]);
         }
 
         #[test]

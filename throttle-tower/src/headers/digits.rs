@@ -17,7 +17,7 @@ pub(super) fn seconds(us: u64) -> u64 {
     us.div_ceil(MICROS_PER_SECOND)
 }
 
-/// A field value under construction, on the stack for any ordinary number of policies.
+/// A field value under construction, on the stack for any ordinary number of policies. It is large, so do not move it.
 pub(super) struct Text {
     len: usize,
     inline: [u8; INLINE],
@@ -25,7 +25,7 @@ pub(super) struct Text {
     heap: Vec<u8>,
 }
 
-const INLINE: usize = 256;
+const INLINE: usize = 128;
 
 impl Text {
     pub(super) fn new() -> Self {
@@ -34,8 +34,9 @@ impl Text {
 
     #[inline]
     pub(super) fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
+        // Past the end of the inline part, `get_mut` finds nothing: what is on the heap is longer than that.
         match self.inline.get_mut(self.len..self.len + bytes.len()) {
-            Some(free) if self.heap.is_empty() => free.copy_from_slice(bytes),
+            Some(free) => free.copy_from_slice(bytes),
             _ => self.spill(bytes),
         }
         self.len += bytes.len();
@@ -50,12 +51,16 @@ impl Text {
         self.heap.extend_from_slice(bytes);
     }
 
+    #[inline]
     pub(super) fn byte(&mut self, byte: u8) -> &mut Self {
         self.bytes(&[byte])
     }
 
     pub(super) fn integer(&mut self, mut n: u64) -> &mut Self {
         // u64::MAX has twenty digits.
+        if n < 10 {
+            return self.byte(b'0' + n as u8);
+        }
         let mut digits = [b'0'; 20];
         let mut first = digits.len();
         loop {

@@ -27,22 +27,22 @@ pub(super) fn write(headers: &mut HeaderMap, policies: Option<&HeaderValue>, rep
     if let Some(policies) = policies {
         add(headers, &names::POLICY, policies.clone(), policy_stands);
     }
-    if let Some(standing) = standing(report).value() {
+    let mut text = Text::new();
+    standing(&mut text, report);
+    if let Some(standing) = text.value() {
         add(headers, &names::RATELIMIT, standing, standing_stands);
     }
 }
 
 /// `"per-ip";r=7;t=1, "per-user";r=640;t=55296`
-fn standing(report: &Report<'_>) -> Text {
+fn standing(text: &mut Text, report: &Report<'_>) {
     // `Retry-After` should not name an earlier time than any window listed beside it, and it is the exact one.
     let longest = if report.admitted { u64::MAX } else { report.retry_after.map_or(u64::MAX, RetryAfter::seconds) };
 
-    let mut text = Text::new();
     for line in report.lines.iter().filter(|line| report.admitted || line.violated) {
         structured::string(text.next_member(), line.terms.name);
         text.bytes(b";r=").integer(line.r()).bytes(b";t=").integer(line.t().min(longest));
     }
-    text
 }
 
 /// Of two policies of one name the slower is announced: whoever follows it breaks neither. This does not depend on the

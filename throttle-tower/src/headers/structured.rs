@@ -10,6 +10,10 @@ use super::scanner::{Bare, Scanner};
 pub(super) fn string(text: &mut Text, string: &str) {
     text.byte(b'"');
     // Names seldom have anything to escape, so they are copied whole.
+    if !string.bytes().any(|byte| matches!(byte, b'"' | b'\\')) {
+        text.bytes(string.as_bytes()).byte(b'"');
+        return;
+    }
     for piece in string.as_bytes().split_inclusive(|byte| matches!(byte, b'"' | b'\\')) {
         match piece.split_last() {
             Some((special @ (b'"' | b'\\'), plain)) => text.bytes(plain).byte(b'\\').byte(*special),

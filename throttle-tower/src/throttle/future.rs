@@ -10,9 +10,8 @@ use throttle_core::Backend;
 use tower_service::Service;
 
 use super::ThrottleBody;
-use super::rules::Judged;
+use super::rules::{Admitted, Judged};
 use super::slow::{POLLED_AGAIN, Slow};
-use super::stamp::Stamp;
 
 pin_project! {
     /// The answer of a [`Throttle`](crate::Throttle).
@@ -44,8 +43,8 @@ pin_project! {
     {
         /// Boxed, because it is large and seldom: futures of this type are moved about on every request.
         Waiting { slow: Pin<Box<Slow<S, B, ReqBody>>> },
-        Calling { #[pin] response: S::Future, stamp: Option<Stamp<B>> },
-        Refused { response: Option<Box<Response<Bytes>>> },
+        Calling { #[pin] response: S::Future, admitted: Option<Admitted> },
+        Refused { response: Option<Response<Bytes>> },
     }
 }
 
@@ -58,11 +57,12 @@ where
         Self { state: State::Waiting { slow: Box::pin(slow) } }
     }
 
-    pub(super) fn calling(response: S::Future, stamp: Option<Stamp<B>>) -> Self {
-        Self { state: State::Calling { response, stamp } }
+    #[inline(always)]
+    pub(super) fn calling(response: S::Future, admitted: Option<Admitted>) -> Self {
+        Self { state: State::Calling { response, admitted } }
     }
 
-    pub(super) fn refused(response: Box<Response<Bytes>>) -> Self {
+    pub(super) fn refused(response: Response<Bytes>) -> Self {
         Self { state: State::Refused { response: Some(response) } }
     }
 }
@@ -74,31 +74,40 @@ where
 {
     type Output = Result<Response<ThrottleBody<ResBody>>, S::Error>;
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut state = self.project().state;
-        loop {
-            let next = match state.as_mut().project() {
-                StateProj::Waiting { slow } => match ready!(slow.as_mut().poll(cx)) {
-                    (Judged::Pass(stamp), mut inner, request) => {
-                        State::Calling { response: inner.call(request), stamp }
-                    }
-                    (Judged::Refuse(response), ..) => State::Refused { response: Some(Box::new(response)) },
-                },
-                StateProj::Calling { response, stamp } => {
-                    let mut response = ready!(response.poll(cx))?;
-                    if let Some(stamp) = stamp.take() {
-                        stamp.press(&mut response);
-                    }
-                    return Poll::Ready(Ok(response.map(ThrottleBody::inner)));
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.as_mut().project().state.project() {
+            StateProj::Waiting { slow } => {
+                let next = ready!(decided(slow.as_mut(), cx));
+                self.as_mut().project().state.set(next);
+                // Once: no state leads back to this one.
+                self.poll(cx)
+            }
+            StateProj::Calling { response, admitted } => {
+                let mut response = ready!(response.poll(cx))?;
+                if let Some(admitted) = admitted.take() {
+                    admitted.press(&mut response);
                 }
-                StateProj::Refused { response } => {
-                    let response = response.take().expect(POLLED_AGAIN);
-                    return Poll::Ready(Ok(response.map(ThrottleBody::refusal)));
-                }
-            };
-            state.set(next);
+                Poll::Ready(Ok(response.map(ThrottleBody::inner)))
+            }
+            StateProj::Refused { response } => {
+                let response = response.take().expect(POLLED_AGAIN);
+                Poll::Ready(Ok(response.map(ThrottleBody::refusal)))
+            }
         }
     }
+}
+
+/// What follows on a decision that was waited for.
+#[inline(never)]
+fn decided<S, B, ReqBody>(slow: Pin<&mut Slow<S, B, ReqBody>>, cx: &mut Context<'_>) -> Poll<State<S, B, ReqBody>>
+where
+    S: Service<Request<ReqBody>>,
+    B: Backend,
+{
+    Poll::Ready(match ready!(slow.poll(cx)) {
+        (Judged::Pass(admitted), mut inner, request) => State::Calling { response: inner.call(request), admitted },
+        (Judged::Refuse(response), ..) => State::Refused { response: Some(response) },
+    })
 }
 
 impl<S, B, ReqBody> fmt::Debug for ResponseFuture<S, B, ReqBody>

@@ -7,7 +7,8 @@ use http::{HeaderMap, Response, StatusCode};
 use throttle_core::{Backend, ConfigError, MemoryBackend};
 use tower_layer::Layer;
 
-use super::rules::{Jitter, Options, Rules};
+use super::answers::{Answers, Jitter, Options};
+use super::rules::Rules;
 use super::warning::Watch;
 use super::{Event, Refusal, Throttle, Warning};
 use crate::OnError;
@@ -75,19 +76,19 @@ impl<B: Backend> ThrottleLayer<B> {
     /// or [`on_error`](Self::on_error) before this), or if the backend cannot hold such limits.
     pub fn backend<C: Backend>(self, backend: C) -> Result<ThrottleLayer<C>, ConfigError> {
         let set = B::set(&self.rules.prepared).clone();
-        let (applied, options) = (Arc::clone(&self.rules.applied), self.rules.options.clone());
+        let (applied, options) = (Arc::clone(&self.rules.applied), self.rules.answers.options.clone());
         Ok(ThrottleLayer { rules: Arc::new(Rules::new(backend, set, applied, options)?) })
     }
 
     /// What happens when the store fails, for limits that do not say it themselves. Set it before
     /// [`backend`](Self::backend), which asks for it. There is no default.
     pub fn on_error(self, rule: OnError) -> Self {
-        self.with(|rules| rules.options.on_error = Some(rule))
+        self.with(|answers| answers.options.on_error = Some(rule))
     }
 
     /// Which rate-limit fields responses carry. Defaults to [`Dialect::Draft11`].
     pub fn headers(self, dialect: Dialect) -> Self {
-        self.with(|rules| rules.set_dialect(dialect))
+        self.with(|answers| answers.set_dialect(dialect))
     }
 
     /// Leaves the rate-limit fields (not `Retry-After`) out of responses of which `hide` is true: those that shared caches store (see
@@ -103,7 +104,7 @@ impl<B: Backend> ThrottleLayer<B> {
     /// # Ok::<(), throttle_tower::ConfigError>(())
     /// ```
     pub fn hide_fields_if(self, hide: impl Fn(StatusCode, &HeaderMap) -> bool + Send + Sync + 'static) -> Self {
-        self.with(|rules| rules.options.hide_fields = Some(Arc::new(hide)))
+        self.with(|answers| answers.options.hide_fields = Some(Arc::new(hide)))
     }
 
     /// Builds refusals. The rate-limit fields, and `Cache-Control: no-store` unless you set another, are added to what
@@ -120,12 +121,12 @@ impl<B: Backend> ThrottleLayer<B> {
     /// # Ok::<(), throttle_tower::ConfigError>(())
     /// ```
     pub fn response(self, build: impl Fn(&Refusal<'_>) -> Response<Bytes> + Send + Sync + 'static) -> Self {
-        self.with(|rules| rules.options.response = Some(Arc::new(build)))
+        self.with(|answers| answers.options.response = Some(Arc::new(build)))
     }
 
     /// Calls `hook` for every decision, inside the request: count and return. Defaults to nothing.
     pub fn on_decision(self, hook: impl Fn(&Event<'_>) + Send + Sync + 'static) -> Self {
-        self.with(|rules| rules.options.on_decision = Some(Arc::new(hook)))
+        self.with(|answers| answers.options.on_decision = Some(Arc::new(hook)))
     }
 
     /// Calls `hook` when requests show that the layer hardly does what was meant, at most once for the layer and its
@@ -138,24 +139,24 @@ impl<B: Backend> ThrottleLayer<B> {
     /// # Ok::<(), throttle_tower::ConfigError>(())
     /// ```
     pub fn on_warning(self, hook: impl Fn(&Warning) + Send + Sync + 'static) -> Self {
-        self.with(|rules| rules.options.watch = Some(Watch::new(hook)))
+        self.with(|answers| answers.options.watch = Some(Watch::new(hook)))
     }
 
     /// Lengthens the waits that clients are told by up to `percent` of them, at most 100, the same share for the same
     /// key every time, so that clients refused together do not return together. Waits only get longer. Defaults to 0.
     pub fn retry_jitter(self, percent: u8) -> Self {
         let jitter = (percent > 0).then(|| Jitter { percent: percent.min(100), secret: RandomState::new() });
-        self.with(|rules| rules.options.jitter = jitter)
+        self.with(|answers| answers.options.jitter = jitter)
     }
 
     /// Whether responses carry a [`LimitReport`](crate::LimitReport) in their extensions, for outer layers to read. It
     /// costs three of the five allocations of an admitted request. Defaults to true.
     pub fn report_in_response(self, report: bool) -> Self {
-        self.with(|rules| rules.options.report_in_response = report)
+        self.with(|answers| answers.options.report_in_response = report)
     }
 
-    fn with(mut self, change: impl FnOnce(&mut Rules<B>)) -> Self {
-        change(Arc::make_mut(&mut self.rules));
+    fn with(mut self, change: impl FnOnce(&mut Answers)) -> Self {
+        change(Arc::make_mut(&mut Arc::make_mut(&mut self.rules).answers));
         self
     }
 }
@@ -170,6 +171,6 @@ impl<S, B: Backend> Layer<S> for ThrottleLayer<B> {
 
 impl<B: Backend> fmt::Debug for ThrottleLayer<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ThrottleLayer").field("policies", &self.rules.policies).finish_non_exhaustive()
+        f.debug_struct("ThrottleLayer").field("policies", &self.rules.answers.policies).finish_non_exhaustive()
     }
 }

@@ -1,5 +1,6 @@
 //! The middleware that refuses: its layer, its service, and the future it answers with.
 
+mod answers;
 mod body;
 mod event;
 mod future;

@@ -49,7 +49,7 @@ impl Refusal<'_> {
     #[must_use]
     pub fn default_response(&self) -> Response<Bytes> {
         let body = match self.reason {
-            Reason::Quota(report) => Problem::QuotaExceeded.body(report.violated()),
+            Reason::Quota(report) => report.answers().problem(report.decision()),
             Reason::Store(_, policies) => {
                 Problem::TemporaryReducedCapacity.body(policies.iter().map(|policy| policy.name()))
             }

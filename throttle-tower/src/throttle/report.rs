@@ -1,6 +1,10 @@
+use std::fmt;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use throttle_core::{Decision, Policy, Status};
+
+use super::answers::Answers;
 
 /// The decision about a request, with the policies it speaks of.
 ///
@@ -21,15 +25,27 @@ use throttle_core::{Decision, Policy, Status};
 #[derive(Clone, Debug)]
 pub struct LimitReport(Arc<Inner>);
 
-#[derive(Debug)]
 struct Inner {
     decision: Decision,
-    policies: Arc<[Policy]>,
+    /// The user's closures in there may be of any kind, but nothing that a report can be asked runs one.
+    answers: AssertUnwindSafe<Arc<Answers>>,
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inner").field("decision", &self.decision).field("policies", &self.answers.policies).finish()
+    }
 }
 
 impl LimitReport {
-    pub(crate) fn new(decision: Decision, policies: Arc<[Policy]>) -> Self {
-        Self(Arc::new(Inner { decision, policies }))
+    #[inline]
+    pub(super) fn new(decision: Decision, answers: Arc<Answers>) -> Self {
+        Self(Arc::new(Inner { decision, answers: AssertUnwindSafe(answers) }))
+    }
+
+    #[inline]
+    pub(super) fn answers(&self) -> &Answers {
+        &self.0.answers
     }
 
     /// The decision.
@@ -40,18 +56,18 @@ impl LimitReport {
 
     /// The policies that apply to the request, each with where it stands.
     pub fn statuses(&self) -> impl Iterator<Item = (&Policy, &Status)> {
-        self.0.policies.iter().zip(self.0.decision.statuses()).filter(|(_, status)| status.applies())
+        self.0.answers.policies.iter().zip(self.0.decision.statuses()).filter(|(_, status)| status.applies())
     }
 
     /// The policy that decided: that refused with the longest wait, or has the least left.
     #[must_use]
     pub fn binding(&self) -> Option<&Policy> {
-        self.0.policies.get(self.0.decision.binding()?)
+        self.0.answers.policies.get(self.0.decision.binding()?)
     }
 
     /// The names of the policies that the refusal is due to; none when the request was admitted.
     pub fn violated(&self) -> impl Iterator<Item = &str> + Clone {
-        let statuses = self.0.policies.iter().zip(self.0.decision.statuses());
+        let statuses = self.0.answers.policies.iter().zip(self.0.decision.statuses());
         statuses.filter(|(_, status)| status.is_violated()).map(|(policy, _)| policy.name())
     }
 }

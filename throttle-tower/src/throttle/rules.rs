@@ -1,18 +1,14 @@
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderMap, Response, StatusCode};
+use http::{Response, StatusCode};
 use smallvec::SmallVec;
 use throttle_core::{Backend, BackendError, Call, ConfigError, Decision, Key, LimitSet, Policy};
 
+use super::answers::{Answers, Options};
 use super::refusal::{Reason, Refusal, forbid_storing};
-use super::stamp::Stamp;
-use super::warning::Watch;
 use super::{Event, LimitReport, Outcome};
-use crate::headers::Dialect;
-use crate::headers::policy_field::PolicyField;
 use crate::limit::{Applied, FutureKey, Keying};
 use crate::{OnError, OnMissing};
 
@@ -20,10 +16,9 @@ use crate::{OnError, OnMissing};
 pub(crate) struct Rules<B: Backend> {
     pub(crate) backend: B,
     pub(crate) prepared: Arc<B::Prepared>,
-    pub(crate) policies: Arc<[Policy]>,
     pub(crate) applied: Arc<[Applied]>,
-    pub(crate) options: Options,
-    pub(crate) policy_field: PolicyField,
+    /// Shared with every report, so that a request takes hold of one thing only.
+    pub(crate) answers: Arc<Answers>,
 }
 
 impl<B: Backend> Clone for Rules<B> {
@@ -31,59 +26,9 @@ impl<B: Backend> Clone for Rules<B> {
         Self {
             backend: self.backend.clone(),
             prepared: Arc::clone(&self.prepared),
-            policies: Arc::clone(&self.policies),
             applied: Arc::clone(&self.applied),
-            options: self.options.clone(),
-            policy_field: self.policy_field.clone(),
+            answers: Arc::clone(&self.answers),
         }
-    }
-}
-
-/// What a user can change once the layer is built.
-#[derive(Clone)]
-pub(crate) struct Options {
-    pub(crate) dialect: Dialect,
-    pub(crate) response: Option<BuildResponse>,
-    pub(crate) on_decision: Option<Hook>,
-    pub(crate) watch: Option<Watch>,
-    pub(crate) hide_fields: Option<HideFields>,
-    pub(crate) on_error: Option<OnError>,
-    pub(crate) jitter: Option<Jitter>,
-    pub(crate) report_in_response: bool,
-}
-
-type BuildResponse = Arc<dyn Fn(&Refusal<'_>) -> Response<Bytes> + Send + Sync>;
-type Hook = Arc<dyn Fn(&Event<'_>) + Send + Sync>;
-type HideFields = Arc<dyn Fn(StatusCode, &HeaderMap) -> bool + Send + Sync>;
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            dialect: Dialect::default(),
-            response: None,
-            on_decision: None,
-            watch: None,
-            hide_fields: None,
-            on_error: None,
-            jitter: None,
-            report_in_response: true,
-        }
-    }
-}
-
-/// Lengthens waits by a share that depends on the key alone, so that those who were refused together do not come back
-/// together.
-#[derive(Clone)]
-pub(crate) struct Jitter {
-    pub(crate) percent: u8,
-    pub(crate) secret: RandomState,
-}
-
-impl Jitter {
-    fn lengthen(&self, wait_us: u64, key: &Key) -> u64 {
-        let most = u128::from(wait_us) * u128::from(self.percent) / 100;
-        let share = u128::from(self.secret.hash_one(key));
-        wait_us.saturating_add(((most * share) >> 64) as u64)
     }
 }
 
@@ -91,6 +36,7 @@ impl Jitter {
 pub(crate) type Calls = SmallVec<[Call; 3]>;
 
 /// What a request asks, as far as that is known at once.
+#[derive(Default)]
 pub(crate) struct Asked {
     pub(crate) calls: Calls,
     /// Keys that have to be waited for, and the cost that goes with them.
@@ -98,9 +44,25 @@ pub(crate) struct Asked {
 }
 
 /// What becomes of a request.
-pub(crate) enum Judged<B: Backend> {
-    Pass(Option<Stamp<B>>),
+pub(crate) enum Judged {
+    Pass(Option<Admitted>),
     Refuse(Response<Bytes>),
+}
+
+/// A decision on its way to the response, to be pressed on it once.
+pub(crate) struct Admitted {
+    report: LimitReport,
+    /// Whether there is something to warn of, should the request succeed.
+    suspicious: bool,
+}
+
+impl Admitted {
+    pub(crate) fn press<Body>(self, response: &mut Response<Body>) {
+        if let (true, Some(watch)) = (self.suspicious, &self.report.answers().options.watch) {
+            watch.confirm(response.status());
+        }
+        self.report.press(response, 0);
+    }
 }
 
 impl<B: Backend> Rules<B> {
@@ -115,9 +77,8 @@ impl<B: Backend> Rules<B> {
     ) -> Result<Self, ConfigError> {
         Self::check(&backend, set.policies(), &applied, &options)?;
         let prepared = backend.prepare(set)?;
-        let policies: Arc<[Policy]> = B::set(&prepared).policies().into();
-        let policy_field = policy_field(options.dialect, policies.iter());
-        Ok(Self { backend, prepared: Arc::new(prepared), policies, applied, options, policy_field })
+        let answers = Arc::new(Answers::new(B::set(&prepared).policies(), options));
+        Ok(Self { backend, prepared: Arc::new(prepared), applied, answers })
     }
 
     /// Whether a backend can be asked about such limits.
@@ -145,25 +106,23 @@ impl<B: Backend> Rules<B> {
         Ok(())
     }
 
-    pub(crate) fn set_dialect(&mut self, dialect: Dialect) {
-        self.options.dialect = dialect;
-        self.policy_field = policy_field(dialect, self.policies.iter());
-    }
-
-    /// What the request asks of every policy.
+    /// What the request asks of every policy, in place: calls are large, and every request has some.
     ///
     /// # Errors
     ///
     /// The refusal, where a required key is missing.
-    pub(crate) fn ask(&self, parts: &Parts) -> Result<Asked, Box<Response<Bytes>>> {
-        let mut asked = Asked { calls: Calls::new(), waiting: Vec::new() };
+    #[inline]
+    pub(crate) fn ask(&self, parts: &Parts, asked: &mut Asked) -> Result<(), Box<Response<Bytes>>> {
         for (index, how) in self.applied.iter().enumerate() {
             let call = if how.when.as_ref().is_some_and(|applies| !applies(parts)) {
                 Call::SKIP
             } else {
                 let cost = how.cost.as_ref().map_or(1, |cost| cost(parts));
                 match &how.keying {
-                    Keying::Sync(extractor) => self.call(index, cost, extractor.extract(parts), parts)?,
+                    Keying::Sync(extractor) => match extractor.extract(parts) {
+                        Some(key) => call(key, cost),
+                        None => self.call_without_key(index, cost, parts)?,
+                    },
                     Keying::Async(extractor) => {
                         asked.waiting.push((index, cost, extractor(parts)));
                         Call::SKIP
@@ -172,7 +131,7 @@ impl<B: Backend> Rules<B> {
             };
             asked.calls.push(call);
         }
-        Ok(asked)
+        Ok(())
     }
 
     /// One policy's call, once its key is known or known to be missing.
@@ -183,60 +142,72 @@ impl<B: Backend> Rules<B> {
         key: Option<Key>,
         parts: &Parts,
     ) -> Result<Call, Box<Response<Bytes>>> {
-        let key = match (key, self.applied[index].on_missing) {
-            (Some(key), _) => key,
-            (None, OnMissing::Share) => Key::missing(),
-            (None, OnMissing::Skip) => return Ok(Call::SKIP),
-            (None, OnMissing::Reject(status)) => {
+        match key {
+            Some(key) => Ok(call(key, cost)),
+            None => self.call_without_key(index, cost, parts),
+        }
+    }
+
+    #[cold]
+    fn call_without_key(&self, index: usize, cost: u64, parts: &Parts) -> Result<Call, Box<Response<Bytes>>> {
+        match self.applied[index].on_missing {
+            OnMissing::Share => Ok(call(Key::missing(), cost)),
+            OnMissing::Skip => Ok(Call::SKIP),
+            OnMissing::Reject(status) => {
                 self.tell(Outcome::MissingKey, None, parts);
-                let reason = Reason::MissingKey(&self.policies[index]);
-                return Err(Box::new(self.refusal(&Refusal { reason, status, extra: 0 })));
+                let reason = Reason::MissingKey(&self.answers.policies[index]);
+                Err(Box::new(self.refusal(&Refusal { reason, status, extra: 0 })))
             }
-        };
-        Ok(match throttle_core::Cost::new(cost) {
-            Ok(cost) => Call::new(key, cost),
-            Err(_) => Call::peek(key),
-        })
+        }
     }
 
     /// The decision, if it can be had without waiting: from the backend, or because no policy applies.
-    pub(crate) fn decide_at_once(&self, calls: &[Call]) -> Option<Decision> {
+    #[inline]
+    pub(crate) fn decide_at_once(&self, calls: &[Call]) -> Option<LimitReport> {
         if calls.iter().all(|call| call.key().is_none()) {
-            return Some(Decision::not_limited(calls.len()));
+            return Some(self.not_limited(calls.len()));
         }
-        self.backend.decide_at_once(&self.prepared, calls)
+        // Taken before the decision, so that nothing stands between it and its place in the report.
+        let answers = Arc::clone(&self.answers);
+        Some(LimitReport::new(self.backend.decide_at_once(&self.prepared, calls)?, answers))
+    }
+
+    #[cold]
+    fn not_limited(&self, policies: usize) -> LimitReport {
+        self.report(Decision::not_limited(policies))
+    }
+
+    /// A decision is large, so it goes where it will stay before anybody looks at it.
+    pub(crate) fn report(&self, decision: Decision) -> LimitReport {
+        LimitReport::new(decision, Arc::clone(&self.answers))
     }
 
     /// What a decision means for the request.
-    pub(crate) fn judge(
-        self: &Arc<Self>,
-        decision: Result<Decision, BackendError>,
-        calls: &[Call],
-        parts: &mut Parts,
-    ) -> Judged<B> {
-        let decision = match decision {
-            Ok(decision) => decision,
-            Err(error) => return self.judge_failure(&error, calls, parts),
-        };
-        let outcome = if decision.is_allowed() { Outcome::Admitted } else { Outcome::Refused };
-        self.tell(outcome, Some(&decision), parts);
-        let report = LimitReport::new(decision, Arc::clone(&self.policies));
-        if report.decision().is_allowed() {
-            parts.extensions.insert(report.clone());
-            let watch = self.options.watch.as_ref();
-            let suspicious = watch.is_some_and(|watch| watch.suspects(&self.applied, calls, parts));
-            return Judged::Pass(Some(Stamp::admitted(Arc::clone(self), report, suspicious)));
+    #[inline]
+    pub(crate) fn judge(&self, report: LimitReport, calls: &[Call], parts: &mut Parts) -> Judged {
+        if !report.decision().is_allowed() {
+            return Judged::Refuse(self.refuse(report, calls, parts));
         }
+        self.tell(Outcome::Admitted, Some(report.decision()), parts);
+        parts.extensions.insert(report.clone());
+        let watch = self.answers.options.watch.as_ref();
+        let suspicious = watch.is_some_and(|watch| watch.suspects(&self.applied, calls, parts));
+        Judged::Pass(Some(Admitted { report, suspicious }))
+    }
+
+    fn refuse(&self, report: LimitReport, calls: &[Call], parts: &Parts) -> Response<Bytes> {
+        self.tell(Outcome::Refused, Some(report.decision()), parts);
         let reason = Reason::Quota(&report);
         let extra = self.extra_wait(report.decision(), calls);
         let mut response = self.refusal(&Refusal { reason, status: StatusCode::TOO_MANY_REQUESTS, extra });
-        Stamp::refused(Arc::clone(self), report, extra).press(&mut response);
-        Judged::Refuse(response)
+        report.press(&mut response, extra);
+        response
     }
 
-    fn judge_failure(&self, error: &BackendError, calls: &[Call], parts: &Parts) -> Judged<B> {
-        let rule = |how: &Applied| how.on_error.or(self.options.on_error);
-        let applied = self.policies.iter().zip(self.applied.iter()).zip(calls);
+    /// What it means that there is none.
+    pub(crate) fn judge_failure(&self, error: &BackendError, calls: &[Call], parts: &Parts) -> Judged {
+        let rule = |how: &Applied| how.on_error.or(self.answers.options.on_error);
+        let applied = self.answers.policies.iter().zip(self.applied.iter()).zip(calls);
         let closed: Vec<Policy> = applied
             .filter(|((_, how), call)| call.key().is_some() && rule(how) != Some(OnError::Open))
             .map(|((policy, _), _)| policy.clone())
@@ -251,7 +222,7 @@ impl<B: Backend> Rules<B> {
     }
 
     fn refusal(&self, refusal: &Refusal<'_>) -> Response<Bytes> {
-        let mut response = match &self.options.response {
+        let mut response = match &self.answers.options.response {
             Some(build) => build(refusal),
             None => refusal.default_response(),
         };
@@ -261,19 +232,23 @@ impl<B: Backend> Rules<B> {
 
     /// µs to add to the wait, so that not everybody comes back at once.
     fn extra_wait(&self, decision: &Decision, calls: &[Call]) -> u64 {
-        let (Some(jitter), Some(wait)) = (&self.options.jitter, decision.retry_after()) else { return 0 };
+        let (Some(jitter), Some(wait)) = (&self.answers.options.jitter, decision.retry_after()) else { return 0 };
         let binding = decision.binding().and_then(|policy| calls.get(policy)?.key());
         let wait = u64::try_from(wait.as_micros()).unwrap_or(u64::MAX);
         binding.map_or(0, |key| jitter.lengthen(wait, key) - wait)
     }
 
     fn tell(&self, outcome: Outcome<'_>, decision: Option<&Decision>, parts: &Parts) {
-        if let Some(hook) = &self.options.on_decision {
-            hook(&Event { outcome, policies: &self.policies, decision, parts });
+        if let Some(hook) = &self.answers.options.on_decision {
+            hook(&Event { outcome, policies: &self.answers.policies, decision, parts });
         }
     }
 }
 
-pub(super) fn policy_field<'a>(dialect: Dialect, policies: impl Iterator<Item = &'a Policy>) -> PolicyField {
-    PolicyField::new(dialect, policies.map(super::stamp::terms))
+#[inline]
+fn call(key: Key, cost: u64) -> Call {
+    match throttle_core::Cost::new(cost) {
+        Ok(cost) => Call::new(key, cost),
+        Err(_) => Call::peek(key),
+    }
 }

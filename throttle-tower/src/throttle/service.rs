@@ -66,29 +66,29 @@ where
 
     fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
         let (mut parts, body) = request.into_parts();
-        let Asked { calls, waiting } = match self.rules.ask(&parts) {
-            Ok(asked) => asked,
-            Err(refusal) => return ResponseFuture::refused(refusal),
-        };
-        if waiting.is_empty()
-            && let Some(decision) = self.rules.decide_at_once(&calls)
+        let mut asked = Asked::default();
+        if let Err(refusal) = self.rules.ask(&parts, &mut asked) {
+            return ResponseFuture::refused(*refusal);
+        }
+        if asked.waiting.is_empty()
+            && let Some(report) = self.rules.decide_at_once(&asked.calls)
         {
-            return match self.rules.judge(Ok(decision), &calls, &mut parts) {
-                Judged::Pass(stamp) => {
-                    ResponseFuture::calling(self.inner.call(Request::from_parts(parts, body)), stamp)
+            return match self.rules.judge(report, &asked.calls, &mut parts) {
+                Judged::Pass(report) => {
+                    ResponseFuture::calling(self.inner.call(Request::from_parts(parts, body)), report)
                 }
-                Judged::Refuse(refusal) => ResponseFuture::refused(Box::new(refusal)),
+                Judged::Refuse(refusal) => ResponseFuture::refused(refusal),
             };
         }
         // The decision has to be waited for. It takes along the service that was found ready, not a clone of it.
         let clone = self.inner.clone();
         let inner = mem::replace(&mut self.inner, clone);
-        ResponseFuture::waiting(Slow::new(Arc::clone(&self.rules), calls, waiting, (inner, parts, body)))
+        ResponseFuture::waiting(Slow::new(Arc::clone(&self.rules), asked, (inner, parts, body)))
     }
 }
 
 impl<S: fmt::Debug, B: Backend> fmt::Debug for Throttle<S, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Throttle").field("inner", &self.inner).field("policies", &self.rules.policies).finish()
+        f.debug_struct("Throttle").field("inner", &self.inner).field("policies", &self.rules.answers.policies).finish()
     }
 }

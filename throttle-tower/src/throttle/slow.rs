@@ -8,7 +8,7 @@ use http::request::Parts;
 use pin_project_lite::pin_project;
 use throttle_core::Backend;
 
-use super::rules::{Calls, Judged, Rules};
+use super::rules::{Asked, Calls, Judged, Rules};
 use crate::limit::FutureKey;
 
 pin_project! {
@@ -27,21 +27,16 @@ pin_project! {
 }
 
 /// What becomes of a request that had to wait, with the service that it was meant for.
-pub(super) type Decided<S, B, ReqBody> = (Judged<B>, S, Request<ReqBody>);
+pub(super) type Decided<S, ReqBody> = (Judged, S, Request<ReqBody>);
 
 impl<S, B: Backend, ReqBody> Slow<S, B, ReqBody> {
-    pub(super) fn new(
-        rules: Arc<Rules<B>>,
-        calls: Calls,
-        keys: Vec<(usize, u64, FutureKey)>,
-        held: (S, Parts, ReqBody),
-    ) -> Self {
-        Self { rules, calls, keys, decision: None, held: Some(held) }
+    pub(super) fn new(rules: Arc<Rules<B>>, asked: Asked, held: (S, Parts, ReqBody)) -> Self {
+        Self { rules, calls: asked.calls, keys: asked.waiting, decision: None, held: Some(held) }
     }
 }
 
 impl<S, B: Backend, ReqBody> Future for Slow<S, B, ReqBody> {
-    type Output = Decided<S, B, ReqBody>;
+    type Output = Decided<S, ReqBody>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
@@ -67,17 +62,21 @@ impl<S, B: Backend, ReqBody> Future for Slow<S, B, ReqBody> {
         }
         // Asked only once: the store would charge again.
         let at_once = if this.decision.is_none() { this.rules.decide_at_once(this.calls) } else { None };
-        let decision = match at_once {
-            Some(decision) => Ok(decision),
+        let report = match at_once {
+            Some(report) => Ok(report),
             None => {
                 if this.decision.is_none() {
                     this.decision.set(Some(this.rules.backend.decide(&this.rules.prepared, this.calls)));
                 }
-                ready!(this.decision.as_pin_mut().expect("it is set").poll(cx))
+                let decision = ready!(this.decision.as_pin_mut().expect("it is set").poll(cx));
+                decision.map(|decision| this.rules.report(decision))
             }
         };
         let (inner, mut parts, body) = this.held.take().expect(POLLED_AGAIN);
-        let judged = this.rules.judge(decision, this.calls, &mut parts);
+        let judged = match report {
+            Ok(report) => this.rules.judge(report, this.calls, &mut parts),
+            Err(error) => this.rules.judge_failure(&error, this.calls, &parts),
+        };
         Poll::Ready((judged, inner, Request::from_parts(parts, body)))
     }
 }

@@ -1,0 +1,126 @@
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, Response, StatusCode};
+use throttle_core::{Decision, Key, Policy};
+
+use super::warning::Watch;
+use super::{Event, Refusal};
+use crate::OnError;
+use crate::headers::line::Terms;
+use crate::headers::policy_field::PolicyField;
+use crate::headers::{Dialect, Problem};
+
+/// What answers are made of, whichever backend decides.
+#[derive(Clone)]
+pub(crate) struct Answers {
+    pub(crate) policies: Arc<[Policy]>,
+    pub(crate) options: Options,
+    pub(crate) policy_field: PolicyField,
+    problems: Arc<Problems>,
+}
+
+impl Answers {
+    pub(super) fn new(policies: &[Policy], options: Options) -> Self {
+        let policy_field = policy_field(options.dialect, policies.iter());
+        Self { policies: policies.into(), options, policy_field, problems: Arc::new(Problems::new(policies)) }
+    }
+
+    /// The problem document of a decision.
+    pub(super) fn problem(&self, decision: &Decision) -> Bytes {
+        let statuses = decision.statuses();
+        let violated = statuses.iter().enumerate().filter(|(_, status)| status.is_violated()).map(|(policy, _)| policy);
+        let written = match violated.clone().count() {
+            1 => violated.clone().next().and_then(|policy| self.problems.alone.get(policy)),
+            some if some == self.policies.len() => Some(&self.problems.all),
+            _ => None,
+        };
+        match written {
+            Some(body) => body.clone(),
+            None => Problem::QuotaExceeded.body(violated.filter_map(|policy| Some(self.policies.get(policy)?.name()))),
+        }
+    }
+
+    pub(super) fn set_dialect(&mut self, dialect: Dialect) {
+        self.options.dialect = dialect;
+        self.policy_field = policy_field(dialect, self.policies.iter());
+    }
+}
+
+/// The bodies of nearly all refusals, written once: of a policy that refuses alone, and of all together.
+struct Problems {
+    alone: Box<[Bytes]>,
+    all: Bytes,
+}
+
+impl Problems {
+    fn new(policies: &[Policy]) -> Self {
+        let alone = policies.iter().map(|policy| shared(Problem::QuotaExceeded.body([policy.name()]))).collect();
+        Self { alone, all: shared(Problem::QuotaExceeded.body(policies.iter().map(Policy::name))) }
+    }
+}
+
+/// The first clone of bytes allocates their reference count; make that ours rather than a request's.
+fn shared(bytes: Bytes) -> Bytes {
+    drop(bytes.clone());
+    bytes
+}
+
+pub(super) fn policy_field<'a>(dialect: Dialect, policies: impl Iterator<Item = &'a Policy>) -> PolicyField {
+    PolicyField::new(dialect, policies.map(terms))
+}
+
+/// What a policy promises.
+pub(super) fn terms(policy: &Policy) -> Terms<'_> {
+    let rate = policy.algorithm().rate();
+    Terms { name: policy.name(), quota: rate.count(), window_us: rate.period_micros(), unit: policy.unit() }
+}
+
+/// What a user can change once the layer is built.
+#[derive(Clone)]
+pub(crate) struct Options {
+    pub(crate) dialect: Dialect,
+    pub(crate) response: Option<BuildResponse>,
+    pub(crate) on_decision: Option<Hook>,
+    pub(crate) watch: Option<Watch>,
+    pub(crate) hide_fields: Option<HideFields>,
+    pub(crate) on_error: Option<OnError>,
+    pub(crate) jitter: Option<Jitter>,
+    pub(crate) report_in_response: bool,
+}
+
+type BuildResponse = Arc<dyn Fn(&Refusal<'_>) -> Response<Bytes> + Send + Sync>;
+type Hook = Arc<dyn Fn(&Event<'_>) + Send + Sync>;
+type HideFields = Arc<dyn Fn(StatusCode, &HeaderMap) -> bool + Send + Sync>;
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            dialect: Dialect::default(),
+            response: None,
+            on_decision: None,
+            watch: None,
+            hide_fields: None,
+            on_error: None,
+            jitter: None,
+            report_in_response: true,
+        }
+    }
+}
+
+/// Lengthens waits by a share that depends on the key alone, so that those who were refused together do not come back
+/// together.
+#[derive(Clone)]
+pub(crate) struct Jitter {
+    pub(crate) percent: u8,
+    pub(crate) secret: RandomState,
+}
+
+impl Jitter {
+    pub(super) fn lengthen(&self, wait_us: u64, key: &Key) -> u64 {
+        let most = u128::from(wait_us) * u128::from(self.percent) / 100;
+        let share = u128::from(self.secret.hash_one(key));
+        wait_us.saturating_add(((most * share) >> 64) as u64)
+    }
+}
