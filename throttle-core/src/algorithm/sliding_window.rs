@@ -121,20 +121,26 @@ impl Estimate {
 
     /// The counter of a sub-window; what lies outside the ring is empty.
     fn count(&self, view: &View<'_>, index: i64) -> u64 {
+        self.count_at(view, index, self.slot(index))
+    }
+
+    /// The same, when its slot is known.
+    fn count_at(&self, view: &View<'_>, index: i64, slot: usize) -> u64 {
         let age = view.newest - index;
-        if (0..=self.buckets).contains(&age) { view.ring.counters[self.slot(index)] } else { 0 }
+        if (0..=self.buckets).contains(&age) { view.ring.counters[slot] } else { 0 }
     }
 
     /// Units that count in full, and those of the fading sub-window, when sub-window `index` is running.
     fn sums(&self, view: &View<'_>, index: i64) -> (u64, u64) {
         let oldest = index - self.buckets;
+        let slot = self.slot(oldest);
         let full = if index == view.newest {
             // All but the fading one: the usual case, without the ring arithmetic.
-            view.ring.counters.iter().sum::<u64>() - view.ring.counters[self.slot(oldest)]
+            view.ring.counters.iter().sum::<u64>() - view.ring.counters[slot]
         } else {
             (oldest + 1..=index).map(|i| self.count(view, i)).sum()
         };
-        (full, self.count(view, oldest))
+        (full, self.count_at(view, oldest, slot))
     }
 
     /// What a fading count still weighs after `past` µs of the running sub-window, rounded up: admission compares whole
@@ -151,6 +157,7 @@ impl Estimate {
     fn first_with(&self, view: &View<'_>, (mut full, mut fading): (u64, u64), room: u64) -> i64 {
         let mut past = view.past;
         let mut index = view.index;
+        let mut slot = self.slot(index - self.buckets);
         loop {
             if let Some(spare) = room.checked_sub(full) {
                 let enough = self.faded_to(fading, spare).max(past);
@@ -160,7 +167,8 @@ impl Estimate {
             }
             // The next sub-window: one more starts to fade, and nothing new has come. After S + 1 steps nothing counts.
             (index, past) = (index + 1, 0);
-            fading = self.count(view, index - self.buckets);
+            slot = if slot + 1 < view.ring.counters.len() { slot + 1 } else { 0 };
+            fading = self.count_at(view, index - self.buckets, slot);
             full -= fading;
         }
     }
