@@ -101,7 +101,7 @@ impl<'a> Member<'a> {
             // It was as good as unused, and another policy's new key has just swept it out. Its place is still counted
             // for: the sweep gave it back.
             _ => {
-                shared.keys.fetch_add(usize::from(!self.is_overflow()), Ordering::Relaxed);
+                shared.keys.0.fetch_add(usize::from(!self.is_overflow()), Ordering::Relaxed);
                 (self.algorithm.fresh_repr(), shard.earliest(self.now))
             }
         };
