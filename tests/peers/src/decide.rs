@@ -8,7 +8,8 @@ use crate::report;
 use crate::stage::{Contender, Random, TURNS, compete};
 
 const MILLION: usize = 1_000_000;
-const PER_TURN: usize = 50_000;
+/// Some milliseconds, so that two threads meet.
+const PER_TURN: usize = 200_000;
 const THREADS: [usize; 2] = [1, 2];
 
 /// Whom the requests come from.

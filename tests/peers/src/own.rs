@@ -13,7 +13,7 @@ use crate::peers::Throttle;
 use crate::report;
 use crate::stage::{Contender, compete};
 
-const STEPS: usize = 20_000;
+const STEPS: usize = 40_000;
 
 pub fn run() {
     algorithms();

@@ -128,10 +128,19 @@ impl Windows for Civil {
                 (monday, monday + 7)
             }
             CivilPeriod::Month => {
-                let (year, month, _) = date_of(day);
-                (first_of_month(year, month), first_of_month(year, month + 1))
+                let (year, month, of_month) = date_of(day);
+                (day - (of_month - 1), first_of_month(year, month + 1))
             }
         };
         (first * DAY_US - self.shift, after * DAY_US - self.shift)
+    }
+
+    #[inline]
+    fn shortest(&self) -> i64 {
+        match self.cadence {
+            CivilPeriod::Day => DAY_US,
+            CivilPeriod::Week => 7 * DAY_US,
+            CivilPeriod::Month => 28 * DAY_US,
+        }
     }
 }

@@ -54,6 +54,9 @@ impl FixedWindow {
 pub(crate) trait Windows {
     /// Start and end of the window that holds an instant: `start <= instant < end`.
     fn window(&self, at: i64) -> (i64, i64);
+
+    /// µs that no window is shorter than.
+    fn shortest(&self) -> i64;
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +71,11 @@ impl Windows for Fixed {
     fn window(&self, at: i64) -> (i64, i64) {
         let start = (at - self.offset).div_euclid(self.length) * self.length + self.offset;
         (start, start + self.length)
+    }
+
+    #[inline]
+    fn shortest(&self) -> i64 {
+        self.length
     }
 }
 
@@ -86,16 +94,23 @@ pub(crate) struct Count {
 }
 
 impl<W: Windows> Counter<W> {
-    /// The window that runs at `now` and what is used of it. An instant before the window last used counts as in it:
-    /// a clock that steps back must not reopen a window.
+    /// The start of the window that runs at `now` and what is used of it. An instant before the window last used counts
+    /// as in it: a clock that steps back must not reopen a window.
     #[inline]
-    fn view(&self, state: Count, now: Timestamp) -> ((i64, i64), u64) {
-        let window = self.window.window(now.as_micros().max(state.start));
-        (window, if window.0 == state.start { state.used } else { 0 })
+    fn view(&self, state: Count, now: Timestamp) -> Count {
+        let at = now.as_micros().max(state.start);
+        // The usual case, without a look at the calendar. A state that nothing is used of may start anywhere.
+        if state.used > 0 && at - state.start < self.window.shortest() {
+            return state;
+        }
+        let (start, _) = self.window.window(at);
+        Count { start, used: if start == state.start { state.used } else { 0 } }
     }
 
-    fn until(now: Timestamp, end: i64) -> u64 {
-        micros_between(now, end)
+    /// µs until the window that starts at `start` ends.
+    #[inline]
+    fn until_end(&self, start: i64, now: Timestamp) -> u64 {
+        micros_between(now, self.window.window(start).1)
     }
 }
 
@@ -112,21 +127,21 @@ impl<W: Windows> Transition for Counter<W> {
 
     #[inline]
     fn wait(&self, state: &Count, now: Timestamp, cost: u64) -> u64 {
-        let ((_, end), used) = self.view(*state, now);
-        if used + cost <= self.limit { 0 } else { Self::until(now, end) }
+        let Count { start, used } = self.view(*state, now);
+        if used + cost <= self.limit { 0 } else { self.until_end(start, now) }
     }
 
     #[inline]
     fn take(&self, state: &mut Count, now: Timestamp, cost: u64) -> Mark {
-        let ((start, _), used) = self.view(*state, now);
+        let Count { start, used } = self.view(*state, now);
         *state = Count { start, used: used + cost };
         Mark { at: start, frac: 0 }
     }
 
     #[inline]
     fn standing(&self, state: &Count, now: Timestamp) -> Standing {
-        let ((_, end), used) = self.view(*state, now);
-        let next = Self::until(now, end);
+        let Count { start, used } = self.view(*state, now);
+        let next = self.until_end(start, now);
         Standing { remaining: self.limit.saturating_sub(used), reset: if used == 0 { 0 } else { next }, next }
     }
 
@@ -137,7 +152,7 @@ impl<W: Windows> Transition for Counter<W> {
     }
 
     fn debit(&self, state: &mut Count, now: Timestamp, mark: Mark, units: u64) {
-        let ((start, _), used) = self.view(*state, now);
+        let Count { start, used } = self.view(*state, now);
         if start == mark.at {
             *state = Count { start, used: self.limit.min(used.saturating_add(units)) };
         }

@@ -1,3 +1,4 @@
+use super::reciprocal::Divisor;
 use super::transition::{Mark, Standing, Transition, micros_between};
 use crate::rate::in_range;
 use crate::time::{EXACT_MAX, Timestamp};
@@ -56,7 +57,8 @@ impl SlidingWindow {
             );
             return Err(ConfigError::new("rate count", limit, rule));
         }
-        let estimate = Estimate { limit, width: width.cast_signed(), buckets: buckets as usize };
+        let (width, ring) = (Divisor::new(width), Divisor::new(buckets + 1));
+        let estimate = Estimate { limit, width, ring, buckets: buckets as i64 };
         Ok(Algorithm::from_kind(super::Kind::SlidingWindow(estimate), rate))
     }
 }
@@ -65,8 +67,10 @@ impl SlidingWindow {
 pub(crate) struct Estimate {
     limit: u64,
     /// Of a sub-window, µs.
-    width: i64,
-    buckets: usize,
+    width: Divisor,
+    /// Counters of a ring: one more than there are sub-windows.
+    ring: Divisor,
+    buckets: i64,
 }
 
 /// Counters of the S + 1 sub-windows up to the one of the last admitted request, as a ring by sub-window number.
@@ -84,74 +88,95 @@ struct View<'a> {
     ring: &'a Ring,
 }
 
+/// Quotient, rounded down, and remainder.
+#[inline]
+fn split(number: i64, divisor: Divisor) -> (i64, i64) {
+    match u64::try_from(number) {
+        Ok(number) => {
+            let (quotient, rest) = divisor.split(number);
+            (quotient.cast_signed(), rest.cast_signed())
+        }
+        // Before 1970.
+        Err(_) => {
+            let divisor = divisor.get().cast_signed();
+            (number.div_euclid(divisor), number.rem_euclid(divisor))
+        }
+    }
+}
+
 impl Estimate {
     fn view<'a>(&self, ring: &'a Ring, now: Timestamp) -> View<'a> {
-        let now = now.as_micros().max(ring.last);
-        View {
-            index: now.div_euclid(self.width),
-            past: now.rem_euclid(self.width),
-            newest: ring.last.div_euclid(self.width),
-            ring,
-        }
+        let (index, past) = split(now.as_micros().max(ring.last), self.width);
+        View { index, past, newest: split(ring.last, self.width).0, ring }
+    }
+
+    fn width(&self) -> i64 {
+        self.width.get().cast_signed()
     }
 
     fn slot(&self, index: i64) -> usize {
         // At most 1025, so it fits.
-        index.rem_euclid(self.buckets as i64 + 1) as usize
+        split(index, self.ring).1 as usize
     }
 
     /// The counter of a sub-window; what lies outside the ring is empty.
     fn count(&self, view: &View<'_>, index: i64) -> u64 {
+        self.count_at(view, index, self.slot(index))
+    }
+
+    /// The same, when its slot is known.
+    fn count_at(&self, view: &View<'_>, index: i64, slot: usize) -> u64 {
         let age = view.newest - index;
-        if (0..=self.buckets as i64).contains(&age) { view.ring.counters[self.slot(index)] } else { 0 }
+        if (0..=self.buckets).contains(&age) { view.ring.counters[slot] } else { 0 }
     }
 
     /// Units that count in full, and those of the fading sub-window, when sub-window `index` is running.
     fn sums(&self, view: &View<'_>, index: i64) -> (u64, u64) {
-        let oldest = index - self.buckets as i64;
+        let oldest = index - self.buckets;
+        let slot = self.slot(oldest);
         let full = if index == view.newest {
             // All but the fading one: the usual case, without the ring arithmetic.
-            view.ring.counters.iter().sum::<u64>() - view.ring.counters[self.slot(oldest)]
+            view.ring.counters.iter().sum::<u64>() - view.ring.counters[slot]
         } else {
             (oldest + 1..=index).map(|i| self.count(view, i)).sum()
         };
-        (full, self.count(view, oldest))
+        (full, self.count_at(view, oldest, slot))
     }
 
     /// What a fading count still weighs after `past` µs of the running sub-window, rounded up: admission compares whole
     /// units, so rounding up is exact.
     fn faded(&self, count: u64, past: i64) -> u64 {
-        (count * (self.width - past).unsigned_abs()).div_ceil(self.width.unsigned_abs())
+        self.width.divide_up(count * (self.width() - past).unsigned_abs())
     }
 
-    fn used(&self, view: &View<'_>) -> u64 {
-        let (full, fading) = self.sums(view, view.index);
+    fn used(&self, view: &View<'_>, (full, fading): (u64, u64)) -> u64 {
         full + self.faded(fading, view.past)
     }
 
-    /// The first instant from now on at which at most `room` units count.
-    fn first_with(&self, view: &View<'_>, room: u64) -> i64 {
-        let (mut full, mut fading) = self.sums(view, view.index);
+    /// The first instant from now on at which at most `room` units count, from the sums of now.
+    fn first_with(&self, view: &View<'_>, (mut full, mut fading): (u64, u64), room: u64) -> i64 {
         let mut past = view.past;
         let mut index = view.index;
+        let mut slot = self.slot(index - self.buckets);
         loop {
             if let Some(spare) = room.checked_sub(full) {
                 let enough = self.faded_to(fading, spare).max(past);
-                if enough < self.width {
-                    return index * self.width + enough;
+                if enough < self.width() {
+                    return index * self.width() + enough;
                 }
             }
             // The next sub-window: one more starts to fade, and nothing new has come. After S + 1 steps nothing counts.
             (index, past) = (index + 1, 0);
-            fading = self.count(view, index - self.buckets as i64);
+            slot = if slot + 1 < view.ring.counters.len() { slot + 1 } else { 0 };
+            fading = self.count_at(view, index - self.buckets, slot);
             full -= fading;
         }
     }
 
     /// The instant at which nothing counts any more. The newest charge fades last, to the very end of its sub-window.
     fn empty_at(&self, view: &View<'_>) -> i64 {
-        let newest_used = (0..=self.buckets as i64).map(|age| view.newest - age).find(|&i| self.count(view, i) > 0);
-        newest_used.map_or(view.ring.last, |index| (index + self.buckets as i64 + 1) * self.width)
+        let newest_used = (0..=self.buckets).map(|age| view.newest - age).find(|&i| self.count(view, i) > 0);
+        newest_used.map_or(view.ring.last, |index| (index + self.buckets + 1) * self.width())
     }
 
     /// µs into the sub-window after which `count` weighs at most `spare`: the least e with
@@ -160,12 +185,12 @@ impl Estimate {
         if count <= spare {
             return 0;
         }
-        let width = self.width.unsigned_abs();
+        let width = self.width.get();
         ((count - spare) * width).div_ceil(count).cast_signed()
     }
 
-    fn until(&self, now: Timestamp, view: &View<'_>, room: u64) -> u64 {
-        micros_between(now, self.first_with(view, room))
+    fn until(&self, now: Timestamp, view: &View<'_>, sums: (u64, u64), room: u64) -> u64 {
+        micros_between(now, self.first_with(view, sums, room))
     }
 }
 
@@ -177,19 +202,20 @@ impl Transition for Estimate {
     }
 
     fn fresh(&self) -> Ring {
-        Ring { last: Timestamp::MIN.as_micros(), counters: vec![0; self.buckets + 1].into_boxed_slice() }
+        Ring { last: Timestamp::MIN.as_micros(), counters: vec![0; self.buckets as usize + 1].into_boxed_slice() }
     }
 
     fn wait(&self, ring: &Ring, now: Timestamp, cost: u64) -> u64 {
         let view = self.view(ring, now);
-        if self.used(&view) + cost <= self.limit { 0 } else { self.until(now, &view, self.limit - cost) }
+        let sums = self.sums(&view, view.index);
+        if self.used(&view, sums) + cost <= self.limit { 0 } else { self.until(now, &view, sums, self.limit - cost) }
     }
 
     fn take(&self, ring: &mut Ring, now: Timestamp, cost: u64) -> Mark {
         let View { index, newest, .. } = self.view(ring, now);
         let at = now.as_micros().max(ring.last);
         // Sub-windows passed since the last charge take over the slots of those that have left the window.
-        let passed = (index - newest).min(self.buckets as i64 + 1);
+        let passed = (index - newest).min(self.buckets + 1);
         for gone in index - passed + 1..=index {
             ring.counters[self.slot(gone)] = 0;
         }
@@ -200,20 +226,21 @@ impl Transition for Estimate {
 
     fn standing(&self, ring: &Ring, now: Timestamp) -> Standing {
         let view = self.view(ring, now);
-        let used = self.used(&view);
+        let sums = self.sums(&view, view.index);
+        let used = self.used(&view, sums);
         if used == 0 {
             return Standing { remaining: self.limit, reset: 0, next: 0 };
         }
         Standing {
             remaining: self.limit.saturating_sub(used),
             reset: micros_between(now, self.empty_at(&view)),
-            next: self.until(now, &view, used - 1),
+            next: self.until(now, &view, sums, used - 1),
         }
     }
 
     fn give_back(&self, ring: &mut Ring, _: Timestamp, mark: Mark, _: u64, units: u64) {
-        let age = ring.last.div_euclid(self.width) - mark.at;
-        if (0..=self.buckets as i64).contains(&age) {
+        let age = split(ring.last, self.width).0 - mark.at;
+        if (0..=self.buckets).contains(&age) {
             let counter = &mut ring.counters[self.slot(mark.at)];
             *counter = counter.saturating_sub(units);
         }
@@ -221,10 +248,10 @@ impl Transition for Estimate {
 
     fn debit(&self, ring: &mut Ring, now: Timestamp, mark: Mark, units: u64) {
         let view = self.view(ring, now);
-        let left = self.limit.saturating_sub(self.used(&view));
+        let left = self.limit.saturating_sub(self.used(&view, self.sums(&view, view.index)));
         let age = view.newest - mark.at;
-        let running = view.index - mark.at < self.buckets as i64;
-        if running && (0..=self.buckets as i64).contains(&age) {
+        let running = view.index - mark.at < self.buckets;
+        if running && (0..=self.buckets).contains(&age) {
             ring.counters[self.slot(mark.at)] += units.min(left);
         }
     }

@@ -30,14 +30,19 @@ struct Side {
 pub(super) struct Shared {
     pub(super) registry: Registry,
     /// Keys in all shards, overflow buckets not counted.
-    pub(super) keys: AtomicUsize,
+    pub(super) keys: Apart<AtomicUsize>,
     pub(super) max_keys: usize,
 }
+
+/// On cache lines of its own: whoever writes it would otherwise take from every other thread what stands beside it.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(super) struct Apart<T>(pub(super) T);
 
 impl Shared {
     /// Takes the right to add one key.
     pub(super) fn reserve(&self) -> bool {
-        let reserved = self.keys.fetch_add(1, Ordering::Relaxed) < self.max_keys;
+        let reserved = self.keys.0.fetch_add(1, Ordering::Relaxed) < self.max_keys;
         if !reserved {
             self.release();
         }
@@ -45,7 +50,7 @@ impl Shared {
     }
 
     pub(super) fn release(&self) {
-        self.keys.fetch_sub(1, Ordering::Relaxed);
+        self.keys.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

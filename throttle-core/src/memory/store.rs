@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use super::member::Member;
 use super::registry::{Registered, Registry};
 use super::seal::{Seal, Sealed};
-use super::shard::{Shard, Shared};
+use super::shard::{Apart, Shard, Shared};
 use super::table::Label;
 use crate::algorithm::{Standing, Stored, Taken, Transition, Visitor, ask_and_take};
 use crate::backend::Call;
@@ -30,7 +30,7 @@ pub(super) struct Store {
     pub(super) seal: Seal,
     shared: Shared,
     /// The shard that those who find no room sweep next.
-    victim: AtomicUsize,
+    victim: Apart<AtomicUsize>,
 }
 
 /// A shard on cache lines of its own, so that threads on different shards do not disturb each other.
@@ -45,13 +45,13 @@ impl Store {
             shards: (0..shards).map(|_| Lane::default()).collect(),
             shift: u64::BITS - shards.trailing_zeros().max(1),
             seal: Seal::random(),
-            shared: Shared { registry: Registry::new(), keys: AtomicUsize::new(0), max_keys },
-            victim: AtomicUsize::new(0),
+            shared: Shared { registry: Registry::new(), keys: Apart::default(), max_keys },
+            victim: Apart::default(),
         }
     }
 
     pub(super) fn keys(&self) -> usize {
-        self.shared.keys.load(Ordering::Relaxed)
+        self.shared.keys.0.load(Ordering::Relaxed)
     }
 
     pub(super) fn max_keys(&self) -> usize {
@@ -168,7 +168,7 @@ impl Store {
     /// Makes room somewhere, for whoever comes next. It takes no lock that another thread holds.
     #[cold]
     fn sweep_elsewhere(&self, now: Timestamp) {
-        let victim = self.victim.fetch_add(1, Ordering::Relaxed) % self.shards.len();
+        let victim = self.victim.0.fetch_add(1, Ordering::Relaxed) % self.shards.len();
         if let Some(mut shard) = self.shards[victim].0.try_lock() {
             shard.sweep(now, SWEEP_ELSEWHERE, &[], &self.shared);
         }
