@@ -98,8 +98,8 @@ pub trait Backend: Clone + Send + Sync + 'static {
 
     /// Gets ready to decide about `set`.
     ///
-    /// Sets with a policy of the same name share that policy's budgets. If it was prepared with other parameters before,
-    /// what was used stays used.
+    /// Sets with a policy of the same name share that policy's budgets. Of different parameters the ones prepared last
+    /// are in force, for every such set: what was used stays used (see [`Algorithm::carry_over`](crate::Algorithm::carry_over)).
     ///
     /// # Errors
     ///

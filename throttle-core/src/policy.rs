@@ -106,6 +106,10 @@ impl Policy {
         &self.algorithm
     }
 
+    pub(crate) fn set_algorithm(&mut self, algorithm: Algorithm) {
+        self.algorithm = algorithm;
+    }
+
     /// What it counts, if not requests.
     #[must_use]
     pub fn unit(&self) -> Option<&str> {

@@ -115,7 +115,7 @@ pub fn law_07_changed_limit_is_carried_over<H: Harness>(specimen: &Specimen) {
     }
 }
 
-/// Two versions of a policy in use at once, as while a change is rolled out.
+/// A change that is made, taken back and made again.
 fn let_both_versions_take_turns<H: Harness>(harness: &H, old: &Stand<'_, H>, new: &Stand<'_, H>, seed: u64) {
     let key = Key::builder().text("both").number(seed).finish();
     let mut model = Model::new();
@@ -124,6 +124,7 @@ fn let_both_versions_take_turns<H: Harness>(harness: &H, old: &Stand<'_, H>, new
         now = now.after_micros(7_654_321 * (turn % 3));
         harness.set_time(now);
         let stand = if turn % 4 < 2 { old } else { new };
+        stand.put_in_force();
         let calls = [call(&key, turn % 3)];
         let expected = model.decide(stand.limiter.set(), now, &calls);
         let expected = Seen::new(stand.limiter.set(), &expected);

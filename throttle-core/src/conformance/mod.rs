@@ -40,8 +40,8 @@
 //! [`LimitSet::decide`](crate::LimitSet::decide) on states that are never forgotten. The traces are the same in every
 //! run. Four things are part of the contract, and the kit holds a backend to them:
 //!
-//! * A state that changed parameters left is [carried over](crate::Algorithm::carry_over) by the first decision that
-//!   meets it, whether that is admitted or not.
+//! * The parameters of a policy that were prepared last are in force. A state that earlier ones left is
+//!   [carried over](crate::Algorithm::carry_over) by the first decision that meets it, whether that is admitted or not.
 //! * A state may be dropped as soon as the clock the kit sets has shown it to be as good as unused, and never before. A
 //!   store that expires keys by a clock of its own must not do so while the kit's clock stands still.
 //! * A state that was dropped so may be missed by a clock that steps back before the instant at which it had become as

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::Harness;
-use crate::{Algorithm, Call, Cost, Decision, Key, LimitSet, Limiter, Policy, Receipt, Rule, Timestamp};
+use crate::{Algorithm, Backend, Call, Cost, Decision, Key, LimitSet, Limiter, Policy, Receipt, Rule, Timestamp};
 
 /// An instant that no window starts at.
 pub(super) const START: Timestamp = Timestamp::from_micros(1_790_000_123_456_789);
@@ -44,6 +44,12 @@ impl<'h, H: Harness> Stand<'h, H> {
         let set = LimitSet::new(rule).expect("the kit composes rightly");
         let limiter = Limiter::new(harness.backend(), set).expect("the backend holds a set of a few policies");
         Self { harness, limiter }
+    }
+
+    /// Puts this set's parameters in force again, after another set named the same policies with others.
+    pub(super) fn put_in_force(&self) {
+        let again = self.limiter.backend().prepare(self.limiter.set().clone());
+        assert!(again.is_ok(), "the backend held this set before");
     }
 
     /// One policy called "policy".

@@ -69,6 +69,7 @@ struct Trace<'h, H: Harness> {
 impl<'h, H: Harness> Trace<'h, H> {
     fn new(harness: &'h H, versions: [Rule; 2], span: u64, steps_back: bool, seed: u64) -> Self {
         let stands = versions.map(|rule| Stand::new(harness, rule));
+        stands[0].put_in_force();
         let (model, random) = (Model::new(), Random::new(seed));
         Self { harness, stands, model, random, now: START, span, steps_back, charges: Vec::new(), told: 0 }
     }
@@ -156,6 +157,7 @@ impl<'h, H: Harness> Trace<'h, H> {
     /// Open charges belong to the limits they were taken under, and are dropped with them.
     fn change_limits(&mut self) {
         self.stands.swap(0, 1);
+        self.stands[0].put_in_force();
         self.charges.clear();
     }
 }

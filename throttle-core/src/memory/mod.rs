@@ -134,7 +134,7 @@ impl<C: Clock> MemoryBackend<C> {
 
     /// Settles a receipt without any async: [`Backend::settle`] does the same.
     pub fn settle_now(&self, prepared: &MemorySet, receipt: Receipt) {
-        self.store.settle(&prepared.set, &prepared.registered, receipt, self.clock.now());
+        self.store.settle(&prepared.registered, receipt, self.clock.now());
     }
 
     /// Keys held now, those not counted that share overflow buckets. Keys that have become as good as unused are counted

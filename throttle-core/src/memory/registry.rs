@@ -1,4 +1,5 @@
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use parking_lot::RwLock;
 
@@ -19,6 +20,9 @@ struct Entry {
     name: String,
     first: Algorithm,
     later: RwLock<Vec<Algorithm>>,
+    /// The parameters that were prepared last. They are in force for every set that names the policy: two sets of
+    /// parameters in turn would each forget what the other counted.
+    current: AtomicU8,
 }
 
 /// A policy with one set of parameters.
@@ -45,7 +49,12 @@ impl Registry {
         let number = match known {
             Some(number) => number,
             None if *count < Self::MAX_POLICIES => {
-                let entry = Entry { name: policy.name().into(), first: *policy.algorithm(), later: RwLock::default() };
+                let entry = Entry {
+                    name: policy.name().into(),
+                    first: *policy.algorithm(),
+                    later: RwLock::default(),
+                    current: AtomicU8::new(0),
+                };
                 // The slot is free: only this function fills slots, and it holds the lock.
                 let _ = self.entries[*count].set(entry);
                 *count += 1;
@@ -57,6 +66,9 @@ impl Registry {
             }
         };
         let generation = self.generation(number, policy)?;
+        if let Some(entry) = self.entries[number].get() {
+            entry.current.store(generation, Ordering::Relaxed);
+        }
         Ok(Registered { policy: number as u16, generation })
     }
 
@@ -76,6 +88,20 @@ impl Registry {
             later.push(*policy.algorithm());
         }
         Ok(index as u8 + 1)
+    }
+
+    /// Whether a policy's parameters are the ones in force.
+    #[inline]
+    pub(super) fn is_current(&self, registered: Registered) -> bool {
+        let entry = self.entries.get(usize::from(registered.policy)).and_then(OnceLock::get);
+        entry.is_some_and(|entry| entry.current.load(Ordering::Relaxed) == registered.generation)
+    }
+
+    /// The parameters in force, and their number.
+    pub(super) fn current(&self, policy: u16) -> Option<(Registered, Algorithm)> {
+        let generation = self.entries.get(usize::from(policy))?.get()?.current.load(Ordering::Relaxed);
+        let registered = Registered { policy, generation };
+        Some((registered, self.algorithm(registered)?))
     }
 
     /// The parameters a slot was written with.

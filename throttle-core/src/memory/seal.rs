@@ -49,16 +49,14 @@ impl Seal {
     /// step can be undone, so no two numbers meet; multiplying by a secret is a universal hash, so nobody who does not
     /// know it can aim.
     ///
-    /// The first step chooses the shard, so that its lock can be taken while the second is still under way.
+    /// Both steps choose the shard: after one, keys that count upwards would spread unevenly under some secrets.
     #[inline]
     fn permute(&self, number: u128) -> Sealed {
-        let step = |number: u128, multiplier: u128| {
-            let mixed = number.wrapping_mul(multiplier);
+        let number = self.multiply.iter().fold(number ^ self.whiten, |number, multiplier| {
+            let mixed = number.wrapping_mul(*multiplier);
             mixed ^ (mixed >> 64)
-        };
-        let [first, second] = self.multiply;
-        let once = step(number ^ self.whiten, first);
-        Sealed { number: step(once, second), digested: false, lane: once as u64 }
+        });
+        Sealed { number, digested: false, lane: (number >> 64) as u64 }
     }
 
     fn digest(&self, bytes: &[u8]) -> Sealed {

@@ -64,6 +64,9 @@ impl Store {
 
     #[inline]
     pub(super) fn decide(&self, set: &LimitSet, registered: &[Registered], calls: &[Call], now: Timestamp) -> Decision {
+        if !registered.iter().all(|registered| self.shared.registry.is_current(*registered)) {
+            return self.decide_changed(set, registered, calls, now);
+        }
         match (set.only(), registered, calls) {
             (Some(policy), [registered], [Call { key: Some(key), cost }]) => {
                 self.decide_one(policy, *registered, key, *cost, now)
@@ -71,6 +74,19 @@ impl Store {
             _ if set.is_plain_all() => self.decide_plain(set, registered, calls, now),
             _ => self.decide_all(set, registered, calls, now),
         }
+    }
+
+    /// For a set of which a policy has been prepared with other parameters since: those are in force.
+    #[cold]
+    fn decide_changed(&self, set: &LimitSet, registered: &[Registered], calls: &[Call], now: Timestamp) -> Decision {
+        let (mut set, mut registered) = (set.clone(), registered.to_vec());
+        for (policy, registered) in set.policies_mut().zip(&mut registered) {
+            if let Some((current, algorithm)) = self.shared.registry.current(registered.policy) {
+                *registered = current;
+                policy.set_algorithm(algorithm);
+            }
+        }
+        self.decide_all(&set, &registered, calls, now)
     }
 
     /// What [`decide_all`](Self::decide_all) does, for a set of one.
@@ -139,17 +155,17 @@ impl Store {
         decision
     }
 
-    pub(super) fn settle(&self, set: &LimitSet, registered: &[Registered], receipt: Receipt, now: Timestamp) {
+    pub(super) fn settle(&self, registered: &[Registered], receipt: Receipt, now: Timestamp) {
         for item in receipt.items {
-            let (Some(policy), Some(registered)) = (set.policies().get(item.policy), registered.get(item.policy))
-            else {
+            let policy = registered.get(item.policy).map(|registered| registered.policy);
+            let Some((registered, algorithm)) = policy.and_then(|policy| self.shared.registry.current(policy)) else {
                 continue;
             };
             let sealed = self.seal.seal(&item.key);
             let own = Label::new(sealed, registered.policy);
             let label = if item.overflow { Label::overflow(registered.policy) } else { own };
             let mut shard = self.shard(sealed).lock();
-            Member::new(policy.algorithm(), *registered, label, 0, now).settle(&mut shard, &self.shared, &item);
+            Member::new(&algorithm, registered, label, 0, now).settle(&mut shard, &self.shared, &item);
         }
     }
 

@@ -95,6 +95,10 @@ impl LimitSet {
         &self.policies
     }
 
+    pub(crate) fn policies_mut(&mut self) -> impl Iterator<Item = &mut Policy> {
+        self.policies.iter_mut()
+    }
+
     /// The policy of a set that is one policy and nothing else.
     #[inline]
     pub(crate) fn only(&self) -> Option<&Policy> {

@@ -37,11 +37,12 @@ fn carried((old, new, part, t): &(Spec, Spec, u32, i64)) -> TestCaseResult {
     let clock = ManualClock::new(now);
     let backend = MemoryBackend::builder().clock(clock.clone()).build();
     let set = |spec: &Spec| LimitSet::new(Policy::new("plan", spec.algorithm()).unwrap()).unwrap();
-    let (first, second) = (backend.prepare(set(old)).unwrap(), backend.prepare(set(new)).unwrap());
+    let first = backend.prepare(set(old)).unwrap();
     let peek = [Call::peek(Key::from("key"))];
     if used > 0 {
         prop_assert!(backend.decide_now(&first, &[Call::new(Key::from("key"), Cost::new(used).unwrap())]).is_allowed());
     }
+    let second = backend.prepare(set(new)).unwrap();
     let decision = backend.decide_now(&second, &peek);
     prop_assert_eq!(decision.remaining(), left);
     prop_assert_eq!(decision.reset_after().as_micros(), u128::from(standing.reset_after_micros()));
@@ -67,11 +68,11 @@ fn to_and_fro((old, new, part, t): &(Spec, Spec, u32, i64)) -> TestCaseResult {
     let clock = ManualClock::new(Timestamp::from_micros(*t));
     let backend = MemoryBackend::builder().clock(clock).build();
     let set = |spec: &Spec| LimitSet::new(Policy::new("plan", spec.algorithm()).unwrap()).unwrap();
-    let (one, other) = (backend.prepare(set(old)).unwrap(), backend.prepare(set(new)).unwrap());
     let larger = old.algorithm().capacity().max(new.algorithm().capacity());
     let mut admitted = 0_u128;
     for step in 0..40 {
-        let (now, spec) = if (part >> (step % 32)) & 1 == 0 { (&one, old) } else { (&other, new) };
+        let spec = if (part >> (step % 32)) & 1 == 0 { old } else { new };
+        let now = &backend.prepare(set(spec)).unwrap();
         // All that is left, and once more what may not be there.
         let left = backend.decide_now(now, &[Call::peek(Key::from("key"))]).remaining();
         for cost in [left, 1.max(spec.algorithm().capacity() / 2)] {
@@ -96,13 +97,43 @@ fn law_07_going_to_and_fro_between_two_limits_buys_nothing() {
 fn law_07_a_limit_that_was_lowered_and_raised_again_is_no_fresh_budget() {
     let backend = MemoryBackend::builder().clock(ManualClock::default()).build();
     let set = |burst| LimitSet::new(Policy::new("plan", Gcra::new(Rate::per_second(1)).burst(burst)).unwrap()).unwrap();
-    let (small, large) = (backend.prepare(set(1)).unwrap(), backend.prepare(set(2)).unwrap());
+    let prepare = |burst| backend.prepare(set(burst)).unwrap();
     let (peek, call) = ([Call::peek(Key::from("key"))], [Call::from(Key::from("key"))]);
-    assert!((0..2).all(|_| backend.decide_now(&large, &call).is_allowed()));
+    assert!((0..2).all(|_| backend.decide_now(&prepare(2), &call).is_allowed()));
     for _ in 0..10 {
-        assert_eq!(backend.decide_now(&small, &peek).remaining(), 0);
-        assert!(!backend.decide_now(&large, &call).is_allowed());
+        assert_eq!(backend.decide_now(&prepare(1), &peek).remaining(), 0);
+        assert!(!backend.decide_now(&prepare(2), &call).is_allowed());
     }
+}
+
+/// Two layers that call different limits by one name: what was prepared last is in force for both, so that neither lets
+/// the key off what the other has counted, however the time goes.
+#[test]
+fn law_07_of_two_limits_of_one_name_the_last_is_in_force() {
+    let clock = ManualClock::default();
+    let backend = MemoryBackend::builder().clock(clock.clone()).build();
+    let set = |rate| LimitSet::new(Policy::new("plan", Gcra::new(rate).burst(10)).unwrap()).unwrap();
+    let fast = backend.prepare(set(Rate::per_second(100))).unwrap();
+    let slow = backend.prepare(set(Rate::per_hour(10))).unwrap();
+    let call = [Call::from(Key::from("key"))];
+    let mut admitted = 0;
+    for _ in 0..600 {
+        admitted += u32::from(backend.decide_now(&fast, &call).is_allowed());
+        admitted += u32::from(backend.decide_now(&slow, &call).is_allowed());
+        clock.advance(std::time::Duration::from_millis(100));
+    }
+    assert_eq!(admitted, 10, "in a minute of ten an hour");
+    // And denied requests under two limits in turn do not keep a key from recovering.
+    let backend = MemoryBackend::builder().clock(clock.clone()).build();
+    let burst =
+        |burst| LimitSet::new(Policy::new("plan", Gcra::new(Rate::per_second(10)).burst(burst)).unwrap()).unwrap();
+    let sets = [backend.prepare(burst(10)).unwrap(), backend.prepare(burst(11)).unwrap()];
+    let mut admitted = 0;
+    for step in 0..3_000 {
+        admitted += u32::from(backend.decide_now(&sets[step % 2], &call).is_allowed());
+        clock.advance(std::time::Duration::from_millis(20));
+    }
+    assert!((600..=611).contains(&admitted), "{admitted} in a minute of ten a second");
 }
 
 /// Ten used of ten in ten hours; then a thousand a second with a burst of a hundred.
@@ -113,10 +144,10 @@ fn trap_v11_a_raised_limit_is_felt_at_once() {
     let set = |gcra: Gcra| backend.prepare(LimitSet::new(Policy::new("plan", gcra).unwrap()).unwrap()).unwrap();
     let ten_hours = std::time::Duration::from_secs(36_000);
     let slow = set(Gcra::new(Rate::new(10, ten_hours)).burst(10));
-    let fast = set(Gcra::new(Rate::per_second(1_000)).burst(100));
     let call = [Call::from(Key::from("key"))];
     assert!((0..10).all(|_| backend.decide_now(&slow, &call).is_allowed()));
     assert!(!backend.decide_now(&slow, &call).is_allowed());
+    let fast = set(Gcra::new(Rate::per_second(1_000)).burst(100));
     // What was used stays used, and drains at the new rate: ten of a hundred are gone now, none a second later.
     assert_eq!(backend.decide_now(&fast, &[Call::peek(Key::from("key"))]).remaining(), 90);
     clock.advance(std::time::Duration::from_secs(1));
