@@ -392,6 +392,16 @@ async fn attack_20_spellings_of_one_identity_share_a_bucket() {
     site.assert_one_bucket(spellings.map(spelt)).await;
     let composed = ["\u{e9}@x", "e\u{301}@x", "\u{c9}@x", "E\u{301}@X"];
     assert_eq!(site.admitted(composed.map(spelt)).await, 3);
+    // Only the small letter has a code point of its own; and a sigma is a sigma at the end of a word too.
+    let folded = ["J\u{30c}ohn", "j\u{30c}ohn", "\u{1f0}ohn", "J\u{30c}OHN"];
+    assert_eq!(site.admitted(folded.map(spelt)).await, 3);
+    let greek = [
+        "\u{39f}\u{394}\u{39f}\u{3a3}",
+        "\u{3bf}\u{3b4}\u{3bf}\u{3c2}",
+        "\u{3bf}\u{3b4}\u{3bf}\u{3c3}",
+        "\u{39f}\u{394}\u{39f}\u{3a3}",
+    ];
+    assert_eq!(site.admitted(greek.map(spelt)).await, 3);
     assert_eq!(site.status(spelt("b@x")).await, StatusCode::OK);
     // Nothing but white space is nothing.
     assert_eq!(site.admitted(["\u{3000}", "\u{a0}"].map(spelt)).await, 2);

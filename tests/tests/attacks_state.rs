@@ -53,15 +53,17 @@ fn attack_46_a_refund_after_the_reset_gives_nothing_back() {
 #[test]
 fn attack_46_a_refund_does_not_reach_a_later_window() {
     let windows = ["fixed_window", "sliding_window", "sliding_log", "calendar_quota"];
+    let rolling = CalendarQuota::rolling(6, Duration::from_secs(60)).build().unwrap();
     for algorithm in algorithms() {
         let name = algorithm.name();
+        let windowed = windows.contains(&name) || algorithm == rolling;
         let (limiter, clock) = limiter(algorithm);
         let (decision, charge) = limiter.charge("ada", 4);
         clock.advance(decision.reset_after());
         assert_eq!(limiter.check("ada", 5).remaining(), 1, "{name}");
         charge.unwrap().refund_now();
         // Buckets know no windows: there what is given back late pays a later debt, and no more than was taken.
-        let expected = if windows.contains(&name) { 1 } else { 5 };
+        let expected = if windowed { 1 } else { 5 };
         assert_eq!(limiter.peek("ada").remaining(), expected, "{name}");
     }
 }

@@ -123,7 +123,8 @@ pub trait Backend: Clone + Send + Sync + 'static {
     /// Gives back or debits the difference between what was taken and what was used, each policy in its own window.
     fn settle(&self, prepared: &Arc<Self::Prepared>, receipt: Receipt) -> Self::Done;
 
-    /// Forgets one key of the policy at a place in the set: it is as if never used.
+    /// Forgets one key of the policy at a place in the set: it is as if never used, unless a full store has made it share a
+    /// bucket with others.
     fn reset(&self, prepared: &Arc<Self::Prepared>, policy: usize, key: &Key) -> Self::Done;
 
     /// Forgets every key of every policy whose name starts with `prefix`.

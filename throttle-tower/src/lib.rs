@@ -54,7 +54,7 @@ pub use throttle::{
 };
 #[doc(no_inline)]
 pub use throttle_core::{
-    Algorithm, Backend, BackendError, BackendErrorKind, BoxBackend, CalendarQuota, Clock, ConfigError, Cost, Decision,
-    FixedWindow, Gcra, IntervalBucket, Key, LeakyMeter, ManualClock, MemoryBackend, Policy, Rate, SlidingLog,
-    SlidingWindow, Status, SystemClock, Timestamp, TokenBucket,
+    Algorithm, Backend, BackendError, BackendErrorKind, BoxBackend, CalendarQuota, Call, Charge, Clock, ConfigError,
+    Cost, Decision, FixedWindow, Gcra, IntervalBucket, Key, LeakyMeter, LimitSet, Limiter, ManualClock, MemoryBackend,
+    Policy, Rate, Rule, SlidingLog, SlidingWindow, Status, SystemClock, Timestamp, TokenBucket,
 };

@@ -1,7 +1,9 @@
-//! A rate-limited axum server. Run with `cargo run -p quickstart` in the repository, or `cargo run` in a copy.
+//! A rate-limited axum server. Run with `cargo run -p quickstart`.
 
+use std::env::VarError;
 use std::error::Error;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::process::ExitCode;
 
 use axum::Router;
 use axum::routing::get;
@@ -12,11 +14,25 @@ use throttle_tower::{
 use tokio::net::TcpListener;
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
+async fn main() -> ExitCode {
+    match serve().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn serve() -> Result<(), Box<dyn Error>> {
     let app = app()?;
-    let port = std::env::var("PORT").map_or(Ok(3000), |port| {
-        port.parse().map_err(|_| format!("PORT is {port:?}: it must be a number from 0 to 65535"))
-    })?;
+    let port = match std::env::var("PORT") {
+        Err(VarError::NotPresent) => 3000,
+        port => {
+            let port = port.unwrap_or_default();
+            port.parse().map_err(|_| format!("PORT is {port:?}: it must be a number from 0 to 65535"))?
+        }
+    };
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await.map_err(|error| {
         format!(
             "cannot listen on 127.0.0.1:{port}: {error}; choose another port, as in PORT=3001 cargo run -p quickstart"

@@ -1,7 +1,6 @@
 //! Backends and services that do what a test tells them.
 
-// Each test crate uses a part of this.
-#![allow(dead_code)]
+#![allow(dead_code, reason = "each test crate uses a part of this")]
 
 use std::future::{Future, ready};
 use std::pin::Pin;

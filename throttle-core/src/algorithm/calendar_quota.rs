@@ -98,7 +98,7 @@ impl CalendarQuota {
             // What is advertised as the window: never shorter than the period, so the implied rate is never too high.
             Cadence::Month => civil(CivilPeriod::Month, 31),
             Cadence::Fixed(period) => FixedWindow::new(Rate::new(self.limit, period)).offset_micros(-shift).build(),
-            Cadence::Rolling(period) => IntervalBucket::new(self.limit).refill(self.limit, period).build(),
+            Cadence::Rolling(period) => IntervalBucket::new(self.limit).refill(self.limit, period).quota().build(),
         }
     }
 }

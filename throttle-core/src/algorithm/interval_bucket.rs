@@ -18,13 +18,14 @@ pub struct IntervalBucket {
     refill: u64,
     interval_us: u64,
     aligned: bool,
+    quota: bool,
 }
 
 impl IntervalBucket {
     /// A bucket of `capacity` tokens, refilled whole each second.
     #[must_use]
     pub const fn new(capacity: u64) -> Self {
-        Self { capacity, refill: capacity, interval_us: 1_000_000, aligned: false }
+        Self { capacity, refill: capacity, interval_us: 1_000_000, aligned: false, quota: false }
     }
 
     /// Tokens added each interval, capped at the capacity, and the interval in whole microseconds, rounded up.
@@ -39,6 +40,12 @@ impl IntervalBucket {
     #[must_use]
     pub const fn aligned(mut self) -> Self {
         self.aligned = true;
+        self
+    }
+
+    /// Makes every interval an account of its own: what is given back or debited later stays out of it.
+    pub(super) const fn quota(mut self) -> Self {
+        self.quota = true;
         self
     }
 
@@ -60,6 +67,7 @@ pub(crate) struct Portions {
     refill: u64,
     interval: i64,
     aligned: bool,
+    quota: bool,
 }
 
 /// Tokens left in the interval that starts at `anchor`. A full bucket's anchor means nothing.
@@ -82,7 +90,7 @@ impl Portions {
             );
             return Err(ConfigError::new("interval in microseconds", interval, rule));
         }
-        Ok(Self { capacity, refill, interval: interval.cast_signed(), aligned: spec.aligned })
+        Ok(Self { capacity, refill, interval: interval.cast_signed(), aligned: spec.aligned, quota: spec.quota })
     }
 
     /// The bucket as it is at `now`, with the interval that runs then. Time never falls behind the anchor.
@@ -134,7 +142,7 @@ impl Transition for Portions {
     fn take(&self, state: &mut Tokens, now: Timestamp, cost: u64) -> Mark {
         let view = self.view(*state, now);
         *state = Tokens { anchor: view.anchor, tokens: view.tokens - cost };
-        Mark::at(now)
+        Mark { at: view.anchor, frac: 0 }
     }
 
     fn standing(&self, state: &Tokens, now: Timestamp) -> Standing {
@@ -149,13 +157,17 @@ impl Transition for Portions {
         }
     }
 
-    fn give_back(&self, state: &mut Tokens, now: Timestamp, _: Mark, _: u64, units: u64) {
+    fn give_back(&self, state: &mut Tokens, now: Timestamp, mark: Mark, _: u64, units: u64) {
         let view = self.view(*state, now);
+        if self.quota && view.anchor != mark.at {
+            return;
+        }
         *state = Tokens { anchor: view.anchor, tokens: self.capacity.min(view.tokens + units) };
     }
 
-    fn debit(&self, state: &mut Tokens, now: Timestamp, _: Mark, units: u64) {
-        let left = self.view(*state, now).tokens;
+    fn debit(&self, state: &mut Tokens, now: Timestamp, mark: Mark, units: u64) {
+        let view = self.view(*state, now);
+        let left = if self.quota && view.anchor != mark.at { 0 } else { view.tokens };
         self.take(state, now, units.min(left));
     }
 

@@ -27,9 +27,10 @@ enum Place {
     Unasked,
     /// Last seen at this index.
     Slot(usize),
-    /// Not in the table: what it starts with.
+    /// Not in the table: what it starts with, and whether that was clipped.
     Nowhere {
         start: Repr,
+        clipped: bool,
         reserved: bool,
     },
 }
@@ -96,17 +97,18 @@ impl<'a> Member<'a> {
     /// Charges a key that is not in the table, and adds it.
     #[cold]
     fn add(&mut self, shard: &mut Shard) -> (u64, Taken) {
-        let mut state = match std::mem::replace(&mut self.place, Place::Unasked) {
-            Place::Nowhere { start, .. } => start,
+        let (mut state, clipped) = match std::mem::replace(&mut self.place, Place::Unasked) {
+            Place::Nowhere { start, clipped, .. } => (start, clipped),
             // An overflow bucket, which is not counted: it was as good as unused, and another policy's new key has just
             // swept it out.
             _ => {
                 self.at = shard.earliest(self.now);
-                self.algorithm.fresh_repr()
+                (self.algorithm.fresh_repr(), false)
             }
         };
+        let flag = if self.algorithm.still_clipped(&state, clipped, self.at) { CLIPPED } else { 0 };
         let (delay, taken) = self.algorithm.take(&mut state, self.at, self.cost);
-        self.place = Place::Slot(shard.insert(self.label, self.registered.generation, state));
+        self.place = Place::Slot(shard.insert(self.label, self.registered.generation | flag, state));
         (self.delay(delay), taken)
     }
 
@@ -199,14 +201,15 @@ impl<'a> Member<'a> {
                 // There is room again. What the key may have used of the shared bucket stays used.
                 let start = shard.read(index, self.algorithm.is_small(), Repr::clone);
                 let start = start.unwrap_or_else(|| self.algorithm.fresh_repr());
-                (self.label, self.place) = (own, Place::Nowhere { start, reserved });
+                let clipped = shard.generation(index).is_some_and(|generation| generation & CLIPPED != 0);
+                (self.label, self.place) = (own, Place::Nowhere { start, clipped, reserved });
             }
             return;
         }
         if !reserved && self.cost > 0 {
             self.label = overflow;
         }
-        self.place = Place::Nowhere { start: self.algorithm.fresh_repr(), reserved };
+        self.place = Place::Nowhere { start: self.algorithm.fresh_repr(), clipped: false, reserved };
     }
 
     fn make_room(&self, shard: &mut Shard, kept: &[Label], shared: &Shared) -> bool {

@@ -21,7 +21,7 @@ use store::Store;
 /// Keeps state in this process. It answers at once, and never fails.
 ///
 /// * **Bounded.** At most [`max_keys`](MemoryBuilder::max_keys) keys (a key of two policies counts twice), about 40 bytes
-///   each. Sliding windows and logs keep their counters beside that. No thread and no runtime: every new key sweeps a few
+///   each. Sliding windows and logs keep their counters beside that: a log up to 16 bytes a unit of its limit. No thread and no runtime: every new key sweeps a few
 ///   slots for keys that have become as good as unused.
 /// * **No amnesty.** A key that is denied stays denied whatever else arrives. When the store is full of live keys, new
 ///   ones share overflow buckets, which may refuse early and never over-admit; [`Status::is_overflow`] tells.
@@ -99,7 +99,7 @@ impl MemoryBuilder {
 impl<C: Clock> MemoryBuilder<C> {
     /// Most keys to hold, counting each policy's apart; at least 1. Memory grows with use, to about 40 bytes a key.
     /// Beyond it there are at most as many overflow buckets as policies times shards (a power of two, about one per 128
-    /// keys, at most 4,096). Defaults to 1,000,000.
+    /// keys, at most 1,024). An empty store takes about 100 kB. Defaults to 1,000,000.
     pub fn max_keys(mut self, keys: usize) -> Self {
         self.max_keys = keys.max(1);
         self
@@ -120,21 +120,37 @@ impl<C: Clock> MemoryBuilder<C> {
 /// A set of limits as a [`MemoryBackend`] runs it.
 #[derive(Clone, Debug)]
 pub struct MemorySet {
+    store: u64,
     set: LimitSet,
     registered: Vec<Registered>,
 }
 
 impl<C: Clock> MemoryBackend<C> {
     /// Decides about one request without any async: [`Backend::decide`] answers the same.
+    ///
+    /// # Panics
+    ///
+    /// If another store prepared the set.
     #[inline]
     #[must_use]
     pub fn decide_now(&self, prepared: &MemorySet, calls: &[Call]) -> Decision {
+        self.check(prepared);
         self.store.decide(&prepared.set, &prepared.registered, calls, self.clock.now())
     }
 
     /// Settles a receipt without any async: [`Backend::settle`] does the same.
+    ///
+    /// # Panics
+    ///
+    /// If another store prepared the set.
     pub fn settle_now(&self, prepared: &MemorySet, receipt: Receipt) {
+        self.check(prepared);
         self.store.settle(&prepared.registered, receipt, self.clock.now());
+    }
+
+    #[inline]
+    fn check(&self, prepared: &MemorySet) {
+        assert_eq!(prepared.store, self.store.id, "the set of limits was prepared by another MemoryBackend");
     }
 
     /// Keys held now, those not counted that share overflow buckets. Keys that have become as good as unused are counted
@@ -155,7 +171,7 @@ impl<C: Clock> Backend for MemoryBackend<C> {
     /// If this would be the backend's 1,024th policy, or a policy's 129th set of parameters.
     fn prepare(&self, set: LimitSet) -> Result<MemorySet, ConfigError> {
         let registered = set.policies().iter().map(|policy| self.store.register(policy)).collect::<Result<_, _>>()?;
-        Ok(MemorySet { set, registered })
+        Ok(MemorySet { store: self.store.id, set, registered })
     }
 
     fn set(prepared: &MemorySet) -> &LimitSet {
@@ -178,6 +194,7 @@ impl<C: Clock> Backend for MemoryBackend<C> {
     }
 
     fn reset(&self, prepared: &Arc<MemorySet>, policy: usize, key: &Key) -> Self::Done {
+        self.check(prepared);
         if let Some(registered) = prepared.registered.get(policy) {
             self.store.reset(*registered, key);
         }

@@ -11,7 +11,7 @@ use crate::{Algorithm, ConfigError, Policy};
 /// read what the old one left. Entries are never removed; reading the first parameters of a policy takes no lock.
 #[derive(Debug)]
 pub(super) struct Registry {
-    entries: Box<[OnceLock<Entry>]>,
+    entries: Box<[OnceLock<Box<Entry>>]>,
     writing: parking_lot::Mutex<usize>,
 }
 
@@ -56,7 +56,7 @@ impl Registry {
                     current: AtomicU8::new(0),
                 };
                 // The slot is free: only this function fills slots, and it holds the lock.
-                let _ = self.entries[*count].set(entry);
+                let _ = self.entries[*count].set(Box::new(entry));
                 *count += 1;
                 *count - 1
             }

@@ -1,4 +1,4 @@
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
@@ -18,12 +18,15 @@ use crate::{ConfigError, Key, LimitSet, Policy};
 
 /// Keys a shard is meant to hold. Small, so that growing one takes microseconds.
 const KEYS_PER_SHARD: usize = 128;
-const MAX_SHARDS: usize = 4096;
+/// Enough that threads seldom meet, few enough that an empty store is small.
+const MAX_SHARDS: usize = 1024;
 /// Slots of another shard that are looked at for each key that found no room.
 const SWEEP_ELSEWHERE: usize = 64;
 
 #[derive(Debug)]
 pub(super) struct Store {
+    /// Tells stores of a process apart: sets that one has prepared mean nothing to another.
+    pub(super) id: u64,
     pub(super) shards: Box<[Lane]>,
     /// How far the bits that choose a shard stand from the lowest.
     shift: u32,
@@ -40,8 +43,10 @@ pub(super) struct Lane(pub(super) Mutex<Shard>);
 
 impl Store {
     pub(super) fn new(max_keys: usize) -> Self {
+        static NEXT_ID: AtomicU64 = AtomicU64::new(0);
         let shards = max_keys.div_ceil(KEYS_PER_SHARD).clamp(1, MAX_SHARDS).next_power_of_two();
         Self {
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             shards: (0..shards).map(|_| Lane::default()).collect(),
             shift: u64::BITS - shards.trailing_zeros().max(1),
             seal: Seal::random(),
@@ -169,6 +174,7 @@ impl Store {
         }
     }
 
+    /// Forgets a key. One that shares an overflow bucket has nothing of its own to forget.
     pub(super) fn reset(&self, registered: Registered, key: &Key) {
         let sealed = self.seal.seal(key);
         let mut shard = self.shard(sealed).lock();

@@ -128,7 +128,11 @@ impl Tree<'_> {
     }
 
     fn admitting(&self, node: usize) -> impl Iterator<Item = usize> + '_ {
-        self.members(node).filter(|member| self.answer(*member).is_some_and(|answer| answer.wait == 0))
+        self.members(node).filter(|member| self.admits(*member))
+    }
+
+    fn admits(&self, node: usize) -> bool {
+        self.answer(node).is_some_and(|answer| answer.wait == 0)
     }
 
     fn summary(&self, node: usize, statuses: &[Status]) -> Option<Below> {
@@ -143,21 +147,24 @@ impl Tree<'_> {
                 ..if next.remaining < least.remaining { next } else { least }
             }),
             NodeKind::Any(_) => {
-                let payer = self.admitting(node).find_map(|member| self.payer(member, statuses));
-                below()
-                    .reduce(|most, next| Below {
-                        remaining: most.remaining.max(next.remaining),
-                        reset: most.reset.max(next.reset),
-                        binding: None,
-                    })
-                    .map(|summary| Below { binding: payer, ..summary })
+                // Each member is asked once: asking again for the payer would double the work at every level.
+                let mut summary: Option<Below> = None;
+                for member in self.members(node) {
+                    let Some(next) = self.summary(member, statuses) else { continue };
+                    let paid = |policy: &usize| statuses[*policy].taken.cost > 0;
+                    let payer = next.binding.filter(paid).filter(|_| self.admits(member));
+                    summary = Some(match summary {
+                        None => Below { binding: payer, ..next },
+                        Some(most) => Below {
+                            remaining: most.remaining.max(next.remaining),
+                            reset: most.reset.max(next.reset),
+                            binding: most.binding.or(payer),
+                        },
+                    });
+                }
+                summary
             }
         }
-    }
-
-    /// The policy that binds a member which was charged; `None` for one that was only looked at.
-    fn payer(&self, node: usize, statuses: &[Status]) -> Option<usize> {
-        self.summary(node, statuses)?.binding.filter(|policy| statuses[*policy].taken.cost > 0)
     }
 }
 

@@ -63,7 +63,7 @@ pub(crate) enum NodeKind {
 
 impl LimitSet {
     /// Most policies in a set.
-    pub const MAX_POLICIES: usize = 1024;
+    pub const MAX_POLICIES: usize = 1023;
     /// Deepest nesting of `all` and `any`.
     pub const MAX_DEPTH: usize = 128;
 
@@ -71,7 +71,7 @@ impl LimitSet {
     ///
     /// # Errors
     ///
-    /// If two policies share a name, an `all` or `any` is empty, or the set has more than 1,024 policies or is nested
+    /// If two policies share a name, an `all` or `any` is empty, or the set has more than 1,023 policies or is nested
     /// more than 128 deep.
     pub fn new(rule: impl Into<Rule>) -> Result<Self, ConfigError> {
         let mut set = Self { policies: Vec::new(), nodes: Vec::new() };
@@ -83,7 +83,7 @@ impl LimitSet {
             return Err(ConfigError::new("policy name", format_args!("{:?} twice", twice[0]), rule));
         }
         if set.policies.len() > Self::MAX_POLICIES {
-            let rule = "a set holds at most 1024";
+            let rule = "a set holds at most 1023";
             return Err(ConfigError::new("number of policies", set.policies.len(), rule));
         }
         Ok(set)

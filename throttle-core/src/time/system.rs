@@ -7,8 +7,10 @@ use super::{Clock, Timestamp};
 /// Wall time that never runs backwards inside a process.
 ///
 /// Read from the processor's monotonic counter (about 10 ns a read) and anchored on the operating system's wall clock.
-/// Every ten seconds the anchor follows the wall clock: forward at once, backward by at most five milliseconds at a
-/// time, during which the clock stands still rather than step back. All instances in a process agree.
+/// Every ten seconds the anchor follows the wall clock: forward at once, backward by at most half a second at a time,
+/// during which the clock stands still rather than step back. So after the wall clock was set forward by mistake and back
+/// again by an hour, it takes twenty hours to be right; limits refill at least nineteen twentieths as fast meanwhile. All
+/// instances in a process agree.
 ///
 /// The first instance in a process calibrates the counter, which can keep the caller busy for up to 200 ms.
 #[derive(Clone, Copy)]
@@ -47,7 +49,7 @@ impl Clock for SystemClock {
 }
 
 const SYNC_EVERY_MICROS: u64 = 10_000_000;
-const MAX_SLEW_MICROS: i64 = 5_000;
+const MAX_SLEW_MICROS: i64 = 500_000;
 
 struct Anchor {
     counter: quanta::Clock,
@@ -139,6 +141,6 @@ mod tests {
         let ahead = anchor.read(20_000_000);
         anchor.follow(20_000_000, ahead - 3_600_000_000);
         assert_eq!(anchor.read(20_000_000), ahead, "stands still instead of stepping back");
-        assert_eq!(anchor.read(20_005_001), ahead + 1, "and has lost five milliseconds, no more");
+        assert_eq!(anchor.read(20_500_001), ahead + 1, "and has lost half a second, no more");
     }
 }

@@ -261,3 +261,18 @@ async fn trap_v26_one_unit_for_fifty_callers() {
     }
     assert_eq!(admitted, 1);
 }
+
+/// The work of a decision grows with the set, not with the power of its depth.
+#[test]
+fn law_12_nesting_is_not_paid_for_twice_at_every_level() {
+    use throttle_core::{Call, Gcra, Key, LimitSet, Policy, Rate, Rule, Timestamp};
+    let leaf = Rule::from(Policy::new("leaf", Gcra::new(Rate::per_second(1))).unwrap());
+    let nested = (0..LimitSet::MAX_DEPTH).fold(leaf, |rule, _| Rule::Any(vec![rule], Default::default()));
+    let set = LimitSet::new(nested).unwrap();
+    let mut states = [set.policies()[0].algorithm().fresh()];
+    let call = [Call::from(Key::from("key"))];
+    // It would not end, were each level to double the work.
+    assert!(set.decide(&mut states, Timestamp::EPOCH, &call).is_allowed());
+    let denied = set.decide(&mut states, Timestamp::EPOCH, &call);
+    assert_eq!((denied.is_allowed(), denied.binding()), (false, Some(0)));
+}

@@ -136,6 +136,24 @@ fn law_07_of_two_limits_of_one_name_the_last_is_in_force() {
     assert!((600..=611).contains(&admitted), "{admitted} in a minute of ten a second");
 }
 
+/// The same, where a full store has made the key share a bucket in between.
+#[test]
+fn law_07_what_a_lowered_limit_cut_off_is_remembered_through_a_full_store() {
+    let backend = MemoryBackend::builder().max_keys(1).clock(ManualClock::default()).build();
+    let set = |count| LimitSet::new(Policy::new("plan", Gcra::new(Rate::per_hour(count))).unwrap()).unwrap();
+    let take = |count, name: &str, cost| {
+        let call = Call::new(Key::from(name), Cost::new(cost).unwrap());
+        backend.decide_now(&backend.prepare(set(count)).unwrap(), &[call]).is_allowed()
+    };
+    assert!(take(100, "who came first", 1));
+    assert!(take(100, "key", 100), "all of the shared bucket");
+    assert!(!take(10, "key", 1), "lowered");
+    let set = std::sync::Arc::new(backend.prepare(set(10)).unwrap());
+    drop(backend.reset(&set, 0, &Key::from("who came first")));
+    assert!(!take(10, "key", 1), "with a place of its own again");
+    assert!(!take(100, "key", 1), "and raised again");
+}
+
 /// Ten used of ten in ten hours; then a thousand a second with a burst of a hundred.
 #[test]
 fn trap_v11_a_raised_limit_is_felt_at_once() {

@@ -230,3 +230,20 @@ fn trap_v14_a_cancelled_slot_returns() {
     machine.settle(TODAY, charge.expect("admitted").actual(0));
     assert_eq!(machine.take(TODAY, 1).0.delay(), second(3), "nobody moves up");
 }
+
+/// A quota whose period begins with first use: what was taken in one period is not given back in the next.
+#[test]
+fn law_10_a_rolling_quota_takes_nothing_back_from_an_earlier_period() {
+    use throttle_core::{CalendarQuota, LimitSet, Limiter, ManualClock, MemoryBackend, Policy};
+    let clock = ManualClock::default();
+    let backend = MemoryBackend::builder().clock(clock.clone()).build();
+    let quota = CalendarQuota::rolling(5, std::time::Duration::from_secs(60));
+    let limiter = Limiter::new(backend, LimitSet::new(Policy::new("quota", quota).unwrap()).unwrap()).unwrap();
+    let early = limiter.charge("key", 5).1.unwrap();
+    clock.advance(std::time::Duration::from_secs(61));
+    let late = limiter.charge("key", 5).1.unwrap();
+    early.refund_now();
+    assert_eq!(limiter.peek("key").remaining(), 0, "a later period");
+    late.refund_now();
+    assert_eq!(limiter.peek("key").remaining(), 5, "its own period");
+}

@@ -57,7 +57,8 @@ impl Header {
         use unicode_normalization::UnicodeNormalization;
         // Letter by letter, so that a sigma is the same sigma wherever it stands in the word.
         let lower = |c: char| c.to_lowercase().map(|c| if c == 'ς' { 'σ' } else { c });
-        self.normalize(move |value| value.nfkc().flat_map(lower).collect::<String>().trim().to_owned())
+        // Composed again afterwards: of some letters only the small one has a code point of its own.
+        self.normalize(move |value| value.nfkc().flat_map(lower).nfkc().collect::<String>().trim().to_owned())
     }
 
     fn value<'a>(&self, parts: &'a Parts) -> Option<&'a [u8]> {

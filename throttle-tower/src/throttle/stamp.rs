@@ -60,16 +60,18 @@ impl LimitReport {
 
 fn line<'a>(policy: &'a Policy, status: &Status, extra: u64) -> Line<'a> {
     let violated = status.is_violated();
-    let retry_us = if violated { status.retry_after().map(micros) } else { None };
+    let wait = if violated { status.retry_after() } else { None };
+    let retry_us = wait.map(|wait| micros(wait).saturating_add(extra));
     Line {
         terms: terms(policy),
         remaining: status.remaining(),
         // A violated policy's window ends with the wait, as Retry-After does.
         effective_us: match retry_us {
-            Some(wait) => wait.saturating_add(extra),
+            Some(wait) => wait,
             None => micros(status.effective_window(policy)),
         },
-        reset_us: micros(status.reset_after()),
+        // Whoever goes by the reset must not come back before the wait is over.
+        reset_us: micros(status.reset_after()).max(retry_us.unwrap_or(0)),
         violated,
         retry_us,
     }
