@@ -18,8 +18,10 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// Every decision finds a state that is in use, and none is refused: the debt only grows.
+    /// A key that is asked for all the time is in use and never refused: its debt only grows.
     pub const NEVER_REFUSES: Self = Self { every: Duration::from_millis(1), burst: 4_000_000_000 };
+    /// The same for a key that is asked for seldom: one unit keeps it in use for longer than a measurement takes.
+    pub const STAYS_LIVE: Self = Self { every: Duration::from_secs(600), burst: 7_000_000 };
     /// One unit, then none for an hour.
     pub const REFUSES: Self = Self { every: Duration::from_secs(3_600), burst: 1 };
     /// Ten a second and twenty at once.
