@@ -24,7 +24,7 @@ use crate::alloc;
 use crate::report;
 use crate::stage::{Contender, compete};
 
-const BATCH: usize = 20_000;
+const BATCH: usize = 2_000;
 
 pub fn run() {
     contest(
@@ -58,7 +58,7 @@ fn contest(title: &str, status: StatusCode, apps: &[(&str, Router)]) {
         .iter()
         .map(|(name, app)| {
             assert_eq!(answer(app.clone()).status(), status, "{name}");
-            Box::new(move |_| {
+            Box::new(move |_, _| {
                 for _ in 0..BATCH {
                     black_box(answer(app.clone()));
                 }
