@@ -1,6 +1,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use smallvec::{SmallVec, smallvec};
+
 use crate::backend::{Backend, BackendError, Call};
 use crate::receipt::Receipt;
 use crate::{Charge, Clock, ConfigError, Cost, Decision, Key, LimitSet, MemoryBackend, Rule};
@@ -104,8 +106,8 @@ impl<B: Backend> Limiter<B> {
         Receipt::of(decision, calls).map(|receipt| Charge::new(self.clone(), receipt))
     }
 
-    fn calls(&self, call: &Call) -> Vec<Call> {
-        vec![call.clone(); self.set().policies().len()]
+    fn calls(&self, call: &Call) -> SmallVec<[Call; 3]> {
+        smallvec![call.clone(); self.set().policies().len()]
     }
 }
 

@@ -18,6 +18,7 @@
 //!   never carries `Retry-After: 0`. All of it is integer arithmetic.
 //! - **A refusal lists in `RateLimit` only the policies that refused**, because `Retry-After` should not be earlier
 //!   than the effective window of anything listed; `RateLimit-Policy` stays complete.
+//!   A layer outside the one that refused adds where its own policies stand.
 //! - **`Retry-After` appears on refusals only**, and not at all when waiting cannot help.
 //!
 //! # What is already in the response
