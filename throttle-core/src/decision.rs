@@ -22,11 +22,6 @@ impl Verdict {
         Self { standing, wait: 0, delay }
     }
 
-    #[inline]
-    pub(crate) fn denied(standing: Standing, wait: u64) -> Self {
-        Self { standing, wait, delay: 0 }
-    }
-
     /// Whether the request may go on.
     #[inline]
     #[must_use]

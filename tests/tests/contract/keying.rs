@@ -41,6 +41,12 @@ async fn the_first_missing_key_refuses() {
     let limits = all([missing("a", StatusCode::UNAUTHORIZED), missing("b", StatusCode::FORBIDDEN)]);
     let service = ThrottleLayer::new(limits).unwrap().layer(Strict::default());
     assert_eq!(service.oneshot(get()).await.unwrap().status(), StatusCode::UNAUTHORIZED);
+
+    // One that was found before them does not change their order.
+    let found = limit("found", Gcra::new(Rate::per_second(1))).by_async(|_| std::future::ready(Some(1_u64)));
+    let limits = all([found, missing("a", StatusCode::UNAUTHORIZED), missing("b", StatusCode::FORBIDDEN)]);
+    let service = ThrottleLayer::new(limits).unwrap().layer(Strict::default());
+    assert_eq!(service.oneshot(get()).await.unwrap().status(), StatusCode::UNAUTHORIZED);
 }
 
 /// A refusal need not wait for the other keys.

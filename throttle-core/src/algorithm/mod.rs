@@ -160,10 +160,11 @@ impl Algorithm {
     /// [carried over](Self::carry_over) first.
     #[must_use]
     pub fn decide(&self, mut state: State, now: Timestamp, cost: u64) -> (State, Verdict) {
-        if cost > 0 {
-            state.clipped = self.still_clipped(&state.repr, state.clipped, now);
+        let clipped = self.still_clipped(&state.repr, state.clipped, now);
+        let (verdict, taken) = self.decide_repr(&mut state.repr, now, cost);
+        if taken.cost > 0 {
+            state.clipped = clipped;
         }
-        let verdict = self.decide_repr(&mut state.repr, now, cost).0;
         (state, verdict)
     }
 
@@ -270,17 +271,15 @@ impl Algorithm {
         decided.unwrap_or_else(|| self.decide_foreign(repr, now, cost))
     }
 
-    /// The same for a state that another algorithm wrote.
+    /// The same for a state that another algorithm wrote: it counts as fresh, and stays as it is unless it is charged.
     #[cold]
     fn decide_foreign(&self, repr: &mut Repr, now: Timestamp, cost: u64) -> (Verdict, Taken) {
-        match self.wait(repr, now, cost) {
-            0 if cost == 0 => (Verdict::allowed(self.standing(repr, now), 0), Taken::default()),
-            0 => {
-                let (delay, taken) = self.take(repr, now, cost);
-                (Verdict::allowed(self.standing(repr, now), delay), taken)
-            }
-            wait => (Verdict::denied(self.standing(repr, now), wait), Taken::default()),
+        let mut fresh = self.fresh_repr();
+        let decided = self.decide_repr(&mut fresh, now, cost);
+        if decided.1.cost > 0 {
+            *repr = fresh;
         }
+        decided
     }
 
     #[inline]

@@ -55,7 +55,8 @@ impl<S, B: Backend, ReqBody> Future for Slow<S, B, ReqBody> {
                     return Poll::Ready((Judged::Refuse(*refusal), inner, Request::from_parts(parts, body)));
                 }
             }
-            drop(this.keys.swap_remove(next));
+            // In order, so that of several missing keys the first one's rule decides.
+            drop(this.keys.remove(next));
         }
         if !this.keys.is_empty() {
             return Poll::Pending;
