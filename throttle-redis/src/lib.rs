@@ -1,0 +1,1 @@
+//! Rate limits that many processes share: the Redis backend of throttle.
