@@ -64,6 +64,11 @@ impl Key {
         }
     }
 
+    /// The parts, in order. They hold what the client sent: do not log or store them raw.
+    pub fn expose_parts(&self) -> impl Iterator<Item = KeyPart<'_>> {
+        Parts(self.expose_bytes())
+    }
+
     /// A key of at most 15 bytes as one number, with its length, so that no two keys share one.
     #[inline]
     pub(crate) fn as_number(&self) -> Option<u128> {
@@ -94,8 +99,8 @@ impl std::hash::Hash for Key {
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut parts = f.debug_tuple("Key");
-        for kind in Kinds(self.expose_bytes()) {
-            parts.field(&format_args!("{kind}"));
+        for part in self.expose_parts() {
+            parts.field(&format_args!("{}", part.kind()));
         }
         parts.finish()
     }
@@ -334,30 +339,85 @@ impl fmt::Debug for KeyBuilder {
     }
 }
 
-/// Walks the kinds of an encoded key.
-struct Kinds<'a>(&'a [u8]);
+/// A part of a [`Key`], decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum KeyPart<'a> {
+    /// A part that is not there.
+    Missing,
+    /// A number.
+    Number(u64),
+    /// A text.
+    Text(&'a str),
+    /// Bytes.
+    Bytes(&'a [u8]),
+    /// The first bits of an address, and how many; the others are zero.
+    Network(IpAddr, u8),
+}
 
-impl Iterator for Kinds<'_> {
-    type Item = &'static str;
+impl KeyPart<'_> {
+    const fn kind(&self) -> &'static str {
+        match self {
+            Self::Missing => "missing",
+            Self::Number(_) => "number",
+            Self::Text(_) => "text",
+            Self::Bytes(_) => "bytes",
+            Self::Network(IpAddr::V4(_), _) => "ipv4",
+            Self::Network(IpAddr::V6(_), _) => "ipv6",
+        }
+    }
+}
 
-    fn next(&mut self) -> Option<&'static str> {
-        let (kind, rest) = self.0.split_first()?;
-        let (name, len) = match kind {
-            0 => ("missing", 0),
-            1 => ("number", 8),
-            2 | 3 => {
-                let name = if *kind == 2 { "text" } else { "bytes" };
-                match rest.split_first()? {
-                    (255, long) => (name, 9 + u64::from_be_bytes(*long.first_chunk()?) as usize),
-                    (len, _) => (name, 1 + usize::from(*len)),
-                }
-            }
-            4 => ("ipv4", 5),
-            6 => ("ipv6", 1 + usize::from(rest.first()?.div_ceil(8))),
-            _ => return None,
+/// Walks the parts of an encoded key.
+struct Parts<'a>(&'a [u8]);
+
+impl<'a> Parts<'a> {
+    fn take(&mut self, len: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(len)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn byte(&mut self) -> Option<u8> {
+        self.take(1).map(|byte| byte[0])
+    }
+
+    fn number(&mut self) -> Option<u64> {
+        Some(u64::from_be_bytes(*self.take(8)?.first_chunk()?))
+    }
+
+    fn sized(&mut self) -> Option<&'a [u8]> {
+        let len = match self.byte()? {
+            255 => usize::try_from(self.number()?).ok()?,
+            len => usize::from(len),
         };
-        self.0 = rest.get(len..)?;
-        Some(name)
+        self.take(len)
+    }
+}
+
+impl<'a> Iterator for Parts<'a> {
+    type Item = KeyPart<'a>;
+
+    fn next(&mut self) -> Option<KeyPart<'a>> {
+        Some(match self.byte()? {
+            0 => KeyPart::Missing,
+            1 => KeyPart::Number(self.number()?),
+            // Only texts are written as such.
+            2 => KeyPart::Text(std::str::from_utf8(self.sized()?).unwrap_or_default()),
+            3 => KeyPart::Bytes(self.sized()?),
+            4 => {
+                let octets: [u8; 4] = *self.take(4)?.first_chunk()?;
+                KeyPart::Network(IpAddr::from(octets), self.byte()?)
+            }
+            6 => {
+                let bits = self.byte()?;
+                let mut octets = [0; 16];
+                let kept = self.take(usize::from(bits.div_ceil(8)))?;
+                octets.get_mut(..kept.len())?.copy_from_slice(kept);
+                KeyPart::Network(IpAddr::from(octets), bits)
+            }
+            _ => return None,
+        })
     }
 }
 
@@ -404,6 +464,26 @@ mod tests {
             let key = Key::builder().text(&part).number(7).finish();
             prop_assert_eq!(format!("{key:?}"), "Key(text, number)");
         }
+    }
+
+    #[test]
+    fn law_11_parts_are_told_as_they_were_put_in() {
+        let long = "x".repeat(300);
+        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+        let key = Key::builder().text("a:b").missing().number(7).bytes(&[0, 255]).ip(ip("1.2.3.4"));
+        let key = key.network(ip("2001:db8:1:2:3::"), 64).text(&long).text("").finish();
+        let expected = [
+            KeyPart::Text("a:b"),
+            KeyPart::Missing,
+            KeyPart::Number(7),
+            KeyPart::Bytes(&[0, 255]),
+            KeyPart::Network(ip("1.2.3.4"), 32),
+            KeyPart::Network(ip("2001:db8:1:2::"), 64),
+            KeyPart::Text(&long),
+            KeyPart::Text(""),
+        ];
+        assert_eq!(key.expose_parts().collect::<Vec<_>>(), expected);
+        assert_eq!(Key::CONSTANT.expose_parts().count(), 0);
     }
 
     #[test]

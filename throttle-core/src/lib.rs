@@ -65,7 +65,7 @@ pub use charge::Charge;
 pub use cost::Cost;
 pub use decision::{Decision, Status, Verdict};
 pub use error::ConfigError;
-pub use key::{Key, KeyBuilder};
+pub use key::{Key, KeyBuilder, KeyPart};
 pub use limiter::Limiter;
 pub use memory::{MemoryBackend, MemoryBuilder, MemorySet};
 pub use policy::{Policy, PolicyName};

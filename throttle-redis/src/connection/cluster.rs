@@ -1,0 +1,85 @@
+use redis::cluster::ClusterClient;
+use redis::cluster_async::ClusterConnection;
+use redis::cluster_routing::{Route as SlotRoute, RoutingInfo, SingleNodeRoutingInfo, SlotAddr};
+use throttle_core::ConfigError;
+
+use super::single::install_crypto_provider;
+use super::translate::{CONNECT_TIMEOUT, fault, reply, tcp_settings};
+use super::{Command, Connection, Connector, Fault, FaultKind, Pending, Reply, Route};
+
+/// A Redis Cluster: one connection to each server.
+///
+/// The client's own repetitions are off, because it sends a command again when its answer was lost. Redirections are
+/// followed by the backend.
+#[derive(Clone)]
+pub struct Cluster {
+    client: ClusterClient,
+}
+
+impl Cluster {
+    /// The cluster that the servers at `urls` belong to; some of them are enough. Nothing is connected yet.
+    ///
+    /// # Errors
+    ///
+    /// If a URL cannot be read, there is none, or they differ in user, password or TLS.
+    pub fn new<'a>(urls: impl IntoIterator<Item = &'a str>) -> Result<Self, ConfigError> {
+        install_crypto_provider();
+        let built = ClusterClient::builder(urls)
+            .retries(0)
+            .connection_timeout(CONNECT_TIMEOUT)
+            // Ends what the backend has long given up. Without one a silent server holds its place for ever.
+            .response_timeout(CONNECT_TIMEOUT)
+            .tcp_settings(tcp_settings())
+            .build();
+        let client = built.map_err(|error| {
+            let rule = format!("it must be a list of redis://host:port, at least one, alike in user and TLS: {error}");
+            ConfigError::new("cluster URLs", "unreadable", rule)
+        })?;
+        Ok(Self { client })
+    }
+}
+
+impl Connector for Cluster {
+    fn connect(&self) -> Pending<Box<dyn Connection>> {
+        let client = self.client.clone();
+        Box::pin(async move {
+            let connection = client.get_async_connection().await.map_err(|error| fault(&error))?;
+            Ok(Box::new(Clustered(connection)) as Box<dyn Connection>)
+        })
+    }
+
+    fn is_cluster(&self) -> bool {
+        true
+    }
+}
+
+struct Clustered(ClusterConnection);
+
+impl Connection for Clustered {
+    fn call(&self, command: Command) -> Pending<Reply> {
+        let mut connection = self.0.clone();
+        Box::pin(async move {
+            let node = match command.route().clone() {
+                Route::Any => SingleNodeRoutingInfo::RandomPrimary,
+                Route::Slot(slot) => SingleNodeRoutingInfo::SpecificNode(SlotRoute::new(slot, SlotAddr::Master)),
+                Route::Address { host, port, asking: false } => SingleNodeRoutingInfo::ByAddress { host, port },
+                Route::Address { host, port, asking: true } => return ask(connection, command, host, port).await,
+            };
+            let sent = connection.route_command(command.into_words(), RoutingInfo::SingleNode(node)).await;
+            sent.map_err(|error| fault(&error)).and_then(reply)
+        })
+    }
+}
+
+/// `ASKING` counts for the very next command of a connection that many share: the two must leave as one.
+async fn ask(mut connection: ClusterConnection, command: Command, host: String, port: u16) -> Result<Reply, Fault> {
+    let mut pipeline = redis::Pipeline::with_capacity(2);
+    pipeline.cmd("ASKING").ignore();
+    pipeline.add_command(command.into_words());
+    let node = SingleNodeRoutingInfo::ByAddress { host, port };
+    let replies = connection.route_pipeline(pipeline, 0, 2, node).await.map_err(|error| fault(&error))?;
+    match replies.into_iter().nth(1) {
+        Some(value) => reply(value),
+        None => Err(Fault::new(FaultKind::Other, "the server answered only one of two commands")),
+    }
+}

@@ -1,0 +1,64 @@
+use std::error::Error;
+use std::fmt;
+
+/// Why a command has no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    kind: FaultKind,
+    message: String,
+}
+
+/// What is known about a command that has no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FaultKind {
+    /// It was never sent: there is no connection.
+    NotSent,
+    /// It was sent, perhaps, and the connection broke. Whether it ran is not known.
+    Lost,
+    /// The server does not have the script. It did not run.
+    NoScript,
+    /// The slot is at another server, at this address if it was told. It did not run.
+    Moved(Option<(String, u16)>),
+    /// The slot is on its way to another server. It did not run.
+    Ask(Option<(String, u16)>),
+    /// The server cannot run it now, and could in a moment: it loads its data, or is moving the slot, or its cluster has
+    /// no primary for the slot. It did not run.
+    NotNow,
+    /// The server is a replica. It did not run.
+    ReadOnly,
+    /// The server is out of memory and refuses to write. It did not run.
+    OutOfMemory,
+    /// The server refused it: credentials, permissions. It did not run.
+    Refused,
+    /// Any other error of the server, or an answer that could not be read. Whether it ran is not known.
+    Other,
+}
+
+impl Fault {
+    /// A fault; the message must not hold a key.
+    #[must_use]
+    pub fn new(kind: FaultKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into() }
+    }
+
+    /// What is known.
+    #[must_use]
+    pub const fn kind(&self) -> &FaultKind {
+        &self.kind
+    }
+
+    /// Whether the command is known not to have run.
+    #[must_use]
+    pub const fn did_not_run(&self) -> bool {
+        !matches!(self.kind, FaultKind::Lost | FaultKind::Other)
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl Error for Fault {}

@@ -1,0 +1,120 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bb8::ManageConnection;
+use bb8_redis::RedisConnectionManager;
+use redis::RedisError;
+use redis::aio::MultiplexedConnection;
+use throttle_core::ConfigError;
+
+use super::single::{Multiplexed, client};
+use super::translate::CONNECT_TIMEOUT;
+use super::{Command, Connection, Connector, Fault, FaultKind, Pending, Reply};
+
+/// One server, by a few connections that a `bb8` pool keeps.
+///
+/// A decision checks a connection out, clones it and gives it back at once, so nobody waits for another's answer. A
+/// connection that broke is replaced because its calls say so; none is asked for a sign of life before each use, which
+/// would cost a round trip a decision.
+///
+/// One connection ([`Single`](super::Single)) carries all that one server can do. Take a pool if you have to use several for other
+/// reasons: a proxy that balances connections, say.
+#[derive(Clone, Debug)]
+pub struct Pool {
+    manager: RedisConnectionManager,
+    size: u32,
+}
+
+impl Pool {
+    /// The server at `url`, by at most `size` connections (at least 1); see [`Single::new`](super::Single::new) for the URL.
+    /// Nothing is connected yet.
+    ///
+    /// # Errors
+    ///
+    /// If the URL cannot be read.
+    pub fn new(url: &str, size: u32) -> Result<Self, ConfigError> {
+        let info = client(url)?.get_connection_info().clone();
+        let manager = RedisConnectionManager::new(info)
+            .map_err(|error| ConfigError::new("Redis URL", "unreadable", error.to_string()))?;
+        Ok(Self { manager, size: size.max(1) })
+    }
+}
+
+impl Connector for Pool {
+    fn connect(&self) -> Pending<Box<dyn Connection>> {
+        let manager = Keeper(self.manager.clone());
+        let pool = bb8::Pool::builder()
+            .max_size(self.size)
+            .connection_timeout(CONNECT_TIMEOUT)
+            .test_on_check_out(false)
+            .max_lifetime(None)
+            .idle_timeout(Some(Duration::from_secs(600)));
+        Box::pin(async move {
+            let pool = pool.build_unchecked(manager);
+            // The first connection tells whether there is a server.
+            drop(pool.get().await.map_err(not_sent)?);
+            Ok(Box::new(Kept(pool)) as Box<dyn Connection>)
+        })
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "it maps an error")]
+fn not_sent(error: bb8::RunError<RedisError>) -> Fault {
+    let message = match error {
+        bb8::RunError::User(error) => error.category().to_owned(),
+        bb8::RunError::TimedOut => "the pool has no connection to the server".to_owned(),
+    };
+    Fault::new(FaultKind::NotSent, message)
+}
+
+/// Manages connections that know whether they broke.
+struct Keeper(RedisConnectionManager);
+
+struct Kept1 {
+    connection: MultiplexedConnection,
+    broken: Arc<AtomicBool>,
+}
+
+impl ManageConnection for Keeper {
+    type Connection = Kept1;
+    type Error = RedisError;
+
+    async fn connect(&self) -> Result<Kept1, RedisError> {
+        let mut connection = self.0.connect().await?;
+        connection.set_response_timeout(Duration::from_secs(60));
+        Ok(Kept1 { connection, broken: Arc::default() })
+    }
+
+    async fn is_valid(&self, _: &mut Kept1) -> Result<(), RedisError> {
+        Ok(())
+    }
+
+    fn has_broken(&self, kept: &mut Kept1) -> bool {
+        kept.broken.load(Ordering::Relaxed)
+    }
+}
+
+struct Kept(bb8::Pool<Keeper>);
+
+impl Connection for Kept {
+    fn call(&self, command: Command) -> Pending<Reply> {
+        let pool = self.0.clone();
+        Box::pin(async move {
+            let (connection, broken) = loop {
+                let kept = pool.get().await.map_err(not_sent)?;
+                if !kept.broken.load(Ordering::Relaxed) {
+                    break (kept.connection.clone(), Arc::clone(&kept.broken));
+                }
+                // Given back, it is thrown away.
+            };
+            let answer = Multiplexed(connection).call(command).await;
+            if let Err(fault) = &answer
+                && matches!(fault.kind(), FaultKind::Lost | FaultKind::NotSent | FaultKind::ReadOnly)
+            {
+                broken.store(true, Ordering::Relaxed);
+            }
+            answer
+        })
+    }
+}

@@ -1,0 +1,75 @@
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo};
+use throttle_core::ConfigError;
+
+use super::translate::{CONNECT_TIMEOUT, fault, reply, tcp_settings};
+use super::{Command, Connection, Connector, Pending, Reply};
+
+/// One server, by one connection that all decisions share and that is kept open.
+#[derive(Clone, Debug)]
+pub struct Single {
+    client: Client,
+}
+
+impl Single {
+    /// The server at `url`: `redis://[user[:password]@]host[:port][/database]`, or `rediss://` for TLS (feature `tls`), or
+    /// `unix:///path`. The port defaults to 6379, the database to 0. Nothing is connected yet.
+    ///
+    /// # Errors
+    ///
+    /// If the URL cannot be read.
+    pub fn new(url: &str) -> Result<Self, ConfigError> {
+        Ok(Self { client: client(url)? })
+    }
+}
+
+/// A client of the server at a URL, with the settings of every connection here.
+pub(super) fn client(url: &str) -> Result<Client, ConfigError> {
+    install_crypto_provider();
+    let opened = url.into_connection_info().map(|info| info.set_tcp_settings(tcp_settings())).and_then(Client::open);
+    opened.map_err(|error| {
+        // The URL may hold a password: it is not shown.
+        let shown = url.split_once("://").map_or("(no scheme)", |(scheme, _)| scheme);
+        let rule =
+            format!("it must be redis://[user[:password]@]host[:port][/database], or rediss:// for TLS: {error}");
+        ConfigError::new("Redis URL", format_args!("{shown}://…"), rule)
+    })
+}
+
+/// The TLS library panics at the first connection when no provider was chosen. One that the application has installed
+/// stays.
+pub(super) fn install_crypto_provider() {
+    #[cfg(feature = "tls")]
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}
+
+/// The deadline of a decision is the backend's business; what is here only ends calls that nobody waits for any more.
+pub(super) fn connection_config() -> AsyncConnectionConfig {
+    AsyncConnectionConfig::new().set_connection_timeout(Some(CONNECT_TIMEOUT)).set_response_timeout(None)
+}
+
+impl Connector for Single {
+    fn connect(&self) -> Pending<Box<dyn Connection>> {
+        let client = self.client.clone();
+        Box::pin(async move {
+            let opened = client.get_multiplexed_async_connection_with_config(&connection_config()).await;
+            let connection = opened.map_err(|error| fault(&error))?;
+            Ok(Box::new(Multiplexed(connection)) as Box<dyn Connection>)
+        })
+    }
+}
+
+/// A connection that many calls share.
+pub(super) struct Multiplexed(pub(super) MultiplexedConnection);
+
+impl Connection for Multiplexed {
+    fn call(&self, command: Command) -> Pending<Reply> {
+        let mut connection = self.0.clone();
+        Box::pin(async move {
+            match connection.send_packed_command(command.words()).await {
+                Ok(value) => reply(value),
+                Err(error) => Err(fault(&error)),
+            }
+        })
+    }
+}

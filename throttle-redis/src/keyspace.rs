@@ -1,0 +1,257 @@
+//! The names that keys have on the server: `prefix{tag}policy:key`.
+//!
+//! By construction no two keys of a backend have one name, and nothing that a client sends can end a name early, choose its
+//! slot or match another's pattern: the policy's name is escaped, and the key is a digest, or escaped too.
+
+use std::fmt::Write;
+use std::net::IpAddr;
+
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+use throttle_core::{ConfigError, Key, KeyPart};
+
+/// How a request's key is written on the server.
+#[derive(Clone)]
+pub(crate) enum Naming {
+    Digested(Box<Hmac<Sha256>>),
+    Readable(Box<Hmac<Sha256>>),
+}
+
+/// Which slot of a cluster a key is in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Placement {
+    /// All keys of the backend in the slot of one tag: every set is decided in one step.
+    Together(String),
+    /// Each key in a slot of its own.
+    Spread,
+}
+
+#[derive(Clone)]
+pub(crate) struct Keyspace {
+    prefix: String,
+    placement: Placement,
+    naming: Naming,
+}
+
+/// The longest readable key; longer ones are digested.
+const LONGEST: usize = 160;
+
+impl Keyspace {
+    pub(crate) fn new(prefix: &str, placement: Placement, secret: &[u8], readable: bool) -> Result<Self, ConfigError> {
+        let fits =
+            |text: &str| text.len() <= 64 && text.bytes().all(|b| (0x21..=0x7e).contains(&b) && !b"{}".contains(&b));
+        let rule = "it must be 1 to 64 printable ASCII characters other than space and braces";
+        if prefix.is_empty() || !fits(prefix) {
+            return Err(ConfigError::new("key prefix", format_args!("{prefix:?}"), rule));
+        }
+        if let Placement::Together(tag) = &placement
+            && (tag.is_empty() || !fits(tag))
+        {
+            return Err(ConfigError::new("hash tag", format_args!("{tag:?}"), rule));
+        }
+        // HMAC takes a secret of any length.
+        let digest = Box::new(Hmac::<Sha256>::new_from_slice(secret).expect("HMAC takes a secret of any length"));
+        let naming = if readable { Naming::Readable(digest) } else { Naming::Digested(digest) };
+        Ok(Self { prefix: prefix.to_owned(), placement, naming })
+    }
+
+    pub(crate) fn is_together(&self) -> bool {
+        matches!(self.placement, Placement::Together(_))
+    }
+
+    /// What the names of a policy's keys have in common, as far as they have.
+    pub(crate) fn policy(&self, name: &str) -> PolicyNames {
+        let mut escaped = String::with_capacity(name.len() + 1);
+        escape(&mut escaped, name.as_bytes());
+        escaped.push(':');
+        let head = match &self.placement {
+            Placement::Together(tag) => format!("{}{{{tag}}}{escaped}", self.prefix),
+            Placement::Spread => format!("{}{{", self.prefix),
+        };
+        PolicyNames { head, tail: if self.is_together() { String::new() } else { format!("}}{escaped}") } }
+    }
+
+    /// The name of a key, and its slot.
+    pub(crate) fn name(&self, policy: &PolicyNames, key: &Key) -> Vec<u8> {
+        let mut name = String::with_capacity(policy.head.len() + policy.tail.len() + 24);
+        name.push_str(&policy.head);
+        self.push_key(&mut name, key);
+        name.push_str(&policy.tail);
+        name.into_bytes()
+    }
+
+    /// The pattern of `SCAN … MATCH` that finds every key of every policy whose name starts with `prefix`.
+    pub(crate) fn pattern(&self, prefix: &str) -> String {
+        let mut pattern = String::new();
+        for character in self.prefix.chars() {
+            if r"*?[]\^-".contains(character) {
+                pattern.push('\\');
+            }
+            pattern.push(character);
+        }
+        // Keys never hold a brace, so the one that is matched ends the tag.
+        pattern.push_str("{*}");
+        // What is escaped holds no character that means something to a pattern.
+        escape(&mut pattern, prefix.as_bytes());
+        pattern.push('*');
+        pattern
+    }
+
+    fn push_key(&self, name: &mut String, key: &Key) {
+        match &self.naming {
+            Naming::Digested(digest) => push_digest(name, digest, key),
+            Naming::Readable(digest) => {
+                let start = name.len();
+                push_parts(name, key);
+                if name.len() - start > LONGEST {
+                    name.truncate(start);
+                    name.push('#');
+                    push_digest(name, digest, key);
+                } else if name.len() == start {
+                    // The key without parts. An empty tag would be none.
+                    name.push('*');
+                }
+            }
+        }
+    }
+}
+
+/// The fixed parts of a policy's names.
+#[derive(Clone, Debug)]
+pub(crate) struct PolicyNames {
+    head: String,
+    tail: String,
+}
+
+/// 128 bits of HMAC-SHA-256, in 22 characters.
+fn push_digest(name: &mut String, digest: &Hmac<Sha256>, key: &Key) {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    let mut digest = digest.clone();
+    digest.update(key.expose_bytes());
+    let digest = digest.finalize().into_bytes();
+    let mut bits = digest.first_chunk().map_or(0, |first| u128::from_be_bytes(*first));
+    for _ in 0..22 {
+        name.push(char::from(ALPHABET[(bits & 63) as usize]));
+        bits >>= 6;
+    }
+}
+
+/// The parts of a key, as far as possible as they are: kind, content, comma.
+fn push_parts(name: &mut String, key: &Key) {
+    for (place, part) in key.expose_parts().enumerate() {
+        if place > 0 {
+            name.push(',');
+        }
+        // Writing to a string does not fail.
+        let _ = match part {
+            KeyPart::Missing => write!(name, "-"),
+            KeyPart::Number(number) => write!(name, "n{number}"),
+            KeyPart::Text(text) => {
+                name.push('t');
+                escape(name, text.as_bytes());
+                Ok(())
+            }
+            KeyPart::Bytes(bytes) => {
+                name.push('b');
+                escape(name, bytes);
+                Ok(())
+            }
+            KeyPart::Network(IpAddr::V4(v4), bits) => write!(name, "4{v4}/{bits}"),
+            KeyPart::Network(IpAddr::V6(v6), bits) => write!(name, "6{v6}/{bits}"),
+            _ => write!(name, "?"),
+        };
+        if name.len() > 1024 {
+            // Too long already; a digest follows.
+            return;
+        }
+    }
+}
+
+/// Percent-encodes all but letters, digits and `-._~@/`.
+fn escape(name: &mut String, bytes: &[u8]) {
+    for &byte in bytes.iter().take(4 * LONGEST) {
+        if byte.is_ascii_alphanumeric() || b"-._~@/".contains(&byte) {
+            name.push(char::from(byte));
+        } else {
+            let _ = write!(name, "%{byte:02X}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn space(placement: Placement, readable: bool) -> Keyspace {
+        Keyspace::new("throttle", placement, b"secret", readable).unwrap()
+    }
+
+    fn together() -> Placement {
+        Placement::Together("all".to_owned())
+    }
+
+    fn name(space: &Keyspace, policy: &str, key: &Key) -> String {
+        String::from_utf8(space.name(&space.policy(policy), key)).unwrap()
+    }
+
+    #[test]
+    fn law_11_names_are_as_documented() {
+        let ip = Key::from("192.0.2.1".parse::<IpAddr>().unwrap());
+        assert_eq!(name(&space(together(), true), "per-ip", &ip), "throttle{all}per-ip:4192.0.2.1/32");
+        assert_eq!(name(&space(Placement::Spread, true), "per-ip", &ip), "throttle{4192.0.2.1/32}per-ip:");
+        let digested = name(&space(together(), false), "a:b", &ip);
+        assert_eq!(digested.len(), "throttle{all}a%3Ab:".len() + 22);
+        assert!(digested.starts_with("throttle{all}a%3Ab:"));
+        assert_ne!(name(&Keyspace::new("throttle", together(), b"other", false).unwrap(), "a:b", &ip), digested);
+    }
+
+    #[test]
+    fn law_11_attack_19_nothing_in_a_key_ends_its_name_or_chooses_its_slot() {
+        let hostile = ["}", "{", "{}", "a}b:c", "\r\nDEL x", "\0", "*", "?[a]", "%7D", "a,tb", &"x".repeat(65_536)];
+        for placement in [together(), Placement::Spread] {
+            for readable in [true, false] {
+                let space = space(placement.clone(), readable);
+                let mut seen = std::collections::HashSet::new();
+                for text in hostile {
+                    for policy in ["p", "p:", "{p}", "p*"] {
+                        for key in [Key::from(text), Key::builder().bytes(text.as_bytes()).finish()] {
+                            let name = name(&space, policy, &key);
+                            assert!(name.len() < 400, "{} bytes", name.len());
+                            assert_eq!(name.matches('{').count() + name.matches('}').count(), 2, "{name}");
+                            assert!(name.bytes().all(|b| b.is_ascii_graphic()), "{name}");
+                            assert!(!name.contains("{}"), "an empty tag is none: {name}");
+                            assert!(seen.insert(name), "two keys of one name");
+                        }
+                    }
+                }
+                assert!(!name(&space, "p", &Key::CONSTANT).contains("{}"));
+                assert_ne!(name(&space, "p", &Key::CONSTANT), name(&space, "p", &Key::from("*")));
+            }
+        }
+    }
+
+    #[test]
+    fn law_11_long_keys_that_begin_alike_have_names_of_their_own() {
+        let space = space(together(), true);
+        let long = |last: &str| Key::builder().text(&"a".repeat(5_000)).text(last).finish();
+        assert_ne!(name(&space, "p", &long("x")), name(&space, "p", &long("y")));
+        let limit = Key::from("a".repeat(LONGEST - 1));
+        assert!(name(&space, "p", &limit).ends_with("aaa"));
+    }
+
+    #[test]
+    fn prefixes_that_would_choose_a_slot_are_refused() {
+        for wrong in ["", "a{b", "}", "with space", "ü", &"x".repeat(65)] {
+            let error = Keyspace::new(wrong, together(), b"", false).err().unwrap();
+            assert_eq!(error.field(), "key prefix");
+            let error = Keyspace::new("p", Placement::Together(wrong.to_owned()), b"", false).err().unwrap();
+            assert_eq!(error.field(), "hash tag");
+        }
+    }
+
+    #[test]
+    fn patterns_take_prefixes_literally() {
+        let space = Keyspace::new("a*[b]", together(), b"", false).unwrap();
+        assert_eq!(space.pattern("p*:"), r"a\*\[b\]{*}p%2A%3A*");
+    }
+}
