@@ -1,0 +1,39 @@
+//! What a cluster is started with.
+
+use crate::cluster::Cluster;
+
+/// Options of a [`Cluster`]; made by [`Cluster::builder`].
+#[derive(Clone, Debug, Default)]
+#[must_use = "nothing runs before start()"]
+pub struct ClusterBuilder {
+    pub(super) options: Vec<(String, String)>,
+    pub(super) proxied: bool,
+}
+
+impl ClusterBuilder {
+    /// Any option of `redis-server`, for all nodes, such as `arg("--cluster-require-full-coverage", "yes")`.
+    pub fn arg(mut self, name: &str, value: &str) -> Self {
+        self.options.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Puts a [`Proxy`](crate::Proxy) in front of each node, whose address the cluster hands out to clients.
+    ///
+    /// Replicas follow their master through its proxy too, and are cut off with the clients; the bus that nodes watch
+    /// each other by does not go through it.
+    pub fn proxied(mut self) -> Self {
+        self.proxied = true;
+        self
+    }
+
+    /// Starts all nodes and returns when the cluster is well and replicas are in step, some 2 seconds later: a master
+    /// refuses all keys for that long after its start, whatever is done.
+    ///
+    /// # Panics
+    ///
+    /// If there is no `redis-server`, it does not start, or the cluster is not well within 30 seconds.
+    #[must_use]
+    pub fn start(self) -> Cluster {
+        Cluster::create(&self)
+    }
+}

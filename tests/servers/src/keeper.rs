@@ -1,0 +1,75 @@
+//! A small shell beside each server that outlives the test process by a moment, and ends what that one left.
+//!
+//! A destructor does not run when a test process is killed or exits with its statics. What always happens is that its
+//! end of a pipe is closed. (Linux could also signal a child when its parent dies; but "parent" is then the thread that
+//! spawned it, and every test has a thread of its own.)
+
+use std::env;
+use std::io::{self, Write};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{self, Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::{fs, mem};
+
+/// Reads which process to end, if any. Signals to the terminal's group must not stop it before its work is done.
+const SCRIPT: &str = r#"
+trap '' HUP INT QUIT TERM
+pid=
+while read -r word; do pid=$word; done
+case $pid in '' | none) ;; *) kill -9 "$pid" ;; esac
+rm -rf "$1"
+"#;
+
+/// A temporary folder and at most one process, both gone soon after this is dropped or this process has ended.
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    shell: Child,
+    folder: PathBuf,
+}
+
+impl Keeper {
+    pub(crate) fn new() -> io::Result<Self> {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let folder = env::temp_dir().join(format!("throttle-redis-{}-{number}", process::id()));
+        let shell = Command::new("sh")
+            .args(["-c", SCRIPT, "keeper"])
+            .arg(&folder)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .process_group(0)
+            .spawn()?;
+        // What a former process of the same number may have left is not this server's data.
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder)?;
+        Ok(Self { shell, folder })
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// From now on this process is the one to end.
+    pub(crate) fn watch(&mut self, pid: u32) -> io::Result<()> {
+        self.say(&pid.to_string())
+    }
+
+    /// The process has ended; its number may soon be another's.
+    pub(crate) fn forget(&mut self) -> io::Result<()> {
+        self.say("none")
+    }
+
+    fn say(&mut self, word: &str) -> io::Result<()> {
+        let pipe = self.shell.stdin.as_mut().expect("piped above, taken on drop only");
+        pipe.write_all(format!("{word}\n").as_bytes())
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        mem::drop(self.shell.stdin.take());
+        let _ = self.shell.wait();
+    }
+}

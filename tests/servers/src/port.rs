@@ -1,0 +1,84 @@
+//! Ports that nobody else uses, not even another test process that looks for one at this moment.
+
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::net::{Ipv4Addr, TcpListener, UdpSocket};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Below the ports that systems give to outgoing connections (32768 on Linux): such a connection would otherwise take
+/// the port of a server that is down for a moment. A cluster's bus ports, 10,000 higher, are below them too.
+const FIRST: u16 = 10_100;
+const COUNT: u16 = 9_800;
+const BUS: u16 = 10_000;
+
+/// A TCP port on loopback that is ours until this is dropped, whether or not something listens on it just now.
+///
+/// The claim is the UDP port of the same number, which Redis does not use: the system hands it to one process only, and
+/// takes it back when that process is gone.
+#[derive(Debug)]
+pub(crate) struct Port {
+    number: u16,
+    _claims: Vec<UdpSocket>,
+}
+
+impl Port {
+    pub(crate) fn claim() -> Self {
+        Self::search(&[0])
+    }
+
+    /// A port for a node of a cluster, which needs the one 10,000 higher as well.
+    pub(crate) fn claim_with_bus() -> Self {
+        Self::search(&[0, BUS])
+    }
+
+    pub(crate) fn number(&self) -> u16 {
+        self.number
+    }
+
+    pub(crate) fn bus(&self) -> u16 {
+        self.number + BUS
+    }
+
+    fn search(offsets: &[u16]) -> Self {
+        for _ in 0..COUNT {
+            let number = candidate();
+            let claims: Option<Vec<_>> = offsets.iter().map(|offset| claim(number + offset)).collect();
+            if let Some(claims) = claims {
+                return Self { number, _claims: claims };
+            }
+        }
+        panic!("no free port among {COUNT} from {FIRST} on");
+    }
+}
+
+/// The next port to try: from a random start, so that processes seldom meet, and each one once before any comes again.
+fn candidate() -> u16 {
+    static START: OnceLock<u64> = OnceLock::new();
+    static STEP: AtomicU64 = AtomicU64::new(0);
+    let start = START.get_or_init(|| RandomState::new().hash_one("port") >> 1);
+    let place = (start + STEP.fetch_add(1, Ordering::Relaxed)) % u64::from(COUNT);
+    FIRST + u16::try_from(place).expect("a remainder by a u16")
+}
+
+fn claim(number: u16) -> Option<UdpSocket> {
+    let claim = UdpSocket::bind((Ipv4Addr::LOCALHOST, number)).ok()?;
+    TcpListener::bind((Ipv4Addr::LOCALHOST, number)).ok()?;
+    Some(claim)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_is_claimed_once() {
+        let port = Port::claim_with_bus();
+        assert!(claim(port.number()).is_none());
+        assert!(claim(port.bus()).is_none());
+        let (number, bus) = (port.number(), port.bus());
+        drop(port);
+        assert!(claim(number).is_some());
+        assert!(claim(bus).is_some());
+    }
+}

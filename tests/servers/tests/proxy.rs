@@ -1,0 +1,212 @@
+//! The wire: that each fault is what its name says, seen by a client on one side and the server on the other.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use throttle_test_servers::{Proxy, Server};
+
+const INCR: &[u8] = b"*2\r\n$4\r\nINCR\r\n$1\r\nn\r\n";
+
+/// A client without any cleverness.
+struct Raw(TcpStream);
+
+impl Raw {
+    fn connect(proxy: &Proxy) -> Self {
+        let stream = TcpStream::connect(("127.0.0.1", proxy.port())).unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        Self(stream)
+    }
+
+    fn send(&mut self) {
+        self.0.write_all(INCR).unwrap();
+    }
+
+    fn read(&mut self) -> Result<String, ErrorKind> {
+        let mut buffer = [0; 64];
+        let length = self.0.read(&mut buffer).map_err(|error| error.kind())?;
+        Ok(String::from_utf8_lossy(&buffer[..length]).into_owned())
+    }
+
+    fn incr(&mut self) -> Result<String, ErrorKind> {
+        self.send();
+        self.read()
+    }
+
+    /// What has arrived after a moment, if anything.
+    fn hears_nothing(&mut self) -> bool {
+        self.0.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+        let heard = self.read();
+        self.0.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        heard == Err(ErrorKind::WouldBlock)
+    }
+}
+
+fn start() -> (Server, Proxy) {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port());
+    (server, proxy)
+}
+
+/// How often the server has carried the request out; given a moment for what is on its way.
+fn executed(server: &Server, expected: u64) -> u64 {
+    let start = Instant::now();
+    loop {
+        let count: Option<u64> = server.query(&["GET", "n"]);
+        if count == Some(expected) || start.elapsed() > Duration::from_secs(5) {
+            return count.unwrap_or(0);
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn without_faults_it_is_a_wire_and_counts() {
+    let (_server, proxy) = start();
+    let (mut one, mut other) = (Raw::connect(&proxy), Raw::connect(&proxy));
+    assert_eq!((one.incr().unwrap().as_str(), other.incr().unwrap().as_str()), (":1\r\n", ":2\r\n"));
+    assert_eq!((proxy.connections(), proxy.open_connections()), (2, 2));
+    drop(one);
+    let start = Instant::now();
+    while proxy.open_connections() != 1 {
+        assert!(start.elapsed() < Duration::from_secs(5), "a closed connection is given up");
+    }
+    assert_eq!(proxy.connections(), 2);
+}
+
+#[test]
+fn a_server_that_dies_ends_the_connections_and_a_new_one_is_found() {
+    let (server, proxy) = start();
+    let mut client = Raw::connect(&proxy);
+    client.incr().unwrap();
+    server.kill();
+    assert!(matches!(client.read().as_deref(), Ok("") | Err(ErrorKind::ConnectionReset)));
+    assert!(matches!(Raw::connect(&proxy).read().as_deref(), Err(ErrorKind::ConnectionReset)));
+    server.restart();
+    assert_eq!(Raw::connect(&proxy).incr().unwrap(), ":1\r\n");
+}
+
+#[test]
+fn delayed_replies_do_not_wait_for_one_another() {
+    let (_server, proxy) = start();
+    let mut client = Raw::connect(&proxy);
+    client.incr().unwrap();
+    proxy.delay_replies(Duration::from_millis(300));
+    let start = Instant::now();
+    client.send();
+    thread::sleep(Duration::from_millis(100));
+    client.send();
+    assert_eq!(client.read().unwrap(), ":2\r\n");
+    let first = start.elapsed();
+    assert_eq!(client.read().unwrap(), ":3\r\n");
+    let second = start.elapsed();
+    assert!(first >= Duration::from_millis(300) && second >= Duration::from_millis(400), "{first:?} {second:?}");
+    assert!(second < Duration::from_millis(580), "one delay after the other: {second:?}");
+    proxy.delay_replies(Duration::ZERO);
+    let start = Instant::now();
+    client.incr().unwrap();
+    assert!(start.elapsed() < Duration::from_millis(200));
+}
+
+#[test]
+fn swallowed_replies_were_carried_out() {
+    let (server, proxy) = start();
+    let mut client = Raw::connect(&proxy);
+    proxy.drop_replies(true);
+    client.send();
+    assert_eq!(executed(&server, 1), 1);
+    assert!(client.hears_nothing());
+    proxy.drop_replies(false);
+    assert_eq!(client.incr().unwrap(), ":2\r\n", "the first answer does not come any more");
+}
+
+#[test]
+fn a_cut_reply_was_carried_out_and_the_next_connection_is_whole() {
+    let (server, proxy) = start();
+    let (mut one, mut other) = (Raw::connect(&proxy), Raw::connect(&proxy));
+    one.incr().unwrap();
+    proxy.cut_replies(2);
+    for (count, client) in (2..).zip([&mut one, &mut other]) {
+        assert_eq!(client.incr().unwrap_err(), ErrorKind::ConnectionReset);
+        assert_eq!(executed(&server, count), count);
+    }
+    assert_eq!(proxy.cuts_left(), 0);
+    assert_eq!(Raw::connect(&proxy).incr().unwrap(), ":4\r\n");
+}
+
+#[test]
+fn a_reset_reaches_a_client_that_only_waits() {
+    let (server, proxy) = start();
+    let mut clients: Vec<Raw> = (0..5).map(|_| Raw::connect(&proxy)).collect();
+    for client in &mut clients {
+        client.incr().unwrap();
+    }
+    proxy.delay_replies(Duration::from_secs(60));
+    clients[0].send();
+    assert_eq!(executed(&server, 6), 6);
+    let start = Instant::now();
+    proxy.reset_all();
+    for client in &mut clients {
+        assert_eq!(client.read().unwrap_err(), ErrorKind::ConnectionReset);
+    }
+    assert!(start.elapsed() < Duration::from_secs(1), "also the one with a reply that is held");
+    assert_eq!(proxy.open_connections(), 0);
+    proxy.heal();
+    assert_eq!(Raw::connect(&proxy).incr().unwrap(), ":7\r\n");
+}
+
+#[test]
+fn a_black_hole_accepts_and_is_silent_both_ways() {
+    let (server, proxy) = start();
+    let mut old = Raw::connect(&proxy);
+    old.incr().unwrap();
+    proxy.blackhole(true);
+    let mut new = Raw::connect(&proxy);
+    new.send();
+    old.send();
+    assert!(old.hears_nothing() && new.hears_nothing());
+    assert_eq!(server.query::<u64>(&["GET", "n"]), 1, "nothing came through");
+    proxy.blackhole(false);
+    let mut answers = [old.read().unwrap(), new.read().unwrap()];
+    answers.sort();
+    assert_eq!(answers, [":2\r\n", ":3\r\n"]);
+}
+
+#[test]
+fn refused_connections_are_refused_and_open_ones_stay() {
+    let (_server, proxy) = start();
+    let mut client = Raw::connect(&proxy);
+    client.incr().unwrap();
+    proxy.refuse(true);
+    proxy.refuse(true);
+    let refused = TcpStream::connect(("127.0.0.1", proxy.port())).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+    assert_eq!(client.incr().unwrap(), ":2\r\n");
+    proxy.refuse(false);
+    assert_eq!(Raw::connect(&proxy).incr().unwrap(), ":3\r\n");
+    assert_eq!(proxy.connections(), 2, "those refused, and the proxy's own, are not counted");
+}
+
+#[test]
+fn replaced_replies_are_the_bytes_given() {
+    let (server, proxy) = start();
+    let mut client = Raw::connect(&proxy);
+    proxy.replace_replies(Some(b"%garbage\r\n"));
+    assert_eq!(client.incr().unwrap(), "%garbage\r\n");
+    assert_eq!(executed(&server, 1), 1);
+    proxy.replace_replies(None);
+    assert_eq!(client.incr().unwrap(), ":2\r\n");
+}
+
+#[test]
+fn a_dropped_proxy_lets_go_of_everything() {
+    let (_server, proxy) = start();
+    let mut client = Raw::connect(&proxy);
+    client.incr().unwrap();
+    let port = proxy.port();
+    drop(proxy);
+    assert_eq!(client.read().unwrap_err(), ErrorKind::ConnectionReset);
+    assert_eq!(TcpStream::connect(("127.0.0.1", port)).unwrap_err().kind(), ErrorKind::ConnectionRefused);
+}
