@@ -71,5 +71,5 @@ pub use memory::{MemoryBackend, MemoryBuilder, MemorySet};
 pub use policy::{Policy, PolicyName};
 pub use rate::Rate;
 pub use receipt::{Receipt, ReceiptItem};
-pub use set::{AnyCharge, LimitSet, Rule};
+pub use set::{AnyCharge, LimitSet, Rule, TreeNode};
 pub use time::{Clock, ManualClock, SystemClock, Timestamp};

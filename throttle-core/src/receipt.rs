@@ -35,6 +35,25 @@ impl ReceiptItem {
         &self.key
     }
 
+    /// Units taken.
+    #[must_use]
+    pub const fn taken(&self) -> u64 {
+        self.taken.cost
+    }
+
+    /// Units that shall have been taken.
+    #[must_use]
+    pub const fn actual(&self) -> u64 {
+        self.actual
+    }
+
+    /// Where the charge stands in its algorithm's time, as two numbers that mean something to it alone: for backends
+    /// that settle in another process.
+    #[must_use]
+    pub const fn mark(&self) -> (i64, u64) {
+        (self.taken.mark.at, self.taken.mark.frac)
+    }
+
     /// Settles this item on the key's state: for backends that keep [`State`]s.
     pub fn apply(&self, algorithm: &Algorithm, state: &mut State, now: Timestamp) {
         algorithm.settle(&mut state.repr, now, self.taken, self.actual);

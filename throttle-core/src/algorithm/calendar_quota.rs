@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use super::civil::{date_of, first_of_month};
 use super::fixed_window::{Counter, Windows};
+use super::wire::Numbers;
 use super::{FixedWindow, IntervalBucket};
 use crate::rate::in_range;
 use crate::{Algorithm, ConfigError, Rate};
@@ -142,5 +143,17 @@ impl Windows for Civil {
             CivilPeriod::Week => 7 * DAY_US,
             CivilPeriod::Month => 28 * DAY_US,
         }
+    }
+
+    fn kind(&self) -> [u8; 2] {
+        match self.cadence {
+            CivilPeriod::Day => *b"cd",
+            CivilPeriod::Week => *b"cw",
+            CivilPeriod::Month => *b"cm",
+        }
+    }
+
+    fn parameters(&self) -> Numbers {
+        Numbers::from_slice(&[self.shift])
     }
 }

@@ -1,6 +1,7 @@
 //! The mathematics that GCRA, token bucket, leaky meter and shaper share: a debt that drains at an exact rate.
 
 use super::reciprocal::Divisor;
+use super::wire::Numbers;
 use crate::time::EXACT_MAX;
 use crate::{ConfigError, Rate};
 
@@ -59,6 +60,10 @@ impl Drain {
             };
             ConfigError::new("max_wait in microseconds", max_wait_us, rule)
         })
+    }
+
+    pub(crate) fn numbers(&self) -> Numbers {
+        Numbers::from_slice(&[self.p.get(), self.q.get(), self.depth].map(u64::cast_signed))
     }
 
     /// Grains still owed after `elapsed` µs.

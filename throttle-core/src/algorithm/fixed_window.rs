@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use super::transition::{Mark, Standing, Transition, micros_between};
+use super::wire::{Numbers, Wire, amount};
 use crate::time::{Timestamp, micros_ceil};
 use crate::{Algorithm, ConfigError, Rate};
 
@@ -57,6 +58,12 @@ pub(crate) trait Windows {
 
     /// µs that no window is shorter than.
     fn shortest(&self) -> i64;
+
+    /// What begins the tag of a state.
+    fn kind(&self) -> [u8; 2];
+
+    /// How windows are cut, for the tag.
+    fn parameters(&self) -> Numbers;
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +83,14 @@ impl Windows for Fixed {
     #[inline]
     fn shortest(&self) -> i64 {
         self.length
+    }
+
+    fn kind(&self) -> [u8; 2] {
+        *b"f0"
+    }
+
+    fn parameters(&self) -> Numbers {
+        Numbers::from_slice(&[self.length, self.offset])
     }
 }
 
@@ -164,5 +179,26 @@ impl<W: Windows> Transition for Counter<W> {
             0 => Timestamp::from_micros(state.start),
             _ => Timestamp::from_micros(self.window.window(state.start).1),
         }
+    }
+}
+
+impl<W: Windows> Wire for Counter<W> {
+    fn kind(&self) -> [u8; 2] {
+        self.window.kind()
+    }
+
+    fn parameters(&self) -> Numbers {
+        let mut parameters = Numbers::from_slice(&[self.limit.cast_signed()]);
+        parameters.extend(self.window.parameters());
+        parameters
+    }
+
+    fn numbers(count: &Count) -> Numbers {
+        Numbers::from_slice(&[count.start, count.used.cast_signed()])
+    }
+
+    fn state(&self, numbers: &[i64]) -> Option<Count> {
+        let &[start, used] = numbers else { return None };
+        Some(Count { start, used: amount(used, self.limit)? })
     }
 }

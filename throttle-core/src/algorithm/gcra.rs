@@ -1,5 +1,6 @@
 use super::drain::Drain;
 use super::transition::{Mark, Standing, Transition};
+use super::wire::{Numbers, Wire, amount};
 use crate::time::Timestamp;
 use crate::{Algorithm, ConfigError, Rate};
 
@@ -145,5 +146,24 @@ impl Transition for Arrival {
 
     fn fresh_at(&self, tat: &Tat) -> Timestamp {
         Timestamp::from_micros(tat.whole + i64::from(tat.frac > 0))
+    }
+}
+
+impl Wire for Arrival {
+    fn kind(&self) -> [u8; 2] {
+        *b"g0"
+    }
+
+    fn parameters(&self) -> Numbers {
+        self.0.numbers()
+    }
+
+    fn numbers(tat: &Tat) -> Numbers {
+        Numbers::from_slice(&[tat.whole, tat.frac.cast_signed()])
+    }
+
+    fn state(&self, numbers: &[i64]) -> Option<Tat> {
+        let &[whole, frac] = numbers else { return None };
+        Some(Tat { whole, frac: amount(frac, self.0.p.get() - 1)? })
     }
 }

@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use super::transition::{Mark, Standing, Transition, micros_between};
+use super::wire::{Numbers, Wire, amount};
 use crate::rate::in_range;
 use crate::time::{EXACT_MAX, Timestamp, micros_ceil};
 use crate::{Algorithm, ConfigError, Rate};
@@ -174,5 +175,24 @@ impl Transition for Portions {
     fn fresh_at(&self, state: &Tokens) -> Timestamp {
         let refills = self.refills_to(state.tokens, self.capacity).cast_signed();
         Timestamp::from_micros(state.anchor + refills * self.interval)
+    }
+}
+
+impl Wire for Portions {
+    fn kind(&self) -> [u8; 2] {
+        [b'i', b'0' + u8::from(self.aligned) + 2 * u8::from(self.quota)]
+    }
+
+    fn parameters(&self) -> Numbers {
+        Numbers::from_slice(&[self.capacity.cast_signed(), self.refill.cast_signed(), self.interval])
+    }
+
+    fn numbers(state: &Tokens) -> Numbers {
+        Numbers::from_slice(&[state.anchor, state.tokens.cast_signed()])
+    }
+
+    fn state(&self, numbers: &[i64]) -> Option<Tokens> {
+        let &[anchor, tokens] = numbers else { return None };
+        Some(Tokens { anchor, tokens: amount(tokens, self.capacity)? })
     }
 }

@@ -3,6 +3,7 @@ use std::time::Duration;
 use super::drain::Drain;
 use super::gcra::{Arrival, Tat};
 use super::transition::{Mark, Standing, Transition};
+use super::wire::{Numbers, Wire, instant};
 use crate::time::{Timestamp, micros_ceil};
 use crate::{Algorithm, ConfigError, Rate};
 
@@ -122,5 +123,24 @@ impl Transition for Queue {
 
     fn fresh_at(&self, state: &Departures) -> Timestamp {
         self.0.fresh_at(&state.next).max(Timestamp::from_micros(state.last))
+    }
+}
+
+impl Wire for Queue {
+    fn kind(&self) -> [u8; 2] {
+        *b"q0"
+    }
+
+    fn parameters(&self) -> Numbers {
+        self.0.parameters()
+    }
+
+    fn numbers(state: &Departures) -> Numbers {
+        Numbers::from_slice(&[state.last, state.next.whole, state.next.frac.cast_signed()])
+    }
+
+    fn state(&self, numbers: &[i64]) -> Option<Departures> {
+        let (last, next) = numbers.split_first()?;
+        Some(Departures { last: instant(*last)?, next: self.0.state(next)? })
     }
 }

@@ -4,6 +4,7 @@ use std::marker::PhantomData;
 
 use super::drain::Drain;
 use super::transition::{Mark, Standing, Transition};
+use super::wire::{Numbers, Wire, amount, instant};
 use crate::time::Timestamp;
 
 /// A bucket whose level is remembered in vocabulary `V`.
@@ -12,6 +13,9 @@ pub(crate) struct Leveled<V>(Drain, PhantomData<V>);
 
 /// How a level tells a debt.
 pub(crate) trait Vocabulary {
+    /// What begins the tag of its states.
+    const KIND: [u8; 2];
+
     /// Level from debt, and debt from level: each is its own inverse.
     fn invert(drain: &Drain, grains: u64) -> u64;
 }
@@ -25,6 +29,8 @@ pub(crate) struct Tokens;
 pub(crate) struct Water;
 
 impl Vocabulary for Tokens {
+    const KIND: [u8; 2] = *b"t0";
+
     #[inline]
     fn invert(drain: &Drain, grains: u64) -> u64 {
         drain.depth.saturating_sub(grains)
@@ -32,6 +38,8 @@ impl Vocabulary for Tokens {
 }
 
 impl Vocabulary for Water {
+    const KIND: [u8; 2] = *b"m0";
+
     #[inline]
     fn invert(_: &Drain, grains: u64) -> u64 {
         grains
@@ -118,5 +126,24 @@ impl<V: Vocabulary> Transition for Leveled<V> {
         let last = Timestamp::from_micros(level.last);
         let reset = self.standing(level, last).reset;
         last.after_micros(reset)
+    }
+}
+
+impl<V: Vocabulary> Wire for Leveled<V> {
+    fn kind(&self) -> [u8; 2] {
+        V::KIND
+    }
+
+    fn parameters(&self) -> Numbers {
+        self.0.numbers()
+    }
+
+    fn numbers(level: &Level) -> Numbers {
+        Numbers::from_slice(&[level.last, level.grains.cast_signed()])
+    }
+
+    fn state(&self, numbers: &[i64]) -> Option<Level> {
+        let &[last, grains] = numbers else { return None };
+        Some(Level { last: instant(last)?, grains: amount(grains, self.0.depth)? })
     }
 }

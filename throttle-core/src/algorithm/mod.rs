@@ -30,6 +30,7 @@ mod sliding_window;
 mod state;
 mod token_bucket;
 mod transition;
+mod wire;
 
 pub use calendar_quota::CalendarQuota;
 pub use fixed_window::FixedWindow;
@@ -43,6 +44,7 @@ pub use state::State;
 pub(crate) use state::{Repr, Stored, Words};
 pub use token_bucket::TokenBucket;
 pub(crate) use transition::{Mark, Standing, Transition, ask_and_take};
+use wire::Wire;
 
 use crate::decision::{NEVER, Verdict};
 use crate::time::Timestamp;
@@ -102,7 +104,7 @@ macro_rules! each {
 /// one it is, and the state stays in registers.
 pub(crate) trait Visitor {
     type Output;
-    fn visit<A: Transition<State: Stored>>(self, algorithm: &A) -> Self::Output;
+    fn visit<A: Wire<State: Stored>>(self, algorithm: &A) -> Self::Output;
 }
 
 /// A charge as an algorithm remembers it: how much, and where in its time. No charge has a cost of 0.
@@ -205,6 +207,16 @@ impl Algorithm {
                 let paced = micros.div_ceil(u128::from(self.rate.count().max(1)));
                 standing.next.max(u64::try_from(paced).unwrap_or(u64::MAX))
             }
+        }
+    }
+
+    /// How long units may be held that were taken before they are needed.
+    #[must_use]
+    pub const fn advance(&self) -> Advance {
+        match self.kind {
+            Kind::Gcra(_) | Kind::TokenBucket(_) | Kind::LeakyMeter(_) => Advance::Drains,
+            Kind::FixedWindow(_) | Kind::CalendarQuota(_) => Advance::UntilWindowEnds,
+            _ => Advance::Never,
         }
     }
 
@@ -324,6 +336,18 @@ impl Algorithm {
     pub(crate) fn still_clipped(&self, repr: &Repr, clipped: bool, now: Timestamp) -> bool {
         clipped && self.standing(repr, now).reset > 0
     }
+}
+
+/// How long units may be held that were taken in advance, so that their later use is still within the limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Advance {
+    /// As long as the debt they made has not drained: one unit fewer each emission interval since they were taken.
+    Drains,
+    /// All of them until the window ends in which they were taken.
+    UntilWindowEnds,
+    /// Not at all: the instant of each use counts.
+    Never,
 }
 
 /// Something that builds an algorithm: the builders of this module, or an [`Algorithm`] itself.

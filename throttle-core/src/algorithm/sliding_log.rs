@@ -1,7 +1,8 @@
 use std::collections::VecDeque;
 
 use super::transition::{Mark, Standing, Transition, micros_between};
-use crate::time::Timestamp;
+use super::wire::{Numbers, Wire, amount, instant};
+use crate::time::{EXACT_MAX, Timestamp};
 use crate::{Algorithm, ConfigError, Rate};
 
 /// An exact trailing window: what was used in the last period counts, and nothing else.
@@ -154,5 +155,32 @@ impl Transition for Trailing {
 
     fn fresh_at(&self, log: &Log) -> Timestamp {
         log.runs.back().map_or(Timestamp::MIN, |newest| Timestamp::from_micros(newest.0 + self.window))
+    }
+}
+
+impl Wire for Trailing {
+    fn kind(&self) -> [u8; 2] {
+        *b"l0"
+    }
+
+    fn parameters(&self) -> Numbers {
+        Numbers::from_slice(&[self.limit.cast_signed(), self.window])
+    }
+
+    fn numbers(log: &Log) -> Numbers {
+        let runs = log.runs.iter().flat_map(|(at, units)| [*at, units.cast_signed()]);
+        std::iter::once(log.total.cast_signed()).chain(runs).collect()
+    }
+
+    fn state(&self, numbers: &[i64]) -> Option<Log> {
+        let (total, runs) = numbers.split_first()?;
+        let (runs, rest) = runs.as_chunks::<2>();
+        // Not counting what has expired, no more than the limit; counting it, no more than can be told.
+        let run = |[at, units]: &[i64; 2]| Some((instant(*at)?, amount(*units, EXACT_MAX).filter(|units| *units > 0)?));
+        let runs: VecDeque<(i64, u64)> = runs.iter().map(run).collect::<Option<_>>()?;
+        let ascending = runs.iter().zip(runs.iter().skip(1)).all(|(one, next)| one.0 < next.0);
+        let sum = runs.iter().try_fold(0, |sum: u64, run| sum.checked_add(run.1))?;
+        let total = amount(*total, EXACT_MAX).filter(|total| *total == sum)?;
+        (rest.is_empty() && ascending).then_some(Log { runs, total })
     }
 }

@@ -1,5 +1,6 @@
 use super::reciprocal::Divisor;
 use super::transition::{Mark, Standing, Transition, micros_between};
+use super::wire::{Numbers, Wire, amount, instant};
 use crate::rate::in_range;
 use crate::time::{EXACT_MAX, Timestamp};
 use crate::{Algorithm, ConfigError, Rate};
@@ -258,5 +259,25 @@ impl Transition for Estimate {
 
     fn fresh_at(&self, ring: &Ring) -> Timestamp {
         Timestamp::from_micros(self.empty_at(&self.view(ring, Timestamp::from_micros(ring.last))))
+    }
+}
+
+impl Wire for Estimate {
+    fn kind(&self) -> [u8; 2] {
+        *b"s0"
+    }
+
+    fn parameters(&self) -> Numbers {
+        Numbers::from_slice(&[self.limit.cast_signed(), self.width(), self.buckets])
+    }
+
+    fn numbers(ring: &Ring) -> Numbers {
+        std::iter::once(ring.last).chain(ring.counters.iter().map(|count| count.cast_signed())).collect()
+    }
+
+    fn state(&self, numbers: &[i64]) -> Option<Ring> {
+        let (last, counters) = numbers.split_first()?;
+        let counters: Box<[u64]> = counters.iter().map(|count| amount(*count, self.limit)).collect::<Option<_>>()?;
+        (counters.len() as u64 == self.ring.get()).then_some(Ring { last: instant(*last)?, counters })
     }
 }

@@ -196,7 +196,32 @@ impl LimitSet {
     /// ```
     #[must_use]
     pub fn decide(&self, states: &mut [State], now: Timestamp, calls: &[Call]) -> Decision {
-        decide(self, &mut Held { set: self, states, calls, now })
+        decide(self, &mut Held { set: self, states, calls, now: Now::Everywhere(now) })
+    }
+
+    /// The same where each policy's state is at an instant of its own, as states are that different servers hold.
+    ///
+    /// # Panics
+    ///
+    /// If there are fewer instants than policies.
+    #[must_use]
+    pub fn decide_each(&self, states: &mut [State], times: &[Timestamp], calls: &[Call]) -> Decision {
+        assert!(times.len() >= self.policies().len(), "an instant for every policy");
+        decide(self, &mut Held { set: self, states, calls, now: Now::Each(times) })
+    }
+}
+
+enum Now<'a> {
+    Everywhere(Timestamp),
+    Each(&'a [Timestamp]),
+}
+
+impl Now<'_> {
+    fn of(&self, policy: usize) -> Timestamp {
+        match self {
+            Self::Everywhere(now) => *now,
+            Self::Each(times) => times[policy],
+        }
     }
 }
 
@@ -205,7 +230,7 @@ struct Held<'a> {
     set: &'a LimitSet,
     states: &'a mut [State],
     calls: &'a [Call],
-    now: Timestamp,
+    now: Now<'a>,
 }
 
 impl Held<'_> {
@@ -217,18 +242,18 @@ impl Held<'_> {
 impl Members for Held<'_> {
     fn ask(&mut self, policy: usize) -> Option<Member> {
         let call = self.calls.get(policy).filter(|call| call.key.is_some())?;
-        let wait = self.algorithm(policy).wait(&self.states.get(policy)?.repr, self.now, call.cost);
+        let wait = self.algorithm(policy).wait(&self.states.get(policy)?.repr, self.now.of(policy), call.cost);
         Some(Member { cost: call.cost, wait })
     }
 
     fn take(&mut self, policy: usize) -> (u64, Taken) {
         let algorithm = *self.algorithm(policy);
-        let state = &mut self.states[policy];
-        state.clipped = algorithm.still_clipped(&state.repr, state.clipped, self.now);
-        algorithm.take(&mut state.repr, self.now, self.calls[policy].cost)
+        let (state, now) = (&mut self.states[policy], self.now.of(policy));
+        state.clipped = algorithm.still_clipped(&state.repr, state.clipped, now);
+        algorithm.take(&mut state.repr, now, self.calls[policy].cost)
     }
 
     fn standing(&mut self, policy: usize) -> (Standing, bool) {
-        (self.algorithm(policy).standing(&self.states[policy].repr, self.now), false)
+        (self.algorithm(policy).standing(&self.states[policy].repr, self.now.of(policy)), false)
     }
 }

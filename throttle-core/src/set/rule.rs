@@ -1,4 +1,4 @@
-use crate::{ConfigError, Policy};
+use crate::{Algorithm, ConfigError, Policy};
 
 /// How policies are composed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,12 +54,18 @@ pub(crate) struct Node {
     pub(crate) end: usize,
 }
 
+/// A node of a [composition](LimitSet::tree).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NodeKind {
+pub enum TreeNode {
+    /// The policy at this place in the set.
     Policy(usize),
+    /// Admits when every member does.
     All,
+    /// Admits when some member does.
     Any(AnyCharge),
 }
+
+pub(crate) use TreeNode as NodeKind;
 
 impl LimitSet {
     /// Most policies in a set.
@@ -95,6 +101,16 @@ impl LimitSet {
         &self.policies
     }
 
+    /// The same composition with other algorithms, in the order of the policies; policies beyond the last keep theirs.
+    #[must_use]
+    pub fn with_algorithms(&self, algorithms: &[Algorithm]) -> Self {
+        let mut set = self.clone();
+        for (policy, algorithm) in set.policies.iter_mut().zip(algorithms) {
+            policy.set_algorithm(*algorithm);
+        }
+        set
+    }
+
     pub(crate) fn policies_mut(&mut self) -> impl Iterator<Item = &mut Policy> {
         self.policies.iter_mut()
     }
@@ -114,6 +130,12 @@ impl LimitSet {
         self.nodes.len() == self.policies.len() + 1
             && self.policies.len() > 1
             && matches!(self.nodes[0].kind, NodeKind::All)
+    }
+
+    /// The composition in pre-order: each node, and the place after the last one below it. A set of one policy is that node
+    /// alone. For backends that evaluate it elsewhere.
+    pub fn tree(&self) -> impl Iterator<Item = (TreeNode, usize)> + '_ {
+        self.nodes.iter().map(|node| (node.kind, node.end))
     }
 
     pub(crate) fn nodes(&self) -> &[Node] {

@@ -1,0 +1,153 @@
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use throttle_core::{Backend, BackendError, BackendErrorKind, Call, ConfigError, Decision, Key, LimitSet, Receipt};
+
+use crate::builder::RedisBuilder;
+use crate::connection::{Connector, Single};
+use crate::line::Trouble;
+use crate::set::RedisSet;
+use crate::shared::Shared;
+use crate::{Stats, decide, lease, reset, settle};
+
+/// Keeps state in Redis, where many processes share it. Clones share the connection.
+#[derive(Clone)]
+pub struct RedisBackend {
+    pub(crate) shared: Arc<Shared>,
+}
+
+impl RedisBackend {
+    /// One server, by one connection, with default options. See [`Single::new`] for the URL.
+    ///
+    /// Nothing is waited for: inside a tokio runtime the connection is opened in the background, outside of one with the
+    /// first decision.
+    ///
+    /// # Errors
+    ///
+    /// If the URL cannot be read.
+    pub fn new(url: &str) -> Result<Self, ConfigError> {
+        Self::builder(Single::new(url)?).build()
+    }
+
+    /// Options of a backend, on any connection.
+    pub fn builder(connector: impl Connector) -> RedisBuilder {
+        RedisBuilder::new(Box::new(connector))
+    }
+
+    /// What this backend and its clones have done so far.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.shared.line.counters.read()
+    }
+
+    /// Whether there is a connection and nothing holds decisions back.
+    #[must_use]
+    pub fn is_healthy(&self) -> bool {
+        self.shared.line.is_healthy()
+    }
+
+    /// Gives back what was [taken in advance](RedisBuilder::lease) and not used; returns how many units. Call it before the
+    /// process ends: what is not given back stays taken until it has drained or its window has ended.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped at any point, each lease was given back once or not at all.
+    pub async fn return_leases(&self) -> u64 {
+        lease::return_leases(&self.shared, |_| true).await
+    }
+
+    /// Runs `step` unless another backend prepared the set.
+    fn on<T: Send + 'static, F>(
+        &self,
+        prepared: &Arc<RedisSet>,
+        step: impl FnOnce(Arc<Shared>, Arc<RedisSet>) -> F,
+    ) -> RedisFuture<T>
+    where
+        F: Future<Output = Result<T, Trouble>> + Send + 'static,
+    {
+        if prepared.backend != self.shared.id {
+            let error = BackendError::new(BackendErrorKind::Protocol).uncharged();
+            let error = error.with_source("the set of limits was prepared by another RedisBackend");
+            return RedisFuture(Box::pin(std::future::ready(Err(error))));
+        }
+        let stepping = step(Arc::clone(&self.shared), Arc::clone(prepared));
+        RedisFuture(Box::pin(async { stepping.await.map_err(BackendError::from) }))
+    }
+}
+
+impl Backend for RedisBackend {
+    type Prepared = RedisSet;
+    type Decide = RedisFuture<Decision>;
+    type Done = RedisFuture<()>;
+
+    /// # Errors
+    ///
+    /// If units of a policy are to be [leased](RedisBuilder::lease) and that cannot be.
+    fn prepare(&self, set: LimitSet) -> Result<RedisSet, ConfigError> {
+        self.shared.terms.check(&set)?;
+        self.shared.policies.put_in_force(&set);
+        Ok(RedisSet::new(&self.shared, set))
+    }
+
+    fn set(prepared: &RedisSet) -> &LimitSet {
+        &prepared.set
+    }
+
+    fn decide(&self, prepared: &Arc<RedisSet>, calls: &[Call]) -> RedisFuture<Decision> {
+        let ask = prepared.ask(&self.shared, calls);
+        self.on(prepared, |shared, set| async move { decide::decide(&shared, &set, ask).await })
+    }
+
+    fn decide_at_once(&self, prepared: &Arc<RedisSet>, calls: &[Call]) -> Option<Decision> {
+        if self.shared.asks_always() || prepared.backend != self.shared.id {
+            return None;
+        }
+        self.shared.at_once(&prepared.ask(&self.shared, calls))
+    }
+
+    fn settle(&self, prepared: &Arc<RedisSet>, receipt: Receipt) -> RedisFuture<()> {
+        self.on(prepared, |shared, set| async move { settle::settle(&shared, &set, &receipt).await })
+    }
+
+    fn reset(&self, prepared: &Arc<RedisSet>, policy: usize, key: &Key) -> RedisFuture<()> {
+        let key = key.clone();
+        self.on(prepared, move |shared, set| async move { reset::reset(&shared, &set, policy, &key).await })
+    }
+
+    fn reset_all(&self, prefix: &str) -> RedisFuture<()> {
+        let (shared, prefix) = (Arc::clone(&self.shared), prefix.to_owned());
+        RedisFuture(Box::pin(async move { reset::reset_all(&shared, &prefix).await.map_err(BackendError::from) }))
+    }
+}
+
+impl fmt::Debug for RedisBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("RedisBackend");
+        shown.field("healthy", &self.is_healthy()).field("stats", &self.stats()).finish_non_exhaustive()
+    }
+}
+
+/// A step of a [`RedisBackend`] that is under way.
+///
+/// # Cancel safety
+///
+/// Dropped at any point, the step was done once or not at all, and no other step gets its answer.
+#[must_use = "futures do nothing unless polled"]
+pub struct RedisFuture<T>(Pin<Box<dyn Future<Output = Result<T, BackendError>> + Send>>);
+
+impl<T> Future for RedisFuture<T> {
+    type Output = Result<T, BackendError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.0.as_mut().poll(cx)
+    }
+}
+
+impl<T> fmt::Debug for RedisFuture<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RedisFuture")
+    }
+}

@@ -1,0 +1,224 @@
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use throttle_core::{Clock, ConfigError};
+use tokio::sync::Semaphore;
+
+use crate::RedisBackend;
+use crate::connection::Connector;
+use crate::deny_cache::DenyCache;
+use crate::keyspace::{Keyspace, Placement};
+use crate::lease::{Leases, Terms};
+use crate::line::Line;
+use crate::shared::{Options, Policies, Shared};
+
+/// Options of a [`RedisBackend`].
+#[must_use]
+pub struct RedisBuilder {
+    connector: Box<dyn Connector>,
+    prefix: String,
+    placement: Option<Placement>,
+    secret: Option<Vec<u8>>,
+    readable: bool,
+    deadline: Duration,
+    threshold: u32,
+    merge: usize,
+    queue: usize,
+    slack: Duration,
+    clock: Option<Box<dyn Fn() -> String + Send + Sync>>,
+    refusals: usize,
+    terms: Terms,
+}
+
+impl RedisBuilder {
+    pub(crate) fn new(connector: Box<dyn Connector>) -> Self {
+        Self {
+            connector,
+            prefix: "throttle".to_owned(),
+            placement: None,
+            secret: None,
+            readable: false,
+            deadline: Duration::from_millis(25),
+            threshold: 5,
+            merge: 64,
+            queue: 1024,
+            slack: Duration::from_secs(10),
+            clock: None,
+            refusals: 0,
+            terms: Terms::default(),
+        }
+    }
+
+    /// What the names of all keys begin with: 1 to 64 printable ASCII characters other than space and braces. Backends
+    /// with the same prefix and placement on the same database share their budgets. Defaults to `throttle`.
+    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.prefix = prefix.into();
+        self
+    }
+
+    /// Puts all keys into the hash slot of `tag` (as [`prefix`](Self::prefix), without braces): every set is decided in
+    /// one atomic step, and one server of a cluster carries them all. Backends with different tags are on different
+    /// slots. The default away from a cluster, with the tag `all`; a cluster asks for a choice.
+    pub fn together(mut self, tag: impl Into<String>) -> Self {
+        self.placement = Some(Placement::Together(tag.into()));
+        self
+    }
+
+    /// Puts each key into the hash slot it hashes to: the load is spread over a cluster. Policies that are keyed alike
+    /// are still decided in one atomic step; others are reserved one by one, and given back exactly when one of them
+    /// refuses. It never admits too much; under a race it may refuse early.
+    pub fn spread(mut self) -> Self {
+        self.placement = Some(Placement::Spread);
+        self
+    }
+
+    /// The secret under which keys are digested (HMAC-SHA-256, 128 bits): whoever sees the database cannot tell whose
+    /// keys they are without it. All processes that share budgets need the same one. Without it the prefix takes its
+    /// place, so that addresses, say, can be found by trying.
+    pub fn secret(mut self, secret: impl Into<Vec<u8>>) -> Self {
+        self.secret = Some(secret.into());
+        self
+    }
+
+    /// Writes keys readably instead of digested, with escapes; those longer than 160 characters are digested still. For
+    /// debugging, and where keys are nobody's secret. Defaults to digested.
+    pub fn readable_keys(mut self) -> Self {
+        self.readable = true;
+        self
+    }
+
+    /// How long a decision may take, waiting for a connection, queueing and repetitions included; then it fails. 1 ms to
+    /// 10 s. Defaults to 25 ms.
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = deadline;
+        self
+    }
+
+    /// Failures in a row, errors or answers that come too late, after which the store is not asked any more until it has
+    /// given a sign of life; at least 1. On a cluster each sixteenth of the slots is counted by itself. Defaults to 5.
+    pub fn failures_to_open(mut self, failures: u32) -> Self {
+        self.threshold = failures;
+        self
+    }
+
+    /// Most decisions of a set in one script call, 1 to 64; 1 merges nothing. More would block the server for too long. On a
+    /// cluster nothing is merged. Defaults to 64.
+    pub fn merge(mut self, decisions: usize) -> Self {
+        self.merge = decisions;
+        self
+    }
+
+    /// Most decisions that wait for a call; further ones fail at once. At least 1. Defaults to 1,024, of each set where they are merged.
+    pub fn queue(mut self, decisions: usize) -> Self {
+        self.queue = decisions;
+        self
+    }
+
+    /// How long a key is kept beyond the instant from which it is as good as unused, up to 60 s. A server's clock that
+    /// steps back by less buys nothing. Defaults to 10 s.
+    pub fn kept_beyond_reset(mut self, slack: Duration) -> Self {
+        self.slack = slack;
+        self
+    }
+
+    /// Tells the scripts this clock's time instead of the server's. For tests: processes do not agree on what time it is.
+    /// Keys are then kept ten minutes beyond their reset, because the server expires them by its own clock.
+    pub fn clock(mut self, clock: impl Clock) -> Self {
+        self.clock = Some(Box::new(move || clock.now().as_micros().to_string()));
+        self
+    }
+
+    /// Keeps up to `most` refusals in this process, and tells them again as long as they are true without asking the
+    /// store. Exact for the same cost and greater ones. A refund or reset made by this backend is heeded at once; of one
+    /// made by another process nothing is known here until the wait that was told is over. Defaults to 0: none.
+    pub fn deny_cache(mut self, most: usize) -> Self {
+        self.refusals = most;
+        self
+    }
+
+    /// Takes up to `units` units of a hot key of the policy called `policy` at once, and spends them here without asking: for
+    /// keys that see many requests within a round trip. Never admits too much. Units that are held are nobody else's: see
+    /// [`terms`](Self::terms). The rate-limit fields then tell what is left as of the last time the store was asked, less what was used here. The policy must be
+    /// decided alone, and not by a sliding window, log, interval bucket or shaper. Refusals are kept too, as by
+    /// [`deny_cache`](Self::deny_cache). Defaults to none.
+    pub fn lease(mut self, policy: impl Into<String>, units: u64) -> Self {
+        self.terms.units.insert(policy.into(), units);
+        self
+    }
+
+    /// How long after its last use a lease is given back; 1 ms to 60 s. Defaults to 100 ms.
+    pub fn lease_idle(mut self, idle: Duration) -> Self {
+        self.terms.idle = idle;
+        self
+    }
+
+    /// What leases can cost, to be printed: how much may be held unused, and for how long.
+    #[must_use]
+    pub const fn terms(&self) -> &Terms {
+        &self.terms
+    }
+
+    /// The backend. Nothing is waited for: see [`RedisBackend::new`].
+    ///
+    /// # Errors
+    ///
+    /// If an option is out of bounds, or the store is a cluster and neither [`together`](Self::together) nor
+    /// [`spread`](Self::spread) was chosen.
+    pub fn build(self) -> Result<RedisBackend, ConfigError> {
+        static NEXT_ID: AtomicU64 = AtomicU64::new(0);
+        let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        within("deadline in milliseconds", millis(self.deadline), 1, 10_000)?;
+        within("decisions in one call", self.merge as u64, 1, 64)?;
+        within("decisions that wait", self.queue as u64, 1, Semaphore::MAX_PERMITS as u64)?;
+        within("failures to open", u64::from(self.threshold), 1, u64::from(u32::MAX))?;
+        within("milliseconds kept beyond reset", millis(self.slack), 0, 60_000)?;
+        within("milliseconds until a lease is idle", millis(self.terms.idle), 1, 60_000)?;
+        for (policy, units) in &self.terms.units {
+            within("units of a lease", *units, 2, (1 << 53) - 1).map_err(|error| error.in_policy(policy))?;
+        }
+        let refusals = if self.terms.units.is_empty() { self.refusals } else { self.refusals.max(10_000) };
+        let cluster = self.connector.is_cluster();
+        let placement = match self.placement {
+            Some(placement) => placement,
+            None if !cluster => Placement::Together("all".to_owned()),
+            None => {
+                let rule = "on a cluster, choose .together(tag) to decide every set in one atomic step on one server, or \
+                            .spread() to use all servers and reserve each policy where its key is";
+                return Err(ConfigError::new("placement of keys", "none", rule));
+            }
+        };
+        let secret = self.secret.unwrap_or_else(|| self.prefix.clone().into_bytes());
+        let keyspace = Keyspace::new(&self.prefix, placement, &secret, self.readable)?;
+        let slack = if self.clock.is_some() { 600_000 } else { millis(self.slack) };
+        let merge = if cluster { 1 } else { self.merge };
+        let shared = Shared {
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            line: Line::new(self.connector, self.deadline, self.threshold),
+            keyspace,
+            options: Options { merge, queue: self.queue, slack: slack.to_string(), clock: self.clock },
+            waiting: Semaphore::new(self.queue),
+            policies: Policies::default(),
+            deny_cache: (refusals > 0).then(|| DenyCache::new(refusals)),
+            terms: self.terms,
+            leases: Leases::default(),
+        };
+        Ok(RedisBackend { shared: Arc::new(shared) })
+    }
+}
+
+fn within(field: &'static str, value: u64, least: u64, most: u64) -> Result<(), ConfigError> {
+    if (least..=most).contains(&value) {
+        return Ok(());
+    }
+    Err(ConfigError::new(field, value, format!("it must lie between {least} and {most}")))
+}
+
+impl fmt::Debug for RedisBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("RedisBuilder");
+        shown.field("prefix", &self.prefix).field("placement", &self.placement).field("deadline", &self.deadline);
+        shown.finish_non_exhaustive()
+    }
+}

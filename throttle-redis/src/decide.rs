@@ -1,0 +1,101 @@
+//! One decision, from the question to the answer.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+use throttle_core::{Decision, State};
+use tokio::time::Instant;
+
+use crate::ask::{Ask, Part};
+use crate::line::Trouble;
+use crate::set::RedisSet;
+use crate::shared::Shared;
+use crate::{lease, spread};
+
+pub(crate) async fn decide(shared: &Arc<Shared>, set: &Arc<RedisSet>, ask: Ask) -> Result<Decision, Trouble> {
+    if ask.names.is_empty() {
+        return Ok(Decision::not_limited(ask.calls.len()));
+    }
+    if let Some(decision) = shared.at_once(&ask) {
+        return Ok(decision);
+    }
+    let decided = if shared.is_spread(&ask) {
+        spread::decide(shared, set, ask).await
+    } else if let Some(units) = shared.leases_of(&ask) {
+        lease::fetch(shared, set, &ask, units).await
+    } else {
+        decide_in_one_slot(shared, set, &ask).await
+    };
+    let counters = &shared.line.counters;
+    match &decided {
+        Ok(_) => counters.decided(),
+        Err(trouble) => {
+            counters.failed();
+            if !trouble.is_uncharged() {
+                counters.left_unknown();
+            }
+        }
+    }
+    decided
+}
+
+/// A decision about keys that one script call can reach: one atomic step.
+pub(crate) async fn decide_in_one_slot(shared: &Arc<Shared>, set: &RedisSet, ask: &Ask) -> Result<Decision, Trouble> {
+    let asked = std::time::Instant::now();
+    let part = ask_in_one_slot(shared, set, ask).await?;
+    let decision = answer(ask, &part)?;
+    shared.note(ask, &part, &decision, asked);
+    Ok(decision)
+}
+
+/// The answer to such a question, as the script gives it.
+pub(crate) async fn ask_in_one_slot(shared: &Arc<Shared>, set: &RedisSet, ask: &Ask) -> Result<Part, Trouble> {
+    let until = Instant::now() + shared.line.deadline;
+    let _leave = shared.line.leave(ask.slot)?;
+    let mut part = if shared.merges() {
+        set.lane.ask(shared, ask, until).await?
+    } else {
+        let _place = shared.waiting.try_acquire().map_err(|_| Trouble::Saturated)?;
+        shared.decide_one(ask, until).await?
+    };
+    if part.flag() == Some(b'C') {
+        // Other parameters wrote one of the values, and nothing was done.
+        part = shared.carry_over(ask, until).await?;
+    }
+    Ok(part)
+}
+
+/// The whole decision: what the library makes of the states that the script has seen.
+pub(crate) fn answer(ask: &Ask, part: &Part) -> Result<Decision, Trouble> {
+    let admitted = match part.flag() {
+        Some(b'A') => true,
+        Some(b'D') => false,
+        Some(b'W') => return Err(Trouble::Nonsense("a key holds something that is no state of a limit")),
+        _ => return Err(Trouble::Nonsense("the script's reply has no flag")),
+    };
+    let set = &ask.linked.set;
+    let mut states = states(ask, part).ok_or(Trouble::Nonsense("a state that the script told cannot be read"))?;
+    let decision = set.decide(&mut states, part.now, &ask.calls);
+    if decision.is_allowed() == admitted {
+        Ok(decision)
+    } else {
+        Err(Trouble::Nonsense("the script and the library disagree"))
+    }
+}
+
+/// The states of all policies, those that do not apply as unused ones.
+pub(crate) fn states(ask: &Ask, part: &Part) -> Option<SmallVec<[State; 3]>> {
+    let mut values = part.values();
+    let policies = ask.calls.iter().zip(ask.linked.set.policies());
+    policies
+        .map(|(call, policy)| {
+            let algorithm = policy.algorithm();
+            match call.key().map(|_| values.next()) {
+                None => Some(algorithm.fresh()),
+                Some(None) => None,
+                Some(Some([])) => Some(algorithm.fresh()),
+                Some(Some(value)) => State::from_wire(algorithm, value),
+            }
+        })
+        .collect()
+}

@@ -1,0 +1,96 @@
+//! One script call, at most once: what may be repeated, and what may not.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep_until};
+
+use crate::connection::{Command, FaultKind, Route};
+use crate::line::{Line, Live, Trouble};
+use crate::script::Script;
+
+/// Redirections followed for one call.
+const REDIRECTIONS: u32 = 4;
+
+/// A script with what it is called on.
+pub(crate) struct Invocation<'a> {
+    pub(crate) script: &'a Script,
+    pub(crate) keys: &'a [&'a [u8]],
+    /// What comes before the calls: time, slack, headers.
+    pub(crate) head: &'a [&'a [u8]],
+    pub(crate) rest: &'a [&'a [u8]],
+    /// Where the keys are.
+    pub(crate) slot: u16,
+}
+
+impl Invocation<'_> {
+    fn command(&self, route: Route) -> Command {
+        let mut command = Command::new("EVALSHA");
+        command.push(self.script.sha());
+        command.push(self.keys.len().to_string());
+        for word in self.keys.iter().chain(self.head).chain(self.rest) {
+            command.push(word);
+        }
+        command.to(route)
+    }
+
+    /// Runs it, and lets the line learn from what became of it.
+    pub(crate) async fn run(&self, line: &Arc<Line>, until: Instant) -> Result<Vec<u8>, Trouble> {
+        let live = match line.live(until).await {
+            Ok(live) => live,
+            Err(trouble) => {
+                line.learn(self.slot, None, Err(&trouble));
+                return Err(trouble);
+            }
+        };
+        let answer = self.run_on(line, &live, until).await;
+        line.learn(self.slot, Some(&live), answer.as_ref().map(|_| ()));
+        answer
+    }
+
+    /// Sends it again only after an answer that proves that it did not run.
+    async fn run_on(&self, line: &Line, live: &Live, until: Instant) -> Result<Vec<u8>, Trouble> {
+        let (mut route, mut redirections, mut pause) = (Route::Slot(self.slot), 0, Duration::from_millis(1));
+        for attempt in 0.. {
+            if attempt > 0 {
+                line.counters.repeat();
+            }
+            let sent = Instant::now();
+            line.counters.called();
+            let fault = match live.call(self.command(route), until).await {
+                Ok(reply) => return reply.into_bytes().ok_or(Trouble::Nonsense("the script's reply is no string")),
+                Err(Trouble::Fault(fault)) => fault,
+                Err(trouble) => return Err(trouble),
+            };
+            route = match fault.kind() {
+                FaultKind::NoScript => {
+                    if live.load(self.script, self.slot, sent, until).await? {
+                        line.counters.loaded();
+                    }
+                    Route::Slot(self.slot)
+                }
+                FaultKind::Moved(Some((host, port))) if redirections < REDIRECTIONS => {
+                    redirections += 1;
+                    Route::Address { host: host.clone(), port: *port, asking: false }
+                }
+                FaultKind::Ask(Some((host, port))) if redirections < REDIRECTIONS => {
+                    redirections += 1;
+                    Route::Address { host: host.clone(), port: *port, asking: true }
+                }
+                // A redirection to a server that the client does not know yet leads nowhere; it looks at the map meanwhile.
+                FaultKind::NotSent if redirections > 0 && Instant::now() + pause < until => {
+                    sleep_until(Instant::now() + pause).await;
+                    pause *= 2;
+                    Route::Slot(self.slot)
+                }
+                FaultKind::NotNow if Instant::now() + pause < until => {
+                    sleep_until(Instant::now() + pause).await;
+                    pause *= 2;
+                    Route::Slot(self.slot)
+                }
+                _ => return Err(Trouble::Fault(fault)),
+            };
+        }
+        unreachable!("attempts end with the deadline at the latest")
+    }
+}

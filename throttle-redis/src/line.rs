@@ -1,0 +1,345 @@
+//! The line to the store: one connection, watched, mended, and not asked while it is down.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use parking_lot::Mutex;
+use throttle_core::{BackendError, BackendErrorKind};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout};
+
+use crate::breaker::{Breaker, Leave};
+use crate::connection::{Command, Connection, Connector, Fault, FaultKind, Reply, Route};
+use crate::script::Script;
+use crate::stats::Counters;
+
+/// Hash slots of a cluster, in ranges that each have a breaker: a primary that is down takes the ranges with it that it
+/// serves, and leaves the others alone.
+const RANGES: usize = 16;
+const SLOTS: usize = 16_384;
+
+/// Shortest time between two attempts to connect, and between two signs of life.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Longest: the first decision after the store's return is due half a second later.
+const LONGEST_PAUSE: Duration = Duration::from_millis(350);
+/// How long an attempt to connect may take.
+const CONNECT: Duration = Duration::from_millis(400);
+
+pub(crate) struct Line {
+    connector: Box<dyn Connector>,
+    current: ArcSwapOption<Live>,
+    /// Counts what became of attempts to connect, for those who wait for the first.
+    attempts: watch::Sender<Attempts>,
+    breakers: Vec<Breaker>,
+    mender: Mutex<Option<JoinHandle<()>>>,
+    generation: AtomicU64,
+    pub(crate) deadline: Duration,
+    pub(crate) counters: Counters,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Attempts {
+    failed: u64,
+    connected: bool,
+}
+
+/// A connection in use.
+pub(crate) struct Live {
+    connection: Box<dyn Connection>,
+    generation: u64,
+    /// When each script was last loaded, by slot range: one decision loads it for all.
+    loading: [tokio::sync::Mutex<HashMap<String, Instant>>; RANGES],
+}
+
+impl Live {
+    /// Sends one command and waits for its answer.
+    pub(crate) async fn call(&self, command: Command, until: Instant) -> Result<Reply, Trouble> {
+        // A timeout lets the call begin before it looks at the clock.
+        if Instant::now() >= until {
+            return Err(Trouble::TooLate);
+        }
+        match tokio::time::timeout_at(until, self.connection.call(command)).await {
+            Ok(Ok(reply)) => Ok(reply),
+            Ok(Err(fault)) => Err(Trouble::Fault(fault)),
+            Err(_) => Err(Trouble::Late),
+        }
+    }
+
+    /// Loads a script into the server of a slot, unless somebody else has since `missed`. Returns whether it did.
+    pub(crate) async fn load(
+        &self,
+        script: &Script,
+        slot: u16,
+        missed: Instant,
+        until: Instant,
+    ) -> Result<bool, Trouble> {
+        let range = usize::from(slot) * RANGES / SLOTS;
+        let waiting = tokio::time::timeout_at(until, self.loading[range].lock()).await;
+        let mut loaded = waiting.map_err(|_| Trouble::TooLate)?;
+        if loaded.get(script.sha()).is_some_and(|at| *at >= missed) {
+            return Ok(false);
+        }
+        let load = Command::new("SCRIPT").arg("LOAD").arg(script.source()).to(Route::Slot(slot));
+        match self.call(load, until).await {
+            Ok(_) => loaded.insert(script.sha().to_owned(), Instant::now()),
+            // The decision itself was not sent.
+            Err(Trouble::Late) => return Err(Trouble::TooLate),
+            Err(trouble) => return Err(trouble),
+        };
+        Ok(true)
+    }
+}
+
+/// Why a command has no answer.
+#[derive(Clone, Debug)]
+pub(crate) enum Trouble {
+    Fault(Fault),
+    /// Sent, and not answered in time.
+    Late,
+    /// Not sent, and now it is too late.
+    TooLate,
+    /// Not sent: the breaker is open.
+    Suspended,
+    /// Not sent: too many wait already.
+    Saturated,
+    /// The answer makes no sense.
+    Nonsense(&'static str),
+    /// Something else went wrong, and part of the request stays charged.
+    Partly(Box<Trouble>),
+}
+
+impl Trouble {
+    /// Whether nothing was charged for sure.
+    pub(crate) fn is_uncharged(&self) -> bool {
+        match self {
+            Self::Fault(fault) => fault.did_not_run(),
+            Self::TooLate | Self::Suspended | Self::Saturated => true,
+            Self::Late | Self::Nonsense(_) | Self::Partly(_) => false,
+        }
+    }
+}
+
+impl From<Trouble> for BackendError {
+    fn from(trouble: Trouble) -> Self {
+        let kind = trouble.kind();
+        let error = if trouble.is_uncharged() { Self::new(kind).uncharged() } else { Self::new(kind) };
+        match trouble {
+            Trouble::Fault(fault) => error.with_source(fault),
+            Trouble::Nonsense(what) => error.with_source(what),
+            Trouble::Partly(trouble) => error.with_source(Self::from(*trouble)),
+            _ => error,
+        }
+    }
+}
+
+impl Trouble {
+    fn kind(&self) -> BackendErrorKind {
+        match self {
+            Self::Late | Self::TooLate => BackendErrorKind::Timeout,
+            Self::Suspended => BackendErrorKind::Unavailable,
+            Self::Saturated => BackendErrorKind::Saturated,
+            Self::Nonsense(_) => BackendErrorKind::Protocol,
+            Self::Partly(trouble) => trouble.kind(),
+            Self::Fault(fault) => match fault.kind() {
+                FaultKind::NotSent | FaultKind::Lost | FaultKind::NotNow | FaultKind::ReadOnly => {
+                    BackendErrorKind::Unavailable
+                }
+                _ => BackendErrorKind::Protocol,
+            },
+        }
+    }
+}
+
+impl Line {
+    pub(crate) fn new(connector: Box<dyn Connector>, deadline: Duration, threshold: u32) -> Arc<Self> {
+        let ranges = if connector.is_cluster() { RANGES } else { 1 };
+        let line = Arc::new(Self {
+            connector,
+            current: ArcSwapOption::empty(),
+            attempts: watch::Sender::new(Attempts::default()),
+            breakers: (0..ranges).map(|_| Breaker::new(threshold)).collect(),
+            mender: Mutex::default(),
+            generation: AtomicU64::new(0),
+            deadline,
+            counters: Counters::default(),
+        });
+        // Started inside a runtime, the connection is there before the first request is.
+        if tokio::runtime::Handle::try_current().is_ok() {
+            line.mend();
+        }
+        line
+    }
+
+    pub(crate) fn is_cluster(&self) -> bool {
+        self.connector.is_cluster()
+    }
+
+    pub(crate) fn range(&self, slot: u16) -> usize {
+        usize::from(slot) * self.breakers.len() / SLOTS
+    }
+
+    /// Leave to ask for a key of this slot.
+    #[inline]
+    pub(crate) fn leave(&self, slot: u16) -> Result<Leave<'_>, Trouble> {
+        self.breakers[self.range(slot)].leave().ok_or(Trouble::Suspended)
+    }
+
+    /// Whether every breaker is closed.
+    pub(crate) fn is_healthy(&self) -> bool {
+        self.current.load().is_some() && self.breakers.iter().all(Breaker::is_closed)
+    }
+
+    /// The connection. Waits only for the very first one: later, who finds none is told so at once.
+    pub(crate) async fn live(self: &Arc<Self>, until: Instant) -> Result<Arc<Live>, Trouble> {
+        if let Some(live) = self.current.load_full() {
+            return Ok(live);
+        }
+        self.mend();
+        let mut attempts = self.attempts.subscribe();
+        let settled = attempts.wait_for(|attempts| attempts.connected || attempts.failed > 0);
+        match tokio::time::timeout_at(until, settled).await {
+            Ok(_) => {
+                let none = || Trouble::Fault(Fault::new(FaultKind::NotSent, "there is no connection"));
+                self.current.load_full().ok_or_else(none)
+            }
+            Err(_) => Err(Trouble::TooLate),
+        }
+    }
+
+    /// Learns from what became of a command.
+    #[inline]
+    pub(crate) fn learn(self: &Arc<Self>, slot: u16, live: Option<&Live>, outcome: Result<(), &Trouble>) {
+        let breaker = &self.breakers[self.range(slot)];
+        let trouble = match outcome {
+            Ok(()) => {
+                if breaker.succeed() {
+                    tracing::info!("the rate-limit store answers again");
+                }
+                return;
+            }
+            Err(trouble) => trouble,
+        };
+        let fault = match trouble {
+            // These say nothing about the server.
+            Trouble::Suspended | Trouble::Saturated | Trouble::Nonsense(_) | Trouble::Partly(_) => return,
+            Trouble::Late | Trouble::TooLate => None,
+            Trouble::Fault(fault) => Some(fault),
+        };
+        if breaker.fail() {
+            self.counters.breaker_opened();
+            let why = fault.map_or("no answer within the deadline".to_owned(), ToString::to_string);
+            tracing::warn!(why, "the rate-limit store fails; it is not asked until it gives a sign of life");
+            self.mend();
+        }
+        let broken = fault.is_some_and(|fault| match fault.kind() {
+            FaultKind::ReadOnly => true,
+            // A cluster connection mends its own connections, and is replaced when that does not help.
+            FaultKind::Lost | FaultKind::NotSent => !self.is_cluster(),
+            _ => false,
+        });
+        if broken && let Some(live) = live {
+            self.drop_connection(live);
+        }
+    }
+
+    /// Lets a connection go that is of no more use, unless it has been replaced.
+    fn drop_connection(self: &Arc<Self>, live: &Live) {
+        let current = self.current.load();
+        if current.as_ref().is_some_and(|current| current.generation == live.generation) {
+            let dropped = self.current.compare_and_swap(&current, None);
+            if dropped.as_ref().is_some_and(|dropped| dropped.generation == live.generation) {
+                self.mend();
+            }
+        }
+    }
+
+    /// Sees to it that somebody is connecting, or waiting for a sign of life, if that is needed.
+    pub(crate) fn mend(self: &Arc<Self>) {
+        let mut mender = self.mender.lock();
+        // A task whose runtime was shut down is finished too.
+        if mender.as_ref().is_none_or(JoinHandle::is_finished) {
+            *mender = Some(tokio::spawn(mend(Arc::downgrade(self))));
+        }
+    }
+
+    fn needs_mending(&self) -> bool {
+        self.current.load().is_none() || self.breakers.iter().any(Breaker::is_open)
+    }
+
+    async fn connect(&self) -> Result<(), Fault> {
+        let connecting = timeout(CONNECT, self.connector.connect()).await;
+        let opened = connecting.unwrap_or_else(|_| Err(Fault::new(FaultKind::NotSent, "connecting took too long")));
+        match opened {
+            Ok(connection) => {
+                let generation = self.generation.fetch_add(1, Ordering::Relaxed);
+                self.current.store(Some(Arc::new(Live { connection, generation, loading: Default::default() })));
+                self.counters.connected();
+                self.attempts.send_modify(|attempts| attempts.connected = true);
+                Ok(())
+            }
+            Err(fault) => {
+                self.counters.connecting_failed();
+                self.attempts.send_modify(|attempts| attempts.failed += 1);
+                Err(fault)
+            }
+        }
+    }
+
+    /// Asks for a sign of life on behalf of the breakers that are open. Returns whether all of them got one.
+    async fn probe(&self) -> bool {
+        let Some(live) = self.current.load_full() else { return false };
+        let mut all = true;
+        for (range, breaker) in self.breakers.iter().enumerate().filter(|(_, breaker)| breaker.is_open()) {
+            let slot = (range * SLOTS / self.breakers.len()) as u16;
+            let ping = Command::new("PING").to(Route::Slot(slot));
+            if live.call(ping, Instant::now() + self.deadline).await.is_ok() {
+                breaker.half_open();
+            } else {
+                all = false;
+            }
+        }
+        all
+    }
+}
+
+/// Connects, and waits for signs of life, until there is nothing left to mend.
+async fn mend(line: std::sync::Weak<Line>) {
+    let mut pause = PAUSE;
+    let mut told = false;
+    let mut connected_at: Option<Instant> = None;
+    loop {
+        let Some(line) = line.upgrade() else { return };
+        let stale = connected_at.is_none_or(|at| at.elapsed() > Duration::from_millis(500));
+        // One that gives no sign of life is replaced: its server may have gone silent, or a cluster client lost its way.
+        if line.current.load().is_none() || (!line.probe().await && stale) {
+            match line.connect().await {
+                Ok(()) => {
+                    connected_at = Some(Instant::now());
+                    line.probe().await;
+                }
+                Err(fault) if !told => {
+                    told = true;
+                    tracing::warn!(%fault, "the rate-limit store cannot be reached; trying on");
+                }
+                Err(_) => {}
+            }
+        }
+        if !line.needs_mending() {
+            return;
+        }
+        drop(line);
+        tokio::time::sleep(jittered(pause)).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// Half of it to all of it, so that processes that lost the store together do not come back together.
+fn jittered(pause: Duration) -> Duration {
+    use std::hash::{BuildHasher, RandomState};
+    let share = RandomState::new().hash_one(0_u8) % 512;
+    pause * (512 + share as u32) / 1024
+}

@@ -1,0 +1,28 @@
+//! A set of limits with the scripts that decide about it.
+
+use throttle_core::LimitSet;
+
+use crate::script::Scripts;
+
+/// A set as it is in force at one time.
+pub(crate) struct Linked {
+    /// Counts changes of parameters in the whole backend.
+    pub(crate) epoch: u64,
+    pub(crate) set: LimitSet,
+    pub(crate) scripts: Scripts,
+    /// What the values of each policy begin with.
+    pub(crate) headers: Vec<Vec<u8>>,
+}
+
+impl Linked {
+    pub(crate) fn new(epoch: u64, set: LimitSet) -> Self {
+        let header = |policy: &throttle_core::Policy| {
+            let mut header = policy.algorithm().tag();
+            // Not clipped: nothing was cut off when the parameters changed.
+            header.push(b'0');
+            header
+        };
+        let headers = set.policies().iter().map(header).collect();
+        Self { epoch, scripts: Scripts::link(&set), headers, set }
+    }
+}

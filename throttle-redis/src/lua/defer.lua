@@ -1,0 +1,7 @@
+-- A value that other parameters wrote is another script's business.
+
+local function foreign(cell)
+  cell.flag = 'C'
+end
+
+local function settled() end

@@ -1,0 +1,38 @@
+-- The start of the running interval, and the tokens left in it.
+-- Variants: 1 starts intervals at whole multiples, 2 makes every interval an account of its own, 3 does both.
+
+-- part: try
+local function view_interval_bucket(value, at, now, capacity, refill, interval, variant)
+  local tokens = capacity
+  if value then
+    local anchor, left = unpack('<dd', value, at)
+    if anchor > now then now = anchor end
+    local elapsed = floor((now - anchor) / interval)
+    if elapsed < ceil((capacity - left) / refill) then return anchor + elapsed * interval, left + elapsed * refill end
+  end
+  if variant == '1' or variant == '3' then now = floor(now / interval) * interval end
+  return now, tokens
+end
+
+local function kept_interval_bucket(anchor, tokens, capacity, refill, interval)
+  return pack('<dd', anchor, tokens), anchor + ceil((capacity - tokens) / refill) * interval
+end
+
+local function try_interval_bucket(value, at, now, cost, capacity, refill, interval, variant)
+  local anchor, tokens = view_interval_bucket(value, at, now, capacity, refill, interval, variant)
+  if tokens < cost then return nil end
+  return kept_interval_bucket(anchor, tokens - cost, capacity, refill, interval)
+end
+
+-- part: look
+local function look_interval_bucket(value, at, now, capacity, refill, interval, variant)
+  local _, tokens = view_interval_bucket(value, at, now, capacity, refill, interval, variant)
+  return tokens, tokens < capacity
+end
+
+-- part: settle
+local function settle_interval_bucket(value, at, now, mark, _, cost, actual, capacity, refill, interval, variant)
+  local anchor, tokens = view_interval_bucket(value, at, now, capacity, refill, interval, variant)
+  if anchor ~= mark and (variant == '2' or variant == '3') then return nil end
+  return kept_interval_bucket(anchor, min(capacity, max(0, tokens + cost - actual)), capacity, refill, interval)
+end

@@ -1,0 +1,49 @@
+-- The time of the last charge, then the next free slot as in gcra: whole µs, and frac p-ths of one.
+-- Its clock never falls behind the last charge.
+
+-- part: try
+local function slot_leaky_bucket(value, at, now)
+  if not value then return now, 0, now end
+  local last, whole, frac = unpack('<ddd', value, at)
+  if last > now then now = last end
+  if whole < now then whole, frac = now, 0 end
+  return whole, frac, now
+end
+
+local function try_leaky_bucket(value, at, now, cost, p, q, depth)
+  local whole, frac, last = slot_leaky_bucket(value, at, now)
+  local debt = frac + cost * q
+  if (whole - last) * p + debt > depth then return nil end
+  local carried = floor(debt / p)
+  whole, frac = whole + carried, debt - carried * p
+  return pack('<ddd', last, whole, frac), frac > 0 and whole + 1 or whole
+end
+
+-- part: look
+local function look_leaky_bucket(value, at, now, p, q, depth)
+  local whole, frac, last = slot_leaky_bucket(value, at, now)
+  local debt = (whole - last) * p + frac
+  return debt < depth and floor((depth - debt) / q) or 0, debt > 0
+end
+
+-- part: settle
+local function later_leaky_bucket(whole, frac, cost, p, q)
+  local debt = frac + cost * q
+  local carried = floor(debt / p)
+  return whole + carried, debt - carried * p
+end
+
+-- A slot returns only when nothing was scheduled behind it.
+local function settle_leaky_bucket(value, at, now, slot, part, cost, actual, p, q, depth)
+  if actual > cost then
+    local left = look_leaky_bucket(value, at, now, p, q, depth)
+    return try_leaky_bucket(value, at, now, min(actual - cost, left), p, q, depth)
+  end
+  local last, whole, frac = unpack('<ddd', value, at)
+  local w, f = later_leaky_bucket(slot, part, cost, p, q)
+  if w ~= whole or f ~= frac then return nil end
+  whole, frac = later_leaky_bucket(slot, part, actual, p, q)
+  local from = max(now, last)
+  if whole < from then whole, frac = from, 0 end
+  return pack('<ddd', last, whole, frac), frac > 0 and whole + 1 or whole
+end

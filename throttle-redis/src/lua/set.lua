@@ -1,0 +1,101 @@
+-- Decides about a set of policies: one request, or several that came together.
+-- The tree stands in pre-order: a policy by its number, all as 0, any that charges the first as -1, any that charges every
+-- admitting member as -2; and for each node the last one below it.
+
+local nodes, last = {@nodes@}, {@last@}
+
+local admits, payloads, instants, chosen
+
+-- Whether the tree admits; nil where nothing below a node applies.
+local function ask()
+  for node = #nodes, 1, -1 do
+    local kind = nodes[node]
+    if kind <= 0 then
+      local answer
+      local member = node + 1
+      while member <= last[node] do
+        local own = admits[member]
+        if own ~= nil then
+          if kind == 0 then
+            answer = own and answer ~= false
+          else
+            answer = own or answer or false
+          end
+        end
+        member = last[member] + 1
+      end
+      admits[node] = answer
+    end
+  end
+  return admits[1] ~= false
+end
+
+-- The policies that an admitted request is charged to.
+local function choose(node)
+  local kind = nodes[node]
+  if kind > 0 then
+    if payloads[kind] then chosen[#chosen + 1] = kind end
+    return
+  end
+  local member = node + 1
+  while member <= last[node] do
+    if kind == 0 or admits[member] then
+      choose(member)
+      if kind == -1 then return end
+    end
+    member = last[member] + 1
+  end
+end
+
+local reply, key, word = {pack('<d', now)}, 0, 2 + count
+local places = {}
+for node = 1, #nodes do
+  if nodes[node] > 0 then places[nodes[node]] = node end
+end
+while word < #ARGV do
+  local own, flag, parts = {}, nil, {}
+  admits, payloads, instants, chosen = {}, {}, {}, {}
+  for i = 1, count do
+    local cost = ARGV[word + i]
+    if cost ~= '' then
+      key, cost = key + 1, cost + 0
+      local cell, p = cell_of(KEYS[key], i), parameters[i]
+      own[i] = KEYS[key]
+      if cell.flag then
+        if flag ~= 'W' then flag = cell.flag end
+      elseif not flag then
+        local told, tell = cell.value or '', tells[i]
+        if tell and cell.value then told = tell(told, cell.at, now, cost, p[1], p[2], p[3]) end
+        parts[#parts + 1] = pack('<I4c0', #told, told)
+        local place = places[i]
+        if cost > 0 then
+          payloads[i], instants[i] = tries[i](cell.value, cell.at, now, cost, p[1], p[2], p[3], p[4])
+          admits[place] = payloads[i] ~= nil
+        else
+          admits[place] = true
+        end
+      end
+    end
+  end
+  word = word + count
+  if flag then
+    parts = {}
+    for i = 1, count do
+      if own[i] then parts[#parts + 1] = pack('<I4', 0) end
+    end
+  elseif ask() then
+    flag = 'A'
+    choose(1)
+    for n = 1, #chosen do
+      local i = chosen[n]
+      local cell = cells[own[i]]
+      settled(cell, i)
+      change(own[i], cell, payloads[i], instants[i])
+    end
+  else
+    flag = 'D'
+  end
+  reply[#reply + 1] = flag .. concat(parts)
+end
+write()
+return concat(reply)

@@ -1,0 +1,17 @@
+-- Makes charges what they shall have been. What is refused to one is refused to all.
+
+local word = 2 + count
+for i = 1, #KEYS do
+  local policy = ARGV[word + 1] + 0
+  local mark, part, cost, actual = ARGV[word + 2] + 0, ARGV[word + 3] + 0, ARGV[word + 4] + 0, ARGV[word + 5] + 0
+  word = word + 5
+  local cell, p = cell_of(KEYS[i], policy), parameters[policy]
+  if cell.flag then return cell.flag end
+  -- Nothing is left of a charge to a key that is gone; but it may owe more.
+  if cell.value or actual > cost then
+    local payload, fresh = settles[policy](cell.value, cell.at, now, mark, part, cost, actual, p[1], p[2], p[3], p[4])
+    if payload and (cell.value or fresh > now) then change(KEYS[i], cell, payload, fresh) end
+  end
+end
+write()
+return 'A'

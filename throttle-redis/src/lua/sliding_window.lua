@@ -1,0 +1,74 @@
+-- The time of the last charge, then the counters of the sub-windows up to the one of that charge and one more, as a ring:
+-- sub-window n has the place n modulo their number. The newest count in full, the oldest by its overlap.
+
+-- part: try
+local function ring_sliding_window(value, at, now, width, buckets)
+  if not value then
+    local counters = {}
+    for i = 1, buckets + 1 do counters[i] = 0 end
+    return counters, now
+  end
+  local counters = {unpack('<' .. rep('d', buckets + 1), value, at + 8)}
+  return counters, (unpack('<d', value, at))
+end
+
+-- What counts at this instant, and the sub-windows of the instant and of the last charge.
+local function used_sliding_window(counters, last, now, width, buckets)
+  local instant, newest = max(now, last), floor(last / width)
+  local index = floor(instant / width)
+  local full, fading = 0, 0
+  if index - buckets <= newest then
+    for n = max(index - buckets + 1, newest - buckets), newest do full = full + counters[n % (buckets + 1) + 1] end
+    fading = counters[(index - buckets) % (buckets + 1) + 1]
+    if index - buckets < newest - buckets then fading = 0 end
+  end
+  local left = width - (instant - index * width)
+  return full + ceil(fading * left / width), index, newest, instant
+end
+
+local function kept_sliding_window(counters, last, newest, width, buckets)
+  local fresh = last
+  for n = newest, newest - buckets, -1 do
+    if counters[n % (buckets + 1) + 1] > 0 then
+      fresh = (n + buckets + 1) * width
+      break
+    end
+  end
+  local parts = {pack('<d', last)}
+  for i = 1, buckets + 1 do parts[i + 1] = pack('<d', counters[i]) end
+  return concat(parts), fresh
+end
+
+local function try_sliding_window(value, at, now, cost, limit, width, buckets)
+  local counters, last = ring_sliding_window(value, at, now, width, buckets)
+  local used, index, newest, instant = used_sliding_window(counters, last, now, width, buckets)
+  if used + cost > limit then return nil end
+  -- Sub-windows passed since the last charge take over the places of those that have left the window.
+  for gone = max(newest, index - buckets - 1) + 1, index do counters[gone % (buckets + 1) + 1] = 0 end
+  local place = index % (buckets + 1) + 1
+  counters[place] = counters[place] + cost
+  return kept_sliding_window(counters, instant, index, width, buckets)
+end
+
+-- part: look
+local function look_sliding_window(value, at, now, limit, width, buckets)
+  local counters, last = ring_sliding_window(value, at, now, width, buckets)
+  local used = used_sliding_window(counters, last, now, width, buckets)
+  return max(0, limit - used), used > 0
+end
+
+-- part: settle
+local function settle_sliding_window(value, at, now, mark, _, cost, actual, limit, width, buckets)
+  if not value then return nil end
+  local counters, last = ring_sliding_window(value, at, now, width, buckets)
+  local used, index, newest = used_sliding_window(counters, last, now, width, buckets)
+  local age = newest - mark
+  if age < 0 or age > buckets then return nil end
+  local place = mark % (buckets + 1) + 1
+  if actual <= cost then
+    counters[place] = max(0, counters[place] + actual - cost)
+  elseif index - mark < buckets then
+    counters[place] = counters[place] + min(actual - cost, max(0, limit - used))
+  end
+  return kept_sliding_window(counters, last, newest, width, buckets)
+end

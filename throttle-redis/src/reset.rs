@@ -1,0 +1,101 @@
+//! Forgetting.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use throttle_core::Key;
+use tokio::time::Instant;
+
+use crate::connection::{Command, Fault, FaultKind, Reply, Route};
+use crate::line::{Live, Trouble};
+use crate::set::RedisSet;
+use crate::shared::Shared;
+
+/// A step of going through all keys may take longer than a decision.
+const STEP: Duration = Duration::from_secs(1);
+/// Keys looked at in one step.
+const COUNT: &str = "500";
+
+/// Forgets one key.
+pub(crate) async fn reset(shared: &Arc<Shared>, set: &RedisSet, policy: usize, key: &Key) -> Result<(), Trouble> {
+    let Some(names) = set.names.get(policy) else { return Ok(()) };
+    let name = shared.keyspace.name(names, key);
+    let until = Instant::now() + shared.line.deadline;
+    let live = shared.line.live(until).await?;
+    shared.forget(&name);
+    delete(shared, &live, &[name], until).await
+}
+
+/// Forgets every key of every policy whose name starts with `prefix`, going through each primary's keys step by step.
+pub(crate) async fn reset_all(shared: &Arc<Shared>, prefix: &str) -> Result<(), Trouble> {
+    shared.forget_all();
+    let pattern = shared.keyspace.pattern(prefix);
+    let live = shared.line.live(Instant::now() + STEP).await?;
+    for primary in primaries(shared, &live).await? {
+        let mut cursor = b"0".to_vec();
+        loop {
+            let scan = Command::new("SCAN").arg(&cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(COUNT);
+            let reply = live.call(scan.to(primary.clone()), Instant::now() + STEP).await?;
+            let (next, names) = scanned(reply).ok_or(Trouble::Nonsense("SCAN answered something else"))?;
+            delete(shared, &live, &names, Instant::now() + STEP).await?;
+            if next == b"0" {
+                break;
+            }
+            cursor = next;
+        }
+    }
+    Ok(())
+}
+
+fn scanned(reply: Reply) -> Option<(Vec<u8>, Vec<Vec<u8>>)> {
+    let mut parts = reply.into_array()?.into_iter();
+    let cursor = parts.next()?.into_bytes()?;
+    let names = parts.next()?.into_array()?.into_iter().map(Reply::into_bytes).collect::<Option<_>>()?;
+    Some((cursor, names))
+}
+
+async fn delete(shared: &Shared, live: &Live, names: &[Vec<u8>], until: Instant) -> Result<(), Trouble> {
+    // Keys of a cluster can be deleted together only where they share a slot.
+    let at_once = if shared.line.is_cluster() && !shared.keyspace.is_together() { 1 } else { 500 };
+    for names in names.chunks(at_once) {
+        let mut route = Route::Slot(shared.slot(&names[0]));
+        for _ in 0..4 {
+            let delete = names.iter().fold(Command::new("DEL"), |command, name| command.arg(name)).to(route.clone());
+            match live.call(delete, until).await {
+                Ok(_) => break,
+                Err(Trouble::Fault(fault)) => route = redirected(fault)?,
+                Err(trouble) => return Err(trouble),
+            }
+        }
+    }
+    Ok(())
+}
+
+fn redirected(fault: Fault) -> Result<Route, Trouble> {
+    match fault.kind() {
+        FaultKind::Moved(Some((host, port))) => Ok(Route::Address { host: host.clone(), port: *port, asking: false }),
+        FaultKind::Ask(Some((host, port))) => Ok(Route::Address { host: host.clone(), port: *port, asking: true }),
+        _ => Err(Trouble::Fault(fault)),
+    }
+}
+
+/// Where all keys are.
+async fn primaries(shared: &Shared, live: &Live) -> Result<Vec<Route>, Trouble> {
+    if !shared.line.is_cluster() {
+        return Ok(vec![Route::Any]);
+    }
+    let reply = live.call(Command::new("CLUSTER").arg("SLOTS"), Instant::now() + STEP).await?;
+    let ranges = reply.into_array().ok_or(Trouble::Nonsense("CLUSTER SLOTS answered something else"))?;
+    let mut primaries: Vec<Route> = ranges.into_iter().filter_map(primary).collect();
+    let mut seen = std::collections::HashSet::new();
+    primaries.retain(|route| seen.insert(format!("{route:?}")));
+    Ok(primaries)
+}
+
+/// The primary of a range: first slot, last slot, then the primary and its replicas as address, port and more.
+fn primary(range: Reply) -> Option<Route> {
+    let mut node = range.into_array()?.into_iter().nth(2)?.into_array()?.into_iter();
+    let host = String::from_utf8(node.next()?.into_bytes()?).ok()?;
+    let port = u16::try_from(node.next()?.as_number()?).ok()?;
+    Some(Route::Address { host, port, asking: false })
+}

@@ -1,0 +1,115 @@
+//! The texts that scripts are linked of.
+
+use throttle_core::Algorithm;
+
+pub(super) const SINGLE: &str = include_str!("../lua/single.lua");
+pub(super) const CELLS: &str = include_str!("../lua/cells.lua");
+pub(super) const SET: &str = include_str!("../lua/set.lua");
+pub(super) const SETTLE: &str = include_str!("../lua/settle.lua");
+pub(super) const DEFER: &str = include_str!("../lua/defer.lua");
+pub(super) const CARRY: &str = include_str!("../lua/carry.lua");
+
+/// An algorithm's text, and how its values are laid out.
+pub(super) struct Kind {
+    pub(super) name: &'static str,
+    /// The first byte of its tag.
+    pub(super) letter: char,
+    /// Of its parameters.
+    pub(super) format: &'static str,
+    pub(super) has_variants: bool,
+    /// Bytes of a payload; 0 for a log, 1 for a ring.
+    pub(super) size: usize,
+    /// Whether a value has another length than it must.
+    pub(super) misfit: &'static str,
+    text: &'static str,
+}
+
+macro_rules! kinds {
+    ($($name:literal $letter:literal, $format:literal, variants $variants:literal, size $size:literal, $misfit:literal;)*) => {
+        /// Every algorithm. A new one is a row here and a file there.
+        pub(super) const ALL: &[Kind] = &[$(Kind {
+            name: $name,
+            letter: $letter,
+            format: $format,
+            has_variants: $variants,
+            size: $size,
+            misfit: $misfit,
+            text: include_str!(concat!("../lua/", $name, ".lua")),
+        }),*];
+    };
+}
+
+kinds! {
+    "gcra" 'g', "<ddd", variants false, size 16, "#value ~= at + 15";
+    "token_bucket" 't', "<ddd", variants false, size 16, "#value ~= at + 15";
+    "leaky_meter" 'm', "<ddd", variants false, size 16, "#value ~= at + 15";
+    "leaky_bucket" 'q', "<ddd", variants false, size 24, "#value ~= at + 23";
+    "interval_bucket" 'i', "<ddd", variants true, size 16, "#value ~= at + 15";
+    "fixed_window" 'f', "<ddd", variants false, size 16, "#value ~= at + 15";
+    "calendar_quota" 'c', "<dd", variants true, size 16, "#value ~= at + 15";
+    "sliding_window" 's', "<ddd", variants false, size 1, "#value ~= at + 8 * c + 15";
+    "sliding_log" 'l', "<dd", variants false, size 0, "(#value - at) % 16 ~= 7";
+}
+
+impl Kind {
+    pub(super) fn of(algorithm: &Algorithm) -> &'static Self {
+        let kind = ALL.iter().find(|kind| kind.name == algorithm.name());
+        kind.expect("every algorithm has a row in the table of kinds")
+    }
+
+    /// Bytes of the header: tag and clipped byte.
+    pub(super) fn header(&self) -> usize {
+        2 + 8 * (self.format.len() - 1) + 1
+    }
+
+    /// The text between `-- part: name` and the next such line.
+    pub(super) fn part(&self, name: &str) -> Option<&'static str> {
+        let marker = format!("-- part: {name}\n");
+        let (_, rest) = self.text.split_once(&marker)?;
+        Some(rest.split_once("-- part: ").map_or(rest, |(part, _)| part))
+    }
+}
+
+/// Names for what is used often: a local is found faster than a field of a global.
+const NAMES: &[(&str, &str)] = &[
+    ("call", "redis.call"),
+    ("pcall", "redis.pcall"),
+    ("pack", "struct.pack"),
+    ("unpack", "struct.unpack"),
+    ("floor", "math.floor"),
+    ("ceil", "math.ceil"),
+    ("min", "math.min"),
+    ("max", "math.max"),
+    ("sub", "string.sub"),
+    ("rep", "string.rep"),
+    ("concat", "table.concat"),
+];
+
+const TIME: &str = "local now = ARGV[1]
+if now == '' then
+  now = call('TIME')
+  now = now[1] * 1000000 + now[2]
+else
+  now = now + 0
+end
+";
+
+/// The whole text: the names that `body` uses, the time, and `body` without its comments.
+pub(super) fn with_names(body: &str) -> String {
+    let body: String = body
+        .lines()
+        .filter(|line| !line.trim_start().starts_with("--") && !line.trim().is_empty())
+        .flat_map(|line| [line, "\n"])
+        .collect();
+    let uses = |name: &str| body.match_indices(name).any(|(at, _)| is_word(&body, at, name.len()));
+    let used = NAMES.iter().filter(|(name, _)| *name == "call" || uses(name));
+    let (names, values): (Vec<&str>, Vec<&str>) = used.copied().unzip();
+    format!("local {} = {}\n{TIME}{body}", names.join(", "), values.join(", "))
+}
+
+fn is_word(text: &str, at: usize, len: usize) -> bool {
+    let part_of_name = |byte: Option<&u8>| byte.is_some_and(|b| b.is_ascii_alphanumeric() || b"_.'".contains(b));
+    let bytes = text.as_bytes();
+    let before = at.checked_sub(1).and_then(|before| bytes.get(before));
+    !part_of_name(before) && !bytes.get(at + len).is_some_and(|b| b.is_ascii_alphanumeric() || *b == b'_')
+}

@@ -1,0 +1,96 @@
+//! Charges that turn out to be other than they were taken for.
+
+use std::sync::Arc;
+
+use throttle_core::{Receipt, ReceiptItem};
+use tokio::time::Instant;
+
+use crate::exchange::Invocation;
+use crate::line::Trouble;
+use crate::linked::Linked;
+use crate::script::Script;
+use crate::set::RedisSet;
+use crate::shared::Shared;
+
+pub(crate) async fn settle(shared: &Arc<Shared>, set: &RedisSet, receipt: &Receipt) -> Result<(), Trouble> {
+    let settled = settle_by_slot(shared, set, receipt).await;
+    if settled.is_err() {
+        shared.line.counters.settling_failed();
+    }
+    settled
+}
+
+async fn settle_by_slot(shared: &Arc<Shared>, set: &RedisSet, receipt: &Receipt) -> Result<(), Trouble> {
+    let linked = set.linked(shared);
+    let named = |item| name_of(shared, set, item);
+    if shared.keyspace.is_together() || !shared.line.is_cluster() {
+        let items: Vec<_> = receipt.items().iter().filter_map(|item| Some((named(item)?, item))).collect();
+        return settle_in_one_slot(shared, &linked, &items).await;
+    }
+    for item in receipt.items() {
+        if let Some(name) = named(item) {
+            settle_in_one_slot(shared, &linked, &[(name, item)]).await?;
+        }
+    }
+    Ok(())
+}
+
+fn name_of(shared: &Shared, set: &RedisSet, item: &ReceiptItem) -> Option<Vec<u8>> {
+    Some(shared.keyspace.name(set.names.get(item.policy())?, item.key()))
+}
+
+async fn settle_in_one_slot(
+    shared: &Arc<Shared>,
+    linked: &Linked,
+    items: &[(Vec<u8>, &ReceiptItem)],
+) -> Result<(), Trouble> {
+    let Some((first, _)) = items.first() else { return Ok(()) };
+    let (slot, until) = (shared.slot(first), Instant::now() + shared.line.deadline);
+    let _leave = shared.line.leave(slot)?;
+    let words: Vec<String> = items.iter().flat_map(|(_, item)| words(item)).collect();
+    let scripts = &linked.scripts;
+    // What was refused may be admitted now.
+    items.iter().for_each(|(name, _)| shared.unrefuse(name));
+    for script in [&scripts.settle, &scripts.settle_carried] {
+        match run(shared, linked, script, items, &words, slot, until).await?.as_slice() {
+            b"A" => return Ok(()),
+            // Other parameters wrote a value.
+            b"C" => {}
+            b"W" => return Err(Trouble::Nonsense("a key holds something that is no state of a limit")),
+            _ => break,
+        }
+    }
+    Err(Trouble::Nonsense("the script's reply has no flag"))
+}
+
+async fn run(
+    shared: &Arc<Shared>,
+    linked: &Linked,
+    script: &Script,
+    items: &[(Vec<u8>, &ReceiptItem)],
+    words: &[String],
+    slot: u16,
+    until: Instant,
+) -> Result<Vec<u8>, Trouble> {
+    let time = shared.time();
+    let keys: Vec<&[u8]> = items.iter().map(|(name, _)| name.as_slice()).collect();
+    let mut head = vec![time.as_bytes(), shared.options.slack.as_bytes()];
+    head.extend(linked.headers.iter().map(|header| header.as_slice()));
+    let rest: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+    Invocation { script, keys: &keys, head: &head, rest: &rest, slot }.run(&shared.line, until).await
+}
+
+/// Policy, where the charge is, what was taken, what it shall have been.
+fn words(item: &ReceiptItem) -> [String; 5] {
+    /// More than any capacity.
+    const MOST: u64 = 1 << 53;
+    let (at, frac) = item.mark();
+    let policy = item.policy() + 1;
+    [
+        policy.to_string(),
+        at.to_string(),
+        frac.to_string(),
+        item.taken().to_string(),
+        item.actual().min(MOST).to_string(),
+    ]
+}

@@ -1,0 +1,205 @@
+//! What all clones of a backend share.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+use throttle_core::{Algorithm, Decision, LimitSet, Policy};
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+
+use crate::ask::{Ask, CostText, Part, split};
+use crate::decide::states;
+use crate::deny_cache::DenyCache;
+use crate::exchange::Invocation;
+use crate::keyspace::Keyspace;
+use crate::lease::{Leases, Terms};
+use crate::line::{Line, Trouble};
+use crate::linked::Linked;
+use crate::script::Script;
+use crate::slot;
+
+pub(crate) struct Shared {
+    /// Tells backends of a process apart: sets that one has prepared mean nothing to another.
+    pub(crate) id: u64,
+    pub(crate) line: Arc<Line>,
+    pub(crate) keyspace: Keyspace,
+    pub(crate) options: Options,
+    /// Room for decisions that are not merged.
+    pub(crate) waiting: Semaphore,
+    pub(crate) policies: Policies,
+    pub(crate) deny_cache: Option<DenyCache>,
+    pub(crate) terms: Terms,
+    pub(crate) leases: Leases,
+}
+
+pub(crate) struct Options {
+    /// Most decisions in one script call.
+    pub(crate) merge: usize,
+    /// Most decisions that wait for a call.
+    pub(crate) queue: usize,
+    /// Milliseconds that a key is kept beyond its reset, in decimal.
+    pub(crate) slack: String,
+    /// Where the time comes from, if not from the server.
+    pub(crate) clock: Option<Box<dyn Fn() -> String + Send + Sync>>,
+}
+
+impl Shared {
+    /// The time that a script is told; empty for the server's own.
+    pub(crate) fn time(&self) -> String {
+        self.options.clock.as_ref().map_or_else(String::new, |clock| clock())
+    }
+
+    /// Whether no answer can ever be had without asking the store.
+    pub(crate) fn asks_always(&self) -> bool {
+        self.deny_cache.is_none()
+    }
+
+    /// The answer that can be had without asking the store.
+    pub(crate) fn at_once(&self, ask: &Ask) -> Option<Decision> {
+        if self.leases_of(ask).is_some()
+            && let Some(decision) = self.leases.spend(ask)
+        {
+            self.line.counters.spent();
+            return Some(decision);
+        }
+        self.denied(ask)
+    }
+
+    /// A refusal that is still true.
+    pub(crate) fn denied(&self, ask: &Ask) -> Option<Decision> {
+        let denied = self.deny_cache.as_ref()?.look(ask)?;
+        self.line.counters.denied();
+        Some(denied)
+    }
+
+    /// Keeps what was refused, if refusals are kept.
+    pub(crate) fn note(&self, ask: &Ask, part: &Part, decision: &Decision, asked: std::time::Instant) {
+        if let Some(cache) = &self.deny_cache
+            && !decision.is_allowed()
+            && let Some(states) = states(ask, part)
+        {
+            cache.keep(ask, decision, states, part.now, asked);
+        }
+    }
+
+    /// Units that are taken at once for such a request, if any are.
+    pub(crate) fn leases_of(&self, ask: &Ask) -> Option<u64> {
+        if self.terms.units.is_empty() {
+            return None;
+        }
+        let [policy] = ask.linked.set.policies() else { return None };
+        self.terms.units.get(policy.name()).copied()
+    }
+
+    /// Forgets what is known here about a key.
+    pub(crate) fn forget(&self, name: &[u8]) {
+        self.leases.forget(name);
+        self.unrefuse(name);
+    }
+
+    /// Forgets what was refused to a key.
+    pub(crate) fn unrefuse(&self, name: &[u8]) {
+        if let Some(cache) = &self.deny_cache {
+            cache.clear(name);
+        }
+    }
+
+    pub(crate) fn forget_all(&self) {
+        self.leases.forget_all();
+        if let Some(cache) = &self.deny_cache {
+            cache.clear_all();
+        }
+    }
+
+    pub(crate) fn merges(&self) -> bool {
+        self.options.merge > 1
+    }
+
+    /// The hash slot of a name; without a cluster all are one.
+    #[inline]
+    pub(crate) fn slot(&self, name: &[u8]) -> u16 {
+        if self.line.is_cluster() { slot::of(name) } else { 0 }
+    }
+
+    /// Whether the keys of a request are in several slots.
+    pub(crate) fn is_spread(&self, ask: &Ask) -> bool {
+        self.line.is_cluster()
+            && !self.keyspace.is_together()
+            && ask.names.iter().any(|name| slot::of(name) != ask.slot)
+    }
+
+    pub(crate) async fn decide_one(self: &Arc<Self>, ask: &Ask, until: Instant) -> Result<Part, Trouble> {
+        let parts = self.call(&ask.linked, &ask.linked.scripts.decide, &[ask], until).await?;
+        parts.into_iter().next().ok_or(Trouble::Nonsense("the script answered nothing"))
+    }
+
+    pub(crate) async fn decide_merged(self: &Arc<Self>, asks: &[Ask], until: Instant) -> Result<Vec<Part>, Trouble> {
+        let Some(first) = asks.first() else { return Ok(Vec::new()) };
+        let asks: Vec<&Ask> = asks.iter().collect();
+        self.call(&first.linked, &first.linked.scripts.decide, &asks, until).await
+    }
+
+    /// The same for keys that other parameters were written for.
+    pub(crate) async fn carry_over(self: &Arc<Self>, ask: &Ask, until: Instant) -> Result<Part, Trouble> {
+        let parts = self.call(&ask.linked, &ask.linked.scripts.carry, &[ask], until).await?;
+        parts.into_iter().next().ok_or(Trouble::Nonsense("the script answered nothing"))
+    }
+
+    async fn call(
+        self: &Arc<Self>,
+        linked: &Linked,
+        script: &Script,
+        asks: &[&Ask],
+        until: Instant,
+    ) -> Result<Vec<Part>, Trouble> {
+        let (time, slot) = (self.time(), asks.first().map_or(0, |ask| ask.slot));
+        let keys: SmallVec<[&[u8]; 8]> = asks.iter().flat_map(|ask| ask.names.iter().map(Vec::as_slice)).collect();
+        let mut head: SmallVec<[&[u8]; 8]> = SmallVec::new();
+        head.extend([time.as_bytes(), self.options.slack.as_bytes()]);
+        head.extend(linked.headers.iter().map(|header| header.as_slice()));
+        let costs: SmallVec<[CostText; 4]> = asks.iter().flat_map(|ask| ask.costs()).collect();
+        let rest: SmallVec<[&[u8]; 8]> = costs.iter().map(|cost| cost.as_slice()).collect();
+        let invocation = Invocation { script, keys: &keys, head: &head, rest: &rest, slot };
+        let reply = invocation.run(&self.line, until).await?;
+        let applying = asks.iter().map(|ask| ask.names.len());
+        split(reply, applying).ok_or(Trouble::Nonsense("the script's reply is cut short"))
+    }
+}
+
+/// The parameters in force, by the policy's name: the ones prepared last.
+#[derive(Default)]
+pub(crate) struct Policies {
+    in_force: Mutex<HashMap<String, Algorithm>>,
+    /// Counts their changes.
+    epoch: AtomicU64,
+}
+
+impl Policies {
+    pub(crate) fn put_in_force(&self, set: &LimitSet) {
+        let mut in_force = self.in_force.lock();
+        for policy in set.policies() {
+            let replaced = in_force.insert(policy.name().to_owned(), *policy.algorithm());
+            if replaced.is_some_and(|old| old != *policy.algorithm()) {
+                self.epoch.fetch_add(1, Ordering::Release);
+            }
+        }
+    }
+
+    #[inline]
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Acquire)
+    }
+
+    /// The set with the parameters in force.
+    pub(crate) fn link(&self, set: &LimitSet) -> Linked {
+        let in_force = self.in_force.lock();
+        let epoch = self.epoch();
+        let current = |policy: &Policy| in_force.get(policy.name()).copied().unwrap_or(*policy.algorithm());
+        let algorithms: Vec<Algorithm> = set.policies().iter().map(current).collect();
+        drop(in_force);
+        Linked::new(epoch, set.with_algorithms(&algorithms))
+    }
+}

@@ -1,0 +1,101 @@
+//! Sets whose keys are in different slots of a cluster: each policy is asked where its key is, and what was charged in vain
+//! is given back exactly.
+//!
+//! It never admits too much: what is refused anywhere is charged nowhere in the end, and meanwhile it is charged too
+//! early rather than too late. It may refuse early: two requests that each hold what the other needs both see less than
+//! there is.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+use throttle_core::{Call, Decision, Receipt, State, Timestamp};
+use tokio::task::JoinSet;
+
+use crate::ask::Ask;
+use crate::decide::{answer, states};
+use crate::line::Trouble;
+use crate::set::RedisSet;
+use crate::settle;
+use crate::shared::Shared;
+
+/// Runs in a task of its own: whoever drops the decision must not stop the giving back.
+pub(crate) async fn decide(shared: &Arc<Shared>, set: &Arc<RedisSet>, ask: Ask) -> Result<Decision, Trouble> {
+    let task = tokio::spawn(reserve(Arc::clone(shared), Arc::clone(set), ask));
+    task.await.unwrap_or(Err(Trouble::Nonsense("the task that reserved was stopped")))
+}
+
+/// One policy's part.
+struct Reserved {
+    policy: usize,
+    calls: [Call; 1],
+    now: Timestamp,
+    state: State,
+    decision: Decision,
+}
+
+async fn reserve(shared: Arc<Shared>, set: Arc<RedisSet>, ask: Ask) -> Result<Decision, Trouble> {
+    let singles = set.singles(&shared);
+    let mut asking = JoinSet::new();
+    for (policy, call) in ask.calls.iter().enumerate().filter(|(_, call)| call.key().is_some()) {
+        let (shared, single, calls) = (Arc::clone(&shared), Arc::clone(&singles[policy]), [call.clone()]);
+        asking.spawn(async move { reserve_one(&shared, &single, policy, calls).await });
+    }
+    let (mut reserved, mut trouble) = (Vec::new(), None);
+    while let Some(one) = asking.join_next().await {
+        match one.unwrap_or(Err(Trouble::Nonsense("the task that reserved was stopped"))) {
+            Ok(one) => reserved.push(one),
+            Err(failed) => trouble = Some(failed),
+        }
+    }
+    if let Some(trouble) = trouble {
+        let left = give_back(&shared, &set, reserved.iter()).await;
+        // What could not be given back stays charged.
+        return Err(if left { Trouble::Partly(Box::new(trouble)) } else { trouble });
+    }
+    let decision = together(&ask, &reserved);
+    let in_vain = reserved.iter().filter(|one| decision.statuses()[one.policy].charged() == 0);
+    give_back(&shared, &set, in_vain).await;
+    Ok(decision)
+}
+
+async fn reserve_one(
+    shared: &Arc<Shared>,
+    single: &Arc<RedisSet>,
+    policy: usize,
+    calls: [Call; 1],
+) -> Result<Reserved, Trouble> {
+    let ask = single.ask(shared, &calls);
+    let part = crate::decide::ask_in_one_slot(shared, single, &ask).await?;
+    let decision = answer(&ask, &part)?;
+    let state = states(&ask, &part).and_then(|mut states| states.pop());
+    let state = state.ok_or(Trouble::Nonsense("a state that the script told cannot be read"))?;
+    Ok(Reserved { policy, calls, now: part.now, state, decision })
+}
+
+/// What the set's rule makes of the parts, each at its own server's time.
+fn together(ask: &Ask, reserved: &[Reserved]) -> Decision {
+    let set = &ask.linked.set;
+    let mut states: SmallVec<[State; 3]> = set.policies().iter().map(|policy| policy.algorithm().fresh()).collect();
+    let mut times: SmallVec<[Timestamp; 3]> = SmallVec::from_elem(Timestamp::EPOCH, states.len());
+    for one in reserved {
+        states[one.policy].clone_from(&one.state);
+        times[one.policy] = one.now;
+    }
+    set.decide_each(&mut states, &times, &ask.calls)
+}
+
+/// Returns whether something could not be given back.
+async fn give_back(shared: &Arc<Shared>, set: &Arc<RedisSet>, reserved: impl Iterator<Item = &Reserved>) -> bool {
+    let mut giving = JoinSet::new();
+    for one in reserved {
+        if let Some(receipt) = Receipt::of(&one.decision, &one.calls) {
+            let (shared, single) = (Arc::clone(shared), Arc::clone(&set.singles(shared)[one.policy]));
+            giving.spawn(async move { settle::settle(&shared, &single, &receipt.actual(0)).await });
+        }
+    }
+    let mut left = false;
+    while let Some(given) = giving.join_next().await {
+        left |= !matches!(given, Ok(Ok(())));
+    }
+    left
+}

@@ -1,0 +1,23 @@
+//! The conformance kit of throttle-core, on real servers, over every kind of connection.
+
+mod clustered;
+mod stand;
+
+use stand::{OneByOne, Pooled, Single};
+use throttle_core::conformance_tests;
+
+mod single {
+    use super::*;
+    conformance_tests!(Single);
+}
+
+mod pooled {
+    use super::*;
+    conformance_tests!(Pooled);
+}
+
+/// Not merged: what a cluster does, on one server.
+mod unmerged {
+    use super::*;
+    conformance_tests!(OneByOne);
+}

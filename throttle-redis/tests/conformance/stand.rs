@@ -1,0 +1,97 @@
+//! How the kit starts a backend: a server for the whole binary, a prefix for each test, one clock for both.
+
+use std::future::Future;
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use throttle_core::conformance::Harness;
+use throttle_core::{ManualClock, Timestamp};
+use throttle_redis::{Pool, RedisBackend, RedisBuilder, Single as OneServer};
+use throttle_test_servers::Shared;
+use tokio::runtime::Runtime;
+
+static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().expect("a runtime"));
+
+pub(crate) struct Stand {
+    backend: RedisBackend,
+    clock: ManualClock,
+    shared: Option<Shared>,
+}
+
+impl Stand {
+    /// Tests share machines with other work: what they test is not how fast an answer comes.
+    pub(crate) fn new(builder: RedisBuilder, shared: Option<Shared>) -> Self {
+        let clock = ManualClock::default();
+        let _inside = RUNTIME.enter();
+        let patient = builder.clock(clock.clone()).deadline(Duration::from_secs(10));
+        Self { backend: patient.build().expect("valid options"), clock, shared }
+    }
+
+    pub(crate) fn backend(&self) -> RedisBackend {
+        self.backend.clone()
+    }
+
+    pub(crate) fn set_time(&self, now: Timestamp) {
+        self.clock.set(now);
+    }
+
+    pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
+        RUNTIME.block_on(future)
+    }
+}
+
+impl Drop for Stand {
+    fn drop(&mut self) {
+        if let Some(shared) = &self.shared
+            && !std::thread::panicking()
+        {
+            let eternal = shared.own_keys_without_ttl();
+            assert!(eternal.is_empty(), "{} keys would stay for ever", eternal.len());
+        }
+    }
+}
+
+macro_rules! harness {
+    ($(#[$doc:meta])* $name:ident, |$shared:ident| $builder:expr) => {
+        $(#[$doc])*
+        pub(crate) struct $name(Stand);
+
+        impl Harness for $name {
+            type Backend = RedisBackend;
+
+            fn start() -> Self {
+                let $shared = Shared::new();
+                let builder: RedisBuilder = $builder;
+                Self(Stand::new(builder.prefix($shared.prefix()), Some($shared)))
+            }
+
+            fn backend(&self) -> RedisBackend {
+                self.0.backend()
+            }
+
+            fn set_time(&self, now: Timestamp) {
+                self.0.set_time(now);
+            }
+
+            fn block_on<F: Future>(&self, future: F) -> F::Output {
+                Stand::block_on(future)
+            }
+        }
+    };
+}
+
+harness!(
+    /// One multiplexed connection, decisions merged: the default.
+    Single,
+    |shared| RedisBackend::builder(OneServer::new(&shared.url()).expect("a URL"))
+);
+harness!(
+    /// A pool of three.
+    Pooled,
+    |shared| RedisBackend::builder(Pool::new(&shared.url(), 3).expect("a URL"))
+);
+harness!(
+    /// One multiplexed connection, each decision in a call of its own, keys readable.
+    OneByOne,
+    |shared| RedisBackend::builder(OneServer::new(&shared.url()).expect("a URL")).merge(1).readable_keys()
+);
