@@ -41,9 +41,13 @@ fn a_killed_master_is_followed_by_its_replica_and_comes_back_as_one() {
     cluster.wait_until_well();
     assert_eq!(cluster.replica_of(successor), Some(master));
     assert_eq!(cluster.node(master).dbsize(), 1, "it has what its successor has");
+}
 
-    cluster.fail_over(master);
-    assert_eq!((cluster.master_of(slot), cluster.replica_of(master)), (master, Some(successor)));
+#[test]
+fn a_replica_can_be_asked_to_take_over() {
+    let cluster = Cluster::start();
+    cluster.fail_over(4);
+    assert_eq!((cluster.master_of(6000), cluster.replica_of(4), cluster.masters()), (4, Some(1), vec![0, 2, 4]));
 }
 
 #[test]

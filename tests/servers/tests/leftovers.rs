@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use std::{env, panic, thread};
+use std::{env, fs, thread};
 
 use throttle_test_servers::{Server, Shared};
 
@@ -69,9 +69,14 @@ fn assert_gone(servers: &[(u32, PathBuf)]) {
 
 /// A process that has ended and is not yet fetched by its parent does not count.
 fn runs(pid: u32) -> bool {
-    let state = Command::new("ps").args(["-o", "stat=", "-p", &pid.to_string()]).output().unwrap();
-    let state = String::from_utf8_lossy(&state.stdout);
-    !state.trim().is_empty() && !state.trim_start().starts_with('Z')
+    let state = if Path::new("/proc/self/stat").exists() {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit_once(')').map(|(_, rest)| rest.to_owned())
+    } else {
+        let ps = Command::new("ps").args(["-o", "stat=", "-p", &pid.to_string()]).output().unwrap();
+        Some(String::from_utf8_lossy(&ps.stdout).into_owned())
+    };
+    state.and_then(|state| state.trim().chars().next()).is_some_and(|letter| letter != 'Z')
 }
 
 #[test]
