@@ -13,12 +13,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::{fs, mem};
 
 /// Reads which process to end, if any. Signals to the terminal's group must not stop it before its work is done.
+/// A process that is being killed may still write a file while its folder is removed.
 const SCRIPT: &str = r#"
 trap '' HUP INT QUIT TERM
 pid=
 while read -r word; do pid=$word; done
 case $pid in '' | none) ;; *) kill -9 "$pid" ;; esac
-rm -rf "$1"
+rm -rf "$1" || { sleep 1; rm -rf "$1"; }
 "#;
 
 /// A temporary folder and at most one process, both gone soon after this is dropped or this process has ended.

@@ -40,6 +40,12 @@ impl Port {
         self.number + BUS
     }
 
+    /// As if a program that knows nothing of claims had taken the port in the meantime.
+    #[cfg(test)]
+    pub(crate) fn without_claim(number: u16) -> Self {
+        Self { number, _claims: Vec::new() }
+    }
+
     fn search(offsets: &[u16]) -> Self {
         for _ in 0..COUNT {
             let number = candidate();

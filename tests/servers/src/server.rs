@@ -338,6 +338,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_port_that_another_server_was_quicker_to_take_is_left_to_it() {
+        let first = Server::start();
+        let second = Server::launch_at(Builder::default(), Port::without_claim(first.port()));
+        assert_ne!(first.port(), second.port());
+        second.command(&["SET", "key", "1"]);
+        assert_eq!((first.dbsize(), second.dbsize()), (0, 1));
+    }
+
+    #[test]
     fn seconds_are_read_to_the_microsecond() {
         assert_eq!(seconds("12.000345"), Some(Duration::from_micros(12_000_345)));
         assert_eq!(seconds("0.5"), Some(Duration::from_millis(500)));

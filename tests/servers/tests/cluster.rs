@@ -57,6 +57,7 @@ fn a_stopped_master_loses_its_slots_and_its_place_when_it_goes_on() {
     assert_eq!(cluster.master_of(6000), 1, "nobody else is, yet");
     assert_eq!(cluster.wait_for_failover_of(6000, 1), 4);
     cluster.node(1).cont();
+    assert_eq!(cluster.master_of(6000), 4, "whatever the old one may still think");
     cluster.wait_until_well();
     assert_eq!((cluster.master_of(6000), cluster.replica_of(4)), (4, Some(1)));
 }

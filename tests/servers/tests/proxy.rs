@@ -137,6 +137,19 @@ fn a_cut_reply_was_carried_out_and_the_next_connection_is_whole() {
 }
 
 #[test]
+fn a_cut_does_not_wait_for_a_reply_that_is_held() {
+    let (_server, proxy) = start();
+    let mut client = Raw::connect(&proxy);
+    client.incr().unwrap();
+    proxy.delay_replies(Duration::from_secs(60));
+    client.send();
+    assert!(client.hears_nothing());
+    proxy.cut_replies(1);
+    client.send();
+    assert_eq!(client.read().unwrap_err(), ErrorKind::ConnectionReset);
+}
+
+#[test]
 fn a_reset_reaches_a_client_that_only_waits() {
     let (server, proxy) = start();
     let mut clients: Vec<Raw> = (0..5).map(|_| Raw::connect(&proxy)).collect();

@@ -118,7 +118,6 @@ fn shared_prefixes_keep_apart() {
     assert_eq!((one.own_keys_without_ttl().len(), other.own_keys_without_ttl().len()), (1, 0));
 }
 
-/// A second process's server on our port answers as well; it must not be taken for ours.
 #[test]
 fn many_starts_at_once_get_ports_of_their_own() {
     let start = Instant::now();
