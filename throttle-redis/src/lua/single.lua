@@ -1,4 +1,4 @@
--- Decides about one policy: one request, or several that came together.
+-- Decides about one policy: several requests that came together, or one that did not fit above.
 
 local header, slack = ARGV[3], ARGV[2]
 local at = #header + 1
@@ -17,19 +17,6 @@ end
 
 local function keep(key, value, fresh)
   call('SET', key, value, 'PX', max(1, ceil((fresh - now) / 1000)) + slack)
-end
-
-if #KEYS == 1 then
-  local key, cost = KEYS[1], ARGV[4] + 0
-  local value, flag = read(key)
-  if flag then return pack('<dc1I4', now, flag, 0) end
-  local told = @told@
-  if cost > 0 then
-    local payload, fresh = @try@(value, at, now, cost, a, b, c@with_variant@)
-    if not payload then return pack('<dc1I4c0', now, 'D', #told, told) end
-    keep(key, header .. payload, fresh)
-  end
-  return pack('<dc1I4c0', now, 'A', #told, told)
 end
 
 -- Each sees what those before it have charged; every key that changed is written once, when all have been decided.
