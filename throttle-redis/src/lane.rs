@@ -67,6 +67,7 @@ impl Lane {
     }
 }
 
+#[expect(clippy::large_enum_variant, reason = "it is taken apart where it is returned to")]
 enum Entered {
     Leaves(Ask, Flight),
     Waits(oneshot::Receiver<Result<(Part, Ask), Trouble>>),
