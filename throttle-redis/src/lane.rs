@@ -4,10 +4,11 @@
 //! waits for company: a decision that finds nobody before it leaves at once, by itself.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use crate::ask::{Ask, Part};
 use crate::line::Trouble;
@@ -15,6 +16,9 @@ use crate::shared::Shared;
 
 /// Calls of a set that are under way at once. With fewer the server idles between them; with more they are smaller.
 const FLIGHTS: usize = 4;
+
+/// How long after its deadline an answer that says so is waited for.
+const GRACE: Duration = Duration::from_millis(5);
 
 pub(crate) struct Lane {
     flights: Arc<Semaphore>,
@@ -39,7 +43,12 @@ impl Lane {
         }
         let (answer, told) = oneshot::channel();
         match self.queue(shared).try_send(Job { ask: ask.clone(), until, answer }) {
-            Ok(()) => told.await.unwrap_or(Err(Trouble::TooLate)),
+            // Nobody answers when the runtime of whoever works here was stopped, or stands still. The question may have
+            // been sent by then. In all other cases the answer comes by itself, and says whether it was.
+            Ok(()) => match timeout_at(until + GRACE, told).await {
+                Ok(Ok(answer)) => answer,
+                _ => Err(Trouble::Late),
+            },
             Err(_) => Err(Trouble::Saturated),
         }
     }

@@ -26,6 +26,8 @@ const SLOTS: usize = 16_384;
 const PAUSE: Duration = Duration::from_millis(100);
 /// Longest: the first decision after the store's return is due half a second later.
 const LONGEST_PAUSE: Duration = Duration::from_millis(350);
+/// After so long without anything to mend, pauses are short again.
+const CALM: Duration = Duration::from_secs(2);
 /// How long an attempt to connect may take.
 const CONNECT: Duration = Duration::from_millis(400);
 
@@ -36,6 +38,7 @@ pub(crate) struct Line {
     attempts: watch::Sender<Attempts>,
     breakers: Vec<Breaker>,
     mender: Mutex<Option<JoinHandle<()>>>,
+    pace: Mutex<Pace>,
     generation: AtomicU64,
     pub(crate) deadline: Duration,
     pub(crate) counters: Counters,
@@ -163,6 +166,7 @@ impl Line {
             attempts: watch::Sender::new(Attempts::default()),
             breakers: (0..ranges).map(|_| Breaker::new(threshold)).collect(),
             mender: Mutex::default(),
+            pace: Mutex::default(),
             generation: AtomicU64::new(0),
             deadline,
             counters: Counters::default(),
@@ -184,8 +188,15 @@ impl Line {
 
     /// Leave to ask for a key of this slot.
     #[inline]
-    pub(crate) fn leave(&self, slot: u16) -> Result<Leave<'_>, Trouble> {
-        self.breakers[self.range(slot)].leave().ok_or(Trouble::Suspended)
+    pub(crate) fn leave(self: &Arc<Self>, slot: u16) -> Result<Leave<'_>, Trouble> {
+        self.breakers[self.range(slot)].leave().ok_or_else(|| self.suspended())
+    }
+
+    /// Nobody asks, so nobody else would notice that the runtime of the one who waits for a sign of life is gone.
+    #[cold]
+    fn suspended(self: &Arc<Self>) -> Trouble {
+        self.mend();
+        Trouble::Suspended
     }
 
     /// Whether every breaker is closed.
@@ -261,9 +272,19 @@ impl Line {
     pub(crate) fn mend(self: &Arc<Self>) {
         let mut mender = self.mender.lock();
         // A task whose runtime was shut down is finished too.
-        if mender.as_ref().is_none_or(JoinHandle::is_finished) {
+        if mender.as_ref().is_none_or(JoinHandle::is_finished) && self.needs_mending() {
             *mender = Some(tokio::spawn(mend(Arc::downgrade(self))));
         }
+    }
+
+    /// Whether the mender may go. Under the lock: whoever finds something to mend from now on starts another one.
+    fn is_mended(&self) -> bool {
+        let mut mender = self.mender.lock();
+        let mended = !self.needs_mending();
+        if mended {
+            *mender = None;
+        }
+        mended
     }
 
     fn needs_mending(&self) -> bool {
@@ -306,13 +327,39 @@ impl Line {
     }
 }
 
+/// How often a line is mended. It outlives the one who mends: a server that gives signs of life and fails every decision
+/// would otherwise be tried with each of them.
+#[derive(Debug, Default)]
+struct Pace {
+    pause: Duration,
+    /// When the last try began, and when the next may.
+    last: Option<(Instant, Instant)>,
+}
+
+impl Pace {
+    /// How long to wait before the next try.
+    fn wait(&self) -> Duration {
+        self.last.map_or(Duration::ZERO, |(_, next)| next.saturating_duration_since(Instant::now()))
+    }
+
+    /// A try begins. The pauses grow, and are short again when nothing was to mend for a while.
+    fn begin(&mut self) {
+        let now = Instant::now();
+        let recently = self.last.is_some_and(|(last, _)| now.saturating_duration_since(last) < CALM);
+        self.pause = if recently { (self.pause * 2).min(LONGEST_PAUSE) } else { PAUSE };
+        self.last = Some((now, now + jittered(self.pause)));
+    }
+}
+
 /// Connects, and waits for signs of life, until there is nothing left to mend.
 async fn mend(line: std::sync::Weak<Line>) {
-    let mut pause = PAUSE;
     let mut told = false;
     let mut connected_at: Option<Instant> = None;
     loop {
+        let Some(wait) = line.upgrade().map(|line| line.pace.lock().wait()) else { return };
+        tokio::time::sleep(wait).await;
         let Some(line) = line.upgrade() else { return };
+        line.pace.lock().begin();
         let stale = connected_at.is_none_or(|at| at.elapsed() > Duration::from_millis(500));
         // One that gives no sign of life is replaced: its server may have gone silent, or a cluster client lost its way.
         if line.current.load().is_none() || (!line.probe().await && stale) {
@@ -328,12 +375,9 @@ async fn mend(line: std::sync::Weak<Line>) {
                 Err(_) => {}
             }
         }
-        if !line.needs_mending() {
+        if line.is_mended() {
             return;
         }
-        drop(line);
-        tokio::time::sleep(jittered(pause)).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 
