@@ -57,17 +57,18 @@ impl Invocation<'_> {
             }
             let sent = Instant::now();
             line.counters.called();
-            let fault = match live.call(self.command(route), until).await {
+            let fault = match live.call(self.command(route.clone()), until).await {
                 Ok(reply) => return reply.into_bytes().ok_or(Trouble::Nonsense("the script's reply is no string")),
                 Err(Trouble::Fault(fault)) => fault,
                 Err(trouble) => return Err(trouble),
             };
             route = match fault.kind() {
                 FaultKind::NoScript => {
-                    if live.load(self.script, self.slot, sent, until).await? {
+                    // Into the server that said so, which need not be the one that the client takes for the slot's.
+                    if live.load(self.script, self.slot, &route, sent, until).await? {
                         line.counters.loaded();
                     }
-                    Route::Slot(self.slot)
+                    route
                 }
                 FaultKind::Moved(Some((host, port))) if redirections < REDIRECTIONS => {
                     redirections += 1;

@@ -77,6 +77,7 @@ impl Live {
         &self,
         script: &Script,
         slot: u16,
+        route: &Route,
         missed: Instant,
         until: Instant,
     ) -> Result<bool, Trouble> {
@@ -86,7 +87,12 @@ impl Live {
         if loaded.get(script.sha()).is_some_and(|at| *at >= missed) {
             return Ok(false);
         }
-        let load = Command::new("SCRIPT").arg("LOAD").arg(script.source()).to(Route::Slot(slot));
+        let route = match route.clone() {
+            // No key, so nothing to ask for.
+            Route::Address { host, port, .. } => Route::Address { host, port, asking: false },
+            route => route,
+        };
+        let load = Command::new("SCRIPT").arg("LOAD").arg(script.source()).to(route);
         match self.call(load, until).await {
             Ok(_) => loaded.insert(script.sha().to_owned(), Instant::now()),
             // The decision itself was not sent.

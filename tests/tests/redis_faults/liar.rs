@@ -16,15 +16,17 @@ async fn something_else_in_a_keys_place() {
     let _alone = alone().await;
     let server = Arc::new(aside(Server::start).await);
     let url = server.url();
-    let names = Mode::ALL.map(|mode| format!("{}{{all}}wide:tkey-03", mode.prefix()));
     let mut course = Course::start(|| single(&url)).await;
+    let scanned = Arc::clone(&server);
+    let names = aside(move || scanned.keys("*wide:*key-03")).await;
+    let names: Vec<String> = names.into_iter().map(|name| String::from_utf8(name).expect("readable names")).collect();
+    assert_eq!(names.len(), Mode::ALL.len(), "{names:?}");
     course.fault_begins();
     let put = |words: &'static [&'static str]| {
         let (server, names) = (Arc::clone(&server), names.clone());
         aside(move || {
             for name in names {
-                // It was there: the readable names are as expected.
-                assert_eq!(server.query::<u64>(&["DEL", &name]), 1, "{name}");
+                server.command(&["DEL", &name]);
                 let words: Vec<&str> = [words[0], &name].into_iter().chain(words[1..].iter().copied()).collect();
                 server.command(&words);
                 server.command(&["PEXPIRE", &name, "60000"]);

@@ -111,6 +111,12 @@ impl Report {
         }
     }
 
+    /// How long after the fault the last request was degraded.
+    pub(crate) fn last_degraded(&self, run: &Run) -> Option<Duration> {
+        let last = run.samples.iter().rev().filter(|sample| sample.is_degraded()).map(|sample| sample.sent).max()?;
+        Some(last.saturating_duration_since(self.began?))
+    }
+
     /// How many were degraded.
     pub(crate) fn degraded(&self) -> usize {
         self.runs.iter().flat_map(|run| &run.samples).filter(|sample| sample.is_degraded()).count()
@@ -135,8 +141,10 @@ impl Report {
             let opened = run.opened.zip(self.began).map(|(opened, began)| opened.saturating_duration_since(began));
             let _ = writeln!(
                 text,
-                "  {:<7} degraded {kinds:?}; breaker after {opened:?}; decides again after {:?}\n          {:?}",
+                "  {:<7} degraded {kinds:?}; breaker after {opened:?}; last degraded after {:?}; decides again after \
+                 {:?}\n          {:?}",
                 run.app.mode.prefix(),
+                self.last_degraded(run),
                 self.back_after(run),
                 run.app.backend.stats(),
             );
