@@ -36,15 +36,16 @@ impl Invocation<'_> {
 
     /// Runs it, and lets the line learn from what became of it.
     pub(crate) async fn run(&self, line: &Arc<Line>, until: Instant) -> Result<Vec<u8>, Trouble> {
+        let name = self.keys.first().copied().unwrap_or_default();
         let live = match line.live(until).await {
             Ok(live) => live,
             Err(trouble) => {
-                line.learn(self.slot, None, Err(&trouble));
+                line.learn(self.slot, name, None, Err(&trouble));
                 return Err(trouble);
             }
         };
         let answer = self.run_on(line, &live, until).await;
-        line.learn(self.slot, Some(&live), answer.as_ref().map(|_| ()));
+        line.learn(self.slot, name, Some(&live), answer.as_ref().map(|_| ()));
         answer
     }
 

@@ -9,7 +9,7 @@ use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 use throttle_core::{BackendError, BackendErrorKind};
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, timeout};
 
 use crate::breaker::{Breaker, Leave};
@@ -30,6 +30,13 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(350);
 const CALM: Duration = Duration::from_secs(2);
 /// How long an attempt to connect may take.
 const CONNECT: Duration = Duration::from_millis(400);
+/// The same for all servers of a cluster: one that hangs is waited for, by the client, and must not stop the others.
+const CONNECT_CLUSTER: Duration = Duration::from_secs(1);
+
+/// No text has this digest.
+const NO_SCRIPT: &str = "0000000000000000000000000000000000000000";
+/// Redirections followed for a sign of life.
+const SIGN_REDIRECTIONS: u32 = 2;
 
 pub(crate) struct Line {
     connector: Box<dyn Connector>,
@@ -37,11 +44,19 @@ pub(crate) struct Line {
     /// Counts what became of attempts to connect, for those who wait for the first.
     attempts: watch::Sender<Attempts>,
     breakers: Vec<Breaker>,
+    /// Of each breaker's slots the one that failed last, and a key there: whether that server is well says the most.
+    suspects: Vec<Mutex<Suspect>>,
     mender: Mutex<Option<JoinHandle<()>>>,
     pace: Mutex<Pace>,
     generation: AtomicU64,
     pub(crate) deadline: Duration,
     pub(crate) counters: Counters,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Suspect {
+    slot: u16,
+    name: Vec<u8>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -157,6 +172,8 @@ impl Trouble {
                 FaultKind::NotSent | FaultKind::Lost | FaultKind::NotNow | FaultKind::ReadOnly => {
                     BackendErrorKind::Unavailable
                 }
+                // Followed as far as it led: to a server that does not answer, say.
+                FaultKind::Moved(_) | FaultKind::Ask(_) => BackendErrorKind::Unavailable,
                 _ => BackendErrorKind::Protocol,
             },
         }
@@ -171,6 +188,7 @@ impl Line {
             current: ArcSwapOption::empty(),
             attempts: watch::Sender::new(Attempts::default()),
             breakers: (0..ranges).map(|_| Breaker::new(threshold)).collect(),
+            suspects: (0..ranges).map(|_| Mutex::default()).collect(),
             mender: Mutex::default(),
             pace: Mutex::default(),
             generation: AtomicU64::new(0),
@@ -227,9 +245,9 @@ impl Line {
         }
     }
 
-    /// Learns from what became of a command.
+    /// Learns from what became of a command about some key.
     #[inline]
-    pub(crate) fn learn(self: &Arc<Self>, slot: u16, live: Option<&Live>, outcome: Result<(), &Trouble>) {
+    pub(crate) fn learn(self: &Arc<Self>, slot: u16, name: &[u8], live: Option<&Live>, outcome: Result<(), &Trouble>) {
         let breaker = &self.breakers[self.range(slot)];
         let trouble = match outcome {
             Ok(()) => {
@@ -246,6 +264,9 @@ impl Line {
             Trouble::Late | Trouble::TooLate => None,
             Trouble::Fault(fault) => Some(fault),
         };
+        if self.is_cluster() {
+            *self.suspects[self.range(slot)].lock() = Suspect { slot, name: name.to_owned() };
+        }
         if breaker.fail() {
             self.counters.breaker_opened();
             let why = fault.map_or("no answer within the deadline".to_owned(), ToString::to_string);
@@ -298,7 +319,8 @@ impl Line {
     }
 
     async fn connect(&self) -> Result<(), Fault> {
-        let connecting = timeout(CONNECT, self.connector.connect()).await;
+        let limit = if self.is_cluster() { CONNECT_CLUSTER } else { CONNECT };
+        let connecting = timeout(limit, self.connector.connect()).await;
         let opened = connecting.unwrap_or_else(|_| Err(Fault::new(FaultKind::NotSent, "connecting took too long")));
         match opened {
             Ok(connection) => {
@@ -317,19 +339,45 @@ impl Line {
     }
 
     /// Asks for a sign of life on behalf of the breakers that are open. Returns whether all of them got one.
-    async fn probe(&self) -> bool {
+    async fn probe(self: &Arc<Self>) -> bool {
         let Some(live) = self.current.load_full() else { return false };
+        let mut asking = JoinSet::new();
+        for range in (0..self.breakers.len()).filter(|range| self.breakers[*range].is_open()) {
+            let (line, live) = (Arc::clone(self), Arc::clone(&live));
+            asking.spawn(async move {
+                let alive = line.gives_sign_of_life(&live, range).await;
+                if alive {
+                    line.breakers[range].half_open();
+                }
+                alive
+            });
+        }
         let mut all = true;
-        for (range, breaker) in self.breakers.iter().enumerate().filter(|(_, breaker)| breaker.is_open()) {
-            let slot = (range * SLOTS / self.breakers.len()) as u16;
-            let ping = Command::new("PING").to(Route::Slot(slot));
-            if live.call(ping, Instant::now() + self.deadline).await.is_ok() {
-                breaker.half_open();
-            } else {
-                all = false;
-            }
+        while let Some(alive) = asking.join_next().await {
+            all &= alive.unwrap_or(false);
         }
         all
+    }
+
+    /// Calls a script that nobody has. A `PING` would be answered by a server that has nothing to do with the slot, where
+    /// a cluster client asks any other one for a dead one; and a user who may decide need not be allowed anything else.
+    async fn gives_sign_of_life(&self, live: &Live, range: usize) -> bool {
+        let Suspect { slot, name } = self.suspects[range].lock().clone();
+        let (until, mut route) = (Instant::now() + self.deadline, Route::Slot(slot));
+        for _ in 0..=SIGN_REDIRECTIONS {
+            let call = Command::new("EVALSHA").arg(NO_SCRIPT);
+            let call = if self.is_cluster() { call.arg("1").arg(&name) } else { call.arg("0") };
+            let Err(Trouble::Fault(fault)) = live.call(call.to(route), until).await else { return false };
+            route = match fault.kind() {
+                FaultKind::NoScript => return true,
+                FaultKind::Moved(Some((host, port))) => {
+                    Route::Address { host: host.clone(), port: *port, asking: false }
+                }
+                FaultKind::Ask(Some((host, port))) => Route::Address { host: host.clone(), port: *port, asking: true },
+                _ => return false,
+            };
+        }
+        false
     }
 }
 

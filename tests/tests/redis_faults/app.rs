@@ -10,7 +10,8 @@ use http::{Request, StatusCode};
 use parking_lot::Mutex;
 use throttle_redis::{RedisBackend, RedisBuilder};
 use throttle_tower::{
-    BackendErrorKind, FixedWindow, Header, Limit, LimitReport, Limits, OnError, Outcome, Rate, ThrottleLayer, all, limit,
+    BackendErrorKind, FixedWindow, Header, Limit, LimitReport, Limits, OnError, Outcome, Rate, ThrottleLayer, all,
+    limit,
 };
 use tower::ServiceExt;
 
@@ -146,9 +147,10 @@ pub(crate) struct App {
 impl App {
     pub(crate) fn new(mode: Mode, backend: RedisBuilder) -> Self {
         let backend = backend.prefix(mode.prefix()).readable_keys().build().expect("options within bounds");
-        let router = [Path::Wide, Path::Tiny, Path::Both, Path::Apart].into_iter().fold(Router::new(), |router, path| {
-            router.route(path.uri(), get(handle).layer(layer(path, mode, &backend)))
-        });
+        let router =
+            [Path::Wide, Path::Tiny, Path::Both, Path::Apart].into_iter().fold(Router::new(), |router, path| {
+                router.route(path.uri(), get(handle).layer(layer(path, mode, &backend)))
+            });
         Self { mode, backend, router, samples: Arc::default() }
     }
 

@@ -128,7 +128,8 @@ impl Report {
         let _ = writeln!(text, "  the machine: timers late by {all}");
         for run in &self.runs {
             let before = run.samples.iter().filter(|sample| self.began.is_some_and(|began| sample.sent < began));
-            let figures = |label: &str, figures: Figures| format!("  {:<7} {label:<15} {figures}\n", run.app.mode.prefix());
+            let figures =
+                |label: &str, figures: Figures| format!("  {:<7} {label:<15} {figures}\n", run.app.mode.prefix());
             text += &figures("before", Figures::of(before.map(|sample| sample.added)));
             text += &figures("during", Figures::of(self.during(run).map(|sample| sample.added)));
             text += &figures("breaker open", Figures::of(self.after_opening(run).map(|sample| sample.added)));

@@ -53,6 +53,10 @@ async fn master_demoted() {
         let master = failing.master();
         failing.sentinels()[0].command(&["SENTINEL", "FAILOVER", Sentinel::NAME]);
         failing.wait_for_failover_from(master);
+        // Until it hears of it, the old master goes on as one.
+        while master.info("role") == "master" {
+            std::thread::sleep(Duration::from_millis(5));
+        }
     })
     .await;
     course.fault_ends();

@@ -119,3 +119,31 @@ async fn out_of_memory() {
         assert!(stats.connections <= 10, "{} connections in 4 s", stats.connections);
     }
 }
+
+/// A replica answers that it does not write. The connection is made anew, in the hope of another server behind the name,
+/// but not with every request.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn turned_into_a_replica() {
+    let _alone = alone().await;
+    let server = Arc::new(aside(Server::start).await);
+    let url = server.url();
+    let mut course = Course::start(|| single(&url)).await;
+    course.fault_begins();
+    let demoted = Arc::clone(&server);
+    // Nothing listens on that port: it keeps its data, and waits for a master.
+    aside(move || demoted.command(&["REPLICAOF", "127.0.0.1", "1"])).await;
+    course.run_for(Duration::from_secs(2)).await;
+    let promoted = Arc::clone(&server);
+    aside(move || promoted.command(&["REPLICAOF", "NO", "ONE"])).await;
+    course.fault_ends();
+    course.run_for(Duration::from_secs(1)).await;
+    let report = course.finish().await;
+    report.check("a replica for 2 s");
+    report.check_return("a replica");
+    report.check_charges(&[&server], 0, true);
+    for run in &report.runs {
+        let stats = run.app.backend.stats();
+        assert_eq!(stats.unknown, 0, "the server said that nothing was charged");
+        assert!(stats.connections <= 16, "{} connections in 4 s", stats.connections);
+    }
+}
