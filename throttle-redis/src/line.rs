@@ -14,6 +14,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::breaker::{Breaker, Leave};
 use crate::connection::{Command, Connection, Connector, Fault, FaultKind, Reply, Route};
+use crate::owners::Owners;
 use crate::script::Script;
 use crate::stats::Counters;
 
@@ -32,6 +33,12 @@ const CALM: Duration = Duration::from_secs(2);
 const CONNECT: Duration = Duration::from_millis(400);
 /// The same for all servers of a cluster: one that hangs is waited for, by the client, and must not stop the others.
 const CONNECT_CLUSTER: Duration = Duration::from_secs(1);
+
+/// How long to wait for the list of who has which slots.
+const ASKING_FOR_OWNERS: Duration = Duration::from_millis(100);
+
+/// How many servers are asked for it.
+const ASKED_FOR_OWNERS: u32 = 4;
 
 /// No text has this digest.
 const NO_SCRIPT: &str = "0000000000000000000000000000000000000000";
@@ -69,6 +76,8 @@ struct Attempts {
 pub(crate) struct Live {
     connection: Box<dyn Connection>,
     generation: u64,
+    /// Who had which slots when it was made; nobody where that does not matter, or was not told.
+    owners: Owners,
     /// When each script was last loaded, by slot range: one decision loads it for all.
     loading: [tokio::sync::Mutex<HashMap<String, Instant>>; RANGES],
 }
@@ -325,7 +334,11 @@ impl Line {
         match opened {
             Ok(connection) => {
                 let generation = self.generation.fetch_add(1, Ordering::Relaxed);
-                self.current.store(Some(Arc::new(Live { connection, generation, loading: Default::default() })));
+                let mut live = Live { connection, generation, owners: Owners::default(), loading: Default::default() };
+                if self.is_cluster() {
+                    live.owners = Owners::ask(&live, Instant::now() + ASKING_FOR_OWNERS).await.unwrap_or_default();
+                }
+                self.current.store(Some(Arc::new(live)));
                 self.counters.connected();
                 self.attempts.send_modify(|attempts| attempts.connected = true);
                 Ok(())
@@ -357,6 +370,22 @@ impl Line {
             all &= alive.unwrap_or(false);
         }
         all
+    }
+
+    /// Whether a connection without all signs of life is to be replaced. That of a cluster is one to several servers: as long
+    /// as others say that the silent one is still to be asked, a new one would be no better, and while it tries to reach
+    /// that server it serves nobody.
+    async fn is_outdated(&self) -> bool {
+        let Some(live) = self.current.load_full().filter(|_| self.is_cluster()) else { return true };
+        for _ in 0..ASKED_FOR_OWNERS {
+            // Any server is asked, the silent one among them.
+            if let Ok(now) = Owners::ask(&live, Instant::now() + self.deadline).await {
+                let open = self.breakers.iter().zip(&self.suspects).filter(|(breaker, _)| breaker.is_open());
+                let mut slots = open.map(|(_, suspect)| suspect.lock().slot);
+                return slots.any(|slot| now.of(slot) != live.owners.of(slot));
+            }
+        }
+        true
     }
 
     /// Calls a script that nobody has. A `PING` would be answered by a server that has nothing to do with the slot, where
@@ -415,8 +444,8 @@ async fn mend(line: std::sync::Weak<Line>) {
         let Some(line) = line.upgrade() else { return };
         line.pace.lock().begin();
         let stale = connected_at.is_none_or(|at| at.elapsed() > Duration::from_millis(500));
-        // One that gives no sign of life is replaced: its server may have gone silent, or a cluster client lost its way.
-        if line.current.load().is_none() || (!line.probe().await && stale) {
+        // One that gives no sign of life is replaced: its server may have gone silent, or another one taken its place.
+        if line.current.load().is_none() || (!line.probe().await && stale && line.is_outdated().await) {
             match line.connect().await {
                 Ok(()) => {
                     connected_at = Some(Instant::now());

@@ -1,5 +1,6 @@
 //! A cluster that loses a master, or moves slots about.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,6 +43,19 @@ fn check_failover(report: &Report, fault: &str) {
     }
 }
 
+/// Requests about other shards than the one that had these slots were not degraded.
+fn check_others(report: &Report, owned: &[RangeInclusive<u16>]) {
+    for run in &report.runs {
+        // A breaker is shared by 1,024 slots.
+        let near =
+            |slot: &u16| owned.iter().any(|own| (own.start() / 1024..=own.end() / 1024).contains(&(slot / 1024)));
+        let elsewhere = run.samples.iter().filter(|sample| !slots(run.app.mode, sample).iter().any(near));
+        let (degraded, well): (Vec<_>, Vec<_>) = elsewhere.partition(|sample| sample.is_degraded());
+        // A stall of the machine may make some late.
+        assert!(well.len() > 500 && degraded.len() <= 4, "about other shards: {degraded:?}");
+    }
+}
+
 fn check_charges(report: &Report, cluster: &Cluster, lost: u64) {
     let masters: Vec<_> = cluster.masters().into_iter().map(|node| cluster.node(node)).collect();
     report.check_charges(&masters, lost, true);
@@ -63,19 +77,12 @@ async fn master_killed_with_keys_spread() {
     course.run_for(Duration::from_secs(1)).await;
     let report = course.finish().await;
     report.check("a master of a cluster killed, keys spread");
+    report.check_breaker("master killed, spread");
     check_failover(&report, "master killed, spread");
     aside(move || {
         cluster.wait_for_failover_of(*owned[0].start(), DEAD);
         check_charges(&report, &cluster, LOST);
-        for run in &report.runs {
-            // A breaker is shared by 1,024 slots.
-            let near =
-                |slot: &u16| owned.iter().any(|own| (own.start() / 1024..=own.end() / 1024).contains(&(slot / 1024)));
-            let elsewhere = run.samples.iter().filter(|sample| !slots(run.app.mode, sample).iter().any(near));
-            let (degraded, well): (Vec<_>, Vec<_>) = elsewhere.partition(|sample| sample.is_degraded());
-            // A stall of the machine may make some late.
-            assert!(well.len() > 500 && degraded.len() <= 4, "about other shards: {degraded:?}");
-        }
+        check_others(&report, &owned);
     })
     .await;
 }
@@ -106,6 +113,7 @@ async fn master_stopped_with_keys_spread() {
     let cluster = Arc::new(aside(Cluster::start).await);
     let mut course = Course::start(|| clustered(&cluster).spread()).await;
     const HUNG: usize = 1;
+    let owned = cluster.slots_of(HUNG);
     course.fault_begins();
     let hanging = Arc::clone(&cluster);
     aside(move || hanging.node(HUNG).stop()).await;
@@ -114,7 +122,9 @@ async fn master_stopped_with_keys_spread() {
     course.run_for(Duration::from_secs(1)).await;
     let report = course.finish().await;
     report.check("a master of a cluster stopped, keys spread");
+    report.check_breaker("master stopped, spread");
     check_failover(&report, "master stopped, spread");
+    check_others(&report, &owned);
 }
 
 /// Redirections are followed, and nobody sees them.
