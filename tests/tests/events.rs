@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use http::{Request, StatusCode};
 use throttle_tower::{
-    Backend, BackendErrorKind, Event, Gcra, Header, OnError, OnMissing, Outcome, Rate, ThrottleLayer, all, limit,
+    Backend, BackendErrorKind, Event, Gcra, Header, OnError, OnMissing, Outcome, Rate, Rung, ThrottleLayer, all, limit,
 };
 use tower::{Layer, ServiceExt};
 
@@ -17,6 +17,8 @@ use common::{Remote, Strict, Text, get, shared};
 struct Heard {
     label: &'static str,
     error: Option<BackendErrorKind>,
+    degraded: Option<BackendErrorKind>,
+    rung: Option<Rung>,
     binding: Option<String>,
     remaining: Option<u64>,
     policies: Vec<String>,
@@ -36,6 +38,8 @@ fn hear(log: &Log) -> impl Fn(&Event<'_>) + Send + Sync + 'static + use<> {
         log.lock().unwrap().push(Heard {
             label: event.outcome.label(),
             error,
+            degraded: event.degraded(),
+            rung: event.rung(),
             binding: event.binding().map(|policy| policy.name().to_owned()),
             remaining: event.decision.map(|decision| decision.remaining()),
             policies: event.policies.iter().map(|policy| policy.name().to_owned()).collect(),
@@ -71,6 +75,7 @@ async fn one_event_for_each_decision() {
     assert_eq!(labels(&heard), ["admitted", "admitted", "refused"]);
     assert!(heard.iter().all(|event| event.binding.as_deref() == Some("tight") && event.error.is_none()), "{heard:?}");
     assert!(heard.iter().all(|event| event.policies == ["wide", "tight"]));
+    assert!(heard.iter().all(|event| (event.rung, event.degraded) == (Some(Rung::Store), None)));
     assert_eq!(heard.iter().map(|event| event.remaining).collect::<Vec<_>>(), [Some(1), Some(0), Some(0)]);
     assert_eq!(heard.iter().map(|event| event.path.as_str()).collect::<Vec<_>>(), ["/a", "/b", "/c"]);
 }
@@ -100,17 +105,22 @@ async fn a_missing_key_is_an_event_without_a_decision() {
         let heard = heard(ThrottleLayer::new(limits).unwrap(), [get()]).await;
         assert_eq!(labels(&heard), ["missing_key"]);
         assert_eq!((&heard[0].binding, heard[0].remaining, heard[0].error), (&None, None, None));
+        assert_eq!((heard[0].rung, heard[0].degraded), (None, None));
     }
 }
 
 #[tokio::test]
 async fn a_failure_is_an_event_with_its_error() {
-    for (rule, label) in [(OnError::Open, "failed_open"), (OnError::Closed, "failed_closed")] {
-        let kind = BackendErrorKind::Timeout;
+    let kind = BackendErrorKind::Timeout;
+    for (rule, label, rung, remaining) in [
+        (OnError::Open, "failed_open", Some(Rung::Open(kind)), Some(u64::MAX)),
+        (OnError::Closed, "failed_closed", None, None),
+    ] {
         let layer = ThrottleLayer::new(shared("p", 1)).unwrap().on_error(rule);
         let heard = heard(layer.backend(Remote::failing(kind)).unwrap(), [get(), get()]).await;
         assert_eq!(labels(&heard), [label, label]);
-        assert_eq!((heard[0].error, &heard[0].binding, heard[0].remaining), (Some(kind), &None, None));
+        assert_eq!((heard[0].error, &heard[0].binding, heard[0].remaining), (Some(kind), &None, remaining));
+        assert_eq!((heard[0].rung, heard[0].degraded), (rung, Some(kind)));
     }
 }
 

@@ -5,15 +5,20 @@ mod common;
 use http::{Request, Response, StatusCode};
 use throttle_tower::headers::Problem;
 use throttle_tower::{
-    BackendErrorKind, BoxBackend, ConfigError, Constant, Gcra, Limit, LimitReport, Limits, OnError, Rate, Reason,
+    BackendErrorKind, BoxBackend, ConfigError, Constant, Gcra, Limit, LimitReport, Limits, OnError, Rate, Reason, Rung,
     ThrottleLayer, all, any, limit,
 };
 use tower::{Layer, ServiceExt};
 
 use common::{Remote, Strict, Text, get, shared, text};
 
-const KINDS: [BackendErrorKind; 4] =
-    [BackendErrorKind::Unavailable, BackendErrorKind::Timeout, BackendErrorKind::Saturated, BackendErrorKind::Protocol];
+const KINDS: [BackendErrorKind; 5] = [
+    BackendErrorKind::Unavailable,
+    BackendErrorKind::Timeout,
+    BackendErrorKind::Saturated,
+    BackendErrorKind::Protocol,
+    BackendErrorKind::Suspended,
+];
 
 fn down() -> Remote {
     Remote::failing(BackendErrorKind::Unavailable)
@@ -42,11 +47,13 @@ fn admin(name: &str) -> Limit {
 }
 
 #[tokio::test]
-async fn open_lets_through_and_says_nothing() {
+async fn open_lets_through_and_tells_only_the_handler() {
     for kind in KINDS {
         let layer = ThrottleLayer::new(shared("p", 1).on_error(OnError::Open)).unwrap();
-        let inner = tower::service_fn(|request: Request<Text>| async move {
-            assert!(request.extensions().get::<LimitReport>().is_none(), "there was no decision");
+        let inner = tower::service_fn(move |request: Request<Text>| async move {
+            let report = request.extensions().get::<LimitReport>().expect("it is told why");
+            assert_eq!((report.decision().rung(), report.decision().remaining()), (Rung::Open(kind), u64::MAX));
+            assert_eq!((report.statuses().count(), report.binding()), (0, None));
             Ok::<_, std::convert::Infallible>(Response::new(Text::from("hello")))
         });
         let service = layer.backend(Remote::failing(kind)).unwrap().layer(inner);
@@ -54,7 +61,7 @@ async fn open_lets_through_and_says_nothing() {
             let response = service.clone().oneshot(get()).await.unwrap();
             assert_eq!(response.status(), StatusCode::OK, "{kind:?}");
             assert!(response.headers().is_empty(), "{kind:?}: {:?}", response.headers());
-            assert!(response.extensions().get::<LimitReport>().is_none());
+            assert_eq!(response.extensions().get::<LimitReport>().unwrap().decision().degraded(), Some(kind));
             assert_eq!(text(response).await, "hello");
         }
     }
@@ -168,7 +175,13 @@ fn a_backend_that_can_fail_asks_what_happens_then() {
     let error = broken(all([said.clone(), shared("unsaid", 5)]), None).map(drop).unwrap_err();
     assert_eq!((error.policy(), error.field(), error.value()), (Some("unsaid"), "on_error", "not set"));
     let message = error.to_string();
-    for hint in ["policy \"unsaid\": on_error", ".on_error(OnError::Open)", ".on_error(OnError::Closed)", ".backend("] {
+    for hint in [
+        "policy \"unsaid\": on_error",
+        ".on_error(OnError::local(n))",
+        ".on_error(OnError::Open)",
+        ".on_error(OnError::Closed)",
+        ".backend(",
+    ] {
         assert!(message.contains(hint), "{hint} is not in: {message}");
     }
     assert!(broken(said, None).is_ok());

@@ -1,4 +1,5 @@
-//! The time of one decision in memory: each algorithm, sets of one, three and ten limits, and the clock by itself.
+//! The time of one decision in memory: each algorithm, sets of one, three and ten limits, what a share is charged for a
+//! decision made elsewhere, and the clock by itself.
 //!
 //! For working on throttle; how it stands beside other crates is measured by `tests/peers`.
 //!
@@ -8,12 +9,14 @@
 
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr};
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use criterion::{BenchmarkGroup, Criterion, criterion_group, criterion_main, measurement::WallTime};
 use throttle_core::{
     Algorithm, Backend, CalendarQuota, Call, Clock, FixedWindow, Gcra, IntervalBucket, IntoAlgorithm, Key, LeakyBucket,
-    LeakyMeter, LimitSet, MemoryBackend, Policy, Rate, Rule, SlidingLog, SlidingWindow, SystemClock, TokenBucket,
+    LeakyMeter, LimitSet, LocalShare, MemoryBackend, Policy, Rate, Rule, SlidingLog, SlidingWindow, SystemClock,
+    TokenBucket,
 };
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -90,10 +93,27 @@ fn sets(criterion: &mut Criterion) {
     group.finish();
 }
 
+/// What it costs to keep a share warm: one decision of three policies, and of one.
+fn notes(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("note");
+    let gcra = built(Gcra::new(Rate::new(1_000_000_000, HOUR)));
+    for count in [1, 3] {
+        let set = LimitSet::new(Rule::All((0..count).map(|n| policy(&format!("member {n}"), gcra)).collect()));
+        let set = set.expect("the set is valid");
+        let backend = MemoryBackend::new();
+        let prepared = backend.prepare(set.clone()).expect("the backend has room");
+        let share = LocalShare::new(&MemoryBackend::new(), &set, NonZeroU32::MIN).expect("the backend has room");
+        let calls = vec![Call::from(key(black_box(0))); count];
+        let decision = backend.decide_now(&prepared, &calls);
+        group.bench_function(count.to_string(), |bencher| bencher.iter(|| share.note(&decision, black_box(&calls))));
+    }
+    group.finish();
+}
+
 fn clock(criterion: &mut Criterion) {
     let clock = SystemClock::new();
     criterion.bench_function("clock", |bencher| bencher.iter(|| clock.now()));
 }
 
-criterion_group!(benches, algorithms, sets, clock);
+criterion_group!(benches, algorithms, sets, notes, clock);
 criterion_main!(benches);

@@ -121,6 +121,10 @@ pub trait Backend: Clone + Send + Sync + 'static {
     }
 
     /// Gives back or debits the difference between what was taken and what was used, each policy in its own window.
+    ///
+    /// Items that are not of the [rung](crate::ReceiptItem::rung) [`Rung::Store`](crate::Rung::Store) were not charged at
+    /// the store, and change nothing there. A backend that decides by a [`LocalShare`](crate::LocalShare) of its own when
+    /// its store fails settles those [at that](crate::LocalShare::settle).
     fn settle(&self, prepared: &Arc<Self::Prepared>, receipt: Receipt) -> Self::Done;
 
     /// Forgets one key of the policy at a place in the set: it is as if never used, unless a full store has made it share a
@@ -156,6 +160,8 @@ pub enum BackendErrorKind {
     Saturated,
     /// The store refused the step or answered something that makes no sense.
     Protocol,
+    /// Calls to the store are suspended after repeated failures.
+    Suspended,
 }
 
 impl BackendError {
@@ -199,6 +205,7 @@ impl fmt::Display for BackendError {
             BackendErrorKind::Timeout => "the rate-limit store did not answer in time",
             BackendErrorKind::Saturated => "too many decisions are waiting for the rate-limit store",
             BackendErrorKind::Protocol => "the rate-limit store gave an answer that makes no sense",
+            BackendErrorKind::Suspended => "calls to the rate-limit store are suspended after repeated failures",
         };
         let charged = if self.uncharged { "nothing was charged" } else { "the request may have been charged" };
         write!(f, "{kind}; {charged}")

@@ -4,6 +4,7 @@ use smallvec::SmallVec;
 
 use crate::algorithm::{Mark, Standing, Taken};
 use crate::policy::Policy;
+use crate::{BackendErrorKind, Call, Rung};
 
 /// The wait of a cost that no wait can help.
 pub(crate) const NEVER: u64 = u64::MAX;
@@ -63,6 +64,8 @@ impl Verdict {
 ///
 /// All times are relative to the instant of the decision, and exact to the microsecond: `retry_after` and `reset_after`
 /// are the least that is true, rounded up; `remaining` is rounded down.
+///
+/// Decisions are equal when they say the same and were made on the same [`Rung`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision(Repr);
 
@@ -91,7 +94,8 @@ impl Decision {
     #[inline]
     pub(crate) fn of_one(verdict: Verdict, taken: Taken, overflow: bool) -> Self {
         let Verdict { standing, wait, delay } = verdict;
-        Self(Repr::One { status: Status { standing, wait, applies: true, violated: wait > 0, overflow, taken }, delay })
+        let (violated, rung) = (wait > 0, Rung::Store);
+        Self(Repr::One { status: Status { standing, wait, applies: true, violated, overflow, rung, taken }, delay })
     }
 
     /// The decision of any set.
@@ -135,6 +139,40 @@ impl Decision {
     #[must_use]
     pub fn not_limited(policies: usize) -> Self {
         Self::blank(policies)
+    }
+
+    /// The decision about a request that the store could not decide about, and all of whose policies are open then:
+    /// allowed, nothing charged. None of them [applies](Status::applies); those that would have are [`Rung::Open`].
+    #[must_use]
+    pub fn open(calls: &[Call], why: BackendErrorKind) -> Self {
+        let mut decision = Self::blank(calls.len());
+        decision.set_rungs(|place| if calls[place].key().is_some() { Rung::Open(why) } else { Rung::Store });
+        decision
+    }
+
+    /// Says who decided about each policy, by its place in the set.
+    pub(crate) fn set_rungs(&mut self, rung: impl Fn(usize) -> Rung) {
+        let statuses = match &mut self.0 {
+            Repr::One { status, .. } => std::slice::from_mut(status),
+            Repr::Many { statuses, .. } => statuses,
+        };
+        statuses.iter_mut().enumerate().for_each(|(place, status)| status.rung = rung(place));
+    }
+
+    /// Who decided: [`Rung::Store`] unless the store could not. Then [`Rung::Local`] if some policy was decided about in
+    /// this process, and [`Rung::Open`] if none was.
+    #[must_use]
+    pub fn rung(&self) -> Rung {
+        let rungs = self.statuses().iter().map(|status| status.rung);
+        rungs
+            .reduce(|first, next| if matches!(first, Rung::Local(_)) || next == Rung::Store { first } else { next })
+            .unwrap_or_default()
+    }
+
+    /// Why the store did not decide; `None` if it did.
+    #[must_use]
+    pub fn degraded(&self) -> Option<BackendErrorKind> {
+        self.rung().error()
     }
 
     /// Whether the request may go on.
@@ -217,9 +255,13 @@ pub struct Status {
     pub(crate) applies: bool,
     pub(crate) violated: bool,
     pub(crate) overflow: bool,
+    pub(crate) rung: Rung,
     /// What the request was charged.
     pub(crate) taken: Taken,
 }
+
+// A word for the flags and the rung: decisions are moved about on every request.
+const _: () = assert!(size_of::<Status>() == 64, "a status is one cache line");
 
 impl Status {
     /// The status of a policy that had no key in this request.
@@ -229,6 +271,7 @@ impl Status {
         applies: false,
         violated: false,
         overflow: false,
+        rung: Rung::Store,
         taken: Taken { cost: 0, mark: Mark { at: 0, frac: 0 } },
     };
 
@@ -281,7 +324,8 @@ impl Status {
         Duration::from_micros(self.standing.reset)
     }
 
-    /// The time in which the client can use no more than what remains, as the draft's `t` means it.
+    /// The time in which the client can use no more than what remains, as the draft's `t` means it. For a decision made
+    /// by a [`LocalShare`](crate::LocalShare), ask with the policy of [its set](crate::LocalShare::set).
     #[inline]
     #[must_use]
     pub fn effective_window(&self, policy: &Policy) -> Duration {
@@ -294,5 +338,12 @@ impl Status {
     #[must_use]
     pub const fn is_overflow(&self) -> bool {
         self.overflow
+    }
+
+    /// Who decided about this policy. One that is [`Rung::Open`] does not [apply](Self::applies): it was skipped.
+    #[inline]
+    #[must_use]
+    pub const fn rung(&self) -> Rung {
+        self.rung
     }
 }

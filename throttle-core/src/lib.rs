@@ -26,6 +26,7 @@
 //! | [`Decision`], [`Status`] | what a set says, and where each of its policies stands |
 //! | [`Receipt`] | what an admitted request took, to be settled once |
 //! | [`Backend`] | where state lives and time is read |
+//! | [`LocalShare`], [`Rung`] | what a process may admit while its store fails, and who decided |
 //!
 //! # What it promises
 //!
@@ -53,7 +54,9 @@ mod memory;
 mod policy;
 mod rate;
 mod receipt;
+mod rung;
 mod set;
+mod share;
 mod time;
 
 pub use algorithm::{
@@ -71,5 +74,7 @@ pub use memory::{MemoryBackend, MemoryBuilder, MemorySet};
 pub use policy::{Policy, PolicyName};
 pub use rate::Rate;
 pub use receipt::{Receipt, ReceiptItem};
+pub use rung::Rung;
 pub use set::{AnyCharge, LimitSet, Rule, TreeNode};
+pub use share::LocalShare;
 pub use time::{Clock, ManualClock, SystemClock, Timestamp};

@@ -92,11 +92,33 @@ impl Rate {
         self.period_us
     }
 
+    /// The nth part, exactly, if that can be written in numbers below 2^53.
+    pub(crate) fn share(self, n: u64) -> Option<Self> {
+        // In the units it was written in, if they can tell it; else in lowest terms.
+        let common = gcd(self.count, self.period_us);
+        [1, common].into_iter().find_map(|common| {
+            let (count, period_us) = (self.count / common, self.period_us / common);
+            let divisor = gcd(count, n);
+            let period_us = period_us.checked_mul(n / divisor)?;
+            Self { count: count / divisor, period_us }.validate().ok()
+        })
+    }
+
+    /// The nth part as one unit each so many whole microseconds, rounded down: rarer, and at most `most` apart.
+    pub(crate) fn spaced_share(self, n: u64, most: u64) -> Self {
+        let apart = (u128::from(self.period_us) * u128::from(n)).div_ceil(u128::from(self.count));
+        Self { count: 1, period_us: u64::try_from(apart).map_or(most, |apart| apart.min(most)) }
+    }
+
     pub(crate) fn validate(self) -> Result<Self, ConfigError> {
         in_range("rate count", self.count)?;
         in_range("rate period in microseconds", self.period_us)?;
         Ok(self)
     }
+}
+
+pub(crate) fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 /// Refuses 0 and what a double cannot hold.

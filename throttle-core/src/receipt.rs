@@ -1,7 +1,7 @@
 use smallvec::SmallVec;
 
 use crate::algorithm::{Algorithm, State, Taken};
-use crate::{Call, Decision, Key, Timestamp};
+use crate::{Call, Decision, Key, Rung, Timestamp};
 
 /// What an admitted request took and of whom, for a backend to settle once.
 ///
@@ -18,6 +18,7 @@ pub struct ReceiptItem {
     pub(crate) policy: usize,
     pub(crate) key: Key,
     pub(crate) overflow: bool,
+    pub(crate) rung: Rung,
     pub(crate) taken: Taken,
     pub(crate) actual: u64,
 }
@@ -54,8 +55,18 @@ impl ReceiptItem {
         (self.taken.mark.at, self.taken.mark.frac)
     }
 
-    /// Settles this item on the key's state: for backends that keep [`State`]s.
+    /// Who charged it. Only what the [store](Rung::Store) took can be settled there.
+    #[must_use]
+    pub const fn rung(&self) -> Rung {
+        self.rung
+    }
+
+    /// Settles this item on the key's state: for backends that keep [`State`]s. One that was not charged at the store
+    /// changes nothing.
     pub fn apply(&self, algorithm: &Algorithm, state: &mut State, now: Timestamp) {
+        if self.rung != Rung::Store {
+            return;
+        }
         algorithm.settle(&mut state.repr, now, self.taken, self.actual);
     }
 }
@@ -71,7 +82,8 @@ impl Receipt {
             .filter_map(|(policy, status)| {
                 let taken = status.taken;
                 let key = calls.get(policy).filter(|_| taken.cost > 0)?.key.clone()?;
-                Some(ReceiptItem { policy, key, overflow: status.overflow, taken, actual: taken.cost })
+                let (overflow, rung) = (status.overflow, status.rung);
+                Some(ReceiptItem { policy, key, overflow, rung, taken, actual: taken.cost })
             })
             .collect();
         if items.is_empty() { None } else { Some(Self { items }) }
@@ -100,5 +112,28 @@ impl Receipt {
     pub fn actual_of(mut self, policy: usize, units: u64) -> Self {
         self.items.iter_mut().filter(|item| item.policy == policy).for_each(|item| item.actual = units);
         self
+    }
+
+    /// Takes out what a local share charged, as a receipt for the memory that the share is kept in.
+    pub(crate) fn take_local(&mut self) -> Self {
+        let items = std::mem::take(&mut self.items).into_iter();
+        let (mut local, store): (SmallVec<[ReceiptItem; 3]>, SmallVec<[ReceiptItem; 3]>) =
+            items.partition(|item| matches!(item.rung, Rung::Local(_)));
+        local.iter_mut().for_each(|item| item.rung = Rung::Store);
+        self.items = store;
+        Self { items: local }
+    }
+
+    /// The same for what a share has noted of this receipt, of which it can hold so much of each policy.
+    pub(crate) fn noted(&self, capacity: impl Fn(usize) -> Option<u64>) -> Self {
+        let noted = self.items.iter().filter(|item| item.rung == Rung::Store).filter_map(|item| {
+            let most = capacity(item.policy)?;
+            let taken = Taken { cost: item.taken.cost.min(most), ..item.taken };
+            // What was more than the share was never noted, and what is owed beyond the charge is owed here too.
+            let owed = item.actual.saturating_sub(item.taken.cost);
+            let actual = item.actual.min(taken.cost).saturating_add(owed);
+            Some(ReceiptItem { key: item.key.clone(), overflow: false, taken, actual, ..*item })
+        });
+        Self { items: noted.collect() }
     }
 }

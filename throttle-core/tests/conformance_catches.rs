@@ -322,7 +322,7 @@ fn honest_settle(naive: &Naive, set: &LimitSet, charge: &Receipt) {
 }
 
 catches! {
-    /// A refund is of now, whenever the charge was.
+    /// A refund is of now, whenever the charge was and whoever took it.
     RefundsAnyTime {
         fn settle(naive: &Naive, set: &LimitSet, charge: &Receipt) {
             let of_now = Naive { clock: naive.clock.clone(), ..Naive::default() };
@@ -337,7 +337,8 @@ catches! {
         }
     }
     law_10_never_into_a_later_window(fixed_window), law_10_never_into_a_later_window(sliding_log),
-    law_10_never_into_a_later_window(sliding_window_of_two)
+    law_10_never_into_a_later_window(sliding_window_of_two), law_10_local_charges_are_left_alone(gcra),
+    law_10_local_charges_are_left_alone(sliding_window)
 }
 
 catches! {

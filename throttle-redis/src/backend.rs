@@ -4,14 +4,16 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use throttle_core::{Backend, BackendError, BackendErrorKind, Call, ConfigError, Decision, Key, LimitSet, Receipt};
+use throttle_core::{
+    Backend, BackendError, BackendErrorKind, Call, ConfigError, Decision, Key, LimitSet, Policy, Receipt,
+};
 
 use crate::builder::RedisBuilder;
 use crate::connection::{Connector, Single};
 use crate::line::Trouble;
 use crate::set::RedisSet;
 use crate::shared::Shared;
-use crate::{Stats, decide, lease, reset, settle};
+use crate::{Inspection, Stats, decide, inspect, lease, reset, settle};
 
 /// Keeps state in Redis, where many processes share it. Clones share the connection.
 #[derive(Clone)]
@@ -57,6 +59,19 @@ impl RedisBackend {
     /// Dropped at any point, each lease was given back once or not at all.
     pub async fn return_leases(&self) -> u64 {
         lease::return_leases(&self.shared, |_| true).await
+    }
+
+    /// What the store holds of one key of a policy, and where the key stands. Nothing is charged.
+    ///
+    /// # Errors
+    ///
+    /// If the store fails, or the value was written under other parameters than the policy's and cannot be read.
+    ///
+    /// # Cancel safety
+    ///
+    /// It changes nothing, so it may be dropped at any point.
+    pub async fn inspect(&self, policy: &Policy, key: &Key) -> Result<Inspection, BackendError> {
+        inspect::inspect(&self.shared, policy, key).await.map_err(BackendError::from)
     }
 
     /// Runs `step` unless another backend prepared the set.

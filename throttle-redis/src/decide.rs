@@ -22,9 +22,9 @@ pub(crate) async fn decide(shared: &Arc<Shared>, set: &Arc<RedisSet>, ask: Ask) 
     let decided = if shared.is_spread(&ask) {
         spread::decide(shared, set, ask).await
     } else if let Some(units) = shared.leases_of(&ask) {
-        lease::fetch(shared, set, &ask, units).await
+        lease::fetch(shared, set, ask, units).await
     } else {
-        decide_in_one_slot(shared, set, &ask).await
+        decide_in_one_slot(shared, set, ask).await
     };
     let counters = &shared.line.counters;
     match &decided {
@@ -40,29 +40,29 @@ pub(crate) async fn decide(shared: &Arc<Shared>, set: &Arc<RedisSet>, ask: Ask) 
 }
 
 /// A decision about keys that one script call can reach: one atomic step.
-pub(crate) async fn decide_in_one_slot(shared: &Arc<Shared>, set: &RedisSet, ask: &Ask) -> Result<Decision, Trouble> {
+pub(crate) async fn decide_in_one_slot(shared: &Arc<Shared>, set: &RedisSet, ask: Ask) -> Result<Decision, Trouble> {
     let asked = std::time::Instant::now();
-    let part = ask_in_one_slot(shared, set, ask).await?;
-    let decision = answer(ask, &part)?;
-    shared.note(ask, &part, &decision, asked);
+    let (part, ask) = ask_in_one_slot(shared, set, ask).await?;
+    let decision = answer(&ask, &part)?;
+    shared.note(&ask, &part, &decision, asked);
     Ok(decision)
 }
 
-/// The answer to such a question, as the script gives it.
-pub(crate) async fn ask_in_one_slot(shared: &Arc<Shared>, set: &RedisSet, ask: &Ask) -> Result<Part, Trouble> {
+/// The answer to such a question, as the script gives it, with the question given back.
+pub(crate) async fn ask_in_one_slot(shared: &Arc<Shared>, set: &RedisSet, ask: Ask) -> Result<(Part, Ask), Trouble> {
     let until = Instant::now() + shared.line.deadline;
     let _leave = shared.line.leave(ask.slot)?;
-    let mut part = if shared.merges() {
+    let (part, ask) = if shared.merges() {
         set.lane.ask(shared, ask, until).await?
     } else {
         let _place = shared.waiting.try_acquire().map_err(|_| Trouble::Saturated)?;
-        shared.decide_one(ask, until).await?
+        (shared.decide_one(&ask, until).await?, ask)
     };
     if part.flag() == Some(b'C') {
         // Other parameters wrote one of the values, and nothing was done.
-        part = shared.carry_over(ask, until).await?;
+        return Ok((shared.carry_over(&ask, until).await?, ask));
     }
-    Ok(part)
+    Ok((part, ask))
 }
 
 /// The whole decision: what the library makes of the states that the script has seen.

@@ -1,101 +1,152 @@
 //! Decisions of one set that wait for the connection travel together.
 //!
-//! While a few calls are under way, what arrives is queued; the next call takes all of it along, up to a limit. Nobody
-//! waits for company: a decision that finds nobody before it leaves at once, by itself.
+//! A few calls are under way at once, and each takes its share of all that are to be decided: while a call with many is
+//! on its way, a single decision waits for it to land rather than leave by itself, and takes along who else comes
+//! meanwhile. Nobody waits when nobody else is there.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
 use crate::ask::{Ask, Part};
 use crate::line::Trouble;
 use crate::shared::Shared;
 
-/// Calls of a set that are under way at once. With fewer the server idles between them; with more they are smaller.
-const FLIGHTS: usize = 4;
+/// Calls of a set that are under way at once: so many that the server has the next one when it has answered one.
+const FLIGHTS: usize = 3;
 
 /// How long after its deadline an answer that says so is waited for.
 const GRACE: Duration = Duration::from_millis(5);
 
-pub(crate) struct Lane {
-    flights: Arc<Semaphore>,
-    queue: Mutex<Option<mpsc::Sender<Job>>>,
+#[derive(Default)]
+pub(crate) struct Lane(Arc<Mutex<Waiting>>);
+
+#[derive(Default)]
+struct Waiting {
+    queue: VecDeque<Job>,
+    /// Calls under way, and the decisions in them.
+    flights: usize,
+    aboard: usize,
+    /// Where those in the queue run.
+    runtime: Option<Handle>,
 }
 
 struct Job {
     ask: Ask,
     until: Instant,
-    answer: oneshot::Sender<Result<Part, Trouble>>,
+    answer: oneshot::Sender<Result<(Part, Ask), Trouble>>,
 }
 
 impl Lane {
-    pub(crate) fn new() -> Self {
-        Self { flights: Arc::new(Semaphore::new(FLIGHTS)), queue: Mutex::default() }
+    /// The answer, with the question given back.
+    pub(crate) async fn ask(&self, shared: &Arc<Shared>, ask: Ask, until: Instant) -> Result<(Part, Ask), Trouble> {
+        let told = match self.enter(shared, ask, until)? {
+            Entered::Leaves(ask, _flight) => return Ok((shared.decide_one(&ask, until).await?, ask)),
+            Entered::Waits(told) => told,
+        };
+        // Nobody answers when the runtime of whoever works here was stopped, or stands still. The question may have been
+        // sent by then. In all other cases the answer comes by itself, and says whether it was.
+        match timeout_at(until + GRACE, told).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(_)) | Err(_) => Err(Trouble::Late),
+        }
     }
 
-    pub(crate) async fn ask(&self, shared: &Arc<Shared>, ask: &Ask, until: Instant) -> Result<Part, Trouble> {
-        // The worker of a queue that is not empty waits for the next place already, so nobody is overtaken.
-        if let Ok(_place) = self.flights.try_acquire() {
-            return shared.decide_one(ask, until).await;
+    fn enter(&self, shared: &Arc<Shared>, ask: Ask, until: Instant) -> Result<Entered, Trouble> {
+        let mut waiting = self.0.lock();
+        if waiting.queue.is_empty() && waiting.may_leave(1) {
+            waiting.leave(1);
+            let flight = Flight { shared: Arc::clone(shared), lane: Arc::clone(&self.0), aboard: 1 };
+            return Ok(Entered::Leaves(ask, flight));
+        }
+        if waiting.queue.len() >= shared.options.queue {
+            return Err(Trouble::Saturated);
         }
         let (answer, told) = oneshot::channel();
-        match self.queue(shared).try_send(Job { ask: ask.clone(), until, answer }) {
-            // Nobody answers when the runtime of whoever works here was stopped, or stands still. The question may have
-            // been sent by then. In all other cases the answer comes by itself, and says whether it was.
-            Ok(()) => match timeout_at(until + GRACE, told).await {
-                Ok(Ok(answer)) => answer,
-                _ => Err(Trouble::Late),
-            },
-            Err(_) => Err(Trouble::Saturated),
-        }
-    }
-
-    /// The queue, with somebody who works it off.
-    fn queue(&self, shared: &Arc<Shared>) -> mpsc::Sender<Job> {
-        let mut queue = self.queue.lock();
-        match &*queue {
-            // Closed, its worker went down with its runtime.
-            Some(sender) if !sender.is_closed() => sender.clone(),
-            _ => {
-                let (sender, receiver) = mpsc::channel(shared.options.queue);
-                tokio::spawn(work(Arc::clone(shared), receiver, Arc::clone(&self.flights)));
-                *queue = Some(sender.clone());
-                sender
-            }
-        }
+        waiting.queue.push_back(Job { ask, until, answer });
+        waiting.runtime.get_or_insert_with(Handle::current);
+        drop(waiting);
+        depart(shared, &self.0);
+        Ok(Entered::Waits(told))
     }
 }
 
-async fn work(shared: Arc<Shared>, mut queue: mpsc::Receiver<Job>, flights: Arc<Semaphore>) {
-    while let Some(first) = queue.recv().await {
-        let Ok(place) = Arc::clone(&flights).acquire_owned().await else { return };
-        let mut jobs = vec![first];
-        while jobs.len() < shared.options.merge
-            && let Ok(next) = queue.try_recv()
-        {
-            jobs.push(next);
+enum Entered {
+    Leaves(Ask, Flight),
+    Waits(oneshot::Receiver<Result<(Part, Ask), Trouble>>),
+}
+
+impl Waiting {
+    /// Whether a call may leave that takes so many along: no fewer than its share.
+    fn may_leave(&self, count: usize) -> bool {
+        self.flights < FLIGHTS && count * (FLIGHTS - 1) >= self.aboard
+    }
+
+    fn leave(&mut self, count: usize) {
+        self.flights += 1;
+        self.aboard += count;
+    }
+
+    /// Those who leave next, if a call may leave.
+    fn board(&mut self, most: usize) -> Option<(Handle, Vec<Job>)> {
+        if self.queue.is_empty() || !self.may_leave(self.queue.len()) {
+            return None;
         }
-        // Whose caller has gone must not be charged any more.
-        jobs.retain(|job| !job.answer.is_closed());
-        tokio::spawn(fly(Arc::clone(&shared), jobs, place));
+        let share = (self.queue.len() + self.aboard).div_ceil(FLIGHTS);
+        let count = share.min(most).min(self.queue.len());
+        let jobs: Vec<Job> = self.queue.drain(..count).collect();
+        self.leave(count);
+        // The next may wait elsewhere.
+        let runtime = if self.queue.is_empty() { self.runtime.take() } else { self.runtime.clone() };
+        Some((runtime?, jobs))
+    }
+}
+
+/// Lets calls leave that may. The lock is not held meanwhile: a runtime that is going down drops the flight at once.
+fn depart(shared: &Arc<Shared>, lane: &Arc<Mutex<Waiting>>) {
+    loop {
+        let Some((runtime, jobs)) = lane.lock().board(shared.options.merge) else { return };
+        let flight = Flight { shared: Arc::clone(shared), lane: Arc::clone(lane), aboard: jobs.len() };
+        runtime.spawn(fly(jobs, flight));
+    }
+}
+
+/// A call under way. It lands when this is dropped, whatever became of it.
+struct Flight {
+    shared: Arc<Shared>,
+    lane: Arc<Mutex<Waiting>>,
+    aboard: usize,
+}
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        let mut waiting = self.lane.lock();
+        waiting.flights -= 1;
+        waiting.aboard -= self.aboard;
+        drop(waiting);
+        depart(&self.shared, &self.lane);
     }
 }
 
 /// Asks for all of them in as few calls as there are versions of the set, which is one.
-async fn fly(shared: Arc<Shared>, mut jobs: Vec<Job>, _place: OwnedSemaphorePermit) {
+async fn fly(mut jobs: Vec<Job>, flight: Flight) {
+    // Whose caller has gone must not be charged any more.
+    jobs.retain(|job| !job.answer.is_closed());
     while let Some(first) = jobs.first() {
         let (linked, until) = (Arc::clone(&first.ask.linked), first.until);
         let alike = jobs.iter().take_while(|job| Arc::ptr_eq(&job.ask.linked, &linked)).count();
         let rest = jobs.split_off(alike);
         let (asks, answers): (Vec<_>, Vec<_>) = jobs.into_iter().map(|job| (job.ask, job.answer)).unzip();
-        match shared.decide_merged(&asks, until).await {
+        match flight.shared.decide_merged(&asks, until).await {
             Ok(parts) => {
-                for (answer, part) in answers.into_iter().zip(parts) {
+                for (answer, told) in answers.into_iter().zip(parts.into_iter().zip(asks)) {
                     // Nobody listens any more: charged all the same, as when an answer comes too late.
-                    let _ = answer.send(Ok(part));
+                    let _ = answer.send(Ok(told));
                 }
             }
             Err(trouble) => {

@@ -186,7 +186,7 @@ impl Leases {
 pub(crate) async fn fetch(
     shared: &Arc<Shared>,
     set: &Arc<RedisSet>,
-    ask: &Ask,
+    ask: Ask,
     units: u64,
 ) -> Result<Decision, Trouble> {
     let [call] = ask.calls.as_slice() else { return decide_in_one_slot(shared, set, ask).await };
@@ -195,7 +195,7 @@ pub(crate) async fn fetch(
     };
     let place = shared.leases.place(name);
     let _turn = place.fetching.lock().await;
-    if let Some(decision) = shared.leases.spend(ask).or_else(|| shared.denied(ask)) {
+    if let Some(decision) = shared.leases.spend(&ask).or_else(|| shared.denied(&ask)) {
         return Ok(decision);
     }
     return_lease(shared, &place).await;
@@ -204,7 +204,7 @@ pub(crate) async fn fetch(
     while wanted > call.cost() {
         let asked = Instant::now();
         let grant = set.ask(shared, &[Call::new(key.clone(), Cost::at_least_one(wanted))]);
-        let part = ask_in_one_slot(shared, set, &grant).await?;
+        let (part, grant) = ask_in_one_slot(shared, set, grant).await?;
         let decision = answer(&grant, &part)?;
         if !decision.is_allowed() {
             // There is less: take what there is.
@@ -228,7 +228,7 @@ pub(crate) async fn fetch(
         let lease = Lease { set, epoch, left: wanted, units: wanted, state, receipt, now, asked, used: asked, ends };
         *place.lease.lock() = Some(lease);
         keep(shared);
-        match shared.leases.spend(ask) {
+        match shared.leases.spend(&ask) {
             Some(decision) => return Ok(decision),
             // It was over before it came.
             None => break,

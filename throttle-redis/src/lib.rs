@@ -8,6 +8,7 @@ mod connection;
 mod decide;
 mod deny_cache;
 mod exchange;
+mod inspect;
 mod keyspace;
 mod lane;
 mod lease;
@@ -32,6 +33,7 @@ pub use connection::Pool;
 #[cfg(feature = "sentinel")]
 pub use connection::Sentinel;
 pub use connection::{Command, Connection, Connector, Fault, FaultKind, Pending, Reply, Route, Single};
+pub use inspect::Inspection;
 pub use lease::Terms;
 pub use set::RedisSet;
 pub use stats::Stats;

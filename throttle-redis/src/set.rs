@@ -26,7 +26,7 @@ impl RedisSet {
     pub(crate) fn new(shared: &Shared, set: LimitSet) -> Self {
         let names = set.policies().iter().map(|policy| shared.keyspace.policy(policy.name())).collect();
         let linked = ArcSwap::from_pointee(shared.policies.link(&set));
-        Self { backend: shared.id, set, names, linked, lane: Lane::new(), singles: OnceLock::new() }
+        Self { backend: shared.id, set, names, linked, lane: Lane::default(), singles: OnceLock::new() }
     }
 
     /// The set with the parameters that are in force now.

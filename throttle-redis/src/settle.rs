@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use throttle_core::{Receipt, ReceiptItem};
+use throttle_core::{Receipt, ReceiptItem, Rung};
 use tokio::time::Instant;
 
 use crate::exchange::Invocation;
@@ -35,7 +35,11 @@ async fn settle_by_slot(shared: &Arc<Shared>, set: &RedisSet, receipt: &Receipt)
     Ok(())
 }
 
+/// `None` also for what a process charged to its own share: nothing of that is here.
 fn name_of(shared: &Shared, set: &RedisSet, item: &ReceiptItem) -> Option<Vec<u8>> {
+    if item.rung() != Rung::Store {
+        return None;
+    }
     Some(shared.keyspace.name(set.names.get(item.policy())?, item.key()))
 }
 

@@ -69,7 +69,7 @@ async fn reserve_one(
     calls: [Call; 1],
 ) -> Result<Reserved, Trouble> {
     let ask = single.ask(shared, &calls);
-    let part = crate::decide::ask_in_one_slot(shared, single, &ask).await?;
+    let (part, ask) = crate::decide::ask_in_one_slot(shared, single, ask).await?;
     let decision = answer(&ask, &part)?;
     let state = states(&ask, &part).and_then(|mut states| states.pop());
     let state = state.ok_or(Trouble::Nonsense("a state that the script told cannot be read"))?;

@@ -55,6 +55,6 @@ pub use throttle::{
 #[doc(no_inline)]
 pub use throttle_core::{
     Algorithm, Backend, BackendError, BackendErrorKind, BoxBackend, CalendarQuota, Call, Charge, Clock, ConfigError,
-    Cost, Decision, FixedWindow, Gcra, IntervalBucket, Key, LeakyMeter, LimitSet, Limiter, ManualClock, MemoryBackend,
-    Policy, Rate, Rule, SlidingLog, SlidingWindow, Status, SystemClock, Timestamp, TokenBucket,
+    Cost, Decision, FixedWindow, Gcra, IntervalBucket, Key, LeakyMeter, LimitSet, Limiter, LocalShare, ManualClock,
+    MemoryBackend, Policy, Rate, Rule, Rung, SlidingLog, SlidingWindow, Status, SystemClock, Timestamp, TokenBucket,
 };

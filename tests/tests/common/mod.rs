@@ -4,8 +4,8 @@
 
 use std::future::{Future, ready};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
@@ -49,8 +49,16 @@ pub(crate) struct Remote {
 
 #[derive(Clone)]
 enum Answer {
-    Charges { before: Arc<Semaphore>, after: Arc<Semaphore> },
+    Charges {
+        before: Arc<Semaphore>,
+        after: Arc<Semaphore>,
+    },
     Fails(BackendErrorKind),
+    /// Answers unless there is trouble; where it can, at once.
+    Falters {
+        trouble: Arc<Mutex<Option<BackendErrorKind>>>,
+        at_once: bool,
+    },
 }
 
 impl Remote {
@@ -63,6 +71,19 @@ impl Remote {
 
     pub(crate) fn failing(kind: BackendErrorKind) -> Self {
         Self { memory: memory(), decisions: Arc::default(), answer: Answer::Fails(kind) }
+    }
+
+    /// Answers, but may get [into trouble](Self::trouble).
+    pub(crate) fn faltering(at_once: bool) -> Self {
+        let answer = Answer::Falters { trouble: Arc::default(), at_once };
+        Self { memory: memory(), decisions: Arc::default(), answer }
+    }
+
+    /// From now on every decision fails so, or none does.
+    pub(crate) fn trouble(&self, kind: Option<BackendErrorKind>) {
+        if let Answer::Falters { trouble, .. } = &self.answer {
+            *trouble.lock().unwrap() = kind;
+        }
     }
 
     /// Lets one request through to the store.
@@ -97,6 +118,13 @@ impl Backend for Remote {
         self.decisions.fetch_add(1, Ordering::SeqCst);
         match self.answer.clone() {
             Answer::Fails(kind) => Box::pin(ready(Err(BackendError::new(kind)))),
+            Answer::Falters { trouble, .. } => {
+                let answer = match *trouble.lock().unwrap() {
+                    Some(kind) => Err(BackendError::new(kind)),
+                    None => Ok(self.memory.decide_now(prepared, calls)),
+                };
+                Box::pin(ready(answer))
+            }
             Answer::Charges { before, after } => {
                 let (memory, prepared, calls) = (self.memory.clone(), Arc::clone(prepared), calls.to_vec());
                 Box::pin(async move {
@@ -106,6 +134,16 @@ impl Backend for Remote {
                     Ok(decision)
                 })
             }
+        }
+    }
+
+    fn decide_at_once(&self, prepared: &Arc<MemorySet>, calls: &[Call]) -> Option<Decision> {
+        match &self.answer {
+            Answer::Falters { trouble, at_once: true } if trouble.lock().unwrap().is_none() => {
+                self.decisions.fetch_add(1, Ordering::SeqCst);
+                Some(self.memory.decide_now(prepared, calls))
+            }
+            _ => None,
         }
     }
 
@@ -122,7 +160,7 @@ impl Backend for Remote {
     }
 
     fn can_fail(&self) -> bool {
-        matches!(self.answer, Answer::Fails(_))
+        !matches!(self.answer, Answer::Charges { .. })
     }
 }
 

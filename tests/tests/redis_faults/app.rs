@@ -10,8 +10,7 @@ use http::{Request, StatusCode};
 use parking_lot::Mutex;
 use throttle_redis::{RedisBackend, RedisBuilder};
 use throttle_tower::{
-    BackendErrorKind, FixedWindow, Header, Limit, LimitReport, Limits, OnError, Outcome, Rate, ThrottleLayer, all,
-    limit,
+    BackendErrorKind, FixedWindow, Header, Limit, Limits, OnError, Outcome, Rate, ThrottleLayer, all, limit,
 };
 use tower::ServiceExt;
 
@@ -20,15 +19,17 @@ use tower::ServiceExt;
 pub(crate) enum Mode {
     Open,
     Closed,
+    Local,
 }
 
 impl Mode {
-    pub(crate) const ALL: [Self; 2] = [Self::Open, Self::Closed];
+    pub(crate) const ALL: [Self; 3] = [Self::Open, Self::Closed, Self::Local];
 
     const fn rule(self) -> OnError {
         match self {
             Self::Open => OnError::Open,
             Self::Closed => OnError::Closed,
+            Self::Local => OnError::local(1),
         }
     }
 
@@ -37,6 +38,7 @@ impl Mode {
         match self {
             Self::Open => "open",
             Self::Closed => "closed",
+            Self::Local => "local",
         }
     }
 }
@@ -97,7 +99,14 @@ impl Path {
 pub(crate) enum Told {
     Admitted,
     Refused,
-    Degraded { kind: BackendErrorKind, uncharged: bool },
+    /// The store did not decide.
+    Degraded {
+        kind: BackendErrorKind,
+        /// Whether the store has charged nothing for sure. What was decided here does not tell.
+        uncharged: Option<bool>,
+        /// What was decided here.
+        local: Option<bool>,
+    },
 }
 
 /// One request and what became of it.
@@ -109,7 +118,7 @@ pub(crate) struct Sample {
     /// What the layer took of the request's time.
     pub(crate) added: Duration,
     pub(crate) status: StatusCode,
-    /// Whether the response tells of a decision.
+    /// Whether the response tells what is left.
     pub(crate) reported: bool,
     pub(crate) told: Told,
 }
@@ -166,7 +175,7 @@ impl App {
         let left = trip.0.handled.get().copied().unwrap_or_else(Instant::now);
         let told = trip.0.told.lock();
         let &[told] = told.as_slice() else { panic!("the hook was told {} things about one request", told.len()) };
-        let (status, reported) = (response.status(), response.extensions().get::<LimitReport>().is_some());
+        let (status, reported) = (response.status(), response.headers().contains_key("ratelimit"));
         let sample = Sample { path, key, sent, added: left.duration_since(sent), status, reported, told };
         self.samples.lock().push(sample);
     }
@@ -190,11 +199,15 @@ async fn handle(Extension(trip): Extension<Trip>) -> &'static str {
 fn layer(path: Path, mode: Mode, backend: &RedisBackend) -> ThrottleLayer<RedisBackend> {
     let layer = ThrottleLayer::new(path.limits()).expect("limits within bounds").on_error(mode.rule());
     let layer = layer.on_decision(|event| {
-        let told = match event.outcome {
-            Outcome::Admitted => Told::Admitted,
-            Outcome::Refused => Told::Refused,
-            Outcome::FailedOpen(error) | Outcome::FailedClosed(error) => {
-                Told::Degraded { kind: error.kind(), uncharged: error.is_uncharged() }
+        let told = match (event.outcome, event.degraded()) {
+            (Outcome::Admitted, None) => Told::Admitted,
+            (Outcome::Refused, None) => Told::Refused,
+            (Outcome::Admitted | Outcome::Refused, Some(kind)) => {
+                let local = matches!(event.outcome, Outcome::Admitted);
+                Told::Degraded { kind, uncharged: None, local: Some(local) }
+            }
+            (Outcome::FailedOpen(error) | Outcome::FailedClosed(error), _) => {
+                Told::Degraded { kind: error.kind(), uncharged: Some(error.is_uncharged()), local: None }
             }
             other => panic!("nobody sends such a request: {other:?}"),
         };

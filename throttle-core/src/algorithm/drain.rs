@@ -1,9 +1,14 @@
 //! The mathematics that GCRA, token bucket, leaky meter and shaper share: a debt that drains at an exact rate.
 
 use super::reciprocal::Divisor;
+use super::share::part;
 use super::wire::Numbers;
+use crate::rate::gcd;
 use crate::time::EXACT_MAX;
 use crate::{ConfigError, Rate};
+
+/// The longest debt, in µs, of a drain that loses one grain each: the debt and the time it takes make 2^53 together.
+const MOST_SPACED: u64 = EXACT_MAX / 2;
 
 /// Debt is counted in grains: `q` grains make a unit and `p` grains drain each microsecond, where p/q is the rate in
 /// lowest terms. So every quantity is a whole number, whatever the rate, and stays below 2^53.
@@ -66,6 +71,28 @@ impl Drain {
         Numbers::from_slice(&[self.p.get(), self.q.get(), self.depth].map(u64::cast_signed))
     }
 
+    /// 1/n of the drain, and its rate. Where the burst is n or more it can be counted whenever this one can: it holds no
+    /// more grains, of no smaller size.
+    pub(super) fn share(&self, rate: Rate, n: u64) -> (Self, Rate) {
+        let burst = part(self.capacity, n);
+        let exact = rate.share(n).and_then(|rate| Some((Self::with_burst(rate, burst).ok()?, rate)));
+        exact.unwrap_or_else(|| {
+            let rate = rate.spaced_share(n, MOST_SPACED);
+            (Self::with_burst(rate, 1).expect("twice the interval is below 2^53"), rate)
+        })
+    }
+
+    /// 1/n of the rate with the same longest wait.
+    pub(super) fn share_of_wait(&self, rate: Rate, n: u64) -> (Self, Rate) {
+        let wait = (self.depth - self.q.get()) / self.p.get();
+        let exact = rate.share(n).and_then(|rate| Some((Self::with_wait(rate, wait).ok()?, rate)));
+        exact.unwrap_or_else(|| {
+            let rate = rate.spaced_share(n, MOST_SPACED);
+            let wait = wait.min(MOST_SPACED - rate.period_micros());
+            (Self::with_wait(rate, wait).expect("twice the interval and the wait are below 2^53"), rate)
+        })
+    }
+
     /// Grains still owed after `elapsed` µs.
     #[inline]
     pub(crate) fn after(&self, debt: u64, elapsed: u64) -> u64 {
@@ -124,8 +151,4 @@ fn deepest(p: u64) -> u64 {
 fn lowest_terms(rate: Rate) -> (u64, u64) {
     let divisor = gcd(rate.count(), rate.period_micros());
     (rate.count() / divisor, rate.period_micros() / divisor)
-}
-
-fn gcd(a: u64, b: u64) -> u64 {
-    if b == 0 { a } else { gcd(b, a % b) }
 }

@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use super::share::part;
 use super::transition::{Mark, Standing, Transition, micros_between};
 use super::wire::{Numbers, Wire, amount};
 use crate::rate::in_range;
@@ -92,6 +93,17 @@ impl Portions {
             return Err(ConfigError::new("interval in microseconds", interval, rule));
         }
         Ok(Self { capacity, refill, interval: interval.cast_signed(), aligned: spec.aligned, quota: spec.quota })
+    }
+
+    /// 1/n of the bucket. A refill that cannot be divided comes so much less often instead; a quota's is the quota itself.
+    pub(super) fn share(&self, n: u64) -> (Self, Rate) {
+        let whole = self.quota || self.refill >= n;
+        let (refill, stretch) = if whole { (part(self.refill, n), 1) } else { (1, n.div_ceil(self.refill)) };
+        let interval = self.interval.unsigned_abs().saturating_mul(stretch).min(EXACT_MAX);
+        // It must be full within 2^53 µs, and rounding may have made that take longer.
+        let capacity = part(self.capacity, n).min(refill.saturating_mul(EXACT_MAX / interval));
+        let rate = Rate::new(refill, Duration::from_micros(interval));
+        (Self { capacity, refill, interval: interval.cast_signed(), ..*self }, rate)
     }
 
     /// The bucket as it is at `now`, with the interval that runs then. Time never falls behind the anchor.

@@ -43,7 +43,7 @@ impl LeakyBucket {
     /// the bound.
     pub fn build(self) -> Result<Algorithm, ConfigError> {
         let drain = Drain::with_wait(self.rate, self.max_wait_us)?;
-        Ok(Algorithm::from_kind(super::Kind::LeakyBucket(Queue(Arrival(drain))), self.rate))
+        Ok(Algorithm::from_kind(super::Kind::LeakyBucket(Queue::new(drain)), self.rate))
     }
 }
 
@@ -60,6 +60,14 @@ pub(crate) struct Departures {
 }
 
 impl Queue {
+    pub(super) fn new(drain: Drain) -> Self {
+        Self(Arrival(drain))
+    }
+
+    pub(super) fn drain(&self) -> &Drain {
+        &self.0.0
+    }
+
     fn now(state: &Departures, now: Timestamp) -> Timestamp {
         now.max(Timestamp::from_micros(state.last))
     }

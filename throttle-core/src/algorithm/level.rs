@@ -59,6 +59,10 @@ impl<V: Vocabulary> Leveled<V> {
         Self(drain, PhantomData)
     }
 
+    pub(super) fn drain(&self) -> &Drain {
+        &self.0
+    }
+
     #[inline]
     fn debt(&self, level: &Level, now: Timestamp) -> u64 {
         let elapsed = (now.as_micros() - level.last).max(0).unsigned_abs();

@@ -25,6 +25,7 @@ mod leaky_bucket;
 mod leaky_meter;
 mod level;
 mod reciprocal;
+mod share;
 mod sliding_log;
 mod sliding_window;
 mod state;

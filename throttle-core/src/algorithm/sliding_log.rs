@@ -1,5 +1,6 @@
 use std::collections::VecDeque;
 
+use super::share::part;
 use super::transition::{Mark, Standing, Transition, micros_between};
 use super::wire::{Numbers, Wire, amount, instant};
 use crate::time::{EXACT_MAX, Timestamp};
@@ -77,6 +78,14 @@ impl Log {
 }
 
 impl Trailing {
+    pub(super) fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    pub(super) fn share(&self, n: u64) -> Self {
+        Self { limit: part(self.limit, n), ..*self }
+    }
+
     /// Live runs at `now`, oldest first, and their sum. A unit taken at `s` is free again at `s + window`.
     fn live<'a>(&self, log: &'a Log, now: Timestamp) -> (impl Iterator<Item = (i64, u64)> + 'a, u64) {
         let edge = log.now(now) - self.window;

@@ -1,4 +1,5 @@
 use super::reciprocal::Divisor;
+use super::share::part;
 use super::transition::{Mark, Standing, Transition, micros_between};
 use super::wire::{Numbers, Wire, amount, instant};
 use crate::rate::in_range;
@@ -106,6 +107,14 @@ fn split(number: i64, divisor: Divisor) -> (i64, i64) {
 }
 
 impl Estimate {
+    pub(super) fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    pub(super) fn share(&self, n: u64) -> Self {
+        Self { limit: part(self.limit, n), ..*self }
+    }
+
     fn view<'a>(&self, ring: &'a Ring, now: Timestamp) -> View<'a> {
         let (index, past) = split(now.as_micros().max(ring.last), self.width);
         View { index, past, newest: split(ring.last, self.width).0, ring }

@@ -1,8 +1,10 @@
 //! Law 10: a charge is used once, never for more than was taken, never in a later window.
 
-use super::stand::{START, Stand, micros, policy, start};
+use std::num::NonZeroU32;
+
+use super::stand::{START, Stand, call, micros, policy, start};
 use super::{Harness, Specimen};
-use crate::{AnyCharge, Key, Receipt, Rule};
+use crate::{AnyCharge, BackendErrorKind, Key, LocalShare, ManualClock, MemoryBackend, Receipt, Rule};
 
 /// A refund gives back what its own charge took, and nothing else.
 pub fn law_10_refund_gives_back_once<H: Harness>(specimen: &Specimen) {
@@ -110,4 +112,21 @@ pub fn law_10_composites_settle_whom_they_charged<H: Harness>(specimen: &Specime
     assert_eq!((charge.taken(0), charge.taken(1)), (0, 2), "own has nothing left, so the pool pays");
     any.settle(charge.actual(0));
     assert_eq!(left(&any, &key), [0, capacity], "given back to the pool alone");
+}
+
+/// What a process charged to its own share while the store was down is no business of the store's.
+pub fn law_10_local_charges_are_left_alone<H: Harness>(specimen: &Specimen) {
+    let harness = start::<H>();
+    let stand = Stand::<H>::of(&harness, specimen.algorithm());
+    let key = Key::from("charged here and there");
+    assert!(stand.take(&key, 2).is_allowed());
+    let memory = MemoryBackend::builder().clock(ManualClock::new(START)).build();
+    let share = LocalShare::new(&memory, stand.limiter.set(), NonZeroU32::MIN).expect("memory holds one policy");
+    for actual in [0, 3] {
+        let calls = [call(&key, 2)];
+        let decision = share.decide(&calls, BackendErrorKind::Unavailable);
+        let charge = Receipt::of(&decision, &calls).expect("the share has two units left");
+        stand.settle(charge.actual(actual));
+        assert_eq!(stand.remaining(&key), specimen.capacity() - 2, "settled where it was not charged");
+    }
 }

@@ -76,8 +76,8 @@ use crate::{Backend, Timestamp};
 pub use answers::{law_02_retry_is_tight, law_03_remaining_is_exact, law_04_reset_is_exact};
 pub use block_on::block_on;
 pub use charges::{
-    law_10_composites_settle_whom_they_charged, law_10_debit_is_bounded, law_10_never_into_a_later_window,
-    law_10_refund_gives_back_once, law_10_settle_corrects,
+    law_10_composites_settle_whom_they_charged, law_10_debit_is_bounded, law_10_local_charges_are_left_alone,
+    law_10_never_into_a_later_window, law_10_refund_gives_back_once, law_10_settle_corrects,
 };
 pub use clock::{
     law_07_backward_clock_buys_nothing, law_07_changed_limit_is_carried_over,

@@ -32,6 +32,7 @@ macro_rules! conformance_tests {
                 law_10_debit_is_bounded
                 law_10_never_into_a_later_window
                 law_10_composites_settle_whom_they_charged
+                law_10_local_charges_are_left_alone
                 law_11_reset_one_key
             }
             $crate::__conformance_once! { $harness;

@@ -112,6 +112,14 @@ impl<'a> Member<'a> {
         (self.delay(delay), taken)
     }
 
+    /// Lowers the cost to what is left, and charges that.
+    pub(super) fn take_what_is_left(&mut self, shard: &mut Shard) {
+        self.cost = self.cost.min(self.standing(shard).remaining);
+        if self.cost > 0 {
+            self.take(shard);
+        }
+    }
+
     /// Where the key stands.
     #[inline]
     pub(super) fn standing(&self, shard: &Shard) -> Standing {

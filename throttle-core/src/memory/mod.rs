@@ -1,6 +1,7 @@
 //! The in-process backend: sharded, bounded, swept as it goes.
 
 mod known;
+mod left;
 mod member;
 mod registry;
 mod seal;
@@ -146,6 +147,28 @@ impl<C: Clock> MemoryBackend<C> {
     pub fn settle_now(&self, prepared: &MemorySet, receipt: Receipt) {
         self.check(prepared);
         self.store.settle(&prepared.registered, receipt, self.clock.now());
+    }
+
+    /// Charges a key of the policy at a place in the set, as far as there is something left.
+    ///
+    /// # Panics
+    ///
+    /// If another store prepared the set.
+    #[inline]
+    pub(crate) fn charge_what_is_left(&self, prepared: &MemorySet, policy: usize, key: &Key, cost: u64) {
+        self.check(prepared);
+        if let Some(registered) = prepared.registered.get(policy) {
+            self.store.charge_what_is_left(*registered, key, cost, self.clock.now());
+        }
+    }
+
+    pub(crate) fn clock(&self) -> &C {
+        &self.clock
+    }
+
+    /// The same store, read by another clock.
+    pub(crate) fn on_clock<D>(&self, clock: D) -> MemoryBackend<D> {
+        MemoryBackend { store: Arc::clone(&self.store), clock }
     }
 
     #[inline]

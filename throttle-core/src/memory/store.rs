@@ -14,7 +14,7 @@ use crate::decision::{Decision, Verdict};
 use crate::receipt::Receipt;
 use crate::set::{self, Members};
 use crate::time::Timestamp;
-use crate::{ConfigError, Key, LimitSet, Policy};
+use crate::{Algorithm, ConfigError, Key, LimitSet, Policy, Rung};
 
 /// Keys a shard is meant to hold. Small, so that growing one takes microseconds.
 const KEYS_PER_SHARD: usize = 128;
@@ -61,6 +61,16 @@ impl Store {
 
     pub(super) fn max_keys(&self) -> usize {
         self.shared.max_keys
+    }
+
+    pub(super) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    /// A policy as it is in force now.
+    #[inline]
+    pub(super) fn current(&self, registered: Registered) -> Option<(Registered, Algorithm)> {
+        self.shared.registry.current(registered.policy)
     }
 
     pub(super) fn register(&self, policy: &Policy) -> Result<Registered, ConfigError> {
@@ -161,7 +171,8 @@ impl Store {
     }
 
     pub(super) fn settle(&self, registered: &[Registered], receipt: Receipt, now: Timestamp) {
-        for item in receipt.items {
+        // What was not charged here has nothing to give back here.
+        for item in receipt.items.into_iter().filter(|item| item.rung == Rung::Store) {
             let policy = registered.get(item.policy).map(|registered| registered.policy);
             let Some((registered, algorithm)) = policy.and_then(|policy| self.shared.registry.current(policy)) else {
                 continue;
@@ -189,7 +200,7 @@ impl Store {
 
     /// Makes room somewhere, for whoever comes next. It takes no lock that another thread holds.
     #[cold]
-    fn sweep_elsewhere(&self, now: Timestamp) {
+    pub(super) fn sweep_elsewhere(&self, now: Timestamp) {
         let victim = self.victim.0.fetch_add(1, Ordering::Relaxed) % self.shards.len();
         if let Some(mut shard) = self.shards[victim].0.try_lock() {
             shard.sweep(now, SWEEP_ELSEWHERE, &[], &self.shared);
@@ -203,7 +214,7 @@ impl Store {
     }
 
     #[inline]
-    fn shard(&self, sealed: Sealed) -> &Mutex<Shard> {
+    pub(super) fn shard(&self, sealed: Sealed) -> &Mutex<Shard> {
         &self.shards[self.index(sealed)].0
     }
 }

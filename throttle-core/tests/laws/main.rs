@@ -14,4 +14,6 @@ mod law_08_one_answer;
 mod law_09_forgetting;
 mod law_10_charges;
 mod law_11_keys;
+mod local_share;
+mod shares;
 mod traps;

@@ -1,3 +1,5 @@
+#[cfg(feature = "tls")]
+use redis::TlsCertificates;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo};
 use throttle_core::ConfigError;
@@ -20,6 +22,21 @@ impl Single {
     /// If the URL cannot be read.
     pub fn new(url: &str) -> Result<Self, ConfigError> {
         Ok(Self { client: client(url)? })
+    }
+
+    /// The same by TLS, trusting the certificates that `authority` (PEM) has signed instead of those that everybody trusts.
+    ///
+    /// # Errors
+    ///
+    /// If the URL or the certificates cannot be read.
+    #[cfg(feature = "tls")]
+    pub fn with_authority(url: &str, authority: &[u8]) -> Result<Self, ConfigError> {
+        let info = client(url)?.get_connection_info().clone();
+        let trusted = TlsCertificates { client_tls: None, root_cert: Some(authority.to_vec()) };
+        let client = Client::build_with_tls(info, trusted).map_err(|error| {
+            ConfigError::new("certificate authority", "unreadable", format!("it must be PEM: {error}"))
+        })?;
+        Ok(Self { client })
     }
 }
 

@@ -16,8 +16,8 @@ pub(crate) struct Script {
 }
 
 impl Script {
-    fn new(body: &str) -> Self {
-        let source = parts::with_names(body);
+    fn new(bodies: &[&str]) -> Self {
+        let source = parts::with_names(bodies);
         let sha = sha1_smol::Sha1::from(source.as_bytes()).digest().to_string();
         Self { source, sha }
     }
@@ -53,68 +53,127 @@ pub(crate) struct Scripts {
 impl Scripts {
     pub(crate) fn link(set: &LimitSet) -> Self {
         let own: Vec<&Kind> = set.policies().iter().map(|policy| Kind::of(policy.algorithm())).collect();
+        let tree = tree(set);
         Self {
-            decide: Script::new(&match (own.as_slice(), set.policies()) {
-                ([kind], [_]) => single(kind),
-                _ => several(&own, false, &tree(set)),
-            }),
-            carry: Script::new(&several(&own, true, &tree(set))),
-            settle: Script::new(&several(&own, false, parts::SETTLE)),
-            settle_carried: Script::new(&several(&own, true, parts::SETTLE)),
+            decide: match own.as_slice() {
+                [kind] => Script::new(&[&tries(&own), &one(&own), &single(kind)]),
+                _ if is_plain_all(set) && own.len() <= UNROLLED => {
+                    Script::new(&[&tries(&own), &one(&own), &several(&own, Values::Own, &tree)])
+                }
+                _ => Script::new(&[&tries(&own), &several(&own, Values::Own, &tree)]),
+            },
+            carry: Script::new(&[&several(&own, Values::Any, &tree)]),
+            settle: Script::new(&[&tries(&own), &several(&own, Values::Own, parts::SETTLE)]),
+            settle_carried: Script::new(&[&several(&own, Values::Any, parts::SETTLE)]),
         }
     }
 }
 
-/// The script of a set that is one policy: no tables, no tree.
-fn single(kind: &Kind) -> String {
-    let tells = kind.part("tell").is_some();
-    let told = if tells {
-        format!("value and tell_{}(value, at, now, cost, a, b, c) or ''", kind.name)
-    } else {
-        "value or ''".to_owned()
+/// Most policies that are decided about one after the other, without a loop.
+const UNROLLED: usize = 8;
+
+fn is_plain_all(set: &LimitSet) -> bool {
+    let mut nodes = set.tree().map(|(node, _)| node);
+    nodes.next() == Some(TreeNode::All) && nodes.all(|node| matches!(node, TreeNode::Policy(_)))
+}
+
+/// What each algorithm of a set tries.
+fn tries(own: &[&Kind]) -> String {
+    let linked = ALL.iter().filter(|kind| own.iter().any(|own| own.name == kind.name));
+    linked.flat_map(|kind| [kind.part("try"), kind.part("tell")]).flatten().collect()
+}
+
+/// One request that every policy applies to.
+fn one(own: &[&Kind]) -> String {
+    let part = |name: &str| parts::part(parts::ONE, name).unwrap_or_default();
+    let count = own.len();
+    let each = |name: &str| -> String {
+        let filled = own.iter().enumerate().map(|(place, kind)| {
+            let i = place + 1;
+            let told = match kind.part("tell") {
+                Some(_) => {
+                    format!("value{i} and tell_{}(value{i}, at{i}, now, cost{i}, a{i}, b{i}, c{i}) or ''", kind.name)
+                }
+                None => format!("value{i} or ''"),
+            };
+            // The first is asked in any case, the others only where those before admit.
+            let name = if name == "ask" && i > 1 { "ask_next" } else { name };
+            part(name)
+                .replace("@misfit@", &kind.misfit(&i.to_string()))
+                .replace(
+                    "@variant@",
+                    &if kind.has_variants { format!(", sub(header{i}, 2, 2)") } else { String::new() },
+                )
+                .replace("@told@", &told)
+                .replace("@try@", &format!("try_{}", kind.name))
+                .replace("@format@", kind.format)
+                .replace("@header@", &(2 + i).to_string())
+                .replace("@cost@", &(2 + count + i).to_string())
+                .replace("@before@", &place.to_string())
+                .replace("@i@", &i.to_string())
+        });
+        filled.collect()
     };
-    let body = parts::SINGLE
+    let listed =
+        |item: &dyn Fn(usize) -> String, between: &str| (1..=count).map(item).collect::<Vec<_>>().join(between);
+    let fits = listed(&|i| format!("fits{i}"), " and ");
+    let told = listed(&|i| format!("#told{i}, told{i}"), ", ");
+    let open = part("open").replace("@count@", &count.to_string()).replace("@words@", &(2 + 2 * count).to_string());
+    format!(
+        "{open}{}if {fits} then\n{}{}local flag = 'D'\nif payload{count} then\nflag = 'A'\n{}end\n\
+         return pack('<dc1{}', now, flag, {told})\nend\nend\n",
+        each("read"),
+        each("told"),
+        each("ask"),
+        each("write"),
+        "I4c0".repeat(count),
+    )
+}
+
+/// Several requests about one policy.
+fn single(kind: &Kind) -> String {
+    let told = match kind.part("tell") {
+        Some(_) => format!("value and tell_{}(value, at, now, cost, a, b, c) or ''", kind.name),
+        None => "value or ''".to_owned(),
+    };
+    parts::SINGLE
         .replace("@format@", kind.format)
-        .replace("@misfit@", kind.misfit)
+        .replace("@misfit@", &kind.misfit(""))
         .replace("@told@", &told)
         .replace("@try@", &format!("try_{}", kind.name))
         .replace("@variant@", if kind.has_variants { "local variant = sub(header, 2, 2)" } else { "" })
-        .replace("@with_variant@", if kind.has_variants { ", variant" } else { "" });
-    let mut text = String::new();
-    for part in ["try", "tell"] {
-        text.extend(kind.part(part));
-    }
-    text + &body
+        .replace("@with_variant@", if kind.has_variants { ", variant" } else { "" })
+}
+
+/// Which values a script can read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Values {
+    /// Those that the set's own parameters wrote.
+    Own,
+    Any,
 }
 
 /// The script of any set; `main` decides or settles.
-fn several(own: &[&Kind], carries: bool, main: &str) -> String {
-    let settles = main.contains("settles[");
+fn several(own: &[&Kind], values: Values, main: &str) -> String {
+    let (carries, settles) = (values == Values::Any, main == parts::SETTLE);
     let mut text = String::new();
-    let linked: Vec<&Kind> = if carries {
-        ALL.iter().collect()
-    } else {
-        ALL.iter().filter(|kind| own.iter().any(|own| own.name == kind.name)).collect()
-    };
-    for kind in &linked {
-        for part in ["try", "tell", "look", "settle"] {
-            let needed = match part {
-                "look" => carries || settles,
-                "settle" => settles,
-                "tell" => !settles,
-                _ => true,
-            };
-            text.extend(kind.part(part).filter(|_| needed));
-        }
+    if carries {
+        text += &tries(&ALL.iter().collect::<Vec<_>>());
+    }
+    for kind in ALL.iter().filter(|kind| carries || own.iter().any(|own| own.name == kind.name)) {
+        text.extend(kind.part("look").filter(|_| carries || settles));
+        text.extend(kind.part("settle").filter(|_| settles));
     }
     table(&mut text, "formats", own.iter().map(|kind| format!("'{}'", kind.format)));
     table(&mut text, "sizes", own.iter().map(|kind| kind.size.to_string()));
-    table(&mut text, "tries", own.iter().map(|kind| format!("try_{}", kind.name)));
     if settles {
         table(&mut text, "settles", own.iter().map(|kind| format!("settle_{}", kind.name)));
     } else {
         let tell = |kind: &&Kind| kind.part("tell").map_or("false".to_owned(), |_| format!("tell_{}", kind.name));
         table(&mut text, "tells", own.iter().map(tell));
+    }
+    if carries || !settles {
+        table(&mut text, "tries", own.iter().map(|kind| format!("try_{}", kind.name)));
     }
     if carries {
         table(&mut text, "looks", own.iter().map(|kind| format!("look_{}", kind.name)));

@@ -2,6 +2,7 @@
 
 use throttle_core::Algorithm;
 
+pub(super) const ONE: &str = include_str!("../lua/one.lua");
 pub(super) const SINGLE: &str = include_str!("../lua/single.lua");
 pub(super) const CELLS: &str = include_str!("../lua/cells.lua");
 pub(super) const SET: &str = include_str!("../lua/set.lua");
@@ -19,8 +20,8 @@ pub(super) struct Kind {
     pub(super) has_variants: bool,
     /// Bytes of a payload; 0 for a log, 1 for a ring.
     pub(super) size: usize,
-    /// Whether a value has another length than it must.
-    pub(super) misfit: &'static str,
+    /// Whether a value has another length than it must. An error in the place of a value has none.
+    misfit: &'static str,
     text: &'static str,
 }
 
@@ -40,15 +41,15 @@ macro_rules! kinds {
 }
 
 kinds! {
-    "gcra" 'g', "<ddd", variants false, size 16, "#value ~= at + 15";
-    "token_bucket" 't', "<ddd", variants false, size 16, "#value ~= at + 15";
-    "leaky_meter" 'm', "<ddd", variants false, size 16, "#value ~= at + 15";
-    "leaky_bucket" 'q', "<ddd", variants false, size 24, "#value ~= at + 23";
-    "interval_bucket" 'i', "<ddd", variants true, size 16, "#value ~= at + 15";
-    "fixed_window" 'f', "<ddd", variants false, size 16, "#value ~= at + 15";
-    "calendar_quota" 'c', "<dd", variants true, size 16, "#value ~= at + 15";
-    "sliding_window" 's', "<ddd", variants false, size 1, "#value ~= at + 8 * c + 15";
-    "sliding_log" 'l', "<dd", variants false, size 0, "(#value - at) % 16 ~= 7";
+    "gcra" 'g', "<ddd", variants false, size 16, "#value@i@ ~= at@i@ + 15";
+    "token_bucket" 't', "<ddd", variants false, size 16, "#value@i@ ~= at@i@ + 15";
+    "leaky_meter" 'm', "<ddd", variants false, size 16, "#value@i@ ~= at@i@ + 15";
+    "leaky_bucket" 'q', "<ddd", variants false, size 24, "#value@i@ ~= at@i@ + 23";
+    "interval_bucket" 'i', "<ddd", variants true, size 16, "#value@i@ ~= at@i@ + 15";
+    "fixed_window" 'f', "<ddd", variants false, size 16, "#value@i@ ~= at@i@ + 15";
+    "calendar_quota" 'c', "<dd", variants true, size 16, "#value@i@ ~= at@i@ + 15";
+    "sliding_window" 's', "<ddd", variants false, size 1, "#value@i@ ~= at@i@ + 8 * c@i@ + 15";
+    "sliding_log" 'l', "<dd", variants false, size 0, "(#value@i@ - at@i@) % 16 ~= 7";
 }
 
 impl Kind {
@@ -57,17 +58,27 @@ impl Kind {
         kind.expect("every algorithm has a row in the table of kinds")
     }
 
+    /// Whether the value called `value` and more has another length than it must.
+    pub(super) fn misfit(&self, more: &str) -> String {
+        self.misfit.replace("@i@", more)
+    }
+
     /// Bytes of the header: tag and clipped byte.
     pub(super) fn header(&self) -> usize {
         2 + 8 * (self.format.len() - 1) + 1
     }
 
-    /// The text between `-- part: name` and the next such line.
+    /// A part of its text.
     pub(super) fn part(&self, name: &str) -> Option<&'static str> {
-        let marker = format!("-- part: {name}\n");
-        let (_, rest) = self.text.split_once(&marker)?;
-        Some(rest.split_once("-- part: ").map_or(rest, |(part, _)| part))
+        part(self.text, name)
     }
+}
+
+/// The text between `-- part: name` and the next such line.
+pub(super) fn part(text: &'static str, name: &str) -> Option<&'static str> {
+    let marker = format!("-- part: {name}\n");
+    let (_, rest) = text.split_once(&marker)?;
+    Some(rest.split_once("-- part: ").map_or(rest, |(part, _)| part))
 }
 
 /// Names for what is used often: a local is found faster than a field of a global.
@@ -94,17 +105,30 @@ else
 end
 ";
 
-/// The whole text: the names that `body` uses, the time, and `body` without its comments.
-pub(super) fn with_names(body: &str) -> String {
-    let body: String = body
-        .lines()
-        .filter(|line| !line.trim_start().starts_with("--") && !line.trim().is_empty())
-        .flat_map(|line| [line, "\n"])
-        .collect();
-    let uses = |name: &str| body.match_indices(name).any(|(at, _)| is_word(&body, at, name.len()));
-    let used = NAMES.iter().filter(|(name, _)| *name == "call" || uses(name));
-    let (names, values): (Vec<&str>, Vec<&str>) = used.copied().unzip();
-    format!("local {} = {}\n{TIME}{body}", names.join(", "), values.join(", "))
+/// The whole text, without its comments: the time, and each body after those names that it uses and none before it did.
+pub(super) fn with_names(bodies: &[&str]) -> String {
+    let mut text = String::new();
+    let mut named = Vec::new();
+    for body in bodies {
+        let body: String = body
+            .lines()
+            .filter(|line| !line.trim_start().starts_with("--") && !line.trim().is_empty())
+            .flat_map(|line| [line, "\n"])
+            .collect();
+        let first = text.is_empty();
+        let uses = |name: &str| body.match_indices(name).any(|(at, _)| is_word(&body, at, name.len()));
+        let new = |name: &str| !named.contains(&name) && (uses(name) || (first && name == "call"));
+        let (names, values): (Vec<&str>, Vec<&str>) = NAMES.iter().copied().filter(|(name, _)| new(name)).unzip();
+        if !names.is_empty() {
+            text += &format!("local {} = {}\n", names.join(", "), values.join(", "));
+        }
+        if first {
+            text += TIME;
+        }
+        named.extend(names);
+        text += &body;
+    }
+    text
 }
 
 fn is_word(text: &str, at: usize, len: usize) -> bool {

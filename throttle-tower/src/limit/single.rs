@@ -1,5 +1,6 @@
 use std::fmt;
 use std::future::Future;
+use std::num::NonZeroU32;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -130,11 +131,37 @@ pub enum OnMissing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnError {
-    /// It is let through, and no rate-limit fields are sent. There is no [`LimitReport`](crate::LimitReport) then:
-    /// handlers should take it as an `Option`.
+    /// It is let through as if the limit did not apply, and no rate-limit fields are sent.
     Open,
     /// It is refused with 503: the fault is ours, not the client's.
     Closed,
+    /// This process decides by itself, by a [share](throttle_core::LocalShare) of the limit that is kept in memory: what it
+    /// admits and what it refuses with 429 is told in the usual fields, of the share's numbers.
+    ///
+    /// The share is charged for what the store admits as well. So when the store fails, a client that has just used up this
+    /// process's part gets nothing more here. Layers whose limits have the same names should keep their shares in
+    /// [one store](crate::ThrottleLayer::local_store).
+    Local {
+        /// How many processes share the limit: each admits one of so many parts, and at least 1 unit. Where it is too
+        /// small, they admit too much together.
+        processes: u32,
+    },
+}
+
+impl OnError {
+    /// [`Local`](Self::Local), for a limit that so many processes share.
+    #[must_use]
+    pub const fn local(processes: u32) -> Self {
+        Self::Local { processes }
+    }
+
+    /// How many processes share the limit, if this one is to decide.
+    pub(crate) fn processes(self) -> Option<NonZeroU32> {
+        match self {
+            Self::Local { processes } => NonZeroU32::new(processes),
+            Self::Open | Self::Closed => None,
+        }
+    }
 }
 
 impl Limit {

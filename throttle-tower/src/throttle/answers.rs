@@ -3,8 +3,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode};
-use throttle_core::{Decision, Key, Policy};
+use throttle_core::{Decision, Key, LocalShare, Policy, Rung, Status};
 
+use super::local::LocalStore;
 use super::warning::Watch;
 use super::{Event, Refusal};
 use crate::OnError;
@@ -16,6 +17,8 @@ use crate::headers::{Dialect, Problem};
 #[derive(Clone)]
 pub(crate) struct Answers {
     pub(crate) policies: Arc<[Policy]>,
+    /// What this process decides by when the store fails, if it does.
+    pub(crate) share: Option<LocalShare>,
     pub(crate) options: Options,
     pub(crate) policy_field: PolicyField,
     problems: Arc<Problems>,
@@ -24,7 +27,13 @@ pub(crate) struct Answers {
 impl Answers {
     pub(super) fn new(policies: &[Policy], options: Options) -> Self {
         let policy_field = policy_field(options.dialect, policies.iter());
-        Self { policies: policies.into(), options, policy_field, problems: Arc::new(Problems::new(policies)) }
+        Self {
+            policies: policies.into(),
+            share: None,
+            options,
+            policy_field,
+            problems: Arc::new(Problems::new(policies)),
+        }
     }
 
     /// The problem document of a decision.
@@ -39,6 +48,15 @@ impl Answers {
         match written {
             Some(body) => body.clone(),
             None => Problem::QuotaExceeded.body(violated.filter_map(|policy| Some(self.policies.get(policy)?.name()))),
+        }
+    }
+
+    /// The policy whose rate a status goes by: of one that this process has decided about it is the share's.
+    #[inline]
+    pub(super) fn paced_by<'a>(&'a self, place: usize, policy: &'a Policy, status: &Status) -> &'a Policy {
+        match (status.rung(), &self.share) {
+            (Rung::Local(_), Some(share)) => share.set().policies().get(place).unwrap_or(policy),
+            _ => policy,
         }
     }
 
@@ -86,6 +104,7 @@ pub(crate) struct Options {
     pub(crate) watch: Option<Watch>,
     pub(crate) hide_fields: Option<HideFields>,
     pub(crate) on_error: Option<OnError>,
+    pub(crate) local_store: Option<LocalStore>,
     pub(crate) jitter: Option<Jitter>,
     pub(crate) report_in_response: bool,
 }
@@ -103,6 +122,7 @@ impl Default for Options {
             watch: None,
             hide_fields: None,
             on_error: None,
+            local_store: None,
             jitter: None,
             report_in_response: true,
         }

@@ -1,7 +1,7 @@
 use std::fmt;
 
 use http::request::Parts;
-use throttle_core::{BackendError, Decision, Policy};
+use throttle_core::{BackendError, BackendErrorKind, Decision, Policy, Rung};
 
 /// What happened to a request, as a hook learns it: see [`ThrottleLayer::on_decision`](crate::ThrottleLayer::on_decision).
 ///
@@ -14,7 +14,8 @@ pub struct Event<'a> {
     pub outcome: Outcome<'a>,
     /// The policies, in the order given.
     pub policies: &'a [Policy],
-    /// The decision, if there was one. Its statuses stand in the order of the policies.
+    /// The decision, if there was one: by the store, or when that failed by this process, or none but to let the request
+    /// through. Its statuses stand in the order of the policies.
     pub decision: Option<&'a Decision>,
     /// The request's head. It holds what the client sent: do not log it raw.
     pub parts: &'a Parts,
@@ -30,7 +31,7 @@ pub enum Outcome<'a> {
     Refused,
     /// A key was missing that was required.
     MissingKey,
-    /// The store failed and the limits say to let it through.
+    /// The store failed and the limits that apply say to let it through.
     FailedOpen(&'a BackendError),
     /// The store failed and a limit says to refuse it.
     FailedClosed(&'a BackendError),
@@ -51,6 +52,24 @@ impl Outcome<'_> {
 }
 
 impl<'a> Event<'a> {
+    /// Why the store did not decide about the request; `None` if it did, or was not asked. A count of the events that
+    /// have one is the number of degraded decisions: admitted or refused by this process's
+    /// [share](crate::OnError::Local), let through, or refused with 503.
+    #[must_use]
+    pub fn degraded(&self) -> Option<BackendErrorKind> {
+        match self.outcome {
+            Outcome::FailedOpen(error) | Outcome::FailedClosed(error) => Some(error.kind()),
+            Outcome::Admitted | Outcome::Refused | Outcome::MissingKey => self.decision?.degraded(),
+        }
+    }
+
+    /// Who decided: the store, this process, or nobody, for what is open. `None` where there is no decision: a required
+    /// key was missing, or a limit is closed.
+    #[must_use]
+    pub fn rung(&self) -> Option<Rung> {
+        self.decision.map(Decision::rung)
+    }
+
     /// The policy that decided, if one did.
     #[must_use]
     pub fn binding(&self) -> Option<&'a Policy> {

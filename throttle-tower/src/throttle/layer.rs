@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode};
-use throttle_core::{Backend, ConfigError, MemoryBackend};
+use throttle_core::{Backend, Clock, ConfigError, MemoryBackend};
 use tower_layer::Layer;
 
 use super::answers::{Answers, Jitter, Options};
+use super::local::LocalStore;
 use super::rules::Rules;
 use super::warning::Watch;
 use super::{Event, Refusal, Throttle, Warning};
@@ -83,7 +84,16 @@ impl<B: Backend> ThrottleLayer<B> {
     /// What happens when the store fails, for limits that do not say it themselves. Set it before
     /// [`backend`](Self::backend), which asks for it. There is no default.
     pub fn on_error(self, rule: OnError) -> Self {
-        self.with(|answers| answers.options.on_error = Some(rule))
+        self.with(|answers| answers.options.on_error = Some(rule)).with_share()
+    }
+
+    /// Where the shares of limits that are [local](OnError::Local) when the store fails are kept, and by what clock. Set
+    /// it before [`backend`](Self::backend). Layers that have limits of the same names on one backend should be given
+    /// clones of one store, so that they have one share of them together, and no other use of that store. Defaults to a
+    /// store of the layer's own, of up to a million keys.
+    pub fn local_store<C: Clock>(self, store: &MemoryBackend<C>) -> Self {
+        let store = LocalStore::new(store.clone());
+        self.with(|answers| answers.options.local_store = Some(store)).with_share()
     }
 
     /// Which rate-limit fields responses carry. Defaults to [`Dialect::Draft11`].
@@ -153,6 +163,13 @@ impl<B: Backend> ThrottleLayer<B> {
     /// costs three of the eight allocations that the layer adds to an admitted request in axum. Defaults to true.
     pub fn report_in_response(self, report: bool) -> Self {
         self.with(|answers| answers.options.report_in_response = report)
+    }
+
+    /// What was set before the backend is checked with it, and what is set after it must do without. A share that cannot
+    /// be made then is missing, and its limits are closed when the store fails.
+    fn with_share(mut self) -> Self {
+        let _ = Arc::make_mut(&mut self.rules).share();
+        self
     }
 
     fn with(mut self, change: impl FnOnce(&mut Answers)) -> Self {

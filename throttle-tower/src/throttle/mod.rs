@@ -5,6 +5,7 @@ mod body;
 mod event;
 mod future;
 mod layer;
+mod local;
 mod refusal;
 mod report;
 mod rules;

@@ -10,11 +10,13 @@ use super::answers::Answers;
 ///
 /// The layer puts it into the extensions of the request, for handlers, and of the response, for outer layers. Where
 /// several throttles are stacked, a handler finds the innermost one's, and the response carries the one that refused, or
-/// else the innermost. A request to which no decision was made (the store failed, or a key was missing and required) has
-/// none.
+/// else the innermost. A request that was refused without a decision (a limit was [closed](crate::OnError::Closed) when
+/// the store failed, or a key was missing and required) has none.
 ///
-/// With the feature `axum` it is an extractor. Where limits are [open](crate::OnError::Open) when the store fails, take
-/// an `Option` of it: without one, the requests let through then would be answered 500.
+/// When the store failed and this process decided instead, the decision tells so: [`Decision::rung`]. Where all limits
+/// are [open](crate::OnError::Open) then, it is as if none applied: `remaining` is `u64::MAX`.
+///
+/// With the feature `axum` it is an extractor.
 ///
 /// ```
 /// # #[cfg(feature = "axum")]

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{Response, StatusCode};
 use smallvec::SmallVec;
-use throttle_core::{Backend, BackendError, Call, ConfigError, Decision, Key, LimitSet, Policy};
+use throttle_core::{Backend, BackendError, Call, ConfigError, Decision, Key, LimitSet, Policy, Rung};
 
 use super::answers::{Answers, Options};
 use super::refusal::{Reason, Refusal, forbid_storing};
@@ -78,7 +78,34 @@ impl<B: Backend> Rules<B> {
         Self::check(&backend, set.policies(), &applied, &options)?;
         let prepared = backend.prepare(set)?;
         let answers = Arc::new(Answers::new(B::set(&prepared).policies(), options));
-        Ok(Self { backend, prepared: Arc::new(prepared), applied, answers })
+        let mut rules = Self { backend, prepared: Arc::new(prepared), applied, answers };
+        rules.share()?;
+        Ok(rules)
+    }
+
+    /// Makes the share by which this process decides when the store fails, where a limit asks for one.
+    ///
+    /// # Errors
+    ///
+    /// If the store for shares cannot hold it.
+    pub(crate) fn share(&mut self) -> Result<(), ConfigError> {
+        let processes = |policy: usize| self.rule(self.applied.get(policy)?)?.processes();
+        let needed = self.backend.can_fail() && (0..self.applied.len()).any(|policy| processes(policy).is_some());
+        let made = needed.then(|| {
+            let store = self.answers.options.local_store.clone().unwrap_or_default();
+            store.share(B::set(&self.prepared), &processes)
+        });
+        let (share, result) = match made.transpose() {
+            Ok(share) => (share, Ok(())),
+            Err(error) => (None, Err(error)),
+        };
+        Arc::make_mut(&mut self.answers).share = share;
+        result
+    }
+
+    /// What happens to a limit when the store fails.
+    fn rule(&self, how: &Applied) -> Option<OnError> {
+        how.on_error.or(self.answers.options.on_error)
     }
 
     /// Whether a backend can be asked about such limits.
@@ -92,12 +119,21 @@ impl<B: Backend> Rules<B> {
         applied: &[Applied],
         options: &Options,
     ) -> Result<(), ConfigError> {
-        let unsaid = applied.iter().zip(policies.iter()).find(|(how, _)| how.on_error.or(options.on_error).is_none());
-        if let (true, Some((_, policy))) = (backend.can_fail(), unsaid) {
-            let rule = "the backend can fail, and there is no silent default; add .on_error(OnError::Open) to let requests \
-                        through then, or .on_error(OnError::Closed) to answer 503, to the limit, or to the layer before \
-                        .backend(…)";
-            return Err(ConfigError::new("on_error", "not set", rule).in_policy(policy.name()));
+        for (how, policy) in applied.iter().zip(policies) {
+            match how.on_error.or(options.on_error) {
+                None if backend.can_fail() => {
+                    let rule = "the backend can fail, and there is no silent default; add .on_error(OnError::local(n)) to \
+                                let this process decide then by a part of the limit, where n processes share it, \
+                                .on_error(OnError::Open) to let requests through, or .on_error(OnError::Closed) to answer \
+                                503, to the limit, or to the layer before .backend(…)";
+                    return Err(ConfigError::new("on_error", "not set", rule).in_policy(policy.name()));
+                }
+                Some(OnError::Local { processes: 0 }) => {
+                    let rule = "at least one process shares the limit: this one; give the number that you run";
+                    return Err(ConfigError::new("processes of on_error", 0, rule).in_policy(policy.name()));
+                }
+                _ => {}
+            }
         }
         if let Some(policy) = policies.iter().find(|policy| policy.algorithm().name() == "leaky_bucket") {
             let rule = "it delays, and a throttle refuses; use LeakyMeter or Gcra here";
@@ -169,7 +205,17 @@ impl<B: Backend> Rules<B> {
         }
         // Taken before the decision, so that nothing stands between it and its place in the report.
         let answers = Arc::clone(&self.answers);
-        Some(LimitReport::new(self.backend.decide_at_once(&self.prepared, calls)?, answers))
+        let report = LimitReport::new(self.backend.decide_at_once(&self.prepared, calls)?, answers);
+        self.note(&report, calls);
+        Some(report)
+    }
+
+    /// Keeps this process's share warm.
+    #[inline]
+    pub(crate) fn note(&self, report: &LimitReport, calls: &[Call]) {
+        if let Some(share) = &self.answers.share {
+            share.note(report.decision(), calls);
+        }
     }
 
     #[cold]
@@ -204,21 +250,43 @@ impl<B: Backend> Rules<B> {
         response
     }
 
-    /// What it means that there is none.
-    pub(crate) fn judge_failure(&self, error: &BackendError, calls: &[Call], parts: &Parts) -> Judged {
-        let rule = |how: &Applied| how.on_error.or(self.answers.options.on_error);
-        let applied = self.answers.policies.iter().zip(self.applied.iter()).zip(calls);
-        let closed: Vec<Policy> = applied
-            .filter(|((_, how), call)| call.key().is_some() && rule(how) != Some(OnError::Open))
-            .map(|((policy, _), _)| policy.clone())
-            .collect();
-        if closed.is_empty() {
-            self.tell(Outcome::FailedOpen(error), None, parts);
-            return Judged::Pass(None);
+    /// What it means that there is none: closed limits refuse, this process decides about those it has a share of, and
+    /// the others let the request through.
+    #[cold]
+    pub(crate) fn judge_failure(&self, error: &BackendError, calls: &[Call], parts: &mut Parts) -> Judged {
+        let closed = self.closed(calls);
+        if !closed.is_empty() {
+            self.tell(Outcome::FailedClosed(error), None, parts);
+            let reason = Reason::Store(error.kind(), &closed);
+            return Judged::Refuse(self.refusal(&Refusal {
+                reason,
+                status: StatusCode::SERVICE_UNAVAILABLE,
+                extra: 0,
+            }));
         }
-        self.tell(Outcome::FailedClosed(error), None, parts);
-        let reason = Reason::Store(error.kind(), &closed);
-        Judged::Refuse(self.refusal(&Refusal { reason, status: StatusCode::SERVICE_UNAVAILABLE, extra: 0 }))
+        if let Some(share) = &self.answers.share {
+            let decision = share.decide(calls, error.kind());
+            if matches!(decision.rung(), Rung::Local(_)) {
+                return self.judge(self.report(decision), calls, parts);
+            }
+        }
+        let report = self.report(Decision::open(calls, error.kind()));
+        self.tell(Outcome::FailedOpen(error), Some(report.decision()), parts);
+        parts.extensions.insert(report.clone());
+        Judged::Pass(Some(Admitted { report, suspicious: false }))
+    }
+
+    /// The policies that apply to a request and refuse it when the store fails. One that should have a share and has none
+    /// is among them.
+    fn closed(&self, calls: &[Call]) -> Vec<Policy> {
+        let closes = |how: &Applied| match self.rule(how) {
+            Some(OnError::Open) => false,
+            Some(local @ OnError::Local { .. }) => self.answers.share.is_none() || local.processes().is_none(),
+            Some(OnError::Closed) | None => true,
+        };
+        let applied = self.answers.policies.iter().zip(self.applied.iter()).zip(calls);
+        let closed = applied.filter(|((_, how), call)| call.key().is_some() && closes(how));
+        closed.map(|((policy, _), _)| policy.clone()).collect()
     }
 
     fn refusal(&self, refusal: &Refusal<'_>) -> Response<Bytes> {

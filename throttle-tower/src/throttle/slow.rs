@@ -70,13 +70,17 @@ impl<S, B: Backend, ReqBody> Future for Slow<S, B, ReqBody> {
                     this.decision.set(Some(this.rules.backend.decide(&this.rules.prepared, this.calls)));
                 }
                 let decision = ready!(this.decision.as_pin_mut().expect("it is set").poll(cx));
-                decision.map(|decision| this.rules.report(decision))
+                decision.map(|decision| {
+                    let report = this.rules.report(decision);
+                    this.rules.note(&report, this.calls);
+                    report
+                })
             }
         };
         let (inner, mut parts, body) = this.held.take().expect(POLLED_AGAIN);
         let judged = match report {
             Ok(report) => this.rules.judge(report, this.calls, &mut parts),
-            Err(error) => this.rules.judge_failure(&error, this.calls, &parts),
+            Err(error) => this.rules.judge_failure(&error, this.calls, &mut parts),
         };
         Poll::Ready((judged, inner, Request::from_parts(parts, body)))
     }

@@ -30,8 +30,10 @@ impl LimitReport {
         let (decision, answers) = (self.decision(), self.answers());
         let mut lines: SmallVec<[Line<'_>; 3]> = SmallVec::new();
         // Not collected: that would move them all once they are complete.
-        for (policy, status) in self.statuses() {
-            lines.push(line(policy, status, extra));
+        for (place, (policy, status)) in answers.policies.iter().zip(decision.statuses()).enumerate() {
+            if status.applies() {
+                lines.push(line(policy, status, answers.paced_by(place, policy, status), extra));
+            }
         }
         if lines.is_empty() {
             return;
@@ -58,7 +60,8 @@ impl LimitReport {
     }
 }
 
-fn line<'a>(policy: &'a Policy, status: &Status, extra: u64) -> Line<'a> {
+/// One policy's line: what it promises, where the client stands, and at what pace that lasts.
+fn line<'a>(policy: &'a Policy, status: &Status, paced_by: &Policy, extra: u64) -> Line<'a> {
     let violated = status.is_violated();
     let wait = if violated { status.retry_after() } else { None };
     let retry_us = wait.map(|wait| micros(wait).saturating_add(extra));
@@ -68,7 +71,7 @@ fn line<'a>(policy: &'a Policy, status: &Status, extra: u64) -> Line<'a> {
         // A violated policy's window ends with the wait, as Retry-After does.
         effective_us: match retry_us {
             Some(wait) => wait,
-            None => micros(status.effective_window(policy)),
+            None => micros(status.effective_window(paced_by)),
         },
         // Whoever goes by the reset must not come back before the wait is over.
         reset_us: micros(status.reset_after()).max(retry_us.unwrap_or(0)),

@@ -1,0 +1,339 @@
+//! When the store cannot decide and this process does.
+
+mod common;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use http::{HeaderMap, Request, Response, StatusCode};
+use throttle_tower::{
+    Backend, BackendErrorKind, Clock, Constant, FixedWindow, Gcra, Header, Limit, LimitReport, Limits, ManualClock,
+    MemoryBackend, OnError, OnMissing, Rate, Rung, Throttle, ThrottleBody, ThrottleLayer, all, any, limit,
+};
+use tower::{Layer, ServiceExt};
+
+use common::{Memory, Remote, Strict, Text, get, memory, shared, text};
+
+const DOWN: BackendErrorKind = BackendErrorKind::Unavailable;
+const LATE: BackendErrorKind = BackendErrorKind::Timeout;
+
+type Answered = Response<ThrottleBody<Text>>;
+/// Outcome, error, rung: of one event each.
+type Log = Arc<Mutex<Vec<(&'static str, Option<BackendErrorKind>, Option<Rung>)>>>;
+
+/// One process of several: a layer on a store that falters, and what its hook heard.
+struct Process {
+    remote: Remote,
+    service: Throttle<Strict, Remote>,
+    heard: Log,
+}
+
+impl Process {
+    fn new(limits: impl Into<Limits>) -> Self {
+        Self::on(Remote::faltering(false), &memory(), limits)
+    }
+
+    fn on<C: Clock>(remote: Remote, store: &MemoryBackend<C>, limits: impl Into<Limits>) -> Self {
+        let heard = Log::default();
+        let log = Arc::clone(&heard);
+        let layer = ThrottleLayer::new(limits.into()).unwrap().local_store(store).backend(remote.clone()).unwrap();
+        let layer = layer.on_decision(move |event| {
+            log.lock().unwrap().push((event.outcome.label(), event.degraded(), event.rung()));
+        });
+        Self { remote, service: layer.layer(Strict::default()), heard }
+    }
+
+    async fn answer(&self, request: Request<Text>) -> Answered {
+        self.service.clone().oneshot(request).await.unwrap()
+    }
+
+    /// The statuses of so many requests.
+    async fn statuses(&self, count: usize) -> Vec<u16> {
+        let mut statuses = Vec::new();
+        for _ in 0..count {
+            statuses.push(self.answer(get()).await.status().as_u16());
+        }
+        statuses
+    }
+
+    fn heard(&self) -> Vec<(&'static str, Option<BackendErrorKind>, Option<Rung>)> {
+        std::mem::take(&mut *self.heard.lock().unwrap())
+    }
+}
+
+fn local(name: &str, burst: u64, processes: u32) -> Limit {
+    shared(name, burst).on_error(OnError::local(processes))
+}
+
+fn field<'a>(headers: &'a HeaderMap, name: &str) -> &'a str {
+    headers.get(name).map_or("", |value| value.to_str().unwrap())
+}
+
+fn rungs(response: &Answered) -> Vec<Rung> {
+    let report = response.extensions().get::<LimitReport>().expect("there is a report");
+    report.decision().statuses().iter().map(|status| status.rung()).collect()
+}
+
+#[tokio::test]
+async fn the_share_decides_while_the_store_is_down() {
+    let process = Process::new(local("p", 9, 3));
+    process.remote.trouble(Some(DOWN));
+    assert_eq!(process.statuses(4).await, [200, 200, 200, 429]);
+    assert_eq!(process.service.get_ref().calls(), 3);
+    assert_eq!(process.remote.decisions.load(std::sync::atomic::Ordering::SeqCst), 4, "the store is asked each time");
+    assert_eq!(common::left(&process.remote.memory, "p", 9), 9);
+}
+
+/// The policy line announces the limit, for it does not change with the weather; what is left and for how long are the
+/// share's.
+#[tokio::test]
+async fn fields_are_of_the_share() {
+    let process = Process::new(local("p", 9, 3));
+    process.remote.trouble(Some(LATE));
+    let admitted = process.answer(get()).await;
+    assert_eq!(field(admitted.headers(), "ratelimit-policy"), r#""p";q=1;w=60"#);
+    // Two units at a third of one a minute.
+    assert_eq!(field(admitted.headers(), "ratelimit"), r#""p";r=2;t=360"#);
+    assert_eq!(rungs(&admitted), [Rung::Local(LATE)]);
+    process.statuses(2).await;
+    let refused = process.answer(get()).await;
+    assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(field(refused.headers(), "ratelimit-policy"), r#""p";q=1;w=60"#);
+    assert_eq!(field(refused.headers(), "ratelimit"), r#""p";r=0;t=180"#);
+    assert_eq!(field(refused.headers(), "retry-after"), "180");
+    assert_eq!(field(refused.headers(), "cache-control"), "no-store");
+    assert_eq!(rungs(&refused), [Rung::Local(LATE)]);
+    let problem: serde_json::Value = serde_json::from_str(&text(refused).await).unwrap();
+    assert_eq!(problem["violated-policies"], serde_json::json!(["p"]));
+}
+
+/// Whoever waits as long as it was told is admitted, if the store is still down.
+#[tokio::test]
+async fn the_wait_is_true() {
+    let clock = ManualClock::default();
+    let store = MemoryBackend::builder().clock(clock.clone()).build();
+    let process = Process::on(Remote::faltering(false), &store, local("p", 2, 2));
+    process.remote.trouble(Some(DOWN));
+    assert_eq!(process.statuses(2).await, [200, 429]);
+    clock.advance(Duration::from_micros(120_000_000 - 1));
+    assert_eq!(process.statuses(1).await, [429]);
+    clock.advance(Duration::from_micros(1));
+    assert_eq!(process.statuses(2).await, [200, 429]);
+}
+
+#[tokio::test]
+async fn the_share_is_warm_when_it_is_needed() {
+    for at_once in [false, true] {
+        let process = Process::on(Remote::faltering(at_once), &memory(), local("p", 12, 3));
+        assert_eq!(process.statuses(3).await, [200; 3]);
+        process.remote.trouble(Some(DOWN));
+        assert_eq!(process.statuses(2).await, [200, 429], "three of four were used at the store, at once: {at_once}");
+        process.remote.trouble(None);
+        assert_eq!(process.statuses(10).await[8..], [200, 429], "what the share admitted the store does not know");
+    }
+}
+
+/// Refusals of the store leave the share alone: they charged nothing.
+#[tokio::test]
+async fn what_the_store_refused_is_not_noted() {
+    let process = Process::new(all([local("a", 8, 2), shared("b", 1).on_error(OnError::Open)]));
+    assert_eq!(process.statuses(9).await[..2], [200, 429]);
+    process.remote.trouble(Some(DOWN));
+    assert_eq!(process.statuses(4).await, [200, 200, 200, 429]);
+}
+
+/// Every event tells who decided, so that degraded decisions can be counted, each once.
+#[tokio::test]
+async fn degraded_decisions_are_counted_exactly() {
+    let process = Process::new(local("p", 8, 2));
+    for (trouble, requests) in [(None, 2), (Some(DOWN), 3), (None, 1), (Some(LATE), 2), (None, 2)] {
+        process.remote.trouble(trouble);
+        process.statuses(requests).await;
+    }
+    let (store, down, late) = (Some(Rung::Store), Some(Rung::Local(DOWN)), Some(Rung::Local(LATE)));
+    assert_eq!(
+        process.heard(),
+        [
+            ("admitted", None, store),
+            ("admitted", None, store),
+            // Two of the share's four are left.
+            ("admitted", Some(DOWN), down),
+            ("admitted", Some(DOWN), down),
+            ("refused", Some(DOWN), down),
+            ("admitted", None, store),
+            ("refused", Some(LATE), late),
+            ("refused", Some(LATE), late),
+            ("admitted", None, store),
+            ("admitted", None, store),
+        ]
+    );
+}
+
+#[tokio::test]
+async fn nothing_is_degraded_once_the_store_is_back() {
+    let process = Process::new(local("p", 4, 4));
+    process.remote.trouble(Some(DOWN));
+    assert_eq!(process.statuses(2).await, [200, 429]);
+    process.remote.trouble(None);
+    let response = process.answer(get()).await;
+    assert_eq!((response.status(), rungs(&response)), (StatusCode::OK, vec![Rung::Store]));
+    assert_eq!(field(response.headers(), "ratelimit"), r#""p";r=3;t=180"#);
+}
+
+/// Open limits are skipped, and neither advertised nor charged; the local one decides.
+#[tokio::test]
+async fn open_beside_local_is_as_if_it_did_not_apply() {
+    let limits = || [shared("open", 1).on_error(OnError::Open), local("here", 4, 2)];
+    for limits in [all(limits()), any(limits())] {
+        let process = Process::new(limits);
+        process.remote.trouble(Some(DOWN));
+        let first = process.answer(get()).await;
+        assert_eq!(field(first.headers(), "ratelimit-policy"), r#""here";q=1;w=60"#);
+        assert_eq!(rungs(&first), [Rung::Open(DOWN), Rung::Local(DOWN)]);
+        assert_eq!(process.statuses(2).await, [200, 429]);
+        assert!(process.heard().iter().all(|event| event.1 == Some(DOWN) && event.2 == Some(Rung::Local(DOWN))));
+    }
+}
+
+#[tokio::test]
+async fn closed_beside_local_is_closed() {
+    let admin = shared("admin", 5).when(|parts| parts.uri.path() == "/admin").on_error(OnError::Closed);
+    let process = Process::new(all([local("here", 4, 2), admin]));
+    process.remote.trouble(Some(DOWN));
+    assert_eq!(process.statuses(1).await, [200], "it does not apply");
+    let admin = process.answer(Request::get("/admin").body(Text::default()).unwrap()).await;
+    assert_eq!(admin.status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert!(admin.extensions().get::<LimitReport>().is_none());
+    let problem: serde_json::Value = serde_json::from_str(&text(admin).await).unwrap();
+    assert_eq!(problem["violated-policies"], serde_json::json!(["admin"]));
+    assert_eq!(
+        process.heard(),
+        [("admitted", Some(DOWN), Some(Rung::Local(DOWN))), ("failed_closed", Some(DOWN), None)]
+    );
+    assert_eq!(process.statuses(2).await, [200, 429], "what was refused was not charged");
+}
+
+/// A local limit that does not apply leaves nobody to decide.
+#[tokio::test]
+async fn only_open_limits_that_apply_are_open() {
+    let keyed = limit("keyed", Gcra::new(Rate::per_minute(1)))
+        .by(Header::new("x-api-key"))
+        .on_missing(OnMissing::Skip)
+        .on_error(OnError::local(1));
+    let process = Process::new(all([shared("open", 1).on_error(OnError::Open), keyed]));
+    process.remote.trouble(Some(LATE));
+    let response = process.answer(get()).await;
+    assert_eq!((response.status(), rungs(&response)), (StatusCode::OK, vec![Rung::Open(LATE), Rung::Store]));
+    assert!(response.headers().is_empty(), "{:?}", response.headers());
+    assert_eq!(process.heard(), [("failed_open", Some(LATE), Some(Rung::Open(LATE)))]);
+}
+
+#[tokio::test]
+async fn all_and_any_mean_here_what_they_mean_there() {
+    // All or nothing: what the tight one refuses is not charged to the wide one.
+    let process = Process::new(all([local("wide", 8, 2), local("tight", 4, 2)]));
+    process.remote.trouble(Some(DOWN));
+    assert_eq!(process.statuses(5).await, [200, 200, 429, 429, 429]);
+    let refused = process.answer(get()).await;
+    let report = refused.extensions().get::<LimitReport>().unwrap();
+    assert_eq!(report.statuses().map(|(_, status)| status.remaining()).collect::<Vec<_>>(), [2, 0]);
+    assert_eq!(report.violated().collect::<Vec<_>>(), ["tight"]);
+
+    // The first that admits pays.
+    let process = Process::new(any([local("own", 2, 2), local("pool", 4, 2)]));
+    process.remote.trouble(Some(DOWN));
+    assert_eq!(process.statuses(4).await, [200, 200, 200, 429]);
+
+    // Each with its own number of processes.
+    let process = Process::new(any([local("own", 6, 6), local("pool", 6, 2)]));
+    process.remote.trouble(Some(DOWN));
+    assert_eq!(process.statuses(5).await, [200, 200, 200, 200, 429]);
+}
+
+#[tokio::test]
+async fn the_layers_rule_is_for_limits_without_one() {
+    let layer = ThrottleLayer::new(all([shared("p", 6), local("q", 90, 1)])).unwrap().local_store(&memory());
+    let remote = Remote::faltering(false);
+    remote.trouble(Some(DOWN));
+    let layer = layer.on_error(OnError::local(3)).backend(remote.clone()).unwrap();
+    let statuses = |layer: ThrottleLayer<Remote>| async move {
+        let service = layer.layer(Strict::default());
+        let mut statuses = Vec::new();
+        for _ in 0..3 {
+            statuses.push(service.clone().oneshot(get()).await.unwrap().status().as_u16());
+        }
+        statuses
+    };
+    assert_eq!(statuses(layer.clone()).await, [200, 200, 429]);
+    // Changed afterwards, it is as if it had been said before. The share of p is one, and used up.
+    assert_eq!(statuses(layer.clone().on_error(OnError::local(6))).await, [429, 429, 429]);
+    assert_eq!(statuses(layer.clone().local_store(&memory()).on_error(OnError::local(2))).await, [200, 200, 200]);
+    assert_eq!(statuses(layer.clone().on_error(OnError::Closed)).await, [503, 503, 503]);
+    assert_eq!(statuses(layer.clone().on_error(OnError::local(0))).await, [503, 503, 503]);
+    assert_eq!(statuses(layer.on_error(OnError::Open)).await, [200, 200, 200]);
+}
+
+#[test]
+fn no_processes_is_an_error() {
+    for (own, layers) in [(Some(OnError::local(0)), OnError::Open), (None, OnError::local(0))] {
+        let limit = shared("p", 5);
+        let limit = own.into_iter().fold(limit, Limit::on_error);
+        let layer = |limit: &Limit| ThrottleLayer::new(limit.clone());
+        let built = layer(&limit).and_then(|layer| layer.on_error(layers).backend(Remote::faltering(false)));
+        let error = built.map(drop).unwrap_err();
+        assert_eq!((error.policy(), error.field(), error.value()), (Some("p"), "processes of on_error", "0"));
+    }
+}
+
+/// N processes on one store that fails: together they admit what the limit admits.
+#[tokio::test]
+async fn processes_together_admit_the_limit() {
+    let (count, burst) = (4, 22);
+    let window = || limit("w", FixedWindow::new(Rate::per_hour(burst))).by(Constant).on_error(OnError::local(count));
+    let mut together = 0;
+    for _ in 0..count {
+        let process = Process::new(all([local("p", burst + 1, count), window()]));
+        process.remote.trouble(Some(DOWN));
+        together += process.statuses(12).await.iter().filter(|status| **status == 200).count();
+    }
+    assert_eq!(together, 20, "five each, a fourth of 22 rounded down");
+}
+
+/// Two layers with the same limit have one share of it, if they keep it in one store.
+#[tokio::test]
+async fn layers_can_have_one_share() {
+    let store: Memory = memory();
+    let admitted = |one: Process, other: Process| async move {
+        for process in [&one, &other] {
+            process.remote.trouble(Some(DOWN));
+        }
+        [one.statuses(3).await, other.statuses(3).await].concat().iter().filter(|status| **status == 200).count()
+    };
+    let on = |store: &Memory| Process::on(Remote::faltering(false), store, local("p", 4, 2));
+    assert_eq!(admitted(on(&store), on(&store)).await, 2);
+    assert_eq!(admitted(on(&memory()), on(&memory())).await, 4);
+}
+
+/// A layer that was told nothing of a store keeps the share itself, and its clones keep it together.
+#[tokio::test]
+async fn a_layer_has_a_store_for_its_share() {
+    let remote = Remote::faltering(false);
+    remote.trouble(Some(DOWN));
+    let daily = limit("p", Gcra::new(Rate::per_day(1)).burst(2)).by(Constant).on_error(OnError::local(1));
+    let layer = ThrottleLayer::new(daily).unwrap().backend(remote).unwrap();
+    let mut statuses = Vec::new();
+    for _ in 0..3 {
+        statuses.push(layer.clone().layer(Strict::default()).oneshot(get()).await.unwrap().status().as_u16());
+    }
+    assert_eq!(statuses, [200, 200, 429]);
+}
+
+/// A backend that cannot fail has no use for a share, and builds as ever.
+#[tokio::test]
+async fn what_cannot_fail_is_not_shared() {
+    let store = memory();
+    let layer = ThrottleLayer::new(local("p", 2, 2)).unwrap().local_store(&store).backend(memory()).unwrap();
+    assert!(!memory().can_fail());
+    let response = layer.layer(Strict::default()).oneshot(get()).await.unwrap();
+    assert_eq!((response.status(), store.keys()), (StatusCode::OK, 0));
+}

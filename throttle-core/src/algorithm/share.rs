@@ -1,0 +1,89 @@
+use std::num::NonZeroU32;
+
+use super::drain::Drain;
+use super::fixed_window::Counter;
+use super::gcra::Arrival;
+use super::leaky_bucket::Queue;
+use super::level::Leveled;
+use super::{Algorithm, Kind};
+use crate::Rate;
+
+impl Algorithm {
+    /// The part of the limit that one of `processes` may use when they cannot ask each other: the same algorithm at 1/N.
+    ///
+    /// Rates are divided exactly; a burst, a capacity, a refill and a limit are divided and rounded down, to 1 at least.
+    /// So what N shares admit together is never more than what the limit itself admits, in any stretch of time, except
+    /// where one of those amounts is less than N and every share of it is rounded up to one unit:
+    ///
+    /// * A burst below N: N units may be admitted at one instant. The rate is exact all the same.
+    /// * A refill below N: one unit each so many intervals that the rate is not exceeded. Up to N may come at one instant.
+    /// * The limit of a window or a quota below N: one unit a window for each of them.
+    /// * A [`LeakyBucket`](super::LeakyBucket) lets an idle key's first unit leave at once, and so does each share: N
+    ///   may leave together. The longest wait stays the same.
+    ///
+    /// A share can always be counted. Where the exact rate of a share of one unit would need numbers beyond 2^53, it is
+    /// rounded down to one unit each so many whole microseconds (142 years at most), and what would not fit beside it, a
+    /// longest wait or a capacity, is cut.
+    ///
+    /// ```
+    /// use std::num::NonZeroU32;
+    /// use throttle_core::{Gcra, Rate};
+    ///
+    /// let four = NonZeroU32::new(4).expect("four is not zero");
+    /// let share = Gcra::new(Rate::per_second(10)).burst(30).build()?.share(four);
+    /// assert_eq!(share, Gcra::new("5/2s".parse()?).burst(7).build()?);
+    /// # Ok::<(), throttle_core::ConfigError>(())
+    /// ```
+    #[must_use]
+    pub fn share(&self, processes: NonZeroU32) -> Self {
+        let n = u64::from(processes.get());
+        if n == 1 {
+            return *self;
+        }
+        let drained = |drain: &Drain| drain.share(self.rate, n);
+        let counted = |kind, limit| Self::from_kind(kind, Rate::new(limit, self.rate.period()));
+        match &self.kind {
+            Kind::Gcra(Arrival(drain)) => {
+                let (drain, rate) = drained(drain);
+                Self::from_kind(Kind::Gcra(Arrival(drain)), rate)
+            }
+            Kind::TokenBucket(bucket) => {
+                let (drain, rate) = drained(bucket.drain());
+                Self::from_kind(Kind::TokenBucket(Leveled::new(drain)), rate)
+            }
+            Kind::LeakyMeter(meter) => {
+                let (drain, rate) = drained(meter.drain());
+                Self::from_kind(Kind::LeakyMeter(Leveled::new(drain)), rate)
+            }
+            Kind::LeakyBucket(queue) => {
+                let (drain, rate) = queue.drain().share_of_wait(self.rate, n);
+                Self::from_kind(Kind::LeakyBucket(Queue::new(drain)), rate)
+            }
+            Kind::IntervalBucket(portions) => {
+                let (portions, rate) = portions.share(n);
+                Self::from_kind(Kind::IntervalBucket(portions), rate)
+            }
+            Kind::FixedWindow(counter) => {
+                let limit = part(counter.limit, n);
+                counted(Kind::FixedWindow(Counter { limit, ..*counter }), limit)
+            }
+            Kind::CalendarQuota(counter) => {
+                let limit = part(counter.limit, n);
+                counted(Kind::CalendarQuota(Counter { limit, ..*counter }), limit)
+            }
+            Kind::SlidingWindow(estimate) => {
+                let estimate = estimate.share(n);
+                counted(Kind::SlidingWindow(estimate), estimate.limit())
+            }
+            Kind::SlidingLog(log) => {
+                let log = log.share(n);
+                counted(Kind::SlidingLog(log), log.limit())
+            }
+        }
+    }
+}
+
+/// 1/n of whole units, and at least one.
+pub(super) fn part(units: u64, n: u64) -> u64 {
+    (units / n).max(1)
+}

@@ -1,0 +1,287 @@
+//! The share of a limit that a process decides by when its store fails.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use throttle_core::{
+    Backend, BackendErrorKind, Call, Cost, Decision, FixedWindow, Gcra, Key, LimitSet, LocalShare, ManualClock,
+    MemoryBackend, MemorySet, Policy, Rate, Receipt, Rule, Rung, Timestamp,
+};
+
+use crate::support::spec::Kind;
+use crate::support::spec::{TODAY, Tree};
+use crate::support::strategies::{for_every_tree, run, small};
+
+const WHY: BackendErrorKind = BackendErrorKind::Timeout;
+
+fn memory() -> MemoryBackend<ManualClock> {
+    MemoryBackend::builder().clock(ManualClock::new(Timestamp::from_micros(TODAY))).build()
+}
+
+fn processes(n: u32) -> NonZeroU32 {
+    NonZeroU32::new(n).expect("it is not zero")
+}
+
+fn share(set: &LimitSet, n: u32) -> LocalShare {
+    LocalShare::new(&memory(), set, processes(n)).unwrap()
+}
+
+fn ada(cost: u64) -> Call {
+    Call::new(Key::from("ada"), Cost::at_least_one(cost))
+}
+
+fn peek() -> Call {
+    Call::peek(Key::from("ada"))
+}
+
+fn gcra(name: &str, burst: u64) -> Policy {
+    Policy::new(name, Gcra::new(Rate::per_hour(1)).burst(burst)).unwrap()
+}
+
+fn both(a: u64, b: u64) -> LimitSet {
+    LimitSet::new(Rule::All(vec![gcra("a", a).into(), gcra("b", b).into()])).unwrap()
+}
+
+/// A store, the set prepared on it, and this process's share.
+struct Process {
+    store: MemoryBackend<ManualClock>,
+    set: Arc<MemorySet>,
+    share: LocalShare,
+}
+
+impl Process {
+    fn new(set: &LimitSet, n: u32) -> Self {
+        let store = memory();
+        let prepared = Arc::new(store.prepare(set.clone()).unwrap());
+        Self { store, set: prepared, share: share(set, n) }
+    }
+
+    /// Asks the store, and keeps the share warm.
+    fn ask(&self, calls: &[Call]) -> Decision {
+        let decision = self.store.decide_now(&self.set, calls);
+        self.share.note(&decision, calls);
+        decision
+    }
+
+    /// What the store and the share have left of each policy.
+    fn left(&self) -> (Vec<u64>, Vec<u64>) {
+        let calls = vec![peek(); MemoryBackend::<ManualClock>::set(&self.set).policies().len()];
+        let left = |decision: &Decision| decision.statuses().iter().map(|status| status.remaining()).collect();
+        (left(&self.store.decide_now(&self.set, &calls)), left(&self.share.decide(&calls, WHY)))
+    }
+}
+
+/// The store is gone, and every process has a fresh share: what they admit at one instant.
+#[test]
+fn processes_that_never_asked_a_store_admit_no_more_than_the_limit() {
+    for kind in Kind::ALL {
+        run(&format!("{kind:?}"), &(small(kind), 1_u32..=6), |(spec, n)| {
+            let set = Tree::Leaf(*spec).set();
+            let (capacity, part) = (spec.algorithm().capacity(), spec.algorithm().share(processes(*n)).capacity());
+            let mut together = 0;
+            for _ in 0..*n {
+                let share = share(&set, *n);
+                let admitted = (0..=capacity).filter(|_| share.decide(&[ada(1)], WHY).is_allowed()).count() as u64;
+                prop_assert_eq!(admitted, part);
+                together += admitted;
+            }
+            // The units that each of several queues lets leave at once come on top: see the tests of shares.
+            if capacity >= u64::from(*n) && kind != Kind::Shaper {
+                prop_assert!(together <= capacity, "{} of {}", together, capacity);
+            }
+            Ok(())
+        });
+    }
+}
+
+/// Whatever the store charges leaves as much less here, down to nothing, in any composition.
+#[test]
+fn a_share_is_kept_warm() {
+    for_every_tree(
+        |trees| (trees, 1_u32..=4, prop::collection::vec((1_u64..=6, 0_u32..8), 12)),
+        |(tree, n, requests)| {
+            let process = Process::new(&tree.set(), *n);
+            let count = tree.leaves().len();
+            let mut charged = vec![0_u64; count];
+            for (cost, skipped) in requests {
+                // One policy sits out now and then.
+                let call = |place: usize| if place as u32 == *skipped && count > 1 { Call::SKIP } else { ada(*cost) };
+                let calls: Vec<_> = (0..count).map(call).collect();
+                let decision = process.ask(&calls);
+                charged.iter_mut().zip(decision.statuses()).for_each(|(sum, status)| *sum += status.charged());
+                let shares = process.share.set().policies().iter().map(|policy| policy.algorithm().capacity());
+                let expected: Vec<_> =
+                    shares.zip(&charged).map(|(most, charged)| most.saturating_sub(*charged)).collect();
+                prop_assert_eq!(process.left().1, expected);
+            }
+            Ok(())
+        },
+    );
+}
+
+#[test]
+fn what_used_up_a_share_at_the_store_has_used_it_up_here() {
+    let process = Process::new(&both(20, 40), 4);
+    for _ in 0..5 {
+        assert!(process.ask(&[ada(1), ada(1)]).is_allowed());
+    }
+    assert_eq!(process.left(), (vec![15, 35], vec![0, 5]));
+    let denied = process.share.decide(&[ada(1), ada(1)], WHY);
+    assert!(!denied.is_allowed());
+    assert_eq!(denied.binding(), Some(0));
+    // A quarter of one an hour.
+    assert_eq!(denied.retry_after(), Some(std::time::Duration::from_secs(4 * 3_600)));
+    // Others have a share of their own.
+    assert!(process.share.decide(&vec![Call::from(Key::from("eve")); 2], WHY).is_allowed());
+}
+
+#[test]
+fn only_what_the_store_charged_is_noted() {
+    let process = Process::new(&both(2, 8), 1);
+    process.ask(&[peek(), peek()]);
+    assert_eq!(process.left().1, [2, 8]);
+    assert!(!process.ask(&[ada(3), ada(3)]).is_allowed());
+    assert_eq!(process.left().1, [2, 8]);
+    let here = process.share.decide(&[ada(1), ada(1)], WHY);
+    process.share.note(&here, &[ada(1), ada(1)]);
+    assert_eq!(process.left(), (vec![2, 8], vec![1, 7]), "a decision made here is charged here once");
+    process.share.note(&Decision::open(&[ada(1), ada(1)], WHY), &[ada(1), ada(1)]);
+    assert_eq!(process.left().1, [1, 7]);
+    // More than there is, and more than there can be.
+    process.ask(&[ada(2), ada(2)]);
+    assert_eq!(process.left().1, [0, 5]);
+    // Decisions about other sets do no harm.
+    process.share.note(&Decision::not_limited(7), &vec![ada(1); 7]);
+    process.share.note(&here, &[]);
+}
+
+#[test]
+fn a_note_of_more_than_a_share_empties_it() {
+    for set in [gcra("p", 100), Policy::new("p", FixedWindow::new(Rate::per_minute(100))).unwrap()] {
+        let set = LimitSet::new(set).unwrap();
+        let fresh = Process::new(&set, 10);
+        assert!(fresh.ask(&[ada(60)]).is_allowed());
+        assert_eq!(fresh.left(), (vec![40], vec![0]));
+        let known = Process::new(&set, 10);
+        known.ask(&[ada(1)]);
+        known.ask(&[ada(60)]);
+        assert_eq!(known.left(), (vec![39], vec![0]));
+    }
+}
+
+/// A full store for shares is as little an amnesty as any other: whoever finds no room shares a bucket.
+#[test]
+fn a_share_in_a_full_store_is_still_charged() {
+    let set = LimitSet::new(gcra("p", 4)).unwrap();
+    let store = MemoryBackend::builder().max_keys(1).clock(ManualClock::default()).build();
+    let share = LocalShare::new(&store, &set, processes(1)).unwrap();
+    let remote = Process::new(&set, 1);
+    for name in ["ada", "eve", "bob", "eve"] {
+        let calls = [Call::from(Key::from(name))];
+        let decision = remote.store.decide_now(&remote.set, &calls);
+        share.note(&decision, &calls);
+    }
+    assert_eq!(store.keys(), 1);
+    assert_eq!(share.decide(&[peek()], WHY).remaining(), 3);
+    let shared = share.decide(&[Call::peek(Key::from("someone new"))], WHY);
+    assert_eq!((shared.remaining(), shared.statuses()[0].is_overflow()), (1, true));
+}
+
+#[test]
+fn a_decision_says_on_which_rung_it_was_made() {
+    let set = both(8, 8);
+    let some = LocalShare::of_each(&memory(), &set, |place| (place == 1).then(|| processes(2))).unwrap();
+    let rungs = |decision: &Decision| decision.statuses().iter().map(|status| status.rung()).collect::<Vec<_>>();
+
+    let mixed = some.decide(&[ada(1), ada(1)], WHY);
+    assert_eq!(rungs(&mixed), [Rung::Open(WHY), Rung::Local(WHY)]);
+    assert_eq!((mixed.rung(), mixed.degraded(), mixed.remaining()), (Rung::Local(WHY), Some(WHY), 3));
+    assert_eq!(mixed.statuses().iter().map(|status| status.applies()).collect::<Vec<_>>(), [false, true]);
+
+    let open = some.decide(&[ada(1), Call::SKIP], WHY);
+    assert_eq!((rungs(&open), open.rung()), (vec![Rung::Open(WHY), Rung::Store], Rung::Open(WHY)));
+    assert!(open.is_allowed());
+    assert_eq!(open, Decision::open(&[ada(1), Call::SKIP], WHY));
+
+    let process = Process::new(&set, 1);
+    let store = process.ask(&[ada(1), ada(1)]);
+    assert_eq!((store.rung(), store.degraded()), (Rung::Store, None));
+    // The same numbers, told by another: not the same decision.
+    let here = share(&set, 1).decide(&[ada(1), ada(1)], WHY);
+    assert_ne!(here, store);
+    assert_eq!((here.remaining(), here.reset_after()), (store.remaining(), store.reset_after()));
+    assert_ne!(here, share(&set, 1).decide(&[ada(1), ada(1)], BackendErrorKind::Suspended));
+    assert_eq!([Rung::Store, Rung::Local(WHY), Rung::Open(WHY)].map(Rung::label), ["store", "local", "open"]);
+}
+
+#[test]
+fn what_was_taken_here_is_settled_here() {
+    let process = Process::new(&both(8, 8), 2);
+    process.ask(&[ada(1), ada(1)]);
+    let calls = [ada(2), ada(2)];
+    let receipt = || Receipt::of(&process.share.decide(&calls, WHY), &calls).unwrap();
+    let given_back = receipt();
+    assert_eq!(given_back.items()[0].rung(), Rung::Local(WHY));
+    assert_eq!(process.left(), (vec![7, 7], vec![1, 1]));
+    assert_eq!(process.share.settle(given_back.actual(0)), None);
+    assert_eq!(process.left(), (vec![7, 7], vec![3, 3]));
+    // At the store it gives nothing back and takes nothing more.
+    for actual in [0, 8] {
+        process.store.settle_now(&process.set, receipt().actual(actual));
+        assert_eq!(process.left().0, [7, 7], "it was not charged there");
+        process.share.reset(0, &Key::from("ada"));
+        process.share.reset(1, &Key::from("ada"));
+    }
+}
+
+#[test]
+fn a_state_settles_only_what_the_store_took() {
+    let set = LimitSet::new(gcra("p", 8)).unwrap();
+    let algorithm = set.policies()[0].algorithm();
+    let now = Timestamp::from_micros(TODAY);
+    let (mut state, _) = algorithm.decide(algorithm.fresh(), now, 5);
+    let before = state.clone();
+    let receipt = Receipt::of(&share(&set, 1).decide(&[ada(5)], WHY), &[ada(5)]).unwrap().actual(0);
+    receipt.items()[0].apply(algorithm, &mut state, now);
+    assert_eq!(state, before);
+}
+
+#[test]
+fn what_was_taken_at_the_store_is_settled_there_and_here() {
+    let process = Process::new(&both(40, 40), 2);
+    let take = |cost| {
+        let calls = [ada(cost), ada(cost)];
+        Receipt::of(&process.ask(&calls), &calls).unwrap()
+    };
+    let less = process.share.settle(take(10).actual(4)).expect("the store took it");
+    assert_eq!(process.left(), (vec![30, 30], vec![16, 16]));
+    process.store.settle_now(&process.set, less);
+    assert_eq!(process.left(), (vec![36, 36], vec![16, 16]));
+    let more = process.share.settle(take(2).actual(5)).expect("the store took it");
+    process.store.settle_now(&process.set, more);
+    assert_eq!(process.left(), (vec![31, 31], vec![11, 11]));
+    // Of 25 units 11 found room; a share cannot give back more than it holds, and 22 of the 25 were used.
+    let much = process.share.settle(take(25).actual(22)).expect("the store took it");
+    process.store.settle_now(&process.set, much);
+    assert_eq!(process.left(), (vec![9, 9], vec![0, 0]));
+}
+
+#[test]
+fn forgetting_here_is_forgetting() {
+    let process = Process::new(&both(4, 4), 1);
+    process.ask(&[ada(3), ada(3)]);
+    process.share.reset(0, &Key::from("ada"));
+    assert_eq!(process.left().1, [4, 1]);
+    process.share.reset_all("b");
+    assert_eq!(process.left().1, [4, 4]);
+}
+
+/// Sets that name the same policies, and are kept in one store, have one share of them together.
+#[test]
+fn shares_in_one_store_are_one() {
+    let (store, set) = (memory(), both(4, 4));
+    let [one, other] = [(); 2].map(|()| LocalShare::new(&store, &set, processes(2)).unwrap());
+    assert!(one.decide(&[ada(2), ada(2)], WHY).is_allowed());
+    assert!(!other.decide(&[ada(1), ada(1)], WHY).is_allowed());
+}

@@ -1,0 +1,243 @@
+//! Shares of a limit: they can always be counted, are as large as they may be, and together never exceed the limit.
+
+use std::num::NonZeroU32;
+
+use num_bigint::BigUint;
+use proptest::prelude::*;
+use throttle_core::{Algorithm, Rate, Timestamp};
+
+use crate::support::bounds::{fits, fits_wait, most_in};
+use crate::support::spec::{Kind, Spec, TODAY};
+use crate::support::strategies::{EXACT_MAX, any_spec, for_every_kind, run, small};
+
+fn nonzero(n: u32) -> NonZeroU32 {
+    NonZeroU32::new(n).expect("it is not zero")
+}
+
+fn processes() -> impl Strategy<Value = u32> {
+    prop_oneof![4 => 1_u32..=6, 2 => 1_u32..=2_000, 1 => 1_u32..=u32::MAX, 1 => Just(u32::MAX)]
+}
+
+/// a/b <= c/d, of rates of which one is multiplied by n.
+fn no_faster(share: Rate, n: u32, whole: Rate) -> bool {
+    let big = |a: u64, b: u64| BigUint::from(a) * BigUint::from(b);
+    big(share.count(), whole.period_micros()) * n <= big(whole.count(), share.period_micros())
+}
+
+/// Whether a share can be counted, by formulas that do not take part in making one.
+fn counted(spec: &Spec, share: &Algorithm) -> bool {
+    let (rate, capacity) = (share.rate(), share.capacity());
+    let (count, period) = (rate.count(), rate.period_micros());
+    let in_range = |value: u64| (1..=EXACT_MAX).contains(&value);
+    in_range(count)
+        && in_range(period)
+        && in_range(capacity)
+        && match spec {
+            Spec::Gcra { .. } | Spec::TokenBucket { .. } | Spec::LeakyMeter { .. } => fits(count, period, capacity),
+            // The wait is at least what the capacity less one unit takes.
+            Spec::Shaper { .. } => {
+                let wait = u128::from(capacity - 1) * u128::from(period) / u128::from(count);
+                u64::try_from(wait).is_ok_and(|wait| fits_wait(count, period, wait))
+            }
+            Spec::Interval { .. } => {
+                capacity.div_ceil(count).checked_mul(period).is_some_and(|micros| micros <= EXACT_MAX)
+            }
+            Spec::Buckets { buckets, .. } => {
+                period % buckets == 0 && capacity.checked_mul(period / buckets).is_some_and(|n| n <= EXACT_MAX)
+            }
+            Spec::Fixed { .. } | Spec::Log { .. } | Spec::Calendar { .. } => capacity == count,
+        }
+}
+
+/// Units that may be refilled in one go, where that is not what the capacity is.
+fn portion(spec: &Spec) -> u64 {
+    if let Spec::Interval { refill, .. } = spec { *refill } else { u64::MAX }
+}
+
+#[test]
+fn every_share_can_be_counted_and_is_no_faster() {
+    for_every_kind(
+        |specs| (specs, processes()),
+        |(spec, n)| {
+            let (whole, wide) = (spec.algorithm(), u64::from(*n));
+            let share = whole.share(nonzero(*n));
+            prop_assert_eq!(share.name(), whole.name());
+            prop_assert!(counted(spec, &share), "{:?}", share);
+            let windowed =
+                matches!(spec, Spec::Fixed { .. } | Spec::Log { .. } | Spec::Buckets { .. } | Spec::Calendar { .. });
+            if windowed {
+                prop_assert_eq!(share.rate().period(), whole.rate().period());
+            }
+            // The longest that anything may take: 142 years.
+            let once = share.rate().count() == 1 && share.rate().period_micros() >= EXACT_MAX / 2;
+            if !once && (!windowed || whole.capacity() >= wide) {
+                prop_assert!(no_faster(share.rate(), *n, whole.rate()), "{} of {}", share.rate(), whole.rate());
+            }
+            Ok(())
+        },
+    );
+}
+
+/// A share that is smaller than it need be would be safe, and of no use.
+#[test]
+fn every_share_is_as_large_as_it_may_be() {
+    for_every_kind(
+        |specs| (specs, processes()),
+        |(spec, n)| {
+            let (whole, wide) = (spec.algorithm(), u64::from(*n));
+            let share = whole.share(nonzero(*n));
+            let part = (whole.capacity() / wide).max(1);
+            match spec {
+                // Cut at most where an empty bucket would take 2^53 µs to fill.
+                Spec::Interval { .. } => prop_assert!(
+                    share.capacity() == part
+                        || u128::from(share.capacity() + share.rate().count())
+                            * u128::from(share.rate().period_micros())
+                            > u128::from(EXACT_MAX) * u128::from(share.rate().count()),
+                    "{:?}",
+                    share
+                ),
+                Spec::Shaper { .. } => prop_assert!(share.capacity() >= 1),
+                _ => prop_assert_eq!(share.capacity(), part),
+            }
+            let exact = matches!(spec, Spec::Gcra { .. } | Spec::TokenBucket { .. } | Spec::LeakyMeter { .. });
+            if exact && whole.capacity() >= wide {
+                let product = |a: u64, b: u64| BigUint::from(a) * BigUint::from(b);
+                let (mine, all) = (share.rate(), whole.rate());
+                prop_assert_eq!(
+                    product(mine.count(), all.period_micros()) * *n,
+                    product(all.count(), mine.period_micros())
+                );
+            }
+            Ok(())
+        },
+    );
+}
+
+#[test]
+fn the_share_of_one_is_the_whole() {
+    for_every_kind(
+        |specs| specs,
+        |spec| {
+            prop_assert_eq!(spec.algorithm().share(nonzero(1)), spec.algorithm());
+            Ok(())
+        },
+    );
+}
+
+/// What N shares may admit together beyond the limit's own bound; `None` where nothing is promised.
+fn beyond(spec: &Spec, n: u64) -> Option<u64> {
+    let capacity = spec.algorithm().capacity();
+    match spec {
+        Spec::Gcra { .. } | Spec::TokenBucket { .. } | Spec::LeakyMeter { .. } => Some(n.saturating_sub(capacity)),
+        Spec::Interval { .. } => Some(n.saturating_sub(capacity) + n.saturating_sub(portion(spec))),
+        Spec::Shaper { .. } => Some(n - 1),
+        _ => (capacity >= n).then_some(0),
+    }
+}
+
+/// N processes that cannot ask each other, each on its share, and what they admit together in any stretch of time.
+#[test]
+fn shares_together_never_exceed_the_limit() {
+    let events = || prop::collection::vec((any::<u8>(), 0_u8..8, 0_u32..1_000, 0_u8..4), 60);
+    for kind in Kind::ALL {
+        let cases = (prop_oneof![3 => small(kind), 1 => any_spec(kind)], 1_u32..=5, events());
+        run(&format!("{kind:?}"), &cases, |(spec, n, events)| {
+            let Some(beyond) = beyond(spec, (*n).into()) else { return Ok(()) };
+            let share = spec.algorithm().share(nonzero(*n));
+            let mut states = vec![share.fresh(); *n as usize];
+            let (mut now, mut admitted) = (TODAY, Vec::new());
+            for (who, pace, part, size) in events {
+                // Often at the same instant, seldom far apart.
+                now += [0, 0, 0, 0, 1, spec.step() * i64::from(*part) / 1_000, spec.step(), 3 * spec.step()]
+                    [usize::from(*pace)];
+                if now > Timestamp::MAX.as_micros() {
+                    break;
+                }
+                let who = usize::from(*who) % states.len();
+                let cost = [1, 1, share.capacity(), share.capacity() / 2 + 1][usize::from(*size)];
+                let state = std::mem::replace(&mut states[who], share.fresh());
+                let (state, verdict) = share.decide(state, Timestamp::from_micros(now), cost);
+                states[who] = state;
+                if verdict.is_allowed() {
+                    admitted.push((now, cost));
+                }
+            }
+            for (first, begin) in admitted.iter().enumerate() {
+                let mut sum = 0_i128;
+                for (at, cost) in &admitted[first..] {
+                    sum += i128::from(*cost);
+                    let most = most_in(spec, at - begin.0);
+                    prop_assert!(
+                        most.is_none_or(|most| sum <= most + i128::from(beyond)),
+                        "{} from {} to {}, bound {:?} + {}",
+                        sum,
+                        begin.0,
+                        at,
+                        most,
+                        beyond
+                    );
+                }
+            }
+            Ok(())
+        });
+    }
+}
+
+#[test]
+fn shares_as_people_would_write_them() {
+    use std::time::Duration;
+    use throttle_core::{CalendarQuota, FixedWindow, Gcra, IntervalBucket, LeakyBucket, SlidingWindow, TokenBucket};
+
+    let minutes = |n: u64| Duration::from_secs(60 * n);
+    for (whole, n, share) in [
+        (
+            Gcra::new(Rate::per_second(10)).burst(20).build(),
+            4,
+            Gcra::new(Rate::new(5, Duration::from_secs(2))).burst(5).build(),
+        ),
+        (
+            TokenBucket::new(Rate::per_minute(100)).build(),
+            6,
+            TokenBucket::new(Rate::new(50, minutes(3))).burst(16).build(),
+        ),
+        (Gcra::new(Rate::per_minute(7)).burst(2).build(), 3, Gcra::new(Rate::new(7, minutes(3))).burst(1).build()),
+        (FixedWindow::new(Rate::per_minute(10)).build(), 3, FixedWindow::new(Rate::per_minute(3)).build()),
+        (SlidingWindow::new(Rate::per_minute(2)).build(), 3, SlidingWindow::new(Rate::per_minute(1)).build()),
+        (CalendarQuota::monthly(1_000).build(), 3, CalendarQuota::monthly(333).build()),
+        (CalendarQuota::rolling(2, minutes(60)).build(), 5, CalendarQuota::rolling(1, minutes(60)).build()),
+        (
+            IntervalBucket::new(100).refill(10, minutes(1)).build(),
+            4,
+            IntervalBucket::new(25).refill(2, minutes(1)).build(),
+        ),
+        // One a minute cannot be divided by five: each gets one every five minutes.
+        (
+            IntervalBucket::new(100).refill(1, minutes(1)).aligned().build(),
+            5,
+            IntervalBucket::new(20).refill(1, minutes(5)).aligned().build(),
+        ),
+        (
+            LeakyBucket::new(Rate::per_second(10)).max_wait(minutes(1)).build(),
+            10,
+            LeakyBucket::new(Rate::per_second(1)).max_wait(minutes(1)).build(),
+        ),
+    ] {
+        assert_eq!(whole.unwrap().share(nonzero(n)), share.unwrap());
+    }
+}
+
+/// A rate that cannot be divided exactly is rounded down, not refused.
+#[test]
+fn a_share_past_what_can_be_counted_is_rarer() {
+    let month = Rate::new(999_983, std::time::Duration::from_secs(30 * 86_400));
+    let share = throttle_core::Gcra::new(month).burst(1).build().unwrap().share(nonzero(2_000));
+    // 2,592,000,000,000 × 2,000 / 999,983 µs are 5,184,088,129.4.
+    assert_eq!((share.rate().count(), share.rate().period_micros(), share.capacity()), (1, 5_184_088_130, 1));
+
+    // Rounding made it take longer to fill, five refills rather than four, and that would be 2^53 µs.
+    let ages = std::time::Duration::from_micros(EXACT_MAX / 4);
+    let bucket = throttle_core::IntervalBucket::new(10).refill(3, ages).build().unwrap();
+    let share = bucket.share(nonzero(2));
+    assert_eq!((share.rate(), share.capacity()), (Rate::new(1, ages), 4));
+}

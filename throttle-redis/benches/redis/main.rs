@@ -1,0 +1,48 @@
+//! What a decision costs, beside what the server can do with the same script in the same run.
+//!
+//! ```text
+//! cargo bench -p throttle-redis --all-features                 every table
+//! cargo bench -p throttle-redis --all-features -- tasks script  some of them
+//! ROUNDS=7 cargo bench …                                        more rounds than 5; rows are their medians
+//! ```
+//!
+//! The server runs on the first processor and the client on the second, where `taskset` is there to see to it.
+
+#![allow(clippy::print_stdout, clippy::float_arithmetic, reason = "it prints figures")]
+
+mod capture;
+mod leases;
+mod load;
+mod measure;
+mod scripts;
+mod tasks;
+
+use std::env;
+use std::process::Command;
+
+use throttle_test_servers::Server;
+
+fn main() {
+    let wanted: Vec<String> = env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
+    let wants = |name: &str| wanted.is_empty() || wanted.iter().any(|word| word == name);
+    let server = Server::start();
+    if let Some(process) = server.process_id() {
+        pin(process, "0");
+    }
+    pin(std::process::id(), "1");
+    let version = server.info("redis_version");
+    println!("redis {version}, {} rounds, medians (least to most)\n", measure::rounds());
+    if wants("script") {
+        scripts::run(&server);
+    }
+    if wants("tasks") {
+        tasks::run(&server);
+    }
+    if wants("leases") {
+        leases::run(&server);
+    }
+}
+
+fn pin(process: u32, processor: &str) {
+    let _ = Command::new("taskset").args(["-a", "-p", "-c", processor, &process.to_string()]).output();
+}

@@ -1,0 +1,90 @@
+//! What the store holds of one key, for people.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use throttle_core::{Call, Decision, Key, LimitSet, Policy, Timestamp};
+use tokio::time::Instant;
+
+use crate::connection::{Command, Reply, Route};
+use crate::decide::{answer, ask_in_one_slot};
+use crate::line::Trouble;
+use crate::set::RedisSet;
+use crate::shared::Shared;
+
+/// What the store holds of one key of a policy. `Display` tells it in one line, without the name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Inspection {
+    /// The key's name on the server.
+    pub name: String,
+    /// The value, byte by byte; `None` for a key that was not used or has been forgotten.
+    pub value: Option<Vec<u8>>,
+    /// The value's numbers by name, as [`State::to_wire`](throttle_core::State::to_wire) lists them. Instants in µs since the Unix epoch.
+    pub fields: Vec<(&'static str, i64)>,
+    /// When the server forgets the key.
+    pub expires_in: Option<Duration>,
+    /// The server's time.
+    pub now: Timestamp,
+    /// Where the key stands, as a decision about nothing. Nothing was charged.
+    pub decision: Decision,
+}
+
+impl fmt::Display for Inspection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let micros = self.decision.reset_after().as_micros();
+        write!(f, "{} left, as good as unused in {micros} µs", self.decision.remaining())?;
+        for (name, number) in &self.fields {
+            write!(f, ", {name} {number}")?;
+        }
+        match self.expires_in {
+            Some(expires) => write!(f, ", forgotten in {} ms", expires.as_millis()),
+            None => f.write_str(", not held"),
+        }
+    }
+}
+
+pub(crate) async fn inspect(shared: &Arc<Shared>, policy: &Policy, key: &Key) -> Result<Inspection, Trouble> {
+    let set = LimitSet::new(policy.clone()).map_err(|_| Trouble::Nonsense("a policy is always a set"))?;
+    let set = RedisSet::new(shared, set);
+    let (part, ask) = ask_in_one_slot(shared, &set, set.ask(shared, &[Call::peek(key.clone())])).await?;
+    let decision = answer(&ask, &part)?;
+    let Some(name) = ask.names.first() else { return Err(Trouble::Nonsense("a key has a name")) };
+    let until = Instant::now() + shared.line.deadline;
+    let live = shared.line.live(until).await?;
+    let ask_for = |word: &str| Command::new(word).arg(name).to(Route::Slot(ask.slot));
+    let value = live.call(ask_for("GET"), until).await?.into_bytes();
+    let expires = match live.call(ask_for("PTTL"), until).await? {
+        Reply::Int(millis) => u64::try_from(millis).ok().map(Duration::from_millis),
+        _ => None,
+    };
+    let algorithm = ask.linked.set.policies()[0].algorithm().name();
+    Ok(Inspection {
+        name: String::from_utf8_lossy(name).into_owned(),
+        fields: value.as_deref().map(|value| fields(algorithm, value)).unwrap_or_default(),
+        value,
+        expires_in: expires,
+        now: part.now,
+        decision,
+    })
+}
+
+/// The numbers at the end of a value, by name.
+fn fields(algorithm: &str, value: &[u8]) -> Vec<(&'static str, i64)> {
+    let (first, more): (&[&str], &[&str]) = match algorithm {
+        "gcra" => (&["arrival", "arrival_part"], &[]),
+        "token_bucket" => (&["last", "grains_left"], &[]),
+        "leaky_meter" => (&["last", "grains_owed"], &[]),
+        "leaky_bucket" => (&["last", "next_slot", "next_slot_part"], &[]),
+        "interval_bucket" => (&["interval_start", "tokens"], &[]),
+        "fixed_window" | "calendar_quota" => (&["window_start", "used"], &[]),
+        "sliding_window" => (&["last"], &["used"]),
+        "sliding_log" => (&["used"], &["at", "units"]),
+        _ => return Vec::new(),
+    };
+    let parameters = if matches!(algorithm, "calendar_quota" | "sliding_log") { 2 } else { 3 };
+    let numbers = value.get(2 + 8 * parameters + 1..).unwrap_or_default();
+    let names = first.iter().chain(more.iter().cycle());
+    numbers.as_chunks().0.iter().zip(names).map(|(number, name)| (*name, f64::from_le_bytes(*number) as i64)).collect()
+}

@@ -1,0 +1,26 @@
+-- One request that all policies of a plain all apply to: the usual case, without tables or a tree. What does not fit goes on
+-- to the general text, which says why.
+
+-- part: open
+if #KEYS == @count@ and #ARGV == @words@ then
+
+-- part: read
+  local header@i@, key@i@, cost@i@ = ARGV[@header@], KEYS[@i@], ARGV[@cost@] + 0
+  local at@i@, value@i@ = #header@i@ + 1, pcall('GET', key@i@)
+  local a@i@, b@i@, c@i@ = unpack('@format@', header@i@, 3)
+  local fits@i@ = cost@i@ > 0 and (not value@i@ or not (@misfit@) and sub(value@i@, 1, at@i@ - 1) == header@i@)
+
+-- part: told
+    local told@i@ = @told@
+
+-- part: ask
+    local payload@i@, instant@i@ = @try@(value@i@, at@i@, now, cost@i@, a@i@, b@i@, c@i@@variant@)
+
+-- part: ask_next
+    local payload@i@, instant@i@
+    if payload@before@ then
+      payload@i@, instant@i@ = @try@(value@i@, at@i@, now, cost@i@, a@i@, b@i@, c@i@@variant@)
+    end
+
+-- part: write
+      call('SET', key@i@, header@i@ .. payload@i@, 'PX', max(1, ceil((instant@i@ - now) / 1000)) + ARGV[2])

@@ -1,0 +1,56 @@
+//! Backends on servers of one's own.
+
+#![allow(dead_code, reason = "each test crate uses a part of this")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use throttle_core::{Backend, Call, Cost, Decision, IntoAlgorithm, Key, LimitSet, Policy, Receipt, Rule};
+use throttle_redis::{RedisBackend, RedisBuilder, RedisSet, Single};
+use throttle_test_servers::Shared;
+
+/// A backend on the server that all tests of the binary share. Patient: what is tested here is not how fast it answers.
+pub(crate) fn builder(shared: &Shared) -> RedisBuilder {
+    let single = Single::new(&shared.url()).expect("a URL");
+    RedisBackend::builder(single).prefix(shared.prefix()).deadline(Duration::from_secs(10))
+}
+
+pub(crate) fn policy(name: &str, algorithm: impl IntoAlgorithm) -> Policy {
+    Policy::new(name, algorithm).expect("a policy")
+}
+
+/// One set on one backend.
+pub(crate) struct Limits {
+    pub(crate) backend: RedisBackend,
+    pub(crate) prepared: Arc<RedisSet>,
+}
+
+impl Limits {
+    pub(crate) fn new(backend: &RedisBackend, rule: impl Into<Rule>) -> Self {
+        let set = LimitSet::new(rule).expect("a set");
+        let prepared = Arc::new(backend.prepare(set).expect("a set"));
+        Self { backend: backend.clone(), prepared }
+    }
+
+    pub(crate) fn calls(&self, key: &str, cost: u64) -> Vec<Call> {
+        let key = Key::from(key);
+        let call = Cost::new(cost).map_or_else(|_| Call::peek(key.clone()), |cost| Call::new(key.clone(), cost));
+        vec![call; RedisBackend::set(&self.prepared).policies().len()]
+    }
+
+    pub(crate) async fn take(&self, key: &str, cost: u64) -> Decision {
+        self.backend.decide(&self.prepared, &self.calls(key, cost)).await.expect("a decision")
+    }
+
+    pub(crate) async fn left(&self, key: &str) -> u64 {
+        self.take(key, 0).await.remaining()
+    }
+
+    pub(crate) async fn charge(&self, key: &str, cost: u64) -> Option<Receipt> {
+        Receipt::of(&self.take(key, cost).await, &self.calls(key, cost))
+    }
+
+    pub(crate) async fn refund(&self, receipt: Receipt) {
+        self.backend.settle(&self.prepared, receipt.actual(0)).await.expect("settled");
+    }
+}

@@ -1,0 +1,230 @@
+//! Every way to a server: TLS, users with the documented rights, databases, pools, Sentinels, connections of one's own.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use common::{Limits, policy};
+use throttle_core::{Backend, FixedWindow, Key, Rate};
+use throttle_redis::{
+    Cluster, Command, Connection, Connector, Pending, Pool, RedisBackend, RedisBuilder, Reply, Sentinel, Single,
+};
+use throttle_test_servers::{Cluster as Servers, Sentinel as Sentinels, Server};
+
+const PATIENT: Duration = Duration::from_secs(5);
+
+fn day(limit: u64) -> throttle_core::Policy {
+    policy("p", FixedWindow::new(Rate::per_day(limit)))
+}
+
+fn patient(connector: impl Connector) -> RedisBuilder {
+    RedisBackend::builder(connector).deadline(PATIENT)
+}
+
+async fn decides(backend: &RedisBackend) {
+    let limits = Limits::new(backend, day(3));
+    for left in [2, 1, 0] {
+        assert_eq!(limits.take("ada", 1).await.remaining(), left);
+    }
+    assert!(!limits.take("ada", 1).await.is_allowed());
+    backend.reset(&limits.prepared, 0, &Key::from("ada")).await.unwrap();
+    assert_eq!(limits.left("ada").await, 3);
+}
+
+#[tokio::test]
+async fn tls_works_without_anything_installed_beforehand() {
+    let server = Server::builder().tls().start();
+    let single = Single::new(&server.tls_url()).unwrap();
+    // The server's certificate is signed by nobody known, and must be refused.
+    let backend = patient(single).build().unwrap();
+    let limits = Limits::new(&backend, day(3));
+    let error = backend.decide(&limits.prepared, &limits.calls("ada", 1)).await.unwrap_err();
+    assert!(error.is_uncharged(), "{error}");
+    // Told not to check, as its name says.
+    let insecure = Single::new(&format!("{}#insecure", server.tls_url())).unwrap();
+    decides(&patient(insecure).build().unwrap()).await;
+}
+
+#[tokio::test]
+async fn a_private_authority_can_be_trusted() {
+    let server = Server::builder().tls().start();
+    let single = Single::with_authority(&server.tls_url(), server.tls().authority.as_bytes()).unwrap();
+    decides(&patient(single).build().unwrap()).await;
+}
+
+/// What the crate's documentation says a user needs.
+const RIGHTS: &str =
+    "on >secret ~throttle{* -@all +evalsha +script|load +get +set +time +del +scan +pttl +ping +hello +select";
+
+#[tokio::test]
+async fn a_user_with_the_documented_rights_can_do_everything() {
+    let server = Server::builder().user("limiter", RIGHTS).start();
+    let url = server.url_of("limiter", "secret");
+    let backend = patient(Single::new(&url).unwrap()).build().unwrap();
+    decides(&backend).await;
+    let limits = Limits::new(&backend, day(3));
+    let receipt = limits.charge("bob", 2).await.unwrap();
+    limits.refund(receipt).await;
+    assert_eq!(backend.inspect(&day(3), &Key::from("bob")).await.unwrap().decision.remaining(), 3);
+    backend.reset_all("").await.unwrap();
+    assert_eq!(server.dbsize(), 0);
+    // Outside of the prefix it may do nothing, and is told so without being charged.
+    let elsewhere = patient(Single::new(&url).unwrap()).prefix("other").build().unwrap();
+    let limits = Limits::new(&elsewhere, day(3));
+    let error = elsewhere.decide(&limits.prepared, &limits.calls("ada", 1)).await.unwrap_err();
+    assert!(error.is_uncharged(), "{error}");
+}
+
+#[tokio::test]
+async fn passwords_and_databases_are_those_of_the_url() {
+    let server = Server::builder().password("s3cret").start();
+    let wrong = patient(Single::new(&format!("redis://:wrong@127.0.0.1:{}", server.port())).unwrap()).build().unwrap();
+    let limits = Limits::new(&wrong, day(3));
+    let error = wrong.decide(&limits.prepared, &limits.calls("ada", 1)).await.unwrap_err();
+    assert!(error.is_uncharged(), "{error}");
+    assert!(!format!("{error:?}").contains("wrong@"), "{error:?}");
+    for database in [0, 3] {
+        let url = format!("{}/{database}", server.url());
+        let backend = patient(Single::new(&url).unwrap()).build().unwrap();
+        decides(&backend).await;
+        assert!(Limits::new(&backend, day(3)).take("bob", 1).await.is_allowed());
+    }
+    assert!(server.info("db3").starts_with("keys=1,"), "a key of its own in database 3");
+}
+
+#[test]
+fn urls_that_cannot_be_read_are_told_without_their_passwords() {
+    let error = Single::new("redis://:hunter2@host:port:6379").unwrap_err();
+    assert_eq!(error.field(), "Redis URL");
+    assert!(!error.to_string().contains("hunter2"), "{error}");
+    assert!(Pool::new("http://localhost", 3).is_err());
+    assert!(Cluster::new([]).is_err() && Cluster::new(["redis://a", "x"]).is_err());
+    assert!(Sentinel::new([], "master", None).is_err());
+}
+
+#[tokio::test]
+async fn nothing_is_shown_to_be_wrong_with_a_cluster_until_a_placement_is_chosen() {
+    let urls = ["redis://127.0.0.1:1"];
+    let error = patient(Cluster::new(urls).unwrap()).build().unwrap_err();
+    assert_eq!(error.field(), "placement of keys");
+    assert!(error.to_string().contains(".together(tag)") && error.to_string().contains(".spread()"), "{error}");
+    patient(Cluster::new(urls).unwrap()).spread().build().unwrap();
+}
+
+#[test]
+fn options_out_of_bounds_are_told_when_it_is_built() {
+    let builder = || RedisBackend::builder(Single::new("redis://127.0.0.1:1").unwrap());
+    let wrong: [(RedisBuilder, &str); 8] = [
+        (builder().deadline(Duration::ZERO), "deadline in milliseconds"),
+        (builder().deadline(Duration::from_secs(11)), "deadline in milliseconds"),
+        (builder().merge(0), "decisions in one call"),
+        (builder().merge(65), "decisions in one call"),
+        (builder().queue(0), "decisions that wait"),
+        (builder().failures_to_open(0), "failures to open"),
+        (builder().kept_beyond_reset(Duration::from_secs(61)), "milliseconds kept beyond reset"),
+        (builder().lease_idle(Duration::ZERO), "milliseconds until a lease is idle"),
+    ];
+    for (builder, field) in wrong {
+        let error = builder.build().unwrap_err();
+        assert_eq!(error.field(), field);
+        assert!(error.to_string().contains("between"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn sentinels_are_asked_again_when_the_master_changes() {
+    let sentinels = Sentinels::start(1);
+    let urls = sentinels.urls();
+    let connector = Sentinel::new(urls.iter().map(String::as_str), Sentinels::NAME, None).unwrap();
+    let backend = RedisBackend::builder(connector).deadline(Duration::from_millis(500)).build().unwrap();
+    decides(&backend).await;
+    let old = sentinels.master();
+    old.kill();
+    sentinels.wait_for_failover_from(old);
+    let (started, limits) = (Instant::now(), Limits::new(&backend, day(1_000_000)));
+    while backend.decide(&limits.prepared, &limits.calls("bob", 1)).await.is_err() {
+        assert!(started.elapsed() < Duration::from_secs(10), "never came to the new master");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_pool_replaces_connections_that_broke_and_opens_no_more_than_it_may() {
+    let server = Server::start();
+    let backend = patient(Pool::new(&server.url(), 3).unwrap()).merge(1).build().unwrap();
+    decides(&backend).await;
+    let limits = Arc::new(Limits::new(&backend, day(1_000_000)));
+    for round in 0..3 {
+        let mut asking = tokio::task::JoinSet::new();
+        for _ in 0..50 {
+            let limits = Arc::clone(&limits);
+            asking.spawn(async move { limits.backend.decide(&limits.prepared, &limits.calls("x", 1)).await.is_ok() });
+        }
+        let answered = asking.join_all().await.into_iter().filter(|ok| *ok).count();
+        assert!(answered > 0 || round > 0);
+        let clients: String = server.query(&["CLIENT", "LIST", "TYPE", "normal"]);
+        let ours = clients.lines().filter(|line| line.contains("cmd=evalsha")).count();
+        assert!((1..=3).contains(&ours), "{clients}");
+        server.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+        let started = Instant::now();
+        while backend.decide(&limits.prepared, &limits.calls("x", 1)).await.is_err() {
+            assert!(started.elapsed() < Duration::from_secs(5), "broken connections were not replaced");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+}
+
+/// A connection of one's own, which counts what goes through it.
+struct Counting(Single, Arc<AtomicUsize>);
+
+struct Counted(Box<dyn Connection>, Arc<AtomicUsize>);
+
+impl Connector for Counting {
+    fn connect(&self) -> Pending<Box<dyn Connection>> {
+        let (opening, count) = (self.0.connect(), Arc::clone(&self.1));
+        Box::pin(async move { Ok(Box::new(Counted(opening.await?, count)) as Box<dyn Connection>) })
+    }
+}
+
+impl Connection for Counted {
+    fn call(&self, command: Command) -> Pending<Reply> {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        assert!(!format!("{command:?}").contains("ada"), "no key is shown");
+        self.0.call(command)
+    }
+}
+
+#[tokio::test]
+async fn a_decision_is_one_round_trip_whatever_the_number_of_limits() {
+    let server = Server::start();
+    let count = Arc::new(AtomicUsize::new(0));
+    let connector = Counting(Single::new(&server.url()).unwrap(), Arc::clone(&count));
+    let backend = patient(connector).build().unwrap();
+    decides(&backend).await;
+    let members = (0..10).map(|i| policy(&format!("p{i}"), FixedWindow::new(Rate::per_day(9))).into()).collect();
+    let ten = Limits::new(&backend, throttle_core::Rule::All(members));
+    assert!(ten.take("ada", 1).await.is_allowed());
+    let before = count.load(Ordering::Relaxed);
+    for _ in 0..5 {
+        assert!(ten.take("ada", 1).await.is_allowed());
+    }
+    assert_eq!(count.load(Ordering::Relaxed) - before, 5);
+}
+
+#[tokio::test]
+async fn keys_that_are_alike_are_decided_together_even_when_spread() {
+    let servers = Servers::shared();
+    let urls = servers.urls();
+    let cluster = Cluster::new(urls.iter().map(String::as_str)).unwrap();
+    let backend = patient(cluster).prefix("alike").spread().build().unwrap();
+    let members = ["minute", "day"].map(|name| policy(name, FixedWindow::new(Rate::per_day(9))).into()).to_vec();
+    let both = Limits::new(&backend, throttle_core::Rule::All(members));
+    assert!(both.take("ada", 1).await.is_allowed());
+    let calls = backend.stats().calls;
+    assert!(both.take("ada", 1).await.is_allowed());
+    assert_eq!(backend.stats().calls - calls, 1, "one call for both");
+    backend.reset_all("").await.unwrap();
+    assert_eq!(both.left("ada").await, 9);
+}

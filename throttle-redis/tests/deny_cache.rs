@@ -1,0 +1,113 @@
+//! Refusals that are told again without asking.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{Limits, builder, policy};
+use throttle_core::{Backend, FixedWindow, Gcra, Key, Rate, Rule, SlidingLog};
+use throttle_test_servers::Shared;
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+#[tokio::test]
+async fn refusals_are_told_again_and_exactly_until_the_wait_is_over() {
+    let shared = Shared::new();
+    let backend = builder(&shared).deny_cache(100).build().unwrap();
+    let limits = Limits::new(&backend, policy("p", Gcra::new(Rate::per_second(2)).burst(1)));
+    assert!(limits.take("ada", 1).await.is_allowed());
+    let first = limits.take("ada", 1).await;
+    let calls = backend.stats().calls;
+    let mut last = first.retry_after().unwrap();
+    assert!(last <= Duration::from_millis(500));
+    let started = std::time::Instant::now();
+    while started.elapsed() < last.mul_f64(0.5) {
+        let again = limits.take("ada", 1).await;
+        assert!(!again.is_allowed(), "half of the wait is not over");
+        assert!(again.retry_after().unwrap() <= last, "waits get shorter as time goes by");
+        last = last.min(again.retry_after().unwrap() + started.elapsed());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let stats = backend.stats();
+    assert_eq!(stats.calls, calls, "nothing was asked meanwhile");
+    assert!(stats.cached_refusals > 5);
+    tokio::time::sleep(Duration::from_millis(520)).await;
+    assert!(limits.take("ada", 1).await.is_allowed(), "the wait is over");
+}
+
+#[tokio::test]
+async fn greater_costs_are_refused_too_and_smaller_ones_are_asked_about() {
+    let shared = Shared::new();
+    let backend = builder(&shared).deny_cache(100).build().unwrap();
+    let limits = Limits::new(&backend, policy("p", FixedWindow::new(Rate::new(10, 24 * HOUR))));
+    assert!(limits.take("ada", 5).await.is_allowed());
+    assert!(!limits.take("ada", 6).await.is_allowed());
+    let calls = backend.stats().calls;
+    for cost in [6, 7, 10, 11, u64::MAX] {
+        let refused = limits.take("ada", cost).await;
+        assert!(!refused.is_allowed() && refused.remaining() == 5, "{cost}");
+        assert_eq!(refused.retry_after().is_none(), cost > 10, "{cost}");
+    }
+    assert_eq!(backend.stats().calls, calls);
+    assert!(limits.take("ada", 3).await.is_allowed(), "a smaller cost is another question");
+    assert_eq!(backend.stats().calls, calls + 1);
+    assert!(limits.take("bob", 6).await.is_allowed(), "another key is another question");
+}
+
+#[tokio::test]
+async fn refunds_resets_and_changed_limits_clear_it() {
+    let shared = Shared::new();
+    let backend = builder(&shared).deny_cache(100).build().unwrap();
+    let limits = Limits::new(&backend, policy("p", SlidingLog::new(Rate::new(3, 24 * HOUR))));
+    for round in ["refund", "reset", "reset all"] {
+        let receipt = limits.charge(round, 3).await.unwrap();
+        assert!(!limits.take(round, 1).await.is_allowed());
+        assert!(!limits.take(round, 1).await.is_allowed());
+        match round {
+            "refund" => limits.refund(receipt).await,
+            "reset" => backend.reset(&limits.prepared, 0, &Key::from(round)).await.unwrap(),
+            _ => backend.reset_all("p").await.unwrap(),
+        }
+        assert!(limits.take(round, 1).await.is_allowed(), "after a {round}");
+    }
+    assert!(limits.take("raised", 3).await.is_allowed());
+    assert!(!limits.take("raised", 1).await.is_allowed());
+    let raised = Limits::new(&backend, policy("p", SlidingLog::new(Rate::new(5, 24 * HOUR))));
+    assert!(raised.take("raised", 1).await.is_allowed());
+    assert!(limits.take("raised", 1).await.is_allowed(), "what was prepared last is in force");
+}
+
+#[tokio::test]
+async fn one_member_of_a_composite_that_is_refunded_clears_it() {
+    let shared = Shared::new();
+    let backend = builder(&shared).deny_cache(100).build().unwrap();
+    let members = ["a", "b"].map(|name| policy(name, FixedWindow::new(Rate::new(4, 24 * HOUR))).into()).to_vec();
+    let both = Limits::new(&backend, Rule::All(members));
+    let alone = Limits::new(&backend, policy("b", FixedWindow::new(Rate::new(4, 24 * HOUR))));
+    let receipt = alone.charge("ada", 4).await.unwrap();
+    assert!(!both.take("ada", 1).await.is_allowed());
+    assert!(!both.take("ada", 1).await.is_allowed());
+    assert_eq!(backend.stats().cached_refusals, 1);
+    alone.refund(receipt).await;
+    assert!(both.take("ada", 1).await.is_allowed());
+}
+
+#[tokio::test]
+async fn it_holds_no_more_than_it_may_and_is_off_by_default() {
+    let shared = Shared::new();
+    let limit = || policy("p", FixedWindow::new(Rate::new(1, 24 * HOUR)));
+    let backend = builder(&shared).deny_cache(10).build().unwrap();
+    let limits = Limits::new(&backend, limit());
+    for round in 0..3 {
+        for key in 0..40 {
+            assert_eq!(limits.take(&key.to_string(), 1).await.is_allowed(), round == 0);
+        }
+    }
+    assert_eq!(backend.stats().cached_refusals, 10, "ten of forty");
+    let plain = builder(&shared).build().unwrap();
+    let limits = Limits::new(&plain, limit());
+    for _ in 0..3 {
+        assert!(!limits.take("1", 1).await.is_allowed());
+    }
+    assert_eq!((plain.stats().cached_refusals, plain.stats().calls), (0, 3));
+}

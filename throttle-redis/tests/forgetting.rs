@@ -1,0 +1,89 @@
+//! Every key ends by itself, and none before its time.
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::{Limits, builder, policy};
+use throttle_core::{
+    CalendarQuota, FixedWindow, Gcra, IntervalBucket, IntoAlgorithm, Key, LeakyBucket, LeakyMeter, Policy, Rate, Rule,
+    SlidingLog, SlidingWindow, TokenBucket,
+};
+use throttle_test_servers::{Server, Shared};
+
+fn short() -> Vec<Policy> {
+    fn named(name: &str, algorithm: impl IntoAlgorithm) -> Policy {
+        policy(name, algorithm)
+    }
+    let rate = Rate::new(10, Duration::from_millis(700));
+    vec![
+        named("gcra", Gcra::new(rate)),
+        named("token", TokenBucket::new(rate)),
+        named("meter", LeakyMeter::new(rate)),
+        named("interval", IntervalBucket::new(10).refill(3, Duration::from_millis(200))),
+        named("fixed", FixedWindow::new(rate)),
+        named("window", SlidingWindow::new(rate)),
+        named("log", SlidingLog::new(rate)),
+        named("rolling", CalendarQuota::rolling(10, Duration::from_millis(700))),
+        named("shaper", LeakyBucket::new(rate).max_wait(Duration::from_millis(700))),
+    ]
+}
+
+#[tokio::test]
+async fn every_key_is_gone_when_it_is_as_good_as_unused_and_none_before() {
+    let server = Server::start();
+    let single = throttle_redis::Single::new(&server.url()).unwrap();
+    let builder = throttle_redis::RedisBackend::builder(single).deadline(Duration::from_secs(5));
+    let backend = builder.kept_beyond_reset(Duration::ZERO).build().unwrap();
+    let members: Vec<Rule> = short().into_iter().map(Into::into).collect();
+    let all = Limits::new(&backend, Rule::All(members));
+    let mut longest = Duration::ZERO;
+    for key in 0..200 {
+        let decision = all.take(&key.to_string(), 1 + key % 10).await;
+        assert!(decision.is_allowed());
+        longest = longest.max(decision.reset_after());
+    }
+    let receipt = all.charge("refunded", 5).await.unwrap();
+    all.refund(receipt).await;
+    assert_eq!(server.keys_without_ttl(), Vec::<String>::new());
+    let used = Instant::now();
+    assert!(server.dbsize() > 0);
+    // None is forgotten early: what is told to be used is still there.
+    for key in ["0", "9", "57"] {
+        for policy in short() {
+            let inspected = backend.inspect(&policy, &Key::from(key)).await.unwrap();
+            let reset = inspected.decision.reset_after();
+            if let Some(expires) = inspected.expires_in {
+                assert!(expires + Duration::from_millis(50) >= reset, "{} of {inspected}", policy.name());
+                assert!(expires <= reset + Duration::from_millis(50), "{} of {inspected}", policy.name());
+            } else {
+                assert_eq!(reset, Duration::ZERO, "{}: {inspected}", policy.name());
+            }
+        }
+    }
+    while server.dbsize() > 0 {
+        // The server looks for what has expired ten times a second.
+        assert!(used.elapsed() < longest + Duration::from_secs(10), "{} keys stay", server.dbsize());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_key_is_inspected_without_being_touched() {
+    let shared = Shared::new();
+    let backend = builder(&shared).readable_keys().build().unwrap();
+    let day = policy("per-user", FixedWindow::new(Rate::per_day(10)));
+    let limits = Limits::new(&backend, day.clone());
+    let key = Key::from("ada");
+    let unused = backend.inspect(&day, &key).await.unwrap();
+    assert_eq!((unused.value.as_ref(), unused.expires_in, unused.decision.remaining()), (None, None, 10));
+    assert!(limits.take("ada", 4).await.is_allowed());
+    let used = backend.inspect(&day, &key).await.unwrap();
+    assert_eq!(used.name, format!("{}{{all}}per-user:tada", shared.prefix()));
+    assert_eq!(used.decision.remaining(), 6);
+    let [("window_start", start), ("used", 4)] = used.fields[..] else { panic!("{:?}", used.fields) };
+    assert_eq!(start % 86_400_000_000, 0);
+    assert!(used.expires_in.unwrap() >= used.decision.reset_after());
+    assert!(used.to_string().starts_with("6 left"), "{used}");
+    assert_eq!(backend.inspect(&day, &key).await.unwrap().decision.remaining(), 6, "looking takes nothing");
+}
