@@ -36,15 +36,16 @@ impl Invocation<'_> {
 
     /// Runs it, and lets the line learn from what became of it.
     pub(crate) async fn run(&self, line: &Arc<Line>, until: Instant) -> Result<Vec<u8>, Trouble> {
+        let name = self.keys.first().copied().unwrap_or_default();
         let live = match line.live(until).await {
             Ok(live) => live,
             Err(trouble) => {
-                line.learn(self.slot, None, Err(&trouble));
+                line.learn(self.slot, name, None, Err(&trouble));
                 return Err(trouble);
             }
         };
         let answer = self.run_on(line, &live, until).await;
-        line.learn(self.slot, Some(&live), answer.as_ref().map(|_| ()));
+        line.learn(self.slot, name, Some(&live), answer.as_ref().map(|_| ()));
         answer
     }
 
@@ -57,17 +58,18 @@ impl Invocation<'_> {
             }
             let sent = Instant::now();
             line.counters.called();
-            let fault = match live.call(self.command(route), until).await {
+            let fault = match live.call(self.command(route.clone()), until).await {
                 Ok(reply) => return reply.into_bytes().ok_or(Trouble::Nonsense("the script's reply is no string")),
                 Err(Trouble::Fault(fault)) => fault,
                 Err(trouble) => return Err(trouble),
             };
             route = match fault.kind() {
                 FaultKind::NoScript => {
-                    if live.load(self.script, self.slot, sent, until).await? {
+                    // Into the server that said so, which need not be the one that the client takes for the slot's.
+                    if live.load(self.script, self.slot, &route, sent, until).await? {
                         line.counters.loaded();
                     }
-                    Route::Slot(self.slot)
+                    route
                 }
                 FaultKind::Moved(Some((host, port))) if redirections < REDIRECTIONS => {
                     redirections += 1;

@@ -6,11 +6,12 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use crate::ask::{Ask, Part};
 use crate::line::Trouble;
@@ -18,6 +19,9 @@ use crate::shared::Shared;
 
 /// Calls of a set that are under way at once: so many that the server has the next one when it has answered one.
 const FLIGHTS: usize = 3;
+
+/// How long after its deadline an answer that says so is waited for.
+const GRACE: Duration = Duration::from_millis(5);
 
 #[derive(Default)]
 pub(crate) struct Lane(Arc<Mutex<Waiting>>);
@@ -45,7 +49,12 @@ impl Lane {
             Entered::Leaves(ask, _flight) => return Ok((shared.decide_one(&ask, until).await?, ask)),
             Entered::Waits(told) => told,
         };
-        told.await.unwrap_or(Err(Trouble::TooLate))
+        // Nobody answers when the runtime of whoever works here was stopped, or stands still. The question may have been
+        // sent by then. In all other cases the answer comes by itself, and says whether it was.
+        match timeout_at(until + GRACE, told).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(_)) | Err(_) => Err(Trouble::Late),
+        }
     }
 
     fn enter(&self, shared: &Arc<Shared>, ask: Ask, until: Instant) -> Result<Entered, Trouble> {

@@ -117,6 +117,7 @@ mod lane;
 mod lease;
 mod line;
 mod linked;
+mod owners;
 mod reset;
 mod script;
 mod set;

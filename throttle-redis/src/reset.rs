@@ -8,6 +8,7 @@ use tokio::time::Instant;
 
 use crate::connection::{Command, Fault, FaultKind, Reply, Route};
 use crate::line::{Live, Trouble};
+use crate::owners::Owners;
 use crate::set::RedisSet;
 use crate::shared::Shared;
 
@@ -84,18 +85,5 @@ async fn primaries(shared: &Shared, live: &Live) -> Result<Vec<Route>, Trouble> 
     if !shared.line.is_cluster() {
         return Ok(vec![Route::Any]);
     }
-    let reply = live.call(Command::new("CLUSTER").arg("SLOTS"), Instant::now() + STEP).await?;
-    let ranges = reply.into_array().ok_or(Trouble::Nonsense("CLUSTER SLOTS answered something else"))?;
-    let mut primaries: Vec<Route> = ranges.into_iter().filter_map(primary).collect();
-    let mut seen = std::collections::HashSet::new();
-    primaries.retain(|route| seen.insert(format!("{route:?}")));
-    Ok(primaries)
-}
-
-/// The primary of a range: first slot, last slot, then the primary and its replicas as address, port and more.
-fn primary(range: Reply) -> Option<Route> {
-    let mut node = range.into_array()?.into_iter().nth(2)?.into_array()?.into_iter();
-    let host = String::from_utf8(node.next()?.into_bytes()?).ok()?;
-    let port = u16::try_from(node.next()?.as_number()?).ok()?;
-    Some(Route::Address { host, port, asking: false })
+    Ok(Owners::ask(live, Instant::now() + STEP).await?.routes())
 }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use throttle_core::{Call, Decision, Receipt, State, Timestamp};
 use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout_at};
 
 use crate::ask::Ask;
 use crate::decide::{answer, states};
@@ -34,27 +35,30 @@ struct Reserved {
 }
 
 async fn reserve(shared: Arc<Shared>, set: Arc<RedisSet>, ask: Ask) -> Result<Decision, Trouble> {
+    let until = Instant::now() + shared.line.deadline;
     let singles = set.singles(&shared);
     let mut asking = JoinSet::new();
     for (policy, call) in ask.calls.iter().enumerate().filter(|(_, call)| call.key().is_some()) {
         let (shared, single, calls) = (Arc::clone(&shared), Arc::clone(&singles[policy]), [call.clone()]);
         asking.spawn(async move { reserve_one(&shared, &single, policy, calls).await });
     }
-    let (mut reserved, mut trouble) = (Vec::new(), None);
+    let (mut reserved, mut trouble) = (Vec::new(), None::<Trouble>);
     while let Some(one) = asking.join_next().await {
         match one.unwrap_or(Err(Trouble::Nonsense("the task that reserved was stopped"))) {
             Ok(one) => reserved.push(one),
-            Err(failed) => trouble = Some(failed),
+            // One that may be charged speaks for all.
+            Err(failed) if trouble.as_ref().is_none_or(Trouble::is_uncharged) => trouble = Some(failed),
+            Err(_) => {}
         }
     }
     if let Some(trouble) = trouble {
-        let left = give_back(&shared, &set, reserved.iter()).await;
+        let left = give_back(&shared, &set, reserved.iter(), until).await;
         // What could not be given back stays charged.
         return Err(if left { Trouble::Partly(Box::new(trouble)) } else { trouble });
     }
     let decision = together(&ask, &reserved);
     let in_vain = reserved.iter().filter(|one| decision.statuses()[one.policy].charged() == 0);
-    give_back(&shared, &set, in_vain).await;
+    give_back(&shared, &set, in_vain, until).await;
     Ok(decision)
 }
 
@@ -84,8 +88,14 @@ fn together(ask: &Ask, reserved: &[Reserved]) -> Decision {
     set.decide_each(&mut states, &times, &ask.calls)
 }
 
-/// Returns whether something could not be given back.
-async fn give_back(shared: &Arc<Shared>, set: &Arc<RedisSet>, reserved: impl Iterator<Item = &Reserved>) -> bool {
+/// Returns whether something could not be given back by then. It goes on being given back; nobody waits for that longer
+/// than for a decision.
+async fn give_back(
+    shared: &Arc<Shared>,
+    set: &Arc<RedisSet>,
+    reserved: impl Iterator<Item = &Reserved>,
+    until: Instant,
+) -> bool {
     let mut giving = JoinSet::new();
     for one in reserved {
         if let Some(receipt) = Receipt::of(&one.decision, &one.calls) {
@@ -94,8 +104,12 @@ async fn give_back(shared: &Arc<Shared>, set: &Arc<RedisSet>, reserved: impl Ite
         }
     }
     let mut left = false;
-    while let Some(given) = giving.join_next().await {
-        left |= !matches!(given, Ok(Ok(())));
-    }
-    left
+    let all = async {
+        while let Some(given) = giving.join_next().await {
+            left |= !matches!(given, Ok(Ok(())));
+        }
+    };
+    let late = timeout_at(until, all).await.is_err();
+    giving.detach_all();
+    left || late
 }

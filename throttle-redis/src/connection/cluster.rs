@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use redis::cluster::ClusterClient;
 use redis::cluster_async::ClusterConnection;
 use redis::cluster_routing::{Route as SlotRoute, RoutingInfo, SingleNodeRoutingInfo, SlotAddr};
@@ -6,6 +8,9 @@ use throttle_core::ConfigError;
 use super::single::install_crypto_provider;
 use super::translate::{CONNECT_TIMEOUT, fault, reply, tcp_settings};
 use super::{Command, Connection, Connector, Fault, FaultKind, Pending, Reply, Route};
+
+/// How long one server of several may take to accept a connection and to introduce itself.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_millis(300);
 
 /// A Redis Cluster: one connection to each server.
 ///
@@ -26,7 +31,8 @@ impl Cluster {
         install_crypto_provider();
         let built = ClusterClient::builder(urls)
             .retries(0)
-            .connection_timeout(CONNECT_TIMEOUT)
+            // Twice in a row at most for a server that hangs, and nothing else moves meanwhile.
+            .connection_timeout(HANDSHAKE_TIMEOUT)
             // Ends what the backend has long given up. Without one a silent server holds its place for ever.
             .response_timeout(CONNECT_TIMEOUT)
             .tcp_settings(tcp_settings())

@@ -1,0 +1,217 @@
+//! The service under load: an axum router with the layer in it, and what becomes of each request.
+
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use axum::body::Body;
+use axum::routing::get;
+use axum::{Extension, Router};
+use http::{Request, StatusCode};
+use parking_lot::Mutex;
+use throttle_redis::{RedisBackend, RedisBuilder};
+use throttle_tower::{
+    BackendErrorKind, FixedWindow, Header, Limit, Limits, OnError, Outcome, Rate, ThrottleLayer, all, limit,
+};
+use tower::ServiceExt;
+
+/// What the limits say about a store that fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Open,
+    Closed,
+    Local,
+}
+
+impl Mode {
+    pub(crate) const ALL: [Self; 3] = [Self::Open, Self::Closed, Self::Local];
+
+    const fn rule(self) -> OnError {
+        match self {
+            Self::Open => OnError::Open,
+            Self::Closed => OnError::Closed,
+            Self::Local => OnError::local(1),
+        }
+    }
+
+    /// What the names of its keys begin with; no prefix begins with another.
+    pub(crate) const fn prefix(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Closed => "closed",
+            Self::Local => "local",
+        }
+    }
+}
+
+/// What a request asks about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Path {
+    /// One policy that never refuses.
+    Wide,
+    /// One policy with a budget that is soon used up.
+    Tiny,
+    /// Two policies with the same key, neither of which refuses.
+    Both,
+    /// Two policies with keys of their own, which a cluster keeps in different places.
+    Apart,
+}
+
+/// Budget of each key of [`Path::Tiny`].
+pub(crate) const TINY: u64 = 15;
+
+impl Path {
+    pub(crate) const fn uri(self) -> &'static str {
+        match self {
+            Self::Wide => "/wide",
+            Self::Tiny => "/tiny",
+            Self::Both => "/both",
+            Self::Apart => "/apart",
+        }
+    }
+
+    /// The policies that one request there is charged to.
+    pub(crate) const fn policies(self) -> &'static [&'static str] {
+        match self {
+            Self::Wide => &["wide"],
+            Self::Tiny => &["tiny"],
+            Self::Both => &["left", "right"],
+            Self::Apart => &["near", "far"],
+        }
+    }
+
+    fn limits(self) -> Limits {
+        let of = |place: usize, count: u64, key: &str| -> Limit {
+            // A window that does not end during a test: what is used in it is all that was ever charged.
+            let rate = Rate::new(count, Duration::from_secs(3650 * 86_400));
+            limit(self.policies()[place], FixedWindow::new(rate)).by(Header::new(key))
+        };
+        match self {
+            Self::Wide => of(0, 1_000_000, "x-key").into(),
+            Self::Tiny => of(0, TINY, "x-key").into(),
+            Self::Both => all([of(0, 1_000_000, "x-key"), of(1, 1_000_000, "x-key")]),
+            Self::Apart => all([of(0, 1_000_000, "x-key"), of(1, 1_000_000, "x-other")]),
+        }
+    }
+}
+
+/// What the layer's hook told about a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Told {
+    Admitted,
+    Refused,
+    /// The store did not decide.
+    Degraded {
+        kind: BackendErrorKind,
+        /// Whether the store has charged nothing for sure. What was decided here does not tell.
+        uncharged: Option<bool>,
+        /// What was decided here.
+        local: Option<bool>,
+    },
+}
+
+/// One request and what became of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Sample {
+    pub(crate) path: Path,
+    pub(crate) key: String,
+    pub(crate) sent: Instant,
+    /// What the layer took of the request's time.
+    pub(crate) added: Duration,
+    pub(crate) status: StatusCode,
+    /// Whether the response tells what is left.
+    pub(crate) reported: bool,
+    pub(crate) told: Told,
+}
+
+impl Sample {
+    pub(crate) fn is_degraded(&self) -> bool {
+        matches!(self.told, Told::Degraded { .. })
+    }
+
+    /// When the decision was there.
+    pub(crate) fn decided(&self) -> Instant {
+        self.sent + self.added
+    }
+}
+
+/// Travels with a request.
+#[derive(Clone, Default)]
+struct Trip(Arc<Stops>);
+
+#[derive(Default)]
+struct Stops {
+    told: Mutex<Vec<Told>>,
+    handled: OnceLock<Instant>,
+}
+
+/// One service in one mode.
+#[derive(Clone)]
+pub(crate) struct App {
+    pub(crate) mode: Mode,
+    pub(crate) backend: RedisBackend,
+    router: Router,
+    samples: Arc<Mutex<Vec<Sample>>>,
+}
+
+impl App {
+    pub(crate) fn new(mode: Mode, backend: RedisBuilder) -> Self {
+        let backend = backend.prefix(mode.prefix()).readable_keys().build().expect("options within bounds");
+        let router =
+            [Path::Wide, Path::Tiny, Path::Both, Path::Apart].into_iter().fold(Router::new(), |router, path| {
+                router.route(path.uri(), get(handle).layer(layer(path, mode, &backend)))
+            });
+        Self { mode, backend, router, samples: Arc::default() }
+    }
+
+    /// Sends one request and notes what became of it.
+    pub(crate) async fn send(&self, path: Path, key: String) {
+        let trip = Trip::default();
+        let other = format!("other-{key}");
+        let request = Request::get(path.uri()).header("x-key", &key).header("x-other", other).extension(trip.clone());
+        let request = request.body(Body::empty()).expect("a request");
+        let router = self.router.clone();
+        let sent = Instant::now();
+        let response = router.oneshot(request).await.expect("a router does not fail");
+        let left = trip.0.handled.get().copied().unwrap_or_else(Instant::now);
+        let told = trip.0.told.lock();
+        let &[told] = told.as_slice() else { panic!("the hook was told {} things about one request", told.len()) };
+        let (status, reported) = (response.status(), response.headers().contains_key("ratelimit"));
+        let sample = Sample { path, key, sent, added: left.duration_since(sent), status, reported, told };
+        self.samples.lock().push(sample);
+    }
+
+    pub(crate) fn samples(&self) -> Vec<Sample> {
+        self.samples.lock().clone()
+    }
+
+    /// Whether the store has decided about a request since.
+    pub(crate) fn has_decided_since(&self, since: Instant) -> bool {
+        self.samples.lock().iter().rev().any(|sample| sample.sent >= since && !sample.is_degraded())
+    }
+}
+
+async fn handle(Extension(trip): Extension<Trip>) -> &'static str {
+    let _ = trip.0.handled.set(Instant::now());
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    "hello"
+}
+
+fn layer(path: Path, mode: Mode, backend: &RedisBackend) -> ThrottleLayer<RedisBackend> {
+    let layer = ThrottleLayer::new(path.limits()).expect("limits within bounds").on_error(mode.rule());
+    let layer = layer.on_decision(|event| {
+        let told = match (event.outcome, event.degraded()) {
+            (Outcome::Admitted, None) => Told::Admitted,
+            (Outcome::Refused, None) => Told::Refused,
+            (Outcome::Admitted | Outcome::Refused, Some(kind)) => {
+                let local = matches!(event.outcome, Outcome::Admitted);
+                Told::Degraded { kind, uncharged: None, local: Some(local) }
+            }
+            (Outcome::FailedOpen(error) | Outcome::FailedClosed(error), _) => {
+                Told::Degraded { kind: error.kind(), uncharged: Some(error.is_uncharged()), local: None }
+            }
+            other => panic!("nobody sends such a request: {other:?}"),
+        };
+        event.parts.extensions.get::<Trip>().expect("put there before").0.told.lock().push(told);
+    });
+    layer.backend(backend.clone()).expect("what happens on errors is said")
+}

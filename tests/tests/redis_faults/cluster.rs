@@ -1,0 +1,201 @@
+//! A cluster that loses a master, or moves slots about.
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::time::Duration;
+
+use throttle_redis::{RedisBackend, RedisBuilder};
+use throttle_test_servers::{Cluster, slot_of};
+
+use crate::app::{Mode, Path, Sample};
+use crate::course::Course;
+use crate::report::Report;
+use crate::{alone, aside};
+
+/// Of the test clusters.
+const NODE_TIMEOUT: Duration = Duration::from_secs(2);
+/// An election, the news of it, and the client's way to the new master.
+const ELECTION: Duration = Duration::from_secs(3);
+/// Acknowledged charges that a failover may lose: a replica is a moment behind its master.
+const LOST: u64 = 5;
+
+const TAG: &str = "faults";
+
+fn clustered(cluster: &Cluster) -> RedisBuilder {
+    let urls = cluster.urls();
+    RedisBackend::builder(throttle_redis::Cluster::new(urls.iter().map(String::as_str)).expect("URLs"))
+}
+
+/// The slots that a request's keys are in, where keys are spread.
+fn slots(mode: Mode, sample: &Sample) -> Vec<u16> {
+    let name = |policy: &&str| {
+        let other = if *policy == "far" { "other-" } else { "" };
+        format!("{}{{b{other}{}}}{policy}:", mode.prefix(), sample.key)
+    };
+    sample.path.policies().iter().map(name).map(slot_of).collect()
+}
+
+/// The store was back for all keys within the time that a failover may take.
+fn check_failover(report: &Report, fault: &str) {
+    for run in &report.runs {
+        let last = report.last_degraded(run).expect("some were degraded");
+        assert!(last <= NODE_TIMEOUT + ELECTION, "{fault}, {:?}: degraded until {last:?} after it", run.app.mode);
+    }
+}
+
+/// Requests about other shards than the one that had these slots were not degraded.
+fn check_others(report: &Report, owned: &[RangeInclusive<u16>]) {
+    for run in &report.runs {
+        // A breaker is shared by 1,024 slots.
+        let near =
+            |slot: &u16| owned.iter().any(|own| (own.start() / 1024..=own.end() / 1024).contains(&(slot / 1024)));
+        let elsewhere = run.samples.iter().filter(|sample| !slots(run.app.mode, sample).iter().any(near));
+        let (degraded, well): (Vec<_>, Vec<_>) = elsewhere.partition(|sample| sample.is_degraded());
+        // A stall of the machine may make some late.
+        assert!(well.len() > 500 && degraded.len() <= 4, "about other shards: {degraded:?}");
+    }
+}
+
+fn check_charges(report: &Report, cluster: &Cluster, lost: u64) {
+    let masters: Vec<_> = cluster.masters().into_iter().map(|node| cluster.node(node)).collect();
+    report.check_charges(&masters, lost, true);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn master_killed_with_keys_spread() {
+    let _alone = alone().await;
+    let cluster = Arc::new(aside(Cluster::start).await);
+    let mut course = Course::start(|| clustered(&cluster).spread()).await;
+    // Its slots begin and end within ranges that share a breaker with a neighbour's.
+    const DEAD: usize = 1;
+    let owned = cluster.slots_of(DEAD);
+    course.fault_begins();
+    let dying = Arc::clone(&cluster);
+    aside(move || dying.node(DEAD).kill()).await;
+    course.run_for(NODE_TIMEOUT + ELECTION).await;
+    course.fault_ends();
+    course.run_for(Duration::from_secs(1)).await;
+    let report = course.finish().await;
+    report.check("a master of a cluster killed, keys spread");
+    report.check_breaker("master killed, spread");
+    check_failover(&report, "master killed, spread");
+    aside(move || {
+        cluster.wait_for_failover_of(*owned[0].start(), DEAD);
+        check_charges(&report, &cluster, LOST);
+        check_others(&report, &owned);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn master_killed_with_keys_together() {
+    let _alone = alone().await;
+    let cluster = Arc::new(aside(Cluster::start).await);
+    let mut course = Course::start(|| clustered(&cluster).together(TAG)).await;
+    let dead = cluster.master_of(slot_of(TAG));
+    course.fault_begins();
+    let dying = Arc::clone(&cluster);
+    aside(move || dying.node(dead).kill()).await;
+    course.run_for(NODE_TIMEOUT + ELECTION).await;
+    course.fault_ends();
+    course.run_for(Duration::from_secs(1)).await;
+    let report = course.finish().await;
+    report.check("the master of all keys killed");
+    report.check_breaker("master killed, together");
+    check_failover(&report, "master killed, together");
+    aside(move || check_charges(&report, &cluster, LOST)).await;
+}
+
+/// It holds its connections and answers nothing; each range of slots it has finds out for itself.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn master_stopped_with_keys_spread() {
+    let _alone = alone().await;
+    let cluster = Arc::new(aside(Cluster::start).await);
+    let mut course = Course::start(|| clustered(&cluster).spread()).await;
+    const HUNG: usize = 1;
+    let owned = cluster.slots_of(HUNG);
+    course.fault_begins();
+    let hanging = Arc::clone(&cluster);
+    aside(move || hanging.node(HUNG).stop()).await;
+    course.run_for(NODE_TIMEOUT + ELECTION).await;
+    course.fault_ends();
+    course.run_for(Duration::from_secs(1)).await;
+    let report = course.finish().await;
+    report.check("a master of a cluster stopped, keys spread");
+    report.check_breaker("master stopped, spread");
+    check_failover(&report, "master stopped, spread");
+    check_others(&report, &owned);
+}
+
+/// Redirections are followed, and nobody sees them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn slots_migrated_under_load() {
+    let _alone = alone().await;
+    let cluster = Arc::new(aside(Cluster::start).await);
+    // The servers that the slots go to do not know the scripts where all keys are together.
+    for together in [false, true] {
+        let backend = || if together { clustered(&cluster).together(TAG) } else { clustered(&cluster).spread() };
+        let mut course = Course::start(backend).await;
+        let slot = |mode: Mode, key: u8| slot_of(format!("{}{{bkey-{key:02}}}wide:", mode.prefix()));
+        let moved: Vec<u16> = if together {
+            vec![slot_of(TAG)]
+        } else {
+            Mode::ALL.into_iter().flat_map(|mode| (0..6).map(move |key| slot(mode, key))).collect()
+        };
+        course.fault_begins();
+        let moving = Arc::clone(&cluster);
+        aside(move || {
+            for slot in moved {
+                let from = moving.master_of(slot);
+                moving.migrate_slots(from, (from + 1) % 3, slot..=slot);
+            }
+        })
+        .await;
+        course.run_for(Duration::from_millis(300)).await;
+        course.fault_ends();
+        course.run_for(Duration::from_millis(300)).await;
+        let report = course.finish().await;
+        report.check(if together { "the slot of all keys migrated" } else { "12 slots migrated, keys spread" });
+        assert_eq!(report.degraded(), 0, "nobody sees it");
+        let counted = Arc::clone(&cluster);
+        aside(move || {
+            check_charges(&report, &counted, 0);
+            for node in counted.masters() {
+                // The next round counts anew.
+                counted.node(node).command(&["FLUSHALL"]);
+            }
+        })
+        .await;
+    }
+}
+
+/// While a slot is open and its keys are on both sides, a set of two cannot be decided: it is degraded, and never half.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn slot_half_migrated() {
+    let _alone = alone().await;
+    let cluster = Arc::new(aside(Cluster::start).await);
+    let mut course = Course::start(|| clustered(&cluster).together(TAG)).await;
+    let (slot, moving) = (slot_of(TAG), Arc::clone(&cluster));
+    course.fault_begins();
+    aside(move || {
+        let from = moving.master_of(slot);
+        let to = (from + 1) % 3;
+        moving.open_slot(from, to, slot);
+        while moving.move_keys(from, to, slot, 10) > 0 {
+            std::thread::sleep(Duration::from_millis(30));
+        }
+        moving.close_slot(from, to, slot);
+    })
+    .await;
+    course.fault_ends();
+    course.run_for(Duration::from_millis(800)).await;
+    let report = course.finish().await;
+    report.check("a slot migrated key by key");
+    report.check_return("a slot migrated key by key");
+    let single = |sample: &&Sample| matches!(sample.path, Path::Wide | Path::Tiny) && sample.is_degraded();
+    for run in &report.runs {
+        assert_eq!(run.app.backend.stats().unknown, 0, "every such answer proves that nothing was charged");
+        crate::report::say(&format!("  singles degraded: {}\n", run.samples.iter().filter(single).count()));
+    }
+    aside(move || check_charges(&report, &cluster, 0)).await;
+}

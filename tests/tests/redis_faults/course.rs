@@ -1,0 +1,136 @@
+//! A load that runs through a test, and the instants that matter in it.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use throttle_redis::RedisBuilder;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::{MissedTickBehavior, interval, sleep};
+
+use crate::app::{App, Mode, Path};
+use crate::report::Report;
+
+/// 200 requests a second, in each mode.
+const EVERY: Duration = Duration::from_millis(5);
+
+/// Keys that are asked about in turn.
+const KEYS: u64 = 12;
+
+pub(crate) struct Course {
+    pub(crate) apps: Vec<App>,
+    running: Arc<AtomicBool>,
+    tasks: Vec<JoinHandle<()>>,
+    overshoots: Arc<Mutex<Vec<(Instant, Duration)>>>,
+    began: Option<Instant>,
+    ended: Option<Instant>,
+    opened: Arc<Mutex<Vec<Option<Instant>>>>,
+}
+
+impl Course {
+    /// Starts the load and lets it run for a moment, so that there are figures of a healthy store.
+    pub(crate) async fn start(backend: impl Fn() -> RedisBuilder) -> Self {
+        let course = Self::start_at_once(backend);
+        let since = Instant::now();
+        course.until_decided_since(since, Duration::from_secs(5)).await;
+        sleep(Duration::from_millis(700)).await;
+        course
+    }
+
+    /// The same with a store that need not be there.
+    pub(crate) fn start_at_once(backend: impl Fn() -> RedisBuilder) -> Self {
+        let apps: Vec<App> = Mode::ALL.into_iter().map(|mode| App::new(mode, backend())).collect();
+        let (running, overshoots) = (Arc::new(AtomicBool::new(true)), Arc::default());
+        let opened = Arc::new(Mutex::new(vec![None; apps.len()]));
+        let mut tasks: Vec<_> = apps.iter().map(|app| tokio::spawn(load(app.clone(), Arc::clone(&running)))).collect();
+        tasks.push(tokio::spawn(oversleep(Arc::clone(&overshoots), Arc::clone(&running))));
+        tasks.push(tokio::spawn(watch(apps.clone(), Arc::clone(&opened), Arc::clone(&running))));
+        Self { apps, running, tasks, overshoots, began: None, ended: None, opened }
+    }
+
+    /// Call it just before the fault.
+    pub(crate) fn fault_begins(&mut self) {
+        self.began = Some(Instant::now());
+    }
+
+    /// Call it when the store is back.
+    pub(crate) fn fault_ends(&mut self) {
+        self.ended = Some(Instant::now());
+    }
+
+    pub(crate) async fn run_for(&self, duration: Duration) {
+        sleep(duration).await;
+    }
+
+    /// Waits until the store has decided in every mode.
+    pub(crate) async fn until_decided_since(&self, since: Instant, limit: Duration) {
+        let decided = || self.apps.iter().all(|app| app.has_decided_since(since));
+        until(limit, "decisions by the store", || async { decided() }).await;
+    }
+
+    /// Stops the load, waits for what is under way, and hands the record over.
+    pub(crate) async fn finish(self) -> Report {
+        self.running.store(false, Ordering::SeqCst);
+        for task in self.tasks {
+            task.await.expect("no request panics");
+        }
+        // What was given up may still be on its way to the server.
+        sleep(Duration::from_millis(200)).await;
+        let opened = self.opened.lock().clone();
+        let overshoots = self.overshoots.lock().clone();
+        Report::new(self.apps, self.began, self.ended, opened, overshoots)
+    }
+}
+
+/// Asks again and again.
+pub(crate) async fn until<F: Future<Output = bool>>(limit: Duration, what: &str, mut ask: impl FnMut() -> F) {
+    let start = Instant::now();
+    while !ask().await {
+        assert!(start.elapsed() < limit, "waited {limit:?} in vain for {what}");
+        sleep(Duration::from_millis(2)).await;
+    }
+}
+
+async fn load(app: App, running: Arc<AtomicBool>) {
+    let (mut ticks, mut sending, mut number) = (interval(EVERY), JoinSet::new(), 0_u64);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
+    while running.load(Ordering::SeqCst) {
+        ticks.tick().await;
+        let path = match number % 10 {
+            3 | 7 => Path::Both,
+            5 => Path::Apart,
+            8 => Path::Tiny,
+            _ => Path::Wide,
+        };
+        let keys = if path == Path::Tiny { 2 } else { KEYS };
+        let (app, key) = (app.clone(), format!("key-{:02}", number / 10 % keys));
+        sending.spawn(async move { app.send(path, key).await });
+        number += 1;
+    }
+    while let Some(sent) = sending.join_next().await {
+        sent.expect("no request panics");
+    }
+}
+
+/// How much longer than asked for this machine sleeps just now: what is no fault of anybody's.
+async fn oversleep(overshoots: Arc<Mutex<Vec<(Instant, Duration)>>>, running: Arc<AtomicBool>) {
+    while running.load(Ordering::SeqCst) {
+        let start = Instant::now();
+        sleep(Duration::from_millis(5)).await;
+        overshoots.lock().push((start, start.elapsed().saturating_sub(Duration::from_millis(5))));
+    }
+}
+
+/// When each backend's breaker first opened during the fault. There is nothing to be notified by.
+async fn watch(apps: Vec<App>, opened: Arc<Mutex<Vec<Option<Instant>>>>, running: Arc<AtomicBool>) {
+    while running.load(Ordering::SeqCst) {
+        for (app, opened) in apps.iter().zip(opened.lock().iter_mut()) {
+            if opened.is_none() && app.backend.stats().breaker_openings > 0 {
+                *opened = Some(Instant::now());
+            }
+        }
+        sleep(Duration::from_millis(1)).await;
+    }
+}

@@ -1,0 +1,194 @@
+//! What is demanded of every course, and the figures that show it.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::time::{Duration, Instant};
+
+use http::StatusCode;
+use throttle_test_servers::Server;
+
+use crate::app::{App, Mode, Path, Sample, Told};
+use crate::figures::Figures;
+use crate::ledger::Ledger;
+use crate::{BACK, DEADLINE};
+
+/// A course that has been run.
+pub(crate) struct Report {
+    pub(crate) runs: Vec<Run>,
+    overshoots: Vec<(Instant, Duration)>,
+    began: Option<Instant>,
+    ended: Option<Instant>,
+}
+
+/// One mode of it.
+pub(crate) struct Run {
+    pub(crate) app: App,
+    pub(crate) samples: Vec<Sample>,
+    opened: Option<Instant>,
+}
+
+impl Report {
+    pub(crate) fn new(
+        apps: Vec<App>,
+        began: Option<Instant>,
+        ended: Option<Instant>,
+        opened: Vec<Option<Instant>>,
+        overshoots: Vec<(Instant, Duration)>,
+    ) -> Self {
+        let runs = apps.into_iter().zip(opened).map(|(app, opened)| Run { samples: app.samples(), app, opened });
+        Self { runs: runs.collect(), overshoots, began, ended }
+    }
+
+    fn is_during(&self, instant: Instant) -> bool {
+        self.began.is_none_or(|began| instant >= began) && self.ended.is_none_or(|ended| instant < ended)
+    }
+
+    /// What this machine itself adds to latencies: to timers above what they are allowed, during the fault; and to
+    /// decisions of a healthy store, before it.
+    fn noise(&self, run: &Run) -> Duration {
+        let during = self.overshoots.iter().filter(|(at, _)| self.is_during(*at)).map(|(_, over)| *over);
+        let late = Figures::of(during).p99().saturating_sub(Duration::from_millis(2));
+        late.max(self.before(run).p99().saturating_sub(Duration::from_millis(1)))
+    }
+
+    fn before(&self, run: &Run) -> Figures {
+        let before = run.samples.iter().filter(|sample| self.began.is_some_and(|began| sample.sent < began));
+        Figures::of(before.map(|sample| sample.added))
+    }
+
+    fn during<'a>(&'a self, run: &'a Run) -> impl Iterator<Item = &'a Sample> {
+        run.samples.iter().filter(|sample| self.is_during(sample.sent))
+    }
+
+    fn after_opening<'a>(&'a self, run: &'a Run) -> impl Iterator<Item = &'a Sample> {
+        self.during(run).filter(|sample| run.opened.is_some_and(|opened| sample.sent >= opened))
+    }
+
+    /// How long after its return the store first decided again.
+    fn back_after(&self, run: &Run) -> Option<Duration> {
+        let ended = self.ended?;
+        let decided = run.samples.iter().filter(|sample| !sample.is_degraded() && sample.decided() >= ended);
+        decided.map(|sample| sample.decided() - ended).min()
+    }
+
+    /// Nobody sees more than the mode says; every account of what was degraded agrees; no request waits longer than the
+    /// deadline. Prints the figures.
+    pub(crate) fn check(&self, fault: &str) {
+        self.print(fault);
+        for run in &self.runs {
+            run.check_answers();
+            let during = Figures::of(self.during(run).map(|sample| sample.added));
+            let limit = DEADLINE + Duration::from_millis(5) + self.noise(run);
+            assert!(during.p99() <= limit, "{fault}, {:?}: added {during}, of {limit:?}", run.app.mode);
+        }
+    }
+
+    /// Once the breaker is open, requests are not delayed any more.
+    pub(crate) fn check_breaker(&self, fault: &str) {
+        for run in &self.runs {
+            let limit = Duration::from_millis(2) + self.noise(run);
+            assert!(run.opened.is_some(), "{fault}, {:?}: the breaker did not open", run.app.mode);
+            let after = Figures::of(self.after_opening(run).map(|sample| sample.added));
+            assert!(after.p99() <= limit, "{fault}, {:?}: added {after} behind an open breaker", run.app.mode);
+        }
+    }
+
+    /// The store decides again soon.
+    pub(crate) fn check_return(&self, fault: &str) {
+        for run in &self.runs {
+            let limit = BACK + self.noise(run);
+            let back = self.back_after(run).unwrap_or(Duration::MAX);
+            assert!(back <= limit, "{fault}, {:?}: the first decision came {back:?} after the return", run.app.mode);
+        }
+    }
+
+    /// Charges are counted exactly, but for so many as a failover may lose; and nothing is kept for ever.
+    pub(crate) fn check_charges(&self, servers: &[&Server], lost: u64, one_step: bool) {
+        for run in &self.runs {
+            let ledger = Ledger::of(&run.app, servers.iter().copied());
+            say(&format!("  {:<7} charges: {:?}\n", run.app.mode.prefix(), ledger.total()));
+            ledger.check(lost);
+            if one_step {
+                ledger.check_that_pairs_agree();
+            }
+        }
+        for server in servers {
+            assert_eq!(server.keys_without_ttl(), Vec::<String>::new());
+        }
+    }
+
+    /// How long after the fault the last request was degraded.
+    pub(crate) fn last_degraded(&self, run: &Run) -> Option<Duration> {
+        let last = run.samples.iter().rev().filter(|sample| sample.is_degraded()).map(|sample| sample.sent).max()?;
+        Some(last.saturating_duration_since(self.began?))
+    }
+
+    /// How many were degraded.
+    pub(crate) fn degraded(&self) -> usize {
+        self.runs.iter().flat_map(|run| &run.samples).filter(|sample| sample.is_degraded()).count()
+    }
+
+    fn print(&self, fault: &str) {
+        let mut text = format!("{fault}\n");
+        let all = Figures::of(self.overshoots.iter().map(|(_, over)| *over));
+        let _ = writeln!(text, "  the machine: timers late by {all}");
+        for run in &self.runs {
+            let figures =
+                |label: &str, figures: Figures| format!("  {:<7} {label:<15} {figures}\n", run.app.mode.prefix());
+            text += &figures("before", self.before(run));
+            text += &figures("during", Figures::of(self.during(run).map(|sample| sample.added)));
+            text += &figures("breaker open", Figures::of(self.after_opening(run).map(|sample| sample.added)));
+            let mut kinds: BTreeMap<String, usize> = BTreeMap::new();
+            for sample in &run.samples {
+                if let Told::Degraded { kind, uncharged, .. } = sample.told {
+                    *kinds
+                        .entry(format!("{kind:?}{}", if uncharged == Some(false) { " (unknown)" } else { "" }))
+                        .or_default() += 1;
+                }
+            }
+            let opened = run.opened.zip(self.began).map(|(opened, began)| opened.saturating_duration_since(began));
+            let _ = writeln!(
+                text,
+                "  {:<7} degraded {kinds:?}; breaker after {opened:?}; last degraded after {:?}; decides again after \
+                 {:?}\n          {:?}",
+                run.app.mode.prefix(),
+                self.last_degraded(run),
+                self.back_after(run),
+                run.app.backend.stats(),
+            );
+        }
+        say(&text);
+    }
+}
+
+impl Run {
+    /// Each response is what its decision says, and the backend has counted as many failures as there were.
+    fn check_answers(&self) {
+        let mut degraded = 0;
+        for sample in &self.samples {
+            let (status, reported) = match (sample.told, self.app.mode) {
+                (Told::Admitted, _) => (StatusCode::OK, true),
+                (Told::Refused, _) => (StatusCode::TOO_MANY_REQUESTS, true),
+                (Told::Degraded { local: None, .. }, Mode::Open) => (StatusCode::OK, false),
+                (Told::Degraded { local: None, .. }, Mode::Closed) => (StatusCode::SERVICE_UNAVAILABLE, false),
+                (Told::Degraded { local: Some(true), .. }, Mode::Local) => (StatusCode::OK, true),
+                (Told::Degraded { local: Some(false), .. }, Mode::Local) => (StatusCode::TOO_MANY_REQUESTS, true),
+                other => panic!("{other:?}: {sample:?}"),
+            };
+            assert_eq!((sample.status, sample.reported), (status, reported), "{sample:?}");
+            assert!(status != StatusCode::TOO_MANY_REQUESTS || sample.path == Path::Tiny, "{sample:?}");
+            degraded += u64::from(sample.is_degraded());
+        }
+        let unknown = |sample: &&Sample| matches!(sample.told, Told::Degraded { uncharged: Some(false), .. });
+        let unknown = self.samples.iter().filter(unknown).count() as u64;
+        let stats = self.app.backend.stats();
+        assert_eq!(stats.failures, degraded, "{stats:?}");
+        assert!(stats.unknown == unknown || self.app.mode == Mode::Local, "{unknown}: {stats:?}");
+        assert_eq!(stats.decisions, self.samples.len() as u64 - degraded, "{stats:?}");
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "figures for whoever runs the tests with --nocapture")]
+pub(crate) fn say(text: &str) {
+    print!("{text}");
+}

@@ -1,0 +1,71 @@
+//! A master that dies, and sentinels that make its replica one.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use throttle_redis::RedisBackend;
+use throttle_test_servers::Sentinel;
+
+use crate::course::Course;
+use crate::{alone, aside};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn master_killed_and_replaced() {
+    let _alone = alone().await;
+    let group = Arc::new(aside(|| Sentinel::start(1)).await);
+    let urls = group.urls();
+    let backend = || {
+        let urls = urls.iter().map(String::as_str);
+        RedisBackend::builder(throttle_redis::Sentinel::new(urls, Sentinel::NAME, None).expect("URLs"))
+    };
+    let mut course = Course::start(backend).await;
+    course.fault_begins();
+    let failing = Arc::clone(&group);
+    aside(move || {
+        let master = failing.master();
+        master.kill();
+        failing.wait_for_failover_from(master);
+    })
+    .await;
+    course.fault_ends();
+    course.run_for(Duration::from_millis(1500)).await;
+    let report = course.finish().await;
+    report.check("a master killed, its replica promoted by sentinels");
+    report.check_breaker("sentinel failover");
+    report.check_return("sentinel failover");
+    aside(move || report.check_charges(&[group.master()], 5, true)).await;
+}
+
+/// The replica takes over while the old master lives on as a replica, and refuses to write.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn master_demoted() {
+    let _alone = alone().await;
+    let group = Arc::new(aside(|| Sentinel::start(1)).await);
+    let urls = group.urls();
+    let backend = || {
+        let urls = urls.iter().map(String::as_str);
+        RedisBackend::builder(throttle_redis::Sentinel::new(urls, Sentinel::NAME, None).expect("URLs"))
+    };
+    let mut course = Course::start(backend).await;
+    course.fault_begins();
+    let failing = Arc::clone(&group);
+    aside(move || {
+        let master = failing.master();
+        failing.sentinels()[0].command(&["SENTINEL", "FAILOVER", Sentinel::NAME]);
+        failing.wait_for_failover_from(master);
+        // Until it hears of it, the old master goes on as one.
+        while master.info("role") == "master" {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    })
+    .await;
+    course.fault_ends();
+    course.run_for(Duration::from_millis(1500)).await;
+    let report = course.finish().await;
+    report.check("a master demoted by sentinels");
+    report.check_return("a master demoted");
+    for run in &report.runs {
+        let connections = run.app.backend.stats().connections;
+        assert!(connections <= 25, "{connections} connections");
+    }
+}
