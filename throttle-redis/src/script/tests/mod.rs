@@ -1,0 +1,7 @@
+//! The scripts in an embedded Lua, without a server.
+
+mod golden;
+mod laws;
+mod machine;
+mod random;
+mod redis;
