@@ -3,11 +3,13 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use smallvec::SmallVec;
 use throttle_core::{Algorithm, Call, Cost, Decision, Key, LimitSet, Receipt, State, Timestamp};
 
 use super::redis::Redis;
 use crate::ask::{Ask, Part, split};
 use crate::decide::answer;
+use crate::line::Trouble;
 use crate::linked::Linked;
 use crate::script::Script;
 use crate::settle::words;
@@ -70,6 +72,12 @@ impl Machine {
         let mut arguments = vec![time.into_bytes(), self.slack.to_string().into_bytes()];
         arguments.extend(self.linked.headers.iter().cloned());
         arguments
+    }
+
+    /// What the library makes of a reply about some calls.
+    pub(super) fn answer(&self, calls: Vec<Call>, part: &Part) -> Result<Decision, Trouble> {
+        let ask = Ask { linked: Arc::clone(&self.linked), calls: calls.into(), names: SmallVec::new(), slot: 0 };
+        answer(&ask, part)
     }
 
     /// Runs a deciding script about some calls.

@@ -1,6 +1,7 @@
 //! The scripts in an embedded Lua, without a server.
 
 mod golden;
+mod hostile;
 mod laws;
 mod machine;
 mod random;
