@@ -1,10 +1,11 @@
 //! Stored bytes and replies that no script of this library wrote.
 
 use proptest::prelude::*;
+use proptest::strategy::ValueTree;
 use throttle_core::{Algorithm, Gcra, Key, LimitSet, Policy, Rate, SlidingLog, State, Timestamp};
 
 use super::machine::{Machine, call, name};
-use super::random::{any_algorithm, tree};
+use super::random::{KINDS, algorithm, any_algorithm, tree};
 use super::redis::{Entry, Redis};
 use crate::ask::split;
 use crate::script::Scripts;
@@ -165,6 +166,37 @@ fn a_long_log_is_told_in_a_few_runs() {
         for script in [&scripts.decide, &scripts.carry] {
             let reply = redis.eval(script, &[b"key".to_vec()], &arguments).unwrap();
             assert!(reply.len() <= 13 + 27 + 3 * 16, "{}", reply.len());
+        }
+    }
+}
+
+/// A double so large that one more is no more: a script that counts up to it, or down from it, never comes back, and the
+/// server with it.
+#[test]
+fn no_number_keeps_the_server_busy() {
+    for kind in 0..KINDS {
+        let mut runner = proptest::test_runner::TestRunner::deterministic();
+        for _ in 0..8 {
+            let algorithm = algorithm(kind).new_tree(&mut runner).unwrap().current();
+            let machine = Machine::new(LimitSet::new(Policy::new("p", algorithm).unwrap()).unwrap());
+            let fresh = algorithm.fresh().to_wire(&algorithm).unwrap();
+            let payload = algorithm.tag().len() + 1;
+            for place in (payload..fresh.len()).step_by(8) {
+                for number in [
+                    9_007_199_254_740_992.0,
+                    -9_007_199_254_740_992.0,
+                    1e18,
+                    -1e18,
+                    1e300,
+                    -1e300,
+                    f64::INFINITY,
+                    f64::NAN,
+                ] {
+                    let mut value = fresh.clone();
+                    value[place..place + 8].copy_from_slice(&f64::to_le_bytes(number));
+                    machine.run_all(&Key::from("key"), &value, NOW);
+                }
+            }
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use throttle_core::{Algorithm, Call, Cost, Decision, Key, LimitSet, Receipt, State, Timestamp};
 
-use super::redis::Redis;
+use super::redis::{Entry, Redis};
 use crate::ask::{Ask, Part, split};
 use crate::decide::answer;
 use crate::line::Trouble;
@@ -78,6 +78,23 @@ impl Machine {
     pub(super) fn answer(&self, calls: Vec<Call>, part: &Part) -> Result<Decision, Trouble> {
         let ask = Ask { linked: Arc::clone(&self.linked), calls: calls.into(), names: SmallVec::new(), slot: 0 };
         answer(&ask, part)
+    }
+
+    /// Runs every script on a value, whatever comes of it.
+    pub(super) fn run_all(&self, key: &Key, value: &[u8], now: i64) {
+        let (scripts, key) = (&self.linked.scripts, name(0, key));
+        for script in [&scripts.decide, &scripts.carry, &scripts.settle, &scripts.settle_carried] {
+            for rest in [vec![0], vec![1], vec![1, now, 0, 3, 1], vec![1, now, 0, 1, 3]] {
+                let entry = Entry { value: value.to_vec(), ttl: 1, set_at: now, list: false };
+                let mut store = self.redis.store.borrow_mut();
+                store.now = now;
+                store.entries.insert(key.clone(), entry);
+                drop(store);
+                let rest = rest.iter().map(|number| number.to_string().into_bytes());
+                let arguments: Vec<Vec<u8>> = self.header().into_iter().chain(rest).collect();
+                let _ = self.redis.eval(script, std::slice::from_ref(&key), &arguments);
+            }
+        }
     }
 
     /// Runs a deciding script about some calls.
@@ -245,8 +262,14 @@ impl Machine {
                 );
             }
             if entry.set_at == now.as_micros() {
-                let live = algorithm.fresh_at(state).micros_since(now).max(1);
-                assert!(self.expires || entry.ttl == (live + 999) / 1_000 + self.slack, "{} for {live}", entry.ttl);
+                let fresh_at = algorithm.fresh_at(state);
+                let live = fresh_at.micros_since(now).max(1);
+                // Where a timestamp can tell no later instant, the script keeps the key for longer.
+                assert!(
+                    fresh_at == Timestamp::MAX || self.expires || entry.ttl == (live + 999) / 1_000 + self.slack,
+                    "{} for {live}",
+                    entry.ttl
+                );
                 assert!(entry.ttl * 1_000 >= algorithm.peek(state, now).reset_after_micros() as i64);
             }
         }
