@@ -85,7 +85,7 @@ async fn run(
 }
 
 /// Policy, where the charge is, what was taken, what it shall have been.
-fn words(item: &ReceiptItem) -> [String; 5] {
+pub(crate) fn words(item: &ReceiptItem) -> [String; 5] {
     /// More than any capacity.
     const MOST: u64 = 1 << 53;
     let (at, frac) = item.mark();

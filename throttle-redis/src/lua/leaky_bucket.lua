@@ -40,9 +40,13 @@ local function settle_leaky_bucket(value, at, now, slot, part, cost, actual, p, 
     return try_leaky_bucket(value, at, now, min(actual - cost, left), p, q, depth)
   end
   local last, whole, frac = unpack('<ddd', value, at)
+  -- Another algorithm may have charged it, whose capacity was larger and whose mark is no slot.
+  local most = floor(depth / q)
+  local back = min(cost - actual, most)
+  cost = min(cost, most)
   local w, f = later_leaky_bucket(slot, part, cost, p, q)
-  if w ~= whole or f ~= frac then return nil end
-  whole, frac = later_leaky_bucket(slot, part, actual, p, q)
+  if part >= p or w ~= whole or f ~= frac then return nil end
+  whole, frac = later_leaky_bucket(slot, part, max(0, cost - back), p, q)
   local from = max(now, last)
   if whole < from then whole, frac = from, 0 end
   return pack('<ddd', last, whole, frac), frac > 0 and whole + 1 or whole
