@@ -91,9 +91,8 @@ pub(crate) fn states(ask: &Ask, part: &Part) -> Option<SmallVec<[State; 3]>> {
         .map(|(call, policy)| {
             let algorithm = policy.algorithm();
             match call.key().map(|_| values.next()) {
-                None => Some(algorithm.fresh()),
                 Some(None) => None,
-                Some(Some([])) => Some(algorithm.fresh()),
+                None | Some(Some([])) => Some(algorithm.fresh()),
                 Some(Some(value)) => State::from_wire(algorithm, value),
             }
         })

@@ -76,6 +76,7 @@ impl Lane {
     }
 }
 
+#[expect(clippy::large_enum_variant, reason = "it is taken apart as soon as it is made")]
 enum Entered {
     Leaves(Ask, Flight),
     Waits(oneshot::Receiver<Result<(Part, Ask), Trouble>>),

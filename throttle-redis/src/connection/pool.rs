@@ -59,7 +59,6 @@ impl Connector for Pool {
     }
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "it maps an error")]
 fn not_sent(error: bb8::RunError<RedisError>) -> Fault {
     let message = match error {
         bb8::RunError::User(error) => error.category().to_owned(),

@@ -42,7 +42,7 @@ impl Sentinel {
         };
         let node =
             SentinelNodeConnectionInfo::default().set_redis_connection_info(settings).set_tcp_settings(tcp_settings());
-        let built = SentinelClient::build(sentinels, master.to_owned(), Some(node), SentinelServerType::Master);
+        let built = SentinelClient::build(sentinels, master, Some(node), SentinelServerType::Master);
         Ok(Self { client: Arc::new(Mutex::new(built.map_err(wrong)?)) })
     }
 }
