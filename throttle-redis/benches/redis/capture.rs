@@ -27,8 +27,7 @@ impl Captured {
             let prepared = Arc::new(backend.prepare(set).expect("a set"));
             backend.decide(&prepared, &calls).await.expect("a decision");
         });
-        let seen = seen.lock().expect("no panic").clone();
-        seen
+        seen.lock().expect("no panic").clone()
     }
 
     /// The script with its arguments written into it, for tools that cannot send binary ones; keys stay arguments.
