@@ -167,12 +167,12 @@ impl Run {
         let mut degraded = 0;
         for sample in &self.samples {
             let (status, reported) = match (sample.told, self.app.mode) {
-                (Told::Admitted, _) => (StatusCode::OK, true),
-                (Told::Refused, _) => (StatusCode::TOO_MANY_REQUESTS, true),
+                (Told::Admitted, _) | (Told::Degraded { local: Some(true), .. }, Mode::Local) => (StatusCode::OK, true),
+                (Told::Refused, _) | (Told::Degraded { local: Some(false), .. }, Mode::Local) => {
+                    (StatusCode::TOO_MANY_REQUESTS, true)
+                }
                 (Told::Degraded { local: None, .. }, Mode::Open) => (StatusCode::OK, false),
                 (Told::Degraded { local: None, .. }, Mode::Closed) => (StatusCode::SERVICE_UNAVAILABLE, false),
-                (Told::Degraded { local: Some(true), .. }, Mode::Local) => (StatusCode::OK, true),
-                (Told::Degraded { local: Some(false), .. }, Mode::Local) => (StatusCode::TOO_MANY_REQUESTS, true),
                 other => panic!("{other:?}: {sample:?}"),
             };
             assert_eq!((sample.status, sample.reported), (status, reported), "{sample:?}");

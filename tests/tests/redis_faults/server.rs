@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use throttle_redis::{RedisBackend, RedisBuilder, Single};
+use throttle_redis::{Pool, RedisBackend, RedisBuilder, Single};
 use throttle_test_servers::Server;
 
 use crate::course::Course;
@@ -36,6 +36,28 @@ async fn killed_and_restarted() {
     report.check("killed, restarted after 2 s");
     report.check_breaker("killed");
     report.check_return("killed");
+    report.check_charges(&[&server], 0, true);
+}
+
+/// Each of several connections breaks, and is replaced.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed_and_restarted_behind_a_pool() {
+    let _alone = alone().await;
+    let server = Arc::new(aside(lasting).await);
+    let url = server.url();
+    let mut course = Course::start(|| RedisBackend::builder(Pool::new(&url, 4).expect("a URL"))).await;
+    course.fault_begins();
+    let dying = Arc::clone(&server);
+    aside(move || dying.kill()).await;
+    course.run_for(Duration::from_secs(1)).await;
+    let rising = Arc::clone(&server);
+    aside(move || rising.restart()).await;
+    course.fault_ends();
+    course.run_for(Duration::from_secs(1)).await;
+    let report = course.finish().await;
+    report.check("killed behind a pool, restarted after 1 s");
+    report.check_breaker("killed behind a pool");
+    report.check_return("killed behind a pool");
     report.check_charges(&[&server], 0, true);
 }
 

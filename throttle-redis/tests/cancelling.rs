@@ -1,0 +1,219 @@
+//! Decisions that nobody waits for to the end, and runtimes that end first.
+
+mod common;
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use common::{Limits, policy};
+use throttle_core::{Backend, FixedWindow, Rate, Rule};
+use throttle_redis::{Cluster, Pool, RedisBackend, RedisBuilder, Single};
+use throttle_test_servers::{Cluster as Servers, Proxy, Server};
+use tokio::runtime::Runtime;
+
+/// A window that does not end during a test.
+fn window() -> FixedWindow {
+    FixedWindow::new(Rate::new(LIMIT, Duration::from_secs(3650 * 86_400)))
+}
+
+const LIMIT: u64 = 1000;
+
+/// More often than any of these futures is ever polled.
+const MOST_POLLS: usize = 12;
+
+/// Polls a future so often, each time when it asks for it, and drops it. Returns whether it was ready before.
+async fn poll_times<F: Future>(future: F, times: usize) -> bool {
+    let (mut future, mut polls) = (pin!(future), 0);
+    poll_fn(|cx| {
+        if polls == times {
+            return Poll::Ready(false);
+        }
+        polls += 1;
+        match future.as_mut().poll(cx) {
+            Poll::Ready(_) => Poll::Ready(true),
+            Poll::Pending if polls == times => Poll::Ready(false),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
+}
+
+/// Drops a decision at every point. It is charged once or not at all, the next one gets its own answer, and nothing is
+/// left of the dropped one that would be in the way of others.
+async fn drop_at_every_point(limits: &Limits, apart: bool, forget: impl Fn()) {
+    let mut finished = 0;
+    // Policies with keys of their own are in places of their own.
+    let calls = |key: &str, cost| {
+        let mut calls = limits.calls(key, cost);
+        if let (true, Some(last)) = (apart, calls.last_mut()) {
+            last.clone_from(&limits.calls(&format!("{key}-apart"), cost)[0]);
+        }
+        calls
+    };
+    let take = async |key: &str, cost| {
+        let decision = limits.backend.decide(&limits.prepared, &calls(key, cost)).await.expect("a decision");
+        decision.statuses().iter().map(|status| status.remaining()).collect::<Vec<u64>>()
+    };
+    for times in 0..=MOST_POLLS {
+        // With the scripts gone the way is longer.
+        forget();
+        let (key, other) = (format!("dropped-{times}"), format!("other-{times}"));
+        let dropped = limits.backend.decide(&limits.prepared, &calls(&key, 7));
+        let ready = poll_times(dropped, times).await;
+        finished += usize::from(ready);
+        // Told apart by what it leaves: an answer meant for the one before would say 993.
+        let told = take(&other, 3).await;
+        assert!(told.iter().all(|left| *left == LIMIT - 3), "{told:?} after {times} polls");
+        // What was given up may still be under way.
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        let left = take(&key, 0).await;
+        let charged = left[0] == LIMIT - 7;
+        assert!(left[0] == LIMIT || charged, "{left:?} left after {times} polls");
+        assert!(left.iter().all(|some| *some == left[0]), "half was charged: {left:?} left after {times} polls");
+        assert!(charged || !ready, "it was told to be charged");
+    }
+    assert!(finished > 0, "no future was dropped just before its end");
+    // Places that the dropped ones held are free again: as many decide at once as may.
+    for _ in 0..3 {
+        assert_eq!(take("last", 0).await[0], LIMIT);
+    }
+}
+
+fn one() -> Rule {
+    policy("one", window()).into()
+}
+
+fn two() -> Rule {
+    Rule::All(vec![policy("one", window()).into(), policy("two", window()).into()])
+}
+
+/// With places for one decision only, so that one that is not given back shows.
+fn narrow(builder: RedisBuilder) -> RedisBuilder {
+    builder.deadline(Duration::from_secs(5)).queue(1)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn decisions_dropped_on_one_server() {
+    let server = Server::start();
+    for (prefix, merge, rule) in [("a", 64, one()), ("b", 1, one()), ("c", 64, two())] {
+        let builder = RedisBackend::builder(Single::new(&server.url()).unwrap()).merge(merge).prefix(prefix);
+        let backend = narrow(builder).build().unwrap();
+        drop_at_every_point(&Limits::new(&backend, rule), false, || drop(server.command(&["SCRIPT", "FLUSH"]))).await;
+        assert_eq!((backend.stats().unknown, backend.stats().connections), (0, 1), "{:?}", backend.stats());
+    }
+    assert_eq!(server.keys_without_ttl(), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn decisions_dropped_on_a_pool() {
+    let server = Server::start();
+    let backend = narrow(RedisBackend::builder(Pool::new(&server.url(), 1).unwrap())).build().unwrap();
+    drop_at_every_point(&Limits::new(&backend, one()), false, || drop(server.command(&["SCRIPT", "FLUSH"]))).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn decisions_dropped_on_a_cluster() {
+    let servers = Servers::start();
+    let urls = servers.urls();
+    let builder = |prefix: &str| {
+        narrow(RedisBackend::builder(Cluster::new(urls.iter().map(String::as_str)).unwrap())).prefix(prefix)
+    };
+    let forget =
+        || servers.masters().into_iter().for_each(|node| drop(servers.node(node).command(&["SCRIPT", "FLUSH"])));
+    drop_at_every_point(&Limits::new(&builder("together").together("x").build().unwrap(), two()), false, &forget).await;
+    drop_at_every_point(&Limits::new(&builder("spread").spread().build().unwrap(), two()), false, &forget).await;
+    // Each of its two parts takes a place, and what was dropped goes on to its end.
+    drop_at_every_point(&Limits::new(&builder("apart").queue(8).spread().build().unwrap(), two()), true, &forget).await;
+}
+
+/// A trial that is dropped does not keep others from being made.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dropped_trial_lets_the_next_one_in() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port());
+    let builder = RedisBackend::builder(Single::new(&proxy.url()).unwrap());
+    let backend = builder.failures_to_open(1).merge(1).build().unwrap();
+    let limits = Limits::new(&backend, one());
+    until_decided(&limits, Duration::from_secs(2)).await;
+    proxy.blackhole(true);
+    assert!(backend.decide(&limits.prepared, &limits.calls("key", 1)).await.is_err());
+    proxy.blackhole(false);
+    // Half open: each of these is the trial, or is not let in.
+    for times in [1, 1, 2, 2].repeat(20) {
+        poll_times(backend.decide(&limits.prepared, &limits.calls("key", 1)), times).await;
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    until_decided(&limits, Duration::from_millis(500)).await;
+}
+
+async fn until_decided(limits: &Limits, limit: Duration) {
+    let start = Instant::now();
+    while let Err(error) = limits.backend.decide(&limits.prepared, &limits.calls("probe", 0)).await {
+        assert!(start.elapsed() < limit, "still {error} after {limit:?}");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+/// The connection belongs to the runtime that opened it. Another one opens another.
+#[test]
+fn a_runtime_that_ends_takes_its_connection_along() {
+    let server = Server::start();
+    let (first, second) = (Runtime::new().unwrap(), Runtime::new().unwrap());
+    let limits = first.block_on(async {
+        let backend = RedisBackend::new(&server.url()).unwrap();
+        let limits = Limits::new(&backend, one());
+        until_decided(&limits, Duration::from_secs(2)).await;
+        limits
+    });
+    drop(first);
+    second.block_on(until_decided(&limits, Duration::from_millis(500)));
+    assert_eq!(limits.backend.stats().connections, 2);
+}
+
+/// Whoever waits for a sign of life belongs to a runtime too.
+#[test]
+fn a_runtime_that_ends_while_the_breaker_is_open_leaves_it_to_the_next() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port());
+    let (first, second) = (Runtime::new().unwrap(), Runtime::new().unwrap());
+    let limits = first.block_on(async {
+        let backend = RedisBackend::builder(Single::new(&proxy.url()).unwrap()).failures_to_open(1).build().unwrap();
+        let limits = Limits::new(&backend, one());
+        until_decided(&limits, Duration::from_secs(2)).await;
+        proxy.blackhole(true);
+        assert!(backend.decide(&limits.prepared, &limits.calls("key", 1)).await.is_err());
+        limits
+    });
+    drop(first);
+    proxy.blackhole(false);
+    second.block_on(until_decided(&limits, Duration::from_millis(500)));
+}
+
+/// Decisions that wait for a call of another runtime, which ends or stands still, are not left waiting.
+#[test]
+fn a_runtime_that_stands_still_keeps_nobody_waiting() {
+    let server = Server::start();
+    let stuck = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let limits = stuck.block_on(async {
+        let backend = RedisBackend::new(&server.url()).unwrap();
+        let limits = Limits::new(&backend, one());
+        until_decided(&limits, Duration::from_secs(2)).await;
+        limits
+    });
+    // Nobody drives it any more: its connection is open, and nothing moves on it.
+    let running = Runtime::new().unwrap();
+    running.block_on(async {
+        let start = Instant::now();
+        let mut all = tokio::task::JoinSet::new();
+        for _ in 0..50 {
+            let (backend, prepared, calls) = (limits.backend.clone(), limits.prepared.clone(), limits.calls("key", 1));
+            all.spawn(async move { backend.decide(&prepared, &calls).await.is_ok() });
+        }
+        while all.join_next().await.is_some() {}
+        assert!(start.elapsed() < Duration::from_millis(200), "50 decisions took {:?}", start.elapsed());
+    });
+    drop(stuck);
+    running.block_on(until_decided(&limits, Duration::from_secs(1)));
+}
