@@ -37,7 +37,10 @@ end
 local function settle_leaky_bucket(value, at, now, slot, part, cost, actual, p, q, depth)
   if actual > cost then
     local left = look_leaky_bucket(value, at, now, p, q, depth)
-    return try_leaky_bucket(value, at, now, min(actual - cost, left), p, q, depth)
+    if left > 0 then return try_leaky_bucket(value, at, now, min(actual - cost, left), p, q, depth) end
+    -- Nothing is left to debit, but the clock has been seen.
+    local whole, frac, last = slot_leaky_bucket(value, at, now)
+    return pack('<ddd', last, whole, frac), frac > 0 and whole + 1 or whole
   end
   local last, whole, frac = unpack('<ddd', value, at)
   -- Another algorithm may have charged it, whose capacity was larger and whose mark is no slot.
