@@ -20,9 +20,10 @@ pub(crate) async fn decide(shared: &Arc<Shared>, set: &Arc<RedisSet>, ask: Ask) 
         return Ok(decision);
     }
     let decided = if shared.is_spread(&ask) {
-        spread::decide(shared, set, ask).await
+        // What is seldom is kept apart: the future of what is usual would be as large, and it is moved about.
+        Box::pin(spread::decide(shared, set, ask)).await
     } else if let Some(units) = shared.leases_of(&ask) {
-        lease::fetch(shared, set, ask, units).await
+        Box::pin(lease::fetch(shared, set, ask, units)).await
     } else {
         decide_in_one_slot(shared, set, ask).await
     };
@@ -60,7 +61,7 @@ pub(crate) async fn ask_in_one_slot(shared: &Arc<Shared>, set: &RedisSet, ask: A
     };
     if part.flag() == Some(b'C') {
         // Other parameters wrote one of the values, and nothing was done.
-        return Ok((shared.carry_over(&ask, until).await?, ask));
+        return Ok((Box::pin(shared.carry_over(&ask, until)).await?, ask));
     }
     Ok((part, ask))
 }

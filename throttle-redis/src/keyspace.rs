@@ -129,11 +129,9 @@ fn push_digest(name: &mut String, digest: &Hmac<Sha256>, key: &Key) {
     let mut digest = digest.clone();
     digest.update(key.expose_bytes());
     let digest = digest.finalize().into_bytes();
-    let mut bits = digest.first_chunk().map_or(0, |first| u128::from_be_bytes(*first));
-    for _ in 0..22 {
-        name.push(char::from(ALPHABET[(bits & 63) as usize]));
-        bits >>= 6;
-    }
+    let bits = digest.first_chunk().map_or(0, |first| u128::from_be_bytes(*first));
+    let characters: [u8; 22] = std::array::from_fn(|place| ALPHABET[(bits >> (6 * place) & 63) as usize]);
+    name.extend(characters.map(char::from));
 }
 
 /// The parts of a key, as far as possible as they are: kind, content, comma.

@@ -18,7 +18,7 @@ use crate::line::Trouble;
 use crate::shared::Shared;
 
 /// Calls of a set that are under way at once: so many that the server has the next one when it has answered one.
-const FLIGHTS: usize = 3;
+const FLIGHTS: usize = 6;
 
 /// How long after its deadline an answer that says so is waited for.
 const GRACE: Duration = Duration::from_millis(5);
@@ -98,7 +98,8 @@ impl Waiting {
         if self.queue.is_empty() || !self.may_leave(self.queue.len()) {
             return None;
         }
-        let share = (self.queue.len() + self.aboard).div_ceil(FLIGHTS);
+        // With nobody on the way, half of them leave now and half at once behind them; else the server is busy, and all leave.
+        let share = if self.flights == 0 { self.queue.len().div_ceil(2) } else { self.queue.len() };
         let count = share.min(most).min(self.queue.len());
         let jobs: Vec<Job> = self.queue.drain(..count).collect();
         self.leave(count);
