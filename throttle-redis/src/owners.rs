@@ -15,9 +15,9 @@ pub(crate) struct Owners(Vec<(RangeInclusive<u16>, Address)>);
 pub(crate) type Address = (String, u16);
 
 impl Owners {
-    /// Asks any server.
-    pub(crate) async fn ask(live: &Live, until: Instant) -> Result<Self, Trouble> {
-        let reply = live.call(Command::new("CLUSTER").arg("SLOTS"), until).await?;
+    /// Asks a server.
+    pub(crate) async fn ask(live: &Live, server: Route, until: Instant) -> Result<Self, Trouble> {
+        let reply = live.call(Command::new("CLUSTER").arg("SLOTS").to(server), until).await?;
         Self::read(reply).ok_or(Trouble::Nonsense("CLUSTER SLOTS answered something else"))
     }
 
@@ -32,7 +32,13 @@ impl Owners {
 
     /// The way to each of the servers.
     pub(crate) fn routes(&self) -> Vec<Route> {
+        self.routes_but(&[])
+    }
+
+    /// The way to each of the servers but these.
+    pub(crate) fn routes_but(&self, others: &[&Address]) -> Vec<Route> {
         let mut addresses: Vec<&Address> = self.0.iter().map(|(_, address)| address).collect();
+        addresses.retain(|address| !others.contains(address));
         addresses.sort_unstable();
         addresses.dedup();
         let route = |(host, port): &Address| Route::Address { host: host.clone(), port: *port, asking: false };
@@ -68,6 +74,7 @@ mod tests {
         assert_eq!(owners.of(10), Some(&("b".to_owned(), 2)));
         assert_eq!(owners.of(21), None);
         assert_eq!(owners.routes().len(), 2, "each server once");
+        assert_eq!(owners.routes_but(&[&("a".to_owned(), 1)]).len(), 1);
         assert_eq!(Owners::read(Reply::Nil), None);
     }
 }

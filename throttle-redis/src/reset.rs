@@ -85,5 +85,5 @@ async fn primaries(shared: &Shared, live: &Live) -> Result<Vec<Route>, Trouble> 
     if !shared.line.is_cluster() {
         return Ok(vec![Route::Any]);
     }
-    Ok(Owners::ask(live, Instant::now() + STEP).await?.routes())
+    Ok(Owners::ask(live, Route::Any, Instant::now() + STEP).await?.routes())
 }

@@ -26,9 +26,6 @@ const CONNECT_CLUSTER: Duration = Duration::from_secs(1);
 /// How long to wait for the list of who has which slots.
 const ASKING_FOR_OWNERS: Duration = Duration::from_millis(100);
 
-/// How many servers are asked for it.
-const ASKED_FOR_OWNERS: u32 = 4;
-
 /// No text has this digest.
 const NO_SCRIPT: &str = "0000000000000000000000000000000000000000";
 /// Redirections followed for a sign of life.
@@ -67,7 +64,8 @@ impl Line {
                 let generation = self.generation.fetch_add(1, Ordering::Relaxed);
                 let mut live = Live::new(connection, generation);
                 if self.is_cluster() {
-                    live.owners = Owners::ask(&live, Instant::now() + ASKING_FOR_OWNERS).await.unwrap_or_default();
+                    let until = Instant::now() + ASKING_FOR_OWNERS;
+                    live.owners = Owners::ask(&live, Route::Any, until).await.unwrap_or_default();
                 }
                 self.current.store(Some(Arc::new(live)));
                 self.counters.connected();
@@ -108,15 +106,18 @@ impl Line {
     /// that server it serves nobody.
     async fn is_outdated(&self) -> bool {
         let Some(live) = self.current.load_full().filter(|_| self.is_cluster()) else { return true };
-        for _ in 0..ASKED_FOR_OWNERS {
-            // Any server is asked, the silent one among them.
-            if let Ok(now) = Owners::ask(&live, Instant::now() + self.deadline).await {
-                let open = self.breakers.iter().zip(&self.suspects).filter(|(breaker, _)| breaker.is_open());
-                let mut slots = open.map(|(_, suspect)| suspect.lock().slot);
-                return slots.any(|slot| now.of(slot) != live.owners.of(slot));
+        let open = self.breakers.iter().zip(&self.suspects).filter(|(breaker, _)| breaker.is_open());
+        let slots: Vec<u16> = open.map(|(_, suspect)| suspect.lock().slot).collect();
+        let silent: Vec<_> = slots.iter().filter_map(|slot| live.owners.of(*slot)).collect();
+        let (mut told, mut moved) = (false, true);
+        for server in live.owners.routes_but(&silent) {
+            if let Ok(now) = Owners::ask(&live, server, Instant::now() + self.deadline).await {
+                told = true;
+                // The news spreads; a client that asked one who has not heard it would be no wiser.
+                moved &= slots.iter().any(|slot| now.of(*slot) != live.owners.of(*slot));
             }
         }
-        true
+        moved || !told
     }
 
     /// Calls a script that nobody has. A `PING` would be answered by a server that has nothing to do with the slot, where
