@@ -25,7 +25,7 @@ pub(crate) async fn decide(shared: &Arc<Shared>, set: &Arc<RedisSet>, ask: Ask) 
     } else if let Some(units) = shared.leases_of(&ask) {
         Box::pin(lease::fetch(shared, set, ask, units)).await
     } else {
-        decide_in_one_slot(shared, set, ask).await
+        decide_in_one_slot(shared, set, ask, Instant::now() + shared.line.deadline).await
     };
     let counters = &shared.line.counters;
     match &decided {
@@ -41,17 +41,26 @@ pub(crate) async fn decide(shared: &Arc<Shared>, set: &Arc<RedisSet>, ask: Ask) 
 }
 
 /// A decision about keys that one script call can reach: one atomic step.
-pub(crate) async fn decide_in_one_slot(shared: &Arc<Shared>, set: &RedisSet, ask: Ask) -> Result<Decision, Trouble> {
+pub(crate) async fn decide_in_one_slot(
+    shared: &Arc<Shared>,
+    set: &RedisSet,
+    ask: Ask,
+    until: Instant,
+) -> Result<Decision, Trouble> {
     let asked = std::time::Instant::now();
-    let (part, ask) = ask_in_one_slot(shared, set, ask).await?;
+    let (part, ask) = ask_in_one_slot(shared, set, ask, until).await?;
     let decision = answer(&ask, &part)?;
     shared.note(&ask, &part, &decision, asked);
     Ok(decision)
 }
 
 /// The answer to such a question, as the script gives it, with the question given back.
-pub(crate) async fn ask_in_one_slot(shared: &Arc<Shared>, set: &RedisSet, ask: Ask) -> Result<(Part, Ask), Trouble> {
-    let until = Instant::now() + shared.line.deadline;
+pub(crate) async fn ask_in_one_slot(
+    shared: &Arc<Shared>,
+    set: &RedisSet,
+    ask: Ask,
+    until: Instant,
+) -> Result<(Part, Ask), Trouble> {
     let _leave = shared.line.leave(ask.slot)?;
     let (part, ask) = if shared.merges() {
         set.lane.ask(shared, ask, until).await?

@@ -80,17 +80,18 @@ impl Keyspace {
         name.into_bytes()
     }
 
-    /// The pattern of `SCAN … MATCH` that finds every key of every policy whose name starts with `prefix`.
+    /// The pattern of `SCAN … MATCH` that finds every key of every policy whose name starts with `prefix`. Those under
+    /// another tag are another backend's.
     pub(crate) fn pattern(&self, prefix: &str) -> String {
         let mut pattern = String::new();
-        for character in self.prefix.chars() {
-            if r"*?[]\^-".contains(character) {
-                pattern.push('\\');
-            }
-            pattern.push(character);
+        push_literally(&mut pattern, &self.prefix);
+        pattern.push('{');
+        match &self.placement {
+            Placement::Together(tag) => push_literally(&mut pattern, tag),
+            // Keys never hold a brace, so the one that is matched ends the tag.
+            Placement::Spread => pattern.push('*'),
         }
-        // Keys never hold a brace, so the one that is matched ends the tag.
-        pattern.push_str("{*}");
+        pattern.push('}');
         // What is escaped holds no character that means something to a pattern.
         escape(&mut pattern, prefix.as_bytes());
         pattern.push('*');
@@ -162,6 +163,16 @@ fn push_parts(name: &mut String, key: &Key) {
             // Too long already; a digest follows.
             return;
         }
+    }
+}
+
+/// Escapes what means something to a pattern.
+fn push_literally(pattern: &mut String, text: &str) {
+    for character in text.chars() {
+        if r"*?[]\^-".contains(character) {
+            pattern.push('\\');
+        }
+        pattern.push(character);
     }
 }
 
@@ -250,6 +261,9 @@ mod tests {
     #[test]
     fn patterns_take_prefixes_literally() {
         let space = Keyspace::new("a*[b]", together(), b"", false).unwrap();
-        assert_eq!(space.pattern("p*:"), r"a\*\[b\]{*}p%2A%3A*");
+        assert_eq!(space.pattern("p*:"), r"a\*\[b\]{all}p%2A%3A*");
+        let space = Keyspace::new("a", Placement::Together("*-?".to_owned()), b"", false).unwrap();
+        assert_eq!(space.pattern("p"), r"a{\*\-\?}p*");
+        assert_eq!(Keyspace::new("a", Placement::Spread, b"", false).unwrap().pattern("p"), "a{*}p*");
     }
 }
