@@ -82,9 +82,17 @@ mod tests {
         let port = Port::claim_with_bus();
         assert!(claim(port.number()).is_none());
         assert!(claim(port.bus()).is_none());
-        let (number, bus) = (port.number(), port.bus());
-        drop(port);
-        assert!(claim(number).is_some());
-        assert!(claim(bus).is_some());
+    }
+
+    /// Another process may be faster than we are, but not every time.
+    #[test]
+    fn a_port_that_is_given_back_can_be_claimed_again() {
+        let again = (0..50).any(|_| {
+            let port = Port::claim_with_bus();
+            let (number, bus) = (port.number(), port.bus());
+            drop(port);
+            claim(number).is_some() && claim(bus).is_some()
+        });
+        assert!(again);
     }
 }
