@@ -45,7 +45,8 @@ impl RedisBackend {
         self.shared.line.counters.read()
     }
 
-    /// Whether there is a connection and nothing holds decisions back.
+    /// Whether there is a connection, and the store is asked: it has not failed so often in a row that it is left alone, or
+    /// has given a sign of life since.
     #[must_use]
     pub fn is_healthy(&self) -> bool {
         self.shared.line.is_healthy()

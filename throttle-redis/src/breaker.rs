@@ -66,7 +66,8 @@ impl Breaker {
         self.state.load(Ordering::Acquire) == OPEN
     }
 
-    pub(crate) fn is_closed(&self) -> bool {
+    #[cfg(test)]
+    fn is_closed(&self) -> bool {
         self.state.load(Ordering::Acquire) == CLOSED
     }
 }

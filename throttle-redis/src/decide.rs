@@ -20,11 +20,12 @@ pub(crate) async fn decide(shared: &Arc<Shared>, set: &Arc<RedisSet>, ask: Ask) 
         return Ok(decision);
     }
     let decided = if shared.is_spread(&ask) {
-        spread::decide(shared, set, ask).await
+        // What is seldom is kept apart: the future of what is usual would be as large, and it is moved about.
+        Box::pin(spread::decide(shared, set, ask)).await
     } else if let Some(units) = shared.leases_of(&ask) {
-        lease::fetch(shared, set, ask, units).await
+        Box::pin(lease::fetch(shared, set, ask, units)).await
     } else {
-        decide_in_one_slot(shared, set, ask).await
+        decide_in_one_slot(shared, set, ask, Instant::now() + shared.line.deadline).await
     };
     let counters = &shared.line.counters;
     match &decided {
@@ -40,17 +41,26 @@ pub(crate) async fn decide(shared: &Arc<Shared>, set: &Arc<RedisSet>, ask: Ask) 
 }
 
 /// A decision about keys that one script call can reach: one atomic step.
-pub(crate) async fn decide_in_one_slot(shared: &Arc<Shared>, set: &RedisSet, ask: Ask) -> Result<Decision, Trouble> {
+pub(crate) async fn decide_in_one_slot(
+    shared: &Arc<Shared>,
+    set: &RedisSet,
+    ask: Ask,
+    until: Instant,
+) -> Result<Decision, Trouble> {
     let asked = std::time::Instant::now();
-    let (part, ask) = ask_in_one_slot(shared, set, ask).await?;
+    let (part, ask) = ask_in_one_slot(shared, set, ask, until).await?;
     let decision = answer(&ask, &part)?;
     shared.note(&ask, &part, &decision, asked);
     Ok(decision)
 }
 
 /// The answer to such a question, as the script gives it, with the question given back.
-pub(crate) async fn ask_in_one_slot(shared: &Arc<Shared>, set: &RedisSet, ask: Ask) -> Result<(Part, Ask), Trouble> {
-    let until = Instant::now() + shared.line.deadline;
+pub(crate) async fn ask_in_one_slot(
+    shared: &Arc<Shared>,
+    set: &RedisSet,
+    ask: Ask,
+    until: Instant,
+) -> Result<(Part, Ask), Trouble> {
     let _leave = shared.line.leave(ask.slot)?;
     let (part, ask) = if shared.merges() {
         set.lane.ask(shared, ask, until).await?
@@ -60,7 +70,7 @@ pub(crate) async fn ask_in_one_slot(shared: &Arc<Shared>, set: &RedisSet, ask: A
     };
     if part.flag() == Some(b'C') {
         // Other parameters wrote one of the values, and nothing was done.
-        return Ok((shared.carry_over(&ask, until).await?, ask));
+        return Ok((Box::pin(shared.carry_over(&ask, until)).await?, ask));
     }
     Ok((part, ask))
 }
@@ -91,8 +101,8 @@ pub(crate) fn states(ask: &Ask, part: &Part) -> Option<SmallVec<[State; 3]>> {
         .map(|(call, policy)| {
             let algorithm = policy.algorithm();
             match call.key().map(|_| values.next()) {
-                Some(None) => None,
                 None | Some(Some([])) => Some(algorithm.fresh()),
+                Some(None) => None,
                 Some(Some(value)) => State::from_wire(algorithm, value),
             }
         })

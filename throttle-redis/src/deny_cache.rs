@@ -4,7 +4,7 @@
 //! admit earlier, so as long as the library refuses on those states, the server would too. Only a refund or a reset can
 //! make it untrue: those made here are heard of; those made by other processes are not, until the wait is over.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,6 +15,9 @@ use throttle_core::{Decision, State, Timestamp};
 use crate::ask::Ask;
 use crate::linked::Linked;
 
+/// How long a refusal is kept that no waiting ends.
+const NEVER: Duration = Duration::from_secs(60);
+
 pub(crate) struct DenyCache {
     most: usize,
     inner: Mutex<Inner>,
@@ -23,9 +26,9 @@ pub(crate) struct DenyCache {
 #[derive(Default)]
 struct Inner {
     swept: Option<Instant>,
-    refusals: HashMap<Names, Refused>,
-    /// Where a key's name stands in the names of a refusal.
-    by_name: HashMap<Vec<u8>, Vec<Names>>,
+    refusals: HashMap<Arc<Names>, Refused>,
+    /// Where a key's name stands in the names of a refusal. All refusals may have one in common.
+    by_name: HashMap<Vec<u8>, HashSet<Arc<Names>>>,
 }
 
 type Names = SmallVec<[Vec<u8>; 3]>;
@@ -38,7 +41,7 @@ struct Refused {
     now: Timestamp,
     asked: Instant,
     told: Instant,
-    /// When the wait is over, if it ever is.
+    /// When the wait is over, or for how long it is kept.
     until: Option<Instant>,
 }
 
@@ -92,22 +95,21 @@ impl DenyCache {
                 return;
             }
         }
+        let names = Arc::new(ask.names.clone());
         for name in &ask.names {
-            let refusals = inner.by_name.entry(name.clone()).or_default();
-            if !refusals.contains(&ask.names) {
-                refusals.push(ask.names.clone());
-            }
+            inner.by_name.entry(name.clone()).or_default().insert(Arc::clone(&names));
         }
         let costs = ask.calls.iter().map(throttle_core::Call::cost).collect();
-        let until = wait.and_then(|wait| asked.checked_add(wait));
+        // One that would never be admitted must not keep its place for ever.
+        let until = asked.checked_add(wait.unwrap_or(NEVER));
         let refused = Refused { linked: Arc::clone(&ask.linked), costs, states, now, asked, told, until };
-        inner.refusals.insert(ask.names.clone(), refused);
+        inner.refusals.insert(names, refused);
     }
 
     /// Forgets the refusals that a key had a part in.
     pub(crate) fn clear(&self, name: &[u8]) {
         let mut inner = self.inner.lock();
-        for names in inner.by_name.get(name).cloned().unwrap_or_default() {
+        for names in inner.by_name.remove(name).unwrap_or_default() {
             inner.forget(&names);
         }
     }
@@ -122,7 +124,7 @@ impl Inner {
         self.refusals.remove(names);
         for name in names {
             if let Some(refusals) = self.by_name.get_mut(name) {
-                refusals.retain(|other| other != names);
+                refusals.remove(names);
                 if refusals.is_empty() {
                     self.by_name.remove(name);
                 }
@@ -133,7 +135,7 @@ impl Inner {
     fn forget_past(&mut self, now: Instant) {
         self.swept = Some(now);
         let past = self.refusals.iter().filter(|(_, refused)| refused.until.is_some_and(|until| now >= until));
-        let past: Vec<Names> = past.map(|(names, _)| names.clone()).collect();
+        let past: Vec<Arc<Names>> = past.map(|(names, _)| Arc::clone(names)).collect();
         for names in past {
             self.forget(&names);
         }

@@ -48,7 +48,8 @@ impl fmt::Display for Inspection {
 pub(crate) async fn inspect(shared: &Arc<Shared>, policy: &Policy, key: &Key) -> Result<Inspection, Trouble> {
     let set = LimitSet::new(policy.clone()).map_err(|_| Trouble::Nonsense("a policy is always a set"))?;
     let set = RedisSet::new(shared, set);
-    let (part, ask) = ask_in_one_slot(shared, &set, set.ask(shared, &[Call::peek(key.clone())])).await?;
+    let until = Instant::now() + shared.line.deadline;
+    let (part, ask) = ask_in_one_slot(shared, &set, set.ask(shared, &[Call::peek(key.clone())]), until).await?;
     let decision = answer(&ask, &part)?;
     let Some(name) = ask.names.first() else { return Err(Trouble::Nonsense("a key has a name")) };
     let until = Instant::now() + shared.line.deadline;

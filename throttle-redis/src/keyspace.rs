@@ -80,17 +80,18 @@ impl Keyspace {
         name.into_bytes()
     }
 
-    /// The pattern of `SCAN … MATCH` that finds every key of every policy whose name starts with `prefix`.
+    /// The pattern of `SCAN … MATCH` that finds every key of every policy whose name starts with `prefix`. Those under
+    /// another tag are another backend's.
     pub(crate) fn pattern(&self, prefix: &str) -> String {
         let mut pattern = String::new();
-        for character in self.prefix.chars() {
-            if r"*?[]\^-".contains(character) {
-                pattern.push('\\');
-            }
-            pattern.push(character);
+        push_literally(&mut pattern, &self.prefix);
+        pattern.push('{');
+        match &self.placement {
+            Placement::Together(tag) => push_literally(&mut pattern, tag),
+            // Keys never hold a brace, so the one that is matched ends the tag.
+            Placement::Spread => pattern.push('*'),
         }
-        // Keys never hold a brace, so the one that is matched ends the tag.
-        pattern.push_str("{*}");
+        pattern.push('}');
         // What is escaped holds no character that means something to a pattern.
         escape(&mut pattern, prefix.as_bytes());
         pattern.push('*');
@@ -129,11 +130,9 @@ fn push_digest(name: &mut String, digest: &Hmac<Sha256>, key: &Key) {
     let mut digest = digest.clone();
     digest.update(key.expose_bytes());
     let digest = digest.finalize().into_bytes();
-    let mut bits = digest.first_chunk().map_or(0, |first| u128::from_be_bytes(*first));
-    for _ in 0..22 {
-        name.push(char::from(ALPHABET[(bits & 63) as usize]));
-        bits >>= 6;
-    }
+    let bits = digest.first_chunk().map_or(0, |first| u128::from_be_bytes(*first));
+    let characters: [u8; 22] = std::array::from_fn(|place| ALPHABET[(bits >> (6 * place) & 63) as usize]);
+    name.extend(characters.map(char::from));
 }
 
 /// The parts of a key, as far as possible as they are: kind, content, comma.
@@ -164,6 +163,16 @@ fn push_parts(name: &mut String, key: &Key) {
             // Too long already; a digest follows.
             return;
         }
+    }
+}
+
+/// Escapes what means something to a pattern.
+fn push_literally(pattern: &mut String, text: &str) {
+    for character in text.chars() {
+        if r"*?[]\^-".contains(character) {
+            pattern.push('\\');
+        }
+        pattern.push(character);
     }
 }
 
@@ -252,6 +261,9 @@ mod tests {
     #[test]
     fn patterns_take_prefixes_literally() {
         let space = Keyspace::new("a*[b]", together(), b"", false).unwrap();
-        assert_eq!(space.pattern("p*:"), r"a\*\[b\]{*}p%2A%3A*");
+        assert_eq!(space.pattern("p*:"), r"a\*\[b\]{all}p%2A%3A*");
+        let space = Keyspace::new("a", Placement::Together("*-?".to_owned()), b"", false).unwrap();
+        assert_eq!(space.pattern("p"), r"a{\*\-\?}p*");
+        assert_eq!(Keyspace::new("a", Placement::Spread, b"", false).unwrap().pattern("p"), "a{*}p*");
     }
 }

@@ -5,6 +5,7 @@
 //! meanwhile. Nobody waits when nobody else is there.
 
 use std::collections::VecDeque;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use crate::line::Trouble;
 use crate::shared::Shared;
 
 /// Calls of a set that are under way at once: so many that the server has the next one when it has answered one.
-const FLIGHTS: usize = 3;
+const FLIGHTS: usize = 6;
 
 /// How long after its deadline an answer that says so is waited for.
 const GRACE: Duration = Duration::from_millis(5);
@@ -39,8 +40,10 @@ struct Waiting {
 struct Job {
     ask: Ask,
     until: Instant,
-    answer: oneshot::Sender<Result<(Part, Ask), Trouble>>,
+    answer: Answer,
 }
+
+type Answer = oneshot::Sender<Result<(Part, Ask), Trouble>>;
 
 impl Lane {
     /// The answer, with the question given back.
@@ -76,7 +79,7 @@ impl Lane {
     }
 }
 
-#[expect(clippy::large_enum_variant, reason = "it is taken apart as soon as it is made")]
+#[expect(clippy::large_enum_variant, reason = "it is taken apart where it is returned to")]
 enum Entered {
     Leaves(Ask, Flight),
     Waits(oneshot::Receiver<Result<(Part, Ask), Trouble>>),
@@ -98,7 +101,8 @@ impl Waiting {
         if self.queue.is_empty() || !self.may_leave(self.queue.len()) {
             return None;
         }
-        let share = (self.queue.len() + self.aboard).div_ceil(FLIGHTS);
+        // With nobody on the way, half of them leave now and half at once behind them; else the server is busy, and all leave.
+        let share = if self.flights == 0 { self.queue.len().div_ceil(2) } else { self.queue.len() };
         let count = share.min(most).min(self.queue.len());
         let jobs: Vec<Job> = self.queue.drain(..count).collect();
         self.leave(count);
@@ -136,26 +140,67 @@ impl Drop for Flight {
 
 /// Asks for all of them in as few calls as there are versions of the set, which is one.
 async fn fly(mut jobs: Vec<Job>, flight: Flight) {
-    // Whose caller has gone must not be charged any more.
-    jobs.retain(|job| !job.answer.is_closed());
-    while let Some(first) = jobs.first() {
-        let (linked, until) = (Arc::clone(&first.ask.linked), first.until);
+    loop {
+        jobs = still_waiting(jobs);
+        let Some(first) = jobs.first() else { return };
+        let linked = Arc::clone(&first.ask.linked);
         let alike = jobs.iter().take_while(|job| Arc::ptr_eq(&job.ask.linked, &linked)).count();
         let rest = jobs.split_off(alike);
-        let (asks, answers): (Vec<_>, Vec<_>) = jobs.into_iter().map(|job| (job.ask, job.answer)).unzip();
-        match flight.shared.decide_merged(&asks, until).await {
+        let (asks, answers): (Vec<_>, Vec<_>) = jobs.into_iter().map(|job| (job.ask, (job.until, job.answer))).unzip();
+        let (decided, answers) = decide_in_time(&flight.shared, &asks, answers).await;
+        match decided {
             Ok(parts) => {
                 for (answer, told) in answers.into_iter().zip(parts.into_iter().zip(asks)) {
                     // Nobody listens any more: charged all the same, as when an answer comes too late.
-                    let _ = answer.send(Ok(told));
+                    let _ = answer.map(|answer| answer.send(Ok(told)));
                 }
             }
             Err(trouble) => {
-                for answer in answers {
+                for answer in answers.into_iter().flatten() {
                     let _ = answer.send(Err(trouble.clone()));
                 }
             }
         }
         jobs = rest;
+    }
+}
+
+/// Whose caller has gone must not be charged any more, nor whose time is up.
+fn still_waiting(jobs: Vec<Job>) -> Vec<Job> {
+    let now = Instant::now();
+    let mut waiting = Vec::with_capacity(jobs.len());
+    for job in jobs {
+        if job.until <= now {
+            let _ = job.answer.send(Err(Trouble::TooLate));
+        } else if !job.answer.is_closed() {
+            waiting.push(job);
+        }
+    }
+    waiting
+}
+
+/// Asks for as long as one of them has time left. Whose own time is up is told so meanwhile.
+async fn decide_in_time(
+    shared: &Arc<Shared>,
+    asks: &[Ask],
+    answers: Vec<(Instant, Answer)>,
+) -> (Result<Vec<Part>, Trouble>, Vec<Option<Answer>>) {
+    let (untils, answers): (Vec<Instant>, Vec<Answer>) = answers.into_iter().unzip();
+    let mut answers: Vec<Option<Answer>> = answers.into_iter().map(Some).collect();
+    let last = untils.iter().copied().max().unwrap_or_else(Instant::now);
+    let mut deciding = pin!(shared.decide_merged(asks, last));
+    loop {
+        let waiting = untils.iter().zip(&answers).filter(|(_, answer)| answer.is_some());
+        let next = waiting.map(|(until, _)| *until).min().unwrap_or(last);
+        // The last one's time ends the question itself, which knows whether it was asked.
+        if next >= last {
+            return (deciding.await, answers);
+        }
+        if let Ok(decided) = timeout_at(next, &mut deciding).await {
+            return (decided, answers);
+        }
+        for (_, answer) in untils.iter().zip(&mut answers).filter(|(until, _)| **until <= next) {
+            let _ = answer.take().map(|answer| answer.send(Err(Trouble::Late)));
+        }
     }
 }

@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use smallvec::{SmallVec, smallvec};
 use throttle_core::algorithm::Advance;
 use throttle_core::{Algorithm, Call, ConfigError, Cost, Decision, LimitSet, Receipt, State, Timestamp};
+use tokio::time::timeout_at;
 
 use crate::ask::Ask;
 use crate::decide::{answer, ask_in_one_slot, decide_in_one_slot, states};
@@ -88,6 +89,22 @@ struct Place {
     fetching: tokio::sync::Mutex<()>,
 }
 
+/// Somebody at a place, who clears it away when no lease came of it.
+struct Visit<'a> {
+    leases: &'a Leases,
+    name: Vec<u8>,
+    /// Until it is left.
+    place: Option<Arc<Place>>,
+}
+
+impl Drop for Visit<'_> {
+    fn drop(&mut self) {
+        if let Some(place) = self.place.take() {
+            self.leases.leave(&self.name, place);
+        }
+    }
+}
+
 pub(crate) struct Lease {
     set: Arc<RedisSet>,
     left: u64,
@@ -151,12 +168,24 @@ impl Lease {
 }
 
 impl Leases {
-    fn place(&self, name: &[u8]) -> Arc<Place> {
+    fn visit(&self, name: &[u8]) -> Visit<'_> {
         let mut held = self.held.lock();
-        match held.get(name) {
+        let place = match held.get(name) {
             Some(place) => Arc::clone(place),
             None => Arc::clone(held.entry(name.to_vec()).or_default()),
+        };
+        Visit { leases: self, name: name.to_vec(), place: Some(place) }
+    }
+
+    /// Leaves a place, and clears it away when it has no lease and nobody else is at it: one is held by who leaves, and
+    /// one by the map. Under the lock, so that of two who leave at once the second sees that the first has gone.
+    fn leave(&self, name: &[u8], place: Arc<Place>) {
+        let mut held = self.held.lock();
+        let last = held.get(name).is_some_and(|kept| Arc::ptr_eq(kept, &place) && Arc::strong_count(kept) == 2);
+        if last && place.lease.lock().is_none() {
+            held.remove(name);
         }
+        drop(place);
     }
 
     /// Spends units that are held here, if there are enough.
@@ -189,22 +218,28 @@ pub(crate) async fn fetch(
     ask: Ask,
     units: u64,
 ) -> Result<Decision, Trouble> {
-    let [call] = ask.calls.as_slice() else { return decide_in_one_slot(shared, set, ask).await };
+    let until = tokio::time::Instant::now() + shared.line.deadline;
+    let [call] = ask.calls.as_slice() else { return decide_in_one_slot(shared, set, ask, until).await };
     let (Some(name), Some(key)) = (ask.names.first(), call.key()) else {
-        return decide_in_one_slot(shared, set, ask).await;
+        return decide_in_one_slot(shared, set, ask, until).await;
     };
-    let place = shared.leases.place(name);
-    let _turn = place.fetching.lock().await;
+    if call.cost() == 0 {
+        // Who only looks takes nothing.
+        return decide_in_one_slot(shared, set, ask, until).await;
+    }
+    let visit = shared.leases.visit(name);
+    let Some(place) = &visit.place else { return Err(Trouble::Nonsense("a place was left before it was visited")) };
+    let _turn = timeout_at(until, place.fetching.lock()).await.map_err(|_| Trouble::TooLate)?;
     if let Some(decision) = shared.leases.spend(&ask).or_else(|| shared.denied(&ask)) {
         return Ok(decision);
     }
-    return_lease(shared, &place).await;
+    timeout_at(until, return_lease(shared, place)).await.map_err(|_| Trouble::TooLate)?;
     let capacity = ask.linked.set.policies().first().map_or(0, |policy| policy.algorithm().capacity());
     let mut wanted = units.min(capacity);
     while wanted > call.cost() {
         let asked = Instant::now();
         let grant = set.ask(shared, &[Call::new(key.clone(), Cost::at_least_one(wanted))]);
-        let (part, grant) = ask_in_one_slot(shared, set, grant).await?;
+        let (part, grant) = ask_in_one_slot(shared, set, grant, until).await?;
         let decision = answer(&grant, &part)?;
         if !decision.is_allowed() {
             // There is less: take what there is.
@@ -234,13 +269,17 @@ pub(crate) async fn fetch(
             None => break,
         }
     }
-    decide_in_one_slot(shared, set, ask).await
+    decide_in_one_slot(shared, set, ask, until).await
 }
 
 /// Gives a place's lease back, as far as the server still counts it.
 async fn return_lease(shared: &Arc<Shared>, place: &Place) -> u64 {
     let Some(lease) = place.lease.lock().take() else { return 0 };
     let linked = lease.set.linked(shared);
+    if lease.epoch != linked.epoch {
+        // Limits have changed: what was taken under the old ones stays taken.
+        return 0;
+    }
     let Some(policy) = linked.set.policies().first() else { return 0 };
     let left = lease.usable(policy.algorithm());
     if left == 0 {
@@ -282,12 +321,36 @@ pub(crate) async fn return_leases(shared: &Arc<Shared>, over: impl Fn(&Lease) ->
     for (name, place) in places {
         if place.lease.lock().as_ref().is_none_or(&over) {
             returned += return_lease(shared, &place).await;
-            let mut held = shared.leases.held.lock();
-            // Unless somebody is at it, the place itself can go. One is held here, and one by the map.
-            if held.get(&name).is_some_and(|kept| Arc::ptr_eq(kept, &place) && Arc::strong_count(kept) == 2) {
-                held.remove(&name);
-            }
+            shared.leases.leave(&name, place);
         }
     }
     returned
+}
+
+#[cfg(test)]
+mod tests {
+    use throttle_core::{Backend, Gcra, Key, Policy, Rate};
+    use throttle_test_servers::Shared;
+
+    use crate::{RedisBackend, Single};
+
+    use super::*;
+
+    async fn places_after_a_hundred_keys(url: &str, prefix: &str) -> usize {
+        let builder = RedisBackend::builder(Single::new(url).unwrap()).prefix(prefix).lease("hot", 10);
+        let backend = builder.deadline(Duration::from_secs(5)).build().unwrap();
+        let policy = Policy::new("hot", Gcra::new(Rate::per_minute(1)).burst(1)).unwrap();
+        let prepared = Arc::new(backend.prepare(LimitSet::new(policy).unwrap()).unwrap());
+        for key in 0..100 {
+            let _ = backend.decide(&prepared, &[Call::from(Key::from(key.to_string()))]).await;
+        }
+        backend.shared.leases.held.lock().len()
+    }
+
+    #[tokio::test]
+    async fn keys_without_a_lease_leave_nothing_behind() {
+        let shared = Shared::new();
+        assert_eq!(places_after_a_hundred_keys(&shared.url(), shared.prefix()).await, 0, "nothing to lease");
+        assert_eq!(places_after_a_hundred_keys("redis://127.0.0.1:1", "p").await, 0, "no store");
+    }
 }

@@ -17,6 +17,9 @@ const STEP: Duration = Duration::from_secs(1);
 /// Keys looked at in one step.
 const COUNT: &str = "500";
 
+/// Redirections followed for one command.
+const REDIRECTIONS: u32 = 4;
+
 /// Forgets one key.
 pub(crate) async fn reset(shared: &Arc<Shared>, set: &RedisSet, policy: usize, key: &Key) -> Result<(), Trouble> {
     let Some(names) = set.names.get(policy) else { return Ok(()) };
@@ -24,7 +27,10 @@ pub(crate) async fn reset(shared: &Arc<Shared>, set: &RedisSet, policy: usize, k
     let until = Instant::now() + shared.line.deadline;
     let live = shared.line.live(until).await?;
     shared.forget(&name);
-    delete(shared, &live, &[name], until).await
+    delete(shared, &live, std::slice::from_ref(&name), until).await?;
+    // What was refused or taken in advance meanwhile is as old.
+    shared.forget(&name);
+    Ok(())
 }
 
 /// Forgets every key of every policy whose name starts with `prefix`, going through each primary's keys step by step.
@@ -45,6 +51,7 @@ pub(crate) async fn reset_all(shared: &Arc<Shared>, prefix: &str) -> Result<(), 
             cursor = next;
         }
     }
+    shared.forget_all();
     Ok(())
 }
 
@@ -59,14 +66,15 @@ async fn delete(shared: &Shared, live: &Live, names: &[Vec<u8>], until: Instant)
     // Keys of a cluster can be deleted together only where they share a slot.
     let at_once = if shared.line.is_cluster() && !shared.keyspace.is_together() { 1 } else { 500 };
     for names in names.chunks(at_once) {
-        let mut route = Route::Slot(shared.slot(&names[0]));
-        for _ in 0..4 {
+        let (mut route, mut redirections) = (Route::Slot(shared.slot(&names[0])), 0);
+        loop {
             let delete = names.iter().fold(Command::new("DEL"), |command, name| command.arg(name)).to(route.clone());
             match live.call(delete, until).await {
                 Ok(_) => break,
-                Err(Trouble::Fault(fault)) => route = redirected(fault)?,
+                Err(Trouble::Fault(fault)) if redirections < REDIRECTIONS => route = redirected(fault)?,
                 Err(trouble) => return Err(trouble),
             }
+            redirections += 1;
         }
     }
     Ok(())

@@ -53,11 +53,15 @@ async fn settle_in_one_slot(
     let _leave = shared.line.leave(slot)?;
     let words: Vec<String> = items.iter().flat_map(|(_, item)| words(item)).collect();
     let scripts = &linked.scripts;
-    // What was refused may be admitted now.
-    items.iter().for_each(|(name, _)| shared.unrefuse(name));
+    // What was refused may be admitted now; and again what was refused meanwhile.
+    let unrefuse = || items.iter().for_each(|(name, _)| shared.unrefuse(name));
+    unrefuse();
     for script in [&scripts.settle, &scripts.settle_carried] {
         match run(shared, linked, script, items, &words, slot, until).await?.as_slice() {
-            b"A" => return Ok(()),
+            b"A" => {
+                unrefuse();
+                return Ok(());
+            }
             // Other parameters wrote a value.
             b"C" => {}
             b"W" => return Err(Trouble::Nonsense("a key holds something that is no state of a limit")),
@@ -85,7 +89,7 @@ async fn run(
 }
 
 /// Policy, where the charge is, what was taken, what it shall have been.
-fn words(item: &ReceiptItem) -> [String; 5] {
+pub(crate) fn words(item: &ReceiptItem) -> [String; 5] {
     /// More than any capacity.
     const MOST: u64 = 1 << 53;
     let (at, frac) = item.mark();

@@ -40,7 +40,7 @@ async fn reserve(shared: Arc<Shared>, set: Arc<RedisSet>, ask: Ask) -> Result<De
     let mut asking = JoinSet::new();
     for (policy, call) in ask.calls.iter().enumerate().filter(|(_, call)| call.key().is_some()) {
         let (shared, single, calls) = (Arc::clone(&shared), Arc::clone(&singles[policy]), [call.clone()]);
-        asking.spawn(async move { reserve_one(&shared, &single, policy, calls).await });
+        asking.spawn(async move { reserve_one(&shared, &single, policy, calls, until).await });
     }
     let (mut reserved, mut trouble) = (Vec::new(), None::<Trouble>);
     while let Some(one) = asking.join_next().await {
@@ -67,9 +67,10 @@ async fn reserve_one(
     single: &Arc<RedisSet>,
     policy: usize,
     calls: [Call; 1],
+    until: Instant,
 ) -> Result<Reserved, Trouble> {
     let ask = single.ask(shared, &calls);
-    let (part, ask) = crate::decide::ask_in_one_slot(shared, single, ask).await?;
+    let (part, ask) = crate::decide::ask_in_one_slot(shared, single, ask, until).await?;
     let decision = answer(&ask, &part)?;
     let state = states(&ask, &part).and_then(|mut states| states.pop());
     let state = state.ok_or(Trouble::Nonsense("a state that the script told cannot be read"))?;

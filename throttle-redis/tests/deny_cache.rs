@@ -5,7 +5,7 @@ mod common;
 use std::time::Duration;
 
 use common::{Limits, builder, policy};
-use throttle_core::{Backend, FixedWindow, Gcra, Key, Rate, Rule, SlidingLog};
+use throttle_core::{Backend, FixedWindow, Gcra, Key, Rate, Receipt, Rule, SlidingLog};
 use throttle_test_servers::Shared;
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -110,4 +110,26 @@ async fn it_holds_no_more_than_it_may_and_is_off_by_default() {
         assert!(!limits.take("1", 1).await.is_allowed());
     }
     assert_eq!((plain.stats().cached_refusals, plain.stats().calls), (0, 3));
+}
+
+/// A key that all refusals have in common must not be gone through for each of them.
+#[tokio::test]
+async fn many_refusals_that_share_a_key_are_kept_and_cleared_in_no_time() {
+    let shared = Shared::new();
+    let backend = builder(&shared).deny_cache(10_000).build().unwrap();
+    let members = ["user", "pool"].map(|name| policy(name, FixedWindow::new(Rate::new(4, 24 * HOUR))).into()).to_vec();
+    let limits = Limits::new(&backend, Rule::All(members));
+    let calls = |user: &str| vec![limits.calls(user, 1)[0].clone(), limits.calls("pool", 1)[0].clone()];
+    let mut charges = Vec::new();
+    for _ in 0..4 {
+        let decision = backend.decide(&limits.prepared, &calls("first")).await.unwrap();
+        charges.extend(Receipt::of(&decision, &calls("first")));
+    }
+    for user in 0..10_000 {
+        assert!(!backend.decide(&limits.prepared, &calls(&user.to_string())).await.unwrap().is_allowed());
+    }
+    let started = std::time::Instant::now();
+    limits.refund(charges.pop().unwrap()).await;
+    assert!(started.elapsed() < Duration::from_millis(100), "{:?}", started.elapsed());
+    assert!(backend.decide(&limits.prepared, &calls("17")).await.unwrap().is_allowed());
 }

@@ -87,3 +87,17 @@ async fn a_key_is_inspected_without_being_touched() {
     assert!(used.to_string().starts_with("6 left"), "{used}");
     assert_eq!(backend.inspect(&day, &key).await.unwrap().decision.remaining(), 6, "looking takes nothing");
 }
+
+/// Tags tell backends apart that share a prefix.
+#[tokio::test]
+async fn forgetting_everything_leaves_what_is_under_other_tags() {
+    let shared = Shared::new();
+    let under = |tag: &str| {
+        let backend = common::builder(&shared).together(tag).build().unwrap();
+        Limits::new(&backend, policy("p", FixedWindow::new(Rate::new(10, Duration::from_secs(3650 * 86_400)))))
+    };
+    let (one, other) = (under("one"), under("other"));
+    assert!(one.take("key", 4).await.is_allowed() && other.take("key", 4).await.is_allowed());
+    throttle_core::Backend::reset_all(&one.backend, "").await.unwrap();
+    assert_eq!((one.left("key").await, other.left("key").await), (10, 6));
+}

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use common::{Limits, builder, policy};
 use throttle_core::{Backend, CalendarQuota, FixedWindow, Gcra, LimitSet, Rate, Rule, SlidingWindow};
-use throttle_test_servers::Shared;
+use throttle_redis::{RedisBackend, Single};
+use throttle_test_servers::{Proxy, Server, Shared};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -167,4 +168,62 @@ fn the_terms_say_what_they_can_cost() {
     let builder = builder(&shared).lease("hot", 100).lease_idle(Duration::from_millis(250));
     let terms = builder.terms().to_string();
     assert!(terms.contains("\"hot\"") && terms.contains("up to 100 units") && terms.contains("250 ms"), "{terms}");
+}
+
+/// One fetches for all, and the others wait in a row.
+#[tokio::test]
+async fn who_waits_for_a_lease_waits_no_longer_than_for_a_decision() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port());
+    let deadline = Duration::from_millis(200);
+    let connection = Single::new(&proxy.url()).unwrap();
+    let backend = RedisBackend::builder(connection).lease("hot", 2).deadline(deadline).build().unwrap();
+    let limits = Arc::new(Limits::new(&backend, window(1_000)));
+    assert!(limits.take("warm", 1).await.is_allowed());
+    proxy.delay_replies(Duration::from_millis(20));
+    let mut waiting = tokio::task::JoinSet::new();
+    for _ in 0..200 {
+        let limits = Arc::clone(&limits);
+        waiting.spawn(async move {
+            let started = Instant::now();
+            let decided = limits.backend.decide(&limits.prepared, &limits.calls("key", 1)).await;
+            (started.elapsed(), decided)
+        });
+    }
+    for (took, decided) in waiting.join_all().await {
+        assert!(took < deadline + Duration::from_millis(100), "{took:?}");
+        assert!(decided.is_ok_and(|decision| decision.is_allowed()) || took >= deadline);
+    }
+}
+
+#[tokio::test]
+async fn who_only_looks_takes_nothing_and_leaves_the_lease_as_it_is() {
+    let shared = Shared::new();
+    let backend = builder(&shared).lease("hot", 100).lease_idle(Duration::from_secs(60)).build().unwrap();
+    let limits = Limits::new(&backend, window(1_000));
+    let other = Limits::new(&builder(&shared).build().unwrap(), window(1_000));
+    assert_eq!(limits.left("key").await, 1_000);
+    assert_eq!(other.left("key").await, 1_000, "nothing was taken");
+    assert!(limits.take("key", 1).await.is_allowed());
+    limits.left("key").await;
+    assert_eq!(other.left("key").await, 900, "it is held as before");
+}
+
+/// How much of it the server still counts would be told by the rate that it was taken under.
+#[tokio::test]
+async fn what_was_taken_under_other_limits_stays_taken() {
+    let shared = Shared::new();
+    let fast = || policy("hot", Gcra::new(Rate::per_second(1_000)).burst(1_000));
+    let backend = builder(&shared).lease("hot", 1_000).lease_idle(Duration::from_secs(60)).build().unwrap();
+    let limits = Limits::new(&backend, fast());
+    let other = Limits::new(&builder(&shared).build().unwrap(), fast());
+    assert!(limits.take("key", 1).await.is_allowed());
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let started = Instant::now();
+    assert!(other.take("key", 400).await.is_allowed());
+    let _slow = Limits::new(&backend, policy("hot", Gcra::new(Rate::per_second(1)).burst(1_000)));
+    assert_eq!(backend.return_leases().await, 0);
+    let most = 200 + started.elapsed().as_millis() as u64;
+    let left = other.left("key").await;
+    assert!(left <= most + 100, "{left} are left where {most} can be: units of others were given back");
 }

@@ -117,7 +117,9 @@ impl Transition for Queue {
     /// A slot returns only when nothing was scheduled behind it: those who wait were told when to leave.
     fn give_back(&self, state: &mut Departures, now: Timestamp, mark: Mark, cost: u64, units: u64) {
         let slot = Tat { whole: mark.at, frac: mark.frac };
-        if state.next == self.0.later(slot, cost) {
+        // Another algorithm's mark is no slot, though it may look like one.
+        let is_slot = slot.frac < self.0.0.p.get();
+        if is_slot && state.next == self.0.later(slot, cost) {
             let kept = self.0.later(slot, cost - units.min(cost));
             let now = Self::now(state, now).as_micros();
             state.next = if kept.whole >= now { kept } else { Tat { whole: now, frac: 0 } };

@@ -307,7 +307,9 @@ impl Algorithm {
             // A state that another algorithm wrote since holds nothing of this charge.
             let _ = Stored::change(repr, |state| {
                 if actual <= cost {
-                    a.give_back(state, now, mark, cost, cost - actual);
+                    // Another algorithm may have charged it, whose capacity was larger: no more can be in this state.
+                    let most = a.capacity();
+                    a.give_back(state, now, mark, cost.min(most), (cost - actual).min(most));
                 } else {
                     a.debit(state, now, mark, actual - cost);
                 }

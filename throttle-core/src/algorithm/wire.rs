@@ -1,5 +1,8 @@
 //! States as bytes, for backends that keep them in another process.
 
+#[cfg(test)]
+mod tests;
+
 use smallvec::SmallVec;
 
 use super::{Algorithm, Repr, State, Stored, Transition, Visitor};

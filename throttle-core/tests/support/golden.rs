@@ -50,8 +50,9 @@ pub(crate) struct Expect {
 /// The vendored file, or the one that `THROTTLE_GOLDEN` names.
 pub(crate) fn load() -> File {
     let named = std::env::var("THROTTLE_GOLDEN");
-    let mut path =
-        PathBuf::from(named.unwrap_or_else(|_| concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden.json").into()));
+    let mut path = PathBuf::from(
+        named.unwrap_or_else(|_| concat!(env!("CARGO_MANIFEST_DIR"), "/../throttle-core/tests/golden.json").into()),
+    );
     if path.is_relative() && !path.exists() {
         // Tests run in the folder of their crate; people name files from the folder of the repository.
         path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path);

@@ -27,7 +27,8 @@ impl Captured {
             let prepared = Arc::new(backend.prepare(set).expect("a set"));
             backend.decide(&prepared, &calls).await.expect("a decision");
         });
-        seen.lock().expect("no panic").clone()
+        let seen = seen.lock().expect("no panic");
+        seen.clone()
     }
 
     /// The script with its arguments written into it, for tools that cannot send binary ones; keys stay arguments.

@@ -70,26 +70,26 @@ fn not_sent(error: bb8::RunError<RedisError>) -> Fault {
 /// Manages connections that know whether they broke.
 struct Keeper(RedisConnectionManager);
 
-struct Kept1 {
+struct Member {
     connection: MultiplexedConnection,
     broken: Arc<AtomicBool>,
 }
 
 impl ManageConnection for Keeper {
-    type Connection = Kept1;
+    type Connection = Member;
     type Error = RedisError;
 
-    async fn connect(&self) -> Result<Kept1, RedisError> {
+    async fn connect(&self) -> Result<Member, RedisError> {
         let mut connection = self.0.connect().await?;
         connection.set_response_timeout(Duration::from_secs(60));
-        Ok(Kept1 { connection, broken: Arc::default() })
+        Ok(Member { connection, broken: Arc::default() })
     }
 
-    async fn is_valid(&self, _: &mut Kept1) -> Result<(), RedisError> {
+    async fn is_valid(&self, _: &mut Member) -> Result<(), RedisError> {
         Ok(())
     }
 
-    fn has_broken(&self, kept: &mut Kept1) -> bool {
+    fn has_broken(&self, kept: &mut Member) -> bool {
         kept.broken.load(Ordering::Relaxed)
     }
 }

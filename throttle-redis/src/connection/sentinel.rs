@@ -26,7 +26,7 @@ impl Sentinel {
     /// If a URL cannot be read or there is none.
     pub fn new<'a>(
         sentinels: impl IntoIterator<Item = &'a str>,
-        master: &str,
+        master: impl Into<String>,
         server: Option<&str>,
     ) -> Result<Self, ConfigError> {
         install_crypto_provider();
@@ -42,7 +42,7 @@ impl Sentinel {
         };
         let node =
             SentinelNodeConnectionInfo::default().set_redis_connection_info(settings).set_tcp_settings(tcp_settings());
-        let built = SentinelClient::build(sentinels, master, Some(node), SentinelServerType::Master);
+        let built = SentinelClient::build(sentinels, master.into(), Some(node), SentinelServerType::Master);
         Ok(Self { client: Arc::new(Mutex::new(built.map_err(wrong)?)) })
     }
 }

@@ -97,9 +97,10 @@ impl Line {
         Trouble::Suspended
     }
 
-    /// Whether every breaker is closed.
+    /// Whether no breaker is open. One that is half open waits for a decision: a process that gets no requests because it
+    /// is not healthy would wait for ever.
     pub(crate) fn is_healthy(&self) -> bool {
-        self.current.load().is_some() && self.breakers.iter().all(Breaker::is_closed)
+        self.current.load().is_some() && !self.breakers.iter().any(Breaker::is_open)
     }
 
     /// The connection. Waits only for the very first one: later, who finds none is told so at once.

@@ -48,7 +48,7 @@ impl Trouble {
     fn kind(&self) -> BackendErrorKind {
         match self {
             Self::Late | Self::TooLate => BackendErrorKind::Timeout,
-            Self::Suspended => BackendErrorKind::Unavailable,
+            Self::Suspended => BackendErrorKind::Suspended,
             Self::Saturated => BackendErrorKind::Saturated,
             Self::Nonsense(_) => BackendErrorKind::Protocol,
             Self::Partly(trouble) => trouble.kind(),

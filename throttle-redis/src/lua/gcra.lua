@@ -31,7 +31,8 @@ local function settle_gcra(value, at, now, _, _, cost, actual, p, q, depth)
     return try_gcra(value, at, now, min(actual - cost, (look_gcra(value, at, now, p, q, depth))), p, q, depth)
   end
   local whole, frac = unpack('<dd', value, at)
-  local back = (cost - actual) * q
+  -- Another algorithm may have charged it, whose capacity was larger: no more than the depth can be in this state.
+  local back = min((cost - actual) * q, depth)
   local carried = floor(back / p)
   whole, frac = whole - carried, frac - (back - carried * p)
   if frac < 0 then whole, frac = whole - 1, frac + p end

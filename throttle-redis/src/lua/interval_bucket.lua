@@ -33,6 +33,10 @@ end
 -- part: settle
 local function settle_interval_bucket(value, at, now, mark, _, cost, actual, capacity, refill, interval, variant)
   local anchor, tokens = view_interval_bucket(value, at, now, capacity, refill, interval, variant)
-  if anchor ~= mark and (variant == '2' or variant == '3') then return nil end
+  if anchor ~= mark and (variant == '2' or variant == '3') then
+    if actual <= cost then return nil end
+    -- Nothing is left to debit there; but the bucket has been looked at.
+    actual = cost
+  end
   return kept_interval_bucket(anchor, min(capacity, max(0, tokens + cost - actual)), capacity, refill, interval)
 end

@@ -37,12 +37,19 @@ end
 local function settle_leaky_bucket(value, at, now, slot, part, cost, actual, p, q, depth)
   if actual > cost then
     local left = look_leaky_bucket(value, at, now, p, q, depth)
-    return try_leaky_bucket(value, at, now, min(actual - cost, left), p, q, depth)
+    if left > 0 then return try_leaky_bucket(value, at, now, min(actual - cost, left), p, q, depth) end
+    -- Nothing is left to debit, but the clock has been seen.
+    local whole, frac, last = slot_leaky_bucket(value, at, now)
+    return pack('<ddd', last, whole, frac), frac > 0 and whole + 1 or whole
   end
   local last, whole, frac = unpack('<ddd', value, at)
+  -- Another algorithm may have charged it, whose capacity was larger and whose mark is no slot.
+  local most = floor(depth / q)
+  local back = min(cost - actual, most)
+  cost = min(cost, most)
   local w, f = later_leaky_bucket(slot, part, cost, p, q)
-  if w ~= whole or f ~= frac then return nil end
-  whole, frac = later_leaky_bucket(slot, part, actual, p, q)
+  if part >= p or w ~= whole or f ~= frac then return nil end
+  whole, frac = later_leaky_bucket(slot, part, max(0, cost - back), p, q)
   local from = max(now, last)
   if whole < from then whole, frac = from, 0 end
   return pack('<ddd', last, whole, frac), frac > 0 and whole + 1 or whole

@@ -18,7 +18,10 @@ local function used_sliding_window(counters, last, now, width, buckets)
   local index = floor(instant / width)
   local full, fading = 0, 0
   if index - buckets <= newest then
-    for n = max(index - buckets + 1, newest - buckets), newest do full = full + counters[n % (buckets + 1) + 1] end
+    -- Counted in steps: of a number that makes no sense, one more may be no more, and a loop up to it without an end.
+    for step = 0, min(buckets, newest - index + buckets - 1) do
+      full = full + counters[(newest - step) % (buckets + 1) + 1]
+    end
     fading = counters[(index - buckets) % (buckets + 1) + 1]
     if index - buckets < newest - buckets then fading = 0 end
   end
@@ -28,9 +31,9 @@ end
 
 local function kept_sliding_window(counters, last, newest, width, buckets)
   local fresh = last
-  for n = newest, newest - buckets, -1 do
-    if counters[n % (buckets + 1) + 1] > 0 then
-      fresh = (n + buckets + 1) * width
+  for step = 0, buckets do
+    if counters[(newest - step) % (buckets + 1) + 1] > 0 then
+      fresh = (newest - step + buckets + 1) * width
       break
     end
   end
@@ -44,7 +47,7 @@ local function try_sliding_window(value, at, now, cost, limit, width, buckets)
   local used, index, newest, instant = used_sliding_window(counters, last, now, width, buckets)
   if used + cost > limit then return nil end
   -- Sub-windows passed since the last charge take over the places of those that have left the window.
-  for gone = max(newest, index - buckets - 1) + 1, index do counters[gone % (buckets + 1) + 1] = 0 end
+  for step = 0, min(index - newest, buckets + 1) - 1 do counters[(index - step) % (buckets + 1) + 1] = 0 end
   local place = index % (buckets + 1) + 1
   counters[place] = counters[place] + cost
   return kept_sliding_window(counters, instant, index, width, buckets)

@@ -1,0 +1,221 @@
+use std::time::Duration;
+
+use proptest::prelude::*;
+use proptest::sample::select;
+
+use crate::time::EXACT_MAX;
+use crate::{
+    Algorithm, CalendarQuota, FixedWindow, Gcra, IntervalBucket, LeakyBucket, LeakyMeter, Rate, SlidingLog,
+    SlidingWindow, State, Timestamp, TokenBucket,
+};
+
+const MOST: i64 = EXACT_MAX as i64;
+
+/// Every algorithm, with numbers from the smallest to those at the edge of what can be counted.
+fn algorithms() -> impl Strategy<Value = Algorithm> {
+    let number = || select(vec![1, 2, 3, 7, 60, 333, 1_000_000, 86_400_000_000, 1 << 40, 1 << 52, EXACT_MAX]);
+    (0..10_u8, number(), number(), number(), 1..12_u64, -840..=840).prop_filter_map(
+        "cannot be counted exactly",
+        |(kind, count, period, other, few, minutes)| {
+            let rate = Rate::new(count, Duration::from_micros(period));
+            let interval = Duration::from_micros(period);
+            let built = match kind {
+                0 => Gcra::new(rate).burst(other).build(),
+                1 => TokenBucket::new(rate).burst(other).build(),
+                2 => LeakyMeter::new(rate).capacity(other).build(),
+                3 if few % 2 == 0 => IntervalBucket::new(other).refill(count, interval).build(),
+                3 => IntervalBucket::new(other).refill(count, interval).aligned().build(),
+                4 => CalendarQuota::rolling(count, interval).build(),
+                5 => FixedWindow::new(rate).offset_micros(other as i64).build(),
+                6 => SlidingWindow::new(Rate::new(count, interval * few as u32)).buckets(few).build(),
+                7 => SlidingLog::new(rate).build(),
+                8 => {
+                    let make = [CalendarQuota::daily, CalendarQuota::weekly, CalendarQuota::monthly][few as usize % 3];
+                    make(count).utc_offset_minutes(minutes).build()
+                }
+                _ => LeakyBucket::new(rate).max_wait(Duration::from_micros(other)).build(),
+            };
+            built.ok()
+        },
+    )
+}
+
+fn instants() -> impl Strategy<Value = i64> {
+    prop_oneof![
+        -MOST..=MOST,
+        -1_000_i64..1_000,
+        1_790_000_000_000_000_i64..1_790_000_000_001_000,
+        select(vec![-MOST, -MOST + 1, 0, MOST - 1, MOST]),
+    ]
+}
+
+/// Numbers that a payload might hold.
+fn payloads() -> impl Strategy<Value = Vec<f64>> {
+    let number = prop_oneof![
+        3 => (0..4_u64).prop_map(|number| number as f64),
+        3 => instants().prop_map(|number| number as f64),
+        1 => any::<f64>(),
+        1 => select(vec![f64::NAN, f64::INFINITY, -0.0, 0.5, 9_007_199_254_740_992.0, 1e300]),
+    ];
+    prop_oneof![
+        prop::collection::vec(number, 0..14),
+        // What a log holds: a sum, and instants that rise.
+        (prop::collection::btree_map(instants(), 1..5_u64, 0..6), -1..2_i64).prop_map(|(runs, wrong)| {
+            let sum = runs.values().sum::<u64>() as i64 + wrong / 2;
+            let pairs = runs.iter().flat_map(|(at, units)| [*at as f64, *units as f64]);
+            std::iter::once(sum as f64).chain(pairs).collect()
+        }),
+    ]
+}
+
+fn value(algorithm: &Algorithm, clipped: u8, payload: &[f64]) -> Vec<u8> {
+    let numbers: Vec<u8> = payload.iter().flat_map(|number| number.to_le_bytes()).collect();
+    [algorithm.tag().as_slice(), &[clipped], &numbers].concat()
+}
+
+/// Everything that can be done with a state, at an instant.
+fn exercise(algorithm: &Algorithm, other: &Algorithm, state: &State, now: i64, cost: u64) {
+    let now = Timestamp::from_micros(now);
+    let _ = (algorithm.peek(state, now), algorithm.fresh_at(state), other.carry_over(algorithm, state, now));
+    let (after, _) = algorithm.decide(state.clone(), now, cost);
+    let _ = (algorithm.peek(&after, now), algorithm.fresh_at(&after), after.to_wire(algorithm));
+    for actual in [0, 1, cost.saturating_add(1), u64::MAX] {
+        for mark in [(now.as_micros(), 0), (MOST, EXACT_MAX), (0, 1)] {
+            let mut repr = after.repr.clone();
+            let taken = crate::algorithm::Taken { cost, mark: crate::algorithm::Mark { at: mark.0, frac: mark.1 } };
+            algorithm.settle(&mut repr, now, taken, actual);
+            let _ = (algorithm.standing(&repr, now), algorithm.repr_fresh_at(&repr));
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4 * ProptestConfig::default().cases, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// On clocks that stand between 1827 and 2112.
+    #[test]
+    fn what_is_written_is_read(
+        algorithm in algorithms(),
+        steps in prop::collection::vec((-(1_i64 << 51)..1 << 51, 0..100_000_i64, any::<u64>()), 1..12),
+        together in any::<bool>(),
+        clipped in any::<bool>(),
+    ) {
+        let mut state = algorithm.fresh();
+        let capacity = algorithm.capacity();
+        for (at, little, cost) in &steps {
+            let at = if together { steps[0].0 + little } else { *at };
+            (state, _) = algorithm.decide(state, Timestamp::from_micros(at), 1 + cost % capacity);
+            state.clipped = clipped;
+            let bytes = state.to_wire(&algorithm).unwrap();
+            prop_assert!(bytes.starts_with(algorithm.tag().as_slice()));
+            let read = State::from_wire(&algorithm, &bytes);
+            prop_assert_eq!(read.as_ref(), Some(&state), "{:?}", bytes);
+            for shorter in 0..bytes.len() {
+                // A log without its newest runs is another sum.
+                prop_assert_eq!(State::from_wire(&algorithm, &bytes[..shorter]), None);
+            }
+            prop_assert_eq!(State::from_wire(&algorithm, &[&bytes[..], &[0; 8]].concat()), None);
+        }
+    }
+
+    #[test]
+    fn whatever_is_read_can_be_decided_on(
+        algorithm in algorithms(),
+        other in algorithms(),
+        payload in payloads(),
+        clipped in select(b"01".to_vec()),
+        now in instants(),
+        cost in prop_oneof![0..5_u64, any::<u64>(), Just(EXACT_MAX)],
+    ) {
+        if let Some(state) = State::from_wire(&algorithm, &value(&algorithm, clipped, &payload)) {
+            exercise(&algorithm, &other, &state, now, cost);
+            // Also what another algorithm took may be settled here.
+            exercise(&algorithm, &other, &state, now, other.capacity());
+            prop_assert_eq!(State::from_wire(&algorithm, &state.to_wire(&algorithm).unwrap()), Some(state));
+        }
+    }
+
+    #[test]
+    fn bytes_of_any_kind_are_no_reason_to_panic(algorithm in algorithms(), bytes in prop::collection::vec(any::<u8>(), 0..80)) {
+        let _ = State::from_wire(&algorithm, &bytes);
+        let _ = State::from_wire(&algorithm, &[algorithm.tag().as_slice(), &bytes].concat());
+    }
+
+    #[test]
+    fn tags_tell_algorithms_apart(one in algorithms(), other in algorithms()) {
+        // Rates that differ only in how they are told, such as 2/2s and 1/s, count the same.
+        if one.tag() == other.tag() {
+            let state = one.decide(one.fresh(), Timestamp::EPOCH, 1).0;
+            prop_assert_eq!(other.peek(&state, Timestamp::EPOCH), one.peek(&state, Timestamp::EPOCH));
+            prop_assert_eq!((one.name(), one.capacity()), (other.name(), other.capacity()));
+        } else {
+            prop_assert_eq!(State::from_wire(&one, &other.fresh().to_wire(&other).unwrap()), None);
+        }
+    }
+}
+
+/// An algorithm, how its tag starts, its parameters, and the payload after the charge of the test below.
+type Row = (Algorithm, &'static [u8], &'static [f64], &'static [f64]);
+
+/// Each kind's bytes by hand, as the table tells them.
+#[test]
+fn the_table_of_bytes() {
+    let now = Timestamp::from_micros(86_400_000_250);
+    let second = Rate::new(3, Duration::from_micros(700));
+    let algorithms: [Row; 9] = [
+        // 2 units are 1 400 grains, of which 3 drain each µs: 466 µs and two thirds of one.
+        (Gcra::new(second).build().unwrap(), b"g0", &[3.0, 700.0, 2_100.0], &[86_400_000_716.0, 2.0]),
+        (TokenBucket::new(second).build().unwrap(), b"t0", &[3.0, 700.0, 2_100.0], &[86_400_000_250.0, 700.0]),
+        (LeakyMeter::new(second).build().unwrap(), b"m0", &[3.0, 700.0, 2_100.0], &[86_400_000_250.0, 1_400.0]),
+        (
+            IntervalBucket::new(5).refill(2, Duration::from_micros(400)).aligned().build().unwrap(),
+            b"i1",
+            &[5.0, 2.0, 400.0],
+            &[86_400_000_000.0, 3.0],
+        ),
+        (
+            FixedWindow::new(second).offset_micros(-500).build().unwrap(),
+            b"f0",
+            &[3.0, 700.0, 200.0],
+            &[86_399_999_900.0, 2.0],
+        ),
+        (
+            SlidingWindow::new(second).buckets(2).build().unwrap(),
+            b"s0",
+            &[3.0, 350.0, 2.0],
+            &[86_400_000_250.0, 0.0, 2.0, 0.0],
+        ),
+        (SlidingLog::new(second).build().unwrap(), b"l0", &[3.0, 700.0], &[2.0, 86_400_000_250.0, 2.0]),
+        (
+            CalendarQuota::daily(4).utc_offset_minutes(-60).build().unwrap(),
+            b"cd",
+            &[4.0, -3_600_000_000.0],
+            &[3_600_000_000.0, 2.0],
+        ),
+        (
+            LeakyBucket::new(second).max_wait(Duration::from_micros(1_000)).build().unwrap(),
+            b"q0",
+            &[3.0, 700.0, 3_700.0],
+            &[86_400_000_250.0, 86_400_000_716.0, 2.0],
+        ),
+    ];
+    for (algorithm, kind, parameters, payload) in algorithms {
+        let mut expected = kind.to_vec();
+        expected.extend(parameters.iter().flat_map(|number| number.to_le_bytes()));
+        assert_eq!(algorithm.tag().as_slice(), expected);
+        let (mut state, verdict) = algorithm.decide(algorithm.fresh(), now, 2);
+        assert!(verdict.is_allowed());
+        for clipped in [false, true] {
+            state.clipped = clipped;
+            assert_eq!(
+                state.to_wire(&algorithm).unwrap(),
+                value(&algorithm, b'0' + u8::from(clipped), payload),
+                "{kind:?}"
+            );
+        }
+    }
+    let quota = CalendarQuota::rolling(4, Duration::from_secs(1)).build().unwrap();
+    assert_eq!(&quota.tag()[..2], b"i2");
+    let [week, month] = [CalendarQuota::weekly(4), CalendarQuota::monthly(4)].map(|quota| quota.build().unwrap());
+    assert_eq!((&week.tag()[..2], &month.tag()[..2]), (&b"cw"[..], &b"cm"[..]));
+}

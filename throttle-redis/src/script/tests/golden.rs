@@ -1,0 +1,55 @@
+//! The golden vectors through the scripts.
+
+use std::collections::HashMap;
+
+use throttle_core::{Key, Receipt};
+
+use self::file::{Expect, File, Op};
+use super::machine::{Machine, call};
+
+#[path = "../../../../throttle-core/tests/support/golden.rs"]
+#[expect(dead_code, reason = "the loader is the core's, which also reads other files and builds single algorithms")]
+mod file;
+
+#[test]
+fn law_08_golden_through_the_scripts() {
+    let file: File = serde_json::from_str(include_str!("../../../../throttle-core/tests/golden.json")).unwrap();
+    let key = Key::from("golden");
+    let mut ops = 0;
+    for suite in &file.suites {
+        let mut machine = Machine::new(suite.spec.set());
+        let policies = machine.set.policies().len();
+        let mut receipts = HashMap::new();
+        for (index, op) in suite.ops.iter().enumerate() {
+            let (decision, cost, expect) = match op {
+                Op::Take { t, cost, expect } => {
+                    machine.go_to(*t);
+                    let calls = vec![call(&key, Some(*cost)); policies];
+                    let decision = machine.decide(std::slice::from_ref(&calls)).remove(0);
+                    receipts.insert(index, Receipt::of(&decision, &calls));
+                    (decision, *cost, expect)
+                }
+                Op::Refund { t, of, expect } => {
+                    machine.go_to(*t);
+                    let receipt = receipts.remove(of).flatten().expect("a refund names an admitted take, once");
+                    machine.settle(&receipt.actual(0));
+                    (machine.decide(&[vec![call(&key, Some(0)); policies]]).remove(0), 0, expect)
+                }
+            };
+            let micros = |duration: std::time::Duration| duration.as_micros() as u64;
+            let delays = suite.spec.is_shaper() && decision.is_allowed() && cost > 0;
+            let composed = suite.spec.is_composite() && matches!(op, Op::Take { .. });
+            let got = Expect {
+                allowed: decision.is_allowed(),
+                remaining: decision.remaining(),
+                retry_after_us: decision.retry_after().map(micros),
+                reset_after_us: micros(decision.reset_after()),
+                delay_us: delays.then(|| micros(decision.delay())),
+                binding: if composed { decision.binding() } else { None },
+            };
+            assert_eq!(&got, expect, "{} op {index}", suite.name);
+            ops += 1;
+        }
+    }
+    assert!(ops > 1_000, "{ops}");
+}

@@ -1,0 +1,202 @@
+//! Stored bytes and replies that no script of this library wrote.
+
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use throttle_core::{Algorithm, Gcra, Key, LimitSet, Policy, Rate, SlidingLog, State, Timestamp};
+
+use super::machine::{Machine, call, name};
+use super::random::{KINDS, algorithm, any_algorithm, tree};
+use super::redis::{Entry, Redis};
+use crate::ask::split;
+use crate::script::Scripts;
+
+const NOW: i64 = 1_790_000_000_000_000;
+
+fn numbers() -> impl Strategy<Value = f64> {
+    prop_oneof![
+        any::<f64>(),
+        (-10_i64..10).prop_map(|number| number as f64),
+        (NOW - 1_000..NOW + 1_000).prop_map(|number| number as f64),
+        prop::sample::select(vec![f64::NAN, f64::INFINITY, -f64::INFINITY, 0.5, 1e300, -1e300, 9e15, -9e15]),
+    ]
+}
+
+/// A header of some algorithm with anything behind it, or anything at all.
+fn stored() -> impl Strategy<Value = (Algorithm, Vec<u8>)> {
+    let payload = prop::collection::vec(numbers(), 0..14);
+    let bytes = |numbers: &[f64]| numbers.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<u8>>();
+    (any_algorithm(), any_algorithm(), payload, 0..8_u8, prop::collection::vec(any::<u8>(), 0..60)).prop_map(
+        move |(algorithm, other, numbers, what, noise)| {
+            let tag = |of: Algorithm| of.tag();
+            let value = match what {
+                0 => noise,
+                1 => [tag(other), vec![b'0'], bytes(&numbers)].concat(),
+                // Parameters that no algorithm has.
+                2 => [tag(other)[..2].to_vec(), bytes(&numbers[..numbers.len().min(3)]), vec![b'1'], noise].concat(),
+                3 => [tag(algorithm), vec![b'1'], bytes(&numbers)].concat(),
+                4 => {
+                    let mut value = algorithm.fresh().to_wire(&algorithm).unwrap();
+                    let last = value.len();
+                    value.truncate(last - noise.len().min(last));
+                    value
+                }
+                5 | 6 => {
+                    // A fresh state with one number replaced.
+                    let algorithm = if what == 5 { algorithm } else { other };
+                    let mut value = algorithm.fresh().to_wire(&algorithm).unwrap();
+                    let places = (value.len() / 8).max(1);
+                    let at = value.len().saturating_sub(8 * (1 + noise.len() % places));
+                    let end = (at + 8).min(value.len());
+                    let new = numbers.first().copied().unwrap_or(0.0).to_le_bytes();
+                    value[at..end].copy_from_slice(&new[..end - at]);
+                    value
+                }
+                _ => [tag(algorithm), vec![b'0'], bytes(&numbers)].concat(),
+            };
+            (algorithm, value)
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Whatever is stored, a script answers, or fails before it wrote; and what is no state is not decided on.
+    #[test]
+    fn hostile_values_are_answered((algorithm, value) in stored(), cost in 0..5_u64, carry in any::<bool>()) {
+        let set = LimitSet::new(Policy::new("p", algorithm).unwrap()).unwrap();
+        let (machine, key) = (Machine::new(set), Key::from("key"));
+        let stored = name(0, &key);
+        {
+            let mut store = machine.redis.store.borrow_mut();
+            store.now = NOW;
+            let entry = Entry { value: value.clone(), ttl: 1, set_at: NOW, list: false };
+            store.entries.insert(stored.clone(), entry);
+        }
+        let header = machine.linked.headers[0].clone();
+        let scripts = &machine.linked.scripts;
+        let arguments = [b"".to_vec(), b"0".to_vec(), header.clone(), cost.to_string().into_bytes()];
+        let script = if carry { &scripts.carry } else { &scripts.decide };
+        let reply = machine.redis.eval(script, std::slice::from_ref(&stored), &arguments);
+        let state = State::from_wire(&algorithm, &value);
+        if let Ok(reply) = reply {
+            let parts = split(reply, [1].into_iter()).expect("a reply about one call");
+            let decided = machine.answer(vec![call(&key, Some(cost))], &parts[0]);
+            match (parts[0].flag().unwrap(), state) {
+                (b'C', _) => prop_assert!(!carry && !value.starts_with(&header)),
+                (b'W', state) => prop_assert!(state.is_none(), "{:?}", state),
+                (_, Some(state)) => {
+                    let (_, verdict) = algorithm.decide(state, Timestamp::from_micros(NOW), cost);
+                    prop_assert_eq!(decided.ok().map(|decision| decision.is_allowed()), Some(verdict.is_allowed()));
+                }
+                (_, None) => prop_assert!(carry || decided.is_err()),
+            }
+        } else {
+            prop_assert_eq!(state, None);
+            prop_assert_eq!(machine.redis.store.borrow().writes, 0);
+        }
+        let numbers = [1, NOW, 0, 3, 1].map(|number: i64| number.to_string().into_bytes());
+        let arguments = [&arguments[..3], &numbers[..]].concat();
+        for script in [&scripts.settle, &scripts.settle_carried] {
+            let _ = machine.redis.eval(script, std::slice::from_ref(&stored), &arguments);
+        }
+    }
+
+    /// Truncated, prolonged and random replies are errors.
+    #[test]
+    fn hostile_replies_are_errors(tree in tree(), noise in prop::collection::vec(any::<u8>(), 0..200), cut in any::<u32>()) {
+        let (machine, key) = (Machine::new(tree.set()), Key::from("key"));
+        machine.redis.store.borrow_mut().now = NOW;
+        let policies = machine.set.policies().len();
+        let keys: Vec<_> = (0..policies).map(|policy| name(policy, &key)).collect();
+        let mut arguments = vec![b"".to_vec(), b"0".to_vec()];
+        arguments.extend(machine.linked.headers.iter().cloned());
+        arguments.extend(vec![b"1".to_vec(); policies]);
+        let mut reply = machine.redis.eval(&machine.linked.scripts.decide, &keys, &arguments).unwrap();
+        prop_assert!(split(reply.clone(), [policies].into_iter()).is_some());
+        let calls = vec![call(&key, Some(1)); policies];
+        for bytes in [&reply[..cut as usize % reply.len()], &noise, &[&reply[..], &[0]].concat()] {
+            if let Some(parts) = split(bytes.to_vec(), [policies].into_iter()) {
+                prop_assert!(bytes == noise);
+                let _ = machine.answer(calls.clone(), &parts[0]);
+            }
+        }
+        // A flag turned over is a disagreement.
+        reply[8] = if reply[8] == b'A' { b'D' } else { b'A' };
+        let turned = split(reply, [policies].into_iter()).unwrap();
+        prop_assert!(machine.answer(calls, &turned[0]).is_err());
+    }
+}
+
+/// A list where a string should be; other errors come through as they are.
+#[test]
+fn values_of_another_type_make_no_sense() {
+    for algorithm in [Gcra::new(Rate::per_second(3)).build(), SlidingLog::new(Rate::per_second(3)).build()] {
+        let set = LimitSet::new(Policy::new("p", algorithm.unwrap()).unwrap()).unwrap();
+        let (scripts, redis, key) = (Scripts::link(&set), Redis::new(), b"list".to_vec());
+        let entry = Entry { value: Vec::new(), ttl: 1, set_at: 0, list: true };
+        redis.store.borrow_mut().entries.insert(key.clone(), entry);
+        let header = [set.policies()[0].algorithm().tag().as_slice(), b"0"].concat();
+        let arguments = [b"5".to_vec(), b"0".to_vec(), header, b"1".to_vec()];
+        for script in [&scripts.decide, &scripts.carry] {
+            // Another call of the same run is decided all the same.
+            let batch = [&arguments[..], &[b"1".to_vec()]].concat();
+            let reply = redis.eval(script, &[key.clone(), b"other".to_vec()], &batch).unwrap();
+            let parts = split(reply, [1, 1].into_iter()).unwrap();
+            assert_eq!((parts[0].flag(), parts[1].flag()), (Some(b'W'), Some(b'A')));
+            let reply = redis.eval(script, std::slice::from_ref(&key), &arguments).unwrap();
+            assert_eq!(split(reply, [1].into_iter()).unwrap()[0].flag(), Some(b'W'));
+        }
+        let numbers = [1, 5, 0, 3, 1].map(|number: i64| number.to_string().into_bytes());
+        let reply = redis.eval(&scripts.settle, &[key], &[&arguments[..3], &numbers[..]].concat()).unwrap();
+        assert_eq!(reply, b"W");
+    }
+}
+
+/// What is told of a long log is short, however long it is.
+#[test]
+fn a_long_log_is_told_in_a_few_runs() {
+    let algorithm = SlidingLog::new(Rate::per_second(1_000)).build().unwrap();
+    let set = LimitSet::new(Policy::new("p", algorithm).unwrap()).unwrap();
+    let (scripts, redis) = (Scripts::link(&set), Redis::new());
+    let header = [algorithm.tag().as_slice(), b"0"].concat();
+    for step in 0..1_200_i64 {
+        redis.store.borrow_mut().now = NOW + step;
+        let arguments = [b"".to_vec(), b"0".to_vec(), header.clone(), (1 + step % 2).to_string().into_bytes()];
+        for script in [&scripts.decide, &scripts.carry] {
+            let reply = redis.eval(script, &[b"key".to_vec()], &arguments).unwrap();
+            assert!(reply.len() <= 13 + 27 + 3 * 16, "{}", reply.len());
+        }
+    }
+}
+
+/// A double so large that one more is no more: a script that counts up to it, or down from it, never comes back, and the
+/// server with it.
+#[test]
+fn no_number_keeps_the_server_busy() {
+    for kind in 0..KINDS {
+        let mut runner = proptest::test_runner::TestRunner::deterministic();
+        for _ in 0..8 {
+            let algorithm = algorithm(kind).new_tree(&mut runner).unwrap().current();
+            let machine = Machine::new(LimitSet::new(Policy::new("p", algorithm).unwrap()).unwrap());
+            let fresh = algorithm.fresh().to_wire(&algorithm).unwrap();
+            let payload = algorithm.tag().len() + 1;
+            for place in (payload..fresh.len()).step_by(8) {
+                for number in [
+                    9_007_199_254_740_992.0,
+                    -9_007_199_254_740_992.0,
+                    1e18,
+                    -1e18,
+                    1e300,
+                    -1e300,
+                    f64::INFINITY,
+                    f64::NAN,
+                ] {
+                    let mut value = fresh.clone();
+                    value[place..place + 8].copy_from_slice(&f64::to_le_bytes(number));
+                    machine.run_all(&Key::from("key"), &value, NOW);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! A set of limits run by its scripts, and the same by the core's algorithms on states in hand.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+use throttle_core::{Algorithm, Call, Cost, Decision, Key, LimitSet, Receipt, State, Timestamp};
+
+use super::redis::{Entry, Redis};
+use crate::ask::{Ask, Part, split};
+use crate::decide::answer;
+use crate::line::Trouble;
+use crate::linked::Linked;
+use crate::script::Script;
+use crate::settle::words;
+
+pub(super) type Kept = (Algorithm, State);
+
+/// A key in the store: which policy's, and whose.
+pub(super) fn name(policy: usize, key: &Key) -> Vec<u8> {
+    [&[policy as u8][..], key.expose_bytes()].concat()
+}
+
+pub(super) struct Machine {
+    pub(super) redis: Redis,
+    pub(super) set: LimitSet,
+    pub(super) linked: Arc<Linked>,
+    /// What must be stored.
+    pub(super) model: HashMap<Vec<u8>, Kept>,
+    pub(super) slack: i64,
+    /// Whether the script reads the server's clock, or is told the time.
+    pub(super) told_time: bool,
+    /// Whether keys expire.
+    pub(super) expires: bool,
+}
+
+pub(super) fn call(key: &Key, cost: Option<u64>) -> Call {
+    match cost.map(Cost::new) {
+        None => Call::SKIP,
+        Some(Err(_)) => Call::peek(key.clone()),
+        Some(Ok(cost)) => Call::new(key.clone(), cost),
+    }
+}
+
+impl Machine {
+    pub(super) fn new(set: LimitSet) -> Self {
+        let linked = Arc::new(Linked::new(0, set.clone()));
+        Self { redis: Redis::new(), set, linked, model: HashMap::new(), slack: 0, told_time: false, expires: false }
+    }
+
+    pub(super) fn change(&mut self, policy: usize, algorithm: Algorithm) {
+        let mut algorithms: Vec<_> = self.set.policies().iter().map(|policy| *policy.algorithm()).collect();
+        algorithms[policy] = algorithm;
+        self.set = self.set.with_algorithms(&algorithms);
+        self.linked = Arc::new(Linked::new(0, self.set.clone()));
+    }
+
+    pub(super) fn go_to(&self, now: i64) {
+        let mut store = self.redis.store.borrow_mut();
+        store.now = now;
+        if self.expires {
+            store.entries.retain(|_, entry| entry.set_at + entry.ttl * 1_000 > now);
+        }
+    }
+
+    fn now(&self) -> Timestamp {
+        Timestamp::from_micros(self.redis.store.borrow().now)
+    }
+
+    fn header(&self) -> Vec<Vec<u8>> {
+        let time = if self.told_time { self.now().as_micros().to_string() } else { String::new() };
+        let mut arguments = vec![time.into_bytes(), self.slack.to_string().into_bytes()];
+        arguments.extend(self.linked.headers.iter().cloned());
+        arguments
+    }
+
+    /// What the library makes of a reply about some calls.
+    pub(super) fn answer(&self, calls: Vec<Call>, part: &Part) -> Result<Decision, Trouble> {
+        let ask = Ask { linked: Arc::clone(&self.linked), calls: calls.into(), names: SmallVec::new(), slot: 0 };
+        answer(&ask, part)
+    }
+
+    /// Runs every script on a value, whatever comes of it.
+    pub(super) fn run_all(&self, key: &Key, value: &[u8], now: i64) {
+        let (scripts, key) = (&self.linked.scripts, name(0, key));
+        for script in [&scripts.decide, &scripts.carry, &scripts.settle, &scripts.settle_carried] {
+            for rest in [vec![0], vec![1], vec![1, now, 0, 3, 1], vec![1, now, 0, 1, 3]] {
+                let entry = Entry { value: value.to_vec(), ttl: 1, set_at: now, list: false };
+                let mut store = self.redis.store.borrow_mut();
+                store.now = now;
+                store.entries.insert(key.clone(), entry);
+                drop(store);
+                let rest = rest.iter().map(|number| number.to_string().into_bytes());
+                let arguments: Vec<Vec<u8>> = self.header().into_iter().chain(rest).collect();
+                let _ = self.redis.eval(script, std::slice::from_ref(&key), &arguments);
+            }
+        }
+    }
+
+    /// Runs a deciding script about some calls.
+    fn ask(&self, script: &Script, calls: &[Vec<Call>]) -> Vec<(Ask, Part)> {
+        let (mut keys, mut arguments) = (Vec::new(), self.header());
+        let named = |call: &Vec<Call>| {
+            let member = |(policy, call): (usize, &Call)| call.key().map(|key| name(policy, key));
+            let names = call.iter().enumerate().filter_map(member).collect();
+            Ask { linked: Arc::clone(&self.linked), calls: call.iter().cloned().collect(), names, slot: 0 }
+        };
+        let asks: Vec<Ask> = calls.iter().map(named).collect();
+        for ask in &asks {
+            keys.extend(ask.names.iter().cloned());
+            arguments.extend(ask.costs().map(|cost| cost.to_vec()));
+        }
+        let reply = self.redis.eval(script, &keys, &arguments).unwrap();
+        let parts = split(reply, asks.iter().map(|ask| ask.names.len())).expect("a reply about these calls");
+        assert!(parts.iter().all(|part| part.now == self.now()));
+        asks.into_iter().zip(parts).collect()
+    }
+
+    /// Decides about several calls in one run, and once more by the script that carries over about those that need it. All
+    /// that the scripts say and write must be what the model says.
+    pub(super) fn decide(&mut self, calls: &[Vec<Call>]) -> Vec<Decision> {
+        let writes = self.redis.store.borrow().writes;
+        let told = self.ask(&self.linked.scripts.decide, calls);
+        let (mut decisions, mut written) = (Vec::new(), HashSet::new());
+        for (call, (ask, part)) in calls.iter().zip(&told) {
+            let foreign = self.is_foreign(call);
+            decisions.push(if part.flag() == Some(b'C') {
+                assert!(foreign, "nothing to carry over");
+                None
+            } else {
+                assert!(!foreign, "something to carry over");
+                let decision = answer(ask, part).unwrap_or_else(|trouble| panic!("{trouble:?} about {call:?}"));
+                let (model, wrote) = self.expect(call);
+                assert_eq!(decision, model, "of {call:?}");
+                written.extend(wrote);
+                Some(model)
+            });
+        }
+        // What several calls charge is written once.
+        let wrote = self.redis.store.borrow().writes - writes;
+        assert!(wrote >= written.len() && (calls.len() > 1 || wrote == written.len()), "{wrote} writes");
+        let decisions = calls.iter().zip(decisions).map(|(call, decision)| match decision {
+            Some(decision) => decision,
+            None => self.carry(call),
+        });
+        let decisions: Vec<_> = decisions.collect();
+        self.compare();
+        decisions
+    }
+
+    fn carry(&mut self, call: &[Call]) -> Decision {
+        let writes = self.redis.store.borrow().writes;
+        let (ask, part) = self.ask(&self.linked.scripts.carry, &[call.to_vec()]).remove(0);
+        let decision = answer(&ask, &part).unwrap_or_else(|trouble| panic!("{trouble:?} about {call:?}, carried over"));
+        let (model, written) = self.expect(call);
+        assert_eq!(decision, model, "of {call:?}, carried over");
+        let wrote = self.redis.store.borrow().writes - writes;
+        assert_eq!(wrote, written.len(), "writes where something is carried over");
+        decision
+    }
+
+    /// Whether some value that a call meets has another header than today's.
+    fn is_foreign(&self, call: &[Call]) -> bool {
+        call.iter().zip(self.set.policies()).enumerate().any(|(policy, (member, of))| {
+            let Some(key) = member.key().map(|key| name(policy, key)) else { return false };
+            let stored = self.redis.store.borrow().entries.contains_key(&key);
+            let differs = |(algorithm, state): &Kept| {
+                algorithm.tag() != of.algorithm().tag()
+                    || state.to_wire(algorithm).unwrap()[algorithm.tag().len()] == b'1'
+            };
+            stored && self.model.get(&key).is_some_and(differs)
+        })
+    }
+
+    /// What the model says of one call, and the keys that it writes.
+    fn expect(&mut self, call: &[Call]) -> (Decision, HashSet<Vec<u8>>) {
+        let now = self.now();
+        let mut states = Vec::new();
+        let mut written = vec![false; call.len()];
+        for (policy, (member, of)) in call.iter().zip(self.set.policies()).enumerate() {
+            let algorithm = of.algorithm();
+            let key = member.key().map(|key| name(policy, key));
+            let stored = key.as_ref().filter(|key| self.redis.store.borrow().entries.contains_key(*key)).is_some();
+            states.push(match key.and_then(|key| self.model.get(&key)) {
+                None => algorithm.fresh(),
+                Some((old, state)) if old.tag() == algorithm.tag() => state.clone(),
+                // Expired, and so as good as unused: nothing is carried over.
+                Some((old, state)) if self.expires && old.peek(state, now).reset_after_micros() == 0 && !stored => {
+                    algorithm.fresh()
+                }
+                Some((old, state)) => {
+                    let carried = algorithm.carry_over(old, state, now);
+                    // What was as good as unused stays as it is until it is charged.
+                    written[policy] = algorithm.peek(&carried, now).reset_after_micros() > 0;
+                    carried
+                }
+            });
+        }
+        let decision = self.set.decide(&mut states, now, call);
+        let mut names = HashSet::new();
+        for (policy, state) in states.into_iter().enumerate() {
+            written[policy] |= decision.statuses()[policy].charged() > 0;
+            if written[policy] {
+                let key = name(policy, call[policy].key().unwrap());
+                self.model.insert(key.clone(), (*self.set.policies()[policy].algorithm(), state));
+                names.insert(key);
+            }
+        }
+        (decision, names)
+    }
+
+    pub(super) fn settle(&mut self, receipt: &Receipt) {
+        let now = self.now();
+        let (mut keys, mut arguments) = (Vec::new(), self.header());
+        for item in receipt.items() {
+            keys.push(name(item.policy(), item.key()));
+            arguments.extend(words(item).map(String::into_bytes));
+        }
+        let mut reply = self.redis.eval(&self.linked.scripts.settle, &keys, &arguments).unwrap();
+        if reply == b"C" {
+            reply = self.redis.eval(&self.linked.scripts.settle_carried, &keys, &arguments).unwrap();
+        }
+        assert_eq!(reply, b"A");
+        for (item, key) in receipt.items().iter().zip(keys) {
+            let algorithm = *self.set.policies()[item.policy()].algorithm();
+            let (mut state, found) = match self.model.get(&key) {
+                Some((old, state)) if old.tag() == algorithm.tag() => (state.clone(), true),
+                Some((old, state)) => {
+                    let carried = algorithm.carry_over(old, state, now);
+                    let used = algorithm.peek(&carried, now).reset_after_micros() > 0;
+                    (carried, used)
+                }
+                None => (algorithm.fresh(), false),
+            };
+            item.apply(&algorithm, &mut state, now);
+            if found || algorithm.peek(&state, now).reset_after_micros() > 0 {
+                self.model.insert(key, (algorithm, state));
+            }
+        }
+        self.compare();
+    }
+
+    /// The store holds what the model says, and for as long as it must.
+    fn compare(&self) {
+        let (store, now) = (self.redis.store.borrow(), self.now());
+        for (key, (algorithm, state)) in &self.model {
+            let Some(entry) = store.entries.get(key) else {
+                assert!(self.expires, "a key is missing");
+                assert_eq!(algorithm.peek(state, now).reset_after_micros(), 0, "expired too early: {state:?}");
+                continue;
+            };
+            if self.expires {
+                let read = State::from_wire(algorithm, &entry.value);
+                let Some(read) = read else { panic!("{:?} is not of {algorithm:?}", entry.value) };
+                assert_eq!(algorithm.peek(&read, now), algorithm.peek(state, now));
+            } else {
+                assert_eq!(
+                    Some(&entry.value),
+                    state.to_wire(algorithm).as_ref(),
+                    "{:?} is not {state:?} of {algorithm:?}",
+                    { State::from_wire(algorithm, &entry.value) }
+                );
+            }
+            if entry.set_at == now.as_micros() {
+                let fresh_at = algorithm.fresh_at(state);
+                let live = fresh_at.micros_since(now).max(1);
+                // Where a timestamp can tell no later instant, the script keeps the key for longer.
+                assert!(
+                    fresh_at == Timestamp::MAX || self.expires || entry.ttl == (live + 999) / 1_000 + self.slack,
+                    "{} for {live}",
+                    entry.ttl
+                );
+                assert!(entry.ttl * 1_000 >= algorithm.peek(state, now).reset_after_micros() as i64);
+            }
+        }
+        assert!(store.entries.keys().all(|key| self.model.contains_key(key)), "a key too many");
+    }
+}

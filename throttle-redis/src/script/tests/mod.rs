@@ -1,0 +1,8 @@
+//! The scripts in an embedded Lua, without a server.
+
+mod golden;
+mod hostile;
+mod laws;
+mod machine;
+mod random;
+mod redis;

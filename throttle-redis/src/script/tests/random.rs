@@ -1,0 +1,166 @@
+//! Random limits, compositions and costs.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use proptest::sample::select;
+use proptest::strategy::Union;
+use throttle_core::{
+    Algorithm, AnyCharge, CalendarQuota, FixedWindow, Gcra, IntervalBucket, LeakyBucket, LeakyMeter, LimitSet, Policy,
+    Rate, Rule, SlidingLog, SlidingWindow, TokenBucket,
+};
+
+pub(super) const KINDS: usize = 9;
+const DAY: u64 = 86_400_000_000;
+
+/// An algorithm of one kind: mostly with a few units and microseconds, where every edge is near.
+pub(super) fn algorithm(kind: usize) -> BoxedStrategy<Algorithm> {
+    let units = || prop_oneof![3 => select(vec![1_u64, 2, 3, 5, 7, 10]), 1 => select(vec![100_u64, 99_991, 1_000_000])];
+    let micros = || {
+        prop_oneof![
+            3 => select(vec![1_u64, 2, 3, 7, 10, 60, 97, 333]),
+            1 => select(vec![1_000_u64, 1_000_000, 3_000_000, DAY, 30 * DAY]),
+        ]
+    };
+    let numbers = (units(), micros(), units(), select(vec![-840, -60, 0, 0, 345, 840]), 0..6_u64);
+    numbers.prop_filter_map("cannot be counted exactly", move |numbers| build(kind, numbers)).boxed()
+}
+
+fn build(kind: usize, (count, period, other, shift, variant): (u64, u64, u64, i32, u64)) -> Option<Algorithm> {
+    let rate = Rate::new(count, Duration::from_micros(period));
+    let built = match kind {
+        0 => Gcra::new(rate).burst(other).build(),
+        1 => TokenBucket::new(rate).burst(other).build(),
+        2 => LeakyMeter::new(rate).capacity(other).build(),
+        3 => {
+            let interval = Duration::from_micros(period);
+            match variant {
+                0 | 1 => IntervalBucket::new(other).refill(count, interval).build(),
+                2 | 3 => IntervalBucket::new(other).refill(count, interval).aligned().build(),
+                _ => CalendarQuota::rolling(count, interval).build(),
+            }
+        }
+        4 => FixedWindow::new(rate).offset_micros(i64::from(shift) * period as i64 / 100).build(),
+        5 => {
+            let buckets = [1, 2, 3, 4, 10, 40][variant as usize];
+            let rate = Rate::new(count, Duration::from_micros(period * buckets));
+            SlidingWindow::new(rate).buckets(buckets).build()
+        }
+        6 => SlidingLog::new(rate).build(),
+        7 => {
+            let make = [CalendarQuota::daily, CalendarQuota::weekly, CalendarQuota::monthly][variant as usize % 3];
+            make(count).utc_offset_minutes(shift).build()
+        }
+        _ => LeakyBucket::new(rate).max_wait(Duration::from_micros(other * period / 2)).build(),
+    };
+    built.ok()
+}
+
+pub(super) fn any_algorithm() -> BoxedStrategy<Algorithm> {
+    Union::new((0..KINDS).map(algorithm)).boxed()
+}
+
+/// A composition before its policies have names.
+#[derive(Clone, Debug)]
+pub(super) enum Tree {
+    Leaf(Algorithm),
+    All(Vec<Tree>),
+    Any(Vec<Tree>, bool),
+}
+
+pub(super) fn tree() -> BoxedStrategy<Tree> {
+    let nested = any_algorithm().prop_map(Tree::Leaf).prop_recursive(3, 8, 3, |inner| {
+        let members = prop::collection::vec(inner, 1..=3);
+        prop_oneof![
+            members.clone().prop_map(Tree::All),
+            (members, any::<bool>()).prop_map(|(members, every)| Tree::Any(members, every)),
+        ]
+    });
+    nested.boxed()
+}
+
+/// Some that must all admit, a few more than are written out one by one.
+pub(super) fn alls() -> BoxedStrategy<Tree> {
+    let leaf = any_algorithm().prop_map(Tree::Leaf);
+    prop::collection::vec(leaf, 1..=10).prop_map(Tree::All).boxed()
+}
+
+impl Tree {
+    pub(super) fn set(&self) -> LimitSet {
+        LimitSet::new(self.rule(&mut 0)).unwrap()
+    }
+
+    fn rule(&self, names: &mut usize) -> Rule {
+        let mut rules = |members: &[Self]| members.iter().map(|member| member.rule(names)).collect();
+        match self {
+            Self::Leaf(algorithm) => {
+                *names += 1;
+                Policy::new(&names.to_string(), *algorithm).unwrap().into()
+            }
+            Self::All(members) => Rule::All(rules(members)),
+            Self::Any(members, true) => Rule::Any(rules(members), AnyCharge::EveryAdmitting),
+            Self::Any(members, false) => Rule::Any(rules(members), AnyCharge::First),
+        }
+    }
+}
+
+/// One step of a trace, to be read against the set that it meets.
+#[derive(Clone, Debug)]
+pub(super) struct Step {
+    pub(super) what: u8,
+    pub(super) dice: [u32; 4],
+    /// How far the clock moves.
+    pub(super) move_by: (u8, u32),
+    pub(super) other: Algorithm,
+}
+
+pub(super) fn steps(most: usize) -> impl Strategy<Value = Vec<Step>> {
+    let step = (0..20_u8, any::<[u32; 4]>(), (0..14_u8, any::<u32>()), any_algorithm());
+    let step = step.prop_map(|(what, dice, move_by, other)| Step { what, dice, move_by, other });
+    prop::collection::vec(step, 1..most)
+}
+
+pub(super) fn starts() -> impl Strategy<Value = i64> {
+    prop_oneof![
+        4 => 1_790_000_000_000_000_i64..1_795_000_000_000_000,
+        1 => -1_000_i64..1_000,
+        1 => -(1_i64 << 51)..1 << 51,
+    ]
+}
+
+impl Step {
+    /// µs that the clock moves; `scale` is what matters to the limit.
+    pub(super) fn micros(&self, scale: i64, hostile: bool) -> i64 {
+        let part = |of: i64| ((i128::from(of) * i128::from(self.move_by.1)) >> 32) as i64;
+        let micros = match self.move_by.0 {
+            0..=3 => 0,
+            4 => 1,
+            5 => scale,
+            6 | 7 => part(scale + 1),
+            8 => part(scale.saturating_mul(3)),
+            9 => part(scale.saturating_mul(30)),
+            10 => -part(scale + 1),
+            11 => -scale,
+            12 => -part(scale.saturating_mul(3)),
+            _ => -part(scale.saturating_mul(30)),
+        };
+        if hostile { micros } else { micros.abs() }
+    }
+
+    /// The cost of one policy in one call: `None` does not apply.
+    pub(super) fn cost(&self, call: usize, policy: usize, capacity: u64, alone: bool) -> Option<u64> {
+        let die = self.dice[1].rotate_left((call * 7 + policy * 5) as u32);
+        match die % 32 {
+            0..=2 if !alone => None,
+            3 | 4 => Some(0),
+            5 | 6 => Some(2),
+            7 => Some(3),
+            8..=10 => Some(capacity),
+            11 => Some(capacity.saturating_sub(1)),
+            12 => Some(capacity + 1),
+            13 => Some(1 << 53),
+            14..=16 => Some(1 + u64::from(self.dice[2]) % capacity),
+            _ => Some(1),
+        }
+    }
+}

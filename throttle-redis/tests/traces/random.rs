@@ -1,0 +1,186 @@
+//! Random traces: at least two thousand for each algorithm, and for compositions of them.
+//!
+//! Clocks step back and take turns, costs exceed capacities, members are skipped, charges are given back and debited, and
+//! keys that are as good as unused are forgotten in between.
+
+use std::cell::Cell;
+use std::collections::HashSet;
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestCaseResult, TestRunner};
+use throttle_core::{Key, Receipt};
+
+use crate::remote::{Bench, Remote};
+use crate::support::machines::{InMemory, Machine, Pure, calls};
+use crate::support::reference::{Paid, Reference, told};
+use crate::support::spec::{Kind, Spec, Tree};
+use crate::support::strategies::{any_spec, composite};
+use crate::support::trace::{Case, Raw, clamp, raws};
+
+const TRACES: u32 = 2_000;
+
+/// What was charged, as each of them remembers it.
+struct Open {
+    remote: Receipt,
+    pure: Receipt,
+    memory: Receipt,
+    reference: Vec<(usize, Paid)>,
+}
+
+struct Walk<'a> {
+    remote: Bench<'a>,
+    key: Key,
+    pure: Pure,
+    memory: InMemory,
+    reference: Reference,
+    open: Vec<Open>,
+    charged: HashSet<usize>,
+    /// From then on memory is more careful with clocks that step back than the bare algorithms are.
+    has_forgotten: bool,
+}
+
+impl Walk<'_> {
+    fn decide(&mut self, t: i64, raw: &Raw) -> TestCaseResult {
+        let costs = raw.costs(&self.pure.capacities());
+        let mut asked = costs.iter().enumerate().filter(|(_, cost)| cost.is_some_and(|cost| cost > 0));
+        self.has_forgotten |= !self.charged.is_empty() && asked.any(|(leaf, _)| !self.charged.contains(&leaf));
+        let calls = calls(&self.key, &costs);
+        let remote = self.remote.decide(t, &calls);
+        let (pure, pure_charge) = self.pure.decide(t, &costs);
+        let (memory, memory_charge) = self.memory.decide(t, &costs);
+        let (expected, reference) = self.reference.decide(t, &costs);
+        prop_assert_eq!(&told(&remote), &expected, "the server at {} on costs {:?}", t, costs);
+        prop_assert_eq!(&remote, &pure, "the server and the algorithms at {} on costs {:?}", t, costs);
+        prop_assert_eq!(&remote, &memory, "the server and memory at {} on costs {:?}", t, costs);
+        if let (Some(remote), Some(pure), Some(memory)) = (Receipt::of(&remote, &calls), pure_charge, memory_charge) {
+            self.charged.extend(reference.iter().map(|(leaf, _)| *leaf));
+            self.open.push(Open { remote, pure, memory, reference });
+        }
+        Ok(())
+    }
+
+    fn settle(&mut self, t: i64, raw: &Raw) -> TestCaseResult {
+        if self.open.is_empty() {
+            return Ok(());
+        }
+        let place = usize::from(raw.pick) % self.open.len();
+        let Open { mut remote, mut pure, mut memory, reference } = self.open.swap_remove(place);
+        for (leaf, receipt) in reference {
+            let taken = receipt.cost as u64;
+            let actual = [0, 0, taken, taken / 2, taken + 1, raw.cost(taken).min(1 << 50)][raw.members as usize % 6];
+            remote = remote.actual_of(leaf, actual);
+            (pure, memory) = (pure.actual_of(leaf, actual), memory.actual_of(leaf, actual));
+            self.reference.settle(t, leaf, receipt, actual);
+        }
+        self.remote.settle(t, remote);
+        self.pure.settle(t, pure);
+        self.memory.settle(t, memory);
+        self.decide(t, &Raw { cost: (5, 0), members: u32::MAX, ..*raw })
+    }
+
+    /// Forgets what is as good as unused, and cannot be missed as long as the clock does not step back.
+    fn forget(&self, t: i64) {
+        let costs = vec![Some(0); self.pure.capacities().len()];
+        let peeked = self.remote.decide(t, &calls(&self.key, &costs));
+        for (policy, status) in peeked.statuses().iter().enumerate() {
+            if status.reset_after().is_zero() {
+                self.remote.forget(policy, &self.key);
+            }
+        }
+    }
+}
+
+/// How a trace goes.
+#[derive(Clone, Copy, PartialEq)]
+enum Style {
+    /// The clock steps back, and nothing is settled.
+    Hostile,
+    /// Charges are settled and keys forgotten, on a clock that goes on.
+    Settling,
+    /// Charges are settled on a clock that steps back.
+    Both,
+}
+
+fn walk(remote: &Remote, number: u64, case: &Case, style: Style) -> TestCaseResult {
+    let mut walk = Walk {
+        remote: remote.bench(case.tree.set()),
+        key: Key::from(number),
+        pure: Pure::new(&case.tree),
+        memory: InMemory::new(&case.tree),
+        reference: Reference::new(&case.tree),
+        open: Vec::new(),
+        charged: HashSet::new(),
+        has_forgotten: false,
+    };
+    let (step, mut t) = (case.tree.step(), case.start);
+    for raw in &case.raws {
+        let back = style != Style::Settling && !walk.has_forgotten;
+        t = clamp(t.saturating_add(raw.micros(step, back))).clamp(-FAR, FAR);
+        match raw.what {
+            5 if style == Style::Settling => walk.forget(t),
+            6.. if style != Style::Hostile => walk.settle(t, raw)?,
+            _ => walk.decide(t, raw)?,
+        }
+    }
+    Ok(())
+}
+
+/// As far as instants and what is added to them are exact in a double.
+const FAR: i64 = 1 << 52;
+
+fn starts() -> impl Strategy<Value = i64> {
+    let today = crate::support::spec::TODAY;
+    prop_oneof![4 => today..today + (1 << 42), 1 => -1_000_i64..1_000, 1 => -FAR..FAR]
+}
+
+/// Two algorithms keep less than the model when charges are settled on a clock that steps back; see the law's other tests.
+fn style(tree: &Tree, die: u8) -> Style {
+    let remembers = !tree.leaves().iter().any(|spec| matches!(spec, Spec::Interval { .. } | Spec::Log { .. }));
+    match die % 3 {
+        0 => Style::Hostile,
+        1 if remembers => Style::Both,
+        _ => Style::Settling,
+    }
+}
+
+fn traces(trees: BoxedStrategy<Tree>) {
+    let remote = Remote::new();
+    let (number, cases) = (Cell::new(0), Config::default().cases.max(TRACES));
+    let traces = (trees, starts(), raws(28), any::<u8>());
+    let config = Config { cases, failure_persistence: None, ..Config::default() };
+    let ran = TestRunner::new(config).run(&traces, |(tree, start, raws, die)| {
+        number.set(number.get() + 1);
+        let style = style(&tree, die);
+        walk(&remote, number.get(), &Case { tree, start, raws }, style)
+    });
+    if let Err(failure) = ran {
+        panic!("{failure}");
+    }
+    assert!(number.get() >= u64::from(TRACES));
+}
+
+macro_rules! of_each_algorithm {
+    ($($name:ident $kind:ident;)*) => {$(
+        #[test]
+        fn $name() {
+            traces(any_spec(Kind::$kind).prop_map(Tree::Leaf).boxed());
+        }
+    )*};
+}
+
+of_each_algorithm! {
+    law_08_traces_of_gcra Gcra;
+    law_08_traces_of_token_bucket TokenBucket;
+    law_08_traces_of_leaky_meter LeakyMeter;
+    law_08_traces_of_interval_bucket Interval;
+    law_08_traces_of_fixed_window Fixed;
+    law_08_traces_of_sliding_log Log;
+    law_08_traces_of_sliding_window Buckets;
+    law_08_traces_of_calendar_quota Calendar;
+    law_08_traces_of_leaky_bucket Shaper;
+}
+
+#[test]
+fn law_08_traces_of_compositions() {
+    traces(composite());
+}

@@ -1,0 +1,69 @@
+//! A set on a real server, driven step by step.
+
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use throttle_core::{Backend, Call, Decision, Key, LimitSet, ManualClock, Receipt, Timestamp};
+use throttle_redis::{RedisBackend, RedisSet, Single};
+use throttle_test_servers::Shared;
+use tokio::runtime::Runtime;
+
+static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().expect("a runtime"));
+
+/// A backend on the server that the binary shares.
+pub(crate) struct Remote {
+    pub(crate) shared: Shared,
+    backend: RedisBackend,
+    clock: ManualClock,
+}
+
+/// A set of a backend.
+pub(crate) struct Bench<'a> {
+    remote: &'a Remote,
+    pub(crate) prepared: Arc<RedisSet>,
+}
+
+impl Remote {
+    pub(crate) fn new() -> Self {
+        let (shared, clock) = (Shared::new(), ManualClock::default());
+        let _inside = RUNTIME.enter();
+        let single = Single::new(&shared.url()).expect("a URL");
+        let builder = RedisBackend::builder(single).prefix(shared.prefix()).clock(clock.clone());
+        let backend = builder.deadline(Duration::from_secs(10)).build().expect("valid options");
+        Self { shared, backend, clock }
+    }
+
+    pub(crate) fn bench(&self, set: LimitSet) -> Bench<'_> {
+        Bench { remote: self, prepared: Arc::new(self.backend.prepare(set).expect("a set")) }
+    }
+}
+
+impl Bench<'_> {
+    pub(crate) fn set(&self) -> &LimitSet {
+        RedisBackend::set(&self.prepared)
+    }
+
+    pub(crate) fn decide(&self, t: i64, calls: &[Call]) -> Decision {
+        self.remote.clock.set(Timestamp::from_micros(t));
+        RUNTIME.block_on(self.remote.backend.decide(&self.prepared, calls)).expect("a decision")
+    }
+
+    pub(crate) fn settle(&self, t: i64, receipt: Receipt) {
+        self.remote.clock.set(Timestamp::from_micros(t));
+        RUNTIME.block_on(self.remote.backend.settle(&self.prepared, receipt)).expect("settled");
+    }
+
+    /// Forgets a key, as the server does when its time is over.
+    pub(crate) fn forget(&self, policy: usize, key: &Key) {
+        RUNTIME.block_on(self.remote.backend.reset(&self.prepared, policy, key)).expect("forgotten");
+    }
+}
+
+impl Drop for Remote {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            let eternal = self.shared.own_keys_without_ttl();
+            assert!(eternal.is_empty(), "{} keys would stay for ever", eternal.len());
+        }
+    }
+}
