@@ -152,7 +152,9 @@ async fn fly(mut jobs: Vec<Job>, flight: Flight) {
             Ok(parts) => {
                 for (answer, told) in answers.into_iter().zip(parts.into_iter().zip(asks)) {
                     // Nobody listens any more: charged all the same, as when an answer comes too late.
-                    let _ = answer.map(|answer| answer.send(Ok(told)));
+                    if let Some(answer) = answer {
+                        let _ = answer.send(Ok(told));
+                    }
                 }
             }
             Err(trouble) => {
@@ -200,7 +202,9 @@ async fn decide_in_time(
             return (decided, answers);
         }
         for (_, answer) in untils.iter().zip(&mut answers).filter(|(until, _)| **until <= next) {
-            let _ = answer.take().map(|answer| answer.send(Err(Trouble::Late)));
+            if let Some(answer) = answer.take() {
+                let _ = answer.send(Err(Trouble::Late));
+            }
         }
     }
 }

@@ -2,15 +2,17 @@
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use throttle_redis::{RedisBackend, RedisBuilder};
-use throttle_test_servers::{Cluster, slot_of};
+use throttle_test_servers::{Cluster, redis, slot_of};
 
 use crate::app::{Mode, Path, Sample};
 use crate::course::Course;
 use crate::report::Report;
-use crate::{alone, aside};
+use crate::{DEADLINE, alone, aside};
 
 /// Of the test clusters.
 const NODE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -127,6 +129,48 @@ async fn master_stopped_with_keys_spread() {
     check_others(&report, &owned);
 }
 
+/// How long the servers themselves keep somebody waiting who has a connection of his own to each.
+struct Pinging {
+    running: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<Duration>>,
+}
+
+impl Pinging {
+    fn start(cluster: &Cluster) -> Self {
+        let running = Arc::new(AtomicBool::new(true));
+        let ping = |node: usize| {
+            let (mut connection, running) = (cluster.node(node).connection(), Arc::clone(&running));
+            std::thread::spawn(move || {
+                let mut longest = Duration::ZERO;
+                while running.load(Ordering::SeqCst) {
+                    let start = Instant::now();
+                    let _: String = redis::cmd("PING").query(&mut connection).expect("a server that is well");
+                    longest = longest.max(start.elapsed());
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+                longest
+            })
+        };
+        Self { threads: cluster.masters().into_iter().map(ping).collect(), running }
+    }
+
+    fn longest(self) -> Duration {
+        self.running.store(false, Ordering::SeqCst);
+        let longest = self.threads.into_iter().map(|thread| thread.join().expect("no panic"));
+        longest.max().unwrap_or_default()
+    }
+}
+
+/// How many requests a server makes late that stands still for so long, as it does on a busy disk while it writes down who
+/// has which slots: none while there is time for a redirection and its answer, and else those of that time.
+fn stalled(stall: Duration) -> usize {
+    if stall + Duration::from_millis(10) < DEADLINE {
+        return 0;
+    }
+    let ticks = usize::try_from(stall.as_millis()).unwrap_or(usize::MAX) / 5 + 1;
+    Mode::ALL.len() * ticks
+}
+
 /// Redirections are followed, and nobody sees them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slots_migrated_under_load() {
@@ -142,6 +186,7 @@ async fn slots_migrated_under_load() {
         } else {
             Mode::ALL.into_iter().flat_map(|mode| (0..6).map(move |key| slot(mode, key))).collect()
         };
+        let pinging = Pinging::start(&cluster);
         course.fault_begins();
         let moving = Arc::clone(&cluster);
         aside(move || {
@@ -156,7 +201,10 @@ async fn slots_migrated_under_load() {
         course.run_for(Duration::from_millis(300)).await;
         let report = course.finish().await;
         report.check(if together { "the slot of all keys migrated" } else { "12 slots migrated, keys spread" });
-        assert_eq!(report.degraded(), 0, "nobody sees it");
+        let stall = pinging.longest();
+        crate::report::say(&format!("  a server kept others waiting for {stall:?} at most\n"));
+        let degraded = report.degraded();
+        assert!(degraded <= stalled(stall), "{degraded} degraded; a server kept others waiting for {stall:?}");
         let counted = Arc::clone(&cluster);
         aside(move || {
             check_charges(&report, &counted, 0);

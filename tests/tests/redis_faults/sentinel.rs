@@ -54,7 +54,9 @@ async fn master_demoted() {
         failing.sentinels()[0].command(&["SENTINEL", "FAILOVER", Sentinel::NAME]);
         failing.wait_for_failover_from(master);
         // Until it hears of it, the old master goes on as one.
-        while master.info("role") == "master" {
+        let role = || master.try_query::<String>(&["INFO", "replication"]);
+        // When it hears of it, it ends all connections, this one among them.
+        while !role().is_ok_and(|info| info.contains("role:slave")) {
             std::thread::sleep(Duration::from_millis(5));
         }
     })
