@@ -1,8 +1,8 @@
 //! Decisions of one set that wait for the connection travel together.
 //!
-//! A few calls are under way at once, and each takes its share of all that are to be decided: while a call with many is
-//! on its way, a single decision waits for it to land rather than leave by itself, and takes along who else comes
-//! meanwhile. Nobody waits when nobody else is there.
+//! A few calls are under way at once, and one that leaves takes along all who wait: while calls with many are on their way, a
+//! single decision waits until one has landed rather than leave by itself, and is joined by who else comes meanwhile.
+//! Nobody waits when nobody else is there.
 
 use std::collections::VecDeque;
 use std::pin::pin;
@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
@@ -30,11 +31,18 @@ pub(crate) struct Lane(Arc<Mutex<Waiting>>);
 #[derive(Default)]
 struct Waiting {
     queue: VecDeque<Job>,
-    /// Calls under way, and the decisions in them.
-    flights: usize,
-    aboard: usize,
+    /// Calls under way.
+    flights: SmallVec<[Away; FLIGHTS]>,
+    departed: u64,
     /// Where those in the queue run.
     runtime: Option<Handle>,
+}
+
+/// A call under way: which one, the decisions in it, and when all of them have been given up.
+struct Away {
+    number: u64,
+    aboard: usize,
+    over: Instant,
 }
 
 struct Job {
@@ -62,9 +70,12 @@ impl Lane {
 
     fn enter(&self, shared: &Arc<Shared>, ask: Ask, until: Instant) -> Result<Entered, Trouble> {
         let mut waiting = self.0.lock();
+        if !waiting.may_leave(1) {
+            waiting.give_up_missing();
+        }
         if waiting.queue.is_empty() && waiting.may_leave(1) {
-            waiting.leave(1);
-            let flight = Flight { shared: Arc::clone(shared), lane: Arc::clone(&self.0), aboard: 1 };
+            let number = waiting.leave(1, until);
+            let flight = Flight { shared: Arc::clone(shared), lane: Arc::clone(&self.0), number };
             return Ok(Entered::Leaves(ask, flight));
         }
         if waiting.queue.len() >= shared.options.queue {
@@ -88,35 +99,52 @@ enum Entered {
 impl Waiting {
     /// Whether a call may leave that takes so many along: no fewer than its share.
     fn may_leave(&self, count: usize) -> bool {
-        self.flights < FLIGHTS && count * (FLIGHTS - 1) >= self.aboard
+        self.flights.len() < FLIGHTS && count * (FLIGHTS - 1) >= self.aboard()
     }
 
-    fn leave(&mut self, count: usize) {
-        self.flights += 1;
-        self.aboard += count;
+    /// Decisions in the calls under way.
+    fn aboard(&self) -> usize {
+        self.flights.iter().map(|flight| flight.aboard).sum()
+    }
+
+    fn leave(&mut self, count: usize, until: Instant) -> u64 {
+        self.departed += 1;
+        self.flights.push(Away { number: self.departed, aboard: count, over: until + GRACE });
+        self.departed
+    }
+
+    /// A runtime that stands still does not end what was left to it, and nobody else may wait for that.
+    fn give_up_missing(&mut self) {
+        let (now, before) = (Instant::now(), self.flights.len());
+        self.flights.retain(|flight| flight.over > now);
+        if self.flights.len() < before {
+            // Whoever is still in the queue runs where somebody is awake.
+            self.runtime = Some(Handle::current());
+        }
     }
 
     /// Those who leave next, if a call may leave.
-    fn board(&mut self, most: usize) -> Option<(Handle, Vec<Job>)> {
+    fn board(&mut self, most: usize) -> Option<(Handle, u64, Vec<Job>)> {
         if self.queue.is_empty() || !self.may_leave(self.queue.len()) {
             return None;
         }
         // With nobody on the way, half of them leave now and half at once behind them; else the server is busy, and all leave.
-        let share = if self.flights == 0 { self.queue.len().div_ceil(2) } else { self.queue.len() };
+        let share = if self.flights.is_empty() { self.queue.len().div_ceil(2) } else { self.queue.len() };
         let count = share.min(most).min(self.queue.len());
         let jobs: Vec<Job> = self.queue.drain(..count).collect();
-        self.leave(count);
+        let until = jobs.iter().map(|job| job.until).max()?;
+        let number = self.leave(count, until);
         // The next may wait elsewhere.
         let runtime = if self.queue.is_empty() { self.runtime.take() } else { self.runtime.clone() };
-        Some((runtime?, jobs))
+        Some((runtime?, number, jobs))
     }
 }
 
 /// Lets calls leave that may. The lock is not held meanwhile: a runtime that is going down drops the flight at once.
 fn depart(shared: &Arc<Shared>, lane: &Arc<Mutex<Waiting>>) {
     loop {
-        let Some((runtime, jobs)) = lane.lock().board(shared.options.merge) else { return };
-        let flight = Flight { shared: Arc::clone(shared), lane: Arc::clone(lane), aboard: jobs.len() };
+        let Some((runtime, number, jobs)) = lane.lock().board(shared.options.merge) else { return };
+        let flight = Flight { shared: Arc::clone(shared), lane: Arc::clone(lane), number };
         runtime.spawn(fly(jobs, flight));
     }
 }
@@ -125,15 +153,12 @@ fn depart(shared: &Arc<Shared>, lane: &Arc<Mutex<Waiting>>) {
 struct Flight {
     shared: Arc<Shared>,
     lane: Arc<Mutex<Waiting>>,
-    aboard: usize,
+    number: u64,
 }
 
 impl Drop for Flight {
     fn drop(&mut self) {
-        let mut waiting = self.lane.lock();
-        waiting.flights -= 1;
-        waiting.aboard -= self.aboard;
-        drop(waiting);
+        self.lane.lock().flights.retain(|flight| flight.number != self.number);
         depart(&self.shared, &self.lane);
     }
 }

@@ -77,6 +77,46 @@ async fn a_user_with_the_documented_rights_can_do_everything() {
     assert!(error.is_uncharged(), "{error}");
 }
 
+/// The same and what the documentation adds for clusters, also while slots move.
+#[tokio::test]
+async fn a_user_with_the_documented_rights_can_do_everything_on_a_cluster() {
+    let servers = Servers::start();
+    for server in servers.nodes() {
+        let mut words = vec!["ACL", "SETUSER", "limiter"];
+        words.extend(RIGHTS.split_whitespace().chain(["+cluster|slots", "+asking"]));
+        server.command(&words);
+    }
+    let urls = servers.urls().into_iter().map(|url| url.replace("redis://", "redis://limiter:secret@"));
+    let urls: Vec<String> = urls.collect();
+    let cluster = || patient(Cluster::new(urls.iter().map(String::as_str)).unwrap());
+    let spread = cluster().spread().build().unwrap();
+    let (one, other) = (cluster().together("one").build().unwrap(), cluster().together("other").build().unwrap());
+    for backend in [&spread, &one, &other] {
+        decides(backend).await;
+        let limits = Limits::new(backend, day(3));
+        let receipt = limits.charge("bob", 2).await.unwrap();
+        limits.refund(receipt).await;
+        assert_eq!(backend.inspect(&day(3), &Key::from("bob")).await.unwrap().decision.remaining(), 3);
+        assert!(limits.take("eve", 2).await.is_allowed());
+    }
+    // A slot that is open is asked for elsewhere.
+    let slot = throttle_test_servers::slot_of("one");
+    let from = servers.master_of(slot);
+    let to = servers.masters().into_iter().find(|node| *node != from).unwrap();
+    servers.open_slot(from, to, slot);
+    let limits = Limits::new(&one, day(3));
+    assert_eq!(limits.take("new", 1).await.remaining(), 2);
+    one.reset(&limits.prepared, 0, &Key::from("new")).await.unwrap();
+    servers.move_keys(from, to, slot, 100);
+    servers.close_slot(from, to, slot);
+    assert_eq!(limits.left("eve").await, 1, "what was used has moved along");
+    // Under one prefix, and each in a slot of its own.
+    one.reset_all("").await.unwrap();
+    assert_eq!((limits.left("eve").await, Limits::new(&other, day(3)).left("eve").await), (3, 1));
+    spread.reset_all("").await.unwrap();
+    assert_eq!(servers.dbsize(), 0);
+}
+
 #[tokio::test]
 async fn passwords_and_databases_are_those_of_the_url() {
     let server = Server::builder().password("s3cret").start();

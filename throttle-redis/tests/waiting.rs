@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -72,4 +73,38 @@ async fn decisions_that_travel_together_have_deadlines_of_their_own() {
         let (took, decided) = task.await.unwrap();
         assert!(decided, "given up after {took:?}, though {deadline:?} were allowed");
     }
+}
+
+/// A runtime that nobody drives any more, and that was not shut down either, keeps what it was given.
+#[tokio::test]
+async fn a_runtime_that_stands_still_holds_up_nobody_else() {
+    let server = Server::start();
+    let backend = builder(&server).failures_to_open(1_000).deadline(Duration::from_millis(100)).build().unwrap();
+    let limits = Arc::new(Limits::new(&backend, window()));
+    while backend.decide(&limits.prepared, &limits.calls("first", 1)).await.is_err() {}
+    server.stop();
+    let still = std::thread::spawn({
+        let limits = Arc::clone(&limits);
+        move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let deciding = || limits.backend.decide(&limits.prepared, &limits.calls("still", 1));
+                let mut waiting: Vec<_> = (0..12).map(|_| Box::pin(deciding())).collect();
+                std::future::poll_fn(|cx| {
+                    waiting.iter_mut().for_each(|one| drop(one.as_mut().poll(cx)));
+                    std::task::Poll::Ready(())
+                })
+                .await;
+            });
+            runtime
+        }
+    });
+    let still = still.join().unwrap();
+    server.cont();
+    tokio::time::sleep(Duration::from_millis(150)).await;
+    for _ in 0..5 {
+        let decided = backend.decide(&limits.prepared, &limits.calls("key", 1)).await;
+        assert!(decided.is_ok(), "{decided:?}");
+    }
+    still.shutdown_background();
 }
