@@ -1,13 +1,30 @@
 //! A master that dies, and sentinels that make its replica one.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use throttle_redis::RedisBackend;
 use throttle_test_servers::Sentinel;
 
 use crate::course::Course;
 use crate::{alone, aside};
+
+/// Waits until the replica has what its master has. It may call its link up before it has anything at all, and what it
+/// does not have no failover can bring back: that would not be the fault that is tested here.
+async fn in_step(group: &Arc<Sentinel>) {
+    let group = Arc::clone(group);
+    aside(move || {
+        let start = Instant::now();
+        let master = group.master();
+        let replica = group.servers().iter().find(|server| server.port() != master.port()).expect("a replica");
+        while replica.dbsize() == 0 || replica.dbsize() != master.dbsize() {
+            let (has, of) = (replica.dbsize(), master.dbsize());
+            assert!(start.elapsed() < Duration::from_secs(30), "the replica has {has} of {of} keys");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    })
+    .await;
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn master_killed_and_replaced() {
@@ -19,6 +36,7 @@ async fn master_killed_and_replaced() {
         RedisBackend::builder(throttle_redis::Sentinel::new(urls, Sentinel::NAME, None).expect("URLs"))
     };
     let mut course = Course::start(backend).await;
+    in_step(&group).await;
     course.fault_begins();
     let failing = Arc::clone(&group);
     aside(move || {
@@ -47,6 +65,7 @@ async fn master_demoted() {
         RedisBackend::builder(throttle_redis::Sentinel::new(urls, Sentinel::NAME, None).expect("URLs"))
     };
     let mut course = Course::start(backend).await;
+    in_step(&group).await;
     course.fault_begins();
     let failing = Arc::clone(&group);
     aside(move || {
