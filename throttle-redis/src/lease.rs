@@ -206,6 +206,14 @@ impl Leases {
         self.held.lock().remove(name);
     }
 
+    /// Lets go of the units that are held of a key: they stay taken.
+    pub(crate) fn drop_lease(&self, name: &[u8]) {
+        let place = self.held.lock().get(name).map(Arc::clone);
+        if let Some(place) = place {
+            *place.lease.lock() = None;
+        }
+    }
+
     pub(crate) fn forget_all(&self) {
         self.held.lock().clear();
     }

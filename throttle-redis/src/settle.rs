@@ -54,7 +54,15 @@ async fn settle_in_one_slot(
     let words: Vec<String> = items.iter().flat_map(|(_, item)| words(item)).collect();
     let scripts = &linked.scripts;
     // What was refused may be admitted now; and again what was refused meanwhile.
-    let unrefuse = || items.iter().for_each(|(name, _)| shared.unrefuse(name));
+    let unrefuse = || {
+        for (name, item) in items {
+            shared.unrefuse(name);
+            if item.actual() < item.taken() {
+                // What is given back late lessens the debt that stands for units held here: they could be used twice.
+                shared.leases.drop_lease(name);
+            }
+        }
+    };
     unrefuse();
     for script in [&scripts.settle, &scripts.settle_carried] {
         match run(shared, linked, script, items, &words, slot, until).await?.as_slice() {

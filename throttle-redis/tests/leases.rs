@@ -125,6 +125,29 @@ async fn a_lease_of_a_bucket_melts_as_its_debt_drains() {
     assert!(here + there <= most, "{here} here and {there} there, of {most}");
 }
 
+/// A late refund lessens the debt that stands for the units that are held: both together would be more than a burst.
+#[tokio::test]
+async fn a_late_refund_and_a_lease_do_not_add_up() {
+    let shared = Shared::new();
+    let bucket = || policy("hot", Gcra::new(Rate::per_second(200)).burst(100));
+    let backend = builder(&shared).lease("hot", 100).lease_idle(Duration::from_secs(60)).build().unwrap();
+    let limits = Limits::new(&backend, bucket());
+    let other = Limits::new(&builder(&shared).build().unwrap(), bucket());
+    let receipt = limits.charge("key", 50).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let started = Instant::now();
+    limits.refund(receipt).await;
+    let (mut here, mut there) = (0, 0);
+    while here < 1_000 && limits.take("key", 1).await.is_allowed() {
+        here += 1;
+    }
+    while there < 1_000 && other.take("key", 1).await.is_allowed() {
+        there += 1;
+    }
+    let most = 100 + started.elapsed().as_millis() as u64 / 5 + 2;
+    assert!(here + there <= most, "{here} here and {there} there, of {most}");
+}
+
 #[tokio::test]
 async fn a_lease_does_not_outlive_its_window() {
     let shared = Shared::new();

@@ -57,15 +57,15 @@ async fn decisions_that_travel_together_have_deadlines_of_their_own() {
         })
     };
     server.stop();
-    // Three calls are under way; the fourth decision waits, and has 50 ms left when the first of them land.
-    let early: Vec<_> = (0..3).map(|_| begin()).collect();
+    // As many calls are under way as may be; the next decision waits, and has 50 ms left when the first of them land.
+    let early: Vec<_> = (0..6).map(|_| begin()).collect();
     tokio::time::sleep(Duration::from_millis(50)).await;
-    let fourth = begin();
+    let next = begin();
     tokio::time::sleep(Duration::from_millis(250)).await;
     let fresh: Vec<_> = (0..9).map(|_| begin()).collect();
     tokio::time::sleep(Duration::from_millis(200)).await;
     server.cont();
-    for task in early.into_iter().chain([fourth]) {
+    for task in early.into_iter().chain([next]) {
         let (took, decided) = task.await.unwrap();
         assert!(!decided && took < deadline + Duration::from_millis(30), "{took:?}");
     }
