@@ -4,7 +4,7 @@ mod support;
 
 use std::collections::HashMap;
 
-use support::golden::{Expect, Op, Spec, Suite, load};
+use support::golden::{Expect, Op, Suite, load};
 use throttle_core::{
     Backend, Call, Cost, Decision, Key, LimitSet, Limiter, ManualClock, MemoryBackend, Receipt, State, Timestamp,
 };
@@ -66,31 +66,19 @@ fn replay(suite: &Suite, machine: &mut impl Replay, policies: usize) -> usize {
                 let calls = vec![call(*cost); policies];
                 let decision = machine.decide(Timestamp::from_micros(*t), &calls);
                 receipts.insert(index, Receipt::of(&decision, &calls));
-                (fields(&suite.spec, &decision, *cost), expect)
+                (Expect::told(&suite.spec, &decision, *cost), expect)
             }
             Op::Refund { t, of, expect } => {
                 let receipt = receipts.remove(of).flatten().expect("a refund names an admitted take, once");
                 let now = Timestamp::from_micros(*t);
                 machine.settle(now, receipt.actual(0));
                 let peeked = machine.decide(now, &vec![call(0); policies]);
-                (Expect { binding: None, ..fields(&suite.spec, &peeked, 0) }, expect)
+                (Expect { binding: None, ..Expect::told(&suite.spec, &peeked, 0) }, expect)
             }
         };
         assert_eq!(&got, expect, "{} op {index}", suite.name);
     }
     suite.ops.len()
-}
-
-fn fields(spec: &Spec, decision: &Decision, cost: u64) -> Expect {
-    let micros = |duration: std::time::Duration| duration.as_micros() as u64;
-    Expect {
-        allowed: decision.is_allowed(),
-        remaining: decision.remaining(),
-        retry_after_us: decision.retry_after().map(micros),
-        reset_after_us: micros(decision.reset_after()),
-        delay_us: (spec.is_shaper() && decision.is_allowed() && cost > 0).then(|| micros(decision.delay())),
-        binding: if spec.is_composite() { decision.binding() } else { None },
-    }
 }
 
 #[test]

@@ -32,7 +32,7 @@ impl Ask {
 pub(crate) type CostText = SmallVec<[u8; 20]>;
 
 /// 2^53, more than any capacity: a greater cost is no different from it, and would not be exact.
-const MOST: u64 = 1 << 53;
+pub(crate) const MOST: u64 = 1 << 53;
 
 pub(crate) fn cost_text(cost: u64) -> CostText {
     match cost {

@@ -75,6 +75,8 @@ pub(crate) async fn ask_in_one_slot(
     Ok((part, ask))
 }
 
+const UNREADABLE: Trouble = Trouble::Nonsense("a state that the script told cannot be read");
+
 /// The whole decision: what the library makes of the states that the script has seen.
 pub(crate) fn answer(ask: &Ask, part: &Part) -> Result<Decision, Trouble> {
     let admitted = match part.flag() {
@@ -84,13 +86,18 @@ pub(crate) fn answer(ask: &Ask, part: &Part) -> Result<Decision, Trouble> {
         _ => return Err(Trouble::Nonsense("the script's reply has no flag")),
     };
     let set = &ask.linked.set;
-    let mut states = states(ask, part).ok_or(Trouble::Nonsense("a state that the script told cannot be read"))?;
+    let mut states = states(ask, part).ok_or(UNREADABLE)?;
     let decision = set.decide(&mut states, part.now, &ask.calls);
     if decision.is_allowed() == admitted {
         Ok(decision)
     } else {
         Err(Trouble::Nonsense("the script and the library disagree"))
     }
+}
+
+/// The state that a question about one policy was decided on.
+pub(crate) fn only_state(ask: &Ask, part: &Part) -> Result<State, Trouble> {
+    states(ask, part).and_then(|mut states| states.pop()).ok_or(UNREADABLE)
 }
 
 /// The states of all policies, those that do not apply as unused ones.

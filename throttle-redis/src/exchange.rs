@@ -63,6 +63,11 @@ impl Invocation<'_> {
                 Err(Trouble::Fault(fault)) => fault,
                 Err(trouble) => return Err(trouble),
             };
+            if let Some(redirection) = fault.redirection().filter(|_| redirections < REDIRECTIONS) {
+                redirections += 1;
+                route = redirection;
+                continue;
+            }
             route = match fault.kind() {
                 FaultKind::NoScript => {
                     // Into the server that said so, which need not be the one that the client takes for the slot's.
@@ -70,14 +75,6 @@ impl Invocation<'_> {
                         line.counters.loaded();
                     }
                     route
-                }
-                FaultKind::Moved(Some((host, port))) if redirections < REDIRECTIONS => {
-                    redirections += 1;
-                    Route::Address { host: host.clone(), port: *port, asking: false }
-                }
-                FaultKind::Ask(Some((host, port))) if redirections < REDIRECTIONS => {
-                    redirections += 1;
-                    Route::Address { host: host.clone(), port: *port, asking: true }
                 }
                 // A redirection to a server that the client does not know yet leads nowhere; it looks at the map meanwhile.
                 FaultKind::NotSent if redirections > 0 && Instant::now() + pause < until => {

@@ -12,9 +12,10 @@ use throttle_core::{ConfigError, Key, KeyPart};
 
 /// How a request's key is written on the server.
 #[derive(Clone)]
-pub(crate) enum Naming {
-    Digested(Box<Hmac<Sha256>>),
-    Readable(Box<Hmac<Sha256>>),
+struct Naming {
+    digest: Box<Hmac<Sha256>>,
+    /// As it is, as far as it is short.
+    readable: bool,
 }
 
 /// Which slot of a cluster a key is in.
@@ -51,8 +52,7 @@ impl Keyspace {
         }
         // HMAC takes a secret of any length.
         let digest = Box::new(Hmac::<Sha256>::new_from_slice(secret).expect("HMAC takes a secret of any length"));
-        let naming = if readable { Naming::Readable(digest) } else { Naming::Digested(digest) };
-        Ok(Self { prefix: prefix.to_owned(), placement, naming })
+        Ok(Self { prefix: prefix.to_owned(), placement, naming: Naming { digest, readable } })
     }
 
     pub(crate) fn is_together(&self) -> bool {
@@ -99,20 +99,19 @@ impl Keyspace {
     }
 
     fn push_key(&self, name: &mut String, key: &Key) {
-        match &self.naming {
-            Naming::Digested(digest) => push_digest(name, digest, key),
-            Naming::Readable(digest) => {
-                let start = name.len();
-                push_parts(name, key);
-                if name.len() - start > LONGEST {
-                    name.truncate(start);
-                    name.push('#');
-                    push_digest(name, digest, key);
-                } else if name.len() == start {
-                    // The key without parts. An empty tag would be none.
-                    name.push('*');
-                }
-            }
+        let Naming { digest, readable } = &self.naming;
+        if !readable {
+            return push_digest(name, digest, key);
+        }
+        let start = name.len();
+        push_parts(name, key);
+        if name.len() - start > LONGEST {
+            name.truncate(start);
+            name.push('#');
+            push_digest(name, digest, key);
+        } else if name.len() == start {
+            // The key without parts. An empty tag would be none.
+            name.push('*');
         }
     }
 }

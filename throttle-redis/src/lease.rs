@@ -17,7 +17,7 @@ use throttle_core::{Algorithm, Call, ConfigError, Cost, Decision, LimitSet, Rece
 use tokio::time::timeout_at;
 
 use crate::ask::Ask;
-use crate::decide::{answer, ask_in_one_slot, decide_in_one_slot, states};
+use crate::decide::{answer, ask_in_one_slot, decide_in_one_slot, only_state};
 use crate::line::Trouble;
 use crate::set::RedisSet;
 use crate::shared::Shared;
@@ -258,8 +258,7 @@ pub(crate) async fn fetch(
             wanted = there;
             continue;
         }
-        let state = states(&grant, &part).and_then(|mut states| states.pop());
-        let state = state.ok_or(Trouble::Nonsense("a state that the script told cannot be read"))?;
+        let state = only_state(&grant, &part)?;
         let Some(receipt) = Receipt::of(&decision, &grant.calls) else { break };
         let policy = &grant.linked.set.policies()[0];
         let ends = (policy.algorithm().advance() == Advance::UntilWindowEnds).then(|| {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use throttle_core::Key;
 use tokio::time::Instant;
 
-use crate::connection::{Command, Fault, FaultKind, Reply, Route};
+use crate::connection::{Command, Reply, Route};
 use crate::line::{Live, Trouble};
 use crate::owners::Owners;
 use crate::set::RedisSet;
@@ -71,21 +71,15 @@ async fn delete(shared: &Shared, live: &Live, names: &[Vec<u8>], until: Instant)
             let delete = names.iter().fold(Command::new("DEL"), |command, name| command.arg(name)).to(route.clone());
             match live.call(delete, until).await {
                 Ok(_) => break,
-                Err(Trouble::Fault(fault)) if redirections < REDIRECTIONS => route = redirected(fault)?,
+                Err(Trouble::Fault(fault)) if redirections < REDIRECTIONS => {
+                    route = fault.redirection().ok_or(Trouble::Fault(fault))?;
+                }
                 Err(trouble) => return Err(trouble),
             }
             redirections += 1;
         }
     }
     Ok(())
-}
-
-fn redirected(fault: Fault) -> Result<Route, Trouble> {
-    match fault.kind() {
-        FaultKind::Moved(Some((host, port))) => Ok(Route::Address { host: host.clone(), port: *port, asking: false }),
-        FaultKind::Ask(Some((host, port))) => Ok(Route::Address { host: host.clone(), port: *port, asking: true }),
-        _ => Err(Trouble::Fault(fault)),
-    }
 }
 
 /// Where all keys are.

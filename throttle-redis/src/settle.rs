@@ -5,10 +5,9 @@ use std::sync::Arc;
 use throttle_core::{Receipt, ReceiptItem, Rung};
 use tokio::time::Instant;
 
-use crate::exchange::Invocation;
+use crate::ask::MOST;
 use crate::line::Trouble;
 use crate::linked::Linked;
-use crate::script::Script;
 use crate::set::RedisSet;
 use crate::shared::Shared;
 
@@ -51,7 +50,9 @@ async fn settle_in_one_slot(
     let Some((first, _)) = items.first() else { return Ok(()) };
     let (slot, until) = (shared.slot(first), Instant::now() + shared.line.deadline);
     let _leave = shared.line.leave(slot)?;
+    let keys: Vec<&[u8]> = items.iter().map(|(name, _)| name.as_slice()).collect();
     let words: Vec<String> = items.iter().flat_map(|(_, item)| words(item)).collect();
+    let words: Vec<&[u8]> = words.iter().map(String::as_bytes).collect();
     let scripts = &linked.scripts;
     // What was refused may be admitted now; and again what was refused meanwhile.
     let unrefuse = || {
@@ -65,7 +66,7 @@ async fn settle_in_one_slot(
     };
     unrefuse();
     for script in [&scripts.settle, &scripts.settle_carried] {
-        match run(shared, linked, script, items, &words, slot, until).await?.as_slice() {
+        match shared.run(linked, script, &keys, &words, slot, until).await?.as_slice() {
             b"A" => {
                 unrefuse();
                 return Ok(());
@@ -79,27 +80,8 @@ async fn settle_in_one_slot(
     Err(Trouble::Nonsense("the script's reply has no flag"))
 }
 
-async fn run(
-    shared: &Arc<Shared>,
-    linked: &Linked,
-    script: &Script,
-    items: &[(Vec<u8>, &ReceiptItem)],
-    words: &[String],
-    slot: u16,
-    until: Instant,
-) -> Result<Vec<u8>, Trouble> {
-    let time = shared.time();
-    let keys: Vec<&[u8]> = items.iter().map(|(name, _)| name.as_slice()).collect();
-    let mut head = vec![time.as_bytes(), shared.options.slack.as_bytes()];
-    head.extend(linked.headers.iter().map(|header| header.as_slice()));
-    let rest: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
-    Invocation { script, keys: &keys, head: &head, rest: &rest, slot }.run(&shared.line, until).await
-}
-
 /// Policy, where the charge is, what was taken, what it shall have been.
 pub(crate) fn words(item: &ReceiptItem) -> [String; 5] {
-    /// More than any capacity.
-    const MOST: u64 = 1 << 53;
     let (at, frac) = item.mark();
     let policy = item.policy() + 1;
     [

@@ -48,7 +48,7 @@ pub(crate) struct Options {
 
 impl Shared {
     /// The time that a script is told; empty for the server's own.
-    pub(crate) fn time(&self) -> String {
+    fn time(&self) -> String {
         self.options.clock.as_ref().map_or_else(String::new, |clock| clock())
     }
 
@@ -132,40 +132,50 @@ impl Shared {
     }
 
     pub(crate) async fn decide_one(self: &Arc<Self>, ask: &Ask, until: Instant) -> Result<Part, Trouble> {
-        let parts = self.call(&ask.linked, &ask.linked.scripts.decide, &[ask], until).await?;
-        parts.into_iter().next().ok_or(Trouble::Nonsense("the script answered nothing"))
+        self.ask_one(&ask.linked.scripts.decide, ask, until).await
     }
 
     pub(crate) async fn decide_merged(self: &Arc<Self>, asks: &[Ask], until: Instant) -> Result<Vec<Part>, Trouble> {
         let Some(first) = asks.first() else { return Ok(Vec::new()) };
-        let asks: Vec<&Ask> = asks.iter().collect();
-        self.call(&first.linked, &first.linked.scripts.decide, &asks, until).await
+        self.ask_all(&first.linked.scripts.decide, asks, until).await
     }
 
-    /// The same for keys that other parameters were written for.
+    /// Decides about keys that other parameters were written for.
     pub(crate) async fn carry_over(self: &Arc<Self>, ask: &Ask, until: Instant) -> Result<Part, Trouble> {
-        let parts = self.call(&ask.linked, &ask.linked.scripts.carry, &[ask], until).await?;
+        self.ask_one(&ask.linked.scripts.carry, ask, until).await
+    }
+
+    async fn ask_one(self: &Arc<Self>, script: &Script, ask: &Ask, until: Instant) -> Result<Part, Trouble> {
+        let parts = self.ask_all(script, std::slice::from_ref(ask), until).await?;
         parts.into_iter().next().ok_or(Trouble::Nonsense("the script answered nothing"))
     }
 
-    async fn call(
+    /// Asks for several that are about the same set.
+    async fn ask_all(self: &Arc<Self>, script: &Script, asks: &[Ask], until: Instant) -> Result<Vec<Part>, Trouble> {
+        let Some(first) = asks.first() else { return Ok(Vec::new()) };
+        let keys: SmallVec<[&[u8]; 8]> = asks.iter().flat_map(|ask| ask.names.iter().map(Vec::as_slice)).collect();
+        let costs: SmallVec<[CostText; 4]> = asks.iter().flat_map(|ask| ask.costs()).collect();
+        let rest: SmallVec<[&[u8]; 8]> = costs.iter().map(|cost| cost.as_slice()).collect();
+        let reply = self.run(&first.linked, script, &keys, &rest, first.slot, until).await?;
+        let applying = asks.iter().map(|ask| ask.names.len());
+        split(reply, applying).ok_or(Trouble::Nonsense("the script's reply is cut short"))
+    }
+
+    /// Runs a script of a set, with what the arguments of all of them begin with.
+    pub(crate) async fn run(
         self: &Arc<Self>,
         linked: &Linked,
         script: &Script,
-        asks: &[&Ask],
+        keys: &[&[u8]],
+        rest: &[&[u8]],
+        slot: u16,
         until: Instant,
-    ) -> Result<Vec<Part>, Trouble> {
-        let (time, slot) = (self.time(), asks.first().map_or(0, |ask| ask.slot));
-        let keys: SmallVec<[&[u8]; 8]> = asks.iter().flat_map(|ask| ask.names.iter().map(Vec::as_slice)).collect();
+    ) -> Result<Vec<u8>, Trouble> {
+        let time = self.time();
         let mut head: SmallVec<[&[u8]; 8]> = SmallVec::new();
         head.extend([time.as_bytes(), self.options.slack.as_bytes()]);
-        head.extend(linked.headers.iter().map(|header| header.as_slice()));
-        let costs: SmallVec<[CostText; 4]> = asks.iter().flat_map(|ask| ask.costs()).collect();
-        let rest: SmallVec<[&[u8]; 8]> = costs.iter().map(|cost| cost.as_slice()).collect();
-        let invocation = Invocation { script, keys: &keys, head: &head, rest: &rest, slot };
-        let reply = invocation.run(&self.line, until).await?;
-        let applying = asks.iter().map(|ask| ask.names.len());
-        split(reply, applying).ok_or(Trouble::Nonsense("the script's reply is cut short"))
+        head.extend(linked.headers.iter().map(Vec::as_slice));
+        Invocation { script, keys, head: &head, rest, slot }.run(&self.line, until).await
     }
 }
 

@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
 use crate::ask::Ask;
-use crate::decide::{answer, states};
+use crate::decide::{answer, ask_in_one_slot, only_state};
 use crate::line::Trouble;
 use crate::set::RedisSet;
 use crate::settle;
@@ -70,10 +70,9 @@ async fn reserve_one(
     until: Instant,
 ) -> Result<Reserved, Trouble> {
     let ask = single.ask(shared, &calls);
-    let (part, ask) = crate::decide::ask_in_one_slot(shared, single, ask, until).await?;
+    let (part, ask) = ask_in_one_slot(shared, single, ask, until).await?;
     let decision = answer(&ask, &part)?;
-    let state = states(&ask, &part).and_then(|mut states| states.pop());
-    let state = state.ok_or(Trouble::Nonsense("a state that the script told cannot be read"))?;
+    let state = only_state(&ask, &part)?;
     Ok(Reserved { policy, calls, now: part.now, state, decision })
 }
 

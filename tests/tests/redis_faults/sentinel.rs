@@ -26,17 +26,23 @@ async fn in_step(group: &Arc<Sentinel>) {
     .await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn master_killed_and_replaced() {
-    let _alone = alone().await;
-    let group = Arc::new(aside(|| Sentinel::start(1)).await);
+/// A load on the master, whose replica has what the master has.
+async fn course_of(group: &Arc<Sentinel>) -> Course {
     let urls = group.urls();
     let backend = || {
         let urls = urls.iter().map(String::as_str);
         RedisBackend::builder(throttle_redis::Sentinel::new(urls, Sentinel::NAME, None).expect("URLs"))
     };
-    let mut course = Course::start(backend).await;
-    in_step(&group).await;
+    let course = Course::start(backend).await;
+    in_step(group).await;
+    course
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn master_killed_and_replaced() {
+    let _alone = alone().await;
+    let group = Arc::new(aside(|| Sentinel::start(1)).await);
+    let mut course = course_of(&group).await;
     course.fault_begins();
     let failing = Arc::clone(&group);
     aside(move || {
@@ -59,13 +65,7 @@ async fn master_killed_and_replaced() {
 async fn master_demoted() {
     let _alone = alone().await;
     let group = Arc::new(aside(|| Sentinel::start(1)).await);
-    let urls = group.urls();
-    let backend = || {
-        let urls = urls.iter().map(String::as_str);
-        RedisBackend::builder(throttle_redis::Sentinel::new(urls, Sentinel::NAME, None).expect("URLs"))
-    };
-    let mut course = Course::start(backend).await;
-    in_step(&group).await;
+    let mut course = course_of(&group).await;
     course.fault_begins();
     let failing = Arc::clone(&group);
     aside(move || {

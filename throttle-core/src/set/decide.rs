@@ -1,6 +1,6 @@
 use smallvec::SmallVec;
 
-use super::rule::{AnyCharge, LimitSet, Node, NodeKind, members};
+use super::rule::{AnyCharge, LimitSet, Node, TreeNode, members};
 use crate::algorithm::{Algorithm, Standing, State, Taken};
 use crate::backend::Call;
 use crate::decision::{Decision, NEVER, Status, Statuses, Summary};
@@ -87,13 +87,13 @@ impl Tree<'_> {
     /// `None` when no policy below applies.
     fn answer(&self, node: usize) -> Option<Answer> {
         match self.nodes[node].kind {
-            NodeKind::Policy(policy) => self.asked[policy].map(|member| Answer { wait: member.wait, binding: policy }),
+            TreeNode::Policy(policy) => self.asked[policy].map(|member| Answer { wait: member.wait, binding: policy }),
             // The longest wait; the first of equals decides. NEVER is the longest of all.
-            NodeKind::All => self
+            TreeNode::All => self
                 .members(node)
                 .filter_map(|m| self.answer(m))
                 .reduce(|worst, next| if next.wait > worst.wait { next } else { worst }),
-            NodeKind::Any(_) => self
+            TreeNode::Any(_) => self
                 .members(node)
                 .filter_map(|m| self.answer(m))
                 .reduce(|best, next| if next.wait < best.wait { next } else { best }),
@@ -103,13 +103,13 @@ impl Tree<'_> {
     /// Visits the policies that an admitted request is charged to.
     fn each_charged(&self, node: usize, charge: &mut impl FnMut(usize)) {
         match self.nodes[node].kind {
-            NodeKind::Policy(policy) => {
+            TreeNode::Policy(policy) => {
                 if self.asked[policy].is_some_and(|member| member.cost > 0) {
                     charge(policy);
                 }
             }
-            NodeKind::All => self.members(node).for_each(|member| self.each_charged(member, charge)),
-            NodeKind::Any(whom) => {
+            TreeNode::All => self.members(node).for_each(|member| self.each_charged(member, charge)),
+            TreeNode::Any(whom) => {
                 let most = if whom == AnyCharge::First { 1 } else { usize::MAX };
                 self.admitting(node).take(most).for_each(|member| self.each_charged(member, charge));
             }
@@ -122,8 +122,8 @@ impl Tree<'_> {
             return;
         }
         match self.nodes[node].kind {
-            NodeKind::Policy(policy) => blame(policy),
-            NodeKind::All | NodeKind::Any(_) => self.members(node).for_each(|member| self.each_violated(member, blame)),
+            TreeNode::Policy(policy) => blame(policy),
+            TreeNode::All | TreeNode::Any(_) => self.members(node).for_each(|member| self.each_violated(member, blame)),
         }
     }
 
@@ -138,15 +138,15 @@ impl Tree<'_> {
     fn summary(&self, node: usize, statuses: &[Status]) -> Option<Below> {
         let below = || self.members(node).filter_map(|member| self.summary(member, statuses));
         match self.nodes[node].kind {
-            NodeKind::Policy(policy) => self.asked[policy].map(|_| {
+            TreeNode::Policy(policy) => self.asked[policy].map(|_| {
                 let Standing { remaining, reset, .. } = statuses[policy].standing;
                 Below { remaining, reset, binding: Some(policy) }
             }),
-            NodeKind::All => below().reduce(|least, next| Below {
+            TreeNode::All => below().reduce(|least, next| Below {
                 reset: least.reset.max(next.reset),
                 ..if next.remaining < least.remaining { next } else { least }
             }),
-            NodeKind::Any(_) => {
+            TreeNode::Any(_) => {
                 // Each member is asked once: asking again for the payer would double the work at every level.
                 let mut summary: Option<Below> = None;
                 for member in self.members(node) {

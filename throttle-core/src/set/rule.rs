@@ -50,7 +50,7 @@ pub struct LimitSet {
 /// The tree in pre-order; `end` is where the node's subtree ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Node {
-    pub(crate) kind: NodeKind,
+    pub(crate) kind: TreeNode,
     pub(crate) end: usize,
 }
 
@@ -64,8 +64,6 @@ pub enum TreeNode {
     /// Admits when some member does.
     Any(AnyCharge),
 }
-
-pub(crate) use TreeNode as NodeKind;
 
 impl LimitSet {
     /// Most policies in a set.
@@ -129,7 +127,7 @@ impl LimitSet {
     pub(crate) fn is_plain_all(&self) -> bool {
         self.nodes.len() == self.policies.len() + 1
             && self.policies.len() > 1
-            && matches!(self.nodes[0].kind, NodeKind::All)
+            && matches!(self.nodes[0].kind, TreeNode::All)
     }
 
     /// The composition in pre-order: each node, and the place after the last one below it. A set of one policy is that node
@@ -150,12 +148,12 @@ impl LimitSet {
         let (kind, members) = match rule {
             Rule::Policy(policy) => {
                 self.policies.push(policy);
-                (NodeKind::Policy(self.policies.len() - 1), Vec::new())
+                (TreeNode::Policy(self.policies.len() - 1), Vec::new())
             }
-            Rule::All(members) => (NodeKind::All, members),
-            Rule::Any(members, charge) => (NodeKind::Any(charge), members),
+            Rule::All(members) => (TreeNode::All, members),
+            Rule::Any(members, charge) => (TreeNode::Any(charge), members),
         };
-        if members.is_empty() && !matches!(kind, NodeKind::Policy(_)) {
+        if members.is_empty() && !matches!(kind, TreeNode::Policy(_)) {
             return Err(ConfigError::new("all or any", "empty", "it must have at least one member"));
         }
         self.nodes.push(Node { kind, end: 0 });

@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::Value;
 use throttle_core::{
-    Algorithm, AnyCharge, CalendarQuota, FixedWindow, Gcra, IntervalBucket, LeakyBucket, LeakyMeter, LimitSet, Policy,
-    Rate, Rule, SlidingLog, SlidingWindow, TokenBucket,
+    Algorithm, AnyCharge, CalendarQuota, Decision, FixedWindow, Gcra, IntervalBucket, LeakyBucket, LeakyMeter,
+    LimitSet, Policy, Rate, Rule, SlidingLog, SlidingWindow, TokenBucket,
 };
 
 #[derive(Deserialize)]
@@ -45,6 +45,21 @@ pub(crate) struct Expect {
     pub(crate) reset_after_us: u64,
     pub(crate) delay_us: Option<u64>,
     pub(crate) binding: Option<usize>,
+}
+
+impl Expect {
+    /// What a vector tells of a decision about `cost` units.
+    pub(crate) fn told(spec: &Spec, decision: &Decision, cost: u64) -> Self {
+        let micros = |duration: Duration| duration.as_micros() as u64;
+        Self {
+            allowed: decision.is_allowed(),
+            remaining: decision.remaining(),
+            retry_after_us: decision.retry_after().map(micros),
+            reset_after_us: micros(decision.reset_after()),
+            delay_us: (spec.is_shaper() && decision.is_allowed() && cost > 0).then(|| micros(decision.delay())),
+            binding: if spec.is_composite() { decision.binding() } else { None },
+        }
+    }
 }
 
 /// The vendored file, or the one that `THROTTLE_GOLDEN` names.

@@ -1,6 +1,8 @@
 use std::error::Error;
 use std::fmt;
 
+use super::Route;
+
 /// Why a command has no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
@@ -46,6 +48,17 @@ impl Fault {
     #[must_use]
     pub const fn kind(&self) -> &FaultKind {
         &self.kind
+    }
+
+    /// Where the server said that the command is to be sent instead.
+    pub(crate) fn redirection(&self) -> Option<Route> {
+        let (address, asking) = match &self.kind {
+            FaultKind::Moved(address) => (address, false),
+            FaultKind::Ask(address) => (address, true),
+            _ => return None,
+        };
+        let (host, port) = address.clone()?;
+        Some(Route::Address { host, port, asking })
     }
 
     /// Whether the command is known not to have run.

@@ -129,14 +129,11 @@ impl Line {
             let call = Command::new("EVALSHA").arg(NO_SCRIPT);
             let call = if self.is_cluster() { call.arg("1").arg(&name) } else { call.arg("0") };
             let Err(Trouble::Fault(fault)) = live.call(call.to(route), until).await else { return false };
-            route = match fault.kind() {
-                FaultKind::NoScript => return true,
-                FaultKind::Moved(Some((host, port))) => {
-                    Route::Address { host: host.clone(), port: *port, asking: false }
-                }
-                FaultKind::Ask(Some((host, port))) => Route::Address { host: host.clone(), port: *port, asking: true },
-                _ => return false,
-            };
+            if *fault.kind() == FaultKind::NoScript {
+                return true;
+            }
+            let Some(redirection) = fault.redirection() else { return false };
+            route = redirection;
         }
         false
     }

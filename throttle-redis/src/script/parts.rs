@@ -20,13 +20,11 @@ pub(super) struct Kind {
     pub(super) has_variants: bool,
     /// Bytes of a payload; 0 for a log, 1 for a ring.
     pub(super) size: usize,
-    /// Whether a value has another length than it must. An error in the place of a value has none.
-    misfit: &'static str,
     text: &'static str,
 }
 
 macro_rules! kinds {
-    ($($name:literal $letter:literal, $format:literal, variants $variants:literal, size $size:literal, $misfit:literal;)*) => {
+    ($($name:literal $letter:literal, $format:literal, variants $variants:literal, size $size:literal;)*) => {
         /// Every algorithm. A new one is a row here and a file there.
         pub(super) const ALL: &[Kind] = &[$(Kind {
             name: $name,
@@ -34,22 +32,21 @@ macro_rules! kinds {
             format: $format,
             has_variants: $variants,
             size: $size,
-            misfit: $misfit,
             text: include_str!(concat!("../lua/", $name, ".lua")),
         }),*];
     };
 }
 
 kinds! {
-    "gcra" 'g', "<ddd", variants false, size 16, "#value@i@ ~= at@i@ + 15";
-    "token_bucket" 't', "<ddd", variants false, size 16, "#value@i@ ~= at@i@ + 15";
-    "leaky_meter" 'm', "<ddd", variants false, size 16, "#value@i@ ~= at@i@ + 15";
-    "leaky_bucket" 'q', "<ddd", variants false, size 24, "#value@i@ ~= at@i@ + 23";
-    "interval_bucket" 'i', "<ddd", variants true, size 16, "#value@i@ ~= at@i@ + 15";
-    "fixed_window" 'f', "<ddd", variants false, size 16, "#value@i@ ~= at@i@ + 15";
-    "calendar_quota" 'c', "<dd", variants true, size 16, "#value@i@ ~= at@i@ + 15";
-    "sliding_window" 's', "<ddd", variants false, size 1, "#value@i@ ~= at@i@ + 8 * c@i@ + 15";
-    "sliding_log" 'l', "<dd", variants false, size 0, "(#value@i@ - at@i@) % 16 ~= 7";
+    "gcra" 'g', "<ddd", variants false, size 16;
+    "token_bucket" 't', "<ddd", variants false, size 16;
+    "leaky_meter" 'm', "<ddd", variants false, size 16;
+    "leaky_bucket" 'q', "<ddd", variants false, size 24;
+    "interval_bucket" 'i', "<ddd", variants true, size 16;
+    "fixed_window" 'f', "<ddd", variants false, size 16;
+    "calendar_quota" 'c', "<dd", variants true, size 16;
+    "sliding_window" 's', "<ddd", variants false, size 1;
+    "sliding_log" 'l', "<dd", variants false, size 0;
 }
 
 impl Kind {
@@ -58,9 +55,13 @@ impl Kind {
         kind.expect("every algorithm has a row in the table of kinds")
     }
 
-    /// Whether the value called `value` and more has another length than it must.
+    /// Whether the value called `value` and more has another length than it must. An error in the place of a value has none.
     pub(super) fn misfit(&self, more: &str) -> String {
-        self.misfit.replace("@i@", more)
+        match self.size {
+            0 => format!("(#value{more} - at{more}) % 16 ~= 7"),
+            1 => format!("#value{more} ~= at{more} + 8 * c{more} + 15"),
+            size => format!("#value{more} ~= at{more} + {}", size - 1),
+        }
     }
 
     /// Bytes of the header: tag and clipped byte.

@@ -4,7 +4,6 @@ use std::future::Future;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use throttle_core::conformance::Harness;
 use throttle_core::{ManualClock, Timestamp};
 use throttle_redis::{Pool, RedisBackend, RedisBuilder, Single as OneServer};
 use throttle_test_servers::Shared;
@@ -25,6 +24,12 @@ impl Stand {
         let _inside = RUNTIME.enter();
         let patient = builder.clock(clock.clone()).deadline(Duration::from_secs(10));
         Self { backend: patient.build().expect("valid options"), clock, shared }
+    }
+
+    /// On the server that all tests share, under a prefix of its own.
+    fn shared(builder: impl FnOnce(&Shared) -> RedisBuilder) -> Self {
+        let shared = Shared::new();
+        Self::new(builder(&shared).prefix(shared.prefix()), Some(shared))
     }
 
     pub(crate) fn backend(&self) -> RedisBackend {
@@ -51,47 +56,57 @@ impl Drop for Stand {
     }
 }
 
+/// A harness around a stand.
 macro_rules! harness {
-    ($(#[$doc:meta])* $name:ident, |$shared:ident| $builder:expr) => {
+    ($(#[$doc:meta])* $name:ident, atomic $atomic:literal, $stand:expr) => {
         $(#[$doc])*
-        pub(crate) struct $name(Stand);
+        pub(crate) struct $name($crate::stand::Stand);
 
-        impl Harness for $name {
-            type Backend = RedisBackend;
+        impl throttle_core::conformance::Harness for $name {
+            type Backend = throttle_redis::RedisBackend;
+
+            const ATOMIC_SETS: bool = $atomic;
 
             fn start() -> Self {
-                let $shared = Shared::new();
-                let builder: RedisBuilder = $builder;
-                Self(Stand::new(builder.prefix($shared.prefix()), Some($shared)))
+                Self($stand)
             }
 
-            fn backend(&self) -> RedisBackend {
+            fn backend(&self) -> Self::Backend {
                 self.0.backend()
             }
 
-            fn set_time(&self, now: Timestamp) {
+            fn set_time(&self, now: throttle_core::Timestamp) {
                 self.0.set_time(now);
             }
 
             fn block_on<F: Future>(&self, future: F) -> F::Output {
-                Stand::block_on(future)
+                $crate::stand::Stand::block_on(future)
             }
         }
     };
 }
 
+pub(crate) use harness;
+
+fn one_server(shared: &Shared) -> RedisBuilder {
+    RedisBackend::builder(OneServer::new(&shared.url()).expect("a URL"))
+}
+
 harness!(
     /// One multiplexed connection, decisions merged: the default.
     Single,
-    |shared| RedisBackend::builder(OneServer::new(&shared.url()).expect("a URL"))
+    atomic true,
+    Stand::shared(one_server)
 );
 harness!(
     /// A pool of three.
     Pooled,
-    |shared| RedisBackend::builder(Pool::new(&shared.url(), 3).expect("a URL"))
+    atomic true,
+    Stand::shared(|shared| RedisBackend::builder(Pool::new(&shared.url(), 3).expect("a URL")))
 );
 harness!(
     /// One multiplexed connection, each decision in a call of its own, keys readable.
     OneByOne,
-    |shared| RedisBackend::builder(OneServer::new(&shared.url()).expect("a URL")).merge(1).readable_keys()
+    atomic true,
+    Stand::shared(|shared| one_server(shared).merge(1).readable_keys())
 );

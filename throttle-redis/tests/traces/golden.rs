@@ -1,12 +1,11 @@
 //! The golden vectors.
 
 use std::collections::HashMap;
-use std::time::Duration;
 
-use throttle_core::{Call, Cost, Decision, Key, Receipt};
+use throttle_core::{Call, Cost, Key, Receipt};
 
 use crate::remote::Remote;
-use crate::support::golden::{Expect, Op, Spec, load};
+use crate::support::golden::{Expect, Op, load};
 
 #[test]
 fn law_08_golden_through_a_real_server() {
@@ -29,12 +28,12 @@ fn law_08_golden_through_a_real_server() {
                 Op::Take { t, cost, expect } => {
                     let decision = bench.decide(*t, &calls(*cost));
                     receipts.insert(index, Receipt::of(&decision, &calls(*cost)));
-                    (fields(&suite.spec, &decision, *cost), expect)
+                    (Expect::told(&suite.spec, &decision, *cost), expect)
                 }
                 Op::Refund { t, of, expect } => {
                     let receipt = receipts.remove(of).flatten().expect("a refund names an admitted take, once");
                     bench.settle(*t, receipt.actual(0));
-                    (Expect { binding: None, ..fields(&suite.spec, &bench.decide(*t, &calls(0)), 0) }, expect)
+                    (Expect { binding: None, ..Expect::told(&suite.spec, &bench.decide(*t, &calls(0)), 0) }, expect)
                 }
             };
             assert_eq!(&got, expect, "{} op {index}", suite.name);
@@ -42,16 +41,4 @@ fn law_08_golden_through_a_real_server() {
         ops += suite.ops.len();
     }
     assert!(ops > file.suites.len());
-}
-
-fn fields(spec: &Spec, decision: &Decision, cost: u64) -> Expect {
-    let micros = |duration: Duration| duration.as_micros() as u64;
-    Expect {
-        allowed: decision.is_allowed(),
-        remaining: decision.remaining(),
-        retry_after_us: decision.retry_after().map(micros),
-        reset_after_us: micros(decision.reset_after()),
-        delay_us: (spec.is_shaper() && decision.is_allowed() && cost > 0).then(|| micros(decision.delay())),
-        binding: if spec.is_composite() { decision.binding() } else { None },
-    }
 }

@@ -36,16 +36,10 @@ fn law_08_golden_through_the_scripts() {
                     (machine.decide(&[vec![call(&key, Some(0)); policies]]).remove(0), 0, expect)
                 }
             };
-            let micros = |duration: std::time::Duration| duration.as_micros() as u64;
-            let delays = suite.spec.is_shaper() && decision.is_allowed() && cost > 0;
-            let composed = suite.spec.is_composite() && matches!(op, Op::Take { .. });
-            let got = Expect {
-                allowed: decision.is_allowed(),
-                remaining: decision.remaining(),
-                retry_after_us: decision.retry_after().map(micros),
-                reset_after_us: micros(decision.reset_after()),
-                delay_us: delays.then(|| micros(decision.delay())),
-                binding: if composed { decision.binding() } else { None },
+            let told = Expect::told(&suite.spec, &decision, cost);
+            let got = match op {
+                Op::Take { .. } => told,
+                Op::Refund { .. } => Expect { binding: None, ..told },
             };
             assert_eq!(&got, expect, "{} op {index}", suite.name);
             ops += 1;
