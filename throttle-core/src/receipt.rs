@@ -95,6 +95,11 @@ impl Receipt {
         &self.items
     }
 
+    /// The items, taken apart: whoever keeps many receipts for long keeps them so. [`From`] puts one together again.
+    pub fn into_items(self) -> impl Iterator<Item = ReceiptItem> {
+        self.items.into_iter()
+    }
+
     /// Units taken from the policy at a place in the set.
     #[must_use]
     pub fn taken(&self, policy: usize) -> u64 {
@@ -135,5 +140,12 @@ impl Receipt {
             Some(ReceiptItem { key: item.key.clone(), overflow: false, taken, actual, ..*item })
         });
         Self { items: noted.collect() }
+    }
+}
+
+impl From<ReceiptItem> for Receipt {
+    /// A receipt of what one policy took.
+    fn from(item: ReceiptItem) -> Self {
+        Self { items: SmallVec::from_iter([item]) }
     }
 }

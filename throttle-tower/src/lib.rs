@@ -34,10 +34,12 @@
 //! | `axum` | no | the route's template and the peer's address from axum's extensions; [`LimitReport`] as an extractor |
 //! | `unicode` | no | `Header::normalize_identity` |
 
+mod behind;
 pub mod client_ip;
 pub mod headers;
 mod key;
 mod limit;
+mod shape;
 mod throttle;
 
 pub use headers::Dialect;
@@ -47,6 +49,10 @@ pub use key::{
 pub use limit::{
     IntoCost, IntoLimits, IntoMembers, Limit, Limits, OnError, OnMissing, Unkeyed, all, any, is_preflight, limit,
 };
+pub use shape::{
+    Bound, HeadOf, Heed, HttpHead, HttpShape, HttpShapeFuture, HttpShapeLayer, QueueFull, Shape, ShapeError,
+    ShapeFuture, ShapeLayer, ShapeStats, Shaper, ShaperBuilder, Slot, TokioClock, Turn, Unheeding,
+};
 #[cfg(feature = "axum")]
 pub use throttle::MissingLimitReport;
 pub use throttle::{
@@ -55,6 +61,7 @@ pub use throttle::{
 #[doc(no_inline)]
 pub use throttle_core::{
     Algorithm, Backend, BackendError, BackendErrorKind, BoxBackend, CalendarQuota, Call, Charge, Clock, ConfigError,
-    Cost, Decision, FixedWindow, Gcra, IntervalBucket, Key, LeakyMeter, LimitSet, Limiter, LocalShare, ManualClock,
-    MemoryBackend, Policy, Rate, Rule, Rung, SlidingLog, SlidingWindow, Status, SystemClock, Timestamp, TokenBucket,
+    Cost, Decision, FixedWindow, Gcra, IntervalBucket, Key, LeakyBucket, LeakyMeter, LimitSet, Limiter, LocalShare,
+    ManualClock, MemoryBackend, Policy, Rate, Rule, Rung, SlidingLog, SlidingWindow, Status, SystemClock, Timestamp,
+    TokenBucket,
 };

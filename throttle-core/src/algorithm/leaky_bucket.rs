@@ -35,6 +35,18 @@ impl LeakyBucket {
         self
     }
 
+    /// The rate of departures.
+    #[must_use]
+    pub const fn rate(&self) -> Rate {
+        self.rate
+    }
+
+    /// How long the last unit of a request may have to wait.
+    #[must_use]
+    pub const fn longest_wait(&self) -> Duration {
+        Duration::from_micros(self.max_wait_us)
+    }
+
     /// Checks the configuration.
     ///
     /// # Errors

@@ -110,10 +110,10 @@ fn reset(line: &Line<'_>, dialect: Dialect, report: &Report<'_>) -> u64 {
 }
 
 /// What somebody else already reported.
-struct Existing {
-    remaining: u64,
+pub(super) struct Existing {
+    pub(super) remaining: u64,
     /// `None` for an `X-RateLimit-Reset` in a format of its own.
-    reset: Option<u64>,
+    pub(super) reset: Option<u64>,
 }
 
 impl Existing {
@@ -136,13 +136,13 @@ fn existing(headers: &HeaderMap, dialect: Dialect) -> Option<Existing> {
     }
 }
 
-fn existing_trio(headers: &HeaderMap, trio: &Trio) -> Option<Existing> {
+pub(super) fn existing_trio(headers: &HeaderMap, trio: &Trio) -> Option<Existing> {
     single(headers, &trio.limit)?;
     let remaining = structured::single_count(single(headers, &trio.remaining)?)?;
     Some(Existing { remaining, reset: structured::single_count(single(headers, &trio.reset)?) })
 }
 
-fn existing_dictionary(headers: &HeaderMap) -> Option<Existing> {
+pub(super) fn existing_dictionary(headers: &HeaderMap) -> Option<Existing> {
     let [mut limit, mut remaining, mut reset] = [None; 3];
     for line in headers.get_all(&names::RATELIMIT) {
         structured::dictionary(line.as_bytes(), |key, value| match key {

@@ -49,6 +49,7 @@ pub(crate) mod line;
 mod names;
 pub(crate) mod policy_field;
 mod problem;
+pub(crate) mod reading;
 pub(crate) mod retry_after;
 mod scanner;
 mod structured;

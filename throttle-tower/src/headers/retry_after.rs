@@ -29,7 +29,9 @@ impl RetryAfter {
 /// Theirs stays in its own words, and only if it is provably later: as seconds, or as a date in the one format that
 /// servers may still send. Anything else cannot be compared and is replaced.
 pub(super) fn write(headers: &mut HeaderMap, ours: RetryAfter, now_unix_us: u64) {
-    let theirs = headers.get_all(RETRY_AFTER).into_iter().filter_map(|value| Some((wait(value, now_unix_us)?, value)));
+    // Rounded down: it has to prove itself against ours.
+    let seconds = |value| Some(wait_micros(value, now_unix_us)? / 1_000_000);
+    let theirs = headers.get_all(RETRY_AFTER).into_iter().filter_map(|value| Some((seconds(value)?, value)));
     let latest = match theirs.max_by_key(|(seconds, _)| *seconds) {
         Some((seconds, value)) if seconds >= ours.seconds() => Some(value.clone()),
         _ => digits::integer_value(ours.seconds()),
@@ -39,12 +41,13 @@ pub(super) fn write(headers: &mut HeaderMap, ours: RetryAfter, now_unix_us: u64)
     }
 }
 
-/// How many seconds an existing value asks to wait, rounded down: it has to prove itself against ours.
-fn wait(value: &HeaderValue, now_unix_us: u64) -> Option<u64> {
+/// How long a value asks to wait, in µs.
+pub(super) fn wait_micros(value: &HeaderValue, now_unix_us: u64) -> Option<u64> {
     let value = value.as_bytes().trim_ascii();
     if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
         let us = http_date::unix_seconds(value)?.saturating_mul(1_000_000);
-        return Some(us.saturating_sub(now_unix_us) / 1_000_000);
+        return Some(us.saturating_sub(now_unix_us));
     }
-    Some(value.iter().fold(0, |n: u64, digit| n.saturating_mul(10).saturating_add(u64::from(digit - b'0'))))
+    let digit = |n: u64, digit: &u8| n.saturating_mul(10).saturating_add(u64::from(digit - b'0'));
+    Some(value.iter().fold(0, digit).saturating_mul(1_000_000))
 }

@@ -25,11 +25,11 @@ pin_project! {
 }
 
 impl<B> ThrottleBody<B> {
-    pub(super) fn inner(body: B) -> Self {
+    pub(crate) fn inner(body: B) -> Self {
         Self { body: Either::Inner { body } }
     }
 
-    pub(super) fn refusal(body: Bytes) -> Self {
+    pub(crate) fn refusal(body: Bytes) -> Self {
         Self { body: Either::Refusal { body: Full::new(body) } }
     }
 }

@@ -1,0 +1,126 @@
+//! Reads the fields as a client does that wants to keep to them.
+
+use std::cmp::Ordering;
+use std::time::Duration;
+
+use http::HeaderMap;
+use http::header::RETRY_AFTER;
+
+use super::legacy::{Existing, existing_dictionary, existing_trio};
+use super::retry_after::wait_micros;
+use super::{names, structured};
+
+/// What may still be used, and within what time no more than that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Allowance {
+    pub(crate) remaining: u64,
+    pub(crate) within: Duration,
+}
+
+/// How long `Retry-After` asks to wait, as seconds or until a date; of several the longest.
+pub(crate) fn retry_after(headers: &HeaderMap, now_unix_us: u64) -> Option<Duration> {
+    let waits = headers.get_all(RETRY_AFTER).into_iter().filter_map(|value| wait_micros(value, now_unix_us));
+    waits.max().map(Duration::from_micros)
+}
+
+/// The strictest of what the fields say, in whatever dialect. The time is asked for only where a field needs it.
+pub(crate) fn allowance(headers: &HeaderMap, now_unix_us: impl Fn() -> u64) -> Option<Allowance> {
+    let lists = headers.get_all(&names::RATELIMIT).into_iter().filter_map(|line| structured::list(line.as_bytes()));
+    let members = lists.flatten().filter_map(|member| Some((member.count(b"r")?, member.count(b"t")?)));
+    let named = members.map(|(remaining, seconds)| Allowance { remaining, within: Duration::from_secs(seconds) });
+    let relative =
+        |theirs: Existing| Some(Allowance { remaining: theirs.remaining, within: Duration::from_secs(theirs.reset?) });
+    let older = [existing_dictionary(headers), existing_trio(headers, &names::IETF)];
+    let own = existing_trio(headers, &names::X).and_then(|theirs| {
+        let within = since_now(theirs.reset?, now_unix_us);
+        Some(Allowance { remaining: theirs.remaining, within })
+    });
+    let all = named.chain(older.into_iter().flatten().filter_map(relative)).chain(own);
+    all.reduce(|strictest, next| if next.slowness(&strictest).is_gt() { next } else { strictest })
+}
+
+impl Allowance {
+    /// Which of two asks for the slower pace.
+    fn slowness(&self, other: &Self) -> Ordering {
+        match (self.remaining, other.remaining) {
+            (0, 0) => self.within.cmp(&other.within),
+            (0, _) => Ordering::Greater,
+            (_, 0) => Ordering::Less,
+            (own, others) => {
+                let scaled = |within: Duration, by: u64| within.as_nanos().saturating_mul(u128::from(by));
+                scaled(self.within, others).cmp(&scaled(other.within, own))
+            }
+        }
+    }
+}
+
+/// `X-RateLimit-Reset` is a number of seconds from now, or since 1970, in seconds or milliseconds: nobody says which. What
+/// is too long for a wait is an instant.
+fn since_now(reset: u64, now_unix_us: impl Fn() -> u64) -> Duration {
+    let instant_us = match reset {
+        0..1_000_000_000 => return Duration::from_secs(reset),
+        1_000_000_000..1_000_000_000_000 => reset * 1_000_000,
+        _ => reset.saturating_mul(1_000),
+    };
+    Duration::from_micros(instant_us.saturating_sub(now_unix_us()))
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderMap, HeaderName, HeaderValue};
+
+    use super::{Allowance, allowance, retry_after};
+    use std::time::Duration;
+
+    /// 2026-11-21T12:00:00Z.
+    const NOW: u64 = 1_795_262_400_000_000;
+
+    fn headers(lines: &[(&'static str, &'static str)]) -> HeaderMap {
+        lines.iter().map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value))).collect()
+    }
+
+    fn read(lines: &[(&'static str, &'static str)]) -> Option<(u64, u64)> {
+        let read = allowance(&headers(lines), || NOW);
+        read.map(|Allowance { remaining, within }| (remaining, within.as_millis() as u64))
+    }
+
+    #[test]
+    fn shape_reads_every_dialect() {
+        assert_eq!(read(&[("ratelimit", r#""a";r=7;t=10"#)]), Some((7, 10_000)));
+        assert_eq!(read(&[("ratelimit", "limit=10, remaining=3, reset=5")]), Some((3, 5_000)));
+        let trio = [("ratelimit-limit", "10"), ("ratelimit-remaining", "2"), ("ratelimit-reset", "9")];
+        assert_eq!(read(&trio), Some((2, 9_000)));
+        let x = |reset| [("x-ratelimit-limit", "60"), ("x-ratelimit-remaining", "4"), ("x-ratelimit-reset", reset)];
+        assert_eq!(read(&x("30")), Some((4, 30_000)));
+        assert_eq!(read(&x("1795262460")), Some((4, 60_000)), "seconds since 1970");
+        assert_eq!(read(&x("1795262460500")), Some((4, 60_500)), "milliseconds since 1970");
+        assert_eq!(read(&x("1795262000")), Some((4, 0)), "an instant that has passed");
+    }
+
+    #[test]
+    fn shape_keeps_to_the_strictest_policy() {
+        assert_eq!(read(&[("ratelimit", r#""a";r=100;t=10, "b";r=5;t=1"#)]), Some((5, 1_000)));
+        assert_eq!(read(&[("ratelimit", r#""a";r=5;t=10"#), ("ratelimit", r#""b";r=0;t=1"#)]), Some((0, 1_000)));
+        assert_eq!(read(&[("ratelimit", r#""a";r=0;t=1, "b";r=0;t=30"#)]), Some((0, 30_000)));
+    }
+
+    #[test]
+    fn shape_ignores_what_it_cannot_read() {
+        for value in ["", "a", r#""a";r=-1;t=1"#, r#""a";r=1"#, r#""a";r=1;t=x"#, "remaining=1", "10;w=1"] {
+            assert_eq!(read(&[("ratelimit", value)]), None, "{value:?}");
+        }
+        assert_eq!(read(&[("x-ratelimit-remaining", "1"), ("x-ratelimit-reset", "soon")]), None);
+    }
+
+    #[test]
+    fn shape_reads_waits_as_seconds_and_as_dates() {
+        let wait = |value| retry_after(&headers(&[("retry-after", value)]), NOW);
+        assert_eq!(wait("120"), Some(Duration::from_secs(120)));
+        assert_eq!(wait("Sat, 21 Nov 2026 12:00:30 GMT"), Some(Duration::from_secs(30)));
+        assert_eq!(wait("Sat, 21 Nov 2026 11:00:00 GMT"), Some(Duration::ZERO));
+        assert_eq!(wait("99999999999999999999"), Some(Duration::from_micros(u64::MAX)));
+        assert_eq!(wait("soon"), None);
+        let two = headers(&[("retry-after", "1"), ("retry-after", "5")]);
+        assert_eq!(retry_after(&two, NOW), Some(Duration::from_secs(1)), "a map of one value");
+    }
+}

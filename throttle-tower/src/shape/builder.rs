@@ -1,0 +1,162 @@
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use throttle_core::{Backend, ConfigError, LeakyBucket, LimitSet, LocalShare, MemoryBackend, Policy, Rate};
+
+use super::clock::TokioClock;
+use super::counters::Counters;
+use super::pace::Pace;
+use super::pauses::Pauses;
+use super::shaper::Shaper;
+use crate::OnError;
+
+/// Options of a [`Shaper`].
+#[derive(Clone)]
+#[must_use]
+pub struct ShaperBuilder<B: Backend = MemoryBackend<TokioClock>> {
+    bucket: LeakyBucket,
+    backend: B,
+    /// Whether others may use the backend too.
+    is_shared: bool,
+    name: Option<String>,
+    headroom: Option<Duration>,
+    on_error: Option<OnError>,
+    max_waiting: usize,
+}
+
+impl ShaperBuilder {
+    /// 100,000 calls.
+    pub const DEFAULT_MAX_WAITING: usize = 100_000;
+
+    pub(super) fn new(bucket: LeakyBucket) -> Self {
+        Self {
+            bucket,
+            backend: MemoryBackend::builder().clock(TokioClock::new()).build(),
+            is_shared: false,
+            name: None,
+            headroom: None,
+            on_error: None,
+            max_waiting: Self::DEFAULT_MAX_WAITING,
+        }
+    }
+}
+
+impl<B: Backend> ShaperBuilder<B> {
+    /// What the pace is called: 1 to 64 printable ASCII characters. On a shared backend it says whose schedule it is: those
+    /// who share one must agree on it, and there is no default. In memory it defaults to `shape`.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// How much longer than its period the rate's count takes, so that calls which leave or travel a little late do not make
+    /// one too many in some period of the upstream's: 5 in 1.005 s rather than 5 in 1 s. It is how far the delays of two
+    /// calls may lie apart. Zero keeps the rate to the letter. Defaults to a hundredth of the period, and 5 ms at most.
+    pub fn headroom(mut self, headroom: Duration) -> Self {
+        self.headroom = Some(headroom);
+        self
+    }
+
+    /// Keeps the schedule in another store, such as one that a fleet of processes shares.
+    ///
+    /// A backend in memory must go by a [`TokioClock`], as the timers do.
+    pub fn backend<C: Backend>(self, backend: C) -> ShaperBuilder<C> {
+        let Self { bucket, name, headroom, on_error, max_waiting, .. } = self;
+        ShaperBuilder { bucket, backend, is_shared: true, name, headroom, on_error, max_waiting }
+    }
+
+    /// What happens when the store fails: [`OnError::local`] goes on by a share of the pace, [`OnError::Closed`] fails the
+    /// call, and [`OnError::Open`] lets it go at once, at no pace. There is no default: a backend that can fail asks for it.
+    pub fn on_error(mut self, rule: OnError) -> Self {
+        self.on_error = Some(rule);
+        self
+    }
+
+    /// Most calls that may wait at once, of all keys together; more are refused. Those who wait take about 500 bytes each
+    /// beside the request. Defaults to 100,000.
+    pub fn max_waiting(mut self, calls: usize) -> Self {
+        self.max_waiting = calls;
+        self
+    }
+
+    /// The shaper.
+    ///
+    /// # Errors
+    ///
+    /// If the bucket cannot be counted exactly, the name is none or not given where it must be, or nothing is said about a
+    /// store that can fail.
+    pub fn build(self) -> Result<Shaper<B>, ConfigError> {
+        let name = self.checked_name()?;
+        let on_error = self.checked_on_error().map_err(|error| error.in_policy(&name))?;
+        let policy = Policy::new(&name, self.bucket_with_headroom())?;
+        let rate = policy.algorithm().rate();
+        let set = LimitSet::new(policy)?;
+        let share = on_error.processes().filter(|_| self.backend.can_fail()).map(|processes| {
+            let store = MemoryBackend::builder().clock(TokioClock::new()).build();
+            LocalShare::new(&store, &set, processes)
+        });
+        let share = share.transpose()?;
+        Ok(Shaper::from_pace(Pace {
+            prepared: Arc::new(self.backend.prepare(set)?),
+            backend: self.backend,
+            share,
+            on_error,
+            rate,
+            max_wait: self.bucket.longest_wait(),
+            max_waiting: self.max_waiting,
+            counters: Arc::new(Counters::default()),
+            pauses: Pauses::new(rate),
+        }))
+    }
+
+    fn checked_name(&self) -> Result<String, ConfigError> {
+        match &self.name {
+            Some(name) => Ok(name.clone()),
+            None if self.is_shared => {
+                let rule = "who shares a pace is told by its name; add .name(\"…\"), the same in all processes and none \
+                            that anything else on this backend has";
+                Err(ConfigError::new("name", "not set", rule))
+            }
+            None => Ok("shape".to_owned()),
+        }
+    }
+
+    fn checked_on_error(&self) -> Result<OnError, ConfigError> {
+        match self.on_error {
+            None if self.backend.can_fail() => {
+                let rule = "the backend can fail, and there is no silent default; add .on_error(OnError::local(n)) to go on \
+                            then by a part of the pace, where n processes share it, .on_error(OnError::Closed) to fail \
+                            calls, or .on_error(OnError::Open) to let them go at no pace";
+                Err(ConfigError::new("on_error", "not set", rule))
+            }
+            Some(OnError::Local { processes: 0 }) => {
+                let rule = "at least one process shares the pace: this one; give the number that you run";
+                Err(ConfigError::new("processes of on_error", 0, rule))
+            }
+            rule => Ok(rule.unwrap_or(OnError::Closed)),
+        }
+    }
+
+    fn bucket_with_headroom(&self) -> LeakyBucket {
+        let rate = self.bucket.rate();
+        let slower = |headroom: Duration| {
+            let period = rate.period().saturating_add(headroom);
+            LeakyBucket::new(Rate::new(rate.count(), period)).max_wait(self.bucket.longest_wait())
+        };
+        match self.headroom {
+            Some(headroom) => slower(headroom),
+            None => {
+                let usual = slower((rate.period() / 100).min(Duration::from_millis(5)));
+                // Where that cannot be counted exactly, and the rate itself can, the period is so long that it does not matter.
+                if usual.build().is_ok() { usual } else { self.bucket }
+            }
+        }
+    }
+}
+
+impl<B: Backend> fmt::Debug for ShaperBuilder<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ShaperBuilder").field("bucket", &self.bucket).field("name", &self.name).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,164 @@
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderValue, Response};
+use pin_project_lite::pin_project;
+use throttle_core::{Backend, MemoryBackend};
+use tower_layer::Layer;
+use tower_service::Service;
+
+use super::clock::TokioClock;
+use super::error::{Bound, QueueFull, ShapeError};
+use super::future::ShapeFuture;
+use super::heed::{Heed, Unheeding};
+use super::layer::ShapeLayer;
+use super::service::Shape;
+use crate::ThrottleBody;
+use crate::headers::Problem;
+use crate::headers::retry_after::RetryAfter;
+
+/// A [`ShapeLayer`] that answers what it refuses: its services have the inner service's errors and no others.
+///
+/// A call that would have to wait too long is answered 429, with `Retry-After` where waiting helps; one for which there is no
+/// place to wait, or no store, 503. The body is a problem document (RFC 9457), not to be stored.
+#[must_use = "a layer does nothing until a service is wrapped in it"]
+pub struct HttpShapeLayer<Req, B: Backend = MemoryBackend<TokioClock>, H = Unheeding> {
+    layer: ShapeLayer<Req, B, H>,
+}
+
+impl<Req, B: Backend, H> HttpShapeLayer<Req, B, H> {
+    pub(super) const fn new(layer: ShapeLayer<Req, B, H>) -> Self {
+        Self { layer }
+    }
+}
+
+impl<S, Req, B: Backend, H: Clone> Layer<S> for HttpShapeLayer<Req, B, H> {
+    type Service = HttpShape<S, Req, B, H>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        HttpShape { shape: self.layer.layer(inner) }
+    }
+}
+
+/// A service whose calls are paced, and answered if they are refused: what an [`HttpShapeLayer`] makes of one.
+pub struct HttpShape<S, Req, B: Backend = MemoryBackend<TokioClock>, H = Unheeding> {
+    shape: Shape<S, Req, B, H>,
+}
+
+impl<S, Req, B: Backend, H> HttpShape<S, Req, B, H> {
+    /// The service that fails instead.
+    #[must_use]
+    pub const fn get_ref(&self) -> &Shape<S, Req, B, H> {
+        &self.shape
+    }
+}
+
+impl<S, Req, B, H, Body> Service<Req> for HttpShape<S, Req, B, H>
+where
+    S: Service<Req, Response = Response<Body>> + Clone,
+    B: Backend,
+    H: Heed<Response<Body>>,
+{
+    type Response = Response<ThrottleBody<Body>>;
+    type Error = S::Error;
+    type Future = HttpShapeFuture<S, Req, B, H>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        // Readiness fails by the inner service alone.
+        self.shape.get_mut().poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Req) -> Self::Future {
+        HttpShapeFuture { future: self.shape.call(request) }
+    }
+}
+
+pin_project! {
+    /// The answer of an [`HttpShape`]. Cancelling it and polling it again are as with a [`ShapeFuture`].
+    pub struct HttpShapeFuture<S, Req, B, H>
+    where
+        S: Service<Req>,
+        B: Backend,
+    {
+        #[pin]
+        future: ShapeFuture<S, Req, B, H>,
+    }
+}
+
+impl<S, Req, B, H, Body> Future for HttpShapeFuture<S, Req, B, H>
+where
+    S: Service<Req, Response = Response<Body>>,
+    B: Backend,
+    H: Heed<Response<Body>>,
+{
+    type Output = Result<Response<ThrottleBody<Body>>, S::Error>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        Poll::Ready(match ready!(self.project().future.poll(cx)) {
+            Ok(response) => Ok(response.map(ThrottleBody::inner)),
+            Err(ShapeError::Inner(error)) => Err(error),
+            Err(ShapeError::QueueFull(full)) => Ok(full.response().map(ThrottleBody::refusal)),
+            Err(ShapeError::Store(_)) => Ok(refusal(Problem::TemporaryReducedCapacity).map(ThrottleBody::refusal)),
+        })
+    }
+}
+
+impl QueueFull {
+    /// As a response, for those who are asked over HTTP: 429 where the call would have waited too long, 503 where too many
+    /// wait already; with `Retry-After` where it is known, in whole seconds, rounded up.
+    #[must_use]
+    pub fn response(&self) -> Response<Bytes> {
+        let problem = match self.bound {
+            Bound::MaxWait | Bound::Deadline => Problem::QuotaExceeded,
+            Bound::MaxWaiting => Problem::TemporaryReducedCapacity,
+        };
+        let mut response = refusal(problem);
+        if let Some(wait) = self.retry_after {
+            let wait = RetryAfter::from_micros(u64::try_from(wait.as_micros()).unwrap_or(u64::MAX));
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(wait.seconds()));
+        }
+        response
+    }
+}
+
+fn refusal(problem: Problem) -> Response<Bytes> {
+    let mut response = Response::new(problem.body([]));
+    *response.status_mut() = problem.status();
+    response.headers_mut().insert(CONTENT_TYPE, Problem::CONTENT_TYPE);
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+impl<Req, B: Backend, H: Clone> Clone for HttpShapeLayer<Req, B, H> {
+    fn clone(&self) -> Self {
+        Self { layer: self.layer.clone() }
+    }
+}
+
+impl<S: Clone, Req, B: Backend, H: Clone> Clone for HttpShape<S, Req, B, H> {
+    fn clone(&self) -> Self {
+        Self { shape: self.shape.clone() }
+    }
+}
+
+impl<Req, B: Backend, H> fmt::Debug for HttpShapeLayer<Req, B, H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("HttpShapeLayer").field(&self.layer).finish()
+    }
+}
+
+impl<S: fmt::Debug, Req, B: Backend, H> fmt::Debug for HttpShape<S, Req, B, H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("HttpShape").field(&self.shape).finish()
+    }
+}
+
+impl<S: Service<Req>, Req, B: Backend, H> fmt::Debug for HttpShapeFuture<S, Req, B, H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("HttpShapeFuture")
+    }
+}

@@ -1,0 +1,196 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use throttle_core::{Backend, BackendError, Call, Cost, Decision, Key, LocalShare, Rate, Receipt, ReceiptItem};
+use tokio::time::Instant;
+
+use super::asking::Asking;
+use super::counters::Counters;
+use super::error::{Bound, QueueFull, ShapeError};
+use super::pauses::{Pauses, spread};
+use super::slot::Slot;
+use crate::{OnError, behind};
+
+/// Everything that the clones of a shaper share.
+pub(crate) struct Pace<B: Backend> {
+    pub(crate) backend: B,
+    pub(crate) prepared: Arc<B::Prepared>,
+    /// What this process decides by when the store fails, if it is to.
+    pub(crate) share: Option<LocalShare>,
+    pub(crate) on_error: OnError,
+    pub(crate) rate: Rate,
+    pub(crate) max_wait: Duration,
+    pub(crate) max_waiting: usize,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) pauses: Pauses,
+}
+
+/// One call's question.
+#[derive(Clone)]
+pub(crate) struct Ask {
+    pub(crate) key: Key,
+    pub(crate) cost: Cost,
+    /// How long it may wait, if that is less than others may.
+    pub(crate) within: Option<Duration>,
+    /// Whether it wants a slot even if it may leave at once.
+    pub(crate) holds: bool,
+}
+
+/// What becomes of a call that is not refused.
+pub(crate) enum Answer<B: Backend> {
+    /// It leaves now.
+    Go,
+    /// It leaves later, or when it likes.
+    Wait(Slot<B>),
+}
+
+pub(crate) type Answered<B> = Result<Answer<B>, ShapeError>;
+
+impl<B: Backend> Pace<B> {
+    /// The answer, if the backend has it at once.
+    #[inline]
+    pub(crate) fn ask_at_once(self: &Arc<Self>, ask: &Ask) -> Option<Answered<B>> {
+        if let Some(within) = self.tighter(ask) {
+            // Looking first: what is taken and given back leaves a gap when others came in between.
+            let peek = self.backend.decide_at_once(&self.prepared, &[Call::peek(ask.key.clone())])?;
+            if let Err(full) = self.check_peek(&peek, ask, within) {
+                return Some(self.count(Err(full.into())));
+            }
+        }
+        let calls = [Call::new(ask.key.clone(), ask.cost)];
+        let decision = self.backend.decide_at_once(&self.prepared, &calls)?;
+        Some(self.count(self.answer(&decision, &calls, ask)))
+    }
+
+    /// The answer of a backend that has to be waited for: one round trip, and one more to look first for a call that may
+    /// wait less than others.
+    pub(crate) fn ask(self: &Arc<Self>, ask: Ask) -> Asking<B> {
+        let pace = Arc::clone(self);
+        Asking::new(async move {
+            let answered = pace.ask_and_wait(&ask).await;
+            pace.count(answered)
+        })
+    }
+
+    async fn ask_and_wait(self: &Arc<Self>, ask: &Ask) -> Answered<B> {
+        // Counted from here on, so that those who wait for the store are bounded too.
+        let _waiting = self.counters.wait(self.max_waiting).ok_or(TOO_MANY)?;
+        if let Some(within) = self.tighter(ask) {
+            // A store that fails here fails below too, and is asked there what that means.
+            if let Ok(peek) = self.backend.decide(&self.prepared, &[Call::peek(ask.key.clone())]).await {
+                self.check_peek(&peek, ask, within)?;
+            }
+        }
+        let calls = [Call::new(ask.key.clone(), ask.cost)];
+        match self.backend.decide(&self.prepared, &calls).await {
+            Ok(decision) => {
+                if let Some(share) = &self.share {
+                    share.note(&decision, &calls);
+                }
+                self.answer(&decision, &calls, ask)
+            }
+            Err(error) => self.answer_failure(error, &calls, ask),
+        }
+    }
+
+    #[cold]
+    fn answer_failure(self: &Arc<Self>, error: BackendError, calls: &[Call], ask: &Ask) -> Answered<B> {
+        self.counters.degraded();
+        match (self.on_error, &self.share) {
+            (OnError::Open, _) => self.enter(None, ask, Duration::ZERO),
+            (OnError::Local { .. }, Some(share)) => self.answer(&share.decide(calls, error.kind()), calls, ask),
+            (OnError::Closed | OnError::Local { .. }, _) => Err(ShapeError::Store(error)),
+        }
+    }
+
+    #[inline]
+    fn answer(self: &Arc<Self>, decision: &Decision, calls: &[Call], ask: &Ask) -> Answered<B> {
+        if !decision.is_allowed() {
+            let (bound, allowed) = (Bound::MaxWait, self.max_wait);
+            return Err(QueueFull { bound, retry_after: decision.retry_after(), allowed }.into());
+        }
+        let delay = decision.delay();
+        if delay.is_zero() && self.pauses.count() == 0 && !ask.holds && ask.within.is_none() {
+            return Ok(Answer::Go);
+        }
+        let item = Receipt::of(decision, calls).and_then(|receipt| receipt.into_items().next());
+        self.enter(item, ask, delay)
+    }
+
+    /// Makes a slot of what was reserved, unless that is too far away after all: then it is given back.
+    fn enter(self: &Arc<Self>, item: Option<ReceiptItem>, ask: &Ask, delay: Duration) -> Answered<B> {
+        let now = Instant::now();
+        let lag = self.pauses.lag(&ask.key, now);
+        let wait = delay.saturating_add(lag.unwrap_or_default());
+        let place = self.check_bounds(ask, wait, lag.is_some()).and_then(|()| {
+            let leaves_now = wait.is_zero() && lag.is_none() && !ask.holds;
+            if leaves_now { Ok(None) } else { self.counters.wait(self.max_waiting).map(Some).ok_or(TOO_MANY) }
+        });
+        match place {
+            Ok(None) => Ok(Answer::Go),
+            Ok(Some(place)) => Ok(Answer::Wait(Slot::new(Arc::clone(self), item, ask, now + delay, place))),
+            Err(full) => {
+                self.give_back(item);
+                Err(full.into())
+            }
+        }
+    }
+
+    fn check_bounds(&self, ask: &Ask, wait: Duration, is_paused: bool) -> Result<(), QueueFull> {
+        match self.tighter(ask) {
+            Some(within) => self.check(Bound::Deadline, ask, wait, within),
+            // The schedule knows nothing of the pause, otherwise the store has checked it, and exactly.
+            None if is_paused => self.check(Bound::MaxWait, ask, wait, self.max_wait),
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses what would miss its deadline as things stand.
+    fn check_peek(&self, peek: &Decision, ask: &Ask, within: Duration) -> Result<(), QueueFull> {
+        // A schedule is as good as unused when its first free slot has come.
+        self.check(Bound::Deadline, ask, peek.reset_after(), within)
+    }
+
+    /// Whether the last unit leaves in time, if the first waits so long.
+    fn check(&self, bound: Bound, ask: &Ask, wait: Duration, allowed: Duration) -> Result<(), QueueFull> {
+        let tail = spread(self.rate, ask.cost.get() - 1);
+        let finish = wait.saturating_add(tail);
+        if finish <= allowed {
+            return Ok(());
+        }
+        let retry_after = (tail <= allowed).then(|| finish - allowed);
+        Err(QueueFull { bound, retry_after, allowed })
+    }
+
+    /// The call's own bound, where it is the tighter one.
+    #[inline]
+    fn tighter(&self, ask: &Ask) -> Option<Duration> {
+        ask.within.filter(|within| *within < self.max_wait)
+    }
+
+    #[inline]
+    fn count(&self, answered: Answered<B>) -> Answered<B> {
+        match &answered {
+            Ok(Answer::Go) => self.counters.sent(),
+            Ok(Answer::Wait(_)) | Err(ShapeError::Store(_)) => {}
+            Err(_) => self.counters.refused(),
+        }
+        answered
+    }
+
+    /// Gives back a slot that nobody will use. The schedule closes up if nothing was scheduled behind it.
+    pub(crate) fn give_back(&self, item: Option<ReceiptItem>) {
+        let Some(item) = item else { return };
+        let receipt = Receipt::from(item).actual(0);
+        let receipt = match &self.share {
+            Some(share) => share.settle(receipt),
+            None => Some(receipt),
+        };
+        if let Some(receipt) = receipt {
+            let counters = Arc::clone(&self.counters);
+            behind::finish(self.backend.settle(&self.prepared, receipt), move |_| counters.lost());
+        }
+    }
+}
+
+const TOO_MANY: QueueFull = QueueFull { bound: Bound::MaxWaiting, retry_after: None, allowed: Duration::ZERO };

@@ -1,0 +1,156 @@
+use std::fmt;
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use pin_project_lite::pin_project;
+use throttle_core::{Backend, Key, MemoryBackend, ReceiptItem};
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use super::clock::TokioClock;
+use super::counters::Waiting;
+use super::pace::{Ask, Pace};
+use super::pauses::Taken;
+
+/// A place in the schedule: when a call may leave. Await it, then make the call.
+///
+/// Dropped before it has been awaited to the end, the place is given back: if nothing was scheduled behind it, the
+/// schedule closes up; otherwise its time passes unused, because those behind it were told when to leave.
+#[must_use = "dropping a slot gives it back"]
+pub struct Slot<B: Backend = MemoryBackend<TokioClock>> {
+    pace: Arc<Pace<B>>,
+    /// What the schedule took for it, until it is used.
+    held: Option<Held>,
+    cost: u64,
+    departs: Instant,
+    /// A turn that was taken because of a pause.
+    turn: Option<Taken>,
+    _waiting: Waiting,
+}
+
+/// What was taken tells whose it is; who has taken nothing must keep the key.
+enum Held {
+    Units(ReceiptItem),
+    Nothing(Key),
+}
+
+impl Held {
+    fn key(&self) -> &Key {
+        match self {
+            Self::Units(item) => item.key(),
+            Self::Nothing(key) => key,
+        }
+    }
+}
+
+impl<B: Backend> Slot<B> {
+    pub(super) fn new(
+        pace: Arc<Pace<B>>,
+        item: Option<ReceiptItem>,
+        ask: &Ask,
+        departs: Instant,
+        waiting: Waiting,
+    ) -> Self {
+        let held = item.map_or_else(|| Held::Nothing(ask.key.clone()), Held::Units);
+        Self { pace, held: Some(held), cost: ask.cost.get(), departs, turn: None, _waiting: waiting }
+    }
+
+    /// When the call may leave. A pause of its key may put that off.
+    #[must_use]
+    pub const fn departs_at(&self) -> Instant {
+        self.departs
+    }
+
+    /// How long that is from now.
+    #[must_use]
+    pub fn delay(&self) -> Duration {
+        self.departs.saturating_duration_since(Instant::now())
+    }
+
+    /// Whether its time has come. If not, it is put off.
+    fn leave(&mut self) -> bool {
+        let Some(held) = &self.held else { return true };
+        match self.pace.pauses.leave(held.key(), self.cost, self.turn, Instant::now()) {
+            Ok(()) => {
+                self.held = None;
+                self.pace.counters.sent();
+                true
+            }
+            Err(turn) => {
+                (self.departs, self.turn) = (turn.at, Some(turn));
+                false
+            }
+        }
+    }
+}
+
+impl<B: Backend> Drop for Slot<B> {
+    fn drop(&mut self) {
+        match self.held.take() {
+            Some(Held::Units(item)) => self.pace.give_back(Some(item)),
+            Some(Held::Nothing(_)) => {}
+            None => return,
+        }
+        self.pace.counters.cancelled();
+    }
+}
+
+impl<B: Backend> IntoFuture for Slot<B> {
+    type Output = ();
+    type IntoFuture = Turn<B>;
+
+    fn into_future(self) -> Turn<B> {
+        Turn { sleep: sleep_until(self.departs), slot: self }
+    }
+}
+
+impl<B: Backend> fmt::Debug for Slot<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Slot").field("departs", &self.departs).finish_non_exhaustive()
+    }
+}
+
+pin_project! {
+    /// Waits for the time of a [`Slot`]: never shorter, and up to about a millisecond longer, which is as fine as tokio's
+    /// timers are. It sleeps until an instant, so lateness does not add up.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before it is ready, the slot is given back.
+    ///
+    /// # Panics
+    ///
+    /// When polled outside of a tokio runtime that has its timers enabled.
+    #[must_use = "dropping a turn gives its slot back"]
+    pub struct Turn<B>
+    where
+        B: Backend,
+    {
+        slot: Slot<B>,
+        #[pin]
+        sleep: Sleep,
+    }
+}
+
+impl<B: Backend> Future for Turn<B> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let mut this = self.project();
+        loop {
+            ready!(this.sleep.as_mut().poll(cx));
+            if this.slot.leave() {
+                return Poll::Ready(());
+            }
+            this.sleep.as_mut().reset(this.slot.departs);
+        }
+    }
+}
+
+impl<B: Backend> fmt::Debug for Turn<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Turn").field("slot", &self.slot).finish_non_exhaustive()
+    }
+}
