@@ -110,7 +110,7 @@ impl<B: Backend> Pace<B> {
             return Err(QueueFull { bound, retry_after: decision.retry_after(), allowed }.into());
         }
         let delay = decision.delay();
-        if delay.is_zero() && self.pauses.count() == 0 && !ask.holds && ask.within.is_none() {
+        if delay.is_zero() && self.pauses.is_empty() && !ask.holds && ask.within.is_none() {
             return Ok(Answer::Go);
         }
         let item = Receipt::of(decision, calls).and_then(|receipt| receipt.into_items().next());

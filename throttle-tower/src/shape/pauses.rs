@@ -20,8 +20,6 @@ pub(crate) struct Pauses {
 #[derive(Default)]
 struct Lanes {
     by_key: HashMap<Key, Lane>,
-    /// Pauses there have ever been, of all keys.
-    begun: u64,
     /// At so many keys those of no further use are swept out.
     sweep_at: usize,
 }
@@ -31,8 +29,8 @@ struct Lane {
     until: Instant,
     /// The first free turn.
     next: Instant,
-    /// The number of its last pause: every pause begins the turns anew.
-    pause: u64,
+    /// By how much pauses have put off turns that had been taken.
+    put_off: Duration,
     /// Until `slow_until` units leave so far apart.
     spacing: Duration,
     slow_until: Instant,
@@ -42,7 +40,7 @@ struct Lane {
 #[derive(Clone, Copy)]
 pub(crate) struct Taken {
     pub(crate) at: Instant,
-    pause: u64,
+    put_off: Duration,
 }
 
 impl Pauses {
@@ -50,9 +48,15 @@ impl Pauses {
         Self { rate, count: AtomicUsize::new(0), lanes: Mutex::default() }
     }
 
+    /// Whether any key may be here.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count.load(Ordering::Acquire) == 0
+    }
+
     /// How many keys are paused, slowed down, or catching up.
-    pub(crate) fn count(&self) -> usize {
-        self.count.load(Ordering::Acquire)
+    pub(crate) fn active(&self, now: Instant) -> usize {
+        if self.is_empty() { 0 } else { self.lock().by_key.values().filter(|lane| lane.is_active(now)).count() }
     }
 
     /// Lets nobody of this key leave before `until`.
@@ -60,21 +64,23 @@ impl Pauses {
         if until <= now {
             return;
         }
-        self.change(key, now, |lane, pause| {
-            if until > lane.until {
-                (lane.until, lane.next, lane.pause) = (until, until, pause);
-            }
+        self.change(key, now, |lane| {
+            // Who has a turn keeps it, later by as much as the pause goes on for longer than was known.
+            let more = until.saturating_duration_since(lane.until.max(now));
+            lane.put_off += more;
+            lane.next = until.max(lane.next + more);
+            lane.until = until.max(lane.until);
         });
     }
 
     /// Until then, units of this key leave `spacing` apart.
     pub(crate) fn slow(&self, key: &Key, now: Instant, spacing: Duration, until: Instant) {
-        self.change(key, now, |lane, _| (lane.spacing, lane.slow_until) = (spacing, until));
+        self.change(key, now, |lane| (lane.spacing, lane.slow_until) = (spacing, until));
     }
 
     /// Ends what [`slow`](Self::slow) began.
     pub(crate) fn quicken(&self, key: &Key, now: Instant) {
-        if self.count() > 0
+        if !self.is_empty()
             && let Some(lane) = self.lock().by_key.get_mut(key)
         {
             lane.slow_until = now;
@@ -82,7 +88,7 @@ impl Pauses {
     }
 
     pub(crate) fn forget(&self, key: &Key) {
-        if self.count() > 0 {
+        if !self.is_empty() {
             let mut lanes = self.lock();
             lanes.by_key.remove(key);
             self.count.store(lanes.by_key.len(), Ordering::Release);
@@ -91,7 +97,7 @@ impl Pauses {
 
     /// How long the first free turn is away; zero for a key that is not here.
     pub(crate) fn lag(&self, key: &Key, now: Instant) -> Option<Duration> {
-        if self.count() == 0 {
+        if self.is_empty() {
             return None;
         }
         let lanes = self.lock();
@@ -101,15 +107,16 @@ impl Pauses {
 
     /// Whether a call of `cost` units whose slot has come, or whose turn, may leave. If not, when to ask again.
     pub(crate) fn leave(&self, key: &Key, cost: u64, turn: Option<Taken>, now: Instant) -> Result<(), Taken> {
-        if self.count() == 0 {
+        if self.is_empty() {
             return Ok(());
         }
         let mut lanes = self.lock();
         let Some(lane) = lanes.by_key.get_mut(key) else { return Ok(()) };
-        if turn.is_some_and(|turn| turn.pause == lane.pause) {
-            return Ok(());
+        if let Some(turn) = turn {
+            let at = turn.at + lane.put_off.saturating_sub(turn.put_off);
+            return if at <= now { Ok(()) } else { Err(Taken { at, put_off: lane.put_off }) };
         }
-        if lane.next <= now && lane.until <= now && lane.slow_until <= now {
+        if !lane.is_active(now) {
             lanes.by_key.remove(key);
             self.count.store(lanes.by_key.len(), Ordering::Release);
             return Ok(());
@@ -117,18 +124,16 @@ impl Pauses {
         let at = lane.next.max(now);
         let unit = if at < lane.slow_until { lane.spacing } else { Duration::ZERO };
         lane.next = at + spread(self.rate, cost).max(unit.saturating_mul(u32::try_from(cost).unwrap_or(u32::MAX)));
-        if at <= now { Ok(()) } else { Err(Taken { at, pause: lane.pause }) }
+        if at <= now { Ok(()) } else { Err(Taken { at, put_off: lane.put_off }) }
     }
 
-    fn change(&self, key: &Key, now: Instant, change: impl FnOnce(&mut Lane, u64)) {
+    fn change(&self, key: &Key, now: Instant, change: impl FnOnce(&mut Lane)) {
         let mut lanes = self.lock();
-        lanes.begun += 1;
-        let begun = lanes.begun;
         if !lanes.by_key.contains_key(key) {
             lanes.sweep(now);
         }
-        let unused = Lane { until: now, next: now, pause: begun, spacing: Duration::ZERO, slow_until: now };
-        change(lanes.by_key.entry(key.clone()).or_insert(unused), begun);
+        let unused = Lane { until: now, next: now, put_off: Duration::ZERO, spacing: Duration::ZERO, slow_until: now };
+        change(lanes.by_key.entry(key.clone()).or_insert(unused));
         self.count.store(lanes.by_key.len(), Ordering::Release);
     }
 
@@ -138,12 +143,18 @@ impl Pauses {
     }
 }
 
+impl Lane {
+    fn is_active(&self, now: Instant) -> bool {
+        self.until.max(self.next).max(self.slow_until) > now
+    }
+}
+
 impl Lanes {
     /// Keys that nobody calls any more would stay for ever. Sweeping only when twice as many are there as were left makes
     /// it cheap for each of them.
     fn sweep(&mut self, now: Instant) {
         if self.by_key.len() >= self.sweep_at {
-            self.by_key.retain(|_, lane| lane.until.max(lane.next).max(lane.slow_until) > now);
+            self.by_key.retain(|_, lane| lane.is_active(now));
             self.sweep_at = (2 * self.by_key.len()).max(64);
         }
     }

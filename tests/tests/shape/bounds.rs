@@ -1,0 +1,160 @@
+//! Who would wait too long is refused at once, and told when to come back.
+
+use std::error::Error;
+use std::time::Duration;
+
+use throttle_tower::{Bound, LeakyBucket, OnError, Rate, ShapeError, ShapeLayer, Shaper};
+use tokio::time::Instant;
+use tower::{Layer, ServiceExt};
+
+use crate::support::{MS, Notes, Remote, layer, over, ten};
+
+#[tokio::test(start_paused = true)]
+async fn shape_refuses_at_once_what_would_wait_too_long() {
+    let notes = Notes::new();
+    let service = layer(ten(300)).layer(notes.clone());
+    let start = Instant::now();
+    let waiting: Vec<_> = (0..4).map(|call| tokio::spawn(service.clone().oneshot(call))).collect();
+    tokio::task::yield_now().await;
+    let error = service.clone().oneshot(4).await.unwrap_err();
+    assert_eq!(start.elapsed(), Duration::ZERO, "at once");
+    let full = error.queue_full().unwrap();
+    assert_eq!((full.bound, full.retry_after, full.allowed), (Bound::MaxWait, Some(100 * MS), 300 * MS));
+    assert_eq!(error.to_string(), "the call would wait longer for its turn than max_wait, 300ms; try again in 100ms");
+    // It is true: not a microsecond earlier.
+    tokio::time::sleep(99 * MS).await;
+    assert!(service.clone().oneshot(5).await.is_err());
+    tokio::time::sleep(MS).await;
+    service.clone().oneshot(6).await.unwrap();
+    for call in waiting {
+        call.await.unwrap().unwrap();
+    }
+    assert_eq!(notes.order(), [0, 1, 2, 3, 6]);
+    assert_eq!(service.layer().stats().refused, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_admits_by_the_finish_of_the_cost() {
+    let shaper = ten(300).build().unwrap();
+    let error = shaper.reserve("key", 1_000_000).await.unwrap_err();
+    assert_eq!(error.queue_full().unwrap().retry_after, None, "no wait helps");
+    assert!(error.to_string().ends_with("it costs more than ever fits"), "{error}");
+    shaper.schedule("key", 4).await.unwrap();
+    assert!(shaper.reserve("key", 2).await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_refuses_what_would_miss_its_own_deadline() {
+    for remote in [None, Some(Remote::new(2 * MS))] {
+        let notes = Notes::new();
+        let deadline = |call: &u64| (*call > 0).then(|| Duration::from_millis(*call));
+        let run = async |service: tower::util::BoxCloneService<u64, u64, ShapeError<std::convert::Infallible>>| {
+            let mut waiting = Vec::new();
+            for _ in 0..3 {
+                waiting.push(tokio::spawn(service.clone().oneshot(0)));
+                tokio::time::sleep(5 * MS).await;
+            }
+            // 300 ms after the first is the next slot; some milliseconds of that have passed.
+            let error = service.clone().oneshot(200).await.unwrap_err();
+            let full = *error.queue_full().unwrap();
+            assert_eq!((full.bound, full.allowed), (Bound::Deadline, 200 * MS));
+            let retry_after = full.retry_after.unwrap();
+            assert!((80 * MS..=90 * MS).contains(&retry_after), "{retry_after:?}");
+            // Nothing was scheduled for it: the next one leaves where it would have.
+            service.clone().oneshot(1_000).await.unwrap();
+            for call in waiting {
+                call.await.unwrap().unwrap();
+            }
+            assert_eq!(notes.times().last().unwrap().as_millis() / 10, 30, "{:?}", notes.calls());
+            // A deadline beyond the longest wait changes nothing.
+            service.clone().oneshot(1_000_000).await.unwrap();
+        };
+        match remote {
+            None => run(layer(ten(10_000)).deadline(deadline).layer(notes.clone()).boxed_clone()).await,
+            Some(remote) => {
+                let shaper = over(&remote, ten(10_000), OnError::Closed);
+                run(ShapeLayer::of(shaper).deadline(deadline).layer(notes.clone()).boxed_clone()).await;
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_deadlines_under_load_starve_nobody() {
+    // Ten times more calls than fit, none of which may wait longer than a tenth of what the bucket allows.
+    for trip in [0, 4] {
+        let remote = Remote::new(trip * MS);
+        let notes = Notes::new();
+        let deadline = |_: &u64| Some(Duration::from_millis(500));
+        let shaper = over(&remote, ten(5_000), OnError::Closed);
+        let service = ShapeLayer::of(shaper).deadline(deadline).layer(notes.clone());
+        let calls: Vec<_> = (0..1_000)
+            .map(|call| {
+                let service = service.clone();
+                tokio::spawn(async move {
+                    tokio::time::sleep(call as u32 * 10 * MS).await;
+                    service.oneshot(call).await.is_ok()
+                })
+            })
+            .collect();
+        let mut sent = 0;
+        for call in calls {
+            sent += u32::from(call.await.unwrap());
+        }
+        // Ten seconds at ten a second, and what waits half a second at the end.
+        assert!((100..=106).contains(&sent), "{sent} left, with a round trip of {trip} ms");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_bounds_the_number_of_those_who_wait() {
+    let notes = Notes::new();
+    let by_number = |call: &u64| (*call % 2).into();
+    let layer = layer(ten(3_600_000).max_waiting(10)).by(by_number);
+    let service = layer.layer(notes.clone());
+    let calls: Vec<_> = (0..100).map(|call| tokio::spawn(service.clone().oneshot(call))).collect();
+    tokio::time::sleep(MS).await;
+    // One of each key left at once, ten wait.
+    let stats = layer.stats();
+    assert_eq!((stats.sent, stats.waiting, stats.refused), (2, 10, 88));
+    let mut refused = 0;
+    for call in calls {
+        if let Err(error) = call.await.unwrap() {
+            assert_eq!(error.queue_full().unwrap().bound, Bound::MaxWaiting);
+            refused += 1;
+        }
+    }
+    assert_eq!(refused, 88);
+    // Those who were refused have left no gap.
+    assert_eq!(notes.times().last().unwrap().as_millis(), 500);
+    assert_eq!(layer.stats().waiting, 0);
+}
+
+#[test]
+fn shape_names_what_is_wrong_with_a_configuration() {
+    let bucket = || LeakyBucket::new(Rate::per_second(10));
+    let error = |result: Result<Shaper<Remote>, throttle_tower::ConfigError>| result.map(drop).unwrap_err();
+    let remote = Remote::new(MS);
+    let unnamed = error(Shaper::builder(bucket()).on_error(OnError::Closed).backend(remote.clone()).build());
+    assert_eq!((unnamed.field(), unnamed.value()), ("name", "not set"));
+    let silent = error(Shaper::builder(bucket()).name("n").backend(remote.clone()).build());
+    assert_eq!((silent.field(), silent.value(), silent.policy()), ("on_error", "not set", Some("n")));
+    let nobody = error(Shaper::builder(bucket()).name("n").on_error(OnError::local(0)).backend(remote).build());
+    assert_eq!((nobody.field(), nobody.value()), ("processes of on_error", "0"));
+    let none = Shaper::new(LeakyBucket::new(Rate::per_second(0))).map(drop).unwrap_err();
+    assert_eq!((none.field(), none.value()), ("rate count", "0"));
+    let long = Shaper::new(bucket().max_wait(Duration::MAX)).map(drop).unwrap_err();
+    assert_eq!(long.field(), "max_wait in microseconds");
+    assert!(Shaper::builder(bucket()).name("a\nb").build().is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_errors_are_errors_and_keep_the_services_own() {
+    let shaper = ten(0).build().unwrap();
+    shaper.schedule("key", 1).await.unwrap();
+    let full = shaper.schedule("key", 1).await.unwrap_err();
+    let boxed: Box<dyn Error + Send + Sync> = full.into_boxed();
+    assert!(boxed.is::<throttle_tower::QueueFull>());
+    let inner: ShapeError<std::io::Error> = ShapeError::Inner(std::io::Error::other("mine"));
+    assert_eq!(inner.into_inner().unwrap().to_string(), "mine");
+}

@@ -1,0 +1,137 @@
+//! Who goes away gives back what nobody was scheduled behind, and leaves nothing else behind.
+
+use std::time::Duration;
+
+use throttle_tower::OnError;
+use tokio::runtime::Handle;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+use tower::{Layer, Service, ServiceExt};
+
+use crate::support::{MS, Notes, Remote, layer, over, poll, ten};
+
+#[tokio::test(start_paused = true)]
+async fn shape_the_last_who_goes_away_gives_its_slot_back() {
+    let shaper = ten(10_000).build().unwrap();
+    shaper.schedule("key", 1).await.unwrap();
+    let kept = shaper.reserve("key", 1).await.unwrap();
+    let gone = shaper.reserve("key", 1).await.unwrap();
+    assert_eq!((kept.delay(), gone.delay()), (100 * MS, 200 * MS));
+    drop(gone);
+    assert_eq!(shaper.reserve("key", 1).await.unwrap().delay(), 200 * MS);
+    assert_eq!(shaper.stats().cancelled, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_the_slot_of_one_in_the_middle_passes_unused() {
+    let notes = Notes::new();
+    let mut service = layer(ten(10_000)).layer(notes.clone());
+    let mut calls: Vec<_> = (0..5).map(|call| Some(service.call(call))).collect();
+    drop(calls[2].take());
+    for call in calls.into_iter().flatten() {
+        call.await.unwrap();
+    }
+    let left: Vec<_> = notes.calls().into_iter().map(|(call, at)| (call, at.as_millis())).collect();
+    assert_eq!(left, [(0, 0), (1, 100), (3, 300), (4, 400)]);
+    assert_eq!(service.layer().stats().cancelled, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_a_slot_that_was_used_is_not_given_back() {
+    let shaper = ten(10_000).build().unwrap();
+    for _ in 0..3 {
+        let slot = shaper.reserve("key", 1).await.unwrap();
+        slot.await;
+    }
+    assert_eq!(shaper.reserve("key", 1).await.unwrap().delay(), 100 * MS);
+    let stats = shaper.stats();
+    assert_eq!((stats.sent, stats.cancelled, stats.waiting), (3, 1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_a_slot_whose_time_has_come_and_that_nobody_used_is_given_back() {
+    let shaper = ten(10_000).build().unwrap();
+    let slot = shaper.reserve("key", 1).await.unwrap();
+    assert_eq!(slot.delay(), Duration::ZERO);
+    drop(slot);
+    assert_eq!(shaper.reserve("key", 1).await.unwrap().delay(), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_over_a_store_slots_are_given_back_behind_the_caller() {
+    let remote = Remote::new(10 * MS);
+    let shaper = over(&remote, ten(10_000), OnError::Closed);
+    shaper.schedule("key", 1).await.unwrap();
+    let slot = shaper.reserve("key", 1).await.unwrap();
+    let start = Instant::now();
+    drop(slot);
+    assert_eq!(start.elapsed(), Duration::ZERO);
+    sleep(20 * MS).await;
+    assert_eq!(remote.settled.load(std::sync::atomic::Ordering::SeqCst), 1);
+    let again = shaper.reserve("key", 1).await.unwrap();
+    assert!(again.delay() < 100 * MS, "{:?}", again.delay());
+
+    // A store that fails then is counted, and nobody else hears of it.
+    remote.fail(true);
+    drop(again);
+    sleep(20 * MS).await;
+    assert_eq!(shaper.stats().lost, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_a_call_dropped_at_any_point_loses_no_slot() {
+    // Polled once each millisecond, and dropped after so many of them.
+    for polls in 0..30 {
+        let remote = Remote::new(10 * MS);
+        let notes = Notes::new();
+        let shaper = over(&remote, ten(10_000), OnError::Closed);
+        let mut service = throttle_tower::ShapeLayer::of(shaper.clone()).layer(notes.clone());
+        shaper.reserve("other", 1).await.unwrap().await;
+        let start = Instant::now();
+        service.call(0).await.unwrap();
+        let mut call = Box::pin(service.call(1));
+        for _ in 0..polls {
+            assert!(poll(&mut call).is_pending());
+            sleep(MS).await;
+        }
+        drop(call);
+        sleep(20 * MS).await;
+        assert_eq!(shaper.stats().waiting, 0, "after {polls} polls");
+        // The next one gets the slot that the dropped one had.
+        service.call(2).await.unwrap();
+        let due = start.elapsed();
+        assert!((100 * MS..116 * MS).contains(&due), "after {polls} polls: {due:?}");
+        assert_eq!(notes.order(), [0, 2]);
+    }
+}
+
+#[test]
+fn shape_shutting_down_with_a_thousand_queued_leaves_no_task_behind() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let stats = runtime.block_on(async {
+        let remote = Remote::new(2 * MS);
+        let shaper = over(&remote, ten(3_600_000), OnError::Closed);
+        let (local, far) = (layer(ten(3_600_000)), throttle_tower::ShapeLayer::of(shaper.clone()));
+        let mut calls = JoinSet::new();
+        for call in 0..500 {
+            calls.spawn(local.layer(Notes::new()).oneshot(call));
+            calls.spawn(far.layer(Notes::new()).oneshot(call));
+        }
+        while local.stats().waiting + far.stats().waiting < 998 {
+            tokio::task::yield_now().await;
+        }
+        assert!(Handle::current().metrics().num_alive_tasks() >= 998);
+        calls.shutdown().await;
+        // What is given back to a store travels behind.
+        let patience = Instant::now() + Duration::from_secs(10);
+        while Handle::current().metrics().num_alive_tasks() > 0 && Instant::now() < patience {
+            sleep(MS).await;
+        }
+        assert_eq!(Handle::current().metrics().num_alive_tasks(), 0);
+        [local.stats(), shaper.stats()]
+    });
+    for stats in stats {
+        assert_eq!((stats.sent, stats.waiting, stats.lost), (1, 0, 0));
+        assert_eq!(stats.cancelled, 499);
+    }
+}

@@ -1,0 +1,173 @@
+//! What tower expects of a layer: honest readiness, errors that pass untouched, clones that share.
+
+use std::task::Poll;
+use std::time::Duration;
+
+use http::{Request, Response, StatusCode};
+use throttle_tower::{LeakyBucket, OnError, Rate, ShapeError, ShapeLayer, Shaper};
+use tokio::time::{Instant, sleep};
+use tower::limit::ConcurrencyLimitLayer;
+use tower::{Layer, Service, ServiceBuilder, ServiceExt, service_fn};
+use tower_test::mock;
+
+use crate::support::{MS, Notes, Remote, layer, over, ten};
+
+type Handle = mock::Handle<u64, u64>;
+
+#[tokio::test(start_paused = true)]
+async fn shape_readiness_is_the_inner_services() {
+    let (mut service, mut inner): (_, Handle) = mock::spawn_layer(layer(ten(1_000)));
+    inner.allow(0);
+    assert!(service.poll_ready().is_pending());
+    inner.allow(1);
+    assert!(service.is_woken());
+    assert!(matches!(service.poll_ready(), Poll::Ready(Ok(()))));
+    let response = service.call(1);
+    let (request, send) = inner.next_request().await.unwrap();
+    assert_eq!(request, 1);
+    send.send_response(10);
+    assert_eq!(response.await.unwrap(), 10);
+    assert!(service.poll_ready().is_pending(), "the readiness was used up");
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_the_service_that_was_found_ready_is_called_after_the_wait() {
+    // The mock panics when a clone is called that was not asked whether it is ready.
+    let (service, mut inner): (_, Handle) = mock::pair();
+    let mut service = layer(ten(1_000)).layer(service);
+    inner.allow(3);
+    let answers = tokio::spawn(async move {
+        while let Some((request, send)) = inner.next_request().await {
+            send.send_response(request * 10);
+        }
+    });
+    let mut calls = Vec::new();
+    for call in 0..3 {
+        calls.push(service.ready().await.unwrap().call(call));
+    }
+    for (call, answer) in calls.into_iter().enumerate() {
+        assert_eq!(answer.await.unwrap(), call as u64 * 10);
+    }
+    drop(service);
+    answers.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_errors_of_the_service_pass_untouched() {
+    #[derive(Debug, PartialEq)]
+    struct Own(u64);
+    let failing = service_fn(|call: u64| async move { Err::<(), _>(Own(call)) });
+    let mut service = layer(ten(1_000)).layer(failing);
+    let (at_once, later) = (service.call(1), service.call(2));
+    assert!(matches!(at_once.await, Err(ShapeError::Inner(Own(1)))));
+    assert!(matches!(later.await, Err(ShapeError::Inner(Own(2)))));
+
+    let (mut service, mut inner): (_, Handle) = mock::spawn_layer(layer(ten(1_000)));
+    inner.send_error("out of order");
+    let Poll::Ready(Err(error)) = service.poll_ready() else { panic!("readiness fails as the service's does") };
+    assert_eq!(error.into_inner().unwrap().to_string(), "out of order");
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_clones_share_the_schedule() {
+    let notes = Notes::new();
+    let layer = layer(ten(10_000));
+    let service = layer.layer(notes.clone());
+    let other = layer.clone().layer(notes.clone());
+    for (call, service) in [service.clone(), other, service.clone(), service].into_iter().enumerate() {
+        service.oneshot(call as u64).await.unwrap();
+    }
+    assert_eq!(notes.times().last().unwrap().as_millis(), 300);
+    assert_eq!(layer.stats().sent, 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_a_slow_upstream_holds_up_no_departure() {
+    let start = Instant::now();
+    let slow = service_fn(|_: u64| async {
+        sleep(Duration::from_secs(5)).await;
+        Ok::<_, std::convert::Infallible>(())
+    });
+    let mut service = layer(ten(10_000)).layer(slow);
+    let calls: Vec<_> = (0..10).map(|call| tokio::spawn(service.call(call))).collect();
+    for call in calls {
+        call.await.unwrap().unwrap();
+    }
+    assert!(start.elapsed() <= Duration::from_millis(5_902), "{:?}", start.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_stacks_with_towers_own_layers() {
+    let layer: ShapeLayer<u64> = layer(ten(10_000));
+    let mut service = ServiceBuilder::new()
+        .layer(ConcurrencyLimitLayer::new(2))
+        .timeout(Duration::from_millis(250))
+        .map_err(ShapeError::into_boxed)
+        .layer(layer.clone())
+        .service(Notes::new());
+    let mut calls = Vec::new();
+    for call in 0..2 {
+        calls.push(service.ready().await.unwrap().call(call));
+    }
+    for call in calls {
+        call.await.unwrap();
+    }
+    // A timeout outside drops the call, whose slot is given back.
+    let paced = Shaper::builder(LeakyBucket::new(Rate::per_minute(1)).max_wait(Duration::from_secs(3_600)));
+    let paced = ShapeLayer::of(paced.build().unwrap());
+    let mut service = ServiceBuilder::new()
+        .timeout(100 * MS)
+        .map_err(ShapeError::<std::convert::Infallible>::into_boxed)
+        .layer(paced.clone())
+        .service(Notes::new());
+    service.ready().await.unwrap().call(0).await.unwrap();
+    for call in 1..4 {
+        let error = service.ready().await.unwrap().call(call).await.unwrap_err();
+        assert!(error.is::<tower::timeout::error::Elapsed>(), "{error}");
+    }
+    let stats = paced.stats();
+    assert_eq!((stats.sent, stats.waiting, stats.cancelled), (1, 0, 3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_answers_over_http_instead_of_failing() {
+    let inner = service_fn(|_: Request<()>| async { Ok::<_, std::io::Error>(Response::new(String::from("hello"))) });
+    let pace = LeakyBucket::new(Rate::per_second(2)).max_wait(Duration::from_millis(600));
+    let layer = ShapeLayer::new(pace).unwrap().http();
+    let mut service = layer.layer(inner);
+    let mut calls: Vec<_> = (0..3).map(|_| service.call(Request::new(()))).collect();
+    let refused = calls.pop().unwrap().await.unwrap();
+    assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(refused.headers()["retry-after"], "1", "rounded up");
+    assert_eq!(refused.headers()["content-type"], "application/problem+json");
+    assert_eq!(refused.headers()["cache-control"], "no-store");
+    for call in calls {
+        assert_eq!(call.await.unwrap().status(), StatusCode::OK);
+    }
+
+    let remote = Remote::new(MS);
+    remote.fail(true);
+    let closed = ShapeLayer::of(over(&remote, ten(0), OnError::Closed)).http();
+    let unavailable = closed.layer(inner).oneshot(Request::new(())).await.unwrap();
+    assert_eq!(unavailable.status(), StatusCode::SERVICE_UNAVAILABLE);
+
+    let nobody_waits = ShapeLayer::of(ten(1_000).max_waiting(0).build().unwrap()).http();
+    let mut service = nobody_waits.layer(inner);
+    assert_eq!(service.call(Request::new(())).await.unwrap().status(), StatusCode::OK);
+    let full = service.call(Request::new(())).await.unwrap();
+    assert_eq!(full.status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert!(!full.headers().contains_key("retry-after"), "nobody knows when");
+}
+
+#[test]
+fn shape_types_can_be_named_and_sent() {
+    struct Client {
+        _http: throttle_tower::Shape<Notes, u64>,
+        _layer: ShapeLayer<u64, Remote>,
+        _shaper: Shaper,
+    }
+    fn is_send_and_sync<T: Send + Sync>() {}
+    fn is_send<T: Send>() {}
+    is_send_and_sync::<Client>();
+    is_send::<throttle_tower::ShapeFuture<Notes, u64, Remote, throttle_tower::Unheeding>>();
+}

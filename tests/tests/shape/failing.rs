@@ -1,0 +1,58 @@
+//! When the store fails, each shaper goes on as it was told to.
+
+use throttle_tower::{BackendErrorKind, OnError, ShapeError};
+use tokio::time::Instant;
+
+use crate::support::{MS, Remote, over, ten};
+
+#[tokio::test(start_paused = true)]
+async fn shape_goes_on_by_its_share_of_the_pace() {
+    let remote = Remote::new(2 * MS);
+    let shaper = over(&remote, ten(10_000), OnError::local(4));
+    shaper.schedule("key", 1).await.unwrap();
+    remote.fail(true);
+    let mut times = Vec::new();
+    for _ in 0..4 {
+        shaper.schedule("key", 1).await.unwrap();
+        times.push(Instant::now());
+    }
+    // A quarter of ten a second; kept warm, so that the first one is no gift.
+    for pair in times.windows(2) {
+        assert!((399 * MS..=401 * MS).contains(&(pair[1] - pair[0])), "{:?}", pair[1] - pair[0]);
+    }
+    assert_eq!(shaper.stats().degraded, 4);
+
+    // A slot of the share's is given back to the share.
+    let last = shaper.reserve("key", 1).await.unwrap();
+    let delay = last.delay();
+    drop(last);
+    let again = shaper.reserve("key", 1).await.unwrap();
+    assert!(again.delay() <= delay && again.delay() + 2 * MS >= delay);
+
+    remote.fail(false);
+    assert!(shaper.reserve("other", 1).await.unwrap().delay().is_zero());
+    assert_eq!(shaper.stats().degraded, 6, "the store decides again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_fails_calls_where_it_is_told_to() {
+    let remote = Remote::new(2 * MS);
+    let shaper = over(&remote, ten(10_000), OnError::Closed);
+    remote.fail(true);
+    let error = shaper.schedule("key", 1).await.unwrap_err();
+    assert!(matches!(&error, ShapeError::Store(error) if error.kind() == BackendErrorKind::Unavailable), "{error}");
+    assert_eq!((shaper.stats().sent, shaper.stats().waiting), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_lets_calls_go_where_it_is_told_to() {
+    let remote = Remote::new(2 * MS);
+    let shaper = over(&remote, ten(10_000), OnError::Open);
+    remote.fail(true);
+    let start = Instant::now();
+    for _ in 0..5 {
+        shaper.schedule("key", 1).await.unwrap();
+    }
+    assert!(start.elapsed() < 20 * MS);
+    assert_eq!((shaper.stats().sent, shaper.stats().degraded), (5, 5));
+}

@@ -1,0 +1,50 @@
+//! One key's crowd is no other key's business.
+
+use throttle_tower::OnError;
+use tokio::task::JoinSet;
+use tower::{Layer, ServiceExt};
+
+use crate::support::{MS, Notes, Remote, layer, over, ten};
+
+/// Nine who make one call every 100 ms, which is their pace, beside one who makes a thousand at once.
+#[tokio::test(start_paused = true)]
+async fn shape_one_greedy_key_delays_nobody_else() {
+    let notes = Notes::new();
+    let service = layer(ten(3_600_000)).by(|call: &u64| (call / 10_000).into()).layer(notes.clone());
+    let mut calls = JoinSet::new();
+    for call in 0..1_000 {
+        calls.spawn(service.clone().oneshot(call));
+    }
+    for key in 1..10_u64 {
+        for call in 0..20 {
+            let service = service.clone();
+            calls.spawn(async move {
+                tokio::time::sleep(call as u32 * 100 * MS).await;
+                service.oneshot(key * 10_000 + call).await
+            });
+        }
+    }
+    calls.join_all().await.into_iter().for_each(|answer| assert!(answer.is_ok()));
+    let others: Vec<_> = notes.calls().into_iter().filter(|(call, _)| *call >= 10_000).collect();
+    assert_eq!(others.len(), 180);
+    for (call, at) in others {
+        let due = (call % 10_000) as u32 * 100 * MS;
+        assert!(at <= due + MS, "call {call} left at {at:?}, made at {due:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_keys_have_schedules_of_their_own_over_a_store() {
+    let remote = Remote::new(2 * MS);
+    let shaper = over(&remote, ten(3_600_000), OnError::Closed);
+    for key in 0..10_u64 {
+        for _ in 0..3 {
+            let slot = shaper.reserve(key, 1).await.unwrap();
+            std::mem::forget(slot);
+        }
+    }
+    assert!(shaper.reserve(10_u64, 1).await.unwrap().delay().is_zero());
+    shaper.reset(3_u64).await.unwrap();
+    assert!(shaper.reserve(3_u64, 1).await.unwrap().delay().is_zero());
+    assert!(!shaper.reserve(4_u64, 1).await.unwrap().delay().is_zero());
+}

@@ -1,0 +1,16 @@
+//! Calls that are delayed: the schedule, its bounds, what is given back, and what an upstream sees of it.
+
+#[path = "../../../throttle-core/tests/support/golden.rs"]
+#[allow(dead_code, reason = "each test binary uses a part of it")]
+mod golden_vectors;
+
+mod bounds;
+mod cancelling;
+mod contract;
+mod failing;
+mod fairness;
+mod golden;
+mod obeying;
+mod pacing;
+mod support;
+mod upstream;

@@ -1,0 +1,284 @@
+//! What an upstream says about its limits is kept to, within reason.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use http::{HeaderMap, Request, Response, StatusCode};
+use throttle_tower::{
+    Constant, Dialect, Gcra, HttpHead, LeakyBucket, MemoryBackend, Rate, ShapeLayer, Shaper, ThrottleLayer, TokioClock,
+    limit,
+};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+use tower::{Layer, Service, ServiceExt, service_fn};
+
+use crate::support::MS;
+
+type Shaped = ShapeLayer<Request<()>, MemoryBackend<TokioClock>, HttpHead>;
+
+fn obeying(per_second: u64) -> Shaped {
+    let bucket = LeakyBucket::new(Rate::per_second(per_second)).max_wait(Duration::from_secs(3_600));
+    ShapeLayer::of(Shaper::builder(bucket).headroom(Duration::ZERO).build().unwrap()).obey_upstream()
+}
+
+/// An upstream that answers as the call's number says.
+fn upstream(
+    answer: impl Fn(usize) -> Response<()> + Clone + Send + 'static,
+) -> impl Service<Request<()>, Response = Response<()>, Error = std::convert::Infallible, Future: Send> + Clone + Send {
+    let calls = Arc::new(AtomicUsize::new(0));
+    service_fn(move |_: Request<()>| {
+        let answer = answer(calls.fetch_add(1, Ordering::SeqCst));
+        async move { Ok(answer) }
+    })
+}
+
+fn say(status: u16, fields: &[(&'static str, &str)]) -> Response<()> {
+    let mut response = Response::new(());
+    *response.status_mut() = StatusCode::from_u16(status).unwrap();
+    for (name, value) in fields {
+        response.headers_mut().insert(*name, value.parse().unwrap());
+    }
+    response
+}
+
+/// When the second call leaves, if the first was answered so.
+async fn second_leaves(layer: Shaped, first: Response<()>) -> Duration {
+    let (status, headers) = (first.status(), first.headers().clone());
+    let mut service = layer.layer(upstream(move |call| {
+        let mut response = Response::new(());
+        if call == 0 {
+            (*response.status_mut(), *response.headers_mut()) = (status, headers.clone());
+        }
+        response
+    }));
+    let answer = service.call(Request::new(())).await.unwrap();
+    assert_eq!(answer.status(), status, "passed on untouched");
+    let start = Instant::now();
+    service.call(Request::new(())).await.unwrap();
+    start.elapsed()
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_retry_after_pauses_the_key() {
+    for status in [429, 503] {
+        let wait = second_leaves(obeying(10), say(status, &[("retry-after", "7")])).await;
+        assert_eq!(wait.as_secs_f32().round(), 7.0, "{status}: {wait:?}");
+    }
+    let ignored = [say(429, &[]), say(429, &[("retry-after", "soon")]), say(500, &[("retry-after", "7")])];
+    for response in ignored {
+        assert_eq!(second_leaves(obeying(10), response).await, 100 * MS);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_retry_after_may_be_a_date() {
+    let due = std::time::SystemTime::now() + Duration::from_secs(20);
+    let date = httpdate::fmt_http_date(due);
+    let wait = second_leaves(obeying(10), say(429, &[("retry-after", &date)])).await;
+    assert!((18..=20).contains(&wait.as_secs()), "{wait:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_nothing_left_pauses_the_key_even_on_success() {
+    let wait = second_leaves(obeying(10), say(200, &[("ratelimit", r#""api";r=0;t=3"#)])).await;
+    assert_eq!(wait, Duration::from_secs(3));
+    let trio = [("x-ratelimit-limit", "60"), ("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "12")];
+    assert_eq!(second_leaves(obeying(10), say(200, &trio)).await, Duration::from_secs(12));
+    // The longer of the two counts.
+    let both = say(429, &[("ratelimit", r#""api";r=0;t=3"#), ("retry-after", "5")]);
+    assert_eq!(second_leaves(obeying(10), both).await, Duration::from_secs(5));
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_what_is_left_is_made_to_last() {
+    // Five in ten seconds at ten a second would be used up in half a second.
+    let some = say(200, &[("ratelimit", r#""api";r=5;t=10"#)]);
+    let service = obeying(10).layer(upstream(move |call| if call == 0 { some.clone() } else { Response::new(()) }));
+    let mut service = service;
+    service.call(Request::new(())).await.unwrap();
+    let start = Instant::now();
+    let mut times = Vec::new();
+    for _ in 0..8 {
+        service.call(Request::new(())).await.unwrap();
+        times.push(start.elapsed().as_millis());
+    }
+    assert_eq!(times[..6], [100, 2_100, 4_100, 6_100, 8_100, 10_100], "{times:?}");
+    assert_eq!(times[7] - times[6], 100, "what it said is over");
+    sleep(100 * MS).await;
+    assert_eq!(service.layer().stats().paused, 0, "and forgotten");
+
+    let plenty = say(200, &[("ratelimit", r#""api";r=500;t=10"#)]);
+    assert_eq!(second_leaves(obeying(10), plenty).await, 100 * MS);
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_a_hostile_upstream_parks_nobody_for_a_year() {
+    for fields in [
+        [("retry-after", "31536000")],
+        [("retry-after", "99999999999999999999999")],
+        [("retry-after", "Fri, 31 Dec 9999 23:59:59 GMT")],
+        [("ratelimit", r#""api";r=0;t=999999999999999"#)],
+        [("ratelimit", r#""api";r=1;t=999999999999999"#)],
+    ] {
+        let wait = second_leaves(obeying(10), say(429, &fields)).await;
+        assert!(wait <= Duration::from_secs(60), "{fields:?}: {wait:?}");
+        let wait = second_leaves(obeying(10).longest_pause(Duration::from_secs(2)), say(429, &fields)).await;
+        assert!(wait <= Duration::from_secs(2), "{fields:?}: {wait:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_jitter_only_lengthens() {
+    let mut waits = Vec::new();
+    for _ in 0..50 {
+        waits.push(second_leaves(obeying(10).pause_jitter(50), say(429, &[("retry-after", "10")])).await.as_millis());
+    }
+    assert!(waits.iter().all(|wait| (10_000..=15_001).contains(wait)), "{waits:?}");
+    waits.dedup();
+    assert!(waits.len() > 25, "they come back at different times: {waits:?}");
+}
+
+/// Those who wait when the pause begins, and those who come during it, leave after it in their order, at the pace.
+#[tokio::test(start_paused = true)]
+async fn shape_whoever_waits_leaves_after_the_pause_in_order() {
+    let pace = LeakyBucket::new(Rate::per_second(10)).max_wait(Duration::from_secs(100));
+    let shaper = Shaper::builder(pace).headroom(Duration::ZERO).build().unwrap();
+    let start = Instant::now();
+    let mut waiting = JoinSet::new();
+    let call = |number: u64| {
+        let shaper = shaper.clone();
+        async move {
+            shaper.schedule("key", 1).await.unwrap();
+            (number, start.elapsed().as_millis())
+        }
+    };
+    for number in 0..10 {
+        waiting.spawn(call(number));
+    }
+    sleep(250 * MS).await;
+    // Again and longer, as the answers to several calls come in.
+    shaper.pause("key", Duration::from_secs(1));
+    shaper.pause("key", Duration::from_secs(3));
+    shaper.pause("other", Duration::from_secs(30));
+    sleep(500 * MS).await;
+    for number in 10..15 {
+        waiting.spawn(call(number));
+    }
+    sleep(Duration::from_secs(2)).await;
+    shaper.pause("key", Duration::from_secs(1));
+    for number in 15..20 {
+        waiting.spawn(call(number));
+    }
+    let mut left = waiting.join_all().await;
+    left.sort_by_key(|(_, at)| *at);
+    let numbers: Vec<_> = left.iter().map(|(number, _)| *number).collect();
+    assert_eq!(numbers, (0..20).collect::<Vec<_>>(), "{left:?}");
+    assert_eq!(left[..3].iter().map(|(_, at)| *at).collect::<Vec<_>>(), [0, 100, 200]);
+    assert!((3_749..=3_752).contains(&left[3].1), "{left:?}");
+    for pair in left[3..].windows(2) {
+        assert!(pair[1].1 - pair[0].1 >= 99, "{left:?}");
+    }
+    assert!(left[19].1 <= 3_750 + 1_601 + 1, "and no later than they must: {left:?}");
+    sleep(100 * MS).await;
+    assert_eq!(shaper.stats().paused, 1, "the other key is paused still");
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_what_would_wait_too_long_because_of_a_pause_is_refused() {
+    let pace = LeakyBucket::new(Rate::per_second(10)).max_wait(Duration::from_secs(2));
+    let shaper = Shaper::builder(pace).headroom(Duration::ZERO).build().unwrap();
+    shaper.pause("key", Duration::from_secs(5));
+    let error = shaper.schedule("key", 1).await.unwrap_err();
+    assert_eq!(error.queue_full().unwrap().retry_after, Some(Duration::from_secs(3)));
+    sleep(Duration::from_secs(3)).await;
+    shaper.schedule("key", 1).await.unwrap();
+    shaper.pause("key", Duration::MAX);
+    assert!(shaper.schedule("key", 1).await.is_err());
+    shaper.reset("key").await.unwrap();
+    shaper.schedule("key", 1).await.unwrap();
+}
+
+/// The acceptance of the whole: an upstream with a limit of its own, and one that says no more than it must.
+#[tokio::test(start_paused = true)]
+async fn shape_after_the_first_429_there_is_no_other() {
+    // It is overloaded from the fiftieth call on, for three seconds, and says so.
+    let until = Arc::new(std::sync::Mutex::new(None::<Instant>));
+    let calls = Arc::new(AtomicUsize::new(0));
+    let overloaded = service_fn(move |_: Request<()>| {
+        let mut until = until.lock().unwrap();
+        let until = (calls.fetch_add(1, Ordering::SeqCst) >= 50)
+            .then(|| *until.get_or_insert_with(|| Instant::now() + Duration::from_secs(3)));
+        let left = until.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()));
+        let answer = if left.is_zero() {
+            Response::new(())
+        } else {
+            say(429, &[("retry-after", &left.as_secs_f64().ceil().to_string())])
+        };
+        async move { Ok::<_, std::convert::Infallible>(answer) }
+    });
+    assert_eq!(refused_of_200(obeying(20).layer(overloaded), 8).await, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_an_upstream_that_tells_what_is_left_refuses_nobody() {
+    // Its limit is half of our pace. It tells, so there is not even a first time.
+    for dialect in [Dialect::Draft11, Dialect::Draft07, Dialect::Draft03] {
+        let store = MemoryBackend::builder().clock(TokioClock::new()).build();
+        let limits = limit("upstream", Gcra::new(Rate::per_second(10)).burst(20)).by(Constant);
+        let throttle = ThrottleLayer::new(limits).unwrap().headers(dialect).backend(store).unwrap();
+        let inner =
+            service_fn(|_: Request<()>| async { Ok::<_, std::convert::Infallible>(Response::new(String::new())) });
+        let bucket = LeakyBucket::new(Rate::per_second(20)).max_wait(Duration::from_secs(3_600));
+        let layer = ShapeLayer::new(bucket).unwrap().obey_upstream();
+        assert_eq!(refused_of_200(layer.layer(throttle.layer(inner)), 1).await, 0, "{dialect:?}");
+    }
+}
+
+/// How many of 200 calls are answered 429, made by so many callers, each after its last was answered.
+async fn refused_of_200<S, Body>(service: S, callers: usize) -> usize
+where
+    S: Service<Request<()>, Response = Response<Body>, Error: std::fmt::Debug + Send, Future: Send>
+        + Clone
+        + Send
+        + 'static,
+    Body: Send + 'static,
+{
+    let mut calling = JoinSet::new();
+    for _ in 0..callers {
+        let mut service = service.clone();
+        calling.spawn(async move {
+            let mut refused = 0;
+            for _ in 0..200 / callers {
+                let answer = service.ready().await.unwrap().call(Request::new(())).await.unwrap();
+                refused += usize::from(answer.status() == StatusCode::TOO_MANY_REQUESTS);
+            }
+            refused
+        });
+    }
+    calling.join_all().await.into_iter().sum()
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_reads_the_head_of_responses_of_any_type() {
+    #[derive(Clone)]
+    struct Own {
+        status: StatusCode,
+        fields: HeaderMap,
+    }
+    let mut fields = HeaderMap::new();
+    fields.insert("retry-after", "4".parse().unwrap());
+    let answer = Own { status: StatusCode::TOO_MANY_REQUESTS, fields };
+    let inner = service_fn(move |_: u64| {
+        let answer = answer.clone();
+        async move { Ok::<_, std::convert::Infallible>(answer) }
+    });
+    let layer = ShapeLayer::new(LeakyBucket::new(Rate::per_second(10)).max_wait(Duration::from_secs(60)))
+        .unwrap()
+        .obey_upstream_of(|response: &Own| (response.status, &response.fields));
+    let mut service = layer.layer(inner);
+    service.call(1).await.unwrap();
+    let start = Instant::now();
+    service.call(2).await.unwrap();
+    assert_eq!(start.elapsed(), Duration::from_secs(4));
+}

@@ -1,0 +1,120 @@
+//! When calls leave: in their order, an emission interval apart, on the exact schedule.
+
+use std::time::Duration;
+
+use throttle_tower::{LeakyBucket, OnError, Rate, ShapeLayer, Shaper};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, advance};
+use tower::{Layer, ServiceExt};
+
+use crate::support::{MS, Notes, Remote, layer, over, ten};
+
+#[tokio::test(start_paused = true)]
+async fn shape_calls_leave_in_order_an_interval_apart() {
+    let notes = Notes::new();
+    let service = layer(ten(10_000)).layer(notes.clone());
+    let mut calls = JoinSet::new();
+    for call in 0..50 {
+        // In the order of `call`, which each makes when it is polled first.
+        calls.spawn(service.clone().oneshot(call));
+    }
+    calls.join_all().await.into_iter().for_each(|answer| assert!(answer.is_ok()));
+    assert_eq!(notes.order(), (0..50).collect::<Vec<_>>());
+    for (call, at) in notes.calls() {
+        let due = call as u32 * 100 * MS;
+        assert!((due..=due + MS).contains(&at), "call {call} left at {at:?}, due at {due:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_never_early_and_no_drift_over_a_million_departures() {
+    const DEPARTURES: usize = 1_000_000;
+    const CALLERS: usize = 100;
+    // 333 1/3 µs apart: nothing that is rounded on the way stays unnoticed.
+    let shaper = Shaper::builder(LeakyBucket::new(Rate::per_second(3_000))).headroom(Duration::ZERO).build().unwrap();
+    let start = Instant::now();
+    let mut calling = JoinSet::new();
+    for _ in 0..CALLERS {
+        let shaper = shaper.clone();
+        calling.spawn(async move {
+            let mut times = Vec::with_capacity(DEPARTURES / CALLERS);
+            for _ in 0..DEPARTURES / CALLERS {
+                shaper.schedule("key", 1).await.unwrap();
+                times.push(start.elapsed());
+            }
+            times
+        });
+    }
+    let mut times: Vec<Duration> = calling.join_all().await.into_iter().flatten().collect();
+    times.sort_unstable();
+    assert_eq!(times.len(), DEPARTURES);
+    for (departure, at) in times.into_iter().enumerate() {
+        let due = Duration::from_nanos(departure as u64 * 1_000_000 / 3);
+        // A timer is late by up to a millisecond. The millionth is no later than the first.
+        assert!((due..=due + MS).contains(&at), "departure {departure} at {at:?}, due at {due:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_an_idle_schedule_saves_nothing_up() {
+    let shaper = ten(1_000).build().unwrap();
+    shaper.schedule("key", 1).await.unwrap();
+    advance(Duration::from_secs(60)).await;
+    let start = Instant::now();
+    for _ in 0..3 {
+        shaper.schedule("key", 1).await.unwrap();
+    }
+    assert_eq!(start.elapsed(), 200 * MS);
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_a_call_of_several_units_keeps_the_next_one_waiting() {
+    let notes = Notes::new();
+    let service = layer(ten(10_000)).cost(|call: &u64| *call).layer(notes.clone());
+    let calls = [3, 1, 0, 2, 1].map(|cost| tokio::spawn(service.clone().oneshot(cost)));
+    for call in calls {
+        call.await.unwrap().unwrap();
+    }
+    // What costs nothing is not paced.
+    let left: Vec<_> = notes.calls().into_iter().map(|(cost, at)| (cost, at.as_millis())).collect();
+    assert_eq!(left, [(3, 0), (0, 0), (1, 300), (2, 400), (1, 600)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_headroom_makes_no_period_hold_one_too_many() {
+    let departures = async |shaper: Shaper| {
+        let start = Instant::now();
+        let mut times = Vec::new();
+        for _ in 0..40 {
+            shaper.schedule("key", 1).await.unwrap();
+            times.push(start.elapsed());
+        }
+        times
+    };
+    let bucket = || LeakyBucket::new(Rate::per_second(10));
+    let usual = departures(Shaper::new(bucket()).unwrap()).await;
+    assert_eq!(usual[10].as_micros().div_ceil(1_000), 1_005, "ten in a period and five milliseconds");
+    let wide = departures(Shaper::builder(bucket()).headroom(200 * MS).build().unwrap()).await;
+    assert_eq!(wide[10].as_millis(), 1_200);
+    let none = departures(Shaper::builder(bucket()).headroom(Duration::ZERO).build().unwrap()).await;
+    assert_eq!(none[10].as_millis(), 1_000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_over_a_store_in_one_round_trip() {
+    let remote = Remote::new(10 * MS);
+    let notes = Notes::new();
+    let service = ShapeLayer::of(over(&remote, ten(10_000), OnError::Closed)).layer(notes.clone());
+    let mut calls = JoinSet::new();
+    for call in 0..20 {
+        calls.spawn(service.clone().oneshot(call));
+    }
+    calls.join_all().await.into_iter().for_each(|answer| assert!(answer.is_ok()));
+    assert_eq!(remote.decisions(), 20, "one trip for each");
+    assert_eq!(notes.order(), (0..20).collect::<Vec<_>>());
+    for (call, at) in notes.calls() {
+        let due = call as u32 * 100 * MS;
+        // The store's schedule began half a trip after the first was made, and its answer took the other half.
+        assert!((due + 5 * MS..=due + 11 * MS).contains(&at), "call {call} left at {at:?}");
+    }
+}

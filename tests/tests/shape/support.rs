@@ -1,0 +1,159 @@
+//! Services that note when they are called, and stores that take their time.
+
+use std::convert::Infallible;
+use std::future::{Future, Ready, ready};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use throttle_core::{Backend, BackendError, BackendErrorKind, Call, Decision, LimitSet, MemorySet, Receipt};
+use throttle_tower::{
+    ConfigError, Key, LeakyBucket, MemoryBackend, OnError, Rate, ShapeLayer, Shaper, ShaperBuilder, TokioClock,
+};
+use tokio::time::{Instant, sleep};
+use tower::Service;
+
+pub(crate) const MS: Duration = Duration::from_millis(1);
+
+/// Ten a second to the letter, and a queue of so many milliseconds.
+pub(crate) fn ten(max_wait_ms: u64) -> ShaperBuilder {
+    Shaper::builder(LeakyBucket::new(Rate::per_second(10)).max_wait(Duration::from_millis(max_wait_ms)))
+        .headroom(Duration::ZERO)
+}
+
+/// The numbers that were called, and when after the service was made.
+#[derive(Clone)]
+pub(crate) struct Notes {
+    start: Instant,
+    calls: Arc<Mutex<Vec<(u64, Duration)>>>,
+}
+
+impl Notes {
+    pub(crate) fn new() -> Self {
+        Self { start: Instant::now(), calls: Arc::default() }
+    }
+
+    pub(crate) fn calls(&self) -> Vec<(u64, Duration)> {
+        self.calls.lock().unwrap().clone()
+    }
+
+    pub(crate) fn order(&self) -> Vec<u64> {
+        self.calls().into_iter().map(|(call, _)| call).collect()
+    }
+
+    pub(crate) fn times(&self) -> Vec<Duration> {
+        self.calls().into_iter().map(|(_, at)| at).collect()
+    }
+}
+
+impl Service<u64> for Notes {
+    type Response = u64;
+    type Error = Infallible;
+    type Future = Ready<Result<u64, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, call: u64) -> Self::Future {
+        self.calls.lock().unwrap().push((call, self.start.elapsed()));
+        ready(Ok(call))
+    }
+}
+
+/// A store a round trip away, which may fail.
+#[derive(Clone)]
+pub(crate) struct Remote {
+    pub(crate) memory: MemoryBackend<TokioClock>,
+    pub(crate) trip: Duration,
+    pub(crate) fails: Arc<AtomicBool>,
+    pub(crate) decisions: Arc<AtomicUsize>,
+    pub(crate) settled: Arc<AtomicUsize>,
+}
+
+impl Remote {
+    pub(crate) fn new(trip: Duration) -> Self {
+        let memory = MemoryBackend::builder().clock(TokioClock::new()).build();
+        Self { memory, trip, fails: Arc::default(), decisions: Arc::default(), settled: Arc::default() }
+    }
+
+    pub(crate) fn fail(&self, fails: bool) {
+        self.fails.store(fails, Ordering::SeqCst);
+    }
+
+    pub(crate) fn decisions(&self) -> usize {
+        self.decisions.load(Ordering::SeqCst)
+    }
+
+    fn check(&self) -> Result<(), BackendError> {
+        if self.fails.load(Ordering::SeqCst) {
+            Err(BackendError::new(BackendErrorKind::Unavailable).uncharged())
+        } else {
+            Ok(())
+        }
+    }
+}
+
+type Boxed<T> = Pin<Box<dyn Future<Output = Result<T, BackendError>> + Send>>;
+
+impl Backend for Remote {
+    type Prepared = MemorySet;
+    type Decide = Boxed<Decision>;
+    type Done = Boxed<()>;
+
+    fn prepare(&self, set: LimitSet) -> Result<MemorySet, ConfigError> {
+        self.memory.prepare(set)
+    }
+
+    fn set(prepared: &MemorySet) -> &LimitSet {
+        MemoryBackend::<TokioClock>::set(prepared)
+    }
+
+    fn decide(&self, prepared: &Arc<MemorySet>, calls: &[Call]) -> Self::Decide {
+        let (remote, prepared, calls) = (self.clone(), Arc::clone(prepared), calls.to_vec());
+        Box::pin(async move {
+            sleep(remote.trip / 2).await;
+            remote.check()?;
+            remote.decisions.fetch_add(1, Ordering::SeqCst);
+            let decision = remote.memory.decide_now(&prepared, &calls);
+            sleep(remote.trip / 2).await;
+            Ok(decision)
+        })
+    }
+
+    fn settle(&self, prepared: &Arc<MemorySet>, receipt: Receipt) -> Self::Done {
+        let (remote, prepared) = (self.clone(), Arc::clone(prepared));
+        Box::pin(async move {
+            sleep(remote.trip / 2).await;
+            remote.check()?;
+            remote.settled.fetch_add(1, Ordering::SeqCst);
+            remote.memory.settle_now(&prepared, receipt);
+            Ok(())
+        })
+    }
+
+    fn reset(&self, prepared: &Arc<MemorySet>, policy: usize, key: &Key) -> Self::Done {
+        let done = self.memory.reset(prepared, policy, key);
+        Box::pin(done)
+    }
+
+    fn reset_all(&self, prefix: &str) -> Self::Done {
+        Box::pin(self.memory.reset_all(prefix))
+    }
+}
+
+/// A shaper over a remote store.
+pub(crate) fn over(remote: &Remote, builder: ShaperBuilder, rule: OnError) -> Shaper<Remote> {
+    builder.name("test").on_error(rule).backend(remote.clone()).build().unwrap()
+}
+
+pub(crate) fn layer(builder: ShaperBuilder) -> ShapeLayer<u64> {
+    ShapeLayer::of(builder.build().unwrap())
+}
+
+/// Polls a future once.
+pub(crate) fn poll<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
+    Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
+}

@@ -1,0 +1,107 @@
+//! What a real upstream counts: in no period more than promised.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::{Request, StatusCode};
+use http_body_util::Empty;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use throttle_core::Backend;
+use throttle_redis::RedisBackend;
+use throttle_test_servers::Shared;
+use throttle_tower::{LeakyBucket, OnError, Rate, ShapeLayer, Shaper};
+use tokio::task::JoinSet;
+use tower::{Layer, ServiceExt};
+
+/// Promised, in a period. The headroom is what a busy machine may delay one call more than another.
+const COUNT: u64 = 80;
+const PERIOD: Duration = Duration::from_secs(1);
+const HEADROOM: Duration = Duration::from_millis(250);
+const CALLS: usize = 320;
+
+#[path = "../support/counting.rs"]
+mod counting;
+
+use counting::Upstream;
+
+type Http = Client<HttpConnector, Empty<Bytes>>;
+
+fn bucket() -> LeakyBucket {
+    LeakyBucket::new(Rate::new(COUNT, PERIOD)).max_wait(Duration::from_secs(60))
+}
+
+/// So many callers, each of which makes its next call when its last was answered.
+async fn run<B: Backend>(layers: &[ShapeLayer<Request<Empty<Bytes>>, B>], callers: usize, upstream: &Upstream) {
+    let mut calling = JoinSet::new();
+    for caller in 0..callers {
+        let http: Http = Client::builder(TokioExecutor::new()).build_http();
+        let service = layers[caller % layers.len()].layer(http);
+        let uri = format!("http://{}/", upstream.address);
+        calling.spawn(async move {
+            for _ in 0..CALLS / callers {
+                let request = Request::get(&uri).body(Empty::new()).unwrap();
+                assert_eq!(service.clone().oneshot(request).await.unwrap().status(), StatusCode::OK);
+            }
+        });
+    }
+    calling.join_all().await;
+}
+
+async fn keeps_the_promise(callers: usize) {
+    let upstream = Upstream::start().await;
+    let shaper = Shaper::builder(bucket()).headroom(HEADROOM).build().unwrap();
+    let start = Instant::now();
+    run(&[ShapeLayer::of(shaper)], callers, &upstream).await;
+    check(&upstream, start.elapsed(), callers);
+}
+
+fn check(upstream: &Upstream, took: Duration, callers: usize) {
+    assert_eq!(upstream.count(), CALLS);
+    let most = upstream.most_within(PERIOD);
+    assert!(most <= COUNT as usize, "{most} in a period of {PERIOD:?} from {callers} callers, promised {COUNT}");
+    // A pace that is kept by being slow would prove nothing. One caller may wait for answers, and falls behind a little.
+    let due = (PERIOD + HEADROOM) * (CALLS as u32 - 1) / COUNT as u32;
+    assert!(took < due * 3 / 2, "{took:?} for {CALLS} calls, due in {due:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn shape_an_upstream_never_counts_more_than_promised_from_1_caller() {
+    keeps_the_promise(1).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn shape_an_upstream_never_counts_more_than_promised_from_8_callers() {
+    keeps_the_promise(8).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn shape_an_upstream_never_counts_more_than_promised_from_64_callers() {
+    keeps_the_promise(64).await;
+}
+
+/// Three backends know of each other only by the server, as three processes would.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn shape_an_upstream_never_counts_more_than_promised_from_three_backends_on_redis() {
+    let shared = Shared::new();
+    let upstream = Upstream::start().await;
+    let layers = [(); 3].map(|()| {
+        let backend = RedisBackend::builder(throttle_redis::Single::new(&shared.url()).unwrap())
+            .prefix(shared.prefix())
+            .deadline(Duration::from_secs(2))
+            .build()
+            .unwrap();
+        let shaper = Shaper::builder(bucket()).headroom(HEADROOM).name("fleet").on_error(OnError::Closed);
+        ShapeLayer::of(shaper.backend(backend).build().unwrap())
+    });
+    let start = Instant::now();
+    run(&layers, 9 * 3, &upstream).await;
+    let made = CALLS / 27 * 27;
+    assert_eq!(upstream.count(), made);
+    let most = upstream.most_within(PERIOD);
+    assert!(most <= COUNT as usize, "{most} in a period, promised {COUNT}");
+    assert!(start.elapsed() < (PERIOD + HEADROOM) * made as u32 / COUNT as u32 * 3 / 2);
+    let sent: u64 = layers.iter().map(|layer| layer.stats().sent).sum();
+    assert_eq!(sent, made as u64);
+}
