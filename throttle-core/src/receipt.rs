@@ -1,4 +1,4 @@
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use crate::algorithm::{Algorithm, State, Taken};
 use crate::{Call, Decision, Key, Rung, Timestamp};
@@ -117,6 +117,23 @@ impl Receipt {
     pub fn actual_of(mut self, policy: usize, units: u64) -> Self {
         self.items.iter_mut().filter(|item| item.policy == policy).for_each(|item| item.actual = units);
         self
+    }
+
+    /// Takes out what the policy at one place in the set was charged, as a receipt of its own, to be settled at another
+    /// time. `None` if nothing of it is here.
+    pub fn take(&mut self, policy: usize) -> Option<Self> {
+        let at = self.items.iter().position(|item| item.policy == policy)?;
+        Some(Self { items: smallvec![self.items.remove(at)] })
+    }
+
+    /// Takes over what another receipt of the same limits holds, to be settled in one step, but for policies that are here
+    /// already: one step settles one charge of each. Those stay where they are.
+    pub fn take_over(&mut self, other: &mut Self) {
+        let items = std::mem::take(&mut other.items).into_iter();
+        let (staying, coming): (SmallVec<[ReceiptItem; 3]>, SmallVec<[ReceiptItem; 3]>) =
+            items.partition(|item| self.items.iter().any(|own| own.policy == item.policy));
+        self.items.extend(coming);
+        other.items = staying;
     }
 
     /// Takes out what a local share charged, as a receipt for the memory that the share is kept in.

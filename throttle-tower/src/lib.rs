@@ -23,7 +23,8 @@
 //! | the algorithms and how they differ | [`throttle_core::algorithm`] |
 //! | keys: address, header, route, method, your own | [`KeyExtractor`] |
 //! | the client's address behind proxies | [`client_ip`] |
-//! | cost, conditions, missing keys | [`Limit`] |
+//! | cost, conditions, missing keys, refunds by outcome | [`Limit`] |
+//! | estimates, settled by the handler | [`Charge`] |
 //! | response fields and their dialects | [`headers`] |
 //! | custom refusals, hooks, failing stores | [`ThrottleLayer`] |
 //!
@@ -31,10 +32,10 @@
 //!
 //! | feature | default | gives |
 //! |---|---|---|
-//! | `axum` | no | the route's template and the peer's address from axum's extensions; [`LimitReport`] as an extractor |
+//! | `axum` | no | the route's template and the peer's address from axum's extensions; [`LimitReport`] and [`Charge`] as extractors |
 //! | `unicode` | no | `Header::normalize_identity` |
 
-mod behind;
+mod charge;
 pub mod client_ip;
 pub mod headers;
 mod key;
@@ -42,6 +43,9 @@ mod limit;
 mod shape;
 mod throttle;
 
+#[cfg(feature = "axum")]
+pub use charge::MissingCharge;
+pub use charge::{Charge, ChargeError, Settlements};
 pub use headers::Dialect;
 pub use key::{
     Constant, Extension, FromFn, Header, KeyExtractor, Masked, MatchedRoute, Method, Or, PeerAddr, Route, from_fn,
@@ -60,8 +64,8 @@ pub use throttle::{
 };
 #[doc(no_inline)]
 pub use throttle_core::{
-    Algorithm, Backend, BackendError, BackendErrorKind, BoxBackend, CalendarQuota, Call, Charge, Clock, ConfigError,
-    Cost, Decision, FixedWindow, Gcra, IntervalBucket, Key, LeakyBucket, LeakyMeter, LimitSet, Limiter, LocalShare,
+    Algorithm, Backend, BackendError, BackendErrorKind, BoxBackend, CalendarQuota, Call, Clock, ConfigError, Cost,
+    Decision, FixedWindow, Gcra, IntervalBucket, Key, LeakyBucket, LeakyMeter, LimitSet, Limiter, LocalShare,
     ManualClock, MemoryBackend, Policy, Rate, Rule, Rung, SlidingLog, SlidingWindow, Status, SystemClock, Timestamp,
     TokenBucket,
 };

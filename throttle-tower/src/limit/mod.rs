@@ -2,12 +2,14 @@
 
 mod compose;
 mod cost;
+mod outcome;
 mod single;
 
 use http::request::Parts;
 
 pub use compose::{IntoLimits, IntoMembers, Limits, all, any};
 pub use cost::IntoCost;
+pub(crate) use outcome::Outcomes;
 pub(crate) use single::{Applied, FutureKey, Keying};
 pub use single::{Limit, OnError, OnMissing, Unkeyed, limit};
 

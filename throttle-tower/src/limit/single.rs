@@ -9,6 +9,7 @@ use http::request::Parts;
 use throttle_core::{Algorithm, ConfigError, IntoAlgorithm, Key, Policy};
 
 use super::IntoCost;
+use super::outcome::Outcomes;
 use crate::KeyExtractor;
 
 /// Starts a limit: a public name and an algorithm. Say next [whose budget](Unkeyed::by) it is.
@@ -77,7 +78,15 @@ impl Unkeyed {
             name: self.name,
             algorithm: self.algorithm,
             unit: None,
-            how: Applied { keying, cost: None, when: None, on_missing: OnMissing::Share, on_error: None, by_route },
+            how: Applied {
+                keying,
+                cost: None,
+                when: None,
+                on_missing: OnMissing::Share,
+                on_error: None,
+                by_route,
+                outcomes: Outcomes::default(),
+            },
         }
     }
 }
@@ -102,6 +111,8 @@ pub(crate) struct Applied {
     pub(crate) on_error: Option<OnError>,
     /// Whether the key depends on the route.
     pub(crate) by_route: bool,
+    /// What becomes of a charge once it is known what happened.
+    pub(crate) outcomes: Outcomes,
 }
 
 #[derive(Clone)]

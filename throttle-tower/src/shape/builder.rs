@@ -10,6 +10,7 @@ use super::pace::Pace;
 use super::pauses::Pauses;
 use super::shaper::Shaper;
 use crate::OnError;
+use crate::charge::Post;
 
 /// Options of a [`Shaper`].
 #[derive(Clone)]
@@ -106,6 +107,7 @@ impl<B: Backend> ShaperBuilder<B> {
             max_wait: self.bucket.longest_wait(),
             max_waiting: self.max_waiting,
             counters: Arc::new(Counters::default()),
+            post: Post::default(),
             pauses: Pauses::new(rate),
         }))
     }

@@ -28,7 +28,6 @@ pub(crate) struct Counters {
     refused: AtomicU64,
     cancelled: AtomicU64,
     degraded: AtomicU64,
-    lost: AtomicU64,
 }
 
 impl Counters {
@@ -48,10 +47,6 @@ impl Counters {
         self.degraded.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn lost(&self) {
-        self.lost.fetch_add(1, Ordering::Relaxed);
-    }
-
     /// A place among those who wait, if there is one.
     pub(crate) fn wait(self: &Arc<Self>, most: usize) -> Option<Waiting> {
         let free = |waiting: usize| (waiting < most).then_some(waiting + 1);
@@ -59,7 +54,7 @@ impl Counters {
         Some(Waiting(Arc::clone(self)))
     }
 
-    pub(crate) fn snapshot(&self, paused: usize) -> ShapeStats {
+    pub(crate) fn snapshot(&self, lost: u64, paused: usize) -> ShapeStats {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         ShapeStats {
             sent: count(&self.sent),
@@ -67,7 +62,7 @@ impl Counters {
             refused: count(&self.refused),
             cancelled: count(&self.cancelled),
             degraded: count(&self.degraded),
-            lost: count(&self.lost),
+            lost,
             paused,
         }
     }

@@ -9,7 +9,8 @@ use super::counters::Counters;
 use super::error::{Bound, QueueFull, ShapeError};
 use super::pauses::{Pauses, spread};
 use super::slot::Slot;
-use crate::{OnError, behind};
+use crate::OnError;
+use crate::charge::Post;
 
 /// Everything that the clones of a shaper share.
 pub(crate) struct Pace<B: Backend> {
@@ -22,6 +23,8 @@ pub(crate) struct Pace<B: Backend> {
     pub(crate) max_wait: Duration,
     pub(crate) max_waiting: usize,
     pub(crate) counters: Arc<Counters>,
+    /// For slots that are given back.
+    pub(crate) post: Post,
     pub(crate) pauses: Pauses,
 }
 
@@ -187,8 +190,8 @@ impl<B: Backend> Pace<B> {
             None => Some(receipt),
         };
         if let Some(receipt) = receipt {
-            let counters = Arc::clone(&self.counters);
-            behind::finish(self.backend.settle(&self.prepared, receipt), move |_| counters.lost());
+            let done = self.backend.settle(&self.prepared, receipt);
+            self.post.send(Box::pin(done), None, self.backend.can_fail());
         }
     }
 }

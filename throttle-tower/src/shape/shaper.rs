@@ -139,7 +139,7 @@ impl<B: Backend> Shaper<B> {
     /// What it has done so far, and how many wait now. Of this process, and of all keys together.
     #[must_use]
     pub fn stats(&self) -> ShapeStats {
-        self.pace.counters.snapshot(self.pace.pauses.active(Instant::now()))
+        self.pace.counters.snapshot(self.pace.post.counters.read().failed, self.pace.pauses.active(Instant::now()))
     }
 
     /// The pace that is kept, [headroom](ShaperBuilder::headroom) included.

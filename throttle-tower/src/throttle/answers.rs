@@ -9,6 +9,7 @@ use super::local::LocalStore;
 use super::warning::Watch;
 use super::{Event, Refusal};
 use crate::OnError;
+use crate::charge::Post;
 use crate::headers::line::Terms;
 use crate::headers::policy_field::PolicyField;
 use crate::headers::{Dialect, Problem};
@@ -107,6 +108,7 @@ pub(crate) struct Options {
     pub(crate) local_store: Option<LocalStore>,
     pub(crate) jitter: Option<Jitter>,
     pub(crate) report_in_response: bool,
+    pub(crate) post: Post,
 }
 
 type BuildResponse = Arc<dyn Fn(&Refusal<'_>) -> Response<Bytes> + Send + Sync>;
@@ -125,6 +127,7 @@ impl Default for Options {
             local_store: None,
             jitter: None,
             report_in_response: true,
+            post: Post::default(),
         }
     }
 }

@@ -1,10 +1,12 @@
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::Full;
 use pin_project_lite::pin_project;
+
+use crate::charge::Open;
 
 pin_project! {
     /// The body of a response that went through a [`Throttle`](crate::Throttle): the inner service's own, or a refusal's.
@@ -12,6 +14,8 @@ pin_project! {
     pub struct ThrottleBody<B> {
         #[pin]
         body: Either<B>,
+        // What is settled when the body ends, or is dropped.
+        open: Option<Open>,
     }
 }
 
@@ -25,18 +29,18 @@ pin_project! {
 }
 
 impl<B> ThrottleBody<B> {
-    pub(crate) fn inner(body: B) -> Self {
-        Self { body: Either::Inner { body } }
+    pub(crate) fn inner(body: B, open: Option<Open>) -> Self {
+        Self { body: Either::Inner { body }, open }
     }
 
     pub(crate) fn refusal(body: Bytes) -> Self {
-        Self { body: Either::Refusal { body: Full::new(body) } }
+        Self { body: Either::Refusal { body: Full::new(body) }, open: None }
     }
 }
 
 impl<B: Default> Default for ThrottleBody<B> {
     fn default() -> Self {
-        Self::inner(B::default())
+        Self::inner(B::default(), None)
     }
 }
 
@@ -45,8 +49,16 @@ impl<B: Body<Data = Bytes>> Body for ThrottleBody<B> {
     type Error = B::Error;
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
-        match self.project().body.project() {
-            EitherProj::Inner { body } => body.poll_frame(cx),
+        let this = self.project();
+        match this.body.project() {
+            EitherProj::Inner { body } => {
+                let frame = ready!(body.poll_frame(cx));
+                // Not left to the drop: whoever has read the last byte may be back before that.
+                if !matches!(frame, Some(Ok(_))) {
+                    drop(this.open.take());
+                }
+                Poll::Ready(frame)
+            }
             EitherProj::Refusal { body } => body.poll_frame(cx).map_err(|never| match never {}),
         }
     }

@@ -19,7 +19,9 @@ pin_project! {
     /// # Cancel safety
     ///
     /// Dropped while a key is looked up, the request was charged nothing; while the store decides, once or not at all;
-    /// after that, it was charged and stays so.
+    /// after that, it was charged and stays so, unless a limit says otherwise
+    /// ([`Limit::refund_aborted`](crate::Limit::refund_aborted)) or the handler has told what it used by then
+    /// ([`Charge`](crate::Charge)).
     ///
     /// # Panics
     ///
@@ -83,11 +85,12 @@ where
                 self.poll(cx)
             }
             StateProj::Calling { response, admitted } => {
-                let mut response = ready!(response.poll(cx))?;
-                if let Some(admitted) = admitted.take() {
-                    admitted.press(&mut response);
-                }
-                Poll::Ready(Ok(response.map(ThrottleBody::inner)))
+                let result = ready!(response.poll(cx));
+                // Without a response, dropping it settles what is to be settled then.
+                let admitted = admitted.take();
+                let mut response = result?;
+                let open = admitted.and_then(|admitted| admitted.press(&mut response));
+                Poll::Ready(Ok(response.map(|body| ThrottleBody::inner(body, open))))
             }
             StateProj::Refused { response } => {
                 let response = response.take().expect(POLLED_AGAIN);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode};
-use throttle_core::{Backend, Clock, ConfigError, MemoryBackend};
+use throttle_core::{Backend, BackendError, Clock, ConfigError, MemoryBackend};
 use tower_layer::Layer;
 
 use super::answers::{Answers, Jitter, Options};
@@ -13,6 +13,7 @@ use super::rules::Rules;
 use super::warning::Watch;
 use super::{Event, Refusal, Throttle, Warning};
 use crate::OnError;
+use crate::charge::Settlements;
 use crate::headers::Dialect;
 use crate::limit::IntoLimits;
 
@@ -163,6 +164,20 @@ impl<B: Backend> ThrottleLayer<B> {
     /// costs three of the eight allocations that the layer adds to an admitted request in axum. Defaults to true.
     pub fn report_in_response(self, report: bool) -> Self {
         self.with(|answers| answers.options.report_in_response = report)
+    }
+
+    /// How many refunds, settlements and other charges behind responses are under way, were done, and failed, over all
+    /// clones of this layer and those that were made of it with other options or backends. Before a process ends, wait for
+    /// none to be pending: what is then still on its way to a store is lost.
+    #[must_use]
+    pub fn settlements(&self) -> Settlements {
+        self.rules.answers.options.post.counters.read()
+    }
+
+    /// Calls `hook` for every refund, settlement or other charge behind a response that failed: count or log it and return.
+    /// What was to be given back stays charged. Defaults to nothing.
+    pub fn on_settle_error(self, hook: impl Fn(&BackendError) + Send + Sync + 'static) -> Self {
+        self.with(|answers| answers.options.post.on_error = Some(Arc::new(hook)))
     }
 
     /// What was set before the backend is checked with it, and what is set after it must do without. A share that cannot

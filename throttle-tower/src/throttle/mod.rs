@@ -5,6 +5,7 @@ mod body;
 mod event;
 mod future;
 mod layer;
+mod ledger;
 mod local;
 mod refusal;
 mod report;

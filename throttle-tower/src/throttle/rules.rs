@@ -7,8 +7,10 @@ use smallvec::SmallVec;
 use throttle_core::{Backend, BackendError, Call, ConfigError, Decision, Key, LimitSet, Policy, Rung};
 
 use super::answers::{Answers, Options};
+use super::ledger::Wanted;
 use super::refusal::{Reason, Refusal, forbid_storing};
 use super::{Event, LimitReport, Outcome};
+use crate::charge::{Charge, Open};
 use crate::limit::{Applied, FutureKey, Keying};
 use crate::{OnError, OnMissing};
 
@@ -19,6 +21,8 @@ pub(crate) struct Rules<B: Backend> {
     pub(crate) applied: Arc<[Applied]>,
     /// Shared with every report, so that a request takes hold of one thing only.
     pub(crate) answers: Arc<Answers>,
+    /// What is to be done after the decision.
+    pub(super) wanted: Wanted,
 }
 
 impl<B: Backend> Clone for Rules<B> {
@@ -28,6 +32,7 @@ impl<B: Backend> Clone for Rules<B> {
             prepared: Arc::clone(&self.prepared),
             applied: Arc::clone(&self.applied),
             answers: Arc::clone(&self.answers),
+            wanted: self.wanted,
         }
     }
 }
@@ -54,14 +59,20 @@ pub(crate) struct Admitted {
     report: LimitReport,
     /// Whether there is something to warn of, should the request succeed.
     suspicious: bool,
+    /// What may still be changed of the charge.
+    open: Option<Open>,
 }
 
 impl Admitted {
-    pub(crate) fn press<Body>(self, response: &mut Response<Body>) {
+    /// Presses it on the response. What remains to be settled goes along with the body.
+    pub(crate) fn press<Body>(self, response: &mut Response<Body>) -> Option<Open> {
+        // Refunds go by what the inner service said, before fields are added.
+        let open = self.open.and_then(|open| open.answered(response.status(), response.headers()));
         if let (true, Some(watch)) = (self.suspicious, &self.report.answers().options.watch) {
             watch.confirm(response.status());
         }
         self.report.press(response, 0);
+        open
     }
 }
 
@@ -78,7 +89,8 @@ impl<B: Backend> Rules<B> {
         Self::check(&backend, set.policies(), &applied, &options)?;
         let prepared = backend.prepare(set)?;
         let answers = Arc::new(Answers::new(B::set(&prepared).policies(), options));
-        let mut rules = Self { backend, prepared: Arc::new(prepared), applied, answers };
+        let wanted = Wanted::of(&applied);
+        let mut rules = Self { backend, prepared: Arc::new(prepared), applied, answers, wanted };
         rules.share()?;
         Ok(rules)
     }
@@ -230,15 +242,29 @@ impl<B: Backend> Rules<B> {
 
     /// What a decision means for the request.
     #[inline]
-    pub(crate) fn judge(&self, report: LimitReport, calls: &[Call], parts: &mut Parts) -> Judged {
+    pub(crate) fn judge(self: &Arc<Self>, report: LimitReport, calls: &[Call], parts: &mut Parts) -> Judged {
         if !report.decision().is_allowed() {
+            if self.wanted.attempts {
+                self.charge_attempt(report.decision(), calls);
+            }
             return Judged::Refuse(self.refuse(report, calls, parts));
         }
         self.tell(Outcome::Admitted, Some(report.decision()), parts);
         parts.extensions.insert(report.clone());
         let watch = self.answers.options.watch.as_ref();
         let suspicious = watch.is_some_and(|watch| watch.suspects(&self.applied, calls, parts));
-        Judged::Pass(Some(Admitted { report, suspicious }))
+        let open = self.hand_out(&report, calls, parts);
+        Judged::Pass(Some(Admitted { report, suspicious, open }))
+    }
+
+    /// Opens an account where a limit wants one, and gives the handler the charge.
+    #[inline]
+    fn hand_out(self: &Arc<Self>, report: &LimitReport, calls: &[Call], parts: &mut Parts) -> Option<Open> {
+        let account = self.open(report, calls)?;
+        if self.wanted.handle {
+            parts.extensions.insert(Charge::new(Arc::clone(&account)));
+        }
+        Some(Open::new(account))
     }
 
     fn refuse(&self, report: LimitReport, calls: &[Call], parts: &Parts) -> Response<Bytes> {
@@ -253,7 +279,7 @@ impl<B: Backend> Rules<B> {
     /// What it means that there is none: closed limits refuse, this process decides about those it has a share of, and
     /// the others let the request through.
     #[cold]
-    pub(crate) fn judge_failure(&self, error: &BackendError, calls: &[Call], parts: &mut Parts) -> Judged {
+    pub(crate) fn judge_failure(self: &Arc<Self>, error: &BackendError, calls: &[Call], parts: &mut Parts) -> Judged {
         let closed = self.closed(calls);
         if !closed.is_empty() {
             self.tell(Outcome::FailedClosed(error), None, parts);
@@ -273,7 +299,8 @@ impl<B: Backend> Rules<B> {
         let report = self.report(Decision::open(calls, error.kind()));
         self.tell(Outcome::FailedOpen(error), Some(report.decision()), parts);
         parts.extensions.insert(report.clone());
-        Judged::Pass(Some(Admitted { report, suspicious: false }))
+        let open = self.hand_out(&report, calls, parts);
+        Judged::Pass(Some(Admitted { report, suspicious: false, open }))
     }
 
     /// The policies that apply to a request and refuse it when the store fails. One that should have a share and has none

@@ -1,0 +1,99 @@
+//! Limits for which attempts count.
+
+use axum::Router;
+use axum::routing::get;
+use http::StatusCode;
+use http::request::Parts;
+use throttle_tower::{all, any};
+
+use crate::site::{Site, estimate};
+use crate::store::{Store, budget};
+
+const UNITS: u64 = 10;
+
+fn app() -> Router {
+    Router::new().route("/", get(|| async { "hello" }))
+}
+
+#[tokio::test]
+async fn charge_of_the_denied_is_by_choice() {
+    for (counts, left) in [(false, UNITS - 2), (true, UNITS - 6)] {
+        for store in Store::both().await {
+            let attempts = budget("attempts", UNITS);
+            let attempts = if counts { attempts.charge_denied() } else { attempts };
+            let site = Site::new(store, all([attempts, budget("narrow", 2)]), app()).await;
+            for n in 0..6 {
+                let expected = if n < 2 { StatusCode::OK } else { StatusCode::TOO_MANY_REQUESTS };
+                assert_eq!(site.status("/").await, expected);
+                site.settled().await;
+            }
+            assert_eq!(site.left("attempts", UNITS).await, left, "{}", site.store.name);
+            assert_eq!(site.left("narrow", 2).await, 0, "{}: what refuses is not used", site.store.name);
+        }
+    }
+}
+
+/// Never more than there is, and no step to the store where nothing is.
+#[tokio::test]
+async fn charge_of_the_denied_stops_at_the_limit() {
+    for store in Store::both().await {
+        let limits = all([budget("attempts", 4).charge_denied(), budget("narrow", 1)]);
+        let site = Site::new(store, limits, app()).await;
+        for _ in 0..20 {
+            site.status("/").await;
+            site.settled().await;
+        }
+        assert_eq!(site.left("attempts", 4).await, 0);
+        let settlements = site.layer.settlements();
+        assert_eq!((settlements.settled, settlements.failed), (3, 0), "{}", site.store.name);
+    }
+}
+
+/// A cost that does not fit any more takes the rest.
+#[tokio::test]
+async fn charge_of_the_denied_takes_what_is_left() {
+    for store in Store::both().await {
+        let site = Site::new(store, budget("p", UNITS).cost(4).charge_denied(), app()).await;
+        for left in [6, 2, 0, 0] {
+            site.status("/").await;
+            assert_eq!(site.left("p", UNITS).await, left, "{}", site.store.name);
+        }
+    }
+}
+
+/// A member of an `any` that could not help was tried too; one that does not apply was not.
+#[tokio::test]
+async fn charge_of_the_denied_reaches_every_member_that_applies() {
+    for store in Store::both().await {
+        let limits = any([
+            budget("own", UNITS).cost(estimate).charge_denied(),
+            budget("pool", UNITS).cost(estimate).charge_denied().when(|parts: &Parts| parts.uri.query().is_some()),
+        ]);
+        let site = Site::new(store, limits, app()).await;
+        assert_eq!(site.get("/", &[("x-estimate", 11)]).await.status(), StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!((site.left("own", UNITS).await, site.left("pool", UNITS).await), (0, UNITS));
+        assert_eq!(site.get("/?pool", &[("x-estimate", 12)]).await.status(), StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!((site.left("own", UNITS).await, site.left("pool", UNITS).await), (0, 0), "{}", site.store.name);
+    }
+}
+
+/// Law 6: however many are refused at the same time, no more is charged than there is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn law_6_charge_of_64_denied_at_once() {
+    for store in Store::both().await {
+        let limits = all([budget("attempts", 40).charge_denied(), budget("narrow", 8)]);
+        let site = std::sync::Arc::new(Site::new(store, limits, app()).await);
+        let asks: Vec<_> = (0..64)
+            .map(|_| {
+                let site = std::sync::Arc::clone(&site);
+                tokio::spawn(async move { site.status("/").await })
+            })
+            .collect();
+        let mut admitted = 0;
+        for ask in asks {
+            admitted += u32::from(ask.await.unwrap() == StatusCode::OK);
+        }
+        assert_eq!(admitted, 8, "{}", site.store.name);
+        assert_eq!(site.left("attempts", 40).await, 0, "{}", site.store.name);
+    }
+}

@@ -1,0 +1,107 @@
+//! Clients that go away at any point.
+
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::routing::get;
+use http::Request;
+use http_body_util::BodyExt;
+use throttle_tower::Charge;
+use tower::ServiceExt;
+
+use crate::site::{Books, Tokens, estimate, layer, settled};
+use crate::store::{Store, budget};
+
+const UNITS: u64 = 10_000;
+const ESTIMATE: u64 = 20;
+
+/// Polls a future at most so often; `None` if that did not complete it.
+struct AtMost<'a, F> {
+    future: F,
+    polls: &'a mut usize,
+}
+
+impl<F: Future + Unpin> Future for AtMost<'_, F> {
+    type Output = Option<F::Output>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Some(left) = self.polls.checked_sub(1) else { return Poll::Ready(None) };
+        *self.polls = left;
+        if let Poll::Ready(output) = Pin::new(&mut self.future).poll(cx) {
+            return Poll::Ready(Some(output));
+        }
+        if left == 0 {
+            return Poll::Ready(None);
+        }
+        Poll::Pending
+    }
+}
+
+/// A handler that waits twice before it answers, and then streams.
+fn app(books: &Books, started: &Arc<AtomicBool>) -> Router {
+    let (books, started) = (books.clone(), Arc::clone(started));
+    let handler = move |charge: Charge| async move {
+        started.store(true, Ordering::SeqCst);
+        tokio::task::yield_now().await;
+        books.note(3);
+        charge.add("tokens", 3).unwrap();
+        tokio::task::yield_now().await;
+        let pause = Duration::from_micros(10);
+        Body::new(Tokens { left: 90, step: 9, pause, charge, books, stops: false, sleep: None })
+    };
+    Router::new().route("/", get(handler))
+}
+
+/// Law 10, with a client that stays for 0, 1, 2, … polls of the response and its body: each time, what is charged in the end
+/// is what was used; the estimate if the handler had begun and used nothing; and before that the estimate or nothing.
+#[tokio::test]
+async fn law_10_charge_is_neither_lost_nor_doubled_wherever_the_client_goes_away() {
+    for store in Store::both().await {
+        let name = store.name;
+        let layer = layer(&store, budget("tokens", UNITS).cost(estimate).settled_later());
+        let (mut charged, mut completed, mut stays) = (0, false, 0);
+        while !completed {
+            assert!(stays < 500, "it never ends");
+            let (books, started) = (Books::default(), Arc::new(AtomicBool::new(false)));
+            let app = app(&books, &started).layer(layer.clone());
+            let request = Request::get("/").header("x-estimate", ESTIMATE).body(Body::empty()).unwrap();
+            let mut polls = stays;
+            {
+                let response = pin!(app.oneshot(request));
+                if let Some(response) = (AtMost { future: response, polls: &mut polls }).await {
+                    let mut body = response.unwrap().into_body();
+                    completed = loop {
+                        match (AtMost { future: body.frame(), polls: &mut polls }).await {
+                            Some(Some(frame)) => drop(frame.unwrap()),
+                            Some(None) => break true,
+                            None => break false,
+                        }
+                    };
+                }
+            }
+            settled(&layer).await;
+            // A decision that was under way may be made yet.
+            let mut now = store.used("tokens", UNITS).await;
+            if !started.load(Ordering::SeqCst) && name == "redis" {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                now = store.used("tokens", UNITS).await;
+            }
+            let this = now - charged;
+            charged = now;
+            match (started.load(Ordering::SeqCst), books.total()) {
+                (false, _) => assert!([0, ESTIMATE].contains(&this), "{name}: {this} after {stays} polls"),
+                (true, 0) => assert_eq!(this, ESTIMATE, "{name}: after {stays} polls"),
+                (true, used) => assert_eq!(this, used, "{name}: after {stays} polls"),
+            }
+            stays += 1;
+        }
+        assert!(stays > 5, "{name}: there is more to it than {stays} polls");
+        assert_eq!(layer.settlements().failed, 0, "{name}");
+    }
+}

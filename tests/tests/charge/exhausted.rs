@@ -1,0 +1,55 @@
+//! Streams that use more than there is.
+
+use std::sync::Arc;
+
+use throttle_tower::all;
+
+use crate::site::{Books, Site, estimate};
+use crate::store::{Store, budget};
+use crate::streams::{STREAMS, model};
+
+const UNITS: u64 = 2_000;
+const STEP: u64 = 5;
+
+/// Each handler that is told to stop is over by what it had in flight: in memory the step that did not fit any more. Nobody
+/// new comes in, and the limit is used to the last unit.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn law_6_charge_never_exceeds_the_limit_and_the_over_run_is_in_flight() {
+    for store in Store::both().await {
+        let (name, books) = (store.name, Books::default());
+        let limits = all([budget("tokens", UNITS).cost(estimate).settled_later()]);
+        let site = Arc::new(Site::new(store, limits, model(&books, STEP, true)).await);
+        let streams: Vec<_> = (0..STREAMS)
+            .map(|_| {
+                let site = Arc::clone(&site);
+                let ask = async move { site.get("/", &[("x-estimate", 10), ("x-actual", 100)]).await.status() };
+                tokio::spawn(ask)
+            })
+            .collect();
+        for stream in streams {
+            stream.await.unwrap();
+        }
+        assert_eq!(site.left("tokens", UNITS).await, 0, "{name}: 64 x 100 were wanted");
+        let refused = site.get("/", &[("x-estimate", 1), ("x-actual", 1)]).await;
+        assert_eq!(refused.status(), 429, "{name}");
+        let over = books.total() - UNITS;
+        // On Redis a stream goes on while it waits for the answer: no further than to the end of what it was asked for.
+        let each = if name == "memory" { STEP } else { 100 };
+        assert!(over <= STREAMS * each, "{name}: {over} over");
+    }
+}
+
+/// An exhausted limit is not asked with every step, but with every estimate's worth.
+#[tokio::test]
+async fn charge_that_finds_nothing_left_asks_seldom() {
+    for store in Store::both().await {
+        let books = Books::default();
+        let limit = budget("tokens", 100).cost(estimate).settled_later();
+        let site = Site::new(store, limit, model(&books, 1, false)).await;
+        assert_eq!(site.get("/", &[("x-estimate", 50), ("x-actual", 400)]).await.status(), 200);
+        assert_eq!(site.left("tokens", 100).await, 0);
+        // At 51, 101, 151, …, 351, and the correction at the end.
+        let settlements = site.layer.settlements();
+        assert!((3..=9).contains(&settlements.settled), "{}: {settlements:?}", site.store.name);
+    }
+}

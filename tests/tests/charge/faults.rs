@@ -1,0 +1,152 @@
+//! Stores that are gone when something is to be settled.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::routing::get;
+use http::StatusCode;
+use throttle_test_servers::{Proxy, Server};
+use throttle_tower::{BoxBackend, Charge, OnError, ThrottleLayer, all};
+use tokio::sync::Notify;
+
+use crate::site::{Site, until};
+use crate::store::{Store, budget, redis};
+
+const DEADLINE: Duration = Duration::from_secs(2);
+const UNITS: u64 = 100;
+
+/// A Redis behind a wire that can be cut.
+async fn remote() -> (Arc<Server>, Arc<Proxy>, Store) {
+    let server = tokio::task::spawn_blocking(Server::start).await.unwrap();
+    let proxy = Proxy::start(server.port());
+    let backend = BoxBackend::new(redis(&proxy.url(), "p", DEADLINE));
+    (Arc::new(server), Arc::new(proxy), Store { name: "redis", backend })
+}
+
+/// Answers when it is told to: a failure whose charge is to be refunded, after a settlement that is to be made.
+fn app(go: &Arc<Notify>) -> Router {
+    let go = Arc::clone(go);
+    let handler = move |charge: Charge| async move {
+        go.notified().await;
+        charge.settle("tokens", 1).unwrap();
+        StatusCode::BAD_GATEWAY
+    };
+    Router::new().route("/", get(handler))
+}
+
+/// The store hangs, or is dead: the response does not wait for it, and both steps are counted and told.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn charge_that_cannot_be_settled_is_counted_and_delays_nothing() {
+    for hangs in [true, false] {
+        let (server, proxy, store) = remote().await;
+        let limits =
+            all([budget("requests", UNITS).refund_server_errors(), budget("tokens", UNITS).cost(9).settled_later()]);
+        let told = Arc::new(AtomicU64::new(0));
+        let layer = ThrottleLayer::new(limits).unwrap().on_error(OnError::Closed);
+        let layer = layer.backend(store.backend.clone()).unwrap().on_settle_error({
+            let told = Arc::clone(&told);
+            move |_| {
+                told.fetch_add(1, Ordering::SeqCst);
+            }
+        });
+        let go = Arc::new(Notify::new());
+        let site = Arc::new(Site::with(store, layer, app(&go)).await);
+        // The connection is there, and one request has gone all the way.
+        go.notify_one();
+        assert_eq!(site.status("/").await, StatusCode::BAD_GATEWAY);
+        site.settled().await;
+        assert_eq!(site.layer.settlements().settled, 2);
+        assert_eq!((site.left("requests", UNITS).await, site.left("tokens", UNITS).await), (UNITS, UNITS - 1));
+
+        let asking = {
+            let site = Arc::clone(&site);
+            tokio::spawn(async move { site.status("/").await })
+        };
+        let charged = async || site.store.left("requests", UNITS).await == UNITS - 1;
+        while !charged().await {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        if hangs {
+            proxy.blackhole(true);
+        } else {
+            let server = Arc::clone(&server);
+            tokio::task::spawn_blocking(move || server.kill()).await.unwrap();
+        }
+        let start = Instant::now();
+        go.notify_one();
+        assert_eq!(asking.await.unwrap(), StatusCode::BAD_GATEWAY);
+        let took = start.elapsed();
+        assert!(took < DEADLINE / 4, "the response waited for the store: {took:?}");
+        until(|| site.layer.settlements().pending == 0).await;
+        let settlements = site.layer.settlements();
+        assert_eq!((settlements.settled, settlements.failed), (2, 2), "hangs: {hangs}");
+        assert_eq!(told.load(Ordering::SeqCst), 2);
+    }
+}
+
+/// What this process's share has charged is settled there, though the store is away all the time.
+#[tokio::test]
+async fn charge_of_a_share_is_settled_in_the_share() {
+    let (server, _proxy, store) = remote().await;
+    tokio::task::spawn_blocking({
+        let server = Arc::clone(&server);
+        move || server.kill()
+    })
+    .await
+    .unwrap();
+    for (refunds, admitted) in [(false, 3), (true, 20)] {
+        let failures = budget("p", 3);
+        let failures = if refunds { failures.refund_server_errors() } else { failures };
+        let limits = all([failures, budget("tokens", 100).cost(5).settled_later()]);
+        let layer = ThrottleLayer::new(limits).unwrap().on_error(OnError::local(1));
+        let layer = layer.backend(store.backend.clone()).unwrap();
+        let handler = |charge: Charge| async move {
+            charge.settle("tokens", 5).unwrap();
+            StatusCode::BAD_GATEWAY
+        };
+        let site = Site::with(store.clone(), layer, Router::new().route("/", get(handler))).await;
+        let mut served = 0;
+        for _ in 0..20 {
+            served += u32::from(site.status("/").await == StatusCode::BAD_GATEWAY);
+            site.settled().await;
+        }
+        assert_eq!(served, admitted);
+        assert_eq!(site.layer.settlements().failed, 0);
+    }
+}
+
+/// Where limits are open, nothing is charged, and a handler can say what it likes.
+#[tokio::test]
+async fn charge_of_an_open_limit_is_nothing() {
+    let (server, _proxy, store) = remote().await;
+    tokio::task::spawn_blocking(move || server.kill()).await.unwrap();
+    let layer = ThrottleLayer::new(budget("tokens", 100).cost(5).settled_later()).unwrap().on_error(OnError::Open);
+    let layer = layer.backend(store.backend.clone()).unwrap();
+    let handler = |charge: Charge| async move {
+        assert_eq!(charge.taken("tokens"), 0);
+        assert!(charge.add("tokens", 1_000).unwrap());
+        charge.settle_all(3)
+    };
+    let site = Site::with(store, layer, Router::new().route("/", get(handler))).await;
+    assert_eq!(site.status("/").await, StatusCode::OK);
+    assert_eq!(site.layer.settlements(), throttle_tower::Settlements::default());
+}
+
+/// In memory nothing has to be waited for, so no runtime is needed.
+#[test]
+fn charge_in_memory_is_settled_without_a_runtime() {
+    use tower::{Layer, Service};
+
+    let layer = ThrottleLayer::new(budget("p", 1).refund_successful()).unwrap();
+    let inner = tower::service_fn(|_: http::Request<()>| std::future::ready(Ok::<_, ()>(http::Response::new(()))));
+    let mut service = layer.layer(inner);
+    for _ in 0..5 {
+        let mut response = Box::pin(service.call(http::Request::new(())));
+        let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+        let std::task::Poll::Ready(response) = response.as_mut().poll(&mut cx) else { panic!("it is ready") };
+        assert_eq!(response.unwrap().status(), 200);
+    }
+    assert_eq!((layer.settlements().settled, layer.settlements().failed), (5, 0));
+}

@@ -1,0 +1,222 @@
+//! What a handler can say, and when it is final.
+
+use axum::routing::get;
+use axum::{Extension, Router};
+use http::StatusCode;
+use throttle_tower::{Charge, ChargeError, Limits, all, any};
+
+use crate::site::{Site, estimate};
+use crate::store::{Store, budget};
+
+const UNITS: u64 = 1_000;
+
+/// Requests, tokens, and the same tokens of a larger budget.
+fn limits() -> Limits {
+    all([
+        budget("requests", UNITS),
+        budget("tokens", UNITS).cost(estimate).settled_later(),
+        budget("month", UNITS).cost(estimate).settled_later(),
+    ])
+}
+
+type Script = fn(&Charge) -> Result<(), ChargeError>;
+
+/// What a request with an estimate of 100 cost of requests, tokens and month, when its handler said this.
+async fn cost(script: Script) -> [u64; 3] {
+    let mut both = Vec::new();
+    for store in Store::both().await {
+        let handler = move |charge: Charge| async move { script(&charge).map(|()| "done") };
+        let site = Site::new(store, limits(), Router::new().route("/", get(handler))).await;
+        let response = site.get("/", &[("x-estimate", 100)]).await;
+        let (status, body) = (response.status(), String::from_utf8_lossy(response.body()).into_owned());
+        assert_eq!(status, StatusCode::OK, "{body}");
+        let mut used = [0; 3];
+        for (used, name) in used.iter_mut().zip(["requests", "tokens", "month"]) {
+            *used = UNITS - site.left(name, UNITS).await;
+        }
+        assert_eq!(site.layer.settlements().failed, 0);
+        both.push(used);
+    }
+    assert_eq!(both[0], both[1], "memory and Redis");
+    both.swap_remove(0)
+}
+
+#[tokio::test]
+async fn charge_is_the_estimate_if_nothing_is_said() {
+    assert_eq!(cost(|_| Ok(())).await, [1, 100, 100]);
+    assert_eq!(
+        cost(|charge| {
+            assert_eq!(charge.policies().collect::<Vec<_>>(), ["tokens", "month"]);
+            assert_eq!((charge.taken("tokens"), charge.used("tokens"), charge.taken("requests")), (100, None, 0));
+            assert_eq!(format!("{charge:?}"), r#"{"tokens": 100, "month": 100}"#);
+            Ok(())
+        })
+        .await,
+        [1, 100, 100]
+    );
+}
+
+#[tokio::test]
+async fn charge_is_what_was_settled() {
+    assert_eq!(cost(|charge| charge.settle("tokens", 7)).await, [1, 7, 100]);
+    assert_eq!(cost(|charge| charge.settle("tokens", 700)).await, [1, 700, 100]);
+    assert_eq!(cost(|charge| charge.settle("tokens", 7_000)).await, [1, UNITS, 100], "no more than there is");
+    assert_eq!(cost(|charge| charge.settle_all(30)).await, [1, 30, 30]);
+    assert_eq!(cost(Charge::refund).await, [1, 0, 0]);
+    assert_eq!(cost(|charge| charge.settle("tokens", 7).and_then(|()| charge.refund())).await, [1, 7, 0]);
+}
+
+#[tokio::test]
+async fn charge_is_the_running_total() {
+    assert_eq!(cost(|charge| charge.add("tokens", 40).map(|_| ())).await, [1, 40, 100]);
+    assert_eq!(cost(|charge| charge.add("tokens", 0).map(|_| ())).await, [1, 0, 100]);
+    assert_eq!(
+        cost(|charge| {
+            for _ in 0..41 {
+                charge.add("tokens", 10)?;
+            }
+            assert_eq!(charge.used("tokens"), Some(410));
+            Ok(())
+        })
+        .await,
+        [1, 410, 100]
+    );
+    // An explicit total is the last word.
+    assert_eq!(cost(|charge| charge.add("tokens", 400).and_then(|_| charge.settle("tokens", 5))).await, [1, 5, 100]);
+}
+
+#[tokio::test]
+async fn charge_is_settled_once() {
+    let again = |charge: &Charge| {
+        charge.settle("tokens", 50)?;
+        let settled = Err(ChargeError::Settled { name: "tokens".to_owned() });
+        assert_eq!(charge.settle("tokens", 0), settled);
+        assert_eq!(charge.add("tokens", 1).map(|_| ()), settled);
+        charge.settle("month", 60)?;
+        let error = charge.refund().unwrap_err();
+        assert_eq!(error.to_string(), r#"the charge of "tokens, month" is final already"#);
+        Ok(())
+    };
+    assert_eq!(cost(again).await, [1, 50, 60]);
+}
+
+#[tokio::test]
+async fn charge_of_an_unknown_name_says_which_there_are() {
+    let wrong = |charge: &Charge| {
+        for name in ["token", "requests"] {
+            let known = vec!["tokens".to_owned(), "month".to_owned()];
+            let error = ChargeError::UnknownPolicy { name: name.to_owned(), known };
+            assert_eq!(charge.settle(name, 1), Err(error.clone()));
+            assert_eq!(charge.add(name, 1), Err(error.clone()));
+            let said = format!("no limit named {name:?} is settled later; those that are: tokens, month");
+            assert_eq!(error.to_string(), said);
+        }
+        Ok(())
+    };
+    assert_eq!(cost(wrong).await, [1, 100, 100]);
+}
+
+/// A clone that outlives the response changes nothing any more.
+#[tokio::test]
+async fn charge_is_final_when_the_response_has_ended() {
+    for store in Store::both().await {
+        let (send, mut kept) = tokio::sync::mpsc::unbounded_channel::<Charge>();
+        let handler = move |charge: Charge| async move {
+            charge.add("tokens", 20).unwrap();
+            send.send(charge).unwrap();
+            "done"
+        };
+        let site = Site::new(store, limits(), Router::new().route("/", get(handler))).await;
+        site.get("/", &[("x-estimate", 100)]).await;
+        let charge = kept.recv().await.unwrap();
+        crate::site::until(|| charge.add("tokens", 0).is_err()).await;
+        assert_eq!(charge.settle_all(0).unwrap_err().to_string(), r#"the charge of "tokens, month" is final already"#);
+        assert_eq!(site.left("tokens", UNITS).await, UNITS - 20, "{}", site.store.name);
+    }
+}
+
+/// Without axum's extractor it is in the extensions; without such a limit it is not there.
+#[tokio::test]
+async fn charge_is_in_the_extensions_where_it_is_wanted() {
+    for store in Store::both().await {
+        let app = Router::new().route("/", get(|Extension(charge): Extension<Charge>| async move { charge.refund() }));
+        let site = Site::new(store.clone(), limits(), app).await;
+        assert_eq!(site.get("/", &[("x-estimate", 100)]).await.status(), StatusCode::OK);
+        assert_eq!(site.left("tokens", UNITS).await, UNITS);
+
+        let app = Router::new().route("/", get(|charge: Option<Charge>| async move { charge.is_none().to_string() }));
+        let app = app.route("/needed", get(|charge: Charge| async move { charge.refund() }));
+        let site = Site::new(store, budget("requests", UNITS).refund_failed(), app).await;
+        assert_eq!(site.get("/", &[]).await.body(), "true");
+        let response = site.get("/needed", &[]).await;
+        assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
+        assert!(response.body().starts_with(b"nothing was charged that could be settled; "));
+    }
+}
+
+/// A refund rule speaks before the running total does, and after the handler.
+#[tokio::test]
+async fn charge_is_refunded_unless_the_handler_has_settled_it() {
+    for store in Store::both().await {
+        let limits = all([
+            budget("added", UNITS).cost(estimate).settled_later().refund_failed(),
+            budget("settled", UNITS).cost(estimate).settled_later().refund_failed(),
+        ]);
+        let handler = |charge: Charge| async move {
+            charge.add("added", 500).unwrap();
+            charge.settle("settled", 30).unwrap();
+            StatusCode::BAD_GATEWAY
+        };
+        let site = Site::new(store, limits, Router::new().route("/", get(handler))).await;
+        assert_eq!(site.get("/", &[("x-estimate", 100)]).await.status(), StatusCode::BAD_GATEWAY);
+        assert_eq!(site.left("added", UNITS).await, UNITS, "{}", site.store.name);
+        assert_eq!(site.left("settled", UNITS).await, UNITS - 30, "{}", site.store.name);
+    }
+}
+
+/// What reserves nothing is charged afterwards, also at the end.
+#[tokio::test]
+async fn charge_of_an_estimate_of_nothing_comes_afterwards() {
+    for store in Store::both().await {
+        let app = Router::new()
+            .route("/add", get(|charge: Charge| async move { charge.add("tokens", 30).map(|_| ()) }))
+            .route("/settle", get(|charge: Charge| async move { charge.settle("tokens", 50) }))
+            .route("/nothing", get(|_: Charge| async {}));
+        let site = Site::new(store, budget("tokens", UNITS).cost(0).settled_later(), app).await;
+        for (path, left) in [("/nothing", UNITS), ("/add", UNITS - 30), ("/settle", UNITS - 80)] {
+            assert_eq!(site.status(path).await, StatusCode::OK);
+            assert_eq!(site.left("tokens", UNITS).await, left, "{}: {path}", site.store.name);
+        }
+    }
+}
+
+/// Of an `any` only who paid is charged more; one that does not apply never.
+#[tokio::test]
+async fn charge_of_a_member_that_did_not_pay_stays_nothing() {
+    for store in Store::both().await {
+        let limits = all((
+            any([
+                budget("own", UNITS).cost(estimate).settled_later(),
+                budget("pool", UNITS).cost(estimate).settled_later(),
+            ]),
+            budget("never", UNITS).cost(0).settled_later().when(|_| false),
+        ));
+        let app = Router::new().route(
+            "/",
+            get(|charge: Charge| async move {
+                for name in ["own", "pool", "never"] {
+                    assert!(charge.add(name, 300).unwrap());
+                }
+                assert_eq!((charge.taken("pool"), charge.taken("never")), (0, 0));
+                charge.settle("never", 5)
+            }),
+        );
+        let site = Site::new(store, limits, app).await;
+        assert_eq!(site.get("/", &[("x-estimate", 100)]).await.status(), StatusCode::OK);
+        let mut used = Vec::new();
+        for name in ["own", "pool", "never"] {
+            used.push(UNITS - site.left(name, UNITS).await);
+        }
+        assert_eq!(used, [300, 0, 0], "{}", site.store.name);
+    }
+}

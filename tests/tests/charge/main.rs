@@ -1,0 +1,13 @@
+//! Charges that depend on what happened, through a real server and a real client, in memory and on a real Redis.
+
+mod attempts;
+mod disconnects;
+mod exhausted;
+mod faults;
+mod handle;
+mod model;
+mod outcomes;
+mod races;
+mod site;
+mod store;
+mod streams;

@@ -1,0 +1,155 @@
+//! Refunds by what the response says, or by there being none.
+
+use std::time::Duration;
+
+use axum::Router;
+use axum::routing::get;
+use http::{HeaderMap, HeaderValue, StatusCode};
+use throttle_tower::{Limit, all};
+
+use crate::site::Site;
+use crate::store::{Store, budget};
+
+const UNITS: u64 = 100;
+
+/// Answers with the status that the path names.
+fn app() -> Router {
+    let answer = |axum::extract::Path(status): axum::extract::Path<u16>| async move {
+        let mut headers = HeaderMap::new();
+        if status == 203 {
+            headers.insert("x-cache", HeaderValue::from_static("HIT"));
+        }
+        (StatusCode::from_u16(status).unwrap(), headers, "text")
+    };
+    let never = || std::future::pending::<()>();
+    Router::new().route("/{status}", get(answer)).route("/never/never", get(never))
+}
+
+const STATUSES: [u16; 6] = [200, 203, 303, 404, 429, 503];
+
+/// Which of the statuses cost something.
+async fn charged(limit: impl Fn(Limit) -> Limit) -> Vec<u16> {
+    let mut both = Vec::new();
+    for store in Store::both().await {
+        let site = Site::new(store, limit(budget("p", UNITS).cost(3)), app()).await;
+        let mut charged = Vec::new();
+        for status in STATUSES {
+            let before = site.left("p", UNITS).await;
+            let response = site.get(&format!("/{status}"), &[]).await;
+            assert_eq!(response.status(), status);
+            // What was so at the decision: less than is left now, never more.
+            let field = response.headers()["ratelimit"].to_str().unwrap();
+            assert!(field.starts_with(&format!("\"p\";r={};", before - 3)), "{field}");
+            match before - site.left("p", UNITS).await {
+                0 => {}
+                3 => charged.push(status),
+                other => panic!("{}: {other} units for {status}", site.store.name),
+            }
+        }
+        let settlements = site.layer.settlements();
+        let refunds = u64::try_from(STATUSES.len() - charged.len()).unwrap();
+        assert_eq!((settlements.settled, settlements.failed), (refunds, 0), "{}", site.store.name);
+        both.push(charged);
+    }
+    assert_eq!(both[0], both[1], "memory and Redis");
+    both.swap_remove(0)
+}
+
+#[tokio::test]
+async fn charge_is_kept_by_default() {
+    assert_eq!(charged(|limit| limit).await, STATUSES);
+}
+
+#[tokio::test]
+async fn charge_of_success_is_refunded() {
+    assert_eq!(charged(Limit::refund_successful).await, [404, 429, 503]);
+}
+
+#[tokio::test]
+async fn charge_of_failure_is_refunded() {
+    assert_eq!(charged(Limit::refund_failed).await, [200, 203, 303]);
+}
+
+#[tokio::test]
+async fn charge_of_server_errors_is_refunded() {
+    assert_eq!(charged(Limit::refund_server_errors).await, [200, 203, 303, 404, 429]);
+}
+
+#[tokio::test]
+async fn charge_is_refunded_by_a_rule_of_ones_own_and_any_of_several() {
+    let cached = |_: StatusCode, headers: &HeaderMap| headers.contains_key("x-cache");
+    assert_eq!(charged(|limit| limit.refund_if(cached)).await, [200, 303, 404, 429, 503]);
+    assert_eq!(charged(|limit| limit.refund_if(cached).refund_server_errors()).await, [200, 303, 404, 429]);
+}
+
+/// Of several limits only that one gets it back.
+#[tokio::test]
+async fn charge_of_each_limit_goes_by_its_own_rule() {
+    for store in Store::both().await {
+        let limits = all([
+            budget("failures", UNITS).refund_successful(),
+            budget("all", UNITS),
+            budget("successes", UNITS).refund_failed(),
+        ]);
+        let site = Site::new(store, limits, app()).await;
+        for path in ["/200", "/200", "/404"] {
+            site.status(path).await;
+        }
+        let mut used = Vec::new();
+        for name in ["failures", "all", "successes"] {
+            used.push(UNITS - site.left(name, UNITS).await);
+        }
+        assert_eq!(used, [1, 3, 2], "{}", site.store.name);
+    }
+}
+
+/// The limit of failed logins: a thousand good ones pass, and three bad ones are all there are.
+#[tokio::test]
+async fn charge_of_failures_alone_uses_the_limit_up() {
+    for store in Store::both().await {
+        let site = Site::new(store, budget("logins", 3).refund_successful(), app()).await;
+        for _ in 0..20 {
+            assert_eq!(site.status("/200").await, 200);
+            site.settled().await;
+        }
+        for expected in [404, 404, 404, 429] {
+            assert_eq!(site.status("/404").await, expected, "{}", site.store.name);
+        }
+    }
+}
+
+/// A client that goes away before there is a response.
+#[tokio::test]
+async fn charge_of_the_aborted_is_kept_unless_asked_otherwise() {
+    for (aborted, left) in [(false, UNITS - 1), (true, UNITS)] {
+        for store in Store::both().await {
+            let limit = budget("p", UNITS).refund_server_errors();
+            let limit = if aborted { limit.refund_aborted() } else { limit };
+            let site = Site::new(store, limit, app()).await;
+            let gone = tokio::time::timeout(Duration::from_millis(200), site.get("/never/never", &[])).await;
+            assert!(gone.is_err());
+            if aborted {
+                crate::site::until(|| site.layer.settlements().settled == 1).await;
+            }
+            assert_eq!(site.left("p", UNITS).await, left, "{}", site.store.name);
+        }
+    }
+}
+
+/// An error of the inner service is no response.
+#[tokio::test]
+async fn charge_of_an_inner_error_is_kept_unless_asked_otherwise() {
+    use tower::{Layer, ServiceExt};
+
+    for (aborted, left) in [(false, UNITS - 1), (true, UNITS)] {
+        for store in Store::both().await {
+            let limit = budget("p", UNITS).refund_successful().refund_failed();
+            let layer = crate::site::layer(&store, if aborted { limit.refund_aborted() } else { limit });
+            let failing = tower::service_fn(|_: http::Request<()>| async { Err::<http::Response<()>, _>("broken") });
+            let error = layer.layer(failing).oneshot(http::Request::new(())).await.unwrap_err();
+            assert_eq!(error, "broken");
+            crate::site::settled(&layer).await;
+            assert_eq!(store.left("p", UNITS).await, left, "{}", store.name);
+        }
+    }
+}

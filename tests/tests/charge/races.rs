@@ -1,0 +1,141 @@
+//! Refunds, settlements and running charges at the same time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::State;
+use axum::routing::get;
+use http::{Request, StatusCode};
+use throttle_tower::{Charge, all};
+use tokio::sync::Barrier;
+
+use crate::site::{Site, estimate, number};
+use crate::store::{Store, budget};
+
+const TASKS: u64 = 64;
+const UNITS: u64 = 600;
+const COST: u64 = 10;
+
+/// What the store holds at least: of requests that run what they took, of those that are over what they cost.
+#[derive(Clone, Default)]
+struct Known {
+    tokens: Arc<AtomicU64>,
+    most: Arc<AtomicU64>,
+    requests: Arc<AtomicU64>,
+}
+
+/// Each request ends in one of the ways there are.
+async fn work(State(known): State<Known>, charge: Charge, request: Request<Body>) -> StatusCode {
+    let (parts, _) = request.into_parts();
+    let tokens = known.tokens.fetch_add(COST, Ordering::SeqCst) + COST;
+    known.most.fetch_max(tokens, Ordering::SeqCst);
+    tokio::task::yield_now().await;
+    let n = number(&parts, "x-n");
+    let used = n % (COST + 1);
+    // Before the store gives it back, and somebody else takes it.
+    let release = |used| known.tokens.fetch_sub(COST - used, Ordering::SeqCst);
+    match n % 4 {
+        0 => {
+            release(used);
+            charge.settle("tokens", used).unwrap();
+        }
+        1 => {
+            release(0);
+            charge.refund().unwrap();
+        }
+        2 => {
+            release(used);
+            for _ in 0..used {
+                charge.add("tokens", 1).unwrap();
+            }
+            charge.add("tokens", 0).unwrap();
+        }
+        _ => {}
+    }
+    if n.is_multiple_of(3) {
+        return StatusCode::BAD_GATEWAY;
+    }
+    known.requests.fetch_add(1, Ordering::SeqCst);
+    StatusCode::OK
+}
+
+/// Laws 5, 6 and 10: while 64 tasks take, give back and correct, never more is held than there is; and in the end each limit
+/// holds exactly what the requests that were admitted have cost, each by its own rule.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn laws_5_6_10_charge_with_refunds_and_settlements_racing() {
+    for store in Store::both().await {
+        let (name, known) = (store.name, Known::default());
+        let limits = all([
+            budget("requests", 100_000).refund_server_errors(),
+            budget("tokens", UNITS).cost(estimate).settled_later(),
+        ]);
+        let app = Router::new().route("/", get(work)).with_state(known.clone());
+        let site = Arc::new(Site::new(store, limits, app).await);
+        let tasks: Vec<_> = (0..TASKS)
+            .map(|task| {
+                let site = Arc::clone(&site);
+                tokio::spawn(async move {
+                    let mut admitted = 0;
+                    for turn in 0..8 {
+                        let response = site.get("/", &[("x-estimate", COST), ("x-n", task * 31 + turn * 17)]).await;
+                        match response.status() {
+                            StatusCode::TOO_MANY_REQUESTS => {}
+                            StatusCode::OK | StatusCode::BAD_GATEWAY => admitted += 1,
+                            other => panic!("{other}"),
+                        }
+                    }
+                    admitted
+                })
+            })
+            .collect();
+        let mut admitted = 0;
+        for task in tasks {
+            admitted += task.await.unwrap();
+        }
+        assert!((1..TASKS * 8).contains(&admitted), "{name}: {admitted} admitted, some and not all");
+        assert_eq!(UNITS - site.left("tokens", UNITS).await, known.tokens.load(Ordering::SeqCst), "{name}: law 10");
+        let requests = 100_000 - site.left("requests", 100_000).await;
+        assert_eq!(requests, known.requests.load(Ordering::SeqCst), "{name}: law 5");
+        assert!(known.most.load(Ordering::SeqCst) <= UNITS, "{name}: law 6");
+        assert_eq!(site.layer.settlements().failed, 0);
+    }
+}
+
+/// Law 10: of 64 that settle one charge at the same time, one does; and the end of the response comes too late.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn law_10_charge_settled_by_64_at_once_is_settled_once() {
+    for store in Store::both().await {
+        let name = store.name;
+        let won = Arc::new(AtomicU64::new(u64::MAX));
+        let handler = {
+            let won = Arc::clone(&won);
+            move |charge: Charge| async move {
+                let barrier = Arc::new(Barrier::new(TASKS as usize));
+                let tasks: Vec<_> = (0..TASKS)
+                    .map(|n| {
+                        let (charge, barrier, won) = (charge.clone(), Arc::clone(&barrier), Arc::clone(&won));
+                        tokio::spawn(async move {
+                            barrier.wait().await;
+                            let settled = charge.settle("tokens", n).is_ok();
+                            if settled {
+                                won.store(n, Ordering::SeqCst);
+                            }
+                            u64::from(settled)
+                        })
+                    })
+                    .collect();
+                let mut winners = 0;
+                for task in tasks {
+                    winners += task.await.unwrap();
+                }
+                winners.to_string()
+            }
+        };
+        let limit = budget("tokens", UNITS).cost(COST).settled_later().refund_successful().refund_aborted();
+        let site = Site::new(store, limit, Router::new().route("/", get(handler))).await;
+        assert_eq!(site.get("/", &[]).await.body(), "1", "{name}");
+        assert_eq!(UNITS - site.left("tokens", UNITS).await, won.load(Ordering::SeqCst), "{name}");
+    }
+}

@@ -1,0 +1,59 @@
+//! Where a test's limits are kept, and what is left of them there.
+
+use std::time::Duration;
+
+use throttle_core::LimitSet;
+use throttle_redis::{RedisBackend, Single};
+use throttle_test_servers::Shared;
+use throttle_tower::{
+    BoxBackend, Call, Constant, FixedWindow, Key, Limit, Limiter, MemoryBackend, Policy, Rate, limit,
+};
+
+/// Long enough for a machine that is busy with other tests.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+#[derive(Clone)]
+pub(crate) struct Store {
+    pub(crate) name: &'static str,
+    pub(crate) backend: BoxBackend,
+}
+
+impl Store {
+    pub(crate) fn memory() -> Self {
+        Self { name: "memory", backend: BoxBackend::new(MemoryBackend::new()) }
+    }
+
+    pub(crate) async fn redis() -> Self {
+        let shared = tokio::task::spawn_blocking(Shared::new).await.unwrap();
+        Self { name: "redis", backend: BoxBackend::new(redis(&shared.url(), shared.prefix(), PATIENCE)) }
+    }
+
+    pub(crate) async fn both() -> [Self; 2] {
+        [Self::memory(), Self::redis().await]
+    }
+
+    /// What everybody has left of a budget that [`budget`] makes.
+    pub(crate) async fn left(&self, name: &str, units: u64) -> u64 {
+        let policy = Policy::new(name, window(units)).unwrap();
+        let limiter = Limiter::new(self.backend.clone(), LimitSet::new(policy).unwrap()).unwrap();
+        limiter.decide(&[Call::peek(Key::CONSTANT)]).await.unwrap().remaining()
+    }
+
+    pub(crate) async fn used(&self, name: &str, units: u64) -> u64 {
+        units - self.left(name, units).await
+    }
+}
+
+pub(crate) fn redis(url: &str, prefix: &str, deadline: Duration) -> RedisBackend {
+    RedisBackend::builder(Single::new(url).unwrap()).prefix(prefix).deadline(deadline).build().unwrap()
+}
+
+/// A window that does not end during a test: what is used in it is all that was ever charged.
+fn window(units: u64) -> FixedWindow {
+    FixedWindow::new(Rate::new(units, Duration::from_secs(3650 * 86_400)))
+}
+
+/// So many units for everybody together, for the whole test.
+pub(crate) fn budget(name: &str, units: u64) -> Limit {
+    limit(name, window(units)).by(Constant)
+}

@@ -1,0 +1,179 @@
+use std::fmt;
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use http::{HeaderMap, StatusCode};
+use throttle_core::{Policy, Receipt};
+use tokio::runtime::Handle;
+
+use super::ChargeError;
+use super::line::{Line, Step, gathered};
+use crate::limit::Outcomes;
+
+/// The layer that a charge came from, whatever its backend.
+pub(crate) trait Ledger: Send + Sync {
+    fn policies(&self) -> &[Policy];
+    fn outcomes(&self, place: usize) -> &Outcomes;
+    /// Does a step, or sets it on its way. `account` gets to know what was asked for.
+    fn run(self: Arc<Self>, step: Step, account: &Arc<Account>);
+}
+
+/// What one request was charged by limits whose charges may change.
+///
+/// The lock is held while a step is found out, never while it is done.
+pub(crate) struct Account {
+    /// The user's closures in there may be of any kind; one that panics leaves nothing half done here.
+    ledger: AssertUnwindSafe<Arc<dyn Ledger>>,
+    state: Mutex<State>,
+    /// Where steps go on that have to be waited for, for the end may come in a thread that has none.
+    runtime: Option<Handle>,
+}
+
+struct State {
+    lines: Vec<Line>,
+    /// Whether there was a head.
+    answered: bool,
+}
+
+impl Account {
+    pub(crate) fn new(ledger: Arc<dyn Ledger>, lines: Vec<Line>, runtime: Option<Handle>) -> Arc<Self> {
+        let ledger = AssertUnwindSafe(ledger);
+        Arc::new(Self { ledger, state: Mutex::new(State { lines, answered: false }), runtime })
+    }
+
+    pub(crate) const fn runtime(&self) -> Option<&Handle> {
+        self.runtime.as_ref()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // A hook that panicked did so outside the lock.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn run(self: &Arc<Self>, steps: Vec<Step>) {
+        for step in gathered(steps) {
+            Arc::clone(&self.ledger).run(step, self);
+        }
+    }
+
+    /// Changes the lines, then does what follows.
+    fn change<T>(self: &Arc<Self>, change: impl FnOnce(&mut State, &dyn Ledger, &mut Vec<Step>) -> T) -> T {
+        let mut steps = Vec::new();
+        let result = change(&mut self.state(), &**self.ledger, &mut steps);
+        self.run(steps);
+        result
+    }
+
+    /// Limits that a handler may settle.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        let policies = self.ledger.policies().iter().enumerate();
+        policies.filter(|(place, _)| self.ledger.outcomes(*place).settled_later).map(|(_, policy)| policy.name())
+    }
+
+    fn place(&self, name: &str) -> Result<usize, ChargeError> {
+        let place = self.ledger.policies().iter().position(|policy| policy.name() == name);
+        place.filter(|place| self.ledger.outcomes(*place).settled_later).ok_or_else(|| ChargeError::UnknownPolicy {
+            name: name.to_owned(),
+            known: self.names().map(str::to_owned).collect(),
+        })
+    }
+
+    pub(super) fn read<T>(&self, name: &str, read: impl FnOnce(&Line) -> T) -> Option<T> {
+        let place = self.place(name).ok()?;
+        self.state().lines.iter().find(|line| line.place() == place).map(read)
+    }
+
+    /// Tells one line something, unless it is final.
+    pub(super) fn tell<T>(
+        self: &Arc<Self>,
+        name: &str,
+        tell: impl FnOnce(&mut Line, &mut Vec<Step>) -> T,
+    ) -> Result<T, ChargeError> {
+        let place = self.place(name)?;
+        self.change(|state, _, steps| {
+            let line = state.lines.iter_mut().find(|line| line.place() == place && line.is_open());
+            line.map(|line| tell(line, steps)).ok_or_else(|| ChargeError::Settled { name: name.to_owned() })
+        })
+    }
+
+    /// Makes all that a handler may settle a charge of `actual`, where it is not final; whether something was not.
+    pub(super) fn settle_all(self: &Arc<Self>, actual: u64) -> bool {
+        self.change(|state, ledger, steps| {
+            let mut some = false;
+            for line in &mut state.lines {
+                if line.is_open() && ledger.outcomes(line.place()).settled_later {
+                    some = true;
+                    line.close(Some(actual), steps);
+                }
+            }
+            some
+        })
+    }
+
+    /// There is a head: whether something is still open then.
+    fn answered(self: &Arc<Self>, status: StatusCode, headers: &HeaderMap) -> bool {
+        // The user's closures are asked outside the lock.
+        let refunded = |place: usize| self.ledger.outcomes(place).refunds(status, headers);
+        let refunded: Vec<usize> = (0..self.ledger.policies().len()).filter(|place| refunded(*place)).collect();
+        self.change(|state, ledger, steps| {
+            state.answered = true;
+            let mut open = false;
+            for line in &mut state.lines {
+                if refunded.contains(&line.place()) {
+                    line.close(Some(0), steps);
+                } else if !ledger.outcomes(line.place()).settled_later {
+                    line.close(None, steps);
+                }
+                open |= line.is_open();
+            }
+            open
+        })
+    }
+
+    /// Nothing more will be told: the body has ended, or there never was one.
+    fn ended(self: &Arc<Self>) {
+        self.change(|state, ledger, steps| {
+            let answered = state.answered;
+            for line in &mut state.lines {
+                let refunded = !answered && ledger.outcomes(line.place()).refund_aborted;
+                line.close(refunded.then_some(0), steps);
+            }
+        });
+    }
+
+    /// What a running charge has brought.
+    pub(crate) fn arrived(self: &Arc<Self>, place: usize, receipt: Option<Receipt>) {
+        self.change(|state, _, steps| {
+            if let Some(line) = state.lines.iter_mut().find(|line| line.place() == place) {
+                line.arrived(receipt, steps);
+            }
+        });
+    }
+}
+
+impl fmt::Debug for Account {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Account").field("lines", &self.state().lines).finish_non_exhaustive()
+    }
+}
+
+/// Held as long as a request is under way: by its future, then by its body. Dropping it makes its charges final.
+#[derive(Debug)]
+pub(crate) struct Open(Arc<Account>);
+
+impl Open {
+    pub(crate) const fn new(account: Arc<Account>) -> Self {
+        Self(account)
+    }
+
+    /// What the head of the response decides. What is left for the body, if anything is.
+    pub(crate) fn answered(self, status: StatusCode, headers: &HeaderMap) -> Option<Self> {
+        self.0.answered(status, headers).then_some(self)
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.ended();
+    }
+}

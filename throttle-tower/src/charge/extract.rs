@@ -1,0 +1,55 @@
+use std::convert::Infallible;
+use std::fmt;
+
+use axum::extract::{FromRequestParts, OptionalFromRequestParts};
+use axum::response::{IntoResponse, Response};
+use http::StatusCode;
+use http::request::Parts;
+
+use super::{Charge, ChargeError};
+
+/// A handler asked for a [`Charge`], but no throttle with a limit that is [settled later](crate::Limit::settled_later) has
+/// let the request through: status 500.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MissingCharge;
+
+impl fmt::Display for MissingCharge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(
+            "nothing was charged that could be settled; give a limit of the route's ThrottleLayer .settled_later(), or \
+             take an Option<Charge>",
+        )
+    }
+}
+
+impl std::error::Error for MissingCharge {}
+
+impl IntoResponse for MissingCharge {
+    fn into_response(self) -> Response {
+        (StatusCode::INTERNAL_SERVER_ERROR, self.to_string()).into_response()
+    }
+}
+
+impl IntoResponse for ChargeError {
+    /// Status 500: the handler has made a mistake, not the client.
+    fn into_response(self) -> Response {
+        (StatusCode::INTERNAL_SERVER_ERROR, self.to_string()).into_response()
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for Charge {
+    type Rejection = MissingCharge;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, MissingCharge> {
+        parts.extensions.get().cloned().ok_or(MissingCharge)
+    }
+}
+
+impl<S: Sync> OptionalFromRequestParts<S> for Charge {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Option<Self>, Infallible> {
+        Ok(parts.extensions.get().cloned())
+    }
+}

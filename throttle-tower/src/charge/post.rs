@@ -1,0 +1,118 @@
+//! Steps that nobody waits for.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
+
+use throttle_core::{BackendError, BackendErrorKind};
+use tokio::runtime::Handle;
+
+/// What became of refunds, settlements and other charges behind the response: see
+/// [`ThrottleLayer::settlements`](crate::ThrottleLayer::settlements). The numbers are of steps: corrections of several
+/// limits that fall due together are one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Settlements {
+    /// Under way now.
+    pub pending: u64,
+    /// Done.
+    pub settled: u64,
+    /// Not done, or it is not known: the store failed, or the runtime had ended. What was to be given back stays charged,
+    /// unless the store did it and its answer was lost.
+    pub failed: u64,
+}
+
+#[derive(Default)]
+pub(crate) struct Counters {
+    begun: AtomicU64,
+    settled: AtomicU64,
+    failed: AtomicU64,
+}
+
+impl Counters {
+    pub(crate) fn read(&self) -> Settlements {
+        // What has ended is read first, so that it has begun as well.
+        let (settled, failed) = (self.settled.load(Ordering::Acquire), self.failed.load(Ordering::Acquire));
+        let begun = self.begun.load(Ordering::Acquire);
+        Settlements { pending: begun.saturating_sub(settled + failed), settled, failed }
+    }
+}
+
+/// How to send, whom to tell.
+#[derive(Clone, Default)]
+pub(crate) struct Post {
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) on_error: Option<OnSettleError>,
+}
+
+pub(crate) type OnSettleError = Arc<dyn Fn(&BackendError) + Send + Sync>;
+pub(crate) type Sent = Pin<Box<dyn Future<Output = Result<(), BackendError>> + Send>>;
+
+impl Post {
+    /// Polls the step once. If that does not complete it, it goes on in the runtime that is current, or else in `runtime`.
+    ///
+    /// A store that `needs_runtime` is not asked without one: it could not be waited for.
+    pub(crate) fn send(&self, mut step: Sent, runtime: Option<&Handle>, needs_runtime: bool) {
+        let counted = Counted::new(self.clone());
+        let current = Handle::try_current().ok();
+        // Timers and sockets look for the runtime when they are polled.
+        let _entered = if current.is_none() { runtime.map(Handle::enter) } else { None };
+        let Some(handle) = current.as_ref().or(runtime) else {
+            if !needs_runtime && let Poll::Ready(result) = poll_once(&mut step) {
+                counted.end(result);
+            }
+            return;
+        };
+        match poll_once(&mut step) {
+            Poll::Ready(result) => counted.end(result),
+            Poll::Pending => drop(handle.spawn(async move { counted.end(step.await) })),
+        }
+    }
+}
+
+fn poll_once(step: &mut Sent) -> Poll<Result<(), BackendError>> {
+    step.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+}
+
+/// Counts a step as failed unless it is told how it ended.
+struct Counted(Option<Post>);
+
+impl Counted {
+    fn new(post: Post) -> Self {
+        post.counters.begun.fetch_add(1, Ordering::AcqRel);
+        Self(Some(post))
+    }
+
+    fn end(mut self, result: Result<(), BackendError>) {
+        let Some(post) = self.0.take() else { return };
+        match result {
+            Ok(()) => drop(post.counters.settled.fetch_add(1, Ordering::AcqRel)),
+            Err(error) => failed(&post, &error),
+        }
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        if let Some(post) = self.0.take() {
+            let nobody = "there is no tokio runtime to wait for the store, or it has ended";
+            failed(&post, &BackendError::new(BackendErrorKind::Unavailable).with_source(nobody));
+        }
+    }
+}
+
+fn failed(post: &Post, error: &BackendError) {
+    post.counters.failed.fetch_add(1, Ordering::AcqRel);
+    if let Some(hook) = &post.on_error {
+        hook(error);
+    }
+}
+
+impl fmt::Debug for Counters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.read().fmt(f)
+    }
+}

@@ -1,0 +1,217 @@
+//! What is charged, given back and corrected after the decision.
+
+use std::sync::Arc;
+
+use smallvec::{SmallVec, smallvec};
+use throttle_core::{Backend, BackendError, Call, Cost, Decision, Key, Policy, Receipt, Rung};
+use tokio::runtime::Handle;
+
+use super::LimitReport;
+use super::rules::{Calls, Rules};
+use crate::charge::{Account, Ledger, Line, Post, Step};
+use crate::limit::{Applied, Outcomes};
+
+/// What the limits of a layer want after the decision. None of it costs a request anything whose limits want none.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Wanted {
+    /// Some charge may change.
+    account: bool,
+    /// A handler may change it.
+    pub(super) handle: bool,
+    /// Attempts count.
+    pub(super) attempts: bool,
+}
+
+impl Wanted {
+    pub(super) fn of(applied: &[Applied]) -> Self {
+        let any = |wants: fn(&Outcomes) -> bool| applied.iter().any(|how| wants(&how.outcomes));
+        Self {
+            account: any(Outcomes::may_change),
+            handle: any(|outcomes| outcomes.settled_later),
+            attempts: any(|outcomes| outcomes.charge_denied),
+        }
+    }
+}
+
+/// How often a charge of what is left is tried, when others take of it in between.
+const TRIES: usize = 4;
+
+impl<B: Backend> Rules<B> {
+    /// The account of an admitted request, if a limit wants one.
+    #[inline]
+    pub(super) fn open(self: &Arc<Self>, report: &LimitReport, calls: &[Call]) -> Option<Arc<Account>> {
+        self.wanted.account.then(|| self.open_account(report.decision(), calls))
+    }
+
+    #[inline(never)]
+    fn open_account(self: &Arc<Self>, decision: &Decision, calls: &[Call]) -> Arc<Account> {
+        let mut receipt = Receipt::of(decision, calls);
+        let mut lines = Vec::new();
+        for (place, how) in self.applied.iter().enumerate().filter(|(_, how)| how.outcomes.may_change()) {
+            let (status, call) = (decision.statuses().get(place), calls.get(place));
+            let admission = receipt.as_mut().and_then(|receipt| receipt.take(place));
+            // A cost of 0 is charged afterwards. One that was not charged was another member's to pay.
+            let applies = status.is_some_and(|status| status.applies()) && call.is_some_and(|call| call.cost() == 0);
+            let concerned = admission.is_some() || (applies && how.outcomes.settled_later);
+            let key = call.and_then(Call::key).filter(|_| concerned).cloned();
+            lines.push(Line::new(place, key, admission));
+        }
+        let runtime = if self.backend.can_fail() { Handle::try_current().ok() } else { None };
+        Account::new(Arc::clone(self) as Arc<dyn Ledger>, lines, runtime)
+    }
+
+    /// Charges a refused request to the limits for which attempts count, behind the refusal.
+    #[inline(never)]
+    pub(super) fn charge_attempt(self: &Arc<Self>, decision: &Decision, calls: &[Call]) {
+        for (place, (how, call)) in self.applied.iter().zip(calls).enumerate() {
+            let status = decision.statuses().get(place).filter(|status| how.outcomes.charge_denied && status.applies());
+            let (Some(key), Some(status)) = (call.key(), status) else { continue };
+            // Where nothing is left the store need not be asked: those who are refused most cost least.
+            let cost = call.cost().min(status.remaining());
+            if cost > 0 {
+                self.charge(place, key.clone(), cost, status.rung(), None);
+            }
+        }
+    }
+
+    fn charge(self: &Arc<Self>, place: usize, key: Key, cost: u64, rung: Rung, runtime: Option<&Handle>) {
+        let rules = Arc::clone(self);
+        let step = async move {
+            let (_, result) = rules.take_what_is_left(place, &key, cost, rung).await;
+            result
+        };
+        self.post().send(Box::pin(step), runtime, self.backend.can_fail());
+    }
+
+    /// Charges one policy `cost` units, or what is left of it. Where the store fails, what is left of this process's share.
+    async fn take_what_is_left(
+        &self,
+        place: usize,
+        key: &Key,
+        cost: u64,
+        rung: Rung,
+    ) -> (Option<Receipt>, Result<(), BackendError>) {
+        if let (Rung::Local(why), Some(share)) = (rung, &self.answers.share) {
+            let decide = |calls: &[Call]| share.decide(calls, why);
+            return (self.take_at_once(place, key, cost, decide), Ok(()));
+        }
+        let mut cost = cost;
+        for _ in 0..TRIES {
+            let calls = self.only(place, key, cost);
+            let decision = match self.backend.decide_at_once(&self.prepared, &calls) {
+                Some(decision) => Ok(decision),
+                None => self.backend.decide(&self.prepared, &calls).await,
+            };
+            match decision {
+                Ok(decision) => match taken(place, &decision, &calls) {
+                    Ok(receipt) => {
+                        if let Some(share) = &self.answers.share {
+                            share.note(&decision, &calls);
+                        }
+                        return (receipt, Ok(()));
+                    }
+                    Err(0) => break,
+                    Err(left) => cost = left,
+                },
+                Err(error) => {
+                    let local = self.answers.share.as_ref().and_then(|share| {
+                        self.take_at_once(place, key, cost, |calls| share.decide(calls, error.kind()))
+                    });
+                    return (local, Err(error));
+                }
+            }
+        }
+        (None, Ok(()))
+    }
+
+    fn take_at_once(
+        &self,
+        place: usize,
+        key: &Key,
+        mut cost: u64,
+        decide: impl Fn(&[Call]) -> Decision,
+    ) -> Option<Receipt> {
+        for _ in 0..TRIES {
+            let calls = self.only(place, key, cost);
+            match taken(place, &decide(&calls), &calls) {
+                Ok(receipt) => return receipt,
+                Err(0) => break,
+                Err(left) => cost = left,
+            }
+        }
+        None
+    }
+
+    /// A call of one policy; the others are skipped.
+    fn only(&self, place: usize, key: &Key, cost: u64) -> Calls {
+        let mut calls: SmallVec<[Call; 3]> = smallvec![Call::SKIP; self.applied.len()];
+        if let (Some(call), Ok(cost)) = (calls.get_mut(place), Cost::new(cost)) {
+            *call = Call::new(key.clone(), cost);
+        }
+        calls
+    }
+
+    fn post(&self) -> &Post {
+        &self.answers.options.post
+    }
+}
+
+/// The receipt of a decision about one policy, or what is left of it if it refuses.
+fn taken(place: usize, decision: &Decision, calls: &[Call]) -> Result<Option<Receipt>, u64> {
+    if decision.is_allowed() {
+        return Ok(Receipt::of(decision, calls));
+    }
+    Err(decision.statuses().get(place).map_or(0, |status| status.remaining()))
+}
+
+/// Brings what a running charge has taken to its account, also if it never came to an end: that waits for it.
+struct Bring {
+    account: Arc<Account>,
+    place: usize,
+    receipt: Option<Receipt>,
+}
+
+impl Drop for Bring {
+    fn drop(&mut self) {
+        self.account.arrived(self.place, self.receipt.take());
+    }
+}
+
+impl<B: Backend> Ledger for Rules<B> {
+    fn policies(&self) -> &[Policy] {
+        &self.answers.policies
+    }
+
+    fn outcomes(&self, place: usize) -> &Outcomes {
+        &self.applied[place].outcomes
+    }
+
+    fn run(self: Arc<Self>, step: Step, account: &Arc<Account>) {
+        let runtime = account.runtime();
+        match step {
+            Step::Settle(receipt) => {
+                // What this process's share took is settled there, and only the rest at the store.
+                let receipt = match &self.answers.share {
+                    Some(share) => share.settle(receipt),
+                    None => Some(receipt),
+                };
+                if let Some(receipt) = receipt {
+                    let done = self.backend.settle(&self.prepared, receipt);
+                    self.post().send(Box::pin(done), runtime, self.backend.can_fail());
+                }
+            }
+            Step::Charge { place, key, cost } => self.charge(place, key, cost, Rung::Store, runtime),
+            Step::Ask { place, key, cost } => {
+                let mut bring = Bring { account: Arc::clone(account), place, receipt: None };
+                let rules = Arc::clone(&self);
+                let step = async move {
+                    let (receipt, result) = rules.take_what_is_left(place, &key, cost, Rung::Store).await;
+                    bring.receipt = receipt;
+                    drop(bring);
+                    result
+                };
+                self.post().send(Box::pin(step), runtime, self.backend.can_fail());
+            }
+        }
+    }
+}
