@@ -100,6 +100,12 @@ impl Policy {
         self.name.as_str()
     }
 
+    /// The same as a checked name, to keep.
+    #[must_use]
+    pub const fn policy_name(&self) -> &PolicyName {
+        &self.name
+    }
+
     /// The algorithm.
     #[must_use]
     pub const fn algorithm(&self) -> &Algorithm {

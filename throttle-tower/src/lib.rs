@@ -51,7 +51,8 @@ pub use key::{
     Constant, Extension, FromFn, Header, KeyExtractor, Masked, MatchedRoute, Method, Or, PeerAddr, Route, from_fn,
 };
 pub use limit::{
-    IntoCost, IntoLimits, IntoMembers, Limit, Limits, OnError, OnMissing, Unkeyed, all, any, is_preflight, limit,
+    Concurrency, IntoCost, IntoLimits, IntoMembers, Limit, Limits, OnError, OnMissing, Unkeyed, all, any, is_preflight,
+    limit,
 };
 pub use shape::{
     Bound, HeadOf, Heed, HttpHead, HttpShape, HttpShapeFuture, HttpShapeLayer, QueueFull, Shape, ShapeError,
@@ -60,12 +61,13 @@ pub use shape::{
 #[cfg(feature = "axum")]
 pub use throttle::MissingLimitReport;
 pub use throttle::{
-    Event, LimitReport, Outcome, Reason, Refusal, ResponseFuture, Throttle, ThrottleBody, ThrottleLayer, Warning,
+    Event, InFlight, LimitReport, Outcome, Reason, Refusal, ResponseFuture, Throttle, ThrottleBody, ThrottleLayer,
+    Warning,
 };
 #[doc(no_inline)]
 pub use throttle_core::{
     Algorithm, Backend, BackendError, BackendErrorKind, BoxBackend, CalendarQuota, Call, Clock, ConfigError, Cost,
     Decision, FixedWindow, Gcra, IntervalBucket, Key, LeakyBucket, LeakyMeter, LimitSet, Limiter, LocalShare,
-    ManualClock, MemoryBackend, Policy, Rate, Rule, Rung, SlidingLog, SlidingWindow, Status, SystemClock, Timestamp,
-    TokenBucket,
+    ManualClock, MemoryBackend, Policy, PolicyName, Rate, Rule, Rung, SlidingLog, SlidingWindow, Status, SystemClock,
+    Timestamp, TokenBucket,
 };

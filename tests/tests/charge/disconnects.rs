@@ -22,9 +22,9 @@ const UNITS: u64 = 10_000;
 const ESTIMATE: u64 = 20;
 
 /// Polls a future at most so often; `None` if that did not complete it.
-struct AtMost<'a, F> {
-    future: F,
-    polls: &'a mut usize,
+pub(crate) struct AtMost<'a, F> {
+    pub(crate) future: F,
+    pub(crate) polls: &'a mut usize,
 }
 
 impl<F: Future + Unpin> Future for AtMost<'_, F> {

@@ -5,6 +5,8 @@ mod disconnects;
 mod exhausted;
 mod faults;
 mod handle;
+mod holding;
+mod in_flight;
 mod model;
 mod outcomes;
 mod races;

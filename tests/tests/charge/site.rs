@@ -53,6 +53,13 @@ impl Site {
         self.client.request(with(request, headers).body(Empty::new()).unwrap()).await.unwrap()
     }
 
+    /// Asks to switch protocols.
+    pub(crate) async fn upgrade(&self, path: &str, to: &str) -> Response<Incoming> {
+        let request = Request::get(format!("http://{}{path}", self.address));
+        let request = request.header(http::header::CONNECTION, "upgrade").header(http::header::UPGRADE, to);
+        self.client.request(request.body(Empty::new()).unwrap()).await.unwrap()
+    }
+
     /// Sends a request and reads the answer to its end.
     pub(crate) async fn get(&self, path: &str, headers: &[(&str, u64)]) -> Response<Bytes> {
         let (head, body) = self.send(path, headers).await.into_parts();

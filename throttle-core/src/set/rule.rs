@@ -93,6 +93,12 @@ impl LimitSet {
         Ok(set)
     }
 
+    /// A set of no policies: it admits everything. For layers that limit something else only.
+    #[must_use]
+    pub fn none() -> Self {
+        Self { policies: Vec::new(), nodes: vec![Node { kind: TreeNode::All, end: 1 }] }
+    }
+
     /// The policies, in the order given.
     #[must_use]
     pub fn policies(&self) -> &[Policy] {

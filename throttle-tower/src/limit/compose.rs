@@ -1,6 +1,9 @@
-use throttle_core::{AnyCharge, ConfigError, LimitSet, Rule};
+use std::sync::Arc;
 
-use super::{Applied, Limit};
+use throttle_core::{AnyCharge, ConfigError, LimitSet, PolicyName, Rule};
+
+use super::{Applied, Concurrency, Limit};
+use crate::throttle::{GateRule, Gates};
 
 /// Limits, composed.
 #[derive(Clone, Debug)]
@@ -10,6 +13,7 @@ pub struct Limits(Tree);
 #[derive(Clone, Debug)]
 enum Tree {
     Limit(Box<Limit>),
+    InFlight(Box<Concurrency>),
     All(Vec<Limits>),
     Any(Vec<Limits>, AnyCharge),
 }
@@ -49,24 +53,85 @@ impl Limits {
         self
     }
 
-    /// The validated set, and how each of its policies is applied.
-    pub(crate) fn compile(self) -> Result<(LimitSet, Vec<Applied>), ConfigError> {
-        let mut applied = Vec::new();
-        let set = LimitSet::new(self.rule(&mut applied)?)?;
-        Ok((set, applied))
+    /// What a layer runs.
+    pub(crate) fn compile(self) -> Result<Compiled, ConfigError> {
+        let mut parts = Parts::default();
+        let (rule, gate_rule) = parts.take_apart(self)?;
+        let set = match rule {
+            Some(rule) => LimitSet::new(rule)?,
+            None => LimitSet::none(),
+        };
+        let names = parts.gates.iter().map(|(name, _)| name.as_str());
+        let all: Vec<&str> = set.policies().iter().map(|policy| policy.name()).chain(names).collect();
+        if let Some((_, twice)) = all.iter().enumerate().find(|(place, name)| all[..*place].contains(name)) {
+            let rule = "each name may stand once in a layer, because it tells the limits apart; rename one of them";
+            return Err(ConfigError::new("name", format_args!("{twice:?} twice"), rule));
+        }
+        let gates = Arc::new(Gates::new(parts.gates, gate_rule));
+        Ok(Compiled { set, applied: parts.applied.into(), gates })
     }
+}
 
-    fn rule(self, applied: &mut Vec<Applied>) -> Result<Rule, ConfigError> {
-        let mut rules = |members: Vec<Self>| members.into_iter().map(|m| m.rule(applied)).collect::<Result<_, _>>();
-        Ok(match self.0 {
-            Tree::All(members) => Rule::All(rules(members)?),
-            Tree::Any(members, charge) => Rule::Any(rules(members)?, charge),
+/// Limits as a layer runs them.
+pub(crate) struct Compiled {
+    /// What the backend decides.
+    pub(crate) set: LimitSet,
+    /// How each of its policies is applied.
+    pub(crate) applied: Arc<[Applied]>,
+    /// What is decided in this process, beside the backend.
+    pub(crate) gates: Arc<Gates>,
+}
+
+/// Limits on rates, which the backend decides, and those on requests in flight, which it does not. An `all` of both is an
+/// `all` of its two halves.
+#[derive(Default)]
+struct Parts {
+    applied: Vec<Applied>,
+    gates: Vec<(PolicyName, Concurrency)>,
+}
+
+impl Parts {
+    fn take_apart(&mut self, limits: Limits) -> Result<(Option<Rule>, Option<GateRule>), ConfigError> {
+        Ok(match limits.0 {
             Tree::Limit(limit) => {
                 let policy = limit.policy()?;
-                applied.push(limit.how);
-                policy.into()
+                self.applied.push(limit.how);
+                (Some(policy.into()), None)
+            }
+            Tree::InFlight(concurrency) => {
+                self.gates.push((concurrency.check()?, *concurrency));
+                (None, Some(GateRule::One(self.gates.len() - 1)))
+            }
+            Tree::All(members) => {
+                let is_empty = members.is_empty();
+                let (rules, gates) = self.members(members)?;
+                // An empty one is the backend's to refuse.
+                let rule = (is_empty || !rules.is_empty()).then_some(Rule::All(rules));
+                (rule, (!gates.is_empty()).then_some(GateRule::All(gates)))
+            }
+            Tree::Any(members, charge) => {
+                let (rules, gates) = self.members(members)?;
+                match (rules.is_empty(), gates.is_empty()) {
+                    (_, true) => (Some(Rule::Any(rules, charge)), None),
+                    (true, false) => (None, Some(GateRule::Any(gates, charge))),
+                    (false, false) => {
+                        let rule = "a Concurrency has no store in common with other limits, to choose between them in one \
+                                    step; put it into an all(...) around the any(...)";
+                        return Err(ConfigError::new("any", "of Concurrency and other limits", rule));
+                    }
+                }
             }
         })
+    }
+
+    fn members(&mut self, members: Vec<Limits>) -> Result<(Vec<Rule>, Vec<GateRule>), ConfigError> {
+        let (mut rules, mut gates) = (Vec::new(), Vec::new());
+        for member in members {
+            let (rule, gate) = self.take_apart(member)?;
+            rules.extend(rule);
+            gates.extend(gate);
+        }
+        Ok((rules, gates))
     }
 }
 
@@ -76,7 +141,13 @@ impl From<Limit> for Limits {
     }
 }
 
-/// Something that is limits: a [`Limit`], or what [`all`] and [`any`] make of several.
+impl From<Concurrency> for Limits {
+    fn from(concurrency: Concurrency) -> Self {
+        Self(Tree::InFlight(Box::new(concurrency)))
+    }
+}
+
+/// Something that is limits: a [`Limit`], a [`Concurrency`], or what [`all`] and [`any`] make of several.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be enforced as it is",
     label = "expected a limit that says whose budget it is, or a composition of such",
@@ -95,6 +166,12 @@ impl IntoLimits for Limits {
 }
 
 impl IntoLimits for Limit {
+    fn into_limits(self) -> Limits {
+        self.into()
+    }
+}
+
+impl IntoLimits for Concurrency {
     fn into_limits(self) -> Limits {
         self.into()
     }

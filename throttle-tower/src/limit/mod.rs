@@ -1,13 +1,16 @@
 //! Limits: a policy, whose budget it is, what a request costs, when it applies; and how several are composed.
 
 mod compose;
+mod concurrency;
 mod cost;
 mod outcome;
 mod single;
 
 use http::request::Parts;
 
+pub(crate) use compose::Compiled;
 pub use compose::{IntoLimits, IntoMembers, Limits, all, any};
+pub use concurrency::Concurrency;
 pub use cost::IntoCost;
 pub(crate) use outcome::Outcomes;
 pub(crate) use single::{Applied, FutureKey, Keying};

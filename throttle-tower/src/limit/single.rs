@@ -3,6 +3,7 @@ use std::future::Future;
 use std::num::NonZeroU32;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::StatusCode;
 use http::request::Parts;
@@ -86,6 +87,7 @@ impl Unkeyed {
                 on_error: None,
                 by_route,
                 outcomes: Outcomes::default(),
+                wait_up_to: None,
             },
         }
     }
@@ -113,6 +115,8 @@ pub(crate) struct Applied {
     pub(crate) by_route: bool,
     /// What becomes of a charge once it is known what happened.
     pub(crate) outcomes: Outcomes,
+    /// How long a request may be held that would be refused.
+    pub(crate) wait_up_to: Option<Duration>,
 }
 
 #[derive(Clone)]
@@ -122,7 +126,7 @@ pub(crate) enum Keying {
 }
 
 pub(crate) type CostOf = Arc<dyn Fn(&Parts) -> u64 + Send + Sync>;
-type Applies = Arc<dyn Fn(&Parts) -> bool + Send + Sync>;
+pub(crate) type Applies = Arc<dyn Fn(&Parts) -> bool + Send + Sync>;
 pub(crate) type FutureKey = Pin<Box<dyn Future<Output = Option<Key>> + Send>>;
 
 /// What a missing key means.
@@ -222,6 +226,31 @@ impl Limit {
     /// What the limit counts, as clients are told: `tokens`, `content-bytes`. Defaults to requests.
     pub fn unit(mut self, unit: impl Into<String>) -> Self {
         self.unit = Some(unit.into());
+        self
+    }
+
+    /// Holds a request that this limit would refuse, if it can be admitted within so long, instead of answering 429. It is
+    /// then admitted, and charged, when there is room. Defaults to not at all.
+    ///
+    /// * **Fair.** Those who are held for one key are let through in the order in which they came, and newcomers wait behind
+    ///   them. That is so in each process; over a store, processes race.
+    /// * **Bounded.** Whoever cannot make it in time is refused at once: with the `Retry-After` that is true then. No more
+    ///   are held for a key than could be admitted in that time, and 10,000 by a layer
+    ///   ([`max_held`](crate::ThrottleLayer::max_held)).
+    /// * **Cancelled with the request**, which was charged nothing while it was held, and leaves its place to the next.
+    /// * Where several limits of an `all` refuse, all of them must be ready to wait. Permits of a
+    ///   [`Concurrency`](crate::Concurrency) are not held meanwhile. The tokio runtime must have its timers enabled.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use throttle_tower::{Gcra, Rate, client_ip::ClientIp, limit};
+    ///
+    /// let smooth = limit("per-ip", Gcra::new(Rate::per_second(10)).burst(1))
+    ///     .by(ClientIp::peer())
+    ///     .wait_up_to(Duration::from_millis(500));
+    /// ```
+    pub fn wait_up_to(mut self, longest: Duration) -> Self {
+        self.how.wait_up_to = Some(longest);
         self
     }
 

@@ -99,7 +99,7 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         Poll::Ready(match ready!(self.project().future.poll(cx)) {
-            Ok(response) => Ok(response.map(|body| ThrottleBody::inner(body, None))),
+            Ok(response) => Ok(response.map(|body| ThrottleBody::inner(body, Default::default()))),
             Err(ShapeError::Inner(error)) => Err(error),
             Err(ShapeError::QueueFull(full)) => Ok(full.response().map(ThrottleBody::refusal)),
             Err(ShapeError::Store(_)) => Ok(refusal(Problem::TemporaryReducedCapacity).map(ThrottleBody::refusal)),

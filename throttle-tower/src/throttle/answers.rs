@@ -6,6 +6,7 @@ use http::{HeaderMap, Response, StatusCode};
 use throttle_core::{Decision, Key, LocalShare, Policy, Rung, Status};
 
 use super::local::LocalStore;
+use super::patience::DEFAULT_MAX_HELD;
 use super::warning::Watch;
 use super::{Event, Refusal};
 use crate::OnError;
@@ -109,6 +110,8 @@ pub(crate) struct Options {
     pub(crate) jitter: Option<Jitter>,
     pub(crate) report_in_response: bool,
     pub(crate) post: Post,
+    /// Most requests that are held at once.
+    pub(crate) max_held: usize,
 }
 
 type BuildResponse = Arc<dyn Fn(&Refusal<'_>) -> Response<Bytes> + Send + Sync>;
@@ -128,6 +131,7 @@ impl Default for Options {
             jitter: None,
             report_in_response: true,
             post: Post::default(),
+            max_held: DEFAULT_MAX_HELD,
         }
     }
 }

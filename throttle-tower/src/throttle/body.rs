@@ -6,7 +6,7 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::Full;
 use pin_project_lite::pin_project;
 
-use crate::charge::Open;
+use super::rules::Held;
 
 pin_project! {
     /// The body of a response that went through a [`Throttle`](crate::Throttle): the inner service's own, or a refusal's.
@@ -14,8 +14,8 @@ pin_project! {
     pub struct ThrottleBody<B> {
         #[pin]
         body: Either<B>,
-        // What is settled when the body ends, or is dropped.
-        open: Option<Open>,
+        // What is settled or given back when the body ends, or is dropped.
+        held: Held,
     }
 }
 
@@ -29,18 +29,18 @@ pin_project! {
 }
 
 impl<B> ThrottleBody<B> {
-    pub(crate) fn inner(body: B, open: Option<Open>) -> Self {
-        Self { body: Either::Inner { body }, open }
+    pub(crate) fn inner(body: B, held: Held) -> Self {
+        Self { body: Either::Inner { body }, held }
     }
 
     pub(crate) fn refusal(body: Bytes) -> Self {
-        Self { body: Either::Refusal { body: Full::new(body) }, open: None }
+        Self { body: Either::Refusal { body: Full::new(body) }, held: Held::default() }
     }
 }
 
 impl<B: Default> Default for ThrottleBody<B> {
     fn default() -> Self {
-        Self::inner(B::default(), None)
+        Self::inner(B::default(), Held::default())
     }
 }
 
@@ -55,7 +55,7 @@ impl<B: Body<Data = Bytes>> Body for ThrottleBody<B> {
                 let frame = ready!(body.poll_frame(cx));
                 // Not left to the drop: whoever has read the last byte may be back before that.
                 if !matches!(frame, Some(Ok(_))) {
-                    drop(this.open.take());
+                    drop(std::mem::take(this.held));
                 }
                 Poll::Ready(frame)
             }

@@ -1,7 +1,7 @@
 use std::fmt;
 
 use http::request::Parts;
-use throttle_core::{BackendError, BackendErrorKind, Decision, Policy, Rung};
+use throttle_core::{BackendError, BackendErrorKind, Decision, Policy, PolicyName, Rung};
 
 /// What happened to a request, as a hook learns it: see [`ThrottleLayer::on_decision`](crate::ThrottleLayer::on_decision).
 ///
@@ -31,6 +31,8 @@ pub enum Outcome<'a> {
     Refused,
     /// A key was missing that was required.
     MissingKey,
+    /// A limit on requests in flight refused it: the names of those that had not enough left.
+    Saturated(&'a [PolicyName]),
     /// The store failed and the limits that apply say to let it through.
     FailedOpen(&'a BackendError),
     /// The store failed and a limit says to refuse it.
@@ -38,13 +40,14 @@ pub enum Outcome<'a> {
 }
 
 impl Outcome<'_> {
-    /// A label for metrics: `admitted`, `refused`, `missing_key`, `failed_open` or `failed_closed`.
+    /// A label for metrics: `admitted`, `refused`, `missing_key`, `saturated`, `failed_open` or `failed_closed`.
     #[must_use]
     pub const fn label(&self) -> &'static str {
         match self {
             Self::Admitted => "admitted",
             Self::Refused => "refused",
             Self::MissingKey => "missing_key",
+            Self::Saturated(_) => "saturated",
             Self::FailedOpen(_) => "failed_open",
             Self::FailedClosed(_) => "failed_closed",
         }
@@ -59,7 +62,9 @@ impl<'a> Event<'a> {
     pub fn degraded(&self) -> Option<BackendErrorKind> {
         match self.outcome {
             Outcome::FailedOpen(error) | Outcome::FailedClosed(error) => Some(error.kind()),
-            Outcome::Admitted | Outcome::Refused | Outcome::MissingKey => self.decision?.degraded(),
+            Outcome::Admitted | Outcome::Refused | Outcome::MissingKey | Outcome::Saturated(_) => {
+                self.decision?.degraded()
+            }
         }
     }
 

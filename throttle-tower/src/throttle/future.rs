@@ -89,8 +89,8 @@ where
                 // Without a response, dropping it settles what is to be settled then.
                 let admitted = admitted.take();
                 let mut response = result?;
-                let open = admitted.and_then(|admitted| admitted.press(&mut response));
-                Poll::Ready(Ok(response.map(|body| ThrottleBody::inner(body, open))))
+                let held = admitted.map(|admitted| admitted.press(&mut response)).unwrap_or_default();
+                Poll::Ready(Ok(response.map(|body| ThrottleBody::inner(body, held))))
             }
             StateProj::Refused { response } => {
                 let response = response.take().expect(POLLED_AGAIN);

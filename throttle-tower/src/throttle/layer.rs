@@ -58,8 +58,7 @@ impl ThrottleLayer {
     ///
     /// If a limit's configuration is wrong: which policy, field, value and bound.
     pub fn new(limits: impl IntoLimits) -> Result<Self, ConfigError> {
-        let (set, applied) = limits.into_limits().compile()?;
-        let rules = Rules::new(MemoryBackend::new(), set, applied.into(), Options::default())?;
+        let rules = Rules::new(MemoryBackend::new(), limits.into_limits().compile()?, Options::default())?;
         Ok(Self { rules: Arc::new(rules) })
     }
 }
@@ -77,9 +76,8 @@ impl<B: Backend> ThrottleLayer<B> {
     /// If the backend can fail and a limit does not say what happens then ([`Limit::on_error`](crate::Limit::on_error),
     /// or [`on_error`](Self::on_error) before this), or if the backend cannot hold such limits.
     pub fn backend<C: Backend>(self, backend: C) -> Result<ThrottleLayer<C>, ConfigError> {
-        let set = B::set(&self.rules.prepared).clone();
-        let (applied, options) = (Arc::clone(&self.rules.applied), self.rules.answers.options.clone());
-        Ok(ThrottleLayer { rules: Arc::new(Rules::new(backend, set, applied, options)?) })
+        let rules = Rules::new(backend, self.rules.compiled(), self.rules.answers.options.clone())?;
+        Ok(ThrottleLayer { rules: Arc::new(rules) })
     }
 
     /// What happens when the store fails, for limits that do not say it themselves. Set it before
@@ -164,6 +162,19 @@ impl<B: Backend> ThrottleLayer<B> {
     /// costs three of the eight allocations that the layer adds to an admitted request in axum. Defaults to true.
     pub fn report_in_response(self, report: bool) -> Self {
         self.with(|answers| answers.options.report_in_response = report)
+    }
+
+    /// Most requests that are held at once because their limits [wait](crate::Limit::wait_up_to); more are refused.
+    /// Defaults to 10,000.
+    pub fn max_held(self, requests: usize) -> Self {
+        self.with(|answers| answers.options.max_held = requests)
+    }
+
+    /// How many permits of a [`Concurrency`](crate::Concurrency) are taken now, of all keys together; `None` if there is none
+    /// of that name.
+    #[must_use]
+    pub fn in_flight(&self, name: &str) -> Option<u64> {
+        self.rules.gates.taken(name)
     }
 
     /// How many refunds, settlements and other charges behind responses are under way, were done, and failed, over all

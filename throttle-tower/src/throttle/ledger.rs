@@ -20,6 +20,8 @@ pub(crate) struct Wanted {
     pub(super) handle: bool,
     /// Attempts count.
     pub(super) attempts: bool,
+    /// Some refusals are worth waiting for.
+    pub(super) waits: bool,
 }
 
 impl Wanted {
@@ -29,6 +31,7 @@ impl Wanted {
             account: any(Outcomes::may_change),
             handle: any(|outcomes| outcomes.settled_later),
             attempts: any(|outcomes| outcomes.charge_denied),
+            waits: applied.iter().any(|how| how.wait_up_to.is_some()),
         }
     }
 }

@@ -3,7 +3,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderValue, Response, StatusCode};
-use throttle_core::{BackendErrorKind, Policy};
+use throttle_core::{BackendErrorKind, Policy, PolicyName};
 
 use super::LimitReport;
 use crate::headers::Problem;
@@ -29,7 +29,9 @@ pub enum Reason<'a> {
     /// The store failed, and these limits apply to the request and are closed then: 503.
     Store(BackendErrorKind, &'a [Policy]),
     /// The policy requires a key, and the request has none: the status that was chosen.
-    MissingKey(&'a Policy),
+    MissingKey(&'a PolicyName),
+    /// These limits on requests in flight have not enough left: 503.
+    Saturated(&'a [PolicyName]),
 }
 
 impl Refusal<'_> {
@@ -41,7 +43,7 @@ impl Refusal<'_> {
             Reason::Quota(report) => {
                 Some(report.decision().retry_after()?.saturating_add(Duration::from_micros(self.extra)))
             }
-            Reason::Store(..) | Reason::MissingKey(_) => None,
+            Reason::Store(..) | Reason::MissingKey(_) | Reason::Saturated(_) => None,
         }
     }
 
@@ -53,6 +55,7 @@ impl Refusal<'_> {
             Reason::Store(_, policies) => {
                 Problem::TemporaryReducedCapacity.body(policies.iter().map(|policy| policy.name()))
             }
+            Reason::Saturated(names) => Problem::TemporaryReducedCapacity.body(names.iter().map(PolicyName::as_str)),
             Reason::MissingKey(_) => generic(self.status),
         };
         let mut response = Response::new(body);

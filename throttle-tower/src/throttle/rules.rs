@@ -4,14 +4,16 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{Response, StatusCode};
 use smallvec::SmallVec;
-use throttle_core::{Backend, BackendError, Call, ConfigError, Decision, Key, LimitSet, Policy, Rung};
+use throttle_core::{Backend, BackendError, Call, ConfigError, Decision, Key, Policy, PolicyName, Rung};
 
 use super::answers::{Answers, Options};
+use super::in_flight::{Gates, InFlight, Needs, Saturated};
 use super::ledger::Wanted;
+use super::patience::Lines;
 use super::refusal::{Reason, Refusal, forbid_storing};
 use super::{Event, LimitReport, Outcome};
 use crate::charge::{Charge, Open};
-use crate::limit::{Applied, FutureKey, Keying};
+use crate::limit::{Applied, Compiled, FutureKey, Keying};
 use crate::{OnError, OnMissing};
 
 /// Everything that the clones of a layer and its services share.
@@ -23,6 +25,10 @@ pub(crate) struct Rules<B: Backend> {
     pub(crate) answers: Arc<Answers>,
     /// What is to be done after the decision.
     pub(super) wanted: Wanted,
+    /// Requests in flight.
+    pub(super) gates: Arc<Gates>,
+    /// Requests that are held.
+    pub(super) lines: Arc<Lines>,
 }
 
 impl<B: Backend> Clone for Rules<B> {
@@ -33,6 +39,8 @@ impl<B: Backend> Clone for Rules<B> {
             applied: Arc::clone(&self.applied),
             answers: Arc::clone(&self.answers),
             wanted: self.wanted,
+            gates: Arc::clone(&self.gates),
+            lines: Arc::clone(&self.lines),
         }
     }
 }
@@ -46,6 +54,30 @@ pub(crate) struct Asked {
     pub(crate) calls: Calls,
     /// Keys that have to be waited for, and the cost that goes with them.
     pub(crate) waiting: Vec<(usize, u64, FutureKey)>,
+    /// Permits.
+    pub(crate) needs: Needs,
+}
+
+/// One question to the backend, and what it has said.
+pub(crate) struct Attempt {
+    pub(crate) answer: Answer,
+    /// Held by a request that is admitted.
+    pub(crate) permits: Option<InFlight>,
+}
+
+pub(crate) enum Answer {
+    Decided(LimitReport),
+    Failed(BackendError),
+    /// The backend was not asked.
+    Saturated(Saturated),
+}
+
+/// What a request that is under way holds, until its response's body has ended.
+#[derive(Debug, Default)]
+pub(crate) struct Held {
+    /// What may still be changed of the charge. Dropped first: whoever gets the permit finds it settled.
+    _open: Option<Open>,
+    _permits: Option<InFlight>,
 }
 
 /// What becomes of a request.
@@ -61,18 +93,19 @@ pub(crate) struct Admitted {
     suspicious: bool,
     /// What may still be changed of the charge.
     open: Option<Open>,
+    permits: Option<InFlight>,
 }
 
 impl Admitted {
     /// Presses it on the response. What remains to be settled goes along with the body.
-    pub(crate) fn press<Body>(self, response: &mut Response<Body>) -> Option<Open> {
+    pub(crate) fn press<Body>(self, response: &mut Response<Body>) -> Held {
         // Refunds go by what the inner service said, before fields are added.
         let open = self.open.and_then(|open| open.answered(response.status(), response.headers()));
         if let (true, Some(watch)) = (self.suspicious, &self.report.answers().options.watch) {
             watch.confirm(response.status());
         }
         self.report.press(response, 0);
-        open
+        Held { _open: open, _permits: self.permits }
     }
 }
 
@@ -80,19 +113,22 @@ impl<B: Backend> Rules<B> {
     /// # Errors
     ///
     /// If the limits cannot be enforced on this backend. Nothing is prepared on it then.
-    pub(crate) fn new(
-        backend: B,
-        set: LimitSet,
-        applied: Arc<[Applied]>,
-        options: Options,
-    ) -> Result<Self, ConfigError> {
+    pub(crate) fn new(backend: B, compiled: Compiled, options: Options) -> Result<Self, ConfigError> {
+        let Compiled { set, applied, gates } = compiled;
         Self::check(&backend, set.policies(), &applied, &options)?;
         let prepared = backend.prepare(set)?;
         let answers = Arc::new(Answers::new(B::set(&prepared).policies(), options));
         let wanted = Wanted::of(&applied);
-        let mut rules = Self { backend, prepared: Arc::new(prepared), applied, answers, wanted };
+        let (prepared, lines) = (Arc::new(prepared), Arc::default());
+        let mut rules = Self { backend, prepared, applied, answers, wanted, gates, lines };
         rules.share()?;
         Ok(rules)
+    }
+
+    /// What it was made of, to make others of it.
+    pub(crate) fn compiled(&self) -> Compiled {
+        let set = B::set(&self.prepared).clone();
+        Compiled { set, applied: Arc::clone(&self.applied), gates: Arc::clone(&self.gates) }
     }
 
     /// Makes the share by which this process decides when the store fails, where a limit asks for one.
@@ -179,6 +215,10 @@ impl<B: Backend> Rules<B> {
             };
             asked.calls.push(call);
         }
+        if !self.gates.is_empty() {
+            let missing = |(name, status)| self.refuse_missing(name, status, parts);
+            asked.needs = self.gates.ask(parts).map_err(missing)?;
+        }
         Ok(())
     }
 
@@ -202,11 +242,80 @@ impl<B: Backend> Rules<B> {
             OnMissing::Share => Ok(call(Key::missing(), cost)),
             OnMissing::Skip => Ok(Call::SKIP),
             OnMissing::Reject(status) => {
-                self.tell(Outcome::MissingKey, None, parts);
-                let reason = Reason::MissingKey(&self.answers.policies[index]);
-                Err(Box::new(self.refusal(&Refusal { reason, status, extra: 0 })))
+                Err(self.refuse_missing(self.answers.policies[index].policy_name(), status, parts))
             }
         }
+    }
+
+    fn refuse_missing(&self, name: &PolicyName, status: StatusCode, parts: &Parts) -> Box<Response<Bytes>> {
+        self.tell(Outcome::MissingKey, None, parts);
+        Box::new(self.refusal(&Refusal { reason: Reason::MissingKey(name), status, extra: 0 }))
+    }
+
+    /// The permits that a request needs; an attempt that ends here if there are not enough.
+    #[inline]
+    pub(crate) fn enter(&self, needs: &Needs) -> Result<Option<InFlight>, Attempt> {
+        if self.gates.is_empty() {
+            return Ok(None);
+        }
+        self.gates.enter(needs).map_err(|full| Attempt { answer: Answer::Saturated(full), permits: None })
+    }
+
+    /// Whether requests may be held.
+    #[inline]
+    pub(crate) fn waits(&self) -> bool {
+        self.wanted.waits
+    }
+
+    /// One attempt, if it needs no waiting.
+    #[inline]
+    pub(crate) fn attempt_at_once(&self, calls: &[Call], needs: &Needs) -> Option<Attempt> {
+        let permits = match self.enter(needs) {
+            Ok(permits) => permits,
+            Err(saturated) => return Some(saturated),
+        };
+        let report = self.decide_at_once(calls)?;
+        Some(Attempt { answer: Answer::Decided(report), permits })
+    }
+
+    /// One attempt.
+    pub(super) async fn attempt(&self, calls: &[Call], needs: &Needs) -> Attempt {
+        let permits = match self.enter(needs) {
+            Ok(permits) => permits,
+            Err(saturated) => return saturated,
+        };
+        let decided = match self.decide_at_once(calls) {
+            Some(report) => Ok(report),
+            None => self.backend.decide(&self.prepared, calls).await.map(|decision| {
+                let report = self.report(decision);
+                self.note(&report, calls);
+                report
+            }),
+        };
+        let answer = match decided {
+            Ok(report) => Answer::Decided(report),
+            Err(error) => Answer::Failed(error),
+        };
+        Attempt { answer, permits }
+    }
+
+    /// What an attempt means for the request.
+    #[inline]
+    pub(crate) fn conclude(self: &Arc<Self>, attempt: Attempt, calls: &[Call], parts: &mut Parts) -> Judged {
+        let Attempt { answer, permits } = attempt;
+        match answer {
+            Answer::Decided(report) => self.judge(report, calls, parts, permits),
+            Answer::Failed(error) => self.judge_failure(&error, calls, parts, permits),
+            Answer::Saturated(full) => Judged::Refuse(self.refuse_saturated(&full, parts)),
+        }
+    }
+
+    #[cold]
+    fn refuse_saturated(&self, full: &Saturated, parts: &Parts) -> Response<Bytes> {
+        let names = self.gates.names_of(full);
+        self.tell(Outcome::Saturated(&names), None, parts);
+        let status = StatusCode::SERVICE_UNAVAILABLE;
+        self.refusal(&Refusal { reason: Reason::Saturated(&names), status, extra: 0 })
     }
 
     /// The decision, if it can be had without waiting: from the backend, or because no policy applies.
@@ -242,7 +351,13 @@ impl<B: Backend> Rules<B> {
 
     /// What a decision means for the request.
     #[inline]
-    pub(crate) fn judge(self: &Arc<Self>, report: LimitReport, calls: &[Call], parts: &mut Parts) -> Judged {
+    fn judge(
+        self: &Arc<Self>,
+        report: LimitReport,
+        calls: &[Call],
+        parts: &mut Parts,
+        permits: Option<InFlight>,
+    ) -> Judged {
         if !report.decision().is_allowed() {
             if self.wanted.attempts {
                 self.charge_attempt(report.decision(), calls);
@@ -253,13 +368,22 @@ impl<B: Backend> Rules<B> {
         parts.extensions.insert(report.clone());
         let watch = self.answers.options.watch.as_ref();
         let suspicious = watch.is_some_and(|watch| watch.suspects(&self.applied, calls, parts));
-        let open = self.hand_out(&report, calls, parts);
-        Judged::Pass(Some(Admitted { report, suspicious, open }))
+        let open = self.hand_out(&report, calls, parts, permits.as_ref());
+        Judged::Pass(Some(Admitted { report, suspicious, open, permits }))
     }
 
-    /// Opens an account where a limit wants one, and gives the handler the charge.
+    /// Opens an account where a limit wants one, and gives the handler the charge, and its permits.
     #[inline]
-    fn hand_out(self: &Arc<Self>, report: &LimitReport, calls: &[Call], parts: &mut Parts) -> Option<Open> {
+    fn hand_out(
+        self: &Arc<Self>,
+        report: &LimitReport,
+        calls: &[Call],
+        parts: &mut Parts,
+        permits: Option<&InFlight>,
+    ) -> Option<Open> {
+        if let Some(permits) = permits {
+            parts.extensions.insert(permits.clone());
+        }
         let account = self.open(report, calls)?;
         if self.wanted.handle {
             parts.extensions.insert(Charge::new(Arc::clone(&account)));
@@ -279,7 +403,13 @@ impl<B: Backend> Rules<B> {
     /// What it means that there is none: closed limits refuse, this process decides about those it has a share of, and
     /// the others let the request through.
     #[cold]
-    pub(crate) fn judge_failure(self: &Arc<Self>, error: &BackendError, calls: &[Call], parts: &mut Parts) -> Judged {
+    fn judge_failure(
+        self: &Arc<Self>,
+        error: &BackendError,
+        calls: &[Call],
+        parts: &mut Parts,
+        permits: Option<InFlight>,
+    ) -> Judged {
         let closed = self.closed(calls);
         if !closed.is_empty() {
             self.tell(Outcome::FailedClosed(error), None, parts);
@@ -293,14 +423,14 @@ impl<B: Backend> Rules<B> {
         if let Some(share) = &self.answers.share {
             let decision = share.decide(calls, error.kind());
             if matches!(decision.rung(), Rung::Local(_)) {
-                return self.judge(self.report(decision), calls, parts);
+                return self.judge(self.report(decision), calls, parts, permits);
             }
         }
         let report = self.report(Decision::open(calls, error.kind()));
         self.tell(Outcome::FailedOpen(error), Some(report.decision()), parts);
         parts.extensions.insert(report.clone());
-        let open = self.hand_out(&report, calls, parts);
-        Judged::Pass(Some(Admitted { report, suspicious: false, open }))
+        let open = self.hand_out(&report, calls, parts, permits.as_ref());
+        Judged::Pass(Some(Admitted { report, suspicious: false, open, permits }))
     }
 
     /// The policies that apply to a request and refuse it when the store fails. One that should have a share and has none

@@ -71,9 +71,11 @@ where
             return ResponseFuture::refused(*refusal);
         }
         if asked.waiting.is_empty()
-            && let Some(report) = self.rules.decide_at_once(&asked.calls)
+            && !self.rules.stands_in_line(&asked.calls)
+            && let Some(attempt) = self.rules.attempt_at_once(&asked.calls, &asked.needs)
+            && !self.rules.is_worth_holding(&attempt)
         {
-            return match self.rules.judge(report, &asked.calls, &mut parts) {
+            return match self.rules.conclude(attempt, &asked.calls, &mut parts) {
                 Judged::Pass(report) => {
                     ResponseFuture::calling(self.inner.call(Request::from_parts(parts, body)), report)
                 }

@@ -8,7 +8,8 @@ use http::request::Parts;
 use pin_project_lite::pin_project;
 use throttle_core::Backend;
 
-use super::rules::{Asked, Calls, Judged, Rules};
+use super::in_flight::{InFlight, Needs};
+use super::rules::{Answer, Asked, Attempt, Calls, Judged, Rules};
 use crate::limit::FutureKey;
 
 pin_project! {
@@ -20,9 +21,24 @@ pin_project! {
         rules: Arc<Rules<B>>,
         calls: Calls,
         keys: Vec<(usize, u64, FutureKey)>,
+        needs: Needs,
         #[pin]
-        decision: Option<B::Decide>,
+        decision: Decision<B>,
         held: Option<(S, Parts, ReqBody)>,
+    }
+}
+
+pin_project! {
+    /// How far the decision is.
+    #[project = DecisionProj]
+    enum Decision<B>
+    where
+        B: Backend,
+    {
+        Unasked,
+        Asked { #[pin] decide: B::Decide, permits: Option<InFlight> },
+        /// For limits that wait.
+        Held { attempt: Pin<Box<dyn Future<Output = Attempt> + Send>> },
     }
 }
 
@@ -31,7 +47,8 @@ pub(super) type Decided<S, ReqBody> = (Judged, S, Request<ReqBody>);
 
 impl<S, B: Backend, ReqBody> Slow<S, B, ReqBody> {
     pub(super) fn new(rules: Arc<Rules<B>>, asked: Asked, held: (S, Parts, ReqBody)) -> Self {
-        Self { rules, calls: asked.calls, keys: asked.waiting, decision: None, held: Some(held) }
+        let Asked { calls, waiting, needs } = asked;
+        Self { rules, calls, keys: waiting, needs, decision: Decision::Unasked, held: Some(held) }
     }
 }
 
@@ -61,28 +78,43 @@ impl<S, B: Backend, ReqBody> Future for Slow<S, B, ReqBody> {
         if !this.keys.is_empty() {
             return Poll::Pending;
         }
-        // Asked only once: the store would charge again.
-        let at_once = if this.decision.is_none() { this.rules.decide_at_once(this.calls) } else { None };
-        let report = match at_once {
-            Some(report) => Ok(report),
-            None => {
-                if this.decision.is_none() {
-                    this.decision.set(Some(this.rules.backend.decide(&this.rules.prepared, this.calls)));
+        let attempt = loop {
+            match this.decision.as_mut().project() {
+                // Left at once: the store would charge again.
+                DecisionProj::Unasked => match start(this.rules, this.calls, this.needs) {
+                    Ok(decision) => this.decision.set(decision),
+                    Err(attempt) => break attempt,
+                },
+                DecisionProj::Asked { decide, permits } => {
+                    let answer = match ready!(decide.poll(cx)) {
+                        Ok(decision) => {
+                            let report = this.rules.report(decision);
+                            this.rules.note(&report, this.calls);
+                            Answer::Decided(report)
+                        }
+                        Err(error) => Answer::Failed(error),
+                    };
+                    break Attempt { answer, permits: permits.take() };
                 }
-                let decision = ready!(this.decision.as_pin_mut().expect("it is set").poll(cx));
-                decision.map(|decision| {
-                    let report = this.rules.report(decision);
-                    this.rules.note(&report, this.calls);
-                    report
-                })
+                DecisionProj::Held { attempt } => break ready!(attempt.as_mut().poll(cx)),
             }
         };
         let (inner, mut parts, body) = this.held.take().expect(POLLED_AGAIN);
-        let judged = match report {
-            Ok(report) => this.rules.judge(report, this.calls, &mut parts),
-            Err(error) => this.rules.judge_failure(&error, this.calls, &mut parts),
-        };
+        let judged = this.rules.conclude(attempt, this.calls, &mut parts);
         Poll::Ready((judged, inner, Request::from_parts(parts, body)))
+    }
+}
+
+/// Asks, or has the answer.
+fn start<B: Backend>(rules: &Arc<Rules<B>>, calls: &Calls, needs: &Needs) -> Result<Decision<B>, Attempt> {
+    if rules.waits() {
+        let attempt = Arc::clone(rules).decide_patiently(calls.clone(), needs.clone());
+        return Ok(Decision::Held { attempt: Box::pin(attempt) });
+    }
+    let permits = rules.enter(needs)?;
+    match rules.decide_at_once(calls) {
+        Some(report) => Err(Attempt { answer: Answer::Decided(report), permits }),
+        None => Ok(Decision::Asked { decide: rules.backend.decide(&rules.prepared, calls), permits }),
     }
 }
 

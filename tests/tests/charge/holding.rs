@@ -1,0 +1,240 @@
+//! Requests that are held until there is room, instead of being refused.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::routing::get;
+use http::{Request, Response, StatusCode};
+use throttle_tower::{
+    Concurrency, Constant, Gcra, Header, IntoLimits, Limit, MemoryBackend, Rate, ThrottleLayer, TokioClock, all, any,
+    limit,
+};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+use tower::ServiceExt;
+
+use crate::site::Site;
+use crate::store::{Store, budget};
+
+const MS: Duration = Duration::from_millis(1);
+
+type Layer = ThrottleLayer<MemoryBackend<TokioClock>>;
+
+/// One each 100 ms.
+fn ten(name: &str) -> Limit {
+    limit(name, Gcra::new(Rate::per_second(10)).burst(1)).by(Header::new("x-user"))
+}
+
+/// A layer on tokio's clock, for tests that pause it.
+fn paused(limits: impl IntoLimits) -> Layer {
+    let store = MemoryBackend::builder().clock(TokioClock::new()).build();
+    ThrottleLayer::new(limits).unwrap().backend(store).unwrap()
+}
+
+fn app(layer: &Layer) -> Router {
+    Router::new().route("/", get(|| async { "hello" })).layer(layer.clone())
+}
+
+fn send(app: &Router, user: u64) -> impl Future<Output = Response<Body>> + Send + use<> {
+    let request = Request::get("/").header("x-user", user).body(Body::empty()).unwrap();
+    let response = app.clone().oneshot(request);
+    async { response.await.unwrap() }
+}
+
+#[tokio::test]
+async fn charge_held_requests_are_admitted_when_there_is_room() {
+    for store in Store::both().await {
+        let name = store.name;
+        let limits =
+            limit("held", Gcra::new(Rate::per_second(20)).burst(1)).by(Constant).wait_up_to(Duration::from_secs(20));
+        let app = Router::new().route("/", get(|| async { "hello" }));
+        let site = std::sync::Arc::new(Site::new(store, limits, app).await);
+        let start = std::time::Instant::now();
+        let mut sending = JoinSet::new();
+        for _ in 0..10 {
+            let site = std::sync::Arc::clone(&site);
+            sending.spawn(async move { site.status("/").await });
+        }
+        assert!(sending.join_all().await.iter().all(|status| *status == StatusCode::OK), "{name}");
+        assert!(start.elapsed() >= 9 * 50 * MS, "{name}: {:?} for ten", start.elapsed());
+    }
+}
+
+#[tokio::test]
+async fn charge_whoever_cannot_make_it_in_time_is_refused_at_once() {
+    for store in Store::both().await {
+        let name = store.name;
+        // One each ten seconds.
+        let limits = limit("held", Gcra::new(Rate::new(1, Duration::from_secs(10))).burst(2))
+            .by(Constant)
+            .wait_up_to(5_000 * MS);
+        let site = Site::new(store, limits, Router::new().route("/", get(|| async { "hello" }))).await;
+        let start = std::time::Instant::now();
+        let mut statuses = Vec::new();
+        for _ in 0..5 {
+            statuses.push(site.status("/").await);
+        }
+        assert_eq!(statuses.iter().filter(|status| **status == StatusCode::OK).count(), 2, "{name}");
+        assert!(start.elapsed() < Duration::from_secs(4), "{name}: {:?}", start.elapsed());
+        let refused = site.get("/", &[]).await;
+        assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS, "{name}");
+        let retry: u64 = refused.headers()["retry-after"].to_str().unwrap().parse().unwrap();
+        assert!((6..=10).contains(&retry), "{name}: {retry}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn charge_held_requests_leave_in_the_order_they_came() {
+    let app = app(&paused(ten("held").wait_up_to(Duration::from_secs(10))));
+    let start = Instant::now();
+    let mut sending = JoinSet::new();
+    for number in 0..30 {
+        let response = send(&app, 1);
+        sending.spawn(async move {
+            assert_eq!(response.await.status(), StatusCode::OK);
+            (number, start.elapsed())
+        });
+        // Newcomers find those who wait.
+        sleep(7 * MS).await;
+    }
+    let mut left = sending.join_all().await;
+    left.sort_by_key(|(_, at)| *at);
+    assert_eq!(left.iter().map(|(number, _)| *number).collect::<Vec<_>>(), (0..30).collect::<Vec<_>>());
+    for (number, at) in left {
+        let due = number as u32 * 100 * MS;
+        assert!((due..=due + 3 * MS).contains(&at), "{number} left at {at:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn charge_those_who_are_held_delay_no_other_key() {
+    let app = app(&paused(ten("held").wait_up_to(Duration::from_secs(10))));
+    let mut greedy = JoinSet::new();
+    for _ in 0..50 {
+        greedy.spawn(send(&app, 1));
+    }
+    sleep(MS).await;
+    let start = Instant::now();
+    for user in 2..10 {
+        assert_eq!(send(&app, user).await.status(), StatusCode::OK);
+    }
+    assert_eq!(start.elapsed(), Duration::ZERO);
+    assert!(greedy.join_all().await.iter().all(|response| response.status() == StatusCode::OK));
+}
+
+#[tokio::test(start_paused = true)]
+async fn charge_no_more_are_held_than_can_be_admitted() {
+    // A burst of one, and ten in a second: the twelfth to wait would wait in vain.
+    let layer = paused(ten("held").wait_up_to(Duration::from_secs(1)));
+    let app = app(&layer);
+    let start = Instant::now();
+    let mut sending = JoinSet::new();
+    for _ in 0..100 {
+        let response = send(&app, 1);
+        sending.spawn(async move { (response.await.status(), start.elapsed()) });
+    }
+    let answers = sending.join_all().await;
+    let (held, refused): (Vec<_>, Vec<_>) = answers.into_iter().partition(|(status, _)| *status == StatusCode::OK);
+    assert!((10..=11).contains(&held.len()), "{}", held.len());
+    assert!(held.iter().all(|(_, at)| *at <= Duration::from_millis(1_003)));
+    let at_once = refused.iter().filter(|(_, at)| at.is_zero()).count();
+    assert!(at_once >= 87, "{at_once} of {} refused at once", refused.len());
+    assert!(
+        refused.iter().all(|(status, at)| *status == StatusCode::TOO_MANY_REQUESTS && *at <= Duration::from_secs(1))
+    );
+
+    let layer = paused(ten("held").wait_up_to(Duration::from_secs(60))).max_held(5);
+    let app = self::app(&layer);
+    let sending: JoinSet<_> = (0..50).map(|user| send(&app, user % 5)).collect();
+    let admitted = sending.join_all().await.iter().filter(|response| response.status() == StatusCode::OK).count();
+    assert_eq!(admitted, 10, "one of each key at once, and five held");
+}
+
+#[tokio::test(start_paused = true)]
+async fn charge_a_held_request_that_goes_away_was_charged_nothing() {
+    let layer = paused(ten("held").wait_up_to(Duration::from_secs(10)));
+    let app = app(&layer);
+    let start = Instant::now();
+    assert_eq!(send(&app, 1).await.status(), StatusCode::OK);
+    let mut gone = Vec::new();
+    for _ in 0..3 {
+        gone.push(Box::pin(send(&app, 1)));
+        assert!(poll(gone.last_mut().unwrap()).is_pending());
+    }
+    let stays = tokio::spawn(send(&app, 1));
+    sleep(50 * MS).await;
+    for request in &mut gone {
+        assert!(poll(request).is_pending());
+    }
+    // The first in line, and others in the middle.
+    drop(gone);
+    assert_eq!(stays.await.unwrap().status(), StatusCode::OK);
+    let at = start.elapsed();
+    assert!((100 * MS..=103 * MS).contains(&at), "it takes the place of those before it: {at:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn charge_where_all_must_admit_all_must_be_ready_to_wait() {
+    let second = |name| limit(name, Gcra::new(Rate::per_second(1)).burst(1)).by(Constant);
+    let start = Instant::now();
+    let impatient = app(&paused(all([ten("a").wait_up_to(Duration::from_secs(10)), second("b")])));
+    assert_eq!(send(&impatient, 1).await.status(), StatusCode::OK);
+    assert_eq!(send(&impatient, 1).await.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(start.elapsed(), Duration::ZERO);
+
+    let patient = app(&paused(all([ten("a"), second("b")].map(|limit| limit.wait_up_to(Duration::from_secs(2))))));
+    assert_eq!(send(&patient, 1).await.status(), StatusCode::OK);
+    assert_eq!(send(&patient, 1).await.status(), StatusCode::OK);
+    assert_eq!(start.elapsed().as_secs(), 1);
+
+    // Of an any, the first that will have room is waited for.
+    let start = Instant::now();
+    let either = app(&paused(any([ten("a").wait_up_to(Duration::from_secs(2)), second("b")])));
+    for _ in 0..3 {
+        assert_eq!(send(&either, 1).await.status(), StatusCode::OK);
+    }
+    assert_eq!(start.elapsed().as_millis() / 10, 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn charge_who_is_held_holds_no_permit() {
+    let layer = paused(all((ten("held").wait_up_to(Duration::from_secs(10)), Concurrency::new(1))));
+    let app = app(&layer);
+    assert_eq!(send(&app, 1).await.status(), StatusCode::OK);
+    let mut held = Box::pin(send(&app, 1));
+    assert!(poll(&mut held).is_pending());
+    assert_eq!(layer.in_flight("in-flight"), Some(0));
+    assert_eq!(send(&app, 2).await.status(), StatusCode::OK, "there is a permit for others");
+    assert_eq!(held.await.status(), StatusCode::OK);
+}
+
+/// Held requests race with others that are not: exactly what there is is admitted.
+#[tokio::test]
+async fn law_06_charge_holding_admits_exactly_what_there_is() {
+    for store in Store::both().await {
+        let name = store.name;
+        let limits = all([
+            budget("budget", 40),
+            limit("held", Gcra::new(Rate::per_second(500)).burst(3)).by(Constant).wait_up_to(Duration::from_secs(60)),
+        ]);
+        let layer = crate::site::layer(&store, limits);
+        let app = Router::new().route("/", get(|| async { "hello" })).layer(layer);
+        let mut racing = JoinSet::new();
+        for _ in 0..64 {
+            let app = app.clone();
+            racing.spawn(async move { app.oneshot(Request::new(Body::empty())).await.unwrap().status() });
+        }
+        let statuses = racing.join_all().await;
+        let admitted = statuses.iter().filter(|status| **status == StatusCode::OK).count();
+        assert_eq!(admitted, 40, "{name}");
+        assert_eq!(store.left("budget", 40).await, 0, "{name}");
+    }
+}
+
+fn poll<F: Future>(future: &mut Pin<Box<F>>) -> Poll<F::Output> {
+    future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+}

@@ -1,0 +1,302 @@
+//! Requests in flight: permits are held to the end of the body, and no longer.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Request as AxumRequest;
+use axum::response::Response;
+use axum::routing::get;
+use bytes::Bytes;
+use http::header::{CONNECTION, UPGRADE};
+use http::request::Parts;
+use http::{Request, StatusCode};
+use http_body_util::BodyExt;
+use hyper::body::Frame;
+use hyper_util::rt::TokioIo;
+use throttle_tower::{Concurrency, Header, InFlight, Outcome, ThrottleLayer, all, any};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tower::ServiceExt;
+
+use crate::disconnects::AtMost;
+use crate::site::{Site, layer, number, until};
+use crate::store::{Store, budget};
+
+/// Answers `hello` at `/`, and at `/slow` a head at once and a body when a permit is given.
+fn app(bodies: &Arc<Semaphore>) -> Router {
+    let bodies = Arc::clone(bodies);
+    let slow = move || async move {
+        let late = async move {
+            bodies.acquire().await.unwrap().forget();
+            Bytes::from("done")
+        };
+        Body::new(Late(Some(Box::pin(late))))
+    };
+    Router::new().route("/", get(|| async { "hello" })).route("/slow", get(slow))
+}
+
+/// A body of one frame, which comes when a future is ready.
+struct Late(Option<Pin<Box<dyn Future<Output = Bytes> + Send>>>);
+
+impl hyper::body::Body for Late {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let Some(late) = &mut self.0 else { return Poll::Ready(None) };
+        let data = ready!(late.as_mut().poll(cx));
+        self.0 = None;
+        Poll::Ready(Some(Ok(Frame::data(data))))
+    }
+}
+
+#[tokio::test]
+async fn charge_permits_are_held_to_the_end_of_the_body() {
+    for store in Store::both().await {
+        let (name, bodies) = (store.name, Arc::new(Semaphore::new(0)));
+        let limits = all((budget("requests", 100), Concurrency::new(2)));
+        let site = Site::new(store, limits, app(&bodies)).await;
+        let first = site.send("/slow", &[]).await;
+        let second = site.send("/slow", &[]).await;
+        assert_eq!((first.status(), second.status()), (StatusCode::OK, StatusCode::OK), "{name}");
+        assert_eq!(site.layer.in_flight("in-flight"), Some(2), "{name}: both have a head and no body yet");
+
+        let full = site.get("/", &[]).await;
+        assert_eq!(full.status(), StatusCode::SERVICE_UNAVAILABLE, "{name}");
+        assert_eq!(full.headers()["content-type"], "application/problem+json");
+        assert_eq!(full.headers()["cache-control"], "no-store");
+        assert!(full.body().ends_with(br#""status":503,"violated-policies":["in-flight"]}"#), "{:?}", full.body());
+        assert_eq!(site.left("requests", 100).await, 98, "{name}: what found no permit was not charged");
+
+        bodies.add_permits(1);
+        assert_eq!(first.into_body().collect().await.unwrap().to_bytes(), "done");
+        until(|| site.layer.in_flight("in-flight") == Some(1)).await;
+        assert_eq!(site.status("/").await, StatusCode::OK, "{name}");
+
+        // A client that goes away in the middle of a body returns its permit.
+        drop(second);
+        until(|| site.layer.in_flight("in-flight") == Some(0)).await;
+        assert_eq!(site.left("requests", 100).await, 97, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn charge_a_request_that_another_limit_refuses_holds_no_permit() {
+    for store in Store::both().await {
+        let (name, bodies) = (store.name, Arc::new(Semaphore::new(0)));
+        let limits = all((Concurrency::new(10), budget("requests", 1)));
+        let site = Site::new(store, limits, app(&bodies)).await;
+        assert_eq!(site.status("/").await, StatusCode::OK, "{name}");
+        for _ in 0..20 {
+            assert_eq!(site.status("/").await, StatusCode::TOO_MANY_REQUESTS, "{name}");
+        }
+        until(|| site.layer.in_flight("in-flight") == Some(0)).await;
+    }
+}
+
+#[tokio::test]
+async fn charge_permits_alone_need_no_store() {
+    for store in Store::both().await {
+        let bodies = Arc::new(Semaphore::new(0));
+        let site = Site::new(store, Concurrency::new(1).name("one"), app(&bodies)).await;
+        let held = site.send("/slow", &[]).await;
+        assert!(held.headers().get("ratelimit").is_none(), "there is no rate to tell");
+        assert_eq!(site.status("/").await, StatusCode::SERVICE_UNAVAILABLE);
+        drop(held);
+        until(|| site.layer.in_flight("one") == Some(0)).await;
+        assert_eq!(site.status("/").await, StatusCode::OK);
+        assert_eq!(site.layer.in_flight("other"), None);
+    }
+}
+
+#[tokio::test]
+async fn charge_permits_are_counted_by_key_and_by_weight() {
+    let bodies = Arc::new(Semaphore::new(0));
+    let weight = |parts: &Parts| number(parts, "x-weight");
+    let limits =
+        Concurrency::new(4).by(Header::new("x-user")).cost(weight).when(|parts: &Parts| parts.uri.path() != "/free");
+    let app = app(&bodies).route("/free", get(|| async { "free" }));
+    let site = Site::new(Store::memory(), limits, app).await;
+    let ada = site.send("/slow", &[("x-user", 1), ("x-weight", 3)]).await;
+    let status = async |user, weight| site.get("/", &[("x-user", user), ("x-weight", weight)]).await.status();
+    assert_eq!(status(1, 2).await, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(status(1, 1).await, StatusCode::OK);
+    assert_eq!(status(2, 4).await, StatusCode::OK, "another key");
+    assert_eq!(status(2, 5).await, StatusCode::SERVICE_UNAVAILABLE, "more than there are");
+    assert_eq!(status(1, 0).await, StatusCode::OK, "holds none");
+    assert_eq!(site.get("/free", &[("x-user", 1), ("x-weight", 9)]).await.status(), StatusCode::OK);
+    drop(ada);
+    until(|| site.layer.in_flight("in-flight") == Some(0)).await;
+}
+
+#[tokio::test]
+async fn charge_permits_of_the_first_pool_that_has_some() {
+    let bodies = Arc::new(Semaphore::new(0));
+    let pools = any([Concurrency::new(1).name("own"), Concurrency::new(2).name("shared")]);
+    let site = Site::new(Store::memory(), all((pools, Concurrency::new(9).name("all"))), app(&bodies)).await;
+    let mut held = Vec::new();
+    for taken in [(1, 0), (1, 1), (1, 2)] {
+        held.push(site.send("/slow", &[]).await);
+        let now = (site.layer.in_flight("own").unwrap(), site.layer.in_flight("shared").unwrap());
+        assert_eq!(now, taken);
+    }
+    let full = site.get("/", &[]).await;
+    assert!(full.body().ends_with(br#"["own","shared"]}"#), "{:?}", full.body());
+    assert_eq!(site.layer.in_flight("all"), Some(3), "all or nothing");
+}
+
+#[tokio::test]
+async fn law_05_charge_no_more_are_in_flight_than_permitted() {
+    for store in Store::both().await {
+        let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (counted, highest) = (Arc::clone(&now), Arc::clone(&most));
+        let handler = move || async move {
+            let here = counted.fetch_add(1, Ordering::SeqCst) + 1;
+            highest.fetch_max(here, Ordering::SeqCst);
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            counted.fetch_sub(1, Ordering::SeqCst);
+            "done"
+        };
+        let name = store.name;
+        let pools = any([Concurrency::new(2).name("a"), Concurrency::new(3).name("b")]);
+        let limits = all((budget("requests", 100_000), pools));
+        let layer = layer(&store, limits);
+        let app = Router::new().route("/", get(handler)).layer(layer.clone());
+        let mut racing = JoinSet::new();
+        for _ in 0..64 {
+            let app = app.clone();
+            racing.spawn(async move {
+                let mut admitted = 0;
+                for _ in 0..20 {
+                    let response = app.clone().oneshot(Request::new(Body::empty())).await.unwrap();
+                    match response.status() {
+                        StatusCode::OK => admitted += 1,
+                        status => assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE),
+                    }
+                    drop(response);
+                }
+                admitted
+            });
+        }
+        let admitted: u64 = racing.join_all().await.into_iter().sum();
+        assert!(most.load(Ordering::SeqCst) <= 5, "{name}: {most:?} at once");
+        assert!(admitted > 20, "{name}: {admitted}");
+        assert_eq!((layer.in_flight("a"), layer.in_flight("b")), (Some(0), Some(0)), "{name}");
+        assert_eq!(store.used("requests", 100_000).await, admitted, "{name}: charged what was let in");
+    }
+}
+
+#[tokio::test]
+async fn charge_no_permit_stays_behind_wherever_the_client_goes_away() {
+    for store in Store::both().await {
+        let layer = layer(&store, all((budget("requests", 100_000), Concurrency::new(1))));
+        let handler = || async {
+            tokio::task::yield_now().await;
+            tokio::task::yield_now().await;
+            "hello"
+        };
+        let app = Router::new().route("/", get(handler)).layer(layer.clone());
+        let (mut completed, mut stays) = (false, 0);
+        while !completed {
+            assert!(stays < 200, "it never ends");
+            let mut polls = stays;
+            {
+                let request = Request::new(Body::empty());
+                let response = pin!(app.clone().oneshot(request));
+                if let Some(response) = (AtMost { future: response, polls: &mut polls }).await {
+                    assert_eq!(response.as_ref().unwrap().status(), StatusCode::OK, "after {stays} polls");
+                    let mut body = response.unwrap().into_body();
+                    completed = loop {
+                        match (AtMost { future: body.frame(), polls: &mut polls }).await {
+                            Some(Some(_)) => {}
+                            Some(None) => break true,
+                            None => break false,
+                        }
+                    };
+                }
+            }
+            assert_eq!(layer.in_flight("in-flight"), Some(0), "{}: after {stays} polls", store.name);
+            stays += 1;
+        }
+        assert!(stays > 3);
+    }
+}
+
+/// A connection that has switched protocols is in flight as long as whoever serves it says so.
+#[tokio::test]
+async fn charge_a_permit_is_held_to_the_end_of_an_upgrade() {
+    let upgrade = |permit: InFlight, mut request: AxumRequest| async move {
+        let connection = hyper::upgrade::on(&mut request);
+        tokio::spawn(async move {
+            let mut connection = TokioIo::new(connection.await.unwrap());
+            let mut said = String::new();
+            connection.read_to_string(&mut said).await.unwrap();
+            assert_eq!(said, "hello");
+            drop(permit);
+        });
+        let response = Response::builder().status(StatusCode::SWITCHING_PROTOCOLS);
+        response.header(CONNECTION, "upgrade").header(UPGRADE, "hello").body(Body::empty()).unwrap()
+    };
+    let app = Router::new().route("/", get(upgrade));
+    let site = Site::new(Store::memory(), Concurrency::new(1), app).await;
+    let response = site.upgrade("/", "hello").await;
+    assert_eq!(response.status(), StatusCode::SWITCHING_PROTOCOLS);
+    let mut connection = TokioIo::new(hyper::upgrade::on(response).await.unwrap());
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    assert_eq!(site.layer.in_flight("in-flight"), Some(1));
+    assert_eq!(site.status("/").await, StatusCode::SERVICE_UNAVAILABLE);
+    connection.write_all(b"hello").await.unwrap();
+    connection.shutdown().await.unwrap();
+    drop(connection);
+    until(|| site.layer.in_flight("in-flight") == Some(0)).await;
+}
+
+#[tokio::test]
+async fn charge_hooks_hear_of_saturation() {
+    let saturated = Arc::new(AtomicUsize::new(0));
+    let heard = Arc::clone(&saturated);
+    let layer = ThrottleLayer::new(Concurrency::new(1).name("one")).unwrap().on_decision(move |event| {
+        if let Outcome::Saturated(names) = event.outcome {
+            assert_eq!(names[0].as_str(), "one");
+            assert_eq!((event.outcome.label(), event.degraded()), ("saturated", None));
+            heard.fetch_add(1, Ordering::SeqCst);
+        }
+    });
+    let handler = |permit: InFlight| async move {
+        assert_eq!(permit.permits().collect::<Vec<_>>(), [("one", 1)]);
+        std::future::pending::<()>().await;
+    };
+    let app = Router::new().route("/", get(handler)).layer(layer.clone());
+    let held = tokio::spawn(app.clone().oneshot(Request::new(Body::empty())));
+    until(|| layer.in_flight("one") == Some(1)).await;
+    let refused = app.clone().oneshot(Request::new(Body::empty())).await.unwrap();
+    assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(saturated.load(Ordering::SeqCst), 1);
+    held.abort();
+    until(|| layer.in_flight("one") == Some(0)).await;
+}
+
+#[test]
+fn charge_wrong_limits_on_requests_in_flight_are_named() {
+    let error = |limits: throttle_tower::Limits| ThrottleLayer::new(limits).map(drop).unwrap_err();
+    let none = error(all([Concurrency::new(0).name("none")]));
+    assert_eq!((none.policy(), none.field(), none.value()), (Some("none"), "concurrency", "0"));
+    let twice = error(all([Concurrency::new(1), Concurrency::new(2)]));
+    assert_eq!((twice.field(), twice.value()), ("name", "\"in-flight\" twice"));
+    let across = error(all((budget("in-flight", 1), Concurrency::new(2))));
+    assert_eq!((across.field(), across.value()), ("name", "\"in-flight\" twice"));
+    let mixed = error(any((budget("requests", 1), Concurrency::new(2))));
+    assert_eq!((mixed.field(), mixed.value()), ("any", "of Concurrency and other limits"));
+    let nothing = error(all(Vec::<throttle_tower::Limit>::new()));
+    assert_eq!(nothing.field(), "all or any");
+    let header = error(all([Concurrency::new(1).by(Header::new("not a name"))]));
+    assert_eq!(header.policy(), Some("in-flight"));
+}

@@ -1,0 +1,122 @@
+use std::fmt;
+use std::sync::Arc;
+
+use http::request::Parts;
+use throttle_core::{ConfigError, Key, PolicyName};
+
+use super::IntoCost;
+use super::single::{Applies, CostOf};
+use crate::{Constant, KeyExtractor, OnMissing};
+
+/// A limit on requests in flight: at most so many at once, however fast they come and go.
+///
+/// It stands among other limits in [`all`](crate::all), or alone. A request that is let through holds a permit until its
+/// response's body has ended or is dropped, or the request is given up before; one that finds none is answered 503, and the
+/// other limits are not charged for it. A request that another limit refuses holds none. All permits that a request needs
+/// are taken in one step.
+///
+/// A response that switches protocols has hardly a body: let the connection hold the permit, by moving
+/// [`InFlight`](crate::InFlight) into the task that serves it.
+///
+/// Permits are counted in this process, whatever the backend: a store could not tell when a process that held some has died.
+/// Each layer and its clones count together.
+///
+/// ```
+/// use throttle_tower::client_ip::ClientIp;
+/// use throttle_tower::{Concurrency, Gcra, Rate, all, limit};
+///
+/// let limits = all((
+///     limit("per-ip", Gcra::new(Rate::per_second(10))).by(ClientIp::peer()),
+///     Concurrency::new(200),
+///     Concurrency::new(4).name("in-flight-per-ip").by(ClientIp::peer()),
+/// ));
+/// ```
+#[derive(Clone)]
+#[must_use = "a limit does nothing until a layer is built with it"]
+pub struct Concurrency {
+    name: String,
+    pub(crate) most: u64,
+    key: Arc<dyn KeyExtractor>,
+    cost: Option<CostOf>,
+    when: Option<Applies>,
+    on_missing: OnMissing,
+}
+
+impl Concurrency {
+    /// At most `most` requests at once, of all clients together.
+    pub fn new(most: u64) -> Self {
+        Self {
+            name: "in-flight".to_owned(),
+            most,
+            key: Arc::new(Constant),
+            cost: None,
+            when: None,
+            on_missing: OnMissing::Share,
+        }
+    }
+
+    /// What a refusal, and hooks, call it. Defaults to `in-flight`; two in one layer need two names.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// So many for each key. Defaults to one count for all.
+    pub fn by(mut self, key: impl KeyExtractor) -> Self {
+        self.key = Arc::new(key);
+        self
+    }
+
+    /// How many permits a request holds: a number, or a function of the request's head; 0 for none. Defaults to 1.
+    pub fn cost(mut self, cost: impl IntoCost) -> Self {
+        self.cost = Some(cost.into_cost());
+        self
+    }
+
+    /// Applies it only to requests of which `applies` is true. Defaults to all.
+    pub fn when(mut self, applies: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
+        self.when = Some(Arc::new(applies));
+        self
+    }
+
+    /// What a missing key means. Defaults to [`OnMissing::Share`].
+    pub fn on_missing(mut self, rule: OnMissing) -> Self {
+        self.on_missing = rule;
+        self
+    }
+
+    pub(crate) fn check(&self) -> Result<PolicyName, ConfigError> {
+        let name = PolicyName::new(&self.name)?;
+        self.key.check().map_err(|error| error.in_policy(&self.name))?;
+        if self.most == 0 {
+            let rule = "at least one request must be let through; to turn all away, answer 503 in a handler";
+            return Err(ConfigError::new("concurrency", 0, rule).in_policy(&self.name));
+        }
+        Ok(name)
+    }
+
+    /// How many permits a request needs, and of whose; `Ok(None)` if none.
+    ///
+    /// # Errors
+    ///
+    /// The status of the refusal, where a required key is missing.
+    pub(crate) fn ask(&self, parts: &Parts) -> Result<Option<(Key, u64)>, http::StatusCode> {
+        if self.when.as_ref().is_some_and(|applies| !applies(parts)) {
+            return Ok(None);
+        }
+        let cost = self.cost.as_ref().map_or(1, |cost| cost(parts));
+        let key = match (self.key.extract(parts), self.on_missing) {
+            (Some(key), _) => key,
+            (None, OnMissing::Share) => Key::missing(),
+            (None, OnMissing::Skip) => return Ok(None),
+            (None, OnMissing::Reject(status)) => return Err(status),
+        };
+        Ok((cost > 0).then_some((key, cost)))
+    }
+}
+
+impl fmt::Debug for Concurrency {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Concurrency").field("name", &self.name).field("most", &self.most).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,262 @@
+//! Permits of requests in flight.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use http::StatusCode;
+use http::request::Parts;
+use smallvec::SmallVec;
+use throttle_core::{AnyCharge, Key, PolicyName};
+
+use crate::limit::Concurrency;
+
+/// All of a layer's limits on requests in flight, and how they are composed.
+pub(crate) struct Gates {
+    gates: Vec<Gate>,
+    rule: Option<GateRule>,
+    /// One lock for all, so that a request takes all that it needs in one step.
+    taken: Mutex<Vec<HashMap<Key, u64>>>,
+}
+
+struct Gate {
+    name: PolicyName,
+    how: Concurrency,
+}
+
+/// A composition of limits on requests in flight, each by its place.
+#[derive(Clone, Debug)]
+pub(crate) enum GateRule {
+    One(usize),
+    All(Vec<GateRule>),
+    Any(Vec<GateRule>, AnyCharge),
+}
+
+/// What a request needs of each.
+pub(crate) type Needs = SmallVec<[Option<(Key, u64)>; 2]>;
+
+type Taken = SmallVec<[(usize, Key, u64); 2]>;
+
+impl Gates {
+    pub(crate) fn new(gates: Vec<(PolicyName, Concurrency)>, rule: Option<GateRule>) -> Self {
+        let gates: Vec<Gate> = gates.into_iter().map(|(name, how)| Gate { name, how }).collect();
+        let taken = Mutex::new(gates.iter().map(|_| HashMap::new()).collect());
+        Self { gates, rule, taken }
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.gates.is_empty()
+    }
+
+    pub(crate) fn names(&self) -> impl Iterator<Item = &PolicyName> {
+        self.gates.iter().map(|gate| &gate.name)
+    }
+
+    /// How many permits of one are taken, of all keys together.
+    pub(crate) fn taken(&self, name: &str) -> Option<u64> {
+        let place = self.names().position(|own| own.as_str() == name)?;
+        Some(self.lock()[place].values().sum())
+    }
+
+    /// What the request needs.
+    ///
+    /// # Errors
+    ///
+    /// The name and the status, where a required key is missing.
+    pub(crate) fn ask(&self, parts: &Parts) -> Result<Needs, (&PolicyName, StatusCode)> {
+        self.gates.iter().map(|gate| gate.how.ask(parts).map_err(|status| (&gate.name, status))).collect()
+    }
+
+    /// Takes what is needed, or nothing.
+    ///
+    /// # Errors
+    ///
+    /// The places of those that have not enough left.
+    pub(crate) fn enter(self: &Arc<Self>, needs: &Needs) -> Result<Option<InFlight>, Saturated> {
+        let Some(rule) = &self.rule else { return Ok(None) };
+        let mut attempt = Attempt { gates: self, taken: self.lock(), needs, own: Taken::new(), full: Saturated::new() };
+        if attempt.enter(rule) == Some(false) {
+            attempt.back_to(0);
+            return Err(attempt.full);
+        }
+        let own = attempt.own;
+        drop(attempt.taken);
+        Ok((!own.is_empty()).then(|| InFlight(Arc::new(Permits { gates: Arc::clone(self), own }))))
+    }
+
+    pub(crate) fn names_of(&self, full: &Saturated) -> Vec<PolicyName> {
+        full.iter().filter_map(|place| Some(self.gates.get(*place)?.name.clone())).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<HashMap<Key, u64>>> {
+        // Counting does not panic halfway.
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Places of limits that have not enough left.
+pub(crate) type Saturated = SmallVec<[usize; 2]>;
+
+struct Attempt<'a> {
+    gates: &'a Gates,
+    taken: MutexGuard<'a, Vec<HashMap<Key, u64>>>,
+    needs: &'a Needs,
+    own: Taken,
+    full: Saturated,
+}
+
+impl Attempt<'_> {
+    /// Whether a composition lets the request in; `None` where nothing of it applies.
+    fn enter(&mut self, rule: &GateRule) -> Option<bool> {
+        match rule {
+            GateRule::One(place) => self.enter_one(*place),
+            GateRule::All(members) => {
+                let mut entered = None;
+                for member in members {
+                    match self.enter(member) {
+                        Some(false) => return Some(false),
+                        Some(true) => entered = Some(true),
+                        None => {}
+                    }
+                }
+                entered
+            }
+            GateRule::Any(members, whom) => {
+                let mut entered = None;
+                for member in members {
+                    let before = self.own.len();
+                    match self.enter(member) {
+                        Some(true) if *whom == AnyCharge::First => return Some(true),
+                        Some(true) => entered = Some(true),
+                        Some(false) => {
+                            self.back_to(before);
+                            entered = entered.or(Some(false));
+                        }
+                        None => {}
+                    }
+                }
+                entered
+            }
+        }
+    }
+
+    fn enter_one(&mut self, place: usize) -> Option<bool> {
+        let (key, cost) = self.needs.get(place)?.as_ref()?;
+        let taken = self.taken[place].get(key).copied().unwrap_or(0);
+        let after = taken.checked_add(*cost).filter(|after| *after <= self.gates.gates[place].how.most);
+        match after {
+            Some(after) => {
+                self.taken[place].insert(key.clone(), after);
+                self.own.push((place, key.clone(), *cost));
+                Some(true)
+            }
+            None => {
+                self.full.push(place);
+                Some(false)
+            }
+        }
+    }
+
+    fn back_to(&mut self, kept: usize) {
+        for (place, key, cost) in self.own.drain(kept..) {
+            leave(&mut self.taken[place], &key, cost);
+        }
+    }
+}
+
+/// Keys that nobody is in flight for are forgotten.
+fn leave(taken: &mut HashMap<Key, u64>, key: &Key, cost: u64) {
+    if let Some(count) = taken.get_mut(key) {
+        *count = count.saturating_sub(cost);
+        if *count == 0 {
+            taken.remove(key);
+        }
+    }
+}
+
+/// The permits of one request that is in flight: see [`Concurrency`].
+///
+/// The layer puts it into the extensions of requests that hold some, and holds it itself until the response's body has ended
+/// or is dropped. They are returned when the last clone is dropped: whoever goes on working after the response, or on a
+/// connection that has switched protocols, keeps a clone. With the feature `axum` it is an extractor.
+///
+/// ```
+/// # #[cfg(feature = "axum")] mod example {
+/// use axum::response::Response;
+/// use throttle_tower::InFlight;
+///
+/// async fn export(permit: InFlight) {
+///     tokio::spawn(async move {
+///         // the long work that the limit is about
+///         drop(permit);
+///     });
+/// }
+/// # }
+/// ```
+#[derive(Clone)]
+#[must_use = "dropping it may return the permits"]
+pub struct InFlight(Arc<Permits>);
+
+impl InFlight {
+    /// The permits held, by the name of their limit.
+    pub fn permits(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.0.own.iter().map(|(place, _, cost)| (self.0.gates.gates[*place].name.as_str(), *cost))
+    }
+}
+
+impl fmt::Debug for InFlight {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.permits()).finish()
+    }
+}
+
+struct Permits {
+    gates: Arc<Gates>,
+    own: Taken,
+}
+
+impl Drop for Permits {
+    fn drop(&mut self) {
+        let mut taken = self.gates.lock();
+        for (place, key, cost) in &self.own {
+            leave(&mut taken[*place], key, *cost);
+        }
+    }
+}
+
+impl fmt::Debug for Gates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.names()).finish()
+    }
+}
+
+#[cfg(feature = "axum")]
+mod extract {
+    use std::convert::Infallible;
+
+    use axum::extract::{FromRequestParts, OptionalFromRequestParts};
+    use http::StatusCode;
+    use http::request::Parts;
+
+    use super::InFlight;
+
+    impl<S: Sync> FromRequestParts<S> for InFlight {
+        /// Status 500: there is no [`Concurrency`](crate::Concurrency) limit around the handler.
+        type Rejection = (StatusCode, &'static str);
+
+        async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
+            let missing = "the request holds no permit; add a Concurrency limit to the route's ThrottleLayer, or take an \
+                           Option<InFlight>";
+            parts.extensions.get().cloned().ok_or((StatusCode::INTERNAL_SERVER_ERROR, missing))
+        }
+    }
+
+    impl<S: Sync> OptionalFromRequestParts<S> for InFlight {
+        type Rejection = Infallible;
+
+        async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Option<Self>, Infallible> {
+            Ok(parts.extensions.get().cloned())
+        }
+    }
+}
