@@ -14,7 +14,7 @@ use reqwest::{Client, Request, Response, StatusCode, Url};
 use settings::{Settings, USAGE};
 use summary::Summary;
 use throttle_tower::{
-    ConfigError, HeadOf, LeakyBucket, MemoryBackend, Rate, Shape, ShapeError, ShapeLayer, TokioClock,
+    ConfigError, HeadOf, LeakyBucket, MemoryBackend, Rate, Shape, ShapeError, ShapeLayer, Shaper, TokioClock,
 };
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
@@ -41,7 +41,9 @@ type Paced = Shape<Client, Request, MemoryBackend<TokioClock>, HeadOf<Response>>
 
 fn paced(client: Client, settings: &Settings) -> Result<Paced, ConfigError> {
     let bucket = LeakyBucket::new(Rate::per_second(settings.rate)).max_wait(settings.max_wait);
-    let layer = ShapeLayer::new(bucket)?
+    // What is wide awake and near may do with the usual 5 ms of headroom: `ShapeLayer::new(bucket)?`.
+    let shaper = Shaper::builder(bucket).headroom(settings.headroom).build()?;
+    let layer = ShapeLayer::of(shaper)
         // A schedule for each host.
         .by(|request: &Request| request.url().host_str().unwrap_or_default().into())
         // Whoever would wait longer than its own timeout is told so at once.
@@ -106,7 +108,8 @@ async fn run() -> Result<bool, Box<dyn Error>> {
     progress.show(&client.layer().stats(), count);
     progress.end();
     summary.print(&client.layer().stats(), began.elapsed());
-    Ok(arrivals.is_none_or(|arrivals| summary::print_arrivals(&arrivals, rate)))
+    let was_kept = arrivals.is_none_or(|arrivals| summary::print_arrivals(&arrivals, rate));
+    Ok(was_kept && summary.errors == 0)
 }
 
 async fn read(

@@ -12,13 +12,15 @@ reqwest-client: a batch of calls at a steady pace. It is set by the environment:
   COUNT      calls to make, 1 to 100000 (400)
   RATE       calls a second and host, 1 to 1000 (50)
   MAX_WAIT   seconds that a call may wait for its turn, 0 to 3600 (30)
-  PATIENCE   seconds that every tenth call waits at most, 1 to 3600 (2)
+  HEADROOM   milliseconds by which calls may travel at different speeds, 0 to 1000 (20)
+  PATIENCE   timeout of two calls in ten, in seconds, 1 to 3600 (2)
   URL        whom to call, http://…; without it, an upstream in this process";
 
 pub struct Settings {
     pub count: u64,
     pub rate: u64,
     pub max_wait: Duration,
+    pub headroom: Duration,
     pub patience: Duration,
     pub url: Option<Url>,
 }
@@ -29,6 +31,7 @@ impl Settings {
             count: number("COUNT", 400, 1..=100_000)?,
             rate: number("RATE", 50, 1..=1000)?,
             max_wait: Duration::from_secs(number("MAX_WAIT", 30, 0..=3600)?),
+            headroom: Duration::from_millis(number("HEADROOM", 20, 0..=1000)?),
             patience: Duration::from_secs(number("PATIENCE", 2, 1..=3600)?),
             url: variable("URL")?.map(|url| parsed(&url)).transpose()?,
         })

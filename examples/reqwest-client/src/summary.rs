@@ -10,12 +10,17 @@ use throttle_tower::{Bound, ShapeError, ShapeStats};
 
 use crate::upstream::{Arrivals, most_in_any};
 
-/// How often what came of a call.
 #[derive(Default)]
-pub struct Summary(BTreeMap<String, u64>);
+pub struct Summary {
+    /// How often what came of a call.
+    outcomes: BTreeMap<String, u64>,
+    /// Calls that failed.
+    pub errors: u64,
+}
 
 impl Summary {
     pub fn note(&mut self, answer: Result<StatusCode, ShapeError<reqwest::Error>>) {
+        self.errors += u64::from(matches!(&answer, Err(error) if error.queue_full().is_none()));
         let what = match answer {
             Ok(status) => status.to_string(),
             Err(ShapeError::QueueFull(full)) => match full.bound {
@@ -29,12 +34,12 @@ impl Summary {
             }
             Err(error) => error.into_boxed().to_string(),
         };
-        *self.0.entry(what).or_default() += 1;
+        *self.outcomes.entry(what).or_default() += 1;
     }
 
     pub fn print(&self, stats: &ShapeStats, took: Duration) {
         println!("\n{} calls left in {:.1} s", stats.sent, took.as_secs_f64());
-        for (what, count) in &self.0 {
+        for (what, count) in &self.outcomes {
             println!("{count:>7}  {what}");
         }
         if stats.cancelled > 0 {
@@ -53,6 +58,10 @@ pub fn print_arrivals(arrivals: &Arrivals, promised: u64) -> bool {
         kept &= most as u64 <= promised;
         println!("  {host:<22} {:>7}   {most:>18}   {promised:>8}", times.len());
     }
-    println!("{}", if kept { "The promise was kept." } else { "The promise was broken." });
+    if kept {
+        println!("The promise was kept.");
+    } else {
+        println!("The promise was broken: the delays of calls lay further apart than HEADROOM.");
+    }
     kept
 }
