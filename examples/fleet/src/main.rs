@@ -86,9 +86,24 @@ fn spawn(orders: &Orders) -> Result<Child, std::io::Error> {
     worker.args(orders.to_args()).stdin(Stdio::piped()).kill_on_drop(true).spawn()
 }
 
+/// Ctrl-C, or the request to end. Without signal handlers there is nothing to wait for but the end.
 async fn stopped() {
-    // Without a signal handler there is nothing to wait for but the end.
-    if tokio::signal::ctrl_c().await.is_err() {
-        std::future::pending::<()>().await;
+    let interrupted = async {
+        if tokio::signal::ctrl_c().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    };
+    #[cfg(unix)]
+    let terminated = async {
+        match tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) {
+            Ok(mut signal) => _ = signal.recv().await,
+            Err(_) => std::future::pending().await,
+        }
+    };
+    #[cfg(not(unix))]
+    let terminated = std::future::pending::<()>();
+    tokio::select! {
+        () = interrupted => {}
+        () = terminated => {}
     }
 }

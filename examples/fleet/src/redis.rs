@@ -32,7 +32,10 @@ impl Redis {
         let give_up = Instant::now() + Duration::from_secs(5);
         while !backend.is_healthy() {
             if Instant::now() > give_up {
-                return Err("no Redis answers at REDIS_URL within 5 s; is it running, and the URL right?".into());
+                return Err(match redis.own {
+                    Some(_) => "the redis-server that was started does not answer within 5 s".into(),
+                    None => "no Redis answers at REDIS_URL within 5 s; is it running, and the URL right?".into(),
+                });
             }
             sleep(Duration::from_millis(20)).await;
         }

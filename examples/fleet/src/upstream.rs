@@ -68,3 +68,20 @@ pub async fn start() -> Result<(SocketAddr, Arrivals), Box<dyn Error>> {
 async fn called(State(arrivals): State<Arrivals>, RawQuery(worker): RawQuery) {
     arrivals.note(worker.and_then(|worker| worker.parse().ok()).unwrap_or(0));
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_holds_its_beginning_and_not_its_end() {
+        let start = Instant::now();
+        let at = |millis| start + Duration::from_millis(millis);
+        let arrivals =
+            Arrivals(Arc::new(Mutex::new([0, 999, 1000, 1500, 1999].map(|millis| (at(millis), 1)).to_vec())));
+        let second = Duration::from_secs(1);
+        assert_eq!(arrivals.most_in_any(second, at(0), at(1500)), 2);
+        assert_eq!(arrivals.most_in_any(second, at(0), at(2000)), 4);
+        assert_eq!(arrivals.by_worker(at(999), at(1999), 2), [3, 0]);
+    }
+}

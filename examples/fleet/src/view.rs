@@ -75,7 +75,7 @@ impl View {
             up = up.max(after);
         }
         let kept = up as u64 <= promised;
-        println!("{}", if kept { "The promise was kept." } else { "The promise was broken." });
+        println!("While Redis was up, the promise was {}.", if kept { "kept" } else { "broken" });
         kept
     }
 }

@@ -10,8 +10,9 @@ use tokio::io::AsyncReadExt;
 use tokio::task::JoinSet;
 use tower::{Layer, Service, ServiceExt};
 
-/// Calls that a worker makes at once: they wait in the shared schedule.
-const CALLS_AT_ONCE: usize = 8;
+/// Calls that a worker makes at once: they wait in the shared schedule. It is few, because who was told his turn by Redis
+/// does not hear of it when a share takes over, nor the other way round.
+const CALLS_AT_ONCE: usize = 4;
 
 /// What the parent tells a worker.
 pub struct Orders {
