@@ -26,6 +26,7 @@
 //! | cost, conditions, missing keys | [`Limit`] |
 //! | response fields and their dialects | [`headers`] |
 //! | custom refusals, hooks, failing stores | [`ThrottleLayer`] |
+//! | calls to others that are to wait for their turn | [`ShapeLayer`]; without a service, [`Shaper`] |
 //!
 //! # Features
 //!
