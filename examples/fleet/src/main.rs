@@ -26,6 +26,10 @@ async fn main() -> ExitCode {
             Some(orders) => worker::run(orders).await.map(|()| true),
             None => Err("a worker is started by the demo itself".into()),
         },
+        Some("help" | "--help" | "-h") => {
+            println!("{USAGE}");
+            Ok(true)
+        }
         Some(_) => Err(USAGE.into()),
     };
     match done {
@@ -45,13 +49,8 @@ async fn lead() -> Result<bool, Box<dyn Error>> {
     let (address, arrivals) = upstream::start().await?;
     let mut workers = Vec::new();
     for number in 1..=settings.workers {
-        workers.push(spawn(&Orders {
-            number,
-            workers: settings.workers,
-            rate: settings.rate,
-            upstream: format!("http://{address}/"),
-            redis: redis.url.clone(),
-        })?);
+        let (rate, upstream) = (settings.rate, format!("http://{address}/"));
+        workers.push(spawn(&Orders { number, workers: settings.workers, rate, upstream }, &redis.url)?);
     }
 
     let mut view = View::new(arrivals, &settings);
@@ -81,8 +80,10 @@ async fn lead() -> Result<bool, Box<dyn Error>> {
     Ok(view.print_verdict(end))
 }
 
-fn spawn(orders: &Orders) -> Result<Child, std::io::Error> {
+fn spawn(orders: &Orders, redis_url: &str) -> Result<Child, std::io::Error> {
     let mut worker = Command::new(std::env::current_exe()?);
+    // Not as an argument: those are for everybody to see, and a URL may have a password in it.
+    worker.env("REDIS_URL", redis_url);
     worker.args(orders.to_args()).stdin(Stdio::piped()).kill_on_drop(true).spawn()
 }
 

@@ -20,27 +20,19 @@ pub struct Orders {
     pub workers: u32,
     pub rate: u64,
     pub upstream: String,
-    pub redis: String,
 }
 
 impl Orders {
     /// As arguments, of which the first says that this process is a worker.
-    pub fn to_args(&self) -> [String; 6] {
-        let Self { number, workers, rate, upstream, redis } = self;
-        [
-            "worker".to_owned(),
-            number.to_string(),
-            workers.to_string(),
-            rate.to_string(),
-            upstream.clone(),
-            redis.clone(),
-        ]
+    pub fn to_args(&self) -> [String; 5] {
+        let Self { number, workers, rate, upstream } = self;
+        ["worker".to_owned(), number.to_string(), workers.to_string(), rate.to_string(), upstream.clone()]
     }
 
     pub fn from_args(args: &[String]) -> Option<Self> {
-        let [_, number, workers, rate, upstream, redis] = args else { return None };
+        let [_, number, workers, rate, upstream] = args else { return None };
         let (number, workers, rate) = (number.parse().ok()?, workers.parse().ok()?, rate.parse().ok()?);
-        Some(Self { number, workers, rate, upstream: upstream.clone(), redis: redis.clone() })
+        Some(Self { number, workers, rate, upstream: upstream.clone() })
     }
 }
 
@@ -55,7 +47,7 @@ fn paced(orders: &Orders) -> Result<Paced, Box<dyn Error>> {
         .on_error(OnError::local(orders.workers))
         // Processes on a busy machine are not all equally fast.
         .headroom(Duration::from_millis(20))
-        .backend(RedisBackend::new(&orders.redis)?)
+        .backend(RedisBackend::new(&std::env::var("REDIS_URL")?)?)
         .build()?;
     Ok(ShapeLayer::of(shaper).layer(Client::new()))
 }
@@ -92,7 +84,7 @@ async fn keep_calling(mut client: Paced, url: Url) {
         match answer {
             Ok(_) => {}
             Err(ShapeError::QueueFull(full)) => {
-                tokio::time::sleep(full.retry_after.unwrap_or(Duration::from_secs(1))).await
+                tokio::time::sleep(full.retry_after.unwrap_or(Duration::from_secs(1))).await;
             }
             Err(error) => {
                 eprintln!("a call failed: {}", error.into_boxed());

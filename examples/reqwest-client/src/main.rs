@@ -22,11 +22,15 @@ use tower::{Layer, Service, ServiceExt};
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    if std::env::args().len() > 1 {
-        eprintln!("{USAGE}");
-        return ExitCode::FAILURE;
-    }
-    match run().await {
+    let done = match std::env::args().nth(1).as_deref() {
+        None => run().await,
+        Some("help" | "--help" | "-h") => {
+            println!("{USAGE}");
+            Ok(true)
+        }
+        Some(_) => Err(USAGE.into()),
+    };
+    match done {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
@@ -41,7 +45,7 @@ type Paced = Shape<Client, Request, MemoryBackend<TokioClock>, HeadOf<Response>>
 
 fn paced(client: Client, settings: &Settings) -> Result<Paced, ConfigError> {
     let bucket = LeakyBucket::new(Rate::per_second(settings.rate)).max_wait(settings.max_wait);
-    // What is wide awake and near may do with the usual 5 ms of headroom: `ShapeLayer::new(bucket)?`.
+    // Where the usual 5 ms of headroom do, this is `ShapeLayer::new(bucket)?`.
     let shaper = Shaper::builder(bucket).headroom(settings.headroom).build()?;
     let layer = ShapeLayer::of(shaper)
         // A schedule for each host.
