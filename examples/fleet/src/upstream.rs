@@ -81,7 +81,7 @@ mod tests {
             Arrivals(Arc::new(Mutex::new([0, 999, 1000, 1500, 1999].map(|millis| (at(millis), 1)).to_vec())));
         let second = Duration::from_secs(1);
         assert_eq!(arrivals.most_in_any(second, at(0), at(1500)), 2);
-        assert_eq!(arrivals.most_in_any(second, at(0), at(2000)), 4);
+        assert_eq!(arrivals.most_in_any(second, at(0), at(2000)), 3);
         assert_eq!(arrivals.by_worker(at(999), at(1999), 2), [3, 0]);
     }
 }
