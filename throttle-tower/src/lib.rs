@@ -27,6 +27,7 @@
 //! | estimates, settled by the handler | [`Charge`] |
 //! | response fields and their dialects | [`headers`] |
 //! | custom refusals, hooks, failing stores | [`ThrottleLayer`] |
+//! | calls to others that are to wait for their turn | [`ShapeLayer`]; without a service, [`Shaper`] |
 //!
 //! # Features
 //!
