@@ -54,7 +54,7 @@ async fn work(State(known): State<Known>, charge: Charge, request: Request<Body>
         }
         _ => {}
     }
-    if n % 3 == 0 {
+    if n.is_multiple_of(3) {
         return StatusCode::BAD_GATEWAY;
     }
     known.requests.fetch_add(1, Ordering::SeqCst);
