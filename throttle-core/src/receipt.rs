@@ -121,6 +121,26 @@ impl Receipt {
 
     /// Takes out what the policy at one place in the set was charged, as a receipt of its own, to be settled at another
     /// time. `None` if nothing of it is here.
+    ///
+    /// ```
+    /// use throttle_core::{Call, Gcra, Key, LimitSet, Limiter, MemoryBackend, Policy, Rate, Receipt, Rule};
+    ///
+    /// let policy = |name| Policy::new(name, Gcra::new(Rate::per_day(10)));
+    /// let set = LimitSet::new(Rule::All(vec![policy("minute")?.into(), policy("month")?.into()]))?;
+    /// let (memory, calls) = (MemoryBackend::new(), [Call::from(Key::from("ada")), Call::from(Key::from("ada"))]);
+    /// let limiter = Limiter::new(memory.clone(), set.clone())?;
+    ///
+    /// let decision = memory.decide_now(&throttle_core::Backend::prepare(&memory, set)?, &calls);
+    /// let mut receipt = Receipt::of(&decision, &calls).expect("both were charged");
+    /// let mut month = receipt.take(1).expect("it is there");
+    /// assert!(receipt.take(1).is_none(), "and only once");
+    /// assert_eq!((receipt.taken(0), receipt.taken(1), month.taken(1)), (1, 0, 1));
+    /// receipt.take_over(&mut month); // after all
+    /// assert_eq!((receipt.items().len(), month.items().len()), (2, 0));
+    /// drop(limiter.settle(receipt.actual(0)));
+    /// assert_eq!(limiter.peek("ada").remaining(), 10);
+    /// # Ok::<(), throttle_core::ConfigError>(())
+    /// ```
     pub fn take(&mut self, policy: usize) -> Option<Self> {
         let at = self.items.iter().position(|item| item.policy == policy)?;
         Some(Self { items: smallvec![self.items.remove(at)] })

@@ -134,6 +134,32 @@ async fn charge_of_an_open_limit_is_nothing() {
     assert_eq!(site.layer.settlements(), throttle_tower::Settlements::default());
 }
 
+/// A response may be dropped by a thread that has no runtime: the request's own is used. Where that has ended, it is a
+/// failure like others.
+#[test]
+fn charge_of_a_body_that_is_dropped_elsewhere_is_settled_by_the_requests_runtime() {
+    use tower::{Layer, ServiceExt};
+
+    let runtime = || tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let first = runtime();
+    let (_server, _proxy, store) = first.block_on(remote());
+    let limit = budget("tokens", UNITS).cost(9).settled_later();
+    let layer = ThrottleLayer::new(limit).unwrap().on_error(OnError::Closed).backend(store.backend.clone()).unwrap();
+    let inner = tower::service_fn(|request: http::Request<()>| async move {
+        request.extensions().get::<Charge>().unwrap().add("tokens", 2).unwrap();
+        Ok::<_, ()>(http::Response::new(()))
+    });
+    let ask = || first.block_on(layer.layer(inner).oneshot(http::Request::new(()))).unwrap();
+    let (one, two) = (ask(), ask());
+    std::thread::spawn(move || drop(one)).join().unwrap();
+    first.block_on(until(|| layer.settlements().settled == 1));
+    assert_eq!(first.block_on(store.left("tokens", UNITS)), UNITS - 2 - 9);
+    first.shutdown_timeout(Duration::from_secs(5));
+    drop(two);
+    let settlements = layer.settlements();
+    assert_eq!((settlements.pending, settlements.settled, settlements.failed), (0, 1, 1));
+}
+
 /// In memory nothing has to be waited for, so no runtime is needed.
 #[test]
 fn charge_in_memory_is_settled_without_a_runtime() {

@@ -85,6 +85,18 @@ async fn charge_is_the_running_total() {
     assert_eq!(cost(|charge| charge.add("tokens", 400).and_then(|_| charge.settle("tokens", 5))).await, [1, 5, 100]);
 }
 
+/// What falls due together travels together.
+#[tokio::test]
+async fn charge_of_several_limits_is_settled_in_one_step() {
+    for store in Store::both().await {
+        let app = Router::new().route("/", get(|charge: Charge| async move { charge.refund() }));
+        let site = Site::new(store, limits(), app).await;
+        site.get("/", &[("x-estimate", 100)]).await;
+        assert_eq!((site.left("tokens", UNITS).await, site.left("month", UNITS).await), (UNITS, UNITS));
+        assert_eq!(site.layer.settlements().settled, 1, "{}", site.store.name);
+    }
+}
+
 #[tokio::test]
 async fn charge_is_settled_once() {
     let again = |charge: &Charge| {

@@ -76,7 +76,7 @@ async fn law_10_charge_of_64_streams_is_the_models_own_count() {
                     let response = site.send("/", &[("x-estimate", estimate), ("x-actual", actual)]).await;
                     assert_eq!(response.status(), 200);
                     let mut body = response.into_body();
-                    if estimate % 5 == 0 {
+                    if estimate.is_multiple_of(5) {
                         // Goes away in the middle.
                         body.frame().await.unwrap().unwrap();
                         return;
@@ -123,7 +123,7 @@ async fn charge_of_a_stream_is_seen_while_it_streams() {
         let mut read = 0;
         while let Some(frame) = body.frame().await {
             read += frame.unwrap().data_ref().unwrap().iter().filter(|byte| **byte == b' ').count() as u64 * 10;
-            if read % 200 == 0 && read < 900 {
+            if read.is_multiple_of(200) && read < 900 {
                 let (known, charged) = (books.total(), site.left("tokens", UNITS).await);
                 let charged = UNITS - charged;
                 assert!(charged >= known, "{}: {charged} of {known}", site.store.name);

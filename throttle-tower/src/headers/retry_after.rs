@@ -30,7 +30,10 @@ impl RetryAfter {
 /// servers may still send. Anything else cannot be compared and is replaced.
 pub(super) fn write(headers: &mut HeaderMap, ours: RetryAfter, now_unix_us: u64) {
     // Rounded down: it has to prove itself against ours.
-    let seconds = |value| Some(wait_micros(value, now_unix_us)? / 1_000_000);
+    let seconds = |value: &HeaderValue| match Wait::read(value)? {
+        Wait::Seconds(seconds) => Some(seconds),
+        Wait::Until(date) => Some(date.saturating_mul(1_000_000).saturating_sub(now_unix_us) / 1_000_000),
+    };
     let theirs = headers.get_all(RETRY_AFTER).into_iter().filter_map(|value| Some((seconds(value)?, value)));
     let latest = match theirs.max_by_key(|(seconds, _)| *seconds) {
         Some((seconds, value)) if seconds >= ours.seconds() => Some(value.clone()),
@@ -43,11 +46,26 @@ pub(super) fn write(headers: &mut HeaderMap, ours: RetryAfter, now_unix_us: u64)
 
 /// How long a value asks to wait, in µs.
 pub(super) fn wait_micros(value: &HeaderValue, now_unix_us: u64) -> Option<u64> {
-    let value = value.as_bytes().trim_ascii();
-    if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
-        let us = http_date::unix_seconds(value)?.saturating_mul(1_000_000);
-        return Some(us.saturating_sub(now_unix_us));
+    Some(match Wait::read(value)? {
+        Wait::Seconds(seconds) => seconds.saturating_mul(1_000_000),
+        Wait::Until(date) => date.saturating_mul(1_000_000).saturating_sub(now_unix_us),
+    })
+}
+
+/// What an existing value says.
+enum Wait {
+    Seconds(u64),
+    /// Seconds since the Unix epoch.
+    Until(u64),
+}
+
+impl Wait {
+    fn read(value: &HeaderValue) -> Option<Self> {
+        let value = value.as_bytes().trim_ascii();
+        if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
+            return http_date::unix_seconds(value).map(Self::Until);
+        }
+        let digit = |n: u64, digit: &u8| n.saturating_mul(10).saturating_add(u64::from(digit - b'0'));
+        Some(Self::Seconds(value.iter().fold(0, digit)))
     }
-    let digit = |n: u64, digit: &u8| n.saturating_mul(10).saturating_add(u64::from(digit - b'0'));
-    Some(value.iter().fold(0, digit).saturating_mul(1_000_000))
 }

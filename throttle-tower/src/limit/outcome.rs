@@ -31,7 +31,8 @@ impl Outcomes {
 /// # Charging by what happened
 ///
 /// The head of the response decides; a body that breaks off later changes nothing. What is given back never delays the
-/// response: in memory it is back before the response leaves, on a store that has to be waited for it travels behind. The
+/// response: in memory it is back before the response leaves, on a store that has to be waited for it travels behind, on the
+/// tokio runtime. What the store then fails to do stays charged, and is [counted](crate::ThrottleLayer::settlements). The
 /// rate-limit fields are those of the decision, so they tell at most less than is left. A request that never gets a response
 /// stays charged, but for [`refund_aborted`](Self::refund_aborted).
 impl Limit {

@@ -133,7 +133,8 @@ impl<B: Backend> ThrottleLayer<B> {
         self.with(|answers| answers.options.response = Some(Arc::new(build)))
     }
 
-    /// Calls `hook` for every decision, inside the request: count and return. Defaults to nothing.
+    /// Calls `hook` for every decision, inside the request: count and return. Charges behind a response are not among them:
+    /// see [`settlements`](Self::settlements). Defaults to nothing.
     pub fn on_decision(self, hook: impl Fn(&Event<'_>) + Send + Sync + 'static) -> Self {
         self.with(|answers| answers.options.on_decision = Some(Arc::new(hook)))
     }

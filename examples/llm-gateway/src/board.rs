@@ -1,0 +1,80 @@
+//! What is going on, in lines.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use throttle_tower::{Charge, Key};
+
+use crate::limits::{Left, TOKENS};
+
+/// Long enough for the layer to see the end of a response that has just ended.
+const SETTLED: Duration = Duration::from_millis(20);
+
+#[derive(Clone)]
+pub struct Board {
+    left: Left,
+    requests: Arc<AtomicU64>,
+}
+
+/// One request on the board.
+#[derive(Clone)]
+pub struct Row {
+    board: Board,
+    number: u64,
+    who: String,
+    key: Key,
+    estimate: u64,
+}
+
+impl Board {
+    pub fn new(left: Left) -> Self {
+        Self { left, requests: Arc::default() }
+    }
+
+    pub fn title(&self) {
+        println!("key   request   estimate  held  used   what happened       tokens left  month left");
+    }
+
+    pub fn row(&self, who: &str, key: Key, estimate: u64) -> Row {
+        let number = self.requests.fetch_add(1, Ordering::Relaxed) + 1;
+        // What the client sent goes to a terminal: only what cannot do harm there.
+        let who = who.chars().filter(char::is_ascii_alphanumeric).take(5).collect();
+        Row { board: self.clone(), number, who, key, estimate }
+    }
+}
+
+impl Row {
+    pub fn tell(&self, charge: &Charge, happened: &str) {
+        self.print(charge.taken(TOKENS), charge.used(TOKENS).unwrap_or(0), happened);
+    }
+
+    /// Tells it in a moment, when it has been settled.
+    pub fn later(&self, charge: Charge, happened: &'static str) {
+        let row = self.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(SETTLED).await;
+            row.tell(&charge, happened);
+        });
+    }
+
+    fn print(&self, held: u64, used: u64, happened: &str) {
+        let Self { number, who, estimate, .. } = self;
+        let [minute, month] = self.board.left.of(&self.key).map(grouped);
+        let number = format!("#{number}");
+        println!("{who:<5} {number:<9} {estimate:>8} {held:>5} {used:>5}   {happened:<17} {minute:>13} {month:>11}");
+    }
+}
+
+/// 5000 as `5 000`.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(' ');
+        }
+        text.push(digit);
+    }
+    text
+}

@@ -1,0 +1,73 @@
+//! Clients that show what there is to see.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::{Request, Response};
+use http_body_util::BodyExt;
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
+
+type Failure = Box<dyn std::error::Error>;
+
+pub async fn run(gateway: SocketAddr) -> Result<(), Failure> {
+    say("a short answer: most of the estimate comes back");
+    read(ask(gateway, "ada", "tell+me+about+rivers", 100).await?).await?;
+
+    say("a long one outgrows its estimate: as much again is reserved while it streams, and the rest comes back");
+    read(ask(gateway, "ada", "a+long+story", 150).await?).await?;
+
+    say("a client that goes away in the middle pays for what was sent until then");
+    let mut response = ask(gateway, "ada", "a+long+story", 200).await?;
+    for _ in 0..20 {
+        response.frame().await;
+    }
+    drop(response);
+    pause().await;
+
+    say("the model fails: nothing is charged, and no request is counted");
+    read(ask(gateway, "ada", "crash", 100).await?).await?;
+
+    say("estimates of 251 fit twice into a minute; the third is told when to come back");
+    let mut waiting = Vec::new();
+    for _ in 0..3 {
+        waiting.push(ask(gateway, "bob", "hello", 500).await?);
+    }
+    for response in waiting {
+        read(response).await?;
+    }
+
+    say("they were short, and most is there again: so it fits now");
+    read(ask(gateway, "bob", "hello", 500).await?).await
+}
+
+fn say(what: &str) {
+    println!("\n== {what}");
+}
+
+/// Long enough for the gateway to notice what has happened, and to print it.
+async fn pause() {
+    tokio::time::sleep(Duration::from_millis(150)).await;
+}
+
+async fn ask(gateway: SocketAddr, key: &str, prompt: &str, max_tokens: u64) -> Result<Response<Body>, Failure> {
+    let uri = format!("http://{gateway}/v1/complete?max_tokens={max_tokens}&prompt={prompt}");
+    let request = Request::get(uri).header("x-api-key", key).body(Body::empty())?;
+    // A connection each, so that dropping the answer is going away.
+    let response = Client::builder(TokioExecutor::new()).build_http().request(request).await?;
+    Ok(response.map(Body::new))
+}
+
+async fn read(response: Response<Body>) -> Result<(), Failure> {
+    let (head, body) = response.into_parts();
+    let words = body.collect().await?.to_bytes().iter().filter(|byte| **byte == b'\n').count();
+    pause().await;
+    let field = |name| head.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("-");
+    match head.status.as_u16() {
+        200 => println!("-> 200, {words} words; ratelimit: {}", field("ratelimit")),
+        429 => println!("-> 429; ratelimit: {}; retry-after: {}", field("ratelimit"), field("retry-after")),
+        other => println!("-> {other}"),
+    }
+    Ok(())
+}

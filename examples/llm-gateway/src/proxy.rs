@@ -1,0 +1,107 @@
+//! The way of a request through the gateway, and of its answer back, token by token.
+
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::{StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use bytes::Bytes;
+use http_body::Frame;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use throttle_tower::{Charge, ThrottleLayer};
+
+use crate::board::{Board, Row};
+use crate::limits::{MONTH, TOKENS, estimate, key, prompt_tokens};
+
+#[derive(Clone)]
+struct Gateway {
+    model: SocketAddr,
+    client: Client<HttpConnector, Body>,
+    board: Board,
+}
+
+pub fn app(throttle: ThrottleLayer, model: SocketAddr, board: Board) -> Router {
+    let gateway = Gateway { model, client: Client::builder(TokioExecutor::new()).build_http(), board };
+    Router::new().route("/v1/complete", get(complete)).layer(throttle).with_state(gateway)
+}
+
+/// What the limits have let through.
+async fn complete(State(gateway): State<Gateway>, charge: Charge, request: Request) -> Response {
+    let (mut parts, body) = request.into_parts();
+    let Some(key) = key(&parts) else { return StatusCode::INTERNAL_SERVER_ERROR.into_response() };
+    let who = parts.headers.get("x-api-key").and_then(|key| key.to_str().ok()).unwrap_or("-");
+    let row = gateway.board.row(who, key, estimate(&parts));
+    row.tell(&charge, "reserved");
+    let prompt = prompt_tokens(&parts);
+
+    let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
+    let Ok(uri) = format!("http://{}{path}", gateway.model).parse::<Uri>() else {
+        return StatusCode::BAD_REQUEST.into_response();
+    };
+    parts.uri = uri;
+    parts.headers.clear();
+    match gateway.client.request(Request::from_parts(parts, body)).await {
+        Ok(response) if response.status().is_success() => {
+            let mut answer = Counted { inner: Body::new(response.into_body()), charge, row, seen: 0 };
+            answer.count(prompt);
+            Body::new(answer).into_response()
+        }
+        // By the limits' rules it costs nothing.
+        _ => {
+            row.later(charge, "failed: refunded");
+            (StatusCode::BAD_GATEWAY, "the model did not answer\n").into_response()
+        }
+    }
+}
+
+/// A body that tells the charge of every token that passes. When it ends, or the client goes away and it is dropped, the
+/// total is what is charged.
+struct Counted {
+    inner: Body,
+    charge: Charge,
+    row: Row,
+    seen: u64,
+}
+
+impl Counted {
+    fn count(&mut self, tokens: u64) {
+        // An error would mean that the charge is final, or that there is no such limit: nothing that a client can cause.
+        for name in [TOKENS, MONTH] {
+            let _ = self.charge.add(name, tokens);
+        }
+        let held = self.charge.taken(TOKENS);
+        if self.seen > 0 && held > self.seen {
+            self.row.tell(&self.charge, "reserved more");
+        }
+        self.seen = held;
+    }
+}
+
+impl http_body::Body for Counted {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let frame = Pin::new(&mut self.inner).poll_frame(cx);
+        if let Poll::Ready(Some(Ok(frame))) = &frame
+            && let Some(data) = frame.data_ref()
+        {
+            // One token a line.
+            self.count(data.iter().filter(|byte| **byte == b'\n').count() as u64);
+        }
+        frame
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.row.later(self.charge.clone(), "settled");
+    }
+}
