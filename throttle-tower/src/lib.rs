@@ -56,8 +56,8 @@ pub use limit::{
     limit,
 };
 pub use shape::{
-    Bound, HeadOf, Heed, HttpHead, HttpShape, HttpShapeFuture, HttpShapeLayer, QueueFull, Shape, ShapeError,
-    ShapeFuture, ShapeLayer, ShapeStats, Shaper, ShaperBuilder, Slot, TokioClock, Turn, Unheeding,
+    Bound, HeadOf, Heed, HttpHead, HttpShape, HttpShapeFuture, HttpShapeLayer, IntoShaper, QueueFull, Shape,
+    ShapeError, ShapeFuture, ShapeLayer, ShapeStats, Shaper, ShaperBuilder, Slot, TokioClock, Turn, Unheeding,
 };
 #[cfg(feature = "axum")]
 pub use throttle::MissingLimitReport;

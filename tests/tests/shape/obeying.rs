@@ -235,6 +235,29 @@ async fn shape_an_upstream_that_tells_what_is_left_refuses_nobody() {
     }
 }
 
+/// A crowd whose slots have all come keeps to what it is told as it leaves: it neither runs into the limit nor stands still.
+#[tokio::test(start_paused = true)]
+async fn shape_a_crowd_keeps_to_what_it_is_told_on_the_way() {
+    let store = MemoryBackend::builder().clock(TokioClock::new()).build();
+    let limits = limit("upstream", Gcra::new(Rate::per_second(25)).burst(25)).by(Constant);
+    let throttle = ThrottleLayer::new(limits).unwrap().backend(store).unwrap();
+    let inner = service_fn(|_: Request<()>| async { Ok::<_, std::convert::Infallible>(Response::new(String::new())) });
+    let service = obeying(50).layer(throttle.layer(inner));
+    let start = Instant::now();
+    let mut calling = JoinSet::new();
+    for _ in 0..200 {
+        let call = service.clone().oneshot(Request::new(()));
+        calling.spawn(async move { (call.await.unwrap().status(), start.elapsed()) });
+    }
+    let mut left = calling.join_all().await;
+    left.sort_by_key(|(_, at)| *at);
+    assert!(left.iter().all(|(status, _)| *status == StatusCode::OK));
+    let longest = left.windows(2).map(|pair| pair[1].1 - pair[0].1).max().unwrap();
+    assert!(longest <= 80 * MS, "nobody stands still: {longest:?}");
+    let took = left.last().unwrap().1;
+    assert!((6_800 * MS..=8_500 * MS).contains(&took), "25 a second, and the burst: {took:?}");
+}
+
 /// How many of 200 calls are answered 429, made by so many callers, each after its last was answered.
 async fn refused_of_200<S, Body>(service: S, callers: usize) -> usize
 where

@@ -121,6 +121,6 @@ mod tests {
         assert_eq!(wait("99999999999999999999"), Some(Duration::from_micros(u64::MAX)));
         assert_eq!(wait("soon"), None);
         let two = headers(&[("retry-after", "1"), ("retry-after", "5")]);
-        assert_eq!(retry_after(&two, NOW), Some(Duration::from_secs(1)), "a map of one value");
+        assert_eq!(retry_after(&two, NOW), Some(Duration::from_secs(5)), "the longest");
     }
 }

@@ -53,7 +53,9 @@ impl<B: Backend> ShaperBuilder<B> {
 
     /// How much longer than its period the rate's count takes, so that calls which leave or travel a little late do not make
     /// one too many in some period of the upstream's: 5 in 1.005 s rather than 5 in 1 s. It is how far the delays of two
-    /// calls may lie apart. Zero keeps the rate to the letter. Defaults to a hundredth of the period, and 5 ms at most.
+    /// calls may lie apart: give more where the way to the upstream is uneven, to new connections say. Zero keeps the rate to
+    /// the letter. Defaults to a hundredth of the period, and 5 ms at most; with a [`backend`](Self::backend) that has to be
+    /// waited for, whose answers may take longer for one call than for another, to a fortieth, and 25 ms at most.
     pub fn headroom(mut self, headroom: Duration) -> Self {
         self.headroom = Some(headroom);
         self
@@ -69,6 +71,9 @@ impl<B: Backend> ShaperBuilder<B> {
 
     /// What happens when the store fails: [`OnError::local`] goes on by a share of the pace, [`OnError::Closed`] fails the
     /// call, and [`OnError::Open`] lets it go at once, at no pace. There is no default: a backend that can fail asks for it.
+    ///
+    /// While a store goes away, or comes back, some processes may go by it and others by their shares: for a moment, and for
+    /// those who were told a time before, a little more than the pace may leave.
     pub fn on_error(mut self, rule: OnError) -> Self {
         self.on_error = Some(rule);
         self
@@ -149,11 +154,55 @@ impl<B: Backend> ShaperBuilder<B> {
         match self.headroom {
             Some(headroom) => slower(headroom),
             None => {
-                let usual = slower((rate.period() / 100).min(Duration::from_millis(5)));
+                let (part, most) = if self.backend.can_fail() { (40, 25) } else { (100, 5) };
+                let usual = slower((rate.period() / part).min(Duration::from_millis(most)));
                 // Where that cannot be counted exactly, and the rate itself can, the period is so long that it does not matter.
                 if usual.build().is_ok() { usual } else { self.bucket }
             }
         }
+    }
+}
+
+/// What a [`ShapeLayer`](crate::ShapeLayer) paces calls by: a bucket, for a pace of this process alone; a [`ShaperBuilder`] with
+/// its options; or a [`Shaper`] that others use too.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no pace",
+    label = "expected a `LeakyBucket`, a `ShaperBuilder` or a `Shaper`",
+    note = "write `LeakyBucket::new(Rate::per_second(5)).max_wait(…)`, or `Shaper::builder(…)` with options around it"
+)]
+pub trait IntoShaper {
+    /// Where the schedule is kept.
+    type Backend: Backend;
+
+    /// The shaper.
+    ///
+    /// # Errors
+    ///
+    /// As [`ShaperBuilder::build`].
+    fn into_shaper(self) -> Result<Shaper<Self::Backend>, ConfigError>;
+}
+
+impl IntoShaper for LeakyBucket {
+    type Backend = MemoryBackend<TokioClock>;
+
+    fn into_shaper(self) -> Result<Shaper, ConfigError> {
+        Shaper::new(self)
+    }
+}
+
+impl<B: Backend> IntoShaper for ShaperBuilder<B> {
+    type Backend = B;
+
+    fn into_shaper(self) -> Result<Shaper<B>, ConfigError> {
+        self.build()
+    }
+}
+
+impl<B: Backend> IntoShaper for Shaper<B> {
+    type Backend = B;
+
+    fn into_shaper(self) -> Result<Self, ConfigError> {
+        Ok(self)
     }
 }
 

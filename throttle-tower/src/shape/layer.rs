@@ -3,9 +3,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, StatusCode};
-use throttle_core::{Backend, ConfigError, Key, LeakyBucket, MemoryBackend};
+use throttle_core::{Backend, ConfigError, Key, MemoryBackend};
 use tower_layer::Layer;
 
+use super::builder::IntoShaper;
 use super::clock::TokioClock;
 use super::counters::ShapeStats;
 use super::heed::{HeadOf, HttpHead, Unheeding};
@@ -66,20 +67,27 @@ pub struct ShapeLayer<Req, B: Backend = MemoryBackend<TokioClock>, H = Unheeding
     pub(super) heed: H,
 }
 
-impl<Req> ShapeLayer<Req> {
-    /// Paces calls in this process alone.
+impl<Req, B: Backend> ShapeLayer<Req, B> {
+    /// Paces calls by a bucket, in this process alone; or by a shaper with [options](Shaper::builder), among them a store that
+    /// a fleet shares.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use throttle_tower::{LeakyBucket, Rate, ShapeLayer, Shaper};
+    ///
+    /// let pace = Shaper::builder(LeakyBucket::new(Rate::per_second(50))).headroom(Duration::from_millis(20));
+    /// let layer = ShapeLayer::new(pace)?.by(|request: &http::Request<()>| request.uri().host().unwrap_or_default().into());
+    /// # Ok::<(), throttle_tower::ConfigError>(())
+    /// ```
     ///
     /// # Errors
     ///
-    /// If the bucket's configuration is wrong: which field, value and bound.
-    pub fn new(bucket: LeakyBucket) -> Result<Self, ConfigError> {
-        Ok(Self::of(Shaper::new(bucket)?))
+    /// If the configuration is wrong: which field, value and bound.
+    pub fn new(pace: impl IntoShaper<Backend = B>) -> Result<Self, ConfigError> {
+        Ok(Self::of(pace.into_shaper()?))
     }
-}
 
-impl<Req, B: Backend> ShapeLayer<Req, B> {
-    /// Paces calls by a shaper: one with [options](Shaper::builder), over a store that a fleet shares, or one that others
-    /// use too.
+    /// Paces calls by a shaper that is there.
     pub fn of(shaper: Shaper<B>) -> Self {
         Self { shaper, how: Arc::default(), obey: Obey::default(), heed: Unheeding }
     }

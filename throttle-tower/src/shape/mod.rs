@@ -18,6 +18,7 @@ mod future;
 mod heed;
 mod how;
 mod http;
+mod lane;
 mod layer;
 mod obey;
 mod pace;
@@ -25,10 +26,8 @@ mod pauses;
 mod service;
 mod shaper;
 mod slot;
-#[cfg(test)]
-mod tests;
 
-pub use self::builder::ShaperBuilder;
+pub use self::builder::{IntoShaper, ShaperBuilder};
 pub use self::clock::TokioClock;
 pub use self::counters::ShapeStats;
 pub use self::error::{Bound, QueueFull, ShapeError};

@@ -37,12 +37,8 @@ impl Obey {
         }
         if let Some(Allowance { remaining: remaining @ 1.., within }) = allowance {
             let spacing = spread(Rate::new(remaining, within), 1).min(self.longest);
-            // Only where it would be used up too early.
-            if spacing > spread(pace.rate, 1) {
-                pace.pauses.slow(key, now, spacing, now + within.min(self.longest));
-            } else {
-                pace.pauses.quicken(key, now);
-            }
+            // Counts only where it would be used up too early.
+            pace.pauses.slow(key, now, spacing, now + within.min(self.longest));
         }
     }
 

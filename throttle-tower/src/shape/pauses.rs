@@ -6,6 +6,8 @@ use std::time::Duration;
 use throttle_core::{Key, Rate};
 use tokio::time::Instant;
 
+use super::lane::Lane;
+
 /// Keys whose calls must not leave yet, although their slots have come: an upstream has said so.
 ///
 /// The schedule knows nothing of it and runs on. Whoever's slot comes during a pause, or while those who waited it out
@@ -24,23 +26,11 @@ struct Lanes {
     sweep_at: usize,
 }
 
-struct Lane {
-    /// Nobody leaves before.
-    until: Instant,
-    /// The first free turn.
-    next: Instant,
-    /// By how much pauses have put off turns that had been taken.
-    put_off: Duration,
-    /// Until `slow_until` units leave so far apart.
-    spacing: Duration,
-    slow_until: Instant,
-}
-
 /// A turn taken, to be shown when its time has come.
 #[derive(Clone, Copy)]
 pub(crate) struct Taken {
     pub(crate) at: Instant,
-    put_off: Duration,
+    unit: u64,
 }
 
 impl Pauses {
@@ -61,29 +51,19 @@ impl Pauses {
 
     /// Lets nobody of this key leave before `until`.
     pub(crate) fn pause(&self, key: &Key, now: Instant, until: Instant) {
-        if until <= now {
-            return;
+        if until > now {
+            self.change(key, now, |lane| lane.pause(until, now));
         }
-        self.change(key, now, |lane| {
-            // Who has a turn keeps it, later by as much as the pause goes on for longer than was known.
-            let more = until.saturating_duration_since(lane.until.max(now));
-            lane.put_off += more;
-            lane.next = until.max(lane.next + more);
-            lane.until = until.max(lane.until);
-        });
     }
 
-    /// Until then, units of this key leave `spacing` apart.
+    /// Until then, units of this key leave `spacing` apart; if that is not farther than the pace, at the pace.
     pub(crate) fn slow(&self, key: &Key, now: Instant, spacing: Duration, until: Instant) {
-        self.change(key, now, |lane| (lane.spacing, lane.slow_until) = (spacing, until));
-    }
-
-    /// Ends what [`slow`](Self::slow) began.
-    pub(crate) fn quicken(&self, key: &Key, now: Instant) {
-        if !self.is_empty()
+        if spacing > spread(self.rate, 1) {
+            self.change(key, now, |lane| lane.slow(spacing, until, now));
+        } else if !self.is_empty()
             && let Some(lane) = self.lock().by_key.get_mut(key)
         {
-            lane.slow_until = now;
+            lane.slow(spacing, until, now);
         }
     }
 
@@ -100,9 +80,7 @@ impl Pauses {
         if self.is_empty() {
             return None;
         }
-        let lanes = self.lock();
-        let lane = lanes.by_key.get(key)?;
-        Some(lane.next.max(lane.until).saturating_duration_since(now))
+        self.lock().by_key.get(key).map(|lane| lane.lag(now))
     }
 
     /// Whether a call of `cost` units whose slot has come, or whose turn, may leave. If not, when to ask again.
@@ -111,20 +89,21 @@ impl Pauses {
             return Ok(());
         }
         let mut lanes = self.lock();
+        // A lane is forgotten when the last turn's time has come, and whoever holds that may leave.
         let Some(lane) = lanes.by_key.get_mut(key) else { return Ok(()) };
-        if let Some(turn) = turn {
-            let at = turn.at + lane.put_off.saturating_sub(turn.put_off);
-            return if at <= now { Ok(()) } else { Err(Taken { at, put_off: lane.put_off }) };
-        }
-        if !lane.is_active(now) {
+        if turn.is_none() && !lane.is_active(now) {
             lanes.by_key.remove(key);
             self.count.store(lanes.by_key.len(), Ordering::Release);
             return Ok(());
         }
-        let at = lane.next.max(now);
-        let unit = if at < lane.slow_until { lane.spacing } else { Duration::ZERO };
-        lane.next = at + spread(self.rate, cost).max(unit.saturating_mul(u32::try_from(cost).unwrap_or(u32::MAX)));
-        if at <= now { Ok(()) } else { Err(Taken { at, put_off: lane.put_off }) }
+        let unit = turn.map_or_else(|| lane.take(cost, now), |turn| turn.unit);
+        match lane.time(unit) {
+            at if at > now => Err(Taken { at, unit }),
+            _ => {
+                lane.leave(unit, cost);
+                Ok(())
+            }
+        }
     }
 
     fn change(&self, key: &Key, now: Instant, change: impl FnOnce(&mut Lane)) {
@@ -132,20 +111,14 @@ impl Pauses {
         if !lanes.by_key.contains_key(key) {
             lanes.sweep(now);
         }
-        let unused = Lane { until: now, next: now, put_off: Duration::ZERO, spacing: Duration::ZERO, slow_until: now };
-        change(lanes.by_key.entry(key.clone()).or_insert(unused));
+        let unused = || Lane::new(now, spread(self.rate, 1));
+        change(lanes.by_key.entry(key.clone()).or_insert_with(unused));
         self.count.store(lanes.by_key.len(), Ordering::Release);
     }
 
     fn lock(&self) -> MutexGuard<'_, Lanes> {
         // Nothing in here panics halfway through a change.
         self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Lane {
-    fn is_active(&self, now: Instant) -> bool {
-        self.until.max(self.next).max(self.slow_until) > now
     }
 }
 
