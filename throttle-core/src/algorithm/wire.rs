@@ -96,7 +96,7 @@ impl State {
             _ => return None,
         };
         let repr = algorithm.accept(Read(&read(rest)?))?;
-        Some(Self { repr, clipped })
+        Some(Self { repr, clipped, under: None })
     }
 }
 
