@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use smallvec::SmallVec;
 
 use crate::algorithm::{Algorithm, State, Taken, settled_elsewhere};
@@ -84,6 +86,12 @@ impl ReceiptItem {
         let by = *policy.tier(self.tier).algorithm();
         let held = state.under.as_deref().copied().unwrap_or(*policy.algorithm());
         if !policy.is_tiered() || held.is_alike(&by) {
+            return self.apply(&by, state, now);
+        }
+        if held.standing(&state.repr, now).reset == 0 {
+            // As good as unused, so whoever used it last means nothing.
+            let under = if by.is_alike(policy.algorithm()) { None } else { Some(Arc::new(by)) };
+            *state = State { under, ..by.fresh() };
             return self.apply(&by, state, now);
         }
         let settled = settled_elsewhere(policy.carry(), &by, &held, self.taken, self.actual);

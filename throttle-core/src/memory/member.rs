@@ -192,8 +192,8 @@ impl<'a> Member<'a> {
     pub(super) fn settle(&mut self, shard: &mut Shard, shared: &Shared, item: &ReceiptItem) {
         if let Some(index) = shard.find(self.label) {
             self.enter(index, shard, shared);
-            if matches!(self.place, Place::Foreign(..)) {
-                return self.settle_elsewhere(shard, item);
+            if matches!(self.place, Place::Foreign(..)) && self.settle_elsewhere(shard, item) {
+                return;
             }
             let settle = |repr: &mut Repr| self.algorithm.settle(repr, self.at, item.taken, item.actual);
             shard.change(index, self.algorithm.is_small(), settle).unwrap_or_default();
@@ -206,14 +206,22 @@ impl<'a> Member<'a> {
         }
     }
 
-    /// Settles a charge that has been carried over to other parameters since, where it is.
+    /// Settles a charge that has been carried over to other parameters since, where it is. `false` if it is not there.
     #[cold]
-    fn settle_elsewhere(&self, shard: &mut Shard, item: &ReceiptItem) {
-        let (Place::Foreign(index, held), Some(rule)) = (&self.place, self.carry) else { return };
+    fn settle_elsewhere(&mut self, shard: &mut Shard, item: &ReceiptItem) -> bool {
+        let (Place::Foreign(index, held), Some(rule)) = (&self.place, self.carry) else { return false };
+        let used = |repr: &Repr| held.standing(repr, self.at).reset > 0;
+        if shard.read(*index, held.is_small(), used) == Some(false) {
+            // As good as unused, so whoever used it last means nothing.
+            let fresh = self.algorithm.fresh_repr();
+            shard.replace(*index, held.is_small(), self.registered.generation, fresh);
+            return false;
+        }
         if let Some((taken, actual)) = settled_elsewhere(rule, self.algorithm, held, item.taken, item.actual) {
             let settle = |repr: &mut Repr| held.settle(repr, self.at, taken, actual);
             shard.change(*index, held.is_small(), settle).unwrap_or_default();
         }
+        true
     }
 
     /// Gives back what was reserved and not used.
