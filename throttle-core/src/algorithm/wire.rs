@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 mod tests;
+mod written;
 
 use smallvec::SmallVec;
 
