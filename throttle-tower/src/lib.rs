@@ -24,6 +24,7 @@
 //! | keys: address, header, route, method, your own | [`KeyExtractor`] |
 //! | the client's address behind proxies | [`client_ip`] |
 //! | cost, conditions, missing keys | [`Limit`] |
+//! | limits that depend on who asks | [`plans`] |
 //! | response fields and their dialects | [`headers`] |
 //! | custom refusals, hooks, failing stores | [`ThrottleLayer`] |
 //!
@@ -39,6 +40,7 @@ pub mod client_ip;
 pub mod headers;
 mod key;
 mod limit;
+mod plans;
 mod shape;
 mod throttle;
 
@@ -49,6 +51,7 @@ pub use key::{
 pub use limit::{
     IntoCost, IntoLimits, IntoMembers, Limit, Limits, OnError, OnMissing, Unkeyed, all, any, is_preflight, limit,
 };
+pub use plans::{IntoTier, Plans, PlansUnkeyed, PlansWithoutDefault, PlansWithoutLookup, plans};
 pub use shape::{
     Bound, HeadOf, Heed, HttpHead, HttpShape, HttpShapeFuture, HttpShapeLayer, QueueFull, Shape, ShapeError,
     ShapeFuture, ShapeLayer, ShapeStats, Shaper, ShaperBuilder, Slot, TokioClock, Turn, Unheeding,
@@ -60,7 +63,7 @@ pub use throttle::{
 };
 #[doc(no_inline)]
 pub use throttle_core::{
-    Algorithm, Backend, BackendError, BackendErrorKind, BoxBackend, CalendarQuota, Call, Charge, Clock, ConfigError,
+    Algorithm, Backend, BackendError, BackendErrorKind, BoxBackend, CalendarQuota, Call, Carry, Charge, Clock, ConfigError,
     Cost, Decision, FixedWindow, Gcra, IntervalBucket, Key, LeakyBucket, LeakyMeter, LimitSet, Limiter, LocalShare,
     ManualClock, MemoryBackend, Policy, Rate, Rule, Rung, SlidingLog, SlidingWindow, Status, SystemClock, Timestamp,
     TokenBucket,
