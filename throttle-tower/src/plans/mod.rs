@@ -247,6 +247,12 @@ impl Plans {
     }
 }
 
+impl From<Plans> for Limits {
+    fn from(plans: Plans) -> Self {
+        plans.0.into()
+    }
+}
+
 impl IntoLimits for Plans {
     fn into_limits(self) -> Limits {
         self.0.into()
