@@ -95,7 +95,10 @@ impl Decision {
     pub(crate) fn of_one(verdict: Verdict, taken: Taken, overflow: bool) -> Self {
         let Verdict { standing, wait, delay } = verdict;
         let (violated, rung) = (wait > 0, Rung::Store);
-        Self(Repr::One { status: Status { standing, wait, applies: true, violated, overflow, rung, tier: 0, taken }, delay })
+        Self(Repr::One {
+            status: Status { standing, wait, applies: true, violated, overflow, rung, tier: 0, taken },
+            delay,
+        })
     }
 
     /// The decision of any set.

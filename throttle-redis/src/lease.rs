@@ -43,7 +43,9 @@ impl Terms {
                 Err(ConfigError::new("lease", policy.algorithm().name(), rule).in_policy(policy.name()))
             };
             if policy.is_tiered() {
-                return refused("units cannot be taken in advance of a policy with tiers: it may be another one when they are used");
+                return refused(
+                    "units cannot be taken in advance of a policy with tiers: it may be another one when they are used",
+                );
             }
             if policy.algorithm().advance() == Advance::Never {
                 return refused(

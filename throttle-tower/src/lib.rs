@@ -63,8 +63,8 @@ pub use throttle::{
 };
 #[doc(no_inline)]
 pub use throttle_core::{
-    Algorithm, Backend, BackendError, BackendErrorKind, BoxBackend, CalendarQuota, Call, Carry, Charge, Clock, ConfigError,
-    Cost, Decision, FixedWindow, Gcra, IntervalBucket, Key, LeakyBucket, LeakyMeter, LimitSet, Limiter, LocalShare,
-    ManualClock, MemoryBackend, Policy, Rate, Rule, Rung, SlidingLog, SlidingWindow, Status, SystemClock, Timestamp,
-    TokenBucket,
+    Algorithm, Backend, BackendError, BackendErrorKind, BoxBackend, CalendarQuota, Call, Carry, Charge, Clock,
+    ConfigError, Cost, Decision, FixedWindow, Gcra, IntervalBucket, Key, LeakyBucket, LeakyMeter, LimitSet, Limiter,
+    LocalShare, ManualClock, MemoryBackend, Policy, Rate, Rule, Rung, SlidingLog, SlidingWindow, Status, SystemClock,
+    Timestamp, TokenBucket,
 };

@@ -28,7 +28,8 @@ fn tiered(name: &str, specimen: &Specimen, carry: Carry) -> Policy {
         // Some specimens recover more slowly than their lowered selves: these have two tiers of one pace.
         Err(_) => {
             let last = last.burst(specimen.capacity()).build().expect("a valid rate");
-            Policy::tiered(name, [("high", *specimen.algorithm()), ("other", last)], carry).expect("two tiers of a size")
+            Policy::tiered(name, [("high", *specimen.algorithm()), ("other", last)], carry)
+                .expect("two tiers of a size")
         }
     }
 }

@@ -111,9 +111,9 @@ impl Registry {
     fn table(&self, number: usize, policy: &Policy) -> Result<u8, ConfigError> {
         let each = policy.tiers().map(|(_, tier)| Ok((self.generation(number, tier)?, *tier.algorithm())));
         let table = Table { each: each.collect::<Result<_, ConfigError>>()?, carry: policy.carry() };
-        let tables = self.entries[number].get().map(|entry| {
-            entry.tables.get_or_init(|| (0..Self::MAX_TABLES).map(|_| OnceLock::new()).collect())
-        });
+        let tables = self.entries[number]
+            .get()
+            .map(|entry| entry.tables.get_or_init(|| (0..Self::MAX_TABLES).map(|_| OnceLock::new()).collect()));
         let mut tables = tables.into_iter().flatten();
         let place = tables.position(|held| held.get().is_none_or(|held| *held == table));
         let Some(place) = place else {

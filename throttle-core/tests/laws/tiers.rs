@@ -269,5 +269,8 @@ fn tiers_that_are_wrong_are_refused() {
     assert_eq!(refused(&slow, Carry::Proportional).0, "carry");
     assert!(Policy::tiered("p", slow, Carry::Keep).is_ok(), "units can always be kept");
     let large = Gcra::new(Rate::per_second(100_000_000));
-    assert_eq!(refused(&[("a", large), ("b", Gcra::new(Rate::per_second(99_999_999)))], Carry::Proportional).0, "carry");
+    assert_eq!(
+        refused(&[("a", large), ("b", Gcra::new(Rate::per_second(99_999_999)))], Carry::Proportional).0,
+        "carry"
+    );
 }

@@ -11,8 +11,8 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(crate) use directory::{Directory, Found};
 use directory::Lookup;
+pub(crate) use directory::{Directory, Found};
 use throttle_core::{Algorithm, Carry, ConfigError, IntoAlgorithm, Policy};
 
 use crate::limit::{IntoCost, IntoLimits, Limit, Limits};

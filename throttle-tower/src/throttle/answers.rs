@@ -108,7 +108,10 @@ fn tier_fields(dialect: Dialect, policies: &[Policy]) -> Option<(usize, Arc<[Pol
     let mut tiered = policies.iter().enumerate().filter(|(_, policy)| policy.is_tiered());
     let (Some((place, only)), None) = (tiered.next(), tiered.next()) else { return None };
     let in_tier = |tier: &Policy| {
-        let each = policies.iter().enumerate().map(|(other, policy)| if other == place { tier.clone() } else { policy.clone() });
+        let each = policies
+            .iter()
+            .enumerate()
+            .map(|(other, policy)| if other == place { tier.clone() } else { policy.clone() });
         policy_field(dialect, each.collect::<Vec<_>>().iter())
     };
     Some((place, only.tiers().map(|(_, tier)| in_tier(tier)).collect()))
