@@ -12,22 +12,44 @@ use crate::{ConfigError, Cost, Decision, Key, LimitSet};
 pub struct Call {
     pub(crate) key: Option<Key>,
     pub(crate) cost: u64,
+    pub(crate) tier: u8,
 }
 
 impl Call {
     /// The policy does not apply to this request.
-    pub const SKIP: Self = Self { key: None, cost: 0 };
+    pub const SKIP: Self = Self { key: None, cost: 0, tier: 0 };
 
     /// `cost` units for `key`.
     #[must_use]
     pub const fn new(key: Key, cost: Cost) -> Self {
-        Self { key: Some(key), cost: cost.get() }
+        Self { key: Some(key), cost: cost.get(), tier: 0 }
     }
 
     /// Looks at `key` without using anything.
     #[must_use]
     pub const fn peek(key: Key) -> Self {
-        Self { key: Some(key), cost: 0 }
+        Self { key: Some(key), cost: 0, tier: 0 }
+    }
+
+    /// The same in a tier of the policy, by its [number](crate::Policy::tier_named); 0, the first, unless said otherwise.
+    /// A number that the policy has no tier of stands for the first.
+    #[must_use]
+    pub const fn in_tier(mut self, tier: u8) -> Self {
+        self.tier = tier;
+        self
+    }
+
+    /// The same for so many units; 0 only looks.
+    #[must_use]
+    pub const fn costing(mut self, units: u64) -> Self {
+        self.cost = units;
+        self
+    }
+
+    /// The number of the tier.
+    #[must_use]
+    pub const fn tier(&self) -> u8 {
+        self.tier
     }
 
     /// The key, unless the policy is skipped.
@@ -100,6 +122,8 @@ pub trait Backend: Clone + Send + Sync + 'static {
     ///
     /// Sets with a policy of the same name share that policy's budgets. Of different parameters the ones prepared last
     /// are in force, for every such set: what was used stays used (see [`Algorithm::carry_over`](crate::Algorithm::carry_over)).
+    /// Of a policy with [tiers](crate::Policy::tiered) all tiers are in force side by side, and what a key used in one is
+    /// carried over to another by the policy's [rule](crate::Carry), in the same step that charges it there.
     ///
     /// # Errors
     ///

@@ -95,7 +95,10 @@ impl Decision {
     pub(crate) fn of_one(verdict: Verdict, taken: Taken, overflow: bool) -> Self {
         let Verdict { standing, wait, delay } = verdict;
         let (violated, rung) = (wait > 0, Rung::Store);
-        Self(Repr::One { status: Status { standing, wait, applies: true, violated, overflow, rung, taken }, delay })
+        Self(Repr::One {
+            status: Status { standing, wait, applies: true, violated, overflow, rung, tier: 0, taken },
+            delay,
+        })
     }
 
     /// The decision of any set.
@@ -148,6 +151,13 @@ impl Decision {
         let mut decision = Self::blank(calls.len());
         decision.set_rungs(|place| if calls[place].key().is_some() { Rung::Open(why) } else { Rung::Store });
         decision
+    }
+
+    /// Says in which tier the request was, of the only policy.
+    pub(crate) fn set_tier(&mut self, tier: u8) {
+        if let Repr::One { status, .. } = &mut self.0 {
+            status.tier = tier;
+        }
     }
 
     /// Says who decided about each policy, by its place in the set.
@@ -256,6 +266,8 @@ pub struct Status {
     pub(crate) violated: bool,
     pub(crate) overflow: bool,
     pub(crate) rung: Rung,
+    /// Of the policy.
+    pub(crate) tier: u8,
     /// What the request was charged.
     pub(crate) taken: Taken,
 }
@@ -272,6 +284,7 @@ impl Status {
         violated: false,
         overflow: false,
         rung: Rung::Store,
+        tier: 0,
         taken: Taken { cost: 0, mark: Mark { at: 0, frac: 0 } },
     };
 
@@ -329,7 +342,7 @@ impl Status {
     #[inline]
     #[must_use]
     pub fn effective_window(&self, policy: &Policy) -> Duration {
-        Duration::from_micros(policy.algorithm().effective_window(self.standing))
+        Duration::from_micros(policy.tier(self.tier).algorithm().effective_window(self.standing))
     }
 
     /// Whether the key shared an overflow bucket because the store was full of live keys. It may be refused early, and
@@ -338,6 +351,13 @@ impl Status {
     #[must_use]
     pub const fn is_overflow(&self) -> bool {
         self.overflow
+    }
+
+    /// The [tier](crate::Policy::tier) of the policy that the request was in; 0 for a policy without tiers.
+    #[inline]
+    #[must_use]
+    pub const fn tier(&self) -> u8 {
+        self.tier
     }
 
     /// Who decided about this policy. One that is [`Rung::Open`] does not [apply](Self::applies): it was skipped.

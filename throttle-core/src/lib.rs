@@ -19,7 +19,7 @@
 //! | [`Rate`] | a count per period |
 //! | burst, capacity | most units admitted at one instant from an unused key |
 //! | [`Algorithm`] | a pure transition: (state, now, cost) to (state, verdict) |
-//! | [`Policy`] | a public name and an algorithm |
+//! | [`Policy`], [`Carry`] | a public name and an algorithm, or several: one for each tier |
 //! | [`Key`] | whose budget |
 //! | [`Cost`] | units a request uses, at least 1 |
 //! | [`LimitSet`], [`Rule`] | policies composed with `all` and `any` |
@@ -57,6 +57,7 @@ mod receipt;
 mod rung;
 mod set;
 mod share;
+mod tier;
 mod time;
 
 pub use algorithm::{
@@ -77,4 +78,5 @@ pub use receipt::{Receipt, ReceiptItem};
 pub use rung::Rung;
 pub use set::{AnyCharge, LimitSet, Rule, TreeNode};
 pub use share::LocalShare;
+pub use tier::Carry;
 pub use time::{Clock, ManualClock, SystemClock, Timestamp};

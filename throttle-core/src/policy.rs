@@ -2,6 +2,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::algorithm::IntoAlgorithm;
+use crate::tier::Tiers;
 use crate::{Algorithm, ConfigError};
 
 /// The public name of a limit: what headers, problem documents and metrics call it.
@@ -32,7 +33,7 @@ impl PolicyName {
     }
 }
 
-fn printable(field: &'static str, text: &str, most: usize) -> Result<(), ConfigError> {
+pub(crate) fn printable(field: &'static str, text: &str, most: usize) -> Result<(), ConfigError> {
     if (1..=most).contains(&text.len()) && text.bytes().all(|b| (0x20..=0x7e).contains(&b)) {
         return Ok(());
     }
@@ -70,6 +71,7 @@ pub struct Policy {
     name: PolicyName,
     algorithm: Algorithm,
     unit: Option<Arc<str>>,
+    pub(crate) tiers: Option<Arc<Tiers>>,
 }
 
 impl Policy {
@@ -80,7 +82,7 @@ impl Policy {
     /// If the name is not 1 to 64 printable ASCII characters, or the algorithm's configuration is out of range.
     pub fn new(name: &str, algorithm: impl IntoAlgorithm) -> Result<Self, ConfigError> {
         let algorithm = algorithm.into_algorithm().map_err(|error| error.in_policy(name));
-        Ok(Self { name: PolicyName::new(name)?, algorithm: algorithm?, unit: None })
+        Ok(Self { name: PolicyName::new(name)?, algorithm: algorithm?, unit: None, tiers: None })
     }
 
     /// What the policy counts, as clients are told: `content-bytes`, `tokens`. Defaults to requests.
@@ -90,7 +92,8 @@ impl Policy {
     /// If it is not 1 to 64 printable ASCII characters.
     pub fn with_unit(mut self, unit: &str) -> Result<Self, ConfigError> {
         printable("unit", unit, PolicyName::MAX_LEN).map_err(|error| error.in_policy(self.name()))?;
-        self.unit = Some(unit.into());
+        let unit: Arc<str> = unit.into();
+        self.change_each(|policy| policy.unit = Some(Arc::clone(&unit)));
         Ok(self)
     }
 
@@ -112,8 +115,20 @@ impl Policy {
         &self.algorithm
     }
 
+    /// Instead of any tiers too.
     pub(crate) fn set_algorithm(&mut self, algorithm: Algorithm) {
-        self.algorithm = algorithm;
+        (self.algorithm, self.tiers) = (algorithm, None);
+    }
+
+    /// The algorithm, or each tier's.
+    pub(crate) fn change_algorithms(&mut self, change: impl Fn(&Algorithm) -> Algorithm) {
+        self.change_each(|policy| policy.algorithm = change(&policy.algorithm));
+    }
+
+    pub(crate) fn take_parameters(&mut self, other: &Self) {
+        let unit = self.unit.take();
+        (self.algorithm, self.tiers) = (other.algorithm, other.tiers.clone());
+        self.change_each(|policy| policy.unit.clone_from(&unit));
     }
 
     /// What it counts, if not requests.

@@ -1,7 +1,9 @@
+use std::sync::Arc;
+
 use smallvec::{SmallVec, smallvec};
 
-use crate::algorithm::{Algorithm, State, Taken};
-use crate::{Call, Decision, Key, Rung, Timestamp};
+use crate::algorithm::{Algorithm, State, Taken, settled_elsewhere};
+use crate::{Call, Decision, Key, Policy, Rung, Timestamp};
 
 /// What an admitted request took and of whom, for a backend to settle once.
 ///
@@ -19,6 +21,7 @@ pub struct ReceiptItem {
     pub(crate) key: Key,
     pub(crate) overflow: bool,
     pub(crate) rung: Rung,
+    pub(crate) tier: u8,
     pub(crate) taken: Taken,
     pub(crate) actual: u64,
 }
@@ -55,6 +58,12 @@ impl ReceiptItem {
         (self.taken.mark.at, self.taken.mark.frac)
     }
 
+    /// The tier of the policy that was charged; 0 for a policy without tiers.
+    #[must_use]
+    pub const fn tier(&self) -> u8 {
+        self.tier
+    }
+
     /// Who charged it. Only what the [store](Rung::Store) took can be settled there.
     #[must_use]
     pub const fn rung(&self) -> Rung {
@@ -71,6 +80,27 @@ impl ReceiptItem {
     }
 }
 
+impl ReceiptItem {
+    /// The same for the state of a policy that may have tiers: it may have been carried over to another one since.
+    pub fn apply_to(&self, policy: &Policy, state: &mut State, now: Timestamp) {
+        let by = *policy.tier(self.tier).algorithm();
+        let held = state.under.as_deref().copied().unwrap_or(*policy.algorithm());
+        if !policy.is_tiered() || held.is_alike(&by) {
+            return self.apply(&by, state, now);
+        }
+        if held.standing(&state.repr, now).reset == 0 {
+            // As good as unused, so whoever used it last means nothing.
+            let under = if by.is_alike(policy.algorithm()) { None } else { Some(Arc::new(by)) };
+            *state = State { under, ..by.fresh() };
+            return self.apply(&by, state, now);
+        }
+        let settled = settled_elsewhere(policy.carry(), &by, &held, self.taken, self.actual);
+        if let (Rung::Store, Some((taken, actual))) = (self.rung, settled) {
+            held.settle(&mut state.repr, now, taken, actual);
+        }
+    }
+}
+
 impl Receipt {
     /// The receipt of a decision about `calls`; `None` if nothing was charged.
     ///
@@ -82,8 +112,8 @@ impl Receipt {
             .filter_map(|(policy, status)| {
                 let taken = status.taken;
                 let key = calls.get(policy).filter(|_| taken.cost > 0)?.key.clone()?;
-                let (overflow, rung) = (status.overflow, status.rung);
-                Some(ReceiptItem { policy, key, overflow, rung, taken, actual: taken.cost })
+                let (overflow, rung, tier) = (status.overflow, status.rung, status.tier);
+                Some(ReceiptItem { policy, key, overflow, rung, tier, taken, actual: taken.cost })
             })
             .collect();
         if items.is_empty() { None } else { Some(Self { items }) }
@@ -167,9 +197,9 @@ impl Receipt {
     }
 
     /// The same for what a share has noted of this receipt, of which it can hold so much of each policy.
-    pub(crate) fn noted(&self, capacity: impl Fn(usize) -> Option<u64>) -> Self {
+    pub(crate) fn noted(&self, capacity: impl Fn(&ReceiptItem) -> Option<u64>) -> Self {
         let noted = self.items.iter().filter(|item| item.rung == Rung::Store).filter_map(|item| {
-            let most = capacity(item.policy)?;
+            let most = capacity(item)?;
             let taken = Taken { cost: item.taken.cost.min(most), ..item.taken };
             // What was more than the share was never noted, and what is owed beyond the charge is owed here too.
             let owed = item.actual.saturating_sub(item.taken.cost);

@@ -72,7 +72,7 @@ impl LocalShare {
         for (place, policy) in set.policies_mut().enumerate() {
             let processes = processes(place);
             if let Some(processes) = processes {
-                policy.set_algorithm(policy.algorithm().share(processes));
+                policy.change_algorithms(|algorithm| algorithm.share(processes));
             }
             shared.push(processes.is_some());
         }
@@ -110,7 +110,7 @@ impl LocalShare {
         for ((place, status), call) in decision.statuses().iter().enumerate().zip(calls) {
             let (Some(key), cost @ 1..) = (&call.key, status.taken.cost) else { continue };
             if status.rung == Rung::Store && self.has_share(place) {
-                self.memory.charge_what_is_left(&self.set, place, key, cost);
+                self.memory.charge_what_is_left(&self.set, place, key, cost, status.tier);
             }
         }
     }
@@ -130,9 +130,9 @@ impl LocalShare {
             return None;
         }
         let policies = self.set().policies();
-        let noted = receipt.noted(|place| {
-            let algorithm = policies.get(place).filter(|_| self.has_share(place))?.algorithm();
-            Some(algorithm.capacity())
+        let noted = receipt.noted(|item| {
+            let policy = policies.get(item.policy).filter(|_| self.has_share(item.policy))?;
+            Some(policy.tier(item.tier).algorithm().capacity())
         });
         self.memory.settle_now(&self.set, noted);
         Some(receipt)

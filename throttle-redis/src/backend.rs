@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use throttle_core::{
-    Backend, BackendError, BackendErrorKind, Call, ConfigError, Decision, Key, LimitSet, Policy, Receipt,
+    Backend, BackendError, BackendErrorKind, Call, ConfigError, Decision, Key, LimitSet, Policy, Receipt, ReceiptItem,
 };
 
 use crate::builder::RedisBuilder;
@@ -113,19 +113,23 @@ impl Backend for RedisBackend {
     }
 
     fn decide(&self, prepared: &Arc<RedisSet>, calls: &[Call]) -> RedisFuture<Decision> {
-        let ask = prepared.ask(&self.shared, calls);
-        self.on(prepared, |shared, set| async move { decide::decide(&shared, &set, ask).await })
+        let set = prepared.for_tiers(&self.shared, |place| calls.get(place).map_or(0, Call::tier));
+        let ask = set.ask(&self.shared, calls);
+        self.on(&set, |shared, set| async move { decide::decide(&shared, &set, ask).await })
     }
 
     fn decide_at_once(&self, prepared: &Arc<RedisSet>, calls: &[Call]) -> Option<Decision> {
         if self.shared.asks_always() || prepared.backend != self.shared.id {
             return None;
         }
-        self.shared.at_once(&prepared.ask(&self.shared, calls))
+        let set = prepared.for_tiers(&self.shared, |place| calls.get(place).map_or(0, Call::tier));
+        self.shared.at_once(&set.ask(&self.shared, calls))
     }
 
     fn settle(&self, prepared: &Arc<RedisSet>, receipt: Receipt) -> RedisFuture<()> {
-        self.on(prepared, |shared, set| async move { settle::settle(&shared, &set, &receipt).await })
+        let tier = |place| receipt.items().iter().find(|item| item.policy() == place).map_or(0, ReceiptItem::tier);
+        let set = prepared.for_tiers(&self.shared, tier);
+        self.on(&set, |shared, set| async move { settle::settle(&shared, &set, &receipt).await })
     }
 
     fn reset(&self, prepared: &Arc<RedisSet>, policy: usize, key: &Key) -> RedisFuture<()> {

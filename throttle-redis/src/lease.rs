@@ -42,6 +42,11 @@ impl Terms {
             let refused = |rule: &'static str| {
                 Err(ConfigError::new("lease", policy.algorithm().name(), rule).in_policy(policy.name()))
             };
+            if policy.is_tiered() {
+                return refused(
+                    "units cannot be taken in advance of a policy with tiers: it may be another one when they are used",
+                );
+            }
             if policy.algorithm().advance() == Advance::Never {
                 return refused(
                     "units can be taken in advance of gcra, token_bucket, leaky_meter, fixed_window and calendar_quota; \

@@ -8,6 +8,7 @@ use crate::script::Scripts;
 pub(crate) struct Linked {
     /// Counts changes of parameters in the whole backend.
     pub(crate) epoch: u64,
+    /// With all tiers.
     pub(crate) set: LimitSet,
     pub(crate) scripts: Scripts,
     /// What the values of each policy begin with.
@@ -15,14 +16,16 @@ pub(crate) struct Linked {
 }
 
 impl Linked {
-    pub(crate) fn new(epoch: u64, set: LimitSet) -> Self {
+    /// For requests in these tiers of its policies; the first, beyond the last number.
+    pub(crate) fn new(epoch: u64, set: LimitSet, tiers: &[u8]) -> Self {
         let header = |policy: &throttle_core::Policy| {
             let mut header = policy.algorithm().tag();
             // Not clipped: nothing was cut off when the parameters changed.
             header.push(b'0');
             header
         };
-        let headers = set.policies().iter().map(header).collect();
-        Self { epoch, scripts: Scripts::link(&set), headers, set }
+        let in_tiers = set.in_tiers(tiers);
+        let headers = in_tiers.policies().iter().map(header).collect();
+        Self { epoch, scripts: Scripts::link(&in_tiers), headers, set }
     }
 }

@@ -1,9 +1,12 @@
+use std::borrow::Cow;
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 use smallvec::SmallVec;
-use throttle_core::{Call, LimitSet, Policy};
+use throttle_core::{Call, ConfigError, LimitSet, Policy};
 
 use crate::ask::Ask;
 use crate::keyspace::PolicyNames;
@@ -15,6 +18,10 @@ use crate::shared::Shared;
 pub struct RedisSet {
     pub(crate) backend: u64,
     pub(crate) set: LimitSet,
+    /// Which tiers its requests are in.
+    tiers: Tiers,
+    /// The same for requests in other tiers, made when the first one comes.
+    others: Mutex<HashMap<Tiers, Arc<RedisSet>>>,
     pub(crate) names: Vec<PolicyNames>,
     linked: ArcSwap<Linked>,
     pub(crate) lane: Lane,
@@ -22,11 +29,48 @@ pub struct RedisSet {
     singles: OnceLock<Vec<Arc<RedisSet>>>,
 }
 
+/// A number for each policy; none for the first tier of each.
+type Tiers = SmallVec<[u8; 8]>;
+
 impl RedisSet {
     pub(crate) fn new(shared: &Shared, set: LimitSet) -> Self {
+        Self::in_tiers(shared, set, Tiers::new())
+    }
+
+    fn in_tiers(shared: &Shared, set: LimitSet, tiers: Tiers) -> Self {
         let names = set.policies().iter().map(|policy| shared.keyspace.policy(policy.name())).collect();
-        let linked = ArcSwap::from_pointee(shared.policies.link(&set));
-        Self { backend: shared.id, set, names, linked, lane: Lane::default(), singles: OnceLock::new() }
+        let linked = ArcSwap::from_pointee(shared.policies.link(&set, &tiers));
+        let (others, lane, singles) = (Mutex::default(), Lane::default(), OnceLock::new());
+        Self { backend: shared.id, set, tiers, others, names, linked, lane, singles }
+    }
+
+    /// The set for requests in the tiers that `tier_of` tells for each policy's place: itself, unless it has any.
+    #[inline]
+    pub(crate) fn for_tiers<'a>(
+        self: &'a Arc<Self>,
+        shared: &Shared,
+        tier_of: impl Fn(usize) -> u8,
+    ) -> Cow<'a, Arc<Self>> {
+        if self.set.is_tiered() { self.for_these(shared, tier_of) } else { Cow::Borrowed(self) }
+    }
+
+    fn for_these<'a>(self: &'a Arc<Self>, shared: &Shared, tier_of: impl Fn(usize) -> u8) -> Cow<'a, Arc<Self>> {
+        let tier = |(place, policy): (usize, &Policy)| {
+            let tier = tier_of(place);
+            // What is no tier's number stands for the first.
+            if policy.tier_name(tier).is_some() { tier } else { 0 }
+        };
+        let tiers: Tiers = self.set.policies().iter().enumerate().map(tier).collect();
+        if tiers.iter().all(|tier| *tier == 0) {
+            return Cow::Borrowed(self);
+        }
+        let mut others = self.others.lock();
+        if let Some(other) = others.get(&tiers) {
+            return Cow::Owned(Arc::clone(other));
+        }
+        let other = Arc::new(Self::in_tiers(shared, self.set.clone(), tiers.clone()));
+        others.insert(tiers, Arc::clone(&other));
+        Cow::Owned(other)
     }
 
     /// The set with the parameters that are in force now.
@@ -39,15 +83,19 @@ impl RedisSet {
     /// Each policy as a set of its own.
     pub(crate) fn singles(&self, shared: &Shared) -> &[Arc<RedisSet>] {
         self.singles.get_or_init(|| {
-            let single = |policy: &Policy| LimitSet::new(policy.clone()).map(|set| Arc::new(Self::new(shared, set)));
-            let singles = self.set.policies().iter().map(single).collect::<Result<_, _>>();
+            let tiers = self.tiers.iter().copied().chain(std::iter::repeat(0));
+            let single = |(policy, tier): (&Policy, u8)| {
+                let set = LimitSet::new(policy.clone())?;
+                Ok::<_, ConfigError>(Arc::new(Self::in_tiers(shared, set, Tiers::from_slice(&[tier]))))
+            };
+            let singles = self.set.policies().iter().zip(tiers).map(single).collect::<Result<_, _>>();
             singles.expect("a policy of a set is a set")
         })
     }
 
     #[cold]
     fn link_again(&self, shared: &Shared) -> Arc<Linked> {
-        let linked = Arc::new(shared.policies.link(&self.set));
+        let linked = Arc::new(shared.policies.link(&self.set, &self.tiers));
         self.linked.store(Arc::clone(&linked));
         linked
     }

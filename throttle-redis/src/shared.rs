@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use smallvec::SmallVec;
-use throttle_core::{Algorithm, Decision, LimitSet, Policy};
+use throttle_core::{Decision, LimitSet, Policy};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
@@ -79,6 +79,8 @@ impl Shared {
     pub(crate) fn note(&self, ask: &Ask, part: &Part, decision: &Decision, asked: std::time::Instant) {
         if let Some(cache) = &self.deny_cache
             && !decision.is_allowed()
+            // A charge in another tier can make a refused key admit earlier.
+            && !ask.linked.set.is_tiered()
             && let Some(states) = states(ask, part)
         {
             cache.keep(ask, decision, states, part.now, asked);
@@ -182,7 +184,7 @@ impl Shared {
 /// The parameters in force, by the policy's name: the ones prepared last.
 #[derive(Default)]
 pub(crate) struct Policies {
-    in_force: Mutex<HashMap<String, Algorithm>>,
+    in_force: Mutex<HashMap<String, Policy>>,
     /// Counts their changes.
     epoch: AtomicU64,
 }
@@ -191,8 +193,8 @@ impl Policies {
     pub(crate) fn put_in_force(&self, set: &LimitSet) {
         let mut in_force = self.in_force.lock();
         for policy in set.policies() {
-            let replaced = in_force.insert(policy.name().to_owned(), *policy.algorithm());
-            if replaced.is_some_and(|old| old != *policy.algorithm()) {
+            let replaced = in_force.insert(policy.name().to_owned(), policy.clone());
+            if replaced.is_some_and(|old| old != *policy) {
                 self.epoch.fetch_add(1, Ordering::Release);
             }
         }
@@ -203,13 +205,12 @@ impl Policies {
         self.epoch.load(Ordering::Acquire)
     }
 
-    /// The set with the parameters in force.
-    pub(crate) fn link(&self, set: &LimitSet) -> Linked {
+    /// The set with the parameters in force, for requests in these tiers.
+    pub(crate) fn link(&self, set: &LimitSet, tiers: &[u8]) -> Linked {
         let in_force = self.in_force.lock();
         let epoch = self.epoch();
-        let current = |policy: &Policy| in_force.get(policy.name()).copied().unwrap_or(*policy.algorithm());
-        let algorithms: Vec<Algorithm> = set.policies().iter().map(current).collect();
+        let current = set.with_parameters(|policy| in_force.get(policy.name()).cloned());
         drop(in_force);
-        Linked::new(epoch, set.with_algorithms(&algorithms))
+        Linked::new(epoch, current, tiers)
     }
 }

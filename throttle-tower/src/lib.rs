@@ -25,6 +25,7 @@
 //! | the client's address behind proxies | [`client_ip`] |
 //! | cost, conditions, missing keys, refunds by outcome | [`Limit`] |
 //! | estimates, settled by the handler | [`Charge`] |
+//! | limits that depend on who asks | [`plans`] |
 //! | response fields and their dialects | [`headers`] |
 //! | custom refusals, hooks, failing stores | [`ThrottleLayer`] |
 //! | calls to others that are to wait for their turn | [`ShapeLayer`]; without a service, [`Shaper`] |
@@ -41,6 +42,7 @@ pub mod client_ip;
 pub mod headers;
 mod key;
 mod limit;
+mod plans;
 mod shape;
 mod throttle;
 
@@ -55,6 +57,7 @@ pub use limit::{
     Concurrency, IntoCost, IntoLimits, IntoMembers, Limit, Limits, OnError, OnMissing, Unkeyed, all, any, is_preflight,
     limit,
 };
+pub use plans::{IntoTier, Plans, PlansUnkeyed, PlansWithoutDefault, PlansWithoutLookup, plans};
 pub use shape::{
     Bound, HeadOf, Heed, HttpHead, HttpShape, HttpShapeFuture, HttpShapeLayer, IntoShaper, QueueFull, Shape,
     ShapeError, ShapeFuture, ShapeLayer, ShapeStats, Shaper, ShaperBuilder, Slot, TokioClock, Turn, Unheeding,
@@ -67,8 +70,8 @@ pub use throttle::{
 };
 #[doc(no_inline)]
 pub use throttle_core::{
-    Algorithm, Backend, BackendError, BackendErrorKind, BoxBackend, CalendarQuota, Call, Clock, ConfigError, Cost,
-    Decision, FixedWindow, Gcra, IntervalBucket, Key, LeakyBucket, LeakyMeter, LimitSet, Limiter, LocalShare,
+    Algorithm, Backend, BackendError, BackendErrorKind, BoxBackend, CalendarQuota, Call, Carry, Clock, ConfigError,
+    Cost, Decision, FixedWindow, Gcra, IntervalBucket, Key, LeakyBucket, LeakyMeter, LimitSet, Limiter, LocalShare,
     ManualClock, MemoryBackend, Policy, PolicyName, Rate, Rule, Rung, SlidingLog, SlidingWindow, Status, SystemClock,
     Timestamp, TokenBucket,
 };

@@ -16,6 +16,7 @@
 //! that lies: a step back earns nothing, and two clocks that alternate earn nothing twice.
 
 mod calendar_quota;
+mod carried;
 mod civil;
 mod drain;
 mod fixed_window;
@@ -34,6 +35,7 @@ mod transition;
 mod wire;
 
 pub use calendar_quota::CalendarQuota;
+pub(crate) use carried::{Carried, settled_elsewhere};
 pub use fixed_window::FixedWindow;
 pub use gcra::Gcra;
 pub use interval_bucket::IntervalBucket;
@@ -153,7 +155,7 @@ impl Algorithm {
     /// The state of a key that was never used.
     #[must_use]
     pub fn fresh(&self) -> State {
-        State { repr: self.fresh_repr(), clipped: false }
+        State { repr: self.fresh_repr(), clipped: false, under: None }
     }
 
     /// Decides about `cost` units and charges them if they are admitted. A cost of 0 peeks: always allowed, nothing
@@ -192,7 +194,7 @@ impl Algorithm {
     #[must_use]
     pub fn carry_over(&self, old: &Self, state: &State, now: Timestamp) -> State {
         let (repr, clipped) = self.carry_repr(old, &state.repr, state.clipped, now);
-        State { repr, clipped }
+        State { repr, clipped, under: None }
     }
 
     /// The effective window of the rate-limit fields, µs: the time in which the client can use no more than
@@ -219,6 +221,11 @@ impl Algorithm {
             Kind::FixedWindow(_) | Kind::CalendarQuota(_) => Advance::UntilWindowEnds,
             _ => Advance::Never,
         }
+    }
+
+    /// Whether a state means the same to both.
+    pub(crate) fn is_alike(&self, other: &Self) -> bool {
+        self.kind == other.kind
     }
 
     /// Whether the state fits two words.

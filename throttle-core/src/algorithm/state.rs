@@ -1,3 +1,6 @@
+use std::sync::Arc;
+
+use super::Algorithm;
 use super::fixed_window::Count;
 use super::gcra::Tat;
 use super::interval_bucket::Tokens;
@@ -14,6 +17,8 @@ pub struct State {
     pub(crate) repr: Repr,
     /// More may have been used than the state tells: it was cut to the capacity when the parameters changed.
     pub(crate) clipped: bool,
+    /// The parameters that wrote it, if not those of the policy's first tier.
+    pub(crate) under: Option<Arc<Algorithm>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 mod tests;
+mod written;
 
 use smallvec::SmallVec;
 
@@ -96,7 +97,7 @@ impl State {
             _ => return None,
         };
         let repr = algorithm.accept(Read(&read(rest)?))?;
-        Some(Self { repr, clipped })
+        Some(Self { repr, clipped, under: None })
     }
 }
 

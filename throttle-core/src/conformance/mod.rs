@@ -67,6 +67,7 @@ mod sharing;
 mod specimen;
 mod stand;
 mod suite;
+mod tiers;
 mod trace;
 
 use std::future::Future;
@@ -99,6 +100,11 @@ pub use sharing::{
     contract_skipped_policies,
 };
 pub use specimen::Specimen;
+pub use tiers::{
+    law_01_refusals_in_another_tier_change_nothing, law_02_waits_in_another_tier_are_tight,
+    law_06_racers_in_all_tiers_share_one_budget, law_08_tiers_equal_the_model,
+    law_08_tiers_of_composites_equal_the_model,
+};
 pub use trace::{law_08_composites_equal_the_model, law_08_traces_equal_the_model};
 
 /// How the kit starts a backend and sets its clock.

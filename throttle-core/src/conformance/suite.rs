@@ -12,7 +12,9 @@ macro_rules! conformance_tests {
             $crate::__conformance_of_each_algorithm! { $harness;
                 law_01_deny_never_consumes
                 law_01_peek_never_consumes
+                law_01_refusals_in_another_tier_change_nothing
                 law_02_retry_is_tight
+                law_02_waits_in_another_tier_are_tight
                 law_03_remaining_is_exact
                 law_04_reset_is_exact
                 law_05_all_charges_every_member_or_none
@@ -24,6 +26,7 @@ macro_rules! conformance_tests {
                 law_07_forgetting_and_stepping_back_is_bounded
                 law_07_changed_limit_is_carried_over
                 law_08_traces_equal_the_model
+                law_08_tiers_equal_the_model
                 law_09_expired_is_as_new
                 law_09_forgetting_is_invisible
                 law_09_denied_stay_denied
@@ -39,7 +42,9 @@ macro_rules! conformance_tests {
                 law_05_any_charges_whom_it_says
                 law_05_nested_charges_all_or_nothing
                 law_05_saturated_member_under_contention
+                law_06_racers_in_all_tiers_share_one_budget
                 law_08_composites_equal_the_model
+                law_08_tiers_of_composites_equal_the_model
                 law_11_keys_are_injective
                 law_11_policies_are_isolated
                 law_11_reset_all_by_prefix

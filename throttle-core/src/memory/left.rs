@@ -2,8 +2,8 @@
 
 use parking_lot::MutexGuard;
 
-use super::member::Member;
-use super::registry::Registered;
+use super::member::{Member, Role};
+use super::registry::{InForce, Registered};
 use super::shard::Shard;
 use super::store::Store;
 use super::table::Label;
@@ -13,15 +13,16 @@ use crate::time::Timestamp;
 
 impl Store {
     #[inline]
-    pub(super) fn charge_what_is_left(&self, registered: Registered, key: &Key, cost: u64, now: Timestamp) {
+    pub(super) fn charge_what_is_left(&self, registered: Registered, key: &Key, cost: u64, tier: u8, now: Timestamp) {
         // The parameters in force, which are those of the set unless another one has been prepared since.
-        let Some((registered, algorithm)) = self.current(registered) else { return };
+        let Some(in_force) = self.in_force(registered, tier) else { return };
+        let InForce { registered, algorithm, .. } = in_force;
         let sealed = self.seal.seal(key);
         let label = Label::new(sealed, registered.policy);
         let mut shard = self.shard(sealed).lock();
         let known = algorithm.accept(Left { shard: &mut shard, registered, label, cost, now });
         if known.is_none() {
-            self.charge_unknown(shard, Member::new(&algorithm, registered, label, cost, now));
+            self.charge_unknown(shard, Member::new(Role::of(&in_force), label, cost, now));
         }
     }
 

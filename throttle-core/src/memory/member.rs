@@ -1,7 +1,8 @@
-use super::registry::Registered;
+use super::registry::{InForce, Registered};
 use super::shard::{Shard, Shared};
 use super::table::{CLIPPED, Label};
-use crate::algorithm::{Algorithm, Repr, Standing, Taken};
+use crate::Carry;
+use crate::algorithm::{Algorithm, Carried, Repr, Standing, Taken, settled_elsewhere};
 use crate::decision::NEVER;
 use crate::receipt::ReceiptItem;
 use crate::time::Timestamp;
@@ -11,10 +12,35 @@ const SWEEP: usize = 4;
 /// Slots looked at when the store is full.
 const SWEEP_WHEN_FULL: usize = 32;
 
+/// The parameters that a policy has in one request.
+#[derive(Clone, Copy)]
+pub(super) struct Role<'a> {
+    pub(super) registered: Registered,
+    pub(super) algorithm: &'a Algorithm,
+    /// How what other parameters wrote is carried over, where the policy has tiers.
+    pub(super) carry: Option<Carry>,
+    pub(super) tier: u8,
+}
+
+impl<'a> Role<'a> {
+    /// Of a policy without tiers.
+    #[inline]
+    pub(super) const fn plain(registered: Registered, algorithm: &'a Algorithm) -> Self {
+        Self { registered, algorithm, carry: None, tier: 0 }
+    }
+
+    pub(super) fn of(in_force: &'a InForce) -> Self {
+        let InForce { registered, algorithm, carry, tier } = in_force;
+        Self { registered: *registered, algorithm, carry: *carry, tier: *tier }
+    }
+}
+
 /// One policy's part in one request, on a locked shard.
 pub(super) struct Member<'a> {
     algorithm: &'a Algorithm,
     registered: Registered,
+    carry: Option<Carry>,
+    tier: u8,
     label: Label,
     cost: u64,
     now: Timestamp,
@@ -27,6 +53,8 @@ enum Place {
     Unasked,
     /// Last seen at this index.
     Slot(usize),
+    /// The same, as another tier or its former limits have left it, and the parameters that did.
+    Foreign(usize, Box<Algorithm>),
     /// Not in the table: what it starts with, and whether that was clipped.
     Nowhere {
         start: Repr,
@@ -37,14 +65,13 @@ enum Place {
 
 impl<'a> Member<'a> {
     #[inline]
-    pub(super) fn new(
-        algorithm: &'a Algorithm,
-        registered: Registered,
-        label: Label,
-        cost: u64,
-        now: Timestamp,
-    ) -> Self {
-        Self { algorithm, registered, label, cost, now, at: now, place: Place::Unasked }
+    pub(super) fn new(role: Role<'a>, label: Label, cost: u64, now: Timestamp) -> Self {
+        let Role { registered, algorithm, carry, tier } = role;
+        Self { algorithm, registered, carry, tier, label, cost, now, at: now, place: Place::Unasked }
+    }
+
+    pub(super) fn tier(&self) -> u8 {
+        self.tier
     }
 
     pub(super) fn label(&self) -> Label {
@@ -75,6 +102,7 @@ impl<'a> Member<'a> {
         let wait = |repr: &Repr| self.algorithm.wait(repr, self.at, self.cost);
         let wait = match &self.place {
             Place::Slot(index) => shard.read(*index, self.algorithm.is_small(), wait).unwrap_or(0),
+            Place::Foreign(_, old) => self.carried(shard, old, |carried| carried.wait(self.at, self.cost)).unwrap_or(0),
             Place::Nowhere { start, .. } => wait(start),
             Place::Unasked => 0,
         };
@@ -84,6 +112,9 @@ impl<'a> Member<'a> {
     /// Charges the cost, which [`ask`](Self::ask) admitted.
     #[inline]
     pub(super) fn take(&mut self, shard: &mut Shard) -> (u64, Taken) {
+        if matches!(self.place, Place::Foreign(..)) {
+            self.move_in(shard);
+        }
         if let Some(index) = self.index(shard) {
             self.recover(index, shard);
             let take = |repr: &mut Repr| self.algorithm.take(repr, self.at, self.cost);
@@ -92,6 +123,24 @@ impl<'a> Member<'a> {
             }
         }
         self.add(shard)
+    }
+
+    /// Puts what is carried over in the place of what other parameters wrote.
+    #[cold]
+    fn move_in(&mut self, shard: &mut Shard) {
+        let Place::Foreign(_, old) = &self.place else { return };
+        let Some(index) = self.index(shard) else { return };
+        if let Some(start) = self.carried(shard, old, |carried| carried.start(self.at)) {
+            shard.replace(index, old.is_small(), self.registered.generation, start);
+        }
+        self.place = Place::Slot(index);
+    }
+
+    /// What other parameters wrote, as these see it.
+    fn carried<R>(&self, shard: &Shard, old: &Algorithm, f: impl FnOnce(Carried<'_>) -> R) -> Option<R> {
+        let (index, rule) = (self.index(shard)?, self.carry?);
+        let clipped = shard.generation(index)? & CLIPPED != 0;
+        shard.read(index, old.is_small(), |repr| f(Carried { new: self.algorithm, old, rule, repr, clipped }))
     }
 
     /// Charges a key that is not in the table, and adds it.
@@ -126,6 +175,10 @@ impl<'a> Member<'a> {
         let standing = |repr: &Repr| self.algorithm.standing(repr, self.at);
         let Standing { remaining, reset, next } = match &self.place {
             Place::Nowhere { start, .. } => standing(start),
+            Place::Foreign(_, old) => {
+                let carried = self.carried(shard, old, |carried| carried.standing(self.at));
+                carried.unwrap_or_else(|| standing(&self.algorithm.fresh_repr()))
+            }
             _ => {
                 let found = self.index(shard).and_then(|index| shard.read(index, self.algorithm.is_small(), standing));
                 // An overflow bucket that was as good as unused, and another policy's new key has just swept it out.
@@ -139,6 +192,9 @@ impl<'a> Member<'a> {
     pub(super) fn settle(&mut self, shard: &mut Shard, shared: &Shared, item: &ReceiptItem) {
         if let Some(index) = shard.find(self.label) {
             self.enter(index, shard, shared);
+            if matches!(self.place, Place::Foreign(..)) && self.settle_elsewhere(shard, item) {
+                return;
+            }
             let settle = |repr: &mut Repr| self.algorithm.settle(repr, self.at, item.taken, item.actual);
             shard.change(index, self.algorithm.is_small(), settle).unwrap_or_default();
             return;
@@ -148,6 +204,24 @@ impl<'a> Member<'a> {
         if self.algorithm.standing(&state, at).reset > 0 && (self.is_overflow() || shared.reserve()) {
             shard.insert(self.label, self.registered.generation, state);
         }
+    }
+
+    /// Settles a charge that has been carried over to other parameters since, where it is. `false` if it is not there.
+    #[cold]
+    fn settle_elsewhere(&mut self, shard: &mut Shard, item: &ReceiptItem) -> bool {
+        let (Place::Foreign(index, held), Some(rule)) = (&self.place, self.carry) else { return false };
+        let used = |repr: &Repr| held.standing(repr, self.at).reset > 0;
+        if shard.read(*index, held.is_small(), used) == Some(false) {
+            // As good as unused, so whoever used it last means nothing.
+            let fresh = self.algorithm.fresh_repr();
+            shard.replace(*index, held.is_small(), self.registered.generation, fresh);
+            return false;
+        }
+        if let Some((taken, actual)) = settled_elsewhere(rule, self.algorithm, held, item.taken, item.actual) {
+            let settle = |repr: &mut Repr| held.settle(repr, self.at, taken, actual);
+            shard.change(*index, held.is_small(), settle).unwrap_or_default();
+        }
+        true
     }
 
     /// Gives back what was reserved and not used.
@@ -167,7 +241,20 @@ impl<'a> Member<'a> {
             self.at = shard.earliest(self.now);
         }
         if shard.generation(index).is_some_and(|generation| generation & !CLIPPED != self.registered.generation) {
-            self.carry_over(index, shard, shared);
+            match self.carry {
+                Some(_) => self.enter_foreign(index, shard, shared),
+                None => self.carry_over(index, shard, shared),
+            }
+        }
+    }
+
+    /// Found as another tier has left it: it stays so until it is charged.
+    #[cold]
+    fn enter_foreign(&mut self, index: usize, shard: &Shard, shared: &Shared) {
+        let (policy, Some(written)) = (self.registered.policy, shard.generation(index)) else { return };
+        let old = shared.registry.algorithm(Registered { policy, generation: written & !CLIPPED });
+        if let Some(old) = old.filter(|old| !old.is_alike(self.algorithm)) {
+            self.place = Place::Foreign(index, Box::new(old));
         }
     }
 
@@ -207,7 +294,10 @@ impl<'a> Member<'a> {
             self.enter(index, shard, shared);
             if reserved {
                 // There is room again. What the key may have used of the shared bucket stays used.
-                let start = shard.read(index, self.algorithm.is_small(), Repr::clone);
+                let start = match &self.place {
+                    Place::Foreign(_, old) => self.carried(shard, old, |carried| carried.start(self.at)),
+                    _ => shard.read(index, self.algorithm.is_small(), Repr::clone),
+                };
                 let start = start.unwrap_or_else(|| self.algorithm.fresh_repr());
                 let clipped = shard.generation(index).is_some_and(|generation| generation & CLIPPED != 0);
                 (self.label, self.place) = (own, Place::Nowhere { start, clipped, reserved });
@@ -227,9 +317,9 @@ impl<'a> Member<'a> {
 
     #[inline]
     fn index(&self, shard: &Shard) -> Option<usize> {
-        match self.place {
-            Place::Slot(index) if shard.holds(index, self.label) => Some(index),
-            Place::Slot(_) => shard.find(self.label),
+        match &self.place {
+            Place::Slot(index) | Place::Foreign(index, _) if shard.holds(*index, self.label) => Some(*index),
+            Place::Slot(_) | Place::Foreign(..) => shard.find(self.label),
             _ => None,
         }
     }

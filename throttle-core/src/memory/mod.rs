@@ -155,10 +155,10 @@ impl<C: Clock> MemoryBackend<C> {
     ///
     /// If another store prepared the set.
     #[inline]
-    pub(crate) fn charge_what_is_left(&self, prepared: &MemorySet, policy: usize, key: &Key, cost: u64) {
+    pub(crate) fn charge_what_is_left(&self, prepared: &MemorySet, policy: usize, key: &Key, cost: u64, tier: u8) {
         self.check(prepared);
         if let Some(registered) = prepared.registered.get(policy) {
-            self.store.charge_what_is_left(*registered, key, cost, self.clock.now());
+            self.store.charge_what_is_left(*registered, key, cost, tier, self.clock.now());
         }
     }
 

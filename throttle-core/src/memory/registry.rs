@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use parking_lot::RwLock;
 
-use crate::{Algorithm, ConfigError, Policy};
+use crate::{Algorithm, Carry, ConfigError, Policy};
 
 /// The policies a store has seen, and every set of parameters each of them has had.
 ///
@@ -21,9 +21,35 @@ struct Entry {
     first: Algorithm,
     later: RwLock<Vec<Algorithm>>,
     /// The parameters that were prepared last. They are in force for every set that names the policy: two sets of
-    /// parameters in turn would each forget what the other counted.
+    /// parameters in turn would each forget what the other counted. With the top bit set it is the place of a table:
+    /// the policy has tiers.
     current: AtomicU8,
+    /// The tables of tiers it has had. Reading one takes no lock.
+    tables: OnceLock<Box<[OnceLock<Table>]>>,
 }
+
+/// The tiers of a policy, all in force side by side.
+#[derive(Debug, PartialEq, Eq)]
+struct Table {
+    each: Box<[(u8, Algorithm)]>,
+    carry: Carry,
+}
+
+/// What a call is decided by.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct InForce {
+    pub(super) registered: Registered,
+    pub(super) algorithm: Algorithm,
+    /// How what other parameters wrote is carried over, where the policy has tiers.
+    pub(super) carry: Option<Carry>,
+    pub(super) tier: u8,
+}
+
+/// In what is current: a table's place follows.
+const TABLE: u8 = 1 << 7;
+/// The generation that a set with tiers is registered by. It is never current, so that such sets are told from others by
+/// what is asked of all of them anyway.
+const TIERED: u8 = u8::MAX;
 
 /// A policy with one set of parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +63,8 @@ impl Registry {
     pub(super) const MAX_POLICIES: usize = (1 << 10) - 1;
     /// Generations are numbered in seven.
     const MAX_GENERATIONS: usize = 1 << 7;
+    /// Tables of one policy.
+    const MAX_TABLES: usize = (1 << 7) - 1;
 
     pub(super) fn new() -> Self {
         Self { entries: (0..Self::MAX_POLICIES).map(|_| OnceLock::new()).collect(), writing: Default::default() }
@@ -54,6 +82,7 @@ impl Registry {
                     first: *policy.algorithm(),
                     later: RwLock::default(),
                     current: AtomicU8::new(0),
+                    tables: OnceLock::new(),
                 };
                 // The slot is free: only this function fills slots, and it holds the lock.
                 let _ = self.entries[*count].set(Box::new(entry));
@@ -65,11 +94,37 @@ impl Registry {
                 return Err(ConfigError::new("number of policies", *count + 1, rule).in_policy(policy.name()));
             }
         };
-        let generation = self.generation(number, policy)?;
+        let (current, generation) = if policy.is_tiered() {
+            (TABLE | self.table(number, policy)?, TIERED)
+        } else {
+            let generation = self.generation(number, policy)?;
+            (generation, generation)
+        };
         if let Some(entry) = self.entries[number].get() {
-            entry.current.store(generation, Ordering::Relaxed);
+            // What it points at was written before.
+            entry.current.store(current, Ordering::Release);
         }
         Ok(Registered { policy: number as u16, generation })
+    }
+
+    /// The place of a policy's table of tiers. Only who holds the lock comes here.
+    fn table(&self, number: usize, policy: &Policy) -> Result<u8, ConfigError> {
+        let each = policy.tiers().map(|(_, tier)| Ok((self.generation(number, tier)?, *tier.algorithm())));
+        let table = Table { each: each.collect::<Result<_, ConfigError>>()?, carry: policy.carry() };
+        let tables = self.entries[number]
+            .get()
+            .map(|entry| entry.tables.get_or_init(|| (0..Self::MAX_TABLES).map(|_| OnceLock::new()).collect()));
+        let mut tables = tables.into_iter().flatten();
+        let place = tables.position(|held| held.get().is_none_or(|held| *held == table));
+        let Some(place) = place else {
+            let rule = "a memory backend remembers at most 127 versions of a policy's tiers";
+            return Err(ConfigError::new("versions of the tiers", Self::MAX_TABLES + 1, rule).in_policy(policy.name()));
+        };
+        if let Some(tables) = self.entries[number].get().and_then(|entry| entry.tables.get()) {
+            // It is this one already, or free.
+            let _ = tables[place].set(table);
+        }
+        Ok(place as u8)
     }
 
     fn generation(&self, number: usize, policy: &Policy) -> Result<u8, ConfigError> {
@@ -97,11 +152,21 @@ impl Registry {
         entry.is_some_and(|entry| entry.current.load(Ordering::Relaxed) == registered.generation)
     }
 
-    /// The parameters in force, and their number.
-    pub(super) fn current(&self, policy: u16) -> Option<(Registered, Algorithm)> {
-        let generation = self.entries.get(usize::from(policy))?.get()?.current.load(Ordering::Relaxed);
-        let registered = Registered { policy, generation };
-        Some((registered, self.algorithm(registered)?))
+    /// The parameters in force for a tier, or of a policy without.
+    pub(super) fn in_force(&self, policy: u16, tier: u8) -> Option<InForce> {
+        let entry = self.entries.get(usize::from(policy))?.get()?;
+        let current = entry.current.load(Ordering::Acquire);
+        if current & TABLE == 0 {
+            let registered = Registered { policy, generation: current };
+            return Some(InForce { registered, algorithm: self.algorithm(registered)?, carry: None, tier: 0 });
+        }
+        let table = entry.tables.get()?.get(usize::from(current & !TABLE))?.get()?;
+        let (tier, (generation, algorithm)) = match table.each.get(usize::from(tier)) {
+            Some(own) => (tier, own),
+            None => (0, table.each.first()?),
+        };
+        let registered = Registered { policy, generation: *generation };
+        Some(InForce { registered, algorithm: *algorithm, carry: Some(table.carry), tier })
     }
 
     /// The parameters a slot was written with.

@@ -3,8 +3,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 
-use super::member::Member;
-use super::registry::{Registered, Registry};
+use super::member::{Member, Role};
+use super::registry::{InForce, Registered, Registry};
 use super::seal::{Seal, Sealed};
 use super::shard::{Apart, Shard, Shared};
 use super::table::Label;
@@ -14,7 +14,7 @@ use crate::decision::{Decision, Verdict};
 use crate::receipt::Receipt;
 use crate::set::{self, Members};
 use crate::time::Timestamp;
-use crate::{Algorithm, ConfigError, Key, LimitSet, Policy, Rung};
+use crate::{ConfigError, Key, LimitSet, Policy, Rung};
 
 /// Keys a shard is meant to hold. Small, so that growing one takes microseconds.
 const KEYS_PER_SHARD: usize = 128;
@@ -67,10 +67,10 @@ impl Store {
         &self.shared
     }
 
-    /// A policy as it is in force now.
+    /// A policy as it is in force now, for a tier.
     #[inline]
-    pub(super) fn current(&self, registered: Registered) -> Option<(Registered, Algorithm)> {
-        self.shared.registry.current(registered.policy)
+    pub(super) fn in_force(&self, registered: Registered, tier: u8) -> Option<InForce> {
+        self.shared.registry.in_force(registered.policy, tier)
     }
 
     pub(super) fn register(&self, policy: &Policy) -> Result<Registered, ConfigError> {
@@ -80,36 +80,43 @@ impl Store {
     #[inline]
     pub(super) fn decide(&self, set: &LimitSet, registered: &[Registered], calls: &[Call], now: Timestamp) -> Decision {
         if !registered.iter().all(|registered| self.shared.registry.is_current(*registered)) {
-            return self.decide_changed(set, registered, calls, now);
+            return self.decide_in_force(set, registered, calls, now);
         }
         match (set.only(), registered, calls) {
-            (Some(policy), [registered], [Call { key: Some(key), cost }]) => {
-                self.decide_one(policy, *registered, key, *cost, now)
+            (Some(policy), [registered], [Call { key: Some(key), cost, .. }]) => {
+                self.decide_one(Role::plain(*registered, policy.algorithm()), key, *cost, now)
             }
             _ if set.is_plain_all() => self.decide_plain(set, registered, calls, now),
             _ => self.decide_all(set, registered, calls, now),
         }
     }
 
-    /// For a set of which a policy has been prepared with other parameters since: those are in force.
-    #[cold]
-    fn decide_changed(&self, set: &LimitSet, registered: &[Registered], calls: &[Call], now: Timestamp) -> Decision {
-        let (mut set, mut registered) = (set.clone(), registered.to_vec());
-        for (policy, registered) in set.policies_mut().zip(&mut registered) {
-            if let Some((current, algorithm)) = self.shared.registry.current(registered.policy) {
-                *registered = current;
-                policy.set_algorithm(algorithm);
-            }
+    /// For a set with tiers, or one of which a policy has been prepared with other parameters since: those are in force.
+    #[inline(never)]
+    fn decide_in_force(&self, set: &LimitSet, registered: &[Registered], calls: &[Call], now: Timestamp) -> Decision {
+        let tiers = calls.iter().map(|call| call.tier).chain(std::iter::repeat(0));
+        let in_force = registered.iter().zip(tiers).map(|(registered, tier)| {
+            let in_force = self.in_force(*registered, tier);
+            in_force.expect("what was registered stays so")
+        });
+        if let (Some(_), [Call { key: Some(key), cost, .. }]) = (set.only(), calls)
+            && let Some(only) = in_force.clone().next()
+        {
+            let mut decision = self.decide_one(Role::of(&only), key, *cost, now);
+            decision.set_tier(only.tier);
+            return decision;
         }
-        self.decide_all(&set, &registered, calls, now)
+        let in_force: SmallVec<[InForce; 3]> = in_force.collect();
+        let roles: SmallVec<[Role<'_>; 3]> = in_force.iter().map(Role::of).collect();
+        self.decide_roles(set, &roles, calls, now)
     }
 
     /// What [`decide_all`](Self::decide_all) does, for a set of one.
     #[inline]
-    fn decide_one(&self, policy: &Policy, registered: Registered, key: &Key, cost: u64, now: Timestamp) -> Decision {
+    fn decide_one(&self, role: Role<'_>, key: &Key, cost: u64, now: Timestamp) -> Decision {
         let sealed = self.seal.seal(key);
-        let label = Label::new(sealed, registered.policy);
-        policy.algorithm().accept(One { store: self, shard: self.shard(sealed), registered, label, policy, cost, now })
+        let label = Label::new(sealed, role.registered.policy);
+        role.algorithm.accept(One { store: self, shard: self.shard(sealed), label, role, cost, now })
     }
 
     /// One policy, and a key that is new or was written by other parameters.
@@ -139,9 +146,17 @@ impl Store {
         calls: &[Call],
         now: Timestamp,
     ) -> Decision {
+        let own = registered.iter().zip(set.policies());
+        let roles: SmallVec<[Role<'_>; 3]> =
+            own.map(|(registered, policy)| Role::plain(*registered, policy.algorithm())).collect();
+        self.decide_roles(set, &roles, calls, now)
+    }
+
+    #[inline]
+    fn decide_roles(&self, set: &LimitSet, roles: &[Role<'_>], calls: &[Call], now: Timestamp) -> Decision {
         let sealed: SmallVec<[Option<(Sealed, usize)>; 4]> = calls
             .iter()
-            .take(registered.len())
+            .take(roles.len())
             .map(|call| {
                 let sealed = self.seal.seal(call.key.as_ref()?);
                 Some((sealed, self.index(sealed)))
@@ -151,12 +166,11 @@ impl Store {
         indices.sort_unstable();
         indices.dedup();
         let shards: SmallVec<[MutexGuard<'_, Shard>; 4]> = indices.iter().map(|&i| self.shards[i].0.lock()).collect();
-        let members = registered.iter().enumerate().map(|(policy, registered)| {
+        let members = roles.iter().enumerate().map(|(policy, role)| {
             let (sealed, index) = (*sealed.get(policy)?)?;
-            let label = Label::new(sealed, registered.policy);
+            let label = Label::new(sealed, role.registered.policy);
             let shard = indices.binary_search(&index).ok()?;
-            let algorithm = set.policies().get(policy)?.algorithm();
-            Some((shard, Member::new(algorithm, *registered, label, calls[policy].cost, now)))
+            Some((shard, Member::new(*role, label, calls[policy].cost, now)))
         });
         let members: SmallVec<[_; 3]> = members.collect();
         let labels = members.iter().flatten().map(|(_, member)| member.label()).collect();
@@ -173,15 +187,14 @@ impl Store {
     pub(super) fn settle(&self, registered: &[Registered], receipt: Receipt, now: Timestamp) {
         // What was not charged here has nothing to give back here.
         for item in receipt.items.into_iter().filter(|item| item.rung == Rung::Store) {
-            let policy = registered.get(item.policy).map(|registered| registered.policy);
-            let Some((registered, algorithm)) = policy.and_then(|policy| self.shared.registry.current(policy)) else {
-                continue;
-            };
+            let in_force = registered.get(item.policy).and_then(|registered| self.in_force(*registered, item.tier));
+            let Some(in_force) = in_force else { continue };
+            let registered = in_force.registered;
             let sealed = self.seal.seal(&item.key);
             let own = Label::new(sealed, registered.policy);
             let label = if item.overflow { Label::overflow(registered.policy) } else { own };
             let mut shard = self.shard(sealed).lock();
-            Member::new(&algorithm, registered, label, 0, now).settle(&mut shard, &self.shared, &item);
+            Member::new(Role::of(&in_force), label, 0, now).settle(&mut shard, &self.shared, &item);
         }
     }
 
@@ -223,9 +236,8 @@ impl Store {
 struct One<'a> {
     store: &'a Store,
     shard: &'a Mutex<Shard>,
-    registered: Registered,
     label: Label,
-    policy: &'a Policy,
+    role: Role<'a>,
     cost: u64,
     now: Timestamp,
 }
@@ -235,9 +247,9 @@ impl Visitor for One<'_> {
 
     #[inline]
     fn visit<A: Transition<State: Stored>>(self, algorithm: &A) -> Decision {
-        let Self { store, registered, label, policy, cost, now, .. } = self;
+        let Self { store, label, role, cost, now, .. } = self;
         let mut shard = self.shard.lock();
-        let known = shard.change_known(label, registered.generation, |state: &mut A::State| {
+        let known = shard.change_known(label, role.registered.generation, |state: &mut A::State| {
             let outcome = ask_and_take(algorithm, state, now, cost);
             // Where a state of two words stands is worked out from a copy, after the lock is given back.
             let copy = state.words().and_then(A::State::from_words).ok_or_else(|| algorithm.standing(state, now));
@@ -252,7 +264,7 @@ impl Visitor for One<'_> {
                 };
                 Decision::of_one(outcome.verdict(standing), outcome.taken, false)
             }
-            None => store.decide_unknown(shard, Member::new(policy.algorithm(), registered, label, cost, now)),
+            None => store.decide_unknown(shard, Member::new(role, label, cost, now)),
         }
     }
 }
@@ -270,7 +282,7 @@ impl Members for Held<'_> {
     fn ask(&mut self, policy: usize) -> Option<set::Member> {
         let (shard, member) = self.members[policy].as_mut()?;
         let wait = member.ask(&mut self.shards[*shard], &self.labels, self.shared);
-        Some(set::Member { cost: member.cost(), wait })
+        Some(set::Member { cost: member.cost(), wait, tier: member.tier() })
     }
 
     fn take(&mut self, policy: usize) -> (u64, Taken) {

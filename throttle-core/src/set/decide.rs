@@ -1,7 +1,10 @@
+use std::sync::Arc;
+
 use smallvec::SmallVec;
 
 use super::rule::{AnyCharge, LimitSet, Node, TreeNode, members};
-use crate::algorithm::{Algorithm, Standing, State, Taken};
+use crate::Policy;
+use crate::algorithm::{Algorithm, Carried, Standing, State, Taken};
 use crate::backend::Call;
 use crate::decision::{Decision, NEVER, Status, Statuses, Summary};
 use crate::time::Timestamp;
@@ -23,6 +26,7 @@ pub(crate) struct Member {
     pub(crate) cost: u64,
     /// µs until the cost is admitted: 0 for now.
     pub(crate) wait: u64,
+    pub(crate) tier: u8,
 }
 
 /// Asks every policy, then charges what the composition says, or nothing.
@@ -47,7 +51,7 @@ pub(crate) fn decide(set: &LimitSet, states: &mut impl Members) -> Decision {
             let (standing, overflow) = states.standing(policy);
             let status = &mut statuses[policy];
             (status.standing, status.overflow) = (standing, overflow);
-            (status.wait, status.applies) = (member.wait, true);
+            (status.wait, status.applies, status.tier) = (member.wait, true, member.tier);
         }
     }
     let (mut remaining, mut reset, mut binding) = (u64::MAX, 0, None);
@@ -234,26 +238,53 @@ struct Held<'a> {
 }
 
 impl Held<'_> {
+    fn policy(&self, policy: usize) -> &Policy {
+        &self.set.policies()[policy]
+    }
+
+    /// The algorithm of the call's tier.
     fn algorithm(&self, policy: usize) -> &Algorithm {
-        self.set.policies()[policy].algorithm()
+        self.policy(policy).tier(self.calls.get(policy).map_or(0, |call| call.tier)).algorithm()
+    }
+
+    /// The state of a policy with tiers, if other parameters wrote it than those of the call's tier.
+    fn carried(&self, policy: usize) -> Option<Carried<'_>> {
+        let (of, new, state) = (self.policy(policy), self.algorithm(policy), self.states.get(policy)?);
+        let old = state.under.as_deref().unwrap_or(of.algorithm());
+        let foreign = of.is_tiered() && !old.is_alike(new);
+        foreign.then(|| Carried { new, old, rule: of.carry(), repr: &state.repr, clipped: state.clipped })
     }
 }
 
 impl Members for Held<'_> {
     fn ask(&mut self, policy: usize) -> Option<Member> {
         let call = self.calls.get(policy).filter(|call| call.key.is_some())?;
-        let wait = self.algorithm(policy).wait(&self.states.get(policy)?.repr, self.now.of(policy), call.cost);
-        Some(Member { cost: call.cost, wait })
+        let (state, now) = (self.states.get(policy)?, self.now.of(policy));
+        let wait = match self.carried(policy) {
+            Some(carried) => carried.wait(now, call.cost),
+            None => self.algorithm(policy).wait(&state.repr, now, call.cost),
+        };
+        Some(Member { cost: call.cost, wait, tier: self.policy(policy).effective_tier(call.tier) })
     }
 
     fn take(&mut self, policy: usize) -> (u64, Taken) {
-        let algorithm = *self.algorithm(policy);
-        let (state, now) = (&mut self.states[policy], self.now.of(policy));
+        let (algorithm, now) = (*self.algorithm(policy), self.now.of(policy));
+        if let Some(start) = self.carried(policy).map(|carried| carried.start(now)) {
+            let first = self.policy(policy).algorithm().is_alike(&algorithm);
+            let under = if first { None } else { Some(Arc::new(algorithm)) };
+            self.states[policy] = State { repr: start, clipped: false, under };
+        }
+        let state = &mut self.states[policy];
         state.clipped = algorithm.still_clipped(&state.repr, state.clipped, now);
         algorithm.take(&mut state.repr, now, self.calls[policy].cost)
     }
 
     fn standing(&mut self, policy: usize) -> (Standing, bool) {
-        (self.algorithm(policy).standing(&self.states[policy].repr, self.now.of(policy)), false)
+        let now = self.now.of(policy);
+        let standing = match self.carried(policy) {
+            Some(carried) => carried.standing(now),
+            None => self.algorithm(policy).standing(&self.states[policy].repr, now),
+        };
+        (standing, false)
     }
 }

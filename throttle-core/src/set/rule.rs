@@ -115,6 +115,37 @@ impl LimitSet {
         set
     }
 
+    /// The same composition with other parameters: those of the policies that `of` finds for its own; their names and
+    /// units do not count.
+    #[must_use]
+    pub fn with_parameters(&self, of: impl Fn(&Policy) -> Option<Policy>) -> Self {
+        let mut set = self.clone();
+        for policy in &mut set.policies {
+            if let Some(other) = of(policy) {
+                policy.take_parameters(&other);
+            }
+        }
+        set
+    }
+
+    /// The same composition with each policy that has tiers in one of them only, in the order of the policies; the first
+    /// one beyond the last number.
+    #[must_use]
+    pub fn in_tiers(&self, tiers: &[u8]) -> Self {
+        let mut set = self.clone();
+        let tiers = tiers.iter().copied().chain(std::iter::repeat(0));
+        for (policy, tier) in set.policies.iter_mut().zip(tiers) {
+            *policy = policy.only_tier(tier);
+        }
+        set
+    }
+
+    /// Whether some policy has tiers.
+    #[must_use]
+    pub fn is_tiered(&self) -> bool {
+        self.policies.iter().any(Policy::is_tiered)
+    }
+
     pub(crate) fn policies_mut(&mut self) -> impl Iterator<Item = &mut Policy> {
         self.policies.iter_mut()
     }

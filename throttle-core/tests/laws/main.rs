@@ -16,4 +16,5 @@ mod law_10_charges;
 mod law_11_keys;
 mod local_share;
 mod shares;
+mod tiers;
 mod traps;

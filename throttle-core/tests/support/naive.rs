@@ -41,7 +41,7 @@ impl Naive {
             let policy = &set.policies()[item.policy()];
             let place = place(policy, item.key());
             let mut state = load(&stored, policy, Some(place.clone()), now);
-            item.apply(policy.algorithm(), &mut state, now);
+            item.apply_to(policy, &mut state, now);
             stored.insert(place, (*policy.algorithm(), state));
         }
     }
@@ -51,6 +51,8 @@ impl Naive {
 fn load(stored: &States, policy: &Policy, place: Option<Place>, now: Timestamp) -> State {
     let algorithm = policy.algorithm();
     match place.and_then(|place| stored.get(&place)) {
+        // What a policy with tiers keeps says itself which one wrote it.
+        Some((_, state)) if policy.is_tiered() => state.clone(),
         Some((old, state)) if old != algorithm => algorithm.carry_over(old, state, now),
         Some((_, state)) => state.clone(),
         None => algorithm.fresh(),

@@ -65,6 +65,7 @@ while word < #ARGV do
         if flag ~= 'W' then flag = cell.flag end
       elseif not flag then
         local told, tell = cell.value or '', tells[i]
+        if cell.kept then told, tell = cell.kept.value, nil end -- tiers
         if tell and cell.value then told = tell(told, cell.at, now, cost, p[1], p[2], p[3]) end
         parts[#parts + 1] = pack('<I4c0', #told, told)
         local place = places[i]

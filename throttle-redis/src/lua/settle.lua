@@ -7,11 +7,22 @@ for i = 1, #KEYS do
   word = word + 5
   local cell, p = cell_of(KEYS[i], policy), parameters[policy]
   if cell.flag then return cell.flag end
+  local kept = cell.kept -- tiers
+  if kept then -- tiers
+    cost, actual = elsewhere(cell, policy, cost, actual) -- tiers
+    if cost and cell.kept then -- tiers
+      local payload, fresh = kept.settle(kept.value, kept.at, now, mark, part, cost, actual, kept[1], kept[2], kept[3], kept.variant) -- tiers
+      cell.header, cell.value = kept.header, kept.value -- tiers
+      if payload then change(KEYS[i], cell, payload, fresh) end -- tiers
+    end -- tiers
+  end -- tiers
+  if not cell.kept then -- tiers
   -- Nothing is left of a charge to a key that is gone; but it may owe more.
   if cell.value or actual > cost then
     local payload, fresh = settles[policy](cell.value, cell.at, now, mark, part, cost, actual, p[1], p[2], p[3], p[4])
     if payload and (cell.value or fresh > now) then change(KEYS[i], cell, payload, fresh) end
   end
+  end -- tiers
 end
 write()
 return 'A'

@@ -7,7 +7,7 @@ mod tests;
 use std::fmt::Write;
 
 use parts::{ALL, Kind};
-use throttle_core::{AnyCharge, LimitSet, TreeNode};
+use throttle_core::{AnyCharge, Carry, LimitSet, Policy, TreeNode};
 
 /// A script and the name that a server knows it by.
 pub(crate) struct Script {
@@ -58,13 +58,13 @@ impl Scripts {
             decide: match own.as_slice() {
                 [kind] => Script::new(&[&tries(&own), &one(&own), &single(kind)]),
                 _ if is_plain_all(set) && own.len() <= UNROLLED => {
-                    Script::new(&[&tries(&own), &one(&own), &several(&own, Values::Own, &tree)])
+                    Script::new(&[&tries(&own), &one(&own), &several(set, &own, Values::Own, &tree)])
                 }
-                _ => Script::new(&[&tries(&own), &several(&own, Values::Own, &tree)]),
+                _ => Script::new(&[&tries(&own), &several(set, &own, Values::Own, &tree)]),
             },
-            carry: Script::new(&[&several(&own, Values::Any, &tree)]),
-            settle: Script::new(&[&tries(&own), &several(&own, Values::Own, parts::SETTLE)]),
-            settle_carried: Script::new(&[&several(&own, Values::Any, parts::SETTLE)]),
+            carry: Script::new(&[&several(set, &own, Values::Any, &tree)]),
+            settle: Script::new(&[&tries(&own), &several(set, &own, Values::Own, parts::SETTLE)]),
+            settle_carried: Script::new(&[&several(set, &own, Values::Any, parts::SETTLE)]),
         }
     }
 }
@@ -154,8 +154,8 @@ enum Values {
 }
 
 /// The script of any set; `main` decides or settles.
-fn several(own: &[&Kind], values: Values, main: &str) -> String {
-    let (carries, settles) = (values == Values::Any, main == parts::SETTLE);
+fn several(set: &LimitSet, own: &[&Kind], values: Values, main: &str) -> String {
+    let (carries, settles, tiered) = (values == Values::Any, main == parts::SETTLE, set.is_tiered());
     let mut text = String::new();
     if carries {
         text += &tries(&ALL.iter().collect::<Vec<_>>());
@@ -180,13 +180,38 @@ fn several(own: &[&Kind], values: Values, main: &str) -> String {
         let row = |kind: &Kind| {
             let Kind { letter, name, format, size, .. } = kind;
             let header = kind.header();
-            format!("{letter} = {{look = look_{name}, format = '{format}', header = {header}, size = {size}}}")
+            let settle = if settles && tiered { format!(", settle = settle_{name}") } else { String::new() };
+            format!("{letter} = {{look = look_{name}, format = '{format}', header = {header}, size = {size}{settle}}}")
         };
         table(&mut text, "kinds", ALL.iter().map(row));
+        if tiered {
+            table(&mut text, "rules", set.policies().iter().map(rule));
+        }
     }
-    let foreign = if carries { parts::CARRY } else { parts::DEFER };
-    text += &parts::CELLS.replace("@count@", &own.len().to_string()).replace("@foreign@", foreign);
-    text + main
+    let foreign = match carries {
+        true if tiered => parts::TIERS.replace("@carry@", parts::CARRY),
+        true => parts::CARRY.to_owned(),
+        false => parts::DEFER.to_owned(),
+    };
+    text += &parts::CELLS.replace("@count@", &own.len().to_string()).replace("@foreign@", &foreign);
+    text + &with_tiers(main, carries && tiered)
+}
+
+/// How what a policy's tiers wrote is carried over: by the rule, or at once, where it has none.
+fn rule(policy: &Policy) -> String {
+    match policy.carry() {
+        _ if !policy.is_tiered() => "false".to_owned(),
+        Carry::Keep => "'keep'".to_owned(),
+        Carry::Proportional => "'proportional'".to_owned(),
+        // There is no other; and if there were one, nothing could be taken for it.
+        _ => "'reset'".to_owned(),
+    }
+}
+
+/// A text with the lines that concern tiers only, or without them.
+fn with_tiers(text: &str, tiered: bool) -> String {
+    let lines = text.lines().filter(|line| tiered || !line.ends_with("-- tiers"));
+    lines.flat_map(|line| [line.strip_suffix("-- tiers").unwrap_or(line), "\n"]).collect()
 }
 
 fn table(text: &mut String, name: &str, rows: impl Iterator<Item = String>) {

@@ -9,6 +9,7 @@ pub(super) const SET: &str = include_str!("../lua/set.lua");
 pub(super) const SETTLE: &str = include_str!("../lua/settle.lua");
 pub(super) const DEFER: &str = include_str!("../lua/defer.lua");
 pub(super) const CARRY: &str = include_str!("../lua/carry.lua");
+pub(super) const TIERS: &str = include_str!("../lua/tiers.lua");
 
 /// An algorithm's text, and how its values are laid out.
 pub(super) struct Kind {

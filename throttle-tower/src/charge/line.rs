@@ -1,15 +1,15 @@
 //! One policy's part in one request: what is held for it, what was used of that, and what follows.
 
-use throttle_core::{Key, Receipt};
+use throttle_core::{Call, Receipt};
 
 /// What is to be done at the store.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "a receipt is moved a few times; a box would be one more allocation")]
 pub(crate) enum Step {
-    /// Charge so much of what is left, and bring the receipt back to the line.
-    Ask { place: usize, key: Key, cost: u64 },
-    /// Charge so much of what is left, for good.
-    Charge { place: usize, key: Key, cost: u64 },
+    /// Charge what the call says of what is left, and bring the receipt back to the line.
+    Ask { place: usize, call: Call },
+    /// Charge what the call says of what is left, for good.
+    Charge { place: usize, call: Call },
     /// Settle these.
     Settle(Receipt),
 }
@@ -20,7 +20,7 @@ pub(crate) enum Step {
 pub(crate) struct Line {
     place: usize,
     /// `None` if the policy charged nothing and never will: it did not apply, or another member paid.
-    key: Option<Key>,
+    call: Option<Call>,
     /// What admission took.
     estimate: u64,
     /// What admission took, then each running charge.
@@ -38,10 +38,10 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    pub(crate) fn new(place: usize, key: Option<Key>, admission: Option<Receipt>) -> Self {
+    pub(crate) fn new(place: usize, call: Option<Call>, admission: Option<Receipt>) -> Self {
         let estimate = admission.as_ref().map_or(0, |receipt| receipt.taken(place));
         let pieces = admission.into_iter().collect();
-        Self { place, key, estimate, pieces, held: estimate, used: None, asked: None, patience: 0, end: None }
+        Self { place, call, estimate, pieces, held: estimate, used: None, asked: None, patience: 0, end: None }
     }
 
     pub(crate) const fn place(&self) -> usize {
@@ -63,7 +63,7 @@ impl Line {
 
     /// Whether what was used is held, or may be once the store has answered.
     pub(crate) fn is_covered(&self) -> bool {
-        self.key.is_none() || self.used.is_none_or(|used| used <= self.held) || self.asked.is_some()
+        self.call.is_none() || self.used.is_none_or(|used| used <= self.held) || self.asked.is_some()
     }
 
     /// More was used. What outgrows what is held asks for another estimate's worth.
@@ -73,13 +73,13 @@ impl Line {
     }
 
     fn ask(&mut self, steps: &mut Vec<Step>) {
-        let (Some(key), Some(used)) = (&self.key, self.used) else { return };
+        let (Some(call), Some(used)) = (&self.call, self.used) else { return };
         if self.asked.is_some() || self.end.is_some() || used <= self.held || used < self.patience {
             return;
         }
         let cost = (used - self.held).max(self.estimate);
         self.asked = Some(cost);
-        steps.push(Step::Ask { place: self.place, key: key.clone(), cost });
+        steps.push(Step::Ask { place: self.place, call: call.clone().costing(cost) });
     }
 
     /// The answer to the running charge.
@@ -116,13 +116,15 @@ impl Line {
         let (mut surplus, missing) = (self.held.saturating_sub(end), end.saturating_sub(self.held));
         let mut pieces = std::mem::take(&mut self.pieces).into_iter().rev();
         if missing > 0 {
-            match (pieces.next(), &self.key) {
+            match (pieces.next(), &self.call) {
                 (Some(latest), _) => {
                     let actual = latest.taken(self.place).saturating_add(missing);
                     steps.push(Step::Settle(latest.actual(actual)));
                 }
                 // Nothing was reserved: there is no charge to correct.
-                (None, Some(key)) => steps.push(Step::Charge { place: self.place, key: key.clone(), cost: missing }),
+                (None, Some(call)) => {
+                    steps.push(Step::Charge { place: self.place, call: call.clone().costing(missing) });
+                }
                 (None, None) => {}
             }
         }

@@ -12,6 +12,7 @@ use throttle_core::{Algorithm, ConfigError, IntoAlgorithm, Key, Policy};
 use super::IntoCost;
 use super::outcome::Outcomes;
 use crate::KeyExtractor;
+use crate::plans::{Directory, Tiered};
 
 /// Starts a limit: a public name and an algorithm. Say next [whose budget](Unkeyed::by) it is.
 ///
@@ -69,27 +70,12 @@ impl Unkeyed {
     {
         self.keyed(Keying::Async(Arc::new(move |parts| {
             let key = extractor(parts);
-            Box::pin(async move { key.await.map(Into::into) })
+            Box::pin(async move { (key.await.map(Into::into), 0) })
         })))
     }
 
     fn keyed(self, keying: Keying) -> Limit {
-        let by_route = matches!(&keying, Keying::Sync(extractor) if extractor.uses_route());
-        Limit {
-            name: self.name,
-            algorithm: self.algorithm,
-            unit: None,
-            how: Applied {
-                keying,
-                cost: None,
-                when: None,
-                on_missing: OnMissing::Share,
-                on_error: None,
-                by_route,
-                outcomes: Outcomes::default(),
-                wait_up_to: None,
-            },
-        }
+        Limit { name: self.name, algorithm: self.algorithm, tiers: None, unit: None, how: Applied::by(keying) }
     }
 }
 
@@ -99,6 +85,8 @@ impl Unkeyed {
 pub struct Limit {
     name: String,
     algorithm: Result<Algorithm, ConfigError>,
+    /// Of plans, instead.
+    tiers: Option<Tiered>,
     unit: Option<String>,
     pub(crate) how: Applied,
 }
@@ -123,11 +111,33 @@ pub(crate) struct Applied {
 pub(crate) enum Keying {
     Sync(Arc<dyn KeyExtractor>),
     Async(Arc<dyn Fn(&Parts) -> FutureKey + Send + Sync>),
+    Plans(Directory),
 }
 
 pub(crate) type CostOf = Arc<dyn Fn(&Parts) -> u64 + Send + Sync>;
 pub(crate) type Applies = Arc<dyn Fn(&Parts) -> bool + Send + Sync>;
-pub(crate) type FutureKey = Pin<Box<dyn Future<Output = Option<Key>> + Send>>;
+/// The key, and the number of the tier.
+pub(crate) type FutureKey = Pin<Box<dyn Future<Output = (Option<Key>, u8)> + Send>>;
+
+impl Applied {
+    fn by(keying: Keying) -> Self {
+        let by_route = match &keying {
+            Keying::Sync(extractor) => extractor.uses_route(),
+            Keying::Plans(directory) => directory.uses_route(),
+            Keying::Async(_) => false,
+        };
+        Self {
+            keying,
+            cost: None,
+            when: None,
+            on_missing: OnMissing::Share,
+            on_error: None,
+            by_route,
+            outcomes: Outcomes::default(),
+            wait_up_to: None,
+        }
+    }
+}
 
 /// What a missing key means.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -180,6 +190,26 @@ impl OnError {
 }
 
 impl Limit {
+    pub(crate) fn of_plans(name: String, tiers: Tiered, directory: Directory) -> Self {
+        // Asked for by nobody: the tiers stand instead.
+        let algorithm = throttle_core::Gcra::new(throttle_core::Rate::per_second(1)).build();
+        Self { name, algorithm, tiers: Some(tiers), unit: None, how: Applied::by(Keying::Plans(directory)) }
+    }
+
+    pub(crate) fn change_tiers(mut self, change: impl FnOnce(&mut Tiered)) -> Self {
+        if let Some(tiers) = &mut self.tiers {
+            change(tiers);
+        }
+        self
+    }
+
+    pub(crate) fn change_directory(mut self, change: impl FnOnce(Directory) -> Directory) -> Self {
+        if let Keying::Plans(directory) = self.how.keying {
+            self.how.keying = Keying::Plans(change(directory));
+        }
+        self
+    }
+
     /// What a request costs, in units: a number, or a function of the request's head. A cost of 0 looks without using.
     /// Defaults to 1.
     ///
@@ -255,10 +285,17 @@ impl Limit {
     }
 
     pub(super) fn policy(&self) -> Result<Policy, ConfigError> {
-        let algorithm = self.algorithm.clone().map_err(|error| error.in_policy(&self.name))?;
-        let policy = Policy::new(&self.name, algorithm)?;
-        if let Keying::Sync(extractor) = &self.how.keying {
-            extractor.check().map_err(|error| error.in_policy(&self.name))?;
+        let policy = match &self.tiers {
+            Some(tiers) => tiers.policy(&self.name)?,
+            None => {
+                let algorithm = self.algorithm.clone().map_err(|error| error.in_policy(&self.name))?;
+                Policy::new(&self.name, algorithm)?
+            }
+        };
+        match &self.how.keying {
+            Keying::Sync(extractor) => extractor.check().map_err(|error| error.in_policy(&self.name))?,
+            Keying::Plans(directory) => directory.check().map_err(|error| error.in_policy(&self.name))?,
+            Keying::Async(_) => {}
         }
         if let OnMissing::Reject(status) = self.how.on_missing
             && !(status.is_client_error() || status.is_server_error())

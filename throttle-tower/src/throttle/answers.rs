@@ -23,17 +23,21 @@ pub(crate) struct Answers {
     pub(crate) share: Option<LocalShare>,
     pub(crate) options: Options,
     pub(crate) policy_field: PolicyField,
+    /// The same where the only policy with tiers is in another than the first, by its place and tier.
+    tier_fields: Option<(usize, Arc<[PolicyField]>)>,
     problems: Arc<Problems>,
 }
 
 impl Answers {
     pub(super) fn new(policies: &[Policy], options: Options) -> Self {
+        let tier_fields = tier_fields(options.dialect, policies);
         let policy_field = policy_field(options.dialect, policies.iter());
         Self {
             policies: policies.into(),
             share: None,
             options,
             policy_field,
+            tier_fields,
             problems: Arc::new(Problems::new(policies)),
         }
     }
@@ -65,6 +69,16 @@ impl Answers {
     pub(super) fn set_dialect(&mut self, dialect: Dialect) {
         self.options.dialect = dialect;
         self.policy_field = policy_field(dialect, self.policies.iter());
+        self.tier_fields = tier_fields(dialect, &self.policies);
+    }
+
+    /// The announced policies where all of them apply, if that was written before: each in the tier of the request.
+    #[inline]
+    pub(super) fn announced(&self, decision: &Decision) -> Option<&PolicyField> {
+        if let Some((place, fields)) = &self.tier_fields {
+            return fields.get(usize::from(decision.statuses().get(*place)?.tier()));
+        }
+        decision.statuses().iter().all(|status| status.tier() == 0).then_some(&self.policy_field)
     }
 }
 
@@ -89,6 +103,20 @@ fn shared(bytes: Bytes) -> Bytes {
 
 pub(super) fn policy_field<'a>(dialect: Dialect, policies: impl Iterator<Item = &'a Policy>) -> PolicyField {
     PolicyField::new(dialect, policies.map(terms))
+}
+
+/// The announced policies for each tier of the only policy that has any.
+fn tier_fields(dialect: Dialect, policies: &[Policy]) -> Option<(usize, Arc<[PolicyField]>)> {
+    let mut tiered = policies.iter().enumerate().filter(|(_, policy)| policy.is_tiered());
+    let (Some((place, only)), None) = (tiered.next(), tiered.next()) else { return None };
+    let in_tier = |tier: &Policy| {
+        let each = policies
+            .iter()
+            .enumerate()
+            .map(|(other, policy)| if other == place { tier.clone() } else { policy.clone() });
+        policy_field(dialect, each.collect::<Vec<_>>().iter())
+    };
+    Some((place, only.tiers().map(|(_, tier)| in_tier(tier)).collect()))
 }
 
 /// What a policy promises.

@@ -78,7 +78,8 @@ impl<'a> Event<'a> {
     /// The policy that decided, if one did.
     #[must_use]
     pub fn binding(&self) -> Option<&'a Policy> {
-        self.policies.get(self.decision?.binding()?)
+        let (decision, place) = (self.decision?, self.decision?.binding()?);
+        Some(self.policies.get(place)?.tier(decision.statuses().get(place)?.tier()))
     }
 }
 

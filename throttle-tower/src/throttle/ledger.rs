@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use smallvec::{SmallVec, smallvec};
-use throttle_core::{Backend, BackendError, Call, Cost, Decision, Key, Policy, Receipt, Rung};
+use throttle_core::{Backend, BackendError, Call, Decision, Policy, Receipt, Rung};
 use tokio::runtime::Handle;
 
 use super::LimitReport;
@@ -56,8 +56,8 @@ impl<B: Backend> Rules<B> {
             // A cost of 0 is charged afterwards. One that was not charged was another member's to pay.
             let applies = status.is_some_and(|status| status.applies()) && call.is_some_and(|call| call.cost() == 0);
             let concerned = admission.is_some() || (applies && how.outcomes.settled_later);
-            let key = call.and_then(Call::key).filter(|_| concerned).cloned();
-            lines.push(Line::new(place, key, admission));
+            let call = call.filter(|call| concerned && call.key().is_some()).cloned();
+            lines.push(Line::new(place, call, admission));
         }
         let runtime = if self.backend.can_fail() { Handle::try_current().ok() } else { None };
         Account::new(Arc::clone(self) as Arc<dyn Ledger>, lines, runtime)
@@ -68,19 +68,19 @@ impl<B: Backend> Rules<B> {
     pub(super) fn charge_attempt(self: &Arc<Self>, decision: &Decision, calls: &[Call]) {
         for (place, (how, call)) in self.applied.iter().zip(calls).enumerate() {
             let status = decision.statuses().get(place).filter(|status| how.outcomes.charge_denied && status.applies());
-            let (Some(key), Some(status)) = (call.key(), status) else { continue };
+            let (Some(_), Some(status)) = (call.key(), status) else { continue };
             // Where nothing is left the store need not be asked: those who are refused most cost least.
             let cost = call.cost().min(status.remaining());
             if cost > 0 {
-                self.charge(place, key.clone(), cost, status.rung(), None);
+                self.charge(place, call.clone().costing(cost), status.rung(), None);
             }
         }
     }
 
-    fn charge(self: &Arc<Self>, place: usize, key: Key, cost: u64, rung: Rung, runtime: Option<&Handle>) {
+    fn charge(self: &Arc<Self>, place: usize, call: Call, rung: Rung, runtime: Option<&Handle>) {
         let rules = Arc::clone(self);
         let step = async move {
-            let (_, result) = rules.take_what_is_left(place, &key, cost, rung).await;
+            let (_, result) = rules.take_what_is_left(place, &call, rung).await;
             result
         };
         self.post().send(Box::pin(step), runtime, self.backend.can_fail());
@@ -90,17 +90,16 @@ impl<B: Backend> Rules<B> {
     async fn take_what_is_left(
         &self,
         place: usize,
-        key: &Key,
-        cost: u64,
+        call: &Call,
         rung: Rung,
     ) -> (Option<Receipt>, Result<(), BackendError>) {
         if let (Rung::Local(why), Some(share)) = (rung, &self.answers.share) {
             let decide = |calls: &[Call]| share.decide(calls, why);
-            return (self.take_at_once(place, key, cost, decide), Ok(()));
+            return (self.take_at_once(place, call, decide), Ok(()));
         }
-        let mut cost = cost;
+        let mut cost = call.cost();
         for _ in 0..TRIES {
-            let calls = self.only(place, key, cost);
+            let calls = self.only(place, call.clone().costing(cost));
             let decision = match self.backend.decide_at_once(&self.prepared, &calls) {
                 Some(decision) => Ok(decision),
                 None => self.backend.decide(&self.prepared, &calls).await,
@@ -118,7 +117,8 @@ impl<B: Backend> Rules<B> {
                 },
                 Err(error) => {
                     let local = self.answers.share.as_ref().and_then(|share| {
-                        self.take_at_once(place, key, cost, |calls| share.decide(calls, error.kind()))
+                        let rest = call.clone().costing(cost);
+                        self.take_at_once(place, &rest, |calls| share.decide(calls, error.kind()))
                     });
                     return (local, Err(error));
                 }
@@ -127,15 +127,10 @@ impl<B: Backend> Rules<B> {
         (None, Ok(()))
     }
 
-    fn take_at_once(
-        &self,
-        place: usize,
-        key: &Key,
-        mut cost: u64,
-        decide: impl Fn(&[Call]) -> Decision,
-    ) -> Option<Receipt> {
+    fn take_at_once(&self, place: usize, call: &Call, decide: impl Fn(&[Call]) -> Decision) -> Option<Receipt> {
+        let mut cost = call.cost();
         for _ in 0..TRIES {
-            let calls = self.only(place, key, cost);
+            let calls = self.only(place, call.clone().costing(cost));
             match taken(place, &decide(&calls), &calls) {
                 Ok(receipt) => return receipt,
                 Err(0) => break,
@@ -146,10 +141,10 @@ impl<B: Backend> Rules<B> {
     }
 
     /// A call of one policy; the others are skipped.
-    fn only(&self, place: usize, key: &Key, cost: u64) -> Calls {
+    fn only(&self, place: usize, call: Call) -> Calls {
         let mut calls: SmallVec<[Call; 3]> = smallvec![Call::SKIP; self.applied.len()];
-        if let (Some(call), Ok(cost)) = (calls.get_mut(place), Cost::new(cost)) {
-            *call = Call::new(key.clone(), cost);
+        if let Some(only) = calls.get_mut(place) {
+            *only = call;
         }
         calls
     }
@@ -203,12 +198,12 @@ impl<B: Backend> Ledger for Rules<B> {
                     self.post().send(Box::pin(done), runtime, self.backend.can_fail());
                 }
             }
-            Step::Charge { place, key, cost } => self.charge(place, key, cost, Rung::Store, runtime),
-            Step::Ask { place, key, cost } => {
+            Step::Charge { place, call } => self.charge(place, call, Rung::Store, runtime),
+            Step::Ask { place, call } => {
                 let mut bring = Bring { account: Arc::clone(account), place, receipt: None };
                 let rules = Arc::clone(&self);
                 let step = async move {
-                    let (receipt, result) = rules.take_what_is_left(place, &key, cost, Rung::Store).await;
+                    let (receipt, result) = rules.take_what_is_left(place, &call, Rung::Store).await;
                     bring.receipt = receipt;
                     drop(bring);
                     result

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use throttle_core::{Backend, Call, Key, LimitSet, Policy, TreeNode};
+use throttle_core::{Algorithm, Backend, Call, Key, LimitSet, TreeNode};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep, timeout_at};
 
@@ -124,7 +124,7 @@ impl<B: Backend> Rules<B> {
         let arrived = Instant::now();
         let mut place = None;
         if let Some((key, longest)) = self.line_of(&calls) {
-            place = self.join(key);
+            place = self.join(key, &calls);
             if let Some(place) = &mut place {
                 // Who does not become the first in time is decided about all the same: there may be room by now.
                 place.become_first(arrived + longest).await;
@@ -136,7 +136,7 @@ impl<B: Backend> Rules<B> {
             let Some(hold) = self.hold(report, arrived.elapsed()) else { return attempt };
             if place.is_none() {
                 let key = calls.get(hold.policy).and_then(Call::key);
-                place = key.and_then(|key| self.join((hold.policy, key.clone())));
+                place = key.and_then(|key| self.join((hold.policy, key.clone()), &calls));
             }
             let Some(place) = &mut place else { return attempt };
             drop(attempt);
@@ -158,9 +158,9 @@ impl<B: Backend> Rules<B> {
         })
     }
 
-    fn join(&self, key: LineKey) -> Option<Place> {
+    fn join(&self, key: LineKey, calls: &[Call]) -> Option<Place> {
         let (how, policy) = (self.applied.get(key.0)?, self.answers.policies.get(key.0)?);
-        let longest = longest_line(policy, how.wait_up_to?);
+        let longest = longest_line(policy.tier(calls.get(key.0)?.tier()).algorithm(), how.wait_up_to?);
         self.lines.join(key, longest, self.answers.options.max_held)
     }
 
@@ -192,9 +192,9 @@ fn has_any(set: &LimitSet) -> bool {
 }
 
 /// No more than so many can be admitted in that time, if each takes a unit: who comes after them would wait in vain.
-fn longest_line(policy: &Policy, longest: Duration) -> usize {
-    let rate = policy.algorithm().rate();
+fn longest_line(algorithm: &Algorithm, longest: Duration) -> usize {
+    let rate = algorithm.rate();
     let refilled = longest.as_micros() * u128::from(rate.count()) / u128::from(rate.period_micros().max(1));
-    let most = u128::from(policy.algorithm().capacity()) + refilled + 1;
+    let most = u128::from(algorithm.capacity()) + refilled + 1;
     usize::try_from(most).unwrap_or(usize::MAX)
 }

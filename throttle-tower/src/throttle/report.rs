@@ -56,15 +56,27 @@ impl LimitReport {
         &self.0.decision
     }
 
-    /// The policies that apply to the request, each with where it stands.
+    /// The policies that apply to the request, each with where it stands; one with tiers as it is in the request's.
     pub fn statuses(&self) -> impl Iterator<Item = (&Policy, &Status)> {
-        self.0.answers.policies.iter().zip(self.0.decision.statuses()).filter(|(_, status)| status.applies())
+        let statuses = self.0.answers.policies.iter().zip(self.0.decision.statuses());
+        let applying = statuses.filter(|(_, status)| status.applies());
+        applying.map(|(policy, status)| (policy.tier(status.tier()), status))
     }
 
     /// The policy that decided: that refused with the longest wait, or has the least left.
     #[must_use]
     pub fn binding(&self) -> Option<&Policy> {
-        self.0.answers.policies.get(self.0.decision.binding()?)
+        let place = self.0.decision.binding()?;
+        Some(self.0.answers.policies.get(place)?.tier(self.0.decision.statuses().get(place)?.tier()))
+    }
+
+    /// The name of the tier that the request was in, of the policy of that name. `None` if it has no tiers or does not
+    /// apply.
+    #[must_use]
+    pub fn tier(&self, policy: &str) -> Option<&str> {
+        let mut statuses = self.0.answers.policies.iter().zip(self.0.decision.statuses());
+        let (policy, status) = statuses.find(|(one, status)| one.name() == policy && status.applies())?;
+        policy.tier_name(status.tier())
     }
 
     /// The names of the policies that the refusal is due to; none when the request was admitted.

@@ -14,6 +14,7 @@ use super::refusal::{Reason, Refusal, forbid_storing};
 use super::{Event, LimitReport, Outcome};
 use crate::charge::{Charge, Open};
 use crate::limit::{Applied, Compiled, FutureKey, Keying};
+use crate::plans::Found;
 use crate::{OnError, OnMissing};
 
 /// Everything that the clones of a layer and its services share.
@@ -183,7 +184,11 @@ impl<B: Backend> Rules<B> {
                 _ => {}
             }
         }
-        if let Some(policy) = policies.iter().find(|policy| policy.algorithm().name() == "leaky_bucket") {
+        let delays = |policy: &&Policy| {
+            let each = policy.tiers().map(|(_, tier)| tier).chain([*policy]);
+            each.into_iter().any(|policy| policy.algorithm().name() == "leaky_bucket")
+        };
+        if let Some(policy) = policies.iter().find(delays) {
             let rule = "it delays, and a throttle refuses; use LeakyMeter or Gcra here";
             return Err(ConfigError::new("algorithm", "leaky_bucket", rule).in_policy(policy.name()));
         }
@@ -211,6 +216,13 @@ impl<B: Backend> Rules<B> {
                         asked.waiting.push((index, cost, extractor(parts)));
                         Call::SKIP
                     }
+                    Keying::Plans(directory) => match directory.find(parts) {
+                        Found::Now(key, tier) => self.call(index, cost, key, parts)?.in_tier(tier),
+                        Found::Later(key) => {
+                            asked.waiting.push((index, cost, key));
+                            Call::SKIP
+                        }
+                    },
                 }
             };
             asked.calls.push(call);

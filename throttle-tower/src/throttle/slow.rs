@@ -60,13 +60,13 @@ impl<S, B: Backend, ReqBody> Future for Slow<S, B, ReqBody> {
         // All keys are looked up at the same time.
         let mut next = 0;
         while let Some((index, cost, key)) = this.keys.get_mut(next) {
-            let Poll::Ready(key) = key.as_mut().poll(cx) else {
+            let Poll::Ready((key, tier)) = key.as_mut().poll(cx) else {
                 next += 1;
                 continue;
             };
             let parts = &this.held.as_ref().expect(POLLED_AGAIN).1;
             match this.rules.call(*index, *cost, key, parts) {
-                Ok(call) => this.calls[*index] = call,
+                Ok(call) => this.calls[*index] = call.in_tier(tier),
                 Err(refusal) => {
                     let (inner, parts, body) = this.held.take().expect(POLLED_AGAIN);
                     return Poll::Ready((Judged::Refuse(*refusal), inner, Request::from_parts(parts, body)));

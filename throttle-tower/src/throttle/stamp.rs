@@ -32,7 +32,8 @@ impl LimitReport {
         // Not collected: that would move them all once they are complete.
         for (place, (policy, status)) in answers.policies.iter().zip(decision.statuses()).enumerate() {
             if status.applies() {
-                lines.push(line(policy, status, answers.paced_by(place, policy, status), extra));
+                let paced_by = answers.paced_by(place, policy, status);
+                lines.push(line(policy.tier(status.tier()), status, paced_by, extra));
             }
         }
         if lines.is_empty() {
@@ -42,8 +43,10 @@ impl LimitReport {
         let policies = if hidden {
             other = policy_field(Dialect::None, std::iter::empty());
             &other
-        } else if lines.len() == decision.statuses().len() {
-            &answers.policy_field
+        } else if lines.len() == decision.statuses().len()
+            && let Some(announced) = answers.announced(decision)
+        {
+            announced
         } else {
             other = policy_field(answers.options.dialect, self.statuses().map(|(policy, _)| policy));
             &other

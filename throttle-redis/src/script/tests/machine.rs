@@ -44,7 +44,7 @@ pub(super) fn call(key: &Key, cost: Option<u64>) -> Call {
 
 impl Machine {
     pub(super) fn new(set: LimitSet) -> Self {
-        let linked = Arc::new(Linked::new(0, set.clone()));
+        let linked = Arc::new(Linked::new(0, set.clone(), &[]));
         Self { redis: Redis::new(), set, linked, model: HashMap::new(), slack: 0, told_time: false, expires: false }
     }
 
@@ -52,7 +52,7 @@ impl Machine {
         let mut algorithms: Vec<_> = self.set.policies().iter().map(|policy| *policy.algorithm()).collect();
         algorithms[policy] = algorithm;
         self.set = self.set.with_algorithms(&algorithms);
-        self.linked = Arc::new(Linked::new(0, self.set.clone()));
+        self.linked = Arc::new(Linked::new(0, self.set.clone(), &[]));
     }
 
     pub(super) fn go_to(&self, now: i64) {

@@ -1,0 +1,332 @@
+//! Plans, the whole way: a real client, axum, a lookup that can be changed, and the store, in memory and in Redis.
+
+mod common;
+
+use std::collections::HashMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::Router;
+use axum::routing::get;
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body_util::Empty;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use throttle_core::{Backend, BoxBackend, ManualClock, MemoryBackend, Timestamp};
+use throttle_redis::{RedisBackend, Single};
+use throttle_test_servers::Shared;
+use throttle_tower::{
+    BackendErrorKind, Carry, Constant, Gcra, Header, IntoLimits, LimitReport, OnError, OnMissing, Plans, Rate,
+    ThrottleLayer, all, limit, plans,
+};
+use tokio::net::TcpListener;
+
+/// Who is in which tier.
+#[derive(Clone, Default)]
+struct Table {
+    tiers: Arc<Mutex<HashMap<String, &'static str>>>,
+    lookups: Arc<AtomicUsize>,
+    broken: Arc<Mutex<bool>>,
+}
+
+impl Table {
+    fn put(&self, who: &str, tier: &'static str) {
+        self.tiers.lock().unwrap().insert(who.to_owned(), tier);
+    }
+
+    /// Six, sixty or six hundred a minute. Nothing is remembered, so that a change is seen at once.
+    fn plans(&self, carry: Carry) -> Plans {
+        let table = self.clone();
+        let tiers = [("free", 6), ("pro", 60), ("internal", 600)];
+        plans("per-user", tiers.map(|(tier, count)| (tier, Gcra::new(Rate::per_minute(count)))))
+            .by(Header::new("x-api-key"))
+            .lookup(move |who| {
+                let table = table.clone();
+                async move {
+                    table.lookups.fetch_add(1, Ordering::SeqCst);
+                    tokio::task::yield_now().await;
+                    if *table.broken.lock().unwrap() {
+                        return Err("the table is away");
+                    }
+                    Ok(table.tiers.lock().unwrap().get(&who).copied())
+                }
+            })
+            .unknown("free")
+            .cache(100, Duration::ZERO)
+            .on_change(carry)
+            .on_error(OnError::Closed)
+    }
+}
+
+/// A store whose time stands still until it is moved.
+struct Store {
+    backend: BoxBackend,
+    clock: ManualClock,
+    _shared: Option<Shared>,
+}
+
+fn memory() -> Store {
+    let clock = ManualClock::new(Timestamp::from_micros(1_790_000_000_000_000));
+    Store { backend: BoxBackend::new(MemoryBackend::builder().clock(clock.clone()).build()), clock, _shared: None }
+}
+
+fn redis() -> Store {
+    let (clock, shared) = (ManualClock::new(Timestamp::from_micros(1_790_000_000_000_000)), Shared::new());
+    let builder = RedisBackend::builder(Single::new(&shared.url()).unwrap()).prefix(shared.prefix());
+    let backend = builder.clock(clock.clone()).deadline(Duration::from_secs(10)).build().unwrap();
+    Store { backend: BoxBackend::new(backend), clock, _shared: Some(shared) }
+}
+
+/// A server on a free port, and a client that keeps its connections.
+#[derive(Clone)]
+struct Server {
+    address: SocketAddr,
+    client: Client<HttpConnector, Empty<Bytes>>,
+}
+
+async fn told(report: LimitReport) -> String {
+    report.tier("per-user").unwrap_or("none").to_owned()
+}
+
+impl Server {
+    async fn start<B: Backend>(limits: impl IntoLimits, backend: B) -> Self {
+        let throttle = ThrottleLayer::new(limits).unwrap().backend(backend).unwrap();
+        let app = Router::new().route("/", get(told)).layer(throttle);
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move { axum::serve(listener, app).await });
+        Self { address, client: Client::builder(TokioExecutor::new()).build_http() }
+    }
+
+    async fn ask(&self, who: Option<&str>) -> Response<()> {
+        let mut request = Request::get(format!("http://{}/", self.address));
+        if let Some(who) = who {
+            request = request.header("x-api-key", who);
+        }
+        let response = self.client.request(request.body(Empty::new()).unwrap()).await.unwrap();
+        response.map(drop)
+    }
+
+    /// What is left after one request that is served.
+    async fn left(&self, who: &str) -> String {
+        let response = self.ask(Some(who)).await;
+        assert_eq!(response.status(), StatusCode::OK, "{:?}", response.headers());
+        format!("{} of {}", remaining(&response), quota(&response))
+    }
+
+    /// The wait that one request is told that is refused.
+    async fn wait(&self, who: &str) -> String {
+        let response = self.ask(Some(who)).await;
+        assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS, "{:?}", response.headers());
+        field(&response, "retry-after")
+    }
+}
+
+fn field(response: &Response<()>, name: &str) -> String {
+    response.headers()[name].to_str().unwrap().to_owned()
+}
+
+/// What is announced of the plan.
+fn quota(response: &Response<()>) -> String {
+    let policies = field(response, "ratelimit-policy");
+    let own = policies.split(", ").find(|policy| policy.starts_with("\"per-user\";")).unwrap().to_owned();
+    own.split(';').find_map(|parameter| parameter.strip_prefix("q=")).unwrap().to_owned()
+}
+
+fn remaining(response: &Response<()>) -> String {
+    let limits = field(response, "ratelimit");
+    let own = limits.split(", ").find(|policy| policy.starts_with("\"per-user\";")).unwrap().to_owned();
+    own.split(';').find_map(|parameter| parameter.strip_prefix("r=")).unwrap().to_owned()
+}
+
+async fn kept(store: Store) {
+    let table = Table::default();
+    let server = Server::start(table.plans(Carry::Keep), store.backend.clone()).await;
+    assert_eq!(server.left("ada").await, "5 of 6", "who is not known is in the stated tier");
+    for left in ["4 of 6", "3 of 6", "2 of 6"] {
+        assert_eq!(server.left("ada").await, left);
+    }
+    table.put("ada", "pro");
+    assert_eq!(server.left("ada").await, "55 of 60", "the four that were used stay used");
+    table.put("ada", "free");
+    assert_eq!(server.left("ada").await, "0 of 6", "and the fifth");
+    assert_eq!(server.wait("ada").await, "10", "one each ten seconds");
+    assert_eq!(server.left("bob").await, "5 of 6", "whoever else asks has a budget of their own");
+
+    table.put("ada", "pro");
+    for left in (24..54).rev() {
+        assert_eq!(server.left("ada").await, format!("{left} of 60"));
+    }
+    table.put("ada", "free");
+    // 36 of 60 are used, and go at one each second; a free one holds six.
+    for _ in 0..3 {
+        assert_eq!(server.wait("ada").await, "31");
+    }
+    store.clock.advance(Duration::from_micros(30_999_999));
+    assert_eq!(server.wait("ada").await, "1");
+    store.clock.advance(Duration::from_micros(1));
+    assert_eq!(server.left("ada").await, "0 of 6");
+    table.put("ada", "internal");
+    assert_eq!(server.left("ada").await, "593 of 600", "to and fro is no way to a full budget");
+}
+
+#[tokio::test]
+async fn plans_keep_what_was_used_in_memory() {
+    kept(memory()).await;
+}
+
+#[tokio::test]
+async fn plans_keep_what_was_used_in_redis() {
+    kept(redis()).await;
+}
+
+async fn in_proportion(store: Store) {
+    let table = Table::default();
+    let server = Server::start(table.plans(Carry::Proportional), store.backend.clone()).await;
+    for left in ["5 of 6", "4 of 6", "3 of 6"] {
+        assert_eq!(server.left("ada").await, left);
+    }
+    table.put("ada", "pro");
+    assert_eq!(server.left("ada").await, "29 of 60", "half of it was used");
+    table.put("ada", "free");
+    // 31 of 60 are used, which is more than 3 of 6.
+    assert_eq!(server.left("ada").await, "1 of 6");
+}
+
+#[tokio::test]
+async fn plans_in_proportion_in_memory() {
+    in_proportion(memory()).await;
+}
+
+#[tokio::test]
+async fn plans_in_proportion_in_redis() {
+    in_proportion(redis()).await;
+}
+
+async fn reset(store: Store) {
+    let table = Table::default();
+    let server = Server::start(table.plans(Carry::Reset), store.backend.clone()).await;
+    for left in ["5 of 6", "4 of 6"] {
+        assert_eq!(server.left("ada").await, left);
+    }
+    table.put("ada", "pro");
+    assert_eq!(server.left("ada").await, "59 of 60");
+    assert_eq!(server.left("ada").await, "58 of 60", "once for each change");
+}
+
+#[tokio::test]
+async fn plans_reset_in_memory() {
+    reset(memory()).await;
+}
+
+#[tokio::test]
+async fn plans_reset_in_redis() {
+    reset(redis()).await;
+}
+
+/// 64 clients of one identity, whose tier changes all the time.
+async fn race(store: Store) {
+    let table = Table::default();
+    let server = Server::start(table.plans(Carry::Keep), store.backend.clone()).await;
+    let racers: Vec<_> = (0..64_usize)
+        .map(|racer| {
+            let (table, server) = (table.clone(), server.clone());
+            tokio::spawn(async move {
+                let mut admitted = 0;
+                for step in 0..8 {
+                    table.put("ada", ["free", "pro", "pro"][(racer + step) % 3]);
+                    admitted += usize::from(server.ask(Some("ada")).await.status() == StatusCode::OK);
+                }
+                admitted
+            })
+        })
+        .collect();
+    let mut admitted = 0;
+    for racer in racers {
+        admitted += racer.await.unwrap();
+    }
+    assert!(admitted <= 60, "{admitted} of 60");
+    table.put("ada", "pro");
+    while server.ask(Some("ada")).await.status() == StatusCode::OK {
+        admitted += 1;
+    }
+    assert_eq!(admitted, 60, "all that the larger tier holds, once");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn plans_that_change_under_racers_admit_what_the_largest_holds_in_memory() {
+    race(memory()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn plans_that_change_under_racers_admit_what_the_largest_holds_in_redis() {
+    race(redis()).await;
+}
+
+/// With others in `all`: a request that another limit refuses charges no plan.
+async fn composed(store: Store) {
+    let table = Table::default();
+    table.put("ada", "pro");
+    let pool = limit("pool", Gcra::new(Rate::per_minute(2))).by(Constant).on_error(OnError::Closed);
+    let limits = all((table.plans(Carry::Keep).cost(3).unit("tokens").on_missing(OnMissing::Skip), pool));
+    let server = Server::start(limits, store.backend.clone()).await;
+    let first = server.ask(Some("ada")).await;
+    assert_eq!(field(&first, "ratelimit-policy"), "\"per-user\";q=60;qu=\"tokens\";w=60, \"pool\";q=2;w=60");
+    assert_eq!(remaining(&first), "57");
+    let skipped = server.ask(None).await;
+    assert_eq!(field(&skipped, "ratelimit-policy"), "\"pool\";q=2;w=60");
+    assert_eq!(server.ask(Some("ada")).await.status(), StatusCode::TOO_MANY_REQUESTS, "the pool is empty");
+    store.clock.advance(Duration::from_secs(30));
+    assert_eq!(server.left("ada").await, "57 of 60", "30 s gave back what the first used, and the refused one nothing");
+}
+
+#[tokio::test]
+async fn plans_beside_other_limits_in_memory() {
+    composed(memory()).await;
+}
+
+#[tokio::test]
+async fn plans_beside_other_limits_in_redis() {
+    composed(redis()).await;
+}
+
+#[tokio::test]
+async fn plans_are_looked_up_once_while_they_are_remembered() {
+    let (store, table) = (memory(), Table::default());
+    table.put("ada", "pro");
+    let limits = table.plans(Carry::Keep).cache(10, Duration::from_secs(600));
+    let server = Server::start(limits, store.backend).await;
+    for left in ["59 of 60", "58 of 60", "57 of 60"] {
+        assert_eq!(server.left("ada").await, left);
+    }
+    assert_eq!(table.lookups.load(Ordering::SeqCst), 1);
+    table.put("ada", "free");
+    assert_eq!(server.left("ada").await, "56 of 60", "remembered");
+}
+
+#[tokio::test]
+async fn plans_whose_table_is_away_are_the_last_known_ones() {
+    let (store, table) = (memory(), Table::default());
+    table.put("ada", "pro");
+    let server = Server::start(table.plans(Carry::Keep), store.backend).await;
+    assert_eq!(server.left("ada").await, "59 of 60");
+    *table.broken.lock().unwrap() = true;
+    assert_eq!(server.left("ada").await, "58 of 60", "the last known");
+    assert_eq!(server.left("bob").await, "5 of 6", "never known: the stated one");
+}
+
+#[tokio::test]
+async fn plans_of_which_a_process_has_a_share_when_the_store_fails() {
+    let table = Table::default();
+    table.put("ada", "pro");
+    let limits = table.plans(Carry::Keep).on_error(OnError::local(2));
+    let server = Server::start(limits, common::Remote::failing(BackendErrorKind::Unavailable)).await;
+    assert_eq!(server.left("ada").await, "29 of 60", "half of sixty is this process's");
+    assert_eq!(server.left("bob").await, "2 of 6", "half of six");
+    table.put("ada", "free");
+    assert_eq!(server.left("ada").await, "1 of 6", "the one that was used stays used");
+}

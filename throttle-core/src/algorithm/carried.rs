@@ -1,0 +1,123 @@
+//! A state that other parameters wrote, as a tier's parameters see it. Nothing is written until it is charged, so all
+//! that is said of a later instant goes by the parameters that wrote it.
+
+use super::{Algorithm, Repr, Standing, Taken};
+use crate::decision::NEVER;
+use crate::tier::Carry;
+use crate::time::Timestamp;
+
+/// Products from here on are not exact as doubles, which scripts count in.
+const EXACT: u128 = 1 << 53;
+
+pub(crate) struct Carried<'a> {
+    pub(crate) new: &'a Algorithm,
+    pub(crate) old: &'a Algorithm,
+    pub(crate) rule: Carry,
+    pub(crate) repr: &'a Repr,
+    /// More may have been used than the state tells.
+    pub(crate) clipped: bool,
+}
+
+impl Carried<'_> {
+    /// µs until `cost` is admitted.
+    pub(crate) fn wait(&self, now: Timestamp, cost: u64) -> u64 {
+        if cost == 0 {
+            return 0;
+        }
+        if cost > self.new.capacity() {
+            return NEVER;
+        }
+        // The old parameters would admit so much exactly when no more is used than leaves room for the cost.
+        match self.old.capacity() - self.most(cost) {
+            0 => 0,
+            room => self.old.wait(self.repr, now, room),
+        }
+    }
+
+    /// Where the key stands for the new parameters.
+    pub(crate) fn standing(&self, now: Timestamp) -> Standing {
+        let used = self.used(now);
+        if used == 0 {
+            return self.new.standing(&self.new.fresh_repr(), now);
+        }
+        let remaining = self.new.capacity() - used;
+        let reset = self.old.standing(self.repr, now).reset;
+        Standing { remaining, reset, next: self.wait(now, remaining + 1) }
+    }
+
+    /// What a charge starts with.
+    pub(crate) fn start(&self, now: Timestamp) -> Repr {
+        let mut start = self.new.fresh_repr();
+        let used = self.used(now);
+        if used > 0 {
+            self.new.take(&mut start, now, used);
+        }
+        start
+    }
+
+    /// Units that count as used.
+    fn used(&self, now: Timestamp) -> u64 {
+        let (new, old) = (self.new.capacity(), self.old.capacity());
+        // What is left is rounded down, so this is rounded up.
+        let told = old.saturating_sub(self.old.standing(self.repr, now).remaining);
+        match self.rule {
+            Carry::Reset => 0,
+            _ if told == 0 => 0,
+            _ if self.is_all() => new,
+            Carry::Keep => told.min(new),
+            Carry::Proportional => scale_up(told, new, old),
+        }
+    }
+
+    /// Most units used by the old parameters with which the new ones admit `cost`, which is at most their capacity.
+    fn most(&self, cost: u64) -> u64 {
+        let (new, old) = (self.new.capacity(), self.old.capacity());
+        match self.rule {
+            Carry::Reset => old,
+            _ if self.is_all() => 0,
+            Carry::Keep => old.min(new - cost),
+            Carry::Proportional => scale_down(new - cost, old, new),
+        }
+    }
+
+    /// Whether it counts as all used until it has recovered: it is not known how much was, or it cannot be told exactly.
+    fn is_all(&self) -> bool {
+        let (new, old) = (self.new.capacity(), self.old.capacity());
+        let exact = u128::from(new) * u128::from(old) < EXACT;
+        (self.clipped && new > old) || (self.rule == Carry::Proportional && !exact)
+    }
+}
+
+/// What is to be settled of a charge that was made by the parameters `by` where others hold the state by now; nothing
+/// where the charge is not in there any more.
+pub(crate) fn settled_elsewhere(
+    rule: Carry,
+    by: &Algorithm,
+    held: &Algorithm,
+    taken: Taken,
+    actual: u64,
+) -> Option<(Taken, u64)> {
+    let (by, held) = (by.capacity(), held.capacity());
+    let exact = u128::from(by) * u128::from(held) < EXACT;
+    match rule {
+        Carry::Keep => Some((taken, actual)),
+        Carry::Proportional if exact && actual <= taken.cost => {
+            let back = scale_down((taken.cost - actual).min(by), held, by);
+            Some((Taken { cost: back, ..taken }, 0))
+        }
+        Carry::Proportional if exact => {
+            Some((Taken { cost: 0, ..taken }, scale_up((actual - taken.cost).min(by), held, by)))
+        }
+        Carry::Proportional | Carry::Reset => None,
+    }
+}
+
+/// `units` · `to` / `from`, rounded down; at most `to` if the units are at most `from`.
+fn scale_down(units: u64, to: u64, from: u64) -> u64 {
+    u64::try_from(u128::from(units) * u128::from(to) / u128::from(from.max(1))).unwrap_or(u64::MAX)
+}
+
+/// The same, rounded up.
+fn scale_up(units: u64, to: u64, from: u64) -> u64 {
+    u64::try_from((u128::from(units) * u128::from(to)).div_ceil(u128::from(from.max(1)))).unwrap_or(u64::MAX)
+}

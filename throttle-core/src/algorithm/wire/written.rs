@@ -1,0 +1,121 @@
+//! States whose parameters are not known beforehand: their bytes tell them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Numbers;
+use crate::algorithm::{
+    Algorithm, CalendarQuota, FixedWindow, Gcra, IntervalBucket, IntoAlgorithm, LeakyBucket, LeakyMeter, SlidingLog,
+    SlidingWindow, State, TokenBucket,
+};
+use crate::{ConfigError, Policy, Rate};
+
+impl State {
+    /// The state that bytes stand for, of a policy with tiers: whichever tier wrote it, or one that the policy had before.
+    /// `tier` is the likeliest. Nothing if they are none, whatever they are.
+    #[must_use]
+    pub fn from_wire_of(policy: &Policy, tier: u8, bytes: &[u8]) -> Option<Self> {
+        let own = policy.tier(tier).algorithm();
+        let (under, state) = match Self::from_wire(own, bytes) {
+            Some(state) => (*own, state),
+            None => {
+                let written = Algorithm::from_tag(bytes)?;
+                (written, Self::from_wire(&written, bytes)?)
+            }
+        };
+        let first = under.is_alike(policy.algorithm());
+        Some(Self { under: if first { None } else { Some(Arc::new(under)) }, ..state })
+    }
+}
+
+impl Algorithm {
+    /// The algorithm whose [tag](Self::tag) some bytes begin with. Of its rate only what decides is known.
+    fn from_tag(bytes: &[u8]) -> Option<Self> {
+        let (kind, rest) = bytes.split_first_chunk::<2>()?;
+        let count = if matches!(kind[0], b'c' | b'l') { 2 } else { 3 };
+        let numbers: Numbers = super::read(rest.get(..8 * count)?)?;
+        let unsigned = |place: usize| numbers.get(place).and_then(|number| u64::try_from(*number).ok());
+        let built = built(*kind, unsigned(0)?, numbers[1], unsigned(2).unwrap_or(0))?.ok()?;
+        // What cannot be built again is not taken for something similar.
+        bytes.starts_with(&built.tag()).then_some(built)
+    }
+}
+
+/// What a builder makes of the numbers of a tag.
+fn built(kind: [u8; 2], first: u64, second: i64, third: u64) -> Option<Result<Algorithm, ConfigError>> {
+    let micros = |count: u64| Duration::from_micros(count);
+    let positive = |count: i64| u64::try_from(count).ok().filter(|count| *count > 0);
+    // `first` grains drain each µs, and `second` are a unit: so many units in so many µs.
+    let paced = || Some(Rate::new(first, micros(positive(second)?)));
+    let units = || Some(third / positive(second)?);
+    Some(match &kind {
+        b"g0" => Gcra::new(paced()?).burst(units()?).into_algorithm(),
+        b"t0" => TokenBucket::new(paced()?).burst(units()?).into_algorithm(),
+        b"m0" => LeakyMeter::new(paced()?).capacity(units()?).into_algorithm(),
+        b"q0" => {
+            let wait = third.checked_sub(positive(second)?)?.checked_div(first)?;
+            LeakyBucket::new(paced()?).max_wait(micros(wait)).into_algorithm()
+        }
+        b"i0" | b"i1" | b"i2" => {
+            let bucket = IntervalBucket::new(first).refill(positive(second)?, micros(third));
+            match kind[1] {
+                b'0' => bucket.into_algorithm(),
+                b'1' => bucket.aligned().into_algorithm(),
+                _ => bucket.quota().into_algorithm(),
+            }
+        }
+        b"f0" => {
+            let window = FixedWindow::new(Rate::new(first, micros(positive(second)?)));
+            window.offset_micros(third.cast_signed()).into_algorithm()
+        }
+        b"cd" | b"cw" | b"cm" => {
+            let quota = match kind[1] {
+                b'd' => CalendarQuota::daily(first),
+                b'w' => CalendarQuota::weekly(first),
+                _ => CalendarQuota::monthly(first),
+            };
+            quota.utc_offset_minutes(i32::try_from(second / 60_000_000).ok()?).into_algorithm()
+        }
+        b"s0" => {
+            let period = positive(second)?.checked_mul(third)?;
+            SlidingWindow::new(Rate::new(first, micros(period))).buckets(third).into_algorithm()
+        }
+        b"l0" => SlidingLog::new(Rate::new(first, micros(positive(second)?))).into_algorithm(),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Timestamp;
+
+    #[test]
+    fn every_tag_tells_the_algorithm_that_wrote_it() {
+        let rate = Rate::new(7, Duration::from_micros(30));
+        let all: [Result<Algorithm, ConfigError>; 14] = [
+            Gcra::new(rate).burst(3).build(),
+            TokenBucket::new(rate).burst(11).build(),
+            LeakyMeter::new(Rate::per_day(86_400)).build(),
+            LeakyBucket::new(rate).max_wait(Duration::from_secs(3)).build(),
+            IntervalBucket::new(10).refill(3, Duration::from_secs(5)).build(),
+            IntervalBucket::new(10).refill(3, Duration::from_secs(5)).aligned().build(),
+            CalendarQuota::rolling(10, Duration::from_secs(5)).build(),
+            CalendarQuota::fixed(10, Duration::from_secs(5)).build(),
+            FixedWindow::new(rate).offset(Duration::from_micros(12)).build(),
+            CalendarQuota::daily(10).utc_offset_minutes(-345).build(),
+            CalendarQuota::weekly(10).build(),
+            CalendarQuota::monthly(10).utc_offset_minutes(60).build(),
+            SlidingWindow::new(Rate::per_minute(12)).buckets(4).build(),
+            SlidingLog::new(Rate::per_minute(12)).build(),
+        ];
+        for algorithm in all {
+            let algorithm = algorithm.unwrap();
+            let (state, _) = algorithm.decide(algorithm.fresh(), Timestamp::from_micros(77), 2);
+            let bytes = state.to_wire(&algorithm).unwrap();
+            assert!(Algorithm::from_tag(&bytes).unwrap().is_alike(&algorithm), "{algorithm:?}");
+            assert_eq!(Algorithm::from_tag(&bytes[..9]), None, "cut short");
+        }
+        assert_eq!(Algorithm::from_tag(b"x0________________________"), None);
+    }
+}

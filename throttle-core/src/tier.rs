@@ -1,0 +1,195 @@
+//! Tiers: one policy with several limits, of which each request names one.
+
+use std::sync::Arc;
+
+use crate::algorithm::IntoAlgorithm;
+use crate::policy::printable;
+use crate::{ConfigError, Policy, PolicyName};
+
+/// What becomes of what a key has used when its tier changes, or the limits of its tier do.
+///
+/// The change happens with the first request that is charged. Until then the key is where it was: a refused request and
+/// a look change nothing. The wait that a refused request is told is true: it is when what was used before will have
+/// drained far enough, at the pace of the tier it was used in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Carry {
+    /// Units used stay used: 30 used of 60 are 30 used of 600. Somebody who is moved to a tier that holds less than they
+    /// have used waits until enough of it has drained.
+    Keep,
+    /// The share that is used stays used: 30 used of 60 are 300 used of 600. Rounded up, so that no change is a gift.
+    ///
+    /// A tier that holds more must not take longer to recover than one that holds less, or a stay in the small one would
+    /// give back what was used in the large one; and the product of two capacities must be below 2^53.
+    Proportional,
+    /// What was used is forgotten. Whoever can choose their tier can have any amount so: only for changes that cost
+    /// something, such as a purchase.
+    Reset,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Tiers {
+    pub(crate) each: Box<[Tier]>,
+    pub(crate) carry: Carry,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Tier {
+    name: Arc<str>,
+    /// The policy as it is in this tier: the same name and unit, without tiers.
+    pub(crate) policy: Policy,
+}
+
+impl Policy {
+    /// Most tiers a policy may have.
+    pub const MAX_TIERS: usize = 16;
+
+    /// Several limits under one name, of which each request names one: see [`Call::in_tier`](crate::Call::in_tier). A
+    /// key has one budget, whatever its tier; what it used before a change is carried over by the rule.
+    ///
+    /// What a policy without tiers is asked for, such as its [algorithm](Self::algorithm), is answered for the first.
+    ///
+    /// ```
+    /// use throttle_core::{Carry, Gcra, Policy, Rate};
+    ///
+    /// let tiers = [("free", Gcra::new(Rate::per_minute(60))), ("pro", Gcra::new(Rate::per_minute(600)))];
+    /// let policy = Policy::tiered("per-user", tiers, Carry::Keep)?;
+    /// assert_eq!(policy.tier_named("pro"), Some(1));
+    /// assert_eq!(policy.tier(1).algorithm().capacity(), 600);
+    /// # Ok::<(), throttle_core::ConfigError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If the name is not 1 to 64 printable ASCII characters, or a tier's is not; if there are no tiers, more than 16, or
+    /// two of one name; if an algorithm's configuration is out of range; or if the tiers cannot be carried over as
+    /// [`Carry::Proportional`] wants it.
+    pub fn tiered<N: AsRef<str>, A: IntoAlgorithm>(
+        name: &str,
+        tiers: impl IntoIterator<Item = (N, A)>,
+        carry: Carry,
+    ) -> Result<Self, ConfigError> {
+        let wrong = |field, value: &dyn std::fmt::Display, rule: &str| {
+            Err(ConfigError::new(field, value, rule.to_owned()).in_policy(name))
+        };
+        let mut each: Vec<Tier> = Vec::new();
+        for (tier, algorithm) in tiers {
+            let tier = tier.as_ref();
+            printable("tier", tier, PolicyName::MAX_LEN).map_err(|error| error.in_policy(name))?;
+            if each.iter().any(|other| &*other.name == tier) {
+                return wrong("tier", &format_args!("{tier:?} twice"), "each tier has a name of its own; rename one");
+            }
+            each.push(Tier { name: tier.into(), policy: Self::new(name, algorithm)? });
+        }
+        let Some(first) = each.first() else {
+            return wrong("tiers", &"none", "a policy with tiers has at least one");
+        };
+        if each.len() > Self::MAX_TIERS {
+            return wrong("tiers", &each.len(), "a policy has at most 16 tiers");
+        }
+        if carry == Carry::Proportional {
+            for (place, one) in each.iter().enumerate() {
+                each[..place].iter().try_for_each(|other| in_proportion(name, one, other))?;
+            }
+        }
+        let mut policy = first.policy.clone();
+        policy.tiers = Some(Arc::new(Tiers { each: each.into(), carry }));
+        Ok(policy)
+    }
+
+    /// Whether it has tiers.
+    #[inline]
+    #[must_use]
+    pub const fn is_tiered(&self) -> bool {
+        self.tiers.is_some()
+    }
+
+    /// The policy as it is in one tier: the same name, with that tier's algorithm. The first tier where there is none of
+    /// that number; itself, if it has no tiers.
+    #[inline]
+    #[must_use]
+    pub fn tier(&self, tier: u8) -> &Self {
+        match &self.tiers {
+            Some(tiers) => tiers.each.get(usize::from(tier)).map_or(&tiers.each[0].policy, |tier| &tier.policy),
+            None => self,
+        }
+    }
+
+    /// The number of the tier of that name.
+    #[must_use]
+    pub fn tier_named(&self, name: &str) -> Option<u8> {
+        let place = self.tiers.as_ref()?.each.iter().position(|tier| &*tier.name == name)?;
+        u8::try_from(place).ok()
+    }
+
+    /// The name of a tier.
+    #[must_use]
+    pub fn tier_name(&self, tier: u8) -> Option<&str> {
+        self.tiers.as_ref()?.each.get(usize::from(tier)).map(|tier| &*tier.name)
+    }
+
+    /// The tiers, by their names, in the order given; none for a policy without.
+    pub fn tiers(&self) -> impl Iterator<Item = (&str, &Self)> {
+        let each = self.tiers.as_ref().map_or(&[][..], |tiers| &tiers.each);
+        each.iter().map(|tier| (&*tier.name, &tier.policy))
+    }
+
+    /// How what was used is carried over when the tier changes. [`Carry::Keep`] for a policy without tiers.
+    #[must_use]
+    pub fn carry(&self) -> Carry {
+        self.tiers.as_ref().map_or(Carry::Keep, |tiers| tiers.carry)
+    }
+
+    /// The number that stands for a tier that a call names.
+    #[inline]
+    pub(crate) fn effective_tier(&self, tier: u8) -> u8 {
+        match &self.tiers {
+            Some(tiers) if usize::from(tier) < tiers.each.len() => tier,
+            _ => 0,
+        }
+    }
+
+    /// Changes the policy, and it in each tier.
+    pub(crate) fn change_each(&mut self, change: impl Fn(&mut Self)) {
+        change(self);
+        if let Some(tiers) = &self.tiers {
+            let mut each = tiers.each.clone();
+            each.iter_mut().for_each(|tier| change(&mut tier.policy));
+            self.tiers = Some(Arc::new(Tiers { each, carry: tiers.carry }));
+        }
+    }
+
+    /// The policy with one tier only.
+    pub(crate) fn only_tier(&self, tier: u8) -> Self {
+        let Some(tiers) = &self.tiers else { return self.clone() };
+        let only = tiers.each.get(usize::from(tier)).unwrap_or(&tiers.each[0]).clone();
+        let mut policy = only.policy.clone();
+        policy.tiers = Some(Arc::new(Tiers { each: [only].into(), carry: tiers.carry }));
+        policy
+    }
+}
+
+/// Whether shares can be carried over between two tiers, to and fro, without a gift.
+fn in_proportion(policy: &str, one: &Tier, other: &Tier) -> Result<(), ConfigError> {
+    let capacity = |tier: &Tier| u128::from(tier.policy.algorithm().capacity());
+    let (large, small) = if capacity(one) > capacity(other) { (one, other) } else { (other, one) };
+    // How long it takes to recover from using all, in µs.
+    let recovers = |tier: &Tier| {
+        let rate = tier.policy.algorithm().rate();
+        capacity(tier) * u128::from(rate.period_micros()) / u128::from(rate.count().max(1))
+    };
+    let wrong = |rule: &'static str| {
+        let tiers = format!("{:?} and {:?}", &*small.name, &*large.name);
+        Err(ConfigError::new("carry", format_args!("Proportional between {tiers}"), rule).in_policy(policy))
+    };
+    if capacity(large) * capacity(small) >= 1 << 53 {
+        return wrong("the product of their capacities must be below 2^53 to be exact; use Carry::Keep");
+    }
+    if capacity(large) > capacity(small) && recovers(large) > recovers(small) {
+        return wrong(
+            "the tier that holds more must not take longer to recover, or a stay in the smaller one would give back what \
+             was used in the larger one; use Carry::Keep",
+        );
+    }
+    Ok(())
+}

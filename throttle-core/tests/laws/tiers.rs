@@ -1,0 +1,276 @@
+//! Policies with tiers: what is carried over, by hand and at random, and what no change of tier can buy.
+
+use proptest::prelude::*;
+use throttle_core::{
+    Algorithm, Backend, Call, Carry, Cost, FixedWindow, Gcra, IntoAlgorithm, Key, LeakyMeter, LimitSet, ManualClock,
+    MemoryBackend, MemorySet, Policy, Rate, Receipt, Timestamp, TokenBucket,
+};
+
+use crate::support::strategies::run;
+
+const T0: Timestamp = Timestamp::from_micros(1_790_000_000_000_000);
+
+struct Desk {
+    backend: MemoryBackend<ManualClock>,
+    set: MemorySet,
+    clock: ManualClock,
+}
+
+impl Desk {
+    fn of(tiers: &[Algorithm], carry: Carry) -> Self {
+        let clock = ManualClock::new(T0);
+        let backend = MemoryBackend::builder().clock(clock.clone()).build();
+        let set = backend.prepare(set(tiers, carry)).unwrap();
+        Self { backend, set, clock }
+    }
+
+    fn decide(&self, tier: u8, cost: u64) -> throttle_core::Decision {
+        self.backend.decide_now(&self.set, &[call(tier, cost)])
+    }
+
+    /// What is left after so many units.
+    fn left(&self, tier: u8, cost: u64) -> u64 {
+        let decision = self.decide(tier, cost);
+        assert!(decision.is_allowed(), "{decision:?}");
+        decision.remaining()
+    }
+
+    /// µs to wait for so many units.
+    fn wait(&self, tier: u8, cost: u64) -> u128 {
+        let decision = self.decide(tier, cost);
+        assert!(!decision.is_allowed(), "{decision:?}");
+        decision.retry_after().unwrap().as_micros()
+    }
+}
+
+fn call(tier: u8, cost: u64) -> Call {
+    let key = Key::from("key");
+    Cost::new(cost).map_or_else(|_| Call::peek(key.clone()), |cost| Call::new(key.clone(), cost)).in_tier(tier)
+}
+
+fn set(tiers: &[Algorithm], carry: Carry) -> LimitSet {
+    let named = tiers.iter().enumerate().map(|(place, tier)| (format!("tier {place}"), *tier));
+    LimitSet::new(Policy::tiered("policy", named, carry).unwrap()).unwrap()
+}
+
+fn per_minute(counts: &[u64]) -> Vec<Algorithm> {
+    counts.iter().map(|count| Gcra::new(Rate::per_minute(*count)).build().unwrap()).collect()
+}
+
+#[test]
+fn law_07_tiers_keep_units() {
+    let desk = Desk::of(&per_minute(&[60, 600]), Carry::Keep);
+    assert_eq!(desk.left(0, 60), 0);
+    assert_eq!(desk.left(1, 0), 540, "60 used of 600");
+    assert_eq!(desk.left(0, 0), 0, "a look moves nothing");
+    assert_eq!(desk.left(1, 40), 500);
+    // 100 of 600 are used, and 10 go each second: 60 fit the small one in 4 s, and one more in 4.1 s.
+    assert_eq!(desk.wait(0, 1), 4_100_000);
+    assert_eq!(desk.wait(0, 60), 10_000_000);
+    desk.clock.set(T0.after_micros(4_100_000));
+    assert_eq!(desk.left(0, 1), 0);
+    assert_eq!(desk.wait(0, 1), 1_000_000, "from now on one each second");
+}
+
+#[test]
+fn law_07_tiers_in_proportion_round_up() {
+    let desk = Desk::of(&per_minute(&[60, 100, 7]), Carry::Proportional);
+    assert_eq!(desk.left(0, 1), 59);
+    assert_eq!(desk.left(1, 0), 98, "a sixtieth is 1.67 of 100, so 2");
+    assert_eq!(desk.left(2, 0), 6, "and 0.12 of 7, so 1");
+    assert_eq!(desk.left(0, 29), 30);
+    assert_eq!(desk.left(1, 0), 50);
+    assert_eq!(desk.left(2, 0), 3, "3.5 of 7, so 4");
+    // 4 units of the small one leave room when at most 25.71 of 60 are used: 25, in 5 s.
+    assert_eq!(desk.wait(2, 4), 5_000_000);
+}
+
+#[test]
+fn law_07_tiers_reset_on_purpose_only() {
+    let desk = Desk::of(&per_minute(&[60, 600]), Carry::Reset);
+    assert_eq!(desk.left(0, 60), 0);
+    assert_eq!(desk.left(1, 0), 600);
+    assert_eq!(desk.wait(0, 1), 1_000_000, "a look resets nothing");
+    assert_eq!(desk.left(1, 1), 599);
+    assert_eq!(desk.left(0, 0), 60);
+}
+
+#[test]
+fn law_07_limits_of_tiers_that_change_are_carried_over_by_the_same_rule() {
+    for (carry, left) in [(Carry::Keep, 90), (Carry::Proportional, 50), (Carry::Reset, 100)] {
+        let desk = Desk::of(&per_minute(&[20, 600]), carry);
+        assert_eq!(desk.left(0, 10), 10);
+        let set = desk.backend.prepare(set(&per_minute(&[100, 600]), carry)).unwrap();
+        let decision = desk.backend.decide_now(&set, &[call(0, 0)]);
+        assert_eq!(decision.remaining(), left, "{carry:?}");
+        // They are in force for the set that was prepared first, too.
+        assert_eq!(desk.left(0, 0), left, "{carry:?}");
+    }
+}
+
+#[test]
+fn law_10_a_charge_is_given_back_in_the_tier_that_holds_it() {
+    for (carry, left) in [(Carry::Keep, 580), (Carry::Proportional, 490), (Carry::Reset, 590)] {
+        let desk = Desk::of(&per_minute(&[60, 600]), carry);
+        let first = desk.decide(0, 20);
+        let receipt = Receipt::of(&first, &[call(0, 20)]).unwrap();
+        assert_eq!(receipt.items()[0].tier(), 0);
+        assert!(desk.decide(1, 10).is_allowed());
+        // 10 of the 20 are given back: as they are, as 100 of 600, or not at all, where they have been forgotten.
+        desk.backend.settle_now(&desk.set, receipt.actual(10));
+        assert_eq!(desk.left(1, 0), left, "{carry:?}");
+    }
+}
+
+/// Tiers of one kind, each larger one at least as quick.
+fn ladder() -> impl Strategy<Value = Vec<Algorithm>> {
+    let count = || prop::sample::select(vec![1_u64, 2, 3, 5, 8, 13, 60]);
+    (0..4_usize, prop::collection::btree_set(count(), 2..4), 1..100_u64).prop_map(|(kind, counts, period)| {
+        let tier = |count: u64| {
+            let rate = Rate::new(count, std::time::Duration::from_micros(period * 7));
+            match kind {
+                0 => Gcra::new(rate).into_algorithm(),
+                1 => TokenBucket::new(rate).into_algorithm(),
+                2 => LeakyMeter::new(rate).into_algorithm(),
+                _ => FixedWindow::new(rate).into_algorithm(),
+            }
+        };
+        counts.into_iter().map(|count| tier(count).unwrap()).collect()
+    })
+}
+
+type Steps = Vec<(u8, u64, u64)>;
+
+fn steps() -> impl Strategy<Value = Steps> {
+    prop::collection::vec((0..4_u8, 0..14_u64, prop_oneof![Just(0_u64), 0..40_u64, 0..900_u64]), 1..120)
+}
+
+/// Whatever the tiers of the calls, the largest alone would have admitted all that was admitted.
+#[test]
+fn law_07_no_change_of_tier_buys_more_than_the_largest_admits() {
+    for carry in [Carry::Keep, Carry::Proportional] {
+        run(&format!("{carry:?}"), &(ladder(), steps()), |(tiers, steps)| {
+            let desk = Desk::of(tiers, carry);
+            let largest = tiers.last().unwrap();
+            let (mut alone, mut now) = (largest.fresh(), T0);
+            for (tier, cost, ahead) in steps {
+                now = now.after_micros(*ahead);
+                desk.clock.set(now);
+                if desk.decide(*tier, *cost).is_allowed() {
+                    let (state, verdict) = largest.decide(alone, now, *cost);
+                    prop_assert!(verdict.is_allowed(), "{} units at {:?} of {:?}", cost, now, largest);
+                    alone = state;
+                }
+            }
+            Ok(())
+        });
+    }
+}
+
+/// What is told of each tier at any time is true: what remains is admitted and one more is not, a wait is over when it was
+/// told to be and not before, and nothing of that changed by asking.
+#[test]
+fn law_01_02_03_tiers_tell_the_truth() {
+    for carry in [Carry::Keep, Carry::Proportional, Carry::Reset] {
+        run(&format!("{carry:?}"), &(ladder(), steps(), 1..14_u64), |(tiers, steps, cost)| {
+            let set = set(tiers, carry);
+            let (mut states, mut now) = (vec![set.policies()[0].algorithm().fresh()], T0);
+            for (tier, units, ahead) in steps {
+                now = now.after_micros(*ahead);
+                let _ = set.decide(&mut states, now, &[call(*tier, *units)]);
+            }
+            for tier in 0..tiers.len() as u8 {
+                let asked = |cost: u64, at: Timestamp| set.decide(&mut states.clone(), at, &[call(tier, cost)]);
+                let capacity = tiers[usize::from(tier)].capacity();
+                let remaining = asked(0, now).remaining();
+                prop_assert!(remaining == 0 || asked(remaining, now).is_allowed());
+                prop_assert!(!asked(remaining + 1, now).is_allowed());
+                match asked(*cost, now).retry_after() {
+                    None => prop_assert!(*cost > capacity),
+                    Some(wait) if wait.is_zero() => prop_assert!(*cost <= remaining),
+                    Some(wait) => {
+                        let wait = wait.as_micros() as u64;
+                        prop_assert!(asked(*cost, now.after_micros(wait)).is_allowed());
+                        prop_assert!(!asked(*cost, now.after_micros(wait - 1)).is_allowed());
+                    }
+                }
+                let reset = asked(0, now).reset_after().as_micros() as u64;
+                prop_assert_eq!(asked(0, now.after_micros(reset)).remaining(), capacity, "as good as unused");
+                let mut kept = states.clone();
+                let _ = set.decide(&mut kept, now, &[call(tier, capacity + 1)]);
+                let _ = set.decide(&mut kept, now, &[call(tier, 0)]);
+                prop_assert_eq!(&kept, &states);
+            }
+            Ok(())
+        });
+    }
+}
+
+/// Units used, and the tier they were used in: all there is to a key while the clock stands still.
+#[derive(Clone, Copy)]
+struct Naive {
+    used: u64,
+    tier: usize,
+}
+
+impl Naive {
+    fn in_tier(self, tier: usize, capacities: &[u64], carry: Carry) -> u64 {
+        let (old, new) = (capacities[self.tier], capacities[tier]);
+        if tier == self.tier {
+            return self.used;
+        }
+        match carry {
+            Carry::Keep => self.used,
+            Carry::Proportional => (self.used * new).div_ceil(old),
+            _ => 0,
+        }
+    }
+}
+
+#[test]
+fn law_07_tiers_equal_a_naive_count_while_the_clock_stands_still() {
+    for carry in [Carry::Keep, Carry::Proportional, Carry::Reset] {
+        run(&format!("{carry:?}"), &(ladder(), steps()), |(tiers, steps)| {
+            let desk = Desk::of(tiers, carry);
+            let capacities: Vec<u64> = tiers.iter().map(Algorithm::capacity).collect();
+            let mut naive = Naive { used: 0, tier: 0 };
+            for (tier, cost, _) in steps {
+                let place = if usize::from(*tier) < tiers.len() { usize::from(*tier) } else { 0 };
+                let used = naive.in_tier(place, &capacities, carry);
+                let admitted = used + cost <= capacities[place] || *cost == 0;
+                let decision = desk.decide(*tier, *cost);
+                prop_assert_eq!(decision.is_allowed(), admitted);
+                prop_assert_eq!(usize::from(decision.statuses()[0].tier()), place);
+                if admitted && *cost > 0 {
+                    naive = Naive { used: used + cost, tier: place };
+                }
+                let left = capacities[place].saturating_sub(naive.in_tier(place, &capacities, carry));
+                prop_assert_eq!(decision.remaining(), left);
+            }
+            Ok(())
+        });
+    }
+}
+
+#[test]
+fn tiers_that_are_wrong_are_refused() {
+    let refused = |tiers: &[(&str, Gcra)], carry| {
+        let error = Policy::tiered("p", tiers.iter().copied(), carry).unwrap_err();
+        (error.field().to_owned(), error.value().to_owned())
+    };
+    let rate = Rate::per_minute(60);
+    let tier = Gcra::new(rate);
+    assert_eq!(refused(&[], Carry::Keep), ("tiers".into(), "none".into()));
+    assert_eq!(refused(&[("a", tier), ("a", tier)], Carry::Keep), ("tier".into(), "\"a\" twice".into()));
+    let many: Vec<String> = (0..17).map(|n| n.to_string()).collect();
+    let many: Vec<(&str, Gcra)> = many.iter().map(|name| (name.as_str(), tier)).collect();
+    assert_eq!(refused(&many, Carry::Keep), ("tiers".into(), "17".into()));
+    let slow = [("a", tier), ("b", Gcra::new(rate).burst(61))];
+    assert_eq!(refused(&slow, Carry::Proportional).0, "carry");
+    assert!(Policy::tiered("p", slow, Carry::Keep).is_ok(), "units can always be kept");
+    let large = Gcra::new(Rate::per_second(100_000_000));
+    assert_eq!(
+        refused(&[("a", large), ("b", Gcra::new(Rate::per_second(99_999_999)))], Carry::Proportional).0,
+        "carry"
+    );
+}

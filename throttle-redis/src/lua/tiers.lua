@@ -1,0 +1,61 @@
+-- A value that another tier wrote stays as it is until it is charged: what it makes of the cell is not written by itself, and
+-- the reply tells the value as it was. Policies without tiers are carried over at once.
+
+@carry@
+
+local carry_at_once = foreign
+
+-- Products from 2^53 on are not exact.
+local function exact(one, other)
+  return one * other < 9007199254740992
+end
+
+foreign = function(cell, i)
+  local value, header, p, rule = cell.value, cell.header, parameters[i], rules[i]
+  local same = sub(value, 1, #header - 1) == sub(header, 1, -2)
+  if not rule or same then return carry_at_once(cell, i) end
+  local old = kinds[sub(value, 1, 1)]
+  local q = old and #value >= old.header and {unpack(old.format, value, 3)}
+  if not q or misfit(old.size, #value - old.header, q[3]) then
+    cell.flag = 'W'
+    return
+  end
+  local variant, at = sub(value, 2, 2), old.header + 1
+  local before = old.look(false, at, now, q[1], q[2], q[3], variant)
+  local left, in_use = old.look(value, at, now, q[1], q[2], q[3], variant)
+  local told, used = before - left, 0
+  local capacity = looks[i](false, 1, now, p[1], p[2], p[3], p[4])
+  if told > 0 and rule ~= 'reset' then
+    local clipped = sub(value, old.header, old.header) == '1'
+    if (clipped and capacity > before) or (rule == 'proportional' and not exact(capacity, before)) then
+      used = capacity
+    elseif rule == 'keep' then
+      used = min(told, capacity)
+    else
+      used = ceil(told * capacity / before)
+    end
+  end
+  cell.kept = {
+    q[1], q[2], q[3], value = value, at = at, header = sub(value, 1, old.header), variant = variant,
+    settle = old.settle, capacity = before, by = capacity, in_use = in_use
+  }
+  cell.value = false
+  if used > 0 then
+    cell.value = header .. tries[i](false, 1, now, used, p[1], p[2], p[3], p[4])
+  end
+end
+
+-- What is to be settled of a charge where another tier holds the value by now; nothing where it is not in there any more.
+local function elsewhere(cell, i, cost, actual)
+  local kept, rule = cell.kept, rules[i]
+  if not kept.in_use then
+    -- As good as unused, so whoever used it last means nothing.
+    cell.kept, cell.value = nil, false
+    return cost, actual
+  end
+  if rule == 'keep' then return cost, actual end
+  if rule == 'reset' or not exact(kept.capacity, kept.by) then return nil end
+  local by, held = kept.by, kept.capacity
+  if actual <= cost then return floor(min(cost - actual, by) * held / by), 0 end
+  return 0, ceil(min(actual - cost, by) * held / by)
+end

@@ -1,0 +1,166 @@
+//! Finds out in which tier an identity is: what is known at once, and what has to be looked up.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::hash::{BuildHasher, RandomState};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, Instant};
+
+use http::request::Parts;
+use throttle_core::{ConfigError, Key, KeyPart};
+
+use super::cache::{Cache, Digest};
+use super::flight::{Flight, Joined, lock};
+use crate::KeyExtractor;
+use crate::limit::FutureKey;
+
+/// How long a failed lookup is not repeated, at most.
+const FAILED: Duration = Duration::from_secs(1);
+
+/// A lookup under way: a tier's number if the identity is known, nothing if not; or it failed.
+pub(super) type Answer = Pin<Box<dyn Future<Output = Result<Option<u8>, ()>> + Send>>;
+pub(super) type Lookup = Arc<dyn Fn(String) -> Answer + Send + Sync>;
+
+#[derive(Clone)]
+pub(crate) struct Directory {
+    pub(super) extractor: Arc<dyn KeyExtractor>,
+    pub(super) lookup: Lookup,
+    pub(super) unknown: u8,
+    pub(super) good_for: Duration,
+    known: Arc<Known>,
+}
+
+/// What the clones of a layer share.
+pub(super) struct Known {
+    secrets: [RandomState; 2],
+    tiers: Mutex<Tiers>,
+}
+
+struct Tiers {
+    cache: Cache,
+    flights: HashMap<Digest, Weak<Flight>>,
+    /// Numbers those who wait.
+    seats: u64,
+}
+
+/// What a request is decided by, or what has to be waited for.
+pub(crate) enum Found {
+    Now(Option<Key>, u8),
+    Later(FutureKey),
+}
+
+impl Directory {
+    pub(super) fn new(extractor: Arc<dyn KeyExtractor>, lookup: Lookup) -> Self {
+        Self { extractor, lookup, unknown: 0, good_for: super::GOOD_FOR, known: Known::new(super::ENTRIES) }
+    }
+
+    pub(super) fn bounded(mut self, entries: usize, good_for: Duration) -> Self {
+        (self.known, self.good_for) = (Known::new(entries), good_for);
+        self
+    }
+
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        self.extractor.check()
+    }
+
+    pub(crate) fn uses_route(&self) -> bool {
+        self.extractor.uses_route()
+    }
+
+    /// Whose request it is and in which tier.
+    #[inline]
+    pub(crate) fn find(&self, parts: &Parts) -> Found {
+        let Some(key) = self.extractor.extract(parts) else { return Found::Now(None, self.unknown) };
+        let digest = self.known.digest(&key);
+        let tier = lock(&self.known.tiers).cache.get(digest, Instant::now());
+        match tier {
+            Some(tier) => Found::Now(Some(key), tier),
+            None => self.look_up(key, digest),
+        }
+    }
+
+    #[cold]
+    fn look_up(&self, key: Key, digest: Digest) -> Found {
+        let Some(identity) = identity(&key) else { return Found::Now(Some(key), self.unknown) };
+        let joined = self.join(digest, identity);
+        Found::Later(Box::pin(async move { (Some(key), joined.await) }))
+    }
+
+    /// Of those who ask for the same identity at a time, the first begins the lookup and the others join it.
+    fn join(&self, digest: Digest, identity: String) -> Joined {
+        let mut tiers = lock(&self.known.tiers);
+        tiers.seats += 1;
+        let seat = tiers.seats;
+        if let Some(flight) = tiers.flights.get(&digest).and_then(Weak::upgrade) {
+            return flight.join(seat);
+        }
+        let otherwise = tiers.cache.last(digest).unwrap_or(self.unknown);
+        let (known, lookup) = (Arc::downgrade(&self.known), Arc::clone(&self.lookup));
+        let (unknown, good_for) = (self.unknown, self.good_for);
+        let work = async move {
+            // Begun with the first poll, so that nobody else's code runs under the lock.
+            let (tier, good_for) = match lookup(identity).await {
+                Ok(tier) => (tier.unwrap_or(unknown), good_for),
+                // What was known is better than nothing, and soon asked for again.
+                Err(()) => (otherwise, good_for.min(FAILED)),
+            };
+            if let Some(known) = known.upgrade() {
+                lock(&known.tiers).cache.keep(digest, tier, Instant::now(), good_for);
+            }
+            tier
+        };
+        let landing = Landing { known: Arc::downgrade(&self.known), digest };
+        let flight = Flight::new(Box::pin(work), otherwise, landing);
+        tiers.flights.insert(digest, Arc::downgrade(&flight));
+        flight.join(seat)
+    }
+}
+
+/// Clears a lookup's place when nobody waits for it any more.
+pub(super) struct Landing {
+    known: Weak<Known>,
+    digest: Digest,
+}
+
+impl Drop for Landing {
+    fn drop(&mut self) {
+        if let Some(known) = self.known.upgrade() {
+            let mut tiers = lock(&known.tiers);
+            // Not another one that has begun meanwhile.
+            if tiers.flights.get(&self.digest).is_some_and(|flight| flight.strong_count() == 0) {
+                tiers.flights.remove(&self.digest);
+            }
+        }
+    }
+}
+
+impl Known {
+    fn new(entries: usize) -> Arc<Self> {
+        let tiers = Tiers { cache: Cache::new(entries), flights: HashMap::new(), seats: 0 };
+        Arc::new(Self { secrets: Default::default(), tiers: Mutex::new(tiers) })
+    }
+
+    fn digest(&self, key: &Key) -> Digest {
+        let [high, low] = [0, 1].map(|half: usize| self.secrets[half].hash_one(key));
+        u128::from(high) << 64 | u128::from(low)
+    }
+}
+
+/// A key as text; nothing if a part of it is none.
+fn identity(key: &Key) -> Option<String> {
+    let mut text = String::new();
+    for (place, part) in key.expose_parts().enumerate() {
+        if place > 0 {
+            text.push(',');
+        }
+        match part {
+            KeyPart::Text(part) => text.push_str(part),
+            KeyPart::Bytes(part) => text.push_str(std::str::from_utf8(part).ok()?),
+            KeyPart::Number(number) => text.push_str(&number.to_string()),
+            KeyPart::Network(address, bits) => text.push_str(&format!("{address}/{bits}")),
+            _ => return None,
+        }
+    }
+    Some(text)
+}

@@ -1,0 +1,126 @@
+//! One lookup that several requests wait for.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+
+use super::directory::Landing;
+
+pub(super) type Work = Pin<Box<dyn Future<Output = u8> + Send>>;
+
+/// A lookup under way. Whoever waits drives it: it goes on as long as anybody does, whoever began it, and is dropped with
+/// the last of them.
+pub(super) struct Flight {
+    course: Mutex<Course>,
+    waiting: Arc<Waiting>,
+    /// What it is worth if the lookup panics.
+    otherwise: u8,
+    _landing: Landing,
+}
+
+enum Course {
+    Flying(Work),
+    Landed(u8),
+    /// It panicked. Whoever polled it has the panic.
+    Lost,
+}
+
+/// Those who are to be woken when the lookup goes on.
+#[derive(Default)]
+struct Waiting(Mutex<Vec<(u64, Waker)>>);
+
+impl Wake for Waiting {
+    fn wake(self: Arc<Self>) {
+        let woken = std::mem::take(&mut *lock(&self.0));
+        woken.into_iter().for_each(|(_, waker)| waker.wake());
+    }
+}
+
+impl Flight {
+    pub(super) fn new(work: Work, otherwise: u8, landing: Landing) -> Arc<Self> {
+        let course = Mutex::new(Course::Flying(work));
+        Arc::new(Self { course, waiting: Arc::default(), otherwise, _landing: landing })
+    }
+
+    /// One more who waits.
+    pub(super) fn join(self: &Arc<Self>, seat: u64) -> Joined {
+        Joined { flight: Arc::clone(self), seat }
+    }
+}
+
+/// The tier, once the lookup is done.
+pub(super) struct Joined {
+    flight: Arc<Flight>,
+    seat: u64,
+}
+
+impl Future for Joined {
+    type Output = u8;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<u8> {
+        let flight = &self.flight;
+        // Held while the lookup is polled, never across an await.
+        let mut course = lock(&flight.course);
+        {
+            // Before it is polled: what wakes it meanwhile wakes this one too.
+            let mut waiting = lock(&flight.waiting.0);
+            match waiting.iter_mut().find(|(seat, _)| *seat == self.seat) {
+                Some((_, waker)) => waker.clone_from(cx.waker()),
+                None => waiting.push((self.seat, cx.waker().clone())),
+            }
+        }
+        match std::mem::replace(&mut *course, Course::Lost) {
+            Course::Flying(mut work) => {
+                let everybody = Waker::from(Arc::clone(&flight.waiting));
+                // If it panics, the others must not wait for ever.
+                let alarm = Alarm(Some(everybody.clone()));
+                let polled = work.as_mut().poll(&mut Context::from_waker(&everybody));
+                alarm.off();
+                *course = match polled {
+                    Poll::Ready(tier) => Course::Landed(tier),
+                    Poll::Pending => Course::Flying(work),
+                };
+                drop(course);
+                if polled.is_ready() {
+                    everybody.wake();
+                }
+                polled
+            }
+            Course::Landed(tier) => {
+                *course = Course::Landed(tier);
+                Poll::Ready(tier)
+            }
+            Course::Lost => Poll::Ready(flight.otherwise),
+        }
+    }
+}
+
+impl Drop for Joined {
+    fn drop(&mut self) {
+        let mut waiting = lock(&self.flight.waiting.0);
+        waiting.retain(|(seat, _)| *seat != self.seat);
+    }
+}
+
+/// Wakes everybody unless it is switched off.
+struct Alarm(Option<Waker>);
+
+impl Alarm {
+    fn off(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        if let Some(everybody) = self.0.take() {
+            everybody.wake();
+        }
+    }
+}
+
+/// A lookup that panics leaves the lock poisoned, and what it guards as it was meant to be.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,265 @@
+//! Limits that depend on who asks: an identity is in a tier, which a lookup tells.
+
+mod cache;
+mod directory;
+mod flight;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use directory::Lookup;
+pub(crate) use directory::{Directory, Found};
+use throttle_core::{Algorithm, Carry, ConfigError, IntoAlgorithm, Policy};
+
+use crate::limit::{IntoCost, IntoLimits, Limit, Limits};
+use crate::{KeyExtractor, OnError, OnMissing};
+
+/// Identities whose tiers are remembered, unless said otherwise.
+const ENTRIES: usize = 10_000;
+/// How long a tier is good, unless said otherwise.
+const GOOD_FOR: Duration = Duration::from_secs(60);
+
+/// Starts a limit that depends on who asks: a public name, and a limit for each tier. Say next [whose budget](PlansUnkeyed::by)
+/// it is.
+///
+/// An identity has one budget, whatever its tier. What it has used when its tier changes is carried over by a
+/// [rule](Plans::on_change). Clients are told the limit of their own tier, under the one name.
+///
+/// What is wrong with it is reported when the layer is built.
+///
+/// ```
+/// use std::time::Duration;
+/// use throttle_tower::{Carry, Gcra, Header, Rate, ThrottleLayer, plans};
+///
+/// # async fn plan_of(key: String) -> Result<Option<&'static str>, std::io::Error> { Ok(None) }
+/// let tiers = [
+///     ("free", Gcra::new(Rate::per_minute(60))),
+///     ("pro", Gcra::new(Rate::per_minute(600))),
+///     ("internal", Gcra::new(Rate::per_minute(6_000))),
+/// ];
+/// let throttle = ThrottleLayer::new(
+///     plans("per-user", tiers)
+///         .by(Header::new("x-api-key"))
+///         .lookup(|key: String| plan_of(key))
+///         .unknown("free")
+///         .cache(10_000, Duration::from_secs(60))
+///         .on_change(Carry::Keep),
+/// )?;
+/// # Ok::<(), throttle_tower::ConfigError>(())
+/// ```
+pub fn plans<N: Into<String>, A: IntoAlgorithm>(
+    name: impl Into<String>,
+    tiers: impl IntoIterator<Item = (N, A)>,
+) -> PlansUnkeyed {
+    let tiers = tiers.into_iter().map(|(tier, algorithm)| (tier.into(), algorithm.into_algorithm()));
+    PlansUnkeyed { name: name.into(), tiers: tiers.collect() }
+}
+
+type Tiers = Vec<(String, Result<Algorithm, ConfigError>)>;
+
+/// Plans that do not say yet whose budget they are.
+#[derive(Clone, Debug)]
+#[must_use = "say whose budget it is with `.by(…)`"]
+pub struct PlansUnkeyed {
+    name: String,
+    tiers: Tiers,
+}
+
+impl PlansUnkeyed {
+    /// The identity of a request: it has one budget, and its tier is looked up.
+    pub fn by(self, extractor: impl KeyExtractor) -> PlansWithoutLookup {
+        PlansWithoutLookup { plans: self, extractor: Arc::new(extractor) }
+    }
+}
+
+/// Plans that do not say yet how a tier is found out.
+#[must_use = "say how an identity's tier is found out with `.lookup(…)`"]
+pub struct PlansWithoutLookup {
+    plans: PlansUnkeyed,
+    extractor: Arc<dyn KeyExtractor>,
+}
+
+impl PlansWithoutLookup {
+    /// Finds out the tier of an identity: the name of one, `None` for an identity that has none, or an error. A name that
+    /// no tier has counts as none.
+    ///
+    /// It is asked before anything is decided, and at the same time as other limits' keys are. Of requests that ask for
+    /// the same identity at a time, one lookup serves all. It has no deadline but its own.
+    ///
+    /// * What it tells is remembered for [some time](Plans::cache), that an identity is unknown too. Then a request costs
+    ///   no lookup and no allocation, and a change of tier is seen after that time at the latest.
+    /// * If it fails, the tier that was told last counts, or else that of the unknown; it is asked again after a second,
+    ///   or after the time that tiers are remembered, if that is shorter.
+    /// * An identity is told as text: that of a header, a number in decimal, an address with the length of its prefix;
+    ///   several parts with commas between. One that is not UTF-8 is not looked up: it is unknown.
+    ///
+    /// It is remembered by a digest, never raw.
+    ///
+    /// # Cancel safety
+    ///
+    /// A request that is dropped while its tier is looked up has been charged nothing, and the lookup goes on for those
+    /// who wait for it too. It is dropped with the last of them.
+    pub fn lookup<F, Fut>(self, lookup: F) -> PlansWithoutDefault
+    where
+        F: Fn(String) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output: IntoTier> + Send + 'static,
+    {
+        let names: Arc<[String]> = self.plans.tiers.iter().map(|(name, _)| name.clone()).collect();
+        let lookup: Lookup = Arc::new(move |identity| {
+            let (answer, names) = (lookup(identity), Arc::clone(&names));
+            Box::pin(async move {
+                let place = |name: &str| names.iter().position(|tier| tier == name);
+                let tier = answer.await.into_tier(&place)?;
+                Ok(tier.and_then(|place| u8::try_from(place).ok()))
+            })
+        });
+        PlansWithoutDefault { plans: self.plans, directory: Directory::new(self.extractor, lookup) }
+    }
+}
+
+impl fmt::Debug for PlansWithoutLookup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PlansWithoutLookup").field("plans", &self.plans).finish_non_exhaustive()
+    }
+}
+
+/// What a lookup answers: `Option` or `Result<Option<_>, _>` of a tier's name.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not what a lookup answers",
+    label = "expected `Option` or `Result<Option<_>, _>` of a tier's name, such as `Some(\"pro\")`"
+)]
+pub trait IntoTier {
+    /// What `place` tells of the name.
+    ///
+    /// # Errors
+    ///
+    /// If the lookup failed.
+    #[doc(hidden)]
+    fn into_tier(self, place: &dyn Fn(&str) -> Option<usize>) -> Result<Option<usize>, ()>;
+}
+
+impl<N: AsRef<str>> IntoTier for Option<N> {
+    fn into_tier(self, place: &dyn Fn(&str) -> Option<usize>) -> Result<Option<usize>, ()> {
+        Ok(self.and_then(|name| place(name.as_ref())))
+    }
+}
+
+impl<N: AsRef<str>, E> IntoTier for Result<Option<N>, E> {
+    fn into_tier(self, place: &dyn Fn(&str) -> Option<usize>) -> Result<Option<usize>, ()> {
+        self.map_err(drop)?.into_tier(place)
+    }
+}
+
+/// Plans that do not say yet in which tier an unknown identity is.
+#[must_use = "say in which tier an unknown identity is with `.unknown(…)`"]
+pub struct PlansWithoutDefault {
+    plans: PlansUnkeyed,
+    directory: Directory,
+}
+
+impl PlansWithoutDefault {
+    /// The tier of those whom the lookup does not know, of requests without an identity, and of those whose lookup has
+    /// failed before it ever told anything.
+    pub fn unknown(mut self, tier: impl Into<String>) -> Plans {
+        let (tier, PlansUnkeyed { name, tiers }) = (tier.into(), self.plans);
+        let place = tiers.iter().position(|(name, _)| *name == tier);
+        // One that there is not is an error when the layer is built.
+        self.directory.unknown = place.and_then(|place| u8::try_from(place).ok()).unwrap_or(0);
+        let tiers = Tiered { tiers, unknown: tier, carry: Carry::Keep };
+        Plans(Limit::of_plans(name, tiers, self.directory))
+    }
+}
+
+impl fmt::Debug for PlansWithoutDefault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PlansWithoutDefault").field("plans", &self.plans).finish_non_exhaustive()
+    }
+}
+
+/// What a limit has instead of one algorithm.
+#[derive(Clone, Debug)]
+pub(crate) struct Tiered {
+    tiers: Tiers,
+    unknown: String,
+    carry: Carry,
+}
+
+impl Tiered {
+    pub(crate) fn policy(&self, name: &str) -> Result<Policy, ConfigError> {
+        let mut tiers = Vec::new();
+        for (tier, algorithm) in &self.tiers {
+            tiers.push((tier, algorithm.clone().map_err(|error| error.in_policy(name))?));
+        }
+        let policy = Policy::tiered(name, tiers, self.carry)?;
+        if policy.tier_named(&self.unknown).is_none() {
+            let rule = "it must be the name of a tier";
+            return Err(ConfigError::new("unknown", format_args!("{:?}", self.unknown), rule).in_policy(name));
+        }
+        Ok(policy)
+    }
+}
+
+/// A limit that depends on who asks: see [`plans`].
+#[derive(Clone, Debug)]
+#[must_use = "a limit does nothing until a layer is built with it"]
+pub struct Plans(Limit);
+
+impl Plans {
+    /// How many identities' tiers are remembered, at least 1, and for how long. When there are more, those not asked for
+    /// lately are forgotten, and looked up again. An identity takes about 100 bytes. Defaults to 10,000 for 60 seconds.
+    pub fn cache(self, identities: usize, good_for: Duration) -> Self {
+        Self(self.0.change_directory(|directory| directory.bounded(identities, good_for)))
+    }
+
+    /// What becomes of what an identity has used when its tier changes, or its tier's limit does. Defaults to
+    /// [`Carry::Keep`].
+    pub fn on_change(self, rule: Carry) -> Self {
+        Self(self.0.change_tiers(|tiers| tiers.carry = rule))
+    }
+
+    /// As [`Limit::cost`].
+    pub fn cost(self, cost: impl IntoCost) -> Self {
+        Self(self.0.cost(cost))
+    }
+
+    /// As [`Limit::when`]. Nothing is looked up for a request that the limit does not apply to.
+    pub fn when(self, applies: impl Fn(&http::request::Parts) -> bool + Send + Sync + 'static) -> Self {
+        Self(self.0.when(applies))
+    }
+
+    /// As [`Limit::on_missing`], for requests without an identity.
+    pub fn on_missing(self, rule: OnMissing) -> Self {
+        Self(self.0.on_missing(rule))
+    }
+
+    /// As [`Limit::on_error`]: what happens when the store fails. A lookup that fails is [another matter](PlansWithoutLookup::lookup).
+    pub fn on_error(self, rule: OnError) -> Self {
+        Self(self.0.on_error(rule))
+    }
+
+    /// As [`Limit::unit`].
+    pub fn unit(self, unit: impl Into<String>) -> Self {
+        Self(self.0.unit(unit))
+    }
+
+    /// As a limit, to say all else that limits can: what is refunded, what is settled later, who is held. Call it last.
+    pub fn into_limit(self) -> Limit {
+        self.0
+    }
+}
+
+impl From<Plans> for Limits {
+    fn from(plans: Plans) -> Self {
+        plans.0.into()
+    }
+}
+
+impl IntoLimits for Plans {
+    fn into_limits(self) -> Limits {
+        self.0.into()
+    }
+}

@@ -1,0 +1,215 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use http::Request;
+use http::request::Parts;
+use throttle_core::{Carry, Gcra, Key, Rate};
+use tokio::sync::Notify;
+
+use super::{Directory, Found, Plans, plans};
+use crate::limit::FutureKey;
+use crate::{Header, ThrottleLayer};
+
+fn parts(identity: &str) -> Parts {
+    Request::builder().header("x-api-key", identity).body(()).unwrap().into_parts().0
+}
+
+/// Counts lookups, lets them wait for a sign, and answers what it is told to.
+#[derive(Default)]
+struct Office {
+    asked: AtomicUsize,
+    open: Notify,
+    answer: Mutex<Option<Result<Option<&'static str>, ()>>>,
+}
+
+impl Office {
+    fn answers(&self, answer: Result<Option<&'static str>, ()>) {
+        *self.answer.lock().unwrap() = Some(answer);
+        self.open.notify_waiters();
+    }
+
+    fn asked(&self) -> usize {
+        self.asked.load(Ordering::SeqCst)
+    }
+}
+
+fn directory(office: &Arc<Office>, entries: usize, good_for: Duration) -> Directory {
+    let office = Arc::clone(office);
+    let built = plans("p", tiers()).by(Header::new("x-api-key")).lookup(move |_| {
+        let office = Arc::clone(&office);
+        async move {
+            office.asked.fetch_add(1, Ordering::SeqCst);
+            loop {
+                let opened = office.open.notified();
+                let answer = *office.answer.lock().unwrap();
+                match answer {
+                    Some(answer) => return answer,
+                    None => opened.await,
+                }
+            }
+        }
+    });
+    built.directory.bounded(entries, good_for)
+}
+
+fn tiers() -> [(&'static str, Gcra); 3] {
+    [("free", 60), ("pro", 600), ("internal", 6_000)].map(|(tier, count)| (tier, Gcra::new(Rate::per_minute(count))))
+}
+
+fn later(found: Found) -> FutureKey {
+    match found {
+        Found::Later(key) => key,
+        Found::Now(..) => panic!("known at once"),
+    }
+}
+
+async fn tier(directory: &Directory, identity: &str) -> u8 {
+    match directory.find(&parts(identity)) {
+        Found::Now(_, tier) => tier,
+        Found::Later(key) => key.await.1,
+    }
+}
+
+const LONG: Duration = Duration::from_secs(600);
+
+#[tokio::test]
+async fn plans_of_many_who_ask_at_once_are_looked_up_once() {
+    let office = Arc::new(Office::default());
+    let directory = directory(&office, 10, LONG);
+    let waiting: Vec<_> = (0..64).map(|_| tokio::spawn(later(directory.find(&parts("ada"))))).collect();
+    while office.asked() == 0 {
+        tokio::task::yield_now().await;
+    }
+    office.answers(Ok(Some("pro")));
+    for one in waiting {
+        let (key, tier) = one.await.unwrap();
+        assert_eq!((key, tier), (Some(Key::builder().bytes(b"ada").finish()), 1));
+    }
+    assert_eq!(office.asked(), 1);
+    assert!(matches!(directory.find(&parts("ada")), Found::Now(Some(_), 1)), "from now on at once");
+}
+
+#[tokio::test]
+async fn plans_that_one_gives_up_waiting_for_others_still_get() {
+    let office = Arc::new(Office::default());
+    let directory = directory(&office, 10, LONG);
+    // The one who began it, and who polled it last, both go.
+    let mut first = later(directory.find(&parts("ada")));
+    let second = tokio::spawn(later(directory.find(&parts("ada"))));
+    let third = tokio::spawn(later(directory.find(&parts("ada"))));
+    assert!(polled_once(&mut first).await.is_none());
+    tokio::task::yield_now().await;
+    assert!(polled_once(&mut first).await.is_none());
+    drop(first);
+    third.abort();
+    office.answers(Ok(Some("internal")));
+    let told = tokio::time::timeout(Duration::from_secs(5), second).await.expect("the lookup goes on").unwrap();
+    assert_eq!((told.1, office.asked()), (2, 1));
+    // Where all give up, the next one asks again.
+    let other = later(directory.find(&parts("bob")));
+    drop(other);
+    assert_eq!((tier(&directory, "bob").await, office.asked()), (2, 2));
+}
+
+/// Polls once.
+async fn polled_once(future: &mut FutureKey) -> Option<u8> {
+    std::future::poll_fn(|cx| {
+        std::task::Poll::Ready(match future.as_mut().poll(cx) {
+            std::task::Poll::Ready((_, tier)) => Some(tier),
+            std::task::Poll::Pending => None,
+        })
+    })
+    .await
+}
+
+#[tokio::test]
+async fn plans_whose_lookup_fails_are_the_last_known_ones_or_else_the_default() {
+    let office = Arc::new(Office::default());
+    let directory = directory(&office, 10, Duration::from_millis(1));
+    office.answers(Err(()));
+    assert_eq!(tier(&directory, "ada").await, 0, "nothing was ever known");
+    office.answers(Ok(Some("pro")));
+    tokio::time::sleep(Duration::from_millis(3)).await;
+    assert_eq!(tier(&directory, "ada").await, 1, "a failure is not remembered for long");
+    office.answers(Err(()));
+    tokio::time::sleep(Duration::from_millis(3)).await;
+    assert_eq!((tier(&directory, "ada").await, office.asked()), (1, 3), "the last known one");
+}
+
+#[tokio::test]
+async fn plans_of_the_unknown_are_remembered_too() {
+    let office = Arc::new(Office::default());
+    let directory = directory(&office, 10, LONG);
+    for answer in [Ok(None), Ok(Some("gold"))] {
+        office.answers(answer);
+        let who = format!("{answer:?}");
+        for _ in 0..5 {
+            assert_eq!(tier(&directory, &who).await, 0);
+        }
+    }
+    assert_eq!(office.asked(), 2, "once each");
+}
+
+#[tokio::test]
+async fn plans_are_forgotten_when_there_are_too_many() {
+    let office = Arc::new(Office::default());
+    let directory = directory(&office, 8, LONG);
+    office.answers(Ok(Some("pro")));
+    for identity in 0..100 {
+        assert_eq!(tier(&directory, &identity.to_string()).await, 1);
+    }
+    let before = office.asked();
+    assert_eq!(tier(&directory, "0").await, 1);
+    assert_eq!((before, office.asked()), (100, 101), "looked up again");
+}
+
+#[tokio::test]
+async fn plans_whose_lookup_panics_keep_nobody_waiting() {
+    let lookup = |_| async {
+        tokio::task::yield_now().await;
+        if true {
+            panic!("a lookup that panics");
+        }
+        Some("pro")
+    };
+    let directory = plans("p", tiers()).by(Header::new("x-api-key")).lookup(lookup).directory;
+    let waiting: Vec<_> = (0..4).map(|_| tokio::spawn(later(directory.find(&parts("ada"))))).collect();
+    let mut panics = 0;
+    for one in waiting {
+        match tokio::time::timeout(Duration::from_secs(5), one).await.expect("nobody waits for ever") {
+            Ok((_, tier)) => assert_eq!(tier, 0, "the default"),
+            Err(_) => panics += 1,
+        }
+    }
+    assert_eq!(panics, 1);
+}
+
+fn with(tiers: Vec<(&'static str, Gcra)>, unknown: &str) -> Plans {
+    plans("per-user", tiers).by(Header::new("x-api-key")).lookup(|_| async { None::<&str> }).unknown(unknown)
+}
+
+#[test]
+fn plans_that_are_wrong_are_refused_with_field_value_and_rule() {
+    let per_minute = |count| Gcra::new(Rate::per_minute(count));
+    let two = || vec![("free", per_minute(60)), ("pro", per_minute(600))];
+    let refused = |plans: Plans| {
+        let error = ThrottleLayer::new(plans).map(drop).unwrap_err();
+        assert_eq!(error.policy(), Some("per-user"));
+        (error.field().to_owned(), error.value().to_owned())
+    };
+    assert_eq!(refused(with(vec![], "free")), ("tiers".into(), "none".into()));
+    assert_eq!(refused(with(two(), "gold")), ("unknown".into(), "\"gold\"".into()));
+    assert_eq!(
+        refused(with(vec![("free", per_minute(60)), ("free", per_minute(600))], "free")),
+        ("tier".into(), "\"free\" twice".into())
+    );
+    assert_eq!(refused(with(vec![("", per_minute(60))], "")), ("tier".into(), "\"\"".into()));
+    assert_eq!(refused(with(vec![("free", per_minute(60).burst(0))], "free")), ("burst".into(), "0".into()));
+    let slow = vec![("free", per_minute(60).burst(5)), ("pro", per_minute(60).burst(600))];
+    assert_eq!(
+        refused(with(slow, "free").on_change(Carry::Proportional)),
+        ("carry".into(), "Proportional between \"free\" and \"pro\"".into())
+    );
+    assert!(ThrottleLayer::new(with(two(), "pro").on_change(Carry::Proportional)).is_ok());
+}
