@@ -51,7 +51,7 @@ pub use key::{
 pub use limit::{
     IntoCost, IntoLimits, IntoMembers, Limit, Limits, OnError, OnMissing, Unkeyed, all, any, is_preflight, limit,
 };
-pub use plans::{IntoTier, Plans, PlansUnkeyed, PlansWithoutDefault, PlansWithoutLookup, plans};
+pub use plans::{IntoTier, LookupFailed, Plans, PlansUnkeyed, PlansWithoutDefault, PlansWithoutLookup, plans};
 pub use shape::{
     Bound, HeadOf, Heed, HttpHead, HttpShape, HttpShapeFuture, HttpShapeLayer, QueueFull, Shape, ShapeError,
     ShapeFuture, ShapeLayer, ShapeStats, Shaper, ShaperBuilder, Slot, TokioClock, Turn, Unheeding,
