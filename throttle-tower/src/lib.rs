@@ -57,7 +57,7 @@ pub use limit::{
     Concurrency, IntoCost, IntoLimits, IntoMembers, Limit, Limits, OnError, OnMissing, Unkeyed, all, any, is_preflight,
     limit,
 };
-pub use plans::{IntoTier, Plans, PlansUnkeyed, PlansWithoutDefault, PlansWithoutLookup, plans};
+pub use plans::{IntoTier, LookupFailed, Plans, PlansUnkeyed, PlansWithoutDefault, PlansWithoutLookup, plans};
 pub use shape::{
     Bound, HeadOf, Heed, HttpHead, HttpShape, HttpShapeFuture, HttpShapeLayer, IntoShaper, QueueFull, Shape,
     ShapeError, ShapeFuture, ShapeLayer, ShapeStats, Shaper, ShaperBuilder, Slot, TokioClock, Turn, Unheeding,

@@ -23,7 +23,7 @@ fn tiered(name: &str, specimen: &Specimen, carry: Carry) -> Policy {
     };
     let tiers: [(&str, Algorithm); 3] =
         [("low", *specimen.lowered()), ("high", *specimen.algorithm()), ("other", last.build().expect("a valid rate"))];
-    match Policy::tiered(name, tiers.clone(), carry) {
+    match Policy::tiered(name, tiers, carry) {
         Ok(policy) => policy,
         // Some specimens recover more slowly than their lowered selves: these have two tiers of one pace.
         Err(_) => {

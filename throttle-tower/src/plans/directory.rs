@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use http::request::Parts;
 use throttle_core::{ConfigError, Key, KeyPart};
 
+use super::LookupFailed;
 use super::cache::{Cache, Digest};
 use super::flight::{Flight, Joined, lock};
 use crate::KeyExtractor;
@@ -19,7 +20,7 @@ use crate::limit::FutureKey;
 const FAILED: Duration = Duration::from_secs(1);
 
 /// A lookup under way: a tier's number if the identity is known, nothing if not; or it failed.
-pub(super) type Answer = Pin<Box<dyn Future<Output = Result<Option<u8>, ()>> + Send>>;
+pub(super) type Answer = Pin<Box<dyn Future<Output = Result<Option<u8>, LookupFailed>> + Send>>;
 pub(super) type Lookup = Arc<dyn Fn(String) -> Answer + Send + Sync>;
 
 #[derive(Clone)]
@@ -103,7 +104,7 @@ impl Directory {
             let (tier, good_for) = match lookup(identity).await {
                 Ok(tier) => (tier.unwrap_or(unknown), good_for),
                 // What was known is better than nothing, and soon asked for again.
-                Err(()) => (otherwise, good_for.min(FAILED)),
+                Err(LookupFailed) => (otherwise, good_for.min(FAILED)),
             };
             if let Some(known) = known.upgrade() {
                 lock(&known.tiers).cache.keep(digest, tier, Instant::now(), good_for);

@@ -127,6 +127,18 @@ impl fmt::Debug for PlansWithoutLookup {
     }
 }
 
+/// A lookup that could not tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LookupFailed;
+
+impl fmt::Display for LookupFailed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the tier of an identity could not be looked up")
+    }
+}
+
+impl std::error::Error for LookupFailed {}
+
 /// What a lookup answers: `Option` or `Result<Option<_>, _>` of a tier's name.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not what a lookup answers",
@@ -139,18 +151,18 @@ pub trait IntoTier {
     ///
     /// If the lookup failed.
     #[doc(hidden)]
-    fn into_tier(self, place: &dyn Fn(&str) -> Option<usize>) -> Result<Option<usize>, ()>;
+    fn into_tier(self, place: &dyn Fn(&str) -> Option<usize>) -> Result<Option<usize>, LookupFailed>;
 }
 
 impl<N: AsRef<str>> IntoTier for Option<N> {
-    fn into_tier(self, place: &dyn Fn(&str) -> Option<usize>) -> Result<Option<usize>, ()> {
+    fn into_tier(self, place: &dyn Fn(&str) -> Option<usize>) -> Result<Option<usize>, LookupFailed> {
         Ok(self.and_then(|name| place(name.as_ref())))
     }
 }
 
 impl<N: AsRef<str>, E> IntoTier for Result<Option<N>, E> {
-    fn into_tier(self, place: &dyn Fn(&str) -> Option<usize>) -> Result<Option<usize>, ()> {
-        self.map_err(drop)?.into_tier(place)
+    fn into_tier(self, place: &dyn Fn(&str) -> Option<usize>) -> Result<Option<usize>, LookupFailed> {
+        self.map_err(|_| LookupFailed)?.into_tier(place)
     }
 }
 
