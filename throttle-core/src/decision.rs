@@ -4,6 +4,7 @@ use smallvec::SmallVec;
 
 use crate::algorithm::{Mark, Standing, Taken};
 use crate::policy::Policy;
+use crate::time::micros_ceil;
 use crate::{BackendErrorKind, Call, Rung};
 
 /// The wait of a cost that no wait can help.
@@ -167,6 +168,24 @@ impl Decision {
             Repr::Many { statuses, .. } => statuses,
         };
         statuses.iter_mut().enumerate().for_each(|(place, status)| status.rung = rung(place));
+    }
+
+    /// Makes a look a refusal by the policy at a place in the set, because others who came before have a right to what is
+    /// left: for layers that hold requests in line. Waiting so long will help, as far as that is known.
+    #[must_use]
+    pub fn refused(mut self, policy: usize, wait: Duration) -> Self {
+        let wait = micros_ceil(wait).clamp(1, NEVER - 1);
+        let status = match &mut self.0 {
+            Repr::One { status, .. } => Some(status),
+            Repr::Many { summary, statuses } => {
+                (summary.wait, summary.binding) = (wait, Some(policy));
+                statuses.get_mut(policy)
+            }
+        };
+        if let Some(status) = status {
+            (status.wait, status.violated) = (wait, true);
+        }
+        self
     }
 
     /// Who decided: [`Rung::Store`] unless the store could not. Then [`Rung::Local`] if some policy was decided about in

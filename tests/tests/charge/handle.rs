@@ -232,3 +232,29 @@ async fn charge_of_a_member_that_did_not_pay_stays_nothing() {
         assert_eq!(used, [300, 0, 0], "{}", site.store.name);
     }
 }
+
+/// A running total that nothing can hold ends in nothing being left, not in asking for ever.
+#[tokio::test]
+async fn charge_absurd_running_totals_are_no_end() {
+    for store in Store::both().await {
+        for first in [u64::MAX, u64::MAX - 5, 1] {
+            let name = format!("tokens-{first}");
+            let layer = crate::site::layer(&store, crate::store::budget(&name, 100).cost(10).settled_later());
+            let policy = name.clone();
+            let handler = move |charge: Charge| {
+                let policy = policy.clone();
+                async move {
+                    let _ = charge.add(&policy, first).unwrap();
+                    let _ = charge.add(&policy, u64::MAX).unwrap();
+                    "done"
+                }
+            };
+            let app = Router::new().route("/", get(handler)).layer(layer.clone());
+            let response =
+                tower::ServiceExt::oneshot(app, http::Request::new(axum::body::Body::empty())).await.unwrap();
+            axum::body::to_bytes(response.into_body(), 100).await.unwrap();
+            crate::site::settled(&layer).await;
+            assert_eq!(store.left(&name, 100).await, 0, "{}", store.name);
+        }
+    }
+}

@@ -238,3 +238,116 @@ async fn law_06_charge_holding_admits_exactly_what_there_is() {
 fn poll<F: Future>(future: &mut Pin<Box<F>>) -> Poll<F::Output> {
     future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
 }
+
+/// A full line refuses newcomers; it does not let them take what those in it wait for.
+#[tokio::test(start_paused = true)]
+async fn charge_newcomers_never_overtake_a_full_line() {
+    let layer = paused(ten("held").wait_up_to(Duration::from_secs(1)));
+    let app = app(&layer);
+    let mut held = JoinSet::new();
+    for _ in 0..11 {
+        held.spawn(send(&app, 1));
+    }
+    sleep(MS).await;
+    let mut barging = JoinSet::new();
+    for _ in 0..40 {
+        let app = app.clone();
+        barging.spawn(async move {
+            let (mut admitted, mut refused) = (0, 0);
+            for _ in 0..30 {
+                sleep(31 * MS).await;
+                match send(&app, 1).await {
+                    response if response.status() == StatusCode::OK => admitted += 1,
+                    response => {
+                        assert!(response.headers().contains_key("retry-after"));
+                        refused += 1;
+                    }
+                }
+            }
+            (admitted, refused)
+        });
+    }
+    let held = held.join_all().await;
+    assert!(held.iter().all(|response| response.status() == StatusCode::OK), "those who were there first");
+    let refused: u32 = barging.join_all().await.into_iter().map(|(_, refused)| refused).sum();
+    assert!(refused > 1_000, "{refused}");
+}
+
+/// Who waits for a limit of one's own does not stand in the way of those who wait for one that all share.
+#[tokio::test(start_paused = true)]
+async fn charge_one_user_does_not_block_the_line_of_all() {
+    let second = limit("user", Gcra::new(Rate::per_second(1)).burst(1)).by(Header::new("x-user"));
+    let shared = limit("shared", Gcra::new(Rate::per_second(100)).burst(1)).by(Constant);
+    let app = app(&paused(all([shared, second].map(|limit| limit.wait_up_to(Duration::from_secs(10))))));
+    let mut greedy = JoinSet::new();
+    for _ in 0..8 {
+        greedy.spawn(send(&app, 1));
+    }
+    sleep(MS).await;
+    let start = Instant::now();
+    for user in 2..10 {
+        assert_eq!(send(&app, user).await.status(), StatusCode::OK);
+    }
+    assert!(start.elapsed() < Duration::from_millis(500), "{:?} for eight others", start.elapsed());
+    assert!(greedy.join_all().await.iter().all(|response| response.status() == StatusCode::OK));
+}
+
+#[tokio::test(start_paused = true)]
+async fn charge_whether_to_hold_follows_the_composition() {
+    let slow = |name| limit(name, Gcra::new(Rate::per_minute(1)).burst(1)).by(Constant);
+    let start = Instant::now();
+    // The one that waits longest is ready to; another that refuses is not.
+    let app = app(&paused(all([slow("a").wait_up_to(Duration::from_secs(600)), slow("b")])));
+    assert_eq!(send(&app, 1).await.status(), StatusCode::OK);
+    assert_eq!(send(&app, 1).await.status(), StatusCode::TOO_MANY_REQUESTS);
+    // An any beside it changes nothing of that.
+    let either = any([slow("a"), slow("b")].map(|limit| limit.wait_up_to(Duration::from_secs(600))));
+    let app = self::app(&paused(all((either, slow("c")))));
+    assert_eq!(send(&app, 1).await.status(), StatusCode::OK);
+    assert_eq!(send(&app, 1).await.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(start.elapsed(), Duration::ZERO);
+
+    // Of an any whose other member has room, nobody waits, though somebody is held for the first.
+    let shared = limit("shared", Gcra::new(Rate::per_second(1)).burst(1)).by(Constant);
+    let own = limit("own", Gcra::new(Rate::per_second(1)).burst(1)).by(Header::new("x-user"));
+    let app = self::app(&paused(any([shared.wait_up_to(Duration::from_secs(60)), own])));
+    let mut held = JoinSet::new();
+    for _ in 0..6 {
+        held.spawn(send(&app, 1));
+    }
+    sleep(MS).await;
+    let start = Instant::now();
+    assert_eq!(send(&app, 2).await.status(), StatusCode::OK);
+    assert_eq!(start.elapsed(), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn charge_lines_are_as_long_as_what_fits_in_units() {
+    let ten = limit("held", Gcra::new(Rate::per_second(10)).burst(10)).by(Constant).cost(10);
+    let app = app(&paused(ten.wait_up_to(Duration::from_secs(1))));
+    let start = Instant::now();
+    let mut sending = JoinSet::new();
+    for _ in 0..40 {
+        let response = send(&app, 1);
+        sending.spawn(async move { (response.await.status(), start.elapsed()) });
+    }
+    let answers = sending.join_all().await;
+    assert_eq!(answers.iter().filter(|(status, _)| *status == StatusCode::OK).count(), 2);
+    assert_eq!(answers.iter().filter(|(_, at)| at.is_zero()).count(), 39, "{answers:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn charge_held_for_as_long_as_it_takes_and_looks_never() {
+    let looks = |parts: &http::request::Parts| u64::from(!parts.headers.contains_key("x-look"));
+    let app = app(&paused(ten("held").cost(looks).wait_up_to(Duration::MAX)));
+    let mut held = JoinSet::new();
+    for _ in 0..20 {
+        held.spawn(send(&app, 1));
+    }
+    sleep(MS).await;
+    let start = Instant::now();
+    let look = Request::get("/").header("x-user", 1).header("x-look", 1).body(Body::empty()).unwrap();
+    assert_eq!(app.clone().oneshot(look).await.unwrap().status(), StatusCode::OK);
+    assert_eq!(start.elapsed(), Duration::ZERO, "who takes nothing need not wait");
+    assert!(held.join_all().await.iter().all(|response| response.status() == StatusCode::OK));
+}

@@ -300,3 +300,58 @@ fn charge_wrong_limits_on_requests_in_flight_are_named() {
     let header = error(all([Concurrency::new(1).by(Header::new("not a name"))]));
     assert_eq!(header.policy(), Some("in-flight"));
 }
+
+/// Who is refused anyway keeps nobody out while the store is asked.
+#[tokio::test]
+async fn charge_those_whom_a_limit_refuses_keep_nobody_out() {
+    let store = Store::redis().await;
+    let per_user = throttle_tower::limit("user", throttle_tower::FixedWindow::new(throttle_tower::Rate::per_hour(100)));
+    let limits =
+        all((per_user.by(Header::new("x-user")).cost(|parts: &Parts| number(parts, "x-cost")), Concurrency::new(4)));
+    let layer = layer(&store, limits);
+    let app = Router::new().route("/", get(|| async { "hello" })).layer(layer.clone());
+    let send = move |user: u64, cost: u64| {
+        let request = Request::get("/").header("x-user", user).header("x-cost", cost).body(Body::empty()).unwrap();
+        let response = app.clone().oneshot(request);
+        async move { response.await.unwrap().status() }
+    };
+    let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let mut flood = JoinSet::new();
+    for _ in 0..32 {
+        let (send, stop) = (send.clone(), Arc::clone(&stop));
+        flood.spawn(async move {
+            while !stop.load(Ordering::SeqCst) {
+                assert_eq!(send(1, 1_000).await, StatusCode::TOO_MANY_REQUESTS);
+            }
+        });
+    }
+    for _ in 0..50 {
+        assert_eq!(send(2, 1).await, StatusCode::OK);
+    }
+    stop.store(true, Ordering::SeqCst);
+    flood.join_all().await;
+    assert_eq!(layer.in_flight("in-flight"), Some(0));
+}
+
+/// A member of an any that fails halfway returns what it had, and is not to blame where another lets the request in.
+#[tokio::test]
+async fn charge_an_any_returns_what_a_failed_member_had() {
+    let bodies = Arc::new(Semaphore::new(0));
+    let one = |name: &str| Concurrency::new(1).name(name);
+    let both = all([Concurrency::new(9).name("wide"), one("narrow")]);
+    let limits = all((any((both, one("spare"))), Concurrency::new(2).name("total")));
+    let site = Site::new(Store::memory(), limits, app(&bodies)).await;
+    let mut held = Vec::new();
+    for _ in 0..2 {
+        held.push(site.send("/slow", &[]).await);
+    }
+    let now = |name| site.layer.in_flight(name).unwrap();
+    assert_eq!([now("wide"), now("narrow"), now("spare"), now("total")], [1, 1, 1, 2]);
+    drop(held.remove(1));
+    until(|| now("spare") == 0).await;
+    held.push(site.send("/slow", &[]).await);
+    let full = site.get("/", &[]).await;
+    assert_eq!(full.status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert!(full.body().ends_with(br#"["narrow","spare"]}"#), "{:?}", full.body());
+    assert_eq!([now("wide"), now("total")], [1, 2]);
+}

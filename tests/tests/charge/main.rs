@@ -13,3 +13,4 @@ mod races;
 mod site;
 mod store;
 mod streams;
+mod tiers;

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use throttle_tower::{Bound, LeakyBucket, OnError, Rate, ShapeError, ShapeLayer, Shaper};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 use tower::{Layer, ServiceExt};
 
 use crate::support::{MS, Notes, Remote, layer, over, ten};
@@ -157,4 +157,51 @@ async fn shape_errors_are_errors_and_keep_the_services_own() {
     assert!(boxed.is::<throttle_tower::QueueFull>());
     let inner: ShapeError<std::io::Error> = ShapeError::Inner(std::io::Error::other("mine"));
     assert_eq!(inner.into_inner().unwrap().to_string(), "mine");
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_who_asks_a_store_counts_once_among_those_who_wait() {
+    let remote = Remote::new(2 * MS);
+    let shaper = over(&remote, ten(10_000).max_waiting(1), OnError::Closed);
+    shaper.schedule("key", 1).await.unwrap();
+    shaper.schedule("key", 1).await.unwrap();
+    let waits = tokio::spawn({
+        let shaper = shaper.clone();
+        async move { shaper.schedule("key", 1).await }
+    });
+    sleep(10 * MS).await;
+    assert_eq!(shaper.stats().waiting, 1);
+    let error = shaper.schedule("key", 1).await.unwrap_err();
+    assert_eq!(error.queue_full().unwrap().bound, Bound::MaxWaiting);
+    waits.await.unwrap().unwrap();
+}
+
+#[test]
+fn shape_a_call_may_be_made_before_the_runtime_is_entered() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let mut service = ShapeLayer::<u64>::of(ten(10_000).build().unwrap()).layer(Notes::new());
+    let calls = [1, 2].map(|call| tower::Service::call(&mut service, call));
+    for call in calls {
+        runtime.block_on(call).unwrap();
+    }
+}
+
+/// More units than fit into 32 bits keep their distance as well.
+#[tokio::test(start_paused = true)]
+async fn shape_a_pause_holds_billions_of_units_apart() {
+    let bucket = LeakyBucket::new(Rate::per_second(100_000_000)).max_wait(Duration::from_secs(100_000));
+    let shaper = Shaper::builder(bucket).headroom(Duration::ZERO).build().unwrap();
+    let start = Instant::now();
+    shaper.pause("key", Duration::from_secs(1));
+    let mut leaving = tokio::task::JoinSet::new();
+    for _ in 0..60 {
+        let shaper = shaper.clone();
+        leaving.spawn(async move {
+            shaper.schedule("key", 100_000_000).await.unwrap();
+            start.elapsed().as_secs()
+        });
+    }
+    let mut times = leaving.join_all().await;
+    times.sort_unstable();
+    assert_eq!(times, (1..61).collect::<Vec<_>>());
 }

@@ -117,7 +117,7 @@ fn shape_shutting_down_with_a_thousand_queued_leaves_no_task_behind() {
             calls.spawn(local.layer(Notes::new()).oneshot(call));
             calls.spawn(far.layer(Notes::new()).oneshot(call));
         }
-        while local.stats().waiting + far.stats().waiting < 998 {
+        while local.stats().waiting + far.stats().waiting < 998 || local.stats().sent + far.stats().sent < 2 {
             tokio::task::yield_now().await;
         }
         assert!(Handle::current().metrics().num_alive_tasks() >= 998);
@@ -133,5 +133,29 @@ fn shape_shutting_down_with_a_thousand_queued_leaves_no_task_behind() {
     for stats in stats {
         assert_eq!((stats.sent, stats.waiting, stats.lost), (1, 0, 0));
         assert_eq!(stats.cancelled, 499);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_a_call_that_could_leave_at_once_gives_its_slot_back_too() {
+    // Never polled, the store is not asked; polled, it is, and what it answers is given back.
+    for polls in 0..4 {
+        let remote = Remote::new(10 * MS);
+        let shaper = over(&remote, ten(10_000), OnError::Closed);
+        let notes = Notes::new();
+        let mut service = throttle_tower::ShapeLayer::of(shaper.clone()).layer(notes.clone());
+        let mut call = Box::pin(service.call(1));
+        for _ in 0..polls {
+            assert!(poll(&mut call).is_pending());
+            sleep(MS).await;
+        }
+        drop(call);
+        sleep(20 * MS).await;
+        assert_eq!(remote.decisions(), usize::from(polls > 0));
+        assert_eq!(remote.settled.load(std::sync::atomic::Ordering::SeqCst), usize::from(polls > 0));
+        let stats = shaper.stats();
+        assert_eq!((stats.sent, stats.waiting), (0, 0), "after {polls} polls");
+        assert!(shaper.reserve(throttle_tower::Key::CONSTANT, 1).await.unwrap().delay().is_zero());
+        assert!(notes.calls().is_empty());
     }
 }

@@ -1,5 +1,6 @@
 //! What an upstream says about its limits is kept to, within reason.
 
+use std::future::IntoFuture;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -304,4 +305,76 @@ async fn shape_reads_the_head_of_responses_of_any_type() {
     let start = Instant::now();
     service.call(2).await.unwrap();
     assert_eq!(start.elapsed(), Duration::from_secs(4));
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_deadlines_count_a_slower_pace_too() {
+    let bucket = LeakyBucket::new(Rate::per_second(10)).max_wait(Duration::from_secs(20));
+    let shaper = Shaper::builder(bucket).headroom(Duration::ZERO).build().unwrap();
+    let within = Duration::from_secs(1);
+    let layer = ShapeLayer::of(shaper).deadline(move |_| Some(within)).obey_upstream();
+    let slow = say(200, &[("ratelimit", r#""api";r=5;t=50"#)]);
+    let mut service = layer.layer(upstream(move |call| if call == 0 { slow.clone() } else { Response::new(()) }));
+    service.call(Request::new(())).await.unwrap();
+    let start = Instant::now();
+    let calls: JoinSet<_> = (0..20).map(|_| service.call(Request::new(()))).collect();
+    let mut answered = 0;
+    for answer in calls.join_all().await {
+        answered += usize::from(answer.is_ok());
+    }
+    assert!((1..=2).contains(&answered), "{answered} of 20");
+    assert!(start.elapsed() <= within + MS, "nobody leaves after its deadline: {:?}", start.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_those_who_give_up_during_a_pause_leave_no_gap() {
+    let pace = LeakyBucket::new(Rate::per_second(10)).max_wait(Duration::from_secs(100));
+    let shaper = Shaper::builder(pace).headroom(Duration::ZERO).build().unwrap();
+    let start = Instant::now();
+    shaper.pause("key", Duration::from_secs(10));
+    for _ in 0..45 {
+        assert!(tokio::time::timeout(200 * MS, shaper.schedule("key", 1)).await.is_err());
+    }
+    shaper.schedule("key", 1).await.unwrap();
+    let at = start.elapsed();
+    assert!((10_000 * MS..=10_001 * MS).contains(&at), "{at:?}");
+}
+
+/// A turn of a lane that is gone means nothing in the one that follows it.
+#[tokio::test(start_paused = true)]
+async fn shape_a_late_call_is_held_by_the_pause_of_now() {
+    let pace = LeakyBucket::new(Rate::per_second(10)).max_wait(Duration::from_secs(100));
+    let shaper = Shaper::builder(pace).headroom(Duration::ZERO).build().unwrap();
+    shaper.pause("key", Duration::from_secs(1));
+    let mut late: Vec<_> = Vec::new();
+    for _ in 0..20 {
+        let mut turn = Box::pin(shaper.reserve("key", 1).await.unwrap().into_future());
+        sleep(100 * MS).await;
+        assert!(crate::support::poll(&mut turn).is_pending() || late.len() >= 10);
+        late.push(turn);
+    }
+    let last = late.pop().unwrap();
+    drop(late);
+    // Everybody's time has come, and the lane is forgotten with the next call.
+    sleep(Duration::from_secs(5)).await;
+    shaper.schedule("key", 1).await.unwrap();
+    let start = Instant::now();
+    shaper.pause("key", 300 * MS);
+    last.await;
+    let at = start.elapsed();
+    assert!(at <= 400 * MS, "{at:?}");
+}
+
+/// A slow-down ends when the upstream's time is over, and at the longest when pauses do.
+#[tokio::test(start_paused = true)]
+async fn shape_a_slow_down_is_bounded_too() {
+    let first = say(200, &[("ratelimit", r#""api";r=2;t=999999999999999"#)]);
+    let service = obeying(10).longest_pause(Duration::from_secs(2));
+    let mut service = service.layer(upstream(move |call| if call == 0 { first.clone() } else { Response::new(()) }));
+    service.call(Request::new(())).await.unwrap();
+    let start = Instant::now();
+    for _ in 0..12 {
+        service.call(Request::new(())).await.unwrap();
+    }
+    assert!(start.elapsed() <= 2 * Duration::from_secs(2) + 1_200 * MS, "{:?}", start.elapsed());
 }

@@ -118,3 +118,25 @@ async fn shape_over_a_store_in_one_round_trip() {
         assert!((due + 5 * MS..=due + 11 * MS).contains(&at), "call {call} left at {at:?}");
     }
 }
+
+/// A process that stands still for a while lets nobody catch up afterwards: no period holds more than the rate.
+#[tokio::test]
+async fn shape_a_process_that_stood_still_lets_out_no_crowd() {
+    let shaper = Shaper::builder(LeakyBucket::new(Rate::new(20, 200 * MS))).headroom(10 * MS).build().unwrap();
+    let mut leaving = JoinSet::new();
+    for _ in 0..60 {
+        let shaper = shaper.clone();
+        leaving.spawn(async move {
+            shaper.schedule("key", 1).await.unwrap();
+            Instant::now()
+        });
+    }
+    tokio::time::sleep(50 * MS).await;
+    // Nothing of this runtime runs meanwhile.
+    std::thread::sleep(100 * MS);
+    let mut times = leaving.join_all().await;
+    times.sort_unstable();
+    let most =
+        (0..times.len()).map(|first| times[first..].iter().take_while(|at| **at - times[first] < 200 * MS).count());
+    assert!(most.max().unwrap() <= 20);
+}

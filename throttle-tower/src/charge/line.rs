@@ -31,8 +31,9 @@ pub(crate) struct Line {
     used: Option<u64>,
     /// The cost of the running charge that is on its way.
     asked: Option<u64>,
-    /// The running total from which on it is worth asking again, after less was left than was asked for.
-    patience: u64,
+    /// The running total from which on it is worth asking again, after less was left than was asked for; `None` if there is
+    /// no such number.
+    patience: Option<u64>,
     /// What it shall have been, once that is final.
     end: Option<u64>,
 }
@@ -41,7 +42,7 @@ impl Line {
     pub(crate) fn new(place: usize, call: Option<Call>, admission: Option<Receipt>) -> Self {
         let estimate = admission.as_ref().map_or(0, |receipt| receipt.taken(place));
         let pieces = admission.into_iter().collect();
-        Self { place, call, estimate, pieces, held: estimate, used: None, asked: None, patience: 0, end: None }
+        Self { place, call, estimate, pieces, held: estimate, used: None, asked: None, patience: Some(0), end: None }
     }
 
     pub(crate) const fn place(&self) -> usize {
@@ -74,7 +75,11 @@ impl Line {
 
     fn ask(&mut self, steps: &mut Vec<Step>) {
         let (Some(call), Some(used)) = (&self.call, self.used) else { return };
-        if self.asked.is_some() || self.end.is_some() || used <= self.held || used < self.patience {
+        if self.asked.is_some()
+            || self.end.is_some()
+            || used <= self.held
+            || self.patience.is_none_or(|patience| used < patience)
+        {
             return;
         }
         let cost = (used - self.held).max(self.estimate);
@@ -89,7 +94,7 @@ impl Line {
         self.pieces.extend(receipt);
         self.held += got;
         if got < asked {
-            self.patience = self.used.unwrap_or(0).saturating_add(self.estimate.max(1));
+            self.patience = self.used.unwrap_or(0).checked_add(self.estimate.max(1));
         }
         match self.end {
             Some(end) => self.correct(end, steps),

@@ -11,13 +11,17 @@ use super::pace::Answered;
 ///
 /// Dropped on the way, it is waited for by a task instead, so that a slot that the store hands out all the same comes into
 /// somebody's hands, and is given back.
-pub(crate) struct Asking<B: Backend>(Option<Boxed<B>>);
+pub(crate) struct Asking<B: Backend> {
+    asking: Option<Boxed<B>>,
+    /// Before that nobody was asked.
+    has_begun: bool,
+}
 
 type Boxed<B> = Pin<Box<dyn Future<Output = Answered<B>> + Send>>;
 
 impl<B: Backend> Asking<B> {
     pub(super) fn new(asking: impl Future<Output = Answered<B>> + Send + 'static) -> Self {
-        Self(Some(Box::pin(asking)))
+        Self { asking: Some(Box::pin(asking)), has_begun: false }
     }
 }
 
@@ -25,16 +29,17 @@ impl<B: Backend> Future for Asking<B> {
     type Output = Answered<B>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let asking = self.0.as_mut().expect("a question was polled after it was answered");
+        self.has_begun = true;
+        let asking = self.asking.as_mut().expect("a question was polled after it was answered");
         let answered = std::task::ready!(asking.as_mut().poll(cx));
-        self.0 = None;
+        self.asking = None;
         Poll::Ready(answered)
     }
 }
 
 impl<B: Backend> Drop for Asking<B> {
     fn drop(&mut self) {
-        let Some(asking) = self.0.take() else { return };
+        let Some(asking) = self.asking.take().filter(|_| self.has_begun) else { return };
         if let Ok(runtime) = Handle::try_current() {
             drop(runtime.spawn(async move { drop(asking.await) }));
         }

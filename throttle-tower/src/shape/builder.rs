@@ -53,8 +53,9 @@ impl<B: Backend> ShaperBuilder<B> {
 
     /// How much longer than its period the rate's count takes, so that calls which leave or travel a little late do not make
     /// one too many in some period of the upstream's: 5 in 1.005 s rather than 5 in 1 s. It is how far the delays of two
-    /// calls may lie apart: give more where the way to the upstream is uneven, to new connections say. Zero keeps the rate to
-    /// the letter. Defaults to a hundredth of the period, and 5 ms at most; with a [`backend`](Self::backend) that has to be
+    /// calls may lie apart. Calls that this process itself lets out later than that, because it stood still, put off those
+    /// behind them, so that they do not leave all at once. On the way to the upstream more may come: give more where the way to the upstream is uneven, to new connections say. Zero keeps the rate to
+    /// the letter, and lets those leave together who are due. Defaults to a hundredth of the period, and 5 ms at most; with a [`backend`](Self::backend) that has to be
     /// waited for, whose answers may take longer for one call than for another, to a fortieth, and 25 ms at most.
     pub fn headroom(mut self, headroom: Duration) -> Self {
         self.headroom = Some(headroom);
@@ -113,7 +114,8 @@ impl<B: Backend> ShaperBuilder<B> {
             max_waiting: self.max_waiting,
             counters: Arc::new(Counters::default()),
             post: Post::default(),
-            pauses: Pauses::new(rate),
+            // The period is longer by the headroom, and so much later than another may each call be.
+            pauses: Pauses::new(rate, rate.period().checked_sub(self.bucket.rate().period()).filter(|h| !h.is_zero())),
         }))
     }
 

@@ -9,6 +9,8 @@ use tokio::time::Instant;
 /// that waits keeps its number; what an upstream says meanwhile moves the times, and never to an earlier one for those who
 /// have been told one. So nobody overtakes, and nobody needs to be woken.
 pub(super) struct Lane {
+    /// Told from lanes that the same key had before.
+    pub(super) number: u64,
     /// The first unit without a turn.
     taken: u64,
     /// The first unit that has not left.
@@ -30,17 +32,22 @@ struct Stretch {
     spacing: Duration,
 }
 
+/// Some thirty years, which an `Instant` can always be moved by.
+pub(super) const FAR: Duration = Duration::from_secs(1_000_000_000);
+
 impl Stretch {
     fn time(&self, unit: u64) -> Instant {
-        let units = u32::try_from(unit.saturating_sub(self.first)).unwrap_or(u32::MAX);
-        self.at.checked_add(self.spacing.saturating_mul(units)).unwrap_or(self.at)
+        let nanos = self.spacing.as_nanos().saturating_mul(u128::from(unit.saturating_sub(self.first)));
+        let after = u64::try_from(nanos).map_or(FAR, Duration::from_nanos);
+        self.at.checked_add(after).unwrap_or_else(|| self.at + FAR)
     }
 }
 
 impl Lane {
-    pub(super) fn new(now: Instant, pace: Duration) -> Self {
+    pub(super) fn new(number: u64, now: Instant, pace: Duration) -> Self {
         let whole = Stretch { first: 0, at: now, spacing: pace };
-        Self { taken: 0, left: 0, stretches: smallvec![whole], until: now, slow_until: now, spacing: pace, pace }
+        let stretches = smallvec![whole];
+        Self { number, taken: 0, left: 0, stretches, until: now, slow_until: now, spacing: pace, pace }
     }
 
     /// Whether anybody would be put off.
@@ -48,9 +55,13 @@ impl Lane {
         self.until > now || self.slow_until > now || self.time(self.taken) > now
     }
 
-    /// How long the first free turn is away.
-    pub(super) fn lag(&self, now: Instant) -> Duration {
-        self.time(self.taken).saturating_duration_since(now)
+    /// When the last of so many units would leave whose slot is so far away, as things stand: those whose slots are still to
+    /// come before it will have taken their turns by then.
+    pub(super) fn finish(&self, delay: Duration, units: u64, now: Instant) -> Duration {
+        let slots = delay.as_nanos().div_ceil(self.pace.as_nanos().max(1)).saturating_sub(1);
+        let before = u64::try_from(slots).unwrap_or(u64::MAX);
+        let last = self.taken.saturating_add(before).saturating_add(units - 1);
+        self.time(last).max(self.until).saturating_duration_since(now).max(delay)
     }
 
     /// The first free turn, for so many units.
@@ -60,28 +71,41 @@ impl Lane {
             // Nothing is saved up while nobody comes.
             self.lay_out(unit, now, self.slow_until);
         }
-        self.taken = unit + units;
+        self.taken = unit.saturating_add(units);
         unit
+    }
+
+    /// Gives back the last turn. One that others have come behind passes unused.
+    pub(super) fn give_back(&mut self, unit: u64, units: u64) {
+        if unit.saturating_add(units) == self.taken {
+            self.taken = unit;
+        }
     }
 
     /// When a turn's time comes.
     pub(super) fn time(&self, unit: u64) -> Instant {
         let stretch = self.stretches.iter().rev().find(|stretch| stretch.first <= unit).unwrap_or(&self.stretches[0]);
-        stretch.time(unit)
+        // Somebody may be late whose turn had come before the pause.
+        stretch.time(unit).max(self.until)
     }
 
     /// A call of so many units leaves.
     pub(super) fn leave(&mut self, unit: u64, units: u64) {
-        self.left = self.left.max(unit + units).min(self.taken);
+        self.left = self.left.max(unit.saturating_add(units)).min(self.taken);
         while self.stretches.get(1).is_some_and(|next| next.first <= self.left) {
             self.stretches.remove(0);
         }
     }
 
+    /// Puts off all who have not left.
+    pub(super) fn put_off(&mut self, by: Duration) {
+        self.stretches.iter_mut().for_each(|stretch| stretch.at += by);
+    }
+
     pub(super) fn pause(&mut self, until: Instant, now: Instant) {
         // One whose time has passed has gone away, or leaves this moment.
         let more = until.saturating_duration_since(self.time(self.left).max(now));
-        self.stretches.iter_mut().for_each(|stretch| stretch.at += more);
+        self.put_off(more);
         self.until = self.until.max(until);
     }
 
@@ -138,12 +162,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn shape_turns_after_a_pause_are_at_the_pace() {
         let start = Instant::now();
-        let mut lane = Lane::new(start, 100 * MS);
+        let mut lane = Lane::new(0, start, 100 * MS);
         lane.pause(start + 1_000 * MS, start);
         let turns: Vec<u64> = [1, 2, 1].map(|units| lane.take(units, start)).into();
         assert_eq!(turns, [0, 1, 3]);
         assert_eq!(times(&lane, start, 0..5), [1_000, 1_100, 1_200, 1_300, 1_400]);
-        assert_eq!(lane.lag(start), 1_400 * MS);
+        assert_eq!(lane.finish(Duration::ZERO, 1, start), 1_400 * MS);
+        assert_eq!(lane.finish(200 * MS, 3, start), 1_700 * MS);
         // A longer one moves all who have not left.
         lane.leave(0, 1);
         lane.pause(start + 1_500 * MS, start + 1_000 * MS);
@@ -156,7 +181,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn shape_slower_turns_also_for_those_who_wait() {
         let start = Instant::now();
-        let mut lane = Lane::new(start, 100 * MS);
+        let mut lane = Lane::new(0, start, 100 * MS);
         lane.slow(200 * MS, start + 1_000 * MS, start);
         for _ in 0..8 {
             lane.take(1, start);
@@ -181,7 +206,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn shape_an_idle_lane_saves_nothing_up() {
         let start = Instant::now();
-        let mut lane = Lane::new(start, 100 * MS);
+        let mut lane = Lane::new(0, start, 100 * MS);
         lane.slow(200 * MS, start + 10_000 * MS, start);
         let first = lane.take(1, start);
         lane.leave(first, 1);

@@ -5,7 +5,7 @@ use throttle_core::{Backend, BackendError, Call, Cost, Decision, Key, LocalShare
 use tokio::time::Instant;
 
 use super::asking::Asking;
-use super::counters::Counters;
+use super::counters::{Counters, Waiting};
 use super::error::{Bound, QueueFull, ShapeError};
 use super::pauses::{Pauses, spread};
 use super::slot::Slot;
@@ -62,12 +62,15 @@ impl<B: Backend> Pace<B> {
         }
         let calls = [Call::new(ask.key.clone(), ask.cost)];
         let decision = self.backend.decide_at_once(&self.prepared, &calls)?;
-        Some(self.count(self.answer(&decision, &calls, ask)))
+        Some(self.count(self.answer(&decision, &calls, ask, None)))
     }
 
     /// The answer of a backend that has to be waited for: one round trip, and one more to look first for a call that may
     /// wait less than others.
+    ///
+    /// It always comes with a slot, also for a call that may leave at once: whoever is gone by then gives it back.
     pub(crate) fn ask(self: &Arc<Self>, ask: Ask) -> Asking<B> {
+        let ask = Ask { holds: true, ..ask };
         let pace = Arc::clone(self);
         Asking::new(async move {
             let answered = pace.ask_and_wait(&ask).await;
@@ -77,7 +80,7 @@ impl<B: Backend> Pace<B> {
 
     async fn ask_and_wait(self: &Arc<Self>, ask: &Ask) -> Answered<B> {
         // Counted from here on, so that those who wait for the store are bounded too.
-        let _waiting = self.counters.wait(self.max_waiting).ok_or(TOO_MANY)?;
+        let place = self.counters.wait(self.max_waiting).ok_or(TOO_MANY)?;
         if let Some(within) = self.tighter(ask) {
             // A store that fails here fails below too, and is asked there what that means.
             if let Ok(peek) = self.backend.decide(&self.prepared, &[Call::peek(ask.key.clone())]).await {
@@ -90,24 +93,26 @@ impl<B: Backend> Pace<B> {
                 if let Some(share) = &self.share {
                     share.note(&decision, &calls);
                 }
-                self.answer(&decision, &calls, ask)
+                self.answer(&decision, &calls, ask, Some(place))
             }
-            Err(error) => self.answer_failure(error, &calls, ask),
+            Err(error) => self.answer_failure(error, &calls, ask, place),
         }
     }
 
     #[cold]
-    fn answer_failure(self: &Arc<Self>, error: BackendError, calls: &[Call], ask: &Ask) -> Answered<B> {
+    fn answer_failure(self: &Arc<Self>, error: BackendError, calls: &[Call], ask: &Ask, place: Waiting) -> Answered<B> {
         self.counters.degraded();
         match (self.on_error, &self.share) {
-            (OnError::Open, _) => self.enter(None, ask, Duration::ZERO),
-            (OnError::Local { .. }, Some(share)) => self.answer(&share.decide(calls, error.kind()), calls, ask),
+            (OnError::Open, _) => self.enter(None, ask, Duration::ZERO, Some(place)),
+            (OnError::Local { .. }, Some(share)) => {
+                self.answer(&share.decide(calls, error.kind()), calls, ask, Some(place))
+            }
             (OnError::Closed | OnError::Local { .. }, _) => Err(ShapeError::Store(error)),
         }
     }
 
     #[inline]
-    fn answer(self: &Arc<Self>, decision: &Decision, calls: &[Call], ask: &Ask) -> Answered<B> {
+    fn answer(self: &Arc<Self>, decision: &Decision, calls: &[Call], ask: &Ask, place: Option<Waiting>) -> Answered<B> {
         if !decision.is_allowed() {
             let (bound, allowed) = (Bound::MaxWait, self.max_wait);
             return Err(QueueFull { bound, retry_after: decision.retry_after(), allowed }.into());
@@ -117,17 +122,23 @@ impl<B: Backend> Pace<B> {
             return Ok(Answer::Go);
         }
         let item = Receipt::of(decision, calls).and_then(|receipt| receipt.into_items().next());
-        self.enter(item, ask, delay)
+        self.enter(item, ask, delay, place)
     }
 
     /// Makes a slot of what was reserved, unless that is too far away after all: then it is given back.
-    fn enter(self: &Arc<Self>, item: Option<ReceiptItem>, ask: &Ask, delay: Duration) -> Answered<B> {
+    fn enter(
+        self: &Arc<Self>,
+        item: Option<ReceiptItem>,
+        ask: &Ask,
+        delay: Duration,
+        place: Option<Waiting>,
+    ) -> Answered<B> {
         let now = Instant::now();
-        let lag = self.pauses.lag(&ask.key, now);
-        let wait = delay.saturating_add(lag.unwrap_or_default());
-        let place = self.check_bounds(ask, wait, lag.is_some()).and_then(|()| {
-            let leaves_now = wait.is_zero() && lag.is_none() && !ask.holds;
-            if leaves_now { Ok(None) } else { self.counters.wait(self.max_waiting).map(Some).ok_or(TOO_MANY) }
+        let put_off = self.pauses.finish(&ask.key, ask.cost.get(), delay, now);
+        let place = self.check_bounds(ask, delay, put_off).and_then(|()| {
+            let leaves_now = delay.is_zero() && put_off.is_none() && !ask.holds;
+            let join = || self.counters.wait(self.max_waiting).ok_or(TOO_MANY);
+            if leaves_now { Ok(None) } else { place.map_or_else(join, Ok).map(Some) }
         });
         match place {
             Ok(None) => Ok(Answer::Go),
@@ -139,11 +150,12 @@ impl<B: Backend> Pace<B> {
         }
     }
 
-    fn check_bounds(&self, ask: &Ask, wait: Duration, is_paused: bool) -> Result<(), QueueFull> {
+    fn check_bounds(&self, ask: &Ask, delay: Duration, put_off: Option<Duration>) -> Result<(), QueueFull> {
+        let finish = put_off.unwrap_or_else(|| delay.saturating_add(self.tail(ask)));
         match self.tighter(ask) {
-            Some(within) => self.check(Bound::Deadline, ask, wait, within),
-            // The schedule knows nothing of the pause, otherwise the store has checked it, and exactly.
-            None if is_paused => self.check(Bound::MaxWait, ask, wait, self.max_wait),
+            Some(within) => self.check(Bound::Deadline, ask, finish, within),
+            // The schedule knows nothing of pauses, otherwise the store has checked it, and exactly.
+            None if put_off.is_some() => self.check(Bound::MaxWait, ask, finish, self.max_wait),
             None => Ok(()),
         }
     }
@@ -151,18 +163,21 @@ impl<B: Backend> Pace<B> {
     /// Refuses what would miss its deadline as things stand.
     fn check_peek(&self, peek: &Decision, ask: &Ask, within: Duration) -> Result<(), QueueFull> {
         // A schedule is as good as unused when its first free slot has come.
-        self.check(Bound::Deadline, ask, peek.reset_after(), within)
+        self.check(Bound::Deadline, ask, peek.reset_after().saturating_add(self.tail(ask)), within)
     }
 
-    /// Whether the last unit leaves in time, if the first waits so long.
-    fn check(&self, bound: Bound, ask: &Ask, wait: Duration, allowed: Duration) -> Result<(), QueueFull> {
-        let tail = spread(self.rate, ask.cost.get() - 1);
-        let finish = wait.saturating_add(tail);
+    /// Whether the last unit leaves in time.
+    fn check(&self, bound: Bound, ask: &Ask, finish: Duration, allowed: Duration) -> Result<(), QueueFull> {
         if finish <= allowed {
             return Ok(());
         }
-        let retry_after = (tail <= allowed).then(|| finish - allowed);
+        let retry_after = (self.tail(ask) <= allowed).then(|| finish - allowed);
         Err(QueueFull { bound, retry_after, allowed })
+    }
+
+    /// From the first unit of a call to its last.
+    fn tail(&self, ask: &Ask) -> Duration {
+        spread(self.rate, ask.cost.get() - 1)
     }
 
     /// The call's own bound, where it is the tighter one.

@@ -8,12 +8,15 @@ use tokio::time::Instant;
 
 use super::lane::Lane;
 
-/// Keys whose calls must not leave yet, although their slots have come: an upstream has said so.
+/// Keys whose calls must not leave yet, although their slots have come: an upstream has said so, or the process has stood
+/// still and calls that were due meanwhile would leave all at once.
 ///
 /// The schedule knows nothing of it and runs on. Whoever's slot comes during a pause, or while those who waited it out
 /// have not all left, takes a turn here, in the order of the slots. When everybody has left the key is forgotten.
 pub(crate) struct Pauses {
     rate: Rate,
+    /// Who is later than this puts off those behind; `None` if that is nobody.
+    tolerance: Option<Duration>,
     /// How many keys there are, so that calls need not lock when there is none.
     count: AtomicUsize,
     lanes: Mutex<Lanes>,
@@ -22,6 +25,8 @@ pub(crate) struct Pauses {
 #[derive(Default)]
 struct Lanes {
     by_key: HashMap<Key, Lane>,
+    /// Lanes there have ever been.
+    made: u64,
     /// At so many keys those of no further use are swept out.
     sweep_at: usize,
 }
@@ -31,11 +36,13 @@ struct Lanes {
 pub(crate) struct Taken {
     pub(crate) at: Instant,
     unit: u64,
+    /// The lane's number.
+    lane: u64,
 }
 
 impl Pauses {
-    pub(crate) fn new(rate: Rate) -> Self {
-        Self { rate, count: AtomicUsize::new(0), lanes: Mutex::default() }
+    pub(crate) fn new(rate: Rate, tolerance: Option<Duration>) -> Self {
+        Self { rate, tolerance, count: AtomicUsize::new(0), lanes: Mutex::default() }
     }
 
     /// Whether any key may be here.
@@ -75,32 +82,55 @@ impl Pauses {
         }
     }
 
-    /// How long the first free turn is away; zero for a key that is not here.
-    pub(crate) fn lag(&self, key: &Key, now: Instant) -> Option<Duration> {
+    /// When the last of `cost` units would leave, if their slot is so far away; `None` for a key that is not here.
+    pub(crate) fn finish(&self, key: &Key, cost: u64, delay: Duration, now: Instant) -> Option<Duration> {
         if self.is_empty() {
             return None;
         }
-        self.lock().by_key.get(key).map(|lane| lane.lag(now))
+        self.lock().by_key.get(key).map(|lane| lane.finish(delay, cost, now))
+    }
+
+    /// Gives back the turn of a call that has gone away.
+    pub(crate) fn give_back(&self, key: &Key, cost: u64, turn: Taken) {
+        if let Some(lane) = self.lock().by_key.get_mut(key).filter(|lane| lane.number == turn.lane) {
+            lane.give_back(turn.unit, cost);
+        }
     }
 
     /// Whether a call of `cost` units whose slot has come, or whose turn, may leave. If not, when to ask again.
-    pub(crate) fn leave(&self, key: &Key, cost: u64, turn: Option<Taken>, now: Instant) -> Result<(), Taken> {
-        if self.is_empty() {
+    pub(crate) fn leave(
+        &self,
+        key: &Key,
+        cost: u64,
+        due: Instant,
+        turn: Option<Taken>,
+        now: Instant,
+    ) -> Result<(), Taken> {
+        let late = now.saturating_duration_since(due);
+        let is_late = self.tolerance.is_some_and(|tolerance| late > tolerance);
+        if is_late && turn.is_none() {
+            // Those behind are due as well: from here on each takes a turn.
+            self.change(key, now, |_| {});
+        } else if self.is_empty() {
             return Ok(());
         }
         let mut lanes = self.lock();
         // A lane is forgotten when the last turn's time has come, and whoever holds that may leave.
         let Some(lane) = lanes.by_key.get_mut(key) else { return Ok(()) };
-        if turn.is_none() && !lane.is_active(now) {
+        if turn.is_none() && !is_late && !lane.is_active(now) {
             lanes.by_key.remove(key);
             self.count.store(lanes.by_key.len(), Ordering::Release);
             return Ok(());
         }
+        let turn = turn.filter(|turn| turn.lane == lane.number);
         let unit = turn.map_or_else(|| lane.take(cost, now), |turn| turn.unit);
         match lane.time(unit) {
-            at if at > now => Err(Taken { at, unit }),
+            at if at > now => Err(Taken { at, unit, lane: lane.number }),
             _ => {
                 lane.leave(unit, cost);
+                if is_late && turn.is_some() {
+                    lane.put_off(late);
+                }
                 Ok(())
             }
         }
@@ -111,7 +141,9 @@ impl Pauses {
         if !lanes.by_key.contains_key(key) {
             lanes.sweep(now);
         }
-        let unused = || Lane::new(now, spread(self.rate, 1));
+        lanes.made += 1;
+        let number = lanes.made;
+        let unused = || Lane::new(number, now, spread(self.rate, 1));
         change(lanes.by_key.entry(key.clone()).or_insert_with(unused));
         self.count.store(lanes.by_key.len(), Ordering::Release);
     }
@@ -137,4 +169,21 @@ impl Lanes {
 pub(crate) fn spread(rate: Rate, units: u64) -> Duration {
     let nanos = rate.period().as_nanos().saturating_mul(u128::from(units)).div_ceil(u128::from(rate.count().max(1)));
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn shape_keys_that_nobody_calls_any_more_are_swept_out() {
+        let pauses = Pauses::new(Rate::per_second(10), None);
+        for number in 0..10_000_u64 {
+            let now = Instant::now();
+            pauses.pause(&Key::from(number), now, now + Duration::from_millis(10));
+            tokio::time::advance(Duration::from_millis(1)).await;
+        }
+        assert!(pauses.count.load(Ordering::Acquire) <= 64, "{:?}", pauses.count);
+        assert!((5..=12).contains(&pauses.active(Instant::now())));
+    }
 }

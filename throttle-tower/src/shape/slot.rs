@@ -72,7 +72,7 @@ impl<B: Backend> Slot<B> {
     /// Whether its time has come. If not, it is put off.
     fn leave(&mut self) -> bool {
         let Some(held) = &self.held else { return true };
-        match self.pace.pauses.leave(held.key(), self.cost, self.turn, Instant::now()) {
+        match self.pace.pauses.leave(held.key(), self.cost, self.departs, self.turn, Instant::now()) {
             Ok(()) => {
                 self.held = None;
                 self.pace.counters.sent();
@@ -88,10 +88,12 @@ impl<B: Backend> Slot<B> {
 
 impl<B: Backend> Drop for Slot<B> {
     fn drop(&mut self) {
-        match self.held.take() {
-            Some(Held::Units(item)) => self.pace.give_back(Some(item)),
-            Some(Held::Nothing(_)) => {}
-            None => return,
+        let Some(held) = self.held.take() else { return };
+        if let Some(turn) = self.turn {
+            self.pace.pauses.give_back(held.key(), self.cost, turn);
+        }
+        if let Held::Units(item) = held {
+            self.pace.give_back(Some(item));
         }
         self.pace.counters.cancelled();
     }
@@ -102,7 +104,7 @@ impl<B: Backend> IntoFuture for Slot<B> {
     type IntoFuture = Turn<B>;
 
     fn into_future(self) -> Turn<B> {
-        Turn { sleep: sleep_until(self.departs), slot: self }
+        Turn { sleep: None, slot: self }
     }
 }
 
@@ -129,8 +131,9 @@ pin_project! {
         B: Backend,
     {
         slot: Slot<B>,
+        // Made with the first poll, which is where the runtime is.
         #[pin]
-        sleep: Sleep,
+        sleep: Option<Sleep>,
     }
 }
 
@@ -140,11 +143,19 @@ impl<B: Backend> Future for Turn<B> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let mut this = self.project();
         loop {
-            ready!(this.sleep.as_mut().poll(cx));
+            match this.sleep.as_mut().as_pin_mut() {
+                Some(sleep) => ready!(sleep.poll(cx)),
+                // What may leave now needs no timer.
+                None if this.slot.departs > Instant::now() => {
+                    this.sleep.set(Some(sleep_until(this.slot.departs)));
+                    continue;
+                }
+                None => {}
+            }
             if this.slot.leave() {
                 return Poll::Ready(());
             }
-            this.sleep.as_mut().reset(this.slot.departs);
+            this.sleep.set(Some(sleep_until(this.slot.departs)));
         }
     }
 }

@@ -51,10 +51,10 @@ impl<B: Body<Data = Bytes>> Body for ThrottleBody<B> {
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         let this = self.project();
         match this.body.project() {
-            EitherProj::Inner { body } => {
-                let frame = ready!(body.poll_frame(cx));
+            EitherProj::Inner { mut body } => {
+                let frame = ready!(body.as_mut().poll_frame(cx));
                 // Not left to the drop: whoever has read the last byte may be back before that.
-                if !matches!(frame, Some(Ok(_))) {
+                if !matches!(frame, Some(Ok(_))) || body.is_end_stream() {
                     drop(std::mem::take(this.held));
                 }
                 Poll::Ready(frame)

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use http::StatusCode;
@@ -82,7 +83,7 @@ impl Gates {
         }
         let own = attempt.own;
         drop(attempt.taken);
-        Ok((!own.is_empty()).then(|| InFlight(Arc::new(Permits { gates: Arc::clone(self), own }))))
+        Ok((!own.is_empty()).then(|| InFlight(Arc::new(Permits { gates: AssertUnwindSafe(Arc::clone(self)), own }))))
     }
 
     pub(crate) fn names_of(&self, full: &Saturated) -> Vec<PolicyName> {
@@ -123,18 +124,26 @@ impl Attempt<'_> {
                 entered
             }
             GateRule::Any(members, whom) => {
-                let mut entered = None;
+                let (mut entered, blamed) = (None, self.full.len());
                 for member in members {
                     let before = self.own.len();
                     match self.enter(member) {
-                        Some(true) if *whom == AnyCharge::First => return Some(true),
-                        Some(true) => entered = Some(true),
+                        Some(true) => {
+                            entered = Some(true);
+                            if *whom == AnyCharge::First {
+                                break;
+                            }
+                        }
                         Some(false) => {
                             self.back_to(before);
                             entered = entered.or(Some(false));
                         }
                         None => {}
                     }
+                }
+                if entered == Some(true) {
+                    // Another member has let it in, so those that did not are not to blame.
+                    self.full.truncate(blamed);
                 }
                 entered
             }
@@ -212,7 +221,8 @@ impl fmt::Debug for InFlight {
 }
 
 struct Permits {
-    gates: Arc<Gates>,
+    /// The user's closures in there may be of any kind, but none runs when permits are returned.
+    gates: AssertUnwindSafe<Arc<Gates>>,
     own: Taken,
 }
 

@@ -149,6 +149,25 @@ impl<B: Backend> Rules<B> {
         calls
     }
 
+    /// Gives back all that a decision has charged, behind the request.
+    pub(super) fn give_back(&self, decision: &Decision, calls: &[Call]) {
+        if let Some(receipt) = Receipt::of(decision, calls) {
+            self.settle(receipt.actual(0), None);
+        }
+    }
+
+    /// What this process's share took is settled there, and only the rest at the store.
+    fn settle(&self, receipt: Receipt, runtime: Option<&Handle>) {
+        let receipt = match &self.answers.share {
+            Some(share) => share.settle(receipt),
+            None => Some(receipt),
+        };
+        if let Some(receipt) = receipt {
+            let done = self.backend.settle(&self.prepared, receipt);
+            self.post().send(Box::pin(done), runtime, self.backend.can_fail());
+        }
+    }
+
     fn post(&self) -> &Post {
         &self.answers.options.post
     }
@@ -187,17 +206,7 @@ impl<B: Backend> Ledger for Rules<B> {
     fn run(self: Arc<Self>, step: Step, account: &Arc<Account>) {
         let runtime = account.runtime();
         match step {
-            Step::Settle(receipt) => {
-                // What this process's share took is settled there, and only the rest at the store.
-                let receipt = match &self.answers.share {
-                    Some(share) => share.settle(receipt),
-                    None => Some(receipt),
-                };
-                if let Some(receipt) = receipt {
-                    let done = self.backend.settle(&self.prepared, receipt);
-                    self.post().send(Box::pin(done), runtime, self.backend.can_fail());
-                }
-            }
+            Step::Settle(receipt) => self.settle(receipt, runtime),
             Step::Charge { place, call } => self.charge(place, call, Rung::Store, runtime),
             Step::Ask { place, call } => {
                 let mut bring = Bring { account: Arc::clone(account), place, receipt: None };

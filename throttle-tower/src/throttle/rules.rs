@@ -292,10 +292,10 @@ impl<B: Backend> Rules<B> {
 
     /// One attempt.
     pub(super) async fn attempt(&self, calls: &[Call], needs: &Needs) -> Attempt {
-        let permits = match self.enter(needs) {
-            Ok(permits) => permits,
-            Err(saturated) => return saturated,
-        };
+        // Only looked for: held meanwhile, those whom a limit refuses would keep others out for as long as the store takes.
+        if let Err(saturated) = self.enter(needs) {
+            return saturated;
+        }
         let decided = match self.decide_at_once(calls) {
             Some(report) => Ok(report),
             None => self.backend.decide(&self.prepared, calls).await.map(|decision| {
@@ -304,11 +304,25 @@ impl<B: Backend> Rules<B> {
                 report
             }),
         };
-        let answer = match decided {
-            Ok(report) => Answer::Decided(report),
-            Err(error) => Answer::Failed(error),
-        };
-        Attempt { answer, permits }
+        self.admit(decided, calls, needs)
+    }
+
+    /// The permits of a request, once the store has answered. Where they are gone by then, what was charged is given back.
+    pub(super) fn admit(&self, decided: Result<LimitReport, BackendError>, calls: &[Call], needs: &Needs) -> Attempt {
+        if let Ok(report) = &decided
+            && !report.decision().is_allowed()
+        {
+            return Attempt { answer: decided.map_or_else(Answer::Failed, Answer::Decided), permits: None };
+        }
+        match self.enter(needs) {
+            Ok(permits) => Attempt { answer: decided.map_or_else(Answer::Failed, Answer::Decided), permits },
+            Err(saturated) => {
+                if let Ok(report) = decided {
+                    self.give_back(report.decision(), calls);
+                }
+                saturated
+            }
+        }
     }
 
     /// What an attempt means for the request.

@@ -8,8 +8,8 @@ use http::request::Parts;
 use pin_project_lite::pin_project;
 use throttle_core::Backend;
 
-use super::in_flight::{InFlight, Needs};
-use super::rules::{Answer, Asked, Attempt, Calls, Judged, Rules};
+use super::in_flight::Needs;
+use super::rules::{Asked, Attempt, Calls, Judged, Rules};
 use crate::limit::FutureKey;
 
 pin_project! {
@@ -36,7 +36,7 @@ pin_project! {
         B: Backend,
     {
         Unasked,
-        Asked { #[pin] decide: B::Decide, permits: Option<InFlight> },
+        Asked { #[pin] decide: B::Decide },
         /// For limits that wait.
         Held { attempt: Pin<Box<dyn Future<Output = Attempt> + Send>> },
     }
@@ -85,16 +85,13 @@ impl<S, B: Backend, ReqBody> Future for Slow<S, B, ReqBody> {
                     Ok(decision) => this.decision.set(decision),
                     Err(attempt) => break attempt,
                 },
-                DecisionProj::Asked { decide, permits } => {
-                    let answer = match ready!(decide.poll(cx)) {
-                        Ok(decision) => {
-                            let report = this.rules.report(decision);
-                            this.rules.note(&report, this.calls);
-                            Answer::Decided(report)
-                        }
-                        Err(error) => Answer::Failed(error),
-                    };
-                    break Attempt { answer, permits: permits.take() };
+                DecisionProj::Asked { decide } => {
+                    let decided = ready!(decide.poll(cx)).map(|decision| {
+                        let report = this.rules.report(decision);
+                        this.rules.note(&report, this.calls);
+                        report
+                    });
+                    break this.rules.admit(decided, this.calls, this.needs);
                 }
                 DecisionProj::Held { attempt } => break ready!(attempt.as_mut().poll(cx)),
             }
@@ -111,10 +108,11 @@ fn start<B: Backend>(rules: &Arc<Rules<B>>, calls: &Calls, needs: &Needs) -> Res
         let attempt = Arc::clone(rules).decide_patiently(calls.clone(), needs.clone());
         return Ok(Decision::Held { attempt: Box::pin(attempt) });
     }
-    let permits = rules.enter(needs)?;
+    // Only looked for: see `Rules::attempt`.
+    rules.enter(needs)?;
     match rules.decide_at_once(calls) {
-        Some(report) => Err(Attempt { answer: Answer::Decided(report), permits }),
-        None => Ok(Decision::Asked { decide: rules.backend.decide(&rules.prepared, calls), permits }),
+        Some(report) => Err(rules.admit(Ok(report), calls, needs)),
+        None => Ok(Decision::Asked { decide: rules.backend.decide(&rules.prepared, calls) }),
     }
 }
 
