@@ -81,7 +81,7 @@ pub fn runtime() -> Runtime {
 }
 
 /// Waits as long as anybody has to, and lets as many wait as there are.
-const PATIENT: Duration = Duration::from_secs(30 * 86_400);
+const PATIENT: Duration = Duration::from_secs(400 * 86_400);
 const MOST_WAITING: usize = 2_000_000;
 
 pub fn shaper(pace: Pace) -> Shaper {
