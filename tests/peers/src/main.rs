@@ -12,8 +12,16 @@ mod stage;
 
 use std::env;
 
-const SECTIONS: [(&str, fn()); 5] =
-    [("decide", decide::run), ("own", own::run), ("memory", memory::run), ("layer", layer::run), ("shape", shape::run)];
+const SECTIONS: [(&str, fn()); 8] = [
+    ("decide", decide::run),
+    ("own", own::run),
+    ("memory", memory::run),
+    ("layer", layer::run),
+    ("cost", shape::cost::run),
+    ("late", shape::late::run),
+    ("waiting", shape::waiting::run),
+    ("promise", shape::promise::run),
+];
 
 fn main() {
     let args: Vec<String> = env::args().skip(1).collect();

@@ -34,7 +34,7 @@ const CONTENDERS: [(&str, Make); 9] = [
 struct Seen {
     /// Most within any one period.
     most: usize,
-    /// Departures a second from the second busy second on.
+    /// Departures a second, from the end of the first busy second to the end of the busy time.
     steady: f64,
 }
 
