@@ -91,11 +91,21 @@ pub fn shaper(pace: Pace) -> Shaper {
 
 /// throttle's layer.
 pub fn shape_layer(pace: Pace, upstream: &Upstream) -> Pacer {
-    let service = ShapeLayer::of(shaper(pace)).layer(upstream.service());
+    shape_by(shaper(pace), upstream)
+}
+
+fn shape_by(shaper: Shaper, upstream: &Upstream) -> Pacer {
+    let service = ShapeLayer::of(shaper).layer(upstream.service());
     Arc::new(move || {
         let calling = service.clone().oneshot(());
         Box::pin(async move { calling.await.expect("nobody waits too long") })
     })
+}
+
+/// The same with more headroom than it has by itself.
+pub fn shape_layer_with_headroom(pace: Pace, headroom: Duration, upstream: &Upstream) -> Pacer {
+    let shaper = Shaper::builder(LeakyBucket::new(pace.rate()).max_wait(PATIENT)).headroom(headroom);
+    shape_by(shaper.build().expect("the pace is valid"), upstream)
 }
 
 /// throttle's shaper, without a service.

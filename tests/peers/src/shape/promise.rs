@@ -15,9 +15,12 @@ const BUSY: Duration = Duration::from_millis(2_500);
 
 type Make = fn(&Upstream) -> Pacer;
 
-const CONTENDERS: [(&str, Make); 9] = [
+const CONTENDERS: [(&str, Make); 10] = [
     ("throttle, `ShapeLayer`: `LeakyBucket::new(Rate::per_second(100))`", |upstream| {
         pacers::shape_layer(PACE, upstream)
+    }),
+    ("throttle, `ShapeLayer`: the same, `.headroom(100 ms)`", |upstream| {
+        pacers::shape_layer_with_headroom(PACE, Duration::from_millis(100), upstream)
     }),
     ("throttle, `Shaper`: the same", |upstream| pacers::bare_shaper(PACE, upstream)),
     ("tower: `.buffer(64).rate_limit(100, 1 s)`", |upstream| pacers::rate_limit(PACE, upstream, 64)),
