@@ -1,4 +1,4 @@
-//! throttle beside governor, in one process and one run: see README.md.
+//! throttle beside its peers, in one process and one run: see README.md.
 
 mod alloc;
 mod decide;
@@ -7,12 +7,21 @@ mod memory;
 mod own;
 mod peers;
 mod report;
+mod shape;
 mod stage;
 
 use std::env;
 
-const SECTIONS: [(&str, fn()); 4] =
-    [("decide", decide::run), ("own", own::run), ("memory", memory::run), ("layer", layer::run)];
+const SECTIONS: [(&str, fn()); 8] = [
+    ("decide", decide::run),
+    ("own", own::run),
+    ("memory", memory::run),
+    ("layer", layer::run),
+    ("cost", shape::cost::run),
+    ("late", shape::late::run),
+    ("waiting", shape::waiting::run),
+    ("promise", shape::promise::run),
+];
 
 fn main() {
     let args: Vec<String> = env::args().skip(1).collect();

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use std::{env, fs, process};
 
 use crate::peers::{Governor, GovernorInformed, Limit, Peer, Throttle};
+use crate::shape::waiting;
 use crate::{alloc, report};
 
 /// The argument that makes this program measure one thing and print numbers.
@@ -64,6 +65,7 @@ pub fn child(args: &[String]) {
         "v6" => bytes(name, Family::V6),
         "inserts" => inserts(name),
         "live" => churn(name, LIVE),
+        "futures" | "tasks" | "million" | "million first" => waiting::child(what, name),
         _ => churn(name, STALE),
     };
     println!("{}", numbers.iter().map(f64::to_string).collect::<Vec<_>>().join(" "));
@@ -120,7 +122,7 @@ fn churn(name: &str, limit: Limit) -> Vec<f64> {
 }
 
 /// The numbers of one child, one list of rounds for each.
-fn measure(what: &str, name: &str, rounds: usize) -> Vec<Vec<f64>> {
+pub fn measure(what: &str, name: &str, rounds: usize) -> Vec<Vec<f64>> {
     let mut columns: Vec<Vec<f64>> = Vec::new();
     for _ in 0..rounds {
         let program = env::current_exe().expect("this program has a path");

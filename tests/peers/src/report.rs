@@ -2,6 +2,20 @@
 
 use std::fs;
 
+const VERSIONED: [&str; 11] = [
+    "throttle-core",
+    "throttle-tower",
+    "governor",
+    "tower_governor",
+    "leaky-bucket",
+    "tower",
+    "tokio",
+    "axum",
+    "dashmap",
+    "quanta",
+    "parking_lot",
+];
+
 /// Machine, versions and command: without them a figure says nothing.
 pub fn header() {
     let cpus = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -12,9 +26,7 @@ pub fn header() {
     let versions = lock.split("[[package]]").filter_map(|entry| {
         let field = |name: &str| entry.split_once(&format!("{name} = \""))?.1.split('"').next();
         let (name, version) = (field("name")?, field("version")?);
-        ["throttle-core", "governor", "tower_governor", "axum", "dashmap", "quanta", "parking_lot"]
-            .contains(&name)
-            .then(|| format!("{name} {version}"))
+        VERSIONED.contains(&name).then(|| format!("{name} {version}"))
     });
     println!("versions  {}", versions.collect::<Vec<_>>().join(", "));
     println!("command   cargo run --release -- {}", std::env::args().skip(1).collect::<Vec<_>>().join(" "));

@@ -1,3 +1,4 @@
+use std::future::IntoFuture;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use super::asking::Asking;
 use super::counters::{Counters, Waiting};
 use super::error::{Bound, QueueFull, ShapeError};
 use super::pauses::{Pauses, spread};
-use super::slot::Slot;
+use super::slot::{Slot, Turn};
 use crate::OnError;
 use crate::charge::Post;
 
@@ -45,6 +46,17 @@ pub(crate) enum Answer<B: Backend> {
     Go,
     /// It leaves later, or when it likes.
     Wait(Slot<B>),
+}
+
+impl<B: Backend> Answer<B> {
+    /// What to await, if there is anything to.
+    #[inline]
+    pub(crate) fn into_turn(self) -> Option<Turn<B>> {
+        match self {
+            Self::Go => None,
+            Self::Wait(slot) => Some(slot.into_future()),
+        }
+    }
 }
 
 pub(crate) type Answered<B> = Result<Answer<B>, ShapeError>;

@@ -1,4 +1,5 @@
 use std::fmt;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -106,9 +107,13 @@ impl<B: Backend> Shaper<B> {
     /// When it has to wait outside of a tokio runtime that has its timers enabled.
     pub async fn schedule(&self, key: impl Into<Key>, cost: u64) -> Result<(), ShapeError> {
         let ask = Ask { key: key.into(), cost: Cost::at_least_one(cost), within: None, holds: false };
-        match self.answer(ask).await? {
-            Answer::Go => {}
-            Answer::Wait(slot) => slot.await,
+        // Not by way of `answer`: a future in between is moved on each call. Pinned where it is, a turn is here but once.
+        let answered = match self.pace.ask_at_once(&ask) {
+            Some(answered) => answered.map(Answer::into_turn),
+            None => self.pace.ask(ask).await.map(Answer::into_turn),
+        };
+        if let Some(turn) = pin!(answered?).as_pin_mut() {
+            turn.await;
         }
         Ok(())
     }
