@@ -12,8 +12,8 @@ use crate::{Constant, KeyExtractor, OnMissing};
 ///
 /// It stands among other limits in [`all`](crate::all), or alone. A request that is let through holds a permit until its
 /// response's body has ended or is dropped, or the request is given up before; one that finds none is answered 503, and the
-/// other limits are not charged for it. A request that another limit refuses holds none. All permits that a request needs
-/// are taken in one step.
+/// other limits are not charged for it: over a store, where permits may run out while it is asked, that is given back behind
+/// the answer. A request that another limit refuses holds none. All permits that a request needs are taken in one step.
 ///
 /// A response that switches protocols has hardly a body: let the connection hold the permit, by moving
 /// [`InFlight`](crate::InFlight) into the task that serves it.

@@ -263,10 +263,11 @@ impl Limit {
     /// then admitted, and charged, when there is room. Defaults to not at all.
     ///
     /// * **Fair.** Those who are held for one key are let through in the order in which they came, and newcomers wait behind
-    ///   them. That is so in each process; over a store, processes race.
-    /// * **Bounded.** Whoever cannot make it in time is refused at once: with the `Retry-After` that is true then. No more
-    ///   are held for a key than could be admitted in that time, and 10,000 by a layer
-    ///   ([`max_held`](crate::ThrottleLayer::max_held)).
+    ///   them or are refused; only in an [`any`](crate::any) they are asked about first, for another member may have room.
+    ///   Who is held by two limits stands in one line after the other. That is so in each process; over a store, processes race.
+    /// * **Bounded.** No more units are held for a key than could be admitted in that time, and 10,000 requests by a layer
+    ///   ([`max_held`](crate::ThrottleLayer::max_held)). Whoever cannot make it in time is refused at once, with a
+    ///   `Retry-After` that counts those who wait.
     /// * **Cancelled with the request**, which was charged nothing while it was held, and leaves its place to the next.
     /// * Where several limits of an `all` refuse, all of them must be ready to wait. Permits of a
     ///   [`Concurrency`](crate::Concurrency) are not held meanwhile. The tokio runtime must have its timers enabled.

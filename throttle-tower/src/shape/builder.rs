@@ -81,7 +81,7 @@ impl<B: Backend> ShaperBuilder<B> {
     }
 
     /// Most calls that may wait at once, of all keys together; more are refused. Those who wait take about 500 bytes each
-    /// beside the request. Defaults to 100,000.
+    /// in a layer and 700 in [`Shaper::schedule`], beside the request. Defaults to 100,000.
     pub fn max_waiting(mut self, calls: usize) -> Self {
         self.max_waiting = calls;
         self
