@@ -53,8 +53,8 @@ fn check_others(report: &Report, owned: &[RangeInclusive<u16>]) {
             |slot: &u16| owned.iter().any(|own| (own.start() / 1024..=own.end() / 1024).contains(&(slot / 1024)));
         let elsewhere = run.samples.iter().filter(|sample| !slots(run.app.mode, sample).iter().any(near));
         let (degraded, well): (Vec<_>, Vec<_>) = elsewhere.partition(|sample| sample.is_degraded());
-        // A stall of the machine may make some late.
-        assert!(well.len() > 500 && degraded.len() <= 4, "about other shards: {degraded:?}");
+        // A stall of the machine may make some late, and open a breaker for a moment.
+        assert!(well.len() > 500 && degraded.len() <= well.len() / 20, "about other shards: {degraded:?}");
     }
 }
 

@@ -86,7 +86,8 @@ impl Report {
     /// Once the breaker is open, requests are not delayed any more.
     pub(crate) fn check_breaker(&self, fault: &str) {
         for run in &self.runs {
-            let limit = Duration::from_millis(2) + self.noise(run);
+            // Behind a closed one they would wait for the whole of it; a busy machine adds some milliseconds of its own.
+            let limit = DEADLINE / 2 + self.noise(run);
             assert!(run.opened.is_some(), "{fault}, {:?}: the breaker did not open", run.app.mode);
             let after = Figures::of(self.after_opening(run).map(|sample| sample.added));
             assert!(after.p99() <= limit, "{fault}, {:?}: added {after} behind an open breaker", run.app.mode);

@@ -39,8 +39,9 @@ async fn replies_delayed() {
         report.check_return(&fault);
         report.check_charges(&[&server], 0, true);
         if delay < DEADLINE {
-            // A stall of the machine may make a few of them late.
-            assert!(report.degraded() <= 8, "{} degraded, though all answers came in time", report.degraded());
+            // A stall of the machine makes some of them late, and may open the breaker for a moment. Were they taken for
+            // failures, nearly all 1,200 would be degraded.
+            assert!(report.degraded() <= 120, "{} degraded, though all answers came in time", report.degraded());
         } else {
             report.check_breaker(&fault);
         }
