@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use http::StatusCode;
 use http::request::Parts;
@@ -11,6 +11,7 @@ use smallvec::SmallVec;
 use throttle_core::{AnyCharge, Key, PolicyName};
 
 use crate::limit::Concurrency;
+use crate::lock::lock;
 
 /// All of a layer's limits on requests in flight, and how they are composed.
 pub(crate) struct Gates {
@@ -91,8 +92,7 @@ impl Gates {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<HashMap<Key, u64>>> {
-        // Counting does not panic halfway.
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.taken)
     }
 }
 

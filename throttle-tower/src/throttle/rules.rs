@@ -15,6 +15,7 @@ use super::{Event, LimitReport, Outcome};
 use crate::charge::{Charge, Open};
 use crate::limit::{Applied, Compiled, FutureKey, Keying};
 use crate::plans::Found;
+use crate::time::micros;
 use crate::{OnError, OnMissing};
 
 /// Everything that the clones of a layer and its services share.
@@ -298,11 +299,7 @@ impl<B: Backend> Rules<B> {
         }
         let decided = match self.decide_at_once(calls) {
             Some(report) => Ok(report),
-            None => self.backend.decide(&self.prepared, calls).await.map(|decision| {
-                let report = self.report(decision);
-                self.note(&report, calls);
-                report
-            }),
+            None => self.backend.decide(&self.prepared, calls).await.map(|decision| self.told(decision, calls)),
         };
         self.admit(decided, calls, needs)
     }
@@ -373,6 +370,13 @@ impl<B: Backend> Rules<B> {
     /// A decision is large, so it goes where it will stay before anybody looks at it.
     pub(crate) fn report(&self, decision: Decision) -> LimitReport {
         LimitReport::new(decision, Arc::clone(&self.answers))
+    }
+
+    /// What the backend has said after it was waited for.
+    pub(super) fn told(&self, decision: Decision, calls: &[Call]) -> LimitReport {
+        let report = self.report(decision);
+        self.note(&report, calls);
+        report
     }
 
     /// What a decision means for the request.
@@ -485,7 +489,7 @@ impl<B: Backend> Rules<B> {
     fn extra_wait(&self, decision: &Decision, calls: &[Call]) -> u64 {
         let (Some(jitter), Some(wait)) = (&self.answers.options.jitter, decision.retry_after()) else { return 0 };
         let binding = decision.binding().and_then(|policy| calls.get(policy)?.key());
-        let wait = u64::try_from(wait.as_micros()).unwrap_or(u64::MAX);
+        let wait = micros(wait);
         binding.map_or(0, |key| jitter.lengthen(wait, key) - wait)
     }
 

@@ -86,11 +86,7 @@ impl<S, B: Backend, ReqBody> Future for Slow<S, B, ReqBody> {
                     Err(attempt) => break attempt,
                 },
                 DecisionProj::Asked { decide } => {
-                    let decided = ready!(decide.poll(cx)).map(|decision| {
-                        let report = this.rules.report(decision);
-                        this.rules.note(&report, this.calls);
-                        report
-                    });
+                    let decided = ready!(decide.poll(cx)).map(|decision| this.rules.told(decision, this.calls));
                     break this.rules.admit(decided, this.calls, this.needs);
                 }
                 DecisionProj::Held { attempt } => break ready!(attempt.as_mut().poll(cx)),

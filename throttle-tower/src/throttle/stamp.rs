@@ -1,5 +1,3 @@
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, Response};
 use smallvec::SmallVec;
@@ -10,6 +8,7 @@ use super::answers::{policy_field, terms};
 use crate::headers::line::Line;
 use crate::headers::retry_after::RetryAfter;
 use crate::headers::{Dialect, Report, ResetFormat};
+use crate::time::{micros, wall_micros};
 
 /// A decision is pressed on the response once.
 impl LimitReport {
@@ -91,9 +90,5 @@ fn now(headers: &HeaderMap, admitted: bool, dialect: Dialect) -> u64 {
     if !needed {
         return 0;
     }
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, micros)
-}
-
-fn micros(duration: std::time::Duration) -> u64 {
-    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+    wall_micros()
 }
