@@ -15,7 +15,7 @@ use crate::limit::{Applied, Outcomes};
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Wanted {
     /// Some charge may change.
-    account: bool,
+    pub(super) account: bool,
     /// A handler may change it.
     pub(super) handle: bool,
     /// Attempts count.

@@ -184,12 +184,12 @@ impl<B: Backend> Rules<B> {
             }
             Err(error) => Answer::Failed(error),
         };
-        Attempt { answer, permits: None }
+        Attempt::of(answer, None)
     }
 
     /// The line that a request has to join, and how long it may be held there. In an `any` another member may admit it.
     fn line_of(&self, calls: &[Call]) -> Option<(LineKey, Duration)> {
-        if has_any(B::set(&self.prepared)) {
+        if has_any(B::set(&self.prepared)) || self.gates.ways().is_some() {
             return None;
         }
         self.applied.iter().zip(calls).enumerate().find_map(|(policy, (how, call))| {

@@ -27,6 +27,9 @@ impl LimitReport {
 
     fn write<Body>(&self, response: &mut Response<Body>, hidden: bool, extra: u64) {
         let (decision, answers) = (self.decision(), self.answers());
+        if decision.is_allowed() && (hidden || answers.options.dialect == Dialect::None) {
+            return;
+        }
         let mut lines: SmallVec<[Line<'_>; 3]> = SmallVec::new();
         // Not collected: that would move them all once they are complete.
         for (place, (policy, status)) in answers.policies.iter().zip(decision.statuses()).enumerate() {
@@ -63,6 +66,7 @@ impl LimitReport {
 }
 
 /// One policy's line: what it promises, where the client stands, and at what pace that lasts.
+#[inline]
 fn line<'a>(policy: &'a Policy, status: &Status, paced_by: &Policy, extra: u64) -> Line<'a> {
     let violated = status.is_violated();
     let wait = if violated { status.retry_after() } else { None };
