@@ -118,10 +118,20 @@ impl Directory {
     }
 }
 
-/// Clears a lookup's place when nobody waits for it any more.
+/// Clears a lookup's place when it is over, or nobody waits for it any more.
 pub(super) struct Landing {
     known: Weak<Known>,
     digest: Digest,
+}
+
+impl Landing {
+    /// While the lookup is there: its place is its own. Whoever comes now begins another one, even if somebody has not
+    /// fetched the answer of this one yet, which would grow old.
+    pub(super) fn clear(&self) {
+        if let Some(known) = self.known.upgrade() {
+            lock(&known.tiers).flights.remove(&self.digest);
+        }
+    }
 }
 
 impl Drop for Landing {

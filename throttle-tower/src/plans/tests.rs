@@ -185,6 +185,51 @@ async fn plans_whose_lookup_panics_keep_nobody_waiting() {
     assert_eq!(panics, 1);
 }
 
+#[tokio::test]
+async fn plans_are_looked_up_anew_though_somebody_has_not_fetched_the_last_answer() {
+    let office = Arc::new(Office::default());
+    let directory = directory(&office, 10, Duration::ZERO);
+    let never_polled = later(directory.find(&parts("ada")));
+    office.answers(Ok(Some("pro")));
+    assert_eq!(tier(&directory, "ada").await, 1);
+    office.answers(Ok(Some("internal")));
+    assert_eq!((tier(&directory, "ada").await, office.asked()), (2, 2));
+    assert_eq!(never_polled.await.1, 1, "that was told while it waited");
+}
+
+#[tokio::test]
+async fn plans_are_looked_up_anew_after_a_panic_though_somebody_has_not_heard_of_it() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let lookup = {
+        let asked = Arc::clone(&asked);
+        move |_| {
+            let first = asked.fetch_add(1, Ordering::SeqCst) == 0;
+            async move {
+                assert!(!first, "a lookup that panics");
+                Some("pro")
+            }
+        }
+    };
+    let directory = plans("p", tiers()).by(Header::new("x-api-key")).lookup(lookup).directory;
+    let never_polled = later(directory.find(&parts("ada")));
+    assert!(tokio::spawn(later(directory.find(&parts("ada")))).await.is_err(), "whoever polled it has the panic");
+    assert_eq!(tier(&directory, "ada").await, 1);
+    assert_eq!(never_polled.await.1, 0, "the default");
+}
+
+#[tokio::test]
+async fn plans_whose_lookup_failed_are_asked_for_again_after_a_second_at_the_latest() {
+    let office = Arc::new(Office::default());
+    let directory = directory(&office, 10, LONG);
+    office.answers(Err(()));
+    assert_eq!(tier(&directory, "ada").await, 0);
+    assert_eq!(tier(&directory, "ada").await, 0);
+    assert!(office.asked() <= 2, "not with each request");
+    office.answers(Ok(Some("pro")));
+    tokio::time::sleep(Duration::from_millis(1_001)).await;
+    assert_eq!(tier(&directory, "ada").await, 1);
+}
+
 fn with(tiers: Vec<(&'static str, Gcra)>, unknown: &str) -> Plans {
     plans("per-user", tiers).by(Header::new("x-api-key")).lookup(|_| async { None::<&str> }).unknown(unknown)
 }
