@@ -23,7 +23,8 @@ pub enum Carry {
     /// give back what was used in the large one; and the product of two capacities must be below 2^53.
     Proportional,
     /// What was used is forgotten. Whoever can choose their tier can have any amount so: only for changes that cost
-    /// something, such as a purchase.
+    /// something, such as a purchase. A limit that is changed is such a change too, and while processes with the former one
+    /// run beside those with the new one on one store, each charge in turn forgets: change limits under another rule.
     Reset,
 }
 
