@@ -130,8 +130,9 @@ impl<'a> Member<'a> {
     fn move_in(&mut self, shard: &mut Shard) {
         let Place::Foreign(_, old) = &self.place else { return };
         let Some(index) = self.index(shard) else { return };
-        if let Some(start) = self.carried(shard, old, |carried| carried.start(self.at)) {
-            shard.replace(index, old.is_small(), self.registered.generation, start);
+        if let Some((start, clipped)) = self.carried(shard, old, |carried| carried.start(self.at)) {
+            let flag = if clipped { CLIPPED } else { 0 };
+            shard.replace(index, old.is_small(), self.registered.generation | flag, start);
         }
         self.place = Place::Slot(index);
     }
@@ -296,10 +297,11 @@ impl<'a> Member<'a> {
                 // There is room again. What the key may have used of the shared bucket stays used.
                 let start = match &self.place {
                     Place::Foreign(_, old) => self.carried(shard, old, |carried| carried.start(self.at)),
-                    _ => shard.read(index, self.algorithm.is_small(), Repr::clone),
+                    _ => shard.read(index, self.algorithm.is_small(), |repr| {
+                        (repr.clone(), shard.generation(index).is_some_and(|generation| generation & CLIPPED != 0))
+                    }),
                 };
-                let start = start.unwrap_or_else(|| self.algorithm.fresh_repr());
-                let clipped = shard.generation(index).is_some_and(|generation| generation & CLIPPED != 0);
+                let (start, clipped) = start.unwrap_or_else(|| (self.algorithm.fresh_repr(), false));
                 (self.label, self.place) = (own, Place::Nowhere { start, clipped, reserved });
             }
             return;

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use throttle_core::{
     Algorithm, Backend, Call, Carry, Cost, FixedWindow, Gcra, IntoAlgorithm, Key, LeakyMeter, LimitSet, ManualClock,
-    MemoryBackend, MemorySet, Policy, Rate, Receipt, Timestamp, TokenBucket,
+    MemoryBackend, MemorySet, Policy, Rate, Receipt, State, Timestamp, TokenBucket,
 };
 
 use crate::support::strategies::run;
@@ -249,6 +249,117 @@ fn law_07_tiers_equal_a_naive_count_while_the_clock_stands_still() {
             }
             Ok(())
         });
+    }
+}
+
+/// What a lowered limit had to cut off is not forgotten on the way through a smaller tier.
+#[test]
+fn law_07_what_was_cut_off_before_there_were_tiers_counts_in_each_of_them() {
+    let hourly = |count: u64| Gcra::new(Rate::per_hour(count)).build().unwrap();
+    let plain = |count: u64| LimitSet::new(Policy::new("policy", hourly(count)).unwrap()).unwrap();
+    for carry in [Carry::Keep, Carry::Proportional] {
+        for through in [None, Some(1)] {
+            let desk = Desk::of(&[hourly(100)], carry);
+            assert!(desk.decide(0, 50).is_allowed());
+            let lowered = desk.backend.prepare(plain(10)).unwrap();
+            assert!(!desk.backend.decide_now(&lowered, &[call(0, 1)]).is_allowed());
+            let tiers = desk.backend.prepare(set(&[10, 5, 100].map(hourly), carry)).unwrap();
+            desk.clock.set(T0.after_micros(40 * 60_000_000));
+            // Four of the ten that are left of fifty are still used, and one more goes through the smaller tier.
+            if let Some(smaller) = through {
+                assert!(desk.backend.decide_now(&tiers, &[call(smaller, 1)]).is_allowed());
+            }
+            let left = desk.backend.decide_now(&tiers, &[call(2, 0)]).remaining();
+            assert_eq!(left, 0, "{carry:?}, through {through:?}: nobody knows how much of a hundred was used");
+        }
+    }
+}
+
+/// A store too small for its keys admits nobody more than the largest tier alone would: neither while they share an overflow
+/// bucket nor when they get a place of their own later.
+#[test]
+fn law_09_tiers_in_a_full_store_admit_no_more_than_the_largest() {
+    for carry in [Carry::Keep, Carry::Proportional] {
+        run(&format!("{carry:?}"), &(ladder(), steps(), 1..4_usize), |(tiers, steps, max_keys)| {
+            let clock = ManualClock::new(T0);
+            let backend = MemoryBackend::builder().clock(clock.clone()).max_keys(*max_keys).build();
+            let set = backend.prepare(set(tiers, carry)).unwrap();
+            let largest = tiers.last().unwrap();
+            let (mut alone, mut now) = (vec![largest.fresh(); 8], T0);
+            for (step, (tier, cost, ahead)) in steps.iter().enumerate() {
+                now = now.after_micros(*ahead);
+                clock.set(now);
+                let who = (step * 7 + usize::from(*tier) * 3 + *cost as usize) % alone.len();
+                let asked = Call::new(Key::from(who as u64), Cost::at_least_one(*cost)).in_tier(*tier);
+                if backend.decide_now(&set, &[asked]).is_allowed() {
+                    let (state, verdict) = largest.decide(alone[who].clone(), now, (*cost).max(1));
+                    prop_assert!(verdict.is_allowed(), "{} units of {} at {:?} of {:?}", cost, who, now, largest);
+                    alone[who] = state;
+                }
+            }
+            Ok(())
+        });
+    }
+}
+
+/// One key of one policy as its bytes, and whose they are: what any backend may keep.
+struct Kept(Option<(Algorithm, Vec<u8>)>);
+
+impl Kept {
+    fn state(&self, policy: &Policy, tier: u8, now: Timestamp) -> State {
+        let Some((by, bytes)) = &self.0 else { return policy.algorithm().fresh() };
+        if policy.is_tiered() {
+            return State::from_wire_of(policy, tier, bytes).expect("written by an algorithm");
+        }
+        let state = State::from_wire(by, bytes).expect("written by this one");
+        if by.tag() == policy.algorithm().tag() { state } else { policy.algorithm().carry_over(by, &state, now) }
+    }
+
+    fn keep(&mut self, by: &Algorithm, state: &State) {
+        self.0 = Some((*by, state.to_wire(by).expect("its own state")));
+    }
+}
+
+/// Limits that are deployed anew while keys live, with other tiers or none, equal the core on states in hand.
+#[test]
+fn law_08_tiers_that_are_deployed_anew_equal_states_in_hand() {
+    let rule =
+        || prop::option::weighted(0.8, prop::sample::select(vec![Carry::Keep, Carry::Proportional, Carry::Reset]));
+    let deployed = prop::collection::vec((ladder(), rule()), 2..5);
+    run("deployed", &(deployed, steps(), any::<u64>()), |(deployed, steps, seed)| {
+        let clock = ManualClock::new(T0);
+        let backend = MemoryBackend::builder().clock(clock.clone()).build();
+        let sets: Vec<LimitSet> = deployed.iter().map(|(tiers, carry)| one_policy(tiers, *carry)).collect();
+        let (mut kept, mut now, mut dice) = (Kept(None), T0, *seed);
+        let mut in_force = backend.prepare(sets[0].clone()).unwrap();
+        for (tier, cost, ahead) in steps {
+            dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            if dice >> 61 == 0 {
+                in_force = backend.prepare(sets[(dice >> 40) as usize % sets.len()].clone()).unwrap();
+            }
+            // Back, one time in four.
+            let moved = if dice >> 59 & 3 == 0 { -(*ahead as i64) } else { *ahead as i64 };
+            now = Timestamp::from_micros(now.as_micros() + moved);
+            clock.set(now);
+            let set = MemoryBackend::<ManualClock>::set(&in_force);
+            let policy = &set.policies()[0];
+            let mut states = [kept.state(policy, *tier, now)];
+            let expected = set.decide(&mut states, now, &[call(*tier, *cost)]);
+            prop_assert_eq!(&backend.decide_now(&in_force, &[call(*tier, *cost)]), &expected);
+            // Without tiers, what is met is carried over whatever comes of it.
+            if expected.statuses()[0].charged() > 0 || (!policy.is_tiered() && kept.0.is_some()) {
+                kept.keep(policy.tier(*tier).algorithm(), &states[0]);
+            }
+        }
+        Ok(())
+    });
+}
+
+/// With tiers, where there is a rule for them; or without, by the first.
+fn one_policy(tiers: &[Algorithm], carry: Option<Carry>) -> LimitSet {
+    match carry {
+        Some(carry) => set(tiers, carry),
+        None => LimitSet::new(Policy::new("policy", tiers[0]).unwrap()).unwrap(),
     }
 }
 
