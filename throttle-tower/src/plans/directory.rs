@@ -69,6 +69,12 @@ impl Directory {
         self.extractor.uses_route()
     }
 
+    /// Lookups under way.
+    #[cfg(test)]
+    pub(super) fn flights(&self) -> usize {
+        lock(&self.known.tiers).flights.len()
+    }
+
     /// Whose request it is and in which tier.
     #[inline]
     pub(crate) fn find(&self, parts: &Parts) -> Found {

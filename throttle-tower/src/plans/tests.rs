@@ -2,9 +2,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use http::Request;
 use http::request::Parts;
-use throttle_core::{Carry, Gcra, Key, Rate};
+use http::{HeaderValue, Request};
+use throttle_core::{Carry, Gcra, IntoAlgorithm, Key, LeakyBucket, Rate};
 use tokio::sync::Notify;
 
 use super::{Directory, Found, Plans, plans};
@@ -257,4 +257,50 @@ fn plans_that_are_wrong_are_refused_with_field_value_and_rule() {
         ("carry".into(), "Proportional between \"free\" and \"pro\"".into())
     );
     assert!(ThrottleLayer::new(with(two(), "pro").on_change(Carry::Proportional)).is_ok());
+}
+
+#[test]
+fn plans_of_which_a_tier_delays_are_refused_like_a_limit_that_does() {
+    let queue = LeakyBucket::new(Rate::per_second(1)).max_wait(LONG);
+    let tiers = [("free", Gcra::new(Rate::per_minute(60)).into_algorithm()), ("pro", queue.into_algorithm())];
+    let tiers = tiers.map(|(tier, algorithm)| (tier, algorithm.unwrap()));
+    let delaying = plans("per-user", tiers).by(Header::new("x-api-key")).lookup(|_| async { None::<&str> });
+    let error = ThrottleLayer::new(delaying.unknown("free")).map(drop).unwrap_err();
+    assert_eq!((error.policy(), error.field(), error.value()), (Some("per-user"), "algorithm", "leaky_bucket"));
+}
+
+#[test]
+fn plans_by_a_header_that_is_none_are_refused() {
+    let plans = plans("per-user", tiers()).by(Header::new("x api key")).lookup(|_| async { None::<&str> });
+    let error = ThrottleLayer::new(plans.unknown("free")).map(drop).unwrap_err();
+    assert_eq!((error.policy(), error.field()), (Some("per-user"), "header"));
+}
+
+/// Whoever has no identity, or one that is no text, is not looked up.
+#[tokio::test]
+async fn plans_of_those_who_cannot_be_looked_up_are_the_stated_ones() {
+    let office = Arc::new(Office::default());
+    let mut directory = directory(&office, 10, LONG);
+    directory.unknown = 2;
+    let nobody = Request::new(()).into_parts().0;
+    assert!(matches!(directory.find(&nobody), Found::Now(None, 2)));
+    let mut no_text = Request::new(());
+    no_text.headers_mut().insert("x-api-key", HeaderValue::from_bytes(b"\xff\xfe").unwrap());
+    assert!(matches!(directory.find(&no_text.into_parts().0), Found::Now(Some(_), 2)));
+    assert_eq!(office.asked(), 0);
+}
+
+/// A lookup that somebody waits for is in the books, and none that nobody waits for or that is over.
+#[tokio::test]
+async fn plans_that_nobody_waits_for_leave_nothing_behind() {
+    let office = Arc::new(Office::default());
+    let directory = directory(&office, 10, LONG);
+    for identity in 0..100 {
+        let mut given_up = later(directory.find(&parts(&identity.to_string())));
+        assert!(polled_once(&mut given_up).await.is_none());
+        assert_eq!(directory.flights(), 1);
+    }
+    assert_eq!(directory.flights(), 0);
+    office.answers(Ok(Some("pro")));
+    assert_eq!((tier(&directory, "ada").await, directory.flights()), (1, 0));
 }
