@@ -50,6 +50,9 @@ impl Policy {
     ///
     /// What a policy without tiers is asked for, such as its [algorithm](Self::algorithm), is answered for the first.
     ///
+    /// Where limits of the same name are prepared anew while others are in use, a tier is known by its number: add new ones
+    /// at the end, or those who still use the former limits are decided about in another tier than they mean.
+    ///
     /// ```
     /// use throttle_core::{Carry, Gcra, Policy, Rate};
     ///

@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use throttle_core::{
-    Algorithm, Backend, Call, Carry, Cost, FixedWindow, Gcra, IntoAlgorithm, Key, LeakyMeter, LimitSet, ManualClock,
-    MemoryBackend, MemorySet, Policy, Rate, Receipt, State, Timestamp, TokenBucket,
+    Algorithm, Backend, BackendErrorKind, Call, Carry, Cost, FixedWindow, Gcra, IntoAlgorithm, Key, LeakyMeter,
+    LimitSet, LocalShare, ManualClock, MemoryBackend, MemorySet, Policy, Rate, Receipt, State, Timestamp, TokenBucket,
 };
 
 use crate::support::strategies::run;
@@ -122,6 +122,40 @@ fn law_10_a_charge_is_given_back_in_the_tier_that_holds_it() {
     }
 }
 
+/// What is given back is rounded down, and what is owed is rounded up: no settlement is a gift.
+#[test]
+fn law_10_settlements_in_proportion_are_no_gift() {
+    for (taken, actual, left) in [(2, 1, 96), (1, 2, 95), (3, 3, 94), (2, 0, 98), (1, 60, 0)] {
+        let desk = Desk::of(&per_minute(&[60, 100]), Carry::Proportional);
+        let first = desk.decide(0, taken);
+        let receipt = Receipt::of(&first, &[call(0, taken)]).unwrap();
+        assert!(desk.decide(1, 1).is_allowed());
+        desk.backend.settle_now(&desk.set, receipt.actual(actual));
+        assert_eq!(desk.left(1, 0), left, "{taken} of 60, then 1 of 100, then {actual} instead of {taken}");
+    }
+}
+
+/// A share of one limit that cannot be told exactly in another counts as all of it until the key has recovered, and what is
+/// settled of it is not in there.
+#[test]
+fn law_08_shares_that_cannot_be_told_exactly_are_not_told() {
+    let hourly = |count: u64| FixedWindow::new(Rate::per_hour(count)).build().unwrap();
+    let desk = Desk::of(&[hourly(1 << 30)], Carry::Proportional);
+    let first = desk.decide(0, 1 << 20);
+    let receipt = Receipt::of(&first, &[call(0, 1 << 20)]).unwrap();
+    let look = |tiers: &MemorySet| desk.backend.decide_now(tiers, &[call(0, 0)]).remaining();
+    let exact = desk.backend.prepare(set(&[hourly((1 << 23) - 1)], Carry::Proportional)).unwrap();
+    assert_eq!(look(&exact), (1 << 23) - 1 - (1 << 13), "a thousandth");
+    let inexact = desk.backend.prepare(set(&[hourly(1 << 23)], Carry::Proportional)).unwrap();
+    assert_eq!(look(&inexact), 0);
+    desk.backend.settle_now(&inexact, receipt.actual(0));
+    assert_eq!(look(&inexact), 0);
+    assert_eq!(
+        look(&desk.backend.prepare(set(&[hourly(1 << 30)], Carry::Proportional)).unwrap()),
+        (1 << 30) - (1 << 20)
+    );
+}
+
 /// Tiers of one kind, each larger one at least as quick.
 fn ladder() -> impl Strategy<Value = Vec<Algorithm>> {
     let count = || prop::sample::select(vec![1_u64, 2, 3, 5, 8, 13, 60]);
@@ -170,7 +204,7 @@ fn law_07_no_change_of_tier_buys_more_than_the_largest_admits() {
 /// What is told of each tier at any time is true: what remains is admitted and one more is not, a wait is over when it was
 /// told to be and not before, and nothing of that changed by asking.
 #[test]
-fn law_01_02_03_tiers_tell_the_truth() {
+fn law_01_02_03_04_tiers_tell_the_truth() {
     for carry in [Carry::Keep, Carry::Proportional, Carry::Reset] {
         run(&format!("{carry:?}"), &(ladder(), steps(), 1..14_u64), |(tiers, steps, cost)| {
             let set = set(tiers, carry);
@@ -195,7 +229,16 @@ fn law_01_02_03_tiers_tell_the_truth() {
                     }
                 }
                 let reset = asked(0, now).reset_after().as_micros() as u64;
-                prop_assert_eq!(asked(0, now.after_micros(reset)).remaining(), capacity, "as good as unused");
+                let at_reset = asked(0, now.after_micros(reset));
+                prop_assert_eq!(
+                    (at_reset.remaining(), at_reset.reset_after().as_micros()),
+                    (capacity, 0),
+                    "as if unused"
+                );
+                if let Some(before) = reset.checked_sub(1) {
+                    let before = asked(0, now.after_micros(before));
+                    prop_assert_eq!(before.reset_after().as_micros(), 1, "and not earlier");
+                }
                 let mut kept = states.clone();
                 let _ = set.decide(&mut kept, now, &[call(tier, capacity + 1)]);
                 let _ = set.decide(&mut kept, now, &[call(tier, 0)]);
@@ -302,6 +345,39 @@ fn law_09_tiers_in_a_full_store_admit_no_more_than_the_largest() {
     }
 }
 
+#[test]
+fn law_09_what_was_used_of_a_shared_bucket_in_one_tier_stays_used_in_another() {
+    let clock = ManualClock::new(T0);
+    let backend = MemoryBackend::builder().clock(clock.clone()).max_keys(1).build();
+    let set = backend.prepare(set(&per_minute(&[60, 600]), Carry::Keep)).unwrap();
+    let take = |key: &str, cost: u64, tier: u8| {
+        let call = Call::new(Key::from(key), Cost::at_least_one(cost)).in_tier(tier);
+        backend.decide_now(&set, &[call]).statuses()[0]
+    };
+    assert!(!take("ada", 1, 1).is_overflow());
+    assert!(take("bob", 30, 1).is_overflow(), "there is room for one");
+    clock.set(T0.after_micros(100_000));
+    let moved = take("bob", 1, 0);
+    assert_eq!((moved.is_overflow(), moved.remaining()), (false, 30), "29 of 30 are not drained, and one more");
+}
+
+#[test]
+fn shares_of_tiers_are_noted_and_settled_in_the_tier_that_was_charged() {
+    let tiers = [10, 100].map(|count| FixedWindow::new(Rate::per_hour(count)).build().unwrap());
+    let store = Desk::of(&tiers, Carry::Keep);
+    let desk = Desk::of(&tiers, Carry::Keep);
+    let two = std::num::NonZeroU32::new(2).unwrap();
+    let share = LocalShare::new(&desk.backend, MemoryBackend::<ManualClock>::set(&store.set), two).unwrap();
+    let left = || share.decide(&[call(1, 0)], BackendErrorKind::Timeout).remaining();
+    let calls = [call(1, 40)];
+    let decision = store.decide(1, 40);
+    share.note(&decision, &calls);
+    assert_eq!(left(), 10, "half of a hundred, less forty");
+    let receipt = Receipt::of(&decision, &calls).unwrap();
+    assert!(share.settle(receipt.actual(0)).is_some(), "the rest is the store's");
+    assert_eq!(left(), 50);
+}
+
 /// One key of one policy as its bytes, and whose they are: what any backend may keep.
 struct Kept(Option<(Algorithm, Vec<u8>)>);
 
@@ -379,6 +455,8 @@ fn tiers_that_are_wrong_are_refused() {
     let slow = [("a", tier), ("b", Gcra::new(rate).burst(61))];
     assert_eq!(refused(&slow, Carry::Proportional).0, "carry");
     assert!(Policy::tiered("p", slow, Carry::Keep).is_ok(), "units can always be kept");
+    let apart = [("a", tier.burst(10)), ("b", Gcra::new(Rate::per_minute(1_200)).burst(100)), ("c", tier.burst(20))];
+    assert_eq!(refused(&apart, Carry::Proportional), ("carry".into(), "Proportional between \"a\" and \"c\"".into()));
     let large = Gcra::new(Rate::per_second(100_000_000));
     assert_eq!(
         refused(&[("a", large), ("b", Gcra::new(Rate::per_second(99_999_999)))], Carry::Proportional).0,
