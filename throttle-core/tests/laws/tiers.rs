@@ -95,6 +95,26 @@ fn law_07_tiers_reset_on_purpose_only() {
     assert_eq!(desk.left(0, 0), 60);
 }
 
+/// However they are told, limits that count alike are one limit, in memory as in the bytes that others keep.
+#[test]
+fn law_08_a_change_between_tiers_that_count_alike_is_none() {
+    let alike = [Rate::per_minute(60), Rate::per_second(1)].map(|rate| Gcra::new(rate).burst(10).build().unwrap());
+    assert_eq!(alike[0].tag(), alike[1].tag());
+    let desk = Desk::of(&alike, Carry::Reset);
+    assert_eq!((desk.left(0, 3), desk.left(1, 1), desk.left(0, 1)), (7, 6, 5));
+}
+
+/// The window within which what remains can be used, as fields tell it.
+#[test]
+fn what_remains_of_a_tier_lasts_for_as_long_as_its_own_pace_says() {
+    let desk = Desk::of(&per_minute(&[60, 600]), Carry::Keep);
+    let policy = &MemoryBackend::<ManualClock>::set(&desk.set).policies()[0];
+    for (tier, seconds) in [(0, 50), (1, 58)] {
+        let status = desk.decide(tier, 10).statuses()[0];
+        assert_eq!(status.effective_window(policy).as_secs(), seconds, "tier {tier}");
+    }
+}
+
 #[test]
 fn law_07_limits_of_tiers_that_change_are_carried_over_by_the_same_rule() {
     for (carry, left) in [(Carry::Keep, 90), (Carry::Proportional, 50), (Carry::Reset, 100)] {
