@@ -20,11 +20,11 @@ use throttle_core::{Backend, BoxBackend, ManualClock, MemoryBackend, Timestamp};
 use throttle_redis::{RedisBackend, Single};
 use throttle_test_servers::Shared;
 use throttle_tower::{
-    BackendErrorKind, Carry, Constant, Gcra, Header, IntoLimits, LimitReport, OnError, OnMissing, Plans, Rate,
-    ThrottleLayer, TokioClock, all, limit, plans,
+    BackendErrorKind, Carry, Constant, Dialect, Gcra, Header, IntoLimits, LimitReport, OnError, OnMissing, Plans, Rate,
+    Route, ThrottleLayer, TokioClock, Warning, all, limit, plans,
 };
 use tokio::net::TcpListener;
-use tower::ServiceExt;
+use tower::{Layer, ServiceExt};
 
 /// Who is in which tier.
 #[derive(Clone, Default)]
@@ -328,8 +328,10 @@ async fn plans_of_which_a_process_has_a_share_when_the_store_fails() {
     let server = Server::start(limits, common::Remote::failing(BackendErrorKind::Unavailable)).await;
     assert_eq!(server.left("ada").await, "29 of 60", "half of sixty is this process's");
     assert_eq!(server.left("bob").await, "2 of 6", "half of six");
+    let told = field(&server.ask(Some("ada")).await, "ratelimit");
+    assert_eq!(told, "\"per-user\";r=28;t=56", "at half the pace of the tier");
     table.put("ada", "free");
-    assert_eq!(server.left("ada").await, "1 of 6", "the one that was used stays used");
+    assert_eq!(server.left("ada").await, "0 of 6", "the two that were used stay used");
 }
 
 /// Two plans in one set, each with a tier of its own, and a request that one of them does not apply to.
@@ -400,4 +402,34 @@ async fn plans_hold_as_many_as_their_tier_can_admit() {
         admitted += usize::from(one.await.unwrap() == StatusCode::OK);
     }
     assert_eq!(admitted, 5);
+}
+
+#[tokio::test]
+async fn plans_are_announced_in_the_dialect_that_was_chosen_in_every_tier() {
+    let table = Table::default();
+    table.put("ada", "pro");
+    let throttle = ThrottleLayer::new(table.plans(Carry::Keep)).unwrap().headers(Dialect::Draft07);
+    let app = Router::new().route("/", get(told)).layer(throttle);
+    for (who, policy, limit) in [("bob", "6;w=60", "limit=6, "), ("ada", "60;w=60", "limit=60, ")] {
+        let request = Request::get("/").header("x-api-key", who).body(axum::body::Body::empty()).unwrap();
+        let response = app.clone().oneshot(request).await.unwrap().map(drop);
+        assert_eq!(field(&response, "ratelimit-policy"), policy);
+        assert!(field(&response, "ratelimit").starts_with(limit), "{:?}", response.headers());
+    }
+}
+
+/// Plans by route, on a layer that is not told the route.
+#[tokio::test]
+async fn plans_by_a_route_that_is_not_known_are_warned_of() {
+    let by_route = plans("per-route", [("slow", Gcra::new(Rate::per_minute(6)))])
+        .by(Route)
+        .lookup(|_| async { Some("slow") })
+        .unknown("slow");
+    let warnings = Arc::new(Mutex::new(Vec::new()));
+    let hook = Arc::clone(&warnings);
+    let throttle = ThrottleLayer::new(by_route).unwrap().on_warning(move |warning| hook.lock().unwrap().push(*warning));
+    let around = throttle.layer(Router::new().route("/", get(|| async { "hello" })));
+    let request = Request::get("/").body(axum::body::Body::empty()).unwrap();
+    assert_eq!(around.oneshot(request).await.unwrap().status(), StatusCode::OK);
+    assert_eq!(*warnings.lock().unwrap(), [Warning::RouteUnknown]);
 }
