@@ -70,7 +70,7 @@ async fn tiers_of_keys_on_several_servers() {
     let cluster = Cluster::new(urls.iter().map(String::as_str)).unwrap();
     let spread = RedisBackend::builder(cluster).prefix("tiers").spread().readable_keys();
     let backend = spread.deadline(Duration::from_secs(10)).build().unwrap();
-    let slot = |key: &str| throttle_test_servers::slot_of(&format!("tiers{{t{key}}}:"));
+    let slot = |key: &str| throttle_test_servers::slot_of(format!("tiers{{t{key}}}:"));
     assert_ne!(slot("ada"), slot("everybody"), "or they would be asked for together");
     let pool = policy("pool", Gcra::new(Rate::per_day(3)));
     let limits = Limits::new(&backend, Rule::All(vec![daily([5, 50], Carry::Keep).into(), pool.into()]));

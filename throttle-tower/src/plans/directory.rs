@@ -181,3 +181,28 @@ fn identity(key: &Key) -> Option<String> {
     }
     Some(text)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    #[test]
+    fn law_11_identities_are_told_apart_by_two_secrets() {
+        let known = Known::new(1);
+        for n in 0..100_u64 {
+            let digest = known.digest(&Key::from(n));
+            assert_ne!((digest >> 64) as u64, digest as u64, "128 bits, not 64 twice");
+        }
+    }
+
+    #[test]
+    fn identities_are_told_as_text() {
+        let key = Key::builder().text("acme").bytes(b"ada").number(7).ip(Ipv4Addr::LOCALHOST.into()).finish();
+        assert_eq!(identity(&key).as_deref(), Some("acme,ada,7,127.0.0.1/32"));
+        assert_eq!(identity(&Key::CONSTANT).as_deref(), Some(""));
+        assert_eq!(identity(&Key::builder().text("acme").bytes(b"\xff").finish()), None);
+        assert_eq!(identity(&Key::missing()), None);
+    }
+}

@@ -1,5 +1,6 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use http::request::Parts;
@@ -257,6 +258,26 @@ fn plans_that_are_wrong_are_refused_with_field_value_and_rule() {
         ("carry".into(), "Proportional between \"free\" and \"pro\"".into())
     );
     assert!(ThrottleLayer::new(with(two(), "pro").on_change(Carry::Proportional)).is_ok());
+}
+
+/// Of those who give up, nothing is kept while others wait on.
+#[tokio::test]
+async fn plans_that_some_give_up_waiting_for_keep_nothing_of_them() {
+    struct Sleeper;
+    impl Wake for Sleeper {
+        fn wake(self: Arc<Self>) {}
+    }
+    let office = Arc::new(Office::default());
+    let directory = directory(&office, 10, LONG);
+    let mut patient = later(directory.find(&parts("ada")));
+    assert!(polled_once(&mut patient).await.is_none());
+    let sleeper = Arc::new(Sleeper);
+    for _ in 0..100 {
+        let mut given_up = later(directory.find(&parts("ada")));
+        let waker = Waker::from(Arc::clone(&sleeper));
+        assert!(given_up.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    }
+    assert_eq!((Arc::strong_count(&sleeper), office.asked()), (1, 1));
 }
 
 #[test]

@@ -149,7 +149,7 @@ fn play(first: Policy, later: &[Policy], start: i64, steps: &[Step]) {
     }
 }
 
-fn run(what: &str, kinds: BoxedStrategy<Vec<Algorithm>>, part: u32) {
+fn run(what: &str, kinds: &BoxedStrategy<Vec<Algorithm>>, part: u32) {
     let cases = (Config::default().cases / part).max(1);
     let mut runner = TestRunner::new(Config { failure_persistence: None, cases, ..Config::default() });
     let rule = || prop_oneof![4 => select(RULES.to_vec()).prop_map(Some), 1 => Just(None)];
@@ -170,11 +170,11 @@ fn run(what: &str, kinds: BoxedStrategy<Vec<Algorithm>>, part: u32) {
 #[test]
 fn law_08_tiers_of_every_algorithm() {
     for kind in 0..KINDS {
-        run(&format!("algorithm {kind}"), prop::collection::vec(algorithm(kind), 1..4).boxed(), 8);
+        run(&format!("algorithm {kind}"), &prop::collection::vec(algorithm(kind), 1..4).boxed(), 8);
     }
 }
 
 #[test]
 fn law_08_tiers_of_several_algorithms() {
-    run("several", prop::collection::vec(any_algorithm(), 1..4).boxed(), 2);
+    run("several", &prop::collection::vec(any_algorithm(), 1..4).boxed(), 2);
 }
