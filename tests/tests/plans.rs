@@ -353,7 +353,7 @@ async fn plans_beside_plans_are_announced_each_in_its_tier() {
             .on_error(OnError::Closed);
         let throttle = ThrottleLayer::new(all((users.plans(Carry::Keep), by_team))).unwrap();
         let heard = Arc::new(Mutex::new(Vec::new()));
-        let hearing = Arc::clone(&heard);
+        let (hearing, reported) = (Arc::clone(&heard), Mutex::new(Vec::new()));
         let throttle = throttle.on_decision(move |event| {
             hearing.lock().unwrap().push(event.binding().map(|policy| policy.algorithm().capacity()));
         });
@@ -365,6 +365,8 @@ async fn plans_beside_plans_are_announced_each_in_its_tier() {
                 request = request.header("x-team", team);
             }
             let response = app.clone().oneshot(request.body(axum::body::Body::empty()).unwrap()).await.unwrap();
+            let report = response.extensions().get::<LimitReport>().unwrap();
+            reported.lock().unwrap().push(report.binding().map(|policy| policy.algorithm().capacity()));
             field(&response.map(drop), "ratelimit-policy")
         };
         let (user, team) = (|q| format!("\"per-user\";q={q};w=60"), |q| format!("\"per-team\";q={q};w=60"));
@@ -373,8 +375,9 @@ async fn plans_beside_plans_are_announced_each_in_its_tier() {
         assert_eq!(ask("ada", Some("blue")).await, format!("{}, {}", user(60), team(7)));
         assert_eq!(ask("bob", Some("red")).await, format!("{}, {}", user(6), team(70)));
         assert_eq!(ask("ada", None).await, user(60));
-        // What a hook is told is the limit of the tier that had the least left.
+        // What a hook and a handler are told is the limit of the tier that had the least left.
         assert_eq!(*heard.lock().unwrap(), [6, 60, 7, 6, 60].map(Some));
+        assert_eq!(*reported.lock().unwrap(), *heard.lock().unwrap());
     }
 }
 
