@@ -8,7 +8,9 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 use smallvec::smallvec;
-use throttle_core::{Algorithm, Call, Carry, Key, LimitSet, Policy, Receipt, ReceiptItem, State, Timestamp};
+use throttle_core::{
+    Algorithm, Call, Carry, FixedWindow, Key, LimitSet, Policy, Rate, Receipt, ReceiptItem, State, Timestamp,
+};
 
 use super::machine::{call, name};
 use super::random::{KINDS, Step, algorithm, any_algorithm, starts, steps};
@@ -177,4 +179,20 @@ fn law_08_tiers_of_every_algorithm() {
 #[test]
 fn law_08_tiers_of_several_algorithms() {
     run("several", &prop::collection::vec(any_algorithm(), 1..4).boxed(), 2);
+}
+
+/// Products from 2^53 on are not exact as doubles: on either side of it the scripts do what the core does.
+#[test]
+fn law_08_shares_that_cannot_be_told_exactly_are_not_told() {
+    let hourly = |count: u64| [FixedWindow::new(Rate::per_hour(count)).build().unwrap()];
+    for small in [(1 << 23) - 1, 1 << 23] {
+        for actual in [0, 1 << 21] {
+            let mut desk = Desk::new(policy(&hourly(1 << 30), Some(Carry::Proportional)));
+            let receipt = desk.decide(0, 1 << 20).unwrap().actual(actual);
+            desk.set = LimitSet::new(policy(&hourly(small), Some(Carry::Proportional))).unwrap();
+            desk.decide(0, 0);
+            desk.settle(&receipt.items()[0]);
+            assert_eq!(desk.decide(0, 1).is_some(), small < 1 << 23, "of {small}");
+        }
+    }
 }
