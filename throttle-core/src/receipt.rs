@@ -94,7 +94,7 @@ impl ReceiptItem {
             *state = State { under, ..by.fresh() };
             return self.apply(&by, state, now);
         }
-        let settled = settled_elsewhere(policy.carry(), &by, &held, self.taken, self.actual);
+        let settled = settled_elsewhere(policy.carry(), &by, &held, now, self.taken, self.actual);
         if let (Rung::Store, Some((taken, actual))) = (self.rung, settled) {
             held.settle(&mut state.repr, now, taken, actual);
         }

@@ -42,9 +42,11 @@ pub mod client_ip;
 pub mod headers;
 mod key;
 mod limit;
+mod lock;
 mod plans;
 mod shape;
 mod throttle;
+mod time;
 
 #[cfg(feature = "axum")]
 pub use charge::MissingCharge;

@@ -31,7 +31,7 @@ use crate::site::{Site, layer, number, until};
 use crate::store::{Store, budget};
 
 /// Answers `hello` at `/`, and at `/slow` a head at once and a body when a permit is given.
-fn app(bodies: &Arc<Semaphore>) -> Router {
+pub(crate) fn app(bodies: &Arc<Semaphore>) -> Router {
     let bodies = Arc::clone(bodies);
     let slow = move || async move {
         let late = async move {
@@ -293,8 +293,6 @@ fn charge_wrong_limits_on_requests_in_flight_are_named() {
     assert_eq!((twice.field(), twice.value()), ("name", "\"in-flight\" twice"));
     let across = error(all((budget("in-flight", 1), Concurrency::new(2))));
     assert_eq!((across.field(), across.value()), ("name", "\"in-flight\" twice"));
-    let mixed = error(any((budget("requests", 1), Concurrency::new(2))));
-    assert_eq!((mixed.field(), mixed.value()), ("any", "of Concurrency and other limits"));
     let nothing = error(all(Vec::<throttle_tower::Limit>::new()));
     assert_eq!(nothing.field(), "all or any");
     let header = error(all([Concurrency::new(1).by(Header::new("not a name"))]));

@@ -1,14 +1,18 @@
 //! Refunds, settlements and running charges at the same time.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
 use axum::extract::State;
 use axum::routing::get;
 use http::{Request, StatusCode};
-use throttle_tower::{Charge, all};
+use throttle_core::{Carry, LimitSet};
+use throttle_tower::{
+    Call, Charge, FixedWindow, Header, KeyExtractor, Limiter, OnError, Plans, Policy, Rate, all, plans,
+};
 use tokio::sync::Barrier;
 
 use crate::site::{Site, estimate, number};
@@ -24,6 +28,7 @@ struct Known {
     tokens: Arc<AtomicU64>,
     most: Arc<AtomicU64>,
     requests: Arc<AtomicU64>,
+    bytes: Arc<AtomicU64>,
 }
 
 /// Each request ends in one of the ways there are.
@@ -98,6 +103,117 @@ async fn laws_5_6_10_charge_with_refunds_and_settlements_racing() {
         assert_eq!(UNITS - site.left("tokens", UNITS).await, known.tokens.load(Ordering::SeqCst), "{name}: law 10");
         let requests = 100_000 - site.left("requests", 100_000).await;
         assert_eq!(requests, known.requests.load(Ordering::SeqCst), "{name}: law 5");
+        assert!(known.most.load(Ordering::SeqCst) <= UNITS, "{name}: law 6");
+        assert_eq!(site.layer.settlements().failed, 0);
+    }
+}
+
+/// Tiers in a window that does not end during the test, so that what is used in it is all that was ever charged.
+fn tiers(counts: [u64; 3]) -> [(&'static str, FixedWindow); 3] {
+    let decade = Duration::from_secs(3650 * 86_400);
+    let [low, middle, high] = counts.map(|count| FixedWindow::new(Rate::new(count, decade)));
+    [("low", low), ("middle", middle), ("high", high)]
+}
+
+/// The tier that everybody is in now.
+#[derive(Clone, Default)]
+struct Table(Arc<AtomicUsize>);
+
+impl Table {
+    /// Nothing is remembered, so that a change is seen at once.
+    fn plans(&self, name: &str, counts: [u64; 3]) -> Plans {
+        let table = self.clone();
+        plans(name, tiers(counts))
+            .by(Header::new("x-user"))
+            .lookup(move |_| {
+                let table = table.clone();
+                async move { Some(["low", "middle", "high"][table.0.load(Ordering::SeqCst) % 3]) }
+            })
+            .unknown("low")
+            .cache(100, Duration::ZERO)
+            .on_change(Carry::Keep)
+            .on_error(OnError::Closed)
+    }
+}
+
+/// What the one who asks has used, as the largest tier sees it: all of it.
+async fn used(site: &Site, name: &str, counts: [u64; 3]) -> u64 {
+    site.settled().await;
+    let (parts, ()) = Request::get("/").header("x-user", USER).body(()).unwrap().into_parts();
+    let key = Header::new("x-user").extract(&parts).unwrap();
+    let policy = Policy::tiered(name, tiers(counts), Carry::Keep).unwrap();
+    let limiter = Limiter::new(site.store.backend.clone(), LimitSet::new(policy).unwrap()).unwrap();
+    counts[2] - limiter.decide(&[Call::peek(key).in_tier(2)]).await.unwrap().remaining()
+}
+
+const USER: u64 = 7;
+/// So few that most are refused.
+const FEW: [u64; 3] = [200, 400, UNITS];
+/// More than all of them together could use, even in the smallest tier. What a handler settles above its estimate is debited
+/// as far as the tier that holds the key has room: here there always is, so that what must be held in the end is known.
+const AMPLE: [u64; 3] = [100_000, 200_000, 300_000];
+
+/// Does what [`work`] does, and uses more bytes than it said, unless it gives all back or says nothing.
+async fn work_in_tiers(known: State<Known>, charge: Charge, request: Request<Body>) -> StatusCode {
+    let n: u64 = request.headers()["x-n"].to_str().unwrap().parse().unwrap();
+    let bytes = match n % 4 {
+        0 => {
+            charge.settle("bytes", COST + n % 7).unwrap();
+            COST + n % 7
+        }
+        1 => 0,
+        2 => {
+            for _ in 0..5 {
+                charge.add("bytes", 7).unwrap();
+            }
+            5 * 7
+        }
+        _ => COST,
+    };
+    known.bytes.fetch_add(bytes, Ordering::SeqCst);
+    work(known, charge, request).await
+}
+
+/// Laws 5, 6 and 10 while each of 64 tasks moves the one identity that they share to another tier with every request: never
+/// more is held than the largest tier holds, and in the end each limit holds exactly what was admitted has cost, wherever it
+/// was charged, settled and given back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn laws_5_6_10_charge_with_tiers_changing_under_refunds_and_settlements() {
+    for store in Store::both().await {
+        let (name, known, table) = (store.name, Known::default(), Table::default());
+        let limits = all([
+            table.plans("requests", AMPLE).into_limit().refund_server_errors(),
+            table.plans("tokens", FEW).cost(estimate).into_limit().settled_later(),
+            table.plans("bytes", AMPLE).cost(estimate).into_limit().settled_later(),
+        ]);
+        let app = Router::new().route("/", get(work_in_tiers)).with_state(known.clone());
+        let site = Arc::new(Site::new(store, limits, app).await);
+        let tasks: Vec<_> = (0..TASKS)
+            .map(|task| {
+                let (site, table) = (Arc::clone(&site), table.clone());
+                tokio::spawn(async move {
+                    let mut admitted = 0;
+                    for turn in 0..8 {
+                        table.0.store((task * 5 + turn) as usize, Ordering::SeqCst);
+                        let headers = [("x-user", USER), ("x-estimate", COST), ("x-n", task * 31 + turn * 17)];
+                        match site.get("/", &headers).await.status() {
+                            StatusCode::TOO_MANY_REQUESTS => {}
+                            StatusCode::OK | StatusCode::BAD_GATEWAY => admitted += 1,
+                            other => panic!("{other}"),
+                        }
+                    }
+                    admitted
+                })
+            })
+            .collect();
+        let mut admitted = 0;
+        for task in tasks {
+            admitted += task.await.unwrap();
+        }
+        assert!((1..TASKS * 8).contains(&admitted), "{name}: {admitted} admitted, some and not all");
+        assert_eq!(used(&site, "tokens", FEW).await, known.tokens.load(Ordering::SeqCst), "{name}: law 10");
+        assert_eq!(used(&site, "bytes", AMPLE).await, known.bytes.load(Ordering::SeqCst), "{name}: law 10");
+        assert_eq!(used(&site, "requests", AMPLE).await, known.requests.load(Ordering::SeqCst), "{name}: law 5");
         assert!(known.most.load(Ordering::SeqCst) <= UNITS, "{name}: law 6");
         assert_eq!(site.layer.settlements().failed, 0);
     }

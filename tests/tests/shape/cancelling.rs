@@ -89,13 +89,7 @@ async fn shape_a_call_dropped_at_any_point_loses_no_slot() {
         shaper.reserve("other", 1).await.unwrap().await;
         let start = Instant::now();
         service.call(0).await.unwrap();
-        let mut call = Box::pin(service.call(1));
-        for _ in 0..polls {
-            assert!(poll(&mut call).is_pending());
-            sleep(MS).await;
-        }
-        drop(call);
-        sleep(20 * MS).await;
+        give_up_after(polls, service.call(1)).await;
         assert_eq!(shaper.stats().waiting, 0, "after {polls} polls");
         // The next one gets the slot that the dropped one had.
         service.call(2).await.unwrap();
@@ -144,13 +138,7 @@ async fn shape_a_call_that_could_leave_at_once_gives_its_slot_back_too() {
         let shaper = over(&remote, ten(10_000), OnError::Closed);
         let notes = Notes::new();
         let mut service = throttle_tower::ShapeLayer::of(shaper.clone()).layer(notes.clone());
-        let mut call = Box::pin(service.call(1));
-        for _ in 0..polls {
-            assert!(poll(&mut call).is_pending());
-            sleep(MS).await;
-        }
-        drop(call);
-        sleep(20 * MS).await;
+        give_up_after(polls, service.call(1)).await;
         assert_eq!(remote.decisions(), usize::from(polls > 0));
         assert_eq!(remote.settled.load(std::sync::atomic::Ordering::SeqCst), usize::from(polls > 0));
         let stats = shaper.stats();
@@ -158,4 +146,15 @@ async fn shape_a_call_that_could_leave_at_once_gives_its_slot_back_too() {
         assert!(shaper.reserve(throttle_tower::Key::CONSTANT, 1).await.unwrap().delay().is_zero());
         assert!(notes.calls().is_empty());
     }
+}
+
+/// Polls a call once each millisecond, so often, drops it, and waits until what follows has been done.
+async fn give_up_after(polls: usize, call: impl Future) {
+    let mut call = Box::pin(call);
+    for _ in 0..polls {
+        assert!(poll(&mut call).is_pending());
+        sleep(MS).await;
+    }
+    drop(call);
+    sleep(20 * MS).await;
 }

@@ -89,14 +89,18 @@ impl Carried<'_> {
 }
 
 /// What is to be settled of a charge that was made by the parameters `by` where others hold the state by now; nothing
-/// where the charge is not in there any more.
+/// where the charge is not in there any more, or may not be: it was not carried over if its own window had ended before.
 pub(crate) fn settled_elsewhere(
     rule: Carry,
     by: &Algorithm,
     held: &Algorithm,
+    now: Timestamp,
     taken: Taken,
     actual: u64,
 ) -> Option<(Taken, u64)> {
+    if by.is_over(now, taken.mark) {
+        return None;
+    }
     let (by, held) = (by.capacity(), held.capacity());
     let exact = u128::from(by) * u128::from(held) < EXACT;
     match rule {

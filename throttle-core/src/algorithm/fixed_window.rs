@@ -173,6 +173,10 @@ impl<W: Windows> Transition for Counter<W> {
         }
     }
 
+    fn is_over(&self, now: Timestamp, mark: Mark) -> bool {
+        self.window.window(mark.at).1 <= now.as_micros()
+    }
+
     fn fresh_at(&self, state: &Count) -> Timestamp {
         match state.used {
             // The window's start keeps a clock that steps back from reopening an earlier one.

@@ -184,6 +184,10 @@ impl Transition for Portions {
         self.take(state, now, units.min(left));
     }
 
+    fn is_over(&self, now: Timestamp, mark: Mark) -> bool {
+        self.quota && mark.at + self.interval <= now.as_micros()
+    }
+
     fn fresh_at(&self, state: &Tokens) -> Timestamp {
         let refills = self.refills_to(state.tokens, self.capacity).cast_signed();
         Timestamp::from_micros(state.anchor + refills * self.interval)

@@ -324,6 +324,11 @@ impl Algorithm {
         });
     }
 
+    /// Whether the window is over that a charge was made in.
+    pub(crate) fn is_over(&self, now: Timestamp, mark: Mark) -> bool {
+        each!(&self.kind, a => a.is_over(now, mark))
+    }
+
     #[inline]
     pub(crate) fn repr_fresh_at(&self, repr: &Repr) -> Timestamp {
         each!(&self.kind, a => Stored::read(repr, |state| a.fresh_at(state)).unwrap_or(Timestamp::MIN))

@@ -162,6 +162,10 @@ impl Transition for Trailing {
         }
     }
 
+    fn is_over(&self, now: Timestamp, mark: Mark) -> bool {
+        mark.at + self.window <= now.as_micros()
+    }
+
     fn fresh_at(&self, log: &Log) -> Timestamp {
         log.runs.back().map_or(Timestamp::MIN, |newest| Timestamp::from_micros(newest.0 + self.window))
     }

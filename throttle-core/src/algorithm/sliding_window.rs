@@ -262,8 +262,14 @@ impl Transition for Estimate {
         let age = view.newest - mark.at;
         let running = view.index - mark.at < self.buckets;
         if running && (0..=self.buckets).contains(&age) {
-            ring.counters[self.slot(mark.at)] += units.min(left);
+            // A charge of which nothing is there any more has no debit either: the ring may have been forgotten meanwhile.
+            let counter = &mut ring.counters[self.slot(mark.at)];
+            *counter += if *counter > 0 { units.min(left) } else { 0 };
         }
+    }
+
+    fn is_over(&self, now: Timestamp, mark: Mark) -> bool {
+        split(now.as_micros(), self.width).0 - mark.at > self.buckets
     }
 
     fn fresh_at(&self, ring: &Ring) -> Timestamp {

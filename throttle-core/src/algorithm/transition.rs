@@ -38,6 +38,12 @@ pub(crate) trait Transition {
     /// Debits `units` more to an earlier charge, as far as there is something left and its window is still open.
     fn debit(&self, state: &mut Self::State, now: Timestamp, mark: Mark, units: u64);
 
+    /// Whether the window is over that a charge was made in: it counts no more, whatever has come since. What has no windows
+    /// never is.
+    fn is_over(&self, _now: Timestamp, _mark: Mark) -> bool {
+        false
+    }
+
     /// The first instant from which the state is the same as a fresh one.
     fn fresh_at(&self, state: &Self::State) -> Timestamp;
 }

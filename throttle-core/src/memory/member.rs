@@ -218,7 +218,8 @@ impl<'a> Member<'a> {
             shard.replace(*index, held.is_small(), self.registered.generation, fresh);
             return false;
         }
-        if let Some((taken, actual)) = settled_elsewhere(rule, self.algorithm, held, item.taken, item.actual) {
+        let by = self.algorithm;
+        if let Some((taken, actual)) = settled_elsewhere(rule, by, held, self.at, item.taken, item.actual) {
             let settle = |repr: &mut Repr| held.settle(repr, self.at, taken, actual);
             shard.change(*index, held.is_small(), settle).unwrap_or_default();
         }

@@ -1,9 +1,13 @@
 //! Policies with tiers: what is carried over, by hand and at random, and what no change of tier can buy.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use proptest::prelude::*;
 use throttle_core::{
     Algorithm, Backend, BackendErrorKind, Call, Carry, Cost, FixedWindow, Gcra, IntoAlgorithm, Key, LeakyMeter,
-    LimitSet, LocalShare, ManualClock, MemoryBackend, MemorySet, Policy, Rate, Receipt, State, Timestamp, TokenBucket,
+    LimitSet, LocalShare, ManualClock, MemoryBackend, MemorySet, Policy, Rate, Receipt, SlidingLog, SlidingWindow,
+    State, Timestamp, TokenBucket,
 };
 
 use crate::support::strategies::run;
@@ -176,12 +180,72 @@ fn law_08_shares_that_cannot_be_told_exactly_are_not_told() {
     );
 }
 
+/// Five in ten seconds or ten in a thousand, of every kind that has windows. All of them begin at [`T0`].
+fn short_and_long() -> [[Algorithm; 2]; 3] {
+    let rates = [Rate::new(5, Duration::from_secs(10)), Rate::new(10, Duration::from_secs(1_000))];
+    [
+        rates.map(|rate| FixedWindow::new(rate).build().unwrap()),
+        rates.map(|rate| SlidingLog::new(rate).build().unwrap()),
+        // Sub-windows of ten seconds.
+        [SlidingWindow::new(rates[0]).buckets(1), SlidingWindow::new(rates[1]).buckets(100)]
+            .map(|w| w.build().unwrap()),
+    ]
+}
+
+/// What was used in a window that is over is not carried over, so it is not given back where the key is then.
+#[test]
+fn law_10_a_charge_of_a_window_that_is_over_is_not_settled_in_another_tier() {
+    for tiers in short_and_long() {
+        for (actual, name) in [(0, "given back"), (9, "debited")] {
+            let desk = Desk::of(&tiers, Carry::Keep);
+            let receipt = Receipt::of(&desk.decide(0, 5), &[call(0, 5)]).unwrap();
+            desk.clock.set(T0.after_micros(20_000_000));
+            assert_eq!(desk.left(1, 9), 1, "{tiers:?}: nothing is left of the first window");
+            desk.backend.settle_now(&desk.set, receipt.actual(actual));
+            assert_eq!(desk.left(1, 0), 1, "{tiers:?}: nothing is {name}");
+        }
+    }
+}
+
+/// The same while the window is open and the charge was carried over to where the key is.
+#[test]
+fn law_10_a_charge_of_an_open_window_is_settled_in_another_tier() {
+    for tiers in short_and_long() {
+        for (actual, left) in [(0, 9), (2, 7), (7, 2), (900, 0)] {
+            let desk = Desk::of(&tiers, Carry::Keep);
+            let receipt = Receipt::of(&desk.decide(0, 5), &[call(0, 5)]).unwrap();
+            assert_eq!(desk.left(1, 1), 4);
+            desk.backend.settle_now(&desk.set, receipt.actual(actual));
+            assert_eq!(desk.left(1, 0), left, "{tiers:?} settled with {actual}");
+        }
+    }
+}
+
+/// A charge that was forgotten by a change of tier, and then all that came after it: a store may forget the key, so nothing may
+/// depend on whether it has.
+#[test]
+fn law_09_a_charge_of_which_nothing_is_left_is_not_debited() {
+    let counts = [Rate::per_minute(5), Rate::per_minute(10)];
+    let tiers = counts.map(|rate| SlidingWindow::new(rate).build().unwrap());
+    for forgotten in [false, true] {
+        let desk = Desk::of(&tiers, Carry::Reset);
+        let charge = |tier: u8, cost: u64| Receipt::of(&desk.decide(tier, cost), &[call(tier, cost)]).unwrap();
+        let (first, _, last) = (charge(0, 2), charge(1, 1), charge(0, 1));
+        desk.backend.settle_now(&desk.set, last.actual(0));
+        if forgotten {
+            drop(desk.backend.reset(&Arc::new(desk.set.clone()), 0, &Key::from("key")));
+        }
+        desk.backend.settle_now(&desk.set, first.actual(4));
+        assert_eq!(desk.left(0, 0), 5, "forgotten: {forgotten}");
+    }
+}
+
 /// Tiers of one kind, each larger one at least as quick.
 fn ladder() -> impl Strategy<Value = Vec<Algorithm>> {
     let count = || prop::sample::select(vec![1_u64, 2, 3, 5, 8, 13, 60]);
     (0..4_usize, prop::collection::btree_set(count(), 2..4), 1..100_u64).prop_map(|(kind, counts, period)| {
         let tier = |count: u64| {
-            let rate = Rate::new(count, std::time::Duration::from_micros(period * 7));
+            let rate = Rate::new(count, Duration::from_micros(period * 7));
             match kind {
                 0 => Gcra::new(rate).into_algorithm(),
                 1 => TokenBucket::new(rate).into_algorithm(),

@@ -22,6 +22,9 @@ pub(crate) trait Machine {
     fn decide_calls(&mut self, t: i64, calls: &[Call]) -> Decision;
     fn settle(&mut self, t: i64, charge: Receipt);
 
+    /// Forgets a key that is as good as unused of a policy. A machine may leave that to its own devices.
+    fn forget(&mut self, t: i64, policy: usize, key: &Key);
+
     /// One cost per policy for the key that traces use.
     fn decide(&mut self, t: i64, costs: &[Option<u64>]) -> (Decision, Option<Receipt>) {
         let calls = calls(&Key::from("trace"), costs);
@@ -73,9 +76,13 @@ impl Machine for Pure {
 
     fn settle(&mut self, t: i64, charge: Receipt) {
         for item in charge.items() {
-            let algorithm = self.set.policies()[item.policy()].algorithm();
-            item.apply(algorithm, &mut self.states[item.policy()], Timestamp::from_micros(t));
+            let policy = &self.set.policies()[item.policy()];
+            item.apply_to(policy, &mut self.states[item.policy()], Timestamp::from_micros(t));
         }
+    }
+
+    fn forget(&mut self, _: i64, policy: usize, _: &Key) {
+        self.states[policy] = self.set.policies()[policy].algorithm().fresh();
     }
 }
 
@@ -122,5 +129,10 @@ impl Machine for InMemory {
     fn settle(&mut self, t: i64, charge: Receipt) {
         self.clock.set(Timestamp::from_micros(t));
         self.backend.settle_now(&self.prepared, charge);
+    }
+
+    /// A store forgets when others come.
+    fn forget(&mut self, t: i64, _: usize, _: &Key) {
+        let _ = self.take_for(t, format!("stranger {}", self.backend.keys()), 1);
     }
 }

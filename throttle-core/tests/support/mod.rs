@@ -3,8 +3,10 @@
 
 pub(crate) mod bounds;
 pub(crate) mod golden;
+pub(crate) mod lives;
 pub(crate) mod machines;
 pub(crate) mod naive;
+pub(crate) mod plans;
 pub(crate) mod reference;
 pub(crate) mod spec;
 pub(crate) mod strategies;

@@ -7,6 +7,7 @@
 mod composite;
 mod rates;
 mod sliding;
+mod tiered;
 mod windows;
 
 use std::fmt::Debug;
@@ -16,6 +17,7 @@ use num_traits::ToPrimitive;
 
 pub(crate) use composite::Reference;
 
+use super::plans::Plan;
 use super::spec::Spec;
 
 pub(crate) type Q = Ratio<i128>;
@@ -41,6 +43,8 @@ pub(crate) fn ceil(value: Q) -> i128 {
 pub(crate) struct Paid {
     pub(crate) cost: i128,
     pub(crate) place: Place,
+    /// The tier that was charged; the first of a limit without.
+    pub(crate) tier: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -48,8 +52,8 @@ pub(crate) enum Place {
     Anywhere,
     /// The window that starts here.
     Window(i128),
-    /// An entry by its number.
-    Entry(u64),
+    /// The entry of an instant.
+    Entry(i128),
     /// A sub-window by its number.
     SubWindow(i128),
     /// A stretch of a schedule.
@@ -71,6 +75,19 @@ pub(crate) trait Model: Debug {
     fn give_back(&mut self, t: i128, receipt: Paid, units: i128);
 
     fn delay(&self, _t: i128) -> i128 {
+        0
+    }
+
+    /// Whether the window of a charge that was made here is over, so that the charge counts nowhere any more.
+    fn is_over(&self, _t: i128, _place: Place) -> bool {
+        false
+    }
+
+    /// Chooses the tier that is asked about from now on; the first, if there is none of that number.
+    fn ask_in(&mut self, _tier: usize) {}
+
+    /// The tier that is asked about.
+    fn tier(&self) -> usize {
         0
     }
 
@@ -99,6 +116,26 @@ pub(crate) fn model(spec: &Spec) -> Box<dyn Model> {
     }
 }
 
+/// What a second implementation can be made of.
+pub(crate) trait Modelled {
+    fn model(&self) -> Box<dyn Model>;
+}
+
+impl Modelled for Spec {
+    fn model(&self) -> Box<dyn Model> {
+        model(self)
+    }
+}
+
+impl Modelled for Plan {
+    fn model(&self) -> Box<dyn Model> {
+        match self.carry {
+            Some(carry) => Box::new(tiered::Tiered::new(&self.tiers, carry)),
+            None => model(&self.tiers[0]),
+        }
+    }
+}
+
 /// A decision as the contract tells it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
@@ -119,6 +156,7 @@ pub(crate) struct MemberAnswer {
     pub(crate) retry: Option<u64>,
     pub(crate) reset: u64,
     pub(crate) charged: u64,
+    pub(crate) tier: usize,
 }
 
 pub(crate) fn told(decision: &throttle_core::Decision) -> Answer {
@@ -128,6 +166,7 @@ pub(crate) fn told(decision: &throttle_core::Decision) -> Answer {
         retry: status.retry_after().map(micros),
         reset: micros(status.reset_after()),
         charged: status.charged(),
+        tier: status.tier().into(),
     };
     Answer {
         allowed: decision.is_allowed(),

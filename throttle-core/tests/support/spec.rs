@@ -101,6 +101,31 @@ impl Spec {
         self.build().unwrap_or_else(|error| panic!("{self:?}: {error}"))
     }
 
+    /// Whether both count alike in everything, so that a state means the same to both.
+    pub(crate) fn counts_like(&self, other: &Self) -> bool {
+        let drain = |spec: &Self| match *spec {
+            Self::Gcra { limit, period, burst } => Some((Kind::Gcra, limit, period, burst)),
+            Self::TokenBucket { limit, period, burst } => Some((Kind::TokenBucket, limit, period, burst)),
+            Self::LeakyMeter { limit, period, burst } => Some((Kind::LeakyMeter, limit, period, burst)),
+            _ => None,
+        };
+        match (self, other) {
+            (Self::Fixed { offset, .. }, Self::Fixed { limit, window, offset: other }) => {
+                let first = |offset: i64| offset.rem_euclid(*window as i64);
+                let same = Self::Fixed { limit: *limit, window: *window, offset: *offset };
+                *self == same && first(*offset) == first(*other)
+            }
+            _ => match (drain(self), drain(other)) {
+                // Two a second are four in two seconds.
+                (Some((kind, limit, period, burst)), Some((of, count, micros, most))) => {
+                    let pace = |one: u64, two: u64| u128::from(one) * u128::from(two);
+                    kind == of && burst == most && pace(limit, micros) == pace(count, period)
+                }
+                _ => self == other,
+            },
+        }
+    }
+
     /// A natural step of time for traces, µs.
     pub(crate) fn step(&self) -> i64 {
         let micros = match *self {
@@ -144,12 +169,30 @@ impl<L> Tree<L> {
     }
 }
 
-impl Tree {
+/// What stands at a leaf.
+pub(crate) trait Leaf {
+    fn policy(&self, name: &str) -> Policy;
+
+    /// A natural step of time for traces, µs.
+    fn step(&self) -> i64;
+}
+
+impl Leaf for Spec {
+    fn policy(&self, name: &str) -> Policy {
+        Policy::new(name, self.algorithm()).expect("a valid name")
+    }
+
+    fn step(&self) -> i64 {
+        self.step()
+    }
+}
+
+impl<L: Leaf> Tree<L> {
     fn rule(&self, next: &mut usize) -> Rule {
         match self {
-            Self::Leaf(spec) => {
+            Self::Leaf(leaf) => {
                 *next += 1;
-                Policy::new(&format!("p{next}"), spec.algorithm()).expect("a valid name").into()
+                leaf.policy(&format!("p{next}")).into()
             }
             Self::All(members) => Rule::All(members.iter().map(|member| member.rule(next)).collect()),
             Self::Any(members, every) => {
@@ -164,6 +207,6 @@ impl Tree {
     }
 
     pub(crate) fn step(&self) -> i64 {
-        self.leaves().into_iter().map(Spec::step).max().unwrap_or(1)
+        self.leaves().into_iter().map(L::step).max().unwrap_or(1)
     }
 }

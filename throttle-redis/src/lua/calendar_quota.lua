@@ -56,6 +56,12 @@ local function look_calendar_quota(value, at, now, limit, shift, _, variant)
   return limit - used, used > 0
 end
 
+-- part: over
+local function over_calendar_quota(now, mark, _, shift, _, variant)
+  local _, after = window_calendar_quota(mark, shift, variant)
+  return after <= now
+end
+
 -- part: settle
 local function settle_calendar_quota(value, at, now, mark, _, cost, actual, limit, shift, _, variant)
   local start, used = view_calendar_quota(value, at, now, shift, variant)

@@ -22,6 +22,11 @@ local function look_fixed_window(value, at, now, limit, length, offset)
   return limit - used, used > 0
 end
 
+-- part: over
+local function over_fixed_window(now, mark, _, length)
+  return mark + length <= now
+end
+
 -- part: settle
 local function settle_fixed_window(value, at, now, mark, _, cost, actual, limit, length, offset)
   local start, used = view_fixed_window(value, at, now, length, offset)

@@ -30,6 +30,11 @@ local function look_interval_bucket(value, at, now, capacity, refill, interval, 
   return tokens, tokens < capacity
 end
 
+-- part: over
+local function over_interval_bucket(now, mark, _, _, interval, variant)
+  return (variant == '2' or variant == '3') and mark + interval <= now
+end
+
 -- part: settle
 local function settle_interval_bucket(value, at, now, mark, _, cost, actual, capacity, refill, interval, variant)
   local anchor, tokens = view_interval_bucket(value, at, now, capacity, refill, interval, variant)

@@ -9,7 +9,7 @@ for i = 1, #KEYS do
   if cell.flag then return cell.flag end
   local kept = cell.kept -- tiers
   if kept then -- tiers
-    cost, actual = elsewhere(cell, policy, cost, actual) -- tiers
+    cost, actual = elsewhere(cell, policy, mark, cost, actual) -- tiers
     if cost and cell.kept then -- tiers
       local payload, fresh = kept.settle(kept.value, kept.at, now, mark, part, cost, actual, kept[1], kept[2], kept[3], kept.variant) -- tiers
       cell.header, cell.value = kept.header, kept.value -- tiers

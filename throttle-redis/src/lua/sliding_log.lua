@@ -58,6 +58,11 @@ local function look_sliding_log(value, at, now, limit, window)
   return max(0, limit - used), value and from <= #value
 end
 
+-- part: over
+local function over_sliding_log(now, mark, _, window)
+  return mark + window <= now
+end
+
 -- part: settle
 local function settle_sliding_log(value, at, now, mark, _, cost, actual, limit, window)
   if not value then return nil end

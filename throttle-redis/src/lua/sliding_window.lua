@@ -60,6 +60,11 @@ local function look_sliding_window(value, at, now, limit, width, buckets)
   return max(0, limit - used), used > 0
 end
 
+-- part: over
+local function over_sliding_window(now, mark, _, width, buckets)
+  return floor(now / width) - mark > buckets
+end
+
 -- part: settle
 local function settle_sliding_window(value, at, now, mark, _, cost, actual, limit, width, buckets)
   if not value then return nil end
@@ -70,7 +75,8 @@ local function settle_sliding_window(value, at, now, mark, _, cost, actual, limi
   local place = mark % (buckets + 1) + 1
   if actual <= cost then
     counters[place] = max(0, counters[place] + actual - cost)
-  elseif index - mark < buckets then
+  elseif index - mark < buckets and counters[place] > 0 then
+    -- A charge of which nothing is there any more has no debit either.
     counters[place] = counters[place] + min(actual - cost, max(0, limit - used))
   end
   return kept_sliding_window(counters, last, newest, width, buckets)

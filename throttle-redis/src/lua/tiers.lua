@@ -46,14 +46,16 @@ foreign = function(cell, i)
   end
 end
 
--- What is to be settled of a charge where another tier holds the value by now; nothing where it is not in there any more.
-local function elsewhere(cell, i, cost, actual)
-  local kept, rule = cell.kept, rules[i]
+-- What is to be settled of a charge where another tier holds the value by now; nothing where it is not in there any more, or
+-- may not be: it was not carried over if its own window had ended before.
+local function elsewhere(cell, i, mark, cost, actual)
+  local kept, rule, over, p = cell.kept, rules[i], overs[i], parameters[i]
   if not kept.in_use then
     -- As good as unused, so whoever used it last means nothing.
     cell.kept, cell.value = nil, false
     return cost, actual
   end
+  if over and over(now, mark, p[1], p[2], p[3], p[4]) then return nil end
   if rule == 'keep' then return cost, actual end
   if rule == 'reset' or not exact(kept.capacity, kept.by) then return nil end
   local by, held = kept.by, kept.capacity

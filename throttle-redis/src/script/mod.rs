@@ -169,6 +169,7 @@ fn several(set: &LimitSet, own: &[&Kind], values: Values, main: &str) -> String 
     for kind in ALL.iter().filter(|kind| carries || own.iter().any(|own| own.name == kind.name)) {
         text.extend(kind.part("look").filter(|_| carries || settles));
         text.extend(kind.part("settle").filter(|_| settles));
+        text.extend(kind.part("over").filter(|_| carries && settles && tiered));
     }
     table(&mut text, "formats", own.iter().map(|kind| format!("'{}'", kind.format)));
     table(&mut text, "sizes", own.iter().map(|kind| kind.size.to_string()));
@@ -192,6 +193,8 @@ fn several(set: &LimitSet, own: &[&Kind], values: Values, main: &str) -> String 
         table(&mut text, "kinds", ALL.iter().map(row));
         if tiered {
             table(&mut text, "rules", set.policies().iter().map(rule));
+            let over = |kind: &&Kind| kind.part("over").map_or("false".to_owned(), |_| format!("over_{}", kind.name));
+            table(&mut text, "overs", own.iter().filter(|_| settles).map(over));
         }
     }
     let foreign = match carries {

@@ -7,3 +7,4 @@ mod support;
 mod golden;
 mod random;
 mod remote;
+mod tiers;

@@ -128,7 +128,7 @@ fn walk(remote: &Remote, number: u64, case: &Case, style: Style) -> TestCaseResu
 /// As far as instants and what is added to them are exact in a double.
 const FAR: i64 = 1 << 52;
 
-fn starts() -> impl Strategy<Value = i64> {
+pub(crate) fn starts() -> impl Strategy<Value = i64> {
     let today = crate::support::spec::TODAY;
     prop_oneof![4 => today..today + (1 << 42), 1 => -1_000_i64..1_000, 1 => -FAR..FAR]
 }

@@ -1,6 +1,6 @@
 use std::fmt;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use http::{HeaderMap, StatusCode};
 use throttle_core::{Policy, Receipt};
@@ -9,6 +9,7 @@ use tokio::runtime::Handle;
 use super::ChargeError;
 use super::line::{Line, Step, gathered};
 use crate::limit::Outcomes;
+use crate::lock::lock;
 
 /// The layer that a charge came from, whatever its backend.
 pub(crate) trait Ledger: Send + Sync {
@@ -46,8 +47,7 @@ impl Account {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // A hook that panicked did so outside the lock.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     fn run(self: &Arc<Self>, steps: Vec<Step>) {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
-use throttle_core::{BackendError, BackendErrorKind};
+use throttle_core::{Backend, BackendError, BackendErrorKind, LocalShare, Receipt};
 use tokio::runtime::Handle;
 
 /// What became of refunds, settlements and other charges behind the response: see
@@ -52,6 +52,24 @@ pub(crate) type OnSettleError = Arc<dyn Fn(&BackendError) + Send + Sync>;
 pub(crate) type Sent = Pin<Box<dyn Future<Output = Result<(), BackendError>> + Send>>;
 
 impl Post {
+    /// Settles a receipt: what this process's share took there, and only the rest at the store.
+    pub(crate) fn settle<B: Backend>(
+        &self,
+        backend: &B,
+        prepared: &Arc<B::Prepared>,
+        share: Option<&LocalShare>,
+        receipt: Receipt,
+        runtime: Option<&Handle>,
+    ) {
+        let receipt = match share {
+            Some(share) => share.settle(receipt),
+            None => Some(receipt),
+        };
+        if let Some(receipt) = receipt {
+            self.send(Box::pin(backend.settle(prepared, receipt)), runtime, backend.can_fail());
+        }
+    }
+
     /// Polls the step once. If that does not complete it, it goes on in the runtime that is current, or else in `runtime`.
     ///
     /// A store that `needs_runtime` is not asked without one: it could not be waited for.

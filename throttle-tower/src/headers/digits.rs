@@ -56,21 +56,8 @@ impl Text {
         self.bytes(&[byte])
     }
 
-    pub(super) fn integer(&mut self, mut n: u64) -> &mut Self {
-        // u64::MAX has twenty digits.
-        if n < 10 {
-            return self.byte(b'0' + n as u8);
-        }
-        let mut digits = [b'0'; 20];
-        let mut first = digits.len();
-        loop {
-            first -= 1;
-            digits[first] = b'0' + (n % 10) as u8;
-            n /= 10;
-            if n == 0 {
-                return self.bytes(&digits[first..]);
-            }
-        }
+    pub(super) fn integer(&mut self, n: u64) -> &mut Self {
+        self.bytes(itoa::Buffer::new().format(n).as_bytes())
     }
 
     /// What stands between this member of a list and the one before it, if there is one.

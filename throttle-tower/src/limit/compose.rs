@@ -2,6 +2,7 @@ use std::sync::Arc;
 
 use throttle_core::{AnyCharge, ConfigError, LimitSet, PolicyName, Rule};
 
+use super::ways::{Leaves, Ways};
 use super::{Applied, Concurrency, Limit};
 use crate::throttle::{GateRule, Gates};
 
@@ -27,6 +28,9 @@ pub fn all(members: impl IntoMembers) -> Limits {
 
 /// Admits a request when some member does, and charges the first that does, in the order given: one's own budget, then
 /// the shared pool.
+///
+/// Where a [`Concurrency`] stands beside limits on rates, its permits are charged like any other budget: they are held if
+/// it is the first that admits. Such members are tried one after the other, over a store with a question for each.
 ///
 /// ```
 /// use throttle_tower::client_ip::ClientIp;
@@ -56,7 +60,7 @@ impl Limits {
     /// What a layer runs.
     pub(crate) fn compile(self) -> Result<Compiled, ConfigError> {
         let mut parts = Parts::default();
-        let (rule, gate_rule) = parts.take_apart(self)?;
+        let Apart { rule, gate_rule, ways } = parts.take_apart(self)?;
         let set = match rule {
             Some(rule) => LimitSet::new(rule)?,
             None => LimitSet::none(),
@@ -67,7 +71,7 @@ impl Limits {
             let rule = "each name may stand once in a layer, because it tells the limits apart; rename one of them";
             return Err(ConfigError::new("name", format_args!("{twice:?} twice"), rule));
         }
-        let gates = Arc::new(Gates::new(parts.gates, gate_rule));
+        let gates = Arc::new(Gates::new(parts.gates, gate_rule, ways.check()?));
         Ok(Compiled { set, applied: parts.applied.into(), gates })
     }
 }
@@ -83,55 +87,73 @@ pub(crate) struct Compiled {
 }
 
 /// Limits on rates, which the backend decides, and those on requests in flight, which it does not. An `all` of both is an
-/// `all` of its two halves.
+/// `all` of its two halves; of an `any` of both one half is asked, and then the other.
 #[derive(Default)]
 struct Parts {
     applied: Vec<Applied>,
     gates: Vec<(PolicyName, Concurrency)>,
 }
 
+/// A composition in its two halves.
+struct Apart {
+    rule: Option<Rule>,
+    gate_rule: Option<GateRule>,
+    ways: Ways,
+}
+
+/// The halves of several.
+#[derive(Default)]
+struct Members {
+    rules: Vec<Rule>,
+    gates: Vec<GateRule>,
+    ways: Vec<Ways>,
+}
+
 impl Parts {
-    fn take_apart(&mut self, limits: Limits) -> Result<(Option<Rule>, Option<GateRule>), ConfigError> {
-        Ok(match limits.0 {
+    fn take_apart(&mut self, limits: Limits) -> Result<Apart, ConfigError> {
+        let before = (self.applied.len(), self.gates.len());
+        let (rule, gate_rule, several) = match limits.0 {
             Tree::Limit(limit) => {
                 let policy = limit.policy()?;
                 self.applied.push(limit.how);
-                (Some(policy.into()), None)
+                (Some(policy.into()), None, None)
             }
             Tree::InFlight(concurrency) => {
                 self.gates.push((concurrency.check()?, *concurrency));
-                (None, Some(GateRule::One(self.gates.len() - 1)))
+                (None, Some(GateRule::One(self.gates.len() - 1)), None)
             }
             Tree::All(members) => {
                 let is_empty = members.is_empty();
-                let (rules, gates) = self.members(members)?;
+                let Members { rules, gates, ways } = self.members(members)?;
                 // An empty one is the backend's to refuse.
                 let rule = (is_empty || !rules.is_empty()).then_some(Rule::All(rules));
-                (rule, (!gates.is_empty()).then_some(GateRule::All(gates)))
+                (rule, (!gates.is_empty()).then_some(GateRule::All(gates)), Ways::all(ways))
             }
             Tree::Any(members, charge) => {
-                let (rules, gates) = self.members(members)?;
+                let Members { rules, gates, ways } = self.members(members)?;
                 match (rules.is_empty(), gates.is_empty()) {
-                    (_, true) => (Some(Rule::Any(rules, charge)), None),
-                    (true, false) => (None, Some(GateRule::Any(gates, charge))),
+                    (_, true) => (Some(Rule::Any(rules, charge)), None, None),
+                    (true, false) => (None, Some(GateRule::Any(gates, charge)), None),
                     (false, false) => {
-                        let rule = "a Concurrency has no store in common with other limits, to choose between them in one \
-                                    step; put it into an all(...) around the any(...)";
-                        return Err(ConfigError::new("any", "of Concurrency and other limits", rule));
+                        let ways = Ways::any(ways, charge)?;
+                        (Some(Rule::Any(rules, charge)), Some(GateRule::Any(gates, charge)), Some(ways))
                     }
                 }
             }
-        })
+        };
+        let leaves = Leaves { policies: before.0..self.applied.len(), gates: before.1..self.gates.len() };
+        Ok(Apart { rule, gate_rule, ways: several.unwrap_or(Ways::One(leaves)) })
     }
 
-    fn members(&mut self, members: Vec<Limits>) -> Result<(Vec<Rule>, Vec<GateRule>), ConfigError> {
-        let (mut rules, mut gates) = (Vec::new(), Vec::new());
+    fn members(&mut self, members: Vec<Limits>) -> Result<Members, ConfigError> {
+        let mut apart = Members::default();
         for member in members {
-            let (rule, gate) = self.take_apart(member)?;
-            rules.extend(rule);
-            gates.extend(gate);
+            let Apart { rule, gate_rule, ways } = self.take_apart(member)?;
+            apart.rules.extend(rule);
+            apart.gates.extend(gate_rule);
+            apart.ways.push(ways);
         }
-        Ok((rules, gates))
+        Ok(apart)
     }
 }
 

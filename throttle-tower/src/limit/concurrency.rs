@@ -10,13 +10,22 @@ use crate::{Constant, KeyExtractor, OnMissing};
 
 /// A limit on requests in flight: at most so many at once, however fast they come and go.
 ///
-/// It stands among other limits in [`all`](crate::all), or alone. A request that is let through holds a permit until its
+/// It stands among other limits in [`all`](crate::all) or [`any`](crate::any), or alone. A request that is let through holds a permit until its
 /// response's body has ended or is dropped, or the request is given up before; one that finds none is answered 503, and the
 /// other limits are not charged for it: over a store, where permits may run out while it is asked, that is given back behind
 /// the answer. A request that another limit refuses holds none. All permits that a request needs are taken in one step.
 ///
 /// A response that switches protocols has hardly a body: let the connection hold the permit, by moving
 /// [`InFlight`](crate::InFlight) into the task that serves it.
+///
+/// In an [`any`](crate::any) beside limits on rates, a permit is a budget like others: the first member that admits is charged.
+///
+/// ```
+/// use throttle_tower::{Concurrency, Constant, Gcra, Rate, any, limit};
+///
+/// // Twenty at once; whoever comes on top is charged.
+/// let limits = any((Concurrency::new(20), limit("overflow", Gcra::new(Rate::per_minute(60))).by(Constant)));
+/// ```
 ///
 /// Permits are counted in this process, whatever the backend: a store could not tell when a process that held some has died.
 /// Each layer and its clones count together.

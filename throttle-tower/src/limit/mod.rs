@@ -5,6 +5,7 @@ mod concurrency;
 mod cost;
 mod outcome;
 mod single;
+mod ways;
 
 use http::request::Parts;
 
@@ -15,6 +16,7 @@ pub use cost::IntoCost;
 pub(crate) use outcome::Outcomes;
 pub(crate) use single::{Applied, FutureKey, Keying};
 pub use single::{Limit, OnError, OnMissing, Unkeyed, limit};
+pub(crate) use ways::Ways;
 
 /// Whether a request is a CORS preflight: OPTIONS with `Origin` and `Access-Control-Request-Method`.
 ///

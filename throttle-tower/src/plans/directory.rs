@@ -12,9 +12,10 @@ use throttle_core::{ConfigError, Key, KeyPart};
 
 use super::LookupFailed;
 use super::cache::{Cache, Digest};
-use super::flight::{Flight, Joined, lock};
+use super::flight::{Flight, Joined};
 use crate::KeyExtractor;
 use crate::limit::FutureKey;
+use crate::lock::lock;
 
 /// How long a failed lookup is not repeated, at most.
 const FAILED: Duration = Duration::from_secs(1);

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 
 use super::directory::Landing;
+use crate::lock::lock;
 
 pub(super) type Work = Pin<Box<dyn Future<Output = u8> + Send>>;
 
@@ -114,9 +115,4 @@ impl Drop for Alarm<'_> {
             everybody.wake();
         }
     }
-}
-
-/// A lookup that panics leaves the lock poisoned, and what it guards as it was meant to be.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

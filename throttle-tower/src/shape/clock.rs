@@ -3,6 +3,8 @@ use std::fmt;
 use throttle_core::{Clock, Timestamp};
 use tokio::time::Instant;
 
+use crate::time::micros;
+
 /// The clock that tokio's timers go by, counted from when it was made.
 ///
 /// It only moves forward and knows nothing of the wall: whoever was told to wait a second leaves a second later, whatever
@@ -26,7 +28,7 @@ impl Default for TokioClock {
 
 impl Clock for TokioClock {
     fn now(&self) -> Timestamp {
-        Timestamp::EPOCH.after_micros(u64::try_from(self.0.elapsed().as_micros()).unwrap_or(u64::MAX))
+        Timestamp::EPOCH.after_micros(micros(self.0.elapsed()))
     }
 }
 

@@ -20,6 +20,7 @@ use super::service::Shape;
 use crate::ThrottleBody;
 use crate::headers::Problem;
 use crate::headers::retry_after::RetryAfter;
+use crate::time::micros;
 
 /// A [`ShapeLayer`] that answers what it refuses: its services have the inner service's errors and no others.
 ///
@@ -118,7 +119,7 @@ impl QueueFull {
         };
         let mut response = refusal(problem);
         if let Some(wait) = self.retry_after {
-            let wait = RetryAfter::from_micros(u64::try_from(wait.as_micros()).unwrap_or(u64::MAX));
+            let wait = RetryAfter::from_micros(micros(wait));
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(wait.seconds()));
         }
         response

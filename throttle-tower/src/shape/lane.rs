@@ -3,6 +3,8 @@ use std::time::Duration;
 use smallvec::{SmallVec, smallvec};
 use tokio::time::Instant;
 
+use crate::time::FAR;
+
 /// The turns of one key whose calls leave later than their slots say: after a pause, or slowed down.
 ///
 /// Turns are numbered by units, and when each may leave follows from the number: units of a stretch leave so far apart. A call
@@ -31,9 +33,6 @@ struct Stretch {
     at: Instant,
     spacing: Duration,
 }
-
-/// Some thirty years, which an `Instant` can always be moved by.
-pub(super) const FAR: Duration = Duration::from_secs(1_000_000_000);
 
 impl Stretch {
     fn time(&self, unit: u64) -> Instant {

@@ -1,5 +1,5 @@
 use std::hash::{BuildHasher, RandomState};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use http::{HeaderMap, StatusCode};
 use throttle_core::{Backend, Key, Rate};
@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use super::pace::Pace;
 use super::pauses::spread;
 use crate::headers::reading::{self, Allowance};
+use crate::time::wall_micros;
 
 /// How far an upstream is obeyed.
 #[derive(Clone, Copy, Debug)]
@@ -52,9 +53,4 @@ impl Obey {
         let extra = (most * (share >> 32)) >> 32;
         pause.saturating_add(Duration::from_nanos(u64::try_from(extra).unwrap_or(u64::MAX)))
     }
-}
-
-fn wall_micros() -> u64 {
-    let micros = |since: Duration| u64::try_from(since.as_micros()).unwrap_or(u64::MAX);
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, micros)
 }

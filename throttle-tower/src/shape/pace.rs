@@ -212,14 +212,7 @@ impl<B: Backend> Pace<B> {
     pub(crate) fn give_back(&self, item: Option<ReceiptItem>) {
         let Some(item) = item else { return };
         let receipt = Receipt::from(item).actual(0);
-        let receipt = match &self.share {
-            Some(share) => share.settle(receipt),
-            None => Some(receipt),
-        };
-        if let Some(receipt) = receipt {
-            let done = self.backend.settle(&self.prepared, receipt);
-            self.post.send(Box::pin(done), None, self.backend.can_fail());
-        }
+        self.post.settle(&self.backend, &self.prepared, self.share.as_ref(), receipt, None);
     }
 }
 

@@ -1,12 +1,13 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use throttle_core::{Key, Rate};
 use tokio::time::Instant;
 
 use super::lane::Lane;
+use crate::lock::lock;
 
 /// Keys whose calls must not leave yet, although their slots have come: an upstream has said so, or the process has stood
 /// still and calls that were due meanwhile would leave all at once.
@@ -149,8 +150,7 @@ impl Pauses {
     }
 
     fn lock(&self) -> MutexGuard<'_, Lanes> {
-        // Nothing in here panics halfway through a change.
-        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.lanes)
     }
 }
 

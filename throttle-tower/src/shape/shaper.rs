@@ -12,6 +12,7 @@ use super::counters::ShapeStats;
 use super::error::ShapeError;
 use super::pace::{Answer, Answered, Ask, Pace};
 use super::slot::Slot;
+use crate::time::FAR;
 
 /// A steady pace, for what is no service: queue workers, cron jobs, batch runs.
 ///
@@ -167,9 +168,6 @@ impl<B: Backend> Shaper<B> {
         }
     }
 }
-
-/// Some thirty years, which an `Instant` can always be moved by.
-const FAR: Duration = Duration::from_secs(1_000_000_000);
 
 impl<B: Backend> Clone for Shaper<B> {
     fn clone(&self) -> Self {

@@ -75,10 +75,10 @@ impl Answers {
     /// The announced policies where all of them apply, if that was written before: each in the tier of the request.
     #[inline]
     pub(super) fn announced(&self, decision: &Decision) -> Option<&PolicyField> {
-        if let Some((place, fields)) = &self.tier_fields {
-            return fields.get(usize::from(decision.statuses().get(*place)?.tier()));
+        match &self.tier_fields {
+            None => decision.statuses().iter().all(|status| status.tier() == 0).then_some(&self.policy_field),
+            Some((place, fields)) => fields.get(usize::from(decision.statuses().get(*place)?.tier())),
         }
-        decision.statuses().iter().all(|status| status.tier() == 0).then_some(&self.policy_field)
     }
 }
 

@@ -15,7 +15,7 @@ use crate::limit::{Applied, Outcomes};
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Wanted {
     /// Some charge may change.
-    account: bool,
+    pub(super) account: bool,
     /// A handler may change it.
     pub(super) handle: bool,
     /// Attempts count.
@@ -156,16 +156,8 @@ impl<B: Backend> Rules<B> {
         }
     }
 
-    /// What this process's share took is settled there, and only the rest at the store.
     fn settle(&self, receipt: Receipt, runtime: Option<&Handle>) {
-        let receipt = match &self.answers.share {
-            Some(share) => share.settle(receipt),
-            None => Some(receipt),
-        };
-        if let Some(receipt) = receipt {
-            let done = self.backend.settle(&self.prepared, receipt);
-            self.post().send(Box::pin(done), runtime, self.backend.can_fail());
-        }
+        self.post().settle(&self.backend, &self.prepared, self.answers.share.as_ref(), receipt, runtime);
     }
 
     fn post(&self) -> &Post {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use smallvec::SmallVec;
@@ -14,6 +14,8 @@ use tokio::time::{Instant, sleep, timeout_at};
 use super::LimitReport;
 use super::in_flight::Needs;
 use super::rules::{Answer, Attempt, Calls, Rules};
+use crate::lock::lock;
+use crate::time::FAR;
 
 /// The lines of those who are held, one for each key that somebody is held for.
 ///
@@ -65,8 +67,7 @@ impl Lines {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<LineKey, Line>> {
-        // Counting does not panic halfway.
-        self.by_key.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.by_key)
     }
 }
 
@@ -110,9 +111,6 @@ impl Drop for Place {
 
 /// Most requests that a layer holds at once, unless it is told otherwise.
 pub(crate) const DEFAULT_MAX_HELD: usize = 10_000;
-
-/// Some thirty years, which an `Instant` can always be moved by. Nobody is held for longer.
-const FAR: Duration = Duration::from_secs(1_000_000_000);
 
 impl<B: Backend> Rules<B> {
     /// Whether somebody is held for a key of this request's, so that it has to stand in line.
@@ -186,12 +184,12 @@ impl<B: Backend> Rules<B> {
             }
             Err(error) => Answer::Failed(error),
         };
-        Attempt { answer, permits: None }
+        Attempt::of(answer, None)
     }
 
     /// The line that a request has to join, and how long it may be held there. In an `any` another member may admit it.
     fn line_of(&self, calls: &[Call]) -> Option<(LineKey, Duration)> {
-        if has_any(B::set(&self.prepared)) {
+        if has_any(B::set(&self.prepared)) || self.gates.ways().is_some() {
             return None;
         }
         self.applied.iter().zip(calls).enumerate().find_map(|(policy, (how, call))| {

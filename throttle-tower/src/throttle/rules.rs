@@ -1,4 +1,5 @@
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::request::Parts;
@@ -15,6 +16,7 @@ use super::{Event, LimitReport, Outcome};
 use crate::charge::{Charge, Open};
 use crate::limit::{Applied, Compiled, FutureKey, Keying};
 use crate::plans::Found;
+use crate::time::micros;
 use crate::{OnError, OnMissing};
 
 /// Everything that the clones of a layer and its services share.
@@ -64,6 +66,8 @@ pub(crate) struct Attempt {
     pub(crate) answer: Answer,
     /// Held by a request that is admitted.
     pub(crate) permits: Option<InFlight>,
+    /// What was asked of the policies, where it was not all that the request asks.
+    pub(super) asked: Option<Box<Calls>>,
 }
 
 pub(crate) enum Answer {
@@ -73,11 +77,49 @@ pub(crate) enum Answer {
     Saturated(Saturated),
 }
 
-/// What a request that is under way holds, until its response's body has ended.
+impl Attempt {
+    #[inline]
+    pub(super) fn of(answer: Answer, permits: Option<InFlight>) -> Self {
+        Self { answer, permits, asked: None }
+    }
+
+    fn is_refused(&self) -> bool {
+        match &self.answer {
+            Answer::Decided(report) => !report.decision().is_allowed(),
+            Answer::Saturated(_) => true,
+            Answer::Failed(_) => false,
+        }
+    }
+
+    /// Of two refusals the one that is over first: a wait that is known, then one that is not, then one that never ends.
+    fn or(self, other: Self) -> Self {
+        let rank = |attempt: &Self| match &attempt.answer {
+            Answer::Decided(report) => report.decision().retry_after().map_or((2, Duration::ZERO), |wait| (0, wait)),
+            Answer::Saturated(_) | Answer::Failed(_) => (1, Duration::ZERO),
+        };
+        match (self.answer, other.answer) {
+            (Answer::Saturated(mut full), Answer::Saturated(more)) => {
+                let new = more.into_iter().filter(|place| !full.contains(place)).collect::<Saturated>();
+                full.extend(new);
+                Self::of(Answer::Saturated(full), None)
+            }
+            (answer, more) => {
+                let (first, second) = (Self { answer, ..self }, Self { answer: more, ..other });
+                if rank(&second) < rank(&first) { second } else { first }
+            }
+        }
+    }
+}
+
+/// What a request that is under way holds, until its response's body has ended: for most requests nothing, and that is
+/// small to carry along.
 #[derive(Debug, Default)]
-pub(crate) struct Held {
+pub(crate) struct Held(Option<Box<Holding>>);
+
+#[derive(Debug)]
+struct Holding {
     /// What may still be changed of the charge. Dropped first: whoever gets the permit finds it settled.
-    _open: Option<Open>,
+    open: Option<Open>,
     _permits: Option<InFlight>,
 }
 
@@ -92,21 +134,22 @@ pub(crate) struct Admitted {
     report: LimitReport,
     /// Whether there is something to warn of, should the request succeed.
     suspicious: bool,
-    /// What may still be changed of the charge.
-    open: Option<Open>,
-    permits: Option<InFlight>,
+    held: Held,
 }
 
 impl Admitted {
     /// Presses it on the response. What remains to be settled goes along with the body.
-    pub(crate) fn press<Body>(self, response: &mut Response<Body>) -> Held {
-        // Refunds go by what the inner service said, before fields are added.
-        let open = self.open.and_then(|open| open.answered(response.status(), response.headers()));
+    pub(crate) fn press<Body>(mut self, response: &mut Response<Body>) -> Held {
+        if let Some(holding) = &mut self.held.0 {
+            // Refunds go by what the inner service said, before fields are added.
+            let open = holding.open.take();
+            holding.open = open.and_then(|open| open.answered(response.status(), response.headers()));
+        }
         if let (true, Some(watch)) = (self.suspicious, &self.report.answers().options.watch) {
             watch.confirm(response.status());
         }
         self.report.press(response, 0);
-        Held { _open: open, _permits: self.permits }
+        self.held
     }
 }
 
@@ -270,39 +313,58 @@ impl<B: Backend> Rules<B> {
         if self.gates.is_empty() {
             return Ok(None);
         }
-        self.gates.enter(needs).map_err(|full| Attempt { answer: Answer::Saturated(full), permits: None })
+        self.gates.enter(needs).map_err(|full| Attempt::of(Answer::Saturated(full), None))
     }
 
-    /// Whether requests may be held.
+    /// Whether one question may not be enough.
     #[inline]
-    pub(crate) fn waits(&self) -> bool {
-        self.wanted.waits
+    pub(crate) fn may_ask_again(&self) -> bool {
+        self.wanted.waits || self.gates.ways().is_some()
     }
 
     /// One attempt, if it needs no waiting.
     #[inline]
     pub(crate) fn attempt_at_once(&self, calls: &[Call], needs: &Needs) -> Option<Attempt> {
+        if self.gates.ways().is_some() {
+            return None;
+        }
         let permits = match self.enter(needs) {
             Ok(permits) => permits,
             Err(saturated) => return Some(saturated),
         };
         let report = self.decide_at_once(calls)?;
-        Some(Attempt { answer: Answer::Decided(report), permits })
+        Some(Attempt::of(Answer::Decided(report), permits))
     }
 
-    /// One attempt.
+    /// One attempt, in each way there is until one lets the request in.
     pub(super) async fn attempt(&self, calls: &[Call], needs: &Needs) -> Attempt {
+        let Some(ways) = self.gates.ways() else { return self.attempt_in_one_step(calls, needs).await };
+        let mut refused: Option<Attempt> = None;
+        for (calls, needs) in ways.questions(calls, needs) {
+            let mut attempt = self.attempt_in_one_step(&calls, &needs).await;
+            attempt.asked = Some(Box::new(calls));
+            if !attempt.is_refused() {
+                return attempt;
+            }
+            refused = Some(match refused {
+                Some(before) => before.or(attempt),
+                None => attempt,
+            });
+        }
+        match refused {
+            Some(attempt) => attempt,
+            None => self.attempt_in_one_step(calls, needs).await,
+        }
+    }
+
+    async fn attempt_in_one_step(&self, calls: &[Call], needs: &Needs) -> Attempt {
         // Only looked for: held meanwhile, those whom a limit refuses would keep others out for as long as the store takes.
         if let Err(saturated) = self.enter(needs) {
             return saturated;
         }
         let decided = match self.decide_at_once(calls) {
             Some(report) => Ok(report),
-            None => self.backend.decide(&self.prepared, calls).await.map(|decision| {
-                let report = self.report(decision);
-                self.note(&report, calls);
-                report
-            }),
+            None => self.backend.decide(&self.prepared, calls).await.map(|decision| self.told(decision, calls)),
         };
         self.admit(decided, calls, needs)
     }
@@ -312,10 +374,10 @@ impl<B: Backend> Rules<B> {
         if let Ok(report) = &decided
             && !report.decision().is_allowed()
         {
-            return Attempt { answer: decided.map_or_else(Answer::Failed, Answer::Decided), permits: None };
+            return Attempt::of(decided.map_or_else(Answer::Failed, Answer::Decided), None);
         }
         match self.enter(needs) {
-            Ok(permits) => Attempt { answer: decided.map_or_else(Answer::Failed, Answer::Decided), permits },
+            Ok(permits) => Attempt::of(decided.map_or_else(Answer::Failed, Answer::Decided), permits),
             Err(saturated) => {
                 if let Ok(report) = decided {
                     self.give_back(report.decision(), calls);
@@ -326,9 +388,10 @@ impl<B: Backend> Rules<B> {
     }
 
     /// What an attempt means for the request.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn conclude(self: &Arc<Self>, attempt: Attempt, calls: &[Call], parts: &mut Parts) -> Judged {
-        let Attempt { answer, permits } = attempt;
+        let Attempt { answer, permits, asked } = attempt;
+        let calls = asked.as_deref().map_or(calls, SmallVec::as_slice);
         match answer {
             Answer::Decided(report) => self.judge(report, calls, parts, permits),
             Answer::Failed(error) => self.judge_failure(&error, calls, parts, permits),
@@ -375,6 +438,13 @@ impl<B: Backend> Rules<B> {
         LimitReport::new(decision, Arc::clone(&self.answers))
     }
 
+    /// What the backend has said after it was waited for.
+    pub(super) fn told(&self, decision: Decision, calls: &[Call]) -> LimitReport {
+        let report = self.report(decision);
+        self.note(&report, calls);
+        report
+    }
+
     /// What a decision means for the request.
     #[inline]
     fn judge(
@@ -394,27 +464,32 @@ impl<B: Backend> Rules<B> {
         parts.extensions.insert(report.clone());
         let watch = self.answers.options.watch.as_ref();
         let suspicious = watch.is_some_and(|watch| watch.suspects(&self.applied, calls, parts));
-        let open = self.hand_out(&report, calls, parts, permits.as_ref());
-        Judged::Pass(Some(Admitted { report, suspicious, open, permits }))
+        let held = if permits.is_some() || self.wanted.account {
+            self.hand_out(&report, calls, parts, permits)
+        } else {
+            Held::default()
+        };
+        Judged::Pass(Some(Admitted { report, suspicious, held }))
     }
 
     /// Opens an account where a limit wants one, and gives the handler the charge, and its permits.
-    #[inline]
+    #[inline(never)]
     fn hand_out(
         self: &Arc<Self>,
         report: &LimitReport,
         calls: &[Call],
         parts: &mut Parts,
-        permits: Option<&InFlight>,
-    ) -> Option<Open> {
-        if let Some(permits) = permits {
+        permits: Option<InFlight>,
+    ) -> Held {
+        if let Some(permits) = &permits {
             parts.extensions.insert(permits.clone());
         }
-        let account = self.open(report, calls)?;
-        if self.wanted.handle {
-            parts.extensions.insert(Charge::new(Arc::clone(&account)));
+        let account = self.open(report, calls);
+        if let (Some(account), true) = (&account, self.wanted.handle) {
+            parts.extensions.insert(Charge::new(Arc::clone(account)));
         }
-        Some(Open::new(account))
+        let held = account.is_some() || permits.is_some();
+        Held(held.then(|| Box::new(Holding { open: account.map(Open::new), _permits: permits })))
     }
 
     fn refuse(&self, report: LimitReport, calls: &[Call], parts: &Parts) -> Response<Bytes> {
@@ -455,8 +530,8 @@ impl<B: Backend> Rules<B> {
         let report = self.report(Decision::open(calls, error.kind()));
         self.tell(Outcome::FailedOpen(error), Some(report.decision()), parts);
         parts.extensions.insert(report.clone());
-        let open = self.hand_out(&report, calls, parts, permits.as_ref());
-        Judged::Pass(Some(Admitted { report, suspicious: false, open, permits }))
+        let held = self.hand_out(&report, calls, parts, permits);
+        Judged::Pass(Some(Admitted { report, suspicious: false, held }))
     }
 
     /// The policies that apply to a request and refuse it when the store fails. One that should have a share and has none
@@ -485,7 +560,7 @@ impl<B: Backend> Rules<B> {
     fn extra_wait(&self, decision: &Decision, calls: &[Call]) -> u64 {
         let (Some(jitter), Some(wait)) = (&self.answers.options.jitter, decision.retry_after()) else { return 0 };
         let binding = decision.binding().and_then(|policy| calls.get(policy)?.key());
-        let wait = u64::try_from(wait.as_micros()).unwrap_or(u64::MAX);
+        let wait = micros(wait);
         binding.map_or(0, |key| jitter.lengthen(wait, key) - wait)
     }
 

@@ -37,7 +37,7 @@ pin_project! {
     {
         Unasked,
         Asked { #[pin] decide: B::Decide },
-        /// For limits that wait.
+        /// For limits that wait, or may be asked one after the other.
         Held { attempt: Pin<Box<dyn Future<Output = Attempt> + Send>> },
     }
 }
@@ -86,11 +86,7 @@ impl<S, B: Backend, ReqBody> Future for Slow<S, B, ReqBody> {
                     Err(attempt) => break attempt,
                 },
                 DecisionProj::Asked { decide } => {
-                    let decided = ready!(decide.poll(cx)).map(|decision| {
-                        let report = this.rules.report(decision);
-                        this.rules.note(&report, this.calls);
-                        report
-                    });
+                    let decided = ready!(decide.poll(cx)).map(|decision| this.rules.told(decision, this.calls));
                     break this.rules.admit(decided, this.calls, this.needs);
                 }
                 DecisionProj::Held { attempt } => break ready!(attempt.as_mut().poll(cx)),
@@ -104,7 +100,7 @@ impl<S, B: Backend, ReqBody> Future for Slow<S, B, ReqBody> {
 
 /// Asks, or has the answer.
 fn start<B: Backend>(rules: &Arc<Rules<B>>, calls: &Calls, needs: &Needs) -> Result<Decision<B>, Attempt> {
-    if rules.waits() {
+    if rules.may_ask_again() {
         let attempt = Arc::clone(rules).decide_patiently(calls.clone(), needs.clone());
         return Ok(Decision::Held { attempt: Box::pin(attempt) });
     }

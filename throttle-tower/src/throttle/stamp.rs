@@ -1,5 +1,3 @@
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, Response};
 use smallvec::SmallVec;
@@ -10,6 +8,7 @@ use super::answers::{policy_field, terms};
 use crate::headers::line::Line;
 use crate::headers::retry_after::RetryAfter;
 use crate::headers::{Dialect, Report, ResetFormat};
+use crate::time::{micros, wall_micros};
 
 /// A decision is pressed on the response once.
 impl LimitReport {
@@ -28,6 +27,9 @@ impl LimitReport {
 
     fn write<Body>(&self, response: &mut Response<Body>, hidden: bool, extra: u64) {
         let (decision, answers) = (self.decision(), self.answers());
+        if decision.is_allowed() && (hidden || answers.options.dialect == Dialect::None) {
+            return;
+        }
         let mut lines: SmallVec<[Line<'_>; 3]> = SmallVec::new();
         // Not collected: that would move them all once they are complete.
         for (place, (policy, status)) in answers.policies.iter().zip(decision.statuses()).enumerate() {
@@ -64,6 +66,7 @@ impl LimitReport {
 }
 
 /// One policy's line: what it promises, where the client stands, and at what pace that lasts.
+#[inline]
 fn line<'a>(policy: &'a Policy, status: &Status, paced_by: &Policy, extra: u64) -> Line<'a> {
     let violated = status.is_violated();
     let wait = if violated { status.retry_after() } else { None };
@@ -91,9 +94,5 @@ fn now(headers: &HeaderMap, admitted: bool, dialect: Dialect) -> u64 {
     if !needed {
         return 0;
     }
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, micros)
-}
-
-fn micros(duration: std::time::Duration) -> u64 {
-    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+    wall_micros()
 }

@@ -1,6 +1,6 @@
 //! `all` and `any` over models, by their definition.
 
-use super::{Answer, MemberAnswer, Model, Paid, model};
+use super::{Answer, MemberAnswer, Model, Modelled, Paid};
 use crate::support::spec::Tree;
 
 /// A tree of limits with one model at each leaf.
@@ -26,13 +26,19 @@ struct Standing {
 }
 
 impl Reference {
-    pub(crate) fn new(tree: &Tree) -> Self {
+    pub(crate) fn new<L: Modelled>(tree: &Tree<L>) -> Self {
         let mut models = Vec::new();
-        let tree = tree.map(&mut |spec| {
-            models.push(model(spec));
+        let tree = tree.map(&mut |leaf: &L| {
+            models.push(leaf.model());
             models.len() - 1
         });
         Self { tree, models }
+    }
+
+    /// One cost per leaf, and the tier to ask in.
+    pub(crate) fn decide_in(&mut self, t: i64, costs: &[Option<u64>], tiers: &[u8]) -> (Answer, Vec<(usize, Paid)>) {
+        self.models.iter_mut().zip(tiers).for_each(|(model, tier)| model.ask_in((*tier).into()));
+        self.decide(t, costs)
     }
 
     /// One cost per leaf; `None` skips it, 0 peeks. Returns the receipts of those charged, by leaf.
@@ -53,7 +59,8 @@ impl Reference {
         for &leaf in &payers {
             let cost = i128::from(costs[leaf].unwrap_or(0));
             delay = delay.max(self.models[leaf].delay(t));
-            receipts.push((leaf, Paid { cost, place: self.models[leaf].take(t, cost) }));
+            let tier = self.models[leaf].tier();
+            receipts.push((leaf, Paid { cost, place: self.models[leaf].take(t, cost), tier }));
         }
         let standing = self.standing(&self.tree, t, &waits, &payers);
         let binding = if wait == Wait::Now {
@@ -67,6 +74,7 @@ impl Reference {
                 retry: micros(wait),
                 reset: self.models[leaf].reset(t) as u64,
                 charged: if payers.contains(&leaf) { costs[leaf].unwrap_or(0) } else { 0 },
+                tier: self.models[leaf].tier(),
             })
         };
         let answer = Answer {

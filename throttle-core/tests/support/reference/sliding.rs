@@ -4,37 +4,30 @@ use std::collections::BTreeMap;
 
 use super::{Model, Paid, Place, Q, ceil, floor, q};
 
-#[derive(Clone, Copy, Debug)]
-struct Entry {
-    number: u64,
-    at: i128,
-    units: i128,
-}
-
 #[derive(Debug)]
 pub(super) struct Log {
     limit: i128,
     window: i128,
-    entries: Vec<Entry>,
-    numbers: u64,
+    /// Units by the instant they were taken at: requests of the same instant share an entry.
+    entries: BTreeMap<i128, i128>,
 }
 
 impl Log {
     pub(super) fn new(limit: u64, window: u64) -> Self {
-        Self { limit: limit.into(), window: window.into(), entries: Vec::new(), numbers: 0 }
+        Self { limit: limit.into(), window: window.into(), entries: BTreeMap::new() }
     }
 
     fn now(&self, t: i128) -> i128 {
-        self.entries.last().map_or(t, |newest| newest.at.max(t))
+        self.entries.last_key_value().map_or(t, |(newest, _)| t.max(*newest))
     }
 
-    fn live(&self, t: i128) -> impl Iterator<Item = &Entry> {
+    fn live(&self, t: i128) -> impl Iterator<Item = (i128, i128)> {
         let edge = self.now(t) - self.window;
-        self.entries.iter().filter(move |entry| entry.at > edge)
+        self.entries.range(edge + 1..).map(|(at, units)| (*at, *units))
     }
 
     fn used(&self, t: i128) -> i128 {
-        self.live(t).map(|entry| entry.units).sum()
+        self.live(t).map(|(_, units)| units).sum()
     }
 }
 
@@ -54,41 +47,44 @@ impl Model for Log {
 
     fn retry(&self, t: i128, cost: i128) -> i128 {
         let mut excess = self.used(t) + cost - self.limit;
-        for entry in self.live(t) {
-            excess -= entry.units;
+        for (at, units) in self.live(t) {
+            excess -= units;
             if excess <= 0 {
-                return entry.at + self.window - t;
+                return at + self.window - t;
             }
         }
         unreachable!("a cost within the limit fits an empty window")
     }
 
     fn reset(&self, t: i128) -> i128 {
-        self.live(t).last().map_or(0, |newest| newest.at + self.window - t)
+        self.live(t).last().map_or(0, |(newest, _)| newest + self.window - t)
     }
 
     fn take(&mut self, t: i128, cost: i128) -> Place {
         let at = self.now(t);
-        self.entries = self.live(t).copied().collect();
-        self.numbers += 1;
-        self.entries.push(Entry { number: self.numbers, at, units: cost });
-        Place::Entry(self.numbers)
+        self.entries = self.live(t).collect();
+        *self.entries.entry(at).or_default() += cost;
+        Place::Entry(at)
     }
 
     fn give_back(&mut self, _: i128, receipt: Paid, units: i128) {
-        for entry in self.entries.iter_mut().filter(|entry| Place::Entry(entry.number) == receipt.place) {
-            entry.units -= units;
+        let Place::Entry(at) = receipt.place else { return };
+        if let Some(entry) = self.entries.get_mut(&at) {
+            *entry -= units;
         }
-        self.entries.retain(|entry| entry.units > 0);
+        self.entries.retain(|_, units| *units > 0);
     }
 
     fn debit(&mut self, t: i128, receipt: Paid, units: i128) {
-        let units = units.min(self.remaining(t));
-        let edge = self.now(t) - self.window;
-        let entry = self.entries.iter_mut().find(|entry| Place::Entry(entry.number) == receipt.place);
-        if let Some(entry) = entry.filter(|entry| entry.at > edge) {
-            entry.units += units;
+        let Place::Entry(at) = receipt.place else { return };
+        let (units, edge) = (units.min(self.remaining(t)), self.now(t) - self.window);
+        if let Some(entry) = self.entries.get_mut(&at).filter(|_| at > edge) {
+            *entry += units;
         }
+    }
+
+    fn is_over(&self, t: i128, place: Place) -> bool {
+        matches!(place, Place::Entry(at) if at + self.window <= t)
     }
 }
 
@@ -178,17 +174,21 @@ impl Model for Buckets {
     fn give_back(&mut self, _: i128, receipt: Paid, units: i128) {
         let Place::SubWindow(index) = receipt.place else { return };
         if let Some(count) = self.counts.get_mut(&index) {
-            *count -= units;
+            *count = (*count - units).max(0);
         }
     }
 
-    /// Only while the sub-window of the charge counts in full.
+    /// Only while the sub-window of the charge counts in full, and something of it is there.
     fn debit(&mut self, t: i128, receipt: Paid, units: i128) {
         let Place::SubWindow(index) = receipt.place else { return };
         let units = units.min(self.remaining(t));
         let running = self.now(t).div_euclid(self.width) - index < self.buckets;
-        if let Some(count) = self.counts.get_mut(&index).filter(|_| running) {
+        if let Some(count) = self.counts.get_mut(&index).filter(|count| running && **count > 0) {
             *count += units;
         }
+    }
+
+    fn is_over(&self, t: i128, place: Place) -> bool {
+        matches!(place, Place::SubWindow(index) if t.div_euclid(self.width) - index > self.buckets)
     }
 }

@@ -211,7 +211,11 @@ impl Model for Windowed {
     fn debit(&mut self, t: i128, receipt: Paid, units: i128) {
         let (window, used) = self.view(t);
         if receipt.place == Place::Window(window.0) {
-            self.count = (used + units).min(self.limit);
+            (self.window, self.count) = (Some(window), (used + units).min(self.limit));
         }
+    }
+
+    fn is_over(&self, t: i128, place: Place) -> bool {
+        matches!(place, Place::Window(start) if self.cut.window(start).1 <= t)
     }
 }
