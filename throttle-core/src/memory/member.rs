@@ -193,8 +193,8 @@ impl<'a> Member<'a> {
     pub(super) fn settle(&mut self, shard: &mut Shard, shared: &Shared, item: &ReceiptItem) {
         if let Some(index) = shard.find(self.label) {
             self.enter(index, shard, shared);
-            if matches!(self.place, Place::Foreign(..)) && self.settle_elsewhere(shard, item) {
-                return;
+            if matches!(self.place, Place::Foreign(..)) {
+                return self.settle_elsewhere(shard, item);
             }
             let settle = |repr: &mut Repr| self.algorithm.settle(repr, self.at, item.taken, item.actual);
             shard.change(index, self.algorithm.is_small(), settle).unwrap_or_default();
@@ -207,23 +207,25 @@ impl<'a> Member<'a> {
         }
     }
 
-    /// Settles a charge that has been carried over to other parameters since, where it is. `false` if it is not there.
+    /// Settles a charge that has been carried over to other parameters since, where it is.
     #[cold]
-    fn settle_elsewhere(&mut self, shard: &mut Shard, item: &ReceiptItem) -> bool {
-        let (Place::Foreign(index, held), Some(rule)) = (&self.place, self.carry) else { return false };
+    fn settle_elsewhere(&self, shard: &mut Shard, item: &ReceiptItem) {
+        let (Place::Foreign(index, held), Some(rule)) = (&self.place, self.carry) else { return };
         let used = |repr: &Repr| held.standing(repr, self.at).reset > 0;
         if shard.read(*index, held.is_small(), used) == Some(false) {
-            // As good as unused, so whoever used it last means nothing.
-            let fresh = self.algorithm.fresh_repr();
-            shard.replace(*index, held.is_small(), self.registered.generation, fresh);
-            return false;
+            // As good as unused, so whoever used it last means nothing. What comes to nothing leaves it as it is.
+            let mut own = self.algorithm.fresh_repr();
+            self.algorithm.settle(&mut own, self.at, item.taken, item.actual);
+            if self.algorithm.standing(&own, self.at).reset > 0 {
+                shard.replace(*index, held.is_small(), self.registered.generation, own);
+            }
+            return;
         }
         let by = self.algorithm;
         if let Some((taken, actual)) = settled_elsewhere(rule, by, held, self.at, item.taken, item.actual) {
             let settle = |repr: &mut Repr| held.settle(repr, self.at, taken, actual);
             shard.change(*index, held.is_small(), settle).unwrap_or_default();
         }
-        true
     }
 
     /// Gives back what was reserved and not used.

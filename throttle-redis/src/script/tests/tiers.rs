@@ -3,6 +3,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -195,4 +196,36 @@ fn law_08_shares_that_cannot_be_told_exactly_are_not_told() {
             assert_eq!(desk.decide(0, 1).is_some(), small < 1 << 23, "of {small}");
         }
     }
+}
+
+/// Ten in a hundred or in a thousand µs, the short windows moved.
+fn windows(moved: i64) -> Policy {
+    let window = |micros: u64| FixedWindow::new(Rate::new(10, Duration::from_micros(micros)));
+    policy(&[window(100).offset_micros(moved), window(1_000)].map(|window| window.build().unwrap()), Some(Carry::Keep))
+}
+
+/// Windows are those of the limits that are in force, whatever those were when a charge was made.
+#[test]
+fn law_10_a_charge_under_former_limits_is_over_when_its_window_is_by_the_present_ones() {
+    let mut desk = Desk::new(windows(0));
+    desk.redis.store.borrow_mut().now = 50;
+    let receipt = desk.decide(0, 3).unwrap().actual(0);
+    assert!(desk.decide(1, 1).is_some());
+    // Its window began at 0, and by the present limits 0 is in -80 .. 20.
+    desk.set = LimitSet::new(windows(20)).unwrap();
+    desk.settle(&receipt.items()[0]);
+}
+
+/// On a clock that has stepped back, an unused window that is still to come stays where it is.
+#[test]
+fn law_08_what_comes_to_nothing_leaves_an_unused_state_of_another_tier_as_it_is() {
+    let desk = Desk::new(windows(0));
+    let go_to = |now: i64| desk.redis.store.borrow_mut().now = now;
+    go_to(450);
+    let early = desk.decide(0, 1).unwrap().actual(0);
+    go_to(5_000);
+    let late = desk.decide(1, 2).unwrap().actual(0);
+    desk.settle(&late.items()[0]);
+    go_to(500);
+    desk.settle(&early.items()[0]);
 }
