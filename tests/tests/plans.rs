@@ -20,10 +20,11 @@ use throttle_core::{Backend, BoxBackend, ManualClock, MemoryBackend, Timestamp};
 use throttle_redis::{RedisBackend, Single};
 use throttle_test_servers::Shared;
 use throttle_tower::{
-    BackendErrorKind, Carry, Constant, Gcra, Header, IntoLimits, LimitReport, OnError, OnMissing, Plans, Rate,
-    ThrottleLayer, all, limit, plans,
+    BackendErrorKind, Carry, Constant, Dialect, Gcra, Header, IntoLimits, LimitReport, OnError, OnMissing, Plans, Rate,
+    Route, ThrottleLayer, TokioClock, Warning, all, limit, plans,
 };
 use tokio::net::TcpListener;
+use tower::{Layer, ServiceExt};
 
 /// Who is in which tier.
 #[derive(Clone, Default)]
@@ -327,6 +328,111 @@ async fn plans_of_which_a_process_has_a_share_when_the_store_fails() {
     let server = Server::start(limits, common::Remote::failing(BackendErrorKind::Unavailable)).await;
     assert_eq!(server.left("ada").await, "29 of 60", "half of sixty is this process's");
     assert_eq!(server.left("bob").await, "2 of 6", "half of six");
+    let told = field(&server.ask(Some("ada")).await, "ratelimit");
+    assert_eq!(told, "\"per-user\";r=28;t=56", "at half the pace of the tier");
     table.put("ada", "free");
-    assert_eq!(server.left("ada").await, "1 of 6", "the one that was used stays used");
+    assert_eq!(server.left("ada").await, "0 of 6", "the two that were used stay used");
+}
+
+/// Two plans in one set, each with a tier of its own, and a request that one of them does not apply to.
+#[tokio::test]
+async fn plans_beside_plans_are_announced_each_in_its_tier() {
+    for store in [memory(), redis()] {
+        let (users, teams) = (Table::default(), Table::default());
+        users.put("ada", "pro");
+        teams.put("red", "internal");
+        let tiers = [("free", 7), ("internal", 70)];
+        let by_team = plans("per-team", tiers.map(|(tier, count)| (tier, Gcra::new(Rate::per_minute(count)))))
+            .by(Header::new("x-team"))
+            .lookup(move |team| {
+                let teams = teams.clone();
+                async move { teams.tiers.lock().unwrap().get(&team).copied() }
+            })
+            .unknown("free")
+            .on_missing(OnMissing::Skip)
+            .on_error(OnError::Closed);
+        let throttle = ThrottleLayer::new(all((users.plans(Carry::Keep), by_team))).unwrap();
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let (hearing, reported) = (Arc::clone(&heard), Mutex::new(Vec::new()));
+        let throttle = throttle.on_decision(move |event| {
+            hearing.lock().unwrap().push(event.binding().map(|policy| policy.algorithm().capacity()));
+        });
+        let throttle = throttle.backend(store.backend.clone()).unwrap();
+        let app = Router::new().route("/", get(told)).layer(throttle);
+        let ask = async |user: &str, team: Option<&str>| {
+            let mut request = Request::get("/").header("x-api-key", user);
+            if let Some(team) = team {
+                request = request.header("x-team", team);
+            }
+            let response = app.clone().oneshot(request.body(axum::body::Body::empty()).unwrap()).await.unwrap();
+            let report = response.extensions().get::<LimitReport>().unwrap();
+            reported.lock().unwrap().push(report.binding().map(|policy| policy.algorithm().capacity()));
+            field(&response.map(drop), "ratelimit-policy")
+        };
+        let (user, team) = (|q| format!("\"per-user\";q={q};w=60"), |q| format!("\"per-team\";q={q};w=60"));
+        assert_eq!(ask("bob", Some("blue")).await, format!("{}, {}", user(6), team(7)));
+        assert_eq!(ask("ada", Some("red")).await, format!("{}, {}", user(60), team(70)));
+        assert_eq!(ask("ada", Some("blue")).await, format!("{}, {}", user(60), team(7)));
+        assert_eq!(ask("bob", Some("red")).await, format!("{}, {}", user(6), team(70)));
+        assert_eq!(ask("ada", None).await, user(60));
+        // What a hook and a handler are told is the limit of the tier that had the least left.
+        assert_eq!(*heard.lock().unwrap(), [6, 60, 7, 6, 60].map(Some));
+        assert_eq!(*reported.lock().unwrap(), *heard.lock().unwrap());
+    }
+}
+
+/// A line is as long as the tier of those in it can admit in the time that they may wait.
+#[tokio::test(start_paused = true)]
+async fn plans_hold_as_many_as_their_tier_can_admit() {
+    let table = Table::default();
+    table.put("ada", "internal");
+    let held = table.plans(Carry::Keep).into_limit().wait_up_to(Duration::from_millis(500));
+    let clock = TokioClock::default();
+    let backend = MemoryBackend::builder().clock(clock).build();
+    let app = Router::new().route("/", get(told)).layer(ThrottleLayer::new(held).unwrap().backend(backend).unwrap());
+    let send = |who: &'static str| {
+        let request = Request::get("/").header("x-api-key", who).body(axum::body::Body::empty()).unwrap();
+        let app = app.clone();
+        async move { app.oneshot(request).await.unwrap().status() }
+    };
+    for _ in 0..600 {
+        assert_eq!(send("ada").await, StatusCode::OK);
+    }
+    // Ten each second, so five in the time that they may wait.
+    let racing: Vec<_> = (0..8).map(|_| tokio::spawn(send("ada"))).collect();
+    let mut admitted = 0;
+    for one in racing {
+        admitted += usize::from(one.await.unwrap() == StatusCode::OK);
+    }
+    assert_eq!(admitted, 5);
+}
+
+#[tokio::test]
+async fn plans_are_announced_in_the_dialect_that_was_chosen_in_every_tier() {
+    let table = Table::default();
+    table.put("ada", "pro");
+    let throttle = ThrottleLayer::new(table.plans(Carry::Keep)).unwrap().headers(Dialect::Draft07);
+    let app = Router::new().route("/", get(told)).layer(throttle);
+    for (who, policy, limit) in [("bob", "6;w=60", "limit=6, "), ("ada", "60;w=60", "limit=60, ")] {
+        let request = Request::get("/").header("x-api-key", who).body(axum::body::Body::empty()).unwrap();
+        let response = app.clone().oneshot(request).await.unwrap().map(drop);
+        assert_eq!(field(&response, "ratelimit-policy"), policy);
+        assert!(field(&response, "ratelimit").starts_with(limit), "{:?}", response.headers());
+    }
+}
+
+/// Plans by route, on a layer that is not told the route.
+#[tokio::test]
+async fn plans_by_a_route_that_is_not_known_are_warned_of() {
+    let by_route = plans("per-route", [("slow", Gcra::new(Rate::per_minute(6)))])
+        .by(Route)
+        .lookup(|_| async { Some("slow") })
+        .unknown("slow");
+    let warnings = Arc::new(Mutex::new(Vec::new()));
+    let hook = Arc::clone(&warnings);
+    let throttle = ThrottleLayer::new(by_route).unwrap().on_warning(move |warning| hook.lock().unwrap().push(*warning));
+    let around = throttle.layer(Router::new().route("/", get(|| async { "hello" })));
+    let request = Request::get("/").body(axum::body::Body::empty()).unwrap();
+    assert_eq!(around.oneshot(request).await.unwrap().status(), StatusCode::OK);
+    assert_eq!(*warnings.lock().unwrap(), [Warning::RouteUnknown]);
 }

@@ -89,10 +89,14 @@ impl ReceiptItem {
             return self.apply(&by, state, now);
         }
         if held.standing(&state.repr, now).reset == 0 {
-            // As good as unused, so whoever used it last means nothing.
-            let under = if by.is_alike(policy.algorithm()) { None } else { Some(Arc::new(by)) };
-            *state = State { under, ..by.fresh() };
-            return self.apply(&by, state, now);
+            // As good as unused, so whoever used it last means nothing. What comes to nothing leaves it as it is.
+            let mut own = by.fresh();
+            self.apply(&by, &mut own, now);
+            if by.standing(&own.repr, now).reset > 0 {
+                let under = if by.is_alike(policy.algorithm()) { None } else { Some(Arc::new(by)) };
+                *state = State { under, ..own };
+            }
+            return;
         }
         let settled = settled_elsewhere(policy.carry(), &by, &held, now, self.taken, self.actual);
         if let (Rung::Store, Some((taken, actual))) = (self.rung, settled) {

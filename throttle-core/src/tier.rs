@@ -23,7 +23,8 @@ pub enum Carry {
     /// give back what was used in the large one; and the product of two capacities must be below 2^53.
     Proportional,
     /// What was used is forgotten. Whoever can choose their tier can have any amount so: only for changes that cost
-    /// something, such as a purchase.
+    /// something, such as a purchase. A limit that is changed is such a change too, and while processes with the former one
+    /// run beside those with the new one on one store, each charge in turn forgets: change limits under another rule.
     Reset,
 }
 
@@ -48,6 +49,9 @@ impl Policy {
     /// key has one budget, whatever its tier; what it used before a change is carried over by the rule.
     ///
     /// What a policy without tiers is asked for, such as its [algorithm](Self::algorithm), is answered for the first.
+    ///
+    /// Where limits of the same name are prepared anew while others are in use, a tier is known by its number: add new ones
+    /// at the end, or those who still use the former limits are decided about in another tier than they mean.
     ///
     /// ```
     /// use throttle_core::{Carry, Gcra, Policy, Rate};

@@ -62,7 +62,9 @@ impl RedisBackend {
         lease::return_leases(&self.shared, |_| true).await
     }
 
-    /// What the store holds of one key of a policy, and where the key stands. Nothing is charged.
+    /// What the store holds of one key of a policy, and where the key stands. Nothing is charged. Of a policy with tiers, ask
+    /// for all of it and not for one tier: where the key stands is told as in the first, and the value is the one that
+    /// whichever tier has written.
     ///
     /// # Errors
     ///

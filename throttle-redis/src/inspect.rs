@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use crate::connection::{Command, Reply, Route};
 use crate::decide::{answer, ask_in_one_slot};
 use crate::line::Trouble;
+use crate::script::layout;
 use crate::set::RedisSet;
 use crate::shared::Shared;
 
@@ -60,10 +61,9 @@ pub(crate) async fn inspect(shared: &Arc<Shared>, policy: &Policy, key: &Key) ->
         Reply::Int(millis) => u64::try_from(millis).ok().map(Duration::from_millis),
         _ => None,
     };
-    let algorithm = ask.linked.set.policies()[0].algorithm().name();
     Ok(Inspection {
         name: String::from_utf8_lossy(name).into_owned(),
-        fields: value.as_deref().map(|value| fields(algorithm, value)).unwrap_or_default(),
+        fields: value.as_deref().map(fields).unwrap_or_default(),
         value,
         expires_in: expires,
         now: part.now,
@@ -71,8 +71,10 @@ pub(crate) async fn inspect(shared: &Arc<Shared>, policy: &Policy, key: &Key) ->
     })
 }
 
-/// The numbers at the end of a value, by name.
-fn fields(algorithm: &str, value: &[u8]) -> Vec<(&'static str, i64)> {
+/// The numbers at the end of a value, by name. Another algorithm than the policy's may have written it: a tier's, or a
+/// former one of which nothing is left to carry over.
+fn fields(value: &[u8]) -> Vec<(&'static str, i64)> {
+    let Some((algorithm, header)) = layout(value) else { return Vec::new() };
     let (first, more): (&[&str], &[&str]) = match algorithm {
         "gcra" => (&["arrival", "arrival_part"], &[]),
         "token_bucket" => (&["last", "grains_left"], &[]),
@@ -84,8 +86,7 @@ fn fields(algorithm: &str, value: &[u8]) -> Vec<(&'static str, i64)> {
         "sliding_log" => (&["used"], &["at", "units"]),
         _ => return Vec::new(),
     };
-    let parameters = if matches!(algorithm, "calendar_quota" | "sliding_log") { 2 } else { 3 };
-    let numbers = value.get(2 + 8 * parameters + 1..).unwrap_or_default();
+    let numbers = value.get(header..).unwrap_or_default();
     let names = first.iter().chain(more.iter().cycle());
     numbers.as_chunks().0.iter().zip(names).map(|(number, name)| (*name, f64::from_le_bytes(*number) as i64)).collect()
 }

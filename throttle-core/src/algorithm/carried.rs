@@ -45,14 +45,14 @@ impl Carried<'_> {
         Standing { remaining, reset, next: self.wait(now, remaining + 1) }
     }
 
-    /// What a charge starts with.
-    pub(crate) fn start(&self, now: Timestamp) -> Repr {
+    /// What a charge starts with, and whether more may have been used than that tells.
+    pub(crate) fn start(&self, now: Timestamp) -> (Repr, bool) {
         let mut start = self.new.fresh_repr();
         let used = self.used(now);
         if used > 0 {
             self.new.take(&mut start, now, used);
         }
-        start
+        (start, used > 0 && self.clipped && !self.is_all())
     }
 
     /// Units that count as used.

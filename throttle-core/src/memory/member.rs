@@ -130,8 +130,9 @@ impl<'a> Member<'a> {
     fn move_in(&mut self, shard: &mut Shard) {
         let Place::Foreign(_, old) = &self.place else { return };
         let Some(index) = self.index(shard) else { return };
-        if let Some(start) = self.carried(shard, old, |carried| carried.start(self.at)) {
-            shard.replace(index, old.is_small(), self.registered.generation, start);
+        if let Some((start, clipped)) = self.carried(shard, old, |carried| carried.start(self.at)) {
+            let flag = if clipped { CLIPPED } else { 0 };
+            shard.replace(index, old.is_small(), self.registered.generation | flag, start);
         }
         self.place = Place::Slot(index);
     }
@@ -192,8 +193,8 @@ impl<'a> Member<'a> {
     pub(super) fn settle(&mut self, shard: &mut Shard, shared: &Shared, item: &ReceiptItem) {
         if let Some(index) = shard.find(self.label) {
             self.enter(index, shard, shared);
-            if matches!(self.place, Place::Foreign(..)) && self.settle_elsewhere(shard, item) {
-                return;
+            if matches!(self.place, Place::Foreign(..)) {
+                return self.settle_elsewhere(shard, item);
             }
             let settle = |repr: &mut Repr| self.algorithm.settle(repr, self.at, item.taken, item.actual);
             shard.change(index, self.algorithm.is_small(), settle).unwrap_or_default();
@@ -206,23 +207,25 @@ impl<'a> Member<'a> {
         }
     }
 
-    /// Settles a charge that has been carried over to other parameters since, where it is. `false` if it is not there.
+    /// Settles a charge that has been carried over to other parameters since, where it is.
     #[cold]
-    fn settle_elsewhere(&mut self, shard: &mut Shard, item: &ReceiptItem) -> bool {
-        let (Place::Foreign(index, held), Some(rule)) = (&self.place, self.carry) else { return false };
+    fn settle_elsewhere(&self, shard: &mut Shard, item: &ReceiptItem) {
+        let (Place::Foreign(index, held), Some(rule)) = (&self.place, self.carry) else { return };
         let used = |repr: &Repr| held.standing(repr, self.at).reset > 0;
         if shard.read(*index, held.is_small(), used) == Some(false) {
-            // As good as unused, so whoever used it last means nothing.
-            let fresh = self.algorithm.fresh_repr();
-            shard.replace(*index, held.is_small(), self.registered.generation, fresh);
-            return false;
+            // As good as unused, so whoever used it last means nothing. What comes to nothing leaves it as it is.
+            let mut own = self.algorithm.fresh_repr();
+            self.algorithm.settle(&mut own, self.at, item.taken, item.actual);
+            if self.algorithm.standing(&own, self.at).reset > 0 {
+                shard.replace(*index, held.is_small(), self.registered.generation, own);
+            }
+            return;
         }
         let by = self.algorithm;
         if let Some((taken, actual)) = settled_elsewhere(rule, by, held, self.at, item.taken, item.actual) {
             let settle = |repr: &mut Repr| held.settle(repr, self.at, taken, actual);
             shard.change(*index, held.is_small(), settle).unwrap_or_default();
         }
-        true
     }
 
     /// Gives back what was reserved and not used.
@@ -297,10 +300,11 @@ impl<'a> Member<'a> {
                 // There is room again. What the key may have used of the shared bucket stays used.
                 let start = match &self.place {
                     Place::Foreign(_, old) => self.carried(shard, old, |carried| carried.start(self.at)),
-                    _ => shard.read(index, self.algorithm.is_small(), Repr::clone),
+                    _ => shard.read(index, self.algorithm.is_small(), |repr| {
+                        (repr.clone(), shard.generation(index).is_some_and(|generation| generation & CLIPPED != 0))
+                    }),
                 };
-                let start = start.unwrap_or_else(|| self.algorithm.fresh_repr());
-                let clipped = shard.generation(index).is_some_and(|generation| generation & CLIPPED != 0);
+                let (start, clipped) = start.unwrap_or_else(|| (self.algorithm.fresh_repr(), false));
                 (self.label, self.place) = (own, Place::Nowhere { start, clipped, reserved });
             }
             return;

@@ -269,10 +269,10 @@ impl Members for Held<'_> {
 
     fn take(&mut self, policy: usize) -> (u64, Taken) {
         let (algorithm, now) = (*self.algorithm(policy), self.now.of(policy));
-        if let Some(start) = self.carried(policy).map(|carried| carried.start(now)) {
+        if let Some((repr, clipped)) = self.carried(policy).map(|carried| carried.start(now)) {
             let first = self.policy(policy).algorithm().is_alike(&algorithm);
             let under = if first { None } else { Some(Arc::new(algorithm)) };
-            self.states[policy] = State { repr: start, clipped: false, under };
+            self.states[policy] = State { repr, clipped, under };
         }
         let state = &mut self.states[policy];
         state.clipped = algorithm.still_clipped(&state.repr, state.clipped, now);

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use throttle_core::{
-    Algorithm, Backend, Call, Carry, Cost, FixedWindow, Gcra, IntoAlgorithm, Key, LeakyMeter, LimitSet, ManualClock,
-    MemoryBackend, MemorySet, Policy, Rate, Receipt, SlidingLog, SlidingWindow, Timestamp, TokenBucket,
+    Algorithm, Backend, BackendErrorKind, Call, Carry, Cost, FixedWindow, Gcra, IntoAlgorithm, Key, LeakyMeter,
+    LimitSet, LocalShare, ManualClock, MemoryBackend, MemorySet, Policy, Rate, Receipt, SlidingLog, SlidingWindow,
+    State, Timestamp, TokenBucket,
 };
 
 use crate::support::strategies::run;
@@ -98,6 +99,26 @@ fn law_07_tiers_reset_on_purpose_only() {
     assert_eq!(desk.left(0, 0), 60);
 }
 
+/// However they are told, limits that count alike are one limit, in memory as in the bytes that others keep.
+#[test]
+fn law_08_a_change_between_tiers_that_count_alike_is_none() {
+    let alike = [Rate::per_minute(60), Rate::per_second(1)].map(|rate| Gcra::new(rate).burst(10).build().unwrap());
+    assert_eq!(alike[0].tag(), alike[1].tag());
+    let desk = Desk::of(&alike, Carry::Reset);
+    assert_eq!((desk.left(0, 3), desk.left(1, 1), desk.left(0, 1)), (7, 6, 5));
+}
+
+/// The window within which what remains can be used, as fields tell it.
+#[test]
+fn what_remains_of_a_tier_lasts_for_as_long_as_its_own_pace_says() {
+    let desk = Desk::of(&per_minute(&[60, 600]), Carry::Keep);
+    let policy = &MemoryBackend::<ManualClock>::set(&desk.set).policies()[0];
+    for (tier, seconds) in [(0, 50), (1, 58)] {
+        let status = desk.decide(tier, 10).statuses()[0];
+        assert_eq!(status.effective_window(policy).as_secs(), seconds, "tier {tier}");
+    }
+}
+
 #[test]
 fn law_07_limits_of_tiers_that_change_are_carried_over_by_the_same_rule() {
     for (carry, left) in [(Carry::Keep, 90), (Carry::Proportional, 50), (Carry::Reset, 100)] {
@@ -123,6 +144,40 @@ fn law_10_a_charge_is_given_back_in_the_tier_that_holds_it() {
         desk.backend.settle_now(&desk.set, receipt.actual(10));
         assert_eq!(desk.left(1, 0), left, "{carry:?}");
     }
+}
+
+/// What is given back is rounded down, and what is owed is rounded up: no settlement is a gift.
+#[test]
+fn law_10_settlements_in_proportion_are_no_gift() {
+    for (taken, actual, left) in [(2, 1, 96), (1, 2, 95), (3, 3, 94), (2, 0, 98), (1, 60, 0)] {
+        let desk = Desk::of(&per_minute(&[60, 100]), Carry::Proportional);
+        let first = desk.decide(0, taken);
+        let receipt = Receipt::of(&first, &[call(0, taken)]).unwrap();
+        assert!(desk.decide(1, 1).is_allowed());
+        desk.backend.settle_now(&desk.set, receipt.actual(actual));
+        assert_eq!(desk.left(1, 0), left, "{taken} of 60, then 1 of 100, then {actual} instead of {taken}");
+    }
+}
+
+/// A share of one limit that cannot be told exactly in another counts as all of it until the key has recovered, and what is
+/// settled of it is not in there.
+#[test]
+fn law_08_shares_that_cannot_be_told_exactly_are_not_told() {
+    let hourly = |count: u64| FixedWindow::new(Rate::per_hour(count)).build().unwrap();
+    let desk = Desk::of(&[hourly(1 << 30)], Carry::Proportional);
+    let first = desk.decide(0, 1 << 20);
+    let receipt = Receipt::of(&first, &[call(0, 1 << 20)]).unwrap();
+    let look = |tiers: &MemorySet| desk.backend.decide_now(tiers, &[call(0, 0)]).remaining();
+    let exact = desk.backend.prepare(set(&[hourly((1 << 23) - 1)], Carry::Proportional)).unwrap();
+    assert_eq!(look(&exact), (1 << 23) - 1 - (1 << 13), "a thousandth");
+    let inexact = desk.backend.prepare(set(&[hourly(1 << 23)], Carry::Proportional)).unwrap();
+    assert_eq!(look(&inexact), 0);
+    desk.backend.settle_now(&inexact, receipt.actual(0));
+    assert_eq!(look(&inexact), 0);
+    assert_eq!(
+        look(&desk.backend.prepare(set(&[hourly(1 << 30)], Carry::Proportional)).unwrap()),
+        (1 << 30) - (1 << 20)
+    );
 }
 
 /// Five in ten seconds or ten in a thousand, of every kind that has windows. All of them begin at [`T0`].
@@ -233,7 +288,7 @@ fn law_07_no_change_of_tier_buys_more_than_the_largest_admits() {
 /// What is told of each tier at any time is true: what remains is admitted and one more is not, a wait is over when it was
 /// told to be and not before, and nothing of that changed by asking.
 #[test]
-fn law_01_02_03_tiers_tell_the_truth() {
+fn law_01_02_03_04_tiers_tell_the_truth() {
     for carry in [Carry::Keep, Carry::Proportional, Carry::Reset] {
         run(&format!("{carry:?}"), &(ladder(), steps(), 1..14_u64), |(tiers, steps, cost)| {
             let set = set(tiers, carry);
@@ -258,7 +313,16 @@ fn law_01_02_03_tiers_tell_the_truth() {
                     }
                 }
                 let reset = asked(0, now).reset_after().as_micros() as u64;
-                prop_assert_eq!(asked(0, now.after_micros(reset)).remaining(), capacity, "as good as unused");
+                let at_reset = asked(0, now.after_micros(reset));
+                prop_assert_eq!(
+                    (at_reset.remaining(), at_reset.reset_after().as_micros()),
+                    (capacity, 0),
+                    "as if unused"
+                );
+                if let Some(before) = reset.checked_sub(1) {
+                    let before = asked(0, now.after_micros(before));
+                    prop_assert_eq!(before.reset_after().as_micros(), 1, "and not earlier");
+                }
                 let mut kept = states.clone();
                 let _ = set.decide(&mut kept, now, &[call(tier, capacity + 1)]);
                 let _ = set.decide(&mut kept, now, &[call(tier, 0)]);
@@ -315,6 +379,150 @@ fn law_07_tiers_equal_a_naive_count_while_the_clock_stands_still() {
     }
 }
 
+/// What a lowered limit had to cut off is not forgotten on the way through a smaller tier.
+#[test]
+fn law_07_what_was_cut_off_before_there_were_tiers_counts_in_each_of_them() {
+    let hourly = |count: u64| Gcra::new(Rate::per_hour(count)).build().unwrap();
+    let plain = |count: u64| LimitSet::new(Policy::new("policy", hourly(count)).unwrap()).unwrap();
+    for carry in [Carry::Keep, Carry::Proportional] {
+        for through in [None, Some(1)] {
+            let desk = Desk::of(&[hourly(100)], carry);
+            assert!(desk.decide(0, 50).is_allowed());
+            let lowered = desk.backend.prepare(plain(10)).unwrap();
+            assert!(!desk.backend.decide_now(&lowered, &[call(0, 1)]).is_allowed());
+            let tiers = desk.backend.prepare(set(&[10, 5, 100].map(hourly), carry)).unwrap();
+            desk.clock.set(T0.after_micros(40 * 60_000_000));
+            // Four of the ten that are left of fifty are still used, and one more goes through the smaller tier.
+            if let Some(smaller) = through {
+                assert!(desk.backend.decide_now(&tiers, &[call(smaller, 1)]).is_allowed());
+            }
+            let left = desk.backend.decide_now(&tiers, &[call(2, 0)]).remaining();
+            assert_eq!(left, 0, "{carry:?}, through {through:?}: nobody knows how much of a hundred was used");
+        }
+    }
+}
+
+/// A store too small for its keys admits nobody more than the largest tier alone would: neither while they share an overflow
+/// bucket nor when they get a place of their own later.
+#[test]
+fn law_09_tiers_in_a_full_store_admit_no_more_than_the_largest() {
+    for carry in [Carry::Keep, Carry::Proportional] {
+        run(&format!("{carry:?}"), &(ladder(), steps(), 1..4_usize), |(tiers, steps, max_keys)| {
+            let clock = ManualClock::new(T0);
+            let backend = MemoryBackend::builder().clock(clock.clone()).max_keys(*max_keys).build();
+            let set = backend.prepare(set(tiers, carry)).unwrap();
+            let largest = tiers.last().unwrap();
+            let (mut alone, mut now) = (vec![largest.fresh(); 8], T0);
+            for (step, (tier, cost, ahead)) in steps.iter().enumerate() {
+                now = now.after_micros(*ahead);
+                clock.set(now);
+                let who = (step * 7 + usize::from(*tier) * 3 + *cost as usize) % alone.len();
+                let asked = Call::new(Key::from(who as u64), Cost::at_least_one(*cost)).in_tier(*tier);
+                if backend.decide_now(&set, &[asked]).is_allowed() {
+                    let (state, verdict) = largest.decide(alone[who].clone(), now, (*cost).max(1));
+                    prop_assert!(verdict.is_allowed(), "{} units of {} at {:?} of {:?}", cost, who, now, largest);
+                    alone[who] = state;
+                }
+            }
+            Ok(())
+        });
+    }
+}
+
+#[test]
+fn law_09_what_was_used_of_a_shared_bucket_in_one_tier_stays_used_in_another() {
+    let clock = ManualClock::new(T0);
+    let backend = MemoryBackend::builder().clock(clock.clone()).max_keys(1).build();
+    let set = backend.prepare(set(&per_minute(&[60, 600]), Carry::Keep)).unwrap();
+    let take = |key: &str, cost: u64, tier: u8| {
+        let call = Call::new(Key::from(key), Cost::at_least_one(cost)).in_tier(tier);
+        backend.decide_now(&set, &[call]).statuses()[0]
+    };
+    assert!(!take("ada", 1, 1).is_overflow());
+    assert!(take("bob", 30, 1).is_overflow(), "there is room for one");
+    clock.set(T0.after_micros(100_000));
+    let moved = take("bob", 1, 0);
+    assert_eq!((moved.is_overflow(), moved.remaining()), (false, 30), "29 of 30 are not drained, and one more");
+}
+
+#[test]
+fn shares_of_tiers_are_noted_and_settled_in_the_tier_that_was_charged() {
+    let tiers = [10, 100].map(|count| FixedWindow::new(Rate::per_hour(count)).build().unwrap());
+    let store = Desk::of(&tiers, Carry::Keep);
+    let desk = Desk::of(&tiers, Carry::Keep);
+    let two = std::num::NonZeroU32::new(2).unwrap();
+    let share = LocalShare::new(&desk.backend, MemoryBackend::<ManualClock>::set(&store.set), two).unwrap();
+    let left = || share.decide(&[call(1, 0)], BackendErrorKind::Timeout).remaining();
+    let calls = [call(1, 40)];
+    let decision = store.decide(1, 40);
+    share.note(&decision, &calls);
+    assert_eq!(left(), 10, "half of a hundred, less forty");
+    let receipt = Receipt::of(&decision, &calls).unwrap();
+    assert!(share.settle(receipt.actual(0)).is_some(), "the rest is the store's");
+    assert_eq!(left(), 50);
+}
+
+/// One key of one policy as its bytes, and whose they are: what any backend may keep.
+struct Kept(Option<(Algorithm, Vec<u8>)>);
+
+impl Kept {
+    fn state(&self, policy: &Policy, tier: u8, now: Timestamp) -> State {
+        let Some((by, bytes)) = &self.0 else { return policy.algorithm().fresh() };
+        if policy.is_tiered() {
+            return State::from_wire_of(policy, tier, bytes).expect("written by an algorithm");
+        }
+        let state = State::from_wire(by, bytes).expect("written by this one");
+        if by.tag() == policy.algorithm().tag() { state } else { policy.algorithm().carry_over(by, &state, now) }
+    }
+
+    fn keep(&mut self, by: &Algorithm, state: &State) {
+        self.0 = Some((*by, state.to_wire(by).expect("its own state")));
+    }
+}
+
+/// Limits that are deployed anew while keys live, with other tiers or none, equal the core on states in hand.
+#[test]
+fn law_08_tiers_that_are_deployed_anew_equal_states_in_hand() {
+    let rule =
+        || prop::option::weighted(0.8, prop::sample::select(vec![Carry::Keep, Carry::Proportional, Carry::Reset]));
+    let deployed = prop::collection::vec((ladder(), rule()), 2..5);
+    run("deployed", &(deployed, steps(), any::<u64>()), |(deployed, steps, seed)| {
+        let clock = ManualClock::new(T0);
+        let backend = MemoryBackend::builder().clock(clock.clone()).build();
+        let sets: Vec<LimitSet> = deployed.iter().map(|(tiers, carry)| one_policy(tiers, *carry)).collect();
+        let (mut kept, mut now, mut dice) = (Kept(None), T0, *seed);
+        let mut in_force = backend.prepare(sets[0].clone()).unwrap();
+        for (tier, cost, ahead) in steps {
+            dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            if dice >> 61 == 0 {
+                in_force = backend.prepare(sets[(dice >> 40) as usize % sets.len()].clone()).unwrap();
+            }
+            // Back, one time in four.
+            let moved = if dice >> 59 & 3 == 0 { -(*ahead as i64) } else { *ahead as i64 };
+            now = Timestamp::from_micros(now.as_micros() + moved);
+            clock.set(now);
+            let set = MemoryBackend::<ManualClock>::set(&in_force);
+            let policy = &set.policies()[0];
+            let mut states = [kept.state(policy, *tier, now)];
+            let expected = set.decide(&mut states, now, &[call(*tier, *cost)]);
+            prop_assert_eq!(&backend.decide_now(&in_force, &[call(*tier, *cost)]), &expected);
+            // Without tiers, what is met is carried over whatever comes of it.
+            if expected.statuses()[0].charged() > 0 || (!policy.is_tiered() && kept.0.is_some()) {
+                kept.keep(policy.tier(*tier).algorithm(), &states[0]);
+            }
+        }
+        Ok(())
+    });
+}
+
+/// With tiers, where there is a rule for them; or without, by the first.
+fn one_policy(tiers: &[Algorithm], carry: Option<Carry>) -> LimitSet {
+    match carry {
+        Some(carry) => set(tiers, carry),
+        None => LimitSet::new(Policy::new("policy", tiers[0]).unwrap()).unwrap(),
+    }
+}
+
 #[test]
 fn tiers_that_are_wrong_are_refused() {
     let refused = |tiers: &[(&str, Gcra)], carry| {
@@ -331,6 +539,8 @@ fn tiers_that_are_wrong_are_refused() {
     let slow = [("a", tier), ("b", Gcra::new(rate).burst(61))];
     assert_eq!(refused(&slow, Carry::Proportional).0, "carry");
     assert!(Policy::tiered("p", slow, Carry::Keep).is_ok(), "units can always be kept");
+    let apart = [("a", tier.burst(10)), ("b", Gcra::new(Rate::per_minute(1_200)).burst(100)), ("c", tier.burst(20))];
+    assert_eq!(refused(&apart, Carry::Proportional), ("carry".into(), "Proportional between \"a\" and \"c\"".into()));
     let large = Gcra::new(Rate::per_second(100_000_000));
     assert_eq!(
         refused(&[("a", large), ("b", Gcra::new(Rate::per_second(99_999_999)))], Carry::Proportional).0,

@@ -23,8 +23,9 @@ local function look_fixed_window(value, at, now, limit, length, offset)
 end
 
 -- part: over
-local function over_fixed_window(now, mark, _, length)
-  return mark + length <= now
+-- Where limits have changed since, no window need begin at the mark.
+local function over_fixed_window(now, mark, _, length, offset)
+  return floor((mark - offset) / length) * length + offset + length <= now
 end
 
 -- part: settle

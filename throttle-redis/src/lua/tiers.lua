@@ -25,10 +25,10 @@ foreign = function(cell, i)
   local left, in_use = old.look(value, at, now, q[1], q[2], q[3], variant)
   local told, used = before - left, 0
   local capacity = looks[i](false, 1, now, p[1], p[2], p[3], p[4])
+  local clipped = sub(value, old.header, old.header) == '1'
   if told > 0 and rule ~= 'reset' then
-    local clipped = sub(value, old.header, old.header) == '1'
     if (clipped and capacity > before) or (rule == 'proportional' and not exact(capacity, before)) then
-      used = capacity
+      used, clipped = capacity, false
     elseif rule == 'keep' then
       used = min(told, capacity)
     else
@@ -41,7 +41,8 @@ foreign = function(cell, i)
   }
   cell.value = false
   if used > 0 then
-    cell.value = header .. tries[i](false, 1, now, used, p[1], p[2], p[3], p[4])
+    if clipped then cell.clipped, cell.header = true, sub(header, 1, -2) .. '1' end
+    cell.value = cell.header .. tries[i](false, 1, now, used, p[1], p[2], p[3], p[4])
   end
 end
 

@@ -69,6 +69,12 @@ impl Scripts {
     }
 }
 
+/// Which algorithm wrote a value, and how many bytes come before its numbers.
+pub(crate) fn layout(value: &[u8]) -> Option<(&'static str, usize)> {
+    let letter = char::from(*value.first()?);
+    ALL.iter().find(|kind| kind.letter == letter).map(|kind| (kind.name, kind.header()))
+}
+
 /// Most policies that are decided about one after the other, without a loop.
 const UNROLLED: usize = 8;
 

@@ -70,6 +70,12 @@ impl Directory {
         self.extractor.uses_route()
     }
 
+    /// Lookups under way.
+    #[cfg(test)]
+    pub(super) fn flights(&self) -> usize {
+        lock(&self.known.tiers).flights.len()
+    }
+
     /// Whose request it is and in which tier.
     #[inline]
     pub(crate) fn find(&self, parts: &Parts) -> Found {
@@ -119,10 +125,20 @@ impl Directory {
     }
 }
 
-/// Clears a lookup's place when nobody waits for it any more.
+/// Clears a lookup's place when it is over, or nobody waits for it any more.
 pub(super) struct Landing {
     known: Weak<Known>,
     digest: Digest,
+}
+
+impl Landing {
+    /// While the lookup is there: its place is its own. Whoever comes now begins another one, even if somebody has not
+    /// fetched the answer of this one yet, which would grow old.
+    pub(super) fn clear(&self) {
+        if let Some(known) = self.known.upgrade() {
+            lock(&known.tiers).flights.remove(&self.digest);
+        }
+    }
 }
 
 impl Drop for Landing {
@@ -165,4 +181,29 @@ fn identity(key: &Key) -> Option<String> {
         }
     }
     Some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    #[test]
+    fn law_11_identities_are_told_apart_by_two_secrets() {
+        let known = Known::new(1);
+        for n in 0..100_u64 {
+            let digest = known.digest(&Key::from(n));
+            assert_ne!((digest >> 64) as u64, digest as u64, "128 bits, not 64 twice");
+        }
+    }
+
+    #[test]
+    fn identities_are_told_as_text() {
+        let key = Key::builder().text("acme").bytes(b"ada").number(7).ip(Ipv4Addr::LOCALHOST.into()).finish();
+        assert_eq!(identity(&key).as_deref(), Some("acme,ada,7,127.0.0.1/32"));
+        assert_eq!(identity(&Key::CONSTANT).as_deref(), Some(""));
+        assert_eq!(identity(&Key::builder().text("acme").bytes(b"\xff").finish()), None);
+        assert_eq!(identity(&Key::missing()), None);
+    }
 }

@@ -1,5 +1,6 @@
 //! One lookup that several requests wait for.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
@@ -17,7 +18,7 @@ pub(super) struct Flight {
     waiting: Arc<Waiting>,
     /// What it is worth if the lookup panics.
     otherwise: u8,
-    _landing: Landing,
+    landing: Landing,
 }
 
 enum Course {
@@ -27,21 +28,21 @@ enum Course {
     Lost,
 }
 
-/// Those who are to be woken when the lookup goes on.
+/// Those who are to be woken when the lookup goes on, by their seats: there may be thousands, and each looks for its own.
 #[derive(Default)]
-struct Waiting(Mutex<Vec<(u64, Waker)>>);
+struct Waiting(Mutex<BTreeMap<u64, Waker>>);
 
 impl Wake for Waiting {
     fn wake(self: Arc<Self>) {
         let woken = std::mem::take(&mut *lock(&self.0));
-        woken.into_iter().for_each(|(_, waker)| waker.wake());
+        woken.into_values().for_each(Waker::wake);
     }
 }
 
 impl Flight {
     pub(super) fn new(work: Work, otherwise: u8, landing: Landing) -> Arc<Self> {
         let course = Mutex::new(Course::Flying(work));
-        Arc::new(Self { course, waiting: Arc::default(), otherwise, _landing: landing })
+        Arc::new(Self { course, waiting: Arc::default(), otherwise, landing })
     }
 
     /// One more who waits.
@@ -63,19 +64,13 @@ impl Future for Joined {
         let flight = &self.flight;
         // Held while the lookup is polled, never across an await.
         let mut course = lock(&flight.course);
-        {
-            // Before it is polled: what wakes it meanwhile wakes this one too.
-            let mut waiting = lock(&flight.waiting.0);
-            match waiting.iter_mut().find(|(seat, _)| *seat == self.seat) {
-                Some((_, waker)) => waker.clone_from(cx.waker()),
-                None => waiting.push((self.seat, cx.waker().clone())),
-            }
-        }
+        // Before it is polled: what wakes it meanwhile wakes this one too.
+        lock(&flight.waiting.0).insert(self.seat, cx.waker().clone());
         match std::mem::replace(&mut *course, Course::Lost) {
             Course::Flying(mut work) => {
                 let everybody = Waker::from(Arc::clone(&flight.waiting));
                 // If it panics, the others must not wait for ever.
-                let alarm = Alarm(Some(everybody.clone()));
+                let alarm = Alarm(Some((&flight.landing, everybody.clone())));
                 let polled = work.as_mut().poll(&mut Context::from_waker(&everybody));
                 alarm.off();
                 *course = match polled {
@@ -84,6 +79,7 @@ impl Future for Joined {
                 };
                 drop(course);
                 if polled.is_ready() {
+                    flight.landing.clear();
                     everybody.wake();
                 }
                 polled
@@ -99,23 +95,23 @@ impl Future for Joined {
 
 impl Drop for Joined {
     fn drop(&mut self) {
-        let mut waiting = lock(&self.flight.waiting.0);
-        waiting.retain(|(seat, _)| *seat != self.seat);
+        lock(&self.flight.waiting.0).remove(&self.seat);
     }
 }
 
-/// Wakes everybody unless it is switched off.
-struct Alarm(Option<Waker>);
+/// Ends the lookup and wakes everybody unless it is switched off.
+struct Alarm<'a>(Option<(&'a Landing, Waker)>);
 
-impl Alarm {
+impl Alarm<'_> {
     fn off(mut self) {
         self.0 = None;
     }
 }
 
-impl Drop for Alarm {
+impl Drop for Alarm<'_> {
     fn drop(&mut self) {
-        if let Some(everybody) = self.0.take() {
+        if let Some((landing, everybody)) = self.0.take() {
+            landing.clear();
             everybody.wake();
         }
     }

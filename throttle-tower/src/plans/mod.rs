@@ -92,8 +92,9 @@ impl PlansWithoutLookup {
     ///
     /// * What it tells is remembered for [some time](Plans::cache), that an identity is unknown too. Then a request costs
     ///   no lookup and no allocation, and a change of tier is seen after that time at the latest.
-    /// * If it fails, the tier that was told last counts, or else that of the unknown; it is asked again after a second,
-    ///   or after the time that tiers are remembered, if that is shorter.
+    /// * If it fails, the tier that was told last counts, if it is still remembered, or else that of the unknown; it is asked
+    ///   again after a second, or after the time that tiers are remembered, if that is shorter. Nobody else is told that it
+    ///   failed, nor of a name that no tier has: log or count that in the lookup.
     /// * An identity is told as text: that of a header, a number in decimal, an address with the length of its prefix;
     ///   several parts with commas between. One that is not UTF-8 is not looked up: it is unknown.
     ///
@@ -176,6 +177,10 @@ pub struct PlansWithoutDefault {
 impl PlansWithoutDefault {
     /// The tier of those whom the lookup does not know, of requests without an identity, and of those whose lookup has
     /// failed before it ever told anything.
+    ///
+    /// Each unknown identity has a budget of its own, and costs a lookup. Where clients can make up identities, take only
+    /// those that may exist ([`Header::accept`](crate::Header::accept)), or add a limit by address with
+    /// [`all`](crate::all).
     pub fn unknown(mut self, tier: impl Into<String>) -> Plans {
         let (tier, PlansUnkeyed { name, tiers }) = (tier.into(), self.plans);
         let place = tiers.iter().position(|(name, _)| *name == tier);

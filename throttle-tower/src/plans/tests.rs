@@ -1,10 +1,11 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
-use http::Request;
 use http::request::Parts;
-use throttle_core::{Carry, Gcra, Key, Rate};
+use http::{HeaderValue, Request};
+use throttle_core::{Carry, Gcra, IntoAlgorithm, Key, LeakyBucket, Rate};
 use tokio::sync::Notify;
 
 use super::{Directory, Found, Plans, plans};
@@ -185,6 +186,51 @@ async fn plans_whose_lookup_panics_keep_nobody_waiting() {
     assert_eq!(panics, 1);
 }
 
+#[tokio::test]
+async fn plans_are_looked_up_anew_though_somebody_has_not_fetched_the_last_answer() {
+    let office = Arc::new(Office::default());
+    let directory = directory(&office, 10, Duration::ZERO);
+    let never_polled = later(directory.find(&parts("ada")));
+    office.answers(Ok(Some("pro")));
+    assert_eq!(tier(&directory, "ada").await, 1);
+    office.answers(Ok(Some("internal")));
+    assert_eq!((tier(&directory, "ada").await, office.asked()), (2, 2));
+    assert_eq!(never_polled.await.1, 1, "that was told while it waited");
+}
+
+#[tokio::test]
+async fn plans_are_looked_up_anew_after_a_panic_though_somebody_has_not_heard_of_it() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let lookup = {
+        let asked = Arc::clone(&asked);
+        move |_| {
+            let first = asked.fetch_add(1, Ordering::SeqCst) == 0;
+            async move {
+                assert!(!first, "a lookup that panics");
+                Some("pro")
+            }
+        }
+    };
+    let directory = plans("p", tiers()).by(Header::new("x-api-key")).lookup(lookup).directory;
+    let never_polled = later(directory.find(&parts("ada")));
+    assert!(tokio::spawn(later(directory.find(&parts("ada")))).await.is_err(), "whoever polled it has the panic");
+    assert_eq!(tier(&directory, "ada").await, 1);
+    assert_eq!(never_polled.await.1, 0, "the default");
+}
+
+#[tokio::test]
+async fn plans_whose_lookup_failed_are_asked_for_again_after_a_second_at_the_latest() {
+    let office = Arc::new(Office::default());
+    let directory = directory(&office, 10, LONG);
+    office.answers(Err(()));
+    assert_eq!(tier(&directory, "ada").await, 0);
+    assert_eq!(tier(&directory, "ada").await, 0);
+    assert!(office.asked() <= 2, "not with each request");
+    office.answers(Ok(Some("pro")));
+    tokio::time::sleep(Duration::from_millis(1_001)).await;
+    assert_eq!(tier(&directory, "ada").await, 1);
+}
+
 fn with(tiers: Vec<(&'static str, Gcra)>, unknown: &str) -> Plans {
     plans("per-user", tiers).by(Header::new("x-api-key")).lookup(|_| async { None::<&str> }).unknown(unknown)
 }
@@ -212,4 +258,70 @@ fn plans_that_are_wrong_are_refused_with_field_value_and_rule() {
         ("carry".into(), "Proportional between \"free\" and \"pro\"".into())
     );
     assert!(ThrottleLayer::new(with(two(), "pro").on_change(Carry::Proportional)).is_ok());
+}
+
+/// Of those who give up, nothing is kept while others wait on.
+#[tokio::test]
+async fn plans_that_some_give_up_waiting_for_keep_nothing_of_them() {
+    struct Sleeper;
+    impl Wake for Sleeper {
+        fn wake(self: Arc<Self>) {}
+    }
+    let office = Arc::new(Office::default());
+    let directory = directory(&office, 10, LONG);
+    let mut patient = later(directory.find(&parts("ada")));
+    assert!(polled_once(&mut patient).await.is_none());
+    let sleeper = Arc::new(Sleeper);
+    for _ in 0..100 {
+        let mut given_up = later(directory.find(&parts("ada")));
+        let waker = Waker::from(Arc::clone(&sleeper));
+        assert!(given_up.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    }
+    assert_eq!((Arc::strong_count(&sleeper), office.asked()), (1, 1));
+}
+
+#[test]
+fn plans_of_which_a_tier_delays_are_refused_like_a_limit_that_does() {
+    let queue = LeakyBucket::new(Rate::per_second(1)).max_wait(LONG);
+    let tiers = [("free", Gcra::new(Rate::per_minute(60)).into_algorithm()), ("pro", queue.into_algorithm())];
+    let tiers = tiers.map(|(tier, algorithm)| (tier, algorithm.unwrap()));
+    let delaying = plans("per-user", tiers).by(Header::new("x-api-key")).lookup(|_| async { None::<&str> });
+    let error = ThrottleLayer::new(delaying.unknown("free")).map(drop).unwrap_err();
+    assert_eq!((error.policy(), error.field(), error.value()), (Some("per-user"), "algorithm", "leaky_bucket"));
+}
+
+#[test]
+fn plans_by_a_header_that_is_none_are_refused() {
+    let plans = plans("per-user", tiers()).by(Header::new("x api key")).lookup(|_| async { None::<&str> });
+    let error = ThrottleLayer::new(plans.unknown("free")).map(drop).unwrap_err();
+    assert_eq!((error.policy(), error.field()), (Some("per-user"), "header"));
+}
+
+/// Whoever has no identity, or one that is no text, is not looked up.
+#[tokio::test]
+async fn plans_of_those_who_cannot_be_looked_up_are_the_stated_ones() {
+    let office = Arc::new(Office::default());
+    let mut directory = directory(&office, 10, LONG);
+    directory.unknown = 2;
+    let nobody = Request::new(()).into_parts().0;
+    assert!(matches!(directory.find(&nobody), Found::Now(None, 2)));
+    let mut no_text = Request::new(());
+    no_text.headers_mut().insert("x-api-key", HeaderValue::from_bytes(b"\xff\xfe").unwrap());
+    assert!(matches!(directory.find(&no_text.into_parts().0), Found::Now(Some(_), 2)));
+    assert_eq!(office.asked(), 0);
+}
+
+/// A lookup that somebody waits for is in the books, and none that nobody waits for or that is over.
+#[tokio::test]
+async fn plans_that_nobody_waits_for_leave_nothing_behind() {
+    let office = Arc::new(Office::default());
+    let directory = directory(&office, 10, LONG);
+    for identity in 0..100 {
+        let mut given_up = later(directory.find(&parts(&identity.to_string())));
+        assert!(polled_once(&mut given_up).await.is_none());
+        assert_eq!(directory.flights(), 1);
+    }
+    assert_eq!(directory.flights(), 0);
+    office.answers(Ok(Some("pro")));
+    assert_eq!((tier(&directory, "ada").await, directory.flights()), (1, 0));
 }

@@ -6,3 +6,4 @@ mod laws;
 mod machine;
 mod random;
 mod redis;
+mod tiers;

@@ -1,0 +1,231 @@
+//! Law 8 for policies with tiers: every step from what is stored is the core's, bit for bit, whoever wrote it. Tiers change,
+//! limits are deployed anew with other tiers or none, charges are settled late, and the clock steps back and forth.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use proptest::sample::select;
+use proptest::test_runner::{Config, TestCaseError, TestRunner};
+use smallvec::smallvec;
+use throttle_core::{
+    Algorithm, Call, Carry, FixedWindow, Key, LimitSet, Policy, Rate, Receipt, ReceiptItem, State, Timestamp,
+};
+
+use super::machine::{call, name};
+use super::random::{KINDS, Step, algorithm, any_algorithm, starts, steps};
+use super::redis::Redis;
+use crate::ask::{Ask, split};
+use crate::decide::answer;
+use crate::linked::Linked;
+use crate::script::Script;
+use crate::settle::words;
+
+const RULES: [Carry; 3] = [Carry::Keep, Carry::Proportional, Carry::Reset];
+
+/// One key, and the limits that are deployed.
+struct Desk {
+    redis: Redis,
+    key: Key,
+    set: LimitSet,
+}
+
+impl Desk {
+    fn new(policy: Policy) -> Self {
+        Self { redis: Redis::new(), key: Key::from("ada"), set: LimitSet::new(policy).unwrap() }
+    }
+
+    fn policy(&self) -> &Policy {
+        &self.set.policies()[0]
+    }
+
+    fn tiers(&self) -> u8 {
+        self.policy().tiers().count().max(1) as u8
+    }
+
+    fn now(&self) -> Timestamp {
+        Timestamp::from_micros(self.redis.store.borrow().now)
+    }
+
+    fn stored(&self) -> Option<Vec<u8>> {
+        self.redis.store.borrow().entries.get(&name(0, &self.key)).map(|entry| entry.value.clone())
+    }
+
+    fn linked(&self, tier: u8) -> Arc<Linked> {
+        Arc::new(Linked::new(0, self.set.clone(), &[tier]))
+    }
+
+    fn run(&self, linked: &Linked, script: &Script, words: &[Vec<u8>]) -> Vec<u8> {
+        let head = [Vec::new(), b"0".to_vec(), linked.headers[0].clone()];
+        self.redis.eval(script, &[name(0, &self.key)], &[&head, words].concat()).unwrap()
+    }
+
+    /// What the core makes of a stored value, in a tier.
+    fn state(&self, value: Option<&Vec<u8>>, tier: u8) -> State {
+        let Some(value) = value else { return self.policy().algorithm().fresh() };
+        State::from_wire_of(self.policy(), tier, value).expect("what a tier has written can be read in all of them")
+    }
+
+    /// Decides as the backend does, and holds it to the core. The receipt of what was charged.
+    fn decide(&self, tier: u8, cost: u64) -> Option<Receipt> {
+        let calls = [call(&self.key, Some(cost)).in_tier(tier)];
+        let ask =
+            Ask { linked: self.linked(tier), calls: smallvec![calls[0].clone()], names: smallvec![vec![]], slot: 0 };
+        let before = self.stored();
+        let scripts = &ask.linked.scripts;
+        let mut told = None;
+        for script in [&scripts.decide, &scripts.carry] {
+            let reply = self.run(&ask.linked, script, &ask.costs().map(|cost| cost.to_vec()).collect::<Vec<_>>());
+            let part = split(reply, std::iter::once(1)).unwrap().remove(0);
+            let carries = part.flag() == Some(b'C');
+            told = Some(part);
+            if !carries {
+                break;
+            }
+        }
+        let decision = answer(&ask, &told.unwrap()).unwrap_or_else(|trouble| panic!("{trouble:?} about {calls:?}"));
+        if self.policy().is_tiered() {
+            self.compare(&before, &calls[0], &decision);
+        }
+        Receipt::of(&decision, &calls)
+    }
+
+    fn compare(&self, before: &Option<Vec<u8>>, call: &Call, decision: &throttle_core::Decision) {
+        let mut states = [self.state(before.as_ref(), call.tier())];
+        let expected = self.set.decide(&mut states, self.now(), std::slice::from_ref(call));
+        assert_eq!(*decision, expected, "of {call:?} on {before:?}");
+        let charged = expected.statuses()[0].charged() > 0;
+        let after = states[0].to_wire(self.policy().tier(call.tier()).algorithm());
+        assert_eq!(self.stored(), if charged { after } else { before.clone() }, "after {call:?} on {before:?}");
+    }
+
+    fn settle(&self, item: &ReceiptItem) {
+        let (linked, before) = (self.linked(item.tier()), self.stored());
+        let words = words(item).map(String::into_bytes);
+        let mut reply = self.run(&linked, &linked.scripts.settle, &words);
+        if reply == b"C" {
+            reply = self.run(&linked, &linked.scripts.settle_carried, &words);
+        }
+        assert_eq!(reply, b"A");
+        if !self.policy().is_tiered() {
+            return;
+        }
+        let mut expected = self.state(before.as_ref(), item.tier());
+        item.apply_to(self.policy(), &mut expected, self.now());
+        for tier in 0..self.tiers() {
+            let look = |state: &State| {
+                let call = Call::peek(self.key.clone()).in_tier(tier);
+                self.set.decide(&mut [state.clone()], self.now(), &[call])
+            };
+            let stored = self.state(self.stored().as_ref(), item.tier());
+            assert_eq!(look(&stored), look(&expected), "tier {tier}, after {item:?} on {before:?}");
+        }
+    }
+}
+
+/// A policy of these tiers, by a rule that they can have; or without tiers, by the first.
+fn policy(tiers: &[Algorithm], carry: Option<Carry>) -> Policy {
+    let Some(carry) = carry else { return Policy::new("p", tiers[0]).unwrap() };
+    let named = || tiers.iter().enumerate().map(|(place, tier)| (place.to_string(), *tier));
+    Policy::tiered("p", named(), carry).unwrap_or_else(|_| Policy::tiered("p", named(), Carry::Keep).unwrap())
+}
+
+fn play(first: Policy, later: &[Policy], start: i64, steps: &[Step]) {
+    let mut desk = Desk::new(first);
+    let (mut now, mut receipts) = (start, Vec::<Receipt>::new());
+    for step in steps {
+        let tier = (step.dice[0] % u32::from(desk.tiers())) as u8;
+        let algorithm = *desk.policy().tier(tier).algorithm();
+        now = (now + step.micros(algorithm.rate().period_micros() as i64, true)).clamp(-(1 << 51), 1 << 51);
+        desk.redis.store.borrow_mut().now = now;
+        match step.what {
+            0 => desk.set = LimitSet::new(later[step.dice[1] as usize % later.len()].clone()).unwrap(),
+            1..=4 if !receipts.is_empty() => {
+                let receipt = receipts.swap_remove(step.dice[1] as usize % receipts.len());
+                let taken = receipt.items()[0].taken();
+                let units = [0, 1, taken, taken + 1, taken / 2, 2 * taken, taken + 3, algorithm.capacity()];
+                desk.settle(&receipt.actual(units[step.dice[2] as usize % units.len()]).items()[0]);
+            }
+            _ => receipts.extend(desk.decide(tier, step.cost(0, 0, algorithm.capacity(), true).unwrap_or(1))),
+        }
+    }
+}
+
+fn run(what: &str, kinds: &BoxedStrategy<Vec<Algorithm>>, part: u32) {
+    let cases = (Config::default().cases / part).max(1);
+    let mut runner = TestRunner::new(Config { failure_persistence: None, cases, ..Config::default() });
+    let rule = || prop_oneof![4 => select(RULES.to_vec()).prop_map(Some), 1 => Just(None)];
+    let policies = || (kinds.clone(), rule()).prop_map(|(tiers, carry)| policy(&tiers, carry));
+    let input = (policies(), prop::collection::vec(policies(), 1..4), starts(), steps(60));
+    let result = runner.run(&input, |(first, later, start, steps)| {
+        let play = || play(first, &later, start, &steps);
+        catch_unwind(AssertUnwindSafe(play)).map_err(|panic| {
+            let text = panic.downcast_ref::<String>().cloned();
+            TestCaseError::fail(text.unwrap_or_else(|| panic.downcast_ref::<&str>().unwrap_or(&"?").to_string()))
+        })
+    });
+    if let Err(error) = result {
+        panic!("{what}: {error}");
+    }
+}
+
+#[test]
+fn law_08_tiers_of_every_algorithm() {
+    for kind in 0..KINDS {
+        run(&format!("algorithm {kind}"), &prop::collection::vec(algorithm(kind), 1..4).boxed(), 8);
+    }
+}
+
+#[test]
+fn law_08_tiers_of_several_algorithms() {
+    run("several", &prop::collection::vec(any_algorithm(), 1..4).boxed(), 2);
+}
+
+/// Products from 2^53 on are not exact as doubles: on either side of it the scripts do what the core does.
+#[test]
+fn law_08_shares_that_cannot_be_told_exactly_are_not_told() {
+    let hourly = |count: u64| [FixedWindow::new(Rate::per_hour(count)).build().unwrap()];
+    for small in [(1 << 23) - 1, 1 << 23] {
+        for actual in [0, 1 << 21] {
+            let mut desk = Desk::new(policy(&hourly(1 << 30), Some(Carry::Proportional)));
+            let receipt = desk.decide(0, 1 << 20).unwrap().actual(actual);
+            desk.set = LimitSet::new(policy(&hourly(small), Some(Carry::Proportional))).unwrap();
+            desk.decide(0, 0);
+            desk.settle(&receipt.items()[0]);
+            assert_eq!(desk.decide(0, 1).is_some(), small < 1 << 23, "of {small}");
+        }
+    }
+}
+
+/// Ten in a hundred or in a thousand µs, the short windows moved.
+fn windows(moved: i64) -> Policy {
+    let window = |micros: u64| FixedWindow::new(Rate::new(10, Duration::from_micros(micros)));
+    policy(&[window(100).offset_micros(moved), window(1_000)].map(|window| window.build().unwrap()), Some(Carry::Keep))
+}
+
+/// Windows are those of the limits that are in force, whatever those were when a charge was made.
+#[test]
+fn law_10_a_charge_under_former_limits_is_over_when_its_window_is_by_the_present_ones() {
+    let mut desk = Desk::new(windows(0));
+    desk.redis.store.borrow_mut().now = 50;
+    let receipt = desk.decide(0, 3).unwrap().actual(0);
+    assert!(desk.decide(1, 1).is_some());
+    // Its window began at 0, and by the present limits 0 is in -80 .. 20.
+    desk.set = LimitSet::new(windows(20)).unwrap();
+    desk.settle(&receipt.items()[0]);
+}
+
+/// On a clock that has stepped back, an unused window that is still to come stays where it is.
+#[test]
+fn law_08_what_comes_to_nothing_leaves_an_unused_state_of_another_tier_as_it_is() {
+    let desk = Desk::new(windows(0));
+    let go_to = |now: i64| desk.redis.store.borrow_mut().now = now;
+    go_to(450);
+    let early = desk.decide(0, 1).unwrap().actual(0);
+    go_to(5_000);
+    let late = desk.decide(1, 2).unwrap().actual(0);
+    desk.settle(&late.items()[0]);
+    go_to(500);
+    desk.settle(&early.items()[0]);
+}
