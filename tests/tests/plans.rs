@@ -295,6 +295,47 @@ async fn plans_beside_other_limits_in_redis() {
     composed(redis()).await;
 }
 
+/// Whoever makes up identities has one budget for all of them.
+async fn strangers(store: Store) {
+    let table = Table::default();
+    table.put("ada", "pro");
+    let plans = table.plans(Carry::Keep).unknown_as_missing().cache(100, Duration::from_secs(600));
+    let server = Server::start(plans, store.backend.clone()).await;
+    for left in ["5 of 6", "4 of 6", "3 of 6"] {
+        assert_eq!(server.left(&format!("made up {left}")).await, left, "looked up");
+    }
+    assert_eq!(server.left("made up 5 of 6").await, "2 of 6", "remembered");
+    assert_eq!(remaining(&server.ask(None).await), "1", "with those who tell no identity");
+    assert_eq!(server.left("ada").await, "59 of 60", "her own");
+    *table.broken.lock().unwrap() = true;
+    assert_eq!(server.left("bob").await, "5 of 6", "whose lookup fails is not unknown");
+    *table.broken.lock().unwrap() = false;
+    assert_eq!(server.left("made up again").await, "0 of 6");
+    assert_eq!(server.ask(Some("and again")).await.status(), StatusCode::TOO_MANY_REQUESTS);
+}
+
+#[tokio::test]
+async fn plans_of_strangers_who_share_one_budget_in_memory() {
+    strangers(memory()).await;
+}
+
+#[tokio::test]
+async fn plans_of_strangers_who_share_one_budget_in_redis() {
+    strangers(redis()).await;
+}
+
+#[tokio::test]
+async fn plans_of_strangers_who_are_turned_away() {
+    let (store, table) = (memory(), Table::default());
+    table.put("ada", "pro");
+    let plans = table.plans(Carry::Keep).on_missing(OnMissing::Reject(StatusCode::UNAUTHORIZED)).unknown_as_missing();
+    let server = Server::start(plans, store.backend).await;
+    for who in [Some("made up"), None] {
+        assert_eq!(server.ask(who).await.status(), StatusCode::UNAUTHORIZED);
+    }
+    assert_eq!(server.left("ada").await, "59 of 60");
+}
+
 #[tokio::test]
 async fn plans_are_looked_up_once_while_they_are_remembered() {
     let (store, table) = (memory(), Table::default());

@@ -20,6 +20,9 @@ use crate::lock::lock;
 /// How long a failed lookup is not repeated, at most.
 const FAILED: Duration = Duration::from_secs(1);
 
+/// The number of no tier: who is told so is not known.
+const STRANGER: u8 = u8::MAX;
+
 /// A lookup under way: a tier's number if the identity is known, nothing if not; or it failed.
 pub(super) type Answer = Pin<Box<dyn Future<Output = Result<Option<u8>, LookupFailed>> + Send>>;
 pub(super) type Lookup = Arc<dyn Fn(String) -> Answer + Send + Sync>;
@@ -29,6 +32,8 @@ pub(crate) struct Directory {
     pub(super) extractor: Arc<dyn KeyExtractor>,
     pub(super) lookup: Lookup,
     pub(super) unknown: u8,
+    /// Whether strangers count as nobody in particular.
+    unknown_as_missing: bool,
     pub(super) good_for: Duration,
     known: Arc<Known>,
 }
@@ -54,11 +59,17 @@ pub(crate) enum Found {
 
 impl Directory {
     pub(super) fn new(extractor: Arc<dyn KeyExtractor>, lookup: Lookup) -> Self {
-        Self { extractor, lookup, unknown: 0, good_for: super::GOOD_FOR, known: Known::new(super::ENTRIES) }
+        let (good_for, known) = (super::GOOD_FOR, Known::new(super::ENTRIES));
+        Self { extractor, lookup, unknown: 0, unknown_as_missing: false, good_for, known }
     }
 
     pub(super) fn bounded(mut self, entries: usize, good_for: Duration) -> Self {
         (self.known, self.good_for) = (Known::new(entries), good_for);
+        self
+    }
+
+    pub(super) fn with_unknown_as_missing(mut self) -> Self {
+        self.unknown_as_missing = true;
         self
     }
 
@@ -83,16 +94,27 @@ impl Directory {
         let digest = self.known.digest(&key);
         let tier = lock(&self.known.tiers).cache.get(digest, Instant::now());
         match tier {
-            Some(tier) => Found::Now(Some(key), tier),
+            Some(told) => {
+                let (key, tier) = self.treat().apply(key, told);
+                Found::Now(key, tier)
+            }
             None => self.look_up(key, digest),
         }
     }
 
+    fn treat(&self) -> Treat {
+        Treat { unknown: self.unknown, as_missing: self.unknown_as_missing }
+    }
+
     #[cold]
     fn look_up(&self, key: Key, digest: Digest) -> Found {
-        let Some(identity) = identity(&key) else { return Found::Now(Some(key), self.unknown) };
+        let treat = self.treat();
+        let Some(identity) = identity(&key) else {
+            let (key, tier) = treat.apply(key, STRANGER);
+            return Found::Now(key, tier);
+        };
         let joined = self.join(digest, identity);
-        Found::Later(Box::pin(async move { (Some(key), joined.await) }))
+        Found::Later(Box::pin(async move { treat.apply(key, joined.await) }))
     }
 
     /// Of those who ask for the same identity at a time, the first begins the lookup and the others join it.
@@ -105,11 +127,11 @@ impl Directory {
         }
         let otherwise = tiers.cache.last(digest).unwrap_or(self.unknown);
         let (known, lookup) = (Arc::downgrade(&self.known), Arc::clone(&self.lookup));
-        let (unknown, good_for) = (self.unknown, self.good_for);
+        let good_for = self.good_for;
         let work = async move {
             // Begun with the first poll, so that nobody else's code runs under the lock.
             let (tier, good_for) = match lookup(identity).await {
-                Ok(tier) => (tier.unwrap_or(unknown), good_for),
+                Ok(tier) => (tier.unwrap_or(STRANGER), good_for),
                 // What was known is better than nothing, and soon asked for again.
                 Err(LookupFailed) => (otherwise, good_for.min(FAILED)),
             };
@@ -122,6 +144,22 @@ impl Directory {
         let flight = Flight::new(Box::pin(work), otherwise, landing);
         tiers.flights.insert(digest, Arc::downgrade(&flight));
         flight.join(seat)
+    }
+}
+
+/// What is made of what the lookup has told.
+#[derive(Clone, Copy)]
+struct Treat {
+    unknown: u8,
+    as_missing: bool,
+}
+
+impl Treat {
+    fn apply(self, key: Key, told: u8) -> (Option<Key>, u8) {
+        match told {
+            STRANGER => ((!self.as_missing).then_some(key), self.unknown),
+            tier => (Some(key), tier),
+        }
     }
 }
 

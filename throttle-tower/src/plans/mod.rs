@@ -178,9 +178,9 @@ impl PlansWithoutDefault {
     /// The tier of those whom the lookup does not know, of requests without an identity, and of those whose lookup has
     /// failed before it ever told anything.
     ///
-    /// Each unknown identity has a budget of its own, and costs a lookup. Where clients can make up identities, take only
-    /// those that may exist ([`Header::accept`](crate::Header::accept)), or add a limit by address with
-    /// [`all`](crate::all).
+    /// Each unknown identity has a budget of its own, and costs a lookup. Where clients can make up identities, let those
+    /// share one ([`Plans::unknown_as_missing`]), take only those that may exist ([`Header::accept`](crate::Header::accept)),
+    /// or add a limit by address with [`all`](crate::all).
     pub fn unknown(mut self, tier: impl Into<String>) -> Plans {
         let (tier, PlansUnkeyed { name, tiers }) = (tier.into(), self.plans);
         let place = tiers.iter().position(|(name, _)| *name == tier);
@@ -236,6 +236,25 @@ impl Plans {
     /// [`Carry::Keep`].
     pub fn on_change(self, rule: Carry) -> Self {
         Self(self.0.change_tiers(|tiers| tiers.carry = rule))
+    }
+
+    /// Treats an identity that the lookup does not know as a request without one, by [`on_missing`](Self::on_missing): all
+    /// of them share one budget in the tier of the unknown, or are not limited by this, or are refused. Whoever makes up
+    /// identities gains nothing by it. A lookup that fails makes nobody unknown. By default each has a budget of its own.
+    ///
+    /// ```
+    /// use throttle_tower::{Gcra, Header, OnMissing, Rate, plans};
+    ///
+    /// # async fn plan_of(key: String) -> Option<&'static str> { None }
+    /// let per_user = plans("per-user", [("free", Gcra::new(Rate::per_minute(60)))])
+    ///     .by(Header::new("x-api-key"))
+    ///     .lookup(plan_of)
+    ///     .unknown("free")
+    ///     .unknown_as_missing()
+    ///     .on_missing(OnMissing::Reject(http::StatusCode::UNAUTHORIZED));
+    /// ```
+    pub fn unknown_as_missing(self) -> Self {
+        Self(self.0.change_directory(Directory::with_unknown_as_missing))
     }
 
     /// As [`Limit::cost`].
