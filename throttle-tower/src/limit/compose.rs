@@ -30,7 +30,8 @@ pub fn all(members: impl IntoMembers) -> Limits {
 /// the shared pool.
 ///
 /// Where a [`Concurrency`] stands beside limits on rates, its permits are charged like any other budget: they are held if
-/// it is the first that admits. Such members are tried one after the other, over a store with a question for each.
+/// it is the first that admits. Such members are tried one after the other, over a store with a question for each. When the
+/// store fails, a closed limit, and one whose share is used up, leave it to the next.
 ///
 /// ```
 /// use throttle_tower::client_ip::ClientIp;

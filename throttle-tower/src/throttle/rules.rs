@@ -91,11 +91,16 @@ impl Attempt {
         }
     }
 
+    fn has_failed(&self) -> bool {
+        matches!(self.answer, Answer::Failed(_))
+    }
+
     /// Of two refusals the one that is over first: a wait that is known, then one that is not, then one that never ends.
     fn or(self, other: Self) -> Self {
         let rank = |attempt: &Self| match &attempt.answer {
-            Answer::Decided(report) => report.decision().retry_after().map_or((2, Duration::ZERO), |wait| (0, wait)),
-            Answer::Saturated(_) | Answer::Failed(_) => (1, Duration::ZERO),
+            Answer::Decided(report) => report.decision().retry_after().map_or((3, Duration::ZERO), |wait| (0, wait)),
+            Answer::Failed(_) => (1, Duration::ZERO),
+            Answer::Saturated(_) => (2, Duration::ZERO),
         };
         match (self.answer, other.answer) {
             (Answer::Saturated(mut full), Answer::Saturated(more)) => {
@@ -341,11 +346,14 @@ impl<B: Backend> Rules<B> {
         let Some(ways) = self.gates.ways() else { return self.attempt_in_one_step(calls, needs).await };
         let mut refused: Option<Attempt> = None;
         for (calls, needs) in ways.questions(calls, needs) {
-            let mut attempt = self.attempt_in_one_step(&calls, &needs).await;
+            let mut attempt = self.by_share(self.attempt_in_one_step(&calls, &needs).await, &calls);
+            let is_refused = attempt.is_refused() || (attempt.has_failed() && !self.closed(&calls).is_empty());
             attempt.asked = Some(Box::new(calls));
-            if !attempt.is_refused() {
+            if !is_refused {
                 return attempt;
             }
+            // Held on to, they would be missed in the next way.
+            attempt.permits = None;
             refused = Some(match refused {
                 Some(before) => before.or(attempt),
                 None => attempt,
@@ -354,6 +362,19 @@ impl<B: Backend> Rules<B> {
         match refused {
             Some(attempt) => attempt,
             None => self.attempt_in_one_step(calls, needs).await,
+        }
+    }
+
+    /// What this process's share says, where the store could not: another way may be open if it refuses.
+    fn by_share(&self, attempt: Attempt, calls: &[Call]) -> Attempt {
+        let (Answer::Failed(error), Some(share)) = (&attempt.answer, &self.answers.share) else { return attempt };
+        if !self.closed(calls).is_empty() {
+            return attempt;
+        }
+        let decision = share.decide(calls, error.kind());
+        match decision.rung() {
+            Rung::Local(_) => Attempt { answer: Answer::Decided(self.report(decision)), ..attempt },
+            _ => attempt,
         }
     }
 
