@@ -78,27 +78,8 @@ async fn laws_5_6_10_charge_with_refunds_and_settlements_racing() {
         ]);
         let app = Router::new().route("/", get(work)).with_state(known.clone());
         let site = Arc::new(Site::new(store, limits, app).await);
-        let tasks: Vec<_> = (0..TASKS)
-            .map(|task| {
-                let site = Arc::clone(&site);
-                tokio::spawn(async move {
-                    let mut admitted = 0;
-                    for turn in 0..8 {
-                        let response = site.get("/", &[("x-estimate", COST), ("x-n", task * 31 + turn * 17)]).await;
-                        match response.status() {
-                            StatusCode::TOO_MANY_REQUESTS => {}
-                            StatusCode::OK | StatusCode::BAD_GATEWAY => admitted += 1,
-                            other => panic!("{other}"),
-                        }
-                    }
-                    admitted
-                })
-            })
-            .collect();
-        let mut admitted = 0;
-        for task in tasks {
-            admitted += task.await.unwrap();
-        }
+        let headers = |task, turn| vec![("x-estimate", COST), ("x-n", task * 31 + turn * 17)];
+        let admitted = race(&site, headers).await;
         assert!((1..TASKS * 8).contains(&admitted), "{name}: {admitted} admitted, some and not all");
         assert_eq!(UNITS - site.left("tokens", UNITS).await, known.tokens.load(Ordering::SeqCst), "{name}: law 10");
         let requests = 100_000 - site.left("requests", 100_000).await;
@@ -188,28 +169,11 @@ async fn laws_5_6_10_charge_with_tiers_changing_under_refunds_and_settlements() 
         ]);
         let app = Router::new().route("/", get(work_in_tiers)).with_state(known.clone());
         let site = Arc::new(Site::new(store, limits, app).await);
-        let tasks: Vec<_> = (0..TASKS)
-            .map(|task| {
-                let (site, table) = (Arc::clone(&site), table.clone());
-                tokio::spawn(async move {
-                    let mut admitted = 0;
-                    for turn in 0..8 {
-                        table.0.store((task * 5 + turn) as usize, Ordering::SeqCst);
-                        let headers = [("x-user", USER), ("x-estimate", COST), ("x-n", task * 31 + turn * 17)];
-                        match site.get("/", &headers).await.status() {
-                            StatusCode::TOO_MANY_REQUESTS => {}
-                            StatusCode::OK | StatusCode::BAD_GATEWAY => admitted += 1,
-                            other => panic!("{other}"),
-                        }
-                    }
-                    admitted
-                })
-            })
-            .collect();
-        let mut admitted = 0;
-        for task in tasks {
-            admitted += task.await.unwrap();
-        }
+        let headers = move |task, turn| {
+            table.0.store((task * 5 + turn) as usize, Ordering::SeqCst);
+            vec![("x-user", USER), ("x-estimate", COST), ("x-n", task * 31 + turn * 17)]
+        };
+        let admitted = race(&site, headers).await;
         assert!((1..TASKS * 8).contains(&admitted), "{name}: {admitted} admitted, some and not all");
         assert_eq!(used(&site, "tokens", FEW).await, known.tokens.load(Ordering::SeqCst), "{name}: law 10");
         assert_eq!(used(&site, "bytes", AMPLE).await, known.bytes.load(Ordering::SeqCst), "{name}: law 10");
@@ -217,6 +181,32 @@ async fn laws_5_6_10_charge_with_tiers_changing_under_refunds_and_settlements() 
         assert!(known.most.load(Ordering::SeqCst) <= UNITS, "{name}: law 6");
         assert_eq!(site.layer.settlements().failed, 0);
     }
+}
+
+/// 64 tasks, each of which sends eight requests in turn; how many were admitted.
+async fn race(site: &Arc<Site>, headers: impl Fn(u64, u64) -> Vec<(&'static str, u64)> + Send + Sync + 'static) -> u64 {
+    let headers = Arc::new(headers);
+    let tasks: Vec<_> = (0..TASKS)
+        .map(|task| {
+            let (site, headers) = (Arc::clone(site), Arc::clone(&headers));
+            tokio::spawn(async move {
+                let mut admitted = 0;
+                for turn in 0..8 {
+                    match site.get("/", &headers(task, turn)).await.status() {
+                        StatusCode::TOO_MANY_REQUESTS => {}
+                        StatusCode::OK | StatusCode::BAD_GATEWAY => admitted += 1,
+                        other => panic!("{other}"),
+                    }
+                }
+                admitted
+            })
+        })
+        .collect();
+    let mut admitted = 0;
+    for task in tasks {
+        admitted += task.await.unwrap();
+    }
+    admitted
 }
 
 /// Law 10: of 64 that settle one charge at the same time, one does; and the end of the response comes too late.

@@ -1,6 +1,7 @@
 //! The middleware that refuses: its layer, its service, and the future it answers with.
 
 mod answers;
+mod attempt;
 mod body;
 mod event;
 mod future;

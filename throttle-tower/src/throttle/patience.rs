@@ -12,8 +12,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::LimitReport;
+use super::attempt::{Answer, Attempt};
 use super::in_flight::Needs;
-use super::rules::{Answer, Attempt, Calls, Rules};
+use super::rules::{Calls, Rules};
 use crate::lock::lock;
 use crate::time::FAR;
 

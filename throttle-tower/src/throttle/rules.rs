@@ -1,5 +1,4 @@
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::request::Parts;
@@ -8,6 +7,7 @@ use smallvec::SmallVec;
 use throttle_core::{Backend, BackendError, Call, ConfigError, Decision, Key, Policy, PolicyName, Rung};
 
 use super::answers::{Answers, Options};
+use super::attempt::{Answer, Attempt};
 use super::in_flight::{Gates, InFlight, Needs, Saturated};
 use super::ledger::Wanted;
 use super::patience::Lines;
@@ -59,61 +59,6 @@ pub(crate) struct Asked {
     pub(crate) waiting: Vec<(usize, u64, FutureKey)>,
     /// Permits.
     pub(crate) needs: Needs,
-}
-
-/// One question to the backend, and what it has said.
-pub(crate) struct Attempt {
-    pub(crate) answer: Answer,
-    /// Held by a request that is admitted.
-    pub(crate) permits: Option<InFlight>,
-    /// What was asked of the policies, where it was not all that the request asks.
-    pub(super) asked: Option<Box<Calls>>,
-}
-
-pub(crate) enum Answer {
-    Decided(LimitReport),
-    Failed(BackendError),
-    /// The backend was not asked.
-    Saturated(Saturated),
-}
-
-impl Attempt {
-    #[inline]
-    pub(super) fn of(answer: Answer, permits: Option<InFlight>) -> Self {
-        Self { answer, permits, asked: None }
-    }
-
-    fn is_refused(&self) -> bool {
-        match &self.answer {
-            Answer::Decided(report) => !report.decision().is_allowed(),
-            Answer::Saturated(_) => true,
-            Answer::Failed(_) => false,
-        }
-    }
-
-    fn has_failed(&self) -> bool {
-        matches!(self.answer, Answer::Failed(_))
-    }
-
-    /// Of two refusals the one that is over first: a wait that is known, then one that is not, then one that never ends.
-    fn or(self, other: Self) -> Self {
-        let rank = |attempt: &Self| match &attempt.answer {
-            Answer::Decided(report) => report.decision().retry_after().map_or((3, Duration::ZERO), |wait| (0, wait)),
-            Answer::Failed(_) => (1, Duration::ZERO),
-            Answer::Saturated(_) => (2, Duration::ZERO),
-        };
-        match (self.answer, other.answer) {
-            (Answer::Saturated(mut full), Answer::Saturated(more)) => {
-                let new = more.into_iter().filter(|place| !full.contains(place)).collect::<Saturated>();
-                full.extend(new);
-                Self::of(Answer::Saturated(full), None)
-            }
-            (answer, more) => {
-                let (first, second) = (Self { answer, ..self }, Self { answer: more, ..other });
-                if rank(&second) < rank(&first) { second } else { first }
-            }
-        }
-    }
 }
 
 /// What a request that is under way holds, until its response's body has ended: for most requests nothing, and that is
@@ -312,102 +257,6 @@ impl<B: Backend> Rules<B> {
         Box::new(self.refusal(&Refusal { reason: Reason::MissingKey(name), status, extra: 0 }))
     }
 
-    /// The permits that a request needs; an attempt that ends here if there are not enough.
-    #[inline]
-    pub(crate) fn enter(&self, needs: &Needs) -> Result<Option<InFlight>, Attempt> {
-        if self.gates.is_empty() {
-            return Ok(None);
-        }
-        self.gates.enter(needs).map_err(|full| Attempt::of(Answer::Saturated(full), None))
-    }
-
-    /// Whether one question may not be enough.
-    #[inline]
-    pub(crate) fn may_ask_again(&self) -> bool {
-        self.wanted.waits || self.gates.ways().is_some()
-    }
-
-    /// One attempt, if it needs no waiting.
-    #[inline]
-    pub(crate) fn attempt_at_once(&self, calls: &[Call], needs: &Needs) -> Option<Attempt> {
-        if self.gates.ways().is_some() {
-            return None;
-        }
-        let permits = match self.enter(needs) {
-            Ok(permits) => permits,
-            Err(saturated) => return Some(saturated),
-        };
-        let report = self.decide_at_once(calls)?;
-        Some(Attempt::of(Answer::Decided(report), permits))
-    }
-
-    /// One attempt, in each way there is until one lets the request in.
-    pub(super) async fn attempt(&self, calls: &[Call], needs: &Needs) -> Attempt {
-        let Some(ways) = self.gates.ways() else { return self.attempt_in_one_step(calls, needs).await };
-        let mut refused: Option<Attempt> = None;
-        for (calls, needs) in ways.questions(calls, needs) {
-            let mut attempt = self.by_share(self.attempt_in_one_step(&calls, &needs).await, &calls);
-            let is_refused = attempt.is_refused() || (attempt.has_failed() && !self.closed(&calls).is_empty());
-            attempt.asked = Some(Box::new(calls));
-            if !is_refused {
-                return attempt;
-            }
-            // Held on to, they would be missed in the next way.
-            attempt.permits = None;
-            refused = Some(match refused {
-                Some(before) => before.or(attempt),
-                None => attempt,
-            });
-        }
-        match refused {
-            Some(attempt) => attempt,
-            None => self.attempt_in_one_step(calls, needs).await,
-        }
-    }
-
-    /// What this process's share says, where the store could not: another way may be open if it refuses.
-    fn by_share(&self, attempt: Attempt, calls: &[Call]) -> Attempt {
-        let (Answer::Failed(error), Some(share)) = (&attempt.answer, &self.answers.share) else { return attempt };
-        if !self.closed(calls).is_empty() {
-            return attempt;
-        }
-        let decision = share.decide(calls, error.kind());
-        match decision.rung() {
-            Rung::Local(_) => Attempt { answer: Answer::Decided(self.report(decision)), ..attempt },
-            _ => attempt,
-        }
-    }
-
-    async fn attempt_in_one_step(&self, calls: &[Call], needs: &Needs) -> Attempt {
-        // Only looked for: held meanwhile, those whom a limit refuses would keep others out for as long as the store takes.
-        if let Err(saturated) = self.enter(needs) {
-            return saturated;
-        }
-        let decided = match self.decide_at_once(calls) {
-            Some(report) => Ok(report),
-            None => self.backend.decide(&self.prepared, calls).await.map(|decision| self.told(decision, calls)),
-        };
-        self.admit(decided, calls, needs)
-    }
-
-    /// The permits of a request, once the store has answered. Where they are gone by then, what was charged is given back.
-    pub(super) fn admit(&self, decided: Result<LimitReport, BackendError>, calls: &[Call], needs: &Needs) -> Attempt {
-        if let Ok(report) = &decided
-            && !report.decision().is_allowed()
-        {
-            return Attempt::of(decided.map_or_else(Answer::Failed, Answer::Decided), None);
-        }
-        match self.enter(needs) {
-            Ok(permits) => Attempt::of(decided.map_or_else(Answer::Failed, Answer::Decided), permits),
-            Err(saturated) => {
-                if let Ok(report) = decided {
-                    self.give_back(report.decision(), calls);
-                }
-                saturated
-            }
-        }
-    }
-
     /// What an attempt means for the request.
     #[inline(always)]
     pub(crate) fn conclude(self: &Arc<Self>, attempt: Attempt, calls: &[Call], parts: &mut Parts) -> Judged {
@@ -426,44 +275,6 @@ impl<B: Backend> Rules<B> {
         self.tell(Outcome::Saturated(&names), None, parts);
         let status = StatusCode::SERVICE_UNAVAILABLE;
         self.refusal(&Refusal { reason: Reason::Saturated(&names), status, extra: 0 })
-    }
-
-    /// The decision, if it can be had without waiting: from the backend, or because no policy applies.
-    #[inline]
-    pub(crate) fn decide_at_once(&self, calls: &[Call]) -> Option<LimitReport> {
-        if calls.iter().all(|call| call.key().is_none()) {
-            return Some(self.not_limited(calls.len()));
-        }
-        // Taken before the decision, so that nothing stands between it and its place in the report.
-        let answers = Arc::clone(&self.answers);
-        let report = LimitReport::new(self.backend.decide_at_once(&self.prepared, calls)?, answers);
-        self.note(&report, calls);
-        Some(report)
-    }
-
-    /// Keeps this process's share warm.
-    #[inline]
-    pub(crate) fn note(&self, report: &LimitReport, calls: &[Call]) {
-        if let Some(share) = &self.answers.share {
-            share.note(report.decision(), calls);
-        }
-    }
-
-    #[cold]
-    fn not_limited(&self, policies: usize) -> LimitReport {
-        self.report(Decision::not_limited(policies))
-    }
-
-    /// A decision is large, so it goes where it will stay before anybody looks at it.
-    pub(crate) fn report(&self, decision: Decision) -> LimitReport {
-        LimitReport::new(decision, Arc::clone(&self.answers))
-    }
-
-    /// What the backend has said after it was waited for.
-    pub(super) fn told(&self, decision: Decision, calls: &[Call]) -> LimitReport {
-        let report = self.report(decision);
-        self.note(&report, calls);
-        report
     }
 
     /// What a decision means for the request.
@@ -557,7 +368,7 @@ impl<B: Backend> Rules<B> {
 
     /// The policies that apply to a request and refuse it when the store fails. One that should have a share and has none
     /// is among them.
-    fn closed(&self, calls: &[Call]) -> Vec<Policy> {
+    pub(super) fn closed(&self, calls: &[Call]) -> Vec<Policy> {
         let closes = |how: &Applied| match self.rule(how) {
             Some(OnError::Open) => false,
             Some(local @ OnError::Local { .. }) => self.answers.share.is_none() || local.processes().is_none(),

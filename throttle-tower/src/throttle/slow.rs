@@ -8,8 +8,9 @@ use http::request::Parts;
 use pin_project_lite::pin_project;
 use throttle_core::Backend;
 
+use super::attempt::Attempt;
 use super::in_flight::Needs;
-use super::rules::{Asked, Attempt, Calls, Judged, Rules};
+use super::rules::{Asked, Calls, Judged, Rules};
 use crate::limit::FutureKey;
 
 pin_project! {
