@@ -92,12 +92,7 @@ fn law_10_a_charge_of_a_window_that_is_over_is_not_settled_in_another_tier() {
             Spec::Calendar { .. } => (FIRST_OF_OCTOBER, FIRST_OF_OCTOBER + DAY as i64),
             _ => (TODAY, TODAY + 2 * short as i64),
         };
-        let machines: [Box<dyn Machine>; 3] = [
-            Box::new(Pure::of(tree.set())),
-            Box::new(InMemory::of(tree.set(), 100)),
-            Box::new(remote.bench(tree.set())),
-        ];
-        for mut machine in machines {
+        for mut machine in machines(&remote, &tree) {
             let asked = |tier, cost| [call(&key, Some(cost)).in_tier(tier)];
             let receipts =
                 [3, 2].map(|cost| Receipt::of(&machine.decide_calls(first, &asked(0, cost)), &asked(0, cost)).unwrap());
@@ -117,12 +112,7 @@ fn law_09_a_charge_of_which_nothing_is_left_is_not_debited() {
     let tiers = [5, 10].map(|limit| Spec::Buckets { limit, window: 10 * SECOND, buckets: 10 });
     let tree = Tree::Leaf(Plan { tiers: tiers.to_vec(), carry: Some(Carry::Reset) });
     for forgotten in [false, true] {
-        let machines: [Box<dyn Machine>; 3] = [
-            Box::new(Pure::of(tree.set())),
-            Box::new(InMemory::of(tree.set(), 100)),
-            Box::new(remote.bench(tree.set())),
-        ];
-        for mut machine in machines {
+        for mut machine in machines(&remote, &tree) {
             let asked = |tier, cost| [call(&key, Some(cost)).in_tier(tier)];
             let [first, _, last] = [(0, 2), (1, 1), (0, 1)].map(|(tier, cost)| {
                 Receipt::of(&machine.decide_calls(TODAY, &asked(tier, cost)), &asked(tier, cost)).unwrap()
@@ -135,6 +125,11 @@ fn law_09_a_charge_of_which_nothing_is_left_is_not_debited() {
             assert_eq!(machine.decide_calls(TODAY, &asked(0, 0)).remaining(), 5, "forgotten: {forgotten}");
         }
     }
+}
+
+/// The algorithms on states in hand, the memory, and the server.
+fn machines<'a>(remote: &'a Remote, tree: &Tree<Plan>) -> [Box<dyn Machine + 'a>; 3] {
+    [Box::new(Pure::of(tree.set())), Box::new(InMemory::of(tree.set(), 100)), Box::new(remote.bench(tree.set()))]
 }
 
 /// 2026-10-01.

@@ -31,18 +31,6 @@ impl Attempt {
         Self { answer, permits, asked: None }
     }
 
-    fn is_refused(&self) -> bool {
-        match &self.answer {
-            Answer::Decided(report) => !report.decision().is_allowed(),
-            Answer::Saturated(_) => true,
-            Answer::Failed(_) => false,
-        }
-    }
-
-    fn has_failed(&self) -> bool {
-        matches!(self.answer, Answer::Failed(_))
-    }
-
     /// Of two refusals the one that is over first: a wait that is known, then one that is not, then one that never ends.
     fn or(self, other: Self) -> Self {
         let rank = |attempt: &Self| match &attempt.answer {
@@ -100,7 +88,11 @@ impl<B: Backend> Rules<B> {
         let mut refused: Option<Attempt> = None;
         for (calls, needs) in ways.questions(calls, needs) {
             let mut attempt = self.by_share(self.attempt_in_one_step(&calls, &needs).await, &calls);
-            let is_refused = attempt.is_refused() || (attempt.has_failed() && !self.closed(&calls).is_empty());
+            let is_refused = match &attempt.answer {
+                Answer::Decided(report) => !report.decision().is_allowed(),
+                Answer::Saturated(_) => true,
+                Answer::Failed(_) => !self.closed(&calls).is_empty(),
+            };
             attempt.asked = Some(Box::new(calls));
             if !is_refused {
                 return attempt;
@@ -120,14 +112,13 @@ impl<B: Backend> Rules<B> {
 
     /// What this process's share says, where the store could not: another way may be open if it refuses.
     fn by_share(&self, attempt: Attempt, calls: &[Call]) -> Attempt {
-        let (Answer::Failed(error), Some(share)) = (&attempt.answer, &self.answers.share) else { return attempt };
-        if !self.closed(calls).is_empty() {
-            return attempt;
-        }
-        let decision = share.decide(calls, error.kind());
-        match decision.rung() {
-            Rung::Local(_) => Attempt { answer: Answer::Decided(self.report(decision)), ..attempt },
-            _ => attempt,
+        let told = match &attempt.answer {
+            Answer::Failed(error) if self.closed(calls).is_empty() => self.told_by_share(error, calls),
+            _ => None,
+        };
+        match told {
+            Some(report) => Attempt { answer: Answer::Decided(report), ..attempt },
+            None => attempt,
         }
     }
 
@@ -190,6 +181,12 @@ impl<B: Backend> Rules<B> {
     /// A decision is large, so it goes where it will stay before anybody looks at it.
     pub(crate) fn report(&self, decision: Decision) -> LimitReport {
         LimitReport::new(decision, Arc::clone(&self.answers))
+    }
+
+    /// What this process's share says of limits of which none is closed, where the store has failed.
+    pub(super) fn told_by_share(&self, error: &BackendError, calls: &[Call]) -> Option<LimitReport> {
+        let decision = self.answers.share.as_ref()?.decide(calls, error.kind());
+        matches!(decision.rung(), Rung::Local(_)).then(|| self.report(decision))
     }
 
     /// What the backend has said after it was waited for.

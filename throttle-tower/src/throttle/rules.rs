@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{Response, StatusCode};
 use smallvec::SmallVec;
-use throttle_core::{Backend, BackendError, Call, ConfigError, Decision, Key, Policy, PolicyName, Rung};
+use throttle_core::{Backend, BackendError, Call, ConfigError, Decision, Key, Policy, PolicyName};
 
 use super::answers::{Answers, Options};
 use super::attempt::{Answer, Attempt};
@@ -296,12 +296,23 @@ impl<B: Backend> Rules<B> {
         parts.extensions.insert(report.clone());
         let watch = self.answers.options.watch.as_ref();
         let suspicious = watch.is_some_and(|watch| watch.suspects(&self.applied, calls, parts));
-        let held = if permits.is_some() || self.wanted.account {
-            self.hand_out(&report, calls, parts, permits)
-        } else {
-            Held::default()
-        };
+        let held = self.held(&report, calls, parts, permits);
         Judged::Pass(Some(Admitted { report, suspicious, held }))
+    }
+
+    /// What an admitted request is to hold.
+    #[inline]
+    fn held(
+        self: &Arc<Self>,
+        report: &LimitReport,
+        calls: &[Call],
+        parts: &mut Parts,
+        permits: Option<InFlight>,
+    ) -> Held {
+        if permits.is_none() && !self.wanted.account {
+            return Held::default();
+        }
+        self.hand_out(report, calls, parts, permits)
     }
 
     /// Opens an account where a limit wants one, and gives the handler the charge, and its permits.
@@ -320,8 +331,7 @@ impl<B: Backend> Rules<B> {
         if let (Some(account), true) = (&account, self.wanted.handle) {
             parts.extensions.insert(Charge::new(Arc::clone(account)));
         }
-        let held = account.is_some() || permits.is_some();
-        Held(held.then(|| Box::new(Holding { open: account.map(Open::new), _permits: permits })))
+        Held(Some(Box::new(Holding { open: account.map(Open::new), _permits: permits })))
     }
 
     fn refuse(&self, report: LimitReport, calls: &[Call], parts: &Parts) -> Response<Bytes> {
@@ -353,16 +363,13 @@ impl<B: Backend> Rules<B> {
                 extra: 0,
             }));
         }
-        if let Some(share) = &self.answers.share {
-            let decision = share.decide(calls, error.kind());
-            if matches!(decision.rung(), Rung::Local(_)) {
-                return self.judge(self.report(decision), calls, parts, permits);
-            }
+        if let Some(report) = self.told_by_share(error, calls) {
+            return self.judge(report, calls, parts, permits);
         }
         let report = self.report(Decision::open(calls, error.kind()));
         self.tell(Outcome::FailedOpen(error), Some(report.decision()), parts);
         parts.extensions.insert(report.clone());
-        let held = self.hand_out(&report, calls, parts, permits);
+        let held = self.held(&report, calls, parts, permits);
         Judged::Pass(Some(Admitted { report, suspicious: false, held }))
     }
 
