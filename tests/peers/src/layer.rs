@@ -57,10 +57,10 @@ fn contest(title: &str, status: StatusCode, apps: &[(&str, Router)]) {
     let contenders: Vec<Contender<'_>> = apps
         .iter()
         .map(|(name, app)| {
-            assert_eq!(answer(app.clone()).status(), status, "{name}");
+            assert_eq!(answer(app.clone(), request()).status(), status, "{name}");
             Box::new(move |_, _| {
                 for _ in 0..BATCH {
-                    black_box(answer(app.clone()));
+                    black_box(answer(app.clone(), request()));
                 }
                 BATCH
             }) as Contender<'_>
@@ -74,15 +74,32 @@ fn contest(title: &str, status: StatusCode, apps: &[(&str, Router)]) {
             report::spread(&more, 0)
         });
         let app = app.clone();
-        let allocations = alloc::calls(|| drop(black_box(answer(app))));
+        let allocations = alloc::calls(|| drop(black_box(answer(app, request()))));
         report::row(&[(*name).to_owned(), report::spread(nanos, 0), more, allocations.to_string()]);
     }
 }
 
-/// One request through a clone of the app, as a server makes one for each connection.
-fn answer(mut app: Router) -> Response {
+/// The rows whose instructions are counted, an identity layer first.
+pub fn counted() -> Vec<(&'static str, Router)> {
+    vec![
+        ("identity layer", app().layer(tower::layer::util::Identity::new())),
+        ("throttle, one policy, headers", app().layer(throttle(one()))),
+        ("throttle, one policy, no headers", app().layer(bare(one()))),
+        ("throttle, two policies, headers", app().layer(throttle(generous()))),
+        ("throttle, one policy, refused", exhausted(app().layer(throttle(scarce_one())))),
+        ("tower_governor, one policy, its headers", app().layer(GovernorLayer::new(informed(u32::MAX)))),
+        ("tower_governor, refused, its headers", exhausted(app().layer(GovernorLayer::new(informed(1))))),
+    ]
+}
+
+pub fn request() -> Request<Body> {
     let mut request = Request::new(Body::empty());
     request.extensions_mut().insert(ConnectInfo(SocketAddr::from(([192, 0, 2, 1], 40_000))));
+    request
+}
+
+/// One request through a clone of the app, as a server makes one for each connection.
+pub fn answer(mut app: Router, request: Request<Body>) -> Response {
     let mut context = Context::from_waker(Waker::noop());
     let ready: Poll<Result<(), Infallible>> = Service::<Request<Body>>::poll_ready(&mut app, &mut context);
     assert!(ready.is_ready());
@@ -93,7 +110,7 @@ fn answer(mut app: Router) -> Response {
 }
 
 fn exhausted(app: Router) -> Router {
-    while answer(app.clone()).status() == StatusCode::OK {}
+    while answer(app.clone(), request()).status() == StatusCode::OK {}
     app
 }
 
@@ -127,6 +144,10 @@ fn two(rate: Rate, burst: u64) -> Limits {
 
 fn one() -> Limits {
     limit("per-ip", Gcra::new(Rate::per_second(1_000_000))).by(ClientIp::peer()).into()
+}
+
+fn scarce_one() -> Limits {
+    limit("per-ip", Gcra::new(Rate::per_day(1)).burst(1)).by(ClientIp::peer()).into()
 }
 
 /// As its own documentation configures it; a burst of one for refusals.

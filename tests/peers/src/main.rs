@@ -2,6 +2,7 @@
 
 mod alloc;
 mod decide;
+mod instructions;
 mod layer;
 mod memory;
 mod own;
@@ -12,7 +13,7 @@ mod stage;
 
 use std::env;
 
-const SECTIONS: [(&str, fn()); 8] = [
+const SECTIONS: [(&str, fn()); 9] = [
     ("decide", decide::run),
     ("own", own::run),
     ("memory", memory::run),
@@ -21,6 +22,7 @@ const SECTIONS: [(&str, fn()); 8] = [
     ("late", shape::late::run),
     ("waiting", shape::waiting::run),
     ("promise", shape::promise::run),
+    ("instructions", instructions::run),
 ];
 
 fn main() {
@@ -30,13 +32,20 @@ fn main() {
     {
         return memory::child(child);
     }
+    if let [flag, child @ ..] = args.as_slice()
+        && flag == instructions::CHILD
+    {
+        return instructions::child(child);
+    }
     if let Some(unknown) = args.iter().find(|arg| SECTIONS.iter().all(|(name, _)| name != arg)) {
         eprintln!("no section {unknown:?}; there are: {}", SECTIONS.map(|(name, _)| name).join(", "));
         std::process::exit(2);
     }
     report::header();
     for (name, run) in SECTIONS {
-        if args.is_empty() || args.iter().any(|arg| arg == name) {
+        // Under callgrind everything is fifty times slower: only on request.
+        let on_request = name == "instructions";
+        if (args.is_empty() && !on_request) || args.iter().any(|arg| arg == name) {
             run();
         }
     }

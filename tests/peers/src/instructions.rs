@@ -1,0 +1,112 @@
+//! Instructions of one decision and of one request, counted by valgrind's callgrind.
+//!
+//! Time scatters with the machine; instructions do not. Each row runs this program twice under callgrind, with few steps
+//! and with many: the difference is what the additional steps cost, without start-up and without warming caches.
+
+use std::env;
+use std::hint::black_box;
+use std::net::{IpAddr, Ipv4Addr};
+use std::process::Command;
+
+use axum::Router;
+
+use crate::layer;
+use crate::peers::{GovernorInformed, Limit, Peer, Throttle};
+use crate::report;
+
+pub const CHILD: &str = "--count";
+
+const FEW: usize = 1_000;
+const MANY: usize = 3_000;
+const KEYS: u32 = 10_000;
+
+/// Each row: its name, the contender, and its peer, if there is one.
+const DECISIONS: [(&str, &str, &str); 3] = [
+    ("hot key, admitted", "throttle admits", "governor admits"),
+    ("hot key, refused", "throttle refuses", "governor refuses"),
+    ("10 k keys, admitted", "throttle 10k", "governor 10k"),
+];
+
+pub fn run() {
+    if Command::new("valgrind").arg("--version").output().is_err() {
+        eprintln!("instructions: valgrind is not installed; install it (apt-get install valgrind), then run this again");
+        std::process::exit(2);
+    }
+    report::title(
+        "Instructions of one decision (callgrind; exact)",
+        &["decision", "throttle", "governor with state", "governor ÷ throttle"],
+    );
+    for (name, ours, theirs) in DECISIONS {
+        let (ours, theirs) = (count(ours), count(theirs));
+        let ratio = format!("**{:.2}**", theirs as f64 / ours as f64);
+        report::row(&[name.to_owned(), ours.to_string(), theirs.to_string(), ratio]);
+    }
+    report::title(
+        "Instructions of one request through Router::oneshot (callgrind; exact)",
+        &["layer", "instructions", "more than the identity layer"],
+    );
+    let identity = count("layer 0");
+    for (place, (name, _)) in layer::counted().iter().enumerate() {
+        let instructions = count(&format!("layer {place}"));
+        let more = format!("{:+}", instructions as i64 - identity as i64);
+        report::row(&[(*name).to_owned(), instructions.to_string(), more]);
+    }
+}
+
+/// Instructions of one step.
+fn count(contender: &str) -> u64 {
+    (total(contender, MANY) - total(contender, FEW)) / (MANY - FEW) as u64
+}
+
+fn total(contender: &str, steps: usize) -> u64 {
+    let output = Command::new("valgrind")
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null", "--toggle-collect=*counted_steps*"])
+        .arg(env::current_exe().expect("a running program has a path"))
+        .args([CHILD, contender, &steps.to_string()])
+        .output()
+        .expect("valgrind runs");
+    let text = String::from_utf8_lossy(&output.stderr);
+    let collected = text.lines().find_map(|line| line.split_once("Collected :")).map(|(_, number)| number.trim());
+    collected.and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("callgrind counted nothing: {text}"))
+}
+
+/// One contender's steps, in a process of their own.
+pub fn child(args: &[String]) {
+    let [contender, steps] = args else { return };
+    let steps: usize = steps.parse().expect("a number of steps");
+    let addresses = |keys: u32| (0..steps).map(move |n| address(n as u32 % keys)).collect::<Vec<_>>();
+    let decide = |peer: &dyn Peer, keys: u32| {
+        // Every key is there before the first counted step, and exhausted if the limit refuses.
+        (0..keys).for_each(|n| drop(black_box(peer.decide(address(n)))));
+        let mut step = |address| drop(black_box(peer.decide(address)));
+        counted_steps(addresses(keys), &mut step);
+    };
+    match contender.as_str() {
+        "throttle admits" => decide(&Throttle::new(Limit::NEVER_REFUSES, 1_000_000), 1),
+        "governor admits" => decide(&GovernorInformed::new(Limit::NEVER_REFUSES), 1),
+        "throttle refuses" => decide(&Throttle::new(Limit::REFUSES, 1_000_000), 1),
+        "governor refuses" => decide(&GovernorInformed::new(Limit::REFUSES), 1),
+        "throttle 10k" => decide(&Throttle::new(Limit::STAYS_LIVE, 1_000_000), KEYS),
+        "governor 10k" => decide(&GovernorInformed::new(Limit::STAYS_LIVE), KEYS),
+        other => {
+            let place: usize = other.trim_start_matches("layer ").parse().expect("a row's number");
+            let (_, app) = layer::counted().swap_remove(place);
+            drop(layer::answer(app.clone(), layer::request()));
+            // Clones and requests are made outside of what is counted.
+            let requests: Vec<_> = (0..steps).map(|_| (app.clone(), layer::request())).collect();
+            counted_steps(requests, &mut |(app, request): (Router, _)| drop(black_box(layer::answer(app, request))));
+        }
+    }
+}
+
+/// What callgrind collects: its name is how it is found.
+#[inline(never)]
+fn counted_steps<T>(items: Vec<T>, step: &mut dyn FnMut(T)) {
+    for item in items {
+        step(item);
+    }
+}
+
+fn address(n: u32) -> IpAddr {
+    IpAddr::V4(Ipv4Addr::from(0x0a00_0000 + n))
+}
