@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use http::{HeaderMap, Request, Response, StatusCode};
 use throttle_tower::{
-    Backend, BackendErrorKind, Clock, Concurrency, Constant, FixedWindow, Gcra, Header, Limit, LimitReport, Limits,
-    ManualClock, MemoryBackend, OnError, OnMissing, Rate, Rung, Throttle, ThrottleBody, ThrottleLayer, all, any, limit,
+    Backend, BackendErrorKind, Clock, Constant, FixedWindow, Gcra, Header, Limit, LimitReport, Limits, ManualClock,
+    MemoryBackend, OnError, OnMissing, Rate, Rung, Throttle, ThrottleBody, ThrottleLayer, all, any, limit,
 };
 use tower::{Layer, ServiceExt};
 
@@ -336,46 +336,4 @@ async fn what_cannot_fail_is_not_shared() {
     assert!(!memory().can_fail());
     let response = layer.layer(Strict::default()).oneshot(get()).await.unwrap();
     assert_eq!((response.status(), store.keys()), (StatusCode::OK, 0));
-}
-
-/// Members that stand beside limits on requests in flight are tried one after the other, also when the store fails.
-#[tokio::test]
-async fn a_share_that_is_used_up_leaves_it_to_the_next_member() {
-    let process = Process::new(any((local("rate", 8, 2), Concurrency::new(1), local("reserve", 2, 2))));
-    process.remote.trouble(Some(DOWN));
-    let mut held = Vec::new();
-    for n in 0..6 {
-        held.push(process.answer(get()).await);
-        assert_eq!(held[n].status(), StatusCode::OK, "four by the share, one by the permit, one by the other share");
-    }
-    assert_eq!(process.statuses(2).await, [429, 429]);
-    let rungs = process.heard();
-    let here = Some(Rung::Local(DOWN));
-    assert_eq!(rungs[0], ("admitted", Some(DOWN), here));
-    assert_eq!(rungs[4], ("admitted", None, Some(Rung::Store)), "nothing was asked of a store");
-    assert_eq!(rungs[6], ("refused", Some(DOWN), here));
-    held.remove(4);
-    assert_eq!(process.statuses(1).await, [200], "the permit is there again");
-    process.remote.trouble(None);
-    assert_eq!(process.statuses(1).await, [200]);
-}
-
-#[tokio::test]
-async fn a_closed_member_leaves_it_to_a_permit() {
-    let process = Process::new(any((shared("closed", 9).on_error(OnError::Closed), Concurrency::new(1))));
-    process.remote.trouble(Some(DOWN));
-    let held = process.answer(get()).await;
-    assert_eq!(held.status(), StatusCode::OK);
-    let refused = process.answer(get()).await;
-    assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
-    drop(held);
-    assert_eq!(process.statuses(3).await, [200; 3]);
-}
-
-#[tokio::test]
-async fn an_open_member_lets_everybody_in() {
-    let process = Process::new(any((shared("open", 1).on_error(OnError::Open), Concurrency::new(1))));
-    process.remote.trouble(Some(DOWN));
-    let _held = [process.answer(get()).await, process.answer(get()).await];
-    assert_eq!(process.statuses(3).await, [200; 3]);
 }

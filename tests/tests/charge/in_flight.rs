@@ -299,6 +299,23 @@ fn charge_wrong_limits_on_requests_in_flight_are_named() {
     assert_eq!(header.policy(), Some("in-flight"));
 }
 
+/// One decision asks the store once, so no `any` may choose between a permit and a rate.
+#[test]
+fn charge_any_that_mixes_concurrency_and_rates_does_not_build() {
+    let mixed = [
+        any((Concurrency::new(20), budget("overflow", 2))),
+        any((budget("own", 2), all((budget("lane", 2), Concurrency::new(20))))),
+        all((budget("total", 3), any((Concurrency::new(20), budget("overflow", 2))).charge_every_admitting())),
+    ];
+    for limits in mixed {
+        let error = ThrottleLayer::new(limits).map(drop).unwrap_err();
+        assert_eq!((error.policy(), error.field()), (Some("in-flight"), "any"));
+        assert!(error.to_string().contains("all((Concurrency::new(20), any(…)))"), "{error}");
+    }
+    let beside = all((Concurrency::new(20), any((budget("own", 2), budget("overflow", 2)))));
+    assert!(ThrottleLayer::new(beside).is_ok());
+}
+
 /// Who is refused anyway keeps nobody out while the store is asked.
 #[tokio::test]
 async fn charge_those_whom_a_limit_refuses_keep_nobody_out() {

@@ -7,7 +7,6 @@ mod faults;
 mod handle;
 mod holding;
 mod in_flight;
-mod mixed;
 mod model;
 mod outcomes;
 mod races;

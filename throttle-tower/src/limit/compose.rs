@@ -2,7 +2,6 @@ use std::sync::Arc;
 
 use throttle_core::{AnyCharge, ConfigError, LimitSet, PolicyName, Rule};
 
-use super::ways::{Leaves, Ways};
 use super::{Applied, Concurrency, Limit};
 use crate::throttle::{GateRule, Gates};
 
@@ -29,9 +28,9 @@ pub fn all(members: impl IntoMembers) -> Limits {
 /// Admits a request when some member does, and charges the first that does, in the order given: one's own budget, then
 /// the shared pool.
 ///
-/// Where a [`Concurrency`] stands beside limits on rates, its permits are charged like any other budget: they are held if
-/// it is the first that admits. Such members are tried one after the other, over a store with a question for each. When the
-/// store fails, a closed limit, and one whose share is used up, leave it to the next.
+/// Members are either all limits on rates, or all [`Concurrency`] limits: permits are counted in this process and rates by
+/// the store, so one decision cannot choose between them. A layer refuses to build with a mix. Put the `Concurrency` beside
+/// the `any` instead: `all((Concurrency::new(20), any(…)))`.
 ///
 /// ```
 /// use throttle_tower::client_ip::ClientIp;
@@ -61,7 +60,7 @@ impl Limits {
     /// What a layer runs.
     pub(crate) fn compile(self) -> Result<Compiled, ConfigError> {
         let mut parts = Parts::default();
-        let Apart { rule, gate_rule, ways } = parts.take_apart(self)?;
+        let Apart { rule, gate_rule } = parts.take_apart(self)?;
         let set = match rule {
             Some(rule) => LimitSet::new(rule)?,
             None => LimitSet::none(),
@@ -72,7 +71,7 @@ impl Limits {
             let rule = "each name may stand once in a layer, because it tells the limits apart; rename one of them";
             return Err(ConfigError::new("name", format_args!("{twice:?} twice"), rule));
         }
-        let gates = Arc::new(Gates::new(parts.gates, gate_rule, ways.check()?));
+        let gates = Arc::new(Gates::new(parts.gates, gate_rule));
         Ok(Compiled { set, applied: parts.applied.into(), gates })
     }
 }
@@ -87,8 +86,8 @@ pub(crate) struct Compiled {
     pub(crate) gates: Arc<Gates>,
 }
 
-/// Limits on rates, which the backend decides, and those on requests in flight, which it does not. An `all` of both is an
-/// `all` of its two halves; of an `any` of both one half is asked, and then the other.
+/// Limits on rates, which the backend decides, and limits on requests in flight, which this process decides. An `all` of
+/// both is an `all` of its two halves; an `any` of both has no such halves, so it is an error.
 #[derive(Default)]
 struct Parts {
     applied: Vec<Applied>,
@@ -99,63 +98,55 @@ struct Parts {
 struct Apart {
     rule: Option<Rule>,
     gate_rule: Option<GateRule>,
-    ways: Ways,
-}
-
-/// The halves of several.
-#[derive(Default)]
-struct Members {
-    rules: Vec<Rule>,
-    gates: Vec<GateRule>,
-    ways: Vec<Ways>,
 }
 
 impl Parts {
     fn take_apart(&mut self, limits: Limits) -> Result<Apart, ConfigError> {
-        let before = (self.applied.len(), self.gates.len());
-        let (rule, gate_rule, several) = match limits.0 {
+        let gates_before = self.gates.len();
+        let (rule, gate_rule) = match limits.0 {
             Tree::Limit(limit) => {
                 let policy = limit.policy()?;
                 self.applied.push(limit.how);
-                (Some(policy.into()), None, None)
+                (Some(policy.into()), None)
             }
             Tree::InFlight(concurrency) => {
                 self.gates.push((concurrency.check()?, *concurrency));
-                (None, Some(GateRule::One(self.gates.len() - 1)), None)
+                (None, Some(GateRule::One(self.gates.len() - 1)))
             }
             Tree::All(members) => {
                 let is_empty = members.is_empty();
-                let Members { rules, gates, ways } = self.members(members)?;
+                let (rules, gates) = self.members(members)?;
                 // An empty one is the backend's to refuse.
                 let rule = (is_empty || !rules.is_empty()).then_some(Rule::All(rules));
-                (rule, (!gates.is_empty()).then_some(GateRule::All(gates)), Ways::all(ways))
+                (rule, (!gates.is_empty()).then_some(GateRule::All(gates)))
             }
             Tree::Any(members, charge) => {
-                let Members { rules, gates, ways } = self.members(members)?;
+                let (rules, gates) = self.members(members)?;
                 match (rules.is_empty(), gates.is_empty()) {
-                    (_, true) => (Some(Rule::Any(rules, charge)), None, None),
-                    (true, false) => (None, Some(GateRule::Any(gates, charge)), None),
-                    (false, false) => {
-                        let ways = Ways::any(ways, charge)?;
-                        (Some(Rule::Any(rules, charge)), Some(GateRule::Any(gates, charge)), Some(ways))
-                    }
+                    (_, true) => (Some(Rule::Any(rules, charge)), None),
+                    (true, false) => (None, Some(GateRule::Any(gates, charge))),
+                    (false, false) => return Err(mixed_any(&self.gates[gates_before].0)),
                 }
             }
         };
-        let leaves = Leaves { policies: before.0..self.applied.len(), gates: before.1..self.gates.len() };
-        Ok(Apart { rule, gate_rule, ways: several.unwrap_or(Ways::One(leaves)) })
+        Ok(Apart { rule, gate_rule })
     }
 
-    fn members(&mut self, members: Vec<Limits>) -> Result<Members, ConfigError> {
-        let mut apart = Members::default();
+    fn members(&mut self, members: Vec<Limits>) -> Result<(Vec<Rule>, Vec<GateRule>), ConfigError> {
+        let (mut rules, mut gates) = (Vec::new(), Vec::new());
         for member in members {
-            let Apart { rule, gate_rule, ways } = self.take_apart(member)?;
-            apart.rules.extend(rule);
-            apart.gates.extend(gate_rule);
-            apart.ways.push(ways);
+            let Apart { rule, gate_rule } = self.take_apart(member)?;
+            rules.extend(rule);
+            gates.extend(gate_rule);
         }
-        Ok(apart)
+        Ok((rules, gates))
     }
+}
+
+fn mixed_any(concurrency: &PolicyName) -> ConfigError {
+    let rule = "permits are counted in this process and rates by the store, so one decision cannot choose between them; \
+                put the Concurrency beside the any, as in all((Concurrency::new(20), any(…)))";
+    ConfigError::new("any", "a mix of Concurrency and rates", rule).in_policy(concurrency.as_str())
 }
 
 impl From<Limit> for Limits {

@@ -18,14 +18,8 @@ use crate::{Constant, KeyExtractor, OnMissing};
 /// A response that switches protocols has hardly a body: let the connection hold the permit, by moving
 /// [`InFlight`](crate::InFlight) into the task that serves it.
 ///
-/// In an [`any`](crate::any) beside limits on rates, a permit is a budget like others: the first member that admits is charged.
-///
-/// ```
-/// use throttle_tower::{Concurrency, Constant, Gcra, Rate, any, limit};
-///
-/// // Twenty at once; whoever comes on top is charged.
-/// let limits = any((Concurrency::new(20), limit("overflow", Gcra::new(Rate::per_minute(60))).by(Constant)));
-/// ```
+/// An [`any`](crate::any) may hold several `Concurrency` limits, which are tried in order; an `any` that mixes them with limits
+/// on rates is an error when the layer is built. Put the `Concurrency` beside the `any`, in an [`all`](crate::all).
 ///
 /// Permits are counted in this process, whatever the backend: a store could not tell when a process that held some has died.
 /// Each layer and its clones count together.

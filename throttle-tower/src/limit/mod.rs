@@ -5,7 +5,6 @@ mod concurrency;
 mod cost;
 mod outcome;
 mod single;
-mod ways;
 
 use http::request::Parts;
 
@@ -16,7 +15,6 @@ pub use cost::IntoCost;
 pub(crate) use outcome::Outcomes;
 pub(crate) use single::{Applied, FutureKey, Keying};
 pub use single::{Limit, OnError, OnMissing, Unkeyed, limit};
-pub(crate) use ways::Ways;
 
 /// Whether a request is a CORS preflight: OPTIONS with `Origin` and `Access-Control-Request-Method`.
 ///

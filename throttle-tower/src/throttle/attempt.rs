@@ -1,21 +1,18 @@
 //! Asking: for permits, and the backend.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use throttle_core::{Backend, BackendError, Call, Decision, Rung};
 
 use super::LimitReport;
 use super::in_flight::{InFlight, Needs, Saturated};
-use super::rules::{Calls, Rules};
+use super::rules::Rules;
 
 /// One question to the backend, and what it has said.
 pub(crate) struct Attempt {
     pub(crate) answer: Answer,
     /// Held by a request that is admitted.
     pub(crate) permits: Option<InFlight>,
-    /// What was asked of the policies, where it was not all that the request asks.
-    pub(super) asked: Option<Box<Calls>>,
 }
 
 pub(crate) enum Answer {
@@ -28,27 +25,7 @@ pub(crate) enum Answer {
 impl Attempt {
     #[inline]
     pub(super) fn of(answer: Answer, permits: Option<InFlight>) -> Self {
-        Self { answer, permits, asked: None }
-    }
-
-    /// Of two refusals the one that is over first: a wait that is known, then one that is not, then one that never ends.
-    fn or(self, other: Self) -> Self {
-        let rank = |attempt: &Self| match &attempt.answer {
-            Answer::Decided(report) => report.decision().retry_after().map_or((3, Duration::ZERO), |wait| (0, wait)),
-            Answer::Failed(_) => (1, Duration::ZERO),
-            Answer::Saturated(_) => (2, Duration::ZERO),
-        };
-        match (self.answer, other.answer) {
-            (Answer::Saturated(mut full), Answer::Saturated(more)) => {
-                let new = more.into_iter().filter(|place| !full.contains(place)).collect::<Saturated>();
-                full.extend(new);
-                Self::of(Answer::Saturated(full), None)
-            }
-            (answer, more) => {
-                let (first, second) = (Self { answer, ..self }, Self { answer: more, ..other });
-                if rank(&second) < rank(&first) { second } else { first }
-            }
-        }
+        Self { answer, permits }
     }
 }
 
@@ -62,18 +39,9 @@ impl<B: Backend> Rules<B> {
         self.gates.enter(needs).map_err(|full| Attempt::of(Answer::Saturated(full), None))
     }
 
-    /// Whether one question may not be enough.
-    #[inline]
-    pub(crate) fn may_ask_again(&self) -> bool {
-        self.wanted.waits || self.gates.ways().is_some()
-    }
-
     /// One attempt, if it needs no waiting.
     #[inline]
     pub(crate) fn attempt_at_once(&self, calls: &[Call], needs: &Needs) -> Option<Attempt> {
-        if self.gates.ways().is_some() {
-            return None;
-        }
         let permits = match self.enter(needs) {
             Ok(permits) => permits,
             Err(saturated) => return Some(saturated),
@@ -82,47 +50,8 @@ impl<B: Backend> Rules<B> {
         Some(Attempt::of(Answer::Decided(report), permits))
     }
 
-    /// One attempt, in each way there is until one lets the request in.
+    /// One attempt.
     pub(super) async fn attempt(&self, calls: &[Call], needs: &Needs) -> Attempt {
-        let Some(ways) = self.gates.ways() else { return self.attempt_in_one_step(calls, needs).await };
-        let mut refused: Option<Attempt> = None;
-        for (calls, needs) in ways.questions(calls, needs) {
-            let mut attempt = self.by_share(self.attempt_in_one_step(&calls, &needs).await, &calls);
-            let is_refused = match &attempt.answer {
-                Answer::Decided(report) => !report.decision().is_allowed(),
-                Answer::Saturated(_) => true,
-                Answer::Failed(_) => !self.closed(&calls).is_empty(),
-            };
-            attempt.asked = Some(Box::new(calls));
-            if !is_refused {
-                return attempt;
-            }
-            // Held on to, they would be missed in the next way.
-            attempt.permits = None;
-            refused = Some(match refused {
-                Some(before) => before.or(attempt),
-                None => attempt,
-            });
-        }
-        match refused {
-            Some(attempt) => attempt,
-            None => self.attempt_in_one_step(calls, needs).await,
-        }
-    }
-
-    /// What this process's share says, where the store could not: another way may be open if it refuses.
-    fn by_share(&self, attempt: Attempt, calls: &[Call]) -> Attempt {
-        let told = match &attempt.answer {
-            Answer::Failed(error) if self.closed(calls).is_empty() => self.told_by_share(error, calls),
-            _ => None,
-        };
-        match told {
-            Some(report) => Attempt { answer: Answer::Decided(report), ..attempt },
-            None => attempt,
-        }
-    }
-
-    async fn attempt_in_one_step(&self, calls: &[Call], needs: &Needs) -> Attempt {
         // Only looked for: held meanwhile, those whom a limit refuses would keep others out for as long as the store takes.
         if let Err(saturated) = self.enter(needs) {
             return saturated;

@@ -10,15 +10,13 @@ use http::request::Parts;
 use smallvec::SmallVec;
 use throttle_core::{AnyCharge, Key, PolicyName};
 
-use crate::limit::{Concurrency, Ways};
+use crate::limit::Concurrency;
 use crate::lock::lock;
 
 /// All of a layer's limits on requests in flight, and how they are composed.
 pub(crate) struct Gates {
     gates: Vec<Gate>,
     rule: Option<GateRule>,
-    /// How requests may be let in, where that takes more than one step.
-    ways: Option<Ways>,
     /// One lock for all, so that a request takes all that it needs in one step.
     taken: Mutex<Vec<HashMap<Key, u64>>>,
 }
@@ -42,21 +40,15 @@ pub(crate) type Needs = SmallVec<[Option<(Key, u64)>; 2]>;
 type Taken = SmallVec<[(usize, Key, u64); 2]>;
 
 impl Gates {
-    pub(crate) fn new(gates: Vec<(PolicyName, Concurrency)>, rule: Option<GateRule>, ways: Option<Ways>) -> Self {
+    pub(crate) fn new(gates: Vec<(PolicyName, Concurrency)>, rule: Option<GateRule>) -> Self {
         let gates: Vec<Gate> = gates.into_iter().map(|(name, how)| Gate { name, how }).collect();
         let taken = Mutex::new(gates.iter().map(|_| HashMap::new()).collect());
-        Self { gates, rule, ways, taken }
+        Self { gates, rule, taken }
     }
 
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.gates.is_empty()
-    }
-
-    /// The ways in which requests may be let in; nothing where all is decided in one step.
-    #[inline]
-    pub(crate) fn ways(&self) -> Option<&Ways> {
-        self.ways.as_ref()
     }
 
     pub(crate) fn names(&self) -> impl Iterator<Item = &PolicyName> {

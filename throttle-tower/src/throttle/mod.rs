@@ -22,7 +22,7 @@ pub use body::ThrottleBody;
 pub use event::{Event, Outcome};
 pub use future::ResponseFuture;
 pub use in_flight::InFlight;
-pub(crate) use in_flight::{GateRule, Gates, Needs};
+pub(crate) use in_flight::{GateRule, Gates};
 pub use layer::ThrottleLayer;
 pub use refusal::{Reason, Refusal};
 pub use report::LimitReport;

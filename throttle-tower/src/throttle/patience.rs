@@ -190,7 +190,7 @@ impl<B: Backend> Rules<B> {
 
     /// The line that a request has to join, and how long it may be held there. In an `any` another member may admit it.
     fn line_of(&self, calls: &[Call]) -> Option<(LineKey, Duration)> {
-        if has_any(B::set(&self.prepared)) || self.gates.ways().is_some() {
+        if has_any(B::set(&self.prepared)) {
             return None;
         }
         self.applied.iter().zip(calls).enumerate().find_map(|(policy, (how, call))| {

@@ -260,8 +260,7 @@ impl<B: Backend> Rules<B> {
     /// What an attempt means for the request.
     #[inline(always)]
     pub(crate) fn conclude(self: &Arc<Self>, attempt: Attempt, calls: &[Call], parts: &mut Parts) -> Judged {
-        let Attempt { answer, permits, asked } = attempt;
-        let calls = asked.as_deref().map_or(calls, SmallVec::as_slice);
+        let Attempt { answer, permits } = attempt;
         match answer {
             Answer::Decided(report) => self.judge(report, calls, parts, permits),
             Answer::Failed(error) => self.judge_failure(&error, calls, parts, permits),

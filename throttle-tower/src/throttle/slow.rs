@@ -38,7 +38,7 @@ pin_project! {
     {
         Unasked,
         Asked { #[pin] decide: B::Decide },
-        /// For limits that wait, or may be asked one after the other.
+        /// For limits that wait.
         Held { attempt: Pin<Box<dyn Future<Output = Attempt> + Send>> },
     }
 }
@@ -101,7 +101,7 @@ impl<S, B: Backend, ReqBody> Future for Slow<S, B, ReqBody> {
 
 /// Asks, or has the answer.
 fn start<B: Backend>(rules: &Arc<Rules<B>>, calls: &Calls, needs: &Needs) -> Result<Decision<B>, Attempt> {
-    if rules.may_ask_again() {
+    if rules.wanted.waits {
         let attempt = Arc::clone(rules).decide_patiently(calls.clone(), needs.clone());
         return Ok(Decision::Held { attempt: Box::pin(attempt) });
     }
