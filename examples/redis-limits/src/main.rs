@@ -1,4 +1,4 @@
-//! A rate-limited axum server whose limits all of its processes share. Run two, as in `sh examples/redis/demo.sh`.
+//! A rate-limited axum server whose limits all of its processes share. Run two, as in `sh examples/redis-limits/demo.sh`.
 
 use std::env::VarError;
 use std::error::Error;
