@@ -12,7 +12,8 @@ use proptest::prelude::*;
 use support::{Dice, PROXY, Site, field, from, from_socket, layer, list, ok, parameter, send, three, three_by};
 use throttle_tower::client_ip::{ClientIp, IpPrefix, TrustedProxies};
 use throttle_tower::{
-    ConfigError, Extension, Gcra, Header, KeyExtractor, OnMissing, Rate, ThrottleLayer, all, from_fn, limit,
+    Concurrency, ConfigError, Extension, Gcra, Header, IntoLimits, KeyExtractor, OnMissing, Rate, ThrottleLayer, all,
+    from_fn, limit,
 };
 
 const XFF: &str = "x-forwarded-for";
@@ -369,8 +370,12 @@ async fn attack_19_a_missing_key_is_shared_skipped_or_rejected() {
         assert_eq!(site.store.keys(), 0);
         assert_eq!(site.admitted((0..4).map(|_| from("203.0.113.9").header("x-api-key", "ada"))).await, 3);
     }
-    let error = ThrottleLayer::new(keyed(OnMissing::Reject(StatusCode::OK))).unwrap_err();
-    assert_eq!((error.policy(), error.field()), (Some("per-key"), "on_missing"));
+    let in_flight = Concurrency::new(1).name("per-key").by(Header::new("x-api-key"));
+    let reject = OnMissing::Reject(StatusCode::OK);
+    for limits in [keyed(reject).into_limits(), in_flight.on_missing(reject).into_limits()] {
+        let error = ThrottleLayer::new(limits).unwrap_err();
+        assert_eq!((error.policy(), error.field(), error.value()), (Some("per-key"), "on_missing", "200 OK"));
+    }
 
     let by_ip = Site::new(three_by(Header::new("x-api-key").or(ClientIp::peer())));
     by_ip.assert_one_bucket(missing()).await;

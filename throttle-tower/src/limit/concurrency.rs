@@ -90,7 +90,7 @@ impl Concurrency {
 
     pub(crate) fn check(&self) -> Result<PolicyName, ConfigError> {
         let name = PolicyName::new(&self.name)?;
-        self.key.check().map_err(|error| error.in_policy(&self.name))?;
+        self.key.check().and_then(|()| self.on_missing.check()).map_err(|error| error.in_policy(&self.name))?;
         if self.most == 0 {
             let rule = "at least one request must be let through; to turn all away, answer 503 in a handler";
             return Err(ConfigError::new("concurrency", 0, rule).in_policy(&self.name));

@@ -148,8 +148,24 @@ pub enum OnMissing {
     Share,
     /// The limit does not apply to requests without a key.
     Skip,
-    /// Requests without a key are refused with this status before anything is decided.
+    /// Requests without a key are refused with this status before anything is decided. A layer with a status below 400
+    /// is an error when it is built.
     Reject(StatusCode),
+}
+
+impl OnMissing {
+    /// # Errors
+    ///
+    /// If the status of a refusal is none of a refusal.
+    pub(super) fn check(self) -> Result<(), ConfigError> {
+        match self {
+            Self::Reject(status) if !(status.is_client_error() || status.is_server_error()) => {
+                let rule = "a refusal must have a status of 400 or above";
+                Err(ConfigError::new("on_missing", status, rule))
+            }
+            Self::Share | Self::Skip | Self::Reject(_) => Ok(()),
+        }
+    }
 }
 
 /// What happens to a request when the store cannot decide about it.
@@ -298,12 +314,7 @@ impl Limit {
             Keying::Plans(directory) => directory.check().map_err(|error| error.in_policy(&self.name))?,
             Keying::Async(_) => {}
         }
-        if let OnMissing::Reject(status) = self.how.on_missing
-            && !(status.is_client_error() || status.is_server_error())
-        {
-            let rule = "a refusal must have a status of 400 or above";
-            return Err(ConfigError::new("on_missing", status, rule).in_policy(&self.name));
-        }
+        self.how.on_missing.check().map_err(|error| error.in_policy(&self.name))?;
         match &self.unit {
             Some(unit) => policy.with_unit(unit),
             None => Ok(policy),
