@@ -11,3 +11,9 @@ pub mod design {}
 /// How to change it.
 #[doc = include_str!("../../CONTRIBUTING.md")]
 pub mod contributing {}
+
+/// The front pages of the packages.
+#[doc = include_str!("../../throttle-core/README.md")]
+#[doc = include_str!("../../throttle-tower/README.md")]
+#[doc = include_str!("../../throttle-redis/README.md")]
+pub mod package_readmes {}
