@@ -25,6 +25,8 @@ pub enum Carry {
     /// What was used is forgotten. Whoever can choose their tier can have any amount so: only for changes that cost
     /// something, such as a purchase. A limit that is changed is such a change too, and while processes with the former one
     /// run beside those with the new one on one store, each charge in turn forgets: change limits under another rule.
+    ///
+    /// Keys that share an overflow bucket of a full [`MemoryBackend`](crate::MemoryBackend) forget nothing.
     Reset,
 }
 

@@ -31,7 +31,7 @@ impl Store {
     fn charge_unknown(&self, mut shard: MutexGuard<'_, Shard>, mut member: Member<'_>) {
         // Asked for its side effect: it finds the key its place.
         member.ask(&mut shard, &[member.label()], self.shared());
-        member.take_what_is_left(&mut shard);
+        member.take_what_is_left(&mut shard, self.shared());
         member.finish(self.shared());
         drop(shard);
         if member.is_overflow() {

@@ -111,7 +111,38 @@ impl<'a> Member<'a> {
 
     /// Charges the cost, which [`ask`](Self::ask) admitted.
     #[inline]
-    pub(super) fn take(&mut self, shard: &mut Shard) -> (u64, Taken) {
+    pub(super) fn take(&mut self, shard: &mut Shard, shared: &Shared) -> (u64, Taken) {
+        let charged = self.charge(shard);
+        if self.is_overflow() && self.carry.is_some() {
+            self.charge_other_tiers(shard, shared);
+        }
+        charged
+    }
+
+    /// Charges the cost in the overflow buckets of the policy's other tiers too, as far as something is left there. Each
+    /// bucket then counts what all keys without a place of their own have used, at its own tier's pace: no key gets more
+    /// than its tier admits, whatever the other keys do, and a change of tier is no way out.
+    #[cold]
+    fn charge_other_tiers(&self, shard: &mut Shard, shared: &Shared) {
+        let policy = self.registered.policy;
+        for in_force in shared.registry.tiers(policy).filter(|in_force| in_force.tier != self.tier) {
+            let label = Label::overflow(policy, in_force.tier);
+            let mut other = Member::new(Role::of(&in_force), label, self.cost, self.now);
+            other.ask(shard, &[], shared);
+            other.lower_to_what_is_left(shard);
+            if other.cost > 0 {
+                other.charge(shard);
+            }
+            if other.cost < self.cost
+                && let Some(index) = other.index(shard)
+                && let Some(generation) = shard.generation(index)
+            {
+                shard.set_generation(index, generation | CLIPPED);
+            }
+        }
+    }
+
+    fn charge(&mut self, shard: &mut Shard) -> (u64, Taken) {
         if matches!(self.place, Place::Foreign(..)) {
             self.move_in(shard);
         }
@@ -137,9 +168,15 @@ impl<'a> Member<'a> {
         self.place = Place::Slot(index);
     }
 
+    /// How what other parameters wrote is carried over. What shared a bucket stays used under every rule: a key that never
+    /// changed its tier may have used it.
+    fn rule(&self) -> Option<Carry> {
+        self.carry.map(|rule| if self.is_overflow() { Carry::Keep } else { rule })
+    }
+
     /// What other parameters wrote, as these see it.
     fn carried<R>(&self, shard: &Shard, old: &Algorithm, f: impl FnOnce(Carried<'_>) -> R) -> Option<R> {
-        let (index, rule) = (self.index(shard)?, self.carry?);
+        let (index, rule) = (self.index(shard)?, self.rule()?);
         let clipped = shard.generation(index)? & CLIPPED != 0;
         shard.read(index, old.is_small(), |repr| f(Carried { new: self.algorithm, old, rule, repr, clipped }))
     }
@@ -163,11 +200,15 @@ impl<'a> Member<'a> {
     }
 
     /// Lowers the cost to what is left, and charges that.
-    pub(super) fn take_what_is_left(&mut self, shard: &mut Shard) {
-        self.cost = self.cost.min(self.standing(shard).remaining);
+    pub(super) fn take_what_is_left(&mut self, shard: &mut Shard, shared: &Shared) {
+        self.lower_to_what_is_left(shard);
         if self.cost > 0 {
-            self.take(shard);
+            self.take(shard, shared);
         }
+    }
+
+    fn lower_to_what_is_left(&mut self, shard: &Shard) {
+        self.cost = self.cost.min(self.standing(shard).remaining);
     }
 
     /// Where the key stands.
@@ -210,7 +251,7 @@ impl<'a> Member<'a> {
     /// Settles a charge that has been carried over to other parameters since, where it is.
     #[cold]
     fn settle_elsewhere(&self, shard: &mut Shard, item: &ReceiptItem) {
-        let (Place::Foreign(index, held), Some(rule)) = (&self.place, self.carry) else { return };
+        let (Place::Foreign(index, held), Some(rule)) = (&self.place, self.rule()) else { return };
         let used = |repr: &Repr| held.standing(repr, self.at).reset > 0;
         if shard.read(*index, held.is_small(), used) == Some(false) {
             // As good as unused, so whoever used it last means nothing. What comes to nothing leaves it as it is.
@@ -290,10 +331,11 @@ impl<'a> Member<'a> {
     /// Not found: the key is new, or was forgotten, or shares the overflow bucket.
     #[cold]
     fn look_elsewhere(&mut self, shard: &mut Shard, kept: &[Label], shared: &Shared) {
-        let reserved = self.cost > 0 && self.make_room(shard, kept, shared);
+        // An overflow bucket is not counted, so it needs no room.
+        let reserved = self.cost > 0 && !self.is_overflow() && self.make_room(shard, kept, shared);
         self.at = shard.earliest(self.now);
-        let (own, overflow) = (self.label, Label::overflow(self.registered.policy));
-        if let Some(index) = shard.overflow(self.registered.policy) {
+        let (own, overflow) = (self.label, Label::overflow(self.registered.policy, self.tier));
+        if let Some(index) = shard.overflow(self.registered.policy, self.tier) {
             self.label = overflow;
             self.enter(index, shard, shared);
             if reserved {

@@ -25,7 +25,9 @@ use store::Store;
 ///   each. Sliding windows and logs keep their counters beside that: a log up to 16 bytes a unit of its limit. No thread and no runtime: every new key sweeps a few
 ///   slots for keys that have become as good as unused.
 /// * **No amnesty.** A key that is denied stays denied whatever else arrives. When the store is full of live keys, new
-///   ones share overflow buckets, which may refuse early and never over-admit; [`Status::is_overflow`] tells.
+///   ones share overflow buckets, which may refuse early and never over-admit; [`Status::is_overflow`] tells. Of a policy
+///   with tiers each tier has such a bucket, and what one of these keys uses counts in all of them, whatever the
+///   [`Carry`](crate::Carry) rule.
 /// * **Private.** Keys are stored under a secret of this process, permuted or digested, never raw.
 /// * **Atomic.** A decision holds the locks of the keys it concerns, in one order, and is done in well under a
 ///   microsecond. It allocates nothing for a known key of up to three policies with two-word states.
@@ -99,8 +101,8 @@ impl MemoryBuilder {
 
 impl<C: Clock> MemoryBuilder<C> {
     /// Most keys to hold, counting each policy's apart; at least 1. Memory grows with use, to about 40 bytes a key.
-    /// Beyond it there are at most as many overflow buckets as policies times shards (a power of two, about one per 128
-    /// keys, at most 1,024). An empty store takes about 100 kB. Defaults to 1,000,000.
+    /// Beyond it there are at most as many overflow buckets as policies (each tier counts as one) times shards (a power of
+    /// two, about one per 128 keys, at most 1,024). An empty store takes about 100 kB. Defaults to 1,000,000.
     pub fn max_keys(mut self, keys: usize) -> Self {
         self.max_keys = keys.max(1);
         self

@@ -169,6 +169,13 @@ impl Registry {
         Some(InForce { registered, algorithm: *algorithm, carry: Some(table.carry), tier })
     }
 
+    /// The parameters in force for each tier of a policy, or of a policy without.
+    pub(super) fn tiers(&self, policy: u16) -> impl Iterator<Item = InForce> + '_ {
+        let each = (0..Policy::MAX_TIERS).map_while(move |tier| Some((tier, self.in_force(policy, tier as u8)?)));
+        // A number beyond the last tier stands for the first.
+        each.take_while(|(tier, in_force)| usize::from(in_force.tier) == *tier).map(|(_, in_force)| in_force)
+    }
+
     /// The parameters a slot was written with.
     #[inline]
     pub(super) fn algorithm(&self, registered: Registered) -> Option<Algorithm> {

@@ -175,10 +175,10 @@ impl Shard {
         }
     }
 
-    /// The overflow bucket of a policy, if there is one.
+    /// The overflow bucket of a policy's tier, if there is one.
     #[inline]
-    pub(super) fn overflow(&self, policy: u16) -> Option<usize> {
-        if self.overflowing == 0 { None } else { self.find(Label::overflow(policy)) }
+    pub(super) fn overflow(&self, policy: u16, tier: u8) -> Option<usize> {
+        if self.overflowing == 0 { None } else { self.find(Label::overflow(policy, tier)) }
     }
 
     /// The instant that counts for a key that is not here.

@@ -124,7 +124,7 @@ impl Store {
     fn decide_unknown(&self, mut shard: MutexGuard<'_, Shard>, mut member: Member<'_>) -> Decision {
         let wait = member.ask(&mut shard, &[member.label()], &self.shared);
         let (delay, taken) = match member.cost() {
-            cost if wait == 0 && cost > 0 => member.take(&mut shard),
+            cost if wait == 0 && cost > 0 => member.take(&mut shard, &self.shared),
             _ => (0, Taken::default()),
         };
         let standing = member.standing(&shard);
@@ -192,7 +192,7 @@ impl Store {
             let registered = in_force.registered;
             let sealed = self.seal.seal(&item.key);
             let own = Label::new(sealed, registered.policy);
-            let label = if item.overflow { Label::overflow(registered.policy) } else { own };
+            let label = if item.overflow { Label::overflow(registered.policy, in_force.tier) } else { own };
             let mut shard = self.shard(sealed).lock();
             Member::new(Role::of(&in_force), label, 0, now).settle(&mut shard, &self.shared, &item);
         }
@@ -287,7 +287,7 @@ impl Members for Held<'_> {
 
     fn take(&mut self, policy: usize) -> (u64, Taken) {
         match &mut self.members[policy] {
-            Some((shard, member)) => member.take(&mut self.shards[*shard]),
+            Some((shard, member)) => member.take(&mut self.shards[*shard], self.shared),
             None => (0, Taken::default()),
         }
     }

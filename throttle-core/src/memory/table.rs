@@ -19,13 +19,13 @@ impl Label {
         Self { number: sealed.number, tag: flag | (u64::from(policy) + 1) }
     }
 
-    /// The bucket that newcomers share when the store is full. Digests are random, so none of them is zero.
-    pub(super) fn overflow(policy: u16) -> Self {
-        Self::new(Sealed { number: 0, digested: true, lane: 0 }, policy)
+    /// The bucket that new keys of a tier share when the store is full. Digests are random, so none is such a small number.
+    pub(super) fn overflow(policy: u16, tier: u8) -> Self {
+        Self::new(Sealed { number: u128::from(tier), digested: true, lane: 0 }, policy)
     }
 
     pub(super) fn is_overflow(self) -> bool {
-        self.number == 0 && self.tag & DIGESTED != 0
+        self.number <= u128::from(u8::MAX) && self.tag & DIGESTED != 0
     }
 
     pub(super) fn policy(self) -> u16 {

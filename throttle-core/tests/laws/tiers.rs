@@ -442,7 +442,87 @@ fn law_09_what_was_used_of_a_shared_bucket_in_one_tier_stays_used_in_another() {
     assert!(take("bob", 30, 1).is_overflow(), "there is room for one");
     clock.set(T0.after_micros(100_000));
     let moved = take("bob", 1, 0);
-    assert_eq!((moved.is_overflow(), moved.remaining()), (false, 30), "29 of 30 are not drained, and one more");
+    assert_eq!((moved.is_overflow(), moved.remaining()), (false, 29), "29.9 of 30 are not drained at the pace of this tier");
+}
+
+/// Tiers of any kind and pace.
+fn unlike() -> impl Strategy<Value = Vec<Algorithm>> {
+    let count = || prop::sample::select(vec![1_u64, 2, 3, 5, 8, 13, 60]);
+    prop::collection::vec((0..5_usize, count(), 1..40_u64), 2..4).prop_map(|tiers| {
+        let tier = |(kind, count, period)| {
+            let rate = Rate::new(count, Duration::from_micros(period * 10));
+            match kind {
+                0 => Gcra::new(rate).into_algorithm(),
+                1 => TokenBucket::new(rate).into_algorithm(),
+                2 => SlidingLog::new(rate).into_algorithm(),
+                3 => SlidingWindow::new(rate).into_algorithm(),
+                _ => FixedWindow::new(rate).into_algorithm(),
+            }
+        };
+        tiers.into_iter().map(|one| tier(one).unwrap()).collect()
+    })
+}
+
+/// Keys that never change tier get no more than their tier alone admits, while keys of other tiers share their bucket and
+/// when they get a place of their own later.
+#[test]
+fn law_09_keys_of_several_tiers_in_a_full_store_get_no_more_than_their_own_tier_admits() {
+    for carry in [Carry::Keep, Carry::Reset] {
+        run(&format!("{carry:?}"), &(unlike(), steps(), 1..4_usize), |(tiers, steps, max_keys)| {
+            let clock = ManualClock::new(T0);
+            let backend = MemoryBackend::builder().clock(clock.clone()).max_keys(*max_keys).build();
+            let set = backend.prepare(set(tiers, carry)).unwrap();
+            let tier_of = |key: usize| key % tiers.len();
+            let mut alone: Vec<State> = (0..6).map(|key| tiers[tier_of(key)].fresh()).collect();
+            let mut now = T0;
+            for (step, (dice, cost, ahead)) in steps.iter().enumerate() {
+                now = now.after_micros(*ahead);
+                clock.set(now);
+                let key = (step * 7 + usize::from(*dice)) % alone.len();
+                let call = Call::new(Key::from(key as u64), Cost::at_least_one(*cost)).in_tier(tier_of(key) as u8);
+                if backend.decide_now(&set, &[call]).is_allowed() {
+                    let own = &tiers[tier_of(key)];
+                    let (state, verdict) = own.decide(alone[key].clone(), now, (*cost).max(1));
+                    prop_assert!(verdict.is_allowed(), "{} units of {} at {:?} of {:?}", cost, key, now, own);
+                    alone[key] = state;
+                }
+            }
+            Ok(())
+        });
+    }
+}
+
+/// Two keys that never change tier, in one instant and over an hour, with no room for either.
+#[test]
+fn law_09_a_full_store_is_no_amnesty_under_any_carry_rule() {
+    for carry in [Carry::Keep, Carry::Proportional, Carry::Reset] {
+        let clock = ManualClock::new(T0);
+        let backend = MemoryBackend::builder().clock(clock.clone()).max_keys(1).build();
+        let filler = LimitSet::new(Policy::new("filler", FixedWindow::new(Rate::per_day(9))).unwrap()).unwrap();
+        let filler = backend.prepare(filler).unwrap();
+        assert!(backend.decide_now(&filler, &[Call::from(Key::from("filler"))]).is_allowed());
+        let per_hour = [10, 100].map(|count| Gcra::new(Rate::per_hour(count)).build().unwrap());
+        let set = backend.prepare(set(&per_hour, carry)).unwrap();
+        let admitted = |key: &str, tier: u8| {
+            let decision = backend.decide_now(&set, &[Call::from(Key::from(key)).in_tier(tier)]);
+            assert!(decision.statuses()[0].is_overflow(), "there is room for the filler only");
+            u32::from(decision.is_allowed())
+        };
+        let (mut free, mut pro) = (0, 0);
+        for _ in 0..1000 {
+            free += admitted("ada", 0);
+            pro += admitted("bob", 1);
+        }
+        assert!(free <= 10 && pro <= 100, "{carry:?}: {free} of 10 and {pro} of 100 in one instant");
+        for second in 1..=3600 {
+            clock.set(T0.after_micros(second * 1_000_000));
+            let now = admitted("ada", 0);
+            // Bob asks only right after ada was admitted, which makes her units drain at his pace if anything does.
+            pro += if now > 0 { admitted("bob", 1) } else { 0 };
+            free += now;
+        }
+        assert!(free <= 20 && pro <= 200, "{carry:?}: {free} of 20 and {pro} of 200 in an hour");
+    }
 }
 
 #[test]
