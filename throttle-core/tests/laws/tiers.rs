@@ -442,7 +442,11 @@ fn law_09_what_was_used_of_a_shared_bucket_in_one_tier_stays_used_in_another() {
     assert!(take("bob", 30, 1).is_overflow(), "there is room for one");
     clock.set(T0.after_micros(100_000));
     let moved = take("bob", 1, 0);
-    assert_eq!((moved.is_overflow(), moved.remaining()), (false, 29), "29.9 of 30 are not drained at the pace of this tier");
+    assert_eq!(
+        (moved.is_overflow(), moved.remaining()),
+        (false, 29),
+        "29.9 of 30 are not drained at the pace of this tier"
+    );
 }
 
 /// Tiers of any kind and pace.
