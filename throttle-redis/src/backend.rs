@@ -13,7 +13,7 @@ use crate::connection::{Connector, Single};
 use crate::line::Trouble;
 use crate::set::RedisSet;
 use crate::shared::Shared;
-use crate::{Inspection, Stats, decide, inspect, lease, reset, settle};
+use crate::{Inspection, Stats, decide, inspect, reset, settle};
 
 /// Keeps state in Redis, where many processes share it. Clones share the connection.
 #[derive(Clone)]
@@ -50,16 +50,6 @@ impl RedisBackend {
     #[must_use]
     pub fn is_healthy(&self) -> bool {
         self.shared.line.is_healthy()
-    }
-
-    /// Gives back what was [taken in advance](RedisBuilder::lease) and not used; returns how many units. Call it before the
-    /// process ends: what is not given back stays taken until it has drained or its window has ended.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropped at any point, each lease was given back once or not at all.
-    pub async fn return_leases(&self) -> u64 {
-        lease::return_leases(&self.shared, |_| true).await
     }
 
     /// What the store holds of one key of a policy, and where the key stands. Nothing is charged. Of a policy with tiers, ask
@@ -101,11 +91,7 @@ impl Backend for RedisBackend {
     type Decide = RedisFuture<Decision>;
     type Done = RedisFuture<()>;
 
-    /// # Errors
-    ///
-    /// If units of a policy are to be [leased](RedisBuilder::lease) and that cannot be.
     fn prepare(&self, set: LimitSet) -> Result<RedisSet, ConfigError> {
-        self.shared.terms.check(&set)?;
         self.shared.policies.put_in_force(&set);
         Ok(RedisSet::new(&self.shared, set))
     }

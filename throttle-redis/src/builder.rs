@@ -10,7 +10,6 @@ use crate::RedisBackend;
 use crate::connection::Connector;
 use crate::deny_cache::DenyCache;
 use crate::keyspace::{Keyspace, Placement};
-use crate::lease::{Leases, Terms};
 use crate::line::Line;
 use crate::shared::{Options, Policies, Shared};
 
@@ -29,7 +28,6 @@ pub struct RedisBuilder {
     slack: Duration,
     clock: Option<Box<dyn Fn() -> String + Send + Sync>>,
     refusals: usize,
-    terms: Terms,
 }
 
 impl RedisBuilder {
@@ -47,7 +45,6 @@ impl RedisBuilder {
             slack: Duration::from_secs(10),
             clock: None,
             refusals: 0,
-            terms: Terms::default(),
         }
     }
 
@@ -138,28 +135,6 @@ impl RedisBuilder {
         self
     }
 
-    /// Takes up to `units` units of a hot key of the policy called `policy` at once, and spends them here without asking: for
-    /// keys that see many requests within a round trip. Never admits too much. Units that are held are nobody else's: see
-    /// [`terms`](Self::terms). The rate-limit fields then tell what is left as of the last time the store was asked, less what was used here. The policy must be
-    /// decided alone, and not by a sliding window, log, interval bucket or shaper. Refusals are kept too, as by
-    /// [`deny_cache`](Self::deny_cache). Defaults to none.
-    pub fn lease(mut self, policy: impl Into<String>, units: u64) -> Self {
-        self.terms.units.insert(policy.into(), units);
-        self
-    }
-
-    /// How long after its last use a lease is given back; 1 ms to 60 s. Defaults to 100 ms.
-    pub fn lease_idle(mut self, idle: Duration) -> Self {
-        self.terms.idle = idle;
-        self
-    }
-
-    /// What leases can cost, to be printed: how much may be held unused, and for how long.
-    #[must_use]
-    pub const fn terms(&self) -> &Terms {
-        &self.terms
-    }
-
     /// The backend. Nothing is waited for: see [`RedisBackend::new`].
     ///
     /// # Errors
@@ -174,11 +149,6 @@ impl RedisBuilder {
         within("decisions that wait", self.queue as u64, 1, Semaphore::MAX_PERMITS as u64)?;
         within("failures to open", u64::from(self.threshold), 1, u64::from(u32::MAX))?;
         within("milliseconds kept beyond reset", millis(self.slack), 0, 60_000)?;
-        within("milliseconds until a lease is idle", millis(self.terms.idle), 1, 60_000)?;
-        for (policy, units) in &self.terms.units {
-            within("units of a lease", *units, 2, (1 << 53) - 1).map_err(|error| error.in_policy(policy))?;
-        }
-        let refusals = if self.terms.units.is_empty() { self.refusals } else { self.refusals.max(10_000) };
         let cluster = self.connector.is_cluster();
         let placement = match self.placement {
             Some(placement) => placement,
@@ -200,9 +170,7 @@ impl RedisBuilder {
             options: Options { merge, queue: self.queue, slack: slack.to_string(), clock: self.clock },
             waiting: Semaphore::new(self.queue),
             policies: Policies::default(),
-            deny_cache: (refusals > 0).then(|| DenyCache::new(refusals)),
-            terms: self.terms,
-            leases: Leases::default(),
+            deny_cache: (self.refusals > 0).then(|| DenyCache::new(self.refusals)),
         };
         Ok(RedisBackend { shared: Arc::new(shared) })
     }

@@ -10,7 +10,7 @@ use crate::ask::{Ask, Part};
 use crate::line::Trouble;
 use crate::set::RedisSet;
 use crate::shared::Shared;
-use crate::{lease, spread};
+use crate::spread;
 
 pub(crate) async fn decide(shared: &Arc<Shared>, set: &Arc<RedisSet>, ask: Ask) -> Result<Decision, Trouble> {
     if ask.names.is_empty() {
@@ -22,8 +22,6 @@ pub(crate) async fn decide(shared: &Arc<Shared>, set: &Arc<RedisSet>, ask: Ask) 
     let decided = if shared.is_spread(&ask) {
         // What is seldom is kept apart: the future of what is usual would be as large, and it is moved about.
         Box::pin(spread::decide(shared, set, ask)).await
-    } else if let Some(units) = shared.leases_of(&ask) {
-        Box::pin(lease::fetch(shared, set, ask, units)).await
     } else {
         decide_in_one_slot(shared, set, ask, Instant::now() + shared.line.deadline).await
     };

@@ -26,16 +26,16 @@ pub(crate) async fn reset(shared: &Arc<Shared>, set: &RedisSet, policy: usize, k
     let name = shared.keyspace.name(names, key);
     let until = Instant::now() + shared.line.deadline;
     let live = shared.line.live(until).await?;
-    shared.forget(&name);
+    shared.unrefuse(&name);
     delete(shared, &live, std::slice::from_ref(&name), until).await?;
-    // What was refused or taken in advance meanwhile is as old.
-    shared.forget(&name);
+    // What was refused meanwhile is as old.
+    shared.unrefuse(&name);
     Ok(())
 }
 
 /// Forgets every key of every policy whose name starts with `prefix`, going through each primary's keys step by step.
 pub(crate) async fn reset_all(shared: &Arc<Shared>, prefix: &str) -> Result<(), Trouble> {
-    shared.forget_all();
+    shared.unrefuse_all();
     let pattern = shared.keyspace.pattern(prefix);
     let live = shared.line.live(Instant::now() + STEP).await?;
     for primary in primaries(shared, &live).await? {
@@ -51,7 +51,7 @@ pub(crate) async fn reset_all(shared: &Arc<Shared>, prefix: &str) -> Result<(), 
             cursor = next;
         }
     }
-    shared.forget_all();
+    shared.unrefuse_all();
     Ok(())
 }
 

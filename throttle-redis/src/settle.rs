@@ -55,15 +55,7 @@ async fn settle_in_one_slot(
     let words: Vec<&[u8]> = words.iter().map(String::as_bytes).collect();
     let scripts = &linked.scripts;
     // What was refused may be admitted now; and again what was refused meanwhile.
-    let unrefuse = || {
-        for (name, item) in items {
-            shared.unrefuse(name);
-            if item.actual() < item.taken() {
-                // What is given back late lessens the debt that stands for units held here: they could be used twice.
-                shared.leases.drop_lease(name);
-            }
-        }
-    };
+    let unrefuse = || items.iter().for_each(|(name, _)| shared.unrefuse(name));
     unrefuse();
     for script in [&scripts.settle, &scripts.settle_carried] {
         match shared.run(linked, script, &keys, &words, slot, until).await?.as_slice() {

@@ -15,7 +15,6 @@ use crate::decide::states;
 use crate::deny_cache::DenyCache;
 use crate::exchange::Invocation;
 use crate::keyspace::Keyspace;
-use crate::lease::{Leases, Terms};
 use crate::line::{Line, Trouble};
 use crate::linked::Linked;
 use crate::script::Script;
@@ -31,8 +30,6 @@ pub(crate) struct Shared {
     pub(crate) waiting: Semaphore,
     pub(crate) policies: Policies,
     pub(crate) deny_cache: Option<DenyCache>,
-    pub(crate) terms: Terms,
-    pub(crate) leases: Leases,
 }
 
 pub(crate) struct Options {
@@ -57,19 +54,8 @@ impl Shared {
         self.deny_cache.is_none()
     }
 
-    /// The answer that can be had without asking the store.
+    /// The answer that can be had without asking the store: a refusal that is still true.
     pub(crate) fn at_once(&self, ask: &Ask) -> Option<Decision> {
-        if self.leases_of(ask).is_some()
-            && let Some(decision) = self.leases.spend(ask)
-        {
-            self.line.counters.spent();
-            return Some(decision);
-        }
-        self.denied(ask)
-    }
-
-    /// A refusal that is still true.
-    pub(crate) fn denied(&self, ask: &Ask) -> Option<Decision> {
         let denied = self.deny_cache.as_ref()?.look(ask)?;
         self.line.counters.denied();
         Some(denied)
@@ -87,21 +73,6 @@ impl Shared {
         }
     }
 
-    /// Units that are taken at once for such a request, if any are.
-    pub(crate) fn leases_of(&self, ask: &Ask) -> Option<u64> {
-        if self.terms.units.is_empty() {
-            return None;
-        }
-        let [policy] = ask.linked.set.policies() else { return None };
-        self.terms.units.get(policy.name()).copied()
-    }
-
-    /// Forgets what is known here about a key.
-    pub(crate) fn forget(&self, name: &[u8]) {
-        self.leases.forget(name);
-        self.unrefuse(name);
-    }
-
     /// Forgets what was refused to a key.
     pub(crate) fn unrefuse(&self, name: &[u8]) {
         if let Some(cache) = &self.deny_cache {
@@ -109,8 +80,8 @@ impl Shared {
         }
     }
 
-    pub(crate) fn forget_all(&self) {
-        self.leases.forget_all();
+    /// Forgets every refusal.
+    pub(crate) fn unrefuse_all(&self) {
         if let Some(cache) = &self.deny_cache {
             cache.clear_all();
         }

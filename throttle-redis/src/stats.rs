@@ -33,8 +33,6 @@ counters! {
     failures, failed;
     /// Of those, the ones of which it is not known whether they were charged.
     unknown, left_unknown;
-    /// Decisions made here on units that were taken in advance.
-    lease_decisions, spent;
     /// Refusals told here without asking again.
     cached_refusals, denied;
     /// Script calls that carried decisions; fewer than decisions where they were merged.

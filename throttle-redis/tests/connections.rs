@@ -156,7 +156,7 @@ async fn nothing_is_shown_to_be_wrong_with_a_cluster_until_a_placement_is_chosen
 #[test]
 fn options_out_of_bounds_are_told_when_it_is_built() {
     let builder = || RedisBackend::builder(Single::new("redis://127.0.0.1:1").unwrap());
-    let wrong: [(RedisBuilder, &str); 8] = [
+    let wrong: [(RedisBuilder, &str); 7] = [
         (builder().deadline(Duration::ZERO), "deadline in milliseconds"),
         (builder().deadline(Duration::from_secs(11)), "deadline in milliseconds"),
         (builder().merge(0), "decisions in one call"),
@@ -164,7 +164,6 @@ fn options_out_of_bounds_are_told_when_it_is_built() {
         (builder().queue(0), "decisions that wait"),
         (builder().failures_to_open(0), "failures to open"),
         (builder().kept_beyond_reset(Duration::from_secs(61)), "milliseconds kept beyond reset"),
-        (builder().lease_idle(Duration::ZERO), "milliseconds until a lease is idle"),
     ];
     for (builder, field) in wrong {
         let error = builder.build().unwrap_err();

@@ -5,9 +5,7 @@ mod common;
 use std::time::Duration;
 
 use common::{Limits, builder, policy};
-use throttle_core::{
-    Backend, Call, Carry, Cost, Decision, FixedWindow, Gcra, Key, LimitSet, Policy, Rate, Receipt, Rule,
-};
+use throttle_core::{Backend, Call, Carry, Cost, Decision, FixedWindow, Gcra, Key, Policy, Rate, Receipt, Rule};
 use throttle_redis::{Cluster, RedisBackend};
 use throttle_test_servers::{Cluster as Servers, Shared};
 
@@ -37,15 +35,6 @@ async fn refusals_of_tiers_are_not_told_again() {
     assert_eq!(backend.stats().cached_refusals, 0);
     assert!(ask(&limits, &[call("ada", 1)]).await.is_allowed());
     assert!(ask(&limits, &[call("ada", 1).in_tier(1)]).await.is_allowed(), "reset by the change");
-}
-
-#[tokio::test]
-async fn tiers_cannot_be_leased() {
-    let shared = Shared::new();
-    let backend = builder(&shared).lease("tiered", 10).build().unwrap();
-    let error = backend.prepare(LimitSet::new(daily([5, 50], Carry::Keep)).unwrap()).unwrap_err();
-    assert_eq!((error.policy(), error.field()), (Some("tiered"), "lease"));
-    assert!(error.to_string().contains("tiers"), "{error}");
 }
 
 #[tokio::test]

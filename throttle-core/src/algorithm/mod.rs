@@ -213,14 +213,10 @@ impl Algorithm {
         }
     }
 
-    /// How long units may be held that were taken before they are needed.
+    /// Whether what was used comes back evenly as time passes, rather than when a window or an interval ends.
     #[must_use]
-    pub const fn advance(&self) -> Advance {
-        match self.kind {
-            Kind::Gcra(_) | Kind::TokenBucket(_) | Kind::LeakyMeter(_) => Advance::Drains,
-            Kind::FixedWindow(_) | Kind::CalendarQuota(_) => Advance::UntilWindowEnds,
-            _ => Advance::Never,
-        }
+    pub const fn drains(&self) -> bool {
+        matches!(self.kind, Kind::Gcra(_) | Kind::TokenBucket(_) | Kind::LeakyMeter(_))
     }
 
     /// Whether a state means the same to both.
@@ -351,18 +347,6 @@ impl Algorithm {
     pub(crate) fn still_clipped(&self, repr: &Repr, clipped: bool, now: Timestamp) -> bool {
         clipped && self.standing(repr, now).reset > 0
     }
-}
-
-/// How long units may be held that were taken in advance, so that their later use is still within the limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Advance {
-    /// As long as the debt they made has not drained: one unit fewer each emission interval since they were taken.
-    Drains,
-    /// All of them until the window ends in which they were taken.
-    UntilWindowEnds,
-    /// Not at all: the instant of each use counts.
-    Never,
 }
 
 /// Something that builds an algorithm: the builders of this module, or an [`Algorithm`] itself.

@@ -11,7 +11,6 @@
 #![allow(clippy::print_stdout, clippy::float_arithmetic, reason = "it prints figures")]
 
 mod capture;
-mod leases;
 mod load;
 mod measure;
 mod scripts;
@@ -37,9 +36,6 @@ fn main() {
     }
     if wants("tasks") {
         tasks::run(&server);
-    }
-    if wants("leases") {
-        leases::run(&server);
     }
 }
 

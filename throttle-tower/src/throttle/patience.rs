@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use throttle_core::algorithm::Advance;
 use throttle_core::{Algorithm, Backend, Call, Key, LimitSet, Status, TreeNode};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep, timeout_at};
@@ -276,7 +275,7 @@ fn longest_line(algorithm: &Algorithm, longest: Duration) -> u64 {
     let refilled =
         longest.as_micros().saturating_mul(u128::from(rate.count())) / u128::from(rate.period_micros().max(1));
     // A bucket that drains has nothing left while somebody waits for it; a window may begin anew.
-    let at_once = if algorithm.advance() == Advance::Drains { 0 } else { u128::from(algorithm.capacity()) };
+    let at_once = if algorithm.drains() { 0 } else { u128::from(algorithm.capacity()) };
     u64::try_from(at_once.saturating_add(refilled).saturating_add(1)).unwrap_or(u64::MAX)
 }
 
