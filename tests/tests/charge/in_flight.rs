@@ -3,8 +3,8 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -20,7 +20,10 @@ use http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::Frame;
 use hyper_util::rt::TokioIo;
-use throttle_tower::{Concurrency, Header, InFlight, Outcome, ThrottleLayer, all, any};
+use throttle_tower::{
+    Clock, Concurrency, FixedWindow, Header, InFlight, MemoryBackend, Outcome, Rate, SystemClock, ThrottleLayer,
+    Timestamp, all, any, limit,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -320,7 +323,7 @@ fn charge_any_that_mixes_concurrency_and_rates_does_not_build() {
 #[tokio::test]
 async fn charge_those_whom_a_limit_refuses_keep_nobody_out() {
     let store = Store::redis().await;
-    let per_user = throttle_tower::limit("user", throttle_tower::FixedWindow::new(throttle_tower::Rate::per_hour(100)));
+    let per_user = limit("user", FixedWindow::new(Rate::per_hour(100)));
     let limits =
         all((per_user.by(Header::new("x-user")).cost(|parts: &Parts| number(parts, "x-cost")), Concurrency::new(4)));
     let layer = layer(&store, limits);
@@ -369,4 +372,102 @@ async fn charge_an_any_returns_what_a_failed_member_had() {
     assert_eq!(full.status(), StatusCode::SERVICE_UNAVAILABLE);
     assert!(full.body().ends_with(br#"["narrow","spare"]}"#), "{:?}", full.body());
     assert_eq!([now("wide"), now("total")], [1, 2]);
+}
+
+/// A clock that a decision reads, and that does something meanwhile.
+#[derive(Clone, Default)]
+struct Meanwhile(Arc<OnceLock<Box<dyn Fn() + Send + Sync>>>);
+
+impl Clock for Meanwhile {
+    fn now(&self) -> Timestamp {
+        if let Some(act) = self.0.get() {
+            act();
+        }
+        SystemClock::new().now()
+    }
+}
+
+/// A request whose cost is in `x-cost`, of a hundred units an hour.
+fn costing(cost: u64) -> Request<Body> {
+    Request::get("/").header("x-cost", cost).body(Body::empty()).unwrap()
+}
+
+fn hundred_and_one_permit(clock: &Meanwhile) -> ThrottleLayer<MemoryBackend<Meanwhile>> {
+    let hundred = limit("units", FixedWindow::new(Rate::new(100, Duration::from_secs(3650 * 86_400))));
+    let limits =
+        all((hundred.by(throttle_tower::Constant).cost(|parts: &Parts| number(parts, "x-cost")), Concurrency::new(1)));
+    ThrottleLayer::new(limits).unwrap().backend(MemoryBackend::builder().clock(clock.clone()).build()).unwrap()
+}
+
+#[tokio::test]
+async fn charge_a_refused_request_never_holds_a_permit() {
+    let clock = Meanwhile::default();
+    let layer = hundred_and_one_permit(&clock);
+    let app = Router::new().route("/", get(|| async { "hello" })).layer(layer.clone());
+    let (most, looks) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (highest, looked) = (Arc::clone(&most), Arc::clone(&looks));
+    let look = move || {
+        looked.fetch_add(1, Ordering::SeqCst);
+        highest.fetch_max(layer.in_flight("in-flight").unwrap() as usize, Ordering::SeqCst);
+    };
+    assert!(clock.0.set(Box::new(look)).is_ok());
+    for _ in 0..3 {
+        let refused = app.clone().oneshot(costing(101)).await.unwrap();
+        assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+    }
+    assert!(looks.load(Ordering::SeqCst) >= 3);
+    assert_eq!(most.load(Ordering::SeqCst), 0, "permits taken while a limit refuses");
+}
+
+/// Law 10: the last permit is taken by another request while the limits decide. Exactly the charge is given back.
+#[tokio::test]
+async fn law_10_charge_is_given_back_when_permits_run_out_meanwhile() {
+    let clock = Meanwhile::default();
+    let layer = hundred_and_one_permit(&clock);
+    let app = Router::new().route("/", get(|| async { "hello" })).layer(layer.clone());
+    let other = Arc::new(std::sync::Mutex::new(None));
+    let (first, held) = (app.clone(), Arc::clone(&other));
+    let overtake = move || {
+        if let Ok(mut held) = held.try_lock()
+            && held.is_none()
+        {
+            let mut overtaking = Box::pin(first.clone().oneshot(costing(7)));
+            match overtaking.as_mut().poll(&mut Context::from_waker(std::task::Waker::noop())) {
+                Poll::Ready(response) => *held = Some(response.unwrap()),
+                Poll::Pending => unreachable!("memory answers at once"),
+            }
+        }
+    };
+    assert!(clock.0.set(Box::new(overtake)).is_ok());
+    let late = app.clone().oneshot(costing(30)).await.unwrap();
+    assert_eq!(late.status(), StatusCode::SERVICE_UNAVAILABLE);
+    let held = other.lock().unwrap().take().unwrap();
+    assert_eq!((held.status(), layer.in_flight("in-flight")), (StatusCode::OK, Some(1)));
+    *other.lock().unwrap() = Some(Response::new(Body::empty()));
+    drop(held);
+    assert_eq!(app.clone().oneshot(costing(93)).await.unwrap().status(), StatusCode::OK, "100 less 7 are left");
+    assert_eq!(app.oneshot(costing(1)).await.unwrap().status(), StatusCode::TOO_MANY_REQUESTS);
+}
+
+/// Layers in each other: the handler's permit is that of all of them.
+#[tokio::test]
+async fn charge_stacked_layers_hand_over_their_permits_together() {
+    let layer = |name: &str| ThrottleLayer::new(Concurrency::new(1).name(name)).unwrap();
+    let (outer, inner) = (layer("outer"), layer("inner"));
+    let (send, mut kept) = tokio::sync::mpsc::unbounded_channel();
+    let handler = move |permit: InFlight| async move { send.send(permit).unwrap() };
+    let app = Router::new().route("/", get(handler)).layer(inner.clone()).layer(outer.clone());
+    let response = app.clone().oneshot(Request::new(Body::empty())).await.unwrap();
+    assert_eq!(response.status(), StatusCode::OK);
+    drop(response);
+    let permit = kept.recv().await.unwrap();
+    assert_eq!(permit.permits().collect::<Vec<_>>(), [("outer", 1), ("inner", 1)]);
+    assert_eq!((outer.in_flight("outer"), inner.in_flight("inner")), (Some(1), Some(1)));
+    assert_eq!(
+        app.clone().oneshot(Request::new(Body::empty())).await.unwrap().status(),
+        StatusCode::SERVICE_UNAVAILABLE
+    );
+    drop(permit);
+    assert_eq!((outer.in_flight("outer"), inner.in_flight("inner")), (Some(0), Some(0)));
+    assert_eq!(app.oneshot(Request::new(Body::empty())).await.unwrap().status(), StatusCode::OK);
 }

@@ -10,10 +10,16 @@ use crate::{Constant, KeyExtractor, OnMissing};
 
 /// A limit on requests in flight: at most so many at once, however fast they come and go.
 ///
-/// It stands among other limits in [`all`](crate::all) or [`any`](crate::any), or alone. A request that is let through holds a permit until its
-/// response's body has ended or is dropped, or the request is given up before; one that finds none is answered 503, and the
-/// other limits are not charged for it: over a store, where permits may run out while it is asked, that is given back behind
-/// the answer. A request that another limit refuses holds none. All permits that a request needs are taken in one step.
+/// It stands alone, or beside other limits in an [`all`](crate::all). A request takes its permits after the other limits have
+/// admitted it, all in one step, and holds them until its response body ends or is dropped, or the request is given up
+/// before.
+///
+/// * A request that finds too few permits free is answered 503 before the other limits are asked, so it is charged nothing.
+/// * A request that another limit refuses never holds a permit, not even for a moment: however many there are, they cost no
+///   other request its permit.
+/// * Permits may run out while the other limits are asked, because another request takes them then. The request is
+///   answered 503, and exactly its charge is given back: at once in memory, behind the answer over a store. In between its
+///   key has that much less left, so another request of the same key may be refused by that limit.
 ///
 /// A response that switches protocols has hardly a body: let the connection hold the permit, by moving
 /// [`InFlight`](crate::InFlight) into the task that serves it.

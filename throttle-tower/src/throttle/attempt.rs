@@ -1,83 +1,59 @@
-//! Asking: for permits, and the backend.
+//! Deciding: a look at the permits, then one question to the backend.
 
 use std::sync::Arc;
 
 use throttle_core::{Backend, BackendError, Call, Decision, Rung};
 
 use super::LimitReport;
-use super::in_flight::{InFlight, Needs, Saturated};
+use super::in_flight::{Needs, Places};
 use super::rules::Rules;
 
-/// One question to the backend, and what it has said.
-pub(crate) struct Attempt {
-    pub(crate) answer: Answer,
-    /// Held by a request that is admitted.
-    pub(crate) permits: Option<InFlight>,
-}
-
+/// What is known about a request once it was decided. It holds no permit yet.
 pub(crate) enum Answer {
     Decided(LimitReport),
     Failed(BackendError),
-    /// The backend was not asked.
-    Saturated(Saturated),
-}
-
-impl Attempt {
-    #[inline]
-    pub(super) fn of(answer: Answer, permits: Option<InFlight>) -> Self {
-        Self { answer, permits }
-    }
+    /// There were too few permits, so the backend was not asked.
+    Saturated(Places),
 }
 
 impl<B: Backend> Rules<B> {
-    /// The permits that a request needs; an attempt that ends here if there are not enough.
+    /// The answer to a request for which too few permits are free at this instant.
+    ///
+    /// This only looks: a request takes its permits after the limits have admitted it, so one that they refuse never holds
+    /// a permit that another request needs.
     #[inline]
-    pub(crate) fn enter(&self, needs: &Needs) -> Result<Option<InFlight>, Attempt> {
+    pub(super) fn saturated(&self, needs: &Needs) -> Option<Answer> {
         if self.gates.is_empty() {
-            return Ok(None);
+            return None;
         }
-        self.gates.enter(needs).map_err(|full| Attempt::of(Answer::Saturated(full), None))
+        self.gates.look(needs).err().map(Answer::Saturated)
     }
 
-    /// One attempt, if it needs no waiting.
+    /// The answer, if it needs no waiting.
     #[inline]
-    pub(crate) fn attempt_at_once(&self, calls: &[Call], needs: &Needs) -> Option<Attempt> {
-        let permits = match self.enter(needs) {
-            Ok(permits) => permits,
-            Err(saturated) => return Some(saturated),
-        };
-        let report = self.decide_at_once(calls)?;
-        Some(Attempt::of(Answer::Decided(report), permits))
+    pub(crate) fn answer_at_once(&self, calls: &[Call], needs: &Needs) -> Option<Answer> {
+        if let Some(saturated) = self.saturated(needs) {
+            return Some(saturated);
+        }
+        self.decide_at_once(calls).map(Answer::Decided)
     }
 
-    /// One attempt.
-    pub(super) async fn attempt(&self, calls: &[Call], needs: &Needs) -> Attempt {
-        // Only looked for: held meanwhile, those whom a limit refuses would keep others out for as long as the store takes.
-        if let Err(saturated) = self.enter(needs) {
-            return saturated;
+    pub(super) async fn answer(&self, calls: &[Call], needs: &Needs) -> Answer {
+        if let Some(answer) = self.answer_at_once(calls, needs) {
+            return answer;
         }
-        let decided = match self.decide_at_once(calls) {
-            Some(report) => Ok(report),
-            None => self.backend.decide(&self.prepared, calls).await.map(|decision| self.told(decision, calls)),
-        };
-        self.admit(decided, calls, needs)
+        self.decided(self.backend.decide(&self.prepared, calls).await, calls)
     }
 
-    /// The permits of a request, once the store has answered. Where they are gone by then, what was charged is given back.
-    pub(super) fn admit(&self, decided: Result<LimitReport, BackendError>, calls: &[Call], needs: &Needs) -> Attempt {
-        if let Ok(report) = &decided
-            && !report.decision().is_allowed()
-        {
-            return Attempt::of(decided.map_or_else(Answer::Failed, Answer::Decided), None);
-        }
-        match self.enter(needs) {
-            Ok(permits) => Attempt::of(decided.map_or_else(Answer::Failed, Answer::Decided), permits),
-            Err(saturated) => {
-                if let Ok(report) = decided {
-                    self.give_back(report.decision(), calls);
-                }
-                saturated
+    /// The answer of a backend that was waited for.
+    pub(super) fn decided(&self, decision: Result<Decision, BackendError>, calls: &[Call]) -> Answer {
+        match decision {
+            Ok(decision) => {
+                let report = self.report(decision);
+                self.note(&report, calls);
+                Answer::Decided(report)
             }
+            Err(error) => Answer::Failed(error),
         }
     }
 
@@ -116,12 +92,5 @@ impl<B: Backend> Rules<B> {
     pub(super) fn told_by_share(&self, error: &BackendError, calls: &[Call]) -> Option<LimitReport> {
         let decision = self.answers.share.as_ref()?.decide(calls, error.kind());
         matches!(decision.rung(), Rung::Local(_)).then(|| self.report(decision))
-    }
-
-    /// What the backend has said after it was waited for.
-    pub(super) fn told(&self, decision: Decision, calls: &[Call]) -> LimitReport {
-        let report = self.report(decision);
-        self.note(&report, calls);
-        report
     }
 }

@@ -70,24 +70,44 @@ impl Gates {
         self.gates.iter().map(|gate| gate.how.ask(parts).map_err(|status| (&gate.name, status))).collect()
     }
 
-    /// Takes what is needed, or nothing.
+    /// Looks whether there are enough permits, and takes none.
     ///
     /// # Errors
     ///
-    /// The places of those that have not enough left.
-    pub(crate) fn enter(self: &Arc<Self>, needs: &Needs) -> Result<Option<InFlight>, Saturated> {
-        let Some(rule) = &self.rule else { return Ok(None) };
-        let mut attempt = Attempt { gates: self, taken: self.lock(), needs, own: Taken::new(), full: Saturated::new() };
-        if attempt.enter(rule) == Some(false) {
-            attempt.back_to(0);
-            return Err(attempt.full);
+    /// The places of the limits that have too few left.
+    pub(crate) fn look(&self, needs: &Needs) -> Result<(), Places> {
+        self.choose(&self.lock(), needs).map(drop)
+    }
+
+    /// Takes all permits that a request needs in one step, or none.
+    ///
+    /// # Errors
+    ///
+    /// The places of the limits that have too few left.
+    pub(crate) fn enter(self: &Arc<Self>, needs: &Needs) -> Result<Option<InFlight>, Places> {
+        let mut taken = self.lock();
+        let mut own = Taken::new();
+        for place in self.choose(&taken, needs)? {
+            if let Some((key, cost)) = needs[place].clone() {
+                *taken[place].entry(key.clone()).or_default() += cost;
+                own.push((place, key, cost));
+            }
         }
-        let own = attempt.own;
-        drop(attempt.taken);
+        drop(taken);
         Ok((!own.is_empty()).then(|| InFlight(Arc::new(Permits { gates: AssertUnwindSafe(Arc::clone(self)), own }))))
     }
 
-    pub(crate) fn names_of(&self, full: &Saturated) -> Vec<PolicyName> {
+    /// The places of the limits of which the request needs permits.
+    fn choose(&self, taken: &[HashMap<Key, u64>], needs: &Needs) -> Result<Places, Places> {
+        let Some(rule) = &self.rule else { return Ok(Places::new()) };
+        let mut choice = Choice { gates: &self.gates, taken, needs, places: Places::new(), full: Places::new() };
+        match choice.admits(rule) {
+            Some(false) => Err(choice.full),
+            Some(true) | None => Ok(choice.places),
+        }
+    }
+
+    pub(crate) fn names_of(&self, full: &Places) -> Vec<PolicyName> {
         full.iter().filter_map(|place| Some(self.gates.get(*place)?.name.clone())).collect()
     }
 
@@ -96,85 +116,76 @@ impl Gates {
     }
 }
 
-/// Places of limits that have not enough left.
-pub(crate) type Saturated = SmallVec<[usize; 2]>;
+/// Limits, by their places.
+pub(crate) type Places = SmallVec<[usize; 2]>;
 
-struct Attempt<'a> {
-    gates: &'a Gates,
-    taken: MutexGuard<'a, Vec<HashMap<Key, u64>>>,
+/// Chooses the permits of one request. A limit stands at one place of the composition, so choosing changes no count that
+/// a later choice depends on.
+struct Choice<'a> {
+    gates: &'a [Gate],
+    taken: &'a [HashMap<Key, u64>],
     needs: &'a Needs,
-    own: Taken,
-    full: Saturated,
+    places: Places,
+    full: Places,
 }
 
-impl Attempt<'_> {
-    /// Whether a composition lets the request in; `None` where nothing of it applies.
-    fn enter(&mut self, rule: &GateRule) -> Option<bool> {
+impl Choice<'_> {
+    /// Whether a composition admits the request; `None` where none of it applies.
+    fn admits(&mut self, rule: &GateRule) -> Option<bool> {
         match rule {
-            GateRule::One(place) => self.enter_one(*place),
+            GateRule::One(place) => self.one_admits(*place),
             GateRule::All(members) => {
-                let mut entered = None;
+                let mut admits = None;
                 for member in members {
-                    match self.enter(member) {
+                    match self.admits(member) {
                         Some(false) => return Some(false),
-                        Some(true) => entered = Some(true),
+                        Some(true) => admits = Some(true),
                         None => {}
                     }
                 }
-                entered
+                admits
             }
             GateRule::Any(members, whom) => {
-                let (mut entered, blamed) = (None, self.full.len());
+                let (mut admits, blamed) = (None, self.full.len());
                 for member in members {
-                    let before = self.own.len();
-                    match self.enter(member) {
+                    let before = self.places.len();
+                    match self.admits(member) {
                         Some(true) => {
-                            entered = Some(true);
+                            admits = Some(true);
                             if *whom == AnyCharge::First {
                                 break;
                             }
                         }
                         Some(false) => {
-                            self.back_to(before);
-                            entered = entered.or(Some(false));
+                            self.places.truncate(before);
+                            admits = admits.or(Some(false));
                         }
                         None => {}
                     }
                 }
-                if entered == Some(true) {
-                    // Another member has let it in, so those that did not are not to blame.
+                if admits == Some(true) {
+                    // Another member admits the request, so those without a permit are not to blame.
                     self.full.truncate(blamed);
                 }
-                entered
+                admits
             }
         }
     }
 
-    fn enter_one(&mut self, place: usize) -> Option<bool> {
+    fn one_admits(&mut self, place: usize) -> Option<bool> {
         let (key, cost) = self.needs.get(place)?.as_ref()?;
         let taken = self.taken[place].get(key).copied().unwrap_or(0);
-        let after = taken.checked_add(*cost).filter(|after| *after <= self.gates.gates[place].how.most);
-        match after {
-            Some(after) => {
-                self.taken[place].insert(key.clone(), after);
-                self.own.push((place, key.clone(), *cost));
-                Some(true)
-            }
-            None => {
-                self.full.push(place);
-                Some(false)
-            }
+        let admits = taken.checked_add(*cost).is_some_and(|after| after <= self.gates[place].how.most);
+        if admits {
+            self.places.push(place)
+        } else {
+            self.full.push(place)
         }
-    }
-
-    fn back_to(&mut self, kept: usize) {
-        for (place, key, cost) in self.own.drain(kept..) {
-            leave(&mut self.taken[place], &key, cost);
-        }
+        Some(admits)
     }
 }
 
-/// Keys that nobody is in flight for are forgotten.
+/// Returns permits. A key without any taken is forgotten.
 fn leave(taken: &mut HashMap<Key, u64>, key: &Key, cost: u64) {
     if let Some(count) = taken.get_mut(key) {
         *count = count.saturating_sub(cost);

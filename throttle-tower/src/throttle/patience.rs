@@ -11,7 +11,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::LimitReport;
-use super::attempt::{Answer, Attempt};
+use super::attempt::Answer;
 use super::in_flight::Needs;
 use super::rules::{Calls, Rules};
 use crate::lock::lock;
@@ -121,13 +121,13 @@ impl<B: Backend> Rules<B> {
 
     /// Whether a refusal is worth being held for.
     #[inline]
-    pub(super) fn is_worth_holding(&self, attempt: &Attempt) -> bool {
-        let Answer::Decided(report) = &attempt.answer else { return false };
+    pub(super) fn is_worth_holding(&self, answer: &Answer) -> bool {
+        let Answer::Decided(report) = answer else { return false };
         self.wanted.waits && self.hold(report, Duration::ZERO).is_some()
     }
 
     /// Decides about a request, holding it if that helps.
-    pub(super) async fn decide_patiently(self: Arc<Self>, calls: Calls, needs: Needs) -> Attempt {
+    pub(super) async fn decide_patiently(self: Arc<Self>, calls: Calls, needs: Needs) -> Answer {
         let arrived = Instant::now();
         let mut place = None;
         if let Some((key, longest)) = self.line_of(&calls) {
@@ -143,10 +143,10 @@ impl<B: Backend> Rules<B> {
             }
         }
         loop {
-            let attempt = self.attempt(&calls, &needs).await;
-            let Answer::Decided(report) = &attempt.answer else { return attempt };
-            let Some(hold) = self.hold(report, arrived.elapsed()) else { return attempt };
-            let Some(key) = calls.get(hold.policy).and_then(Call::key) else { return attempt };
+            let answer = self.answer(&calls, &needs).await;
+            let Answer::Decided(report) = &answer else { return answer };
+            let Some(hold) = self.hold(report, arrived.elapsed()) else { return answer };
+            let Some(key) = calls.get(hold.policy).and_then(Call::key) else { return answer };
             let key = (hold.policy, key.clone());
             if place.as_ref().is_some_and(|place: &Place| place.key != key) {
                 // Another limit holds it now: who waits for the first one only must not wait for that too.
@@ -155,8 +155,8 @@ impl<B: Backend> Rules<B> {
             if place.is_none() {
                 place = self.join(key.clone(), &calls);
             }
-            let Some(here) = &mut place else { return attempt };
-            drop(attempt);
+            let Some(here) = &mut place else { return answer };
+            drop(answer);
             if here.is_first() {
                 sleep(hold.wait).await;
                 continue;
@@ -170,21 +170,20 @@ impl<B: Backend> Rules<B> {
     }
 
     /// Refuses a request that others stand before, without asking for anything: it looks.
-    async fn refuse_behind(&self, policy: usize, key: &LineKey, calls: &[Call]) -> Attempt {
+    async fn refuse_behind(&self, policy: usize, key: &LineKey, calls: &[Call]) -> Answer {
         let look: Calls = calls.iter().map(|call| call.clone().costing(0)).collect();
         let looked = match self.backend.decide_at_once(&self.prepared, &look) {
             Some(decision) => Ok(decision),
             None => self.backend.decide(&self.prepared, &look).await,
         };
-        let answer = match looked {
+        match looked {
             Ok(decision) => {
                 let ahead = self.lines.units(key).unwrap_or(1);
                 let wait = self.algorithm(policy, calls).map_or(Duration::ZERO, |algorithm| takes(algorithm, ahead));
                 Answer::Decided(self.report(decision.refused(policy, wait)))
             }
             Err(error) => Answer::Failed(error),
-        };
-        Attempt::of(answer, None)
+        }
     }
 
     /// The line that a request has to join, and how long it may be held there. In an `any` another member may admit it.

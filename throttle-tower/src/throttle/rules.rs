@@ -7,8 +7,8 @@ use smallvec::SmallVec;
 use throttle_core::{Backend, BackendError, Call, ConfigError, Decision, Key, Policy, PolicyName};
 
 use super::answers::{Answers, Options};
-use super::attempt::{Answer, Attempt};
-use super::in_flight::{Gates, InFlight, Needs, Saturated};
+use super::attempt::Answer;
+use super::in_flight::{Gates, InFlight, Needs, Places};
 use super::ledger::Wanted;
 use super::patience::Lines;
 use super::refusal::{Reason, Refusal, forbid_storing};
@@ -257,19 +257,34 @@ impl<B: Backend> Rules<B> {
         Box::new(self.refusal(&Refusal { reason: Reason::MissingKey(name), status, extra: 0 }))
     }
 
-    /// What an attempt means for the request.
+    /// What an answer means for the request.
     #[inline(always)]
-    pub(crate) fn conclude(self: &Arc<Self>, attempt: Attempt, calls: &[Call], parts: &mut Parts) -> Judged {
-        let Attempt { answer, permits } = attempt;
+    pub(crate) fn conclude(
+        self: &Arc<Self>,
+        answer: Answer,
+        calls: &[Call],
+        needs: &Needs,
+        parts: &mut Parts,
+    ) -> Judged {
         match answer {
-            Answer::Decided(report) => self.judge(report, calls, parts, permits),
-            Answer::Failed(error) => self.judge_failure(&error, calls, parts, permits),
+            Answer::Decided(report) => self.judge(report, calls, needs, parts),
+            Answer::Failed(error) => self.judge_failure(&error, calls, needs, parts),
             Answer::Saturated(full) => Judged::Refuse(self.refuse_saturated(&full, parts)),
         }
     }
 
+    /// The permits of a request that the limits have admitted. They may have run out since it looked for them: then its
+    /// charge is given back.
+    #[inline]
+    fn enter(&self, report: &LimitReport, calls: &[Call], needs: &Needs) -> Result<Option<InFlight>, Places> {
+        if self.gates.is_empty() {
+            return Ok(None);
+        }
+        self.gates.enter(needs).inspect_err(|_| self.give_back(report.decision(), calls))
+    }
+
     #[cold]
-    fn refuse_saturated(&self, full: &Saturated, parts: &Parts) -> Response<Bytes> {
+    fn refuse_saturated(&self, full: &Places, parts: &Parts) -> Response<Bytes> {
         let names = self.gates.names_of(full);
         self.tell(Outcome::Saturated(&names), None, parts);
         let status = StatusCode::SERVICE_UNAVAILABLE;
@@ -278,19 +293,17 @@ impl<B: Backend> Rules<B> {
 
     /// What a decision means for the request.
     #[inline]
-    fn judge(
-        self: &Arc<Self>,
-        report: LimitReport,
-        calls: &[Call],
-        parts: &mut Parts,
-        permits: Option<InFlight>,
-    ) -> Judged {
+    fn judge(self: &Arc<Self>, report: LimitReport, calls: &[Call], needs: &Needs, parts: &mut Parts) -> Judged {
         if !report.decision().is_allowed() {
             if self.wanted.attempts {
                 self.charge_attempt(report.decision(), calls);
             }
             return Judged::Refuse(self.refuse(report, calls, parts));
         }
+        let permits = match self.enter(&report, calls, needs) {
+            Ok(permits) => permits,
+            Err(full) => return Judged::Refuse(self.refuse_saturated(&full, parts)),
+        };
         self.tell(Outcome::Admitted, Some(report.decision()), parts);
         parts.extensions.insert(report.clone());
         let watch = self.answers.options.watch.as_ref();
@@ -349,8 +362,8 @@ impl<B: Backend> Rules<B> {
         self: &Arc<Self>,
         error: &BackendError,
         calls: &[Call],
+        needs: &Needs,
         parts: &mut Parts,
-        permits: Option<InFlight>,
     ) -> Judged {
         let closed = self.closed(calls);
         if !closed.is_empty() {
@@ -363,9 +376,13 @@ impl<B: Backend> Rules<B> {
             }));
         }
         if let Some(report) = self.told_by_share(error, calls) {
-            return self.judge(report, calls, parts, permits);
+            return self.judge(report, calls, needs, parts);
         }
         let report = self.report(Decision::open(calls, error.kind()));
+        let permits = match self.enter(&report, calls, needs) {
+            Ok(permits) => permits,
+            Err(full) => return Judged::Refuse(self.refuse_saturated(&full, parts)),
+        };
         self.tell(Outcome::FailedOpen(error), Some(report.decision()), parts);
         parts.extensions.insert(report.clone());
         let held = self.held(&report, calls, parts, permits);

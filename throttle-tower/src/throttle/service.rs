@@ -72,10 +72,10 @@ where
         }
         if asked.waiting.is_empty()
             && !self.rules.stands_in_line(&asked.calls)
-            && let Some(attempt) = self.rules.attempt_at_once(&asked.calls, &asked.needs)
-            && !self.rules.is_worth_holding(&attempt)
+            && let Some(answer) = self.rules.answer_at_once(&asked.calls, &asked.needs)
+            && !self.rules.is_worth_holding(&answer)
         {
-            return match self.rules.conclude(attempt, &asked.calls, &mut parts) {
+            return match self.rules.conclude(answer, &asked.calls, &asked.needs, &mut parts) {
                 Judged::Pass(report) => {
                     ResponseFuture::calling(self.inner.call(Request::from_parts(parts, body)), report)
                 }

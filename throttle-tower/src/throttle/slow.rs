@@ -8,7 +8,7 @@ use http::request::Parts;
 use pin_project_lite::pin_project;
 use throttle_core::Backend;
 
-use super::attempt::Attempt;
+use super::attempt::Answer;
 use super::in_flight::Needs;
 use super::rules::{Asked, Calls, Judged, Rules};
 use crate::limit::FutureKey;
@@ -39,7 +39,7 @@ pin_project! {
         Unasked,
         Asked { #[pin] decide: B::Decide },
         /// For limits that wait.
-        Held { attempt: Pin<Box<dyn Future<Output = Attempt> + Send>> },
+        Held { answer: Pin<Box<dyn Future<Output = Answer> + Send>> },
     }
 }
 
@@ -79,36 +79,31 @@ impl<S, B: Backend, ReqBody> Future for Slow<S, B, ReqBody> {
         if !this.keys.is_empty() {
             return Poll::Pending;
         }
-        let attempt = loop {
+        let answer = loop {
             match this.decision.as_mut().project() {
                 // Left at once: the store would charge again.
                 DecisionProj::Unasked => match start(this.rules, this.calls, this.needs) {
                     Ok(decision) => this.decision.set(decision),
-                    Err(attempt) => break attempt,
+                    Err(answer) => break answer,
                 },
-                DecisionProj::Asked { decide } => {
-                    let decided = ready!(decide.poll(cx)).map(|decision| this.rules.told(decision, this.calls));
-                    break this.rules.admit(decided, this.calls, this.needs);
-                }
-                DecisionProj::Held { attempt } => break ready!(attempt.as_mut().poll(cx)),
+                DecisionProj::Asked { decide } => break this.rules.decided(ready!(decide.poll(cx)), this.calls),
+                DecisionProj::Held { answer } => break ready!(answer.as_mut().poll(cx)),
             }
         };
         let (inner, mut parts, body) = this.held.take().expect(POLLED_AGAIN);
-        let judged = this.rules.conclude(attempt, this.calls, &mut parts);
+        let judged = this.rules.conclude(answer, this.calls, this.needs, &mut parts);
         Poll::Ready((judged, inner, Request::from_parts(parts, body)))
     }
 }
 
-/// Asks, or has the answer.
-fn start<B: Backend>(rules: &Arc<Rules<B>>, calls: &Calls, needs: &Needs) -> Result<Decision<B>, Attempt> {
+/// The decision to wait for, or the answer where it needs no waiting.
+fn start<B: Backend>(rules: &Arc<Rules<B>>, calls: &Calls, needs: &Needs) -> Result<Decision<B>, Answer> {
     if rules.wanted.waits {
-        let attempt = Arc::clone(rules).decide_patiently(calls.clone(), needs.clone());
-        return Ok(Decision::Held { attempt: Box::pin(attempt) });
+        let answer = Arc::clone(rules).decide_patiently(calls.clone(), needs.clone());
+        return Ok(Decision::Held { answer: Box::pin(answer) });
     }
-    // Only looked for: see `Rules::attempt`.
-    rules.enter(needs)?;
-    match rules.decide_at_once(calls) {
-        Some(report) => Err(rules.admit(Ok(report), calls, needs)),
+    match rules.answer_at_once(calls, needs) {
+        Some(answer) => Err(answer),
         None => Ok(Decision::Asked { decide: rules.backend.decide(&rules.prepared, calls) }),
     }
 }
