@@ -30,6 +30,11 @@ use crate::{Constant, KeyExtractor, OnMissing};
 /// Permits are counted in this process, whatever the backend: a store could not tell when a process that held some has died.
 /// Each layer and its clones count together.
 ///
+/// **Pair one for everybody with one for each client.** Alone, `Concurrency::new(200)` is one client's to exhaust: a single HTTP/2
+/// connection carries as many streams as the server allows, and while the client keeps its receive window closed no
+/// response body ends, so each stream keeps its permit. A second limit `.by` the client's address bounds what one client can
+/// hold:
+///
 /// ```
 /// use throttle_tower::client_ip::ClientIp;
 /// use throttle_tower::{Concurrency, Gcra, Rate, all, limit};

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use http::StatusCode;
 use http::request::Parts;
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use throttle_core::{AnyCharge, Key, PolicyName};
 
 use crate::limit::Concurrency;
@@ -94,7 +94,8 @@ impl Gates {
             }
         }
         drop(taken);
-        Ok((!own.is_empty()).then(|| InFlight(Arc::new(Permits { gates: AssertUnwindSafe(Arc::clone(self)), own }))))
+        Ok((!own.is_empty())
+            .then(|| InFlight(smallvec![Arc::new(Permits { gates: AssertUnwindSafe(Arc::clone(self)), own })])))
     }
 
     /// The places of the limits of which the request needs permits.
@@ -197,9 +198,11 @@ fn leave(taken: &mut HashMap<Key, u64>, key: &Key, cost: u64) {
 
 /// The permits of one request that is in flight: see [`Concurrency`].
 ///
-/// The layer puts it into the extensions of requests that hold some, and holds it itself until the response's body has ended
-/// or is dropped. They are returned when the last clone is dropped: whoever goes on working after the response, or on a
+/// The layer puts it into the extensions of a request that holds permits, and holds them itself until the response body ends
+/// or is dropped. Permits return when the last clone is dropped: a handler that goes on working after the response, or on a
 /// connection that has switched protocols, keeps a clone. With the feature `axum` it is an extractor.
+///
+/// Inside several layers it stands for the permits of all of them.
 ///
 /// ```
 /// # #[cfg(feature = "axum")] mod example {
@@ -216,12 +219,18 @@ fn leave(taken: &mut HashMap<Key, u64>, key: &Key, cost: u64) {
 /// ```
 #[derive(Clone)]
 #[must_use = "dropping it may return the permits"]
-pub struct InFlight(Arc<Permits>);
+pub struct InFlight(SmallVec<[Arc<Permits>; 1]>);
 
 impl InFlight {
-    /// The permits held, by the name of their limit.
+    /// The permits held, by the name of their limit, those of the outermost layer first.
     pub fn permits(&self) -> impl Iterator<Item = (&str, u64)> {
-        self.0.own.iter().map(|(place, _, cost)| (self.0.gates.gates[*place].name.as_str(), *cost))
+        self.0.iter().flat_map(|permits| permits.by_name())
+    }
+
+    /// These and those of the layers around this one.
+    pub(super) fn inside(self, outer: Option<&Self>) -> Self {
+        let outer = outer.into_iter().flat_map(|outer| outer.0.iter().cloned());
+        Self(outer.chain(self.0).collect())
     }
 }
 
@@ -235,6 +244,12 @@ struct Permits {
     /// The user's closures in there may be of any kind, but none runs when permits are returned.
     gates: AssertUnwindSafe<Arc<Gates>>,
     own: Taken,
+}
+
+impl Permits {
+    fn by_name(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.own.iter().map(|(place, _, cost)| (self.gates.gates[*place].name.as_str(), *cost))
+    }
 }
 
 impl Drop for Permits {

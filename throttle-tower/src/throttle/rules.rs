@@ -337,7 +337,8 @@ impl<B: Backend> Rules<B> {
         permits: Option<InFlight>,
     ) -> Held {
         if let Some(permits) = &permits {
-            parts.extensions.insert(permits.clone());
+            let all = permits.clone().inside(parts.extensions.get());
+            parts.extensions.insert(all);
         }
         let account = self.open(report, calls);
         if let (Some(account), true) = (&account, self.wanted.handle) {
