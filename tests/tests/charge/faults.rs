@@ -160,6 +160,40 @@ fn charge_of_a_body_that_is_dropped_elsewhere_is_settled_by_the_requests_runtime
     assert_eq!((settlements.pending, settlements.settled, settlements.failed), (0, 1, 1));
 }
 
+/// A response may be dropped where there is no runtime, after its own has ended, while the connection lives in another one.
+/// What is lost is counted; a panic in a drop could abort the process.
+#[test]
+fn charge_of_a_response_whose_runtime_has_ended_is_lost_without_a_panic() {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use tower::{Layer, ServiceExt};
+
+    let runtime = || tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let (connects, serves) = (runtime(), runtime());
+    let (_server, _proxy, store) = connects.block_on(remote());
+    let limit = budget("tokens", UNITS).cost(9).settled_later();
+    let layer = ThrottleLayer::new(limit).unwrap().on_error(OnError::Closed).backend(store.backend.clone()).unwrap();
+    let inner = tower::service_fn(|request: http::Request<()>| async move {
+        request.extensions().get::<Charge>().unwrap().add("tokens", 2).unwrap();
+        Ok::<_, ()>(http::Response::new(()))
+    });
+    assert_eq!(connects.block_on(store.left("tokens", UNITS)), UNITS, "the connection is there");
+    let ask = || serves.block_on(layer.layer(inner).oneshot(http::Request::new(()))).unwrap();
+    let (one, two) = (ask(), ask());
+    let ended = serves.handle().clone();
+    serves.shutdown_timeout(Duration::from_secs(5));
+    assert!(catch_unwind(AssertUnwindSafe(|| drop(one))).is_ok());
+    let entered = ended.enter();
+    assert!(
+        catch_unwind(AssertUnwindSafe(|| drop(two))).is_ok(),
+        "a runtime that has ended is no better when it is current"
+    );
+    drop(entered);
+    // The second may be through before its first poll ends.
+    let settlements = layer.settlements();
+    assert_eq!((settlements.pending, settlements.settled + settlements.failed), (0, 2), "{settlements:?}");
+    assert!(settlements.failed >= 1, "{settlements:?}");
+}
+
 /// In memory nothing has to be waited for, so no runtime is needed.
 #[test]
 fn charge_in_memory_is_settled_without_a_runtime() {

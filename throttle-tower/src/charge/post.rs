@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -70,29 +71,32 @@ impl Post {
         }
     }
 
-    /// Polls the step once. If that does not complete it, it goes on in the runtime that is current, or else in `runtime`.
+    /// Polls the step once in the current runtime, and lets it go on there. Without one, `runtime` does all of it.
     ///
-    /// A store that `needs_runtime` is not asked without one: it could not be waited for.
+    /// A step is often sent while a response is dropped, so nothing here panics. A store that `needs_runtime` is polled in a
+    /// runtime only: outside of one its timers and sockets panic, and so do those of a runtime that has ended. Such a runtime
+    /// drops what is spawned on it, and the step counts as failed.
     pub(crate) fn send(&self, mut step: Sent, runtime: Option<&Handle>, needs_runtime: bool) {
         let counted = Counted::new(self.clone());
         let current = Handle::try_current().ok();
-        // Timers and sockets look for the runtime when they are polled.
-        let _entered = if current.is_none() { runtime.map(Handle::enter) } else { None };
-        let Some(handle) = current.as_ref().or(runtime) else {
-            if !needs_runtime && let Poll::Ready(result) = poll_once(&mut step) {
-                counted.end(result);
+        if current.is_some() || !needs_runtime {
+            match poll_once(&mut step) {
+                Poll::Ready(result) => return counted.end(result),
+                Poll::Pending => {}
             }
-            return;
-        };
-        match poll_once(&mut step) {
-            Poll::Ready(result) => counted.end(result),
-            Poll::Pending => drop(handle.spawn(async move { counted.end(step.await) })),
+        }
+        if let Some(handle) = current.as_ref().or(runtime) {
+            drop(handle.spawn(async move { counted.end(step.await) }));
         }
     }
 }
 
+/// A backend that panics has failed.
 fn poll_once(step: &mut Sent) -> Poll<Result<(), BackendError>> {
-    step.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+    let poll = || step.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    catch_unwind(AssertUnwindSafe(poll)).unwrap_or_else(|_| {
+        Poll::Ready(Err(BackendError::new(BackendErrorKind::Unavailable).with_source("the backend panicked")))
+    })
 }
 
 /// Counts a step as failed unless it is told how it ended.
