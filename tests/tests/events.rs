@@ -1,4 +1,4 @@
-//! What the hook is told.
+//! What a hook and an outer layer learn of a decision.
 
 mod common;
 
@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use http::{Request, StatusCode};
 use throttle_tower::{
-    Backend, BackendErrorKind, Event, Gcra, Header, OnError, OnMissing, Outcome, Rate, Rung, ThrottleLayer, all, limit,
+    Backend, BackendErrorKind, Event, Gcra, Header, LimitReport, OnError, OnMissing, Outcome, Rate, Rung,
+    ThrottleLayer, all, limit,
 };
 use tower::{Layer, ServiceExt};
 
@@ -111,7 +112,7 @@ async fn a_missing_key_is_an_event_without_a_decision() {
 
 #[tokio::test]
 async fn a_failure_is_an_event_with_its_error() {
-    let kind = BackendErrorKind::Timeout;
+    let kind = BackendErrorKind::Unavailable;
     for (rule, label, rung, remaining) in [
         (OnError::Open, "failed_open", Some(Rung::Open(kind)), Some(u64::MAX)),
         (OnError::Closed, "failed_closed", None, None),
@@ -135,5 +136,27 @@ async fn no_event_holds_a_key() {
         let bytes = format!("{:?}", b"hunter2hunter2");
         let leaked = event.debug.contains("hunter2") || event.debug.contains(bytes.trim_matches(['[', ']']));
         assert!(!leaked, "{}", event.debug);
+    }
+}
+
+/// The report of a response is the inner layer's: it either refused, or is nearer to the handler.
+#[tokio::test]
+async fn report_of_the_inner_layer_stays_in_the_response() {
+    let outer = ThrottleLayer::new(shared("outer", 9)).unwrap();
+    let inner = ThrottleLayer::new(shared("inner", 1)).unwrap();
+    let service = outer.layer(inner.layer(Strict::default()));
+    for (status, violated) in [(StatusCode::OK, vec![]), (StatusCode::TOO_MANY_REQUESTS, vec!["inner"])] {
+        let response = service.clone().oneshot(get()).await.unwrap();
+        let report = response.extensions().get::<LimitReport>().expect("there is a report");
+        assert_eq!((response.status(), report.violated().collect::<Vec<_>>()), (status, violated));
+        assert_eq!(report.statuses().map(|(policy, _)| policy.name()).collect::<Vec<_>>(), ["inner"]);
+    }
+    // Where the outer one refuses there is no other.
+    let outer = ThrottleLayer::new(shared("outer", 1)).unwrap();
+    let service = outer.layer(ThrottleLayer::new(shared("inner", 9)).unwrap().layer(Strict::default()));
+    for (status, name) in [(StatusCode::OK, "inner"), (StatusCode::TOO_MANY_REQUESTS, "outer")] {
+        let response = service.clone().oneshot(get()).await.unwrap();
+        let report = response.extensions().get::<LimitReport>().expect("there is a report");
+        assert_eq!((response.status(), report.binding().map(throttle_tower::Policy::name)), (status, Some(name)));
     }
 }

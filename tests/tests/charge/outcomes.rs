@@ -153,3 +153,63 @@ async fn charge_of_an_inner_error_is_kept_unless_asked_otherwise() {
         }
     }
 }
+
+/// An answer is an answer, whatever becomes of its body: a charge that is settled later stays then, at what the handler said, or
+/// at the estimate.
+#[tokio::test]
+async fn charge_settled_later_is_refunded_only_to_requests_without_an_answer() {
+    use http_body_util::{BodyExt, Full};
+    use throttle_tower::Charge;
+    use tower::{Layer, ServiceExt};
+
+    /// How the request ends.
+    #[derive(Clone, Copy, Debug)]
+    enum End {
+        Read,
+        DroppedBody,
+        Failed,
+        DroppedBeforeTheHead,
+    }
+
+    for store in Store::both().await {
+        let layer = crate::site::layer(&store, budget("p", UNITS).cost(9).settled_later().refund_aborted());
+        let mut before = 0;
+        for (said, end, cost) in [
+            (None, End::Read, 9),
+            (Some(4), End::Read, 4),
+            (None, End::DroppedBody, 9),
+            (Some(4), End::DroppedBody, 4),
+            (None, End::Failed, 0),
+            (Some(4), End::Failed, 0),
+            (None, End::DroppedBeforeTheHead, 0),
+            (Some(4), End::DroppedBeforeTheHead, 0),
+        ] {
+            let handler = tower::service_fn(move |request: http::Request<()>| async move {
+                let charge: &Charge = request.extensions().get().unwrap();
+                if let Some(said) = said {
+                    charge.add("p", said).unwrap();
+                }
+                match end {
+                    End::Read | End::DroppedBody => Ok(http::Response::new(Full::new(bytes::Bytes::from("text")))),
+                    End::Failed => Err("broken"),
+                    End::DroppedBeforeTheHead => std::future::pending().await,
+                }
+            });
+            let answering = layer.layer(handler).oneshot(http::Request::new(()));
+            match end {
+                End::Read => drop(answering.await.unwrap().into_body().collect().await.unwrap()),
+                End::DroppedBody => drop(answering.await.unwrap()),
+                End::Failed => assert_eq!(answering.await.map(drop).unwrap_err(), "broken"),
+                End::DroppedBeforeTheHead => {
+                    let waited = tokio::time::timeout(Duration::from_millis(300), answering).await;
+                    assert!(waited.is_err());
+                }
+            }
+            crate::site::settled(&layer).await;
+            let used = store.used("p", UNITS).await;
+            assert_eq!(used - before, cost, "{}: {said:?} said, {end:?}", store.name);
+            before = used;
+        }
+        assert_eq!(layer.settlements().failed, 0, "{}", store.name);
+    }
+}
