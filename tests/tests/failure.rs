@@ -2,15 +2,25 @@
 
 mod common;
 
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
 use http::{Request, Response, StatusCode};
+use throttle_redis::{RedisBackend, Single};
+use throttle_test_servers::Server;
 use throttle_tower::headers::Problem;
 use throttle_tower::{
-    BackendErrorKind, BoxBackend, ConfigError, Constant, Gcra, Limit, LimitReport, Limits, OnError, Rate, Reason, Rung,
-    ThrottleLayer, all, any, limit,
+    BackendErrorKind, BoxBackend, ConfigError, Constant, FixedWindow, Gcra, Header, Limit, LimitReport, Limits,
+    OnError, Rate, Reason, Rung, ThrottleLayer, all, any, limit,
 };
 use tower::{Layer, ServiceExt};
 
 use common::{Remote, Strict, Text, get, shared, text};
+
+/// The errors of a store that is broken.
+const BROKEN: [BackendErrorKind; 3] =
+    [BackendErrorKind::Unavailable, BackendErrorKind::Protocol, BackendErrorKind::Suspended];
 
 const KINDS: [BackendErrorKind; 5] = [
     BackendErrorKind::Unavailable,
@@ -48,7 +58,7 @@ fn admin(name: &str) -> Limit {
 
 #[tokio::test]
 async fn open_lets_through_and_tells_only_the_handler() {
-    for kind in KINDS {
+    for kind in BROKEN {
         let layer = ThrottleLayer::new(shared("p", 1).on_error(OnError::Open)).unwrap();
         let inner = tower::service_fn(move |request: Request<Text>| async move {
             let report = request.extensions().get::<LimitReport>().expect("it is told why");
@@ -203,4 +213,38 @@ async fn a_box_fails_as_what_is_in_it_does() {
         let service = layer.backend(BoxBackend::new(down())).unwrap().layer(Strict::default());
         assert_eq!(service.oneshot(get()).await.unwrap().status(), status);
     }
+}
+
+/// Ten thousand requests at once are more than a connection carries in time. That says nothing about the store, which answers:
+/// it admits the limit, this process's share admits it once more, and nothing is admitted because the limit is open.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn law_13_burst_of_ten_thousand_opens_no_limit() {
+    const LIMIT: usize = 5;
+    let server = tokio::task::spawn_blocking(Server::start).await.unwrap();
+    // So much time that none of them is late on a busy machine: the queue overflows all the same.
+    let backend = RedisBackend::builder(Single::new(&server.url()).unwrap()).deadline(Duration::from_secs(5));
+    let backend = backend.queue(256).build().unwrap();
+    let login = limit("login", FixedWindow::new(Rate::per_day(LIMIT as u64))).by(Header::new("x-user"));
+    let told: Arc<Mutex<HashMap<(&str, Option<Rung>), usize>>> = Arc::default();
+    let layer = ThrottleLayer::new(login).unwrap().on_error(OnError::Open).on_decision({
+        let told = Arc::clone(&told);
+        move |event| *told.lock().unwrap().entry((event.outcome.label(), event.rung())).or_default() += 1
+    });
+    let service = layer.backend(backend.clone()).unwrap().layer(Strict::default());
+    let ask = |user: &str| Request::get("/").header("x-user", user).body(Text::default()).unwrap();
+    while !service.clone().oneshot(ask("warm")).await.unwrap().headers().contains_key("ratelimit") {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    told.lock().unwrap().clear();
+
+    let mut burst = tokio::task::JoinSet::new();
+    for _ in 0..10_000 {
+        burst.spawn(service.clone().oneshot(ask("victim")));
+    }
+    let admitted = burst.join_all().await.into_iter().filter(|answer| answer.as_ref().unwrap().status() == 200).count();
+    let (told, stats) = (told.lock().unwrap(), backend.stats());
+    assert_eq!(told.keys().find(|(label, _)| label.starts_with("failed")), None, "{told:?} {stats:?}");
+    assert!((LIMIT..=2 * LIMIT).contains(&admitted), "{admitted}: {told:?} {stats:?}");
+    let here = told.keys().any(|(_, rung)| matches!(rung, Some(Rung::Local(_))));
+    assert!(here, "the burst was too small to show anything: {told:?}");
 }

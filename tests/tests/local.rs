@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -80,7 +81,7 @@ async fn the_share_decides_while_the_store_is_down() {
     process.remote.trouble(Some(DOWN));
     assert_eq!(process.statuses(4).await, [200, 200, 200, 429]);
     assert_eq!(process.service.get_ref().calls(), 3);
-    assert_eq!(process.remote.decisions.load(std::sync::atomic::Ordering::SeqCst), 4, "the store is asked each time");
+    assert_eq!(process.remote.decisions.load(Ordering::SeqCst), 4, "the store is asked each time");
     assert_eq!(common::left(&process.remote.memory, "p", 9), 9);
 }
 
@@ -221,11 +222,11 @@ async fn only_open_limits_that_apply_are_open() {
         .on_missing(OnMissing::Skip)
         .on_error(OnError::local(1));
     let process = Process::new(all([shared("open", 1).on_error(OnError::Open), keyed]));
-    process.remote.trouble(Some(LATE));
+    process.remote.trouble(Some(DOWN));
     let response = process.answer(get()).await;
-    assert_eq!((response.status(), rungs(&response)), (StatusCode::OK, vec![Rung::Open(LATE), Rung::Store]));
+    assert_eq!((response.status(), rungs(&response)), (StatusCode::OK, vec![Rung::Open(DOWN), Rung::Store]));
     assert!(response.headers().is_empty(), "{:?}", response.headers());
-    assert_eq!(process.heard(), [("failed_open", Some(LATE), Some(Rung::Open(LATE)))]);
+    assert_eq!(process.heard(), [("failed_open", Some(DOWN), Some(Rung::Open(DOWN)))]);
 }
 
 #[tokio::test]
@@ -336,4 +337,95 @@ async fn what_cannot_fail_is_not_shared() {
     assert!(!memory().can_fail());
     let response = layer.layer(Strict::default()).oneshot(get()).await.unwrap();
     assert_eq!((response.status(), store.keys()), (StatusCode::OK, 0));
+}
+
+/// The errors of a store that may be well: it has too much to do, or its answer is not known yet.
+const BUSY: [BackendErrorKind; 2] = [BackendErrorKind::Saturated, LATE];
+
+fn open(name: &str, burst: u64) -> Limit {
+    shared(name, burst).on_error(OnError::Open)
+}
+
+#[tokio::test]
+async fn law_13_busy_store_leaves_an_open_limit_to_the_whole_share() {
+    for kind in BUSY {
+        let process = Process::new(open("p", 3));
+        process.remote.trouble(Some(kind));
+        let admitted = process.answer(get()).await;
+        assert_eq!((admitted.status(), rungs(&admitted)), (StatusCode::OK, vec![Rung::Local(kind)]));
+        assert_eq!(field(admitted.headers(), "ratelimit"), r#""p";r=2;t=120"#);
+        assert_eq!(process.statuses(2).await, [200; 2]);
+        let refused = process.answer(get()).await;
+        assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!((field(refused.headers(), "retry-after"), rungs(&refused)), ("60", vec![Rung::Local(kind)]));
+        let here = Some(Rung::Local(kind));
+        let admitted = ("admitted", Some(kind), here);
+        assert_eq!(process.heard(), [admitted, admitted, admitted, ("refused", Some(kind), here)]);
+        assert_eq!(common::left(&process.remote.memory, "p", 3), 3, "nothing is charged at the store");
+    }
+}
+
+/// The share of an open limit is charged by its own decisions only: neither what the store admits nor what a broken store lets
+/// through counts there.
+#[tokio::test]
+async fn law_13_share_of_an_open_limit_is_not_kept_warm() {
+    let store = memory();
+    let process = Process::on(Remote::faltering(false), &store, open("p", 3));
+    assert_eq!(process.statuses(4).await, [200, 200, 200, 429], "by the store");
+    process.remote.trouble(Some(DOWN));
+    assert_eq!(process.statuses(9).await, [200; 9], "open");
+    assert_eq!(store.keys(), 0);
+    process.remote.trouble(Some(LATE));
+    assert_eq!(process.statuses(4).await, [200, 200, 200, 429], "by the share");
+    process.remote.trouble(Some(DOWN));
+    assert_eq!(process.statuses(2).await, [200; 2], "a share that is used up closes nothing");
+}
+
+/// One atomic decision over the shares of all the limits that apply, each at its own part.
+#[tokio::test]
+async fn law_13_composition_keeps_its_meaning_while_the_store_is_busy() {
+    for kind in BUSY {
+        let process = Process::new(all([open("wide", 8), local("tight", 4, 2)]));
+        process.remote.trouble(Some(kind));
+        assert_eq!(process.statuses(4).await, [200, 200, 429, 429]);
+        let refused = process.answer(get()).await;
+        let report = refused.extensions().get::<LimitReport>().unwrap();
+        assert_eq!(
+            report.statuses().map(|(_, status)| status.remaining()).collect::<Vec<_>>(),
+            [6, 0],
+            "all or nothing"
+        );
+        assert_eq!(
+            (report.violated().collect::<Vec<_>>(), rungs(&refused)),
+            (vec!["tight"], vec![Rung::Local(kind); 2])
+        );
+        process.remote.trouble(Some(DOWN));
+        assert_eq!(process.statuses(1).await, [429], "the local one refuses without the open one too");
+
+        let process = Process::new(any([open("own", 2), local("pool", 4, 2)]));
+        process.remote.trouble(Some(kind));
+        assert_eq!(process.statuses(5).await, [200, 200, 200, 200, 429], "the first that admits pays");
+
+        let process = Process::new(all([open("a", 8), shared("b", 8).on_error(OnError::Closed)]));
+        process.remote.trouble(Some(kind));
+        assert_eq!(process.statuses(2).await, [503; 2], "closed is closed");
+        assert_eq!(process.heard()[0], ("failed_closed", Some(kind), None));
+    }
+}
+
+/// What the share took goes back to the share, and what the store took does not.
+#[tokio::test]
+async fn law_13_refund_goes_back_to_what_was_charged() {
+    let refunds = Arc::new(AtomicBool::new(true));
+    let asked = Arc::clone(&refunds);
+    let process = Process::new(open("p", 2).refund_if(move |_, _| asked.load(Ordering::SeqCst)));
+    process.remote.trouble(Some(LATE));
+    assert_eq!(process.statuses(5).await, [200; 5], "each is given back before the next");
+    refunds.store(false, Ordering::SeqCst);
+    assert_eq!(process.statuses(3).await, [200, 200, 429]);
+    process.remote.trouble(None);
+    refunds.store(true, Ordering::SeqCst);
+    assert_eq!(process.statuses(5).await, [200; 5]);
+    process.remote.trouble(Some(LATE));
+    assert_eq!(process.statuses(1).await, [429], "the share gets nothing back that the store took");
 }

@@ -147,8 +147,8 @@ impl Backend for Remote {
         }
     }
 
-    fn settle(&self, _: &Arc<MemorySet>, _: Receipt) -> Self::Done {
-        unreachable!("a layer settles nothing")
+    fn settle(&self, prepared: &Arc<MemorySet>, receipt: Receipt) -> Self::Done {
+        self.memory.settle(prepared, receipt)
     }
 
     fn reset(&self, _: &Arc<MemorySet>, _: usize, _: &Key) -> Self::Done {

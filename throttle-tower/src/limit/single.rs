@@ -168,19 +168,43 @@ impl OnMissing {
     }
 }
 
-/// What happens to a request when the store cannot decide about it.
+/// What happens to a request that the store does not decide about.
+///
+/// | | the store is broken | the store is busy |
+/// |---|---|---|
+/// | `Open` | the request is admitted | this process decides by the whole limit |
+/// | `Closed` | 503 | 503 |
+/// | `Local` | this process decides by 1/n of the limit | the same |
+///
+/// * **Broken**: there is no connection ([`Unavailable`]), it answers errors ([`Protocol`]), or it failed so often in a row
+///   that it is not asked for now ([`Suspended`]).
+/// * **Busy**: too many decisions wait for it ([`Saturated`]), or its answer has not come in time ([`Timeout`]). A burst that
+///   is more than the connection carries in time says nothing about the store, so it opens no limit.
+///
+/// The decision names the error, and who decided instead: [`Decision::rung`](throttle_core::Decision::rung).
+///
+/// [`Unavailable`]: throttle_core::BackendErrorKind::Unavailable
+/// [`Protocol`]: throttle_core::BackendErrorKind::Protocol
+/// [`Suspended`]: throttle_core::BackendErrorKind::Suspended
+/// [`Saturated`]: throttle_core::BackendErrorKind::Saturated
+/// [`Timeout`]: throttle_core::BackendErrorKind::Timeout
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnError {
-    /// It is let through as if the limit did not apply, and no rate-limit fields are sent.
-    Open,
-    /// It is refused with 503: the fault is ours, not the client's.
-    Closed,
-    /// This process decides by itself, by a [share](throttle_core::LocalShare) of the limit that is kept in memory: what it
-    /// admits and what it refuses with 429 is told in the usual fields, of the share's numbers.
+    /// While the store is broken, the request is admitted as if the limit did not apply, and no rate-limit headers are sent.
     ///
-    /// The share is charged for what the store admits as well. So when the store fails, a client that has just used up this
-    /// process's part gets nothing more here. Layers whose limits have the same names should keep their shares in
+    /// While the store is busy, this process decides by a [share](throttle_core::LocalShare) of its own that is the whole
+    /// limit (1/1), and answers with the share's numbers. The share is charged by these decisions only. So at most one more
+    /// limit is admitted by each process, in the same period, beside what the store admits.
+    Open,
+    /// The request is refused with 503: the fault is ours, not the client's. That is also so while the store is busy: such a
+    /// limit admits only what the store has admitted.
+    Closed,
+    /// This process decides by itself, by a [share](throttle_core::LocalShare) of the limit that is kept in memory. Responses
+    /// carry the usual headers, with the share's numbers.
+    ///
+    /// The share is charged for what the store admits as well. So a client that has just used up this process's part gets
+    /// nothing more here when the store fails. Layers whose limits have the same names should keep their shares in
     /// [one store](crate::ThrottleLayer::local_store).
     Local {
         /// How many processes share the limit: each admits one of so many parts, and at least 1 unit. Where it is too

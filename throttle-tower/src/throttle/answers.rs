@@ -3,9 +3,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode};
-use throttle_core::{Decision, Key, LocalShare, Policy, Rung, Status};
+use throttle_core::{Decision, Key, Policy, Rung, Status};
 
-use super::local::LocalStore;
+use super::local::{LocalStore, Shares};
 use super::patience::DEFAULT_MAX_HELD;
 use super::warning::Watch;
 use super::{Event, Refusal};
@@ -19,8 +19,8 @@ use crate::headers::{Dialect, Problem};
 #[derive(Clone)]
 pub(crate) struct Answers {
     pub(crate) policies: Arc<[Policy]>,
-    /// What this process decides by when the store fails, if it does.
-    pub(crate) share: Option<LocalShare>,
+    /// What this process decides by when the store does not, if a limit says so.
+    pub(crate) share: Option<Shares>,
     pub(crate) options: Options,
     pub(crate) policy_field: PolicyField,
     /// The same where the only policy with tiers is in another than the first, by its place and tier.

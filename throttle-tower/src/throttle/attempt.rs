@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use throttle_core::{Backend, BackendError, Call, Decision, Rung};
+use throttle_core::{Backend, BackendError, Call, Decision};
 
 use super::LimitReport;
 use super::in_flight::{Needs, Places};
@@ -90,7 +90,7 @@ impl<B: Backend> Rules<B> {
 
     /// What this process's share says of limits of which none is closed, where the store has failed.
     pub(super) fn told_by_share(&self, error: &BackendError, calls: &[Call]) -> Option<LimitReport> {
-        let decision = self.answers.share.as_ref()?.decide(calls, error.kind());
-        matches!(decision.rung(), Rung::Local(_)).then(|| self.report(decision))
+        let decision = self.answers.share.as_ref()?.decide(calls, error.kind())?;
+        Some(self.report(decision))
     }
 }

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use smallvec::{SmallVec, smallvec};
-use throttle_core::{Backend, BackendError, Call, Decision, Policy, Receipt, Rung};
+use throttle_core::{Backend, BackendError, BackendErrorKind, Call, Decision, Policy, Receipt, Rung};
 use tokio::runtime::Handle;
 
 use super::LimitReport;
+use super::local::Shares;
 use super::rules::{Calls, Rules};
 use crate::charge::{Account, Ledger, Line, Post, Step};
 use crate::limit::{Applied, Outcomes};
@@ -93,9 +94,8 @@ impl<B: Backend> Rules<B> {
         call: &Call,
         rung: Rung,
     ) -> (Option<Receipt>, Result<(), BackendError>) {
-        if let (Rung::Local(why), Some(share)) = (rung, &self.answers.share) {
-            let decide = |calls: &[Call]| share.decide(calls, why);
-            return (self.take_at_once(place, call, decide), Ok(()));
+        if let Rung::Local(why) = rung {
+            return (self.take_of_share(place, call, why), Ok(()));
         }
         let mut cost = call.cost();
         for _ in 0..TRIES {
@@ -116,22 +116,21 @@ impl<B: Backend> Rules<B> {
                     Err(left) => cost = left,
                 },
                 Err(error) => {
-                    let local = self.answers.share.as_ref().and_then(|share| {
-                        let rest = call.clone().costing(cost);
-                        self.take_at_once(place, &rest, |calls| share.decide(calls, error.kind()))
-                    });
-                    return (local, Err(error));
+                    let rest = call.clone().costing(cost);
+                    return (self.take_of_share(place, &rest, error.kind()), Err(error));
                 }
             }
         }
         (None, Ok(()))
     }
 
-    fn take_at_once(&self, place: usize, call: &Call, decide: impl Fn(&[Call]) -> Decision) -> Option<Receipt> {
+    /// The same by this process's share, if the policy has one that decides then.
+    fn take_of_share(&self, place: usize, call: &Call, why: BackendErrorKind) -> Option<Receipt> {
+        let share = self.answers.share.as_ref()?;
         let mut cost = call.cost();
         for _ in 0..TRIES {
             let calls = self.only(place, call.clone().costing(cost));
-            match taken(place, &decide(&calls), &calls) {
+            match taken(place, &share.decide(&calls, why)?, &calls) {
                 Ok(receipt) => return receipt,
                 Err(0) => break,
                 Err(left) => cost = left,
@@ -157,7 +156,8 @@ impl<B: Backend> Rules<B> {
     }
 
     fn settle(&self, receipt: Receipt, runtime: Option<&Handle>) {
-        self.post().settle(&self.backend, &self.prepared, self.answers.share.as_ref(), receipt, runtime);
+        let share = self.answers.share.as_ref().map(Shares::for_receipts);
+        self.post().settle(&self.backend, &self.prepared, share, receipt, runtime);
     }
 
     fn post(&self) -> &Post {

@@ -1,7 +1,80 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use throttle_core::{Clock, ConfigError, LimitSet, LocalShare, MemoryBackend};
+use throttle_core::{BackendErrorKind, Call, Clock, ConfigError, Decision, LimitSet, LocalShare, MemoryBackend, Rung};
+
+use crate::OnError;
+
+/// What this process decides by where the store does not.
+///
+/// A store that is busy is not broken: then limits that are open are decided here too, by the whole of each limit. Both shares
+/// are kept in one store, so a limit that stands in both has one budget.
+#[derive(Clone)]
+pub(crate) struct Shares {
+    /// Limits that are local, at 1/n, the others being open.
+    local: LocalShare,
+    /// The same, and limits that are open at 1/1.
+    busy: LocalShare,
+    /// Whether a limit is local, so that its share is kept warm. The share of an open limit is charged only by its decisions.
+    is_warm: bool,
+}
+
+/// The rule of the limit at each place.
+type RuleOf<'a> = &'a dyn Fn(usize) -> Option<OnError>;
+
+impl Shares {
+    /// The shares of a set; `None` where no limit has a part in them.
+    ///
+    /// # Errors
+    ///
+    /// If the store for shares cannot hold them.
+    pub(super) fn new(store: &LocalStore, set: &LimitSet, rule: RuleOf<'_>) -> Result<Option<Self>, ConfigError> {
+        let local = |place: usize| rule(place)?.processes();
+        let busy = |place: usize| match rule(place)? {
+            OnError::Open => Some(NonZeroU32::MIN),
+            rule => rule.processes(),
+        };
+        let places = 0..set.policies().len();
+        if places.clone().all(|place| busy(place).is_none()) {
+            return Ok(None);
+        }
+        let is_warm = places.clone().any(|place| local(place).is_some());
+        Ok(Some(Self { local: store.share(set, &local)?, busy: store.share(set, &busy)?, is_warm }))
+    }
+
+    /// The set, each policy with the numbers of its share.
+    pub(super) fn set(&self) -> &LimitSet {
+        self.busy.set()
+    }
+
+    /// Decides about a request that the store did not decide about. `None` where that is left to no share: all the limits
+    /// that apply are open, and the store is broken.
+    pub(super) fn decide(&self, calls: &[Call], why: BackendErrorKind) -> Option<Decision> {
+        let share = if is_busy(why) { &self.busy } else { &self.local };
+        let decision = share.decide(calls, why);
+        matches!(decision.rung(), Rung::Local(_)).then_some(decision)
+    }
+
+    /// Keeps the shares of local limits warm.
+    #[inline]
+    pub(super) fn note(&self, decision: &Decision, calls: &[Call]) {
+        if self.is_warm {
+            self.local.note(decision, calls);
+        }
+    }
+
+    /// The share at which receipts are settled. The store's charges were noted for local limits only, and all that was charged
+    /// here is in the same store.
+    pub(super) const fn for_receipts(&self) -> &LocalShare {
+        &self.local
+    }
+}
+
+/// Whether the store may be well all the same: it has more to do than it can, or its answer is not known yet. Other errors say
+/// that it is broken: there is no connection, it answers errors, or it is not asked because it failed several times.
+fn is_busy(why: BackendErrorKind) -> bool {
+    matches!(why, BackendErrorKind::Saturated | BackendErrorKind::Timeout)
+}
 
 /// Where shares are kept, whatever clock it has: makes a share of a set, of so many processes for each policy.
 #[derive(Clone)]

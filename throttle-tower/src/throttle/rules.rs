@@ -10,6 +10,7 @@ use super::answers::{Answers, Options};
 use super::attempt::Answer;
 use super::in_flight::{Gates, InFlight, Needs, Places};
 use super::ledger::Wanted;
+use super::local::Shares;
 use super::patience::Lines;
 use super::refusal::{Reason, Refusal, forbid_storing};
 use super::{Event, LimitReport, Outcome};
@@ -125,20 +126,19 @@ impl<B: Backend> Rules<B> {
         Compiled { set, applied: Arc::clone(&self.applied), gates: Arc::clone(&self.gates) }
     }
 
-    /// Makes the share by which this process decides when the store fails, where a limit asks for one.
+    /// Makes the shares by which this process decides when the store does not, where a limit may need one.
     ///
     /// # Errors
     ///
     /// If the store for shares cannot hold it.
     pub(crate) fn share(&mut self) -> Result<(), ConfigError> {
-        let processes = |policy: usize| self.rule(self.applied.get(policy)?)?.processes();
-        let needed = self.backend.can_fail() && (0..self.applied.len()).any(|policy| processes(policy).is_some());
-        let made = needed.then(|| {
+        let rule = |place: usize| self.rule(self.applied.get(place)?);
+        let made = self.backend.can_fail().then(|| {
             let store = self.answers.options.local_store.clone().unwrap_or_default();
-            store.share(B::set(&self.prepared), &processes)
+            Shares::new(&store, B::set(&self.prepared), &rule)
         });
         let (share, result) = match made.transpose() {
-            Ok(share) => (share, Ok(())),
+            Ok(share) => (share.flatten(), Ok(())),
             Err(error) => (None, Err(error)),
         };
         Arc::make_mut(&mut self.answers).share = share;
@@ -356,8 +356,8 @@ impl<B: Backend> Rules<B> {
         response
     }
 
-    /// What it means that there is none: closed limits refuse, this process decides about those it has a share of, and
-    /// the others let the request through.
+    /// Judges a request that the store did not decide about: closed limits refuse it, this process decides by the limits that
+    /// it has a share of, and where there is none of either, the request is passed on.
     #[cold]
     fn judge_failure(
         self: &Arc<Self>,
