@@ -8,6 +8,7 @@ use std::time::Duration;
 use http::StatusCode;
 use http::request::Parts;
 use throttle_core::{Algorithm, ConfigError, IntoAlgorithm, Key, Policy};
+use tokio::time::timeout;
 
 use super::IntoCost;
 use super::outcome::Outcomes;
@@ -45,8 +46,12 @@ impl Unkeyed {
     /// One budget for each key that a future resolves to: a session looked up in a store, say. The closure takes from
     /// the request's head what the future needs.
     ///
-    /// The future runs before anything is decided, on every request the limit applies to, and at the same time as those
-    /// of other limits; it costs an allocation. It has no deadline but its own.
+    /// The future runs before anything is charged, on every request the limit applies to, and at the same time as those of
+    /// other limits; it costs an allocation. One that takes longer than its [deadline](Limit::key_deadline) counts as a
+    /// [missing key](Limit::on_missing).
+    ///
+    /// It is not polled for a request that other limits refuse whatever the key may be, if the backend decides without
+    /// waiting, as memory does; over a store that would be one more round trip for every request.
     ///
     /// ```
     /// use http::request::Parts;
@@ -62,15 +67,19 @@ impl Unkeyed {
     /// # Cancel safety
     ///
     /// A request that is dropped while its key is looked up has been charged nothing.
+    ///
+    /// # Panics
+    ///
+    /// The request panics outside of a tokio runtime with timers enabled.
     pub fn by_async<F, Fut, K>(self, extractor: F) -> Limit
     where
         F: Fn(&Parts) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Option<K>> + Send + 'static,
         K: Into<Key>,
     {
-        self.keyed(Keying::Async(Arc::new(move |parts| {
+        self.keyed(Keying::Async(Arc::new(move |parts, deadline| {
             let key = extractor(parts);
-            Box::pin(async move { (key.await.map(Into::into), 0) })
+            Box::pin(async move { (timeout(deadline, key).await.ok().flatten().map(Into::into), 0) })
         })))
     }
 
@@ -99,6 +108,8 @@ pub(crate) struct Applied {
     pub(crate) when: Option<Applies>,
     pub(crate) on_missing: OnMissing,
     pub(crate) on_error: Option<OnError>,
+    /// How long an async key may take.
+    pub(crate) key_deadline: Duration,
     /// Whether the key depends on the route.
     pub(crate) by_route: bool,
     /// What becomes of a charge once it is known what happened.
@@ -107,10 +118,13 @@ pub(crate) struct Applied {
     pub(crate) wait_up_to: Option<Duration>,
 }
 
+/// How long an async key may take, unless said otherwise.
+const KEY_DEADLINE: Duration = Duration::from_secs(1);
+
 #[derive(Clone)]
 pub(crate) enum Keying {
     Sync(Arc<dyn KeyExtractor>),
-    Async(Arc<dyn Fn(&Parts) -> FutureKey + Send + Sync>),
+    Async(Arc<dyn Fn(&Parts, Duration) -> FutureKey + Send + Sync>),
     Plans(Directory),
 }
 
@@ -132,6 +146,7 @@ impl Applied {
             when: None,
             on_missing: OnMissing::Share,
             on_error: None,
+            key_deadline: KEY_DEADLINE,
             by_route,
             outcomes: Outcomes::default(),
             wait_up_to: None,
@@ -284,6 +299,14 @@ impl Limit {
     /// What a missing key means. Defaults to [`OnMissing::Share`].
     pub fn on_missing(mut self, rule: OnMissing) -> Self {
         self.how.on_missing = rule;
+        self
+    }
+
+    /// How long a key [that a future resolves to](Unkeyed::by_async) may take. After that the request counts as one without
+    /// a key, by [`on_missing`](Self::on_missing), and the future is dropped. Other limits have no use for it. Defaults to 1
+    /// second.
+    pub fn key_deadline(mut self, longest: Duration) -> Self {
+        self.how.key_deadline = longest;
         self
     }
 

@@ -1,18 +1,20 @@
-//! Finds out in which tier an identity is: what is known at once, and what has to be looked up.
+//! Finds the tier of an identity: remembered, or looked up.
 
 use std::collections::HashMap;
 use std::future::Future;
 use std::hash::{BuildHasher, RandomState};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use http::request::Parts;
 use throttle_core::{ConfigError, Key, KeyPart};
+use tokio::time::{Instant, timeout};
 
 use super::LookupFailed;
 use super::cache::{Cache, Digest};
 use super::flight::{Flight, Joined};
+use super::told::{Told, Unknowns};
 use crate::KeyExtractor;
 use crate::limit::FutureKey;
 use crate::lock::lock;
@@ -20,21 +22,21 @@ use crate::lock::lock;
 /// How long a failed lookup is not repeated, at most.
 const FAILED: Duration = Duration::from_secs(1);
 
-/// The number of no tier: who is told so is not known.
-const STRANGER: u8 = u8::MAX;
-
 /// A lookup under way: a tier's number if the identity is known, nothing if not; or it failed.
 pub(super) type Answer = Pin<Box<dyn Future<Output = Result<Option<u8>, LookupFailed>> + Send>>;
 pub(super) type Lookup = Arc<dyn Fn(String) -> Answer + Send + Sync>;
 
 #[derive(Clone)]
 pub(crate) struct Directory {
-    pub(super) extractor: Arc<dyn KeyExtractor>,
-    pub(super) lookup: Lookup,
-    pub(super) unknown: u8,
-    /// Whether strangers count as nobody in particular.
-    unknown_as_missing: bool,
-    pub(super) good_for: Duration,
+    extractor: Arc<dyn KeyExtractor>,
+    lookup: Lookup,
+    pub(super) unknowns: Unknowns,
+    entries: usize,
+    good_for: Duration,
+    /// Most lookups at a time.
+    pub(super) lookups: usize,
+    /// How long a lookup may take.
+    pub(super) deadline: Duration,
     known: Arc<Known>,
 }
 
@@ -47,34 +49,56 @@ pub(super) struct Known {
 struct Tiers {
     cache: Cache,
     flights: HashMap<Digest, Weak<Flight>>,
-    /// Numbers those who wait.
+    /// Numbers the requests that wait.
     seats: u64,
 }
 
 /// What a request is decided by, or what has to be waited for.
 pub(crate) enum Found {
     Now(Option<Key>, u8),
+    /// Nothing is looked up before it is polled.
     Later(FutureKey),
 }
 
 impl Directory {
     pub(super) fn new(extractor: Arc<dyn KeyExtractor>, lookup: Lookup) -> Self {
-        let (good_for, known) = (super::GOOD_FOR, Known::new(super::ENTRIES));
-        Self { extractor, lookup, unknown: 0, unknown_as_missing: false, good_for, known }
+        Self {
+            extractor,
+            lookup,
+            unknowns: Unknowns { tier: 0, as_missing: false },
+            entries: super::ENTRIES,
+            good_for: super::GOOD_FOR,
+            lookups: super::LOOKUPS,
+            deadline: super::DEADLINE,
+            known: Known::new(super::ENTRIES),
+        }
     }
 
-    pub(super) fn bounded(mut self, entries: usize, good_for: Duration) -> Self {
-        (self.known, self.good_for) = (Known::new(entries), good_for);
+    pub(super) fn remembering(mut self, entries: usize, good_for: Duration) -> Self {
+        (self.entries, self.good_for) = (entries, good_for);
+        // More is refused when the layer is built.
+        if entries <= super::MOST_ENTRIES {
+            self.known = Known::new(entries);
+        }
         self
     }
 
-    pub(super) fn with_unknown_as_missing(mut self) -> Self {
-        self.unknown_as_missing = true;
-        self
-    }
-
+    /// # Errors
+    ///
+    /// If the extractor cannot work, or a bound is out of range.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
-        self.extractor.check()
+        self.extractor.check()?;
+        if self.entries > super::MOST_ENTRIES {
+            let rule = format!("at most {} identities are remembered: room for all is reserved", super::MOST_ENTRIES);
+            return Err(ConfigError::new("cache", self.entries, rule));
+        }
+        if self.lookups == 0 {
+            return Err(ConfigError::new("lookups", 0, "at least one lookup at a time, or no tier is ever known"));
+        }
+        if self.deadline.is_zero() {
+            return Err(ConfigError::new("deadline of lookups", "0", "a lookup needs some time"));
+        }
+        Ok(())
     }
 
     pub(crate) fn uses_route(&self) -> bool {
@@ -87,91 +111,86 @@ impl Directory {
         lock(&self.known.tiers).flights.len()
     }
 
-    /// Whose request it is and in which tier.
+    /// The key and the tier of a request.
     #[inline]
     pub(crate) fn find(&self, parts: &Parts) -> Found {
-        let Some(key) = self.extractor.extract(parts) else { return Found::Now(None, self.unknown) };
+        let Some(key) = self.extractor.extract(parts) else { return Found::Now(None, self.unknowns.tier) };
         let digest = self.known.digest(&key);
-        let tier = lock(&self.known.tiers).cache.get(digest, Instant::now());
-        match tier {
+        let told = lock(&self.known.tiers).cache.get(digest, Instant::now());
+        match told {
             Some(told) => {
-                let (key, tier) = self.treat().apply(key, told);
+                let (key, tier) = self.unknowns.charge(key, told);
                 Found::Now(key, tier)
             }
             None => self.look_up(key, digest),
         }
     }
 
-    fn treat(&self) -> Treat {
-        Treat { unknown: self.unknown, as_missing: self.unknown_as_missing }
-    }
-
     #[cold]
     fn look_up(&self, key: Key, digest: Digest) -> Found {
-        let treat = self.treat();
         let Some(identity) = identity(&key) else {
-            let (key, tier) = treat.apply(key, STRANGER);
+            let (key, tier) = self.unknowns.charge(key, Told::Unknown);
             return Found::Now(key, tier);
         };
-        let joined = self.join(digest, identity);
-        Found::Later(Box::pin(async move { treat.apply(key, joined.await) }))
+        let directory = self.clone();
+        Found::Later(Box::pin(async move {
+            let told = match directory.join(digest, identity) {
+                Ok(joined) => joined.await,
+                Err(told) => told,
+            };
+            directory.unknowns.charge(key, told)
+        }))
     }
 
-    /// Of those who ask for the same identity at a time, the first begins the lookup and the others join it.
-    fn join(&self, digest: Digest, identity: String) -> Joined {
+    /// Joins the lookup of the identity that is under way, or begins one.
+    ///
+    /// # Errors
+    ///
+    /// What counts without a lookup: another request's has ended meanwhile, or as many as may be are under way.
+    fn join(&self, digest: Digest, identity: String) -> Result<Joined, Told> {
         let mut tiers = lock(&self.known.tiers);
+        if let Some(told) = tiers.cache.get(digest, Instant::now()) {
+            return Err(told);
+        }
         tiers.seats += 1;
         let seat = tiers.seats;
         if let Some(flight) = tiers.flights.get(&digest).and_then(Weak::upgrade) {
-            return flight.join(seat);
+            return Ok(flight.join(seat));
         }
-        let otherwise = tiers.cache.last(digest).unwrap_or(self.unknown);
+        let otherwise = tiers.cache.last(digest).unwrap_or(Told::Nothing);
+        if tiers.flights.len() >= self.lookups {
+            return Err(otherwise);
+        }
         let (known, lookup) = (Arc::downgrade(&self.known), Arc::clone(&self.lookup));
-        let good_for = self.good_for;
+        let (good_for, deadline) = (self.good_for, self.deadline);
         let work = async move {
-            // Begun with the first poll, so that nobody else's code runs under the lock.
-            let (tier, good_for) = match lookup(identity).await {
-                Ok(tier) => (tier.unwrap_or(STRANGER), good_for),
-                // What was known is better than nothing, and soon asked for again.
-                Err(LookupFailed) => (otherwise, good_for.min(FAILED)),
+            // Called with the first poll, so that no code of the application runs under the lock.
+            let (told, good_for) = match timeout(deadline, async { lookup(identity).await }).await {
+                Ok(Ok(tier)) => (tier.map_or(Told::Unknown, Told::Tier), good_for),
+                // What was told before is better than nothing, and soon asked for again.
+                Ok(Err(LookupFailed)) | Err(_) => (otherwise, good_for.min(FAILED)),
             };
             if let Some(known) = known.upgrade() {
-                lock(&known.tiers).cache.keep(digest, tier, Instant::now(), good_for);
+                lock(&known.tiers).cache.keep(digest, told, Instant::now(), good_for);
             }
-            tier
+            told
         };
         let landing = Landing { known: Arc::downgrade(&self.known), digest };
         let flight = Flight::new(Box::pin(work), otherwise, landing);
         tiers.flights.insert(digest, Arc::downgrade(&flight));
-        flight.join(seat)
+        Ok(flight.join(seat))
     }
 }
 
-/// What is made of what the lookup has told.
-#[derive(Clone, Copy)]
-struct Treat {
-    unknown: u8,
-    as_missing: bool,
-}
-
-impl Treat {
-    fn apply(self, key: Key, told: u8) -> (Option<Key>, u8) {
-        match told {
-            STRANGER => ((!self.as_missing).then_some(key), self.unknown),
-            tier => (Some(key), tier),
-        }
-    }
-}
-
-/// Clears a lookup's place when it is over, or nobody waits for it any more.
+/// Clears a lookup's place when it is over, or no request waits for it any more.
 pub(super) struct Landing {
     known: Weak<Known>,
     digest: Digest,
 }
 
 impl Landing {
-    /// While the lookup is there: its place is its own. Whoever comes now begins another one, even if somebody has not
-    /// fetched the answer of this one yet, which would grow old.
+    /// While the lookup is there: its place is its own. A request that comes now begins another one, even if an earlier one
+    /// has not fetched the answer of this one yet, which would grow old.
     pub(super) fn clear(&self) {
         if let Some(known) = self.known.upgrade() {
             lock(&known.tiers).flights.remove(&self.digest);

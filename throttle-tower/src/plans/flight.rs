@@ -7,9 +7,10 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 
 use super::directory::Landing;
+use super::told::Told;
 use crate::lock::lock;
 
-pub(super) type Work = Pin<Box<dyn Future<Output = u8> + Send>>;
+pub(super) type Work = Pin<Box<dyn Future<Output = Told> + Send>>;
 
 /// A lookup under way. Whoever waits drives it: it goes on as long as anybody does, whoever began it, and is dropped with
 /// the last of them.
@@ -17,13 +18,13 @@ pub(super) struct Flight {
     course: Mutex<Course>,
     waiting: Arc<Waiting>,
     /// What it is worth if the lookup panics.
-    otherwise: u8,
+    otherwise: Told,
     landing: Landing,
 }
 
 enum Course {
     Flying(Work),
-    Landed(u8),
+    Landed(Told),
     /// It panicked. Whoever polled it has the panic.
     Lost,
 }
@@ -40,7 +41,7 @@ impl Wake for Waiting {
 }
 
 impl Flight {
-    pub(super) fn new(work: Work, otherwise: u8, landing: Landing) -> Arc<Self> {
+    pub(super) fn new(work: Work, otherwise: Told, landing: Landing) -> Arc<Self> {
         let course = Mutex::new(Course::Flying(work));
         Arc::new(Self { course, waiting: Arc::default(), otherwise, landing })
     }
@@ -58,9 +59,9 @@ pub(super) struct Joined {
 }
 
 impl Future for Joined {
-    type Output = u8;
+    type Output = Told;
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<u8> {
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Told> {
         let flight = &self.flight;
         // Held while the lookup is polled, never across an await.
         let mut course = lock(&flight.course);
@@ -74,7 +75,7 @@ impl Future for Joined {
                 let polled = work.as_mut().poll(&mut Context::from_waker(&everybody));
                 alarm.off();
                 *course = match polled {
-                    Poll::Ready(tier) => Course::Landed(tier),
+                    Poll::Ready(told) => Course::Landed(told),
                     Poll::Pending => Course::Flying(work),
                 };
                 drop(course);
@@ -84,9 +85,9 @@ impl Future for Joined {
                 }
                 polled
             }
-            Course::Landed(tier) => {
-                *course = Course::Landed(tier);
-                Poll::Ready(tier)
+            Course::Landed(told) => {
+                *course = Course::Landed(told);
+                Poll::Ready(told)
             }
             Course::Lost => Poll::Ready(flight.otherwise),
         }

@@ -5,6 +5,7 @@ mod directory;
 mod flight;
 #[cfg(test)]
 mod tests;
+mod told;
 
 use std::fmt;
 use std::future::Future;
@@ -20,8 +21,14 @@ use crate::{KeyExtractor, OnError, OnMissing};
 
 /// Identities whose tiers are remembered, unless said otherwise.
 const ENTRIES: usize = 10_000;
+/// Most identities that can be remembered.
+const MOST_ENTRIES: usize = 1 << 24;
 /// How long a tier is good, unless said otherwise.
 const GOOD_FOR: Duration = Duration::from_secs(60);
+/// Most lookups at a time, unless said otherwise.
+const LOOKUPS: usize = 256;
+/// How long a lookup may take, unless said otherwise.
+const DEADLINE: Duration = Duration::from_secs(1);
 
 /// Starts a limit that depends on who asks: a public name, and a limit for each tier. Say next [whose budget](PlansUnkeyed::by)
 /// it is.
@@ -87,14 +94,17 @@ impl PlansWithoutLookup {
     /// Finds out the tier of an identity: the name of one, `None` for an identity that has none, or an error. A name that
     /// no tier has counts as none.
     ///
-    /// It is asked before anything is decided, and at the same time as other limits' keys are. Of requests that ask for
-    /// the same identity at a time, one lookup serves all. It has no deadline but its own.
+    /// A request that other limits refuse whatever its tier may be costs no lookup: the limits whose keys and tiers are known
+    /// are looked at first. Over a store that is one more round trip for a request whose tier is not remembered, and none
+    /// for others. A limit for which [attempts count](Limit::charge_denied) needs its key in any case, so it looks at none.
     ///
-    /// * What it tells is remembered for [some time](Plans::cache), that an identity is unknown too. Then a request costs
-    ///   no lookup and no allocation, and a change of tier is seen after that time at the latest.
-    /// * If it fails, the tier that was told last counts, if it is still remembered, or else that of the unknown; it is asked
-    ///   again after a second, or after the time that tiers are remembered, if that is shorter. Nobody else is told that it
-    ///   failed, nor of a name that no tier has: log or count that in the lookup.
+    /// * Concurrent requests of one identity share a lookup, and it runs at the same time as those of other limits' keys.
+    /// * What it returns is remembered for [some time](Plans::cache), `None` too. Then a request costs no lookup and no
+    ///   allocation, and a change of tier is seen after that time at the latest.
+    /// * It fails if it returns an error, or takes longer than its [deadline](Plans::lookups). It counts as failed without
+    ///   being called while too many others are under way. Then the last known tier applies, if it is still remembered, or
+    ///   else that of the unknown. It is called again after a second, or after the time that tiers are remembered, if that
+    ///   is shorter. The layer reports neither a failure nor a name that no tier has: log or count those in the lookup.
     /// * An identity is told as text: that of a header, a number in decimal, an address with the length of its prefix;
     ///   several parts with commas between. One that is not UTF-8 is not looked up: it is unknown.
     ///
@@ -102,8 +112,12 @@ impl PlansWithoutLookup {
     ///
     /// # Cancel safety
     ///
-    /// A request that is dropped while its tier is looked up has been charged nothing, and the lookup goes on for those
-    /// who wait for it too. It is dropped with the last of them.
+    /// A request that is dropped while its tier is looked up has been charged nothing. The lookup goes on for the other
+    /// requests that wait for it, and is dropped with the last of them, or at its deadline.
+    ///
+    /// # Panics
+    ///
+    /// A request that waits for a lookup panics outside of a tokio runtime with timers enabled.
     pub fn lookup<F, Fut>(self, lookup: F) -> PlansWithoutDefault
     where
         F: Fn(String) -> Fut + Send + Sync + 'static,
@@ -175,17 +189,17 @@ pub struct PlansWithoutDefault {
 }
 
 impl PlansWithoutDefault {
-    /// The tier of those whom the lookup does not know, of requests without an identity, and of those whose lookup has
-    /// failed before it ever told anything.
+    /// The tier of identities that the lookup does not know, of requests without an identity, and of identities whose lookup
+    /// failed before it ever returned anything.
     ///
     /// Each unknown identity has a budget of its own, and costs a lookup. Where clients can make up identities, let those
     /// share one ([`Plans::unknown_as_missing`]), take only those that may exist ([`Header::accept`](crate::Header::accept)),
-    /// or add a limit by address with [`all`](crate::all).
+    /// or add a limit by address with [`all`](crate::all): what it refuses costs no lookup.
     pub fn unknown(mut self, tier: impl Into<String>) -> Plans {
         let (tier, PlansUnkeyed { name, tiers }) = (tier.into(), self.plans);
         let place = tiers.iter().position(|(name, _)| *name == tier);
         // One that there is not is an error when the layer is built.
-        self.directory.unknown = place.and_then(|place| u8::try_from(place).ok()).unwrap_or(0);
+        self.directory.unknowns.tier = place.and_then(|place| u8::try_from(place).ok()).unwrap_or(0);
         let tiers = Tiered { tiers, unknown: tier, carry: Carry::Keep };
         Plans(Limit::of_plans(name, tiers, self.directory))
     }
@@ -226,10 +240,34 @@ impl Tiered {
 pub struct Plans(Limit);
 
 impl Plans {
-    /// How many identities' tiers are remembered, at least 1, and for how long. When there are more, those not asked for
-    /// lately are forgotten, and looked up again. An identity takes about 100 bytes. Defaults to 10,000 for 60 seconds.
+    /// About how many identities' tiers are remembered, at least 1 and at most 16,777,216, and for how long. When there are
+    /// more, one not asked for lately is forgotten, and looked up again. An identity takes about 50 bytes, which are
+    /// reserved when the layer is built. Defaults to 10,000 for 60 seconds.
     pub fn cache(self, identities: usize, good_for: Duration) -> Self {
-        Self(self.0.change_directory(|directory| directory.bounded(identities, good_for)))
+        Self(self.0.change_directory(|directory| directory.remembering(identities, good_for)))
+    }
+
+    /// Bounds lookups: how many are under way at a time, at least 1, and how long each may take. A lookup beyond these bounds
+    /// counts as [failed](PlansWithoutLookup::lookup), so no request waits longer for its tier than the deadline, and none
+    /// queues for a lookup. Each layer and its clones count together. Defaults to 256 lookups of 1 second.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use throttle_tower::{Gcra, Header, Rate, ThrottleLayer, plans};
+    ///
+    /// # async fn plan_of(key: String) -> Result<Option<&'static str>, std::io::Error> { Ok(None) }
+    /// let per_user = plans("per-user", [("free", Gcra::new(Rate::per_minute(60)))])
+    ///     .by(Header::new("x-api-key"))
+    ///     .lookup(plan_of)
+    ///     .unknown("free");
+    /// assert!(ThrottleLayer::new(per_user.clone().lookups(20, Duration::from_millis(200))).is_ok());
+    /// assert!(ThrottleLayer::new(per_user.lookups(0, Duration::from_millis(200))).is_err());
+    /// ```
+    pub fn lookups(self, at_once: usize, deadline: Duration) -> Self {
+        Self(self.0.change_directory(|mut directory| {
+            (directory.lookups, directory.deadline) = (at_once, deadline);
+            directory
+        }))
     }
 
     /// What becomes of what an identity has used when its tier changes, or its tier's limit does. Defaults to
@@ -239,8 +277,12 @@ impl Plans {
     }
 
     /// Treats an identity that the lookup does not know as a request without one, by [`on_missing`](Self::on_missing): all
-    /// of them share one budget in the tier of the unknown, or are not limited by this, or are refused. Whoever makes up
-    /// identities gains nothing by it. A lookup that fails makes nobody unknown. By default each has a budget of its own.
+    /// of them share one budget in the tier of the unknown, or are not limited by this, or are refused. By default each has a
+    /// budget of its own.
+    ///
+    /// Made-up identities gain nothing then, also while lookups fail: an identity that was known before keeps its last tier
+    /// and its budget, and all those of which nothing is known share one more budget in the tier of the unknown. New
+    /// customers share that budget too until a lookup of theirs succeeds, and after a restart every customer is new.
     ///
     /// ```
     /// use throttle_tower::{Gcra, Header, OnMissing, Rate, plans};
@@ -254,7 +296,10 @@ impl Plans {
     ///     .on_missing(OnMissing::Reject(http::StatusCode::UNAUTHORIZED));
     /// ```
     pub fn unknown_as_missing(self) -> Self {
-        Self(self.0.change_directory(Directory::with_unknown_as_missing))
+        Self(self.0.change_directory(|mut directory| {
+            directory.unknowns.as_missing = true;
+            directory
+        }))
     }
 
     /// As [`Limit::cost`].

@@ -7,6 +7,7 @@ use http::request::Parts;
 use http::{HeaderValue, Request};
 use throttle_core::{Carry, Gcra, IntoAlgorithm, Key, LeakyBucket, Rate};
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use super::{Directory, Found, Plans, plans};
 use crate::limit::FutureKey;
@@ -51,7 +52,7 @@ fn directory(office: &Arc<Office>, entries: usize, good_for: Duration) -> Direct
             }
         }
     });
-    built.directory.bounded(entries, good_for)
+    built.directory.remembering(entries, good_for)
 }
 
 fn tiers() -> [(&'static str, Gcra); 3] {
@@ -167,15 +168,25 @@ async fn plans_are_forgotten_when_there_are_too_many() {
 
 #[tokio::test]
 async fn plans_whose_lookup_panics_keep_nobody_waiting() {
-    let lookup = |_| async {
-        tokio::task::yield_now().await;
-        if true {
-            panic!("a lookup that panics");
+    let open = Arc::new(Notify::new());
+    let opened = Arc::clone(&open);
+    let lookup = move |_| {
+        let opened = Arc::clone(&opened);
+        async move {
+            opened.notified().await;
+            if true {
+                panic!("a lookup that panics");
+            }
+            Some("pro")
         }
-        Some("pro")
     };
     let directory = plans("p", tiers()).by(Header::new("x-api-key")).lookup(lookup).directory;
-    let waiting: Vec<_> = (0..4).map(|_| tokio::spawn(later(directory.find(&parts("ada"))))).collect();
+    let mut waiting: Vec<_> = (0..4).map(|_| later(directory.find(&parts("ada")))).collect();
+    for one in &mut waiting {
+        assert!(polled_once(one).await.is_none());
+    }
+    let waiting: Vec<_> = waiting.into_iter().map(tokio::spawn).collect();
+    open.notify_one();
     let mut panics = 0;
     for one in waiting {
         match tokio::time::timeout(Duration::from_secs(5), one).await.expect("nobody waits for ever") {
@@ -190,12 +201,13 @@ async fn plans_whose_lookup_panics_keep_nobody_waiting() {
 async fn plans_are_looked_up_anew_though_somebody_has_not_fetched_the_last_answer() {
     let office = Arc::new(Office::default());
     let directory = directory(&office, 10, Duration::ZERO);
-    let never_polled = later(directory.find(&parts("ada")));
+    let mut slow = later(directory.find(&parts("ada")));
+    assert!(polled_once(&mut slow).await.is_none());
     office.answers(Ok(Some("pro")));
-    assert_eq!(tier(&directory, "ada").await, 1);
+    assert_eq!((tier(&directory, "ada").await, office.asked()), (1, 1));
     office.answers(Ok(Some("internal")));
     assert_eq!((tier(&directory, "ada").await, office.asked()), (2, 2));
-    assert_eq!(never_polled.await.1, 1, "that was told while it waited");
+    assert_eq!(slow.await.1, 1, "that was told while it waited");
 }
 
 #[tokio::test]
@@ -206,29 +218,156 @@ async fn plans_are_looked_up_anew_after_a_panic_though_somebody_has_not_heard_of
         move |_| {
             let first = asked.fetch_add(1, Ordering::SeqCst) == 0;
             async move {
+                tokio::task::yield_now().await;
                 assert!(!first, "a lookup that panics");
                 Some("pro")
             }
         }
     };
     let directory = plans("p", tiers()).by(Header::new("x-api-key")).lookup(lookup).directory;
-    let never_polled = later(directory.find(&parts("ada")));
-    assert!(tokio::spawn(later(directory.find(&parts("ada")))).await.is_err(), "whoever polled it has the panic");
+    let mut slow = later(directory.find(&parts("ada")));
+    assert!(polled_once(&mut slow).await.is_none());
+    assert!(
+        tokio::spawn(later(directory.find(&parts("ada")))).await.is_err(),
+        "the request that polled it has the panic"
+    );
     assert_eq!(tier(&directory, "ada").await, 1);
-    assert_eq!(never_polled.await.1, 0, "the default");
+    assert_eq!(slow.await.1, 0, "the default");
 }
 
-#[tokio::test]
-async fn plans_whose_lookup_failed_are_asked_for_again_after_a_second_at_the_latest() {
+#[tokio::test(start_paused = true)]
+async fn failed_lookup_is_repeated_after_a_second_and_not_before() {
     let office = Arc::new(Office::default());
     let directory = directory(&office, 10, LONG);
     office.answers(Err(()));
-    assert_eq!(tier(&directory, "ada").await, 0);
-    assert_eq!(tier(&directory, "ada").await, 0);
-    assert!(office.asked() <= 2, "not with each request");
+    assert_eq!((tier(&directory, "ada").await, office.asked()), (0, 1));
     office.answers(Ok(Some("pro")));
-    tokio::time::sleep(Duration::from_millis(1_001)).await;
+    tokio::time::advance(Duration::from_millis(999)).await;
+    for _ in 0..5 {
+        assert_eq!((tier(&directory, "ada").await, office.asked()), (0, 1), "not with each request");
+    }
+    tokio::time::advance(Duration::from_millis(1)).await;
+    assert_eq!((tier(&directory, "ada").await, office.asked()), (1, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn failed_lookup_is_repeated_sooner_where_tiers_are_remembered_for_less() {
+    let office = Arc::new(Office::default());
+    let directory = directory(&office, 10, Duration::from_millis(100));
+    office.answers(Err(()));
+    assert_eq!(tier(&directory, "ada").await, 0);
+    tokio::time::advance(Duration::from_millis(100)).await;
+    assert_eq!((tier(&directory, "ada").await, office.asked()), (0, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn law_12_lookup_that_hangs_is_answered_at_its_deadline_and_shared_until_then() {
+    let office = Arc::new(Office::default());
+    let mut directory = directory(&office, 10, LONG);
+    directory.deadline = Duration::from_millis(200);
+    let begun = Instant::now();
+    let mut waiting: Vec<_> = (0..32).map(|_| tokio::spawn(later(directory.find(&parts("ada"))))).collect();
+    tokio::time::sleep(Duration::from_millis(150)).await;
+    waiting.extend((0..32).map(|_| tokio::spawn(later(directory.find(&parts("ada"))))));
+    for one in waiting {
+        assert_eq!(one.await.unwrap().1, 0, "the stated tier");
+    }
+    assert_eq!((begun.elapsed().as_millis(), office.asked(), directory.flights()), (200, 1, 0));
+    // As after any failure, not at once again.
+    assert_eq!((tier(&directory, "ada").await, office.asked()), (0, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn law_12_lookup_that_hangs_leaves_a_known_identity_in_its_last_tier() {
+    let office = Arc::new(Office::default());
+    let directory = directory(&office, 10, Duration::from_secs(60));
+    office.answers(Ok(Some("pro")));
     assert_eq!(tier(&directory, "ada").await, 1);
+    *office.answer.lock().unwrap() = None;
+    for asked in 2..5 {
+        tokio::time::advance(Duration::from_secs(60)).await;
+        let begun = Instant::now();
+        assert_eq!((tier(&directory, "ada").await, office.asked()), (1, asked));
+        assert_eq!(begun.elapsed(), Duration::from_secs(1), "the default deadline");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn law_13_lookup_beyond_the_bound_counts_as_failed_at_once() {
+    let office = Arc::new(Office::default());
+    let mut directory = directory(&office, 10, Duration::from_secs(60));
+    directory.lookups = 2;
+    office.answers(Ok(Some("pro")));
+    assert_eq!(tier(&directory, "ada").await, 1);
+    tokio::time::advance(Duration::from_secs(60)).await;
+    *office.answer.lock().unwrap() = None;
+    let mut hanging = ["one", "two"].map(|made_up| later(directory.find(&parts(made_up))));
+    for hanging in &mut hanging {
+        assert!(polled_once(hanging).await.is_none());
+    }
+    assert_eq!((office.asked(), directory.flights()), (3, 2));
+    for _ in 0..100 {
+        assert_eq!(polled_once(&mut later(directory.find(&parts("ada")))).await, Some(1), "the last known tier");
+        assert_eq!(polled_once(&mut later(directory.find(&parts("bob")))).await, Some(0), "the stated tier");
+    }
+    assert_eq!((office.asked(), directory.flights()), (3, 2), "those cost no lookup");
+    assert!(polled_once(&mut later(directory.find(&parts("one")))).await.is_none(), "one under way is still shared");
+    drop(hanging);
+    office.answers(Ok(Some("internal")));
+    assert_eq!(tier(&directory, "bob").await, 2, "it was not remembered as failed");
+    assert_eq!(tier(&directory, "ada").await, 2);
+}
+
+/// A request that is refused before its lookup takes no place from others.
+#[tokio::test]
+async fn lookup_begins_when_it_is_waited_for() {
+    let office = Arc::new(Office::default());
+    let directory = directory(&office, 10, LONG);
+    let waits = later(directory.find(&parts("ada")));
+    assert_eq!((office.asked(), directory.flights()), (0, 0));
+    office.answers(Ok(Some("pro")));
+    assert_eq!(tier(&directory, "ada").await, 1);
+    assert_eq!((waits.await.1, office.asked()), (1, 1), "another request's lookup has ended meanwhile");
+}
+
+#[tokio::test]
+async fn identities_of_which_nothing_is_known_share_a_budget_while_lookups_fail() {
+    let office = Arc::new(Office::default());
+    let mut directory = directory(&office, 100, Duration::ZERO);
+    directory.unknowns.as_missing = true;
+    let find = async |identity: &str| match directory.find(&parts(identity)) {
+        Found::Now(key, tier) => (key, tier),
+        Found::Later(key) => key.await,
+    };
+    let own = |identity: &str| Some(Key::builder().bytes(identity.as_bytes()).finish());
+    office.answers(Ok(Some("pro")));
+    assert_eq!(find("ada").await, (own("ada"), 1));
+    office.answers(Ok(None));
+    assert_eq!(find("eve").await, (None, 0));
+    office.answers(Err(()));
+    let (shared, tier) = find("made up").await;
+    assert_eq!(tier, 0);
+    assert!(shared.is_some() && shared != Some(Key::missing()), "not the budget of a missing key");
+    for n in 0..20 {
+        assert_eq!(find(&n.to_string()).await, (shared.clone(), 0));
+        // Failing does not make an identity known.
+        assert_eq!(find("made up").await, (shared.clone(), 0));
+    }
+    assert_eq!(find("ada").await, (own("ada"), 1), "her last tier and her own budget");
+    assert_eq!(find("eve").await, (None, 0), "still unknown");
+    office.answers(Ok(Some("pro")));
+    assert_eq!(find("made up").await, (own("made up"), 1), "from the first lookup that succeeds");
+}
+
+#[tokio::test]
+async fn identities_have_a_budget_each_while_lookups_fail_where_unknown_ones_have() {
+    let office = Arc::new(Office::default());
+    let directory = directory(&office, 100, Duration::ZERO);
+    office.answers(Err(()));
+    for identity in ["ada", "bob"] {
+        let own = Key::builder().bytes(identity.as_bytes()).finish();
+        assert_eq!(later(directory.find(&parts(identity))).await, (Some(own), 0));
+    }
 }
 
 fn with(tiers: Vec<(&'static str, Gcra)>, unknown: &str) -> Plans {
@@ -258,6 +397,10 @@ fn plans_that_are_wrong_are_refused_with_field_value_and_rule() {
         ("carry".into(), "Proportional between \"free\" and \"pro\"".into())
     );
     assert!(ThrottleLayer::new(with(two(), "pro").on_change(Carry::Proportional)).is_ok());
+    let most = 1 << 24;
+    assert_eq!(refused(with(two(), "free").cache(most + 1, LONG)), ("cache".into(), (most + 1).to_string()));
+    assert_eq!(refused(with(two(), "free").lookups(0, LONG)), ("lookups".into(), "0".into()));
+    assert_eq!(refused(with(two(), "free").lookups(1, Duration::ZERO)), ("deadline of lookups".into(), "0".into()));
 }
 
 /// Of those who give up, nothing is kept while others wait on.
@@ -302,7 +445,7 @@ fn plans_by_a_header_that_is_none_are_refused() {
 async fn plans_of_those_who_cannot_be_looked_up_are_the_stated_ones() {
     let office = Arc::new(Office::default());
     let mut directory = directory(&office, 10, LONG);
-    directory.unknown = 2;
+    directory.unknowns.tier = 2;
     let nobody = Request::new(()).into_parts().0;
     assert!(matches!(directory.find(&nobody), Found::Now(None, 2)));
     let mut no_text = Request::new(());

@@ -206,7 +206,7 @@ impl<B: Backend> Rules<B> {
                         None => self.call_without_key(index, cost, parts)?,
                     },
                     Keying::Async(extractor) => {
-                        asked.waiting.push((index, cost, extractor(parts)));
+                        asked.waiting.push((index, cost, extractor(parts, how.key_deadline)));
                         Call::SKIP
                     }
                     Keying::Plans(directory) => match directory.find(parts) {
