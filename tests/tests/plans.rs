@@ -20,8 +20,8 @@ use throttle_core::{Backend, BoxBackend, ManualClock, MemoryBackend, Timestamp};
 use throttle_redis::{RedisBackend, Single};
 use throttle_test_servers::Shared;
 use throttle_tower::{
-    BackendErrorKind, Carry, Constant, Dialect, Gcra, Header, IntoLimits, LimitReport, OnError, OnMissing, Plans, Rate,
-    Route, ThrottleLayer, TokioClock, Warning, all, limit, plans,
+    BackendErrorKind, Carry, Concurrency, Constant, Dialect, Gcra, Header, IntoLimits, LimitReport, OnError, OnMissing,
+    Plans, Rate, Route, ThrottleLayer, TokioClock, Warning, all, any, limit, plans,
 };
 use tokio::net::TcpListener;
 use tower::{Layer, ServiceExt};
@@ -308,7 +308,7 @@ async fn strangers(store: Store) {
     assert_eq!(remaining(&server.ask(None).await), "1", "with those who tell no identity");
     assert_eq!(server.left("ada").await, "59 of 60", "her own");
     *table.broken.lock().unwrap() = true;
-    assert_eq!(server.left("bob").await, "5 of 6", "whose lookup fails is not unknown");
+    assert_eq!(server.left("bob").await, "5 of 6", "an identity whose lookup fails is not unknown");
     *table.broken.lock().unwrap() = false;
     assert_eq!(server.left("made up again").await, "0 of 6");
     assert_eq!(server.ask(Some("and again")).await.status(), StatusCode::TOO_MANY_REQUESTS);
@@ -476,4 +476,280 @@ async fn plans_by_a_route_that_is_not_known_are_warned_of() {
     let request = Request::get("/").body(axum::body::Body::empty()).unwrap();
     assert_eq!(around.oneshot(request).await.unwrap().status(), StatusCode::OK);
     assert_eq!(*warnings.lock().unwrap(), [Warning::RouteUnknown]);
+}
+
+/// One a minute in all, beside plans that remember nothing.
+fn behind_one_a_minute(table: &Table) -> [throttle_tower::Limits; 2] {
+    let once = || limit("per-ip", Gcra::new(Rate::per_minute(1))).by(Constant).on_error(OnError::Closed);
+    let plans = || table.plans(Carry::Keep);
+    [all((once(), plans())).into_limits(), all((plans(), once())).into_limits()]
+}
+
+async fn refused_without_lookup(store: impl Fn() -> Store, requests: usize) {
+    for place in 0..2 {
+        let (store, table) = (store(), Table::default());
+        let limits = behind_one_a_minute(&table).into_iter().nth(place).unwrap();
+        let server = Server::start(limits, store.backend.clone()).await;
+        for n in 0..requests {
+            let response = server.ask(Some(&format!("made-up-{n}"))).await;
+            if n == 0 {
+                assert_eq!(response.status(), StatusCode::OK);
+                continue;
+            }
+            assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
+            assert_eq!(field(&response, "retry-after"), "60", "exact, as if all had been asked");
+            assert_eq!(field(&response, "ratelimit"), "\"per-ip\";r=0;t=60");
+        }
+        assert_eq!(table.lookups.load(Ordering::SeqCst), 1, "of the request that was admitted");
+        store.clock.advance(Duration::from_secs(60));
+        assert_eq!(server.left("made-up-1").await, "5 of 6", "refused requests were charged nowhere");
+        assert_eq!(table.lookups.load(Ordering::SeqCst), 2);
+    }
+}
+
+#[tokio::test]
+async fn request_that_is_refused_whatever_its_tier_is_not_looked_up_in_memory() {
+    refused_without_lookup(memory, 1_000).await;
+}
+
+#[tokio::test]
+async fn request_that_is_refused_whatever_its_tier_is_not_looked_up_in_redis() {
+    refused_without_lookup(redis, 50).await;
+}
+
+/// As many are admitted as without the looks, of which there is one before each decision.
+#[tokio::test]
+async fn law_14_look_before_a_lookup_charges_nothing() {
+    for store in [memory(), redis()] {
+        let table = Table::default();
+        table.put("ada", "pro");
+        let ten = limit("per-ip", Gcra::new(Rate::per_minute(10))).by(Constant).on_error(OnError::Closed);
+        let server = Server::start(all((ten, table.plans(Carry::Keep))), store.backend.clone()).await;
+        for left in (50..60).rev() {
+            assert_eq!(server.left("ada").await, format!("{left} of 60"));
+        }
+        assert_eq!(server.wait("ada").await, "6");
+        assert_eq!(table.lookups.load(Ordering::SeqCst), 10);
+    }
+}
+
+/// A member of an `any` whose tier is not known may admit, whatever the others say.
+#[tokio::test]
+async fn request_that_its_tier_may_still_admit_is_looked_up() {
+    let one = |name: &str| limit(name, Gcra::new(Rate::per_minute(1))).by(Constant).on_error(OnError::Closed);
+    for store in [memory(), redis()] {
+        let table = Table::default();
+        let either = any((one("pool"), table.plans(Carry::Keep)));
+        let server = Server::start(either, store.backend.clone()).await;
+        assert_eq!(server.ask(Some("ada")).await.status(), StatusCode::OK, "the pool pays");
+        assert_eq!(server.left("ada").await, "5 of 6");
+        assert_eq!(table.lookups.load(Ordering::SeqCst), 2);
+
+        // Without any doubt left: the pool is empty, and so is what is asked with the plan.
+        let table = Table::default();
+        let both = all((table.plans(Carry::Keep), one("with-plan")));
+        let limits = any((both, one("other-pool").when(|parts| parts.uri.path() != "/none")));
+        let server = Server::start(limits, store.backend.clone()).await;
+        for status in [StatusCode::OK, StatusCode::OK, StatusCode::TOO_MANY_REQUESTS, StatusCode::TOO_MANY_REQUESTS] {
+            assert_eq!(server.ask(Some("bob")).await.status(), status);
+        }
+        assert_eq!(table.lookups.load(Ordering::SeqCst), 2, "none of a request that is refused");
+
+        // What refuses is told, and not the pool that the plan may make up for.
+        let table = Table::default();
+        let limits = all((one("all"), any((one("third-pool"), table.plans(Carry::Keep)))));
+        let server = Server::start(limits, store.backend.clone()).await;
+        assert_eq!(server.ask(Some("eve")).await.status(), StatusCode::OK);
+        let refused = server.ask(Some("eve")).await;
+        assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(field(&refused, "ratelimit"), "\"all\";r=0;t=60");
+        assert_eq!(table.lookups.load(Ordering::SeqCst), 1);
+    }
+}
+
+/// A full house is known without a lookup, too.
+#[tokio::test]
+async fn request_without_a_permit_is_not_looked_up() {
+    let table = Table::default();
+    let limits = all((Concurrency::new(1).cost(2), table.plans(Carry::Keep)));
+    let server = Server::start(limits, memory().backend).await;
+    assert_eq!(server.ask(Some("ada")).await.status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(table.lookups.load(Ordering::SeqCst), 0);
+}
+
+/// Where attempts count, a refused one is charged to its plan.
+#[tokio::test]
+async fn request_that_is_refused_is_looked_up_where_attempts_count() {
+    let (store, table) = (memory(), Table::default());
+    let once = limit("per-ip", Gcra::new(Rate::per_second(1))).by(Constant);
+    let counting = table.plans(Carry::Keep).into_limit().charge_denied();
+    let server = Server::start(all((once, counting)), store.backend.clone()).await;
+    assert_eq!(server.left("ada").await, "5 of 6");
+    for _ in 0..3 {
+        assert_eq!(server.ask(Some("ada")).await.status(), StatusCode::TOO_MANY_REQUESTS);
+    }
+    assert_eq!(table.lookups.load(Ordering::SeqCst), 4);
+    store.clock.advance(Duration::from_secs(1));
+    assert_eq!(server.left("ada").await, "1 of 6", "two were admitted, and three attempts counted");
+}
+
+/// A request that is worth holding is held, not refused by the look.
+#[tokio::test(start_paused = true)]
+async fn request_that_can_be_held_is_looked_up_and_admitted() {
+    let table = Table::default();
+    let ten = limit("per-ip", Gcra::new(Rate::per_second(10)).burst(1)).by(Constant);
+    let limits = all((ten.wait_up_to(Duration::from_millis(500)), table.plans(Carry::Keep)));
+    let backend = MemoryBackend::builder().clock(TokioClock::default()).build();
+    let app = Router::new().route("/", get(told)).layer(ThrottleLayer::new(limits).unwrap().backend(backend).unwrap());
+    for _ in 0..3 {
+        let request = Request::get("/").header("x-api-key", "ada").body(axum::body::Body::empty()).unwrap();
+        assert_eq!(app.clone().oneshot(request).await.unwrap().status(), StatusCode::OK);
+    }
+    assert_eq!(table.lookups.load(Ordering::SeqCst), 3);
+}
+
+/// What is free again between a look and the question for the exact wait is not taken from the request.
+#[tokio::test]
+async fn law_05_request_that_is_admitted_behind_a_refusing_look_is_charged_once() {
+    /// Reads out times that a test has written down.
+    #[derive(Clone)]
+    struct Script(Arc<Mutex<std::vec::IntoIter<i64>>>);
+    impl throttle_core::Clock for Script {
+        fn now(&self) -> Timestamp {
+            let second = self.0.lock().unwrap().next().expect("no more times than were written down");
+            Timestamp::from_micros(1_790_000_000_000_000 + second * 1_000_000)
+        }
+    }
+    // A look and a decision; a look, the question, what it is given back, and the decision; a look and its question.
+    let times = Script(Arc::new(Mutex::new(vec![0, 0, 0, 60, 60, 60, 60, 60].into_iter())));
+    let table = Table::default();
+    let limits = behind_one_a_minute(&table).into_iter().next().unwrap();
+    let server = Server::start(limits, MemoryBackend::builder().clock(times.clone()).build()).await;
+    for status in [StatusCode::OK, StatusCode::OK, StatusCode::TOO_MANY_REQUESTS] {
+        assert_eq!(server.ask(Some("ada")).await.status(), status);
+    }
+    assert_eq!((table.lookups.load(Ordering::SeqCst), times.0.lock().unwrap().len()), (2, 0));
+}
+
+/// Over a store: one question where the tier is remembered, a look before it where it is not, and none for other keys.
+#[tokio::test]
+async fn store_is_asked_once_more_for_a_tier_that_is_not_remembered() {
+    let (store, table) = (common::Remote::faltering(false), Table::default());
+    table.put("ada", "pro");
+    let ten = limit("per-ip", Gcra::new(Rate::per_minute(10))).by(Constant).on_error(OnError::Closed);
+    let remembering = table.plans(Carry::Keep).cache(10, Duration::from_secs(600));
+    let server = Server::start(all((ten, remembering)), store.clone()).await;
+    for asked in [2, 3, 4] {
+        server.left("ada").await;
+        assert_eq!(store.decisions.load(Ordering::SeqCst), asked);
+    }
+
+    let store = common::Remote::faltering(false);
+    let once = limit("per-ip", Gcra::new(Rate::per_minute(1))).by(Constant).on_error(OnError::Closed);
+    let slow = limit("per-user", Gcra::new(Rate::per_minute(9))).by_async(|_| async {
+        tokio::task::yield_now().await;
+        Some("ada")
+    });
+    let server = Server::start(all((once, slow.on_error(OnError::Closed))), store.clone()).await;
+    for asked in [1, 2] {
+        server.ask(None).await;
+        assert_eq!(store.decisions.load(Ordering::SeqCst), asked);
+    }
+}
+
+/// A store that fails is waited for once.
+#[tokio::test]
+async fn law_12_store_that_fails_at_the_look_is_not_asked_again() {
+    for (rule, status, lookups) in [
+        (OnError::Open, StatusCode::OK, 1),
+        (OnError::local(1), StatusCode::OK, 1),
+        (OnError::Closed, StatusCode::SERVICE_UNAVAILABLE, 0),
+    ] {
+        let (store, table) = (common::Remote::failing(BackendErrorKind::Timeout), Table::default());
+        let ten = limit("per-ip", Gcra::new(Rate::per_minute(10))).by(Constant).on_error(rule);
+        let server = Server::start(all((ten, table.plans(Carry::Keep).on_error(rule))), store.clone()).await;
+        assert_eq!(server.ask(Some("ada")).await.status(), status);
+        assert_eq!((store.decisions.load(Ordering::SeqCst), table.lookups.load(Ordering::SeqCst)), (1, lookups));
+    }
+}
+
+/// Made-up identities have one budget for all of them, whether the table answers or not.
+#[tokio::test]
+async fn made_up_identities_gain_nothing_while_lookups_fail() {
+    for store in [memory(), redis()] {
+        let table = Table::default();
+        table.put("ada", "pro");
+        let server = Server::start(table.plans(Carry::Keep).unknown_as_missing(), store.backend.clone()).await;
+        assert_eq!(server.left("ada").await, "59 of 60");
+        *table.broken.lock().unwrap() = true;
+        let mut admitted = 0;
+        for n in 0..100 {
+            admitted += usize::from(server.ask(Some(&format!("made-up-{n}"))).await.status() == StatusCode::OK);
+        }
+        assert_eq!(admitted, 6);
+        assert_eq!(server.left("ada").await, "58 of 60", "her own budget");
+        *table.broken.lock().unwrap() = false;
+        assert_eq!(server.left("made-up-1").await, "5 of 6", "the budget of the unknown is another one");
+    }
+}
+
+/// A lookup that never ends, and a key that never comes.
+#[tokio::test(start_paused = true)]
+async fn law_12_request_whose_lookup_or_key_hangs_is_answered_at_its_deadline() {
+    let hanging = || {
+        plans("per-user", [("free", Gcra::new(Rate::per_minute(6)))])
+            .by(Header::new("x-api-key"))
+            .lookup(|_| std::future::pending::<Option<&str>>())
+            .unknown("free")
+    };
+    let by_async =
+        || limit("keyed", Gcra::new(Rate::per_minute(6))).by_async(|_| std::future::pending::<Option<u64>>());
+    let rejecting = || by_async().on_missing(OnMissing::Reject(StatusCode::UNAUTHORIZED));
+    let [ok, unauthorized] = [StatusCode::OK, StatusCode::UNAUTHORIZED];
+    let ms = Duration::from_millis;
+    for (limits, status, waited) in [
+        (hanging().into_limits(), ok, ms(1_000)),
+        (hanging().lookups(1, ms(300)).into_limits(), ok, ms(300)),
+        (by_async().into_limits(), ok, ms(1_000)),
+        (by_async().key_deadline(ms(200)).into_limits(), ok, ms(200)),
+        (rejecting().key_deadline(ms(200)).into_limits(), unauthorized, ms(200)),
+        (all((hanging().lookups(1, ms(300)), by_async().key_deadline(ms(200)))), ok, ms(300)),
+    ] {
+        let app = Router::new().route("/", get(|| async {})).layer(ThrottleLayer::new(limits).unwrap());
+        let begun = tokio::time::Instant::now();
+        let request = Request::get("/").header("x-api-key", "ada").body(axum::body::Body::empty()).unwrap();
+        assert_eq!(app.oneshot(request).await.unwrap().status(), status);
+        assert_eq!(begun.elapsed(), waited);
+    }
+}
+
+/// While every lookup hangs, none of a thousand identities waits behind another.
+#[tokio::test(start_paused = true)]
+async fn law_13_thousand_requests_whose_lookups_hang_are_all_decided_within_one_deadline() {
+    let begun_lookups = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&begun_lookups);
+    let limits = plans("per-user", [("free", Gcra::new(Rate::per_minute(6)))])
+        .by(Header::new("x-api-key"))
+        .lookup(move |_| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            std::future::pending::<Option<&str>>()
+        })
+        .unknown("free")
+        .unknown_as_missing();
+    let app = Router::new().route("/", get(|| async {})).layer(ThrottleLayer::new(limits).unwrap());
+    let begun = tokio::time::Instant::now();
+    let asking: Vec<_> = (0..1_000)
+        .map(|n| {
+            let request = Request::get("/").header("x-api-key", n.to_string());
+            tokio::spawn(app.clone().oneshot(request.body(axum::body::Body::empty()).unwrap()))
+        })
+        .collect();
+    let mut admitted = 0;
+    for one in asking {
+        let status = one.await.unwrap().unwrap().status();
+        assert!(matches!(status, StatusCode::OK | StatusCode::TOO_MANY_REQUESTS), "{status}");
+        admitted += usize::from(status == StatusCode::OK);
+    }
+    assert_eq!(begun.elapsed(), Duration::from_secs(1));
+    assert_eq!((begun_lookups.load(Ordering::SeqCst), admitted), (256, 6), "one budget for all of them");
 }

@@ -88,7 +88,8 @@ impl Limit {
     /// It is a second step behind the refusal, which does not wait for it. In between others may be admitted; more than the
     /// limit are not. The refusal's fields are those of the decision: while a client goes on trying, it will find that it has
     /// to wait longer than it was told. Requests that were refused without a decision (a required key was missing, a limit
-    /// was closed because the store failed) are not charged.
+    /// was closed because the store failed) are not charged. A key or a tier that has to be looked up is looked up also of a
+    /// request that another limit refuses.
     pub fn charge_denied(mut self) -> Self {
         self.how.outcomes.charge_denied = true;
         self

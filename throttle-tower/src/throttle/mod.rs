@@ -9,6 +9,7 @@ mod in_flight;
 mod layer;
 mod ledger;
 mod local;
+mod look;
 mod patience;
 mod refusal;
 mod report;

@@ -247,21 +247,22 @@ impl Patience<'_> {
             TreeNode::Policy(policy) => {
                 self.statuses.get(policy).is_none_or(|status| !status.is_violated() || (self.waits)(policy, status))
             }
-            TreeNode::All => self.members(node).all(|member| self.of(member)),
-            TreeNode::Any(_) => self.members(node).any(|member| self.of(member)),
+            TreeNode::All => members(self.nodes, node).all(|member| self.of(member)),
+            TreeNode::Any(_) => members(self.nodes, node).any(|member| self.of(member)),
         }
     }
+}
 
-    fn members(&self, parent: usize) -> impl Iterator<Item = usize> + '_ {
-        let mut next = parent + 1;
-        std::iter::from_fn(move || {
-            let here = next;
-            (here < self.nodes[parent].1).then(|| {
-                next = self.nodes[here].1;
-                here
-            })
+/// The members of the node at `parent`, by their places.
+pub(super) fn members(nodes: &[(TreeNode, usize)], parent: usize) -> impl Iterator<Item = usize> + '_ {
+    let mut next = parent + 1;
+    std::iter::from_fn(move || {
+        let here = next;
+        (here < nodes[parent].1).then(|| {
+            next = nodes[here].1;
+            here
         })
-    }
+    })
 }
 
 fn has_any(set: &LimitSet) -> bool {

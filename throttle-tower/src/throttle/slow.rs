@@ -6,15 +6,19 @@ use std::task::{Context, Poll, ready};
 use http::Request;
 use http::request::Parts;
 use pin_project_lite::pin_project;
-use throttle_core::Backend;
+use throttle_core::{Backend, BackendError};
 
 use super::attempt::Answer;
 use super::in_flight::Needs;
+use super::look::Looked;
 use super::rules::{Asked, Calls, Judged, Rules};
 use crate::limit::FutureKey;
 
 pin_project! {
     /// A request that waits for its keys, then for its decision. It takes along the service that was found ready.
+    ///
+    /// Every wait is bounded: the store and the keys have a deadline each, and a held request waits as long as its limit
+    /// says.
     pub(super) struct Slow<S, B, ReqBody>
     where
         B: Backend,
@@ -23,6 +27,9 @@ pin_project! {
         calls: Calls,
         keys: Vec<(usize, u64, FutureKey)>,
         needs: Needs,
+        // What can be decided before the keys are known.
+        looking: Option<Pin<Box<dyn Future<Output = Looked> + Send>>>,
+        failed: Option<BackendError>,
         #[pin]
         decision: Decision<B>,
         held: Option<(S, Parts, ReqBody)>,
@@ -48,8 +55,10 @@ pub(super) type Decided<S, ReqBody> = (Judged, S, Request<ReqBody>);
 
 impl<S, B: Backend, ReqBody> Slow<S, B, ReqBody> {
     pub(super) fn new(rules: Arc<Rules<B>>, asked: Asked, held: (S, Parts, ReqBody)) -> Self {
+        let looking = rules.look_first(&asked);
         let Asked { calls, waiting, needs } = asked;
-        Self { rules, calls, keys: waiting, needs, decision: Decision::Unasked, held: Some(held) }
+        let (decision, held) = (Decision::Unasked, Some(held));
+        Self { rules, calls, keys: waiting, needs, looking, failed: None, decision, held }
     }
 }
 
@@ -58,6 +67,19 @@ impl<S, B: Backend, ReqBody> Future for Slow<S, B, ReqBody> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
+        if let Some(looking) = this.looking {
+            let looked = ready!(looking.as_mut().poll(cx));
+            *this.looking = None;
+            match looked {
+                Looked::Refused(answer, calls) => {
+                    let (inner, mut parts, body) = this.held.take().expect(POLLED_AGAIN);
+                    let judged = this.rules.conclude(answer, &calls, this.needs, &mut parts);
+                    return Poll::Ready((judged, inner, Request::from_parts(parts, body)));
+                }
+                Looked::Failed(error) => *this.failed = Some(error),
+                Looked::Open => {}
+            }
+        }
         // All keys are looked up at the same time.
         let mut next = 0;
         while let Some((index, cost, key)) = this.keys.get_mut(next) {
@@ -81,6 +103,7 @@ impl<S, B: Backend, ReqBody> Future for Slow<S, B, ReqBody> {
         }
         let answer = loop {
             match this.decision.as_mut().project() {
+                DecisionProj::Unasked if let Some(error) = this.failed.take() => break Answer::Failed(error),
                 // Left at once: the store would charge again.
                 DecisionProj::Unasked => match start(this.rules, this.calls, this.needs) {
                     Ok(decision) => this.decision.set(decision),
