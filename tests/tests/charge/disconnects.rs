@@ -105,3 +105,30 @@ async fn law_10_charge_is_neither_lost_nor_doubled_wherever_the_client_goes_away
         assert_eq!(layer.settlements().failed, 0, "{name}");
     }
 }
+
+/// Clients that go away while Redis decides: what it charges them comes back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn law_10_refund_of_requests_aborted_while_redis_decides() {
+    use throttle_test_servers::{Proxy, Server};
+    use throttle_tower::BoxBackend;
+    use tower::{Layer, service_fn};
+
+    let server = tokio::task::spawn_blocking(Server::start).await.unwrap();
+    let proxy = Proxy::start(server.port());
+    let backend = BoxBackend::new(crate::store::redis(&proxy.url(), "p", Duration::from_secs(5)));
+    let store = Store { name: "redis", backend };
+    let layer = layer(&store, budget("p", UNITS).refund_aborted());
+    let service =
+        layer.layer(service_fn(|_: Request<()>| async { Ok::<_, std::convert::Infallible>(http::Response::new(())) }));
+    assert_eq!(service.clone().oneshot(Request::new(())).await.unwrap().status(), 200);
+    proxy.delay_replies(Duration::from_millis(50));
+    for _ in 0..10 {
+        let asking = service.clone().oneshot(Request::new(()));
+        assert!(tokio::time::timeout(Duration::from_millis(5), asking).await.is_err());
+    }
+    settled(&layer).await;
+    let settlements = layer.settlements();
+    assert_eq!((settlements.settled, settlements.failed), (10, 0));
+    proxy.delay_replies(Duration::ZERO);
+    assert_eq!(store.used("p", UNITS).await, 1);
+}

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use http::StatusCode;
 use throttle_tower::{Constant, Gcra, OnMissing, Rate, ThrottleLayer, all, limit};
@@ -46,6 +47,51 @@ async fn nothing_on_the_way_to_the_store_and_once_on_the_way_back() {
     backend.let_in();
     backend.let_out();
     assert_eq!(service.oneshot(get()).await.unwrap().status(), StatusCode::OK);
+}
+
+/// The store cannot be recalled, so its decision is waited for behind the request. Only a limit that says so gives back.
+#[tokio::test]
+async fn law_10_refund_of_a_request_dropped_while_the_store_decides() {
+    for waits in [false, true] {
+        let backend = Remote::slow(0, 0);
+        let refunding = shared("refunding", BURST).refund_aborted();
+        let refunding = if waits { refunding.wait_up_to(Duration::from_millis(1)) } else { refunding };
+        let layer = ThrottleLayer::new(all([refunding, shared("keeping", BURST)])).unwrap();
+        let layer = layer.backend(backend.clone()).unwrap();
+        let mut service = layer.layer(Strict::default());
+        let left = || ["refunding", "keeping"].map(|name| left(&backend.memory, name, BURST));
+
+        let mut going = Box::pin(service.ready().await.unwrap().call(get()));
+        assert!(poll(&mut going).is_pending());
+        drop(going);
+        assert_eq!((left(), layer.settlements().pending), ([BURST; 2], 1), "the store has not decided yet");
+        backend.let_in();
+        backend.let_out();
+        settled(&layer).await;
+        assert_eq!((left(), layer.settlements().settled), ([BURST, BURST - 1], 1));
+
+        backend.let_in();
+        let mut returning = Box::pin(service.ready().await.unwrap().call(get()));
+        assert!(poll(&mut returning).is_pending());
+        assert_eq!(left(), [BURST - 1, BURST - 2], "charged, and the answer is on its way");
+        drop(returning);
+        backend.let_out();
+        settled(&layer).await;
+        assert_eq!((left(), layer.settlements().settled), ([BURST, BURST - 2], 2));
+        assert_eq!(backend.decisions.load(Ordering::SeqCst), 2, "one question for each request");
+
+        // A request that is answered keeps its charge.
+        backend.let_in();
+        backend.let_out();
+        assert_eq!(service.ready().await.unwrap().call(get()).await.unwrap().status(), StatusCode::OK);
+        assert_eq!((left(), layer.settlements().settled), ([BURST - 1, BURST - 3], 2));
+    }
+}
+
+async fn settled(layer: &ThrottleLayer<Remote>) {
+    while layer.settlements().pending > 0 {
+        tokio::task::yield_now().await;
+    }
 }
 
 /// Also where another limit of the set knew its key at once.

@@ -74,9 +74,13 @@ impl Limit {
         self.refund_if(|status, _| status.is_server_error())
     }
 
-    /// Requests that get no response cost nothing: the inner service returned an error, or the request was given up (the
-    /// client went away, a timeout outside) before there was a head. By default they stay charged, for the work may have
+    /// Requests that get no response cost nothing: the inner service returned an error, or the request was dropped (the
+    /// client disconnected, an outer timeout) before there was a head. By default they stay charged, for the work may have
     /// been done.
+    ///
+    /// A request that is dropped while the store decides is refunded once the store has decided: the layer waits for that in
+    /// the background, and [counts](crate::ThrottleLayer::settlements) it as one step. If the store fails, or does not answer
+    /// in time, what it has charged stays charged.
     pub fn refund_aborted(mut self) -> Self {
         self.how.outcomes.refund_aborted = true;
         self

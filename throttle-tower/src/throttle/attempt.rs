@@ -5,6 +5,7 @@ use std::sync::Arc;
 use throttle_core::{Backend, BackendError, Call, Decision};
 
 use super::LimitReport;
+use super::aborted::RefundedIfDropped;
 use super::in_flight::{Needs, Places};
 use super::rules::Rules;
 
@@ -38,11 +39,16 @@ impl<B: Backend> Rules<B> {
         self.decide_at_once(calls).map(Answer::Decided)
     }
 
-    pub(super) async fn answer(&self, calls: &[Call], needs: &Needs) -> Answer {
+    pub(super) async fn answer(self: &Arc<Self>, calls: &[Call], needs: &Needs) -> Answer {
         if let Some(answer) = self.answer_at_once(calls, needs) {
             return answer;
         }
-        self.decided(self.backend.decide(&self.prepared, calls).await, calls)
+        let decided = if self.wanted.refunds_aborted {
+            RefundedIfDropped::new(self, calls.into()).await
+        } else {
+            self.backend.decide(&self.prepared, calls).await
+        };
+        self.decided(decided, calls)
     }
 
     /// The answer of a backend that was waited for.

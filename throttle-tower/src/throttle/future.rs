@@ -18,10 +18,12 @@ pin_project! {
     ///
     /// # Cancel safety
     ///
-    /// Dropped while a key is looked up, the request was charged nothing; while the store decides, once or not at all;
-    /// after that, it was charged and stays so, unless a limit says otherwise
-    /// ([`Limit::refund_aborted`](crate::Limit::refund_aborted)) or the handler has told what it used by then
+    /// Dropped while a key is looked up, the request is charged nothing. Dropped while the store decides, it is charged once
+    /// or not at all. Dropped later, it stays charged, unless the handler has said what it used by then
     /// ([`Charge`](crate::Charge)).
+    ///
+    /// A limit with [`Limit::refund_aborted`](crate::Limit::refund_aborted) gives its charge back in both cases: a decision
+    /// that is under way is waited for in the background, on the tokio runtime.
     ///
     /// # Panics
     ///

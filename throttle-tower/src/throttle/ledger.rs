@@ -21,6 +21,8 @@ pub(crate) struct Wanted {
     pub(super) handle: bool,
     /// Attempts count.
     pub(super) attempts: bool,
+    /// Requests that are dropped before they are answered cost nothing.
+    pub(super) refunds_aborted: bool,
     /// Some refusals are worth waiting for.
     pub(super) waits: bool,
 }
@@ -32,6 +34,7 @@ impl Wanted {
             account: any(Outcomes::may_change),
             handle: any(|outcomes| outcomes.settled_later),
             attempts: any(|outcomes| outcomes.charge_denied),
+            refunds_aborted: any(|outcomes| outcomes.refund_aborted),
             waits: applied.iter().any(|how| how.wait_up_to.is_some()),
         }
     }
@@ -84,7 +87,7 @@ impl<B: Backend> Rules<B> {
             let (_, result) = rules.take_what_is_left(place, &call, rung).await;
             result
         };
-        self.post().send(Box::pin(step), runtime, self.backend.can_fail());
+        self.send(step, runtime);
     }
 
     /// Charges one policy `cost` units, or what is left of it. Where the store fails, what is left of this process's share.
@@ -155,6 +158,39 @@ impl<B: Backend> Rules<B> {
         }
     }
 
+    /// Gives back what limits that refund aborted requests took of one that was dropped while the store decided.
+    pub(super) async fn refund_aborted(
+        &self,
+        decided: Result<Decision, BackendError>,
+        calls: &[Call],
+    ) -> Result<(), BackendError> {
+        let decision = match decided {
+            Ok(decision) => decision,
+            Err(error) if error.is_uncharged() => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        let Some(receipt) = Receipt::of(&decision, calls) else { return Ok(()) };
+        let places = self.applied.iter().enumerate().filter(|(_, how)| how.outcomes.refund_aborted);
+        let mut receipt = Some(places.fold(receipt, |receipt, (place, _)| receipt.actual_of(place, 0)));
+        if let Some(share) = &self.answers.share {
+            share.note(&decision, calls);
+            receipt = receipt.and_then(|receipt| share.for_receipts().settle(receipt));
+        }
+        match receipt {
+            Some(receipt) => self.backend.settle(&self.prepared, receipt).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Does a step behind the request.
+    pub(super) fn send(
+        &self,
+        step: impl Future<Output = Result<(), BackendError>> + Send + 'static,
+        runtime: Option<&Handle>,
+    ) {
+        self.post().send(Box::pin(step), runtime, self.backend.can_fail());
+    }
+
     fn settle(&self, receipt: Receipt, runtime: Option<&Handle>) {
         let share = self.answers.share.as_ref().map(Shares::for_receipts);
         self.post().settle(&self.backend, &self.prepared, share, receipt, runtime);
@@ -209,7 +245,7 @@ impl<B: Backend> Ledger for Rules<B> {
                     drop(bring);
                     result
                 };
-                self.post().send(Box::pin(step), runtime, self.backend.can_fail());
+                self.send(step, runtime);
             }
         }
     }

@@ -1,5 +1,6 @@
 //! The middleware that refuses: its layer, its service, and the future it answers with.
 
+mod aborted;
 mod answers;
 mod attempt;
 mod body;

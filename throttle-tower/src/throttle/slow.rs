@@ -45,7 +45,7 @@ pin_project! {
     {
         Unasked,
         Asked { #[pin] decide: B::Decide },
-        /// For limits that wait.
+        /// For limits that wait, or refund what is aborted.
         Held { answer: Pin<Box<dyn Future<Output = Answer> + Send>> },
     }
 }
@@ -121,7 +121,7 @@ impl<S, B: Backend, ReqBody> Future for Slow<S, B, ReqBody> {
 
 /// The decision to wait for, or the answer where it needs no waiting.
 fn start<B: Backend>(rules: &Arc<Rules<B>>, calls: &Calls, needs: &Needs) -> Result<Decision<B>, Answer> {
-    if rules.wanted.waits {
+    if rules.wanted.waits || rules.wanted.refunds_aborted {
         let answer = Arc::clone(rules).decide_patiently(calls.clone(), needs.clone());
         return Ok(Decision::Held { answer: Box::pin(answer) });
     }

@@ -1,0 +1,52 @@
+//! Requests that are dropped while the store decides.
+
+use std::future::Future;
+use std::mem;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use throttle_core::{Backend, BackendError, Decision};
+use tokio::runtime::Handle;
+
+use super::rules::{Calls, Rules};
+
+/// The store's decision about a request, where a limit refunds [aborted](crate::Limit::refund_aborted) ones.
+///
+/// A store that has been asked may charge a request that is not there any more. Dropped on the way, the decision is therefore
+/// waited for behind the request, and what such limits took is given back.
+pub(super) struct RefundedIfDropped<B: Backend> {
+    rules: Arc<Rules<B>>,
+    calls: Calls,
+    /// `None` once it is made.
+    deciding: Option<Pin<Box<B::Decide>>>,
+    /// Where it goes on, for the request may be dropped in a thread that has none.
+    runtime: Option<Handle>,
+}
+
+impl<B: Backend> RefundedIfDropped<B> {
+    pub(super) fn new(rules: &Arc<Rules<B>>, calls: Calls) -> Self {
+        let runtime = Handle::try_current().ok();
+        let deciding = Some(Box::pin(rules.backend.decide(&rules.prepared, &calls)));
+        Self { rules: Arc::clone(rules), calls, deciding, runtime }
+    }
+}
+
+impl<B: Backend> Future for RefundedIfDropped<B> {
+    type Output = Result<Decision, BackendError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let deciding = self.deciding.as_mut().expect("a decision was polled after it was made");
+        let decided = ready!(deciding.as_mut().poll(cx));
+        self.deciding = None;
+        Poll::Ready(decided)
+    }
+}
+
+impl<B: Backend> Drop for RefundedIfDropped<B> {
+    fn drop(&mut self) {
+        let Some(deciding) = self.deciding.take() else { return };
+        let (rules, calls) = (Arc::clone(&self.rules), mem::take(&mut self.calls));
+        self.rules.send(async move { rules.refund_aborted(deciding.await, &calls).await }, self.runtime.as_ref());
+    }
+}
