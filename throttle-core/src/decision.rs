@@ -2,64 +2,10 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::algorithm::{Mark, Standing, Taken};
+use crate::algorithm::{Mark, NEVER, Standing, Taken, Verdict};
 use crate::policy::Policy;
 use crate::time::micros_ceil;
 use crate::{BackendErrorKind, Call, Rung};
-
-/// The wait of a cost that no wait can help.
-pub(crate) const NEVER: u64 = u64::MAX;
-
-/// What one algorithm says about one request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Verdict {
-    pub(crate) standing: Standing,
-    pub(crate) wait: u64,
-    pub(crate) delay: u64,
-}
-
-impl Verdict {
-    #[inline]
-    pub(crate) fn allowed(standing: Standing, delay: u64) -> Self {
-        Self { standing, wait: 0, delay }
-    }
-
-    /// Whether the request may go on.
-    #[inline]
-    #[must_use]
-    pub const fn is_allowed(&self) -> bool {
-        self.wait == 0
-    }
-
-    /// The largest cost that would be admitted at this instant, after this decision.
-    #[inline]
-    #[must_use]
-    pub const fn remaining(&self) -> u64 {
-        self.standing.remaining
-    }
-
-    /// µs after which the same request is admitted if nothing else happens, and not one earlier. 0 when allowed, `None`
-    /// when no wait helps because the cost exceeds the capacity.
-    #[inline]
-    #[must_use]
-    pub const fn retry_after_micros(&self) -> Option<u64> {
-        if self.wait == NEVER { None } else { Some(self.wait) }
-    }
-
-    /// µs until the key cannot be told from an unused one if nothing else happens.
-    #[inline]
-    #[must_use]
-    pub const fn reset_after_micros(&self) -> u64 {
-        self.standing.reset
-    }
-
-    /// µs to wait before going on; more than 0 only for the [`LeakyBucket`](crate::algorithm::LeakyBucket).
-    #[inline]
-    #[must_use]
-    pub const fn delay_micros(&self) -> u64 {
-        self.delay
-    }
-}
 
 /// What a set of limits says about one request.
 ///

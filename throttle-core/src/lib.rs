@@ -61,13 +61,13 @@ mod tier;
 mod time;
 
 pub use algorithm::{
-    Algorithm, CalendarQuota, FixedWindow, Gcra, IntervalBucket, IntoAlgorithm, LeakyBucket, LeakyMeter, SlidingLog,
-    SlidingWindow, State, TokenBucket,
+    Algorithm, CalendarQuota, Carry, FixedWindow, Gcra, IntervalBucket, IntoAlgorithm, LeakyBucket, LeakyMeter,
+    SlidingLog, SlidingWindow, State, TokenBucket, Verdict,
 };
 pub use backend::{Backend, BackendError, BackendErrorKind, BoxBackend, BoxPrepared, Call};
 pub use charge::Charge;
 pub use cost::Cost;
-pub use decision::{Decision, Status, Verdict};
+pub use decision::{Decision, Status};
 pub use error::ConfigError;
 pub use key::{Key, KeyBuilder, KeyPart};
 pub use limiter::Limiter;
@@ -78,5 +78,4 @@ pub use receipt::{Receipt, ReceiptItem};
 pub use rung::Rung;
 pub use set::{AnyCharge, LimitSet, Rule, TreeNode};
 pub use share::LocalShare;
-pub use tier::Carry;
 pub use time::{Clock, ManualClock, SystemClock, Timestamp};

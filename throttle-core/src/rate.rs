@@ -117,6 +117,11 @@ impl Rate {
     }
 }
 
+/// 1/n of whole units, and at least one.
+pub(crate) fn part(units: u64, n: u64) -> u64 {
+    (units / n).max(1)
+}
+
 pub(crate) fn gcd(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { gcd(b, a % b) }
 }

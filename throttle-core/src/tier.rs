@@ -2,33 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::algorithm::IntoAlgorithm;
+use crate::algorithm::{Algorithm, Carry, IntoAlgorithm, State};
 use crate::policy::printable;
 use crate::{ConfigError, Policy, PolicyName};
-
-/// What becomes of what a key has used when its tier changes, or the limits of its tier do.
-///
-/// The change happens with the first request that is charged. Until then the key is where it was: a refused request and
-/// a look change nothing. The wait that a refused request is told is true: it is when what was used before will have
-/// drained far enough, at the pace of the tier it was used in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Carry {
-    /// Units used stay used: 30 used of 60 are 30 used of 600. Somebody who is moved to a tier that holds less than they
-    /// have used waits until enough of it has drained.
-    Keep,
-    /// The share that is used stays used: 30 used of 60 are 300 used of 600. Rounded up, so that no change is a gift.
-    ///
-    /// A tier that holds more must not take longer to recover than one that holds less, or a stay in the small one would
-    /// give back what was used in the large one; and the product of two capacities must be below 2^53.
-    Proportional,
-    /// What was used is forgotten. Whoever can choose their tier can have any amount so: only for changes that cost
-    /// something, such as a purchase. A limit that is changed is such a change too, and while processes with the former one
-    /// run beside those with the new one on one store, each charge in turn forgets: change limits under another rule.
-    ///
-    /// Keys that share an overflow bucket of a full [`MemoryBackend`](crate::MemoryBackend) forget nothing.
-    Reset,
-}
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Tiers {
@@ -198,4 +174,22 @@ fn in_proportion(policy: &str, one: &Tier, other: &Tier) -> Result<(), ConfigErr
         );
     }
     Ok(())
+}
+
+impl State {
+    /// The state that bytes stand for, of a policy with tiers: whichever tier wrote it, or one that the policy had before.
+    /// `tier` is the likeliest. Nothing if they are none, whatever they are.
+    #[must_use]
+    pub fn from_wire_of(policy: &Policy, tier: u8, bytes: &[u8]) -> Option<Self> {
+        let own = policy.tier(tier).algorithm();
+        let (under, state) = match Self::from_wire(own, bytes) {
+            Some(state) => (*own, state),
+            None => {
+                let written = Algorithm::from_tag(bytes)?;
+                (written, Self::from_wire(&written, bytes)?)
+            }
+        };
+        let first = under.is_alike(policy.algorithm());
+        Some(Self { under: if first { None } else { Some(Arc::new(under)) }, ..state })
+    }
 }

@@ -1,11 +1,11 @@
 use std::time::Duration;
 
 use super::civil::{date_of, first_of_month};
-use super::fixed_window::{Counter, Windows};
+use super::fixed_window::{Counter, Fixed, FixedWindow, Windows};
+use super::interval_bucket::{IntervalBucket, Portions};
 use super::wire::Numbers;
-use super::{FixedWindow, IntervalBucket};
-use crate::rate::in_range;
-use crate::{Algorithm, ConfigError, Rate};
+use crate::error::ConfigError;
+use crate::rate::{Rate, in_range};
 
 const DAY_US: i64 = 86_400_000_000;
 const MAX_OFFSET_MINUTES: i32 = 14 * 60;
@@ -76,12 +76,8 @@ impl CalendarQuota {
         self
     }
 
-    /// Checks the configuration.
-    ///
-    /// # Errors
-    ///
-    /// If the limit or a period in microseconds is 0 or above 2^53 − 1, or the offset exceeds 14 hours.
-    pub fn build(self) -> Result<Algorithm, ConfigError> {
+    /// What decides, and the rate that it promises.
+    pub(super) fn kernel(self) -> Result<(Cut, Rate), ConfigError> {
         in_range("limit", self.limit)?;
         if !(-MAX_OFFSET_MINUTES..=MAX_OFFSET_MINUTES).contains(&self.offset_minutes) {
             let rule = "it must lie between -840 and 840 (14 hours)";
@@ -91,17 +87,30 @@ impl CalendarQuota {
         let civil = |cadence, days: u64| {
             let rate = Rate::new(self.limit, Duration::from_secs(days * 86_400));
             let counter = Counter { limit: self.limit, window: Civil { cadence, shift } };
-            Ok(Algorithm::from_kind(super::Kind::CalendarQuota(counter), rate))
+            Ok((Cut::Civil(counter), rate))
         };
         match self.cadence {
             Cadence::Day => civil(CivilPeriod::Day, 1),
             Cadence::Week => civil(CivilPeriod::Week, 7),
             // What is advertised as the window: never shorter than the period, so the implied rate is never too high.
             Cadence::Month => civil(CivilPeriod::Month, 31),
-            Cadence::Fixed(period) => FixedWindow::new(Rate::new(self.limit, period)).offset_micros(-shift).build(),
-            Cadence::Rolling(period) => IntervalBucket::new(self.limit).refill(self.limit, period).quota().build(),
+            Cadence::Fixed(period) => {
+                let (counter, rate) = FixedWindow::new(Rate::new(self.limit, period)).offset_micros(-shift).kernel()?;
+                Ok((Cut::Fixed(counter), rate))
+            }
+            Cadence::Rolling(period) => {
+                let (portions, rate) = IntervalBucket::new(self.limit).refill(self.limit, period).quota().kernel()?;
+                Ok((Cut::Rolling(portions), rate))
+            }
         }
     }
+}
+
+/// A quota by the way its periods are cut; two of the ways are those of other algorithms.
+pub(super) enum Cut {
+    Civil(Counter<Civil>),
+    Fixed(Counter<Fixed>),
+    Rolling(Portions),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

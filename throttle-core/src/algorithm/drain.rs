@@ -1,11 +1,10 @@
 //! The mathematics that GCRA, token bucket, leaky meter and shaper share: a debt that drains at an exact rate.
 
 use super::reciprocal::Divisor;
-use super::share::part;
 use super::wire::Numbers;
-use crate::rate::gcd;
+use crate::error::ConfigError;
+use crate::rate::{Rate, gcd, part};
 use crate::time::EXACT_MAX;
-use crate::{ConfigError, Rate};
 
 /// The longest debt, in µs, of a drain that loses one grain each: the debt and the time it takes make 2^53 together.
 const MOST_SPACED: u64 = EXACT_MAX / 2;

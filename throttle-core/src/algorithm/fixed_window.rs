@@ -1,9 +1,11 @@
 use std::time::Duration;
 
-use super::transition::{Mark, Standing, Transition, micros_between};
+use super::transition::{Transition, micros_between};
+use super::verdict::{Mark, Standing};
 use super::wire::{Numbers, Wire, amount};
+use crate::error::ConfigError;
+use crate::rate::Rate;
 use crate::time::{Timestamp, micros_ceil};
-use crate::{Algorithm, ConfigError, Rate};
 
 /// A counter that starts anew at whole multiples of the period.
 ///
@@ -38,16 +40,12 @@ impl FixedWindow {
         self
     }
 
-    /// Checks the configuration.
-    ///
-    /// # Errors
-    ///
-    /// If the count or the period in microseconds is 0 or above 2^53 − 1.
-    pub fn build(self) -> Result<Algorithm, ConfigError> {
+    /// What decides, and the rate that it promises.
+    pub(super) fn kernel(self) -> Result<(Counter<Fixed>, Rate), ConfigError> {
         let rate = self.rate.validate()?;
         let length = rate.period_micros().cast_signed();
         let window = Fixed { length, offset: self.offset_us.rem_euclid(length) };
-        Ok(Algorithm::from_kind(super::Kind::FixedWindow(Counter { limit: rate.count(), window }), rate))
+        Ok((Counter { limit: rate.count(), window }, rate))
     }
 }
 

@@ -1,8 +1,10 @@
 use super::drain::Drain;
-use super::transition::{Mark, Standing, Transition};
+use super::transition::Transition;
+use super::verdict::{Mark, Standing};
 use super::wire::{Numbers, Wire, amount};
+use crate::error::ConfigError;
+use crate::rate::Rate;
 use crate::time::Timestamp;
-use crate::{Algorithm, ConfigError, Rate};
 
 /// The generic cell rate algorithm (ITU-T I.371): one theoretical arrival time (TAT) per key.
 ///
@@ -32,14 +34,10 @@ impl Gcra {
         self
     }
 
-    /// Checks the configuration.
-    ///
-    /// # Errors
-    ///
-    /// If the count, period or burst is 0 or cannot be counted exactly below 2^53; the message states the bound.
-    pub fn build(self) -> Result<Algorithm, ConfigError> {
+    /// What decides, and the rate that it promises.
+    pub(super) fn kernel(self) -> Result<(Arrival, Rate), ConfigError> {
         let drain = Drain::with_burst(self.rate, self.burst.unwrap_or(self.rate.count()))?;
-        Ok(Algorithm::from_kind(super::Kind::Gcra(Arrival(drain)), self.rate))
+        Ok((Arrival(drain), self.rate))
     }
 }
 

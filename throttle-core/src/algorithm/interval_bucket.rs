@@ -1,11 +1,11 @@
 use std::time::Duration;
 
-use super::share::part;
-use super::transition::{Mark, Standing, Transition, micros_between};
+use super::transition::{Transition, micros_between};
+use super::verdict::{Mark, Standing};
 use super::wire::{Numbers, Wire, amount};
-use crate::rate::in_range;
+use crate::error::ConfigError;
+use crate::rate::{Rate, in_range, part};
 use crate::time::{EXACT_MAX, Timestamp, micros_ceil};
-use crate::{Algorithm, ConfigError, Rate};
 
 /// A token bucket refilled in whole portions: `refill` tokens each `interval`.
 ///
@@ -51,15 +51,11 @@ impl IntervalBucket {
         self
     }
 
-    /// Checks the configuration.
-    ///
-    /// # Errors
-    ///
-    /// If capacity, refill or interval is 0 or above 2^53 − 1, or if an empty bucket takes 2^53 µs or more to fill.
-    pub fn build(self) -> Result<Algorithm, ConfigError> {
+    /// What decides, and the rate that it promises.
+    pub(super) fn kernel(self) -> Result<(Portions, Rate), ConfigError> {
         let portions = Portions::new(self)?;
         let rate = Rate::new(self.refill, Duration::from_micros(self.interval_us));
-        Ok(Algorithm::from_kind(super::Kind::IntervalBucket(portions), rate))
+        Ok((portions, rate))
     }
 }
 

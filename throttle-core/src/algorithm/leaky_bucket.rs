@@ -2,10 +2,12 @@ use std::time::Duration;
 
 use super::drain::Drain;
 use super::gcra::{Arrival, Tat};
-use super::transition::{Mark, Standing, Transition};
+use super::transition::Transition;
+use super::verdict::{Mark, Standing};
 use super::wire::{Numbers, Wire, instant};
+use crate::error::ConfigError;
+use crate::rate::Rate;
 use crate::time::{Timestamp, micros_ceil};
-use crate::{Algorithm, ConfigError, Rate};
 
 /// A leaky bucket as a queue: what exceeds the rate is not refused but told how long to wait.
 ///
@@ -47,15 +49,10 @@ impl LeakyBucket {
         Duration::from_micros(self.max_wait_us)
     }
 
-    /// Checks the configuration.
-    ///
-    /// # Errors
-    ///
-    /// If the rate's count or period is 0, or the longest wait cannot be counted exactly below 2^53; the message states
-    /// the bound.
-    pub fn build(self) -> Result<Algorithm, ConfigError> {
+    /// What decides, and the rate that it promises.
+    pub(super) fn kernel(self) -> Result<(Queue, Rate), ConfigError> {
         let drain = Drain::with_wait(self.rate, self.max_wait_us)?;
-        Ok(Algorithm::from_kind(super::Kind::LeakyBucket(Queue::new(drain)), self.rate))
+        Ok((Queue::new(drain), self.rate))
     }
 }
 

@@ -1,6 +1,7 @@
 use super::drain::Drain;
 use super::level::{Leveled, Water};
-use crate::{Algorithm, ConfigError, Rate};
+use crate::error::ConfigError;
+use crate::rate::Rate;
 
 /// A bucket with a hole, as a meter: requests pour water in, the hole drains it, and what would overflow is refused.
 ///
@@ -29,13 +30,9 @@ impl LeakyMeter {
         self
     }
 
-    /// Checks the configuration.
-    ///
-    /// # Errors
-    ///
-    /// If the count, period or capacity is 0 or cannot be counted exactly below 2^53; the message states the bound.
-    pub fn build(self) -> Result<Algorithm, ConfigError> {
+    /// What decides, and the rate that it promises.
+    pub(super) fn kernel(self) -> Result<(Leveled<Water>, Rate), ConfigError> {
         let drain = Drain::with_burst(self.rate, self.capacity.unwrap_or(self.rate.count()))?;
-        Ok(Algorithm::from_kind(super::Kind::LeakyMeter(Leveled::<Water>::new(drain)), self.rate))
+        Ok((Leveled::<Water>::new(drain), self.rate))
     }
 }

@@ -3,7 +3,8 @@
 use std::marker::PhantomData;
 
 use super::drain::Drain;
-use super::transition::{Mark, Standing, Transition};
+use super::transition::Transition;
+use super::verdict::{Mark, Standing};
 use super::wire::{Numbers, Wire, amount, instant};
 use crate::time::Timestamp;
 

@@ -1,12 +1,12 @@
 use std::num::NonZeroU32;
 
+use super::dispatch::{Algorithm, Kind};
 use super::drain::Drain;
 use super::fixed_window::Counter;
 use super::gcra::Arrival;
 use super::leaky_bucket::Queue;
 use super::level::Leveled;
-use super::{Algorithm, Kind};
-use crate::Rate;
+use crate::rate::{Rate, part};
 
 impl Algorithm {
     /// The part of the limit that one of `processes` may use when they cannot ask each other: the same algorithm at 1/N.
@@ -40,8 +40,8 @@ impl Algorithm {
         if n == 1 {
             return *self;
         }
-        let drained = |drain: &Drain| drain.share(self.rate, n);
-        let counted = |kind, limit| Self::from_kind(kind, Rate::new(limit, self.rate.period()));
+        let drained = |drain: &Drain| drain.share(self.rate(), n);
+        let counted = |kind, limit| Self::from_kind(kind, Rate::new(limit, self.rate().period()));
         match &self.kind {
             Kind::Gcra(Arrival(drain)) => {
                 let (drain, rate) = drained(drain);
@@ -56,7 +56,7 @@ impl Algorithm {
                 Self::from_kind(Kind::LeakyMeter(Leveled::new(drain)), rate)
             }
             Kind::LeakyBucket(queue) => {
-                let (drain, rate) = queue.drain().share_of_wait(self.rate, n);
+                let (drain, rate) = queue.drain().share_of_wait(self.rate(), n);
                 Self::from_kind(Kind::LeakyBucket(Queue::new(drain)), rate)
             }
             Kind::IntervalBucket(portions) => {
@@ -81,9 +81,4 @@ impl Algorithm {
             }
         }
     }
-}
-
-/// 1/n of whole units, and at least one.
-pub(super) fn part(units: u64, n: u64) -> u64 {
-    (units / n).max(1)
 }

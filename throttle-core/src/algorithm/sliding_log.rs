@@ -1,10 +1,11 @@
 use std::collections::VecDeque;
 
-use super::share::part;
-use super::transition::{Mark, Standing, Transition, micros_between};
+use super::transition::{Transition, micros_between};
+use super::verdict::{Mark, Standing};
 use super::wire::{Numbers, Wire, amount, instant};
+use crate::error::ConfigError;
+use crate::rate::{Rate, part};
 use crate::time::{EXACT_MAX, Timestamp};
-use crate::{Algorithm, ConfigError, Rate};
 
 /// An exact trailing window: what was used in the last period counts, and nothing else.
 ///
@@ -23,15 +24,11 @@ impl SlidingLog {
         Self { rate }
     }
 
-    /// Checks the configuration.
-    ///
-    /// # Errors
-    ///
-    /// If the count or the period in microseconds is 0 or above 2^53 − 1.
-    pub fn build(self) -> Result<Algorithm, ConfigError> {
+    /// What decides, and the rate that it promises.
+    pub(super) fn kernel(self) -> Result<(Trailing, Rate), ConfigError> {
         let rate = self.rate.validate()?;
         let log = Trailing { limit: rate.count(), window: rate.period_micros().cast_signed() };
-        Ok(Algorithm::from_kind(super::Kind::SlidingLog(log), rate))
+        Ok((log, rate))
     }
 }
 

@@ -1,10 +1,10 @@
 use super::reciprocal::Divisor;
-use super::share::part;
-use super::transition::{Mark, Standing, Transition, micros_between};
+use super::transition::{Transition, micros_between};
+use super::verdict::{Mark, Standing};
 use super::wire::{Numbers, Wire, amount, instant};
-use crate::rate::in_range;
+use crate::error::ConfigError;
+use crate::rate::{Rate, in_range, part};
 use crate::time::{EXACT_MAX, Timestamp};
-use crate::{Algorithm, ConfigError, Rate};
 
 /// A trailing window estimated from S sub-buckets (default 10).
 ///
@@ -34,13 +34,8 @@ impl SlidingWindow {
         self
     }
 
-    /// Checks the configuration.
-    ///
-    /// # Errors
-    ///
-    /// If the count or period is 0 or too large, the number of buckets is not 1 to 1024 or does not divide the period,
-    /// or count × sub-window in µs reaches 2^53.
-    pub fn build(self) -> Result<Algorithm, ConfigError> {
+    /// What decides, and the rate that it promises.
+    pub(super) fn kernel(self) -> Result<(Estimate, Rate), ConfigError> {
         let rate = self.rate.validate()?;
         let (limit, period, buckets) = (rate.count(), rate.period_micros(), self.buckets);
         if !(1..=1024).contains(&buckets) {
@@ -61,7 +56,7 @@ impl SlidingWindow {
         }
         let (width, ring) = (Divisor::new(width), Divisor::new(buckets + 1));
         let estimate = Estimate { limit, width, ring, buckets: buckets as i64 };
-        Ok(Algorithm::from_kind(super::Kind::SlidingWindow(estimate), rate))
+        Ok((estimate, rate))
     }
 }
 

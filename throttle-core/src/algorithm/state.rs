@@ -1,13 +1,9 @@
 use std::sync::Arc;
 
-use super::Algorithm;
-use super::fixed_window::Count;
-use super::gcra::Tat;
-use super::interval_bucket::Tokens;
-use super::leaky_bucket::Departures;
-use super::level::Level;
-use super::sliding_log::Log;
-use super::sliding_window::Ring;
+use super::dispatch::Algorithm;
+use super::stored::Repr;
+use super::verdict::Verdict;
+use crate::time::Timestamp;
 
 /// What a backend keeps for one key of one policy.
 ///
@@ -21,115 +17,49 @@ pub struct State {
     pub(crate) under: Option<Arc<Algorithm>>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Repr {
-    Words(Words),
-    Departures(Departures),
-    Ring(Ring),
-    Log(Log),
-}
+impl Algorithm {
+    /// The state of a key that was never used.
+    #[must_use]
+    pub fn fresh(&self) -> State {
+        State { repr: self.fresh_repr(), clipped: false, under: None }
+    }
 
-/// The states that fit two words: an instant and an amount.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Words {
-    pub(crate) instant: i64,
-    /// Below 2^53.
-    pub(crate) amount: u64,
-}
-
-/// How an algorithm's own state is kept in a [`Repr`], and found there again.
-pub(crate) trait Stored: Sized {
-    /// The state that two words stand for; nothing if the algorithm's states are larger.
-    fn from_words(words: Words) -> Option<Self>;
-    /// The reverse.
-    fn words(&self) -> Option<Words>;
-    fn into_repr(self) -> Repr;
-    /// Runs `f` on the state, or on nothing if another algorithm wrote it.
-    fn read<R>(repr: &Repr, f: impl FnOnce(&Self) -> R) -> Option<R>;
-    fn change<R>(repr: &mut Repr, f: impl FnOnce(&mut Self) -> R) -> Option<R>;
-}
-
-macro_rules! stored_as_words {
-    ($($state:ident { $instant:ident, $amount:ident })*) => {$(
-        impl From<Words> for $state {
-            #[inline]
-            fn from(words: Words) -> Self {
-                Self { $instant: words.instant, $amount: words.amount }
-            }
+    /// Decides about `cost` units and charges them if they are admitted. A cost of 0 peeks: always allowed, nothing
+    /// charged.
+    ///
+    /// A state that another algorithm made counts as fresh; a state of the same algorithm with other parameters must be
+    /// [carried over](Self::carry_over) first.
+    #[must_use]
+    pub fn decide(&self, mut state: State, now: Timestamp, cost: u64) -> (State, Verdict) {
+        let clipped = self.still_clipped(&state.repr, state.clipped, now);
+        let (verdict, taken) = self.decide_repr(&mut state.repr, now, cost);
+        if taken.cost > 0 {
+            state.clipped = clipped;
         }
+        (state, verdict)
+    }
 
-        impl From<$state> for Words {
-            #[inline]
-            fn from(state: $state) -> Self {
-                Self { instant: state.$instant, amount: state.$amount }
-            }
-        }
+    /// Where a key stands, as a verdict about a cost of 0.
+    #[must_use]
+    pub fn peek(&self, state: &State, now: Timestamp) -> Verdict {
+        Verdict::allowed(self.standing(&state.repr, now), 0)
+    }
 
-        impl Stored for $state {
-            #[inline]
-            fn from_words(words: Words) -> Option<Self> {
-                Some(words.into())
-            }
+    /// The first instant from which `state` cannot be told from a fresh one and may be forgotten, as long as the clock
+    /// does not step back before it.
+    #[must_use]
+    pub fn fresh_at(&self, state: &State) -> Timestamp {
+        self.repr_fresh_at(&state.repr)
+    }
 
-            #[inline]
-            fn words(&self) -> Option<Words> {
-                Some(Words { instant: self.$instant, amount: self.$amount })
-            }
-
-            #[inline]
-            fn into_repr(self) -> Repr {
-                Repr::Words(self.into())
-            }
-
-            #[inline]
-            fn read<R>(repr: &Repr, f: impl FnOnce(&Self) -> R) -> Option<R> {
-                if let Repr::Words(words) = repr { Some(f(&(*words).into())) } else { None }
-            }
-
-            #[inline]
-            fn change<R>(repr: &mut Repr, f: impl FnOnce(&mut Self) -> R) -> Option<R> {
-                let Repr::Words(words) = repr else { return None };
-                let mut state = Self::from(*words);
-                let result = f(&mut state);
-                *words = state.into();
-                Some(result)
-            }
-        }
-    )*};
+    /// The state that a changed policy starts with: what was used under `old` stays used, up to the new capacity.
+    ///
+    /// So a raised limit is felt at once, and a lowered one locks a key out for no longer than its own window. What a
+    /// lowered limit had to cut off counts as all used when the limit is raised again before the key has recovered:
+    /// going to and fro between two limits is no way to more than either admits.
+    #[must_use]
+    pub fn carry_over(&self, old: &Self, state: &State, now: Timestamp) -> State {
+        let (repr, clipped) = self.carry_repr(old, &state.repr, state.clipped, now);
+        State { repr, clipped, under: None }
+    }
 }
-
-macro_rules! stored_as_itself {
-    ($($state:ident)*) => {$(
-        impl Stored for $state {
-            #[inline]
-            fn from_words(_: Words) -> Option<Self> {
-                None
-            }
-
-            #[inline]
-            fn words(&self) -> Option<Words> {
-                None
-            }
-
-            fn into_repr(self) -> Repr {
-                Repr::$state(self)
-            }
-
-            fn read<R>(repr: &Repr, f: impl FnOnce(&Self) -> R) -> Option<R> {
-                if let Repr::$state(state) = repr { Some(f(state)) } else { None }
-            }
-
-            fn change<R>(repr: &mut Repr, f: impl FnOnce(&mut Self) -> R) -> Option<R> {
-                if let Repr::$state(state) = repr { Some(f(state)) } else { None }
-            }
-        }
-    )*};
-}
-
-stored_as_words! {
-    Tat { whole, frac }
-    Level { last, grains }
-    Tokens { anchor, tokens }
-    Count { start, used }
-}
-stored_as_itself! { Departures Ring Log }

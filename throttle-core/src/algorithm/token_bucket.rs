@@ -1,7 +1,8 @@
-use super::IntervalBucket;
 use super::drain::Drain;
+use super::interval_bucket::IntervalBucket;
 use super::level::{Leveled, Tokens};
-use crate::{Algorithm, ConfigError, Rate};
+use crate::error::ConfigError;
+use crate::rate::Rate;
 
 /// A bucket of tokens that refills continuously: the classic token bucket.
 ///
@@ -39,13 +40,9 @@ impl TokenBucket {
         IntervalBucket::new(capacity).refill(self.rate.count(), self.rate.period())
     }
 
-    /// Checks the configuration.
-    ///
-    /// # Errors
-    ///
-    /// If the count, period or burst is 0 or cannot be counted exactly below 2^53; the message states the bound.
-    pub fn build(self) -> Result<Algorithm, ConfigError> {
+    /// What decides, and the rate that it promises.
+    pub(super) fn kernel(self) -> Result<(Leveled<Tokens>, Rate), ConfigError> {
         let drain = Drain::with_burst(self.rate, self.burst.unwrap_or(self.rate.count()))?;
-        Ok(Algorithm::from_kind(super::Kind::TokenBucket(Leveled::<Tokens>::new(drain)), self.rate))
+        Ok((Leveled::<Tokens>::new(drain), self.rate))
     }
 }

@@ -1,7 +1,6 @@
 //! What every algorithm answers about a state, and what it does to one.
 
-use super::Taken;
-use crate::decision::{NEVER, Verdict};
+use super::verdict::{Mark, NEVER, Standing, Taken, Verdict};
 use crate::time::Timestamp;
 
 /// One algorithm as a pure function of (state, now, cost).
@@ -77,30 +76,6 @@ pub(crate) fn ask_and_take<A: Transition>(algorithm: &A, state: &mut A::State, n
     let delay = algorithm.delay(state, now);
     let mark = algorithm.take(state, now, cost);
     Outcome { wait, delay, taken: Taken { cost, mark } }
-}
-
-/// Where a key stands at one instant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Standing {
-    /// Largest cost that would be admitted at this instant.
-    pub(crate) remaining: u64,
-    /// µs until the key is as good as unused.
-    pub(crate) reset: u64,
-    /// µs until something more is available; for windows, until the window ends.
-    pub(crate) next: u64,
-}
-
-/// Where in its algorithm's time a charge was put, so that it can be undone there and nowhere else.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Mark {
-    pub(crate) at: i64,
-    pub(crate) frac: u64,
-}
-
-impl Mark {
-    pub(crate) fn at(at: Timestamp) -> Self {
-        Self { at: at.as_micros(), frac: 0 }
-    }
 }
 
 /// µs from `now` to an instant, which may lie after [`Timestamp::MAX`]: cut off there, a wait at the end of time would be 0

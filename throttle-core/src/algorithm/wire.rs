@@ -1,19 +1,15 @@
-//! States as bytes, for backends that keep them in another process.
-
-#[cfg(test)]
-mod tests;
-mod written;
+//! The parameters and states of an algorithm as whole numbers.
 
 use smallvec::SmallVec;
 
-use super::{Algorithm, Repr, State, Stored, Transition, Visitor};
-use crate::Timestamp;
+use super::transition::Transition;
+use crate::time::Timestamp;
 
 /// Whole numbers below 2^53 in magnitude, so that each is exact as a double.
 pub(crate) type Numbers = SmallVec<[i64; 3]>;
 
 /// The largest number that is told. An instant may lie a little after [`Timestamp::MAX`].
-const LARGEST: i64 = 1 << 53;
+pub(super) const LARGEST: i64 = 1 << 53;
 
 /// An algorithm whose parameters and states can be told as numbers.
 pub(crate) trait Wire: Transition {
@@ -27,114 +23,6 @@ pub(crate) trait Wire: Transition {
 
     /// The reverse; nothing for numbers that are no state of this algorithm.
     fn state(&self, numbers: &[i64]) -> Option<Self::State>;
-}
-
-impl Algorithm {
-    /// What tells these parameters from any others: two bytes for the algorithm and its variant, then the parameters, each
-    /// a double, little endian.
-    ///
-    /// | algorithm | bytes | parameters |
-    /// |---|---|---|
-    /// | `gcra` | `g0` | p, q, depth |
-    /// | `token_bucket` | `t0` | p, q, depth |
-    /// | `leaky_meter` | `m0` | p, q, depth |
-    /// | `leaky_bucket` | `q0` | p, q, depth |
-    /// | `interval_bucket` | `i0`, aligned `i1`, rolling quota `i2` | capacity, refill, interval |
-    /// | `fixed_window` | `f0` | limit, length, offset |
-    /// | `calendar_quota` | day `cd`, week `cw`, month `cm` | limit, UTC offset |
-    /// | `sliding_window` | `s0` | limit, length of a sub-window, number of them |
-    /// | `sliding_log` | `l0` | limit, window |
-    ///
-    /// Times are in µs. A unit is q grains, p grains drain each µs, and at most `depth` are owed: p/q is the rate in lowest
-    /// terms.
-    #[must_use]
-    pub fn tag(&self) -> Vec<u8> {
-        struct Tag;
-        impl Visitor for Tag {
-            type Output = Vec<u8>;
-            fn visit<A: Wire<State: Stored>>(self, algorithm: &A) -> Vec<u8> {
-                let mut tag = algorithm.kind().to_vec();
-                write(&mut tag, &algorithm.parameters());
-                tag
-            }
-        }
-        self.accept(Tag)
-    }
-}
-
-impl State {
-    /// The state as bytes: the algorithm's [tag](Algorithm::tag), a byte that is `1` if more may have been used than the
-    /// state tells (`0` if not), then numbers, each a double, little endian.
-    ///
-    /// | algorithm | numbers |
-    /// |---|---|
-    /// | `gcra` | the theoretical arrival time: whole µs, and p-ths of one |
-    /// | `token_bucket` | the time of the last charge, grains left |
-    /// | `leaky_meter` | the time of the last charge, grains owed |
-    /// | `leaky_bucket` | the time of the last charge, then the next free slot as for `gcra` |
-    /// | `interval_bucket` | the start of the running interval, tokens left |
-    /// | `fixed_window`, `calendar_quota` | the start of the window, units used |
-    /// | `sliding_window` | the time of the last charge, then the counters of the sub-windows; sub-window n, counted from the epoch, has the place n modulo their number |
-    /// | `sliding_log` | the sum of units, then a time and units for each run, oldest first |
-    ///
-    /// Nothing if another algorithm made the state.
-    #[must_use]
-    pub fn to_wire(&self, algorithm: &Algorithm) -> Option<Vec<u8>> {
-        let mut bytes = algorithm.tag();
-        bytes.push(if self.clipped { b'1' } else { b'0' });
-        write(&mut bytes, &algorithm.accept(Told(&self.repr))?);
-        Some(bytes)
-    }
-
-    /// The state that bytes stand for; nothing if they are none of this algorithm with these parameters, whatever they
-    /// are.
-    #[must_use]
-    pub fn from_wire(algorithm: &Algorithm, bytes: &[u8]) -> Option<Self> {
-        let rest = bytes.strip_prefix(algorithm.tag().as_slice())?;
-        let (clipped, rest) = match rest.split_first()? {
-            (b'0', rest) => (false, rest),
-            (b'1', rest) => (true, rest),
-            _ => return None,
-        };
-        let repr = algorithm.accept(Read(&read(rest)?))?;
-        Some(Self { repr, clipped, under: None })
-    }
-}
-
-struct Told<'a>(&'a Repr);
-
-impl Visitor for Told<'_> {
-    type Output = Option<Numbers>;
-    fn visit<A: Wire<State: Stored>>(self, _: &A) -> Option<Numbers> {
-        Stored::read(self.0, A::numbers)
-    }
-}
-
-struct Read<'a>(&'a [i64]);
-
-impl Visitor for Read<'_> {
-    type Output = Option<Repr>;
-    fn visit<A: Wire<State: Stored>>(self, algorithm: &A) -> Option<Repr> {
-        Some(algorithm.state(self.0)?.into_repr())
-    }
-}
-
-fn write(bytes: &mut Vec<u8>, numbers: &[i64]) {
-    bytes.extend(numbers.iter().flat_map(|number| (*number as f64).to_le_bytes()));
-}
-
-/// Nothing if a number is missing a byte, is not whole or is too large.
-fn read(bytes: &[u8]) -> Option<Numbers> {
-    let (doubles, rest) = bytes.as_chunks::<8>();
-    if !rest.is_empty() {
-        return None;
-    }
-    let whole = |double: &[u8; 8]| {
-        let number = f64::from_le_bytes(*double);
-        let whole = number as i64;
-        (whole as f64 == number && (-LARGEST..=LARGEST).contains(&whole)).then_some(whole)
-    };
-    doubles.iter().map(whole).collect()
 }
 
 /// A number from 0 to `most`.

@@ -8,9 +8,9 @@ use super::shard::Shard;
 use super::store::Store;
 use super::table::Label;
 use crate::LimitSet;
-use crate::algorithm::{Stored, Taken, Transition, Visitor};
+use crate::algorithm::{NEVER, Stored, Taken, Transition, Visitor};
 use crate::backend::Call;
-use crate::decision::{Decision, NEVER, Status};
+use crate::decision::{Decision, Status};
 use crate::time::Timestamp;
 
 impl Store {

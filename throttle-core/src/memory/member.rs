@@ -2,8 +2,7 @@ use super::registry::{InForce, Registered};
 use super::shard::{Shard, Shared};
 use super::table::{CLIPPED, Label};
 use crate::Carry;
-use crate::algorithm::{Algorithm, Carried, Repr, Standing, Taken, settled_elsewhere};
-use crate::decision::NEVER;
+use crate::algorithm::{Algorithm, Carried, NEVER, Repr, Standing, Taken, settled_elsewhere};
 use crate::receipt::ReceiptItem;
 use crate::time::Timestamp;
 

@@ -1,10 +1,34 @@
 //! A state that other parameters wrote, as a tier's parameters see it. Nothing is written until it is charged, so all
 //! that is said of a later instant goes by the parameters that wrote it.
 
-use super::{Algorithm, Repr, Standing, Taken};
-use crate::decision::NEVER;
-use crate::tier::Carry;
+use super::dispatch::Algorithm;
+use super::stored::Repr;
+use super::verdict::{NEVER, Standing, Taken};
 use crate::time::Timestamp;
+
+/// What becomes of what a key has used when its tier changes, or the limits of its tier do.
+///
+/// The change happens with the first request that is charged. Until then the key is where it was: a refused request and
+/// a look change nothing. The wait that a refused request is told is true: it is when what was used before will have
+/// drained far enough, at the pace of the tier it was used in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Carry {
+    /// Units used stay used: 30 used of 60 are 30 used of 600. Somebody who is moved to a tier that holds less than they
+    /// have used waits until enough of it has drained.
+    Keep,
+    /// The share that is used stays used: 30 used of 60 are 300 used of 600. Rounded up, so that no change is a gift.
+    ///
+    /// A tier that holds more must not take longer to recover than one that holds less, or a stay in the small one would
+    /// give back what was used in the large one; and the product of two capacities must be below 2^53.
+    Proportional,
+    /// What was used is forgotten. Whoever can choose their tier can have any amount so: only for changes that cost
+    /// something, such as a purchase. A limit that is changed is such a change too, and while processes with the former one
+    /// run beside those with the new one on one store, each charge in turn forgets: change limits under another rule.
+    ///
+    /// Keys that share an overflow bucket of a full [`MemoryBackend`](crate::MemoryBackend) forget nothing.
+    Reset,
+}
 
 /// Products from here on are not exact as doubles, which scripts count in.
 const EXACT: u128 = 1 << 53;

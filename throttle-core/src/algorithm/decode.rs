@@ -1,39 +1,29 @@
 //! States whose parameters are not known beforehand: their bytes tell them.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use super::Numbers;
-use crate::algorithm::{
-    Algorithm, CalendarQuota, FixedWindow, Gcra, IntervalBucket, IntoAlgorithm, LeakyBucket, LeakyMeter, SlidingLog,
-    SlidingWindow, State, TokenBucket,
-};
-use crate::{ConfigError, Policy, Rate};
-
-impl State {
-    /// The state that bytes stand for, of a policy with tiers: whichever tier wrote it, or one that the policy had before.
-    /// `tier` is the likeliest. Nothing if they are none, whatever they are.
-    #[must_use]
-    pub fn from_wire_of(policy: &Policy, tier: u8, bytes: &[u8]) -> Option<Self> {
-        let own = policy.tier(tier).algorithm();
-        let (under, state) = match Self::from_wire(own, bytes) {
-            Some(state) => (*own, state),
-            None => {
-                let written = Algorithm::from_tag(bytes)?;
-                (written, Self::from_wire(&written, bytes)?)
-            }
-        };
-        let first = under.is_alike(policy.algorithm());
-        Some(Self { under: if first { None } else { Some(Arc::new(under)) }, ..state })
-    }
-}
+use super::build::IntoAlgorithm;
+use super::calendar_quota::CalendarQuota;
+use super::dispatch::Algorithm;
+use super::encode::read;
+use super::fixed_window::FixedWindow;
+use super::gcra::Gcra;
+use super::interval_bucket::IntervalBucket;
+use super::leaky_bucket::LeakyBucket;
+use super::leaky_meter::LeakyMeter;
+use super::sliding_log::SlidingLog;
+use super::sliding_window::SlidingWindow;
+use super::token_bucket::TokenBucket;
+use super::wire::Numbers;
+use crate::error::ConfigError;
+use crate::rate::Rate;
 
 impl Algorithm {
     /// The algorithm whose [tag](Self::tag) some bytes begin with. Of its rate only what decides is known.
-    fn from_tag(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn from_tag(bytes: &[u8]) -> Option<Self> {
         let (kind, rest) = bytes.split_first_chunk::<2>()?;
         let count = if matches!(kind[0], b'c' | b'l') { 2 } else { 3 };
-        let numbers: Numbers = super::read(rest.get(..8 * count)?)?;
+        let numbers: Numbers = read(rest.get(..8 * count)?)?;
         let unsigned = |place: usize| numbers.get(place).and_then(|number| u64::try_from(*number).ok());
         let built = built(*kind, unsigned(0)?, numbers[1], unsigned(2).unwrap_or(0))?.ok()?;
         // What cannot be built again is not taken for something similar.

@@ -1,0 +1,122 @@
+//! How the state of any algorithm is kept: as two words, or as itself.
+
+use super::fixed_window::Count;
+use super::gcra::Tat;
+use super::interval_bucket::Tokens;
+use super::leaky_bucket::Departures;
+use super::level::Level;
+use super::sliding_log::Log;
+use super::sliding_window::Ring;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Repr {
+    Words(Words),
+    Departures(Departures),
+    Ring(Ring),
+    Log(Log),
+}
+
+/// The states that fit two words: an instant and an amount.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Words {
+    pub(crate) instant: i64,
+    /// Below 2^53.
+    pub(crate) amount: u64,
+}
+
+/// How an algorithm's own state is kept in a [`Repr`], and found there again.
+pub(crate) trait Stored: Sized {
+    /// The state that two words stand for; nothing if the algorithm's states are larger.
+    fn from_words(words: Words) -> Option<Self>;
+    /// The reverse.
+    fn words(&self) -> Option<Words>;
+    fn into_repr(self) -> Repr;
+    /// Runs `f` on the state, or on nothing if another algorithm wrote it.
+    fn read<R>(repr: &Repr, f: impl FnOnce(&Self) -> R) -> Option<R>;
+    fn change<R>(repr: &mut Repr, f: impl FnOnce(&mut Self) -> R) -> Option<R>;
+}
+
+macro_rules! stored_as_words {
+    ($($state:ident { $instant:ident, $amount:ident })*) => {$(
+        impl From<Words> for $state {
+            #[inline]
+            fn from(words: Words) -> Self {
+                Self { $instant: words.instant, $amount: words.amount }
+            }
+        }
+
+        impl From<$state> for Words {
+            #[inline]
+            fn from(state: $state) -> Self {
+                Self { instant: state.$instant, amount: state.$amount }
+            }
+        }
+
+        impl Stored for $state {
+            #[inline]
+            fn from_words(words: Words) -> Option<Self> {
+                Some(words.into())
+            }
+
+            #[inline]
+            fn words(&self) -> Option<Words> {
+                Some(Words { instant: self.$instant, amount: self.$amount })
+            }
+
+            #[inline]
+            fn into_repr(self) -> Repr {
+                Repr::Words(self.into())
+            }
+
+            #[inline]
+            fn read<R>(repr: &Repr, f: impl FnOnce(&Self) -> R) -> Option<R> {
+                if let Repr::Words(words) = repr { Some(f(&(*words).into())) } else { None }
+            }
+
+            #[inline]
+            fn change<R>(repr: &mut Repr, f: impl FnOnce(&mut Self) -> R) -> Option<R> {
+                let Repr::Words(words) = repr else { return None };
+                let mut state = Self::from(*words);
+                let result = f(&mut state);
+                *words = state.into();
+                Some(result)
+            }
+        }
+    )*};
+}
+
+macro_rules! stored_as_itself {
+    ($($state:ident)*) => {$(
+        impl Stored for $state {
+            #[inline]
+            fn from_words(_: Words) -> Option<Self> {
+                None
+            }
+
+            #[inline]
+            fn words(&self) -> Option<Words> {
+                None
+            }
+
+            fn into_repr(self) -> Repr {
+                Repr::$state(self)
+            }
+
+            fn read<R>(repr: &Repr, f: impl FnOnce(&Self) -> R) -> Option<R> {
+                if let Repr::$state(state) = repr { Some(f(state)) } else { None }
+            }
+
+            fn change<R>(repr: &mut Repr, f: impl FnOnce(&mut Self) -> R) -> Option<R> {
+                if let Repr::$state(state) = repr { Some(f(state)) } else { None }
+            }
+        }
+    )*};
+}
+
+stored_as_words! {
+    Tat { whole, frac }
+    Level { last, grains }
+    Tokens { anchor, tokens }
+    Count { start, used }
+}
+stored_as_itself! { Departures Ring Log }

@@ -1,0 +1,88 @@
+//! What one algorithm says about one request, and what it charged.
+
+use crate::time::Timestamp;
+
+/// The wait of a cost that no wait can help.
+pub(crate) const NEVER: u64 = u64::MAX;
+
+/// What one algorithm says about one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    pub(crate) standing: Standing,
+    pub(crate) wait: u64,
+    pub(crate) delay: u64,
+}
+
+impl Verdict {
+    #[inline]
+    pub(crate) fn allowed(standing: Standing, delay: u64) -> Self {
+        Self { standing, wait: 0, delay }
+    }
+
+    /// Whether the request may go on.
+    #[inline]
+    #[must_use]
+    pub const fn is_allowed(&self) -> bool {
+        self.wait == 0
+    }
+
+    /// The largest cost that would be admitted at this instant, after this decision.
+    #[inline]
+    #[must_use]
+    pub const fn remaining(&self) -> u64 {
+        self.standing.remaining
+    }
+
+    /// µs after which the same request is admitted if nothing else happens, and not one earlier. 0 when allowed, `None`
+    /// when no wait helps because the cost exceeds the capacity.
+    #[inline]
+    #[must_use]
+    pub const fn retry_after_micros(&self) -> Option<u64> {
+        if self.wait == NEVER { None } else { Some(self.wait) }
+    }
+
+    /// µs until the key cannot be told from an unused one if nothing else happens.
+    #[inline]
+    #[must_use]
+    pub const fn reset_after_micros(&self) -> u64 {
+        self.standing.reset
+    }
+
+    /// µs to wait before going on; more than 0 only for the [`LeakyBucket`](crate::algorithm::LeakyBucket).
+    #[inline]
+    #[must_use]
+    pub const fn delay_micros(&self) -> u64 {
+        self.delay
+    }
+}
+
+/// Where a key stands at one instant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Standing {
+    /// Largest cost that would be admitted at this instant.
+    pub(crate) remaining: u64,
+    /// µs until the key is as good as unused.
+    pub(crate) reset: u64,
+    /// µs until something more is available; for windows, until the window ends.
+    pub(crate) next: u64,
+}
+
+/// Where in its algorithm's time a charge was put, so that it can be undone there and nowhere else.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Mark {
+    pub(crate) at: i64,
+    pub(crate) frac: u64,
+}
+
+impl Mark {
+    pub(crate) fn at(at: Timestamp) -> Self {
+        Self { at: at.as_micros(), frac: 0 }
+    }
+}
+
+/// A charge as an algorithm remembers it: how much, and where in its time. No charge has a cost of 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Taken {
+    pub(crate) cost: u64,
+    pub(crate) mark: Mark,
+}
