@@ -1,9 +1,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::algorithm::IntoAlgorithm;
-use crate::tier::Tiers;
-use crate::{Algorithm, ConfigError};
+use crate::algorithm::{Algorithm, Carry, IntoAlgorithm};
+use crate::error::ConfigError;
 
 /// The public name of a limit: what headers, problem documents and metrics call it.
 ///
@@ -74,6 +73,19 @@ pub struct Policy {
     pub(crate) tiers: Option<Arc<Tiers>>,
 }
 
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Tiers {
+    pub(crate) each: Box<[Tier]>,
+    pub(crate) carry: Carry,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Tier {
+    pub(crate) name: Arc<str>,
+    /// The policy as it is in this tier: the same name and unit, without tiers.
+    pub(crate) policy: Policy,
+}
+
 impl Policy {
     /// Names an algorithm.
     ///
@@ -129,6 +141,16 @@ impl Policy {
         let unit = self.unit.take();
         (self.algorithm, self.tiers) = (other.algorithm, other.tiers.clone());
         self.change_each(|policy| policy.unit.clone_from(&unit));
+    }
+
+    /// Changes the policy, and it in each tier.
+    pub(crate) fn change_each(&mut self, change: impl Fn(&mut Self)) {
+        change(self);
+        if let Some(tiers) = &self.tiers {
+            let mut each = tiers.each.clone();
+            each.iter_mut().for_each(|tier| change(&mut tier.policy));
+            self.tiers = Some(Arc::new(Tiers { each, carry: tiers.carry }));
+        }
     }
 
     /// What it counts, if not requests.

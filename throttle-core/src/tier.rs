@@ -3,21 +3,8 @@
 use std::sync::Arc;
 
 use crate::algorithm::{Algorithm, Carry, IntoAlgorithm, State};
-use crate::policy::printable;
-use crate::{ConfigError, Policy, PolicyName};
-
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Tiers {
-    pub(crate) each: Box<[Tier]>,
-    pub(crate) carry: Carry,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Tier {
-    name: Arc<str>,
-    /// The policy as it is in this tier: the same name and unit, without tiers.
-    pub(crate) policy: Policy,
-}
+use crate::error::ConfigError;
+use crate::policy::{Policy, PolicyName, Tier, Tiers, printable};
 
 impl Policy {
     /// Most tiers a policy may have.
@@ -128,16 +115,6 @@ impl Policy {
         match &self.tiers {
             Some(tiers) if usize::from(tier) < tiers.each.len() => tier,
             _ => 0,
-        }
-    }
-
-    /// Changes the policy, and it in each tier.
-    pub(crate) fn change_each(&mut self, change: impl Fn(&mut Self)) {
-        change(self);
-        if let Some(tiers) = &self.tiers {
-            let mut each = tiers.each.clone();
-            each.iter_mut().for_each(|tier| change(&mut tier.policy));
-            self.tiers = Some(Arc::new(Tiers { each, carry: tiers.carry }));
         }
     }
 
