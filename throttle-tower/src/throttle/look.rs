@@ -41,7 +41,7 @@ impl<B: Backend> Rules<B> {
         Some(Box::pin(async move { rules.look(calls, &unknown, &needs).await }))
     }
 
-    async fn look(&self, calls: Calls, unknown: &[usize], needs: &Needs) -> Looked {
+    async fn look(self: &Arc<Self>, calls: Calls, unknown: &[usize], needs: &Needs) -> Looked {
         if let Some(saturated) = self.saturated(needs) {
             return Looked::Refused(saturated, calls);
         }
