@@ -124,10 +124,12 @@ const KEY_DEADLINE: Duration = Duration::from_secs(1);
 #[derive(Clone)]
 pub(crate) enum Keying {
     Sync(Arc<dyn KeyExtractor>),
-    Async(Arc<dyn Fn(&Parts, Duration) -> FutureKey + Send + Sync>),
+    Async(AsyncKey),
     Plans(Directory),
 }
 
+/// Extracts a key from the head of a request; the key has so long to come.
+type AsyncKey = Arc<dyn Fn(&Parts, Duration) -> FutureKey + Send + Sync>;
 pub(crate) type CostOf = Arc<dyn Fn(&Parts) -> u64 + Send + Sync>;
 pub(crate) type Applies = Arc<dyn Fn(&Parts) -> bool + Send + Sync>;
 /// The key, and the number of the tier.
