@@ -1,0 +1,51 @@
+//! Connections that break under a decision.
+
+use std::time::Duration;
+
+use throttle_core::Backend;
+use throttle_redis::{Cluster, RedisBackend};
+use throttle_test_servers::{Cluster as Servers, slot_of};
+
+use crate::common::Limits;
+use crate::{LIMIT, until, window};
+
+/// The connection to a cluster is one to each of its servers. When one of them breaks, that one is made anew, and the
+/// others carry on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_answer_of_one_server_costs_the_others_of_a_cluster_nothing() {
+    let servers = Servers::builder().proxied().start();
+    let urls = servers.urls();
+    let cluster = Cluster::new(urls.iter().map(String::as_str)).expect("URLs");
+    let backend = RedisBackend::builder(cluster).spread().readable_keys().deadline(Duration::from_secs(1));
+    let limits = Limits::new(&backend.build().expect("valid options"), window("one"));
+    let key = |master| {
+        let keys = (0..).map(|number| format!("key-{number}"));
+        keys.into_iter().find(|key| servers.master_of(slot_of(format!("throttle{{b{key}}}one:"))) == master)
+    };
+    let keys: Vec<String> = (0..3).map(|master| key(master).expect("a key of each master")).collect();
+    for key in &keys {
+        assert_eq!(limits.take(key, 1).await.remaining(), LIMIT - 1, "each key is known to be where it is");
+    }
+    let made = || [1, 2].map(|master| servers.proxy(master).connections());
+    let (before, mut decided) = (made(), 1);
+    for lost in 1..=3 {
+        // Its replica hears from it by the same wire, so the answer that is cut off may be another.
+        until("a lost answer", || async {
+            servers.proxy(0).cut_replies(1);
+            let answer = limits.backend.decide(&limits.prepared, &limits.calls(&keys[0], 1)).await;
+            answer.is_err_and(|error| !error.is_uncharged())
+        })
+        .await;
+        servers.proxy(0).cut_replies(0);
+        for key in &keys[1..] {
+            assert_eq!(limits.take(key, 1).await.remaining(), LIMIT - decided - 1);
+        }
+        decided += 1;
+        until("the server that lost its connection", || async {
+            limits.backend.decide(&limits.prepared, &limits.calls(&keys[0], 0)).await.is_ok()
+        })
+        .await;
+        assert_eq!(limits.backend.stats().connections, 1, "after {lost} lost answers");
+    }
+    assert_eq!(made(), before, "the connections to the other servers are those of before");
+}

@@ -1,0 +1,49 @@
+//! A master that lives on as a replica, with all connections to it open: only its answers show that it is the wrong one.
+
+use std::time::Duration;
+
+use throttle_core::Backend;
+use throttle_redis::{Connector, Pool, RedisBackend, Single};
+use throttle_test_servers::{Proxy, Server};
+
+use crate::common::Limits;
+use crate::{LIMIT, until, window};
+
+/// An address that leads to the master, whichever server that is, for new connections; old ones stay where they are.
+async fn follows_the_master(connector: impl FnOnce(&str) -> Box<dyn Connector>) {
+    let (old, new) = (Server::start(), Server::start());
+    let address = Proxy::start(old.port());
+    let backend = RedisBackend::builder(Boxed(connector(&address.url()))).deadline(Duration::from_secs(1));
+    let limits = Limits::new(&backend.build().expect("valid options"), window("one"));
+    assert_eq!(limits.take("ada", 1).await.remaining(), LIMIT - 1);
+    let connections = address.connections();
+    address.retarget(new.port());
+    old.command(&["REPLICAOF", "127.0.0.1", &new.port().to_string()]);
+    assert_eq!(address.open_connections() as u64, connections, "nobody ended a connection");
+    until("a decision of the new master", || async {
+        limits.backend.decide(&limits.prepared, &limits.calls("ada", 1)).await.is_ok()
+    })
+    .await;
+    assert_eq!(limits.left("ada").await, LIMIT - 1, "it begins anew");
+    assert_eq!((new.dbsize(), new.info("role").as_str()), (1, "master"));
+    let stats = limits.backend.stats();
+    assert_eq!((stats.unknown, stats.connections), (0, 2), "{stats:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_answers_readonly_is_replaced() {
+    follows_the_master(|url| Box::new(Single::new(url).expect("a URL"))).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pool_that_answers_readonly_is_replaced() {
+    follows_the_master(|url| Box::new(Pool::new(url, 3).expect("a URL"))).await;
+}
+
+struct Boxed(Box<dyn Connector>);
+
+impl Connector for Boxed {
+    fn connect(&self) -> throttle_redis::Pending<Box<dyn throttle_redis::Connection>> {
+        self.0.connect()
+    }
+}
