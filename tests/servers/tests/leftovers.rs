@@ -1,53 +1,17 @@
-//! Whatever way a test process ends, nothing it started stays: it runs itself as another process to see that.
+//! However a process ends that started servers, none of them stays.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use std::{env, fs, thread};
+use std::{fs, thread};
 
-use throttle_test_servers::{Server, Shared};
+use throttle_test_servers::Server;
 
-const ROLE: &str = "THROTTLE_LEFTOVERS_ROLE";
-
-/// What the other process does; nothing when it is run as a test among others.
-#[test]
-fn role() {
-    let Ok(role) = env::var(ROLE) else { return };
-    let tell = |server: &Server| {
-        let folder: Vec<String> = server.query(&["CONFIG", "GET", "dir"]);
-        let line = format!("server {} {}\n", server.process_id().unwrap(), folder[1]);
-        // Around the harness, which keeps back what a test prints.
-        std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes()).unwrap();
-    };
-    match role.as_str() {
-        "shared" => tell(&Shared::new()),
-        "panic" => {
-            let server = Server::start();
-            tell(&server);
-            panic!("as planned");
-        }
-        _ => {
-            let (running, stopped) = (Server::start(), Server::start());
-            stopped.restart();
-            tell(&running);
-            tell(&stopped);
-            stopped.stop();
-            std::io::Write::write_all(&mut std::io::stderr(), b"ready\n").unwrap();
-            thread::sleep(Duration::from_secs(60));
-        }
-    }
-}
-
-fn run(role: &str) -> (Child, impl Iterator<Item = String>) {
-    let mut child = Command::new(env::current_exe().unwrap())
-        .args(["--exact", "role", "--nocapture"])
-        .env(ROLE, role)
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+fn run(ending: &str) -> (Child, impl Iterator<Item = String>) {
+    let leftover = env!("CARGO_BIN_EXE_leftover");
+    let mut child = Command::new(leftover).arg(ending).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
     (child, lines)
 }
 
