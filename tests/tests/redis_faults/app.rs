@@ -14,6 +14,8 @@ use throttle_tower::{
 };
 use tower::ServiceExt;
 
+use crate::witness::{Answer, Witnessed};
+
 /// What the limits say about a store that fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
@@ -94,7 +96,7 @@ impl Path {
     }
 }
 
-/// What the layer's hook told about a request.
+/// What became of a request, as the layer's hook told and the backend answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Told {
     Admitted,
@@ -102,9 +104,9 @@ pub(crate) enum Told {
     /// The store did not decide.
     Degraded {
         kind: BackendErrorKind,
-        /// Whether the store has charged nothing for sure. What was decided here does not tell.
-        uncharged: Option<bool>,
-        /// What was decided here.
+        /// Whether the store has charged nothing for sure.
+        uncharged: bool,
+        /// What the process's own share decided.
         local: Option<bool>,
     },
 }
@@ -134,14 +136,52 @@ impl Sample {
     }
 }
 
+tokio::task_local! {
+    /// Of the request that is under way in this task.
+    pub(crate) static TRIP: Trip;
+}
+
 /// Travels with a request.
 #[derive(Clone, Default)]
-struct Trip(Arc<Stops>);
+pub(crate) struct Trip(Arc<Stops>);
 
 #[derive(Default)]
 struct Stops {
-    told: Mutex<Vec<Told>>,
+    told: Mutex<Vec<Event>>,
+    answers: Mutex<Vec<Answer>>,
     handled: OnceLock<Instant>,
+}
+
+/// What the layer's hook told about a request.
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Admitted,
+    Refused,
+    Degraded { kind: BackendErrorKind, uncharged: Option<bool>, local: Option<bool> },
+}
+
+impl Trip {
+    pub(crate) fn answered(&self, answer: Answer) {
+        self.0.answers.lock().push(answer);
+    }
+
+    /// Brings both accounts of the request together, which must agree.
+    fn told(&self) -> Told {
+        let (told, answers) = (self.0.told.lock(), self.0.answers.lock());
+        let (&[event], &[answer]) = (told.as_slice(), answers.as_slice()) else {
+            panic!("one request was decided by {answers:?}, and told as {told:?}");
+        };
+        match (event, answer) {
+            (Event::Admitted, Answer::Decided) => Told::Admitted,
+            (Event::Refused, Answer::Decided) => Told::Refused,
+            (Event::Degraded { kind, uncharged: said, local }, Answer::Failed { kind: failed, uncharged })
+                if kind == failed && said.is_none_or(|said| said == uncharged) =>
+            {
+                Told::Degraded { kind, uncharged, local }
+            }
+            _ => panic!("the backend answered {answer:?}, and the layer told {event:?}"),
+        }
+    }
 }
 
 /// One service in one mode.
@@ -171,10 +211,9 @@ impl App {
         let request = request.body(Body::empty()).expect("a request");
         let router = self.router.clone();
         let sent = Instant::now();
-        let response = router.oneshot(request).await.expect("a router does not fail");
+        let response = TRIP.scope(trip.clone(), router.oneshot(request)).await.expect("a router does not fail");
         let left = trip.0.handled.get().copied().unwrap_or_else(Instant::now);
-        let told = trip.0.told.lock();
-        let &[told] = told.as_slice() else { panic!("the hook was told {} things about one request", told.len()) };
+        let told = trip.told();
         let (status, reported) = (response.status(), response.headers().contains_key("ratelimit"));
         let sample = Sample { path, key, sent, added: left.duration_since(sent), status, reported, told };
         self.samples.lock().push(sample);
@@ -196,22 +235,22 @@ async fn handle(Extension(trip): Extension<Trip>) -> &'static str {
     "hello"
 }
 
-fn layer(path: Path, mode: Mode, backend: &RedisBackend) -> ThrottleLayer<RedisBackend> {
+fn layer(path: Path, mode: Mode, backend: &RedisBackend) -> ThrottleLayer<Witnessed> {
     let layer = ThrottleLayer::new(path.limits()).expect("limits within bounds").on_error(mode.rule());
     let layer = layer.on_decision(|event| {
         let told = match (event.outcome, event.degraded()) {
-            (Outcome::Admitted, None) => Told::Admitted,
-            (Outcome::Refused, None) => Told::Refused,
+            (Outcome::Admitted, None) => Event::Admitted,
+            (Outcome::Refused, None) => Event::Refused,
             (Outcome::Admitted | Outcome::Refused, Some(kind)) => {
                 let local = matches!(event.outcome, Outcome::Admitted);
-                Told::Degraded { kind, uncharged: None, local: Some(local) }
+                Event::Degraded { kind, uncharged: None, local: Some(local) }
             }
             (Outcome::FailedOpen(error) | Outcome::FailedClosed(error), _) => {
-                Told::Degraded { kind: error.kind(), uncharged: Some(error.is_uncharged()), local: None }
+                Event::Degraded { kind: error.kind(), uncharged: Some(error.is_uncharged()), local: None }
             }
             other => panic!("nobody sends such a request: {other:?}"),
         };
         event.parts.extensions.get::<Trip>().expect("put there before").0.told.lock().push(told);
     });
-    layer.backend(backend.clone()).expect("what happens on errors is said")
+    layer.backend(Witnessed(backend.clone())).expect("what happens on errors is said")
 }

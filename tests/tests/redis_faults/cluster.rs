@@ -2,28 +2,28 @@
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use throttle_redis::{RedisBackend, RedisBuilder};
-use throttle_test_servers::{Cluster, redis, slot_of};
+use throttle_test_servers::{Cluster, slot_of};
+use throttle_tower::BackendErrorKind;
 
-use crate::app::{Mode, Path, Sample};
+use crate::app::{Mode, Path, Sample, Told};
 use crate::course::Course;
 use crate::report::Report;
-use crate::{DEADLINE, alone, aside};
+use crate::{alone, aside};
 
 /// Of the test clusters.
 const NODE_TIMEOUT: Duration = Duration::from_secs(2);
-/// An election, the news of it, and the client's way to the new master.
-const ELECTION: Duration = Duration::from_secs(3);
+/// An election, the news of it, and the client's way to the new master. The load goes on for a second more: a client that
+/// does not find the way is degraded until then.
+const ELECTION: Duration = Duration::from_secs(4);
 /// Acknowledged charges that a failover may lose: a replica is a moment behind its master.
 const LOST: u64 = 5;
 
 const TAG: &str = "faults";
 
-fn clustered(cluster: &Cluster) -> RedisBuilder {
+pub(crate) fn clustered(cluster: &Cluster) -> RedisBuilder {
     let urls = cluster.urls();
     RedisBackend::builder(throttle_redis::Cluster::new(urls.iter().map(String::as_str)).expect("URLs"))
 }
@@ -58,7 +58,7 @@ fn check_others(report: &Report, owned: &[RangeInclusive<u16>]) {
     }
 }
 
-fn check_charges(report: &Report, cluster: &Cluster, lost: u64) {
+pub(crate) fn check_charges(report: &Report, cluster: &Cluster, lost: u64) {
     let masters: Vec<_> = cluster.masters().into_iter().map(|node| cluster.node(node)).collect();
     report.check_charges(&masters, lost, true);
 }
@@ -129,47 +129,9 @@ async fn master_stopped_with_keys_spread() {
     check_others(&report, &owned);
 }
 
-/// How long the servers themselves keep somebody waiting who has a connection of his own to each.
-struct Pinging {
-    running: Arc<AtomicBool>,
-    threads: Vec<JoinHandle<Duration>>,
-}
-
-impl Pinging {
-    fn start(cluster: &Cluster) -> Self {
-        let running = Arc::new(AtomicBool::new(true));
-        let ping = |node: usize| {
-            let (mut connection, running) = (cluster.node(node).connection(), Arc::clone(&running));
-            std::thread::spawn(move || {
-                let mut longest = Duration::ZERO;
-                while running.load(Ordering::SeqCst) {
-                    let start = Instant::now();
-                    let _: String = redis::cmd("PING").query(&mut connection).expect("a server that is well");
-                    longest = longest.max(start.elapsed());
-                    std::thread::sleep(Duration::from_millis(2));
-                }
-                longest
-            })
-        };
-        Self { threads: cluster.masters().into_iter().map(ping).collect(), running }
-    }
-
-    fn longest(self) -> Duration {
-        self.running.store(false, Ordering::SeqCst);
-        let longest = self.threads.into_iter().map(|thread| thread.join().expect("no panic"));
-        longest.max().unwrap_or_default()
-    }
-}
-
-/// How many requests a server makes late that stands still for so long, as it does on a busy disk while it writes down who
-/// has which slots: none while there is time for a redirection and its answer, and else those of that time.
-fn stalled(stall: Duration) -> usize {
-    if stall + Duration::from_millis(10) < DEADLINE {
-        return 0;
-    }
-    let ticks = usize::try_from(stall.as_millis()).unwrap_or(usize::MAX) / 5 + 1;
-    Mode::ALL.len() * ticks
-}
+/// Longer than a server stands still that writes down on a busy disk who has which slots. What is seen of a migration beside
+/// that is no matter of time.
+const UNHURRIED: Duration = Duration::from_secs(2);
 
 /// Redirections are followed, and nobody sees them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -179,14 +141,13 @@ async fn slots_migrated_under_load() {
     // The servers that the slots go to do not know the scripts where all keys are together.
     for together in [false, true] {
         let backend = || if together { clustered(&cluster).together(TAG) } else { clustered(&cluster).spread() };
-        let mut course = Course::start(backend).await;
+        let mut course = Course::start(|| backend().deadline(UNHURRIED)).await;
         let slot = |mode: Mode, key: u8| slot_of(format!("{}{{bkey-{key:02}}}wide:", mode.prefix()));
         let moved: Vec<u16> = if together {
             vec![slot_of(TAG)]
         } else {
             Mode::ALL.into_iter().flat_map(|mode| (0..6).map(move |key| slot(mode, key))).collect()
         };
-        let pinging = Pinging::start(&cluster);
         course.fault_begins();
         let moving = Arc::clone(&cluster);
         aside(move || {
@@ -200,11 +161,12 @@ async fn slots_migrated_under_load() {
         course.fault_ends();
         course.run_for(Duration::from_millis(300)).await;
         let report = course.finish().await;
-        report.check(if together { "the slot of all keys migrated" } else { "12 slots migrated, keys spread" });
-        let stall = pinging.longest();
-        crate::report::say(&format!("  a server kept others waiting for {stall:?} at most\n"));
-        let degraded = report.degraded();
-        assert!(degraded <= stalled(stall), "{degraded} degraded; a server kept others waiting for {stall:?}");
+        report.check_answers(if together { "the slot of all keys migrated" } else { "18 slots migrated, keys spread" });
+        assert_eq!(report.degraded(), 0, "every redirection is followed to an answer");
+        for run in &report.runs {
+            assert!(run.app.backend.stats().repeated > 0, "{:?}: nobody was redirected", run.app.mode);
+        }
+        report.check_most_in_time();
         let counted = Arc::clone(&cluster);
         aside(move || {
             check_charges(&report, &counted, 0);
@@ -217,12 +179,13 @@ async fn slots_migrated_under_load() {
     }
 }
 
-/// While a slot is open and its keys are on both sides, a set of two cannot be decided: it is degraded, and never half.
+/// While a slot is open and its keys are on both sides, a set of two cannot be decided: it waits, or is degraded, and is
+/// never half charged. A single policy is decided where its key is.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slot_half_migrated() {
     let _alone = alone().await;
     let cluster = Arc::new(aside(Cluster::start).await);
-    let mut course = Course::start(|| clustered(&cluster).together(TAG)).await;
+    let mut course = Course::start(|| clustered(&cluster).together(TAG).deadline(UNHURRIED / 8)).await;
     let (slot, moving) = (slot_of(TAG), Arc::clone(&cluster));
     course.fault_begins();
     aside(move || {
@@ -238,12 +201,18 @@ async fn slot_half_migrated() {
     course.fault_ends();
     course.run_for(Duration::from_millis(800)).await;
     let report = course.finish().await;
-    report.check("a slot migrated key by key");
+    report.check_answers("a slot migrated key by key");
     report.check_return("a slot migrated key by key");
-    let single = |sample: &&Sample| matches!(sample.path, Path::Wide | Path::Tiny) && sample.is_degraded();
     for run in &report.runs {
-        assert_eq!(run.app.backend.stats().unknown, 0, "every such answer proves that nothing was charged");
-        crate::report::say(&format!("  singles degraded: {}\n", run.samples.iter().filter(single).count()));
+        let stats = run.app.backend.stats();
+        assert_eq!(stats.unknown, 0, "every such answer proves that nothing was charged");
+        assert!(stats.repeated > 0, "{:?}: no answer was such", run.app.mode);
+        // The breaker may keep some back that sets of two have opened.
+        let single = |sample: &Sample| {
+            let unavailable = matches!(sample.told, Told::Degraded { kind: BackendErrorKind::Unavailable, .. });
+            unavailable && matches!(sample.path, Path::Wide | Path::Tiny)
+        };
+        assert_eq!(run.degraded(single), 0, "{:?}: a single policy was not found where its key is", run.app.mode);
     }
     aside(move || check_charges(&report, &cluster, 0)).await;
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use throttle_redis::RedisBuilder;
+use throttle_test_servers::Proxy;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
@@ -68,6 +69,28 @@ impl Course {
     pub(crate) async fn until_decided_since(&self, since: Instant, limit: Duration) {
         let decided = || self.apps.iter().all(|app| app.has_decided_since(since));
         until(limit, "decisions by the store", || async { decided() }).await;
+    }
+
+    /// Decisions of which nobody knows whether they were charged, so far.
+    pub(crate) fn unknown(&self) -> u64 {
+        self.apps.iter().map(|app| app.backend.stats().unknown).sum()
+    }
+
+    /// Loses answers of decisions on this wire, one after the other; waits each time until one is lost, for the wire may
+    /// carry other answers as well, and until the store decides again.
+    pub(crate) async fn lose_answers(&self, proxy: &Proxy, times: u32) {
+        for _ in 0..times {
+            let before = self.unknown();
+            until(Duration::from_secs(10), "an answer that is lost", || async {
+                if proxy.cuts_left() == 0 && self.unknown() == before {
+                    proxy.cut_replies(1);
+                }
+                self.unknown() > before
+            })
+            .await;
+            proxy.cut_replies(0);
+            self.until_decided_since(Instant::now(), Duration::from_secs(5)).await;
+        }
     }
 
     /// Stops the load, waits for what is under way, and hands the record over.

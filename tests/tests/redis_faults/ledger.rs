@@ -45,8 +45,8 @@ impl Ledger {
             let entry = self.entry((policy.to_owned(), format!("{other}{}", sample.key)));
             match sample.told {
                 Told::Admitted => entry.acknowledged += 1,
-                Told::Degraded { uncharged: None | Some(false), .. } => entry.unknown += 1,
-                Told::Refused | Told::Degraded { uncharged: Some(true), .. } => {}
+                Told::Degraded { uncharged: false, .. } => entry.unknown += 1,
+                Told::Refused | Told::Degraded { uncharged: true, .. } => {}
             }
         }
     }

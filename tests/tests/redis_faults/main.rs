@@ -16,6 +16,7 @@ mod sentinel;
 mod server;
 mod starting;
 mod wire;
+mod witness;
 
 use std::time::Duration;
 

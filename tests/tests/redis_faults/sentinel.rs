@@ -60,6 +60,43 @@ async fn master_killed_and_replaced() {
     aside(move || report.check_charges(&[group.master()], 5, true)).await;
 }
 
+/// An operator makes the replica the master and the old master its replica, and tells the sentinels. Nothing ends a
+/// connection to the old one: what it answers is all that shows what it is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn master_demoted_with_its_connections_open() {
+    let _alone = alone().await;
+    let group = Arc::new(aside(|| Sentinel::start(1)).await);
+    let mut course = course_of(&group).await;
+    course.fault_begins();
+    let changing = Arc::clone(&group);
+    aside(move || {
+        let [old, new] = changing.servers();
+        let (sentinel, port) = (&changing.sentinels()[0], new.port().to_string());
+        sentinel.command(&["SENTINEL", "REMOVE", Sentinel::NAME]);
+        new.command(&["REPLICAOF", "NO", "ONE"]);
+        sentinel.command(&["SENTINEL", "MONITOR", Sentinel::NAME, "127.0.0.1", &port, "1"]);
+        old.command(&["REPLICAOF", "127.0.0.1", &port]);
+    })
+    .await;
+    course.fault_ends();
+    course.run_for(Duration::from_millis(1500)).await;
+    let report = course.finish().await;
+    report.check("a master demoted, its connections open");
+    report.check_return("a master demoted, its connections open");
+    for run in &report.runs {
+        let stats = run.app.backend.stats();
+        assert_eq!(stats.unknown, 0, "the old master said that nothing was charged");
+        assert!((2..=10).contains(&stats.connections), "{} connections", stats.connections);
+    }
+    aside(move || {
+        let [old, new] = group.servers();
+        let commands: String = old.query(&["INFO", "commandstats"]);
+        assert!(!commands.contains("cmdstat_client|kill"), "connections to the old master were ended: {commands}");
+        assert_eq!((old.info("role").as_str(), new.info("role").as_str()), ("slave", "master"));
+    })
+    .await;
+}
+
 /// The replica takes over while the old master lives on as a replica, and refuses to write.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn master_demoted() {

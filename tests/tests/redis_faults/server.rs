@@ -81,9 +81,10 @@ async fn stopped_for_five_seconds() {
     report.check_return("stopped");
     report.check_charges(&[&server], 0, true);
     for run in &report.runs {
-        // What was sent is carried out late: no more than what opens the breaker, and what was under way then.
+        // What was sent is carried out late: no more than what opens the breaker, and what was under way then. Without a
+        // breaker all 1,000 were.
         let unknown = run.app.backend.stats().unknown;
-        assert!(unknown <= 20, "{unknown} decisions were sent to a server that hung");
+        assert!(unknown <= 100, "{unknown} decisions were sent to a server that hung");
     }
 }
 

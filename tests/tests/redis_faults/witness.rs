@@ -1,0 +1,65 @@
+//! The backend with a witness beside it: what the store said about each request, whatever the layer then makes of it.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use throttle_core::{Backend, BackendError, Call, ConfigError, Decision, Key, LimitSet, Receipt};
+use throttle_redis::{RedisBackend, RedisSet};
+use throttle_tower::BackendErrorKind;
+
+use crate::app::TRIP;
+
+/// What the backend answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    Decided,
+    Failed {
+        kind: BackendErrorKind,
+        /// Whether the store has charged nothing for sure.
+        uncharged: bool,
+    },
+}
+
+/// Notes the answers in the [trip](TRIP) of the request that asks.
+#[derive(Clone)]
+pub(crate) struct Witnessed(pub(crate) RedisBackend);
+
+impl Backend for Witnessed {
+    type Prepared = RedisSet;
+    type Decide = Pin<Box<dyn Future<Output = Result<Decision, BackendError>> + Send>>;
+    type Done = <RedisBackend as Backend>::Done;
+
+    fn prepare(&self, set: LimitSet) -> Result<RedisSet, ConfigError> {
+        self.0.prepare(set)
+    }
+
+    fn set(prepared: &RedisSet) -> &LimitSet {
+        RedisBackend::set(prepared)
+    }
+
+    fn decide(&self, prepared: &Arc<RedisSet>, calls: &[Call]) -> Self::Decide {
+        let deciding = self.0.decide(prepared, calls);
+        Box::pin(async move {
+            let decided = deciding.await;
+            let answer = match &decided {
+                Ok(_) => Answer::Decided,
+                Err(error) => Answer::Failed { kind: error.kind(), uncharged: error.is_uncharged() },
+            };
+            TRIP.with(|trip| trip.answered(answer));
+            decided
+        })
+    }
+
+    fn settle(&self, prepared: &Arc<RedisSet>, receipt: Receipt) -> Self::Done {
+        self.0.settle(prepared, receipt)
+    }
+
+    fn reset(&self, prepared: &Arc<RedisSet>, policy: usize, key: &Key) -> Self::Done {
+        self.0.reset(prepared, policy, key)
+    }
+
+    fn reset_all(&self, prefix: &str) -> Self::Done {
+        self.0.reset_all(prefix)
+    }
+}
