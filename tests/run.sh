@@ -2,68 +2,117 @@
 # Runs every test of the project and ends with one line that counts them.
 #
 #   sh tests/run.sh                      what a change must pass
-#   PROPTEST_CASES=20000 sh tests/run.sh the same, with more random cases for each law (default 256)
-#   THROTTLE_GOLDEN=file sh tests/run.sh the same, with another file of golden vectors
+#   PROPTEST_CASES=20000 sh tests/run.sh the same, with more random cases for each law (default and minimum 256)
+#   THROTTLE_GOLDEN=file sh tests/run.sh the same, then the golden tests once more with another file of vectors
 #
-# It needs Rust. Some tests start Redis servers of their own, on free ports; redis-server is installed here when it is
-# missing (apt-get as root or by sudo, or Homebrew). Whatever else a test comes to need is to be installed here too.
+# It fails when a test fails, when one is ignored, and when fewer tests pass than tests/floor says.
+#
+# It needs Rust. Some tests start Redis servers of their own, on free ports. If there is no redis-server, this script
+# installs it: by apt-get (as root or by sudo) or by Homebrew. It says so first; with THROTTLE_NO_INSTALL=1 it stops instead.
 set -eu
 cd "$(dirname "$0")/.."
 
-if ! command -v cargo >/dev/null 2>&1; then
-    echo "tests/run.sh: there is no cargo; install Rust 1.95 or later, then run this again" >&2
+stop() {
+    echo "tests/run.sh: $*" >&2
     exit 1
-fi
+}
 
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+command -v cargo >/dev/null 2>&1 || stop "there is no cargo; install Rust 1.95 or later, then run this again"
+
+# Both may be inherited from a shell or a CI job that meant something else: neither may make the run weaker.
+golden=${THROTTLE_GOLDEN:-}
+unset THROTTLE_GOLDEN
+case ${PROPTEST_CASES:-} in
+    '') unset PROPTEST_CASES ;;
+    *[!0-9]* | ????????????*) stop "PROPTEST_CASES=$PROPTEST_CASES is no number; unset it" ;;
+    *) [ "$PROPTEST_CASES" -ge 256 ] || stop "PROPTEST_CASES=$PROPTEST_CASES is less than the default, 256; unset it" ;;
+esac
+floor=$(cat tests/floor)
+case $floor in '' | *[!0-9]*) stop "tests/floor holds no number" ;; esac
+
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+log=$folder/log
 
 # Installers talk much; what they said is shown only when they fail.
 quietly() {
     "$@" >"$log" 2>&1 || { cat "$log" >&2; return 1; }
 }
 
+by_hand() {
+    echo "tests/run.sh: $1; install it by hand, then run this again:" >&2
+    echo "    apt-get update && apt-get install redis-server    (as root; macOS: brew install redis)" >&2
+    exit 1
+}
+
 install_redis() {
+    as_root=
     if command -v apt-get >/dev/null 2>&1; then
-        as_root=
-        [ "$(id -u)" -eq 0 ] || as_root=sudo
-        if [ -n "$as_root" ] && ! command -v sudo >/dev/null 2>&1; then
-            return 1
+        if [ "$(id -u)" -ne 0 ]; then
+            command -v sudo >/dev/null 2>&1 || return 1
+            as_root=sudo
         fi
-        # Lists of packages may be missing or too old to find anything by.
-        quietly $as_root apt-get update &&
-            quietly $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends redis-server
+        install="$as_root apt-get install redis-server"
     elif command -v brew >/dev/null 2>&1; then
-        quietly brew install redis
+        install="brew install redis"
     else
         return 1
     fi
+    echo "==> there is no redis-server; about to run: $install"
+    echo "    to prevent that: THROTTLE_NO_INSTALL=1 sh tests/run.sh"
+    if [ -t 1 ]; then
+        echo "    or press Ctrl-C within 5 seconds"
+        sleep 5
+    fi
+    case $install in
+        brew*) quietly brew install redis ;;
+        *)
+            # Lists of packages may be missing or too old to find anything by.
+            quietly $as_root apt-get update &&
+                quietly $as_root env DEBIAN_FRONTEND=noninteractive \
+                    apt-get install -y --no-install-recommends redis-server
+            ;;
+    esac
 }
 
 if ! command -v redis-server >/dev/null 2>&1; then
-    echo "==> there is no redis-server; installing it"
-    if ! install_redis || ! command -v redis-server >/dev/null 2>&1; then
-        echo "tests/run.sh: could not install redis-server; do it by hand, then run this again:" >&2
-        echo "    apt-get update && apt-get install redis-server    (as root; macOS: brew install redis)" >&2
-        exit 1
-    fi
+    [ -z "${THROTTLE_NO_INSTALL:-}" ] || by_hand "there is no redis-server, and THROTTLE_NO_INSTALL is set"
+    install_redis && command -v redis-server >/dev/null 2>&1 || by_hand "could not install redis-server"
 fi
 
-echo "==> unit, integration and documentation tests of every crate, all features"
-status=0
 # A pipe would hide the exit status, and a file alone would hide the progress.
-{ cargo test --workspace --all-features --no-fail-fast 2>&1 || echo "cargo test failed" >"$log.failed"; } | tee "$log"
-if [ -e "$log.failed" ]; then
-    rm -f "$log.failed"
-    status=1
-fi
+tested() {
+    { "$@" 2>&1 || echo "$*" >>"$folder/failed"; } | tee -a "$log"
+}
 
-awk -v status="$status" '
-    /^test result:/ { passed += $4; failed += $6 }
+: >"$log"
+echo "==> unit, integration and documentation tests of every crate, all features"
+tested cargo test --workspace --all-features --no-fail-fast
+if [ -n "$golden" ]; then
+    echo "==> golden tests once more, with $golden"
+    THROTTLE_GOLDEN=$golden
+    export THROTTLE_GOLDEN
+    tested cargo test --workspace --all-features --no-fail-fast --lib --tests golden
+    unset THROTTLE_GOLDEN
+fi
+status=0
+[ ! -e "$folder/failed" ] || status=1
+
+awk -v status="$status" -v floor="$floor" -v golden="$golden" '
+    /^test result:/ {
+        passed += $4; failed += $6; ignored += $8
+        if ($3 != "ok.") unwell = 1
+        # The second run of golden tests leaves out all others.
+        if (golden == "") filtered += $12
+    }
     /^test .* FAILED$/ { names = names "\n  " $2 }
     END {
-        if (names != "") print "\nfailed:" names
-        if (status != 0 && failed == 0) print "\nthe build itself failed; see above"
+        if (names != "") { print "\nfailed:" names; unwell = 1 }
+        if (status != 0 && failed == 0) print "\nthe build itself failed, or a test ended its process; see above"
+        if (ignored > 0) { print "\n" ignored " tests are ignored: mend or delete them"; unwell = 1 }
+        if (filtered > 0) { print "\n" filtered " tests were left out by a filter"; unwell = 1 }
+        if (passed < floor) { print "\nfewer than the " floor " tests of tests/floor passed"; unwell = 1 }
+        if (passed >= floor + 100) print "\ntests/floor can rise to " passed
         printf "\nall tests: %d passed, %d failed\n", passed, failed
-        exit status != 0 || failed > 0 || passed == 0
+        exit status != 0 || failed > 0 || passed == 0 || unwell
     }' "$log"

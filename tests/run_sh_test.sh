@@ -1,0 +1,124 @@
+#!/bin/sh
+# Shows that tests/run.sh and .ci/run fail when they must: runs copies of them with a cargo that only pretends.
+#
+#   sh tests/run_sh_test.sh
+set -eu
+cd "$(dirname "$0")/.."
+
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+mkdir -p "$folder/bin" "$folder/project/tests" "$folder/project/.ci"
+cp tests/run.sh "$folder/project/tests/run.sh"
+cp .ci/run "$folder/project/.ci/run"
+echo 3 >"$folder/project/tests/floor"
+echo : >"$folder/project/tests/run_sh_test.sh"
+
+# Nothing of this machine but these: no cargo, no redis-server, no sudo.
+for tool in awk bash cat dirname env grep id mktemp rm sh sleep tee; do
+    ln -s "$(command -v $tool)" "$folder/bin/$tool"
+done
+
+pretend() {
+    printf '#!/bin/sh\n%s\n' "$2" >"$folder/bin/$1"
+    chmod +x "$folder/bin/$1"
+}
+
+# $SAYS is what the tests print, and $FAILS the subcommand that fails.
+pretend cargo '
+echo "cargo $* cases=${PROPTEST_CASES:-none} golden=${THROTTLE_GOLDEN:-none}" >>"$CALLS"
+case $1 in
+    test) printf "%b\n" "$SAYS" ;;
+    tree) printf "%b\n" "$TREE" ;;
+esac
+[ "$1" != "${FAILS:-}" ]'
+pretend redis-server ':'
+
+result='test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s'
+failures=0
+
+# Runs a script with such variables, and compares how it ends and whether it says something.
+#   check NAME ok|fails SCRIPT WORDS [VARIABLE=VALUE…]
+check() {
+    name=$1 wanted=$2 script=$3 words=$4
+    shift 4
+    : >"$folder/calls"
+    ended=ok
+    env -i PATH="$folder/bin" TMPDIR="$folder" CALLS="$folder/calls" SAYS="$result" TREE='throttle-core v0.1.0' "$@" \
+        "$folder/project/$script" >"$folder/said" 2>&1 </dev/null || ended=fails
+    if [ "$ended" = "$wanted" ] && grep -q -e "$words" "$folder/said"; then
+        echo "test run_sh::$name ... ok"
+    else
+        echo "test run_sh::$name ... FAILED: $ended, wanted: $wanted and \"$words\" in:"
+        cat "$folder/said"
+        failures=$((failures + 1))
+    fi
+}
+
+called() {
+    if ! grep -q -e "$1" "$folder/calls"; then
+        echo "    cargo was to be called with \"$1\", and was with:"
+        cat "$folder/calls"
+        failures=$((failures + 1))
+    fi
+}
+
+chmod +x "$folder/project/tests/run.sh" "$folder/project/.ci/run"
+run=tests/run.sh
+
+check all_pass ok $run 'all tests: 3 passed, 0 failed'
+called 'cases=none golden=none'
+check build_fails fails $run 'the build itself failed' SAYS='error: no' FAILS=test
+check a_test_fails fails $run '1 failed' \
+    SAYS='test a ... FAILED\ntest result: FAILED. 3 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out'
+check a_process_is_killed_after_good_tests fails $run 'ended its process' FAILS=test
+check a_failed_test_that_no_result_counts fails $run '^  x$' SAYS="test x ... FAILED\n$result"
+check a_failed_result_that_counts_no_test fails $run '0 failed' \
+    SAYS='test result: FAILED. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out'
+check fewer_tests_than_the_floor fails $run 'fewer than the 3 tests' \
+    SAYS='test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out'
+check no_tests fails $run '0 passed' SAYS='nothing to do'
+check an_ignored_test fails $run '1 tests are ignored' \
+    SAYS='test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out'
+check a_filtered_test fails $run '1 tests were left out' \
+    SAYS='test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 1 filtered out'
+check results_are_added_up ok $run 'all tests: 6 passed' SAYS="$result\n$result"
+
+check more_cases ok $run 'all tests: 3 passed' PROPTEST_CASES=20000
+called 'cases=20000'
+check inherited_empty_cases ok $run 'all tests: 3 passed' PROPTEST_CASES=
+called 'cases=none'
+check inherited_fewer_cases fails $run 'less than the default' PROPTEST_CASES=1
+check inherited_cases_without_a_number fails $run 'is no number' PROPTEST_CASES=many
+check other_vectors_come_on_top ok $run 'once more, with other.json' THROTTLE_GOLDEN=other.json
+called 'cargo test --workspace --all-features --no-fail-fast cases=none golden=none'
+called 'golden cases=none golden=other.json'
+check other_vectors_that_fail fails $run 'FAILED' THROTTLE_GOLDEN=other.json \
+    SAYS='test result: FAILED. 3 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out'
+
+echo many >"$folder/project/tests/floor"
+check a_floor_that_is_no_number fails $run 'holds no number'
+rm "$folder/project/tests/floor"
+check no_floor fails $run 'floor'
+echo 3 >"$folder/project/tests/floor"
+
+check the_gates ok .ci/run 'all gates passed'
+check a_tree_that_cannot_be_had fails .ci/run 'what the core must not pull in' FAILS=tree
+check a_tree_of_nothing fails .ci/run 'what the core must not pull in' TREE=
+check a_runtime_in_the_core fails .ci/run 'must stay free' TREE='throttle-core v0.1.0\ntokio v1.0.0'
+for gate in fmt clippy doc check; do
+    check "a_gate_that_fails_$gate" fails .ci/run 'after' FAILS=$gate
+done
+
+rm "$folder/bin/redis-server"
+check nothing_to_install_with fails $run 'install it by hand'
+# shellcheck disable=SC2016 # Expanded by the script that is written.
+pretend apt-get '[ "$1" = update ] || printf "#!/bin/sh\n" >"${0%/*}/redis-server"; /bin/chmod +x "${0%/*}/redis-server" 2>/dev/null || :'
+pretend sudo 'exec "$@"'
+check asked_not_to_install fails $run 'THROTTLE_NO_INSTALL is set' THROTTLE_NO_INSTALL=1
+check says_what_it_installs_and_how_to_prevent_it ok $run 'to prevent that: THROTTLE_NO_INSTALL=1'
+rm "$folder/bin/redis-server"
+check names_the_command_it_is_about_to_run ok $run 'about to run: .*apt-get install redis-server'
+rm "$folder/bin/redis-server" "$folder/bin/cargo"
+check no_cargo fails $run 'there is no cargo'
+
+[ "$failures" -eq 0 ] || { echo "$failures of the checks above failed" >&2; exit 1; }
