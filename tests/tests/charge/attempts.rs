@@ -79,7 +79,7 @@ async fn charge_of_the_denied_reaches_every_member_that_applies() {
 
 /// Law 6: however many are refused at the same time, no more is charged than there is.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn law_6_charge_of_64_denied_at_once() {
+async fn law_06_charge_of_64_denied_at_once() {
     for store in Store::both().await {
         let limits = all([budget("attempts", 40).charge_denied(), budget("narrow", 8)]);
         let site = std::sync::Arc::new(Site::new(store, limits, app()).await);

@@ -14,7 +14,7 @@ const STEP: u64 = 5;
 /// Each handler that is told to stop is over by what it had in flight: in memory the step that did not fit any more. Nobody
 /// new comes in, and the limit is used to the last unit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn law_6_charge_never_exceeds_the_limit_and_the_over_run_is_in_flight() {
+async fn law_06_charge_never_exceeds_the_limit_and_the_over_run_is_in_flight() {
     for store in Store::both().await {
         let (name, books) = (store.name, Books::default());
         let limits = all([budget("tokens", UNITS).cost(estimate).settled_later()]);

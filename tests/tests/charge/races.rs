@@ -69,7 +69,7 @@ async fn work(State(known): State<Known>, charge: Charge, request: Request<Body>
 /// Laws 5, 6 and 10: while 64 tasks take, give back and correct, never more is held than there is; and in the end each limit
 /// holds exactly what the requests that were admitted have cost, each by its own rule.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn laws_5_6_10_charge_with_refunds_and_settlements_racing() {
+async fn law_05_06_10_charge_with_refunds_and_settlements_racing() {
     for store in Store::both().await {
         let (name, known) = (store.name, Known::default());
         let limits = all([
@@ -159,7 +159,7 @@ async fn work_in_tiers(known: State<Known>, charge: Charge, request: Request<Bod
 /// more is held than the largest tier holds, and in the end each limit holds exactly what was admitted has cost, wherever it
 /// was charged, settled and given back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn laws_5_6_10_charge_with_tiers_changing_under_refunds_and_settlements() {
+async fn law_05_06_10_charge_with_tiers_changing_under_refunds_and_settlements() {
     for store in Store::both().await {
         let (name, known, table) = (store.name, Known::default(), Table::default());
         let limits = all([
