@@ -98,7 +98,7 @@ fn watched(
     let seen = Seen::default();
     let (layer, ..) = layer(limit("per-route", three().burst(100)).by(by));
     let hook = Arc::clone(&seen);
-    let app = wrap(layer.on_warning(move |warning| hook.lock().unwrap().push(*warning)));
+    let app = wrap(layer.on_warning(move |warning| hook.lock().unwrap().push(warning.clone())));
     (app, seen)
 }
 
@@ -152,7 +152,7 @@ async fn attack_28_a_layer_that_knows_the_route_or_needs_none_is_not_warned_of()
     let (layer, ..) = layer(three_by(Route));
     let seen = Seen::default();
     let hook = Arc::clone(&seen);
-    let service = layer.on_warning(move |warning| hook.lock().unwrap().push(*warning)).layer(router());
+    let service = layer.on_warning(move |warning| hook.lock().unwrap().push(warning.clone())).layer(router());
     let mut request = Request::builder().uri("/known").body(Body::empty()).unwrap();
     request.extensions_mut().insert(MatchedRoute("/known".into()));
     assert_eq!(service.oneshot(request).await.unwrap().status(), StatusCode::OK);
@@ -161,7 +161,7 @@ async fn attack_28_a_layer_that_knows_the_route_or_needs_none_is_not_warned_of()
     // Nor is a limit that does not apply.
     let (layer, ..) = support::layer(three_by(Route).when(|parts: &Parts| parts.uri.path() != "/known"));
     let hook = Arc::clone(&seen);
-    let app = around(&layer.on_warning(move |warning| hook.lock().unwrap().push(*warning)));
+    let app = around(&layer.on_warning(move |warning| hook.lock().unwrap().push(warning.clone())));
     assert_eq!(visit(&app, "/known").await, StatusCode::OK);
     assert!(seen.lock().unwrap().is_empty());
 }

@@ -34,7 +34,8 @@
 //!
 //! | feature | default | gives |
 //! |---|---|---|
-//! | `axum` | no | the route's template and the peer's address from axum's extensions; [`LimitReport`] and [`Charge`] as extractors |
+//! | `tracing` | yes | [warnings](Warning) are logged, unless [`on_warning`](ThrottleLayer::on_warning) takes them; so is why an extractor answers 500 |
+//! | `axum` | no | the route's template and the peer's address from axum's extensions; [`LimitReport`], [`Charge`] and [`InFlight`] as extractors |
 //! | `unicode` | no | `Header::normalize_identity` |
 
 mod charge;
@@ -43,6 +44,7 @@ pub mod headers;
 mod key;
 mod limit;
 mod lock;
+mod log;
 mod plans;
 mod shape;
 mod throttle;

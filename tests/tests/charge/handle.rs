@@ -162,7 +162,7 @@ async fn charge_is_in_the_extensions_where_it_is_wanted() {
         assert_eq!(site.get("/", &[]).await.body(), "true");
         let response = site.get("/needed", &[]).await;
         assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
-        assert!(response.body().starts_with(b"nothing was charged that could be settled; "));
+        assert!(response.body().is_empty(), "what the program lacks is none of the client's business");
     }
 }
 

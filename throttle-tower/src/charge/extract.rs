@@ -7,6 +7,7 @@ use http::StatusCode;
 use http::request::Parts;
 
 use super::{Charge, ChargeError};
+use crate::log;
 
 /// A handler asked for a [`Charge`], but no throttle with a limit that is [settled later](crate::Limit::settled_later) has
 /// let the request through: status 500.
@@ -26,15 +27,18 @@ impl fmt::Display for MissingCharge {
 impl std::error::Error for MissingCharge {}
 
 impl IntoResponse for MissingCharge {
+    /// Status 500 without a body. What is missing goes into the log, for it is none of the client's business.
     fn into_response(self) -> Response {
-        (StatusCode::INTERNAL_SERVER_ERROR, self.to_string()).into_response()
+        log::error(&self);
+        StatusCode::INTERNAL_SERVER_ERROR.into_response()
     }
 }
 
 impl IntoResponse for ChargeError {
-    /// Status 500: the handler has made a mistake, not the client.
+    /// Status 500 without a body: the handler has made a mistake, not the client. The mistake goes into the log.
     fn into_response(self) -> Response {
-        (StatusCode::INTERNAL_SERVER_ERROR, self.to_string()).into_response()
+        log::error(&self);
+        StatusCode::INTERNAL_SERVER_ERROR.into_response()
     }
 }
 

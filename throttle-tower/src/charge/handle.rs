@@ -8,7 +8,7 @@ use super::account::Account;
 /// really used.
 ///
 /// The layer puts it into the extensions of every request that it lets through, if one of its limits is settled later; of
-/// several stacked layers, the innermost's is found. With the feature `axum` it is an extractor. Clones are the same charge:
+/// several stacked layers, the innermost's is found. With the feature `axum` of this crate it is an extractor. Clones are the same charge:
 /// one may go along with a stream.
 ///
 /// ```

@@ -14,7 +14,7 @@ use crate::client_ip::{ClientIp, IpPrefix};
 pub struct PeerAddr(pub IpAddr);
 
 /// The peer of a request, from whatever extension holds it.
-fn peer(parts: &Parts) -> Option<IpAddr> {
+pub(crate) fn peer(parts: &Parts) -> Option<IpAddr> {
     if let Some(PeerAddr(address)) = parts.extensions.get() {
         return Some(*address);
     }
@@ -36,6 +36,14 @@ fn extract(client: &ClientIp, prefix: IpPrefix, parts: &Parts) -> Option<Key> {
 impl KeyExtractor for ClientIp {
     fn extract(&self, parts: &Parts) -> Option<Key> {
         extract(self, IpPrefix::default(), parts)
+    }
+
+    fn uses_peer(&self) -> bool {
+        true
+    }
+
+    fn describe(&self) -> String {
+        "ClientIp".to_owned()
     }
 }
 
@@ -73,5 +81,13 @@ pub struct Masked {
 impl KeyExtractor for Masked {
     fn extract(&self, parts: &Parts) -> Option<Key> {
         extract(&self.client, self.prefix, parts)
+    }
+
+    fn uses_peer(&self) -> bool {
+        true
+    }
+
+    fn describe(&self) -> String {
+        self.client.describe()
     }
 }

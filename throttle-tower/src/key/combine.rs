@@ -32,6 +32,14 @@ impl<A: KeyExtractor, B: KeyExtractor> KeyExtractor for Or<A, B> {
     fn uses_route(&self) -> bool {
         self.0.uses_route() || self.1.uses_route()
     }
+
+    fn uses_peer(&self) -> bool {
+        self.0.uses_peer() || self.1.uses_peer()
+    }
+
+    fn describe(&self) -> String {
+        format!("{} or {}", self.0.describe(), self.1.describe())
+    }
 }
 
 /// An extractor that is a function; see [`from_fn`].
@@ -87,6 +95,15 @@ macro_rules! tuple {
 
             fn uses_route(&self) -> bool {
                 false $(|| self.$index.uses_route())+
+            }
+
+            fn uses_peer(&self) -> bool {
+                false $(|| self.$index.uses_peer())+
+            }
+
+            fn describe(&self) -> String {
+                let parts: &[String] = &[$(self.$index.describe()),+];
+                format!("({})", parts.join(", "))
             }
         }
     };

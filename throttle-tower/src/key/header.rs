@@ -82,6 +82,10 @@ impl KeyExtractor for Header {
     fn check(&self) -> Result<(), ConfigError> {
         self.name.clone().map(drop)
     }
+
+    fn describe(&self) -> String {
+        self.name.as_ref().map_or_else(|_| "Header".to_owned(), |name| format!("Header({:?})", name.as_str()))
+    }
 }
 
 impl fmt::Debug for Header {

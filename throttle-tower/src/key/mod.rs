@@ -12,7 +12,8 @@
 //! | a tuple of extractors | all of them together | one of them is |
 //! | [`a.or(b)`](KeyExtractor::or) | `a`, or where it is missing `b` | both are |
 //!
-//! What a missing key means is said with [`Limit::on_missing`](crate::Limit::on_missing).
+//! What a missing key means is said with [`Limit::on_missing`](crate::Limit::on_missing): by default, requests without a key
+//! share one budget. A limit that never finds a key [warns](crate::ThrottleLayer::on_warning).
 //!
 //! # What not to key by
 //!
@@ -32,6 +33,7 @@ mod combine;
 mod header;
 mod request;
 
+pub(crate) use address::peer;
 pub use address::{Masked, PeerAddr};
 pub use combine::{Constant, FromFn, Or, from_fn};
 pub use header::Header;
@@ -83,6 +85,18 @@ pub trait KeyExtractor: Send + Sync + 'static {
         false
     }
 
+    /// Whether the key depends on the peer's address; asked once, when the layer is built. Say so in an extractor that
+    /// wraps [`ClientIp`](crate::client_ip::ClientIp), and [`Warning::PeerUnknown`](crate::Warning::PeerUnknown) covers it
+    /// too. Defaults to no.
+    fn uses_peer(&self) -> bool {
+        false
+    }
+
+    /// What a [`Warning`](crate::Warning) calls the extractor. Defaults to the name of its type.
+    fn describe(&self) -> String {
+        std::any::type_name::<Self>().to_owned()
+    }
+
     /// This key, or where it is missing, another. Keys of the two never meet unless they are equal in kind and content.
     fn or<E: KeyExtractor>(self, other: E) -> Or<Self, E>
     where
@@ -105,6 +119,14 @@ macro_rules! pointer {
 
             fn uses_route(&self) -> bool {
                 (**self).uses_route()
+            }
+
+            fn uses_peer(&self) -> bool {
+                (**self).uses_peer()
+            }
+
+            fn describe(&self) -> String {
+                (**self).describe()
             }
         }
     )*};

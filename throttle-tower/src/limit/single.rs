@@ -14,6 +14,7 @@ use super::IntoCost;
 use super::outcome::Outcomes;
 use crate::KeyExtractor;
 use crate::plans::{Directory, Tiered};
+use crate::throttle::Seen;
 
 /// Starts a limit: a public name and an algorithm. Say next [whose budget](Unkeyed::by) it is.
 ///
@@ -112,6 +113,10 @@ pub(crate) struct Applied {
     pub(crate) key_deadline: Duration,
     /// Whether the key depends on the route.
     pub(crate) by_route: bool,
+    /// Whether the key depends on the peer's address.
+    pub(crate) by_peer: bool,
+    /// Whether a key was ever found.
+    pub(crate) seen: Seen,
     /// What becomes of a charge once it is known what happened.
     pub(crate) outcomes: Outcomes,
     /// How long a request may be held that would be refused.
@@ -137,10 +142,10 @@ pub(crate) type FutureKey = Pin<Box<dyn Future<Output = (Option<Key>, u8)> + Sen
 
 impl Applied {
     fn by(keying: Keying) -> Self {
-        let by_route = match &keying {
-            Keying::Sync(extractor) => extractor.uses_route(),
-            Keying::Plans(directory) => directory.uses_route(),
-            Keying::Async(_) => false,
+        let (by_route, by_peer) = match &keying {
+            Keying::Sync(extractor) => (extractor.uses_route(), extractor.uses_peer()),
+            Keying::Plans(directory) => (directory.uses_route(), directory.uses_peer()),
+            Keying::Async(_) => (false, false),
         };
         Self {
             keying,
@@ -150,6 +155,8 @@ impl Applied {
             on_error: None,
             key_deadline: KEY_DEADLINE,
             by_route,
+            by_peer,
+            seen: Seen::default(),
             outcomes: Outcomes::default(),
             wait_up_to: None,
         }

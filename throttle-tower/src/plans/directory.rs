@@ -105,6 +105,14 @@ impl Directory {
         self.extractor.uses_route()
     }
 
+    pub(crate) fn uses_peer(&self) -> bool {
+        self.extractor.uses_peer()
+    }
+
+    pub(crate) fn describe(&self) -> String {
+        self.extractor.describe()
+    }
+
     /// Lookups under way.
     #[cfg(test)]
     pub(super) fn flights(&self) -> usize {

@@ -278,13 +278,17 @@ mod extract {
     use super::InFlight;
 
     impl<S: Sync> FromRequestParts<S> for InFlight {
-        /// Status 500: there is no [`Concurrency`](crate::Concurrency) limit around the handler.
-        type Rejection = (StatusCode, &'static str);
+        /// Status 500 without a body: there is no [`Concurrency`](crate::Concurrency) limit around the handler. The log says
+        /// so.
+        type Rejection = StatusCode;
 
         async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
             let missing = "the request holds no permit; add a Concurrency limit to the route's ThrottleLayer, or take an \
                            Option<InFlight>";
-            parts.extensions.get().cloned().ok_or((StatusCode::INTERNAL_SERVER_ERROR, missing))
+            parts.extensions.get().cloned().ok_or_else(|| {
+                crate::log::error(&missing);
+                StatusCode::INTERNAL_SERVER_ERROR
+            })
         }
     }
 

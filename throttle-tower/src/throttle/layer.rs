@@ -37,9 +37,10 @@ use crate::limit::IntoLimits;
 ///
 /// # Deployment
 ///
-/// * The peer's address comes from axum's `ConnectInfo<SocketAddr>`: serve with
-///   `app.into_make_service_with_connect_info::<SocketAddr>()`. Without it there is no address, and by default all
-///   requests share one budget. Behind a proxy the peer is the proxy: see [`client_ip`](crate::client_ip).
+/// * The peer's address comes from axum's `ConnectInfo<SocketAddr>`: enable the feature `axum` and serve with
+///   `app.into_make_service_with_connect_info::<SocketAddr>()`. Without it there is no address: by default all
+///   requests share one budget, and a [warning](Self::on_warning) is logged. With another server, insert a
+///   [`PeerAddr`](crate::PeerAddr) into the request's extensions. Behind a proxy the peer is the proxy: see [`client_ip`](crate::client_ip).
 /// * Outermost it protects everything, and preflights count; inside a CORS layer it does not see preflights, and its
 ///   refusals carry the CORS fields that browsers need. See [`is_preflight`](crate::is_preflight) and
 ///   [`Dialect::exposed_names`].
@@ -139,8 +140,9 @@ impl<B: Backend> ThrottleLayer<B> {
         self.with(|answers| answers.options.on_decision = Some(Arc::new(hook)))
     }
 
-    /// Calls `hook` when requests show that the layer hardly does what was meant, at most once for the layer and its
-    /// clones. Defaults to nothing.
+    /// Calls `hook` when requests show that the layer hardly does what was meant, inside the request: each
+    /// [`Warning`] at most once for each limit of the layer and its clones. No request is refused because of one. Defaults to
+    /// logging them with `tracing`, at the level of warnings; without the feature `tracing`, to nothing.
     ///
     /// ```
     /// # use throttle_tower::{Gcra, Rate, Route, ThrottleLayer, limit};
@@ -149,7 +151,7 @@ impl<B: Backend> ThrottleLayer<B> {
     /// # Ok::<(), throttle_tower::ConfigError>(())
     /// ```
     pub fn on_warning(self, hook: impl Fn(&Warning) + Send + Sync + 'static) -> Self {
-        self.with(|answers| answers.options.watch = Some(Watch::new(hook)))
+        self.with(|answers| answers.options.watch = Watch::new(hook))
     }
 
     /// Lengthens the waits that clients are told by up to `percent` of them, at most 100, the same share for the same

@@ -23,6 +23,8 @@ pub(crate) struct Wanted {
     pub(super) attempts: bool,
     /// Requests that are dropped before they are answered cost nothing.
     pub(super) refunds_aborted: bool,
+    /// Some keys depend on the route.
+    pub(super) by_route: bool,
     /// Some refusals are worth waiting for.
     pub(super) waits: bool,
 }
@@ -35,6 +37,7 @@ impl Wanted {
             handle: any(|outcomes| outcomes.settled_later),
             attempts: any(|outcomes| outcomes.charge_denied),
             refunds_aborted: any(|outcomes| outcomes.refund_aborted),
+            by_route: applied.iter().any(|how| how.by_route),
             waits: applied.iter().any(|how| how.wait_up_to.is_some()),
         }
     }

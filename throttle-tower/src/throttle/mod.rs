@@ -31,4 +31,5 @@ pub use report::LimitReport;
 #[cfg(feature = "axum")]
 pub use report::MissingLimitReport;
 pub use service::Throttle;
+pub(crate) use warning::Seen;
 pub use warning::Warning;

@@ -16,7 +16,8 @@ use super::answers::Answers;
 /// When the store failed and this process decided instead, the decision tells so: [`Decision::rung`]. Where all limits
 /// are [open](crate::OnError::Open) then, it is as if none applied: `remaining` is `u64::MAX`.
 ///
-/// With the feature `axum` it is an extractor.
+/// With the feature `axum` of this crate it is an extractor. Without that feature a handler that takes one is no
+/// `Handler`, and the compiler says only so.
 ///
 /// ```
 /// # #[cfg(feature = "axum")]
@@ -118,8 +119,10 @@ mod extract {
     impl std::error::Error for MissingLimitReport {}
 
     impl IntoResponse for MissingLimitReport {
+        /// Status 500 without a body. What is missing goes into the log, for it is none of the client's business.
         fn into_response(self) -> Response {
-            (StatusCode::INTERNAL_SERVER_ERROR, self.to_string()).into_response()
+            crate::log::error(&self);
+            StatusCode::INTERNAL_SERVER_ERROR.into_response()
         }
     }
 

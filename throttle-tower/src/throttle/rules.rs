@@ -96,8 +96,8 @@ impl Admitted {
             let open = holding.open.take();
             holding.open = open.and_then(|open| open.answered(response.status(), response.headers()));
         }
-        if let (true, Some(watch)) = (self.suspicious, &self.report.answers().options.watch) {
-            watch.confirm(response.status());
+        if self.suspicious {
+            self.report.answers().options.watch.confirm(response.status());
         }
         self.report.press(response, 0);
         self.held
@@ -202,7 +202,10 @@ impl<B: Backend> Rules<B> {
                 let cost = how.cost.as_ref().map_or(1, |cost| cost(parts));
                 match &how.keying {
                     Keying::Sync(extractor) => match extractor.extract(parts) {
-                        Some(key) => call(key, cost),
+                        Some(key) => {
+                            how.seen.found();
+                            call(key, cost)
+                        }
                         None => self.call_without_key(index, cost, parts)?,
                     },
                     Keying::Async(extractor) => {
@@ -236,14 +239,21 @@ impl<B: Backend> Rules<B> {
         parts: &Parts,
     ) -> Result<Call, Box<Response<Bytes>>> {
         match key {
-            Some(key) => Ok(call(key, cost)),
+            Some(key) => {
+                self.applied[index].seen.found();
+                Ok(call(key, cost))
+            }
             None => self.call_without_key(index, cost, parts),
         }
     }
 
     #[cold]
     fn call_without_key(&self, index: usize, cost: u64, parts: &Parts) -> Result<Call, Box<Response<Bytes>>> {
-        match self.applied[index].on_missing {
+        let how = &self.applied[index];
+        if let Some(warning) = how.seen.missed(how, self.answers.policies[index].policy_name(), parts) {
+            self.answers.options.watch.warn(&warning);
+        }
+        match how.on_missing {
             OnMissing::Share => Ok(call(Key::missing(), cost)),
             OnMissing::Skip => Ok(Call::SKIP),
             OnMissing::Reject(status) => {
@@ -306,8 +316,7 @@ impl<B: Backend> Rules<B> {
         };
         self.tell(Outcome::Admitted, Some(report.decision()), parts);
         parts.extensions.insert(report.clone());
-        let watch = self.answers.options.watch.as_ref();
-        let suspicious = watch.is_some_and(|watch| watch.suspects(&self.applied, calls, parts));
+        let suspicious = self.wanted.by_route && self.answers.options.watch.suspects(&self.applied, calls, parts);
         let held = self.held(&report, calls, parts, permits);
         Judged::Pass(Some(Admitted { report, suspicious, held }))
     }

@@ -1,58 +1,146 @@
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use http::StatusCode;
 use http::request::Parts;
-use throttle_core::Call;
+use throttle_core::{Call, PolicyName};
 
-use crate::Route;
-use crate::limit::Applied;
+use crate::limit::{Applied, Keying};
+use crate::{Route, log};
 
 /// A configuration that works, but hardly as it was meant: see [`ThrottleLayer::on_warning`](crate::ThrottleLayer::on_warning).
-/// Its `Display` is a sentence for a log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// Its `Display` is a sentence for a log that says what to write instead. It never holds what a client sent.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Warning {
     /// A limit by [`Route`] found no route for a request that was then answered with success. The layer stands outside
     /// the router, or the answer came from a fallback: all such requests share one budget.
     RouteUnknown,
+    /// A limit by the client's address met a request without any peer address, and has found no key before.
+    PeerUnknown {
+        /// The limit.
+        policy: PolicyName,
+    },
+    /// A limit found no key in any of the first 100 requests that it applied to: a header name that is mistyped, say.
+    KeyNeverFound {
+        /// The limit.
+        policy: PolicyName,
+        /// Its extractor, as that [describes](crate::KeyExtractor::describe) itself.
+        extractor: String,
+    },
 }
 
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::RouteUnknown => {
+        match self {
+            Self::RouteUnknown => f.write_str(
                 "a limit by Route found no route for a request that succeeded, so such requests share one budget; add the \
-                 layer with Router::layer or route_layer rather than around the router"
-            }
-        })
+                 layer with Router::layer or route_layer rather than around the router",
+            ),
+            Self::PeerUnknown { policy } => write!(
+                f,
+                "the limit {:?} is by the client's address, and the request has no peer address; its on_missing rule \
+                 applies, and by default all such requests share one budget. With axum, enable the feature `axum` of \
+                 throttle-tower and serve with app.into_make_service_with_connect_info::<SocketAddr>(). With tonic or \
+                 another server, insert a throttle_tower::PeerAddr into the request's extensions before this layer, or \
+                 key by an extractor of your own: from_fn(|parts: &Parts| …)",
+                policy.as_str()
+            ),
+            Self::KeyNeverFound { policy, extractor } => write!(
+                f,
+                "the limit {:?} found no key in its first {LOOKS} requests; its extractor is {extractor}. Its on_missing \
+                 rule applied to all of them, and by default they share one budget. Check the name of the header, or that \
+                 what the extractor reads is in the request before this layer",
+                policy.as_str()
+            ),
+        }
     }
 }
 
-/// Waits for the first occasion to warn.
-#[derive(Clone)]
-pub(crate) struct Watch {
-    hook: Arc<dyn Fn(&Warning) + Send + Sync>,
-    warned: Arc<AtomicBool>,
+/// So many requests without a key are no coincidence.
+const LOOKS: u32 = 100;
+
+/// Whether a limit has ever found a key. Once it has, nothing is counted.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    /// A key was found, or it was warned that none is.
+    is_settled: AtomicBool,
+    missed: AtomicU32,
 }
+
+impl Seen {
+    /// A key was found.
+    #[inline]
+    pub(super) fn found(&self) {
+        // Read first: a line of memory that all cores write would slow each of them down.
+        if !self.is_settled.load(Ordering::Relaxed) {
+            self.is_settled.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// What a request without a key shows, the first time that it shows anything.
+    pub(super) fn missed(&self, how: &Applied, policy: &PolicyName, parts: &Parts) -> Option<Warning> {
+        if self.is_settled.load(Ordering::Relaxed) {
+            return None;
+        }
+        let warning = if how.by_peer && crate::key::peer(parts).is_none() {
+            Warning::PeerUnknown { policy: policy.clone() }
+        } else if self.missed.fetch_add(1, Ordering::Relaxed) + 1 >= LOOKS {
+            let extractor = match &how.keying {
+                Keying::Sync(extractor) => extractor.describe(),
+                Keying::Plans(directory) => directory.describe(),
+                Keying::Async(_) => "the future of by_async".to_owned(),
+            };
+            Warning::KeyNeverFound { policy: policy.clone(), extractor }
+        } else {
+            return None;
+        };
+        (!self.is_settled.swap(true, Ordering::Relaxed)).then_some(warning)
+    }
+}
+
+impl Clone for Seen {
+    /// A clone of a limit is another limit.
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+/// Where warnings go, and whether it was warned of the route.
+#[derive(Clone, Default)]
+pub(crate) struct Watch {
+    /// The log, by default.
+    hook: Option<Arc<Hook>>,
+    route_warned: Arc<AtomicBool>,
+}
+
+type Hook = dyn Fn(&Warning) + Send + Sync;
 
 impl Watch {
     pub(super) fn new(hook: impl Fn(&Warning) + Send + Sync + 'static) -> Self {
-        Self { hook: Arc::new(hook), warned: Arc::new(AtomicBool::new(false)) }
+        Self { hook: Some(Arc::new(hook)), route_warned: Arc::default() }
+    }
+
+    #[cold]
+    pub(super) fn warn(&self, warning: &Warning) {
+        match &self.hook {
+            Some(hook) => hook(warning),
+            None => log::warn(warning),
+        }
     }
 
     /// Whether a limit by route applies to the request and its route is not known.
     pub(super) fn suspects(&self, applied: &[Applied], calls: &[Call], parts: &Parts) -> bool {
-        !self.warned.load(Ordering::Relaxed)
+        !self.route_warned.load(Ordering::Relaxed)
             && Route::template(parts).is_none()
             && applied.iter().zip(calls).any(|(how, call)| how.by_route && call.key().is_some())
     }
 
     /// Warns, unless it was done before or a request without a route was not served anyway.
     pub(super) fn confirm(&self, status: StatusCode) {
-        if status.is_success() && !self.warned.swap(true, Ordering::Relaxed) {
-            (self.hook)(&Warning::RouteUnknown);
+        if status.is_success() && !self.route_warned.swap(true, Ordering::Relaxed) {
+            self.warn(&Warning::RouteUnknown);
         }
     }
 }

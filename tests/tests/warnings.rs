@@ -1,0 +1,237 @@
+//! What a layer says in the log, unasked: that it hardly does what was meant, and why a handler was not called.
+
+mod common;
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
+use axum::routing::get;
+use http::{Request, StatusCode};
+use throttle_tower::client_ip::ClientIp;
+use throttle_tower::{
+    Charge, ConfigError, Gcra, Header, InFlight, KeyExtractor, Limit, LimitReport, OnMissing, PeerAddr, Rate,
+    ThrottleLayer, Warning, limit,
+};
+use tower::{Layer, ServiceExt};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::subscriber::DefaultGuard;
+use tracing::{Event, Metadata, Subscriber};
+
+use common::{Strict, Text, text};
+
+/// The lines that this thread logs, each with its level.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<String>>>);
+
+impl Log {
+    fn start() -> (Self, DefaultGuard) {
+        let log = Self::default();
+        let guard = tracing::subscriber::set_default(log.clone());
+        (log, guard)
+    }
+
+    fn lines(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+}
+
+impl Subscriber for Log {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target().starts_with("throttle_tower")
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        struct Message(String);
+        impl Visit for Message {
+            fn record_debug(&mut self, _: &Field, value: &dyn fmt::Debug) {
+                self.0 = format!("{value:?}");
+            }
+        }
+        let mut message = Message(String::new());
+        event.record(&mut message);
+        self.0.lock().unwrap().push(format!("{} {}", event.metadata().level(), message.0));
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+/// More than the tests send.
+fn plenty(by: impl KeyExtractor) -> Limit {
+    limit("plenty", Gcra::new(Rate::per_minute(1_000_000)).burst(1_000_000)).by(by)
+}
+
+fn plain() -> Request<Text> {
+    Request::new(Text::default())
+}
+
+fn from_peer() -> Request<Text> {
+    let mut request = plain();
+    request.extensions_mut().insert(PeerAddr("203.0.113.9".parse::<IpAddr>().unwrap()));
+    request
+}
+
+fn with_key() -> Request<Text> {
+    Request::get("/").header("x-api-key", "hunter2").body(Text::default()).unwrap()
+}
+
+/// The statuses of so many such requests, if all are the same.
+async fn send(layer: &ThrottleLayer, count: usize, request: fn() -> Request<Text>) -> StatusCode {
+    let service = layer.layer(Strict::default());
+    let mut statuses = Vec::new();
+    for _ in 0..count {
+        statuses.push(service.clone().oneshot(request()).await.unwrap().status());
+    }
+    statuses.dedup();
+    assert_eq!(statuses.len(), 1, "{statuses:?}");
+    statuses[0]
+}
+
+#[tokio::test]
+async fn missing_peer_address_is_logged_once_with_what_to_write() -> Result<(), ConfigError> {
+    for by_net in [false, true] {
+        let (log, _guard) = Log::start();
+        let limit = if by_net {
+            plenty(Header::new("x-api-key").or(ClientIp::peer().by_prefix(throttle_tower::client_ip::IpPrefix::default())))
+        } else {
+            plenty(ClientIp::peer())
+        };
+        let layer = ThrottleLayer::new(limit)?;
+        assert_eq!(send(&layer, 300, plain).await, StatusCode::OK, "no request is refused because of it");
+        let lines = log.lines();
+        let [line] = lines.as_slice() else { panic!("{lines:?}") };
+        for part in [
+            "WARN ",
+            "\"plenty\"",
+            "share one budget",
+            "feature `axum`",
+            "app.into_make_service_with_connect_info::<SocketAddr>()",
+            "tonic",
+            "throttle_tower::PeerAddr",
+            "from_fn(",
+        ] {
+            assert!(line.contains(part), "{part} is not in: {line}");
+        }
+        // Clones, and layers that are made of it, are the same layer.
+        send(&layer.clone().report_in_response(false), 300, plain).await;
+        assert_eq!(log.lines(), [""; 0]);
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn key_that_is_not_found_in_a_hundred_requests_is_logged_once() -> Result<(), ConfigError> {
+    for rule in [OnMissing::Share, OnMissing::Skip, OnMissing::Reject(StatusCode::UNAUTHORIZED)] {
+        let (log, _guard) = Log::start();
+        let layer = ThrottleLayer::new(plenty(Header::new("x-api-kye")).on_missing(rule))?;
+        send(&layer, 99, with_key).await;
+        assert_eq!(log.lines(), [""; 0], "it may come yet");
+        send(&layer, 300, with_key).await;
+        let lines = log.lines();
+        let [line] = lines.as_slice() else { panic!("{lines:?}") };
+        for part in ["WARN ", "\"plenty\"", "100 requests", "Header(\"x-api-kye\")"] {
+            assert!(line.contains(part), "{part} is not in: {line}");
+        }
+        assert!(!line.contains("hunter2"));
+    }
+    Ok(())
+}
+
+/// An address is expected behind a proxy that is named, too; one that the request has is no peer that is missing.
+#[tokio::test]
+async fn key_that_was_found_once_may_be_missing() -> Result<(), ConfigError> {
+    let (log, _guard) = Log::start();
+    let by_key = ThrottleLayer::new(plenty(Header::new("x-api-key")))?;
+    send(&by_key, 99, plain).await;
+    send(&by_key, 1, with_key).await;
+    send(&by_key, 300, plain).await;
+    let by_peer = ThrottleLayer::new(plenty(ClientIp::peer()))?;
+    send(&by_peer, 1, from_peer).await;
+    send(&by_peer, 300, plain).await;
+    let seldom = ThrottleLayer::new(plenty(Header::new("x-api-key")).when(|parts| parts.uri.path() == "/none"))?;
+    send(&seldom, 300, plain).await;
+    assert_eq!(log.lines(), [""; 0]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn each_layer_warns_of_its_own_limits() -> Result<(), ConfigError> {
+    let (log, _guard) = Log::start();
+    let limit = plenty(ClientIp::peer());
+    for _ in 0..2 {
+        send(&ThrottleLayer::new(limit.clone())?, 2, plain).await;
+        assert_eq!(log.lines().len(), 1, "a clone of a limit is another limit");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn hook_takes_warnings_from_the_log() -> Result<(), ConfigError> {
+    let (log, _guard) = Log::start();
+    let heard: Arc<Mutex<Vec<Warning>>> = Arc::default();
+    let hook = Arc::clone(&heard);
+    let by_async = limit("later", Gcra::new(Rate::per_minute(1_000))).by_async(|_| std::future::ready(None::<u64>));
+    let limits = throttle_tower::all([
+        limit("ip", Gcra::new(Rate::per_minute(1_000)).burst(500)).by((ClientIp::peer(), Header::new("x-api-key"))),
+        limit("key", Gcra::new(Rate::per_minute(1_000)).burst(500)).by((Header::new("x-api-key"), Header::new("a"))),
+        by_async,
+    ]);
+    let layer = ThrottleLayer::new(limits)?.on_warning(move |warning| hook.lock().unwrap().push(warning.clone()));
+    send(&layer, 200, plain).await;
+    let heard = heard.lock().unwrap();
+    assert!(matches!(&heard[0], Warning::PeerUnknown { policy } if policy.as_str() == "ip"), "{heard:?}");
+    let extractors = heard[1..].iter().map(|warning| match warning {
+        Warning::KeyNeverFound { policy, extractor } => (policy.as_str(), extractor.as_str()),
+        other => panic!("{other:?}"),
+    });
+    let expected = [("key", "(Header(\"x-api-key\"), Header(\"a\"))"), ("later", "the future of by_async")];
+    assert_eq!(extractors.collect::<Vec<_>>(), expected);
+    assert_eq!(log.lines(), [""; 0]);
+    Ok(())
+}
+
+/// A route that is not known is logged, too.
+#[tokio::test]
+async fn unknown_route_is_logged_once() -> Result<(), ConfigError> {
+    let (log, _guard) = Log::start();
+    send(&ThrottleLayer::new(plenty(throttle_tower::Route))?, 3, plain).await;
+    let lines = log.lines();
+    assert!(lines.len() == 1 && lines[0].starts_with("WARN a limit by Route found no route"), "{lines:?}");
+    Ok(())
+}
+
+/// Extractors of handlers that find nothing answer 500. The client reads nothing about the program; the log says what to write.
+#[tokio::test]
+async fn missing_extractor_tells_the_log_and_not_the_client() {
+    let (log, _guard) = Log::start();
+    let app = Router::new()
+        .route("/report", get(|_: LimitReport| async {}))
+        .route("/charge", get(|_: Charge| async {}))
+        .route("/permit", get(|_: InFlight| async {}))
+        .route("/error", get(|| async { Err::<(), _>(throttle_tower::ChargeError::Settled { name: "p".to_owned() }) }));
+    for (path, hint) in [
+        ("/report", "add a ThrottleLayer to the route"),
+        ("/charge", ".settled_later()"),
+        ("/permit", "add a Concurrency limit"),
+        ("/error", "is final already"),
+    ] {
+        let request = Request::get(path).body(axum::body::Body::empty()).unwrap();
+        let response = app.clone().oneshot(request).await.unwrap();
+        assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
+        assert_eq!(text(response).await, "", "{path}");
+        let lines = log.lines();
+        assert!(lines.len() == 1 && lines[0].starts_with("ERROR ") && lines[0].contains(hint), "{lines:?}");
+    }
+}
