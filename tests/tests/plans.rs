@@ -471,7 +471,8 @@ async fn plans_by_a_route_that_is_not_known_are_warned_of() {
         .unknown("slow");
     let warnings = Arc::new(Mutex::new(Vec::new()));
     let hook = Arc::clone(&warnings);
-    let throttle = ThrottleLayer::new(by_route).unwrap().on_warning(move |warning| hook.lock().unwrap().push(warning.clone()));
+    let throttle =
+        ThrottleLayer::new(by_route).unwrap().on_warning(move |warning| hook.lock().unwrap().push(warning.clone()));
     let around = throttle.layer(Router::new().route("/", get(|| async { "hello" })));
     let request = Request::get("/").body(axum::body::Body::empty()).unwrap();
     assert_eq!(around.oneshot(request).await.unwrap().status(), StatusCode::OK);

@@ -104,7 +104,9 @@ async fn missing_peer_address_is_logged_once_with_what_to_write() -> Result<(), 
     for by_net in [false, true] {
         let (log, _guard) = Log::start();
         let limit = if by_net {
-            plenty(Header::new("x-api-key").or(ClientIp::peer().by_prefix(throttle_tower::client_ip::IpPrefix::default())))
+            plenty(
+                Header::new("x-api-key").or(ClientIp::peer().by_prefix(throttle_tower::client_ip::IpPrefix::default())),
+            )
         } else {
             plenty(ClientIp::peer())
         };
