@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use crate::receipt::Receipt;
-use crate::{ConfigError, Cost, Decision, Key, LimitSet};
+use crate::{ConfigError, Cost, Decision, Key, LimitSet, Timestamp};
 
 /// What a request asks of one policy of a set.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -141,6 +141,21 @@ pub trait Backend: Clone + Send + Sync + 'static {
     /// it is not. Defaults to `None`.
     fn decide_at_once(&self, prepared: &Arc<Self::Prepared>, calls: &[Call]) -> Option<Decision> {
         let _ = (prepared, calls);
+        None
+    }
+
+    /// The present instant of the clock that decisions are made by, if it can be read without waiting. Defaults to `None`.
+    fn now(&self) -> Option<Timestamp> {
+        None
+    }
+
+    /// The answer of [`decide`](Self::decide) as of an instant that has passed, if it can be had without waiting: for a
+    /// request that was queued until then, and whose timer woke it late. Then the request is charged; on `None` it is not.
+    /// An instant after [`now`](Self::now) counts as now. Defaults to `None`; a backend that has it has `now`.
+    ///
+    /// To the algorithms this is a clock that stepped back, so it admits no more than they do on any such clock.
+    fn decide_as_of(&self, prepared: &Arc<Self::Prepared>, calls: &[Call], at: Timestamp) -> Option<Decision> {
+        let _ = (prepared, calls, at);
         None
     }
 
@@ -280,6 +295,8 @@ trait ErasedBackend: Send + Sync {
     fn prepare(&self, set: LimitSet) -> Result<BoxPrepared, ConfigError>;
     fn decide(&self, prepared: &BoxPrepared, calls: &[Call]) -> Boxed<Decision>;
     fn decide_at_once(&self, prepared: &BoxPrepared, calls: &[Call]) -> Option<Decision>;
+    fn now(&self) -> Option<Timestamp>;
+    fn decide_as_of(&self, prepared: &BoxPrepared, calls: &[Call], at: Timestamp) -> Option<Decision>;
     fn settle(&self, prepared: &BoxPrepared, receipt: Receipt) -> Boxed<()>;
     fn reset(&self, prepared: &BoxPrepared, policy: usize, key: &Key) -> Boxed<()>;
     fn reset_all(&self, prefix: &str) -> Boxed<()>;
@@ -309,6 +326,14 @@ impl<B: Backend> ErasedBackend for B {
 
     fn decide_at_once(&self, prepared: &BoxPrepared, calls: &[Call]) -> Option<Decision> {
         Backend::decide_at_once(self, inner::<B>(prepared).ok()?, calls)
+    }
+
+    fn now(&self) -> Option<Timestamp> {
+        Backend::now(self)
+    }
+
+    fn decide_as_of(&self, prepared: &BoxPrepared, calls: &[Call], at: Timestamp) -> Option<Decision> {
+        Backend::decide_as_of(self, inner::<B>(prepared).ok()?, calls, at)
     }
 
     fn settle(&self, prepared: &BoxPrepared, receipt: Receipt) -> Boxed<()> {
@@ -353,6 +378,14 @@ impl Backend for BoxBackend {
 
     fn decide_at_once(&self, prepared: &Arc<BoxPrepared>, calls: &[Call]) -> Option<Decision> {
         self.0.decide_at_once(prepared, calls)
+    }
+
+    fn now(&self) -> Option<Timestamp> {
+        self.0.now()
+    }
+
+    fn decide_as_of(&self, prepared: &Arc<BoxPrepared>, calls: &[Call], at: Timestamp) -> Option<Decision> {
+        self.0.decide_as_of(prepared, calls, at)
     }
 
     fn settle(&self, prepared: &Arc<BoxPrepared>, receipt: Receipt) -> Self::Done {

@@ -98,8 +98,8 @@ async fn charge_held_requests_leave_in_the_order_they_came() {
             assert_eq!(response.await.status(), StatusCode::OK);
             (number, start.elapsed())
         });
-        // Newcomers find those who wait.
-        sleep(7 * MS).await;
+        // Every fifth newcomer arrives at the very instant at which there is room.
+        sleep(20 * MS).await;
     }
     let mut left = sending.join_all().await;
     left.sort_by_key(|(_, at)| *at);
@@ -128,7 +128,7 @@ async fn charge_those_who_are_held_delay_no_other_key() {
 
 #[tokio::test(start_paused = true)]
 async fn charge_no_more_are_held_than_can_be_admitted() {
-    // A burst of one, and ten in a second: the twelfth to wait would wait in vain.
+    // A burst of one, and ten in a second: the eleventh to wait would wait in vain.
     let layer = paused(ten("held").wait_up_to(Duration::from_secs(1)));
     let app = app(&layer);
     let start = Instant::now();
@@ -139,13 +139,9 @@ async fn charge_no_more_are_held_than_can_be_admitted() {
     }
     let answers = sending.join_all().await;
     let (held, refused): (Vec<_>, Vec<_>) = answers.into_iter().partition(|(status, _)| *status == StatusCode::OK);
-    assert!((10..=11).contains(&held.len()), "{}", held.len());
+    assert_eq!(held.len(), 11);
     assert!(held.iter().all(|(_, at)| *at <= Duration::from_millis(1_003)));
-    let at_once = refused.iter().filter(|(_, at)| at.is_zero()).count();
-    assert!(at_once >= 87, "{at_once} of {} refused at once", refused.len());
-    assert!(
-        refused.iter().all(|(status, at)| *status == StatusCode::TOO_MANY_REQUESTS && *at <= Duration::from_secs(1))
-    );
+    assert!(refused.iter().all(|answer| *answer == (StatusCode::TOO_MANY_REQUESTS, Duration::ZERO)), "{refused:?}");
 
     let layer = paused(ten("held").wait_up_to(Duration::from_secs(60))).max_held(5);
     let app = self::app(&layer);
@@ -255,7 +251,8 @@ async fn charge_newcomers_never_overtake_a_full_line() {
         barging.spawn(async move {
             let (mut admitted, mut refused) = (0, 0);
             for _ in 0..30 {
-                sleep(31 * MS).await;
+                // Every fifth time at the very instant at which there is room.
+                sleep(20 * MS).await;
                 match send(&app, 1).await {
                     response if response.status() == StatusCode::OK => admitted += 1,
                     response => {
@@ -350,4 +347,180 @@ async fn charge_held_for_as_long_as_it_takes_and_looks_never() {
     assert_eq!(app.clone().oneshot(look).await.unwrap().status(), StatusCode::OK);
     assert_eq!(start.elapsed(), Duration::ZERO, "who takes nothing need not wait");
     assert!(held.join_all().await.iter().all(|response| response.status() == StatusCode::OK));
+}
+
+/// There is room, and the first in line is not awake yet.
+#[tokio::test(start_paused = true)]
+async fn charge_a_newcomer_never_takes_the_room_of_the_first_in_line() {
+    let app = app(&paused(ten("held").wait_up_to(Duration::from_secs(10))));
+    assert_eq!(send(&app, 1).await.status(), StatusCode::OK);
+    let mut first = Box::pin(send(&app, 1));
+    assert!(poll(&mut first).is_pending());
+    sleep(150 * MS).await;
+    let mut newcomer = Box::pin(send(&app, 1));
+    assert!(poll(&mut newcomer).is_pending());
+    assert!(matches!(poll(&mut first), Poll::Ready(response) if response.status() == StatusCode::OK));
+    assert_eq!(newcomer.await.status(), StatusCode::OK);
+}
+
+#[tokio::test(start_paused = true)]
+async fn charge_requests_that_leave_a_line_make_room_in_it() {
+    let app = app(&paused(ten("held").wait_up_to(Duration::from_secs(1))));
+    assert_eq!(send(&app, 1).await.status(), StatusCode::OK);
+    let hold = || {
+        let mut held = Box::pin(send(&app, 1));
+        assert!(poll(&mut held).is_pending());
+        held
+    };
+    let mut line: Vec<_> = (0..10).map(|_| hold()).collect();
+    assert_eq!(send(&app, 1).await.status(), StatusCode::TOO_MANY_REQUESTS, "the line is full");
+    // Three are cancelled, of which one in the middle; then, one by one, others are admitted.
+    drop([line.remove(9), line.remove(8), line.remove(4)]);
+    line.extend((0..3).map(|_| hold()));
+    assert_eq!(send(&app, 1).await.status(), StatusCode::TOO_MANY_REQUESTS, "the line is full again");
+    for _ in 0..20 {
+        assert_eq!(line.remove(0).await.status(), StatusCode::OK);
+        line.push(hold());
+    }
+}
+
+type Bare = throttle_tower::Throttle<Hello, MemoryBackend<TokioClock>>;
+
+/// A service that answers at once.
+#[derive(Clone)]
+struct Hello;
+
+impl tower::Service<Request<()>> for Hello {
+    type Response = Response<String>;
+    type Error = std::convert::Infallible;
+    type Future = std::future::Ready<Result<Response<String>, Self::Error>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Request<()>) -> Self::Future {
+        std::future::ready(Ok(Response::new(String::new())))
+    }
+}
+
+fn per_second(rate: u64, longest: Duration) -> Limit {
+    limit("held", Gcra::new(Rate::per_second(rate)).burst(1)).by(Constant).wait_up_to(longest)
+}
+
+/// Callers that send again when they are answered, so that the line is never empty.
+#[derive(Clone, Default)]
+struct Callers(std::sync::Arc<Counts>);
+
+#[derive(Default)]
+struct Counts {
+    admitted: std::sync::atomic::AtomicU64,
+    in_vain: std::sync::atomic::AtomicU64,
+}
+
+impl Callers {
+    fn start(count: usize, service: &Bare) -> (Self, JoinSet<()>) {
+        let (callers, mut calling) = (Self::default(), JoinSet::new());
+        for _ in 0..count {
+            let (callers, service) = (callers.clone(), service.clone());
+            calling.spawn(async move {
+                loop {
+                    let start = Instant::now();
+                    let response = service.clone().oneshot(Request::new(())).await.unwrap();
+                    if response.status() == StatusCode::OK {
+                        callers.0.admitted.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+                        continue;
+                    }
+                    if start.elapsed() > Duration::ZERO {
+                        callers.0.in_vain.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+                    }
+                    sleep(5 * MS).await;
+                }
+            });
+        }
+        (callers, calling)
+    }
+
+    fn admitted(&self) -> u64 {
+        self.0.admitted.load(std::sync::atomic::Ordering::SeqCst)
+    }
+
+    fn in_vain(&self) -> u64 {
+        self.0.in_vain.load(std::sync::atomic::Ordering::SeqCst)
+    }
+}
+
+/// Moves the clock in one step, so that every timer in between wakes late, and lets all that is due run.
+async fn step(by: Duration) {
+    tokio::time::advance(by).await;
+    for _ in 0..64 {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Law 6, and the other side of it: late timers admit neither more than the limit nor less.
+#[tokio::test(start_paused = true)]
+async fn law_06_charge_a_line_admits_its_rate_although_timers_wake_late() {
+    for rate in [100, 1_000, 5_000] {
+        let service = tower::Layer::layer(&paused(per_second(rate, 300 * MS)), Hello);
+        let (callers, _calling) = Callers::start(60, &service);
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_secs(3) {
+            step(2 * MS).await;
+            let most = start.elapsed().as_micros() as u64 * rate / 1_000_000 + 1;
+            assert!(callers.admitted() <= most, "{rate}: {} by {:?}", callers.admitted(), start.elapsed());
+        }
+        let admitted = callers.admitted();
+        assert!(admitted >= rate * 3 * 99 / 100, "{rate} a second: {admitted} in three");
+        assert_eq!(callers.in_vain(), 0, "{rate} a second: held, and then refused");
+    }
+}
+
+/// Law 7: what a line missed while the process did not run is lost, as for requests that are not held.
+#[tokio::test(start_paused = true)]
+async fn law_07_charge_a_line_does_not_make_up_for_a_stall() {
+    let service = tower::Layer::layer(&paused(per_second(1_000, Duration::from_secs(2))), Hello);
+    let (callers, _calling) = Callers::start(1_500, &service);
+    step(MS).await;
+    let before = callers.admitted();
+    step(Duration::from_secs(1)).await;
+    let at_once = callers.admitted() - before;
+    assert!((1..=51).contains(&at_once), "{at_once} left together after a second");
+    step(2 * MS).await;
+    assert!(callers.admitted() - before - at_once <= 3);
+}
+
+/// A window opens for as many as it counts, not for as many as the rate says on paper.
+#[tokio::test(start_paused = true)]
+async fn charge_no_more_are_held_than_the_next_window_admits() {
+    let window = limit("held", throttle_tower::FixedWindow::new(Rate::per_second(10))).by(Constant);
+    let app = app(&paused(window.wait_up_to(Duration::from_secs(1))));
+    let start = Instant::now();
+    let mut sending = JoinSet::new();
+    for _ in 0..60 {
+        let response = send(&app, 1);
+        sending.spawn(async move { (response.await.status(), start.elapsed()) });
+    }
+    let answers = sending.join_all().await;
+    let (admitted, refused): (Vec<_>, Vec<_>) = answers.into_iter().partition(|(status, _)| *status == StatusCode::OK);
+    assert_eq!(admitted.len(), 20, "ten in this window, and ten in the next");
+    assert!(refused.iter().all(|(_, at)| at.is_zero()), "{refused:?}");
+}
+
+/// On the real clock, where timers wake 1 to 2 ms late. The best of some rounds, because the machine may be busy.
+#[tokio::test]
+async fn charge_a_line_keeps_its_pace_on_the_real_clock() {
+    let mut best = 0;
+    for _ in 0..5 {
+        let service = tower::Layer::layer(&paused(per_second(1_000, 300 * MS)), Hello);
+        let (callers, _calling) = Callers::start(200, &service);
+        sleep(Duration::from_secs(1)).await;
+        let admitted = callers.admitted();
+        assert!(admitted <= 1_100, "{admitted} in about a second");
+        best = best.max(admitted);
+        if best >= 800 {
+            return;
+        }
+    }
+    panic!("{best} of 1,000 in the best second");
 }

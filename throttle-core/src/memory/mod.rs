@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use crate::backend::{Backend, BackendError, Call};
 use crate::receipt::Receipt;
-use crate::{Clock, ConfigError, Decision, Key, LimitSet, SystemClock};
+use crate::{Clock, ConfigError, Decision, Key, LimitSet, SystemClock, Timestamp};
 use registry::Registered;
 use store::Store;
 
@@ -211,6 +211,16 @@ impl<C: Clock> Backend for MemoryBackend<C> {
     #[inline]
     fn decide_at_once(&self, prepared: &Arc<MemorySet>, calls: &[Call]) -> Option<Decision> {
         Some(self.decide_now(prepared, calls))
+    }
+
+    fn now(&self) -> Option<Timestamp> {
+        Some(self.clock.now())
+    }
+
+    fn decide_as_of(&self, prepared: &Arc<MemorySet>, calls: &[Call], at: Timestamp) -> Option<Decision> {
+        self.check(prepared);
+        let at = at.min(self.clock.now());
+        Some(self.store.decide(&prepared.set, &prepared.registered, calls, at))
     }
 
     fn settle(&self, prepared: &Arc<MemorySet>, receipt: Receipt) -> Self::Done {

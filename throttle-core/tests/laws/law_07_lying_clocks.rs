@@ -1,9 +1,14 @@
 //! Law 7, time may lie: what is admitted in any stretch stays within the algorithm's bound, over forward time on a clock
 //! that steps back, and over real time and the skew, once, on two clocks that differ.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
-use throttle_core::Timestamp;
+use throttle_core::{
+    Backend, BoxBackend, Call, Gcra, Key, LimitSet, ManualClock, MemoryBackend, Policy, Rate, Timestamp,
+};
 
 use crate::support::bounds::{check_every_stretch, most_in_tree};
 use crate::support::machines::{InMemory, Machine, Pure};
@@ -169,4 +174,23 @@ fn attack_42_a_fixed_window_edge_lets_two_limits_through_and_no_more() {
     let mut gcra = InMemory::new(&Tree::Leaf(Spec::Gcra { limit: 100, period: 60_000_000, burst: 100 }));
     let mut admitted = |t| (0..150).filter(|_| gcra.take(t, 1).0.is_allowed()).count();
     assert_eq!((admitted(edge - 1), admitted(edge)), (100, 0));
+}
+
+/// An instant that has passed is decided as it would have been then; one to come counts as now.
+#[test]
+fn law_07_as_of_another_instant_nothing_comes_early() {
+    let ms = |ms: i64| Timestamp::from_micros(TODAY + ms * 1_000);
+    let clock = ManualClock::new(ms(0));
+    let memory = MemoryBackend::builder().clock(clock.clone()).build();
+    let backend = BoxBackend::new(memory);
+    let policy = Policy::new("p", Gcra::new(Rate::per_second(10)).burst(1)).unwrap();
+    let prepared = Arc::new(backend.prepare(LimitSet::new(policy).unwrap()).unwrap());
+    let calls = [Call::from(Key::CONSTANT)];
+    let wait = |at| backend.decide_as_of(&prepared, &calls, ms(at)).unwrap().retry_after().unwrap().as_millis();
+    assert_eq!(backend.now(), Some(ms(0)));
+    assert_eq!((wait(0), wait(100)), (0, 100), "as of an instant to come");
+    clock.advance(Duration::from_millis(350));
+    // Three have become free one after the other, and none twice.
+    assert_eq!((wait(99), wait(100), wait(150), wait(200), wait(300)), (1, 0, 50, 0, 0));
+    assert_eq!((wait(100), wait(350), wait(400)), (300, 50, 50));
 }

@@ -337,9 +337,16 @@ impl Limit {
     /// * **Fair.** Those who are held for one key are let through in the order in which they came, and newcomers wait behind
     ///   them or are refused; only in an [`any`](crate::any) they are asked about first, for another member may have room.
     ///   Who is held by two limits stands in one line after the other. That is so in each process; over a store, processes race.
-    /// * **Bounded.** No more units are held for a key than could be admitted in that time, and 10,000 requests by a layer
-    ///   ([`max_held`](crate::ThrottleLayer::max_held)). Whoever cannot make it in time is refused at once, with a
-    ///   `Retry-After` that counts those who wait.
+    /// * **On time.** In memory, a held request is decided as of the instant at which there was room for it, however late its
+    ///   timer wakes, so a line that is never empty admits exactly the rate of its limit. Requests that became due while the
+    ///   process did not run leave together, 50 ms' worth at most; what the line missed before that is lost. Over a store, a
+    ///   request is decided when the store is asked: a timer and a round trip late, which a burst of 10 ms' worth or so
+    ///   makes up for. With a burst of 1 the line is slower than its limit by that.
+    /// * **Bounded.** A request is held only if its turn comes in time, and 10,000 requests by a layer
+    ///   ([`max_held`](crate::ThrottleLayer::max_held)). One that cannot make it is refused at once, with a `Retry-After`
+    ///   that counts the requests before it. In memory, a request that is held for a limit that drains or has windows of a fixed
+    ///   start is refused later only if requests outside the line take its turn. For sliding windows and logs, and over a
+    ///   store, the forecast is an estimate.
     /// * **Cancelled with the request**, which was charged nothing while it was held, and leaves its place to the next.
     /// * Where several limits of an `all` refuse, all of them must be ready to wait. Permits of a
     ///   [`Concurrency`](crate::Concurrency) are not held meanwhile. The tokio runtime must have its timers enabled.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use throttle_core::{Backend, BackendError, Call, Decision};
+use throttle_core::{Backend, BackendError, Call, Decision, Timestamp};
 
 use super::LimitReport;
 use super::aborted::RefundedIfDropped;
@@ -72,6 +72,16 @@ impl<B: Backend> Rules<B> {
         // Taken before the decision, so that nothing stands between it and its place in the report.
         let answers = Arc::clone(&self.answers);
         let report = LimitReport::new(self.backend.decide_at_once(&self.prepared, calls)?, answers);
+        self.note(&report, calls);
+        Some(report)
+    }
+
+    /// The decision as of an instant that has passed, where the backend can make it.
+    pub(super) fn decide_as_of(&self, calls: &[Call], at: Timestamp) -> Option<LimitReport> {
+        if calls.iter().all(|call| call.key().is_none()) {
+            return Some(self.not_limited(calls.len()));
+        }
+        let report = self.report(self.backend.decide_as_of(&self.prepared, calls, at)?);
         self.note(&report, calls);
         Some(report)
     }

@@ -178,9 +178,9 @@ impl Choice<'_> {
         let taken = self.taken[place].get(key).copied().unwrap_or(0);
         let admits = taken.checked_add(*cost).is_some_and(|after| after <= self.gates[place].how.most);
         if admits {
-            self.places.push(place)
+            self.places.push(place);
         } else {
-            self.full.push(place)
+            self.full.push(place);
         }
         Some(admits)
     }

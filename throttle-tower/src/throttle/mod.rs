@@ -5,6 +5,7 @@ mod answers;
 mod attempt;
 mod body;
 mod event;
+mod forecast;
 mod future;
 mod in_flight;
 mod layer;

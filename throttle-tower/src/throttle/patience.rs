@@ -6,16 +6,17 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use throttle_core::{Algorithm, Backend, Call, Key, LimitSet, Status, TreeNode};
+use throttle_core::{Algorithm, Backend, Call, Key, LimitSet, Status, Timestamp, TreeNode};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::LimitReport;
 use super::attempt::Answer;
+use super::forecast::{Forecast, made_up_for};
 use super::in_flight::Needs;
 use super::rules::{Calls, Rules};
 use crate::lock::lock;
-use crate::time::FAR;
+use crate::time::{FAR, micros};
 
 /// The lines of those who are held, one for each key that somebody is held for.
 ///
@@ -36,6 +37,17 @@ struct Line {
     held: usize,
     /// What they ask for together.
     units: u64,
+    progress: Progress,
+}
+
+/// How far a line is.
+#[derive(Clone, Copy, Default)]
+struct Progress {
+    /// The instant as of which the last decision was made, by the backend's clock.
+    decided_as_of: Option<Timestamp>,
+    forecast: Option<Forecast>,
+    /// How late requests are admitted. Zero where they are decided as of their turn.
+    late: Duration,
 }
 
 impl Lines {
@@ -49,25 +61,55 @@ impl Lines {
         self.lock().get(key).map(|line| line.units)
     }
 
-    /// A place at the end of a line, unless it would be too long then, or too many are held in all of them.
-    fn join(self: &Arc<Self>, key: LineKey, units: u64, longest: u64, most: usize) -> Option<Place> {
+    /// A place at the end of a line, unless its last request would wait in vain, or too many are held in all lines.
+    fn join(self: &Arc<Self>, key: LineKey, joining: &Joining<'_>) -> Option<Place> {
         let mut lines = self.lock();
-        let before = lines.get(&key).map_or(0, |line| line.units);
-        let after = before.checked_add(units).filter(|after| before == 0 || *after <= longest)?;
-        if self.held.load(Ordering::Acquire) >= most {
+        if let Some(line) = lines.get(&key) {
+            joining.makes_it_behind(line).then_some(())?;
+        }
+        if self.held.load(Ordering::Acquire) >= joining.most {
             return None;
         }
-        let new = || Line { first: Arc::new(Semaphore::new(1)), held: 0, units: 0 };
+        let progress = Progress { late: joining.late, ..Progress::default() };
+        let new = || Line { first: Arc::new(Semaphore::new(1)), held: 0, units: 0, progress };
         let line = lines.entry(key.clone()).or_insert_with(new);
-        (line.held, line.units) = (line.held + 1, after);
+        (line.held, line.units) = (line.held + 1, line.units.saturating_add(joining.units));
         self.held.fetch_add(1, Ordering::AcqRel);
         let first = Arc::clone(&line.first);
         drop(lines);
-        Some(Place { lines: Arc::clone(self), key, units, first, first_turn: None })
+        Some(Place { lines: Arc::clone(self), key, units: joining.units, first, first_turn: None })
+    }
+
+    /// When a request behind all others of a line is admitted.
+    fn admits_by(&self, key: &LineKey, algorithm: &Algorithm, units: u64) -> Option<Instant> {
+        let lines = self.lock();
+        let line = lines.get(key)?;
+        Some(line.progress.forecast?.admits_by(algorithm, line.units.saturating_add(units)))
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<LineKey, Line>> {
         lock(&self.by_key)
+    }
+}
+
+/// A request that wants to be held.
+struct Joining<'a> {
+    algorithm: &'a Algorithm,
+    units: u64,
+    deadline: Instant,
+    /// Most requests in all lines.
+    most: usize,
+    /// How late turns are taken until that is measured.
+    late: Duration,
+}
+
+impl Joining<'_> {
+    fn makes_it_behind(&self, line: &Line) -> bool {
+        let Some(units) = line.units.checked_add(self.units) else { return false };
+        let lost = line.progress.late.saturating_sub(made_up_for(self.algorithm, self.units));
+        let turns = u32::try_from(line.held).unwrap_or(u32::MAX).saturating_add(1);
+        let late = lost.saturating_mul(turns).min(FAR);
+        line.progress.forecast.is_none_or(|forecast| forecast.admits_by(self.algorithm, units) + late <= self.deadline)
     }
 }
 
@@ -94,6 +136,16 @@ impl Place {
         let turn = timeout_at(until, Arc::clone(&self.first).acquire_owned()).await;
         self.first_turn = turn.ok().and_then(Result::ok);
     }
+
+    fn progress(&self) -> Progress {
+        self.lines.lock().get(&self.key).map_or_else(Progress::default, |line| line.progress)
+    }
+
+    fn advance(&self, change: impl FnOnce(&mut Progress)) {
+        if let Some(line) = self.lines.lock().get_mut(&self.key) {
+            change(&mut line.progress);
+        }
+    }
 }
 
 impl Drop for Place {
@@ -108,6 +160,13 @@ impl Drop for Place {
         self.lines.held.fetch_sub(1, Ordering::AcqRel);
     }
 }
+
+/// How late the first request of a line may wake and still be decided as of its turn. Turns that a line misses in a longer
+/// stall are lost, so that it does not leave all at once.
+const LATEST: Duration = Duration::from_millis(50);
+
+/// How late a turn is taken over a store, until it is measured: a timer's step and a round trip.
+const LATE_OVER_A_STORE: Duration = Duration::from_millis(2);
 
 /// Most requests that a layer holds at once, unless it is told otherwise.
 pub(crate) const DEFAULT_MAX_HELD: usize = 10_000;
@@ -129,12 +188,15 @@ impl<B: Backend> Rules<B> {
     /// Decides about a request, holding it if that helps.
     pub(super) async fn decide_patiently(self: Arc<Self>, calls: Calls, needs: Needs) -> Answer {
         let arrived = Instant::now();
+        let mut since = self.backend.now();
+        // A late first request delays the ones behind it in real time only: they are decided as of their own turn.
+        let grace = if since.is_some() { LATEST } else { Duration::ZERO };
         let mut place = None;
         if let Some((key, longest)) = self.line_of(&calls) {
             let policy = key.0;
-            let mut joined = self.join(key.clone(), &calls);
+            let mut joined = self.join(key.clone(), &calls, arrived + longest);
             if let Some(place) = &mut joined {
-                place.become_first(arrived + longest).await;
+                place.become_first(arrived + longest + grace).await;
             }
             place = joined.filter(|place| place.first_turn.is_some());
             if place.is_none() && self.lines.units(&key).is_some() {
@@ -143,30 +205,90 @@ impl<B: Backend> Rules<B> {
             }
         }
         loop {
-            let answer = self.answer(&calls, &needs).await;
-            let Answer::Decided(report) = &answer else { return answer };
-            let Some(hold) = self.hold(report, arrived.elapsed()) else { return answer };
-            let Some(key) = calls.get(hold.policy).and_then(Call::key) else { return answer };
+            let turn = self.take_turn(&calls, &needs, since, place.as_ref()).await;
+            if let Some(place) = &place {
+                self.advance(place, &calls, &turn);
+            }
+            let Answer::Decided(report) = &turn.answer else { return turn.answer };
+            let Some(hold) = self.hold(report, turn.at.saturating_duration_since(arrived)) else {
+                // The client counts its wait from now.
+                let is_stale = turn.is_late && !report.decision().is_allowed();
+                return if is_stale { self.answer(&calls, &needs).await } else { turn.answer };
+            };
+            let Some(key) = calls.get(hold.policy).and_then(Call::key) else { return turn.answer };
             let key = (hold.policy, key.clone());
             if place.as_ref().is_some_and(|place: &Place| place.key != key) {
                 // Another limit holds it now: who waits for the first one only must not wait for that too.
                 place = None;
             }
             if place.is_none() {
-                place = self.join(key.clone(), &calls);
+                place = self.join(key.clone(), &calls, arrived + hold.longest);
+                if let Some(place) = &place {
+                    self.advance(place, &calls, &turn);
+                }
             }
-            let Some(here) = &mut place else { return answer };
-            drop(answer);
+            let Some(here) = &mut place else { return turn.answer };
+            since = turn.as_of.map(|as_of| as_of + hold.wait);
+            let due = turn.at + hold.wait;
+            drop(turn);
             if here.is_first() {
-                sleep(hold.wait).await;
+                sleep_until(due).await;
                 continue;
             }
-            here.become_first(arrived + hold.longest).await;
+            here.become_first(arrived + hold.longest + grace).await;
             if here.first_turn.is_none() {
                 drop(place);
                 return self.refuse_behind(hold.policy, &key, &calls).await;
             }
         }
+    }
+
+    /// Decides about the first request of a line, as of the instant at which its turn came: the lateness of timers does not
+    /// add up.
+    async fn take_turn(
+        self: &Arc<Self>,
+        calls: &[Call],
+        needs: &Needs,
+        since: Option<Timestamp>,
+        place: Option<&Place>,
+    ) -> Turn {
+        if let Some(saturated) = self.saturated(needs) {
+            return Turn { answer: saturated, at: Instant::now(), as_of: None, is_late: false };
+        }
+        if let (Some(since), Some(now)) = (since, self.backend.now()) {
+            let earliest = Timestamp::from_micros(now.as_micros().saturating_sub_unsigned(micros(LATEST)));
+            let before = place.and_then(|place| place.progress().decided_as_of).unwrap_or(since);
+            let as_of = since.max(before).max(earliest).min(now);
+            if let Some(report) = self.decide_as_of(calls, as_of) {
+                let late = Duration::from_micros(now.micros_since(as_of).unsigned_abs());
+                let present = Instant::now();
+                let at = present.checked_sub(late).unwrap_or(present);
+                return Turn { answer: Answer::Decided(report), at, as_of: Some(as_of), is_late: !late.is_zero() };
+            }
+        }
+        Turn { answer: self.answer(calls, needs).await, at: Instant::now(), as_of: None, is_late: false }
+    }
+
+    /// Notes what a decision says of a line.
+    fn advance(&self, place: &Place, calls: &[Call], turn: &Turn) {
+        let (Answer::Decided(report), policy) = (&turn.answer, place.key.0) else { return };
+        let (Some(algorithm), Some(status)) = (self.algorithm(policy, calls), report.decision().statuses().get(policy))
+        else {
+            return;
+        };
+        let next = Forecast::new(algorithm, status, turn.at, place.units);
+        place.advance(|progress| {
+            let before = progress.forecast.replace(next);
+            match (turn.as_of, before) {
+                (Some(as_of), _) => progress.decided_as_of = Some(as_of),
+                (None, Some(before)) if report.decision().is_allowed() => {
+                    let late = turn.at.saturating_duration_since(before.admits_by(algorithm, place.units));
+                    // A single quick turn does not make the next one quick.
+                    progress.late = late.max(progress.late - progress.late / 8);
+                }
+                (None, _) => {}
+            }
+        });
     }
 
     /// Refuses a request that others stand before, without asking for anything: it looks.
@@ -178,8 +300,10 @@ impl<B: Backend> Rules<B> {
         };
         match looked {
             Ok(decision) => {
-                let ahead = self.lines.units(key).unwrap_or(1);
-                let wait = self.algorithm(policy, calls).map_or(Duration::ZERO, |algorithm| takes(algorithm, ahead));
+                let own = calls.get(policy).map_or(0, Call::cost);
+                let turn =
+                    self.algorithm(policy, calls).and_then(|algorithm| self.lines.admits_by(key, algorithm, own));
+                let wait = turn.map_or(Duration::ZERO, |turn| turn.saturating_duration_since(Instant::now()));
                 Answer::Decided(self.report(decision.refused(policy, wait)))
             }
             Err(error) => Answer::Failed(error),
@@ -199,10 +323,10 @@ impl<B: Backend> Rules<B> {
         })
     }
 
-    fn join(&self, key: LineKey, calls: &[Call]) -> Option<Place> {
-        let units = calls.get(key.0)?.cost();
-        let longest = longest_line(self.algorithm(key.0, calls)?, self.applied.get(key.0)?.wait_up_to?);
-        self.lines.join(key, units, longest, self.answers.options.max_held)
+    fn join(&self, key: LineKey, calls: &[Call], deadline: Instant) -> Option<Place> {
+        let late = if self.backend.now().is_some() { Duration::ZERO } else { LATE_OVER_A_STORE };
+        let (algorithm, units) = (self.algorithm(key.0, calls)?, calls.get(key.0)?.cost());
+        self.lines.join(key, &Joining { algorithm, units, deadline, most: self.answers.options.max_held, late })
     }
 
     /// What the policy at a place is for this request, which may be in a tier.
@@ -226,6 +350,16 @@ impl<B: Backend> Rules<B> {
         let is_patient = Patience { nodes: &nodes, statuses: decision.statuses(), waits: &waits }.of(0);
         (is_patient && elapsed.saturating_add(wait) <= longest).then_some(Hold { policy, wait, longest })
     }
+}
+
+/// One decision about a held request.
+struct Turn {
+    answer: Answer,
+    /// The instant as of which it was made.
+    at: Instant,
+    /// The same by the backend's clock, if that can be read here.
+    as_of: Option<Timestamp>,
+    is_late: bool,
 }
 
 struct Hold {
@@ -267,21 +401,4 @@ pub(super) fn members(nodes: &[(TreeNode, usize)], parent: usize) -> impl Iterat
 
 fn has_any(set: &LimitSet) -> bool {
     set.tree().any(|(node, _)| matches!(node, TreeNode::Any(_)))
-}
-
-/// No more units can be admitted in that time: who comes after them would wait in vain.
-fn longest_line(algorithm: &Algorithm, longest: Duration) -> u64 {
-    let rate = algorithm.rate();
-    let refilled =
-        longest.as_micros().saturating_mul(u128::from(rate.count())) / u128::from(rate.period_micros().max(1));
-    // A bucket that drains has nothing left while somebody waits for it; a window may begin anew.
-    let at_once = if algorithm.drains() { 0 } else { u128::from(algorithm.capacity()) };
-    u64::try_from(at_once.saturating_add(refilled).saturating_add(1)).unwrap_or(u64::MAX)
-}
-
-/// How long so many units take at the rate.
-fn takes(algorithm: &Algorithm, units: u64) -> Duration {
-    let rate = algorithm.rate();
-    let micros = u128::from(units) * u128::from(rate.period_micros()) / u128::from(rate.count().max(1));
-    Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
 }
