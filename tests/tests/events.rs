@@ -2,11 +2,12 @@
 
 mod common;
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use http::{Request, StatusCode};
+use http::{HeaderMap, Request, StatusCode};
 use throttle_tower::{
-    Backend, BackendErrorKind, Event, Gcra, Header, LimitReport, OnError, OnMissing, Outcome, Rate, Rung,
+    Backend, BackendErrorKind, Event, Gcra, Header, LimitReport, OnError, OnMissing, Outcome, Rate, Rung, Settlements,
     ThrottleLayer, all, limit,
 };
 use tower::{Layer, ServiceExt};
@@ -158,5 +159,91 @@ async fn report_of_the_inner_layer_stays_in_the_response() {
         let response = service.clone().oneshot(get()).await.unwrap();
         let report = response.extensions().get::<LimitReport>().expect("there is a report");
         assert_eq!((response.status(), report.binding().map(throttle_tower::Policy::name)), (status, Some(name)));
+    }
+}
+
+/// What a stream of requests is answered, and what it has asked of the store.
+#[derive(Debug, PartialEq)]
+struct Course {
+    answers: Vec<(StatusCode, HeaderMap)>,
+    questions: usize,
+    left: [u64; 3],
+    settlements: Settlements,
+}
+
+/// Sends the same requests to a store that fails now and then, with and without observers.
+async fn course(at_once: bool, is_observed: bool) -> (Course, u64) {
+    let remote = Remote::faltering(at_once);
+    let limits = all([
+        shared("wide", 40).refund_if(|_, headers| headers.contains_key("x-refund")).on_error(OnError::Open),
+        shared("tight", 12).charge_denied().on_error(OnError::local(2)),
+        shared("later", 90).cost(2).settled_later().on_error(OnError::local(3)),
+        limit("keyed", Gcra::new(Rate::per_minute(1)).burst(200)).by(Header::new("x-none")).on_error(OnError::Open),
+    ]);
+    let layer = ThrottleLayer::new(limits).unwrap().local_store(&common::memory()).backend(remote.clone()).unwrap();
+    let looks = Arc::new(AtomicU64::new(0));
+    let look = || {
+        let looks = Arc::clone(&looks);
+        move || {
+            looks.fetch_add(1, Ordering::SeqCst);
+        }
+    };
+    let layer = if is_observed {
+        let (decision, warning, settling) = (look(), look(), look());
+        layer
+            .on_decision(move |event| {
+                let _ = (event.rung(), event.binding(), event.degraded(), format!("{event:?}"));
+                decision();
+            })
+            .on_warning(move |_| warning())
+            .on_settle_error(move |_| settling())
+    } else {
+        layer.report_in_response(false)
+    };
+    let read = look();
+    let handler = tower::service_fn(move |request: Request<Text>| {
+        let report = request.extensions().get::<LimitReport>().filter(|_| is_observed);
+        if let Some(report) = report {
+            let _ = (report.decision().remaining(), report.binding(), report.statuses().count(), format!("{report:?}"));
+            read();
+        }
+        let mut response = http::Response::new(Text::from("hello"));
+        if request.uri().path() == "/refund" {
+            response.headers_mut().insert("x-refund", http::HeaderValue::from_static("yes"));
+        }
+        std::future::ready(Ok::<_, std::convert::Infallible>(response))
+    });
+    let service = layer.layer(handler);
+    let mut answers = Vec::new();
+    for n in 0..150 {
+        remote.trouble(match n % 10 {
+            3 => Some(BackendErrorKind::Timeout),
+            4 => Some(BackendErrorKind::Unavailable),
+            7 => Some(BackendErrorKind::Saturated),
+            _ => None,
+        });
+        let path = if n % 3 == 0 { "/refund" } else { "/" };
+        let response = service.clone().oneshot(heading_for(path)).await.unwrap();
+        if is_observed && let Some(report) = response.extensions().get::<LimitReport>() {
+            let _ = (report.violated().count(), report.decision().reset_after());
+        }
+        answers.push((response.status(), response.headers().clone()));
+    }
+    let left =
+        [("wide", 40), ("tight", 12), ("later", 90)].map(|(name, burst)| common::left(&remote.memory, name, burst));
+    let questions = remote.decisions.load(Ordering::SeqCst);
+    (Course { answers, questions, left, settlements: layer.settlements() }, looks.load(Ordering::SeqCst))
+}
+
+/// Hooks, and those who read reports, change no decision and ask the store nothing.
+#[tokio::test]
+async fn law_14_observers_change_nothing() {
+    for at_once in [false, true] {
+        let ((plain, none), (observed, looks)) = (course(at_once, false).await, course(at_once, true).await);
+        assert_eq!(plain, observed);
+        assert_eq!(none, 0);
+        let admitted = plain.answers.iter().filter(|(status, _)| *status == StatusCode::OK).count();
+        assert!((10..140).contains(&admitted), "{admitted}: both are to be seen");
+        assert_eq!(looks, 150 + admitted as u64 + 1, "each decision, each report in a handler, and one warning");
     }
 }

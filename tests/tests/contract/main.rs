@@ -5,6 +5,7 @@ mod common;
 
 mod body;
 mod cancelling;
+mod deadlines;
 mod keying;
 mod readiness;
 mod refusing;

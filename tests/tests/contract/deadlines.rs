@@ -1,0 +1,187 @@
+//! How long a request waits for a store that hangs, on a clock that counts the waits alone.
+
+use std::future::{Future, pending, ready};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use http::StatusCode;
+use throttle_core::{Call, Key, LimitSet, MemorySet, Receipt};
+use throttle_tower::{
+    Backend, BackendError, BackendErrorKind, ConfigError, Decision, IntoLimits, OnError, ThrottleLayer, all,
+};
+use tokio::time::Instant;
+use tower::{Layer, ServiceExt};
+
+use crate::common::{Memory, Strict, get, memory, shared};
+
+/// What every question to the store takes at most.
+const DEADLINE: Duration = Duration::from_millis(25);
+/// How long a request may be held.
+const LONGEST: Duration = Duration::from_secs(70);
+
+type Step<T> = Pin<Box<dyn Future<Output = Result<T, BackendError>> + Send>>;
+
+/// A store that answers so many questions, and then hangs: each question until the deadline, and corrections of a charge for
+/// ever.
+#[derive(Clone)]
+struct Hanging {
+    memory: Memory,
+    answers: Arc<AtomicUsize>,
+    questions: Arc<AtomicUsize>,
+}
+
+impl Hanging {
+    fn new(answers: usize) -> Self {
+        Self { memory: memory(), answers: Arc::new(answers.into()), questions: Arc::default() }
+    }
+
+    fn answer(&self, questions: usize) {
+        self.answers.store(questions, Ordering::SeqCst);
+    }
+
+    fn questions(&self) -> usize {
+        self.questions.load(Ordering::SeqCst)
+    }
+}
+
+impl Backend for Hanging {
+    type Prepared = MemorySet;
+    type Decide = Step<Decision>;
+    type Done = Step<()>;
+
+    fn prepare(&self, set: LimitSet) -> Result<MemorySet, ConfigError> {
+        self.memory.prepare(set)
+    }
+
+    fn set(prepared: &MemorySet) -> &LimitSet {
+        Memory::set(prepared)
+    }
+
+    fn decide(&self, prepared: &Arc<MemorySet>, calls: &[Call]) -> Step<Decision> {
+        self.questions.fetch_add(1, Ordering::SeqCst);
+        let left = self.answers.load(Ordering::SeqCst);
+        self.answer(left.saturating_sub(1));
+        if left == 0 {
+            return Box::pin(async {
+                tokio::time::sleep(DEADLINE).await;
+                Err(BackendError::new(BackendErrorKind::Timeout))
+            });
+        }
+        Box::pin(ready(Ok(self.memory.decide_now(prepared, calls))))
+    }
+
+    fn settle(&self, prepared: &Arc<MemorySet>, receipt: Receipt) -> Step<()> {
+        if self.answers.load(Ordering::SeqCst) == 0 {
+            return Box::pin(pending());
+        }
+        Box::pin(self.memory.settle(prepared, receipt))
+    }
+
+    fn reset(&self, _: &Arc<MemorySet>, _: usize, _: &Key) -> Step<()> {
+        unreachable!("a layer resets nothing")
+    }
+
+    fn reset_all(&self, _: &str) -> Step<()> {
+        unreachable!("a layer resets nothing")
+    }
+}
+
+fn layer(backend: &Hanging, rule: OnError, limits: impl IntoLimits) -> ThrottleLayer<Hanging> {
+    let layer = ThrottleLayer::new(limits).unwrap().on_error(rule).local_store(&memory());
+    layer.backend(backend.clone()).unwrap()
+}
+
+/// The status of a request, and how long it waited.
+async fn timed(layer: &ThrottleLayer<Hanging>) -> (StatusCode, Duration) {
+    let start = Instant::now();
+    let response = layer.layer(Strict::default()).oneshot(get()).await.unwrap();
+    (response.status(), start.elapsed())
+}
+
+/// Tokio's timers are exact to the millisecond.
+fn assert_within(waited: Duration, most: Duration) {
+    assert!(waited <= most + Duration::from_millis(5), "{waited:?}, at most {most:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn law_12_request_waits_for_a_store_that_hangs_until_its_deadline_and_once() {
+    for (rule, status) in [
+        (OnError::Open, StatusCode::OK),
+        (OnError::local(1), StatusCode::OK),
+        (OnError::Closed, StatusCode::SERVICE_UNAVAILABLE),
+    ] {
+        let backend = Hanging::new(0);
+        for limits in [
+            all([shared("a", 5), shared("b", 5)]),
+            all([shared("a", 5).refund_aborted(), shared("b", 5).refund_successful()]),
+            all([shared("a", 5).charge_denied(), shared("b", 5).settled_later()]),
+            all([shared("a", 5).wait_up_to(LONGEST), shared("b", 5)]),
+        ] {
+            let before = backend.questions();
+            let (answered, waited) = timed(&layer(&backend, rule, limits)).await;
+            assert_eq!((answered, backend.questions() - before), (status, 1), "{rule:?}");
+            assert_within(waited, DEADLINE);
+        }
+    }
+}
+
+/// What follows on a decision is done behind the response, however long that takes.
+#[tokio::test(start_paused = true)]
+async fn law_12_no_response_waits_for_what_follows_on_its_decision() {
+    let backend = Hanging::new(0);
+    let limits = all([
+        shared("refunded", 9).refund_successful(),
+        shared("settled", 9).cost(2).settled_later(),
+        shared("tried", 9).charge_denied(),
+        shared("tight", 1),
+    ]);
+    let layer = layer(&backend, OnError::Closed, limits);
+    for (status, pending) in [(StatusCode::OK, 1), (StatusCode::TOO_MANY_REQUESTS, 2)] {
+        // The decision is answered. The refund, and the charge of the refused attempt, are not.
+        backend.answer(1);
+        assert_eq!(timed(&layer).await, (status, Duration::ZERO));
+        assert_eq!(layer.settlements().pending, pending);
+    }
+}
+
+/// A held request waits for its turn, and then for one more question.
+#[tokio::test(start_paused = true)]
+async fn law_12_held_request_waits_no_longer_than_its_limit_and_one_deadline() {
+    let backend = Hanging::new(usize::MAX);
+    let layer = layer(&backend, OnError::Closed, shared("p", 1).wait_up_to(LONGEST)).max_held(2);
+    assert_eq!(timed(&layer).await.0, StatusCode::OK);
+    // One is held until there is room, one behind it; the store hangs when their turn comes.
+    let held = [0, 1].map(|_| {
+        let layer = layer.clone();
+        tokio::spawn(async move { timed(&layer).await })
+    });
+    for _ in 0..20 {
+        tokio::task::yield_now().await;
+    }
+    backend.answer(0);
+    // A line that is full is no reason to wait either: the newcomer is refused by a look, which takes a deadline.
+    assert_within(timed(&layer).await.1, DEADLINE);
+    for request in held {
+        let (status, waited) = request.await.unwrap();
+        assert_ne!(status, StatusCode::OK);
+        assert_within(waited, LONGEST + DEADLINE);
+    }
+}
+
+/// A queue that is full answers at once, and so does the layer.
+#[tokio::test(start_paused = true)]
+async fn law_12_saturated_store_costs_no_wait() {
+    for (rule, status) in [
+        (OnError::Open, StatusCode::OK),
+        (OnError::local(1), StatusCode::OK),
+        (OnError::Closed, StatusCode::SERVICE_UNAVAILABLE),
+    ] {
+        let layer = ThrottleLayer::new(shared("p", 5).wait_up_to(LONGEST)).unwrap().on_error(rule);
+        let layer = layer.backend(crate::common::Remote::failing(BackendErrorKind::Saturated)).unwrap();
+        let start = Instant::now();
+        let response = layer.layer(Strict::default()).oneshot(get()).await.unwrap();
+        assert_eq!((response.status(), start.elapsed()), (status, Duration::ZERO), "{rule:?}");
+    }
+}
