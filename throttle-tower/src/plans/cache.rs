@@ -15,8 +15,8 @@ const ROW: usize = 4;
 /// The slots that an identity may be in.
 type Places = [usize; 2 * ROW];
 
-/// A table of fixed size: whatever it holds, a request looks at the slots of one identity and no others, and nothing is ever
-/// moved.
+/// A table of fixed size: whatever it holds, a request looks at the slots of one identity and no others, and nothing is
+/// ever moved.
 pub(super) struct Cache {
     slots: Box<[Option<Slot>]>,
 }
@@ -49,8 +49,9 @@ impl Cache {
         self.slots[self.find(digest)?].as_ref().map(|slot| slot.told)
     }
 
-    /// Remembers what was told. Where there is no room another identity is forgotten for it, but never a tier for an identity
-    /// of which nothing was ever told: requests that make up identities while lookups fail must not displace the known ones.
+    /// Remembers what was told. Where there is no room another identity is forgotten for it, but never a tier for an
+    /// identity of which nothing was ever told: requests that make up identities while lookups fail must not displace
+    /// the known ones.
     pub(super) fn keep(&mut self, digest: Digest, told: Told, now: Instant, good_for: Duration) {
         // An instant that cannot be represented is far off.
         let until = now.checked_add(good_for).unwrap_or_else(|| now + Duration::from_secs(1 << 30));

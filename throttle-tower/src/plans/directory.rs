@@ -197,8 +197,8 @@ pub(super) struct Landing {
 }
 
 impl Landing {
-    /// While the lookup is there: its place is its own. A request that comes now begins another one, even if an earlier one
-    /// has not fetched the answer of this one yet, which would grow old.
+    /// While the lookup is there: its place is its own. A request that comes now begins another one, even if an earlier
+    /// one has not fetched the answer of this one yet, which would grow old.
     pub(super) fn clear(&self) {
         if let Some(known) = self.known.upgrade() {
             lock(&known.tiers).flights.remove(&self.digest);

@@ -12,8 +12,8 @@ use crate::lock::lock;
 
 pub(super) type Work = Pin<Box<dyn Future<Output = Told> + Send>>;
 
-/// A lookup under way. Whoever waits drives it: it goes on as long as anybody does, whoever began it, and is dropped with
-/// the last of them.
+/// A lookup under way. Each request that waits for it drives it: it goes on as long as one of them waits, also without
+/// the request that began it, and is dropped with the last.
 pub(super) struct Flight {
     course: Mutex<Course>,
     waiting: Arc<Waiting>,
@@ -25,11 +25,11 @@ pub(super) struct Flight {
 enum Course {
     Flying(Work),
     Landed(Told),
-    /// It panicked. Whoever polled it has the panic.
+    /// It panicked, in the request that polled it.
     Lost,
 }
 
-/// Those who are to be woken when the lookup goes on, by their seats: there may be thousands, and each looks for its own.
+/// The wakers of the requests that wait, by their seats: there may be thousands, and each request finds its own.
 #[derive(Default)]
 struct Waiting(Mutex<BTreeMap<u64, Waker>>);
 
@@ -46,7 +46,7 @@ impl Flight {
         Arc::new(Self { course, waiting: Arc::default(), otherwise, landing })
     }
 
-    /// One more who waits.
+    /// A future of the answer, for one more request.
     pub(super) fn join(self: &Arc<Self>, seat: u64) -> Joined {
         Joined { flight: Arc::clone(self), seat }
     }

@@ -30,8 +30,8 @@ const LOOKUPS: usize = 256;
 /// How long a lookup may take, unless said otherwise.
 const DEADLINE: Duration = Duration::from_secs(1);
 
-/// Starts a limit that depends on who asks: a public name, and a limit for each tier. Say next [whose budget](PlansUnkeyed::by)
-/// it is.
+/// Starts a limit that depends on who asks: a public name, and a limit for each tier. Say next [whose
+/// budget](PlansUnkeyed::by) it is.
 ///
 /// An identity has one budget, whatever its tier. What it has used when its tier changes is carried over by a
 /// [rule](Plans::on_change). Clients are told the limit of their own tier, under the one name.
@@ -91,20 +91,23 @@ pub struct PlansWithoutLookup {
 }
 
 impl PlansWithoutLookup {
-    /// Finds out the tier of an identity: the name of one, `None` for an identity that has none, or an error. A name that
-    /// no tier has counts as none.
+    /// Finds out the tier of an identity: the name of one, `None` for an identity that has none, or an error. A name
+    /// that no tier has counts as none.
     ///
-    /// A request that other limits refuse whatever its tier may be costs no lookup: the limits whose keys and tiers are known
-    /// are looked at first. Over a store that is one more round trip for a request whose tier is not remembered, and none
-    /// for others. A limit for which [attempts count](Limit::charge_denied) needs its key in any case, so it looks at none.
+    /// A request that other limits refuse whatever its tier may be costs no lookup: the limits whose keys and tiers are
+    /// known are looked at first. Over a store that is one more round trip for a request whose tier is not remembered,
+    /// and none for others. A limit for which [attempts count](Limit::charge_denied) needs its key in any case, so it
+    /// looks at none.
     ///
-    /// * Concurrent requests of one identity share a lookup, and it runs at the same time as those of other limits' keys.
+    /// * Concurrent requests of one identity share a lookup, and it runs at the same time as those of other limits'
+    ///   keys.
     /// * What it returns is remembered for [some time](Plans::cache), `None` too. Then a request costs no lookup and no
     ///   allocation, and a change of tier is seen after that time at the latest.
-    /// * It fails if it returns an error, or takes longer than its [deadline](Plans::lookups). It counts as failed without
-    ///   being called while too many others are under way. Then the last known tier applies, if it is still remembered, or
-    ///   else that of the unknown. It is called again after a second, or after the time that tiers are remembered, if that
-    ///   is shorter. The layer reports neither a failure nor a name that no tier has: log or count those in the lookup.
+    /// * It fails if it returns an error, or takes longer than its [deadline](Plans::lookups). It counts as failed
+    ///   without being called while too many others are under way. Then the last known tier applies, if it is still
+    ///   remembered, or else that of the unknown. It is called again after a second, or after the time that tiers are
+    ///   remembered, if that is shorter. The layer reports neither a failure nor a name that no tier has: log or count
+    ///   those in the lookup.
     /// * An identity is told as text: that of a header, a number in decimal, an address with the length of its prefix;
     ///   several parts with commas between. One that is not UTF-8 is not looked up: it is unknown.
     ///
@@ -189,12 +192,13 @@ pub struct PlansWithoutDefault {
 }
 
 impl PlansWithoutDefault {
-    /// The tier of identities that the lookup does not know, of requests without an identity, and of identities whose lookup
-    /// failed before it ever returned anything.
+    /// The tier of identities that the lookup does not know, of requests without an identity, and of identities whose
+    /// lookup failed before it ever returned anything.
     ///
-    /// Each unknown identity has a budget of its own, and costs a lookup. Where clients can make up identities, let those
-    /// share one ([`Plans::unknown_as_missing`]), take only those that may exist ([`Header::accept`](crate::Header::accept)),
-    /// or add a limit by address with [`all`](crate::all): what it refuses costs no lookup.
+    /// Each unknown identity has a budget of its own, and costs a lookup. Where clients can make up identities, let
+    /// those share one ([`Plans::unknown_as_missing`]), take only those that may exist
+    /// ([`Header::accept`](crate::Header::accept)), or add a limit by address with [`all`](crate::all): what it refuses
+    /// costs no lookup.
     pub fn unknown(mut self, tier: impl Into<String>) -> Plans {
         let (tier, PlansUnkeyed { name, tiers }) = (tier.into(), self.plans);
         let place = tiers.iter().position(|(name, _)| *name == tier);
@@ -240,16 +244,17 @@ impl Tiered {
 pub struct Plans(Limit);
 
 impl Plans {
-    /// About how many identities' tiers are remembered, at least 1 and at most 16,777,216, and for how long. When there are
-    /// more, one not asked for lately is forgotten, and looked up again. An identity takes about 50 bytes, which are
-    /// reserved when the layer is built. Defaults to 10,000 for 60 seconds.
+    /// About how many identities' tiers are remembered, at least 1 and at most 16,777,216, and for how long. When there
+    /// are more, one not asked for lately is forgotten, and looked up again. An identity takes about 50 bytes, which
+    /// are reserved when the layer is built. Defaults to 10,000 for 60 seconds.
     pub fn cache(self, identities: usize, good_for: Duration) -> Self {
         Self(self.0.change_directory(|directory| directory.remembering(identities, good_for)))
     }
 
-    /// Bounds lookups: how many are under way at a time, at least 1, and how long each may take. A lookup beyond these bounds
-    /// counts as [failed](PlansWithoutLookup::lookup), so no request waits longer for its tier than the deadline, and none
-    /// queues for a lookup. Each layer and its clones count together. Defaults to 256 lookups of 1 second.
+    /// Bounds lookups: how many are under way at a time, at least 1, and how long each may take. A lookup beyond these
+    /// bounds counts as [failed](PlansWithoutLookup::lookup), so no request waits longer for its tier than the
+    /// deadline, and none queues for a lookup. Each layer and its clones count together. Defaults to 256 lookups of 1
+    /// second.
     ///
     /// ```
     /// use std::time::Duration;
@@ -276,13 +281,14 @@ impl Plans {
         Self(self.0.change_tiers(|tiers| tiers.carry = rule))
     }
 
-    /// Treats an identity that the lookup does not know as a request without one, by [`on_missing`](Self::on_missing): all
-    /// of them share one budget in the tier of the unknown, or are not limited by this, or are refused. By default each has a
-    /// budget of its own.
+    /// Treats an identity that the lookup does not know as a request without one, by [`on_missing`](Self::on_missing):
+    /// all of them share one budget in the tier of the unknown, or are not limited by this, or are refused. By default
+    /// each has a budget of its own.
     ///
-    /// Made-up identities gain nothing then, also while lookups fail: an identity that was known before keeps its last tier
-    /// and its budget, and all those of which nothing is known share one more budget in the tier of the unknown. New
-    /// customers share that budget too until a lookup of theirs succeeds, and after a restart every customer is new.
+    /// Made-up identities gain nothing then, also while lookups fail: an identity that was known before keeps its last
+    /// tier and its budget, and all those of which nothing is known share one more budget in the tier of the unknown.
+    /// New customers share that budget too until a lookup of theirs succeeds, and after a restart every customer is
+    /// new.
     ///
     /// ```
     /// use throttle_tower::{Gcra, Header, OnMissing, Rate, plans};
@@ -317,7 +323,8 @@ impl Plans {
         Self(self.0.on_missing(rule))
     }
 
-    /// As [`Limit::on_error`]: what happens when the store fails. A lookup that fails is [another matter](PlansWithoutLookup::lookup).
+    /// As [`Limit::on_error`]: what happens when the store fails. A lookup that fails is [another
+    /// matter](PlansWithoutLookup::lookup).
     pub fn on_error(self, rule: OnError) -> Self {
         Self(self.0.on_error(rule))
     }

@@ -29,8 +29,8 @@ type Unknown = SmallVec<[usize; 2]>;
 impl<B: Backend> Rules<B> {
     /// Looks at the limits whose keys and tiers are known; `None` if there is nothing to look at.
     ///
-    /// In memory a look is synchronous. Over a store it is a question of its own, which only lookups of tiers are worth:
-    /// their answers are remembered, so that few requests need one.
+    /// In memory a look is synchronous. Over a store it is a question of its own, which only lookups of tiers are
+    /// worth: their answers are remembered, so that few requests need one.
     pub(super) fn look_first(self: &Arc<Self>, asked: &Asked) -> Option<Pin<Box<dyn Future<Output = Looked> + Send>>> {
         let unknown: Unknown = asked.waiting.iter().map(|(place, ..)| *place).collect();
         let is_charged = asked.calls.iter().any(|call| call.cost() > 0);

@@ -17,8 +17,8 @@ use crate::limit::FutureKey;
 pin_project! {
     /// A request that waits for its keys, then for its decision. It takes along the service that was found ready.
     ///
-    /// Every wait is bounded: the store and the keys have a deadline each, and a held request waits as long as its limit
-    /// says.
+    /// Every wait is bounded: the store and the keys have a deadline each, and a held request waits as long as its
+    /// limit says.
     pub(super) struct Slow<S, B, ReqBody>
     where
         B: Backend,
