@@ -44,7 +44,13 @@ impl Invocation<'_> {
                 return Err(trouble);
             }
         };
-        let answer = self.run_on(line, &live, until).await;
+        let answer = match self.run_on(line, &live, until).await {
+            // The server is well: what a key holds is not.
+            Err(Trouble::Fault(fault)) if *fault.kind() == FaultKind::Script => {
+                Err(Trouble::Nonsense("a script failed on what a key holds"))
+            }
+            answer => answer,
+        };
         line.learn(self.slot, name, Some(&live), answer.as_ref().map(|_| ()));
         answer
     }

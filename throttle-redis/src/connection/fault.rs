@@ -33,6 +33,8 @@ pub enum FaultKind {
     OutOfMemory,
     /// The server refused it: credentials, permissions. It did not run.
     Refused,
+    /// A script failed on what it found. Whether it wrote anything is not known.
+    Script,
     /// Any other error of the server, or an answer that could not be read. Whether it ran is not known.
     Other,
 }
@@ -64,7 +66,7 @@ impl Fault {
     /// Whether the command is known not to have run.
     #[must_use]
     pub const fn did_not_run(&self) -> bool {
-        !matches!(self.kind, FaultKind::Lost | FaultKind::Other)
+        !matches!(self.kind, FaultKind::Lost | FaultKind::Script | FaultKind::Other)
     }
 }
 

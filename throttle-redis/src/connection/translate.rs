@@ -55,6 +55,7 @@ pub(super) fn fault(error: &RedisError) -> Fault {
             Some("OOM") => FaultKind::OutOfMemory,
             Some("NOAUTH" | "WRONGPASS") => FaultKind::Refused,
             Some("LOADING" | "BUSY") => FaultKind::NotNow,
+            Some("ERR") if error.detail().is_some_and(|detail| detail.contains("user_script:")) => FaultKind::Script,
             _ => FaultKind::Other,
         },
     };

@@ -15,6 +15,9 @@ local function misfit(size, length, buckets)
   return length ~= size
 end
 
+-- Instants from here on are none that a limit can reach, and none that the server can be told to forget a key at.
+local latest = @latest@
+
 local cells, changed = {}, {}
 
 local function change(key, cell, payload, fresh)

@@ -52,51 +52,78 @@ local places = {}
 for node = 1, #nodes do
   if nodes[node] > 0 then places[nodes[node]] = node end
 end
-while word < #ARGV do
-  local own, flag, parts = {}, nil, {}
-  admits, payloads, instants, chosen = {}, {}, {}, {}
+
+-- The keys of the request in hand, by policy.
+local own
+
+-- The request in hand is not decided: no value is told.
+local function pass(flag)
+  local parts = {flag}
   for i = 1, count do
-    local cost = ARGV[word + i]
-    if cost ~= '' then
-      key, cost = key + 1, cost + 0
-      local cell, p = cell_of(KEYS[key], i), parameters[i]
-      own[i] = KEYS[key]
-      if cell.flag then
-        if flag ~= 'W' then flag = cell.flag end
-      elseif not flag then
-        local told, tell = cell.value or '', tells[i]
-        if cell.kept then told, tell = cell.kept.value, nil end -- tiers
-        if tell and cell.value then told = tell(told, cell.at, now, cost, p[1], p[2], p[3]) end
-        parts[#parts + 1] = pack('<I4c0', #told, told)
-        local place = places[i]
-        if cost > 0 then
-          payloads[i], instants[i] = tries[i](cell.value, cell.at, now, cost, p[1], p[2], p[3], p[4])
-          admits[place] = payloads[i] ~= nil
-        else
-          admits[place] = true
+    if own[i] then parts[#parts + 1] = pack('<I4', 0) end
+  end
+  reply[#reply + 1] = concat(parts)
+end
+
+-- Charges all of the chosen policies, or none: returns whether it has.
+local function charge()
+  for n = 1, #chosen do
+    if not (instants[chosen[n]] < latest) then return false end
+    settled(cells[own[chosen[n]]], chosen[n])
+  end
+  for n = 1, #chosen do
+    local i = chosen[n]
+    change(own[i], cells[own[i]], payloads[i], instants[i])
+  end
+  return true
+end
+
+local function decide_rest()
+  while word < #ARGV do
+    local flag, parts, costs = nil, {}, word
+    own, admits, payloads, instants, chosen = {}, {}, {}, {}, {}
+    for i = 1, count do
+      if ARGV[costs + i] ~= '' then key, own[i] = key + 1, KEYS[key + 1] end
+    end
+    word = costs + count
+    for i = 1, count do
+      if own[i] then
+        local cost, cell, p = ARGV[costs + i] + 0, cell_of(own[i], i), parameters[i]
+        if cell.flag then
+          if flag ~= 'W' then flag = cell.flag end
+        elseif not flag then
+          local told, tell = cell.value or '', tells[i]
+          if cell.kept then told, tell = cell.kept.value, nil end -- tiers
+          if tell and cell.value then told = tell(told, cell.at, now, cost, p[1], p[2], p[3]) end
+          parts[#parts + 1] = pack('<I4c0', #told, told)
+          local place = places[i]
+          if cost > 0 then
+            payloads[i], instants[i] = tries[i](cell.value, cell.at, now, cost, p[1], p[2], p[3], p[4])
+            admits[place] = payloads[i] ~= nil
+          else
+            admits[place] = true
+          end
         end
       end
     end
-  end
-  word = word + count
-  if flag then
-    parts = {}
-    for i = 1, count do
-      if own[i] then parts[#parts + 1] = pack('<I4', 0) end
+    if flag then
+      pass(flag)
+    elseif not ask() then
+      reply[#reply + 1] = 'D' .. concat(parts)
+    else
+      choose(1)
+      if charge() then
+        reply[#reply + 1] = 'A' .. concat(parts)
+      else
+        pass('W')
+      end
     end
-  elseif ask() then
-    flag = 'A'
-    choose(1)
-    for n = 1, #chosen do
-      local i = chosen[n]
-      local cell = cells[own[i]]
-      settled(cell, i)
-      change(own[i], cell, payloads[i], instants[i])
-    end
-  else
-    flag = 'D'
   end
-  reply[#reply + 1] = flag .. concat(parts)
+end
+
+-- A value that makes the text fail keeps its own request from being decided, and no other.
+while not protected(decide_rest) do
+  pass('W')
 end
 write()
 return concat(reply)

@@ -24,5 +24,8 @@ for i = 1, #KEYS do
   end
   end -- tiers
 end
+for i = 1, #changed do
+  if not (cells[changed[i]].fresh < latest) then return 'W' end
+end
 write()
 return 'A'

@@ -5,24 +5,40 @@ local at = #header + 1
 local a, b, c = unpack('@format@', header, 3)
 @variant@
 
--- Each sees what those before it have charged. What a value cannot tell keeps nobody else from being decided about.
-local reply = {pack('<d', now)}
-for i = 1, #KEYS do
-  local key, cost = KEYS[i], ARGV[3 + i] + 0
-  local value, flag, told = pcall('GET', key), 'A', ''
-  if value and (@misfit@ or sub(value, 1, at - 1) ~= header) then
-    flag = type(value) == 'string' and sub(value, 1, at - 1) ~= header and 'C' or 'W'
-  else
-    told = @told@
-    if cost > 0 then
-      local payload, fresh = @try@(value, at, now, cost, a, b, c@with_variant@)
-      if payload then
-        call('SET', key, header .. payload, 'PX', max(1, ceil((fresh - now) / 1000)) + slack)
-      else
-        flag = 'D'
+-- Each sees what those before it have charged. What a value cannot tell keeps no other request from being decided, and a
+-- value that makes the text fail keeps its own request from it and no other.
+local reply, decided = {pack('<d', now)}, 0
+
+local function decide_rest()
+  for i = decided + 1, #KEYS do
+    local key, cost = KEYS[i], ARGV[3 + i] + 0
+    local value, flag, told = pcall('GET', key), 'A', ''
+    if value and (@misfit@ or sub(value, 1, at - 1) ~= header) then
+      flag = type(value) == 'string' and sub(value, 1, at - 1) ~= header and 'C' or 'W'
+    else
+      told = @told@
+      if cost > 0 then
+        local payload, fresh = @try@(value, at, now, cost, a, b, c@with_variant@)
+        if not payload then
+          flag = 'D'
+        elseif fresh < @latest@ then
+          local written = pcall('SET', key, header .. payload, 'PX', max(1, ceil((fresh - now) / 1000)) + slack)
+          -- No value is to blame: the server is full, say.
+          if written.err then return written end
+        else
+          flag, told = 'W', ''
+        end
       end
     end
+    reply[i + 1] = pack('<c1I4c0', flag, #told, told)
+    decided = i
   end
-  reply[i + 1] = pack('<c1I4c0', flag, #told, told)
 end
-return concat(reply)
+
+local ended, failed = protected(decide_rest)
+while not ended do
+  decided = decided + 1
+  reply[decided + 1] = pack('<c1I4', 'W', 0)
+  ended, failed = protected(decide_rest)
+end
+return failed or concat(reply)

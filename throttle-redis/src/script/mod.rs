@@ -75,6 +75,9 @@ pub(crate) fn layout(value: &[u8]) -> Option<(&'static str, usize)> {
     ALL.iter().find(|kind| kind.letter == letter).map(|kind| (kind.name, kind.header()))
 }
 
+/// No limit's state tells of an instant from here on, in µs. The server could not be told to forget a key then.
+const LATEST: &str = "1e18";
+
 /// Most policies that are decided about one after the other, without a loop.
 const UNROLLED: usize = 8;
 
@@ -124,15 +127,16 @@ fn one(own: &[&Kind]) -> String {
         |item: &dyn Fn(usize) -> String, between: &str| (1..=count).map(item).collect::<Vec<_>>().join(between);
     let fits = listed(&|i| format!("fits{i}"), " and ");
     let told = listed(&|i| format!("#told{i}, told{i}"), ", ");
+    let writable = listed(&|i| format!("instant{i} < {LATEST}"), " and ");
     let open = part("open").replace("@count@", &count.to_string()).replace("@words@", &(2 + 2 * count).to_string());
     format!(
-        "{open}{}if {fits} then\n{}{}local flag = 'D'\nif payload{count} then\nflag = 'A'\n{}end\n\
-         return pack('<dc1{}', now, flag, {told})\nend\nend\n",
+        "{open}{}if {fits} then\n{}{}if not payload{count} then\nreturn pack('<dc1{lengths}', now, 'D', {told})\nend\n\
+         if {writable} then\n{}return pack('<dc1{lengths}', now, 'A', {told})\nend\nend\nend\n",
         each("read"),
         each("told"),
         each("ask"),
         each("write"),
-        "I4c0".repeat(count),
+        lengths = "I4c0".repeat(count),
     )
 }
 
@@ -146,6 +150,7 @@ fn single(kind: &Kind) -> String {
         .replace("@format@", kind.format)
         .replace("@misfit@", &kind.misfit(""))
         .replace("@told@", &told)
+        .replace("@latest@", LATEST)
         .replace("@try@", &format!("try_{}", kind.name))
         .replace("@variant@", if kind.has_variants { "local variant = sub(header, 2, 2)" } else { "" })
         .replace("@with_variant@", if kind.has_variants { ", variant" } else { "" })
@@ -202,7 +207,8 @@ fn several(set: &LimitSet, own: &[&Kind], values: Values, main: &str) -> String 
         true => parts::CARRY.to_owned(),
         false => parts::DEFER.to_owned(),
     };
-    text += &parts::CELLS.replace("@count@", &own.len().to_string()).replace("@foreign@", &foreign);
+    let cells = parts::CELLS.replace("@count@", &own.len().to_string()).replace("@latest@", LATEST);
+    text += &cells.replace("@foreign@", &foreign);
     text + &with_tiers(main, carries && tiered)
 }
 

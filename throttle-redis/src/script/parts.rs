@@ -87,6 +87,7 @@ pub(super) fn part(text: &'static str, name: &str) -> Option<&'static str> {
 const NAMES: &[(&str, &str)] = &[
     ("call", "redis.call"),
     ("pcall", "redis.pcall"),
+    ("protected", "_G.pcall"),
     ("pack", "struct.pack"),
     ("unpack", "struct.unpack"),
     ("floor", "math.floor"),

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
-use throttle_core::{Algorithm, Gcra, Key, LimitSet, Policy, Rate, SlidingLog, State, Timestamp};
+use throttle_core::{Algorithm, Gcra, Key, LimitSet, Policy, Rate, Rule, SlidingLog, State, Timestamp};
 
 use super::machine::{Machine, call, name};
 use super::random::{KINDS, algorithm, any_algorithm, tree};
@@ -100,6 +100,50 @@ proptest! {
         for script in [&scripts.settle, &scripts.settle_carried] {
             let _ = machine.redis.eval(script, std::slice::from_ref(&stored), &arguments);
         }
+    }
+
+    /// Of requests that travel together, one that meets a value that is no state fails alone: the others are decided and
+    /// charged as without it.
+    #[test]
+    fn a_hostile_value_fails_no_request_but_its_own(
+        (algorithm, value) in stored(), policies in 1..3_usize, carry in any::<bool>()
+    ) {
+        let member = |place: usize| Policy::new(&format!("p{place}"), algorithm).unwrap().into();
+        let set = LimitSet::new(Rule::All((0..policies).map(member).collect())).unwrap();
+        let machine = Machine::new(set);
+        let requests = ["good", "bad", "other", "bad", "good"].map(Key::from);
+        let calls = |key: &Key| vec![call(key, Some(1)); policies];
+        {
+            let mut store = machine.redis.store.borrow_mut();
+            store.now = NOW;
+            let entry = Entry { value, ttl: 1, set_at: NOW, list: false };
+            store.entries.insert(name(0, &Key::from("bad")), entry);
+        }
+        let keys: Vec<_> =
+            requests.iter().flat_map(|key| (0..policies).map(move |policy| name(policy, key))).collect();
+        let mut arguments = vec![b"".to_vec(), b"0".to_vec()];
+        arguments.extend(machine.linked.headers.iter().cloned());
+        arguments.extend(vec![b"1".to_vec(); keys.len()]);
+        let scripts = &machine.linked.scripts;
+        let script = if carry { &scripts.carry } else { &scripts.decide };
+        let reply = machine.redis.eval(script, &keys, &arguments);
+        prop_assert!(reply.is_ok(), "{:?}", reply);
+        let parts = split(reply.unwrap(), [policies; 5].into_iter()).expect("a reply about five requests");
+        let mut model = std::collections::HashMap::new();
+        for (key, part) in requests.iter().zip(&parts).filter(|(key, _)| **key != Key::from("bad")) {
+            let states = model.entry(key.clone()).or_insert_with(|| vec![algorithm.fresh(); policies]);
+            let decision = machine.set.decide(states, Timestamp::from_micros(NOW), &calls(key));
+            prop_assert_eq!(machine.answer(calls(key), part).ok(), Some(decision));
+        }
+        let store = machine.redis.store.borrow();
+        for (key, states) in &model {
+            for (policy, state) in states.iter().enumerate().filter(|(_, state)| **state != algorithm.fresh()) {
+                let held = store.entries.get(&name(policy, key)).map(|entry| entry.value.clone());
+                prop_assert_eq!(held, state.to_wire(&algorithm));
+            }
+        }
+        let admitted = [1, 3].iter().any(|place| parts[*place].flag() == Some(b'A'));
+        prop_assert!(admitted || !store.entries.contains_key(&name(1, &Key::from("bad"))), "charged in part");
     }
 
     /// Truncated, prolonged and random replies are errors.
