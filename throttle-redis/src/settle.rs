@@ -26,12 +26,14 @@ async fn settle_by_slot(shared: &Arc<Shared>, set: &RedisSet, receipt: &Receipt)
         let items: Vec<_> = receipt.items().iter().filter_map(|item| Some((named(item)?, item))).collect();
         return settle_in_one_slot(shared, &linked, &items).await;
     }
+    // A server that fails must not keep those of the other slots from what is theirs.
+    let mut settled = Ok(());
     for item in receipt.items() {
         if let Some(name) = named(item) {
-            settle_in_one_slot(shared, &linked, &[(name, item)]).await?;
+            settled = settled.and(settle_in_one_slot(shared, &linked, &[(name, item)]).await);
         }
     }
-    Ok(())
+    settled
 }
 
 /// `None` also for what a process charged to its own share: nothing of that is here.
