@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn law_11_attack_19_nothing_in_a_key_ends_its_name_or_chooses_its_slot() {
+    fn law_11_attack_26_nothing_in_a_key_ends_its_name_or_chooses_its_slot() {
         let hostile = ["}", "{", "{}", "a}b:c", "\r\nDEL x", "\0", "*", "?[a]", "%7D", "a,tb", &"x".repeat(65_536)];
         for placement in [together(), Placement::Spread] {
             for readable in [true, false] {
