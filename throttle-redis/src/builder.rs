@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use throttle_core::{Clock, ConfigError};
+use throttle_core::{Clock, ConfigError, Timestamp};
 use tokio::sync::Semaphore;
 
 use crate::RedisBackend;
@@ -26,7 +26,7 @@ pub struct RedisBuilder {
     merge: usize,
     queue: usize,
     slack: Duration,
-    clock: Option<Box<dyn Fn() -> String + Send + Sync>>,
+    clock: Option<Box<dyn Fn() -> Timestamp + Send + Sync>>,
     refusals: usize,
 }
 
@@ -123,13 +123,14 @@ impl RedisBuilder {
     /// Tells the scripts this clock's time instead of the server's. For tests: processes do not agree on what time it is.
     /// Keys are then kept ten minutes beyond their reset, because the server expires them by its own clock.
     pub fn clock(mut self, clock: impl Clock) -> Self {
-        self.clock = Some(Box::new(move || clock.now().as_micros().to_string()));
+        self.clock = Some(Box::new(move || clock.now()));
         self
     }
 
-    /// Keeps up to `most` refusals in this process, and tells them again as long as they are true without asking the
-    /// store. Exact for the same cost and greater ones. A refund or reset made by this backend is heeded at once; of one
-    /// made by another process nothing is known here until the wait that was told is over. Defaults to 0: none.
+    /// Keeps up to `most` refusals in this process, and answers with them for as long as they are true without asking the
+    /// store. Exact for the same cost and greater ones. A refund or reset made by this backend clears them at once. What
+    /// other processes do meanwhile is not seen until the wait is over: a refund or reset does not admit the request
+    /// earlier, and a charge is not subtracted from what is left. Defaults to 0: none.
     pub fn deny_cache(mut self, most: usize) -> Self {
         self.refusals = most;
         self

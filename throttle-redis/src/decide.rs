@@ -45,7 +45,7 @@ pub(crate) async fn decide_in_one_slot(
     ask: Ask,
     until: Instant,
 ) -> Result<Decision, Trouble> {
-    let asked = std::time::Instant::now();
+    let asked = shared.deny_cache.as_ref().map(|cache| cache.asking(&ask));
     let (part, ask) = ask_in_one_slot(shared, set, ask, until).await?;
     let decision = answer(&ask, &part)?;
     shared.note(&ask, &part, &decision, asked);

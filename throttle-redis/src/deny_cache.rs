@@ -6,6 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -20,7 +21,33 @@ const NEVER: Duration = Duration::from_secs(60);
 
 pub(crate) struct DenyCache {
     most: usize,
+    /// How often keys were cleared, by their [`place`].
+    clears: [AtomicU64; PLACES],
     inner: Mutex<Inner>,
+}
+
+/// When a question was asked. If one of its keys is cleared before the answer comes, the answer may be older than what
+/// cleared the key.
+#[derive(Clone, Copy)]
+pub(crate) struct Asked {
+    at: Instant,
+    clears: u64,
+}
+
+/// Places that keys share for counting.
+const PLACES: usize = 256;
+
+fn place(name: &[u8]) -> usize {
+    usize::from(name.iter().fold(0_u8, |sum, byte| sum.wrapping_mul(31).wrapping_add(*byte)))
+}
+
+/// Runs a step when it is dropped, so also when what it belongs to is given up.
+pub(crate) struct OnDrop<F: FnMut()>(pub(crate) F);
+
+impl<F: FnMut()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
 }
 
 #[derive(Default)]
@@ -41,33 +68,43 @@ struct Refused {
     now: Timestamp,
     asked: Instant,
     told: Instant,
-    /// When the wait is over, or for how long it is kept.
+    /// When its place is free for another refusal.
     until: Option<Instant>,
 }
 
 impl DenyCache {
     pub(crate) fn new(most: usize) -> Self {
-        Self { most, inner: Mutex::default() }
+        Self { most, clears: [const { AtomicU64::new(0) }; PLACES], inner: Mutex::default() }
     }
 
-    /// The refusal, if it is still one.
-    pub(crate) fn look(&self, ask: &Ask) -> Option<Decision> {
+    /// To be called before the store is asked.
+    pub(crate) fn asking(&self, ask: &Ask) -> Asked {
+        Asked { at: Instant::now(), clears: self.clears_of(ask) }
+    }
+
+    fn clears_of(&self, ask: &Ask) -> u64 {
+        ask.names.iter().map(|name| self.clears[place(name)].load(Ordering::Acquire)).sum()
+    }
+
+    /// The refusal, if it is still one. `now` is the time that scripts are told, `None` if they read the server's.
+    pub(crate) fn look(&self, ask: &Ask, now: Option<Timestamp>) -> Option<Decision> {
         let mut inner = self.inner.lock();
         let refused = inner.refusals.get(&ask.names)?;
-        if !Arc::ptr_eq(&refused.linked, &ask.linked) || refused.until.is_some_and(|until| Instant::now() >= until) {
+        if !Arc::ptr_eq(&refused.linked, &ask.linked) {
             inner.forget(&ask.names.clone());
             return None;
         }
         if !refused.covers(ask) {
             return None;
         }
-        // As late as it can be by the server's clock, it is refused still; told is the longest wait that can be true.
-        let at = |since: Instant| {
-            let elapsed = u64::try_from(since.elapsed().as_micros()).unwrap_or(u64::MAX);
-            let mut states = refused.states.clone();
-            ask.linked.set.decide(&mut states, refused.now.after_micros(elapsed), &ask.calls)
-        };
-        if at(refused.asked).is_allowed() { None } else { Some(at(refused.told)).filter(|told| !told.is_allowed()) }
+        let at = |now: Timestamp| ask.linked.set.decide(&mut refused.states.clone(), now, &ask.calls);
+        // The server's clock is known to a round trip. The request is refused at the latest time that it can show, and the
+        // wait is the one at the earliest, the longest that can be true.
+        if at(now.unwrap_or_else(|| refused.since(refused.asked))).is_allowed() {
+            inner.forget(&ask.names.clone());
+            return None;
+        }
+        Some(at(now.unwrap_or_else(|| refused.since(refused.told))))
     }
 
     /// Keeps a refusal, if there is room.
@@ -77,15 +114,18 @@ impl DenyCache {
         decision: &Decision,
         states: SmallVec<[State; 3]>,
         now: Timestamp,
-        asked: Instant,
+        asked: &Asked,
     ) {
-        let told = Instant::now();
+        let (told, Asked { at: asked, clears }) = (Instant::now(), *asked);
         // A wait of less than a round trip is over before it is of use.
         let wait = decision.retry_after();
         if wait.is_some_and(|wait| wait < Duration::from_millis(1)) {
             return;
         }
         let mut inner = self.inner.lock();
+        if self.clears_of(ask) != clears {
+            return;
+        }
         if inner.refusals.len() >= self.most && !inner.refusals.contains_key(&ask.names) {
             // A cache full of live refusals is not gone through for each new one.
             if inner.swept.is_none_or(|swept| told - swept > Duration::from_millis(100)) {
@@ -100,22 +140,32 @@ impl DenyCache {
             inner.by_name.entry(name.clone()).or_default().insert(Arc::clone(&names));
         }
         let costs = ask.calls.iter().map(throttle_core::Call::cost).collect();
-        // One that would never be admitted must not keep its place for ever.
+        // A request that will never be admitted must not keep its place for ever.
         let until = asked.checked_add(wait.unwrap_or(NEVER));
         let refused = Refused { linked: Arc::clone(&ask.linked), costs, states, now, asked, told, until };
         inner.refusals.insert(names, refused);
     }
 
+    /// Forgets what was refused to a request on exactly these keys.
+    pub(crate) fn forget(&self, names: &Names) {
+        self.inner.lock().forget(names);
+    }
+
     /// Forgets the refusals that a key had a part in.
     pub(crate) fn clear(&self, name: &[u8]) {
         let mut inner = self.inner.lock();
+        self.clears[place(name)].fetch_add(1, Ordering::Release);
         for names in inner.by_name.remove(name).unwrap_or_default() {
             inner.forget(&names);
         }
     }
 
     pub(crate) fn clear_all(&self) {
-        *self.inner.lock() = Inner::default();
+        let mut inner = self.inner.lock();
+        for clears in &self.clears {
+            clears.fetch_add(1, Ordering::Release);
+        }
+        *inner = Inner::default();
     }
 }
 
@@ -143,6 +193,11 @@ impl Inner {
 }
 
 impl Refused {
+    /// The server's time if it was `now` at that instant.
+    fn since(&self, then: Instant) -> Timestamp {
+        self.now.after_micros(u64::try_from(then.elapsed().as_micros()).unwrap_or(u64::MAX))
+    }
+
     /// Whether what is kept can tell the answer to this request: it asks the same policies for as much or more. Of a log
     /// only what one cost needs is kept.
     fn covers(&self, ask: &Ask) -> bool {

@@ -7,6 +7,7 @@ use throttle_core::Key;
 use tokio::time::Instant;
 
 use crate::connection::{Command, Reply, Route};
+use crate::deny_cache::OnDrop;
 use crate::line::{Live, Trouble};
 use crate::owners::Owners;
 use crate::set::RedisSet;
@@ -26,16 +27,14 @@ pub(crate) async fn reset(shared: &Arc<Shared>, set: &RedisSet, policy: usize, k
     let name = shared.keyspace.name(names, key);
     let until = Instant::now() + shared.line.deadline;
     let live = shared.line.live(until).await?;
-    shared.unrefuse(&name);
-    delete(shared, &live, std::slice::from_ref(&name), until).await?;
-    // What was refused meanwhile is as old.
-    shared.unrefuse(&name);
-    Ok(())
+    // What was refused until then may be admitted afterwards.
+    let _unrefuse = OnDrop(|| shared.unrefuse(&name));
+    delete(shared, &live, std::slice::from_ref(&name), until).await
 }
 
 /// Forgets every key of every policy whose name starts with `prefix`, going through each primary's keys step by step.
 pub(crate) async fn reset_all(shared: &Arc<Shared>, prefix: &str) -> Result<(), Trouble> {
-    shared.unrefuse_all();
+    let _unrefuse = OnDrop(|| shared.unrefuse_all());
     let pattern = shared.keyspace.pattern(prefix);
     let live = shared.line.live(Instant::now() + STEP).await?;
     for primary in primaries(shared, &live).await? {
@@ -51,7 +50,6 @@ pub(crate) async fn reset_all(shared: &Arc<Shared>, prefix: &str) -> Result<(), 
             cursor = next;
         }
     }
-    shared.unrefuse_all();
     Ok(())
 }
 

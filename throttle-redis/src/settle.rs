@@ -6,6 +6,7 @@ use throttle_core::{Receipt, ReceiptItem, Rung};
 use tokio::time::Instant;
 
 use crate::ask::MOST;
+use crate::deny_cache::OnDrop;
 use crate::line::Trouble;
 use crate::linked::Linked;
 use crate::set::RedisSet;
@@ -56,15 +57,11 @@ async fn settle_in_one_slot(
     let words: Vec<String> = items.iter().flat_map(|(_, item)| words(item)).collect();
     let words: Vec<&[u8]> = words.iter().map(String::as_bytes).collect();
     let scripts = &linked.scripts;
-    // What was refused may be admitted now; and again what was refused meanwhile.
-    let unrefuse = || items.iter().for_each(|(name, _)| shared.unrefuse(name));
-    unrefuse();
+    // What was refused until then may be admitted afterwards.
+    let _unrefuse = OnDrop(|| items.iter().for_each(|(name, _)| shared.unrefuse(name)));
     for script in [&scripts.settle, &scripts.settle_carried] {
         match shared.run(linked, script, &keys, &words, slot, until).await?.as_slice() {
-            b"A" => {
-                unrefuse();
-                return Ok(());
-            }
+            b"A" => return Ok(()),
             // Other parameters wrote a value.
             b"C" => {}
             b"W" => return Err(Trouble::Nonsense("a key holds something that is no state of a limit")),

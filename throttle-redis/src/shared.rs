@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use smallvec::SmallVec;
-use throttle_core::{Decision, LimitSet, Policy};
+use throttle_core::{Decision, LimitSet, Policy, Timestamp};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::ask::{Ask, CostText, Part, split};
 use crate::decide::states;
-use crate::deny_cache::DenyCache;
+use crate::deny_cache::{Asked, DenyCache};
 use crate::exchange::Invocation;
 use crate::keyspace::Keyspace;
 use crate::line::{Line, Trouble};
@@ -40,13 +40,13 @@ pub(crate) struct Options {
     /// Milliseconds that a key is kept beyond its reset, in decimal.
     pub(crate) slack: String,
     /// Where the time comes from, if not from the server.
-    pub(crate) clock: Option<Box<dyn Fn() -> String + Send + Sync>>,
+    pub(crate) clock: Option<Box<dyn Fn() -> Timestamp + Send + Sync>>,
 }
 
 impl Shared {
-    /// The time that a script is told; empty for the server's own.
-    fn time(&self) -> String {
-        self.options.clock.as_ref().map_or_else(String::new, |clock| clock())
+    /// The time that scripts are told; `None` if they read the server's.
+    fn time(&self) -> Option<Timestamp> {
+        self.options.clock.as_ref().map(|clock| clock())
     }
 
     /// Whether no answer can ever be had without asking the store.
@@ -56,20 +56,22 @@ impl Shared {
 
     /// The answer that can be had without asking the store: a refusal that is still true.
     pub(crate) fn at_once(&self, ask: &Ask) -> Option<Decision> {
-        let denied = self.deny_cache.as_ref()?.look(ask)?;
+        let denied = self.deny_cache.as_ref()?.look(ask, self.time())?;
         self.line.counters.denied();
         Some(denied)
     }
 
     /// Keeps what was refused, if refusals are kept.
-    pub(crate) fn note(&self, ask: &Ask, part: &Part, decision: &Decision, asked: std::time::Instant) {
-        if let Some(cache) = &self.deny_cache
-            && !decision.is_allowed()
+    pub(crate) fn note(&self, ask: &Ask, part: &Part, decision: &Decision, asked: Option<Asked>) {
+        let (Some(cache), Some(asked)) = (&self.deny_cache, asked) else { return };
+        if decision.is_allowed() {
+            // A refusal of a greater cost is still right, but less is left now than it says.
+            cache.forget(&ask.names);
+        } else if !ask.linked.set.is_tiered()
             // A charge in another tier can make a refused key admit earlier.
-            && !ask.linked.set.is_tiered()
             && let Some(states) = states(ask, part)
         {
-            cache.keep(ask, decision, states, part.now, asked);
+            cache.keep(ask, decision, states, part.now, &asked);
         }
     }
 
@@ -144,7 +146,7 @@ impl Shared {
         slot: u16,
         until: Instant,
     ) -> Result<Vec<u8>, Trouble> {
-        let time = self.time();
+        let time = self.time().map_or_else(String::new, |time| time.as_micros().to_string());
         let mut head: SmallVec<[&[u8]; 8]> = SmallVec::new();
         head.extend([time.as_bytes(), self.options.slack.as_bytes()]);
         head.extend(linked.headers.iter().map(Vec::as_slice));

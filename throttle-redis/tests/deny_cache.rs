@@ -2,11 +2,14 @@
 
 mod common;
 
+use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use common::{Limits, builder, policy};
-use throttle_core::{Backend, FixedWindow, Gcra, Key, Rate, Receipt, Rule, SlidingLog};
-use throttle_test_servers::Shared;
+use throttle_core::{Backend, FixedWindow, Gcra, Key, ManualClock, Rate, Receipt, Rule, SlidingLog, Timestamp};
+use throttle_redis::{RedisBackend, Single};
+use throttle_test_servers::{Proxy, Server, Shared};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -132,4 +135,109 @@ async fn many_refusals_that_share_a_key_are_kept_and_cleared_in_no_time() {
     limits.refund(charges.pop().unwrap()).await;
     assert!(started.elapsed() < Duration::from_millis(100), "{:?}", started.elapsed());
     assert!(backend.decide(&limits.prepared, &calls("17")).await.unwrap().is_allowed());
+}
+
+/// What the store says of a log is as much of it as one cost needs; a greater one waits for other runs of it.
+#[tokio::test]
+async fn greater_costs_of_a_log_are_asked_about() {
+    let shared = Shared::new();
+    let clock = ManualClock::default();
+    let backend = builder(&shared).deny_cache(100).clock(clock.clone()).build().unwrap();
+    let limits = Limits::new(&backend, policy("p", SlidingLog::new(Rate::new(10, 24 * HOUR))));
+    let start = Timestamp::from_micros(1_790_000_000_000_000);
+    let hours = |hours: u64| start.after_micros(hours * 3_600_000_000);
+    for (at, units) in [(0, 3), (1, 3), (2, 3), (3, 1)] {
+        clock.set(hours(at));
+        assert!(limits.take("ada", units).await.is_allowed());
+    }
+    // By then the first three units are no more counted, and then the next three.
+    assert_eq!(limits.take("ada", 2).await.retry_after(), Some(21 * HOUR));
+    assert_eq!(limits.take("ada", 5).await.retry_after(), Some(22 * HOUR));
+}
+
+/// What is left, and for how long, changes with each charge; a refusal from before it does not know that.
+#[tokio::test]
+async fn a_charge_makes_a_kept_refusal_out_of_date() {
+    let shared = Shared::new();
+    let backend = builder(&shared).deny_cache(100).build().unwrap();
+    let limits = Limits::new(&backend, policy("p", FixedWindow::new(Rate::new(10, 24 * HOUR))));
+    assert!(limits.take("ada", 5).await.is_allowed());
+    assert_eq!(limits.take("ada", 6).await.remaining(), 5);
+    assert!(limits.take("ada", 3).await.is_allowed());
+    let refused = limits.take("ada", 6).await;
+    assert!(!refused.is_allowed());
+    assert_eq!(refused.remaining(), 2);
+}
+
+/// A refusal that was decided before a key is reset or refunded is as old as what the key held then, whether it arrives
+/// before that step is done or after.
+#[tokio::test]
+async fn refusals_from_before_a_reset_or_refund_are_not_kept() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port());
+    let single = Single::new(&proxy.url()).unwrap();
+    let backend = RedisBackend::builder(single).deny_cache(100).deadline(Duration::from_secs(10)).build().unwrap();
+    let limits = Arc::new(Limits::new(&backend, policy("p", FixedWindow::new(Rate::new(3, 24 * HOUR)))));
+    for (step, arrives_after) in [("reset", false), ("refund", false), ("reset all", false)].into_iter().chain([
+        ("reset", true),
+        ("refund", true),
+        ("reset all", true),
+    ]) {
+        let key = format!("{step} {arrives_after}");
+        let receipt = limits.charge(&key, 3).await.unwrap();
+        // Every script is loaded, so that each step is one call.
+        backend.settle(&limits.prepared, limits.charge("warm", 1).await.unwrap().actual(0)).await.unwrap();
+        proxy.delay_replies(Duration::from_millis(100));
+        let asked = backend.stats().calls;
+        let sent = async || {
+            while backend.stats().calls == asked {
+                tokio::task::yield_now().await;
+            }
+        };
+        let forget = async {
+            match step {
+                "refund" => backend.settle(&limits.prepared, receipt.actual(0)).await,
+                "reset" => backend.reset(&limits.prepared, 0, &Key::from(key.as_str())).await,
+                _ => backend.reset_all("p").await,
+            }
+        };
+        let refused = if arrives_after {
+            let mut asking = pin!(limits.take(&key, 1));
+            tokio::select! {
+                biased;
+                _ = &mut asking => panic!("replies are late"),
+                () = sent() => {}
+            }
+            forget.await.unwrap();
+            asking.await
+        } else {
+            let (limits, key) = (Arc::clone(&limits), key.clone());
+            let asking = tokio::spawn(async move { limits.take(&key, 1).await });
+            sent().await;
+            forget.await.unwrap();
+            asking.await.unwrap()
+        };
+        assert!(!refused.is_allowed(), "decided before the {step}");
+        proxy.delay_replies(Duration::ZERO);
+        assert!(limits.take(&key, 1).await.is_allowed(), "after the {step}");
+    }
+}
+
+/// An answer that takes long tells the server's time as it was when the question had just been asked, or as it is now. At the
+/// instant at which the store would admit a request, a kept refusal is no more true.
+#[tokio::test]
+async fn refusals_end_when_they_may_by_the_latest_time_that_the_server_can_have() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port());
+    let single = Single::new(&proxy.url()).unwrap();
+    let backend = RedisBackend::builder(single).deny_cache(100).deadline(Duration::from_secs(10)).build().unwrap();
+    let limits = Limits::new(&backend, policy("p", Gcra::new(Rate::new(1, Duration::from_millis(1_500))).burst(1)));
+    assert!(limits.take("ada", 1).await.is_allowed());
+    proxy.delay_replies(Duration::from_secs(1));
+    let asked = std::time::Instant::now();
+    let wait = limits.take("ada", 1).await.retry_after().unwrap();
+    proxy.delay_replies(Duration::ZERO);
+    assert!(asked.elapsed() >= Duration::from_secs(1) && wait <= Duration::from_millis(1_500));
+    tokio::time::sleep_until((asked + wait + Duration::from_millis(500)).into()).await;
+    assert!(limits.take("ada", 1).await.is_allowed(), "the store has room for it");
 }

@@ -3,7 +3,7 @@
 mod clustered;
 mod stand;
 
-use stand::{OneByOne, Pooled, Single};
+use stand::{Cached, OneByOne, Pooled, Single};
 use throttle_core::conformance_tests;
 
 mod single {
@@ -14,6 +14,12 @@ mod single {
 mod pooled {
     use super::*;
     conformance_tests!(Pooled);
+}
+
+/// Refusals are kept, and answer for as long as they are true.
+mod cached {
+    use super::*;
+    conformance_tests!(Cached);
 }
 
 /// Not merged: what a cluster does, on one server.

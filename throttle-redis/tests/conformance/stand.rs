@@ -110,3 +110,9 @@ harness!(
     atomic true,
     Stand::shared(|shared| one_server(shared).merge(1).readable_keys())
 );
+harness!(
+    /// As the first, with refusals kept in the process.
+    Cached,
+    atomic true,
+    Stand::shared(|shared| one_server(shared).deny_cache(10_000))
+);
