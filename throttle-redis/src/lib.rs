@@ -40,8 +40,8 @@
 //! | [`Cluster`] | `cluster` | a Redis Cluster |
 //! | your own | | implement [`Connector`] |
 //!
-//! `rediss://` needs the feature `tls`. The crypto provider that rustls needs is installed unless the application has
-//! installed one.
+//! `rediss://` needs the feature `tls`. The server's certificate is always verified; a URL with `#insecure` is refused. The
+//! crypto provider that rustls needs is installed unless the application has installed one.
 //!
 //! # Which placement on a cluster
 //!

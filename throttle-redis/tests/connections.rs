@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{Limits, policy};
-use throttle_core::{Backend, FixedWindow, Key, Rate};
+use throttle_core::{Backend, FixedWindow, Gcra, Key, Rate};
 use throttle_redis::{
     Cluster, Command, Connection, Connector, Pending, Pool, RedisBackend, RedisBuilder, Reply, Sentinel, Single,
 };
-use throttle_test_servers::{Cluster as Servers, Sentinel as Sentinels, Server};
+use throttle_test_servers::{Cluster as Servers, Proxy, Sentinel as Sentinels, Server};
 
 const PATIENT: Duration = Duration::from_secs(5);
 
@@ -42,9 +42,103 @@ async fn tls_works_without_anything_installed_beforehand() {
     let limits = Limits::new(&backend, day(3));
     let error = backend.decide(&limits.prepared, &limits.calls("ada", 1)).await.unwrap_err();
     assert!(error.is_uncharged(), "{error}");
-    // Told not to check, as its name says.
-    let insecure = Single::new(&format!("{}#insecure", server.tls_url())).unwrap();
-    decides(&patient(insecure).build().unwrap()).await;
+    // A URL is configuration, and cannot switch that off.
+    let url = format!("{}#insecure", server.tls_url());
+    let refused = [
+        Single::new(&url).err(),
+        Pool::new(&url, 3).err(),
+        Cluster::new([url.as_str()]).err(),
+        Sentinel::new([url.as_str()], "master", None).err(),
+        Sentinel::new(["redis://host"], "master", Some(&url)).err(),
+    ];
+    for error in refused {
+        let error = error.expect("refused").to_string();
+        assert!(error.contains("#insecure") && error.contains("Single::with_authority"), "{error}");
+    }
+}
+
+/// Everything that an error says, its sources included.
+fn told(error: &dyn std::error::Error) -> String {
+    error.source().map_or_else(|| error.to_string(), |source| format!("{error}: {}", told(source)))
+}
+
+#[tokio::test]
+async fn errors_of_connecting_tell_the_address_and_what_the_server_said() {
+    let server = Server::builder().password("s3cret").start();
+    let (address, nowhere) = (format!("127.0.0.1:{}", server.port()), "127.0.0.1:1".to_owned());
+    let single = |url: &str| patient(Single::new(url).unwrap()).build().unwrap();
+    let pooled = |url: &str| patient(Pool::new(url, 3).unwrap()).build().unwrap();
+    let database = format!("redis://:s3cret@{address}/99");
+    let wrong = format!("redis://:hunter2@{address}");
+    let clustered = patient(Cluster::new(["redis://:hunter2@127.0.0.1:1"]).unwrap()).spread().build().unwrap();
+    let sentinels = Sentinel::new(["redis://:hunter2@127.0.0.1:1"], "main", None).unwrap();
+    for (backend, address, why) in [
+        (single(&database), &address, "DB index is out of range"),
+        (pooled(&database), &address, "DB index is out of range"),
+        (single(&wrong), &address, "authentication failed"),
+        (single("redis://:hunter2@127.0.0.1:1"), &nowhere, "refused"),
+        (pooled("redis://:hunter2@127.0.0.1:1"), &nowhere, "refused"),
+        (clustered, &nowhere, "refused"),
+        (patient(sentinels).build().unwrap(), &nowhere, "\"main\""),
+    ] {
+        let limits = Limits::new(&backend, day(3));
+        let error = backend.decide(&limits.prepared, &limits.calls("ada", 1)).await.unwrap_err();
+        let text = told(&error);
+        assert!(text.contains(address.as_str()) && text.contains(why), "{text}");
+        assert!(!text.contains("s3cret") && !text.contains("hunter2"), "{text}");
+        assert!(error.is_uncharged(), "{text}");
+    }
+}
+
+/// The task that connects was started there, and never gets to run, or not to its end.
+#[test]
+fn a_backend_built_in_a_runtime_that_stands_still_connects_from_another() {
+    let server = Server::start();
+    for polls in 0..3 {
+        let still = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let backend = still.block_on(async {
+            let builder = RedisBackend::builder(Single::new(&server.url()).unwrap()).prefix(format!("p{polls}"));
+            let backend = builder.deadline(Duration::from_secs(1)).build().unwrap();
+            for _ in 0..polls {
+                tokio::task::yield_now().await;
+            }
+            backend
+        });
+        let running = tokio::runtime::Runtime::new().unwrap();
+        running.block_on(async {
+            let (started, limits) = (Instant::now(), Limits::new(&backend, day(3)));
+            while backend.decide(&limits.prepared, &limits.calls("ada", 1)).await.is_err() {
+                assert!(started.elapsed() < Duration::from_secs(30), "never connected");
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        });
+        drop(still);
+        running.block_on(async {
+            let limits = Limits::new(&backend, day(3));
+            assert_eq!(
+                limits.take("bob", 1).await.remaining(),
+                2,
+                "what is in use does not depend on the first runtime"
+            );
+        });
+    }
+}
+
+/// It holds the place of the one that loads the script for all, and its task is not polled again.
+#[tokio::test]
+async fn a_decision_that_stands_still_keeps_no_other_from_loading_the_script() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port());
+    let backend = patient(Single::new(&proxy.url()).unwrap()).merge(1).build().unwrap();
+    let (warm, limits) =
+        (Limits::new(&backend, policy("warm", Gcra::new(Rate::per_day(3)))), Limits::new(&backend, day(3)));
+    assert!(warm.take("ada", 1).await.is_allowed());
+    proxy.delay_replies(Duration::from_millis(200));
+    let mut still = std::pin::pin!(backend.decide(&limits.prepared, &limits.calls("ada", 1)));
+    let _ = tokio::time::timeout(Duration::from_millis(300), still.as_mut()).await;
+    proxy.delay_replies(Duration::ZERO);
+    server.command(&["SCRIPT", "FLUSH"]);
+    assert_eq!(limits.take("bob", 1).await.remaining(), 2);
 }
 
 #[tokio::test]

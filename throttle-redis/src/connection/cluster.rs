@@ -6,8 +6,8 @@ use redis::cluster_routing::{Route as SlotRoute, RoutingInfo, SingleNodeRoutingI
 use throttle_core::ConfigError;
 
 use super::single::install_crypto_provider;
-use super::translate::{CONNECT_TIMEOUT, fault, reply, tcp_settings};
-use super::{Command, Connection, Connector, Fault, FaultKind, Pending, Reply, Route};
+use super::translate::{CONNECT_TIMEOUT, connect_fault, fault, reply, tcp_settings};
+use super::{Command, Connection, Connector, Fault, FaultKind, Pending, Reply, Route, url};
 
 /// How long one server of several may take to accept a connection and to introduce itself.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_millis(300);
@@ -19,6 +19,7 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_millis(300);
 #[derive(Clone)]
 pub struct Cluster {
     client: ClusterClient,
+    addresses: String,
 }
 
 impl Cluster {
@@ -26,10 +27,13 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// If a URL cannot be read, there is none, or they differ in user, password or TLS.
+    /// If a URL cannot be read (as in [`Single::new`](super::Single::new)), there is none, or they differ in user, password or
+    /// TLS.
     pub fn new<'a>(urls: impl IntoIterator<Item = &'a str>) -> Result<Self, ConfigError> {
         install_crypto_provider();
-        let built = ClusterClient::builder(urls)
+        let servers: Vec<_> = urls.into_iter().map(|url| url::read("cluster URLs", url)).collect::<Result<_, _>>()?;
+        let addresses = url::addresses(&servers);
+        let built = ClusterClient::builder(servers)
             .retries(0)
             // Twice in a row at most for a server that hangs, and nothing else moves meanwhile.
             .connection_timeout(HANDSHAKE_TIMEOUT)
@@ -41,7 +45,7 @@ impl Cluster {
             let rule = format!("it must be a list of redis://host:port, at least one, alike in user and TLS: {error}");
             ConfigError::new("cluster URLs", "unreadable", rule)
         })?;
-        Ok(Self { client })
+        Ok(Self { client, addresses })
     }
 }
 
@@ -49,9 +53,13 @@ impl Connector for Cluster {
     fn connect(&self) -> Pending<Box<dyn Connection>> {
         let client = self.client.clone();
         Box::pin(async move {
-            let connection = client.get_async_connection().await.map_err(|error| fault(&error))?;
+            let connection = client.get_async_connection().await.map_err(|error| connect_fault(&error))?;
             Ok(Box::new(Clustered(connection)) as Box<dyn Connection>)
         })
+    }
+
+    fn address(&self) -> Option<String> {
+        Some(self.addresses.clone())
     }
 
     fn is_cluster(&self) -> bool {

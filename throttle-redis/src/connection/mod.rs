@@ -14,6 +14,7 @@ mod reply;
 mod sentinel;
 mod single;
 mod translate;
+mod url;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -71,8 +72,13 @@ pub trait Connection: Send + Sync + 'static {
 /// }
 /// ```
 pub trait Connector: Send + Sync + 'static {
-    /// Opens a connection. Whoever calls drops the future when it takes too long.
+    /// Opens a connection. The backend drops the future when it takes too long.
     fn connect(&self) -> Pending<Box<dyn Connection>>;
+
+    /// Where it connects to, for errors and events. It must not hold credentials. Defaults to `None`.
+    fn address(&self) -> Option<String> {
+        None
+    }
 
     /// Whether keys are spread over several servers by their slot. Defaults to false.
     fn is_cluster(&self) -> bool {

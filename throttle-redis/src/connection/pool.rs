@@ -9,7 +9,7 @@ use redis::aio::MultiplexedConnection;
 use throttle_core::ConfigError;
 
 use super::single::{Multiplexed, client};
-use super::translate::CONNECT_TIMEOUT;
+use super::translate::{CONNECT_TIMEOUT, connect_fault};
 use super::{Command, Connection, Connector, Fault, FaultKind, Pending, Reply};
 
 /// One server, by a few connections that a `bb8` pool keeps.
@@ -23,6 +23,7 @@ use super::{Command, Connection, Connector, Fault, FaultKind, Pending, Reply};
 #[derive(Clone, Debug)]
 pub struct Pool {
     manager: RedisConnectionManager,
+    address: String,
     size: u32,
 }
 
@@ -32,12 +33,13 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// If the URL cannot be read.
+    /// As [`Single::new`](super::Single::new).
     pub fn new(url: &str, size: u32) -> Result<Self, ConfigError> {
         let info = client(url)?.get_connection_info().clone();
+        let address = info.addr().to_string();
         let manager = RedisConnectionManager::new(info)
             .map_err(|error| ConfigError::new("Redis URL", "unreadable", error.to_string()))?;
-        Ok(Self { manager, size: size.max(1) })
+        Ok(Self { manager, address, size: size.max(1) })
     }
 }
 
@@ -51,17 +53,23 @@ impl Connector for Pool {
             .max_lifetime(None)
             .idle_timeout(Some(Duration::from_secs(600)));
         Box::pin(async move {
+            // The first connection tells whether there is a server; the pool itself would try again without saying why.
+            let first = manager.connect().await.map_err(|error| connect_fault(&error))?;
             let pool = pool.build_unchecked(manager);
-            // The first connection tells whether there is a server.
-            drop(pool.get().await.map_err(not_sent)?);
+            // The pool has room for it: it is empty, and holds one at least.
+            let _ = pool.add(first);
             Ok(Box::new(Kept(pool)) as Box<dyn Connection>)
         })
+    }
+
+    fn address(&self) -> Option<String> {
+        Some(self.address.clone())
     }
 }
 
 fn not_sent(error: bb8::RunError<RedisError>) -> Fault {
     let message = match error {
-        bb8::RunError::User(error) => error.category().to_owned(),
+        bb8::RunError::User(error) => connect_fault(&error).to_string(),
         bb8::RunError::TimedOut => "the pool has no connection to the server".to_owned(),
     };
     Fault::new(FaultKind::NotSent, message)

@@ -1,19 +1,18 @@
-use std::sync::Arc;
-
 use redis::sentinel::{SentinelClient, SentinelNodeConnectionInfo, SentinelServerType};
-use redis::{IntoConnectionInfo, RedisConnectionInfo};
+use redis::{ConnectionInfo, RedisConnectionInfo, RedisError};
 use throttle_core::ConfigError;
-use tokio::sync::Mutex;
 
 use super::single::{Multiplexed, connection_config, install_crypto_provider};
-use super::translate::{fault, tcp_settings};
-use super::{Connection, Connector, Pending};
+use super::translate::{connect_fault, tcp_settings};
+use super::{Connection, Connector, Pending, url};
 
 /// The master of a name, wherever the Sentinels say it is. They are asked again for every new connection, and a connection is
 /// made anew when its server turns out to be a replica.
 #[derive(Clone)]
 pub struct Sentinel {
-    client: Arc<Mutex<SentinelClient>>,
+    sentinels: Vec<ConnectionInfo>,
+    master: String,
+    settings: RedisConnectionInfo,
 }
 
 impl Sentinel {
@@ -23,37 +22,46 @@ impl Sentinel {
     ///
     /// # Errors
     ///
-    /// If a URL cannot be read or there is none.
+    /// If a URL cannot be read (as in [`Single::new`](super::Single::new)) or there is none.
     pub fn new<'a>(
         sentinels: impl IntoIterator<Item = &'a str>,
         master: impl Into<String>,
         server: Option<&str>,
     ) -> Result<Self, ConfigError> {
         install_crypto_provider();
-        let wrong = |error: redis::RedisError| {
+        let field = "Sentinel URLs";
+        let sentinels = sentinels.into_iter().map(|url| url::read(field, url)).collect::<Result<_, _>>()?;
+        let server = server.map(|url| url::read(field, url)).transpose()?;
+        let settings = server.map_or_else(RedisConnectionInfo::default, |info| info.redis_settings().clone());
+        let this = Self { sentinels, master: master.into(), settings };
+        this.client().map_err(|error| {
             let rule = format!("it must be a list of redis://host:port, at least one: {error}");
-            ConfigError::new("Sentinel URLs", "unreadable", rule)
-        };
-        let sentinels = sentinels.into_iter().map(IntoConnectionInfo::into_connection_info);
-        let sentinels = sentinels.collect::<Result<Vec<_>, _>>().map_err(wrong)?;
-        let settings = match server.map(IntoConnectionInfo::into_connection_info).transpose().map_err(wrong)? {
-            Some(info) => info.redis_settings().clone(),
-            None => RedisConnectionInfo::default(),
-        };
-        let node =
-            SentinelNodeConnectionInfo::default().set_redis_connection_info(settings).set_tcp_settings(tcp_settings());
-        let built = SentinelClient::build(sentinels, master.into(), Some(node), SentinelServerType::Master);
-        Ok(Self { client: Arc::new(Mutex::new(built.map_err(wrong)?)) })
+            ConfigError::new(field, "unreadable", rule)
+        })?;
+        Ok(this)
+    }
+
+    /// One for each attempt: it may be given up anywhere, and must not keep the next one waiting.
+    fn client(&self) -> Result<SentinelClient, RedisError> {
+        let node = SentinelNodeConnectionInfo::default()
+            .set_redis_connection_info(self.settings.clone())
+            .set_tcp_settings(tcp_settings());
+        SentinelClient::build(self.sentinels.clone(), self.master.clone(), Some(node), SentinelServerType::Master)
     }
 }
 
 impl Connector for Sentinel {
     fn connect(&self) -> Pending<Box<dyn Connection>> {
-        let client = Arc::clone(&self.client);
+        let client = self.client();
         Box::pin(async move {
-            let opened = client.lock().await.get_async_connection_with_config(&connection_config()).await;
-            let connection = opened.map_err(|error| fault(&error))?;
+            let mut client = client.map_err(|error| connect_fault(&error))?;
+            let opened = client.get_async_connection_with_config(&connection_config()).await;
+            let connection = opened.map_err(|error| connect_fault(&error))?;
             Ok(Box::new(Multiplexed(connection)) as Box<dyn Connection>)
         })
+    }
+
+    fn address(&self) -> Option<String> {
+        Some(format!("the master {:?} of the Sentinels at {}", self.master, url::addresses(&self.sentinels)))
     }
 }

@@ -1,11 +1,11 @@
 #[cfg(feature = "tls")]
 use redis::TlsCertificates;
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo};
+use redis::{AsyncConnectionConfig, Client};
 use throttle_core::ConfigError;
 
-use super::translate::{CONNECT_TIMEOUT, fault, reply, tcp_settings};
-use super::{Command, Connection, Connector, Pending, Reply};
+use super::translate::{CONNECT_TIMEOUT, connect_fault, fault, reply, tcp_settings};
+use super::{Command, Connection, Connector, Pending, Reply, url};
 
 /// One server, by one connection that all decisions share and that is kept open.
 #[derive(Clone, Debug)]
@@ -19,7 +19,8 @@ impl Single {
     ///
     /// # Errors
     ///
-    /// If the URL cannot be read.
+    /// If the URL cannot be read, has a fragment (`#insecure` would switch off the verification of certificates), or needs
+    /// the feature `tls` without it.
     pub fn new(url: &str) -> Result<Self, ConfigError> {
         Ok(Self { client: client(url)? })
     }
@@ -43,14 +44,8 @@ impl Single {
 /// A client of the server at a URL, with the settings of every connection here.
 pub(super) fn client(url: &str) -> Result<Client, ConfigError> {
     install_crypto_provider();
-    let opened = url.into_connection_info().map(|info| info.set_tcp_settings(tcp_settings())).and_then(Client::open);
-    opened.map_err(|error| {
-        // The URL may hold a password: it is not shown.
-        let shown = url.split_once("://").map_or("(no scheme)", |(scheme, _)| scheme);
-        let rule =
-            format!("it must be redis://[user[:password]@]host[:port][/database], or rediss:// for TLS: {error}");
-        ConfigError::new("Redis URL", format_args!("{shown}://…"), rule)
-    })
+    let info = url::read("Redis URL", url)?.set_tcp_settings(tcp_settings());
+    Client::open(info).map_err(|error| url::unreadable("Redis URL", url, error))
 }
 
 /// The TLS library panics at the first connection when no provider was chosen. One that the application has installed
@@ -70,9 +65,13 @@ impl Connector for Single {
         let client = self.client.clone();
         Box::pin(async move {
             let opened = client.get_multiplexed_async_connection_with_config(&connection_config()).await;
-            let connection = opened.map_err(|error| fault(&error))?;
+            let connection = opened.map_err(|error| connect_fault(&error))?;
             Ok(Box::new(Multiplexed(connection)) as Box<dyn Connection>)
         })
+    }
+
+    fn address(&self) -> Option<String> {
+        Some(self.client.get_connection_info().addr().to_string())
     }
 }
 

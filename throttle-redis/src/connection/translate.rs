@@ -68,6 +68,14 @@ pub(super) fn fault(error: &RedisError) -> Fault {
     Fault::new(kind, message)
 }
 
+/// Why there is no connection. No key was sent, so the server's own words may be shown, up to where they quote a command:
+/// that may be the one with the password.
+pub(super) fn connect_fault(error: &RedisError) -> Fault {
+    let text = error.to_string();
+    let shown = text.split(", with args").next().unwrap_or_default();
+    Fault::new(fault(error).kind().clone(), shown)
+}
+
 /// The parts of `host:port`, where the host may be an IPv6 address.
 fn address(node: &str) -> Option<(String, u16)> {
     let (host, port) = node.rsplit_once(':')?;

@@ -23,6 +23,11 @@ const CONNECT: Duration = Duration::from_millis(400);
 /// The same for all servers of a cluster: one that hangs is waited for, by the client, and must not stop the others.
 const CONNECT_CLUSTER: Duration = Duration::from_secs(1);
 
+/// A mender that has not begun by then may never begin: the runtime that it was started in need not be driven.
+const BEGINS: Duration = Duration::from_millis(100);
+/// How long a mender may take for one step, beyond the deadline of a decision.
+const STEP: Duration = Duration::from_secs(2);
+
 /// How long to wait for the list of who has which slots.
 const ASKING_FOR_OWNERS: Duration = Duration::from_millis(100);
 
@@ -35,18 +40,30 @@ impl Line {
     /// Sees to it that somebody is connecting, or waiting for a sign of life, if that is needed.
     pub(crate) fn mend(self: &Arc<Self>) {
         let mut mender = self.mender.lock();
-        // A task whose runtime was shut down is finished too.
-        if mender.as_ref().is_none_or(JoinHandle::is_finished) && self.needs_mending() {
-            *mender = Some(tokio::spawn(mend(Arc::downgrade(self))));
+        if !mender.is_at_work() && self.needs_mending() {
+            mender.last += 1;
+            mender.due = Instant::now() + BEGINS;
+            mender.task = Some(tokio::spawn(mend(Arc::downgrade(self), mender.last)));
         }
     }
 
-    /// Whether the mender may go. Under the lock: whoever finds something to mend from now on starts another one.
+    /// A mender reports before each of its steps. Returns whether it is still the one that mends.
+    fn goes_on(&self, number: u64) -> bool {
+        let mut mender = self.mender.lock();
+        if number < mender.active {
+            return false;
+        }
+        mender.active = number;
+        mender.due = Instant::now() + self.deadline + STEP;
+        true
+    }
+
+    /// Whether the mender may go. Under the lock: a request that finds something to mend from now on starts another one.
     fn is_mended(&self) -> bool {
         let mut mender = self.mender.lock();
         let mended = !self.needs_mending();
         if mended {
-            *mender = None;
+            mender.task = None;
         }
         mended
     }
@@ -55,11 +72,13 @@ impl Line {
         self.current.load().is_none() || self.breakers.iter().any(Breaker::is_open)
     }
 
-    async fn connect(&self) -> Result<(), Fault> {
+    /// A connection that comes after another mender has taken over is dropped: its runtime stood still, and may again.
+    async fn connect(&self, mender: u64) -> Result<(), Fault> {
         let limit = if self.is_cluster() { CONNECT_CLUSTER } else { CONNECT };
         let connecting = timeout(limit, self.connector.connect()).await;
         let opened = connecting.unwrap_or_else(|_| Err(Fault::new(FaultKind::NotSent, "connecting took too long")));
         match opened {
+            Ok(_) if !self.goes_on(mender) => Ok(()),
             Ok(connection) => {
                 let generation = self.generation.fetch_add(1, Ordering::Relaxed);
                 let mut live = Live::new(connection, generation);
@@ -69,12 +88,22 @@ impl Line {
                 }
                 self.current.store(Some(Arc::new(live)));
                 self.counters.connected();
-                self.attempts.send_modify(|attempts| attempts.connected = true);
+                self.attempts.send_modify(|attempts| {
+                    attempts.connected = true;
+                    attempts.why = None;
+                });
                 Ok(())
             }
             Err(fault) => {
+                let fault = match self.connector.address() {
+                    Some(address) => Fault::new(fault.kind().clone(), format!("{address}: {fault}")),
+                    None => fault,
+                };
                 self.counters.connecting_failed();
-                self.attempts.send_modify(|attempts| attempts.failed += 1);
+                self.attempts.send_modify(|attempts| {
+                    attempts.failed += 1;
+                    attempts.why = Some(fault.clone());
+                });
                 Err(fault)
             }
         }
@@ -163,19 +192,49 @@ impl Pace {
     }
 }
 
+/// The task that mends. Its runtime may be shut down, or stand still, at any point of it: then a request that finds
+/// something to mend starts another one where that request runs.
+#[derive(Debug)]
+pub(super) struct Mender {
+    /// How many were started.
+    last: u64,
+    /// The last one that has reported; those before it end.
+    active: u64,
+    task: Option<JoinHandle<()>>,
+    /// When it has to have reported again.
+    due: Instant,
+}
+
+impl Default for Mender {
+    fn default() -> Self {
+        Self { last: 0, active: 0, task: None, due: Instant::now() }
+    }
+}
+
+impl Mender {
+    /// A task whose runtime was shut down is finished too.
+    fn is_at_work(&self) -> bool {
+        self.task.as_ref().is_some_and(|task| !task.is_finished()) && Instant::now() < self.due
+    }
+}
+
 /// Connects, and waits for signs of life, until there is nothing left to mend.
-async fn mend(line: std::sync::Weak<Line>) {
+async fn mend(line: std::sync::Weak<Line>, number: u64) {
     let mut told = false;
     let mut connected_at: Option<Instant> = None;
     loop {
-        let Some(wait) = line.upgrade().map(|line| line.pace.lock().wait()) else { return };
+        let going_on = line.upgrade().filter(|line| line.goes_on(number));
+        let Some(wait) = going_on.map(|line| line.pace.lock().wait()) else { return };
         tokio::time::sleep(wait).await;
-        let Some(line) = line.upgrade() else { return };
+        let Some(line) = line.upgrade().filter(|line| line.goes_on(number)) else { return };
         line.pace.lock().begin();
         let stale = connected_at.is_none_or(|at| at.elapsed() > Duration::from_millis(500));
         // One that gives no sign of life is replaced: its server may have gone silent, or another one taken its place.
         if line.current.load().is_none() || (!line.probe().await && stale && line.is_outdated().await) {
-            match line.connect().await {
+            if !line.goes_on(number) {
+                return;
+            }
+            match line.connect(number).await {
                 Ok(()) => {
                     connected_at = Some(Instant::now());
                     line.probe().await;

@@ -11,7 +11,6 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::breaker::{Breaker, Leave};
@@ -19,12 +18,14 @@ use crate::connection::{Connector, Fault, FaultKind};
 use crate::stats::Counters;
 
 pub(crate) use live::Live;
-use mend::Pace;
+use mend::{Mender, Pace};
 pub(crate) use trouble::Trouble;
 
 /// Hash slots of a cluster, in ranges that each have a breaker: a primary that is down takes the ranges with it that it
 /// serves, and leaves the others alone.
 const RANGES: usize = 16;
+/// How often a request that waits for the first connection looks whether it is still being opened.
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
 const SLOTS: usize = 16_384;
 
 pub(crate) struct Line {
@@ -35,7 +36,7 @@ pub(crate) struct Line {
     breakers: Vec<Breaker>,
     /// Of each breaker's slots the one that failed last, and a key there: whether that server is well says the most.
     suspects: Vec<Mutex<Suspect>>,
-    mender: Mutex<Option<JoinHandle<()>>>,
+    mender: Mutex<Mender>,
     pace: Mutex<Pace>,
     generation: AtomicU64,
     pub(crate) deadline: Duration,
@@ -48,10 +49,12 @@ struct Suspect {
     name: Vec<u8>,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Attempts {
     failed: u64,
     connected: bool,
+    /// Why the last one failed.
+    why: Option<Fault>,
 }
 
 impl Line {
@@ -108,16 +111,28 @@ impl Line {
         if let Some(live) = self.current.load_full() {
             return Ok(live);
         }
-        self.mend();
         let mut attempts = self.attempts.subscribe();
-        let settled = attempts.wait_for(|attempts| attempts.connected || attempts.failed > 0);
-        match tokio::time::timeout_at(until, settled).await {
-            Ok(_) => {
-                let none = || Trouble::Fault(Fault::new(FaultKind::NotSent, "there is no connection"));
-                self.current.load_full().ok_or_else(none)
+        loop {
+            // The task that connects may stand still with its runtime: it is looked after for as long as this one waits.
+            self.mend();
+            let look_again = until.min(Instant::now() + LOOK_AGAIN);
+            let settled = attempts.wait_for(|attempts| attempts.connected || attempts.failed > 0);
+            if tokio::time::timeout_at(look_again, settled).await.is_ok() {
+                return self.current.load_full().ok_or_else(|| Trouble::Fault(self.no_connection()));
             }
-            Err(_) => Err(Trouble::TooLate),
+            if look_again == until {
+                return Err(Trouble::TooLate);
+            }
         }
+    }
+
+    #[cold]
+    fn no_connection(&self) -> Fault {
+        let message = match &self.attempts.borrow().why {
+            Some(why) => format!("there is no connection: {why}"),
+            None => "there is no connection".to_owned(),
+        };
+        Fault::new(FaultKind::NotSent, message)
     }
 
     /// Learns from what became of a command about some key.
