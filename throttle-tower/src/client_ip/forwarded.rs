@@ -8,7 +8,13 @@ use std::net::Ipv4Addr;
 
 use super::entry::{Entry, MAX_ENTRY, ascii, bracketed, is_port};
 
+/// Longest element worth reading, in bytes. A proxy's own takes some hundred, most of them the host's.
+pub(super) const MAX_ELEMENT: usize = 1024;
+
 /// The elements of one `Forwarded` line, nearest hop first. A comma inside a quoted string does not separate.
+///
+/// The separator of an element longer than [`MAX_ELEMENT`] is not looked for: everything to its left is part of that
+/// element, which is malformed for its length.
 pub(super) fn split(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = Some(line);
     std::iter::from_fn(move || {
@@ -19,10 +25,10 @@ pub(super) fn split(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// The last comma outside of a quoted string.
+/// The last comma outside of a quoted string, no further left than an element may be long.
 fn last_comma(line: &[u8]) -> Option<usize> {
     let mut quoted = false;
-    for at in (0..line.len()).rev() {
+    for at in (line.len().saturating_sub(MAX_ELEMENT + 1)..line.len()).rev() {
         match line[at] {
             // Read from the right, a quote outside of a string ends one, and inside it starts the string unless it is
             // escaped. One backslash before it decides: a string starts after `=`, so an unescaped one has none. A line
@@ -40,7 +46,8 @@ fn last_comma(line: &[u8]) -> Option<usize> {
 /// The whole element must be well formed, not only its `for`: an element that is not was either not written by a proxy
 /// or not split where the proxy meant it to be.
 pub(super) fn read(element: &[u8]) -> Entry {
-    client(element).unwrap_or(Entry::Malformed)
+    let bounded = (element.len() <= MAX_ELEMENT).then_some(element);
+    bounded.and_then(client).unwrap_or(Entry::Malformed)
 }
 
 fn client(mut rest: &[u8]) -> Option<Entry> {

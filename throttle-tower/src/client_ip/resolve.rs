@@ -61,8 +61,8 @@ pub enum Outcome {
 impl ClientIp {
     /// Finds the client of a request that arrived from `peer` with these `headers`.
     ///
-    /// The result depends on `peer` and the lines of the configured header, on nothing else. It takes time linear in
-    /// their length, allocates nothing and cannot fail. A link-local peer's scope is no part of [`IpAddr`], so that it is
+    /// The result depends on `peer` and the lines of the configured header, on nothing else. It reads no more than
+    /// [`MAX_HOPS`] entries, and of `Forwarded` no element over 1 KiB; it allocates nothing and cannot fail. A link-local peer's scope is no part of [`IpAddr`], so that it is
     /// one client on whatever interface.
     #[must_use]
     pub fn resolve(&self, peer: Option<IpAddr>, headers: &HeaderMap) -> Resolved {

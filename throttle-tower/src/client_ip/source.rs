@@ -75,7 +75,8 @@ impl ClientIp {
     ///
     /// Each proxy's element must be well formed and have a `for`: quotes around IPv6 addresses and around anything with
     /// a port, no parameter twice, no whitespace around `;`. `unknown` and `_hidden` names are no address, and the
-    /// entry before one is no substitute: see [`Outcome::Obfuscated`](super::Outcome::Obfuscated).
+    /// entry before one is no substitute: see [`Outcome::Obfuscated`](super::Outcome::Obfuscated). An element over 1024
+    /// bytes is not read, and counts as malformed.
     #[must_use]
     pub fn forwarded(trusted: TrustedProxies) -> Self {
         Self::list(Format::Forwarded, Position::RightmostUntrusted(trusted))

@@ -107,6 +107,26 @@ fn attack_07_quoting_broken_on_the_right_fails_closed() {
     }
 }
 
+/// 64 KiB in one header, which a reader of all of it would pay for with every request. The proxy's own element is all
+/// that is read, and where there is none, nothing is.
+#[test]
+fn attack_07_long_elements_are_not_read() {
+    let pairs = "a=b;".repeat(16_000) + "for=6.6.6.6";
+    let open_quote = format!("for=\"{}", ",".repeat(64_000));
+    let escapes = "for=\"\\\"".repeat(9_000);
+    let host = format!("for=6.6.6.6;host=\"{}\"", "a".repeat(64_000));
+    for (garbage, outcome) in [
+        (pairs, Outcome::Malformed),
+        (open_quote, Outcome::TooManyHops),
+        (escapes, Outcome::Malformed),
+        (host, Outcome::Malformed),
+    ] {
+        assert_eq!(behind_proxy(&fwd(), &[(FWD, &garbage)]), resolved(PEER, outcome));
+        let appended = format!("{garbage}, for=203.0.113.9");
+        assert_eq!(behind_proxy(&fwd(), &[(FWD, &appended)]), resolved(CLIENT, Outcome::Forwarded));
+    }
+}
+
 #[test]
 fn attack_08_obfuscated() {
     for hidden in ["for=_x", "for=unknown", r#"for="_x:_y""#, r#"for="unknown:1""#, "by=10.0.0.2;for=_SEVKISEK"] {

@@ -160,6 +160,23 @@ fn elements_split_from_the_right() {
     assert_eq!(split(r#"a,b",c"#), [b"c".as_slice(), br#"a,b""#]);
 }
 
+#[test]
+fn an_element_over_the_bound_is_neither_split_nor_read() {
+    let element = |length: usize| {
+        let start = "for=203.0.113.9;host=".to_owned();
+        let host = "h".repeat(length - start.len());
+        start + &host
+    };
+    let longest = element(forwarded::MAX_ELEMENT);
+    assert_eq!(forwarded::read(longest.as_bytes()), Entry::Address(ip(CLIENT)));
+    assert_eq!(forwarded::read(element(forwarded::MAX_ELEMENT + 1).as_bytes()), Entry::Malformed);
+    // The comma is found on the left of the longest element, and not looked for any further.
+    let line = format!("for=6.6.6.6,{longest}");
+    assert_eq!(forwarded::split(line.as_bytes()).count(), 2);
+    let line = format!("for=6.6.6.6,{longest}h");
+    assert_eq!(forwarded::split(line.as_bytes()).collect::<Vec<_>>(), [line.as_bytes()]);
+}
+
 /// Long runs of what makes a careless tokeniser go back and forth. Quadratic work would take minutes here.
 #[test]
 fn splitting_takes_linear_time() {
