@@ -130,6 +130,22 @@ async fn shape_bounds_the_number_of_those_who_wait() {
     assert_eq!(layer.stats().waiting, 0);
 }
 
+/// A shaper delays unless it is told not to, also where a second is no time at its rate.
+#[tokio::test(start_paused = true)]
+async fn shape_by_default_calls_are_delayed_up_to_half_a_minute() {
+    for (rate, fits) in [(Rate::per_second(1), 30), (Rate::per_minute(30), 15), (Rate::per_minute(3), 2)] {
+        assert_eq!(LeakyBucket::new(rate).longest_wait(), Duration::from_secs(30));
+        let shaper = Shaper::new(LeakyBucket::new(rate)).unwrap();
+        let mut slots = Vec::new();
+        while let Ok(slot) = shaper.reserve("key", 1).await {
+            slots.push(slot);
+        }
+        // The first leaves at once. Some headroom makes the pace a little slower than the rate.
+        assert_eq!(slots.len(), fits, "{rate}");
+        assert!(slots.last().unwrap().delay() <= Duration::from_secs(30));
+    }
+}
+
 #[test]
 fn shape_names_what_is_wrong_with_a_configuration() {
     let bucket = || LeakyBucket::new(Rate::per_second(10));

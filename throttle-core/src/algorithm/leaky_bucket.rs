@@ -23,14 +23,15 @@ pub struct LeakyBucket {
 }
 
 impl LeakyBucket {
-    /// Departures at `rate`. The longest wait defaults to one second.
+    /// Departures at `rate`. The longest wait defaults to 30 seconds.
     #[must_use]
     pub const fn new(rate: Rate) -> Self {
-        Self { rate, max_wait_us: 1_000_000 }
+        Self { rate, max_wait_us: 30_000_000 }
     }
 
     /// How long the last unit of a request may have to wait, in whole microseconds, rounded up. Zero queues nothing: that
-    /// is GCRA with a burst of one. Defaults to one second.
+    /// is GCRA with a burst of one. Defaults to 30 seconds. A rate of two a minute or
+    /// less needs a longer wait: with the default, a call that comes before its turn is refused instead of delayed.
     #[must_use]
     pub fn max_wait(mut self, wait: Duration) -> Self {
         self.max_wait_us = micros_ceil(wait);
