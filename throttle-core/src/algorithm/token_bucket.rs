@@ -10,7 +10,7 @@ use crate::rate::Rate;
 /// µs, in exact fractions, up to `burst`. Its decisions are those of [`Gcra`](super::Gcra) as long as the clock does
 /// not step back; when it does, the bucket refills no further until the clock has caught up.
 ///
-/// For a bucket that is refilled in whole portions, see [`refill_every`](Self::refill_every).
+/// For a bucket that is refilled in whole portions, see [`IntervalBucket`](super::IntervalBucket).
 ///
 /// State: 16 bytes, the level and the time of the last admitted request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,13 +31,6 @@ impl TokenBucket {
     pub const fn burst(mut self, tokens: u64) -> Self {
         self.burst = Some(tokens);
         self
-    }
-
-    /// The same numbers as a bucket refilled at intervals: the rate's count of tokens at once, each period.
-    #[must_use]
-    pub fn refill_every(self) -> IntervalBucket {
-        let capacity = self.burst.unwrap_or(self.rate.count());
-        IntervalBucket::new(capacity).refill(self.rate.count(), self.rate.period())
     }
 
     /// What decides, and the rate that it promises.

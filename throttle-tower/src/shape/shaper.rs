@@ -10,7 +10,7 @@ use super::builder::ShaperBuilder;
 use super::clock::TokioClock;
 use super::counters::ShapeStats;
 use super::error::ShapeError;
-use super::pace::{Answer, Answered, Ask, Pace};
+use super::pace::{Answer, Ask, Pace};
 use super::slot::Slot;
 use crate::time::FAR;
 
@@ -72,25 +72,15 @@ impl<B: Backend> Shaper<B> {
     ///
     /// Dropped while the store is asked, a place that it then hands out is given back.
     pub async fn reserve(&self, key: impl Into<Key>, cost: u64) -> Result<Slot<B>, ShapeError> {
-        self.slot(Ask { key: key.into(), cost: Cost::at_least_one(cost), within: None, holds: true }).await
-    }
-
-    /// The same for a call that may wait no longer than `within`, until its last unit has left.
-    ///
-    /// # Errors
-    ///
-    /// As [`reserve`](Self::reserve), also if it would have to wait longer than that.
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`reserve`](Self::reserve).
-    pub async fn reserve_within(
-        &self,
-        key: impl Into<Key>,
-        cost: u64,
-        within: Duration,
-    ) -> Result<Slot<B>, ShapeError> {
-        self.slot(Ask { key: key.into(), cost: Cost::at_least_one(cost), within: Some(within), holds: true }).await
+        let ask = Ask { key: key.into(), cost: Cost::at_least_one(cost), within: None, holds: true };
+        let answered = match self.pace.ask_at_once(&ask) {
+            Some(answered) => answered,
+            None => self.pace.ask(ask).await,
+        };
+        match answered? {
+            Answer::Wait(slot) => Ok(slot),
+            Answer::Go => unreachable!("a reservation always holds a slot"),
+        }
     }
 
     /// Reserves a place and waits for its time.
@@ -108,7 +98,7 @@ impl<B: Backend> Shaper<B> {
     /// When it has to wait outside of a tokio runtime that has its timers enabled.
     pub async fn schedule(&self, key: impl Into<Key>, cost: u64) -> Result<(), ShapeError> {
         let ask = Ask { key: key.into(), cost: Cost::at_least_one(cost), within: None, holds: false };
-        // Not by way of `answer`: a future in between is moved on each call. Pinned where it is, a turn is here but once.
+        // Pinned where it is: a future in between would be moved on each call.
         let answered = match self.pace.ask_at_once(&ask) {
             Some(answered) => answered.map(Answer::into_turn),
             None => self.pace.ask(ask).await.map(Answer::into_turn),
@@ -152,20 +142,6 @@ impl<B: Backend> Shaper<B> {
     #[must_use]
     pub fn rate(&self) -> Rate {
         self.pace.rate
-    }
-
-    async fn slot(&self, ask: Ask) -> Result<Slot<B>, ShapeError> {
-        match self.answer(ask).await? {
-            Answer::Wait(slot) => Ok(slot),
-            Answer::Go => unreachable!("who holds a place has a slot"),
-        }
-    }
-
-    async fn answer(&self, ask: Ask) -> Answered<B> {
-        match self.pace.ask_at_once(&ask) {
-            Some(answered) => answered,
-            None => self.pace.ask(ask).await,
-        }
     }
 }
 

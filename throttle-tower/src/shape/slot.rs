@@ -57,13 +57,7 @@ impl<B: Backend> Slot<B> {
         Self { pace, held: Some(held), cost: ask.cost.get(), departs, turn: None, _waiting: waiting }
     }
 
-    /// When the call may leave. A pause of its key may put that off.
-    #[must_use]
-    pub const fn departs_at(&self) -> Instant {
-        self.departs
-    }
-
-    /// How long that is from now.
+    /// How long from now until the call may leave. A pause of its key may put that off.
     #[must_use]
     pub fn delay(&self) -> Duration {
         self.departs.saturating_duration_since(Instant::now())
