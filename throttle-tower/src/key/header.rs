@@ -93,3 +93,45 @@ impl fmt::Debug for Header {
         f.debug_struct("Header").field("name", &self.name).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderValue, Request};
+
+    use super::*;
+
+    fn key(header: &Header, value: &[u8]) -> Option<Key> {
+        let request = Request::builder().header("x-user", HeaderValue::from_bytes(value).unwrap()).body(()).unwrap();
+        header.extract(&request.into_parts().0)
+    }
+
+    #[test]
+    fn spellings_that_fold_to_one_text_are_one_key() {
+        // As a login that ignores case and dots would compare names.
+        let header = Header::new("x-user").normalize(|name| name.replace('.', "").to_ascii_lowercase());
+        let ada = key(&header, b"adalovelace");
+        assert!(ada.is_some());
+        for spelling in ["Ada.Lovelace", "ADALOVELACE", "a.d.a.lovelace."] {
+            assert_eq!(key(&header, spelling.as_bytes()), ada, "{spelling}");
+        }
+        assert_ne!(key(&header, b"grace"), ada);
+        // The key is the folded text, so a header that is not folded agrees where the spelling does.
+        assert_eq!(key(&Header::new("x-user"), b"adalovelace"), ada);
+        assert_ne!(key(&Header::new("x-user"), b"Ada.Lovelace"), ada);
+    }
+
+    #[test]
+    fn what_cannot_be_folded_or_folds_to_nothing_is_missing() {
+        let header = Header::new("x-user").normalize(|name| name.trim_matches('.').to_owned());
+        assert_eq!(key(&header, b"caf\xe9"), None, "not UTF-8");
+        assert!(key(&header, "café".as_bytes()).is_some());
+        assert_eq!(key(&header, b"..."), None, "nothing is left");
+    }
+
+    #[test]
+    fn accept_sees_the_value_as_it_was_sent() {
+        let header = Header::new("x-user").normalize(str::to_ascii_lowercase).accept(|name| name == b"Ada");
+        assert!(key(&header, b"Ada").is_some());
+        assert_eq!(key(&header, b"ada"), None);
+    }
+}

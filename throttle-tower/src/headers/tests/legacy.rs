@@ -61,6 +61,24 @@ fn a_refusal_reports_the_longest_wait() {
     assert_eq!(written(Dialect::Draft07, &lines), expected);
 }
 
+/// Neither the policy with the least left nor the one that resets last, if another keeps the client out for longer.
+#[test]
+fn a_refusal_reports_the_longest_wait_whatever_is_left_and_whenever_it_resets() {
+    let longest = Line { remaining: 5, reset_us: 40_000_000, ..shut(terms("large", 10, 60), 30_000_000) };
+    let least = Line { reset_us: 3_600_000_000, ..shut(terms("small", 4, 60), 1_000_000) };
+    for lines in [[longest, least], [least, longest]] {
+        assert_eq!(written(Dialect::Draft07, &lines)[0].1, "limit=10, remaining=5, reset=30");
+        let trio = written(Dialect::Draft06, &lines);
+        for told in [("ratelimit-limit", "10"), ("ratelimit-remaining", "5"), ("ratelimit-reset", "30")] {
+            assert!(trio.contains(&(told.0.into(), told.1.into())), "{trio:?}");
+        }
+        let own = written(Dialect::XRateLimit(ResetFormat::DeltaSeconds), &lines);
+        for told in [("x-ratelimit-limit", "10"), ("x-ratelimit-remaining", "5"), ("x-ratelimit-reset", "40")] {
+            assert!(own.contains(&(told.0.into(), told.1.into())), "{own:?}");
+        }
+    }
+}
+
 #[test]
 fn x_reset_is_the_end_of_the_window_even_on_a_refusal() {
     let line = Line { reset_us: 60_000_000, ..shut(terms("gcra", 10, 60), 6_000_000) };

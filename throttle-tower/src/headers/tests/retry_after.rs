@@ -25,6 +25,16 @@ fn a_date_stays_only_if_it_is_provably_later() {
     let date = "Fri, 20 Nov 2026 09:33:00 GMT";
     assert_eq!(merged([("retry-after", date)], 6_000_000), owned([("retry-after", date)]));
     assert_eq!(merged([("retry-after", date)], 6_000_001), owned([("retry-after", "7")]));
+    // Half a second later the date is 5.5 seconds away, which is not provably six.
+    let half_past = |wait_us| {
+        let mut headers = with([("retry-after", date)]);
+        let retry_after = Some(RetryAfter::from_micros(wait_us));
+        let report = Report { lines: &[], admitted: false, retry_after, now_unix_us: NOW_US + 500_000 };
+        write(&mut headers, &PolicyField::new(Dialect::Draft11, []), &report);
+        fields(&headers)
+    };
+    assert_eq!(half_past(6_000_000), owned([("retry-after", "6")]));
+    assert_eq!(half_past(5_000_000), owned([("retry-after", date)]));
     let obsolete = "Friday, 20-Nov-26 23:59:59 GMT";
     assert_eq!(merged([("retry-after", obsolete)], 1), owned([("retry-after", "1")]));
 }
