@@ -13,9 +13,11 @@ use http::{Response, StatusCode};
 use proptest::prelude::*;
 use support::{START, Site, field, from, layer, list, ok, parameter, retry_after, send, three_by};
 use throttle_tower::client_ip::ClientIp;
+use throttle_tower::headers::{Dialect, ResetFormat};
 use throttle_tower::{
-    CalendarQuota, ConfigError, Constant, Extension, FixedWindow, Gcra, IntervalBucket, LeakyMeter, Limit, LimitReport,
-    Limits, Rate, SlidingLog, SlidingWindow, ThrottleLayer, Timestamp, TokenBucket, all, any as any_of, limit,
+    Algorithm, CalendarQuota, ConfigError, Constant, Extension, FixedWindow, Gcra, IntervalBucket, LeakyMeter, Limit,
+    LimitReport, Limits, Rate, SlidingLog, SlidingWindow, ThrottleLayer, Timestamp, TokenBucket, all, any as any_of,
+    limit,
 };
 
 const MOST: u64 = (1 << 53) - 1;
@@ -202,6 +204,92 @@ fn number() -> impl Strategy<Value = u64> {
         (0..64_u32, -2..3_i64).prop_map(|(bit, off)| (1_u64 << bit).wrapping_add_signed(off)),
         proptest::num::u64::ANY
     ]
+}
+
+/// What the headers of one response announce: the quota, its window where there is one, and what remains of it.
+fn announced(response: &Response<Body>, dialect: Dialect) -> (u64, Option<u64>, u64) {
+    let number = |text: &str| text.parse::<u64>().unwrap();
+    let own = |name: &str| number(field(response, name).unwrap());
+    // `10;w=60`, as the only policy.
+    let window = |policy: &str| policy.split_once(";w=").map(|(quota, w)| (number(quota), number(w))).unwrap();
+    let same = |limit: u64, policy: &str, remaining: u64| {
+        let (quota, w) = window(policy);
+        assert_eq!(quota, limit, "the limit is the quota");
+        (limit, Some(w), remaining)
+    };
+    match dialect {
+        Dialect::Draft11 => {
+            let policy = |key| list(response, "ratelimit-policy")[0].1.iter().find(|(name, _)| name == key).unwrap().1;
+            let remaining = list(response, "ratelimit")[0].1[0].1;
+            (policy("q").unsigned_abs(), Some(policy("w").unsigned_abs()), remaining.try_into().unwrap())
+        }
+        Dialect::Draft07 => {
+            let told: HashMap<_, _> =
+                field(response, "ratelimit").unwrap().split(", ").filter_map(|part| part.split_once('=')).collect();
+            same(number(told["limit"]), field(response, "ratelimit-policy").unwrap(), number(told["remaining"]))
+        }
+        Dialect::Draft06 => {
+            same(own("ratelimit-limit"), field(response, "ratelimit-policy").unwrap(), own("ratelimit-remaining"))
+        }
+        Dialect::Draft03 => {
+            let (limit, policy) = field(response, "ratelimit-limit").unwrap().split_once(", ").unwrap();
+            same(number(limit), policy, own("ratelimit-remaining"))
+        }
+        _ => (own("x-ratelimit-limit"), None, own("x-ratelimit-remaining")),
+    }
+}
+
+proptest! {
+    #![proptest_config(support::cases(60))]
+
+    /// Whatever is limited however: no more remains than the quota, every dialect tells the same quota, and it is no faster
+    /// than the limit.
+    #[test]
+    fn headers_agree_with_themselves_for_every_algorithm_and_dialect(
+        count in 1..40_u64, millis in prop_oneof![1..3_000_u64, (1..100_u64).prop_map(|seconds| seconds * 1_000)],
+        burst in 1..80_u64, steps in proptest::collection::vec((0..5_000_u64, 0..6_u64), 1..5),
+    ) {
+        let period = Duration::from_millis(millis);
+        let rate = Rate::new(count, period);
+        let by = |name, algorithm: Algorithm| (name, limit(name, algorithm).by(ClientIp::peer()).cost(price));
+        let bursts = [
+            by("gcra-burst", Gcra::new(rate).burst(burst).build().unwrap()),
+            by("token-bucket-burst", TokenBucket::new(rate).burst(burst).build().unwrap()),
+            by("leaky-meter-burst", LeakyMeter::new(rate).capacity(burst).build().unwrap()),
+            by("interval-bucket-burst", IntervalBucket::new(burst).refill(count, period).build().unwrap()),
+        ];
+        for (name, limit) in algorithms(count, period).into_iter().chain(bursts) {
+            let mut quotas = Vec::new();
+            for dialect in [
+                Dialect::Draft11,
+                Dialect::Draft07,
+                Dialect::Draft06,
+                Dialect::Draft03,
+                Dialect::XRateLimit(ResetFormat::DeltaSeconds),
+            ] {
+                let site = Site::with(limit.clone(), |layer| {
+                    Router::new().route("/", any(ok)).layer(layer.headers(dialect))
+                });
+                for (idle, cost) in &steps {
+                    site.clock.advance(Duration::from_millis(*idle));
+                    let response = run(site.send(costing(*cost)));
+                    let what = format!("{name}, {rate}, burst {burst}: {dialect:?} {:?}", response.headers());
+                    let (quota, window, left) = announced(&response, dialect);
+                    assert!(left <= quota, "{what}");
+                    assert_eq!(left, remaining(&response), "{what}");
+                    quotas.push(quota);
+                    let Some(window) = window else { continue };
+                    let report = response.extensions().get::<LimitReport>().unwrap();
+                    let rate = report.statuses().next().unwrap().0.algorithm().rate();
+                    let truth = rate.count() * window * 1_000_000;
+                    assert!(quota * rate.period_micros() <= truth, "{what}");
+                    assert!((quota + 1) * rate.period_micros() > truth, "{what}");
+                }
+            }
+            quotas.dedup();
+            assert_eq!(quotas.len(), 1, "{name}, {rate}, burst {burst}");
+        }
+    }
 }
 
 #[tokio::test]

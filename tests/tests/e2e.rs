@@ -59,7 +59,7 @@ async fn the_whole_way_and_who_waits_as_told_is_served() {
         assert_eq!(field(&served, "retry-after"), None);
         assert_eq!(list(&served, "ratelimit").len(), 2);
         assert_eq!(parameter(&served, "ratelimit", "per-\"day\"", "r"), Some(999 - n));
-        assert_eq!(field(&served, "ratelimit-policy"), Some(r#""per-ip";q=1;w=1, "per-\"day\"";q=1000;w=86400"#));
+        assert_eq!(field(&served, "ratelimit-policy"), Some(r#""per-ip";q=3;w=3, "per-\"day\"";q=1000;w=86400"#));
     }
     // A slow machine may have earned a unit meanwhile.
     for _ in 0..5 {

@@ -92,14 +92,14 @@ async fn fields_are_of_the_share() {
     let process = Process::new(local("p", 9, 3));
     process.remote.trouble(Some(LATE));
     let admitted = process.answer(get()).await;
-    assert_eq!(field(admitted.headers(), "ratelimit-policy"), r#""p";q=1;w=60"#);
+    assert_eq!(field(admitted.headers(), "ratelimit-policy"), r#""p";q=9;w=540"#);
     // Two units at a third of one a minute.
     assert_eq!(field(admitted.headers(), "ratelimit"), r#""p";r=2;t=360"#);
     assert_eq!(rungs(&admitted), [Rung::Local(LATE)]);
     process.statuses(2).await;
     let refused = process.answer(get()).await;
     assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
-    assert_eq!(field(refused.headers(), "ratelimit-policy"), r#""p";q=1;w=60"#);
+    assert_eq!(field(refused.headers(), "ratelimit-policy"), r#""p";q=9;w=540"#);
     assert_eq!(field(refused.headers(), "ratelimit"), r#""p";r=0;t=180"#);
     assert_eq!(field(refused.headers(), "retry-after"), "180");
     assert_eq!(field(refused.headers(), "cache-control"), "no-store");
@@ -189,7 +189,7 @@ async fn open_beside_local_is_as_if_it_did_not_apply() {
         let process = Process::new(limits);
         process.remote.trouble(Some(DOWN));
         let first = process.answer(get()).await;
-        assert_eq!(field(first.headers(), "ratelimit-policy"), r#""here";q=1;w=60"#);
+        assert_eq!(field(first.headers(), "ratelimit-policy"), r#""here";q=4;w=240"#);
         assert_eq!(rungs(&first), [Rung::Open(DOWN), Rung::Local(DOWN)]);
         assert_eq!(process.statuses(2).await, [200, 429]);
         assert!(process.heard().iter().all(|event| event.1 == Some(DOWN) && event.2 == Some(Rung::Local(DOWN))));

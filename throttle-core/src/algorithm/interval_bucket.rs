@@ -54,7 +54,7 @@ impl IntervalBucket {
     /// What decides, and the rate that it promises.
     pub(super) fn kernel(self) -> Result<(Portions, Rate), ConfigError> {
         let portions = Portions::new(self)?;
-        let rate = Rate::new(self.refill, Duration::from_micros(self.interval_us));
+        let rate = portions.rate();
         Ok((portions, rate))
     }
 }
@@ -98,8 +98,13 @@ impl Portions {
         let interval = self.interval.unsigned_abs().saturating_mul(stretch).min(EXACT_MAX);
         // It must be full within 2^53 µs, and rounding may have made that take longer.
         let capacity = part(self.capacity, n).min(refill.saturating_mul(EXACT_MAX / interval));
-        let rate = Rate::new(refill, Duration::from_micros(interval));
-        (Self { capacity, refill, interval: interval.cast_signed(), ..*self }, rate)
+        let share = Self { capacity, refill, interval: interval.cast_signed(), ..*self };
+        (share, share.rate())
+    }
+
+    /// What it admits over time. Of a refill above the capacity only what fits is ever there.
+    fn rate(&self) -> Rate {
+        Rate::new(self.refill.min(self.capacity), Duration::from_micros(self.interval.unsigned_abs()))
     }
 
     /// The bucket as it is at `now`, with the interval that runs then. Time never falls behind the anchor.

@@ -1,5 +1,4 @@
 use super::drain::Drain;
-use super::interval_bucket::IntervalBucket;
 use super::level::{Leveled, Tokens};
 use crate::error::ConfigError;
 use crate::rate::Rate;

@@ -8,10 +8,6 @@ pub(super) const MAX_INTEGER: u64 = 999_999_999_999_999;
 
 const MICROS_PER_SECOND: u64 = 1_000_000;
 
-pub(super) fn units(count: u64) -> u64 {
-    count.min(MAX_INTEGER)
-}
-
 /// Rounded up, so that no wait ends early. Even `u64::MAX` microseconds are fewer seconds than [`MAX_INTEGER`].
 pub(super) fn seconds(us: u64) -> u64 {
     us.div_ceil(MICROS_PER_SECOND)

@@ -14,11 +14,11 @@ pub(super) fn policy_list(policies: &[Terms<'_>]) -> Option<HeaderValue> {
     let mut text = Text::new();
     for terms in policies {
         structured::string(text.next_member(), terms.name);
-        text.bytes(b";q=").integer(terms.q());
+        text.bytes(b";q=").integer(terms.quota.q);
         if let Some(unit) = terms.unit {
             structured::string(text.bytes(b";qu="), unit);
         }
-        text.bytes(b";w=").integer(terms.w());
+        text.bytes(b";w=").integer(terms.quota.w);
     }
     text.value()
 }

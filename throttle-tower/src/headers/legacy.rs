@@ -18,10 +18,10 @@ use super::{Report, structured};
 pub(super) fn quota_list(policies: &[Terms<'_>]) -> Option<HeaderValue> {
     let mut text = Text::new();
     for (index, terms) in policies.iter().enumerate() {
-        if gives_way(policies, index, |a, b| a.q() == b.q(), |a, b| b.w().cmp(&a.w())) {
+        if gives_way(policies, index, |a, b| a.quota.q == b.quota.q, |a, b| b.quota.w.cmp(&a.quota.w)) {
             continue;
         }
-        text.next_member().integer(terms.q()).bytes(b";w=").integer(terms.w());
+        text.next_member().integer(terms.quota.q).bytes(b";w=").integer(terms.quota.w);
     }
     text.value()
 }
@@ -32,7 +32,7 @@ pub(super) fn quota_list(policies: &[Terms<'_>]) -> Option<HeaderValue> {
 /// readable and leave less; at equal remainders, if theirs reset later or do not say when in a number.
 pub(super) fn write(headers: &mut HeaderMap, dialect: Dialect, policies: Option<&HeaderValue>, report: &Report<'_>) {
     let Some(line) = reported(report) else { return };
-    let ours = Standing { limit: line.terms.q(), remaining: line.r(), reset: reset(line, dialect, report) };
+    let ours = Standing { limit: line.terms.quota.q, remaining: line.r(), reset: reset(line, dialect, report) };
     if existing(headers, dialect).is_some_and(|theirs| theirs.stands(&ours)) {
         return;
     }

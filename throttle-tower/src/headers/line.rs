@@ -3,28 +3,16 @@
 use std::cmp::{Ordering, Reverse};
 
 use super::digits;
+use super::quota::Quota;
 
-/// What a policy promises, whoever asks and whenever.
+/// What a policy announces, the same in every response.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms<'a> {
     /// A public alias: every client reads it.
     pub(crate) name: &'a str,
-    /// Units per window.
-    pub(crate) quota: u64,
-    pub(crate) window_us: u64,
+    pub(crate) quota: Quota,
     /// What is counted; `None` for requests, which go without saying.
     pub(crate) unit: Option<&'a str>,
-}
-
-impl Terms<'_> {
-    pub(super) fn q(&self) -> u64 {
-        digits::units(self.quota)
-    }
-
-    /// Rounded up, which understates the rate; a window of zero seconds is forbidden since draft -09.
-    pub(super) fn w(&self) -> u64 {
-        digits::seconds(self.window_us).max(1)
-    }
 }
 
 /// Where one client stands with one policy.
@@ -42,8 +30,9 @@ pub(crate) struct Line<'a> {
 }
 
 impl Line<'_> {
+    /// At most the quota, or a client would compute a negative number of units used.
     pub(super) fn r(&self) -> u64 {
-        digits::units(self.remaining)
+        self.remaining.min(self.terms.quota.q)
     }
 
     pub(super) fn t(&self) -> u64 {

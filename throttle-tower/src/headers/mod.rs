@@ -14,6 +14,9 @@
 //!
 //! # What a client may rely on
 //!
+//! - **The quota holds the burst.** `q` units in `w` seconds (the `limit` of the older dialects is the same `q`) are the
+//!   policy's rate, scaled up to whole seconds in which at least the burst fits: 10 a second with a burst of 20 are
+//!   announced as `q=20;w=2`. So what remains is never above the quota.
 //! - **Every rounding is conservative.** Quotas and what remains are rounded down, windows and waits up; a refusal
 //!   never carries `Retry-After: 0`. All of it is integer arithmetic.
 //! - **A refusal lists in `RateLimit` only the policies that refused**, because `Retry-After` should not be earlier
@@ -49,6 +52,7 @@ pub(crate) mod line;
 mod names;
 pub(crate) mod policy_field;
 mod problem;
+pub(crate) mod quota;
 pub(crate) mod reading;
 pub(crate) mod retry_after;
 mod scanner;

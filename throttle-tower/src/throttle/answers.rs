@@ -3,6 +3,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode};
+use smallvec::{SmallVec, smallvec};
 use throttle_core::{Decision, Key, Policy, Rung, Status};
 
 use super::local::{LocalStore, Shares};
@@ -13,12 +14,15 @@ use crate::OnError;
 use crate::charge::Post;
 use crate::headers::line::Terms;
 use crate::headers::policy_field::PolicyField;
+use crate::headers::quota::Quota;
 use crate::headers::{Dialect, Problem};
 
 /// What answers are made of, whichever backend decides.
 #[derive(Clone)]
 pub(crate) struct Answers {
     pub(crate) policies: Arc<[Policy]>,
+    /// What each policy announces, in each of its tiers: computing it takes longer than to write a header.
+    quotas: Arc<[Quotas]>,
     /// What this process decides by when the store does not, if a limit says so.
     pub(crate) share: Option<Shares>,
     pub(crate) options: Options,
@@ -34,6 +38,7 @@ impl Answers {
         let policy_field = policy_field(options.dialect, policies.iter());
         Self {
             policies: policies.into(),
+            quotas: policies.iter().map(quotas).collect(),
             share: None,
             options,
             policy_field,
@@ -64,6 +69,14 @@ impl Answers {
             (Rung::Local(_), Some(share)) => share.set().policies().get(place).unwrap_or(policy),
             _ => policy,
         }
+    }
+
+    /// What the policy at a place announces to a request of a tier.
+    #[inline]
+    pub(super) fn terms(&self, place: usize, tier: u8) -> Terms<'_> {
+        let (policy, quotas) = (self.policies[place].tier(tier), &self.quotas[place]);
+        let quota = *quotas.get(usize::from(tier)).unwrap_or(&quotas[0]);
+        Terms { name: policy.name(), quota, unit: policy.unit() }
     }
 
     pub(super) fn set_dialect(&mut self, dialect: Dialect) {
@@ -101,7 +114,7 @@ fn shared(bytes: Bytes) -> Bytes {
     bytes
 }
 
-pub(super) fn policy_field<'a>(dialect: Dialect, policies: impl Iterator<Item = &'a Policy>) -> PolicyField {
+fn policy_field<'a>(dialect: Dialect, policies: impl Iterator<Item = &'a Policy>) -> PolicyField {
     PolicyField::new(dialect, policies.map(terms))
 }
 
@@ -119,10 +132,19 @@ fn tier_fields(dialect: Dialect, policies: &[Policy]) -> Option<(usize, Arc<[Pol
     Some((place, only.tiers().map(|(_, tier)| in_tier(tier)).collect()))
 }
 
-/// What a policy promises.
-pub(super) fn terms(policy: &Policy) -> Terms<'_> {
-    let rate = policy.algorithm().rate();
-    Terms { name: policy.name(), quota: rate.count(), window_us: rate.period_micros(), unit: policy.unit() }
+type Quotas = SmallVec<[Quota; 1]>;
+
+/// One for a policy without tiers.
+fn quotas(policy: &Policy) -> Quotas {
+    if policy.is_tiered() {
+        policy.tiers().map(|(_, tier)| Quota::of(tier.algorithm())).collect()
+    } else {
+        smallvec![Quota::of(policy.algorithm())]
+    }
+}
+
+fn terms(policy: &Policy) -> Terms<'_> {
+    Terms { name: policy.name(), quota: Quota::of(policy.algorithm()), unit: policy.unit() }
 }
 
 /// What a user can change once the layer is built.

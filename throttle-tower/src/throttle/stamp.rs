@@ -4,8 +4,8 @@ use smallvec::SmallVec;
 use throttle_core::{Policy, Status};
 
 use super::LimitReport;
-use super::answers::{policy_field, terms};
-use crate::headers::line::Line;
+use crate::headers::line::{Line, Terms};
+use crate::headers::policy_field::PolicyField;
 use crate::headers::retry_after::RetryAfter;
 use crate::headers::{Dialect, Report, ResetFormat};
 use crate::time::{micros, wall_micros};
@@ -35,7 +35,7 @@ impl LimitReport {
         for (place, (policy, status)) in answers.policies.iter().zip(decision.statuses()).enumerate() {
             if status.applies() {
                 let paced_by = answers.paced_by(place, policy, status);
-                lines.push(line(policy.tier(status.tier()), status, paced_by, extra));
+                lines.push(line(answers.terms(place, status.tier()), status, paced_by, extra));
             }
         }
         if lines.is_empty() {
@@ -43,14 +43,14 @@ impl LimitReport {
         }
         let other;
         let policies = if hidden {
-            other = policy_field(Dialect::None, std::iter::empty());
+            other = PolicyField::new(Dialect::None, []);
             &other
         } else if lines.len() == decision.statuses().len()
             && let Some(announced) = answers.announced(decision)
         {
             announced
         } else {
-            other = policy_field(answers.options.dialect, self.statuses().map(|(policy, _)| policy));
+            other = PolicyField::new(answers.options.dialect, lines.iter().map(|line| line.terms));
             &other
         };
         let admitted = decision.is_allowed();
@@ -65,14 +65,14 @@ impl LimitReport {
     }
 }
 
-/// One policy's line: what it promises, where the client stands, and at what pace that lasts.
+/// One policy's line: what it announces, where the client stands, and at what pace that lasts.
 #[inline]
-fn line<'a>(policy: &'a Policy, status: &Status, paced_by: &Policy, extra: u64) -> Line<'a> {
+fn line<'a>(terms: Terms<'a>, status: &Status, paced_by: &Policy, extra: u64) -> Line<'a> {
     let violated = status.is_violated();
     let wait = if violated { status.retry_after() } else { None };
     let retry_us = wait.map(|wait| micros(wait).saturating_add(extra));
     Line {
-        terms: terms(policy),
+        terms,
         remaining: status.remaining(),
         // A violated policy's window ends with the wait, as Retry-After does.
         effective_us: match retry_us {

@@ -4,6 +4,7 @@ mod existing_list;
 mod existing_set;
 mod legacy;
 mod problem;
+mod quota;
 mod retry_after;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -11,8 +12,10 @@ use proptest::prelude::*;
 use sfv::{BareItem, FieldType, Item, List, ListEntry, Parser};
 
 use super::dialect::{Dialect, ResetFormat};
+use super::digits::MAX_INTEGER;
 use super::line::{Line, Terms};
 use super::policy_field::PolicyField;
+use super::quota::Quota;
 use super::retry_after::RetryAfter;
 use super::{Report, write};
 
@@ -29,8 +32,8 @@ const DIALECTS: [Dialect; 7] = [
     Dialect::None,
 ];
 
-fn terms(name: &str, quota: u64, window_s: u64) -> Terms<'_> {
-    Terms { name, quota, window_us: window_s * 1_000_000, unit: None }
+const fn terms(name: &str, q: u64, w: u64) -> Terms<'_> {
+    Terms { name, quota: Quota { q, w }, unit: None }
 }
 
 const fn open(terms: Terms<'_>, remaining: u64, us: u64) -> Line<'_> {
@@ -135,7 +138,7 @@ prop_compose! {
 }
 
 fn line_of<'a>(name: &'a str, (n, violated, helps): ([u64; 5], bool, bool)) -> Line<'a> {
-    let terms = Terms { name, quota: n[0], window_us: n[1], unit: None };
+    let terms = terms(name, n[0].min(MAX_INTEGER), n[1].clamp(1, MAX_INTEGER));
     let retry_us = (violated && helps).then_some(n[3]);
     // A violated policy is described by its wait.
     let effective_us = retry_us.unwrap_or(n[3]);

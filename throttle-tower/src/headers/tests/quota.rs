@@ -1,0 +1,160 @@
+//! What a policy announces, against plain fractions.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use throttle_core::{
+    Algorithm, CalendarQuota, FixedWindow, Gcra, IntervalBucket, LeakyBucket, LeakyMeter, Rate, SlidingLog,
+    SlidingWindow, TokenBucket,
+};
+
+use super::*;
+
+const MS: u64 = 1_000;
+const DAY: u64 = 86_400_000_000;
+
+fn rate(count: u64, period_us: u64) -> Rate {
+    Rate::new(count, Duration::from_micros(period_us))
+}
+
+#[test]
+fn the_rate_is_scaled_up_until_it_holds_the_burst() {
+    for (count, period_us, burst, q, w) in [
+        (10, 1_000 * MS, 10, 10, 1),
+        (10, 1_000 * MS, 20, 20, 2),
+        (10, 1_000 * MS, 25, 30, 3),
+        (2, 1_000 * MS, 20, 20, 10),
+        (60, 60_000 * MS, 60, 60, 60),
+        (60, 60_000 * MS, 90, 90, 90),
+        (1_000, DAY, 10, 1_000, 86_400),
+        (7, 13_000 * MS, 7, 7, 13),
+        (7, 13_000 * MS, 10, 14, 26),
+        (1, 36 * DAY, 1, 1, 3_110_400),
+        (1, 36 * DAY, 3, 3, 9_331_200),
+        // Periods of no whole seconds, of which several make some.
+        (100, 100 * MS, 100, 1_000, 1),
+        (3, 90 * MS, 3, 100, 3),
+        (7, 1_500 * MS, 7, 14, 3),
+        (1, 250 * MS, 1, 4, 1),
+        (1, 7 * MS, 1, 1_000, 7),
+        // No window of a reasonable length says these exactly: less is announced, but not much.
+        (1, 999 * MS, 1, 1, 1),
+        (1, 1_001 * MS, 1, 47, 48),
+        (3, 1_000_001, 3, 50, 17),
+        (1, 3_600_700 * MS, 1, 1, 3_601),
+    ] {
+        assert_eq!(
+            Quota::new(rate(count, period_us), burst),
+            Quota { q, w },
+            "{count} in {period_us} µs, burst {burst}"
+        );
+    }
+}
+
+/// A structured field holds no larger number. The window shrinks with the quota.
+#[test]
+fn a_quota_that_no_field_can_hold_is_announced_for_a_shorter_window() {
+    let most = (1 << 53) - 1;
+    assert_eq!(Quota::new(rate(most, 3_600_000 * MS), most), Quota { q: MAX_INTEGER, w: 400 });
+    assert_eq!(Quota::new(rate(most, 1), most), Quota { q: MAX_INTEGER, w: 1 });
+}
+
+/// Every algorithm with these numbers that accepts them, also where the refill is more than the bucket holds.
+fn algorithms(count: u64, period_us: u64, burst: u64, share: u32) -> Vec<Algorithm> {
+    let (rate, period) = (rate(count, period_us), Duration::from_micros(period_us));
+    let built = [
+        Gcra::new(rate).burst(burst).build(),
+        TokenBucket::new(rate).burst(burst).build(),
+        LeakyMeter::new(rate).capacity(burst).build(),
+        IntervalBucket::new(burst).refill(count, period).build(),
+        IntervalBucket::new(burst).refill(count, period).aligned().build(),
+        FixedWindow::new(rate).build(),
+        SlidingWindow::new(rate).build(),
+        SlidingWindow::new(rate).buckets(1).build(),
+        SlidingLog::new(rate).build(),
+        CalendarQuota::daily(count).build(),
+        CalendarQuota::weekly(count).build(),
+        CalendarQuota::monthly(count).build(),
+        CalendarQuota::fixed(count, period).build(),
+        CalendarQuota::rolling(count, period).build(),
+        LeakyBucket::new(rate).max_wait(Duration::from_micros(burst)).build(),
+    ];
+    let shares = NonZeroU32::new(share).unwrap();
+    let built = built.into_iter().flatten();
+    built.flat_map(|algorithm| [algorithm, algorithm.share(shares)]).collect()
+}
+
+/// Counts and periods as people write them, and any at all.
+fn any_count() -> impl Strategy<Value = u64> {
+    prop_oneof![1_u64..20, 1_u64..10_000, (0_u32..53, 0_u64..1 << 53).prop_map(|(bits, n)| (n >> bits).max(1))]
+}
+
+fn any_period() -> impl Strategy<Value = u64> {
+    let of = |unit: u64| (1_u64..200).prop_map(move |n| n * unit);
+    prop_oneof![of(1), of(MS), of(1_000 * MS), of(60_000 * MS), of(DAY), any_count()]
+}
+
+proptest! {
+    #[test]
+    fn a_quota_is_the_rate_and_holds_all_that_can_remain(
+        count in any_count(), period_us in any_period(), burst in any_count(), share in 1_u32..9,
+    ) {
+        for algorithm in algorithms(count, period_us, burst, share) {
+            let Quota { q, w } = Quota::of(&algorithm);
+            let (rate, what) = (algorithm.rate(), format!("{algorithm:?}: q={q};w={w}"));
+            prop_assert!(w >= 1 && q <= MAX_INTEGER && w <= MAX_INTEGER, "{what}");
+            prop_assert!(q >= algorithm.capacity().min(MAX_INTEGER), "more can remain: {what}");
+            // The announced rate is q / w, the true one n / p, both per microsecond and over one denominator.
+            let (n, p) = (u128::from(rate.count()), u128::from(rate.period_micros()));
+            let announced = |q: u64| u128::from(q) * p;
+            let truth = n * u128::from(w) * 1_000_000;
+            prop_assert!(announced(q) <= truth, "promises too much: {what}");
+            if q < MAX_INTEGER {
+                prop_assert!(announced(q + 1) > truth, "one more would be true: {what}");
+                prop_assert!((truth - announced(q)) * 50 <= truth, "promises over 2 % too little: {what}");
+                if p % 1_000_000 == 0 {
+                    prop_assert_eq!(announced(q), truth, "whole seconds say it exactly: {}", what);
+                }
+                // Every shorter window holds too little, or is further from the rate.
+                let needed = u128::from(algorithm.capacity().max(rate.count()));
+                for shorter in w.saturating_sub(60).max(1)..w {
+                    let parts = n * u128::from(shorter) * 1_000_000;
+                    prop_assert!(parts / p < needed || parts % p > 0, "{shorter} is exact: {what}");
+                    prop_assert!(
+                        parts / p < needed || parts % p * 50 > parts || announced(q) == truth,
+                        "{shorter} would do: {what}"
+                    );
+                }
+            }
+        }
+    }
+
+    /// A process that decides by its share announces the whole limit.
+    #[test]
+    fn a_share_leaves_no_more_than_the_announced_quota(
+        count in any_count(), period_us in any_period(), burst in any_count(), share in 1_u32..1_000,
+    ) {
+        for pair in algorithms(count, period_us, burst, share).chunks(2) {
+            let [whole, share] = pair else { unreachable!() };
+            prop_assert!(share.capacity().min(MAX_INTEGER) <= Quota::of(whole).q, "{share:?} of {whole:?}");
+        }
+    }
+}
+
+/// A store may know more to be left than the policy announces, if another process has set other parameters.
+#[test]
+fn what_remains_is_never_above_the_limit() {
+    for dialect in DIALECTS {
+        let mut headers = HeaderMap::new();
+        answer(&mut headers, dialect, &[open(terms("p", 5, 60), 99, 1_000_000)]);
+        let written = fields(&headers);
+        let told = |name: &str| written.iter().find(|(field, _)| field == name).map(|(_, value)| value.as_str());
+        match dialect {
+            Dialect::Draft11 => assert_eq!(told("ratelimit"), Some("\"p\";r=5;t=1")),
+            Dialect::Draft07 => assert_eq!(told("ratelimit"), Some("limit=5, remaining=5, reset=1")),
+            Dialect::Draft06 | Dialect::Draft03 => assert_eq!(told("ratelimit-remaining"), Some("5")),
+            Dialect::XRateLimit(_) => assert_eq!(told("x-ratelimit-remaining"), Some("5")),
+            Dialect::None => assert!(written.is_empty()),
+        }
+    }
+}
