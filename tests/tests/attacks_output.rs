@@ -4,6 +4,7 @@ mod support;
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use axum::Router;
@@ -13,10 +14,12 @@ use http::header::{CACHE_CONTROL, SET_COOKIE, WWW_AUTHENTICATE};
 use http::{HeaderValue, Request, Response, StatusCode};
 use http_body_util::Empty;
 use proptest::prelude::*;
-use support::{Dice, Site, field, from, layer, list, ok, text, three, three_by};
+use support::{Dice, Site, Store, field, from, layer, list, ok, send, text, three, three_by};
+use throttle_core::{Backend, Call, LimitSet, MemorySet, Receipt};
 use throttle_tower::client_ip::{ClientIp, TrustedProxies};
 use throttle_tower::{
-    Event, Extension, Header, Key, KeyExtractor, LimitReport, OnMissing, Rate, ThrottleLayer, all, headers, limit,
+    ConfigError, Event, Extension, Header, Key, KeyExtractor, LimitReport, OnMissing, Rate, ThrottleLayer, all,
+    headers, limit,
 };
 use tower::{Layer, Service, service_fn};
 
@@ -199,6 +202,76 @@ async fn attack_54_a_known_user_looks_like_an_unknown_one() {
         attempt(&telling, "203.0.113.9", "ada").await;
     }
     assert_ne!(attempt(&telling, "198.51.100.7", "ada").await, attempt(&telling, "198.51.100.8", "eve").await);
+}
+
+/// A store that notes how many keys each question is about.
+#[derive(Clone)]
+struct Questions {
+    store: Store,
+    asked: Arc<Mutex<Vec<usize>>>,
+}
+
+impl Backend for Questions {
+    type Prepared = MemorySet;
+    type Decide = <Store as Backend>::Decide;
+    type Done = <Store as Backend>::Done;
+
+    fn can_fail(&self) -> bool {
+        false
+    }
+
+    fn prepare(&self, set: LimitSet) -> Result<MemorySet, ConfigError> {
+        self.store.prepare(set)
+    }
+
+    fn set(prepared: &MemorySet) -> &LimitSet {
+        Store::set(prepared)
+    }
+
+    fn decide(&self, prepared: &Arc<MemorySet>, calls: &[Call]) -> Self::Decide {
+        self.asked.lock().unwrap().push(calls.iter().filter(|call| call.key().is_some()).count());
+        self.store.decide(prepared, calls)
+    }
+
+    fn settle(&self, prepared: &Arc<MemorySet>, receipt: Receipt) -> Self::Done {
+        self.asked.lock().unwrap().push(0);
+        self.store.settle(prepared, receipt)
+    }
+
+    fn reset(&self, prepared: &Arc<MemorySet>, policy: usize, key: &Key) -> Self::Done {
+        self.store.reset(prepared, policy, key)
+    }
+
+    fn reset_all(&self, prefix: &str) -> Self::Done {
+        self.store.reset_all(prefix)
+    }
+}
+
+/// Time tells no more than the response: whether a name is known changes nothing about what is asked on the way to it.
+#[tokio::test]
+async fn attack_54_a_known_user_takes_the_same_questions_as_an_unknown_one() {
+    let (asked, looked_up): (Arc<Mutex<Vec<usize>>>, Arc<AtomicUsize>) = Default::default();
+    let lookups = Arc::clone(&looked_up);
+    let is_known = move |name: &[u8]| {
+        lookups.fetch_add(1, Ordering::Relaxed);
+        name == b"ada"
+    };
+    let by_name = Header::new("x-user").accept(is_known).or(ClientIp::peer());
+    let limits = all([limit("login", three()).by(by_name), limit("site", three().burst(90)).by(ClientIp::peer())]);
+    let (layer, _, store) = layer(limits);
+    let layer = layer.backend(Questions { store, asked: Arc::clone(&asked) }).unwrap();
+    let app = Router::new().route("/", any(ok)).layer(layer);
+
+    let work = async |peer: &str, user: &str| {
+        let status = send(&app, from(peer).header("x-user", user)).await.status();
+        (status, std::mem::take(&mut *asked.lock().unwrap()), looked_up.swap(0, Ordering::Relaxed))
+    };
+    // Admitted, and then refused: each by one question about two keys, after one lookup.
+    for expected in [StatusCode::OK, StatusCode::OK, StatusCode::OK, StatusCode::TOO_MANY_REQUESTS] {
+        let known = work("198.51.100.7", "ada").await;
+        assert_eq!(known, (expected, vec![2], 1));
+        assert_eq!(work("198.51.100.8", "eve").await, known);
+    }
 }
 
 #[tokio::test]

@@ -6,16 +6,18 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use axum::Router;
 use axum::body::Body;
 use axum::routing::{any, get, post};
+use axum::{Json, Router};
 use http::header::{ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_REQUEST_METHOD, ORIGIN};
 use http::request::{Builder, Parts};
 use http::{Method as HttpMethod, Request, StatusCode};
-use support::{Dice, Site, field, from, layer, ok, three, three_by};
+use support::{Dice, Site, field, from, layer, ok, text, three, three_by};
 use throttle_tower::client_ip::ClientIp;
 use throttle_tower::headers::{Dialect, ResetFormat};
-use throttle_tower::{Constant, KeyExtractor, MatchedRoute, Method, Route, Warning, all, is_preflight, limit};
+use throttle_tower::{
+    Charge, Constant, Gcra, Header, KeyExtractor, MatchedRoute, Method, Rate, Route, Warning, all, is_preflight, limit,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tower::{Layer, ServiceExt};
@@ -31,9 +33,13 @@ async fn served(app: Router) -> SocketAddr {
 }
 
 async fn raw(server: SocketAddr, line: &str) -> u16 {
+    exchange(server, format!("{line} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").as_bytes()).await
+}
+
+/// The status that comes back for these bytes.
+async fn exchange(server: SocketAddr, bytes: &[u8]) -> u16 {
     let mut stream = TcpStream::connect(server).await.unwrap();
-    let request = format!("{line} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).await.unwrap();
+    stream.write_all(bytes).await.unwrap();
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).await.unwrap();
     let answer = String::from_utf8_lossy(&answer);
@@ -233,6 +239,55 @@ fn preflight() -> Builder {
     page("OPTIONS").header(ACCESS_CONTROL_REQUEST_METHOD, "POST")
 }
 
+/// The PROXY protocol belongs to listeners that require it. On a plain one its line is no HTTP, and no address.
+#[tokio::test]
+async fn attack_15_a_proxy_line_on_a_plain_listener_is_refused_and_names_no_client() {
+    let (layer, _, store) = layer(three_by(ClientIp::peer()));
+    let server = served(Router::new().route("/", get(ok)).layer(layer)).await;
+    let request = b"GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+    let second_version = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c\x06\x06\x06\x06\x0a\0\0\x01\x12\x67\0\x50";
+    for line in [
+        &b"PROXY TCP4 6.6.6.6 10.0.0.1 4711 80\r\n"[..],
+        b"PROXY TCP6 2001:db8::6 ::1 4711 80\r\n",
+        b"PROXY UNKNOWN\r\n",
+        second_version,
+    ] {
+        for _ in 0..3 {
+            assert_eq!(exchange(server, &[line, request].concat()).await, 400, "{}", line.escape_ascii());
+        }
+    }
+    assert_eq!(store.keys(), 0, "nothing was charged");
+    for expected in [200, 200, 200, 429] {
+        assert_eq!(raw(server, "GET /").await, expected, "the connection's own address");
+    }
+}
+
+#[tokio::test]
+async fn attack_31_made_up_hosts_earn_no_fresh_budget() {
+    let mut dice = Dice::new(31);
+    let mut host = || format!("{}.example", dice.token());
+    // What is keyed by route and address does not depend on the host, in whatever form it comes.
+    let site = Site::new(three_by((Route, ClientIp::peer())));
+    let requests: Vec<_> = (0..20).map(|_| from("203.0.113.9").uri(format!("http://{}/", host()))).collect();
+    let headers = (0..20).map(|_| from("203.0.113.9").header("host", host()));
+    site.assert_one_bucket(requests.into_iter().chain(headers.collect::<Vec<_>>())).await;
+
+    // Keyed by host, only known hosts are keys. Everything else falls back to the address.
+    let known = Header::new("host").accept(|host| matches!(host, b"api.example" | b"www.example")).or(ClientIp::peer());
+    let site = Site::new(three_by(known));
+    let asking = |host: &str| from("203.0.113.9").header("host", host);
+    let made_up: Vec<_> = (0..1_000).map(|_| asking(&host())).collect();
+    site.assert_one_bucket(made_up).await;
+    for host in ["api.example", "www.example"] {
+        assert_eq!(site.admitted((0..4).map(|_| asking(host))).await, 3, "{host}");
+    }
+    // Two hosts are none, and the one in the request line is not read.
+    for twice in [asking("api.example").header("host", "www.example"), asking("x").uri("http://api.example/")] {
+        assert_eq!(site.status(twice).await, StatusCode::TOO_MANY_REQUESTS);
+    }
+    assert_eq!(site.store.keys(), 3);
+}
+
 #[tokio::test]
 async fn attack_32_inside_cors_preflights_are_free_and_refusals_readable() {
     let site =
@@ -302,4 +357,24 @@ async fn attack_32_every_field_sent_is_a_field_exposed() {
         exposed.sort_unstable();
         assert_eq!(sent, exposed, "{dialect:?}");
     }
+}
+
+/// One request that asks for many things pays for each: a unit when it comes, the rest once its body is read.
+#[tokio::test]
+async fn attack_36_a_batch_costs_what_is_in_it() {
+    let calls = limit("calls", Gcra::new(Rate::per_hour(100))).by(ClientIp::peer()).settled_later();
+    let batch = async |charge: Charge, Json(calls): Json<Vec<u32>>| charge.settle("calls", calls.len() as u64).unwrap();
+    let site = Site::with(calls, |layer| Router::new().route("/", post(batch)).layer(layer));
+    let mut statuses = Vec::new();
+    for size in [60_u32, 39, 99, 1] {
+        let body = serde_json::to_vec(&(0..size).collect::<Vec<_>>()).unwrap();
+        let request = from("203.0.113.9").method("POST").header("content-type", "application/json");
+        let response = site.app.clone().oneshot(request.body(Body::from(body)).unwrap()).await.unwrap();
+        statuses.push(response.status());
+        // The charge is settled when the response has ended.
+        drop(text(response).await);
+    }
+    // One unit was left for the third, which took no more than that; the fourth finds nothing.
+    let refused = StatusCode::TOO_MANY_REQUESTS;
+    assert_eq!(statuses, [StatusCode::OK, StatusCode::OK, StatusCode::OK, refused]);
 }

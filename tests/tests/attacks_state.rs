@@ -2,15 +2,21 @@
 
 mod support;
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
+use axum::routing::any;
 use http::StatusCode;
-use support::{START, Site, from, parameter, retry_after, three, three_by};
+use support::{START, Site, from, ok, parameter, retry_after, send, three, three_by};
 use throttle_core::{Charge, LimitSet, Limiter, Policy};
+use throttle_redis::{RedisBackend, RedisBuilder, Single};
+use throttle_test_servers::{Server, Shared};
 use throttle_tower::client_ip::ClientIp;
 use throttle_tower::{
-    Algorithm, CalendarQuota, FixedWindow, Gcra, Header, IntervalBucket, LeakyMeter, LimitReport, ManualClock,
-    MemoryBackend, Rate, SlidingLog, SlidingWindow, TokenBucket, all, limit,
+    Algorithm, Backend, BoxBackend, CalendarQuota, FixedWindow, Gcra, Header, IntervalBucket, LeakyMeter, LimitReport,
+    ManualClock, MemoryBackend, OnError, Rate, SlidingLog, SlidingWindow, ThrottleLayer, Timestamp, TokenBucket, all,
+    limit,
 };
 
 fn algorithms() -> Vec<Algorithm> {
@@ -142,4 +148,68 @@ async fn attack_49_a_retry_loop_recovers() {
         site.clock.advance(Duration::from_secs(1));
     }
     assert_eq!(site.admitted((0..2).map(|_| from("203.0.113.9"))).await, 1);
+}
+
+/// Three an hour on a store, as one process sees it that has just started.
+fn process<B: Backend>(store: B) -> Router {
+    let hourly = limit("three", Gcra::new(Rate::per_hour(3))).by(ClientIp::peer()).on_error(OnError::Closed);
+    let layer = ThrottleLayer::new(hourly).unwrap().backend(store).unwrap();
+    Router::new().route("/", any(ok)).layer(layer)
+}
+
+async fn admitted(process: &Router) -> usize {
+    let mut admitted = 0;
+    for _ in 0..10 {
+        admitted += usize::from(send(process, from("203.0.113.9")).await.status() == StatusCode::OK);
+    }
+    admitted
+}
+
+fn shared(url: &str) -> RedisBuilder {
+    RedisBackend::builder(Single::new(url).unwrap()).deadline(Duration::from_secs(10))
+}
+
+/// Processes never tell the store the time; tests may, and here two of them disagree by ten seconds.
+#[tokio::test]
+async fn attack_45_processes_whose_clocks_disagree_share_one_budget() {
+    let store = Shared::new();
+    let builder = || shared(&store.url()).prefix(store.prefix());
+    for ahead in [None, Some(5_000_000)] {
+        let clocks =
+            [-1, 1].map(|side| ahead.map(|us| ManualClock::new(Timestamp::from_micros(START.as_micros() + side * us))));
+        let processes = clocks.map(|clock| match clock {
+            Some(clock) => process(BoxBackend::new(builder().clock(clock).build().unwrap())),
+            None => process(BoxBackend::new(builder().build().unwrap())),
+        });
+        let mut total = 0;
+        for _ in 0..10 {
+            for process in &processes {
+                total += usize::from(send(process, from("203.0.113.9")).await.status() == StatusCode::OK);
+            }
+        }
+        assert_eq!(total, 3, "{ahead:?}");
+        builder().build().unwrap().reset_all("three").await.unwrap();
+    }
+}
+
+/// What is counted in memory is gone with the process, as the README says. A store keeps it, also over a crash of its own
+/// if it writes it down.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn attack_51_a_restart_forgets_what_is_in_memory_and_not_what_is_in_a_store() {
+    let in_memory = || process(MemoryBackend::builder().clock(ManualClock::new(START)).build());
+    assert_eq!(admitted(&in_memory()).await, 3);
+    assert_eq!(admitted(&in_memory()).await, 3);
+
+    let server = Arc::new(Server::builder().arg("--appendonly", "yes").arg("--appendfsync", "always").start());
+    let on_the_store = || process(shared(&server.url()).build().unwrap());
+    assert_eq!(admitted(&on_the_store()).await, 3);
+    assert_eq!(admitted(&on_the_store()).await, 0, "the process was restarted");
+    let crashing = Arc::clone(&server);
+    tokio::task::spawn_blocking(move || {
+        crashing.kill();
+        crashing.restart();
+    })
+    .await
+    .unwrap();
+    assert_eq!(admitted(&on_the_store()).await, 0, "the store was restarted");
 }

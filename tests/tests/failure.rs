@@ -57,7 +57,7 @@ fn admin(name: &str) -> Limit {
 }
 
 #[tokio::test]
-async fn open_lets_through_and_tells_only_the_handler() {
+async fn attack_50_open_lets_through_and_tells_only_the_handler() {
     for kind in BROKEN {
         let layer = ThrottleLayer::new(shared("p", 1).on_error(OnError::Open)).unwrap();
         let inner = tower::service_fn(move |request: Request<Text>| async move {
@@ -78,7 +78,7 @@ async fn open_lets_through_and_tells_only_the_handler() {
 }
 
 #[tokio::test]
-async fn closed_answers_503_and_blames_nobody() {
+async fn attack_50_closed_answers_503_and_blames_nobody() {
     for kind in KINDS {
         let layer = ThrottleLayer::new(shared("p", 1).on_error(OnError::Closed)).unwrap();
         let service = layer.backend(Remote::failing(kind)).unwrap().layer(Strict::default());

@@ -105,7 +105,7 @@ async fn charge_of_each_limit_goes_by_its_own_rule() {
 
 /// The limit of failed logins: a thousand good ones pass, and three bad ones are all there are.
 #[tokio::test]
-async fn charge_of_failures_alone_uses_the_limit_up() {
+async fn charge_attack_47_failures_alone_use_the_limit_up() {
     for store in Store::both().await {
         let site = Site::new(store, budget("logins", 3).refund_successful(), app()).await;
         for _ in 0..20 {
@@ -120,7 +120,7 @@ async fn charge_of_failures_alone_uses_the_limit_up() {
 
 /// A client that goes away before there is a response.
 #[tokio::test]
-async fn charge_of_the_aborted_is_kept_unless_asked_otherwise() {
+async fn charge_attack_35_the_aborted_are_charged_unless_asked_otherwise() {
     for (aborted, left) in [(false, UNITS - 1), (true, UNITS)] {
         for store in Store::both().await {
             let limit = budget("p", UNITS).refund_server_errors();

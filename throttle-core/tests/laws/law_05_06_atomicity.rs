@@ -224,7 +224,7 @@ async fn law_06_exactly_1000_of_64_tasks_on_200_keys() {
 
 /// Every algorithm, one key, mixed costs: the units admitted never exceed K, and the last of cost 1 fill it up exactly.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn law_06_exactly_k_units_of_every_algorithm() {
+async fn law_06_attack_34_exactly_k_units_of_every_algorithm() {
     for kind in Kind::ALL {
         let backend = frozen(1_000);
         let set = Arc::new(backend.prepare(LimitSet::new(one_of("race", kind, 97)).unwrap()).unwrap());
