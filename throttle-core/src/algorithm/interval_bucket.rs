@@ -93,8 +93,10 @@ impl Portions {
 
     /// 1/n of the bucket. A refill that cannot be divided comes so much less often instead; a quota's is the quota itself.
     pub(super) fn share(&self, n: u64) -> (Self, Rate) {
-        let whole = self.quota || self.refill >= n;
-        let (refill, stretch) = if whole { (part(self.refill, n), 1) } else { (1, n.div_ceil(self.refill)) };
+        // What the bucket cannot hold is no part of its rate, and so none of a share's.
+        let refill = self.refill.min(self.capacity);
+        let whole = self.quota || refill >= n;
+        let (refill, stretch) = if whole { (part(refill, n), 1) } else { (1, n.div_ceil(refill)) };
         let interval = self.interval.unsigned_abs().saturating_mul(stretch).min(EXACT_MAX);
         // It must be full within 2^53 µs, and rounding may have made that take longer.
         let capacity = part(self.capacity, n).min(refill.saturating_mul(EXACT_MAX / interval));

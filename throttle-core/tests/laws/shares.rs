@@ -217,6 +217,12 @@ fn shares_as_people_would_write_them() {
             5,
             IntervalBucket::new(20).refill(1, minutes(5)).aligned().build(),
         ),
+        // Of ten a minute four fit, and each of the two gets half of those.
+        (
+            IntervalBucket::new(4).refill(10, minutes(1)).build(),
+            2,
+            IntervalBucket::new(2).refill(2, minutes(1)).build(),
+        ),
         (
             LeakyBucket::new(Rate::per_second(10)).max_wait(minutes(1)).build(),
             10,
