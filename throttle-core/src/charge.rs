@@ -1,8 +1,12 @@
 use std::fmt;
 
-use crate::backend::Backend;
-use crate::receipt::Receipt;
-use crate::{Clock, Limiter, MemoryBackend};
+use crate::backend::{Backend, BackendError, Call, Receipt};
+use crate::cost::Cost;
+use crate::decision::Decision;
+use crate::key::Key;
+use crate::limiter::Limiter;
+use crate::memory::MemoryBackend;
+use crate::time::Clock;
 
 /// A handle on what an admitted request took: give it back, or correct it to what was really used, once.
 ///
@@ -31,6 +35,38 @@ use crate::{Clock, Limiter, MemoryBackend};
 pub struct Charge<B: Backend = MemoryBackend> {
     limiter: Limiter<B>,
     receipt: Receipt,
+}
+
+impl<B: Backend> Limiter<B> {
+    /// Decides, and hands out what was taken if something was.
+    ///
+    /// # Errors
+    ///
+    /// If the store fails.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before it is ready, the request was charged once or not at all, and cannot be refunded.
+    pub async fn reserve(&self, calls: &[Call]) -> Result<(Decision, Option<Charge<B>>), BackendError> {
+        let decision = self.decide(calls).await?;
+        let charge = self.charge_of(&decision, calls);
+        Ok((decision, charge))
+    }
+
+    fn charge_of(&self, decision: &Decision, calls: &[Call]) -> Option<Charge<B>> {
+        Receipt::of(decision, calls).map(|receipt| Charge::new(self.clone(), receipt))
+    }
+}
+
+impl<C: Clock> Limiter<MemoryBackend<C>> {
+    /// Like [`check`](Self::check), with a handle on what was taken, if it was admitted.
+    #[must_use]
+    pub fn charge(&self, key: impl Into<Key>, cost: u64) -> (Decision, Option<Charge<MemoryBackend<C>>>) {
+        let calls = self.calls(&Call::new(key.into(), Cost::at_least_one(cost)));
+        let decision = self.decide_now(&calls);
+        let charge = self.charge_of(&decision, &calls);
+        (decision, charge)
+    }
 }
 
 impl<B: Backend> Charge<B> {

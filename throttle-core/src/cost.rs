@@ -1,7 +1,7 @@
 use std::fmt;
 use std::num::NonZeroU64;
 
-use crate::ConfigError;
+use crate::error::ConfigError;
 
 /// Units a request uses: a whole number from 1. Defaults to 1. Looking without using is spelled `peek`.
 ///

@@ -3,9 +3,10 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use crate::algorithm::{Mark, NEVER, Standing, Taken, Verdict};
+use crate::backend::{BackendErrorKind, Call};
+use crate::decided_by::Rung;
 use crate::policy::Policy;
 use crate::time::micros_ceil;
-use crate::{BackendErrorKind, Call, Rung};
 
 /// What a set of limits says about one request.
 ///

@@ -46,6 +46,7 @@ mod charge;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod cost;
+mod decided_by;
 mod decision;
 mod error;
 mod key;
@@ -53,8 +54,6 @@ mod limiter;
 mod memory;
 mod policy;
 mod rate;
-mod receipt;
-mod rung;
 mod set;
 mod share;
 mod tier;
@@ -64,9 +63,10 @@ pub use algorithm::{
     Algorithm, CalendarQuota, Carry, FixedWindow, Gcra, IntervalBucket, IntoAlgorithm, LeakyBucket, LeakyMeter,
     SlidingLog, SlidingWindow, State, TokenBucket, Verdict,
 };
-pub use backend::{Backend, BackendError, BackendErrorKind, BoxBackend, BoxPrepared, Call};
+pub use backend::{Backend, BackendError, BackendErrorKind, BoxBackend, BoxPrepared, Call, Receipt, ReceiptItem};
 pub use charge::Charge;
 pub use cost::Cost;
+pub use decided_by::Rung;
 pub use decision::{Decision, Status};
 pub use error::ConfigError;
 pub use key::{Key, KeyBuilder, KeyPart};
@@ -74,8 +74,7 @@ pub use limiter::Limiter;
 pub use memory::{MemoryBackend, MemoryBuilder, MemorySet};
 pub use policy::{Policy, PolicyName};
 pub use rate::Rate;
-pub use receipt::{Receipt, ReceiptItem};
-pub use rung::Rung;
+
 pub use set::{AnyCharge, LimitSet, Rule, TreeNode};
 pub use share::LocalShare;
 pub use time::{Clock, ManualClock, SystemClock, Timestamp};

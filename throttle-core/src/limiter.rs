@@ -3,9 +3,14 @@ use std::sync::Arc;
 
 use smallvec::{SmallVec, smallvec};
 
-use crate::backend::{Backend, BackendError, Call};
-use crate::receipt::Receipt;
-use crate::{Charge, Clock, ConfigError, Cost, Decision, Key, LimitSet, MemoryBackend, Rule};
+use crate::backend::{Backend, BackendError, Call, Receipt};
+use crate::cost::Cost;
+use crate::decision::Decision;
+use crate::error::ConfigError;
+use crate::key::Key;
+use crate::memory::MemoryBackend;
+use crate::set::{LimitSet, Rule};
+use crate::time::Clock;
 
 /// A set of limits on a backend: what a queue worker, a WebSocket or a batch job asks when there is no layer.
 ///
@@ -69,21 +74,6 @@ impl<B: Backend> Limiter<B> {
         self.backend.decide(&self.prepared, calls)
     }
 
-    /// Decides, and hands out what was taken if something was.
-    ///
-    /// # Errors
-    ///
-    /// If the store fails.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropped before it is ready, the request was charged once or not at all, and cannot be refunded.
-    pub async fn reserve(&self, calls: &[Call]) -> Result<(Decision, Option<Charge<B>>), BackendError> {
-        let decision = self.decide(calls).await?;
-        let charge = self.charge_of(&decision, calls);
-        Ok((decision, charge))
-    }
-
     /// Settles a receipt with the difference between what was taken and [what was used](Receipt::actual).
     ///
     /// # Cancel safety
@@ -102,11 +92,7 @@ impl<B: Backend> Limiter<B> {
         self.backend.reset(&self.prepared, policy, key).await
     }
 
-    fn charge_of(&self, decision: &Decision, calls: &[Call]) -> Option<Charge<B>> {
-        Receipt::of(decision, calls).map(|receipt| Charge::new(self.clone(), receipt))
-    }
-
-    fn calls(&self, call: &Call) -> SmallVec<[Call; 3]> {
+    pub(crate) fn calls(&self, call: &Call) -> SmallVec<[Call; 3]> {
         smallvec![call.clone(); self.set().policies().len()]
     }
 }
@@ -116,22 +102,17 @@ impl<C: Clock> Limiter<MemoryBackend<C>> {
     #[must_use]
     pub fn check(&self, key: impl Into<Key>, cost: u64) -> Decision {
         let call = Call::new(key.into(), Cost::at_least_one(cost));
-        self.backend.decide_now(&self.prepared, &self.calls(&call))
+        self.decide_now(&self.calls(&call))
     }
 
     /// Where a key stands, without using anything.
     #[must_use]
     pub fn peek(&self, key: impl Into<Key>) -> Decision {
-        self.backend.decide_now(&self.prepared, &self.calls(&Call::peek(key.into())))
+        self.decide_now(&self.calls(&Call::peek(key.into())))
     }
 
-    /// Like [`check`](Self::check), with a handle on what was taken, if it was admitted.
-    #[must_use]
-    pub fn charge(&self, key: impl Into<Key>, cost: u64) -> (Decision, Option<Charge<MemoryBackend<C>>>) {
-        let calls = self.calls(&Call::new(key.into(), Cost::at_least_one(cost)));
-        let decision = self.backend.decide_now(&self.prepared, &calls);
-        let charge = self.charge_of(&decision, &calls);
-        (decision, charge)
+    pub(crate) fn decide_now(&self, calls: &[Call]) -> Decision {
+        self.backend.decide_now(&self.prepared, calls)
     }
 }
 

@@ -2,7 +2,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::ConfigError;
+use crate::error::ConfigError;
 use crate::time::{EXACT_MAX, micros_ceil};
 
 /// A count per period: 100 per minute. Never an interval: `per_second(4000)` is four thousand each second.

@@ -4,9 +4,15 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use crate::backend::Receipt;
 use crate::backend::{Backend, BackendErrorKind, Call};
-use crate::receipt::Receipt;
-use crate::{Clock, ConfigError, Decision, Key, LimitSet, MemoryBackend, MemorySet, Rung, Timestamp};
+use crate::decided_by::Rung;
+use crate::decision::Decision;
+use crate::error::ConfigError;
+use crate::key::Key;
+use crate::memory::{MemoryBackend, MemorySet};
+use crate::set::LimitSet;
+use crate::time::{Clock, Timestamp};
 
 /// What this process may admit by itself while the store that it shares with others cannot decide: every policy at
 /// [1/N](crate::Algorithm::share), kept in memory.

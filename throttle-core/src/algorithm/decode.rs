@@ -78,7 +78,7 @@ fn built(kind: [u8; 2], first: u64, second: i64, third: u64) -> Option<Result<Al
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Timestamp;
+    use crate::time::Timestamp;
 
     #[test]
     fn every_tag_tells_the_algorithm_that_wrote_it() {

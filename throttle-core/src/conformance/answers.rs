@@ -3,7 +3,8 @@
 use super::random::Random;
 use super::stand::{START, Stand, call, micros, start, wait};
 use super::{Harness, Specimen};
-use crate::{Key, Timestamp};
+use crate::key::Key;
+use crate::time::Timestamp;
 
 const ROUNDS: u64 = 12;
 

@@ -4,7 +4,13 @@ use std::num::NonZeroU32;
 
 use super::stand::{START, Stand, call, micros, policy, start};
 use super::{Harness, Specimen};
-use crate::{AnyCharge, BackendErrorKind, Key, LocalShare, ManualClock, MemoryBackend, Receipt, Rule};
+use crate::backend::BackendErrorKind;
+use crate::backend::Receipt;
+use crate::key::Key;
+use crate::memory::MemoryBackend;
+use crate::set::{AnyCharge, Rule};
+use crate::share::LocalShare;
+use crate::time::ManualClock;
 
 /// A refund gives back what its own charge took, and nothing else.
 pub fn law_10_refund_gives_back_once<H: Harness>(specimen: &Specimen) {

@@ -3,7 +3,10 @@
 use super::model::Model;
 use super::stand::{START, Seen, Stand, call, start, wait};
 use super::{Harness, Specimen};
-use crate::{Algorithm, Gcra, Key, Rate, Timestamp};
+use crate::algorithm::{Algorithm, Gcra};
+use crate::key::Key;
+use crate::rate::Rate;
+use crate::time::Timestamp;
 
 fn before(now: Timestamp, micros: u64) -> Timestamp {
     Timestamp::from_micros(now.as_micros() - micros.cast_signed())

@@ -2,7 +2,11 @@
 
 use super::stand::{Stand, call, policy, start};
 use super::{Harness, Specimen};
-use crate::{AnyCharge, Call, FixedWindow, IntoAlgorithm, Key, Rate, Rule};
+use crate::algorithm::{FixedWindow, IntoAlgorithm};
+use crate::backend::Call;
+use crate::key::Key;
+use crate::rate::Rate;
+use crate::set::{AnyCharge, Rule};
 
 const THREADS: usize = 8;
 

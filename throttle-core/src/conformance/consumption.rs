@@ -2,7 +2,7 @@
 
 use super::stand::{Stand, start, wait};
 use super::{Harness, Specimen};
-use crate::Key;
+use crate::key::Key;
 
 /// Refusals, however many and however large, leave a key as it was: it is admitted again when it was told to, and not
 /// later.

@@ -4,7 +4,7 @@ use super::model::Model;
 use super::random::Random;
 use super::stand::{START, Seen, Stand, call, micros, start, wait};
 use super::{Harness, Specimen};
-use crate::Key;
+use crate::key::Key;
 
 /// Others that arrive while denied keys wait. A store that holds fewer keys than this has to prove itself here.
 const OTHERS: u64 = 2_000;

@@ -2,7 +2,9 @@
 
 use super::stand::{Stand, policy, start};
 use super::{Harness, Specimen};
-use crate::{Algorithm, Key, Rule};
+use crate::algorithm::Algorithm;
+use crate::key::Key;
+use crate::set::Rule;
 
 const PREFIXED: [&str; 9] = ["a", "a:", "a*", "a*b", "axb", "b", "b:a", "[ab]", "a{b}\\?"];
 

@@ -72,7 +72,8 @@ mod trace;
 
 use std::future::Future;
 
-use crate::{Backend, Timestamp};
+use crate::backend::Backend;
+use crate::time::Timestamp;
 
 pub use answers::{law_02_retry_is_tight, law_03_remaining_is_exact, law_04_reset_is_exact};
 pub use block_on::block_on;

@@ -1,6 +1,12 @@
 use std::collections::HashMap;
 
-use crate::{Algorithm, Call, Decision, Key, LimitSet, Receipt, State, Timestamp};
+use crate::algorithm::{Algorithm, State};
+use crate::backend::Call;
+use crate::backend::Receipt;
+use crate::decision::Decision;
+use crate::key::Key;
+use crate::set::LimitSet;
+use crate::time::Timestamp;
 
 /// What a backend is compared with: the pure algorithms on states that are never forgotten.
 #[derive(Debug)]

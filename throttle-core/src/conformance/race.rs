@@ -4,7 +4,7 @@ use std::sync::Barrier;
 
 use super::stand::{Stand, start};
 use super::{Harness, Specimen};
-use crate::Key;
+use crate::key::Key;
 
 const THREADS: usize = 8;
 const ROUNDS: u64 = 8;

@@ -8,7 +8,10 @@ use std::task::{Context, Poll, Waker};
 use super::model::Model;
 use super::stand::{START, Seen, Stand, call, policy, start};
 use super::{Harness, Specimen};
-use crate::{Backend, Call, Decision, Key, LimitSet, Rule};
+use crate::backend::{Backend, Call};
+use crate::decision::Decision;
+use crate::key::Key;
+use crate::set::{LimitSet, Rule};
 
 /// Clones of a backend, handles handed out later and sets prepared again are the same store.
 pub fn contract_clones_share_the_store<H: Harness>() {

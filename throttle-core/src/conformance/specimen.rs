@@ -1,10 +1,11 @@
 use std::time::Duration;
 
 use super::stand::START;
-use crate::{
-    Algorithm, CalendarQuota, FixedWindow, Gcra, IntervalBucket, IntoAlgorithm, LeakyBucket, LeakyMeter, Rate,
-    SlidingLog, SlidingWindow, TokenBucket,
+use crate::algorithm::{
+    Algorithm, CalendarQuota, FixedWindow, Gcra, IntervalBucket, IntoAlgorithm, LeakyBucket, LeakyMeter, SlidingLog,
+    SlidingWindow, TokenBucket,
 };
+use crate::rate::Rate;
 
 /// An algorithm that the cases run, and the same with a lower limit.
 ///

@@ -1,7 +1,16 @@
 use std::time::Duration;
 
 use super::Harness;
-use crate::{Algorithm, Backend, Call, Cost, Decision, Key, LimitSet, Limiter, Policy, Receipt, Rule, Timestamp};
+use crate::algorithm::Algorithm;
+use crate::backend::Receipt;
+use crate::backend::{Backend, Call};
+use crate::cost::Cost;
+use crate::decision::Decision;
+use crate::key::Key;
+use crate::limiter::Limiter;
+use crate::policy::Policy;
+use crate::set::{LimitSet, Rule};
+use crate::time::Timestamp;
 
 /// An instant that no window starts at.
 pub(super) const START: Timestamp = Timestamp::from_micros(1_790_000_123_456_789);

@@ -7,9 +7,14 @@ use std::time::Duration;
 use super::random::Random;
 use super::stand::{START, Seen, Stand, call, start};
 use super::{Harness, Specimen};
-use crate::{
-    Algorithm, Call, Carry, FixedWindow, Gcra, Key, LimitSet, Policy, Rate, Receipt, Rule, SlidingLog, State, Timestamp,
-};
+use crate::algorithm::{Algorithm, Carry, FixedWindow, Gcra, SlidingLog, State};
+use crate::backend::Call;
+use crate::backend::Receipt;
+use crate::key::Key;
+use crate::policy::Policy;
+use crate::rate::Rate;
+use crate::set::{LimitSet, Rule};
+use crate::time::Timestamp;
 
 const RULES: [Carry; 3] = [Carry::Keep, Carry::Proportional, Carry::Reset];
 

@@ -4,7 +4,11 @@ use super::model::Model;
 use super::random::Random;
 use super::stand::{START, Seen, Stand, call, policy, start};
 use super::{Harness, Specimen};
-use crate::{AnyCharge, Call, Key, Receipt, Rule, Timestamp};
+use crate::backend::Call;
+use crate::backend::Receipt;
+use crate::key::Key;
+use crate::set::{AnyCharge, Rule};
+use crate::time::Timestamp;
 
 /// One policy.
 pub fn law_08_traces_equal_the_model<H: Harness>(specimen: &Specimen) {

@@ -7,10 +7,10 @@ use super::seal::Sealed;
 use super::shard::Shard;
 use super::store::Store;
 use super::table::Label;
-use crate::LimitSet;
 use crate::algorithm::{NEVER, Stored, Taken, Transition, Visitor};
 use crate::backend::Call;
 use crate::decision::{Decision, Status};
+use crate::set::LimitSet;
 use crate::time::Timestamp;
 
 impl Store {

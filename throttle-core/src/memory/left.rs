@@ -7,8 +7,8 @@ use super::registry::{InForce, Registered};
 use super::shard::Shard;
 use super::store::Store;
 use super::table::Label;
-use crate::Key;
 use crate::algorithm::{Stored, Transition, Visitor};
+use crate::key::Key;
 use crate::time::Timestamp;
 
 impl Store {

@@ -1,9 +1,8 @@
 use super::registry::{InForce, Registered};
 use super::shard::{Shard, Shared};
 use super::table::{CLIPPED, Label};
-use crate::Carry;
-use crate::algorithm::{Algorithm, Carried, NEVER, Repr, Standing, Taken, settled_elsewhere};
-use crate::receipt::ReceiptItem;
+use crate::algorithm::{Algorithm, Carried, Carry, NEVER, Repr, Standing, Taken, settled_elsewhere};
+use crate::backend::ReceiptItem;
 use crate::time::Timestamp;
 
 /// Slots looked at for each new key. One key in, up to four stale ones out: the stale never pile up.

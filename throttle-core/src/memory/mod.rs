@@ -13,9 +13,13 @@ use std::fmt;
 use std::future::{Ready, ready};
 use std::sync::Arc;
 
+use crate::backend::Receipt;
 use crate::backend::{Backend, BackendError, Call};
-use crate::receipt::Receipt;
-use crate::{Clock, ConfigError, Decision, Key, LimitSet, SystemClock, Timestamp};
+use crate::decision::Decision;
+use crate::error::ConfigError;
+use crate::key::Key;
+use crate::set::LimitSet;
+use crate::time::{Clock, SystemClock, Timestamp};
 use registry::Registered;
 use store::Store;
 

@@ -3,7 +3,9 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use parking_lot::RwLock;
 
-use crate::{Algorithm, Carry, ConfigError, Policy};
+use crate::algorithm::{Algorithm, Carry};
+use crate::error::ConfigError;
+use crate::policy::Policy;
 
 /// The policies a store has seen, and every set of parameters each of them has had.
 ///

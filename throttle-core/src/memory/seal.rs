@@ -2,7 +2,7 @@ use std::hash::{BuildHasher, RandomState};
 
 use siphasher::sip128::SipHasher13;
 
-use crate::Key;
+use crate::key::Key;
 
 /// Turns keys into 128-bit numbers that tell nothing about them, under a secret of this process.
 ///

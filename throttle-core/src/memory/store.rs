@@ -10,11 +10,14 @@ use super::shard::{Apart, Shard, Shared};
 use super::table::Label;
 use crate::algorithm::{Standing, Stored, Taken, Transition, Verdict, Visitor, ask_and_take};
 use crate::backend::Call;
+use crate::backend::Receipt;
+use crate::decided_by::Rung;
 use crate::decision::Decision;
-use crate::receipt::Receipt;
-use crate::set::{self, Members};
+use crate::error::ConfigError;
+use crate::key::Key;
+use crate::policy::Policy;
+use crate::set::{self, LimitSet, Members};
 use crate::time::Timestamp;
-use crate::{ConfigError, Key, LimitSet, Policy, Rung};
 
 /// Keys a shard is meant to hold. Small, so that growing one takes microseconds.
 const KEYS_PER_SHARD: usize = 128;

@@ -3,10 +3,10 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::rule::{AnyCharge, LimitSet, Node, TreeNode, members};
-use crate::Policy;
 use crate::algorithm::{Algorithm, Carried, NEVER, Standing, State, Taken};
 use crate::backend::Call;
 use crate::decision::{Decision, Status, Statuses, Summary};
+use crate::policy::Policy;
 use crate::time::Timestamp;
 
 /// The states a set decides about, by the policy's place in the set. Whoever implements it holds them still meanwhile:

@@ -1,4 +1,6 @@
-use crate::{Algorithm, ConfigError, Policy};
+use crate::algorithm::Algorithm;
+use crate::error::ConfigError;
+use crate::policy::Policy;
 
 /// How policies are composed.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,11 +3,12 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-use crate::time::EXACT_MAX;
-use crate::{
-    Algorithm, CalendarQuota, FixedWindow, Gcra, IntervalBucket, LeakyBucket, LeakyMeter, Rate, SlidingLog,
-    SlidingWindow, State, Timestamp, TokenBucket,
+use crate::algorithm::{
+    Algorithm, CalendarQuota, FixedWindow, Gcra, IntervalBucket, LeakyBucket, LeakyMeter, SlidingLog, SlidingWindow,
+    State, TokenBucket,
 };
+use crate::rate::Rate;
+use crate::time::{EXACT_MAX, Timestamp};
 
 const MOST: i64 = EXACT_MAX as i64;
 

@@ -1,4 +1,4 @@
-use crate::BackendErrorKind;
+use crate::backend::BackendErrorKind;
 
 /// Who decided about a policy: the rung of the ladder on which a request that the store cannot decide about ends up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

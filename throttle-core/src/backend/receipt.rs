@@ -2,8 +2,13 @@ use std::sync::Arc;
 
 use smallvec::{SmallVec, smallvec};
 
+use super::call::Call;
 use crate::algorithm::{Algorithm, State, Taken, settled_elsewhere};
-use crate::{Call, Decision, Key, Policy, Rung, Timestamp};
+use crate::decided_by::Rung;
+use crate::decision::Decision;
+use crate::key::Key;
+use crate::policy::Policy;
+use crate::time::Timestamp;
 
 /// What an admitted request took and of whom, for a backend to settle once.
 ///

@@ -1,0 +1,162 @@
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use super::call::Call;
+use super::contract::Backend;
+use super::error::{BackendError, BackendErrorKind};
+use super::receipt::Receipt;
+use crate::decision::Decision;
+use crate::error::ConfigError;
+use crate::key::Key;
+use crate::set::LimitSet;
+use crate::time::Timestamp;
+
+type Boxed<T> = Pin<Box<dyn Future<Output = Result<T, BackendError>> + Send>>;
+
+/// Any backend, its type erased, for applications that choose one at run time. Costs one allocation for a decision that has
+/// to be waited for.
+#[derive(Clone)]
+pub struct BoxBackend(Arc<dyn ErasedBackend>);
+
+impl BoxBackend {
+    /// Erases a backend's type.
+    #[must_use]
+    pub fn new(backend: impl Backend) -> Self {
+        Self(Arc::new(backend))
+    }
+}
+
+impl fmt::Debug for BoxBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("BoxBackend")
+    }
+}
+
+/// A set prepared by a [`BoxBackend`].
+pub struct BoxPrepared {
+    set: LimitSet,
+    /// The `Arc<B::Prepared>` of the backend inside.
+    inner: Box<dyn std::any::Any + Send + Sync>,
+}
+
+impl fmt::Debug for BoxPrepared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BoxPrepared").field("set", &self.set).finish_non_exhaustive()
+    }
+}
+
+trait ErasedBackend: Send + Sync {
+    fn prepare(&self, set: LimitSet) -> Result<BoxPrepared, ConfigError>;
+    fn decide(&self, prepared: &BoxPrepared, calls: &[Call]) -> Boxed<Decision>;
+    fn decide_at_once(&self, prepared: &BoxPrepared, calls: &[Call]) -> Option<Decision>;
+    fn now(&self) -> Option<Timestamp>;
+    fn decide_as_of(&self, prepared: &BoxPrepared, calls: &[Call], at: Timestamp) -> Option<Decision>;
+    fn settle(&self, prepared: &BoxPrepared, receipt: Receipt) -> Boxed<()>;
+    fn reset(&self, prepared: &BoxPrepared, policy: usize, key: &Key) -> Boxed<()>;
+    fn reset_all(&self, prefix: &str) -> Boxed<()>;
+    fn can_fail(&self) -> bool;
+}
+
+fn inner<B: Backend>(prepared: &BoxPrepared) -> Result<&Arc<B::Prepared>, BackendError> {
+    let foreign = "the set was prepared by another backend";
+    prepared
+        .inner
+        .downcast_ref()
+        .ok_or_else(|| BackendError::new(BackendErrorKind::Protocol).uncharged().with_source(foreign))
+}
+
+impl<B: Backend> ErasedBackend for B {
+    fn prepare(&self, set: LimitSet) -> Result<BoxPrepared, ConfigError> {
+        let prepared = Arc::new(Backend::prepare(self, set)?);
+        Ok(BoxPrepared { set: B::set(&prepared).clone(), inner: Box::new(prepared) })
+    }
+
+    fn decide(&self, prepared: &BoxPrepared, calls: &[Call]) -> Boxed<Decision> {
+        match inner::<B>(prepared) {
+            Ok(prepared) => Box::pin(Backend::decide(self, prepared, calls)),
+            Err(error) => Box::pin(std::future::ready(Err(error))),
+        }
+    }
+
+    fn decide_at_once(&self, prepared: &BoxPrepared, calls: &[Call]) -> Option<Decision> {
+        Backend::decide_at_once(self, inner::<B>(prepared).ok()?, calls)
+    }
+
+    fn now(&self) -> Option<Timestamp> {
+        Backend::now(self)
+    }
+
+    fn decide_as_of(&self, prepared: &BoxPrepared, calls: &[Call], at: Timestamp) -> Option<Decision> {
+        Backend::decide_as_of(self, inner::<B>(prepared).ok()?, calls, at)
+    }
+
+    fn settle(&self, prepared: &BoxPrepared, receipt: Receipt) -> Boxed<()> {
+        match inner::<B>(prepared) {
+            Ok(prepared) => Box::pin(Backend::settle(self, prepared, receipt)),
+            Err(error) => Box::pin(std::future::ready(Err(error))),
+        }
+    }
+
+    fn reset(&self, prepared: &BoxPrepared, policy: usize, key: &Key) -> Boxed<()> {
+        match inner::<B>(prepared) {
+            Ok(prepared) => Box::pin(Backend::reset(self, prepared, policy, key)),
+            Err(error) => Box::pin(std::future::ready(Err(error))),
+        }
+    }
+
+    fn reset_all(&self, prefix: &str) -> Boxed<()> {
+        Box::pin(Backend::reset_all(self, prefix))
+    }
+
+    fn can_fail(&self) -> bool {
+        Backend::can_fail(self)
+    }
+}
+
+impl Backend for BoxBackend {
+    type Prepared = BoxPrepared;
+    type Decide = Boxed<Decision>;
+    type Done = Boxed<()>;
+
+    fn prepare(&self, set: LimitSet) -> Result<BoxPrepared, ConfigError> {
+        self.0.prepare(set)
+    }
+
+    fn set(prepared: &BoxPrepared) -> &LimitSet {
+        &prepared.set
+    }
+
+    fn decide(&self, prepared: &Arc<BoxPrepared>, calls: &[Call]) -> Self::Decide {
+        self.0.decide(prepared, calls)
+    }
+
+    fn decide_at_once(&self, prepared: &Arc<BoxPrepared>, calls: &[Call]) -> Option<Decision> {
+        self.0.decide_at_once(prepared, calls)
+    }
+
+    fn now(&self) -> Option<Timestamp> {
+        self.0.now()
+    }
+
+    fn decide_as_of(&self, prepared: &Arc<BoxPrepared>, calls: &[Call], at: Timestamp) -> Option<Decision> {
+        self.0.decide_as_of(prepared, calls, at)
+    }
+
+    fn settle(&self, prepared: &Arc<BoxPrepared>, receipt: Receipt) -> Self::Done {
+        self.0.settle(prepared, receipt)
+    }
+
+    fn reset(&self, prepared: &Arc<BoxPrepared>, policy: usize, key: &Key) -> Self::Done {
+        self.0.reset(prepared, policy, key)
+    }
+
+    fn reset_all(&self, prefix: &str) -> Self::Done {
+        self.0.reset_all(prefix)
+    }
+
+    fn can_fail(&self) -> bool {
+        self.0.can_fail()
+    }
+}

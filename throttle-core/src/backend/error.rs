@@ -1,0 +1,80 @@
+use std::error::Error;
+use std::fmt;
+
+/// A decision that could not be made.
+#[derive(Debug)]
+pub struct BackendError {
+    kind: BackendErrorKind,
+    uncharged: bool,
+    source: Option<Box<dyn Error + Send + Sync>>,
+}
+
+/// Why a decision could not be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum BackendErrorKind {
+    /// The store could not be reached.
+    Unavailable,
+    /// The store did not answer within the deadline.
+    Timeout,
+    /// Too many decisions were already waiting for the store.
+    Saturated,
+    /// The store refused the step or answered something that makes no sense.
+    Protocol,
+    /// Calls to the store are suspended after repeated failures.
+    Suspended,
+}
+
+impl BackendError {
+    /// An error after which the request may have been charged.
+    #[must_use]
+    pub const fn new(kind: BackendErrorKind) -> Self {
+        Self { kind, uncharged: false, source: None }
+    }
+
+    /// Adds that the request is known not to have been charged.
+    #[must_use]
+    pub fn uncharged(mut self) -> Self {
+        self.uncharged = true;
+        self
+    }
+
+    /// Adds the cause.
+    #[must_use]
+    pub fn with_source(mut self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        self.source = Some(source.into());
+        self
+    }
+
+    /// Why.
+    #[must_use]
+    pub const fn kind(&self) -> BackendErrorKind {
+        self.kind
+    }
+
+    /// Whether the request is known not to have been charged. If not, repeating it might charge it twice.
+    #[must_use]
+    pub const fn is_uncharged(&self) -> bool {
+        self.uncharged
+    }
+}
+
+impl fmt::Display for BackendError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.kind {
+            BackendErrorKind::Unavailable => "the rate-limit store could not be reached",
+            BackendErrorKind::Timeout => "the rate-limit store did not answer in time",
+            BackendErrorKind::Saturated => "too many decisions are waiting for the rate-limit store",
+            BackendErrorKind::Protocol => "the rate-limit store gave an answer that makes no sense",
+            BackendErrorKind::Suspended => "calls to the rate-limit store are suspended after repeated failures",
+        };
+        let charged = if self.uncharged { "nothing was charged" } else { "the request may have been charged" };
+        write!(f, "{kind}; {charged}")
+    }
+}
+
+impl Error for BackendError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.source.as_deref().map(|source| source as _)
+    }
+}
