@@ -45,6 +45,20 @@ async fn shape_fails_calls_where_it_is_told_to() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn law_13_shape_keeps_an_open_pace_while_the_store_is_busy() {
+    let remote = Remote::new(2 * MS);
+    let shaper = over(&remote, ten(10_000), OnError::Open);
+    remote.be_busy();
+    let start = Instant::now();
+    for _ in 0..5 {
+        shaper.schedule("key", 1).await.unwrap();
+    }
+    // Ten a second, with some headroom: four intervals between five calls.
+    assert!((400 * MS..420 * MS).contains(&start.elapsed()), "{:?}", start.elapsed());
+    assert_eq!((shaper.stats().sent, shaper.stats().degraded), (5, 5));
+}
+
+#[tokio::test(start_paused = true)]
 async fn shape_lets_calls_go_where_it_is_told_to() {
     let remote = Remote::new(2 * MS);
     let shaper = over(&remote, ten(10_000), OnError::Open);

@@ -69,6 +69,7 @@ pub(crate) struct Remote {
     pub(crate) memory: MemoryBackend<TokioClock>,
     pub(crate) trip: Duration,
     pub(crate) fails: Arc<AtomicBool>,
+    pub(crate) busy: Arc<AtomicBool>,
     pub(crate) decisions: Arc<AtomicUsize>,
     pub(crate) settled: Arc<AtomicUsize>,
 }
@@ -76,7 +77,14 @@ pub(crate) struct Remote {
 impl Remote {
     pub(crate) fn new(trip: Duration) -> Self {
         let memory = MemoryBackend::builder().clock(TokioClock::new()).build();
-        Self { memory, trip, fails: Arc::default(), decisions: Arc::default(), settled: Arc::default() }
+        Self {
+            memory,
+            trip,
+            fails: Arc::default(),
+            busy: Arc::default(),
+            decisions: Arc::default(),
+            settled: Arc::default(),
+        }
     }
 
     pub(crate) fn fail(&self, fails: bool) {
@@ -87,7 +95,14 @@ impl Remote {
         self.decisions.load(Ordering::SeqCst)
     }
 
+    pub(crate) fn be_busy(&self) {
+        self.busy.store(true, Ordering::SeqCst);
+    }
+
     fn check(&self) -> Result<(), BackendError> {
+        if self.busy.load(Ordering::SeqCst) {
+            return Err(BackendError::new(BackendErrorKind::Saturated).uncharged());
+        }
         if self.fails.load(Ordering::SeqCst) {
             Err(BackendError::new(BackendErrorKind::Unavailable).uncharged())
         } else {

@@ -25,6 +25,22 @@ pub enum BackendErrorKind {
     Suspended,
 }
 
+impl BackendErrorKind {
+    /// Whether the store may be well all the same: it has more to do than it can, or its answer is not known yet. Other
+    /// errors say that the store is broken: it cannot be reached, answers errors, or is suspended because it failed.
+    ///
+    /// ```
+    /// use throttle_core::BackendErrorKind;
+    ///
+    /// assert!(BackendErrorKind::Saturated.is_busy());
+    /// assert!(!BackendErrorKind::Suspended.is_busy());
+    /// ```
+    #[must_use]
+    pub const fn is_busy(self) -> bool {
+        matches!(self, Self::Saturated | Self::Timeout)
+    }
+}
+
 impl BackendError {
     /// An error after which the request may have been charged.
     #[must_use]

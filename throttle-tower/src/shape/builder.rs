@@ -1,4 +1,5 @@
 use std::fmt;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -71,7 +72,9 @@ impl<B: Backend> ShaperBuilder<B> {
     }
 
     /// What happens when the store fails: [`OnError::local`] goes on by a share of the pace, [`OnError::Closed`] fails the
-    /// call, and [`OnError::Open`] lets it go at once, at no pace. There is no default: a backend that can fail asks for it.
+    /// call, and [`OnError::Open`] lets it go at once, at no pace, if the store is broken; while the store is
+    /// [busy](throttle_core::BackendErrorKind::is_busy), this process keeps the whole pace by itself. There is no default:
+    /// a backend that can fail asks for it.
     ///
     /// While a store goes away, or comes back, some processes may go by it and others by their shares: for a moment, and for
     /// those who were told a time before, a little more than the pace may leave.
@@ -99,7 +102,9 @@ impl<B: Backend> ShaperBuilder<B> {
         let policy = Policy::new(&name, self.bucket_with_headroom())?;
         let rate = policy.algorithm().rate();
         let set = LimitSet::new(policy)?;
-        let share = on_error.processes().filter(|_| self.backend.can_fail()).map(|processes| {
+        // An open pace is kept by this process alone while the store is busy: a burst does not make it broken.
+        let processes = on_error.processes().or((on_error == OnError::Open).then_some(NonZeroU32::MIN));
+        let share = processes.filter(|_| self.backend.can_fail()).map(|processes| {
             let store = MemoryBackend::builder().clock(TokioClock::new()).build();
             LocalShare::new(&store, &set, processes)
         });

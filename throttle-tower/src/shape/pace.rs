@@ -115,8 +115,9 @@ impl<B: Backend> Pace<B> {
     fn answer_failure(self: &Arc<Self>, error: BackendError, calls: &[Call], ask: &Ask, place: Waiting) -> Answered<B> {
         self.counters.degraded();
         match (self.on_error, &self.share) {
-            (OnError::Open, _) => self.enter(None, ask, Duration::ZERO, Some(place)),
-            (OnError::Local { .. }, Some(share)) => {
+            (OnError::Open, None) => self.enter(None, ask, Duration::ZERO, Some(place)),
+            (OnError::Open, Some(_)) if !error.kind().is_busy() => self.enter(None, ask, Duration::ZERO, Some(place)),
+            (OnError::Open | OnError::Local { .. }, Some(share)) => {
                 self.answer(&share.decide(calls, error.kind()), calls, ask, Some(place))
             }
             (OnError::Closed | OnError::Local { .. }, _) => Err(ShapeError::Store(error)),

@@ -50,7 +50,7 @@ impl Shares {
     /// Decides about a request that the store did not decide about. `None` where that is left to no share: all the limits
     /// that apply are open, and the store is broken.
     pub(super) fn decide(&self, calls: &[Call], why: BackendErrorKind) -> Option<Decision> {
-        let share = if is_busy(why) { &self.busy } else { &self.local };
+        let share = if why.is_busy() { &self.busy } else { &self.local };
         let decision = share.decide(calls, why);
         matches!(decision.rung(), Rung::Local(_)).then_some(decision)
     }
@@ -68,12 +68,6 @@ impl Shares {
     pub(super) const fn for_receipts(&self) -> &LocalShare {
         &self.local
     }
-}
-
-/// Whether the store may be well all the same: it has more to do than it can, or its answer is not known yet. Other errors say
-/// that it is broken: there is no connection, it answers errors, or it is not asked because it failed several times.
-fn is_busy(why: BackendErrorKind) -> bool {
-    matches!(why, BackendErrorKind::Saturated | BackendErrorKind::Timeout)
 }
 
 /// Where shares are kept, whatever clock it has: makes a share of a set, of so many processes for each policy.
