@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use http::{Request, Response, StatusCode};
 use throttle_redis::{RedisBackend, Single};
-use throttle_test_servers::Server;
+use throttle_test_servers::{Proxy, Server};
 use throttle_tower::headers::Problem;
 use throttle_tower::{
     BackendErrorKind, BoxBackend, ConfigError, Constant, FixedWindow, Gcra, Header, Limit, LimitReport, Limits,
@@ -247,4 +247,33 @@ async fn law_13_burst_of_ten_thousand_opens_no_limit() {
     assert!((LIMIT..=2 * LIMIT).contains(&admitted), "{admitted}: {told:?} {stats:?}");
     let here = told.keys().any(|(_, rung)| matches!(rung, Some(Rung::Local(_))));
     assert!(here, "the burst was too small to show anything: {told:?}");
+}
+
+/// A store that answers every question, but each too late, is busy as well: also when it is not asked for a while because of
+/// that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn law_13_answers_that_are_late_many_times_in_a_row_open_no_limit() {
+    const LIMIT: usize = 5;
+    let server = tokio::task::spawn_blocking(Server::start).await.unwrap();
+    let proxy = Proxy::start(server.port());
+    let backend = RedisBackend::builder(Single::new(&proxy.url()).unwrap()).build().unwrap();
+    let login = limit("login", FixedWindow::new(Rate::per_day(LIMIT as u64))).by(Header::new("x-user"));
+    let layer = ThrottleLayer::new(login).unwrap().on_error(OnError::Open);
+    let service = layer.backend(backend.clone()).unwrap().layer(Strict::default());
+    let ask = |user: &str| Request::get("/").header("x-user", user).body(Text::default()).unwrap();
+    while backend.stats().decisions == 0 {
+        service.clone().oneshot(ask("warm")).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+
+    proxy.delay_replies(Duration::from_millis(100));
+    let mut rungs: HashMap<Rung, usize> = HashMap::new();
+    let mut admitted = 0;
+    while backend.stats().breaker_openings == 0 || rungs.values().sum::<usize>() < 200 {
+        let response = service.clone().oneshot(ask("victim")).await.unwrap();
+        admitted += usize::from(response.status() == StatusCode::OK);
+        *rungs.entry(response.extensions().get::<LimitReport>().unwrap().decision().rung()).or_default() += 1;
+    }
+    assert_eq!(admitted, LIMIT, "{rungs:?}");
+    assert_eq!(rungs.keys().collect::<Vec<_>>(), [&Rung::Local(BackendErrorKind::Timeout)], "{rungs:?}");
 }

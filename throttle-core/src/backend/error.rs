@@ -15,13 +15,13 @@ pub struct BackendError {
 pub enum BackendErrorKind {
     /// The store could not be reached.
     Unavailable,
-    /// The store did not answer within the deadline.
+    /// The store did not answer within the deadline, or is not asked because it did not several times in a row.
     Timeout,
     /// Too many decisions were already waiting for the store.
     Saturated,
     /// The store refused the step or answered something that makes no sense.
     Protocol,
-    /// Calls to the store are suspended after repeated failures.
+    /// Calls to the store are suspended after repeated failures, and not all of those were late answers.
     Suspended,
 }
 

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::breaker::{Breaker, Leave};
+use crate::breaker::{Breaker, Failure, Leave};
 use crate::connection::{Connector, Fault, FaultKind};
 use crate::stats::Counters;
 
@@ -90,14 +90,17 @@ impl Line {
     /// Leave to ask for a key of this slot.
     #[inline]
     pub(crate) fn leave(self: &Arc<Self>, slot: u16) -> Result<Leave<'_>, Trouble> {
-        self.breakers[self.range(slot)].leave().ok_or_else(|| self.suspended())
+        let breaker = &self.breakers[self.range(slot)];
+        breaker.leave().ok_or_else(|| self.suspended(breaker))
     }
 
     /// Nobody asks, so nobody else would notice that the runtime of the one who waits for a sign of life is gone.
     #[cold]
-    fn suspended(self: &Arc<Self>) -> Trouble {
+    fn suspended(self: &Arc<Self>, breaker: &Breaker) -> Trouble {
         self.mend();
-        Trouble::Suspended
+        // Late answers say as much about this process as about the server: no error tells that it is broken.
+        let is_late_only = breaker.is_late_only() && self.current.load().is_some();
+        if is_late_only { Trouble::Overdue } else { Trouble::Suspended }
     }
 
     /// Whether no breaker is open. One that is half open waits for a decision: a process that gets no requests because it
@@ -150,14 +153,16 @@ impl Line {
         };
         let fault = match trouble {
             // These say nothing about the server.
-            Trouble::Suspended | Trouble::Saturated | Trouble::Nonsense(_) | Trouble::Partly(_) => return,
+            Trouble::Suspended | Trouble::Overdue | Trouble::Saturated | Trouble::Nonsense(_) | Trouble::Partly(_) => {
+                return;
+            }
             Trouble::Late | Trouble::TooLate => None,
             Trouble::Fault(fault) => Some(fault),
         };
         if self.is_cluster() {
             *self.suspects[self.range(slot)].lock() = Suspect { slot, name: name.to_owned() };
         }
-        if breaker.fail() {
+        if breaker.fail(fault.map_or(Failure::Late, |_| Failure::Fault)) {
             self.counters.breaker_opened();
             let why = fault.map_or("no answer within the deadline".to_owned(), ToString::to_string);
             tracing::warn!(why, "the rate-limit store fails; it is not asked until it gives a sign of life");

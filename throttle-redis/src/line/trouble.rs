@@ -10,8 +10,10 @@ pub(crate) enum Trouble {
     Late,
     /// Not sent, and now it is too late.
     TooLate,
-    /// Not sent: the breaker is open.
+    /// Not sent: the breaker is open after failures of which one at least was an error.
     Suspended,
+    /// Not sent: the breaker is open, and all that failed were answers that came too late.
+    Overdue,
     /// Not sent: too many wait already.
     Saturated,
     /// The answer makes no sense.
@@ -25,7 +27,7 @@ impl Trouble {
     pub(crate) fn is_uncharged(&self) -> bool {
         match self {
             Self::Fault(fault) => fault.did_not_run(),
-            Self::TooLate | Self::Suspended | Self::Saturated => true,
+            Self::TooLate | Self::Suspended | Self::Overdue | Self::Saturated => true,
             Self::Late | Self::Nonsense(_) | Self::Partly(_) => false,
         }
     }
@@ -38,6 +40,9 @@ impl From<Trouble> for BackendError {
         match trouble {
             Trouble::Fault(fault) => error.with_source(fault),
             Trouble::Nonsense(what) => error.with_source(what),
+            Trouble::Overdue => {
+                error.with_source("calls are suspended, because several answers in a row came too late")
+            }
             Trouble::Partly(trouble) => error.with_source(Self::from(*trouble)),
             _ => error,
         }
@@ -47,7 +52,7 @@ impl From<Trouble> for BackendError {
 impl Trouble {
     fn kind(&self) -> BackendErrorKind {
         match self {
-            Self::Late | Self::TooLate => BackendErrorKind::Timeout,
+            Self::Late | Self::TooLate | Self::Overdue => BackendErrorKind::Timeout,
             Self::Suspended => BackendErrorKind::Suspended,
             Self::Saturated => BackendErrorKind::Saturated,
             Self::Nonsense(_) => BackendErrorKind::Protocol,

@@ -200,10 +200,11 @@ impl OnMissing {
 /// | `Closed` | 503 | 503 |
 /// | `Local` | this process decides by 1/n of the limit | the same |
 ///
-/// * **Broken**: there is no connection ([`Unavailable`]), it answers errors ([`Protocol`]), or it failed so often in a row
+/// * **Broken**: there is no connection ([`Unavailable`]), it answers errors ([`Protocol`]), or it did so often in a row
 ///   that it is not asked for now ([`Suspended`]).
-/// * **Busy**: too many decisions wait for it ([`Saturated`]), or its answer has not come in time ([`Timeout`]). A burst that
-///   is more than the connection carries in time says nothing about the store, so it opens no limit.
+/// * **Busy**: too many decisions wait for it ([`Saturated`]), or its answer has not come in time ([`Timeout`]), also where
+///   it is not asked for now because of several late answers. A burst that is more than the connection carries in time says
+///   nothing about the store, so it opens no limit. A store that hangs looks the same for as long as its connection stands.
 ///
 /// The decision names the error, and who decided instead: [`Decision::rung`](throttle_core::Decision::rung).
 ///
