@@ -507,6 +507,29 @@ async fn charge_no_more_are_held_than_the_next_window_admits() {
     assert!(refused.iter().all(|(_, at)| at.is_zero()), "{refused:?}");
 }
 
+/// After an admission the next portion comes with the next interval, not when the bucket is full.
+#[tokio::test(start_paused = true)]
+async fn charge_line_of_a_bucket_that_refills_in_portions_is_as_long_as_its_portions_allow() {
+    let bucket = throttle_tower::IntervalBucket::new(10).refill(1, 100 * MS);
+    let app = app(&paused(limit("held", bucket).by(Constant).wait_up_to(500 * MS)));
+    for _ in 0..10 {
+        assert_eq!(send(&app, 1).await.status(), StatusCode::OK);
+    }
+    let start = Instant::now();
+    let mut held = [0, 1].map(|_| Box::pin(send(&app, 1)));
+    for held in &mut held {
+        assert!(poll(held).is_pending());
+    }
+    let [mut first, second] = held;
+    sleep(101 * MS).await;
+    assert!(matches!(poll(&mut first), Poll::Ready(response) if response.status() == StatusCode::OK));
+    // It arrives before the second has been told that it is the first now.
+    let newcomer = send(&app, 1);
+    let (newcomer, second) = tokio::join!(newcomer, second);
+    assert_eq!((newcomer.status(), second.status()), (StatusCode::OK, StatusCode::OK));
+    assert!(start.elapsed() <= 310 * MS, "{:?}", start.elapsed());
+}
+
 /// On the real clock, where timers wake 1 to 2 ms late. The best of some rounds, because the machine may be busy.
 #[tokio::test]
 async fn charge_a_line_keeps_its_pace_on_the_real_clock() {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use throttle_core::{Algorithm, Status};
+use throttle_core::{Algorithm, Policy, Status};
 use tokio::time::Instant;
 
 use crate::time::FAR;
@@ -19,14 +19,19 @@ pub(super) struct Forecast {
 
 impl Forecast {
     /// After a decision as of `now` that asked for `cost` units.
-    pub(super) fn new(algorithm: &Algorithm, status: &Status, now: Instant, cost: u64) -> Self {
+    pub(super) fn new(policy: &Policy, status: &Status, now: Instant, cost: u64) -> Self {
+        let algorithm = policy.tier(status.tier()).algorithm();
         match status.retry_after().filter(|wait| !wait.is_zero()) {
             Some(wait) => {
                 let at = later(now, wait);
                 let units = if algorithm.drains() { cost } else { cost.max(algorithm.rate().count()) };
                 Self { at, units, opens: later(at, Duration::from_micros(algorithm.rate().period_micros())) }
             }
-            None => Self { at: now, units: status.remaining(), opens: later(now, status.reset_after()) },
+            None => {
+                // Of a bucket that refills in portions the next one comes long before it is full.
+                let opens = later(now, status.effective_window(policy).min(status.reset_after()));
+                Self { at: now, units: status.remaining(), opens }
+            }
         }
     }
 

@@ -272,11 +272,10 @@ impl<B: Backend> Rules<B> {
     /// Notes what a decision says of a line.
     fn advance(&self, place: &Place, calls: &[Call], turn: &Turn) {
         let (Answer::Decided(report), policy) = (&turn.answer, place.key.0) else { return };
-        let (Some(algorithm), Some(status)) = (self.algorithm(policy, calls), report.decision().statuses().get(policy))
-        else {
-            return;
-        };
-        let next = Forecast::new(algorithm, status, turn.at, place.units);
+        let status = report.decision().statuses().get(policy);
+        let known = self.answers.policies.get(policy).zip(status).zip(self.algorithm(policy, calls));
+        let Some(((policy, status), algorithm)) = known else { return };
+        let next = Forecast::new(policy, status, turn.at, place.units);
         place.advance(|progress| {
             let before = progress.forecast.replace(next);
             match (turn.as_of, before) {
