@@ -11,8 +11,8 @@ use throttle_redis::{RedisBackend, Single};
 use throttle_test_servers::{Proxy, Server};
 use throttle_tower::headers::Problem;
 use throttle_tower::{
-    BackendErrorKind, BoxBackend, ConfigError, Constant, FixedWindow, Gcra, Header, Limit, LimitReport, Limits,
-    OnError, Rate, Reason, Rung, ThrottleLayer, all, any, limit,
+    Backend, BackendErrorKind, BoxBackend, ConfigError, Constant, FixedWindow, Gcra, Header, Limit, LimitReport,
+    LimitSet, Limits, MemoryBackend, OnError, Policy, Rate, Reason, Rung, ThrottleLayer, all, any, limit,
 };
 use tower::{Layer, ServiceExt};
 
@@ -212,6 +212,23 @@ async fn a_box_fails_as_what_is_in_it_does() {
         let layer = ThrottleLayer::new(shared("p", 5)).unwrap().on_error(rule);
         let service = layer.backend(BoxBackend::new(down())).unwrap().layer(Strict::default());
         assert_eq!(service.oneshot(get()).await.unwrap().status(), status);
+    }
+}
+
+/// A store that is busy opens no limit where this process cannot decide either.
+#[tokio::test]
+async fn law_13_open_limit_is_closed_while_the_store_is_busy_and_no_share_could_be_made() {
+    let full = MemoryBackend::new();
+    let register = |number: usize| {
+        let policy = Policy::new(&format!("policy-{number}"), Gcra::new(Rate::per_second(1)))?;
+        full.prepare(LimitSet::new(policy)?)
+    };
+    assert!((0..2_000).any(|number| register(number).is_err()), "a store holds so many policies");
+    for kind in KINDS {
+        let layer = ThrottleLayer::new(shared("p", 1).on_error(OnError::Open)).unwrap();
+        let layer = layer.backend(Remote::failing(kind)).unwrap().local_store(&full);
+        let expected = if BROKEN.contains(&kind) { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+        assert_eq!(answer(layer).await, expected, "{kind:?}");
     }
 }
 

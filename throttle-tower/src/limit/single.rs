@@ -220,7 +220,8 @@ pub enum OnError {
     ///
     /// While the store is busy, this process decides by a [share](throttle_core::LocalShare) of its own that is the whole
     /// limit (1/1), and answers with the share's numbers. The share is charged by these decisions only. So at most one more
-    /// limit is admitted by each process, in the same period, beside what the store admits.
+    /// limit is admitted by each process, in the same period, beside what the store admits; layers whose limits have the same
+    /// names have one such share together if they keep it in [one store](crate::ThrottleLayer::local_store).
     Open,
     /// The request is refused with 503: the fault is ours, not the client's. That is also so while the store is busy: such a
     /// limit admits only what the store has admitted.

@@ -195,7 +195,7 @@ impl<B: Backend> ThrottleLayer<B> {
     }
 
     /// What was set before the backend is checked with it, and what is set after it must do without. A share that cannot
-    /// be made then is missing, and its limits are closed when the store fails.
+    /// be made then is missing, and its limits are closed when the store fails; open ones only while it is busy.
     fn with_share(mut self) -> Self {
         let _ = Arc::make_mut(&mut self.rules).share();
         self

@@ -81,7 +81,7 @@ impl<B: Backend> Rules<B> {
     }
 
     fn failed(&self, error: BackendError, calls: Calls) -> Looked {
-        if self.closed(&calls).is_empty() {
+        if self.closed(&calls, error.kind()).is_empty() {
             return Looked::Failed(error);
         }
         Looked::Refused(Answer::Failed(error), calls)

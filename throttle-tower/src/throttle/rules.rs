@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{Response, StatusCode};
 use smallvec::SmallVec;
-use throttle_core::{Backend, BackendError, Call, ConfigError, Decision, Key, Policy, PolicyName};
+use throttle_core::{Backend, BackendError, BackendErrorKind, Call, ConfigError, Decision, Key, Policy, PolicyName};
 
 use super::answers::{Answers, Options};
 use super::attempt::Answer;
@@ -375,7 +375,7 @@ impl<B: Backend> Rules<B> {
         needs: &Needs,
         parts: &mut Parts,
     ) -> Judged {
-        let closed = self.closed(calls);
+        let closed = self.closed(calls, error.kind());
         if !closed.is_empty() {
             self.tell(Outcome::FailedClosed(error), None, parts);
             let reason = Reason::Store(error.kind(), &closed);
@@ -400,10 +400,10 @@ impl<B: Backend> Rules<B> {
     }
 
     /// The policies that apply to a request and refuse it when the store fails. One that should have a share and has none
-    /// is among them.
-    pub(super) fn closed(&self, calls: &[Call]) -> Vec<Policy> {
+    /// is among them: a local one, and while the store is busy an open one too.
+    pub(super) fn closed(&self, calls: &[Call], why: BackendErrorKind) -> Vec<Policy> {
         let closes = |how: &Applied| match self.rule(how) {
-            Some(OnError::Open) => false,
+            Some(OnError::Open) => why.is_busy() && self.answers.share.is_none(),
             Some(local @ OnError::Local { .. }) => self.answers.share.is_none() || local.processes().is_none(),
             Some(OnError::Closed) | None => true,
         };
