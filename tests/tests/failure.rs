@@ -232,6 +232,9 @@ async fn law_13_open_limit_is_closed_while_the_store_is_busy_and_no_share_could_
     }
 }
 
+/// Events, by their label and who decided.
+type Counts = HashMap<(&'static str, Option<Rung>), usize>;
+
 /// Ten thousand requests at once are more than a connection carries in time. That says nothing about the store, which answers:
 /// it admits the limit, this process's share admits it once more, and nothing is admitted because the limit is open.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -242,7 +245,7 @@ async fn law_13_burst_of_ten_thousand_opens_no_limit() {
     let backend = RedisBackend::builder(Single::new(&server.url()).unwrap()).deadline(Duration::from_secs(5));
     let backend = backend.queue(256).build().unwrap();
     let login = limit("login", FixedWindow::new(Rate::per_day(LIMIT as u64))).by(Header::new("x-user"));
-    let told: Arc<Mutex<HashMap<(&str, Option<Rung>), usize>>> = Arc::default();
+    let told: Arc<Mutex<Counts>> = Arc::default();
     let layer = ThrottleLayer::new(login).unwrap().on_error(OnError::Open).on_decision({
         let told = Arc::clone(&told);
         move |event| *told.lock().unwrap().entry((event.outcome.label(), event.rung())).or_default() += 1
