@@ -63,7 +63,10 @@ pub use algorithm::{
     Algorithm, CalendarQuota, Carry, FixedWindow, Gcra, IntervalBucket, IntoAlgorithm, LeakyBucket, LeakyMeter,
     SlidingLog, SlidingWindow, State, TokenBucket, Verdict,
 };
-pub use backend::{Backend, BackendError, BackendErrorKind, BoxBackend, BoxPrepared, Call, Receipt, ReceiptItem};
+pub use backend::{
+    Backend, BackendError, BackendErrorKind, BoxBackend, BoxPrepared, Call, PolicyRegistry, Receipt, ReceiptItem,
+    RegisteredSet,
+};
 pub use charge::Charge;
 pub use cost::Cost;
 pub use decided_by::Rung;

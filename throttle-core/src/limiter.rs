@@ -47,7 +47,8 @@ impl<B: Backend> Limiter<B> {
     ///
     /// # Errors
     ///
-    /// If the backend cannot hold such a set.
+    /// If the backend cannot hold such a set, or a policy's name is in use there with
+    /// [other parameters](crate::Policy::replace_existing).
     pub fn new(backend: B, set: LimitSet) -> Result<Self, ConfigError> {
         let prepared = Arc::new(backend.prepare(set)?);
         Ok(Self { backend, prepared })

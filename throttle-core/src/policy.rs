@@ -71,6 +71,7 @@ pub struct Policy {
     algorithm: Algorithm,
     unit: Option<Arc<str>>,
     pub(crate) tiers: Option<Arc<Tiers>>,
+    replaces_existing: bool,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -94,7 +95,7 @@ impl Policy {
     /// If the name is not 1 to 64 printable ASCII characters, or the algorithm's configuration is out of range.
     pub fn new(name: &str, algorithm: impl IntoAlgorithm) -> Result<Self, ConfigError> {
         let algorithm = algorithm.into_algorithm().map_err(|error| error.in_policy(name));
-        Ok(Self { name: PolicyName::new(name)?, algorithm: algorithm?, unit: None, tiers: None })
+        Ok(Self { name: PolicyName::new(name)?, algorithm: algorithm?, unit: None, tiers: None, replaces_existing: false })
     }
 
     /// What the policy counts, as clients are told: `content-bytes`, `tokens`. Defaults to requests.
@@ -107,6 +108,37 @@ impl Policy {
         let unit: Arc<str> = unit.into();
         self.change_each(|policy| policy.unit = Some(Arc::clone(&unit)));
         Ok(self)
+    }
+
+    /// Replaces the parameters of a policy of the same name that is in use on the same store: these are in force then, for
+    /// every set that names it, and what was used stays used. Without it, preparing other parameters for a name in use is an
+    /// error: two limits that happen to share a name would be one. Defaults to not replacing.
+    ///
+    /// ```
+    /// use throttle_core::{Backend, Gcra, LimitSet, MemoryBackend, Policy, Rate};
+    ///
+    /// let limit = |count| Policy::new("per-ip", Gcra::new(Rate::per_minute(count)));
+    /// let backend = MemoryBackend::new();
+    /// let five = backend.prepare(LimitSet::new(limit(5)?)?)?;
+    /// assert!(backend.prepare(LimitSet::new(limit(100)?)?).is_err());
+    /// assert!(backend.prepare(LimitSet::new(limit(100)?.replace_existing())?).is_ok());
+    /// # Ok::<(), throttle_core::ConfigError>(())
+    /// ```
+    #[must_use]
+    pub const fn replace_existing(mut self) -> Self {
+        self.replaces_existing = true;
+        self
+    }
+
+    /// Whether it [replaces](Self::replace_existing) other parameters of its name.
+    #[must_use]
+    pub const fn replaces_existing(&self) -> bool {
+        self.replaces_existing
+    }
+
+    /// Whether two policies are one limit, whatever their names.
+    pub(crate) fn has_parameters_of(&self, other: &Self) -> bool {
+        (&self.algorithm, &self.unit, &self.tiers) == (&other.algorithm, &other.unit, &other.tiers)
     }
 
     /// The public name.

@@ -91,13 +91,20 @@ impl Backend for RedisBackend {
     type Decide = RedisFuture<Decision>;
     type Done = RedisFuture<()>;
 
+    /// # Errors
+    ///
+    /// If a policy's name is in use on this backend with other parameters, which it does not
+    /// [replace](Policy::replace_existing).
     fn prepare(&self, set: LimitSet) -> Result<RedisSet, ConfigError> {
-        self.shared.policies.put_in_force(&set);
-        Ok(RedisSet::new(&self.shared, set))
+        RedisSet::registered(&self.shared, set)
     }
 
     fn set(prepared: &RedisSet) -> &LimitSet {
         &prepared.set
+    }
+
+    fn in_force(&self, prepared: &Arc<RedisSet>) -> Option<Arc<LimitSet>> {
+        prepared.replaced()
     }
 
     fn decide(&self, prepared: &Arc<RedisSet>, calls: &[Call]) -> RedisFuture<Decision> {

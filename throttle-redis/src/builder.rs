@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use throttle_core::{Clock, ConfigError, Timestamp};
+use throttle_core::{Clock, ConfigError, PolicyRegistry, Timestamp};
 use tokio::sync::Semaphore;
 
 use crate::RedisBackend;
@@ -11,7 +11,7 @@ use crate::connection::Connector;
 use crate::deny_cache::DenyCache;
 use crate::keyspace::{Keyspace, Placement};
 use crate::line::Line;
-use crate::shared::{Options, Policies, Shared};
+use crate::shared::{Options, Shared};
 
 /// Options of a [`RedisBackend`].
 #[must_use]
@@ -170,7 +170,7 @@ impl RedisBuilder {
             keyspace,
             options: Options { merge, queue: self.queue, slack: slack.to_string(), clock: self.clock },
             waiting: Semaphore::new(self.queue),
-            policies: Policies::default(),
+            policies: PolicyRegistry::default(),
             deny_cache: (self.refusals > 0).then(|| DenyCache::new(self.refusals)),
         };
         Ok(RedisBackend { shared: Arc::new(shared) })

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
-use throttle_core::{Call, ConfigError, LimitSet, Policy};
+use throttle_core::{Call, ConfigError, LimitSet, Policy, RegisteredSet};
 
 use crate::ask::Ask;
 use crate::keyspace::PolicyNames;
@@ -18,6 +18,8 @@ use crate::shared::Shared;
 pub struct RedisSet {
     pub(crate) backend: u64,
     pub(crate) set: LimitSet,
+    /// Keeps the names in use; `None` for what is part of another set, or only looked at.
+    registered: Option<RegisteredSet>,
     /// Which tiers its requests are in.
     tiers: Tiers,
     /// The same for requests in other tiers, made when the first one comes.
@@ -37,11 +39,24 @@ impl RedisSet {
         Self::in_tiers(shared, set, Tiers::new())
     }
 
+    /// A set whose names are in use as long as it exists.
+    pub(crate) fn registered(shared: &Shared, set: LimitSet) -> Result<Self, ConfigError> {
+        let registered = shared.policies.register(set)?;
+        let set = Self::new(shared, registered.set().clone());
+        Ok(Self { registered: Some(registered), ..set })
+    }
+
+    /// The set in force, where another one has replaced its parameters.
+    #[inline]
+    pub(crate) fn replaced(&self) -> Option<Arc<LimitSet>> {
+        self.registered.as_ref()?.replaced()
+    }
+
     fn in_tiers(shared: &Shared, set: LimitSet, tiers: Tiers) -> Self {
         let names = set.policies().iter().map(|policy| shared.keyspace.policy(policy.name())).collect();
-        let linked = ArcSwap::from_pointee(shared.policies.link(&set, &tiers));
+        let linked = ArcSwap::from_pointee(shared.link(&set, &tiers));
         let (others, lane, singles) = (Mutex::default(), Lane::default(), OnceLock::new());
-        Self { backend: shared.id, set, tiers, others, names, linked, lane, singles }
+        Self { backend: shared.id, set, registered: None, tiers, others, names, linked, lane, singles }
     }
 
     /// The set for requests in the tiers that `tier_of` tells for each policy's place: itself, unless it has any.
@@ -95,7 +110,7 @@ impl RedisSet {
 
     #[cold]
     fn link_again(&self, shared: &Shared) -> Arc<Linked> {
-        let linked = Arc::new(shared.policies.link(&self.set, &self.tiers));
+        let linked = Arc::new(shared.link(&self.set, &self.tiers));
         self.linked.store(Arc::clone(&linked));
         linked
     }

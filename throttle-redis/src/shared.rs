@@ -1,12 +1,9 @@
 //! What all clones of a backend share.
 
-use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::Mutex;
 use smallvec::SmallVec;
-use throttle_core::{Decision, LimitSet, Policy, Timestamp};
+use throttle_core::{Decision, LimitSet, PolicyRegistry, Timestamp};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
@@ -28,7 +25,8 @@ pub(crate) struct Shared {
     pub(crate) options: Options,
     /// Room for decisions that are not merged.
     pub(crate) waiting: Semaphore,
-    pub(crate) policies: Policies,
+    /// The sets in use.
+    pub(crate) policies: PolicyRegistry,
     pub(crate) deny_cache: Option<DenyCache>,
 }
 
@@ -87,6 +85,13 @@ impl Shared {
         if let Some(cache) = &self.deny_cache {
             cache.clear_all();
         }
+    }
+
+    /// A set with the parameters in force, for requests in these tiers.
+    pub(crate) fn link(&self, set: &LimitSet, tiers: &[u8]) -> Linked {
+        // Read first: what is newer than its epoch is only linked again.
+        let epoch = self.policies.epoch();
+        Linked::new(epoch, self.policies.in_force(set), tiers)
     }
 
     pub(crate) fn merges(&self) -> bool {
@@ -151,39 +156,5 @@ impl Shared {
         head.extend([time.as_bytes(), self.options.slack.as_bytes()]);
         head.extend(linked.headers.iter().map(Vec::as_slice));
         Invocation { script, keys, head: &head, rest, slot }.run(&self.line, until).await
-    }
-}
-
-/// The parameters in force, by the policy's name: the ones prepared last.
-#[derive(Default)]
-pub(crate) struct Policies {
-    in_force: Mutex<HashMap<String, Policy>>,
-    /// Counts their changes.
-    epoch: AtomicU64,
-}
-
-impl Policies {
-    pub(crate) fn put_in_force(&self, set: &LimitSet) {
-        let mut in_force = self.in_force.lock();
-        for policy in set.policies() {
-            let replaced = in_force.insert(policy.name().to_owned(), policy.clone());
-            if replaced.is_some_and(|old| old != *policy) {
-                self.epoch.fetch_add(1, Ordering::Release);
-            }
-        }
-    }
-
-    #[inline]
-    pub(crate) fn epoch(&self) -> u64 {
-        self.epoch.load(Ordering::Acquire)
-    }
-
-    /// The set with the parameters in force, for requests in these tiers.
-    pub(crate) fn link(&self, set: &LimitSet, tiers: &[u8]) -> Linked {
-        let in_force = self.in_force.lock();
-        let epoch = self.epoch();
-        let current = set.with_parameters(|policy| in_force.get(policy.name()).cloned());
-        drop(in_force);
-        Linked::new(epoch, current, tiers)
     }
 }

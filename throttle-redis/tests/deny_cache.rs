@@ -75,7 +75,7 @@ async fn refunds_resets_and_changed_limits_clear_it() {
     }
     assert!(limits.take("raised", 3).await.is_allowed());
     assert!(!limits.take("raised", 1).await.is_allowed());
-    let raised = Limits::new(&backend, policy("p", SlidingLog::new(Rate::new(5, 24 * HOUR))));
+    let raised = Limits::new(&backend, policy("p", SlidingLog::new(Rate::new(5, 24 * HOUR))).replace_existing());
     assert!(raised.take("raised", 1).await.is_allowed());
     assert!(limits.take("raised", 1).await.is_allowed(), "what was prepared last is in force");
 }

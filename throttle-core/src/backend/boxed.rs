@@ -49,6 +49,7 @@ impl fmt::Debug for BoxPrepared {
 
 trait ErasedBackend: Send + Sync {
     fn prepare(&self, set: LimitSet) -> Result<BoxPrepared, ConfigError>;
+    fn in_force(&self, prepared: &BoxPrepared) -> Option<Arc<LimitSet>>;
     fn decide(&self, prepared: &BoxPrepared, calls: &[Call]) -> Boxed<Decision>;
     fn decide_at_once(&self, prepared: &BoxPrepared, calls: &[Call]) -> Option<Decision>;
     fn now(&self) -> Option<Timestamp>;
@@ -71,6 +72,10 @@ impl<B: Backend> ErasedBackend for B {
     fn prepare(&self, set: LimitSet) -> Result<BoxPrepared, ConfigError> {
         let prepared = Arc::new(Backend::prepare(self, set)?);
         Ok(BoxPrepared { set: B::set(&prepared).clone(), inner: Box::new(prepared) })
+    }
+
+    fn in_force(&self, prepared: &BoxPrepared) -> Option<Arc<LimitSet>> {
+        Backend::in_force(self, inner::<B>(prepared).ok()?)
     }
 
     fn decide(&self, prepared: &BoxPrepared, calls: &[Call]) -> Boxed<Decision> {
@@ -126,6 +131,10 @@ impl Backend for BoxBackend {
 
     fn set(prepared: &BoxPrepared) -> &LimitSet {
         &prepared.set
+    }
+
+    fn in_force(&self, prepared: &Arc<BoxPrepared>) -> Option<Arc<LimitSet>> {
+        self.0.in_force(prepared)
     }
 
     fn decide(&self, prepared: &Arc<BoxPrepared>, calls: &[Call]) -> Self::Decide {

@@ -58,18 +58,27 @@ pub trait Backend: Clone + Send + Sync + 'static {
 
     /// Gets ready to decide about `set`.
     ///
-    /// Sets with a policy of the same name share that policy's budgets. Of different parameters the ones prepared last
-    /// are in force, for every such set: what was used stays used (see [`Algorithm::carry_over`](crate::Algorithm::carry_over)).
+    /// Sets with a policy of the same name share that policy's budgets. Different parameters of a name are refused while a
+    /// set with it exists in this process, unless the policy [replaces](crate::Policy::replace_existing) them: then they are
+    /// in force for every such set, and what was used stays used (see
+    /// [`Algorithm::carry_over`](crate::Algorithm::carry_over)). A [`PolicyRegistry`](crate::PolicyRegistry) does that.
     /// Of a policy with [tiers](crate::Policy::tiered) all tiers are in force side by side, and what a key used in one is
     /// carried over to another by the policy's [rule](crate::Carry), in the same step that charges it there.
     ///
     /// # Errors
     ///
-    /// If the backend cannot hold such a set.
+    /// If the backend cannot hold such a set, or a policy's name is in use with other parameters.
     fn prepare(&self, set: LimitSet) -> Result<Self::Prepared, ConfigError>;
 
     /// The set that was prepared.
     fn set(prepared: &Self::Prepared) -> &LimitSet;
+
+    /// The set with the parameters in force, where another set has [replaced](crate::Policy::replace_existing) some of its
+    /// own: decisions are by these. The same `Arc` until they change. Defaults to `None`: those it was prepared with.
+    fn in_force(&self, prepared: &Arc<Self::Prepared>) -> Option<Arc<LimitSet>> {
+        let _ = prepared;
+        None
+    }
 
     /// Decides about one request and charges it. `calls` stand in the order of the set's policies; policies without a
     /// call are skipped.

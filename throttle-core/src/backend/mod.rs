@@ -6,10 +6,12 @@ mod boxed;
 mod call;
 mod contract;
 mod error;
+mod policy_registry;
 mod receipt;
 
 pub use boxed::{BoxBackend, BoxPrepared};
 pub use call::Call;
 pub use contract::Backend;
 pub use error::{BackendError, BackendErrorKind};
+pub use policy_registry::{PolicyRegistry, RegisteredSet};
 pub use receipt::{Receipt, ReceiptItem};

@@ -40,7 +40,8 @@
 //! [`LimitSet::decide`](crate::LimitSet::decide) on states that are never forgotten. The traces are the same in every
 //! run. Four things are part of the contract, and the kit holds a backend to them:
 //!
-//! * The parameters of a policy that were prepared last are in force. A state that earlier ones left is
+//! * The parameters of a policy that were prepared last are in force, and only a policy that
+//!   [replaces](crate::Policy::replace_existing) those in use can change them. A state that earlier ones left is
 //!   [carried over](crate::Algorithm::carry_over) by the first decision that meets it, whether that is admitted or not.
 //! * A state may be dropped as soon as the clock the kit sets has shown it to be as good as unused, and never before. A
 //!   store that expires keys by a clock of its own must not do so while the kit's clock stands still.
@@ -97,7 +98,7 @@ pub use isolation::{
 };
 pub use race::{law_06_exactly_k, law_06_exactly_k_of_mixed_costs};
 pub use sharing::{
-    contract_clones_share_the_store, contract_dropped_futures_charge_at_most_once, contract_sets_of_every_size,
+    contract_a_name_stands_for_one_limit, contract_clones_share_the_store, contract_dropped_futures_charge_at_most_once, contract_sets_of_every_size,
     contract_skipped_policies,
 };
 pub use specimen::Specimen;

@@ -11,6 +11,7 @@ use super::{Harness, Specimen};
 use crate::backend::{Backend, Call};
 use crate::decision::Decision;
 use crate::key::Key;
+use crate::policy::Policy;
 use crate::set::{LimitSet, Rule};
 
 /// Clones of a backend, handles handed out later and sets prepared again are the same store.
@@ -35,6 +36,33 @@ pub fn contract_clones_share_the_store<H: Harness>() {
     let limiter = elsewhere.limiter.clone();
     assert!(harness.block_on(limiter.decide(&calls)).expect("the backend decides").is_allowed());
     assert_eq!(elsewhere.remaining(&key), specimen.capacity() - 4);
+}
+
+/// A name stands for one limit of a store. Other parameters are refused while a set with the name is in use, and change
+/// nothing; a policy that replaces the existing one is in force for both.
+pub fn contract_a_name_stands_for_one_limit<H: Harness>() {
+    let harness = start::<H>();
+    let backend = harness.backend();
+    let specimen = Specimen::fixed_window();
+    let (own, changed) = (policy("name", specimen.algorithm()), policy("name", specimen.lowered()));
+    let set = |policy: &Policy| LimitSet::new(policy.clone()).expect("one policy");
+    let look = |prepared: &Arc<<H::Backend as Backend>::Prepared>| {
+        let decision = harness.block_on(backend.decide(prepared, &[Call::peek(Key::from("key"))]));
+        decision.expect("the backend decides").remaining()
+    };
+    let first = Arc::new(backend.prepare(set(&own)).expect("one policy"));
+    assert!(backend.clone().prepare(set(&own)).is_ok(), "the same parameters are the same limit");
+    let Err(error) = backend.clone().prepare(set(&changed)) else {
+        panic!("other parameters of a name in use are prepared without a word");
+    };
+    assert_eq!(error.policy(), Some("name"), "{error}");
+    assert_eq!(look(&first), specimen.capacity(), "what was refused is in force");
+
+    let second = backend.prepare(set(&changed.clone().replace_existing()));
+    let second = Arc::new(second.expect("it replaces the existing one"));
+    assert_eq!(look(&second), specimen.lowered().capacity());
+    drop((first, second));
+    assert!(backend.prepare(set(&own)).is_ok(), "no set is in use any more");
 }
 
 /// Polls once and drops what is not ready.

@@ -50,7 +50,8 @@ pub(super) struct Stand<'h, H: Harness> {
 
 impl<'h, H: Harness> Stand<'h, H> {
     pub(super) fn new(harness: &'h H, rule: impl Into<Rule>) -> Self {
-        let set = LimitSet::new(rule).expect("the kit composes rightly");
+        // Cases prepare changed limits beside the former ones.
+        let set = LimitSet::new(rule).expect("the kit composes rightly").replace_existing();
         let limiter = Limiter::new(harness.backend(), set).expect("the backend holds a set of a few policies");
         Self { harness, limiter }
     }

@@ -48,6 +48,7 @@ macro_rules! conformance_tests {
                 law_11_keys_are_injective
                 law_11_policies_are_isolated
                 law_11_reset_all_by_prefix
+                contract_a_name_stands_for_one_limit
                 contract_clones_share_the_store
                 contract_dropped_futures_charge_at_most_once
                 contract_sets_of_every_size

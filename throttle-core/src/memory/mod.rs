@@ -13,8 +13,7 @@ use std::fmt;
 use std::future::{Ready, ready};
 use std::sync::Arc;
 
-use crate::backend::Receipt;
-use crate::backend::{Backend, BackendError, Call};
+use crate::backend::{Backend, BackendError, Call, Receipt, RegisteredSet};
 use crate::decision::Decision;
 use crate::error::ConfigError;
 use crate::key::Key;
@@ -128,7 +127,8 @@ impl<C: Clock> MemoryBuilder<C> {
 #[derive(Clone, Debug)]
 pub struct MemorySet {
     store: u64,
-    set: LimitSet,
+    /// The names are given free with the last clone.
+    set: Arc<RegisteredSet>,
     registered: Vec<Registered>,
 }
 
@@ -142,7 +142,7 @@ impl<C: Clock> MemoryBackend<C> {
     #[must_use]
     pub fn decide_now(&self, prepared: &MemorySet, calls: &[Call]) -> Decision {
         self.check(prepared);
-        self.store.decide(&prepared.set, &prepared.registered, calls, self.clock.now())
+        self.store.decide(prepared.set.set(), &prepared.registered, calls, self.clock.now())
     }
 
     /// Settles a receipt without any async: [`Backend::settle`] does the same.
@@ -197,14 +197,20 @@ impl<C: Clock> Backend for MemoryBackend<C> {
 
     /// # Errors
     ///
-    /// If this would be the backend's 1,024th policy, or a policy's 129th set of parameters.
+    /// If a policy's name is in use with other parameters, which it does not [replace](crate::Policy::replace_existing); or
+    /// if this would be the backend's 1,024th policy, or a policy's 129th set of parameters.
     fn prepare(&self, set: LimitSet) -> Result<MemorySet, ConfigError> {
-        let registered = set.policies().iter().map(|policy| self.store.register(policy)).collect::<Result<_, _>>()?;
-        Ok(MemorySet { store: self.store.id, set, registered })
+        let (set, registered) = self.store.prepare(set)?;
+        Ok(MemorySet { store: self.store.id, set: Arc::new(set), registered })
     }
 
     fn set(prepared: &MemorySet) -> &LimitSet {
-        &prepared.set
+        prepared.set.set()
+    }
+
+    #[inline]
+    fn in_force(&self, prepared: &Arc<MemorySet>) -> Option<Arc<LimitSet>> {
+        prepared.set.replaced()
     }
 
     #[inline]
@@ -224,7 +230,7 @@ impl<C: Clock> Backend for MemoryBackend<C> {
     fn decide_as_of(&self, prepared: &Arc<MemorySet>, calls: &[Call], at: Timestamp) -> Option<Decision> {
         self.check(prepared);
         let at = at.min(self.clock.now());
-        Some(self.store.decide(&prepared.set, &prepared.registered, calls, at))
+        Some(self.store.decide(prepared.set.set(), &prepared.registered, calls, at))
     }
 
     fn settle(&self, prepared: &Arc<MemorySet>, receipt: Receipt) -> Self::Done {

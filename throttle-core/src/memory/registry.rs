@@ -60,6 +60,13 @@ pub(super) struct Registered {
     pub(super) generation: u8,
 }
 
+/// A policy's parameters, ready to be put in force.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Version {
+    pub(super) registered: Registered,
+    current: u8,
+}
+
 impl Registry {
     /// Policies are numbered from one in ten bits of a slot.
     pub(super) const MAX_POLICIES: usize = (1 << 10) - 1;
@@ -72,7 +79,8 @@ impl Registry {
         Self { entries: (0..Self::MAX_POLICIES).map(|_| OnceLock::new()).collect(), writing: Default::default() }
     }
 
-    pub(super) fn register(&self, policy: &Policy) -> Result<Registered, ConfigError> {
+    /// Gives a policy's parameters a number. They are not in force yet.
+    pub(super) fn add(&self, policy: &Policy) -> Result<Version, ConfigError> {
         let mut count = self.writing.lock();
         let known =
             self.entries[..*count].iter().position(|entry| entry.get().is_some_and(|e| e.name == policy.name()));
@@ -102,11 +110,14 @@ impl Registry {
             let generation = self.generation(number, policy)?;
             (generation, generation)
         };
-        if let Some(entry) = self.entries[number].get() {
+        Ok(Version { registered: Registered { policy: number as u16, generation }, current })
+    }
+
+    pub(super) fn put_in_force(&self, version: Version) {
+        if let Some(entry) = self.entries[usize::from(version.registered.policy)].get() {
             // What it points at was written before.
-            entry.current.store(current, Ordering::Release);
+            entry.current.store(version.current, Ordering::Release);
         }
-        Ok(Registered { policy: number as u16, generation })
     }
 
     /// The place of a policy's table of tiers. Only who holds the lock comes here.

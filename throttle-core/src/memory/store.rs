@@ -4,18 +4,16 @@ use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 
 use super::member::{Member, Role};
-use super::registry::{InForce, Registered, Registry};
+use super::registry::{InForce, Registered, Registry, Version};
 use super::seal::{Seal, Sealed};
 use super::shard::{Apart, Shard, Shared};
 use super::table::Label;
 use crate::algorithm::{Standing, Stored, Taken, Transition, Verdict, Visitor, ask_and_take};
-use crate::backend::Call;
-use crate::backend::Receipt;
+use crate::backend::{Call, PolicyRegistry, Receipt, RegisteredSet};
 use crate::decided_by::Rung;
 use crate::decision::Decision;
 use crate::error::ConfigError;
 use crate::key::Key;
-use crate::policy::Policy;
 use crate::set::{self, LimitSet, Members};
 use crate::time::Timestamp;
 
@@ -35,6 +33,8 @@ pub(super) struct Store {
     shift: u32,
     pub(super) seal: Seal,
     shared: Shared,
+    /// The sets in use.
+    policies: Mutex<PolicyRegistry>,
     /// The shard that those who find no room sweep next.
     victim: Apart<AtomicUsize>,
 }
@@ -54,6 +54,7 @@ impl Store {
             shift: u64::BITS - shards.trailing_zeros().max(1),
             seal: Seal::random(),
             shared: Shared { registry: Registry::new(), keys: Apart::default(), max_keys },
+            policies: Mutex::default(),
             victim: Apart::default(),
         }
     }
@@ -76,8 +77,14 @@ impl Store {
         self.shared.registry.in_force(registered.policy, tier)
     }
 
-    pub(super) fn register(&self, policy: &Policy) -> Result<Registered, ConfigError> {
-        self.shared.registry.register(policy)
+    pub(super) fn prepare(&self, set: LimitSet) -> Result<(RegisteredSet, Vec<Registered>), ConfigError> {
+        // One at a time, so that both registries hold the same to be in force.
+        let policies = self.policies.lock();
+        let versions = set.policies().iter().map(|policy| self.shared.registry.add(policy));
+        let versions: Vec<Version> = versions.collect::<Result<_, _>>()?;
+        let set = policies.register(set)?;
+        versions.iter().for_each(|version| self.shared.registry.put_in_force(*version));
+        Ok((set, versions.iter().map(|version| version.registered).collect()))
     }
 
     #[inline]

@@ -101,6 +101,13 @@ impl LimitSet {
         Self { policies: Vec::new(), nodes: vec![Node { kind: TreeNode::All, end: 1 }] }
     }
 
+    /// The same composition, each policy of which [replaces](Policy::replace_existing) other parameters of its name.
+    #[must_use]
+    pub fn replace_existing(mut self) -> Self {
+        self.policies = self.policies.into_iter().map(Policy::replace_existing).collect();
+        self
+    }
+
     /// The policies, in the order given.
     #[must_use]
     pub fn policies(&self) -> &[Policy] {

@@ -36,7 +36,7 @@ fn carried((old, new, part, t): &(Spec, Spec, u32, i64)) -> TestCaseResult {
     // The memory backend does the same, under one policy name.
     let clock = ManualClock::new(now);
     let backend = MemoryBackend::builder().clock(clock.clone()).build();
-    let set = |spec: &Spec| LimitSet::new(Policy::new("plan", spec.algorithm()).unwrap()).unwrap();
+    let set = |spec: &Spec| LimitSet::new(Policy::new("plan", spec.algorithm()).unwrap().replace_existing()).unwrap();
     let first = backend.prepare(set(old)).unwrap();
     let peek = [Call::peek(Key::from("key"))];
     if used > 0 {
@@ -67,7 +67,7 @@ fn law_07_a_changed_limit_keeps_what_was_used_and_locks_nobody_out() {
 fn to_and_fro((old, new, part, t): &(Spec, Spec, u32, i64)) -> TestCaseResult {
     let clock = ManualClock::new(Timestamp::from_micros(*t));
     let backend = MemoryBackend::builder().clock(clock).build();
-    let set = |spec: &Spec| LimitSet::new(Policy::new("plan", spec.algorithm()).unwrap()).unwrap();
+    let set = |spec: &Spec| LimitSet::new(Policy::new("plan", spec.algorithm()).unwrap().replace_existing()).unwrap();
     let larger = old.algorithm().capacity().max(new.algorithm().capacity());
     let mut admitted = 0_u128;
     for step in 0..40 {
@@ -106,13 +106,13 @@ fn law_07_a_limit_that_was_lowered_and_raised_again_is_no_fresh_budget() {
     }
 }
 
-/// Two layers that call different limits by one name: what was prepared last is in force for both, so that neither lets
-/// the key off what the other has counted, however the time goes.
+/// A limit that is replaced while the former one is in use: the last is in force for both, so that neither lets the key off
+/// what the other has counted, however the time goes.
 #[test]
 fn law_07_of_two_limits_of_one_name_the_last_is_in_force() {
     let clock = ManualClock::default();
     let backend = MemoryBackend::builder().clock(clock.clone()).build();
-    let set = |rate| LimitSet::new(Policy::new("plan", Gcra::new(rate).burst(10)).unwrap()).unwrap();
+    let set = |rate| LimitSet::new(Policy::new("plan", Gcra::new(rate).burst(10)).unwrap().replace_existing()).unwrap();
     let fast = backend.prepare(set(Rate::per_second(100))).unwrap();
     let slow = backend.prepare(set(Rate::per_hour(10))).unwrap();
     let call = [Call::from(Key::from("key"))];
@@ -125,8 +125,8 @@ fn law_07_of_two_limits_of_one_name_the_last_is_in_force() {
     assert_eq!(admitted, 10, "in a minute of ten an hour");
     // And denied requests under two limits in turn do not keep a key from recovering.
     let backend = MemoryBackend::builder().clock(clock.clone()).build();
-    let burst =
-        |burst| LimitSet::new(Policy::new("plan", Gcra::new(Rate::per_second(10)).burst(burst)).unwrap()).unwrap();
+    let policy = |burst| Policy::new("plan", Gcra::new(Rate::per_second(10)).burst(burst)).unwrap();
+    let burst = |burst| LimitSet::new(policy(burst).replace_existing()).unwrap();
     let sets = [backend.prepare(burst(10)).unwrap(), backend.prepare(burst(11)).unwrap()];
     let mut admitted = 0;
     for step in 0..3_000 {
@@ -150,6 +150,7 @@ fn law_07_what_a_lowered_limit_cut_off_is_remembered_through_a_full_store() {
     assert!(!take(10, "key", 1), "lowered");
     let set = std::sync::Arc::new(backend.prepare(set(10)).unwrap());
     drop(backend.reset(&set, 0, &Key::from("who came first")));
+    drop(set);
     assert!(!take(10, "key", 1), "with a place of its own again");
     assert!(!take(100, "key", 1), "and raised again");
 }
@@ -159,7 +160,7 @@ fn law_07_what_a_lowered_limit_cut_off_is_remembered_through_a_full_store() {
 fn trap_v11_a_raised_limit_is_felt_at_once() {
     let clock = ManualClock::new(Timestamp::from_micros(1_700_000_000_000_000));
     let backend = MemoryBackend::builder().clock(clock.clone()).build();
-    let set = |gcra: Gcra| backend.prepare(LimitSet::new(Policy::new("plan", gcra).unwrap()).unwrap()).unwrap();
+    let set = |gcra: Gcra| backend.prepare(LimitSet::new(Policy::new("plan", gcra).unwrap().replace_existing()).unwrap()).unwrap();
     let ten_hours = std::time::Duration::from_secs(36_000);
     let slow = set(Gcra::new(Rate::new(10, ten_hours)).burst(10));
     let call = [Call::from(Key::from("key"))];

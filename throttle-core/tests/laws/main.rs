@@ -16,6 +16,7 @@ mod law_09_forgetting;
 mod law_10_charges;
 mod law_11_keys;
 mod local_share;
+mod names;
 mod shares;
 mod tiers;
 mod traps;

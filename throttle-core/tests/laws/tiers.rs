@@ -54,7 +54,7 @@ fn call(tier: u8, cost: u64) -> Call {
 
 fn set(tiers: &[Algorithm], carry: Carry) -> LimitSet {
     let named = tiers.iter().enumerate().map(|(place, tier)| (format!("tier {place}"), *tier));
-    LimitSet::new(Policy::tiered("policy", named, carry).unwrap()).unwrap()
+    LimitSet::new(Policy::tiered("policy", named, carry).unwrap().replace_existing()).unwrap()
 }
 
 fn per_minute(counts: &[u64]) -> Vec<Algorithm> {
@@ -383,7 +383,7 @@ fn law_07_tiers_equal_a_naive_count_while_the_clock_stands_still() {
 #[test]
 fn law_07_what_was_cut_off_before_there_were_tiers_counts_in_each_of_them() {
     let hourly = |count: u64| Gcra::new(Rate::per_hour(count)).build().unwrap();
-    let plain = |count: u64| LimitSet::new(Policy::new("policy", hourly(count)).unwrap()).unwrap();
+    let plain = |count: u64| LimitSet::new(Policy::new("policy", hourly(count)).unwrap().replace_existing()).unwrap();
     for carry in [Carry::Keep, Carry::Proportional] {
         for through in [None, Some(1)] {
             let desk = Desk::of(&[hourly(100)], carry);
@@ -603,7 +603,7 @@ fn law_08_tiers_that_are_deployed_anew_equal_states_in_hand() {
 fn one_policy(tiers: &[Algorithm], carry: Option<Carry>) -> LimitSet {
     match carry {
         Some(carry) => set(tiers, carry),
-        None => LimitSet::new(Policy::new("policy", tiers[0]).unwrap()).unwrap(),
+        None => LimitSet::new(Policy::new("policy", tiers[0]).unwrap().replace_existing()).unwrap(),
     }
 }
 

@@ -5,8 +5,8 @@ use std::future::{Ready, ready};
 use std::sync::{Arc, Mutex};
 
 use throttle_core::{
-    Algorithm, Backend, BackendError, Call, Clock, ConfigError, Decision, Key, LimitSet, ManualClock, Policy, Receipt,
-    State, Timestamp,
+    Algorithm, Backend, BackendError, Call, Clock, ConfigError, Decision, Key, LimitSet, ManualClock, Policy,
+    PolicyRegistry, Receipt, RegisteredSet, State, Timestamp,
 };
 
 pub(crate) type Place = (String, Key);
@@ -16,6 +16,7 @@ pub(crate) type States = HashMap<Place, (Algorithm, State)>;
 pub(crate) struct Naive {
     pub(crate) clock: ManualClock,
     pub(crate) states: Arc<Mutex<States>>,
+    pub(crate) names: PolicyRegistry,
 }
 
 pub(crate) fn place(policy: &Policy, key: &Key) -> Place {
@@ -33,6 +34,10 @@ impl Naive {
             place(policy, i).map(|place| stored.insert(place, (*policy.algorithm(), state)));
         }
         decision
+    }
+
+    pub(crate) fn forget(&self, policy: &Policy, key: &Key) {
+        self.states.lock().unwrap().remove(&place(policy, key));
     }
 
     pub(crate) fn settle_at(&self, set: &LimitSet, charge: &Receipt, now: Timestamp) {
@@ -60,29 +65,29 @@ fn load(stored: &States, policy: &Policy, place: Option<Place>, now: Timestamp) 
 }
 
 impl Backend for Naive {
-    type Prepared = LimitSet;
+    type Prepared = RegisteredSet;
     type Decide = Ready<Result<Decision, BackendError>>;
     type Done = Ready<Result<(), BackendError>>;
 
-    fn prepare(&self, set: LimitSet) -> Result<LimitSet, ConfigError> {
-        Ok(set)
+    fn prepare(&self, set: LimitSet) -> Result<RegisteredSet, ConfigError> {
+        self.names.register(set)
     }
 
-    fn set(prepared: &LimitSet) -> &LimitSet {
-        prepared
+    fn set(prepared: &RegisteredSet) -> &LimitSet {
+        prepared.set()
     }
 
-    fn decide(&self, set: &Arc<LimitSet>, calls: &[Call]) -> Self::Decide {
-        ready(Ok(self.decide_at(set, calls, self.clock.now())))
+    fn decide(&self, prepared: &Arc<RegisteredSet>, calls: &[Call]) -> Self::Decide {
+        ready(Ok(self.decide_at(prepared.set(), calls, self.clock.now())))
     }
 
-    fn settle(&self, set: &Arc<LimitSet>, charge: Receipt) -> Self::Done {
-        self.settle_at(set, &charge, self.clock.now());
+    fn settle(&self, prepared: &Arc<RegisteredSet>, charge: Receipt) -> Self::Done {
+        self.settle_at(prepared.set(), &charge, self.clock.now());
         ready(Ok(()))
     }
 
-    fn reset(&self, set: &Arc<LimitSet>, policy: usize, key: &Key) -> Self::Done {
-        self.states.lock().unwrap().remove(&place(&set.policies()[policy], key));
+    fn reset(&self, prepared: &Arc<RegisteredSet>, policy: usize, key: &Key) -> Self::Done {
+        self.forget(&prepared.set().policies()[policy], key);
         ready(Ok(()))
     }
 

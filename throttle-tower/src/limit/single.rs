@@ -85,7 +85,7 @@ impl Unkeyed {
     }
 
     fn keyed(self, keying: Keying) -> Limit {
-        Limit { name: self.name, algorithm: self.algorithm, tiers: None, unit: None, how: Applied::by(keying) }
+        Limit::new(self.name, self.algorithm, None, keying)
     }
 }
 
@@ -98,6 +98,7 @@ pub struct Limit {
     /// Of plans, instead.
     tiers: Option<Tiered>,
     unit: Option<String>,
+    replaces_existing: bool,
     pub(crate) how: Applied,
 }
 
@@ -259,7 +260,11 @@ impl Limit {
     pub(crate) fn of_plans(name: String, tiers: Tiered, directory: Directory) -> Self {
         // Asked for by nobody: the tiers stand instead.
         let algorithm = throttle_core::Gcra::new(throttle_core::Rate::per_second(1)).build();
-        Self { name, algorithm, tiers: Some(tiers), unit: None, how: Applied::by(Keying::Plans(directory)) }
+        Self::new(name, algorithm, Some(tiers), Keying::Plans(directory))
+    }
+
+    fn new(name: String, algorithm: Result<Algorithm, ConfigError>, tiers: Option<Tiered>, keying: Keying) -> Self {
+        Self { name, algorithm, tiers, unit: None, replaces_existing: false, how: Applied::by(keying) }
     }
 
     pub(crate) fn change_tiers(mut self, change: impl FnOnce(&mut Tiered)) -> Self {
@@ -333,6 +338,26 @@ impl Limit {
         self
     }
 
+    /// Replaces a limit of the same name that is in use on the same backend and has other parameters: to change a limit while
+    /// the layer with the former one still serves. The new parameters are in force for both layers, both tell clients so, and
+    /// what was used stays used. Without it that is an error, because two limits that happen to share a name would be one.
+    /// Defaults to not replacing.
+    ///
+    /// ```
+    /// use throttle_tower::{Constant, Gcra, MemoryBackend, Rate, ThrottleLayer, limit};
+    ///
+    /// let per_minute = |count| limit("all", Gcra::new(Rate::per_minute(count))).by(Constant);
+    /// let backend = MemoryBackend::new();
+    /// let former = ThrottleLayer::new(per_minute(5))?.backend(backend.clone())?;
+    /// assert!(ThrottleLayer::new(per_minute(100))?.backend(backend.clone()).is_err());
+    /// let changed = ThrottleLayer::new(per_minute(100).replace_existing())?.backend(backend)?;
+    /// # Ok::<(), throttle_tower::ConfigError>(())
+    /// ```
+    pub fn replace_existing(mut self) -> Self {
+        self.replaces_existing = true;
+        self
+    }
+
     /// Holds a request that this limit would refuse, if it can be admitted within so long, instead of answering 429. It is
     /// then admitted, and charged, when there is room. Defaults to not at all.
     ///
@@ -380,6 +405,7 @@ impl Limit {
             Keying::Async(_) => {}
         }
         self.how.on_missing.check().map_err(|error| error.in_policy(&self.name))?;
+        let policy = if self.replaces_existing { policy.replace_existing() } else { policy };
         match &self.unit {
             Some(unit) => policy.with_unit(unit),
             None => Ok(policy),

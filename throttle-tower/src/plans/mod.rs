@@ -334,6 +334,11 @@ impl Plans {
         Self(self.0.unit(unit))
     }
 
+    /// As [`Limit::replace_existing`]: to change the tiers, or their limits, while the former ones are in use.
+    pub fn replace_existing(self) -> Self {
+        Self(self.0.replace_existing())
+    }
+
     /// As a limit, to say all else that limits can: what is refunded, what is settled later, who is held. Call it last.
     pub fn into_limit(self) -> Limit {
         self.0

@@ -22,6 +22,7 @@ pub struct ShaperBuilder<B: Backend = MemoryBackend<TokioClock>> {
     /// Whether others may use the backend too.
     is_shared: bool,
     name: Option<String>,
+    replaces_existing: bool,
     headroom: Option<Duration>,
     on_error: Option<OnError>,
     max_waiting: usize,
@@ -37,6 +38,7 @@ impl ShaperBuilder {
             backend: MemoryBackend::builder().clock(TokioClock::new()).build(),
             is_shared: false,
             name: None,
+            replaces_existing: false,
             headroom: None,
             on_error: None,
             max_waiting: Self::DEFAULT_MAX_WAITING,
@@ -49,6 +51,14 @@ impl<B: Backend> ShaperBuilder<B> {
     /// who share one must agree on it, and there is no default. In memory it defaults to `shape`.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
+        self
+    }
+
+    /// Replaces a pace of the same name that is in use on the same backend and has other parameters, as
+    /// [`Limit::replace_existing`](crate::Limit::replace_existing) does. Without it that is an error. Defaults to not
+    /// replacing.
+    pub fn replace_existing(mut self) -> Self {
+        self.replaces_existing = true;
         self
     }
 
@@ -67,8 +77,8 @@ impl<B: Backend> ShaperBuilder<B> {
     ///
     /// A backend in memory must go by a [`TokioClock`], as the timers do.
     pub fn backend<C: Backend>(self, backend: C) -> ShaperBuilder<C> {
-        let Self { bucket, name, headroom, on_error, max_waiting, .. } = self;
-        ShaperBuilder { bucket, backend, is_shared: true, name, headroom, on_error, max_waiting }
+        let Self { bucket, name, replaces_existing, headroom, on_error, max_waiting, .. } = self;
+        ShaperBuilder { bucket, backend, is_shared: true, name, replaces_existing, headroom, on_error, max_waiting }
     }
 
     /// What happens when the store fails: [`OnError::local`] goes on by a share of the pace, [`OnError::Closed`] fails the
@@ -94,12 +104,13 @@ impl<B: Backend> ShaperBuilder<B> {
     ///
     /// # Errors
     ///
-    /// If the bucket cannot be counted exactly, the name is none or not given where it must be, or nothing is said about a
-    /// store that can fail.
+    /// If the bucket cannot be counted exactly, the name is none or not given where it must be, nothing is said about a
+    /// store that can fail, or the name is in use on the backend with other parameters.
     pub fn build(self) -> Result<Shaper<B>, ConfigError> {
         let name = self.checked_name()?;
         let on_error = self.checked_on_error().map_err(|error| error.in_policy(&name))?;
         let policy = Policy::new(&name, self.bucket_with_headroom())?;
+        let policy = if self.replaces_existing { policy.replace_existing() } else { policy };
         let rate = policy.algorithm().rate();
         let set = LimitSet::new(policy)?;
         // An open pace is kept by this process alone while the store is busy: a burst does not make it broken.

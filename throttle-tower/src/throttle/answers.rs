@@ -1,10 +1,10 @@
 use std::hash::{BuildHasher, RandomState};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode};
 use smallvec::{SmallVec, smallvec};
-use throttle_core::{Decision, Key, Policy, Rung, Status};
+use throttle_core::{Decision, Key, LimitSet, Policy, Rung, Status};
 
 use super::local::{LocalStore, Shares};
 use super::patience::DEFAULT_MAX_HELD;
@@ -16,6 +16,7 @@ use crate::headers::line::Terms;
 use crate::headers::policy_field::PolicyField;
 use crate::headers::quota::Quota;
 use crate::headers::{Dialect, Problem};
+use crate::lock::lock;
 
 /// What answers are made of, whichever backend decides.
 #[derive(Clone)]
@@ -92,6 +93,27 @@ impl Answers {
             None => decision.statuses().iter().all(|status| status.tier() == 0).then_some(&self.policy_field),
             Some((place, fields)) => fields.get(usize::from(decision.statuses().get(*place)?.tier())),
         }
+    }
+}
+
+/// The answers of a layer whose limits another one has replaced: of the parameters in force.
+#[derive(Default)]
+pub(crate) struct Replaced(Mutex<Option<(Arc<LimitSet>, Arc<Answers>)>>);
+
+impl Replaced {
+    /// Made once for each set in force.
+    #[cold]
+    pub(super) fn answers(&self, own: &Answers, set: Arc<LimitSet>) -> Arc<Answers> {
+        let mut made = lock(&self.0);
+        if let Some((of, answers)) = &*made
+            && Arc::ptr_eq(of, &set)
+        {
+            return Arc::clone(answers);
+        }
+        let answers = Answers { share: own.share.clone(), ..Answers::new(set.policies(), own.options.clone()) };
+        let answers = Arc::new(answers);
+        *made = Some((set, Arc::clone(&answers)));
+        answers
     }
 }
 

@@ -6,6 +6,7 @@ use throttle_core::{Backend, BackendError, Call, Decision, Timestamp};
 
 use super::LimitReport;
 use super::aborted::RefundedIfDropped;
+use super::answers::Answers;
 use super::in_flight::{Needs, Places};
 use super::rules::Rules;
 
@@ -70,7 +71,7 @@ impl<B: Backend> Rules<B> {
             return Some(self.not_limited(calls.len()));
         }
         // Taken before the decision, so that nothing stands between it and its place in the report.
-        let answers = Arc::clone(&self.answers);
+        let answers = self.current_answers();
         let report = LimitReport::new(self.backend.decide_at_once(&self.prepared, calls)?, answers);
         self.note(&report, calls);
         Some(report)
@@ -101,7 +102,16 @@ impl<B: Backend> Rules<B> {
 
     /// A decision is large, so it goes where it will stay before anybody looks at it.
     pub(crate) fn report(&self, decision: Decision) -> LimitReport {
-        LimitReport::new(decision, Arc::clone(&self.answers))
+        LimitReport::new(decision, self.current_answers())
+    }
+
+    /// What answers are made of, of the parameters in force.
+    #[inline]
+    fn current_answers(&self) -> Arc<Answers> {
+        match self.backend.in_force(&self.prepared) {
+            None => Arc::clone(&self.answers),
+            Some(set) => self.replaced.answers(&self.answers, set),
+        }
     }
 
     /// What this process's share says of limits of which none is closed, where the store has failed.

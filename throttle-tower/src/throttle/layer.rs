@@ -75,7 +75,9 @@ impl<B: Backend> ThrottleLayer<B> {
     /// # Errors
     ///
     /// If the backend can fail and a limit does not say what happens then ([`Limit::on_error`](crate::Limit::on_error),
-    /// or [`on_error`](Self::on_error) before this), or if the backend cannot hold such limits.
+    /// or [`on_error`](Self::on_error) before this); if the backend cannot hold such limits; or if a limit has the name of
+    /// another one that is in use there, with other parameters: see
+    /// [`Limit::replace_existing`](crate::Limit::replace_existing).
     pub fn backend<C: Backend>(self, backend: C) -> Result<ThrottleLayer<C>, ConfigError> {
         let rules = Rules::new(backend, self.rules.compiled(), self.rules.answers.options.clone())?;
         Ok(ThrottleLayer { rules: Arc::new(rules) })
@@ -202,7 +204,9 @@ impl<B: Backend> ThrottleLayer<B> {
     }
 
     fn with(mut self, change: impl FnOnce(&mut Answers)) -> Self {
-        change(Arc::make_mut(&mut Arc::make_mut(&mut self.rules).answers));
+        let rules = Arc::make_mut(&mut self.rules);
+        change(Arc::make_mut(&mut rules.answers));
+        rules.replaced = Arc::default();
         self
     }
 }

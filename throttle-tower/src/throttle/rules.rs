@@ -6,7 +6,7 @@ use http::{Response, StatusCode};
 use smallvec::SmallVec;
 use throttle_core::{Backend, BackendError, BackendErrorKind, Call, ConfigError, Decision, Key, Policy, PolicyName};
 
-use super::answers::{Answers, Options};
+use super::answers::{Answers, Options, Replaced};
 use super::attempt::Answer;
 use super::in_flight::{Gates, InFlight, Needs, Places};
 use super::ledger::Wanted;
@@ -27,6 +27,8 @@ pub(crate) struct Rules<B: Backend> {
     pub(crate) applied: Arc<[Applied]>,
     /// Shared with every report, so that a request takes hold of one thing only.
     pub(crate) answers: Arc<Answers>,
+    /// The same once a limit was replaced.
+    pub(super) replaced: Arc<Replaced>,
     /// What is to be done after the decision.
     pub(super) wanted: Wanted,
     /// Requests in flight.
@@ -42,6 +44,8 @@ impl<B: Backend> Clone for Rules<B> {
             prepared: Arc::clone(&self.prepared),
             applied: Arc::clone(&self.applied),
             answers: Arc::clone(&self.answers),
+            // A clone is made to have other options.
+            replaced: Arc::default(),
             wanted: self.wanted,
             gates: Arc::clone(&self.gates),
             lines: Arc::clone(&self.lines),
@@ -115,7 +119,8 @@ impl<B: Backend> Rules<B> {
         let answers = Arc::new(Answers::new(B::set(&prepared).policies(), options));
         let wanted = Wanted::of(&applied);
         let (prepared, lines) = (Arc::new(prepared), Arc::default());
-        let mut rules = Self { backend, prepared, applied, answers, wanted, gates, lines };
+        let replaced = Arc::default();
+        let mut rules = Self { backend, prepared, applied, answers, replaced, wanted, gates, lines };
         rules.share()?;
         Ok(rules)
     }
@@ -135,13 +140,17 @@ impl<B: Backend> Rules<B> {
         let rule = |place: usize| self.rule(self.applied.get(place)?);
         let made = self.backend.can_fail().then(|| {
             let store = self.answers.options.local_store.clone().unwrap_or_default();
-            Shares::new(&store, B::set(&self.prepared), &rule)
+            let set = B::set(&self.prepared).clone();
+            // A share of its own is replaced, if the number of processes has changed.
+            let set = if self.answers.share.is_some() { set.replace_existing() } else { set };
+            Shares::new(&store, &set, &rule)
         });
         let (share, result) = match made.transpose() {
             Ok(share) => (share.flatten(), Ok(())),
             Err(error) => (None, Err(error)),
         };
         Arc::make_mut(&mut self.answers).share = share;
+        self.replaced = Arc::default();
         result
     }
 

@@ -1,0 +1,146 @@
+//! Limits of one name on one store: an error unless one replaces the other, and what both layers then answer.
+
+mod common;
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use http::{Response, StatusCode};
+use throttle_core::LocalShare;
+use throttle_redis::{RedisBackend, Single};
+use throttle_test_servers::Shared;
+use throttle_tower::{
+    Backend, Carry, ConfigError, Constant, Gcra, LeakyBucket, Limit, LimitReport, MemoryBackend, OnError, Rate, Shaper,
+    ThrottleBody, ThrottleLayer, TokioClock, limit, plans,
+};
+use tower::{Layer, ServiceExt};
+
+use common::{Remote, Strict, Text, get, memory};
+
+fn per_minute(count: u64) -> Limit {
+    limit("per-ip", Gcra::new(Rate::per_minute(count))).by(Constant).on_error(OnError::Closed)
+}
+
+async fn answer<B: Backend>(layer: &ThrottleLayer<B>) -> Response<ThrottleBody<Text>> {
+    layer.layer(Strict::default()).oneshot(get()).await.unwrap()
+}
+
+/// Quota and what is left, as the response tells them.
+fn told(response: &Response<ThrottleBody<Text>>) -> (u64, u64) {
+    let number = |name: &str, parameter: &str| {
+        let field = response.headers()[name].to_str().unwrap();
+        let number = field.split(';').find_map(|part| part.strip_prefix(parameter)).expect("the parameter is there");
+        number.parse().unwrap()
+    };
+    (number("ratelimit-policy", "q="), number("ratelimit", "r="))
+}
+
+async fn two_limits_of_one_name<B: Backend>(backend: B) {
+    let login = ThrottleLayer::new(per_minute(5)).unwrap().backend(backend.clone()).unwrap();
+    let api = || ThrottleLayer::new(per_minute(100)).unwrap();
+    let error = api().backend(backend.clone()).unwrap_err();
+    assert_eq!((error.policy(), error.field()), (Some("per-ip"), "parameters of the limit"));
+    assert!(error.to_string().contains("5/minute") && error.to_string().contains("100/minute"), "{error}");
+    assert_eq!(told(&answer(&login).await), (5, 4), "what was refused is in force");
+
+    // Dropped and built anew, it may be another one.
+    drop(login);
+    assert!(api().backend(backend).is_ok());
+}
+
+async fn a_limit_is_replaced_while_it_serves<B: Backend>(backend: B) {
+    let former = ThrottleLayer::new(per_minute(5)).unwrap().backend(backend.clone()).unwrap();
+    assert_eq!(told(&answer(&former).await), (5, 4));
+    let changed = ThrottleLayer::new(per_minute(100).replace_existing()).unwrap().backend(backend.clone()).unwrap();
+    let admitted = answer(&changed).await;
+    assert_eq!(admitted.status(), StatusCode::OK);
+    assert_eq!(told(&admitted).0, 100);
+    let (quota, left) = told(&answer(&former).await);
+    assert_eq!(quota, 100, "the former layer tells the limit in force");
+    assert!((97..100).contains(&left), "{left}: what was used stays used");
+    let report = answer(&former).await.extensions().get::<LimitReport>().cloned().expect("there is a report");
+    assert_eq!(report.binding().expect("one policy").algorithm().capacity(), 100);
+
+    let back = ThrottleLayer::new(per_minute(3).replace_existing()).unwrap().backend(backend).unwrap();
+    for layer in [&former, &changed, &back] {
+        let (quota, left) = told(&answer(layer).await);
+        assert_eq!(quota, 3);
+        assert!(left <= 3, "{left} of 3");
+    }
+}
+
+fn redis(shared: &Shared) -> RedisBackend {
+    let builder = RedisBackend::builder(Single::new(&shared.url()).unwrap()).prefix(shared.prefix());
+    builder.deadline(Duration::from_secs(10)).build().unwrap()
+}
+
+#[tokio::test]
+async fn two_limits_of_one_name_on_one_memory_store_are_an_error() {
+    two_limits_of_one_name(memory()).await;
+}
+
+#[tokio::test]
+async fn two_limits_of_one_name_on_one_redis_are_an_error() {
+    let shared = Shared::new();
+    two_limits_of_one_name(redis(&shared)).await;
+}
+
+#[tokio::test]
+async fn a_limit_that_replaces_another_is_in_force_and_told_by_both_in_memory() {
+    a_limit_is_replaced_while_it_serves(memory()).await;
+}
+
+#[tokio::test]
+async fn a_limit_that_replaces_another_is_in_force_and_told_by_both_on_redis() {
+    let shared = Shared::new();
+    a_limit_is_replaced_while_it_serves(redis(&shared)).await;
+}
+
+#[tokio::test]
+async fn plans_are_replaced_by_name_too() {
+    let tiers = |free| {
+        plans("plans", [("free", Gcra::new(Rate::per_minute(free))), ("pro", Gcra::new(Rate::per_minute(600)))])
+            .by(Constant)
+            .lookup(|_| async { Some("free") })
+            .unknown("free")
+            .on_change(Carry::Keep)
+    };
+    let backend = memory();
+    let former = ThrottleLayer::new(tiers(5)).unwrap().backend(backend.clone()).unwrap();
+    assert!(ThrottleLayer::new(tiers(50)).unwrap().backend(backend.clone()).is_err());
+    let _changed = ThrottleLayer::new(tiers(50).replace_existing()).unwrap().backend(backend).unwrap();
+    assert_eq!(told(&answer(&former).await), (50, 49));
+}
+
+/// A layer is rebuilt, cloned and given other options without tripping over itself.
+#[tokio::test]
+async fn a_layer_is_no_other_limit_of_its_own_name() -> Result<(), ConfigError> {
+    let (backend, store) = (Remote::faltering(false), memory());
+    let local = limit("p", Gcra::new(Rate::per_minute(60))).by(Constant);
+    let layer = ThrottleLayer::new(local)?.local_store(&store).on_error(OnError::local(2)).backend(backend.clone())?;
+    let again = layer.clone().backend(backend.clone())?;
+    let of_three = again.clone().on_error(OnError::local(3));
+    let moved = of_three.clone().local_store(&memory()).backend(backend.clone())?;
+    backend.trouble(Some(throttle_tower::BackendErrorKind::Unavailable));
+    for layer in [&of_three, &moved] {
+        let response = answer(layer).await;
+        assert_eq!(response.status(), StatusCode::OK, "decided by a share of a third");
+        let report = response.extensions().get::<LimitReport>().expect("there is a report");
+        assert_eq!(report.decision().remaining(), 19);
+    }
+    // The store for shares is used by the layer; a share of other numbers beside it has to say so.
+    let set = throttle_core::LimitSet::new(throttle_tower::Policy::new("p", Gcra::new(Rate::per_minute(60)))?)?;
+    assert!(LocalShare::new(&store, &set, NonZeroU32::MIN).is_err());
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_paces_of_one_name_on_one_store_are_an_error() {
+    let backend = MemoryBackend::builder().clock(TokioClock::new()).build();
+    let pace = |count| Shaper::builder(LeakyBucket::new(Rate::per_second(count))).backend(backend.clone()).name("api");
+    let former = pace(5).build().unwrap();
+    assert!(pace(5).build().is_ok(), "the same pace");
+    assert_eq!(pace(50).build().unwrap_err().policy(), Some("api"));
+    assert!(pace(50).replace_existing().build().is_ok());
+    drop(former);
+}

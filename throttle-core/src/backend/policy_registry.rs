@@ -1,0 +1,196 @@
+//! Which parameters are in force on a store, and who may change them: what sets of one store share by their policies' names.
+
+use std::collections::HashMap;
+use std::fmt::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::algorithm::Algorithm;
+use crate::error::ConfigError;
+use crate::policy::{Policy, PolicyName};
+use crate::set::LimitSet;
+
+/// The policies of the sets that are in use on one store, for those who write a [`Backend`](crate::Backend).
+///
+/// A policy's name stands for one limit of a store. A set whose policy has other parameters than a set in use is an error,
+/// unless the policy says that it [replaces](Policy::replace_existing) the existing one. A set is in use while its
+/// [`RegisteredSet`] exists. Clones share the registry; what they know is of this process.
+///
+/// ```
+/// use throttle_core::{Gcra, LimitSet, Policy, PolicyRegistry, Rate};
+///
+/// let limit = |count| Policy::new("per-ip", Gcra::new(Rate::per_minute(count)));
+/// let registry = PolicyRegistry::default();
+/// let login = registry.register(LimitSet::new(limit(5)?)?)?;
+///
+/// let error = registry.register(LimitSet::new(limit(100)?)?).unwrap_err();
+/// assert_eq!((error.policy(), error.value()), (Some("per-ip"), "gcra 100/minute with a capacity of 100"));
+///
+/// let replacing = registry.register(LimitSet::new(limit(100)?.replace_existing())?)?;
+/// let in_force = login.replaced().expect("its limit was replaced");
+/// assert_eq!(in_force.policies()[0].algorithm().capacity(), 100);
+/// assert!(replacing.replaced().is_none());
+/// # Ok::<(), throttle_core::ConfigError>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct PolicyRegistry(Arc<Registry>);
+
+#[derive(Debug, Default)]
+struct Registry {
+    named: Mutex<HashMap<PolicyName, Named>>,
+    /// Counts changes of the parameters in force.
+    epoch: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Named {
+    in_force: Policy,
+    /// Sets in use that have a policy of this name.
+    sets: usize,
+}
+
+impl PolicyRegistry {
+    /// Puts the parameters of a set's policies in force, for every set that names them.
+    ///
+    /// # Errors
+    ///
+    /// If a set in use has a policy of the same name with other parameters, and the policy does not
+    /// [replace](Policy::replace_existing) it. Nothing is changed then.
+    pub fn register(&self, set: LimitSet) -> Result<RegisteredSet, ConfigError> {
+        let mut named = self.0.named.lock();
+        for policy in set.policies().iter().filter(|policy| !policy.replaces_existing()) {
+            match named.get(policy.policy_name()) {
+                Some(held) if held.sets > 0 && !held.in_force.has_parameters_of(policy) => {
+                    return Err(conflict(policy, &held.in_force));
+                }
+                _ => {}
+            }
+        }
+        for policy in set.policies() {
+            let name = policy.policy_name().clone();
+            let held = named.entry(name).or_insert_with(|| Named { in_force: policy.clone(), sets: 0 });
+            held.sets += 1;
+            if !held.in_force.has_parameters_of(policy) {
+                held.in_force = policy.clone();
+                self.0.epoch.fetch_add(1, Ordering::Release);
+            }
+        }
+        let same_at = AtomicU64::new(self.epoch());
+        Ok(RegisteredSet { registry: self.clone(), set, same_at, replaced: Mutex::default() })
+    }
+
+    /// Counts changes of the parameters in force: as long as it is the same, so are they.
+    #[inline]
+    #[must_use]
+    pub fn epoch(&self) -> u64 {
+        self.0.epoch.load(Ordering::Acquire)
+    }
+
+    /// The same composition with the parameters in force. Policies whose names were never registered keep theirs.
+    ///
+    /// Read the [epoch](Self::epoch) before, to know when to ask again.
+    #[must_use]
+    pub fn in_force(&self, set: &LimitSet) -> LimitSet {
+        let named = self.0.named.lock();
+        set.with_parameters(|policy| named.get(policy.policy_name()).map(|held| held.in_force.clone()))
+    }
+}
+
+/// A set in use. Dropping it gives its policies' names free.
+pub struct RegisteredSet {
+    registry: PolicyRegistry,
+    set: LimitSet,
+    /// The last epoch in which its own parameters were found to be in force.
+    same_at: AtomicU64,
+    /// The set in force where its own parameters are not, and the epoch of that.
+    replaced: Mutex<Option<(u64, Arc<LimitSet>)>>,
+}
+
+impl RegisteredSet {
+    /// The set, with its own parameters.
+    #[must_use]
+    pub const fn set(&self) -> &LimitSet {
+        &self.set
+    }
+
+    /// The set with the parameters in force, if another set has replaced some of its own; the same `Arc` until they change.
+    #[inline]
+    #[must_use]
+    pub fn replaced(&self) -> Option<Arc<LimitSet>> {
+        let epoch = self.registry.epoch();
+        if epoch == self.same_at.load(Ordering::Relaxed) { None } else { self.replaced_at(epoch) }
+    }
+
+    #[cold]
+    fn replaced_at(&self, epoch: u64) -> Option<Arc<LimitSet>> {
+        let mut replaced = self.replaced.lock();
+        if let Some((known, set)) = &*replaced
+            && *known == epoch
+        {
+            return Some(Arc::clone(set));
+        }
+        let in_force = self.registry.in_force(&self.set);
+        if in_force == self.set {
+            *replaced = None;
+            self.same_at.store(epoch, Ordering::Relaxed);
+            return None;
+        }
+        let in_force = match replaced.take() {
+            Some((_, known)) if *known == in_force => known,
+            _ => Arc::new(in_force),
+        };
+        *replaced = Some((epoch, Arc::clone(&in_force)));
+        Some(in_force)
+    }
+}
+
+impl Drop for RegisteredSet {
+    fn drop(&mut self) {
+        let mut named = self.registry.0.named.lock();
+        for policy in self.set.policies() {
+            if let Some(held) = named.get_mut(policy.policy_name()) {
+                held.sets -= 1;
+            }
+        }
+    }
+}
+
+impl fmt::Debug for RegisteredSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RegisteredSet").field("set", &self.set).finish_non_exhaustive()
+    }
+}
+
+#[cold]
+fn conflict(policy: &Policy, held: &Policy) -> ConfigError {
+    let (mut own, mut existing) = (parameters(policy), parameters(held));
+    if own == existing {
+        // They differ in what a limit is seldom described by, such as the number of sub-buckets.
+        (own, existing) = (format!("{:?}", policy.algorithm()), format!("{:?}", held.algorithm()));
+    }
+    let rule = format!(
+        "another limit in use on this store has the same name with other parameters, {existing}, and a name stands for one \
+         limit of a store; give this one a name of its own, or the same parameters. To change a limit that is in use, add \
+         .replace_existing() to the new one, or drop the old one first"
+    );
+    ConfigError::new("parameters of the limit", own, rule).in_policy(policy.name())
+}
+
+/// A policy's parameters, for people.
+fn parameters(policy: &Policy) -> String {
+    let of = |algorithm: &Algorithm| {
+        let (name, rate, capacity) = (algorithm.name(), algorithm.rate(), algorithm.capacity());
+        format!("{name} {rate} with a capacity of {capacity}")
+    };
+    let tiers: Vec<_> = policy.tiers().map(|(name, tier)| format!("{name:?}: {}", of(tier.algorithm()))).collect();
+    let mut text = match tiers.as_slice() {
+        [] => of(policy.algorithm()),
+        tiers => format!("tiers {} with Carry::{:?}", tiers.join(", "), policy.carry()),
+    };
+    if let Some(unit) = policy.unit() {
+        let _ = write!(text, " in {unit:?}");
+    }
+    text
+}
