@@ -1,5 +1,5 @@
 -- The start of the running interval, and the tokens left in it.
--- Variants: 1 starts intervals at whole multiples, 2 makes every interval an account of its own, 3 does both.
+-- Variants: 1 starts intervals at whole multiples, 2 makes every interval an account of its own.
 
 -- part: try
 local function view_interval_bucket(value, at, now, capacity, refill, interval, variant)
@@ -10,7 +10,7 @@ local function view_interval_bucket(value, at, now, capacity, refill, interval, 
     local elapsed = floor((now - anchor) / interval)
     if elapsed < ceil((capacity - left) / refill) then return anchor + elapsed * interval, left + elapsed * refill end
   end
-  if variant == '1' or variant == '3' then now = floor(now / interval) * interval end
+  if variant == '1' then now = floor(now / interval) * interval end
   return now, tokens
 end
 
@@ -32,13 +32,13 @@ end
 
 -- part: over
 local function over_interval_bucket(now, mark, _, _, interval, variant)
-  return (variant == '2' or variant == '3') and mark + interval <= now
+  return variant == '2' and mark + interval <= now
 end
 
 -- part: settle
 local function settle_interval_bucket(value, at, now, mark, _, cost, actual, capacity, refill, interval, variant)
   local anchor, tokens = view_interval_bucket(value, at, now, capacity, refill, interval, variant)
-  if anchor ~= mark and (variant == '2' or variant == '3') then
+  if anchor ~= mark and variant == '2' then
     if actual <= cost then return nil end
     -- Nothing is left to debit there; but the bucket has been looked at.
     actual = cost
