@@ -63,6 +63,7 @@ mod one_shard {
     conformance_tests!(OneShard);
 }
 
+/// An adapter: what decides is the store above.
 mod boxed {
     use super::*;
 
@@ -72,7 +73,7 @@ mod boxed {
     }
 
     harness!(Boxed: BoxBackend = start());
-    conformance_tests!(Boxed);
+    conformance_tests!(Boxed, adapter);
 }
 
 mod naive {
@@ -87,7 +88,7 @@ mod naive {
     conformance_tests!(Stranger);
 }
 
-/// Futures that do nothing when they are made, are pending once, and then do it all at once.
+/// An adapter whose futures do nothing when they are made, are pending once, and then do it all at once.
 mod pending_once {
     use super::*;
 
@@ -97,7 +98,7 @@ mod pending_once {
     }
 
     harness!(PendingOnce: Hesitant = start());
-    conformance_tests!(PendingOnce);
+    conformance_tests!(PendingOnce, adapter);
 }
 
 /// A store far too small for the others that arrive: newcomers may be refused, and nobody is forgotten.

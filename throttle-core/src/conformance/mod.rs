@@ -98,8 +98,8 @@ pub use isolation::{
 };
 pub use race::{law_06_exactly_k, law_06_exactly_k_of_mixed_costs};
 pub use sharing::{
-    contract_a_name_stands_for_one_limit, contract_clones_share_the_store, contract_dropped_futures_charge_at_most_once, contract_sets_of_every_size,
-    contract_skipped_policies,
+    contract_a_name_stands_for_one_limit, contract_clones_share_the_store,
+    contract_dropped_futures_charge_at_most_once, contract_sets_of_every_size, contract_skipped_policies,
 };
 pub use specimen::Specimen;
 pub use tiers::{

@@ -1,15 +1,29 @@
 /// Expands to a module `conformance` with a `#[test]` for every case of the [kit](crate::conformance) and every
 /// algorithm it runs on, for a [`Harness`](crate::conformance::Harness) that is in scope.
+///
+/// `conformance_tests!(Harness, adapter)` runs every case on one algorithm only: for a backend that hands each step to
+/// another one, on which the whole kit runs.
 #[macro_export]
 macro_rules! conformance_tests {
     ($harness:ty) => {
+        $crate::__conformance_suite! { $harness, __conformance_of_each_algorithm }
+    };
+    ($harness:ty, adapter) => {
+        $crate::__conformance_suite! { $harness, __conformance_of_one_algorithm }
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __conformance_suite {
+    ($harness:ty, $cases:ident) => {
         /// The laws, as tests.
         #[cfg(test)]
         mod conformance {
             #[allow(unused_imports, reason = "the harness may be named by a path")]
             use super::*;
 
-            $crate::__conformance_of_each_algorithm! { $harness;
+            $crate::$cases! { $harness;
                 law_01_deny_never_consumes
                 law_01_peek_never_consumes
                 law_01_refusals_in_another_tier_change_nothing
@@ -81,6 +95,18 @@ macro_rules! __conformance_of_each_algorithm {
                 calendar_month
                 leaky_bucket
             }
+        }
+    )*};
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __conformance_of_one_algorithm {
+    ($harness:ty; $($case:ident)*) => {$(
+        #[test]
+        fn $case() {
+            // Its charges have windows, so that no case is trivial.
+            $crate::conformance::$case::<$harness>(&$crate::conformance::Specimen::fixed_window());
         }
     )*};
 }
