@@ -36,10 +36,20 @@ pub(crate) fn printable(field: &'static str, text: &str, most: usize) -> Result<
     if (1..=most).contains(&text.len()) && text.bytes().all(|b| (0x20..=0x7e).contains(&b)) {
         return Ok(());
     }
-    let shown: String = text.chars().take(most).collect();
-    let rule = format!("it must be 1 to {most} printable ASCII characters, because clients read it in header fields");
-    Err(ConfigError::new(field, format_args!("{shown:?}"), rule))
+    let rule = |remedy| {
+        format!("it must be 1 to {most} printable ASCII characters, because clients read it in headers; {remedy}")
+    };
+    if text.len() > most {
+        let (length, start) = (text.chars().count(), text.chars().take(SHOWN).collect::<String>());
+        let value = format_args!("{start:?} and so on, {length} characters long");
+        return Err(ConfigError::new(field, value, rule("shorten it")));
+    }
+    let remedy = if text.is_empty() { "give it one" } else { "write it with ASCII letters, digits and punctuation" };
+    Err(ConfigError::new(field, format_args!("{text:?}"), rule(remedy)))
 }
+
+/// Characters of a text that is too long that its error shows.
+const SHOWN: usize = 24;
 
 impl fmt::Debug for PolicyName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -95,7 +105,13 @@ impl Policy {
     /// If the name is not 1 to 64 printable ASCII characters, or the algorithm's configuration is out of range.
     pub fn new(name: &str, algorithm: impl IntoAlgorithm) -> Result<Self, ConfigError> {
         let algorithm = algorithm.into_algorithm().map_err(|error| error.in_policy(name));
-        Ok(Self { name: PolicyName::new(name)?, algorithm: algorithm?, unit: None, tiers: None, replaces_existing: false })
+        Ok(Self {
+            name: PolicyName::new(name)?,
+            algorithm: algorithm?,
+            unit: None,
+            tiers: None,
+            replaces_existing: false,
+        })
     }
 
     /// What the policy counts, as clients are told: `content-bytes`, `tokens`. Defaults to requests.

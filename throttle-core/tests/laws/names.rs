@@ -30,7 +30,8 @@ fn other_parameters_of_a_name_in_use_are_refused_and_change_nothing() {
     let error = backend.clone().prepare(set(per_minute("per-ip", 100))).unwrap_err();
     assert_eq!((error.policy(), error.field()), (Some("per-ip"), "parameters of the limit"));
     let text = error.to_string();
-    for part in ["gcra 100/minute with a capacity of 100", "gcra 5/minute with a capacity of 5", ".replace_existing()"] {
+    for part in ["gcra 100/minute with a capacity of 100", "gcra 5/minute with a capacity of 5", ".replace_existing()"]
+    {
         assert!(text.contains(part), "{text}");
     }
     let admitted = (0..30).filter(|_| backend.decide_now(&login, &call()).is_allowed()).count();
@@ -128,4 +129,25 @@ fn shares_on_one_store_follow_the_same_rule() {
     assert!(LocalShare::new(&store, &limits, of(3)).is_err());
     let _second = LocalShare::new(&store, &limits.replace_existing(), of(3)).unwrap();
     assert_eq!(first.decide(&call(), BackendErrorKind::Timeout).remaining(), 19);
+}
+
+#[test]
+fn a_name_that_is_wrong_is_shown_with_the_bound_and_what_to_do() {
+    let error = |name: &str| Policy::new(name, Gcra::new(Rate::per_minute(1))).unwrap_err();
+    let long = error(&"x".repeat(97));
+    assert_eq!(long.value(), format!("\"{}\" and so on, 97 characters long", "x".repeat(24)));
+    assert!(
+        long.to_string()
+            .ends_with("1 to 64 printable ASCII characters, because clients read it in headers; shorten it")
+    );
+    assert_eq!(error("").value(), "\"\"");
+    assert_eq!(error("größe").value(), "\"größe\"");
+    assert!(error("größe").to_string().contains("ASCII letters"));
+}
+
+#[test]
+fn a_burst_of_zero_is_to_be_raised() {
+    let error = Gcra::new(Rate::per_minute(1)).burst(0).build().unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains("between 1 and") && text.contains("raise it") && !text.contains("lower it"), "{text}");
 }

@@ -26,11 +26,20 @@ use throttle_core::Cost;
 pub trait IntoCost {
     /// As a function of the request's head.
     fn into_cost(self) -> Arc<dyn Fn(&Parts) -> u64 + Send + Sync>;
+
+    /// The cost of every request, where it does not depend on the request. Defaults to `None`.
+    fn constant(&self) -> Option<u64> {
+        None
+    }
 }
 
 impl IntoCost for u64 {
     fn into_cost(self) -> Arc<dyn Fn(&Parts) -> u64 + Send + Sync> {
         Arc::new(move |_| self)
+    }
+
+    fn constant(&self) -> Option<u64> {
+        Some(*self)
     }
 }
 
@@ -38,10 +47,55 @@ impl IntoCost for Cost {
     fn into_cost(self) -> Arc<dyn Fn(&Parts) -> u64 + Send + Sync> {
         Arc::new(move |_| self.get())
     }
+
+    fn constant(&self) -> Option<u64> {
+        Some(self.get())
+    }
 }
 
 impl<F: Fn(&Parts) -> u64 + Send + Sync + 'static> IntoCost for F {
     fn into_cost(self) -> Arc<dyn Fn(&Parts) -> u64 + Send + Sync> {
         Arc::new(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use throttle_core::{ConfigError, Gcra, Rate};
+
+    use crate::{Constant, IntoLimits, Limit, Plans, ThrottleLayer, limit, plans};
+
+    fn of_ten() -> Limit {
+        limit("p", Gcra::new(Rate::per_minute(10))).by(Constant)
+    }
+
+    fn tiers() -> Plans {
+        plans("p", [("free", Gcra::new(Rate::per_minute(5))), ("pro", Gcra::new(Rate::per_minute(10)))])
+            .by(Constant)
+            .lookup(|_| async { None::<&str> })
+            .unknown("free")
+    }
+
+    fn refused(limits: impl IntoLimits) -> ConfigError {
+        ThrottleLayer::new(limits).unwrap_err()
+    }
+
+    #[test]
+    fn a_constant_cost_that_no_state_admits_is_an_error() {
+        for error in [refused(of_ten().cost(11)), refused(tiers().cost(11))] {
+            assert_eq!((error.policy(), error.field(), error.value()), (Some("p"), "cost", "11"));
+            assert!(error.to_string().contains("at most 10 units"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_cost_that_some_request_may_have_is_none() {
+        assert!(ThrottleLayer::new(of_ten().cost(10)).is_ok());
+        assert!(ThrottleLayer::new(of_ten().cost(0)).is_ok(), "it looks");
+        assert!(ThrottleLayer::new(tiers().cost(10)).is_ok(), "the larger tier admits it");
+        assert!(
+            ThrottleLayer::new(of_ten().cost(11).cost(|_: &http::request::Parts| 11)).is_ok(),
+            "the last one counts"
+        );
     }
 }

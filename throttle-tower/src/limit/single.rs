@@ -99,6 +99,8 @@ pub struct Limit {
     tiers: Option<Tiered>,
     unit: Option<String>,
     replaces_existing: bool,
+    /// The cost of every request, where it is a number.
+    constant_cost: Option<u64>,
     pub(crate) how: Applied,
 }
 
@@ -264,7 +266,15 @@ impl Limit {
     }
 
     fn new(name: String, algorithm: Result<Algorithm, ConfigError>, tiers: Option<Tiered>, keying: Keying) -> Self {
-        Self { name, algorithm, tiers, unit: None, replaces_existing: false, how: Applied::by(keying) }
+        Self {
+            name,
+            algorithm,
+            tiers,
+            unit: None,
+            replaces_existing: false,
+            constant_cost: None,
+            how: Applied::by(keying),
+        }
     }
 
     pub(crate) fn change_tiers(mut self, change: impl FnOnce(&mut Tiered)) -> Self {
@@ -284,6 +294,10 @@ impl Limit {
     /// What a request costs, in units: a number, or a function of the request's head. A cost of 0 looks without using.
     /// Defaults to 1.
     ///
+    /// A number above what the limit admits at once is an error when the layer is built. Of a limit with tiers that is what
+    /// the largest tier admits: requests in a tier that admits less are refused, without a `Retry-After`, because no wait
+    /// helps. A function's cost above it is refused the same way.
+    ///
     /// ```
     /// use http::request::Parts;
     /// use throttle_tower::{Constant, Gcra, Rate, limit};
@@ -293,6 +307,7 @@ impl Limit {
     ///     .cost(|parts: &Parts| if parts.uri.path() == "/export" { 20 } else { 1 });
     /// ```
     pub fn cost(mut self, cost: impl IntoCost) -> Self {
+        self.constant_cost = cost.constant();
         self.how.cost = Some(cost.into_cost());
         self
     }
@@ -391,6 +406,22 @@ impl Limit {
         self
     }
 
+    /// Refuses a constant cost that no state of the policy admits.
+    fn check_cost(&self, policy: &Policy) -> Result<(), ConfigError> {
+        let tiers = policy.tiers().map(|(_, tier)| tier.algorithm().capacity());
+        let most = tiers.max().unwrap_or_else(|| policy.algorithm().capacity());
+        match self.constant_cost {
+            Some(cost) if cost > most => {
+                let rule = format!(
+                    "the limit admits at most {most} units at once, so that every request would be refused; lower the cost, \
+                     or raise the burst to at least the cost"
+                );
+                Err(ConfigError::new("cost", cost, rule).in_policy(&self.name))
+            }
+            _ => Ok(()),
+        }
+    }
+
     pub(super) fn policy(&self) -> Result<Policy, ConfigError> {
         let policy = match &self.tiers {
             Some(tiers) => tiers.policy(&self.name)?,
@@ -399,6 +430,7 @@ impl Limit {
                 Policy::new(&self.name, algorithm)?
             }
         };
+        self.check_cost(&policy)?;
         match &self.how.keying {
             Keying::Sync(extractor) => extractor.check().map_err(|error| error.in_policy(&self.name))?,
             Keying::Plans(directory) => directory.check().map_err(|error| error.in_policy(&self.name))?,
