@@ -34,7 +34,8 @@ pub(crate) fn shared(name: &str, burst: u64) -> Limit {
 
 /// What everybody has left of the budget that [`shared`] makes.
 pub(crate) fn left(memory: &Memory, name: &str, burst: u64) -> u64 {
-    let policy = throttle_tower::Policy::new(name, Gcra::new(Rate::per_minute(1)).burst(burst)).unwrap().replace_existing();
+    let policy =
+        throttle_tower::Policy::new(name, Gcra::new(Rate::per_minute(1)).burst(burst)).unwrap().replace_existing();
     let prepared = memory.prepare(LimitSet::new(policy).unwrap()).unwrap();
     memory.decide_now(&prepared, &[Call::peek(Key::CONSTANT)]).remaining()
 }

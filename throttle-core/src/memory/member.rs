@@ -6,9 +6,9 @@ use crate::backend::ReceiptItem;
 use crate::time::Timestamp;
 
 /// Slots looked at for each new key. One key in, up to four stale ones out: the stale never pile up.
-const SWEEP: usize = 4;
+pub(super) const SWEEP: usize = 4;
 /// Slots looked at when the store is full.
-const SWEEP_WHEN_FULL: usize = 32;
+pub(super) const SWEEP_WHEN_FULL: usize = 32;
 
 /// The parameters that a policy has in one request.
 #[derive(Clone, Copy)]

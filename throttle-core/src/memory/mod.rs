@@ -1,6 +1,8 @@
 //! The in-process backend: sharded, bounded, swept as it goes.
 
 mod known;
+#[cfg(test)]
+mod law_12;
 mod left;
 mod member;
 mod registry;

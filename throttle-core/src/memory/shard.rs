@@ -181,6 +181,12 @@ impl Shard {
         if self.overflowing == 0 { None } else { self.find(Label::overflow(policy, tier)) }
     }
 
+    /// Where the sweep goes on, and of how many slots.
+    #[cfg(test)]
+    pub(super) fn sweeps(&self) -> (usize, usize) {
+        (self.cursor, self.table.width())
+    }
+
     /// The instant that counts for a key that is not here.
     #[inline]
     pub(super) fn earliest(&self, now: Timestamp) -> Timestamp {

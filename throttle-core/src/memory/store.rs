@@ -22,7 +22,7 @@ const KEYS_PER_SHARD: usize = 128;
 /// Enough that threads seldom meet, few enough that an empty store is small.
 const MAX_SHARDS: usize = 1024;
 /// Slots of another shard that are looked at for each key that found no room.
-const SWEEP_ELSEWHERE: usize = 64;
+pub(super) const SWEEP_ELSEWHERE: usize = 64;
 
 #[derive(Debug)]
 pub(super) struct Store {

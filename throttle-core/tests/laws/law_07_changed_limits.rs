@@ -160,7 +160,9 @@ fn law_07_what_a_lowered_limit_cut_off_is_remembered_through_a_full_store() {
 fn trap_v11_a_raised_limit_is_felt_at_once() {
     let clock = ManualClock::new(Timestamp::from_micros(1_700_000_000_000_000));
     let backend = MemoryBackend::builder().clock(clock.clone()).build();
-    let set = |gcra: Gcra| backend.prepare(LimitSet::new(Policy::new("plan", gcra).unwrap().replace_existing()).unwrap()).unwrap();
+    let set = |gcra: Gcra| {
+        backend.prepare(LimitSet::new(Policy::new("plan", gcra).unwrap().replace_existing()).unwrap()).unwrap()
+    };
     let ten_hours = std::time::Duration::from_secs(36_000);
     let slow = set(Gcra::new(Rate::new(10, ten_hours)).burst(10));
     let call = [Call::from(Key::from("key"))];

@@ -15,6 +15,8 @@ mod law_08_one_answer;
 mod law_09_forgetting;
 mod law_10_charges;
 mod law_11_keys;
+mod law_12_never_slower;
+mod law_14_looking;
 mod local_share;
 mod names;
 mod shares;

@@ -1,0 +1,109 @@
+//! Law 12: what one decision does is bounded, however large the store is, and waits for its own keys' shards only.
+
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Duration;
+
+use super::member::{SWEEP, SWEEP_WHEN_FULL};
+use super::registry::Registered;
+use super::store::{SWEEP_ELSEWHERE, Store};
+use crate::algorithm::FixedWindow;
+use crate::backend::{Call, RegisteredSet};
+use crate::decision::Decision;
+use crate::key::Key;
+use crate::policy::Policy;
+use crate::rate::Rate;
+use crate::set::LimitSet;
+use crate::time::Timestamp;
+
+const NOW: Timestamp = Timestamp::from_micros(1_790_000_000_000_000);
+
+/// A store and one policy whose keys stay live.
+struct Fixture {
+    store: Store,
+    set: RegisteredSet,
+    registered: Vec<Registered>,
+}
+
+impl Fixture {
+    fn new(max_keys: usize) -> Arc<Self> {
+        let store = Store::new(max_keys);
+        let policy = Policy::new("p", FixedWindow::new(Rate::per_day(9))).unwrap();
+        let (set, registered) = store.prepare(LimitSet::new(policy).unwrap()).unwrap();
+        Arc::new(Self { store, set, registered })
+    }
+
+    fn full(keys: u64) -> Arc<Self> {
+        let fixture = Self::new(usize::try_from(keys).unwrap());
+        (0..keys).for_each(|key| drop(fixture.take(key)));
+        assert_eq!(fixture.store.keys() as u64, keys);
+        fixture
+    }
+
+    fn take(&self, key: u64) -> Decision {
+        self.store.decide(self.set.set(), &self.registered, &[Call::from(Key::from(key))], NOW)
+    }
+
+    fn shard_of(&self, key: u64) -> usize {
+        self.store.index(self.store.seal.seal(&Key::from(key)))
+    }
+
+    /// Each shard's sweep: where it goes on, and of how many slots.
+    fn sweeps(&self) -> Vec<(usize, usize)> {
+        self.store.shards.iter().map(|lane| lane.0.lock().sweeps()).collect()
+    }
+}
+
+#[test]
+fn law_12_a_decision_in_a_full_store_looks_at_a_bounded_number_of_slots() {
+    const KEYS: u64 = 300_000;
+    let fixture = Fixture::full(KEYS);
+    let mut before = fixture.sweeps();
+    for newcomer in 0..500 {
+        assert!(fixture.take(KEYS + newcomer).statuses()[0].is_overflow());
+        let after = fixture.sweeps();
+        let moved = before.iter().zip(&after).map(|((from, _), (to, width))| (to + width - from) % width);
+        let (moved, shards) = moved.filter(|slots| *slots > 0).fold((0, 0), |(sum, n), slots| (sum + slots, n + 1));
+        assert!(moved <= SWEEP + SWEEP_WHEN_FULL + SWEEP_ELSEWHERE, "{moved} slots of {KEYS}");
+        assert!(shards <= 2, "{shards} shards");
+        before = after;
+    }
+}
+
+#[test]
+fn law_12_an_insert_grows_one_shard_by_an_eighth_at_most() {
+    let fixture = Fixture::new(1_000_000);
+    let mut before = fixture.sweeps();
+    for key in 0..20_000 {
+        drop(fixture.take(key));
+        let after = fixture.sweeps();
+        let grown: Vec<_> = before.iter().zip(&after).filter(|(from, to)| from.1 != to.1).collect();
+        assert!(grown.len() <= 1, "{} shards grew", grown.len());
+        for ((_, from), (_, to)) in grown {
+            assert!(to - from <= (from / 8).max(8), "from {from} slots to {to}");
+        }
+        before = after;
+    }
+    let (widest, all) = before.iter().fold((0, 0), |(most, sum), (_, width)| (most.max(*width), sum + width));
+    assert!(widest * before.len() <= 4 * all, "a shard of {widest} slots among {all}: growing it moves as many");
+}
+
+#[test]
+fn law_12_a_shard_that_is_held_stops_no_decision_about_keys_of_others() {
+    const KEYS: u64 = 10_000;
+    let fixture = Fixture::full(KEYS);
+    let held = fixture.store.shards[0].0.lock();
+    let (done, ended) = channel();
+    let others = Arc::clone(&fixture);
+    let decisions = thread::spawn(move || {
+        // Known keys, and newcomers that sweep each of the shards in turn, that which is held too.
+        let elsewhere = |key: &u64| others.shard_of(*key) != 0;
+        let decided: Vec<_> = (0..2 * KEYS).filter(elsewhere).map(|key| others.take(key)).collect();
+        done.send(decided.len()).unwrap();
+    });
+    let decided = ended.recv_timeout(Duration::from_secs(60));
+    drop(held);
+    decisions.join().unwrap();
+    assert!(decided.expect("no decision waits for the shard that is held") > 15_000);
+}
