@@ -20,6 +20,12 @@ pub(crate) struct Ask {
 }
 
 impl Ask {
+    /// What the decision costs the server, in microseconds.
+    pub(crate) fn work(&self) -> u32 {
+        let asked = self.calls.iter().zip(&self.linked.work).filter(|(call, _)| call.key().is_some());
+        asked.map(|(_, work)| work).sum()
+    }
+
     /// One word per policy: the cost, or nothing where it does not apply.
     pub(crate) fn costs(&self) -> impl Iterator<Item = CostText> + '_ {
         self.calls.iter().map(|call| match call.key() {

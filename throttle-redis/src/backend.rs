@@ -13,7 +13,7 @@ use crate::connection::{Connector, Single};
 use crate::line::Trouble;
 use crate::set::RedisSet;
 use crate::shared::Shared;
-use crate::{Inspection, Stats, decide, inspect, reset, settle};
+use crate::{Inspection, Stats, decide, inspect, reset, settle, work};
 
 /// Keeps state in Redis, where many processes share it. Clones share the connection.
 #[derive(Clone)]
@@ -93,9 +93,11 @@ impl Backend for RedisBackend {
 
     /// # Errors
     ///
+    /// If a policy is a sliding log of more than 10,000 units: one decision about it would keep the server busy for too long.
     /// If a policy's name is in use on this backend with other parameters, which it does not
     /// [replace](Policy::replace_existing).
     fn prepare(&self, set: LimitSet) -> Result<RedisSet, ConfigError> {
+        work::check(&set)?;
         RedisSet::registered(&self.shared, set)
     }
 

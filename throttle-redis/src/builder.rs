@@ -86,28 +86,37 @@ impl RedisBuilder {
         self
     }
 
-    /// How long a decision may take, waiting for a connection, queueing and repetitions included; then it fails. 1 ms to
-    /// 10 s. Defaults to 25 ms.
+    /// How long a decision may take, waiting for a connection, queueing and repetitions included; then it fails, at most
+    /// 5 ms later. 1 ms to 10 s. Defaults to 25 ms.
+    ///
+    /// It also bounds what waits at the server: of all decisions about to be made, so many are sent at a time as keep the
+    /// server busy for a quarter of the deadline. Others wait in this process.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
         self
     }
 
-    /// Failures in a row, errors or answers that come too late, after which the store is not asked any more until it has
-    /// given a sign of life; at least 1. On a cluster each sixteenth of the slots is counted by itself. Defaults to 5.
+    /// Failures in a row, after which the store is not asked any more until it has given a sign of life; at least 1. On a
+    /// cluster each sixteenth of the slots is counted by itself. Defaults to 5.
+    ///
+    /// A failure is an error of the connection or the server, or a call that the store does not answer within the
+    /// deadline, counted from when the call was sent. A decision whose time is over while it waits in this process is not
+    /// one; nor is an answer that a busy process reads late.
     pub fn failures_to_open(mut self, failures: u32) -> Self {
         self.threshold = failures;
         self
     }
 
-    /// Most decisions of a set in one script call, 1 to 64; 1 merges nothing. More would block the server for too long. On a
-    /// cluster nothing is merged. Defaults to 64.
+    /// Most decisions of a set in one script call, 1 to 64; 1 merges nothing. A call carries fewer where they would keep the
+    /// server busy for more than about a millisecond, as those of large sliding logs do. On a cluster nothing is merged.
+    /// Defaults to 64.
     pub fn merge(mut self, decisions: usize) -> Self {
         self.merge = decisions;
         self
     }
 
-    /// Most decisions that wait for a call; further ones fail at once. At least 1. Defaults to 1,024, of each set where they are merged.
+    /// Most decisions of a set that wait for a call; further ones fail at once, as
+    /// [saturated](throttle_core::BackendErrorKind::Saturated). At least 1. Defaults to 1,024.
     pub fn queue(mut self, decisions: usize) -> Self {
         self.queue = decisions;
         self
@@ -169,7 +178,6 @@ impl RedisBuilder {
             line: Line::new(self.connector, self.deadline, self.threshold),
             keyspace,
             options: Options { merge, queue: self.queue, slack: slack.to_string(), clock: self.clock },
-            waiting: Semaphore::new(self.queue),
             policies: PolicyRegistry::default(),
             deny_cache: (self.refusals > 0).then(|| DenyCache::new(self.refusals)),
         };

@@ -63,7 +63,9 @@ pub(crate) async fn ask_in_one_slot(
     let (part, ask) = if shared.merges() {
         set.lane.ask(shared, ask, until).await?
     } else {
-        let _place = shared.waiting.try_acquire().map_err(|_| Trouble::Saturated)?;
+        let _place = set.waiting.try_acquire().map_err(|_| Trouble::Saturated)?;
+        let room = set.room.take_by(shared.line.range(ask.slot), ask.work(), until).await;
+        let _room = room.ok_or(Trouble::Expired)?;
         (shared.decide_one(&ask, until).await?, ask)
     };
     if part.flag() == Some(b'C') {

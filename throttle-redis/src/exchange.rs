@@ -34,17 +34,20 @@ impl Invocation<'_> {
         command.to(route)
     }
 
+    fn load(&self, route: Route) -> Command {
+        let route = match route {
+            // No key, so nothing to ask for.
+            Route::Address { host, port, .. } => Route::Address { host, port, asking: false },
+            route => route,
+        };
+        Command::new("SCRIPT").arg("LOAD").arg(self.script.source()).to(route)
+    }
+
     /// Runs it, and lets the line learn from what became of it.
     pub(crate) async fn run(&self, line: &Arc<Line>, until: Instant) -> Result<Vec<u8>, Trouble> {
         let name = self.keys.first().copied().unwrap_or_default();
-        let live = match line.live(until).await {
-            Ok(live) => live,
-            Err(trouble) => {
-                line.learn(self.slot, name, None, Err(&trouble));
-                return Err(trouble);
-            }
-        };
-        let answer = match self.run_on(line, &live, until).await {
+        let live = line.live_for((self.slot, name), until).await?;
+        let answer = match self.run_on(line, &live, name, until).await {
             // The server is well: what a key holds is not.
             Err(Trouble::Fault(fault)) if *fault.kind() == FaultKind::Script => {
                 Err(Trouble::Nonsense("a script failed on what a key holds"))
@@ -56,7 +59,14 @@ impl Invocation<'_> {
     }
 
     /// Sends it again only after an answer that proves that it did not run.
-    async fn run_on(&self, line: &Line, live: &Live, until: Instant) -> Result<Vec<u8>, Trouble> {
+    async fn run_on(
+        &self,
+        line: &Arc<Line>,
+        live: &Arc<Live>,
+        name: &[u8],
+        until: Instant,
+    ) -> Result<Vec<u8>, Trouble> {
+        let about = (self.slot, name);
         let (mut route, mut redirections, mut pause) = (Route::Slot(self.slot), 0, Duration::from_millis(1));
         for attempt in 0.. {
             if attempt > 0 {
@@ -64,7 +74,7 @@ impl Invocation<'_> {
             }
             let sent = Instant::now();
             line.counters.called();
-            let fault = match live.call(self.command(route.clone()), until).await {
+            let fault = match line.send(live, about, self.command(route.clone()), until).await {
                 Ok(reply) => return reply.into_bytes().ok_or(Trouble::Nonsense("the script's reply is no string")),
                 Err(Trouble::Fault(fault)) => fault,
                 Err(trouble) => return Err(trouble),
@@ -77,7 +87,8 @@ impl Invocation<'_> {
             route = match fault.kind() {
                 FaultKind::NoScript => {
                     // Into the server that said so, which need not be the one that the client takes for the slot's.
-                    if live.load(self.script, self.slot, &route, sent, until).await? {
+                    let load = line.send(live, about, self.load(route.clone()), until);
+                    if live.load(self.script, self.slot, sent, until, load).await? {
                         line.counters.loaded();
                     }
                     route

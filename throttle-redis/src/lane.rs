@@ -2,11 +2,13 @@
 //!
 //! A few calls are under way at once, and one that leaves takes along all who wait: while calls with many are on their way, a
 //! single decision waits until one has landed rather than leave by itself, and is joined by who else comes meanwhile.
-//! Nobody waits when nobody else is there.
+//! Nobody waits when nobody else is there. A call carries so many decisions as the server decides in a
+//! [moment](crate::work::CALL), so that those behind it are not put off.
 
 use std::collections::VecDeque;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -18,6 +20,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::ask::{Ask, Part};
 use crate::line::Trouble;
 use crate::shared::Shared;
+use crate::work::{CALL, Held};
 
 /// Calls of a set that are under way at once: so many that the server has the next one when it has answered one.
 const FLIGHTS: usize = 6;
@@ -47,24 +50,45 @@ struct Away {
 
 struct Job {
     ask: Ask,
+    work: u32,
+    caller: Caller,
+}
+
+/// A decision that is waited for.
+struct Caller {
     until: Instant,
-    answer: Answer,
+    /// Taken when it is answered.
+    answer: Option<Answer>,
+    /// Taken by the call that sends it, or by the caller that gives it up before.
+    claim: Arc<Claim>,
+}
+
+/// Taken once.
+#[derive(Default)]
+struct Claim(AtomicBool);
+
+impl Claim {
+    fn take(&self) -> bool {
+        !self.0.swap(true, Ordering::AcqRel)
+    }
 }
 
 type Answer = oneshot::Sender<Result<(Part, Ask), Trouble>>;
+type Told = oneshot::Receiver<Result<(Part, Ask), Trouble>>;
 
 impl Lane {
     /// The answer, with the question given back.
     pub(crate) async fn ask(&self, shared: &Arc<Shared>, ask: Ask, until: Instant) -> Result<(Part, Ask), Trouble> {
-        let told = match self.enter(shared, ask, until)? {
+        let (claim, mut told) = match self.enter(shared, ask, until)? {
             Entered::Leaves(ask, _flight) => return Ok((shared.decide_one(&ask, until).await?, ask)),
-            Entered::Waits(told) => told,
+            Entered::Waits(claim, told) => (claim, told),
         };
-        // Nobody answers when the runtime of whoever works here was stopped, or stands still. The question may have been
-        // sent by then. In all other cases the answer comes by itself, and says whether it was.
-        match timeout_at(until + GRACE, told).await {
+        match timeout_at(until + GRACE, &mut told).await {
             Ok(Ok(answer)) => answer,
-            Ok(Err(_)) | Err(_) => Err(Trouble::Late),
+            // The runtime of the call was stopped. The question may have been sent by then.
+            Ok(Err(_)) => Err(Trouble::Late),
+            // That runtime stands still, or has too much to do.
+            Err(_) => Err(if claim.take() { Trouble::Expired } else { Trouble::Late }),
         }
     }
 
@@ -82,18 +106,20 @@ impl Lane {
             return Err(Trouble::Saturated);
         }
         let (answer, told) = oneshot::channel();
-        waiting.queue.push_back(Job { ask, until, answer });
+        let (work, claim) = (ask.work(), Arc::<Claim>::default());
+        let caller = Caller { until, answer: Some(answer), claim: Arc::clone(&claim) };
+        waiting.queue.push_back(Job { ask, work, caller });
         waiting.runtime.get_or_insert_with(Handle::current);
         drop(waiting);
         depart(shared, &self.0);
-        Ok(Entered::Waits(told))
+        Ok(Entered::Waits(claim, told))
     }
 }
 
 #[expect(clippy::large_enum_variant, reason = "it is taken apart where it is returned to")]
 enum Entered {
     Leaves(Ask, Flight),
-    Waits(oneshot::Receiver<Result<(Part, Ask), Trouble>>),
+    Waits(Arc<Claim>, Told),
 }
 
 impl Waiting {
@@ -130,9 +156,14 @@ impl Waiting {
         }
         // With nobody on the way, half of them leave now and half at once behind them; else the server is busy, and all leave.
         let share = if self.flights.is_empty() { self.queue.len().div_ceil(2) } else { self.queue.len() };
-        let count = share.min(most).min(self.queue.len());
+        let mut work = 0;
+        let fits = |job: &&Job| {
+            work += job.work;
+            work <= CALL
+        };
+        let count = self.queue.iter().take(share.min(most)).take_while(fits).count().max(1);
         let jobs: Vec<Job> = self.queue.drain(..count).collect();
-        let until = jobs.iter().map(|job| job.until).max()?;
+        let until = jobs.iter().map(|job| job.caller.until).max()?;
         let number = self.leave(count, until);
         // The next may wait elsewhere.
         let runtime = if self.queue.is_empty() { self.runtime.take() } else { self.runtime.clone() };
@@ -165,71 +196,105 @@ impl Drop for Flight {
 
 /// Asks for all of them in as few calls as there are versions of the set, which is one.
 async fn fly(mut jobs: Vec<Job>, flight: Flight) {
+    let shared = &flight.shared;
     loop {
         jobs = still_waiting(jobs);
         let Some(first) = jobs.first() else { return };
         let linked = Arc::clone(&first.ask.linked);
         let alike = jobs.iter().take_while(|job| Arc::ptr_eq(&job.ask.linked, &linked)).count();
         let rest = jobs.split_off(alike);
-        let (asks, answers): (Vec<_>, Vec<_>) = jobs.into_iter().map(|job| (job.ask, (job.until, job.answer))).unzip();
-        let (decided, answers) = decide_in_time(&flight.shared, &asks, answers).await;
-        match decided {
-            Ok(parts) => {
-                for (answer, told) in answers.into_iter().zip(parts.into_iter().zip(asks)) {
-                    // Nobody listens any more: charged all the same, as when an answer comes too late.
-                    if let Some(answer) = answer {
-                        let _ = answer.send(Ok(told));
-                    }
+        if let Some((_room, mut jobs)) = room_for(shared, jobs).await {
+            jobs.retain(|job| job.caller.claim.take());
+            let (asks, mut callers) = apart(jobs);
+            match decide_in_time(shared, &asks, &mut callers).await {
+                Ok(parts) => {
+                    // A decision that is not waited for any more is charged all the same.
+                    let decided = parts.into_iter().zip(asks);
+                    callers.iter_mut().zip(decided).for_each(|(caller, decided)| caller.answer(Ok(decided)));
                 }
-            }
-            Err(trouble) => {
-                for answer in answers.into_iter().flatten() {
-                    let _ = answer.send(Err(trouble.clone()));
-                }
+                Err(trouble) => callers.iter_mut().for_each(|caller| caller.answer(Err(trouble.clone()))),
             }
         }
         jobs = rest;
     }
 }
 
-/// Whose caller has gone must not be charged any more, nor whose time is up.
-fn still_waiting(jobs: Vec<Job>) -> Vec<Job> {
-    let now = Instant::now();
-    let mut waiting = Vec::with_capacity(jobs.len());
-    for job in jobs {
-        if job.until <= now {
-            let _ = job.answer.send(Err(Trouble::TooLate));
-        } else if !job.answer.is_closed() {
-            waiting.push(job);
+impl Caller {
+    fn answer(&mut self, answer: Result<(Part, Ask), Trouble>) {
+        if let Some(told) = self.answer.take() {
+            let _ = told.send(answer);
         }
     }
-    waiting
+
+    fn is_waiting(&self) -> bool {
+        self.answer.as_ref().is_some_and(|told| !told.is_closed())
+    }
 }
 
-/// Asks for as long as one of them has time left. Whose own time is up is told so meanwhile.
-async fn decide_in_time(
-    shared: &Arc<Shared>,
-    asks: &[Ask],
-    answers: Vec<(Instant, Answer)>,
-) -> (Result<Vec<Part>, Trouble>, Vec<Option<Answer>>) {
-    let (untils, answers): (Vec<Instant>, Vec<Answer>) = answers.into_iter().unzip();
-    let mut answers: Vec<Option<Answer>> = answers.into_iter().map(Some).collect();
-    let last = untils.iter().copied().max().unwrap_or_else(Instant::now);
+fn apart(jobs: Vec<Job>) -> (Vec<Ask>, Vec<Caller>) {
+    jobs.into_iter().map(|job| (job.ask, job.caller)).unzip()
+}
+
+/// Drops jobs whose caller left or whose deadline passed: they are not charged.
+fn still_waiting(mut jobs: Vec<Job>) -> Vec<Job> {
+    answer_overdue(jobs.iter_mut().map(|job| &mut job.caller), Instant::now(), &Trouble::Expired);
+    jobs.retain(|job| job.caller.is_waiting());
+    jobs
+}
+
+fn answer_overdue<'a>(callers: impl Iterator<Item = &'a mut Caller>, now: Instant, trouble: &Trouble) {
+    callers.filter(|caller| caller.until <= now).for_each(|caller| caller.answer(Err(trouble.clone())));
+}
+
+/// Waits for a connection and for room at the server. Those whose deadline passes meanwhile are not sent.
+async fn room_for(shared: &Shared, mut jobs: Vec<Job>) -> Option<(Held<'_>, Vec<Job>)> {
+    let (line, ask) = (&shared.line, &jobs.first()?.ask);
+    let (slot, work) = (ask.slot, jobs.iter().map(|job| job.work).sum());
+    if line.is_connected()
+        && let Some(room) = line.room.take_now(line.range(slot), work)
+    {
+        return Some((room, jobs));
+    }
+    let name = ask.names.first().cloned().unwrap_or_default();
+    let last = jobs.iter().map(|job| job.caller.until).max()?;
+    let mut room = pin!(async {
+        line.live_for((slot, &name), last).await?;
+        line.room_by(slot, work, last).await
+    });
+    let room = loop {
+        let next = jobs.iter().map(|job| job.caller.until).min()?;
+        // The last one's time ends the wait itself, which knows what was missing.
+        if next >= last {
+            break room.await;
+        }
+        if let Ok(room) = timeout_at(next, &mut room).await {
+            break room;
+        }
+        jobs = still_waiting(jobs);
+    };
+    match room {
+        Ok(room) => Some((room, still_waiting(jobs))).filter(|(_, jobs)| !jobs.is_empty()),
+        Err(trouble) => {
+            jobs.iter_mut().for_each(|job| job.caller.answer(Err(trouble.clone())));
+            None
+        }
+    }
+}
+
+/// Asks for as long as one of them has time left. Jobs that time out first get [`Trouble::Late`] at once.
+async fn decide_in_time(shared: &Arc<Shared>, asks: &[Ask], callers: &mut [Caller]) -> Result<Vec<Part>, Trouble> {
+    let last = callers.iter().map(|caller| caller.until).max().unwrap_or_else(Instant::now);
     let mut deciding = pin!(shared.decide_merged(asks, last));
     loop {
-        let waiting = untils.iter().zip(&answers).filter(|(_, answer)| answer.is_some());
-        let next = waiting.map(|(until, _)| *until).min().unwrap_or(last);
+        let waiting = callers.iter().filter(|caller| caller.answer.is_some());
+        let next = waiting.map(|caller| caller.until).min().unwrap_or(last);
         // The last one's time ends the question itself, which knows whether it was asked.
         if next >= last {
-            return (deciding.await, answers);
+            return deciding.await;
         }
         if let Ok(decided) = timeout_at(next, &mut deciding).await {
-            return (decided, answers);
+            return decided;
         }
-        for (_, answer) in untils.iter().zip(&mut answers).filter(|(until, _)| **until <= next) {
-            if let Some(answer) = answer.take() {
-                let _ = answer.send(Err(Trouble::Late));
-            }
-        }
+        answer_overdue(callers.iter_mut(), next, &Trouble::Late);
     }
 }

@@ -125,6 +125,7 @@ mod shared;
 mod slot;
 mod spread;
 mod stats;
+mod work;
 
 pub use backend::{RedisBackend, RedisFuture};
 pub use builder::RedisBuilder;

@@ -3,6 +3,7 @@
 use throttle_core::LimitSet;
 
 use crate::script::Scripts;
+use crate::work;
 
 /// A set as it is in force at one time.
 pub(crate) struct Linked {
@@ -13,6 +14,8 @@ pub(crate) struct Linked {
     pub(crate) scripts: Scripts,
     /// What the values of each policy begin with.
     pub(crate) headers: Vec<Vec<u8>>,
+    /// What a decision about each policy costs the server.
+    pub(crate) work: Vec<u32>,
 }
 
 impl Linked {
@@ -26,6 +29,7 @@ impl Linked {
         };
         let in_tiers = set.in_tiers(tiers);
         let headers = in_tiers.policies().iter().map(header).collect();
-        Self { epoch, scripts: Scripts::link(&in_tiers), headers, set }
+        let work = set.policies().iter().map(work::of).collect();
+        Self { epoch, work, scripts: Scripts::link(&in_tiers), headers, set }
     }
 }

@@ -7,12 +7,14 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use throttle_core::{Call, ConfigError, LimitSet, Policy, RegisteredSet};
+use tokio::sync::Semaphore;
 
 use crate::ask::Ask;
 use crate::keyspace::PolicyNames;
 use crate::lane::Lane;
 use crate::linked::Linked;
 use crate::shared::Shared;
+use crate::work::Room;
 
 /// A set of limits as a [`RedisBackend`](crate::RedisBackend) runs it.
 pub struct RedisSet {
@@ -27,6 +29,10 @@ pub struct RedisSet {
     pub(crate) names: Vec<PolicyNames>,
     linked: ArcSwap<Linked>,
     pub(crate) lane: Lane,
+    /// Places for decisions that are not merged.
+    pub(crate) waiting: Semaphore,
+    /// For those of them that are under way.
+    pub(crate) room: Room,
     /// Each policy as a set of its own, for keys that are in different slots.
     singles: OnceLock<Vec<Arc<RedisSet>>>,
 }
@@ -56,7 +62,9 @@ impl RedisSet {
         let names = set.policies().iter().map(|policy| shared.keyspace.policy(policy.name())).collect();
         let linked = ArcSwap::from_pointee(shared.link(&set, &tiers));
         let (others, lane, singles) = (Mutex::default(), Lane::default(), OnceLock::new());
-        Self { backend: shared.id, set, registered: None, tiers, others, names, linked, lane, singles }
+        let (waiting, room) = (Semaphore::new(shared.options.queue), shared.line.room_of_set());
+        let backend = shared.id;
+        Self { backend, set, registered: None, tiers, others, names, linked, lane, waiting, room, singles }
     }
 
     /// The set for requests in the tiers that `tier_of` tells for each policy's place: itself, unless it has any.

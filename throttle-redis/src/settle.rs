@@ -51,8 +51,12 @@ async fn settle_in_one_slot(
     items: &[(Vec<u8>, &ReceiptItem)],
 ) -> Result<(), Trouble> {
     let Some((first, _)) = items.first() else { return Ok(()) };
-    let (slot, until) = (shared.slot(first), Instant::now() + shared.line.deadline);
+    let slot = shared.slot(first);
     let _leave = shared.line.leave(slot)?;
+    // A settlement is not given up because many wait: what it gives back would be lost. Its deadline begins when it is sent.
+    let work = items.iter().filter_map(|(_, item)| linked.work.get(item.policy())).sum();
+    let _room = shared.line.room.take(shared.line.range(slot), work).await;
+    let until = Instant::now() + shared.line.deadline;
     let keys: Vec<&[u8]> = items.iter().map(|(name, _)| name.as_slice()).collect();
     let words: Vec<String> = items.iter().flat_map(|(_, item)| words(item)).collect();
     let words: Vec<&[u8]> = words.iter().map(String::as_bytes).collect();

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 use throttle_core::{Decision, LimitSet, PolicyRegistry, Timestamp};
-use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::ask::{Ask, CostText, Part, split};
@@ -23,8 +22,6 @@ pub(crate) struct Shared {
     pub(crate) line: Arc<Line>,
     pub(crate) keyspace: Keyspace,
     pub(crate) options: Options,
-    /// Room for decisions that are not merged.
-    pub(crate) waiting: Semaphore,
     /// The sets in use.
     pub(crate) policies: PolicyRegistry,
     pub(crate) deny_cache: Option<DenyCache>,
@@ -112,9 +109,11 @@ impl Shared {
     }
 
     pub(crate) async fn decide_one(self: &Arc<Self>, ask: &Ask, until: Instant) -> Result<Part, Trouble> {
+        let _room = self.line.room_by(ask.slot, ask.work(), until).await?;
         self.ask_one(&ask.linked.scripts.decide, ask, until).await
     }
 
+    /// The same for several at once, for which there is room.
     pub(crate) async fn decide_merged(self: &Arc<Self>, asks: &[Ask], until: Instant) -> Result<Vec<Part>, Trouble> {
         let Some(first) = asks.first() else { return Ok(Vec::new()) };
         self.ask_all(&first.linked.scripts.decide, asks, until).await
@@ -122,6 +121,7 @@ impl Shared {
 
     /// Decides about keys that other parameters were written for.
     pub(crate) async fn carry_over(self: &Arc<Self>, ask: &Ask, until: Instant) -> Result<Part, Trouble> {
+        let _room = self.line.room_by(ask.slot, ask.work(), until).await?;
         self.ask_one(&ask.linked.scripts.carry, ask, until).await
     }
 

@@ -128,6 +128,38 @@ async fn decisions_dropped_on_a_cluster() {
     drop_at_every_point(&Limits::new(&builder("apart").queue(8).spread().build().unwrap(), two()), true, &forget).await;
 }
 
+/// What waits for a call when its caller leaves is not sent any more.
+#[tokio::test]
+async fn a_queued_decision_that_is_dropped_is_not_charged() {
+    let server = Server::start();
+    let builder = RedisBackend::builder(Single::new(&server.url()).unwrap());
+    let backend = builder.deadline(Duration::from_secs(5)).failures_to_open(1_000).build().unwrap();
+    let limits = std::sync::Arc::new(Limits::new(&backend, one()));
+    until_decided(&limits, Duration::from_secs(5)).await;
+    server.stop();
+    // As many calls are under way as may be: what comes now waits.
+    let under_way: Vec<_> = (0..6)
+        .map(|_| {
+            let limits = std::sync::Arc::clone(&limits);
+            tokio::spawn(async move { limits.take("under way", 1).await })
+        })
+        .collect();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let kept = backend.decide(&limits.prepared, &limits.calls("kept", 7));
+    let dropped = backend.decide(&limits.prepared, &limits.calls("dropped", 7));
+    let mut kept = pin!(kept);
+    let begun = poll_fn(|cx| Poll::Ready(kept.as_mut().poll(cx).is_pending())).await;
+    assert!(begun, "there was room for it");
+    assert!(!poll_times(dropped, 1).await);
+    server.cont();
+    for task in under_way {
+        task.await.unwrap();
+    }
+    assert_eq!(kept.await.expect("a decision").remaining(), LIMIT - 7);
+    assert_eq!(limits.left("dropped").await, LIMIT);
+    assert_eq!(limits.left("kept").await, LIMIT - 7);
+}
+
 /// A trial that is dropped does not keep others from being made.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dropped_trial_lets_the_next_one_in() {

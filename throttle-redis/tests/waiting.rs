@@ -30,7 +30,12 @@ async fn a_store_that_is_back_is_healthy_though_nobody_asks() {
     assert!(backend.is_healthy());
     server.stop();
     assert!(decide().await.is_err());
-    assert!(!backend.is_healthy());
+    // The store has as long again to answer where the machine was late to look.
+    let failed = Instant::now();
+    while backend.is_healthy() {
+        assert!(failed.elapsed() < Duration::from_secs(1), "it failed, and counts as healthy");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
     server.cont();
     let back = Instant::now();
     while !backend.is_healthy() {

@@ -13,11 +13,14 @@ pub struct BackendError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum BackendErrorKind {
-    /// The store could not be reached.
+    /// The store could not be reached: there is no connection, or it broke.
     Unavailable,
-    /// The store did not answer within the deadline, or is not asked because it did not several times in a row.
+    /// The deadline ended while the store was waited for: for its answer, or for the first connection to it. One of these
+    /// says nothing about the store, because the process may have been too busy to read an answer that is there. Or the
+    /// store is not asked because it was too late several times in a row.
     Timeout,
-    /// Too many decisions were already waiting for the store.
+    /// This process has more decisions to make than the store takes: the queue was full, or the deadline ended in it. The
+    /// store was not asked, and may be well; nothing was charged.
     Saturated,
     /// The store refused the step or answered something that makes no sense.
     Protocol,

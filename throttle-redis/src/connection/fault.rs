@@ -63,6 +63,14 @@ impl Fault {
         Some(Route::Address { host, port, asking })
     }
 
+    /// Whether the server is well: it would run the command elsewhere or later, or it did and a key held nonsense.
+    pub(crate) const fn is_a_sign_of_life(&self) -> bool {
+        matches!(
+            self.kind,
+            FaultKind::NoScript | FaultKind::Moved(_) | FaultKind::Ask(_) | FaultKind::NotNow | FaultKind::Script
+        )
+    }
+
     /// Whether the command is known not to have run.
     #[must_use]
     pub const fn did_not_run(&self) -> bool {

@@ -1,9 +1,11 @@
 use std::collections::HashMap;
+use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::underway::Underway;
 use super::{RANGES, SLOTS, Trouble};
-use crate::connection::{Command, Connection, Reply, Route};
+use crate::connection::{Command, Connection, Reply};
 use crate::owners::Owners;
 use crate::script::Script;
 
@@ -36,14 +38,20 @@ impl Live {
         }
     }
 
-    /// Loads a script into the server of a slot, unless another decision has since `missed`. Returns whether it did.
+    /// One command that the store has `deadline` to answer, however long its caller waits.
+    pub(super) fn send(&self, command: Command, deadline: Duration) -> Underway {
+        Underway::new(self.connection.call(command), deadline)
+    }
+
+    /// Loads a script into the server of a slot by `load`, unless another decision has since `missed`. Returns whether it
+    /// did.
     pub(crate) async fn load(
         &self,
         script: &Script,
         slot: u16,
-        route: &Route,
         missed: Instant,
         until: Instant,
+        load: impl Future<Output = Result<Reply, Trouble>>,
     ) -> Result<bool, Trouble> {
         let range = usize::from(slot) * RANGES / SLOTS;
         // The decision that loads it need not be polled on: after half of the time that is left, this one loads it too.
@@ -53,13 +61,7 @@ impl Live {
         if loaded.as_ref().is_some_and(|loaded| loaded.get(script.sha()).is_some_and(|at| *at >= missed)) {
             return Ok(false);
         }
-        let route = match route.clone() {
-            // No key, so nothing to ask for.
-            Route::Address { host, port, .. } => Route::Address { host, port, asking: false },
-            route => route,
-        };
-        let load = Command::new("SCRIPT").arg("LOAD").arg(script.source()).to(route);
-        match self.call(load, until).await {
+        match load.await {
             Ok(_) => {
                 if let Some(loaded) = &mut loaded {
                     loaded.insert(script.sha().to_owned(), Instant::now());

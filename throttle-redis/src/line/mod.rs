@@ -3,9 +3,11 @@
 mod live;
 mod mend;
 mod trouble;
+mod underway;
 
+use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
@@ -14,12 +16,14 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::breaker::{Breaker, Failure, Leave};
-use crate::connection::{Connector, Fault, FaultKind};
+use crate::connection::{Command, Connector, Fault, FaultKind, Reply};
 use crate::stats::Counters;
+use crate::work::{Held, Room};
 
 pub(crate) use live::Live;
 use mend::{Mender, Pace};
 pub(crate) use trouble::Trouble;
+use underway::{Underway, Verdict};
 
 /// Hash slots of a cluster, in ranges that each have a breaker: a primary that is down takes the ranges with it that it
 /// serves, and leaves the others alone.
@@ -27,6 +31,14 @@ const RANGES: usize = 16;
 /// How often a request that waits for the first connection looks whether it is still being opened.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 const SLOTS: usize = 16_384;
+
+/// Work under way to a server at a time is a deadline's time divided by this. What comes next waits here, and can still be
+/// given up uncharged.
+const SHARE: u32 = 4;
+/// The same for one of the ranges, of which a server may have several.
+const SHARE_OF_RANGE: u32 = 8;
+
+const NO_ANSWER: &str = "no answer within the deadline";
 
 pub(crate) struct Line {
     connector: Box<dyn Connector>,
@@ -36,6 +48,11 @@ pub(crate) struct Line {
     breakers: Vec<Breaker>,
     /// Of each breaker's slots the one that failed last, and a key there: whether that server is well says the most.
     suspects: Vec<Mutex<Suspect>>,
+    began: Instant,
+    /// When a command was last answered, of each breaker's slots, in microseconds since the beginning.
+    answered: Vec<AtomicU64>,
+    /// Work that may be under way, of each breaker's slots.
+    pub(crate) room: Room,
     mender: Mutex<Mender>,
     pace: Mutex<Pace>,
     generation: AtomicU64,
@@ -60,12 +77,16 @@ struct Attempts {
 impl Line {
     pub(crate) fn new(connector: Box<dyn Connector>, deadline: Duration, threshold: u32) -> Arc<Self> {
         let ranges = if connector.is_cluster() { RANGES } else { 1 };
+        let share = if ranges > 1 { SHARE_OF_RANGE } else { SHARE };
         let line = Arc::new(Self {
             connector,
             current: ArcSwapOption::empty(),
             attempts: watch::Sender::new(Attempts::default()),
             breakers: (0..ranges).map(|_| Breaker::new(threshold)).collect(),
             suspects: (0..ranges).map(|_| Mutex::default()).collect(),
+            began: Instant::now(),
+            answered: (0..ranges).map(|_| AtomicU64::new(0)).collect(),
+            room: Room::new(ranges, deadline / share),
             mender: Mutex::default(),
             pace: Mutex::default(),
             generation: AtomicU64::new(0),
@@ -81,6 +102,11 @@ impl Line {
 
     pub(crate) fn is_cluster(&self) -> bool {
         self.connector.is_cluster()
+    }
+
+    /// Room for what one set has under way where it is not merged: half of all, so that no set takes it all.
+    pub(crate) fn room_of_set(&self) -> Room {
+        self.room.half()
     }
 
     pub(crate) fn range(&self, slot: u16) -> usize {
@@ -138,44 +164,120 @@ impl Line {
         Fault::new(FaultKind::NotSent, message)
     }
 
-    /// Learns from what became of a command about some key.
+    /// The same for a command about a key. Learns if there is none.
+    pub(crate) async fn live_for(
+        self: &Arc<Self>,
+        (slot, name): (u16, &[u8]),
+        until: Instant,
+    ) -> Result<Arc<Live>, Trouble> {
+        let live = self.live(until).await;
+        if let Err(trouble) = &live {
+            self.learn(slot, name, None, Err(trouble));
+        }
+        live
+    }
+
+    pub(crate) fn is_connected(&self) -> bool {
+        self.current.load().is_some()
+    }
+
+    /// Waits for room at the server of a slot, and no longer than until then.
+    #[inline]
+    pub(crate) async fn room_by(&self, slot: u16, work: u32, until: Instant) -> Result<Held<'_>, Trouble> {
+        self.room.take_by(self.range(slot), work, until).await.ok_or(Trouble::Expired)
+    }
+
+    /// Sends a command about a key, and waits for the answer until then. The store has a whole deadline for it, counted
+    /// from here: what it does in the time that its caller did not have is learned from as well.
+    pub(crate) async fn send(
+        self: &Arc<Self>,
+        live: &Arc<Live>,
+        (slot, name): (u16, &[u8]),
+        command: Command,
+        until: Instant,
+    ) -> Result<Reply, Trouble> {
+        if Instant::now() >= until {
+            return Err(Trouble::TooLate);
+        }
+        let mut underway = live.send(command, self.deadline);
+        match underway.answer_by(until).await {
+            Some(answer) => {
+                self.note_answer(self.range(slot));
+                answer.map_err(Trouble::Fault)
+            }
+            None => {
+                self.watch(underway, live, (slot, name));
+                Err(Trouble::Late)
+            }
+        }
+    }
+
+    fn note_answer(&self, range: usize) {
+        let micros = u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX);
+        self.answered[range].store(micros, Ordering::Relaxed);
+    }
+
+    /// Whether a command was answered that was waited for then or later.
+    fn has_answered_since(&self, range: usize, instant: Instant) -> bool {
+        let answered = Duration::from_micros(self.answered[range].load(Ordering::Relaxed));
+        self.began + answered > instant
+    }
+
+    /// Learns what becomes of a command that its caller does not wait for any more.
+    fn watch(self: &Arc<Self>, underway: Underway, live: &Arc<Live>, (slot, name): (u16, &[u8])) {
+        let (range, sent) = (self.range(slot), underway.sent());
+        if underway.is_overdue() && !self.has_answered_since(range, sent) {
+            return self.fail(slot, name, Failure::Late, NO_ANSWER);
+        }
+        let (line, live, name) = (Arc::clone(self), Arc::clone(live), name.to_owned());
+        tokio::spawn(async move {
+            match underway.verdict(|| line.has_answered_since(range, sent)).await {
+                Verdict::Answered(Err(fault)) if !fault.is_a_sign_of_life() => {
+                    line.learn(slot, &name, Some(&live), Err(&Trouble::Fault(fault)));
+                }
+                Verdict::Answered(_) => line.learn(slot, &name, Some(&live), Ok(())),
+                Verdict::Late => line.fail(slot, &name, Failure::Late, NO_ANSWER),
+                Verdict::Undecided => {}
+            }
+        });
+    }
+
+    /// Learns from the answer to a command about some key. One that has none is learned from [when it was
+    /// sent](Self::send): its caller's deadline may have been over before the store's.
     #[inline]
     pub(crate) fn learn(self: &Arc<Self>, slot: u16, name: &[u8], live: Option<&Live>, outcome: Result<(), &Trouble>) {
-        let breaker = &self.breakers[self.range(slot)];
-        let trouble = match outcome {
+        let fault = match outcome {
             Ok(()) => {
-                if breaker.succeed() {
+                if self.breakers[self.range(slot)].succeed() {
                     tracing::info!("the rate-limit store answers again");
                 }
                 return;
             }
-            Err(trouble) => trouble,
-        };
-        let fault = match trouble {
+            Err(Trouble::Fault(fault)) => fault,
             // These say nothing about the server.
-            Trouble::Suspended | Trouble::Overdue | Trouble::Saturated | Trouble::Nonsense(_) | Trouble::Partly(_) => {
-                return;
-            }
-            Trouble::Late | Trouble::TooLate => None,
-            Trouble::Fault(fault) => Some(fault),
+            Err(_) => return,
         };
-        if self.is_cluster() {
-            *self.suspects[self.range(slot)].lock() = Suspect { slot, name: name.to_owned() };
-        }
-        if breaker.fail(fault.map_or(Failure::Late, |_| Failure::Fault)) {
-            self.counters.breaker_opened();
-            let why = fault.map_or("no answer within the deadline".to_owned(), ToString::to_string);
-            tracing::warn!(why, "the rate-limit store fails; it is not asked until it gives a sign of life");
-            self.mend();
-        }
-        let broken = fault.is_some_and(|fault| match fault.kind() {
+        self.fail(slot, name, Failure::Fault, fault);
+        let broken = match fault.kind() {
             FaultKind::ReadOnly => true,
             // A cluster connection mends its own connections, and is replaced when that does not help.
             FaultKind::Lost | FaultKind::NotSent => !self.is_cluster(),
             _ => false,
-        });
+        };
         if broken && let Some(live) = live {
             self.drop_connection(live);
+        }
+    }
+
+    /// Counts a failure of the store.
+    fn fail(self: &Arc<Self>, slot: u16, name: &[u8], failure: Failure, why: impl fmt::Display) {
+        if self.is_cluster() {
+            *self.suspects[self.range(slot)].lock() = Suspect { slot, name: name.to_owned() };
+        }
+        if self.breakers[self.range(slot)].fail(failure) {
+            self.counters.breaker_opened();
+            tracing::warn!(%why, "the rate-limit store fails; it is not asked until it gives a sign of life");
+            self.mend();
         }
     }
 

@@ -8,8 +8,10 @@ pub(crate) enum Trouble {
     Fault(Fault),
     /// Sent, and not answered in time.
     Late,
-    /// Not sent, and now it is too late.
+    /// Not sent: when there was a connection and a script to call, it was too late.
     TooLate,
+    /// Not sent: it waited in this process until its deadline.
+    Expired,
     /// Not sent: the breaker is open after failures of which one at least was an error.
     Suspended,
     /// Not sent: the breaker is open, and all that failed were answers that came too late.
@@ -27,7 +29,7 @@ impl Trouble {
     pub(crate) fn is_uncharged(&self) -> bool {
         match self {
             Self::Fault(fault) => fault.did_not_run(),
-            Self::TooLate | Self::Suspended | Self::Overdue | Self::Saturated => true,
+            Self::TooLate | Self::Expired | Self::Suspended | Self::Overdue | Self::Saturated => true,
             Self::Late | Self::Nonsense(_) | Self::Partly(_) => false,
         }
     }
@@ -54,7 +56,7 @@ impl Trouble {
         match self {
             Self::Late | Self::TooLate | Self::Overdue => BackendErrorKind::Timeout,
             Self::Suspended => BackendErrorKind::Suspended,
-            Self::Saturated => BackendErrorKind::Saturated,
+            Self::Saturated | Self::Expired => BackendErrorKind::Saturated,
             Self::Nonsense(_) => BackendErrorKind::Protocol,
             Self::Partly(trouble) => trouble.kind(),
             Self::Fault(fault) => match fault.kind() {

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseResult, TestRunner};
 use throttle_core::{Key, Receipt};
 
-use crate::remote::{Bench, Remote};
+use crate::remote::{Bench, Remote, is_taken};
 use crate::support::machines::{InMemory, Machine, Pure, calls};
 use crate::support::reference::{Paid, Reference, told};
 use crate::support::spec::{Kind, Spec, Tree};
@@ -145,6 +145,7 @@ fn style(tree: &Tree, die: u8) -> Style {
 
 fn traces(trees: BoxedStrategy<Tree>) {
     let remote = Remote::new();
+    let trees = trees.prop_filter("too large for Redis", |tree| tree.leaves().into_iter().all(is_taken));
     let (number, cases) = (Cell::new(0), Config::default().cases.max(TRACES));
     let traces = (trees, starts(), raws(28), any::<u8>());
     let config = Config { cases, failure_persistence: None, ..Config::default() };

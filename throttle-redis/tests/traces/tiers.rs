@@ -7,7 +7,7 @@ use proptest::test_runner::{Config, TestRunner};
 use throttle_core::{Call, Carry, Decision, Key, LimitSet, Receipt};
 
 use crate::random::starts;
-use crate::remote::{Bench, Remote};
+use crate::remote::{Bench, Remote, is_taken};
 use crate::support::lives::{Op, begins, hostile, live, settling};
 use crate::support::machines::{InMemory, Machine, Pure, call};
 use crate::support::plans::{KINDS, Plan, alone, beside};
@@ -36,6 +36,8 @@ impl Machine for Bench<'_> {
 }
 
 fn lives(remote: &Remote, keys: &Cell<u64>, what: &str, trees: BoxedStrategy<Tree<Plan>>, cases: u32) {
+    let is_taken = |tree: &Tree<Plan>| tree.leaves().iter().all(|plan| plan.tiers.iter().all(is_taken));
+    let trees = trees.prop_filter("too large for Redis", is_taken);
     let ops = |hostile_clock: bool| if hostile_clock { hostile(28).boxed() } else { settling(28).boxed() };
     let lives = (trees, begins(starts()), prop::bool::weighted(0.25).prop_flat_map(ops));
     let cases = Config::default().cases.max(cases);
