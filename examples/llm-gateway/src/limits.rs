@@ -61,7 +61,10 @@ pub struct Left(Limiter);
 
 impl Left {
     pub fn new(memory: &MemoryBackend) -> Result<Self, ConfigError> {
-        let policies = vec![Policy::new(TOKENS, tokens())?.into(), Policy::new(MONTH, month())?.into()];
+        // The same parameters as in the layer, units included: a name stands for one limit of a store.
+        let tokens = Policy::new(TOKENS, tokens())?.with_unit("tokens")?;
+        let month = Policy::new(MONTH, month())?.with_unit("tokens")?;
+        let policies = vec![tokens.into(), month.into()];
         Ok(Self(Limiter::new(memory.clone(), LimitSet::new(Rule::All(policies))?)?))
     }
 
