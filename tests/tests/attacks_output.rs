@@ -11,6 +11,7 @@ use axum::Router;
 use axum::routing::any;
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, SET_COOKIE, WWW_AUTHENTICATE};
+use http::request::Parts;
 use http::{HeaderValue, Request, Response, StatusCode};
 use http_body_util::Empty;
 use proptest::prelude::*;
@@ -37,7 +38,7 @@ async fn attack_52_refusals_are_not_stored() {
 
     // Whoever builds refusals without a thought for caches gets the same; whoever thought of them is heard.
     for (own, expected) in [(None, "no-store"), (Some("private, max-age=1"), "private, max-age=1")] {
-        let site = Site::with(limit("never", three()).by(ClientIp::peer()).cost(4), |layer| {
+        let site = Site::with(limit("never", three()).by(ClientIp::peer()).cost(|_: &Parts| 4), |layer| {
             Router::new().route("/", any(ok)).layer(layer.response(move |refusal| {
                 let mut response = Response::new(Bytes::from_static(b"slow down"));
                 *response.status_mut() = refusal.status;
@@ -369,7 +370,7 @@ async fn attack_55_a_million_refusals_make_a_handful_of_labels() {
     let hook = Arc::clone(&labels);
     // Nobody can pay four of three.
     let limits = all([
-        limit("dear", three()).by(Extension::by(|user: &User| user.0)).cost(4),
+        limit("dear", three()).by(Extension::by(|user: &User| user.0)).cost(|_: &Parts| 4),
         limit("cheap", three()).by(Extension::by(|user: &User| user.0)),
     ]);
     let (layer, _, store) = layer(limits);

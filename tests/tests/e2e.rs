@@ -318,7 +318,7 @@ async fn the_report_reaches_handlers_and_outer_layers() {
     assert_eq!((free.body().as_ref(), field(&free, "x-outer")), (&b"none"[..], None));
     let forgotten = server.get("/forgotten").await;
     assert_eq!(forgotten.status(), StatusCode::INTERNAL_SERVER_ERROR);
-    assert!(String::from_utf8_lossy(forgotten.body()).contains("ThrottleLayer"));
+    assert!(forgotten.body().is_empty(), "what is missing is the server's business: {:?}", forgotten.body());
 }
 
 #[tokio::test]

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use throttle_redis::{Pool, RedisBackend, RedisBuilder, Single};
 use throttle_test_servers::Server;
+use throttle_tower::BackendErrorKind;
 
+use crate::app::{Sample, Told};
 use crate::course::Course;
 use crate::{alone, aside};
 
@@ -137,7 +139,10 @@ async fn out_of_memory() {
     report.check_charges(&[&server], 0, true);
     for run in &report.runs {
         let stats = run.app.backend.stats();
-        assert_eq!(stats.unknown, 0, "the server said that nothing was charged");
+        // The server said that nothing was charged; what the machine makes late may have been.
+        let unknown = |sample: &Sample| matches!(sample.told, Told::Degraded { kind, uncharged: false, .. } if kind != BackendErrorKind::Timeout);
+        assert_eq!(run.degraded(unknown), 0, "decisions that the server refused count as perhaps charged");
+        assert!(stats.unknown <= 50, "{} decisions were late on a server that answers", stats.unknown);
         // A trial now and then, not with every request.
         assert!(stats.breaker_openings <= 20, "the breaker opened {} times", stats.breaker_openings);
         assert!(stats.connections <= 10, "{} connections in 4 s", stats.connections);
