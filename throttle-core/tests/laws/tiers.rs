@@ -449,6 +449,44 @@ fn law_09_what_was_used_of_a_shared_bucket_in_one_tier_stays_used_in_another() {
     );
 }
 
+/// A store with room for one key, which a key of another policy has taken for a second.
+fn full_store(tiers: &[Algorithm], carry: Carry) -> Desk {
+    let clock = ManualClock::new(T0);
+    let backend = MemoryBackend::builder().clock(clock.clone()).max_keys(1).build();
+    let filler = Policy::new("filler", Gcra::new(Rate::per_second(1))).unwrap();
+    let filler = backend.prepare(LimitSet::new(filler).unwrap()).unwrap();
+    assert!(backend.decide_now(&filler, &[Call::from(Key::from("filler"))]).is_allowed());
+    let set = backend.prepare(set(tiers, carry)).unwrap();
+    Desk { backend, set, clock }
+}
+
+#[test]
+fn law_09_units_that_a_smaller_tier_s_shared_bucket_cannot_hold_stay_used() {
+    let tiers = [10, 100].map(|count| Gcra::new(Rate::per_hour(count)).build().unwrap());
+    for carry in [Carry::Keep, Carry::Proportional] {
+        let desk = full_store(&tiers, carry);
+        assert_eq!(desk.left(1, 50), 50, "in the shared bucket");
+        // The first unit of the small tier has drained, and the key gets a place of its own.
+        desk.clock.set(T0.after_micros(6 * 60_000_000));
+        assert!(!desk.decide(0, 1).statuses()[0].is_overflow());
+        // Ten of the fifty have drained at the pace of the large tier, and one was used since.
+        assert!(!desk.decide(1, 60).is_allowed(), "{carry:?}: 41 of 100 are used, and 60 more are too many");
+    }
+}
+
+#[test]
+fn law_10_a_charge_of_a_shared_bucket_is_given_back_in_its_own_tier() {
+    let tiers = [10, 100].map(|count| Gcra::new(Rate::per_hour(count)).build().unwrap());
+    for carry in [Carry::Keep, Carry::Proportional, Carry::Reset] {
+        let (desk, calls) = (full_store(&tiers, carry), [call(1, 50)]);
+        let decision = desk.decide(1, 50);
+        assert!(decision.is_allowed() && decision.statuses()[0].is_overflow());
+        desk.backend.settle_now(&desk.set, Receipt::of(&decision, &calls).unwrap().actual(20));
+        assert_eq!(desk.left(1, 0), 80, "{carry:?}: 20 of 100 were used in the end");
+        assert_eq!(desk.left(0, 0), 0, "{carry:?}: a bucket that could not hold all of it gives nothing back");
+    }
+}
+
 /// Tiers of any kind and pace.
 fn unlike() -> impl Strategy<Value = Vec<Algorithm>> {
     let count = || prop::sample::select(vec![1_u64, 2, 3, 5, 8, 13, 60]);
