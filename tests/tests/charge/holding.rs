@@ -318,6 +318,25 @@ async fn charge_whether_to_hold_follows_the_composition() {
     assert_eq!(start.elapsed(), Duration::ZERO);
 }
 
+/// The second in the line of all is then held by its user's own limit, and leaves the line of all to the third.
+#[tokio::test(start_paused = true)]
+async fn charge_request_that_another_limit_holds_leaves_the_first_line() {
+    let of_all = limit("all", Gcra::new(Rate::per_second(1)).burst(1)).by(Constant);
+    let of_user = limit("user", Gcra::new(Rate::new(1, 6_000 * MS)).burst(1)).by(Header::new("x-user"));
+    let app = app(&paused(all([of_all, of_user].map(|limit| limit.wait_up_to(Duration::from_secs(60))))));
+    assert_eq!(send(&app, 1).await.status(), StatusCode::OK);
+    let start = Instant::now();
+    let mut held = JoinSet::new();
+    for (number, user) in [2, 2, 3].into_iter().enumerate() {
+        let response = send(&app, user);
+        held.spawn(async move { (number, response.await.status(), start.elapsed().as_secs()) });
+        tokio::task::yield_now().await;
+    }
+    let mut answers = held.join_all().await;
+    answers.sort_unstable_by_key(|(number, ..)| *number);
+    assert_eq!(answers, [(0, StatusCode::OK, 1), (1, StatusCode::OK, 7), (2, StatusCode::OK, 2)]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn charge_lines_are_as_long_as_what_fits_in_units() {
     let ten = limit("held", Gcra::new(Rate::per_second(10)).burst(10)).by(Constant).cost(10);

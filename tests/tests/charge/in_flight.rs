@@ -156,6 +156,18 @@ async fn charge_permits_of_the_first_pool_that_has_some() {
     assert_eq!(site.layer.in_flight("all"), Some(3), "all or nothing");
 }
 
+/// A pool without permits is not to blame where another one of the `any` has some.
+#[tokio::test]
+async fn charge_saturation_names_only_the_limits_to_blame() {
+    let bodies = Arc::new(Semaphore::new(0));
+    let pools = any([Concurrency::new(1).name("own"), Concurrency::new(9).name("shared")]);
+    let site = Site::new(Store::memory(), all((pools, Concurrency::new(2).name("all"))), app(&bodies)).await;
+    let _held = [site.send("/slow", &[]).await, site.send("/slow", &[]).await];
+    let full = site.get("/", &[]).await;
+    assert_eq!(full.status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert!(full.body().ends_with(br#":["all"]}"#), "{:?}", full.body());
+}
+
 #[tokio::test]
 async fn law_05_charge_no_more_are_in_flight_than_permitted() {
     for store in Store::both().await {

@@ -175,6 +175,22 @@ pub(crate) fn spread(rate: Rate, units: u64) -> Duration {
 mod tests {
     use super::*;
 
+    /// The process has stood still, and all three turns have come: the first leaves late, and the others as much later.
+    #[tokio::test(start_paused = true)]
+    async fn shape_a_late_turn_puts_off_those_behind_it() {
+        let ms = |ms: u64| Duration::from_millis(ms);
+        let pauses = Pauses::new(Rate::per_second(10), Some(ms(20)));
+        let (key, start) = (Key::from("key"), Instant::now());
+        pauses.pause(&key, start, start + ms(1_000));
+        let turns = [(); 3].map(|()| pauses.leave(&key, 1, start, None, start).expect_err("paused"));
+        assert_eq!(turns.map(|turn| turn.at), [1_000, 1_100, 1_200].map(|at| start + ms(at)));
+        let leave = |turn: Taken, now| pauses.leave(&key, 1, turn.at, Some(turn), now).map_err(|turn| turn.at);
+        let now = start + ms(1_350);
+        assert_eq!(leave(turns[0], now), Ok(()));
+        assert_eq!(leave(turns[1], now), Err(start + ms(1_450)));
+        assert_eq!(leave(turns[2], now), Err(start + ms(1_550)));
+    }
+
     #[tokio::test(start_paused = true)]
     async fn shape_keys_that_nobody_calls_any_more_are_swept_out() {
         let pauses = Pauses::new(Rate::per_second(10), None);

@@ -401,3 +401,35 @@ pub(super) fn members(nodes: &[(TreeNode, usize)], parent: usize) -> impl Iterat
 fn has_any(set: &LimitSet) -> bool {
     set.tree().any(|(node, _)| matches!(node, TreeNode::Any(_)))
 }
+
+#[cfg(test)]
+mod tests {
+    use throttle_core::{Gcra, ManualClock, MemoryBackend, Policy, Rate};
+
+    use super::*;
+
+    /// How many requests a line holds of which the last one is admitted in two seconds, if each turn is taken so late.
+    fn longest(burst: u64, late: Duration) -> usize {
+        let policy = Policy::new("p", Gcra::new(Rate::per_second(10)).burst(burst)).unwrap();
+        let store = MemoryBackend::builder().clock(ManualClock::default()).build();
+        let set = store.prepare(LimitSet::new(policy.clone()).unwrap()).unwrap();
+        let decide = || store.decide_now(&set, &[Call::from(Key::from("key"))]);
+        let refused = std::iter::repeat_with(decide).find(|decision| !decision.is_allowed()).unwrap();
+        let (lines, key, now) = (Arc::new(Lines::default()), (0, Key::from("key")), Instant::now());
+        let (algorithm, deadline) = (policy.algorithm(), now + Duration::from_secs(2));
+        let join = || lines.join(key.clone(), &Joining { algorithm, units: 1, deadline, most: 100, late });
+        let first = join().unwrap();
+        first.advance(|progress| {
+            progress.forecast = Some(Forecast::new(&policy, &refused.statuses()[0], now, 1));
+        });
+        1 + std::iter::from_fn(join).collect::<Vec<_>>().len()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn line_is_shorter_by_the_lateness_of_each_turn_that_no_burst_makes_up_for() {
+        let late = Duration::from_millis(10);
+        assert_eq!(longest(1, Duration::ZERO), 20, "one each 100 ms");
+        assert_eq!(longest(1, late), 18, "one each 110 ms");
+        assert_eq!(longest(2, late), 20, "the burst makes up for 100 ms");
+    }
+}

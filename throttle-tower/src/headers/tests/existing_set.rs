@@ -62,6 +62,16 @@ fn an_incomplete_or_unreadable_set_goes() {
         ("x-ratelimit-reset", "1"),
     ];
     assert_eq!(after(X, twice), owned(OURS_X));
+    // The drafts allow no other reset than a number of seconds.
+    let theirs = |reset| [("ratelimit-limit", "1"), ("ratelimit-remaining", "0"), ("ratelimit-reset", reset)];
+    for dialect in [Dialect::Draft06, Dialect::Draft03] {
+        assert_eq!(after(dialect, theirs("1")), owned(theirs("1")));
+        for reset in ["Thu, 01 Jan 2099 00:00:00 GMT", "1s", ""] {
+            let written = after(dialect, theirs(reset));
+            assert!(written.contains(&("ratelimit-remaining".into(), "5".into())), "{dialect:?}, {reset}: {written:?}");
+            assert!(written.contains(&("ratelimit-reset".into(), "3".into())), "{dialect:?}, {reset}: {written:?}");
+        }
+    }
     let ours = owned([("ratelimit", "limit=10, remaining=5, reset=3"), ("ratelimit-policy", "10;w=60")]);
     for theirs in ["limit=1, reset=1", "limit=1, remaining=0", "remaining=0, reset=1", r#""a";r=0;t=1"#, "limit=1,"] {
         assert_eq!(after(Dialect::Draft07, [("ratelimit", theirs)]), ours, "{theirs}");
