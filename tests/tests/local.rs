@@ -75,6 +75,12 @@ fn rungs(response: &Answered) -> Vec<Rung> {
     report.decision().statuses().iter().map(|status| status.rung()).collect()
 }
 
+/// What each limit has left.
+fn remaining(response: &Answered) -> Vec<u64> {
+    let report = response.extensions().get::<LimitReport>().expect("there is a report");
+    report.statuses().map(|(_, status)| status.remaining()).collect()
+}
+
 #[tokio::test]
 async fn the_share_decides_while_the_store_is_down() {
     let process = Process::new(local("p", 9, 3));
@@ -379,6 +385,26 @@ async fn law_13_share_of_an_open_limit_is_not_kept_warm() {
     assert_eq!(process.statuses(4).await, [200, 200, 200, 429], "by the share");
     process.remote.trouble(Some(DOWN));
     assert_eq!(process.statuses(2).await, [200; 2], "a share that is used up closes nothing");
+}
+
+/// The same beside a limit whose share is kept warm.
+#[tokio::test]
+async fn law_13_share_of_an_open_limit_is_not_kept_warm_beside_a_local_one() {
+    let process = Process::new(all([open("open", 9), local("local", 9, 1)]));
+    assert_eq!(process.statuses(3).await, [200; 3], "by the store");
+    process.remote.trouble(Some(LATE));
+    assert_eq!(remaining(&process.answer(get()).await), [8, 5]);
+}
+
+/// What is charged behind a refusal is noted in the share as what is charged to an admitted request.
+#[tokio::test]
+async fn attempts_that_the_store_has_charged_keep_the_share_warm() {
+    let process = Process::new(all([local("attempts", 9, 1).charge_denied(), local("tight", 1, 1)]));
+    assert_eq!(process.statuses(3).await, [200, 429, 429]);
+    assert_eq!(common::left(&process.remote.memory, "attempts", 9), 6);
+    process.remote.trouble(Some(DOWN));
+    let refused = process.answer(get()).await;
+    assert_eq!((refused.status(), remaining(&refused)), (StatusCode::TOO_MANY_REQUESTS, vec![6, 0]));
 }
 
 /// One atomic decision over the shares of all the limits that apply, each at its own part.
