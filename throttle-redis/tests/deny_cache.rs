@@ -223,6 +223,22 @@ async fn refusals_from_before_a_reset_or_refund_are_not_kept() {
     }
 }
 
+/// The script of refunds is not loaded yet, so a request that is decided on the way finds the key as it was before.
+#[tokio::test]
+async fn refusals_from_within_a_refund_are_not_kept() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port());
+    let single = Single::new(&proxy.url()).unwrap();
+    let backend = RedisBackend::builder(single).deny_cache(100).deadline(Duration::from_secs(10)).build().unwrap();
+    let limits = Limits::new(&backend, policy("p", FixedWindow::new(Rate::new(3, 24 * HOUR))));
+    let receipt = limits.charge("ada", 3).await.unwrap();
+    proxy.delay_replies(Duration::from_millis(50));
+    let (_, refused) = tokio::join!(biased; limits.refund(receipt), limits.take("ada", 1));
+    proxy.delay_replies(Duration::ZERO);
+    assert!(!refused.is_allowed(), "decided before the refund");
+    assert!(limits.take("ada", 1).await.is_allowed(), "after the refund");
+}
+
 /// An answer that takes long tells the server's time as it was when the question had just been asked, or as it is now. At the
 /// instant at which the store would admit a request, a kept refusal is no more true.
 #[tokio::test]

@@ -258,3 +258,22 @@ fn jittered(pause: Duration) -> Duration {
     let share = RandomState::new().hash_one(0_u8) % 512;
     pause * (512 + share as u32) / 1024
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn pauses_grow_until_nothing_was_to_mend_for_a_while() {
+        let mut pace = Pace::default();
+        assert_eq!(pace.wait(), Duration::ZERO);
+        let mut begin = || {
+            pace.begin();
+            assert!((pace.pause / 2..=pace.pause).contains(&pace.wait()), "{pace:?}");
+            pace.pause.as_millis()
+        };
+        assert_eq!([(); 4].map(|()| begin()), [100, 200, 350, 350]);
+        tokio::time::advance(CALM).await;
+        assert_eq!(begin(), 100);
+    }
+}
