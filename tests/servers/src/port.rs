@@ -5,12 +5,15 @@ use std::hash::BuildHasher;
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use std::{io, thread};
 
 /// Below the ports that systems give to outgoing connections (32768 on Linux): such a connection would otherwise take
 /// the port of a server that is down for a moment. A cluster's bus ports, 10,000 higher, are below them too.
 const FIRST: u16 = 10_100;
 const COUNT: u16 = 9_800;
 const BUS: u16 = 10_000;
+const LISTEN_LIMIT: Duration = Duration::from_secs(5);
 
 /// A TCP port on loopback that is ours until this is dropped, whether or not something listens on it just now.
 ///
@@ -38,6 +41,22 @@ impl Port {
 
     pub(crate) fn bus(&self) -> u16 {
         self.number + BUS
+    }
+
+    /// Listens on the port.
+    ///
+    /// A process that another thread starts at this moment holds a copy of every open socket from its fork to its
+    /// exec. Therefore a port can stay in use for some milliseconds after its socket has been closed.
+    pub(crate) fn listen(number: u16) -> TcpListener {
+        let start = Instant::now();
+        loop {
+            match TcpListener::bind((Ipv4Addr::LOCALHOST, number)) {
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse && start.elapsed() < LISTEN_LIMIT => {
+                    thread::sleep(Duration::from_millis(5));
+                }
+                bound => return bound.expect("a port that was claimed"),
+            }
+        }
     }
 
     /// As if a program that knows nothing of claims had taken the port in the meantime.
@@ -82,6 +101,19 @@ mod tests {
         let port = Port::claim_with_bus();
         assert!(claim(port.number()).is_none());
         assert!(claim(port.bus()).is_none());
+    }
+
+    #[test]
+    fn listening_waits_until_the_port_is_free() {
+        let port = Port::claim();
+        let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, port.number())).expect("a claimed port");
+        let release = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(50));
+            drop(taken);
+        });
+        let listener = Port::listen(port.number());
+        assert_eq!(listener.local_addr().expect("a bound socket").port(), port.number());
+        release.join().expect("a thread that only drops");
     }
 
     /// Another process may be faster than we are, but not every time.

@@ -1,10 +1,11 @@
 //! Accepting connections, or not.
 
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
+use crate::port::Port;
 use crate::proxy::{Wire, pump};
 
 /// A port that is listened on, but for the times when connections are to be refused.
@@ -42,7 +43,7 @@ impl Listener {
 
 impl Running {
     fn start(port: u16, wire: &Arc<Wire>) -> Self {
-        let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).expect("a port that was claimed");
+        let socket = Port::listen(port);
         let (wire, ending) = (Arc::clone(wire), Arc::new(AtomicBool::new(false)));
         let ended = Arc::clone(&ending);
         let thread = thread::spawn(move || {
