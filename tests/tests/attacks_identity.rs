@@ -11,9 +11,10 @@ use http::{Request, StatusCode};
 use proptest::prelude::*;
 use support::{Dice, PROXY, Site, field, from, from_socket, layer, list, ok, parameter, send, three, three_by};
 use throttle_tower::client_ip::{ClientIp, IpPrefix, TrustedProxies};
+use throttle_tower::extract::{Extension, from_fn};
+use throttle_tower::limit::IntoLimitTree;
 use throttle_tower::{
-    Concurrency, ConfigError, Extension, Gcra, Header, IntoLimits, KeyExtractor, OnMissing, Rate, ThrottleLayer, all,
-    from_fn, limit,
+    Concurrency, ConfigError, Gcra, Header, KeyExtractor, OnMissing, Rate, ThrottleLayer, all, limit,
 };
 
 const XFF: &str = "x-forwarded-for";
@@ -372,7 +373,7 @@ async fn attack_19_a_missing_key_is_shared_skipped_or_rejected() {
     }
     let in_flight = Concurrency::new(1).name("per-key").by(Header::new("x-api-key"));
     let reject = OnMissing::Reject(StatusCode::OK);
-    for limits in [keyed(reject).into_limits(), in_flight.on_missing(reject).into_limits()] {
+    for limits in [keyed(reject).into_limit_tree(), in_flight.on_missing(reject).into_limit_tree()] {
         let error = ThrottleLayer::new(limits).unwrap_err();
         assert_eq!((error.policy(), error.field(), error.value()), (Some("per-key"), "on_missing", "200 OK"));
     }

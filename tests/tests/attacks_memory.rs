@@ -11,10 +11,10 @@ use http::request::Parts;
 use http::{HeaderValue, Request, Response, StatusCode};
 use http_body_util::Empty;
 use support::{Dice, Site, Store, from, ok, retry_after, send, three, three_by};
-use throttle_tower::client_ip::ClientIp;
-use throttle_tower::{
-    Extension, Header, Key, KeyExtractor, ManualClock, MemoryBackend, OnMissing, ThrottleLayer, from_fn, limit,
-};
+use throttle_core::ManualClock;
+use throttle_tower::ClientIp;
+use throttle_tower::extract::{Extension, from_fn};
+use throttle_tower::{Header, Key, KeyExtractor, MemoryBackend, OnMissing, ThrottleLayer, limit};
 use tokio::sync::Mutex;
 use tower::{Layer, Service, service_fn};
 

@@ -16,11 +16,12 @@ use http::{HeaderValue, Request, Response, StatusCode};
 use http_body_util::Empty;
 use proptest::prelude::*;
 use support::{Dice, Site, Store, field, from, layer, list, ok, send, text, three, three_by};
-use throttle_core::{Backend, Call, LimitSet, MemorySet, Receipt};
+use throttle_core::backend::{Call, Receipt};
+use throttle_core::{Backend, MemorySet, PolicySet};
 use throttle_tower::client_ip::{ClientIp, TrustedProxies};
+use throttle_tower::extract::Extension;
 use throttle_tower::{
-    ConfigError, Event, Extension, Header, Key, KeyExtractor, LimitReport, OnMissing, Rate, ThrottleLayer, all,
-    headers, limit,
+    ConfigError, Event, Header, Key, KeyExtractor, LimitReport, OnMissing, Rate, ThrottleLayer, all, headers, limit,
 };
 use tower::{Layer, Service, service_fn};
 
@@ -221,11 +222,11 @@ impl Backend for Questions {
         false
     }
 
-    fn prepare(&self, set: LimitSet) -> Result<MemorySet, ConfigError> {
+    fn prepare(&self, set: PolicySet) -> Result<MemorySet, ConfigError> {
         self.store.prepare(set)
     }
 
-    fn set(prepared: &MemorySet) -> &LimitSet {
+    fn set(prepared: &MemorySet) -> &PolicySet {
         Store::set(prepared)
     }
 

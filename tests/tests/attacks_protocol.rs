@@ -13,11 +13,10 @@ use http::header::{ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEADERS, A
 use http::request::{Builder, Parts};
 use http::{Method as HttpMethod, Request, StatusCode};
 use support::{Dice, Site, field, from, layer, ok, text, three, three_by};
-use throttle_tower::client_ip::ClientIp;
+use throttle_tower::ClientIp;
+use throttle_tower::extract::{MatchedRoute, Method};
 use throttle_tower::headers::{Dialect, ResetFormat};
-use throttle_tower::{
-    Charge, Constant, Gcra, Header, KeyExtractor, MatchedRoute, Method, Rate, Route, Warning, all, is_preflight, limit,
-};
+use throttle_tower::{Constant, Gcra, Header, KeyExtractor, Rate, Route, Usage, Warning, all, is_preflight, limit};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tower::{Layer, ServiceExt};
@@ -309,7 +308,7 @@ async fn attack_32_inside_cors_preflights_are_free_and_refusals_readable() {
 
 #[tokio::test]
 async fn attack_32_outside_cors_preflights_count_and_refusals_are_opaque() {
-    let outside = |limits: throttle_tower::Limits| {
+    let outside = |limits: throttle_tower::LimitTree| {
         Site::with(limits, |layer| Router::new().route("/", post(ok)).layer(cors()).layer(layer))
     };
     let site = outside(three_by(ClientIp::peer()).into());
@@ -363,7 +362,7 @@ async fn attack_32_every_field_sent_is_a_field_exposed() {
 #[tokio::test]
 async fn attack_36_a_batch_costs_what_is_in_it() {
     let calls = limit("calls", Gcra::new(Rate::per_hour(100))).by(ClientIp::peer()).settled_later();
-    let batch = async |charge: Charge, Json(calls): Json<Vec<u32>>| charge.settle("calls", calls.len() as u64).unwrap();
+    let batch = async |usage: Usage, Json(calls): Json<Vec<u32>>| usage.settle("calls", calls.len() as u64).unwrap();
     let site = Site::with(calls, |layer| Router::new().route("/", post(batch)).layer(layer));
     let mut statuses = Vec::new();
     for size in [60_u32, 39, 99, 1] {

@@ -9,14 +9,13 @@ use axum::Router;
 use axum::routing::any;
 use http::StatusCode;
 use support::{START, Site, from, ok, parameter, retry_after, send, three, three_by};
-use throttle_core::{Charge, LimitSet, Limiter, Policy};
+use throttle_core::{Algorithm, Backend, BoxBackend, ManualClock, Timestamp};
+use throttle_core::{Charge, Limiter, Policy, PolicySet};
 use throttle_redis::{RedisBackend, RedisBuilder, Single};
 use throttle_test_servers::{Server, Shared};
-use throttle_tower::client_ip::ClientIp;
 use throttle_tower::{
-    Algorithm, Backend, BoxBackend, CalendarQuota, FixedWindow, Gcra, Header, IntervalBucket, LeakyMeter, LimitReport,
-    ManualClock, MemoryBackend, OnError, Rate, SlidingLog, SlidingWindow, ThrottleLayer, Timestamp, TokenBucket, all,
-    limit,
+    CalendarQuota, ClientIp, FixedWindow, Gcra, Header, IntervalBucket, LeakyMeter, LimitReport, MemoryBackend,
+    OnError, Rate, SlidingLog, SlidingWindow, ThrottleLayer, TokenBucket, all, limit,
 };
 
 fn algorithms() -> Vec<Algorithm> {
@@ -37,7 +36,7 @@ fn algorithms() -> Vec<Algorithm> {
 fn limiter(algorithm: Algorithm) -> (Limiter<MemoryBackend<ManualClock>>, ManualClock) {
     let clock = ManualClock::new(START);
     let backend = MemoryBackend::builder().clock(clock.clone()).build();
-    let set = LimitSet::new(Policy::new("six", algorithm).unwrap()).unwrap();
+    let set = PolicySet::new(Policy::new("six", algorithm).unwrap()).unwrap();
     (Limiter::new(backend, set).unwrap(), clock)
 }
 
@@ -52,7 +51,7 @@ fn attack_46_a_refund_after_the_reset_gives_nothing_back() {
         charge.unwrap().refund_now();
         assert_eq!(limiter.peek("ada").remaining(), 6, "{name}");
         assert_eq!(limiter.check("ada", 6).remaining(), 0, "{name}");
-        assert!(!limiter.check("ada", 1).is_allowed(), "{name}");
+        assert!(!limiter.check("ada", 1).is_admitted(), "{name}");
     }
 }
 
@@ -85,7 +84,7 @@ fn attack_46_refunds_give_back_what_was_taken_and_no_more() {
         assert_eq!(limiter.peek("ada").remaining(), 5, "{name}");
         one.unwrap().refund_now();
         assert_eq!(limiter.peek("ada").remaining(), 6, "{name}");
-        assert!(!limiter.check("ada", 7).is_allowed(), "{name}");
+        assert!(!limiter.check("ada", 7).is_admitted(), "{name}");
         // A refusal has nothing to give back.
         assert!(limiter.charge("ada", 7).1.is_none(), "{name}");
         // Nor is one key's charge another's.

@@ -12,12 +12,13 @@ use http::request::{Builder, Parts};
 use http::{Response, StatusCode};
 use proptest::prelude::*;
 use support::{START, Site, field, from, layer, list, ok, parameter, retry_after, send, three_by};
-use throttle_tower::client_ip::ClientIp;
+use throttle_core::{Algorithm, Timestamp};
+use throttle_tower::ClientIp;
+use throttle_tower::extract::Extension;
 use throttle_tower::headers::{Dialect, ResetFormat};
 use throttle_tower::{
-    Algorithm, CalendarQuota, ConfigError, Constant, Extension, FixedWindow, Gcra, IntervalBucket, LeakyMeter, Limit,
-    LimitReport, Limits, Rate, SlidingLog, SlidingWindow, ThrottleLayer, Timestamp, TokenBucket, all, any as any_of,
-    limit,
+    CalendarQuota, ConfigError, Constant, FixedWindow, Gcra, IntervalBucket, LeakyMeter, Limit, LimitReport, LimitTree,
+    Rate, SlidingLog, SlidingWindow, ThrottleLayer, TokenBucket, all, any as any_of, limit,
 };
 
 const MOST: u64 = (1 << 53) - 1;
@@ -424,7 +425,7 @@ async fn attack_43_jitter_spreads_the_return_and_brings_nobody_early() {
 /// One request of a client: how long it idles before, in milliseconds, and what it costs.
 type Step = (u64, u64);
 
-fn limits() -> impl Strategy<Value = Limits> {
+fn limits() -> impl Strategy<Value = LimitTree> {
     let names = 0..algorithms(1, Duration::from_secs(1)).len();
     let one = move || {
         (names.clone(), 1..20_u64, 100..100_000_u64).prop_map(|(index, count, millis)| {
@@ -432,11 +433,11 @@ fn limits() -> impl Strategy<Value = Limits> {
             limit
         })
     };
-    let apart = |one: Limit, other: Limit| [Limits::from(one), Limits::from(other)];
+    let apart = |one: Limit, other: Limit| [LimitTree::from(one), LimitTree::from(other)];
     let two = (one(), one())
         .prop_filter("two names", |(one, other)| ThrottleLayer::new(all([one.clone(), other.clone()])).is_ok());
     prop_oneof![
-        3 => one().prop_map(Limits::from),
+        3 => one().prop_map(LimitTree::from),
         1 => two.clone().prop_map(move |(a, b)| all(apart(a, b))),
         1 => two.prop_map(move |(a, b)| any_of(apart(a, b))),
     ]

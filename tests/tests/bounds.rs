@@ -7,9 +7,9 @@ use axum::body::Body;
 use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
 use axum::routing::Route;
+use throttle_core::{Backend, BoxBackend};
 use throttle_tower::{
-    Backend, BoxBackend, Constant, Gcra, MemoryBackend, Rate, ResponseFuture, Throttle, ThrottleBody, ThrottleLayer,
-    limit,
+    Constant, Gcra, MemoryBackend, Rate, ResponseFuture, Throttle, ThrottleBody, ThrottleLayer, limit,
 };
 use tower::{Layer, Service};
 

@@ -17,7 +17,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use support::{field, from, layer, list, ok, parameter, retry_after, send, three, three_by};
-use throttle_tower::client_ip::ClientIp;
+use throttle_tower::ClientIp;
 use throttle_tower::headers::{Dialect, Problem, ResetFormat};
 use throttle_tower::{Gcra, LimitReport, Rate, ThrottleLayer, all, limit};
 use tokio::net::TcpListener;
@@ -292,7 +292,7 @@ async fn the_report_reaches_handlers_and_outer_layers() {
     async fn outer(mut response: Response<Body>) -> Response<Body> {
         if let Some(report) = response.extensions().get::<LimitReport>() {
             let seen =
-                format!("{}:{}", report.decision().is_allowed(), report.violated().collect::<Vec<_>>().join(","));
+                format!("{}:{}", report.decision().is_admitted(), report.violated().collect::<Vec<_>>().join(","));
             response.headers_mut().insert("x-outer", HeaderValue::try_from(seen).unwrap());
         }
         response

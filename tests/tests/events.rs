@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use http::{HeaderMap, Request, StatusCode};
+use throttle_core::{Backend, BackendErrorKind};
+use throttle_tower::usage::Settlements;
 use throttle_tower::{
-    Backend, BackendErrorKind, Event, Gcra, Header, LimitReport, OnError, OnMissing, Outcome, Rate, Rung, Settlements,
-    ThrottleLayer, all, limit,
+    DecidedBy, Event, Gcra, Header, LimitReport, OnError, OnMissing, Outcome, Rate, ThrottleLayer, all, limit,
 };
 use tower::{Layer, ServiceExt};
 
@@ -20,7 +21,7 @@ struct Heard {
     label: &'static str,
     error: Option<BackendErrorKind>,
     degraded: Option<BackendErrorKind>,
-    rung: Option<Rung>,
+    decided_by: Option<DecidedBy>,
     binding: Option<String>,
     remaining: Option<u64>,
     policies: Vec<String>,
@@ -41,7 +42,7 @@ fn hear(log: &Log) -> impl Fn(&Event<'_>) + Send + Sync + 'static + use<> {
             label: event.outcome.label(),
             error,
             degraded: event.degraded(),
-            rung: event.rung(),
+            decided_by: event.decided_by(),
             binding: event.binding().map(|policy| policy.name().to_owned()),
             remaining: event.decision.map(|decision| decision.remaining()),
             policies: event.policies.iter().map(|policy| policy.name().to_owned()).collect(),
@@ -77,7 +78,7 @@ async fn one_event_for_each_decision() {
     assert_eq!(labels(&heard), ["admitted", "admitted", "refused"]);
     assert!(heard.iter().all(|event| event.binding.as_deref() == Some("tight") && event.error.is_none()), "{heard:?}");
     assert!(heard.iter().all(|event| event.policies == ["wide", "tight"]));
-    assert!(heard.iter().all(|event| (event.rung, event.degraded) == (Some(Rung::Store), None)));
+    assert!(heard.iter().all(|event| (event.decided_by, event.degraded) == (Some(DecidedBy::Store), None)));
     assert_eq!(heard.iter().map(|event| event.remaining).collect::<Vec<_>>(), [Some(1), Some(0), Some(0)]);
     assert_eq!(heard.iter().map(|event| event.path.as_str()).collect::<Vec<_>>(), ["/a", "/b", "/c"]);
 }
@@ -107,22 +108,22 @@ async fn a_missing_key_is_an_event_without_a_decision() {
         let heard = heard(ThrottleLayer::new(limits).unwrap(), [get()]).await;
         assert_eq!(labels(&heard), ["missing_key"]);
         assert_eq!((&heard[0].binding, heard[0].remaining, heard[0].error), (&None, None, None));
-        assert_eq!((heard[0].rung, heard[0].degraded), (None, None));
+        assert_eq!((heard[0].decided_by, heard[0].degraded), (None, None));
     }
 }
 
 #[tokio::test]
 async fn a_failure_is_an_event_with_its_error() {
     let kind = BackendErrorKind::Unavailable;
-    for (rule, label, rung, remaining) in [
-        (OnError::Open, "failed_open", Some(Rung::Open(kind)), Some(u64::MAX)),
+    for (rule, label, decided_by, remaining) in [
+        (OnError::Open, "failed_open", Some(DecidedBy::Open(kind)), Some(u64::MAX)),
         (OnError::Closed, "failed_closed", None, None),
     ] {
         let layer = ThrottleLayer::new(shared("p", 1)).unwrap().on_error(rule);
         let heard = heard(layer.backend(Remote::failing(kind)).unwrap(), [get(), get()]).await;
         assert_eq!(labels(&heard), [label, label]);
         assert_eq!((heard[0].error, &heard[0].binding, heard[0].remaining), (Some(kind), &None, remaining));
-        assert_eq!((heard[0].rung, heard[0].degraded), (rung, Some(kind)));
+        assert_eq!((heard[0].decided_by, heard[0].degraded), (decided_by, Some(kind)));
     }
 }
 
@@ -158,7 +159,7 @@ async fn report_of_the_inner_layer_stays_in_the_response() {
     for (status, name) in [(StatusCode::OK, "inner"), (StatusCode::TOO_MANY_REQUESTS, "outer")] {
         let response = service.clone().oneshot(get()).await.unwrap();
         let report = response.extensions().get::<LimitReport>().expect("there is a report");
-        assert_eq!((response.status(), report.binding().map(throttle_tower::Policy::name)), (status, Some(name)));
+        assert_eq!((response.status(), report.binding().map(throttle_core::Policy::name)), (status, Some(name)));
     }
 }
 
@@ -176,7 +177,7 @@ async fn course(at_once: bool, is_observed: bool) -> (Course, u64) {
     let remote = Remote::faltering(at_once);
     let limits = all([
         shared("wide", 40).refund_if(|_, headers| headers.contains_key("x-refund")).on_error(OnError::Open),
-        shared("tight", 12).charge_denied().on_error(OnError::local(2)),
+        shared("tight", 12).charge_refused().on_error(OnError::local(2)),
         shared("later", 90).cost(2).settled_later().on_error(OnError::local(3)),
         limit("keyed", Gcra::new(Rate::per_minute(1)).burst(200)).by(Header::new("x-none")).on_error(OnError::Open),
     ]);
@@ -192,7 +193,7 @@ async fn course(at_once: bool, is_observed: bool) -> (Course, u64) {
         let (decision, warning, settling) = (look(), look(), look());
         layer
             .on_decision(move |event| {
-                let _ = (event.rung(), event.binding(), event.degraded(), format!("{event:?}"));
+                let _ = (event.decided_by(), event.binding(), event.degraded(), format!("{event:?}"));
                 decision();
             })
             .on_warning(move |_| warning())

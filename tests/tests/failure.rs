@@ -7,12 +7,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::{Request, Response, StatusCode};
+use throttle_core::{Backend, BackendErrorKind, BoxBackend, Policy, PolicySet};
 use throttle_redis::{RedisBackend, Single};
 use throttle_test_servers::{Proxy, Server};
 use throttle_tower::headers::Problem;
 use throttle_tower::{
-    Backend, BackendErrorKind, BoxBackend, ConfigError, Constant, FixedWindow, Gcra, Header, Limit, LimitReport,
-    LimitSet, Limits, MemoryBackend, OnError, Policy, Rate, Reason, Rung, ThrottleLayer, all, any, limit,
+    ConfigError, Constant, DecidedBy, FixedWindow, Gcra, Header, Limit, LimitReport, LimitTree, MemoryBackend, OnError,
+    Rate, Reason, ThrottleLayer, all, any, limit,
 };
 use tower::{Layer, ServiceExt};
 
@@ -35,7 +36,7 @@ fn down() -> Remote {
 }
 
 /// A layer on a store that is down.
-fn broken(limits: impl Into<Limits>, rule: Option<OnError>) -> Result<ThrottleLayer<Remote>, ConfigError> {
+fn broken(limits: impl Into<LimitTree>, rule: Option<OnError>) -> Result<ThrottleLayer<Remote>, ConfigError> {
     let layer = ThrottleLayer::new(limits.into())?;
     match rule {
         Some(rule) => layer.on_error(rule),
@@ -62,7 +63,10 @@ async fn attack_50_open_lets_through_and_tells_only_the_handler() {
         let layer = ThrottleLayer::new(shared("p", 1).on_error(OnError::Open)).unwrap();
         let inner = tower::service_fn(move |request: Request<Text>| async move {
             let report = request.extensions().get::<LimitReport>().expect("it is told why");
-            assert_eq!((report.decision().rung(), report.decision().remaining()), (Rung::Open(kind), u64::MAX));
+            assert_eq!(
+                (report.decision().decided_by(), report.decision().remaining()),
+                (DecidedBy::Open(kind), u64::MAX)
+            );
             assert_eq!((report.statuses().count(), report.binding()), (0, None));
             Ok::<_, std::convert::Infallible>(Response::new(Text::from("hello")))
         });
@@ -221,7 +225,7 @@ async fn law_13_open_limit_is_closed_while_the_store_is_busy_and_no_share_could_
     let full = MemoryBackend::new();
     let register = |number: usize| {
         let policy = Policy::new(&format!("policy-{number}"), Gcra::new(Rate::per_second(1)))?;
-        full.prepare(LimitSet::new(policy)?)
+        full.prepare(PolicySet::new(policy)?)
     };
     assert!((0..2_000).any(|number| register(number).is_err()), "a store holds so many policies");
     for kind in KINDS {
@@ -233,7 +237,7 @@ async fn law_13_open_limit_is_closed_while_the_store_is_busy_and_no_share_could_
 }
 
 /// Events, by their label and who decided.
-type Counts = HashMap<(&'static str, Option<Rung>), usize>;
+type Counts = HashMap<(&'static str, Option<DecidedBy>), usize>;
 
 /// Ten thousand requests at once are more than a connection carries in time. That says nothing about the store, which answers:
 /// it admits the limit, this process's share admits it once more, and nothing is admitted because the limit is open.
@@ -246,7 +250,7 @@ async fn law_13_burst_of_ten_thousand_opens_no_limit() {
     let told: Arc<Mutex<Counts>> = Arc::default();
     let layer = ThrottleLayer::new(login).unwrap().on_error(OnError::Open).on_decision({
         let told = Arc::clone(&told);
-        move |event| *told.lock().unwrap().entry((event.outcome.label(), event.rung())).or_default() += 1
+        move |event| *told.lock().unwrap().entry((event.outcome.label(), event.decided_by())).or_default() += 1
     });
     let service = layer.backend(backend.clone()).unwrap().layer(Strict::default());
     let ask = |user: &str| Request::get("/").header("x-user", user).body(Text::default()).unwrap();
@@ -263,7 +267,7 @@ async fn law_13_burst_of_ten_thousand_opens_no_limit() {
     let (told, stats) = (told.lock().unwrap(), backend.stats());
     assert_eq!(told.keys().find(|(label, _)| label.starts_with("failed")), None, "{told:?} {stats:?}");
     assert!((LIMIT..=2 * LIMIT).contains(&admitted), "{admitted}: {told:?} {stats:?}");
-    let here = told.keys().any(|(_, rung)| matches!(rung, Some(Rung::Local(_))));
+    let here = told.keys().any(|(_, decided_by)| matches!(decided_by, Some(DecidedBy::Local(_))));
     assert!(here, "the burst was too small to show anything: {told:?}");
 }
 
@@ -285,13 +289,13 @@ async fn law_13_answers_that_are_late_many_times_in_a_row_open_no_limit() {
     }
 
     proxy.delay_replies(Duration::from_millis(100));
-    let mut rungs: HashMap<Rung, usize> = HashMap::new();
+    let mut deciders: HashMap<DecidedBy, usize> = HashMap::new();
     let mut admitted = 0;
-    while backend.stats().breaker_openings == 0 || rungs.values().sum::<usize>() < 200 {
+    while backend.stats().breaker_openings == 0 || deciders.values().sum::<usize>() < 200 {
         let response = service.clone().oneshot(ask("victim")).await.unwrap();
         admitted += usize::from(response.status() == StatusCode::OK);
-        *rungs.entry(response.extensions().get::<LimitReport>().unwrap().decision().rung()).or_default() += 1;
+        *deciders.entry(response.extensions().get::<LimitReport>().unwrap().decision().decided_by()).or_default() += 1;
     }
-    assert_eq!(admitted, LIMIT, "{rungs:?}");
-    assert_eq!(rungs.keys().collect::<Vec<_>>(), [&Rung::Local(BackendErrorKind::Timeout)], "{rungs:?}");
+    assert_eq!(admitted, LIMIT, "{deciders:?}");
+    assert_eq!(deciders.keys().collect::<Vec<_>>(), [&DecidedBy::Local(BackendErrorKind::Timeout)], "{deciders:?}");
 }

@@ -7,9 +7,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::{HeaderMap, Request, Response, StatusCode};
+use throttle_core::{Backend, BackendErrorKind, Clock, ManualClock};
 use throttle_tower::{
-    Backend, BackendErrorKind, Clock, Constant, FixedWindow, Gcra, Header, Limit, LimitReport, Limits, ManualClock,
-    MemoryBackend, OnError, OnMissing, Rate, Rung, Throttle, ThrottleBody, ThrottleLayer, all, any, limit,
+    Constant, DecidedBy, FixedWindow, Gcra, Header, Limit, LimitReport, LimitTree, MemoryBackend, OnError, OnMissing,
+    Rate, Throttle, ThrottleBody, ThrottleLayer, all, any, limit,
 };
 use tower::{Layer, ServiceExt};
 
@@ -19,8 +20,8 @@ const DOWN: BackendErrorKind = BackendErrorKind::Unavailable;
 const LATE: BackendErrorKind = BackendErrorKind::Timeout;
 
 type Answered = Response<ThrottleBody<Text>>;
-/// Outcome, error, rung: of one event each.
-type Log = Arc<Mutex<Vec<(&'static str, Option<BackendErrorKind>, Option<Rung>)>>>;
+/// Outcome, error, decided_by: of one event each.
+type Log = Arc<Mutex<Vec<(&'static str, Option<BackendErrorKind>, Option<DecidedBy>)>>>;
 
 /// One process of several: a layer on a store that falters, and what its hook heard.
 struct Process {
@@ -30,16 +31,16 @@ struct Process {
 }
 
 impl Process {
-    fn new(limits: impl Into<Limits>) -> Self {
+    fn new(limits: impl Into<LimitTree>) -> Self {
         Self::on(Remote::faltering(false), &memory(), limits)
     }
 
-    fn on<C: Clock>(remote: Remote, store: &MemoryBackend<C>, limits: impl Into<Limits>) -> Self {
+    fn on<C: Clock>(remote: Remote, store: &MemoryBackend<C>, limits: impl Into<LimitTree>) -> Self {
         let heard = Log::default();
         let log = Arc::clone(&heard);
         let layer = ThrottleLayer::new(limits.into()).unwrap().local_store(store).backend(remote.clone()).unwrap();
         let layer = layer.on_decision(move |event| {
-            log.lock().unwrap().push((event.outcome.label(), event.degraded(), event.rung()));
+            log.lock().unwrap().push((event.outcome.label(), event.degraded(), event.decided_by()));
         });
         Self { remote, service: layer.layer(Strict::default()), heard }
     }
@@ -57,7 +58,7 @@ impl Process {
         statuses
     }
 
-    fn heard(&self) -> Vec<(&'static str, Option<BackendErrorKind>, Option<Rung>)> {
+    fn heard(&self) -> Vec<(&'static str, Option<BackendErrorKind>, Option<DecidedBy>)> {
         std::mem::take(&mut *self.heard.lock().unwrap())
     }
 }
@@ -70,9 +71,9 @@ fn field<'a>(headers: &'a HeaderMap, name: &str) -> &'a str {
     headers.get(name).map_or("", |value| value.to_str().unwrap())
 }
 
-fn rungs(response: &Answered) -> Vec<Rung> {
+fn deciders(response: &Answered) -> Vec<DecidedBy> {
     let report = response.extensions().get::<LimitReport>().expect("there is a report");
-    report.decision().statuses().iter().map(|status| status.rung()).collect()
+    report.decision().statuses().iter().map(|status| status.decided_by()).collect()
 }
 
 /// What each limit has left.
@@ -101,7 +102,7 @@ async fn fields_are_of_the_share() {
     assert_eq!(field(admitted.headers(), "ratelimit-policy"), r#""p";q=9;w=540"#);
     // Two units at a third of one a minute.
     assert_eq!(field(admitted.headers(), "ratelimit"), r#""p";r=2;t=360"#);
-    assert_eq!(rungs(&admitted), [Rung::Local(LATE)]);
+    assert_eq!(deciders(&admitted), [DecidedBy::Local(LATE)]);
     process.statuses(2).await;
     let refused = process.answer(get()).await;
     assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
@@ -109,7 +110,7 @@ async fn fields_are_of_the_share() {
     assert_eq!(field(refused.headers(), "ratelimit"), r#""p";r=0;t=180"#);
     assert_eq!(field(refused.headers(), "retry-after"), "180");
     assert_eq!(field(refused.headers(), "cache-control"), "no-store");
-    assert_eq!(rungs(&refused), [Rung::Local(LATE)]);
+    assert_eq!(deciders(&refused), [DecidedBy::Local(LATE)]);
     let problem: serde_json::Value = serde_json::from_str(&text(refused).await).unwrap();
     assert_eq!(problem["violated-policies"], serde_json::json!(["p"]));
 }
@@ -157,7 +158,7 @@ async fn degraded_decisions_are_counted_exactly() {
         process.remote.trouble(trouble);
         process.statuses(requests).await;
     }
-    let (store, down, late) = (Some(Rung::Store), Some(Rung::Local(DOWN)), Some(Rung::Local(LATE)));
+    let (store, down, late) = (Some(DecidedBy::Store), Some(DecidedBy::Local(DOWN)), Some(DecidedBy::Local(LATE)));
     assert_eq!(
         process.heard(),
         [
@@ -183,7 +184,7 @@ async fn nothing_is_degraded_once_the_store_is_back() {
     assert_eq!(process.statuses(2).await, [200, 429]);
     process.remote.trouble(None);
     let response = process.answer(get()).await;
-    assert_eq!((response.status(), rungs(&response)), (StatusCode::OK, vec![Rung::Store]));
+    assert_eq!((response.status(), deciders(&response)), (StatusCode::OK, vec![DecidedBy::Store]));
     assert_eq!(field(response.headers(), "ratelimit"), r#""p";r=3;t=180"#);
 }
 
@@ -196,9 +197,9 @@ async fn open_beside_local_is_as_if_it_did_not_apply() {
         process.remote.trouble(Some(DOWN));
         let first = process.answer(get()).await;
         assert_eq!(field(first.headers(), "ratelimit-policy"), r#""here";q=4;w=240"#);
-        assert_eq!(rungs(&first), [Rung::Open(DOWN), Rung::Local(DOWN)]);
+        assert_eq!(deciders(&first), [DecidedBy::Open(DOWN), DecidedBy::Local(DOWN)]);
         assert_eq!(process.statuses(2).await, [200, 429]);
-        assert!(process.heard().iter().all(|event| event.1 == Some(DOWN) && event.2 == Some(Rung::Local(DOWN))));
+        assert!(process.heard().iter().all(|event| event.1 == Some(DOWN) && event.2 == Some(DecidedBy::Local(DOWN))));
     }
 }
 
@@ -215,7 +216,7 @@ async fn closed_beside_local_is_closed() {
     assert_eq!(problem["violated-policies"], serde_json::json!(["admin"]));
     assert_eq!(
         process.heard(),
-        [("admitted", Some(DOWN), Some(Rung::Local(DOWN))), ("failed_closed", Some(DOWN), None)]
+        [("admitted", Some(DOWN), Some(DecidedBy::Local(DOWN))), ("failed_closed", Some(DOWN), None)]
     );
     assert_eq!(process.statuses(2).await, [200, 429], "what was refused was not charged");
 }
@@ -230,9 +231,12 @@ async fn only_open_limits_that_apply_are_open() {
     let process = Process::new(all([shared("open", 1).on_error(OnError::Open), keyed]));
     process.remote.trouble(Some(DOWN));
     let response = process.answer(get()).await;
-    assert_eq!((response.status(), rungs(&response)), (StatusCode::OK, vec![Rung::Open(DOWN), Rung::Store]));
+    assert_eq!(
+        (response.status(), deciders(&response)),
+        (StatusCode::OK, vec![DecidedBy::Open(DOWN), DecidedBy::Store])
+    );
     assert!(response.headers().is_empty(), "{:?}", response.headers());
-    assert_eq!(process.heard(), [("failed_open", Some(DOWN), Some(Rung::Open(DOWN)))]);
+    assert_eq!(process.heard(), [("failed_open", Some(DOWN), Some(DecidedBy::Open(DOWN)))]);
 }
 
 #[tokio::test]
@@ -358,13 +362,13 @@ async fn law_13_busy_store_leaves_an_open_limit_to_the_whole_share() {
         let process = Process::new(open("p", 3));
         process.remote.trouble(Some(kind));
         let admitted = process.answer(get()).await;
-        assert_eq!((admitted.status(), rungs(&admitted)), (StatusCode::OK, vec![Rung::Local(kind)]));
+        assert_eq!((admitted.status(), deciders(&admitted)), (StatusCode::OK, vec![DecidedBy::Local(kind)]));
         assert_eq!(field(admitted.headers(), "ratelimit"), r#""p";r=2;t=120"#);
         assert_eq!(process.statuses(2).await, [200; 2]);
         let refused = process.answer(get()).await;
         assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
-        assert_eq!((field(refused.headers(), "retry-after"), rungs(&refused)), ("60", vec![Rung::Local(kind)]));
-        let here = Some(Rung::Local(kind));
+        assert_eq!((field(refused.headers(), "retry-after"), deciders(&refused)), ("60", vec![DecidedBy::Local(kind)]));
+        let here = Some(DecidedBy::Local(kind));
         let admitted = ("admitted", Some(kind), here);
         assert_eq!(process.heard(), [admitted, admitted, admitted, ("refused", Some(kind), here)]);
         assert_eq!(common::left(&process.remote.memory, "p", 3), 3, "nothing is charged at the store");
@@ -399,7 +403,7 @@ async fn law_13_share_of_an_open_limit_is_not_kept_warm_beside_a_local_one() {
 /// What is charged behind a refusal is noted in the share as what is charged to an admitted request.
 #[tokio::test]
 async fn attempts_that_the_store_has_charged_keep_the_share_warm() {
-    let process = Process::new(all([local("attempts", 9, 1).charge_denied(), local("tight", 1, 1)]));
+    let process = Process::new(all([local("attempts", 9, 1).charge_refused(), local("tight", 1, 1)]));
     assert_eq!(process.statuses(3).await, [200, 429, 429]);
     assert_eq!(common::left(&process.remote.memory, "attempts", 9), 6);
     process.remote.trouble(Some(DOWN));
@@ -422,8 +426,8 @@ async fn law_13_composition_keeps_its_meaning_while_the_store_is_busy() {
             "all or nothing"
         );
         assert_eq!(
-            (report.violated().collect::<Vec<_>>(), rungs(&refused)),
-            (vec!["tight"], vec![Rung::Local(kind); 2])
+            (report.violated().collect::<Vec<_>>(), deciders(&refused)),
+            (vec!["tight"], vec![DecidedBy::Local(kind); 2])
         );
         process.remote.trouble(Some(DOWN));
         assert_eq!(process.statuses(1).await, [429], "the local one refuses without the open one too");

@@ -1,4 +1,4 @@
-//! Limits of one name on one store: an error unless one replaces the other, and what both layers then answer.
+//! LimitTree of one name on one store: an error unless one replaces the other, and what both layers then answer.
 
 mod common;
 
@@ -6,12 +6,14 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use http::{Response, StatusCode};
+use throttle_core::Backend;
 use throttle_core::LocalShare;
 use throttle_redis::{RedisBackend, Single};
 use throttle_test_servers::Shared;
+use throttle_tower::shape::{Shaper, TokioClock};
 use throttle_tower::{
-    Backend, Carry, ConfigError, Constant, Gcra, LeakyBucket, Limit, LimitReport, MemoryBackend, OnError, Rate, Shaper,
-    ThrottleBody, ThrottleLayer, TokioClock, limit, plans,
+    Carry, ConfigError, Constant, Gcra, LeakyBucket, Limit, LimitReport, MemoryBackend, OnError, Rate, ThrottleBody,
+    ThrottleLayer, limit, plans,
 };
 use tower::{Layer, ServiceExt};
 
@@ -121,7 +123,7 @@ async fn a_layer_is_no_other_limit_of_its_own_name() -> Result<(), ConfigError> 
     let again = layer.clone().backend(backend.clone())?;
     let of_three = again.clone().on_error(OnError::local(3));
     let moved = of_three.clone().local_store(&memory()).backend(backend.clone())?;
-    backend.trouble(Some(throttle_tower::BackendErrorKind::Unavailable));
+    backend.trouble(Some(throttle_core::BackendErrorKind::Unavailable));
     for layer in [&of_three, &moved] {
         let response = answer(layer).await;
         assert_eq!(response.status(), StatusCode::OK, "decided by a share of a third");
@@ -129,7 +131,7 @@ async fn a_layer_is_no_other_limit_of_its_own_name() -> Result<(), ConfigError> 
         assert_eq!(report.decision().remaining(), 19);
     }
     // The store for shares is used by the layer; a share of other numbers beside it has to say so.
-    let set = throttle_core::LimitSet::new(throttle_tower::Policy::new("p", Gcra::new(Rate::per_minute(60)))?)?;
+    let set = throttle_core::PolicySet::new(throttle_core::Policy::new("p", Gcra::new(Rate::per_minute(60)))?)?;
     assert!(LocalShare::new(&store, &set, NonZeroU32::MIN).is_err());
     Ok(())
 }

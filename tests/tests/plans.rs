@@ -16,12 +16,16 @@ use http_body_util::Empty;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
+use throttle_core::BackendErrorKind;
 use throttle_core::{Backend, BoxBackend, ManualClock, MemoryBackend, Timestamp};
 use throttle_redis::{RedisBackend, Single};
 use throttle_test_servers::Shared;
+use throttle_tower::limit::IntoLimitTree;
+use throttle_tower::plans::Plans;
+use throttle_tower::shape::TokioClock;
 use throttle_tower::{
-    BackendErrorKind, Carry, Concurrency, Constant, Dialect, Gcra, Header, IntoLimits, LimitReport, OnError, OnMissing,
-    Plans, Rate, Route, ThrottleLayer, TokioClock, Warning, all, any, limit, plans,
+    Carry, Concurrency, Constant, Dialect, Gcra, Header, LimitReport, OnError, OnMissing, Rate, Route, ThrottleLayer,
+    Warning, all, any, limit, plans,
 };
 use tokio::net::TcpListener;
 use tower::{Layer, ServiceExt};
@@ -94,7 +98,7 @@ async fn told(report: LimitReport) -> String {
 }
 
 impl Server {
-    async fn start<B: Backend>(limits: impl IntoLimits, backend: B) -> Self {
+    async fn start<B: Backend>(limits: impl IntoLimitTree, backend: B) -> Self {
         let throttle = ThrottleLayer::new(limits).unwrap().backend(backend).unwrap();
         let app = Router::new().route("/", get(told)).layer(throttle);
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
@@ -480,10 +484,10 @@ async fn plans_by_a_route_that_is_not_known_are_warned_of() {
 }
 
 /// One a minute in all, beside plans that remember nothing.
-fn behind_one_a_minute(table: &Table) -> [throttle_tower::Limits; 2] {
+fn behind_one_a_minute(table: &Table) -> [throttle_tower::LimitTree; 2] {
     let once = || limit("per-ip", Gcra::new(Rate::per_minute(1))).by(Constant).on_error(OnError::Closed);
     let plans = || table.plans(Carry::Keep);
-    [all((once(), plans())).into_limits(), all((plans(), once())).into_limits()]
+    [all((once(), plans())).into_limit_tree(), all((plans(), once())).into_limit_tree()]
 }
 
 async fn refused_without_lookup(store: impl Fn() -> Store, requests: usize) {
@@ -583,7 +587,7 @@ async fn request_without_a_permit_is_not_looked_up() {
 async fn request_that_is_refused_is_looked_up_where_attempts_count() {
     let (store, table) = (memory(), Table::default());
     let once = limit("per-ip", Gcra::new(Rate::per_second(1))).by(Constant);
-    let counting = table.plans(Carry::Keep).into_limit().charge_denied();
+    let counting = table.plans(Carry::Keep).into_limit().charge_refused();
     let server = Server::start(all((once, counting)), store.backend.clone()).await;
     assert_eq!(server.left("ada").await, "5 of 6");
     for _ in 0..3 {
@@ -709,11 +713,11 @@ async fn law_12_request_whose_lookup_or_key_hangs_is_answered_at_its_deadline() 
     let [ok, unauthorized] = [StatusCode::OK, StatusCode::UNAUTHORIZED];
     let ms = Duration::from_millis;
     for (limits, status, waited) in [
-        (hanging().into_limits(), ok, ms(1_000)),
-        (hanging().lookups(1, ms(300)).into_limits(), ok, ms(300)),
-        (by_async().into_limits(), ok, ms(1_000)),
-        (by_async().key_deadline(ms(200)).into_limits(), ok, ms(200)),
-        (rejecting().key_deadline(ms(200)).into_limits(), unauthorized, ms(200)),
+        (hanging().into_limit_tree(), ok, ms(1_000)),
+        (hanging().lookups(1, ms(300)).into_limit_tree(), ok, ms(300)),
+        (by_async().into_limit_tree(), ok, ms(1_000)),
+        (by_async().key_deadline(ms(200)).into_limit_tree(), ok, ms(200)),
+        (rejecting().key_deadline(ms(200)).into_limit_tree(), unauthorized, ms(200)),
         (all((hanging().lookups(1, ms(300)), by_async().key_deadline(ms(200)))), ok, ms(300)),
     ] {
         let app = Router::new().route("/", get(|| async {})).layer(ThrottleLayer::new(limits).unwrap());

@@ -19,7 +19,8 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use throttle_redis::{RedisBackend, Single};
 use throttle_test_servers::Server;
-use throttle_tower::{LeakyBucket, OnError, Rate, ShapeLayer, Shaper};
+use throttle_tower::shape::Shaper;
+use throttle_tower::{LeakyBucket, OnError, Rate, ShapeLayer};
 use tokio::task::JoinSet;
 use tower::{Layer, ServiceExt};
 

@@ -9,10 +9,11 @@ use std::sync::{Arc, Mutex};
 use axum::Router;
 use axum::routing::get;
 use http::{Request, StatusCode};
-use throttle_tower::client_ip::ClientIp;
+use throttle_tower::ClientIp;
+use throttle_tower::extract::PeerAddr;
 use throttle_tower::{
-    Charge, ConfigError, Gcra, Header, InFlight, KeyExtractor, Limit, LimitReport, OnMissing, PeerAddr, Rate,
-    ThrottleLayer, Warning, limit,
+    ConfigError, Gcra, Header, InFlight, KeyExtractor, Limit, LimitReport, OnMissing, Rate, ThrottleLayer, Usage,
+    Warning, limit,
 };
 use tower::{Layer, ServiceExt};
 use tracing::field::{Field, Visit};
@@ -121,7 +122,7 @@ async fn missing_peer_address_is_logged_once_with_what_to_write() -> Result<(), 
             "feature `axum`",
             "app.into_make_service_with_connect_info::<SocketAddr>()",
             "tonic",
-            "throttle_tower::PeerAddr",
+            "throttle_tower::extract::PeerAddr",
             "from_fn(",
         ] {
             assert!(line.contains(part), "{part} is not in: {line}");
@@ -220,9 +221,12 @@ async fn missing_extractor_tells_the_log_and_not_the_client() {
     let (log, _guard) = Log::start();
     let app = Router::new()
         .route("/report", get(|_: LimitReport| async {}))
-        .route("/charge", get(|_: Charge| async {}))
+        .route("/charge", get(|_: Usage| async {}))
         .route("/permit", get(|_: InFlight| async {}))
-        .route("/error", get(|| async { Err::<(), _>(throttle_tower::ChargeError::Settled { name: "p".to_owned() }) }));
+        .route(
+            "/error",
+            get(|| async { Err::<(), _>(throttle_tower::usage::UsageError::Settled { name: "p".to_owned() }) }),
+        );
     for (path, hint) in [
         ("/report", "add a ThrottleLayer to the route"),
         ("/charge", ".settled_later()"),

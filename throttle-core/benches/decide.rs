@@ -13,9 +13,10 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use criterion::{BenchmarkGroup, Criterion, criterion_group, criterion_main, measurement::WallTime};
+use throttle_core::backend::Call;
 use throttle_core::{
-    Algorithm, Backend, CalendarQuota, Call, Clock, FixedWindow, Gcra, IntervalBucket, IntoAlgorithm, Key, LeakyBucket,
-    LeakyMeter, LimitSet, LocalShare, MemoryBackend, Policy, Rate, Rule, SlidingLog, SlidingWindow, SystemClock,
+    Algorithm, Backend, CalendarQuota, Clock, FixedWindow, Gcra, IntervalBucket, IntoAlgorithm, Key, LeakyBucket,
+    LeakyMeter, LocalShare, MemoryBackend, Policy, PolicySet, PolicyTree, Rate, SlidingLog, SlidingWindow, SystemClock,
     TokenBucket,
 };
 
@@ -59,16 +60,16 @@ fn key(n: u32) -> Key {
 }
 
 /// Decides again and again about the same calls, the key of each built anew.
-fn decide<const N: usize>(group: &mut BenchmarkGroup<'_, WallTime>, name: &str, rule: Rule, keys: [u32; N]) {
+fn decide<const N: usize>(group: &mut BenchmarkGroup<'_, WallTime>, name: &str, rule: PolicyTree, keys: [u32; N]) {
     let backend = MemoryBackend::new();
-    let set = backend.prepare(LimitSet::new(rule).expect("the set is valid")).expect("the backend has room");
+    let set = backend.prepare(PolicySet::new(rule).expect("the set is valid")).expect("the backend has room");
     let ask = || backend.decide_now(&set, &keys.map(|n| Call::from(key(black_box(n)))));
     // The single unit of those that refuse is gone before the first measurement.
     let _ = ask();
     group.bench_function(name, |bencher| bencher.iter(ask));
 }
 
-fn policy(name: &str, algorithm: Algorithm) -> Rule {
+fn policy(name: &str, algorithm: Algorithm) -> PolicyTree {
     Policy::new(name, algorithm).expect("the policy is valid").into()
 }
 
@@ -85,7 +86,7 @@ fn algorithms(criterion: &mut Criterion) {
 fn sets(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("all");
     let gcra = built(Gcra::new(Rate::new(1_000_000_000, HOUR)));
-    let all = |count: usize| Rule::All((0..count).map(|n| policy(&format!("member {n}"), gcra)).collect());
+    let all = |count: usize| PolicyTree::All((0..count).map(|n| policy(&format!("member {n}"), gcra)).collect());
     decide(&mut group, "1", policy("one", gcra), [0]);
     decide(&mut group, "3 on one key", all(3), [0; 3]);
     decide(&mut group, "3 on three keys", all(3), [0, 1, 2]);
@@ -98,7 +99,7 @@ fn notes(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("note");
     let gcra = built(Gcra::new(Rate::new(1_000_000_000, HOUR)));
     for count in [1, 3] {
-        let set = LimitSet::new(Rule::All((0..count).map(|n| policy(&format!("member {n}"), gcra)).collect()));
+        let set = PolicySet::new(PolicyTree::All((0..count).map(|n| policy(&format!("member {n}"), gcra)).collect()));
         let set = set.expect("the set is valid");
         let backend = MemoryBackend::new();
         let prepared = backend.prepare(set.clone()).expect("the backend has room");

@@ -1,9 +1,9 @@
 use crate::backend::BackendErrorKind;
 
-/// Who decided about a policy: the rung of the ladder on which a request that the store cannot decide about ends up.
+/// Who decided about a policy: the decided_by of the ladder on which a request that the store cannot decide about ends up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Rung {
+pub enum DecidedBy {
     /// The backend that was asked.
     #[default]
     Store,
@@ -14,7 +14,7 @@ pub enum Rung {
     Open(BackendErrorKind),
 }
 
-impl Rung {
+impl DecidedBy {
     /// Why the backend could not decide; `None` if it did.
     #[inline]
     #[must_use]

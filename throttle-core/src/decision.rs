@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use crate::algorithm::{Mark, NEVER, Standing, Taken, Verdict};
 use crate::backend::{BackendErrorKind, Call};
-use crate::decided_by::Rung;
+use crate::decided_by::DecidedBy;
 use crate::policy::Policy;
 use crate::time::micros_ceil;
 
@@ -13,7 +13,7 @@ use crate::time::micros_ceil;
 /// All times are relative to the instant of the decision, and exact to the microsecond: `retry_after` and `reset_after`
 /// are the least that is true, rounded up; `remaining` is rounded down.
 ///
-/// Decisions are equal when they say the same and were made on the same [`Rung`].
+/// Decisions are equal when they say the same and were made on the same [`DecidedBy`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision(Repr);
 
@@ -42,9 +42,9 @@ impl Decision {
     #[inline]
     pub(crate) fn of_one(verdict: Verdict, taken: Taken, overflow: bool) -> Self {
         let Verdict { standing, wait, delay } = verdict;
-        let (violated, rung) = (wait > 0, Rung::Store);
+        let (violated, decided_by) = (wait > 0, DecidedBy::Store);
         Self(Repr::One {
-            status: Status { standing, wait, applies: true, violated, overflow, rung, tier: 0, taken },
+            status: Status { standing, wait, applies: true, violated, overflow, decided_by, tier: 0, taken },
             delay,
         })
     }
@@ -93,11 +93,12 @@ impl Decision {
     }
 
     /// The decision about a request that the store could not decide about, and all of whose policies are open then:
-    /// allowed, nothing charged. None of them [applies](Status::applies); those that would have are [`Rung::Open`].
+    /// allowed, nothing charged. None of them [applies](Status::applies); those that would have are [`DecidedBy::Open`].
     #[must_use]
     pub fn open(calls: &[Call], why: BackendErrorKind) -> Self {
         let mut decision = Self::blank(calls.len());
-        decision.set_rungs(|place| if calls[place].key().is_some() { Rung::Open(why) } else { Rung::Store });
+        decision
+            .set_decided_by(|place| if calls[place].key().is_some() { DecidedBy::Open(why) } else { DecidedBy::Store });
         decision
     }
 
@@ -109,12 +110,12 @@ impl Decision {
     }
 
     /// Says who decided about each policy, by its place in the set.
-    pub(crate) fn set_rungs(&mut self, rung: impl Fn(usize) -> Rung) {
+    pub(crate) fn set_decided_by(&mut self, decided_by: impl Fn(usize) -> DecidedBy) {
         let statuses = match &mut self.0 {
             Repr::One { status, .. } => std::slice::from_mut(status),
             Repr::Many { statuses, .. } => statuses,
         };
-        statuses.iter_mut().enumerate().for_each(|(place, status)| status.rung = rung(place));
+        statuses.iter_mut().enumerate().for_each(|(place, status)| status.decided_by = decided_by(place));
     }
 
     /// Makes a look a refusal by the policy at a place in the set, because others who came before have a right to what is
@@ -135,26 +136,30 @@ impl Decision {
         self
     }
 
-    /// Who decided: [`Rung::Store`] unless the store could not. Then [`Rung::Local`] if some policy was decided about in
-    /// this process, and [`Rung::Open`] if none was.
+    /// Who decided: [`DecidedBy::Store`] unless the store could not. Then [`DecidedBy::Local`] if some policy was decided about in
+    /// this process, and [`DecidedBy::Open`] if none was.
     #[must_use]
-    pub fn rung(&self) -> Rung {
-        let rungs = self.statuses().iter().map(|status| status.rung);
-        rungs
-            .reduce(|first, next| if matches!(first, Rung::Local(_)) || next == Rung::Store { first } else { next })
+    pub fn decided_by(&self) -> DecidedBy {
+        let deciders = self.statuses().iter().map(|status| status.decided_by);
+        deciders
+            .reduce(
+                |first, next| {
+                    if matches!(first, DecidedBy::Local(_)) || next == DecidedBy::Store { first } else { next }
+                },
+            )
             .unwrap_or_default()
     }
 
     /// Why the store did not decide; `None` if it did.
     #[must_use]
     pub fn degraded(&self) -> Option<BackendErrorKind> {
-        self.rung().error()
+        self.decided_by().error()
     }
 
     /// Whether the request may go on.
     #[inline]
     #[must_use]
-    pub const fn is_allowed(&self) -> bool {
+    pub const fn is_admitted(&self) -> bool {
         self.wait() == 0
     }
 
@@ -231,14 +236,14 @@ pub struct Status {
     pub(crate) applies: bool,
     pub(crate) violated: bool,
     pub(crate) overflow: bool,
-    pub(crate) rung: Rung,
+    pub(crate) decided_by: DecidedBy,
     /// Of the policy.
     pub(crate) tier: u8,
     /// What the request was charged.
     pub(crate) taken: Taken,
 }
 
-// A word for the flags and the rung: decisions are moved about on every request.
+// A word for the flags and the decided_by: decisions are moved about on every request.
 const _: () = assert!(size_of::<Status>() == 64, "a status is one cache line");
 
 impl Status {
@@ -249,7 +254,7 @@ impl Status {
         applies: false,
         violated: false,
         overflow: false,
-        rung: Rung::Store,
+        decided_by: DecidedBy::Store,
         tier: 0,
         taken: Taken { cost: 0, mark: Mark { at: 0, frac: 0 } },
     };
@@ -326,10 +331,10 @@ impl Status {
         self.tier
     }
 
-    /// Who decided about this policy. One that is [`Rung::Open`] does not [apply](Self::applies): it was skipped.
+    /// Who decided about this policy. One that is [`DecidedBy::Open`] does not [apply](Self::applies): it was skipped.
     #[inline]
     #[must_use]
-    pub const fn rung(&self) -> Rung {
-        self.rung
+    pub const fn decided_by(&self) -> DecidedBy {
+        self.decided_by
     }
 }

@@ -4,10 +4,10 @@
 //! use throttle_core::{Gcra, Limiter, Policy, Rate};
 //!
 //! let limiter = Limiter::in_memory(Policy::new("per-user", Gcra::new(Rate::per_minute(100)).burst(2))?)?;
-//! assert!(limiter.check("ada", 1).is_allowed());
-//! assert!(limiter.check("ada", 1).is_allowed());
+//! assert!(limiter.check("ada", 1).is_admitted());
+//! assert!(limiter.check("ada", 1).is_admitted());
 //! let denied = limiter.check("ada", 1);
-//! assert!(!denied.is_allowed());
+//! assert!(!denied.is_admitted());
 //! println!("again in {:?}", denied.retry_after());
 //! # Ok::<(), throttle_core::ConfigError>(())
 //! ```
@@ -22,11 +22,11 @@
 //! | [`Policy`], [`Carry`] | a public name and an algorithm, or several: one for each tier |
 //! | [`Key`] | whose budget |
 //! | [`Cost`] | units a request uses, at least 1 |
-//! | [`LimitSet`], [`Rule`] | policies composed with `all` and `any` |
+//! | [`PolicySet`], [`PolicyTree`] | policies composed with `all` and `any` |
 //! | [`Decision`], [`Status`] | what a set says, and where each of its policies stands |
 //! | [`Receipt`] | what an admitted request took, to be settled once |
 //! | [`Backend`] | where state lives and time is read |
-//! | [`LocalShare`], [`Rung`] | what a process may admit while its store fails, and who decided |
+//! | [`LocalShare`], [`DecidedBy`] | what a process may admit while its store fails, and who decided |
 //!
 //! # What it promises
 //!
@@ -41,7 +41,7 @@
 //! | `conformance` | no | the kit that shows whether a backend keeps the contract |
 
 pub mod algorithm;
-mod backend;
+pub mod backend;
 mod charge;
 #[cfg(feature = "conformance")]
 pub mod conformance;
@@ -61,15 +61,12 @@ mod time;
 
 pub use algorithm::{
     Algorithm, CalendarQuota, Carry, FixedWindow, Gcra, IntervalBucket, IntoAlgorithm, LeakyBucket, LeakyMeter,
-    SlidingLog, SlidingWindow, State, TokenBucket, Verdict,
+    SlidingLog, SlidingWindow, TokenBucket,
 };
-pub use backend::{
-    Backend, BackendError, BackendErrorKind, BoxBackend, BoxPrepared, Call, PolicyRegistry, Receipt, ReceiptItem,
-    RegisteredSet,
-};
+pub use backend::{Backend, BackendError, BackendErrorKind, BoxBackend};
 pub use charge::Charge;
 pub use cost::Cost;
-pub use decided_by::Rung;
+pub use decided_by::DecidedBy;
 pub use decision::{Decision, Status};
 pub use error::ConfigError;
 pub use key::{Key, KeyBuilder, KeyPart};
@@ -77,7 +74,6 @@ pub use limiter::Limiter;
 pub use memory::{MemoryBackend, MemoryBuilder, MemorySet};
 pub use policy::{Policy, PolicyName};
 pub use rate::Rate;
-
-pub use set::{AnyCharge, LimitSet, Rule, TreeNode};
+pub use set::{AnyCharge, PolicyNode, PolicySet, PolicyTree};
 pub use share::LocalShare;
 pub use time::{Clock, ManualClock, SystemClock, Timestamp};

@@ -9,7 +9,7 @@ use crate::decision::Decision;
 use crate::error::ConfigError;
 use crate::key::Key;
 use crate::memory::MemoryBackend;
-use crate::set::{LimitSet, Rule};
+use crate::set::{PolicySet, PolicyTree};
 use crate::time::Clock;
 
 /// A set of limits on a backend: what a queue worker, a WebSocket or a batch job asks when there is no layer.
@@ -18,7 +18,7 @@ use crate::time::Clock;
 /// use throttle_core::{Gcra, Limiter, Policy, Rate};
 ///
 /// let limiter = Limiter::in_memory(Policy::new("mails", Gcra::new(Rate::per_hour(20)).burst(2))?)?;
-/// assert!(limiter.check("ada", 1).is_allowed());
+/// assert!(limiter.check("ada", 1).is_admitted());
 ///
 /// let (decision, charge) = limiter.charge("ada", 1);
 /// assert_eq!(decision.remaining(), 0);
@@ -36,9 +36,9 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// As [`LimitSet::new`].
-    pub fn in_memory(rule: impl Into<Rule>) -> Result<Self, ConfigError> {
-        Self::new(MemoryBackend::new(), LimitSet::new(rule)?)
+    /// As [`PolicySet::new`].
+    pub fn in_memory(rule: impl Into<PolicyTree>) -> Result<Self, ConfigError> {
+        Self::new(MemoryBackend::new(), PolicySet::new(rule)?)
     }
 }
 
@@ -49,14 +49,14 @@ impl<B: Backend> Limiter<B> {
     ///
     /// If the backend cannot hold such a set, or a policy's name is in use there with
     /// [other parameters](crate::Policy::replace_existing).
-    pub fn new(backend: B, set: LimitSet) -> Result<Self, ConfigError> {
+    pub fn new(backend: B, set: PolicySet) -> Result<Self, ConfigError> {
         let prepared = Arc::new(backend.prepare(set)?);
         Ok(Self { backend, prepared })
     }
 
     /// The set.
     #[must_use]
-    pub fn set(&self) -> &LimitSet {
+    pub fn set(&self) -> &PolicySet {
         B::set(&self.prepared)
     }
 

@@ -131,13 +131,13 @@ impl Policy {
     /// error: two limits that happen to share a name would be one. Defaults to not replacing.
     ///
     /// ```
-    /// use throttle_core::{Backend, Gcra, LimitSet, MemoryBackend, Policy, Rate};
+    /// use throttle_core::{Backend, Gcra, PolicySet, MemoryBackend, Policy, Rate};
     ///
     /// let limit = |count| Policy::new("per-ip", Gcra::new(Rate::per_minute(count)));
     /// let backend = MemoryBackend::new();
-    /// let five = backend.prepare(LimitSet::new(limit(5)?)?)?;
-    /// assert!(backend.prepare(LimitSet::new(limit(100)?)?).is_err());
-    /// assert!(backend.prepare(LimitSet::new(limit(100)?.replace_existing())?).is_ok());
+    /// let five = backend.prepare(PolicySet::new(limit(5)?)?)?;
+    /// assert!(backend.prepare(PolicySet::new(limit(100)?)?).is_err());
+    /// assert!(backend.prepare(PolicySet::new(limit(100)?.replace_existing())?).is_ok());
     /// # Ok::<(), throttle_core::ConfigError>(())
     /// ```
     #[must_use]

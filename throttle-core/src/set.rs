@@ -4,4 +4,4 @@ mod decide;
 mod rule;
 
 pub(crate) use decide::{Member, Members, decide};
-pub use rule::{AnyCharge, LimitSet, Rule, TreeNode};
+pub use rule::{AnyCharge, PolicyNode, PolicySet, PolicyTree};

@@ -6,12 +6,12 @@ use smallvec::SmallVec;
 
 use crate::backend::Receipt;
 use crate::backend::{Backend, BackendErrorKind, Call};
-use crate::decided_by::Rung;
+use crate::decided_by::DecidedBy;
 use crate::decision::Decision;
 use crate::error::ConfigError;
 use crate::key::Key;
 use crate::memory::{MemoryBackend, MemorySet};
-use crate::set::LimitSet;
+use crate::set::PolicySet;
 use crate::time::{Clock, Timestamp};
 
 /// What this process may admit by itself while the store that it shares with others cannot decide: every policy at
@@ -28,17 +28,18 @@ use crate::time::{Clock, Timestamp};
 ///
 /// ```
 /// use std::num::NonZeroU32;
-/// use throttle_core::{BackendErrorKind, Call, Gcra, Key, LimitSet, LocalShare, MemoryBackend, Policy, Rate, Rung};
+/// use throttle_core::{BackendErrorKind, Gcra, Key, PolicySet, LocalShare, MemoryBackend, Policy, Rate, DecidedBy};
+/// use throttle_core::backend::Call;
 ///
-/// let set = LimitSet::new(Policy::new("per-user", Gcra::new(Rate::per_minute(60)).burst(10))?)?;
+/// let set = PolicySet::new(Policy::new("per-user", Gcra::new(Rate::per_minute(60)).burst(10))?)?;
 /// let five = NonZeroU32::new(5).expect("five is not zero");
 /// let share = LocalShare::new(&MemoryBackend::new(), &set, five)?;
 ///
 /// let calls = [Call::from(Key::from("ada"))];
 /// let decision = share.decide(&calls, BackendErrorKind::Timeout);
-/// assert!(decision.is_allowed());
+/// assert!(decision.is_admitted());
 /// assert_eq!(decision.remaining(), 1); // two are a fifth of ten
-/// assert_eq!(decision.rung(), Rung::Local(BackendErrorKind::Timeout));
+/// assert_eq!(decision.decided_by(), DecidedBy::Local(BackendErrorKind::Timeout));
 /// # Ok::<(), throttle_core::ConfigError>(())
 /// ```
 #[derive(Clone)]
@@ -59,7 +60,11 @@ impl LocalShare {
     /// # Errors
     ///
     /// If the store cannot hold such a set.
-    pub fn new<C: Clock>(store: &MemoryBackend<C>, set: &LimitSet, processes: NonZeroU32) -> Result<Self, ConfigError> {
+    pub fn new<C: Clock>(
+        store: &MemoryBackend<C>,
+        set: &PolicySet,
+        processes: NonZeroU32,
+    ) -> Result<Self, ConfigError> {
         Self::of_each(store, set, |_| Some(processes))
     }
 
@@ -71,7 +76,7 @@ impl LocalShare {
     /// If the store cannot hold such a set.
     pub fn of_each<C: Clock>(
         store: &MemoryBackend<C>,
-        set: &LimitSet,
+        set: &PolicySet,
         processes: impl Fn(usize) -> Option<NonZeroU32>,
     ) -> Result<Self, ConfigError> {
         let (mut set, mut shared) = (set.clone(), Vec::new());
@@ -89,12 +94,12 @@ impl LocalShare {
 
     /// The set, each policy that has a share with its share's numbers.
     #[must_use]
-    pub fn set(&self) -> &LimitSet {
+    pub fn set(&self) -> &PolicySet {
         MemoryBackend::<AnyClock>::set(&self.set)
     }
 
     /// Decides about one request that the backend could not decide about, and charges it here. `why` goes into the
-    /// [rung](crate::Status::rung) of every policy that applies. Policies without a share are skipped, as if they did not
+    /// [decided_by](crate::Status::decided_by) of every policy that applies. Policies without a share are skipped, as if they did not
     /// apply.
     #[must_use]
     pub fn decide(&self, calls: &[Call], why: BackendErrorKind) -> Decision {
@@ -102,10 +107,10 @@ impl LocalShare {
             .map(|(place, call)| if self.has_share(place) { call.clone() } else { Call::SKIP })
             .collect();
         let mut decision = self.memory.decide_now(&self.set, &asked);
-        decision.set_rungs(|place| match calls.get(place) {
-            Some(Call { key: Some(_), .. }) if self.has_share(place) => Rung::Local(why),
-            Some(Call { key: Some(_), .. }) => Rung::Open(why),
-            _ => Rung::Store,
+        decision.set_decided_by(|place| match calls.get(place) {
+            Some(Call { key: Some(_), .. }) if self.has_share(place) => DecidedBy::Local(why),
+            Some(Call { key: Some(_), .. }) => DecidedBy::Open(why),
+            _ => DecidedBy::Store,
         });
         decision
     }
@@ -115,7 +120,7 @@ impl LocalShare {
     pub fn note(&self, decision: &Decision, calls: &[Call]) {
         for ((place, status), call) in decision.statuses().iter().enumerate().zip(calls) {
             let (Some(key), cost @ 1..) = (&call.key, status.taken.cost) else { continue };
-            if status.rung == Rung::Store && self.has_share(place) {
+            if status.decided_by == DecidedBy::Store && self.has_share(place) {
                 self.memory.charge_what_is_left(&self.set, place, key, cost, status.tier);
             }
         }

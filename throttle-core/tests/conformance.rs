@@ -8,10 +8,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use support::naive::Naive;
+use throttle_core::backend::{Call, Receipt};
 use throttle_core::conformance::{self as kit, Harness, Specimen};
 use throttle_core::{
-    Backend, BackendError, BoxBackend, Call, ConfigError, Decision, Key, LimitSet, ManualClock, MemoryBackend, Receipt,
-    Timestamp, conformance_tests,
+    Backend, BackendError, BoxBackend, ConfigError, Decision, Key, ManualClock, MemoryBackend, PolicySet, Timestamp,
+    conformance_tests,
 };
 
 struct On<B> {
@@ -144,11 +145,11 @@ impl Backend for Hesitant {
     type Decide = Hesitate<Decision>;
     type Done = Hesitate<()>;
 
-    fn prepare(&self, set: LimitSet) -> Result<Self::Prepared, ConfigError> {
+    fn prepare(&self, set: PolicySet) -> Result<Self::Prepared, ConfigError> {
         self.0.prepare(set)
     }
 
-    fn set(prepared: &Self::Prepared) -> &LimitSet {
+    fn set(prepared: &Self::Prepared) -> &PolicySet {
         InMemory::set(prepared)
     }
 

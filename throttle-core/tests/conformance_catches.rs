@@ -9,25 +9,25 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use support::naive::Naive;
+use throttle_core::backend::{Call, Receipt};
 use throttle_core::conformance::{self as kit, Harness, Specimen};
 use throttle_core::{
-    Algorithm, Backend, BackendError, Call, Clock, ConfigError, Cost, Decision, Key, LimitSet, Policy, Receipt,
-    Timestamp,
+    Algorithm, Backend, BackendError, Clock, ConfigError, Cost, Decision, Key, Policy, PolicySet, Timestamp,
 };
 
 type Boxed<T> = Pin<Box<dyn Future<Output = Result<T, BackendError>> + Send>>;
 
 /// What a backend does otherwise than [`Naive`].
 trait Fault: Send + Sync + 'static {
-    fn decide(naive: &Naive, set: &LimitSet, calls: &[Call]) -> Decision {
+    fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
         naive.decide_at(set, calls, naive.clock.now())
     }
 
-    fn decide_later(naive: &Naive, set: &LimitSet, calls: &[Call]) -> Boxed<Decision> {
+    fn decide_later(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Boxed<Decision> {
         Box::pin(ready(Ok(Self::decide(naive, set, calls))))
     }
 
-    fn settle(naive: &Naive, set: &LimitSet, charge: &Receipt) {
+    fn settle(naive: &Naive, set: &PolicySet, charge: &Receipt) {
         naive.settle_at(set, charge, naive.clock.now());
     }
 
@@ -49,28 +49,28 @@ impl<F: Fault> Clone for Broken<F> {
 }
 
 impl<F: Fault> Backend for Broken<F> {
-    type Prepared = LimitSet;
+    type Prepared = PolicySet;
     type Decide = Boxed<Decision>;
     type Done = Boxed<()>;
 
-    fn prepare(&self, set: LimitSet) -> Result<LimitSet, ConfigError> {
+    fn prepare(&self, set: PolicySet) -> Result<PolicySet, ConfigError> {
         Ok(set)
     }
 
-    fn set(prepared: &LimitSet) -> &LimitSet {
+    fn set(prepared: &PolicySet) -> &PolicySet {
         prepared
     }
 
-    fn decide(&self, set: &Arc<LimitSet>, calls: &[Call]) -> Self::Decide {
+    fn decide(&self, set: &Arc<PolicySet>, calls: &[Call]) -> Self::Decide {
         F::decide_later(&self.0, set, calls)
     }
 
-    fn settle(&self, set: &Arc<LimitSet>, charge: Receipt) -> Self::Done {
+    fn settle(&self, set: &Arc<PolicySet>, charge: Receipt) -> Self::Done {
         F::settle(&self.0, set, &charge);
         Box::pin(ready(Ok(())))
     }
 
-    fn reset(&self, set: &Arc<LimitSet>, policy: usize, key: &Key) -> Self::Done {
+    fn reset(&self, set: &Arc<PolicySet>, policy: usize, key: &Key) -> Self::Done {
         self.0.forget(&set.policies()[policy], key);
         Box::pin(ready(Ok(())))
     }
@@ -134,14 +134,14 @@ fn of_keys(calls: &[Call], other: impl Fn(Option<&Key>) -> Option<Key>) -> Vec<C
     calls.iter().map(|call| other(call.key()).map_or(Call::SKIP, |key| with(call, key))).collect()
 }
 
-fn honest(naive: &Naive, set: &LimitSet, calls: &[Call]) -> Decision {
+fn honest(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
     naive.decide_at(set, calls, naive.clock.now())
 }
 
 /// Each policy by itself, one after the other.
-fn one_by_one(naive: &Naive, set: &LimitSet, calls: &[Call]) {
+fn one_by_one(naive: &Naive, set: &PolicySet, calls: &[Call]) {
     for (policy, call) in set.policies().iter().zip(calls) {
-        let alone = LimitSet::new(policy.clone()).unwrap();
+        let alone = PolicySet::new(policy.clone()).unwrap();
         let _ = honest(naive, &alone, std::slice::from_ref(call));
     }
 }
@@ -149,9 +149,9 @@ fn one_by_one(naive: &Naive, set: &LimitSet, calls: &[Call]) {
 catches! {
     /// Refused requests cost one unit.
     ChargesOnDeny {
-        fn decide(naive: &Naive, set: &LimitSet, calls: &[Call]) -> Decision {
+        fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
             let decision = honest(naive, set, calls);
-            if !decision.is_allowed() {
+            if !decision.is_admitted() {
                 let _ = honest(naive, set, &at_cost(calls, 1));
             }
             decision
@@ -163,7 +163,7 @@ catches! {
 catches! {
     /// A peek costs one unit.
     PeekCharges {
-        fn decide(naive: &Naive, set: &LimitSet, calls: &[Call]) -> Decision {
+        fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
             let decision = honest(naive, set, calls);
             if calls.iter().all(|call| call.cost() == 0) {
                 let _ = honest(naive, set, &at_cost(calls, 1));
@@ -183,7 +183,7 @@ catches! {
 catches! {
     /// A clock in milliseconds.
     CoarseClock {
-        fn decide(naive: &Naive, set: &LimitSet, calls: &[Call]) -> Decision {
+        fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
             let micros = naive.clock.now().as_micros();
             naive.decide_at(set, calls, Timestamp::from_micros(micros - micros.rem_euclid(1_000)))
         }
@@ -195,7 +195,7 @@ catches! {
 catches! {
     /// Expiry rounded down to whole seconds.
     ExpiresEarly {
-        fn decide(naive: &Naive, set: &LimitSet, calls: &[Call]) -> Decision {
+        fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
             let soon = naive.clock.now() + Duration::from_secs(1);
             naive.states.lock().unwrap().retain(|_, (algorithm, state)| algorithm.fresh_at(state) > soon);
             honest(naive, set, calls)
@@ -207,7 +207,7 @@ catches! {
 catches! {
     /// Costs above the capacity count as the capacity.
     ClampsCosts {
-        fn decide(naive: &Naive, set: &LimitSet, calls: &[Call]) -> Decision {
+        fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
             let most = set.policies().iter().map(|policy| policy.algorithm().capacity()).min().unwrap();
             let large = calls.iter().any(|call| call.cost() > most);
             honest(naive, set, &if large { at_cost(calls, most) } else { calls.to_vec() })
@@ -219,9 +219,9 @@ catches! {
 catches! {
     /// Members of a composite are charged one by one, and stay charged when a later one refuses.
     ChargesPartly {
-        fn decide(naive: &Naive, set: &LimitSet, calls: &[Call]) -> Decision {
+        fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
             let decision = honest(naive, set, calls);
-            if !decision.is_allowed() {
+            if !decision.is_admitted() {
                 one_by_one(naive, set, calls);
             }
             decision
@@ -234,7 +234,7 @@ catches! {
 catches! {
     /// Reads, decides and writes in three steps.
     Races {
-        fn decide(naive: &Naive, set: &LimitSet, calls: &[Call]) -> Decision {
+        fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
             let read = naive.states.lock().unwrap().clone();
             let apart = Naive { clock: naive.clock.clone(), states: Arc::new(Mutex::new(read)), ..Naive::default() };
             let decision = honest(&apart, set, calls);
@@ -249,7 +249,7 @@ catches! {
 catches! {
     /// A state that reaches further into the future than any could is taken for garbage.
     DistrustsTheFuture {
-        fn decide(naive: &Naive, set: &LimitSet, calls: &[Call]) -> Decision {
+        fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
             let latest = naive.clock.now() + Duration::from_secs(200);
             naive.states.lock().unwrap().retain(|_, (algorithm, state)| algorithm.fresh_at(state) <= latest);
             honest(naive, set, calls)
@@ -262,7 +262,7 @@ catches! {
 catches! {
     /// Keys that are as good as unused are forgotten, with no thought of a clock that steps back.
     ForgetsTheHorizon {
-        fn decide(naive: &Naive, set: &LimitSet, calls: &[Call]) -> Decision {
+        fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
             let now = naive.clock.now();
             naive.states.lock().unwrap().retain(|_, (algorithm, state)| algorithm.fresh_at(state) > now);
             honest(naive, set, calls)
@@ -274,7 +274,7 @@ catches! {
 catches! {
     /// New parameters are new budgets.
     NeverCarriesOver {
-        fn decide(naive: &Naive, set: &LimitSet, calls: &[Call]) -> Decision {
+        fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
             let current = |algorithm: &Algorithm| set.policies().iter().any(|policy| policy.algorithm() == algorithm);
             naive.states.lock().unwrap().retain(|_, (algorithm, _)| current(algorithm));
             honest(naive, set, calls)
@@ -286,7 +286,7 @@ catches! {
 catches! {
     /// A refusal writes nothing, so what is carried over is carried over again at each.
     CarriesOverAndOver {
-        fn decide(naive: &Naive, set: &LimitSet, calls: &[Call]) -> Decision {
+        fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
             let before = naive.states.lock().unwrap().clone();
             let decision = honest(naive, set, calls);
             if decision.statuses().iter().all(|status| status.charged() == 0) {
@@ -301,7 +301,7 @@ catches! {
 catches! {
     /// A full store starts over.
     Amnesty {
-        fn decide(naive: &Naive, set: &LimitSet, calls: &[Call]) -> Decision {
+        fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
             let mut states = naive.states.lock().unwrap();
             if states.len() > 1_000 {
                 states.clear();
@@ -316,7 +316,7 @@ catches! {
 catches! {
     /// A charge is settled twice.
     RefundsTwice {
-        fn settle(naive: &Naive, set: &LimitSet, charge: &Receipt) {
+        fn settle(naive: &Naive, set: &PolicySet, charge: &Receipt) {
             honest_settle(naive, set, charge);
             honest_settle(naive, set, charge);
         }
@@ -324,14 +324,14 @@ catches! {
     law_10_refund_gives_back_once(gcra), law_10_settle_corrects(sliding_log), law_08_composites_equal_the_model
 }
 
-fn honest_settle(naive: &Naive, set: &LimitSet, charge: &Receipt) {
+fn honest_settle(naive: &Naive, set: &PolicySet, charge: &Receipt) {
     naive.settle_at(set, charge, naive.clock.now());
 }
 
 catches! {
     /// A refund is of now, whenever the charge was and whoever took it.
     RefundsAnyTime {
-        fn settle(naive: &Naive, set: &LimitSet, charge: &Receipt) {
+        fn settle(naive: &Naive, set: &PolicySet, charge: &Receipt) {
             let of_now = Naive { clock: naive.clock.clone(), ..Naive::default() };
             let mut calls = vec![Call::SKIP; set.policies().len()];
             for item in charge.items() {
@@ -351,7 +351,7 @@ catches! {
 catches! {
     /// Key parts are joined without their lengths and types.
     JoinsKeys {
-        fn decide(naive: &Naive, set: &LimitSet, calls: &[Call]) -> Decision {
+        fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
             let join = |key: &Key| {
                 let text = String::from_utf8_lossy(key.expose_bytes()).into_owned();
                 Key::from(text.replace(|c: char| c.is_control(), "").as_str())
@@ -365,10 +365,10 @@ catches! {
 catches! {
     /// Policies are told apart by the first word of their name.
     JoinsPolicies {
-        fn decide(naive: &Naive, set: &LimitSet, calls: &[Call]) -> Decision {
+        fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
             let [policy] = set.policies() else { return honest(naive, set, calls) };
             let name = policy.name().split(':').next().unwrap_or_default();
-            let cut = LimitSet::new(Policy::new(name, *policy.algorithm()).unwrap()).unwrap();
+            let cut = PolicySet::new(Policy::new(name, *policy.algorithm()).unwrap()).unwrap();
             honest(naive, &cut, calls)
         }
     }
@@ -410,8 +410,8 @@ catches! {
 catches! {
     /// One policy is charged when the future is made, the rest when it is polled.
     ChargesInTwoSteps {
-        fn decide_later(naive: &Naive, set: &LimitSet, calls: &[Call]) -> Boxed<Decision> {
-            let first = LimitSet::new(set.policies()[0].clone()).unwrap();
+        fn decide_later(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Boxed<Decision> {
+            let first = PolicySet::new(set.policies()[0].clone()).unwrap();
             let mut rest = calls.to_vec();
             if rest.len() > 1 && rest[0].cost() > 0 {
                 let _ = honest(naive, &first, &[std::mem::replace(&mut rest[0], Call::SKIP)]);
@@ -426,7 +426,7 @@ catches! {
 catches! {
     /// Those without a key share one.
     SkipsNobody {
-        fn decide(naive: &Naive, set: &LimitSet, calls: &[Call]) -> Decision {
+        fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
             honest(naive, set, &of_keys(calls, |key| Some(key.cloned().unwrap_or(Key::CONSTANT))))
         }
     }

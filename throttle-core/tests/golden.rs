@@ -5,9 +5,9 @@ mod support;
 use std::collections::HashMap;
 
 use support::golden::{Expect, Op, Suite, load};
-use throttle_core::{
-    Backend, Call, Cost, Decision, Key, LimitSet, Limiter, ManualClock, MemoryBackend, Receipt, State, Timestamp,
-};
+use throttle_core::algorithm::State;
+use throttle_core::backend::{Call, Receipt};
+use throttle_core::{Backend, Cost, Decision, Key, Limiter, ManualClock, MemoryBackend, PolicySet, Timestamp};
 
 /// What replays a suite: decides at an instant, and gives back.
 trait Replay {
@@ -17,7 +17,7 @@ trait Replay {
 
 /// The algorithms alone, on states in hand.
 struct Pure {
-    set: LimitSet,
+    set: PolicySet,
     states: Vec<State>,
 }
 
@@ -120,8 +120,12 @@ fn law_08_golden_through_single_transitions() {
             let Op::Take { t, cost, expect } = op else { continue };
             let (next, verdict) = algorithm.decide(state, Timestamp::from_micros(*t), *cost);
             state = next;
-            let got =
-                (verdict.is_allowed(), verdict.remaining(), verdict.retry_after_micros(), verdict.reset_after_micros());
+            let got = (
+                verdict.is_admitted(),
+                verdict.remaining(),
+                verdict.retry_after_micros(),
+                verdict.reset_after_micros(),
+            );
             let want = (expect.allowed, expect.remaining, expect.retry_after_us, expect.reset_after_us);
             assert_eq!(got, want, "{} op {index}", suite.name);
             if let Some(delay) = expect.delay_us {

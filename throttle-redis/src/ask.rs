@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use smallvec::SmallVec;
-use throttle_core::{Call, Timestamp};
+use throttle_core::Timestamp;
+use throttle_core::backend::Call;
 
 use crate::linked::Linked;
 

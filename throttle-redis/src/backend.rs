@@ -4,9 +4,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use throttle_core::{
-    Backend, BackendError, BackendErrorKind, Call, ConfigError, Decision, Key, LimitSet, Policy, Receipt, ReceiptItem,
-};
+use throttle_core::backend::{Call, Receipt, ReceiptItem};
+use throttle_core::{Backend, BackendError, BackendErrorKind, ConfigError, Decision, Key, Policy, PolicySet};
 
 use crate::builder::RedisBuilder;
 use crate::connection::{Connector, Single};
@@ -96,16 +95,16 @@ impl Backend for RedisBackend {
     /// If a policy is a sliding log of more than 10,000 units: one decision about it would keep the server busy for too long.
     /// If a policy's name is in use on this backend with other parameters, which it does not
     /// [replace](Policy::replace_existing).
-    fn prepare(&self, set: LimitSet) -> Result<RedisSet, ConfigError> {
+    fn prepare(&self, set: PolicySet) -> Result<RedisSet, ConfigError> {
         work::check(&set)?;
         RedisSet::registered(&self.shared, set)
     }
 
-    fn set(prepared: &RedisSet) -> &LimitSet {
+    fn set(prepared: &RedisSet) -> &PolicySet {
         &prepared.set
     }
 
-    fn in_force(&self, prepared: &Arc<RedisSet>) -> Option<Arc<LimitSet>> {
+    fn in_force(&self, prepared: &Arc<RedisSet>) -> Option<Arc<PolicySet>> {
         prepared.replaced()
     }
 

@@ -3,7 +3,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use throttle_core::{Clock, ConfigError, PolicyRegistry, Timestamp};
+use throttle_core::backend::PolicyRegistry;
+use throttle_core::{Clock, ConfigError, Timestamp};
 use tokio::sync::Semaphore;
 
 use crate::RedisBackend;
@@ -102,7 +103,7 @@ impl RedisBuilder {
     /// A failure is an error of the connection or the server, or a call that the store does not answer within the
     /// deadline, counted from when the call was sent. A decision whose time is over while it waits in this process is not
     /// one; nor is an answer that a busy process reads late.
-    pub fn failures_to_open(mut self, failures: u32) -> Self {
+    pub fn breaker_threshold(mut self, failures: u32) -> Self {
         self.threshold = failures;
         self
     }

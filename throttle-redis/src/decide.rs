@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use throttle_core::{Decision, State};
+use throttle_core::Decision;
+use throttle_core::algorithm::State;
 use tokio::time::Instant;
 
 use crate::ask::{Ask, Part};
@@ -88,7 +89,7 @@ pub(crate) fn answer(ask: &Ask, part: &Part) -> Result<Decision, Trouble> {
     let set = &ask.linked.set;
     let mut states = states(ask, part).ok_or(UNREADABLE)?;
     let decision = set.decide(&mut states, part.now, &ask.calls);
-    if decision.is_allowed() == admitted {
+    if decision.is_admitted() == admitted {
         Ok(decision)
     } else {
         Err(Trouble::Nonsense("the script and the library disagree"))

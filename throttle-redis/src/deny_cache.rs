@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use smallvec::SmallVec;
-use throttle_core::{Decision, State, Timestamp};
+use throttle_core::algorithm::State;
+use throttle_core::{Decision, Timestamp};
 
 use crate::ask::Ask;
 use crate::linked::Linked;
@@ -100,7 +101,7 @@ impl DenyCache {
         let at = |now: Timestamp| ask.linked.set.decide(&mut refused.states.clone(), now, &ask.calls);
         // The server's clock is known to a round trip. The request is refused at the latest time that it can show, and the
         // wait is the one at the earliest, the longest that can be true.
-        if at(now.unwrap_or_else(|| refused.since(refused.asked))).is_allowed() {
+        if at(now.unwrap_or_else(|| refused.since(refused.asked))).is_admitted() {
             inner.forget(&ask.names.clone());
             return None;
         }
@@ -139,7 +140,7 @@ impl DenyCache {
         for name in &ask.names {
             inner.by_name.entry(name.clone()).or_default().insert(Arc::clone(&names));
         }
-        let costs = ask.calls.iter().map(throttle_core::Call::cost).collect();
+        let costs = ask.calls.iter().map(throttle_core::backend::Call::cost).collect();
         // A request that will never be admitted must not keep its place for ever.
         let until = asked.checked_add(wait.unwrap_or(NEVER));
         let refused = Refused { linked: Arc::clone(&ask.linked), costs, states, now, asked, told, until };

@@ -4,7 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use throttle_core::{Call, Decision, Key, LimitSet, Policy, Timestamp};
+use throttle_core::backend::Call;
+use throttle_core::{Decision, Key, Policy, PolicySet, Timestamp};
 use tokio::time::Instant;
 
 use crate::connection::{Command, Reply, Route};
@@ -22,7 +23,7 @@ pub struct Inspection {
     pub name: String,
     /// The value, byte by byte; `None` for a key that was not used or has been forgotten.
     pub value: Option<Vec<u8>>,
-    /// The value's numbers by name, as [`State::to_wire`](throttle_core::State::to_wire) lists them. Instants in µs since the Unix epoch.
+    /// The value's numbers by name, as [`State::to_wire`](throttle_core::algorithm::State::to_wire) lists them. Instants in µs since the Unix epoch.
     pub fields: Vec<(&'static str, i64)>,
     /// When the server forgets the key.
     pub expires_in: Option<Duration>,
@@ -47,7 +48,7 @@ impl fmt::Display for Inspection {
 }
 
 pub(crate) async fn inspect(shared: &Arc<Shared>, policy: &Policy, key: &Key) -> Result<Inspection, Trouble> {
-    let set = LimitSet::new(policy.clone()).map_err(|_| Trouble::Nonsense("a policy is always a set"))?;
+    let set = PolicySet::new(policy.clone()).map_err(|_| Trouble::Nonsense("a policy is always a set"))?;
     let set = RedisSet::new(shared, set);
     let until = Instant::now() + shared.line.deadline;
     let (part, ask) = ask_in_one_slot(shared, &set, set.ask(shared, &[Call::peek(key.clone())]), until).await?;

@@ -2,11 +2,12 @@
 //!
 //! ```no_run
 //! use throttle_redis::RedisBackend;
-//! use throttle_core::{Call, Gcra, Key, LimitSet, Limiter, Policy, Rate};
+//! use throttle_core::{Gcra, Key, PolicySet, Limiter, Policy, Rate};
+//! use throttle_core::backend::Call;
 //!
 //! # async fn demo() -> Result<(), Box<dyn std::error::Error>> {
 //! let backend = RedisBackend::new("redis://127.0.0.1:6379")?;
-//! let set = LimitSet::new(Policy::new("per-user", Gcra::new(Rate::per_minute(100)))?)?;
+//! let set = PolicySet::new(Policy::new("per-user", Gcra::new(Rate::per_minute(100)))?)?;
 //! let limiter = Limiter::new(backend, set)?;
 //! let decision = limiter.decide(&[Call::from(Key::from("ada"))]).await?;
 //! println!("{} left", decision.remaining());
@@ -70,7 +71,7 @@
 //! Keys are called `prefix{tag}policy:key`. The policy's name is escaped, and the key a digest (HMAC-SHA-256, 128 bits,
 //! under [`secret`](RedisBuilder::secret)) unless keys are [readable](RedisBuilder::readable_keys), so nothing that a client sends can end a name or choose
 //! a slot. Values are strings: a tag of the algorithm and its parameters, then the state, as
-//! [`Algorithm::tag`](throttle_core::Algorithm::tag) and [`State::to_wire`](throttle_core::State::to_wire) list them byte by byte. [`RedisBackend::inspect`] tells what a
+//! [`Algorithm::tag`](throttle_core::Algorithm::tag) and [`State::to_wire`](throttle_core::algorithm::State::to_wire) list them byte by byte. [`RedisBackend::inspect`] tells what a
 //! key holds; so does `redis-cli`, here for a GCRA:
 //!
 //! ```text

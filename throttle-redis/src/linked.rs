@@ -1,6 +1,6 @@
 //! A set of limits with the scripts that decide about it.
 
-use throttle_core::LimitSet;
+use throttle_core::PolicySet;
 
 use crate::script::Scripts;
 use crate::work;
@@ -10,7 +10,7 @@ pub(crate) struct Linked {
     /// Counts changes of parameters in the whole backend.
     pub(crate) epoch: u64,
     /// With all tiers.
-    pub(crate) set: LimitSet,
+    pub(crate) set: PolicySet,
     pub(crate) scripts: Scripts,
     /// What the values of each policy begin with.
     pub(crate) headers: Vec<Vec<u8>>,
@@ -20,7 +20,7 @@ pub(crate) struct Linked {
 
 impl Linked {
     /// For requests in these tiers of its policies; the first, beyond the last number.
-    pub(crate) fn new(epoch: u64, set: LimitSet, tiers: &[u8]) -> Self {
+    pub(crate) fn new(epoch: u64, set: PolicySet, tiers: &[u8]) -> Self {
         let header = |policy: &throttle_core::Policy| {
             let mut header = policy.algorithm().tag();
             // Not clipped: nothing was cut off when the parameters changed.

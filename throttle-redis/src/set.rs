@@ -6,7 +6,8 @@ use std::sync::{Arc, OnceLock};
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
-use throttle_core::{Call, ConfigError, LimitSet, Policy, RegisteredSet};
+use throttle_core::backend::{Call, RegisteredSet};
+use throttle_core::{ConfigError, Policy, PolicySet};
 use tokio::sync::Semaphore;
 
 use crate::ask::Ask;
@@ -19,7 +20,7 @@ use crate::work::Room;
 /// A set of limits as a [`RedisBackend`](crate::RedisBackend) runs it.
 pub struct RedisSet {
     pub(crate) backend: u64,
-    pub(crate) set: LimitSet,
+    pub(crate) set: PolicySet,
     /// Keeps the names in use; `None` for what is part of another set, or only looked at.
     registered: Option<RegisteredSet>,
     /// Which tiers its requests are in.
@@ -41,12 +42,12 @@ pub struct RedisSet {
 type Tiers = SmallVec<[u8; 8]>;
 
 impl RedisSet {
-    pub(crate) fn new(shared: &Shared, set: LimitSet) -> Self {
+    pub(crate) fn new(shared: &Shared, set: PolicySet) -> Self {
         Self::in_tiers(shared, set, Tiers::new())
     }
 
     /// A set whose names are in use as long as it exists.
-    pub(crate) fn registered(shared: &Shared, set: LimitSet) -> Result<Self, ConfigError> {
+    pub(crate) fn registered(shared: &Shared, set: PolicySet) -> Result<Self, ConfigError> {
         let registered = shared.policies.register(set)?;
         let set = Self::new(shared, registered.set().clone());
         Ok(Self { registered: Some(registered), ..set })
@@ -54,11 +55,11 @@ impl RedisSet {
 
     /// The set in force, where another one has replaced its parameters.
     #[inline]
-    pub(crate) fn replaced(&self) -> Option<Arc<LimitSet>> {
+    pub(crate) fn replaced(&self) -> Option<Arc<PolicySet>> {
         self.registered.as_ref()?.replaced()
     }
 
-    fn in_tiers(shared: &Shared, set: LimitSet, tiers: Tiers) -> Self {
+    fn in_tiers(shared: &Shared, set: PolicySet, tiers: Tiers) -> Self {
         let names = set.policies().iter().map(|policy| shared.keyspace.policy(policy.name())).collect();
         let linked = ArcSwap::from_pointee(shared.link(&set, &tiers));
         let (others, lane, singles) = (Mutex::default(), Lane::default(), OnceLock::new());
@@ -108,7 +109,7 @@ impl RedisSet {
         self.singles.get_or_init(|| {
             let tiers = self.tiers.iter().copied().chain(std::iter::repeat(0));
             let single = |(policy, tier): (&Policy, u8)| {
-                let set = LimitSet::new(policy.clone())?;
+                let set = PolicySet::new(policy.clone())?;
                 Ok::<_, ConfigError>(Arc::new(Self::in_tiers(shared, set, Tiers::from_slice(&[tier]))))
             };
             let singles = self.set.policies().iter().zip(tiers).map(single).collect::<Result<_, _>>();

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use throttle_core::{Receipt, ReceiptItem, Rung};
+use throttle_core::DecidedBy;
+use throttle_core::backend::{Receipt, ReceiptItem};
 use tokio::time::Instant;
 
 use crate::ask::MOST;
@@ -39,7 +40,7 @@ async fn settle_by_slot(shared: &Arc<Shared>, set: &RedisSet, receipt: &Receipt)
 
 /// `None` also for what a process charged to its own share: nothing of that is here.
 fn name_of(shared: &Shared, set: &RedisSet, item: &ReceiptItem) -> Option<Vec<u8>> {
-    if item.rung() != Rung::Store {
+    if item.decided_by() != DecidedBy::Store {
         return None;
     }
     Some(shared.keyspace.name(set.names.get(item.policy())?, item.key()))

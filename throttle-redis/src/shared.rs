@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use throttle_core::{Decision, LimitSet, PolicyRegistry, Timestamp};
+use throttle_core::backend::PolicyRegistry;
+use throttle_core::{Decision, PolicySet, Timestamp};
 use tokio::time::Instant;
 
 use crate::ask::{Ask, CostText, Part, split};
@@ -59,7 +60,7 @@ impl Shared {
     /// Keeps what was refused, if refusals are kept.
     pub(crate) fn note(&self, ask: &Ask, part: &Part, decision: &Decision, asked: Option<Asked>) {
         let (Some(cache), Some(asked)) = (&self.deny_cache, asked) else { return };
-        if decision.is_allowed() {
+        if decision.is_admitted() {
             // A refusal of a greater cost is still right, but less is left now than it says.
             cache.forget(&ask.names);
         } else if !ask.linked.set.is_tiered()
@@ -85,7 +86,7 @@ impl Shared {
     }
 
     /// A set with the parameters in force, for requests in these tiers.
-    pub(crate) fn link(&self, set: &LimitSet, tiers: &[u8]) -> Linked {
+    pub(crate) fn link(&self, set: &PolicySet, tiers: &[u8]) -> Linked {
         // Read first: what is newer than its epoch is only linked again.
         let epoch = self.policies.epoch();
         Linked::new(epoch, self.policies.in_force(set), tiers)

@@ -8,7 +8,9 @@
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use throttle_core::{Call, Decision, Receipt, State, Timestamp};
+use throttle_core::algorithm::State;
+use throttle_core::backend::{Call, Receipt};
+use throttle_core::{Decision, Timestamp};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use throttle_core::{Algorithm, ConfigError, LimitSet, Policy};
+use throttle_core::{Algorithm, ConfigError, Policy, PolicySet};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout_at};
 
@@ -54,7 +54,7 @@ fn algorithms(policy: &Policy) -> impl Iterator<Item = &Algorithm> {
 }
 
 /// Refuses policies of which one decision would keep the server busy for too long.
-pub(crate) fn check(set: &LimitSet) -> Result<(), ConfigError> {
+pub(crate) fn check(set: &PolicySet) -> Result<(), ConfigError> {
     for policy in set.policies() {
         for algorithm in algorithms(policy).filter(|algorithm| algorithm.name() == "sliding_log") {
             let count = algorithm.rate().count();

@@ -5,9 +5,9 @@ mod common;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use common::{Limits, policy};
+use common::{LimitTree, policy};
 use throttle_core::{
-    Backend, BackendErrorKind, Carry, FixedWindow, Gcra, LimitSet, Policy, Rate, SlidingLog, SlidingWindow, Timestamp,
+    Backend, BackendErrorKind, Carry, FixedWindow, Gcra, Policy, PolicySet, Rate, SlidingLog, SlidingWindow, Timestamp,
 };
 use throttle_redis::{Cluster, Pool, RedisBackend, RedisBuilder, Single};
 use throttle_test_servers::{Cluster as Servers, Server};
@@ -34,7 +34,7 @@ fn five() -> Policy {
     policy("five", FixedWindow::new(Rate::new(LIMIT, Duration::from_secs(3650 * 86_400))))
 }
 
-async fn until_decided(limits: &Limits) {
+async fn until_decided(limits: &LimitTree) {
     let start = Instant::now();
     while limits.backend.decide(&limits.prepared, &limits.calls("warm", 1)).await.is_err() {
         assert!(start.elapsed() < Duration::from_secs(10), "the store does not decide");
@@ -52,7 +52,7 @@ struct Outcomes {
 }
 
 /// So many decisions at once, each in a task of its own.
-async fn burst(limits: &Arc<Limits>, key: &'static str, count: usize) -> Outcomes {
+async fn burst(limits: &Arc<LimitTree>, key: &'static str, count: usize) -> Outcomes {
     let mut tasks = JoinSet::new();
     for _ in 0..count {
         let limits = Arc::clone(limits);
@@ -61,7 +61,7 @@ async fn burst(limits: &Arc<Limits>, key: &'static str, count: usize) -> Outcome
     let mut outcomes = Outcomes::default();
     while let Some(decided) = tasks.join_next().await {
         match decided.unwrap() {
-            Ok(decision) if decision.is_allowed() => outcomes.admitted += 1,
+            Ok(decision) if decision.is_admitted() => outcomes.admitted += 1,
             Ok(_) => outcomes.refused += 1,
             Err(error) => {
                 let kind = error.kind();
@@ -75,7 +75,7 @@ async fn burst(limits: &Arc<Limits>, key: &'static str, count: usize) -> Outcome
 }
 
 /// The store admits exactly the limit, and is not taken for broken.
-async fn check_burst(limits: &Arc<Limits>, key: &'static str, count: usize) {
+async fn check_burst(limits: &Arc<LimitTree>, key: &'static str, count: usize) {
     let outcomes = burst(limits, key, count).await;
     assert_eq!(limits.backend.stats().breaker_openings, 0, "{count} at once: {outcomes:?}");
     assert!(outcomes.admitted <= LIMIT, "{count} at once: {outcomes:?}");
@@ -83,7 +83,7 @@ async fn check_burst(limits: &Arc<Limits>, key: &'static str, count: usize) {
     let (mut later, start) = (0, Instant::now());
     loop {
         match limits.backend.decide(&limits.prepared, &limits.calls(key, 1)).await {
-            Ok(decision) if decision.is_allowed() => later += 1,
+            Ok(decision) if decision.is_admitted() => later += 1,
             Ok(_) => break,
             Err(error) => assert!(start.elapsed() < Duration::from_secs(10), "{error}"),
         }
@@ -93,7 +93,7 @@ async fn check_burst(limits: &Arc<Limits>, key: &'static str, count: usize) {
 }
 
 async fn check_bursts(builder: RedisBuilder) {
-    let limits = Arc::new(Limits::new(&builder.deadline(DEADLINE).build().unwrap(), five()));
+    let limits = Arc::new(LimitTree::new(&builder.deadline(DEADLINE).build().unwrap(), five()));
     until_decided(&limits).await;
     check_burst(&limits, "5000", 5_000).await;
     check_burst(&limits, "10000", 10_000).await;
@@ -132,7 +132,7 @@ async fn law_13_a_burst_on_a_cluster_opens_no_breaker() {
 async fn law_13_a_burst_at_the_start_opens_no_breaker() {
     let _alone = alone().await;
     let server = Server::start();
-    let limits = Arc::new(Limits::new(&single(&server).deadline(DEADLINE).build().unwrap(), five()));
+    let limits = Arc::new(LimitTree::new(&single(&server).deadline(DEADLINE).build().unwrap(), five()));
     check_burst(&limits, "key", 10_000).await;
 }
 
@@ -140,8 +140,8 @@ async fn law_13_a_burst_at_the_start_opens_no_breaker() {
 /// for so many of them at most. Counted and not timed: a loaded machine must not be taken for a slow store.
 async fn check_that_another_policy_waits_for(most: u64, builder: RedisBuilder, heavy: Policy) {
     let backend = builder.deadline(Duration::from_secs(4)).readable_keys().build().unwrap();
-    let heavy = Arc::new(Limits::new(&backend, heavy));
-    let other = Arc::new(Limits::new(&backend, policy("other", Gcra::new(Rate::per_second(1_000)))));
+    let heavy = Arc::new(LimitTree::new(&backend, heavy));
+    let other = Arc::new(LimitTree::new(&backend, policy("other", Gcra::new(Rate::per_second(1_000)))));
     until_decided(&other).await;
     let mut greedy = JoinSet::new();
     for _ in 0..1_000 {
@@ -203,7 +203,7 @@ async fn law_13_a_client_of_a_fine_window_delays_no_other_policy() {
 async fn a_sliding_log_too_large_for_the_store_is_refused_when_it_is_prepared() {
     let server = Server::start();
     let backend = single(&server).build().unwrap();
-    let prepare = |policy: Policy| backend.prepare(LimitSet::new(policy).unwrap());
+    let prepare = |policy: Policy| backend.prepare(PolicySet::new(policy).unwrap());
     assert!(prepare(policy("log", SlidingLog::new(Rate::per_day(MOST_UNITS)))).is_ok());
     let error = prepare(policy("log", SlidingLog::new(Rate::per_day(MOST_UNITS + 1)))).unwrap_err();
     assert_eq!((error.policy(), error.field(), error.value()), (Some("log"), "rate count", "10001"));

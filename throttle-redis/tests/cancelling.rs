@@ -7,8 +7,8 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use common::{Limits, policy};
-use throttle_core::{Backend, FixedWindow, Rate, Rule};
+use common::{LimitTree, policy};
+use throttle_core::{Backend, FixedWindow, PolicyTree, Rate};
 use throttle_redis::{Cluster, Pool, RedisBackend, RedisBuilder, Single};
 use throttle_test_servers::{Cluster as Servers, Proxy, Server};
 use tokio::runtime::Runtime;
@@ -42,7 +42,7 @@ async fn poll_times<F: Future>(future: F, times: usize) -> bool {
 
 /// Drops a decision at every point. It is charged once or not at all, the next one gets its own answer, and nothing is
 /// left of the dropped one that would be in the way of others.
-async fn drop_at_every_point(limits: &Limits, apart: bool, forget: impl Fn()) {
+async fn drop_at_every_point(limits: &LimitTree, apart: bool, forget: impl Fn()) {
     let mut finished = 0;
     // Policies with keys of their own are in places of their own.
     let calls = |key: &str, cost| {
@@ -81,12 +81,12 @@ async fn drop_at_every_point(limits: &Limits, apart: bool, forget: impl Fn()) {
     }
 }
 
-fn one() -> Rule {
+fn one() -> PolicyTree {
     policy("one", window()).into()
 }
 
-fn two() -> Rule {
-    Rule::All(vec![policy("one", window()).into(), policy("two", window()).into()])
+fn two() -> PolicyTree {
+    PolicyTree::All(vec![policy("one", window()).into(), policy("two", window()).into()])
 }
 
 /// With places for one decision only, so that one that is not given back shows.
@@ -100,7 +100,8 @@ async fn decisions_dropped_on_one_server() {
     for (prefix, merge, rule) in [("a", 64, one()), ("b", 1, one()), ("c", 64, two())] {
         let builder = RedisBackend::builder(Single::new(&server.url()).unwrap()).merge(merge).prefix(prefix);
         let backend = narrow(builder).build().unwrap();
-        drop_at_every_point(&Limits::new(&backend, rule), false, || drop(server.command(&["SCRIPT", "FLUSH"]))).await;
+        drop_at_every_point(&LimitTree::new(&backend, rule), false, || drop(server.command(&["SCRIPT", "FLUSH"])))
+            .await;
         assert_eq!((backend.stats().unknown, backend.stats().connections), (0, 1), "{:?}", backend.stats());
     }
     assert_eq!(server.keys_without_ttl(), Vec::<String>::new());
@@ -110,7 +111,7 @@ async fn decisions_dropped_on_one_server() {
 async fn decisions_dropped_on_a_pool() {
     let server = Server::start();
     let backend = narrow(RedisBackend::builder(Pool::new(&server.url(), 1).unwrap())).build().unwrap();
-    drop_at_every_point(&Limits::new(&backend, one()), false, || drop(server.command(&["SCRIPT", "FLUSH"]))).await;
+    drop_at_every_point(&LimitTree::new(&backend, one()), false, || drop(server.command(&["SCRIPT", "FLUSH"]))).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -122,10 +123,12 @@ async fn decisions_dropped_on_a_cluster() {
     };
     let forget =
         || servers.masters().into_iter().for_each(|node| drop(servers.node(node).command(&["SCRIPT", "FLUSH"])));
-    drop_at_every_point(&Limits::new(&builder("together").together("x").build().unwrap(), two()), false, &forget).await;
-    drop_at_every_point(&Limits::new(&builder("spread").spread().build().unwrap(), two()), false, &forget).await;
+    drop_at_every_point(&LimitTree::new(&builder("together").together("x").build().unwrap(), two()), false, &forget)
+        .await;
+    drop_at_every_point(&LimitTree::new(&builder("spread").spread().build().unwrap(), two()), false, &forget).await;
     // Each of its two parts takes a place, and what was dropped goes on to its end.
-    drop_at_every_point(&Limits::new(&builder("apart").queue(8).spread().build().unwrap(), two()), true, &forget).await;
+    drop_at_every_point(&LimitTree::new(&builder("apart").queue(8).spread().build().unwrap(), two()), true, &forget)
+        .await;
 }
 
 /// What waits for a call when its caller leaves is not sent any more.
@@ -133,8 +136,8 @@ async fn decisions_dropped_on_a_cluster() {
 async fn a_queued_decision_that_is_dropped_is_not_charged() {
     let server = Server::start();
     let builder = RedisBackend::builder(Single::new(&server.url()).unwrap());
-    let backend = builder.deadline(Duration::from_secs(5)).failures_to_open(1_000).build().unwrap();
-    let limits = std::sync::Arc::new(Limits::new(&backend, one()));
+    let backend = builder.deadline(Duration::from_secs(5)).breaker_threshold(1_000).build().unwrap();
+    let limits = std::sync::Arc::new(LimitTree::new(&backend, one()));
     until_decided(&limits, Duration::from_secs(5)).await;
     server.stop();
     // As many calls are under way as may be: what comes now waits.
@@ -166,8 +169,8 @@ async fn a_dropped_trial_lets_the_next_one_in() {
     let server = Server::start();
     let proxy = Proxy::start(server.port());
     let builder = RedisBackend::builder(Single::new(&proxy.url()).unwrap());
-    let backend = builder.failures_to_open(1).merge(1).build().unwrap();
-    let limits = Limits::new(&backend, one());
+    let backend = builder.breaker_threshold(1).merge(1).build().unwrap();
+    let limits = LimitTree::new(&backend, one());
     until_decided(&limits, Duration::from_secs(2)).await;
     proxy.blackhole(true);
     assert!(backend.decide(&limits.prepared, &limits.calls("key", 1)).await.is_err());
@@ -180,7 +183,7 @@ async fn a_dropped_trial_lets_the_next_one_in() {
     until_decided(&limits, Duration::from_millis(500)).await;
 }
 
-async fn until_decided(limits: &Limits, limit: Duration) {
+async fn until_decided(limits: &LimitTree, limit: Duration) {
     let start = Instant::now();
     while let Err(error) = limits.backend.decide(&limits.prepared, &limits.calls("probe", 0)).await {
         assert!(start.elapsed() < limit, "still {error} after {limit:?}");
@@ -195,7 +198,7 @@ fn a_runtime_that_ends_takes_its_connection_along() {
     let (first, second) = (Runtime::new().unwrap(), Runtime::new().unwrap());
     let limits = first.block_on(async {
         let backend = RedisBackend::new(&server.url()).unwrap();
-        let limits = Limits::new(&backend, one());
+        let limits = LimitTree::new(&backend, one());
         until_decided(&limits, Duration::from_secs(2)).await;
         limits
     });
@@ -211,8 +214,8 @@ fn a_runtime_that_ends_while_the_breaker_is_open_leaves_it_to_the_next() {
     let proxy = Proxy::start(server.port());
     let (first, second) = (Runtime::new().unwrap(), Runtime::new().unwrap());
     let limits = first.block_on(async {
-        let backend = RedisBackend::builder(Single::new(&proxy.url()).unwrap()).failures_to_open(1).build().unwrap();
-        let limits = Limits::new(&backend, one());
+        let backend = RedisBackend::builder(Single::new(&proxy.url()).unwrap()).breaker_threshold(1).build().unwrap();
+        let limits = LimitTree::new(&backend, one());
         until_decided(&limits, Duration::from_secs(2)).await;
         proxy.blackhole(true);
         assert!(backend.decide(&limits.prepared, &limits.calls("key", 1)).await.is_err());
@@ -230,7 +233,7 @@ fn a_runtime_that_stands_still_keeps_nobody_waiting() {
     let stuck = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let limits = stuck.block_on(async {
         let backend = RedisBackend::new(&server.url()).unwrap();
-        let limits = Limits::new(&backend, one());
+        let limits = LimitTree::new(&backend, one());
         until_decided(&limits, Duration::from_secs(2)).await;
         limits
     });

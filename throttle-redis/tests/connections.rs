@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{Limits, policy};
+use common::{LimitTree, policy};
 use throttle_core::{Backend, FixedWindow, Gcra, Key, Rate};
 use throttle_redis::{
     Cluster, Command, Connection, Connector, Pending, Pool, RedisBackend, RedisBuilder, Reply, Sentinel, Single,
@@ -24,11 +24,11 @@ fn patient(connector: impl Connector) -> RedisBuilder {
 }
 
 async fn decides(backend: &RedisBackend) {
-    let limits = Limits::new(backend, day(3));
+    let limits = LimitTree::new(backend, day(3));
     for left in [2, 1, 0] {
         assert_eq!(limits.take("ada", 1).await.remaining(), left);
     }
-    assert!(!limits.take("ada", 1).await.is_allowed());
+    assert!(!limits.take("ada", 1).await.is_admitted());
     backend.reset(&limits.prepared, 0, &Key::from("ada")).await.unwrap();
     assert_eq!(limits.left("ada").await, 3);
 }
@@ -39,7 +39,7 @@ async fn tls_works_without_anything_installed_beforehand() {
     let single = Single::new(&server.tls_url()).unwrap();
     // The server's certificate is signed by nobody known, and must be refused.
     let backend = patient(single).build().unwrap();
-    let limits = Limits::new(&backend, day(3));
+    let limits = LimitTree::new(&backend, day(3));
     let error = backend.decide(&limits.prepared, &limits.calls("ada", 1)).await.unwrap_err();
     assert!(error.is_uncharged(), "{error}");
     // A URL is configuration, and cannot switch that off.
@@ -81,7 +81,7 @@ async fn errors_of_connecting_tell_the_address_and_what_the_server_said() {
         (clustered, &nowhere, "refused"),
         (patient(sentinels).build().unwrap(), &nowhere, "\"main\""),
     ] {
-        let limits = Limits::new(&backend, day(3));
+        let limits = LimitTree::new(&backend, day(3));
         let error = backend.decide(&limits.prepared, &limits.calls("ada", 1)).await.unwrap_err();
         let text = told(&error);
         assert!(text.contains(address.as_str()) && text.contains(why), "{text}");
@@ -106,7 +106,7 @@ fn a_backend_built_in_a_runtime_that_stands_still_connects_from_another() {
         });
         let running = tokio::runtime::Runtime::new().unwrap();
         running.block_on(async {
-            let (started, limits) = (Instant::now(), Limits::new(&backend, day(3)));
+            let (started, limits) = (Instant::now(), LimitTree::new(&backend, day(3)));
             while backend.decide(&limits.prepared, &limits.calls("ada", 1)).await.is_err() {
                 assert!(started.elapsed() < Duration::from_secs(30), "never connected");
                 tokio::time::sleep(Duration::from_millis(10)).await;
@@ -114,7 +114,7 @@ fn a_backend_built_in_a_runtime_that_stands_still_connects_from_another() {
         });
         drop(still);
         running.block_on(async {
-            let limits = Limits::new(&backend, day(3));
+            let limits = LimitTree::new(&backend, day(3));
             assert_eq!(
                 limits.take("bob", 1).await.remaining(),
                 2,
@@ -131,8 +131,8 @@ async fn a_decision_that_stands_still_keeps_no_other_from_loading_the_script() {
     let proxy = Proxy::start(server.port());
     let backend = patient(Single::new(&proxy.url()).unwrap()).merge(1).build().unwrap();
     let (warm, limits) =
-        (Limits::new(&backend, policy("warm", Gcra::new(Rate::per_day(3)))), Limits::new(&backend, day(3)));
-    assert!(warm.take("ada", 1).await.is_allowed());
+        (LimitTree::new(&backend, policy("warm", Gcra::new(Rate::per_day(3)))), LimitTree::new(&backend, day(3)));
+    assert!(warm.take("ada", 1).await.is_admitted());
     proxy.delay_replies(Duration::from_millis(200));
     let mut still = std::pin::pin!(backend.decide(&limits.prepared, &limits.calls("ada", 1)));
     let _ = tokio::time::timeout(Duration::from_millis(300), still.as_mut()).await;
@@ -158,7 +158,7 @@ async fn a_user_with_the_documented_rights_can_do_everything() {
     let url = server.url_of("limiter", "secret");
     let backend = patient(Single::new(&url).unwrap()).build().unwrap();
     decides(&backend).await;
-    let limits = Limits::new(&backend, day(3));
+    let limits = LimitTree::new(&backend, day(3));
     let receipt = limits.charge("bob", 2).await.unwrap();
     limits.refund(receipt).await;
     assert_eq!(backend.inspect(&day(3), &Key::from("bob")).await.unwrap().decision.remaining(), 3);
@@ -166,7 +166,7 @@ async fn a_user_with_the_documented_rights_can_do_everything() {
     assert_eq!(server.dbsize(), 0);
     // Outside of the prefix it may do nothing, and is told so without being charged.
     let elsewhere = patient(Single::new(&url).unwrap()).prefix("other").build().unwrap();
-    let limits = Limits::new(&elsewhere, day(3));
+    let limits = LimitTree::new(&elsewhere, day(3));
     let error = elsewhere.decide(&limits.prepared, &limits.calls("ada", 1)).await.unwrap_err();
     assert!(error.is_uncharged(), "{error}");
 }
@@ -187,18 +187,18 @@ async fn a_user_with_the_documented_rights_can_do_everything_on_a_cluster() {
     let (one, other) = (cluster().together("one").build().unwrap(), cluster().together("other").build().unwrap());
     for backend in [&spread, &one, &other] {
         decides(backend).await;
-        let limits = Limits::new(backend, day(3));
+        let limits = LimitTree::new(backend, day(3));
         let receipt = limits.charge("bob", 2).await.unwrap();
         limits.refund(receipt).await;
         assert_eq!(backend.inspect(&day(3), &Key::from("bob")).await.unwrap().decision.remaining(), 3);
-        assert!(limits.take("eve", 2).await.is_allowed());
+        assert!(limits.take("eve", 2).await.is_admitted());
     }
     // A slot that is open is asked for elsewhere.
     let slot = throttle_test_servers::slot_of("one");
     let from = servers.master_of(slot);
     let to = servers.masters().into_iter().find(|node| *node != from).unwrap();
     servers.open_slot(from, to, slot);
-    let limits = Limits::new(&one, day(3));
+    let limits = LimitTree::new(&one, day(3));
     assert_eq!(limits.take("new", 1).await.remaining(), 2);
     one.reset(&limits.prepared, 0, &Key::from("new")).await.unwrap();
     servers.move_keys(from, to, slot, 100);
@@ -206,7 +206,7 @@ async fn a_user_with_the_documented_rights_can_do_everything_on_a_cluster() {
     assert_eq!(limits.left("eve").await, 1, "what was used has moved along");
     // Under one prefix, and each in a slot of its own.
     one.reset_all("").await.unwrap();
-    assert_eq!((limits.left("eve").await, Limits::new(&other, day(3)).left("eve").await), (3, 1));
+    assert_eq!((limits.left("eve").await, LimitTree::new(&other, day(3)).left("eve").await), (3, 1));
     spread.reset_all("").await.unwrap();
     assert_eq!(servers.dbsize(), 0);
 }
@@ -215,7 +215,7 @@ async fn a_user_with_the_documented_rights_can_do_everything_on_a_cluster() {
 async fn passwords_and_databases_are_those_of_the_url() {
     let server = Server::builder().password("s3cret").start();
     let wrong = patient(Single::new(&format!("redis://:wrong@127.0.0.1:{}", server.port())).unwrap()).build().unwrap();
-    let limits = Limits::new(&wrong, day(3));
+    let limits = LimitTree::new(&wrong, day(3));
     let error = wrong.decide(&limits.prepared, &limits.calls("ada", 1)).await.unwrap_err();
     assert!(error.is_uncharged(), "{error}");
     assert!(!format!("{error:?}").contains("wrong@"), "{error:?}");
@@ -223,7 +223,7 @@ async fn passwords_and_databases_are_those_of_the_url() {
         let url = format!("{}/{database}", server.url());
         let backend = patient(Single::new(&url).unwrap()).build().unwrap();
         decides(&backend).await;
-        assert!(Limits::new(&backend, day(3)).take("bob", 1).await.is_allowed());
+        assert!(LimitTree::new(&backend, day(3)).take("bob", 1).await.is_admitted());
     }
     assert!(server.info("db3").starts_with("keys=1,"), "a key of its own in database 3");
 }
@@ -256,7 +256,7 @@ fn options_out_of_bounds_are_told_when_it_is_built() {
         (builder().merge(0), "decisions in one call"),
         (builder().merge(65), "decisions in one call"),
         (builder().queue(0), "decisions that wait"),
-        (builder().failures_to_open(0), "failures to open"),
+        (builder().breaker_threshold(0), "failures to open"),
         (builder().kept_beyond_reset(Duration::from_secs(61)), "milliseconds kept beyond reset"),
     ];
     for (builder, field) in wrong {
@@ -276,7 +276,7 @@ async fn sentinels_are_asked_again_when_the_master_changes() {
     let old = sentinels.master();
     old.kill();
     sentinels.wait_for_failover_from(old);
-    let (started, limits) = (Instant::now(), Limits::new(&backend, day(1_000_000)));
+    let (started, limits) = (Instant::now(), LimitTree::new(&backend, day(1_000_000)));
     while backend.decide(&limits.prepared, &limits.calls("bob", 1)).await.is_err() {
         assert!(started.elapsed() < Duration::from_secs(10), "never came to the new master");
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -288,7 +288,7 @@ async fn a_pool_replaces_connections_that_broke_and_opens_no_more_than_it_may() 
     let server = Server::start();
     let backend = patient(Pool::new(&server.url(), 3).unwrap()).merge(1).build().unwrap();
     decides(&backend).await;
-    let limits = Arc::new(Limits::new(&backend, day(1_000_000)));
+    let limits = Arc::new(LimitTree::new(&backend, day(1_000_000)));
     for round in 0..3 {
         let mut asking = tokio::task::JoinSet::new();
         for _ in 0..50 {
@@ -337,11 +337,11 @@ async fn a_decision_is_one_round_trip_whatever_the_number_of_limits() {
     let backend = patient(connector).build().unwrap();
     decides(&backend).await;
     let members = (0..10).map(|i| policy(&format!("p{i}"), FixedWindow::new(Rate::per_day(9))).into()).collect();
-    let ten = Limits::new(&backend, throttle_core::Rule::All(members));
-    assert!(ten.take("ada", 1).await.is_allowed());
+    let ten = LimitTree::new(&backend, throttle_core::PolicyTree::All(members));
+    assert!(ten.take("ada", 1).await.is_admitted());
     let before = count.load(Ordering::Relaxed);
     for _ in 0..5 {
-        assert!(ten.take("ada", 1).await.is_allowed());
+        assert!(ten.take("ada", 1).await.is_admitted());
     }
     assert_eq!(count.load(Ordering::Relaxed) - before, 5);
 }
@@ -353,10 +353,10 @@ async fn keys_that_are_alike_are_decided_together_even_when_spread() {
     let cluster = Cluster::new(urls.iter().map(String::as_str)).unwrap();
     let backend = patient(cluster).prefix("alike").spread().build().unwrap();
     let members = ["minute", "day"].map(|name| policy(name, FixedWindow::new(Rate::per_day(9))).into()).to_vec();
-    let both = Limits::new(&backend, throttle_core::Rule::All(members));
-    assert!(both.take("ada", 1).await.is_allowed());
+    let both = LimitTree::new(&backend, throttle_core::PolicyTree::All(members));
+    assert!(both.take("ada", 1).await.is_admitted());
     let calls = backend.stats().calls;
-    assert!(both.take("ada", 1).await.is_allowed());
+    assert!(both.take("ada", 1).await.is_admitted());
     assert_eq!(backend.stats().calls - calls, 1, "one call for both");
     backend.reset_all("").await.unwrap();
     assert_eq!(both.left("ada").await, 9);

@@ -6,8 +6,9 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{Limits, policy};
-use throttle_core::{Backend, BackendError, BackendErrorKind, Call, FixedWindow, Key, Rate, Rule};
+use common::{LimitTree, policy};
+use throttle_core::backend::Call;
+use throttle_core::{Backend, BackendError, BackendErrorKind, FixedWindow, Key, PolicyTree, Rate};
 use throttle_redis::{Cluster, Pool, RedisBackend, RedisBuilder, Single};
 use throttle_test_servers::{Cluster as Servers, Server};
 use tokio::task::JoinSet;
@@ -18,16 +19,16 @@ const DEADLINE: Duration = Duration::from_millis(250);
 /// The 5 ms that a decision may come later, and what a loaded machine adds to any timer.
 const GRACE: Duration = Duration::from_millis(5 + 245);
 
-fn window(name: &str) -> Rule {
+fn window(name: &str) -> PolicyTree {
     policy(name, FixedWindow::new(Rate::new(1_000_000, Duration::from_secs(3650 * 86_400)))).into()
 }
 
-fn limits(builder: RedisBuilder) -> Arc<Limits> {
-    Arc::new(Limits::new(&builder.deadline(DEADLINE).build().unwrap(), window("p")))
+fn limits(builder: RedisBuilder) -> Arc<LimitTree> {
+    Arc::new(LimitTree::new(&builder.deadline(DEADLINE).build().unwrap(), window("p")))
 }
 
 /// Decides so often at once, several times over; none of it takes longer than it may, and none of it is decided.
-async fn check_that_all_return(limits: &Arc<Limits>, at_once: usize) -> Vec<BackendError> {
+async fn check_that_all_return(limits: &Arc<LimitTree>, at_once: usize) -> Vec<BackendError> {
     let mut errors = Vec::new();
     for _ in 0..3 {
         let mut deciding = JoinSet::new();
@@ -54,14 +55,14 @@ trait PreparedCalls {
     fn prepared_calls(&self, place: usize) -> Vec<Call>;
 }
 
-impl PreparedCalls for Limits {
+impl PreparedCalls for LimitTree {
     fn prepared_calls(&self, place: usize) -> Vec<Call> {
         let each = 0..RedisBackend::set(&self.prepared).policies().len();
         each.map(|policy| Call::from(Key::from(format!("key-{place}-{policy}")))).collect()
     }
 }
 
-async fn until_decided(limits: &Limits) {
+async fn until_decided(limits: &LimitTree) {
     let start = Instant::now();
     while limits.backend.decide(&limits.prepared, &limits.prepared_calls(0)).await.is_err() {
         assert!(start.elapsed() < Duration::from_secs(10), "the store does not decide");
@@ -73,7 +74,7 @@ async fn until_decided(limits: &Limits) {
 const AT_ONCE: usize = 300;
 
 fn unopened(builder: RedisBuilder) -> RedisBuilder {
-    builder.failures_to_open(u32::MAX)
+    builder.breaker_threshold(u32::MAX)
 }
 
 /// Connections are open, and nothing is answered.
@@ -101,13 +102,13 @@ async fn law_12_a_cluster_that_stops_answering() {
     let servers = Servers::start();
     let urls = servers.urls();
     let builder = || unopened(RedisBackend::builder(Cluster::new(urls.iter().map(String::as_str)).unwrap()));
-    let two = Rule::All(vec![window("one"), window("two")]);
+    let two = PolicyTree::All(vec![window("one"), window("two")]);
     for (builder, rule) in [
         (builder().together("x"), window("p")),
         (builder().prefix("spread").spread(), window("p")),
         (builder().prefix("apart").spread(), two),
     ] {
-        let limits = Arc::new(Limits::new(&builder.deadline(DEADLINE).build().unwrap(), rule));
+        let limits = Arc::new(LimitTree::new(&builder.deadline(DEADLINE).build().unwrap(), rule));
         until_decided(&limits).await;
         servers.nodes().for_each(Server::stop);
         check_that_all_return(&limits, AT_ONCE).await;
@@ -155,7 +156,7 @@ async fn law_12_a_full_queue_returns_at_once() {
     for (merge, under_way) in [(64, 6), (1, 0)] {
         let single = RedisBackend::builder(Single::new(&server.url()).unwrap());
         let backend = unopened(single).merge(merge).queue(10).deadline(Duration::from_secs(10)).build().unwrap();
-        let limits = Arc::new(Limits::new(&backend, window("p")));
+        let limits = Arc::new(LimitTree::new(&backend, window("p")));
         until_decided(&limits).await;
         server.stop();
         let mut waiting = JoinSet::new();

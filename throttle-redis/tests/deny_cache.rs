@@ -6,8 +6,9 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{Limits, builder, policy};
-use throttle_core::{Backend, FixedWindow, Gcra, Key, ManualClock, Rate, Receipt, Rule, SlidingLog, Timestamp};
+use common::{LimitTree, builder, policy};
+use throttle_core::backend::Receipt;
+use throttle_core::{Backend, FixedWindow, Gcra, Key, ManualClock, PolicyTree, Rate, SlidingLog, Timestamp};
 use throttle_redis::{RedisBackend, Single};
 use throttle_test_servers::{Proxy, Server, Shared};
 
@@ -17,8 +18,8 @@ const HOUR: Duration = Duration::from_secs(3_600);
 async fn refusals_are_told_again_and_exactly_until_the_wait_is_over() {
     let shared = Shared::new();
     let backend = builder(&shared).deny_cache(100).build().unwrap();
-    let limits = Limits::new(&backend, policy("p", Gcra::new(Rate::per_second(2)).burst(1)));
-    assert!(limits.take("ada", 1).await.is_allowed());
+    let limits = LimitTree::new(&backend, policy("p", Gcra::new(Rate::per_second(2)).burst(1)));
+    assert!(limits.take("ada", 1).await.is_admitted());
     let first = limits.take("ada", 1).await;
     let calls = backend.stats().calls;
     let mut last = first.retry_after().unwrap();
@@ -26,7 +27,7 @@ async fn refusals_are_told_again_and_exactly_until_the_wait_is_over() {
     let started = std::time::Instant::now();
     while started.elapsed() < last.mul_f64(0.5) {
         let again = limits.take("ada", 1).await;
-        assert!(!again.is_allowed(), "half of the wait is not over");
+        assert!(!again.is_admitted(), "half of the wait is not over");
         assert!(again.retry_after().unwrap() <= last, "waits get shorter as time goes by");
         last = last.min(again.retry_after().unwrap() + started.elapsed());
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -35,49 +36,49 @@ async fn refusals_are_told_again_and_exactly_until_the_wait_is_over() {
     assert_eq!(stats.calls, calls, "nothing was asked meanwhile");
     assert!(stats.cached_refusals > 5);
     tokio::time::sleep(Duration::from_millis(520)).await;
-    assert!(limits.take("ada", 1).await.is_allowed(), "the wait is over");
+    assert!(limits.take("ada", 1).await.is_admitted(), "the wait is over");
 }
 
 #[tokio::test]
 async fn greater_costs_are_refused_too_and_smaller_ones_are_asked_about() {
     let shared = Shared::new();
     let backend = builder(&shared).deny_cache(100).build().unwrap();
-    let limits = Limits::new(&backend, policy("p", FixedWindow::new(Rate::new(10, 24 * HOUR))));
-    assert!(limits.take("ada", 5).await.is_allowed());
-    assert!(!limits.take("ada", 6).await.is_allowed());
+    let limits = LimitTree::new(&backend, policy("p", FixedWindow::new(Rate::new(10, 24 * HOUR))));
+    assert!(limits.take("ada", 5).await.is_admitted());
+    assert!(!limits.take("ada", 6).await.is_admitted());
     let calls = backend.stats().calls;
     for cost in [6, 7, 10, 11, u64::MAX] {
         let refused = limits.take("ada", cost).await;
-        assert!(!refused.is_allowed() && refused.remaining() == 5, "{cost}");
+        assert!(!refused.is_admitted() && refused.remaining() == 5, "{cost}");
         assert_eq!(refused.retry_after().is_none(), cost > 10, "{cost}");
     }
     assert_eq!(backend.stats().calls, calls);
-    assert!(limits.take("ada", 3).await.is_allowed(), "a smaller cost is another question");
+    assert!(limits.take("ada", 3).await.is_admitted(), "a smaller cost is another question");
     assert_eq!(backend.stats().calls, calls + 1);
-    assert!(limits.take("bob", 6).await.is_allowed(), "another key is another question");
+    assert!(limits.take("bob", 6).await.is_admitted(), "another key is another question");
 }
 
 #[tokio::test]
 async fn refunds_resets_and_changed_limits_clear_it() {
     let shared = Shared::new();
     let backend = builder(&shared).deny_cache(100).build().unwrap();
-    let limits = Limits::new(&backend, policy("p", SlidingLog::new(Rate::new(3, 24 * HOUR))));
+    let limits = LimitTree::new(&backend, policy("p", SlidingLog::new(Rate::new(3, 24 * HOUR))));
     for round in ["refund", "reset", "reset all"] {
         let receipt = limits.charge(round, 3).await.unwrap();
-        assert!(!limits.take(round, 1).await.is_allowed());
-        assert!(!limits.take(round, 1).await.is_allowed());
+        assert!(!limits.take(round, 1).await.is_admitted());
+        assert!(!limits.take(round, 1).await.is_admitted());
         match round {
             "refund" => limits.refund(receipt).await,
             "reset" => backend.reset(&limits.prepared, 0, &Key::from(round)).await.unwrap(),
             _ => backend.reset_all("p").await.unwrap(),
         }
-        assert!(limits.take(round, 1).await.is_allowed(), "after a {round}");
+        assert!(limits.take(round, 1).await.is_admitted(), "after a {round}");
     }
-    assert!(limits.take("raised", 3).await.is_allowed());
-    assert!(!limits.take("raised", 1).await.is_allowed());
-    let raised = Limits::new(&backend, policy("p", SlidingLog::new(Rate::new(5, 24 * HOUR))).replace_existing());
-    assert!(raised.take("raised", 1).await.is_allowed());
-    assert!(limits.take("raised", 1).await.is_allowed(), "what was prepared last is in force");
+    assert!(limits.take("raised", 3).await.is_admitted());
+    assert!(!limits.take("raised", 1).await.is_admitted());
+    let raised = LimitTree::new(&backend, policy("p", SlidingLog::new(Rate::new(5, 24 * HOUR))).replace_existing());
+    assert!(raised.take("raised", 1).await.is_admitted());
+    assert!(limits.take("raised", 1).await.is_admitted(), "what was prepared last is in force");
 }
 
 #[tokio::test]
@@ -85,14 +86,14 @@ async fn one_member_of_a_composite_that_is_refunded_clears_it() {
     let shared = Shared::new();
     let backend = builder(&shared).deny_cache(100).build().unwrap();
     let members = ["a", "b"].map(|name| policy(name, FixedWindow::new(Rate::new(4, 24 * HOUR))).into()).to_vec();
-    let both = Limits::new(&backend, Rule::All(members));
-    let alone = Limits::new(&backend, policy("b", FixedWindow::new(Rate::new(4, 24 * HOUR))));
+    let both = LimitTree::new(&backend, PolicyTree::All(members));
+    let alone = LimitTree::new(&backend, policy("b", FixedWindow::new(Rate::new(4, 24 * HOUR))));
     let receipt = alone.charge("ada", 4).await.unwrap();
-    assert!(!both.take("ada", 1).await.is_allowed());
-    assert!(!both.take("ada", 1).await.is_allowed());
+    assert!(!both.take("ada", 1).await.is_admitted());
+    assert!(!both.take("ada", 1).await.is_admitted());
     assert_eq!(backend.stats().cached_refusals, 1);
     alone.refund(receipt).await;
-    assert!(both.take("ada", 1).await.is_allowed());
+    assert!(both.take("ada", 1).await.is_admitted());
 }
 
 #[tokio::test]
@@ -100,17 +101,17 @@ async fn it_holds_no_more_than_it_may_and_is_off_by_default() {
     let shared = Shared::new();
     let limit = || policy("p", FixedWindow::new(Rate::new(1, 24 * HOUR)));
     let backend = builder(&shared).deny_cache(10).build().unwrap();
-    let limits = Limits::new(&backend, limit());
+    let limits = LimitTree::new(&backend, limit());
     for round in 0..3 {
         for key in 0..40 {
-            assert_eq!(limits.take(&key.to_string(), 1).await.is_allowed(), round == 0);
+            assert_eq!(limits.take(&key.to_string(), 1).await.is_admitted(), round == 0);
         }
     }
     assert_eq!(backend.stats().cached_refusals, 10, "ten of forty");
     let plain = builder(&shared).build().unwrap();
-    let limits = Limits::new(&plain, limit());
+    let limits = LimitTree::new(&plain, limit());
     for _ in 0..3 {
-        assert!(!limits.take("1", 1).await.is_allowed());
+        assert!(!limits.take("1", 1).await.is_admitted());
     }
     assert_eq!((plain.stats().cached_refusals, plain.stats().calls), (0, 3));
 }
@@ -121,7 +122,7 @@ async fn many_refusals_that_share_a_key_are_kept_and_cleared_in_no_time() {
     let shared = Shared::new();
     let backend = builder(&shared).deny_cache(10_000).build().unwrap();
     let members = ["user", "pool"].map(|name| policy(name, FixedWindow::new(Rate::new(4, 24 * HOUR))).into()).to_vec();
-    let limits = Limits::new(&backend, Rule::All(members));
+    let limits = LimitTree::new(&backend, PolicyTree::All(members));
     let calls = |user: &str| vec![limits.calls(user, 1)[0].clone(), limits.calls("pool", 1)[0].clone()];
     let mut charges = Vec::new();
     for _ in 0..4 {
@@ -129,12 +130,12 @@ async fn many_refusals_that_share_a_key_are_kept_and_cleared_in_no_time() {
         charges.extend(Receipt::of(&decision, &calls("first")));
     }
     for user in 0..10_000 {
-        assert!(!backend.decide(&limits.prepared, &calls(&user.to_string())).await.unwrap().is_allowed());
+        assert!(!backend.decide(&limits.prepared, &calls(&user.to_string())).await.unwrap().is_admitted());
     }
     let started = std::time::Instant::now();
     limits.refund(charges.pop().unwrap()).await;
     assert!(started.elapsed() < Duration::from_millis(100), "{:?}", started.elapsed());
-    assert!(backend.decide(&limits.prepared, &calls("17")).await.unwrap().is_allowed());
+    assert!(backend.decide(&limits.prepared, &calls("17")).await.unwrap().is_admitted());
 }
 
 /// What the store says of a log is as much of it as one cost needs; a greater one waits for other runs of it.
@@ -143,12 +144,12 @@ async fn greater_costs_of_a_log_are_asked_about() {
     let shared = Shared::new();
     let clock = ManualClock::default();
     let backend = builder(&shared).deny_cache(100).clock(clock.clone()).build().unwrap();
-    let limits = Limits::new(&backend, policy("p", SlidingLog::new(Rate::new(10, 24 * HOUR))));
+    let limits = LimitTree::new(&backend, policy("p", SlidingLog::new(Rate::new(10, 24 * HOUR))));
     let start = Timestamp::from_micros(1_790_000_000_000_000);
     let hours = |hours: u64| start.after_micros(hours * 3_600_000_000);
     for (at, units) in [(0, 3), (1, 3), (2, 3), (3, 1)] {
         clock.set(hours(at));
-        assert!(limits.take("ada", units).await.is_allowed());
+        assert!(limits.take("ada", units).await.is_admitted());
     }
     // By then the first three units are no more counted, and then the next three.
     assert_eq!(limits.take("ada", 2).await.retry_after(), Some(21 * HOUR));
@@ -160,12 +161,12 @@ async fn greater_costs_of_a_log_are_asked_about() {
 async fn a_charge_makes_a_kept_refusal_out_of_date() {
     let shared = Shared::new();
     let backend = builder(&shared).deny_cache(100).build().unwrap();
-    let limits = Limits::new(&backend, policy("p", FixedWindow::new(Rate::new(10, 24 * HOUR))));
-    assert!(limits.take("ada", 5).await.is_allowed());
+    let limits = LimitTree::new(&backend, policy("p", FixedWindow::new(Rate::new(10, 24 * HOUR))));
+    assert!(limits.take("ada", 5).await.is_admitted());
     assert_eq!(limits.take("ada", 6).await.remaining(), 5);
-    assert!(limits.take("ada", 3).await.is_allowed());
+    assert!(limits.take("ada", 3).await.is_admitted());
     let refused = limits.take("ada", 6).await;
-    assert!(!refused.is_allowed());
+    assert!(!refused.is_admitted());
     assert_eq!(refused.remaining(), 2);
 }
 
@@ -177,7 +178,7 @@ async fn refusals_from_before_a_reset_or_refund_are_not_kept() {
     let proxy = Proxy::start(server.port());
     let single = Single::new(&proxy.url()).unwrap();
     let backend = RedisBackend::builder(single).deny_cache(100).deadline(Duration::from_secs(10)).build().unwrap();
-    let limits = Arc::new(Limits::new(&backend, policy("p", FixedWindow::new(Rate::new(3, 24 * HOUR)))));
+    let limits = Arc::new(LimitTree::new(&backend, policy("p", FixedWindow::new(Rate::new(3, 24 * HOUR)))));
     for (step, arrives_after) in [("reset", false), ("refund", false), ("reset all", false)].into_iter().chain([
         ("reset", true),
         ("refund", true),
@@ -217,9 +218,9 @@ async fn refusals_from_before_a_reset_or_refund_are_not_kept() {
             forget.await.unwrap();
             asking.await.unwrap()
         };
-        assert!(!refused.is_allowed(), "decided before the {step}");
+        assert!(!refused.is_admitted(), "decided before the {step}");
         proxy.delay_replies(Duration::ZERO);
-        assert!(limits.take(&key, 1).await.is_allowed(), "after the {step}");
+        assert!(limits.take(&key, 1).await.is_admitted(), "after the {step}");
     }
 }
 
@@ -230,13 +231,13 @@ async fn refusals_from_within_a_refund_are_not_kept() {
     let proxy = Proxy::start(server.port());
     let single = Single::new(&proxy.url()).unwrap();
     let backend = RedisBackend::builder(single).deny_cache(100).deadline(Duration::from_secs(10)).build().unwrap();
-    let limits = Limits::new(&backend, policy("p", FixedWindow::new(Rate::new(3, 24 * HOUR))));
+    let limits = LimitTree::new(&backend, policy("p", FixedWindow::new(Rate::new(3, 24 * HOUR))));
     let receipt = limits.charge("ada", 3).await.unwrap();
     proxy.delay_replies(Duration::from_millis(50));
     let (_, refused) = tokio::join!(biased; limits.refund(receipt), limits.take("ada", 1));
     proxy.delay_replies(Duration::ZERO);
-    assert!(!refused.is_allowed(), "decided before the refund");
-    assert!(limits.take("ada", 1).await.is_allowed(), "after the refund");
+    assert!(!refused.is_admitted(), "decided before the refund");
+    assert!(limits.take("ada", 1).await.is_admitted(), "after the refund");
 }
 
 /// An answer that takes long tells the server's time as it was when the question had just been asked, or as it is now. At the
@@ -247,13 +248,13 @@ async fn refusals_end_when_they_may_by_the_latest_time_that_the_server_can_have(
     let proxy = Proxy::start(server.port());
     let single = Single::new(&proxy.url()).unwrap();
     let backend = RedisBackend::builder(single).deny_cache(100).deadline(Duration::from_secs(10)).build().unwrap();
-    let limits = Limits::new(&backend, policy("p", Gcra::new(Rate::new(1, Duration::from_millis(1_500))).burst(1)));
-    assert!(limits.take("ada", 1).await.is_allowed());
+    let limits = LimitTree::new(&backend, policy("p", Gcra::new(Rate::new(1, Duration::from_millis(1_500))).burst(1)));
+    assert!(limits.take("ada", 1).await.is_admitted());
     proxy.delay_replies(Duration::from_secs(1));
     let asked = std::time::Instant::now();
     let wait = limits.take("ada", 1).await.retry_after().unwrap();
     proxy.delay_replies(Duration::ZERO);
     assert!(asked.elapsed() >= Duration::from_secs(1) && wait <= Duration::from_millis(1_500));
     tokio::time::sleep_until((asked + wait + Duration::from_millis(500)).into()).await;
-    assert!(limits.take("ada", 1).await.is_allowed(), "the store has room for it");
+    assert!(limits.take("ada", 1).await.is_admitted(), "the store has room for it");
 }

@@ -9,7 +9,8 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use throttle_core::{Backend, Call, FixedWindow, Gcra, Key, LimitSet, Policy, Rate, Rule};
+use throttle_core::backend::Call;
+use throttle_core::{Backend, FixedWindow, Gcra, Key, Policy, PolicySet, PolicyTree, Rate};
 use throttle_redis::{Cluster, RedisBackend, RedisBuilder, Single};
 use throttle_test_servers::{Cluster as Servers, Server};
 
@@ -44,7 +45,7 @@ impl Asked {
         }
     }
 
-    fn rule(self) -> Rule {
+    fn rule(self) -> PolicyTree {
         // A window that does not end during a test.
         let window = |units| FixedWindow::new(Rate::new(units, Duration::from_secs(3650 * 86_400)));
         let policy = |name: String, units| Policy::new(&name, window(units)).expect("a policy");
@@ -53,7 +54,9 @@ impl Asked {
             Self::Two | Self::Lopsided => {
                 let name = format!("{self:?}").to_lowercase();
                 let members = self.budgets().iter().enumerate();
-                Rule::All(members.map(|(place, units)| policy(format!("{name}-{place}"), *units).into()).collect())
+                PolicyTree::All(
+                    members.map(|(place, units)| policy(format!("{name}-{place}"), *units).into()).collect(),
+                )
             }
         }
     }
@@ -123,14 +126,14 @@ async fn afterwards(way: &str, urls: &str, admitted: &[u64]) -> Vec<String> {
     let backend = builder(way, urls).deadline(Duration::from_secs(10)).build().expect("valid options");
     let mut wrong = Vec::new();
     for (asked, admitted) in Asked::ALL.into_iter().zip(admitted.chunks(KEYS as usize)) {
-        let set = Arc::new(backend.prepare(LimitSet::new(asked.rule()).expect("a set")).expect("a set"));
+        let set = Arc::new(backend.prepare(PolicySet::new(asked.rule()).expect("a set")).expect("a set"));
         // Reserved apart, two members that both refuse may refuse early under a race, and never too late. Most units are
         // admitted in the race all the same: many more tries follow than there are units.
         let early = way == "cluster_spread" && asked == Asked::Two;
         let least = if early { K / 2 } else { K };
         for (key, raced) in (0..KEYS).zip(admitted) {
             let mut later = 0;
-            while backend.decide(&set, &asked.calls(key, 1)).await.expect("a decision").is_allowed() {
+            while backend.decide(&set, &asked.calls(key, 1)).await.expect("a decision").is_admitted() {
                 later += 1;
             }
             let look = backend.decide(&set, &asked.calls(key, 0)).await.expect("a look");
@@ -168,7 +171,7 @@ fn builder(way: &str, urls: &str) -> RedisBuilder {
 async fn race(way: &str, urls: &str) {
     let backend = builder(way, urls).deadline(Duration::from_secs(10)).build().expect("valid options");
     let sets = Asked::ALL.map(|asked| {
-        let set = LimitSet::new(asked.rule()).expect("a set");
+        let set = PolicySet::new(asked.rule()).expect("a set");
         (asked, Arc::new(backend.prepare(set).expect("a set")))
     });
     let mut racing = tokio::task::JoinSet::new();
@@ -180,7 +183,7 @@ async fn race(way: &str, urls: &str) {
                 for key in 0..KEYS {
                     for (place, (asked, set)) in sets.iter().enumerate() {
                         let decision = backend.decide(set, &asked.calls(key, 1)).await.expect("a decision");
-                        admitted[place * KEYS as usize + key as usize] += u64::from(decision.is_allowed());
+                        admitted[place * KEYS as usize + key as usize] += u64::from(decision.is_admitted());
                     }
                 }
             }

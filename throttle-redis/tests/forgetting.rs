@@ -4,10 +4,10 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use common::{Limits, builder, policy};
+use common::{LimitTree, builder, policy};
 use throttle_core::{
-    CalendarQuota, FixedWindow, Gcra, IntervalBucket, IntoAlgorithm, Key, LeakyBucket, LeakyMeter, Policy, Rate, Rule,
-    SlidingLog, SlidingWindow, TokenBucket,
+    CalendarQuota, FixedWindow, Gcra, IntervalBucket, IntoAlgorithm, Key, LeakyBucket, LeakyMeter, Policy, PolicyTree,
+    Rate, SlidingLog, SlidingWindow, TokenBucket,
 };
 use throttle_test_servers::{Server, Shared};
 
@@ -35,12 +35,12 @@ async fn every_key_is_gone_when_it_is_as_good_as_unused_and_none_before() {
     let single = throttle_redis::Single::new(&server.url()).unwrap();
     let builder = throttle_redis::RedisBackend::builder(single).deadline(Duration::from_secs(5));
     let backend = builder.kept_beyond_reset(Duration::ZERO).build().unwrap();
-    let members: Vec<Rule> = short().into_iter().map(Into::into).collect();
-    let all = Limits::new(&backend, Rule::All(members));
+    let members: Vec<PolicyTree> = short().into_iter().map(Into::into).collect();
+    let all = LimitTree::new(&backend, PolicyTree::All(members));
     let mut longest = Duration::ZERO;
     for key in 0..200 {
         let decision = all.take(&key.to_string(), 1 + key % 10).await;
-        assert!(decision.is_allowed());
+        assert!(decision.is_admitted());
         longest = longest.max(decision.reset_after());
     }
     let receipt = all.charge("refunded", 5).await.unwrap();
@@ -73,11 +73,11 @@ async fn a_key_is_inspected_without_being_touched() {
     let shared = Shared::new();
     let backend = builder(&shared).readable_keys().build().unwrap();
     let day = policy("per-user", FixedWindow::new(Rate::per_day(10)));
-    let limits = Limits::new(&backend, day.clone());
+    let limits = LimitTree::new(&backend, day.clone());
     let key = Key::from("ada");
     let unused = backend.inspect(&day, &key).await.unwrap();
     assert_eq!((unused.value.as_ref(), unused.expires_in, unused.decision.remaining()), (None, None, 10));
-    assert!(limits.take("ada", 4).await.is_allowed());
+    assert!(limits.take("ada", 4).await.is_admitted());
     let used = backend.inspect(&day, &key).await.unwrap();
     assert_eq!(used.name, format!("{}{{all}}per-user:tada", shared.prefix()));
     assert_eq!(used.decision.remaining(), 6);
@@ -94,10 +94,10 @@ async fn forgetting_everything_leaves_what_is_under_other_tags() {
     let shared = Shared::new();
     let under = |tag: &str| {
         let backend = common::builder(&shared).together(tag).build().unwrap();
-        Limits::new(&backend, policy("p", FixedWindow::new(Rate::new(10, Duration::from_secs(3650 * 86_400)))))
+        LimitTree::new(&backend, policy("p", FixedWindow::new(Rate::new(10, Duration::from_secs(3650 * 86_400)))))
     };
     let (one, other) = (under("one"), under("other"));
-    assert!(one.take("key", 4).await.is_allowed() && other.take("key", 4).await.is_allowed());
+    assert!(one.take("key", 4).await.is_admitted() && other.take("key", 4).await.is_admitted());
     throttle_core::Backend::reset_all(&one.backend, "").await.unwrap();
     assert_eq!((one.left("key").await, other.left("key").await), (10, 6));
 }

@@ -4,8 +4,9 @@ mod common;
 
 use std::time::Duration;
 
-use common::{Limits, policy};
-use throttle_core::{Backend, FixedWindow, Rate, Receipt, Rule};
+use common::{LimitTree, policy};
+use throttle_core::backend::Receipt;
+use throttle_core::{Backend, FixedWindow, PolicyTree, Rate};
 use throttle_redis::{Cluster, RedisBackend};
 use throttle_test_servers::Cluster as Servers;
 
@@ -21,8 +22,8 @@ async fn a_settlement_tries_every_slot_and_returns_the_first_error() {
     let hung = master("ada");
     let other = (0..100).map(|key| key.to_string()).find(|key| master(key) != hung).unwrap();
     let members = ["a", "b"].map(|name| policy(name, FixedWindow::new(Rate::per_day(10))));
-    let both = Limits::new(&backend, Rule::All(members.clone().map(Into::into).to_vec()));
-    let [a, b] = members.map(|member| Limits::new(&backend, member));
+    let both = LimitTree::new(&backend, PolicyTree::All(members.clone().map(Into::into).to_vec()));
+    let [a, b] = members.map(|member| LimitTree::new(&backend, member));
     let calls = [both.calls("ada", 4)[0].clone(), both.calls(&other, 4)[0].clone()];
     let decision = backend.decide(&both.prepared, &calls).await.unwrap();
     let receipt = Receipt::of(&decision, &calls).unwrap().actual(1);

@@ -4,8 +4,9 @@ mod common;
 
 use std::time::Duration;
 
-use common::{Limits, builder, policy};
-use throttle_core::{Backend, Call, Carry, Cost, Decision, FixedWindow, Gcra, Key, Policy, Rate, Receipt, Rule};
+use common::{LimitTree, builder, policy};
+use throttle_core::backend::{Call, Receipt};
+use throttle_core::{Backend, Carry, Cost, Decision, FixedWindow, Gcra, Key, Policy, PolicyTree, Rate};
 use throttle_redis::{Cluster, RedisBackend};
 use throttle_test_servers::{Cluster as Servers, Shared};
 
@@ -18,7 +19,7 @@ fn call(key: &str, cost: u64) -> Call {
     Call::new(Key::from(key), Cost::at_least_one(cost))
 }
 
-async fn ask(limits: &Limits, calls: &[Call]) -> Decision {
+async fn ask(limits: &LimitTree, calls: &[Call]) -> Decision {
     limits.backend.decide(&limits.prepared, calls).await.unwrap()
 }
 
@@ -27,14 +28,14 @@ async fn ask(limits: &Limits, calls: &[Call]) -> Decision {
 async fn refusals_of_tiers_are_not_told_again() {
     let shared = Shared::new();
     let backend = builder(&shared).deny_cache(100).build().unwrap();
-    let limits = Limits::new(&backend, daily([5, 1], Carry::Reset));
-    assert!(ask(&limits, &[call("ada", 1).in_tier(1)]).await.is_allowed());
+    let limits = LimitTree::new(&backend, daily([5, 1], Carry::Reset));
+    assert!(ask(&limits, &[call("ada", 1).in_tier(1)]).await.is_admitted());
     for _ in 0..3 {
-        assert!(!ask(&limits, &[call("ada", 1).in_tier(1)]).await.is_allowed());
+        assert!(!ask(&limits, &[call("ada", 1).in_tier(1)]).await.is_admitted());
     }
     assert_eq!(backend.stats().cached_refusals, 0);
-    assert!(ask(&limits, &[call("ada", 1)]).await.is_allowed());
-    assert!(ask(&limits, &[call("ada", 1).in_tier(1)]).await.is_allowed(), "reset by the change");
+    assert!(ask(&limits, &[call("ada", 1)]).await.is_admitted());
+    assert!(ask(&limits, &[call("ada", 1).in_tier(1)]).await.is_admitted(), "reset by the change");
 }
 
 #[tokio::test]
@@ -44,8 +45,8 @@ async fn what_is_held_is_told_as_the_tier_that_wrote_it_means_it() {
     let (low, high) =
         (Gcra::new(Rate::per_day(5)).build().unwrap(), FixedWindow::new(Rate::per_day(50)).build().unwrap());
     let mixed = Policy::tiered("tiered", [("low", low), ("high", high)], Carry::Keep).unwrap();
-    let limits = Limits::new(&backend, mixed.clone());
-    assert!(ask(&limits, &[call("ada", 3).in_tier(1)]).await.is_allowed());
+    let limits = LimitTree::new(&backend, mixed.clone());
+    assert!(ask(&limits, &[call("ada", 3).in_tier(1)]).await.is_admitted());
     let held = backend.inspect(&mixed, &Key::from("ada")).await.unwrap();
     assert_eq!(held.fields.iter().map(|(name, _)| *name).collect::<Vec<_>>(), ["window_start", "used"]);
     assert_eq!((held.fields[1].1, held.decision.remaining()), (3, 2), "three of the five that the first tier holds");
@@ -62,20 +63,20 @@ async fn tiers_of_keys_on_several_servers() {
     let slot = |key: &str| throttle_test_servers::slot_of(format!("tiers{{t{key}}}:"));
     assert_ne!(slot("ada"), slot("everybody"), "or they would be asked for together");
     let pool = policy("pool", Gcra::new(Rate::per_day(3)));
-    let limits = Limits::new(&backend, Rule::All(vec![daily([5, 50], Carry::Keep).into(), pool.into()]));
+    let limits = LimitTree::new(&backend, PolicyTree::All(vec![daily([5, 50], Carry::Keep).into(), pool.into()]));
     let ada = |cost: u64, tier: u8| [call("ada", cost).in_tier(tier), call("everybody", 1)];
     let first = ask(&limits, &ada(20, 1)).await;
-    assert!(first.is_allowed());
+    assert!(first.is_admitted());
     assert_eq!((first.statuses()[0].tier(), first.statuses()[0].remaining()), (1, 30));
     let refused = ask(&limits, &ada(1, 0)).await;
-    assert!(!refused.is_allowed(), "twenty are more than the low tier holds");
+    assert!(!refused.is_admitted(), "twenty are more than the low tier holds");
     assert_eq!((refused.binding(), refused.statuses()[0].tier()), (Some(0), 0));
     assert_eq!(refused.statuses()[1].remaining(), 2, "what was charged to everybody in vain came back");
     for left in [29, 28] {
         assert_eq!(ask(&limits, &ada(1, 1)).await.statuses()[0].remaining(), left);
     }
     let exhausted = ask(&limits, &ada(3, 1)).await;
-    assert_eq!((exhausted.is_allowed(), exhausted.binding()), (false, Some(1)));
+    assert_eq!((exhausted.is_admitted(), exhausted.binding()), (false, Some(1)));
     let look = [Call::peek(Key::from("ada")).in_tier(1), Call::SKIP];
     assert_eq!(ask(&limits, &look).await.remaining(), 28, "and so did what was charged to her");
     let receipt = Receipt::of(&first, &ada(20, 1)).unwrap();

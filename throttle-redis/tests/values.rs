@@ -5,8 +5,8 @@ mod common;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{Limits, policy};
-use throttle_core::{Algorithm, Backend, IntoAlgorithm, Rate, Rule, SlidingWindow, TokenBucket};
+use common::{LimitTree, policy};
+use throttle_core::{Algorithm, Backend, IntoAlgorithm, PolicyTree, Rate, SlidingWindow, TokenBucket};
 use throttle_redis::{RedisBackend, Single};
 use throttle_test_servers::{Proxy, Server};
 
@@ -34,10 +34,10 @@ async fn a_value_that_makes_no_sense_fails_no_request_that_travels_with_its_own(
             let server = Server::start();
             let proxy = Proxy::start(server.port());
             let builder = RedisBackend::builder(Single::new(&proxy.url()).unwrap()).readable_keys();
-            let backend = builder.deadline(Duration::from_secs(10)).failures_to_open(1).build().unwrap();
+            let backend = builder.deadline(Duration::from_secs(10)).breaker_threshold(1).build().unwrap();
             let other = several.then(|| policy("other", algorithm).into());
             let members = [policy("p", algorithm).into()].into_iter().chain(other);
-            let limits = Arc::new(Limits::new(&backend, Rule::All(members.collect())));
+            let limits = Arc::new(LimitTree::new(&backend, PolicyTree::All(members.collect())));
             assert_eq!(limits.take("warm", 1).await.remaining(), 9);
             poison(&server, algorithm, number);
             // While the first calls are under way, the others wait for one to share.
@@ -71,9 +71,9 @@ async fn a_value_that_makes_no_sense_is_no_failure_of_the_store() {
     for (algorithm, number) in poisons() {
         let server = Server::start();
         let builder = RedisBackend::builder(Single::new(&server.url()).unwrap()).readable_keys();
-        let backend = builder.deadline(Duration::from_secs(10)).failures_to_open(1).build().unwrap();
-        let limits = Limits::new(&backend, policy("p", algorithm));
-        assert!(limits.take("warm", 1).await.is_allowed());
+        let backend = builder.deadline(Duration::from_secs(10)).breaker_threshold(1).build().unwrap();
+        let limits = LimitTree::new(&backend, policy("p", algorithm));
+        assert!(limits.take("warm", 1).await.is_admitted());
         poison(&server, algorithm, number);
         for left in [9, 8, 7] {
             let error = backend.decide(&limits.prepared, &limits.calls("victim", 1)).await.unwrap_err();

@@ -6,7 +6,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use common::{Limits, policy};
+use common::{LimitTree, policy};
 use throttle_core::{Backend, FixedWindow, Rate};
 use throttle_redis::{RedisBackend, RedisBuilder, Single};
 use throttle_test_servers::Server;
@@ -23,8 +23,8 @@ fn window() -> throttle_core::Policy {
 #[tokio::test]
 async fn a_store_that_is_back_is_healthy_though_nobody_asks() {
     let server = Server::start();
-    let backend = builder(&server).failures_to_open(1).deadline(Duration::from_millis(50)).build().unwrap();
-    let limits = Limits::new(&backend, window());
+    let backend = builder(&server).breaker_threshold(1).deadline(Duration::from_millis(50)).build().unwrap();
+    let limits = LimitTree::new(&backend, window());
     let decide = async || backend.decide(&limits.prepared, &limits.calls("key", 1)).await;
     while decide().await.is_err() {}
     assert!(backend.is_healthy());
@@ -50,8 +50,8 @@ async fn a_store_that_is_back_is_healthy_though_nobody_asks() {
 async fn decisions_that_travel_together_have_deadlines_of_their_own() {
     let server = Server::start();
     let deadline = Duration::from_millis(400);
-    let backend = builder(&server).failures_to_open(1_000).deadline(deadline).build().unwrap();
-    let limits = Arc::new(Limits::new(&backend, window()));
+    let backend = builder(&server).breaker_threshold(1_000).deadline(deadline).build().unwrap();
+    let limits = Arc::new(LimitTree::new(&backend, window()));
     while backend.decide(&limits.prepared, &limits.calls("first", 1)).await.is_err() {}
     let begin = || {
         let limits = Arc::clone(&limits);
@@ -84,8 +84,8 @@ async fn decisions_that_travel_together_have_deadlines_of_their_own() {
 #[tokio::test]
 async fn a_runtime_that_stands_still_holds_up_nobody_else() {
     let server = Server::start();
-    let backend = builder(&server).failures_to_open(1_000).deadline(Duration::from_millis(100)).build().unwrap();
-    let limits = Arc::new(Limits::new(&backend, window()));
+    let backend = builder(&server).breaker_threshold(1_000).deadline(Duration::from_millis(100)).build().unwrap();
+    let limits = Arc::new(LimitTree::new(&backend, window()));
     while backend.decide(&limits.prepared, &limits.calls("first", 1)).await.is_err() {}
     server.stop();
     let still = std::thread::spawn({

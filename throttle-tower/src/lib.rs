@@ -1,8 +1,7 @@
 //! Rate limiting for tower and axum: exact limits, composed with [`all`] and [`any`], answered with true fields.
 //!
 //! ```
-//! use throttle_tower::client_ip::ClientIp;
-//! use throttle_tower::{Gcra, Rate, ThrottleLayer, limit};
+//! use throttle_tower::{ClientIp, Gcra, Rate, ThrottleLayer, limit};
 //!
 //! let per_ip = limit("per-ip", Gcra::new(Rate::per_second(10)).burst(20)).by(ClientIp::peer());
 //! let throttle = ThrottleLayer::new(per_ip)?;
@@ -24,7 +23,7 @@
 //! | keys: address, header, route, method, your own | [`KeyExtractor`] |
 //! | the client's address behind proxies | [`client_ip`] |
 //! | cost, conditions, missing keys, refunds by outcome | [`Limit`] |
-//! | estimates, settled by the handler | [`Charge`] |
+//! | estimates, settled by the handler | [`Usage`] |
 //! | limits that depend on who asks | [`plans`] |
 //! | response fields and their dialects | [`headers`] |
 //! | custom refusals, hooks, failing stores | [`ThrottleLayer`] |
@@ -35,47 +34,38 @@
 //! | feature | default | gives |
 //! |---|---|---|
 //! | `tracing` | yes | [warnings](Warning) are logged, unless [`on_warning`](ThrottleLayer::on_warning) takes them; so is why an extractor answers 500 |
-//! | `axum` | no | the route's template and the peer's address from axum's extensions; [`LimitReport`], [`Charge`] and [`InFlight`] as extractors |
+//! | `axum` | no | the route's template and the peer's address from axum's extensions; [`LimitReport`], [`Usage`] and [`InFlight`] as extractors |
 //! | `unicode` | no | `Header::normalize_identity` |
 
-mod charge;
 pub mod client_ip;
+pub mod extract;
 pub mod headers;
-mod key;
-mod limit;
+pub mod limit;
 mod lock;
 mod log;
-mod plans;
-mod shape;
+pub mod plans;
+pub mod shape;
 mod throttle;
 mod time;
+pub mod usage;
 
-#[cfg(feature = "axum")]
-pub use charge::MissingCharge;
-pub use charge::{Charge, ChargeError, Settlements};
+pub use client_ip::ClientIp;
+pub use extract::{Constant, Header, KeyExtractor, Route};
 pub use headers::Dialect;
-pub use key::{
-    Constant, Extension, FromFn, Header, KeyExtractor, Masked, MatchedRoute, Method, Or, PeerAddr, Route, from_fn,
-};
-pub use limit::{
-    Concurrency, IntoCost, IntoLimits, IntoMembers, Limit, Limits, OnError, OnMissing, Unkeyed, all, any, is_preflight,
-    limit,
-};
-pub use plans::{IntoTier, LookupFailed, Plans, PlansUnkeyed, PlansWithoutDefault, PlansWithoutLookup, plans};
-pub use shape::{
-    Bound, HeadOf, Heed, HttpHead, HttpShape, HttpShapeFuture, HttpShapeLayer, IntoShaper, QueueFull, Shape,
-    ShapeError, ShapeFuture, ShapeLayer, ShapeStats, Shaper, ShaperBuilder, Slot, TokioClock, Turn, Unheeding,
-};
+pub use limit::{Concurrency, Limit, LimitTree, OnError, OnMissing, all, any, is_preflight, limit};
+pub use plans::plans;
+pub use shape::ShapeLayer;
 #[cfg(feature = "axum")]
 pub use throttle::MissingLimitReport;
 pub use throttle::{
     Event, InFlight, LimitReport, Outcome, Reason, Refusal, ResponseFuture, Throttle, ThrottleBody, ThrottleLayer,
     Warning,
 };
+/// The crate of the algorithms and of the in-memory backend, for names that are not at this root.
+pub use throttle_core;
 #[doc(no_inline)]
 pub use throttle_core::{
-    Algorithm, Backend, BackendError, BackendErrorKind, BoxBackend, CalendarQuota, Call, Carry, Clock, ConfigError,
-    Cost, Decision, FixedWindow, Gcra, IntervalBucket, Key, LeakyBucket, LeakyMeter, LimitSet, Limiter, LocalShare,
-    ManualClock, MemoryBackend, Policy, PolicyName, Rate, Rule, Rung, SlidingLog, SlidingWindow, Status, SystemClock,
-    Timestamp, TokenBucket,
+    CalendarQuota, Carry, ConfigError, DecidedBy, Decision, FixedWindow, Gcra, IntervalBucket, Key, LeakyBucket,
+    LeakyMeter, MemoryBackend, Rate, SlidingLog, SlidingWindow, TokenBucket,
 };
+pub use usage::Usage;

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use reqwest::{Client, Request, Url};
 use throttle_redis::RedisBackend;
-use throttle_tower::{LeakyBucket, OnError, Rate, Shape, ShapeError, ShapeLayer, Shaper};
+use throttle_tower::shape::{Shape, ShapeError, Shaper};
+use throttle_tower::{LeakyBucket, OnError, Rate, ShapeLayer};
 use tokio::io::AsyncReadExt;
 use tokio::task::JoinSet;
 use tower::{Layer, Service, ServiceExt};

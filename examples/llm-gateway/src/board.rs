@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use throttle_tower::{Charge, Key};
+use throttle_tower::{Key, Usage};
 
 use crate::limits::{Left, TOKENS};
 
@@ -45,16 +45,16 @@ impl Board {
 }
 
 impl Row {
-    pub fn tell(&self, charge: &Charge, happened: &str) {
-        self.print(charge.taken(TOKENS), charge.used(TOKENS).unwrap_or(0), happened);
+    pub fn tell(&self, usage: &Usage, happened: &str) {
+        self.print(usage.taken(TOKENS), usage.used(TOKENS).unwrap_or(0), happened);
     }
 
     /// Tells it in a moment, when it has been settled.
-    pub fn later(&self, charge: Charge, happened: &'static str) {
+    pub fn later(&self, usage: Usage, happened: &'static str) {
         let row = self.clone();
         tokio::spawn(async move {
             tokio::time::sleep(SETTLED).await;
-            row.tell(&charge, happened);
+            row.tell(&usage, happened);
         });
     }
 

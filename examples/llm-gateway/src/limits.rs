@@ -1,10 +1,10 @@
 //! What a key may use, and how a request's cost is estimated.
 
 use axum::http::request::Parts;
-use throttle_tower::client_ip::ClientIp;
+use throttle_tower::throttle_core::{Limiter, Policy, PolicySet, PolicyTree};
 use throttle_tower::{
-    CalendarQuota, ConfigError, Gcra, Header, Key, KeyExtractor, LimitSet, Limiter, MemoryBackend, Policy, Rate, Rule,
-    ThrottleLayer, TokenBucket, all, limit,
+    CalendarQuota, ClientIp, ConfigError, Gcra, Header, Key, KeyExtractor, MemoryBackend, Rate, ThrottleLayer,
+    TokenBucket, all, limit,
 };
 
 pub const TOKENS: &str = "tokens";
@@ -65,7 +65,7 @@ impl Left {
         let tokens = Policy::new(TOKENS, tokens())?.with_unit("tokens")?;
         let month = Policy::new(MONTH, month())?.with_unit("tokens")?;
         let policies = vec![tokens.into(), month.into()];
-        Ok(Self(Limiter::new(memory.clone(), LimitSet::new(Rule::All(policies))?)?))
+        Ok(Self(Limiter::new(memory.clone(), PolicySet::new(PolicyTree::All(policies))?)?))
     }
 
     /// Tokens left of this minute and of this month.

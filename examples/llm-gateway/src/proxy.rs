@@ -15,7 +15,7 @@ use http_body::Frame;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use throttle_tower::{Charge, ThrottleLayer};
+use throttle_tower::{ThrottleLayer, Usage};
 
 use crate::board::{Board, Row};
 use crate::limits::{MONTH, TOKENS, estimate, key, prompt_tokens};
@@ -33,12 +33,12 @@ pub fn app(throttle: ThrottleLayer, model: SocketAddr, board: Board) -> Router {
 }
 
 /// What the limits have let through.
-async fn complete(State(gateway): State<Gateway>, charge: Charge, request: Request) -> Response {
+async fn complete(State(gateway): State<Gateway>, usage: Usage, request: Request) -> Response {
     let (mut parts, body) = request.into_parts();
     let Some(key) = key(&parts) else { return StatusCode::INTERNAL_SERVER_ERROR.into_response() };
     let who = parts.headers.get("x-api-key").and_then(|key| key.to_str().ok()).unwrap_or("-");
     let row = gateway.board.row(who, key, estimate(&parts));
-    row.tell(&charge, "reserved");
+    row.tell(&usage, "reserved");
     let prompt = prompt_tokens(&parts);
 
     let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
@@ -49,13 +49,13 @@ async fn complete(State(gateway): State<Gateway>, charge: Charge, request: Reque
     parts.headers.clear();
     match gateway.client.request(Request::from_parts(parts, body)).await {
         Ok(response) if response.status().is_success() => {
-            let mut answer = Counted { inner: Body::new(response.into_body()), charge, row, seen: 0 };
+            let mut answer = Counted { inner: Body::new(response.into_body()), usage, row, seen: 0 };
             answer.count(prompt);
             Body::new(answer).into_response()
         }
         // By the limits' rules it costs nothing.
         _ => {
-            row.later(charge, "failed: refunded");
+            row.later(usage, "failed: refunded");
             (StatusCode::BAD_GATEWAY, "the model did not answer\n").into_response()
         }
     }
@@ -65,7 +65,7 @@ async fn complete(State(gateway): State<Gateway>, charge: Charge, request: Reque
 /// total is what is charged.
 struct Counted {
     inner: Body,
-    charge: Charge,
+    usage: Usage,
     row: Row,
     seen: u64,
 }
@@ -74,11 +74,11 @@ impl Counted {
     fn count(&mut self, tokens: u64) {
         // An error would mean that the charge is final, or that there is no such limit: nothing that a client can cause.
         for name in [TOKENS, MONTH] {
-            let _ = self.charge.add(name, tokens);
+            let _ = self.usage.add(name, tokens);
         }
-        let held = self.charge.taken(TOKENS);
+        let held = self.usage.taken(TOKENS);
         if self.seen > 0 && held > self.seen {
-            self.row.tell(&self.charge, "reserved more");
+            self.row.tell(&self.usage, "reserved more");
         }
         self.seen = held;
     }
@@ -102,6 +102,6 @@ impl http_body::Body for Counted {
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.row.later(self.charge.clone(), "settled");
+        self.row.later(self.usage.clone(), "settled");
     }
 }

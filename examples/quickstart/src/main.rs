@@ -7,9 +7,8 @@ use std::process::ExitCode;
 
 use axum::Router;
 use axum::routing::get;
-use throttle_tower::client_ip::ClientIp;
 use throttle_tower::{
-    ConfigError, Gcra, Header, KeyExtractor, LimitReport, Rate, ThrottleLayer, TokenBucket, all, limit,
+    ClientIp, ConfigError, Gcra, Header, KeyExtractor, LimitReport, Rate, ThrottleLayer, TokenBucket, all, limit,
 };
 use tokio::net::TcpListener;
 

@@ -8,8 +8,7 @@ use std::process::ExitCode;
 use axum::Router;
 use axum::routing::get;
 use throttle_redis::RedisBackend;
-use throttle_tower::client_ip::ClientIp;
-use throttle_tower::{Gcra, Header, KeyExtractor, LimitReport, OnError, Rate, ThrottleLayer, all, limit};
+use throttle_tower::{ClientIp, Gcra, Header, KeyExtractor, LimitReport, OnError, Rate, ThrottleLayer, all, limit};
 use tokio::net::TcpListener;
 
 /// How many processes share the limits: what each of them admits when Redis is away is one of so many parts.

@@ -13,9 +13,8 @@ use progress::Progress;
 use reqwest::{Client, Request, Response, StatusCode, Url};
 use settings::{Settings, USAGE};
 use summary::Summary;
-use throttle_tower::{
-    ConfigError, HeadOf, LeakyBucket, MemoryBackend, Rate, Shape, ShapeError, ShapeLayer, Shaper, TokioClock,
-};
+use throttle_tower::shape::{HeadOf, Shape, ShapeError, Shaper, TokioClock};
+use throttle_tower::{ConfigError, LeakyBucket, MemoryBackend, Rate, ShapeLayer};
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 use tower::{Layer, Service, ServiceExt};

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io::{IsTerminal, Write, stderr};
 use std::time::{Duration, Instant};
 
-use throttle_tower::ShapeStats;
+use throttle_tower::shape::ShapeStats;
 
 pub struct Progress {
     is_terminal: bool,

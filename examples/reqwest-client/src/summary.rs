@@ -6,7 +6,7 @@ use std::sync::PoisonError;
 use std::time::Duration;
 
 use reqwest::StatusCode;
-use throttle_tower::{Bound, ShapeError, ShapeStats};
+use throttle_tower::shape::{Bound, ShapeError, ShapeStats};
 
 use crate::upstream::{Arrivals, most_in_any};
 

@@ -14,8 +14,7 @@ use axum::extract::ConnectInfo;
 use axum::http::{Request, StatusCode};
 use axum::response::Response;
 use axum::routing::get;
-use throttle_tower::client_ip::ClientIp;
-use throttle_tower::{Dialect, Gcra, KeyExtractor, Limits, Rate, ThrottleLayer, TokenBucket, all, limit};
+use throttle_tower::{ClientIp, Dialect, Gcra, KeyExtractor, LimitTree, Rate, ThrottleLayer, TokenBucket, all, limit};
 use tower::{Service, ServiceExt};
 use tower_governor::GovernorLayer;
 use tower_governor::governor::GovernorConfigBuilder;
@@ -118,23 +117,23 @@ fn app() -> Router {
     Router::new().route("/", get(|| async { "hello" }))
 }
 
-fn throttle(limits: Limits) -> ThrottleLayer {
+fn throttle(limits: LimitTree) -> ThrottleLayer {
     ThrottleLayer::new(limits).expect("a valid configuration")
 }
 
-fn bare(limits: Limits) -> ThrottleLayer {
+fn bare(limits: LimitTree) -> ThrottleLayer {
     throttle(limits).headers(Dialect::None).report_in_response(false)
 }
 
-fn generous() -> Limits {
+fn generous() -> LimitTree {
     two(Rate::per_second(1_000_000), 1_000_000)
 }
 
-fn scarce() -> Limits {
+fn scarce() -> LimitTree {
     two(Rate::per_day(1), 1)
 }
 
-fn two(rate: Rate, burst: u64) -> Limits {
+fn two(rate: Rate, burst: u64) -> LimitTree {
     all([
         limit("per-ip", Gcra::new(rate).burst(burst)).by(ClientIp::peer()),
         limit("per-route", TokenBucket::new(rate).burst(burst))
@@ -142,11 +141,11 @@ fn two(rate: Rate, burst: u64) -> Limits {
     ])
 }
 
-fn one() -> Limits {
+fn one() -> LimitTree {
     limit("per-ip", Gcra::new(Rate::per_second(1_000_000))).by(ClientIp::peer()).into()
 }
 
-fn scarce_one() -> Limits {
+fn scarce_one() -> LimitTree {
     limit("per-ip", Gcra::new(Rate::per_day(1)).burst(1)).by(ClientIp::peer()).into()
 }
 

@@ -5,9 +5,10 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use throttle_core::{
-    Algorithm, CalendarQuota, Call, FixedWindow, Gcra, IntervalBucket, IntoAlgorithm, Key, LeakyBucket, LeakyMeter,
-    Policy, Rate, Rule, SlidingLog, SlidingWindow, TokenBucket,
+    Algorithm, CalendarQuota, FixedWindow, Gcra, IntervalBucket, IntoAlgorithm, Key, LeakyBucket, LeakyMeter, Policy,
+    Rate, PolicyTree, SlidingLog, SlidingWindow, TokenBucket,
 };
+use throttle_core::backend::Call;
 
 use crate::peers::Throttle;
 use crate::report;
@@ -24,7 +25,7 @@ fn built(algorithm: impl IntoAlgorithm) -> Algorithm {
     algorithm.into_algorithm().expect("the algorithm is valid")
 }
 
-fn policy(name: &str, algorithm: Algorithm) -> Rule {
+fn policy(name: &str, algorithm: Algorithm) -> PolicyTree {
     Policy::new(name, algorithm).expect("the policy is valid").into()
 }
 
@@ -103,7 +104,7 @@ fn different_keys(throttle: Throttle, policies: u32) -> Contender<'static> {
 
 fn set(algorithm: Algorithm, policies: usize) -> Throttle {
     let members = (0..policies).map(|n| policy(&format!("member {n}"), algorithm)).collect();
-    Throttle::with(Rule::All(members), 1_000_000)
+    Throttle::with(PolicyTree::All(members), 1_000_000)
 }
 
 fn sets() {

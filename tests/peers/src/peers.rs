@@ -8,7 +8,8 @@ use governor::clock::{Clock, DefaultClock};
 use governor::middleware::StateInformationMiddleware;
 use governor::state::keyed::DashMapStateStore;
 use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
-use throttle_core::{Backend, Call, Gcra, Key, LimitSet, MemoryBackend, MemorySet, Policy, Rate};
+use throttle_core::{Backend, Gcra, Key, PolicySet, MemoryBackend, MemorySet, Policy, Rate};
+use throttle_core::backend::Call;
 
 /// The same limit for everybody: one unit each `every`, and `burst` at once.
 #[derive(Clone, Copy)]
@@ -49,9 +50,9 @@ impl Throttle {
         Self::with(Policy::new("peer", gcra).expect("the limit is valid").into(), max_keys)
     }
 
-    pub fn with(rule: throttle_core::Rule, max_keys: usize) -> Self {
+    pub fn with(rule: throttle_core::PolicyTree, max_keys: usize) -> Self {
         let backend = MemoryBackend::builder().max_keys(max_keys).build();
-        let set = backend.prepare(LimitSet::new(rule).expect("the set is valid")).expect("the backend has room");
+        let set = backend.prepare(PolicySet::new(rule).expect("the set is valid")).expect("the backend has room");
         Self { backend, set }
     }
 
@@ -60,7 +61,7 @@ impl Throttle {
     pub fn ask(&self, calls: &[Call]) -> bool {
         let decision = self.backend.decide_now(&self.set, calls);
         black_box((decision.remaining(), decision.retry_after(), decision.reset_after()));
-        decision.is_allowed()
+        decision.is_admitted()
     }
 }
 

@@ -11,11 +11,10 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
-use throttle_core::{Call, Key, LimitSet, MemorySet, Receipt};
-use throttle_tower::{
-    Backend, BackendError, BackendErrorKind, ConfigError, Constant, Decision, Gcra, Limit, ManualClock, MemoryBackend,
-    Rate, limit,
-};
+use throttle_core::backend::{Call, Receipt};
+use throttle_core::{Backend, BackendError, BackendErrorKind, ManualClock};
+use throttle_core::{Key, MemorySet, PolicySet};
+use throttle_tower::{ConfigError, Constant, Decision, Gcra, Limit, MemoryBackend, Rate, limit};
 use tokio::sync::Semaphore;
 use tower::Service;
 
@@ -35,8 +34,8 @@ pub(crate) fn shared(name: &str, burst: u64) -> Limit {
 /// What everybody has left of the budget that [`shared`] makes.
 pub(crate) fn left(memory: &Memory, name: &str, burst: u64) -> u64 {
     let policy =
-        throttle_tower::Policy::new(name, Gcra::new(Rate::per_minute(1)).burst(burst)).unwrap().replace_existing();
-    let prepared = memory.prepare(LimitSet::new(policy).unwrap()).unwrap();
+        throttle_core::Policy::new(name, Gcra::new(Rate::per_minute(1)).burst(burst)).unwrap().replace_existing();
+    let prepared = memory.prepare(PolicySet::new(policy).unwrap()).unwrap();
     memory.decide_now(&prepared, &[Call::peek(Key::CONSTANT)]).remaining()
 }
 
@@ -107,11 +106,11 @@ impl Backend for Remote {
     type Decide = Pin<Box<dyn Future<Output = Result<Decision, BackendError>> + Send>>;
     type Done = std::future::Ready<Result<(), BackendError>>;
 
-    fn prepare(&self, set: LimitSet) -> Result<MemorySet, ConfigError> {
+    fn prepare(&self, set: PolicySet) -> Result<MemorySet, ConfigError> {
         self.memory.prepare(set)
     }
 
-    fn set(prepared: &MemorySet) -> &LimitSet {
+    fn set(prepared: &MemorySet) -> &PolicySet {
         Memory::set(prepared)
     }
 

@@ -7,10 +7,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use http::StatusCode;
-use throttle_core::{Call, Key, LimitSet, MemorySet, Receipt};
-use throttle_tower::{
-    Backend, BackendError, BackendErrorKind, ConfigError, Decision, IntoLimits, OnError, ThrottleLayer, all,
-};
+use throttle_core::backend::{Call, Receipt};
+use throttle_core::{Backend, BackendError, BackendErrorKind};
+use throttle_core::{Key, MemorySet, PolicySet};
+use throttle_tower::limit::IntoLimitTree;
+use throttle_tower::{ConfigError, Decision, OnError, ThrottleLayer, all};
 use tokio::time::Instant;
 use tower::{Layer, ServiceExt};
 
@@ -51,11 +52,11 @@ impl Backend for Hanging {
     type Decide = Step<Decision>;
     type Done = Step<()>;
 
-    fn prepare(&self, set: LimitSet) -> Result<MemorySet, ConfigError> {
+    fn prepare(&self, set: PolicySet) -> Result<MemorySet, ConfigError> {
         self.memory.prepare(set)
     }
 
-    fn set(prepared: &MemorySet) -> &LimitSet {
+    fn set(prepared: &MemorySet) -> &PolicySet {
         Memory::set(prepared)
     }
 
@@ -88,7 +89,7 @@ impl Backend for Hanging {
     }
 }
 
-fn layer(backend: &Hanging, rule: OnError, limits: impl IntoLimits) -> ThrottleLayer<Hanging> {
+fn layer(backend: &Hanging, rule: OnError, limits: impl IntoLimitTree) -> ThrottleLayer<Hanging> {
     let layer = ThrottleLayer::new(limits).unwrap().on_error(rule).local_store(&memory());
     layer.backend(backend.clone()).unwrap()
 }
@@ -116,7 +117,7 @@ async fn law_12_request_waits_for_a_store_that_hangs_until_its_deadline_and_once
         for limits in [
             all([shared("a", 5), shared("b", 5)]),
             all([shared("a", 5).refund_aborted(), shared("b", 5).refund_successful()]),
-            all([shared("a", 5).charge_denied(), shared("b", 5).settled_later()]),
+            all([shared("a", 5).charge_refused(), shared("b", 5).settled_later()]),
             all([shared("a", 5).wait_up_to(LONGEST), shared("b", 5)]),
         ] {
             let before = backend.questions();
@@ -134,7 +135,7 @@ async fn law_12_no_response_waits_for_what_follows_on_its_decision() {
     let limits = all([
         shared("refunded", 9).refund_successful(),
         shared("settled", 9).cost(2).settled_later(),
-        shared("tried", 9).charge_denied(),
+        shared("tried", 9).charge_refused(),
         shared("tight", 1),
     ]);
     let layer = layer(&backend, OnError::Closed, limits);

@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use http::StatusCode;
 use http::request::Parts;
-use throttle_tower::{Constant, Cost, Gcra, IntoCost, Limit, OnMissing, Rate, ThrottleLayer, all, limit};
+use throttle_core::Cost;
+use throttle_tower::limit::IntoCost;
+use throttle_tower::{Constant, Gcra, Limit, OnMissing, Rate, ThrottleLayer, all, limit};
 use tower::{Layer, Service, ServiceExt};
 
 use crate::common::{Strict, get, left, memory, poll, shared};

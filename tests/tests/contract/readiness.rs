@@ -3,7 +3,8 @@
 use std::task::Poll;
 
 use http::{Request, Response, StatusCode};
-use throttle_tower::{BoxBackend, Constant, Gcra, Rate, ThrottleLayer, limit};
+use throttle_core::BoxBackend;
+use throttle_tower::{Constant, Gcra, Rate, ThrottleLayer, limit};
 use tower::{Layer, Service, ServiceExt};
 use tower_test::mock;
 

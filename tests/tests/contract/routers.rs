@@ -6,8 +6,8 @@ use axum::extract::{ConnectInfo, State};
 use axum::handler::Handler;
 use axum::http::{Request, StatusCode};
 use axum::routing::{any_service, get};
-use throttle_tower::client_ip::ClientIp;
-use throttle_tower::{BoxBackend, Gcra, LimitReport, Rate, Route, ThrottleLayer, limit};
+use throttle_core::BoxBackend;
+use throttle_tower::{ClientIp, Gcra, LimitReport, Rate, Route, ThrottleLayer, limit};
 use tower::{Layer, ServiceExt};
 
 use crate::common::{Remote, shared, text};

@@ -10,8 +10,9 @@ use hyper::body::Incoming;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::service::TowerToHyperService;
-use throttle_tower::client_ip::ClientIp;
-use throttle_tower::{Gcra, LimitReport, PeerAddr, Rate, ThrottleLayer, limit};
+use throttle_tower::ClientIp;
+use throttle_tower::extract::PeerAddr;
+use throttle_tower::{Gcra, LimitReport, Rate, ThrottleLayer, limit};
 use tokio::net::TcpListener;
 use tower::{Layer, Service, ServiceBuilder, ServiceExt};
 

@@ -1,13 +1,14 @@
 //! Clones are the same limiter.
 
 use http::StatusCode;
+use throttle_core::BoxBackend;
 use throttle_tower::headers::Dialect;
-use throttle_tower::{BoxBackend, Throttle, ThrottleLayer};
+use throttle_tower::{Throttle, ThrottleLayer};
 use tower::{Layer, ServiceExt};
 
 use crate::common::{Remote, Strict, get, memory, shared};
 
-async fn status<B: throttle_tower::Backend>(service: &Throttle<Strict, B>) -> u16 {
+async fn status<B: throttle_core::Backend>(service: &Throttle<Strict, B>) -> u16 {
     service.clone().oneshot(get()).await.unwrap().status().as_u16()
 }
 

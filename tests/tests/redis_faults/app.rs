@@ -8,10 +8,9 @@ use axum::routing::get;
 use axum::{Extension, Router};
 use http::{Request, StatusCode};
 use parking_lot::Mutex;
+use throttle_core::BackendErrorKind;
 use throttle_redis::{RedisBackend, RedisBuilder};
-use throttle_tower::{
-    BackendErrorKind, FixedWindow, Header, Limit, Limits, OnError, Outcome, Rate, ThrottleLayer, all, limit,
-};
+use throttle_tower::{FixedWindow, Header, Limit, LimitTree, OnError, Outcome, Rate, ThrottleLayer, all, limit};
 use tower::ServiceExt;
 
 use crate::witness::{Answer, Witnessed};
@@ -81,7 +80,7 @@ impl Path {
         }
     }
 
-    fn limits(self) -> Limits {
+    fn limits(self) -> LimitTree {
         let of = |place: usize, count: u64, key: &str| -> Limit {
             // A window that does not end during a test: what is used in it is all that was ever charged.
             let rate = Rate::new(count, Duration::from_secs(3650 * 86_400));

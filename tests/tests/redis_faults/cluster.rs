@@ -4,9 +4,9 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
+use throttle_core::BackendErrorKind;
 use throttle_redis::{RedisBackend, RedisBuilder};
 use throttle_test_servers::{Cluster, slot_of};
-use throttle_tower::BackendErrorKind;
 
 use crate::app::{Mode, Path, Sample, Told};
 use crate::course::Course;

@@ -5,8 +5,8 @@ use std::fmt::Write;
 use std::time::{Duration, Instant};
 
 use http::StatusCode;
+use throttle_core::BackendErrorKind;
 use throttle_test_servers::Server;
-use throttle_tower::BackendErrorKind;
 
 use crate::app::{App, Mode, Path, Sample, TINY, Told};
 use crate::figures::Figures;

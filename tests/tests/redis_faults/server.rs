@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use throttle_core::BackendErrorKind;
 use throttle_redis::{Pool, RedisBackend, RedisBuilder, Single};
 use throttle_test_servers::Server;
-use throttle_tower::BackendErrorKind;
 
 use crate::app::{Sample, Told};
 use crate::course::Course;

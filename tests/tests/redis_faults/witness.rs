@@ -4,9 +4,10 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use throttle_core::{Backend, BackendError, Call, ConfigError, Decision, Key, LimitSet, Receipt};
+use throttle_core::BackendErrorKind;
+use throttle_core::backend::{Call, Receipt};
+use throttle_core::{Backend, BackendError, ConfigError, Decision, Key, PolicySet};
 use throttle_redis::{RedisBackend, RedisSet};
-use throttle_tower::BackendErrorKind;
 
 use crate::app::TRIP;
 
@@ -30,11 +31,11 @@ impl Backend for Witnessed {
     type Decide = Pin<Box<dyn Future<Output = Result<Decision, BackendError>> + Send>>;
     type Done = <RedisBackend as Backend>::Done;
 
-    fn prepare(&self, set: LimitSet) -> Result<RedisSet, ConfigError> {
+    fn prepare(&self, set: PolicySet) -> Result<RedisSet, ConfigError> {
         self.0.prepare(set)
     }
 
-    fn set(prepared: &RedisSet) -> &LimitSet {
+    fn set(prepared: &RedisSet) -> &PolicySet {
         RedisBackend::set(prepared)
     }
 

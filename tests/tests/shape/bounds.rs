@@ -3,7 +3,8 @@
 use std::error::Error;
 use std::time::Duration;
 
-use throttle_tower::{Bound, LeakyBucket, OnError, Rate, ShapeError, ShapeLayer, Shaper};
+use throttle_tower::shape::{Bound, ShapeError, Shaper};
+use throttle_tower::{LeakyBucket, OnError, Rate, ShapeLayer};
 use tokio::time::{Instant, sleep};
 use tower::{Layer, ServiceExt};
 
@@ -170,7 +171,7 @@ async fn shape_errors_are_errors_and_keep_the_services_own() {
     shaper.schedule("key", 1).await.unwrap();
     let full = shaper.schedule("key", 1).await.unwrap_err();
     let boxed: Box<dyn Error + Send + Sync> = full.into_boxed();
-    assert!(boxed.is::<throttle_tower::QueueFull>());
+    assert!(boxed.is::<throttle_tower::shape::QueueFull>());
     let inner: ShapeError<std::io::Error> = ShapeError::Inner(std::io::Error::other("mine"));
     assert_eq!(inner.into_inner().unwrap().to_string(), "mine");
 }

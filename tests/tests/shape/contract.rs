@@ -4,7 +4,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use http::{Request, Response, StatusCode};
-use throttle_tower::{LeakyBucket, OnError, Rate, ShapeError, ShapeLayer, Shaper};
+use throttle_tower::shape::{ShapeError, Shaper};
+use throttle_tower::{LeakyBucket, OnError, Rate, ShapeLayer};
 use tokio::time::{Instant, sleep};
 use tower::limit::ConcurrencyLimitLayer;
 use tower::{Layer, Service, ServiceBuilder, ServiceExt, service_fn};
@@ -162,12 +163,12 @@ async fn shape_answers_over_http_instead_of_failing() {
 #[test]
 fn shape_types_can_be_named_and_sent() {
     struct Client {
-        _http: throttle_tower::Shape<Notes, u64>,
+        _http: throttle_tower::shape::Shape<Notes, u64>,
         _layer: ShapeLayer<u64, Remote>,
         _shaper: Shaper,
     }
     fn is_send_and_sync<T: Send + Sync>() {}
     fn is_send<T: Send>() {}
     is_send_and_sync::<Client>();
-    is_send::<throttle_tower::ShapeFuture<Notes, u64, Remote, throttle_tower::Unheeding>>();
+    is_send::<throttle_tower::shape::ShapeFuture<Notes, u64, Remote, throttle_tower::shape::IgnoreUpstream>>();
 }

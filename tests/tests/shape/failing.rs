@@ -1,6 +1,8 @@
 //! When the store fails, each shaper goes on as it was told to.
 
-use throttle_tower::{BackendErrorKind, OnError, ShapeError};
+use throttle_core::BackendErrorKind;
+use throttle_tower::OnError;
+use throttle_tower::shape::ShapeError;
 use tokio::time::Instant;
 
 use crate::support::{MS, Remote, over, ten};

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use throttle_tower::{LeakyBucket, Rate, Shaper};
+use throttle_tower::shape::Shaper;
+use throttle_tower::{LeakyBucket, Rate};
 use tokio::time::{Instant, advance};
 
 use crate::golden_vectors::{Op, Suite, load};

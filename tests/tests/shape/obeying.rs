@@ -6,10 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use http::{HeaderMap, Request, Response, StatusCode};
-use throttle_tower::{
-    Constant, Dialect, Gcra, HttpHead, LeakyBucket, MemoryBackend, Rate, ShapeLayer, Shaper, ThrottleLayer, TokioClock,
-    limit,
-};
+use throttle_tower::shape::{HttpHead, Shaper, TokioClock};
+use throttle_tower::{Constant, Dialect, Gcra, LeakyBucket, MemoryBackend, Rate, ShapeLayer, ThrottleLayer, limit};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use tower::{Layer, Service, ServiceExt, service_fn};

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use throttle_tower::{LeakyBucket, OnError, Rate, ShapeLayer, Shaper};
+use throttle_tower::shape::Shaper;
+use throttle_tower::{LeakyBucket, OnError, Rate, ShapeLayer};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, advance};
 use tower::{Layer, ServiceExt};

@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use throttle_core::{Backend, BackendError, BackendErrorKind, Call, Decision, LimitSet, MemorySet, Receipt};
-use throttle_tower::{
-    ConfigError, Key, LeakyBucket, MemoryBackend, OnError, Rate, ShapeLayer, Shaper, ShaperBuilder, TokioClock,
-};
+use throttle_core::backend::{Call, Receipt};
+use throttle_core::{Backend, BackendError, BackendErrorKind, Decision, MemorySet, PolicySet};
+use throttle_tower::shape::{Shaper, ShaperBuilder, TokioClock};
+use throttle_tower::{ConfigError, Key, LeakyBucket, MemoryBackend, OnError, Rate, ShapeLayer};
 use tokio::time::{Instant, sleep};
 use tower::Service;
 
@@ -118,11 +118,11 @@ impl Backend for Remote {
     type Decide = Boxed<Decision>;
     type Done = Boxed<()>;
 
-    fn prepare(&self, set: LimitSet) -> Result<MemorySet, ConfigError> {
+    fn prepare(&self, set: PolicySet) -> Result<MemorySet, ConfigError> {
         self.memory.prepare(set)
     }
 
-    fn set(prepared: &MemorySet) -> &LimitSet {
+    fn set(prepared: &MemorySet) -> &PolicySet {
         MemoryBackend::<TokioClock>::set(prepared)
     }
 

@@ -11,7 +11,8 @@ use hyper_util::rt::TokioExecutor;
 use throttle_core::Backend;
 use throttle_redis::RedisBackend;
 use throttle_test_servers::Shared;
-use throttle_tower::{LeakyBucket, OnError, Rate, ShapeLayer, Shaper};
+use throttle_tower::shape::Shaper;
+use throttle_tower::{LeakyBucket, OnError, Rate, ShapeLayer};
 use tokio::task::JoinSet;
 use tower::{Layer, ServiceExt};
 

@@ -13,9 +13,9 @@ use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use proptest::test_runner::Config as ProptestConfig;
 use sfv::{List, ListEntry, Parser};
-use throttle_tower::{
-    Gcra, IntoLimits, KeyExtractor, Limit, ManualClock, MemoryBackend, Rate, ThrottleLayer, Timestamp, limit,
-};
+use throttle_core::{ManualClock, Timestamp};
+use throttle_tower::limit::IntoLimitTree;
+use throttle_tower::{Gcra, KeyExtractor, Limit, MemoryBackend, Rate, ThrottleLayer, limit};
 use tower::ServiceExt;
 
 pub(crate) type Store = MemoryBackend<ManualClock>;
@@ -45,11 +45,11 @@ pub(crate) struct Site {
 
 impl Site {
     /// Every method of `/`, limited.
-    pub(crate) fn new(limits: impl IntoLimits) -> Self {
+    pub(crate) fn new(limits: impl IntoLimitTree) -> Self {
         Self::with(limits, |layer| Router::new().route("/", any(ok)).layer(layer))
     }
 
-    pub(crate) fn with(limits: impl IntoLimits, app: impl FnOnce(ThrottleLayer<Store>) -> Router) -> Self {
+    pub(crate) fn with(limits: impl IntoLimitTree, app: impl FnOnce(ThrottleLayer<Store>) -> Router) -> Self {
         let (layer, clock, store) = layer(limits);
         Self { app: app(layer), clock, store }
     }
@@ -82,7 +82,7 @@ impl Site {
 }
 
 /// A layer on a clock that stands at [`START`].
-pub(crate) fn layer(limits: impl IntoLimits) -> (ThrottleLayer<Store>, ManualClock, Store) {
+pub(crate) fn layer(limits: impl IntoLimitTree) -> (ThrottleLayer<Store>, ManualClock, Store) {
     let clock = ManualClock::new(START);
     let store = MemoryBackend::builder().clock(clock.clone()).build();
     let layer = ThrottleLayer::new(limits).unwrap().backend(store.clone()).unwrap();

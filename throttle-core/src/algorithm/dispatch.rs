@@ -25,7 +25,7 @@ use crate::time::Timestamp;
 /// let now = Timestamp::EPOCH;
 /// let (state, first) = gcra.decide(gcra.fresh(), now, 2);
 /// let (state, second) = gcra.decide(state, now, 1);
-/// assert!(first.is_allowed() && !second.is_allowed());
+/// assert!(first.is_admitted() && !second.is_admitted());
 /// assert_eq!(second.retry_after_micros(), Some(100_000));
 /// # Ok::<(), throttle_core::ConfigError>(())
 /// ```

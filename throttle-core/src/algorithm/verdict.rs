@@ -22,7 +22,7 @@ impl Verdict {
     /// Whether the request may go on.
     #[inline]
     #[must_use]
-    pub const fn is_allowed(&self) -> bool {
+    pub const fn is_admitted(&self) -> bool {
         self.wait == 0
     }
 

@@ -10,7 +10,7 @@ use super::receipt::Receipt;
 use crate::decision::Decision;
 use crate::error::ConfigError;
 use crate::key::Key;
-use crate::set::LimitSet;
+use crate::set::PolicySet;
 use crate::time::Timestamp;
 
 type Boxed<T> = Pin<Box<dyn Future<Output = Result<T, BackendError>> + Send>>;
@@ -36,7 +36,7 @@ impl fmt::Debug for BoxBackend {
 
 /// A set prepared by a [`BoxBackend`].
 pub struct BoxPrepared {
-    set: LimitSet,
+    set: PolicySet,
     /// The `Arc<B::Prepared>` of the backend inside.
     inner: Box<dyn std::any::Any + Send + Sync>,
 }
@@ -48,8 +48,8 @@ impl fmt::Debug for BoxPrepared {
 }
 
 trait ErasedBackend: Send + Sync {
-    fn prepare(&self, set: LimitSet) -> Result<BoxPrepared, ConfigError>;
-    fn in_force(&self, prepared: &BoxPrepared) -> Option<Arc<LimitSet>>;
+    fn prepare(&self, set: PolicySet) -> Result<BoxPrepared, ConfigError>;
+    fn in_force(&self, prepared: &BoxPrepared) -> Option<Arc<PolicySet>>;
     fn decide(&self, prepared: &BoxPrepared, calls: &[Call]) -> Boxed<Decision>;
     fn decide_at_once(&self, prepared: &BoxPrepared, calls: &[Call]) -> Option<Decision>;
     fn now(&self) -> Option<Timestamp>;
@@ -69,12 +69,12 @@ fn inner<B: Backend>(prepared: &BoxPrepared) -> Result<&Arc<B::Prepared>, Backen
 }
 
 impl<B: Backend> ErasedBackend for B {
-    fn prepare(&self, set: LimitSet) -> Result<BoxPrepared, ConfigError> {
+    fn prepare(&self, set: PolicySet) -> Result<BoxPrepared, ConfigError> {
         let prepared = Arc::new(Backend::prepare(self, set)?);
         Ok(BoxPrepared { set: B::set(&prepared).clone(), inner: Box::new(prepared) })
     }
 
-    fn in_force(&self, prepared: &BoxPrepared) -> Option<Arc<LimitSet>> {
+    fn in_force(&self, prepared: &BoxPrepared) -> Option<Arc<PolicySet>> {
         Backend::in_force(self, inner::<B>(prepared).ok()?)
     }
 
@@ -125,15 +125,15 @@ impl Backend for BoxBackend {
     type Decide = Boxed<Decision>;
     type Done = Boxed<()>;
 
-    fn prepare(&self, set: LimitSet) -> Result<BoxPrepared, ConfigError> {
+    fn prepare(&self, set: PolicySet) -> Result<BoxPrepared, ConfigError> {
         self.0.prepare(set)
     }
 
-    fn set(prepared: &BoxPrepared) -> &LimitSet {
+    fn set(prepared: &BoxPrepared) -> &PolicySet {
         &prepared.set
     }
 
-    fn in_force(&self, prepared: &Arc<BoxPrepared>) -> Option<Arc<LimitSet>> {
+    fn in_force(&self, prepared: &Arc<BoxPrepared>) -> Option<Arc<PolicySet>> {
         self.0.in_force(prepared)
     }
 

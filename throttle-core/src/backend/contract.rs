@@ -7,7 +7,7 @@ use super::receipt::Receipt;
 use crate::decision::Decision;
 use crate::error::ConfigError;
 use crate::key::Key;
-use crate::set::LimitSet;
+use crate::set::PolicySet;
 use crate::time::Timestamp;
 
 /// Where state lives and time is read: decides about a whole set of limits in one atomic step.
@@ -68,14 +68,14 @@ pub trait Backend: Clone + Send + Sync + 'static {
     /// # Errors
     ///
     /// If the backend cannot hold such a set, or a policy's name is in use with other parameters.
-    fn prepare(&self, set: LimitSet) -> Result<Self::Prepared, ConfigError>;
+    fn prepare(&self, set: PolicySet) -> Result<Self::Prepared, ConfigError>;
 
     /// The set that was prepared.
-    fn set(prepared: &Self::Prepared) -> &LimitSet;
+    fn set(prepared: &Self::Prepared) -> &PolicySet;
 
     /// The set with the parameters in force, where another set has [replaced](crate::Policy::replace_existing) some of its
     /// own: decisions are by these. The same `Arc` until they change. Defaults to `None`: those it was prepared with.
-    fn in_force(&self, prepared: &Arc<Self::Prepared>) -> Option<Arc<LimitSet>> {
+    fn in_force(&self, prepared: &Arc<Self::Prepared>) -> Option<Arc<PolicySet>> {
         let _ = prepared;
         None
     }
@@ -108,7 +108,7 @@ pub trait Backend: Clone + Send + Sync + 'static {
 
     /// Gives back or debits the difference between what was taken and what was used, each policy in its own window.
     ///
-    /// Items that are not of the [rung](crate::ReceiptItem::rung) [`Rung::Store`](crate::Rung::Store) were not charged at
+    /// Items that are not of the [decided_by](crate::ReceiptItem::decided_by) [`DecidedBy::Store`](crate::DecidedBy::Store) were not charged at
     /// the store, and change nothing there. A backend that decides by a [`LocalShare`](crate::LocalShare) of its own when
     /// its store fails settles those [at that](crate::LocalShare::settle).
     fn settle(&self, prepared: &Arc<Self::Prepared>, receipt: Receipt) -> Self::Done;

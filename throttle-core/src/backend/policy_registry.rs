@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use crate::algorithm::Algorithm;
 use crate::error::ConfigError;
 use crate::policy::{Policy, PolicyName};
-use crate::set::LimitSet;
+use crate::set::PolicySet;
 
 /// The policies of the sets that are in use on one store, for those who write a [`Backend`](crate::Backend).
 ///
@@ -19,16 +19,17 @@ use crate::set::LimitSet;
 /// [`RegisteredSet`] exists. Clones share the registry; what they know is of this process.
 ///
 /// ```
-/// use throttle_core::{Gcra, LimitSet, Policy, PolicyRegistry, Rate};
+/// use throttle_core::{Gcra, PolicySet, Policy, Rate};
+/// use throttle_core::backend::PolicyRegistry;
 ///
 /// let limit = |count| Policy::new("per-ip", Gcra::new(Rate::per_minute(count)));
 /// let registry = PolicyRegistry::default();
-/// let login = registry.register(LimitSet::new(limit(5)?)?)?;
+/// let login = registry.register(PolicySet::new(limit(5)?)?)?;
 ///
-/// let error = registry.register(LimitSet::new(limit(100)?)?).unwrap_err();
+/// let error = registry.register(PolicySet::new(limit(100)?)?).unwrap_err();
 /// assert_eq!((error.policy(), error.value()), (Some("per-ip"), "gcra 100/minute with a capacity of 100"));
 ///
-/// let replacing = registry.register(LimitSet::new(limit(100)?.replace_existing())?)?;
+/// let replacing = registry.register(PolicySet::new(limit(100)?.replace_existing())?)?;
 /// let in_force = login.replaced().expect("its limit was replaced");
 /// assert_eq!(in_force.policies()[0].algorithm().capacity(), 100);
 /// assert!(replacing.replaced().is_none());
@@ -58,7 +59,7 @@ impl PolicyRegistry {
     ///
     /// If a set in use has a policy of the same name with other parameters, and the policy does not
     /// [replace](Policy::replace_existing) it. Nothing is changed then.
-    pub fn register(&self, set: LimitSet) -> Result<RegisteredSet, ConfigError> {
+    pub fn register(&self, set: PolicySet) -> Result<RegisteredSet, ConfigError> {
         let mut named = self.0.named.lock();
         for policy in set.policies().iter().filter(|policy| !policy.replaces_existing()) {
             match named.get(policy.policy_name()) {
@@ -92,7 +93,7 @@ impl PolicyRegistry {
     ///
     /// Read the [epoch](Self::epoch) before, to know when to ask again.
     #[must_use]
-    pub fn in_force(&self, set: &LimitSet) -> LimitSet {
+    pub fn in_force(&self, set: &PolicySet) -> PolicySet {
         let named = self.0.named.lock();
         set.with_parameters(|policy| named.get(policy.policy_name()).map(|held| held.in_force.clone()))
     }
@@ -101,30 +102,30 @@ impl PolicyRegistry {
 /// A set in use. Dropping it gives its policies' names free.
 pub struct RegisteredSet {
     registry: PolicyRegistry,
-    set: LimitSet,
+    set: PolicySet,
     /// The last epoch in which its own parameters were found to be in force.
     same_at: AtomicU64,
     /// The set in force where its own parameters are not, and the epoch of that.
-    replaced: Mutex<Option<(u64, Arc<LimitSet>)>>,
+    replaced: Mutex<Option<(u64, Arc<PolicySet>)>>,
 }
 
 impl RegisteredSet {
     /// The set, with its own parameters.
     #[must_use]
-    pub const fn set(&self) -> &LimitSet {
+    pub const fn set(&self) -> &PolicySet {
         &self.set
     }
 
     /// The set with the parameters in force, if another set has replaced some of its own; the same `Arc` until they change.
     #[inline]
     #[must_use]
-    pub fn replaced(&self) -> Option<Arc<LimitSet>> {
+    pub fn replaced(&self) -> Option<Arc<PolicySet>> {
         let epoch = self.registry.epoch();
         if epoch == self.same_at.load(Ordering::Relaxed) { None } else { self.replaced_at(epoch) }
     }
 
     #[cold]
-    fn replaced_at(&self, epoch: u64) -> Option<Arc<LimitSet>> {
+    fn replaced_at(&self, epoch: u64) -> Option<Arc<PolicySet>> {
         let mut replaced = self.replaced.lock();
         if let Some((known, set)) = &*replaced
             && *known == epoch

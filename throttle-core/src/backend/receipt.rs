@@ -4,7 +4,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::call::Call;
 use crate::algorithm::{Algorithm, State, Taken, settled_elsewhere};
-use crate::decided_by::Rung;
+use crate::decided_by::DecidedBy;
 use crate::decision::Decision;
 use crate::key::Key;
 use crate::policy::Policy;
@@ -25,7 +25,7 @@ pub struct ReceiptItem {
     pub(crate) policy: usize,
     pub(crate) key: Key,
     pub(crate) overflow: bool,
-    pub(crate) rung: Rung,
+    pub(crate) decided_by: DecidedBy,
     pub(crate) tier: u8,
     pub(crate) taken: Taken,
     pub(crate) actual: u64,
@@ -69,16 +69,16 @@ impl ReceiptItem {
         self.tier
     }
 
-    /// Who charged it. Only what the [store](Rung::Store) took can be settled there.
+    /// Who charged it. Only what the [store](DecidedBy::Store) took can be settled there.
     #[must_use]
-    pub const fn rung(&self) -> Rung {
-        self.rung
+    pub const fn decided_by(&self) -> DecidedBy {
+        self.decided_by
     }
 
     /// Settles this item on the key's state: for backends that keep [`State`]s. One that was not charged at the store
     /// changes nothing.
     pub fn apply(&self, algorithm: &Algorithm, state: &mut State, now: Timestamp) {
-        if self.rung != Rung::Store {
+        if self.decided_by != DecidedBy::Store {
             return;
         }
         algorithm.settle(&mut state.repr, now, self.taken, self.actual);
@@ -104,7 +104,7 @@ impl ReceiptItem {
             return;
         }
         let settled = settled_elsewhere(policy.carry(), &by, &held, now, self.taken, self.actual);
-        if let (Rung::Store, Some((taken, actual))) = (self.rung, settled) {
+        if let (DecidedBy::Store, Some((taken, actual))) = (self.decided_by, settled) {
             held.settle(&mut state.repr, now, taken, actual);
         }
     }
@@ -121,8 +121,8 @@ impl Receipt {
             .filter_map(|(policy, status)| {
                 let taken = status.taken;
                 let key = calls.get(policy).filter(|_| taken.cost > 0)?.key.clone()?;
-                let (overflow, rung, tier) = (status.overflow, status.rung, status.tier);
-                Some(ReceiptItem { policy, key, overflow, rung, tier, taken, actual: taken.cost })
+                let (overflow, decided_by, tier) = (status.overflow, status.decided_by, status.tier);
+                Some(ReceiptItem { policy, key, overflow, decided_by, tier, taken, actual: taken.cost })
             })
             .collect();
         if items.is_empty() { None } else { Some(Self { items }) }
@@ -162,10 +162,11 @@ impl Receipt {
     /// time. `None` if nothing of it is here.
     ///
     /// ```
-    /// use throttle_core::{Call, Gcra, Key, LimitSet, Limiter, MemoryBackend, Policy, Rate, Receipt, Rule};
+    /// use throttle_core::{Gcra, Key, PolicySet, Limiter, MemoryBackend, Policy, Rate, PolicyTree};
+    /// use throttle_core::backend::{Call, Receipt};
     ///
     /// let policy = |name| Policy::new(name, Gcra::new(Rate::per_day(10)));
-    /// let set = LimitSet::new(Rule::All(vec![policy("minute")?.into(), policy("month")?.into()]))?;
+    /// let set = PolicySet::new(PolicyTree::All(vec![policy("minute")?.into(), policy("month")?.into()]))?;
     /// let (memory, calls) = (MemoryBackend::new(), [Call::from(Key::from("ada")), Call::from(Key::from("ada"))]);
     /// let limiter = Limiter::new(memory.clone(), set.clone())?;
     ///
@@ -199,15 +200,15 @@ impl Receipt {
     pub(crate) fn take_local(&mut self) -> Self {
         let items = std::mem::take(&mut self.items).into_iter();
         let (mut local, store): (SmallVec<[ReceiptItem; 3]>, SmallVec<[ReceiptItem; 3]>) =
-            items.partition(|item| matches!(item.rung, Rung::Local(_)));
-        local.iter_mut().for_each(|item| item.rung = Rung::Store);
+            items.partition(|item| matches!(item.decided_by, DecidedBy::Local(_)));
+        local.iter_mut().for_each(|item| item.decided_by = DecidedBy::Store);
         self.items = store;
         Self { items: local }
     }
 
     /// The same for what a share has noted of this receipt, of which it can hold so much of each policy.
     pub(crate) fn noted(&self, capacity: impl Fn(&ReceiptItem) -> Option<u64>) -> Self {
-        let noted = self.items.iter().filter(|item| item.rung == Rung::Store).filter_map(|item| {
+        let noted = self.items.iter().filter(|item| item.decided_by == DecidedBy::Store).filter_map(|item| {
             let most = capacity(item)?;
             let taken = Taken { cost: item.taken.cost.min(most), ..item.taken };
             // What was more than the share was never noted, and what is owed beyond the charge is owed here too.

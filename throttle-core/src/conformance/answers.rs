@@ -36,15 +36,15 @@ pub fn law_02_retry_is_tight<H: Harness>(specimen: &Specimen) {
         harness.set_time(now.after_micros(told - 1));
         let early = stand.take(&key, cost);
         assert_eq!(early.retry_after().map(micros), Some(1), "cost {cost}, one µs before {told}: {early:?}");
-        assert!(!early.is_allowed(), "cost {cost}, one µs before {told}");
+        assert!(!early.is_admitted(), "cost {cost}, one µs before {told}");
         harness.set_time(now.after_micros(told));
         let later = stand.take(&key, cost);
-        assert!(later.is_allowed(), "cost {cost}, after the {told} µs it was told: {later:?}");
+        assert!(later.is_admitted(), "cost {cost}, after the {told} µs it was told: {later:?}");
         assert_eq!(later.retry_after().map(micros), Some(0));
     }
     assert_eq!(refused, ROUNDS);
     let never = stand.take(&Key::from("too large"), specimen.capacity() + 1);
-    assert!(!never.is_allowed() && never.retry_after().is_none(), "no wait helps: {never:?}");
+    assert!(!never.is_admitted() && never.retry_after().is_none(), "no wait helps: {never:?}");
 }
 
 /// A cost of what remains is admitted, and one more is not.
@@ -58,11 +58,11 @@ pub fn law_03_remaining_is_exact<H: Harness>(specimen: &Specimen) {
         let remaining = decision.remaining();
         assert_eq!(stand.remaining(&key), remaining, "a peek at the same instant");
         let more = stand.take(&key, remaining + 1);
-        assert!(!more.is_allowed(), "{remaining} remain, and one more was admitted");
+        assert!(!more.is_admitted(), "{remaining} remain, and one more was admitted");
         assert_eq!(more.remaining(), remaining, "after a refusal");
         if remaining > 0 {
             let all = stand.take(&key, remaining);
-            assert!(all.is_allowed(), "{remaining} remain: {all:?}");
+            assert!(all.is_admitted(), "{remaining} remain: {all:?}");
             assert_eq!(all.remaining(), 0);
         }
     }

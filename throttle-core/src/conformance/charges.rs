@@ -8,7 +8,7 @@ use crate::backend::BackendErrorKind;
 use crate::backend::Receipt;
 use crate::key::Key;
 use crate::memory::MemoryBackend;
-use crate::set::{AnyCharge, Rule};
+use crate::set::{AnyCharge, PolicyTree};
 use crate::share::LocalShare;
 use crate::time::ManualClock;
 
@@ -26,7 +26,7 @@ pub fn law_10_refund_gives_back_once<H: Harness>(specimen: &Specimen) {
     assert_eq!(stand.remaining(&key), capacity - 2, "a dropped charge settles nothing");
     assert_eq!(stand.drain(&key), capacity - 2);
     let (denied, charge) = stand.charge(&key, 1);
-    assert!(!denied.is_allowed() && charge.is_none(), "a refusal is no charge");
+    assert!(!denied.is_admitted() && charge.is_none(), "a refusal is no charge");
     let (_, peeked) = stand.charge(&key, 0);
     assert_eq!(peeked, None, "a peek is no charge");
 }
@@ -50,7 +50,7 @@ pub fn law_10_debit_is_bounded<H: Harness>(specimen: &Specimen) {
     let harness = start::<H>();
     let stand = Stand::<H>::of(&harness, specimen.algorithm());
     let exhausted = Key::from("exhausted");
-    assert!(stand.take(&exhausted, specimen.capacity()).is_allowed());
+    assert!(stand.take(&exhausted, specimen.capacity()).is_admitted());
     let longest = stand.peek(&exhausted).reset_after();
     for actual in [specimen.capacity(), specimen.capacity() + 1, 1 << 60, u64::MAX] {
         let key = Key::from(actual);
@@ -61,7 +61,7 @@ pub fn law_10_debit_is_bounded<H: Harness>(specimen: &Specimen) {
         assert!(standing.reset_after() <= longest, "{actual} used in truth: {standing:?}");
         stand.settle(first.actual(actual));
         assert!(stand.peek(&key).reset_after() <= longest, "{actual} used in truth, twice");
-        assert!(!stand.take(&key, 1).is_allowed());
+        assert!(!stand.take(&key, 1).is_admitted());
     }
     harness.set_time(START.after_micros(micros(longest)));
     for actual in [specimen.capacity(), u64::MAX] {
@@ -101,7 +101,7 @@ pub fn law_10_composites_settle_whom_they_charged<H: Harness>(specimen: &Specime
         stand.peek(key).statuses().iter().map(|status| status.remaining()).collect()
     };
 
-    let all = Stand::<H>::new(&harness, Rule::All(members(["a", "b"])));
+    let all = Stand::<H>::new(&harness, PolicyTree::All(members(["a", "b"])));
     let key = Key::from("both");
     let charge = all.charged(&key, 3);
     assert_eq!(charge.items().len(), 2);
@@ -111,9 +111,9 @@ pub fn law_10_composites_settle_whom_they_charged<H: Harness>(specimen: &Specime
     all.settle(charge.actual_of(1, 1));
     assert_eq!(left(&all, &key), [capacity - 3, capacity - 1], "the second alone corrected");
 
-    let any = Stand::<H>::new(&harness, Rule::Any(members(["own", "pool"]), AnyCharge::First));
+    let any = Stand::<H>::new(&harness, PolicyTree::Any(members(["own", "pool"]), AnyCharge::First));
     let key = Key::from("payer");
-    assert!(any.take(&key, capacity).is_allowed());
+    assert!(any.take(&key, capacity).is_admitted());
     let charge = any.charged(&key, 2);
     assert_eq!((charge.taken(0), charge.taken(1)), (0, 2), "own has nothing left, so the pool pays");
     any.settle(charge.actual(0));
@@ -125,7 +125,7 @@ pub fn law_10_local_charges_are_left_alone<H: Harness>(specimen: &Specimen) {
     let harness = start::<H>();
     let stand = Stand::<H>::of(&harness, specimen.algorithm());
     let key = Key::from("charged here and there");
-    assert!(stand.take(&key, 2).is_allowed());
+    assert!(stand.take(&key, 2).is_admitted());
     let memory = MemoryBackend::builder().clock(ManualClock::new(START)).build();
     let share = LocalShare::new(&memory, stand.limiter.set(), NonZeroU32::MIN).expect("memory holds one policy");
     for actual in [0, 3] {

@@ -17,14 +17,14 @@ pub fn law_07_backward_clock_buys_nothing<H: Harness>(specimen: &Specimen) {
     let harness = start::<H>();
     let stand = Stand::<H>::of(&harness, specimen.algorithm());
     let (empty, one_left) = (Key::from("empty"), Key::from("one left"));
-    assert!(stand.take(&empty, specimen.capacity()).is_allowed());
-    assert!(stand.take(&one_left, specimen.capacity() - 1).is_allowed());
+    assert!(stand.take(&empty, specimen.capacity()).is_admitted());
+    assert!(stand.take(&one_left, specimen.capacity() - 1).is_admitted());
     let mut bought = 0;
     let span = specimen.span();
     for back in [1, span / 3, span, 2 * span + 1, 50 * span, 0] {
         harness.set_time(before(START, back));
         let denied = stand.take(&empty, 1);
-        assert!(!denied.is_allowed(), "{back} µs back: {denied:?}");
+        assert!(!denied.is_admitted(), "{back} µs back: {denied:?}");
         assert!(wait(&denied) > back, "{back} µs back, a wait that ends before the clock has caught up: {denied:?}");
         bought += stand.drain(&one_left);
         assert!(bought <= 1, "{back} µs back: {bought} units of a key with one left");
@@ -104,7 +104,7 @@ pub fn law_07_changed_limit_is_carried_over<H: Harness>(specimen: &Specimen) {
         let harness = start::<H>();
         let key = Key::from(round as u64);
         let before = Stand::<H>::of(&harness, &old);
-        assert!(before.take(&key, used).is_allowed());
+        assert!(before.take(&key, used).is_admitted());
         let after = Stand::<H>::of(&harness, &new);
         let expected = new.capacity().saturating_sub(used);
         assert_eq!(after.remaining(&key), expected, "{used} of {} used, then {}", old.capacity(), new.capacity());
@@ -113,7 +113,7 @@ pub fn law_07_changed_limit_is_carried_over<H: Harness>(specimen: &Specimen) {
         let (_, full) = new.decide(new.fresh(), START, new.capacity());
         assert!(told <= full.reset_after_micros(), "locked out for {told} µs by a limit that resets in {full:?}");
         harness.set_time(START.after_micros(told));
-        assert!(after.take(&key, 1).is_allowed(), "after the {told} µs it was told");
+        assert!(after.take(&key, 1).is_admitted(), "after the {told} µs it was told");
         let_both_versions_take_turns(&harness, &before, &after, round as u64);
     }
 }

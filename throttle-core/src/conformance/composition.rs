@@ -6,12 +6,12 @@ use crate::algorithm::{FixedWindow, IntoAlgorithm};
 use crate::backend::Call;
 use crate::key::Key;
 use crate::rate::Rate;
-use crate::set::{AnyCharge, Rule};
+use crate::set::{AnyCharge, PolicyTree};
 
 const THREADS: usize = 8;
 
 /// So many a day.
-fn quota(name: &str, limit: u64) -> Rule {
+fn quota(name: &str, limit: u64) -> PolicyTree {
     let algorithm = FixedWindow::new(Rate::per_day(limit)).into_algorithm().expect("a valid quota");
     policy(name, &algorithm).into()
 }
@@ -29,15 +29,15 @@ pub fn law_05_all_charges_every_member_or_none<H: Harness>(specimen: &Specimen) 
         let key = Key::builder().text("all").number(first).finish();
         let middle = policy("middle", specimen.algorithm()).into();
         let names = [format!("first of {first}"), format!("last of {last}")];
-        let rule = Rule::All(vec![quota(&names[0], first), middle, quota(&names[1], last)]);
+        let rule = PolicyTree::All(vec![quota(&names[0], first), middle, quota(&names[1], last)]);
         let stand = Stand::<H>::new(&harness, rule);
         for used in 1..=2 {
-            assert!(stand.take(&key, 1).is_allowed());
+            assert!(stand.take(&key, 1).is_admitted());
             assert_eq!(left(&stand, &key), [first - used, capacity - used, last - used]);
         }
         for cost in [1, 1, capacity, u64::MAX] {
             let denied = stand.take(&key, cost);
-            assert!(!denied.is_allowed() && denied.statuses().iter().all(|status| status.charged() == 0));
+            assert!(!denied.is_admitted() && denied.statuses().iter().all(|status| status.charged() == 0));
             assert_eq!(left(&stand, &key), [first - 2, capacity - 2, last - 2], "after a refused cost of {cost}");
         }
     }
@@ -47,23 +47,23 @@ pub fn law_05_all_charges_every_member_or_none<H: Harness>(specimen: &Specimen) 
 pub fn law_05_any_charges_whom_it_says<H: Harness>() {
     let harness = start::<H>();
     let key = Key::from("any");
-    let first = Stand::<H>::new(&harness, Rule::Any(vec![quota("own", 2), quota("pool", 3)], AnyCharge::First));
+    let first = Stand::<H>::new(&harness, PolicyTree::Any(vec![quota("own", 2), quota("pool", 3)], AnyCharge::First));
     for (own, pool) in [(1, 3), (0, 3), (0, 2), (0, 1), (0, 0)] {
         let decision = first.take(&key, 1);
-        assert!(decision.is_allowed());
+        assert!(decision.is_admitted());
         assert_eq!(left(&first, &key), [own, pool]);
         assert_eq!(decision.binding(), Some(usize::from(pool < 3)), "the payer binds");
     }
-    assert!(!first.take(&key, 1).is_allowed());
+    assert!(!first.take(&key, 1).is_admitted());
     assert_eq!(left(&first, &key), [0, 0]);
 
     let members = vec![quota("small", 1), quota("large", 3)];
-    let every = Stand::<H>::new(&harness, Rule::Any(members, AnyCharge::EveryAdmitting));
+    let every = Stand::<H>::new(&harness, PolicyTree::Any(members, AnyCharge::EveryAdmitting));
     for expected in [[0, 2], [0, 1], [0, 0]] {
-        assert!(every.take(&key, 1).is_allowed());
+        assert!(every.take(&key, 1).is_admitted());
         assert_eq!(left(&every, &key), expected);
     }
-    assert!(!every.take(&key, 1).is_allowed());
+    assert!(!every.take(&key, 1).is_admitted());
 }
 
 /// Nested: a refusal deep inside charges nobody outside, and an admission charges along its own branch only.
@@ -71,21 +71,21 @@ pub fn law_05_nested_charges_all_or_nothing<H: Harness>() {
     let harness = start::<H>();
     let key = Key::from("nested");
     // day and (own or (pool and tenant))
-    let both = Rule::All(vec![quota("pool", 3), quota("tenant", 1)]);
-    let rule = Rule::All(vec![quota("day", 10), Rule::Any(vec![quota("own", 2), both], AnyCharge::First)]);
+    let both = PolicyTree::All(vec![quota("pool", 3), quota("tenant", 1)]);
+    let rule = PolicyTree::All(vec![quota("day", 10), PolicyTree::Any(vec![quota("own", 2), both], AnyCharge::First)]);
     let stand = Stand::<H>::new(&harness, rule);
     for expected in [[9, 1, 3, 1], [8, 0, 3, 1], [7, 0, 2, 0]] {
-        assert!(stand.take(&key, 1).is_allowed());
+        assert!(stand.take(&key, 1).is_admitted());
         assert_eq!(left(&stand, &key), expected);
     }
     for _ in 0..3 {
-        assert!(!stand.take(&key, 1).is_allowed());
+        assert!(!stand.take(&key, 1).is_admitted());
         assert_eq!(left(&stand, &key), [7, 0, 2, 0], "tenant refuses, so neither day nor pool is charged");
     }
     // Each policy asked at its own price.
     let other = Key::from("other");
     let calls = [call(&other, 4), call(&other, 3), call(&other, 2), call(&other, 1)];
-    assert!(stand.decide(&calls).is_allowed(), "own cannot pay 3, pool and tenant can pay 2 and 1");
+    assert!(stand.decide(&calls).is_admitted(), "own cannot pay 3, pool and tenant can pay 2 and 1");
     assert_eq!(left(&stand, &other), [6, 2, 1, 0]);
 }
 
@@ -93,7 +93,7 @@ pub fn law_05_nested_charges_all_or_nothing<H: Harness>() {
 /// exactly those.
 pub fn law_05_saturated_member_under_contention<H: Harness>() {
     let harness = start::<H>();
-    let rule = Rule::All(vec![quota("wide", 1_000), quota("narrow", 20), quota("shared", 1_000)]);
+    let rule = PolicyTree::All(vec![quota("wide", 1_000), quota("narrow", 20), quota("shared", 1_000)]);
     let stand = Stand::<H>::new(&harness, rule);
     // Each thread has a wide budget of its own; the narrow one is everybody's.
     let own = |thread: usize| Key::from(thread as u64);
@@ -101,7 +101,7 @@ pub fn law_05_saturated_member_under_contention<H: Harness>() {
     let calls = |thread: usize| [Call::from(own(thread)), Call::from(everybody.clone()), Call::from(everybody.clone())];
     let (stand, calls) = (&stand, &calls);
     let admitted: Vec<u64> = std::thread::scope(|scope| {
-        let run = |thread| move || (0..40).filter(|_| stand.decide(&calls(thread)).is_allowed()).count() as u64;
+        let run = |thread| move || (0..40).filter(|_| stand.decide(&calls(thread)).is_admitted()).count() as u64;
         let threads: Vec<_> = (0..THREADS).map(|thread| scope.spawn(run(thread))).collect();
         threads.into_iter().map(|thread| thread.join().expect("a thread panicked")).collect()
     });

@@ -51,7 +51,7 @@ pub fn law_09_denied_stay_denied<H: Harness>(specimen: &Specimen) {
     let keys: Vec<Key> = (0..10).map(|i| Key::builder().text("denied").number(i).finish()).collect();
     let mut told = u64::MAX;
     for key in &keys {
-        assert!(stand.take(key, specimen.capacity()).is_allowed());
+        assert!(stand.take(key, specimen.capacity()).is_admitted());
         told = told.min(wait(&stand.take(key, 1)));
     }
     let chunk = OTHERS / 10;
@@ -62,11 +62,11 @@ pub fn law_09_denied_stay_denied<H: Harness>(specimen: &Specimen) {
             let _ = stand.take(&Key::from(step * chunk + other), 1);
         }
         for (place, key) in keys.iter().enumerate() {
-            assert!(!stand.take(key, 1).is_allowed(), "denied key {place} after {} others", (step + 1) * chunk);
+            assert!(!stand.take(key, 1).is_admitted(), "denied key {place} after {} others", (step + 1) * chunk);
         }
     }
     harness.set_time(START.after_micros(told));
     for key in &keys {
-        assert!(stand.take(key, 1).is_allowed(), "after the {told} µs it was told");
+        assert!(stand.take(key, 1).is_admitted(), "after the {told} µs it was told");
     }
 }

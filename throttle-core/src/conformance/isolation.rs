@@ -4,7 +4,7 @@ use super::stand::{Stand, policy, start};
 use super::{Harness, Specimen};
 use crate::algorithm::Algorithm;
 use crate::key::Key;
-use crate::set::Rule;
+use crate::set::PolicyTree;
 
 const PREFIXED: [&str; 9] = ["a", "a:", "a*", "a*b", "axb", "b", "b:a", "[ab]", "a{b}\\?"];
 
@@ -44,7 +44,7 @@ pub fn law_11_keys_are_injective<H: Harness>() {
     let keys = hostile_keys();
     for (place, key) in keys.iter().enumerate() {
         let decision = stand.take(key, specimen.capacity());
-        assert!(decision.is_allowed(), "key {place}, {key:?}, shares a budget: {decision:?}");
+        assert!(decision.is_admitted(), "key {place}, {key:?}, shares a budget: {decision:?}");
     }
     for (place, key) in keys.iter().enumerate() {
         assert_eq!(stand.remaining(key), 0, "key {place}, {key:?}, was exhausted");
@@ -63,7 +63,7 @@ pub fn law_11_policies_are_isolated<H: Harness>() {
             assert_eq!(stand.drain(key), algorithm.capacity(), "policy {name:?}, {key:?}");
         }
     }
-    let rule = Rule::All(vec![policy("b", &algorithm).into(), policy("new", &algorithm).into()]);
+    let rule = PolicyTree::All(vec![policy("b", &algorithm).into(), policy("new", &algorithm).into()]);
     let shared = Stand::<H>::new(&harness, rule);
     let denied = shared.take(&keys[0], 1);
     assert_eq!(denied.binding(), Some(0), "a set with a policy of the same name shares its budgets: {denied:?}");
@@ -77,12 +77,12 @@ fn stands<'h, H: Harness>(harness: &'h H, algorithm: &Algorithm) -> Vec<Stand<'h
 pub fn law_11_reset_one_key<H: Harness>(specimen: &Specimen) {
     let harness = start::<H>();
     let (algorithm, capacity) = (specimen.algorithm(), specimen.capacity());
-    let rule = Rule::All(vec![policy("first", algorithm).into(), policy("second", algorithm).into()]);
+    let rule = PolicyTree::All(vec![policy("first", algorithm).into(), policy("second", algorithm).into()]);
     let stand = Stand::<H>::new(&harness, rule);
     let (reset, kept) = (Key::from("reset"), Key::from("kept"));
     stand.reset(0, &Key::from("never used"));
     for key in [&reset, &kept] {
-        assert!(stand.take(key, capacity).is_allowed());
+        assert!(stand.take(key, capacity).is_admitted());
     }
     stand.reset(1, &reset);
     let left = |key| -> Vec<u64> { stand.peek(key).statuses().iter().map(|status| status.remaining()).collect() };
@@ -91,7 +91,7 @@ pub fn law_11_reset_one_key<H: Harness>(specimen: &Specimen) {
     stand.reset(0, &reset);
     let (again, new) = (stand.take(&reset, capacity), stand.take(&Key::from("new"), capacity));
     assert_eq!(stand.seen(&again), stand.seen(&new));
-    assert!(!stand.take(&reset, 1).is_allowed());
+    assert!(!stand.take(&reset, 1).is_admitted());
 }
 
 /// Forgetting by prefix takes the prefix literally, as the beginning of a policy's name.

@@ -37,7 +37,7 @@
 //! # What is compared with what
 //!
 //! Cases state a law, or replay a long pseudo-random trace and compare every field of every decision with
-//! [`LimitSet::decide`](crate::LimitSet::decide) on states that are never forgotten. The traces are the same in every
+//! [`PolicySet::decide`](crate::PolicySet::decide) on states that are never forgotten. The traces are the same in every
 //! run. Four things are part of the contract, and the kit holds a backend to them:
 //!
 //! * The parameters of a policy that were prepared last are in force, and only a policy that

@@ -5,7 +5,7 @@ use crate::backend::Call;
 use crate::backend::Receipt;
 use crate::decision::Decision;
 use crate::key::Key;
-use crate::set::LimitSet;
+use crate::set::PolicySet;
 use crate::time::Timestamp;
 
 /// What a backend is compared with: the pure algorithms on states that are never forgotten.
@@ -20,7 +20,7 @@ impl Model {
         Self { states: HashMap::new(), floor: Timestamp::MIN }
     }
 
-    pub(super) fn decide(&mut self, set: &LimitSet, now: Timestamp, calls: &[Call]) -> Decision {
+    pub(super) fn decide(&mut self, set: &PolicySet, now: Timestamp, calls: &[Call]) -> Decision {
         self.look(now);
         let at = |policy: usize| Some((set.policies()[policy].name().to_owned(), calls.get(policy)?.key()?.clone()));
         let mut states: Vec<State> = (0..set.policies().len())
@@ -36,7 +36,7 @@ impl Model {
         decision
     }
 
-    pub(super) fn settle(&mut self, set: &LimitSet, now: Timestamp, charge: &Receipt) {
+    pub(super) fn settle(&mut self, set: &PolicySet, now: Timestamp, charge: &Receipt) {
         self.look(now);
         for item in charge.items() {
             let policy = &set.policies()[item.policy()];
@@ -48,7 +48,7 @@ impl Model {
         self.look(now);
     }
 
-    pub(super) fn reset(&mut self, set: &LimitSet, policy: usize, key: &Key) {
+    pub(super) fn reset(&mut self, set: &PolicySet, policy: usize, key: &Key) {
         self.states.remove(&(set.policies()[policy].name().to_owned(), key.clone()));
     }
 

@@ -33,10 +33,10 @@ pub fn law_06_exactly_k<H: Harness>(specimen: &Specimen) {
         let key = Key::from(round);
         let used = round % 4;
         if used > 0 {
-            assert!(stand.take(&key, used).is_allowed());
+            assert!(stand.take(&key, used).is_admitted());
         }
         let tries = capacity;
-        let admitted = race(|_| (0..tries).filter(|_| stand.take(&key, 1).is_allowed()).count() as u64);
+        let admitted = race(|_| (0..tries).filter(|_| stand.take(&key, 1).is_admitted()).count() as u64);
         assert_eq!(admitted, capacity - used, "{THREADS} threads with {tries} tries each, round {round}");
         assert_eq!(stand.remaining(&key), 0);
     }
@@ -51,7 +51,7 @@ pub fn law_06_exactly_k_of_mixed_costs<H: Harness>(specimen: &Specimen) {
         let key = Key::from(round);
         let admitted = race(|thread| {
             let costs = (0..4).map(|i| 1 + (thread as u64 + i) % 3).chain(std::iter::repeat_n(1, capacity as usize));
-            costs.filter(|cost| stand.take(&key, *cost).is_allowed()).sum()
+            costs.filter(|cost| stand.take(&key, *cost).is_admitted()).sum()
         });
         assert_eq!(admitted, capacity, "units admitted in round {round}");
     }

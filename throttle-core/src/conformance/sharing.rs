@@ -12,7 +12,7 @@ use crate::backend::{Backend, Call};
 use crate::decision::Decision;
 use crate::key::Key;
 use crate::policy::Policy;
-use crate::set::{LimitSet, Rule};
+use crate::set::{PolicySet, PolicyTree};
 
 /// Clones of a backend, handles handed out later and sets prepared again are the same store.
 pub fn contract_clones_share_the_store<H: Harness>() {
@@ -21,7 +21,7 @@ pub fn contract_clones_share_the_store<H: Harness>() {
     let rule = || policy("policy", specimen.algorithm());
     let key = Key::from("shared");
     let backend = harness.backend();
-    let set = LimitSet::new(rule()).expect("one policy");
+    let set = PolicySet::new(rule()).expect("one policy");
     let prepared = Arc::new(backend.prepare(set.clone()).expect("one policy"));
     assert_eq!(H::Backend::set(&prepared), &set);
     let cloned = backend.clone();
@@ -29,12 +29,12 @@ pub fn contract_clones_share_the_store<H: Harness>() {
     drop(backend);
     let calls = [Call::from(key.clone())];
     for prepared in [&prepared, &again, &prepared] {
-        assert!(harness.block_on(cloned.decide(prepared, &calls)).expect("the backend decides").is_allowed());
+        assert!(harness.block_on(cloned.decide(prepared, &calls)).expect("the backend decides").is_admitted());
     }
     let elsewhere = Stand::<H>::new(&harness, rule());
     assert_eq!(elsewhere.remaining(&key), specimen.capacity() - 3, "three units taken through clones");
     let limiter = elsewhere.limiter.clone();
-    assert!(harness.block_on(limiter.decide(&calls)).expect("the backend decides").is_allowed());
+    assert!(harness.block_on(limiter.decide(&calls)).expect("the backend decides").is_admitted());
     assert_eq!(elsewhere.remaining(&key), specimen.capacity() - 4);
 }
 
@@ -45,7 +45,7 @@ pub fn contract_a_name_stands_for_one_limit<H: Harness>() {
     let backend = harness.backend();
     let specimen = Specimen::fixed_window();
     let (own, changed) = (policy("name", specimen.algorithm()), policy("name", specimen.lowered()));
-    let set = |policy: &Policy| LimitSet::new(policy.clone()).expect("one policy");
+    let set = |policy: &Policy| PolicySet::new(policy.clone()).expect("one policy");
     let look = |prepared: &Arc<<H::Backend as Backend>::Prepared>| {
         let decision = harness.block_on(backend.decide(prepared, &[Call::peek(Key::from("key"))]));
         decision.expect("the backend decides").remaining()
@@ -79,7 +79,7 @@ pub fn contract_dropped_futures_charge_at_most_once<H: Harness>() {
     let harness = start::<H>();
     let specimen = Specimen::fixed_window();
     let (one, other) = (policy("one", specimen.algorithm()), policy("other", specimen.algorithm()));
-    let stand = Stand::<H>::new(&harness, Rule::All(vec![one.into(), other.into()]));
+    let stand = Stand::<H>::new(&harness, PolicyTree::All(vec![one.into(), other.into()]));
     let capacity = specimen.capacity();
     let key = Key::from("given up");
     let calls = [Call::from(key.clone()), Call::from(key.clone())];
@@ -97,7 +97,7 @@ pub fn contract_dropped_futures_charge_at_most_once<H: Harness>() {
     let before = left();
     for dropped in 1..=3 {
         let answer = harness.block_on(async { give_up(stand.limiter.decide(&calls)) });
-        assert!(answer.is_none_or(|answer| answer.is_ok_and(|decision| decision.is_allowed())));
+        assert!(answer.is_none_or(|answer| answer.is_ok_and(|decision| decision.is_admitted())));
         assert!(left() + dropped >= before, "{dropped} futures dropped after one poll");
     }
     let used = Key::from("settled");
@@ -115,7 +115,7 @@ pub fn contract_sets_of_every_size<H: Harness>() {
         let harness = start::<H>();
         let specimens = Specimen::all().into_iter().cycle().skip(size).take(size);
         let members = specimens.enumerate().map(|(i, s)| policy(&format!("policy {i}"), s.algorithm()).into());
-        let stand = Stand::<H>::new(&harness, Rule::All(members.collect()));
+        let stand = Stand::<H>::new(&harness, PolicyTree::All(members.collect()));
         let own = |i: u64| Key::from(i);
         let mut model = Model::new();
         for step in 0..30 {
@@ -134,13 +134,13 @@ pub fn contract_skipped_policies<H: Harness>() {
     let harness = start::<H>();
     let specimen = Specimen::sliding_window();
     let members = ["a", "b", "c"].map(|name| policy(name, specimen.algorithm()).into()).to_vec();
-    let stand = Stand::<H>::new(&harness, Rule::All(members));
+    let stand = Stand::<H>::new(&harness, PolicyTree::All(members));
     let (key, capacity) = (Key::from("key"), specimen.capacity());
     let skipping = [Call::SKIP, call(&key, 1), Call::SKIP];
     let applied = |decision: &Decision| -> Vec<bool> { decision.statuses().iter().map(|s| s.applies()).collect() };
     for left in (0..capacity).rev() {
         let decision = stand.decide(&skipping);
-        assert!(decision.is_allowed());
+        assert!(decision.is_admitted());
         assert_eq!((decision.remaining(), applied(&decision)), (left, vec![false, true, false]));
     }
     assert_eq!(stand.decide(&skipping).binding(), Some(1));
@@ -148,11 +148,11 @@ pub fn contract_skipped_policies<H: Harness>() {
     assert_eq!(left, [capacity, 0, capacity], "skipped policies were not charged");
 
     let short = stand.decide(&[call(&key, 1)]);
-    assert!(short.is_allowed(), "policies beyond the last call are skipped: {short:?}");
+    assert!(short.is_admitted(), "policies beyond the last call are skipped: {short:?}");
     assert_eq!(applied(&short), [true, false, false]);
     for nothing in [&[Call::SKIP, Call::SKIP, Call::SKIP][..], &[]] {
         let decision = stand.decide(nothing);
-        assert!(decision.is_allowed());
+        assert!(decision.is_admitted());
         assert_eq!((decision.remaining(), decision.binding()), (u64::MAX, None));
     }
 }

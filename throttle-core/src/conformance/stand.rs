@@ -9,7 +9,7 @@ use crate::decision::Decision;
 use crate::key::Key;
 use crate::limiter::Limiter;
 use crate::policy::Policy;
-use crate::set::{LimitSet, Rule};
+use crate::set::{PolicySet, PolicyTree};
 use crate::time::Timestamp;
 
 /// An instant that no window starts at.
@@ -36,7 +36,7 @@ pub(super) fn micros(duration: Duration) -> u64 {
 
 /// The wait of a refused request that will be admitted.
 pub(super) fn wait(denied: &Decision) -> u64 {
-    assert!(!denied.is_allowed(), "expected a refusal: {denied:?}");
+    assert!(!denied.is_admitted(), "expected a refusal: {denied:?}");
     let wait = micros(denied.retry_after().expect("the cost is within the capacity, so some wait helps"));
     assert!(wait > 0, "a refusal without a wait: {denied:?}");
     wait
@@ -49,9 +49,9 @@ pub(super) struct Stand<'h, H: Harness> {
 }
 
 impl<'h, H: Harness> Stand<'h, H> {
-    pub(super) fn new(harness: &'h H, rule: impl Into<Rule>) -> Self {
+    pub(super) fn new(harness: &'h H, rule: impl Into<PolicyTree>) -> Self {
         // Cases prepare changed limits beside the former ones.
-        let set = LimitSet::new(rule).expect("the kit composes rightly").replace_existing();
+        let set = PolicySet::new(rule).expect("the kit composes rightly").replace_existing();
         let limiter = Limiter::new(harness.backend(), set).expect("the backend holds a set of a few policies");
         Self { harness, limiter }
     }
@@ -91,14 +91,14 @@ impl<'h, H: Harness> Stand<'h, H> {
     /// Takes `cost` units, which must be admitted.
     pub(super) fn charged(&self, key: &Key, cost: u64) -> Receipt {
         let (decision, charge) = self.charge(key, cost);
-        assert!(decision.is_allowed(), "{cost} units of a key that has them: {decision:?}");
+        assert!(decision.is_admitted(), "{cost} units of a key that has them: {decision:?}");
         charge.expect("an admitted cost is a charge")
     }
 
     /// Takes single units until one is refused; returns how many were admitted.
     pub(super) fn drain(&self, key: &Key) -> u64 {
         let most = 10_000;
-        (0..most).take_while(|_| self.take(key, 1).is_allowed()).count() as u64
+        (0..most).take_while(|_| self.take(key, 1).is_admitted()).count() as u64
     }
 
     pub(super) fn settle(&self, charge: Receipt) {
@@ -147,7 +147,7 @@ struct SeenStatus {
 }
 
 impl Seen {
-    pub(super) fn new(set: &LimitSet, decision: &Decision) -> Self {
+    pub(super) fn new(set: &PolicySet, decision: &Decision) -> Self {
         assert_eq!(decision.statuses().len(), set.policies().len(), "one status per policy");
         let statuses = decision.statuses().iter().zip(set.policies()).map(|(status, policy)| SeenStatus {
             applies: status.applies(),
@@ -160,7 +160,7 @@ impl Seen {
             overflow: status.is_overflow(),
         });
         Self {
-            allowed: decision.is_allowed(),
+            allowed: decision.is_admitted(),
             remaining: decision.remaining(),
             retry_after: decision.retry_after(),
             reset_after: decision.reset_after(),

@@ -13,7 +13,7 @@ use crate::backend::Receipt;
 use crate::key::Key;
 use crate::policy::Policy;
 use crate::rate::Rate;
-use crate::set::{LimitSet, Rule};
+use crate::set::{PolicySet, PolicyTree};
 use crate::time::Timestamp;
 
 const RULES: [Carry; 3] = [Carry::Keep, Carry::Proportional, Carry::Reset];
@@ -55,7 +55,7 @@ pub fn law_08_tiers_of_composites_equal_the_model<H: Harness>() {
         let plain = Policy::new("plain", SlidingLog::new(Rate::per_minute(9))).expect("a valid limit");
         let one = tiered("one", &Specimen::gcra(), carry);
         let two = tiered("two", &Specimen::fixed_window(), carry);
-        let rule = Rule::All(vec![one.into(), plain.into(), two.into()]);
+        let rule = PolicyTree::All(vec![one.into(), plain.into(), two.into()]);
         Trace::new(&harness, rule, 60_000_000, seed).run(150);
     }
 }
@@ -67,13 +67,13 @@ pub fn law_01_refusals_in_another_tier_change_nothing<H: Harness>(specimen: &Spe
         let stand = Stand::new(&harness, tiered("policy", specimen, carry));
         let (asked, quiet) = (Key::from("asked"), Key::from("quiet"));
         for key in [&asked, &quiet] {
-            assert!(stand.decide(&[call(key, 3).in_tier(0)]).is_allowed());
+            assert!(stand.decide(&[call(key, 3).in_tier(0)]).is_admitted());
         }
         for micros in [0, 1, 1_000_000, 20_000_000] {
             harness.set_time(START.after_micros(micros));
             for tier in [1, 2, 1] {
                 let denied = stand.decide(&[call(&asked, 1_000).in_tier(tier)]);
-                assert!(!denied.is_allowed(), "{denied:?}");
+                assert!(!denied.is_admitted(), "{denied:?}");
                 stand.decide(&[call(&asked, 0).in_tier(tier)]);
             }
             for tier in 0..3 {
@@ -93,11 +93,11 @@ pub fn law_02_waits_in_another_tier_are_tight<H: Harness>(specimen: &Specimen) {
             let (most, other) = (policy.tier(0).algorithm().capacity(), policy.tier(1).algorithm().capacity());
             let stand = Stand::new(&harness, policy);
             let key = Key::from("key");
-            assert!(stand.decide(&[call(&key, most).in_tier(0)]).is_allowed());
+            assert!(stand.decide(&[call(&key, most).in_tier(0)]).is_admitted());
             let denied = stand.decide(&[call(&key, other).in_tier(1)]);
             harness.set_time(START.after_micros(super::stand::wait(&denied) - back));
             let again = stand.decide(&[call(&key, other).in_tier(1)]);
-            assert_eq!(again.is_allowed(), back == 0, "{carry:?}, {back} µs before the wait is over: {again:?}");
+            assert_eq!(again.is_admitted(), back == 0, "{carry:?}, {back} µs before the wait is over: {again:?}");
         }
     }
 }
@@ -122,7 +122,7 @@ pub fn law_06_racers_in_all_tiers_share_one_budget<H: Harness>() {
                     let mut admitted = [0_u64; 3];
                     for _ in 0..6 {
                         let tier = random.below(3) as u8;
-                        if stand.decide(&[call(key, 1).in_tier(tier)]).is_allowed() {
+                        if stand.decide(&[call(key, 1).in_tier(tier)]).is_admitted() {
                             admitted[usize::from(tier)] += 1;
                         }
                     }
@@ -154,7 +154,7 @@ struct Trace<'h, H: Harness> {
 }
 
 impl<'h, H: Harness> Trace<'h, H> {
-    fn new(harness: &'h H, rule: Rule, span: u64, seed: u64) -> Self {
+    fn new(harness: &'h H, rule: PolicyTree, span: u64, seed: u64) -> Self {
         let stand = Stand::new(harness, rule);
         let (states, random) = (HashMap::new(), Random::new(2_000 + seed));
         Self { harness, stand, states, random, now: START, span, charges: Vec::new(), told: 0 }
@@ -205,7 +205,7 @@ impl<'h, H: Harness> Trace<'h, H> {
         }
     }
 
-    fn states_of(&self, set: &LimitSet, key: &Key) -> Vec<State> {
+    fn states_of(&self, set: &PolicySet, key: &Key) -> Vec<State> {
         let state = |(place, policy): (usize, &Policy)| {
             self.states.get(&(place, key.clone())).cloned().unwrap_or_else(|| policy.algorithm().fresh())
         };

@@ -7,7 +7,7 @@ use super::{Harness, Specimen};
 use crate::backend::Call;
 use crate::backend::Receipt;
 use crate::key::Key;
-use crate::set::{AnyCharge, Rule};
+use crate::set::{AnyCharge, PolicyTree};
 use crate::time::Timestamp;
 
 /// One policy.
@@ -31,7 +31,7 @@ pub fn law_08_composites_equal_the_model<H: Harness>() {
 }
 
 /// A random composite, and the same with some limits lowered.
-fn composite(random: &mut Random, depth: usize, names: &mut usize) -> [Rule; 2] {
+fn composite(random: &mut Random, depth: usize, names: &mut usize) -> [PolicyTree; 2] {
     if depth == 0 {
         let specimens = Specimen::all();
         let specimen = &specimens[random.below(specimens.len() as u64) as usize];
@@ -48,9 +48,9 @@ fn composite(random: &mut Random, depth: usize, names: &mut usize) -> [Rule; 2] 
         changed.push(other);
     }
     match random.below(3) {
-        0 => [Rule::All(all), Rule::All(changed)],
-        1 => [Rule::Any(all, AnyCharge::First), Rule::Any(changed, AnyCharge::First)],
-        _ => [Rule::Any(all, AnyCharge::EveryAdmitting), Rule::Any(changed, AnyCharge::EveryAdmitting)],
+        0 => [PolicyTree::All(all), PolicyTree::All(changed)],
+        1 => [PolicyTree::Any(all, AnyCharge::First), PolicyTree::Any(changed, AnyCharge::First)],
+        _ => [PolicyTree::Any(all, AnyCharge::EveryAdmitting), PolicyTree::Any(changed, AnyCharge::EveryAdmitting)],
     }
 }
 
@@ -71,7 +71,7 @@ struct Trace<'h, H: Harness> {
 }
 
 impl<'h, H: Harness> Trace<'h, H> {
-    fn new(harness: &'h H, versions: [Rule; 2], span: u64, steps_back: bool, seed: u64) -> Self {
+    fn new(harness: &'h H, versions: [PolicyTree; 2], span: u64, steps_back: bool, seed: u64) -> Self {
         let stands = versions.map(|rule| Stand::new(harness, rule));
         stands[0].put_in_force();
         let (model, random) = (Model::new(), Random::new(seed));

@@ -10,14 +10,14 @@ use super::table::Label;
 use crate::algorithm::{NEVER, Stored, Taken, Transition, Visitor};
 use crate::backend::Call;
 use crate::decision::{Decision, Status};
-use crate::set::LimitSet;
+use crate::set::PolicySet;
 use crate::time::Timestamp;
 
 impl Store {
     /// What `decide_all` does, for a plain `all`: quickly, if it has not too many policies and all keys are known.
     pub(super) fn decide_plain(
         &self,
-        set: &LimitSet,
+        set: &PolicySet,
         registered: &[Registered],
         calls: &[Call],
         now: Timestamp,
@@ -36,7 +36,7 @@ impl Store {
     fn decide_few<const N: usize>(
         &self,
         count: usize,
-        set: &LimitSet,
+        set: &PolicySet,
         registered: &[Registered],
         calls: &[Call],
         now: Timestamp,

@@ -14,7 +14,7 @@ use crate::decision::Decision;
 use crate::key::Key;
 use crate::policy::Policy;
 use crate::rate::Rate;
-use crate::set::LimitSet;
+use crate::set::PolicySet;
 use crate::time::Timestamp;
 
 const NOW: Timestamp = Timestamp::from_micros(1_790_000_000_000_000);
@@ -30,7 +30,7 @@ impl Fixture {
     fn new(max_keys: usize) -> Arc<Self> {
         let store = Store::new(max_keys);
         let policy = Policy::new("p", FixedWindow::new(Rate::per_day(9))).unwrap();
-        let (set, registered) = store.prepare(LimitSet::new(policy).unwrap()).unwrap();
+        let (set, registered) = store.prepare(PolicySet::new(policy).unwrap()).unwrap();
         Arc::new(Self { store, set, registered })
     }
 

@@ -19,7 +19,7 @@ use crate::backend::{Backend, BackendError, Call, Receipt, RegisteredSet};
 use crate::decision::Decision;
 use crate::error::ConfigError;
 use crate::key::Key;
-use crate::set::LimitSet;
+use crate::set::PolicySet;
 use crate::time::{Clock, SystemClock, Timestamp};
 use registry::Registered;
 use store::Store;
@@ -41,15 +41,16 @@ use store::Store;
 ///
 /// ```
 /// use std::sync::Arc;
-/// use throttle_core::{Backend, Call, Gcra, Key, LimitSet, MemoryBackend, Policy, Rate};
+/// use throttle_core::{Backend, Gcra, Key, PolicySet, MemoryBackend, Policy, Rate};
+/// use throttle_core::backend::Call;
 ///
 /// let backend = MemoryBackend::new();
 /// let policy = Policy::new("per-user", Gcra::new(Rate::per_minute(100)).burst(1))?;
-/// let set = backend.prepare(LimitSet::new(policy)?)?;
+/// let set = backend.prepare(PolicySet::new(policy)?)?;
 ///
 /// let calls = [Call::from(Key::from("ada"))];
-/// assert!(backend.decide_now(&set, &calls).is_allowed());
-/// assert!(!backend.decide_now(&set, &calls).is_allowed());
+/// assert!(backend.decide_now(&set, &calls).is_admitted());
+/// assert!(!backend.decide_now(&set, &calls).is_admitted());
 /// # Ok::<(), throttle_core::ConfigError>(())
 /// ```
 ///
@@ -201,17 +202,17 @@ impl<C: Clock> Backend for MemoryBackend<C> {
     ///
     /// If a policy's name is in use with other parameters, which it does not [replace](crate::Policy::replace_existing); or
     /// if this would be the backend's 1,024th policy, or a policy's 129th set of parameters.
-    fn prepare(&self, set: LimitSet) -> Result<MemorySet, ConfigError> {
+    fn prepare(&self, set: PolicySet) -> Result<MemorySet, ConfigError> {
         let (set, registered) = self.store.prepare(set)?;
         Ok(MemorySet { store: self.store.id, set: Arc::new(set), registered })
     }
 
-    fn set(prepared: &MemorySet) -> &LimitSet {
+    fn set(prepared: &MemorySet) -> &PolicySet {
         prepared.set.set()
     }
 
     #[inline]
-    fn in_force(&self, prepared: &Arc<MemorySet>) -> Option<Arc<LimitSet>> {
+    fn in_force(&self, prepared: &Arc<MemorySet>) -> Option<Arc<PolicySet>> {
         prepared.set.replaced()
     }
 

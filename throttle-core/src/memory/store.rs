@@ -10,11 +10,11 @@ use super::shard::{Apart, Shard, Shared};
 use super::table::Label;
 use crate::algorithm::{Standing, Stored, Taken, Transition, Verdict, Visitor, ask_and_take};
 use crate::backend::{Call, PolicyRegistry, Receipt, RegisteredSet};
-use crate::decided_by::Rung;
+use crate::decided_by::DecidedBy;
 use crate::decision::Decision;
 use crate::error::ConfigError;
 use crate::key::Key;
-use crate::set::{self, LimitSet, Members};
+use crate::set::{self, Members, PolicySet};
 use crate::time::Timestamp;
 
 /// Keys a shard is meant to hold. Small, so that growing one takes microseconds.
@@ -77,7 +77,7 @@ impl Store {
         self.shared.registry.in_force(registered.policy, tier)
     }
 
-    pub(super) fn prepare(&self, set: LimitSet) -> Result<(RegisteredSet, Vec<Registered>), ConfigError> {
+    pub(super) fn prepare(&self, set: PolicySet) -> Result<(RegisteredSet, Vec<Registered>), ConfigError> {
         // One at a time, so that both registries hold the same to be in force.
         let policies = self.policies.lock();
         let versions = set.policies().iter().map(|policy| self.shared.registry.add(policy));
@@ -88,7 +88,13 @@ impl Store {
     }
 
     #[inline]
-    pub(super) fn decide(&self, set: &LimitSet, registered: &[Registered], calls: &[Call], now: Timestamp) -> Decision {
+    pub(super) fn decide(
+        &self,
+        set: &PolicySet,
+        registered: &[Registered],
+        calls: &[Call],
+        now: Timestamp,
+    ) -> Decision {
         if !registered.iter().all(|registered| self.shared.registry.is_current(*registered)) {
             return self.decide_in_force(set, registered, calls, now);
         }
@@ -103,7 +109,7 @@ impl Store {
 
     /// For a set with tiers, or one of which a policy has been prepared with other parameters since: those are in force.
     #[inline(never)]
-    fn decide_in_force(&self, set: &LimitSet, registered: &[Registered], calls: &[Call], now: Timestamp) -> Decision {
+    fn decide_in_force(&self, set: &PolicySet, registered: &[Registered], calls: &[Call], now: Timestamp) -> Decision {
         let tiers = calls.iter().map(|call| call.tier).chain(std::iter::repeat(0));
         let in_force = registered.iter().zip(tiers).map(|(registered, tier)| {
             let in_force = self.in_force(*registered, tier);
@@ -151,7 +157,7 @@ impl Store {
     #[inline(never)]
     pub(super) fn decide_all(
         &self,
-        set: &LimitSet,
+        set: &PolicySet,
         registered: &[Registered],
         calls: &[Call],
         now: Timestamp,
@@ -163,7 +169,7 @@ impl Store {
     }
 
     #[inline]
-    fn decide_roles(&self, set: &LimitSet, roles: &[Role<'_>], calls: &[Call], now: Timestamp) -> Decision {
+    fn decide_roles(&self, set: &PolicySet, roles: &[Role<'_>], calls: &[Call], now: Timestamp) -> Decision {
         let sealed: SmallVec<[Option<(Sealed, usize)>; 4]> = calls
             .iter()
             .take(roles.len())
@@ -196,7 +202,7 @@ impl Store {
 
     pub(super) fn settle(&self, registered: &[Registered], receipt: Receipt, now: Timestamp) {
         // What was not charged here has nothing to give back here.
-        for item in receipt.items.into_iter().filter(|item| item.rung == Rung::Store) {
+        for item in receipt.items.into_iter().filter(|item| item.decided_by == DecidedBy::Store) {
             let in_force = registered.get(item.policy).and_then(|registered| self.in_force(*registered, item.tier));
             let Some(in_force) = in_force else { continue };
             let registered = in_force.registered;

@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::rule::{AnyCharge, LimitSet, Node, TreeNode, members};
+use super::rule::{AnyCharge, Node, PolicyNode, PolicySet, members};
 use crate::algorithm::{Algorithm, Carried, NEVER, Standing, State, Taken};
 use crate::backend::Call;
 use crate::decision::{Decision, Status, Statuses, Summary};
@@ -30,7 +30,7 @@ pub(crate) struct Member {
 }
 
 /// Asks every policy, then charges what the composition says, or nothing.
-pub(crate) fn decide(set: &LimitSet, states: &mut impl Members) -> Decision {
+pub(crate) fn decide(set: &PolicySet, states: &mut impl Members) -> Decision {
     let asked: SmallVec<[Option<Member>; 3]> = (0..set.policies().len()).map(|policy| states.ask(policy)).collect();
     let tree = Tree { nodes: set.nodes(), asked: &asked };
     let answer = tree.answer(0);
@@ -91,13 +91,15 @@ impl Tree<'_> {
     /// `None` when no policy below applies.
     fn answer(&self, node: usize) -> Option<Answer> {
         match self.nodes[node].kind {
-            TreeNode::Policy(policy) => self.asked[policy].map(|member| Answer { wait: member.wait, binding: policy }),
+            PolicyNode::Policy(policy) => {
+                self.asked[policy].map(|member| Answer { wait: member.wait, binding: policy })
+            }
             // The longest wait; the first of equals decides. NEVER is the longest of all.
-            TreeNode::All => self
+            PolicyNode::All => self
                 .members(node)
                 .filter_map(|m| self.answer(m))
                 .reduce(|worst, next| if next.wait > worst.wait { next } else { worst }),
-            TreeNode::Any(_) => self
+            PolicyNode::Any(_) => self
                 .members(node)
                 .filter_map(|m| self.answer(m))
                 .reduce(|best, next| if next.wait < best.wait { next } else { best }),
@@ -107,13 +109,13 @@ impl Tree<'_> {
     /// Visits the policies that an admitted request is charged to.
     fn each_charged(&self, node: usize, charge: &mut impl FnMut(usize)) {
         match self.nodes[node].kind {
-            TreeNode::Policy(policy) => {
+            PolicyNode::Policy(policy) => {
                 if self.asked[policy].is_some_and(|member| member.cost > 0) {
                     charge(policy);
                 }
             }
-            TreeNode::All => self.members(node).for_each(|member| self.each_charged(member, charge)),
-            TreeNode::Any(whom) => {
+            PolicyNode::All => self.members(node).for_each(|member| self.each_charged(member, charge)),
+            PolicyNode::Any(whom) => {
                 let most = if whom == AnyCharge::First { 1 } else { usize::MAX };
                 self.admitting(node).take(most).for_each(|member| self.each_charged(member, charge));
             }
@@ -126,8 +128,10 @@ impl Tree<'_> {
             return;
         }
         match self.nodes[node].kind {
-            TreeNode::Policy(policy) => blame(policy),
-            TreeNode::All | TreeNode::Any(_) => self.members(node).for_each(|member| self.each_violated(member, blame)),
+            PolicyNode::Policy(policy) => blame(policy),
+            PolicyNode::All | PolicyNode::Any(_) => {
+                self.members(node).for_each(|member| self.each_violated(member, blame))
+            }
         }
     }
 
@@ -142,15 +146,15 @@ impl Tree<'_> {
     fn summary(&self, node: usize, statuses: &[Status]) -> Option<Below> {
         let below = || self.members(node).filter_map(|member| self.summary(member, statuses));
         match self.nodes[node].kind {
-            TreeNode::Policy(policy) => self.asked[policy].map(|_| {
+            PolicyNode::Policy(policy) => self.asked[policy].map(|_| {
                 let Standing { remaining, reset, .. } = statuses[policy].standing;
                 Below { remaining, reset, binding: Some(policy) }
             }),
-            TreeNode::All => below().reduce(|least, next| Below {
+            PolicyNode::All => below().reduce(|least, next| Below {
                 reset: least.reset.max(next.reset),
                 ..if next.remaining < least.remaining { next } else { least }
             }),
-            TreeNode::Any(_) => {
+            PolicyNode::Any(_) => {
                 // Each member is asked once: asking again for the payer would double the work at every level.
                 let mut summary: Option<Below> = None;
                 for member in self.members(node) {
@@ -174,23 +178,24 @@ impl Tree<'_> {
 
 const _: () = assert!(NEVER == u64::MAX, "the longest wait must compare greater than every other");
 
-impl LimitSet {
+impl PolicySet {
     /// Decides about one request on states that the caller holds still: all that the rule says is charged, or nothing.
     ///
     /// The pure heart of every backend. `states` and `calls` stand in the order of the set's policies; policies without
     /// both are skipped. A state that changes is replaced in place.
     ///
     /// ```
-    /// use throttle_core::{Call, FixedWindow, Gcra, Key, LimitSet, Policy, Rate, Rule, Timestamp};
+    /// use throttle_core::{FixedWindow, Gcra, Key, PolicySet, Policy, Rate, PolicyTree, Timestamp};
+    /// use throttle_core::backend::Call;
     ///
     /// let fast = Policy::new("fast", Gcra::new(Rate::per_second(10)).burst(5))?;
     /// let slow = Policy::new("slow", FixedWindow::new(Rate::per_minute(3)))?;
-    /// let set = LimitSet::new(Rule::All(vec![fast.into(), slow.into()]))?;
+    /// let set = PolicySet::new(PolicyTree::All(vec![fast.into(), slow.into()]))?;
     ///
     /// let mut states: Vec<_> = set.policies().iter().map(|p| p.algorithm().fresh()).collect();
     /// let calls = vec![Call::from(Key::from("me")); 2];
     /// for _ in 0..3 {
-    ///     assert!(set.decide(&mut states, Timestamp::EPOCH, &calls).is_allowed());
+    ///     assert!(set.decide(&mut states, Timestamp::EPOCH, &calls).is_admitted());
     /// }
     /// let before = states.clone();
     /// let denied = set.decide(&mut states, Timestamp::EPOCH, &calls);
@@ -231,7 +236,7 @@ impl Now<'_> {
 
 /// States in the caller's hands.
 struct Held<'a> {
-    set: &'a LimitSet,
+    set: &'a PolicySet,
     states: &'a mut [State],
     calls: &'a [Call],
     now: Now<'a>,

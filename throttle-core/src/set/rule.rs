@@ -5,13 +5,13 @@ use crate::policy::Policy;
 /// How policies are composed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Rule {
+pub enum PolicyTree {
     /// One policy.
     Policy(Policy),
     /// Admits when every member does, and charges every member.
-    All(Vec<Rule>),
+    All(Vec<PolicyTree>),
     /// Admits when some member does.
-    Any(Vec<Rule>, AnyCharge),
+    Any(Vec<PolicyTree>, AnyCharge),
 }
 
 /// Whom an `any` charges.
@@ -24,7 +24,7 @@ pub enum AnyCharge {
     EveryAdmitting,
 }
 
-impl From<Policy> for Rule {
+impl From<Policy> for PolicyTree {
     fn from(policy: Policy) -> Self {
         Self::Policy(policy)
     }
@@ -33,18 +33,18 @@ impl From<Policy> for Rule {
 /// A compiled composition: the policies in the order given, and the tree over them.
 ///
 /// ```
-/// use throttle_core::{Gcra, LimitSet, Policy, Rate, Rule};
+/// use throttle_core::{Gcra, PolicySet, Policy, Rate, PolicyTree};
 ///
 /// let own = Policy::new("own", Gcra::new(Rate::per_second(5)))?;
 /// let pool = Policy::new("pool", Gcra::new(Rate::per_second(100)))?;
 /// let day = Policy::new("day", Gcra::new(Rate::per_day(1_000)))?;
-/// let any = Rule::Any(vec![own.into(), pool.into()], Default::default());
-/// let set = LimitSet::new(Rule::All(vec![day.into(), any]))?;
+/// let any = PolicyTree::Any(vec![own.into(), pool.into()], Default::default());
+/// let set = PolicySet::new(PolicyTree::All(vec![day.into(), any]))?;
 /// assert_eq!(set.policies()[2].name(), "pool");
 /// # Ok::<(), throttle_core::ConfigError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LimitSet {
+pub struct PolicySet {
     policies: Vec<Policy>,
     nodes: Vec<Node>,
 }
@@ -52,13 +52,13 @@ pub struct LimitSet {
 /// The tree in pre-order; `end` is where the node's subtree ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Node {
-    pub(crate) kind: TreeNode,
+    pub(crate) kind: PolicyNode,
     pub(crate) end: usize,
 }
 
-/// A node of a [composition](LimitSet::tree).
+/// A node of a [composition](PolicySet::tree).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TreeNode {
+pub enum PolicyNode {
     /// The policy at this place in the set.
     Policy(usize),
     /// Admits when every member does.
@@ -67,7 +67,7 @@ pub enum TreeNode {
     Any(AnyCharge),
 }
 
-impl LimitSet {
+impl PolicySet {
     /// Most policies in a set.
     pub const MAX_POLICIES: usize = 1023;
     /// Deepest nesting of `all` and `any`.
@@ -79,7 +79,7 @@ impl LimitSet {
     ///
     /// If two policies share a name, an `all` or `any` is empty, or the set has more than 1,023 policies or is nested
     /// more than 128 deep.
-    pub fn new(rule: impl Into<Rule>) -> Result<Self, ConfigError> {
+    pub fn new(rule: impl Into<PolicyTree>) -> Result<Self, ConfigError> {
         let mut set = Self { policies: Vec::new(), nodes: Vec::new() };
         set.add(rule.into(), 0)?;
         let mut names: Vec<_> = set.policies.iter().map(Policy::name).collect();
@@ -98,7 +98,7 @@ impl LimitSet {
     /// A set of no policies: it admits everything. For layers that limit something else only.
     #[must_use]
     pub fn none() -> Self {
-        Self { policies: Vec::new(), nodes: vec![Node { kind: TreeNode::All, end: 1 }] }
+        Self { policies: Vec::new(), nodes: vec![Node { kind: PolicyNode::All, end: 1 }] }
     }
 
     /// The same composition, each policy of which [replaces](Policy::replace_existing) other parameters of its name.
@@ -173,12 +173,12 @@ impl LimitSet {
     pub(crate) fn is_plain_all(&self) -> bool {
         self.nodes.len() == self.policies.len() + 1
             && self.policies.len() > 1
-            && matches!(self.nodes[0].kind, TreeNode::All)
+            && matches!(self.nodes[0].kind, PolicyNode::All)
     }
 
     /// The composition in pre-order: each node, and the place after the last one below it. A set of one policy is that node
     /// alone. For backends that evaluate it elsewhere.
-    pub fn tree(&self) -> impl Iterator<Item = (TreeNode, usize)> + '_ {
+    pub fn tree(&self) -> impl Iterator<Item = (PolicyNode, usize)> + '_ {
         self.nodes.iter().map(|node| (node.kind, node.end))
     }
 
@@ -186,20 +186,20 @@ impl LimitSet {
         &self.nodes
     }
 
-    fn add(&mut self, rule: Rule, depth: usize) -> Result<(), ConfigError> {
+    fn add(&mut self, rule: PolicyTree, depth: usize) -> Result<(), ConfigError> {
         if depth > Self::MAX_DEPTH {
             return Err(ConfigError::new("nesting of limits", depth, "all and any can be nested at most 128 deep"));
         }
         let index = self.nodes.len();
         let (kind, members) = match rule {
-            Rule::Policy(policy) => {
+            PolicyTree::Policy(policy) => {
                 self.policies.push(policy);
-                (TreeNode::Policy(self.policies.len() - 1), Vec::new())
+                (PolicyNode::Policy(self.policies.len() - 1), Vec::new())
             }
-            Rule::All(members) => (TreeNode::All, members),
-            Rule::Any(members, charge) => (TreeNode::Any(charge), members),
+            PolicyTree::All(members) => (PolicyNode::All, members),
+            PolicyTree::Any(members, charge) => (PolicyNode::Any(charge), members),
         };
-        if members.is_empty() && !matches!(kind, TreeNode::Policy(_)) {
+        if members.is_empty() && !matches!(kind, PolicyNode::Policy(_)) {
             return Err(ConfigError::new("all or any", "empty", "it must have at least one member"));
         }
         self.nodes.push(Node { kind, end: 0 });

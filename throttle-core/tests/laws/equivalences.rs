@@ -26,7 +26,8 @@ fn side_by_side(case: &Case) -> TestCaseResult {
     for raw in &case.raws {
         t = clamp(t.saturating_add(raw.micros(step, false)));
         if raw.what >= 7 && !open.is_empty() {
-            let charges: [Option<throttle_core::Receipt>; 3] = open.swap_remove(usize::from(raw.pick) % open.len());
+            let charges: [Option<throttle_core::backend::Receipt>; 3] =
+                open.swap_remove(usize::from(raw.pick) % open.len());
             let actual = u64::from(raw.pick % 4);
             for (machine, charge) in machines.iter_mut().zip(charges) {
                 machine.settle(t, charge.expect("all three or none").actual(actual));
@@ -66,11 +67,11 @@ fn shaper_beside_gcra(case: &Case) -> TestCaseResult {
         let cost = raw.cost(burst);
         let delay_told = gcra.peek(t).reset_after();
         let (gcra, shaper) = (gcra.take(t, cost).0, shaper.take(t, cost).0);
-        prop_assert_eq!(gcra.is_allowed(), shaper.is_allowed());
+        prop_assert_eq!(gcra.is_admitted(), shaper.is_admitted());
         prop_assert_eq!(gcra.remaining(), shaper.remaining());
         prop_assert_eq!(gcra.retry_after(), shaper.retry_after());
         prop_assert_eq!(gcra.reset_after(), shaper.reset_after());
-        if shaper.is_allowed() && cost > 0 {
+        if shaper.is_admitted() && cost > 0 {
             prop_assert_eq!(shaper.delay(), delay_told, "a unit leaves when all before it have");
         }
     }

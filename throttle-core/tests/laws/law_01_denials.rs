@@ -19,7 +19,7 @@ fn states_stay(case: &Case) -> TestCaseResult {
         let before = machine.states.clone();
         let costs = raw.costs(&machine.capacities());
         let (decision, charge) = machine.decide(t, &costs);
-        if !decision.is_allowed() || costs.iter().all(|cost| matches!(cost, None | Some(0))) {
+        if !decision.is_admitted() || costs.iter().all(|cost| matches!(cost, None | Some(0))) {
             prop_assert_eq!(&machine.states, &before, "at {}, costs {:?}: {:?}", t, costs, decision);
             prop_assert!(charge.is_none());
             prop_assert!(decision.statuses().iter().all(|status| status.charged() == 0));
@@ -45,7 +45,7 @@ fn hammering_changes_no_answer(case: &Case) -> TestCaseResult {
         let got = hammered.decide(t, &costs).0;
         prop_assert_eq!(&got, &expected, "at {} on costs {:?}", t, &costs);
         for _ in 0..3 {
-            if !got.is_allowed() {
+            if !got.is_admitted() {
                 prop_assert_eq!(&hammered.decide(t, &costs).0, &expected);
             }
         }
@@ -58,7 +58,7 @@ fn the_wait_does_not_grow(case: &Case) -> TestCaseResult {
     let mut machine = InMemory::new(&case.tree);
     let mut t = case.start;
     for bite in 0.. {
-        if !machine.take(t, 1).0.is_allowed() {
+        if !machine.take(t, 1).0.is_admitted() {
             break;
         }
         prop_assert!(bite < 1_000, "nothing is ever used up");
@@ -71,7 +71,7 @@ fn the_wait_does_not_grow(case: &Case) -> TestCaseResult {
     for raw in &case.raws {
         t += raw.micros((until - t) / 2, false).min(until - t - 1);
         let decision = machine.take(t, 1).0;
-        prop_assert!(!decision.is_allowed(), "admitted {} early", until - t);
+        prop_assert!(!decision.is_admitted(), "admitted {} early", until - t);
         prop_assert_eq!(decision.retry_after().map(|wait| t + wait.as_micros() as i64), Some(until));
     }
     Ok(())
@@ -87,10 +87,10 @@ fn one_algorithm_is_a_set_of_one(case: &Case) -> TestCaseResult {
         let cost = raw.cost(algorithm.capacity());
         let before = state.clone();
         let (after, verdict) = algorithm.decide(state, Timestamp::from_micros(t), cost);
-        prop_assert!(verdict.is_allowed() && cost > 0 || after == before, "{} at {} left a trace", cost, t);
+        prop_assert!(verdict.is_admitted() && cost > 0 || after == before, "{} at {} left a trace", cost, t);
         let told = told(&machine.take(t, cost).0);
         prop_assert_eq!(&after, &machine.states[0]);
-        prop_assert_eq!((verdict.is_allowed(), verdict.remaining()), (told.allowed, told.remaining));
+        prop_assert_eq!((verdict.is_admitted(), verdict.remaining()), (told.allowed, told.remaining));
         prop_assert_eq!((verdict.retry_after_micros(), verdict.reset_after_micros()), (told.retry, told.reset));
         prop_assert_eq!(verdict.delay_micros(), told.delay);
         state = after;

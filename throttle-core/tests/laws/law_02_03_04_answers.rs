@@ -21,7 +21,7 @@ fn walk(case: &Case, check: impl Fn(&Pure, i64, &[Option<u64>], &Decision) -> Te
     for raw in &case.raws {
         t = clamp(t.saturating_add(raw.micros(step, true)));
         if raw.what >= 8 && !open.is_empty() {
-            let charge: throttle_core::Receipt = open.swap_remove(usize::from(raw.pick) % open.len());
+            let charge: throttle_core::backend::Receipt = open.swap_remove(usize::from(raw.pick) % open.len());
             machine.settle(t, charge.actual(raw.cost.0.into()));
         }
         let costs = raw.costs(&machine.capacities());
@@ -37,14 +37,14 @@ fn after(t: i64, wait: std::time::Duration) -> Option<i64> {
 }
 
 fn retry_is_tight(machine: &Pure, t: i64, costs: &[Option<u64>], decision: &Decision) -> TestCaseResult {
-    let admitted = |t| machine.clone().decide(t, costs).0.is_allowed();
-    if decision.is_allowed() {
+    let admitted = |t| machine.clone().decide(t, costs).0.is_admitted();
+    if decision.is_admitted() {
         prop_assert_eq!(decision.retry_after(), Some(std::time::Duration::ZERO));
         return Ok(());
     }
     let Some(wait) = decision.retry_after() else {
         let fresh = Pure::of(machine.set.clone()).decide(t, costs).0;
-        prop_assert!(!fresh.is_allowed(), "never, but an unused key admits {:?}", costs);
+        prop_assert!(!fresh.is_admitted(), "never, but an unused key admits {:?}", costs);
         return Ok(());
     };
     prop_assert!(!wait.is_zero(), "denied without a wait");
@@ -66,7 +66,7 @@ fn retry_is_tight(machine: &Pure, t: i64, costs: &[Option<u64>], decision: &Deci
 fn remaining_is_exact(machine: &Pure, t: i64, costs: &[Option<u64>], decision: &Decision) -> TestCaseResult {
     let admitted = |cost: u64| {
         let same: Vec<_> = costs.iter().map(|of| of.map(|_| cost)).collect();
-        machine.clone().decide(t, &same).0.is_allowed()
+        machine.clone().decide(t, &same).0.is_admitted()
     };
     let remaining = decision.remaining();
     if costs.iter().all(Option::is_none) {
@@ -78,7 +78,7 @@ fn remaining_is_exact(machine: &Pure, t: i64, costs: &[Option<u64>], decision: &
     for (policy, status) in decision.statuses().iter().enumerate().filter(|(_, status)| status.applies()) {
         let algorithm = machine.set.policies()[policy].algorithm();
         let now = Timestamp::from_micros(t);
-        let admitted = |cost| algorithm.decide(machine.states[policy].clone(), now, cost).1.is_allowed();
+        let admitted = |cost| algorithm.decide(machine.states[policy].clone(), now, cost).1.is_admitted();
         prop_assert!(admitted(status.remaining()) && !admitted(status.remaining() + 1), "member {}", policy);
     }
     Ok(())
@@ -113,7 +113,7 @@ fn through_memory(case: &Case, finish: impl Fn(InMemory, i64, u64) -> TestCaseRe
 
 fn memory_retries_tight(mut machine: InMemory, t: i64, cost: u64) -> TestCaseResult {
     let first = machine.take(t, cost).0;
-    let denied = if first.is_allowed() {
+    let denied = if first.is_admitted() {
         // Use up what is left, so that the same cost is denied.
         let rest = machine.peek(t).remaining();
         let _ = machine.take(t, rest);
@@ -124,15 +124,15 @@ fn memory_retries_tight(mut machine: InMemory, t: i64, cost: u64) -> TestCaseRes
     let Some(then) = denied.retry_after().and_then(|wait| after(t, wait)).filter(|then| *then > t) else {
         return Ok(());
     };
-    prop_assert!(!machine.take(then - 1, cost.max(1)).0.is_allowed(), "admitted a microsecond early");
-    prop_assert!(machine.take(then, cost.max(1)).0.is_allowed(), "denied when it was told to come");
+    prop_assert!(!machine.take(then - 1, cost.max(1)).0.is_admitted(), "admitted a microsecond early");
+    prop_assert!(machine.take(then, cost.max(1)).0.is_admitted(), "denied when it was told to come");
     Ok(())
 }
 
 fn memory_remaining_exact(mut machine: InMemory, t: i64, cost: u64) -> TestCaseResult {
     let remaining = machine.take(t, cost).0.remaining();
-    prop_assert!(!machine.take(t, remaining + 1).0.is_allowed());
-    prop_assert!(machine.take(t, remaining).0.is_allowed());
+    prop_assert!(!machine.take(t, remaining + 1).0.is_admitted());
+    prop_assert!(machine.take(t, remaining).0.is_admitted());
     Ok(())
 }
 

@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
+use throttle_core::backend::Call;
 use throttle_core::{AnyCharge, Backend};
 use throttle_core::{
-    Call, Cost, Gcra, Key, LimitSet, ManualClock, MemoryBackend, MemorySet, Policy, Rate, Rule, SlidingLog, Timestamp,
+    Cost, Gcra, Key, ManualClock, MemoryBackend, MemorySet, Policy, PolicySet, PolicyTree, Rate, SlidingLog, Timestamp,
 };
 
 use crate::support::machines::{Machine, Pure};
@@ -57,13 +58,13 @@ fn all_or_nothing(case: &Case) -> TestCaseResult {
         let before = machine.states.clone();
         let alone = |policy: usize| {
             let algorithm = machine.set.policies()[policy].algorithm();
-            algorithm.decide(before[policy].clone(), Timestamp::from_micros(t), cost).1.is_allowed()
+            algorithm.decide(before[policy].clone(), Timestamp::from_micros(t), cost).1.is_admitted()
         };
         let admitted: Vec<bool> = (0..before.len()).map(alone).collect();
         let decision = machine.take(t, cost).0;
-        prop_assert_eq!(decision.is_allowed(), admits(&tree, &admitted));
+        prop_assert_eq!(decision.is_admitted(), admits(&tree, &admitted));
         let charged: Vec<bool> = (0..before.len()).map(|policy| decision.statuses()[policy].charged() > 0).collect();
-        if decision.is_allowed() {
+        if decision.is_admitted() {
             prop_assert!(may_be_charged(&tree, &admitted, &charged), "{:?} charged of {:?}", charged, admitted);
         } else {
             prop_assert_eq!(&machine.states, &before);
@@ -119,8 +120,8 @@ async fn law_05_a_saturated_member_leaves_the_others_untouched_under_concurrency
     for saturated in 0..3 {
         for kind in Kind::ALL {
             let backend = frozen(10_000);
-            let policies = ["a", "b", "c"].map(|name| Rule::from(one_of(name, kind, 5)));
-            let set = Arc::new(backend.prepare(LimitSet::new(Rule::All(policies.into())).unwrap()).unwrap());
+            let policies = ["a", "b", "c"].map(|name| PolicyTree::from(one_of(name, kind, 5)));
+            let set = Arc::new(backend.prepare(PolicySet::new(PolicyTree::All(policies.into())).unwrap()).unwrap());
             let calls = move |task: usize| -> [Call; 3] {
                 let keys = [Key::from("all"), Key::from(task as u64), Key::from("all")];
                 std::array::from_fn(|policy| {
@@ -130,12 +131,12 @@ async fn law_05_a_saturated_member_leaves_the_others_untouched_under_concurrency
             };
             let mut drain = [Call::SKIP, Call::SKIP, Call::SKIP];
             drain[saturated] = Call::new(Key::from("full"), Cost::new(5).unwrap());
-            assert!(backend.decide_now(&set, &drain).is_allowed());
+            assert!(backend.decide_now(&set, &drain).is_admitted());
 
             race(&backend, &set, 64, move |backend, set, task| {
                 for _ in 0..10 {
                     let decision = backend.decide_now(&set, &calls(task));
-                    assert!(!decision.is_allowed());
+                    assert!(!decision.is_admitted());
                     assert_eq!(decision.binding(), Some(saturated));
                 }
             })
@@ -159,8 +160,8 @@ async fn law_05_both_members_count_the_same_admissions() {
     for (charge, most) in [(None, 200), (Some(AnyCharge::First), 500), (Some(AnyCharge::EveryAdmitting), 300)] {
         let backend = frozen(10_000);
         let members = vec![one_of("a", Kind::Gcra, 300).into(), one_of("b", Kind::Log, 200).into()];
-        let rule = charge.map_or(Rule::All(members.clone()), |charge| Rule::Any(members, charge));
-        let set = Arc::new(backend.prepare(LimitSet::new(rule).unwrap()).unwrap());
+        let rule = charge.map_or(PolicyTree::All(members.clone()), |charge| PolicyTree::Any(members, charge));
+        let set = Arc::new(backend.prepare(PolicySet::new(rule).unwrap()).unwrap());
         let admitted = Arc::new(AtomicU64::new(0));
         let count = Arc::clone(&admitted);
         race(&backend, &set, 64, move |backend, set, task| {
@@ -168,7 +169,7 @@ async fn law_05_both_members_count_the_same_admissions() {
                 // Half of them name the keys the other way round: two pairs of budgets, and locks that could be entangled.
                 let keys = if task % 2 == 0 { ["x", "y"] } else { ["y", "x"] };
                 let calls = keys.map(|key| Call::from(Key::from(key)));
-                count.fetch_add(backend.decide_now(&set, &calls).is_allowed().into(), Ordering::Relaxed);
+                count.fetch_add(backend.decide_now(&set, &calls).is_admitted().into(), Ordering::Relaxed);
             }
         })
         .await;
@@ -185,7 +186,7 @@ async fn exactly(k: u64, repetitions: u64) {
     let gcra = Gcra::new(Rate::per_hour(1)).burst(k);
     for repetition in 0..repetitions {
         let backend = frozen(if repetition % 2 == 0 { 1_000_000 } else { 200 });
-        let set = LimitSet::new(Policy::new("race", gcra).unwrap()).unwrap();
+        let set = PolicySet::new(Policy::new("race", gcra).unwrap()).unwrap();
         let set = Arc::new(backend.prepare(set).unwrap());
         let admitted: Arc<Vec<AtomicU64>> = Arc::new((0..KEYS).map(|_| AtomicU64::new(0)).collect());
         let count = Arc::clone(&admitted);
@@ -194,7 +195,7 @@ async fn exactly(k: u64, repetitions: u64) {
                 for key in 0..KEYS {
                     // Tasks go through the keys from different ends.
                     let key = (key * 7 + task as u64 * 13 + round) % KEYS;
-                    let allowed = backend.decide_now(&set, &[Call::from(Key::from(key))]).is_allowed();
+                    let allowed = backend.decide_now(&set, &[Call::from(Key::from(key))]).is_admitted();
                     count[key as usize].fetch_add(allowed.into(), Ordering::Relaxed);
                 }
             }
@@ -227,13 +228,13 @@ async fn law_06_exactly_1000_of_64_tasks_on_200_keys() {
 async fn law_06_attack_34_exactly_k_units_of_every_algorithm() {
     for kind in Kind::ALL {
         let backend = frozen(1_000);
-        let set = Arc::new(backend.prepare(LimitSet::new(one_of("race", kind, 97)).unwrap()).unwrap());
+        let set = Arc::new(backend.prepare(PolicySet::new(one_of("race", kind, 97)).unwrap()).unwrap());
         let units = Arc::new(AtomicU64::new(0));
         let count = Arc::clone(&units);
         race(&backend, &set, 64, move |backend, set, task| {
             for cost in [1 + task as u64 % 5, 1, 1] {
                 let call = Call::new(Key::from("key"), Cost::new(cost).unwrap());
-                let allowed = backend.decide_now(&set, &[call]).is_allowed();
+                let allowed = backend.decide_now(&set, &[call]).is_admitted();
                 count.fetch_add(if allowed { cost } else { 0 }, Ordering::Relaxed);
             }
         })
@@ -247,12 +248,12 @@ async fn law_06_attack_34_exactly_k_units_of_every_algorithm() {
 async fn trap_v26_one_unit_for_fifty_callers() {
     let backend = frozen(1_000);
     let log = SlidingLog::new(Rate::per_hour(1));
-    let set = Arc::new(backend.prepare(LimitSet::new(Policy::new("one", log).unwrap()).unwrap()).unwrap());
+    let set = Arc::new(backend.prepare(PolicySet::new(Policy::new("one", log).unwrap()).unwrap()).unwrap());
     let callers = (0..50).map(|_| {
         let (backend, set) = (backend.clone(), Arc::clone(&set));
         tokio::spawn(async move {
             tokio::task::yield_now().await;
-            backend.decide(&set, &[Call::from(Key::from("key"))]).await.expect("memory never fails").is_allowed()
+            backend.decide(&set, &[Call::from(Key::from("key"))]).await.expect("memory never fails").is_admitted()
         })
     });
     let mut admitted = 0;
@@ -265,14 +266,15 @@ async fn trap_v26_one_unit_for_fifty_callers() {
 /// The work of a decision grows with the set, not with the power of its depth.
 #[test]
 fn law_12_nesting_is_not_paid_for_twice_at_every_level() {
-    use throttle_core::{Call, Gcra, Key, LimitSet, Policy, Rate, Rule, Timestamp};
-    let leaf = Rule::from(Policy::new("leaf", Gcra::new(Rate::per_second(1))).unwrap());
-    let nested = (0..LimitSet::MAX_DEPTH).fold(leaf, |rule, _| Rule::Any(vec![rule], Default::default()));
-    let set = LimitSet::new(nested).unwrap();
+    use throttle_core::backend::Call;
+    use throttle_core::{Gcra, Key, Policy, PolicySet, PolicyTree, Rate, Timestamp};
+    let leaf = PolicyTree::from(Policy::new("leaf", Gcra::new(Rate::per_second(1))).unwrap());
+    let nested = (0..PolicySet::MAX_DEPTH).fold(leaf, |rule, _| PolicyTree::Any(vec![rule], Default::default()));
+    let set = PolicySet::new(nested).unwrap();
     let mut states = [set.policies()[0].algorithm().fresh()];
     let call = [Call::from(Key::from("key"))];
     // It would not end, were each level to double the work.
-    assert!(set.decide(&mut states, Timestamp::EPOCH, &call).is_allowed());
+    assert!(set.decide(&mut states, Timestamp::EPOCH, &call).is_admitted());
     let denied = set.decide(&mut states, Timestamp::EPOCH, &call);
-    assert_eq!((denied.is_allowed(), denied.binding()), (false, Some(0)));
+    assert_eq!((denied.is_admitted(), denied.binding()), (false, Some(0)));
 }

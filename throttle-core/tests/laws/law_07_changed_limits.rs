@@ -3,7 +3,8 @@
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
-use throttle_core::{Backend, Call, Cost, Gcra, Key, LimitSet, ManualClock, MemoryBackend, Policy, Rate, Timestamp};
+use throttle_core::backend::Call;
+use throttle_core::{Backend, Cost, Gcra, Key, ManualClock, MemoryBackend, Policy, PolicySet, Rate, Timestamp};
 
 use crate::support::spec::{Kind, Spec, TODAY};
 use crate::support::strategies::{any_spec, run};
@@ -36,11 +37,13 @@ fn carried((old, new, part, t): &(Spec, Spec, u32, i64)) -> TestCaseResult {
     // The memory backend does the same, under one policy name.
     let clock = ManualClock::new(now);
     let backend = MemoryBackend::builder().clock(clock.clone()).build();
-    let set = |spec: &Spec| LimitSet::new(Policy::new("plan", spec.algorithm()).unwrap().replace_existing()).unwrap();
+    let set = |spec: &Spec| PolicySet::new(Policy::new("plan", spec.algorithm()).unwrap().replace_existing()).unwrap();
     let first = backend.prepare(set(old)).unwrap();
     let peek = [Call::peek(Key::from("key"))];
     if used > 0 {
-        prop_assert!(backend.decide_now(&first, &[Call::new(Key::from("key"), Cost::new(used).unwrap())]).is_allowed());
+        prop_assert!(
+            backend.decide_now(&first, &[Call::new(Key::from("key"), Cost::new(used).unwrap())]).is_admitted()
+        );
     }
     let second = backend.prepare(set(new)).unwrap();
     let decision = backend.decide_now(&second, &peek);
@@ -53,7 +56,7 @@ fn carried((old, new, part, t): &(Spec, Spec, u32, i64)) -> TestCaseResult {
     if let Some(wait) = first_try.retry_after().filter(|wait| !wait.is_zero()) {
         prop_assert!(wait.as_micros() <= u128::from(own_window(new, *t)), "locked out past the new window");
         clock.set(now + wait);
-        prop_assert!(backend.decide_now(&second, &call).is_allowed(), "denied after the wait");
+        prop_assert!(backend.decide_now(&second, &call).is_admitted(), "denied after the wait");
     }
     Ok(())
 }
@@ -67,7 +70,7 @@ fn law_07_a_changed_limit_keeps_what_was_used_and_locks_nobody_out() {
 fn to_and_fro((old, new, part, t): &(Spec, Spec, u32, i64)) -> TestCaseResult {
     let clock = ManualClock::new(Timestamp::from_micros(*t));
     let backend = MemoryBackend::builder().clock(clock).build();
-    let set = |spec: &Spec| LimitSet::new(Policy::new("plan", spec.algorithm()).unwrap().replace_existing()).unwrap();
+    let set = |spec: &Spec| PolicySet::new(Policy::new("plan", spec.algorithm()).unwrap().replace_existing()).unwrap();
     let larger = old.algorithm().capacity().max(new.algorithm().capacity());
     let mut admitted = 0_u128;
     for step in 0..40 {
@@ -78,7 +81,7 @@ fn to_and_fro((old, new, part, t): &(Spec, Spec, u32, i64)) -> TestCaseResult {
         for cost in [left, 1.max(spec.algorithm().capacity() / 2)] {
             let call =
                 Cost::new(cost).map_or_else(|_| Call::peek(Key::from("key")), |cost| Call::new(Key::from("key"), cost));
-            if backend.decide_now(now, &[call]).is_allowed() {
+            if backend.decide_now(now, &[call]).is_admitted() {
                 admitted += u128::from(cost);
             }
         }
@@ -96,13 +99,14 @@ fn law_07_going_to_and_fro_between_two_limits_buys_nothing() {
 #[test]
 fn law_07_a_limit_that_was_lowered_and_raised_again_is_no_fresh_budget() {
     let backend = MemoryBackend::builder().clock(ManualClock::default()).build();
-    let set = |burst| LimitSet::new(Policy::new("plan", Gcra::new(Rate::per_second(1)).burst(burst)).unwrap()).unwrap();
+    let set =
+        |burst| PolicySet::new(Policy::new("plan", Gcra::new(Rate::per_second(1)).burst(burst)).unwrap()).unwrap();
     let prepare = |burst| backend.prepare(set(burst)).unwrap();
     let (peek, call) = ([Call::peek(Key::from("key"))], [Call::from(Key::from("key"))]);
-    assert!((0..2).all(|_| backend.decide_now(&prepare(2), &call).is_allowed()));
+    assert!((0..2).all(|_| backend.decide_now(&prepare(2), &call).is_admitted()));
     for _ in 0..10 {
         assert_eq!(backend.decide_now(&prepare(1), &peek).remaining(), 0);
-        assert!(!backend.decide_now(&prepare(2), &call).is_allowed());
+        assert!(!backend.decide_now(&prepare(2), &call).is_admitted());
     }
 }
 
@@ -112,25 +116,26 @@ fn law_07_a_limit_that_was_lowered_and_raised_again_is_no_fresh_budget() {
 fn law_07_of_two_limits_of_one_name_the_last_is_in_force() {
     let clock = ManualClock::default();
     let backend = MemoryBackend::builder().clock(clock.clone()).build();
-    let set = |rate| LimitSet::new(Policy::new("plan", Gcra::new(rate).burst(10)).unwrap().replace_existing()).unwrap();
+    let set =
+        |rate| PolicySet::new(Policy::new("plan", Gcra::new(rate).burst(10)).unwrap().replace_existing()).unwrap();
     let fast = backend.prepare(set(Rate::per_second(100))).unwrap();
     let slow = backend.prepare(set(Rate::per_hour(10))).unwrap();
     let call = [Call::from(Key::from("key"))];
     let mut admitted = 0;
     for _ in 0..600 {
-        admitted += u32::from(backend.decide_now(&fast, &call).is_allowed());
-        admitted += u32::from(backend.decide_now(&slow, &call).is_allowed());
+        admitted += u32::from(backend.decide_now(&fast, &call).is_admitted());
+        admitted += u32::from(backend.decide_now(&slow, &call).is_admitted());
         clock.advance(std::time::Duration::from_millis(100));
     }
     assert_eq!(admitted, 10, "in a minute of ten an hour");
     // And denied requests under two limits in turn do not keep a key from recovering.
     let backend = MemoryBackend::builder().clock(clock.clone()).build();
     let policy = |burst| Policy::new("plan", Gcra::new(Rate::per_second(10)).burst(burst)).unwrap();
-    let burst = |burst| LimitSet::new(policy(burst).replace_existing()).unwrap();
+    let burst = |burst| PolicySet::new(policy(burst).replace_existing()).unwrap();
     let sets = [backend.prepare(burst(10)).unwrap(), backend.prepare(burst(11)).unwrap()];
     let mut admitted = 0;
     for step in 0..3_000 {
-        admitted += u32::from(backend.decide_now(&sets[step % 2], &call).is_allowed());
+        admitted += u32::from(backend.decide_now(&sets[step % 2], &call).is_admitted());
         clock.advance(std::time::Duration::from_millis(20));
     }
     assert!((600..=611).contains(&admitted), "{admitted} in a minute of ten a second");
@@ -140,10 +145,10 @@ fn law_07_of_two_limits_of_one_name_the_last_is_in_force() {
 #[test]
 fn law_07_what_a_lowered_limit_cut_off_is_remembered_through_a_full_store() {
     let backend = MemoryBackend::builder().max_keys(1).clock(ManualClock::default()).build();
-    let set = |count| LimitSet::new(Policy::new("plan", Gcra::new(Rate::per_hour(count))).unwrap()).unwrap();
+    let set = |count| PolicySet::new(Policy::new("plan", Gcra::new(Rate::per_hour(count))).unwrap()).unwrap();
     let take = |count, name: &str, cost| {
         let call = Call::new(Key::from(name), Cost::new(cost).unwrap());
-        backend.decide_now(&backend.prepare(set(count)).unwrap(), &[call]).is_allowed()
+        backend.decide_now(&backend.prepare(set(count)).unwrap(), &[call]).is_admitted()
     };
     assert!(take(100, "who came first", 1));
     assert!(take(100, "key", 100), "all of the shared bucket");
@@ -161,18 +166,18 @@ fn trap_v11_a_raised_limit_is_felt_at_once() {
     let clock = ManualClock::new(Timestamp::from_micros(1_700_000_000_000_000));
     let backend = MemoryBackend::builder().clock(clock.clone()).build();
     let set = |gcra: Gcra| {
-        backend.prepare(LimitSet::new(Policy::new("plan", gcra).unwrap().replace_existing()).unwrap()).unwrap()
+        backend.prepare(PolicySet::new(Policy::new("plan", gcra).unwrap().replace_existing()).unwrap()).unwrap()
     };
     let ten_hours = std::time::Duration::from_secs(36_000);
     let slow = set(Gcra::new(Rate::new(10, ten_hours)).burst(10));
     let call = [Call::from(Key::from("key"))];
-    assert!((0..10).all(|_| backend.decide_now(&slow, &call).is_allowed()));
-    assert!(!backend.decide_now(&slow, &call).is_allowed());
+    assert!((0..10).all(|_| backend.decide_now(&slow, &call).is_admitted()));
+    assert!(!backend.decide_now(&slow, &call).is_admitted());
     let fast = set(Gcra::new(Rate::per_second(1_000)).burst(100));
     // What was used stays used, and drains at the new rate: ten of a hundred are gone now, none a second later.
     assert_eq!(backend.decide_now(&fast, &[Call::peek(Key::from("key"))]).remaining(), 90);
     clock.advance(std::time::Duration::from_secs(1));
     let decision = backend.decide_now(&fast, &call);
-    assert!(decision.is_allowed());
+    assert!(decision.is_admitted());
     assert_eq!(decision.remaining(), 99);
 }

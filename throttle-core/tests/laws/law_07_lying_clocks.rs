@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
-use throttle_core::{
-    Backend, BoxBackend, Call, Gcra, Key, LimitSet, ManualClock, MemoryBackend, Policy, Rate, Timestamp,
-};
+use throttle_core::backend::Call;
+use throttle_core::{Backend, BoxBackend, Gcra, Key, ManualClock, MemoryBackend, Policy, PolicySet, Rate, Timestamp};
 
 use crate::support::bounds::{check_every_stretch, most_in_tree};
 use crate::support::machines::{InMemory, Machine, Pure};
@@ -29,7 +28,7 @@ fn forward_time(case: &Case, machine: &mut impl Machine) -> TestCaseResult {
         let micros = raw.micros(step, true);
         (t, forward) = (t + micros, forward + micros.max(0));
         let cost = cost(raw, capacity);
-        if machine.take(t, cost).0.is_allowed() {
+        if machine.take(t, cost).0.is_admitted() {
             events.push((forward, cost, 0));
         }
     }
@@ -45,7 +44,7 @@ fn two_clocks(case: &Case, machine: &mut impl Machine) -> TestCaseResult {
         real += raw.micros(step, false);
         let cost = cost(raw, capacity);
         let read = real + if raw.pick % 2 == 0 { skew } else { 0 };
-        if machine.take(read, cost).0.is_allowed() {
+        if machine.take(read, cost).0.is_admitted() {
             events.push((real, cost, 0));
         }
     }
@@ -114,7 +113,7 @@ fn run_at_ends<M: Machine>(make: impl Fn(&Tree) -> M) {
         let tree = Tree::Leaf(spec);
         for t in [Timestamp::MIN, Timestamp::MAX].map(Timestamp::as_micros) {
             let mut machine = make(&tree);
-            let admitted = (0..100).filter(|_| machine.take(t, 1).0.is_allowed()).count() as u64;
+            let admitted = (0..100).filter(|_| machine.take(t, 1).0.is_admitted()).count() as u64;
             assert_eq!(admitted, machine.capacities()[0], "{spec:?} at {t}");
         }
     }
@@ -144,7 +143,7 @@ fn attack_41_clock_jumps_by_an_hour_and_by_ten_years() {
         for jump in [3_600_000_000_i64, 3_652 * DAY as i64] {
             for mut machine in [Box::new(Pure::new(&tree)) as Box<dyn Machine>, Box::new(InMemory::new(&tree))] {
                 let noon = TODAY / DAY as i64 * DAY as i64 + DAY as i64 / 2;
-                let mut burst = |t| (0..20).filter(|_| machine.take(t, 1).0.is_allowed()).count();
+                let mut burst = |t| (0..20).filter(|_| machine.take(t, 1).0.is_admitted()).count();
                 assert_eq!(burst(noon), 5, "{spec:?}");
                 assert_eq!(burst(noon - jump), 0, "{spec:?} back by {jump}");
                 assert_eq!(burst(noon), 0, "{spec:?} and forth");
@@ -165,14 +164,14 @@ fn attack_42_a_fixed_window_edge_lets_two_limits_through_and_no_more() {
     let tree = Tree::Leaf(Spec::Fixed { limit: 100, window: 60_000_000, offset: 0 });
     let mut machine = InMemory::new(&tree);
     let edge = TODAY / 60_000_000 * 60_000_000 + 60_000_000;
-    let mut admitted = |t| (0..150).filter(|_| machine.take(t, 1).0.is_allowed()).count();
+    let mut admitted = |t| (0..150).filter(|_| machine.take(t, 1).0.is_admitted()).count();
     assert_eq!(admitted(edge - 1), 100);
     assert_eq!(admitted(edge), 100);
     assert_eq!(admitted(edge - 1) + admitted(edge) + admitted(edge + 59_999_999), 0);
     assert_eq!(most_in_tree(&tree, 1), Some(200));
     // Half a second on each side of a second's end, for an algorithm that forgets nothing at an edge.
     let mut gcra = InMemory::new(&Tree::Leaf(Spec::Gcra { limit: 100, period: 60_000_000, burst: 100 }));
-    let mut admitted = |t| (0..150).filter(|_| gcra.take(t, 1).0.is_allowed()).count();
+    let mut admitted = |t| (0..150).filter(|_| gcra.take(t, 1).0.is_admitted()).count();
     assert_eq!((admitted(edge - 1), admitted(edge)), (100, 0));
 }
 
@@ -184,7 +183,7 @@ fn law_07_as_of_another_instant_nothing_comes_early() {
     let memory = MemoryBackend::builder().clock(clock.clone()).build();
     let backend = BoxBackend::new(memory);
     let policy = Policy::new("p", Gcra::new(Rate::per_second(10)).burst(1)).unwrap();
-    let prepared = Arc::new(backend.prepare(LimitSet::new(policy).unwrap()).unwrap());
+    let prepared = Arc::new(backend.prepare(PolicySet::new(policy).unwrap()).unwrap());
     let calls = [Call::from(Key::CONSTANT)];
     let wait = |at| backend.decide_as_of(&prepared, &calls, ms(at)).unwrap().retry_after().unwrap().as_millis();
     assert_eq!(backend.now(), Some(ms(0)));

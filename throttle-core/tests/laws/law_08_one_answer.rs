@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
-use throttle_core::Receipt;
+use throttle_core::backend::Receipt;
 
 use crate::support::machines::{InMemory, Machine, Pure};
 use crate::support::reference::{Paid, Reference, told};

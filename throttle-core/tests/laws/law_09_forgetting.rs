@@ -74,7 +74,7 @@ fn full_store_never_over_admits((spec, max_keys, raws): &(Spec, usize, Vec<Raw>)
     for raw in raws {
         t += raw.micros(step, false);
         let (key, cost) = (usize::from(raw.pick) % events.len(), raw.cost(capacity).clamp(1, capacity));
-        if machine.take_for(t, key as u64, cost).0.is_allowed() {
+        if machine.take_for(t, key as u64, cost).0.is_admitted() {
             events[key].push((t, cost, 0));
         }
         prop_assert!(machine.backend.keys() <= *max_keys, "{} keys of {}", machine.backend.keys(), max_keys);
@@ -134,7 +134,7 @@ fn forgetting_and_a_clock_that_steps_back((spec, raws): &(Spec, Vec<Raw>)) -> Te
         let micros = raw.micros(step, true);
         (t, forward) = (t + micros, forward + micros.max(0));
         let cost = raw.cost(capacity).clamp(1, capacity);
-        if machine.take_for(t, 0, cost).0.is_allowed() {
+        if machine.take_for(t, 0, cost).0.is_admitted() {
             events.push((forward, cost, 0));
         }
         // Passers-by make the store sweep.
@@ -161,7 +161,7 @@ fn forgetting_on_two_clocks((spec, skew, raws): &(Spec, u32, Vec<Raw>)) -> TestC
     for raw in raws {
         real += if raw.step.0 < 8 { 0 } else { raw.micros(step, false).min(step) };
         let cost = raw.cost(capacity).clamp(1, capacity);
-        if machine.take_for(real, 0, cost).0.is_allowed() {
+        if machine.take_for(real, 0, cost).0.is_admitted() {
             events.push((real, cost, 0));
         }
         let _ = machine.take_for(real + skew, 1 + u64::from(raw.pick) % 3, 1);
@@ -184,7 +184,7 @@ fn law_09_filling_the_store_is_no_amnesty() {
     for spec in super::law_07_lying_clocks::every_algorithm() {
         let machine = InMemory::of(Tree::Leaf(spec).set(), 2_000);
         for key in 0..1_000 {
-            assert!(machine.take_for(TODAY, key, 5).0.is_allowed());
+            assert!(machine.take_for(TODAY, key, 5).0.is_admitted());
         }
         let mut overflowed = 0;
         for newcomer in 1_000..41_000_u64 {
@@ -194,7 +194,7 @@ fn law_09_filling_the_store_is_no_amnesty() {
         assert!(overflowed >= 39_000, "{spec:?}: {overflowed} shared overflow buckets");
         assert_eq!(machine.backend.keys(), 2_000);
         for key in 0..1_000 {
-            assert!(!machine.take_for(TODAY + 2, key, 1).0.is_allowed(), "{spec:?}: key {key} was let off");
+            assert!(!machine.take_for(TODAY + 2, key, 1).0.is_admitted(), "{spec:?}: key {key} was let off");
         }
     }
 }
@@ -205,12 +205,12 @@ fn trap_v31_a_denied_key_stays_denied_when_the_store_is_full() {
     let spec = Spec::Gcra { limit: 1, period: HOUR, burst: 1 };
     for max_keys in [1, 2, 100] {
         let machine = InMemory::of(Tree::Leaf(spec).set(), max_keys);
-        assert!(machine.take_for(TODAY, "A", 1).0.is_allowed());
-        assert!(!machine.take_for(TODAY, "A", 1).0.is_allowed());
+        assert!(machine.take_for(TODAY, "A", 1).0.is_admitted());
+        assert!(!machine.take_for(TODAY, "A", 1).0.is_admitted());
         for other in 0..=max_keys as u64 {
             let _ = machine.take_for(TODAY, other, 1);
         }
-        assert!(!machine.take_for(TODAY, "A", 1).0.is_allowed(), "A was let off in a store of {max_keys}");
+        assert!(!machine.take_for(TODAY, "A", 1).0.is_admitted(), "A was let off in a store of {max_keys}");
     }
 }
 
@@ -229,5 +229,8 @@ fn law_09_two_million_keys_stay_bounded() {
     }
     assert!(machine.backend.keys() <= max_keys);
     let newcomer = machine.take_for(TODAY + 11_000_000, "newcomer", 1).0;
-    assert!(newcomer.is_allowed() && told(&newcomer).remaining == 4, "an hour later there is room again: {newcomer:?}");
+    assert!(
+        newcomer.is_admitted() && told(&newcomer).remaining == 4,
+        "an hour later there is room again: {newcomer:?}"
+    );
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
-use throttle_core::Receipt;
+use throttle_core::backend::Receipt;
 
 use crate::support::bounds::check_every_stretch;
 use crate::support::machines::{InMemory, Machine, Pure};
@@ -73,7 +73,7 @@ fn mixed<M: Machine>(case: &Case, mut machine: M) -> TestCaseResult {
         } else {
             let cost = raw.cost(capacity).clamp(1, capacity);
             if let (decision, Some(charge)) = machine.take(t, cost) {
-                prop_assert!(decision.is_allowed());
+                prop_assert!(decision.is_admitted());
                 open.push((charge, cost));
                 events.push((t, cost, 0));
             }
@@ -120,7 +120,7 @@ fn law_10_never_into_a_later_window() {
             let tree = Tree::Leaf(spec);
             for mut machine in [Box::new(Pure::new(&tree)) as Box<dyn Machine>, Box::new(InMemory::new(&tree))] {
                 let charge = machine.take(noon, 4).1.expect("admitted");
-                assert!(machine.take(noon + later, 3).0.is_allowed());
+                assert!(machine.take(noon + later, 3).0.is_admitted());
                 assert_eq!(machine.peek(noon + later).remaining(), 2, "{spec:?}");
                 machine.settle(noon + later, charge.actual(actual));
                 assert_eq!(machine.peek(noon + later).remaining(), 2, "{spec:?} settled with {actual}");
@@ -136,7 +136,7 @@ fn law_10_settling_up_debits_what_is_left_at_most() {
         for (actual, expected) in [(0, 4), (1, 3), (2, 2), (3, 1), (4, 0), (5, 0), (u64::MAX, 0)] {
             let tree = Tree::Leaf(spec);
             for mut machine in [Box::new(Pure::new(&tree)) as Box<dyn Machine>, Box::new(InMemory::new(&tree))] {
-                assert!(machine.take(TODAY, 1).0.is_allowed());
+                assert!(machine.take(TODAY, 1).0.is_admitted());
                 let charge = machine.take(TODAY, 2).1.expect("admitted");
                 machine.settle(TODAY, charge.actual(actual));
                 assert_eq!(machine.peek(TODAY).remaining(), expected, "{spec:?} settled with {actual}");
@@ -153,7 +153,7 @@ fn law_10_settling_up_makes_no_debt() {
     for spec in [Spec::Log { limit: 5, window: DAY }, Spec::Buckets { limit: 5, window: DAY, buckets: 10 }] {
         let tree = Tree::Leaf(spec);
         for mut machine in [Box::new(Pure::new(&tree)) as Box<dyn Machine>, Box::new(InMemory::new(&tree))] {
-            assert!(machine.take(start, 2).0.is_allowed());
+            assert!(machine.take(start, 2).0.is_admitted());
             let charge = machine.take(start + 3 * width, 2).1.expect("admitted");
             machine.settle(start + 3 * width, charge.actual(u64::MAX));
             assert_eq!(machine.peek(start + 3 * width).remaining(), 0, "{spec:?}");
@@ -193,7 +193,7 @@ fn law_10_racing_refunds_give_back_exactly_once() {
                 scope.spawn(move || {
                     for round in 0..200 {
                         let (decision, charge) = machine.take_for(TODAY, "shared", 1);
-                        assert_eq!(decision.is_allowed(), charge.is_some());
+                        assert_eq!(decision.is_admitted(), charge.is_some());
                         let Some(charge) = charge else { continue };
                         if (thread + round) % 61 == 0 {
                             kept.fetch_add(1, Ordering::Relaxed);
@@ -234,11 +234,11 @@ fn trap_v14_a_cancelled_slot_returns() {
 /// A quota whose period begins with first use: what was taken in one period is not given back in the next.
 #[test]
 fn law_10_a_rolling_quota_takes_nothing_back_from_an_earlier_period() {
-    use throttle_core::{CalendarQuota, LimitSet, Limiter, ManualClock, MemoryBackend, Policy};
+    use throttle_core::{CalendarQuota, Limiter, ManualClock, MemoryBackend, Policy, PolicySet};
     let clock = ManualClock::default();
     let backend = MemoryBackend::builder().clock(clock.clone()).build();
     let quota = CalendarQuota::rolling(5, std::time::Duration::from_secs(60));
-    let limiter = Limiter::new(backend, LimitSet::new(Policy::new("quota", quota).unwrap()).unwrap()).unwrap();
+    let limiter = Limiter::new(backend, PolicySet::new(Policy::new("quota", quota).unwrap()).unwrap()).unwrap();
     let early = limiter.charge("key", 5).1.unwrap();
     clock.advance(std::time::Duration::from_secs(61));
     let late = limiter.charge("key", 5).1.unwrap();

@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 
 use proptest::prelude::*;
-use throttle_core::{Backend, Call, Cost, Gcra, Key, LimitSet, ManualClock, MemoryBackend, Policy, Rate, Rule};
+use throttle_core::backend::Call;
+use throttle_core::{Backend, Cost, Gcra, Key, ManualClock, MemoryBackend, Policy, PolicySet, PolicyTree, Rate};
 
 use crate::support::strategies::run;
 
@@ -50,13 +51,13 @@ fn law_11_different_parts_never_share_a_bucket_in_memory() {
     let keys = prop::collection::vec(prop::collection::vec(part(), 0..4), 1..60);
     run("keys", &keys, |keys| {
         let backend = backend();
-        let set = backend.prepare(LimitSet::new(policy("p", 3)).unwrap()).unwrap();
+        let set = backend.prepare(PolicySet::new(policy("p", 3)).unwrap()).unwrap();
         let mut seen = HashMap::new();
         for parts in keys {
             let times = seen.entry(parts.clone()).or_insert(0);
             *times += 1;
             let decision = backend.decide_now(&set, &[Call::from(key(parts))]);
-            prop_assert_eq!(decision.is_allowed(), *times <= 3, "{:?} for the {}th time", parts, times);
+            prop_assert_eq!(decision.is_admitted(), *times <= 3, "{:?} for the {}th time", parts, times);
             prop_assert_eq!(decision.remaining(), 3_u64.saturating_sub(*times));
         }
         Ok(())
@@ -66,29 +67,29 @@ fn law_11_different_parts_never_share_a_bucket_in_memory() {
 #[test]
 fn law_11_two_policies_count_one_key_apart() {
     let backend = backend();
-    let rule = Rule::All(vec![policy("a", 5).into(), policy("b", 5).into()]);
-    let set = backend.prepare(LimitSet::new(rule).unwrap()).unwrap();
+    let rule = PolicyTree::All(vec![policy("a", 5).into(), policy("b", 5).into()]);
+    let set = backend.prepare(PolicySet::new(rule).unwrap()).unwrap();
     let key = || Key::from("key");
     let call = |cost| Call::new(key(), Cost::new(cost).unwrap());
-    assert!(backend.decide_now(&set, &[call(5), Call::SKIP]).is_allowed());
-    assert!(!backend.decide_now(&set, &[call(1), Call::SKIP]).is_allowed());
+    assert!(backend.decide_now(&set, &[call(5), Call::SKIP]).is_admitted());
+    assert!(!backend.decide_now(&set, &[call(1), Call::SKIP]).is_admitted());
     let decision = backend.decide_now(&set, &[Call::peek(key()), call(2)]);
     assert_eq!([decision.statuses()[0].remaining(), decision.statuses()[1].remaining()], [0, 3]);
 
     // A policy of the same name in another set is the same budget; of another name, another one.
-    let same = backend.prepare(LimitSet::new(policy("a", 5)).unwrap()).unwrap();
-    let other = backend.prepare(LimitSet::new(policy("aa", 5)).unwrap()).unwrap();
-    assert!(!backend.decide_now(&same, &[call(1)]).is_allowed());
-    assert!(backend.decide_now(&other, &[call(5)]).is_allowed());
+    let same = backend.prepare(PolicySet::new(policy("a", 5)).unwrap()).unwrap();
+    let other = backend.prepare(PolicySet::new(policy("aa", 5)).unwrap()).unwrap();
+    assert!(!backend.decide_now(&same, &[call(1)]).is_admitted());
+    assert!(backend.decide_now(&other, &[call(5)]).is_admitted());
 }
 
 #[test]
 fn trap_v32_joined_parts_stay_apart() {
     let backend = backend();
-    let set = backend.prepare(LimitSet::new(policy("p", 1)).unwrap()).unwrap();
+    let set = backend.prepare(PolicySet::new(policy("p", 1)).unwrap()).unwrap();
     let pair = |a: &str, b: &str| Call::from(Key::builder().text(a).text(b).finish());
-    assert!(backend.decide_now(&set, &[pair("a:b", "c")]).is_allowed());
-    assert!(backend.decide_now(&set, &[pair("a", "b:c")]).is_allowed());
-    assert!(!backend.decide_now(&set, &[pair("a:b", "c")]).is_allowed());
-    assert!(!backend.decide_now(&set, &[pair("a", "b:c")]).is_allowed());
+    assert!(backend.decide_now(&set, &[pair("a:b", "c")]).is_admitted());
+    assert!(backend.decide_now(&set, &[pair("a", "b:c")]).is_admitted());
+    assert!(!backend.decide_now(&set, &[pair("a:b", "c")]).is_admitted());
+    assert!(!backend.decide_now(&set, &[pair("a", "b:c")]).is_admitted());
 }

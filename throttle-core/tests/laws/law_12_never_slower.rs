@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use throttle_core::backend::{Call, Receipt};
 use throttle_core::{
-    Backend, BackendErrorKind, Call, Clock, Gcra, Key, LimitSet, LocalShare, MemoryBackend, Policy, Rate, Receipt,
-    Rule, Timestamp,
+    Backend, BackendErrorKind, Clock, Gcra, Key, LocalShare, MemoryBackend, Policy, PolicySet, PolicyTree, Rate,
+    Timestamp,
 };
 
 const T0: Timestamp = Timestamp::from_micros(1_790_000_000_000_000);
@@ -59,9 +60,9 @@ fn law_12_a_thread_that_is_stopped_in_the_clock_holds_nobody_up() {
     let clock = Stoppable { stop: Arc::default() };
     let backend = MemoryBackend::builder().clock(clock.clone()).max_keys(4).build();
     let gcra = |name| Policy::new(name, Gcra::new(Rate::per_minute(60))).unwrap();
-    let one = Arc::new(backend.prepare(LimitSet::new(gcra("one")).unwrap()).unwrap());
-    let both = Rule::All(vec![gcra("one").into(), gcra("two").into()]);
-    let both = Arc::new(backend.prepare(LimitSet::new(both).unwrap()).unwrap());
+    let one = Arc::new(backend.prepare(PolicySet::new(gcra("one")).unwrap()).unwrap());
+    let both = PolicyTree::All(vec![gcra("one").into(), gcra("two").into()]);
+    let both = Arc::new(backend.prepare(PolicySet::new(both).unwrap()).unwrap());
     let calls = |key: &str, count: usize| vec![Call::from(Key::from(key)); count];
     let receipt = {
         let decision = backend.decide_now(&one, &calls("settled", 1));
@@ -71,11 +72,11 @@ fn law_12_a_thread_that_is_stopped_in_the_clock_holds_nobody_up() {
     let steps: Vec<Box<dyn FnOnce() + Send>> = vec![
         Box::new({
             let (backend, one, calls) = (backend.clone(), Arc::clone(&one), calls("key", 1));
-            move || assert!(backend.decide_now(&one, &calls).is_allowed())
+            move || assert!(backend.decide_now(&one, &calls).is_admitted())
         }),
         Box::new({
             let (backend, both, calls) = (backend.clone(), Arc::clone(&both), calls("key", 2));
-            move || assert!(backend.decide_now(&both, &calls).is_allowed())
+            move || assert!(backend.decide_now(&both, &calls).is_admitted())
         }),
         Box::new({
             let (backend, one) = (backend.clone(), Arc::clone(&one));
@@ -93,7 +94,7 @@ fn law_12_a_thread_that_is_stopped_in_the_clock_holds_nobody_up() {
             drop(backend.reset(&one, 0, &Key::from("key")));
             drop(backend.reset_all("on"));
             assert!(backend.keys() <= 4);
-            assert!(backend.prepare(LimitSet::new(gcra("three")).unwrap()).is_ok());
+            assert!(backend.prepare(PolicySet::new(gcra("three")).unwrap()).is_ok());
         });
     }
 }
@@ -102,14 +103,14 @@ fn law_12_a_thread_that_is_stopped_in_the_clock_holds_nobody_up() {
 fn law_12_a_thread_that_is_stopped_in_the_clock_of_a_share_holds_nobody_up() {
     let clock = Stoppable { stop: Arc::default() };
     let store = MemoryBackend::builder().clock(clock.clone()).build();
-    let set = LimitSet::new(Policy::new("p", Gcra::new(Rate::per_minute(60))).unwrap()).unwrap();
+    let set = PolicySet::new(Policy::new("p", Gcra::new(Rate::per_minute(60))).unwrap()).unwrap();
     let share = LocalShare::new(&store, &set, 2.try_into().unwrap()).unwrap();
     let calls = [Call::from(Key::from("key"))];
     let stopped = {
         let (share, calls) = (share.clone(), calls.clone());
-        move || assert!(share.decide(&calls, BackendErrorKind::Timeout).is_allowed())
+        move || assert!(share.decide(&calls, BackendErrorKind::Timeout).is_admitted())
     };
-    stopped_in(&clock, stopped, move || assert!(share.decide(&calls, BackendErrorKind::Timeout).is_allowed()));
+    stopped_in(&clock, stopped, move || assert!(share.decide(&calls, BackendErrorKind::Timeout).is_admitted()));
 }
 
 /// A clock that panics once leaves the store as it was, and usable.
@@ -128,7 +129,7 @@ fn law_12_a_clock_that_panics_leaves_no_lock_behind() {
 
     let clock = Panics(Arc::default());
     let backend = MemoryBackend::builder().clock(clock.clone()).build();
-    let set = LimitSet::new(Policy::new("p", Gcra::new(Rate::per_minute(60))).unwrap()).unwrap();
+    let set = PolicySet::new(Policy::new("p", Gcra::new(Rate::per_minute(60))).unwrap()).unwrap();
     let prepared = Arc::new(backend.prepare(set).unwrap());
     let calls = [Call::from(Key::from("key"))];
     *clock.0.lock().unwrap() = true;

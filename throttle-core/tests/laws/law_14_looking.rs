@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
-use throttle_core::{Backend, Call, Key, Timestamp};
+use throttle_core::backend::Call;
+use throttle_core::{Backend, Key, Timestamp};
 
 use crate::support::machines::{InMemory, Machine, calls};
 use crate::support::strategies::for_every_tree;

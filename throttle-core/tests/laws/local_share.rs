@@ -4,9 +4,10 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use proptest::prelude::*;
+use throttle_core::backend::{Call, Receipt};
 use throttle_core::{
-    Backend, BackendErrorKind, Call, Cost, Decision, FixedWindow, Gcra, Key, LimitSet, LocalShare, ManualClock,
-    MemoryBackend, MemorySet, Policy, Rate, Receipt, Rule, Rung, Timestamp,
+    Backend, BackendErrorKind, Cost, DecidedBy, Decision, FixedWindow, Gcra, Key, LocalShare, ManualClock,
+    MemoryBackend, MemorySet, Policy, PolicySet, PolicyTree, Rate, Timestamp,
 };
 
 use crate::support::spec::Kind;
@@ -23,7 +24,7 @@ fn processes(n: u32) -> NonZeroU32 {
     NonZeroU32::new(n).expect("it is not zero")
 }
 
-fn share(set: &LimitSet, n: u32) -> LocalShare {
+fn share(set: &PolicySet, n: u32) -> LocalShare {
     LocalShare::new(&memory(), set, processes(n)).unwrap()
 }
 
@@ -39,8 +40,8 @@ fn gcra(name: &str, burst: u64) -> Policy {
     Policy::new(name, Gcra::new(Rate::per_hour(1)).burst(burst)).unwrap()
 }
 
-fn both(a: u64, b: u64) -> LimitSet {
-    LimitSet::new(Rule::All(vec![gcra("a", a).into(), gcra("b", b).into()])).unwrap()
+fn both(a: u64, b: u64) -> PolicySet {
+    PolicySet::new(PolicyTree::All(vec![gcra("a", a).into(), gcra("b", b).into()])).unwrap()
 }
 
 /// A store, the set prepared on it, and this process's share.
@@ -51,7 +52,7 @@ struct Process {
 }
 
 impl Process {
-    fn new(set: &LimitSet, n: u32) -> Self {
+    fn new(set: &PolicySet, n: u32) -> Self {
         let store = memory();
         let prepared = Arc::new(store.prepare(set.clone()).unwrap());
         Self { store, set: prepared, share: share(set, n) }
@@ -82,7 +83,7 @@ fn processes_that_never_asked_a_store_admit_no_more_than_the_limit() {
             let mut together = 0;
             for _ in 0..*n {
                 let share = share(&set, *n);
-                let admitted = (0..=capacity).filter(|_| share.decide(&[ada(1)], WHY).is_allowed()).count() as u64;
+                let admitted = (0..=capacity).filter(|_| share.decide(&[ada(1)], WHY).is_admitted()).count() as u64;
                 prop_assert_eq!(admitted, part);
                 together += admitted;
             }
@@ -124,16 +125,16 @@ fn a_share_is_kept_warm() {
 fn what_used_up_a_share_at_the_store_has_used_it_up_here() {
     let process = Process::new(&both(20, 40), 4);
     for _ in 0..5 {
-        assert!(process.ask(&[ada(1), ada(1)]).is_allowed());
+        assert!(process.ask(&[ada(1), ada(1)]).is_admitted());
     }
     assert_eq!(process.left(), (vec![15, 35], vec![0, 5]));
     let denied = process.share.decide(&[ada(1), ada(1)], WHY);
-    assert!(!denied.is_allowed());
+    assert!(!denied.is_admitted());
     assert_eq!(denied.binding(), Some(0));
     // A quarter of one an hour.
     assert_eq!(denied.retry_after(), Some(std::time::Duration::from_secs(4 * 3_600)));
     // Others have a share of their own.
-    assert!(process.share.decide(&vec![Call::from(Key::from("eve")); 2], WHY).is_allowed());
+    assert!(process.share.decide(&vec![Call::from(Key::from("eve")); 2], WHY).is_admitted());
 }
 
 #[test]
@@ -141,7 +142,7 @@ fn only_what_the_store_charged_is_noted() {
     let process = Process::new(&both(2, 8), 1);
     process.ask(&[peek(), peek()]);
     assert_eq!(process.left().1, [2, 8]);
-    assert!(!process.ask(&[ada(3), ada(3)]).is_allowed());
+    assert!(!process.ask(&[ada(3), ada(3)]).is_admitted());
     assert_eq!(process.left().1, [2, 8]);
     let here = process.share.decide(&[ada(1), ada(1)], WHY);
     process.share.note(&here, &[ada(1), ada(1)]);
@@ -159,9 +160,9 @@ fn only_what_the_store_charged_is_noted() {
 #[test]
 fn a_note_of_more_than_a_share_empties_it() {
     for set in [gcra("p", 100), Policy::new("p", FixedWindow::new(Rate::per_minute(100))).unwrap()] {
-        let set = LimitSet::new(set).unwrap();
+        let set = PolicySet::new(set).unwrap();
         let fresh = Process::new(&set, 10);
-        assert!(fresh.ask(&[ada(60)]).is_allowed());
+        assert!(fresh.ask(&[ada(60)]).is_admitted());
         assert_eq!(fresh.left(), (vec![40], vec![0]));
         let known = Process::new(&set, 10);
         known.ask(&[ada(1)]);
@@ -173,7 +174,7 @@ fn a_note_of_more_than_a_share_empties_it() {
 /// A full store for shares is as little an amnesty as any other: whoever finds no room shares a bucket.
 #[test]
 fn a_share_in_a_full_store_is_still_charged() {
-    let set = LimitSet::new(gcra("p", 4)).unwrap();
+    let set = PolicySet::new(gcra("p", 4)).unwrap();
     let store = MemoryBackend::builder().max_keys(1).clock(ManualClock::default()).build();
     let share = LocalShare::new(&store, &set, processes(1)).unwrap();
     let remote = Process::new(&set, 1);
@@ -189,30 +190,37 @@ fn a_share_in_a_full_store_is_still_charged() {
 }
 
 #[test]
-fn a_decision_says_on_which_rung_it_was_made() {
+fn a_decision_names_who_decided_it() {
     let set = both(8, 8);
     let some = LocalShare::of_each(&memory(), &set, |place| (place == 1).then(|| processes(2))).unwrap();
-    let rungs = |decision: &Decision| decision.statuses().iter().map(|status| status.rung()).collect::<Vec<_>>();
+    let deciders =
+        |decision: &Decision| decision.statuses().iter().map(|status| status.decided_by()).collect::<Vec<_>>();
 
     let mixed = some.decide(&[ada(1), ada(1)], WHY);
-    assert_eq!(rungs(&mixed), [Rung::Open(WHY), Rung::Local(WHY)]);
-    assert_eq!((mixed.rung(), mixed.degraded(), mixed.remaining()), (Rung::Local(WHY), Some(WHY), 3));
+    assert_eq!(deciders(&mixed), [DecidedBy::Open(WHY), DecidedBy::Local(WHY)]);
+    assert_eq!((mixed.decided_by(), mixed.degraded(), mixed.remaining()), (DecidedBy::Local(WHY), Some(WHY), 3));
     assert_eq!(mixed.statuses().iter().map(|status| status.applies()).collect::<Vec<_>>(), [false, true]);
 
     let open = some.decide(&[ada(1), Call::SKIP], WHY);
-    assert_eq!((rungs(&open), open.rung()), (vec![Rung::Open(WHY), Rung::Store], Rung::Open(WHY)));
-    assert!(open.is_allowed());
+    assert_eq!(
+        (deciders(&open), open.decided_by()),
+        (vec![DecidedBy::Open(WHY), DecidedBy::Store], DecidedBy::Open(WHY))
+    );
+    assert!(open.is_admitted());
     assert_eq!(open, Decision::open(&[ada(1), Call::SKIP], WHY));
 
     let process = Process::new(&set, 1);
     let store = process.ask(&[ada(1), ada(1)]);
-    assert_eq!((store.rung(), store.degraded()), (Rung::Store, None));
+    assert_eq!((store.decided_by(), store.degraded()), (DecidedBy::Store, None));
     // The same numbers, told by another: not the same decision.
     let here = share(&set, 1).decide(&[ada(1), ada(1)], WHY);
     assert_ne!(here, store);
     assert_eq!((here.remaining(), here.reset_after()), (store.remaining(), store.reset_after()));
     assert_ne!(here, share(&set, 1).decide(&[ada(1), ada(1)], BackendErrorKind::Suspended));
-    assert_eq!([Rung::Store, Rung::Local(WHY), Rung::Open(WHY)].map(Rung::label), ["store", "local", "open"]);
+    assert_eq!(
+        [DecidedBy::Store, DecidedBy::Local(WHY), DecidedBy::Open(WHY)].map(DecidedBy::label),
+        ["store", "local", "open"]
+    );
 }
 
 #[test]
@@ -222,7 +230,7 @@ fn what_was_taken_here_is_settled_here() {
     let calls = [ada(2), ada(2)];
     let receipt = || Receipt::of(&process.share.decide(&calls, WHY), &calls).unwrap();
     let given_back = receipt();
-    assert_eq!(given_back.items()[0].rung(), Rung::Local(WHY));
+    assert_eq!(given_back.items()[0].decided_by(), DecidedBy::Local(WHY));
     assert_eq!(process.left(), (vec![7, 7], vec![1, 1]));
     assert_eq!(process.share.settle(given_back.actual(0)), None);
     assert_eq!(process.left(), (vec![7, 7], vec![3, 3]));
@@ -237,7 +245,7 @@ fn what_was_taken_here_is_settled_here() {
 
 #[test]
 fn a_state_settles_only_what_the_store_took() {
-    let set = LimitSet::new(gcra("p", 8)).unwrap();
+    let set = PolicySet::new(gcra("p", 8)).unwrap();
     let algorithm = set.policies()[0].algorithm();
     let now = Timestamp::from_micros(TODAY);
     let (mut state, _) = algorithm.decide(algorithm.fresh(), now, 5);
@@ -282,6 +290,6 @@ fn forgetting_here_is_forgetting() {
 fn shares_in_one_store_are_one() {
     let (store, set) = (memory(), both(4, 4));
     let [one, other] = [(); 2].map(|()| LocalShare::new(&store, &set, processes(2)).unwrap());
-    assert!(one.decide(&[ada(2), ada(2)], WHY).is_allowed());
-    assert!(!other.decide(&[ada(1), ada(1)], WHY).is_allowed());
+    assert!(one.decide(&[ada(2), ada(2)], WHY).is_admitted());
+    assert!(!other.decide(&[ada(1), ada(1)], WHY).is_admitted());
 }

@@ -2,17 +2,18 @@
 
 use std::sync::Arc;
 
+use throttle_core::backend::Call;
 use throttle_core::{
-    Backend, BackendErrorKind, BoxBackend, Call, Carry, Gcra, Key, LimitSet, LocalShare, ManualClock, MemoryBackend,
-    Policy, Rate, Rule, SlidingWindow,
+    Backend, BackendErrorKind, BoxBackend, Carry, Gcra, Key, LocalShare, ManualClock, MemoryBackend, Policy, PolicySet,
+    PolicyTree, Rate, SlidingWindow,
 };
 
 fn per_minute(name: &str, count: u64) -> Policy {
     Policy::new(name, Gcra::new(Rate::per_minute(count))).unwrap()
 }
 
-fn set(rule: impl Into<Rule>) -> LimitSet {
-    LimitSet::new(rule).unwrap()
+fn set(rule: impl Into<PolicyTree>) -> PolicySet {
+    PolicySet::new(rule).unwrap()
 }
 
 fn memory() -> MemoryBackend<ManualClock> {
@@ -34,7 +35,7 @@ fn other_parameters_of_a_name_in_use_are_refused_and_change_nothing() {
     {
         assert!(text.contains(part), "{text}");
     }
-    let admitted = (0..30).filter(|_| backend.decide_now(&login, &call()).is_allowed()).count();
+    let admitted = (0..30).filter(|_| backend.decide_now(&login, &call()).is_admitted()).count();
     assert_eq!(admitted, 5);
 }
 
@@ -85,7 +86,7 @@ fn a_set_of_which_one_policy_is_refused_replaces_nothing() {
     let first = Arc::new(backend.prepare(set(per_minute("a", 5))).unwrap());
     let _second = backend.prepare(set(per_minute("b", 5))).unwrap();
     let members = vec![per_minute("a", 100).replace_existing().into(), per_minute("b", 100).into()];
-    assert_eq!(backend.prepare(set(Rule::All(members))).unwrap_err().policy(), Some("b"));
+    assert_eq!(backend.prepare(set(PolicyTree::All(members))).unwrap_err().policy(), Some("b"));
     assert_eq!(backend.decide_now(&first, &call()).remaining(), 4);
     assert!(backend.in_force(&first).is_none());
 }

@@ -159,7 +159,7 @@ fn shares_together_never_exceed_the_limit() {
                 let state = std::mem::replace(&mut states[who], share.fresh());
                 let (state, verdict) = share.decide(state, Timestamp::from_micros(now), cost);
                 states[who] = state;
-                if verdict.is_allowed() {
+                if verdict.is_admitted() {
                     admitted.push((now, cost));
                 }
             }

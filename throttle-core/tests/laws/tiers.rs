@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
+use throttle_core::algorithm::State;
+use throttle_core::backend::{Call, Receipt};
 use throttle_core::{
-    Algorithm, Backend, BackendErrorKind, Call, Carry, Cost, FixedWindow, Gcra, IntoAlgorithm, Key, LeakyMeter,
-    LimitSet, LocalShare, ManualClock, MemoryBackend, MemorySet, Policy, Rate, Receipt, SlidingLog, SlidingWindow,
-    State, Timestamp, TokenBucket,
+    Algorithm, Backend, BackendErrorKind, Carry, Cost, FixedWindow, Gcra, IntoAlgorithm, Key, LeakyMeter, LocalShare,
+    ManualClock, MemoryBackend, MemorySet, Policy, PolicySet, Rate, SlidingLog, SlidingWindow, Timestamp, TokenBucket,
 };
 
 use crate::support::strategies::run;
@@ -35,14 +36,14 @@ impl Desk {
     /// What is left after so many units.
     fn left(&self, tier: u8, cost: u64) -> u64 {
         let decision = self.decide(tier, cost);
-        assert!(decision.is_allowed(), "{decision:?}");
+        assert!(decision.is_admitted(), "{decision:?}");
         decision.remaining()
     }
 
     /// µs to wait for so many units.
     fn wait(&self, tier: u8, cost: u64) -> u128 {
         let decision = self.decide(tier, cost);
-        assert!(!decision.is_allowed(), "{decision:?}");
+        assert!(!decision.is_admitted(), "{decision:?}");
         decision.retry_after().unwrap().as_micros()
     }
 }
@@ -52,9 +53,9 @@ fn call(tier: u8, cost: u64) -> Call {
     Cost::new(cost).map_or_else(|_| Call::peek(key.clone()), |cost| Call::new(key.clone(), cost)).in_tier(tier)
 }
 
-fn set(tiers: &[Algorithm], carry: Carry) -> LimitSet {
+fn set(tiers: &[Algorithm], carry: Carry) -> PolicySet {
     let named = tiers.iter().enumerate().map(|(place, tier)| (format!("tier {place}"), *tier));
-    LimitSet::new(Policy::tiered("policy", named, carry).unwrap().replace_existing()).unwrap()
+    PolicySet::new(Policy::tiered("policy", named, carry).unwrap().replace_existing()).unwrap()
 }
 
 fn per_minute(counts: &[u64]) -> Vec<Algorithm> {
@@ -139,7 +140,7 @@ fn law_10_a_charge_is_given_back_in_the_tier_that_holds_it() {
         let first = desk.decide(0, 20);
         let receipt = Receipt::of(&first, &[call(0, 20)]).unwrap();
         assert_eq!(receipt.items()[0].tier(), 0);
-        assert!(desk.decide(1, 10).is_allowed());
+        assert!(desk.decide(1, 10).is_admitted());
         // 10 of the 20 are given back: as they are, as 100 of 600, or not at all, where they have been forgotten.
         desk.backend.settle_now(&desk.set, receipt.actual(10));
         assert_eq!(desk.left(1, 0), left, "{carry:?}");
@@ -153,7 +154,7 @@ fn law_10_settlements_in_proportion_are_no_gift() {
         let desk = Desk::of(&per_minute(&[60, 100]), Carry::Proportional);
         let first = desk.decide(0, taken);
         let receipt = Receipt::of(&first, &[call(0, taken)]).unwrap();
-        assert!(desk.decide(1, 1).is_allowed());
+        assert!(desk.decide(1, 1).is_admitted());
         desk.backend.settle_now(&desk.set, receipt.actual(actual));
         assert_eq!(desk.left(1, 0), left, "{taken} of 60, then 1 of 100, then {actual} instead of {taken}");
     }
@@ -274,9 +275,9 @@ fn law_07_no_change_of_tier_buys_more_than_the_largest_admits() {
             for (tier, cost, ahead) in steps {
                 now = now.after_micros(*ahead);
                 desk.clock.set(now);
-                if desk.decide(*tier, *cost).is_allowed() {
+                if desk.decide(*tier, *cost).is_admitted() {
                     let (state, verdict) = largest.decide(alone, now, *cost);
-                    prop_assert!(verdict.is_allowed(), "{} units at {:?} of {:?}", cost, now, largest);
+                    prop_assert!(verdict.is_admitted(), "{} units at {:?} of {:?}", cost, now, largest);
                     alone = state;
                 }
             }
@@ -301,15 +302,15 @@ fn law_01_02_03_04_tiers_tell_the_truth() {
                 let asked = |cost: u64, at: Timestamp| set.decide(&mut states.clone(), at, &[call(tier, cost)]);
                 let capacity = tiers[usize::from(tier)].capacity();
                 let remaining = asked(0, now).remaining();
-                prop_assert!(remaining == 0 || asked(remaining, now).is_allowed());
-                prop_assert!(!asked(remaining + 1, now).is_allowed());
+                prop_assert!(remaining == 0 || asked(remaining, now).is_admitted());
+                prop_assert!(!asked(remaining + 1, now).is_admitted());
                 match asked(*cost, now).retry_after() {
                     None => prop_assert!(*cost > capacity),
                     Some(wait) if wait.is_zero() => prop_assert!(*cost <= remaining),
                     Some(wait) => {
                         let wait = wait.as_micros() as u64;
-                        prop_assert!(asked(*cost, now.after_micros(wait)).is_allowed());
-                        prop_assert!(!asked(*cost, now.after_micros(wait - 1)).is_allowed());
+                        prop_assert!(asked(*cost, now.after_micros(wait)).is_admitted());
+                        prop_assert!(!asked(*cost, now.after_micros(wait - 1)).is_admitted());
                     }
                 }
                 let reset = asked(0, now).reset_after().as_micros() as u64;
@@ -366,7 +367,7 @@ fn law_07_tiers_equal_a_naive_count_while_the_clock_stands_still() {
                 let used = naive.in_tier(place, &capacities, carry);
                 let admitted = used + cost <= capacities[place] || *cost == 0;
                 let decision = desk.decide(*tier, *cost);
-                prop_assert_eq!(decision.is_allowed(), admitted);
+                prop_assert_eq!(decision.is_admitted(), admitted);
                 prop_assert_eq!(usize::from(decision.statuses()[0].tier()), place);
                 if admitted && *cost > 0 {
                     naive = Naive { used: used + cost, tier: place };
@@ -383,18 +384,18 @@ fn law_07_tiers_equal_a_naive_count_while_the_clock_stands_still() {
 #[test]
 fn law_07_what_was_cut_off_before_there_were_tiers_counts_in_each_of_them() {
     let hourly = |count: u64| Gcra::new(Rate::per_hour(count)).build().unwrap();
-    let plain = |count: u64| LimitSet::new(Policy::new("policy", hourly(count)).unwrap().replace_existing()).unwrap();
+    let plain = |count: u64| PolicySet::new(Policy::new("policy", hourly(count)).unwrap().replace_existing()).unwrap();
     for carry in [Carry::Keep, Carry::Proportional] {
         for through in [None, Some(1)] {
             let desk = Desk::of(&[hourly(100)], carry);
-            assert!(desk.decide(0, 50).is_allowed());
+            assert!(desk.decide(0, 50).is_admitted());
             let lowered = desk.backend.prepare(plain(10)).unwrap();
-            assert!(!desk.backend.decide_now(&lowered, &[call(0, 1)]).is_allowed());
+            assert!(!desk.backend.decide_now(&lowered, &[call(0, 1)]).is_admitted());
             let tiers = desk.backend.prepare(set(&[10, 5, 100].map(hourly), carry)).unwrap();
             desk.clock.set(T0.after_micros(40 * 60_000_000));
             // Four of the ten that are left of fifty are still used, and one more goes through the smaller tier.
             if let Some(smaller) = through {
-                assert!(desk.backend.decide_now(&tiers, &[call(smaller, 1)]).is_allowed());
+                assert!(desk.backend.decide_now(&tiers, &[call(smaller, 1)]).is_admitted());
             }
             let left = desk.backend.decide_now(&tiers, &[call(2, 0)]).remaining();
             assert_eq!(left, 0, "{carry:?}, through {through:?}: nobody knows how much of a hundred was used");
@@ -418,9 +419,9 @@ fn law_09_tiers_in_a_full_store_admit_no_more_than_the_largest() {
                 clock.set(now);
                 let who = (step * 7 + usize::from(*tier) * 3 + *cost as usize) % alone.len();
                 let asked = Call::new(Key::from(who as u64), Cost::at_least_one(*cost)).in_tier(*tier);
-                if backend.decide_now(&set, &[asked]).is_allowed() {
+                if backend.decide_now(&set, &[asked]).is_admitted() {
                     let (state, verdict) = largest.decide(alone[who].clone(), now, (*cost).max(1));
-                    prop_assert!(verdict.is_allowed(), "{} units of {} at {:?} of {:?}", cost, who, now, largest);
+                    prop_assert!(verdict.is_admitted(), "{} units of {} at {:?} of {:?}", cost, who, now, largest);
                     alone[who] = state;
                 }
             }
@@ -454,8 +455,8 @@ fn full_store(tiers: &[Algorithm], carry: Carry) -> Desk {
     let clock = ManualClock::new(T0);
     let backend = MemoryBackend::builder().clock(clock.clone()).max_keys(1).build();
     let filler = Policy::new("filler", Gcra::new(Rate::per_second(1))).unwrap();
-    let filler = backend.prepare(LimitSet::new(filler).unwrap()).unwrap();
-    assert!(backend.decide_now(&filler, &[Call::from(Key::from("filler"))]).is_allowed());
+    let filler = backend.prepare(PolicySet::new(filler).unwrap()).unwrap();
+    assert!(backend.decide_now(&filler, &[Call::from(Key::from("filler"))]).is_admitted());
     let set = backend.prepare(set(tiers, carry)).unwrap();
     Desk { backend, set, clock }
 }
@@ -470,7 +471,7 @@ fn law_09_units_that_a_smaller_tier_s_shared_bucket_cannot_hold_stay_used() {
         desk.clock.set(T0.after_micros(6 * 60_000_000));
         assert!(!desk.decide(0, 1).statuses()[0].is_overflow());
         // Ten of the fifty have drained at the pace of the large tier, and one was used since.
-        assert!(!desk.decide(1, 60).is_allowed(), "{carry:?}: 41 of 100 are used, and 60 more are too many");
+        assert!(!desk.decide(1, 60).is_admitted(), "{carry:?}: 41 of 100 are used, and 60 more are too many");
     }
 }
 
@@ -480,7 +481,7 @@ fn law_10_a_charge_of_a_shared_bucket_is_given_back_in_its_own_tier() {
     for carry in [Carry::Keep, Carry::Proportional, Carry::Reset] {
         let (desk, calls) = (full_store(&tiers, carry), [call(1, 50)]);
         let decision = desk.decide(1, 50);
-        assert!(decision.is_allowed() && decision.statuses()[0].is_overflow());
+        assert!(decision.is_admitted() && decision.statuses()[0].is_overflow());
         desk.backend.settle_now(&desk.set, Receipt::of(&decision, &calls).unwrap().actual(20));
         assert_eq!(desk.left(1, 0), 80, "{carry:?}: 20 of 100 were used in the end");
         assert_eq!(desk.left(0, 0), 0, "{carry:?}: a bucket that could not hold all of it gives nothing back");
@@ -522,10 +523,10 @@ fn law_09_keys_of_several_tiers_in_a_full_store_get_no_more_than_their_own_tier_
                 clock.set(now);
                 let key = (step * 7 + usize::from(*dice)) % alone.len();
                 let call = Call::new(Key::from(key as u64), Cost::at_least_one(*cost)).in_tier(tier_of(key) as u8);
-                if backend.decide_now(&set, &[call]).is_allowed() {
+                if backend.decide_now(&set, &[call]).is_admitted() {
                     let own = &tiers[tier_of(key)];
                     let (state, verdict) = own.decide(alone[key].clone(), now, (*cost).max(1));
-                    prop_assert!(verdict.is_allowed(), "{} units of {} at {:?} of {:?}", cost, key, now, own);
+                    prop_assert!(verdict.is_admitted(), "{} units of {} at {:?} of {:?}", cost, key, now, own);
                     alone[key] = state;
                 }
             }
@@ -540,15 +541,15 @@ fn law_09_a_full_store_is_no_amnesty_under_any_carry_rule() {
     for carry in [Carry::Keep, Carry::Proportional, Carry::Reset] {
         let clock = ManualClock::new(T0);
         let backend = MemoryBackend::builder().clock(clock.clone()).max_keys(1).build();
-        let filler = LimitSet::new(Policy::new("filler", FixedWindow::new(Rate::per_day(9))).unwrap()).unwrap();
+        let filler = PolicySet::new(Policy::new("filler", FixedWindow::new(Rate::per_day(9))).unwrap()).unwrap();
         let filler = backend.prepare(filler).unwrap();
-        assert!(backend.decide_now(&filler, &[Call::from(Key::from("filler"))]).is_allowed());
+        assert!(backend.decide_now(&filler, &[Call::from(Key::from("filler"))]).is_admitted());
         let per_hour = [10, 100].map(|count| Gcra::new(Rate::per_hour(count)).build().unwrap());
         let set = backend.prepare(set(&per_hour, carry)).unwrap();
         let admitted = |key: &str, tier: u8| {
             let decision = backend.decide_now(&set, &[Call::from(Key::from(key)).in_tier(tier)]);
             assert!(decision.statuses()[0].is_overflow(), "there is room for the filler only");
-            u32::from(decision.is_allowed())
+            u32::from(decision.is_admitted())
         };
         let (mut free, mut pro) = (0, 0);
         for _ in 0..1000 {
@@ -602,7 +603,7 @@ impl Kept {
     }
 }
 
-/// Limits that are deployed anew while keys live, with other tiers or none, equal the core on states in hand.
+/// LimitTree that are deployed anew while keys live, with other tiers or none, equal the core on states in hand.
 #[test]
 fn law_08_tiers_that_are_deployed_anew_equal_states_in_hand() {
     let rule =
@@ -611,7 +612,7 @@ fn law_08_tiers_that_are_deployed_anew_equal_states_in_hand() {
     run("deployed", &(deployed, steps(), any::<u64>()), |(deployed, steps, seed)| {
         let clock = ManualClock::new(T0);
         let backend = MemoryBackend::builder().clock(clock.clone()).build();
-        let sets: Vec<LimitSet> = deployed.iter().map(|(tiers, carry)| one_policy(tiers, *carry)).collect();
+        let sets: Vec<PolicySet> = deployed.iter().map(|(tiers, carry)| one_policy(tiers, *carry)).collect();
         let (mut kept, mut now, mut dice) = (Kept(None), T0, *seed);
         let mut in_force = backend.prepare(sets[0].clone()).unwrap();
         for (tier, cost, ahead) in steps {
@@ -638,10 +639,10 @@ fn law_08_tiers_that_are_deployed_anew_equal_states_in_hand() {
 }
 
 /// With tiers, where there is a rule for them; or without, by the first.
-fn one_policy(tiers: &[Algorithm], carry: Option<Carry>) -> LimitSet {
+fn one_policy(tiers: &[Algorithm], carry: Option<Carry>) -> PolicySet {
     match carry {
         Some(carry) => set(tiers, carry),
-        None => LimitSet::new(Policy::new("policy", tiers[0]).unwrap().replace_existing()).unwrap(),
+        None => PolicySet::new(Policy::new("policy", tiers[0]).unwrap().replace_existing()).unwrap(),
     }
 }
 

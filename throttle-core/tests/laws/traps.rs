@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use throttle_core::{Backend, Call, Cost, Key, LimitSet, Policy, Rule};
+use throttle_core::backend::Call;
+use throttle_core::{Backend, Cost, Key, Policy, PolicySet, PolicyTree};
 
 use crate::support::machines::{InMemory, Machine};
 use crate::support::spec::{Cadence, DAY, MINUTE, SECOND, Spec, Tree};
@@ -16,11 +17,11 @@ fn machine(spec: Spec) -> InMemory {
 
 /// How many of `tries` requests of one unit are admitted at an instant.
 fn admitted(machine: &mut InMemory, t: i64, tries: usize) -> usize {
-    (0..tries).filter(|_| machine.take(t, 1).0.is_allowed()).count()
+    (0..tries).filter(|_| machine.take(t, 1).0.is_admitted()).count()
 }
 
 fn allowed(machine: &mut InMemory, t: i64, cost: u64) -> bool {
-    machine.take(t, cost).0.is_allowed()
+    machine.take(t, cost).0.is_admitted()
 }
 
 #[test]
@@ -89,7 +90,7 @@ fn trap_v12_an_impossible_cost_of_any_is_never() {
 fn trap_v13_a_cost_longer_than_the_queue_is_refused() {
     let mut shaper = machine(Spec::Shaper { limit: 1, period: SECOND, max_wait: 10 * SECOND });
     let decision = shaper.take(T0, 1_000_000).0;
-    assert!(!decision.is_allowed());
+    assert!(!decision.is_admitted());
     assert_eq!((decision.retry_after(), decision.remaining()), (None, 11));
 }
 
@@ -124,7 +125,11 @@ fn trap_v17_a_first_call_above_the_capacity_is_never_and_charges_nothing() {
     for spec in super::law_07_lying_clocks::every_algorithm() {
         let mut machine = machine(spec);
         let decision = machine.take(T0, 100).0;
-        assert_eq!((decision.is_allowed(), decision.retry_after(), decision.remaining()), (false, None, 5), "{spec:?}");
+        assert_eq!(
+            (decision.is_admitted(), decision.retry_after(), decision.remaining()),
+            (false, None, 5),
+            "{spec:?}"
+        );
         assert_eq!(machine.backend.keys(), 0, "{spec:?}");
     }
 }
@@ -211,17 +216,17 @@ fn trap_v27_half_an_interval_is_not_one() {
 #[test]
 fn trap_v28_what_the_second_limit_refuses_the_first_is_not_charged() {
     for spec in super::law_07_lying_clocks::every_algorithm() {
-        let rule = ["first", "second"].map(|name| Rule::from(Policy::new(name, spec.algorithm()).unwrap()));
-        let machine = InMemory::of(LimitSet::new(Rule::All(rule.into())).unwrap(), 1_000);
+        let rule = ["first", "second"].map(|name| PolicyTree::from(Policy::new(name, spec.algorithm()).unwrap()));
+        let machine = InMemory::of(PolicySet::new(PolicyTree::All(rule.into())).unwrap(), 1_000);
         let second = |cost| [Call::SKIP, Call::new(Key::from("key"), Cost::new(cost).unwrap())];
         machine.clock.set(throttle_core::Timestamp::from_micros(T0));
-        assert!(machine.backend.decide_now(&machine.prepared, &second(5)).is_allowed());
+        assert!(machine.backend.decide_now(&machine.prepared, &second(5)).is_admitted());
         for _ in 0..100 {
-            assert!(!machine.take_for(T0, "key", 1).0.is_allowed());
+            assert!(!machine.take_for(T0, "key", 1).0.is_admitted());
         }
         let set = std::sync::Arc::new(machine.prepared.clone());
         drop(machine.backend.reset(&set, 1, &Key::from("key")));
-        assert_eq!((0..100).filter(|_| machine.take_for(T0, "key", 1).0.is_allowed()).count(), 5, "{spec:?}");
+        assert_eq!((0..100).filter(|_| machine.take_for(T0, "key", 1).0.is_admitted()).count(), 5, "{spec:?}");
     }
 }
 

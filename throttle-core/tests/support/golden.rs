@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::Value;
 use throttle_core::{
-    Algorithm, AnyCharge, CalendarQuota, Decision, FixedWindow, Gcra, IntervalBucket, LeakyBucket, LeakyMeter,
-    LimitSet, Policy, Rate, Rule, SlidingLog, SlidingWindow, TokenBucket,
+    Algorithm, AnyCharge, CalendarQuota, Decision, FixedWindow, Gcra, IntervalBucket, LeakyBucket, LeakyMeter, Policy,
+    PolicySet, PolicyTree, Rate, SlidingLog, SlidingWindow, TokenBucket,
 };
 
 #[derive(Deserialize)]
@@ -52,11 +52,11 @@ impl Expect {
     pub(crate) fn told(spec: &Spec, decision: &Decision, cost: u64) -> Self {
         let micros = |duration: Duration| duration.as_micros() as u64;
         Self {
-            allowed: decision.is_allowed(),
+            allowed: decision.is_admitted(),
             remaining: decision.remaining(),
             retry_after_us: decision.retry_after().map(micros),
             reset_after_us: micros(decision.reset_after()),
-            delay_us: (spec.is_shaper() && decision.is_allowed() && cost > 0).then(|| micros(decision.delay())),
+            delay_us: (spec.is_shaper() && decision.is_admitted() && cost > 0).then(|| micros(decision.delay())),
             binding: if spec.is_composite() { decision.binding() } else { None },
         }
     }
@@ -130,27 +130,27 @@ impl Spec {
         .unwrap_or_else(|error| panic!("{self:?}: {error}"))
     }
 
-    pub(crate) fn rule(&self) -> Rule {
+    pub(crate) fn rule(&self) -> PolicyTree {
         self.rule_named("p")
     }
 
-    fn rule_named(&self, name: &str) -> Rule {
+    fn rule_named(&self, name: &str) -> PolicyTree {
         if self.algorithm != "composite" {
             return Policy::new(name, self.algorithm()).expect("a valid name").into();
         }
         let children: Vec<Spec> = serde_json::from_value(self.params["children"].clone()).expect("children");
         let members = children.iter().enumerate().map(|(i, child)| child.rule_named(&format!("{name}.{i}"))).collect();
         match (self.text("mode"), self.text("charge")) {
-            (Some("all"), _) => Rule::All(members),
-            (Some("any"), Some("first")) => Rule::Any(members, AnyCharge::First),
+            (Some("all"), _) => PolicyTree::All(members),
+            (Some("any"), Some("first")) => PolicyTree::Any(members, AnyCharge::First),
             // The model's own default.
-            (Some("any"), _) => Rule::Any(members, AnyCharge::EveryAdmitting),
+            (Some("any"), _) => PolicyTree::Any(members, AnyCharge::EveryAdmitting),
             other => panic!("mode {other:?}"),
         }
     }
 
-    pub(crate) fn set(&self) -> LimitSet {
-        LimitSet::new(self.rule()).expect("a valid set")
+    pub(crate) fn set(&self) -> PolicySet {
+        PolicySet::new(self.rule()).expect("a valid set")
     }
 
     pub(crate) fn is_shaper(&self) -> bool {

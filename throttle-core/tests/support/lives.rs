@@ -7,7 +7,8 @@ use std::fmt;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
-use throttle_core::{Call, Decision, Key, Receipt};
+use throttle_core::backend::{Call, Receipt};
+use throttle_core::{Decision, Key};
 
 use super::machines::{Machine, call};
 use super::plans::Plan;

@@ -1,8 +1,8 @@
 //! The crate's two ways to decide, behind one face: the algorithms on states in hand, and the memory backend.
 
-use throttle_core::{
-    Backend, Call, Cost, Decision, Key, LimitSet, ManualClock, MemoryBackend, MemorySet, Receipt, State, Timestamp,
-};
+use throttle_core::algorithm::State;
+use throttle_core::backend::{Call, Receipt};
+use throttle_core::{Backend, Cost, Decision, Key, ManualClock, MemoryBackend, MemorySet, PolicySet, Timestamp};
 
 use super::spec::Tree;
 
@@ -18,7 +18,7 @@ pub(crate) fn calls(key: &Key, costs: &[Option<u64>]) -> Vec<Call> {
 }
 
 pub(crate) trait Machine {
-    fn set(&self) -> &LimitSet;
+    fn set(&self) -> &PolicySet;
     fn decide_calls(&mut self, t: i64, calls: &[Call]) -> Decision;
     fn settle(&mut self, t: i64, charge: Receipt);
 
@@ -50,7 +50,7 @@ pub(crate) trait Machine {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Pure {
-    pub(crate) set: LimitSet,
+    pub(crate) set: PolicySet,
     pub(crate) states: Vec<State>,
 }
 
@@ -59,14 +59,14 @@ impl Pure {
         Self::of(tree.set())
     }
 
-    pub(crate) fn of(set: LimitSet) -> Self {
+    pub(crate) fn of(set: PolicySet) -> Self {
         let states = set.policies().iter().map(|policy| policy.algorithm().fresh()).collect();
         Self { set, states }
     }
 }
 
 impl Machine for Pure {
-    fn set(&self) -> &LimitSet {
+    fn set(&self) -> &PolicySet {
         &self.set
     }
 
@@ -98,7 +98,7 @@ impl InMemory {
         Self::of(tree.set(), 1_000)
     }
 
-    pub(crate) fn of(set: LimitSet, max_keys: usize) -> Self {
+    pub(crate) fn of(set: PolicySet, max_keys: usize) -> Self {
         let clock = ManualClock::default();
         let backend = MemoryBackend::builder().clock(clock.clone()).max_keys(max_keys).build();
         let prepared = backend.prepare(set).expect("the backend holds it");
@@ -117,7 +117,7 @@ impl InMemory {
 }
 
 impl Machine for InMemory {
-    fn set(&self) -> &LimitSet {
+    fn set(&self) -> &PolicySet {
         MemoryBackend::<ManualClock>::set(&self.prepared)
     }
 

@@ -4,9 +4,10 @@ use std::collections::HashMap;
 use std::future::{Ready, ready};
 use std::sync::{Arc, Mutex};
 
+use throttle_core::algorithm::State;
+use throttle_core::backend::{Call, PolicyRegistry, Receipt, RegisteredSet};
 use throttle_core::{
-    Algorithm, Backend, BackendError, Call, Clock, ConfigError, Decision, Key, LimitSet, ManualClock, Policy,
-    PolicyRegistry, Receipt, RegisteredSet, State, Timestamp,
+    Algorithm, Backend, BackendError, Clock, ConfigError, Decision, Key, ManualClock, Policy, PolicySet, Timestamp,
 };
 
 pub(crate) type Place = (String, Key);
@@ -24,7 +25,7 @@ pub(crate) fn place(policy: &Policy, key: &Key) -> Place {
 }
 
 impl Naive {
-    pub(crate) fn decide_at(&self, set: &LimitSet, calls: &[Call], now: Timestamp) -> Decision {
+    pub(crate) fn decide_at(&self, set: &PolicySet, calls: &[Call], now: Timestamp) -> Decision {
         let mut stored = self.states.lock().unwrap();
         let place = |policy: &Policy, i: usize| Some(place(policy, calls.get(i)?.key()?));
         let policies = || set.policies().iter().enumerate();
@@ -40,7 +41,7 @@ impl Naive {
         self.states.lock().unwrap().remove(&place(policy, key));
     }
 
-    pub(crate) fn settle_at(&self, set: &LimitSet, charge: &Receipt, now: Timestamp) {
+    pub(crate) fn settle_at(&self, set: &PolicySet, charge: &Receipt, now: Timestamp) {
         let mut stored = self.states.lock().unwrap();
         for item in charge.items() {
             let policy = &set.policies()[item.policy()];
@@ -69,11 +70,11 @@ impl Backend for Naive {
     type Decide = Ready<Result<Decision, BackendError>>;
     type Done = Ready<Result<(), BackendError>>;
 
-    fn prepare(&self, set: LimitSet) -> Result<RegisteredSet, ConfigError> {
+    fn prepare(&self, set: PolicySet) -> Result<RegisteredSet, ConfigError> {
         self.names.register(set)
     }
 
-    fn set(prepared: &RegisteredSet) -> &LimitSet {
+    fn set(prepared: &RegisteredSet) -> &PolicySet {
         prepared.set()
     }
 

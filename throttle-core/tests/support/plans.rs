@@ -1,4 +1,4 @@
-//! Limits that may have tiers, as plain numbers, and random ones.
+//! LimitTree that may have tiers, as plain numbers, and random ones.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -83,7 +83,7 @@ pub(crate) fn alone(kind: Kind) -> BoxedStrategy<Tree<Plan>> {
     tiered(kind).prop_map(Tree::Leaf).boxed()
 }
 
-/// Limits with tiers beside each other and a plain one, in `all` or in one of the ways to choose.
+/// LimitTree with tiers beside each other and a plain one, in `all` or in one of the ways to choose.
 pub(crate) fn beside() -> BoxedStrategy<Tree<Plan>> {
     let kind = || select(KINDS.to_vec());
     let plan = || kind().prop_flat_map(tiered).prop_map(Tree::Leaf);

@@ -169,7 +169,7 @@ pub(crate) fn told(decision: &throttle_core::Decision) -> Answer {
         tier: status.tier().into(),
     };
     Answer {
-        allowed: decision.is_allowed(),
+        allowed: decision.is_admitted(),
         remaining: decision.remaining(),
         retry: decision.retry_after().map(micros),
         reset: micros(decision.reset_after()),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use throttle_core::{
     Algorithm, AnyCharge, CalendarQuota, ConfigError, FixedWindow, Gcra, IntervalBucket, LeakyBucket, LeakyMeter,
-    LimitSet, Policy, Rate, Rule, SlidingLog, SlidingWindow, TokenBucket,
+    Policy, PolicySet, PolicyTree, Rate, SlidingLog, SlidingWindow, TokenBucket,
 };
 
 pub(crate) const SECOND: u64 = 1_000_000;
@@ -188,22 +188,22 @@ impl Leaf for Spec {
 }
 
 impl<L: Leaf> Tree<L> {
-    fn rule(&self, next: &mut usize) -> Rule {
+    fn rule(&self, next: &mut usize) -> PolicyTree {
         match self {
             Self::Leaf(leaf) => {
                 *next += 1;
                 leaf.policy(&format!("p{next}")).into()
             }
-            Self::All(members) => Rule::All(members.iter().map(|member| member.rule(next)).collect()),
+            Self::All(members) => PolicyTree::All(members.iter().map(|member| member.rule(next)).collect()),
             Self::Any(members, every) => {
                 let charge = if *every { AnyCharge::EveryAdmitting } else { AnyCharge::First };
-                Rule::Any(members.iter().map(|member| member.rule(next)).collect(), charge)
+                PolicyTree::Any(members.iter().map(|member| member.rule(next)).collect(), charge)
             }
         }
     }
 
-    pub(crate) fn set(&self) -> LimitSet {
-        LimitSet::new(self.rule(&mut 0)).expect("a valid set")
+    pub(crate) fn set(&self) -> PolicySet {
+        PolicySet::new(self.rule(&mut 0)).expect("a valid set")
     }
 
     pub(crate) fn step(&self) -> i64 {

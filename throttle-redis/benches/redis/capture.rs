@@ -2,7 +2,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use throttle_core::{Backend, Call, Key, LimitSet};
+use throttle_core::backend::Call;
+use throttle_core::{Backend, Key, PolicySet};
 use throttle_redis::{Command, Connection, Connector, Pending, RedisBackend, Reply, Single};
 use throttle_test_servers::Server;
 
@@ -15,7 +16,7 @@ pub(crate) struct Captured {
 
 impl Captured {
     /// What the backend sends to decide about a set.
-    pub(crate) fn of(server: &Server, set: LimitSet) -> Self {
+    pub(crate) fn of(server: &Server, set: PolicySet) -> Self {
         let seen = Arc::new(Mutex::new(Self::default()));
         let connector = Seeing(Single::new(&server.url()).expect("a URL"), Arc::clone(&seen));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");

@@ -1,6 +1,6 @@
 //! What the scripts cost the server.
 
-use throttle_core::{Gcra, IntoAlgorithm, LimitSet, Policy, Rate, Rule};
+use throttle_core::{Gcra, IntoAlgorithm, Policy, PolicySet, PolicyTree, Rate};
 use throttle_test_servers::Server;
 
 use crate::capture::Captured;
@@ -26,9 +26,9 @@ pub(crate) fn policy(name: &str) -> Policy {
 }
 
 pub(crate) fn run(server: &Server) {
-    let one = Captured::of(server, LimitSet::new(policy("p")).expect("a set")).with_arguments();
+    let one = Captured::of(server, PolicySet::new(policy("p")).expect("a set")).with_arguments();
     let three = ["p", "q", "r"].map(|name| policy(name).into()).to_vec();
-    let three = Captured::of(server, LimitSet::new(Rule::All(three)).expect("a set")).with_arguments();
+    let three = Captured::of(server, PolicySet::new(PolicyTree::All(three)).expect("a set")).with_arguments();
     let key = "throttle{all}p:__rand_int__";
     let keys = [key, "throttle{all}q:__rand_int__", "throttle{all}r:__rand_int__"];
     let rows: [(&str, &str, &[&str], usize); 6] = [

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use throttle_core::{Backend, Call, Key, LimitSet};
+use throttle_core::backend::Call;
+use throttle_core::{Backend, Key, PolicySet};
 use throttle_redis::{RedisBackend, Single};
 use throttle_test_servers::{Server, redis};
 
@@ -15,7 +16,7 @@ use crate::scripts::policy;
 const TASKS: [usize; 5] = [1, 16, 64, 256, 1_024];
 
 pub(crate) fn run(server: &Server) {
-    let captured = Captured::of(server, LimitSet::new(policy("p")).expect("a set"));
+    let captured = Captured::of(server, PolicySet::new(policy("p")).expect("a set"));
     println!(
         "| tasks | what | decisions/s | ÷ redis-benchmark | ÷ plain client | p50, µs | p99, µs | client CPU, µs | server CPU, µs |"
     );
@@ -93,12 +94,12 @@ fn backend(server: &Server, tasks: usize, merge: usize) -> Sample {
         let builder = RedisBackend::builder(single).merge(merge).queue(4_096).deadline(Duration::from_secs(1));
         builder.build().expect("valid options")
     };
-    let set = LimitSet::new(policy("p")).expect("a set");
+    let set = PolicySet::new(policy("p")).expect("a set");
     let prepared = Arc::new(backend.prepare(set).expect("a set"));
     let step = move |key: u64| {
         let decision = backend.decide(&prepared, &[Call::from(Key::from(key))]);
         async move {
-            assert!(decision.await.expect("a decision").is_allowed());
+            assert!(decision.await.expect("a decision").is_admitted());
         }
     };
     closed_loop(&runtime, tasks.min(16), step.clone());

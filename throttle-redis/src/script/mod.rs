@@ -7,7 +7,7 @@ mod tests;
 use std::fmt::Write;
 
 use parts::{ALL, Kind};
-use throttle_core::{AnyCharge, Carry, LimitSet, Policy, TreeNode};
+use throttle_core::{AnyCharge, Carry, Policy, PolicyNode, PolicySet};
 
 /// A script and the name that a server knows it by.
 pub(crate) struct Script {
@@ -51,7 +51,7 @@ pub(crate) struct Scripts {
 }
 
 impl Scripts {
-    pub(crate) fn link(set: &LimitSet) -> Self {
+    pub(crate) fn link(set: &PolicySet) -> Self {
         let own: Vec<&Kind> = set.policies().iter().map(|policy| Kind::of(policy.algorithm())).collect();
         let tree = tree(set);
         Self {
@@ -81,9 +81,9 @@ const LATEST: &str = "1e18";
 /// Most policies that are decided about one after the other, without a loop.
 const UNROLLED: usize = 8;
 
-fn is_plain_all(set: &LimitSet) -> bool {
+fn is_plain_all(set: &PolicySet) -> bool {
     let mut nodes = set.tree().map(|(node, _)| node);
-    nodes.next() == Some(TreeNode::All) && nodes.all(|node| matches!(node, TreeNode::Policy(_)))
+    nodes.next() == Some(PolicyNode::All) && nodes.all(|node| matches!(node, PolicyNode::Policy(_)))
 }
 
 /// What each algorithm of a set tries.
@@ -165,7 +165,7 @@ enum Values {
 }
 
 /// The script of any set; `main` decides or settles.
-fn several(set: &LimitSet, own: &[&Kind], values: Values, main: &str) -> String {
+fn several(set: &PolicySet, own: &[&Kind], values: Values, main: &str) -> String {
     let (carries, settles, tiered) = (values == Values::Any, main == parts::SETTLE, set.is_tiered());
     let mut text = String::new();
     if carries {
@@ -235,15 +235,15 @@ fn table(text: &mut String, name: &str, rows: impl Iterator<Item = String>) {
 }
 
 /// The evaluator of a set's tree.
-fn tree(set: &LimitSet) -> String {
+fn tree(set: &PolicySet) -> String {
     let (nodes, last): (Vec<String>, Vec<String>) = set
         .tree()
         .map(|(node, end)| {
             let code = match node {
-                TreeNode::Policy(policy) => policy.cast_signed() + 1,
-                TreeNode::All => 0,
-                TreeNode::Any(AnyCharge::First) => -1,
-                TreeNode::Any(AnyCharge::EveryAdmitting) => -2,
+                PolicyNode::Policy(policy) => policy.cast_signed() + 1,
+                PolicyNode::All => 0,
+                PolicyNode::Any(AnyCharge::First) => -1,
+                PolicyNode::Any(AnyCharge::EveryAdmitting) => -2,
             };
             // Lua counts from one; what ends before a place there is last at it here.
             (code.to_string(), end.to_string())

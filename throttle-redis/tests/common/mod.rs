@@ -5,7 +5,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use throttle_core::{Backend, Call, Cost, Decision, IntoAlgorithm, Key, LimitSet, Policy, Receipt, Rule};
+use throttle_core::backend::{Call, Receipt};
+use throttle_core::{Backend, Cost, Decision, IntoAlgorithm, Key, Policy, PolicySet, PolicyTree};
 use throttle_redis::{RedisBackend, RedisBuilder, RedisSet, Single};
 use throttle_test_servers::Shared;
 
@@ -20,14 +21,14 @@ pub(crate) fn policy(name: &str, algorithm: impl IntoAlgorithm) -> Policy {
 }
 
 /// One set on one backend.
-pub(crate) struct Limits {
+pub(crate) struct LimitTree {
     pub(crate) backend: RedisBackend,
     pub(crate) prepared: Arc<RedisSet>,
 }
 
-impl Limits {
-    pub(crate) fn new(backend: &RedisBackend, rule: impl Into<Rule>) -> Self {
-        let set = LimitSet::new(rule).expect("a set");
+impl LimitTree {
+    pub(crate) fn new(backend: &RedisBackend, rule: impl Into<PolicyTree>) -> Self {
+        let set = PolicySet::new(rule).expect("a set");
         let prepared = Arc::new(backend.prepare(set).expect("a set"));
         Self { backend: backend.clone(), prepared }
     }

@@ -6,7 +6,7 @@ use throttle_core::Backend;
 use throttle_redis::{Cluster, RedisBackend};
 use throttle_test_servers::{Cluster as Servers, slot_of};
 
-use crate::common::Limits;
+use crate::common::LimitTree;
 use crate::{LIMIT, until, window};
 
 /// The connection to a cluster is one to each of its servers. When one of them breaks, that one is made anew, and the
@@ -17,7 +17,7 @@ async fn a_lost_answer_of_one_server_costs_the_others_of_a_cluster_nothing() {
     let urls = servers.urls();
     let cluster = Cluster::new(urls.iter().map(String::as_str)).expect("URLs");
     let backend = RedisBackend::builder(cluster).spread().readable_keys().deadline(Duration::from_secs(1));
-    let limits = Limits::new(&backend.build().expect("valid options"), window("one"));
+    let limits = LimitTree::new(&backend.build().expect("valid options"), window("one"));
     let key = |master| {
         let keys = (0..).map(|number| format!("key-{number}"));
         keys.into_iter().find(|key| servers.master_of(slot_of(format!("throttle{{b{key}}}one:"))) == master)

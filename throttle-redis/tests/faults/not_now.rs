@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use throttle_core::{Backend, Rule};
+use throttle_core::{Backend, PolicyTree};
 use throttle_redis::{Cluster, RedisBackend, RedisBuilder, Single};
 use throttle_test_servers::redis::{RedisResult, Value};
 use throttle_test_servers::{Cluster as Servers, Server, slot_of};
 
-use crate::common::Limits;
+use crate::common::LimitTree;
 use crate::{LIMIT, PATIENCE, until, window};
 
 const TAG: &str = "now";
@@ -21,15 +21,15 @@ fn together(servers: &Servers) -> RedisBuilder {
 }
 
 /// A set with one unit of "ada" used, by a connection that is open.
-async fn used(backend: RedisBuilder, rule: impl Into<Rule>) -> Arc<Limits> {
-    let limits = Limits::new(&backend.build().expect("valid options"), rule);
+async fn used(backend: RedisBuilder, rule: impl Into<PolicyTree>) -> Arc<LimitTree> {
+    let limits = LimitTree::new(&backend.build().expect("valid options"), rule);
     assert_eq!(limits.take("ada", 1).await.remaining(), LIMIT - 1);
     Arc::new(limits)
 }
 
 /// Asks while the server cannot answer, and mends it when the decision has been sent again. It is then made, and charged
 /// once.
-async fn is_decided_once_mended(limits: &Arc<Limits>, mend: impl FnOnce()) {
+async fn is_decided_once_mended(limits: &Arc<LimitTree>, mend: impl FnOnce()) {
     let (asking, before) = (Arc::clone(limits), limits.backend.stats().repeated);
     let deciding = tokio::spawn(async move { asking.backend.decide(&asking.prepared, &asking.calls("ada", 1)).await });
     let repeated = || limits.backend.stats().repeated >= before + 2;
@@ -47,7 +47,7 @@ async fn is_decided_once_mended(limits: &Arc<Limits>, mend: impl FnOnce()) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tryagain_is_asked_again_until_the_slot_has_moved() {
     let servers = Servers::start();
-    let limits = used(together(&servers), Rule::All(vec![window("left").into(), window("right").into()])).await;
+    let limits = used(together(&servers), PolicyTree::All(vec![window("left").into(), window("right").into()])).await;
     let (slot, from) = (slot_of(TAG), servers.master_of(slot_of(TAG)));
     let to = (from + 1) % 3;
     servers.open_slot(from, to, slot);

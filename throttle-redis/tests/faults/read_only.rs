@@ -6,7 +6,7 @@ use throttle_core::Backend;
 use throttle_redis::{Connector, Pool, RedisBackend, Single};
 use throttle_test_servers::{Proxy, Server};
 
-use crate::common::Limits;
+use crate::common::LimitTree;
 use crate::{LIMIT, until, window};
 
 /// An address that leads to the master, whichever server that is, for new connections; old ones stay where they are.
@@ -14,7 +14,7 @@ async fn follows_the_master(connector: impl FnOnce(&str) -> Box<dyn Connector>) 
     let (old, new) = (Server::start(), Server::start());
     let address = Proxy::start(old.port());
     let backend = RedisBackend::builder(Boxed(connector(&address.url()))).deadline(Duration::from_secs(1));
-    let limits = Limits::new(&backend.build().expect("valid options"), window("one"));
+    let limits = LimitTree::new(&backend.build().expect("valid options"), window("one"));
     assert_eq!(limits.take("ada", 1).await.remaining(), LIMIT - 1);
     let connections = address.connections();
     address.retarget(new.port());

@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-use throttle_core::{Call, Cost, Key, Receipt};
+use throttle_core::backend::{Call, Receipt};
+use throttle_core::{Cost, Key};
 
 use crate::remote::Remote;
 use crate::support::golden::{Expect, Op, load};

@@ -8,7 +8,8 @@ use std::collections::HashSet;
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseResult, TestRunner};
-use throttle_core::{Key, Receipt};
+use throttle_core::Key;
+use throttle_core::backend::Receipt;
 
 use crate::remote::{Bench, Remote, is_taken};
 use crate::support::machines::{InMemory, Machine, Pure, calls};

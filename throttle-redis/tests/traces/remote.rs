@@ -3,7 +3,8 @@
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use throttle_core::{Backend, Call, Decision, Key, LimitSet, ManualClock, Receipt, Timestamp};
+use throttle_core::backend::{Call, Receipt};
+use throttle_core::{Backend, Decision, Key, ManualClock, PolicySet, Timestamp};
 use throttle_redis::{RedisBackend, RedisSet, Single};
 use throttle_test_servers::Shared;
 use tokio::runtime::Runtime;
@@ -40,13 +41,13 @@ impl Remote {
         Self { shared, backend, clock }
     }
 
-    pub(crate) fn bench(&self, set: LimitSet) -> Bench<'_> {
+    pub(crate) fn bench(&self, set: PolicySet) -> Bench<'_> {
         Bench { remote: self, prepared: Arc::new(self.backend.prepare(set.replace_existing()).expect("a set")) }
     }
 }
 
 impl Bench<'_> {
-    pub(crate) fn set(&self) -> &LimitSet {
+    pub(crate) fn set(&self) -> &PolicySet {
         RedisBackend::set(&self.prepared)
     }
 

@@ -4,7 +4,8 @@ use std::cell::Cell;
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
-use throttle_core::{Call, Carry, Decision, Key, LimitSet, Receipt};
+use throttle_core::backend::{Call, Receipt};
+use throttle_core::{Carry, Decision, Key, PolicySet};
 
 use crate::random::starts;
 use crate::remote::{Bench, Remote, is_taken};
@@ -18,7 +19,7 @@ const OF_A_KIND: u32 = 250;
 const OF_COMPOSITIONS: u32 = 500;
 
 impl Machine for Bench<'_> {
-    fn set(&self) -> &LimitSet {
+    fn set(&self) -> &PolicySet {
         Bench::set(self)
     }
 

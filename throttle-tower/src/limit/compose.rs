@@ -1,28 +1,28 @@
 use std::sync::Arc;
 
-use throttle_core::{AnyCharge, ConfigError, LimitSet, PolicyName, Rule};
+use throttle_core::{AnyCharge, ConfigError, PolicyName, PolicySet, PolicyTree};
 
 use super::{Applied, Concurrency, Limit};
 use crate::throttle::{GateRule, Gates};
 
-/// Limits, composed.
+/// LimitTree, composed.
 #[derive(Clone, Debug)]
 #[must_use = "limits do nothing until a layer is built with them"]
-pub struct Limits(Tree);
+pub struct LimitTree(Tree);
 
 #[derive(Clone, Debug)]
 enum Tree {
     Limit(Box<Limit>),
     InFlight(Box<Concurrency>),
-    All(Vec<Limits>),
-    Any(Vec<Limits>, AnyCharge),
+    All(Vec<LimitTree>),
+    Any(Vec<LimitTree>, AnyCharge),
 }
 
 /// Admits a request when every member does. Then every member is charged, else none.
 ///
 /// Members are limits in an array or `Vec`, or, where limits and compositions mix, a tuple.
-pub fn all(members: impl IntoMembers) -> Limits {
-    Limits(Tree::All(members.into_members()))
+pub fn all(members: impl IntoMembers) -> LimitTree {
+    LimitTree(Tree::All(members.into_members()))
 }
 
 /// Admits a request when some member does, and charges the first that does, in the order given: one's own budget, then
@@ -33,8 +33,7 @@ pub fn all(members: impl IntoMembers) -> Limits {
 /// the `any` instead: `all((Concurrency::new(20), any(…)))`.
 ///
 /// ```
-/// use throttle_tower::client_ip::ClientIp;
-/// use throttle_tower::{CalendarQuota, Constant, Gcra, Header, Rate, all, any, limit};
+/// use throttle_tower::{CalendarQuota, ClientIp, Constant, Gcra, Header, Rate, all, any, limit};
 ///
 /// let limits = all((
 ///     limit("burst", Gcra::new(Rate::per_second(10))).by(ClientIp::peer()),
@@ -44,11 +43,11 @@ pub fn all(members: impl IntoMembers) -> Limits {
 ///     ]),
 /// ));
 /// ```
-pub fn any(members: impl IntoMembers) -> Limits {
-    Limits(Tree::Any(members.into_members(), AnyCharge::First))
+pub fn any(members: impl IntoMembers) -> LimitTree {
+    LimitTree(Tree::Any(members.into_members(), AnyCharge::First))
 }
 
-impl Limits {
+impl LimitTree {
     /// Makes an [`any`] charge every member that admits, not only the first. Other limits stay as they are.
     pub fn charge_every_admitting(mut self) -> Self {
         if let Tree::Any(_, charge) = &mut self.0 {
@@ -62,8 +61,8 @@ impl Limits {
         let mut parts = Parts::default();
         let Apart { rule, gate_rule } = parts.take_apart(self)?;
         let set = match rule {
-            Some(rule) => LimitSet::new(rule)?,
-            None => LimitSet::none(),
+            Some(rule) => PolicySet::new(rule)?,
+            None => PolicySet::none(),
         };
         let names = parts.gates.iter().map(|(name, _)| name.as_str());
         let all: Vec<&str> = set.policies().iter().map(|policy| policy.name()).chain(names).collect();
@@ -76,17 +75,17 @@ impl Limits {
     }
 }
 
-/// Limits as a layer runs them.
+/// LimitTree as a layer runs them.
 pub(crate) struct Compiled {
     /// What the backend decides.
-    pub(crate) set: LimitSet,
+    pub(crate) set: PolicySet,
     /// How each of its policies is applied.
     pub(crate) applied: Arc<[Applied]>,
     /// What is decided in this process, beside the backend.
     pub(crate) gates: Arc<Gates>,
 }
 
-/// Limits on rates, which the backend decides, and limits on requests in flight, which this process decides. An `all` of
+/// LimitTree on rates, which the backend decides, and limits on requests in flight, which this process decides. An `all` of
 /// both is an `all` of its two halves; an `any` of both has no such halves, so it is an error.
 #[derive(Default)]
 struct Parts {
@@ -96,12 +95,12 @@ struct Parts {
 
 /// A composition in its two halves.
 struct Apart {
-    rule: Option<Rule>,
+    rule: Option<PolicyTree>,
     gate_rule: Option<GateRule>,
 }
 
 impl Parts {
-    fn take_apart(&mut self, limits: Limits) -> Result<Apart, ConfigError> {
+    fn take_apart(&mut self, limits: LimitTree) -> Result<Apart, ConfigError> {
         let gates_before = self.gates.len();
         let (rule, gate_rule) = match limits.0 {
             Tree::Limit(limit) => {
@@ -117,13 +116,13 @@ impl Parts {
                 let is_empty = members.is_empty();
                 let (rules, gates) = self.members(members)?;
                 // An empty one is the backend's to refuse.
-                let rule = (is_empty || !rules.is_empty()).then_some(Rule::All(rules));
+                let rule = (is_empty || !rules.is_empty()).then_some(PolicyTree::All(rules));
                 (rule, (!gates.is_empty()).then_some(GateRule::All(gates)))
             }
             Tree::Any(members, charge) => {
                 let (rules, gates) = self.members(members)?;
                 match (rules.is_empty(), gates.is_empty()) {
-                    (_, true) => (Some(Rule::Any(rules, charge)), None),
+                    (_, true) => (Some(PolicyTree::Any(rules, charge)), None),
                     (true, false) => (None, Some(GateRule::Any(gates, charge))),
                     (false, false) => return Err(mixed_any(&self.gates[gates_before].0)),
                 }
@@ -132,7 +131,7 @@ impl Parts {
         Ok(Apart { rule, gate_rule })
     }
 
-    fn members(&mut self, members: Vec<Limits>) -> Result<(Vec<Rule>, Vec<GateRule>), ConfigError> {
+    fn members(&mut self, members: Vec<LimitTree>) -> Result<(Vec<PolicyTree>, Vec<GateRule>), ConfigError> {
         let (mut rules, mut gates) = (Vec::new(), Vec::new());
         for member in members {
             let Apart { rule, gate_rule } = self.take_apart(member)?;
@@ -149,13 +148,13 @@ fn mixed_any(concurrency: &PolicyName) -> ConfigError {
     ConfigError::new("any", "a mix of Concurrency and rates", rule).in_policy(concurrency.as_str())
 }
 
-impl From<Limit> for Limits {
+impl From<Limit> for LimitTree {
     fn from(limit: Limit) -> Self {
         Self(Tree::Limit(Box::new(limit)))
     }
 }
 
-impl From<Concurrency> for Limits {
+impl From<Concurrency> for LimitTree {
     fn from(concurrency: Concurrency) -> Self {
         Self(Tree::InFlight(Box::new(concurrency)))
     }
@@ -168,25 +167,25 @@ impl From<Concurrency> for Limits {
     note = "finish the limit with `.by(…)`, as in `limit(\"per-ip\", Gcra::new(Rate::per_second(10))).by(ClientIp::peer())`",
     note = "compose several with `all([…])` or `any([…])`"
 )]
-pub trait IntoLimits {
+pub trait IntoLimitTree {
     /// As limits.
-    fn into_limits(self) -> Limits;
+    fn into_limit_tree(self) -> LimitTree;
 }
 
-impl IntoLimits for Limits {
-    fn into_limits(self) -> Limits {
+impl IntoLimitTree for LimitTree {
+    fn into_limit_tree(self) -> LimitTree {
         self
     }
 }
 
-impl IntoLimits for Limit {
-    fn into_limits(self) -> Limits {
+impl IntoLimitTree for Limit {
+    fn into_limit_tree(self) -> LimitTree {
         self.into()
     }
 }
 
-impl IntoLimits for Concurrency {
-    fn into_limits(self) -> Limits {
+impl IntoLimitTree for Concurrency {
+    fn into_limit_tree(self) -> LimitTree {
         self.into()
     }
 }
@@ -200,26 +199,26 @@ impl IntoLimits for Concurrency {
 )]
 pub trait IntoMembers {
     /// As a list.
-    fn into_members(self) -> Vec<Limits>;
+    fn into_members(self) -> Vec<LimitTree>;
 }
 
-impl<T: IntoLimits, const N: usize> IntoMembers for [T; N] {
-    fn into_members(self) -> Vec<Limits> {
-        self.into_iter().map(IntoLimits::into_limits).collect()
+impl<T: IntoLimitTree, const N: usize> IntoMembers for [T; N] {
+    fn into_members(self) -> Vec<LimitTree> {
+        self.into_iter().map(IntoLimitTree::into_limit_tree).collect()
     }
 }
 
-impl<T: IntoLimits> IntoMembers for Vec<T> {
-    fn into_members(self) -> Vec<Limits> {
-        self.into_iter().map(IntoLimits::into_limits).collect()
+impl<T: IntoLimitTree> IntoMembers for Vec<T> {
+    fn into_members(self) -> Vec<LimitTree> {
+        self.into_iter().map(IntoLimitTree::into_limit_tree).collect()
     }
 }
 
 macro_rules! members {
     ($($member:ident $index:tt),+) => {
-        impl<$($member: IntoLimits),+> IntoMembers for ($($member,)+) {
-            fn into_members(self) -> Vec<Limits> {
-                vec![$(self.$index.into_limits()),+]
+        impl<$($member: IntoLimitTree),+> IntoMembers for ($($member,)+) {
+            fn into_members(self) -> Vec<LimitTree> {
+                vec![$(self.$index.into_limit_tree()),+]
             }
         }
     };

@@ -36,8 +36,7 @@ use crate::{Constant, KeyExtractor, OnMissing};
 /// hold:
 ///
 /// ```
-/// use throttle_tower::client_ip::ClientIp;
-/// use throttle_tower::{Concurrency, Gcra, Rate, all, limit};
+/// use throttle_tower::{ClientIp, Concurrency, Gcra, Rate, all, limit};
 ///
 /// let limits = all((
 ///     limit("per-ip", Gcra::new(Rate::per_second(10))).by(ClientIp::peer()),

@@ -63,7 +63,9 @@ impl<F: Fn(&Parts) -> u64 + Send + Sync + 'static> IntoCost for F {
 mod tests {
     use throttle_core::{ConfigError, Gcra, Rate};
 
-    use crate::{Constant, IntoLimits, Limit, Plans, ThrottleLayer, limit, plans};
+    use crate::limit::IntoLimitTree;
+    use crate::plans::Plans;
+    use crate::{Constant, Limit, ThrottleLayer, limit, plans};
 
     fn of_ten() -> Limit {
         limit("p", Gcra::new(Rate::per_minute(10))).by(Constant)
@@ -76,7 +78,7 @@ mod tests {
             .unknown("free")
     }
 
-    fn refused(limits: impl IntoLimits) -> ConfigError {
+    fn refused(limits: impl IntoLimitTree) -> ConfigError {
         ThrottleLayer::new(limits).unwrap_err()
     }
 

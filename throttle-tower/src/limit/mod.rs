@@ -1,4 +1,4 @@
-//! Limits: a policy, whose budget it is, what a request costs, when it applies; and how several are composed.
+//! LimitTree: a policy, whose budget it is, what a request costs, when it applies; and how several are composed.
 
 mod compose;
 mod concurrency;
@@ -9,7 +9,7 @@ mod single;
 use http::request::Parts;
 
 pub(crate) use compose::Compiled;
-pub use compose::{IntoLimits, IntoMembers, Limits, all, any};
+pub use compose::{IntoLimitTree, IntoMembers, LimitTree, all, any};
 pub use concurrency::Concurrency;
 pub use cost::IntoCost;
 pub(crate) use outcome::Outcomes;

@@ -11,7 +11,7 @@ use super::Limit;
 pub(crate) struct Outcomes {
     pub(crate) refund_if: Option<RefundIf>,
     pub(crate) refund_aborted: bool,
-    pub(crate) charge_denied: bool,
+    pub(crate) charge_refused: bool,
     pub(crate) settled_later: bool,
 }
 
@@ -94,12 +94,12 @@ impl Limit {
     /// to wait longer than it was told. Requests that were refused without a decision (a required key was missing, a limit
     /// was closed because the store failed) are not charged. A key or a tier that has to be looked up is looked up also of a
     /// request that another limit refuses.
-    pub fn charge_denied(mut self) -> Self {
-        self.how.outcomes.charge_denied = true;
+    pub fn charge_refused(mut self) -> Self {
+        self.how.outcomes.charge_refused = true;
         self
     }
 
-    /// The cost is an estimate: the handler says through a [`Charge`](crate::Charge) what it was, at once or bit by bit
+    /// The cost is an estimate: the handler says through a [`Usage`](crate::Usage) what it was, at once or bit by bit
     /// while the response streams. A handler that says nothing keeps the estimate.
     ///
     /// An estimate of 0 reserves nothing and is charged afterwards.

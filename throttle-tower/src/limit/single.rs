@@ -21,8 +21,7 @@ use crate::throttle::Seen;
 /// What is wrong with it is reported when the layer is built.
 ///
 /// ```
-/// use throttle_tower::client_ip::ClientIp;
-/// use throttle_tower::{Gcra, Rate, limit};
+/// use throttle_tower::{ClientIp, Gcra, Rate, limit};
 ///
 /// let per_ip = limit("per-ip", Gcra::new(Rate::per_second(10)).burst(20)).by(ClientIp::peer());
 /// ```
@@ -209,7 +208,7 @@ impl OnMissing {
 ///   it is not asked for now because of several late answers. A burst that is more than the connection carries in time says
 ///   nothing about the store, so it opens no limit. A store that hangs looks the same for as long as its connection stands.
 ///
-/// The decision names the error, and who decided instead: [`Decision::rung`](throttle_core::Decision::rung).
+/// The decision names the error, and who decided instead: [`Decision::decided_by`](throttle_core::Decision::decided_by).
 ///
 /// [`Unavailable`]: throttle_core::BackendErrorKind::Unavailable
 /// [`Protocol`]: throttle_core::BackendErrorKind::Protocol

@@ -1,4 +1,4 @@
-//! Limits that depend on who asks: an identity is in a tier, which a lookup tells.
+//! LimitTree that depend on who asks: an identity is in a tier, which a lookup tells.
 
 mod cache;
 mod directory;
@@ -16,7 +16,7 @@ use directory::Lookup;
 pub(crate) use directory::{Directory, Found};
 use throttle_core::{Algorithm, Carry, ConfigError, IntoAlgorithm, Policy};
 
-use crate::limit::{IntoCost, IntoLimits, Limit, Limits};
+use crate::limit::{IntoCost, IntoLimitTree, Limit, LimitTree};
 use crate::{KeyExtractor, OnError, OnMissing};
 
 /// Identities whose tiers are remembered, unless said otherwise.
@@ -96,7 +96,7 @@ impl PlansWithoutLookup {
     ///
     /// A request that other limits refuse whatever its tier may be costs no lookup: the limits whose keys and tiers are
     /// known are looked at first. Over a store that is one more round trip for a request whose tier is not remembered,
-    /// and none for others. A limit for which [attempts count](Limit::charge_denied) needs its key in any case, so it
+    /// and none for others. A limit for which [attempts count](Limit::charge_refused) needs its key in any case, so it
     /// looks at none.
     ///
     /// * Concurrent requests of one identity share a lookup, and it runs at the same time as those of other limits'
@@ -345,14 +345,14 @@ impl Plans {
     }
 }
 
-impl From<Plans> for Limits {
+impl From<Plans> for LimitTree {
     fn from(plans: Plans) -> Self {
         plans.0.into()
     }
 }
 
-impl IntoLimits for Plans {
-    fn into_limits(self) -> Limits {
+impl IntoLimitTree for Plans {
+    fn into_limit_tree(self) -> LimitTree {
         self.0.into()
     }
 }

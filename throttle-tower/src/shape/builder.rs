@@ -3,7 +3,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use throttle_core::{Backend, ConfigError, LeakyBucket, LimitSet, LocalShare, MemoryBackend, Policy, Rate};
+use throttle_core::{Backend, ConfigError, LeakyBucket, LocalShare, MemoryBackend, Policy, PolicySet, Rate};
 
 use super::clock::TokioClock;
 use super::counters::Counters;
@@ -11,7 +11,7 @@ use super::pace::Pace;
 use super::pauses::Pauses;
 use super::shaper::Shaper;
 use crate::OnError;
-use crate::charge::Post;
+use crate::usage::Post;
 
 /// Options of a [`Shaper`].
 #[derive(Clone)]
@@ -112,7 +112,7 @@ impl<B: Backend> ShaperBuilder<B> {
         let policy = Policy::new(&name, self.bucket_with_headroom())?;
         let policy = if self.replaces_existing { policy.replace_existing() } else { policy };
         let rate = policy.algorithm().rate();
-        let set = LimitSet::new(policy)?;
+        let set = PolicySet::new(policy)?;
         // An open pace is kept by this process alone while the store is busy: a burst does not make it broken.
         let processes = on_error.processes().or((on_error == OnError::Open).then_some(NonZeroU32::MIN));
         let share = processes.filter(|_| self.backend.can_fail()).map(|processes| {

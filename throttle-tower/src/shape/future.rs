@@ -10,7 +10,7 @@ use tower_service::Service;
 
 use super::asking::Asking;
 use super::error::ShapeError;
-use super::heed::Heed;
+use super::heed::UpstreamHead;
 use super::layer::ShapeLayer;
 use super::obey::Obey;
 use super::pace::{Answer, Ask, Pace};
@@ -104,7 +104,7 @@ impl<S, Req, B, H> Future for ShapeFuture<S, Req, B, H>
 where
     S: Service<Req>,
     B: Backend,
-    H: Heed<S::Response>,
+    H: UpstreamHead<S::Response>,
 {
     type Output = Result<S::Response, ShapeError<S::Error>>;
 
@@ -173,7 +173,7 @@ impl<B: Backend, H: Clone> Learner<B, H> {
 
     fn learn<Res>(&self, response: &Res)
     where
-        H: Heed<Res>,
+        H: UpstreamHead<Res>,
     {
         if let Some((status, headers)) = self.heed.head(response) {
             self.obey.learn(&self.pace, &self.key, status, headers);

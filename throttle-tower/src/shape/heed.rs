@@ -4,7 +4,7 @@ use http::{HeaderMap, Response, StatusCode};
 
 /// Where a shaper looks for what an upstream says about its limits.
 ///
-/// [`Unheeding`] by default; [`HttpHead`] after [`obey_upstream`](crate::ShapeLayer::obey_upstream), [`HeadOf`] after
+/// [`IgnoreUpstream`] by default; [`HttpHead`] after [`obey_upstream`](crate::ShapeLayer::obey_upstream), [`HeadOf`] after
 /// [`obey_upstream_of`](crate::ShapeLayer::obey_upstream_of).
 #[diagnostic::on_unimplemented(
     message = "an upstream's limits cannot be read from `{Res}` this way",
@@ -12,7 +12,7 @@ use http::{HeaderMap, Response, StatusCode};
     note = "for a response of another type say where its head is: \
             `.obey_upstream_of(|response: &reqwest::Response| (response.status(), response.headers()))`"
 )]
-pub trait Heed<Res>: Clone {
+pub trait UpstreamHead<Res>: Clone {
     /// Whether it looks at all.
     const LOOKS: bool = true;
 
@@ -22,9 +22,9 @@ pub trait Heed<Res>: Clone {
 
 /// Looks nowhere: responses may be of any type.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Unheeding;
+pub struct IgnoreUpstream;
 
-impl<Res> Heed<Res> for Unheeding {
+impl<Res> UpstreamHead<Res> for IgnoreUpstream {
     const LOOKS: bool = false;
 
     fn head<'a>(&self, _: &'a Res) -> Option<(StatusCode, &'a HeaderMap)> {
@@ -36,7 +36,7 @@ impl<Res> Heed<Res> for Unheeding {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HttpHead;
 
-impl<Body> Heed<Response<Body>> for HttpHead {
+impl<Body> UpstreamHead<Response<Body>> for HttpHead {
     fn head<'a>(&self, response: &'a Response<Body>) -> Option<(StatusCode, &'a HeaderMap)> {
         Some((response.status(), response.headers()))
     }
@@ -45,7 +45,7 @@ impl<Body> Heed<Response<Body>> for HttpHead {
 /// Looks where a function says.
 pub struct HeadOf<Res>(pub(super) fn(&Res) -> (StatusCode, &HeaderMap));
 
-impl<Res> Heed<Res> for HeadOf<Res> {
+impl<Res> UpstreamHead<Res> for HeadOf<Res> {
     fn head<'a>(&self, response: &'a Res) -> Option<(StatusCode, &'a HeaderMap)> {
         Some((self.0)(response))
     }

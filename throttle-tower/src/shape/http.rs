@@ -14,7 +14,7 @@ use tower_service::Service;
 use super::clock::TokioClock;
 use super::error::{Bound, QueueFull, ShapeError};
 use super::future::ShapeFuture;
-use super::heed::{Heed, Unheeding};
+use super::heed::{IgnoreUpstream, UpstreamHead};
 use super::layer::ShapeLayer;
 use super::service::Shape;
 use crate::ThrottleBody;
@@ -27,7 +27,7 @@ use crate::time::micros;
 /// A call that would have to wait too long is answered 429, with `Retry-After` where waiting helps; one for which there is no
 /// place to wait, or no store, 503. The body is a problem document (RFC 9457), not to be stored.
 #[must_use = "a layer does nothing until a service is wrapped in it"]
-pub struct HttpShapeLayer<Req, B: Backend = MemoryBackend<TokioClock>, H = Unheeding> {
+pub struct HttpShapeLayer<Req, B: Backend = MemoryBackend<TokioClock>, H = IgnoreUpstream> {
     layer: ShapeLayer<Req, B, H>,
 }
 
@@ -46,7 +46,7 @@ impl<S, Req, B: Backend, H: Clone> Layer<S> for HttpShapeLayer<Req, B, H> {
 }
 
 /// A service whose calls are paced, and answered if they are refused: what an [`HttpShapeLayer`] makes of one.
-pub struct HttpShape<S, Req, B: Backend = MemoryBackend<TokioClock>, H = Unheeding> {
+pub struct HttpShape<S, Req, B: Backend = MemoryBackend<TokioClock>, H = IgnoreUpstream> {
     shape: Shape<S, Req, B, H>,
 }
 
@@ -62,7 +62,7 @@ impl<S, Req, B, H, Body> Service<Req> for HttpShape<S, Req, B, H>
 where
     S: Service<Req, Response = Response<Body>> + Clone,
     B: Backend,
-    H: Heed<Response<Body>>,
+    H: UpstreamHead<Response<Body>>,
 {
     type Response = Response<ThrottleBody<Body>>;
     type Error = S::Error;
@@ -94,7 +94,7 @@ impl<S, Req, B, H, Body> Future for HttpShapeFuture<S, Req, B, H>
 where
     S: Service<Req, Response = Response<Body>>,
     B: Backend,
-    H: Heed<Response<Body>>,
+    H: UpstreamHead<Response<Body>>,
 {
     type Output = Result<Response<ThrottleBody<Body>>, S::Error>;
 

@@ -9,7 +9,7 @@ use tower_layer::Layer;
 use super::builder::IntoShaper;
 use super::clock::TokioClock;
 use super::counters::ShapeStats;
-use super::heed::{HeadOf, HttpHead, Unheeding};
+use super::heed::{HeadOf, HttpHead, IgnoreUpstream};
 use super::how::How;
 use super::http::HttpShapeLayer;
 use super::obey::Obey;
@@ -60,7 +60,7 @@ use super::shaper::Shaper;
 /// The request's type, the backend, and where an upstream's word is read. All can be named:
 /// `ShapeLayer<reqwest::Request>`.
 #[must_use = "a layer does nothing until a service is wrapped in it"]
-pub struct ShapeLayer<Req, B: Backend = MemoryBackend<TokioClock>, H = Unheeding> {
+pub struct ShapeLayer<Req, B: Backend = MemoryBackend<TokioClock>, H = IgnoreUpstream> {
     pub(super) shaper: Shaper<B>,
     pub(super) how: Arc<How<Req>>,
     pub(super) obey: Obey,
@@ -73,7 +73,8 @@ impl<Req, B: Backend> ShapeLayer<Req, B> {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use throttle_tower::{LeakyBucket, Rate, ShapeLayer, Shaper};
+    /// use throttle_tower::{LeakyBucket, Rate, ShapeLayer};
+    /// use throttle_tower::shape::Shaper;
     ///
     /// let pace = Shaper::builder(LeakyBucket::new(Rate::per_second(50))).headroom(Duration::from_millis(20));
     /// let layer = ShapeLayer::new(pace)?.by(|request: &http::Request<()>| request.uri().host().unwrap_or_default().into());
@@ -89,7 +90,7 @@ impl<Req, B: Backend> ShapeLayer<Req, B> {
 
     /// Paces calls by a shaper that is there.
     pub fn of(shaper: Shaper<B>) -> Self {
-        Self { shaper, how: Arc::default(), obey: Obey::default(), heed: Unheeding }
+        Self { shaper, how: Arc::default(), obey: Obey::default(), heed: IgnoreUpstream }
     }
 
     /// Listens to what an upstream says about its limits, in responses that are `http::Response`s.

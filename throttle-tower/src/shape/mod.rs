@@ -32,7 +32,7 @@ pub use self::clock::TokioClock;
 pub use self::counters::ShapeStats;
 pub use self::error::{Bound, QueueFull, ShapeError};
 pub use self::future::ShapeFuture;
-pub use self::heed::{HeadOf, Heed, HttpHead, Unheeding};
+pub use self::heed::{HeadOf, HttpHead, IgnoreUpstream, UpstreamHead};
 pub use self::http::{HttpShape, HttpShapeFuture, HttpShapeLayer};
 pub use self::layer::ShapeLayer;
 pub use self::service::Shape;

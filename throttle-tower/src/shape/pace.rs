@@ -2,7 +2,8 @@ use std::future::IntoFuture;
 use std::sync::Arc;
 use std::time::Duration;
 
-use throttle_core::{Backend, BackendError, Call, Cost, Decision, Key, LocalShare, Rate, Receipt, ReceiptItem};
+use throttle_core::backend::{Call, Receipt, ReceiptItem};
+use throttle_core::{Backend, BackendError, Cost, Decision, Key, LocalShare, Rate};
 use tokio::time::Instant;
 
 use super::asking::Asking;
@@ -11,7 +12,7 @@ use super::error::{Bound, QueueFull, ShapeError};
 use super::pauses::{Pauses, spread};
 use super::slot::{Slot, Turn};
 use crate::OnError;
-use crate::charge::Post;
+use crate::usage::Post;
 
 /// Everything that the clones of a shaper share.
 pub(crate) struct Pace<B: Backend> {
@@ -126,7 +127,7 @@ impl<B: Backend> Pace<B> {
 
     #[inline]
     fn answer(self: &Arc<Self>, decision: &Decision, calls: &[Call], ask: &Ask, place: Option<Waiting>) -> Answered<B> {
-        if !decision.is_allowed() {
+        if !decision.is_admitted() {
             let (bound, allowed) = (Bound::MaxWait, self.max_wait);
             return Err(QueueFull { bound, retry_after: decision.retry_after(), allowed }.into());
         }

@@ -8,14 +8,14 @@ use tower_service::Service;
 use super::clock::TokioClock;
 use super::error::ShapeError;
 use super::future::{Learner, ShapeFuture};
-use super::heed::{Heed, Unheeding};
+use super::heed::{IgnoreUpstream, UpstreamHead};
 use super::layer::ShapeLayer;
 use super::pace::Answer;
 
 /// A service whose calls are paced: what a [`ShapeLayer`] makes of one.
 ///
 /// Clones share the schedule.
-pub struct Shape<S, Req, B: Backend = MemoryBackend<TokioClock>, H = Unheeding> {
+pub struct Shape<S, Req, B: Backend = MemoryBackend<TokioClock>, H = IgnoreUpstream> {
     inner: S,
     layer: ShapeLayer<Req, B, H>,
 }
@@ -53,7 +53,7 @@ impl<S, Req, B, H> Service<Req> for Shape<S, Req, B, H>
 where
     S: Service<Req> + Clone,
     B: Backend,
-    H: Heed<S::Response>,
+    H: UpstreamHead<S::Response>,
 {
     type Response = S::Response;
     type Error = ShapeError<S::Error>;

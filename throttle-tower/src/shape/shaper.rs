@@ -20,7 +20,8 @@ use crate::time::FAR;
 ///
 /// ```
 /// use std::time::Duration;
-/// use throttle_tower::{LeakyBucket, Rate, Shaper};
+/// use throttle_tower::{LeakyBucket, Rate};
+/// use throttle_tower::shape::Shaper;
 ///
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -6,7 +6,8 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use pin_project_lite::pin_project;
-use throttle_core::{Backend, Key, MemoryBackend, ReceiptItem};
+use throttle_core::backend::ReceiptItem;
+use throttle_core::{Backend, Key, MemoryBackend};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::clock::TokioClock;

@@ -4,19 +4,19 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode};
 use smallvec::{SmallVec, smallvec};
-use throttle_core::{Decision, Key, LimitSet, Policy, Rung, Status};
+use throttle_core::{DecidedBy, Decision, Key, Policy, PolicySet, Status};
 
 use super::local::{LocalStore, Shares};
 use super::patience::DEFAULT_MAX_HELD;
 use super::warning::Watch;
 use super::{Event, Refusal};
 use crate::OnError;
-use crate::charge::Post;
 use crate::headers::line::Terms;
 use crate::headers::policy_field::PolicyField;
 use crate::headers::quota::Quota;
 use crate::headers::{Dialect, Problem};
 use crate::lock::lock;
+use crate::usage::Post;
 
 /// What answers are made of, whichever backend decides.
 #[derive(Clone)]
@@ -66,8 +66,8 @@ impl Answers {
     /// The policy whose rate a status goes by: of one that this process has decided about it is the share's.
     #[inline]
     pub(super) fn paced_by<'a>(&'a self, place: usize, policy: &'a Policy, status: &Status) -> &'a Policy {
-        match (status.rung(), &self.share) {
-            (Rung::Local(_), Some(share)) => share.set().policies().get(place).unwrap_or(policy),
+        match (status.decided_by(), &self.share) {
+            (DecidedBy::Local(_), Some(share)) => share.set().policies().get(place).unwrap_or(policy),
             _ => policy,
         }
     }
@@ -98,12 +98,12 @@ impl Answers {
 
 /// The answers of a layer whose limits another one has replaced: of the parameters in force.
 #[derive(Default)]
-pub(crate) struct Replaced(Mutex<Option<(Arc<LimitSet>, Arc<Answers>)>>);
+pub(crate) struct Replaced(Mutex<Option<(Arc<PolicySet>, Arc<Answers>)>>);
 
 impl Replaced {
     /// Made once for each set in force.
     #[cold]
-    pub(super) fn answers(&self, own: &Answers, set: Arc<LimitSet>) -> Arc<Answers> {
+    pub(super) fn answers(&self, own: &Answers, set: Arc<PolicySet>) -> Arc<Answers> {
         let mut made = lock(&self.0);
         if let Some((of, answers)) = &*made
             && Arc::ptr_eq(of, &set)

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use throttle_core::{Backend, BackendError, Call, Decision, Timestamp};
+use throttle_core::backend::Call;
+use throttle_core::{Backend, BackendError, Decision, Timestamp};
 
 use super::LimitReport;
 use super::aborted::RefundedIfDropped;

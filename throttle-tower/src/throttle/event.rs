@@ -1,7 +1,7 @@
 use std::fmt;
 
 use http::request::Parts;
-use throttle_core::{BackendError, BackendErrorKind, Decision, Policy, PolicyName, Rung};
+use throttle_core::{BackendError, BackendErrorKind, DecidedBy, Decision, Policy, PolicyName};
 
 /// What happened to a request, as a hook learns it: see [`ThrottleLayer::on_decision`](crate::ThrottleLayer::on_decision).
 ///
@@ -71,8 +71,8 @@ impl<'a> Event<'a> {
     /// Who decided: the store, this process, or nobody, for what is open. `None` where there is no decision: a required
     /// key was missing, or a limit is closed.
     #[must_use]
-    pub fn rung(&self) -> Option<Rung> {
-        self.decision.map(Decision::rung)
+    pub fn decided_by(&self) -> Option<DecidedBy> {
+        self.decision.map(Decision::decided_by)
     }
 
     /// The policy that decided, if one did.

@@ -117,7 +117,7 @@ impl Gates {
     }
 }
 
-/// Limits, by their places.
+/// LimitTree, by their places.
 pub(crate) type Places = SmallVec<[usize; 2]>;
 
 /// Chooses the permits of one request. A limit stands at one place of the composition, so choosing changes no count that

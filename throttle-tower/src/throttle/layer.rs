@@ -13,9 +13,9 @@ use super::rules::Rules;
 use super::warning::Watch;
 use super::{Event, Refusal, Throttle, Warning};
 use crate::OnError;
-use crate::charge::Settlements;
 use crate::headers::Dialect;
-use crate::limit::IntoLimits;
+use crate::limit::IntoLimitTree;
+use crate::usage::Settlements;
 
 /// Refuses requests that exceed their limits: 429, with true `RateLimit` fields and `Retry-After`.
 ///
@@ -25,8 +25,7 @@ use crate::limit::IntoLimits;
 ///
 /// ```
 /// use std::time::Duration;
-/// use throttle_tower::client_ip::ClientIp;
-/// use throttle_tower::{Gcra, Header, KeyExtractor, Rate, ThrottleLayer, TokenBucket, all, limit};
+/// use throttle_tower::{ClientIp, Gcra, Header, KeyExtractor, Rate, ThrottleLayer, TokenBucket, all, limit};
 ///
 /// let throttle = ThrottleLayer::new(all([
 ///     limit("per-ip", Gcra::new(Rate::per_second(10)).burst(20)).by(ClientIp::peer()),
@@ -58,8 +57,8 @@ impl ThrottleLayer {
     /// # Errors
     ///
     /// If a limit's configuration is wrong: which policy, field, value and bound.
-    pub fn new(limits: impl IntoLimits) -> Result<Self, ConfigError> {
-        let rules = Rules::new(MemoryBackend::new(), limits.into_limits().compile()?, Options::default())?;
+    pub fn new(limits: impl IntoLimitTree) -> Result<Self, ConfigError> {
+        let rules = Rules::new(MemoryBackend::new(), limits.into_limit_tree().compile()?, Options::default())?;
         Ok(Self { rules: Arc::new(rules) })
     }
 }

@@ -3,14 +3,15 @@
 use std::sync::Arc;
 
 use smallvec::{SmallVec, smallvec};
-use throttle_core::{Backend, BackendError, BackendErrorKind, Call, Decision, Policy, Receipt, Rung};
+use throttle_core::backend::{Call, Receipt};
+use throttle_core::{Backend, BackendError, BackendErrorKind, DecidedBy, Decision, Policy};
 use tokio::runtime::Handle;
 
 use super::LimitReport;
 use super::local::Shares;
 use super::rules::{Calls, Rules};
-use crate::charge::{Account, Ledger, Line, Post, Step};
 use crate::limit::{Applied, Outcomes};
+use crate::usage::{Account, Ledger, Line, Post, Step};
 
 /// What the limits of a layer want after the decision. None of it costs a request anything whose limits want none.
 #[derive(Clone, Copy, Debug, Default)]
@@ -35,7 +36,7 @@ impl Wanted {
         Self {
             account: any(Outcomes::may_change),
             handle: any(|outcomes| outcomes.settled_later),
-            attempts: any(|outcomes| outcomes.charge_denied),
+            attempts: any(|outcomes| outcomes.charge_refused),
             refunds_aborted: any(|outcomes| outcomes.refund_aborted),
             by_route: applied.iter().any(|how| how.by_route),
             waits: applied.iter().any(|how| how.wait_up_to.is_some()),
@@ -74,20 +75,21 @@ impl<B: Backend> Rules<B> {
     #[inline(never)]
     pub(super) fn charge_attempt(self: &Arc<Self>, decision: &Decision, calls: &[Call]) {
         for (place, (how, call)) in self.applied.iter().zip(calls).enumerate() {
-            let status = decision.statuses().get(place).filter(|status| how.outcomes.charge_denied && status.applies());
+            let status =
+                decision.statuses().get(place).filter(|status| how.outcomes.charge_refused && status.applies());
             let (Some(_), Some(status)) = (call.key(), status) else { continue };
             // Where nothing is left the store need not be asked: those who are refused most cost least.
             let cost = call.cost().min(status.remaining());
             if cost > 0 {
-                self.charge(place, call.clone().costing(cost), status.rung(), None);
+                self.charge(place, call.clone().costing(cost), status.decided_by(), None);
             }
         }
     }
 
-    fn charge(self: &Arc<Self>, place: usize, call: Call, rung: Rung, runtime: Option<&Handle>) {
+    fn charge(self: &Arc<Self>, place: usize, call: Call, decided_by: DecidedBy, runtime: Option<&Handle>) {
         let rules = Arc::clone(self);
         let step = async move {
-            let (_, result) = rules.take_what_is_left(place, &call, rung).await;
+            let (_, result) = rules.take_what_is_left(place, &call, decided_by).await;
             result
         };
         self.send(step, runtime);
@@ -98,9 +100,9 @@ impl<B: Backend> Rules<B> {
         &self,
         place: usize,
         call: &Call,
-        rung: Rung,
+        decided_by: DecidedBy,
     ) -> (Option<Receipt>, Result<(), BackendError>) {
-        if let Rung::Local(why) = rung {
+        if let DecidedBy::Local(why) = decided_by {
             return (self.take_of_share(place, call, why), Ok(()));
         }
         let mut cost = call.cost();
@@ -206,7 +208,7 @@ impl<B: Backend> Rules<B> {
 
 /// The receipt of a decision about one policy, or what is left of it if it refuses.
 fn taken(place: usize, decision: &Decision, calls: &[Call]) -> Result<Option<Receipt>, u64> {
-    if decision.is_allowed() {
+    if decision.is_admitted() {
         return Ok(Receipt::of(decision, calls));
     }
     Err(decision.statuses().get(place).map_or(0, |status| status.remaining()))
@@ -238,12 +240,12 @@ impl<B: Backend> Ledger for Rules<B> {
         let runtime = account.runtime();
         match step {
             Step::Settle(receipt) => self.settle(receipt, runtime),
-            Step::Charge { place, call } => self.charge(place, call, Rung::Store, runtime),
+            Step::Charge { place, call } => self.charge(place, call, DecidedBy::Store, runtime),
             Step::Ask { place, call } => {
                 let mut bring = Bring { account: Arc::clone(account), place, receipt: None };
                 let rules = Arc::clone(&self);
                 let step = async move {
-                    let (receipt, result) = rules.take_what_is_left(place, &call, Rung::Store).await;
+                    let (receipt, result) = rules.take_what_is_left(place, &call, DecidedBy::Store).await;
                     bring.receipt = receipt;
                     drop(bring);
                     result

@@ -1,7 +1,8 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use throttle_core::{BackendErrorKind, Call, Clock, ConfigError, Decision, LimitSet, LocalShare, MemoryBackend, Rung};
+use throttle_core::backend::Call;
+use throttle_core::{BackendErrorKind, Clock, ConfigError, DecidedBy, Decision, LocalShare, MemoryBackend, PolicySet};
 
 use crate::OnError;
 
@@ -11,7 +12,7 @@ use crate::OnError;
 /// are kept in one store, so a limit that stands in both has one budget.
 #[derive(Clone)]
 pub(crate) struct Shares {
-    /// Limits that are local, at 1/n, the others being open.
+    /// LimitTree that are local, at 1/n, the others being open.
     local: LocalShare,
     /// The same, and limits that are open at 1/1.
     busy: LocalShare,
@@ -28,7 +29,7 @@ impl Shares {
     /// # Errors
     ///
     /// If the store for shares cannot hold them.
-    pub(super) fn new(store: &LocalStore, set: &LimitSet, rule: RuleOf<'_>) -> Result<Option<Self>, ConfigError> {
+    pub(super) fn new(store: &LocalStore, set: &PolicySet, rule: RuleOf<'_>) -> Result<Option<Self>, ConfigError> {
         let local = |place: usize| rule(place)?.processes();
         let busy = |place: usize| match rule(place)? {
             OnError::Open => Some(NonZeroU32::MIN),
@@ -43,7 +44,7 @@ impl Shares {
     }
 
     /// The set, each policy with the numbers of its share.
-    pub(super) fn set(&self) -> &LimitSet {
+    pub(super) fn set(&self) -> &PolicySet {
         self.busy.set()
     }
 
@@ -52,7 +53,7 @@ impl Shares {
     pub(super) fn decide(&self, calls: &[Call], why: BackendErrorKind) -> Option<Decision> {
         let share = if why.is_busy() { &self.busy } else { &self.local };
         let decision = share.decide(calls, why);
-        matches!(decision.rung(), Rung::Local(_)).then_some(decision)
+        matches!(decision.decided_by(), DecidedBy::Local(_)).then_some(decision)
     }
 
     /// Keeps the shares of local limits warm.
@@ -75,14 +76,14 @@ impl Shares {
 pub(crate) struct LocalStore(Arc<MakeShare>);
 
 type Processes<'a> = &'a dyn Fn(usize) -> Option<NonZeroU32>;
-type MakeShare = dyn Fn(&LimitSet, Processes<'_>) -> Result<LocalShare, ConfigError> + Send + Sync;
+type MakeShare = dyn Fn(&PolicySet, Processes<'_>) -> Result<LocalShare, ConfigError> + Send + Sync;
 
 impl LocalStore {
     pub(super) fn new<C: Clock>(store: MemoryBackend<C>) -> Self {
         Self(Arc::new(move |set, processes| LocalShare::of_each(&store, set, processes)))
     }
 
-    pub(super) fn share(&self, set: &LimitSet, processes: Processes<'_>) -> Result<LocalShare, ConfigError> {
+    pub(super) fn share(&self, set: &PolicySet, processes: Processes<'_>) -> Result<LocalShare, ConfigError> {
         (self.0)(set, processes)
     }
 }

@@ -5,7 +5,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use throttle_core::{Backend, BackendError, Call, Status, TreeNode};
+use throttle_core::backend::Call;
+use throttle_core::{Backend, BackendError, PolicyNode, Status};
 
 use super::attempt::Answer;
 use super::in_flight::Needs;
@@ -46,7 +47,7 @@ impl<B: Backend> Rules<B> {
             return Looked::Refused(saturated, calls);
         }
         // Where attempts count, a refused one is charged to its key as well.
-        if unknown.iter().any(|place| self.applied[*place].outcomes.charge_denied) {
+        if unknown.iter().any(|place| self.applied[*place].outcomes.charge_refused) {
             return Looked::Open;
         }
         let peek: Calls = calls.iter().map(|call| call.clone().costing(0)).collect();
@@ -61,7 +62,7 @@ impl<B: Backend> Rules<B> {
             Ok(decision) => decision,
             Err(error) => return self.failed(error, calls),
         };
-        let nodes: SmallVec<[(TreeNode, usize); 8]> = B::set(&self.prepared).tree().collect();
+        let nodes: SmallVec<[(PolicyNode, usize); 8]> = B::set(&self.prepared).tree().collect();
         let known = Known { nodes: &nodes, calls: &calls, statuses: decision.statuses(), unknown };
         if known.refuses(0) != Some(true) {
             return Looked::Open;
@@ -70,7 +71,7 @@ impl<B: Backend> Rules<B> {
         let calls = known.decisive();
         match self.answer(&calls, needs).await {
             Answer::Failed(error) => self.failed(error, calls),
-            Answer::Decided(report) if report.decision().is_allowed() => {
+            Answer::Decided(report) if report.decision().is_admitted() => {
                 // Units have become free in between.
                 self.give_back(report.decision(), &calls);
                 Looked::Open
@@ -90,7 +91,7 @@ impl<B: Backend> Rules<B> {
 
 /// What a peek tells of a composition while some keys are unknown.
 struct Known<'a> {
-    nodes: &'a [(TreeNode, usize)],
+    nodes: &'a [(PolicyNode, usize)],
     calls: &'a [Call],
     statuses: &'a [Status],
     unknown: &'a [usize],
@@ -101,13 +102,13 @@ impl Known<'_> {
     fn refuses(&self, node: usize) -> Option<bool> {
         let below = || members(self.nodes, node).filter_map(|member| self.refuses(member));
         match self.nodes[node].0 {
-            TreeNode::Policy(policy) if self.unknown.contains(&policy) => Some(false),
-            TreeNode::Policy(policy) => {
+            PolicyNode::Policy(policy) if self.unknown.contains(&policy) => Some(false),
+            PolicyNode::Policy(policy) => {
                 let status = self.statuses.get(policy).filter(|status| status.applies())?;
                 Some(self.calls[policy].cost() > status.remaining())
             }
-            TreeNode::All => below().reduce(|refused, refuses| refused || refuses),
-            TreeNode::Any(_) => below().reduce(|refused, refuses| refused && refuses),
+            PolicyNode::All => below().reduce(|refused, refuses| refused || refuses),
+            PolicyNode::Any(_) => below().reduce(|refused, refuses| refused && refuses),
         }
     }
 
@@ -117,12 +118,12 @@ impl Known<'_> {
         for (node, (kind, end)) in self.nodes.iter().enumerate() {
             let policies = || {
                 self.nodes[node..*end].iter().filter_map(|(kind, _)| match kind {
-                    TreeNode::Policy(policy) => Some(*policy),
-                    TreeNode::All | TreeNode::Any(_) => None,
+                    PolicyNode::Policy(policy) => Some(*policy),
+                    PolicyNode::All | PolicyNode::Any(_) => None,
                 })
             };
             let is_open = policies().any(|policy| self.unknown.contains(&policy)) && self.refuses(node) != Some(true);
-            if matches!(kind, TreeNode::Any(_)) && is_open {
+            if matches!(kind, PolicyNode::Any(_)) && is_open {
                 policies().for_each(|policy| calls[policy] = Call::SKIP);
             }
         }

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use throttle_core::{Algorithm, Backend, Call, Key, LimitSet, Status, Timestamp, TreeNode};
+use throttle_core::backend::Call;
+use throttle_core::{Algorithm, Backend, Key, PolicyNode, PolicySet, Status, Timestamp};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
@@ -212,7 +213,7 @@ impl<B: Backend> Rules<B> {
             let Answer::Decided(report) = &turn.answer else { return turn.answer };
             let Some(hold) = self.hold(report, turn.at.saturating_duration_since(arrived)) else {
                 // The client counts its wait from now.
-                let is_stale = turn.is_late && !report.decision().is_allowed();
+                let is_stale = turn.is_late && !report.decision().is_admitted();
                 return if is_stale { self.answer(&calls, &needs).await } else { turn.answer };
             };
             let Some(key) = calls.get(hold.policy).and_then(Call::key) else { return turn.answer };
@@ -280,7 +281,7 @@ impl<B: Backend> Rules<B> {
             let before = progress.forecast.replace(next);
             match (turn.as_of, before) {
                 (Some(as_of), _) => progress.decided_as_of = Some(as_of),
-                (None, Some(before)) if report.decision().is_allowed() => {
+                (None, Some(before)) if report.decision().is_admitted() => {
                     let late = turn.at.saturating_duration_since(before.admits_by(algorithm, place.units));
                     // A single quick turn does not make the next one quick.
                     progress.late = late.max(progress.late - progress.late / 8);
@@ -336,7 +337,7 @@ impl<B: Backend> Rules<B> {
     /// What a request that was refused can be held for, so long after it has arrived.
     fn hold(&self, report: &LimitReport, elapsed: Duration) -> Option<Hold> {
         let decision = report.decision();
-        if decision.is_allowed() {
+        if decision.is_admitted() {
             return None;
         }
         let (policy, wait) = (decision.binding()?, decision.retry_after()?);
@@ -345,7 +346,7 @@ impl<B: Backend> Rules<B> {
             let longest = self.applied.get(policy).and_then(|how| how.wait_up_to);
             longest.zip(status.retry_after()).is_some_and(|(longest, wait)| elapsed.saturating_add(wait) <= longest)
         };
-        let nodes: SmallVec<[(TreeNode, usize); 8]> = B::set(&self.prepared).tree().collect();
+        let nodes: SmallVec<[(PolicyNode, usize); 8]> = B::set(&self.prepared).tree().collect();
         let is_patient = Patience { nodes: &nodes, statuses: decision.statuses(), waits: &waits }.of(0);
         (is_patient && elapsed.saturating_add(wait) <= longest).then_some(Hold { policy, wait, longest })
     }
@@ -369,7 +370,7 @@ struct Hold {
 
 /// Whether those who refuse are ready to wait: of an `all` everybody who refuses, of an `any` somebody.
 struct Patience<'a> {
-    nodes: &'a [(TreeNode, usize)],
+    nodes: &'a [(PolicyNode, usize)],
     statuses: &'a [Status],
     waits: &'a dyn Fn(usize, &Status) -> bool,
 }
@@ -377,17 +378,17 @@ struct Patience<'a> {
 impl Patience<'_> {
     fn of(&self, node: usize) -> bool {
         match self.nodes[node].0 {
-            TreeNode::Policy(policy) => {
+            PolicyNode::Policy(policy) => {
                 self.statuses.get(policy).is_none_or(|status| !status.is_violated() || (self.waits)(policy, status))
             }
-            TreeNode::All => members(self.nodes, node).all(|member| self.of(member)),
-            TreeNode::Any(_) => members(self.nodes, node).any(|member| self.of(member)),
+            PolicyNode::All => members(self.nodes, node).all(|member| self.of(member)),
+            PolicyNode::Any(_) => members(self.nodes, node).any(|member| self.of(member)),
         }
     }
 }
 
 /// The members of the node at `parent`, by their places.
-pub(super) fn members(nodes: &[(TreeNode, usize)], parent: usize) -> impl Iterator<Item = usize> + '_ {
+pub(super) fn members(nodes: &[(PolicyNode, usize)], parent: usize) -> impl Iterator<Item = usize> + '_ {
     let mut next = parent + 1;
     std::iter::from_fn(move || {
         let here = next;
@@ -398,8 +399,8 @@ pub(super) fn members(nodes: &[(TreeNode, usize)], parent: usize) -> impl Iterat
     })
 }
 
-fn has_any(set: &LimitSet) -> bool {
-    set.tree().any(|(node, _)| matches!(node, TreeNode::Any(_)))
+fn has_any(set: &PolicySet) -> bool {
+    set.tree().any(|(node, _)| matches!(node, PolicyNode::Any(_)))
 }
 
 #[cfg(test)]
@@ -412,9 +413,9 @@ mod tests {
     fn longest(burst: u64, late: Duration) -> usize {
         let policy = Policy::new("p", Gcra::new(Rate::per_second(10)).burst(burst)).unwrap();
         let store = MemoryBackend::builder().clock(ManualClock::default()).build();
-        let set = store.prepare(LimitSet::new(policy.clone()).unwrap()).unwrap();
+        let set = store.prepare(PolicySet::new(policy.clone()).unwrap()).unwrap();
         let decide = || store.decide_now(&set, &[Call::from(Key::from("key"))]);
-        let refused = std::iter::repeat_with(decide).find(|decision| !decision.is_allowed()).unwrap();
+        let refused = std::iter::repeat_with(decide).find(|decision| !decision.is_admitted()).unwrap();
         let (lines, key, now) = (Arc::new(Lines::default()), (0, Key::from("key")), Instant::now());
         let (algorithm, deadline) = (policy.algorithm(), now + Duration::from_secs(2));
         let join = || lines.join(key.clone(), &Joining { algorithm, units: 1, deadline, most: 100, late });

@@ -13,7 +13,7 @@ use super::answers::Answers;
 /// else the innermost. A request that was refused without a decision (a limit was [closed](crate::OnError::Closed) when
 /// the store failed, or a key was missing and required) has none.
 ///
-/// When the store failed and this process decided instead, the decision tells so: [`Decision::rung`]. Where all limits
+/// When the store failed and this process decided instead, the decision tells so: [`Decision::decided_by`]. Where all limits
 /// are [open](crate::OnError::Open) then, it is as if none applied: `remaining` is `u64::MAX`.
 ///
 /// With the feature `axum` of this crate it is an extractor. Without that feature a handler that takes one is no

@@ -4,7 +4,8 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{Response, StatusCode};
 use smallvec::SmallVec;
-use throttle_core::{Backend, BackendError, BackendErrorKind, Call, ConfigError, Decision, Key, Policy, PolicyName};
+use throttle_core::backend::Call;
+use throttle_core::{Backend, BackendError, BackendErrorKind, ConfigError, Decision, Key, Policy, PolicyName};
 
 use super::answers::{Answers, Options, Replaced};
 use super::attempt::Answer;
@@ -14,10 +15,10 @@ use super::local::Shares;
 use super::patience::Lines;
 use super::refusal::{Reason, Refusal, forbid_storing};
 use super::{Event, LimitReport, Outcome};
-use crate::charge::{Charge, Open};
 use crate::limit::{Applied, Compiled, FutureKey, Keying};
 use crate::plans::Found;
 use crate::time::micros;
+use crate::usage::{Open, Usage};
 use crate::{OnError, OnMissing};
 
 /// Everything that the clones of a layer and its services share.
@@ -313,7 +314,7 @@ impl<B: Backend> Rules<B> {
     /// What a decision means for the request.
     #[inline]
     fn judge(self: &Arc<Self>, report: LimitReport, calls: &[Call], needs: &Needs, parts: &mut Parts) -> Judged {
-        if !report.decision().is_allowed() {
+        if !report.decision().is_admitted() {
             if self.wanted.attempts {
                 self.charge_attempt(report.decision(), calls);
             }
@@ -360,7 +361,7 @@ impl<B: Backend> Rules<B> {
         }
         let account = self.open(report, calls);
         if let (Some(account), true) = (&account, self.wanted.handle) {
-            parts.extensions.insert(Charge::new(Arc::clone(account)));
+            parts.extensions.insert(Usage::new(Arc::clone(account)));
         }
         Held(Some(Box::new(Holding { open: account.map(Open::new), _permits: permits })))
     }

@@ -27,7 +27,7 @@ impl LimitReport {
 
     fn write<Body>(&self, response: &mut Response<Body>, hidden: bool, extra: u64) {
         let (decision, answers) = (self.decision(), self.answers());
-        if decision.is_allowed() && (hidden || answers.options.dialect == Dialect::None) {
+        if decision.is_admitted() && (hidden || answers.options.dialect == Dialect::None) {
             return;
         }
         let mut lines: SmallVec<[Line<'_>; 3]> = SmallVec::new();
@@ -53,7 +53,7 @@ impl LimitReport {
             other = PolicyField::new(answers.options.dialect, lines.iter().map(|line| line.terms));
             &other
         };
-        let admitted = decision.is_allowed();
+        let admitted = decision.is_admitted();
         let wait = if admitted { None } else { decision.retry_after() };
         let report = Report {
             lines: &lines,

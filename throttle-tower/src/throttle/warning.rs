@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use http::StatusCode;
 use http::request::Parts;
-use throttle_core::{Call, PolicyName};
+use throttle_core::PolicyName;
+use throttle_core::backend::Call;
 
 use crate::limit::{Applied, Keying};
 use crate::{Route, log};
@@ -43,7 +44,7 @@ impl fmt::Display for Warning {
                 "the limit {:?} is by the client's address, and the request has no peer address; its on_missing rule \
                  applies, and by default all such requests share one budget. With axum, enable the feature `axum` of \
                  throttle-tower and serve with app.into_make_service_with_connect_info::<SocketAddr>(). With tonic or \
-                 another server, insert a throttle_tower::PeerAddr into the request's extensions before this layer, or \
+                 another server, insert a throttle_tower::extract::PeerAddr into the request's extensions before this layer, or \
                  key by an extractor of your own: from_fn(|parts: &Parts| …)",
                 policy.as_str()
             ),
@@ -84,7 +85,7 @@ impl Seen {
         if self.is_settled.load(Ordering::Relaxed) {
             return None;
         }
-        let warning = if how.by_peer && crate::key::peer(parts).is_none() {
+        let warning = if how.by_peer && crate::extract::peer(parts).is_none() {
             Warning::PeerUnknown { policy: policy.clone() }
         } else if self.missed.fetch_add(1, Ordering::Relaxed) + 1 >= LOOKS {
             let extractor = match &how.keying {

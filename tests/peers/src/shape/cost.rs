@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use governor::{DefaultDirectRateLimiter, DefaultKeyedRateLimiter, Quota};
 use leaky_bucket::RateLimiter;
-use throttle_tower::{Key, LeakyBucket, Rate, ShapeLayer, Shaper};
+use throttle_tower::{Key, LeakyBucket, Rate, ShapeLayer};
+use throttle_tower::shape::Shaper;
 use tokio::runtime::{Builder, Runtime};
 use tower::buffer::Buffer;
 use tower::limit::RateLimit;

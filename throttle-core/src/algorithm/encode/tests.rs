@@ -205,7 +205,7 @@ fn the_table_of_bytes() {
         expected.extend(parameters.iter().flat_map(|number| number.to_le_bytes()));
         assert_eq!(algorithm.tag().as_slice(), expected);
         let (mut state, verdict) = algorithm.decide(algorithm.fresh(), now, 2);
-        assert!(verdict.is_allowed());
+        assert!(verdict.is_admitted());
         for clipped in [false, true] {
             state.clipped = clipped;
             assert_eq!(

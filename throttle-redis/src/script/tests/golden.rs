@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-use throttle_core::{Key, Receipt};
+use throttle_core::Key;
+use throttle_core::backend::Receipt;
 
 use self::file::{Expect, File, Op};
 use super::machine::{Machine, call};

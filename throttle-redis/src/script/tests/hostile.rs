@@ -2,7 +2,8 @@
 
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
-use throttle_core::{Algorithm, Gcra, Key, LimitSet, Policy, Rate, Rule, SlidingLog, State, Timestamp};
+use throttle_core::algorithm::State;
+use throttle_core::{Algorithm, Gcra, Key, Policy, PolicySet, PolicyTree, Rate, SlidingLog, Timestamp};
 
 use super::machine::{Machine, call, name};
 use super::random::{KINDS, algorithm, any_algorithm, tree};
@@ -64,7 +65,7 @@ proptest! {
     /// Whatever is stored, a script answers, or fails before it wrote; and what is no state is not decided on.
     #[test]
     fn hostile_values_are_answered((algorithm, value) in stored(), cost in 0..5_u64, carry in any::<bool>()) {
-        let set = LimitSet::new(Policy::new("p", algorithm).unwrap()).unwrap();
+        let set = PolicySet::new(Policy::new("p", algorithm).unwrap()).unwrap();
         let (machine, key) = (Machine::new(set), Key::from("key"));
         let stored = name(0, &key);
         {
@@ -87,7 +88,7 @@ proptest! {
                 (b'W', state) => prop_assert!(state.is_none(), "{:?}", state),
                 (_, Some(state)) => {
                     let (_, verdict) = algorithm.decide(state, Timestamp::from_micros(NOW), cost);
-                    prop_assert_eq!(decided.ok().map(|decision| decision.is_allowed()), Some(verdict.is_allowed()));
+                    prop_assert_eq!(decided.ok().map(|decision| decision.is_admitted()), Some(verdict.is_admitted()));
                 }
                 (_, None) => prop_assert!(carry || decided.is_err()),
             }
@@ -109,7 +110,7 @@ proptest! {
         (algorithm, value) in stored(), policies in 1..3_usize, carry in any::<bool>()
     ) {
         let member = |place: usize| Policy::new(&format!("p{place}"), algorithm).unwrap().into();
-        let set = LimitSet::new(Rule::All((0..policies).map(member).collect())).unwrap();
+        let set = PolicySet::new(PolicyTree::All((0..policies).map(member).collect())).unwrap();
         let machine = Machine::new(set);
         let requests = ["good", "bad", "other", "bad", "good"].map(Key::from);
         let calls = |key: &Key| vec![call(key, Some(1)); policies];
@@ -176,7 +177,7 @@ proptest! {
 #[test]
 fn values_of_another_type_make_no_sense() {
     for algorithm in [Gcra::new(Rate::per_second(3)).build(), SlidingLog::new(Rate::per_second(3)).build()] {
-        let set = LimitSet::new(Policy::new("p", algorithm.unwrap()).unwrap()).unwrap();
+        let set = PolicySet::new(Policy::new("p", algorithm.unwrap()).unwrap()).unwrap();
         let (scripts, redis, key) = (Scripts::link(&set), Redis::new(), b"list".to_vec());
         let entry = Entry { value: Vec::new(), ttl: 1, set_at: 0, list: true };
         redis.store.borrow_mut().entries.insert(key.clone(), entry);
@@ -201,7 +202,7 @@ fn values_of_another_type_make_no_sense() {
 #[test]
 fn a_long_log_is_told_in_a_few_runs() {
     let algorithm = SlidingLog::new(Rate::per_second(1_000)).build().unwrap();
-    let set = LimitSet::new(Policy::new("p", algorithm).unwrap()).unwrap();
+    let set = PolicySet::new(Policy::new("p", algorithm).unwrap()).unwrap();
     let (scripts, redis) = (Scripts::link(&set), Redis::new());
     let header = [algorithm.tag().as_slice(), b"0"].concat();
     for step in 0..1_200_i64 {
@@ -222,7 +223,7 @@ fn no_number_keeps_the_server_busy() {
         let mut runner = proptest::test_runner::TestRunner::deterministic();
         for _ in 0..8 {
             let algorithm = algorithm(kind).new_tree(&mut runner).unwrap().current();
-            let machine = Machine::new(LimitSet::new(Policy::new("p", algorithm).unwrap()).unwrap());
+            let machine = Machine::new(PolicySet::new(Policy::new("p", algorithm).unwrap()).unwrap());
             let fresh = algorithm.fresh().to_wire(&algorithm).unwrap();
             let payload = algorithm.tag().len() + 1;
             for place in (payload..fresh.len()).step_by(8) {

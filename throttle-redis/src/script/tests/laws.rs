@@ -4,7 +4,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
-use throttle_core::{CalendarQuota, Call, Key, LimitSet, Policy, Receipt};
+use throttle_core::backend::{Call, Receipt};
+use throttle_core::{CalendarQuota, Key, Policy, PolicySet};
 
 use super::machine::{Machine, call};
 use super::random::{KINDS, Step, Tree, algorithm, alls, starts, steps, tree};
@@ -14,7 +15,7 @@ use super::random::{KINDS, Step, Tree, algorithm, alls, starts, steps, tree};
 struct World {
     /// The clock steps back and forth.
     hostile: bool,
-    /// Limits change.
+    /// LimitTree change.
     changes: bool,
     settles: bool,
     expires: bool,
@@ -140,7 +141,7 @@ fn law_08_expired_keys_are_as_good_as_unused() {
 fn law_08_calendars_of_leap_years() {
     const HOUR: i64 = 3_600_000_000;
     for quota in [CalendarQuota::monthly(3), CalendarQuota::weekly(3), CalendarQuota::daily(3)] {
-        let mut machine = Machine::new(LimitSet::new(Policy::new("p", quota).unwrap()).unwrap());
+        let mut machine = Machine::new(PolicySet::new(Policy::new("p", quota).unwrap()).unwrap());
         // 1900-02-27, 1996, 1999, 2000 and 2026, in days since 1970.
         for day in [-25_510_i64, 9_553, 10_649, 11_014, 20_511] {
             for hours in 0..96 {
@@ -162,7 +163,7 @@ fn law_08_what_is_gone_is_not_brought_back() {
 fn run_settled(algorithms: &BoxedStrategy<throttle_core::Algorithm>) {
     let mut runner = TestRunner::new(Config { failure_persistence: None, cases: 64, ..Config::default() });
     let checked = runner.run(&(algorithms, starts(), 0..4_u64), |(algorithm, start, actual)| {
-        let mut machine = Machine::new(LimitSet::new(Policy::new("p", algorithm).unwrap()).unwrap());
+        let mut machine = Machine::new(PolicySet::new(Policy::new("p", algorithm).unwrap()).unwrap());
         machine.go_to(start);
         let calls = vec![Call::from(Key::from("key"))];
         let decision = machine.decide(std::slice::from_ref(&calls)).remove(0);

@@ -4,7 +4,9 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use throttle_core::{Algorithm, Call, Cost, Decision, Key, LimitSet, Receipt, State, Timestamp};
+use throttle_core::algorithm::State;
+use throttle_core::backend::{Call, Receipt};
+use throttle_core::{Algorithm, Cost, Decision, Key, PolicySet, Timestamp};
 
 use super::redis::{Entry, Redis};
 use crate::ask::{Ask, Part, split};
@@ -23,7 +25,7 @@ pub(super) fn name(policy: usize, key: &Key) -> Vec<u8> {
 
 pub(super) struct Machine {
     pub(super) redis: Redis,
-    pub(super) set: LimitSet,
+    pub(super) set: PolicySet,
     pub(super) linked: Arc<Linked>,
     /// What must be stored.
     pub(super) model: HashMap<Vec<u8>, Kept>,
@@ -43,7 +45,7 @@ pub(super) fn call(key: &Key, cost: Option<u64>) -> Call {
 }
 
 impl Machine {
-    pub(super) fn new(set: LimitSet) -> Self {
+    pub(super) fn new(set: PolicySet) -> Self {
         let linked = Arc::new(Linked::new(0, set.clone(), &[]));
         Self { redis: Redis::new(), set, linked, model: HashMap::new(), slack: 0, told_time: false, expires: false }
     }

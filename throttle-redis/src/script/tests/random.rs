@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::strategy::Union;
 use throttle_core::{
-    Algorithm, AnyCharge, CalendarQuota, FixedWindow, Gcra, IntervalBucket, LeakyBucket, LeakyMeter, LimitSet, Policy,
-    Rate, Rule, SlidingLog, SlidingWindow, TokenBucket,
+    Algorithm, AnyCharge, CalendarQuota, FixedWindow, Gcra, IntervalBucket, LeakyBucket, LeakyMeter, Policy, PolicySet,
+    PolicyTree, Rate, SlidingLog, SlidingWindow, TokenBucket,
 };
 
 pub(super) const KINDS: usize = 9;
@@ -86,20 +86,20 @@ pub(super) fn alls() -> BoxedStrategy<Tree> {
 }
 
 impl Tree {
-    pub(super) fn set(&self) -> LimitSet {
-        LimitSet::new(self.rule(&mut 0)).unwrap()
+    pub(super) fn set(&self) -> PolicySet {
+        PolicySet::new(self.rule(&mut 0)).unwrap()
     }
 
-    fn rule(&self, names: &mut usize) -> Rule {
+    fn rule(&self, names: &mut usize) -> PolicyTree {
         let mut rules = |members: &[Self]| members.iter().map(|member| member.rule(names)).collect();
         match self {
             Self::Leaf(algorithm) => {
                 *names += 1;
                 Policy::new(&names.to_string(), *algorithm).unwrap().into()
             }
-            Self::All(members) => Rule::All(rules(members)),
-            Self::Any(members, true) => Rule::Any(rules(members), AnyCharge::EveryAdmitting),
-            Self::Any(members, false) => Rule::Any(rules(members), AnyCharge::First),
+            Self::All(members) => PolicyTree::All(rules(members)),
+            Self::Any(members, true) => PolicyTree::Any(rules(members), AnyCharge::EveryAdmitting),
+            Self::Any(members, false) => PolicyTree::Any(rules(members), AnyCharge::First),
         }
     }
 }

@@ -9,9 +9,9 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 use smallvec::smallvec;
-use throttle_core::{
-    Algorithm, Call, Carry, FixedWindow, Key, LimitSet, Policy, Rate, Receipt, ReceiptItem, State, Timestamp,
-};
+use throttle_core::algorithm::State;
+use throttle_core::backend::{Call, Receipt, ReceiptItem};
+use throttle_core::{Algorithm, Carry, FixedWindow, Key, Policy, PolicySet, Rate, Timestamp};
 
 use super::machine::{call, name};
 use super::random::{KINDS, Step, algorithm, any_algorithm, starts, steps};
@@ -28,12 +28,12 @@ const RULES: [Carry; 3] = [Carry::Keep, Carry::Proportional, Carry::Reset];
 struct Desk {
     redis: Redis,
     key: Key,
-    set: LimitSet,
+    set: PolicySet,
 }
 
 impl Desk {
     fn new(policy: Policy) -> Self {
-        Self { redis: Redis::new(), key: Key::from("ada"), set: LimitSet::new(policy).unwrap() }
+        Self { redis: Redis::new(), key: Key::from("ada"), set: PolicySet::new(policy).unwrap() }
     }
 
     fn policy(&self) -> &Policy {
@@ -140,7 +140,7 @@ fn play(first: Policy, later: &[Policy], start: i64, steps: &[Step]) {
         now = (now + step.micros(algorithm.rate().period_micros() as i64, true)).clamp(-(1 << 51), 1 << 51);
         desk.redis.store.borrow_mut().now = now;
         match step.what {
-            0 => desk.set = LimitSet::new(later[step.dice[1] as usize % later.len()].clone()).unwrap(),
+            0 => desk.set = PolicySet::new(later[step.dice[1] as usize % later.len()].clone()).unwrap(),
             1..=4 if !receipts.is_empty() => {
                 let receipt = receipts.swap_remove(step.dice[1] as usize % receipts.len());
                 let taken = receipt.items()[0].taken();
@@ -190,7 +190,7 @@ fn law_08_shares_that_cannot_be_told_exactly_are_not_told() {
         for actual in [0, 1 << 21] {
             let mut desk = Desk::new(policy(&hourly(1 << 30), Some(Carry::Proportional)));
             let receipt = desk.decide(0, 1 << 20).unwrap().actual(actual);
-            desk.set = LimitSet::new(policy(&hourly(small), Some(Carry::Proportional))).unwrap();
+            desk.set = PolicySet::new(policy(&hourly(small), Some(Carry::Proportional))).unwrap();
             desk.decide(0, 0);
             desk.settle(&receipt.items()[0]);
             assert_eq!(desk.decide(0, 1).is_some(), small < 1 << 23, "of {small}");
@@ -212,7 +212,7 @@ fn law_10_a_charge_under_former_limits_is_over_when_its_window_is_by_the_present
     let receipt = desk.decide(0, 3).unwrap().actual(0);
     assert!(desk.decide(1, 1).is_some());
     // Its window began at 0, and by the present limits 0 is in -80 .. 20.
-    desk.set = LimitSet::new(windows(20)).unwrap();
+    desk.set = PolicySet::new(windows(20)).unwrap();
     desk.settle(&receipt.items()[0]);
 }
 

@@ -1,4 +1,4 @@
-//! Limits for which attempts count.
+//! LimitTree for which attempts count.
 
 use axum::Router;
 use axum::routing::get;
@@ -20,7 +20,7 @@ async fn charge_of_the_denied_is_by_choice() {
     for (counts, left) in [(false, UNITS - 2), (true, UNITS - 6)] {
         for store in Store::both().await {
             let attempts = budget("attempts", UNITS);
-            let attempts = if counts { attempts.charge_denied() } else { attempts };
+            let attempts = if counts { attempts.charge_refused() } else { attempts };
             let site = Site::new(store, all([attempts, budget("narrow", 2)]), app()).await;
             for n in 0..6 {
                 let expected = if n < 2 { StatusCode::OK } else { StatusCode::TOO_MANY_REQUESTS };
@@ -37,7 +37,7 @@ async fn charge_of_the_denied_is_by_choice() {
 #[tokio::test]
 async fn charge_of_the_denied_stops_at_the_limit() {
     for store in Store::both().await {
-        let limits = all([budget("attempts", 4).charge_denied(), budget("narrow", 1)]);
+        let limits = all([budget("attempts", 4).charge_refused(), budget("narrow", 1)]);
         let site = Site::new(store, limits, app()).await;
         for _ in 0..20 {
             site.status("/").await;
@@ -53,7 +53,7 @@ async fn charge_of_the_denied_stops_at_the_limit() {
 #[tokio::test]
 async fn charge_of_the_denied_takes_what_is_left() {
     for store in Store::both().await {
-        let site = Site::new(store, budget("p", UNITS).cost(4).charge_denied(), app()).await;
+        let site = Site::new(store, budget("p", UNITS).cost(4).charge_refused(), app()).await;
         for left in [6, 2, 0, 0] {
             site.status("/").await;
             assert_eq!(site.left("p", UNITS).await, left, "{}", site.store.name);
@@ -66,8 +66,8 @@ async fn charge_of_the_denied_takes_what_is_left() {
 async fn charge_of_the_denied_reaches_every_member_that_applies() {
     for store in Store::both().await {
         let limits = any([
-            budget("own", UNITS).cost(estimate).charge_denied(),
-            budget("pool", UNITS).cost(estimate).charge_denied().when(|parts: &Parts| parts.uri.query().is_some()),
+            budget("own", UNITS).cost(estimate).charge_refused(),
+            budget("pool", UNITS).cost(estimate).charge_refused().when(|parts: &Parts| parts.uri.query().is_some()),
         ]);
         let site = Site::new(store, limits, app()).await;
         assert_eq!(site.get("/", &[("x-estimate", 11)]).await.status(), StatusCode::TOO_MANY_REQUESTS);
@@ -81,7 +81,7 @@ async fn charge_of_the_denied_reaches_every_member_that_applies() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn law_06_charge_of_64_denied_at_once() {
     for store in Store::both().await {
-        let limits = all([budget("attempts", 40).charge_denied(), budget("narrow", 8)]);
+        let limits = all([budget("attempts", 40).charge_refused(), budget("narrow", 8)]);
         let site = std::sync::Arc::new(Site::new(store, limits, app()).await);
         let asks: Vec<_> = (0..64)
             .map(|_| {

@@ -13,11 +13,12 @@ use super::account::Account;
 ///
 /// ```
 /// # #[cfg(feature = "axum")] mod example {
-/// use throttle_tower::{Charge, ChargeError};
+/// use throttle_tower::Usage;
+/// use throttle_tower::usage::UsageError;
 ///
-/// async fn complete(charge: Charge, prompt: String) -> Result<String, ChargeError> {
+/// async fn complete(usage: Usage, prompt: String) -> Result<String, UsageError> {
 ///     let answer = format!("you said: {prompt}");
-///     charge.settle("tokens", answer.split_whitespace().count() as u64)?;
+///     usage.settle("tokens", answer.split_whitespace().count() as u64)?;
 ///     Ok(answer)
 /// }
 /// # }
@@ -33,7 +34,7 @@ use super::account::Account;
 ///   [added](Self::add) up, or, if nothing was, at the estimate. For a response that switches protocols that is soon: settle
 ///   such charges when the connection ends, by a [`Limiter`](crate::Limiter) of your own.
 ///
-/// What is used after that is not counted: see [`ChargeError::Settled`].
+/// What is used after that is not counted: see [`UsageError::Settled`].
 ///
 /// # Running charges
 ///
@@ -54,9 +55,9 @@ use super::account::Account;
 ///
 /// Nothing is async: what was told is told. A handler that is dropped at any point has its charge made final as above.
 #[derive(Clone)]
-pub struct Charge(Arc<Account>);
+pub struct Usage(Arc<Account>);
 
-impl Charge {
+impl Usage {
     pub(crate) const fn new(account: Arc<Account>) -> Self {
         Self(account)
     }
@@ -88,7 +89,7 @@ impl Charge {
     /// # Errors
     ///
     /// If there is no such policy, or its charge is final.
-    pub fn add(&self, policy: &str, units: u64) -> Result<bool, ChargeError> {
+    pub fn add(&self, policy: &str, units: u64) -> Result<bool, UsageError> {
         self.0.tell(policy, |line, steps| line.add(units, steps))?;
         // Asked afterwards: in memory the answer is there already.
         Ok(self.0.read(policy, |line| line.is_covered()).unwrap_or(true))
@@ -100,7 +101,7 @@ impl Charge {
     /// # Errors
     ///
     /// If there is no such policy, or its charge is final.
-    pub fn settle(&self, policy: &str, actual: u64) -> Result<(), ChargeError> {
+    pub fn settle(&self, policy: &str, actual: u64) -> Result<(), UsageError> {
         self.0.tell(policy, |line, steps| line.close(Some(actual), steps))
     }
 
@@ -109,12 +110,12 @@ impl Charge {
     /// # Errors
     ///
     /// If all were final.
-    pub fn settle_all(&self, actual: u64) -> Result<(), ChargeError> {
+    pub fn settle_all(&self, actual: u64) -> Result<(), UsageError> {
         if self.0.settle_all(actual) {
             return Ok(());
         }
         let names: Vec<&str> = self.policies().collect();
-        Err(ChargeError::Settled { name: names.join(", ") })
+        Err(UsageError::Settled { name: names.join(", ") })
     }
 
     /// Gives back what each of the [policies](Self::policies) took that is not final yet.
@@ -122,22 +123,22 @@ impl Charge {
     /// # Errors
     ///
     /// If all were final.
-    pub fn refund(&self) -> Result<(), ChargeError> {
+    pub fn refund(&self) -> Result<(), UsageError> {
         self.settle_all(0)
     }
 }
 
-impl fmt::Debug for Charge {
+impl fmt::Debug for Usage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let taken = self.policies().map(|policy| (policy, self.taken(policy)));
         f.debug_map().entries(taken).finish()
     }
 }
 
-/// A [`Charge`] was told something that changes nothing.
+/// A [`Usage`] was told something that changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum ChargeError {
+pub enum UsageError {
     /// No limit of that name is [settled later](crate::Limit::settled_later).
     UnknownPolicy {
         /// What was asked for.
@@ -152,15 +153,15 @@ pub enum ChargeError {
     },
 }
 
-impl fmt::Display for ChargeError {
+impl fmt::Display for UsageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::UnknownPolicy { name, known } => {
                 write!(f, "no limit named {name:?} is settled later; those that are: {}", known.join(", "))
             }
-            Self::Settled { name } => write!(f, "the charge of {name:?} is final already"),
+            Self::Settled { name } => write!(f, "the usage of {name:?} is final already"),
         }
     }
 }
 
-impl Error for ChargeError {}
+impl Error for UsageError {}

@@ -50,7 +50,7 @@ pub struct FromFn<F>(F);
 ///
 /// ```
 /// use http::request::Parts;
-/// use throttle_tower::from_fn;
+/// use throttle_tower::extract::from_fn;
 ///
 /// let by_host = from_fn(|parts: &Parts| parts.uri.host().map(str::to_owned));
 /// ```

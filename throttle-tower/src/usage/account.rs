@@ -3,10 +3,11 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use http::{HeaderMap, StatusCode};
-use throttle_core::{Policy, Receipt};
+use throttle_core::Policy;
+use throttle_core::backend::Receipt;
 use tokio::runtime::Handle;
 
-use super::ChargeError;
+use super::UsageError;
 use super::line::{Line, Step, gathered};
 use crate::limit::Outcomes;
 use crate::lock::lock;
@@ -64,15 +65,15 @@ impl Account {
         result
     }
 
-    /// Limits that a handler may settle.
+    /// LimitTree that a handler may settle.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         let policies = self.ledger.policies().iter().enumerate();
         policies.filter(|(place, _)| self.ledger.outcomes(*place).settled_later).map(|(_, policy)| policy.name())
     }
 
-    fn place(&self, name: &str) -> Result<usize, ChargeError> {
+    fn place(&self, name: &str) -> Result<usize, UsageError> {
         let place = self.ledger.policies().iter().position(|policy| policy.name() == name);
-        place.filter(|place| self.ledger.outcomes(*place).settled_later).ok_or_else(|| ChargeError::UnknownPolicy {
+        place.filter(|place| self.ledger.outcomes(*place).settled_later).ok_or_else(|| UsageError::UnknownPolicy {
             name: name.to_owned(),
             known: self.names().map(str::to_owned).collect(),
         })
@@ -88,11 +89,11 @@ impl Account {
         self: &Arc<Self>,
         name: &str,
         tell: impl FnOnce(&mut Line, &mut Vec<Step>) -> T,
-    ) -> Result<T, ChargeError> {
+    ) -> Result<T, UsageError> {
         let place = self.place(name)?;
         self.change(|state, _, steps| {
             let line = state.lines.iter_mut().find(|line| line.place() == place && line.is_open());
-            line.map(|line| tell(line, steps)).ok_or_else(|| ChargeError::Settled { name: name.to_owned() })
+            line.map(|line| tell(line, steps)).ok_or_else(|| UsageError::Settled { name: name.to_owned() })
         })
     }
 

@@ -9,10 +9,11 @@ use http_body_util::Full;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use throttle_core::IntoAlgorithm;
-use throttle_core::LimitSet;
+use throttle_core::PolicySet;
+use throttle_core::backend::Call;
+use throttle_core::{Algorithm, Limiter, ManualClock, Policy, Timestamp};
 use throttle_tower::{
-    Algorithm, Call, Charge, Constant, FixedWindow, Gcra, Key, Limiter, ManualClock, MemoryBackend, Policy, Rate,
-    ThrottleBody, ThrottleLayer, Timestamp, limit,
+    Constant, FixedWindow, Gcra, Key, MemoryBackend, Rate, ThrottleBody, ThrottleLayer, Usage, limit,
 };
 use tower::{Layer, Service};
 
@@ -193,16 +194,16 @@ fn walk<N: Naive>(ops: &[Op]) -> Result<(), TestCaseError> {
     let limits = limit("tokens", N::algorithm()).by(Constant).cost(estimate).settled_later();
     let layer = ThrottleLayer::new(limits).unwrap().backend(memory.clone()).unwrap();
     let mut service = layer.layer(tower::service_fn(|mut request: Request<()>| {
-        let charge = request.extensions_mut().remove::<Charge>().expect("it is admitted");
+        let usage = request.extensions_mut().remove::<Usage>().expect("it is admitted");
         let mut response = Response::new(Full::<Bytes>::default());
-        response.extensions_mut().insert(charge);
+        response.extensions_mut().insert(usage);
         std::future::ready(Ok::<_, Infallible>(response))
     }));
     let policy = Policy::new("tokens", N::algorithm()).unwrap();
-    let limiter = Limiter::new(memory, LimitSet::new(policy).unwrap()).unwrap();
+    let limiter = Limiter::new(memory, PolicySet::new(policy).unwrap()).unwrap();
 
     let (mut now, mut naive) = (START, N::default());
-    let mut streams: Vec<(Known, Charge, Option<Body>)> = Vec::new();
+    let mut streams: Vec<(Known, Usage, Option<Body>)> = Vec::new();
     for op in ops {
         match *op {
             Op::Tick(micros) => {
@@ -217,28 +218,28 @@ fn walk<N: Naive>(ops: &[Op]) -> Result<(), TestCaseError> {
                 if !fits {
                     continue;
                 }
-                let charge = response.extensions_mut().remove::<Charge>().unwrap();
+                let usage = response.extensions_mut().remove::<Usage>().unwrap();
                 let pieces = if estimate > 0 { vec![(naive.take(now, estimate), estimate)] } else { vec![] };
                 let known = Known { estimate, pieces, used: None, patience: 0, open: true };
-                streams.push((known, charge, Some(response.into_body())));
+                streams.push((known, usage, Some(response.into_body())));
             }
             Op::Add(stream, units) => {
-                let Some((known, charge, _)) = streams.get_mut(stream) else { continue };
+                let Some((known, usage, _)) = streams.get_mut(stream) else { continue };
                 let expected = known.open.then(|| known.add(&mut naive, now, units));
-                prop_assert_eq!(charge.add("tokens", units).ok(), expected);
+                prop_assert_eq!(usage.add("tokens", units).ok(), expected);
                 if known.open {
-                    prop_assert_eq!(charge.taken("tokens"), known.held());
-                    prop_assert_eq!(charge.used("tokens"), known.used);
+                    prop_assert_eq!(usage.taken("tokens"), known.held());
+                    prop_assert_eq!(usage.used("tokens"), known.used);
                 }
             }
             Op::Settle(stream, actual) => {
-                let Some((known, charge, _)) = streams.get_mut(stream) else { continue };
-                prop_assert_eq!(charge.settle("tokens", actual).is_ok(), known.open);
+                let Some((known, usage, _)) = streams.get_mut(stream) else { continue };
+                prop_assert_eq!(usage.settle("tokens", actual).is_ok(), known.open);
                 known.close(&mut naive, now, Some(actual));
             }
             Op::Refund(stream) => {
-                let Some((known, charge, _)) = streams.get_mut(stream) else { continue };
-                prop_assert_eq!(charge.refund().is_ok(), known.open);
+                let Some((known, usage, _)) = streams.get_mut(stream) else { continue };
+                prop_assert_eq!(usage.refund().is_ok(), known.open);
                 known.close(&mut naive, now, Some(0));
             }
             Op::End(stream) => {

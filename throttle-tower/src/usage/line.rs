@@ -1,14 +1,14 @@
 //! One policy's part in one request: what is held for it, what was used of that, and what follows.
 
-use throttle_core::{Call, Receipt};
+use throttle_core::backend::{Call, Receipt};
 
 /// What is to be done at the store.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "a receipt is moved a few times; a box would be one more allocation")]
 pub(crate) enum Step {
-    /// Charge what the call says of what is left, and bring the receipt back to the line.
+    /// Usage what the call says of what is left, and bring the receipt back to the line.
     Ask { place: usize, call: Call },
-    /// Charge what the call says of what is left, for good.
+    /// Usage what the call says of what is left, for good.
     Charge { place: usize, call: Call },
     /// Settle these.
     Settle(Receipt),

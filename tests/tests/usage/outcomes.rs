@@ -159,7 +159,7 @@ async fn charge_of_an_inner_error_is_kept_unless_asked_otherwise() {
 #[tokio::test]
 async fn charge_settled_later_is_refunded_only_to_requests_without_an_answer() {
     use http_body_util::{BodyExt, Full};
-    use throttle_tower::Charge;
+    use throttle_tower::Usage;
     use tower::{Layer, ServiceExt};
 
     /// How the request ends.
@@ -185,9 +185,9 @@ async fn charge_settled_later_is_refunded_only_to_requests_without_an_answer() {
             (Some(4), End::DroppedBeforeTheHead, 0),
         ] {
             let handler = tower::service_fn(move |request: http::Request<()>| async move {
-                let charge: &Charge = request.extensions().get().unwrap();
+                let usage: &Usage = request.extensions().get().unwrap();
                 if let Some(said) = said {
-                    charge.add("p", said).unwrap();
+                    usage.add("p", said).unwrap();
                 }
                 match end {
                     End::Read | End::DroppedBody => Ok(http::Response::new(Full::new(bytes::Bytes::from("text")))),

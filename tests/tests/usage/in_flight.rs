@@ -20,9 +20,9 @@ use http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::Frame;
 use hyper_util::rt::TokioIo;
+use throttle_core::{Clock, SystemClock, Timestamp};
 use throttle_tower::{
-    Clock, Concurrency, FixedWindow, Header, InFlight, MemoryBackend, Outcome, Rate, SystemClock, ThrottleLayer,
-    Timestamp, all, any, limit,
+    Concurrency, FixedWindow, Header, InFlight, MemoryBackend, Outcome, Rate, ThrottleLayer, all, any, limit,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::Semaphore;
@@ -301,7 +301,7 @@ async fn charge_hooks_hear_of_saturation() {
 
 #[test]
 fn charge_wrong_limits_on_requests_in_flight_are_named() {
-    let error = |limits: throttle_tower::Limits| ThrottleLayer::new(limits).map(drop).unwrap_err();
+    let error = |limits: throttle_tower::LimitTree| ThrottleLayer::new(limits).map(drop).unwrap_err();
     let none = error(all([Concurrency::new(0).name("none")]));
     assert_eq!((none.policy(), none.field(), none.value()), (Some("none"), "concurrency", "0"));
     let twice = error(all([Concurrency::new(1), Concurrency::new(2)]));

@@ -9,7 +9,7 @@ use axum::body::Body;
 use axum::routing::get;
 use http::request::Parts;
 use http_body_util::BodyExt;
-use throttle_tower::{Charge, all};
+use throttle_tower::{Usage, all};
 
 use crate::site::{Books, Site, Tokens, estimate, number, until};
 use crate::store::{Store, budget};
@@ -21,11 +21,11 @@ const STEP: u64 = 7;
 /// Streams `x-actual` tokens.
 pub(crate) fn model(books: &Books, step: u64, stops: bool) -> Router {
     let books = books.clone();
-    let handler = move |charge: Charge, request: http::Request<Body>| async move {
+    let handler = move |usage: Usage, request: http::Request<Body>| async move {
         let (parts, _): (Parts, Body) = request.into_parts();
         let left = number(&parts, "x-actual");
         let pause = Duration::from_millis(2);
-        Body::new(Tokens { left, step, pause, charge, books, stops, sleep: None })
+        Body::new(Tokens { left, step, pause, usage, books, stops, sleep: None })
     };
     Router::new().route("/", get(handler))
 }

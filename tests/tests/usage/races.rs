@@ -9,10 +9,11 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::routing::get;
 use http::{Request, StatusCode};
-use throttle_core::{Carry, LimitSet};
-use throttle_tower::{
-    Call, Charge, FixedWindow, Header, KeyExtractor, Limiter, OnError, Plans, Policy, Rate, all, plans,
-};
+use throttle_core::backend::Call;
+use throttle_core::{Carry, PolicySet};
+use throttle_core::{Limiter, Policy};
+use throttle_tower::plans::Plans;
+use throttle_tower::{FixedWindow, Header, KeyExtractor, OnError, Rate, Usage, all, plans};
 use tokio::sync::Barrier;
 
 use crate::site::{Site, estimate, number};
@@ -32,7 +33,7 @@ struct Known {
 }
 
 /// Each request ends in one of the ways there are.
-async fn work(State(known): State<Known>, charge: Charge, request: Request<Body>) -> StatusCode {
+async fn work(State(known): State<Known>, usage: Usage, request: Request<Body>) -> StatusCode {
     let (parts, _) = request.into_parts();
     let tokens = known.tokens.fetch_add(COST, Ordering::SeqCst) + COST;
     known.most.fetch_max(tokens, Ordering::SeqCst);
@@ -44,18 +45,18 @@ async fn work(State(known): State<Known>, charge: Charge, request: Request<Body>
     match n % 4 {
         0 => {
             release(used);
-            charge.settle("tokens", used).unwrap();
+            usage.settle("tokens", used).unwrap();
         }
         1 => {
             release(0);
-            charge.refund().unwrap();
+            usage.refund().unwrap();
         }
         2 => {
             release(used);
             for _ in 0..used {
-                charge.add("tokens", 1).unwrap();
+                usage.add("tokens", 1).unwrap();
             }
-            charge.add("tokens", 0).unwrap();
+            usage.add("tokens", 0).unwrap();
         }
         _ => {}
     }
@@ -123,7 +124,7 @@ async fn used(site: &Site, name: &str, counts: [u64; 3]) -> u64 {
     let (parts, ()) = Request::get("/").header("x-user", USER).body(()).unwrap().into_parts();
     let key = Header::new("x-user").extract(&parts).unwrap();
     let policy = Policy::tiered(name, tiers(counts), Carry::Keep).unwrap();
-    let limiter = Limiter::new(site.store.backend.clone(), LimitSet::new(policy).unwrap()).unwrap();
+    let limiter = Limiter::new(site.store.backend.clone(), PolicySet::new(policy).unwrap()).unwrap();
     counts[2] - limiter.decide(&[Call::peek(key).in_tier(2)]).await.unwrap().remaining()
 }
 
@@ -135,24 +136,24 @@ const FEW: [u64; 3] = [200, 400, UNITS];
 const AMPLE: [u64; 3] = [100_000, 200_000, 300_000];
 
 /// Does what [`work`] does, and uses more bytes than it said, unless it gives all back or says nothing.
-async fn work_in_tiers(known: State<Known>, charge: Charge, request: Request<Body>) -> StatusCode {
+async fn work_in_tiers(known: State<Known>, usage: Usage, request: Request<Body>) -> StatusCode {
     let n: u64 = request.headers()["x-n"].to_str().unwrap().parse().unwrap();
     let bytes = match n % 4 {
         0 => {
-            charge.settle("bytes", COST + n % 7).unwrap();
+            usage.settle("bytes", COST + n % 7).unwrap();
             COST + n % 7
         }
         1 => 0,
         2 => {
             for _ in 0..5 {
-                charge.add("bytes", 7).unwrap();
+                usage.add("bytes", 7).unwrap();
             }
             5 * 7
         }
         _ => COST,
     };
     known.bytes.fetch_add(bytes, Ordering::SeqCst);
-    work(known, charge, request).await
+    work(known, usage, request).await
 }
 
 /// Laws 5, 6 and 10 while each of 64 tasks moves the one identity that they share to another tier with every request: never
@@ -217,14 +218,14 @@ async fn law_10_charge_settled_by_64_at_once_is_settled_once() {
         let won = Arc::new(AtomicU64::new(u64::MAX));
         let handler = {
             let won = Arc::clone(&won);
-            move |charge: Charge| async move {
+            move |usage: Usage| async move {
                 let barrier = Arc::new(Barrier::new(TASKS as usize));
                 let tasks: Vec<_> = (0..TASKS)
                     .map(|n| {
-                        let (charge, barrier, won) = (charge.clone(), Arc::clone(&barrier), Arc::clone(&won));
+                        let (usage, barrier, won) = (usage.clone(), Arc::clone(&barrier), Arc::clone(&won));
                         tokio::spawn(async move {
                             barrier.wait().await;
-                            let settled = charge.settle("tokens", n).is_ok();
+                            let settled = usage.settle("tokens", n).is_ok();
                             if settled {
                                 won.store(n, Ordering::SeqCst);
                             }

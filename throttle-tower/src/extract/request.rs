@@ -73,7 +73,7 @@ impl<T: Send + Sync + 'static> Extension<T> {
     /// The extension of type `T`, by what `key` makes of it: a value of its own, not one borrowed from the extension.
     ///
     /// ```
-    /// use throttle_tower::Extension;
+    /// use throttle_tower::extract::Extension;
     ///
     /// #[derive(Clone)]
     /// struct User { id: u64 }

@@ -6,8 +6,10 @@ use axum::Router;
 use axum::body::Body;
 use axum::routing::get;
 use http::{Request, StatusCode};
-use throttle_core::{Carry, LimitSet};
-use throttle_tower::{Call, Charge, FixedWindow, Header, KeyExtractor, Limiter, Policy, Rate, plans};
+use throttle_core::backend::Call;
+use throttle_core::{Carry, PolicySet};
+use throttle_core::{Limiter, Policy};
+use throttle_tower::{FixedWindow, Header, KeyExtractor, Rate, Usage, plans};
 use tower::ServiceExt;
 
 use crate::site::{layer, settled};
@@ -32,9 +34,9 @@ async fn charge_settled_later_stays_in_its_tier() {
             .settled_later()
             .refund_server_errors();
         let layer = layer(&store, tokens);
-        let handler = |charge: Charge| async move {
+        let handler = |usage: Usage| async move {
             for _ in 0..20 {
-                charge.add("tokens", 6).unwrap();
+                usage.add("tokens", 6).unwrap();
                 tokio::task::yield_now().await;
             }
             "done"
@@ -66,6 +68,6 @@ async fn left(store: &Store, user: &str, tier: u8) -> u64 {
     let (parts, ()) = Request::get("/").header("x-user", user).body(()).unwrap().into_parts();
     let key = Header::new("x-user").extract(&parts).unwrap();
     let policy = Policy::tiered("tokens", tiers(), Carry::Keep).unwrap();
-    let limiter = Limiter::new(store.backend.clone(), LimitSet::new(policy).unwrap()).unwrap();
+    let limiter = Limiter::new(store.backend.clone(), PolicySet::new(policy).unwrap()).unwrap();
     limiter.decide(&[Call::peek(key).in_tier(tier)]).await.unwrap().remaining()
 }

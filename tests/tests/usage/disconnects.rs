@@ -12,7 +12,7 @@ use axum::body::Body;
 use axum::routing::get;
 use http::Request;
 use http_body_util::BodyExt;
-use throttle_tower::Charge;
+use throttle_tower::Usage;
 use tower::ServiceExt;
 
 use crate::site::{Books, Tokens, estimate, layer, settled};
@@ -46,14 +46,14 @@ impl<F: Future + Unpin> Future for AtMost<'_, F> {
 /// A handler that waits twice before it answers, and then streams.
 fn app(books: &Books, started: &Arc<AtomicBool>) -> Router {
     let (books, started) = (books.clone(), Arc::clone(started));
-    let handler = move |charge: Charge| async move {
+    let handler = move |usage: Usage| async move {
         started.store(true, Ordering::SeqCst);
         tokio::task::yield_now().await;
         books.note(3);
-        charge.add("tokens", 3).unwrap();
+        usage.add("tokens", 3).unwrap();
         tokio::task::yield_now().await;
         let pause = Duration::from_micros(10);
-        Body::new(Tokens { left: 90, step: 9, pause, charge, books, stops: false, sleep: None })
+        Body::new(Tokens { left: 90, step: 9, pause, usage, books, stops: false, sleep: None })
     };
     Router::new().route("/", get(handler))
 }
@@ -109,8 +109,8 @@ async fn law_10_charge_is_neither_lost_nor_doubled_wherever_the_client_goes_away
 /// Clients that go away while Redis decides: what it charges them comes back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn law_10_refund_of_requests_aborted_while_redis_decides() {
+    use throttle_core::BoxBackend;
     use throttle_test_servers::{Proxy, Server};
-    use throttle_tower::BoxBackend;
     use tower::{Layer, service_fn};
 
     let server = tokio::task::spawn_blocking(Server::start).await.unwrap();

@@ -21,8 +21,7 @@
 //! addition* to the address (`all([per_ip, per_token])`), or accept only values you know and fall back to the address:
 //!
 //! ```
-//! use throttle_tower::client_ip::ClientIp;
-//! use throttle_tower::{Header, KeyExtractor};
+//! use throttle_tower::{ClientIp, Header, KeyExtractor};
 //!
 //! # fn is_known(key: &[u8]) -> bool { key == b"s3cret" }
 //! let key = Header::new("x-api-key").accept(is_known).or(ClientIp::peer());

@@ -9,10 +9,9 @@ use axum::Router;
 use axum::body::Body;
 use axum::routing::get;
 use http::{Request, Response, StatusCode};
-use throttle_tower::{
-    Concurrency, Constant, Gcra, Header, IntoLimits, Limit, MemoryBackend, Rate, ThrottleLayer, TokioClock, all, any,
-    limit,
-};
+use throttle_tower::limit::IntoLimitTree;
+use throttle_tower::shape::TokioClock;
+use throttle_tower::{Concurrency, Constant, Gcra, Header, Limit, MemoryBackend, Rate, ThrottleLayer, all, any, limit};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use tower::ServiceExt;
@@ -30,7 +29,7 @@ fn ten(name: &str) -> Limit {
 }
 
 /// A layer on tokio's clock, for tests that pause it.
-fn paused(limits: impl IntoLimits) -> Layer {
+fn paused(limits: impl IntoLimitTree) -> Layer {
     let store = MemoryBackend::builder().clock(TokioClock::new()).build();
     ThrottleLayer::new(limits).unwrap().backend(store).unwrap()
 }

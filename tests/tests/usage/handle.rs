@@ -3,7 +3,8 @@
 use axum::routing::get;
 use axum::{Extension, Router};
 use http::StatusCode;
-use throttle_tower::{Charge, ChargeError, Limits, all, any};
+use throttle_tower::usage::UsageError;
+use throttle_tower::{LimitTree, Usage, all, any};
 
 use crate::site::{Site, estimate};
 use crate::store::{Store, budget};
@@ -11,7 +12,7 @@ use crate::store::{Store, budget};
 const UNITS: u64 = 1_000;
 
 /// Requests, tokens, and the same tokens of a larger budget.
-fn limits() -> Limits {
+fn limits() -> LimitTree {
     all([
         budget("requests", UNITS),
         budget("tokens", UNITS).cost(estimate).settled_later(),
@@ -19,13 +20,13 @@ fn limits() -> Limits {
     ])
 }
 
-type Script = fn(&Charge) -> Result<(), ChargeError>;
+type Script = fn(&Usage) -> Result<(), UsageError>;
 
 /// What a request with an estimate of 100 cost of requests, tokens and month, when its handler said this.
 async fn cost(script: Script) -> [u64; 3] {
     let mut both = Vec::new();
     for store in Store::both().await {
-        let handler = move |charge: Charge| async move { script(&charge).map(|()| "done") };
+        let handler = move |usage: Usage| async move { script(&usage).map(|()| "done") };
         let site = Site::new(store, limits(), Router::new().route("/", get(handler))).await;
         let response = site.get("/", &[("x-estimate", 100)]).await;
         let (status, body) = (response.status(), String::from_utf8_lossy(response.body()).into_owned());
@@ -45,10 +46,10 @@ async fn cost(script: Script) -> [u64; 3] {
 async fn charge_is_the_estimate_if_nothing_is_said() {
     assert_eq!(cost(|_| Ok(())).await, [1, 100, 100]);
     assert_eq!(
-        cost(|charge| {
-            assert_eq!(charge.policies().collect::<Vec<_>>(), ["tokens", "month"]);
-            assert_eq!((charge.taken("tokens"), charge.used("tokens"), charge.taken("requests")), (100, None, 0));
-            assert_eq!(format!("{charge:?}"), r#"{"tokens": 100, "month": 100}"#);
+        cost(|usage| {
+            assert_eq!(usage.policies().collect::<Vec<_>>(), ["tokens", "month"]);
+            assert_eq!((usage.taken("tokens"), usage.used("tokens"), usage.taken("requests")), (100, None, 0));
+            assert_eq!(format!("{usage:?}"), r#"{"tokens": 100, "month": 100}"#);
             Ok(())
         })
         .await,
@@ -58,38 +59,38 @@ async fn charge_is_the_estimate_if_nothing_is_said() {
 
 #[tokio::test]
 async fn charge_is_what_was_settled() {
-    assert_eq!(cost(|charge| charge.settle("tokens", 7)).await, [1, 7, 100]);
-    assert_eq!(cost(|charge| charge.settle("tokens", 700)).await, [1, 700, 100]);
-    assert_eq!(cost(|charge| charge.settle("tokens", 7_000)).await, [1, UNITS, 100], "no more than there is");
-    assert_eq!(cost(|charge| charge.settle_all(30)).await, [1, 30, 30]);
-    assert_eq!(cost(Charge::refund).await, [1, 0, 0]);
-    assert_eq!(cost(|charge| charge.settle("tokens", 7).and_then(|()| charge.refund())).await, [1, 7, 0]);
+    assert_eq!(cost(|usage| usage.settle("tokens", 7)).await, [1, 7, 100]);
+    assert_eq!(cost(|usage| usage.settle("tokens", 700)).await, [1, 700, 100]);
+    assert_eq!(cost(|usage| usage.settle("tokens", 7_000)).await, [1, UNITS, 100], "no more than there is");
+    assert_eq!(cost(|usage| usage.settle_all(30)).await, [1, 30, 30]);
+    assert_eq!(cost(Usage::refund).await, [1, 0, 0]);
+    assert_eq!(cost(|usage| usage.settle("tokens", 7).and_then(|()| usage.refund())).await, [1, 7, 0]);
 }
 
 #[tokio::test]
 async fn charge_is_the_running_total() {
-    assert_eq!(cost(|charge| charge.add("tokens", 40).map(|_| ())).await, [1, 40, 100]);
-    assert_eq!(cost(|charge| charge.add("tokens", 0).map(|_| ())).await, [1, 0, 100]);
+    assert_eq!(cost(|usage| usage.add("tokens", 40).map(|_| ())).await, [1, 40, 100]);
+    assert_eq!(cost(|usage| usage.add("tokens", 0).map(|_| ())).await, [1, 0, 100]);
     assert_eq!(
-        cost(|charge| {
+        cost(|usage| {
             for _ in 0..41 {
-                charge.add("tokens", 10)?;
+                usage.add("tokens", 10)?;
             }
-            assert_eq!(charge.used("tokens"), Some(410));
+            assert_eq!(usage.used("tokens"), Some(410));
             Ok(())
         })
         .await,
         [1, 410, 100]
     );
     // An explicit total is the last word.
-    assert_eq!(cost(|charge| charge.add("tokens", 400).and_then(|_| charge.settle("tokens", 5))).await, [1, 5, 100]);
+    assert_eq!(cost(|usage| usage.add("tokens", 400).and_then(|_| usage.settle("tokens", 5))).await, [1, 5, 100]);
 }
 
 /// What falls due together travels together.
 #[tokio::test]
 async fn charge_of_several_limits_is_settled_in_one_step() {
     for store in Store::both().await {
-        let app = Router::new().route("/", get(|charge: Charge| async move { charge.refund() }));
+        let app = Router::new().route("/", get(|usage: Usage| async move { usage.refund() }));
         let site = Site::new(store, limits(), app).await;
         site.get("/", &[("x-estimate", 100)]).await;
         assert_eq!((site.left("tokens", UNITS).await, site.left("month", UNITS).await), (UNITS, UNITS));
@@ -99,14 +100,14 @@ async fn charge_of_several_limits_is_settled_in_one_step() {
 
 #[tokio::test]
 async fn charge_is_settled_once() {
-    let again = |charge: &Charge| {
-        charge.settle("tokens", 50)?;
-        let settled = Err(ChargeError::Settled { name: "tokens".to_owned() });
-        assert_eq!(charge.settle("tokens", 0), settled);
-        assert_eq!(charge.add("tokens", 1).map(|_| ()), settled);
-        charge.settle("month", 60)?;
-        let error = charge.refund().unwrap_err();
-        assert_eq!(error.to_string(), r#"the charge of "tokens, month" is final already"#);
+    let again = |usage: &Usage| {
+        usage.settle("tokens", 50)?;
+        let settled = Err(UsageError::Settled { name: "tokens".to_owned() });
+        assert_eq!(usage.settle("tokens", 0), settled);
+        assert_eq!(usage.add("tokens", 1).map(|_| ()), settled);
+        usage.settle("month", 60)?;
+        let error = usage.refund().unwrap_err();
+        assert_eq!(error.to_string(), r#"the usage of "tokens, month" is final already"#);
         Ok(())
     };
     assert_eq!(cost(again).await, [1, 50, 60]);
@@ -114,12 +115,12 @@ async fn charge_is_settled_once() {
 
 #[tokio::test]
 async fn charge_of_an_unknown_name_says_which_there_are() {
-    let wrong = |charge: &Charge| {
+    let wrong = |usage: &Usage| {
         for name in ["token", "requests"] {
             let known = vec!["tokens".to_owned(), "month".to_owned()];
-            let error = ChargeError::UnknownPolicy { name: name.to_owned(), known };
-            assert_eq!(charge.settle(name, 1), Err(error.clone()));
-            assert_eq!(charge.add(name, 1), Err(error.clone()));
+            let error = UsageError::UnknownPolicy { name: name.to_owned(), known };
+            assert_eq!(usage.settle(name, 1), Err(error.clone()));
+            assert_eq!(usage.add(name, 1), Err(error.clone()));
             let said = format!("no limit named {name:?} is settled later; those that are: tokens, month");
             assert_eq!(error.to_string(), said);
         }
@@ -132,17 +133,17 @@ async fn charge_of_an_unknown_name_says_which_there_are() {
 #[tokio::test]
 async fn charge_is_final_when_the_response_has_ended() {
     for store in Store::both().await {
-        let (send, mut kept) = tokio::sync::mpsc::unbounded_channel::<Charge>();
-        let handler = move |charge: Charge| async move {
-            charge.add("tokens", 20).unwrap();
-            send.send(charge).unwrap();
+        let (send, mut kept) = tokio::sync::mpsc::unbounded_channel::<Usage>();
+        let handler = move |usage: Usage| async move {
+            usage.add("tokens", 20).unwrap();
+            send.send(usage).unwrap();
             "done"
         };
         let site = Site::new(store, limits(), Router::new().route("/", get(handler))).await;
         site.get("/", &[("x-estimate", 100)]).await;
-        let charge = kept.recv().await.unwrap();
-        crate::site::until(|| charge.add("tokens", 0).is_err()).await;
-        assert_eq!(charge.settle_all(0).unwrap_err().to_string(), r#"the charge of "tokens, month" is final already"#);
+        let usage = kept.recv().await.unwrap();
+        crate::site::until(|| usage.add("tokens", 0).is_err()).await;
+        assert_eq!(usage.settle_all(0).unwrap_err().to_string(), r#"the usage of "tokens, month" is final already"#);
         assert_eq!(site.left("tokens", UNITS).await, UNITS - 20, "{}", site.store.name);
     }
 }
@@ -151,13 +152,13 @@ async fn charge_is_final_when_the_response_has_ended() {
 #[tokio::test]
 async fn charge_is_in_the_extensions_where_it_is_wanted() {
     for store in Store::both().await {
-        let app = Router::new().route("/", get(|Extension(charge): Extension<Charge>| async move { charge.refund() }));
+        let app = Router::new().route("/", get(|Extension(usage): Extension<Usage>| async move { usage.refund() }));
         let site = Site::new(store.clone(), limits(), app).await;
         assert_eq!(site.get("/", &[("x-estimate", 100)]).await.status(), StatusCode::OK);
         assert_eq!(site.left("tokens", UNITS).await, UNITS);
 
-        let app = Router::new().route("/", get(|charge: Option<Charge>| async move { charge.is_none().to_string() }));
-        let app = app.route("/needed", get(|charge: Charge| async move { charge.refund() }));
+        let app = Router::new().route("/", get(|usage: Option<Usage>| async move { usage.is_none().to_string() }));
+        let app = app.route("/needed", get(|usage: Usage| async move { usage.refund() }));
         let site = Site::new(store, budget("requests", UNITS).refund_failed(), app).await;
         assert_eq!(site.get("/", &[]).await.body(), "true");
         let response = site.get("/needed", &[]).await;
@@ -174,9 +175,9 @@ async fn charge_is_refunded_unless_the_handler_has_settled_it() {
             budget("added", UNITS).cost(estimate).settled_later().refund_failed(),
             budget("settled", UNITS).cost(estimate).settled_later().refund_failed(),
         ]);
-        let handler = |charge: Charge| async move {
-            charge.add("added", 500).unwrap();
-            charge.settle("settled", 30).unwrap();
+        let handler = |usage: Usage| async move {
+            usage.add("added", 500).unwrap();
+            usage.settle("settled", 30).unwrap();
             StatusCode::BAD_GATEWAY
         };
         let site = Site::new(store, limits, Router::new().route("/", get(handler))).await;
@@ -191,9 +192,9 @@ async fn charge_is_refunded_unless_the_handler_has_settled_it() {
 async fn charge_of_an_estimate_of_nothing_comes_afterwards() {
     for store in Store::both().await {
         let app = Router::new()
-            .route("/add", get(|charge: Charge| async move { charge.add("tokens", 30).map(|_| ()) }))
-            .route("/settle", get(|charge: Charge| async move { charge.settle("tokens", 50) }))
-            .route("/nothing", get(|_: Charge| async {}));
+            .route("/add", get(|usage: Usage| async move { usage.add("tokens", 30).map(|_| ()) }))
+            .route("/settle", get(|usage: Usage| async move { usage.settle("tokens", 50) }))
+            .route("/nothing", get(|_: Usage| async {}));
         let site = Site::new(store, budget("tokens", UNITS).cost(0).settled_later(), app).await;
         for (path, left) in [("/nothing", UNITS), ("/add", UNITS - 30), ("/settle", UNITS - 80)] {
             assert_eq!(site.status(path).await, StatusCode::OK);
@@ -215,12 +216,12 @@ async fn charge_of_a_member_that_did_not_pay_stays_nothing() {
         ));
         let app = Router::new().route(
             "/",
-            get(|charge: Charge| async move {
+            get(|usage: Usage| async move {
                 for name in ["own", "pool", "never"] {
-                    assert!(charge.add(name, 300).unwrap());
+                    assert!(usage.add(name, 300).unwrap());
                 }
-                assert_eq!((charge.taken("pool"), charge.taken("never")), (0, 0));
-                charge.settle("never", 5)
+                assert_eq!((usage.taken("pool"), usage.taken("never")), (0, 0));
+                usage.settle("never", 5)
             }),
         );
         let site = Site::new(store, limits, app).await;
@@ -241,11 +242,11 @@ async fn charge_absurd_running_totals_are_no_end() {
             let name = format!("tokens-{first}");
             let layer = crate::site::layer(&store, crate::store::budget(&name, 100).cost(10).settled_later());
             let policy = name.clone();
-            let handler = move |charge: Charge| {
+            let handler = move |usage: Usage| {
                 let policy = policy.clone();
                 async move {
-                    let _ = charge.add(&policy, first).unwrap();
-                    let _ = charge.add(&policy, u64::MAX).unwrap();
+                    let _ = usage.add(&policy, first).unwrap();
+                    let _ = usage.add(&policy, u64::MAX).unwrap();
                     "done"
                 }
             };

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use throttle_core::LimitSet;
+use throttle_core::PolicySet;
+use throttle_core::backend::Call;
+use throttle_core::{BoxBackend, Limiter, Policy};
 use throttle_redis::{RedisBackend, Single};
 use throttle_test_servers::Shared;
-use throttle_tower::{
-    BoxBackend, Call, Constant, FixedWindow, Key, Limit, Limiter, MemoryBackend, Policy, Rate, limit,
-};
+use throttle_tower::{Constant, FixedWindow, Key, Limit, MemoryBackend, Rate, limit};
 
 /// Long enough for a machine that is busy with other tests.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -35,7 +35,7 @@ impl Store {
     /// What everybody has left of a budget that [`budget`] makes.
     pub(crate) async fn left(&self, name: &str, units: u64) -> u64 {
         let policy = Policy::new(name, window(units)).unwrap();
-        let limiter = Limiter::new(self.backend.clone(), LimitSet::new(policy).unwrap()).unwrap();
+        let limiter = Limiter::new(self.backend.clone(), PolicySet::new(policy).unwrap()).unwrap();
         limiter.decide(&[Call::peek(Key::CONSTANT)]).await.unwrap().remaining()
     }
 

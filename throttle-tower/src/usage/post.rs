@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
-use throttle_core::{Backend, BackendError, BackendErrorKind, LocalShare, Receipt};
+use throttle_core::backend::Receipt;
+use throttle_core::{Backend, BackendError, BackendErrorKind, LocalShare};
 use tokio::runtime::Handle;
 
 /// What became of refunds, settlements and other charges behind the response: see

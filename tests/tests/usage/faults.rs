@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use axum::routing::get;
 use http::StatusCode;
+use throttle_core::BoxBackend;
 use throttle_test_servers::{Proxy, Server};
-use throttle_tower::{BoxBackend, Charge, OnError, ThrottleLayer, all};
+use throttle_tower::{OnError, ThrottleLayer, Usage, all};
 use tokio::sync::Notify;
 
 use crate::site::{Site, until};
@@ -28,9 +29,9 @@ async fn remote() -> (Arc<Server>, Arc<Proxy>, Store) {
 /// Answers when it is told to: a failure whose charge is to be refunded, after a settlement that is to be made.
 fn app(go: &Arc<Notify>) -> Router {
     let go = Arc::clone(go);
-    let handler = move |charge: Charge| async move {
+    let handler = move |usage: Usage| async move {
         go.notified().await;
-        charge.settle("tokens", 1).unwrap();
+        usage.settle("tokens", 1).unwrap();
         StatusCode::BAD_GATEWAY
     };
     Router::new().route("/", get(handler))
@@ -102,8 +103,8 @@ async fn charge_of_a_share_is_settled_in_the_share() {
         let limits = all([failures, budget("tokens", 100).cost(5).settled_later()]);
         let layer = ThrottleLayer::new(limits).unwrap().on_error(OnError::local(1));
         let layer = layer.backend(store.backend.clone()).unwrap();
-        let handler = |charge: Charge| async move {
-            charge.settle("tokens", 5).unwrap();
+        let handler = |usage: Usage| async move {
+            usage.settle("tokens", 5).unwrap();
             StatusCode::BAD_GATEWAY
         };
         let site = Site::with(store.clone(), layer, Router::new().route("/", get(handler))).await;
@@ -124,14 +125,14 @@ async fn charge_of_an_open_limit_is_nothing() {
     tokio::task::spawn_blocking(move || server.kill()).await.unwrap();
     let layer = ThrottleLayer::new(budget("tokens", 100).cost(5).settled_later()).unwrap().on_error(OnError::Open);
     let layer = layer.backend(store.backend.clone()).unwrap();
-    let handler = |charge: Charge| async move {
-        assert_eq!(charge.taken("tokens"), 0);
-        assert!(charge.add("tokens", 1_000).unwrap());
-        charge.settle_all(3)
+    let handler = |usage: Usage| async move {
+        assert_eq!(usage.taken("tokens"), 0);
+        assert!(usage.add("tokens", 1_000).unwrap());
+        usage.settle_all(3)
     };
     let site = Site::with(store, layer, Router::new().route("/", get(handler))).await;
     assert_eq!(site.status("/").await, StatusCode::OK);
-    assert_eq!(site.layer.settlements(), throttle_tower::Settlements::default());
+    assert_eq!(site.layer.settlements(), throttle_tower::usage::Settlements::default());
 }
 
 /// A response may be dropped by a thread that has no runtime: the request's own is used. Where that has ended, it is a
@@ -146,7 +147,7 @@ fn charge_of_a_body_that_is_dropped_elsewhere_is_settled_by_the_requests_runtime
     let limit = budget("tokens", UNITS).cost(9).settled_later();
     let layer = ThrottleLayer::new(limit).unwrap().on_error(OnError::Closed).backend(store.backend.clone()).unwrap();
     let inner = tower::service_fn(|request: http::Request<()>| async move {
-        request.extensions().get::<Charge>().unwrap().add("tokens", 2).unwrap();
+        request.extensions().get::<Usage>().unwrap().add("tokens", 2).unwrap();
         Ok::<_, ()>(http::Response::new(()))
     });
     let ask = || first.block_on(layer.layer(inner).oneshot(http::Request::new(()))).unwrap();
@@ -173,7 +174,7 @@ fn charge_of_a_response_whose_runtime_has_ended_is_lost_without_a_panic() {
     let limit = budget("tokens", UNITS).cost(9).settled_later();
     let layer = ThrottleLayer::new(limit).unwrap().on_error(OnError::Closed).backend(store.backend.clone()).unwrap();
     let inner = tower::service_fn(|request: http::Request<()>| async move {
-        request.extensions().get::<Charge>().unwrap().add("tokens", 2).unwrap();
+        request.extensions().get::<Usage>().unwrap().add("tokens", 2).unwrap();
         Ok::<_, ()>(http::Response::new(()))
     });
     assert_eq!(connects.block_on(store.left("tokens", UNITS)), UNITS, "the connection is there");

@@ -16,7 +16,9 @@ use hyper::body::{Body, Frame, Incoming};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use throttle_tower::{BoxBackend, Charge, IntoLimits, OnError, ThrottleLayer};
+use throttle_core::BoxBackend;
+use throttle_tower::limit::IntoLimitTree;
+use throttle_tower::{OnError, ThrottleLayer, Usage};
 use tokio::net::TcpListener;
 use tokio::time::Sleep;
 
@@ -29,12 +31,12 @@ pub(crate) struct Site {
     client: Client<HttpConnector, Empty<Bytes>>,
 }
 
-pub(crate) fn layer(store: &Store, limits: impl IntoLimits) -> ThrottleLayer<BoxBackend> {
+pub(crate) fn layer(store: &Store, limits: impl IntoLimitTree) -> ThrottleLayer<BoxBackend> {
     ThrottleLayer::new(limits).unwrap().on_error(OnError::Closed).backend(store.backend.clone()).unwrap()
 }
 
 impl Site {
-    pub(crate) async fn new(store: Store, limits: impl IntoLimits, app: Router) -> Self {
+    pub(crate) async fn new(store: Store, limits: impl IntoLimitTree, app: Router) -> Self {
         let layer = layer(&store, limits);
         Self::with(store, layer, app).await
     }
@@ -127,7 +129,7 @@ pub(crate) struct Tokens {
     pub(crate) left: u64,
     pub(crate) step: u64,
     pub(crate) pause: Duration,
-    pub(crate) charge: Charge,
+    pub(crate) usage: Usage,
     pub(crate) books: Books,
     /// Whether it ends when the limit is exhausted.
     pub(crate) stops: bool,
@@ -148,7 +150,7 @@ impl Body for Tokens {
         let step = self.step.min(self.left);
         self.left -= step;
         self.books.note(step);
-        if !self.charge.add("tokens", step).unwrap() && self.stops {
+        if !self.usage.add("tokens", step).unwrap() && self.stops {
             self.left = 0;
         }
         Poll::Ready(Some(Ok(Frame::data(Bytes::from(format!("{step} "))))))
