@@ -140,8 +140,8 @@ impl Algorithm {
         !matches!(self.kind, Kind::SlidingWindow(_) | Kind::SlidingLog(_) | Kind::LeakyBucket(_))
     }
 
-    /// Whether an admitted request may have to wait.
-    pub(crate) const fn delays(&self) -> bool {
+    /// Whether it delays requests: one that it admits may have to wait before it goes on.
+    pub const fn delays(&self) -> bool {
         matches!(self.kind, Kind::LeakyBucket(_))
     }
 

@@ -182,6 +182,17 @@ impl PolicySet {
         self.nodes.iter().map(|node| (node.kind, node.end))
     }
 
+    /// The node at a place in the [tree](Self::tree).
+    #[must_use]
+    pub fn node(&self, place: usize) -> PolicyNode {
+        self.nodes[place].kind
+    }
+
+    /// The places of a node's members in the [tree](Self::tree), in the order given.
+    pub fn members(&self, parent: usize) -> impl Iterator<Item = usize> + '_ {
+        members(&self.nodes, parent)
+    }
+
     pub(crate) fn nodes(&self) -> &[Node] {
         &self.nodes
     }

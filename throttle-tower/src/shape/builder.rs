@@ -11,7 +11,7 @@ use super::pace::Pace;
 use super::pauses::Pauses;
 use super::shaper::Shaper;
 use crate::OnError;
-use crate::usage::Post;
+use crate::usage::Background;
 
 /// Options of a [`Shaper`].
 #[derive(Clone)]
@@ -129,7 +129,7 @@ impl<B: Backend> ShaperBuilder<B> {
             max_wait: self.bucket.longest_wait(),
             max_waiting: self.max_waiting,
             counters: Arc::new(Counters::default()),
-            post: Post::default(),
+            post: Background::default(),
             // The period is longer by the headroom, and so much later than another may each call be.
             pauses: Pauses::new(rate, rate.period().checked_sub(self.bucket.rate().period()).filter(|h| !h.is_zero())),
         }))

@@ -12,7 +12,7 @@ use super::error::{Bound, QueueFull, ShapeError};
 use super::pauses::{Pauses, spread};
 use super::slot::{Slot, Turn};
 use crate::OnError;
-use crate::usage::Post;
+use crate::usage::Background;
 
 /// Everything that the clones of a shaper share.
 pub(crate) struct Pace<B: Backend> {
@@ -26,7 +26,7 @@ pub(crate) struct Pace<B: Backend> {
     pub(crate) max_waiting: usize,
     pub(crate) counters: Arc<Counters>,
     /// For slots that are given back.
-    pub(crate) post: Post,
+    pub(crate) post: Background,
     pub(crate) pauses: Pauses,
 }
 

@@ -6,8 +6,8 @@ use http::{HeaderMap, Response, StatusCode};
 use smallvec::{SmallVec, smallvec};
 use throttle_core::{DecidedBy, Decision, Key, Policy, PolicySet, Status};
 
-use super::local::{LocalStore, Shares};
-use super::patience::DEFAULT_MAX_HELD;
+use super::local_shares::{LocalStore, Shares};
+use super::steps::wait_queue::DEFAULT_MAX_HELD;
 use super::warning::Watch;
 use super::{Event, Refusal};
 use crate::OnError;
@@ -16,7 +16,7 @@ use crate::headers::policy_field::PolicyField;
 use crate::headers::quota::Quota;
 use crate::headers::{Dialect, Problem};
 use crate::lock::lock;
-use crate::usage::Post;
+use crate::usage::Background;
 
 /// What answers are made of, whichever backend decides.
 #[derive(Clone)]
@@ -181,7 +181,7 @@ pub(crate) struct Options {
     pub(crate) local_store: Option<LocalStore>,
     pub(crate) jitter: Option<Jitter>,
     pub(crate) report_in_response: bool,
-    pub(crate) post: Post,
+    pub(crate) background: Background,
     /// Most requests that are held at once.
     pub(crate) max_held: usize,
 }
@@ -202,7 +202,7 @@ impl Default for Options {
             local_store: None,
             jitter: None,
             report_in_response: true,
-            post: Post::default(),
+            background: Background::default(),
             max_held: DEFAULT_MAX_HELD,
         }
     }

@@ -10,7 +10,7 @@ use throttle_core::Backend;
 use tower_service::Service;
 
 use super::ThrottleBody;
-use super::rules::{Admitted, Judged};
+use super::shared::{Admitted, Judged};
 use super::slow::{POLLED_AGAIN, Slow};
 
 pin_project! {

@@ -8,8 +8,8 @@ use throttle_core::{Backend, BackendError, Clock, ConfigError, MemoryBackend};
 use tower_layer::Layer;
 
 use super::answers::{Answers, Jitter, Options};
-use super::local::LocalStore;
-use super::rules::Rules;
+use super::local_shares::LocalStore;
+use super::shared::Shared;
 use super::warning::Watch;
 use super::{Event, Refusal, Throttle, Warning};
 use crate::OnError;
@@ -48,7 +48,7 @@ use crate::usage::Settlements;
 #[derive(Clone)]
 #[must_use = "a layer does nothing until a service is wrapped in it"]
 pub struct ThrottleLayer<B: Backend = MemoryBackend> {
-    rules: Arc<Rules<B>>,
+    shared: Arc<Shared<B>>,
 }
 
 impl ThrottleLayer {
@@ -58,14 +58,14 @@ impl ThrottleLayer {
     ///
     /// If a limit's configuration is wrong: which policy, field, value and bound.
     pub fn new(limits: impl IntoLimitTree) -> Result<Self, ConfigError> {
-        let rules = Rules::new(MemoryBackend::new(), limits.into_limit_tree().compile()?, Options::default())?;
-        Ok(Self { rules: Arc::new(rules) })
+        let shared = Shared::new(MemoryBackend::new(), limits.into_limit_tree().compile()?, Options::default())?;
+        Ok(Self { shared: Arc::new(shared) })
     }
 }
 
 impl<B: Backend> ThrottleLayer<B> {
-    pub(super) fn from_rules(rules: Arc<Rules<B>>) -> Self {
-        Self { rules }
+    pub(super) fn from_shared(shared: Arc<Shared<B>>) -> Self {
+        Self { shared }
     }
 
     /// Enforces the same limits on another backend: one with a clock of its own, one that several layers share, one
@@ -78,8 +78,8 @@ impl<B: Backend> ThrottleLayer<B> {
     /// another one that is in use there, with other parameters: see
     /// [`Limit::replace_existing`](crate::Limit::replace_existing).
     pub fn backend<C: Backend>(self, backend: C) -> Result<ThrottleLayer<C>, ConfigError> {
-        let rules = Rules::new(backend, self.rules.compiled(), self.rules.answers.options.clone())?;
-        Ok(ThrottleLayer { rules: Arc::new(rules) })
+        let shared = Shared::new(backend, self.shared.compiled(), self.shared.answers.options.clone())?;
+        Ok(ThrottleLayer { shared: Arc::new(shared) })
     }
 
     /// What happens when the store fails, for limits that do not say it themselves. Set it before
@@ -178,7 +178,7 @@ impl<B: Backend> ThrottleLayer<B> {
     /// of that name.
     #[must_use]
     pub fn in_flight(&self, name: &str) -> Option<u64> {
-        self.rules.gates.taken(name)
+        self.shared.gates.taken(name)
     }
 
     /// How many refunds, settlements and other charges behind responses are under way, were done, and failed, over all
@@ -186,26 +186,26 @@ impl<B: Backend> ThrottleLayer<B> {
     /// none to be pending: what is then still on its way to a store is lost.
     #[must_use]
     pub fn settlements(&self) -> Settlements {
-        self.rules.answers.options.post.counters.read()
+        self.shared.answers.options.background.counters.read()
     }
 
     /// Calls `hook` for every refund, settlement or other charge behind a response that failed: count or log it and return.
     /// What was to be given back stays charged. Defaults to nothing.
     pub fn on_settle_error(self, hook: impl Fn(&BackendError) + Send + Sync + 'static) -> Self {
-        self.with(|answers| answers.options.post.on_error = Some(Arc::new(hook)))
+        self.with(|answers| answers.options.background.on_error = Some(Arc::new(hook)))
     }
 
     /// What was set before the backend is checked with it, and what is set after it must do without. A share that cannot
     /// be made then is missing, and its limits are closed when the store fails; open ones only while it is busy.
     fn with_share(mut self) -> Self {
-        let _ = Arc::make_mut(&mut self.rules).share();
+        let _ = Arc::make_mut(&mut self.shared).share();
         self
     }
 
     fn with(mut self, change: impl FnOnce(&mut Answers)) -> Self {
-        let rules = Arc::make_mut(&mut self.rules);
-        change(Arc::make_mut(&mut rules.answers));
-        rules.replaced = Arc::default();
+        let shared = Arc::make_mut(&mut self.shared);
+        change(Arc::make_mut(&mut shared.answers));
+        shared.replaced = Arc::default();
         self
     }
 }
@@ -214,12 +214,12 @@ impl<S, B: Backend> Layer<S> for ThrottleLayer<B> {
     type Service = Throttle<S, B>;
 
     fn layer(&self, inner: S) -> Throttle<S, B> {
-        Throttle::new(inner, Arc::clone(&self.rules))
+        Throttle::new(inner, Arc::clone(&self.shared))
     }
 }
 
 impl<B: Backend> fmt::Debug for ThrottleLayer<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ThrottleLayer").field("policies", &self.rules.answers.policies).finish_non_exhaustive()
+        f.debug_struct("ThrottleLayer").field("policies", &self.shared.answers.policies).finish_non_exhaustive()
     }
 }

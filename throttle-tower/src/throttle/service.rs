@@ -8,7 +8,7 @@ use throttle_core::{Backend, MemoryBackend};
 use tower_service::Service;
 
 use super::future::ResponseFuture;
-use super::rules::{Asked, Judged, Rules};
+use super::shared::{Asked, Judged, Shared};
 use super::slow::Slow;
 use super::{ThrottleBody, ThrottleLayer};
 
@@ -19,12 +19,12 @@ use super::{ThrottleBody, ThrottleLayer};
 #[derive(Clone)]
 pub struct Throttle<S, B: Backend = MemoryBackend> {
     inner: S,
-    rules: Arc<Rules<B>>,
+    shared: Arc<Shared<B>>,
 }
 
 impl<S, B: Backend> Throttle<S, B> {
-    pub(super) fn new(inner: S, rules: Arc<Rules<B>>) -> Self {
-        Self { inner, rules }
+    pub(super) fn new(inner: S, shared: Arc<Shared<B>>) -> Self {
+        Self { inner, shared }
     }
 
     /// The inner service.
@@ -47,7 +47,7 @@ impl<S, B: Backend> Throttle<S, B> {
 
     /// A layer that limits other services together with this one.
     pub fn to_layer(&self) -> ThrottleLayer<B> {
-        ThrottleLayer::from_rules(Arc::clone(&self.rules))
+        ThrottleLayer::from_shared(Arc::clone(&self.shared))
     }
 }
 
@@ -67,15 +67,15 @@ where
     fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
         let (mut parts, body) = request.into_parts();
         let mut asked = Asked::default();
-        if let Err(refusal) = self.rules.ask(&parts, &mut asked) {
+        if let Err(refusal) = self.shared.ask(&parts, &mut asked) {
             return ResponseFuture::refused(*refusal);
         }
         if asked.waiting.is_empty()
-            && !self.rules.stands_in_line(&asked.calls)
-            && let Some(answer) = self.rules.answer_at_once(&asked.calls, &asked.needs)
-            && !self.rules.is_worth_holding(&answer)
+            && !self.shared.stands_in_line(&asked.calls)
+            && let Some(answer) = self.shared.answer_at_once(&asked.calls, &asked.needs)
+            && !self.shared.is_worth_holding(&answer)
         {
-            return match self.rules.conclude(answer, &asked.calls, &asked.needs, &mut parts) {
+            return match self.shared.conclude(answer, &asked.calls, &asked.needs, &mut parts) {
                 Judged::Pass(report) => {
                     ResponseFuture::calling(self.inner.call(Request::from_parts(parts, body)), report)
                 }
@@ -85,12 +85,12 @@ where
         // The decision has to be waited for. It takes along the service that was found ready, not a clone of it.
         let clone = self.inner.clone();
         let inner = mem::replace(&mut self.inner, clone);
-        ResponseFuture::waiting(Slow::new(Arc::clone(&self.rules), asked, (inner, parts, body)))
+        ResponseFuture::waiting(Slow::new(Arc::clone(&self.shared), asked, (inner, parts, body)))
     }
 }
 
 impl<S: fmt::Debug, B: Backend> fmt::Debug for Throttle<S, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Throttle").field("inner", &self.inner).field("policies", &self.rules.answers.policies).finish()
+        f.debug_struct("Throttle").field("inner", &self.inner).field("policies", &self.shared.answers.policies).finish()
     }
 }

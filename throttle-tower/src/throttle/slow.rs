@@ -8,10 +8,10 @@ use http::request::Parts;
 use pin_project_lite::pin_project;
 use throttle_core::{Backend, BackendError};
 
-use super::attempt::Answer;
-use super::in_flight::Needs;
-use super::look::Looked;
-use super::rules::{Asked, Calls, Judged, Rules};
+use super::permits::Needs;
+use super::shared::{Asked, Calls, Judged, Shared};
+use super::steps::decide::Answer;
+use super::steps::refuse_early::Looked;
 use crate::limit::FutureKey;
 
 pin_project! {
@@ -23,7 +23,7 @@ pin_project! {
     where
         B: Backend,
     {
-        rules: Arc<Rules<B>>,
+        shared: Arc<Shared<B>>,
         calls: Calls,
         keys: Vec<(usize, u64, FutureKey)>,
         needs: Needs,
@@ -54,11 +54,11 @@ pin_project! {
 pub(super) type Decided<S, ReqBody> = (Judged, S, Request<ReqBody>);
 
 impl<S, B: Backend, ReqBody> Slow<S, B, ReqBody> {
-    pub(super) fn new(rules: Arc<Rules<B>>, asked: Asked, held: (S, Parts, ReqBody)) -> Self {
-        let looking = rules.look_first(&asked);
+    pub(super) fn new(shared: Arc<Shared<B>>, asked: Asked, held: (S, Parts, ReqBody)) -> Self {
+        let looking = shared.look_first(&asked);
         let Asked { calls, waiting, needs } = asked;
         let (decision, held) = (Decision::Unasked, Some(held));
-        Self { rules, calls, keys: waiting, needs, looking, failed: None, decision, held }
+        Self { shared, calls, keys: waiting, needs, looking, failed: None, decision, held }
     }
 }
 
@@ -73,7 +73,7 @@ impl<S, B: Backend, ReqBody> Future for Slow<S, B, ReqBody> {
             match looked {
                 Looked::Refused(answer, calls) => {
                     let (inner, mut parts, body) = this.held.take().expect(POLLED_AGAIN);
-                    let judged = this.rules.conclude(answer, &calls, this.needs, &mut parts);
+                    let judged = this.shared.conclude(answer, &calls, this.needs, &mut parts);
                     return Poll::Ready((judged, inner, Request::from_parts(parts, body)));
                 }
                 Looked::Failed(error) => *this.failed = Some(error),
@@ -88,7 +88,7 @@ impl<S, B: Backend, ReqBody> Future for Slow<S, B, ReqBody> {
                 continue;
             };
             let parts = &this.held.as_ref().expect(POLLED_AGAIN).1;
-            match this.rules.call(*index, *cost, key, parts) {
+            match this.shared.call(*index, *cost, key, parts) {
                 Ok(call) => this.calls[*index] = call.in_tier(tier),
                 Err(refusal) => {
                     let (inner, parts, body) = this.held.take().expect(POLLED_AGAIN);
@@ -105,29 +105,29 @@ impl<S, B: Backend, ReqBody> Future for Slow<S, B, ReqBody> {
             match this.decision.as_mut().project() {
                 DecisionProj::Unasked if let Some(error) = this.failed.take() => break Answer::Failed(error),
                 // Left at once: the store would charge again.
-                DecisionProj::Unasked => match start(this.rules, this.calls, this.needs) {
+                DecisionProj::Unasked => match start(this.shared, this.calls, this.needs) {
                     Ok(decision) => this.decision.set(decision),
                     Err(answer) => break answer,
                 },
-                DecisionProj::Asked { decide } => break this.rules.decided(ready!(decide.poll(cx)), this.calls),
+                DecisionProj::Asked { decide } => break this.shared.decided(ready!(decide.poll(cx)), this.calls),
                 DecisionProj::Held { answer } => break ready!(answer.as_mut().poll(cx)),
             }
         };
         let (inner, mut parts, body) = this.held.take().expect(POLLED_AGAIN);
-        let judged = this.rules.conclude(answer, this.calls, this.needs, &mut parts);
+        let judged = this.shared.conclude(answer, this.calls, this.needs, &mut parts);
         Poll::Ready((judged, inner, Request::from_parts(parts, body)))
     }
 }
 
 /// The decision to wait for, or the answer where it needs no waiting.
-fn start<B: Backend>(rules: &Arc<Rules<B>>, calls: &Calls, needs: &Needs) -> Result<Decision<B>, Answer> {
-    if rules.wanted.waits || rules.wanted.refunds_aborted {
-        let answer = Arc::clone(rules).decide_patiently(calls.clone(), needs.clone());
+fn start<B: Backend>(shared: &Arc<Shared<B>>, calls: &Calls, needs: &Needs) -> Result<Decision<B>, Answer> {
+    if shared.wanted.waits || shared.wanted.refunds_aborted {
+        let answer = Arc::clone(shared).decide_patiently(calls.clone(), needs.clone());
         return Ok(Decision::Held { answer: Box::pin(answer) });
     }
-    match rules.answer_at_once(calls, needs) {
+    match shared.answer_at_once(calls, needs) {
         Some(answer) => Err(answer),
-        None => Ok(Decision::Asked { decide: rules.backend.decide(&rules.prepared, calls) }),
+        None => Ok(Decision::Asked { decide: shared.backend.decide(&shared.prepared, calls) }),
     }
 }
 

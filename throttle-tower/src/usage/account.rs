@@ -8,7 +8,7 @@ use throttle_core::backend::Receipt;
 use tokio::runtime::Handle;
 
 use super::UsageError;
-use super::line::{Line, Step, gathered};
+use super::tally::{Step, Tally, gathered};
 use crate::limit::Outcomes;
 use crate::lock::lock;
 
@@ -32,15 +32,15 @@ pub(crate) struct Account {
 }
 
 struct State {
-    lines: Vec<Line>,
+    tallies: Vec<Tally>,
     /// Whether there was a head.
     answered: bool,
 }
 
 impl Account {
-    pub(crate) fn new(ledger: Arc<dyn Ledger>, lines: Vec<Line>, runtime: Option<Handle>) -> Arc<Self> {
+    pub(crate) fn new(ledger: Arc<dyn Ledger>, tallies: Vec<Tally>, runtime: Option<Handle>) -> Arc<Self> {
         let ledger = AssertUnwindSafe(ledger);
-        Arc::new(Self { ledger, state: Mutex::new(State { lines, answered: false }), runtime })
+        Arc::new(Self { ledger, state: Mutex::new(State { tallies, answered: false }), runtime })
     }
 
     pub(crate) const fn runtime(&self) -> Option<&Handle> {
@@ -57,7 +57,7 @@ impl Account {
         }
     }
 
-    /// Changes the lines, then does what follows.
+    /// Changes the tallies, then does what follows.
     fn change<T>(self: &Arc<Self>, change: impl FnOnce(&mut State, &dyn Ledger, &mut Vec<Step>) -> T) -> T {
         let mut steps = Vec::new();
         let result = change(&mut self.state(), &**self.ledger, &mut steps);
@@ -79,21 +79,21 @@ impl Account {
         })
     }
 
-    pub(super) fn read<T>(&self, name: &str, read: impl FnOnce(&Line) -> T) -> Option<T> {
+    pub(super) fn read<T>(&self, name: &str, read: impl FnOnce(&Tally) -> T) -> Option<T> {
         let place = self.place(name).ok()?;
-        self.state().lines.iter().find(|line| line.place() == place).map(read)
+        self.state().tallies.iter().find(|tally| tally.place() == place).map(read)
     }
 
-    /// Tells one line something, unless it is final.
+    /// Tells one tally something, unless it is final.
     pub(super) fn tell<T>(
         self: &Arc<Self>,
         name: &str,
-        tell: impl FnOnce(&mut Line, &mut Vec<Step>) -> T,
+        tell: impl FnOnce(&mut Tally, &mut Vec<Step>) -> T,
     ) -> Result<T, UsageError> {
         let place = self.place(name)?;
         self.change(|state, _, steps| {
-            let line = state.lines.iter_mut().find(|line| line.place() == place && line.is_open());
-            line.map(|line| tell(line, steps)).ok_or_else(|| UsageError::Settled { name: name.to_owned() })
+            let tally = state.tallies.iter_mut().find(|tally| tally.place() == place && tally.is_open());
+            tally.map(|tally| tell(tally, steps)).ok_or_else(|| UsageError::Settled { name: name.to_owned() })
         })
     }
 
@@ -101,10 +101,10 @@ impl Account {
     pub(super) fn settle_all(self: &Arc<Self>, actual: u64) -> bool {
         self.change(|state, ledger, steps| {
             let mut some = false;
-            for line in &mut state.lines {
-                if line.is_open() && ledger.outcomes(line.place()).settled_later {
+            for tally in &mut state.tallies {
+                if tally.is_open() && ledger.outcomes(tally.place()).settled_later {
                     some = true;
-                    line.close(Some(actual), steps);
+                    tally.close(Some(actual), steps);
                 }
             }
             some
@@ -119,13 +119,13 @@ impl Account {
         self.change(|state, ledger, steps| {
             state.answered = true;
             let mut open = false;
-            for line in &mut state.lines {
-                if refunded.contains(&line.place()) {
-                    line.close(Some(0), steps);
-                } else if !ledger.outcomes(line.place()).settled_later {
-                    line.close(None, steps);
+            for tally in &mut state.tallies {
+                if refunded.contains(&tally.place()) {
+                    tally.close(Some(0), steps);
+                } else if !ledger.outcomes(tally.place()).settled_later {
+                    tally.close(None, steps);
                 }
-                open |= line.is_open();
+                open |= tally.is_open();
             }
             open
         })
@@ -135,9 +135,9 @@ impl Account {
     fn ended(self: &Arc<Self>) {
         self.change(|state, ledger, steps| {
             let answered = state.answered;
-            for line in &mut state.lines {
-                let refunded = !answered && ledger.outcomes(line.place()).refund_aborted;
-                line.close(refunded.then_some(0), steps);
+            for tally in &mut state.tallies {
+                let refunded = !answered && ledger.outcomes(tally.place()).refund_aborted;
+                tally.close(refunded.then_some(0), steps);
             }
         });
     }
@@ -145,8 +145,8 @@ impl Account {
     /// What a running charge has brought.
     pub(crate) fn arrived(self: &Arc<Self>, place: usize, receipt: Option<Receipt>) {
         self.change(|state, _, steps| {
-            if let Some(line) = state.lines.iter_mut().find(|line| line.place() == place) {
-                line.arrived(receipt, steps);
+            if let Some(tally) = state.tallies.iter_mut().find(|tally| tally.place() == place) {
+                tally.arrived(receipt, steps);
             }
         });
     }
@@ -154,7 +154,7 @@ impl Account {
 
 impl fmt::Debug for Account {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Account").field("lines", &self.state().lines).finish_non_exhaustive()
+        f.debug_struct("Account").field("tallies", &self.state().tallies).finish_non_exhaustive()
     }
 }
 

@@ -72,13 +72,13 @@ impl Usage {
     /// not among the [policies](Self::policies). What settling gives back does not lessen it.
     #[must_use]
     pub fn taken(&self, policy: &str) -> u64 {
-        self.0.read(policy, |line| line.held()).unwrap_or(0)
+        self.0.read(policy, |tally| tally.held()).unwrap_or(0)
     }
 
     /// The running total that was [added](Self::add) up; `None` before anything was.
     #[must_use]
     pub fn used(&self, policy: &str) -> Option<u64> {
-        self.0.read(policy, |line| line.used())?
+        self.0.read(policy, |tally| tally.used())?
     }
 
     /// Adds `units` to the running total of what was used. Adding 0 begins it: what was estimated then counts no more.
@@ -90,9 +90,9 @@ impl Usage {
     ///
     /// If there is no such policy, or its charge is final.
     pub fn add(&self, policy: &str, units: u64) -> Result<bool, UsageError> {
-        self.0.tell(policy, |line, steps| line.add(units, steps))?;
+        self.0.tell(policy, |tally, steps| tally.add(units, steps))?;
         // Asked afterwards: in memory the answer is there already.
-        Ok(self.0.read(policy, |line| line.is_covered()).unwrap_or(true))
+        Ok(self.0.read(policy, |tally| tally.is_covered()).unwrap_or(true))
     }
 
     /// Makes it a charge of `actual` units in all, whatever was added before, and final. What is more than was taken is
@@ -102,7 +102,7 @@ impl Usage {
     ///
     /// If there is no such policy, or its charge is final.
     pub fn settle(&self, policy: &str, actual: u64) -> Result<(), UsageError> {
-        self.0.tell(policy, |line, steps| line.close(Some(actual), steps))
+        self.0.tell(policy, |tally, steps| tally.close(Some(actual), steps))
     }
 
     /// [Settles](Self::settle) each of the [policies](Self::policies) that is not final yet at `actual`.

@@ -1,26 +1,26 @@
 //! Charges that depend on what happened: refunds by outcome, and estimates that are settled later.
 //!
 //! ```text
-//! decision ──► Account: a Line for each limit whose charge may change     account.rs  line.rs
+//! decision ──► Account: a Tally for each limit whose charge may change     account.rs  tally.rs
 //!                 │  told by the handler (Usage), the head of the response, the end of its body
 //!                 ▼
-//!               Steps ──► Ledger: the layer's backend, whatever its type   throttle/ledger.rs
+//!               Steps ──► Ledger: the layer's backend, whatever its type   throttle/steps/settle.rs
 //!                            │  polled once; what is not done then travels behind the response
 //!                            ▼
-//!                          Settlements: how many are under way, done, failed   post.rs
+//!                          Settlements: how many are under way, done, failed   background.rs
 //! ```
 
 mod account;
+mod background;
 #[cfg(feature = "axum")]
 mod extract;
 mod handle;
-mod line;
-mod post;
+mod tally;
 
 pub(crate) use account::{Account, Ledger, Open};
+pub(crate) use background::Background;
+pub use background::Settlements;
 #[cfg(feature = "axum")]
 pub use extract::MissingUsage;
 pub use handle::{Usage, UsageError};
-pub(crate) use line::{Line, Step};
-pub(crate) use post::Post;
-pub use post::Settlements;
+pub(crate) use tally::{Step, Tally};

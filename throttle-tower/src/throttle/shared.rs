@@ -8,12 +8,12 @@ use throttle_core::backend::Call;
 use throttle_core::{Backend, BackendError, BackendErrorKind, ConfigError, Decision, Key, Policy, PolicyName};
 
 use super::answers::{Answers, Options, Replaced};
-use super::attempt::Answer;
-use super::in_flight::{Gates, InFlight, Needs, Places};
-use super::ledger::Wanted;
-use super::local::Shares;
-use super::patience::Lines;
+use super::local_shares::Shares;
+use super::permits::{Gates, InFlight, Needs, Places};
 use super::refusal::{Reason, Refusal, forbid_storing};
+use super::steps::decide::Answer;
+use super::steps::settle::Wanted;
+use super::steps::wait_queue::Lines;
 use super::{Event, LimitReport, Outcome};
 use crate::limit::{Applied, Compiled, FutureKey, Keying};
 use crate::plans::Found;
@@ -22,7 +22,7 @@ use crate::usage::{Open, Usage};
 use crate::{OnError, OnMissing};
 
 /// Everything that the clones of a layer and its services share.
-pub(crate) struct Rules<B: Backend> {
+pub(crate) struct Shared<B: Backend> {
     pub(crate) backend: B,
     pub(crate) prepared: Arc<B::Prepared>,
     pub(crate) applied: Arc<[Applied]>,
@@ -38,7 +38,7 @@ pub(crate) struct Rules<B: Backend> {
     pub(super) lines: Arc<Lines>,
 }
 
-impl<B: Backend> Clone for Rules<B> {
+impl<B: Backend> Clone for Shared<B> {
     fn clone(&self) -> Self {
         Self {
             backend: self.backend.clone(),
@@ -109,7 +109,7 @@ impl Admitted {
     }
 }
 
-impl<B: Backend> Rules<B> {
+impl<B: Backend> Shared<B> {
     /// # Errors
     ///
     /// If the limits cannot be enforced on this backend. Nothing is prepared on it then.
@@ -121,9 +121,9 @@ impl<B: Backend> Rules<B> {
         let wanted = Wanted::of(&applied);
         let (prepared, lines) = (Arc::new(prepared), Arc::default());
         let replaced = Arc::default();
-        let mut rules = Self { backend, prepared, applied, answers, replaced, wanted, gates, lines };
-        rules.share()?;
-        Ok(rules)
+        let mut shared = Self { backend, prepared, applied, answers, replaced, wanted, gates, lines };
+        shared.share()?;
+        Ok(shared)
     }
 
     /// What it was made of, to make others of it.
@@ -189,7 +189,7 @@ impl<B: Backend> Rules<B> {
         }
         let delays = |policy: &&Policy| {
             let each = policy.tiers().map(|(_, tier)| tier).chain([*policy]);
-            each.into_iter().any(|policy| policy.algorithm().name() == "leaky_bucket")
+            each.into_iter().any(|policy| policy.algorithm().delays())
         };
         if let Some(policy) = policies.iter().find(delays) {
             let rule = "it delays, and a throttle refuses; use LeakyMeter or Gcra here";

@@ -3,11 +3,11 @@ use http::{HeaderMap, Response};
 use smallvec::SmallVec;
 use throttle_core::{Policy, Status};
 
-use super::LimitReport;
 use crate::headers::line::{Line, Terms};
 use crate::headers::policy_field::PolicyField;
 use crate::headers::retry_after::RetryAfter;
 use crate::headers::{Dialect, Report, ResetFormat};
+use crate::throttle::LimitReport;
 use crate::time::{micros, wall_micros};
 
 /// A decision is pressed on the response once.
@@ -15,7 +15,7 @@ impl LimitReport {
     /// Writes the rate-limit fields and leaves the report in the extensions.
     ///
     /// The wait is lengthened by `extra` µs.
-    pub(super) fn press<Body>(self, response: &mut Response<Body>, extra: u64) {
+    pub(in crate::throttle) fn press<Body>(self, response: &mut Response<Body>, extra: u64) {
         let options = &self.answers().options;
         let hidden = options.hide_fields.as_ref().is_some_and(|hide| hide(response.status(), response.headers()));
         self.write(response, hidden, extra);

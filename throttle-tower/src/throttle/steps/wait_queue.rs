@@ -11,12 +11,12 @@ use throttle_core::{Algorithm, Backend, Key, PolicyNode, PolicySet, Status, Time
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use super::LimitReport;
-use super::attempt::Answer;
-use super::forecast::{Forecast, made_up_for};
-use super::in_flight::Needs;
-use super::rules::{Calls, Rules};
 use crate::lock::lock;
+use crate::throttle::LimitReport;
+use crate::throttle::permits::Needs;
+use crate::throttle::shared::{Calls, Shared};
+use crate::throttle::steps::decide::Answer;
+use crate::throttle::steps::forecast::{Forecast, made_up_for};
 use crate::time::{FAR, micros};
 
 /// The lines of those who are held, one for each key that somebody is held for.
@@ -172,22 +172,22 @@ const LATE_OVER_A_STORE: Duration = Duration::from_millis(2);
 /// Most requests that a layer holds at once, unless it is told otherwise.
 pub(crate) const DEFAULT_MAX_HELD: usize = 10_000;
 
-impl<B: Backend> Rules<B> {
+impl<B: Backend> Shared<B> {
     /// Whether somebody is held for a key of this request's, so that it has to stand in line.
     #[inline]
-    pub(super) fn stands_in_line(&self, calls: &[Call]) -> bool {
+    pub(in crate::throttle) fn stands_in_line(&self, calls: &[Call]) -> bool {
         self.wanted.waits && !self.lines.is_empty() && self.line_of(calls).is_some()
     }
 
     /// Whether a refusal is worth being held for.
     #[inline]
-    pub(super) fn is_worth_holding(&self, answer: &Answer) -> bool {
+    pub(in crate::throttle) fn is_worth_holding(&self, answer: &Answer) -> bool {
         let Answer::Decided(report) = answer else { return false };
         self.wanted.waits && self.hold(report, Duration::ZERO).is_some()
     }
 
     /// Decides about a request, holding it if that helps.
-    pub(super) async fn decide_patiently(self: Arc<Self>, calls: Calls, needs: Needs) -> Answer {
+    pub(in crate::throttle) async fn decide_patiently(self: Arc<Self>, calls: Calls, needs: Needs) -> Answer {
         let arrived = Instant::now();
         let mut since = self.backend.now();
         // A late first request delays the ones behind it in real time only: they are decided as of their own turn.
@@ -388,7 +388,7 @@ impl Patience<'_> {
 }
 
 /// The members of the node at `parent`, by their places.
-pub(super) fn members(nodes: &[(PolicyNode, usize)], parent: usize) -> impl Iterator<Item = usize> + '_ {
+pub(in crate::throttle) fn members(nodes: &[(PolicyNode, usize)], parent: usize) -> impl Iterator<Item = usize> + '_ {
     let mut next = parent + 1;
     std::iter::from_fn(move || {
         let here = next;

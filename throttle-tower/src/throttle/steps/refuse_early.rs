@@ -8,14 +8,14 @@ use smallvec::SmallVec;
 use throttle_core::backend::Call;
 use throttle_core::{Backend, BackendError, PolicyNode, Status};
 
-use super::attempt::Answer;
-use super::in_flight::Needs;
-use super::patience::members;
-use super::rules::{Asked, Calls, Rules};
 use crate::limit::Keying;
+use crate::throttle::permits::Needs;
+use crate::throttle::shared::{Asked, Calls, Shared};
+use crate::throttle::steps::decide::Answer;
+use crate::throttle::steps::wait_queue::members;
 
 /// What is known of a request before its lookups.
-pub(super) enum Looked {
+pub(in crate::throttle) enum Looked {
     /// It is refused whatever they return, by these calls.
     Refused(Answer, Calls),
     /// That depends on them.
@@ -27,19 +27,22 @@ pub(super) enum Looked {
 /// The places of the policies whose keys are looked up.
 type Unknown = SmallVec<[usize; 2]>;
 
-impl<B: Backend> Rules<B> {
+impl<B: Backend> Shared<B> {
     /// Looks at the limits whose keys and tiers are known; `None` if there is nothing to look at.
     ///
     /// In memory a look is synchronous. Over a store it is a question of its own, which only lookups of tiers are
     /// worth: their answers are remembered, so that few requests need one.
-    pub(super) fn look_first(self: &Arc<Self>, asked: &Asked) -> Option<Pin<Box<dyn Future<Output = Looked> + Send>>> {
+    pub(in crate::throttle) fn look_first(
+        self: &Arc<Self>,
+        asked: &Asked,
+    ) -> Option<Pin<Box<dyn Future<Output = Looked> + Send>>> {
         let unknown: Unknown = asked.waiting.iter().map(|(place, ..)| *place).collect();
         let is_charged = asked.calls.iter().any(|call| call.cost() > 0);
         if unknown.is_empty() || !(is_charged || asked.needs.iter().any(Option::is_some)) {
             return None;
         }
-        let (rules, calls, needs) = (Arc::clone(self), asked.calls.clone(), asked.needs.clone());
-        Some(Box::pin(async move { rules.look(calls, &unknown, &needs).await }))
+        let (shared, calls, needs) = (Arc::clone(self), asked.calls.clone(), asked.needs.clone());
+        Some(Box::pin(async move { shared.look(calls, &unknown, &needs).await }))
     }
 
     async fn look(self: &Arc<Self>, calls: Calls, unknown: &[usize], needs: &Needs) -> Looked {

@@ -10,7 +10,7 @@ use crate::time::FAR;
 /// What the latest decision about a limit says of the requests that are queued for it: at one instant there is room for so
 /// many units.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Forecast {
+pub(in crate::throttle) struct Forecast {
     at: Instant,
     units: u64,
     /// When the next whole window opens; for buckets that drain, whose units come one by one, it means nothing.
@@ -19,7 +19,7 @@ pub(super) struct Forecast {
 
 impl Forecast {
     /// After a decision as of `now` that asked for `cost` units.
-    pub(super) fn new(policy: &Policy, status: &Status, now: Instant, cost: u64) -> Self {
+    pub(in crate::throttle) fn new(policy: &Policy, status: &Status, now: Instant, cost: u64) -> Self {
         let algorithm = policy.tier(status.tier()).algorithm();
         match status.retry_after().filter(|wait| !wait.is_zero()) {
             Some(wait) => {
@@ -37,7 +37,7 @@ impl Forecast {
 
     /// The instant by which so many units are admitted in turn. Where units come back as they were used, in a sliding window
     /// or log, it is the earliest that is possible.
-    pub(super) fn admits_by(&self, algorithm: &Algorithm, units: u64) -> Instant {
+    pub(in crate::throttle) fn admits_by(&self, algorithm: &Algorithm, units: u64) -> Instant {
         let Some(more) = units.checked_sub(self.units).filter(|more| *more > 0) else { return self.at };
         let (count, period) =
             (u128::from(algorithm.rate().count().max(1)), u128::from(algorithm.rate().period_micros()));
@@ -52,7 +52,7 @@ impl Forecast {
 }
 
 /// How late a decision may be before a later one is put off by it: as long as a burst makes up for.
-pub(super) fn made_up_for(algorithm: &Algorithm, cost: u64) -> Duration {
+pub(in crate::throttle) fn made_up_for(algorithm: &Algorithm, cost: u64) -> Duration {
     if !algorithm.drains() {
         return Duration::MAX;
     }

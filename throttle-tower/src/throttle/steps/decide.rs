@@ -5,11 +5,11 @@ use std::sync::Arc;
 use throttle_core::backend::Call;
 use throttle_core::{Backend, BackendError, Decision, Timestamp};
 
-use super::LimitReport;
-use super::aborted::RefundedIfDropped;
-use super::answers::Answers;
-use super::in_flight::{Needs, Places};
-use super::rules::Rules;
+use crate::throttle::LimitReport;
+use crate::throttle::answers::Answers;
+use crate::throttle::permits::{Needs, Places};
+use crate::throttle::shared::Shared;
+use crate::throttle::steps::refund_dropped::RefundedIfDropped;
 
 /// What is known about a request once it was decided. It holds no permit yet.
 pub(crate) enum Answer {
@@ -19,13 +19,13 @@ pub(crate) enum Answer {
     Saturated(Places),
 }
 
-impl<B: Backend> Rules<B> {
+impl<B: Backend> Shared<B> {
     /// The answer to a request for which too few permits are free at this instant.
     ///
     /// This only looks: a request takes its permits after the limits have admitted it, so one that they refuse never holds
     /// a permit that another request needs.
     #[inline]
-    pub(super) fn saturated(&self, needs: &Needs) -> Option<Answer> {
+    pub(in crate::throttle) fn saturated(&self, needs: &Needs) -> Option<Answer> {
         if self.gates.is_empty() {
             return None;
         }
@@ -41,7 +41,7 @@ impl<B: Backend> Rules<B> {
         self.decide_at_once(calls).map(Answer::Decided)
     }
 
-    pub(super) async fn answer(self: &Arc<Self>, calls: &[Call], needs: &Needs) -> Answer {
+    pub(in crate::throttle) async fn answer(self: &Arc<Self>, calls: &[Call], needs: &Needs) -> Answer {
         if let Some(answer) = self.answer_at_once(calls, needs) {
             return answer;
         }
@@ -54,7 +54,7 @@ impl<B: Backend> Rules<B> {
     }
 
     /// The answer of a backend that was waited for.
-    pub(super) fn decided(&self, decision: Result<Decision, BackendError>, calls: &[Call]) -> Answer {
+    pub(in crate::throttle) fn decided(&self, decision: Result<Decision, BackendError>, calls: &[Call]) -> Answer {
         match decision {
             Ok(decision) => {
                 let report = self.report(decision);
@@ -79,7 +79,7 @@ impl<B: Backend> Rules<B> {
     }
 
     /// The decision as of an instant that has passed, where the backend can make it.
-    pub(super) fn decide_as_of(&self, calls: &[Call], at: Timestamp) -> Option<LimitReport> {
+    pub(in crate::throttle) fn decide_as_of(&self, calls: &[Call], at: Timestamp) -> Option<LimitReport> {
         if calls.iter().all(|call| call.key().is_none()) {
             return Some(self.not_limited(calls.len()));
         }
@@ -116,7 +116,7 @@ impl<B: Backend> Rules<B> {
     }
 
     /// What this process's share says of limits of which none is closed, where the store has failed.
-    pub(super) fn told_by_share(&self, error: &BackendError, calls: &[Call]) -> Option<LimitReport> {
+    pub(in crate::throttle) fn told_by_share(&self, error: &BackendError, calls: &[Call]) -> Option<LimitReport> {
         let decision = self.answers.share.as_ref()?.decide(calls, error.kind())?;
         Some(self.report(decision))
     }

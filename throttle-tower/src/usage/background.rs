@@ -45,7 +45,7 @@ impl Counters {
 
 /// How to send, whom to tell.
 #[derive(Clone, Default)]
-pub(crate) struct Post {
+pub(crate) struct Background {
     pub(crate) counters: Arc<Counters>,
     pub(crate) on_error: Option<OnSettleError>,
 }
@@ -53,7 +53,7 @@ pub(crate) struct Post {
 pub(crate) type OnSettleError = Arc<dyn Fn(&BackendError) + Send + Sync>;
 pub(crate) type Sent = Pin<Box<dyn Future<Output = Result<(), BackendError>> + Send>>;
 
-impl Post {
+impl Background {
     /// Settles a receipt: what this process's share took there, and only the rest at the store.
     pub(crate) fn settle<B: Backend>(
         &self,
@@ -101,10 +101,10 @@ fn poll_once(step: &mut Sent) -> Poll<Result<(), BackendError>> {
 }
 
 /// Counts a step as failed unless it is told how it ended.
-struct Counted(Option<Post>);
+struct Counted(Option<Background>);
 
 impl Counted {
-    fn new(post: Post) -> Self {
+    fn new(post: Background) -> Self {
         post.counters.begun.fetch_add(1, Ordering::AcqRel);
         Self(Some(post))
     }
@@ -127,7 +127,7 @@ impl Drop for Counted {
     }
 }
 
-fn failed(post: &Post, error: &BackendError) {
+fn failed(post: &Background, error: &BackendError) {
     post.counters.failed.fetch_add(1, Ordering::AcqRel);
     if let Some(hook) = &post.on_error {
         hook(error);

@@ -9,14 +9,14 @@ use std::task::{Context, Poll, ready};
 use throttle_core::{Backend, BackendError, Decision};
 use tokio::runtime::Handle;
 
-use super::rules::{Calls, Rules};
+use crate::throttle::shared::{Calls, Shared};
 
 /// The store's decision about a request, where a limit refunds [aborted](crate::Limit::refund_aborted) ones.
 ///
 /// A store that has been asked may charge a request that is not there any more. Dropped on the way, the decision is therefore
 /// waited for behind the request, and what such limits took is given back.
-pub(super) struct RefundedIfDropped<B: Backend> {
-    rules: Arc<Rules<B>>,
+pub(in crate::throttle) struct RefundedIfDropped<B: Backend> {
+    shared: Arc<Shared<B>>,
     calls: Calls,
     /// `None` once it is made.
     deciding: Option<Pin<Box<B::Decide>>>,
@@ -25,10 +25,10 @@ pub(super) struct RefundedIfDropped<B: Backend> {
 }
 
 impl<B: Backend> RefundedIfDropped<B> {
-    pub(super) fn new(rules: &Arc<Rules<B>>, calls: Calls) -> Self {
+    pub(in crate::throttle) fn new(shared: &Arc<Shared<B>>, calls: Calls) -> Self {
         let runtime = Handle::try_current().ok();
-        let deciding = Some(Box::pin(rules.backend.decide(&rules.prepared, &calls)));
-        Self { rules: Arc::clone(rules), calls, deciding, runtime }
+        let deciding = Some(Box::pin(shared.backend.decide(&shared.prepared, &calls)));
+        Self { shared: Arc::clone(shared), calls, deciding, runtime }
     }
 }
 
@@ -46,7 +46,7 @@ impl<B: Backend> Future for RefundedIfDropped<B> {
 impl<B: Backend> Drop for RefundedIfDropped<B> {
     fn drop(&mut self) {
         let Some(deciding) = self.deciding.take() else { return };
-        let (rules, calls) = (Arc::clone(&self.rules), mem::take(&mut self.calls));
-        self.rules.send(async move { rules.refund_aborted(deciding.await, &calls).await }, self.runtime.as_ref());
+        let (shared, calls) = (Arc::clone(&self.shared), mem::take(&mut self.calls));
+        self.shared.send(async move { shared.refund_aborted(deciding.await, &calls).await }, self.runtime.as_ref());
     }
 }

@@ -17,7 +17,7 @@ pub(crate) enum Step {
 /// It never does anything by itself: it says which [`Step`] is due. Each receipt it holds leaves it once, so each is settled
 /// at most once, and only for its own charge.
 #[derive(Debug)]
-pub(crate) struct Line {
+pub(crate) struct Tally {
     place: usize,
     /// `None` if the policy charged nothing and never will: it did not apply, or another member paid.
     call: Option<Call>,
@@ -38,7 +38,7 @@ pub(crate) struct Line {
     end: Option<u64>,
 }
 
-impl Line {
+impl Tally {
     pub(crate) fn new(place: usize, call: Option<Call>, admission: Option<Receipt>) -> Self {
         let estimate = admission.as_ref().map_or(0, |receipt| receipt.taken(place));
         let pieces = admission.into_iter().collect();

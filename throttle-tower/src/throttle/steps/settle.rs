@@ -7,31 +7,31 @@ use throttle_core::backend::{Call, Receipt};
 use throttle_core::{Backend, BackendError, BackendErrorKind, DecidedBy, Decision, Policy};
 use tokio::runtime::Handle;
 
-use super::LimitReport;
-use super::local::Shares;
-use super::rules::{Calls, Rules};
 use crate::limit::{Applied, Outcomes};
-use crate::usage::{Account, Ledger, Line, Post, Step};
+use crate::throttle::LimitReport;
+use crate::throttle::local_shares::Shares;
+use crate::throttle::shared::{Calls, Shared};
+use crate::usage::{Account, Background, Ledger, Step, Tally};
 
 /// What the limits of a layer want after the decision. None of it costs a request anything whose limits want none.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Wanted {
     /// Some charge may change.
-    pub(super) account: bool,
+    pub(in crate::throttle) account: bool,
     /// A handler may change it.
-    pub(super) handle: bool,
+    pub(in crate::throttle) handle: bool,
     /// Attempts count.
-    pub(super) attempts: bool,
+    pub(in crate::throttle) attempts: bool,
     /// Requests that are dropped before they are answered cost nothing.
-    pub(super) refunds_aborted: bool,
+    pub(in crate::throttle) refunds_aborted: bool,
     /// Some keys depend on the route.
-    pub(super) by_route: bool,
+    pub(in crate::throttle) by_route: bool,
     /// Some refusals are worth waiting for.
-    pub(super) waits: bool,
+    pub(in crate::throttle) waits: bool,
 }
 
 impl Wanted {
-    pub(super) fn of(applied: &[Applied]) -> Self {
+    pub(in crate::throttle) fn of(applied: &[Applied]) -> Self {
         let any = |wants: fn(&Outcomes) -> bool| applied.iter().any(|how| wants(&how.outcomes));
         Self {
             account: any(Outcomes::may_change),
@@ -47,10 +47,10 @@ impl Wanted {
 /// How often a charge of what is left is tried, when others take of it in between.
 const TRIES: usize = 4;
 
-impl<B: Backend> Rules<B> {
+impl<B: Backend> Shared<B> {
     /// The account of an admitted request, if a limit wants one.
     #[inline]
-    pub(super) fn open(self: &Arc<Self>, report: &LimitReport, calls: &[Call]) -> Option<Arc<Account>> {
+    pub(in crate::throttle) fn open(self: &Arc<Self>, report: &LimitReport, calls: &[Call]) -> Option<Arc<Account>> {
         self.wanted.account.then(|| self.open_account(report.decision(), calls))
     }
 
@@ -65,7 +65,7 @@ impl<B: Backend> Rules<B> {
             let applies = status.is_some_and(|status| status.applies()) && call.is_some_and(|call| call.cost() == 0);
             let concerned = admission.is_some() || (applies && how.outcomes.settled_later);
             let call = call.filter(|call| concerned && call.key().is_some()).cloned();
-            lines.push(Line::new(place, call, admission));
+            lines.push(Tally::new(place, call, admission));
         }
         let runtime = if self.backend.can_fail() { Handle::try_current().ok() } else { None };
         Account::new(Arc::clone(self) as Arc<dyn Ledger>, lines, runtime)
@@ -73,7 +73,7 @@ impl<B: Backend> Rules<B> {
 
     /// Charges a refused request to the limits for which attempts count, behind the refusal.
     #[inline(never)]
-    pub(super) fn charge_attempt(self: &Arc<Self>, decision: &Decision, calls: &[Call]) {
+    pub(in crate::throttle) fn charge_attempt(self: &Arc<Self>, decision: &Decision, calls: &[Call]) {
         for (place, (how, call)) in self.applied.iter().zip(calls).enumerate() {
             let status =
                 decision.statuses().get(place).filter(|status| how.outcomes.charge_refused && status.applies());
@@ -87,9 +87,9 @@ impl<B: Backend> Rules<B> {
     }
 
     fn charge(self: &Arc<Self>, place: usize, call: Call, decided_by: DecidedBy, runtime: Option<&Handle>) {
-        let rules = Arc::clone(self);
+        let shared = Arc::clone(self);
         let step = async move {
-            let (_, result) = rules.take_what_is_left(place, &call, decided_by).await;
+            let (_, result) = shared.take_what_is_left(place, &call, decided_by).await;
             result
         };
         self.send(step, runtime);
@@ -157,14 +157,14 @@ impl<B: Backend> Rules<B> {
     }
 
     /// Gives back all that a decision has charged, behind the request.
-    pub(super) fn give_back(&self, decision: &Decision, calls: &[Call]) {
+    pub(in crate::throttle) fn give_back(&self, decision: &Decision, calls: &[Call]) {
         if let Some(receipt) = Receipt::of(decision, calls) {
             self.settle(receipt.actual(0), None);
         }
     }
 
     /// Gives back what limits that refund aborted requests took of one that was dropped while the store decided.
-    pub(super) async fn refund_aborted(
+    pub(in crate::throttle) async fn refund_aborted(
         &self,
         decided: Result<Decision, BackendError>,
         calls: &[Call],
@@ -188,21 +188,21 @@ impl<B: Backend> Rules<B> {
     }
 
     /// Does a step behind the request.
-    pub(super) fn send(
+    pub(in crate::throttle) fn send(
         &self,
         step: impl Future<Output = Result<(), BackendError>> + Send + 'static,
         runtime: Option<&Handle>,
     ) {
-        self.post().send(Box::pin(step), runtime, self.backend.can_fail());
+        self.background().send(Box::pin(step), runtime, self.backend.can_fail());
     }
 
     fn settle(&self, receipt: Receipt, runtime: Option<&Handle>) {
         let share = self.answers.share.as_ref().map(Shares::for_receipts);
-        self.post().settle(&self.backend, &self.prepared, share, receipt, runtime);
+        self.background().settle(&self.backend, &self.prepared, share, receipt, runtime);
     }
 
-    fn post(&self) -> &Post {
-        &self.answers.options.post
+    fn background(&self) -> &Background {
+        &self.answers.options.background
     }
 }
 
@@ -227,7 +227,7 @@ impl Drop for Bring {
     }
 }
 
-impl<B: Backend> Ledger for Rules<B> {
+impl<B: Backend> Ledger for Shared<B> {
     fn policies(&self) -> &[Policy] {
         &self.answers.policies
     }
@@ -243,9 +243,9 @@ impl<B: Backend> Ledger for Rules<B> {
             Step::Charge { place, call } => self.charge(place, call, DecidedBy::Store, runtime),
             Step::Ask { place, call } => {
                 let mut bring = Bring { account: Arc::clone(account), place, receipt: None };
-                let rules = Arc::clone(&self);
+                let shared = Arc::clone(&self);
                 let step = async move {
-                    let (receipt, result) = rules.take_what_is_left(place, &call, DecidedBy::Store).await;
+                    let (receipt, result) = shared.take_what_is_left(place, &call, DecidedBy::Store).await;
                     bring.receipt = receipt;
                     drop(bring);
                     result
