@@ -1,17 +1,24 @@
-use std::sync::Arc;
+use throttle_core::AnyCharge;
 
-use throttle_core::{AnyCharge, ConfigError, PolicyName, PolicySet, PolicyTree};
+use super::concurrency::Concurrency;
+use super::single::Limit;
 
-use super::{Applied, Concurrency, Limit};
-use crate::throttle::{GateRule, Gates};
-
-/// LimitTree, composed.
+/// A composition of limits: what [`all`] and [`any`] return, and what a single limit converts into.
+///
+/// ```
+/// use throttle_tower::{Constant, Gcra, LimitTree, Rate, ThrottleLayer, any, limit};
+///
+/// let pool = |name, count| limit(name, Gcra::new(Rate::per_second(count))).by(Constant);
+/// let pools: LimitTree = any([pool("first", 10), pool("second", 100)]).charge_every_admitting();
+/// assert!(ThrottleLayer::new(pools).is_ok());
+/// assert!(ThrottleLayer::new(any(Vec::<LimitTree>::new())).is_err(), "an empty composition");
+/// ```
 #[derive(Clone, Debug)]
 #[must_use = "limits do nothing until a layer is built with them"]
-pub struct LimitTree(Tree);
+pub struct LimitTree(pub(super) Tree);
 
 #[derive(Clone, Debug)]
-enum Tree {
+pub(super) enum Tree {
     Limit(Box<Limit>),
     InFlight(Box<Concurrency>),
     All(Vec<LimitTree>),
@@ -21,27 +28,37 @@ enum Tree {
 /// Admits a request when every member does. Then every member is charged, else none.
 ///
 /// Members are limits in an array or `Vec`, or, where limits and compositions mix, a tuple.
+///
+/// ```
+/// use throttle_tower::{ClientIp, Constant, Gcra, Rate, ThrottleLayer, all, limit};
+///
+/// let limits = all([
+///     limit("per-ip", Gcra::new(Rate::per_second(10))).by(ClientIp::peer()),
+///     limit("all", Gcra::new(Rate::per_second(1_000))).by(Constant),
+/// ]);
+/// assert!(ThrottleLayer::new(limits).is_ok());
+/// ```
 pub fn all(members: impl IntoMembers) -> LimitTree {
     LimitTree(Tree::All(members.into_members()))
 }
 
-/// Admits a request when some member does, and charges the first that does, in the order given: one's own budget, then
-/// the shared pool.
+/// Admits a request when some member does, and charges the first that does, in the order given: the client's own budget,
+/// then the shared pool.
 ///
 /// Members are either all limits on rates, or all [`Concurrency`] limits: permits are counted in this process and rates by
 /// the store, so one decision cannot choose between them. A layer refuses to build with a mix. Put the `Concurrency` beside
 /// the `any` instead: `all((Concurrency::new(20), any(…)))`.
 ///
 /// ```
-/// use throttle_tower::{CalendarQuota, ClientIp, Constant, Gcra, Header, Rate, all, any, limit};
+/// use throttle_tower::{
+///     CalendarQuota, ClientIp, Concurrency, Constant, Gcra, Header, Rate, ThrottleLayer, all, any, limit,
+/// };
 ///
-/// let limits = all((
-///     limit("burst", Gcra::new(Rate::per_second(10))).by(ClientIp::peer()),
-///     any([
-///         limit("own", CalendarQuota::daily(1_000)).by(Header::new("x-api-key")),
-///         limit("pool", CalendarQuota::daily(50_000)).by(Constant),
-///     ]),
-/// ));
+/// let burst = limit("burst", Gcra::new(Rate::per_second(10))).by(ClientIp::peer());
+/// let own = limit("own", CalendarQuota::daily(1_000)).by(Header::new("x-api-key"));
+/// let pool = limit("pool", CalendarQuota::daily(50_000)).by(Constant);
+/// assert!(ThrottleLayer::new(all((burst, any([own.clone(), pool])))).is_ok());
+/// assert!(ThrottleLayer::new(any((own, Concurrency::new(20)))).is_err(), "a mix of both kinds");
 /// ```
 pub fn any(members: impl IntoMembers) -> LimitTree {
     LimitTree(Tree::Any(members.into_members(), AnyCharge::First))
@@ -55,97 +72,6 @@ impl LimitTree {
         }
         self
     }
-
-    /// What a layer runs.
-    pub(crate) fn compile(self) -> Result<Compiled, ConfigError> {
-        let mut parts = Parts::default();
-        let Apart { rule, gate_rule } = parts.take_apart(self)?;
-        let set = match rule {
-            Some(rule) => PolicySet::new(rule)?,
-            None => PolicySet::none(),
-        };
-        let names = parts.gates.iter().map(|(name, _)| name.as_str());
-        let all: Vec<&str> = set.policies().iter().map(|policy| policy.name()).chain(names).collect();
-        if let Some((_, twice)) = all.iter().enumerate().find(|(place, name)| all[..*place].contains(name)) {
-            let rule = "each name may stand once in a layer, because it tells the limits apart; rename one of them";
-            return Err(ConfigError::new("name", format_args!("{twice:?} twice"), rule));
-        }
-        let gates = Arc::new(Gates::new(parts.gates, gate_rule));
-        Ok(Compiled { set, applied: parts.applied.into(), gates })
-    }
-}
-
-/// LimitTree as a layer runs them.
-pub(crate) struct Compiled {
-    /// What the backend decides.
-    pub(crate) set: PolicySet,
-    /// How each of its policies is applied.
-    pub(crate) applied: Arc<[Applied]>,
-    /// What is decided in this process, beside the backend.
-    pub(crate) gates: Arc<Gates>,
-}
-
-/// LimitTree on rates, which the backend decides, and limits on requests in flight, which this process decides. An `all` of
-/// both is an `all` of its two halves; an `any` of both has no such halves, so it is an error.
-#[derive(Default)]
-struct Parts {
-    applied: Vec<Applied>,
-    gates: Vec<(PolicyName, Concurrency)>,
-}
-
-/// A composition in its two halves.
-struct Apart {
-    rule: Option<PolicyTree>,
-    gate_rule: Option<GateRule>,
-}
-
-impl Parts {
-    fn take_apart(&mut self, limits: LimitTree) -> Result<Apart, ConfigError> {
-        let gates_before = self.gates.len();
-        let (rule, gate_rule) = match limits.0 {
-            Tree::Limit(limit) => {
-                let policy = limit.policy()?;
-                self.applied.push(limit.how);
-                (Some(policy.into()), None)
-            }
-            Tree::InFlight(concurrency) => {
-                self.gates.push((concurrency.check()?, *concurrency));
-                (None, Some(GateRule::One(self.gates.len() - 1)))
-            }
-            Tree::All(members) => {
-                let is_empty = members.is_empty();
-                let (rules, gates) = self.members(members)?;
-                // An empty one is the backend's to refuse.
-                let rule = (is_empty || !rules.is_empty()).then_some(PolicyTree::All(rules));
-                (rule, (!gates.is_empty()).then_some(GateRule::All(gates)))
-            }
-            Tree::Any(members, charge) => {
-                let (rules, gates) = self.members(members)?;
-                match (rules.is_empty(), gates.is_empty()) {
-                    (_, true) => (Some(PolicyTree::Any(rules, charge)), None),
-                    (true, false) => (None, Some(GateRule::Any(gates, charge))),
-                    (false, false) => return Err(mixed_any(&self.gates[gates_before].0)),
-                }
-            }
-        };
-        Ok(Apart { rule, gate_rule })
-    }
-
-    fn members(&mut self, members: Vec<LimitTree>) -> Result<(Vec<PolicyTree>, Vec<GateRule>), ConfigError> {
-        let (mut rules, mut gates) = (Vec::new(), Vec::new());
-        for member in members {
-            let Apart { rule, gate_rule } = self.take_apart(member)?;
-            rules.extend(rule);
-            gates.extend(gate_rule);
-        }
-        Ok((rules, gates))
-    }
-}
-
-fn mixed_any(concurrency: &PolicyName) -> ConfigError {
-    let rule = "permits are counted in this process and rates by the store, so one decision cannot choose between them; \
-                put the Concurrency beside the any, as in all((Concurrency::new(20), any(…)))";
-    ConfigError::new("any", "a mix of Concurrency and rates", rule).in_policy(concurrency.as_str())
 }
 
 impl From<Limit> for LimitTree {
@@ -160,7 +86,17 @@ impl From<Concurrency> for LimitTree {
     }
 }
 
-/// Something that is limits: a [`Limit`], a [`Concurrency`], or what [`all`] and [`any`] make of several.
+/// What a layer can enforce: a [`Limit`], a [`Concurrency`], [plans](crate::plans), or a composition of several.
+///
+/// ```
+/// use throttle_tower::limit::IntoLimitTree;
+/// use throttle_tower::{Concurrency, ConfigError, ThrottleLayer};
+///
+/// fn layer(limits: impl IntoLimitTree) -> Result<ThrottleLayer, ConfigError> {
+///     ThrottleLayer::new(limits)
+/// }
+/// assert!(layer(Concurrency::new(20)).is_ok());
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be enforced as it is",
     label = "expected a limit that says whose budget it is, or a composition of such",
@@ -168,7 +104,7 @@ impl From<Concurrency> for LimitTree {
     note = "compose several with `all([…])` or `any([…])`"
 )]
 pub trait IntoLimitTree {
-    /// As limits.
+    /// Converts it into a composition.
     fn into_limit_tree(self) -> LimitTree;
 }
 
@@ -191,6 +127,14 @@ impl IntoLimitTree for Concurrency {
 }
 
 /// The members of an [`all`] or [`any`]: an array, a `Vec`, or a tuple of up to eight.
+///
+/// ```
+/// use throttle_tower::limit::IntoMembers;
+/// use throttle_tower::{Concurrency, Constant, Gcra, Rate, limit};
+///
+/// let per_second = limit("all", Gcra::new(Rate::per_second(10))).by(Constant);
+/// assert_eq!((per_second, Concurrency::new(20)).into_members().len(), 2);
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a list of limits",
     label = "expected an array, a `Vec` or a tuple of limits",
@@ -198,7 +142,7 @@ impl IntoLimitTree for Concurrency {
     note = "every limit must say whose budget it is: `limit(…).by(…)`"
 )]
 pub trait IntoMembers {
-    /// As a list.
+    /// Converts it into a list.
     fn into_members(self) -> Vec<LimitTree>;
 }
 

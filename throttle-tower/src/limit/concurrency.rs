@@ -4,45 +4,48 @@ use std::sync::Arc;
 use http::request::Parts;
 use throttle_core::{ConfigError, Key, PolicyName};
 
-use super::IntoCost;
-use super::single::{Applies, CostOf};
-use crate::{Constant, KeyExtractor, OnMissing};
+use super::applied::{AppliesTo, CostOf};
+use super::cost::IntoCost;
+use super::on_missing::OnMissing;
+use crate::extract::{Constant, KeyExtractor};
 
-/// A limit on requests in flight: at most so many at once, however fast they come and go.
+/// Limits the requests in flight: at most so many at once, however fast they come and go.
 ///
-/// It stands alone, or beside other limits in an [`all`](crate::all). A request takes its permits after the other limits have
-/// admitted it, all in one step, and holds them until its response body ends or is dropped, or the request is given up
-/// before.
+/// It stands alone, or beside other limits in an [`all`](crate::all). A request takes its permits after the other limits
+/// have admitted it, all in one step, and holds them until its response body ends or is dropped, or the request itself is
+/// dropped before.
 ///
-/// * A request that finds too few permits free is answered 503 before the other limits are asked, so it is charged nothing.
-/// * A request that another limit refuses never holds a permit, not even for a moment: however many there are, they cost no
-///   other request its permit.
+/// * A request that finds too few free permits is answered 503 before the other limits are asked, so it is charged nothing.
+/// * A request that another limit refuses never holds a permit, not even for a moment, so refused requests cost no other
+///   request its permit.
 /// * Permits may run out while the other limits are asked, because another request takes them then. The request is
-///   answered 503, and exactly its charge is given back: at once in memory, behind the answer over a store. In between its
+///   answered 503, and exactly its charge is given back: at once in memory, in the background over a store. In between its
 ///   key has that much less left, so another request of the same key may be refused by that limit.
 ///
 /// A response that switches protocols has hardly a body: let the connection hold the permit, by moving
 /// [`InFlight`](crate::InFlight) into the task that serves it.
 ///
-/// An [`any`](crate::any) may hold several `Concurrency` limits, which are tried in order; an `any` that mixes them with limits
-/// on rates is an error when the layer is built. Put the `Concurrency` beside the `any`, in an [`all`](crate::all).
+/// An [`any`](crate::any) may hold several `Concurrency` limits, which are tried in order; an `any` that mixes them with
+/// limits on rates is an error when the layer is built. Put the `Concurrency` beside the `any`, in an [`all`](crate::all).
 ///
-/// Permits are counted in this process, whatever the backend: a store could not tell when a process that held some has died.
+/// Permits are counted in this process, whatever the backend: a store cannot see when a process that held some has died.
 /// Each layer and its clones count together.
 ///
-/// **Pair one for everybody with one for each client.** Alone, `Concurrency::new(200)` is one client's to exhaust: a single HTTP/2
-/// connection carries as many streams as the server allows, and while the client keeps its receive window closed no
-/// response body ends, so each stream keeps its permit. A second limit `.by` the client's address bounds what one client can
-/// hold:
+/// **Pair a limit for all clients with one for each client.** Alone, one client can exhaust `Concurrency::new(200)`: a
+/// single HTTP/2 connection carries as many streams as the server allows, and while the client keeps its receive window
+/// closed no response body ends, so each stream keeps its permit. A second limit `.by` the client's address bounds what one
+/// client can hold:
 ///
 /// ```
-/// use throttle_tower::{ClientIp, Concurrency, Gcra, Rate, all, limit};
+/// use throttle_tower::{ClientIp, Concurrency, Gcra, Rate, ThrottleLayer, all, limit};
 ///
-/// let limits = all((
+/// let throttle = ThrottleLayer::new(all((
 ///     limit("per-ip", Gcra::new(Rate::per_second(10))).by(ClientIp::peer()),
 ///     Concurrency::new(200),
 ///     Concurrency::new(4).name("in-flight-per-ip").by(ClientIp::peer()),
-/// ));
+/// )))?;
+/// assert_eq!(throttle.in_flight("in-flight-per-ip"), Some(0));
+/// # Ok::<(), throttle_tower::ConfigError>(())
 /// ```
 #[derive(Clone)]
 #[must_use = "a limit does nothing until a layer is built with it"]
@@ -51,7 +54,7 @@ pub struct Concurrency {
     pub(crate) most: u64,
     key: Arc<dyn KeyExtractor>,
     cost: Option<CostOf>,
-    when: Option<Applies>,
+    when: Option<AppliesTo>,
     on_missing: OnMissing,
 }
 
@@ -68,47 +71,52 @@ impl Concurrency {
         }
     }
 
-    /// What a refusal, and hooks, call it. Defaults to `in-flight`; two in one layer need two names.
+    /// Sets the name that refusals and hooks use. Defaults to `in-flight`; two in one layer need two names.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
     }
 
-    /// So many for each key. Defaults to one count for all.
+    /// Counts the requests of each key separately. Defaults to one count for all.
     pub fn by(mut self, key: impl KeyExtractor) -> Self {
         self.key = Arc::new(key);
         self
     }
 
-    /// How many permits a request holds: a number, or a function of the request's head; 0 for none. Defaults to 1.
+    /// Sets how many permits a request holds: a number, or a function of the request's head; 0 for none. Defaults to 1.
     pub fn cost(mut self, cost: impl IntoCost) -> Self {
         self.cost = Some(cost.into_cost());
         self
     }
 
-    /// Applies it only to requests of which `applies` is true. Defaults to all.
+    /// Applies the limit only to requests of which `applies` is true. Defaults to all.
     pub fn when(mut self, applies: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
         self.when = Some(Arc::new(applies));
         self
     }
 
-    /// What a missing key means. Defaults to [`OnMissing::Share`].
+    /// Sets what happens to requests without a key. Defaults to [`OnMissing::Share`].
     pub fn on_missing(mut self, rule: OnMissing) -> Self {
         self.on_missing = rule;
         self
     }
 
-    pub(crate) fn check(&self) -> Result<PolicyName, ConfigError> {
+    /// The name, once the settings are found to be right.
+    ///
+    /// # Errors
+    ///
+    /// If a setting of the limit is wrong.
+    pub(super) fn check(&self) -> Result<PolicyName, ConfigError> {
         let name = PolicyName::new(&self.name)?;
         self.key.check().and_then(|()| self.on_missing.check()).map_err(|error| error.in_policy(&self.name))?;
         if self.most == 0 {
-            let rule = "at least one request must be let through; to turn all away, answer 503 in a handler";
+            let rule = "at least one request must be admitted; to refuse all, answer 503 in a handler";
             return Err(ConfigError::new("concurrency", 0, rule).in_policy(&self.name));
         }
         Ok(name)
     }
 
-    /// How many permits a request needs, and of whose; `Ok(None)` if none.
+    /// The key whose permits a request needs, and how many; `Ok(None)` if none.
     ///
     /// # Errors
     ///

@@ -5,7 +5,7 @@ use throttle_core::Cost;
 
 /// A cost: a number of units, a [`Cost`], or a function of the request's head.
 ///
-/// A closure must spell its parameter's type out, because it is not the only thing that can be a cost:
+/// A closure must spell out the type of its parameter, because not only closures can be a cost:
 ///
 /// ```compile_fail
 /// # use throttle_tower::{Constant, Gcra, Rate, limit};
@@ -14,8 +14,9 @@ use throttle_core::Cost;
 ///
 /// ```
 /// # use http::request::Parts;
-/// # use throttle_tower::{Constant, Gcra, Rate, limit};
+/// # use throttle_tower::{Constant, Gcra, Rate, ThrottleLayer, limit};
 /// let exports = limit("exports", Gcra::new(Rate::per_minute(60))).by(Constant).cost(|parts: &Parts| 5);
+/// assert!(ThrottleLayer::new(exports).is_ok());
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a cost",
@@ -24,7 +25,7 @@ use throttle_core::Cost;
     note = "turn a number of another type into a `u64` first, as in `.cost(u64::from(n))`"
 )]
 pub trait IntoCost {
-    /// As a function of the request's head.
+    /// Converts it into a function of the request's head.
     fn into_cost(self) -> Arc<dyn Fn(&Parts) -> u64 + Send + Sync>;
 
     /// The cost of every request, where it does not depend on the request. Defaults to `None`.
@@ -83,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_constant_cost_that_no_state_admits_is_an_error() {
+    fn constant_cost_above_capacity_is_an_error() {
         for error in [refused(of_ten().cost(11)), refused(tiers().cost(11))] {
             assert_eq!((error.policy(), error.field(), error.value()), (Some("p"), "cost", "11"));
             assert!(error.to_string().contains("at most 10 units"), "{error}");
@@ -91,9 +92,9 @@ mod tests {
     }
 
     #[test]
-    fn a_cost_that_some_request_may_have_is_none() {
+    fn cost_that_some_state_admits_is_accepted() {
         assert!(ThrottleLayer::new(of_ten().cost(10)).is_ok());
-        assert!(ThrottleLayer::new(of_ten().cost(0)).is_ok(), "it looks");
+        assert!(ThrottleLayer::new(of_ten().cost(0)).is_ok(), "a peek");
         assert!(ThrottleLayer::new(tiers().cost(10)).is_ok(), "the larger tier admits it");
         assert!(
             ThrottleLayer::new(of_ten().cost(11).cost(|_: &http::request::Parts| 11)).is_ok(),

@@ -1,26 +1,51 @@
-//! LimitTree: a policy, whose budget it is, what a request costs, when it applies; and how several are composed.
+//! Limits: a policy, the key it is applied by, what a request costs, when it applies; and how several are composed.
+//!
+//! Open [`single`](limit) for the options of one limit, `outcome` for refunds and settlements, `compose` for [`all`] and
+//! [`any`], `concurrency` for limits on requests in flight, and `compile` for what a layer makes of all of them.
 
+mod applied;
+mod charge_rules;
+mod compile;
 mod compose;
 mod concurrency;
 mod cost;
+mod keying;
+mod on_error;
+mod on_missing;
 mod outcome;
 mod single;
 
 use http::request::Parts;
 
-pub(crate) use compose::Compiled;
+pub(crate) use applied::Applied;
+pub(crate) use charge_rules::ChargeRules;
+pub(crate) use compile::{Compiled, PermitTree};
 pub use compose::{IntoLimitTree, IntoMembers, LimitTree, all, any};
 pub use concurrency::Concurrency;
 pub use cost::IntoCost;
-pub(crate) use outcome::Outcomes;
-pub(crate) use single::{Applied, FutureKey, Keying};
-pub use single::{Limit, OnError, OnMissing, Unkeyed, limit};
+pub(crate) use keying::{Found, Keying, LookedUp, TierLookup};
+pub use on_error::OnError;
+pub use on_missing::OnMissing;
+pub use single::{Limit, Unkeyed, limit};
 
 /// Whether a request is a CORS preflight: OPTIONS with `Origin` and `Access-Control-Request-Method`.
 ///
-/// Preflights are the browser's, not the user's. Put the CORS layer outside the throttle, so that it answers them and
-/// adds its fields to refusals; or exempt them with `.when(|parts: &Parts| !is_preflight(parts))`, and give them a cheap
-/// limit of their own.
+/// Browsers send preflights, not users. Put the CORS layer outside the throttle, so that it answers them and adds its
+/// headers to refusals; or exempt them with `.when(|parts: &Parts| !is_preflight(parts))`, and give them a cheap limit of
+/// their own.
+///
+/// ```
+/// use http::Request;
+/// use throttle_tower::is_preflight;
+///
+/// let request = Request::options("/orders").header("origin", "https://example.com");
+/// let (plain, _) = request.body(())?.into_parts();
+/// assert!(!is_preflight(&plain));
+/// let request = Request::options("/orders").header("origin", "https://example.com");
+/// let (preflight, _) = request.header("access-control-request-method", "PUT").body(())?.into_parts();
+/// assert!(is_preflight(&preflight));
+/// # Ok::<(), http::Error>(())
+/// ```
 #[must_use]
 pub fn is_preflight(parts: &Parts) -> bool {
     parts.method == http::Method::OPTIONS

@@ -15,8 +15,8 @@ use super::LookupFailed;
 use super::cache::{Cache, Digest};
 use super::flight::{Flight, Joined};
 use super::told::{Told, Unknowns};
-use crate::KeyExtractor;
-use crate::limit::FutureKey;
+use crate::extract::KeyExtractor;
+use crate::limit::{Found, TierLookup};
 use crate::lock::lock;
 
 /// How long a failed lookup is not repeated, at most.
@@ -27,7 +27,7 @@ pub(super) type Answer = Pin<Box<dyn Future<Output = Result<Option<u8>, LookupFa
 pub(super) type Lookup = Arc<dyn Fn(String) -> Answer + Send + Sync>;
 
 #[derive(Clone)]
-pub(crate) struct Directory {
+pub(super) struct Directory {
     extractor: Arc<dyn KeyExtractor>,
     lookup: Lookup,
     pub(super) unknowns: Unknowns,
@@ -53,13 +53,6 @@ struct Tiers {
     seats: u64,
 }
 
-/// What a request is decided by, or what has to be waited for.
-pub(crate) enum Found {
-    Now(Option<Key>, u8),
-    /// Nothing is looked up before it is polled.
-    Later(FutureKey),
-}
-
 impl Directory {
     pub(super) fn new(extractor: Arc<dyn KeyExtractor>, lookup: Lookup) -> Self {
         Self {
@@ -74,64 +67,18 @@ impl Directory {
         }
     }
 
-    pub(super) fn remembering(mut self, entries: usize, good_for: Duration) -> Self {
+    pub(super) fn remember(&mut self, entries: usize, good_for: Duration) {
         (self.entries, self.good_for) = (entries, good_for);
         // More is refused when the layer is built.
         if entries <= super::MOST_ENTRIES {
             self.known = Known::new(entries);
         }
-        self
-    }
-
-    /// # Errors
-    ///
-    /// If the extractor cannot work, or a bound is out of range.
-    pub(crate) fn check(&self) -> Result<(), ConfigError> {
-        self.extractor.check()?;
-        if self.entries > super::MOST_ENTRIES {
-            let rule = format!("at most {} identities are remembered: room for all is reserved", super::MOST_ENTRIES);
-            return Err(ConfigError::new("cache", self.entries, rule));
-        }
-        if self.lookups == 0 {
-            return Err(ConfigError::new("lookups", 0, "at least one lookup at a time, or no tier is ever known"));
-        }
-        if self.deadline.is_zero() {
-            return Err(ConfigError::new("deadline of lookups", "0", "a lookup needs some time"));
-        }
-        Ok(())
-    }
-
-    pub(crate) fn uses_route(&self) -> bool {
-        self.extractor.uses_route()
-    }
-
-    pub(crate) fn uses_peer(&self) -> bool {
-        self.extractor.uses_peer()
-    }
-
-    pub(crate) fn describe(&self) -> String {
-        self.extractor.describe()
     }
 
     /// Lookups under way.
     #[cfg(test)]
     pub(super) fn flights(&self) -> usize {
         lock(&self.known.tiers).flights.len()
-    }
-
-    /// The key and the tier of a request.
-    #[inline]
-    pub(crate) fn find(&self, parts: &Parts) -> Found {
-        let Some(key) = self.extractor.extract(parts) else { return Found::Now(None, self.unknowns.tier) };
-        let digest = self.known.digest(&key);
-        let told = lock(&self.known.tiers).cache.get(digest, Instant::now());
-        match told {
-            Some(told) => {
-                let (key, tier) = self.unknowns.charge(key, told);
-                Found::Now(key, tier)
-            }
-            None => self.look_up(key, digest),
-        }
     }
 
     #[cold]
@@ -187,6 +134,40 @@ impl Directory {
         let flight = Flight::new(Box::pin(work), otherwise, landing);
         tiers.flights.insert(digest, Arc::downgrade(&flight));
         Ok(flight.join(seat))
+    }
+}
+
+impl TierLookup for Directory {
+    fn find(&self, parts: &Parts) -> Found {
+        let Some(key) = self.extractor.extract(parts) else { return Found::Now(None, self.unknowns.tier) };
+        let digest = self.known.digest(&key);
+        let told = lock(&self.known.tiers).cache.get(digest, Instant::now());
+        match told {
+            Some(told) => {
+                let (key, tier) = self.unknowns.charge(key, told);
+                Found::Now(key, tier)
+            }
+            None => self.look_up(key, digest),
+        }
+    }
+
+    fn extractor(&self) -> &dyn KeyExtractor {
+        &*self.extractor
+    }
+
+    fn check(&self) -> Result<(), ConfigError> {
+        self.extractor.check()?;
+        if self.entries > super::MOST_ENTRIES {
+            let rule = format!("at most {} identities are remembered: room for all is reserved", super::MOST_ENTRIES);
+            return Err(ConfigError::new("cache", self.entries, rule));
+        }
+        if self.lookups == 0 {
+            return Err(ConfigError::new("lookups", 0, "at least one lookup at a time, or no tier is ever known"));
+        }
+        if self.deadline.is_zero() {
+            return Err(ConfigError::new("deadline of lookups", "0", "a lookup needs some time"));
+        }
+        Ok(())
     }
 }
 

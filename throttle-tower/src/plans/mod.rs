@@ -12,8 +12,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use directory::Lookup;
-pub(crate) use directory::{Directory, Found};
+use directory::{Directory, Lookup};
 use throttle_core::{Algorithm, Carry, ConfigError, IntoAlgorithm, Policy};
 
 use crate::limit::{IntoCost, IntoLimitTree, Limit, LimitTree};
@@ -205,7 +204,8 @@ impl PlansWithoutDefault {
         // One that there is not is an error when the layer is built.
         self.directory.unknowns.tier = place.and_then(|place| u8::try_from(place).ok()).unwrap_or(0);
         let tiers = Tiered { tiers, unknown: tier, carry: Carry::Keep };
-        Plans(Limit::of_plans(name, tiers, self.directory))
+        let limit = Limit::tiered(tiers.policy(&name), self.directory.clone());
+        Plans { name, tiers, directory: self.directory, limit }
     }
 }
 
@@ -217,14 +217,14 @@ impl fmt::Debug for PlansWithoutDefault {
 
 /// What a limit has instead of one algorithm.
 #[derive(Clone, Debug)]
-pub(crate) struct Tiered {
+struct Tiered {
     tiers: Tiers,
     unknown: String,
     carry: Carry,
 }
 
 impl Tiered {
-    pub(crate) fn policy(&self, name: &str) -> Result<Policy, ConfigError> {
+    fn policy(&self, name: &str) -> Result<Policy, ConfigError> {
         let mut tiers = Vec::new();
         for (tier, algorithm) in &self.tiers {
             tiers.push((tier, algorithm.clone().map_err(|error| error.in_policy(name))?));
@@ -239,16 +239,21 @@ impl Tiered {
 }
 
 /// A limit that depends on who asks: see [`plans`].
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[must_use = "a limit does nothing until a layer is built with it"]
-pub struct Plans(Limit);
+pub struct Plans {
+    name: String,
+    tiers: Tiered,
+    directory: Directory,
+    limit: Limit,
+}
 
 impl Plans {
     /// About how many identities' tiers are remembered, at least 1 and at most 16,777,216, and for how long. When there
     /// are more, one not asked for lately is forgotten, and looked up again. An identity takes about 50 bytes, which
     /// are reserved when the layer is built. Defaults to 10,000 for 60 seconds.
     pub fn cache(self, identities: usize, good_for: Duration) -> Self {
-        Self(self.0.change_directory(|directory| directory.remembering(identities, good_for)))
+        self.change(|_, directory| directory.remember(identities, good_for))
     }
 
     /// Bounds lookups: how many are under way at a time, at least 1, and how long each may take. A lookup beyond these
@@ -269,16 +274,13 @@ impl Plans {
     /// assert!(ThrottleLayer::new(per_user.lookups(0, Duration::from_millis(200))).is_err());
     /// ```
     pub fn lookups(self, at_once: usize, deadline: Duration) -> Self {
-        Self(self.0.change_directory(|mut directory| {
-            (directory.lookups, directory.deadline) = (at_once, deadline);
-            directory
-        }))
+        self.change(|_, directory| (directory.lookups, directory.deadline) = (at_once, deadline))
     }
 
     /// What becomes of what an identity has used when its tier changes, or its tier's limit does. Defaults to
     /// [`Carry::Keep`].
     pub fn on_change(self, rule: Carry) -> Self {
-        Self(self.0.change_tiers(|tiers| tiers.carry = rule))
+        self.change(|tiers, _| tiers.carry = rule)
     }
 
     /// Treats an identity that the lookup does not know as a request without one, by [`on_missing`](Self::on_missing):
@@ -302,57 +304,66 @@ impl Plans {
     ///     .on_missing(OnMissing::Reject(http::StatusCode::UNAUTHORIZED));
     /// ```
     pub fn unknown_as_missing(self) -> Self {
-        Self(self.0.change_directory(|mut directory| {
-            directory.unknowns.as_missing = true;
-            directory
-        }))
+        self.change(|_, directory| directory.unknowns.as_missing = true)
     }
 
     /// As [`Limit::cost`].
     pub fn cost(self, cost: impl IntoCost) -> Self {
-        Self(self.0.cost(cost))
+        Self { limit: self.limit.cost(cost), ..self }
     }
 
     /// As [`Limit::when`]. Nothing is looked up for a request that the limit does not apply to.
     pub fn when(self, applies: impl Fn(&http::request::Parts) -> bool + Send + Sync + 'static) -> Self {
-        Self(self.0.when(applies))
+        Self { limit: self.limit.when(applies), ..self }
     }
 
     /// As [`Limit::on_missing`], for requests without an identity.
     pub fn on_missing(self, rule: OnMissing) -> Self {
-        Self(self.0.on_missing(rule))
+        Self { limit: self.limit.on_missing(rule), ..self }
     }
 
     /// As [`Limit::on_error`]: what happens when the store fails. A lookup that fails is [another
     /// matter](PlansWithoutLookup::lookup).
     pub fn on_error(self, rule: OnError) -> Self {
-        Self(self.0.on_error(rule))
+        Self { limit: self.limit.on_error(rule), ..self }
     }
 
     /// As [`Limit::unit`].
     pub fn unit(self, unit: impl Into<String>) -> Self {
-        Self(self.0.unit(unit))
+        Self { limit: self.limit.unit(unit), ..self }
     }
 
     /// As [`Limit::replace_existing`]: to change the tiers, or their limits, while the former ones are in use.
     pub fn replace_existing(self) -> Self {
-        Self(self.0.replace_existing())
+        Self { limit: self.limit.replace_existing(), ..self }
     }
 
     /// As a limit, to say all else that limits can: what is refunded, what is settled later, who is held. Call it last.
     pub fn into_limit(self) -> Limit {
-        self.0
+        self.limit
+    }
+
+    fn change(mut self, change: impl FnOnce(&mut Tiered, &mut Directory)) -> Self {
+        change(&mut self.tiers, &mut self.directory);
+        let policy = self.tiers.policy(&self.name);
+        Self { limit: self.limit.with_tiers(policy, self.directory.clone()), ..self }
+    }
+}
+
+impl fmt::Debug for Plans {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Plans").field(&self.limit).finish()
     }
 }
 
 impl From<Plans> for LimitTree {
     fn from(plans: Plans) -> Self {
-        plans.0.into()
+        plans.limit.into()
     }
 }
 
 impl IntoLimitTree for Plans {
     fn into_limit_tree(self) -> LimitTree {
-        self.0.into()
+        self.limit.into()
     }
 }

@@ -9,8 +9,8 @@ use throttle_core::{Carry, Gcra, IntoAlgorithm, Key, LeakyBucket, Rate};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::{Directory, Found, Plans, plans};
-use crate::limit::FutureKey;
+use super::{Directory, Plans, plans};
+use crate::limit::{Found, LookedUp, TierLookup};
 use crate::{Header, ThrottleLayer};
 
 fn parts(identity: &str) -> Parts {
@@ -38,7 +38,7 @@ impl Office {
 
 fn directory(office: &Arc<Office>, entries: usize, good_for: Duration) -> Directory {
     let office = Arc::clone(office);
-    let built = plans("p", tiers()).by(Header::new("x-api-key")).lookup(move |_| {
+    let mut built = plans("p", tiers()).by(Header::new("x-api-key")).lookup(move |_| {
         let office = Arc::clone(&office);
         async move {
             office.asked.fetch_add(1, Ordering::SeqCst);
@@ -52,14 +52,15 @@ fn directory(office: &Arc<Office>, entries: usize, good_for: Duration) -> Direct
             }
         }
     });
-    built.directory.remembering(entries, good_for)
+    built.directory.remember(entries, good_for);
+    built.directory
 }
 
 fn tiers() -> [(&'static str, Gcra); 3] {
     [("free", 60), ("pro", 600), ("internal", 6_000)].map(|(tier, count)| (tier, Gcra::new(Rate::per_minute(count))))
 }
 
-fn later(found: Found) -> FutureKey {
+fn later(found: Found) -> LookedUp {
     match found {
         Found::Later(key) => key,
         Found::Now(..) => panic!("known at once"),
@@ -115,7 +116,7 @@ async fn plans_that_one_gives_up_waiting_for_others_still_get() {
 }
 
 /// Polls once.
-async fn polled_once(future: &mut FutureKey) -> Option<u8> {
+async fn polled_once(future: &mut LookedUp) -> Option<u8> {
     std::future::poll_fn(|cx| {
         std::task::Poll::Ready(match future.as_mut().poll(cx) {
             std::task::Poll::Ready((_, tier)) => Some(tier),

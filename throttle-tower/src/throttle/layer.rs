@@ -9,12 +9,13 @@ use tower_layer::Layer;
 
 use super::answers::{Answers, Jitter, Options};
 use super::local_shares::LocalStore;
+use super::permits::Gates;
 use super::shared::Shared;
 use super::warning::Watch;
 use super::{Event, Refusal, Throttle, Warning};
 use crate::OnError;
 use crate::headers::Dialect;
-use crate::limit::IntoLimitTree;
+use crate::limit::{Compiled, IntoLimitTree};
 use crate::usage::Settlements;
 
 /// Refuses requests that exceed their limits: 429, with true `RateLimit` fields and `Retry-After`.
@@ -58,7 +59,9 @@ impl ThrottleLayer {
     ///
     /// If a limit's configuration is wrong: which policy, field, value and bound.
     pub fn new(limits: impl IntoLimitTree) -> Result<Self, ConfigError> {
-        let shared = Shared::new(MemoryBackend::new(), limits.into_limit_tree().compile()?, Options::default())?;
+        let Compiled { set, applied, concurrency, permit_tree } = limits.into_limit_tree().compile()?;
+        let gates = Arc::new(Gates::new(concurrency, permit_tree));
+        let shared = Shared::new(MemoryBackend::new(), set, applied, gates, Options::default())?;
         Ok(Self { shared: Arc::new(shared) })
     }
 }
@@ -78,7 +81,9 @@ impl<B: Backend> ThrottleLayer<B> {
     /// another one that is in use there, with other parameters: see
     /// [`Limit::replace_existing`](crate::Limit::replace_existing).
     pub fn backend<C: Backend>(self, backend: C) -> Result<ThrottleLayer<C>, ConfigError> {
-        let shared = Shared::new(backend, self.shared.compiled(), self.shared.answers.options.clone())?;
+        let own = &self.shared;
+        let (set, applied, gates) = (B::set(&own.prepared).clone(), Arc::clone(&own.applied), Arc::clone(&own.gates));
+        let shared = Shared::new(backend, set, applied, gates, own.answers.options.clone())?;
         Ok(ThrottleLayer { shared: Arc::new(shared) })
     }
 

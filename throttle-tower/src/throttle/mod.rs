@@ -20,11 +20,9 @@ pub use event::{Event, Outcome};
 pub use future::ResponseFuture;
 pub use layer::ThrottleLayer;
 pub use permits::InFlight;
-pub(crate) use permits::{GateRule, Gates};
 pub use refusal::{Reason, Refusal};
 pub use report::LimitReport;
 #[cfg(feature = "axum")]
 pub use report::MissingLimitReport;
 pub use service::Throttle;
-pub(crate) use warning::Seen;
 pub use warning::Warning;

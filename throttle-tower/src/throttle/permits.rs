@@ -10,13 +10,13 @@ use http::request::Parts;
 use smallvec::{SmallVec, smallvec};
 use throttle_core::{AnyCharge, Key, PolicyName};
 
-use crate::limit::Concurrency;
+use crate::limit::{Concurrency, PermitTree};
 use crate::lock::lock;
 
 /// All of a layer's limits on requests in flight, and how they are composed.
 pub(crate) struct Gates {
     gates: Vec<Gate>,
-    rule: Option<GateRule>,
+    rule: Option<PermitTree>,
     /// One lock for all, so that a request takes all that it needs in one step.
     taken: Mutex<Vec<HashMap<Key, u64>>>,
 }
@@ -26,21 +26,13 @@ struct Gate {
     how: Concurrency,
 }
 
-/// A composition of limits on requests in flight, each by its place.
-#[derive(Clone, Debug)]
-pub(crate) enum GateRule {
-    One(usize),
-    All(Vec<GateRule>),
-    Any(Vec<GateRule>, AnyCharge),
-}
-
 /// What a request needs of each.
 pub(crate) type Needs = SmallVec<[Option<(Key, u64)>; 2]>;
 
 type Taken = SmallVec<[(usize, Key, u64); 2]>;
 
 impl Gates {
-    pub(crate) fn new(gates: Vec<(PolicyName, Concurrency)>, rule: Option<GateRule>) -> Self {
+    pub(crate) fn new(gates: Vec<(PolicyName, Concurrency)>, rule: Option<PermitTree>) -> Self {
         let gates: Vec<Gate> = gates.into_iter().map(|(name, how)| Gate { name, how }).collect();
         let taken = Mutex::new(gates.iter().map(|_| HashMap::new()).collect());
         Self { gates, rule, taken }
@@ -132,10 +124,10 @@ struct Choice<'a> {
 
 impl Choice<'_> {
     /// Whether a composition admits the request; `None` where none of it applies.
-    fn admits(&mut self, rule: &GateRule) -> Option<bool> {
+    fn admits(&mut self, rule: &PermitTree) -> Option<bool> {
         match rule {
-            GateRule::One(place) => self.one_admits(*place),
-            GateRule::All(members) => {
+            PermitTree::Limit(place) => self.one_admits(*place),
+            PermitTree::All(members) => {
                 let mut admits = None;
                 for member in members {
                     match self.admits(member) {
@@ -146,7 +138,7 @@ impl Choice<'_> {
                 }
                 admits
             }
-            GateRule::Any(members, whom) => {
+            PermitTree::Any(members, whom) => {
                 let (mut admits, blamed) = (None, self.full.len());
                 for member in members {
                     let before = self.places.len();

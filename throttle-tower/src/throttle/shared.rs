@@ -5,7 +5,9 @@ use http::request::Parts;
 use http::{Response, StatusCode};
 use smallvec::SmallVec;
 use throttle_core::backend::Call;
-use throttle_core::{Backend, BackendError, BackendErrorKind, ConfigError, Decision, Key, Policy, PolicyName};
+use throttle_core::{
+    Backend, BackendError, BackendErrorKind, ConfigError, Decision, Key, Policy, PolicyName, PolicySet,
+};
 
 use super::answers::{Answers, Options, Replaced};
 use super::local_shares::Shares;
@@ -14,9 +16,9 @@ use super::refusal::{Reason, Refusal, forbid_storing};
 use super::steps::decide::Answer;
 use super::steps::settle::Wanted;
 use super::steps::wait_queue::Lines;
+use super::warning::missing_key;
 use super::{Event, LimitReport, Outcome};
-use crate::limit::{Applied, Compiled, FutureKey, Keying};
-use crate::plans::Found;
+use crate::limit::{Applied, Found, Keying, LookedUp};
 use crate::time::micros;
 use crate::usage::{Open, Usage};
 use crate::{OnError, OnMissing};
@@ -62,7 +64,7 @@ pub(crate) type Calls = SmallVec<[Call; 3]>;
 pub(crate) struct Asked {
     pub(crate) calls: Calls,
     /// Keys that have to be waited for, and the cost that goes with them.
-    pub(crate) waiting: Vec<(usize, u64, FutureKey)>,
+    pub(crate) waiting: Vec<(usize, u64, LookedUp)>,
     /// Permits.
     pub(crate) needs: Needs,
 }
@@ -113,8 +115,13 @@ impl<B: Backend> Shared<B> {
     /// # Errors
     ///
     /// If the limits cannot be enforced on this backend. Nothing is prepared on it then.
-    pub(crate) fn new(backend: B, compiled: Compiled, options: Options) -> Result<Self, ConfigError> {
-        let Compiled { set, applied, gates } = compiled;
+    pub(crate) fn new(
+        backend: B,
+        set: PolicySet,
+        applied: Arc<[Applied]>,
+        gates: Arc<Gates>,
+        options: Options,
+    ) -> Result<Self, ConfigError> {
         Self::check(&backend, set.policies(), &applied, &options)?;
         let prepared = backend.prepare(set)?;
         let answers = Arc::new(Answers::new(B::set(&prepared).policies(), options));
@@ -124,12 +131,6 @@ impl<B: Backend> Shared<B> {
         let mut shared = Self { backend, prepared, applied, answers, replaced, wanted, gates, lines };
         shared.share()?;
         Ok(shared)
-    }
-
-    /// What it was made of, to make others of it.
-    pub(crate) fn compiled(&self) -> Compiled {
-        let set = B::set(&self.prepared).clone();
-        Compiled { set, applied: Arc::clone(&self.applied), gates: Arc::clone(&self.gates) }
     }
 
     /// Makes the shares by which this process decides when the store does not, where a limit may need one.
@@ -211,18 +212,18 @@ impl<B: Backend> Shared<B> {
             } else {
                 let cost = how.cost.as_ref().map_or(1, |cost| cost(parts));
                 match &how.keying {
-                    Keying::Sync(extractor) => match extractor.extract(parts) {
+                    Keying::Extracted(extractor) => match extractor.extract(parts) {
                         Some(key) => {
-                            how.seen.found();
+                            how.key_seen.found();
                             call(key, cost)
                         }
                         None => self.call_without_key(index, cost, parts)?,
                     },
-                    Keying::Async(extractor) => {
+                    Keying::Future(extractor) => {
                         asked.waiting.push((index, cost, extractor(parts, how.key_deadline)));
                         Call::SKIP
                     }
-                    Keying::Plans(directory) => match directory.find(parts) {
+                    Keying::Tiered(lookup) => match lookup.find(parts) {
                         Found::Now(key, tier) => self.call(index, cost, key, parts)?.in_tier(tier),
                         Found::Later(key) => {
                             asked.waiting.push((index, cost, key));
@@ -250,7 +251,7 @@ impl<B: Backend> Shared<B> {
     ) -> Result<Call, Box<Response<Bytes>>> {
         match key {
             Some(key) => {
-                self.applied[index].seen.found();
+                self.applied[index].key_seen.found();
                 Ok(call(key, cost))
             }
             None => self.call_without_key(index, cost, parts),
@@ -260,7 +261,7 @@ impl<B: Backend> Shared<B> {
     #[cold]
     fn call_without_key(&self, index: usize, cost: u64, parts: &Parts) -> Result<Call, Box<Response<Bytes>>> {
         let how = &self.applied[index];
-        if let Some(warning) = how.seen.missed(how, self.answers.policies[index].policy_name(), parts) {
+        if let Some(warning) = missing_key(how, self.answers.policies[index].policy_name(), parts) {
             self.answers.options.watch.warn(&warning);
         }
         match how.on_missing {

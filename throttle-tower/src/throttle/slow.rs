@@ -12,7 +12,7 @@ use super::permits::Needs;
 use super::shared::{Asked, Calls, Judged, Shared};
 use super::steps::decide::Answer;
 use super::steps::refuse_early::Looked;
-use crate::limit::FutureKey;
+use crate::limit::LookedUp;
 
 pin_project! {
     /// A request that waits for its keys, then for its decision. It takes along the service that was found ready.
@@ -25,7 +25,7 @@ pin_project! {
     {
         shared: Arc<Shared<B>>,
         calls: Calls,
-        keys: Vec<(usize, u64, FutureKey)>,
+        keys: Vec<(usize, u64, LookedUp)>,
         needs: Needs,
         // What can be decided before the keys are known.
         looking: Option<Pin<Box<dyn Future<Output = Looked> + Send>>>,

@@ -1,14 +1,15 @@
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use http::StatusCode;
 use http::request::Parts;
 use throttle_core::PolicyName;
 use throttle_core::backend::Call;
 
-use crate::limit::{Applied, Keying};
-use crate::{Route, log};
+use crate::extract::{self, Route};
+use crate::limit::Applied;
+use crate::log;
 
 /// A configuration that works, but hardly as it was meant: see [`ThrottleLayer::on_warning`](crate::ThrottleLayer::on_warning).
 /// Its `Display` is a sentence for a log that says what to write instead. It never holds what a client sent.
@@ -50,7 +51,7 @@ impl fmt::Display for Warning {
             ),
             Self::KeyNeverFound { policy, extractor } => write!(
                 f,
-                "the limit {:?} found no key in its first {LOOKS} requests; its extractor is {extractor}. Its on_missing \
+                "the limit {:?} found no key in its first {REQUESTS_WITHOUT_KEY} requests; its extractor is {extractor}. Its on_missing \
                  rule applied to all of them, and by default they share one budget. Check the name of the header, or that \
                  what the extractor reads is in the request before this layer",
                 policy.as_str()
@@ -60,52 +61,21 @@ impl fmt::Display for Warning {
 }
 
 /// So many requests without a key are no coincidence.
-const LOOKS: u32 = 100;
+const REQUESTS_WITHOUT_KEY: u32 = 100;
 
-/// Whether a limit has ever found a key. Once it has, nothing is counted.
-#[derive(Debug, Default)]
-pub(crate) struct Seen {
-    /// A key was found, or it was warned that none is.
-    is_settled: AtomicBool,
-    missed: AtomicU32,
-}
-
-impl Seen {
-    /// A key was found.
-    #[inline]
-    pub(super) fn found(&self) {
-        // Read first: a line of memory that all cores write would slow each of them down.
-        if !self.is_settled.load(Ordering::Relaxed) {
-            self.is_settled.store(true, Ordering::Relaxed);
-        }
+/// What a request without a key shows, the first time that it shows anything.
+pub(super) fn missing_key(limit: &Applied, policy: &PolicyName, parts: &Parts) -> Option<Warning> {
+    if limit.key_seen.is_settled() {
+        return None;
     }
-
-    /// What a request without a key shows, the first time that it shows anything.
-    pub(super) fn missed(&self, how: &Applied, policy: &PolicyName, parts: &Parts) -> Option<Warning> {
-        if self.is_settled.load(Ordering::Relaxed) {
-            return None;
-        }
-        let warning = if how.by_peer && crate::extract::peer(parts).is_none() {
-            Warning::PeerUnknown { policy: policy.clone() }
-        } else if self.missed.fetch_add(1, Ordering::Relaxed) + 1 >= LOOKS {
-            let extractor = match &how.keying {
-                Keying::Sync(extractor) => extractor.describe(),
-                Keying::Plans(directory) => directory.describe(),
-                Keying::Async(_) => "the future of by_async".to_owned(),
-            };
-            Warning::KeyNeverFound { policy: policy.clone(), extractor }
-        } else {
-            return None;
-        };
-        (!self.is_settled.swap(true, Ordering::Relaxed)).then_some(warning)
-    }
-}
-
-impl Clone for Seen {
-    /// A clone of a limit is another limit.
-    fn clone(&self) -> Self {
-        Self::default()
-    }
+    let warning = if limit.by_peer && extract::peer(parts).is_none() {
+        Warning::PeerUnknown { policy: policy.clone() }
+    } else if limit.key_seen.missed() >= REQUESTS_WITHOUT_KEY {
+        Warning::KeyNeverFound { policy: policy.clone(), extractor: limit.keying.describe() }
+    } else {
+        return None;
+    };
+    limit.key_seen.settle().then_some(warning)
 }
 
 /// Where warnings go, and whether it was warned of the route.

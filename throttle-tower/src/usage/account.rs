@@ -9,13 +9,13 @@ use tokio::runtime::Handle;
 
 use super::UsageError;
 use super::tally::{Step, Tally, gathered};
-use crate::limit::Outcomes;
+use crate::limit::ChargeRules;
 use crate::lock::lock;
 
 /// The layer that a charge came from, whatever its backend.
 pub(crate) trait Ledger: Send + Sync {
     fn policies(&self) -> &[Policy];
-    fn outcomes(&self, place: usize) -> &Outcomes;
+    fn charge_rules(&self, place: usize) -> &ChargeRules;
     /// Does a step, or sets it on its way. `account` gets to know what was asked for.
     fn run(self: Arc<Self>, step: Step, account: &Arc<Account>);
 }
@@ -68,12 +68,12 @@ impl Account {
     /// LimitTree that a handler may settle.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         let policies = self.ledger.policies().iter().enumerate();
-        policies.filter(|(place, _)| self.ledger.outcomes(*place).settled_later).map(|(_, policy)| policy.name())
+        policies.filter(|(place, _)| self.ledger.charge_rules(*place).settled_later).map(|(_, policy)| policy.name())
     }
 
     fn place(&self, name: &str) -> Result<usize, UsageError> {
         let place = self.ledger.policies().iter().position(|policy| policy.name() == name);
-        place.filter(|place| self.ledger.outcomes(*place).settled_later).ok_or_else(|| UsageError::UnknownPolicy {
+        place.filter(|place| self.ledger.charge_rules(*place).settled_later).ok_or_else(|| UsageError::UnknownPolicy {
             name: name.to_owned(),
             known: self.names().map(str::to_owned).collect(),
         })
@@ -102,7 +102,7 @@ impl Account {
         self.change(|state, ledger, steps| {
             let mut some = false;
             for tally in &mut state.tallies {
-                if tally.is_open() && ledger.outcomes(tally.place()).settled_later {
+                if tally.is_open() && ledger.charge_rules(tally.place()).settled_later {
                     some = true;
                     tally.close(Some(actual), steps);
                 }
@@ -114,7 +114,7 @@ impl Account {
     /// There is a head: whether something is still open then.
     fn answered(self: &Arc<Self>, status: StatusCode, headers: &HeaderMap) -> bool {
         // The user's closures are asked outside the lock.
-        let refunded = |place: usize| self.ledger.outcomes(place).refunds(status, headers);
+        let refunded = |place: usize| self.ledger.charge_rules(place).refunds(status, headers);
         let refunded: Vec<usize> = (0..self.ledger.policies().len()).filter(|place| refunded(*place)).collect();
         self.change(|state, ledger, steps| {
             state.answered = true;
@@ -122,7 +122,7 @@ impl Account {
             for tally in &mut state.tallies {
                 if refunded.contains(&tally.place()) {
                     tally.close(Some(0), steps);
-                } else if !ledger.outcomes(tally.place()).settled_later {
+                } else if !ledger.charge_rules(tally.place()).settled_later {
                     tally.close(None, steps);
                 }
                 open |= tally.is_open();
@@ -136,7 +136,7 @@ impl Account {
         self.change(|state, ledger, steps| {
             let answered = state.answered;
             for tally in &mut state.tallies {
-                let refunded = !answered && ledger.outcomes(tally.place()).refund_aborted;
+                let refunded = !answered && ledger.charge_rules(tally.place()).refund_aborted;
                 tally.close(refunded.then_some(0), steps);
             }
         });

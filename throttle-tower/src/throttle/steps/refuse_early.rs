@@ -50,13 +50,13 @@ impl<B: Backend> Shared<B> {
             return Looked::Refused(saturated, calls);
         }
         // Where attempts count, a refused one is charged to its key as well.
-        if unknown.iter().any(|place| self.applied[*place].outcomes.charge_refused) {
+        if unknown.iter().any(|place| self.applied[*place].charge_rules.charge_refused) {
             return Looked::Open;
         }
         let peek: Calls = calls.iter().map(|call| call.clone().costing(0)).collect();
         let peeked = match self.backend.decide_at_once(&self.prepared, &peek) {
             Some(decision) => Ok(decision),
-            None if unknown.iter().any(|place| matches!(self.applied[*place].keying, Keying::Plans(_))) => {
+            None if unknown.iter().any(|place| matches!(self.applied[*place].keying, Keying::Tiered(_))) => {
                 self.backend.decide(&self.prepared, &peek).await
             }
             None => return Looked::Open,

@@ -7,7 +7,7 @@ use throttle_core::backend::{Call, Receipt};
 use throttle_core::{Backend, BackendError, BackendErrorKind, DecidedBy, Decision, Policy};
 use tokio::runtime::Handle;
 
-use crate::limit::{Applied, Outcomes};
+use crate::limit::{Applied, ChargeRules};
 use crate::throttle::LimitReport;
 use crate::throttle::local_shares::Shares;
 use crate::throttle::shared::{Calls, Shared};
@@ -32,9 +32,9 @@ pub(crate) struct Wanted {
 
 impl Wanted {
     pub(in crate::throttle) fn of(applied: &[Applied]) -> Self {
-        let any = |wants: fn(&Outcomes) -> bool| applied.iter().any(|how| wants(&how.outcomes));
+        let any = |wants: fn(&ChargeRules) -> bool| applied.iter().any(|how| wants(&how.charge_rules));
         Self {
-            account: any(Outcomes::may_change),
+            account: any(ChargeRules::may_change),
             handle: any(|outcomes| outcomes.settled_later),
             attempts: any(|outcomes| outcomes.charge_refused),
             refunds_aborted: any(|outcomes| outcomes.refund_aborted),
@@ -58,12 +58,12 @@ impl<B: Backend> Shared<B> {
     fn open_account(self: &Arc<Self>, decision: &Decision, calls: &[Call]) -> Arc<Account> {
         let mut receipt = Receipt::of(decision, calls);
         let mut lines = Vec::new();
-        for (place, how) in self.applied.iter().enumerate().filter(|(_, how)| how.outcomes.may_change()) {
+        for (place, how) in self.applied.iter().enumerate().filter(|(_, how)| how.charge_rules.may_change()) {
             let (status, call) = (decision.statuses().get(place), calls.get(place));
             let admission = receipt.as_mut().and_then(|receipt| receipt.take(place));
             // A cost of 0 is charged afterwards. One that was not charged was another member's to pay.
             let applies = status.is_some_and(|status| status.applies()) && call.is_some_and(|call| call.cost() == 0);
-            let concerned = admission.is_some() || (applies && how.outcomes.settled_later);
+            let concerned = admission.is_some() || (applies && how.charge_rules.settled_later);
             let call = call.filter(|call| concerned && call.key().is_some()).cloned();
             lines.push(Tally::new(place, call, admission));
         }
@@ -76,7 +76,7 @@ impl<B: Backend> Shared<B> {
     pub(in crate::throttle) fn charge_attempt(self: &Arc<Self>, decision: &Decision, calls: &[Call]) {
         for (place, (how, call)) in self.applied.iter().zip(calls).enumerate() {
             let status =
-                decision.statuses().get(place).filter(|status| how.outcomes.charge_refused && status.applies());
+                decision.statuses().get(place).filter(|status| how.charge_rules.charge_refused && status.applies());
             let (Some(_), Some(status)) = (call.key(), status) else { continue };
             // Where nothing is left the store need not be asked: those who are refused most cost least.
             let cost = call.cost().min(status.remaining());
@@ -175,7 +175,7 @@ impl<B: Backend> Shared<B> {
             Err(error) => return Err(error),
         };
         let Some(receipt) = Receipt::of(&decision, calls) else { return Ok(()) };
-        let places = self.applied.iter().enumerate().filter(|(_, how)| how.outcomes.refund_aborted);
+        let places = self.applied.iter().enumerate().filter(|(_, how)| how.charge_rules.refund_aborted);
         let mut receipt = Some(places.fold(receipt, |receipt, (place, _)| receipt.actual_of(place, 0)));
         if let Some(share) = &self.answers.share {
             share.note(&decision, calls);
@@ -232,8 +232,8 @@ impl<B: Backend> Ledger for Shared<B> {
         &self.answers.policies
     }
 
-    fn outcomes(&self, place: usize) -> &Outcomes {
-        &self.applied[place].outcomes
+    fn charge_rules(&self, place: usize) -> &ChargeRules {
+        &self.applied[place].charge_rules
     }
 
     fn run(self: Arc<Self>, step: Step, account: &Arc<Account>) {

@@ -1,0 +1,103 @@
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use http::request::Parts;
+
+use super::charge_rules::ChargeRules;
+use super::keying::Keying;
+use super::on_error::OnError;
+use super::on_missing::OnMissing;
+use crate::extract::KeyExtractor;
+
+/// How a policy is applied to requests.
+#[derive(Clone)]
+pub(crate) struct Applied {
+    pub(crate) keying: Keying,
+    pub(crate) cost: Option<CostOf>,
+    pub(crate) when: Option<AppliesTo>,
+    pub(crate) on_missing: OnMissing,
+    pub(crate) on_error: Option<OnError>,
+    /// How long a key future may take.
+    pub(crate) key_deadline: Duration,
+    /// Whether the key depends on the route.
+    pub(crate) by_route: bool,
+    /// Whether the key depends on the peer's address.
+    pub(crate) by_peer: bool,
+    pub(crate) key_seen: KeySeen,
+    pub(crate) charge_rules: ChargeRules,
+    /// How long a request may be queued that would be refused.
+    pub(crate) wait_up_to: Option<Duration>,
+}
+
+pub(crate) type CostOf = Arc<dyn Fn(&Parts) -> u64 + Send + Sync>;
+pub(crate) type AppliesTo = Arc<dyn Fn(&Parts) -> bool + Send + Sync>;
+
+const DEFAULT_KEY_DEADLINE: Duration = Duration::from_secs(1);
+
+impl Applied {
+    pub(super) fn by(keying: Keying) -> Self {
+        let uses = |uses: fn(&dyn KeyExtractor) -> bool| keying.extractor().is_some_and(uses);
+        Self {
+            by_route: uses(KeyExtractor::uses_route),
+            by_peer: uses(KeyExtractor::uses_peer),
+            keying,
+            cost: None,
+            when: None,
+            on_missing: OnMissing::Share,
+            on_error: None,
+            key_deadline: DEFAULT_KEY_DEADLINE,
+            key_seen: KeySeen::default(),
+            charge_rules: ChargeRules::default(),
+            wait_up_to: None,
+        }
+    }
+}
+
+/// Whether a limit has ever found a key. Requests are counted only until it has.
+#[derive(Debug, Default)]
+pub(crate) struct KeySeen {
+    /// A key was found, or the layer has warned that none is.
+    is_settled: AtomicBool,
+    missed: AtomicU32,
+}
+
+impl KeySeen {
+    #[inline]
+    pub(crate) fn found(&self) {
+        // Read first: a store by every core would bounce the cache line between them.
+        if !self.is_settled.load(Ordering::Relaxed) {
+            self.is_settled.store(true, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn is_settled(&self) -> bool {
+        self.is_settled.load(Ordering::Relaxed)
+    }
+
+    /// Settles it; whether it was not settled before.
+    pub(crate) fn settle(&self) -> bool {
+        !self.is_settled.swap(true, Ordering::Relaxed)
+    }
+
+    /// Counts a request without a key, and returns the count.
+    pub(crate) fn missed(&self) -> u32 {
+        self.missed.fetch_add(1, Ordering::Relaxed).saturating_add(1)
+    }
+}
+
+impl Clone for KeySeen {
+    /// A clone of a limit is another limit.
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+impl fmt::Debug for Applied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Applied");
+        shown.field("keying", &self.keying).field("on_missing", &self.on_missing).field("on_error", &self.on_error);
+        shown.finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,98 @@
+//! A composition of limits in the two halves that a layer runs: limits on rates, which the backend decides, and limits on
+//! requests in flight, which this process decides.
+
+use std::sync::Arc;
+
+use throttle_core::{AnyCharge, ConfigError, PolicyName, PolicySet, PolicyTree};
+
+use super::applied::Applied;
+use super::compose::{LimitTree, Tree};
+use super::concurrency::Concurrency;
+
+pub(crate) struct Compiled {
+    pub(crate) set: PolicySet,
+    /// How each policy of the set is applied.
+    pub(crate) applied: Arc<[Applied]>,
+    pub(crate) concurrency: Vec<(PolicyName, Concurrency)>,
+    pub(crate) permit_tree: Option<PermitTree>,
+}
+
+/// A composition of limits on requests in flight, each by its place.
+#[derive(Clone, Debug)]
+pub(crate) enum PermitTree {
+    Limit(usize),
+    All(Vec<PermitTree>),
+    Any(Vec<PermitTree>, AnyCharge),
+}
+
+impl LimitTree {
+    /// # Errors
+    ///
+    /// If the settings of a limit are wrong, two limits have one name, or an `any` mixes both kinds of limits.
+    pub(crate) fn compile(self) -> Result<Compiled, ConfigError> {
+        let mut limits = Limits::default();
+        let (policies, permit_tree) = limits.split(self)?;
+        let set = policies.map_or_else(|| Ok(PolicySet::none()), PolicySet::new)?;
+        let Limits { applied, concurrency } = limits;
+        let names = concurrency.iter().map(|(name, _)| name.as_str());
+        let names: Vec<&str> = set.policies().iter().map(|policy| policy.name()).chain(names).collect();
+        if let Some((_, twice)) = names.iter().enumerate().find(|(place, name)| names[..*place].contains(name)) {
+            let rule = "each name may stand once in a layer, because it tells the limits apart; rename one of them";
+            return Err(ConfigError::new("name", format_args!("{twice:?} twice"), rule));
+        }
+        Ok(Compiled { set, applied: applied.into(), concurrency, permit_tree })
+    }
+}
+
+/// The limits of both halves, in the order given.
+#[derive(Default)]
+struct Limits {
+    applied: Vec<Applied>,
+    concurrency: Vec<(PolicyName, Concurrency)>,
+}
+
+impl Limits {
+    /// Splits a composition in its halves: an `all` is an `all` of two halves, an `any` must be of one kind.
+    fn split(&mut self, tree: LimitTree) -> Result<(Option<PolicyTree>, Option<PermitTree>), ConfigError> {
+        let first = self.concurrency.len();
+        Ok(match tree.0 {
+            Tree::Limit(limit) => {
+                let policy = limit.policy()?;
+                self.applied.push(limit.applied);
+                (Some(policy.into()), None)
+            }
+            Tree::InFlight(limit) => {
+                self.concurrency.push((limit.check()?, *limit));
+                (None, Some(PermitTree::Limit(first)))
+            }
+            Tree::All(members) => match self.split_members(members)? {
+                // The set reports one that is empty.
+                (policies, permits) if permits.is_empty() => (Some(PolicyTree::All(policies)), None),
+                (policies, permits) => {
+                    ((!policies.is_empty()).then_some(PolicyTree::All(policies)), Some(PermitTree::All(permits)))
+                }
+            },
+            Tree::Any(members, charge) => match self.split_members(members)? {
+                (policies, permits) if permits.is_empty() => (Some(PolicyTree::Any(policies, charge)), None),
+                (policies, permits) if policies.is_empty() => (None, Some(PermitTree::Any(permits, charge))),
+                _ => return Err(mixed_any(&self.concurrency[first].0)),
+            },
+        })
+    }
+
+    fn split_members(&mut self, members: Vec<LimitTree>) -> Result<(Vec<PolicyTree>, Vec<PermitTree>), ConfigError> {
+        let (mut policies, mut permits) = (Vec::new(), Vec::new());
+        for member in members {
+            let (policy, permit) = self.split(member)?;
+            policies.extend(policy);
+            permits.extend(permit);
+        }
+        Ok((policies, permits))
+    }
+}
+
+fn mixed_any(concurrency: &PolicyName) -> ConfigError {
+    let rule = "permits are counted in this process and rates by the store, so one decision cannot choose between them; \
+                put the Concurrency beside the any, as in all((Concurrency::new(20), any(…)))";
+    ConfigError::new("any", "a mix of Concurrency and rates", rule).in_policy(concurrency.as_str())
+}

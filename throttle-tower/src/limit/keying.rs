@@ -1,0 +1,76 @@
+//! Where the key of a request comes from: at once from its head, or from a lookup.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::request::Parts;
+use throttle_core::{ConfigError, Key};
+
+use crate::extract::KeyExtractor;
+
+#[derive(Clone)]
+pub(crate) enum Keying {
+    Extracted(Arc<dyn KeyExtractor>),
+    Future(KeyFuture),
+    Tiered(Arc<dyn TierLookup>),
+}
+
+/// Starts the lookup of a request's key. The lookup ends within the duration.
+type KeyFuture = Arc<dyn Fn(&Parts, Duration) -> LookedUp + Send + Sync>;
+
+/// A key, if the request has one, and the number of its tier.
+pub(crate) type LookedUp = Pin<Box<dyn Future<Output = (Option<Key>, u8)> + Send>>;
+
+/// Finds the key and the tier of a request.
+pub(crate) trait TierLookup: Send + Sync {
+    fn find(&self, parts: &Parts) -> Found;
+
+    fn extractor(&self) -> &dyn KeyExtractor;
+
+    /// # Errors
+    ///
+    /// If the extractor cannot work, or a bound is out of range.
+    fn check(&self) -> Result<(), ConfigError>;
+}
+
+pub(crate) enum Found {
+    Now(Option<Key>, u8),
+    /// The lookup starts when it is first polled.
+    Later(LookedUp),
+}
+
+impl Keying {
+    /// # Errors
+    ///
+    /// Names the setting that is wrong.
+    pub(super) fn check(&self) -> Result<(), ConfigError> {
+        match self {
+            Self::Extracted(extractor) => extractor.check(),
+            Self::Tiered(lookup) => lookup.check(),
+            Self::Future(_) => Ok(()),
+        }
+    }
+
+    /// The extractor that reads the request's head; `None` for a closure that returns a future.
+    pub(super) fn extractor(&self) -> Option<&dyn KeyExtractor> {
+        match self {
+            Self::Extracted(extractor) => Some(extractor),
+            Self::Tiered(lookup) => Some(lookup.extractor()),
+            Self::Future(_) => None,
+        }
+    }
+
+    /// What a warning calls it.
+    pub(crate) fn describe(&self) -> String {
+        self.extractor().map_or_else(|| "the future of by_async".to_owned(), KeyExtractor::describe)
+    }
+}
+
+impl fmt::Debug for Keying {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.describe())
+    }
+}

@@ -1,0 +1,44 @@
+use http::StatusCode;
+use throttle_core::ConfigError;
+
+/// What a limit does with a request that has no key.
+///
+/// ```
+/// use http::StatusCode;
+/// use throttle_tower::{Gcra, Header, OnMissing, Rate, ThrottleLayer, limit};
+///
+/// let per_key = |status| {
+///     limit("per-key", Gcra::new(Rate::per_second(10)))
+///         .by(Header::new("x-api-key"))
+///         .on_missing(OnMissing::Reject(status))
+/// };
+/// assert!(ThrottleLayer::new(per_key(StatusCode::UNAUTHORIZED)).is_ok());
+/// assert!(ThrottleLayer::new(per_key(StatusCode::OK)).is_err(), "a refusal has a status of 400 or above");
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OnMissing {
+    /// All requests without a key share one budget.
+    #[default]
+    Share,
+    /// The limit does not apply to requests without a key.
+    Skip,
+    /// Requests without a key are refused with this status before anything is decided. A layer with a status below 400
+    /// is an error when it is built.
+    Reject(StatusCode),
+}
+
+impl OnMissing {
+    /// # Errors
+    ///
+    /// If the status of a refusal is below 400.
+    pub(super) fn check(self) -> Result<(), ConfigError> {
+        match self {
+            Self::Reject(status) if !(status.is_client_error() || status.is_server_error()) => {
+                let rule = "a refusal must have a status of 400 or above";
+                Err(ConfigError::new("on_missing", status, rule))
+            }
+            Self::Share | Self::Skip | Self::Reject(_) => Ok(()),
+        }
+    }
+}
