@@ -1,5 +1,5 @@
 #!/bin/sh
-# Two server processes share one Redis: what one admits is gone for the other. Then Redis goes away, and comes back.
+# Two server processes share their limits through one Redis. Then Redis goes away, and comes back.
 set -eu
 cd "$(dirname "$0")"
 
@@ -44,13 +44,13 @@ for port in "$one" "$two"; do
     until curl -s -o /dev/null "http://127.0.0.1:$port/"; do sleep 0.1; done
 done
 
-# The requests that looked whether they were up are forgotten by then.
+# Lets the requests that waited for the servers drain from the limit.
 sleep 3
 echo "== sixteen requests in turn: the two processes admit ten together, not ten each"
 both 8
-echo "== who is refused is told so, and when to come back, by either of them"
+echo "== either process answers a refusal with the time to retry"
 curl -s -i "http://127.0.0.1:$two/" | grep -i -E '^(HTTP|ratelimit|retry-after)'
-echo "== Redis goes away: each process admits its part, five"
+echo "== Redis goes away: each process admits its share, five"
 sleep 11
 kill -9 "$redis"
 both 8

@@ -1,4 +1,4 @@
-//! Processes that call one upstream at one pace, shared through Redis. Run with `cargo run -p fleet`.
+//! Processes that call one upstream at one pace, which they share through Redis. Run it with `cargo run -p fleet`.
 
 mod redis;
 mod settings;
@@ -6,105 +6,70 @@ mod upstream;
 mod view;
 mod worker;
 
-use std::error::Error;
 use std::process::{ExitCode, Stdio};
 use std::time::Instant;
 
+use clap::Parser;
 use redis::Redis;
-use settings::{Settings, USAGE};
+use settings::Settings;
 use tokio::process::{Child, Command};
 use tokio::time::sleep_until;
 use view::View;
-use worker::Orders;
 
 #[tokio::main]
-async fn main() -> ExitCode {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    let done = match args.first().map(String::as_str) {
-        None => lead().await,
-        Some("worker") => match Orders::from_args(&args) {
-            Some(orders) => worker::run(orders).await.map(|()| true),
-            None => Err("a worker is started by the demo itself".into()),
-        },
-        Some("help" | "--help" | "-h") => {
-            println!("{USAGE}");
-            Ok(true)
-        }
-        Some(_) => Err(USAGE.into()),
-    };
-    match done {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
+async fn main() -> anyhow::Result<ExitCode> {
+    let settings = Settings::parse();
+    if let Some(number) = settings.worker {
+        worker::run(number, &settings).await?;
+        return Ok(ExitCode::SUCCESS);
     }
+    let was_kept = lead(&settings).await?;
+    Ok(if was_kept { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Runs the upstream and the fleet. Whether the upstream saw no more than was promised.
-async fn lead() -> Result<bool, Box<dyn Error>> {
-    let settings = Settings::from_env()?;
-    let mut redis = Redis::find(settings.redis_url.clone()).await?;
+/// Runs the upstream and its callers. Returns whether the upstream saw at most what was promised.
+async fn lead(settings: &Settings) -> anyhow::Result<bool> {
+    let mut redis = Redis::find(settings.redis_url.as_deref()).await?;
     let (address, arrivals) = upstream::start().await?;
     let mut workers = Vec::new();
     for number in 1..=settings.workers {
-        let (rate, upstream) = (settings.rate, format!("http://{address}/"));
-        workers.push(spawn(&Orders { number, workers: settings.workers, rate, upstream }, &redis.url)?);
+        workers.push(spawn(number, settings, &format!("http://{address}/"), &redis.url)?);
     }
 
-    let mut view = View::new(arrivals, &settings);
+    let mut view = View::new(arrivals, settings);
     view.print_head();
-    let mut stop = std::pin::pin!(stopped());
+    let mut stop = std::pin::pin!(tokio::signal::ctrl_c());
     for second in 1..=settings.seconds {
-        if settings.outage && second == settings.seconds / 3 + 1 {
+        if settings.has_outage() && second == settings.seconds / 3 + 1 {
             redis.stop().await?;
             view.redis_went_away(Instant::now());
         }
-        if settings.outage && second == settings.seconds * 2 / 3 + 1 {
+        if settings.has_outage() && second == settings.seconds * 2 / 3 + 1 {
             redis.start()?;
             view.redis_came_back(Instant::now());
         }
         tokio::select! {
             () = sleep_until(view.end_of(second).into()) => view.print_second(second),
-            () = &mut stop => break,
+            _ = &mut stop => break,
         }
     }
     println!();
     let end = Instant::now();
     for worker in &mut workers {
-        // It ends when its pipe is closed.
+        // A worker ends when its pipe is closed.
         drop(worker.stdin.take());
         worker.wait().await?;
     }
     Ok(view.print_verdict(end))
 }
 
-fn spawn(orders: &Orders, redis_url: &str) -> Result<Child, std::io::Error> {
-    let mut worker = Command::new(std::env::current_exe()?);
-    // Not as an argument: those are for everybody to see, and a URL may have a password in it.
-    worker.env("REDIS_URL", redis_url);
-    worker.args(orders.to_args()).stdin(Stdio::piped()).kill_on_drop(true).spawn()
-}
-
-/// Ctrl-C, or the request to end. Without signal handlers there is nothing to wait for but the end.
-async fn stopped() {
-    let interrupted = async {
-        if tokio::signal::ctrl_c().await.is_err() {
-            std::future::pending::<()>().await;
-        }
-    };
-    #[cfg(unix)]
-    let terminated = async {
-        match tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) {
-            Ok(mut signal) => _ = signal.recv().await,
-            Err(_) => std::future::pending().await,
-        }
-    };
-    #[cfg(not(unix))]
-    let terminated = std::future::pending::<()>();
-    tokio::select! {
-        () = interrupted => {}
-        () = terminated => {}
-    }
+fn spawn(number: u32, settings: &Settings, upstream: &str, redis_url: &str) -> Result<Child, std::io::Error> {
+    Command::new(std::env::current_exe()?)
+        .args(["--worker", &number.to_string(), "--upstream", upstream])
+        .args(["--rate", &settings.rate.to_string(), "--workers", &settings.workers.to_string()])
+        // Every user of the machine can read arguments, and a URL may hold a password.
+        .env("REDIS_URL", redis_url)
+        .stdin(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
 }

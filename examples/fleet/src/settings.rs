@@ -1,64 +1,36 @@
-//! What the environment says.
+//! The command line and the environment.
 
-use std::env::VarError;
-use std::ops::RangeInclusive;
+use clap::Parser;
 
-pub const USAGE: &str = "\
-fleet: processes that call one upstream at one pace, shared through Redis. It is set by the environment:
-
-  RATE        calls a second that all of them make together, 10 to 1000 (100)
-  WORKERS     processes, 2 to 8 (3)
-  SECONDS     how long it takes, 5 to 3600 (15)
-  OUTAGE      yes or no: whether Redis is stopped for a while (yes, if it is the demo's own)
-  REDIS_URL   redis://…; without it, a redis-server is started on a free port";
-
-#[derive(Clone)]
+/// Processes that call one upstream at one pace, which they share through Redis.
+#[derive(Parser)]
 pub struct Settings {
+    /// Calls a second that all processes make together
+    #[arg(long, env, default_value_t = 100, value_parser = clap::value_parser!(u64).range(10..=1000))]
     pub rate: u64,
+    /// Processes
+    #[arg(long, env, default_value_t = 3, value_parser = clap::value_parser!(u32).range(2..=8))]
     pub workers: u32,
+    /// How long the demo runs, in seconds
+    #[arg(long, env, default_value_t = 15, value_parser = clap::value_parser!(u64).range(5..=3600))]
     pub seconds: u64,
-    pub outage: bool,
+    /// Keep the demo's own Redis running; without this it is stopped for the middle third
+    #[arg(long)]
+    pub no_outage: bool,
+    /// A Redis to use, which is never stopped; without it the demo starts a redis-server on a free port
+    #[arg(long, env, hide_env_values = true)]
     pub redis_url: Option<String>,
+    /// Run as one worker with this number; the demo starts its workers so
+    #[arg(long, hide = true)]
+    pub worker: Option<u32>,
+    /// The upstream that a worker calls
+    #[arg(long, hide = true, requires = "worker", default_value = "")]
+    pub upstream: String,
 }
 
 impl Settings {
-    pub fn from_env() -> Result<Self, String> {
-        let redis_url = variable("REDIS_URL")?;
-        let outage = match (variable("OUTAGE")?.as_deref(), &redis_url) {
-            (Some("yes"), Some(_)) => {
-                return Err(
-                    "OUTAGE is \"yes\", but the Redis of REDIS_URL is not this demo's to stop: leave out one of them"
-                        .to_owned(),
-                );
-            }
-            (Some("yes") | None, None) => true,
-            (Some("no"), _) | (None, Some(_)) => false,
-            (Some(other), _) => return Err(format!("OUTAGE is {other:?}: it must be yes or no")),
-        };
-        Ok(Self {
-            rate: number("RATE", 100, 10..=1000)?,
-            workers: number("WORKERS", 3, 2..=8)?,
-            seconds: number("SECONDS", 15, 5..=3600)?,
-            outage,
-            redis_url,
-        })
-    }
-}
-
-pub fn number<T>(name: &str, default: T, allowed: RangeInclusive<T>) -> Result<T, String>
-where
-    T: std::str::FromStr + PartialOrd + std::fmt::Display,
-{
-    let Some(value) = variable(name)? else { return Ok(default) };
-    value.parse().ok().filter(|number| allowed.contains(number)).ok_or_else(|| {
-        format!("{name} is {value:?}: it must be a whole number from {} to {}", allowed.start(), allowed.end())
-    })
-}
-
-fn variable(name: &str) -> Result<Option<String>, String> {
-    match std::env::var(name) {
-        Ok(value) => Ok(Some(value)),
-        Err(VarError::NotPresent) => Ok(None),
-        Err(VarError::NotUnicode(_)) => Err(format!("{name} is not Unicode")),
+    /// Whether the demo stops Redis for a while.
+    pub fn has_outage(&self) -> bool {
+        self.redis_url.is_none() && !self.no_outage
     }
 }

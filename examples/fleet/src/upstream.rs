@@ -1,6 +1,5 @@
-//! The upstream: it writes down who called when.
+//! The upstream: it records which worker called when.
 
-use std::error::Error;
 use std::future::IntoFuture;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,14 +10,14 @@ use axum::extract::{RawQuery, State};
 use axum::routing::get;
 use tokio::net::TcpListener;
 
-/// What the upstream has seen: when, and from which worker.
+/// The calls that the upstream has seen: when each arrived, and from which worker.
 #[derive(Clone, Default)]
 pub struct Arrivals(Arc<Mutex<Vec<(Instant, usize)>>>);
 
 impl Arrivals {
     fn note(&self, worker: usize) {
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // Under the lock, so that they are in order.
+        // The time is read under the lock, so that the calls are in order.
         seen.push((Instant::now(), worker));
     }
 
@@ -28,7 +27,7 @@ impl Arrivals {
         seen[place(from)..place(to)].to_vec()
     }
 
-    /// Arrivals from each of the workers, the first of whom is number 1.
+    /// Counts the calls of each worker; the first worker is number 1.
     pub fn by_worker(&self, from: Instant, to: Instant, workers: usize) -> Vec<usize> {
         let mut counts = vec![0; workers];
         for (_, worker) in self.between(from, to) {
@@ -39,7 +38,7 @@ impl Arrivals {
         counts
     }
 
-    /// The most in any stretch of one period, wherever it begins, of those that arrived between two instants.
+    /// Returns the most calls in any stretch of one period, wherever it begins, between two instants.
     pub fn most_in_any(&self, period: Duration, from: Instant, to: Instant) -> usize {
         let seen = self.between(from, to);
         let mut first = 0;
@@ -54,8 +53,8 @@ impl Arrivals {
     }
 }
 
-/// Starts it on a free port; it ends with the process.
-pub async fn start() -> Result<(SocketAddr, Arrivals), Box<dyn Error>> {
+/// Starts the upstream on a free port; it ends with the process.
+pub async fn start() -> anyhow::Result<(SocketAddr, Arrivals)> {
     let arrivals = Arrivals::default();
     let app = Router::new().route("/", get(called)).with_state(arrivals.clone());
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
@@ -64,7 +63,7 @@ pub async fn start() -> Result<(SocketAddr, Arrivals), Box<dyn Error>> {
     Ok((address, arrivals))
 }
 
-/// The query is the worker's number.
+/// The query holds the worker's number.
 async fn called(State(arrivals): State<Arrivals>, RawQuery(worker): RawQuery) {
     arrivals.note(worker.and_then(|worker| worker.parse().ok()).unwrap_or(0));
 }
@@ -74,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_window_holds_its_beginning_and_not_its_end() {
+    fn a_window_includes_its_start_and_excludes_its_end() {
         let start = Instant::now();
         let at = |millis| start + Duration::from_millis(millis);
         let arrivals =

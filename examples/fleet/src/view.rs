@@ -1,4 +1,4 @@
-//! What the upstream sees, and whether that is what it was promised.
+//! Prints what the upstream sees, and whether that is what it was promised.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,8 @@ use crate::upstream::Arrivals;
 
 /// The period of the rate.
 const PERIOD: Duration = Duration::from_secs(1);
-/// The processes notice at different times that Redis is gone, or back. Meanwhile some go by it and some by their share.
+/// How long the processes may differ in noticing that Redis is gone or back. Meanwhile some use Redis and some their
+/// share.
 const SETTLE: Duration = Duration::from_secs(1);
 
 pub struct View {
@@ -31,7 +32,7 @@ impl View {
 
     pub fn print_head(&self) {
         let Self { promised, workers, .. } = self;
-        println!("{workers} processes, each as fast as it may, {promised} calls a second together; Ctrl-C ends it\n");
+        println!("{workers} processes, as fast as they may, {promised} calls a second together; Ctrl-C ends it\n");
         let names: String = (1..=*workers).map(|worker| format!("  worker {worker}")).collect();
         println!("second{names}   together   most in any second   promised");
     }
@@ -47,7 +48,7 @@ impl View {
 
     pub fn redis_went_away(&mut self, at: Instant) {
         self.away = Some(at);
-        println!("       Redis is killed: each process goes on by its share");
+        println!("       Redis is killed: each process continues with its share");
     }
 
     pub fn redis_came_back(&mut self, at: Instant) {
@@ -55,7 +56,7 @@ impl View {
         println!("       Redis is started again");
     }
 
-    /// Whether the upstream saw no more than promised while Redis was up.
+    /// Returns whether the upstream saw at most what was promised while Redis was up.
     pub fn print_verdict(&self, end: Instant) -> bool {
         let most = |from, to| self.arrivals.most_in_any(PERIOD, from, to);
         let Self { promised, began, .. } = *self;

@@ -1,4 +1,4 @@
-//! What is going on, in lines.
+//! Prints one line for each step of a request.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,7 +22,7 @@ pub struct Board {
 pub struct Row {
     board: Board,
     number: u64,
-    who: String,
+    client: String,
     key: Key,
     estimate: u64,
 }
@@ -36,33 +36,33 @@ impl Board {
         println!("key   request   estimate  held  used   what happened       tokens left  month left");
     }
 
-    pub fn row(&self, who: &str, key: Key, estimate: u64) -> Row {
+    pub fn row(&self, client: &str, key: Key, estimate: u64) -> Row {
         let number = self.requests.fetch_add(1, Ordering::Relaxed) + 1;
-        // What the client sent goes to a terminal: only what cannot do harm there.
-        let who = who.chars().filter(char::is_ascii_alphanumeric).take(5).collect();
-        Row { board: self.clone(), number, who, key, estimate }
+        // The client chose this text and it goes to a terminal, so keep only harmless characters.
+        let client = client.chars().filter(char::is_ascii_alphanumeric).take(5).collect();
+        Row { board: self.clone(), number, client, key, estimate }
     }
 }
 
 impl Row {
-    pub fn tell(&self, usage: &Usage, happened: &str) {
-        self.print(usage.taken(TOKENS), usage.used(TOKENS).unwrap_or(0), happened);
+    pub fn print(&self, usage: &Usage, happened: &str) {
+        self.write(usage.taken(TOKENS), usage.used(TOKENS).unwrap_or(0), happened);
     }
 
-    /// Tells it in a moment, when it has been settled.
-    pub fn later(&self, usage: Usage, happened: &'static str) {
+    /// Prints the line a moment later, when the usage has been settled.
+    pub fn print_later(&self, usage: Usage, happened: &'static str) {
         let row = self.clone();
         tokio::spawn(async move {
             tokio::time::sleep(SETTLED).await;
-            row.tell(&usage, happened);
+            row.print(&usage, happened);
         });
     }
 
-    fn print(&self, held: u64, used: u64, happened: &str) {
-        let Self { number, who, estimate, .. } = self;
+    fn write(&self, held: u64, used: u64, happened: &str) {
+        let Self { number, client, estimate, .. } = self;
         let [minute, month] = self.board.left.of(&self.key).map(grouped);
         let number = format!("#{number}");
-        println!("{who:<5} {number:<9} {estimate:>8} {held:>5} {used:>5}   {happened:<17} {minute:>13} {month:>11}");
+        println!("{client:<5} {number:<9} {estimate:>8} {held:>5} {used:>5}   {happened:<17} {minute:>13} {month:>11}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Clients that show what there is to see.
+//! Clients that show the limits at work.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -9,16 +9,14 @@ use http_body_util::BodyExt;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 
-type Failure = Box<dyn std::error::Error>;
-
-pub async fn run(gateway: SocketAddr) -> Result<(), Failure> {
-    say("a short answer: most of the estimate comes back");
+pub async fn run(gateway: SocketAddr) -> anyhow::Result<()> {
+    say("a short answer: most of the estimate is given back");
     read(ask(gateway, "ada", "tell+me+about+rivers", 100).await?).await?;
 
-    say("a long one outgrows its estimate: as much again is reserved while it streams, and the rest comes back");
+    say("a long answer outgrows its estimate: as much again is reserved while it streams, and the rest is given back");
     read(ask(gateway, "ada", "a+long+story", 150).await?).await?;
 
-    say("a client that goes away in the middle pays for what was sent until then");
+    say("a client that disconnects midway pays for what was sent until then");
     let mut response = ask(gateway, "ada", "a+long+story", 200).await?;
     for _ in 0..20 {
         response.frame().await;
@@ -29,7 +27,7 @@ pub async fn run(gateway: SocketAddr) -> Result<(), Failure> {
     say("the model fails: nothing is charged, and no request is counted");
     read(ask(gateway, "ada", "crash", 100).await?).await?;
 
-    say("estimates of 251 fit twice into a minute; the third is told when to come back");
+    say("estimates of 251 fit twice into a minute; the third request is refused, with the time to retry");
     let mut waiting = Vec::new();
     for _ in 0..3 {
         waiting.push(ask(gateway, "bob", "hello", 500).await?);
@@ -38,7 +36,7 @@ pub async fn run(gateway: SocketAddr) -> Result<(), Failure> {
         read(response).await?;
     }
 
-    say("they were short, and most is there again: so it fits now");
+    say("the answers were short and most of their estimates came back, so it fits now");
     read(ask(gateway, "bob", "hello", 500).await?).await
 }
 
@@ -46,27 +44,27 @@ fn say(what: &str) {
     println!("\n== {what}");
 }
 
-/// Long enough for the gateway to notice what has happened, and to print it.
+/// Waits long enough for the gateway to notice what has happened and to print it.
 async fn pause() {
     tokio::time::sleep(Duration::from_millis(150)).await;
 }
 
-async fn ask(gateway: SocketAddr, key: &str, prompt: &str, max_tokens: u64) -> Result<Response<Body>, Failure> {
+async fn ask(gateway: SocketAddr, key: &str, prompt: &str, max_tokens: u64) -> anyhow::Result<Response<Body>> {
     let uri = format!("http://{gateway}/v1/complete?max_tokens={max_tokens}&prompt={prompt}");
     let request = Request::get(uri).header("x-api-key", key).body(Body::empty())?;
-    // A connection each, so that dropping the answer is going away.
+    // Each request has a connection of its own, so that dropping the response disconnects.
     let response = Client::builder(TokioExecutor::new()).build_http().request(request).await?;
     Ok(response.map(Body::new))
 }
 
-async fn read(response: Response<Body>) -> Result<(), Failure> {
+async fn read(response: Response<Body>) -> anyhow::Result<()> {
     let (head, body) = response.into_parts();
     let words = body.collect().await?.to_bytes().iter().filter(|byte| **byte == b'\n').count();
     pause().await;
-    let field = |name| head.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("-");
+    let header = |name| head.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("-");
     match head.status.as_u16() {
-        200 => println!("-> 200, {words} words; ratelimit: {}", field("ratelimit")),
-        429 => println!("-> 429; ratelimit: {}; retry-after: {}", field("ratelimit"), field("retry-after")),
+        200 => println!("-> 200, {words} words; ratelimit: {}", header("ratelimit")),
+        429 => println!("-> 429; ratelimit: {}; retry-after: {}", header("ratelimit"), header("retry-after")),
         other => println!("-> {other}"),
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! What a key may use, and how a request's cost is estimated.
+//! The limits of a key, and how the cost of a request is estimated.
 
 use axum::http::request::Parts;
 use throttle_tower::throttle_core::{Limiter, Policy, PolicySet, PolicyTree};
@@ -13,13 +13,13 @@ pub const MONTH: &str = "month";
 const TOKENS_PER_MINUTE: u64 = 600;
 const TOKENS_PER_MONTH: u64 = 5_000;
 
-/// Three limits, one decision: a request that one of them refuses is charged to none.
+/// Three limits in one decision: a request that one of them refuses is not charged by the others.
 pub fn layer(memory: &MemoryBackend) -> Result<ThrottleLayer, ConfigError> {
     ThrottleLayer::new(all([
-        // A request that the model failed to serve is none.
-        limit("requests", Gcra::new(Rate::per_minute(10))).by(whose()).refund_server_errors(),
-        limit(TOKENS, tokens()).by(whose()).unit("tokens").cost(estimate).settled_later().refund_server_errors(),
-        limit(MONTH, month()).by(whose()).unit("tokens").cost(estimate).settled_later().refund_server_errors(),
+        // A request that the model fails to serve is not counted.
+        limit("requests", Gcra::new(Rate::per_minute(10))).by(client()).refund_server_errors(),
+        limit(TOKENS, tokens()).by(client()).unit("tokens").cost(estimate).settled_later().refund_server_errors(),
+        limit(MONTH, month()).by(client()).unit("tokens").cost(estimate).settled_later().refund_server_errors(),
     ]))?
     .backend(memory.clone())
 }
@@ -32,12 +32,12 @@ fn month() -> CalendarQuota {
     CalendarQuota::monthly(TOKENS_PER_MONTH)
 }
 
-/// Those with a key by it, the others by their address.
-fn whose() -> impl KeyExtractor {
+/// A client is known by its API key, or else by its address.
+fn client() -> impl KeyExtractor {
     Header::new("x-api-key").or(ClientIp::peer())
 }
 
-/// The words of the prompt, and half of what the model may answer at most.
+/// The words of the prompt, and half of the most that the model may answer.
 pub fn estimate(parts: &Parts) -> u64 {
     prompt_tokens(parts) + max_tokens(parts) / 2
 }
@@ -55,27 +55,27 @@ fn query<'a>(parts: &'a Parts, name: &str) -> Option<&'a str> {
     pairs.filter_map(|pair| pair.split_once('=')).find(|(key, _)| *key == name).map(|(_, value)| value)
 }
 
-/// Looks at the same budgets from outside, to print what is left of them.
+/// Reads the same budgets without charging them, to print what is left.
 #[derive(Clone)]
 pub struct Left(Limiter);
 
 impl Left {
     pub fn new(memory: &MemoryBackend) -> Result<Self, ConfigError> {
-        // The same parameters as in the layer, units included: a name stands for one limit of a store.
+        // The parameters, units included, must equal those of the layer: a store knows a limit by its name.
         let tokens = Policy::new(TOKENS, tokens())?.with_unit("tokens")?;
         let month = Policy::new(MONTH, month())?.with_unit("tokens")?;
         let policies = vec![tokens.into(), month.into()];
         Ok(Self(Limiter::new(memory.clone(), PolicySet::new(PolicyTree::All(policies))?)?))
     }
 
-    /// Tokens left of this minute and of this month.
+    /// Returns the tokens left in this minute and in this month.
     pub fn of(&self, key: &Key) -> [u64; 2] {
         let decision = self.0.peek(key.clone());
         [0, 1].map(|place| decision.statuses()[place].remaining())
     }
 }
 
-/// Whose budgets a request is charged to.
+/// Returns the key whose budgets a request is charged to.
 pub fn key(parts: &Parts) -> Option<Key> {
-    whose().extract(parts)
+    client().extract(parts)
 }

@@ -1,4 +1,4 @@
-//! A gateway to a model, limited by requests and tokens. Run with `cargo run`, or `cargo run -- --demo`.
+//! A gateway to a model, limited by requests and by tokens. Run it with `cargo run`, or `cargo run -- --demo`.
 
 mod board;
 mod demo;
@@ -6,32 +6,32 @@ mod limits;
 mod model;
 mod proxy;
 
-use std::env::VarError;
-use std::error::Error;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::process::ExitCode;
 
+use anyhow::Context;
 use axum::Router;
+use clap::Parser;
 use throttle_tower::MemoryBackend;
 use tokio::net::TcpListener;
 
 use board::Board;
 use limits::Left;
 
-#[tokio::main]
-async fn main() -> ExitCode {
-    match run().await {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
-    }
+/// A gateway to a pretended model, limited by requests and by tokens.
+#[derive(Parser)]
+struct Settings {
+    /// The port to listen on; 0 for any free one
+    #[arg(long, env, default_value_t = 3000)]
+    port: u16,
+    /// Run clients that show the limits at work, then end
+    #[arg(long)]
+    demo: bool,
 }
 
-async fn run() -> Result<(), Box<dyn Error>> {
-    let demo = std::env::args().any(|argument| argument == "--demo");
-    let (model, gateway) = (listen(0).await?, listen(if demo { 0 } else { port()? }).await?);
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let Settings { port, demo } = Settings::parse();
+    let (model, gateway) = (listen(0).await?, listen(if demo { 0 } else { port }).await?);
     let (model_address, address) = (model.local_addr()?, gateway.local_addr()?);
 
     let memory = MemoryBackend::new();
@@ -39,7 +39,7 @@ async fn run() -> Result<(), Box<dyn Error>> {
     let app = proxy::app(limits::layer(&memory)?, model_address, board.clone());
     let model = tokio::spawn(serve(model, model::app()));
 
-    println!("a model that is none on http://{model_address}, and the gateway to it on http://{address}");
+    println!("a pretended model on http://{model_address}, and the gateway to it on http://{address}");
     if !demo {
         println!("try, several times and with other numbers:");
         println!("  curl -iN -H 'x-api-key: ada' 'http://{address}/v1/complete?max_tokens=120&prompt=a+long+story'");
@@ -57,24 +57,13 @@ async fn run() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-async fn listen(port: u16) -> Result<TcpListener, String> {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, port))
-        .await
-        .map_err(|error| format!("cannot listen on 127.0.0.1:{port}: {error}; choose another port with PORT=…"))
+async fn listen(port: u16) -> anyhow::Result<TcpListener> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await;
+    listener.with_context(|| format!("cannot listen on port {port}: choose another with --port or PORT"))
 }
 
 async fn serve(listener: TcpListener, app: Router) -> Result<(), std::io::Error> {
     axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>()).await
-}
-
-fn port() -> Result<u16, String> {
-    match std::env::var("PORT") {
-        Err(VarError::NotPresent) => Ok(3000),
-        port => {
-            let port = port.unwrap_or_default();
-            port.parse().map_err(|_| format!("PORT is {port:?}: it must be a number from 0 to 65535"))
-        }
-    }
 }
 
 #[cfg(test)]
@@ -90,7 +79,7 @@ mod tests {
 
     use super::*;
 
-    /// A gateway to a model, and what a key has left.
+    /// Starts a model and a gateway to it. Returns the gateway's address, and a view of what keys have left.
     async fn start() -> (SocketAddr, Left) {
         let (model, gateway) = (listen(0).await.unwrap(), listen(0).await.unwrap());
         let (model_address, address) = (model.local_addr().unwrap(), gateway.local_addr().unwrap());
@@ -112,7 +101,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_month_is_charged_for_what_the_model_said_and_not_for_what_was_estimated() {
+    async fn the_month_is_charged_for_what_the_model_sent_not_for_the_estimate() {
         let (gateway, left) = start().await;
         let key = key_of("ada");
         let before = left.of(&key)[1];

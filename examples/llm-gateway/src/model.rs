@@ -1,4 +1,4 @@
-//! Something that looks like a model: it streams words, one a line, as many as it likes.
+//! A pretended model: it streams a number of words, one a line.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -24,7 +24,7 @@ pub fn app() -> Router {
     Router::new().route("/v1/complete", get(complete))
 }
 
-/// A prompt that says `crash` makes it fail; one that says `long` makes it say all it may, others a part of that.
+/// Fails if the prompt contains `crash`. Sends `max_tokens` words if it contains `long`, and fewer otherwise.
 async fn complete(request: Request) -> Response {
     let (parts, _) = request.into_parts();
     let query = parts.uri.query().unwrap_or_default();

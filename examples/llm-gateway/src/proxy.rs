@@ -1,4 +1,4 @@
-//! The way of a request through the gateway, and of its answer back, token by token.
+//! Forwards a request to the model, and its answer back to the client, token by token.
 
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -32,13 +32,13 @@ pub fn app(throttle: ThrottleLayer, model: SocketAddr, board: Board) -> Router {
     Router::new().route("/v1/complete", get(complete)).layer(throttle).with_state(gateway)
 }
 
-/// What the limits have let through.
+/// Forwards a request that the limits have admitted.
 async fn complete(State(gateway): State<Gateway>, usage: Usage, request: Request) -> Response {
     let (mut parts, body) = request.into_parts();
     let Some(key) = key(&parts) else { return StatusCode::INTERNAL_SERVER_ERROR.into_response() };
-    let who = parts.headers.get("x-api-key").and_then(|key| key.to_str().ok()).unwrap_or("-");
-    let row = gateway.board.row(who, key, estimate(&parts));
-    row.tell(&usage, "reserved");
+    let client = parts.headers.get("x-api-key").and_then(|key| key.to_str().ok()).unwrap_or("-");
+    let row = gateway.board.row(client, key, estimate(&parts));
+    row.print(&usage, "reserved");
     let prompt = prompt_tokens(&parts);
 
     let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
@@ -53,16 +53,16 @@ async fn complete(State(gateway): State<Gateway>, usage: Usage, request: Request
             answer.count(prompt);
             Body::new(answer).into_response()
         }
-        // By the limits' rules it costs nothing.
+        // The limits refund server errors.
         _ => {
-            row.later(usage, "failed: refunded");
+            row.print_later(usage, "failed: refunded");
             (StatusCode::BAD_GATEWAY, "the model did not answer\n").into_response()
         }
     }
 }
 
-/// A body that tells the charge of every token that passes. When it ends, or the client goes away and it is dropped, the
-/// total is what is charged.
+/// A body that adds every token that passes to the usage. The total is settled when the body ends, or when the client
+/// disconnects and the body is dropped.
 struct Counted {
     inner: Body,
     usage: Usage,
@@ -72,13 +72,13 @@ struct Counted {
 
 impl Counted {
     fn count(&mut self, tokens: u64) {
-        // An error would mean that the charge is final, or that there is no such limit: nothing that a client can cause.
+        // An error would mean that the usage is final, or that there is no such limit. A client can cause neither.
         for name in [TOKENS, MONTH] {
             let _ = self.usage.add(name, tokens);
         }
         let held = self.usage.taken(TOKENS);
         if self.seen > 0 && held > self.seen {
-            self.row.tell(&self.usage, "reserved more");
+            self.row.print(&self.usage, "reserved more");
         }
         self.seen = held;
     }
@@ -102,6 +102,6 @@ impl http_body::Body for Counted {
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.row.later(self.usage.clone(), "settled");
+        self.row.print_later(self.usage.clone(), "settled");
     }
 }

@@ -1,55 +1,52 @@
-//! A rate-limited axum server whose limits all of its processes share. Run two, as in `sh examples/redis-limits/demo.sh`.
+//! A rate-limited axum server whose processes share their limits through Redis. `sh demo.sh` runs two of them.
 
-use std::env::VarError;
-use std::error::Error;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::process::ExitCode;
 
+use anyhow::Context;
 use axum::Router;
 use axum::routing::get;
+use clap::Parser;
 use throttle_redis::RedisBackend;
-use throttle_tower::{ClientIp, Gcra, Header, KeyExtractor, LimitReport, OnError, Rate, ThrottleLayer, all, limit};
+use throttle_tower::{
+    ClientIp, ConfigError, Gcra, Header, KeyExtractor, LimitReport, OnError, Rate, ThrottleLayer, all, limit,
+};
 use tokio::net::TcpListener;
 
-/// How many processes share the limits: what each of them admits when Redis is away is one of so many parts.
+/// How many processes share the limits. While Redis is away, each of them admits this fraction of a limit.
 const PROCESSES: u32 = 2;
 
-#[tokio::main]
-async fn main() -> ExitCode {
-    // Tells when Redis stops answering, and when it is back.
-    tracing_subscriber::fmt().with_target(false).init();
-    match serve().await {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
-    }
+/// A rate-limited server; several of them share their limits through Redis.
+#[derive(Parser)]
+struct Settings {
+    /// The Redis that the processes share
+    #[arg(long, env, default_value = "redis://127.0.0.1:6379", hide_env_values = true)]
+    redis_url: String,
+    /// The port to listen on; 0 for any free one
+    #[arg(long, env, default_value_t = 3001)]
+    port: u16,
 }
 
-async fn serve() -> Result<(), Box<dyn Error>> {
-    let url = setting("REDIS_URL")?.unwrap_or_else(|| "redis://127.0.0.1:6379".to_owned());
-    let port: u16 = match setting("PORT")? {
-        None => 3001,
-        Some(port) => port.parse().map_err(|_| format!("PORT is {port:?}: it must be a number from 0 to 65535"))?,
-    };
-    let app = app(RedisBackend::new(&url)?)?;
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    // The layer logs when Redis stops answering, and when it answers again.
+    tracing_subscriber::fmt().with_target(false).init();
+    let Settings { redis_url, port } = Settings::parse();
+    let app = app(RedisBackend::new(&redis_url)?)?;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))
         .await
-        .map_err(|error| format!("cannot listen on 127.0.0.1:{port}: {error}; choose another port with PORT=…"))?;
+        .with_context(|| format!("cannot listen on port {port}: choose another with --port or PORT"))?;
     println!("listening on http://{}; stop with Ctrl-C", listener.local_addr()?);
-    let app = app.into_make_service_with_connect_info::<SocketAddr>();
-    axum::serve(listener, app).with_graceful_shutdown(stopped()).await?;
+    axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>()).await?;
     Ok(())
 }
 
-fn app(redis: RedisBackend) -> Result<Router, Box<dyn Error>> {
+fn app(redis: RedisBackend) -> Result<Router, ConfigError> {
     let throttle = ThrottleLayer::new(all([
-        // While Redis is away, each process admits its part of the limit by itself.
+        // While Redis is away, each process enforces its share of this limit.
         limit("per-ip", Gcra::new(Rate::per_second(1)).burst(10))
             .by(ClientIp::peer())
             .on_error(OnError::local(PROCESSES)),
-        // This one would rather refuse nobody then.
+        // While Redis is away, this limit admits every request.
         limit("per-key", Gcra::new(Rate::per_minute(100)))
             .by(Header::new("x-api-key").or(ClientIp::peer()))
             .on_error(OnError::Open),
@@ -57,23 +54,9 @@ fn app(redis: RedisBackend) -> Result<Router, Box<dyn Error>> {
     Ok(Router::new().route("/", get(hello)).layer(throttle.backend(redis)?))
 }
 
+/// The report is optional: while Redis is away, a limit that fails open admits requests without one.
 async fn hello(report: Option<LimitReport>) -> String {
     let Some(report) = report else { return "hello\n".to_owned() };
     let by = if report.decision().degraded().is_some() { "this process alone" } else { "all processes together" };
     format!("hello; {} requests left, counted by {by}\n", report.decision().remaining())
-}
-
-fn setting(name: &str) -> Result<Option<String>, String> {
-    match std::env::var(name) {
-        Ok(value) => Ok(Some(value)),
-        Err(VarError::NotPresent) => Ok(None),
-        Err(VarError::NotUnicode(_)) => Err(format!("{name} is not Unicode")),
-    }
-}
-
-async fn stopped() {
-    // Without a signal handler there is nothing to wait for but the end.
-    if tokio::signal::ctrl_c().await.is_err() {
-        std::future::pending::<()>().await;
-    }
 }

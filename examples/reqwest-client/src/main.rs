@@ -1,17 +1,17 @@
-//! A batch of calls through a `reqwest::Client` at a steady pace. Run with `cargo run -p reqwest-client`.
+//! A batch of calls through a paced reqwest client. Run it with `cargo run -p reqwest-client`.
 
 mod progress;
 mod settings;
 mod summary;
 mod upstream;
 
-use std::error::Error;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use clap::Parser;
 use progress::Progress;
 use reqwest::{Client, Request, Response, StatusCode, Url};
-use settings::{Settings, USAGE};
+use settings::Settings;
 use summary::Summary;
 use throttle_tower::shape::{HeadOf, Shape, ShapeError, Shaper, TokioClock};
 use throttle_tower::{ConfigError, LeakyBucket, MemoryBackend, Rate, ShapeLayer};
@@ -20,44 +20,30 @@ use tokio::time::MissedTickBehavior;
 use tower::{Layer, Service, ServiceExt};
 
 #[tokio::main]
-async fn main() -> ExitCode {
-    let done = match std::env::args().nth(1).as_deref() {
-        None => run().await,
-        Some("help" | "--help" | "-h") => {
-            println!("{USAGE}");
-            Ok(true)
-        }
-        Some(_) => Err(USAGE.into()),
-    };
-    match done {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
-    }
+async fn main() -> anyhow::Result<ExitCode> {
+    let was_kept = run(&Settings::parse()).await?;
+    Ok(if was_kept { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// A client that keeps to the pace. Its clones keep to it together.
+/// A client that keeps to the pace. Its clones share the pace.
 type Paced = Shape<Client, Request, MemoryBackend<TokioClock>, HeadOf<Response>>;
 
 fn paced(client: Client, settings: &Settings) -> Result<Paced, ConfigError> {
     let bucket = LeakyBucket::new(Rate::per_second(settings.rate)).max_wait(settings.max_wait);
-    // Where the usual 5 ms of headroom do, this is `ShapeLayer::new(bucket)?`.
+    // With the default headroom of 5 ms, this is `ShapeLayer::new(bucket)?`.
     let shaper = Shaper::builder(bucket).headroom(settings.headroom).build()?;
     let layer = ShapeLayer::of(shaper)
-        // A schedule for each host.
+        // Each host has a schedule of its own.
         .by(|request: &Request| request.url().host_str().unwrap_or_default().into())
-        // Whoever would wait longer than its own timeout is told so at once.
+        // A call whose turn comes after its own timeout fails at once.
         .deadline(|request: &Request| request.timeout().copied())
-        // `Retry-After` and `RateLimit` of the upstream hold, where they ask for less than the pace.
+        // Slows down where the upstream's `Retry-After` or `RateLimit` headers ask for less than the pace.
         .obey_upstream_of(|response: &Response| (response.status(), response.headers()));
     Ok(layer.layer(client))
 }
 
-async fn run() -> Result<bool, Box<dyn Error>> {
-    let settings = Settings::from_env()?;
+/// Makes all calls. Returns whether each succeeded or was refused here, and the upstream saw at most what was promised.
+async fn run(settings: &Settings) -> anyhow::Result<bool> {
     let mut client = Client::builder();
     let mut arrivals = None;
     let urls = match &settings.url {
@@ -73,7 +59,7 @@ async fn run() -> Result<bool, Box<dyn Error>> {
                 .collect::<Result<_, _>>()?
         }
     };
-    let mut client = paced(client.build()?, &settings)?;
+    let mut client = paced(client.build()?, settings)?;
     let (count, rate, hosts) = (settings.count, settings.rate, urls.len());
     eprintln!("{count} calls to {hosts} host(s), {rate} a second each; Ctrl-C ends it");
 
@@ -82,33 +68,33 @@ async fn run() -> Result<bool, Box<dyn Error>> {
     for (number, url) in (1..=count).zip(urls.iter().cycle()) {
         let mut request = Request::new(reqwest::Method::GET, url.clone());
         if number % 10 < 2 {
-            *request.timeout_mut() = Some(settings.patience);
+            *request.timeout_mut() = Some(settings.timeout);
         }
-        // Places are taken in the order of these calls; what is spawned is the waiting.
+        // `call` reserves the turn, so calls leave in the order of this loop; the spawned task only waits.
         let response = client.ready().await?.call(request);
         calls.spawn(read(response));
     }
 
     let mut summary = Summary::default();
-    let mut progress = Progress::new();
+    let progress = Progress::new(count);
     let mut tick = tokio::time::interval(Duration::from_millis(100));
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut stop = std::pin::pin!(stopped());
+    let mut stop = std::pin::pin!(tokio::signal::ctrl_c());
     loop {
         tokio::select! {
             done = calls.join_next() => match done {
                 Some(answer) => summary.note(answer?),
                 None => break,
             },
-            _ = tick.tick() => progress.show(&client.layer().stats(), count),
-            () = &mut stop => {
-                // Drops the calls: those that wait give their slots back.
+            _ = tick.tick() => progress.show(&client.layer().stats()),
+            _ = &mut stop => {
+                // A call that is dropped while it waits gives its turn back.
                 calls.shutdown().await;
                 break;
             }
         }
     }
-    progress.show(&client.layer().stats(), count);
+    progress.show(&client.layer().stats());
     progress.end();
     summary.print(&client.layer().stats(), began.elapsed());
     let was_kept = arrivals.is_none_or(|arrivals| summary::print_arrivals(&arrivals, rate));
@@ -122,11 +108,4 @@ async fn read(
     let status = response.status();
     response.bytes().await.map_err(ShapeError::Inner)?;
     Ok(status)
-}
-
-async fn stopped() {
-    // Without a signal handler there is nothing to wait for but the end.
-    if tokio::signal::ctrl_c().await.is_err() {
-        std::future::pending::<()>().await;
-    }
 }

@@ -1,56 +1,25 @@
-//! One line about how it goes, redrawn in place on a terminal.
+//! A bar that shows how far the batch has come.
 
-use std::collections::VecDeque;
-use std::io::{IsTerminal, Write, stderr};
-use std::time::{Duration, Instant};
-
+use indicatif::{ProgressBar, ProgressStyle};
 use throttle_tower::shape::ShapeStats;
 
-pub struct Progress {
-    is_terminal: bool,
-    /// What had been sent by when, over the last second.
-    sent: VecDeque<(Instant, u64)>,
-    lines: u32,
-}
+pub struct Progress(ProgressBar);
 
 impl Progress {
-    pub fn new() -> Self {
-        Self { is_terminal: stderr().is_terminal(), sent: VecDeque::from([(Instant::now(), 0)]), lines: 0 }
+    /// A bar on standard error. Nothing is drawn where standard error is not a terminal.
+    pub fn new(total: u64) -> Self {
+        let style = ProgressStyle::with_template("{bar:30} {pos} of {len} sent at {per_sec:.0}, {msg}");
+        Self(ProgressBar::new(total).with_style(style.expect("a valid template")))
     }
 
-    /// To be called every tenth of a second.
-    pub fn show(&mut self, stats: &ShapeStats, total: u64) {
-        let now = Instant::now();
-        self.sent.push_back((now, stats.sent));
-        while self.sent.len() > 11 {
-            self.sent.pop_front();
-        }
-        self.lines += 1;
-        // A log is not flooded: one line a second.
-        if !self.is_terminal && !self.lines.is_multiple_of(10) {
-            return;
-        }
-        let (start, end) = if self.is_terminal { ("\r\x1b[K", "") } else { ("", "\n") };
+    pub fn show(&self, stats: &ShapeStats) {
         let ShapeStats { sent, waiting, refused, paused, .. } = stats;
-        let pace = self.pace(now);
-        let line = format!(
-            "{sent} of {total} sent at {pace}/s, {waiting} waiting, {refused} refused, keys held back: {paused}"
-        );
-        // Whether anybody reads it is not this program's concern.
-        let _ = write!(stderr(), "{start}{line}{end}").and_then(|()| stderr().flush());
+        self.0.set_message(format!("{waiting} waiting, {refused} refused, hosts paused: {paused}"));
+        self.0.set_position(*sent);
     }
 
-    /// Leaves the line as it is, and what follows below it.
+    /// Leaves the bar as it is and moves to the next line.
     pub fn end(&self) {
-        if self.is_terminal && self.lines > 0 {
-            let _ = writeln!(stderr());
-        }
-    }
-
-    /// Calls a second over the last second.
-    fn pace(&self, now: Instant) -> u128 {
-        let (Some((since, first)), Some((_, last))) = (self.sent.front(), self.sent.back()) else { return 0 };
-        let micros = (now - *since).max(Duration::from_millis(1)).as_micros();
-        (u128::from(last - first) * 1_000_000 + micros / 2) / micros
+        self.0.abandon();
     }
 }

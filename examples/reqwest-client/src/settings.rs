@@ -1,59 +1,42 @@
-//! What the environment says.
+//! The command line and the environment.
 
-use std::env::VarError;
-use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use clap::Parser;
 use reqwest::Url;
 
-pub const USAGE: &str = "\
-reqwest-client: a batch of calls at a steady pace. It is set by the environment:
-
-  COUNT      calls to make, 1 to 100000 (400)
-  RATE       calls a second and host, 1 to 1000 (50)
-  MAX_WAIT   seconds that a call may wait for its turn, 0 to 3600 (30)
-  HEADROOM   milliseconds by which calls may travel at different speeds, 0 to 1000 (20)
-  PATIENCE   timeout of two calls in ten, in seconds, 1 to 3600 (2)
-  URL        whom to call, http://…; without it, an upstream in this process";
-
+/// A batch of calls at a steady pace.
+#[derive(Parser)]
 pub struct Settings {
+    /// Calls to make
+    #[arg(long, env, default_value_t = 400, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     pub count: u64,
+    /// Calls a second to each host
+    #[arg(long, env, default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub rate: u64,
+    /// Seconds that a call may wait for its turn, 0 to 3600
+    #[arg(long, env, default_value = "30", value_parser = seconds)]
     pub max_wait: Duration,
+    /// Milliseconds by which calls may differ in how long they travel, 0 to 1000
+    #[arg(long, env, default_value = "20", value_parser = milliseconds)]
     pub headroom: Duration,
-    pub patience: Duration,
+    /// Timeout of two calls in ten, in seconds, 0 to 3600
+    #[arg(long, env, default_value = "2", value_parser = seconds)]
+    pub timeout: Duration,
+    /// The server to call, as in http://127.0.0.1:3000/; without it, the demo starts one
+    #[arg(long, env)]
     pub url: Option<Url>,
 }
 
-impl Settings {
-    pub fn from_env() -> Result<Self, String> {
-        Ok(Self {
-            count: number("COUNT", 400, 1..=100_000)?,
-            rate: number("RATE", 50, 1..=1000)?,
-            max_wait: Duration::from_secs(number("MAX_WAIT", 30, 0..=3600)?),
-            headroom: Duration::from_millis(number("HEADROOM", 20, 0..=1000)?),
-            patience: Duration::from_secs(number("PATIENCE", 2, 1..=3600)?),
-            url: variable("URL")?.map(|url| parsed(&url)).transpose()?,
-        })
-    }
+fn seconds(text: &str) -> Result<Duration, String> {
+    bounded(text, 3600).map(Duration::from_secs)
 }
 
-fn number(name: &str, default: u64, allowed: RangeInclusive<u64>) -> Result<u64, String> {
-    let Some(value) = variable(name)? else { return Ok(default) };
-    value.parse().ok().filter(|number| allowed.contains(number)).ok_or_else(|| {
-        format!("{name} is {value:?}: it must be a whole number from {} to {}", allowed.start(), allowed.end())
-    })
+fn milliseconds(text: &str) -> Result<Duration, String> {
+    bounded(text, 1000).map(Duration::from_millis)
 }
 
-fn parsed(url: &str) -> Result<Url, String> {
-    let parsed = Url::parse(url).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
-    parsed.ok_or_else(|| format!("URL is {url:?}: it must be a full one, as in http://127.0.0.1:3000/"))
-}
-
-fn variable(name: &str) -> Result<Option<String>, String> {
-    match std::env::var(name) {
-        Ok(value) => Ok(Some(value)),
-        Err(VarError::NotPresent) => Ok(None),
-        Err(VarError::NotUnicode(_)) => Err(format!("{name} is not Unicode")),
-    }
+fn bounded(text: &str, most: u64) -> Result<u64, String> {
+    let number = text.parse().ok().filter(|number| *number <= most);
+    number.ok_or_else(|| format!("{text:?} is not a whole number from 0 to {most}"))
 }

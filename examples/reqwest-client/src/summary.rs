@@ -1,4 +1,4 @@
-//! What came of it.
+//! Counts and prints the outcomes of the calls.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -12,7 +12,7 @@ use crate::upstream::{Arrivals, most_in_any};
 
 #[derive(Default)]
 pub struct Summary {
-    /// How often what came of a call.
+    /// How often each outcome occurred.
     outcomes: BTreeMap<String, u64>,
     /// Calls that failed.
     pub errors: u64,
@@ -24,8 +24,8 @@ impl Summary {
         let what = match answer {
             Ok(status) => status.to_string(),
             Err(ShapeError::QueueFull(full)) => match full.bound {
-                Bound::MaxWait => format!("refused: longer than {:?} to its turn (MAX_WAIT)", full.allowed),
-                Bound::Deadline => format!("refused: longer than {:?} to its turn (its timeout)", full.allowed),
+                Bound::MaxWait => format!("refused: its turn is more than {:?} away (max wait)", full.allowed),
+                Bound::Deadline => format!("refused: its turn is more than {:?} away (its timeout)", full.allowed),
                 _ => format!("refused: {full}"),
             },
             Err(ShapeError::Inner(error)) => {
@@ -38,17 +38,17 @@ impl Summary {
     }
 
     pub fn print(&self, stats: &ShapeStats, took: Duration) {
-        println!("\n{} calls left in {:.1} s", stats.sent, took.as_secs_f64());
+        println!("\n{} calls sent in {:.1} s", stats.sent, took.as_secs_f64());
         for (what, count) in &self.outcomes {
             println!("{count:>7}  {what}");
         }
         if stats.cancelled > 0 {
-            println!("{:>7}  dropped while they waited; their slots went back", stats.cancelled);
+            println!("{:>7}  dropped while they waited; their turns were given back", stats.cancelled);
         }
     }
 }
 
-/// The upstream's view. Whether it saw no more than it was promised.
+/// Prints the upstream's view. Returns whether it saw at most what it was promised.
 pub fn print_arrivals(arrivals: &Arrivals, promised: u64) -> bool {
     println!("\nthe upstream saw           calls   most in any second   promised");
     let arrivals = arrivals.lock().unwrap_or_else(PoisonError::into_inner);
@@ -61,7 +61,7 @@ pub fn print_arrivals(arrivals: &Arrivals, promised: u64) -> bool {
     if kept {
         println!("The promise was kept.");
     } else {
-        println!("The promise was broken: the delays of calls lay further apart than HEADROOM.");
+        println!("The promise was broken: calls differed in how long they travelled by more than the headroom.");
     }
     kept
 }

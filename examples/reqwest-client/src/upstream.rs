@@ -1,7 +1,6 @@
-//! An upstream to try it on: it writes down when calls arrive, and one of its two hosts has a limit of its own.
+//! An upstream to try the client on. It records when calls arrive; one of its two hosts has a limit.
 
 use std::collections::BTreeMap;
-use std::error::Error;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -15,16 +14,16 @@ use axum::routing::get;
 use throttle_tower::{Constant, Gcra, Rate, ThrottleLayer, limit};
 use tokio::net::TcpListener;
 
-/// Takes whatever comes.
+/// Admits every call.
 pub const OPEN: &str = "open.example";
-/// Takes half the pace, and says so in `RateLimit`.
+/// Admits half the pace, and announces it in its `RateLimit` headers.
 pub const STRICT: &str = "strict.example";
 
 /// When calls arrived, by host.
 pub type Arrivals = Arc<Mutex<BTreeMap<String, Vec<Instant>>>>;
 
-/// Starts one on a free port; it ends with the process.
-pub async fn start(rate: u64) -> Result<(SocketAddr, Arrivals), Box<dyn Error>> {
+/// Starts the upstream on a free port; it ends with the process.
+pub async fn start(rate: u64) -> anyhow::Result<(SocketAddr, Arrivals)> {
     let half = Gcra::new(Rate::per_second(rate.div_ceil(2))).burst(rate.div_ceil(2));
     let is_strict = |parts: &axum::http::request::Parts| host(&parts.headers) == STRICT;
     let throttle = ThrottleLayer::new(limit("half", half).by(Constant).when(is_strict))?;
@@ -32,7 +31,7 @@ pub async fn start(rate: u64) -> Result<(SocketAddr, Arrivals), Box<dyn Error>> 
     let app = Router::new()
         .route("/", get(|| async { "hello\n" }))
         .layer(throttle)
-        // Outside of the throttle, so that it sees what that refuses.
+        // Outside the throttle, so that it also records the calls that the throttle refuses.
         .layer(from_fn_with_state(Arc::clone(&arrivals), note));
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
     let address = listener.local_addr()?;
@@ -47,13 +46,13 @@ async fn note(State(arrivals): State<Arrivals>, request: Request, next: Next) ->
     next.run(request).await
 }
 
-/// The host that was called, without its port.
+/// Returns the host that was called, without its port.
 fn host(headers: &axum::http::HeaderMap) -> &str {
     let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
     host.split(':').next().unwrap_or_default()
 }
 
-/// The most that arrived in any stretch of time so long, wherever it begins.
+/// Returns the most arrivals in any stretch of one period, wherever it begins.
 pub fn most_in_any(period: Duration, arrivals: &[Instant]) -> usize {
     let mut arrivals = arrivals.to_vec();
     arrivals.sort_unstable();
@@ -73,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_window_holds_its_beginning_and_not_its_end() {
+    fn a_window_includes_its_start_and_excludes_its_end() {
         let start = Instant::now();
         let at = |millis| start + Duration::from_millis(millis);
         let second = Duration::from_secs(1);
