@@ -18,6 +18,8 @@ pub(crate) struct Ask {
     /// The names of the keys of the policies that apply.
     pub(crate) names: SmallVec<[Vec<u8>; 3]>,
     pub(crate) slot: u16,
+    /// An instant that has passed, by the server's clock, for a request that was due then.
+    pub(crate) as_of: Option<Timestamp>,
 }
 
 impl Ask {

@@ -5,8 +5,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use throttle_core::backend::{Call, Receipt, ReceiptItem};
-use throttle_core::{Backend, BackendError, BackendErrorKind, ConfigError, Decision, Key, Policy, PolicySet};
+use throttle_core::{
+    Backend, BackendError, BackendErrorKind, ConfigError, Decision, Key, Policy, PolicySet, Timestamp,
+};
 
+use crate::ask::Ask;
 use crate::builder::RedisBuilder;
 use crate::connection::{Connector, Single};
 use crate::line::Trouble;
@@ -120,6 +123,21 @@ impl Backend for RedisBackend {
         }
         let set = prepared.for_tiers(&self.shared, |place| calls.get(place).map_or(0, Call::tier));
         self.shared.at_once(&set.ask(&self.shared, calls))
+    }
+
+    fn now(&self, prepared: &Arc<RedisSet>, calls: &[Call]) -> Option<Timestamp> {
+        if !self.shared.line.is_cluster() {
+            return self.shared.now(0);
+        }
+        let ask = prepared.ask(&self.shared, calls);
+        // Servers have clocks of their own.
+        if self.shared.is_spread(&ask) { None } else { self.shared.now(ask.slot) }
+    }
+
+    fn decide_as_of(&self, prepared: &Arc<RedisSet>, calls: &[Call], at: Timestamp) -> RedisFuture<Decision> {
+        let set = prepared.for_tiers(&self.shared, |place| calls.get(place).map_or(0, Call::tier));
+        let ask = Ask { as_of: Some(at), ..set.ask(&self.shared, calls) };
+        self.on(&set, |shared, set| async move { decide::decide(&shared, &set, ask).await })
     }
 
     fn settle(&self, prepared: &Arc<RedisSet>, receipt: Receipt) -> RedisFuture<()> {

@@ -17,7 +17,9 @@ pub(crate) async fn decide(shared: &Arc<Shared>, set: &Arc<RedisSet>, ask: Ask) 
     if ask.names.is_empty() {
         return Ok(Decision::not_limited(ask.calls.len()));
     }
-    if let Some(decision) = shared.at_once(&ask) {
+    if ask.as_of.is_none()
+        && let Some(decision) = shared.at_once(&ask)
+    {
         return Ok(decision);
     }
     let decided = if shared.is_spread(&ask) {
@@ -61,7 +63,8 @@ pub(crate) async fn ask_in_one_slot(
     until: Instant,
 ) -> Result<(Part, Ask), Trouble> {
     let _leave = shared.line.leave(ask.slot)?;
-    let (part, ask) = if shared.merges() {
+    // Decisions of one call are as of one instant.
+    let (part, ask) = if shared.merges() && ask.as_of.is_none() {
         set.lane.ask(shared, ask, until).await?
     } else {
         let _place = set.waiting.try_acquire().map_err(|_| Trouble::Saturated)?;

@@ -132,7 +132,7 @@ impl RedisSet {
         let named = calls.iter().zip(&self.names).filter_map(|(call, policy)| Some((call.key()?, policy)));
         let names: SmallVec<[Vec<u8>; 3]> = named.map(|(key, policy)| shared.keyspace.name(policy, key)).collect();
         let slot = names.first().map_or(0, |name| shared.slot(name));
-        Ask { linked: self.linked(shared), calls, names, slot }
+        Ask { linked: self.linked(shared), calls, names, slot, as_of: None }
     }
 }
 

@@ -61,11 +61,11 @@ async fn settle_in_one_slot(
     let keys: Vec<&[u8]> = items.iter().map(|(name, _)| name.as_slice()).collect();
     let words: Vec<String> = items.iter().flat_map(|(_, item)| words(item)).collect();
     let words: Vec<&[u8]> = words.iter().map(String::as_bytes).collect();
-    let scripts = &linked.scripts;
+    let (scripts, time) = (&linked.scripts, shared.time_word(None));
     // What was refused until then may be admitted afterwards.
     let _unrefuse = OnDrop(|| items.iter().for_each(|(name, _)| shared.unrefuse(name)));
     for script in [&scripts.settle, &scripts.settle_carried] {
-        match shared.run(linked, script, &keys, &words, slot, until).await?.as_slice() {
+        match shared.run(linked, script, &keys, (&time, &words), slot, until).await?.as_slice() {
             b"A" => return Ok(()),
             // Other parameters wrote a value.
             b"C" => {}

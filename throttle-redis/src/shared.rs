@@ -45,6 +45,20 @@ impl Shared {
         self.options.clock.as_ref().map(|clock| clock())
     }
 
+    /// What the script is told of the time.
+    pub(crate) fn time_word(&self, as_of: Option<Timestamp>) -> String {
+        match (self.time(), as_of) {
+            (None, None) => String::new(),
+            (None, Some(at)) => format!("@{}", at.as_micros()),
+            (Some(now), at) => at.unwrap_or(now).min(now).as_micros().to_string(),
+        }
+    }
+
+    /// The present instant of the clock that decides about keys of a slot, if it is known.
+    pub(crate) fn now(&self, slot: u16) -> Option<Timestamp> {
+        self.time().or_else(|| self.line.clock(slot).now())
+    }
+
     /// Whether no answer can ever be had without asking the store.
     pub(crate) fn asks_always(&self) -> bool {
         self.deny_cache.is_none()
@@ -63,7 +77,7 @@ impl Shared {
         if decision.is_admitted() {
             // A refusal of a greater cost is still right, but less is left now than it says.
             cache.forget(&ask.names);
-        } else if !ask.linked.set.is_tiered()
+        } else if ask.as_of.is_none() && !ask.linked.set.is_tiered()
             // A charge in another tier can make a refused key admit earlier.
             && let Some(states) = states(ask, part)
         {
@@ -137,9 +151,16 @@ impl Shared {
         let keys: SmallVec<[&[u8]; 8]> = asks.iter().flat_map(|ask| ask.names.iter().map(Vec::as_slice)).collect();
         let costs: SmallVec<[CostText; 4]> = asks.iter().flat_map(|ask| ask.costs()).collect();
         let rest: SmallVec<[&[u8]; 8]> = costs.iter().map(|cost| cost.as_slice()).collect();
-        let reply = self.run(&first.linked, script, &keys, &rest, first.slot, until).await?;
+        let time = self.time_word(first.as_of);
+        let reply = self.run(&first.linked, script, &keys, (&time, &rest), first.slot, until).await?;
         let applying = asks.iter().map(|ask| ask.names.len());
-        split(reply, applying).ok_or(Trouble::Nonsense("the script's reply is cut short"))
+        let parts = split(reply, applying).ok_or(Trouble::Nonsense("the script's reply is cut short"))?;
+        if time.is_empty()
+            && let Some(part) = parts.first()
+        {
+            self.line.clock(first.slot).set(part.now);
+        }
+        Ok(parts)
     }
 
     /// Runs a script of a set, with what the arguments of all of them begin with.
@@ -148,11 +169,10 @@ impl Shared {
         linked: &Linked,
         script: &Script,
         keys: &[&[u8]],
-        rest: &[&[u8]],
+        (time, rest): (&str, &[&[u8]]),
         slot: u16,
         until: Instant,
     ) -> Result<Vec<u8>, Trouble> {
-        let time = self.time().map_or_else(String::new, |time| time.as_micros().to_string());
         let mut head: SmallVec<[&[u8]; 8]> = SmallVec::new();
         head.extend([time.as_bytes(), self.options.slack.as_bytes()]);
         head.extend(linked.headers.iter().map(Vec::as_slice));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common::{LimitTree, policy};
-use throttle_core::{Backend, FixedWindow, Rate};
+use throttle_core::{Backend, FixedWindow, Gcra, Rate};
 use throttle_redis::{RedisBackend, RedisBuilder, Single};
 use throttle_test_servers::Server;
 
@@ -112,4 +112,42 @@ async fn a_runtime_that_stands_still_holds_up_nobody_else() {
         assert!(decided.is_ok(), "{decided:?}");
     }
     still.shutdown_background();
+}
+
+/// An instant that has passed is decided as it would have been then, by the server's clock: what became due in turn is
+/// admitted in turn. An instant long ago, or one to come, buys nothing.
+#[tokio::test]
+async fn law_07_as_of_another_instant_nothing_comes_early() {
+    const MS: Duration = Duration::from_millis(1);
+    let server = Server::start();
+    let backend = builder(&server).deadline(Duration::from_secs(10)).build().unwrap();
+    let limits = LimitTree::new(&backend, policy("p", Gcra::new(Rate::per_second(200)).burst(1)));
+    // A machine that stalls for more than 60 ms makes a round worthless.
+    let mut in_turn = false;
+    for round in 0..20 {
+        let calls = limits.calls(&round.to_string(), 1);
+        let as_of = async |at| backend.decide_as_of(&limits.prepared, &calls, at).await.unwrap();
+        assert!(limits.take(&round.to_string(), 1).await.is_admitted());
+        let first = backend.now(&limits.prepared, &calls).expect("a reply told the time");
+        tokio::time::sleep(40 * MS).await;
+        let admitted = async |turn: u32| as_of(first + 5 * turn * MS).await.is_admitted();
+        let all = [1, 2, 3, 4, 5, 6, 7, 8];
+        let mut count = 0;
+        for turn in all {
+            // The unit of each turn, and no other.
+            count += usize::from(admitted(turn).await) + usize::from(admitted(turn).await);
+        }
+        in_turn |= count == all.len();
+        let now = backend.now(&limits.prepared, &calls).expect("a reply told the time");
+        let elapsed = (now + 20 * MS).micros_since(first);
+        assert!(count as i64 <= elapsed / 5_000 + 1, "{count} in {elapsed} µs");
+        let long_ago = as_of(first + 5 * MS).await.retry_after().unwrap();
+        assert!(long_ago <= 106 * MS, "{long_ago:?}: an instant long ago counts as 100 ms ago");
+        let to_come = as_of(now + Duration::from_secs(3_600)).await.retry_after().unwrap();
+        assert!(to_come <= 6 * MS, "{to_come:?}: an instant to come counts as now");
+        if in_turn {
+            return;
+        }
+    }
+    panic!("what became due in turn was never admitted in turn");
 }

@@ -52,8 +52,8 @@ trait ErasedBackend: Send + Sync {
     fn in_force(&self, prepared: &BoxPrepared) -> Option<Arc<PolicySet>>;
     fn decide(&self, prepared: &BoxPrepared, calls: &[Call]) -> Boxed<Decision>;
     fn decide_at_once(&self, prepared: &BoxPrepared, calls: &[Call]) -> Option<Decision>;
-    fn now(&self) -> Option<Timestamp>;
-    fn decide_as_of(&self, prepared: &BoxPrepared, calls: &[Call], at: Timestamp) -> Option<Decision>;
+    fn now(&self, prepared: &BoxPrepared, calls: &[Call]) -> Option<Timestamp>;
+    fn decide_as_of(&self, prepared: &BoxPrepared, calls: &[Call], at: Timestamp) -> Boxed<Decision>;
     fn settle(&self, prepared: &BoxPrepared, receipt: Receipt) -> Boxed<()>;
     fn reset(&self, prepared: &BoxPrepared, policy: usize, key: &Key) -> Boxed<()>;
     fn reset_all(&self, prefix: &str) -> Boxed<()>;
@@ -89,12 +89,15 @@ impl<B: Backend> ErasedBackend for B {
         Backend::decide_at_once(self, inner::<B>(prepared).ok()?, calls)
     }
 
-    fn now(&self) -> Option<Timestamp> {
-        Backend::now(self)
+    fn now(&self, prepared: &BoxPrepared, calls: &[Call]) -> Option<Timestamp> {
+        Backend::now(self, inner::<B>(prepared).ok()?, calls)
     }
 
-    fn decide_as_of(&self, prepared: &BoxPrepared, calls: &[Call], at: Timestamp) -> Option<Decision> {
-        Backend::decide_as_of(self, inner::<B>(prepared).ok()?, calls, at)
+    fn decide_as_of(&self, prepared: &BoxPrepared, calls: &[Call], at: Timestamp) -> Boxed<Decision> {
+        match inner::<B>(prepared) {
+            Ok(prepared) => Box::pin(Backend::decide_as_of(self, prepared, calls, at)),
+            Err(error) => Box::pin(std::future::ready(Err(error))),
+        }
     }
 
     fn settle(&self, prepared: &BoxPrepared, receipt: Receipt) -> Boxed<()> {
@@ -145,11 +148,11 @@ impl Backend for BoxBackend {
         self.0.decide_at_once(prepared, calls)
     }
 
-    fn now(&self) -> Option<Timestamp> {
-        self.0.now()
+    fn now(&self, prepared: &Arc<BoxPrepared>, calls: &[Call]) -> Option<Timestamp> {
+        self.0.now(prepared, calls)
     }
 
-    fn decide_as_of(&self, prepared: &Arc<BoxPrepared>, calls: &[Call], at: Timestamp) -> Option<Decision> {
+    fn decide_as_of(&self, prepared: &Arc<BoxPrepared>, calls: &[Call], at: Timestamp) -> Self::Decide {
         self.0.decide_as_of(prepared, calls, at)
     }
 

@@ -91,19 +91,23 @@ pub trait Backend: Clone + Send + Sync + 'static {
         None
     }
 
-    /// The present instant of the clock that decisions are made by, if it can be read without waiting. Defaults to `None`.
-    fn now(&self) -> Option<Timestamp> {
+    /// The present instant of the clock that [`decide`](Self::decide) would decide about these calls by, if it is known
+    /// without waiting. It may be a little behind, and is never ahead but where that clock has stepped back. Defaults to
+    /// `None`.
+    fn now(&self, prepared: &Arc<Self::Prepared>, calls: &[Call]) -> Option<Timestamp> {
+        let _ = (prepared, calls);
         None
     }
 
-    /// The answer of [`decide`](Self::decide) as of an instant that has passed, if it can be had without waiting: for a
-    /// request that was queued until then, and whose timer woke it late. Then the request is charged; on `None` it is not.
-    /// An instant after [`now`](Self::now) counts as now. Defaults to `None`; a backend that has it has `now`.
+    /// Decides like [`decide`](Self::decide), as of an instant that has passed: for a request that was queued until then and
+    /// whose timer woke it late. An instant after [`now`](Self::now) counts as now. A remote store may take one that is more
+    /// than 100 ms ago for one that is not.
     ///
-    /// To the algorithms this is a clock that stepped back, so it admits no more than they do on any such clock.
-    fn decide_as_of(&self, prepared: &Arc<Self::Prepared>, calls: &[Call], at: Timestamp) -> Option<Decision> {
-        let _ = (prepared, calls, at);
-        None
+    /// Defaults to `decide`; a backend that decides as of other instants has `now`. To the algorithms this is a clock that
+    /// stepped back, so it admits no more than they do on any such clock.
+    fn decide_as_of(&self, prepared: &Arc<Self::Prepared>, calls: &[Call], at: Timestamp) -> Self::Decide {
+        let _ = at;
+        self.decide(prepared, calls)
     }
 
     /// Gives back or debits the difference between what was taken and what was used, each policy in its own window.

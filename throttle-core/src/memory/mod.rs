@@ -226,14 +226,14 @@ impl<C: Clock> Backend for MemoryBackend<C> {
         Some(self.decide_now(prepared, calls))
     }
 
-    fn now(&self) -> Option<Timestamp> {
+    fn now(&self, _: &Arc<MemorySet>, _: &[Call]) -> Option<Timestamp> {
         Some(self.clock.now())
     }
 
-    fn decide_as_of(&self, prepared: &Arc<MemorySet>, calls: &[Call], at: Timestamp) -> Option<Decision> {
+    fn decide_as_of(&self, prepared: &Arc<MemorySet>, calls: &[Call], at: Timestamp) -> Self::Decide {
         self.check(prepared);
         let at = at.min(self.clock.now());
-        Some(self.store.decide(prepared.set.set(), &prepared.registered, calls, at))
+        ready(Ok(self.store.decide(prepared.set.set(), &prepared.registered, calls, at)))
     }
 
     fn settle(&self, prepared: &Arc<MemorySet>, receipt: Receipt) -> Self::Done {

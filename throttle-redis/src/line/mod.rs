@@ -1,5 +1,6 @@
 //! The line to the store: one connection, watched, mended, and not asked while it is down.
 
+mod clock;
 mod live;
 mod mend;
 mod trouble;
@@ -20,6 +21,7 @@ use crate::connection::{Command, Connector, Fault, FaultKind, Reply};
 use crate::stats::Counters;
 use crate::work::{Held, Room};
 
+use clock::ServerClock;
 pub(crate) use live::Live;
 use mend::{Mender, Pace};
 pub(crate) use trouble::Trouble;
@@ -51,6 +53,8 @@ pub(crate) struct Line {
     began: Instant,
     /// When a command was last answered, of each breaker's slots, in microseconds since the beginning.
     answered: Vec<AtomicU64>,
+    /// The clocks of the servers that have each breaker's slots.
+    clocks: Vec<ServerClock>,
     /// Work that may be under way, of each breaker's slots.
     pub(crate) room: Room,
     mender: Mutex<Mender>,
@@ -86,6 +90,7 @@ impl Line {
             suspects: (0..ranges).map(|_| Mutex::default()).collect(),
             began: Instant::now(),
             answered: (0..ranges).map(|_| AtomicU64::new(0)).collect(),
+            clocks: (0..ranges).map(|_| ServerClock::default()).collect(),
             room: Room::new(ranges, deadline / share),
             mender: Mutex::default(),
             pace: Mutex::default(),
@@ -111,6 +116,11 @@ impl Line {
 
     pub(crate) fn range(&self, slot: u16) -> usize {
         usize::from(slot) * self.breakers.len() / SLOTS
+    }
+
+    /// The clock of the server that a slot is at.
+    pub(crate) fn clock(&self, slot: u16) -> &ServerClock {
+        &self.clocks[self.range(slot)]
     }
 
     /// Leave to ask for a key of this slot.

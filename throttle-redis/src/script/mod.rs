@@ -35,7 +35,7 @@ impl Script {
 /// What a set needs.
 ///
 /// Arguments of `decide` and `carry`: as keys one for each request and policy that applies to it; then the time in µs, or
-/// nothing for the server's; the milliseconds that a key outlives its reset; a header for each policy; and for each request
+/// nothing for the server's, or `@` and an instant by the server's that has passed; the milliseconds that a key outlives its reset; a header for each policy; and for each request
 /// and policy a cost, or nothing where the policy does not apply. The reply is the time, and for each request a flag and the
 /// values it was decided on, each behind its length: `A` admitted and charged, `D` refused, `C` not decided because other
 /// parameters wrote a value, `W` not decided because a value makes no sense.

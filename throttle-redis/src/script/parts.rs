@@ -99,34 +99,23 @@ const NAMES: &[(&str, &str)] = &[
     ("concat", "table.concat"),
 ];
 
-const TIME: &str = "local now = ARGV[1]
-if now == '' then
-  now = call('TIME')
-  now = now[1] * 1000000 + now[2]
-else
-  now = now + 0
-end
-";
+const TIME: &str = include_str!("../lua/time.lua");
 
 /// The whole text, without its comments: the time, and each body after those names that it uses and none before it did.
 pub(super) fn with_names(bodies: &[&str]) -> String {
     let mut text = String::new();
     let mut named = Vec::new();
-    for body in bodies {
+    for body in [TIME].iter().chain(bodies) {
         let body: String = body
             .lines()
             .filter(|line| !line.trim_start().starts_with("--") && !line.trim().is_empty())
             .flat_map(|line| [line, "\n"])
             .collect();
-        let first = text.is_empty();
         let uses = |name: &str| body.match_indices(name).any(|(at, _)| is_word(&body, at, name.len()));
-        let new = |name: &str| !named.contains(&name) && (uses(name) || (first && name == "call"));
+        let new = |name: &str| !named.contains(&name) && uses(name);
         let (names, values): (Vec<&str>, Vec<&str>) = NAMES.iter().copied().filter(|(name, _)| new(name)).unzip();
         if !names.is_empty() {
             text += &format!("local {} = {}\n", names.join(", "), values.join(", "));
-        }
-        if first {
-            text += TIME;
         }
         named.extend(names);
         text += &body;

@@ -223,11 +223,12 @@ impl Limit {
     ///   them or are refused; only in an [`any`](crate::any) they are decided first, because another member may have room.
     ///   A request that two limits hold up waits in one queue after the other. All this is so in each process; over a store,
     ///   processes race.
-    /// * **On time.** In memory, a queued request is decided as of the instant at which there was room for it, however late
-    ///   its timer wakes, so a queue that is never empty admits exactly the rate of its limit. Requests that became due while
-    ///   the process did not run leave together, 50 ms' worth at most; what the queue missed before that is lost. Over a
-    ///   store, a request is decided when the store is asked: a timer and a round trip late, which a burst of 10 ms' worth or
-    ///   so makes up for. With a burst of 1 the queue is slower than its limit by that.
+    /// * **On time.** A queued request is decided as of the instant at which there was room for it, however late its timer
+    ///   wakes, so a queue that is never empty admits exactly the rate of its limit. Requests that became due while the process
+    ///   did not run leave together, 50 ms' worth at most; what the queue missed before that is lost. Over Redis the same holds
+    ///   as long as a round trip is shorter than the time between two requests. Where the keys of a set are in several slots
+    ///   of a cluster, and over a backend without [`decide_as_of`](throttle_core::Backend::decide_as_of), a request is decided
+    ///   when the store is asked: a timer and a round trip late, for which a burst of 10 ms' worth or so makes up.
     /// * **Bounded.** A request is queued only if its turn comes in time, and a layer queues at most 10,000
     ///   ([`max_held`](crate::ThrottleLayer::max_held)). A request that cannot make it is refused at once, with a
     ///   `Retry-After` that counts the requests before it. In memory, a request that is queued for a limit that drains or has

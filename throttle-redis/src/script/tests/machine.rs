@@ -78,7 +78,8 @@ impl Machine {
 
     /// What the library makes of a reply about some calls.
     pub(super) fn answer(&self, calls: Vec<Call>, part: &Part) -> Result<Decision, Trouble> {
-        let ask = Ask { linked: Arc::clone(&self.linked), calls: calls.into(), names: SmallVec::new(), slot: 0 };
+        let (calls, names) = (calls.into(), SmallVec::new());
+        let ask = Ask { linked: Arc::clone(&self.linked), calls, names, slot: 0, as_of: None };
         answer(&ask, part)
     }
 
@@ -105,7 +106,8 @@ impl Machine {
         let named = |call: &Vec<Call>| {
             let member = |(policy, call): (usize, &Call)| call.key().map(|key| name(policy, key));
             let names = call.iter().enumerate().filter_map(member).collect();
-            Ask { linked: Arc::clone(&self.linked), calls: call.iter().cloned().collect(), names, slot: 0 }
+            let calls = call.iter().cloned().collect();
+            Ask { linked: Arc::clone(&self.linked), calls, names, slot: 0, as_of: None }
         };
         let asks: Vec<Ask> = calls.iter().map(named).collect();
         for ask in &asks {

@@ -70,8 +70,13 @@ impl Desk {
     /// Decides as the backend does, and holds it to the core. The receipt of what was charged.
     fn decide(&self, tier: u8, cost: u64) -> Option<Receipt> {
         let calls = [call(&self.key, Some(cost)).in_tier(tier)];
-        let ask =
-            Ask { linked: self.linked(tier), calls: smallvec![calls[0].clone()], names: smallvec![vec![]], slot: 0 };
+        let ask = Ask {
+            linked: self.linked(tier),
+            calls: smallvec![calls[0].clone()],
+            names: smallvec![vec![]],
+            slot: 0,
+            as_of: None,
+        };
         let before = self.stored();
         let scripts = &ask.linked.scripts;
         let mut told = None;

@@ -45,10 +45,19 @@ impl<B: Backend> Shared<B> {
         if let Some(answer) = self.answer_at_once(calls, needs) {
             return answer;
         }
+        self.wait_for(self.backend.decide(&self.prepared, calls), calls).await
+    }
+
+    /// The answer as of an instant that has passed.
+    pub(super) async fn answer_as_of(self: &Arc<Self>, calls: &[Call], at: Timestamp) -> Answer {
+        self.wait_for(self.backend.decide_as_of(&self.prepared, calls, at), calls).await
+    }
+
+    async fn wait_for(self: &Arc<Self>, deciding: B::Decide, calls: &[Call]) -> Answer {
         let decided = if self.wanted.refunds_aborted {
-            RefundedIfDropped::new(self, calls.into()).await
+            RefundedIfDropped::new(self, calls.into(), deciding).await
         } else {
-            self.backend.decide(&self.prepared, calls).await
+            deciding.await
         };
         self.decided(decided, calls)
     }
@@ -74,16 +83,6 @@ impl<B: Backend> Shared<B> {
         // Taken before the decision, so that nothing stands between it and its place in the report.
         let answers = self.current_answers();
         let report = LimitReport::new(self.backend.decide_at_once(&self.prepared, calls)?, answers);
-        self.note(&report, calls);
-        Some(report)
-    }
-
-    /// The decision as of an instant that has passed, where the backend can make it.
-    pub(in crate::throttle) fn decide_as_of(&self, calls: &[Call], at: Timestamp) -> Option<LimitReport> {
-        if calls.iter().all(|call| call.key().is_none()) {
-            return Some(self.not_limited(calls.len()));
-        }
-        let report = self.report(self.backend.decide_as_of(&self.prepared, calls, at)?);
         self.note(&report, calls);
         Some(report)
     }

@@ -25,10 +25,9 @@ pub(in crate::throttle) struct RefundedIfDropped<B: Backend> {
 }
 
 impl<B: Backend> RefundedIfDropped<B> {
-    pub(in crate::throttle) fn new(shared: &Arc<Shared<B>>, calls: Calls) -> Self {
+    pub(in crate::throttle) fn new(shared: &Arc<Shared<B>>, calls: Calls, deciding: B::Decide) -> Self {
         let runtime = Handle::try_current().ok();
-        let deciding = Some(Box::pin(shared.backend.decide(&shared.prepared, &calls)));
-        Self { shared: Arc::clone(shared), calls, deciding, runtime }
+        Self { shared: Arc::clone(shared), calls, deciding: Some(Box::pin(deciding)), runtime }
     }
 }
 

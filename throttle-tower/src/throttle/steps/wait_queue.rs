@@ -44,8 +44,8 @@ struct Line {
 /// How far a line is.
 #[derive(Clone, Copy, Default)]
 struct Progress {
-    /// The instant as of which the last decision was made, by the backend's clock.
-    decided_as_of: Option<Timestamp>,
+    /// The instant as of which the last decision was made, here and by the backend's clock.
+    decided: Option<(Instant, Timestamp)>,
     forecast: Option<Forecast>,
     /// How late requests are admitted. Zero where they are decided as of their turn.
     late: Duration,
@@ -142,6 +142,14 @@ impl Place {
         self.lines.lock().get(&self.key).map_or_else(Progress::default, |line| line.progress)
     }
 
+    /// When the first request is due: here, and by the backend's clock. `None` if only the backend can tell.
+    fn due(&self, algorithm: &Algorithm) -> Option<(Instant, Timestamp)> {
+        let Progress { decided, forecast, .. } = self.progress();
+        let ((at, as_of), forecast) = decided.zip(forecast.filter(|_| algorithm.drains()))?;
+        let due = forecast.admits_by(algorithm, self.units);
+        Some((due, as_of + due.saturating_duration_since(at)))
+    }
+
     fn advance(&self, change: impl FnOnce(&mut Progress)) {
         if let Some(line) = self.lines.lock().get_mut(&self.key) {
             change(&mut line.progress);
@@ -166,7 +174,7 @@ impl Drop for Place {
 /// stall are lost, so that it does not leave all at once.
 const LATEST: Duration = Duration::from_millis(50);
 
-/// How late a turn is taken over a store, until it is measured: a timer's step and a round trip.
+/// How late a turn is taken where the backend's clock is not known, until it is measured: a timer's step and a round trip.
 const LATE_OVER_A_STORE: Duration = Duration::from_millis(2);
 
 /// Most requests that a layer holds at once, unless it is told otherwise.
@@ -189,21 +197,20 @@ impl<B: Backend> Shared<B> {
     /// Decides about a request, holding it if that helps.
     pub(in crate::throttle) async fn decide_patiently(self: Arc<Self>, calls: Calls, needs: Needs) -> Answer {
         let arrived = Instant::now();
-        let mut since = self.backend.now();
-        // A late first request delays the ones behind it in real time only: they are decided as of their own turn.
-        let grace = if since.is_some() { LATEST } else { Duration::ZERO };
+        let mut since = self.now(&calls);
         let mut place = None;
         if let Some((key, longest)) = self.line_of(&calls) {
             let policy = key.0;
             let mut joined = self.join(key.clone(), &calls, arrived + longest);
             if let Some(place) = &mut joined {
-                place.become_first(arrived + longest + grace).await;
+                place.become_first(arrived + longest + self.grace(&calls)).await;
             }
             place = joined.filter(|place| place.first_turn.is_some());
             if place.is_none() && self.lines.units(&key).is_some() {
                 // What is left belongs to those before it.
                 return self.refuse_behind(policy, &key, &calls).await;
             }
+            since = self.await_turn(since, place.as_ref(), &calls, arrived + longest).await;
         }
         loop {
             let turn = self.take_turn(&calls, &needs, since, place.as_ref()).await;
@@ -236,16 +243,42 @@ impl<B: Backend> Shared<B> {
                 sleep_until(due).await;
                 continue;
             }
-            here.become_first(arrived + hold.longest + grace).await;
+            here.become_first(arrived + hold.longest + self.grace(&calls)).await;
             if here.first_turn.is_none() {
                 drop(place);
                 return self.refuse_behind(hold.policy, &key, &calls).await;
             }
+            since = self.await_turn(since, place.as_ref(), &calls, arrived + hold.longest).await;
         }
     }
 
-    /// Decides about the first request of a line, as of the instant at which its turn came: the lateness of timers does not
-    /// add up.
+    fn now(&self, calls: &[Call]) -> Option<Timestamp> {
+        self.backend.now(&self.prepared, calls)
+    }
+
+    /// A late first request delays the ones behind it in real time only, where they are decided as of their own turn.
+    fn grace(&self, calls: &[Call]) -> Duration {
+        if self.now(calls).is_some() { LATEST } else { Duration::ZERO }
+    }
+
+    /// Waits until a request that has become the first is due, as far as that is known without asking the backend. Returns
+    /// the instant by the backend's clock.
+    async fn await_turn(
+        &self,
+        since: Option<Timestamp>,
+        place: Option<&Place>,
+        calls: &[Call],
+        deadline: Instant,
+    ) -> Option<Timestamp> {
+        let Some((since, place)) = since.zip(place) else { return since };
+        let due = self.algorithm(place.key.0, calls).and_then(|algorithm| place.due(algorithm));
+        let Some((at, as_of)) = due.filter(|(at, _)| *at <= deadline) else { return Some(since) };
+        sleep_until(at).await;
+        Some(since.max(as_of))
+    }
+
+    /// Decides about the first request of a line, as of the instant at which its turn came: the lateness of timers, and of
+    /// the way to a store, does not add up.
     async fn take_turn(
         self: &Arc<Self>,
         calls: &[Call],
@@ -256,18 +289,18 @@ impl<B: Backend> Shared<B> {
         if let Some(saturated) = self.saturated(needs) {
             return Turn { answer: saturated, at: Instant::now(), as_of: None, is_late: false };
         }
-        if let (Some(since), Some(now)) = (since, self.backend.now()) {
+        if let (Some(place), Some(since), Some(now)) = (place, since, self.now(calls)) {
             let earliest = Timestamp::from_micros(now.as_micros().saturating_sub_unsigned(micros(LATEST)));
-            let before = place.and_then(|place| place.progress().decided_as_of).unwrap_or(since);
+            let before = place.progress().decided.map_or(since, |(_, before)| before);
             let as_of = since.max(before).max(earliest).min(now);
-            if let Some(report) = self.decide_as_of(calls, as_of) {
-                let late = Duration::from_micros(now.micros_since(as_of).unsigned_abs());
-                let present = Instant::now();
-                let at = present.checked_sub(late).unwrap_or(present);
-                return Turn { answer: Answer::Decided(report), at, as_of: Some(as_of), is_late: !late.is_zero() };
-            }
+            let late = Duration::from_micros(now.micros_since(as_of).unsigned_abs());
+            let present = Instant::now();
+            let at = present.checked_sub(late).unwrap_or(present);
+            let answer = self.answer_as_of(calls, as_of).await;
+            return Turn { answer, at, as_of: Some(as_of), is_late: !late.is_zero() };
         }
-        Turn { answer: self.answer(calls, needs).await, at: Instant::now(), as_of: None, is_late: false }
+        let answer = self.answer(calls, needs).await;
+        Turn { answer, at: Instant::now(), as_of: self.now(calls), is_late: false }
     }
 
     /// Notes what a decision says of a line.
@@ -280,7 +313,7 @@ impl<B: Backend> Shared<B> {
         place.advance(|progress| {
             let before = progress.forecast.replace(next);
             match (turn.as_of, before) {
-                (Some(as_of), _) => progress.decided_as_of = Some(as_of),
+                (Some(as_of), _) => progress.decided = Some((turn.at, as_of)),
                 (None, Some(before)) if report.decision().is_admitted() => {
                     let late = turn.at.saturating_duration_since(before.admits_by(algorithm, place.units));
                     // A single quick turn does not make the next one quick.
@@ -324,7 +357,7 @@ impl<B: Backend> Shared<B> {
     }
 
     fn join(&self, key: LineKey, calls: &[Call], deadline: Instant) -> Option<Place> {
-        let late = if self.backend.now().is_some() { Duration::ZERO } else { LATE_OVER_A_STORE };
+        let late = if self.now(calls).is_some() { Duration::ZERO } else { LATE_OVER_A_STORE };
         let (algorithm, units) = (self.algorithm(key.0, calls)?, calls.get(key.0)?.cost());
         self.lines.join(key, &Joining { algorithm, units, deadline, most: self.answers.options.max_held, late })
     }

@@ -1,0 +1,11 @@
+-- The instant that is decided at: now by the server's clock, or an instant that has passed, behind an `@`. Going back is for
+-- requests that were due then, so it is bounded. A plain number is the time of a test's clock.
+
+local time, now = ARGV[1]
+if time == '' or sub(time, 1, 1) == '@' then
+  now = call('TIME')
+  now = now[1] * 1000000 + now[2]
+  if time ~= '' then now = max(now - 100000, min(now, sub(time, 2) + 0)) end
+else
+  now = time + 0
+end
