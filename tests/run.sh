@@ -1,14 +1,15 @@
 #!/bin/sh
-# Runs every test of the project and ends with one line that counts them.
+# Runs all tests of the project. The last line counts them.
 #
-#   sh tests/run.sh                      what a change must pass
-#   PROPTEST_CASES=20000 sh tests/run.sh the same, with more random cases for each law (default and minimum 256)
-#   THROTTLE_GOLDEN=file sh tests/run.sh the same, then the golden tests once more with another file of vectors
+#   sh tests/run.sh                       what a change must pass
+#   PROPTEST_CASES=20000 sh tests/run.sh  the same, with more random cases for each law (default and minimum: 256)
+#   THROTTLE_GOLDEN=file sh tests/run.sh  the same, then the golden tests again with another file of vectors
 #
-# It fails when a test fails, when one is ignored, and when fewer tests pass than tests/floor says.
+# Fails if a test fails, if a test is ignored, or if fewer tests pass than tests/floor says.
 #
-# It needs Rust. Some tests start Redis servers of their own, on free ports. If there is no redis-server, this script
-# installs it: by apt-get (as root or by sudo) or by Homebrew. It says so first; with THROTTLE_NO_INSTALL=1 it stops instead.
+# Needs Rust. Some tests start Redis servers of their own, on free ports. If there is no redis-server, this script
+# installs it with apt-get (as root or with sudo) or Homebrew, and says so first. With THROTTLE_NO_INSTALL=1 it stops
+# instead.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -19,22 +20,22 @@ stop() {
 
 command -v cargo >/dev/null 2>&1 || stop "there is no cargo; install Rust 1.95 or later, then run this again"
 
-# Both may be inherited from a shell or a CI job that meant something else: neither may make the run weaker.
+# Both may be inherited from a shell or a CI job. Neither may make the run weaker.
 golden=${THROTTLE_GOLDEN:-}
 unset THROTTLE_GOLDEN
 case ${PROPTEST_CASES:-} in
     '') unset PROPTEST_CASES ;;
-    *[!0-9]* | ????????????*) stop "PROPTEST_CASES=$PROPTEST_CASES is no number; unset it" ;;
+    *[!0-9]* | ????????????*) stop "PROPTEST_CASES=$PROPTEST_CASES is not a number; unset it" ;;
     *) [ "$PROPTEST_CASES" -ge 256 ] || stop "PROPTEST_CASES=$PROPTEST_CASES is less than the default, 256; unset it" ;;
 esac
 floor=$(cat tests/floor)
-case $floor in '' | *[!0-9]*) stop "tests/floor holds no number" ;; esac
+case $floor in '' | *[!0-9]*) stop "tests/floor does not hold a number" ;; esac
 
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 log=$folder/log
 
-# Installers talk much; what they said is shown only when they fail.
+# Shows an installer's output only if it fails.
 quietly() {
     "$@" >"$log" 2>&1 || { cat "$log" >&2; return 1; }
 }
@@ -67,7 +68,7 @@ install_redis() {
     case $install in
         brew*) quietly brew install redis ;;
         *)
-            # Lists of packages may be missing or too old to find anything by.
+            # The package lists may be missing or out of date.
             quietly $as_root apt-get update &&
                 quietly $as_root env DEBIAN_FRONTEND=noninteractive \
                     apt-get install -y --no-install-recommends redis-server
@@ -89,7 +90,7 @@ tested() {
 echo "==> unit, integration and documentation tests of every crate, all features"
 tested cargo test --workspace --all-features --no-fail-fast
 if [ -n "$golden" ]; then
-    echo "==> golden tests once more, with $golden"
+    echo "==> golden tests again, with $golden"
     THROTTLE_GOLDEN=$golden
     export THROTTLE_GOLDEN
     tested cargo test --workspace --all-features --no-fail-fast --lib --tests golden
@@ -102,14 +103,14 @@ awk -v status="$status" -v floor="$floor" -v golden="$golden" '
     /^test result:/ {
         passed += $4; failed += $6; ignored += $8
         if ($3 != "ok.") unwell = 1
-        # The second run of golden tests leaves out all others.
+        # The second run of the golden tests filters out all other tests.
         if (golden == "") filtered += $12
     }
     /^test .* FAILED$/ { names = names "\n  " $2 }
     END {
         if (names != "") { print "\nfailed:" names; unwell = 1 }
-        if (status != 0 && failed == 0) print "\nthe build itself failed, or a test ended its process; see above"
-        if (ignored > 0) { print "\n" ignored " tests are ignored: mend or delete them"; unwell = 1 }
+        if (status != 0 && failed == 0) print "\nthe build failed, or a test ended its process; see above"
+        if (ignored > 0) { print "\n" ignored " tests are ignored: repair or delete them"; unwell = 1 }
         if (filtered > 0) { print "\n" filtered " tests were left out by a filter"; unwell = 1 }
         if (passed < floor) { print "\nfewer than the " floor " tests of tests/floor passed"; unwell = 1 }
         if (passed >= floor + 100) print "\ntests/floor can rise to " passed

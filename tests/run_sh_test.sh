@@ -1,5 +1,5 @@
 #!/bin/sh
-# Shows that tests/run.sh and .ci/run fail when they must: runs copies of them with a cargo that only pretends.
+# Tests that tests/run.sh and .ci/run fail when they must: runs copies of them with a fake cargo.
 #
 #   sh tests/run_sh_test.sh
 set -eu
@@ -13,7 +13,7 @@ cp .ci/run "$folder/project/.ci/run"
 echo 3 >"$folder/project/tests/floor"
 echo : >"$folder/project/tests/run_sh_test.sh"
 
-# Nothing of this machine but these: no cargo, no redis-server, no sudo.
+# The only programs of this machine that the copies find: no cargo, no redis-server, no sudo.
 for tool in awk bash cat dirname env grep id mktemp rm sh sleep tee; do
     ln -s "$(command -v $tool)" "$folder/bin/$tool"
 done
@@ -23,7 +23,7 @@ pretend() {
     chmod +x "$folder/bin/$1"
 }
 
-# $SAYS is what the tests print, and $FAILS the subcommand that fails.
+# $SAYS is the output of the tests, $TREE that of `cargo tree`, and $FAILS the subcommand that fails.
 pretend cargo '
 echo "cargo $* cases=${PROPTEST_CASES:-none} golden=${THROTTLE_GOLDEN:-none}" >>"$CALLS"
 case $1 in
@@ -36,7 +36,7 @@ pretend redis-server ':'
 result='test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s'
 failures=0
 
-# Runs a script with such variables, and compares how it ends and whether it says something.
+# Runs a script with the given variables; compares its exit status and looks for WORDS in its output.
 #   check NAME ok|fails SCRIPT WORDS [VARIABLE=VALUE…]
 check() {
     name=$1 wanted=$2 script=$3 words=$4
@@ -56,7 +56,7 @@ check() {
 
 called() {
     if ! grep -q -e "$1" "$folder/calls"; then
-        echo "    cargo was to be called with \"$1\", and was with:"
+        echo "    cargo should be called with \"$1\", and was called with:"
         cat "$folder/calls"
         failures=$((failures + 1))
     fi
@@ -67,7 +67,7 @@ run=tests/run.sh
 
 check all_pass ok $run 'all tests: 3 passed, 0 failed'
 called 'cases=none golden=none'
-check build_fails fails $run 'the build itself failed' SAYS='error: no' FAILS=test
+check build_fails fails $run 'the build failed' SAYS='error: no' FAILS=test
 check a_test_fails fails $run '1 failed' \
     SAYS='test a ... FAILED\ntest result: FAILED. 3 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out'
 check a_process_is_killed_after_good_tests fails $run 'ended its process' FAILS=test
@@ -88,31 +88,33 @@ called 'cases=20000'
 check inherited_empty_cases ok $run 'all tests: 3 passed' PROPTEST_CASES=
 called 'cases=none'
 check inherited_fewer_cases fails $run 'less than the default' PROPTEST_CASES=1
-check inherited_cases_without_a_number fails $run 'is no number' PROPTEST_CASES=many
-check other_vectors_come_on_top ok $run 'once more, with other.json' THROTTLE_GOLDEN=other.json
+check inherited_cases_without_a_number fails $run 'is not a number' PROPTEST_CASES=many
+check other_vectors_come_on_top ok $run 'again, with other.json' THROTTLE_GOLDEN=other.json
 called 'cargo test --workspace --all-features --no-fail-fast cases=none golden=none'
 called 'golden cases=none golden=other.json'
 check other_vectors_that_fail fails $run 'FAILED' THROTTLE_GOLDEN=other.json \
     SAYS='test result: FAILED. 3 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out'
 
 echo many >"$folder/project/tests/floor"
-check a_floor_that_is_no_number fails $run 'holds no number'
+check a_floor_that_is_not_a_number fails $run 'does not hold a number'
 rm "$folder/project/tests/floor"
 check no_floor fails $run 'floor'
 echo 3 >"$folder/project/tests/floor"
 
 check the_gates ok .ci/run 'all gates passed'
-check a_tree_that_cannot_be_had fails .ci/run 'what the core must not pull in' FAILS=tree
-check a_tree_of_nothing fails .ci/run 'what the core must not pull in' TREE=
+check a_tree_that_fails fails .ci/run 'what the core must not depend on' FAILS=tree
+check an_empty_tree fails .ci/run 'what the core must not depend on' TREE=
 check a_runtime_in_the_core fails .ci/run 'must stay free' TREE='throttle-core v0.1.0\ntokio v1.0.0'
-for gate in fmt clippy doc check; do
+for gate in fmt clippy doc check deny package; do
     check "a_gate_that_fails_$gate" fails .ci/run 'after' FAILS=$gate
 done
 
 rm "$folder/bin/redis-server"
 check nothing_to_install_with fails $run 'install it by hand'
-# shellcheck disable=SC2016 # Expanded by the script that is written.
-pretend apt-get '[ "$1" = update ] || printf "#!/bin/sh\n" >"${0%/*}/redis-server"; /bin/chmod +x "${0%/*}/redis-server" 2>/dev/null || :'
+# shellcheck disable=SC2016 # The fake script expands it.
+pretend apt-get '
+[ "$1" = update ] || printf "#!/bin/sh\n" >"${0%/*}/redis-server"
+/bin/chmod +x "${0%/*}/redis-server" 2>/dev/null || :'
 pretend sudo 'exec "$@"'
 check asked_not_to_install fails $run 'THROTTLE_NO_INSTALL is set' THROTTLE_NO_INSTALL=1
 check says_what_it_installs_and_how_to_prevent_it ok $run 'to prevent that: THROTTLE_NO_INSTALL=1'
