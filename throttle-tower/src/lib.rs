@@ -40,6 +40,8 @@
 pub mod client_ip;
 pub mod extract;
 pub mod headers;
+mod inner_service;
+mod jitter;
 pub mod limit;
 mod lock;
 mod log;

@@ -1,9 +1,9 @@
-//! What the crate logs: mistakes of the program around it, each with what to write instead. Without the feature `tracing`,
-//! nothing.
+//! What the crate logs: mistakes in the program around it, each with what to write instead. Without the feature
+//! `tracing` nothing is logged.
 
 use std::fmt::Display;
 
-/// Logs something that works, but hardly as it was meant.
+/// Logs a configuration that works, but hardly as intended.
 pub(crate) fn warn(message: &dyn Display) {
     #[cfg(feature = "tracing")]
     tracing::warn!("{message}");
@@ -11,7 +11,7 @@ pub(crate) fn warn(message: &dyn Display) {
     let _ = message;
 }
 
-/// Logs why a request is answered 500. The client must not read it: it names what the program is made of.
+/// Logs why a request is answered 500. The response does not say it, because it names parts of the program.
 #[cfg(feature = "axum")]
 pub(crate) fn error(message: &dyn Display) {
     #[cfg(feature = "tracing")]

@@ -21,7 +21,7 @@ async fn shape_refuses_at_once_what_would_wait_too_long() {
     assert_eq!(start.elapsed(), Duration::ZERO, "at once");
     let full = error.queue_full().unwrap();
     assert_eq!((full.bound, full.retry_after, full.allowed), (Bound::MaxWait, Some(100 * MS), 300 * MS));
-    assert_eq!(error.to_string(), "the call would wait longer for its turn than max_wait, 300ms; try again in 100ms");
+    assert_eq!(error.to_string(), "the call would wait longer than max_wait, 300ms; try again in 100ms");
     // It is true: not a microsecond earlier.
     tokio::time::sleep(99 * MS).await;
     assert!(service.clone().oneshot(5).await.is_err());
@@ -39,7 +39,7 @@ async fn shape_admits_by_the_finish_of_the_cost() {
     let shaper = ten(300).build().unwrap();
     let error = shaper.reserve("key", 1_000_000).await.unwrap_err();
     assert_eq!(error.queue_full().unwrap().retry_after, None, "no wait helps");
-    assert!(error.to_string().ends_with("it costs more than ever fits"), "{error}");
+    assert!(error.to_string().ends_with("its cost never fits"), "{error}");
     shaper.schedule("key", 4).await.unwrap();
     assert!(shaper.reserve("key", 2).await.is_err());
 }

@@ -1,11 +1,16 @@
-//! What is wrong with a configuration, and what to write instead.
-
 use std::convert::Infallible;
 use std::fmt;
 
-/// A setting of this module that cannot be used. Its message names the setting, the value given, and what to write.
+/// A setting that cannot be used. The message names the setting, the value, and what to write instead.
 ///
 /// Only building a configuration can fail; [`ClientIp::resolve`](super::ClientIp::resolve) never does.
+///
+/// ```
+/// use throttle_tower::client_ip::ClientIp;
+///
+/// let error = ClientIp::x_forwarded_for_hops(0).unwrap_err();
+/// assert!(error.to_string().starts_with(r#"hops "0" is out of range; write 1 to 20"#));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientIpError {
     field: &'static str,

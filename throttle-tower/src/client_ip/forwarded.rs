@@ -1,12 +1,11 @@
 //! `Forwarded` (RFC 7239): its elements from right to left, and the client that one element names.
 //!
-//! Right to left is a matter of safety. The rightmost element is a trusted proxy's own and well formed; what precedes it
-//! is whatever the client sent, and an open quote in there would swallow the rest of the line for a reader that starts
-//! on the left.
+//! Right to left is a matter of safety. The rightmost element is a trusted proxy's own and well formed. The client wrote
+//! what precedes it, and an open quote in there would swallow the rest of the line for a reader that starts on the left.
 
 use std::net::Ipv4Addr;
 
-use super::entry::{Entry, MAX_ENTRY, ascii, bracketed, is_port};
+use super::address_text::{Entry, MAX_ENTRY, ascii, bracketed, is_port};
 
 /// Longest element worth reading, in bytes. A proxy's own takes some hundred, most of them the host's.
 pub(super) const MAX_ELEMENT: usize = 1024;
@@ -32,7 +31,7 @@ fn last_comma(line: &[u8]) -> Option<usize> {
         match line[at] {
             // Read from the right, a quote outside of a string ends one, and inside it starts the string unless it is
             // escaped. One backslash before it decides: a string starts after `=`, so an unescaped one has none. A line
-            // that breaks this rule has no right split, and the strict reader sees to what comes out.
+            // that breaks this rule has no right split, and the strict reader judges the pieces.
             b'"' => quoted = !quoted || line[..at].ends_with(b"\\"),
             b',' if !quoted => return Some(at),
             _ => {}
@@ -43,8 +42,8 @@ fn last_comma(line: &[u8]) -> Option<usize> {
 
 /// Reads one trimmed element: `name=value` pairs separated by `;`, no whitespace between, of which one is `for`.
 ///
-/// The whole element must be well formed, not only its `for`: an element that is not was either not written by a proxy
-/// or not split where the proxy meant it to be.
+/// The whole element must be well formed, not only its `for`. Otherwise a proxy did not write it, or it was split at the
+/// wrong comma.
 pub(super) fn read(element: &[u8]) -> Entry {
     let bounded = (element.len() <= MAX_ELEMENT).then_some(element);
     bounded.and_then(client).unwrap_or(Entry::Malformed)
@@ -57,7 +56,7 @@ fn client(mut rest: &[u8]) -> Option<Entry> {
         // The grammar allows an empty pair, as in a trailing `;`.
         if !matches!(rest.first(), None | Some(b';')) {
             let (name, value, after) = pair(rest)?;
-            // Only the registered parameters are held to occurring once: remembering unknown names would take memory.
+            // Only the registered parameters must occur once: remembering unknown names would take memory.
             if let Some(at) =
                 ["for", "by", "host", "proto"].iter().position(|p| name.eq_ignore_ascii_case(p.as_bytes()))
             {

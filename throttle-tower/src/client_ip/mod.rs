@@ -1,8 +1,7 @@
-//! Who is calling: the address whose budget a request spends.
+//! The client's address, behind proxies too: the key of most limits by address.
 //!
-//! The connection's own address (the *peer*) is the only one nobody can invent. Everything a header says was written by
-//! strangers, up to the point where your own proxies began to write. This module finds that point, from one source
-//! that you choose:
+//! The connection's own address (the *peer*) is the only one that cannot be invented. A header was written by strangers
+//! up to the point where your own proxies began to write. This module finds that point, from one source that you choose:
 //!
 //! | source | use it when |
 //! |---|---|
@@ -45,16 +44,16 @@
 //! | nginx with `proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for` | `x_forwarded_for`, trusting nginx's address. On a Unix socket there is no peer: `x_forwarded_for_hops(1)` |
 //! | AWS Application Load Balancer | `x_forwarded_for`, trusting the balancer's own subnets rather than the whole VPC |
 //! | Google Cloud Application Load Balancer | [`ClientIp::google_cloud_load_balancer`]: it appends the client, then itself |
-//! | Fly.io | [`ClientIp::fly_io`]: the rightmost entry is the app's own address, so plain "rightmost" puts everybody in one bucket |
+//! | Fly.io | [`ClientIp::fly_io`]: the rightmost entry is the app's own address, so plain "rightmost" puts all clients in one bucket |
 //! | Cloudflare | `header("cf-connecting-ip", …)`, trusting Cloudflare's published ranges; see [`ClientIp::header`] |
 //! | Cloudflare or CloudFront, then a load balancer | `x_forwarded_for`, trusting both; or `x_forwarded_for_hops(2)` |
-//! | any balancer speaking the PROXY protocol | `ClientIp::peer()`: the listener takes the address from the protocol, and must refuse it from anyone else |
+//! | any balancer speaking the PROXY protocol | `ClientIp::peer()`: the listener takes the address from the protocol, and must refuse it from any other peer |
 //!
 //! # When the header does not name a client
 //!
-//! The answer is then an address nearer to this process: the last hop that a trusted proxy vouches for, which in most
-//! cases is the peer itself. A client that spoils its own header ends up sharing a bucket; it never gets a fresh one,
-//! and it never gets somebody else's. [`Outcome`] says why, and is worth counting: outcomes other than
+//! The client's address is then unknown, and an address nearer to this process is used: the last hop that a trusted proxy
+//! vouches for, which in most cases is the peer itself. A client that spoils its own header ends up sharing a bucket; it
+//! never gets a fresh one, nor that of another client. [`Outcome`] says why, and is worth counting: outcomes other than
 //! [`Peer`](Outcome::Peer), [`Forwarded`](Outcome::Forwarded) and [`UntrustedPeer`](Outcome::UntrustedPeer) in any
 //! number mean that the proxies and this configuration disagree.
 //!
@@ -64,21 +63,22 @@
 //! skipped, is RFC 9110 (sections 5.3 and 5.6.1). `X-Forwarded-For` has no standard; it is read as nginx, Envoy and the
 //! cloud load balancers write it.
 
-mod entry;
+mod address_text;
 mod error;
 mod forwarded;
-mod net;
-mod prefix;
+mod ip_net;
+mod ip_prefix;
+mod outcome;
 mod resolve;
 mod source;
-mod trusted;
-
 #[cfg(test)]
 mod tests;
+mod trusted_proxies;
+mod x_forwarded_for;
 
-pub use error::ClientIpError;
-pub use net::IpNet;
-pub use prefix::IpPrefix;
-pub use resolve::{MAX_HOPS, Outcome, Resolved};
-pub use source::ClientIp;
-pub use trusted::{TrustedProxies, Warning};
+pub use self::error::ClientIpError;
+pub use self::ip_net::IpNet;
+pub use self::ip_prefix::IpPrefix;
+pub use self::outcome::{Outcome, Resolved};
+pub use self::source::{ClientIp, MAX_HOPS};
+pub use self::trusted_proxies::{TrustedProxies, Warning};

@@ -1,14 +1,24 @@
-//! Where the client's address comes from: exactly one source, named by whoever deploys.
+//! Where the client's address comes from: exactly one source, chosen in the configuration.
 
 use http::HeaderName;
 
 use super::error::ClientIpError;
-use super::resolve::MAX_HOPS;
-use super::trusted::{TrustedProxies, Warning};
+use super::trusted_proxies::{TrustedProxies, Warning};
+
+/// Most entries of a list header that are read: 20. Chains of real proxies are far shorter, and a header may be long.
+pub const MAX_HOPS: u8 = 20;
 
 /// How to find the client's address. The [module](super) says which constructor suits which deployment.
 ///
 /// Cloning copies the list of trusted networks; share a clone rather than making one for every request.
+///
+/// ```
+/// use http::HeaderMap;
+/// use throttle_tower::client_ip::ClientIp;
+///
+/// let resolved = ClientIp::peer().resolve(Some([203, 0, 113, 9].into()), &HeaderMap::new());
+/// assert_eq!(resolved.address, Some([203, 0, 113, 9].into()));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientIp {
     pub(super) source: Source,
@@ -40,7 +50,7 @@ pub(super) enum Position {
 impl ClientIp {
     /// The address of the connection itself. No header is read.
     ///
-    /// Behind a proxy this is the proxy, and all clients share its budget.
+    /// Behind a proxy this is the proxy's address, and all clients share its budget.
     #[must_use]
     pub fn peer() -> Self {
         Self { source: Source::Peer }
@@ -55,14 +65,14 @@ impl ClientIp {
         Self::list(Format::XForwardedFor, Position::RightmostUntrusted(trusted))
     }
 
-    /// The entry of `X-Forwarded-For` that stands at place `hops`, counted from the right and from 1, whoever the peer is.
+    /// The entry of `X-Forwarded-For` at place `hops`, counted from the right and from 1, whatever the peer is.
     ///
     /// That is the number of proxies that append to the list. Too small a number keys on a proxy, too large a number on
     /// text from the client. Entries further right are counted, not read; empty ones are not counted.
     ///
-    /// **You owe** that nothing but those proxies can reach this process. The peer is not checked, so that a client
+    /// **You must ensure** that nothing but those proxies can reach this process. The peer is not checked, so a client
     /// that connects directly writes the whole list itself. Where the proxies' addresses are known, prefer
-    /// [`x_forwarded_for`](Self::x_forwarded_for). This one also works without a peer, as on a Unix socket.
+    /// [`x_forwarded_for`](Self::x_forwarded_for). A hop count also works without a peer, as on a Unix socket.
     ///
     /// # Errors
     ///
@@ -74,15 +84,15 @@ impl ClientIp {
     /// As [`x_forwarded_for`](Self::x_forwarded_for), for the `Forwarded` header of RFC 7239.
     ///
     /// Each proxy's element must be well formed and have a `for`: quotes around IPv6 addresses and around anything with
-    /// a port, no parameter twice, no whitespace around `;`. `unknown` and `_hidden` names are no address, and the
-    /// entry before one is no substitute: see [`Outcome::Obfuscated`](super::Outcome::Obfuscated). An element over 1024
-    /// bytes is not read, and counts as malformed.
+    /// a port, no parameter twice, no whitespace around `;`. `unknown` and `_hidden` names are not addresses, and the
+    /// entry before one is not used instead: see [`Outcome::Obfuscated`](super::Outcome::Obfuscated). An element over
+    /// 1024 bytes is not read, and counts as malformed.
     #[must_use]
     pub fn forwarded(trusted: TrustedProxies) -> Self {
         Self::list(Format::Forwarded, Position::RightmostUntrusted(trusted))
     }
 
-    /// As [`x_forwarded_for_hops`](Self::x_forwarded_for_hops), with the same debt, for the `Forwarded` header.
+    /// As [`x_forwarded_for_hops`](Self::x_forwarded_for_hops), with the same requirement, for the `Forwarded` header.
     ///
     /// # Errors
     ///
@@ -94,8 +104,8 @@ impl ClientIp {
     /// The one address in the header `name`, if the peer is one of the `trusted` proxies.
     ///
     /// The header must occur once and hold one bare address, or the peer's address is used. The proxy must *overwrite*
-    /// what the client sent. `CF-Connecting-IP`, `Fly-Client-IP` and `X-Azure-SocketIP` are made so; `True-Client-IP`,
-    /// `Fastly-Client-IP`, `X-Azure-ClientIP` and `X-Real-IP` are only if you configured them so.
+    /// what the client sent. `CF-Connecting-IP`, `Fly-Client-IP` and `X-Azure-SocketIP` always do; `True-Client-IP`,
+    /// `Fastly-Client-IP`, `X-Azure-ClientIP` and `X-Real-IP` only if you configured the proxy so.
     ///
     /// Other customers of the same CDN share its addresses and can point it at your origin. Where that matters, ask
     /// for a client certificate or a shared secret as well. Requests from Cloudflare Workers of other zones all carry
@@ -122,7 +132,8 @@ impl ClientIp {
     /// Fly.io: the second entry of `X-Forwarded-For` from the right. The rightmost is the app's own public address.
     ///
     /// For apps that are reached through Fly's proxy only; with another proxy in front of Fly, count one hop more. The
-    /// debt of [`x_forwarded_for_hops`](Self::x_forwarded_for_hops) includes the private network: other apps in it connect directly.
+    /// requirement of [`x_forwarded_for_hops`](Self::x_forwarded_for_hops) includes the private network: other apps in it
+    /// connect directly.
     #[must_use]
     pub fn fly_io() -> Self {
         Self::list(Format::XForwardedFor, Position::FromRight(2))
@@ -131,13 +142,14 @@ impl ClientIp {
     /// Google Cloud's external Application Load Balancer: the second entry of `X-Forwarded-For` from the right. It
     /// appends the client, then its own address.
     ///
-    /// The debt of [`x_forwarded_for_hops`](Self::x_forwarded_for_hops): let only the load balancer's ranges through the firewall.
+    /// The requirement of [`x_forwarded_for_hops`](Self::x_forwarded_for_hops): let only the load balancer's ranges
+    /// through the firewall.
     #[must_use]
     pub fn google_cloud_load_balancer() -> Self {
         Self::list(Format::XForwardedFor, Position::FromRight(2))
     }
 
-    /// What is permitted but deserves a line in the log at start-up; see [`TrustedProxies::warnings`].
+    /// Settings that are permitted but deserve a line in the log at start-up; see [`TrustedProxies::warnings`].
     pub fn warnings(&self) -> impl Iterator<Item = Warning> + '_ {
         let trusted = match &self.source {
             Source::List { client: Position::RightmostUntrusted(trusted), .. } | Source::Single { trusted, .. } => {

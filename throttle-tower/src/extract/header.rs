@@ -5,12 +5,24 @@ use http::HeaderName;
 use http::request::Parts;
 use throttle_core::{ConfigError, Key};
 
-use super::KeyExtractor;
+use super::key_extractor::KeyExtractor;
 
 /// The value of one header, byte for byte.
 ///
-/// It is missing when the header is absent, empty, longer than [`MAX_LEN`](Self::MAX_LEN), or there more than once: two
-/// values would let a client choose which one counts.
+/// The key is missing when the header is absent, empty, longer than [`MAX_LEN`](Self::MAX_LEN), or present more than
+/// once: two values would let a client choose which one counts.
+///
+/// ```
+/// use throttle_tower::{Header, Key, KeyExtractor};
+///
+/// let key = |request: http::request::Builder| {
+///     Header::new("x-api-key").extract(&request.body(()).unwrap().into_parts().0)
+/// };
+/// let once = http::Request::builder().header("x-api-key", "s3cret");
+/// assert_eq!(key(once), Some(Key::builder().bytes(b"s3cret").finish()));
+/// let twice = http::Request::builder().header("x-api-key", "s3cret").header("x-api-key", "other");
+/// assert_eq!(key(twice), None);
+/// ```
 #[derive(Clone)]
 pub struct Header {
     name: Result<HeaderName, ConfigError>,
@@ -33,8 +45,8 @@ impl Header {
         Self { name, accept: None, normalize: None }
     }
 
-    /// Takes only values of which `known` is true; the others are missing. So a client cannot earn a fresh budget with
-    /// a made-up value. Defaults to taking all.
+    /// Takes only values for which `known` returns true; the key is missing for any other. So a client cannot earn a
+    /// fresh budget with a made-up value. Defaults to taking all.
     #[must_use]
     pub fn accept(mut self, known: impl Fn(&[u8]) -> bool + Send + Sync + 'static) -> Self {
         self.accept = Some(Arc::new(known));
@@ -42,7 +54,7 @@ impl Header {
     }
 
     /// Folds values that mean the same into one key. Use what your authentication uses: a looser rule merges users, a
-    /// stricter one gives each spelling a budget. Values that are not UTF-8 are missing then. Defaults to none.
+    /// stricter one gives each spelling a budget. The key is missing for a value that is not UTF-8. Defaults to none.
     #[must_use]
     pub fn normalize(mut self, fold: impl Fn(&str) -> String + Send + Sync + 'static) -> Self {
         self.normalize = Some(Arc::new(fold));
@@ -121,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_folded_or_folds_to_nothing_is_missing() {
+    fn value_that_is_not_text_or_folds_to_nothing_is_missing() {
         let header = Header::new("x-user").normalize(|name| name.trim_matches('.').to_owned());
         assert_eq!(key(&header, b"caf\xe9"), None, "not UTF-8");
         assert!(key(&header, "café".as_bytes()).is_some());
@@ -129,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn accept_sees_the_value_as_it_was_sent() {
+    fn accept_sees_the_value_before_it_is_folded() {
         let header = Header::new("x-user").normalize(str::to_ascii_lowercase).accept(|name| name == b"Ada");
         assert!(key(&header, b"Ada").is_some());
         assert_eq!(key(&header, b"ada"), None);

@@ -3,14 +3,16 @@
 use http::header::Entry;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::digits::Text;
-use super::line::{Terms, compare_rates, strictness};
+use super::names;
+use super::policy_status::PolicyTerms;
+use super::report::Report;
 use super::retry_after::RetryAfter;
+use super::strictness::{compare_rates, strictness};
 use super::structured::{self, Member};
-use super::{Report, names};
+use super::value_text::Text;
 
 /// `"per-ip";q=10;w=1, "uploads";q=1000000;qu="content-bytes";w=60`
-pub(super) fn policy_list(policies: &[Terms<'_>]) -> Option<HeaderValue> {
+pub(super) fn policy_list(policies: &[PolicyTerms<'_>]) -> Option<HeaderValue> {
     let mut text = Text::new();
     for terms in policies {
         structured::string(text.next_member(), terms.name);
@@ -39,7 +41,7 @@ fn standing(text: &mut Text, report: &Report<'_>) {
     // `Retry-After` should not name an earlier time than any window listed beside it, and it is the exact one.
     let longest = if report.admitted { u64::MAX } else { report.retry_after.map_or(u64::MAX, RetryAfter::seconds) };
 
-    for line in report.lines.iter().filter(|line| report.admitted || line.violated) {
+    for line in report.policies.iter().filter(|line| report.admitted || line.violated) {
         structured::string(text.next_member(), line.terms.name);
         text.bytes(b";r=").integer(line.r()).bytes(b";t=").integer(line.t().min(longest));
     }

@@ -5,17 +5,19 @@ use std::cmp::Reverse;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::dialect::{Dialect, ResetFormat};
-use super::digits::{self, Text};
-use super::line::{Line, Terms, gives_way};
 use super::names::{self, Trio};
+use super::policy_status::{PolicyStatus, PolicyTerms};
+use super::report::Report;
 use super::scanner::Bare;
-use super::{Report, structured};
+use super::strictness::gives_way;
+use super::structured;
+use super::value_text::{self, Text};
 
 /// `10;w=1, 1000;w=86400`
 ///
 /// The drafts forbid two policies with one quota in this list, since clients tell the policies apart by it. Of such a
 /// pair the one with the longer window stays: it is the stricter one.
-pub(super) fn quota_list(policies: &[Terms<'_>]) -> Option<HeaderValue> {
+pub(super) fn quota_list(policies: &[PolicyTerms<'_>]) -> Option<HeaderValue> {
     let mut text = Text::new();
     for (index, terms) in policies.iter().enumerate() {
         if gives_way(policies, index, |a, b| a.quota.q == b.quota.q, |a, b| b.quota.w.cmp(&a.quota.w)) {
@@ -37,10 +39,10 @@ pub(super) fn write(headers: &mut HeaderMap, dialect: Dialect, policies: Option<
         return;
     }
     match dialect {
-        Dialect::XRateLimit(_) => ours.write_trio(headers, &names::X, digits::integer_value(ours.limit)),
+        Dialect::XRateLimit(_) => ours.write_trio(headers, &names::X, value_text::integer_value(ours.limit)),
         Dialect::Draft03 => ours.write_trio(headers, &names::IETF, limit_with_quotas(ours.limit, policies)),
         Dialect::Draft06 => {
-            ours.write_trio(headers, &names::IETF, digits::integer_value(ours.limit));
+            ours.write_trio(headers, &names::IETF, value_text::integer_value(ours.limit));
             replace(headers, &names::POLICY, policies.cloned());
         }
         Dialect::Draft07 => {
@@ -60,8 +62,8 @@ struct Standing {
 impl Standing {
     fn write_trio(&self, headers: &mut HeaderMap, trio: &Trio, limit: Option<HeaderValue>) {
         replace(headers, &trio.limit, limit);
-        replace(headers, &trio.remaining, digits::integer_value(self.remaining));
-        replace(headers, &trio.reset, digits::integer_value(self.reset));
+        replace(headers, &trio.remaining, value_text::integer_value(self.remaining));
+        replace(headers, &trio.reset, value_text::integer_value(self.reset));
     }
 
     fn dictionary(&self) -> Option<HeaderValue> {
@@ -85,11 +87,11 @@ fn limit_with_quotas(limit: u64, policies: Option<&HeaderValue>) -> Option<Heade
 
 /// The one policy to report: the drafts demand the one with the lowest remainder. On a refusal it is the violated one
 /// that keeps the client waiting longest, for a client that waits out any other is refused again.
-fn reported<'a>(report: &'a Report<'a>) -> Option<&'a Line<'a>> {
+fn reported<'a>(report: &'a Report<'a>) -> Option<&'a PolicyStatus<'a>> {
     if report.admitted {
-        report.lines.iter().min_by_key(|line| (line.r(), Reverse(line.reset_us)))
+        report.policies.iter().min_by_key(|line| (line.r(), Reverse(line.reset_us)))
     } else {
-        let violated = report.lines.iter().filter(|line| line.violated);
+        let violated = report.policies.iter().filter(|line| line.violated);
         violated.min_by_key(|line| (Reverse(line.retry_us.unwrap_or(u64::MAX)), line.r()))
     }
 }
@@ -98,14 +100,16 @@ fn reported<'a>(report: &'a Report<'a>) -> Option<&'a Line<'a>> {
 ///
 /// A refusal in the words of an IETF draft is an exception: there Reset should name the same time as `Retry-After`.
 /// `X-RateLimit-Reset` is bound by no document, only by the habit that it names the end of the window.
-fn reset(line: &Line<'_>, dialect: Dialect, report: &Report<'_>) -> u64 {
+fn reset(line: &PolicyStatus<'_>, dialect: Dialect, report: &Report<'_>) -> u64 {
     let wait_us = if line.violated { line.retry_us.unwrap_or(0) } else { 0 };
     let reset_us = line.reset_us.max(wait_us);
     match dialect {
-        Dialect::XRateLimit(ResetFormat::EpochSeconds) => digits::seconds(report.now_unix_us.saturating_add(reset_us)),
-        Dialect::XRateLimit(ResetFormat::DeltaSeconds) => digits::seconds(reset_us),
-        _ if report.admitted => digits::seconds(reset_us),
-        _ => report.retry_after.map_or(digits::seconds(reset_us), |wait| wait.seconds()),
+        Dialect::XRateLimit(ResetFormat::EpochSeconds) => {
+            value_text::seconds(report.now_unix_us.saturating_add(reset_us))
+        }
+        Dialect::XRateLimit(ResetFormat::DeltaSeconds) => value_text::seconds(reset_us),
+        _ if report.admitted => value_text::seconds(reset_us),
+        _ => report.retry_after.map_or(value_text::seconds(reset_us), |wait| wait.seconds()),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use throttle_core::{Algorithm, Rate};
 
-use super::digits::MAX_INTEGER;
+use super::value_text::MAX_INTEGER;
 
 /// `q` units in `w` seconds: a policy's rate, as every dialect announces it.
 ///

@@ -1,21 +1,23 @@
 use std::num::NonZeroU32;
+use std::time::UNIX_EPOCH;
 
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderValue};
 
-use super::{digits, http_date};
+use super::value_text;
+use crate::time::micros;
 
-/// A wait in whole seconds, as `Retry-After` tells it: at least one, rounded up, at most [`RetryAfter::MAX`].
+/// A wait in whole seconds, as `Retry-After` states it: at least one, rounded up, at most [`RetryAfter::MAX`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct RetryAfter(NonZeroU32);
 
 impl RetryAfter {
     /// A billion seconds, some 31 years. It is less than half of 2³¹, where caches and 32-bit clients overflow, and
-    /// longer than any wait a client could sit out. Only a wait beyond it is told shorter than it is.
+    /// longer than any client waits. Only a wait beyond it is stated shorter than it is.
     pub(crate) const MAX: Self = Self(NonZeroU32::new(1_000_000_000).expect("is not zero"));
 
     pub(crate) fn from_micros(us: u64) -> Self {
-        let seconds = u32::try_from(digits::seconds(us)).unwrap_or(u32::MAX);
+        let seconds = u32::try_from(value_text::seconds(us)).unwrap_or(u32::MAX);
         Self(NonZeroU32::new(seconds).unwrap_or(NonZeroU32::MIN)).min(Self::MAX)
     }
 
@@ -24,20 +26,20 @@ impl RetryAfter {
     }
 }
 
-/// Sets the field to the later of `ours` and what is there. It may occur only once, so the later one replaces all.
+/// Sets the header to the later of `ours` and the existing values. It may occur only once, so the latest replaces all.
 ///
-/// Theirs stays in its own words, and only if it is provably later: as seconds, or as a date in the one format that
-/// servers may still send. Anything else cannot be compared and is replaced.
+/// An existing value keeps its wording, and only if it is provably later: as seconds, or as a date. Anything else cannot
+/// be compared and is replaced.
 pub(super) fn write(headers: &mut HeaderMap, ours: RetryAfter, now_unix_us: u64) {
-    // Rounded down: it has to prove itself against ours.
+    // A wait until a date is rounded down, because it has to be provably later than ours.
     let seconds = |value: &HeaderValue| match Wait::read(value)? {
         Wait::Seconds(seconds) => Some(seconds),
-        Wait::Until(date) => Some(date.saturating_mul(1_000_000).saturating_sub(now_unix_us) / 1_000_000),
+        Wait::Until(date_us) => Some(date_us.saturating_sub(now_unix_us) / 1_000_000),
     };
     let theirs = headers.get_all(RETRY_AFTER).into_iter().filter_map(|value| Some((seconds(value)?, value)));
     let latest = match theirs.max_by_key(|(seconds, _)| *seconds) {
         Some((seconds, value)) if seconds >= ours.seconds() => Some(value.clone()),
-        _ => digits::integer_value(ours.seconds()),
+        _ => value_text::integer_value(ours.seconds()),
     };
     if let Some(value) = latest {
         let _ = headers.try_insert(RETRY_AFTER, value);
@@ -48,14 +50,14 @@ pub(super) fn write(headers: &mut HeaderMap, ours: RetryAfter, now_unix_us: u64)
 pub(super) fn wait_micros(value: &HeaderValue, now_unix_us: u64) -> Option<u64> {
     Some(match Wait::read(value)? {
         Wait::Seconds(seconds) => seconds.saturating_mul(1_000_000),
-        Wait::Until(date) => date.saturating_mul(1_000_000).saturating_sub(now_unix_us),
+        Wait::Until(date_us) => date_us.saturating_sub(now_unix_us),
     })
 }
 
 /// What an existing value says.
 enum Wait {
     Seconds(u64),
-    /// Seconds since the Unix epoch.
+    /// µs since the Unix epoch.
     Until(u64),
 }
 
@@ -63,7 +65,8 @@ impl Wait {
     fn read(value: &HeaderValue) -> Option<Self> {
         let value = value.as_bytes().trim_ascii();
         if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
-            return http_date::unix_seconds(value).map(Self::Until);
+            let date = httpdate::parse_http_date(std::str::from_utf8(value).ok()?).ok()?;
+            return date.duration_since(UNIX_EPOCH).ok().map(|since| Self::Until(micros(since)));
         }
         let digit = |n: u64, digit: &u8| n.saturating_mul(10).saturating_add(u64::from(digit - b'0'));
         Some(Self::Seconds(value.iter().fold(0, digit)))

@@ -3,8 +3,8 @@
 use http::HeaderValue;
 use smallvec::SmallVec;
 
-use super::digits::Text;
 use super::scanner::{Bare, Scanner};
+use super::value_text::Text;
 
 /// Writes a String. Names and units are printable ASCII since they were configured.
 pub(super) fn string(text: &mut Text, string: &str) {

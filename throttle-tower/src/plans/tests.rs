@@ -9,7 +9,8 @@ use throttle_core::{Carry, Gcra, IntoAlgorithm, Key, LeakyBucket, Rate};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::{Directory, Plans, plans};
+use super::tier_lookup::PlanLookup;
+use super::{Plans, plans};
 use crate::limit::{Found, LookedUp, TierLookup};
 use crate::{Header, ThrottleLayer};
 
@@ -36,7 +37,7 @@ impl Office {
     }
 }
 
-fn directory(office: &Arc<Office>, entries: usize, good_for: Duration) -> Directory {
+fn lookup_at(office: &Arc<Office>, entries: usize, keep_for: Duration) -> PlanLookup {
     let office = Arc::clone(office);
     let mut built = plans("p", tiers()).by(Header::new("x-api-key")).lookup(move |_| {
         let office = Arc::clone(&office);
@@ -52,8 +53,8 @@ fn directory(office: &Arc<Office>, entries: usize, good_for: Duration) -> Direct
             }
         }
     });
-    built.directory.remember(entries, good_for);
-    built.directory
+    built.lookup.set_cache(entries, keep_for);
+    built.lookup
 }
 
 fn tiers() -> [(&'static str, Gcra); 3] {
@@ -67,8 +68,8 @@ fn later(found: Found) -> LookedUp {
     }
 }
 
-async fn tier(directory: &Directory, identity: &str) -> u8 {
-    match directory.find(&parts(identity)) {
+async fn tier(lookup: &PlanLookup, identity: &str) -> u8 {
+    match lookup.find(&parts(identity)) {
         Found::Now(_, tier) => tier,
         Found::Later(key) => key.await.1,
     }
@@ -79,8 +80,8 @@ const LONG: Duration = Duration::from_secs(600);
 #[tokio::test]
 async fn plans_of_many_who_ask_at_once_are_looked_up_once() {
     let office = Arc::new(Office::default());
-    let directory = directory(&office, 10, LONG);
-    let waiting: Vec<_> = (0..64).map(|_| tokio::spawn(later(directory.find(&parts("ada"))))).collect();
+    let lookup = lookup_at(&office, 10, LONG);
+    let waiting: Vec<_> = (0..64).map(|_| tokio::spawn(later(lookup.find(&parts("ada"))))).collect();
     while office.asked() == 0 {
         tokio::task::yield_now().await;
     }
@@ -90,17 +91,17 @@ async fn plans_of_many_who_ask_at_once_are_looked_up_once() {
         assert_eq!((key, tier), (Some(Key::builder().bytes(b"ada").finish()), 1));
     }
     assert_eq!(office.asked(), 1);
-    assert!(matches!(directory.find(&parts("ada")), Found::Now(Some(_), 1)), "from now on at once");
+    assert!(matches!(lookup.find(&parts("ada")), Found::Now(Some(_), 1)), "from now on at once");
 }
 
 #[tokio::test]
 async fn plans_that_one_gives_up_waiting_for_others_still_get() {
     let office = Arc::new(Office::default());
-    let directory = directory(&office, 10, LONG);
+    let lookup = lookup_at(&office, 10, LONG);
     // The one who began it, and who polled it last, both go.
-    let mut first = later(directory.find(&parts("ada")));
-    let second = tokio::spawn(later(directory.find(&parts("ada"))));
-    let third = tokio::spawn(later(directory.find(&parts("ada"))));
+    let mut first = later(lookup.find(&parts("ada")));
+    let second = tokio::spawn(later(lookup.find(&parts("ada"))));
+    let third = tokio::spawn(later(lookup.find(&parts("ada"))));
     assert!(polled_once(&mut first).await.is_none());
     tokio::task::yield_now().await;
     assert!(polled_once(&mut first).await.is_none());
@@ -110,9 +111,9 @@ async fn plans_that_one_gives_up_waiting_for_others_still_get() {
     let told = tokio::time::timeout(Duration::from_secs(5), second).await.expect("the lookup goes on").unwrap();
     assert_eq!((told.1, office.asked()), (2, 1));
     // Where all give up, the next one asks again.
-    let other = later(directory.find(&parts("bob")));
+    let other = later(lookup.find(&parts("bob")));
     drop(other);
-    assert_eq!((tier(&directory, "bob").await, office.asked()), (2, 2));
+    assert_eq!((tier(&lookup, "bob").await, office.asked()), (2, 2));
 }
 
 /// Polls once.
@@ -129,26 +130,26 @@ async fn polled_once(future: &mut LookedUp) -> Option<u8> {
 #[tokio::test]
 async fn plans_whose_lookup_fails_are_the_last_known_ones_or_else_the_default() {
     let office = Arc::new(Office::default());
-    let directory = directory(&office, 10, Duration::from_millis(1));
+    let lookup = lookup_at(&office, 10, Duration::from_millis(1));
     office.answers(Err(()));
-    assert_eq!(tier(&directory, "ada").await, 0, "nothing was ever known");
+    assert_eq!(tier(&lookup, "ada").await, 0, "nothing was ever known");
     office.answers(Ok(Some("pro")));
     tokio::time::sleep(Duration::from_millis(3)).await;
-    assert_eq!(tier(&directory, "ada").await, 1, "a failure is not remembered for long");
+    assert_eq!(tier(&lookup, "ada").await, 1, "a failure is not remembered for long");
     office.answers(Err(()));
     tokio::time::sleep(Duration::from_millis(3)).await;
-    assert_eq!((tier(&directory, "ada").await, office.asked()), (1, 3), "the last known one");
+    assert_eq!((tier(&lookup, "ada").await, office.asked()), (1, 3), "the last known one");
 }
 
 #[tokio::test]
 async fn plans_of_the_unknown_are_remembered_too() {
     let office = Arc::new(Office::default());
-    let directory = directory(&office, 10, LONG);
+    let lookup = lookup_at(&office, 10, LONG);
     for answer in [Ok(None), Ok(Some("gold"))] {
         office.answers(answer);
         let who = format!("{answer:?}");
         for _ in 0..5 {
-            assert_eq!(tier(&directory, &who).await, 0);
+            assert_eq!(tier(&lookup, &who).await, 0);
         }
     }
     assert_eq!(office.asked(), 2, "once each");
@@ -157,13 +158,13 @@ async fn plans_of_the_unknown_are_remembered_too() {
 #[tokio::test]
 async fn plans_are_forgotten_when_there_are_too_many() {
     let office = Arc::new(Office::default());
-    let directory = directory(&office, 8, LONG);
+    let lookup = lookup_at(&office, 8, LONG);
     office.answers(Ok(Some("pro")));
     for identity in 0..100 {
-        assert_eq!(tier(&directory, &identity.to_string()).await, 1);
+        assert_eq!(tier(&lookup, &identity.to_string()).await, 1);
     }
     let before = office.asked();
-    assert_eq!(tier(&directory, "0").await, 1);
+    assert_eq!(tier(&lookup, "0").await, 1);
     assert_eq!((before, office.asked()), (100, 101), "looked up again");
 }
 
@@ -181,8 +182,8 @@ async fn plans_whose_lookup_panics_keep_nobody_waiting() {
             Some("pro")
         }
     };
-    let directory = plans("p", tiers()).by(Header::new("x-api-key")).lookup(lookup).directory;
-    let mut waiting: Vec<_> = (0..4).map(|_| later(directory.find(&parts("ada")))).collect();
+    let lookup = plans("p", tiers()).by(Header::new("x-api-key")).lookup(lookup).lookup;
+    let mut waiting: Vec<_> = (0..4).map(|_| later(lookup.find(&parts("ada")))).collect();
     for one in &mut waiting {
         assert!(polled_once(one).await.is_none());
     }
@@ -201,13 +202,13 @@ async fn plans_whose_lookup_panics_keep_nobody_waiting() {
 #[tokio::test]
 async fn plans_are_looked_up_anew_though_somebody_has_not_fetched_the_last_answer() {
     let office = Arc::new(Office::default());
-    let directory = directory(&office, 10, Duration::ZERO);
-    let mut slow = later(directory.find(&parts("ada")));
+    let lookup = lookup_at(&office, 10, Duration::ZERO);
+    let mut slow = later(lookup.find(&parts("ada")));
     assert!(polled_once(&mut slow).await.is_none());
     office.answers(Ok(Some("pro")));
-    assert_eq!((tier(&directory, "ada").await, office.asked()), (1, 1));
+    assert_eq!((tier(&lookup, "ada").await, office.asked()), (1, 1));
     office.answers(Ok(Some("internal")));
-    assert_eq!((tier(&directory, "ada").await, office.asked()), (2, 2));
+    assert_eq!((tier(&lookup, "ada").await, office.asked()), (2, 2));
     assert_eq!(slow.await.1, 1, "that was told while it waited");
 }
 
@@ -225,70 +226,67 @@ async fn plans_are_looked_up_anew_after_a_panic_though_somebody_has_not_heard_of
             }
         }
     };
-    let directory = plans("p", tiers()).by(Header::new("x-api-key")).lookup(lookup).directory;
-    let mut slow = later(directory.find(&parts("ada")));
+    let lookup = plans("p", tiers()).by(Header::new("x-api-key")).lookup(lookup).lookup;
+    let mut slow = later(lookup.find(&parts("ada")));
     assert!(polled_once(&mut slow).await.is_none());
-    assert!(
-        tokio::spawn(later(directory.find(&parts("ada")))).await.is_err(),
-        "the request that polled it has the panic"
-    );
-    assert_eq!(tier(&directory, "ada").await, 1);
+    assert!(tokio::spawn(later(lookup.find(&parts("ada")))).await.is_err(), "the request that polled it has the panic");
+    assert_eq!(tier(&lookup, "ada").await, 1);
     assert_eq!(slow.await.1, 0, "the default");
 }
 
 #[tokio::test(start_paused = true)]
 async fn failed_lookup_is_repeated_after_a_second_and_not_before() {
     let office = Arc::new(Office::default());
-    let directory = directory(&office, 10, LONG);
+    let lookup = lookup_at(&office, 10, LONG);
     office.answers(Err(()));
-    assert_eq!((tier(&directory, "ada").await, office.asked()), (0, 1));
+    assert_eq!((tier(&lookup, "ada").await, office.asked()), (0, 1));
     office.answers(Ok(Some("pro")));
     tokio::time::advance(Duration::from_millis(999)).await;
     for _ in 0..5 {
-        assert_eq!((tier(&directory, "ada").await, office.asked()), (0, 1), "not with each request");
+        assert_eq!((tier(&lookup, "ada").await, office.asked()), (0, 1), "not with each request");
     }
     tokio::time::advance(Duration::from_millis(1)).await;
-    assert_eq!((tier(&directory, "ada").await, office.asked()), (1, 2));
+    assert_eq!((tier(&lookup, "ada").await, office.asked()), (1, 2));
 }
 
 #[tokio::test(start_paused = true)]
 async fn failed_lookup_is_repeated_sooner_where_tiers_are_remembered_for_less() {
     let office = Arc::new(Office::default());
-    let directory = directory(&office, 10, Duration::from_millis(100));
+    let lookup = lookup_at(&office, 10, Duration::from_millis(100));
     office.answers(Err(()));
-    assert_eq!(tier(&directory, "ada").await, 0);
+    assert_eq!(tier(&lookup, "ada").await, 0);
     tokio::time::advance(Duration::from_millis(100)).await;
-    assert_eq!((tier(&directory, "ada").await, office.asked()), (0, 2));
+    assert_eq!((tier(&lookup, "ada").await, office.asked()), (0, 2));
 }
 
 #[tokio::test(start_paused = true)]
 async fn law_12_lookup_that_hangs_is_answered_at_its_deadline_and_shared_until_then() {
     let office = Arc::new(Office::default());
-    let mut directory = directory(&office, 10, LONG);
-    directory.deadline = Duration::from_millis(200);
+    let mut lookup = lookup_at(&office, 10, LONG);
+    lookup.deadline = Duration::from_millis(200);
     let begun = Instant::now();
-    let mut waiting: Vec<_> = (0..32).map(|_| tokio::spawn(later(directory.find(&parts("ada"))))).collect();
+    let mut waiting: Vec<_> = (0..32).map(|_| tokio::spawn(later(lookup.find(&parts("ada"))))).collect();
     tokio::time::sleep(Duration::from_millis(150)).await;
-    waiting.extend((0..32).map(|_| tokio::spawn(later(directory.find(&parts("ada"))))));
+    waiting.extend((0..32).map(|_| tokio::spawn(later(lookup.find(&parts("ada"))))));
     for one in waiting {
         assert_eq!(one.await.unwrap().1, 0, "the stated tier");
     }
-    assert_eq!((begun.elapsed().as_millis(), office.asked(), directory.flights()), (200, 1, 0));
+    assert_eq!((begun.elapsed().as_millis(), office.asked(), lookup.running()), (200, 1, 0));
     // As after any failure, not at once again.
-    assert_eq!((tier(&directory, "ada").await, office.asked()), (0, 1));
+    assert_eq!((tier(&lookup, "ada").await, office.asked()), (0, 1));
 }
 
 #[tokio::test(start_paused = true)]
 async fn law_12_lookup_that_hangs_leaves_a_known_identity_in_its_last_tier() {
     let office = Arc::new(Office::default());
-    let directory = directory(&office, 10, Duration::from_secs(60));
+    let lookup = lookup_at(&office, 10, Duration::from_secs(60));
     office.answers(Ok(Some("pro")));
-    assert_eq!(tier(&directory, "ada").await, 1);
+    assert_eq!(tier(&lookup, "ada").await, 1);
     *office.answer.lock().unwrap() = None;
     for asked in 2..5 {
         tokio::time::advance(Duration::from_secs(60)).await;
         let begun = Instant::now();
-        assert_eq!((tier(&directory, "ada").await, office.asked()), (1, asked));
+        assert_eq!((tier(&lookup, "ada").await, office.asked()), (1, asked));
         assert_eq!(begun.elapsed(), Duration::from_secs(1), "the default deadline");
     }
 }
@@ -296,47 +294,47 @@ async fn law_12_lookup_that_hangs_leaves_a_known_identity_in_its_last_tier() {
 #[tokio::test(start_paused = true)]
 async fn law_13_lookup_beyond_the_bound_counts_as_failed_at_once() {
     let office = Arc::new(Office::default());
-    let mut directory = directory(&office, 10, Duration::from_secs(60));
-    directory.lookups = 2;
+    let mut lookup = lookup_at(&office, 10, Duration::from_secs(60));
+    lookup.max_lookups = 2;
     office.answers(Ok(Some("pro")));
-    assert_eq!(tier(&directory, "ada").await, 1);
+    assert_eq!(tier(&lookup, "ada").await, 1);
     tokio::time::advance(Duration::from_secs(60)).await;
     *office.answer.lock().unwrap() = None;
-    let mut hanging = ["one", "two"].map(|made_up| later(directory.find(&parts(made_up))));
+    let mut hanging = ["one", "two"].map(|made_up| later(lookup.find(&parts(made_up))));
     for hanging in &mut hanging {
         assert!(polled_once(hanging).await.is_none());
     }
-    assert_eq!((office.asked(), directory.flights()), (3, 2));
+    assert_eq!((office.asked(), lookup.running()), (3, 2));
     for _ in 0..100 {
-        assert_eq!(polled_once(&mut later(directory.find(&parts("ada")))).await, Some(1), "the last known tier");
-        assert_eq!(polled_once(&mut later(directory.find(&parts("bob")))).await, Some(0), "the stated tier");
+        assert_eq!(polled_once(&mut later(lookup.find(&parts("ada")))).await, Some(1), "the last known tier");
+        assert_eq!(polled_once(&mut later(lookup.find(&parts("bob")))).await, Some(0), "the stated tier");
     }
-    assert_eq!((office.asked(), directory.flights()), (3, 2), "those cost no lookup");
-    assert!(polled_once(&mut later(directory.find(&parts("one")))).await.is_none(), "one under way is still shared");
+    assert_eq!((office.asked(), lookup.running()), (3, 2), "those cost no lookup");
+    assert!(polled_once(&mut later(lookup.find(&parts("one")))).await.is_none(), "one under way is still shared");
     drop(hanging);
     office.answers(Ok(Some("internal")));
-    assert_eq!(tier(&directory, "bob").await, 2, "it was not remembered as failed");
-    assert_eq!(tier(&directory, "ada").await, 2);
+    assert_eq!(tier(&lookup, "bob").await, 2, "it was not remembered as failed");
+    assert_eq!(tier(&lookup, "ada").await, 2);
 }
 
 /// A request that is refused before its lookup takes no place from others.
 #[tokio::test]
 async fn lookup_begins_when_it_is_waited_for() {
     let office = Arc::new(Office::default());
-    let directory = directory(&office, 10, LONG);
-    let waits = later(directory.find(&parts("ada")));
-    assert_eq!((office.asked(), directory.flights()), (0, 0));
+    let lookup = lookup_at(&office, 10, LONG);
+    let waits = later(lookup.find(&parts("ada")));
+    assert_eq!((office.asked(), lookup.running()), (0, 0));
     office.answers(Ok(Some("pro")));
-    assert_eq!(tier(&directory, "ada").await, 1);
+    assert_eq!(tier(&lookup, "ada").await, 1);
     assert_eq!((waits.await.1, office.asked()), (1, 1), "another request's lookup has ended meanwhile");
 }
 
 #[tokio::test]
 async fn identities_of_which_nothing_is_known_share_a_budget_while_lookups_fail() {
     let office = Arc::new(Office::default());
-    let mut directory = directory(&office, 100, Duration::ZERO);
-    directory.unknowns.as_missing = true;
-    let find = async |identity: &str| match directory.find(&parts(identity)) {
+    let mut lookup = lookup_at(&office, 100, Duration::ZERO);
+    lookup.unknown.as_missing = true;
+    let find = async |identity: &str| match lookup.find(&parts(identity)) {
         Found::Now(key, tier) => (key, tier),
         Found::Later(key) => key.await,
     };
@@ -363,11 +361,11 @@ async fn identities_of_which_nothing_is_known_share_a_budget_while_lookups_fail(
 #[tokio::test]
 async fn identities_have_a_budget_each_while_lookups_fail_where_unknown_ones_have() {
     let office = Arc::new(Office::default());
-    let directory = directory(&office, 100, Duration::ZERO);
+    let lookup = lookup_at(&office, 100, Duration::ZERO);
     office.answers(Err(()));
     for identity in ["ada", "bob"] {
         let own = Key::builder().bytes(identity.as_bytes()).finish();
-        assert_eq!(later(directory.find(&parts(identity))).await, (Some(own), 0));
+        assert_eq!(later(lookup.find(&parts(identity))).await, (Some(own), 0));
     }
 }
 
@@ -412,12 +410,12 @@ async fn plans_that_some_give_up_waiting_for_keep_nothing_of_them() {
         fn wake(self: Arc<Self>) {}
     }
     let office = Arc::new(Office::default());
-    let directory = directory(&office, 10, LONG);
-    let mut patient = later(directory.find(&parts("ada")));
+    let lookup = lookup_at(&office, 10, LONG);
+    let mut patient = later(lookup.find(&parts("ada")));
     assert!(polled_once(&mut patient).await.is_none());
     let sleeper = Arc::new(Sleeper);
     for _ in 0..100 {
-        let mut given_up = later(directory.find(&parts("ada")));
+        let mut given_up = later(lookup.find(&parts("ada")));
         let waker = Waker::from(Arc::clone(&sleeper));
         assert!(given_up.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
     }
@@ -445,13 +443,13 @@ fn plans_by_a_header_that_is_none_are_refused() {
 #[tokio::test]
 async fn plans_of_those_who_cannot_be_looked_up_are_the_stated_ones() {
     let office = Arc::new(Office::default());
-    let mut directory = directory(&office, 10, LONG);
-    directory.unknowns.tier = 2;
+    let mut lookup = lookup_at(&office, 10, LONG);
+    lookup.unknown.tier = 2;
     let nobody = Request::new(()).into_parts().0;
-    assert!(matches!(directory.find(&nobody), Found::Now(None, 2)));
+    assert!(matches!(lookup.find(&nobody), Found::Now(None, 2)));
     let mut no_text = Request::new(());
     no_text.headers_mut().insert("x-api-key", HeaderValue::from_bytes(b"\xff\xfe").unwrap());
-    assert!(matches!(directory.find(&no_text.into_parts().0), Found::Now(Some(_), 2)));
+    assert!(matches!(lookup.find(&no_text.into_parts().0), Found::Now(Some(_), 2)));
     assert_eq!(office.asked(), 0);
 }
 
@@ -459,13 +457,13 @@ async fn plans_of_those_who_cannot_be_looked_up_are_the_stated_ones() {
 #[tokio::test]
 async fn plans_that_nobody_waits_for_leave_nothing_behind() {
     let office = Arc::new(Office::default());
-    let directory = directory(&office, 10, LONG);
+    let lookup = lookup_at(&office, 10, LONG);
     for identity in 0..100 {
-        let mut given_up = later(directory.find(&parts(&identity.to_string())));
+        let mut given_up = later(lookup.find(&parts(&identity.to_string())));
         assert!(polled_once(&mut given_up).await.is_none());
-        assert_eq!(directory.flights(), 1);
+        assert_eq!(lookup.running(), 1);
     }
-    assert_eq!(directory.flights(), 0);
+    assert_eq!(lookup.running(), 0);
     office.answers(Ok(Some("pro")));
-    assert_eq!((tier(&directory, "ada").await, directory.flights()), (1, 0));
+    assert_eq!((tier(&lookup, "ada").await, lookup.running()), (1, 0));
 }

@@ -6,20 +6,46 @@ use std::time::Duration;
 use throttle_core::{Backend, ConfigError, LeakyBucket, LocalShare, MemoryBackend, Policy, PolicySet, Rate};
 
 use super::clock::TokioClock;
-use super::counters::Counters;
-use super::pace::Pace;
-use super::pauses::Pauses;
+use super::paused_keys::PausedKeys;
+use super::schedule::Schedule;
 use super::shaper::Shaper;
-use crate::OnError;
+use super::stats::Counters;
+use crate::limit::OnError;
 use crate::usage::Background;
 
+impl Shaper {
+    /// A pace of this process alone.
+    ///
+    /// # Errors
+    ///
+    /// If the bucket's configuration is wrong: which field, value and bound.
+    pub fn new(bucket: LeakyBucket) -> Result<Self, ConfigError> {
+        Self::builder(bucket).build()
+    }
+
+    /// A pace with options, among them a store that a fleet of processes shares.
+    pub fn builder(bucket: LeakyBucket) -> ShaperBuilder {
+        ShaperBuilder::new(bucket)
+    }
+}
+
 /// Options of a [`Shaper`].
+///
+/// ```
+/// use std::time::Duration;
+/// use throttle_tower::shape::Shaper;
+/// use throttle_tower::{LeakyBucket, Rate};
+///
+/// let shaper = Shaper::builder(LeakyBucket::new(Rate::per_second(5))).headroom(Duration::from_millis(20)).build()?;
+/// assert_eq!(shaper.rate(), Rate::new(5, Duration::from_millis(1_020)));
+/// # Ok::<(), throttle_tower::ConfigError>(())
+/// ```
 #[derive(Clone)]
 #[must_use]
 pub struct ShaperBuilder<B: Backend = MemoryBackend<TokioClock>> {
     bucket: LeakyBucket,
     backend: B,
-    /// Whether others may use the backend too.
+    /// Whether the backend was passed in, so that other limits may use it too.
     is_shared: bool,
     name: Option<String>,
     replaces_existing: bool,
@@ -47,27 +73,31 @@ impl ShaperBuilder {
 }
 
 impl<B: Backend> ShaperBuilder<B> {
-    /// What the pace is called: 1 to 64 printable ASCII characters. On a shared backend it says whose schedule it is: those
-    /// who share one must agree on it, and there is no default. In memory it defaults to `shape`.
+    /// The name of the schedule: 1 to 64 printable ASCII characters. On a shared backend, shapers of one name share a
+    /// schedule, and there is no default. In memory it defaults to `shape`.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// Replaces a pace of the same name that is in use on the same backend and has other parameters, as
-    /// [`Limit::replace_existing`](crate::Limit::replace_existing) does. Without it that is an error. Defaults to not
-    /// replacing.
+    /// Replaces the parameters of a schedule of the same name that is in use on the same backend, as
+    /// [`Limit::replace_existing`](crate::Limit::replace_existing) does. Defaults to no: other parameters
+    /// are an error then.
     pub fn replace_existing(mut self) -> Self {
         self.replaces_existing = true;
         self
     }
 
-    /// How much longer than its period the rate's count takes, so that calls which leave or travel a little late do not make
-    /// one too many in some period of the upstream's: 5 in 1.005 s rather than 5 in 1 s. It is how far the delays of two
-    /// calls may lie apart. Calls that this process itself lets out later than that, because it stood still, put off those
-    /// behind them, so that they do not leave all at once. On the way to the upstream more may come: give more where the way to the upstream is uneven, to new connections say. Zero keeps the rate to
-    /// the letter, and lets those leave together who are due. Defaults to a hundredth of the period, and 5 ms at most; with a [`backend`](Self::backend) that has to be
-    /// waited for, whose answers may take longer for one call than for another, to a fortieth, and 25 ms at most.
+    /// How much longer than its period the rate's count takes, so that calls which leave or travel a little late do not
+    /// exceed the limit in some period of the upstream: 5 in 1.005 s rather than 5 in 1 s. It covers calls whose delays
+    /// differ by up to the headroom.
+    ///
+    /// A call that this process sends later than that, because the process stood still, delays the calls behind it, so that
+    /// they do not leave all at once. The delays between here and the upstream may differ more: give more headroom where
+    /// they do, as with new connections. Zero keeps exactly to the rate, and sends all calls that are due.
+    ///
+    /// Defaults to a hundredth of the period, and 5 ms at most. With a [`backend`](Self::backend) that has to be waited for,
+    /// whose decisions may take longer for one call than for another, it defaults to a fortieth, and 25 ms at most.
     pub fn headroom(mut self, headroom: Duration) -> Self {
         self.headroom = Some(headroom);
         self
@@ -75,37 +105,37 @@ impl<B: Backend> ShaperBuilder<B> {
 
     /// Keeps the schedule in another store, such as one that a fleet of processes shares.
     ///
-    /// A backend in memory must go by a [`TokioClock`], as the timers do.
+    /// A backend in memory must use a [`TokioClock`], as the timers do.
     pub fn backend<C: Backend>(self, backend: C) -> ShaperBuilder<C> {
         let Self { bucket, name, replaces_existing, headroom, on_error, max_waiting, .. } = self;
         ShaperBuilder { bucket, backend, is_shared: true, name, replaces_existing, headroom, on_error, max_waiting }
     }
 
-    /// What happens when the store fails: [`OnError::local`] goes on by a share of the pace, [`OnError::Closed`] fails the
-    /// call, and [`OnError::Open`] lets it go at once, at no pace, if the store is broken; while the store is
-    /// [busy](throttle_core::BackendErrorKind::is_busy), this process keeps the whole pace by itself. There is no default:
-    /// a backend that can fail asks for it.
+    /// What happens when the store fails. [`OnError::local`] continues at a share of the pace. [`OnError::Closed`] fails the
+    /// call. [`OnError::Open`] sends it at once, at no pace, if the store is broken; while the store is
+    /// [busy](throttle_core::BackendErrorKind::is_busy), this process keeps the whole pace by itself. There is no default: a
+    /// backend that can fail requires a choice.
     ///
-    /// While a store goes away, or comes back, some processes may go by it and others by their shares: for a moment, and for
-    /// those who were told a time before, a little more than the pace may leave.
+    /// While a store goes away or comes back, some processes may use it and others their shares. For a moment, and for calls
+    /// that were assigned a time before, a little more than the pace may leave.
     pub fn on_error(mut self, rule: OnError) -> Self {
         self.on_error = Some(rule);
         self
     }
 
-    /// Most calls that may wait at once, of all keys together; more are refused. Those who wait take about 500 bytes each
-    /// in a layer and 700 in [`Shaper::schedule`], beside the request. Defaults to 100,000.
+    /// Most calls that may wait at once, of all keys together; more are refused. A waiting call takes about 500 bytes in a
+    /// layer and 700 in [`Shaper::schedule`], beside the request. Defaults to 100,000.
     pub fn max_waiting(mut self, calls: usize) -> Self {
         self.max_waiting = calls;
         self
     }
 
-    /// The shaper.
+    /// Builds the shaper.
     ///
     /// # Errors
     ///
-    /// If the bucket cannot be counted exactly, the name is none or not given where it must be, nothing is said about a
-    /// store that can fail, or the name is in use on the backend with other parameters.
+    /// If the bucket cannot be counted exactly, the name is invalid or missing where it is required, `on_error` is missing
+    /// for a store that can fail, or the name is in use on the backend with other parameters.
     pub fn build(self) -> Result<Shaper<B>, ConfigError> {
         let name = self.checked_name()?;
         let on_error = self.checked_on_error().map_err(|error| error.in_policy(&name))?;
@@ -113,34 +143,39 @@ impl<B: Backend> ShaperBuilder<B> {
         let policy = if self.replaces_existing { policy.replace_existing() } else { policy };
         let rate = policy.algorithm().rate();
         let set = PolicySet::new(policy)?;
-        // An open pace is kept by this process alone while the store is busy: a burst does not make it broken.
+        // With `Open`, this process keeps the pace alone while the store is busy: a burst does not mean that it is broken.
         let processes = on_error.processes().or((on_error == OnError::Open).then_some(NonZeroU32::MIN));
         let share = processes.filter(|_| self.backend.can_fail()).map(|processes| {
             let store = MemoryBackend::builder().clock(TokioClock::new()).build();
             LocalShare::new(&store, &set, processes)
         });
         let share = share.transpose()?;
-        Ok(Shaper::from_pace(Pace {
-            prepared: Arc::new(self.backend.prepare(set)?),
-            backend: self.backend,
-            share,
-            on_error,
-            rate,
-            max_wait: self.bucket.longest_wait(),
-            max_waiting: self.max_waiting,
-            counters: Arc::new(Counters::default()),
-            post: Background::default(),
-            // The period is longer by the headroom, and so much later than another may each call be.
-            pauses: Pauses::new(rate, rate.period().checked_sub(self.bucket.rate().period()).filter(|h| !h.is_zero())),
-        }))
+        Ok(Shaper {
+            schedule: Arc::new(Schedule {
+                prepared: Arc::new(self.backend.prepare(set)?),
+                backend: self.backend,
+                share,
+                on_error,
+                rate,
+                max_wait: self.bucket.longest_wait(),
+                max_waiting: self.max_waiting,
+                counters: Arc::new(Counters::default()),
+                background: Background::default(),
+                // The headroom that is in force is what the period has grown by.
+                paused_keys: PausedKeys::new(
+                    rate,
+                    rate.period().checked_sub(self.bucket.rate().period()).filter(|headroom| !headroom.is_zero()),
+                ),
+            }),
+        })
     }
 
     fn checked_name(&self) -> Result<String, ConfigError> {
         match &self.name {
             Some(name) => Ok(name.clone()),
             None if self.is_shared => {
-                let rule = "who shares a pace is told by its name; add .name(\"…\"), the same in all processes and none \
-                            that anything else on this backend has";
+                let rule = "processes share a pace by its name; add .name(\"…\"), the same in all of them, and one that \
+                            nothing else on this backend has";
                 Err(ConfigError::new("name", "not set", rule))
             }
             None => Ok("shape".to_owned()),
@@ -150,13 +185,13 @@ impl<B: Backend> ShaperBuilder<B> {
     fn checked_on_error(&self) -> Result<OnError, ConfigError> {
         match self.on_error {
             None if self.backend.can_fail() => {
-                let rule = "the backend can fail, and there is no silent default; add .on_error(OnError::local(n)) to go on \
-                            then by a part of the pace, where n processes share it, .on_error(OnError::Closed) to fail \
-                            calls, or .on_error(OnError::Open) to let them go at no pace";
+                let rule = "the backend can fail, and there is no silent default; add .on_error(OnError::local(n)) to \
+                            continue at a part of the pace, where n processes share it, .on_error(OnError::Closed) to \
+                            fail calls, or .on_error(OnError::Open) to send them at no pace";
                 Err(ConfigError::new("on_error", "not set", rule))
             }
             Some(OnError::Local { processes: 0 }) => {
-                let rule = "at least one process shares the pace: this one; give the number that you run";
+                let rule = "at least one process shares the pace: this one; write the number that you run";
                 Err(ConfigError::new("processes of on_error", 0, rule))
             }
             rule => Ok(rule.unwrap_or(OnError::Closed)),
@@ -174,53 +209,10 @@ impl<B: Backend> ShaperBuilder<B> {
             None => {
                 let (part, most) = if self.backend.can_fail() { (40, 25) } else { (100, 5) };
                 let usual = slower((rate.period() / part).min(Duration::from_millis(most)));
-                // Where that cannot be counted exactly, and the rate itself can, the period is so long that it does not matter.
+                // If that cannot be counted exactly but the rate can, the period is so long that headroom does not matter.
                 if usual.build().is_ok() { usual } else { self.bucket }
             }
         }
-    }
-}
-
-/// What a [`ShapeLayer`](crate::ShapeLayer) paces calls by: a bucket, for a pace of this process alone; a [`ShaperBuilder`] with
-/// its options; or a [`Shaper`] that others use too.
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` is no pace",
-    label = "expected a `LeakyBucket`, a `ShaperBuilder` or a `Shaper`",
-    note = "write `LeakyBucket::new(Rate::per_second(5)).max_wait(…)`, or `Shaper::builder(…)` with options around it"
-)]
-pub trait IntoShaper {
-    /// Where the schedule is kept.
-    type Backend: Backend;
-
-    /// The shaper.
-    ///
-    /// # Errors
-    ///
-    /// As [`ShaperBuilder::build`].
-    fn into_shaper(self) -> Result<Shaper<Self::Backend>, ConfigError>;
-}
-
-impl IntoShaper for LeakyBucket {
-    type Backend = MemoryBackend<TokioClock>;
-
-    fn into_shaper(self) -> Result<Shaper, ConfigError> {
-        Shaper::new(self)
-    }
-}
-
-impl<B: Backend> IntoShaper for ShaperBuilder<B> {
-    type Backend = B;
-
-    fn into_shaper(self) -> Result<Shaper<B>, ConfigError> {
-        self.build()
-    }
-}
-
-impl<B: Backend> IntoShaper for Shaper<B> {
-    type Backend = B;
-
-    fn into_shaper(self) -> Result<Self, ConfigError> {
-        Ok(self)
     }
 }
 

@@ -5,10 +5,23 @@ use tokio::time::Instant;
 
 use crate::time::micros;
 
-/// The clock that tokio's timers go by, counted from when it was made.
+/// The clock of tokio's timers, counted from its creation.
 ///
-/// It only moves forward and knows nothing of the wall: whoever was told to wait a second leaves a second later, whatever
-/// is done to the system's time meanwhile. In a runtime whose time is paused it stands still with the timers.
+/// It only moves forward and does not depend on the system's time: a call that is delayed by a second leaves a second
+/// later, even if the system's time is changed meanwhile. In a runtime whose time is paused it stands still with the timers.
+///
+/// ```
+/// use std::time::Duration;
+/// use throttle_tower::shape::TokioClock;
+/// use throttle_tower::throttle_core::Clock;
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// let clock = TokioClock::new();
+/// tokio::time::advance(Duration::from_secs(1)).await;
+/// assert_eq!(clock.now().as_micros(), 1_000_000);
+/// # }
+/// ```
 #[derive(Clone, Copy)]
 pub struct TokioClock(Instant);
 

@@ -5,21 +5,35 @@ use std::time::Duration;
 
 use throttle_core::BackendError;
 
-/// A call was refused at once, because it would have had to wait too long for its turn.
+/// A call was refused at once because it would have had to wait too long. Nothing was scheduled for it.
 ///
-/// Nothing was scheduled for it.
+/// ```
+/// use throttle_tower::shape::{Bound, Shaper};
+/// use throttle_tower::{LeakyBucket, Rate};
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let shaper = Shaper::new(LeakyBucket::new(Rate::per_second(1)).max_wait(std::time::Duration::ZERO))?;
+/// shaper.schedule("key", 1).await?;
+/// let error = shaper.schedule("key", 1).await.unwrap_err();
+/// let full = error.queue_full().expect("it would wait");
+/// assert_eq!(full.bound, Bound::MaxWait);
+/// assert!(full.retry_after.is_some());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QueueFull {
-    /// Which bound it would have broken.
+    /// The bound that the call would have exceeded.
     pub bound: Bound,
-    /// How long until the same call is accepted if nothing else happens; `None` when no wait helps, or nobody knows.
+    /// How long until the same call is accepted if nothing else happens; `None` if no wait helps, or if it is not known.
     pub retry_after: Option<Duration>,
     /// The bound itself: how long the call may wait, until its last unit has left. For [`Bound::MaxWaiting`], zero.
     pub allowed: Duration,
 }
 
-/// What bounds a queue.
+/// A bound on waiting: see [`QueueFull::bound`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Bound {
@@ -35,36 +49,36 @@ impl fmt::Display for QueueFull {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let allowed = self.allowed;
         match self.bound {
-            Bound::MaxWait => write!(f, "the call would wait longer for its turn than max_wait, {allowed:?}")?,
-            Bound::Deadline => write!(f, "the call would wait longer for its turn than its deadline, {allowed:?}")?,
-            Bound::MaxWaiting => f.write_str("as many calls are waiting for their turn as max_waiting allows")?,
+            Bound::MaxWait => write!(f, "the call would wait longer than max_wait, {allowed:?}")?,
+            Bound::Deadline => write!(f, "the call would wait longer than its deadline, {allowed:?}")?,
+            Bound::MaxWaiting => f.write_str("as many calls are waiting as max_waiting allows")?,
         }
         match (self.retry_after, self.bound) {
             (Some(wait), _) => write!(f, "; try again in {wait:?}"),
             (None, Bound::MaxWaiting) => f.write_str("; try again later"),
-            (None, _) => f.write_str("; it costs more than ever fits"),
+            (None, _) => f.write_str("; its cost never fits"),
         }
     }
 }
 
 impl Error for QueueFull {}
 
-/// Why a shaped call has no answer.
+/// Why a shaped call has no response.
 ///
-/// `E` is the error of the service that is shaped; where there is none, nothing can be in [`Inner`](Self::Inner).
+/// `E` is the error of the inner service. Without a service it is `Infallible`, and there is no [`Inner`](Self::Inner).
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ShapeError<E = Infallible> {
-    /// It would have waited too long. The service was not called.
+    /// The call would have waited too long. The service was not called.
     QueueFull(QueueFull),
-    /// The store that keeps the schedule failed, and nobody else was to decide. The service was not called.
+    /// The store that keeps the schedule failed, and `on_error` is closed. The service was not called.
     Store(BackendError),
-    /// The service's own error, untouched.
+    /// The inner service's error, unchanged.
     Inner(E),
 }
 
 impl<E> ShapeError<E> {
-    /// The service's own error, if it is one.
+    /// The inner service's error, if it is one.
     #[must_use]
     pub fn into_inner(self) -> Option<E> {
         match self {
@@ -84,7 +98,7 @@ impl<E> ShapeError<E> {
 }
 
 impl<E: Into<Box<dyn Error + Send + Sync>>> ShapeError<E> {
-    /// As the error that `tower`'s own layers pass on. The service's own is passed on as it is.
+    /// The error as `tower`'s own layers return it. The inner service's error is boxed as it is.
     #[must_use]
     pub fn into_boxed(self) -> Box<dyn Error + Send + Sync> {
         match self {
@@ -102,7 +116,7 @@ impl<E> From<QueueFull> for ShapeError<E> {
 }
 
 impl ShapeError {
-    /// The same where a service has errors of its own.
+    /// The same error for a service with errors of its own.
     pub(crate) fn widen<E>(self) -> ShapeError<E> {
         match self {
             Self::QueueFull(full) => ShapeError::QueueFull(full),

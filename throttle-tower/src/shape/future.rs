@@ -1,33 +1,30 @@
 use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use pin_project_lite::pin_project;
-use throttle_core::{Backend, Key};
+use throttle_core::Backend;
 use tower_service::Service;
 
-use super::asking::Asking;
 use super::error::ShapeError;
-use super::heed::UpstreamHead;
-use super::layer::ShapeLayer;
-use super::obey::Obey;
-use super::pace::{Answer, Ask, Pace};
-use super::slot::{Slot, Turn};
+use super::obey_upstream::ResponseReader;
+use super::pending_reservation::PendingReservation;
+use super::reserve::{Reservation, Reserved};
+use super::slot::{Slot, SlotFuture};
+use super::upstream_head::UpstreamHead;
 
 pin_project! {
-    /// The answer of a [`Shape`](crate::Shape).
+    /// The response future of a [`Shape`](super::Shape).
     ///
     /// # Cancel safety
     ///
-    /// Dropped while it waits for its turn, its slot is given back; while the store is asked, too, once that has answered. After
-    /// that the service is called, and what dropping it means is the service's business.
+    /// If it is dropped while it waits, its slot is given back; if it is dropped while the store decides, once the store
+    /// has decided. After that the inner service has been called, and the effect of dropping it is that service's.
     ///
     /// # Panics
     ///
-    /// When polled again after it has answered, as futures do; and when it has to wait outside of a tokio runtime that
-    /// has its timers enabled.
+    /// When polled after completion, and when it has to wait outside of a tokio runtime that has its timers enabled.
     pub struct ShapeFuture<S, Req, B, H>
     where
         S: Service<Req>,
@@ -35,7 +32,7 @@ pin_project! {
     {
         #[pin]
         state: State<S, Req, B>,
-        learner: Option<Learner<B, H>>,
+        reader: Option<ResponseReader<B, H>>,
     }
 }
 
@@ -46,7 +43,7 @@ pin_project! {
         S: Service<Req>,
         B: Backend,
     {
-        /// Boxed, because it is large and seldom: futures of this type are moved about on every call.
+        /// Boxed, because it is large and rare, and futures of this type are moved on every call.
         Waiting { queued: Pin<Box<Queued<S, Req, B>>> },
         Calling { #[pin] response: S::Future },
         Refused { error: Option<ShapeError> },
@@ -54,14 +51,14 @@ pin_project! {
 }
 
 pin_project! {
-    /// A call that waits, with the service that was found ready for it.
+    /// A call that waits, with the ready service that `poll_ready` prepared for it.
     struct Queued<S, Req, B>
     where
         B: Backend,
     {
         #[pin]
         stage: Stage<B>,
-        held: Option<(S, Req)>,
+        call: Option<(S, Req)>,
     }
 }
 
@@ -71,32 +68,37 @@ pin_project! {
     where
         B: Backend,
     {
-        Asking { asking: Asking<B> },
-        Turn { #[pin] turn: Turn<B> },
+        Reserving { reservation: PendingReservation<Reserved<B>> },
+        Waiting { #[pin] slot: SlotFuture<B> },
     }
 }
 
 impl<S: Service<Req>, Req, B: Backend, H> ShapeFuture<S, Req, B, H> {
     #[inline]
-    pub(super) fn calling(response: S::Future, learner: Option<Learner<B, H>>) -> Self {
-        Self { state: State::Calling { response }, learner }
+    pub(super) fn calling(response: S::Future, reader: Option<ResponseReader<B, H>>) -> Self {
+        Self { state: State::Calling { response }, reader }
     }
 
     pub(super) fn refused(error: ShapeError) -> Self {
-        Self { state: State::Refused { error: Some(error) }, learner: None }
+        Self { state: State::Refused { error: Some(error) }, reader: None }
     }
 
-    pub(super) fn waiting(slot: Slot<B>, inner: S, request: Req, learner: Option<Learner<B, H>>) -> Self {
-        Self::queued(Stage::Turn { turn: slot.into_future() }, inner, request, learner)
+    pub(super) fn waiting(slot: Slot<B>, inner: S, request: Req, reader: Option<ResponseReader<B, H>>) -> Self {
+        Self::queued(Stage::Waiting { slot: slot.into_future() }, inner, request, reader)
     }
 
-    pub(super) fn asking(asking: Asking<B>, inner: S, request: Req, learner: Option<Learner<B, H>>) -> Self {
-        Self::queued(Stage::Asking { asking }, inner, request, learner)
+    pub(super) fn reserving(
+        reservation: PendingReservation<Reserved<B>>,
+        inner: S,
+        request: Req,
+        reader: Option<ResponseReader<B, H>>,
+    ) -> Self {
+        Self::queued(Stage::Reserving { reservation }, inner, request, reader)
     }
 
-    fn queued(stage: Stage<B>, inner: S, request: Req, learner: Option<Learner<B, H>>) -> Self {
-        let queued = Box::pin(Queued { stage, held: Some((inner, request)) });
-        Self { state: State::Waiting { queued }, learner }
+    fn queued(stage: Stage<B>, inner: S, request: Req, reader: Option<ResponseReader<B, H>>) -> Self {
+        let queued = Box::pin(Queued { stage, call: Some((inner, request)) });
+        Self { state: State::Waiting { queued }, reader }
     }
 }
 
@@ -117,11 +119,11 @@ where
                     Err(error) => State::Refused { error: Some(error) },
                 },
                 StateProj::Calling { response } => {
-                    let answered = ready!(response.poll(cx));
-                    if let (Some(learner), Ok(response)) = (this.learner.take(), &answered) {
-                        learner.learn(response);
+                    let response = ready!(response.poll(cx));
+                    if let (Some(reader), Ok(response)) = (this.reader.take(), &response) {
+                        reader.read(response);
                     }
-                    return Poll::Ready(answered.map_err(ShapeError::Inner));
+                    return Poll::Ready(response.map_err(ShapeError::Inner));
                 }
                 StateProj::Refused { error } => {
                     let error = error.take().expect(POLLED_AGAIN);
@@ -140,46 +142,21 @@ impl<S, Req, B: Backend> Future for Queued<S, Req, B> {
         let mut this = self.project();
         loop {
             match this.stage.as_mut().project() {
-                StageProj::Asking { asking } => match ready!(Pin::new(asking).poll(cx))? {
-                    Answer::Go => break,
-                    Answer::Wait(slot) => this.stage.set(Stage::Turn { turn: slot.into_future() }),
+                StageProj::Reserving { reservation } => match ready!(Pin::new(reservation).poll(cx))? {
+                    Reservation::LeaveNow => break,
+                    Reservation::Wait(slot) => this.stage.set(Stage::Waiting { slot: slot.into_future() }),
                 },
-                StageProj::Turn { turn } => {
-                    ready!(turn.poll(cx));
+                StageProj::Waiting { slot } => {
+                    ready!(slot.poll(cx));
                     break;
                 }
             }
         }
-        Poll::Ready(Ok(this.held.take().expect(POLLED_AGAIN)))
+        Poll::Ready(Ok(this.call.take().expect(POLLED_AGAIN)))
     }
 }
 
-/// The one way to get there breaks the contract of `Future`.
-const POLLED_AGAIN: &str = "a ShapeFuture was polled after it had answered";
-
-/// Learns from the response to one call, of whose key it is.
-pub(super) struct Learner<B: Backend, H> {
-    pace: Arc<Pace<B>>,
-    key: Key,
-    obey: Obey,
-    heed: H,
-}
-
-impl<B: Backend, H: Clone> Learner<B, H> {
-    pub(super) fn new<Req>(layer: &ShapeLayer<Req, B, H>, ask: &Ask) -> Self {
-        let (pace, key) = (Arc::clone(&layer.shaper.pace), ask.key.clone());
-        Self { pace, key, obey: layer.obey, heed: layer.heed.clone() }
-    }
-
-    fn learn<Res>(&self, response: &Res)
-    where
-        H: UpstreamHead<Res>,
-    {
-        if let Some((status, headers)) = self.heed.head(response) {
-            self.obey.learn(&self.pace, &self.key, status, headers);
-        }
-    }
-}
+const POLLED_AGAIN: &str = "a ShapeFuture was polled after completion";
 
 impl<S: Service<Req>, Req, B: Backend, H> fmt::Debug for ShapeFuture<S, Req, B, H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -14,18 +14,34 @@ use tower_service::Service;
 use super::clock::TokioClock;
 use super::error::{Bound, QueueFull, ShapeError};
 use super::future::ShapeFuture;
-use super::heed::{IgnoreUpstream, UpstreamHead};
 use super::layer::ShapeLayer;
 use super::service::Shape;
-use crate::ThrottleBody;
+use super::upstream_head::{IgnoreUpstream, UpstreamHead};
 use crate::headers::Problem;
 use crate::headers::retry_after::RetryAfter;
+use crate::throttle::ThrottleBody;
 use crate::time::micros;
 
-/// A [`ShapeLayer`] that answers what it refuses: its services have the inner service's errors and no others.
+/// A [`ShapeLayer`] that answers refused calls with a response: its services have the errors of the inner service only.
 ///
-/// A call that would have to wait too long is answered 429, with `Retry-After` where waiting helps; one for which there is no
-/// place to wait, or no store, 503. The body is a problem document (RFC 9457), not to be stored.
+/// A call that would wait too long gets a 429, with `Retry-After` where waiting helps. A call that finds too many others
+/// waiting, or no store, gets a 503. The body is a problem document (RFC 9457), with `Cache-Control: no-store`.
+///
+/// ```
+/// use http::{Request, Response};
+/// use throttle_tower::{LeakyBucket, Rate, ShapeLayer};
+/// use tower::{Layer, Service, ServiceExt};
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let service = tower::service_fn(|_: Request<()>| async { Ok::<_, std::io::Error>(Response::new(String::new())) });
+/// let pace = LeakyBucket::new(Rate::per_second(1)).max_wait(std::time::Duration::ZERO);
+/// let mut service = ShapeLayer::new(pace)?.http().layer(service);
+/// assert_eq!(service.ready().await?.call(Request::new(())).await?.status(), 200);
+/// assert_eq!(service.ready().await?.call(Request::new(())).await?.status(), 429);
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "a layer does nothing until a service is wrapped in it"]
 pub struct HttpShapeLayer<Req, B: Backend = MemoryBackend<TokioClock>, H = IgnoreUpstream> {
     layer: ShapeLayer<Req, B, H>,
@@ -45,13 +61,13 @@ impl<S, Req, B: Backend, H: Clone> Layer<S> for HttpShapeLayer<Req, B, H> {
     }
 }
 
-/// A service whose calls are paced, and answered if they are refused: what an [`HttpShapeLayer`] makes of one.
+/// The service of an [`HttpShapeLayer`]: delays calls, and answers the refused ones with a response.
 pub struct HttpShape<S, Req, B: Backend = MemoryBackend<TokioClock>, H = IgnoreUpstream> {
     shape: Shape<S, Req, B, H>,
 }
 
 impl<S, Req, B: Backend, H> HttpShape<S, Req, B, H> {
-    /// The service that fails instead.
+    /// The service that returns an error instead of a response for a refused call.
     #[must_use]
     pub const fn get_ref(&self) -> &Shape<S, Req, B, H> {
         &self.shape
@@ -69,7 +85,7 @@ where
     type Future = HttpShapeFuture<S, Req, B, H>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        // Readiness fails by the inner service alone.
+        // Only the inner service's readiness can fail.
         self.shape.get_mut().poll_ready(cx)
     }
 
@@ -79,7 +95,7 @@ where
 }
 
 pin_project! {
-    /// The answer of an [`HttpShape`]. Cancelling it and polling it again are as with a [`ShapeFuture`].
+    /// The response future of an [`HttpShape`]. Cancellation and panics are those of a [`ShapeFuture`].
     pub struct HttpShapeFuture<S, Req, B, H>
     where
         S: Service<Req>,
@@ -109,8 +125,8 @@ where
 }
 
 impl QueueFull {
-    /// As a response, for those who are asked over HTTP: 429 where the call would have waited too long, 503 where too many
-    /// wait already; with `Retry-After` where it is known, in whole seconds, rounded up.
+    /// The refusal as an HTTP response: 429 if the call would have waited too long, 503 if too many calls wait already;
+    /// with `Retry-After` where the wait is known, in whole seconds, rounded up.
     #[must_use]
     pub fn response(&self) -> Response<Bytes> {
         let problem = match self.bound {

@@ -1,40 +1,46 @@
-//! The middleware that delays: its layer, its service, the shaper inside, and what it learns from an upstream.
+//! Delays outbound calls so that they stay within an upstream's rate: the layer, its service, and the shaper inside.
 //!
 //! ```text
-//! request ──► how: key, cost, deadline ──► pace: asks the backend for a place in the schedule
-//!                                             │ refused at once │ now │ later
-//!                                             │                 │     └► slot: sleeps until its time ──┐
-//!                                             ▼                 └──────────────────────────────────────┤
-//!                                           error                                                      ▼
-//!            pauses ◄── obey: what the upstream says ◄── response ◄─────────────────────── the service is called
+//! request ──► request_fields: key, cost, deadline ──► reserve: one decision of the backend
+//!                                                        │ refused │ leaves now │ leaves later
+//!                                                        │         │            └► slot: sleeps until its time ─┐
+//!                                                        ▼         └────────────────────────────────────────────┤
+//!                                                      error                                                    ▼
+//!  paused_keys ◄── obey_upstream: what the upstream allows ◄── response ◄───────────────── the service is called
 //! ```
+//!
+//! Open [`ShapeLayer`] for the client of an API, [`Shaper`] where there is no service.
 
-mod asking;
 mod builder;
 mod clock;
-mod counters;
 mod error;
 mod future;
-mod heed;
-mod how;
 mod http;
-mod lane;
+mod into_shaper;
 mod layer;
-mod obey;
-mod pace;
-mod pauses;
+mod obey_upstream;
+mod pause_queue;
+mod paused_keys;
+mod pending_reservation;
+mod request_fields;
+mod reserve;
+mod schedule;
 mod service;
 mod shaper;
 mod slot;
+mod slot_request;
+mod stats;
+mod upstream_head;
 
-pub use self::builder::{IntoShaper, ShaperBuilder};
+pub use self::builder::ShaperBuilder;
 pub use self::clock::TokioClock;
-pub use self::counters::ShapeStats;
 pub use self::error::{Bound, QueueFull, ShapeError};
 pub use self::future::ShapeFuture;
-pub use self::heed::{HeadOf, HttpHead, IgnoreUpstream, UpstreamHead};
 pub use self::http::{HttpShape, HttpShapeFuture, HttpShapeLayer};
+pub use self::into_shaper::IntoShaper;
 pub use self::layer::ShapeLayer;
 pub use self::service::Shape;
 pub use self::shaper::Shaper;
-pub use self::slot::{Slot, Turn};
+pub use self::slot::{Slot, SlotFuture};
+pub use self::stats::ShapeStats;
+pub use self::upstream_head::{HeadOf, HttpHead, IgnoreUpstream, UpstreamHead};

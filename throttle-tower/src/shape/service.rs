@@ -1,5 +1,6 @@
 use std::fmt;
 use std::mem;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use throttle_core::{Backend, MemoryBackend};
@@ -7,14 +8,25 @@ use tower_service::Service;
 
 use super::clock::TokioClock;
 use super::error::ShapeError;
-use super::future::{Learner, ShapeFuture};
-use super::heed::{IgnoreUpstream, UpstreamHead};
+use super::future::ShapeFuture;
 use super::layer::ShapeLayer;
-use super::pace::Answer;
+use super::obey_upstream::ResponseReader;
+use super::reserve::Reservation;
+use super::upstream_head::{IgnoreUpstream, UpstreamHead};
+use crate::inner_service::inner_service_accessors;
 
-/// A service whose calls are paced: what a [`ShapeLayer`] makes of one.
+/// A service whose calls are delayed to the pace of a [`ShapeLayer`]. Clones share the schedule.
 ///
-/// Clones share the schedule.
+/// ```
+/// use throttle_tower::shape::Shape;
+/// use throttle_tower::{LeakyBucket, Rate, ShapeLayer};
+/// use tower::Layer;
+///
+/// let service = tower::service_fn(|_: u64| async { Ok::<_, std::io::Error>(()) });
+/// let shaped: Shape<_, u64> = ShapeLayer::new(LeakyBucket::new(Rate::per_second(5)))?.layer(service);
+/// assert_eq!(shaped.layer().stats().waiting, 0);
+/// # Ok::<(), throttle_tower::ConfigError>(())
+/// ```
 pub struct Shape<S, Req, B: Backend = MemoryBackend<TokioClock>, H = IgnoreUpstream> {
     inner: S,
     layer: ShapeLayer<Req, B, H>,
@@ -25,25 +37,10 @@ impl<S, Req, B: Backend, H> Shape<S, Req, B, H> {
         Self { inner, layer }
     }
 
-    /// The inner service.
-    #[must_use]
-    pub const fn get_ref(&self) -> &S {
-        &self.inner
-    }
+    inner_service_accessors!();
 
-    /// The inner service, to change.
-    #[must_use]
-    pub const fn get_mut(&mut self) -> &mut S {
-        &mut self.inner
-    }
-
-    /// The inner service, taken out.
-    #[must_use]
-    pub fn into_inner(self) -> S {
-        self.inner
-    }
-
-    /// The layer that made it: for its [statistics](ShapeLayer::stats), or to pace other services together with this one.
+    /// The layer of this service: for its [statistics](ShapeLayer::stats), or to pace other services together with this
+    /// one.
     pub const fn layer(&self) -> &ShapeLayer<Req, B, H> {
         &self.layer
     }
@@ -64,32 +61,28 @@ where
     }
 
     fn call(&mut self, request: Req) -> Self::Future {
-        let Some(ask) = self.layer.how.ask(&request) else {
+        let Some(wanted) = self.layer.fields.read(&request) else {
             return ShapeFuture::calling(self.inner.call(request), None);
         };
-        let pace = &self.layer.shaper.pace;
-        let learner = |ask| H::LOOKS.then(|| Learner::new(&self.layer, ask));
-        match pace.ask_at_once(&ask) {
-            Some(Ok(Answer::Go)) => {
-                let learner = learner(&ask);
-                ShapeFuture::calling(self.inner.call(request), learner)
-            }
-            Some(Ok(Answer::Wait(slot))) => {
-                let learner = learner(&ask);
-                ShapeFuture::waiting(slot, self.take_ready(), request, learner)
-            }
+        let ShapeLayer { shaper, obey, head, .. } = &self.layer;
+        let schedule = &shaper.schedule;
+        let reader = H::LOOKS.then(|| ResponseReader {
+            schedule: Arc::clone(schedule),
+            key: wanted.key.clone(),
+            obey: *obey,
+            head: head.clone(),
+        });
+        match schedule.reserve_at_once(&wanted) {
+            Some(Ok(Reservation::LeaveNow)) => ShapeFuture::calling(self.inner.call(request), reader),
+            Some(Ok(Reservation::Wait(slot))) => ShapeFuture::waiting(slot, self.take_ready(), request, reader),
             Some(Err(refused)) => ShapeFuture::refused(refused),
-            None => {
-                let learner = learner(&ask);
-                let asking = pace.ask(ask);
-                ShapeFuture::asking(asking, self.take_ready(), request, learner)
-            }
+            None => ShapeFuture::reserving(schedule.reserve(wanted), self.take_ready(), request, reader),
         }
     }
 }
 
 impl<S: Clone, Req, B: Backend, H> Shape<S, Req, B, H> {
-    /// The service that was found ready. Its clone, which was not, stays.
+    /// Takes the service that `poll_ready` prepared; the clone that stays is not ready.
     fn take_ready(&mut self) -> S {
         let clone = self.inner.clone();
         mem::replace(&mut self.inner, clone)

@@ -3,18 +3,19 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use throttle_core::{Backend, BackendError, Cost, Key, LeakyBucket, MemoryBackend, Rate};
+use throttle_core::{Backend, BackendError, Cost, Key, MemoryBackend, Rate};
 use tokio::time::Instant;
 
-use super::builder::ShaperBuilder;
 use super::clock::TokioClock;
-use super::counters::ShapeStats;
 use super::error::ShapeError;
-use super::pace::{Answer, Ask, Pace};
+use super::reserve::Reservation;
+use super::schedule::Schedule;
 use super::slot::Slot;
+use super::slot_request::SlotRequest;
+use super::stats::ShapeStats;
 use crate::time::FAR;
 
-/// A steady pace, for what is no service: queue workers, cron jobs, batch runs.
+/// A steady pace without a service: for queue workers, cron jobs, batch runs.
 ///
 /// A [`ShapeLayer`](crate::ShapeLayer) is a shaper around a service. Clones share the schedule.
 ///
@@ -30,130 +31,134 @@ use crate::time::FAR;
 ///     mails.schedule("smtp.example", 1).await?;
 ///     // send one
 /// }
+/// assert_eq!(mails.stats().sent, 3);
 /// # Ok(())
 /// # }
 /// ```
 pub struct Shaper<B: Backend = MemoryBackend<TokioClock>> {
-    pub(super) pace: Arc<Pace<B>>,
-}
-
-impl Shaper {
-    /// A pace of this process alone.
-    ///
-    /// # Errors
-    ///
-    /// If the bucket's configuration is wrong: which field, value and bound.
-    pub fn new(bucket: LeakyBucket) -> Result<Self, throttle_core::ConfigError> {
-        Self::builder(bucket).build()
-    }
-
-    /// A pace with options, among them a store that a fleet of processes shares.
-    pub fn builder(bucket: LeakyBucket) -> ShaperBuilder {
-        ShaperBuilder::new(bucket)
-    }
+    pub(super) schedule: Arc<Schedule<B>>,
 }
 
 impl<B: Backend> Shaper<B> {
-    pub(super) fn from_pace(pace: Pace<B>) -> Self {
-        Self { pace: Arc::new(pace) }
-    }
-
-    /// A place in the schedule of `key` for `cost` units (0 counts as 1). It is taken at once: await the slot to wait for
-    /// its time, drop it to give it back.
+    /// Reserves a slot in the schedule of `key` for `cost` units (0 counts as 1). Await the slot to wait for its time, or
+    /// drop it to give it back.
     ///
-    /// Units leave one emission interval apart, those of one call together when the first may. In memory slots are handed
-    /// out in the order of the calls to this method; over a store, in the order in which it hears of them.
+    /// Units leave one emission interval apart, and those of one call together, at the time of the first. In memory, slots
+    /// are assigned in the order of the calls to this method; over a store, in the order in which they reach it.
     ///
     /// # Errors
     ///
-    /// If the last unit would have to wait longer than the bucket's longest wait, if too many are waiting, or if the store
-    /// fails.
+    /// If the last unit would have to wait longer than the bucket's longest wait, if too many calls are waiting, or if the
+    /// store fails.
     ///
     /// # Cancel safety
     ///
-    /// Dropped while the store is asked, a place that it then hands out is given back.
+    /// If the future is dropped while the store decides, the slot that the store assigns is given back.
     pub async fn reserve(&self, key: impl Into<Key>, cost: u64) -> Result<Slot<B>, ShapeError> {
-        let ask = Ask { key: key.into(), cost: Cost::at_least_one(cost), within: None, holds: true };
-        let answered = match self.pace.ask_at_once(&ask) {
-            Some(answered) => answered,
-            None => self.pace.ask(ask).await,
+        let request = slot_request(key.into(), cost, true);
+        let reserved = match self.schedule.reserve_at_once(&request) {
+            Some(reserved) => reserved,
+            None => self.schedule.reserve(request).await,
         };
-        match answered? {
-            Answer::Wait(slot) => Ok(slot),
-            Answer::Go => unreachable!("a reservation always holds a slot"),
+        match reserved? {
+            Reservation::Wait(slot) => Ok(slot),
+            Reservation::LeaveNow => unreachable!("`always_slot` is set"),
         }
     }
 
-    /// Reserves a place and waits for its time.
+    /// Reserves a slot and waits for its time.
     ///
     /// # Errors
     ///
-    /// At once, as [`reserve`](Self::reserve).
+    /// As [`reserve`](Self::reserve), before any waiting.
     ///
     /// # Cancel safety
     ///
-    /// Dropped at any point before it is ready, its place is given back.
+    /// If the future is dropped before it is ready, its slot is given back.
     ///
     /// # Panics
     ///
     /// When it has to wait outside of a tokio runtime that has its timers enabled.
     pub async fn schedule(&self, key: impl Into<Key>, cost: u64) -> Result<(), ShapeError> {
-        let ask = Ask { key: key.into(), cost: Cost::at_least_one(cost), within: None, holds: false };
-        // Pinned where it is: a future in between would be moved on each call.
-        let answered = match self.pace.ask_at_once(&ask) {
-            Some(answered) => answered.map(Answer::into_turn),
-            None => self.pace.ask(ask).await.map(Answer::into_turn),
+        let request = slot_request(key.into(), cost, false);
+        let reserved = match self.schedule.reserve_at_once(&request) {
+            Some(reserved) => reserved,
+            None => self.schedule.reserve(request).await,
         };
-        if let Some(turn) = pin!(answered?).as_pin_mut() {
-            turn.await;
+        // Pinned in place: a future in between would be moved on each call.
+        if let Some(slot) = pin!(reserved?.into_slot_future()).as_pin_mut() {
+            slot.await;
         }
         Ok(())
     }
 
-    /// Forgets what is scheduled for `key`, and its pauses: whoever comes next leaves at once. Those who wait already leave
-    /// when they were told.
+    /// Forgets the schedule of `key`, and its pauses: the next call leaves at once. Calls that wait already keep their times.
     ///
     /// # Errors
     ///
     /// If the store fails.
     pub async fn reset(&self, key: impl Into<Key>) -> Result<(), BackendError> {
         let key = key.into();
-        self.pace.pauses.forget(&key);
-        if let Some(share) = &self.pace.share {
+        self.schedule.paused_keys.forget(&key);
+        if let Some(share) = &self.schedule.share {
             share.reset(0, &key);
         }
-        self.pace.backend.reset(&self.pace.prepared, 0, &key).await
+        self.schedule.backend.reset(&self.schedule.prepared, 0, &key).await
     }
 
-    /// Lets nobody of `key` leave for so long, those who wait already included. Afterwards they leave in their order, at the
-    /// pace. It holds in this process.
+    /// Pauses `key`: no call of it leaves for so long, not even one that waits already. Afterwards the calls leave in their
+    /// order, at the pace. A pause holds in this process only.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use throttle_tower::shape::Shaper;
+    /// use throttle_tower::{LeakyBucket, Rate};
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let shaper = Shaper::new(LeakyBucket::new(Rate::per_second(10)).max_wait(Duration::from_secs(60)))?;
+    /// shaper.pause("api.example", Duration::from_secs(30));
+    /// let before = tokio::time::Instant::now();
+    /// shaper.schedule("api.example", 1).await?;
+    /// assert!(before.elapsed() >= Duration::from_secs(30));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn pause(&self, key: impl Into<Key>, pause: Duration) {
         let now = Instant::now();
         let until = now.checked_add(pause).unwrap_or_else(|| now + FAR);
-        self.pace.pauses.pause(&key.into(), now, until);
+        self.schedule.paused_keys.pause(&key.into(), now, until);
     }
 
-    /// What it has done so far, and how many wait now. Of this process, and of all keys together.
+    /// What the shaper has done so far, and how many calls wait now: in this process, of all keys together.
     #[must_use]
     pub fn stats(&self) -> ShapeStats {
-        self.pace.counters.snapshot(self.pace.post.counters.read().failed, self.pace.pauses.active(Instant::now()))
+        let lost = self.schedule.background.counters.read().failed;
+        self.schedule.counters.snapshot(lost, self.schedule.paused_keys.active(Instant::now()))
     }
 
-    /// The pace that is kept, [headroom](ShaperBuilder::headroom) included.
+    /// The pace of the shaper, [headroom](super::ShaperBuilder::headroom) included.
     #[must_use]
     pub fn rate(&self) -> Rate {
-        self.pace.rate
+        self.schedule.rate
     }
 }
 
 impl<B: Backend> Clone for Shaper<B> {
     fn clone(&self) -> Self {
-        Self { pace: Arc::clone(&self.pace) }
+        Self { schedule: Arc::clone(&self.schedule) }
     }
 }
 
 impl<B: Backend> fmt::Debug for Shaper<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shaper").field("rate", &self.pace.rate).field("stats", &self.stats()).finish_non_exhaustive()
+        f.debug_struct("Shaper")
+            .field("rate", &self.schedule.rate)
+            .field("stats", &self.stats())
+            .finish_non_exhaustive()
     }
+}
+
+fn slot_request(key: Key, cost: u64, always_slot: bool) -> SlotRequest {
+    SlotRequest { key, cost: Cost::at_least_one(cost), deadline: None, always_slot }
 }

@@ -11,70 +11,90 @@ use throttle_core::{Backend, Key, MemoryBackend};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::clock::TokioClock;
-use super::counters::Waiting;
-use super::pace::{Ask, Pace};
-use super::pauses::Taken;
+use super::pause_queue::QueuePosition;
+use super::schedule::Schedule;
+use super::slot_request::SlotRequest;
+use super::stats::WaitingPermit;
 
-/// A place in the schedule: when a call may leave. Await it, then make the call.
+/// A reserved place in the schedule. Await it, then make the call.
 ///
-/// Dropped before it has been awaited to the end, the place is given back: if nothing was scheduled behind it, the
-/// schedule closes up; otherwise its time passes unused, because those behind it were told when to leave.
+/// A slot that is dropped before it is ready is given back. If nothing was scheduled behind it, the schedule closes up;
+/// otherwise its time passes unused, because the calls behind it already have their times.
+///
+/// ```
+/// use std::time::Duration;
+/// use throttle_tower::shape::{Shaper, Slot};
+/// use throttle_tower::{LeakyBucket, Rate};
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let mails = Shaper::new(LeakyBucket::new(Rate::per_second(10)).max_wait(Duration::from_secs(60)))?;
+/// let first: Slot = mails.reserve("smtp.example", 1).await?;
+/// let second: Slot = mails.reserve("smtp.example", 1).await?;
+/// assert_eq!(first.delay(), Duration::ZERO);
+/// assert!(second.delay() >= Duration::from_millis(99));
+/// second.await;
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "dropping a slot gives it back"]
 pub struct Slot<B: Backend = MemoryBackend<TokioClock>> {
-    pace: Arc<Pace<B>>,
-    /// What the schedule took for it, until it is used.
-    held: Option<Held>,
+    schedule: Arc<Schedule<B>>,
+    /// What the schedule charged for the slot, until the call leaves.
+    reserved: Option<Reserved>,
     cost: u64,
     departs: Instant,
-    /// A turn that was taken because of a pause.
-    turn: Option<Taken>,
-    _waiting: Waiting,
+    /// Its position in the queue of a paused key.
+    position: Option<QueuePosition>,
+    _waiting: WaitingPermit,
 }
 
-/// What was taken tells whose it is; who has taken nothing must keep the key.
-enum Held {
+/// A charge names its key. A slot without a charge, which a failing store left open, keeps the key itself.
+enum Reserved {
     Units(ReceiptItem),
-    Nothing(Key),
+    Uncharged(Key),
 }
 
-impl Held {
+impl Reserved {
     fn key(&self) -> &Key {
         match self {
             Self::Units(item) => item.key(),
-            Self::Nothing(key) => key,
+            Self::Uncharged(key) => key,
         }
     }
 }
 
 impl<B: Backend> Slot<B> {
     pub(super) fn new(
-        pace: Arc<Pace<B>>,
+        schedule: Arc<Schedule<B>>,
         item: Option<ReceiptItem>,
-        ask: &Ask,
+        request: &SlotRequest,
         departs: Instant,
-        waiting: Waiting,
+        waiting: WaitingPermit,
     ) -> Self {
-        let held = item.map_or_else(|| Held::Nothing(ask.key.clone()), Held::Units);
-        Self { pace, held: Some(held), cost: ask.cost.get(), departs, turn: None, _waiting: waiting }
+        let reserved = item.map_or_else(|| Reserved::Uncharged(request.key.clone()), Reserved::Units);
+        let cost = request.cost.get();
+        Self { schedule, reserved: Some(reserved), cost, departs, position: None, _waiting: waiting }
     }
 
-    /// How long from now until the call may leave. A pause of its key may put that off.
+    /// How long from now until the call may leave. A pause of its key may lengthen that.
     #[must_use]
     pub fn delay(&self) -> Duration {
         self.departs.saturating_duration_since(Instant::now())
     }
 
-    /// Whether its time has come. If not, it is put off.
-    fn leave(&mut self) -> bool {
-        let Some(held) = &self.held else { return true };
-        match self.pace.pauses.leave(held.key(), self.cost, self.departs, self.turn, Instant::now()) {
+    /// Whether the call may leave now. If not, `departs` is the next instant to try.
+    fn try_leave(&mut self) -> bool {
+        let Some(reserved) = &self.reserved else { return true };
+        let paused_keys = &self.schedule.paused_keys;
+        match paused_keys.leave(reserved.key(), self.cost, self.departs, self.position, Instant::now()) {
             Ok(()) => {
-                self.held = None;
-                self.pace.counters.sent();
+                self.reserved = None;
+                self.schedule.counters.sent();
                 true
             }
-            Err(turn) => {
-                (self.departs, self.turn) = (turn.at, Some(turn));
+            Err(position) => {
+                (self.departs, self.position) = (position.at, Some(position));
                 false
             }
         }
@@ -83,23 +103,23 @@ impl<B: Backend> Slot<B> {
 
 impl<B: Backend> Drop for Slot<B> {
     fn drop(&mut self) {
-        let Some(held) = self.held.take() else { return };
-        if let Some(turn) = self.turn {
-            self.pace.pauses.give_back(held.key(), self.cost, turn);
+        let Some(reserved) = self.reserved.take() else { return };
+        if let Some(position) = self.position {
+            self.schedule.paused_keys.give_back(reserved.key(), self.cost, position);
         }
-        if let Held::Units(item) = held {
-            self.pace.give_back(Some(item));
+        if let Reserved::Units(item) = reserved {
+            self.schedule.give_back(Some(item));
         }
-        self.pace.counters.cancelled();
+        self.schedule.counters.cancelled();
     }
 }
 
 impl<B: Backend> IntoFuture for Slot<B> {
     type Output = ();
-    type IntoFuture = Turn<B>;
+    type IntoFuture = SlotFuture<B>;
 
-    fn into_future(self) -> Turn<B> {
-        Turn { sleep: None, slot: self }
+    fn into_future(self) -> SlotFuture<B> {
+        SlotFuture { sleep: None, slot: self }
     }
 }
 
@@ -110,29 +130,29 @@ impl<B: Backend> fmt::Debug for Slot<B> {
 }
 
 pin_project! {
-    /// Waits for the time of a [`Slot`]: never shorter, and up to about a millisecond longer, which is as fine as tokio's
-    /// timers are. It sleeps until an instant, so lateness does not add up.
+    /// The future of a [`Slot`]: ready when the call may leave, never earlier, and up to about a millisecond later, which
+    /// is the resolution of tokio's timers. It sleeps until an instant, so lateness does not add up.
     ///
     /// # Cancel safety
     ///
-    /// Dropped before it is ready, the slot is given back.
+    /// If it is dropped before it is ready, the slot is given back.
     ///
     /// # Panics
     ///
     /// When polled outside of a tokio runtime that has its timers enabled.
-    #[must_use = "dropping a turn gives its slot back"]
-    pub struct Turn<B>
+    #[must_use = "dropping it gives its slot back"]
+    pub struct SlotFuture<B>
     where
         B: Backend,
     {
         slot: Slot<B>,
-        // Made with the first poll, which is where the runtime is.
+        // Created by the first poll, which happens in the runtime.
         #[pin]
         sleep: Option<Sleep>,
     }
 }
 
-impl<B: Backend> Future for Turn<B> {
+impl<B: Backend> Future for SlotFuture<B> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
@@ -140,14 +160,14 @@ impl<B: Backend> Future for Turn<B> {
         loop {
             match this.sleep.as_mut().as_pin_mut() {
                 Some(sleep) => ready!(sleep.poll(cx)),
-                // What may leave now needs no timer.
+                // A call that may leave now needs no timer.
                 None if this.slot.departs > Instant::now() => {
                     this.sleep.set(Some(sleep_until(this.slot.departs)));
                     continue;
                 }
                 None => {}
             }
-            if this.slot.leave() {
+            if this.slot.try_leave() {
                 return Poll::Ready(());
             }
             this.sleep.set(Some(sleep_until(this.slot.departs)));
@@ -155,8 +175,8 @@ impl<B: Backend> Future for Turn<B> {
     }
 }
 
-impl<B: Backend> fmt::Debug for Turn<B> {
+impl<B: Backend> fmt::Debug for SlotFuture<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Turn").field("slot", &self.slot).finish_non_exhaustive()
+        f.debug_struct("SlotFuture").field("slot", &self.slot).finish_non_exhaustive()
     }
 }

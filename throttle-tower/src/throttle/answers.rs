@@ -11,10 +11,11 @@ use super::steps::wait_queue::DEFAULT_MAX_HELD;
 use super::warning::Watch;
 use super::{Event, Refusal};
 use crate::OnError;
-use crate::headers::line::Terms;
-use crate::headers::policy_field::PolicyField;
+use crate::headers::policy_header::PolicyHeader;
+use crate::headers::policy_status::PolicyTerms;
 use crate::headers::quota::Quota;
 use crate::headers::{Dialect, Problem};
+use crate::jitter;
 use crate::lock::lock;
 use crate::usage::Background;
 
@@ -27,9 +28,9 @@ pub(crate) struct Answers {
     /// What this process decides by when the store does not, if a limit says so.
     pub(crate) share: Option<Shares>,
     pub(crate) options: Options,
-    pub(crate) policy_field: PolicyField,
+    pub(crate) policy_field: PolicyHeader,
     /// The same where the only policy with tiers is in another than the first, by its place and tier.
-    tier_fields: Option<(usize, Arc<[PolicyField]>)>,
+    tier_fields: Option<(usize, Arc<[PolicyHeader]>)>,
     problems: Arc<Problems>,
 }
 
@@ -74,10 +75,10 @@ impl Answers {
 
     /// What the policy at a place announces to a request of a tier.
     #[inline]
-    pub(super) fn terms(&self, place: usize, tier: u8) -> Terms<'_> {
+    pub(super) fn terms(&self, place: usize, tier: u8) -> PolicyTerms<'_> {
         let (policy, quotas) = (self.policies[place].tier(tier), &self.quotas[place]);
         let quota = *quotas.get(usize::from(tier)).unwrap_or(&quotas[0]);
-        Terms { name: policy.name(), quota, unit: policy.unit() }
+        PolicyTerms { name: policy.name(), quota, unit: policy.unit() }
     }
 
     pub(super) fn set_dialect(&mut self, dialect: Dialect) {
@@ -88,7 +89,7 @@ impl Answers {
 
     /// The announced policies where all of them apply, if that was written before: each in the tier of the request.
     #[inline]
-    pub(super) fn announced(&self, decision: &Decision) -> Option<&PolicyField> {
+    pub(super) fn announced(&self, decision: &Decision) -> Option<&PolicyHeader> {
         match &self.tier_fields {
             None => decision.statuses().iter().all(|status| status.tier() == 0).then_some(&self.policy_field),
             Some((place, fields)) => fields.get(usize::from(decision.statuses().get(*place)?.tier())),
@@ -136,12 +137,12 @@ fn shared(bytes: Bytes) -> Bytes {
     bytes
 }
 
-fn policy_field<'a>(dialect: Dialect, policies: impl Iterator<Item = &'a Policy>) -> PolicyField {
-    PolicyField::new(dialect, policies.map(terms))
+fn policy_field<'a>(dialect: Dialect, policies: impl Iterator<Item = &'a Policy>) -> PolicyHeader {
+    PolicyHeader::new(dialect, policies.map(terms))
 }
 
 /// The announced policies for each tier of the only policy that has any.
-fn tier_fields(dialect: Dialect, policies: &[Policy]) -> Option<(usize, Arc<[PolicyField]>)> {
+fn tier_fields(dialect: Dialect, policies: &[Policy]) -> Option<(usize, Arc<[PolicyHeader]>)> {
     let mut tiered = policies.iter().enumerate().filter(|(_, policy)| policy.is_tiered());
     let (Some((place, only)), None) = (tiered.next(), tiered.next()) else { return None };
     let in_tier = |tier: &Policy| {
@@ -165,8 +166,8 @@ fn quotas(policy: &Policy) -> Quotas {
     }
 }
 
-fn terms(policy: &Policy) -> Terms<'_> {
-    Terms { name: policy.name(), quota: Quota::of(policy.algorithm()), unit: policy.unit() }
+fn terms(policy: &Policy) -> PolicyTerms<'_> {
+    PolicyTerms { name: policy.name(), quota: Quota::of(policy.algorithm()), unit: policy.unit() }
 }
 
 /// What a user can change once the layer is built.
@@ -218,8 +219,6 @@ pub(crate) struct Jitter {
 
 impl Jitter {
     pub(super) fn lengthen(&self, wait_us: u64, key: &Key) -> u64 {
-        let most = u128::from(wait_us) * u128::from(self.percent) / 100;
-        let share = u128::from(self.secret.hash_one(key));
-        wait_us.saturating_add(((most * share) >> 64) as u64)
+        jitter::lengthen(wait_us, self.percent, self.secret.hash_one(key))
     }
 }

@@ -1,8 +1,8 @@
 //! Which texts are an entry of `X-Forwarded-For` and which an element of `Forwarded`.
 
 use super::*;
-use crate::client_ip::entry::{self, Entry};
-use crate::client_ip::forwarded;
+use crate::client_ip::address_text::{Entry, trim};
+use crate::client_ip::{forwarded, x_forwarded_for};
 
 #[test]
 fn entries_that_are_addresses() {
@@ -18,7 +18,7 @@ fn entries_that_are_addresses() {
         ("[::ffff:1.2.3.4]:443", "1.2.3.4"),
         ("[0000:0000:0000:0000:0000:ffff:255.255.255.255]:65535", "255.255.255.255"),
     ] {
-        assert_eq!(entry::read(text.as_bytes()), Entry::Address(ip(address)), "{text}");
+        assert_eq!(x_forwarded_for::read(text.as_bytes()), Entry::Address(ip(address)), "{text}");
     }
 }
 
@@ -57,17 +57,17 @@ fn entries_that_are_not() {
         "localhost",
         "for=1.2.3.4",
     ] {
-        assert_eq!(entry::read(text.as_bytes()), Entry::Malformed, "{text:?}");
+        assert_eq!(x_forwarded_for::read(text.as_bytes()), Entry::Malformed, "{text:?}");
     }
-    assert_eq!(entry::read(b"1.2.3.4\xff"), Entry::Malformed);
-    assert_eq!(entry::read(format!("[2001:db8::1]:{}80", "0".repeat(50)).as_bytes()), Entry::Malformed);
+    assert_eq!(x_forwarded_for::read(b"1.2.3.4\xff"), Entry::Malformed);
+    assert_eq!(x_forwarded_for::read(format!("[2001:db8::1]:{}80", "0".repeat(50)).as_bytes()), Entry::Malformed);
 }
 
 #[test]
 fn only_spaces_and_tabs_are_trimmed() {
-    assert_eq!(entry::trim(b" \t1.2.3.4\t "), b"1.2.3.4");
-    assert_eq!(entry::trim(b" \t "), b"");
-    assert_eq!(entry::trim(b"\x0b1\x0c"), b"\x0b1\x0c");
+    assert_eq!(trim(b" \t1.2.3.4\t "), b"1.2.3.4");
+    assert_eq!(trim(b" \t "), b"");
+    assert_eq!(trim(b"\x0b1\x0c"), b"\x0b1\x0c");
 }
 
 #[test]

@@ -41,8 +41,8 @@ fn refused_by_two_the_wait_is_the_longer() {
 
 #[test]
 fn a_unit_other_than_requests_is_named() {
-    let uploads = Terms { unit: Some("content-bytes"), ..terms("uploads", 65_535, 10) };
-    let field = PolicyField::new(Dialect::Draft11, [uploads]);
+    let uploads = PolicyTerms { unit: Some("content-bytes"), ..terms("uploads", 65_535, 10) };
+    let field = PolicyHeader::new(Dialect::Draft11, [uploads]);
     assert_eq!(field.value().unwrap(), r#""uploads";q=65535;qu="content-bytes";w=10"#);
 }
 
@@ -77,11 +77,11 @@ proptest! {
         admitted: bool,
         wait_us in prop::option::of(any_number()),
     ) {
-        let lines: Vec<Line<'_>> = described.iter().map(|(name, numbers)| line_of(name, *numbers)).collect();
+        let lines: Vec<PolicyStatus<'_>> = described.iter().map(|(name, numbers)| line_of(name, *numbers)).collect();
         let retry_after = wait_us.map(RetryAfter::from_micros);
-        let policies = PolicyField::new(Dialect::Draft11, lines.iter().map(|line| line.terms));
+        let policies = PolicyHeader::new(Dialect::Draft11, lines.iter().map(|line| line.terms));
         let mut headers = HeaderMap::new();
-        write(&mut headers, &policies, &Report { lines: &lines, admitted, retry_after, now_unix_us: NOW_US });
+        write(&mut headers, &policies, &Report { policies: &lines, admitted, retry_after, now_unix_us: NOW_US });
 
         let announced: List = parsed(&combined(&headers, "ratelimit-policy"));
         let told: List = parsed(&combined(&headers, "ratelimit"));
@@ -106,7 +106,7 @@ proptest! {
         for entry in &told {
             let (r, t) = (count_of(entry, "r").unwrap(), count_of(entry, "t").unwrap());
             let candidates = lines.iter().filter(|line| line.terms.name == name_of(entry) && (admitted || line.violated));
-            let told = |line: &Line<'_>| line.remaining.min(line.terms.quota.q);
+            let told = |line: &PolicyStatus<'_>| line.remaining.min(line.terms.quota.q);
             let least = candidates.clone().map(told).min().unwrap();
             prop_assert_eq!(r, least);
             let longest = candidates.filter(|line| told(line) == r)

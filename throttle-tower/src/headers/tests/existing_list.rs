@@ -1,7 +1,7 @@
 use super::*;
 use crate::headers::structured;
 
-fn lines() -> [Line<'static>; 1] {
+fn lines() -> [PolicyStatus<'static>; 1] {
     [open(terms("ours", 10, 1), 5, 1_000_000)]
 }
 
@@ -164,7 +164,7 @@ proptest! {
         existing in prop::collection::vec(prop::collection::vec(any_member(), 1..4), 1..3),
         described in prop::collection::hash_map(any_name(), any_numbers(), 1..4),
     ) {
-        let lines: Vec<Line<'_>> = described.iter().map(|(name, numbers)| line_of(name, *numbers)).collect();
+        let lines: Vec<PolicyStatus<'_>> = described.iter().map(|(name, numbers)| line_of(name, *numbers)).collect();
         let ours: Vec<&str> = lines.iter().map(|line| line.terms.name).collect();
         for field in ["ratelimit", "ratelimit-policy"] {
             let mut headers = HeaderMap::new();
@@ -172,8 +172,8 @@ proptest! {
                 let line = FieldType::serialize(members).unwrap();
                 headers.append(field, HeaderValue::from_str(&line).unwrap());
             }
-            let policies = PolicyField::new(Dialect::Draft11, lines.iter().map(|line| line.terms));
-            let report = Report { lines: &lines, admitted: true, retry_after: None, now_unix_us: NOW_US };
+            let policies = PolicyHeader::new(Dialect::Draft11, lines.iter().map(|line| line.terms));
+            let report = Report { policies: &lines, admitted: true, retry_after: None, now_unix_us: NOW_US };
             write(&mut headers, &policies, &report);
 
             prop_assert_eq!(headers.get_all(field).into_iter().count(), 1);
@@ -209,7 +209,7 @@ proptest! {
         existing in prop::collection::vec(almost_a_list(), 1..3),
         described in prop::collection::hash_map(any_name(), any_numbers(), 1..4),
     ) {
-        let lines: Vec<Line<'_>> = described.iter().map(|(name, numbers)| line_of(name, *numbers)).collect();
+        let lines: Vec<PolicyStatus<'_>> = described.iter().map(|(name, numbers)| line_of(name, *numbers)).collect();
         let mut headers = HeaderMap::new();
         for line in &existing {
             for field in ["ratelimit", "ratelimit-policy", "retry-after", "ratelimit-limit", "cache-control"] {

@@ -82,7 +82,7 @@ fn an_incomplete_or_unreadable_set_goes() {
 fn a_policy_list_of_theirs_does_not_outlive_their_set() {
     let mut headers = with([("ratelimit-policy", "100;w=1")]);
     let lines = [open(terms("ours", 10, 60), 5, 3_000_000)];
-    let none = PolicyField::new(Dialect::Draft07, []);
-    write(&mut headers, &none, &Report { lines: &lines, admitted: true, retry_after: None, now_unix_us: NOW_US });
+    let none = PolicyHeader::new(Dialect::Draft07, []);
+    write(&mut headers, &none, &Report { policies: &lines, admitted: true, retry_after: None, now_unix_us: NOW_US });
     assert_eq!(fields(&headers), owned([("ratelimit", "limit=10, remaining=5, reset=3")]));
 }

@@ -2,11 +2,11 @@ use sfv::Dictionary;
 
 use super::*;
 
-fn two_policies() -> [Line<'static>; 2] {
+fn two_policies() -> [PolicyStatus<'static>; 2] {
     [open(terms("per-ip", 10, 1), 7, 400_000), open(terms("per-user-day", 1000, 86_400), 640, 55_296_000_000)]
 }
 
-fn written(dialect: Dialect, lines: &[Line<'_>]) -> Vec<(String, String)> {
+fn written(dialect: Dialect, lines: &[PolicyStatus<'_>]) -> Vec<(String, String)> {
     let mut headers = HeaderMap::new();
     answer(&mut headers, dialect, lines);
     fields(&headers)
@@ -52,7 +52,7 @@ fn none_still_says_when_to_come_back() {
 
 #[test]
 fn a_refusal_reports_the_longest_wait() {
-    let day = Line { reset_us: 80_000_000_000, ..shut(terms("day", 1000, 86_400), 30_000_000) };
+    let day = PolicyStatus { reset_us: 80_000_000_000, ..shut(terms("day", 1000, 86_400), 30_000_000) };
     let lines = [open(terms("idle", 1, 1), 0, 0), shut(terms("ip", 10, 1), 420_000), day];
     let expected =
         [("ratelimit", "limit=1000, remaining=0, reset=30"), ("ratelimit-policy", "1;w=1, 10;w=1, 1000;w=86400")];
@@ -64,8 +64,8 @@ fn a_refusal_reports_the_longest_wait() {
 /// Neither the policy with the least left nor the one that resets last, if another keeps the client out for longer.
 #[test]
 fn a_refusal_reports_the_longest_wait_whatever_is_left_and_whenever_it_resets() {
-    let longest = Line { remaining: 5, reset_us: 40_000_000, ..shut(terms("large", 10, 60), 30_000_000) };
-    let least = Line { reset_us: 3_600_000_000, ..shut(terms("small", 4, 60), 1_000_000) };
+    let longest = PolicyStatus { remaining: 5, reset_us: 40_000_000, ..shut(terms("large", 10, 60), 30_000_000) };
+    let least = PolicyStatus { reset_us: 3_600_000_000, ..shut(terms("small", 4, 60), 1_000_000) };
     for lines in [[longest, least], [least, longest]] {
         assert_eq!(written(Dialect::Draft07, &lines)[0].1, "limit=10, remaining=5, reset=30");
         let trio = written(Dialect::Draft06, &lines);
@@ -81,7 +81,7 @@ fn a_refusal_reports_the_longest_wait_whatever_is_left_and_whenever_it_resets() 
 
 #[test]
 fn x_reset_is_the_end_of_the_window_even_on_a_refusal() {
-    let line = Line { reset_us: 60_000_000, ..shut(terms("gcra", 10, 60), 6_000_000) };
+    let line = PolicyStatus { reset_us: 60_000_000, ..shut(terms("gcra", 10, 60), 6_000_000) };
     let expected = [
         ("retry-after", "6"),
         ("x-ratelimit-limit", "10"),
@@ -93,7 +93,7 @@ fn x_reset_is_the_end_of_the_window_even_on_a_refusal() {
 
 #[test]
 fn a_refusal_that_no_wait_helps_is_the_one_to_report() {
-    let never = Line { retry_us: None, ..shut(terms("never", 5, 1), 7_000_000) };
+    let never = PolicyStatus { retry_us: None, ..shut(terms("never", 5, 1), 7_000_000) };
     let lines = [shut(terms("ip", 10, 1), 420_000), never];
     let expected = [("ratelimit", "limit=5, remaining=0, reset=7"), ("ratelimit-policy", "10;w=1, 5;w=1")];
     assert_eq!(written(Dialect::Draft07, &lines), owned(expected));
@@ -107,7 +107,7 @@ fn of_equal_remainders_the_later_reset_is_reported() {
 
 #[test]
 fn a_reset_is_never_before_the_wait() {
-    let line = Line { reset_us: 1, ..shut(terms("a", 10, 1), 4_000_000) };
+    let line = PolicyStatus { reset_us: 1, ..shut(terms("a", 10, 1), 4_000_000) };
     let written = written(Dialect::XRateLimit(ResetFormat::DeltaSeconds), &[line]);
     assert!(written.contains(&("x-ratelimit-reset".into(), "4".into())), "{written:?}");
 }
@@ -126,11 +126,11 @@ proptest! {
         admitted: bool,
         now_unix_us in any_number(),
     ) {
-        let lines: Vec<Line<'_>> = described.iter().map(|(name, numbers)| line_of(name, *numbers)).collect();
+        let lines: Vec<PolicyStatus<'_>> = described.iter().map(|(name, numbers)| line_of(name, *numbers)).collect();
         let binding = lines.iter().map(|line| line.r()).min().unwrap();
         for dialect in DIALECTS {
-            let policies = PolicyField::new(dialect, lines.iter().map(|line| line.terms));
-            let report = Report { lines: &lines, admitted, retry_after: longest_wait(&lines), now_unix_us };
+            let policies = PolicyHeader::new(dialect, lines.iter().map(|line| line.terms));
+            let report = Report { policies: &lines, admitted, retry_after: longest_wait(&lines), now_unix_us };
             let mut headers = HeaderMap::new();
             write(&mut headers, &policies, &report);
 

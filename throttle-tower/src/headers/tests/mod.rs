@@ -1,4 +1,3 @@
-mod cache;
 mod draft11;
 mod existing_list;
 mod existing_set;
@@ -6,18 +5,20 @@ mod legacy;
 mod problem;
 mod quota;
 mod retry_after;
+mod shared_cache;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use proptest::prelude::*;
 use sfv::{BareItem, FieldType, Item, List, ListEntry, Parser};
 
 use super::dialect::{Dialect, ResetFormat};
-use super::digits::MAX_INTEGER;
-use super::line::{Line, Terms};
-use super::policy_field::PolicyField;
+use super::policy_header::PolicyHeader;
+use super::policy_status::{PolicyStatus, PolicyTerms};
 use super::quota::Quota;
+use super::report::Report;
 use super::retry_after::RetryAfter;
-use super::{Report, write};
+use super::value_text::MAX_INTEGER;
+use super::write::write;
 
 /// The moment at which the example responses are written.
 const NOW_US: u64 = 1_795_167_174_000_000;
@@ -32,28 +33,28 @@ const DIALECTS: [Dialect; 7] = [
     Dialect::None,
 ];
 
-const fn terms(name: &str, q: u64, w: u64) -> Terms<'_> {
-    Terms { name, quota: Quota { q, w }, unit: None }
+const fn terms(name: &str, q: u64, w: u64) -> PolicyTerms<'_> {
+    PolicyTerms { name, quota: Quota { q, w }, unit: None }
 }
 
-const fn open(terms: Terms<'_>, remaining: u64, us: u64) -> Line<'_> {
-    Line { terms, remaining, effective_us: us, reset_us: us, violated: false, retry_us: None }
+const fn open(terms: PolicyTerms<'_>, remaining: u64, us: u64) -> PolicyStatus<'_> {
+    PolicyStatus { terms, remaining, effective_us: us, reset_us: us, violated: false, retry_us: None }
 }
 
-const fn shut(terms: Terms<'_>, wait_us: u64) -> Line<'_> {
+const fn shut(terms: PolicyTerms<'_>, wait_us: u64) -> PolicyStatus<'_> {
     let retry_us = Some(wait_us);
-    Line { terms, remaining: 0, effective_us: wait_us, reset_us: wait_us, violated: true, retry_us }
+    PolicyStatus { terms, remaining: 0, effective_us: wait_us, reset_us: wait_us, violated: true, retry_us }
 }
 
-fn answer(headers: &mut HeaderMap, dialect: Dialect, lines: &[Line<'_>]) {
+fn answer(headers: &mut HeaderMap, dialect: Dialect, lines: &[PolicyStatus<'_>]) {
     let admitted = !lines.iter().any(|line| line.violated);
-    let policies = PolicyField::new(dialect, lines.iter().map(|line| line.terms));
-    let report = Report { lines, admitted, retry_after: longest_wait(lines), now_unix_us: NOW_US };
+    let policies = PolicyHeader::new(dialect, lines.iter().map(|line| line.terms));
+    let report = Report { policies: lines, admitted, retry_after: longest_wait(lines), now_unix_us: NOW_US };
     write(headers, &policies, &report);
 }
 
 /// The longest wait of the violated, as an `all` waits.
-fn longest_wait(lines: &[Line<'_>]) -> Option<RetryAfter> {
+fn longest_wait(lines: &[PolicyStatus<'_>]) -> Option<RetryAfter> {
     let waits = lines.iter().filter(|line| line.violated).map(|line| line.retry_us);
     waits.reduce(|longest, wait| Some(longest?.max(wait?)))?.map(RetryAfter::from_micros)
 }
@@ -137,10 +138,10 @@ prop_compose! {
     }
 }
 
-fn line_of<'a>(name: &'a str, (n, violated, helps): ([u64; 5], bool, bool)) -> Line<'a> {
+fn line_of<'a>(name: &'a str, (n, violated, helps): ([u64; 5], bool, bool)) -> PolicyStatus<'a> {
     let terms = terms(name, n[0].min(MAX_INTEGER), n[1].clamp(1, MAX_INTEGER));
     let retry_us = (violated && helps).then_some(n[3]);
     // A violated policy is described by its wait.
     let effective_us = retry_us.unwrap_or(n[3]);
-    Line { terms, remaining: n[2], effective_us, reset_us: n[4], violated, retry_us }
+    PolicyStatus { terms, remaining: n[2], effective_us, reset_us: n[4], violated, retry_us }
 }

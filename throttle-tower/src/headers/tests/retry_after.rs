@@ -3,8 +3,8 @@ use super::*;
 fn merged<const N: usize>(existing: [(&'static str, &str); N], wait_us: u64) -> Vec<(String, String)> {
     let mut headers = with(existing);
     let wait = Some(RetryAfter::from_micros(wait_us));
-    let report = Report { lines: &[], admitted: false, retry_after: wait, now_unix_us: NOW_US };
-    write(&mut headers, &PolicyField::new(Dialect::Draft11, []), &report);
+    let report = Report { policies: &[], admitted: false, retry_after: wait, now_unix_us: NOW_US };
+    write(&mut headers, &PolicyHeader::new(Dialect::Draft11, []), &report);
     fields(&headers)
 }
 
@@ -20,7 +20,7 @@ fn the_later_of_two_stays_alone() {
 }
 
 #[test]
-fn a_date_stays_only_if_it_is_provably_later() {
+fn date_stays_only_if_it_is_provably_later() {
     // NOW_US is 09:32:54.
     let date = "Fri, 20 Nov 2026 09:33:00 GMT";
     assert_eq!(merged([("retry-after", date)], 6_000_000), owned([("retry-after", date)]));
@@ -29,38 +29,91 @@ fn a_date_stays_only_if_it_is_provably_later() {
     let half_past = |wait_us| {
         let mut headers = with([("retry-after", date)]);
         let retry_after = Some(RetryAfter::from_micros(wait_us));
-        let report = Report { lines: &[], admitted: false, retry_after, now_unix_us: NOW_US + 500_000 };
-        write(&mut headers, &PolicyField::new(Dialect::Draft11, []), &report);
+        let report = Report { policies: &[], admitted: false, retry_after, now_unix_us: NOW_US + 500_000 };
+        write(&mut headers, &PolicyHeader::new(Dialect::Draft11, []), &report);
         fields(&headers)
     };
     assert_eq!(half_past(6_000_000), owned([("retry-after", "6")]));
     assert_eq!(half_past(5_000_000), owned([("retry-after", date)]));
-    let obsolete = "Friday, 20-Nov-26 23:59:59 GMT";
-    assert_eq!(merged([("retry-after", obsolete)], 1), owned([("retry-after", "1")]));
+    // Recipients must read the two obsolete formats as well (RFC 9110, section 5.6.7).
+    for obsolete in ["Friday, 20-Nov-26 09:33:00 GMT", "Fri Nov 20 09:33:00 2026"] {
+        assert_eq!(merged([("retry-after", obsolete)], 6_000_000), owned([("retry-after", obsolete)]));
+        assert_eq!(merged([("retry-after", obsolete)], 6_000_001), owned([("retry-after", "7")]));
+    }
 }
 
 #[test]
-fn what_is_no_wait_goes() {
+fn value_that_is_no_wait_is_replaced() {
     for theirs in ["", "-5", "1.5", "soon", "5s", "+9"] {
         assert_eq!(merged([("retry-after", theirs)], 1), owned([("retry-after", "1")]), "{theirs}");
     }
 }
 
 #[test]
-fn an_admitted_request_gets_none_and_keeps_what_it_had() {
+fn admitted_response_keeps_its_own_retry_after() {
     let mut headers = with([("retry-after", "7")]);
-    let report = Report { lines: &[], admitted: true, retry_after: Some(RetryAfter::MAX), now_unix_us: NOW_US };
-    write(&mut headers, &PolicyField::new(Dialect::Draft11, []), &report);
+    let report = Report { policies: &[], admitted: true, retry_after: Some(RetryAfter::MAX), now_unix_us: NOW_US };
+    write(&mut headers, &PolicyHeader::new(Dialect::Draft11, []), &report);
     assert_eq!(fields(&headers), owned([("retry-after", "7")]));
 }
 
+/// Seconds since the Unix epoch.
+fn date(value: &[u8]) -> Option<u64> {
+    let headers = HeaderMap::from_iter([(http::header::RETRY_AFTER, HeaderValue::from_bytes(value).ok()?)]);
+    crate::headers::read_upstream::retry_after(&headers, 0).map(|since_epoch| since_epoch.as_secs())
+}
+
+#[test]
+fn dates_are_read_to_the_second() {
+    assert_eq!(date(b"Thu, 01 Jan 1970 00:00:00 GMT"), Some(0));
+    assert_eq!(date(b"Sun, 06 Nov 1994 08:49:37 GMT"), Some(784_111_777));
+    assert_eq!(date(b"Sunday, 06-Nov-94 08:49:37 GMT"), Some(784_111_777));
+    assert_eq!(date(b"Sun Nov  6 08:49:37 1994"), Some(784_111_777));
+    assert_eq!(date(b"Thu, 29 Feb 2024 12:00:00 GMT"), Some(1_709_208_000));
+    assert_eq!(date(b"Fri, 01 Mar 2024 00:00:00 GMT"), Some(1_709_251_200));
+    assert_eq!(date(b"Mon, 01 Mar 2100 00:00:00 GMT"), Some(4_107_542_400));
+    assert_eq!(date(b"Fri, 31 Dec 9999 23:59:59 GMT"), Some(253_402_300_799));
+}
+
+#[test]
+fn anything_else_is_no_date() {
+    let wrong: [&[u8]; 11] = [
+        b"",
+        b"Sun",
+        b"Sun, 06 Nov 1994 08:49:37 UTC",
+        b"Sun, 06 Nov 1994 24:00:00 GMT",
+        b"Sun, 00 Nov 1994 08:49:37 GMT",
+        b"Sun, 06 Foo 1994 08:49:37 GMT",
+        b"Sun, 06 Nov 0000 08:49:37 GMT",
+        b"Mon, 06 Nov 1994 08:49:37 GMT",
+        b"Fri, 30 Feb 2024 12:00:00 GMT",
+        b"Wed, 31 Dec 1969 23:59:59 GMT",
+        b"Sun, 06 Nov 1994 08:49:37 \xff",
+    ];
+    for value in wrong {
+        assert_eq!(date(value), None, "{}", value.escape_ascii());
+    }
+}
+
 proptest! {
+    #[test]
+    fn no_date_makes_the_reader_panic(
+        at in 0_usize..29,
+        byte in 0x20_u8..0x7f,
+        digits in "[A-Z][a-z]{2}, [0-9]{2} [A-Z][a-z]{2} [0-9]{4} [0-9]{2}:[0-9]{2}:[0-9]{2} GMT",
+    ) {
+        let mut mutated = b"Fri, 31 Dec 9999 23:59:59 GMT".to_owned();
+        mutated[at] = byte;
+        date(&mutated);
+        date(digits.as_bytes());
+    }
+
     #[test]
     fn attack_44_retry_after_is_never_early_zero_or_fractional(
         waits in prop::collection::vec(any_number(), 1..5),
         dialect in prop::sample::select(DIALECTS.to_vec()),
     ) {
-        let lines: Vec<Line<'_>> = waits.iter().map(|us| shut(terms("a", 10, 1), *us)).collect();
+        let lines: Vec<PolicyStatus<'_>> = waits.iter().map(|us| shut(terms("a", 10, 1), *us)).collect();
         let mut headers = HeaderMap::new();
         answer(&mut headers, dialect, &lines);
 

@@ -3,10 +3,11 @@ use http::{HeaderMap, Response};
 use smallvec::SmallVec;
 use throttle_core::{Policy, Status};
 
-use crate::headers::line::{Line, Terms};
-use crate::headers::policy_field::PolicyField;
+use crate::headers::policy_header::PolicyHeader;
+use crate::headers::policy_status::{PolicyStatus, PolicyTerms};
+use crate::headers::report::Report;
 use crate::headers::retry_after::RetryAfter;
-use crate::headers::{Dialect, Report, ResetFormat};
+use crate::headers::{Dialect, ResetFormat};
 use crate::throttle::LimitReport;
 use crate::time::{micros, wall_micros};
 
@@ -30,7 +31,7 @@ impl LimitReport {
         if decision.is_admitted() && (hidden || answers.options.dialect == Dialect::None) {
             return;
         }
-        let mut lines: SmallVec<[Line<'_>; 3]> = SmallVec::new();
+        let mut lines: SmallVec<[PolicyStatus<'_>; 3]> = SmallVec::new();
         // Not collected: that would move them all once they are complete.
         for (place, (policy, status)) in answers.policies.iter().zip(decision.statuses()).enumerate() {
             if status.applies() {
@@ -43,35 +44,35 @@ impl LimitReport {
         }
         let other;
         let policies = if hidden {
-            other = PolicyField::new(Dialect::None, []);
+            other = PolicyHeader::new(Dialect::None, []);
             &other
         } else if lines.len() == decision.statuses().len()
             && let Some(announced) = answers.announced(decision)
         {
             announced
         } else {
-            other = PolicyField::new(answers.options.dialect, lines.iter().map(|line| line.terms));
+            other = PolicyHeader::new(answers.options.dialect, lines.iter().map(|line| line.terms));
             &other
         };
         let admitted = decision.is_admitted();
         let wait = if admitted { None } else { decision.retry_after() };
         let report = Report {
-            lines: &lines,
+            policies: &lines,
             admitted,
             retry_after: wait.map(|wait| RetryAfter::from_micros(micros(wait).saturating_add(extra))),
             now_unix_us: now(response.headers(), admitted, answers.options.dialect),
         };
-        crate::headers::write(response.headers_mut(), policies, &report);
+        crate::headers::write::write(response.headers_mut(), policies, &report);
     }
 }
 
 /// One policy's line: what it announces, where the client stands, and at what pace that lasts.
 #[inline]
-fn line<'a>(terms: Terms<'a>, status: &Status, paced_by: &Policy, extra: u64) -> Line<'a> {
+fn line<'a>(terms: PolicyTerms<'a>, status: &Status, paced_by: &Policy, extra: u64) -> PolicyStatus<'a> {
     let violated = status.is_violated();
     let wait = if violated { status.retry_after() } else { None };
     let retry_us = wait.map(|wait| micros(wait).saturating_add(extra));
-    Line {
+    PolicyStatus {
         terms,
         remaining: status.remaining(),
         // A violated policy's window ends with the wait, as Retry-After does.

@@ -1,16 +1,26 @@
-//! Which machines are believed about who their client is.
+//! The machines whose word about their client is believed.
 
 use std::fmt;
 use std::net::IpAddr;
 
 use super::error::ClientIpError;
-use super::net::IpNet;
+use super::ip_net::IpNet;
 
 /// The addresses of your own proxies, and of nothing else.
 ///
-/// Whoever connects from one of these addresses can name any client it likes. List the proxies one by one, or the
-/// subnet that holds only them; not the private ranges as a whole, where one compromised or merely curious neighbour is
-/// enough. [`warnings`](Self::warnings) lists the networks that look broader than a group of proxies.
+/// A machine that connects from one of these addresses can name any client it likes. List the proxies one by one, or the
+/// subnet that holds only them, and not the private ranges as a whole, where one compromised or merely curious neighbour
+/// is enough. [`warnings`](Self::warnings) lists the networks that look broader than a group of proxies.
+///
+/// ```
+/// use throttle_tower::client_ip::TrustedProxies;
+///
+/// let proxies = TrustedProxies::new(["10.0.0.0/28", "2001:db8::7"])?;
+/// assert!(proxies.contains([10, 0, 0, 1].into()));
+/// assert!(!proxies.contains([10, 0, 1, 1].into()));
+/// assert!(TrustedProxies::new(["0.0.0.0/0"]).is_err());
+/// # Ok::<(), throttle_tower::client_ip::ClientIpError>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TrustedProxies {
     nets: Vec<IpNet>,
@@ -22,8 +32,8 @@ impl TrustedProxies {
     /// # Errors
     ///
     /// If an element is not a network, if there is none, or if one is wider than any group of proxies can be: shorter
-    /// than /8 for IPv4, the largest block ever handed to one holder, or shorter than /7 for IPv6, which already is all
-    /// private addresses. That refuses `0.0.0.0/0` and `::/0`, and their halves.
+    /// than /8 for IPv4, the largest block that was ever assigned to one holder, or shorter than /7 for IPv6, which
+    /// already is all private addresses. That refuses `0.0.0.0/0` and `::/0`, and their halves.
     pub fn new<I>(nets: I) -> Result<Self, ClientIpError>
     where
         I: IntoIterator,
@@ -36,7 +46,7 @@ impl TrustedProxies {
             Some(net) => Err(ClientIpError::new(
                 "trusted network",
                 net,
-                "trusts (nearly) everybody, so that any client could name any address",
+                "trusts (nearly) every machine, so any client could name any address",
                 "list your proxies' own networks, /8 (IPv4) or /7 (IPv6) at the very widest; if nothing but your proxies \
                  can reach this process, count hops instead, or opt in with TrustedProxies::danger_any_width",
             )),
@@ -46,9 +56,10 @@ impl TrustedProxies {
     /// As [`new`](Self::new), without its limit on the width of a network.
     ///
     /// With `0.0.0.0/0` every IPv4 peer chooses the bucket that it, or a victim, is counted in. This is only sound
-    /// where something else, such as a firewall or mutual TLS, keeps everybody but the proxies away, and even there a
-    /// list header yields [`AllTrusted`](super::Outcome::AllTrusted) for each client inside the network. It exists for
-    /// [`ClientIp::header`](super::ClientIp::header) behind such a guard. `0.0.0.0/0` does not cover IPv6, nor `::/0` IPv4.
+    /// where something else, such as a firewall or mutual TLS, admits only the proxies, and even there a list header
+    /// yields [`AllTrusted`](super::Outcome::AllTrusted) for each client inside the network. It exists for
+    /// [`ClientIp::header`](super::ClientIp::header) behind such a guard. `0.0.0.0/0` does not cover IPv6, nor `::/0`
+    /// IPv4.
     ///
     /// # Errors
     ///
@@ -77,7 +88,7 @@ impl TrustedProxies {
         self.nets.iter().any(|net| net.contains(address))
     }
 
-    /// What is permitted but deserves a line in the log at start-up: networks shorter than /24 for IPv4 or /48 for IPv6.
+    /// Networks that are permitted but deserve a line in the log at start-up: shorter than /24 for IPv4 or /48 for IPv6.
     pub fn warnings(&self) -> impl Iterator<Item = Warning> + '_ {
         self.nets.iter().filter(|net| shorter(net, 24, 48)).copied().map(Warning::BroadTrust)
     }
@@ -87,7 +98,16 @@ fn shorter(net: &IpNet, v4: u8, v6: u8) -> bool {
     net.prefix() < if net.network().is_ipv4() { v4 } else { v6 }
 }
 
-/// A configuration that works but may trust more than was meant. Its `Display` is a sentence for a log.
+/// A configuration that works but may trust more than intended. Its `Display` is a sentence for a log.
+///
+/// ```
+/// use throttle_tower::client_ip::{TrustedProxies, Warning};
+///
+/// let proxies = TrustedProxies::new(["10.0.0.0/8", "192.0.2.1"])?;
+/// let warnings: Vec<Warning> = proxies.warnings().collect();
+/// assert_eq!(warnings, [Warning::BroadTrust("10.0.0.0/8".parse()?)]);
+/// # Ok::<(), throttle_tower::client_ip::ClientIpError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Warning {

@@ -1,36 +1,9 @@
-use std::net::{IpAddr, SocketAddr};
-
 use http::request::Parts;
 use throttle_core::Key;
 
-use super::KeyExtractor;
+use super::key_extractor::KeyExtractor;
+use super::peer::peer;
 use crate::client_ip::{ClientIp, IpPrefix};
-
-/// The address at the other end of the connection, as an extension of the request.
-///
-/// Put it there yourself when your server does not: for a Unix socket behind a proxy, or an address taken from the PROXY
-/// protocol by the listener. It takes precedence over `SocketAddr` and axum's `ConnectInfo<SocketAddr>`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PeerAddr(pub IpAddr);
-
-/// The peer of a request, from whatever extension holds it.
-pub(crate) fn peer(parts: &Parts) -> Option<IpAddr> {
-    if let Some(PeerAddr(address)) = parts.extensions.get() {
-        return Some(*address);
-    }
-    #[cfg(feature = "axum")]
-    if let Some(axum::extract::ConnectInfo(address)) = parts.extensions.get::<axum::extract::ConnectInfo<SocketAddr>>()
-    {
-        return Some(address.ip());
-    }
-    parts.extensions.get::<SocketAddr>().map(SocketAddr::ip)
-}
-
-fn extract(client: &ClientIp, prefix: IpPrefix, parts: &Parts) -> Option<Key> {
-    let address = client.resolve(peer(parts), &parts.headers).address?;
-    let bits = if address.is_ipv4() { prefix.v4() } else { prefix.v6() };
-    Some(Key::builder().network(address, bits).finish())
-}
 
 /// By IPv4 address, or IPv6 network of 64 bits: a client owns at least that much of the IPv6 space.
 impl KeyExtractor for ClientIp {
@@ -53,11 +26,19 @@ impl ClientIp {
     /// As a second tier beside the default, it stops a client that rotates through the /64s of its /48:
     ///
     /// ```
+    /// use std::net::IpAddr;
     /// use throttle_tower::client_ip::{ClientIp, IpPrefix};
-    /// use throttle_tower::{Gcra, Rate, all, limit};
+    /// use throttle_tower::extract::PeerAddr;
+    /// use throttle_tower::{Gcra, KeyExtractor, Rate, all, limit};
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let per_net = ClientIp::peer().by_prefix(IpPrefix::new(24, 48)?);
+    /// let key = |address: &str| {
+    ///     let peer = PeerAddr(address.parse::<IpAddr>().unwrap());
+    ///     per_net.extract(&http::Request::builder().extension(peer).body(()).unwrap().into_parts().0)
+    /// };
+    /// assert_eq!(key("2001:db8:7:1::1"), key("2001:db8:7:2::1"));
+    ///
     /// let limits = all([
     ///     limit("per-ip", Gcra::new(Rate::per_second(10))).by(ClientIp::peer()),
     ///     limit("per-net", Gcra::new(Rate::per_second(100))).by(per_net),
@@ -90,4 +71,10 @@ impl KeyExtractor for Masked {
     fn describe(&self) -> String {
         self.client.describe()
     }
+}
+
+fn extract(client: &ClientIp, prefix: IpPrefix, parts: &Parts) -> Option<Key> {
+    let address = client.resolve(peer(parts), &parts.headers).address?;
+    let bits = if address.is_ipv4() { prefix.v4() } else { prefix.v6() };
+    Some(Key::builder().network(address, bits).finish())
 }

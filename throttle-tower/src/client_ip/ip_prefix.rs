@@ -1,15 +1,24 @@
-//! How much of an address one budget belongs to.
+//! How much of an address a budget belongs to.
 
 use std::net::IpAddr;
 
 use super::error::ClientIpError;
-use super::net::truncate;
 
 /// How many leading bits of an address identify one client: by default all 32 of IPv4 and 64 of IPv6.
 ///
 /// An IPv6 subscriber holds at least a /64 and can take a new one of its 2⁶⁴ addresses for every request, so that keying
 /// on the whole address limits nothing. Many hold a /56 or a /48 (256 or 65 536 times a /64): against those, add a
 /// second, larger limit on `IpPrefix::new(32, 48)` rather than widening this one, which would make neighbours share.
+///
+/// ```
+/// use throttle_tower::client_ip::IpPrefix;
+///
+/// let prefix = IpPrefix::new(24, 48)?;
+/// assert_eq!(prefix.mask([203, 0, 113, 9].into()).to_string(), "203.0.113.0");
+/// assert_eq!(prefix.mask("2001:db8:1:2::3".parse().unwrap()).to_string(), "2001:db8:1::");
+/// assert!(IpPrefix::new(0, 64).is_err());
+/// # Ok::<(), throttle_tower::client_ip::ClientIpError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct IpPrefix {
     v4: u8,
@@ -21,7 +30,8 @@ impl IpPrefix {
     ///
     /// # Errors
     ///
-    /// If `v4` is not 1 to 32 or `v6` not 1 to 128. Zero would be one bucket for everybody; say that with a constant key.
+    /// If `v4` is not 1 to 32 or `v6` not 1 to 128. Zero would be one bucket for all
+    /// clients: use [`Constant`](crate::Constant) for that.
     pub fn new(v4: u8, v6: u8) -> Result<Self, ClientIpError> {
         if !(1..=32).contains(&v4) {
             return Err(ClientIpError::new(
@@ -60,7 +70,8 @@ impl IpPrefix {
         // Canonical first: every IPv4-mapped address begins with the same 80 zero bits, so an IPv6 mask over one would
         // put all of IPv4 into a single bucket.
         let address = address.to_canonical();
-        truncate(address, if address.is_ipv4() { self.v4 } else { self.v6 })
+        let bits = if address.is_ipv4() { self.v4 } else { self.v6 };
+        ipnet::IpNet::new_assert(address, bits).trunc().addr()
     }
 }
 

@@ -2,7 +2,7 @@ use http::HeaderValue;
 use smallvec::SmallVec;
 
 use super::dialect::Dialect;
-use super::line::Terms;
+use super::policy_status::PolicyTerms;
 use super::{draft11, legacy};
 
 /// The list of policies that a response announces, written once and cloned by reference from then on.
@@ -10,14 +10,14 @@ use super::{draft11, legacy};
 /// It bears the dialect, since a list made for one dialect is nonsense in another. For the requests to which only some
 /// policies apply, build another from that subset and keep it: clients expect the list to be stable.
 #[derive(Clone, Debug)]
-pub(crate) struct PolicyField {
+pub(crate) struct PolicyHeader {
     dialect: Dialect,
     value: Option<HeaderValue>,
 }
 
-impl PolicyField {
-    pub(crate) fn new<'a>(dialect: Dialect, policies: impl IntoIterator<Item = Terms<'a>>) -> Self {
-        let policies: SmallVec<[Terms<'a>; 8]> = policies.into_iter().collect();
+impl PolicyHeader {
+    pub(crate) fn new<'a>(dialect: Dialect, policies: impl IntoIterator<Item = PolicyTerms<'a>>) -> Self {
+        let policies: SmallVec<[PolicyTerms<'a>; 8]> = policies.into_iter().collect();
         let value = match dialect {
             Dialect::Draft11 => draft11::policy_list(&policies),
             Dialect::Draft07 | Dialect::Draft06 | Dialect::Draft03 => legacy::quota_list(&policies),

@@ -20,10 +20,7 @@ use super::error::ClientIpError;
 /// # Ok::<(), throttle_tower::client_ip::ClientIpError>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct IpNet {
-    network: IpAddr,
-    prefix: u8,
-}
+pub struct IpNet(ipnet::IpNet);
 
 /// Prefix length at which an IPv6 block lies wholly among the IPv4-mapped addresses, `::ffff:0:0/96`.
 const MAPPED: u8 = 96;
@@ -37,58 +34,39 @@ impl IpNet {
     /// hold IPv6 addresses only, although it is written like an IPv4 one.
     pub fn new(address: IpAddr, prefix: u8) -> Result<Self, ClientIpError> {
         let refuse =
-            |problem, remedy| Err(ClientIpError::new("network", format_args!("{address}/{prefix}"), problem, remedy));
-        let (address, prefix) = match (address, address.to_canonical()) {
-            (IpAddr::V4(_), _) if prefix > 32 => {
-                return refuse("has too long a prefix", "write 0 to 32 after the slash for IPv4");
-            }
-            (IpAddr::V6(_), _) if prefix > 128 => {
-                return refuse("has too long a prefix", "write 0 to 128 after the slash for IPv6");
-            }
+            |problem, remedy| ClientIpError::new("network", format_args!("{address}/{prefix}"), problem, remedy);
+        let net = match (address, address.to_canonical()) {
             (IpAddr::V6(_), IpAddr::V4(_)) if prefix < MAPPED => {
-                return refuse(
-                    "is a mapped IPv4 address with a prefix under 96",
-                    "write the IPv4 network itself, such as 10.0.0.0/8",
-                );
+                let problem = "is a mapped IPv4 address with a prefix under 96";
+                return Err(refuse(problem, "write the IPv4 network itself, such as 10.0.0.0/8"));
             }
-            (IpAddr::V6(_), mapped @ IpAddr::V4(_)) => (mapped, prefix - MAPPED),
-            (_, address) => (address, prefix),
+            (IpAddr::V6(_), mapped @ IpAddr::V4(_)) => ipnet::IpNet::new(mapped, prefix - MAPPED),
+            (_, address) => ipnet::IpNet::new(address, prefix),
         };
-        Ok(Self { network: truncate(address, prefix), prefix })
+        let remedy = match address {
+            IpAddr::V4(_) => "write 0 to 32 after the slash for IPv4",
+            IpAddr::V6(_) => "write 0 to 128 after the slash for IPv6",
+        };
+        net.map(|net| Self(net.trunc())).map_err(|_| refuse("has too long a prefix", remedy))
     }
 
     /// The first address of the block.
     #[must_use]
     pub fn network(&self) -> IpAddr {
-        self.network
+        self.0.addr()
     }
 
     /// How many leading bits the addresses of the block share: 0 to 32 for IPv4, 0 to 128 for IPv6.
     #[must_use]
     pub fn prefix(&self) -> u8 {
-        self.prefix
+        self.0.prefix_len()
     }
 
     /// Whether `address` lies in the block. IPv4-mapped addresses count as the IPv4 addresses they carry; apart from
     /// that the families are separate, so `::/0` holds no IPv4 address.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
-        let differing_from = match (self.network, address.to_canonical()) {
-            (IpAddr::V4(a), IpAddr::V4(b)) => (a.to_bits() ^ b.to_bits()).leading_zeros(),
-            (IpAddr::V6(a), IpAddr::V6(b)) => (a.to_bits() ^ b.to_bits()).leading_zeros(),
-            _ => return false,
-        };
-        differing_from >= u32::from(self.prefix)
-    }
-}
-
-/// `address` with everything after its first `prefix` bits set to zero.
-pub(super) fn truncate(address: IpAddr, prefix: u8) -> IpAddr {
-    // A shift by the full width is what prefix 0 needs and what `<<` refuses.
-    let dropped = |width: u32| width.saturating_sub(u32::from(prefix));
-    match address {
-        IpAddr::V4(v4) => Ipv4Addr::from_bits(v4.to_bits() & u32::MAX.checked_shl(dropped(32)).unwrap_or(0)).into(),
-        IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() & u128::MAX.checked_shl(dropped(128)).unwrap_or(0)).into(),
+        self.0.contains(&address.to_canonical())
     }
 }
 
@@ -117,15 +95,14 @@ impl FromStr for IpNet {
 
 impl fmt::Display for IpNet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.network, self.prefix)
+        self.0.fmt(f)
     }
 }
 
 /// One address is the block that holds nothing else.
 impl From<IpAddr> for IpNet {
     fn from(address: IpAddr) -> Self {
-        let network = address.to_canonical();
-        Self { network, prefix: if network.is_ipv4() { 32 } else { 128 } }
+        Self(address.to_canonical().into())
     }
 }
 

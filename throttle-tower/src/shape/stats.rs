@@ -1,19 +1,32 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// What a shaper and its clones have done since they were made.
+/// What a shaper and its clones have done since they were created.
+///
+/// ```
+/// use throttle_tower::shape::Shaper;
+/// use throttle_tower::{LeakyBucket, Rate};
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let shaper = Shaper::new(LeakyBucket::new(Rate::per_second(10)))?;
+/// shaper.schedule("key", 1).await?;
+/// assert_eq!((shaper.stats().sent, shaper.stats().waiting), (1, 0));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ShapeStats {
     /// Calls that have left.
     pub sent: u64,
-    /// Calls that wait now: for their turn, or for the store that tells them when it is.
+    /// Calls that wait now, for their slot or for the store that assigns it.
     pub waiting: usize,
     /// Calls that were refused, because they would have waited too long or too many were waiting.
     pub refused: u64,
-    /// Calls that were dropped while they waited for their turn.
+    /// Calls that were dropped while they waited.
     pub cancelled: u64,
-    /// Calls that the store could not decide about: paced by this process's share, let through, or failed.
+    /// Calls that the store could not decide about: paced by this process's share, sent at no pace, or failed.
     pub degraded: u64,
     /// Slots of cancelled calls that could not be given back, because the store failed. They pass unused.
     pub lost: u64,
@@ -22,7 +35,7 @@ pub struct ShapeStats {
 }
 
 #[derive(Default)]
-pub(crate) struct Counters {
+pub(super) struct Counters {
     sent: AtomicU64,
     waiting: AtomicUsize,
     refused: AtomicU64,
@@ -31,30 +44,30 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    pub(crate) fn sent(&self) {
+    pub(super) fn sent(&self) {
         self.sent.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn refused(&self) {
+    pub(super) fn refused(&self) {
         self.refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn cancelled(&self) {
+    pub(super) fn cancelled(&self) {
         self.cancelled.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn degraded(&self) {
+    pub(super) fn degraded(&self) {
         self.degraded.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A place among those who wait, if there is one.
-    pub(crate) fn wait(self: &Arc<Self>, most: usize) -> Option<Waiting> {
+    /// A permit to wait, unless `most` calls wait already.
+    pub(super) fn wait(self: &Arc<Self>, most: usize) -> Option<WaitingPermit> {
         let free = |waiting: usize| (waiting < most).then_some(waiting + 1);
         self.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, free).ok()?;
-        Some(Waiting(Arc::clone(self)))
+        Some(WaitingPermit(Arc::clone(self)))
     }
 
-    pub(crate) fn snapshot(&self, lost: u64, paused: usize) -> ShapeStats {
+    pub(super) fn snapshot(&self, lost: u64, paused: usize) -> ShapeStats {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         ShapeStats {
             sent: count(&self.sent),
@@ -68,10 +81,10 @@ impl Counters {
     }
 }
 
-/// A place among those who wait.
-pub(crate) struct Waiting(Arc<Counters>);
+/// Counts a call as waiting until it is dropped.
+pub(super) struct WaitingPermit(Arc<Counters>);
 
-impl Drop for Waiting {
+impl Drop for WaitingPermit {
     fn drop(&mut self) {
         self.0.waiting.fetch_sub(1, Ordering::Relaxed);
     }

@@ -1,0 +1,59 @@
+use std::net::IpAddr;
+
+/// The client's address, and how it was found: what [`ClientIp::resolve`](super::ClientIp::resolve) returns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Resolved {
+    /// The address whose budget the request spends, whatever the outcome. Canonical: IPv4-mapped addresses are IPv4.
+    /// Not masked; see [`IpPrefix`](super::IpPrefix). `None` if there is neither a peer nor a believable header.
+    pub address: Option<IpAddr>,
+    /// How the address was found, or why it is not the client's. Worth counting.
+    pub outcome: Outcome,
+}
+
+/// How an address was found, or why the client's is unknown and that of a nearer hop is used.
+///
+/// "The nearest trusted hop" is the furthest proxy that the chain of trust reaches; often it is the peer.
+///
+/// ```
+/// use http::{HeaderMap, HeaderValue};
+/// use throttle_tower::client_ip::{ClientIp, Outcome, TrustedProxies};
+///
+/// # fn main() -> Result<(), throttle_tower::client_ip::ClientIpError> {
+/// let behind_proxy = ClientIp::x_forwarded_for(TrustedProxies::new(["10.0.0.1"])?);
+/// let headers = HeaderMap::from_iter([("x-forwarded-for".parse().unwrap(), HeaderValue::from_static("unknown"))]);
+/// let resolved = behind_proxy.resolve(Some([10, 0, 0, 1].into()), &headers);
+/// assert_eq!(resolved.outcome, Outcome::Malformed);
+/// assert_eq!(resolved.address, Some([10, 0, 0, 1].into()), "the nearest trusted hop");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Outcome {
+    /// The peer, as configured.
+    Peer,
+    /// The client, as named by the configured header.
+    Forwarded,
+    /// The peer is not a trusted proxy, so it is the client, and its headers were ignored.
+    UntrustedPeer,
+    /// The configured header is absent or empty; the peer is used. A client can cause this if a proxy lets it name
+    /// the header in `Connection`. It is never a reason to exempt the request: a trusted peer is not a trusted client.
+    MissingHeader,
+    /// The entry in question is not an address; the nearest trusted hop is used.
+    Malformed,
+    /// The entry in question is `unknown` or a `_name`: its proxy hides the client. The nearest trusted hop is used, and
+    /// not the entry further left, which is that hidden client's own claim.
+    Obfuscated,
+    /// No client among the last [`MAX_HOPS`](super::MAX_HOPS) entries; the nearest trusted hop is used.
+    TooManyHops,
+    /// Every entry is a trusted proxy: the request began inside the trusted networks, or they are too broad. The peer
+    /// is used, since a machine inside could write any entry it likes.
+    AllTrusted,
+    /// The list is shorter than the configured number of hops; the peer is used.
+    TooFewHops,
+    /// A header that must occur once occurs more often; the peer is used.
+    Repeated,
+    /// The transport has no peer address (a Unix socket, a test), and the source needs one.
+    NoPeer,
+}

@@ -1,0 +1,53 @@
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use http::request::Parts;
+use throttle_core::Key;
+
+use super::key_extractor::KeyExtractor;
+
+/// A value that an earlier layer left in the request's extensions, such as the user who is logged in.
+pub struct Extension<T> {
+    key: Arc<dyn Fn(&T) -> Key + Send + Sync>,
+    value: PhantomData<fn(&T)>,
+}
+
+impl<T: Send + Sync + 'static> Extension<T> {
+    /// Keys by what `key` makes of the extension of type `T`: an owned value, not one borrowed from the extension.
+    ///
+    /// ```
+    /// use throttle_tower::extract::Extension;
+    /// use throttle_tower::{Key, KeyExtractor};
+    ///
+    /// #[derive(Clone)]
+    /// struct User { id: u64 }
+    ///
+    /// let per_user = Extension::by(|user: &User| user.id);
+    /// let request = http::Request::builder().extension(User { id: 7 }).body(())?;
+    /// assert_eq!(per_user.extract(&request.into_parts().0), Some(Key::from(7)));
+    /// # Ok::<(), http::Error>(())
+    /// ```
+    #[must_use]
+    pub fn by<K: Into<Key>>(key: impl Fn(&T) -> K + Send + Sync + 'static) -> Self {
+        Self { key: Arc::new(move |value| key(value).into()), value: PhantomData }
+    }
+}
+
+impl<T: Send + Sync + 'static> KeyExtractor for Extension<T> {
+    fn extract(&self, parts: &Parts) -> Option<Key> {
+        parts.extensions.get::<T>().map(|value| (self.key)(value))
+    }
+}
+
+impl<T> Clone for Extension<T> {
+    fn clone(&self) -> Self {
+        Self { key: Arc::clone(&self.key), value: PhantomData }
+    }
+}
+
+impl<T> fmt::Debug for Extension<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Extension<{}>", std::any::type_name::<T>())
+    }
+}

@@ -1,0 +1,46 @@
+use std::fmt;
+
+use http::request::Parts;
+use throttle_core::Key;
+
+use super::key_extractor::KeyExtractor;
+
+/// An extractor that calls a function; see [`from_fn`].
+#[derive(Clone, Copy)]
+pub struct FromFn<F>(F);
+
+/// An extractor that calls a function of the request's head; `None` where the request has no key.
+///
+/// ```
+/// use http::request::Parts;
+/// use throttle_tower::extract::from_fn;
+/// use throttle_tower::{Key, KeyExtractor};
+///
+/// let by_host = from_fn(|parts: &Parts| parts.uri.host().map(str::to_owned));
+/// let request = http::Request::get("http://api.example/").body(())?;
+/// assert_eq!(by_host.extract(&request.into_parts().0), Some(Key::from("api.example")));
+/// # Ok::<(), http::Error>(())
+/// ```
+pub fn from_fn<F, K>(f: F) -> FromFn<F>
+where
+    F: Fn(&Parts) -> Option<K> + Send + Sync + 'static,
+    K: Into<Key>,
+{
+    FromFn(f)
+}
+
+impl<F, K> KeyExtractor for FromFn<F>
+where
+    F: Fn(&Parts) -> Option<K> + Send + Sync + 'static,
+    K: Into<Key>,
+{
+    fn extract(&self, parts: &Parts) -> Option<Key> {
+        (self.0)(parts).map(Into::into)
+    }
+}
+
+impl<F> fmt::Debug for FromFn<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("FromFn")
+    }
+}

@@ -1,0 +1,168 @@
+use std::sync::Arc;
+
+use http::request::Parts;
+use throttle_core::{ConfigError, Key};
+
+/// Makes a key from a request's head. Requests with equal keys share a budget.
+///
+/// ```
+/// use http::request::Parts;
+/// use throttle_tower::{Key, KeyExtractor};
+///
+/// /// The owner of a mailbox: `/boxes/ada/…`.
+/// struct Mailbox;
+///
+/// impl KeyExtractor for Mailbox {
+///     fn extract(&self, parts: &Parts) -> Option<Key> {
+///         let owner = parts.uri.path().strip_prefix("/boxes/")?.split('/').next()?;
+///         Some(owner.into())
+///     }
+/// }
+///
+/// let request = http::Request::get("/boxes/ada/unread").body(())?;
+/// assert_eq!(Mailbox.extract(&request.into_parts().0), Some(Key::from("ada")));
+/// # Ok::<(), http::Error>(())
+/// ```
+///
+/// # Contract
+///
+/// ## Trust
+///
+/// The head is what the client sent. A key that a client can change at will gives it a new budget each time: see
+/// [what not to key by](crate::extract#what-not-to-key-by). A key may hold secrets: it is stored as a digest or
+/// escaped, and never logged.
+///
+/// ## Injectivity
+///
+/// Different budgets have different keys. Build a key of several parts with [`Key::builder`], which keeps the parts
+/// apart, and not by joining strings.
+///
+/// ## Stability
+///
+/// The same request gives the same key in every process that shares a store, before and after a restart.
+///
+/// ## Missing keys
+///
+/// `None` means that the request has no key. [`Limit::on_missing`](crate::Limit::on_missing) decides what happens then,
+/// so an extractor does not invent a substitute.
+///
+/// ## Speed
+///
+/// [`extract`](Self::extract) runs once for each request and limit, on the task of the request, so it does not block. A
+/// key that has to be waited for belongs in [`Unkeyed::by_async`](crate::limit::Unkeyed::by_async).
+///
+/// ## Panics
+///
+/// A panic of an extractor is a panic of the request. Nothing has been charged by then.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not say whose budget a request spends",
+    label = "expected a key extractor such as `ClientIp::peer()`",
+    note = "for a header's value write `Header::new(\"x-api-key\")`; for a closure `from_fn(|parts: &Parts| Some(key))`; for \
+            one budget for everybody `Constant`"
+)]
+pub trait KeyExtractor: Send + Sync + 'static {
+    /// The key, or `None` where the request has none.
+    fn extract(&self, parts: &Parts) -> Option<Key>;
+
+    /// Whether the extractor can work at all; called once, when the layer is built. Defaults to yes.
+    ///
+    /// # Errors
+    ///
+    /// Names the setting that is wrong.
+    fn check(&self) -> Result<(), ConfigError> {
+        Ok(())
+    }
+
+    /// Whether the key depends on the [`Route`](super::Route); called once, when the layer is built. Return `true` in an
+    /// extractor that wraps `Route`, and [`Warning::RouteUnknown`](crate::Warning::RouteUnknown) covers it too. Defaults
+    /// to no.
+    fn uses_route(&self) -> bool {
+        false
+    }
+
+    /// Whether the key depends on the peer's address; called once, when the layer is built. Return `true` in an extractor
+    /// that wraps [`ClientIp`](crate::client_ip::ClientIp), and [`Warning::PeerUnknown`](crate::Warning::PeerUnknown)
+    /// covers it too. Defaults to no.
+    fn uses_peer(&self) -> bool {
+        false
+    }
+
+    /// The extractor's name in a [`Warning`](crate::Warning). Defaults to the name of its type.
+    fn describe(&self) -> String {
+        std::any::type_name::<Self>().to_owned()
+    }
+
+    /// This extractor's key, or where it is missing, the other's. Keys of the two are equal only if their kinds and
+    /// contents are.
+    fn or<E: KeyExtractor>(self, other: E) -> Or<Self, E>
+    where
+        Self: Sized,
+    {
+        Or(self, other)
+    }
+}
+
+/// The key of one extractor, or where it is missing, that of another; see [`KeyExtractor::or`].
+///
+/// ```
+/// use throttle_tower::{Header, Key, KeyExtractor};
+///
+/// let user_or_token = Header::new("x-user").or(Header::new("x-token"));
+/// let request = http::Request::builder().header("x-token", "s3cret").body(())?;
+/// let key = user_or_token.extract(&request.into_parts().0);
+/// assert_eq!(key, Some(Key::builder().bytes(b"s3cret").finish()));
+/// # Ok::<(), http::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Or<A, B>(A, B);
+
+impl<A: KeyExtractor, B: KeyExtractor> KeyExtractor for Or<A, B> {
+    fn extract(&self, parts: &Parts) -> Option<Key> {
+        self.0.extract(parts).or_else(|| self.1.extract(parts))
+    }
+
+    fn check(&self) -> Result<(), ConfigError> {
+        self.0.check()?;
+        self.1.check()
+    }
+
+    fn uses_route(&self) -> bool {
+        self.0.uses_route() || self.1.uses_route()
+    }
+
+    fn uses_peer(&self) -> bool {
+        self.0.uses_peer() || self.1.uses_peer()
+    }
+
+    fn describe(&self) -> String {
+        format!("{} or {}", self.0.describe(), self.1.describe())
+    }
+}
+
+macro_rules! pointer {
+    ($($pointer:ident)*) => {$(
+        impl<E: KeyExtractor + ?Sized> KeyExtractor for $pointer<E> {
+            fn extract(&self, parts: &Parts) -> Option<Key> {
+                (**self).extract(parts)
+            }
+
+            fn check(&self) -> Result<(), ConfigError> {
+                (**self).check()
+            }
+
+            fn uses_route(&self) -> bool {
+                (**self).uses_route()
+            }
+
+            fn uses_peer(&self) -> bool {
+                (**self).uses_peer()
+            }
+
+            fn describe(&self) -> String {
+                (**self).describe()
+            }
+        }
+    )*};
+}
+
+pointer! { Arc Box }

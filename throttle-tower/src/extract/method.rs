@@ -1,0 +1,30 @@
+use http::request::Parts;
+use throttle_core::Key;
+
+use super::key_extractor::KeyExtractor;
+
+/// The method. HEAD counts as GET, since GET handlers serve it; methods outside RFC 9110 and RFC 5789 count as one.
+///
+/// ```
+/// use throttle_tower::KeyExtractor;
+/// use throttle_tower::extract::Method;
+///
+/// let key = |method: &str| Method.extract(&http::Request::builder().method(method).body(()).unwrap().into_parts().0);
+/// assert_eq!(key("HEAD"), key("GET"));
+/// assert_eq!(key("BREW"), key("STEEP"));
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Method;
+
+impl KeyExtractor for Method {
+    fn extract(&self, parts: &Parts) -> Option<Key> {
+        Some(
+            match parts.method.as_str() {
+                "HEAD" => "GET",
+                known @ ("GET" | "POST" | "PUT" | "DELETE" | "PATCH" | "OPTIONS" | "CONNECT" | "TRACE") => known,
+                _ => "<other>",
+            }
+            .into(),
+        )
+    }
+}

@@ -1,0 +1,35 @@
+use std::net::{IpAddr, SocketAddr};
+
+use http::request::Parts;
+
+/// The address at the other end of the connection, as an extension of the request.
+///
+/// Insert it yourself where the server does not provide an address: for a Unix socket behind a proxy, or for an address
+/// that the listener takes from the PROXY protocol. It takes precedence over `SocketAddr` and axum's
+/// `ConnectInfo<SocketAddr>`.
+///
+/// ```
+/// use std::net::{IpAddr, Ipv4Addr};
+/// use throttle_tower::extract::PeerAddr;
+/// use throttle_tower::{ClientIp, Key, KeyExtractor};
+///
+/// let address = IpAddr::from([203, 0, 113, 9]);
+/// let request = http::Request::builder().extension(PeerAddr(address)).body(())?;
+/// assert_eq!(ClientIp::peer().extract(&request.into_parts().0), Some(Key::from(address)));
+/// # Ok::<(), http::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerAddr(pub IpAddr);
+
+/// The peer of a request, from whichever extension holds it.
+pub(crate) fn peer(parts: &Parts) -> Option<IpAddr> {
+    if let Some(PeerAddr(address)) = parts.extensions.get() {
+        return Some(*address);
+    }
+    #[cfg(feature = "axum")]
+    if let Some(axum::extract::ConnectInfo(address)) = parts.extensions.get::<axum::extract::ConnectInfo<SocketAddr>>()
+    {
+        return Some(address.ip());
+    }
+    parts.extensions.get::<SocketAddr>().map(SocketAddr::ip)
+}

@@ -1,0 +1,54 @@
+use std::sync::Arc;
+
+use http::request::Parts;
+use throttle_core::Key;
+
+use super::key_extractor::KeyExtractor;
+
+/// The template of the route that serves the request, `/users/{id}`, and never the path itself: paths have aliases, and
+/// every new one would be a new budget.
+///
+/// axum provides it to layers inside its router (feature `axum`). With another router, put a [`MatchedRoute`] into the
+/// request. Requests that matched no route share the budget `<unmatched>`. If such requests are served nevertheless, a
+/// [warning](crate::ThrottleLayer::on_warning) says so.
+///
+/// ```
+/// use throttle_tower::extract::MatchedRoute;
+/// use throttle_tower::{Key, KeyExtractor, Route};
+///
+/// let request = http::Request::get("/users/7").extension(MatchedRoute("/users/{id}".into())).body(())?;
+/// assert_eq!(Route.extract(&request.into_parts().0), Some(Key::from("/users/{id}")));
+/// # Ok::<(), http::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Route;
+
+/// The template of the matched route, as an extension of the request, where the router is not axum's: see [`Route`].
+#[derive(Clone, Debug)]
+pub struct MatchedRoute(pub Arc<str>);
+
+impl Route {
+    /// The key of requests that matched no route.
+    pub const UNMATCHED: &str = "<unmatched>";
+
+    pub(crate) fn template(parts: &Parts) -> Option<&str> {
+        if let Some(MatchedRoute(template)) = parts.extensions.get() {
+            return Some(template);
+        }
+        #[cfg(feature = "axum")]
+        if let Some(path) = parts.extensions.get::<axum::extract::MatchedPath>() {
+            return Some(path.as_str());
+        }
+        None
+    }
+}
+
+impl KeyExtractor for Route {
+    fn extract(&self, parts: &Parts) -> Option<Key> {
+        Some(Self::template(parts).unwrap_or(Self::UNMATCHED).into())
+    }
+
+    fn uses_route(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,19 @@
+/// Lengthens a wait by up to `percent` of it. `random` chooses by how much.
+pub(crate) fn lengthen(wait_us: u64, percent: u8, random: u64) -> u64 {
+    let most = u128::from(wait_us) * u128::from(percent) / 100;
+    wait_us.saturating_add(((most * u128::from(random)) >> 64) as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::lengthen;
+
+    #[test]
+    fn wait_is_lengthened_by_at_most_the_percentage() {
+        assert_eq!(lengthen(1_000, 0, u64::MAX), 1_000);
+        assert_eq!(lengthen(1_000, 20, 0), 1_000);
+        assert_eq!(lengthen(1_000, 20, u64::MAX / 2), 1_099);
+        assert_eq!(lengthen(1_000, 20, u64::MAX), 1_199);
+        assert_eq!(lengthen(u64::MAX, 100, u64::MAX), u64::MAX);
+    }
+}

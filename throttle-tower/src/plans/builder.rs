@@ -1,0 +1,154 @@
+//! The steps that lead to [`Plans`]: name and tiers, the identity, the lookup, the tier of unknown identities.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+
+use throttle_core::{Carry, IntoAlgorithm};
+
+use super::into_tier::IntoTier;
+use super::limit::Plans;
+use super::tier_lookup::{LookupFn, PlanLookup};
+use super::tiered::{Tiered, Tiers};
+use crate::extract::KeyExtractor;
+
+/// Starts a limit that depends on the caller's plan: a public name, and a limit for each tier. Next comes [the
+/// identity](PlansUnkeyed::by) whose budget a request spends.
+///
+/// An identity has one budget, whatever its tier. When its tier changes, a [rule](Plans::on_change) says what happens to
+/// the units used so far. The headers of a response show the limit of the client's own tier, under the one name.
+///
+/// A wrong setting is reported when the layer is built.
+///
+/// ```
+/// use std::time::Duration;
+/// use throttle_tower::{Carry, Gcra, Header, Rate, ThrottleLayer, plans};
+///
+/// # async fn plan_of(key: String) -> Result<Option<&'static str>, std::io::Error> { Ok(None) }
+/// let tiers = [
+///     ("free", Gcra::new(Rate::per_minute(60))),
+///     ("pro", Gcra::new(Rate::per_minute(600))),
+///     ("internal", Gcra::new(Rate::per_minute(6_000))),
+/// ];
+/// let per_user = plans("per-user", tiers)
+///     .by(Header::new("x-api-key"))
+///     .lookup(|key: String| plan_of(key))
+///     .unknown("free")
+///     .cache(10_000, Duration::from_secs(60))
+///     .on_change(Carry::Keep);
+/// assert!(ThrottleLayer::new(per_user).is_ok());
+/// ```
+pub fn plans<N: Into<String>, A: IntoAlgorithm>(
+    name: impl Into<String>,
+    tiers: impl IntoIterator<Item = (N, A)>,
+) -> PlansUnkeyed {
+    let tiers = tiers.into_iter().map(|(tier, algorithm)| (tier.into(), algorithm.into_algorithm()));
+    PlansUnkeyed { name: name.into(), tiers: tiers.collect() }
+}
+
+/// [`plans`] that still need a key: the identity whose budget a request spends.
+#[derive(Clone, Debug)]
+#[must_use = "name the identity that has a budget with `.by(…)`"]
+pub struct PlansUnkeyed {
+    name: String,
+    tiers: Tiers,
+}
+
+impl PlansUnkeyed {
+    /// The identity of a request: it has one budget, and its tier is looked up.
+    pub fn by(self, extractor: impl KeyExtractor) -> PlansWithoutLookup {
+        PlansWithoutLookup { plans: self, extractor: Arc::new(extractor) }
+    }
+}
+
+/// [`plans`] that still need a lookup of tiers.
+#[must_use = "say how an identity's tier is found out with `.lookup(…)`"]
+pub struct PlansWithoutLookup {
+    plans: PlansUnkeyed,
+    extractor: Arc<dyn KeyExtractor>,
+}
+
+impl PlansWithoutLookup {
+    /// Finds out the tier of an identity: returns the name of a tier, `None` for an identity without one, or an error.
+    /// A name that no tier has counts as `None`.
+    ///
+    /// A request that other limits refuse whatever its tier may be costs no lookup: the limits whose keys and tiers are
+    /// known are peeked at first. Over a store that is one more round trip for a request whose tier is not remembered.
+    /// A limit for which [attempts count](crate::Limit::charge_refused) needs its key in any case, so its layer does not peek.
+    ///
+    /// * Concurrent requests of one identity share a lookup. It runs at the same time as the lookups of other limits'
+    ///   keys.
+    /// * Its result is remembered for [some time](Plans::cache), `None` too. Meanwhile a request costs no lookup and no
+    ///   allocation, and a change of tier takes effect after that time at the latest.
+    /// * It fails if it returns an error, or takes longer than its [deadline](Plans::lookups). It counts as failed
+    ///   without being called while the maximum number of lookups is running. Then the last known tier applies, if it is
+    ///   still remembered, or else that of unknown identities. It is called again after a second, or after the time that
+    ///   tiers are remembered, if that is shorter. The layer reports neither a failure nor a name that no tier has: log
+    ///   or count those in the lookup.
+    /// * It receives an identity as text: the value of a header, a number in decimal, an address with the length of its
+    ///   prefix; several parts with commas between. An identity that is not UTF-8 is not looked up: it is unknown.
+    ///
+    /// The identity is remembered as a digest, never raw.
+    ///
+    /// # Cancel safety
+    ///
+    /// A request that is dropped while its tier is looked up has been charged nothing. The lookup goes on for the other
+    /// requests that wait for it, and is dropped with the last of them, or at its deadline.
+    ///
+    /// # Panics
+    ///
+    /// A request that waits for a lookup panics outside of a tokio runtime with timers enabled.
+    pub fn lookup<F, Fut>(self, lookup: F) -> PlansWithoutDefault
+    where
+        F: Fn(String) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output: IntoTier> + Send + 'static,
+    {
+        let names: Arc<[String]> = self.plans.tiers.iter().map(|(name, _)| name.clone()).collect();
+        let lookup: LookupFn = Arc::new(move |identity| {
+            let (answer, names) = (lookup(identity), Arc::clone(&names));
+            Box::pin(async move {
+                let number_of = |name: &str| names.iter().position(|tier| tier == name);
+                let tier = answer.await.into_tier(&number_of)?;
+                Ok(tier.and_then(|number| u8::try_from(number).ok()))
+            })
+        });
+        PlansWithoutDefault { plans: self.plans, lookup: PlanLookup::new(self.extractor, lookup) }
+    }
+}
+
+impl fmt::Debug for PlansWithoutLookup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PlansWithoutLookup").field("plans", &self.plans).finish_non_exhaustive()
+    }
+}
+
+/// [`plans`] that still need the tier of unknown identities.
+#[must_use = "name the tier of unknown identities with `.unknown(…)`"]
+pub struct PlansWithoutDefault {
+    plans: PlansUnkeyed,
+    pub(super) lookup: PlanLookup,
+}
+
+impl PlansWithoutDefault {
+    /// The tier of identities that the lookup does not know, of requests without an identity, and of identities whose
+    /// lookup failed before it ever returned anything.
+    ///
+    /// Each unknown identity has a budget of its own, and costs a lookup. Where clients can make up identities, let
+    /// those share one ([`Plans::unknown_as_missing`]), take only those that may exist
+    /// ([`Header::accept`](crate::Header::accept)), or add a limit by address with [`all`](crate::all): a request that
+    /// it refuses costs no lookup.
+    pub fn unknown(mut self, tier: impl Into<String>) -> Plans {
+        let (tier, PlansUnkeyed { name, tiers }) = (tier.into(), self.plans);
+        let number = tiers.iter().position(|(name, _)| *name == tier);
+        // An unknown name is an error when the layer is built.
+        self.lookup.unknown.tier = number.and_then(|number| u8::try_from(number).ok()).unwrap_or(0);
+        let tiers = Tiered { tiers, unknown: tier, carry: Carry::Keep };
+        Plans::new(name, tiers, self.lookup)
+    }
+}
+
+impl fmt::Debug for PlansWithoutDefault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PlansWithoutDefault").field("plans", &self.plans).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,44 @@
+use super::tier_lookup::LookupFailed;
+
+/// The answer of a lookup: `Option` or `Result<Option<_>, _>` of a tier's name.
+///
+/// # Contract
+///
+/// ## The name of a tier
+///
+/// is looked up among the tiers of the limit, letter by letter. A name that no tier has counts as `None`.
+///
+/// ## `None`
+///
+/// says that the identity has no tier: that of [`unknown`](crate::plans::PlansWithoutDefault::unknown) applies, and the
+/// answer is remembered like any other.
+///
+/// ## An error
+///
+/// says nothing about the identity: its last known tier applies, and the lookup is repeated soon. The error itself is
+/// dropped, so log or count it in the lookup.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not what a lookup answers",
+    label = "expected `Option` or `Result<Option<_>, _>` of a tier's name, such as `Some(\"pro\")`"
+)]
+pub trait IntoTier {
+    /// The number that `number_of` returns for the name.
+    ///
+    /// # Errors
+    ///
+    /// If the lookup failed.
+    #[doc(hidden)]
+    fn into_tier(self, number_of: &dyn Fn(&str) -> Option<usize>) -> Result<Option<usize>, LookupFailed>;
+}
+
+impl<N: AsRef<str>> IntoTier for Option<N> {
+    fn into_tier(self, number_of: &dyn Fn(&str) -> Option<usize>) -> Result<Option<usize>, LookupFailed> {
+        Ok(self.and_then(|name| number_of(name.as_ref())))
+    }
+}
+
+impl<N: AsRef<str>, E> IntoTier for Result<Option<N>, E> {
+    fn into_tier(self, number_of: &dyn Fn(&str) -> Option<usize>) -> Result<Option<usize>, LookupFailed> {
+        self.map_err(|_| LookupFailed)?.into_tier(number_of)
+    }
+}

@@ -1,0 +1,129 @@
+//! One lookup that several requests wait for.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+
+use super::identity_tier::IdentityTier;
+use crate::lock::lock;
+
+pub(super) type LookupFuture = Pin<Box<dyn Future<Output = IdentityTier> + Send>>;
+
+/// A lookup under way. Each request that waits for it also polls it, so it goes on as long as one of them waits, even
+/// without the request that started it. It is dropped with the last of them.
+pub(super) struct SharedLookup {
+    state: Mutex<State>,
+    waiters: Arc<Waiters>,
+    /// What the waiting requests get if the lookup panics.
+    fallback: IdentityTier,
+    /// Called when the lookup has ended, and when it is dropped.
+    on_end: Box<dyn Fn() + Send + Sync>,
+}
+
+enum State {
+    Running(LookupFuture),
+    Done(IdentityTier),
+    /// The lookup panicked in the request that polled it.
+    Panicked,
+}
+
+/// The wakers of the waiting requests by their numbers. There may be thousands, and each request finds its own.
+#[derive(Default)]
+struct Waiters(Mutex<BTreeMap<u64, Waker>>);
+
+impl Wake for Waiters {
+    fn wake(self: Arc<Self>) {
+        let woken = std::mem::take(&mut *lock(&self.0));
+        woken.into_values().for_each(Waker::wake);
+    }
+}
+
+impl SharedLookup {
+    pub(super) fn new(
+        lookup: LookupFuture,
+        fallback: IdentityTier,
+        on_end: impl Fn() + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        let state = Mutex::new(State::Running(lookup));
+        Arc::new(Self { state, waiters: Arc::default(), fallback, on_end: Box::new(on_end) })
+    }
+
+    /// A future of the result, for one more request.
+    pub(super) fn join(self: &Arc<Self>, waiter: u64) -> JoinedLookup {
+        JoinedLookup { lookup: Arc::clone(self), waiter }
+    }
+}
+
+impl Drop for SharedLookup {
+    fn drop(&mut self) {
+        (self.on_end)();
+    }
+}
+
+/// One request's wait for a shared lookup.
+pub(super) struct JoinedLookup {
+    lookup: Arc<SharedLookup>,
+    waiter: u64,
+}
+
+impl Future for JoinedLookup {
+    type Output = IdentityTier;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<IdentityTier> {
+        let lookup = &self.lookup;
+        // Held while the lookup is polled, never across an await.
+        let mut state = lock(&lookup.state);
+        // Before the poll, so that a wake-up in between reaches this request too.
+        lock(&lookup.waiters.0).insert(self.waiter, cx.waker().clone());
+        match std::mem::replace(&mut *state, State::Panicked) {
+            State::Running(mut future) => {
+                let all_waiters = Waker::from(Arc::clone(&lookup.waiters));
+                // If the poll panics, the other requests must not wait for ever.
+                let guard = EndOnPanic(Some((lookup, all_waiters.clone())));
+                let polled = future.as_mut().poll(&mut Context::from_waker(&all_waiters));
+                guard.disarm();
+                *state = match polled {
+                    Poll::Ready(tier) => State::Done(tier),
+                    Poll::Pending => State::Running(future),
+                };
+                drop(state);
+                if polled.is_ready() {
+                    (lookup.on_end)();
+                    all_waiters.wake();
+                }
+                polled
+            }
+            State::Done(tier) => {
+                *state = State::Done(tier);
+                Poll::Ready(tier)
+            }
+            State::Panicked => Poll::Ready(lookup.fallback),
+        }
+    }
+}
+
+impl Drop for JoinedLookup {
+    fn drop(&mut self) {
+        lock(&self.lookup.waiters.0).remove(&self.waiter);
+    }
+}
+
+/// Ends the lookup and wakes every waiting request unless it is disarmed.
+struct EndOnPanic<'a>(Option<(&'a SharedLookup, Waker)>);
+
+impl EndOnPanic<'_> {
+    fn disarm(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for EndOnPanic<'_> {
+    fn drop(&mut self) {
+        if let Some((lookup, all_waiters)) = self.0.take() {
+            (lookup.on_end)();
+            all_waiters.wake();
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! Finds the tier of a request's identity: remembered, or looked up.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use http::request::Parts;
+use throttle_core::{ConfigError, Key};
+use tokio::time::{Instant, timeout};
+
+use super::cache::TierCache;
+use super::identity::{Digest, Digester, identity_text};
+use super::identity_tier::{IdentityTier, UnknownIdentities};
+use super::shared_lookup::{JoinedLookup, SharedLookup};
+use crate::extract::KeyExtractor;
+use crate::limit::{Found, TierLookup};
+use crate::lock::lock;
+
+/// Identities whose tiers are remembered, by default.
+const DEFAULT_ENTRIES: usize = 10_000;
+/// Most identities that can be remembered.
+const MAX_ENTRIES: usize = 1 << 24;
+/// How long a tier is remembered, by default.
+const DEFAULT_KEEP_FOR: Duration = Duration::from_secs(60);
+/// Most lookups at a time, by default.
+const DEFAULT_MAX_LOOKUPS: usize = 256;
+/// How long a lookup may take, by default.
+const DEFAULT_DEADLINE: Duration = Duration::from_secs(1);
+/// How long a failed lookup is not repeated, at most.
+const RETRY_FAILED_AFTER: Duration = Duration::from_secs(1);
+
+/// A lookup that returned no answer.
+///
+/// ```
+/// use throttle_tower::plans::LookupFailed;
+///
+/// assert_eq!(LookupFailed.to_string(), "the tier of an identity could not be looked up");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LookupFailed;
+
+impl fmt::Display for LookupFailed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the tier of an identity could not be looked up")
+    }
+}
+
+impl std::error::Error for LookupFailed {}
+
+/// The number of the identity's tier, or `None` if the lookup does not know it.
+pub(super) type LookupAnswer = Pin<Box<dyn Future<Output = Result<Option<u8>, LookupFailed>> + Send>>;
+pub(super) type LookupFn = Arc<dyn Fn(String) -> LookupAnswer + Send + Sync>;
+
+/// Finds out the key and the tier of requests. Clones share what is remembered.
+#[derive(Clone)]
+pub(super) struct PlanLookup {
+    extractor: Arc<dyn KeyExtractor>,
+    lookup: LookupFn,
+    pub(super) unknown: UnknownIdentities,
+    entries: usize,
+    keep_for: Duration,
+    /// Most lookups at a time.
+    pub(super) max_lookups: usize,
+    /// How long a lookup may take.
+    pub(super) deadline: Duration,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    digester: Digester,
+    table: Mutex<Table>,
+}
+
+struct Table {
+    cache: TierCache,
+    /// Lookups under way, each with the number of the request that started it.
+    running: HashMap<Digest, (u64, Weak<SharedLookup>)>,
+    /// Numbers the requests that wait.
+    last_waiter: u64,
+}
+
+impl PlanLookup {
+    pub(super) fn new(extractor: Arc<dyn KeyExtractor>, lookup: LookupFn) -> Self {
+        Self {
+            extractor,
+            lookup,
+            unknown: UnknownIdentities { tier: 0, as_missing: false },
+            entries: DEFAULT_ENTRIES,
+            keep_for: DEFAULT_KEEP_FOR,
+            max_lookups: DEFAULT_MAX_LOOKUPS,
+            deadline: DEFAULT_DEADLINE,
+            shared: Shared::new(DEFAULT_ENTRIES),
+        }
+    }
+
+    pub(super) fn set_cache(&mut self, entries: usize, keep_for: Duration) {
+        (self.entries, self.keep_for) = (entries, keep_for);
+        // A larger cache is refused when the layer is built.
+        if entries <= MAX_ENTRIES {
+            self.shared = Shared::new(entries);
+        }
+    }
+
+    /// How many lookups are under way.
+    #[cfg(test)]
+    pub(super) fn running(&self) -> usize {
+        lock(&self.shared.table).running.len()
+    }
+
+    #[cold]
+    fn look_up(&self, key: Key, digest: Digest) -> Found {
+        let Some(identity) = identity_text(&key) else {
+            let (key, tier) = self.unknown.budget(key, IdentityTier::Unknown);
+            return Found::Now(key, tier);
+        };
+        let this = self.clone();
+        Found::Later(Box::pin(async move {
+            let tier = match this.join(digest, identity) {
+                Ok(joined) => joined.await,
+                Err(tier) => tier,
+            };
+            this.unknown.budget(key, tier)
+        }))
+    }
+
+    /// Joins the running lookup of the identity, or starts one.
+    ///
+    /// # Errors
+    ///
+    /// The tier that applies without a lookup: another request's lookup has ended meanwhile, or the maximum number of
+    /// lookups is running.
+    fn join(&self, digest: Digest, identity: String) -> Result<JoinedLookup, IdentityTier> {
+        let mut table = lock(&self.shared.table);
+        if let Some(tier) = table.cache.get(digest, Instant::now()) {
+            return Err(tier);
+        }
+        table.last_waiter += 1;
+        let waiter = table.last_waiter;
+        if let Some(running) = table.running.get(&digest).and_then(|(_, running)| running.upgrade()) {
+            return Ok(running.join(waiter));
+        }
+        let fallback = table.cache.last(digest).unwrap_or(IdentityTier::NeverLookedUp);
+        if table.running.len() >= self.max_lookups {
+            return Err(fallback);
+        }
+        let started = SharedLookup::new(self.start(digest, identity, fallback), fallback, {
+            let shared = Arc::downgrade(&self.shared);
+            move || {
+                if let Some(shared) = shared.upgrade() {
+                    lock(&shared.table).remove_running(digest, waiter);
+                }
+            }
+        });
+        table.running.insert(digest, (waiter, Arc::downgrade(&started)));
+        Ok(started.join(waiter))
+    }
+
+    /// The lookup itself, with its deadline. It remembers what it finds out.
+    fn start(
+        &self,
+        digest: Digest,
+        identity: String,
+        fallback: IdentityTier,
+    ) -> Pin<Box<dyn Future<Output = IdentityTier> + Send>> {
+        let (shared, lookup) = (Arc::downgrade(&self.shared), Arc::clone(&self.lookup));
+        let (keep_for, deadline) = (self.keep_for, self.deadline);
+        Box::pin(async move {
+            // Called with the first poll, so that no code of the application runs under the lock.
+            let (tier, keep_for) = match timeout(deadline, async { lookup(identity).await }).await {
+                Ok(Ok(tier)) => (tier.map_or(IdentityTier::Unknown, IdentityTier::Known), keep_for),
+                Ok(Err(LookupFailed)) | Err(_) => (fallback, keep_for.min(RETRY_FAILED_AFTER)),
+            };
+            if let Some(shared) = shared.upgrade() {
+                lock(&shared.table).cache.insert(digest, tier, Instant::now(), keep_for);
+            }
+            tier
+        })
+    }
+}
+
+impl TierLookup for PlanLookup {
+    fn find(&self, parts: &Parts) -> Found {
+        let Some(key) = self.extractor.extract(parts) else { return Found::Now(None, self.unknown.tier) };
+        let digest = self.shared.digester.digest(&key);
+        let remembered = lock(&self.shared.table).cache.get(digest, Instant::now());
+        match remembered {
+            Some(tier) => {
+                let (key, tier) = self.unknown.budget(key, tier);
+                Found::Now(key, tier)
+            }
+            None => self.look_up(key, digest),
+        }
+    }
+
+    fn extractor(&self) -> &dyn KeyExtractor {
+        &*self.extractor
+    }
+
+    fn check(&self) -> Result<(), ConfigError> {
+        self.extractor.check()?;
+        if self.entries > MAX_ENTRIES {
+            let rule = format!("at most {MAX_ENTRIES} identities are remembered: room for all is reserved");
+            return Err(ConfigError::new("cache", self.entries, rule));
+        }
+        if self.max_lookups == 0 {
+            return Err(ConfigError::new("lookups", 0, "at least one lookup at a time, or no tier is ever known"));
+        }
+        if self.deadline.is_zero() {
+            return Err(ConfigError::new("deadline of lookups", "0", "a lookup needs some time"));
+        }
+        Ok(())
+    }
+}
+
+impl Shared {
+    fn new(entries: usize) -> Arc<Self> {
+        let table = Table { cache: TierCache::new(entries), running: HashMap::new(), last_waiter: 0 };
+        Arc::new(Self { digester: Digester::default(), table: Mutex::new(table) })
+    }
+}
+
+impl Table {
+    /// Removes a lookup that is over, unless a later one has taken its place.
+    ///
+    /// A request that comes after this starts another lookup, even if an earlier request has not fetched the result of
+    /// this one yet: that result would grow old.
+    fn remove_running(&mut self, digest: Digest, started_by: u64) {
+        if self.running.get(&digest).is_some_and(|(number, _)| *number == started_by) {
+            self.running.remove(&digest);
+        }
+    }
+}

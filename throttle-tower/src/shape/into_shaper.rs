@@ -1,0 +1,57 @@
+use throttle_core::{Backend, ConfigError, LeakyBucket, MemoryBackend};
+
+use super::builder::ShaperBuilder;
+use super::clock::TokioClock;
+use super::shaper::Shaper;
+
+/// The pace of a [`ShapeLayer`](crate::ShapeLayer): a [`LeakyBucket`], for a pace of this process alone; a
+/// [`ShaperBuilder`] with its options; or a [`Shaper`] that is also used elsewhere.
+///
+/// ```
+/// use throttle_tower::shape::{IntoShaper, Shaper};
+/// use throttle_tower::{LeakyBucket, Rate};
+///
+/// let bucket = LeakyBucket::new(Rate::per_second(5));
+/// assert!(bucket.into_shaper().is_ok());
+/// assert!(Shaper::builder(bucket).name("").into_shaper().is_err());
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no pace",
+    label = "expected a `LeakyBucket`, a `ShaperBuilder` or a `Shaper`",
+    note = "write `LeakyBucket::new(Rate::per_second(5)).max_wait(…)`, or `Shaper::builder(…)` with options around it"
+)]
+pub trait IntoShaper {
+    /// Where the schedule is kept.
+    type Backend: Backend;
+
+    /// Builds the shaper.
+    ///
+    /// # Errors
+    ///
+    /// As [`ShaperBuilder::build`].
+    fn into_shaper(self) -> Result<Shaper<Self::Backend>, ConfigError>;
+}
+
+impl IntoShaper for LeakyBucket {
+    type Backend = MemoryBackend<TokioClock>;
+
+    fn into_shaper(self) -> Result<Shaper, ConfigError> {
+        Shaper::new(self)
+    }
+}
+
+impl<B: Backend> IntoShaper for ShaperBuilder<B> {
+    type Backend = B;
+
+    fn into_shaper(self) -> Result<Shaper<B>, ConfigError> {
+        self.build()
+    }
+}
+
+impl<B: Backend> IntoShaper for Shaper<B> {
+    type Backend = B;
+
+    fn into_shaper(self) -> Result<Self, ConfigError> {
+        Ok(self)
+    }
+}

@@ -1,0 +1,235 @@
+use std::time::Duration;
+
+use smallvec::{SmallVec, smallvec};
+use tokio::time::Instant;
+
+use crate::time::FAR;
+
+/// The calls of one key that leave later than their slots say: after a pause, or slowed down.
+///
+/// Positions are numbered by units, and the time of each follows from its number: the units of a stretch leave a fixed
+/// spacing apart. A waiting call keeps its number. When the upstream asks for a slower pace, the times of later numbers
+/// move, and never to an earlier instant for a call that has one. So no call overtakes another, and none has to be woken.
+pub(super) struct PauseQueue {
+    /// Distinguishes it from earlier queues of the same key.
+    pub(super) number: u64,
+    /// The first unit without a position.
+    first_free: u64,
+    /// The first unit that has not left.
+    first_waiting: u64,
+    /// By their first units; there is always one.
+    stretches: SmallVec<[Stretch; 2]>,
+    /// No unit leaves before.
+    paused_until: Instant,
+    /// Until then units leave `slow_spacing` apart, and afterwards `spacing`.
+    slow_until: Instant,
+    slow_spacing: Duration,
+    /// One unit at the shaper's rate.
+    spacing: Duration,
+}
+
+/// A call's position in the queue of its key.
+#[derive(Clone, Copy)]
+pub(super) struct QueuePosition {
+    pub(super) at: Instant,
+    pub(super) unit: u64,
+    /// The queue's number.
+    pub(super) queue: u64,
+}
+
+#[derive(Clone, Copy)]
+struct Stretch {
+    first: u64,
+    at: Instant,
+    spacing: Duration,
+}
+
+impl Stretch {
+    fn time(&self, unit: u64) -> Instant {
+        let nanos = self.spacing.as_nanos().saturating_mul(u128::from(unit.saturating_sub(self.first)));
+        let after = u64::try_from(nanos).map_or(FAR, Duration::from_nanos);
+        self.at.checked_add(after).unwrap_or_else(|| self.at + FAR)
+    }
+}
+
+impl PauseQueue {
+    pub(super) fn new(number: u64, now: Instant, spacing: Duration) -> Self {
+        Self {
+            number,
+            first_free: 0,
+            first_waiting: 0,
+            stretches: smallvec![Stretch { first: 0, at: now, spacing }],
+            paused_until: now,
+            slow_until: now,
+            slow_spacing: spacing,
+            spacing,
+        }
+    }
+
+    /// Whether a call that came now would be delayed.
+    pub(super) fn is_active(&self, now: Instant) -> bool {
+        self.paused_until > now || self.slow_until > now || self.time(self.first_free) > now
+    }
+
+    /// When the last of `units` would leave whose slot comes after `delay`, as things stand. Calls with earlier slots will
+    /// have joined the queue before it.
+    pub(super) fn finish(&self, delay: Duration, units: u64, now: Instant) -> Duration {
+        let slots = delay.as_nanos().div_ceil(self.spacing.as_nanos().max(1)).saturating_sub(1);
+        let before = u64::try_from(slots).unwrap_or(u64::MAX);
+        let last = self.first_free.saturating_add(before).saturating_add(units - 1);
+        self.time(last).max(self.paused_until).saturating_duration_since(now).max(delay)
+    }
+
+    /// Joins the end of the queue. Returns the first of the units.
+    pub(super) fn join(&mut self, units: u64, now: Instant) -> u64 {
+        let unit = self.first_free;
+        if self.time(unit) < now {
+            // Time that passes without calls is not saved up.
+            self.restretch(unit, now, self.slow_until);
+        }
+        self.first_free = unit.saturating_add(units);
+        unit
+    }
+
+    /// Gives back the last position. Any other one passes unused.
+    pub(super) fn give_back(&mut self, unit: u64, units: u64) {
+        if unit.saturating_add(units) == self.first_free {
+            self.first_free = unit;
+        }
+    }
+
+    /// When a unit may leave.
+    pub(super) fn time(&self, unit: u64) -> Instant {
+        let stretch = self.stretches.iter().rev().find(|stretch| stretch.first <= unit).unwrap_or(&self.stretches[0]);
+        // A late call whose time had come before the pause waits for its end, too.
+        stretch.time(unit).max(self.paused_until)
+    }
+
+    /// Removes a call that leaves.
+    pub(super) fn leave(&mut self, unit: u64, units: u64) {
+        self.first_waiting = self.first_waiting.max(unit.saturating_add(units)).min(self.first_free);
+        while self.stretches.get(1).is_some_and(|next| next.first <= self.first_waiting) {
+            self.stretches.remove(0);
+        }
+    }
+
+    /// Delays every call that has not left.
+    pub(super) fn delay_all(&mut self, by: Duration) {
+        self.stretches.iter_mut().for_each(|stretch| stretch.at += by);
+    }
+
+    pub(super) fn pause(&mut self, until: Instant, now: Instant) {
+        // A call whose time has passed was dropped, or leaves at this moment.
+        let more = until.saturating_duration_since(self.time(self.first_waiting).max(now));
+        self.delay_all(more);
+        self.paused_until = self.paused_until.max(until);
+    }
+
+    /// Before `until`, units leave `spacing` apart, if that is slower than the shaper's rate.
+    pub(super) fn slow(&mut self, spacing: Duration, until: Instant, now: Instant) {
+        let was_slow = self.slow_until > now;
+        if spacing <= self.spacing && !was_slow {
+            return;
+        }
+        if !was_slow || spacing >= self.slow_spacing {
+            // Every waiting call leaves later, the next one by as much as the spacing has grown.
+            let until = if was_slow { until.max(self.slow_until) } else { until };
+            let before = if was_slow { self.slow_spacing } else { self.spacing };
+            let grown = if self.first_waiting > 0 { spacing - before } else { Duration::ZERO };
+            let next = self.time(self.first_waiting) + grown;
+            self.slow_spacing = spacing;
+            self.restretch(self.first_waiting, next, until);
+        } else {
+            // A faster pace holds for later calls only: a call keeps its time.
+            self.slow_spacing = spacing.max(self.spacing);
+            let until = if spacing <= self.spacing { now } else { until };
+            self.restretch(self.first_free, self.time(self.first_free), until);
+        }
+    }
+
+    /// Replaces the stretches from one unit on.
+    fn restretch(&mut self, first: u64, at: Instant, slow_until: Instant) {
+        self.slow_until = slow_until;
+        self.stretches.retain(|stretch| stretch.first < first);
+        let slow_for = slow_until.saturating_duration_since(at);
+        if slow_for.is_zero() || self.slow_spacing <= self.spacing {
+            self.stretches.push(Stretch { first, at, spacing: self.spacing });
+            return;
+        }
+        let slow = Stretch { first, at, spacing: self.slow_spacing };
+        // At least one unit: the unit after the end of the slow time keeps the slow spacing as well.
+        let units = slow_for.as_nanos().div_ceil(slow.spacing.as_nanos());
+        let then = first.saturating_add(u64::try_from(units).unwrap_or(u64::MAX));
+        self.stretches.push(slow);
+        self.stretches.push(Stretch { first: then, at: slow.time(then), spacing: self.spacing });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn times(queue: &PauseQueue, start: Instant, units: std::ops::Range<u64>) -> Vec<u128> {
+        units.map(|unit| queue.time(unit).duration_since(start).as_millis()).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn shape_calls_leave_at_the_rate_after_a_pause() {
+        let start = Instant::now();
+        let mut queue = PauseQueue::new(0, start, 100 * MS);
+        queue.pause(start + 1_000 * MS, start);
+        let units: Vec<u64> = [1, 2, 1].map(|units| queue.join(units, start)).into();
+        assert_eq!(units, [0, 1, 3]);
+        assert_eq!(times(&queue, start, 0..5), [1_000, 1_100, 1_200, 1_300, 1_400]);
+        assert_eq!(queue.finish(Duration::ZERO, 1, start), 1_400 * MS);
+        assert_eq!(queue.finish(200 * MS, 3, start), 1_700 * MS);
+        // A longer pause moves every call that has not left.
+        queue.leave(0, 1);
+        queue.pause(start + 1_500 * MS, start + 1_000 * MS);
+        assert_eq!(times(&queue, start, 1..5), [1_500, 1_600, 1_700, 1_800]);
+        // A shorter one moves none.
+        queue.pause(start + 1_200 * MS, start + 1_000 * MS);
+        assert_eq!(times(&queue, start, 1..5), [1_500, 1_600, 1_700, 1_800]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn shape_slower_pace_holds_for_waiting_calls_too() {
+        let start = Instant::now();
+        let mut queue = PauseQueue::new(0, start, 100 * MS);
+        queue.slow(200 * MS, start + 1_000 * MS, start);
+        for _ in 0..8 {
+            queue.join(1, start);
+        }
+        assert_eq!(times(&queue, start, 0..8), [0, 200, 400, 600, 800, 1_000, 1_100, 1_200]);
+        // Two have left, and the upstream says the same again: the slow time goes on.
+        queue.leave(0, 1);
+        queue.leave(1, 1);
+        let now = start + 200 * MS;
+        queue.slow(200 * MS, now + 1_000 * MS, now);
+        assert_eq!(times(&queue, start, 2..9), [400, 600, 800, 1_000, 1_200, 1_300, 1_400]);
+        // Slower still: the next one leaves farther from the last.
+        queue.slow(300 * MS, now + 1_000 * MS, now);
+        assert_eq!(times(&queue, start, 2..7), [500, 800, 1_100, 1_400, 1_500]);
+        // Faster: for later calls only.
+        queue.slow(150 * MS, now + 5_000 * MS, now);
+        assert_eq!(times(&queue, start, 2..10), [500, 800, 1_100, 1_400, 1_500, 1_600, 1_700, 1_850]);
+        queue.slow(50 * MS, now + 5_000 * MS, now);
+        assert_eq!(times(&queue, start, 7..10), [1_600, 1_700, 1_800], "no faster than the rate");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn shape_idle_queue_saves_nothing_up() {
+        let start = Instant::now();
+        let mut queue = PauseQueue::new(0, start, 100 * MS);
+        queue.slow(200 * MS, start + 10_000 * MS, start);
+        let first = queue.join(1, start);
+        queue.leave(first, 1);
+        let now = start + 3_000 * MS;
+        let next = queue.join(1, now);
+        assert_eq!(queue.time(next), now);
+        assert_eq!(queue.time(next + 1), now + 200 * MS);
+        assert!(queue.is_active(now) && !queue.is_active(start + 20_000 * MS));
+    }
+}

@@ -1,0 +1,193 @@
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
+
+use throttle_core::{Key, Rate};
+use tokio::time::Instant;
+
+use super::pause_queue::{PauseQueue, QueuePosition};
+use crate::lock::lock;
+use crate::time::time_for;
+
+/// Keys whose calls must not leave yet although their slots have come: the upstream has asked for a pause, or the process
+/// has stood still and the calls that were due meanwhile would leave all at once.
+///
+/// The schedule knows nothing of pauses and runs on. A call whose slot comes during a pause, or while earlier calls still
+/// wait because of one, queues here, in the order of the slots. When the queue is empty the key is removed.
+pub(super) struct PausedKeys {
+    rate: Rate,
+    /// A call that leaves later than this delays the calls behind it; `None` if lateness delays none.
+    tolerance: Option<Duration>,
+    /// The number of keys, so that calls take no lock while no key is paused.
+    count: AtomicUsize,
+    queues: Mutex<Queues>,
+}
+
+#[derive(Default)]
+struct Queues {
+    by_key: HashMap<Key, PauseQueue>,
+    /// How many queues were ever created.
+    created: u64,
+    /// The number of keys at which the next sweep removes idle ones.
+    sweep_at: usize,
+}
+
+impl PausedKeys {
+    pub(super) fn new(rate: Rate, tolerance: Option<Duration>) -> Self {
+        Self { rate, tolerance, count: AtomicUsize::new(0), queues: Mutex::default() }
+    }
+
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.count.load(Ordering::Acquire) == 0
+    }
+
+    /// How many keys are paused, slowed down, or catching up.
+    pub(super) fn active(&self, now: Instant) -> usize {
+        if self.is_empty() { 0 } else { self.lock().by_key.values().filter(|queue| queue.is_active(now)).count() }
+    }
+
+    /// No call of this key leaves before `until`.
+    pub(super) fn pause(&self, key: &Key, now: Instant, until: Instant) {
+        if until > now {
+            self.change(key, now, |queue| queue.pause(until, now));
+        }
+    }
+
+    /// Before `until`, units of this key leave `spacing` apart, or at the rate if that is slower.
+    pub(super) fn slow(&self, key: &Key, now: Instant, spacing: Duration, until: Instant) {
+        if spacing > time_for(self.rate, 1) {
+            self.change(key, now, |queue| queue.slow(spacing, until, now));
+        } else if !self.is_empty()
+            && let Some(queue) = self.lock().by_key.get_mut(key)
+        {
+            queue.slow(spacing, until, now);
+        }
+    }
+
+    pub(super) fn forget(&self, key: &Key) {
+        if !self.is_empty() {
+            let mut queues = self.lock();
+            queues.by_key.remove(key);
+            self.count.store(queues.by_key.len(), Ordering::Release);
+        }
+    }
+
+    /// When the last of `cost` units would leave whose slot comes after `delay`; `None` for a key that is not paused.
+    pub(super) fn finish(&self, key: &Key, cost: u64, delay: Duration, now: Instant) -> Option<Duration> {
+        if self.is_empty() {
+            return None;
+        }
+        self.lock().by_key.get(key).map(|queue| queue.finish(delay, cost, now))
+    }
+
+    /// Gives back the position of a call that was dropped.
+    pub(super) fn give_back(&self, key: &Key, cost: u64, position: QueuePosition) {
+        if let Some(queue) = self.lock().by_key.get_mut(key).filter(|queue| queue.number == position.queue) {
+            queue.give_back(position.unit, cost);
+        }
+    }
+
+    /// Whether a call of `cost` units may leave whose slot or position has come. If not, its position in the queue.
+    pub(super) fn leave(
+        &self,
+        key: &Key,
+        cost: u64,
+        due: Instant,
+        position: Option<QueuePosition>,
+        now: Instant,
+    ) -> Result<(), QueuePosition> {
+        let late = now.saturating_duration_since(due);
+        let is_late = self.tolerance.is_some_and(|tolerance| late > tolerance);
+        if is_late && position.is_none() {
+            // The calls behind this one are due as well: from here on they queue.
+            self.change(key, now, |_| {});
+        } else if self.is_empty() {
+            return Ok(());
+        }
+        let mut queues = self.lock();
+        // A queue is removed when the time of its last position has come, and that call may leave.
+        let Some(queue) = queues.by_key.get_mut(key) else { return Ok(()) };
+        if position.is_none() && !is_late && !queue.is_active(now) {
+            queues.by_key.remove(key);
+            self.count.store(queues.by_key.len(), Ordering::Release);
+            return Ok(());
+        }
+        let position = position.filter(|position| position.queue == queue.number);
+        let unit = position.map_or_else(|| queue.join(cost, now), |position| position.unit);
+        match queue.time(unit) {
+            at if at > now => Err(QueuePosition { at, unit, queue: queue.number }),
+            _ => {
+                queue.leave(unit, cost);
+                if is_late && position.is_some() {
+                    queue.delay_all(late);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn change(&self, key: &Key, now: Instant, change: impl FnOnce(&mut PauseQueue)) {
+        let mut queues = self.lock();
+        if !queues.by_key.contains_key(key) {
+            queues.sweep(now);
+        }
+        queues.created += 1;
+        let number = queues.created;
+        let new_queue = || PauseQueue::new(number, now, time_for(self.rate, 1));
+        change(queues.by_key.entry(key.clone()).or_insert_with(new_queue));
+        self.count.store(queues.by_key.len(), Ordering::Release);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queues> {
+        lock(&self.queues)
+    }
+}
+
+impl Queues {
+    /// Removes idle queues: those of keys without further calls would stay for ever. A sweep only when the number of keys
+    /// has doubled since the last one makes its cost constant per key.
+    fn sweep(&mut self, now: Instant) {
+        if self.by_key.len() >= self.sweep_at {
+            self.by_key.retain(|_, queue| queue.is_active(now));
+            self.sweep_at = (2 * self.by_key.len()).max(64);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The process has stood still, and the times of all three positions have come: the first call leaves late, and the
+    /// others as much later.
+    #[tokio::test(start_paused = true)]
+    async fn shape_late_call_delays_the_calls_behind_it() {
+        let ms = |ms: u64| Duration::from_millis(ms);
+        let paused_keys = PausedKeys::new(Rate::per_second(10), Some(ms(20)));
+        let (key, start) = (Key::from("key"), Instant::now());
+        paused_keys.pause(&key, start, start + ms(1_000));
+        let positions = [(); 3].map(|()| paused_keys.leave(&key, 1, start, None, start).expect_err("paused"));
+        assert_eq!(positions.map(|position| position.at), [1_000, 1_100, 1_200].map(|at| start + ms(at)));
+        let leave = |position: QueuePosition, now| {
+            paused_keys.leave(&key, 1, position.at, Some(position), now).map_err(|position| position.at)
+        };
+        let now = start + ms(1_350);
+        assert_eq!(leave(positions[0], now), Ok(()));
+        assert_eq!(leave(positions[1], now), Err(start + ms(1_450)));
+        assert_eq!(leave(positions[2], now), Err(start + ms(1_550)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn shape_idle_keys_are_swept() {
+        let paused_keys = PausedKeys::new(Rate::per_second(10), None);
+        for number in 0..10_000_u64 {
+            let now = Instant::now();
+            paused_keys.pause(&Key::from(number), now, now + Duration::from_millis(10));
+            tokio::time::advance(Duration::from_millis(1)).await;
+        }
+        assert!(paused_keys.count.load(Ordering::Acquire) <= 64, "{:?}", paused_keys.count);
+        assert!((5..=12).contains(&paused_keys.active(Instant::now())));
+    }
+}

@@ -1,0 +1,207 @@
+//! Reserves a slot in the schedule: one decision of the backend, checked against deadlines, pauses and the number of
+//! waiting calls.
+
+use std::future::IntoFuture;
+use std::sync::Arc;
+use std::time::Duration;
+
+use throttle_core::backend::{Call, Receipt, ReceiptItem};
+use throttle_core::{Backend, BackendError, Decision};
+use tokio::time::Instant;
+
+use super::error::{Bound, QueueFull, ShapeError};
+use super::pending_reservation::PendingReservation;
+use super::schedule::Schedule;
+use super::slot::{Slot, SlotFuture};
+use super::slot_request::SlotRequest;
+use super::stats::WaitingPermit;
+use crate::limit::OnError;
+use crate::time::time_for;
+
+/// The result for a call that is not refused.
+pub(super) enum Reservation<B: Backend> {
+    LeaveNow,
+    /// The call leaves when the slot is ready.
+    Wait(Slot<B>),
+}
+
+impl<B: Backend> Reservation<B> {
+    /// What to await, if the call has to wait.
+    #[inline]
+    pub(super) fn into_slot_future(self) -> Option<SlotFuture<B>> {
+        match self {
+            Self::LeaveNow => None,
+            Self::Wait(slot) => Some(slot.into_future()),
+        }
+    }
+}
+
+pub(super) type Reserved<B> = Result<Reservation<B>, ShapeError>;
+
+impl<B: Backend> Schedule<B> {
+    /// Reserves a slot if the backend decides without waiting.
+    #[inline]
+    pub(super) fn reserve_at_once(self: &Arc<Self>, request: &SlotRequest) -> Option<Reserved<B>> {
+        if let Some(deadline) = self.tighter_deadline(request) {
+            // A peek first: a slot that is taken and given back leaves a gap if another call came in between.
+            let peek = self.backend.decide_at_once(&self.prepared, &[Call::peek(request.key.clone())])?;
+            if let Err(full) = self.check_peek(&peek, request, deadline) {
+                return Some(self.count(Err(full.into())));
+            }
+        }
+        let calls = [Call::new(request.key.clone(), request.cost)];
+        let decision = self.backend.decide_at_once(&self.prepared, &calls)?;
+        Some(self.count(self.conclude(&decision, &calls, request, None)))
+    }
+
+    /// Reserves a slot at a backend that has to be waited for: one round trip, and one more to peek for a call with a
+    /// deadline.
+    ///
+    /// The result always has a slot, even for a call that may leave at once: if the call is dropped meanwhile, its slot is
+    /// given back.
+    pub(super) fn reserve(self: &Arc<Self>, request: SlotRequest) -> PendingReservation<Reserved<B>> {
+        let request = SlotRequest { always_slot: true, ..request };
+        let schedule = Arc::clone(self);
+        PendingReservation::new(async move {
+            let reserved = schedule.reserve_at_store(&request).await;
+            schedule.count(reserved)
+        })
+    }
+
+    async fn reserve_at_store(self: &Arc<Self>, request: &SlotRequest) -> Reserved<B> {
+        // Counted from here on, so that the calls that wait for the store are bounded too.
+        let permit = self.counters.wait(self.max_waiting).ok_or(TOO_MANY)?;
+        if let Some(deadline) = self.tighter_deadline(request) {
+            // If the peek fails, so will the decision below, and `on_error` applies there.
+            if let Ok(peek) = self.backend.decide(&self.prepared, &[Call::peek(request.key.clone())]).await {
+                self.check_peek(&peek, request, deadline)?;
+            }
+        }
+        let calls = [Call::new(request.key.clone(), request.cost)];
+        match self.backend.decide(&self.prepared, &calls).await {
+            Ok(decision) => {
+                if let Some(share) = &self.share {
+                    share.note(&decision, &calls);
+                }
+                self.conclude(&decision, &calls, request, Some(permit))
+            }
+            Err(error) => self.conclude_failure(error, &calls, request, permit),
+        }
+    }
+
+    #[cold]
+    fn conclude_failure(
+        self: &Arc<Self>,
+        error: BackendError,
+        calls: &[Call],
+        request: &SlotRequest,
+        permit: WaitingPermit,
+    ) -> Reserved<B> {
+        self.counters.degraded();
+        let is_busy = error.kind().is_busy();
+        match (self.on_error, &self.share) {
+            (OnError::Open, share) if share.is_none() || !is_busy => {
+                self.enter(None, request, Duration::ZERO, Some(permit))
+            }
+            (OnError::Open | OnError::Local { .. }, Some(share)) => {
+                self.conclude(&share.decide(calls, error.kind()), calls, request, Some(permit))
+            }
+            _ => Err(ShapeError::Store(error)),
+        }
+    }
+
+    #[inline]
+    fn conclude(
+        self: &Arc<Self>,
+        decision: &Decision,
+        calls: &[Call],
+        request: &SlotRequest,
+        permit: Option<WaitingPermit>,
+    ) -> Reserved<B> {
+        if !decision.is_admitted() {
+            let (bound, allowed) = (Bound::MaxWait, self.max_wait);
+            return Err(QueueFull { bound, retry_after: decision.retry_after(), allowed }.into());
+        }
+        let delay = decision.delay();
+        if delay.is_zero() && self.paused_keys.is_empty() && !request.always_slot && request.deadline.is_none() {
+            return Ok(Reservation::LeaveNow);
+        }
+        let item = Receipt::of(decision, calls).and_then(|receipt| receipt.into_items().next());
+        self.enter(item, request, delay, permit)
+    }
+
+    /// Makes a slot of what was reserved. If that would leave too late because of a pause, or if too many calls wait
+    /// already, the reservation is given back.
+    fn enter(
+        self: &Arc<Self>,
+        item: Option<ReceiptItem>,
+        request: &SlotRequest,
+        delay: Duration,
+        permit: Option<WaitingPermit>,
+    ) -> Reserved<B> {
+        let now = Instant::now();
+        let paused = self.paused_keys.finish(&request.key, request.cost.get(), delay, now);
+        let permit = self.check_bounds(request, delay, paused).and_then(|()| {
+            let leaves_now = delay.is_zero() && paused.is_none() && !request.always_slot;
+            let take = || self.counters.wait(self.max_waiting).ok_or(TOO_MANY);
+            if leaves_now { Ok(None) } else { permit.map_or_else(take, Ok).map(Some) }
+        });
+        match permit {
+            Ok(None) => Ok(Reservation::LeaveNow),
+            Ok(Some(permit)) => Ok(Reservation::Wait(Slot::new(Arc::clone(self), item, request, now + delay, permit))),
+            Err(full) => {
+                self.give_back(item);
+                Err(full.into())
+            }
+        }
+    }
+
+    /// `paused` is when the last unit leaves if the key is paused.
+    fn check_bounds(&self, request: &SlotRequest, delay: Duration, paused: Option<Duration>) -> Result<(), QueueFull> {
+        let finish = paused.unwrap_or_else(|| delay.saturating_add(self.tail(request)));
+        match self.tighter_deadline(request) {
+            Some(deadline) => self.check(Bound::Deadline, request, finish, deadline),
+            // The store knows nothing of pauses. Without one it has checked this bound already, and exactly.
+            None if paused.is_some() => self.check(Bound::MaxWait, request, finish, self.max_wait),
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses a call that would miss its deadline as things stand.
+    fn check_peek(&self, peek: &Decision, request: &SlotRequest, deadline: Duration) -> Result<(), QueueFull> {
+        // A schedule equals an unused one when its first free slot has come.
+        self.check(Bound::Deadline, request, peek.reset_after().saturating_add(self.tail(request)), deadline)
+    }
+
+    /// Whether the last unit leaves in time.
+    fn check(&self, bound: Bound, request: &SlotRequest, finish: Duration, allowed: Duration) -> Result<(), QueueFull> {
+        if finish <= allowed {
+            return Ok(());
+        }
+        let retry_after = (self.tail(request) <= allowed).then(|| finish - allowed);
+        Err(QueueFull { bound, retry_after, allowed })
+    }
+
+    /// The time from the first unit of a call to its last.
+    fn tail(&self, request: &SlotRequest) -> Duration {
+        time_for(self.rate, request.cost.get() - 1)
+    }
+
+    /// The call's own deadline, where it is tighter than the bucket's longest wait.
+    #[inline]
+    fn tighter_deadline(&self, request: &SlotRequest) -> Option<Duration> {
+        request.deadline.filter(|deadline| *deadline < self.max_wait)
+    }
+
+    #[inline]
+    fn count(&self, reserved: Reserved<B>) -> Reserved<B> {
+        match &reserved {
+            Ok(Reservation::LeaveNow) => self.counters.sent(),
+            Ok(Reservation::Wait(_)) | Err(ShapeError::Store(_)) => {}
+            Err(_) => self.counters.refused(),
+        }
+        reserved
+    }
+}
+
+const TOO_MANY: QueueFull = QueueFull { bound: Bound::MaxWaiting, retry_after: None, allowed: Duration::ZERO };

@@ -1,0 +1,14 @@
+use std::time::Duration;
+
+use throttle_core::{Cost, Key};
+
+/// What one call asks of the schedule.
+#[derive(Clone)]
+pub(super) struct SlotRequest {
+    pub(super) key: Key,
+    pub(super) cost: Cost,
+    /// How long the call may wait, if that is less than the bucket's longest wait.
+    pub(super) deadline: Option<Duration>,
+    /// Whether the call gets a slot even if it may leave at once.
+    pub(super) always_slot: bool,
+}

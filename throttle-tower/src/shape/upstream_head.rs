@@ -1,0 +1,115 @@
+use std::fmt;
+
+use http::{HeaderMap, Response, StatusCode};
+
+/// Finds the status and the headers of a response, so that a shaper can obey the upstream's limits.
+///
+/// [`IgnoreUpstream`] by default; [`HttpHead`] after [`obey_upstream`](crate::ShapeLayer::obey_upstream), [`HeadOf`] after
+/// [`obey_upstream_of`](crate::ShapeLayer::obey_upstream_of).
+///
+/// ```
+/// use http::{HeaderMap, StatusCode};
+/// use throttle_tower::shape::UpstreamHead;
+///
+/// struct Answer { status: StatusCode, headers: HeaderMap }
+///
+/// #[derive(Clone)]
+/// struct OfAnswer;
+///
+/// impl UpstreamHead<Answer> for OfAnswer {
+///     fn head<'a>(&self, response: &'a Answer) -> Option<(StatusCode, &'a HeaderMap)> {
+///         Some((response.status, &response.headers))
+///     }
+/// }
+///
+/// let answer = Answer { status: StatusCode::OK, headers: HeaderMap::new() };
+/// assert_eq!(OfAnswer.head(&answer).unwrap().0, StatusCode::OK);
+/// ```
+///
+/// # Contract
+///
+/// ## What is returned
+///
+/// The upstream's own status and headers, as they were received. A response from a cache or a mock returns `None`: its
+/// headers describe another instant.
+///
+/// ## When it is called
+///
+/// Once for each response of a call that was shaped, before the caller gets the response; never for an error. It does not
+/// block.
+///
+/// ## Responses without headers
+///
+/// Set [`LOOKS`](Self::LOOKS) to `false`. Then nothing is remembered of a call for its response.
+#[diagnostic::on_unimplemented(
+    message = "an upstream's limits cannot be read from `{Res}` this way",
+    label = "`.obey_upstream()` reads an `http::Response`",
+    note = "for a response of another type say where its head is: \
+            `.obey_upstream_of(|response: &reqwest::Response| (response.status(), response.headers()))`"
+)]
+pub trait UpstreamHead<Res>: Clone {
+    /// Whether responses are read at all. Defaults to yes.
+    const LOOKS: bool = true;
+
+    /// The response's status and headers, or `None` if the upstream's limits cannot be read from it.
+    fn head<'a>(&self, response: &'a Res) -> Option<(StatusCode, &'a HeaderMap)>;
+}
+
+/// Reads nothing: responses may be of any type.
+///
+/// ```
+/// use throttle_tower::shape::{IgnoreUpstream, UpstreamHead};
+///
+/// assert_eq!(IgnoreUpstream.head(&"any response"), None);
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct IgnoreUpstream;
+
+impl<Res> UpstreamHead<Res> for IgnoreUpstream {
+    const LOOKS: bool = false;
+
+    fn head<'a>(&self, _: &'a Res) -> Option<(StatusCode, &'a HeaderMap)> {
+        None
+    }
+}
+
+/// Reads the head of an `http::Response`.
+///
+/// ```
+/// use throttle_tower::shape::{HttpHead, UpstreamHead};
+///
+/// let response = http::Response::builder().status(429).body(())?;
+/// assert_eq!(HttpHead.head(&response).unwrap().0, 429);
+/// # Ok::<(), http::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HttpHead;
+
+impl<Body> UpstreamHead<Response<Body>> for HttpHead {
+    fn head<'a>(&self, response: &'a Response<Body>) -> Option<(StatusCode, &'a HeaderMap)> {
+        Some((response.status(), response.headers()))
+    }
+}
+
+/// Reads the head that a function returns; see [`obey_upstream_of`](crate::ShapeLayer::obey_upstream_of).
+pub struct HeadOf<Res>(pub(super) fn(&Res) -> (StatusCode, &HeaderMap));
+
+impl<Res> UpstreamHead<Res> for HeadOf<Res> {
+    fn head<'a>(&self, response: &'a Res) -> Option<(StatusCode, &'a HeaderMap)> {
+        Some((self.0)(response))
+    }
+}
+
+impl<Res> Clone for HeadOf<Res> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<Res> Copy for HeadOf<Res> {}
+
+impl<Res> fmt::Debug for HeadOf<Res> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("HeadOf")
+    }
+}
