@@ -60,6 +60,16 @@ fn a_name_is_free_once_the_last_clone_of_its_set_is_dropped() {
 }
 
 #[test]
+fn every_name_of_a_set_is_free_once_the_set_is_dropped() {
+    let backend = memory();
+    let both = PolicyTree::All(vec![per_minute("a", 5).into(), per_minute("b", 5).into()]);
+    drop(backend.prepare(set(both)).unwrap());
+    for name in ["a", "b"] {
+        assert!(backend.prepare(set(per_minute(name, 100))).is_ok(), "{name}");
+    }
+}
+
+#[test]
 fn a_unit_a_tier_and_a_rule_are_parameters() {
     let tiers = [("free", Gcra::new(Rate::per_minute(5)))];
     let plain = per_minute("p", 5);

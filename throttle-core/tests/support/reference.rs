@@ -156,6 +156,7 @@ pub(crate) struct MemberAnswer {
     pub(crate) retry: Option<u64>,
     pub(crate) reset: u64,
     pub(crate) charged: u64,
+    pub(crate) violated: bool,
     pub(crate) tier: usize,
 }
 
@@ -166,6 +167,7 @@ pub(crate) fn told(decision: &throttle_core::Decision) -> Answer {
         retry: status.retry_after().map(micros),
         reset: micros(status.reset_after()),
         charged: status.charged(),
+        violated: status.is_violated(),
         tier: status.tier().into(),
     };
     Answer {

@@ -68,12 +68,15 @@ impl Reference {
         } else {
             answer(&self.tree, &waits).map(|(_, leaf)| leaf)
         };
+        let mut violated = Vec::new();
+        blamed(&self.tree, &waits, &mut violated);
         let member = |leaf: usize| {
             waits[leaf].map(|wait| MemberAnswer {
                 remaining: self.models[leaf].remaining(t) as u64,
                 retry: micros(wait),
                 reset: self.models[leaf].reset(t) as u64,
                 charged: if payers.contains(&leaf) { costs[leaf].unwrap_or(0) } else { 0 },
+                violated: violated.contains(&leaf),
                 tier: self.models[leaf].tier(),
             })
         };
@@ -163,6 +166,19 @@ fn answer(tree: &Tree<usize>, waits: &[Option<Wait>]) -> Option<(Wait, usize)> {
         Tree::Leaf(leaf) => waits[*leaf].map(|wait| (wait, *leaf)),
         Tree::All(members) => first_of(members, each(members).into_iter().max()),
         Tree::Any(members, _) => first_of(members, each(members).into_iter().min()),
+    }
+}
+
+/// The violated leaves of a refusal: those that refuse, and below nodes that refuse only.
+fn blamed(tree: &Tree<usize>, waits: &[Option<Wait>], leaves: &mut Vec<usize>) {
+    if answer(tree, waits).is_none_or(|(wait, _)| wait == Wait::Now) {
+        return;
+    }
+    match tree {
+        Tree::Leaf(leaf) => leaves.push(*leaf),
+        Tree::All(members) | Tree::Any(members, _) => {
+            members.iter().for_each(|member| blamed(member, waits, leaves));
+        }
     }
 }
 
