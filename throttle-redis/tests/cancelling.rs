@@ -4,14 +4,16 @@ mod common;
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use common::{LimitTree, policy};
 use throttle_core::{Backend, FixedWindow, PolicyTree, Rate};
-use throttle_redis::{Cluster, Pool, RedisBackend, RedisBuilder, Single};
+use throttle_redis::{Cluster, Connection, Connector, Pending, Pool, RedisBackend, RedisBuilder, Single};
 use throttle_test_servers::{Cluster as Servers, Proxy, Server};
 use tokio::runtime::Runtime;
+use tokio::sync::Semaphore;
 
 /// A window that does not end during a test.
 fn window() -> FixedWindow {
@@ -137,13 +139,13 @@ async fn a_queued_decision_that_is_dropped_is_not_charged() {
     let server = Server::start();
     let builder = RedisBackend::builder(Single::new(&server.url()).unwrap());
     let backend = builder.deadline(Duration::from_secs(5)).breaker_threshold(1_000).build().unwrap();
-    let limits = std::sync::Arc::new(LimitTree::new(&backend, one()));
+    let limits = Arc::new(LimitTree::new(&backend, one()));
     until_decided(&limits, Duration::from_secs(5)).await;
     server.stop();
     // As many calls are under way as may be: what comes now waits.
     let under_way: Vec<_> = (0..6)
         .map(|_| {
-            let limits = std::sync::Arc::clone(&limits);
+            let limits = Arc::clone(&limits);
             tokio::spawn(async move { limits.take("under way", 1).await })
         })
         .collect();
@@ -161,6 +163,63 @@ async fn a_queued_decision_that_is_dropped_is_not_charged() {
     assert_eq!(kept.await.expect("a decision").remaining(), LIMIT - 7);
     assert_eq!(limits.left("dropped").await, LIMIT);
     assert_eq!(limits.left("kept").await, LIMIT - 7);
+}
+
+/// Hands out its connection when the test says so.
+struct Gated {
+    single: Single,
+    opened: Arc<Semaphore>,
+    gate: Arc<Semaphore>,
+}
+
+impl Connector for Gated {
+    fn connect(&self) -> Pending<Box<dyn Connection>> {
+        let (connecting, opened, gate) = (self.single.connect(), Arc::clone(&self.opened), Arc::clone(&self.gate));
+        Box::pin(async move {
+            let connection = connecting.await?;
+            opened.add_permits(1);
+            gate.acquire().await.expect("never closed").forget();
+            Ok(connection)
+        })
+    }
+}
+
+/// The call that takes it along has left the queue already, and waits for the connection.
+#[tokio::test]
+async fn a_decision_that_is_dropped_while_its_call_waits_for_a_connection_is_not_charged() {
+    let server = Server::start();
+    let (opened, gate) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
+    let single = Single::new(&server.url()).unwrap();
+    let gated = Gated { single, opened: Arc::clone(&opened), gate: Arc::clone(&gate) };
+    let backend = RedisBackend::builder(gated).deadline(Duration::from_secs(5)).build().unwrap();
+    let limits = LimitTree::new(&backend, one());
+    opened.acquire().await.unwrap().forget();
+    // Connecting takes no longer from here on, however busy the machine is.
+    tokio::time::pause();
+    let begin = async |key: &str| {
+        let mut decision = Box::pin(backend.decide(&limits.prepared, &limits.calls(key, 7)));
+        assert!(poll_fn(|cx| Poll::Ready(decision.as_mut().poll(cx).is_pending())).await, "there is no connection");
+        decision
+    };
+    let mut alone = Vec::new();
+    for _ in 0..6 {
+        alone.push(begin("alone").await);
+    }
+    let (kept, dropped) = (begin("kept").await, begin("dropped").await);
+    // Its place is free, so a call leaves with the two that are queued.
+    drop(alone.pop());
+    let turns = async || {
+        for _ in 0..20 {
+            tokio::task::yield_now().await;
+        }
+    };
+    turns().await;
+    drop(dropped);
+    gate.add_permits(1);
+    turns().await;
+    tokio::time::resume();
+    assert_eq!(kept.await.expect("a decision").remaining(), LIMIT - 7);
+    assert_eq!(limits.left("dropped").await, LIMIT);
 }
 
 /// A trial that is dropped does not keep others from being made.

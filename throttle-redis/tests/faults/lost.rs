@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use throttle_core::Backend;
+use throttle_core::{Backend, PolicyTree};
 use throttle_redis::{Cluster, RedisBackend};
 use throttle_test_servers::{Cluster as Servers, slot_of};
 
@@ -48,4 +48,25 @@ async fn a_lost_answer_of_one_server_costs_the_others_of_a_cluster_nothing() {
         assert_eq!(limits.backend.stats().connections, 1, "after {lost} lost answers");
     }
     assert_eq!(made(), before, "the connections to the other servers are those of before");
+}
+
+/// One server says at once that it did not run the script; the other one hangs, and may have charged.
+#[tokio::test]
+async fn a_decision_on_two_servers_may_be_charged_if_one_of_them_does_not_answer() {
+    let servers = Servers::start();
+    let urls = servers.urls();
+    let cluster = Cluster::new(urls.iter().map(String::as_str)).expect("URLs");
+    let backend = RedisBackend::builder(cluster).spread().readable_keys().deadline(Duration::from_secs(1));
+    let both = PolicyTree::All(["one", "two"].map(|name| window(name).into()).to_vec());
+    let limits = LimitTree::new(&backend.build().expect("valid options"), both);
+    let master = |key: &str, policy: &str| servers.master_of_key(format!("throttle{{t{key}}}{policy}:"));
+    let hung = master("ada", "one");
+    let key = (0..).map(|number| format!("key-{number}")).find(|key| master(key, "two") != hung).expect("a key");
+    let calls = [limits.calls("ada", 1)[0].clone(), limits.calls(&key, 1)[0].clone()];
+    until("both servers", || async { limits.backend.decide(&limits.prepared, &calls).await.is_ok() }).await;
+    servers.node(master(&key, "two")).command(&["CONFIG", "SET", "maxmemory", "1"]);
+    servers.node(hung).stop();
+    let error = limits.backend.decide(&limits.prepared, &calls).await.expect_err("neither server decides");
+    servers.node(hung).cont();
+    assert!(!error.is_uncharged(), "{error}");
 }
