@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use throttle_tower::OnError;
+use throttle_tower::shape::Shaper;
+use throttle_tower::{LeakyBucket, OnError, Rate};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
@@ -104,8 +105,13 @@ fn shape_shutting_down_with_a_thousand_queued_leaves_no_task_behind() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let stats = runtime.block_on(async {
         let remote = Remote::new(2 * MS);
-        let shaper = over(&remote, ten(3_600_000), OnError::Closed);
-        let (local, far) = (layer(ten(3_600_000)), throttle_tower::ShapeLayer::of(shaper.clone()));
+        // So slow that no second call leaves meanwhile, however busy the machine is.
+        let slow = || {
+            let one_a_minute = LeakyBucket::new(Rate::per_minute(1)).max_wait(Duration::from_secs(500 * 60));
+            Shaper::builder(one_a_minute).headroom(Duration::ZERO)
+        };
+        let shaper = over(&remote, slow(), OnError::Closed);
+        let (local, far) = (layer(slow()), throttle_tower::ShapeLayer::of(shaper.clone()));
         let mut calls = JoinSet::new();
         for call in 0..500 {
             calls.spawn(local.layer(Notes::new()).oneshot(call));
