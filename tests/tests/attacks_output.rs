@@ -88,6 +88,19 @@ async fn attack_52_what_is_cached_for_all_says_nothing_of_one() {
     }
 }
 
+/// Only the rate-limit headers are hidden: a refused client still reads when to come back.
+#[tokio::test]
+async fn attack_52_hidden_refusal_carries_retry_after() {
+    let site = Site::with(three_by(ClientIp::peer()), |layer| {
+        Router::new().route("/", any(ok)).layer(layer.hide_fields_if(|_, _| true))
+    });
+    assert_eq!(site.admitted((0..3).map(|_| from("203.0.113.9"))).await, 3);
+    let refused = site.send(from("203.0.113.9")).await;
+    assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(["ratelimit", "ratelimit-policy"].map(|name| field(&refused, name)), [None; 2]);
+    assert!(field(&refused, "retry-after").is_some());
+}
+
 async fn assert_told(name: &str, unit: &str) {
     let policy = || limit(name, three()).by(ClientIp::peer()).unit(unit);
     let (name_is_sound, unit_is_sound) = (sound(name), sound(unit));

@@ -13,7 +13,7 @@ use throttle_tower::ClientIp;
 use throttle_tower::extract::PeerAddr;
 use throttle_tower::{
     ConfigError, Gcra, Header, InFlight, KeyExtractor, Limit, LimitReport, OnMissing, Rate, ThrottleLayer, Usage,
-    Warning, limit,
+    Warning, limit, plans,
 };
 use tower::{Layer, ServiceExt};
 use tracing::field::{Field, Visit};
@@ -166,6 +166,23 @@ async fn key_that_was_found_once_may_be_missing() -> Result<(), ConfigError> {
     let seldom = ThrottleLayer::new(plenty(Header::new("x-api-key")).when(|parts| parts.uri.path() == "/none"))?;
     send(&seldom, 300, plain).await;
     assert_eq!(log.lines(), [""; 0]);
+    Ok(())
+}
+
+/// Keys of `by_async` and of plans count as found.
+#[tokio::test]
+async fn key_that_was_looked_up_once_may_be_missing() -> Result<(), ConfigError> {
+    let (log, _guard) = Log::start();
+    let plenty = || Gcra::new(Rate::per_minute(1_000_000)).burst(1_000_000);
+    let by_async = limit("later", plenty())
+        .by_async(|parts| std::future::ready(parts.headers.contains_key("x-api-key").then_some(1_u64)));
+    let plans = plans("plans", [("free", plenty())]).by(Header::new("x-api-key"));
+    let plans = plans.lookup(|_| async { Some("free") }).unknown("free");
+    for layer in [ThrottleLayer::new(by_async)?, ThrottleLayer::new(plans)?] {
+        send(&layer, 1, with_key).await;
+        send(&layer, 300, plain).await;
+        assert_eq!(log.lines(), [""; 0]);
+    }
     Ok(())
 }
 

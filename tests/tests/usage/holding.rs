@@ -340,6 +340,25 @@ async fn charge_request_that_another_limit_holds_leaves_the_first_line() {
     assert_eq!(answers, [(0, StatusCode::OK, 1), (1, StatusCode::OK, 7), (2, StatusCode::OK, 2)]);
 }
 
+/// Another layer uses up the second limit while the first one holds the request.
+#[tokio::test(start_paused = true)]
+async fn charge_request_held_by_two_limits_waits_no_longer_than_its_bound() {
+    let store = MemoryBackend::builder().clock(TokioClock::new()).build();
+    let first = limit("first", Gcra::new(Rate::new(1, 600 * MS)).burst(1)).by(Constant);
+    let second = || limit("second", Gcra::new(Rate::new(1, 1_500 * MS)).burst(2)).by(Constant);
+    let patient = all([first, second()].map(|limit| limit.wait_up_to(1_200 * MS)));
+    let patient = app(&ThrottleLayer::new(patient).unwrap().backend(store.clone()).unwrap());
+    let other = app(&ThrottleLayer::new(second()).unwrap().backend(store).unwrap());
+    assert_eq!(send(&patient, 1).await.status(), StatusCode::OK);
+    let start = Instant::now();
+    let held = tokio::spawn(send(&patient, 1));
+    sleep(300 * MS).await;
+    assert_eq!(send(&other, 1).await.status(), StatusCode::OK);
+    // It has waited 600 ms, and the second limit has room 900 ms later.
+    assert_eq!(held.await.unwrap().status(), StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(start.elapsed().as_millis(), 600);
+}
+
 #[tokio::test(start_paused = true)]
 async fn charge_lines_are_as_long_as_what_fits_in_units() {
     let ten = limit("held", Gcra::new(Rate::per_second(10)).burst(10)).by(Constant).cost(10);
