@@ -31,7 +31,7 @@ where
 const fn axum_takes_the_layer_on<B: Backend>() {
     axum_takes::<ThrottleLayer<B>>();
     can_be_cloned_shared_and_kept::<Throttle<Route, B>>();
-    can_be_sent_and_kept::<ResponseFuture<Route, B, Body>>();
+    can_be_sent_and_kept::<ResponseFuture<Route, Body>>();
 }
 
 const _: () = axum_takes_the_layer_on::<MemoryBackend>();
@@ -40,7 +40,7 @@ const _: () = axum_takes_the_layer_on::<BoxBackend>();
 const _: () = can_be_shown::<ThrottleLayer>();
 const _: () = can_be_shown::<Throttle<u8>>();
 const _: () = can_be_shown::<ThrottleBody<u8>>();
-const _: () = can_be_shown::<ResponseFuture<Route, MemoryBackend, Body>>();
+const _: () = can_be_shown::<ResponseFuture<Route, Body>>();
 
 /// hyper polls a body where it lies.
 const _: () = {
@@ -86,7 +86,7 @@ struct Around {
 impl Service<Request> for Around {
     type Response = Response<ThrottleBody<Body>>;
     type Error = Infallible;
-    type Future = ResponseFuture<Echo, MemoryBackend, Body>;
+    type Future = ResponseFuture<Echo, Body>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         self.inner.poll_ready(cx)

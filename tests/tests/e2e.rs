@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
@@ -17,10 +18,12 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use support::{field, from, layer, list, ok, parameter, retry_after, send, three, three_by};
+use throttle_core::Backend;
 use throttle_tower::ClientIp;
 use throttle_tower::headers::{Dialect, Problem, ResetFormat};
-use throttle_tower::{Gcra, LimitReport, Rate, ThrottleLayer, all, limit};
+use throttle_tower::{Concurrency, Constant, Gcra, LimitReport, Rate, ThrottleLayer, all, limit};
 use tokio::net::TcpListener;
+use tower::{Layer, ServiceExt, service_fn};
 
 /// A server on a free port, and a client that keeps its connections.
 struct Server {
@@ -199,6 +202,7 @@ async fn stacked_layers_speak_with_one_voice() {
         let refused = server.get("/").await;
         assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
         assert_eq!(retry_after(&refused), Some(20));
+        assert_eq!(names(&refused, "ratelimit"), ["inner"]);
         assert_eq!(parameter(&refused, "ratelimit", "inner", "r"), Some(0));
         assert_eq!(names(&refused, "ratelimit-policy"), ["both", "inner", "outer"]);
     }
@@ -208,6 +212,61 @@ async fn stacked_layers_speak_with_one_voice() {
     assert_eq!(names(&refused, "ratelimit"), ["outer"]);
     clock.advance(Duration::from_secs(600));
     assert_eq!(retry_after(&server.get("/").await), Some(20));
+}
+
+#[tokio::test]
+async fn outer_layer_leaves_the_reason_of_an_inner_refusal_alone() {
+    fn app<B: Backend>(inner: ThrottleLayer<B>, outer: Dialect) -> Router {
+        let slow = limit("outer", Gcra::new(Rate::per_hour(60)).burst(10)).by(Constant);
+        let outer = ThrottleLayer::new(slow).unwrap().headers(outer);
+        Router::new().route("/", get(ok)).layer(inner).layer(outer)
+    }
+    let read = async |app: &Router| {
+        let response = app.clone().oneshot(Request::get("/").body(Body::empty()).unwrap()).await.unwrap();
+        let (head, body) = response.into_parts();
+        Response::from_parts(head, body.collect().await.unwrap().to_bytes())
+    };
+    let dialects = [Dialect::Draft11, Dialect::Draft07, Dialect::Draft06, Dialect::Draft03, Dialect::None];
+    for outer in dialects.into_iter().chain([Dialect::XRateLimit(ResetFormat::DeltaSeconds)]) {
+        // 429: a limit on rates.
+        let (inner, ..) = layer(limit("inner", three().burst(1)).by(Constant));
+        let app_429 = app(inner.clone(), outer);
+        assert_eq!(read(&app_429).await.status(), StatusCode::OK);
+        let refused = read(&app_429).await;
+        let alone =
+            inner.layer(service_fn(|_: Request<Body>| async { Ok::<_, Infallible>(Response::new(Body::empty())) }));
+        let alone = alone.oneshot(Request::new(Body::empty())).await.unwrap();
+        assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+        for header in ["retry-after", "ratelimit", "content-type", "cache-control"] {
+            assert_eq!(refused.headers().get(header), alone.headers().get(header), "{header}, {outer:?}");
+        }
+        assert_eq!(refused.body(), &alone.into_body().collect().await.unwrap().to_bytes(), "{outer:?}");
+        for header in ["ratelimit-limit", "ratelimit-remaining", "x-ratelimit-limit", "x-ratelimit-remaining"] {
+            assert_eq!(field(&refused, header), None, "{header}, {outer:?}");
+        }
+        let policies = list(&refused, "ratelimit-policy").len();
+        assert_eq!(policies, if outer == Dialect::Draft11 { 2 } else { 1 }, "{outer:?}");
+
+        // 503: a limit on requests in flight.
+        let full = ThrottleLayer::new(Concurrency::new(1)).unwrap();
+        let app_503 = app(full.clone(), outer);
+        let held = get_unread(&app_503).await;
+        let refused = read(&app_503).await;
+        assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
+        let problem: serde_json::Value = serde_json::from_slice(refused.body()).unwrap();
+        assert_eq!(problem["violated-policies"], serde_json::json!(["in-flight"]));
+        for header in ["retry-after", "ratelimit", "ratelimit-limit", "x-ratelimit-limit"] {
+            assert_eq!(field(&refused, header), None, "{header}, {outer:?}");
+        }
+        drop(held);
+    }
+}
+
+/// A response whose body is not read, so that the request keeps its permit.
+async fn get_unread(app: &Router) -> Response<Body> {
+    let response = app.clone().oneshot(Request::get("/").body(Body::empty()).unwrap()).await.unwrap();
+    assert_eq!(response.status(), StatusCode::OK);
+    response
 }
 
 #[tokio::test]

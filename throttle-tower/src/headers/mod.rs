@@ -20,8 +20,8 @@
 //! - **Every rounding is conservative.** Quotas and what remains are rounded down, windows and waits up; a refusal
 //!   never carries `Retry-After: 0`. All of it is integer arithmetic.
 //! - **A refusal lists in `RateLimit` only the policies that refused**, because `Retry-After` should not be earlier
-//!   than the effective window of any listed policy; `RateLimit-Policy` stays complete. An outer layer adds the standing
-//!   of its own policies.
+//!   than the effective window of any listed policy; `RateLimit-Policy` stays complete. An outer layer adds its own
+//!   policies to `RateLimit-Policy` only.
 //! - **`Retry-After` appears on refusals only**, and not at all when waiting cannot help.
 //!
 //! # Headers that the response already has

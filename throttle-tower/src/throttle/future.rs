@@ -4,66 +4,78 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use http::request::Parts;
 use http::{Request, Response};
 use pin_project_lite::pin_project;
-use throttle_core::Backend;
 use tower_service::Service;
 
-use super::ThrottleBody;
-use super::shared::{Admitted, Judged};
-use super::slow::{POLLED_AGAIN, Slow};
+use super::body::ThrottleBody;
+use super::steps::judge::{Admitted, Judged};
 
 pin_project! {
-    /// The answer of a [`Throttle`](crate::Throttle).
+    /// The future of a [`Throttle`](crate::Throttle)'s response.
     ///
     /// # Cancel safety
     ///
     /// Dropped while a key is looked up, the request is charged nothing. Dropped while the store decides, it is charged once
-    /// or not at all. Dropped later, it stays charged, unless the handler has said what it used by then
-    /// ([`Usage`](crate::Usage)).
+    /// or not at all. Dropped later, it stays charged, unless the handler has settled its [`Usage`](crate::Usage) by then.
     ///
     /// A limit with [`Limit::refund_aborted`](crate::Limit::refund_aborted) gives its charge back in both cases: a decision
     /// that is under way is waited for in the background, on the tokio runtime.
     ///
     /// # Panics
     ///
-    /// When polled again after it has answered, as futures do.
-    pub struct ResponseFuture<S, B, ReqBody>
+    /// When it is polled again after it has returned the response.
+    ///
+    /// ```
+    /// use http::{Request, Response};
+    /// use throttle_tower::{Concurrency, ResponseFuture, ThrottleLayer};
+    /// use tower::{Layer, Service, service_fn};
+    ///
+    /// let inner = service_fn(|_: Request<()>| async { Ok::<_, std::convert::Infallible>(Response::new("hello")) });
+    /// let throttle = ThrottleLayer::new(Concurrency::new(1))?;
+    /// let response: ResponseFuture<_, _> = throttle.layer(inner).call(Request::new(()));
+    /// assert_eq!(throttle.in_flight("in-flight"), Some(1));
+    /// drop(response);
+    /// assert_eq!(throttle.in_flight("in-flight"), Some(0));
+    /// # Ok::<(), throttle_tower::ConfigError>(())
+    /// ```
+    pub struct ResponseFuture<S, ReqBody>
     where
         S: Service<Request<ReqBody>>,
-        B: Backend,
     {
         #[pin]
-        state: State<S, B, ReqBody>,
+        state: State<S, ReqBody>,
     }
 }
 
+/// What becomes of a request that has to wait.
+pub(super) type Judging = Pin<Box<dyn Future<Output = (Judged, Parts)> + Send>>;
+
 pin_project! {
     #[project = StateProj]
-    enum State<S, B, ReqBody>
+    enum State<S, ReqBody>
     where
         S: Service<Request<ReqBody>>,
-        B: Backend,
     {
-        /// Boxed, because it is large and seldom: futures of this type are moved about on every request.
-        Waiting { slow: Pin<Box<Slow<S, B, ReqBody>>> },
+        Waiting { judging: Judging, request: Option<(S, ReqBody)> },
         Calling { #[pin] response: S::Future, admitted: Option<Admitted> },
         Refused { response: Option<Response<Bytes>> },
     }
 }
 
-impl<S, B, ReqBody> ResponseFuture<S, B, ReqBody>
+impl<S, ReqBody> ResponseFuture<S, ReqBody>
 where
     S: Service<Request<ReqBody>>,
-    B: Backend,
 {
-    pub(super) fn waiting(slow: Slow<S, B, ReqBody>) -> Self {
-        Self { state: State::Waiting { slow: Box::pin(slow) } }
+    /// `inner` is the service that `poll_ready` prepared.
+    pub(super) fn waiting(judging: Judging, inner: S, body: ReqBody) -> Self {
+        Self { state: State::Waiting { judging, request: Some((inner, body)) } }
     }
 
     #[inline(always)]
-    pub(super) fn calling(response: S::Future, admitted: Option<Admitted>) -> Self {
-        Self { state: State::Calling { response, admitted } }
+    pub(super) fn calling(response: S::Future, admitted: Admitted) -> Self {
+        Self { state: State::Calling { response, admitted: Some(admitted) } }
     }
 
     pub(super) fn refused(response: Response<Bytes>) -> Self {
@@ -71,27 +83,30 @@ where
     }
 }
 
-impl<S, B, ReqBody, ResBody> Future for ResponseFuture<S, B, ReqBody>
+const POLLED_AGAIN: &str = "a ResponseFuture was polled after it had returned the response";
+
+impl<S, ReqBody, ResBody> Future for ResponseFuture<S, ReqBody>
 where
     S: Service<Request<ReqBody>, Response = Response<ResBody>>,
-    B: Backend,
 {
     type Output = Result<Response<ThrottleBody<ResBody>>, S::Error>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match self.as_mut().project().state.project() {
-            StateProj::Waiting { slow } => {
-                let next = ready!(decided(slow.as_mut(), cx));
+            StateProj::Waiting { judging, request } => {
+                let (judged, parts) = ready!(judging.as_mut().poll(cx));
+                let (inner, body) = request.take().expect(POLLED_AGAIN);
+                let next = after(judged, inner, parts, body);
                 self.as_mut().project().state.set(next);
                 // Once: no state leads back to this one.
                 self.poll(cx)
             }
             StateProj::Calling { response, admitted } => {
                 let result = ready!(response.poll(cx));
-                // Without a response, dropping it settles what is to be settled then.
-                let admitted = admitted.take();
+                let admitted = admitted.take().expect(POLLED_AGAIN);
+                // Without a response, dropping `admitted` settles the charges.
                 let mut response = result?;
-                let held = admitted.map(|admitted| admitted.press(&mut response)).unwrap_or_default();
+                let held = admitted.respond(&mut response);
                 Poll::Ready(Ok(response.map(|body| ThrottleBody::inner(body, held))))
             }
             StateProj::Refused { response } => {
@@ -102,23 +117,23 @@ where
     }
 }
 
-/// What follows on a decision that was waited for.
 #[inline(never)]
-fn decided<S, B, ReqBody>(slow: Pin<&mut Slow<S, B, ReqBody>>, cx: &mut Context<'_>) -> Poll<State<S, B, ReqBody>>
+fn after<S, ReqBody>(judged: Judged, mut inner: S, parts: Parts, body: ReqBody) -> State<S, ReqBody>
 where
     S: Service<Request<ReqBody>>,
-    B: Backend,
 {
-    Poll::Ready(match ready!(slow.poll(cx)) {
-        (Judged::Pass(admitted), mut inner, request) => State::Calling { response: inner.call(request), admitted },
-        (Judged::Refuse(response), ..) => State::Refused { response: Some(response) },
-    })
+    match judged {
+        Judged::Pass(admitted) => {
+            let response = inner.call(Request::from_parts(parts, body));
+            State::Calling { response, admitted: Some(admitted) }
+        }
+        Judged::Refuse(response) => State::Refused { response: Some(response) },
+    }
 }
 
-impl<S, B, ReqBody> fmt::Debug for ResponseFuture<S, B, ReqBody>
+impl<S, ReqBody> fmt::Debug for ResponseFuture<S, ReqBody>
 where
     S: Service<Request<ReqBody>>,
-    B: Backend,
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("ResponseFuture")

@@ -1,5 +1,4 @@
 use std::fmt;
-use std::hash::RandomState;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -7,12 +6,17 @@ use http::{HeaderMap, Response, StatusCode};
 use throttle_core::{Backend, BackendError, Clock, ConfigError, MemoryBackend};
 use tower_layer::Layer;
 
-use super::answers::{Answers, Jitter, Options};
+use super::announced::Announced;
+use super::build::{build, make_share};
+use super::event::Event;
 use super::local_shares::LocalStore;
+use super::options::{Jitter, Options, ResponseOptions};
 use super::permits::Gates;
+use super::refusal::Refusal;
+use super::service::Throttle;
 use super::shared::Shared;
-use super::warning::Watch;
-use super::{Event, Refusal, Throttle, Warning};
+use super::warning::{Warning, Watch};
+
 use crate::OnError;
 use crate::headers::Dialect;
 use crate::limit::{Compiled, IntoLimitTree};
@@ -60,17 +64,14 @@ impl ThrottleLayer {
     /// If a limit's configuration is wrong: which policy, field, value and bound.
     pub fn new(limits: impl IntoLimitTree) -> Result<Self, ConfigError> {
         let Compiled { set, applied, concurrency, permit_tree } = limits.into_limit_tree().compile()?;
-        let gates = Arc::new(Gates::new(concurrency, permit_tree));
-        let shared = Shared::new(MemoryBackend::new(), set, applied, gates, Options::default())?;
+        let permits = Arc::new(Gates::new(concurrency, permit_tree));
+        let options = (Options::default(), ResponseOptions::default());
+        let shared = build(MemoryBackend::new(), set, applied, permits, options)?;
         Ok(Self { shared: Arc::new(shared) })
     }
 }
 
 impl<B: Backend> ThrottleLayer<B> {
-    pub(super) fn from_shared(shared: Arc<Shared<B>>) -> Self {
-        Self { shared }
-    }
-
     /// Enforces the same limits on another backend: one with a clock of its own, one that several layers share, one
     /// that other processes share too.
     ///
@@ -82,15 +83,17 @@ impl<B: Backend> ThrottleLayer<B> {
     /// [`Limit::replace_existing`](crate::Limit::replace_existing).
     pub fn backend<C: Backend>(self, backend: C) -> Result<ThrottleLayer<C>, ConfigError> {
         let own = &self.shared;
-        let (set, applied, gates) = (B::set(&own.prepared).clone(), Arc::clone(&own.applied), Arc::clone(&own.gates));
-        let shared = Shared::new(backend, set, applied, gates, own.answers.options.clone())?;
+        let (set, applied, permits) =
+            (B::set(&own.prepared).clone(), Arc::clone(&own.applied), Arc::clone(&own.permits));
+        let options = (own.options.clone(), own.announced.options.clone());
+        let shared = build(backend, set, applied, permits, options)?;
         Ok(ThrottleLayer { shared: Arc::new(shared) })
     }
 
     /// What happens when the store fails, for limits that do not say it themselves. Set it before
     /// [`backend`](Self::backend), which asks for it. There is no default.
     pub fn on_error(self, rule: OnError) -> Self {
-        self.with(|answers| answers.options.on_error = Some(rule)).with_share()
+        self.with_options(|options| options.on_error = Some(rule)).with_share()
     }
 
     /// Where the shares of limits that are [local](OnError::Local) when the store fails are kept, and by what clock. Set
@@ -99,12 +102,12 @@ impl<B: Backend> ThrottleLayer<B> {
     /// store of the layer's own, of up to a million keys.
     pub fn local_store<C: Clock>(self, store: &MemoryBackend<C>) -> Self {
         let store = LocalStore::new(store.clone());
-        self.with(|answers| answers.options.local_store = Some(store)).with_share()
+        self.with_options(|options| options.local_store = Some(store)).with_share()
     }
 
     /// Which rate-limit fields responses carry. Defaults to [`Dialect::Draft11`].
     pub fn headers(self, dialect: Dialect) -> Self {
-        self.with(|answers| answers.set_dialect(dialect))
+        self.with_announced(|announced| announced.set_dialect(dialect))
     }
 
     /// Leaves the rate-limit fields (not `Retry-After`) out of responses of which `hide` is true: those that shared caches store (see
@@ -120,7 +123,7 @@ impl<B: Backend> ThrottleLayer<B> {
     /// # Ok::<(), throttle_tower::ConfigError>(())
     /// ```
     pub fn hide_fields_if(self, hide: impl Fn(StatusCode, &HeaderMap) -> bool + Send + Sync + 'static) -> Self {
-        self.with(|answers| answers.options.hide_fields = Some(Arc::new(hide)))
+        self.with_announced(|announced| announced.options.hide_headers = Some(Arc::new(hide)))
     }
 
     /// Builds refusals. The rate-limit fields, and `Cache-Control: no-store` unless you set another, are added to what
@@ -137,13 +140,13 @@ impl<B: Backend> ThrottleLayer<B> {
     /// # Ok::<(), throttle_tower::ConfigError>(())
     /// ```
     pub fn response(self, build: impl Fn(&Refusal<'_>) -> Response<Bytes> + Send + Sync + 'static) -> Self {
-        self.with(|answers| answers.options.response = Some(Arc::new(build)))
+        self.with_options(|options| options.response = Some(Arc::new(build)))
     }
 
     /// Calls `hook` for every decision, inside the request: count and return. Charges behind a response are not among them:
     /// see [`settlements`](Self::settlements). Defaults to nothing.
     pub fn on_decision(self, hook: impl Fn(&Event<'_>) + Send + Sync + 'static) -> Self {
-        self.with(|answers| answers.options.on_decision = Some(Arc::new(hook)))
+        self.with_options(|options| options.on_decision = Some(Arc::new(hook)))
     }
 
     /// Calls `hook` when requests show that the layer hardly does what was meant, inside the request: each
@@ -157,33 +160,32 @@ impl<B: Backend> ThrottleLayer<B> {
     /// # Ok::<(), throttle_tower::ConfigError>(())
     /// ```
     pub fn on_warning(self, hook: impl Fn(&Warning) + Send + Sync + 'static) -> Self {
-        self.with(|answers| answers.options.watch = Watch::new(hook))
+        self.with_announced(|announced| announced.options.watch = Watch::new(hook))
     }
 
     /// Lengthens the waits that clients are told by up to `percent` of them, at most 100, the same share for the same
     /// key every time, so that clients refused together do not return together. Waits only get longer. Defaults to 0.
     pub fn retry_jitter(self, percent: u8) -> Self {
-        let jitter = (percent > 0).then(|| Jitter { percent: percent.min(100), secret: RandomState::new() });
-        self.with(|answers| answers.options.jitter = jitter)
+        self.with_options(|options| options.jitter = Jitter::new(percent))
     }
 
     /// Whether responses carry a [`LimitReport`](crate::LimitReport) in their extensions, for outer layers to read. It
     /// costs three of the eight allocations that the layer adds to an admitted request in axum. Defaults to true.
     pub fn report_in_response(self, report: bool) -> Self {
-        self.with(|answers| answers.options.report_in_response = report)
+        self.with_announced(|announced| announced.options.report_in_response = report)
     }
 
     /// Most requests that are held at once because their limits [wait](crate::Limit::wait_up_to); more are refused.
     /// Defaults to 10,000.
     pub fn max_held(self, requests: usize) -> Self {
-        self.with(|answers| answers.options.max_held = requests)
+        self.with_options(|options| options.max_held = requests)
     }
 
     /// How many permits of a [`Concurrency`](crate::Concurrency) are taken now, of all keys together; `None` if there is none
     /// of that name.
     #[must_use]
     pub fn in_flight(&self, name: &str) -> Option<u64> {
-        self.shared.gates.taken(name)
+        self.shared.permits.taken(name)
     }
 
     /// How many refunds, settlements and other charges behind responses are under way, were done, and failed, over all
@@ -191,27 +193,39 @@ impl<B: Backend> ThrottleLayer<B> {
     /// none to be pending: what is then still on its way to a store is lost.
     #[must_use]
     pub fn settlements(&self) -> Settlements {
-        self.shared.answers.options.background.counters.read()
+        self.shared.options.background.counters.read()
     }
 
     /// Calls `hook` for every refund, settlement or other charge behind a response that failed: count or log it and return.
     /// What was to be given back stays charged. Defaults to nothing.
     pub fn on_settle_error(self, hook: impl Fn(&BackendError) + Send + Sync + 'static) -> Self {
-        self.with(|answers| answers.options.background.on_error = Some(Arc::new(hook)))
+        self.with_options(|options| options.background.on_error = Some(Arc::new(hook)))
     }
 
-    /// What was set before the backend is checked with it, and what is set after it must do without. A share that cannot
-    /// be made then is missing, and its limits are closed when the store fails; open ones only while it is busy.
+    /// A share that cannot be made is missing, and limits without one are closed when the store fails; open ones only while
+    /// it is busy. What is set before [`backend`](Self::backend) is checked there.
     fn with_share(mut self) -> Self {
-        let _ = Arc::make_mut(&mut self.shared).share();
+        let _ = make_share(Arc::make_mut(&mut self.shared));
         self
     }
 
-    fn with(mut self, change: impl FnOnce(&mut Answers)) -> Self {
+    fn with_options(mut self, change: impl FnOnce(&mut Options)) -> Self {
+        change(&mut Arc::make_mut(&mut self.shared).options);
+        self
+    }
+
+    fn with_announced(mut self, change: impl FnOnce(&mut Announced)) -> Self {
         let shared = Arc::make_mut(&mut self.shared);
-        change(Arc::make_mut(&mut shared.answers));
+        change(Arc::make_mut(&mut shared.announced));
         shared.replaced = Arc::default();
         self
+    }
+}
+
+impl<S, B: Backend> Throttle<S, B> {
+    /// Returns a layer that limits other services together with this one.
+    pub fn to_layer(&self) -> ThrottleLayer<B> {
+        ThrottleLayer { shared: Arc::clone(&self.shared) }
     }
 }
 
@@ -225,6 +239,6 @@ impl<S, B: Backend> Layer<S> for ThrottleLayer<B> {
 
 impl<B: Backend> fmt::Debug for ThrottleLayer<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ThrottleLayer").field("policies", &self.shared.answers.policies).finish_non_exhaustive()
+        f.debug_struct("ThrottleLayer").field("policies", &self.shared.announced.policies).finish_non_exhaustive()
     }
 }

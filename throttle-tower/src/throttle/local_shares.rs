@@ -4,7 +4,7 @@ use std::sync::Arc;
 use throttle_core::backend::Call;
 use throttle_core::{BackendErrorKind, Clock, ConfigError, DecidedBy, Decision, LocalShare, MemoryBackend, PolicySet};
 
-use crate::OnError;
+use crate::limit::OnError;
 
 /// What this process decides by where the store does not.
 ///

@@ -1,17 +1,19 @@
 //! The middleware that refuses: its layer, its service, and the future it answers with.
 
-mod answers;
+mod announced;
 mod body;
+mod build;
 mod event;
 mod future;
+mod held;
 mod layer;
 mod local_shares;
+mod options;
 mod permits;
 mod refusal;
 mod report;
 mod service;
 mod shared;
-mod slow;
 mod steps;
 mod warning;
 

@@ -76,7 +76,12 @@ impl Gates {
     /// # Errors
     ///
     /// The places of the limits that have too few left.
+    #[inline]
     pub(crate) fn enter(self: &Arc<Self>, needs: &Needs) -> Result<Option<InFlight>, Places> {
+        if self.gates.is_empty() { Ok(None) } else { self.take(needs) }
+    }
+
+    fn take(self: &Arc<Self>, needs: &Needs) -> Result<Option<InFlight>, Places> {
         let mut taken = self.lock();
         let mut own = Taken::new();
         for place in self.choose(&taken, needs)? {

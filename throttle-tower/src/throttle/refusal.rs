@@ -1,11 +1,11 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE};
-use http::{HeaderValue, Response, StatusCode};
+use http::header::CONTENT_TYPE;
+use http::{Response, StatusCode};
 use throttle_core::{BackendErrorKind, Policy, PolicyName};
 
-use super::LimitReport;
+use super::report::LimitReport;
 use crate::headers::Problem;
 
 /// A refusal about to be answered, for those who [build the response](crate::ThrottleLayer::response) themselves.
@@ -51,7 +51,7 @@ impl Refusal<'_> {
     #[must_use]
     pub fn default_response(&self) -> Response<Bytes> {
         let body = match self.reason {
-            Reason::Quota(report) => report.answers().problem(report.decision()),
+            Reason::Quota(report) => report.announced().problem(report.decision()),
             Reason::Store(_, policies) => {
                 Problem::TemporaryReducedCapacity.body(policies.iter().map(|policy| policy.name()))
             }
@@ -72,7 +72,6 @@ fn generic(status: StatusCode) -> Bytes {
     Bytes::from(format!(r#"{{"type":"about:blank","title":"{title}","status":{status}}}"#))
 }
 
-/// Caches must not store a 429 (RFC 6585), and none of the others is true for long.
-pub(super) fn forbid_storing(response: &mut Response<Bytes>) {
-    response.headers_mut().entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
-}
+/// Marks the response of a throttle's refusal, for the throttles around it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RefusedByThrottle;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use throttle_core::{Decision, Policy, Status};
 
-use super::answers::Answers;
+use super::announced::Announced;
 
 /// The decision about a request, with the policies it speaks of.
 ///
@@ -31,24 +31,24 @@ pub struct LimitReport(Arc<Inner>);
 struct Inner {
     decision: Decision,
     /// The user's closures in there may be of any kind, but nothing that a report can be asked runs one.
-    answers: AssertUnwindSafe<Arc<Answers>>,
+    announced: AssertUnwindSafe<Arc<Announced>>,
 }
 
 impl fmt::Debug for Inner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Inner").field("decision", &self.decision).field("policies", &self.answers.policies).finish()
+        f.debug_struct("Inner").field("decision", &self.decision).field("policies", &self.announced.policies).finish()
     }
 }
 
 impl LimitReport {
     #[inline]
-    pub(super) fn new(decision: Decision, answers: Arc<Answers>) -> Self {
-        Self(Arc::new(Inner { decision, answers: AssertUnwindSafe(answers) }))
+    pub(super) fn new(decision: Decision, announced: Arc<Announced>) -> Self {
+        Self(Arc::new(Inner { decision, announced: AssertUnwindSafe(announced) }))
     }
 
     #[inline]
-    pub(super) fn answers(&self) -> &Answers {
-        &self.0.answers
+    pub(super) fn announced(&self) -> &Announced {
+        &self.0.announced
     }
 
     /// The decision.
@@ -59,7 +59,7 @@ impl LimitReport {
 
     /// The policies that apply to the request, each with where it stands; one with tiers as it is in the request's.
     pub fn statuses(&self) -> impl Iterator<Item = (&Policy, &Status)> {
-        let statuses = self.0.answers.policies.iter().zip(self.0.decision.statuses());
+        let statuses = self.0.announced.policies.iter().zip(self.0.decision.statuses());
         let applying = statuses.filter(|(_, status)| status.applies());
         applying.map(|(policy, status)| (policy.tier(status.tier()), status))
     }
@@ -68,21 +68,21 @@ impl LimitReport {
     #[must_use]
     pub fn binding(&self) -> Option<&Policy> {
         let place = self.0.decision.binding()?;
-        Some(self.0.answers.policies.get(place)?.tier(self.0.decision.statuses().get(place)?.tier()))
+        Some(self.0.announced.policies.get(place)?.tier(self.0.decision.statuses().get(place)?.tier()))
     }
 
     /// The name of the tier that the request was in, of the policy of that name. `None` if it has no tiers or does not
     /// apply.
     #[must_use]
     pub fn tier(&self, policy: &str) -> Option<&str> {
-        let mut statuses = self.0.answers.policies.iter().zip(self.0.decision.statuses());
+        let mut statuses = self.0.announced.policies.iter().zip(self.0.decision.statuses());
         let (policy, status) = statuses.find(|(one, status)| one.name() == policy && status.applies())?;
         policy.tier_name(status.tier())
     }
 
     /// The names of the policies that the refusal is due to; none when the request was admitted.
     pub fn violated(&self) -> impl Iterator<Item = &str> + Clone {
-        let statuses = self.0.answers.policies.iter().zip(self.0.decision.statuses());
+        let statuses = self.0.announced.policies.iter().zip(self.0.decision.statuses());
         statuses.filter(|(_, status)| status.is_violated()).map(|(policy, _)| policy.name())
     }
 }

@@ -7,19 +7,36 @@ use http::{Request, Response};
 use throttle_core::{Backend, MemoryBackend};
 use tower_service::Service;
 
+use super::body::ThrottleBody;
 use super::future::ResponseFuture;
-use super::shared::{Asked, Judged, Shared};
-use super::slow::Slow;
-use super::{ThrottleBody, ThrottleLayer};
+use super::shared::Shared;
+use super::steps::judge::Judged;
+use super::steps::pipeline::{self, Started};
 
-/// A service whose requests are limited: what a [`ThrottleLayer`] makes of one.
+/// A service whose requests are limited: what a [`ThrottleLayer`](crate::ThrottleLayer) wraps around another service.
 ///
-/// Clones share the limiter. The limit is checked in `call`, where the request is; `poll_ready` only asks the inner
+/// Clones share the limiter. `call` checks the limits, because it has the request; `poll_ready` only asks the inner
 /// service.
+///
+/// ```
+/// use http::{Request, Response, StatusCode};
+/// use throttle_tower::{Constant, Gcra, Rate, ThrottleLayer, limit};
+/// use tower::{Layer, ServiceExt, service_fn};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let inner = service_fn(|_: Request<()>| async { Ok::<_, std::convert::Infallible>(Response::new("hello")) });
+/// let throttle = ThrottleLayer::new(limit("all", Gcra::new(Rate::per_hour(1)).burst(1)).by(Constant))?;
+/// let service = throttle.layer(inner);
+/// assert_eq!(service.clone().oneshot(Request::new(())).await?.status(), StatusCode::OK);
+/// assert_eq!(service.oneshot(Request::new(())).await?.status(), StatusCode::TOO_MANY_REQUESTS);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Throttle<S, B: Backend = MemoryBackend> {
     inner: S,
-    shared: Arc<Shared<B>>,
+    pub(super) shared: Arc<Shared<B>>,
 }
 
 impl<S, B: Backend> Throttle<S, B> {
@@ -27,27 +44,22 @@ impl<S, B: Backend> Throttle<S, B> {
         Self { inner, shared }
     }
 
-    /// The inner service.
+    /// Returns the inner service.
     #[must_use]
     pub const fn get_ref(&self) -> &S {
         &self.inner
     }
 
-    /// The inner service, to change.
+    /// Returns the inner service, to change it.
     #[must_use]
     pub const fn get_mut(&mut self) -> &mut S {
         &mut self.inner
     }
 
-    /// The inner service, taken out.
+    /// Takes out the inner service.
     #[must_use]
     pub fn into_inner(self) -> S {
         self.inner
-    }
-
-    /// A layer that limits other services together with this one.
-    pub fn to_layer(&self) -> ThrottleLayer<B> {
-        ThrottleLayer::from_shared(Arc::clone(&self.shared))
     }
 }
 
@@ -58,7 +70,7 @@ where
 {
     type Response = Response<ThrottleBody<ResBody>>;
     type Error = S::Error;
-    type Future = ResponseFuture<S, B, ReqBody>;
+    type Future = ResponseFuture<S, ReqBody>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(cx)
@@ -66,31 +78,25 @@ where
 
     fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
         let (mut parts, body) = request.into_parts();
-        let mut asked = Asked::default();
-        if let Err(refusal) = self.shared.ask(&parts, &mut asked) {
-            return ResponseFuture::refused(*refusal);
+        match pipeline::start(&self.shared, &mut parts) {
+            Started::Judged(Judged::Pass(admitted)) => {
+                ResponseFuture::calling(self.inner.call(Request::from_parts(parts, body)), admitted)
+            }
+            Started::Judged(Judged::Refuse(response)) => ResponseFuture::refused(response),
+            Started::Waits(asked) => {
+                // Takes the service that `poll_ready` prepared; a clone would not be ready.
+                let clone = self.inner.clone();
+                let inner = mem::replace(&mut self.inner, clone);
+                let judging = pipeline::finish(Arc::clone(&self.shared), asked, parts);
+                ResponseFuture::waiting(Box::pin(judging), inner, body)
+            }
         }
-        if asked.waiting.is_empty()
-            && !self.shared.stands_in_line(&asked.calls)
-            && let Some(answer) = self.shared.answer_at_once(&asked.calls, &asked.needs)
-            && !self.shared.is_worth_holding(&answer)
-        {
-            return match self.shared.conclude(answer, &asked.calls, &asked.needs, &mut parts) {
-                Judged::Pass(report) => {
-                    ResponseFuture::calling(self.inner.call(Request::from_parts(parts, body)), report)
-                }
-                Judged::Refuse(refusal) => ResponseFuture::refused(refusal),
-            };
-        }
-        // The decision has to be waited for. It takes along the service that was found ready, not a clone of it.
-        let clone = self.inner.clone();
-        let inner = mem::replace(&mut self.inner, clone);
-        ResponseFuture::waiting(Slow::new(Arc::clone(&self.shared), asked, (inner, parts, body)))
     }
 }
 
 impl<S: fmt::Debug, B: Backend> fmt::Debug for Throttle<S, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Throttle").field("inner", &self.inner).field("policies", &self.shared.answers.policies).finish()
+        let policies = &self.shared.announced.policies;
+        f.debug_struct("Throttle").field("inner", &self.inner).field("policies", policies).finish()
     }
 }

@@ -1,15 +1,16 @@
-//! Deciding: a look at the permits, then one question to the backend.
+//! The decision: a look at the permits, then one question to the backend.
 
 use std::sync::Arc;
 
 use throttle_core::backend::Call;
 use throttle_core::{Backend, BackendError, Decision, Timestamp};
 
-use crate::throttle::LimitReport;
-use crate::throttle::answers::Answers;
+use super::ask::Asked;
+use super::refund_dropped::RefundedIfDropped;
+use crate::throttle::announced::Announced;
 use crate::throttle::permits::{Needs, Places};
+use crate::throttle::report::LimitReport;
 use crate::throttle::shared::Shared;
-use crate::throttle::steps::refund_dropped::RefundedIfDropped;
 
 /// What is known about a request once it was decided. It holds no permit yet.
 pub(crate) enum Answer {
@@ -19,104 +20,91 @@ pub(crate) enum Answer {
     Saturated(Places),
 }
 
-impl<B: Backend> Shared<B> {
-    /// The answer to a request for which too few permits are free at this instant.
-    ///
-    /// This only looks: a request takes its permits after the limits have admitted it, so one that they refuse never holds
-    /// a permit that another request needs.
-    #[inline]
-    pub(in crate::throttle) fn saturated(&self, needs: &Needs) -> Option<Answer> {
-        if self.gates.is_empty() {
-            return None;
+/// The answer, if the backend has one without waiting.
+#[inline]
+pub(super) fn at_once<B: Backend>(shared: &Shared<B>, asked: &Asked) -> Option<Answer> {
+    if let Some(saturated) = saturated(shared, &asked.needs) {
+        return Some(saturated);
+    }
+    if is_not_limited(&asked.calls) {
+        return Some(Answer::Decided(not_limited(shared, &asked.calls)));
+    }
+    // Cloned before the decision, so that the decision moves straight into the report.
+    let announced = announced(shared);
+    let decision = shared.backend.decide_at_once(&shared.prepared, &asked.calls)?;
+    let report = LimitReport::new(decision, announced);
+    note(shared, &report, &asked.calls);
+    Some(Answer::Decided(report))
+}
+
+/// The answer of a backend that may have to be waited for.
+pub(super) async fn decide<B: Backend>(shared: &Arc<Shared<B>>, calls: &[Call], needs: &Needs) -> Answer {
+    if let Some(saturated) = saturated(shared, needs) {
+        return saturated;
+    }
+    if is_not_limited(calls) {
+        return Answer::Decided(not_limited(shared, calls));
+    }
+    wait_for(shared, calls, shared.backend.decide(&shared.prepared, calls)).await
+}
+
+/// The answer as of an instant that has passed.
+pub(super) async fn decide_as_of<B: Backend>(shared: &Arc<Shared<B>>, calls: &[Call], at: Timestamp) -> Answer {
+    wait_for(shared, calls, shared.backend.decide_as_of(&shared.prepared, calls, at)).await
+}
+
+async fn wait_for<B: Backend>(shared: &Arc<Shared<B>>, calls: &[Call], deciding: B::Decide) -> Answer {
+    let decided =
+        if shared.uses.refund_aborted { RefundedIfDropped::new(shared, calls, deciding).await } else { deciding.await };
+    match decided {
+        Ok(decision) => {
+            let report = report(shared, decision);
+            note(shared, &report, calls);
+            Answer::Decided(report)
         }
-        self.gates.look(needs).err().map(Answer::Saturated)
+        Err(error) => Answer::Failed(error),
     }
+}
 
-    /// The answer, if it needs no waiting.
-    #[inline]
-    pub(crate) fn answer_at_once(&self, calls: &[Call], needs: &Needs) -> Option<Answer> {
-        if let Some(saturated) = self.saturated(needs) {
-            return Some(saturated);
-        }
-        self.decide_at_once(calls).map(Answer::Decided)
+/// The answer to a request for which too few permits are free at this instant.
+///
+/// This only looks: a request takes its permits after the limits have admitted it, so a request that they refuse never
+/// holds a permit that another one needs.
+#[inline]
+pub(super) fn saturated<B: Backend>(shared: &Shared<B>, needs: &Needs) -> Option<Answer> {
+    if shared.permits.is_empty() {
+        return None;
     }
+    shared.permits.look(needs).err().map(Answer::Saturated)
+}
 
-    pub(in crate::throttle) async fn answer(self: &Arc<Self>, calls: &[Call], needs: &Needs) -> Answer {
-        if let Some(answer) = self.answer_at_once(calls, needs) {
-            return answer;
-        }
-        self.wait_for(self.backend.decide(&self.prepared, calls), calls).await
+#[inline]
+fn is_not_limited(calls: &[Call]) -> bool {
+    calls.iter().all(|call| call.key().is_none())
+}
+
+#[cold]
+fn not_limited<B: Backend>(shared: &Shared<B>, calls: &[Call]) -> LimitReport {
+    report(shared, Decision::not_limited(calls.len()))
+}
+
+/// Keeps this process's share warm.
+#[inline]
+fn note<B: Backend>(shared: &Shared<B>, report: &LimitReport, calls: &[Call]) {
+    if let Some(share) = &shared.share {
+        share.note(report.decision(), calls);
     }
+}
 
-    /// The answer as of an instant that has passed.
-    pub(super) async fn answer_as_of(self: &Arc<Self>, calls: &[Call], at: Timestamp) -> Answer {
-        self.wait_for(self.backend.decide_as_of(&self.prepared, calls, at), calls).await
-    }
+pub(super) fn report<B: Backend>(shared: &Shared<B>, decision: Decision) -> LimitReport {
+    LimitReport::new(decision, announced(shared))
+}
 
-    async fn wait_for(self: &Arc<Self>, deciding: B::Decide, calls: &[Call]) -> Answer {
-        let decided = if self.wanted.refunds_aborted {
-            RefundedIfDropped::new(self, calls.into(), deciding).await
-        } else {
-            deciding.await
-        };
-        self.decided(decided, calls)
-    }
-
-    /// The answer of a backend that was waited for.
-    pub(in crate::throttle) fn decided(&self, decision: Result<Decision, BackendError>, calls: &[Call]) -> Answer {
-        match decision {
-            Ok(decision) => {
-                let report = self.report(decision);
-                self.note(&report, calls);
-                Answer::Decided(report)
-            }
-            Err(error) => Answer::Failed(error),
-        }
-    }
-
-    /// The decision, if it can be had without waiting: from the backend, or because no policy applies.
-    #[inline]
-    pub(crate) fn decide_at_once(&self, calls: &[Call]) -> Option<LimitReport> {
-        if calls.iter().all(|call| call.key().is_none()) {
-            return Some(self.not_limited(calls.len()));
-        }
-        // Taken before the decision, so that nothing stands between it and its place in the report.
-        let answers = self.current_answers();
-        let report = LimitReport::new(self.backend.decide_at_once(&self.prepared, calls)?, answers);
-        self.note(&report, calls);
-        Some(report)
-    }
-
-    /// Keeps this process's share warm.
-    #[inline]
-    pub(crate) fn note(&self, report: &LimitReport, calls: &[Call]) {
-        if let Some(share) = &self.answers.share {
-            share.note(report.decision(), calls);
-        }
-    }
-
-    #[cold]
-    fn not_limited(&self, policies: usize) -> LimitReport {
-        self.report(Decision::not_limited(policies))
-    }
-
-    /// A decision is large, so it goes where it will stay before anybody looks at it.
-    pub(crate) fn report(&self, decision: Decision) -> LimitReport {
-        LimitReport::new(decision, self.current_answers())
-    }
-
-    /// What answers are made of, of the parameters in force.
-    #[inline]
-    fn current_answers(&self) -> Arc<Answers> {
-        match self.backend.in_force(&self.prepared) {
-            None => Arc::clone(&self.answers),
-            Some(set) => self.replaced.answers(&self.answers, set),
-        }
-    }
-
-    /// What this process's share says of limits of which none is closed, where the store has failed.
-    pub(in crate::throttle) fn told_by_share(&self, error: &BackendError, calls: &[Call]) -> Option<LimitReport> {
-        let decision = self.answers.share.as_ref()?.decide(calls, error.kind())?;
-        Some(self.report(decision))
+/// What is announced of the parameters in force.
+#[inline]
+fn announced<B: Backend>(shared: &Shared<B>) -> Arc<Announced> {
+    match shared.backend.in_force(&shared.prepared) {
+        None => Arc::clone(&shared.announced),
+        Some(set) => shared.replaced.announced(&shared.announced, set),
     }
 }

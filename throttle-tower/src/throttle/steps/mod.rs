@@ -1,9 +1,30 @@
-//! What happens to a request, a step a file.
+//! The steps of a request, in their order.
+//!
+//! | step | what it does |
+//! |---|---|
+//! | [`ask`] | finds one key and cost per policy: the calls |
+//! | [`refuse_early`] | refuses a request that is refused whatever its lookups return |
+//! | [`look_up`] | waits for the keys and tiers that need a lookup |
+//! | [`wait_queue`] | holds a request until there is room, where a limit waits |
+//! | [`decide`] | looks for permits, then asks the backend once |
+//! | [`judge`] | takes the permits; passes the request on, or refuses it |
+//! | [`refuse`] | builds the response of a refusal |
+//! | [`respond`] | writes the headers of the inner service's response |
+//! | [`settle`] | refunds and corrects charges after the decision |
+//!
+//! [`pipeline`] runs them: at once where nothing has to be waited for, and as one future otherwise.
 
+mod ask;
 pub(super) mod decide;
 mod forecast;
+pub(super) mod judge;
+mod look_up;
+mod notify;
+pub(super) mod pipeline;
 mod refund_dropped;
-pub(super) mod refuse_early;
-pub(super) mod settle;
+mod refuse;
+mod refuse_early;
+mod respond;
+mod settle;
 pub(super) mod wait_queue;
 mod write_headers;

@@ -6,28 +6,31 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use throttle_core::backend::Call;
 use throttle_core::{Backend, BackendError, Decision};
 use tokio::runtime::Handle;
 
-use crate::throttle::shared::{Calls, Shared};
+use super::ask::Calls;
+use super::settle;
+use crate::throttle::shared::Shared;
 
-/// The store's decision about a request, where a limit refunds [aborted](crate::Limit::refund_aborted) ones.
+/// A decision that is under way, where a limit refunds [aborted](crate::Limit::refund_aborted) requests.
 ///
-/// A store that has been asked may charge a request that is not there any more. Dropped on the way, the decision is therefore
-/// waited for behind the request, and what such limits took is given back.
-pub(in crate::throttle) struct RefundedIfDropped<B: Backend> {
+/// A store that was asked may charge a request that was dropped since. So if this future is dropped, the decision is waited
+/// for in the background, and the charges of such limits are given back.
+pub(super) struct RefundedIfDropped<B: Backend> {
     shared: Arc<Shared<B>>,
     calls: Calls,
     /// `None` once it is made.
     deciding: Option<Pin<Box<B::Decide>>>,
-    /// Where it goes on, for the request may be dropped in a thread that has none.
+    /// Where the decision goes on, because the request may be dropped outside of a runtime.
     runtime: Option<Handle>,
 }
 
 impl<B: Backend> RefundedIfDropped<B> {
-    pub(in crate::throttle) fn new(shared: &Arc<Shared<B>>, calls: Calls, deciding: B::Decide) -> Self {
+    pub(super) fn new(shared: &Arc<Shared<B>>, calls: &[Call], deciding: B::Decide) -> Self {
         let runtime = Handle::try_current().ok();
-        Self { shared: Arc::clone(shared), calls, deciding: Some(Box::pin(deciding)), runtime }
+        Self { shared: Arc::clone(shared), calls: calls.into(), deciding: Some(Box::pin(deciding)), runtime }
     }
 }
 
@@ -46,6 +49,7 @@ impl<B: Backend> Drop for RefundedIfDropped<B> {
     fn drop(&mut self) {
         let Some(deciding) = self.deciding.take() else { return };
         let (shared, calls) = (Arc::clone(&self.shared), mem::take(&mut self.calls));
-        self.shared.send(async move { shared.refund_aborted(deciding.await, &calls).await }, self.runtime.as_ref());
+        let refund = async move { settle::refund_aborted(&shared, deciding.await, &calls).await };
+        settle::in_background(&self.shared, refund, self.runtime.as_ref());
     }
 }

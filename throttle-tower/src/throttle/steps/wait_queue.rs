@@ -11,12 +11,13 @@ use throttle_core::{Algorithm, Backend, Key, PolicyNode, PolicySet, Status, Time
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
+use super::ask::Calls;
+use super::decide::{self, Answer};
+use super::forecast::{Forecast, made_up_for};
 use crate::lock::lock;
-use crate::throttle::LimitReport;
 use crate::throttle::permits::Needs;
-use crate::throttle::shared::{Calls, Shared};
-use crate::throttle::steps::decide::Answer;
-use crate::throttle::steps::forecast::{Forecast, made_up_for};
+use crate::throttle::report::LimitReport;
+use crate::throttle::shared::Shared;
 use crate::time::{FAR, micros};
 
 /// The lines of those who are held, one for each key that somebody is held for.
@@ -177,25 +178,22 @@ const LATEST: Duration = Duration::from_millis(50);
 /// How late a turn is taken where the backend's clock is not known, until it is measured: a timer's step and a round trip.
 const LATE_OVER_A_STORE: Duration = Duration::from_millis(2);
 
-/// Most requests that a layer holds at once, unless it is told otherwise.
-pub(crate) const DEFAULT_MAX_HELD: usize = 10_000;
-
 impl<B: Backend> Shared<B> {
     /// Whether somebody is held for a key of this request's, so that it has to stand in line.
     #[inline]
     pub(in crate::throttle) fn stands_in_line(&self, calls: &[Call]) -> bool {
-        self.wanted.waits && !self.lines.is_empty() && self.line_of(calls).is_some()
+        self.uses.queues && !self.lines.is_empty() && self.line_of(calls).is_some()
     }
 
     /// Whether a refusal is worth being held for.
     #[inline]
     pub(in crate::throttle) fn is_worth_holding(&self, answer: &Answer) -> bool {
         let Answer::Decided(report) = answer else { return false };
-        self.wanted.waits && self.hold(report, Duration::ZERO).is_some()
+        self.uses.queues && self.hold(report, Duration::ZERO).is_some()
     }
 
     /// Decides about a request, holding it if that helps.
-    pub(in crate::throttle) async fn decide_patiently(self: Arc<Self>, calls: Calls, needs: Needs) -> Answer {
+    pub(in crate::throttle) async fn decide_patiently(self: &Arc<Self>, calls: &Calls, needs: &Needs) -> Answer {
         let arrived = Instant::now();
         let mut since = self.now(&calls);
         let mut place = None;
@@ -221,7 +219,7 @@ impl<B: Backend> Shared<B> {
             let Some(hold) = self.hold(report, turn.at.saturating_duration_since(arrived)) else {
                 // The client counts its wait from now.
                 let is_stale = turn.is_late && !report.decision().is_admitted();
-                return if is_stale { self.answer(&calls, &needs).await } else { turn.answer };
+                return if is_stale { decide::decide(self, calls, needs).await } else { turn.answer };
             };
             let Some(key) = calls.get(hold.policy).and_then(Call::key) else { return turn.answer };
             let key = (hold.policy, key.clone());
@@ -286,7 +284,7 @@ impl<B: Backend> Shared<B> {
         since: Option<Timestamp>,
         place: Option<&Place>,
     ) -> Turn {
-        if let Some(saturated) = self.saturated(needs) {
+        if let Some(saturated) = decide::saturated(self, needs) {
             return Turn { answer: saturated, at: Instant::now(), as_of: None, is_late: false };
         }
         if let (Some(place), Some(since), Some(now)) = (place, since, self.now(calls)) {
@@ -296,10 +294,10 @@ impl<B: Backend> Shared<B> {
             let late = Duration::from_micros(now.micros_since(as_of).unsigned_abs());
             let present = Instant::now();
             let at = present.checked_sub(late).unwrap_or(present);
-            let answer = self.answer_as_of(calls, as_of).await;
+            let answer = decide::decide_as_of(self, calls, as_of).await;
             return Turn { answer, at, as_of: Some(as_of), is_late: !late.is_zero() };
         }
-        let answer = self.answer(calls, needs).await;
+        let answer = decide::decide(self, calls, needs).await;
         Turn { answer, at: Instant::now(), as_of: self.now(calls), is_late: false }
     }
 
@@ -307,7 +305,7 @@ impl<B: Backend> Shared<B> {
     fn advance(&self, place: &Place, calls: &[Call], turn: &Turn) {
         let (Answer::Decided(report), policy) = (&turn.answer, place.key.0) else { return };
         let status = report.decision().statuses().get(policy);
-        let known = self.answers.policies.get(policy).zip(status).zip(self.algorithm(policy, calls));
+        let known = self.announced.policies.get(policy).zip(status).zip(self.algorithm(policy, calls));
         let Some(((policy, status), algorithm)) = known else { return };
         let next = Forecast::new(policy, status, turn.at, place.units);
         place.advance(|progress| {
@@ -337,7 +335,7 @@ impl<B: Backend> Shared<B> {
                 let turn =
                     self.algorithm(policy, calls).and_then(|algorithm| self.lines.admits_by(key, algorithm, own));
                 let wait = turn.map_or(Duration::ZERO, |turn| turn.saturating_duration_since(Instant::now()));
-                Answer::Decided(self.report(decision.refused(policy, wait)))
+                Answer::Decided(decide::report(self, decision.refused(policy, wait)))
             }
             Err(error) => Answer::Failed(error),
         }
@@ -359,12 +357,12 @@ impl<B: Backend> Shared<B> {
     fn join(&self, key: LineKey, calls: &[Call], deadline: Instant) -> Option<Place> {
         let late = if self.now(calls).is_some() { Duration::ZERO } else { LATE_OVER_A_STORE };
         let (algorithm, units) = (self.algorithm(key.0, calls)?, calls.get(key.0)?.cost());
-        self.lines.join(key, &Joining { algorithm, units, deadline, most: self.answers.options.max_held, late })
+        self.lines.join(key, &Joining { algorithm, units, deadline, most: self.options.max_held, late })
     }
 
     /// What the policy at a place is for this request, which may be in a tier.
     fn algorithm(&self, policy: usize, calls: &[Call]) -> Option<&Algorithm> {
-        Some(self.answers.policies.get(policy)?.tier(calls.get(policy)?.tier()).algorithm())
+        Some(self.announced.policies.get(policy)?.tier(calls.get(policy)?.tier()).algorithm())
     }
 
     /// What a request that was refused can be held for, so long after it has arrived.

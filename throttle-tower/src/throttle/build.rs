@@ -1,0 +1,94 @@
+//! Builds what a layer shares, and reports what is wrong with its limits on its backend.
+
+use std::sync::Arc;
+
+use throttle_core::{Backend, ConfigError, Policy, PolicySet};
+
+use super::announced::Announced;
+use super::local_shares::Shares;
+use super::options::{Options, ResponseOptions};
+use super::permits::Gates;
+use super::shared::{Shared, Uses};
+use crate::limit::{Applied, OnError};
+
+/// # Errors
+///
+/// If the limits cannot be enforced on this backend. Nothing is prepared on it then.
+pub(super) fn build<B: Backend>(
+    backend: B,
+    set: PolicySet,
+    applied: Arc<[Applied]>,
+    permits: Arc<Gates>,
+    (options, responses): (Options, ResponseOptions),
+) -> Result<Shared<B>, ConfigError> {
+    check(&backend, set.policies(), &applied, &options)?;
+    let prepared = Arc::new(backend.prepare(set)?);
+    let announced = Arc::new(Announced::new(B::set(&prepared).policies(), responses));
+    let uses = Uses::of(&applied);
+    let (lines, share, replaced) = (Arc::default(), None, Arc::default());
+    let mut shared = Shared { backend, prepared, applied, uses, permits, lines, share, options, announced, replaced };
+    make_share(&mut shared)?;
+    Ok(shared)
+}
+
+/// Makes the shares by which this process decides when the store does not, where a limit may need one.
+///
+/// # Errors
+///
+/// If the store for shares cannot hold them. Then there are none.
+pub(super) fn make_share<B: Backend>(shared: &mut Shared<B>) -> Result<(), ConfigError> {
+    // The number of processes may have changed, and then the layer's former share is replaced.
+    let made = new_share(shared, shared.share.is_some());
+    let (share, result) = match made {
+        Ok(share) => (share, Ok(())),
+        Err(error) => (None, Err(error)),
+    };
+    shared.share = share;
+    Arc::make_mut(&mut shared.announced).set_share(shared.share.as_ref().map(Shares::set));
+    shared.replaced = Arc::default();
+    result
+}
+
+fn new_share<B: Backend>(shared: &Shared<B>, is_replacing: bool) -> Result<Option<Shares>, ConfigError> {
+    if !shared.backend.can_fail() {
+        return Ok(None);
+    }
+    let set = B::set(&shared.prepared).clone();
+    let set = if is_replacing { set.replace_existing() } else { set };
+    let on_error = |policy: usize| shared.options.on_error_of(shared.applied.get(policy)?);
+    Shares::new(&shared.options.local_store.clone().unwrap_or_default(), &set, &on_error)
+}
+
+/// # Errors
+///
+/// Names the policy that does not say what happens when the store fails, or that cannot be enforced by refusing.
+fn check<B: Backend>(
+    backend: &B,
+    policies: &[Policy],
+    applied: &[Applied],
+    options: &Options,
+) -> Result<(), ConfigError> {
+    for (limit, policy) in applied.iter().zip(policies) {
+        match options.on_error_of(limit) {
+            None if backend.can_fail() => {
+                let rule = "the backend can fail, and there is no silent default; add .on_error(OnError::local(n)) to \
+                            let this process decide then by a part of the limit, where n processes share it, \
+                            .on_error(OnError::Open) to let requests through, or .on_error(OnError::Closed) to answer \
+                            503, to the limit, or to the layer before .backend(…)";
+                return Err(ConfigError::new("on_error", "not set", rule).in_policy(policy.name()));
+            }
+            Some(OnError::Local { processes: 0 }) => {
+                let rule = "at least one process shares the limit: this one; give the number that you run";
+                return Err(ConfigError::new("processes of on_error", 0, rule).in_policy(policy.name()));
+            }
+            _ => {}
+        }
+        let mut tiers = policy.tiers().map(|(_, tier)| tier).chain([policy]);
+        if let Some(delays) = tiers.find(|tier| tier.algorithm().delays()) {
+            let rule = "it delays, and a throttle refuses; use LeakyMeter or Gcra here";
+            let name = delays.algorithm().name();
+            return Err(ConfigError::new("algorithm", name, rule).in_policy(policy.name()));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,93 @@
+//! What a user can set on a layer.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, Response, StatusCode};
+use throttle_core::Key;
+
+use super::event::Event;
+use super::local_shares::LocalStore;
+use super::refusal::Refusal;
+use super::warning::Watch;
+use crate::headers::Dialect;
+use crate::jitter;
+use crate::limit::{Applied, OnError};
+use crate::usage::Background;
+
+/// What decides and refuses requests.
+#[derive(Clone)]
+pub(crate) struct Options {
+    pub(super) response: Option<BuildResponse>,
+    pub(super) on_decision: Option<OnDecision>,
+    pub(super) on_error: Option<OnError>,
+    pub(super) local_store: Option<LocalStore>,
+    pub(super) jitter: Option<Jitter>,
+    pub(super) background: Background,
+    /// Most requests that wait in queues at once.
+    pub(super) max_held: usize,
+}
+
+/// What shapes the responses, those of the inner service too.
+#[derive(Clone)]
+pub(crate) struct ResponseOptions {
+    pub(super) dialect: Dialect,
+    pub(super) hide_headers: Option<HideHeaders>,
+    pub(super) report_in_response: bool,
+    pub(super) watch: Watch,
+}
+
+type BuildResponse = Arc<dyn Fn(&Refusal<'_>) -> Response<Bytes> + Send + Sync>;
+type OnDecision = Arc<dyn Fn(&Event<'_>) + Send + Sync>;
+type HideHeaders = Arc<dyn Fn(StatusCode, &HeaderMap) -> bool + Send + Sync>;
+
+const DEFAULT_MAX_HELD: usize = 10_000;
+
+impl Options {
+    /// What happens to requests of a limit when the store fails.
+    pub(super) fn on_error_of(&self, limit: &Applied) -> Option<OnError> {
+        limit.on_error.or(self.on_error)
+    }
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            response: None,
+            on_decision: None,
+            on_error: None,
+            local_store: None,
+            jitter: None,
+            background: Background::default(),
+            max_held: DEFAULT_MAX_HELD,
+        }
+    }
+}
+
+impl Default for ResponseOptions {
+    fn default() -> Self {
+        let (dialect, watch) = (Dialect::default(), Watch::default());
+        Self { dialect, hide_headers: None, report_in_response: true, watch }
+    }
+}
+
+/// Lengthens waits by a share that depends on the key alone, so that clients that were refused together do not come back
+/// together.
+#[derive(Clone)]
+pub(crate) struct Jitter {
+    percent: u8,
+    secret: RandomState,
+}
+
+impl Jitter {
+    /// At most 100 percent; `None` for 0.
+    pub(super) fn new(percent: u8) -> Option<Self> {
+        (percent > 0).then(|| Self { percent: percent.min(100), secret: RandomState::new() })
+    }
+
+    /// µs to add to a wait.
+    pub(super) fn extra(&self, wait_us: u64, key: &Key) -> u64 {
+        jitter::lengthen(wait_us, self.percent, self.secret.hash_one(key)) - wait_us
+    }
+}

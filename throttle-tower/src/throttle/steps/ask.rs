@@ -1,0 +1,117 @@
+use bytes::Bytes;
+use http::Response;
+use http::request::Parts;
+use smallvec::SmallVec;
+use throttle_core::backend::Call;
+use throttle_core::{Backend, Cost, Key};
+
+use super::refuse;
+use crate::limit::{Found, Keying, LookedUp, OnMissing};
+use crate::throttle::permits::Needs;
+use crate::throttle::shared::Shared;
+use crate::throttle::warning::missing_key;
+
+/// One call per policy.
+pub(crate) type Calls = SmallVec<[Call; 3]>;
+
+/// What a request asks of the limits, as far as that is known without waiting.
+#[derive(Default)]
+pub(in crate::throttle) struct Asked {
+    pub(super) calls: Calls,
+    pub(super) lookups: Vec<Lookup>,
+    /// Permits.
+    pub(super) needs: Needs,
+}
+
+/// A key that has to be waited for. Its call is skipped until then.
+pub(super) struct Lookup {
+    pub(super) policy: usize,
+    pub(super) cost: u64,
+    pub(super) key: LookedUp,
+}
+
+/// Finds a request's key and cost for every policy. It fills `asked` in place, because calls are large.
+///
+/// # Errors
+///
+/// The refusal, where a required key is missing.
+#[inline]
+pub(super) fn ask<B: Backend>(
+    shared: &Shared<B>,
+    parts: &Parts,
+    asked: &mut Asked,
+) -> Result<(), Box<Response<Bytes>>> {
+    for (policy, limit) in shared.applied.iter().enumerate() {
+        let call = if limit.when.as_ref().is_some_and(|applies| !applies(parts)) {
+            Call::SKIP
+        } else {
+            let cost = limit.cost.as_ref().map_or(1, |cost| cost(parts));
+            let found = match &limit.keying {
+                Keying::Extracted(extractor) => Found::Now(extractor.extract(parts), 0),
+                Keying::Tiered(lookup) => lookup.find(parts),
+                Keying::Future(key) => Found::Later(key(parts, limit.key_deadline)),
+            };
+            match found {
+                Found::Now(key, tier) => call(shared, policy, cost, key, parts)?.in_tier(tier),
+                Found::Later(key) => {
+                    asked.lookups.push(Lookup { policy, cost, key });
+                    Call::SKIP
+                }
+            }
+        };
+        asked.calls.push(call);
+    }
+    if !shared.permits.is_empty() {
+        let missing = |(name, status)| refuse::missing_key(shared, name, status, parts);
+        asked.needs = shared.permits.ask(parts).map_err(missing)?;
+    }
+    Ok(())
+}
+
+/// One policy's call, once it is known whether there is a key.
+///
+/// # Errors
+///
+/// The refusal, where a required key is missing.
+#[inline]
+pub(super) fn call<B: Backend>(
+    shared: &Shared<B>,
+    policy: usize,
+    cost: u64,
+    key: Option<Key>,
+    parts: &Parts,
+) -> Result<Call, Box<Response<Bytes>>> {
+    match key {
+        Some(key) => {
+            shared.applied[policy].key_seen.found();
+            Ok(costing(key, cost))
+        }
+        None => call_without_key(shared, policy, cost, parts),
+    }
+}
+
+#[cold]
+fn call_without_key<B: Backend>(
+    shared: &Shared<B>,
+    policy: usize,
+    cost: u64,
+    parts: &Parts,
+) -> Result<Call, Box<Response<Bytes>>> {
+    let (limit, name) = (&shared.applied[policy], shared.announced.policies[policy].policy_name());
+    if let Some(warning) = missing_key(limit, name, parts) {
+        shared.announced.options.watch.warn(&warning);
+    }
+    match limit.on_missing {
+        OnMissing::Share => Ok(costing(Key::missing(), cost)),
+        OnMissing::Skip => Ok(Call::SKIP),
+        OnMissing::Reject(status) => Err(refuse::missing_key(shared, name, status, parts)),
+    }
+}
+
+#[inline]
+fn costing(key: Key, cost: u64) -> Call {
+    match Cost::new(cost) {
+        Ok(cost) => Call::new(key, cost),
+        Err(_) => Call::peek(key),
+    }
+}

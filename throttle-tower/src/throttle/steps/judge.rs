@@ -1,0 +1,122 @@
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::Response;
+use http::request::Parts;
+use throttle_core::backend::Call;
+use throttle_core::{Backend, BackendError, Decision};
+
+use super::decide::{Answer, report};
+use super::notify::notify;
+use super::{refuse, settle};
+use crate::throttle::event::Outcome;
+use crate::throttle::held::Held;
+use crate::throttle::permits::{InFlight, Needs};
+use crate::throttle::report::LimitReport;
+use crate::throttle::shared::Shared;
+use crate::usage::{Open, Usage};
+
+/// What becomes of a request.
+pub(in crate::throttle) enum Judged {
+    Pass(Admitted),
+    Refuse(Response<Bytes>),
+}
+
+/// What an admitted request carries to its response.
+pub(in crate::throttle) struct Admitted {
+    pub(super) report: LimitReport,
+    /// Whether the layer warns if the request succeeds: a key depends on the route, and there is none.
+    pub(super) route_is_missing: bool,
+    pub(super) held: Held,
+}
+
+#[inline(always)]
+pub(super) fn judge<B: Backend>(
+    shared: &Arc<Shared<B>>,
+    answer: Answer,
+    calls: &[Call],
+    needs: &Needs,
+    parts: &mut Parts,
+) -> Judged {
+    match answer {
+        Answer::Decided(report) => judge_decision(shared, report, Outcome::Admitted, calls, needs, parts),
+        Answer::Failed(error) => judge_failure(shared, &error, calls, needs, parts),
+        Answer::Saturated(full) => Judged::Refuse(refuse::saturated(shared, &full, parts)),
+    }
+}
+
+#[inline]
+fn judge_decision<B: Backend>(
+    shared: &Arc<Shared<B>>,
+    report: LimitReport,
+    if_admitted: Outcome<'_>,
+    calls: &[Call],
+    needs: &Needs,
+    parts: &mut Parts,
+) -> Judged {
+    if !report.decision().is_admitted() {
+        if shared.uses.charge_refused {
+            settle::charge_refused(shared, report.decision(), calls);
+        }
+        return Judged::Refuse(refuse::over_limit(shared, report, calls, parts));
+    }
+    let permits = match shared.permits.enter(needs) {
+        Ok(permits) => permits,
+        Err(full) => {
+            // They ran out while the backend decided.
+            settle::give_back(shared, report.decision(), calls);
+            return Judged::Refuse(refuse::saturated(shared, &full, parts));
+        }
+    };
+    notify(shared, if_admitted, Some(report.decision()), parts);
+    parts.extensions.insert(report.clone());
+    let route_is_missing = shared.uses.routes && shared.announced.options.watch.suspects(&shared.applied, calls, parts);
+    let held = if permits.is_none() && !shared.uses.accounts {
+        Held::default()
+    } else {
+        hand_out(shared, &report, calls, parts, permits)
+    };
+    Judged::Pass(Admitted { report, route_is_missing, held })
+}
+
+/// Judges a request that the store did not decide about: closed limits refuse it, this process decides by the limits that
+/// it has a share of, and where there is none of either, the request is passed on.
+#[cold]
+fn judge_failure<B: Backend>(
+    shared: &Arc<Shared<B>>,
+    error: &BackendError,
+    calls: &[Call],
+    needs: &Needs,
+    parts: &mut Parts,
+) -> Judged {
+    let closed = refuse::closed(shared, calls, error.kind());
+    if !closed.is_empty() {
+        return Judged::Refuse(refuse::failed(shared, error, &closed, parts));
+    }
+    let share = shared.share.as_ref().and_then(|share| share.decide(calls, error.kind()));
+    let (decision, if_admitted) = match share {
+        Some(decision) => (decision, Outcome::Admitted),
+        None => (Decision::open(calls, error.kind()), Outcome::FailedOpen(error)),
+    };
+    judge_decision(shared, report(shared, decision), if_admitted, calls, needs, parts)
+}
+
+/// Gives the handler its permits and its usage, and returns what the request holds.
+#[inline(never)]
+fn hand_out<B: Backend>(
+    shared: &Arc<Shared<B>>,
+    report: &LimitReport,
+    calls: &[Call],
+    parts: &mut Parts,
+    permits: Option<InFlight>,
+) -> Held {
+    if let Some(permits) = &permits {
+        let all = permits.clone().inside(parts.extensions.get());
+        parts.extensions.insert(all);
+    }
+    let account = shared.uses.accounts.then(|| settle::open_account(shared, report.decision(), calls));
+    if let (Some(account), true) = (&account, shared.uses.handlers) {
+        parts.extensions.insert(Usage::new(Arc::clone(account)));
+    }
+    Held::new(account.map(Open::new), permits)
+}

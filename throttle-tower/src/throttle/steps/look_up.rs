@@ -1,0 +1,40 @@
+use std::future::poll_fn;
+use std::task::Poll;
+
+use bytes::Bytes;
+use http::Response;
+use http::request::Parts;
+use throttle_core::Backend;
+
+use super::ask::{Asked, Lookup, call};
+use crate::throttle::shared::Shared;
+
+/// Waits for all keys of a request that need a lookup, all at the same time, and adds their calls.
+///
+/// # Errors
+///
+/// The refusal, where a required key is missing. The other lookups are dropped then.
+pub(super) async fn look_up<B: Backend>(
+    shared: &Shared<B>,
+    asked: &mut Asked,
+    parts: &Parts,
+) -> Result<(), Box<Response<Bytes>>> {
+    let Asked { calls, lookups, .. } = asked;
+    poll_fn(|cx| {
+        let mut next = 0;
+        while let Some(Lookup { policy, cost, key }) = lookups.get_mut(next) {
+            let Poll::Ready((key, tier)) = key.as_mut().poll(cx) else {
+                next += 1;
+                continue;
+            };
+            match call(shared, *policy, *cost, key, parts) {
+                Ok(call) => calls[*policy] = call.in_tier(tier),
+                Err(refusal) => return Poll::Ready(Err(refusal)),
+            }
+            // In order: of several keys that are missing at once, the first one's rule decides.
+            drop(lookups.remove(next));
+        }
+        if lookups.is_empty() { Poll::Ready(Ok(())) } else { Poll::Pending }
+    })
+    .await
+}
