@@ -1,4 +1,4 @@
-//! Plans, the whole way: a real client, axum, a lookup that can be changed, and the store, in memory and in Redis.
+//! Plans end to end: a real client, axum, a lookup whose table changes, and the store, in memory and in Redis.
 
 mod common;
 
@@ -30,7 +30,7 @@ use throttle_tower::{
 use tokio::net::TcpListener;
 use tower::{Layer, ServiceExt};
 
-/// Who is in which tier.
+/// The tiers of identities, as the application's table has them.
 #[derive(Clone, Default)]
 struct Table {
     tiers: Arc<Mutex<HashMap<String, &'static str>>>,
@@ -43,7 +43,7 @@ impl Table {
         self.tiers.lock().unwrap().insert(who.to_owned(), tier);
     }
 
-    /// Six, sixty or six hundred a minute. Nothing is remembered, so that a change is seen at once.
+    /// Six, sixty or six hundred a minute. No tier is remembered, so that a change takes effect at once.
     fn plans(&self, carry: Carry) -> Plans {
         let table = self.clone();
         let tiers = [("free", 6), ("pro", 60), ("internal", 600)];
@@ -67,7 +67,7 @@ impl Table {
     }
 }
 
-/// A store whose time stands still until it is moved.
+/// A store with a manual clock.
 struct Store {
     backend: BoxBackend,
     clock: ManualClock,
@@ -116,14 +116,14 @@ impl Server {
         response.map(drop)
     }
 
-    /// What is left after one request that is served.
+    /// The remaining units after one admitted request.
     async fn left(&self, who: &str) -> String {
         let response = self.ask(Some(who)).await;
         assert_eq!(response.status(), StatusCode::OK, "{:?}", response.headers());
         format!("{} of {}", remaining(&response), quota(&response))
     }
 
-    /// The wait that one request is told that is refused.
+    /// The `Retry-After` of one refused request.
     async fn wait(&self, who: &str) -> String {
         let response = self.ask(Some(who)).await;
         assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS, "{:?}", response.headers());
@@ -135,7 +135,7 @@ fn field(response: &Response<()>, name: &str) -> String {
     response.headers()[name].to_str().unwrap().to_owned()
 }
 
-/// What is announced of the plan.
+/// The quota that is announced for the plan.
 fn quota(response: &Response<()>) -> String {
     let policies = field(response, "ratelimit-policy");
     let own = policies.split(", ").find(|policy| policy.starts_with("\"per-user\";")).unwrap().to_owned();
@@ -167,7 +167,7 @@ async fn kept(store: Store) {
         assert_eq!(server.left("ada").await, format!("{left} of 60"));
     }
     table.put("ada", "free");
-    // 36 of 60 are used, and go at one each second; a free one holds six.
+    // 36 of 60 units are used, and drain at one each second; the free tier holds six.
     for _ in 0..3 {
         assert_eq!(server.wait("ada").await, "31");
     }
@@ -180,12 +180,12 @@ async fn kept(store: Store) {
 }
 
 #[tokio::test]
-async fn plans_keep_what_was_used_in_memory() {
+async fn plans_keep_used_units_in_memory() {
     kept(memory()).await;
 }
 
 #[tokio::test]
-async fn plans_keep_what_was_used_in_redis() {
+async fn plans_keep_used_units_in_redis() {
     kept(redis()).await;
 }
 
@@ -198,17 +198,17 @@ async fn in_proportion(store: Store) {
     table.put("ada", "pro");
     assert_eq!(server.left("ada").await, "29 of 60", "half of it was used");
     table.put("ada", "free");
-    // 31 of 60 are used, which is more than 3 of 6.
+    // 31 of 60 units are used, which is more than 3 of 6.
     assert_eq!(server.left("ada").await, "1 of 6");
 }
 
 #[tokio::test]
-async fn plans_in_proportion_in_memory() {
+async fn plans_carry_used_units_in_proportion_in_memory() {
     in_proportion(memory()).await;
 }
 
 #[tokio::test]
-async fn plans_in_proportion_in_redis() {
+async fn plans_carry_used_units_in_proportion_in_redis() {
     in_proportion(redis()).await;
 }
 
@@ -224,16 +224,16 @@ async fn reset(store: Store) {
 }
 
 #[tokio::test]
-async fn plans_reset_in_memory() {
+async fn plans_reset_used_units_in_memory() {
     reset(memory()).await;
 }
 
 #[tokio::test]
-async fn plans_reset_in_redis() {
+async fn plans_reset_used_units_in_redis() {
     reset(redis()).await;
 }
 
-/// 64 clients of one identity, whose tier changes all the time.
+/// 64 clients of one identity, whose tier changes continually.
 async fn race(store: Store) {
     let table = Table::default();
     let server = Server::start(table.plans(Carry::Keep), store.backend.clone()).await;
@@ -263,16 +263,16 @@ async fn race(store: Store) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn plans_that_change_under_racers_admit_what_the_largest_holds_in_memory() {
+async fn plans_that_change_in_a_race_admit_the_largest_tier_at_most_in_memory() {
     race(memory()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn plans_that_change_under_racers_admit_what_the_largest_holds_in_redis() {
+async fn plans_that_change_in_a_race_admit_the_largest_tier_at_most_in_redis() {
     race(redis()).await;
 }
 
-/// With others in `all`: a request that another limit refuses charges no plan.
+/// In an `all` with other limits: a request that another limit refuses is not charged to its plan.
 async fn composed(store: Store) {
     let table = Table::default();
     table.put("ada", "pro");
@@ -290,16 +290,16 @@ async fn composed(store: Store) {
 }
 
 #[tokio::test]
-async fn plans_beside_other_limits_in_memory() {
+async fn plan_is_not_charged_if_another_limit_refuses_in_memory() {
     composed(memory()).await;
 }
 
 #[tokio::test]
-async fn plans_beside_other_limits_in_redis() {
+async fn plan_is_not_charged_if_another_limit_refuses_in_redis() {
     composed(redis()).await;
 }
 
-/// Whoever makes up identities has one budget for all of them.
+/// Made-up identities share one budget.
 async fn strangers(store: Store) {
     let table = Table::default();
     table.put("ada", "pro");
@@ -319,17 +319,17 @@ async fn strangers(store: Store) {
 }
 
 #[tokio::test]
-async fn plans_of_strangers_who_share_one_budget_in_memory() {
+async fn unknown_identities_share_one_budget_in_memory() {
     strangers(memory()).await;
 }
 
 #[tokio::test]
-async fn plans_of_strangers_who_share_one_budget_in_redis() {
+async fn unknown_identities_share_one_budget_in_redis() {
     strangers(redis()).await;
 }
 
 #[tokio::test]
-async fn plans_of_strangers_who_are_turned_away() {
+async fn unknown_identities_are_rejected() {
     let (store, table) = (memory(), Table::default());
     table.put("ada", "pro");
     let plans = table.plans(Carry::Keep).on_missing(OnMissing::Reject(StatusCode::UNAUTHORIZED)).unknown_as_missing();
@@ -341,7 +341,7 @@ async fn plans_of_strangers_who_are_turned_away() {
 }
 
 #[tokio::test]
-async fn plans_are_looked_up_once_while_they_are_remembered() {
+async fn tier_is_looked_up_once_while_it_is_remembered() {
     let (store, table) = (memory(), Table::default());
     table.put("ada", "pro");
     let limits = table.plans(Carry::Keep).cache(10, Duration::from_secs(600));
@@ -355,7 +355,7 @@ async fn plans_are_looked_up_once_while_they_are_remembered() {
 }
 
 #[tokio::test]
-async fn plans_whose_table_is_away_are_the_last_known_ones() {
+async fn failing_lookup_leaves_the_last_known_tier() {
     let (store, table) = (memory(), Table::default());
     table.put("ada", "pro");
     let server = Server::start(table.plans(Carry::Keep), store.backend).await;
@@ -366,7 +366,7 @@ async fn plans_whose_table_is_away_are_the_last_known_ones() {
 }
 
 #[tokio::test]
-async fn plans_of_which_a_process_has_a_share_when_the_store_fails() {
+async fn failing_store_leaves_the_share_of_a_plan() {
     let table = Table::default();
     table.put("ada", "pro");
     let limits = table.plans(Carry::Keep).on_error(OnError::local(2));
@@ -381,7 +381,7 @@ async fn plans_of_which_a_process_has_a_share_when_the_store_fails() {
 
 /// Two plans in one set, each with a tier of its own, and a request that one of them does not apply to.
 #[tokio::test]
-async fn plans_beside_plans_are_announced_each_in_its_tier() {
+async fn two_plans_are_each_announced_in_their_tier() {
     for store in [memory(), redis()] {
         let (users, teams) = (Table::default(), Table::default());
         users.put("ada", "pro");
@@ -420,15 +420,15 @@ async fn plans_beside_plans_are_announced_each_in_its_tier() {
         assert_eq!(ask("ada", Some("blue")).await, format!("{}, {}", user(60), team(7)));
         assert_eq!(ask("bob", Some("red")).await, format!("{}, {}", user(6), team(70)));
         assert_eq!(ask("ada", None).await, user(60));
-        // What a hook and a handler are told is the limit of the tier that had the least left.
+        // A hook and a handler get the limit of the tier with the least remaining.
         assert_eq!(*heard.lock().unwrap(), [6, 60, 7, 6, 60].map(Some));
         assert_eq!(*reported.lock().unwrap(), *heard.lock().unwrap());
     }
 }
 
-/// A line is as long as the tier of those in it can admit in the time that they may wait.
+/// The wait queue of a key is as long as its tier can admit within the longest wait.
 #[tokio::test(start_paused = true)]
-async fn plans_hold_as_many_as_their_tier_can_admit() {
+async fn wait_queue_of_a_plan_is_as_long_as_its_tier_admits() {
     let table = Table::default();
     table.put("ada", "internal");
     let held = table.plans(Carry::Keep).into_limit().wait_up_to(Duration::from_millis(500));
@@ -443,7 +443,7 @@ async fn plans_hold_as_many_as_their_tier_can_admit() {
     for _ in 0..600 {
         assert_eq!(send("ada").await, StatusCode::OK);
     }
-    // Ten each second, so five in the time that they may wait.
+    // Ten each second, so five within the longest wait.
     let racing: Vec<_> = (0..8).map(|_| tokio::spawn(send("ada"))).collect();
     let mut admitted = 0;
     for one in racing {
@@ -453,7 +453,7 @@ async fn plans_hold_as_many_as_their_tier_can_admit() {
 }
 
 #[tokio::test]
-async fn plans_are_announced_in_the_dialect_that_was_chosen_in_every_tier() {
+async fn every_tier_is_announced_in_the_chosen_dialect() {
     let table = Table::default();
     table.put("ada", "pro");
     let throttle = ThrottleLayer::new(table.plans(Carry::Keep)).unwrap().headers(Dialect::Draft07);
@@ -466,9 +466,9 @@ async fn plans_are_announced_in_the_dialect_that_was_chosen_in_every_tier() {
     }
 }
 
-/// Plans by route, on a layer that is not told the route.
+/// Plans by route, on a layer that does not know the route.
 #[tokio::test]
-async fn plans_by_a_route_that_is_not_known_are_warned_of() {
+async fn plans_by_an_unknown_route_warn() {
     let by_route = plans("per-route", [("slow", Gcra::new(Rate::per_minute(6)))])
         .by(Route)
         .lookup(|_| async { Some("slow") })
@@ -483,7 +483,7 @@ async fn plans_by_a_route_that_is_not_known_are_warned_of() {
     assert_eq!(*warnings.lock().unwrap(), [Warning::RouteUnknown]);
 }
 
-/// One a minute in all, beside plans that remember nothing.
+/// One a minute for all requests, beside plans that remember no tier.
 fn behind_one_a_minute(table: &Table) -> [throttle_tower::LimitTree; 2] {
     let once = || limit("per-ip", Gcra::new(Rate::per_minute(1))).by(Constant).on_error(OnError::Closed);
     let plans = || table.plans(Carry::Keep);
@@ -522,9 +522,9 @@ async fn request_that_is_refused_whatever_its_tier_is_not_looked_up_in_redis() {
     refused_without_lookup(redis, 50).await;
 }
 
-/// As many are admitted as without the looks, of which there is one before each decision.
+/// As many requests are admitted as without the peeks, of which there is one before each decision.
 #[tokio::test]
-async fn law_14_look_before_a_lookup_charges_nothing() {
+async fn law_14_peek_before_a_lookup_charges_nothing() {
     for store in [memory(), redis()] {
         let table = Table::default();
         table.put("ada", "pro");
@@ -538,7 +538,7 @@ async fn law_14_look_before_a_lookup_charges_nothing() {
     }
 }
 
-/// A member of an `any` whose tier is not known may admit, whatever the others say.
+/// A member of an `any` whose tier is not known may admit, whatever the other members decide.
 #[tokio::test]
 async fn request_that_its_tier_may_still_admit_is_looked_up() {
     let one = |name: &str| limit(name, Gcra::new(Rate::per_minute(1))).by(Constant).on_error(OnError::Closed);
@@ -550,7 +550,7 @@ async fn request_that_its_tier_may_still_admit_is_looked_up() {
         assert_eq!(server.left("ada").await, "5 of 6");
         assert_eq!(table.lookups.load(Ordering::SeqCst), 2);
 
-        // Without any doubt left: the pool is empty, and so is what is asked with the plan.
+        // Both are certain to refuse: the pool is empty, and so is the limit beside the plan.
         let table = Table::default();
         let both = all((table.plans(Carry::Keep), one("with-plan")));
         let limits = any((both, one("other-pool").when(|parts| parts.uri.path() != "/none")));
@@ -560,7 +560,7 @@ async fn request_that_its_tier_may_still_admit_is_looked_up() {
         }
         assert_eq!(table.lookups.load(Ordering::SeqCst), 2, "none of a request that is refused");
 
-        // What refuses is told, and not the pool that the plan may make up for.
+        // The refusal names the limit that refuses, and not the pool, for which the plan may make up.
         let table = Table::default();
         let limits = all((one("all"), any((one("third-pool"), table.plans(Carry::Keep)))));
         let server = Server::start(limits, store.backend.clone()).await;
@@ -572,7 +572,7 @@ async fn request_that_its_tier_may_still_admit_is_looked_up() {
     }
 }
 
-/// A full house is known without a lookup, too.
+/// A lack of permits is known without a lookup, too.
 #[tokio::test]
 async fn request_without_a_permit_is_not_looked_up() {
     let table = Table::default();
@@ -582,7 +582,7 @@ async fn request_without_a_permit_is_not_looked_up() {
     assert_eq!(table.lookups.load(Ordering::SeqCst), 0);
 }
 
-/// Where attempts count, a refused one is charged to its plan.
+/// Where attempts count, a refused attempt is charged to its plan.
 #[tokio::test]
 async fn request_that_is_refused_is_looked_up_where_attempts_count() {
     let (store, table) = (memory(), Table::default());
@@ -598,7 +598,7 @@ async fn request_that_is_refused_is_looked_up_where_attempts_count() {
     assert_eq!(server.left("ada").await, "1 of 6", "two were admitted, and three attempts counted");
 }
 
-/// A request that is worth holding is held, not refused by the look.
+/// A request that may wait is held, and not refused by the peek.
 #[tokio::test(start_paused = true)]
 async fn request_that_can_be_held_is_looked_up_and_admitted() {
     let table = Table::default();
@@ -613,10 +613,10 @@ async fn request_that_can_be_held_is_looked_up_and_admitted() {
     assert_eq!(table.lookups.load(Ordering::SeqCst), 3);
 }
 
-/// What is free again between a look and the question for the exact wait is not taken from the request.
+/// Units that become free between the peek and the decision for the exact wait are left to the request.
 #[tokio::test]
-async fn law_05_request_that_is_admitted_behind_a_refusing_look_is_charged_once() {
-    /// Reads out times that a test has written down.
+async fn law_05_request_admitted_after_a_refusing_peek_is_charged_once() {
+    /// Returns the times that the test has set.
     #[derive(Clone)]
     struct Script(Arc<Mutex<std::vec::IntoIter<i64>>>);
     impl throttle_core::Clock for Script {
@@ -625,7 +625,7 @@ async fn law_05_request_that_is_admitted_behind_a_refusing_look_is_charged_once(
             Timestamp::from_micros(1_790_000_000_000_000 + second * 1_000_000)
         }
     }
-    // A look and a decision; a look, the question, what it is given back, and the decision; a look and its question.
+    // A peek and a decision; a peek, the decision for the wait, its refund, and the decision; a peek and its decision.
     let times = Script(Arc::new(Mutex::new(vec![0, 0, 0, 60, 60, 60, 60, 60].into_iter())));
     let table = Table::default();
     let limits = behind_one_a_minute(&table).into_iter().next().unwrap();
@@ -636,7 +636,7 @@ async fn law_05_request_that_is_admitted_behind_a_refusing_look_is_charged_once(
     assert_eq!((table.lookups.load(Ordering::SeqCst), times.0.lock().unwrap().len()), (2, 0));
 }
 
-/// Over a store: one question where the tier is remembered, a look before it where it is not, and none for other keys.
+/// Over a store: one decision if the tier is remembered, a peek before it if it is not, and no peek for other keys.
 #[tokio::test]
 async fn store_is_asked_once_more_for_a_tier_that_is_not_remembered() {
     let (store, table) = (common::Remote::faltering(false), Table::default());
@@ -662,9 +662,9 @@ async fn store_is_asked_once_more_for_a_tier_that_is_not_remembered() {
     }
 }
 
-/// A store that fails is waited for once.
+/// A failing store costs one wait.
 #[tokio::test]
-async fn law_12_store_that_fails_at_the_look_is_not_asked_again() {
+async fn law_12_store_that_fails_at_the_peek_is_not_asked_again() {
     for (rule, status, lookups) in [
         (OnError::Open, StatusCode::OK, 1),
         (OnError::local(1), StatusCode::OK, 1),
@@ -678,7 +678,7 @@ async fn law_12_store_that_fails_at_the_look_is_not_asked_again() {
     }
 }
 
-/// Made-up identities have one budget for all of them, whether the table answers or not.
+/// Made-up identities share one budget, whether lookups succeed or fail.
 #[tokio::test]
 async fn made_up_identities_gain_nothing_while_lookups_fail() {
     for store in [memory(), redis()] {
@@ -698,7 +698,7 @@ async fn made_up_identities_gain_nothing_while_lookups_fail() {
     }
 }
 
-/// A lookup that never ends, and a key that never comes.
+/// A lookup and an async key that never complete.
 #[tokio::test(start_paused = true)]
 async fn law_12_request_whose_lookup_or_key_hangs_is_answered_at_its_deadline() {
     let hanging = || {

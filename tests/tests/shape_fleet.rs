@@ -28,7 +28,7 @@ const PROCESSES: usize = 3;
 const CALLERS: usize = 8;
 /// Of each process.
 const CALLS: usize = 120;
-/// Promised, in a period. The headroom is what a busy machine may delay one call more than another.
+/// The most calls in a period. The headroom covers how much more a busy machine may delay one call than another.
 const COUNT: u64 = 80;
 const PERIOD: Duration = Duration::from_secs(1);
 const HEADROOM: Duration = Duration::from_millis(250);
@@ -86,7 +86,7 @@ async fn check() -> Result<(), String> {
     if most > COUNT as usize {
         return Err(format!("{most} in a period of {PERIOD:?}, promised {COUNT}"));
     }
-    // A pace that is kept by being slow would prove nothing.
+    // A fleet that is merely slow would pass without this.
     let due = (PERIOD + HEADROOM) * (PROCESSES * CALLS) as u32 / COUNT as u32;
     if took > due * 3 / 2 {
         return Err(format!("{took:?} for what is due in {due:?}"));
@@ -103,10 +103,10 @@ fn start_one(redis: &str, upstream: &Upstream) -> Child {
         .expect("a process of the fleet")
 }
 
-/// What each process does: its callers make their next call when their last was answered.
+/// The work of each process: each of its callers makes its next call after its last response.
 async fn call(redis: &str, upstream: &str) {
     let bucket = LeakyBucket::new(Rate::new(COUNT, PERIOD)).max_wait(Duration::from_secs(60));
-    // What is asked here is the pace, not how soon a busy machine answers.
+    // This test is about the pace, not about how soon a busy machine responds.
     let connector = Single::new(redis).expect("a valid URL");
     let backend = RedisBackend::builder(connector).deadline(Duration::from_secs(2)).build().expect("valid options");
     let shaper = Shaper::builder(bucket).headroom(HEADROOM).name("fleet").on_error(OnError::Closed).backend(backend);

@@ -1,4 +1,5 @@
-//! Rate limiting for tower and axum: exact limits, composed with [`all`] and [`any`], answered with true fields.
+//! Rate limiting for tower and axum. [`ThrottleLayer`] refuses requests over their limits, and [`ShapeLayer`] delays
+//! outbound calls.
 //!
 //! ```
 //! use throttle_tower::{ClientIp, Gcra, Rate, ThrottleLayer, limit};
@@ -11,30 +12,32 @@
 //!
 //! # Words
 //!
-//! A [`limit`] is a policy (a public name and an algorithm) applied by a key: whose budget it is. A [`KeyExtractor`] makes
-//! the key from the request's head. A [`ThrottleLayer`] asks a [`Backend`] about all limits at once and passes the request
-//! on, or refuses it with 429. The decision is in the extensions as a [`LimitReport`].
+//! A [`limit`](limit()) is a policy (a public name and an algorithm) with a key, and each key has a budget of its own.
+//! A [`KeyExtractor`] makes the key from the request's head. Limits are composed with [`all`] and [`any`]. For each
+//! request, a [`ThrottleLayer`] lets a [`Backend`](throttle_core::Backend) decide all its limits in one step. Then it
+//! passes the request on, or refuses it with 429 and headers that state when to come back. The decision is in the
+//! extensions of the request as a [`LimitReport`].
 //!
 //! # Where things are
 //!
 //! | looking for | see |
 //! |---|---|
 //! | the algorithms and how they differ | [`throttle_core::algorithm`] |
-//! | keys: address, header, route, method, your own | [`KeyExtractor`] |
+//! | keys: address, header, route, method, your own | [`extract`] |
 //! | the client's address behind proxies | [`client_ip`] |
 //! | cost, conditions, missing keys, refunds by outcome | [`Limit`] |
-//! | estimates, settled by the handler | [`Usage`] |
-//! | limits that depend on who asks | [`plans`] |
-//! | response fields and their dialects | [`headers`] |
+//! | estimates that the handler settles | [`usage`] |
+//! | limits that depend on the client's plan | [`mod@plans`] |
+//! | response headers and their dialects | [`headers`] |
 //! | custom refusals, hooks, failing stores | [`ThrottleLayer`] |
-//! | calls to others that are to wait for their turn | [`ShapeLayer`]; without a service, [`Shaper`] |
+//! | outbound calls within an upstream's rate | [`ShapeLayer`]; without a service, [`shape::Shaper`] |
 //!
 //! # Features
 //!
 //! | feature | default | gives |
 //! |---|---|---|
-//! | `tracing` | yes | [warnings](Warning) are logged, unless [`on_warning`](ThrottleLayer::on_warning) takes them; so is why an extractor answers 500 |
-//! | `axum` | no | the route's template and the peer's address from axum's extensions; [`LimitReport`], [`Usage`] and [`InFlight`] as extractors |
+//! | `tracing` | yes | the log: [warnings](Warning), unless [`on_warning`](ThrottleLayer::on_warning) takes them, and why an axum extractor answers 500 |
+//! | `axum` | no | the route's template and the peer's address from axum; [`LimitReport`], [`Usage`] and [`InFlight`] as extractors |
 //! | `unicode` | no | `Header::normalize_identity` |
 
 pub mod client_ip;

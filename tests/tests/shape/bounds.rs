@@ -11,7 +11,7 @@ use tower::{Layer, ServiceExt};
 use crate::support::{MS, Notes, Remote, layer, over, ten};
 
 #[tokio::test(start_paused = true)]
-async fn shape_refuses_at_once_what_would_wait_too_long() {
+async fn shape_call_that_would_wait_too_long_is_refused_at_once() {
     let notes = Notes::new();
     let service = layer(ten(300)).layer(notes.clone());
     let start = Instant::now();
@@ -22,7 +22,7 @@ async fn shape_refuses_at_once_what_would_wait_too_long() {
     let full = error.queue_full().unwrap();
     assert_eq!((full.bound, full.retry_after, full.allowed), (Bound::MaxWait, Some(100 * MS), 300 * MS));
     assert_eq!(error.to_string(), "the call would wait longer than max_wait, 300ms; try again in 100ms");
-    // It is true: not a microsecond earlier.
+    // The wait is exact: not a microsecond less.
     tokio::time::sleep(99 * MS).await;
     assert!(service.clone().oneshot(5).await.is_err());
     tokio::time::sleep(MS).await;
@@ -35,7 +35,7 @@ async fn shape_refuses_at_once_what_would_wait_too_long() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shape_admits_by_the_finish_of_the_cost() {
+async fn shape_call_is_admitted_by_the_finish_of_its_cost() {
     let shaper = ten(300).build().unwrap();
     let error = shaper.reserve("key", 1_000_000).await.unwrap_err();
     assert_eq!(error.queue_full().unwrap().retry_after, None, "no wait helps");
@@ -45,7 +45,7 @@ async fn shape_admits_by_the_finish_of_the_cost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shape_refuses_what_would_miss_its_own_deadline() {
+async fn shape_call_that_would_miss_its_deadline_is_refused() {
     for remote in [None, Some(Remote::new(2 * MS))] {
         let notes = Notes::new();
         let deadline = |call: &u64| (*call > 0).then(|| Duration::from_millis(*call));
@@ -61,7 +61,7 @@ async fn shape_refuses_what_would_miss_its_own_deadline() {
             assert_eq!((full.bound, full.allowed), (Bound::Deadline, 200 * MS));
             let retry_after = full.retry_after.unwrap();
             assert!((80 * MS..=90 * MS).contains(&retry_after), "{retry_after:?}");
-            // Nothing was scheduled for it: the next one leaves where it would have.
+            // Nothing was scheduled for it: the next call takes the slot that it would have had.
             service.clone().oneshot(1_000).await.unwrap();
             for call in waiting {
                 call.await.unwrap().unwrap();
@@ -81,8 +81,8 @@ async fn shape_refuses_what_would_miss_its_own_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shape_deadlines_under_load_starve_nobody() {
-    // Ten times more calls than fit, none of which may wait longer than a tenth of what the bucket allows.
+async fn shape_deadlines_under_load_starve_no_call() {
+    // Ten times more calls than fit, none of which may wait longer than a tenth of the bucket's longest wait.
     for trip in [0, 4] {
         let remote = Remote::new(trip * MS);
         let notes = Notes::new();
@@ -102,20 +102,20 @@ async fn shape_deadlines_under_load_starve_nobody() {
         for call in calls {
             sent += u32::from(call.await.unwrap());
         }
-        // Ten seconds at ten a second, and what waits half a second at the end.
+        // Ten seconds at ten a second, and the calls that wait half a second at the end.
         assert!((100..=106).contains(&sent), "{sent} left, with a round trip of {trip} ms");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn shape_bounds_the_number_of_those_who_wait() {
+async fn shape_number_of_waiting_calls_is_bounded() {
     let notes = Notes::new();
     let by_number = |call: &u64| (*call % 2).into();
     let layer = layer(ten(3_600_000).max_waiting(10)).by(by_number);
     let service = layer.layer(notes.clone());
     let calls: Vec<_> = (0..100).map(|call| tokio::spawn(service.clone().oneshot(call))).collect();
     tokio::time::sleep(MS).await;
-    // One of each key left at once, ten wait.
+    // One call of each key left at once, ten wait.
     let stats = layer.stats();
     assert_eq!((stats.sent, stats.waiting, stats.refused), (2, 10, 88));
     let mut refused = 0;
@@ -126,14 +126,14 @@ async fn shape_bounds_the_number_of_those_who_wait() {
         }
     }
     assert_eq!(refused, 88);
-    // Those who were refused have left no gap.
+    // The refused calls have left no gap.
     assert_eq!(notes.times().last().unwrap().as_millis(), 500);
     assert_eq!(layer.stats().waiting, 0);
 }
 
-/// A shaper delays unless it is told not to, also where a second is no time at its rate.
+/// By default a shaper delays calls, even at a rate at which half a minute is little.
 #[tokio::test(start_paused = true)]
-async fn shape_by_default_calls_are_delayed_up_to_half_a_minute() {
+async fn shape_default_longest_wait_is_half_a_minute() {
     for (rate, fits) in [(Rate::per_second(1), 30), (Rate::per_minute(30), 15), (Rate::per_minute(3), 2)] {
         assert_eq!(LeakyBucket::new(rate).longest_wait(), Duration::from_secs(30));
         let shaper = Shaper::new(LeakyBucket::new(rate)).unwrap();
@@ -141,14 +141,14 @@ async fn shape_by_default_calls_are_delayed_up_to_half_a_minute() {
         while let Ok(slot) = shaper.reserve("key", 1).await {
             slots.push(slot);
         }
-        // The first leaves at once. Some headroom makes the pace a little slower than the rate.
+        // The first call leaves at once. Headroom makes the pace a little slower than the rate.
         assert_eq!(slots.len(), fits, "{rate}");
         assert!(slots.last().unwrap().delay() <= Duration::from_secs(30));
     }
 }
 
 #[test]
-fn shape_names_what_is_wrong_with_a_configuration() {
+fn shape_wrong_configuration_is_an_error_with_field_and_rule() {
     let bucket = || LeakyBucket::new(Rate::per_second(10));
     let error = |result: Result<Shaper<Remote>, throttle_tower::ConfigError>| result.map(drop).unwrap_err();
     let remote = Remote::new(MS);
@@ -166,7 +166,7 @@ fn shape_names_what_is_wrong_with_a_configuration() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shape_errors_are_errors_and_keep_the_services_own() {
+async fn shape_error_boxes_the_services_own() {
     let shaper = ten(0).build().unwrap();
     shaper.schedule("key", 1).await.unwrap();
     let full = shaper.schedule("key", 1).await.unwrap_err();
@@ -177,7 +177,7 @@ async fn shape_errors_are_errors_and_keep_the_services_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shape_who_asks_a_store_counts_once_among_those_who_wait() {
+async fn shape_call_that_waits_for_the_store_counts_once_as_waiting() {
     let remote = Remote::new(2 * MS);
     let shaper = over(&remote, ten(10_000).max_waiting(1), OnError::Closed);
     shaper.schedule("key", 1).await.unwrap();
@@ -194,7 +194,7 @@ async fn shape_who_asks_a_store_counts_once_among_those_who_wait() {
 }
 
 #[test]
-fn shape_a_call_may_be_made_before_the_runtime_is_entered() {
+fn shape_call_may_be_made_before_the_runtime_is_entered() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let mut service = ShapeLayer::<u64>::of(ten(10_000).build().unwrap()).layer(Notes::new());
     let calls = [1, 2].map(|call| tower::Service::call(&mut service, call));
@@ -203,9 +203,9 @@ fn shape_a_call_may_be_made_before_the_runtime_is_entered() {
     }
 }
 
-/// More units than fit into 32 bits keep their distance as well.
+/// More units than fit into 32 bits keep their spacing as well.
 #[tokio::test(start_paused = true)]
-async fn shape_a_pause_holds_billions_of_units_apart() {
+async fn shape_pause_keeps_billions_of_units_apart() {
     let bucket = LeakyBucket::new(Rate::per_second(100_000_000)).max_wait(Duration::from_secs(100_000));
     let shaper = Shaper::builder(bucket).headroom(Duration::ZERO).build().unwrap();
     let start = Instant::now();

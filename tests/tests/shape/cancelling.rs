@@ -12,7 +12,7 @@ use tower::{Layer, Service, ServiceExt};
 use crate::support::{MS, Notes, Remote, layer, over, poll, ten};
 
 #[tokio::test(start_paused = true)]
-async fn shape_the_last_who_goes_away_gives_its_slot_back() {
+async fn shape_last_call_that_is_dropped_gives_its_slot_back() {
     let shaper = ten(10_000).build().unwrap();
     shaper.schedule("key", 1).await.unwrap();
     let kept = shaper.reserve("key", 1).await.unwrap();
@@ -24,7 +24,7 @@ async fn shape_the_last_who_goes_away_gives_its_slot_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shape_the_slot_of_one_in_the_middle_passes_unused() {
+async fn shape_slot_dropped_in_the_middle_passes_unused() {
     let notes = Notes::new();
     let mut service = layer(ten(10_000)).layer(notes.clone());
     let mut calls: Vec<_> = (0..5).map(|call| Some(service.call(call))).collect();
@@ -38,7 +38,7 @@ async fn shape_the_slot_of_one_in_the_middle_passes_unused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shape_a_slot_that_was_used_is_not_given_back() {
+async fn shape_used_slot_is_not_given_back() {
     let shaper = ten(10_000).build().unwrap();
     for _ in 0..3 {
         let slot = shaper.reserve("key", 1).await.unwrap();
@@ -50,7 +50,7 @@ async fn shape_a_slot_that_was_used_is_not_given_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shape_a_slot_whose_time_has_come_and_that_nobody_used_is_given_back() {
+async fn shape_unused_slot_whose_time_has_come_is_given_back() {
     let shaper = ten(10_000).build().unwrap();
     let slot = shaper.reserve("key", 1).await.unwrap();
     assert_eq!(slot.delay(), Duration::ZERO);
@@ -59,7 +59,7 @@ async fn shape_a_slot_whose_time_has_come_and_that_nobody_used_is_given_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shape_over_a_store_slots_are_given_back_behind_the_caller() {
+async fn shape_slot_goes_back_to_a_store_in_the_background() {
     let remote = Remote::new(10 * MS);
     let shaper = over(&remote, ten(10_000), OnError::Closed);
     shaper.schedule("key", 1).await.unwrap();
@@ -72,7 +72,7 @@ async fn shape_over_a_store_slots_are_given_back_behind_the_caller() {
     let again = shaper.reserve("key", 1).await.unwrap();
     assert!(again.delay() < 100 * MS, "{:?}", again.delay());
 
-    // A store that fails then is counted, and nobody else hears of it.
+    // If the store fails then, the slot is counted as lost, and no call fails.
     remote.fail(true);
     drop(again);
     sleep(20 * MS).await;
@@ -80,8 +80,8 @@ async fn shape_over_a_store_slots_are_given_back_behind_the_caller() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shape_a_call_dropped_at_any_point_loses_no_slot() {
-    // Polled once each millisecond, and dropped after so many of them.
+async fn shape_call_dropped_at_any_point_loses_no_slot() {
+    // Polled once each millisecond, and dropped after so many polls.
     for polls in 0..30 {
         let remote = Remote::new(10 * MS);
         let notes = Notes::new();
@@ -92,7 +92,7 @@ async fn shape_a_call_dropped_at_any_point_loses_no_slot() {
         service.call(0).await.unwrap();
         give_up_after(polls, service.call(1)).await;
         assert_eq!(shaper.stats().waiting, 0, "after {polls} polls");
-        // The next one gets the slot that the dropped one had.
+        // The next call gets the slot of the dropped one.
         service.call(2).await.unwrap();
         let due = start.elapsed();
         assert!((100 * MS..116 * MS).contains(&due), "after {polls} polls: {due:?}");
@@ -101,7 +101,7 @@ async fn shape_a_call_dropped_at_any_point_loses_no_slot() {
 }
 
 #[test]
-fn shape_shutting_down_with_a_thousand_queued_leaves_no_task_behind() {
+fn shape_shutdown_with_a_thousand_waiting_calls_leaves_no_task() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let stats = runtime.block_on(async {
         let remote = Remote::new(2 * MS);
@@ -122,7 +122,7 @@ fn shape_shutting_down_with_a_thousand_queued_leaves_no_task_behind() {
         }
         assert!(Handle::current().metrics().num_alive_tasks() >= 998);
         calls.shutdown().await;
-        // What is given back to a store travels behind.
+        // A slot goes back to a store in the background.
         let patience = Instant::now() + Duration::from_secs(10);
         while Handle::current().metrics().num_alive_tasks() > 0 && Instant::now() < patience {
             sleep(MS).await;
@@ -137,8 +137,8 @@ fn shape_shutting_down_with_a_thousand_queued_leaves_no_task_behind() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shape_a_call_that_could_leave_at_once_gives_its_slot_back_too() {
-    // Never polled, the store is not asked; polled, it is, and what it answers is given back.
+async fn shape_dropped_call_that_could_leave_at_once_gives_its_slot_back() {
+    // Without a poll the store is not called. After a poll it is, and the slot that it assigns is given back.
     for polls in 0..4 {
         let remote = Remote::new(10 * MS);
         let shaper = over(&remote, ten(10_000), OnError::Closed);
@@ -154,7 +154,7 @@ async fn shape_a_call_that_could_leave_at_once_gives_its_slot_back_too() {
     }
 }
 
-/// Polls a call once each millisecond, so often, drops it, and waits until what follows has been done.
+/// Polls a call so often, once each millisecond, drops it, and waits for the work in the background.
 async fn give_up_after(polls: usize, call: impl Future) {
     let mut call = Box::pin(call);
     for _ in 0..polls {

@@ -16,7 +16,7 @@ use crate::support::{MS, Notes, Remote, layer, over, ten};
 type Handle = mock::Handle<u64, u64>;
 
 #[tokio::test(start_paused = true)]
-async fn shape_readiness_is_the_inner_services() {
+async fn shape_readiness_is_that_of_the_inner_service() {
     let (mut service, mut inner): (_, Handle) = mock::spawn_layer(layer(ten(1_000)));
     inner.allow(0);
     assert!(service.poll_ready().is_pending());
@@ -32,8 +32,8 @@ async fn shape_readiness_is_the_inner_services() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shape_the_service_that_was_found_ready_is_called_after_the_wait() {
-    // The mock panics when a clone is called that was not asked whether it is ready.
+async fn shape_ready_service_is_called_after_the_wait() {
+    // The mock panics if a clone is called whose readiness was not polled.
     let (service, mut inner): (_, Handle) = mock::pair();
     let mut service = layer(ten(1_000)).layer(service);
     inner.allow(3);
@@ -54,7 +54,7 @@ async fn shape_the_service_that_was_found_ready_is_called_after_the_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shape_errors_of_the_service_pass_untouched() {
+async fn shape_errors_of_the_service_are_unchanged() {
     #[derive(Debug, PartialEq)]
     struct Own(u64);
     let failing = service_fn(|call: u64| async move { Err::<(), _>(Own(call)) });
@@ -83,7 +83,7 @@ async fn shape_clones_share_the_schedule() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shape_a_slow_upstream_holds_up_no_departure() {
+async fn shape_slow_upstream_delays_no_departure() {
     let start = Instant::now();
     let slow = service_fn(|_: u64| async {
         sleep(Duration::from_secs(5)).await;
@@ -98,7 +98,7 @@ async fn shape_a_slow_upstream_holds_up_no_departure() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shape_stacks_with_towers_own_layers() {
+async fn shape_stacks_with_the_layers_of_tower() {
     let layer: ShapeLayer<u64> = layer(ten(10_000));
     let mut service = ServiceBuilder::new()
         .layer(ConcurrencyLimitLayer::new(2))
@@ -113,7 +113,7 @@ async fn shape_stacks_with_towers_own_layers() {
     for call in calls {
         call.await.unwrap();
     }
-    // A timeout outside drops the call, whose slot is given back.
+    // A timeout outside of the layer drops the call, and its slot is given back.
     let paced = Shaper::builder(LeakyBucket::new(Rate::per_minute(1)).max_wait(Duration::from_secs(3_600)));
     let paced = ShapeLayer::of(paced.build().unwrap());
     let mut service = ServiceBuilder::new()
@@ -131,7 +131,7 @@ async fn shape_stacks_with_towers_own_layers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shape_answers_over_http_instead_of_failing() {
+async fn shape_http_answers_a_refused_call_with_a_response() {
     let inner = service_fn(|_: Request<()>| async { Ok::<_, std::io::Error>(Response::new(String::from("hello"))) });
     let pace = LeakyBucket::new(Rate::per_second(2)).max_wait(Duration::from_millis(600));
     let layer = ShapeLayer::new(pace).unwrap().http();

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use crate::support::{MS, Remote, over, ten};
 
 #[tokio::test(start_paused = true)]
-async fn shape_goes_on_by_its_share_of_the_pace() {
+async fn shape_failing_store_leaves_the_share_of_the_pace() {
     let remote = Remote::new(2 * MS);
     let shaper = over(&remote, ten(10_000), OnError::local(4));
     shaper.schedule("key", 1).await.unwrap();
@@ -18,13 +18,13 @@ async fn shape_goes_on_by_its_share_of_the_pace() {
         shaper.schedule("key", 1).await.unwrap();
         times.push(Instant::now());
     }
-    // A quarter of ten a second; kept warm, so that the first one is no gift.
+    // A quarter of ten a second. The share knows of the decisions before, so the first call is not free.
     for pair in times.windows(2) {
         assert!((399 * MS..=401 * MS).contains(&(pair[1] - pair[0])), "{:?}", pair[1] - pair[0]);
     }
     assert_eq!(shaper.stats().degraded, 4);
 
-    // A slot of the share's is given back to the share.
+    // A slot of the share is given back to the share.
     let last = shaper.reserve("key", 1).await.unwrap();
     let delay = last.delay();
     drop(last);
@@ -37,7 +37,7 @@ async fn shape_goes_on_by_its_share_of_the_pace() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shape_fails_calls_where_it_is_told_to() {
+async fn shape_failing_store_fails_calls_if_closed() {
     let remote = Remote::new(2 * MS);
     let shaper = over(&remote, ten(10_000), OnError::Closed);
     remote.fail(true);
@@ -47,7 +47,7 @@ async fn shape_fails_calls_where_it_is_told_to() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn law_13_shape_keeps_an_open_pace_while_the_store_is_busy() {
+async fn law_13_shape_keeps_the_pace_if_open_while_the_store_is_busy() {
     let remote = Remote::new(2 * MS);
     let shaper = over(&remote, ten(10_000), OnError::Open);
     remote.be_busy();
@@ -55,13 +55,13 @@ async fn law_13_shape_keeps_an_open_pace_while_the_store_is_busy() {
     for _ in 0..5 {
         shaper.schedule("key", 1).await.unwrap();
     }
-    // Ten a second, with some headroom: four intervals between five calls.
+    // Ten a second, with headroom: four intervals between five calls.
     assert!((400 * MS..420 * MS).contains(&start.elapsed()), "{:?}", start.elapsed());
     assert_eq!((shaper.stats().sent, shaper.stats().degraded), (5, 5));
 }
 
 #[tokio::test(start_paused = true)]
-async fn shape_lets_calls_go_where_it_is_told_to() {
+async fn shape_failing_store_sends_calls_if_open() {
     let remote = Remote::new(2 * MS);
     let shaper = over(&remote, ten(10_000), OnError::Open);
     remote.fail(true);

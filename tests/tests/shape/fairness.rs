@@ -6,9 +6,9 @@ use tower::{Layer, ServiceExt};
 
 use crate::support::{MS, Notes, Remote, layer, over, ten};
 
-/// Nine who make one call every 100 ms, which is their pace, beside one who makes a thousand at once.
+/// Nine keys with one call every 100 ms, which is their pace, beside one key with a thousand calls at once.
 #[tokio::test(start_paused = true)]
-async fn shape_one_greedy_key_delays_nobody_else() {
+async fn shape_greedy_key_delays_no_other_key() {
     let notes = Notes::new();
     let service = layer(ten(3_600_000)).by(|call: &u64| (call / 10_000).into()).layer(notes.clone());
     let mut calls = JoinSet::new();
@@ -34,7 +34,7 @@ async fn shape_one_greedy_key_delays_nobody_else() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shape_keys_have_schedules_of_their_own_over_a_store() {
+async fn shape_each_key_has_its_own_schedule_over_a_store() {
     let remote = Remote::new(2 * MS);
     let shaper = over(&remote, ten(3_600_000), OnError::Closed);
     for key in 0..10_u64 {

@@ -20,7 +20,7 @@ async fn law_08_shape_golden_vectors_through_a_shaper() {
     assert!(run >= 6, "only {run} of {} suites of the shaper could be run", suites.len());
 }
 
-/// Tokio's clock does not step back. The suites in which one does are run on the algorithm and on the backends.
+/// Tokio's clock does not step back. Suites whose clock does run on the algorithm and on the backends.
 fn only_forward(suite: &Suite) -> bool {
     suite.ops.is_sorted_by_key(time)
 }
@@ -43,7 +43,7 @@ async fn replay(suite: &Suite) {
         let due = start + Duration::from_micros(time(op).unsigned_abs());
         advance(due.saturating_duration_since(Instant::now())).await;
         match op {
-            // A look: nobody who only looks needs a slot.
+            // A peek, which needs no slot.
             Op::Take { cost: 0, .. } => slots.push(None),
             Op::Take { cost, expect, .. } => match shaper.reserve("key", *cost).await {
                 Ok(slot) => {

@@ -1,4 +1,4 @@
-//! What an upstream says about its limits is kept to, within reason.
+//! Limits that an upstream states in its responses are obeyed, within bounds.
 
 use std::future::IntoFuture;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ fn obeying(per_second: u64) -> Shaped {
     ShapeLayer::of(Shaper::builder(bucket).headroom(Duration::ZERO).build().unwrap()).obey_upstream()
 }
 
-/// An upstream that answers as the call's number says.
+/// An upstream whose response depends on the number of the call.
 fn upstream(
     answer: impl Fn(usize) -> Response<()> + Clone + Send + 'static,
 ) -> impl Service<Request<()>, Response = Response<()>, Error = std::convert::Infallible, Future: Send> + Clone + Send {
@@ -41,7 +41,7 @@ fn say(status: u16, fields: &[(&'static str, &str)]) -> Response<()> {
     response
 }
 
-/// When the second call leaves, if the first was answered so.
+/// When the second call leaves, after this response to the first.
 async fn second_leaves(layer: Shaped, first: Response<()>) -> Duration {
     let (status, headers) = (first.status(), first.headers().clone());
     let mut service = layer.layer(upstream(move |call| {
@@ -79,7 +79,7 @@ async fn shape_retry_after_may_be_a_date() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shape_nothing_left_pauses_the_key_even_on_success() {
+async fn shape_success_with_nothing_remaining_pauses_the_key() {
     let wait = second_leaves(obeying(10), say(200, &[("ratelimit", r#""api";r=0;t=3"#)])).await;
     assert_eq!(wait, Duration::from_secs(3));
     let trio = [("x-ratelimit-limit", "60"), ("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "12")];
@@ -90,7 +90,7 @@ async fn shape_nothing_left_pauses_the_key_even_on_success() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shape_what_is_left_is_made_to_last() {
+async fn shape_remaining_units_are_spread_over_their_window() {
     // Five in ten seconds at ten a second would be used up in half a second.
     let some = say(200, &[("ratelimit", r#""api";r=5;t=10"#)]);
     let service = obeying(10).layer(upstream(move |call| if call == 0 { some.clone() } else { Response::new(()) }));
@@ -112,7 +112,7 @@ async fn shape_what_is_left_is_made_to_last() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shape_a_hostile_upstream_parks_nobody_for_a_year() {
+async fn shape_pause_is_bounded_whatever_the_upstream_asks_for() {
     for fields in [
         [("retry-after", "31536000")],
         [("retry-after", "99999999999999999999999")],
@@ -128,7 +128,7 @@ async fn shape_a_hostile_upstream_parks_nobody_for_a_year() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shape_jitter_only_lengthens() {
+async fn shape_jitter_only_lengthens_a_pause() {
     let mut waits = Vec::new();
     for _ in 0..50 {
         waits.push(second_leaves(obeying(10).pause_jitter(50), say(429, &[("retry-after", "10")])).await.as_millis());
@@ -138,9 +138,9 @@ async fn shape_jitter_only_lengthens() {
     assert!(waits.len() > 25, "they come back at different times: {waits:?}");
 }
 
-/// Those who wait when the pause begins, and those who come during it, leave after it in their order, at the pace.
+/// Calls that wait when the pause begins, and calls that come during it, leave after it in order, at the pace.
 #[tokio::test(start_paused = true)]
-async fn shape_whoever_waits_leaves_after_the_pause_in_order() {
+async fn shape_waiting_calls_leave_in_order_after_the_pause() {
     let pace = LeakyBucket::new(Rate::per_second(10)).max_wait(Duration::from_secs(100));
     let shaper = Shaper::builder(pace).headroom(Duration::ZERO).build().unwrap();
     let start = Instant::now();
@@ -156,7 +156,7 @@ async fn shape_whoever_waits_leaves_after_the_pause_in_order() {
         waiting.spawn(call(number));
     }
     sleep(250 * MS).await;
-    // Again and longer, as the answers to several calls come in.
+    // Further and longer pauses, as the responses to several calls come in.
     shaper.pause("key", Duration::from_secs(1));
     shaper.pause("key", Duration::from_secs(3));
     shaper.pause("other", Duration::from_secs(30));
@@ -184,7 +184,7 @@ async fn shape_whoever_waits_leaves_after_the_pause_in_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shape_what_would_wait_too_long_because_of_a_pause_is_refused() {
+async fn shape_call_that_a_pause_delays_too_long_is_refused() {
     let pace = LeakyBucket::new(Rate::per_second(10)).max_wait(Duration::from_secs(2));
     let shaper = Shaper::builder(pace).headroom(Duration::ZERO).build().unwrap();
     shaper.pause("key", Duration::from_secs(5));
@@ -198,10 +198,10 @@ async fn shape_what_would_wait_too_long_because_of_a_pause_is_refused() {
     shaper.schedule("key", 1).await.unwrap();
 }
 
-/// The acceptance of the whole: an upstream with a limit of its own, and one that says no more than it must.
+/// End to end: an upstream with a limit of its own, which states no more than it must.
 #[tokio::test(start_paused = true)]
-async fn shape_after_the_first_429_there_is_no_other() {
-    // It is overloaded from the fiftieth call on, for three seconds, and says so.
+async fn shape_upstream_refuses_no_call_after_its_first_429() {
+    // It is overloaded from the fiftieth call on, for three seconds, and responds so.
     let until = Arc::new(std::sync::Mutex::new(None::<Instant>));
     let calls = Arc::new(AtomicUsize::new(0));
     let overloaded = service_fn(move |_: Request<()>| {
@@ -220,8 +220,8 @@ async fn shape_after_the_first_429_there_is_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shape_an_upstream_that_tells_what_is_left_refuses_nobody() {
-    // Its limit is half of our pace. It tells, so there is not even a first time.
+async fn shape_upstream_that_states_its_limit_refuses_no_call() {
+    // Its limit is half of the shaper's pace. It states it in every response, so not even one call is refused.
     for dialect in [Dialect::Draft11, Dialect::Draft07, Dialect::Draft03] {
         let store = MemoryBackend::builder().clock(TokioClock::new()).build();
         let limits = limit("upstream", Gcra::new(Rate::per_second(10)).burst(20)).by(Constant);
@@ -234,9 +234,9 @@ async fn shape_an_upstream_that_tells_what_is_left_refuses_nobody() {
     }
 }
 
-/// A crowd whose slots have all come keeps to what it is told as it leaves: it neither runs into the limit nor stands still.
+/// Calls whose slots have all come keep to a limit that is stated while they leave: they neither exceed it nor stop.
 #[tokio::test(start_paused = true)]
-async fn shape_a_crowd_keeps_to_what_it_is_told_on_the_way() {
+async fn shape_concurrent_calls_keep_to_a_limit_stated_meanwhile() {
     let store = MemoryBackend::builder().clock(TokioClock::new()).build();
     let limits = limit("upstream", Gcra::new(Rate::per_second(25)).burst(25)).by(Constant);
     let throttle = ThrottleLayer::new(limits).unwrap().backend(store).unwrap();
@@ -257,7 +257,7 @@ async fn shape_a_crowd_keeps_to_what_it_is_told_on_the_way() {
     assert!((6_800 * MS..=8_500 * MS).contains(&took), "25 a second, and the burst: {took:?}");
 }
 
-/// How many of 200 calls are answered 429, made by so many callers, each after its last was answered.
+/// How many of 200 calls get a 429. Each of the callers makes its next call after its last response.
 async fn refused_of_200<S, Body>(service: S, callers: usize) -> usize
 where
     S: Service<Request<()>, Response = Response<Body>, Error: std::fmt::Debug + Send, Future: Send>
@@ -282,7 +282,7 @@ where
 }
 
 #[tokio::test(start_paused = true)]
-async fn shape_reads_the_head_of_responses_of_any_type() {
+async fn shape_head_of_a_response_of_any_type_is_read() {
     #[derive(Clone)]
     struct Own {
         status: StatusCode,
@@ -306,7 +306,7 @@ async fn shape_reads_the_head_of_responses_of_any_type() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shape_deadlines_count_a_slower_pace_too() {
+async fn shape_deadline_counts_a_slower_pace_too() {
     let bucket = LeakyBucket::new(Rate::per_second(10)).max_wait(Duration::from_secs(20));
     let shaper = Shaper::builder(bucket).headroom(Duration::ZERO).build().unwrap();
     let within = Duration::from_secs(1);
@@ -325,7 +325,7 @@ async fn shape_deadlines_count_a_slower_pace_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shape_those_who_give_up_during_a_pause_leave_no_gap() {
+async fn shape_calls_dropped_during_a_pause_leave_no_gap() {
     let pace = LeakyBucket::new(Rate::per_second(10)).max_wait(Duration::from_secs(100));
     let shaper = Shaper::builder(pace).headroom(Duration::ZERO).build().unwrap();
     let start = Instant::now();
@@ -338,9 +338,9 @@ async fn shape_those_who_give_up_during_a_pause_leave_no_gap() {
     assert!((10_000 * MS..=10_001 * MS).contains(&at), "{at:?}");
 }
 
-/// A turn of a lane that is gone means nothing in the one that follows it.
+/// A position in a queue that was removed has no meaning in the queue that follows it.
 #[tokio::test(start_paused = true)]
-async fn shape_a_late_call_is_held_by_the_pause_of_now() {
+async fn shape_late_call_is_held_by_the_current_pause() {
     let pace = LeakyBucket::new(Rate::per_second(10)).max_wait(Duration::from_secs(100));
     let shaper = Shaper::builder(pace).headroom(Duration::ZERO).build().unwrap();
     shaper.pause("key", Duration::from_secs(1));
@@ -353,7 +353,7 @@ async fn shape_a_late_call_is_held_by_the_pause_of_now() {
     }
     let last = late.pop().unwrap();
     drop(late);
-    // Everybody's time has come, and the lane is forgotten with the next call.
+    // The time of every call has come, and the next call removes the queue.
     sleep(Duration::from_secs(5)).await;
     shaper.schedule("key", 1).await.unwrap();
     let start = Instant::now();
@@ -363,9 +363,9 @@ async fn shape_a_late_call_is_held_by_the_pause_of_now() {
     assert!((300 * MS..=400 * MS).contains(&at), "{at:?}");
 }
 
-/// A slow-down ends when the upstream's time is over, and at the longest when pauses do.
+/// A slow-down ends with the upstream's window, and at the latest with the longest pause.
 #[tokio::test(start_paused = true)]
-async fn shape_a_slow_down_is_bounded_too() {
+async fn shape_slow_down_is_bounded_too() {
     let first = say(200, &[("ratelimit", r#""api";r=2;t=999999999999999"#)]);
     let service = obeying(10).longest_pause(Duration::from_secs(2));
     let mut service = service.layer(upstream(move |call| if call == 0 { first.clone() } else { Response::new(()) }));

@@ -16,7 +16,7 @@ async fn shape_calls_leave_in_order_an_interval_apart() {
     let service = layer(ten(10_000)).layer(notes.clone());
     let mut calls = JoinSet::new();
     for call in 0..50 {
-        // In the order of `call`, which each makes when it is polled first.
+        // In the order of `call`, which happens with the first poll of each.
         calls.spawn(service.clone().oneshot(call));
     }
     calls.join_all().await.into_iter().for_each(|answer| assert!(answer.is_ok()));
@@ -28,10 +28,10 @@ async fn shape_calls_leave_in_order_an_interval_apart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shape_never_early_and_no_drift_over_a_million_departures() {
+async fn shape_million_departures_are_never_early_and_do_not_drift() {
     const DEPARTURES: usize = 1_000_000;
     const CALLERS: usize = 100;
-    // 333 1/3 µs apart: nothing that is rounded on the way stays unnoticed.
+    // 333 1/3 µs apart, so that any rounding on the way shows.
     let shaper = Shaper::builder(LeakyBucket::new(Rate::per_second(3_000))).headroom(Duration::ZERO).build().unwrap();
     let start = Instant::now();
     let mut calling = JoinSet::new();
@@ -51,13 +51,13 @@ async fn shape_never_early_and_no_drift_over_a_million_departures() {
     assert_eq!(times.len(), DEPARTURES);
     for (departure, at) in times.into_iter().enumerate() {
         let due = Duration::from_nanos(departure as u64 * 1_000_000 / 3);
-        // A timer is late by up to a millisecond. The millionth is no later than the first.
+        // A timer is late by up to a millisecond. The millionth call is no later than the first.
         assert!((due..=due + MS).contains(&at), "departure {departure} at {at:?}, due at {due:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn shape_an_idle_schedule_saves_nothing_up() {
+async fn shape_idle_schedule_saves_nothing_up() {
     let shaper = ten(1_000).build().unwrap();
     shaper.schedule("key", 1).await.unwrap();
     advance(Duration::from_secs(60)).await;
@@ -69,20 +69,20 @@ async fn shape_an_idle_schedule_saves_nothing_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shape_a_call_of_several_units_keeps_the_next_one_waiting() {
+async fn shape_next_call_waits_for_every_unit_of_the_last() {
     let notes = Notes::new();
     let service = layer(ten(10_000)).cost(|call: &u64| *call).layer(notes.clone());
     let calls = [3, 1, 0, 2, 1].map(|cost| tokio::spawn(service.clone().oneshot(cost)));
     for call in calls {
         call.await.unwrap().unwrap();
     }
-    // What costs nothing is not paced.
+    // A call that costs nothing is not delayed.
     let left: Vec<_> = notes.calls().into_iter().map(|(cost, at)| (cost, at.as_millis())).collect();
     assert_eq!(left, [(3, 0), (0, 0), (1, 300), (2, 400), (1, 600)]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn shape_headroom_makes_no_period_hold_one_too_many() {
+async fn shape_headroom_keeps_every_period_within_the_rate() {
     let departures = async |shaper: Shaper| {
         let start = Instant::now();
         let mut times = Vec::new();
@@ -102,7 +102,7 @@ async fn shape_headroom_makes_no_period_hold_one_too_many() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shape_over_a_store_in_one_round_trip() {
+async fn shape_store_decides_in_one_round_trip() {
     let remote = Remote::new(10 * MS);
     let notes = Notes::new();
     let service = ShapeLayer::of(over(&remote, ten(10_000), OnError::Closed)).layer(notes.clone());
@@ -115,14 +115,14 @@ async fn shape_over_a_store_in_one_round_trip() {
     assert_eq!(notes.order(), (0..20).collect::<Vec<_>>());
     for (call, at) in notes.calls() {
         let due = call as u32 * 100 * MS;
-        // The store's schedule began half a trip after the first was made, and its answer took the other half.
+        // The store's schedule began half a round trip after the first call, and its reply took the other half.
         assert!((due + 5 * MS..=due + 11 * MS).contains(&at), "call {call} left at {at:?}");
     }
 }
 
-/// A process that stands still for a while lets nobody catch up afterwards: no period holds more than the rate.
+/// After a process has stood still, no call catches up: no period holds more than the rate.
 #[tokio::test]
-async fn shape_a_process_that_stood_still_lets_out_no_crowd() {
+async fn shape_process_that_stood_still_sends_no_burst() {
     let shaper = Shaper::builder(LeakyBucket::new(Rate::new(20, 200 * MS))).headroom(10 * MS).build().unwrap();
     let mut leaving = JoinSet::new();
     for _ in 0..60 {
@@ -133,7 +133,7 @@ async fn shape_a_process_that_stood_still_lets_out_no_crowd() {
         });
     }
     tokio::time::sleep(50 * MS).await;
-    // Nothing of this runtime runs meanwhile.
+    // Nothing in this runtime runs meanwhile.
     std::thread::sleep(100 * MS);
     let mut times = leaving.join_all().await;
     times.sort_unstable();

@@ -17,13 +17,13 @@ use tower::Service;
 
 pub(crate) const MS: Duration = Duration::from_millis(1);
 
-/// Ten a second to the letter, and a queue of so many milliseconds.
+/// Exactly ten a second, with a longest wait of so many milliseconds.
 pub(crate) fn ten(max_wait_ms: u64) -> ShaperBuilder {
     Shaper::builder(LeakyBucket::new(Rate::per_second(10)).max_wait(Duration::from_millis(max_wait_ms)))
         .headroom(Duration::ZERO)
 }
 
-/// The numbers that were called, and when after the service was made.
+/// The numbers that the service was called with, and when, since it was created.
 #[derive(Clone)]
 pub(crate) struct Notes {
     start: Instant,
@@ -63,7 +63,7 @@ impl Service<u64> for Notes {
     }
 }
 
-/// A store a round trip away, which may fail.
+/// A store that takes a round trip, and may fail.
 #[derive(Clone)]
 pub(crate) struct Remote {
     pub(crate) memory: MemoryBackend<TokioClock>,

@@ -16,7 +16,7 @@ use throttle_tower::{LeakyBucket, OnError, Rate, ShapeLayer};
 use tokio::task::JoinSet;
 use tower::{Layer, ServiceExt};
 
-/// Promised, in a period. The headroom is what a busy machine may delay one call more than another.
+/// The most calls in a period. The headroom covers how much more a busy machine may delay one call than another.
 const COUNT: u64 = 80;
 const PERIOD: Duration = Duration::from_secs(1);
 const HEADROOM: Duration = Duration::from_millis(250);
@@ -33,7 +33,7 @@ fn bucket() -> LeakyBucket {
     LeakyBucket::new(Rate::new(COUNT, PERIOD)).max_wait(Duration::from_secs(60))
 }
 
-/// So many callers, each of which makes its next call when its last was answered.
+/// Each caller makes its next call after its last response.
 async fn run<B: Backend>(layers: &[ShapeLayer<Request<Empty<Bytes>>, B>], callers: usize, upstream: &Upstream) {
     let mut calling = JoinSet::new();
     for caller in 0..callers {
@@ -62,29 +62,30 @@ fn check(upstream: &Upstream, took: Duration, callers: usize) {
     assert_eq!(upstream.count(), CALLS);
     let most = upstream.most_within(PERIOD);
     assert!(most <= COUNT as usize, "{most} in a period of {PERIOD:?} from {callers} callers, promised {COUNT}");
-    // A pace that is kept by being slow would prove nothing. One caller may wait for answers, and falls behind a little.
+    // A shaper that is merely slow would pass without this. A single caller waits for responses, and falls behind a
+    // little.
     let due = (PERIOD + HEADROOM) * (CALLS as u32 - 1) / COUNT as u32;
     assert!(took < due * 3 / 2, "{took:?} for {CALLS} calls, due in {due:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn shape_an_upstream_never_counts_more_than_promised_from_1_caller() {
+async fn shape_upstream_never_counts_more_than_promised_from_1_caller() {
     keeps_the_promise(1).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn shape_an_upstream_never_counts_more_than_promised_from_8_callers() {
+async fn shape_upstream_never_counts_more_than_promised_from_8_callers() {
     keeps_the_promise(8).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn shape_an_upstream_never_counts_more_than_promised_from_64_callers() {
+async fn shape_upstream_never_counts_more_than_promised_from_64_callers() {
     keeps_the_promise(64).await;
 }
 
-/// Three backends know of each other only by the server, as three processes would.
+/// Three backends share nothing but the server, like three processes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn shape_an_upstream_never_counts_more_than_promised_from_three_backends_on_redis() {
+async fn shape_upstream_never_counts_more_than_promised_from_three_backends_on_redis() {
     let shared = Shared::new();
     let upstream = Upstream::start().await;
     let layers = [(); 3].map(|()| {

@@ -1,7 +1,8 @@
 //! `Forwarded` (RFC 7239): its elements from right to left, and the client that one element names.
 //!
-//! Right to left is a matter of safety. The rightmost element is a trusted proxy's own and well formed. The client wrote
-//! what precedes it, and an open quote in there would swallow the rest of the line for a reader that starts on the left.
+//! Right to left is a matter of safety. The rightmost element is a trusted proxy's own and well formed. The client
+//! wrote what precedes it, and an open quote in there would swallow the rest of the line for a reader that starts on
+//! the left.
 
 use std::net::Ipv4Addr;
 
@@ -42,8 +43,8 @@ fn last_comma(line: &[u8]) -> Option<usize> {
 
 /// Reads one trimmed element: `name=value` pairs separated by `;`, no whitespace between, of which one is `for`.
 ///
-/// The whole element must be well formed, not only its `for`. Otherwise a proxy did not write it, or it was split at the
-/// wrong comma.
+/// The whole element must be well formed, not only its `for`. Otherwise a proxy did not write it, or it was split at
+/// the wrong comma.
 pub(super) fn read(element: &[u8]) -> Entry {
     let bounded = (element.len() <= MAX_ELEMENT).then_some(element);
     bounded.and_then(client).unwrap_or(Entry::Malformed)

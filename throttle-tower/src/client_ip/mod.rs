@@ -1,7 +1,8 @@
 //! The client's address, behind proxies too: the key of most limits by address.
 //!
 //! The connection's own address (the *peer*) is the only one that cannot be invented. A header was written by strangers
-//! up to the point where your own proxies began to write. This module finds that point, from one source that you choose:
+//! up to the point where your own proxies began to write. This module finds that point, from one source that you
+//! choose:
 //!
 //! | source | use it when |
 //! |---|---|
@@ -51,11 +52,11 @@
 //!
 //! # When the header does not name a client
 //!
-//! The client's address is then unknown, and an address nearer to this process is used: the last hop that a trusted proxy
-//! vouches for, which in most cases is the peer itself. A client that spoils its own header ends up sharing a bucket; it
-//! never gets a fresh one, nor that of another client. [`Outcome`] says why, and is worth counting: outcomes other than
-//! [`Peer`](Outcome::Peer), [`Forwarded`](Outcome::Forwarded) and [`UntrustedPeer`](Outcome::UntrustedPeer) in any
-//! number mean that the proxies and this configuration disagree.
+//! The client's address is then unknown, and an address nearer to this process is used: the last hop that a trusted
+//! proxy vouches for, which in most cases is the peer itself. A client that spoils its own header ends up sharing a
+//! bucket; it never gets a fresh one, nor that of another client. [`Outcome`] says why, and is worth counting: outcomes
+//! other than [`Peer`](Outcome::Peer), [`Forwarded`](Outcome::Forwarded) and [`UntrustedPeer`](Outcome::UntrustedPeer)
+//! in any number mean that the proxies and this configuration disagree.
 //!
 //! # Standards
 //!

@@ -42,8 +42,8 @@ pub enum Outcome {
     MissingHeader,
     /// The entry in question is not an address; the nearest trusted hop is used.
     Malformed,
-    /// The entry in question is `unknown` or a `_name`: its proxy hides the client. The nearest trusted hop is used, and
-    /// not the entry further left, which is that hidden client's own claim.
+    /// The entry in question is `unknown` or a `_name`: its proxy hides the client. The nearest trusted hop is used,
+    /// and not the entry further left, which is that hidden client's own claim.
     Obfuscated,
     /// No client among the last [`MAX_HOPS`](super::MAX_HOPS) entries; the nearest trusted hop is used.
     TooManyHops,

@@ -132,8 +132,8 @@ impl ClientIp {
     /// Fly.io: the second entry of `X-Forwarded-For` from the right. The rightmost is the app's own public address.
     ///
     /// For apps that are reached through Fly's proxy only; with another proxy in front of Fly, count one hop more. The
-    /// requirement of [`x_forwarded_for_hops`](Self::x_forwarded_for_hops) includes the private network: other apps in it
-    /// connect directly.
+    /// requirement of [`x_forwarded_for_hops`](Self::x_forwarded_for_hops) includes the private network: other apps in
+    /// it connect directly.
     #[must_use]
     pub fn fly_io() -> Self {
         Self::list(Format::XForwardedFor, Position::FromRight(2))

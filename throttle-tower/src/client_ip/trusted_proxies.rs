@@ -8,9 +8,9 @@ use super::ip_net::IpNet;
 
 /// The addresses of your own proxies, and of nothing else.
 ///
-/// A machine that connects from one of these addresses can name any client it likes. List the proxies one by one, or the
-/// subnet that holds only them, and not the private ranges as a whole, where one compromised or merely curious neighbour
-/// is enough. [`warnings`](Self::warnings) lists the networks that look broader than a group of proxies.
+/// A machine that connects from one of these addresses can name any client it likes. List the proxies one by one, or
+/// the subnet that holds only them, and not the private ranges as a whole, where one compromised or merely curious
+/// neighbour is enough. [`warnings`](Self::warnings) lists the networks that look broader than a group of proxies.
 ///
 /// ```
 /// use throttle_tower::client_ip::TrustedProxies;
@@ -88,7 +88,8 @@ impl TrustedProxies {
         self.nets.iter().any(|net| net.contains(address))
     }
 
-    /// Networks that are permitted but deserve a line in the log at start-up: shorter than /24 for IPv4 or /48 for IPv6.
+    /// Networks that are permitted but deserve a line in the log at start-up: shorter than /24 for IPv4 or /48 for
+    /// IPv6.
     pub fn warnings(&self) -> impl Iterator<Item = Warning> + '_ {
         self.nets.iter().filter(|net| shorter(net, 24, 48)).copied().map(Warning::BroadTrust)
     }

@@ -9,7 +9,8 @@ pub(super) fn split(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     line.rsplit(|&byte| byte == b',')
 }
 
-/// Reads one trimmed entry: an address, an IPv4 address with a port, or an IPv6 address in brackets with or without one.
+/// Reads one trimmed entry: an address, an IPv4 address with a port, or an IPv6 address in brackets with or without
+/// one.
 ///
 /// A port is legal: Azure's gateway always appends it, and AWS's can. `v6:port` without brackets is malformed, because
 /// the port would read as a part of the address.

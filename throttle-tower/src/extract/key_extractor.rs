@@ -58,7 +58,7 @@ use throttle_core::{ConfigError, Key};
     message = "`{Self}` does not say whose budget a request spends",
     label = "expected a key extractor such as `ClientIp::peer()`",
     note = "for a header's value write `Header::new(\"x-api-key\")`; for a closure `from_fn(|parts: &Parts| Some(key))`; for \
-            one budget for everybody `Constant`"
+            one budget for all requests `Constant`"
 )]
 pub trait KeyExtractor: Send + Sync + 'static {
     /// The key, or `None` where the request has none.
@@ -73,16 +73,16 @@ pub trait KeyExtractor: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Whether the key depends on the [`Route`](super::Route); called once, when the layer is built. Return `true` in an
-    /// extractor that wraps `Route`, and [`Warning::RouteUnknown`](crate::Warning::RouteUnknown) covers it too. Defaults
-    /// to no.
+    /// Whether the key depends on the [`Route`](super::Route); called once, when the layer is built. Return `true` in
+    /// an extractor that wraps `Route`, and [`Warning::RouteUnknown`](crate::Warning::RouteUnknown) covers it too.
+    /// Defaults to no.
     fn uses_route(&self) -> bool {
         false
     }
 
-    /// Whether the key depends on the peer's address; called once, when the layer is built. Return `true` in an extractor
-    /// that wraps [`ClientIp`](crate::client_ip::ClientIp), and [`Warning::PeerUnknown`](crate::Warning::PeerUnknown)
-    /// covers it too. Defaults to no.
+    /// Whether the key depends on the peer's address; called once, when the layer is built. Return `true` in an
+    /// extractor that wraps [`ClientIp`](crate::client_ip::ClientIp), and
+    /// [`Warning::PeerUnknown`](crate::Warning::PeerUnknown) covers it too. Defaults to no.
     fn uses_peer(&self) -> bool {
         false
     }

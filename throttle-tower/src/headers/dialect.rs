@@ -2,13 +2,22 @@ use http::HeaderName;
 
 use super::names;
 
-/// The words in which a response speaks of its limits.
+/// The headers in which a response states its limits, and their syntax.
+///
+/// ```
+/// use throttle_tower::{ClientIp, Dialect, Gcra, Rate, ThrottleLayer, limit};
+///
+/// let per_ip = limit("per-ip", Gcra::new(Rate::per_second(10))).by(ClientIp::peer());
+/// let throttle = ThrottleLayer::new(per_ip)?.headers(Dialect::Draft07);
+/// assert_eq!(Dialect::default(), Dialect::Draft11);
+/// # Ok::<(), throttle_tower::ConfigError>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Dialect {
     /// `RateLimit` and `RateLimit-Policy` as lists of named policies: the syntax of the IETF drafts -08 to -11.
     ///
-    /// The only dialect that can speak of several policies at once.
+    /// The only dialect that describes several policies at once.
     #[default]
     Draft11,
     /// `RateLimit: limit=10, remaining=7, reset=1`, and `RateLimit-Policy` as a list of quotas.
@@ -17,9 +26,9 @@ pub enum Dialect {
     Draft06,
     /// `RateLimit-Limit: 10, 10;w=1`, `RateLimit-Remaining` and `RateLimit-Reset`.
     Draft03,
-    /// `X-RateLimit-Limit`, `-Remaining` and `-Reset`, which no document defines.
+    /// `X-RateLimit-Limit`, `-Remaining` and `-Reset`, which no standard or draft defines.
     XRateLimit(ResetFormat),
-    /// No fields about limits. A refusal still carries `Retry-After`, which belongs to HTTP itself.
+    /// No headers about limits. A refusal still carries `Retry-After`, which belongs to HTTP itself.
     None,
 }
 
@@ -27,7 +36,7 @@ pub enum Dialect {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ResetFormat {
-    /// Seconds from now. Right whatever the client's clock says.
+    /// Seconds from now. Correct whatever the client's clock says.
     #[default]
     DeltaSeconds,
     /// Seconds since the Unix epoch, as GitHub sends. Wrong by as much as the two clocks differ.
@@ -35,11 +44,11 @@ pub enum ResetFormat {
 }
 
 impl Dialect {
-    /// The fields that a browser must be told to show to a page of another origin.
+    /// The headers that a page of another origin may read only if the response exposes them.
     ///
-    /// Of all response fields such a page reads only a few basic ones; put these into `Access-Control-Expose-Headers`
-    /// and place the CORS layer *outside* the limiter, or a refusal reaches the page as an unexplained network error.
-    /// (`*` in that field does not cover requests with credentials.)
+    /// Without that such a page reads only a few basic headers. List these in `Access-Control-Expose-Headers`, and
+    /// place the CORS layer *outside* the limiter, or a refusal reaches the page as an unexplained network error. (`*`
+    /// in that header does not cover requests with credentials.)
     ///
     /// ```
     /// use throttle_tower::headers::Dialect;

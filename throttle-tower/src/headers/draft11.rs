@@ -27,43 +27,44 @@ pub(super) fn policy_list(policies: &[PolicyTerms<'_>]) -> Option<HeaderValue> {
 
 pub(super) fn write(headers: &mut HeaderMap, policies: Option<&HeaderValue>, report: &Report<'_>) {
     if let Some(policies) = policies {
-        add(headers, &names::POLICY, policies.clone(), policy_stands);
+        add(headers, &names::POLICY, policies.clone(), their_policy_stands);
     }
     let mut text = Text::new();
     standing(&mut text, report);
     if let Some(standing) = text.value() {
-        add(headers, &names::RATELIMIT, standing, standing_stands);
+        add(headers, &names::RATELIMIT, standing, their_standing_stands);
     }
 }
 
 /// `"per-ip";r=7;t=1, "per-user";r=640;t=55296`
 fn standing(text: &mut Text, report: &Report<'_>) {
-    // `Retry-After` should not name an earlier time than any window listed beside it, and it is the exact one.
+    // `Retry-After` should not be earlier than any window listed beside it, and it is the exact one of the two.
     let longest = if report.admitted { u64::MAX } else { report.retry_after.map_or(u64::MAX, RetryAfter::seconds) };
 
-    for line in report.policies.iter().filter(|line| report.admitted || line.violated) {
-        structured::string(text.next_member(), line.terms.name);
-        text.bytes(b";r=").integer(line.r()).bytes(b";t=").integer(line.t().min(longest));
+    for policy in report.policies.iter().filter(|policy| report.admitted || policy.violated) {
+        structured::string(text.next_member(), policy.terms.name);
+        text.bytes(b";r=").integer(policy.r()).bytes(b";t=").integer(policy.t().min(longest));
     }
 }
 
-/// Of two policies of one name the slower is announced: whoever follows it breaks neither. This does not depend on the
-/// request, so the list stays stable from one response to the next.
-fn policy_stands(theirs: &Member<'_>, ours: &Member<'_>) -> bool {
+/// Of two policies of one name the slower is announced: a client that keeps to it breaks neither. This does not depend
+/// on the request, so the list stays the same from one response to the next.
+fn their_policy_stands(theirs: &Member<'_>, ours: &Member<'_>) -> bool {
     let Some(their_quota) = theirs.count(b"q") else { return false };
     let our_quota = ours.count(b"q").unwrap_or(u64::MAX);
     compare_rates((their_quota, theirs.count(b"w")), (our_quota, ours.count(b"w"))).is_le()
 }
 
-/// Of two standings of one name the one that leaves less is told, both numbers from the same source: an intermediary
-/// must not make a limit look looser than the server behind it, and the client must pass both anyway. A member without
-/// `r` says nothing (it is required since draft -09) and gives way.
-fn standing_stands(theirs: &Member<'_>, ours: &Member<'_>) -> bool {
+/// Of two standings of one name the one that leaves less is written, with both numbers from the same source: an
+/// intermediary must not make a limit look looser than the server behind it does, and the client must pass both anyway.
+/// A member without `r` states nothing (draft -09 and later require it) and gives way.
+fn their_standing_stands(theirs: &Member<'_>, ours: &Member<'_>) -> bool {
     let of = |member: &Member<'_>| member.count(b"r").map(|r| strictness(r, member.count(b"t").unwrap_or(0)));
     of(theirs).is_some_and(|theirs| of(ours).is_none_or(|ours| theirs <= ours))
 }
 
-/// Sets a field, or joins ours to what is there. A response that has no room for another field goes without it.
+/// Sets a header, or joins our list to the existing one. A response that has no room for another header stays without
+/// it.
 fn add(headers: &mut HeaderMap, name: &HeaderName, ours: HeaderValue, stands: fn(&Member<'_>, &Member<'_>) -> bool) {
     match headers.try_entry(name) {
         Ok(Entry::Vacant(vacant)) => {

@@ -14,8 +14,8 @@
 //!
 //! # What a client may rely on
 //!
-//! - **The quota holds the burst.** `q` units in `w` seconds (the `limit` of the older dialects is the same `q`) are the
-//!   policy's rate, scaled up to whole seconds in which at least the burst fits: 10 a second with a burst of 20 are
+//! - **The quota holds the burst.** `q` units in `w` seconds (the `limit` of the older dialects is the same `q`) are
+//!   the policy's rate, scaled up to whole seconds in which at least the burst fits: 10 a second with a burst of 20 are
 //!   announced as `q=20;w=2`. So what remains is never above the quota.
 //! - **Every rounding is conservative.** Quotas and what remains are rounded down, windows and waits up; a refusal
 //!   never carries `Retry-After: 0`. All of it is integer arithmetic.
@@ -26,10 +26,11 @@
 //!
 //! # Headers that the response already has
 //!
-//! An inner layer or an upstream may have written the same headers. Removing or loosening them would mislead the client,
-//! and a client ignores a name that occurs twice, so each dialect has one rule. Lists are joined, and the stricter of two
-//! members of one name stays. Headers that can describe only one policy are kept or replaced as a set, whichever leaves
-//! the client less. A header that does not parse is replaced, because one broken member makes a client ignore all of it.
+//! An inner layer or an upstream may have written the same headers. Removing or loosening them would mislead the
+//! client, and a client ignores a name that occurs twice, so each dialect has one rule. Lists are joined, and the
+//! stricter of two members of one name stays. Headers that can describe only one policy are kept or replaced as a set,
+//! whichever leaves the client less. A header that does not parse is replaced, because one broken member makes a client
+//! ignore all of it.
 //!
 //! # Browsers
 //!
@@ -43,6 +44,7 @@
 
 mod dialect;
 mod draft11;
+mod existing;
 mod legacy;
 mod names;
 pub(crate) mod policy_header;

@@ -1,4 +1,4 @@
-//! Field names, made once: a `HeaderName` from a static string is cloned without allocating.
+//! Header names, made once: a `HeaderName` from a static string is cloned without allocating.
 
 use http::HeaderName;
 use http::header::RETRY_AFTER;
@@ -6,7 +6,7 @@ use http::header::RETRY_AFTER;
 pub(super) static RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 pub(super) static POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 
-/// The three fields that describe a single policy.
+/// The three headers that describe a single policy.
 pub(super) struct Trio {
     pub(super) limit: HeaderName,
     pub(super) remaining: HeaderName,

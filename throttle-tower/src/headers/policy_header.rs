@@ -7,8 +7,8 @@ use super::{draft11, legacy};
 
 /// The list of policies that a response announces, written once and cloned by reference from then on.
 ///
-/// It bears the dialect, since a list made for one dialect is nonsense in another. For the requests to which only some
-/// policies apply, build another from that subset and keep it: clients expect the list to be stable.
+/// It keeps its dialect, because a list for one dialect is wrong in another. For requests to which only some policies
+/// apply, build another one from that subset and keep it: clients expect the list to be stable.
 #[derive(Clone, Debug)]
 pub(crate) struct PolicyHeader {
     dialect: Dialect,
@@ -23,7 +23,7 @@ impl PolicyHeader {
             Dialect::Draft07 | Dialect::Draft06 | Dialect::Draft03 => legacy::quota_list(&policies),
             Dialect::XRateLimit(_) | Dialect::None => None,
         };
-        // The first clone of a value allocates its reference count; make that ours rather than a request's.
+        // The first clone of a value allocates its reference count. This one spares the first request that.
         drop(value.clone());
         Self { dialect, value }
     }

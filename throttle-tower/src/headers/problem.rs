@@ -1,13 +1,20 @@
 use bytes::Bytes;
 use http::{HeaderValue, StatusCode};
 
-/// Why a request was refused, as a problem document (RFC 9457) of the types that the rate-limit drafts register.
+/// Why a request was refused: a problem document (RFC 9457) of the types that the rate-limit drafts register.
+///
+/// ```
+/// use throttle_tower::headers::Problem;
+///
+/// assert_eq!(Problem::QuotaExceeded.status(), 429);
+/// assert_eq!(Problem::TemporaryReducedCapacity.status(), 503);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Problem {
-    /// The client has used what it may: status 429.
+    /// The client has used up its quota: status 429.
     QuotaExceeded,
-    /// The service can do less than usual for everyone, so the client is not to blame: status 503.
+    /// The service has less capacity than usual, so the client is not to blame: status 503.
     TemporaryReducedCapacity,
 }
 
@@ -40,8 +47,8 @@ impl Problem {
     {
         let violated = violated.into_iter();
         let head = self.head();
-        // Quotes around each name and a comma before each but the first. The sum is exact: a vector with room to spare
-        // would be allocated anew on its way into `Bytes`.
+        // Quotes around each name and a comma before each but the first. The sum is exact, because a vector with spare
+        // capacity would be reallocated when it becomes `Bytes`.
         let names: usize = violated.clone().map(|name| escaped_len(name) + 3).sum();
         let mut body = Vec::with_capacity(head.len() + names.saturating_sub(1) + TAIL.len());
         body.extend_from_slice(head.as_bytes());

@@ -1,15 +1,13 @@
-//! The quota and the window that a policy announces.
-
 use throttle_core::{Algorithm, Rate};
 
 use super::value_text::MAX_INTEGER;
 
 /// `q` units in `w` seconds: a policy's rate, as every dialect announces it.
 ///
-/// Headers know whole units and whole seconds only, and a client takes `q` for the most that can remain. So the rate is
-/// scaled up until it fills whole seconds and holds the burst: 10 a second with a burst of 20 is 20 in 2 seconds, 100 in
-/// 100 ms are 1000 in a second. A rate that no window of reasonable length says exactly is announced up to 2 % lower,
-/// never higher.
+/// Headers hold whole units and whole seconds only, and a client takes `q` for the most that can remain. So the rate is
+/// scaled up until it fills whole seconds and holds the burst: 10 a second with a burst of 20 is 20 in 2 seconds, 100
+/// in 100 ms are 1000 in a second. A rate that no window of reasonable length expresses exactly is announced up to 2 %
+/// lower, never higher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Quota {
     /// At least the policy's capacity, unless that is above [`MAX_INTEGER`].
@@ -18,13 +16,14 @@ pub(crate) struct Quota {
     pub(crate) w: u64,
 }
 
-/// How many seconds a window may be longer than necessary. One of sixty windows loses less than one part in 59 by rounding.
+/// How many seconds a window may be longer than necessary. One of sixty windows loses less than one part in 59 by
+/// rounding.
 const SLACK: u128 = 59;
 
 const MICROS_PER_SECOND: u128 = 1_000_000;
 
 impl Quota {
-    /// Tries up to sixty windows: for when a layer is built, not for each request.
+    /// Tries up to sixty windows, so it is called when a layer is built and not for each request.
     pub(crate) fn of(algorithm: &Algorithm) -> Self {
         Self::new(algorithm.rate(), algorithm.capacity())
     }
@@ -38,7 +37,7 @@ impl Quota {
 
         let shortest = seconds_of(count.max(capacity.into()));
         let longest = (2 * shortest).max(shortest + SLACK);
-        // Multiples of this hold whole units. For a rate per whole seconds there is always one in time.
+        // Multiples of this hold whole units. For a rate per whole seconds there always is one up to `longest`.
         let exact = shortest.next_multiple_of(period_us / gcd(period_us, count * MICROS_PER_SECOND));
         let is_close = |w: &u128| parts_in(*w) % period_us * 50 <= parts_in(*w);
         let w = if exact <= longest { exact } else { (shortest..=longest).find(is_close).unwrap_or(longest) };

@@ -1,4 +1,4 @@
-//! Reads the fields as a client does that wants to keep to them.
+//! Reads an upstream's rate-limit headers, as a client that keeps to them does.
 
 use std::cmp::Ordering;
 use std::time::Duration;
@@ -6,24 +6,24 @@ use std::time::Duration;
 use http::HeaderMap;
 use http::header::RETRY_AFTER;
 
-use super::legacy::{Existing, existing_dictionary, existing_trio};
+use super::existing::{Existing, existing_dictionary, existing_trio};
 use super::retry_after::wait_micros;
 use super::{names, structured};
 
-/// What may still be used, and within what time no more than that.
+/// How much may still be used, and the time within which no more than that may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Allowance {
     pub(crate) remaining: u64,
     pub(crate) within: Duration,
 }
 
-/// How long `Retry-After` asks to wait, as seconds or until a date; of several the longest.
+/// How long `Retry-After` asks to wait, as seconds or until a date; the longest wait of several values.
 pub(crate) fn retry_after(headers: &HeaderMap, now_unix_us: u64) -> Option<Duration> {
     let waits = headers.get_all(RETRY_AFTER).into_iter().filter_map(|value| wait_micros(value, now_unix_us));
     waits.max().map(Duration::from_micros)
 }
 
-/// The strictest of what the fields say, in whatever dialect. The time is asked for only where a field needs it.
+/// The strictest statement of all headers, in any dialect. The clock is read only if a header needs it.
 pub(crate) fn allowance(headers: &HeaderMap, now_unix_us: impl Fn() -> u64) -> Option<Allowance> {
     let lists = headers.get_all(&names::RATELIMIT).into_iter().filter_map(|line| structured::list(line.as_bytes()));
     let members = lists.flatten().filter_map(|member| Some((member.count(b"r")?, member.count(b"t")?)));
@@ -40,7 +40,7 @@ pub(crate) fn allowance(headers: &HeaderMap, now_unix_us: impl Fn() -> u64) -> O
 }
 
 impl Allowance {
-    /// Which of two asks for the slower pace.
+    /// Compares the paces that two allowances ask for; `Greater` is the slower one.
     fn slowness(&self, other: &Self) -> Ordering {
         match (self.remaining, other.remaining) {
             (0, 0) => self.within.cmp(&other.within),
@@ -54,8 +54,8 @@ impl Allowance {
     }
 }
 
-/// `X-RateLimit-Reset` is a number of seconds from now, or since 1970, in seconds or milliseconds: nobody says which. What
-/// is too long for a wait is an instant.
+/// `X-RateLimit-Reset` is a number of seconds from now, or an instant in seconds or milliseconds since 1970. No
+/// standard says which, so a number that is too large for a wait is an instant.
 fn since_now(reset: u64, now_unix_us: impl Fn() -> u64) -> Duration {
     let instant_us = match reset {
         0..1_000_000_000 => return Duration::from_secs(reset),
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn shape_reads_every_dialect() {
+    fn upstream_is_read_in_every_dialect() {
         assert_eq!(read(&[("ratelimit", r#""a";r=7;t=10"#)]), Some((7, 10_000)));
         assert_eq!(read(&[("ratelimit", "limit=10, remaining=3, reset=5")]), Some((3, 5_000)));
         let trio = [("ratelimit-limit", "10"), ("ratelimit-remaining", "2"), ("ratelimit-reset", "9")];
@@ -98,14 +98,14 @@ mod tests {
     }
 
     #[test]
-    fn shape_keeps_to_the_strictest_policy() {
+    fn strictest_policy_of_an_upstream_counts() {
         assert_eq!(read(&[("ratelimit", r#""a";r=100;t=10, "b";r=5;t=1"#)]), Some((5, 1_000)));
         assert_eq!(read(&[("ratelimit", r#""a";r=5;t=10"#), ("ratelimit", r#""b";r=0;t=1"#)]), Some((0, 1_000)));
         assert_eq!(read(&[("ratelimit", r#""a";r=0;t=1, "b";r=0;t=30"#)]), Some((0, 30_000)));
     }
 
     #[test]
-    fn shape_ignores_what_it_cannot_read() {
+    fn unreadable_headers_of_an_upstream_are_ignored() {
         for value in ["", "a", r#""a";r=-1;t=1"#, r#""a";r=1"#, r#""a";r=1;t=x"#, "remaining=1", "10;w=1"] {
             assert_eq!(read(&[("ratelimit", value)]), None, "{value:?}");
         }
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn shape_reads_waits_as_seconds_and_as_dates() {
+    fn retry_after_of_an_upstream_is_seconds_or_a_date() {
         let wait = |value| retry_after(&headers(&[("retry-after", value)]), NOW);
         assert_eq!(wait("120"), Some(Duration::from_secs(120)));
         assert_eq!(wait("Sat, 21 Nov 2026 12:00:30 GMT"), Some(Duration::from_secs(30)));

@@ -28,8 +28,8 @@ impl RetryAfter {
 
 /// Sets the header to the later of `ours` and the existing values. It may occur only once, so the latest replaces all.
 ///
-/// An existing value keeps its wording, and only if it is provably later: as seconds, or as a date. Anything else cannot
-/// be compared and is replaced.
+/// An existing value keeps its wording, and only if it is provably later: as seconds, or as a date. Anything else
+/// cannot be compared and is replaced.
 pub(super) fn write(headers: &mut HeaderMap, ours: RetryAfter, now_unix_us: u64) {
     // A wait until a date is rounded down, because it has to be provably later than ours.
     let seconds = |value: &HeaderValue| match Wait::read(value)? {

@@ -1,9 +1,9 @@
-//! Reads the parts of a structured field (RFC 9651 §4.2), as strictly as the algorithms there: what passes here is
-//! readable for every client, so that our members may be put beside it.
+//! Reads the parts of a structured field (RFC 9651 §4.2), as strictly as the algorithms there: a list that passes is
+//! readable for every client, so that our members can be put beside its own.
 
 use smallvec::SmallVec;
 
-/// A value as far as we care for it.
+/// A value, of which only Integers are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Bare {
     Integer(i64),
@@ -11,7 +11,7 @@ pub(super) enum Bare {
 }
 
 impl Bare {
-    /// The kind of number that all rate-limit fields hold.
+    /// The kind of number that all rate-limit headers hold.
     pub(super) fn count(self) -> Option<u64> {
         match self {
             Self::Integer(n) => u64::try_from(n).ok(),
@@ -158,7 +158,7 @@ impl<'a> Scanner<'a> {
         (digits <= 12 && decimals <= 3).then_some(Bare::Other)
     }
 
-    /// One digit or more: their value if it fits (nobody asks for it otherwise) and how many they are.
+    /// One digit or more: their value, saturated (no caller uses a value of that many digits), and their number.
     fn digits(&mut self) -> Option<(i64, usize)> {
         let start = self.at;
         let mut value: i64 = 0;

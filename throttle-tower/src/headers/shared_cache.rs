@@ -3,9 +3,9 @@ use http::header::CACHE_CONTROL;
 
 /// Whether a response offers itself to shared caches: `Cache-Control` with `public` or `s-maxage`.
 ///
-/// The rate-limit fields of such a response would be shown to clients that they do not describe, so a limiter leaves
-/// them out. Errs towards yes: leaving the fields out harms nobody. It looks at what the response says outright; a cache
-/// may store other responses too, and a handler whose answers differ per client should say `private`.
+/// The rate-limit headers of such a response would reach clients that they do not describe, so a limiter omits them. In
+/// doubt the result is `true`, because omitting the headers does no harm. Only explicit directives count. A cache may
+/// store other responses too, so a handler whose responses differ per client should send `private`.
 ///
 /// ```
 /// use http::{HeaderMap, HeaderValue, header::CACHE_CONTROL};
@@ -35,8 +35,8 @@ fn offers_sharing(mut line: &[u8]) -> bool {
     }
 }
 
-/// Where the first directive ends: at the first comma outside quotes. If the quotes do not close, at the first comma of
-/// all: caches differ on such a line, and one that ignores the quotes may well find a `public` behind them.
+/// Where the first directive ends: at the first comma outside quotes. If the quotes do not close, at the first comma:
+/// caches differ on such a line, and one that ignores the quotes may find a `public` behind them.
 fn directive_end(line: &[u8]) -> usize {
     let mut quoted = false;
     let mut escaped = false;

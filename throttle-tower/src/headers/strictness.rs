@@ -2,8 +2,8 @@
 
 use std::cmp::{Ordering, Reverse};
 
-/// Orders two statements about one policy, the stricter first: the smaller amount, and of equal amounts the one that has
-/// to last longer.
+/// Orders two statements about one policy, the stricter first: the smaller amount, and of equal amounts the one that
+/// has to last longer.
 pub(super) type Strictness = (u64, Reverse<u64>);
 
 pub(super) fn strictness(r: u64, t: u64) -> Strictness {

@@ -1,4 +1,4 @@
-//! Lists of named members, as `RateLimit` and `RateLimit-Policy` are since draft -08: written, read and joined.
+//! Lists of named members, the syntax of `RateLimit` and `RateLimit-Policy` since draft -08: written, read and joined.
 
 use http::HeaderValue;
 use smallvec::SmallVec;
@@ -6,10 +6,10 @@ use smallvec::SmallVec;
 use super::scanner::{Bare, Scanner};
 use super::value_text::Text;
 
-/// Writes a String. Names and units are printable ASCII since they were configured.
+/// Writes a String. Names and units are printable ASCII, which was checked when they were configured.
 pub(super) fn string(text: &mut Text, string: &str) {
     text.byte(b'"');
-    // Names seldom have anything to escape, so they are copied whole.
+    // Names rarely have anything to escape, so they are copied whole.
     if !string.bytes().any(|byte| matches!(byte, b'"' | b'\\')) {
         text.bytes(string.as_bytes()).byte(b'"');
         return;
@@ -26,7 +26,7 @@ pub(super) fn string(text: &mut Text, string: &str) {
 /// One member of a list: a String that names a policy, and its parameters.
 #[derive(Clone, Debug)]
 pub(super) struct Member<'a> {
-    /// The whole member as it stands.
+    /// The whole member as it was written.
     text: &'a [u8],
     /// Its String, still escaped.
     name: &'a [u8],
@@ -48,10 +48,10 @@ impl Member<'_> {
 
 pub(super) type Members<'a> = SmallVec<[Member<'a>; 4]>;
 
-/// Reads one field line as a list of named members; `None` if it is anything else, down to its last byte.
+/// Reads one header line as a list of named members; `None` if it is anything else, down to its last byte.
 ///
-/// A list with a member that is no String is refused too: it belongs to an older dialect, and a client that wants names
-/// must ignore the field as malformed, ours with it.
+/// A list with a member that is not a String is rejected too: it belongs to an older dialect. A client that expects
+/// names ignores such a header as malformed, and our members with it.
 pub(super) fn list(line: &[u8]) -> Option<Members<'_>> {
     let mut scanner = Scanner::new(line);
     let mut members = Members::new();
@@ -69,7 +69,7 @@ pub(super) fn list(line: &[u8]) -> Option<Members<'_>> {
     }
 }
 
-/// The value of a field that is a single non-negative Integer, whose parameters mean nothing.
+/// The value of a header that is a single non-negative Integer, whose parameters are ignored.
 pub(super) fn single_count(line: &[u8]) -> Option<u64> {
     let mut scanner = Scanner::new(line);
     scanner.skip_spaces();
@@ -79,7 +79,7 @@ pub(super) fn single_count(line: &[u8]) -> Option<u64> {
     if scanner.is_done() { value.count() } else { None }
 }
 
-/// Reads one field line as a Dictionary of Items. Inner lists have no place in the fields read here.
+/// Reads one header line as a Dictionary of Items. The headers read here contain no inner lists.
 pub(super) fn dictionary(line: &[u8], mut each: impl FnMut(&[u8], Bare)) -> Option<()> {
     let mut scanner = Scanner::new(line);
     scanner.skip_spaces();
@@ -94,16 +94,16 @@ pub(super) fn dictionary(line: &[u8], mut each: impl FnMut(&[u8], Bare)) -> Opti
     }
 }
 
-/// Joins the lines that a response already has with a list of ours into one value.
+/// Joins the existing lines of a response with our list into one value.
 ///
-/// Theirs keep their order and wording and stand before ours. Where a name occurs on both sides one side goes:
-/// `stands(theirs, ours)` says whether theirs is at least as strict. Theirs may use a name more than once, telling the
-/// uses apart by partition key; then ours stays only if it is stricter than each of them.
+/// Existing members keep their order and wording and precede ours. If a name occurs on both sides, one side is dropped:
+/// `stands(theirs, ours)` says whether the existing member is at least as strict. Existing members may use a name more
+/// than once and distinguish the uses by partition key; then ours stays only if it is stricter than each of them.
 ///
-/// A line that does not parse is left out. As it stands it makes clients ignore the whole field, the good lines
-/// included, so nothing readable is lost.
+/// A line that does not parse is dropped. Clients would ignore the whole header because of it, the good lines included,
+/// so nothing readable is lost.
 ///
-/// It is one value, not a further line, because many clients read only the first line of a field.
+/// The result is one value, not a further line, because many clients read only the first line of a header.
 pub(super) fn join<'a>(
     theirs: impl Iterator<Item = &'a [u8]>,
     ours: &'a [u8],

@@ -1,19 +1,20 @@
-//! Integers as the fields want them, and the buffer they are written to.
+//! Integers as structured fields hold them, and the buffer that header values are written to.
 
 use http::HeaderValue;
 
-/// The largest Integer that a structured field can hold (RFC 9651 §3.3.1). A larger one makes the whole field
-/// unreadable, and a smaller promise is a true one.
+/// The largest Integer that a structured field can hold (RFC 9651 §3.3.1). A larger one makes the whole header
+/// unreadable, and a smaller number promises less, so it is true as well.
 pub(super) const MAX_INTEGER: u64 = 999_999_999_999_999;
 
 const MICROS_PER_SECOND: u64 = 1_000_000;
 
-/// Rounded up, so that no wait ends early. Even `u64::MAX` microseconds are fewer seconds than [`MAX_INTEGER`].
+/// Whole seconds, rounded up, so that no wait ends early. Even `u64::MAX` microseconds are fewer seconds than
+/// [`MAX_INTEGER`].
 pub(super) fn seconds(us: u64) -> u64 {
     us.div_ceil(MICROS_PER_SECOND)
 }
 
-/// A field value under construction, on the stack for any ordinary number of policies. It is large, so do not move it.
+/// A header value under construction, on the stack for any ordinary number of policies. It is large, so do not move it.
 pub(super) struct Text {
     len: usize,
     inline: [u8; INLINE],
@@ -30,7 +31,7 @@ impl Text {
 
     #[inline]
     pub(super) fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
-        // Past the end of the inline part, `get_mut` finds nothing: what is on the heap is longer than that.
+        // Once the text is on the heap, `len` is past the inline part, and `get_mut` returns `None`.
         match self.inline.get_mut(self.len..self.len + bytes.len()) {
             Some(free) => free.copy_from_slice(bytes),
             _ => self.spill(bytes),
@@ -56,7 +57,7 @@ impl Text {
         self.bytes(itoa::Buffer::new().format(n).as_bytes())
     }
 
-    /// What stands between this member of a list and the one before it, if there is one.
+    /// Separates the next member of a list from the one before it, if there is one.
     pub(super) fn next_member(&mut self) -> &mut Self {
         if self.len == 0 { self } else { self.bytes(b", ") }
     }
@@ -65,14 +66,14 @@ impl Text {
         if self.heap.is_empty() { &self.inline[..self.len] } else { &self.heap }
     }
 
-    /// `None` for an empty text, since an empty list is written by leaving the field out, and for one that no header
-    /// can hold: a field less is better than a response lost.
+    /// `None` for an empty text, because an empty list is written by omitting the header; and for a text that no header
+    /// can hold, because a missing header is better than a lost response.
     pub(super) fn value(&self) -> Option<HeaderValue> {
         if self.len == 0 { None } else { HeaderValue::from_bytes(self.as_bytes()).ok() }
     }
 }
 
-/// The field value that is this number and nothing else.
+/// The header value of a single number.
 pub(super) fn integer_value(n: u64) -> Option<HeaderValue> {
     Text::new().integer(n).value()
 }
@@ -85,7 +86,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn integers_are_written_as_the_standard_library_writes_them(n: u64, bits in 0_u32..64) {
+        fn integers_are_written_like_those_of_the_standard_library(n: u64, bits in 0_u32..64) {
             let n = n >> bits;
             let mut text = Text::new();
             text.integer(n);

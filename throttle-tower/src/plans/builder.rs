@@ -15,8 +15,8 @@ use crate::extract::KeyExtractor;
 /// Starts a limit that depends on the caller's plan: a public name, and a limit for each tier. Next comes [the
 /// identity](PlansUnkeyed::by) whose budget a request spends.
 ///
-/// An identity has one budget, whatever its tier. When its tier changes, a [rule](Plans::on_change) says what happens to
-/// the units used so far. The headers of a response show the limit of the client's own tier, under the one name.
+/// An identity has one budget, whatever its tier. When its tier changes, a [rule](Plans::on_change) says what happens
+/// to the units used so far. The headers of a response show the limit of the client's own tier, under the one name.
 ///
 /// A wrong setting is reported when the layer is built.
 ///
@@ -74,17 +74,18 @@ impl PlansWithoutLookup {
     ///
     /// A request that other limits refuse whatever its tier may be costs no lookup: the limits whose keys and tiers are
     /// known are peeked at first. Over a store that is one more round trip for a request whose tier is not remembered.
-    /// A limit for which [attempts count](crate::Limit::charge_refused) needs its key in any case, so its layer does not peek.
+    /// A limit for which [attempts count](crate::Limit::charge_refused) needs its key in any case, so its layer does
+    /// not peek.
     ///
     /// * Concurrent requests of one identity share a lookup. It runs at the same time as the lookups of other limits'
     ///   keys.
     /// * Its result is remembered for [some time](Plans::cache), `None` too. Meanwhile a request costs no lookup and no
     ///   allocation, and a change of tier takes effect after that time at the latest.
     /// * It fails if it returns an error, or takes longer than its [deadline](Plans::lookups). It counts as failed
-    ///   without being called while the maximum number of lookups is running. Then the last known tier applies, if it is
-    ///   still remembered, or else that of unknown identities. It is called again after a second, or after the time that
-    ///   tiers are remembered, if that is shorter. The layer reports neither a failure nor a name that no tier has: log
-    ///   or count those in the lookup.
+    ///   without being called while the maximum number of lookups is running. Then the last known tier applies, if it
+    ///   is still remembered, or else that of unknown identities. It is called again after a second, or after the time
+    ///   that tiers are remembered, if that is shorter. The layer reports neither a failure nor a name that no tier
+    ///   has: log or count those in the lookup.
     /// * It receives an identity as text: the value of a header, a number in decimal, an address with the length of its
     ///   prefix; several parts with commas between. An identity that is not UTF-8 is not looked up: it is unknown.
     ///

@@ -13,7 +13,8 @@ const ROW: usize = 4;
 /// The slots that an identity may be in.
 type Places = [usize; 2 * ROW];
 
-/// A table of fixed size. However full it is, a request reads the slots of one identity only, and no entry is ever moved.
+/// A table of fixed size. However full it is, a request reads the slots of one identity only, and no entry is ever
+/// moved.
 pub(super) struct TierCache {
     slots: Box<[Option<Slot>]>,
 }
@@ -46,8 +47,8 @@ impl TierCache {
         self.slots[self.find(digest)?].as_ref().map(|slot| slot.tier)
     }
 
-    /// Remembers a tier. Without room, another identity is forgotten for it. An identity that was never looked up does not
-    /// displace a known tier: requests that make up identities while lookups fail must not push out real ones.
+    /// Remembers a tier. Without room, another identity is forgotten for it. An identity that was never looked up does
+    /// not displace a known tier: requests that make up identities while lookups fail must not push out real ones.
     pub(super) fn insert(&mut self, digest: Digest, tier: IdentityTier, now: Instant, keep_for: Duration) {
         // An instant that cannot be represented is far off.
         let until = now.checked_add(keep_for).unwrap_or_else(|| now + Duration::from_secs(1 << 30));

@@ -31,8 +31,9 @@ impl Plans {
     }
 
     /// Bounds lookups: how many run at a time, at least 1, and how long each may take. A lookup beyond these bounds
-    /// counts as [failed](super::PlansWithoutLookup::lookup), so no request waits longer for its tier than the deadline,
-    /// and none queues for a lookup. Each layer and its clones count together. Defaults to 256 lookups of 1 second.
+    /// counts as [failed](super::PlansWithoutLookup::lookup), so no request waits longer for its tier than the
+    /// deadline, and none queues for a lookup. Each layer and its clones count together. Defaults to 256 lookups of 1
+    /// second.
     ///
     /// ```
     /// use std::time::Duration;
@@ -56,14 +57,14 @@ impl Plans {
         self.change(|tiers, _| tiers.carry = rule)
     }
 
-    /// Treats an identity that the lookup does not know like a request without one, by [`on_missing`](Self::on_missing):
-    /// all of them share one budget in the tier of unknown identities, or are not limited by this limit, or are refused.
-    /// By default each has a budget of its own.
+    /// Treats an identity that the lookup does not know like a request without one, by
+    /// [`on_missing`](Self::on_missing): all of them share one budget in the tier of unknown identities, or are not
+    /// limited by this limit, or are refused. By default each has a budget of its own.
     ///
     /// Then a client gains nothing by making up identities, even while lookups fail. An identity that was known before
-    /// keeps its last tier and its budget. All identities that were never looked up share one more budget in the tier of
-    /// unknown identities. New customers share that budget too until a lookup of theirs succeeds, and after a restart
-    /// every customer is new.
+    /// keeps its last tier and its budget. All identities that were never looked up share one more budget in the tier
+    /// of unknown identities. New customers share that budget too until a lookup of theirs succeeds, and after a
+    /// restart every customer is new.
     ///
     /// ```
     /// use throttle_tower::{Gcra, Header, OnMissing, Rate, ThrottleLayer, plans};

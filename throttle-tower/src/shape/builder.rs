@@ -92,12 +92,13 @@ impl<B: Backend> ShaperBuilder<B> {
     /// exceed the limit in some period of the upstream: 5 in 1.005 s rather than 5 in 1 s. It covers calls whose delays
     /// differ by up to the headroom.
     ///
-    /// A call that this process sends later than that, because the process stood still, delays the calls behind it, so that
-    /// they do not leave all at once. The delays between here and the upstream may differ more: give more headroom where
-    /// they do, as with new connections. Zero keeps exactly to the rate, and sends all calls that are due.
+    /// A call that this process sends later than that, because the process stood still, delays the calls behind it, so
+    /// that they do not leave all at once. The delays between here and the upstream may differ more: give more headroom
+    /// where they do, as with new connections. Zero keeps exactly to the rate, and sends all calls that are due.
     ///
-    /// Defaults to a hundredth of the period, and 5 ms at most. With a [`backend`](Self::backend) that has to be waited for,
-    /// whose decisions may take longer for one call than for another, it defaults to a fortieth, and 25 ms at most.
+    /// Defaults to a hundredth of the period, and 5 ms at most. With a [`backend`](Self::backend) that has to be waited
+    /// for, whose decisions may take longer for one call than for another, it defaults to a fortieth, and 25 ms at
+    /// most.
     pub fn headroom(mut self, headroom: Duration) -> Self {
         self.headroom = Some(headroom);
         self
@@ -111,20 +112,20 @@ impl<B: Backend> ShaperBuilder<B> {
         ShaperBuilder { bucket, backend, is_shared: true, name, replaces_existing, headroom, on_error, max_waiting }
     }
 
-    /// What happens when the store fails. [`OnError::local`] continues at a share of the pace. [`OnError::Closed`] fails the
-    /// call. [`OnError::Open`] sends it at once, at no pace, if the store is broken; while the store is
-    /// [busy](throttle_core::BackendErrorKind::is_busy), this process keeps the whole pace by itself. There is no default: a
-    /// backend that can fail requires a choice.
+    /// What happens when the store fails. [`OnError::local`] continues at a share of the pace. [`OnError::Closed`]
+    /// fails the call. [`OnError::Open`] sends it at once, at no pace, if the store is broken; while the store is
+    /// [busy](throttle_core::BackendErrorKind::is_busy), this process keeps the whole pace by itself. There is no
+    /// default: a backend that can fail requires a choice.
     ///
-    /// While a store goes away or comes back, some processes may use it and others their shares. For a moment, and for calls
-    /// that were assigned a time before, a little more than the pace may leave.
+    /// While a store goes away or comes back, some processes may use it and others their shares. For a moment, and for
+    /// calls that were assigned a time before, a little more than the pace may leave.
     pub fn on_error(mut self, rule: OnError) -> Self {
         self.on_error = Some(rule);
         self
     }
 
-    /// Most calls that may wait at once, of all keys together; more are refused. A waiting call takes about 500 bytes in a
-    /// layer and 700 in [`Shaper::schedule`], beside the request. Defaults to 100,000.
+    /// Most calls that may wait at once, of all keys together; more are refused. A waiting call takes about 500 bytes
+    /// in a layer and 700 in [`Shaper::schedule`], beside the request. Defaults to 100,000.
     pub fn max_waiting(mut self, calls: usize) -> Self {
         self.max_waiting = calls;
         self
@@ -134,8 +135,8 @@ impl<B: Backend> ShaperBuilder<B> {
     ///
     /// # Errors
     ///
-    /// If the bucket cannot be counted exactly, the name is invalid or missing where it is required, `on_error` is missing
-    /// for a store that can fail, or the name is in use on the backend with other parameters.
+    /// If the bucket cannot be counted exactly, the name is invalid or missing where it is required, `on_error` is
+    /// missing for a store that can fail, or the name is in use on the backend with other parameters.
     pub fn build(self) -> Result<Shaper<B>, ConfigError> {
         let name = self.checked_name()?;
         let on_error = self.checked_on_error().map_err(|error| error.in_policy(&name))?;
@@ -143,7 +144,8 @@ impl<B: Backend> ShaperBuilder<B> {
         let policy = if self.replaces_existing { policy.replace_existing() } else { policy };
         let rate = policy.algorithm().rate();
         let set = PolicySet::new(policy)?;
-        // With `Open`, this process keeps the pace alone while the store is busy: a burst does not mean that it is broken.
+        // With `Open`, this process keeps the pace alone while the store is busy: a burst does not mean that it is
+        // broken.
         let processes = on_error.processes().or((on_error == OnError::Open).then_some(NonZeroU32::MIN));
         let share = processes.filter(|_| self.backend.can_fail()).map(|processes| {
             let store = MemoryBackend::builder().clock(TokioClock::new()).build();
@@ -209,7 +211,8 @@ impl<B: Backend> ShaperBuilder<B> {
             None => {
                 let (part, most) = if self.backend.can_fail() { (40, 25) } else { (100, 5) };
                 let usual = slower((rate.period() / part).min(Duration::from_millis(most)));
-                // If that cannot be counted exactly but the rate can, the period is so long that headroom does not matter.
+                // If that cannot be counted exactly but the rate can, the period is so long that headroom does not
+                // matter.
                 if usual.build().is_ok() { usual } else { self.bucket }
             }
         }

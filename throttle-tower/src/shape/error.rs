@@ -27,7 +27,8 @@ use throttle_core::BackendError;
 pub struct QueueFull {
     /// The bound that the call would have exceeded.
     pub bound: Bound,
-    /// How long until the same call is accepted if nothing else happens; `None` if no wait helps, or if it is not known.
+    /// How long until the same call is accepted if nothing else happens; `None` if no wait helps, or if it is not
+    /// known.
     pub retry_after: Option<Duration>,
     /// The bound itself: how long the call may wait, until its last unit has left. For [`Bound::MaxWaiting`], zero.
     pub allowed: Duration,

@@ -24,8 +24,8 @@ use crate::time::micros;
 
 /// A [`ShapeLayer`] that answers refused calls with a response: its services have the errors of the inner service only.
 ///
-/// A call that would wait too long gets a 429, with `Retry-After` where waiting helps. A call that finds too many others
-/// waiting, or no store, gets a 503. The body is a problem document (RFC 9457), with `Cache-Control: no-store`.
+/// A call that would wait too long gets a 429, with `Retry-After` where waiting helps. A call that finds too many
+/// others waiting, or no store, gets a 503. The body is a problem document (RFC 9457), with `Cache-Control: no-store`.
 ///
 /// ```
 /// use http::{Request, Response};
@@ -47,9 +47,10 @@ pub struct HttpShapeLayer<Req, B: Backend = MemoryBackend<TokioClock>, H = Ignor
     layer: ShapeLayer<Req, B, H>,
 }
 
-impl<Req, B: Backend, H> HttpShapeLayer<Req, B, H> {
-    pub(super) const fn new(layer: ShapeLayer<Req, B, H>) -> Self {
-        Self { layer }
+impl<Req, B: Backend, H> ShapeLayer<Req, B, H> {
+    /// The same for services whose responses are HTTP: a refused call gets a 429 or 503 instead of an error.
+    pub fn http(self) -> HttpShapeLayer<Req, B, H> {
+        HttpShapeLayer { layer: self }
     }
 }
 

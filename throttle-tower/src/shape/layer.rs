@@ -4,22 +4,19 @@ use std::time::Duration;
 
 use http::{HeaderMap, StatusCode};
 use throttle_core::{Backend, ConfigError, Key, MemoryBackend};
-use tower_layer::Layer;
 
 use super::clock::TokioClock;
-use super::http::HttpShapeLayer;
 use super::into_shaper::IntoShaper;
 use super::obey_upstream::ObeyUpstream;
 use super::request_fields::RequestFields;
-use super::service::Shape;
 use super::shaper::Shaper;
 use super::stats::ShapeStats;
 use super::upstream_head::{HeadOf, HttpHead, IgnoreUpstream};
 
 /// Delays calls through any `tower::Service` so that they stay within an upstream's rate.
 ///
-/// Wrap it around the client of an API that limits its rate. Calls leave one emission interval apart, in the order in which
-/// they were made. A call that would have to wait longer than the bucket's longest wait is refused at once.
+/// Wrap it around the client of an API that limits its rate. Calls leave one emission interval apart, in the order in
+/// which they were made. A call that would have to wait longer than the bucket's longest wait is refused at once.
 ///
 /// ```
 /// use std::time::Duration;
@@ -44,20 +41,22 @@ use super::upstream_head::{HeadOf, HttpHead, IgnoreUpstream};
 ///
 /// * **Clones share the schedule**, those of the layer and those of its services. Each key has a schedule of its own;
 ///   without [`by`](Self::by) there is one.
-/// * **Order.** Calls of one key are scheduled in the order in which they were made (with a store, in the order in which
-///   they reach it), and leave at their scheduled times, never earlier. Tokio's timers are late by up to about a
+/// * **Order.** Calls of one key are scheduled in the order in which they were made (with a store, in the order in
+///   which they reach it), and leave at their scheduled times, never earlier. Tokio's timers are late by up to about a
 ///   millisecond. That does not add up, because calls wait until an instant. Above a thousand a second several leave in
 ///   one millisecond.
-/// * **The promise** is the rate as the upstream counts it: [some headroom](crate::shape::ShaperBuilder::headroom) covers
-///   calls that travel at different speeds, so that no period has one call too many. So the pace is up to a hundredth
-///   slower than the rate.
-/// * **Readiness.** The service that `poll_ready` prepared is called when the call's time comes. A resource that it holds
-///   to be ready (a place in a `Buffer`, a permit of a `ConcurrencyLimit`) stays held meanwhile, so put such layers
-///   outside of this one.
-/// * **Deadlines.** A `tower::timeout` outside of this layer counts the waiting and drops the call, whose slot is then given
-///   back. With a [deadline](Self::deadline), a call that could not leave in time is refused before it waits in vain.
-/// * **Dropping** a waiting call gives its slot back if nothing is scheduled behind it. Otherwise its time passes unused:
-///   the calls behind it have their times already, and moving them all would take more than a constant amount of work.
+/// * **The promise** is the rate as the upstream counts it: [some headroom](crate::shape::ShaperBuilder::headroom)
+///   covers calls that travel at different speeds, so that no period has one call too many. So the pace is up to a
+///   hundredth slower than the rate.
+/// * **Readiness.** The service that `poll_ready` prepared is called when the call's time comes. A resource that it
+///   holds to be ready (a place in a `Buffer`, a permit of a `ConcurrencyLimit`) stays held meanwhile, so put such
+///   layers outside of this one.
+/// * **Deadlines.** A `tower::timeout` outside of this layer counts the waiting and drops the call, whose slot is then
+///   given back. With a [deadline](Self::deadline), a call that could not leave in time is refused before it waits in
+///   vain.
+/// * **Dropping** a waiting call gives its slot back if nothing is scheduled behind it. Otherwise its time passes
+///   unused: the calls behind it have their times already, and moving them all would take more than a constant amount
+///   of work.
 /// * **Memory.** A waiting call takes about 500 bytes beside the request, and up to
 ///   [100,000](crate::shape::ShaperBuilder::max_waiting) may wait. It has no task of its own.
 ///
@@ -74,8 +73,8 @@ pub struct ShapeLayer<Req, B: Backend = MemoryBackend<TokioClock>, H = IgnoreUps
 }
 
 impl<Req, B: Backend> ShapeLayer<Req, B> {
-    /// Delays calls to the pace of a bucket, in this process alone; or of a shaper with [options](Shaper::builder), among
-    /// them a store that a fleet shares.
+    /// Delays calls to the pace of a bucket, in this process alone; or of a shaper with [options](Shaper::builder),
+    /// among them a store that a fleet shares.
     ///
     /// ```
     /// use std::time::Duration;
@@ -102,15 +101,15 @@ impl<Req, B: Backend> ShapeLayer<Req, B> {
 
     /// Obeys the upstream's limits as its responses state them, where they are `http::Response`s.
     ///
-    /// * **429 or 503 with `Retry-After`**, in seconds or as a date: no call of that key leaves before then, not even one
-    ///   that waits already. Afterwards the calls leave in their order, at the pace.
-    /// * **`RateLimit` with nothing left** (`r=0`, or its older spellings, or `X-RateLimit-Remaining: 0`): the same, until
-    ///   its `t`.
-    /// * **`RateLimit` with something left**, but less than the pace would use in its `t`: calls leave so far apart that it
-    ///   lasts, until another response states otherwise.
+    /// * **429 or 503 with `Retry-After`**, in seconds or as a date: no call of that key leaves before then, not even
+    ///   one that waits already. Afterwards the calls leave in their order, at the pace.
+    /// * **`RateLimit` with nothing left** (`r=0`, or its older spellings, or `X-RateLimit-Remaining: 0`): the same,
+    ///   until its `t`.
+    /// * **`RateLimit` with something left**, but less than the pace would use in its `t`: calls leave so far apart
+    ///   that it lasts, until another response states otherwise.
     ///
-    /// The response itself is passed on unchanged, a 429 too. Pauses hold in this process only. Calls that would now have to
-    /// wait too long are refused.
+    /// The response itself is passed on unchanged, a 429 too. Pauses hold in this process only. Calls that would now
+    /// have to wait too long are refused.
     ///
     /// Anything that cannot be read is ignored.
     pub fn obey_upstream(self) -> ShapeLayer<Req, B, HttpHead> {
@@ -133,8 +132,11 @@ impl<Req, B: Backend, H> ShapeLayer<Req, B, H> {
     ///
     /// ```
     /// # use throttle_tower::{Key, LeakyBucket, Rate, ShapeLayer};
-    /// let pace = LeakyBucket::new(Rate::per_second(5));
-    /// let layer = ShapeLayer::new(pace)?.by(|request: &http::Request<()>| request.uri().host().unwrap_or_default().into());
+    /// fn host(request: &http::Request<()>) -> Key {
+    ///     request.uri().host().unwrap_or_default().into()
+    /// }
+    ///
+    /// let per_host = ShapeLayer::new(LeakyBucket::new(Rate::per_second(5)))?.by(host);
     /// # Ok::<(), throttle_tower::ConfigError>(())
     /// ```
     pub fn by(self, key: impl Fn(&Req) -> Key + Send + Sync + 'static) -> Self {
@@ -146,8 +148,9 @@ impl<Req, B: Backend, H> ShapeLayer<Req, B, H> {
         self.with(|fields| fields.cost = Some(Arc::new(cost)))
     }
 
-    /// How long from now a call may wait until it has left, where that is less than the bucket's longest wait. A call that
-    /// would leave later is refused at once. Over a store such calls take two round trips. Defaults to no deadline.
+    /// How long from now a call may wait until it has left, where that is less than the bucket's longest wait. A call
+    /// that would leave later is refused at once. Over a store such calls take two round trips. Defaults to no
+    /// deadline.
     pub fn deadline(self, deadline: impl Fn(&Req) -> Option<Duration> + Send + Sync + 'static) -> Self {
         self.with(|fields| fields.deadline = Some(Arc::new(deadline)))
     }
@@ -159,16 +162,11 @@ impl<Req, B: Backend, H> ShapeLayer<Req, B, H> {
         self
     }
 
-    /// Lengthens pauses that an upstream asks for by a random part of up to `percent`, at most 100, so that a fleet does not
-    /// come back all at once. Defaults to 0.
+    /// Lengthens pauses that an upstream asks for by a random part of up to `percent`, at most 100, so that a fleet
+    /// does not come back all at once. Defaults to 0.
     pub fn pause_jitter(mut self, percent: u8) -> Self {
         self.obey.jitter = percent.min(100);
         self
-    }
-
-    /// The same for services whose responses are HTTP: a refused call gets a 429 or 503 instead of an error.
-    pub fn http(self) -> HttpShapeLayer<Req, B, H> {
-        HttpShapeLayer::new(self)
     }
 
     /// What the shaper has done so far, and how many calls wait now, of all clones together.
@@ -186,14 +184,6 @@ impl<Req, B: Backend, H> ShapeLayer<Req, B, H> {
     fn with(mut self, change: impl FnOnce(&mut RequestFields<Req>)) -> Self {
         change(Arc::make_mut(&mut self.fields));
         self
-    }
-}
-
-impl<S, Req, B: Backend, H: Clone> Layer<S> for ShapeLayer<Req, B, H> {
-    type Service = Shape<S, Req, B, H>;
-
-    fn layer(&self, inner: S) -> Self::Service {
-        Shape::new(inner, self.clone())
     }
 }
 

@@ -9,7 +9,8 @@ use crate::time::FAR;
 ///
 /// Positions are numbered by units, and the time of each follows from its number: the units of a stretch leave a fixed
 /// spacing apart. A waiting call keeps its number. When the upstream asks for a slower pace, the times of later numbers
-/// move, and never to an earlier instant for a call that has one. So no call overtakes another, and none has to be woken.
+/// move, and never to an earlier instant for a call that has one. So no call overtakes another, and none has to be
+/// woken.
 pub(super) struct PauseQueue {
     /// Distinguishes it from earlier queues of the same key.
     pub(super) number: u64,
@@ -71,8 +72,8 @@ impl PauseQueue {
         self.paused_until > now || self.slow_until > now || self.time(self.first_free) > now
     }
 
-    /// When the last of `units` would leave whose slot comes after `delay`, as things stand. Calls with earlier slots will
-    /// have joined the queue before it.
+    /// When the last of `units` would leave whose slot comes after `delay`, as things stand. Calls with earlier slots
+    /// will have joined the queue before it.
     pub(super) fn finish(&self, delay: Duration, units: u64, now: Instant) -> Duration {
         let slots = delay.as_nanos().div_ceil(self.spacing.as_nanos().max(1)).saturating_sub(1);
         let before = u64::try_from(slots).unwrap_or(u64::MAX);

@@ -10,11 +10,11 @@ use super::pause_queue::{PauseQueue, QueuePosition};
 use crate::lock::lock;
 use crate::time::time_for;
 
-/// Keys whose calls must not leave yet although their slots have come: the upstream has asked for a pause, or the process
-/// has stood still and the calls that were due meanwhile would leave all at once.
+/// Keys whose calls must not leave yet although their slots have come: the upstream has asked for a pause, or the
+/// process has stood still and the calls that were due meanwhile would leave all at once.
 ///
-/// The schedule knows nothing of pauses and runs on. A call whose slot comes during a pause, or while earlier calls still
-/// wait because of one, queues here, in the order of the slots. When the queue is empty the key is removed.
+/// The schedule knows nothing of pauses and runs on. A call whose slot comes during a pause, or while earlier calls
+/// still wait because of one, queues here, in the order of the slots. When the queue is empty the key is removed.
 pub(super) struct PausedKeys {
     rate: Rate,
     /// A call that leaves later than this delays the calls behind it; `None` if lateness delays none.
@@ -146,8 +146,8 @@ impl PausedKeys {
 }
 
 impl Queues {
-    /// Removes idle queues: those of keys without further calls would stay for ever. A sweep only when the number of keys
-    /// has doubled since the last one makes its cost constant per key.
+    /// Removes idle queues: those of keys without further calls would stay for ever. A sweep only when the number of
+    /// keys has doubled since the last one makes its cost constant per key.
     fn sweep(&mut self, now: Instant) {
         if self.by_key.len() >= self.sweep_at {
             self.by_key.retain(|_, queue| queue.is_active(now));

@@ -6,8 +6,8 @@ use tokio::runtime::Handle;
 
 /// A reservation that waits for a store. It is boxed, because a round trip takes far longer than an allocation.
 ///
-/// If it is dropped before it is ready, a task finishes it and drops the result: the store may have handed out a slot, and
-/// dropping that slot gives it back.
+/// If it is dropped before it is ready, a task finishes it and drops the result: the store may have handed out a slot,
+/// and dropping that slot gives it back.
 pub(super) struct PendingReservation<T: Send + 'static> {
     future: Option<Pin<Box<dyn Future<Output = T> + Send>>>,
     /// Before the first poll nothing was sent to the store.

@@ -57,8 +57,8 @@ impl<B: Backend> Schedule<B> {
     /// Reserves a slot at a backend that has to be waited for: one round trip, and one more to peek for a call with a
     /// deadline.
     ///
-    /// The result always has a slot, even for a call that may leave at once: if the call is dropped meanwhile, its slot is
-    /// given back.
+    /// The result always has a slot, even for a call that may leave at once: if the call is dropped meanwhile, its slot
+    /// is given back.
     pub(super) fn reserve(self: &Arc<Self>, request: SlotRequest) -> PendingReservation<Reserved<B>> {
         let request = SlotRequest { always_slot: true, ..request };
         let schedule = Arc::clone(self);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use throttle_core::{Backend, MemoryBackend};
+use tower_layer::Layer;
 use tower_service::Service;
 
 use super::clock::TokioClock;
@@ -32,11 +33,15 @@ pub struct Shape<S, Req, B: Backend = MemoryBackend<TokioClock>, H = IgnoreUpstr
     layer: ShapeLayer<Req, B, H>,
 }
 
-impl<S, Req, B: Backend, H> Shape<S, Req, B, H> {
-    pub(super) const fn new(inner: S, layer: ShapeLayer<Req, B, H>) -> Self {
-        Self { inner, layer }
-    }
+impl<S, Req, B: Backend, H: Clone> Layer<S> for ShapeLayer<Req, B, H> {
+    type Service = Shape<S, Req, B, H>;
 
+    fn layer(&self, inner: S) -> Self::Service {
+        Shape { inner, layer: self.clone() }
+    }
+}
+
+impl<S, Req, B: Backend, H> Shape<S, Req, B, H> {
     inner_service_accessors!();
 
     /// The layer of this service: for its [statistics](ShapeLayer::stats), or to pace other services together with this

@@ -40,16 +40,16 @@ pub struct Shaper<B: Backend = MemoryBackend<TokioClock>> {
 }
 
 impl<B: Backend> Shaper<B> {
-    /// Reserves a slot in the schedule of `key` for `cost` units (0 counts as 1). Await the slot to wait for its time, or
-    /// drop it to give it back.
+    /// Reserves a slot in the schedule of `key` for `cost` units (0 counts as 1). Await the slot to wait for its time,
+    /// or drop it to give it back.
     ///
-    /// Units leave one emission interval apart, and those of one call together, at the time of the first. In memory, slots
-    /// are assigned in the order of the calls to this method; over a store, in the order in which they reach it.
+    /// Units leave one emission interval apart, and those of one call together, at the time of the first. In memory,
+    /// slots are assigned in the order of the calls to this method; over a store, in the order in which they reach it.
     ///
     /// # Errors
     ///
-    /// If the last unit would have to wait longer than the bucket's longest wait, if too many calls are waiting, or if the
-    /// store fails.
+    /// If the last unit would have to wait longer than the bucket's longest wait, if too many calls are waiting, or if
+    /// the store fails.
     ///
     /// # Cancel safety
     ///
@@ -92,7 +92,8 @@ impl<B: Backend> Shaper<B> {
         Ok(())
     }
 
-    /// Forgets the schedule of `key`, and its pauses: the next call leaves at once. Calls that wait already keep their times.
+    /// Forgets the schedule of `key`, and its pauses: the next call leaves at once. Calls that wait already keep their
+    /// times.
     ///
     /// # Errors
     ///
@@ -106,8 +107,8 @@ impl<B: Backend> Shaper<B> {
         self.schedule.backend.reset(&self.schedule.prepared, 0, &key).await
     }
 
-    /// Pauses `key`: no call of it leaves for so long, not even one that waits already. Afterwards the calls leave in their
-    /// order, at the pace. A pause holds in this process only.
+    /// Pauses `key`: no call of it leaves for so long, not even one that waits already. Afterwards the calls leave in
+    /// their order, at the pace. A pause holds in this process only.
     ///
     /// ```
     /// use std::time::Duration;

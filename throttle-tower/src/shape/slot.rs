@@ -130,8 +130,8 @@ impl<B: Backend> fmt::Debug for Slot<B> {
 }
 
 pin_project! {
-    /// The future of a [`Slot`]: ready when the call may leave, never earlier, and up to about a millisecond later, which
-    /// is the resolution of tokio's timers. It sleeps until an instant, so lateness does not add up.
+    /// The future of a [`Slot`]: ready when the call may leave, never earlier, and up to about a millisecond later,
+    /// which is the resolution of tokio's timers. It sleeps until an instant, so lateness does not add up.
     ///
     /// # Cancel safety
     ///

@@ -4,8 +4,8 @@ use http::{HeaderMap, Response, StatusCode};
 
 /// Finds the status and the headers of a response, so that a shaper can obey the upstream's limits.
 ///
-/// [`IgnoreUpstream`] by default; [`HttpHead`] after [`obey_upstream`](crate::ShapeLayer::obey_upstream), [`HeadOf`] after
-/// [`obey_upstream_of`](crate::ShapeLayer::obey_upstream_of).
+/// [`IgnoreUpstream`] by default; [`HttpHead`] after [`obey_upstream`](crate::ShapeLayer::obey_upstream), [`HeadOf`]
+/// after [`obey_upstream_of`](crate::ShapeLayer::obey_upstream_of).
 ///
 /// ```
 /// use http::{HeaderMap, StatusCode};
@@ -35,8 +35,8 @@ use http::{HeaderMap, Response, StatusCode};
 ///
 /// ## When it is called
 ///
-/// Once for each response of a call that was shaped, before the caller gets the response; never for an error. It does not
-/// block.
+/// Once for each response of a call that was shaped, before the caller gets the response; never for an error. It does
+/// not block.
 ///
 /// ## Responses without headers
 ///

@@ -1,4 +1,4 @@
-//! One test per attack on identity, as far as it shows before there is a limiter. `properties` adds the random ones.
+//! One test for each attack on identity that concerns the client's address. `properties` adds random ones.
 
 use std::collections::HashSet;
 use std::net::{Ipv6Addr, SocketAddrV6};
@@ -6,7 +6,7 @@ use std::net::{Ipv6Addr, SocketAddrV6};
 use super::*;
 use crate::client_ip::{IpPrefix, Warning};
 
-/// Headers that some deployment somewhere believes.
+/// Headers that some deployment believes.
 const OTHER_HEADERS: [&str; 8] = [
     FWD,
     "x-real-ip",
@@ -46,7 +46,7 @@ fn attack_03_header_precedence() {
     let mut lines = vec![(XFF, CLIENT)];
     lines.extend(OTHER_HEADERS.map(|name| (name, if name == FWD { "for=6.6.6.6" } else { SPOOF })));
     assert_eq!(behind_proxy(&xff(), &lines), resolved(CLIENT, Outcome::Forwarded));
-    // Nor is one of them a second choice where the configured header is missing.
+    // None of them is used instead of a missing configured header.
     assert_eq!(behind_proxy(&xff(), &lines[1..]), resolved(PEER, Outcome::MissingHeader));
 }
 
@@ -62,7 +62,7 @@ fn attack_04_direct_to_origin() {
 
 #[test]
 fn attack_05_hop_by_hop_stripping() {
-    // What is left when a proxy obeys `Connection: close, X-Forwarded-For`: never "no limit", always the peer's bucket.
+    // A proxy that obeys `Connection: close, X-Forwarded-For` leaves no header: the peer's bucket is used, never none.
     let connection = [("connection", "close, x-forwarded-for")];
     let single = ClientIp::header("cf-connecting-ip", ten_slash_eight()).unwrap();
     for source in [xff(), fwd(), single, ClientIp::fly_io(), ClientIp::forwarded_hops(1).unwrap()] {
@@ -85,7 +85,7 @@ fn attack_07_quoting_injection() {
         let element = format!(r#"for=203.0.113.9;host="{host}";proto=https"#);
         assert_eq!(behind_proxy(&fwd(), &[(FWD, &element)]), resolved(CLIENT, Outcome::Forwarded), "{element}");
     }
-    // What a client puts before it.
+    // The client's own elements before it.
     for prefix in [r#"""#, r#"for=6.6.6.6;by=""#, r#"\"#, r#""\"#, r#"for="\""#, ",,,", ";"] {
         let line = format!(r#"{prefix}, for="203.0.113.9:80";host="x""#);
         assert_eq!(behind_proxy(&fwd(), &[(FWD, &line)]), resolved(CLIENT, Outcome::Forwarded), "{line}");
@@ -107,8 +107,8 @@ fn attack_07_quoting_broken_on_the_right_fails_closed() {
     }
 }
 
-/// 64 KiB in one header, which a reader of all of it would pay for with every request. The proxy's own element is all
-/// that is read, and where there is none, nothing is.
+/// 64 KiB in one header. Only the proxy's own element is read, so that a request cannot make the reader work through
+/// all of it.
 #[test]
 fn attack_07_long_elements_are_not_read() {
     let pairs = "a=b;".repeat(16_000) + "for=6.6.6.6";
@@ -144,12 +144,12 @@ fn attack_08_obfuscated() {
 
 #[test]
 fn attack_09_broad_trust_list() {
-    for everybody in ["0.0.0.0/0", "::/0", "1.2.3.4/0", "::ffff:0:0/96", "0.0.0.0/1", "128.0.0.0/1", "2000::/3"] {
-        let error = TrustedProxies::new(["10.0.0.1", everybody]).unwrap_err().to_string();
+    for all in ["0.0.0.0/0", "::/0", "1.2.3.4/0", "::ffff:0:0/96", "0.0.0.0/1", "128.0.0.0/1", "2000::/3"] {
+        let error = TrustedProxies::new(["10.0.0.1", all]).unwrap_err().to_string();
         assert!(error.contains("every machine") && error.contains("danger_any_width"), "{error}");
-        assert!(TrustedProxies::danger_any_width([everybody]).is_ok());
+        assert!(TrustedProxies::danger_any_width([all]).is_ok());
     }
-    // Even so nobody chooses a bucket by writing a list of trusted addresses.
+    // Even so no client chooses its bucket by writing a list of trusted addresses.
     let source = ClientIp::x_forwarded_for(TrustedProxies::danger_any_width(["0.0.0.0/0"]).unwrap());
     assert_eq!(behind_proxy(&source, &[(XFF, "6.6.6.6, 203.0.113.9")]), resolved(PEER, Outcome::AllTrusted));
 }

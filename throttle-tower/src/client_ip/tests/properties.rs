@@ -119,7 +119,7 @@ proptest! {
         prop_assert_eq!(hops.resolve(None, &request), expected);
     }
 
-    /// The same law for suffixes that name nobody: once the walk has stopped, what precedes does not matter.
+    /// The same law for suffixes that name no client: once the walk has stopped, what precedes does not matter.
     #[test]
     fn attack_08_no_prefix_revives_a_hidden_client(
         prefix in vec(line(), 0..4), proxies in proxies(), own_line: bool,

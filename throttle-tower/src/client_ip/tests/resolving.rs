@@ -10,9 +10,9 @@ fn single() -> ClientIp {
 #[test]
 fn without_a_peer_only_a_hop_count_reads_headers() {
     let headers = headers([(XFF, CLIENT), (FWD, "for=203.0.113.9"), ("cf-connecting-ip", CLIENT)]);
-    let nobody = Resolved { address: None, outcome: Outcome::NoPeer };
+    let no_peer = Resolved { address: None, outcome: Outcome::NoPeer };
     for source in [ClientIp::peer(), xff(), fwd(), single()] {
-        assert_eq!(source.resolve(None, &headers), nobody);
+        assert_eq!(source.resolve(None, &headers), no_peer);
     }
     let hops = ClientIp::x_forwarded_for_hops(1).unwrap();
     assert_eq!(hops.resolve(None, &headers), resolved(CLIENT, Outcome::Forwarded));
@@ -21,7 +21,7 @@ fn without_a_peer_only_a_hop_count_reads_headers() {
 }
 
 #[test]
-fn a_peer_source_reads_no_header() {
+fn peer_source_reads_no_header() {
     assert_eq!(behind_proxy(&ClientIp::peer(), &[(XFF, CLIENT)]), resolved(PEER, Outcome::Peer));
 }
 
@@ -44,7 +44,7 @@ fn empty_entries_are_skipped() {
 }
 
 #[test]
-fn an_empty_header_is_a_missing_one() {
+fn empty_header_counts_as_missing() {
     for line in ["", ",", " ,\t, "] {
         assert_eq!(behind_proxy(&xff(), &[(XFF, line)]), resolved(PEER, Outcome::MissingHeader));
         assert_eq!(behind_proxy(&fwd(), &[(FWD, line)]), resolved(PEER, Outcome::MissingHeader));
@@ -68,7 +68,7 @@ fn empty_entries_and_lines_count_against_the_bound() {
 }
 
 #[test]
-fn a_hop_count_counts_over_lines_and_does_not_read_what_it_passes() {
+fn hop_count_counts_over_lines_and_reads_only_its_entry() {
     let lines = [(XFF, "6.6.6.6, 203.0.113.9"), (XFF, "unix:, unknown"), (XFF, "10.0.0.2")];
     for (hops, expected) in [
         (1, resolved("10.0.0.2", Outcome::Forwarded)),
@@ -86,14 +86,14 @@ fn a_hop_count_counts_over_lines_and_does_not_read_what_it_passes() {
 }
 
 #[test]
-fn a_hop_count_reaches_its_bound() {
+fn hop_count_reaches_its_bound() {
     let line = format!("203.0.113.9{}", ", 10.0.0.2".repeat(usize::from(MAX_HOPS) - 1));
     let source = ClientIp::x_forwarded_for_hops(MAX_HOPS).unwrap();
     assert_eq!(behind_proxy(&source, &[(XFF, &line)]), resolved(CLIENT, Outcome::Forwarded));
 }
 
 #[test]
-fn a_single_header_is_one_bare_address() {
+fn single_header_is_one_bare_address() {
     for (value, expected) in [
         ("203.0.113.9", resolved(CLIENT, Outcome::Forwarded)),
         ("\t203.0.113.9 ", resolved(CLIENT, Outcome::Forwarded)),

@@ -23,7 +23,7 @@ fn entries_that_are_addresses() {
 }
 
 #[test]
-fn entries_that_are_not() {
+fn entries_that_are_malformed() {
     for text in [
         "",
         " ",
@@ -161,7 +161,7 @@ fn elements_split_from_the_right() {
 }
 
 #[test]
-fn an_element_over_the_bound_is_neither_split_nor_read() {
+fn element_over_the_bound_is_neither_split_nor_read() {
     let element = |length: usize| {
         let start = "for=203.0.113.9;host=".to_owned();
         let host = "h".repeat(length - start.len());

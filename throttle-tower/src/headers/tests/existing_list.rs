@@ -12,13 +12,13 @@ fn told(existing: HeaderMap) -> String {
 }
 
 #[test]
-fn members_of_others_stay_and_ours_follow() {
+fn existing_members_stay_and_ours_follow() {
     let existing = with([("ratelimit", r#""up, \"stream\"";r=3;t=9;pk=:AAE=:"#), ("ratelimit", r#""b";r=1"#)]);
     assert_eq!(told(existing), r#""up, \"stream\"";r=3;t=9;pk=:AAE=:, "b";r=1, "ours";r=5;t=1"#);
 }
 
 #[test]
-fn of_two_standings_of_one_name_the_stricter_stays() {
+fn stricter_standing_of_one_name_stays() {
     assert_eq!(told(with([("ratelimit", r#""ours";r=4;t=1"#)])), r#""ours";r=4;t=1"#);
     assert_eq!(told(with([("ratelimit", r#""ours";r=6;t=9"#)])), r#""ours";r=5;t=1"#);
     assert_eq!(told(with([("ratelimit", r#""ours";r=5;t=2"#)])), r#""ours";r=5;t=2"#);
@@ -29,14 +29,14 @@ fn of_two_standings_of_one_name_the_stricter_stays() {
 }
 
 #[test]
-fn partitions_of_others_under_our_name() {
+fn existing_partitions_under_our_name_stay_unless_ours_is_stricter() {
     let both = r#""ours";r=9;pk=:AA==:, "ours";r=4;pk=:AQ==:"#;
     assert_eq!(told(with([("ratelimit", both)])), both);
     assert_eq!(told(with([("ratelimit", r#""ours";r=9;pk=:AA==:, "ours";r=8;pk=:AQ==:"#)])), r#""ours";r=5;t=1"#);
 }
 
 #[test]
-fn of_two_policies_of_one_name_the_slower_is_announced() {
+fn slower_policy_of_one_name_is_announced() {
     let announced = |existing: &str| {
         let mut headers = with([("ratelimit-policy", existing)]);
         answer(&mut headers, Dialect::Draft11, &lines());
@@ -50,7 +50,7 @@ fn of_two_policies_of_one_name_the_slower_is_announced() {
 }
 
 #[test]
-fn a_broken_line_goes_and_takes_no_other_along() {
+fn broken_line_is_dropped_and_no_other() {
     for broken in [
         "",
         "limit=10, remaining=7, reset=1",
@@ -77,7 +77,7 @@ fn stacked_layers_only_tighten() {
 }
 
 #[test]
-fn values_are_read_to_the_letter_of_the_grammar() {
+fn values_are_read_by_the_grammar() {
     let readable = |value: &str| {
         let line = format!("\"a\";x={value}");
         let ours = structured::list(line.as_bytes()).is_some();
@@ -184,7 +184,7 @@ proptest! {
             prop_assert_eq!(
                 strangers(&mut joined.iter().cloned()),
                 strangers(&mut existing.iter().flatten().cloned()),
-                "a member of others was lost or changed"
+                "an existing member was lost or changed"
             );
             for name in &ours {
                 let before = existing.iter().flatten().filter(|member| name_of(member) == *name).count();
@@ -231,7 +231,7 @@ proptest! {
 }
 
 proptest! {
-    /// Stricter than sfv, and we would throw away what clients can read; laxer, and we would keep what they cannot.
+    /// A stricter scanner would drop headers that clients can read; a laxer one would keep headers that they cannot.
     #[test]
     fn attack_53_the_scanner_accepts_what_sfv_accepts(
         line in prop_oneof![
@@ -260,7 +260,7 @@ proptest! {
     }
 }
 
-/// Bytes that any header may hold, mostly those that mean something in a list.
+/// Bytes that a header may hold, mostly those with a meaning in a list.
 fn almost_a_list() -> impl Strategy<Value = HeaderValue> {
     let byte = prop_oneof![
         8 => prop::sample::select(br#" "\,;=:?@%()-.0123456789aAzr*/"#.to_vec()),

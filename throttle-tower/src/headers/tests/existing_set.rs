@@ -1,4 +1,4 @@
-//! Fields that describe one policy, already set by somebody else.
+//! Headers about one policy that the response already has.
 
 use super::*;
 
@@ -14,7 +14,7 @@ const OURS_X: [(&str, &str); 3] =
     [("x-ratelimit-limit", "10"), ("x-ratelimit-remaining", "5"), ("x-ratelimit-reset", "3")];
 
 #[test]
-fn a_stricter_set_stays_as_a_whole() {
+fn stricter_set_stays_as_a_whole() {
     for remaining_reset in [("4", "1"), ("5", "3"), ("5", "Thu, 01 Jan 2099 00:00:00 GMT"), ("0", "1s")] {
         let (remaining, reset) = remaining_reset;
         let theirs = [("x-ratelimit-limit", "100"), ("x-ratelimit-remaining", remaining), ("x-ratelimit-reset", reset)];
@@ -29,7 +29,7 @@ fn a_stricter_set_stays_as_a_whole() {
 }
 
 #[test]
-fn a_looser_set_goes_as_a_whole() {
+fn looser_set_is_replaced_as_a_whole() {
     for (remaining, reset) in [("6", "1"), ("5", "2")] {
         let theirs = [("x-ratelimit-limit", "100"), ("x-ratelimit-remaining", remaining), ("x-ratelimit-reset", reset)];
         assert_eq!(after(X, theirs), owned(OURS_X));
@@ -52,7 +52,7 @@ fn a_looser_set_goes_as_a_whole() {
 }
 
 #[test]
-fn an_incomplete_or_unreadable_set_goes() {
+fn incomplete_or_unreadable_set_is_replaced() {
     assert_eq!(after(X, [("x-ratelimit-remaining", "0")]), owned(OURS_X));
     assert_eq!(after(X, [("x-ratelimit-limit", "1"), ("x-ratelimit-remaining", "-1")]), owned(OURS_X));
     let twice = [
@@ -79,7 +79,7 @@ fn an_incomplete_or_unreadable_set_goes() {
 }
 
 #[test]
-fn a_policy_list_of_theirs_does_not_outlive_their_set() {
+fn existing_policy_list_is_removed_with_its_set() {
     let mut headers = with([("ratelimit-policy", "100;w=1")]);
     let lines = [open(terms("ours", 10, 60), 5, 3_000_000)];
     let none = PolicyHeader::new(Dialect::Draft07, []);

@@ -45,13 +45,13 @@ fn x_ratelimit() {
 }
 
 #[test]
-fn none_still_says_when_to_come_back() {
+fn dialect_none_still_sends_retry_after() {
     assert_eq!(written(Dialect::None, &two_policies()), []);
     assert_eq!(written(Dialect::None, &[shut(terms("a", 1, 1), 1)]), owned([("retry-after", "1")]));
 }
 
 #[test]
-fn a_refusal_reports_the_longest_wait() {
+fn refusal_states_the_longest_wait() {
     let day = PolicyStatus { reset_us: 80_000_000_000, ..shut(terms("day", 1000, 86_400), 30_000_000) };
     let lines = [open(terms("idle", 1, 1), 0, 0), shut(terms("ip", 10, 1), 420_000), day];
     let expected =
@@ -61,9 +61,9 @@ fn a_refusal_reports_the_longest_wait() {
     assert_eq!(written(Dialect::Draft07, &lines), expected);
 }
 
-/// Neither the policy with the least left nor the one that resets last, if another keeps the client out for longer.
+/// Neither the policy with the least remaining nor the one that resets last, if another one has the longer wait.
 #[test]
-fn a_refusal_reports_the_longest_wait_whatever_is_left_and_whenever_it_resets() {
+fn refusal_states_the_longest_wait_whatever_remains_or_resets() {
     let longest = PolicyStatus { remaining: 5, reset_us: 40_000_000, ..shut(terms("large", 10, 60), 30_000_000) };
     let least = PolicyStatus { reset_us: 3_600_000_000, ..shut(terms("small", 4, 60), 1_000_000) };
     for lines in [[longest, least], [least, longest]] {
@@ -80,7 +80,7 @@ fn a_refusal_reports_the_longest_wait_whatever_is_left_and_whenever_it_resets() 
 }
 
 #[test]
-fn x_reset_is_the_end_of_the_window_even_on_a_refusal() {
+fn x_reset_of_a_refusal_is_the_end_of_the_window() {
     let line = PolicyStatus { reset_us: 60_000_000, ..shut(terms("gcra", 10, 60), 6_000_000) };
     let expected = [
         ("retry-after", "6"),
@@ -92,7 +92,7 @@ fn x_reset_is_the_end_of_the_window_even_on_a_refusal() {
 }
 
 #[test]
-fn a_refusal_that_no_wait_helps_is_the_one_to_report() {
+fn refusal_that_no_wait_helps_is_the_one_described() {
     let never = PolicyStatus { retry_us: None, ..shut(terms("never", 5, 1), 7_000_000) };
     let lines = [shut(terms("ip", 10, 1), 420_000), never];
     let expected = [("ratelimit", "limit=5, remaining=0, reset=7"), ("ratelimit-policy", "10;w=1, 5;w=1")];
@@ -100,13 +100,13 @@ fn a_refusal_that_no_wait_helps_is_the_one_to_report() {
 }
 
 #[test]
-fn of_equal_remainders_the_later_reset_is_reported() {
+fn later_reset_is_described_if_as_much_remains() {
     let lines = [open(terms("a", 10, 1), 3, 1_000_000), open(terms("b", 20, 60), 3, 9_000_000)];
     assert_eq!(written(Dialect::Draft07, &lines)[0].1, "limit=20, remaining=3, reset=9");
 }
 
 #[test]
-fn a_reset_is_never_before_the_wait() {
+fn reset_is_never_before_the_wait() {
     let line = PolicyStatus { reset_us: 1, ..shut(terms("a", 10, 1), 4_000_000) };
     let written = written(Dialect::XRateLimit(ResetFormat::DeltaSeconds), &[line]);
     assert!(written.contains(&("x-ratelimit-reset".into(), "4".into())), "{written:?}");

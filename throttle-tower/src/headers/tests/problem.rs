@@ -4,7 +4,7 @@ use super::*;
 use crate::headers::Problem;
 
 #[test]
-fn the_bodies_of_the_registered_types() {
+fn problem_bodies_are_those_of_the_registered_types() {
     assert_eq!(
         Problem::QuotaExceeded.body(["per-ip"]),
         r#"{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Quota Exceeded","status":429,"violated-policies":["per-ip"]}"#

@@ -18,7 +18,7 @@ fn rate(count: u64, period_us: u64) -> Rate {
 }
 
 #[test]
-fn the_rate_is_scaled_up_until_it_holds_the_burst() {
+fn rate_is_scaled_up_until_it_holds_the_burst() {
     for (count, period_us, burst, q, w) in [
         (10, 1_000 * MS, 10, 10, 1),
         (10, 1_000 * MS, 20, 20, 2),
@@ -31,13 +31,13 @@ fn the_rate_is_scaled_up_until_it_holds_the_burst() {
         (7, 13_000 * MS, 10, 14, 26),
         (1, 36 * DAY, 1, 1, 3_110_400),
         (1, 36 * DAY, 3, 3, 9_331_200),
-        // Periods of no whole seconds, of which several make some.
+        // Periods that are not whole seconds, but whose multiples are.
         (100, 100 * MS, 100, 1_000, 1),
         (3, 90 * MS, 3, 100, 3),
         (7, 1_500 * MS, 7, 14, 3),
         (1, 250 * MS, 1, 4, 1),
         (1, 7 * MS, 1, 1_000, 7),
-        // No window of a reasonable length says these exactly: less is announced, but not much.
+        // No window of a reasonable length expresses these exactly: a little less is announced.
         (1, 999 * MS, 1, 1, 1),
         (1, 1_001 * MS, 1, 47, 48),
         (3, 1_000_001, 3, 50, 17),
@@ -53,13 +53,13 @@ fn the_rate_is_scaled_up_until_it_holds_the_burst() {
 
 /// A structured field holds no larger number. The window shrinks with the quota.
 #[test]
-fn a_quota_that_no_field_can_hold_is_announced_for_a_shorter_window() {
+fn quota_above_the_largest_integer_has_a_shorter_window() {
     let most = (1 << 53) - 1;
     assert_eq!(Quota::new(rate(most, 3_600_000 * MS), most), Quota { q: MAX_INTEGER, w: 400 });
     assert_eq!(Quota::new(rate(most, 1), most), Quota { q: MAX_INTEGER, w: 1 });
 }
 
-/// Every algorithm with these numbers that accepts them, also where the refill is more than the bucket holds.
+/// Every algorithm that accepts these numbers, even with a refill larger than the bucket.
 fn algorithms(count: u64, period_us: u64, burst: u64, share: u32) -> Vec<Algorithm> {
     let (rate, period) = (rate(count, period_us), Duration::from_micros(period_us));
     let built = [
@@ -84,7 +84,7 @@ fn algorithms(count: u64, period_us: u64, burst: u64, share: u32) -> Vec<Algorit
     built.flat_map(|algorithm| [algorithm, algorithm.share(shares)]).collect()
 }
 
-/// Counts and periods as people write them, and any at all.
+/// Counts and periods as users write them, and arbitrary ones.
 fn any_count() -> impl Strategy<Value = u64> {
     prop_oneof![1_u64..20, 1_u64..10_000, (0_u32..53, 0_u64..1 << 53).prop_map(|(bits, n)| (n >> bits).max(1))]
 }
@@ -96,7 +96,7 @@ fn any_period() -> impl Strategy<Value = u64> {
 
 proptest! {
     #[test]
-    fn a_quota_is_the_rate_and_holds_all_that_can_remain(
+    fn quota_is_the_rate_and_holds_all_that_can_remain(
         count in any_count(), period_us in any_period(), burst in any_count(), share in 1_u32..9,
     ) {
         for algorithm in algorithms(count, period_us, burst, share) {
@@ -131,7 +131,7 @@ proptest! {
 
     /// A process that decides by its share announces the whole limit.
     #[test]
-    fn a_share_leaves_no_more_than_the_announced_quota(
+    fn share_leaves_no_more_than_the_announced_quota(
         count in any_count(), period_us in any_period(), burst in any_count(), share in 1_u32..1_000,
     ) {
         for pair in algorithms(count, period_us, burst, share).chunks(2) {
@@ -141,9 +141,9 @@ proptest! {
     }
 }
 
-/// A store may know more to be left than the policy announces, if another process has set other parameters.
+/// A store may have more remaining than the policy announces, if another process has set other parameters.
 #[test]
-fn what_remains_is_never_above_the_limit() {
+fn remaining_is_never_above_the_limit() {
     for dialect in DIALECTS {
         let mut headers = HeaderMap::new();
         answer(&mut headers, dialect, &[open(terms("p", 5, 60), 99, 1_000_000)]);

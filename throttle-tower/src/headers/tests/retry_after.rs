@@ -9,7 +9,7 @@ fn merged<const N: usize>(existing: [(&'static str, &str); N], wait_us: u64) -> 
 }
 
 #[test]
-fn the_later_of_two_stays_alone() {
+fn later_of_two_waits_stays_alone() {
     assert_eq!(merged([], 5_000_000), owned([("retry-after", "5")]));
     assert_eq!(merged([("retry-after", "4")], 5_000_000), owned([("retry-after", "5")]));
     assert_eq!(merged([("retry-after", "6")], 5_000_000), owned([("retry-after", "6")]));
@@ -135,7 +135,10 @@ proptest! {
     }
 
     #[test]
-    fn the_wait_is_the_maximum_of_ours_and_theirs(ours in any_number(), theirs in prop::collection::vec(any_number(), 0..3)) {
+    fn wait_is_the_maximum_of_ours_and_the_existing(
+        ours in any_number(),
+        theirs in prop::collection::vec(any_number(), 0..3),
+    ) {
         let mut headers = HeaderMap::new();
         for seconds in &theirs {
             headers.append("retry-after", HeaderValue::from(*seconds));

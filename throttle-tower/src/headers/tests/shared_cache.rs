@@ -2,7 +2,7 @@ use super::*;
 use crate::headers::is_public;
 
 #[test]
-fn a_public_response_is_known_by_its_directives() {
+fn public_response_is_recognised_by_its_directives() {
     for line in [
         "public",
         "max-age=1,PUBLIC",
@@ -19,7 +19,7 @@ fn a_public_response_is_known_by_its_directives() {
 }
 
 #[test]
-fn anything_else_is_not() {
+fn other_directives_do_not_make_a_response_public() {
     for line in [
         "",
         "private",
