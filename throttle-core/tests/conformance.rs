@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 
 use support::naive::Naive;
 use throttle_core::backend::{Call, Receipt};
-use throttle_core::conformance::{self as kit, Harness, Specimen};
+use throttle_core::conformance::{self as kit, Harness, Sample};
 use throttle_core::{
     Backend, BackendError, BoxBackend, ConfigError, Decision, Key, ManualClock, MemoryBackend, PolicySet, Timestamp,
     conformance_tests,
@@ -106,9 +106,9 @@ mod pending_once {
 #[test]
 fn conformance_law_09_of_a_full_store() {
     harness!(Small: InMemory = in_memory(16));
-    for specimen in [Specimen::gcra(), Specimen::fixed_window(), Specimen::sliding_log(), Specimen::leaky_bucket()] {
-        kit::law_09_denied_stay_denied::<Small>(&specimen);
-        kit::law_07_forgetting_and_stepping_back_is_bounded::<Small>(&specimen);
+    for sample in [Sample::gcra(), Sample::fixed_window(), Sample::sliding_log(), Sample::leaky_bucket()] {
+        kit::law_09_denied_stay_denied::<Small>(&sample);
+        kit::law_07_forgetting_and_stepping_back_is_bounded::<Small>(&sample);
     }
 }
 

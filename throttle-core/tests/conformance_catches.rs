@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use support::naive::Naive;
 use throttle_core::backend::{Call, Receipt};
-use throttle_core::conformance::{self as kit, Harness, Specimen};
+use throttle_core::conformance::{self as kit, Harness, Sample};
 use throttle_core::{
     Algorithm, Backend, BackendError, Clock, ConfigError, Cost, Decision, Key, Policy, PolicySet, Timestamp,
 };
@@ -101,7 +101,7 @@ impl<F: Fault> Harness for On<F> {
 
 /// A fault that overrides one step, and the cases that notice it.
 macro_rules! catches {
-    ($(#[doc = $doc:literal])* $fault:ident { $($step:item)* } $($case:ident $(($specimen:ident))?),+) => {
+    ($(#[doc = $doc:literal])* $fault:ident { $($step:item)* } $($case:ident $(($sample:ident))?),+) => {
         $(#[doc = $doc])*
         #[test]
         #[allow(non_snake_case, reason = "named after the fault")]
@@ -111,8 +111,8 @@ macro_rules! catches {
                 $($step)*
             }
             $({
-                let case = || kit::$case::<On<$fault>>($(&Specimen::$specimen())?);
-                let name = stringify!($case $($specimen)?);
+                let case = || kit::$case::<On<$fault>>($(&Sample::$sample())?);
+                let name = stringify!($case $($sample)?);
                 assert!(std::panic::catch_unwind(case).is_err(), "{name} does not notice {}", stringify!($fault));
             })+
         }

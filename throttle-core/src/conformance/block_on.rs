@@ -4,7 +4,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 
-/// Drives a future to its end on this thread, which sleeps until it is woken.
+/// Runs a future to completion on this thread, which sleeps until it is woken.
+///
+/// ```
+/// assert_eq!(throttle_core::conformance::block_on(async { 2 + 2 }), 4);
+/// ```
 pub fn block_on<F: Future>(future: F) -> F::Output {
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
     let mut context = Context::from_waker(&waker);
@@ -13,7 +17,7 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
         if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
             return output;
         }
-        // A wake that came before this is remembered, and one that came for nothing only polls once more.
+        // An earlier wake is remembered, and a spurious one only polls once more.
         std::thread::park();
     }
 }

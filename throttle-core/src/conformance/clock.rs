@@ -1,8 +1,8 @@
-//! Law 7: time may lie.
+//! Law 7: a clock that steps in either direction buys nothing.
 
+use super::fixture::{Fixture, Observed, START, call, start, wait};
 use super::model::Model;
-use super::stand::{START, Seen, Stand, call, start, wait};
-use super::{Harness, Specimen};
+use super::{Harness, Sample};
 use crate::algorithm::{Algorithm, Gcra};
 use crate::key::Key;
 use crate::rate::Rate;
@@ -13,84 +13,84 @@ fn before(now: Timestamp, micros: u64) -> Timestamp {
 }
 
 /// An exhausted key stays exhausted on every earlier clock, and a key with one unit left has no more than that.
-pub fn law_07_backward_clock_buys_nothing<H: Harness>(specimen: &Specimen) {
+pub fn law_07_backward_clock_buys_nothing<H: Harness>(sample: &Sample) {
     let harness = start::<H>();
-    let stand = Stand::<H>::of(&harness, specimen.algorithm());
+    let fixture = Fixture::<H>::of(&harness, sample.algorithm());
     let (empty, one_left) = (Key::from("empty"), Key::from("one left"));
-    assert!(stand.take(&empty, specimen.capacity()).is_admitted());
-    assert!(stand.take(&one_left, specimen.capacity() - 1).is_admitted());
+    assert!(fixture.take(&empty, sample.capacity()).is_admitted());
+    assert!(fixture.take(&one_left, sample.capacity() - 1).is_admitted());
     let mut bought = 0;
-    let span = specimen.span();
+    let span = sample.span();
     for back in [1, span / 3, span, 2 * span + 1, 50 * span, 0] {
         harness.set_time(before(START, back));
-        let denied = stand.take(&empty, 1);
+        let denied = fixture.take(&empty, 1);
         assert!(!denied.is_admitted(), "{back} µs back: {denied:?}");
         assert!(wait(&denied) > back, "{back} µs back, a wait that ends before the clock has caught up: {denied:?}");
-        bought += stand.drain(&one_left);
+        bought += fixture.drain(&one_left);
         assert!(bought <= 1, "{back} µs back: {bought} units of a key with one left");
     }
     assert_eq!(bought, 1, "back where it was, the last unit is there");
 }
 
-/// However far the clock jumps, one capacity is admitted, and nothing more when it returns.
-pub fn law_07_forward_jump_buys_one_burst<H: Harness>(specimen: &Specimen) {
+/// A jump forward of any length admits one capacity, and its return admits nothing more.
+pub fn law_07_forward_jump_buys_one_burst<H: Harness>(sample: &Sample) {
     let harness = start::<H>();
-    let stand = Stand::<H>::of(&harness, specimen.algorithm());
+    let fixture = Fixture::<H>::of(&harness, sample.algorithm());
     for (round, spans) in [1, 3, 100].into_iter().enumerate() {
         let key = Key::from(round as u64);
         harness.set_time(START);
-        assert_eq!(stand.drain(&key), specimen.capacity());
-        harness.set_time(START.after_micros(spans * specimen.span()));
-        assert_eq!(stand.drain(&key), specimen.capacity(), "after a jump of {spans} spans");
+        assert_eq!(fixture.drain(&key), sample.capacity());
+        harness.set_time(START.after_micros(spans * sample.span()));
+        assert_eq!(fixture.drain(&key), sample.capacity(), "after a jump of {spans} spans");
         harness.set_time(START);
-        assert_eq!(stand.drain(&key), 0, "back from a jump of {spans} spans");
+        assert_eq!(fixture.drain(&key), 0, "back from a jump of {spans} spans");
     }
 }
 
-/// Two clocks that take turns admit one capacity each, once.
-pub fn law_07_two_clocks_buy_nothing_twice<H: Harness>(specimen: &Specimen) {
+/// Two clocks in turn admit one capacity each, once.
+pub fn law_07_two_clocks_buy_nothing_twice<H: Harness>(sample: &Sample) {
     let harness = start::<H>();
-    let stand = Stand::<H>::of(&harness, specimen.algorithm());
-    let span = specimen.span();
+    let fixture = Fixture::<H>::of(&harness, sample.algorithm());
+    let span = sample.span();
     for (round, apart) in [1, span / 4, span, 7 * span].into_iter().enumerate() {
         let key = Key::from(round as u64);
         let (mut early, mut late) = (0, 0);
         for _ in 0..6 {
             harness.set_time(START);
-            early += stand.drain(&key);
+            early += fixture.drain(&key);
             harness.set_time(START.after_micros(apart));
-            late += stand.drain(&key);
+            late += fixture.drain(&key);
         }
-        let capacity = specimen.capacity();
+        let capacity = sample.capacity();
         assert_eq!(early, capacity, "on the early clock, {apart} µs behind");
         assert!(late <= capacity, "{late} units on the late clock, {apart} µs ahead");
     }
 }
 
-/// A key that is forgotten on the late of two clocks and used on the early one gains no more than the time between them
-/// is worth, however often they take turns.
-pub fn law_07_forgetting_and_stepping_back_is_bounded<H: Harness>(specimen: &Specimen) {
+/// A key that is forgotten on the later of two clocks and used on the earlier one gains no more than the time between the
+/// clocks is worth, however often they take turns.
+pub fn law_07_forgetting_and_stepping_back_is_bounded<H: Harness>(sample: &Sample) {
     let harness = start::<H>();
-    let stand = Stand::<H>::of(&harness, specimen.algorithm());
+    let fixture = Fixture::<H>::of(&harness, sample.algorithm());
     let key = Key::from("forgotten");
     let mut bought = 0;
     for round in 0..24 {
         harness.set_time(START);
-        bought += stand.drain(&key);
-        harness.set_time(START.after_micros(3 * specimen.span()));
+        bought += fixture.drain(&key);
+        harness.set_time(START.after_micros(3 * sample.span()));
         for other in 0..16 {
-            let _ = stand.take(&Key::from(round * 16 + other), 1);
+            let _ = fixture.take(&Key::from(round * 16 + other), 1);
         }
     }
     // One to begin with, one for each span, one at either end of a window.
-    let most = 6 * specimen.capacity();
-    assert!(bought <= most, "{bought} units of a key with {} on two clocks that took turns", specimen.capacity());
+    let most = 6 * sample.capacity();
+    assert!(bought <= most, "{bought} units of a key with {} on two clocks that took turns", sample.capacity());
 }
 
-/// A lowered limit counts what was used and locks nobody out for longer than it takes by itself; a raised one is felt
-/// at once. Another algorithm under the same name starts with what was used.
-pub fn law_07_changed_limit_is_carried_over<H: Harness>(specimen: &Specimen) {
-    let (high, low) = (*specimen.algorithm(), *specimen.lowered());
+/// A lowered limit counts former use and refuses a key for no longer than its own window; a raised limit takes effect at
+/// once. Another algorithm under the same name starts with the former use.
+pub fn law_07_changed_limit_is_carried_over<H: Harness>(sample: &Sample) {
+    let (high, low) = (*sample.algorithm(), *sample.lowered());
     let other = Gcra::new(Rate::per_hour(5)).burst(6).build().expect("a valid algorithm");
     let changes: [(Algorithm, Algorithm, u64); 6] = [
         (high, low, high.capacity()),
@@ -103,34 +103,34 @@ pub fn law_07_changed_limit_is_carried_over<H: Harness>(specimen: &Specimen) {
     for (round, (old, new, used)) in changes.into_iter().enumerate() {
         let harness = start::<H>();
         let key = Key::from(round as u64);
-        let before = Stand::<H>::of(&harness, &old);
+        let before = Fixture::<H>::of(&harness, &old);
         assert!(before.take(&key, used).is_admitted());
-        let after = Stand::<H>::of(&harness, &new);
+        let after = Fixture::<H>::of(&harness, &new);
         let expected = new.capacity().saturating_sub(used);
         assert_eq!(after.remaining(&key), expected, "{used} of {} used, then {}", old.capacity(), new.capacity());
         assert_eq!(after.drain(&key), expected);
-        let told = wait(&after.take(&key, 1));
+        let wait = wait(&after.take(&key, 1));
         let (_, full) = new.decide(new.fresh(), START, new.capacity());
-        assert!(told <= full.reset_after_micros(), "locked out for {told} µs by a limit that resets in {full:?}");
-        harness.set_time(START.after_micros(told));
-        assert!(after.take(&key, 1).is_admitted(), "after the {told} µs it was told");
-        let_both_versions_take_turns(&harness, &before, &after, round as u64);
+        assert!(wait <= full.reset_after_micros(), "refused for {wait} µs by a limit that resets in {full:?}");
+        harness.set_time(START.after_micros(wait));
+        assert!(after.take(&key, 1).is_admitted(), "after its wait of {wait} µs");
+        both_versions_take_turns(&harness, &before, &after, round as u64);
     }
 }
 
-/// A change that is made, taken back and made again.
-fn let_both_versions_take_turns<H: Harness>(harness: &H, old: &Stand<'_, H>, new: &Stand<'_, H>, seed: u64) {
+/// A change that is made, reverted and made again.
+fn both_versions_take_turns<H: Harness>(harness: &H, old: &Fixture<'_, H>, new: &Fixture<'_, H>, seed: u64) {
     let key = Key::builder().text("both").number(seed).finish();
     let mut model = Model::new();
     let mut now = START.after_micros(90_000_000_000_000);
     for turn in 0..12 {
         now = now.after_micros(7_654_321 * (turn % 3));
         harness.set_time(now);
-        let stand = if turn % 4 < 2 { old } else { new };
-        stand.put_in_force();
+        let fixture = if turn % 4 < 2 { old } else { new };
+        fixture.put_in_force();
         let calls = [call(&key, turn % 3)];
-        let expected = model.decide(stand.limiter.set(), now, &calls);
-        let expected = Seen::new(stand.limiter.set(), &expected);
-        assert_eq!(stand.seen(&stand.decide(&calls)), expected, "turn {turn} of two versions");
+        let expected = model.decide(fixture.limiter.set(), now, &calls);
+        let expected = Observed::new(fixture.limiter.set(), &expected);
+        assert_eq!(fixture.observed(&fixture.decide(&calls)), expected, "turn {turn} of two versions");
     }
 }

@@ -1,7 +1,7 @@
 //! Law 5: a composite charges what its rule says, or nothing at all.
 
-use super::stand::{Stand, call, policy, start};
-use super::{Harness, Specimen};
+use super::fixture::{Fixture, call, policy, start};
+use super::{Harness, Sample};
 use crate::algorithm::{FixedWindow, IntoAlgorithm};
 use crate::backend::Call;
 use crate::key::Key;
@@ -10,44 +10,44 @@ use crate::set::{AnyCharge, PolicyTree};
 
 const THREADS: usize = 8;
 
-/// So many a day.
+/// A quota of `limit` units a day.
 fn quota(name: &str, limit: u64) -> PolicyTree {
     let algorithm = FixedWindow::new(Rate::per_day(limit)).into_algorithm().expect("a valid quota");
     policy(name, &algorithm).into()
 }
 
-/// What remains of each policy.
-fn left<H: Harness>(stand: &Stand<'_, H>, key: &Key) -> Vec<u64> {
-    stand.peek(key).statuses().iter().map(|status| status.remaining()).collect()
+/// The units that remain of each policy.
+fn left<H: Harness>(fixture: &Fixture<'_, H>, key: &Key) -> Vec<u64> {
+    fixture.peek(key).statuses().iter().map(|status| status.remaining()).collect()
 }
 
-/// `all`: one member that refuses keeps every other from being charged, wherever it stands and whatever it is.
-pub fn law_05_all_charges_every_member_or_none<H: Harness>(specimen: &Specimen) {
+/// `all`: when one member refuses, no member is charged, whatever the refusing member is and wherever it stands.
+pub fn law_05_all_charges_every_member_or_none<H: Harness>(sample: &Sample) {
     let harness = start::<H>();
-    let capacity = specimen.capacity();
+    let capacity = sample.capacity();
     for (first, last) in [(100, 2), (2, 100)] {
         let key = Key::builder().text("all").number(first).finish();
-        let middle = policy("middle", specimen.algorithm()).into();
+        let middle = policy("middle", sample.algorithm()).into();
         let names = [format!("first of {first}"), format!("last of {last}")];
         let rule = PolicyTree::All(vec![quota(&names[0], first), middle, quota(&names[1], last)]);
-        let stand = Stand::<H>::new(&harness, rule);
+        let fixture = Fixture::<H>::new(&harness, rule);
         for used in 1..=2 {
-            assert!(stand.take(&key, 1).is_admitted());
-            assert_eq!(left(&stand, &key), [first - used, capacity - used, last - used]);
+            assert!(fixture.take(&key, 1).is_admitted());
+            assert_eq!(left(&fixture, &key), [first - used, capacity - used, last - used]);
         }
         for cost in [1, 1, capacity, u64::MAX] {
-            let denied = stand.take(&key, cost);
+            let denied = fixture.take(&key, cost);
             assert!(!denied.is_admitted() && denied.statuses().iter().all(|status| status.charged() == 0));
-            assert_eq!(left(&stand, &key), [first - 2, capacity - 2, last - 2], "after a refused cost of {cost}");
+            assert_eq!(left(&fixture, &key), [first - 2, capacity - 2, last - 2], "after a refused cost of {cost}");
         }
     }
 }
 
-/// `any`: the first that admits pays alone, or every one that admits, as the rule says; refused, nobody does.
-pub fn law_05_any_charges_whom_it_says<H: Harness>() {
+/// `any`: the first member that admits is charged, or every member that admits, as its rule says; a refusal charges none.
+pub fn law_05_any_charges_by_its_rule<H: Harness>() {
     let harness = start::<H>();
     let key = Key::from("any");
-    let first = Stand::<H>::new(&harness, PolicyTree::Any(vec![quota("own", 2), quota("pool", 3)], AnyCharge::First));
+    let first = Fixture::<H>::new(&harness, PolicyTree::Any(vec![quota("own", 2), quota("pool", 3)], AnyCharge::First));
     for (own, pool) in [(1, 3), (0, 3), (0, 2), (0, 1), (0, 0)] {
         let decision = first.take(&key, 1);
         assert!(decision.is_admitted());
@@ -58,7 +58,7 @@ pub fn law_05_any_charges_whom_it_says<H: Harness>() {
     assert_eq!(left(&first, &key), [0, 0]);
 
     let members = vec![quota("small", 1), quota("large", 3)];
-    let every = Stand::<H>::new(&harness, PolicyTree::Any(members, AnyCharge::EveryAdmitting));
+    let every = Fixture::<H>::new(&harness, PolicyTree::Any(members, AnyCharge::EveryAdmitting));
     for expected in [[0, 2], [0, 1], [0, 0]] {
         assert!(every.take(&key, 1).is_admitted());
         assert_eq!(left(&every, &key), expected);
@@ -66,42 +66,42 @@ pub fn law_05_any_charges_whom_it_says<H: Harness>() {
     assert!(!every.take(&key, 1).is_admitted());
 }
 
-/// Nested: a refusal deep inside charges nobody outside, and an admission charges along its own branch only.
+/// Nested: a refusal deep inside charges nothing outside, and an admission charges its own branch only.
 pub fn law_05_nested_charges_all_or_nothing<H: Harness>() {
     let harness = start::<H>();
     let key = Key::from("nested");
     // day and (own or (pool and tenant))
     let both = PolicyTree::All(vec![quota("pool", 3), quota("tenant", 1)]);
     let rule = PolicyTree::All(vec![quota("day", 10), PolicyTree::Any(vec![quota("own", 2), both], AnyCharge::First)]);
-    let stand = Stand::<H>::new(&harness, rule);
+    let fixture = Fixture::<H>::new(&harness, rule);
     for expected in [[9, 1, 3, 1], [8, 0, 3, 1], [7, 0, 2, 0]] {
-        assert!(stand.take(&key, 1).is_admitted());
-        assert_eq!(left(&stand, &key), expected);
+        assert!(fixture.take(&key, 1).is_admitted());
+        assert_eq!(left(&fixture, &key), expected);
     }
     for _ in 0..3 {
-        assert!(!stand.take(&key, 1).is_admitted());
-        assert_eq!(left(&stand, &key), [7, 0, 2, 0], "tenant refuses, so neither day nor pool is charged");
+        assert!(!fixture.take(&key, 1).is_admitted());
+        assert_eq!(left(&fixture, &key), [7, 0, 2, 0], "tenant refuses, so neither day nor pool is charged");
     }
-    // Each policy asked at its own price.
+    // Each policy with a cost of its own.
     let other = Key::from("other");
     let calls = [call(&other, 4), call(&other, 3), call(&other, 2), call(&other, 1)];
-    assert!(stand.decide(&calls).is_admitted(), "own cannot pay 3, pool and tenant can pay 2 and 1");
-    assert_eq!(left(&stand, &other), [6, 2, 1, 0]);
+    assert!(fixture.decide(&calls).is_admitted(), "own cannot pay 3, pool and tenant can pay 2 and 1");
+    assert_eq!(left(&fixture, &other), [6, 2, 1, 0]);
 }
 
-/// Threads that race on `all` with one member that has K units left: K are admitted, and the others are charged for
-/// exactly those.
+/// Threads race on an `all` in which one member has K units left: K requests are admitted, and the other members are charged
+/// for exactly those.
 pub fn law_05_saturated_member_under_contention<H: Harness>() {
     let harness = start::<H>();
     let rule = PolicyTree::All(vec![quota("wide", 1_000), quota("narrow", 20), quota("shared", 1_000)]);
-    let stand = Stand::<H>::new(&harness, rule);
-    // Each thread has a wide budget of its own; the narrow one is everybody's.
+    let fixture = Fixture::<H>::new(&harness, rule);
+    // Each thread has a wide budget of its own; all share the narrow one.
     let own = |thread: usize| Key::from(thread as u64);
-    let everybody = Key::CONSTANT;
-    let calls = |thread: usize| [Call::from(own(thread)), Call::from(everybody.clone()), Call::from(everybody.clone())];
-    let (stand, calls) = (&stand, &calls);
+    let shared = Key::CONSTANT;
+    let calls = |thread: usize| [Call::from(own(thread)), Call::from(shared.clone()), Call::from(shared.clone())];
+    let (fixture, calls) = (&fixture, &calls);
     let admitted: Vec<u64> = std::thread::scope(|scope| {
-        let run = |thread| move || (0..40).filter(|_| stand.decide(&calls(thread)).is_admitted()).count() as u64;
+        let run = |thread| move || (0..40).filter(|_| fixture.decide(&calls(thread)).is_admitted()).count() as u64;
         let threads: Vec<_> = (0..THREADS).map(|thread| scope.spawn(run(thread))).collect();
         threads.into_iter().map(|thread| thread.join().expect("a thread panicked")).collect()
     });
@@ -110,7 +110,7 @@ pub fn law_05_saturated_member_under_contention<H: Harness>() {
     assert!(total == 20 || !H::ATOMIC_SETS, "20 were there and {total} were admitted");
     for (thread, admitted) in admitted.iter().enumerate() {
         let peek: Vec<Call> = calls(thread).iter().map(|c| Call::peek(c.key().expect("all apply").clone())).collect();
-        let decision = stand.decide(&peek);
+        let decision = fixture.decide(&peek);
         let left: Vec<u64> = decision.statuses().iter().map(|status| status.remaining()).collect();
         assert_eq!(left, [1_000 - admitted, 20 - total, 1_000 - total], "thread {thread}, admitted {admitted}");
     }

@@ -1,7 +1,7 @@
 //! Law 11: keys are injective.
 
-use super::stand::{Stand, policy, start};
-use super::{Harness, Specimen};
+use super::fixture::{Fixture, policy, start};
+use super::{Harness, Sample};
 use crate::algorithm::Algorithm;
 use crate::key::Key;
 use crate::set::PolicyTree;
@@ -39,79 +39,79 @@ fn hostile_keys() -> Vec<Key> {
 /// Every hostile key has a whole budget of its own, before and after all others are exhausted.
 pub fn law_11_keys_are_injective<H: Harness>() {
     let harness = start::<H>();
-    let specimen = Specimen::gcra();
-    let stand = Stand::<H>::of(&harness, specimen.algorithm());
+    let sample = Sample::gcra();
+    let fixture = Fixture::<H>::of(&harness, sample.algorithm());
     let keys = hostile_keys();
     for (place, key) in keys.iter().enumerate() {
-        let decision = stand.take(key, specimen.capacity());
+        let decision = fixture.take(key, sample.capacity());
         assert!(decision.is_admitted(), "key {place}, {key:?}, shares a budget: {decision:?}");
     }
     for (place, key) in keys.iter().enumerate() {
-        assert_eq!(stand.remaining(key), 0, "key {place}, {key:?}, was exhausted");
+        assert_eq!(fixture.remaining(key), 0, "key {place}, {key:?}, was exhausted");
     }
 }
 
 /// One key in many policies has a budget in each, whatever their names, and sets that share a policy share its budgets.
 pub fn law_11_policies_are_isolated<H: Harness>() {
     let harness = start::<H>();
-    let algorithm = *Specimen::fixed_window().algorithm();
+    let algorithm = *Sample::fixed_window().algorithm();
     let names = ["a", "a:b", "A", "a b", " a", "ab", "{a}", "a}", "a*", "\"a\"", "b"];
-    let stands = names.map(|name| Stand::<H>::new(&harness, policy(name, &algorithm)));
+    let fixtures = names.map(|name| Fixture::<H>::new(&harness, policy(name, &algorithm)));
     let keys = [Key::from("b"), Key::from("a"), Key::from("b:c"), Key::from("c"), Key::CONSTANT];
-    for (name, stand) in names.iter().zip(&stands) {
+    for (name, fixture) in names.iter().zip(&fixtures) {
         for key in &keys {
-            assert_eq!(stand.drain(key), algorithm.capacity(), "policy {name:?}, {key:?}");
+            assert_eq!(fixture.drain(key), algorithm.capacity(), "policy {name:?}, {key:?}");
         }
     }
     let rule = PolicyTree::All(vec![policy("b", &algorithm).into(), policy("new", &algorithm).into()]);
-    let shared = Stand::<H>::new(&harness, rule);
+    let shared = Fixture::<H>::new(&harness, rule);
     let denied = shared.take(&keys[0], 1);
     assert_eq!(denied.binding(), Some(0), "a set with a policy of the same name shares its budgets: {denied:?}");
 }
 
-fn stands<'h, H: Harness>(harness: &'h H, algorithm: &Algorithm) -> Vec<Stand<'h, H>> {
-    PREFIXED.iter().map(|name| Stand::new(harness, policy(name, algorithm))).collect()
+fn fixtures<'h, H: Harness>(harness: &'h H, algorithm: &Algorithm) -> Vec<Fixture<'h, H>> {
+    PREFIXED.iter().map(|name| Fixture::new(harness, policy(name, algorithm))).collect()
 }
 
 /// Forgetting one key of one policy leaves every other, and makes that one as new.
-pub fn law_11_reset_one_key<H: Harness>(specimen: &Specimen) {
+pub fn law_11_reset_one_key<H: Harness>(sample: &Sample) {
     let harness = start::<H>();
-    let (algorithm, capacity) = (specimen.algorithm(), specimen.capacity());
+    let (algorithm, capacity) = (sample.algorithm(), sample.capacity());
     let rule = PolicyTree::All(vec![policy("first", algorithm).into(), policy("second", algorithm).into()]);
-    let stand = Stand::<H>::new(&harness, rule);
+    let fixture = Fixture::<H>::new(&harness, rule);
     let (reset, kept) = (Key::from("reset"), Key::from("kept"));
-    stand.reset(0, &Key::from("never used"));
+    fixture.reset(0, &Key::from("never used"));
     for key in [&reset, &kept] {
-        assert!(stand.take(key, capacity).is_admitted());
+        assert!(fixture.take(key, capacity).is_admitted());
     }
-    stand.reset(1, &reset);
-    let left = |key| -> Vec<u64> { stand.peek(key).statuses().iter().map(|status| status.remaining()).collect() };
+    fixture.reset(1, &reset);
+    let left = |key| -> Vec<u64> { fixture.peek(key).statuses().iter().map(|status| status.remaining()).collect() };
     assert_eq!(left(&reset), [0, capacity]);
     assert_eq!(left(&kept), [0, 0]);
-    stand.reset(0, &reset);
-    let (again, new) = (stand.take(&reset, capacity), stand.take(&Key::from("new"), capacity));
-    assert_eq!(stand.seen(&again), stand.seen(&new));
-    assert!(!stand.take(&reset, 1).is_admitted());
+    fixture.reset(0, &reset);
+    let (again, new) = (fixture.take(&reset, capacity), fixture.take(&Key::from("new"), capacity));
+    assert_eq!(fixture.observed(&again), fixture.observed(&new));
+    assert!(!fixture.take(&reset, 1).is_admitted());
 }
 
 /// Forgetting by prefix takes the prefix literally, as the beginning of a policy's name.
 pub fn law_11_reset_all_by_prefix<H: Harness>() {
-    let algorithm = *Specimen::sliding_log().algorithm();
+    let algorithm = *Sample::sliding_log().algorithm();
     for prefix in ["a", "a*", "a:", "[", "a{", "", "nobody"] {
         let harness = start::<H>();
-        let stands = stands(&harness, &algorithm);
+        let fixtures = fixtures(&harness, &algorithm);
         let keys = [Key::from("a"), Key::from("a*"), Key::from(prefix), Key::CONSTANT];
-        for stand in &stands {
+        for fixture in &fixtures {
             for key in &keys {
-                assert!(stand.drain(key) <= algorithm.capacity());
+                assert!(fixture.drain(key) <= algorithm.capacity());
             }
         }
         let backend = harness.backend();
         harness.block_on(crate::Backend::reset_all(&backend, prefix)).expect("the backend resets");
-        for (name, stand) in PREFIXED.iter().zip(&stands) {
+        for (name, fixture) in PREFIXED.iter().zip(&fixtures) {
             let expected = if name.starts_with(prefix) { algorithm.capacity() } else { 0 };
             for key in &keys {
-                assert_eq!(stand.remaining(key), expected, "policy {name:?}, {key:?}, after reset_all({prefix:?})");
+                assert_eq!(fixture.remaining(key), expected, "policy {name:?}, {key:?}, after reset_all({prefix:?})");
             }
         }
     }

@@ -1,6 +1,6 @@
-//! The kit that shows whether a [`Backend`] keeps the laws a backend can break.
+//! A test kit that checks whether a [`Backend`] keeps its contract.
 //!
-//! Enable the feature `conformance` among the dev-dependencies, say how a store is started and how its clock is set, and
+//! Enable the feature `conformance` in the dev-dependencies, implement [`Harness`] to start a store and set its clock, and
 //! run every case as a test with a name of its own:
 //!
 //! ```
@@ -31,42 +31,42 @@
 //! # throttle_core::conformance::law_11_keys_are_injective::<InMemory>();
 //! ```
 //!
-//! A test is called after the law, the case and the algorithm: `conformance::law_01_deny_never_consumes::gcra`. The cases
-//! are public functions as well, for those who bring their own runner.
+//! A test is named after the law, the case and the algorithm: `conformance::law_01_deny_never_consumes::gcra`. The cases are
+//! also public functions, for another test runner.
 //!
 //! # What is compared with what
 //!
-//! Cases state a law, or replay a long pseudo-random trace and compare every field of every decision with
+//! A case states a law, or replays a long pseudo-random trace and compares every field of every decision with
 //! [`PolicySet::decide`](crate::PolicySet::decide) on states that are never forgotten. The traces are the same in every
-//! run. Four things are part of the contract, and the kit holds a backend to them:
+//! run. The kit checks four details of the contract:
 //!
 //! * The parameters of a policy that were prepared last are in force, and only a policy that
-//!   [replaces](crate::Policy::replace_existing) those in use can change them. A state that earlier ones left is
-//!   [carried over](crate::Algorithm::carry_over) by the first decision that meets it, whether that is admitted or not.
-//! * A state may be dropped as soon as the clock the kit sets has shown it to be as good as unused, and never before. A
+//!   [replaces](crate::Policy::replace_existing) those in use can change them. The first decision that reads a state of
+//!   earlier parameters [carries it over](crate::Algorithm::carry_over), whether it admits the request or not.
+//! * A state may be dropped as soon as the kit's clock shows that it cannot be told from a fresh one, and never before. A
 //!   store that expires keys by a clock of its own must not do so while the kit's clock stands still.
-//! * A state that was dropped so may be missed by a clock that steps back before the instant at which it had become as
-//!   good as unused, within the bound of [`law_07_forgetting_and_stepping_back_is_bounded`].
-//! * A charge that is settled for more than was taken debits a key that is not there as it debits an unused one.
+//! * A clock that steps back before the instant at which a dropped state became fresh may miss that state, within the
+//!   bound of [`law_07_forgetting_and_stepping_back_is_bounded`].
+//! * A charge that is settled for more than was taken debits a dropped key as it debits an unused one.
 //!
 //! # Stability
 //!
 //! The kit is exempt from semantic versioning: cases are added and made stricter in any release.
 
-mod answers;
 mod block_on;
 mod charges;
 mod clock;
 mod composition;
 mod consumption;
+mod contract;
+mod exact_answers;
+mod fixture;
 mod forgetting;
 mod isolation;
 mod model;
 mod race;
 mod random;
-mod sharing;
-mod specimen;
-mod stand;
+mod sample;
 mod suite;
 mod tiers;
 mod trace;
@@ -76,10 +76,9 @@ use std::future::Future;
 use crate::backend::Backend;
 use crate::time::Timestamp;
 
-pub use answers::{law_02_retry_is_tight, law_03_remaining_is_exact, law_04_reset_is_exact};
 pub use block_on::block_on;
 pub use charges::{
-    law_10_composites_settle_whom_they_charged, law_10_debit_is_bounded, law_10_local_charges_are_left_alone,
+    law_10_composites_settle_what_they_charged, law_10_debit_is_bounded, law_10_local_charges_are_left_alone,
     law_10_never_into_a_later_window, law_10_refund_gives_back_once, law_10_settle_corrects,
 };
 pub use clock::{
@@ -88,20 +87,21 @@ pub use clock::{
     law_07_two_clocks_buy_nothing_twice,
 };
 pub use composition::{
-    law_05_all_charges_every_member_or_none, law_05_any_charges_whom_it_says, law_05_nested_charges_all_or_nothing,
+    law_05_all_charges_every_member_or_none, law_05_any_charges_by_its_rule, law_05_nested_charges_all_or_nothing,
     law_05_saturated_member_under_contention,
 };
 pub use consumption::{law_01_deny_never_consumes, law_01_peek_never_consumes};
+pub use contract::{
+    contract_a_name_stands_for_one_limit, contract_clones_share_the_store,
+    contract_dropped_futures_charge_at_most_once, contract_sets_of_every_size, contract_skipped_policies,
+};
+pub use exact_answers::{law_02_retry_is_tight, law_03_remaining_is_exact, law_04_reset_is_exact};
 pub use forgetting::{law_09_denied_stay_denied, law_09_expired_is_as_new, law_09_forgetting_is_invisible};
 pub use isolation::{
     law_11_keys_are_injective, law_11_policies_are_isolated, law_11_reset_all_by_prefix, law_11_reset_one_key,
 };
 pub use race::{law_06_exactly_k, law_06_exactly_k_of_mixed_costs};
-pub use sharing::{
-    contract_a_name_stands_for_one_limit, contract_clones_share_the_store,
-    contract_dropped_futures_charge_at_most_once, contract_sets_of_every_size, contract_skipped_policies,
-};
-pub use specimen::Specimen;
+pub use sample::Sample;
 pub use tiers::{
     law_01_refusals_in_another_tier_change_nothing, law_02_waits_in_another_tier_are_tight,
     law_06_racers_in_all_tiers_share_one_budget, law_08_tiers_equal_the_model,
@@ -109,35 +109,37 @@ pub use tiers::{
 };
 pub use trace::{law_08_composites_equal_the_model, law_08_traces_equal_the_model};
 
-/// How the kit starts a backend and sets its clock.
+/// How the kit starts a backend and sets its clock. The [module](self) shows one.
 ///
-/// Threads share a harness; everything else it may do as it likes. A store that cannot be reached should panic in
-/// [`start`](Self::start): a kit that is skipped shows nothing.
+/// # Contract
+///
+/// * Threads share a harness.
+/// * [`start`](Self::start) panics if the store cannot be reached. A kit that is skipped shows nothing.
 pub trait Harness: Sized + Sync {
-    /// The backend to be judged.
+    /// The backend to check.
     type Backend: Backend;
 
     /// Whether a set of several policies is decided in one atomic step.
     ///
-    /// `false` for a backend that reserves each member apart and gives back exactly on refusal. Then members of a
-    /// composite may refuse early while others race for them, and a request that was given up may have charged some of
-    /// them; they still must not over-admit. Traces of composites do not step the clock back. Defaults to `true`.
+    /// `false` for a backend that reserves each member separately and gives back exactly on refusal. Then a member of a
+    /// composite may refuse early while requests race for it, and a request whose future was dropped may have charged some
+    /// members; they still must not over-admit. Traces of composites do not step the clock back. Defaults to `true`.
     const ATOMIC_SETS: bool = true;
 
-    /// An empty store, anew for each test. Tests run at the same time: what they share must be kept apart, as by a
-    /// prefix.
+    /// Starts an empty store for one test. Tests run at the same time, so stores on one server must be kept apart, for
+    /// example by a prefix.
     #[must_use]
     fn start() -> Self;
 
-    /// A handle on the store, on the clock that [`set_time`](Self::set_time) sets.
+    /// Returns a handle on the store, which reads the clock that [`set_time`](Self::set_time) sets.
     fn backend(&self) -> Self::Backend;
 
-    /// Sets the clock, in either direction. A remote store passes the time along with each step. The kit never calls it
-    /// while a decision is under way.
+    /// Sets the clock, in either direction. A remote store passes the time along with each step. The kit never calls this
+    /// method during a decision.
     fn set_time(&self, now: Timestamp);
 
-    /// Drives a future to its end, on the calling thread, of which there may be several. Override it for a backend that
-    /// needs a runtime. Defaults to [`block_on`].
+    /// Runs a future to completion on the calling thread; several threads may call. Override it for a backend that needs a
+    /// runtime. Defaults to [`block_on`].
     fn block_on<F: Future>(&self, future: F) -> F::Output {
         block_on(future)
     }

@@ -1,14 +1,13 @@
 use std::collections::HashMap;
 
 use crate::algorithm::{Algorithm, State};
-use crate::backend::Call;
-use crate::backend::Receipt;
+use crate::backend::{Call, Receipt};
 use crate::decision::Decision;
 use crate::key::Key;
 use crate::set::PolicySet;
 use crate::time::Timestamp;
 
-/// What a backend is compared with: the pure algorithms on states that are never forgotten.
+/// The reference that a backend is compared with: the pure algorithms on states that are never forgotten.
 #[derive(Debug)]
 pub(super) struct Model {
     states: HashMap<(String, Key), (Algorithm, State)>,
@@ -52,8 +51,8 @@ impl Model {
         self.states.remove(&(set.policies()[policy].name().to_owned(), key.clone()));
     }
 
-    /// The earliest instant that the clock may step back to. At each step a backend may have forgotten the keys that are
-    /// as good as unused; before the instant at which the last of them became so, it may miss them.
+    /// The earliest instant that the clock may step back to. At each step a backend may have forgotten the keys that
+    /// cannot be told from unused ones; before the instant at which the last of them became so, it may miss them.
     pub(super) fn floor(&self) -> Timestamp {
         self.floor
     }

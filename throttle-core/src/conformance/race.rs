@@ -2,8 +2,8 @@
 
 use std::sync::Barrier;
 
-use super::stand::{Stand, start};
-use super::{Harness, Specimen};
+use super::fixture::{Fixture, start};
+use super::{Harness, Sample};
 use crate::key::Key;
 
 const THREADS: usize = 8;
@@ -24,34 +24,34 @@ fn race(body: impl Fn(usize) -> u64 + Sync) -> u64 {
     })
 }
 
-/// Single units, some already used.
-pub fn law_06_exactly_k<H: Harness>(specimen: &Specimen) {
+/// Costs of one unit, on keys with some units already used.
+pub fn law_06_exactly_k<H: Harness>(sample: &Sample) {
     let harness = start::<H>();
-    let stand = Stand::<H>::of(&harness, specimen.algorithm());
-    let capacity = specimen.capacity();
+    let fixture = Fixture::<H>::of(&harness, sample.algorithm());
+    let capacity = sample.capacity();
     for round in 0..ROUNDS {
         let key = Key::from(round);
         let used = round % 4;
         if used > 0 {
-            assert!(stand.take(&key, used).is_admitted());
+            assert!(fixture.take(&key, used).is_admitted());
         }
         let tries = capacity;
-        let admitted = race(|_| (0..tries).filter(|_| stand.take(&key, 1).is_admitted()).count() as u64);
+        let admitted = race(|_| (0..tries).filter(|_| fixture.take(&key, 1).is_admitted()).count() as u64);
         assert_eq!(admitted, capacity - used, "{THREADS} threads with {tries} tries each, round {round}");
-        assert_eq!(stand.remaining(&key), 0);
+        assert_eq!(fixture.remaining(&key), 0);
     }
 }
 
-/// Costs of one to three units, each thread finishing with single ones.
-pub fn law_06_exactly_k_of_mixed_costs<H: Harness>(specimen: &Specimen) {
+/// Costs of one to three units; each thread ends with costs of one unit.
+pub fn law_06_exactly_k_of_mixed_costs<H: Harness>(sample: &Sample) {
     let harness = start::<H>();
-    let stand = Stand::<H>::of(&harness, specimen.algorithm());
-    let capacity = specimen.capacity();
+    let fixture = Fixture::<H>::of(&harness, sample.algorithm());
+    let capacity = sample.capacity();
     for round in 0..ROUNDS {
         let key = Key::from(round);
         let admitted = race(|thread| {
             let costs = (0..4).map(|i| 1 + (thread as u64 + i) % 3).chain(std::iter::repeat_n(1, capacity as usize));
-            costs.filter(|cost| stand.take(&key, *cost).is_admitted()).sum()
+            costs.filter(|cost| fixture.take(&key, *cost).is_admitted()).sum()
         });
         assert_eq!(admitted, capacity, "units admitted in round {round}");
     }

@@ -1,8 +1,8 @@
 /// Expands to a module `conformance` with a `#[test]` for every case of the [kit](crate::conformance) and every
 /// algorithm it runs on, for a [`Harness`](crate::conformance::Harness) that is in scope.
 ///
-/// `conformance_tests!(Harness, adapter)` runs every case on one algorithm only: for a backend that hands each step to
-/// another one, on which the whole kit runs.
+/// `conformance_tests!(Harness, adapter)` runs every case on one algorithm only: for a backend that passes each step to
+/// another backend, on which the whole kit runs.
 #[macro_export]
 macro_rules! conformance_tests {
     ($harness:ty) => {
@@ -48,12 +48,12 @@ macro_rules! __conformance_suite {
                 law_10_settle_corrects
                 law_10_debit_is_bounded
                 law_10_never_into_a_later_window
-                law_10_composites_settle_whom_they_charged
+                law_10_composites_settle_what_they_charged
                 law_10_local_charges_are_left_alone
                 law_11_reset_one_key
             }
             $crate::__conformance_once! { $harness;
-                law_05_any_charges_whom_it_says
+                law_05_any_charges_by_its_rule
                 law_05_nested_charges_all_or_nothing
                 law_05_saturated_member_under_contention
                 law_06_racers_in_all_tiers_share_one_budget
@@ -105,8 +105,8 @@ macro_rules! __conformance_of_one_algorithm {
     ($harness:ty; $($case:ident)*) => {$(
         #[test]
         fn $case() {
-            // Its charges have windows, so that no case is trivial.
-            $crate::conformance::$case::<$harness>(&$crate::conformance::Specimen::fixed_window());
+            // Its charges have windows, so no case is trivial.
+            $crate::conformance::$case::<$harness>(&$crate::conformance::Sample::fixed_window());
         }
     )*};
 }
@@ -114,10 +114,10 @@ macro_rules! __conformance_of_one_algorithm {
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __conformance_of_one_case {
-    ($harness:ty, $case:ident; $($specimen:ident)*) => {$(
+    ($harness:ty, $case:ident; $($sample:ident)*) => {$(
         #[test]
-        fn $specimen() {
-            $crate::conformance::$case::<$harness>(&$crate::conformance::Specimen::$specimen());
+        fn $sample() {
+            $crate::conformance::$case::<$harness>(&$crate::conformance::Sample::$sample());
         }
     )*};
 }

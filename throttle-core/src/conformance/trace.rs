@@ -1,21 +1,20 @@
 //! Law 8: one answer. Long hostile traces, compared with the model field by field.
 
+use super::fixture::{Fixture, Observed, START, call, policy, start};
 use super::model::Model;
 use super::random::Random;
-use super::stand::{START, Seen, Stand, call, policy, start};
-use super::{Harness, Specimen};
-use crate::backend::Call;
-use crate::backend::Receipt;
+use super::{Harness, Sample};
+use crate::backend::{Call, Receipt};
 use crate::key::Key;
 use crate::set::{AnyCharge, PolicyTree};
 use crate::time::Timestamp;
 
 /// One policy.
-pub fn law_08_traces_equal_the_model<H: Harness>(specimen: &Specimen) {
+pub fn law_08_traces_equal_the_model<H: Harness>(sample: &Sample) {
     for seed in 0..3 {
         let harness = start::<H>();
-        let versions = [specimen.algorithm(), specimen.lowered()].map(|algorithm| policy("policy", algorithm).into());
-        Trace::new(&harness, versions, specimen.span(), true, seed).run(400);
+        let versions = [sample.algorithm(), sample.lowered()].map(|algorithm| policy("policy", algorithm).into());
+        Trace::new(&harness, versions, sample.span(), true, seed).run(400);
     }
 }
 
@@ -33,12 +32,12 @@ pub fn law_08_composites_equal_the_model<H: Harness>() {
 /// A random composite, and the same with some limits lowered.
 fn composite(random: &mut Random, depth: usize, names: &mut usize) -> [PolicyTree; 2] {
     if depth == 0 {
-        let specimens = Specimen::all();
-        let specimen = &specimens[random.below(specimens.len() as u64) as usize];
+        let samples = Sample::all();
+        let sample = &samples[random.below(samples.len() as u64) as usize];
         let name = format!("policy {names}");
         *names += 1;
-        let other = if random.chance(50) { specimen.lowered() } else { specimen.algorithm() };
-        return [specimen.algorithm(), other].map(|algorithm| policy(&name, algorithm).into());
+        let other = if random.chance(50) { sample.lowered() } else { sample.algorithm() };
+        return [sample.algorithm(), other].map(|algorithm| policy(&name, algorithm).into());
     }
     let (mut all, mut changed) = (Vec::new(), Vec::new());
     for _ in 0..random.between(1, 3) {
@@ -57,25 +56,25 @@ fn composite(random: &mut Random, depth: usize, names: &mut usize) -> [PolicyTre
 struct Trace<'h, H: Harness> {
     harness: &'h H,
     /// The set in use, and the one it changes to next.
-    stands: [Stand<'h, H>; 2],
+    fixtures: [Fixture<'h, H>; 2],
     model: Model,
     random: Random,
     now: Timestamp,
     /// µs in which everything is forgotten.
     span: u64,
     steps_back: bool,
-    /// Charges to be settled, the backend's and the model's.
+    /// Charges to settle, the backend's and the model's.
     charges: Vec<[Receipt; 2]>,
-    /// µs that the last refused request was told to wait.
-    told: u64,
+    /// The wait of the last refused request, µs.
+    wait: u64,
 }
 
 impl<'h, H: Harness> Trace<'h, H> {
     fn new(harness: &'h H, versions: [PolicyTree; 2], span: u64, steps_back: bool, seed: u64) -> Self {
-        let stands = versions.map(|rule| Stand::new(harness, rule));
-        stands[0].put_in_force();
+        let fixtures = versions.map(|tree| Fixture::new(harness, tree));
+        fixtures[0].put_in_force();
         let (model, random) = (Model::new(), Random::new(seed));
-        Self { harness, stands, model, random, now: START, span, steps_back, charges: Vec::new(), told: 0 }
+        Self { harness, fixtures, model, random, now: START, span, steps_back, charges: Vec::new(), wait: 0 }
     }
 
     fn run(&mut self, steps: usize) {
@@ -98,8 +97,8 @@ impl<'h, H: Harness> Trace<'h, H> {
             60..=69 => now.after_micros(self.random.below(span / 4)),
             70..=72 => now.after_micros(span + self.random.below(2 * span)),
             73..=76 => now.after_micros(1),
-            77..=80 => now.after_micros(self.told),
-            81..=84 => now.after_micros(self.told.saturating_sub(1)),
+            77..=80 => now.after_micros(self.wait),
+            81..=84 => now.after_micros(self.wait.saturating_sub(1)),
             85..=97 if self.steps_back => {
                 let back = self.random.below(span);
                 Timestamp::from_micros(now.as_micros() - back.cast_signed()).max(self.model.floor())
@@ -110,8 +109,8 @@ impl<'h, H: Harness> Trace<'h, H> {
     }
 
     fn decide(&mut self, step: usize) {
-        let set = self.stands[0].limiter.set();
-        // Often one key everywhere, or members skip and shard as they like.
+        let set = self.fixtures[0].limiter.set();
+        // Often one key for all members; otherwise each member has a key of its own, or skips.
         let common = self.random.chance(50).then(|| self.random.below(3));
         let mut calls = Vec::new();
         for policy in set.policies() {
@@ -127,18 +126,18 @@ impl<'h, H: Harness> Trace<'h, H> {
             calls.push(if skip { Call::SKIP } else { call(&Key::from(key), cost) });
         }
         let expected = self.model.decide(set, self.now, &calls);
-        let decision = self.stands[0].decide(&calls);
+        let decision = self.fixtures[0].decide(&calls);
         let context = format_args!("step {step} at {} µs after the start", self.now.micros_since(START));
-        assert_eq!(self.stands[0].seen(&decision), Seen::new(set, &expected), "{context}, {calls:?}");
+        assert_eq!(self.fixtures[0].observed(&decision), Observed::new(set, &expected), "{context}, {calls:?}");
         if let Some(wait) = expected.retry_after().filter(|wait| !wait.is_zero()) {
-            self.told = super::stand::micros(wait);
+            self.wait = super::fixture::micros(wait);
         }
         if let (Some(theirs), Some(ours)) = (Receipt::of(&decision, &calls), Receipt::of(&expected, &calls)) {
             self.charges.push([theirs, ours]);
         }
     }
 
-    /// Settles any of the open charges, however old. What it did, the next decision shows.
+    /// Settles any of the open charges, however old. The next decision shows the effect.
     fn settle(&mut self) {
         if self.charges.is_empty() {
             return;
@@ -146,22 +145,22 @@ impl<'h, H: Harness> Trace<'h, H> {
         let open = self.random.below(self.charges.len() as u64) as usize;
         let actual = if self.random.chance(50) { 0 } else { self.random.between(0, 12) };
         let [theirs, ours] = self.charges.swap_remove(open).map(|charge| charge.actual(actual));
-        self.model.settle(self.stands[0].limiter.set(), self.now, &ours);
-        self.stands[0].settle(theirs);
+        self.model.settle(self.fixtures[0].limiter.set(), self.now, &ours);
+        self.fixtures[0].settle(theirs);
     }
 
     fn reset(&mut self) {
-        let set = self.stands[0].limiter.set();
+        let set = self.fixtures[0].limiter.set();
         let policy = self.random.below(set.policies().len() as u64) as usize;
         let key = Key::from(self.random.below(3));
         self.model.reset(set, policy, &key);
-        self.stands[0].reset(policy, &key);
+        self.fixtures[0].reset(policy, &key);
     }
 
     /// Open charges belong to the limits they were taken under, and are dropped with them.
     fn change_limits(&mut self) {
-        self.stands.swap(0, 1);
-        self.stands[0].put_in_force();
+        self.fixtures.swap(0, 1);
+        self.fixtures[0].put_in_force();
         self.charges.clear();
     }
 }

@@ -1,9 +1,10 @@
+//! A set of limits on the store of a harness, and what a caller can observe of it.
+
 use std::time::Duration;
 
 use super::Harness;
 use crate::algorithm::Algorithm;
-use crate::backend::Receipt;
-use crate::backend::{Backend, Call};
+use crate::backend::{Backend, Call, Receipt};
 use crate::cost::Cost;
 use crate::decision::Decision;
 use crate::key::Key;
@@ -15,7 +16,7 @@ use crate::time::Timestamp;
 /// An instant that no window starts at.
 pub(super) const START: Timestamp = Timestamp::from_micros(1_790_000_123_456_789);
 
-/// An empty store whose clock stands at [`START`].
+/// Starts an empty store and sets its clock to [`START`].
 pub(super) fn start<H: Harness>() -> H {
     let harness = H::start();
     harness.set_time(START);
@@ -23,7 +24,7 @@ pub(super) fn start<H: Harness>() -> H {
 }
 
 pub(super) fn policy(name: &str, algorithm: &Algorithm) -> Policy {
-    Policy::new(name, *algorithm).expect("the kit names policies rightly")
+    Policy::new(name, *algorithm).expect("the kit's names are valid")
 }
 
 pub(super) fn call(key: &Key, cost: u64) -> Call {
@@ -34,35 +35,35 @@ pub(super) fn micros(duration: Duration) -> u64 {
     duration.as_micros() as u64
 }
 
-/// The wait of a refused request that will be admitted.
-pub(super) fn wait(denied: &Decision) -> u64 {
-    assert!(!denied.is_admitted(), "expected a refusal: {denied:?}");
-    let wait = micros(denied.retry_after().expect("the cost is within the capacity, so some wait helps"));
-    assert!(wait > 0, "a refusal without a wait: {denied:?}");
+/// The wait in µs of a refused request that some wait helps.
+pub(super) fn wait(refused: &Decision) -> u64 {
+    assert!(!refused.is_admitted(), "expected a refusal: {refused:?}");
+    let wait = micros(refused.retry_after().expect("the cost is within the capacity, so some wait helps"));
+    assert!(wait > 0, "a refusal without a wait: {refused:?}");
     wait
 }
 
 /// A set of limits on the store of a harness.
-pub(super) struct Stand<'h, H: Harness> {
+pub(super) struct Fixture<'h, H: Harness> {
     harness: &'h H,
     pub(super) limiter: Limiter<H::Backend>,
 }
 
-impl<'h, H: Harness> Stand<'h, H> {
-    pub(super) fn new(harness: &'h H, rule: impl Into<PolicyTree>) -> Self {
+impl<'h, H: Harness> Fixture<'h, H> {
+    pub(super) fn new(harness: &'h H, tree: impl Into<PolicyTree>) -> Self {
         // Cases prepare changed limits beside the former ones.
-        let set = PolicySet::new(rule).expect("the kit composes rightly").replace_existing();
+        let set = PolicySet::new(tree).expect("the kit's sets are valid").replace_existing();
         let limiter = Limiter::new(harness.backend(), set).expect("the backend holds a set of a few policies");
         Self { harness, limiter }
     }
 
-    /// Puts this set's parameters in force again, after another set named the same policies with others.
+    /// Puts this set's parameters in force again, after another set has prepared others for the same names.
     pub(super) fn put_in_force(&self) {
         let again = self.limiter.backend().prepare(self.limiter.set().clone());
         assert!(again.is_ok(), "the backend held this set before");
     }
 
-    /// One policy called "policy".
+    /// A set of one policy named "policy".
     pub(super) fn of(harness: &'h H, algorithm: &Algorithm) -> Self {
         Self::new(harness, policy("policy", algorithm))
     }
@@ -71,7 +72,7 @@ impl<'h, H: Harness> Stand<'h, H> {
         self.harness.block_on(self.limiter.decide(calls)).expect("the backend decides")
     }
 
-    /// `cost` units of every policy.
+    /// Decides about `cost` units of every policy.
     pub(super) fn take(&self, key: &Key, cost: u64) -> Decision {
         self.decide(&self.calls(key, cost))
     }
@@ -80,7 +81,7 @@ impl<'h, H: Harness> Stand<'h, H> {
         self.take(key, 0)
     }
 
-    /// Takes what is admitted, which is not asserted.
+    /// Decides about `cost` units and returns the receipt of what was charged.
     pub(super) fn charge(&self, key: &Key, cost: u64) -> (Decision, Option<Receipt>) {
         let calls = self.calls(key, cost);
         let decision = self.decide(&calls);
@@ -88,11 +89,11 @@ impl<'h, H: Harness> Stand<'h, H> {
         (decision, charge)
     }
 
-    /// Takes `cost` units, which must be admitted.
+    /// Takes `cost` units, and asserts that they are admitted.
     pub(super) fn charged(&self, key: &Key, cost: u64) -> Receipt {
         let (decision, charge) = self.charge(key, cost);
-        assert!(decision.is_admitted(), "{cost} units of a key that has them: {decision:?}");
-        charge.expect("an admitted cost is a charge")
+        assert!(decision.is_admitted(), "{cost} units of a key with as many left: {decision:?}");
+        charge.expect("an admitted cost is charged")
     }
 
     /// Takes single units until one is refused; returns how many were admitted.
@@ -113,8 +114,8 @@ impl<'h, H: Harness> Stand<'h, H> {
         self.peek(key).remaining()
     }
 
-    pub(super) fn seen(&self, decision: &Decision) -> Seen {
-        Seen::new(self.limiter.set(), decision)
+    pub(super) fn observed(&self, decision: &Decision) -> Observed {
+        Observed::new(self.limiter.set(), decision)
     }
 
     fn calls(&self, key: &Key, cost: u64) -> Vec<Call> {
@@ -124,18 +125,18 @@ impl<'h, H: Harness> Stand<'h, H> {
 
 /// Every field of a decision that a caller can see.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(super) struct Observed {
     allowed: bool,
     remaining: u64,
     retry_after: Option<Duration>,
     reset_after: Duration,
     delay: Duration,
     binding: Option<usize>,
-    statuses: Vec<SeenStatus>,
+    statuses: Vec<ObservedStatus>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-struct SeenStatus {
+struct ObservedStatus {
     applies: bool,
     refuses: bool,
     charged: u64,
@@ -146,10 +147,10 @@ struct SeenStatus {
     overflow: bool,
 }
 
-impl Seen {
+impl Observed {
     pub(super) fn new(set: &PolicySet, decision: &Decision) -> Self {
         assert_eq!(decision.statuses().len(), set.policies().len(), "one status per policy");
-        let statuses = decision.statuses().iter().zip(set.policies()).map(|(status, policy)| SeenStatus {
+        let statuses = decision.statuses().iter().zip(set.policies()).map(|(status, policy)| ObservedStatus {
             applies: status.applies(),
             refuses: status.refuses(),
             charged: status.charged(),

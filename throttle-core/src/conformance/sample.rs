@@ -1,35 +1,42 @@
 use std::time::Duration;
 
-use super::stand::START;
+use super::fixture::START;
 use crate::algorithm::{
     Algorithm, CalendarQuota, FixedWindow, Gcra, IntervalBucket, IntoAlgorithm, LeakyBucket, LeakyMeter, SlidingLog,
     SlidingWindow, TokenBucket,
 };
 use crate::rate::Rate;
 
-/// An algorithm that the cases run, and the same with a lower limit.
+/// An algorithm that the cases run, and the same algorithm with a lower limit.
 ///
-/// Capacities are 6 to 12 units, so that a remote store is not asked more than it takes to tell right from wrong, and
-/// periods last a minute and more, so that what happens within microseconds on the kit's clock can take its time on
-/// another. The rates do not divide their periods.
+/// Capacities are 6 to 12 units, so that the cases ask a remote store no more often than they need. Periods last a minute
+/// or more, so that a store on a clock of its own has time for steps that take microseconds on the kit's clock. The rates do
+/// not divide their periods.
+///
+/// ```
+/// use throttle_core::conformance::Sample;
+///
+/// let sample = Sample::gcra();
+/// assert!(sample.lowered().capacity() < sample.algorithm().capacity());
+/// ```
 #[derive(Clone, Debug)]
-pub struct Specimen {
+pub struct Sample {
     algorithm: Algorithm,
     lowered: Algorithm,
 }
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-macro_rules! specimens {
+macro_rules! samples {
     ($($(#[$doc:meta])* $name:ident: $algorithm:expr, lowered $lowered:expr;)*) => {
-        impl Specimen {
+        impl Sample {
             $($(#[$doc])*
             #[must_use]
             pub fn $name() -> Self {
                 Self::new($algorithm, $lowered)
             })*
 
-            /// Every specimen.
+            /// Every sample.
             pub(super) fn all() -> Vec<Self> {
                 vec![$(Self::$name()),*]
             }
@@ -37,7 +44,7 @@ macro_rules! specimens {
     };
 }
 
-specimens! {
+samples! {
     /// A burst above the rate.
     gcra: Gcra::new(Rate::new(7, MINUTE)).burst(10), lowered Gcra::new(Rate::new(3, MINUTE)).burst(4);
     /// Continuous refill.
@@ -74,9 +81,9 @@ specimens! {
         lowered LeakyBucket::new(Rate::new(3, MINUTE)).max_wait(Duration::from_secs(65));
 }
 
-impl Specimen {
+impl Sample {
     fn new(algorithm: impl IntoAlgorithm, lowered: impl IntoAlgorithm) -> Self {
-        let built = "a specimen is a valid configuration";
+        let built = "a sample is a valid configuration";
         let (algorithm, lowered) = (algorithm.into_algorithm().expect(built), lowered.into_algorithm().expect(built));
         Self { algorithm, lowered }
     }
@@ -97,7 +104,7 @@ impl Specimen {
         self.algorithm.capacity()
     }
 
-    /// µs after which an exhausted key is as good as unused, whenever it was exhausted, or a little more.
+    /// µs after which an exhausted key cannot be told from an unused one, whenever it was exhausted, or a little more.
     pub(super) fn span(&self) -> u64 {
         let full = |algorithm: &Algorithm| {
             let (_, verdict) = algorithm.decide(algorithm.fresh(), START, algorithm.capacity());
@@ -106,7 +113,7 @@ impl Specimen {
         full(&self.algorithm).max(full(&self.lowered))
     }
 
-    /// Whether what is used belongs to a window that ends, and not to a debt that drains.
+    /// Whether used units belong to a window that ends, rather than to a debt that drains.
     pub(super) fn is_windowed(&self) -> bool {
         matches!(self.algorithm.name(), "fixed_window" | "calendar_quota" | "sliding_window" | "sliding_log")
     }
