@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::algorithm::{Mark, NEVER, Standing, Taken, Verdict};
+use crate::algorithm::{Mark, NEVER, Outcome, Standing, Taken};
 use crate::backend::{BackendErrorKind, Call};
 use crate::decided_by::DecidedBy;
 use crate::policy::Policy;
@@ -38,17 +38,6 @@ pub(crate) struct Summary {
 pub(crate) type Statuses = SmallVec<[Status; 3]>;
 
 impl Decision {
-    /// The decision of a set that is one policy and nothing else, about a request that it applies to.
-    #[inline]
-    pub(crate) fn of_one(verdict: Verdict, taken: Taken, overflow: bool) -> Self {
-        let Verdict { standing, wait, delay } = verdict;
-        let (violated, decided_by) = (wait > 0, DecidedBy::Store);
-        Self(Repr::One {
-            status: Status { standing, wait, applies: true, violated, overflow, decided_by, tier: 0, taken },
-            delay,
-        })
-    }
-
     /// The decision of any set.
     #[inline]
     pub(crate) fn of_many(summary: Summary, statuses: Statuses) -> Self {
@@ -61,21 +50,39 @@ impl Decision {
         }
     }
 
-    /// A decision about `count` policies, to be filled in where it is: moving it costs more than that.
+    /// The decision of one policy that applies.
     #[inline]
-    pub(crate) fn blank(count: usize) -> Self {
-        let summary = Summary { wait: 0, remaining: u64::MAX, reset: 0, delay: 0, binding: None };
-        let statuses = SmallVec::from_elem(Status::SKIPPED, count);
-        Self(Repr::Many { summary, statuses })
+    pub(crate) fn of_one(outcome: Outcome, standing: Standing, tier: u8, overflow: bool) -> Self {
+        let Outcome { wait, delay, taken } = outcome;
+        let (violated, decided_by) = (wait > 0, DecidedBy::Store);
+        let status = Status { standing, wait, applies: true, violated, overflow, decided_by, tier, taken };
+        Self(Repr::One { status, delay })
     }
 
-    /// The parts of a [`blank`](Self::blank) decision.
-    #[inline]
-    pub(crate) fn parts(&mut self) -> (&mut Summary, &mut [Status]) {
+    /// Each policy's status and the longest delay, to be filled in.
+    #[inline(always)]
+    pub(crate) fn parts(&mut self) -> (&mut [Status], &mut u64) {
         match &mut self.0 {
-            Repr::Many { summary, statuses } => (summary, statuses),
-            Repr::One { .. } => unreachable!("a blank decision is about several policies"),
+            Repr::One { status, delay } => (std::slice::from_mut(status), delay),
+            Repr::Many { summary, statuses } => (statuses, &mut summary.delay),
         }
+    }
+
+    /// Sums up the statuses of an `all` whose policies all apply. The first of equals binds.
+    #[inline(always)]
+    pub(crate) fn summarize(&mut self) {
+        let Repr::Many { summary, statuses } = &mut self.0 else { return };
+        let (mut longest, mut least) = (0, 0);
+        for (n, status) in statuses.iter().enumerate() {
+            if status.wait > summary.wait {
+                (summary.wait, longest) = (status.wait, n);
+            }
+            if status.standing.remaining < summary.remaining {
+                (summary.remaining, least) = (status.standing.remaining, n);
+            }
+            summary.reset = summary.reset.max(status.standing.reset);
+        }
+        summary.binding = Some(if summary.wait == 0 { least } else { longest });
     }
 
     #[inline]
@@ -89,33 +96,23 @@ impl Decision {
     /// The decision about a request to which none of a set's policies applies: allowed, nothing charged.
     #[must_use]
     pub fn not_limited(policies: usize) -> Self {
-        Self::blank(policies)
+        let summary = Summary { wait: 0, remaining: u64::MAX, reset: 0, delay: 0, binding: None };
+        Self(Repr::Many { summary, statuses: SmallVec::from_elem(Status::SKIPPED, policies) })
     }
 
     /// The decision about a request that the store could not decide about, and all of whose policies are open then:
     /// allowed, nothing charged. None of them [applies](Status::applies); those that would have are [`DecidedBy::Open`].
     #[must_use]
     pub fn open(calls: &[Call], why: BackendErrorKind) -> Self {
-        let mut decision = Self::blank(calls.len());
+        let mut decision = Self::not_limited(calls.len());
         decision
             .set_decided_by(|place| if calls[place].key().is_some() { DecidedBy::Open(why) } else { DecidedBy::Store });
         decision
     }
 
-    /// Says in which tier the request was, of the only policy.
-    pub(crate) fn set_tier(&mut self, tier: u8) {
-        if let Repr::One { status, .. } = &mut self.0 {
-            status.tier = tier;
-        }
-    }
-
     /// Says who decided about each policy, by its place in the set.
     pub(crate) fn set_decided_by(&mut self, decided_by: impl Fn(usize) -> DecidedBy) {
-        let statuses = match &mut self.0 {
-            Repr::One { status, .. } => std::slice::from_mut(status),
-            Repr::Many { statuses, .. } => statuses,
-        };
-        statuses.iter_mut().enumerate().for_each(|(place, status)| status.decided_by = decided_by(place));
+        self.parts().0.iter_mut().enumerate().for_each(|(place, status)| status.decided_by = decided_by(place));
     }
 
     /// Makes a look a refusal by the policy at a place in the set, because others who came before have a right to what is
@@ -258,6 +255,13 @@ impl Status {
         tier: 0,
         taken: Taken { cost: 0, mark: Mark { at: 0, frac: 0 } },
     };
+
+    /// Fills in a policy's own decision.
+    #[inline(always)]
+    pub(crate) fn report(&mut self, outcome: Outcome, standing: Standing) {
+        (self.standing, self.wait, self.taken) = (standing, outcome.wait, outcome.taken);
+        (self.applies, self.violated) = (true, outcome.wait > 0);
+    }
 
     /// Whether the policy applied to the request at all.
     #[inline]

@@ -121,7 +121,7 @@ impl LocalShare {
         for ((place, status), call) in decision.statuses().iter().enumerate().zip(calls) {
             let (Some(key), cost @ 1..) = (&call.key, status.taken.cost) else { continue };
             if status.decided_by == DecidedBy::Store && self.has_share(place) {
-                self.memory.charge_what_is_left(&self.set, place, key, cost, status.tier);
+                self.memory.charge_at_most(&self.set, place, key, cost, status.tier);
             }
         }
     }

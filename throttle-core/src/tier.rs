@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::algorithm::{Algorithm, Carry, IntoAlgorithm, State};
+use crate::algorithm::{Algorithm, Carry, Cell, IntoAlgorithm, Repr, State};
 use crate::error::ConfigError;
 use crate::policy::{Policy, PolicyName, Tier, Tiers, printable};
+use crate::time::Timestamp;
 
 impl Policy {
     /// Most tiers a policy may have.
@@ -153,9 +154,34 @@ fn in_proportion(policy: &str, one: &Tier, other: &Tier) -> Result<(), ConfigErr
     Ok(())
 }
 
+/// States as cells of a policy that may have tiers. For its first tier a state does not name the parameters that wrote it.
+impl Policy {
+    /// Moves a state into a cell, to be decided in a tier. `writer` is a copy of the parameters that the state names.
+    pub(crate) fn cell<'a>(
+        &'a self,
+        tier: u8,
+        state: &mut State,
+        writer: Option<&'a Algorithm>,
+        at: Timestamp,
+    ) -> Cell<'a> {
+        let repr = std::mem::replace(&mut state.repr, Repr::EMPTY);
+        let cell = Cell::new(self.tier(tier).algorithm(), repr, state.clipped, at);
+        if self.is_tiered() { cell.written_by(writer.unwrap_or(self.algorithm()), self.carry()) } else { cell }
+    }
+
+    /// Moves a cell back into its state.
+    pub(crate) fn put_back(&self, cell: Cell<'_>, state: &mut State) {
+        let writer = state.under.as_deref().unwrap_or(self.algorithm());
+        if self.is_tiered() && !cell.is_foreign() && !writer.is_alike(cell.by()) {
+            state.under = Some(cell.by()).filter(|by| !by.is_alike(self.algorithm())).map(|by| Arc::new(*by));
+        }
+        (state.repr, state.clipped) = cell.into_state();
+    }
+}
+
 impl State {
-    /// The state that bytes stand for, of a policy with tiers: whichever tier wrote it, or one that the policy had before.
-    /// `tier` is the likeliest. Nothing if they are none, whatever they are.
+    /// Reads a state of a policy with tiers that [`to_wire`](Self::to_wire) wrote. Any tier of the policy may have written
+    /// it, or a tier that the policy had before; `tier` is the likeliest. `None` if the bytes are no state.
     #[must_use]
     pub fn from_wire_of(policy: &Policy, tier: u8, bytes: &[u8]) -> Option<Self> {
         let own = policy.tier(tier).algorithm();

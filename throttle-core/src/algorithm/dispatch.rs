@@ -1,4 +1,4 @@
-//! One type for all algorithms: finds out which one it is, and runs that one's transition.
+//! One type for all algorithms, which runs the transition of the one that it holds.
 
 use super::calendar_quota::Civil;
 use super::fixed_window::{Counter, Fixed};
@@ -9,8 +9,8 @@ use super::level::{Leveled, Tokens, Water};
 use super::sliding_log::Trailing;
 use super::sliding_window::Estimate;
 use super::stored::{Repr, Stored};
-use super::transition::{Transition, ask_and_take};
-use super::verdict::{Mark, NEVER, Standing, Taken, Verdict};
+use super::transition::{Transition, ask};
+use super::verdict::{Mark, Standing, Taken};
 use super::wire::Wire;
 use crate::rate::Rate;
 use crate::time::Timestamp;
@@ -65,8 +65,8 @@ macro_rules! each {
     };
 }
 
-/// Something to do with an algorithm, whichever it is. It is compiled once for each, so that it finds out only once which
-/// one it is, and the state stays in registers.
+/// A step to run on whichever algorithm it is. The step is compiled once for each algorithm, so one branch finds the
+/// algorithm and the state stays in registers.
 pub(crate) trait Visitor {
     type Output;
     fn visit<A: Wire<State: Stored>>(self, algorithm: &A) -> Self::Output;
@@ -94,27 +94,28 @@ impl Algorithm {
         }
     }
 
-    /// What is promised over time: units per period. For a monthly quota the period is 31 days.
+    /// The units that are admitted per period. For a monthly quota the period is 31 days.
     #[must_use]
     pub const fn rate(&self) -> Rate {
         self.rate
     }
 
-    /// Most units that can be admitted at one instant: what an unused key has. A larger cost is never admitted.
+    /// The most units that can be admitted at one instant, which is what an unused key has. A larger cost is never
+    /// admitted.
     #[inline]
     #[must_use]
     pub fn capacity(&self) -> u64 {
         each!(&self.kind, a => a.capacity())
     }
 
-    /// The effective window of the rate-limit fields, µs: the time in which the client can use no more than
-    /// `remaining`. `next` is the time until something more is available.
+    /// The effective window of the rate-limit headers, in µs: the time in which the client can use no more than
+    /// `remaining`.
     #[must_use]
     pub(crate) fn effective_window(&self, standing: Standing) -> u64 {
         match &self.kind {
-            // A window's remainder must be used before it ends, and nothing comes before then.
+            // What remains of a window lasts until the window ends, and nothing is added before.
             Kind::FixedWindow(_) | Kind::CalendarQuota(_) => standing.next,
-            // Elsewhere the pair must not promise more than the rate: r units in at least r emission intervals.
+            // Otherwise the pair must not promise more than the rate: r units in at least r emission intervals.
             _ => {
                 let micros = u128::from(standing.remaining) * u128::from(self.rate.period_micros());
                 let paced = micros.div_ceil(u128::from(self.rate.count().max(1)));
@@ -123,7 +124,7 @@ impl Algorithm {
         }
     }
 
-    /// Whether what was used comes back evenly as time passes, rather than when a window or an interval ends.
+    /// Whether used units come back evenly as time passes, rather than when a window or an interval ends.
     #[must_use]
     pub const fn drains(&self) -> bool {
         matches!(self.kind, Kind::Gcra(_) | Kind::TokenBucket(_) | Kind::LeakyMeter(_))
@@ -149,78 +150,49 @@ impl Algorithm {
         each!(&self.kind, a => a.fresh().into_repr())
     }
 
-    /// µs until `cost` is admitted: 0 for now, [`NEVER`] for a cost above the capacity.
     #[inline]
-    pub(crate) fn wait(&self, repr: &Repr, now: Timestamp, cost: u64) -> u64 {
-        if cost == 0 {
-            return 0;
-        }
-        if cost > self.capacity() {
-            return NEVER;
-        }
-        each!(&self.kind, a => Stored::read(repr, |state| a.wait(state, now, cost)).unwrap_or(0))
+    pub(crate) fn accept<V: Visitor>(&self, visitor: V) -> V::Output {
+        each!(&self.kind, a => visitor.visit(a))
     }
 
-    /// Charges an admitted cost; returns the delay it was admitted with and what was taken.
-    #[inline]
-    pub(crate) fn take(&self, repr: &mut Repr, now: Timestamp, cost: u64) -> (u64, Taken) {
+    /// µs until `cost` is admitted: 0 for now, [`NEVER`](super::verdict::NEVER) for a cost above the capacity. Like the
+    /// methods below, it takes a state that another algorithm wrote as fresh.
+    pub(super) fn wait(&self, repr: &Repr, now: Timestamp, cost: u64) -> u64 {
+        each!(&self.kind, a => match Stored::read(repr, |state| ask(a, state, now, cost)) {
+            Some(wait) => wait,
+            None => ask(a, &a.fresh(), now, cost),
+        })
+    }
+
+    /// Charges an admitted cost. Returns the µs to wait before going on, and the charge.
+    pub(super) fn take(&self, repr: &mut Repr, now: Timestamp, cost: u64) -> (u64, Taken) {
         let (delay, mark) = each!(&self.kind, a => {
             let charge = |state: &mut _| (a.delay(state, now), a.take(state, now, cost));
-            match Stored::change(repr, charge) {
-                Some(charged) => charged,
-                None => {
-                    let mut state = a.fresh();
-                    let charged = (0, a.take(&mut state, now, cost));
-                    *repr = state.into_repr();
-                    charged
-                }
-            }
+            Stored::change(repr, charge).unwrap_or_else(|| {
+                let mut state = a.fresh();
+                let charged = charge(&mut state);
+                *repr = state.into_repr();
+                charged
+            })
         });
         (delay, Taken { cost, mark })
     }
 
-    #[inline]
-    pub(crate) fn standing(&self, repr: &Repr, now: Timestamp) -> Standing {
+    pub(super) fn standing(&self, repr: &Repr, now: Timestamp) -> Standing {
         each!(&self.kind, a => match Stored::read(repr, |state| a.standing(state, now)) {
             Some(standing) => standing,
             None => a.standing(&a.fresh(), now),
         })
     }
 
-    /// All of a decision at once: [`wait`](Self::wait), and where it is 0, [`take`](Self::take); then
-    /// [`standing`](Self::standing).
-    pub(crate) fn decide_repr(&self, repr: &mut Repr, now: Timestamp, cost: u64) -> (Verdict, Taken) {
-        let decided = each!(&self.kind, a => Stored::change(repr, |state| {
-            let outcome = ask_and_take(a, state, now, cost);
-            (outcome.verdict(a.standing(state, now)), outcome.taken)
-        }));
-        decided.unwrap_or_else(|| self.decide_foreign(repr, now, cost))
-    }
-
-    /// The same for a state that another algorithm wrote: it counts as fresh, and stays as it is unless it is charged.
-    #[cold]
-    fn decide_foreign(&self, repr: &mut Repr, now: Timestamp, cost: u64) -> (Verdict, Taken) {
-        let mut fresh = self.fresh_repr();
-        let decided = self.decide_repr(&mut fresh, now, cost);
-        if decided.1.cost > 0 {
-            *repr = fresh;
-        }
-        decided
-    }
-
-    #[inline]
-    pub(crate) fn accept<V: Visitor>(&self, visitor: V) -> V::Output {
-        each!(&self.kind, a => visitor.visit(a))
-    }
-
-    /// Makes `taken` a charge of `actual` units: gives back the difference, or debits it as far as something is left.
+    /// Makes `taken` a charge of `actual` units: gives back the difference, or debits it as far as units remain.
     pub(crate) fn settle(&self, repr: &mut Repr, now: Timestamp, taken: Taken, actual: u64) {
         let Taken { cost, mark } = taken;
         each!(&self.kind, a => {
-            // A state that another algorithm wrote since holds nothing of this charge.
+            // A state that another algorithm wrote holds nothing of this charge.
             let _ = Stored::change(repr, |state| {
                 if actual <= cost {
-                    // Another algorithm may have charged it, whose capacity was larger: no more can be in this state.
+                    // An algorithm with a larger capacity may have made the charge; this state holds no more than its own.
                     let most = a.capacity();
                     a.give_back(state, now, mark, cost.min(most), (cost - actual).min(most));
                 } else {
@@ -230,31 +202,13 @@ impl Algorithm {
         });
     }
 
-    /// Whether the window is over that a charge was made in.
-    pub(crate) fn is_over(&self, now: Timestamp, mark: Mark) -> bool {
+    /// Whether the window of a charge has ended.
+    pub(super) fn is_over(&self, now: Timestamp, mark: Mark) -> bool {
         each!(&self.kind, a => a.is_over(now, mark))
     }
 
     #[inline]
     pub(crate) fn repr_fresh_at(&self, repr: &Repr) -> Timestamp {
         each!(&self.kind, a => Stored::read(repr, |state| a.fresh_at(state)).unwrap_or(Timestamp::MIN))
-    }
-
-    /// The carried state, and whether more was used than it can tell.
-    pub(crate) fn carry_repr(&self, old: &Self, repr: &Repr, clipped: bool, now: Timestamp) -> (Repr, bool) {
-        let mut carried = self.fresh_repr();
-        let told = old.capacity().saturating_sub(old.standing(repr, now).remaining);
-        if told == 0 {
-            return (carried, false);
-        }
-        let all = clipped && self.capacity() > old.capacity();
-        let used = if all { self.capacity() } else { told };
-        self.take(&mut carried, now, used.min(self.capacity()));
-        (carried, !all && (clipped || used > self.capacity()))
-    }
-
-    /// Whether a state that was clipped still stands for more than it tells; a recovered one does not.
-    pub(crate) fn still_clipped(&self, repr: &Repr, clipped: bool, now: Timestamp) -> bool {
-        clipped && self.standing(repr, now).reset > 0
     }
 }

@@ -1,5 +1,7 @@
 use std::sync::Arc;
 
+use super::carry::Carry;
+use super::cell::Cell;
 use super::dispatch::Algorithm;
 use super::stored::Repr;
 use super::verdict::Verdict;
@@ -7,7 +9,19 @@ use crate::time::Timestamp;
 
 /// What a backend keeps for one key of one policy.
 ///
-/// Opaque: only the [`Algorithm`](crate::Algorithm) that made it can read it.
+/// Opaque: only the [`Algorithm`](crate::Algorithm) that made it can read it. Backends that keep states in another process
+/// use [`to_wire`](Self::to_wire) and [`from_wire`](Self::from_wire).
+///
+/// ```
+/// use throttle_core::{Gcra, Rate, Timestamp};
+///
+/// let gcra = Gcra::new(Rate::per_minute(60)).burst(2).build()?;
+/// let (state, verdict) = gcra.decide(gcra.fresh(), Timestamp::EPOCH, 2);
+/// assert!(verdict.is_admitted());
+/// assert_eq!(gcra.peek(&state, Timestamp::EPOCH).remaining(), 0);
+/// assert_eq!(gcra.fresh_at(&state), Timestamp::from_micros(2_000_000));
+/// # Ok::<(), throttle_core::ConfigError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
     pub(crate) repr: Repr,
@@ -24,25 +38,26 @@ impl Algorithm {
         State { repr: self.fresh_repr(), clipped: false, under: None }
     }
 
-    /// Decides about `cost` units and charges them if they are admitted. A cost of 0 peeks: always allowed, nothing
-    /// charged.
+    /// Decides about `cost` units and charges them if they are admitted. A cost of 0 peeks: it is always admitted and
+    /// charges nothing.
     ///
-    /// A state that another algorithm made counts as fresh; a state of the same algorithm with other parameters must be
+    /// A state that another algorithm made counts as fresh. A state of the same algorithm with other parameters must be
     /// [carried over](Self::carry_over) first.
     #[must_use]
-    pub fn decide(&self, mut state: State, now: Timestamp, cost: u64) -> (State, Verdict) {
-        let clipped = self.still_clipped(&state.repr, state.clipped, now);
-        let (verdict, taken) = self.decide_repr(&mut state.repr, now, cost);
-        if taken.cost > 0 {
-            state.clipped = clipped;
-        }
-        (state, verdict)
+    pub fn decide(&self, state: State, now: Timestamp, cost: u64) -> (State, Verdict) {
+        let under = state.under;
+        let mut cell = Cell::new(self, state.repr, state.clipped, now);
+        let wait = cell.wait(cost);
+        let delay = if wait == 0 && cost > 0 { cell.take(cost).0 } else { 0 };
+        let verdict = Verdict { standing: cell.standing(), wait, delay };
+        let (repr, clipped) = cell.into_state();
+        (State { repr, clipped, under }, verdict)
     }
 
-    /// Where a key stands, as a verdict about a cost of 0.
+    /// Returns where a key stands, as a verdict about a cost of 0.
     #[must_use]
     pub fn peek(&self, state: &State, now: Timestamp) -> Verdict {
-        Verdict::allowed(self.standing(&state.repr, now), 0)
+        Verdict { standing: self.standing(&state.repr, now), wait: 0, delay: 0 }
     }
 
     /// The first instant from which `state` cannot be told from a fresh one and may be forgotten, as long as the clock
@@ -52,14 +67,16 @@ impl Algorithm {
         self.repr_fresh_at(&state.repr)
     }
 
-    /// The state that a changed policy starts with: what was used under `old` stays used, up to the new capacity.
+    /// The state that a changed limit starts with: units used under `old` stay used, up to the new capacity.
     ///
-    /// So a raised limit is felt at once, and a lowered one locks a key out for no longer than its own window. What a
-    /// lowered limit had to cut off counts as all used when the limit is raised again before the key has recovered:
-    /// going to and fro between two limits is no way to more than either admits.
+    /// A raised limit takes effect at once, and a lowered one refuses a key for no longer than its own window. Where a
+    /// lowered limit cuts the count, the key counts as exhausted when the limit is raised again before the key has
+    /// recovered: changing back and forth between two limits admits no more than either of them does.
     #[must_use]
     pub fn carry_over(&self, old: &Self, state: &State, now: Timestamp) -> State {
-        let (repr, clipped) = self.carry_repr(old, &state.repr, state.clipped, now);
+        let mut cell = Cell::new(self, state.repr.clone(), state.clipped, now).written_by(old, Carry::Keep);
+        cell.carry_over();
+        let (repr, clipped) = cell.into_state();
         State { repr, clipped, under: None }
     }
 }

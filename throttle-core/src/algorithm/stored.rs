@@ -16,6 +16,11 @@ pub(crate) enum Repr {
     Log(Log),
 }
 
+impl Repr {
+    /// What stands in the place of a state that was moved out.
+    pub(crate) const EMPTY: Self = Self::Words(Words { instant: 0, amount: 0 });
+}
+
 /// The states that fit two words: an instant and an amount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Words {
@@ -31,8 +36,9 @@ pub(crate) trait Stored: Sized {
     /// The reverse.
     fn words(&self) -> Option<Words>;
     fn into_repr(self) -> Repr;
-    /// Runs `f` on the state, or on nothing if another algorithm wrote it.
+    /// Returns what `f` reads from the state; `None` if another algorithm wrote it.
     fn read<R>(repr: &Repr, f: impl FnOnce(&Self) -> R) -> Option<R>;
+    /// Returns what `f` does to the state; `None` if another algorithm wrote it.
     fn change<R>(repr: &mut Repr, f: impl FnOnce(&mut Self) -> R) -> Option<R>;
 }
 

@@ -1,13 +1,16 @@
-//! What every algorithm answers about a state, and what it does to one.
+//! The contract of an algorithm: what it computes from a state, an instant and a cost.
 
-use super::verdict::{Mark, NEVER, Standing, Taken, Verdict};
+use super::verdict::{Mark, NEVER, Standing};
 use crate::time::Timestamp;
 
 /// One algorithm as a pure function of (state, now, cost).
 ///
-/// Costs are at least 1 unless said otherwise; durations are microseconds. Nothing here reads a clock or does I/O, and
-/// nothing panics: policies outside the exact envelope are refused before they get here, and instants are bounded by
-/// [`Timestamp`].
+/// # Contract
+///
+/// * Costs are 1 ..= capacity, durations are microseconds.
+/// * No method reads a clock, does I/O or panics. Parameters outside the exact range are refused when the algorithm is
+///   built, and instants are bounded by [`Timestamp`].
+/// * A step back of the clock admits nothing more than the clock before it did.
 pub(crate) trait Transition {
     type State;
 
@@ -17,10 +20,10 @@ pub(crate) trait Transition {
     /// The state of a key that was never used.
     fn fresh(&self) -> Self::State;
 
-    /// Whether a cost of 1 ..= capacity is admitted now, and if not, in how many microseconds (≥ 1).
+    /// µs until the cost is admitted: 0 for now.
     fn wait(&self, state: &Self::State, now: Timestamp, cost: u64) -> u64;
 
-    /// µs from now until a cost that is admitted now may leave; only the shaper delays.
+    /// µs to wait before an admitted request goes on. Only the shaper delays.
     fn delay(&self, _state: &Self::State, _now: Timestamp) -> u64 {
         0
     }
@@ -34,11 +37,11 @@ pub(crate) trait Transition {
     /// Gives back `units` of an earlier charge of `cost` units, never into a later window.
     fn give_back(&self, state: &mut Self::State, now: Timestamp, mark: Mark, cost: u64, units: u64);
 
-    /// Debits `units` more to an earlier charge, as far as there is something left and its window is still open.
+    /// Debits `units` more to an earlier charge, as far as units remain and its window is still open.
     fn debit(&self, state: &mut Self::State, now: Timestamp, mark: Mark, units: u64);
 
-    /// Whether the window is over that a charge was made in: it counts no more, whatever has come since. What has no windows
-    /// never is.
+    /// Whether the window of a charge has ended, so that the charge no longer counts. Always `false` for an algorithm
+    /// without windows.
     fn is_over(&self, _now: Timestamp, _mark: Mark) -> bool {
         false
     }
@@ -47,35 +50,16 @@ pub(crate) trait Transition {
     fn fresh_at(&self, state: &Self::State) -> Timestamp;
 }
 
-/// What came of asking for a cost, before it is told where the key then stands.
-#[derive(Clone, Copy)]
-pub(crate) struct Outcome {
-    pub(crate) wait: u64,
-    pub(crate) delay: u64,
-    pub(crate) taken: Taken,
-}
-
-impl Outcome {
-    #[inline]
-    pub(crate) fn verdict(&self, standing: Standing) -> Verdict {
-        Verdict { standing, wait: self.wait, delay: self.delay }
-    }
-}
-
-/// The part of a decision that nobody else may disturb: asks, and charges what is admitted. A cost of 0 is admitted and
-/// charges nothing.
-#[inline]
-pub(crate) fn ask_and_take<A: Transition>(algorithm: &A, state: &mut A::State, now: Timestamp, cost: u64) -> Outcome {
+/// µs until `cost` is admitted: 0 for now, [`NEVER`] for a cost above the capacity. A cost of 0 is always admitted.
+#[inline(always)]
+pub(crate) fn ask<A: Transition>(algorithm: &A, state: &A::State, now: Timestamp, cost: u64) -> u64 {
     if cost == 0 {
-        return Outcome { wait: 0, delay: 0, taken: Taken::default() };
+        0
+    } else if cost > algorithm.capacity() {
+        NEVER
+    } else {
+        algorithm.wait(state, now, cost)
     }
-    let wait = if cost > algorithm.capacity() { NEVER } else { algorithm.wait(state, now, cost) };
-    if wait > 0 {
-        return Outcome { wait, delay: 0, taken: Taken::default() };
-    }
-    let delay = algorithm.delay(state, now);
-    let mark = algorithm.take(state, now, cost);
-    Outcome { wait, delay, taken: Taken { cost, mark } }
 }
 
 /// µs from `now` to an instant, which may lie after [`Timestamp::MAX`]: cut off there, a wait at the end of time would be 0

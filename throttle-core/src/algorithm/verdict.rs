@@ -14,11 +14,6 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    #[inline]
-    pub(crate) fn allowed(standing: Standing, delay: u64) -> Self {
-        Self { standing, wait: 0, delay }
-    }
-
     /// Whether the request may go on.
     #[inline]
     #[must_use]

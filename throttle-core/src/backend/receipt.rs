@@ -1,9 +1,7 @@
-use std::sync::Arc;
-
 use smallvec::{SmallVec, smallvec};
 
 use super::call::Call;
-use crate::algorithm::{Algorithm, State, Taken, settled_elsewhere};
+use crate::algorithm::{Algorithm, State, Taken};
 use crate::decided_by::DecidedBy;
 use crate::decision::Decision;
 use crate::key::Key;
@@ -75,37 +73,22 @@ impl ReceiptItem {
         self.decided_by
     }
 
-    /// Settles this item on the key's state: for backends that keep [`State`]s. One that was not charged at the store
+    /// Settles this item on the key's state, for backends that keep [`State`]s. An item that was not charged at the store
     /// changes nothing.
     pub fn apply(&self, algorithm: &Algorithm, state: &mut State, now: Timestamp) {
-        if self.decided_by != DecidedBy::Store {
-            return;
+        if self.decided_by == DecidedBy::Store {
+            algorithm.settle(&mut state.repr, now, self.taken, self.actual);
         }
-        algorithm.settle(&mut state.repr, now, self.taken, self.actual);
     }
-}
 
-impl ReceiptItem {
-    /// The same for the state of a policy that may have tiers: it may have been carried over to another one since.
+    /// Settles like [`apply`](Self::apply) on a state of a policy that may have tiers. The state may have been carried
+    /// over to another tier since the charge.
     pub fn apply_to(&self, policy: &Policy, state: &mut State, now: Timestamp) {
-        let by = *policy.tier(self.tier).algorithm();
-        let held = state.under.as_deref().copied().unwrap_or(*policy.algorithm());
-        if !policy.is_tiered() || held.is_alike(&by) {
-            return self.apply(&by, state, now);
-        }
-        if held.standing(&state.repr, now).reset == 0 {
-            // As good as unused, so whoever used it last means nothing. What comes to nothing leaves it as it is.
-            let mut own = by.fresh();
-            self.apply(&by, &mut own, now);
-            if by.standing(&own.repr, now).reset > 0 {
-                let under = if by.is_alike(policy.algorithm()) { None } else { Some(Arc::new(by)) };
-                *state = State { under, ..own };
-            }
-            return;
-        }
-        let settled = settled_elsewhere(policy.carry(), &by, &held, now, self.taken, self.actual);
-        if let (DecidedBy::Store, Some((taken, actual))) = (self.decided_by, settled) {
-            held.settle(&mut state.repr, now, taken, actual);
+        if self.decided_by == DecidedBy::Store {
+            let writer = state.under.clone();
+            let mut cell = policy.cell(self.tier, state, writer.as_deref(), now);
+            cell.settle(self.taken, self.actual);
+            policy.put_back(cell, state);
         }
     }
 }

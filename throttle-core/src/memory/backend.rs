@@ -1,41 +1,29 @@
-//! The in-process backend: sharded, bounded, swept as it goes.
-
-mod known;
-#[cfg(test)]
-mod law_12;
-mod left;
-mod member;
-mod registry;
-mod seal;
-mod shard;
-mod store;
-mod table;
+//! The public face of the in-process store.
 
 use std::fmt;
 use std::future::{Ready, ready};
 use std::sync::Arc;
 
-use crate::backend::{Backend, BackendError, Call, Receipt, RegisteredSet};
+use super::store::{MemorySet, Store};
+use crate::backend::{Backend, BackendError, Call, Receipt};
 use crate::decision::Decision;
 use crate::error::ConfigError;
 use crate::key::Key;
 use crate::set::PolicySet;
 use crate::time::{Clock, SystemClock, Timestamp};
-use registry::Registered;
-use store::Store;
 
-/// Keeps state in this process. It answers at once, and never fails.
+/// An in-process backend. Decisions are synchronous and cannot fail.
 ///
-/// * **Bounded.** At most [`max_keys`](MemoryBuilder::max_keys) keys (a key of two policies counts twice), about 40 bytes
-///   each. Sliding windows and logs keep their counters beside that: a log up to 16 bytes a unit of its limit. No thread and no runtime: every new key sweeps a few
-///   slots for keys that have become as good as unused.
-/// * **No amnesty.** A key that is denied stays denied whatever else arrives. When the store is full of live keys, new
-///   ones share overflow buckets, which may refuse early and never over-admit; [`Status::is_overflow`] tells. Of a policy
-///   with tiers each tier has such a bucket, and what one of these keys uses counts in all of them, whatever the
+/// * **Bounded.** It holds at most [`max_keys`](MemoryBuilder::max_keys) keys, of about 40 bytes each; a key of two
+///   policies counts twice. Sliding windows and logs keep their counters beside that, a log up to 16 bytes for each unit of
+///   its limit. It starts no thread: every new key sweeps a few slots for keys that cannot be told from unused ones.
+/// * **No amnesty.** A key that is refused stays refused whatever other keys arrive. When the store is full of live keys,
+///   new keys share overflow buckets, which may refuse early and never over-admit; see [`Status::is_overflow`]. Each tier of
+///   a policy has such a bucket, and the units that one of these keys uses count in all of them, whatever the
 ///   [`Carry`](crate::Carry) rule.
-/// * **Private.** Keys are stored under a secret of this process, permuted or digested, never raw.
-/// * **Atomic.** A decision holds the locks of the keys it concerns, in one order, and is done in well under a
-///   microsecond. It allocates nothing for a known key of up to three policies with two-word states.
+/// * **Private.** Keys are stored permuted or digested under a secret of this process, never raw.
+/// * **Atomic.** A decision holds the locks of its keys' shards, in one order, for well under a microsecond. For known keys
+///   of up to three policies with two-word states it allocates nothing.
 ///
 /// Clones share the store. State is lost with the process.
 ///
@@ -61,13 +49,13 @@ pub struct MemoryBackend<C = SystemClock> {
 }
 
 impl MemoryBackend {
-    /// Up to a million keys, on the system clock.
+    /// A store of up to a million keys, on the system clock.
     #[must_use]
     pub fn new() -> Self {
         Self::builder().build()
     }
 
-    /// Options of a backend.
+    /// Returns a builder with the default options.
     pub fn builder() -> MemoryBuilder {
         MemoryBuilder { max_keys: MemoryBuilder::DEFAULT_MAX_KEYS, clock: SystemClock::new() }
     }
@@ -93,6 +81,13 @@ impl<C> fmt::Debug for MemoryBackend<C> {
 }
 
 /// Options of a [`MemoryBackend`].
+///
+/// ```
+/// use throttle_core::{ManualClock, MemoryBackend};
+///
+/// let backend = MemoryBackend::builder().max_keys(10_000).clock(ManualClock::default()).build();
+/// assert_eq!(backend.keys(), 0);
+/// ```
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct MemoryBuilder<C = SystemClock> {
@@ -106,37 +101,30 @@ impl MemoryBuilder {
 }
 
 impl<C: Clock> MemoryBuilder<C> {
-    /// Most keys to hold, counting each policy's apart; at least 1. Memory grows with use, to about 40 bytes a key.
-    /// Beyond it there are at most as many overflow buckets as policies (each tier counts as one) times shards (a power of
-    /// two, about one per 128 keys, at most 1,024). An empty store takes about 100 kB. Defaults to 1,000,000.
+    /// Sets the most keys to hold, each policy's counted apart; 0 counts as 1. Defaults to 1,000,000.
+    ///
+    /// Memory grows with use, to about 40 bytes a key; an empty store takes about 100 kB. Beyond this number there are at
+    /// most as many overflow buckets as policies (each tier counts as one) times shards (a power of two, about one per 128
+    /// keys, at most 1,024).
     pub fn max_keys(mut self, keys: usize) -> Self {
         self.max_keys = keys.max(1);
         self
     }
 
-    /// Where to read the time. Defaults to [`SystemClock`].
+    /// Sets the clock. Defaults to [`SystemClock`].
     pub fn clock<D: Clock>(self, clock: D) -> MemoryBuilder<D> {
         MemoryBuilder { max_keys: self.max_keys, clock }
     }
 
-    /// The backend.
+    /// Builds the backend.
     #[must_use]
     pub fn build(self) -> MemoryBackend<C> {
         MemoryBackend { store: Arc::new(Store::new(self.max_keys)), clock: self.clock }
     }
 }
 
-/// A set of limits as a [`MemoryBackend`] runs it.
-#[derive(Clone, Debug)]
-pub struct MemorySet {
-    store: u64,
-    /// The names are given free with the last clone.
-    set: Arc<RegisteredSet>,
-    registered: Vec<Registered>,
-}
-
 impl<C: Clock> MemoryBackend<C> {
-    /// Decides about one request without any async: [`Backend::decide`] answers the same.
+    /// Decides about one request without a future. [`Backend::decide`] returns the same decision.
     ///
     /// # Panics
     ///
@@ -144,31 +132,24 @@ impl<C: Clock> MemoryBackend<C> {
     #[inline]
     #[must_use]
     pub fn decide_now(&self, prepared: &MemorySet, calls: &[Call]) -> Decision {
-        self.check(prepared);
-        self.store.decide(prepared.set.set(), &prepared.registered, calls, self.clock.now())
+        self.store.check(prepared);
+        self.store.decide(prepared, calls, self.clock.now())
     }
 
-    /// Settles a receipt without any async: [`Backend::settle`] does the same.
+    /// Settles a receipt without a future. [`Backend::settle`] does the same.
     ///
     /// # Panics
     ///
     /// If another store prepared the set.
     pub fn settle_now(&self, prepared: &MemorySet, receipt: Receipt) {
-        self.check(prepared);
-        self.store.settle(&prepared.registered, receipt, self.clock.now());
+        self.store.check(prepared);
+        self.store.settle(prepared, receipt, self.clock.now());
     }
 
-    /// Charges a key of the policy at a place in the set, as far as there is something left.
-    ///
-    /// # Panics
-    ///
-    /// If another store prepared the set.
-    #[inline]
-    pub(crate) fn charge_what_is_left(&self, prepared: &MemorySet, policy: usize, key: &Key, cost: u64, tier: u8) {
-        self.check(prepared);
-        if let Some(registered) = prepared.registered.get(policy) {
-            self.store.charge_what_is_left(*registered, key, cost, tier, self.clock.now());
-        }
+    /// Charges a key of the policy at a place in the set at most `cost` units: as many as remain.
+    pub(crate) fn charge_at_most(&self, prepared: &MemorySet, policy: usize, key: &Key, cost: u64, tier: u8) {
+        self.store.check(prepared);
+        self.store.charge_at_most(prepared, policy, key, (cost, tier), self.clock.now());
     }
 
     pub(crate) fn clock(&self) -> &C {
@@ -180,13 +161,8 @@ impl<C: Clock> MemoryBackend<C> {
         MemoryBackend { store: Arc::clone(&self.store), clock }
     }
 
-    #[inline]
-    fn check(&self, prepared: &MemorySet) {
-        assert_eq!(prepared.store, self.store.id, "the set of limits was prepared by another MemoryBackend");
-    }
-
-    /// Keys held now, those not counted that share overflow buckets. Keys that have become as good as unused are counted
-    /// until the sweep meets them.
+    /// The number of keys held now, not counting those that share overflow buckets. A key that cannot be told from an
+    /// unused one is counted until the sweep reaches it.
     #[must_use]
     pub fn keys(&self) -> usize {
         self.store.keys()
@@ -203,8 +179,7 @@ impl<C: Clock> Backend for MemoryBackend<C> {
     /// If a policy's name is in use with other parameters, which it does not [replace](crate::Policy::replace_existing); or
     /// if this would be the backend's 1,024th policy, or a policy's 129th set of parameters.
     fn prepare(&self, set: PolicySet) -> Result<MemorySet, ConfigError> {
-        let (set, registered) = self.store.prepare(set)?;
-        Ok(MemorySet { store: self.store.id, set: Arc::new(set), registered })
+        self.store.prepare(set)
     }
 
     fn set(prepared: &MemorySet) -> &PolicySet {
@@ -231,9 +206,8 @@ impl<C: Clock> Backend for MemoryBackend<C> {
     }
 
     fn decide_as_of(&self, prepared: &Arc<MemorySet>, calls: &[Call], at: Timestamp) -> Self::Decide {
-        self.check(prepared);
-        let at = at.min(self.clock.now());
-        ready(Ok(self.store.decide(prepared.set.set(), &prepared.registered, calls, at)))
+        self.store.check(prepared);
+        ready(Ok(self.store.decide(prepared, calls, at.min(self.clock.now()))))
     }
 
     fn settle(&self, prepared: &Arc<MemorySet>, receipt: Receipt) -> Self::Done {
@@ -242,14 +216,12 @@ impl<C: Clock> Backend for MemoryBackend<C> {
     }
 
     fn reset(&self, prepared: &Arc<MemorySet>, policy: usize, key: &Key) -> Self::Done {
-        self.check(prepared);
-        if let Some(registered) = prepared.registered.get(policy) {
-            self.store.reset(*registered, key);
-        }
+        self.store.check(prepared);
+        self.store.reset(prepared, policy, key);
         ready(Ok(()))
     }
 
-    /// Goes through the whole store, one short lock at a time: a few milliseconds for a million keys.
+    /// Walks the whole store, one short lock at a time: a few milliseconds for a million keys.
     fn reset_all(&self, prefix: &str) -> Self::Done {
         self.store.reset_all(prefix);
         ready(Ok(()))

@@ -1,182 +1,203 @@
-//! Several limits in one `all`, and every key known: what most requests with several limits meet.
+//! The fast path: one policy, or an `all` of at most 16, whose keys all have slots that the parameters in force wrote.
+//! Nearly every request takes it.
 
 use parking_lot::MutexGuard;
 
-use super::registry::Registered;
-use super::seal::Sealed;
+use super::key_hash::KeyHash;
+use super::policies::InForce;
 use super::shard::Shard;
-use super::store::Store;
+use super::store::{MemorySet, Store};
 use super::table::Label;
-use crate::algorithm::{NEVER, Stored, Taken, Transition, Visitor};
+use crate::algorithm::{Stored, Transition, Visitor, Words, decide, take};
 use crate::backend::Call;
 use crate::decision::{Decision, Status};
-use crate::set::PolicySet;
+use crate::key::Key;
 use crate::time::Timestamp;
 
-impl Store {
-    /// What `decide_all` does, for a plain `all`: quickly, if it has not too many policies and all keys are known.
-    pub(super) fn decide_plain(
-        &self,
-        set: &PolicySet,
-        registered: &[Registered],
-        calls: &[Call],
-        now: Timestamp,
-    ) -> Decision {
-        match registered.len() {
-            // Where the number is known when this is compiled, nothing is counted.
-            2 => self.decide_few::<2>(2, set, registered, calls, now),
-            3 => self.decide_few::<3>(3, set, registered, calls, now),
-            count @ ..=16 => self.decide_few::<16>(count, set, registered, calls, now),
-            _ => self.decide_all(set, registered, calls, now),
-        }
-    }
+/// One policy's decision.
+pub(super) struct One<'a> {
+    pub(super) store: &'a Store,
+    pub(super) in_force: &'a InForce,
+    pub(super) key: &'a Key,
+    pub(super) cost: u64,
+    pub(super) now: Timestamp,
+}
 
-    /// For at most N policies. Everything has its place from the start, and nothing is moved.
-    #[inline(always)]
-    fn decide_few<const N: usize>(
-        &self,
-        count: usize,
-        set: &PolicySet,
-        registered: &[Registered],
-        calls: &[Call],
-        now: Timestamp,
-    ) -> Decision {
-        let policies = set.policies();
-        let mut sealed = [Sealed { number: 0, digested: false, lane: 0 }; N];
-        if policies.len() != count || registered.len() != count || !self.seal_each(calls, &mut sealed[..count]) {
-            return self.decide_all(set, registered, calls, now);
+impl Visitor for One<'_> {
+    type Output = Decision;
+
+    #[inline]
+    fn visit<A: Transition<State: Stored>>(self, algorithm: &A) -> Decision {
+        let Self { store, in_force, key, cost, now } = self;
+        let hash = store.key_hasher.hash(key);
+        let label = Label::new(hash, in_force.version.policy);
+        let mut shard = store.shard(hash).lock();
+        let Some(slot) = shard.table.find_known(label, in_force.version.generation) else {
+            drop(shard);
+            return store.decide_one(in_force, key, cost, now);
+        };
+        let words = slot.words();
+        if let Some(mut state) = A::State::from_words(words) {
+            let outcome = decide(algorithm, &mut state, now, cost, true);
+            slot.set_words(state.words().unwrap_or(words));
+            // The standing is computed from the copy, without the lock.
+            drop(shard);
+            return Decision::of_one(outcome, algorithm.standing(&state, now), in_force.tier, false);
         }
-        let mut locked = Locked::new(self, sealed.map(|sealed| self.index(sealed)), count);
-        let (mut slots, mut waits) = ([0; N], [0; N]);
+        let large = shard.large_state(words);
+        let decided = large.and_then(|large| {
+            A::State::change(large, |state| (decide(algorithm, state, now, cost, true), algorithm.standing(state, now)))
+        });
+        let (outcome, standing) = decided.expect("the slot refers to a state of the algorithm that wrote it");
+        Decision::of_one(outcome, standing, in_force.tier, false)
+    }
+}
+
+/// A key that has a slot.
+#[derive(Clone, Copy)]
+struct Known<'a> {
+    in_force: &'a InForce,
+    slot: usize,
+    /// The state after the charge.
+    charged: Option<Words>,
+}
+
+impl Store {
+    /// Decides an `all` of at most N policies. Takes the [general way](Self::decide_located) if a key is not known.
+    ///
+    /// Each state is read and charged as a copy, and the copies are written when every policy has admitted. States larger
+    /// than two words are not copied: they are charged in their places then.
+    #[inline(never)]
+    pub(super) fn decide_several<const N: usize>(&self, set: &MemorySet, calls: &[Call], now: Timestamp) -> Decision {
+        let count = if N <= 3 { N } else { set.policies.len() };
+        let mut hashes = [KeyHash::default(); N];
+        if !self.key_hasher.hash_each(calls, &mut hashes[..count]) {
+            return self.decide_located(set, calls, now);
+        }
+        let mut shards = LockedShards::lock(self, &hashes, count);
+        let mut known: [Option<Known<'_>>; N] = [None; N];
         for n in 0..count {
-            let (shard, label) = (locked.shard(n), Label::new(sealed[n], registered[n].policy));
-            let Some(slot) = shard.find_known(label, registered[n].generation) else {
-                drop(locked);
-                return self.decide_all(set, registered, calls, now);
+            let in_force = set.policies[n].in_force(calls[n].tier);
+            let label = Label::new(hashes[n], in_force.version.policy);
+            let Some(slot) = shards.get(n).find_known(label, in_force.version.generation) else {
+                drop(shards);
+                return self.decide_located(set, calls, now);
             };
-            slots[n] = slot;
-            if calls[n].cost > 0 {
-                waits[n] = policies[n].algorithm().accept(Ask { shard, slot, cost: calls[n].cost, now });
+            known[n] = Some(Known { in_force, slot, charged: None });
+        }
+        let mut decision = Decision::not_limited(count);
+        let (statuses, delay) = decision.parts();
+        let (mut pass, mut n) = (Pass::First, 0);
+        while n < count {
+            let Some(key) = &mut known[n] else { break };
+            let (shard, cost, status) = (shards.get(n), calls[n].cost, &mut statuses[n]);
+            status.tier = key.in_force.tier;
+            let step = Step { shard, slot: key.slot, cost, now, pass, status, delay };
+            key.charged = key.in_force.algorithm.accept(step);
+            n += 1;
+            if pass == Pass::First && statuses[n - 1].wait > 0 {
+                pass = Pass::Refused;
+                // The policies before this one have reported a charge.
+                n = if n > 1 { 0 } else { n };
             }
         }
-        // The first of equals binds, here and below.
-        let (mut wait, mut longest, mut least) = (0, 0, 0);
-        for (n, asked) in waits.iter().enumerate() {
-            if *asked > wait {
-                (wait, longest) = (*asked, n);
+        for (n, key) in known[..count].iter().flatten().enumerate().filter(|_| pass == Pass::First) {
+            let (shard, cost, status) = (shards.get(n), calls[n].cost, &mut statuses[n]);
+            if let Some(words) = key.charged {
+                shard.table.at(key.slot).set_words(words);
+            } else if cost > 0 {
+                let step = Step { shard, slot: key.slot, cost, now, pass: Pass::Admitted, status, delay };
+                key.in_force.algorithm.accept(step);
             }
         }
-        let mut decision = Decision::blank(count);
-        let (summary, statuses) = decision.parts();
-        for (n, status) in statuses.iter_mut().enumerate().take(count) {
-            (status.wait, status.applies, status.violated) = (waits[n], true, waits[n] > 0);
-            let cost = if wait == 0 { calls[n].cost } else { 0 };
-            let take = Take { shard: locked.shard(n), slot: slots[n], cost, now, status };
-            let delay = policies[n].algorithm().accept(take);
-            if status.standing.remaining < summary.remaining {
-                (summary.remaining, least) = (status.standing.remaining, n);
-            }
-            (summary.reset, summary.delay) = (summary.reset.max(status.standing.reset), summary.delay.max(delay));
-        }
-        (summary.wait, summary.binding) = (wait, Some(if wait == 0 { least } else { longest }));
+        decision.summarize();
         decision
     }
+}
 
-    /// Seals every key; one that is the same as the one before only once. False if a policy has no key.
-    #[inline(always)]
-    fn seal_each(&self, calls: &[Call], sealed: &mut [Sealed]) -> bool {
-        let mut last = None;
-        for n in 0..sealed.len() {
-            let Some(key) = calls.get(n).and_then(|call| call.key.as_ref()) else { return false };
-            let number = key.as_number();
-            sealed[n] = if n > 0 && number.is_some() && number == last { sealed[n - 1] } else { self.seal.seal(key) };
-            last = number;
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pass {
+    /// Asks, and charges copies of small states.
+    First,
+    /// Asks without charging, because a policy has refused.
+    Refused,
+    /// Charges large states, because every policy has admitted.
+    Admitted,
+}
+
+/// One policy's step in the decision of several. Returns the charged copy of a small state.
+struct Step<'a> {
+    shard: &'a mut Shard,
+    slot: usize,
+    cost: u64,
+    now: Timestamp,
+    pass: Pass,
+    status: &'a mut Status,
+    /// The longest delay so far.
+    delay: &'a mut u64,
+}
+
+impl Visitor for Step<'_> {
+    type Output = Option<Words>;
+
+    #[inline]
+    fn visit<A: Transition<State: Stored>>(self, algorithm: &A) -> Option<Words> {
+        let Self { shard, slot, cost, now, pass, status, delay } = self;
+        let words = shard.table.at(slot).words();
+        if let Some(mut state) = A::State::from_words(words) {
+            let outcome = decide(algorithm, &mut state, now, cost, pass == Pass::First);
+            status.report(outcome, algorithm.standing(&state, now));
+            return state.words().filter(|_| outcome.taken.cost > 0);
         }
-        true
+        A::State::change(shard.large_state(words)?, |state| {
+            let outcome = if pass == Pass::Admitted {
+                take(algorithm, state, now, cost)
+            } else {
+                decide(algorithm, state, now, cost, false)
+            };
+            *delay = outcome.delay.max(*delay);
+            // A state that is about to be charged reports afterwards.
+            if pass != Pass::First || outcome.wait > 0 || cost == 0 {
+                status.report(outcome, algorithm.standing(state, now));
+            }
+        });
+        None
     }
 }
 
 /// The shards of at most N keys, each locked once, in ascending order, so that two requests cannot wait for each other.
-enum Locked<'a, const N: usize> {
+enum LockedShards<'a, const N: usize> {
     /// All keys are in one shard.
     One(MutexGuard<'a, Shard>),
     /// The guards, and which of them holds the shard of each key.
-    Some([Option<MutexGuard<'a, Shard>>; N], [usize; N]),
+    Several([Option<MutexGuard<'a, Shard>>; N], [usize; N]),
 }
 
-impl<'a, const N: usize> Locked<'a, N> {
-    #[inline]
-    fn new(store: &'a Store, lanes: [usize; N], count: usize) -> Self {
-        let used = &lanes[..count];
-        if used.iter().all(|lane| *lane == lanes[0]) {
-            return Self::One(store.shards[lanes[0]].0.lock());
+impl<'a, const N: usize> LockedShards<'a, N> {
+    #[inline(always)]
+    fn lock(store: &'a Store, hashes: &[KeyHash; N], count: usize) -> Self {
+        let indices = hashes.map(|hash| store.index(hash));
+        let used = &indices[..count];
+        if used.iter().all(|index| *index == indices[0]) {
+            return Self::One(store.shards[indices[0]].0.lock());
         }
-        let (mut order, mut guards, mut at) = (lanes, [const { None }; N], [0; N]);
+        let (mut order, mut guards, mut at) = (indices, [const { None }; N], [0; N]);
         let order = &mut order[..count];
         order.sort_unstable();
         for n in 0..count {
             if n == 0 || order[n] != order[n - 1] {
                 guards[n] = Some(store.shards[order[n]].0.lock());
             }
-            at[n] = order.iter().position(|lane| *lane == used[n]).unwrap_or(0);
+            at[n] = order.iter().position(|index| *index == used[n]).unwrap_or(0);
         }
-        Self::Some(guards, at)
+        Self::Several(guards, at)
     }
 
-    #[inline]
-    fn shard(&mut self, n: usize) -> &mut Shard {
+    #[inline(always)]
+    fn get(&mut self, n: usize) -> &mut Shard {
         match self {
             Self::One(guard) => guard,
-            Self::Some(guards, at) => guards[at[n]].as_mut().expect("the first key of each shard has locked it"),
+            Self::Several(guards, at) => guards[at[n]].as_mut().expect("the first key of each shard has locked it"),
         }
-    }
-}
-
-/// Asks without charging.
-struct Ask<'a> {
-    shard: &'a Shard,
-    slot: usize,
-    cost: u64,
-    now: Timestamp,
-}
-
-impl Visitor for Ask<'_> {
-    type Output = u64;
-
-    #[inline]
-    fn visit<A: Transition<State: Stored>>(self, algorithm: &A) -> u64 {
-        if self.cost > algorithm.capacity() {
-            return NEVER;
-        }
-        let wait = |state: &A::State| algorithm.wait(state, self.now, self.cost);
-        self.shard.read_at(self.slot, wait).unwrap_or(0)
-    }
-}
-
-/// Charges what was admitted, or nothing, and writes down where the key then stands. Its result is the delay.
-struct Take<'a> {
-    shard: &'a mut Shard,
-    slot: usize,
-    cost: u64,
-    now: Timestamp,
-    status: &'a mut Status,
-}
-
-impl Visitor for Take<'_> {
-    type Output = u64;
-
-    #[inline]
-    fn visit<A: Transition<State: Stored>>(self, algorithm: &A) -> u64 {
-        let Self { shard, slot, cost, now, status } = self;
-        let take = |state: &mut A::State| {
-            let mut delay = 0;
-            if cost > 0 {
-                delay = algorithm.delay(state, now);
-                status.taken = Taken { cost, mark: algorithm.take(state, now, cost) };
-            }
-            status.standing = algorithm.standing(state, now);
-            delay
-        };
-        shard.change_at(slot, take).unwrap_or(0)
     }
 }

@@ -1,34 +1,37 @@
+//! Keys as 128-bit numbers that reveal nothing about them.
+
 use std::hash::{BuildHasher, RandomState};
 
 use siphasher::sip128::SipHasher13;
 
+use crate::backend::Call;
 use crate::key::Key;
 
-/// Turns keys into 128-bit numbers that tell nothing about them, under a secret of this process.
+/// Turns keys into 128-bit numbers under a secret of this process.
 ///
-/// Keys of up to 15 bytes (every address, number and short text) are permuted: different keys give different numbers,
-/// always. Longer ones are digested with SipHash-1-3 to 128 bits. The number also places the key in the table, so without
-/// the secret nobody can choose keys that collide.
+/// Keys of up to 15 bytes (every address, number and short text) are permuted: different keys always give different
+/// numbers. Longer keys are digested with SipHash-1-3 to 128 bits. The number also chooses the key's place in the table, so
+/// a client that does not know the secret cannot choose keys that collide.
 #[derive(Clone)]
-pub(super) struct Seal {
+pub(super) struct KeyHasher {
     whiten: u128,
     multiply: [u128; 2],
     sip: SipHasher13,
 }
 
-/// A sealed key. Permuted and digested keys are told apart by the flag, so the two kinds never meet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Sealed {
+/// A hashed key. The flag tells permuted keys from digested ones, so the two kinds never meet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct KeyHash {
     pub(super) number: u128,
     pub(super) digested: bool,
-    /// Its top bits choose the shard.
-    pub(super) lane: u64,
+    /// The top bits choose the shard.
+    pub(super) shard_bits: u64,
 }
 
-impl Seal {
-    /// With a secret from the operating system's random source.
+impl KeyHasher {
+    /// A hasher with a secret from the operating system's random source.
     pub(super) fn random() -> Self {
-        // `RandomState` is std's way to random keys; its hash of anything is a secret of this process.
+        // The standard library's way to random keys is `RandomState`; its hash of anything is a secret of this process.
         let random = || u128::from(RandomState::new().hash_one(0)) << 64 | u128::from(RandomState::new().hash_one(1));
         Self {
             whiten: random(),
@@ -38,36 +41,49 @@ impl Seal {
     }
 
     #[inline]
-    pub(super) fn seal(&self, key: &Key) -> Sealed {
+    pub(super) fn hash(&self, key: &Key) -> KeyHash {
         match key.as_number() {
             Some(number) => self.permute(number),
             None => self.digest(key.expose_bytes()),
         }
     }
 
-    /// Whitening, then twice a multiplication by a secret odd number with the high half folded into the low one. Each
-    /// step can be undone, so no two numbers meet; multiplying by a secret is a universal hash, so nobody who does not
-    /// know it can aim.
+    /// Hashes the key of each call, a key that equals the one before only once. Returns `false` if a call has no key.
+    #[inline(always)]
+    pub(super) fn hash_each(&self, calls: &[Call], hashes: &mut [KeyHash]) -> bool {
+        let mut before = None;
+        for n in 0..hashes.len() {
+            let Some(key) = calls.get(n).and_then(|call| call.key.as_ref()) else { return false };
+            let number = key.as_number();
+            hashes[n] = if n > 0 && number.is_some() && number == before { hashes[n - 1] } else { self.hash(key) };
+            before = number;
+        }
+        true
+    }
+
+    /// Whitens, then twice multiplies by a secret odd number and folds the high half into the low one. Each step can be
+    /// undone, so no two numbers meet. Multiplication by a secret is a universal hash, so a client that does not know the
+    /// secret cannot aim.
     ///
     /// Both steps choose the shard: after one, keys that count upwards would spread unevenly under some secrets.
     #[inline]
-    fn permute(&self, number: u128) -> Sealed {
+    fn permute(&self, number: u128) -> KeyHash {
         let number = self.multiply.iter().fold(number ^ self.whiten, |number, multiplier| {
             let mixed = number.wrapping_mul(*multiplier);
             mixed ^ (mixed >> 64)
         });
-        Sealed { number, digested: false, lane: (number >> 64) as u64 }
+        KeyHash { number, digested: false, shard_bits: (number >> 64) as u64 }
     }
 
-    fn digest(&self, bytes: &[u8]) -> Sealed {
+    fn digest(&self, bytes: &[u8]) -> KeyHash {
         let number = self.sip.hash(bytes).as_u128();
-        Sealed { number, digested: true, lane: (number >> 64) as u64 }
+        KeyHash { number, digested: true, shard_bits: (number >> 64) as u64 }
     }
 }
 
-impl std::fmt::Debug for Seal {
+impl std::fmt::Debug for KeyHasher {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Seal(secret)")
+        f.write_str("KeyHasher(secret)")
     }
 }
 
@@ -80,32 +96,32 @@ mod tests {
     proptest! {
         #[test]
         fn law_11_short_keys_never_collide(a: u64, b: u64) {
-            let seal = Seal::random();
-            prop_assert_eq!(a == b, seal.seal(&a.into()) == seal.seal(&b.into()));
+            let hasher = KeyHasher::random();
+            prop_assert_eq!(a == b, hasher.hash(&a.into()) == hasher.hash(&b.into()));
         }
 
         #[test]
         fn law_11_long_keys_keep_128_bits(a in ".{16,64}", b in ".{16,64}") {
-            let seal = Seal::random();
-            prop_assert_eq!(a == b, seal.seal(&a.as_str().into()) == seal.seal(&b.as_str().into()));
+            let hasher = KeyHasher::random();
+            prop_assert_eq!(a == b, hasher.hash(&a.as_str().into()) == hasher.hash(&b.as_str().into()));
         }
     }
 
     #[test]
     fn attack_24_two_processes_place_the_same_keys_differently() {
-        let (one, other) = (Seal::random(), Seal::random());
-        let top = |seal: &Seal, n: u64| seal.seal(&n.into()).lane >> 52;
+        let (one, other) = (KeyHasher::random(), KeyHasher::random());
+        let top = |hasher: &KeyHasher, n: u64| hasher.hash(&n.into()).shard_bits >> 52;
         let same = (0..10_000).filter(|&n| top(&one, n) == top(&other, n)).count();
         assert!(same < 50, "{same} of 10,000 keys fall into the same of 4,096 shards");
     }
 
     #[test]
     fn attack_24_related_keys_spread_over_all_shards() {
-        let seal = Seal::random();
+        let hasher = KeyHasher::random();
         let mut shards = vec![0_u32; 1024];
         for n in 0..100_000_u64 {
             let key = Key::from(std::net::IpAddr::from((n as u32).to_be_bytes()));
-            shards[(seal.seal(&key).lane >> 54) as usize] += 1;
+            shards[(hasher.hash(&key).shard_bits >> 54) as usize] += 1;
         }
         assert!(shards.iter().all(|&n| (30..200).contains(&n)), "{:?}", shards.iter().max());
     }

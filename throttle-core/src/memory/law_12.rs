@@ -5,11 +5,10 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-use super::member::{SWEEP, SWEEP_WHEN_FULL};
-use super::registry::Registered;
-use super::store::{SWEEP_ELSEWHERE, Store};
+use super::store::{MemorySet, Store};
+use super::sweep::{SWEEP, SWEEP_ELSEWHERE, SWEEP_WHEN_FULL};
 use crate::algorithm::FixedWindow;
-use crate::backend::{Call, RegisteredSet};
+use crate::backend::Call;
 use crate::decision::Decision;
 use crate::key::Key;
 use crate::policy::Policy;
@@ -22,16 +21,15 @@ const NOW: Timestamp = Timestamp::from_micros(1_790_000_000_000_000);
 /// A store and one policy whose keys stay live.
 struct Fixture {
     store: Store,
-    set: RegisteredSet,
-    registered: Vec<Registered>,
+    set: MemorySet,
 }
 
 impl Fixture {
     fn new(max_keys: usize) -> Arc<Self> {
         let store = Store::new(max_keys);
         let policy = Policy::new("p", FixedWindow::new(Rate::per_day(9))).unwrap();
-        let (set, registered) = store.prepare(PolicySet::new(policy).unwrap()).unwrap();
-        Arc::new(Self { store, set, registered })
+        let set = store.prepare(PolicySet::new(policy).unwrap()).unwrap();
+        Arc::new(Self { store, set })
     }
 
     fn full(keys: u64) -> Arc<Self> {
@@ -42,16 +40,16 @@ impl Fixture {
     }
 
     fn take(&self, key: u64) -> Decision {
-        self.store.decide(self.set.set(), &self.registered, &[Call::from(Key::from(key))], NOW)
+        self.store.decide(&self.set, &[Call::from(Key::from(key))], NOW)
     }
 
     fn shard_of(&self, key: u64) -> usize {
-        self.store.index(self.store.seal.seal(&Key::from(key)))
+        self.store.index(self.store.key_hasher.hash(&Key::from(key)))
     }
 
     /// Each shard's sweep: where it goes on, and of how many slots.
     fn sweeps(&self) -> Vec<(usize, usize)> {
-        self.store.shards.iter().map(|lane| lane.0.lock().sweeps()).collect()
+        self.store.shards.iter().map(|shard| shard.0.lock().sweep_position()).collect()
     }
 }
 

@@ -1,206 +1,217 @@
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU8, Ordering};
+//! The policies that a store has seen, and every set of parameters that each of them has had.
 
-use parking_lot::RwLock;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
 
 use crate::algorithm::{Algorithm, Carry};
 use crate::error::ConfigError;
 use crate::policy::Policy;
 
-/// The policies a store has seen, and every set of parameters each of them has had.
+/// All policies of a store.
 ///
-/// Slots refer to them by number, so the sweep can tell when a slot is stale whoever wrote it, and a changed policy can
-/// read what the old one left. Entries are never removed; reading the first parameters of a policy takes no lock.
+/// Slots refer to policies and their parameters by number. So the sweep can read any slot, and a changed policy can read
+/// the states that its former parameters wrote. Entries are never removed, and reading takes no lock.
 #[derive(Debug)]
-pub(super) struct Registry {
-    entries: Box<[OnceLock<Box<Entry>>]>,
-    writing: parking_lot::Mutex<usize>,
+pub(super) struct Policies {
+    entries: GrowOnly<Arc<PolicyVersions>, { Policies::MAX }>,
+    adding: Mutex<()>,
 }
 
-#[derive(Debug)]
-struct Entry {
-    name: String,
-    first: Algorithm,
-    later: RwLock<Vec<Algorithm>>,
-    /// The parameters that were prepared last. They are in force for every set that names the policy: two sets of
-    /// parameters in turn would each forget what the other counted. With the top bit set it is the place of a table:
-    /// the policy has tiers.
-    current: AtomicU8,
-    /// The tables of tiers it has had. Reading one takes no lock.
-    tables: OnceLock<Box<[OnceLock<Table>]>>,
-}
-
-/// The tiers of a policy, all in force side by side.
-#[derive(Debug, PartialEq, Eq)]
-struct Table {
-    each: Box<[(u8, Algorithm)]>,
-    carry: Carry,
-}
-
-/// What a call is decided by.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct InForce {
-    pub(super) registered: Registered,
-    pub(super) algorithm: Algorithm,
-    /// How what other parameters wrote is carried over, where the policy has tiers.
-    pub(super) carry: Option<Carry>,
-    pub(super) tier: u8,
-}
-
-/// In what is current: a table's place follows.
-const TABLE: u8 = 1 << 7;
-/// The generation that a set with tiers is registered by. It is never current, so that such sets are told from others by
-/// what is asked of all of them anyway.
-const TIERED: u8 = u8::MAX;
-
-/// A policy with one set of parameters.
+/// A policy, by its number, with one set of its parameters, by theirs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Registered {
+pub(super) struct Version {
     pub(super) policy: u16,
     pub(super) generation: u8,
 }
 
-/// A policy's parameters, ready to be put in force.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Version {
-    pub(super) registered: Registered,
+/// The parameters that a call is decided by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct InForce {
+    pub(super) version: Version,
+    pub(super) algorithm: Algorithm,
+    /// How units that other tiers counted are carried over; `None` for a policy without tiers.
+    pub(super) carry: Option<Carry>,
+    pub(super) tier: u8,
+}
+
+/// One policy and its sets of parameters.
+#[derive(Debug)]
+pub(super) struct PolicyVersions {
+    name: String,
+    first: InForce,
+    later: GrowOnly<InForce, { PolicyVersions::MAX_LATER }>,
+    /// The tiers that the policy has had.
+    tier_tables: GrowOnly<Box<[InForce]>, { PolicyVersions::MAX_TABLES }>,
+    /// The parameters that were prepared last: a generation, or with the bit [`TABLE`] the place of a tier table. They are
+    /// in force for every set that names the policy, because two sets of parameters in turn would each forget what the
+    /// other counted.
+    current: AtomicU8,
+}
+
+const TABLE: u8 = 1 << 7;
+
+/// Parameters that have a number and are not in force yet.
+pub(super) struct Added {
+    pub(super) policy: Arc<PolicyVersions>,
     current: u8,
 }
 
-impl Registry {
+impl Added {
+    pub(super) fn put_in_force(&self) {
+        // Publishes the entry that the number refers to.
+        self.policy.current.store(self.current, Ordering::Release);
+    }
+}
+
+impl Policies {
     /// Policies are numbered from one in ten bits of a slot.
-    pub(super) const MAX_POLICIES: usize = (1 << 10) - 1;
-    /// Generations are numbered in seven.
-    const MAX_GENERATIONS: usize = 1 << 7;
-    /// Tables of one policy.
-    const MAX_TABLES: usize = (1 << 7) - 1;
+    const MAX: usize = (1 << 10) - 1;
 
     pub(super) fn new() -> Self {
-        Self { entries: (0..Self::MAX_POLICIES).map(|_| OnceLock::new()).collect(), writing: Default::default() }
+        Self { entries: GrowOnly::new(), adding: Mutex::default() }
     }
 
-    /// Gives a policy's parameters a number. They are not in force yet.
-    pub(super) fn add(&self, policy: &Policy) -> Result<Version, ConfigError> {
-        let mut count = self.writing.lock();
-        let known =
-            self.entries[..*count].iter().position(|entry| entry.get().is_some_and(|e| e.name == policy.name()));
-        let number = match known {
-            Some(number) => number,
-            None if *count < Self::MAX_POLICIES => {
-                let entry = Entry {
-                    name: policy.name().into(),
-                    first: *policy.algorithm(),
-                    later: RwLock::default(),
-                    current: AtomicU8::new(0),
-                    tables: OnceLock::new(),
-                };
-                // The slot is free: only this function fills slots, and it holds the lock.
-                let _ = self.entries[*count].set(Box::new(entry));
-                *count += 1;
-                *count - 1
-            }
-            None => {
-                let rule = "a memory backend holds at most 1023 policies of different names";
-                return Err(ConfigError::new("number of policies", *count + 1, rule).in_policy(policy.name()));
-            }
+    /// Gives a policy's parameters a number.
+    pub(super) fn add(&self, policy: &Policy) -> Result<Added, ConfigError> {
+        let _adding = self.adding.lock();
+        let named = |entry: &Arc<PolicyVersions>| entry.name == policy.name();
+        let entry = self.entries.find_or_push(named, |number| Arc::new(PolicyVersions::new(number as u16, policy)));
+        let Some((_, entry)) = entry else {
+            let rule = "a memory backend holds at most 1023 policies of different names";
+            return Err(ConfigError::new("number of policies", Self::MAX + 1, rule).in_policy(policy.name()));
         };
-        let (current, generation) = if policy.is_tiered() {
-            (TABLE | self.table(number, policy)?, TIERED)
-        } else {
-            let generation = self.generation(number, policy)?;
-            (generation, generation)
-        };
-        Ok(Version { registered: Registered { policy: number as u16, generation }, current })
+        let current =
+            if policy.is_tiered() { TABLE | entry.add_tiers(policy)? } else { entry.add_generation(policy)? };
+        Ok(Added { policy: Arc::clone(entry), current })
     }
 
-    pub(super) fn put_in_force(&self, version: Version) {
-        if let Some(entry) = self.entries[usize::from(version.registered.policy)].get() {
-            // What it points at was written before.
-            entry.current.store(version.current, Ordering::Release);
-        }
+    pub(super) fn get(&self, policy: u16) -> Option<&PolicyVersions> {
+        self.entries.get(usize::from(policy)).map(Arc::as_ref)
     }
 
-    /// The place of a policy's table of tiers. Only who holds the lock comes here.
-    fn table(&self, number: usize, policy: &Policy) -> Result<u8, ConfigError> {
-        let each = policy.tiers().map(|(_, tier)| Ok((self.generation(number, tier)?, *tier.algorithm())));
-        let table = Table { each: each.collect::<Result<_, ConfigError>>()?, carry: policy.carry() };
-        let tables = self.entries[number]
-            .get()
-            .map(|entry| entry.tables.get_or_init(|| (0..Self::MAX_TABLES).map(|_| OnceLock::new()).collect()));
-        let mut tables = tables.into_iter().flatten();
-        let place = tables.position(|held| held.get().is_none_or(|held| *held == table));
-        let Some(place) = place else {
-            let rule = "a memory backend remembers at most 127 versions of a policy's tiers";
-            return Err(ConfigError::new("versions of the tiers", Self::MAX_TABLES + 1, rule).in_policy(policy.name()));
-        };
-        if let Some(tables) = self.entries[number].get().and_then(|entry| entry.tables.get()) {
-            // It is this one already, or free.
-            let _ = tables[place].set(table);
-        }
-        Ok(place as u8)
-    }
-
-    fn generation(&self, number: usize, policy: &Policy) -> Result<u8, ConfigError> {
-        let Some(entry) = self.entries[number].get().filter(|entry| entry.first != *policy.algorithm()) else {
-            return Ok(0);
-        };
-        let mut later = entry.later.write();
-        let known = later.iter().position(|algorithm| algorithm == policy.algorithm());
-        let index = known.unwrap_or(later.len());
-        if index + 1 >= Self::MAX_GENERATIONS {
-            let rule = "a memory backend remembers at most 128 versions of a policy; use a policy per tier instead of \
-                        changing one";
-            return Err(ConfigError::new("versions of the policy", index + 1, rule).in_policy(policy.name()));
-        }
-        if known.is_none() {
-            later.push(*policy.algorithm());
-        }
-        Ok(index as u8 + 1)
-    }
-
-    /// Whether a policy's parameters are the ones in force.
+    /// The parameters that wrote a slot.
     #[inline]
-    pub(super) fn is_current(&self, registered: Registered) -> bool {
-        let entry = self.entries.get(usize::from(registered.policy)).and_then(OnceLock::get);
-        entry.is_some_and(|entry| entry.current.load(Ordering::Relaxed) == registered.generation)
+    pub(super) fn algorithm(&self, version: Version) -> Option<&Algorithm> {
+        Some(&self.get(version.policy)?.generation(version.generation)?.algorithm)
+    }
+}
+
+impl PolicyVersions {
+    /// Generations are numbered from 0, the first, in seven bits of a slot.
+    const MAX_LATER: usize = (1 << 7) - 1;
+    const MAX_TABLES: usize = (1 << 7) - 1;
+
+    fn new(number: u16, policy: &Policy) -> Self {
+        let version = Version { policy: number, generation: 0 };
+        Self {
+            name: policy.name().into(),
+            first: InForce { version, algorithm: *policy.algorithm(), carry: None, tier: 0 },
+            later: GrowOnly::new(),
+            tier_tables: GrowOnly::new(),
+            current: AtomicU8::new(0),
+        }
     }
 
-    /// The parameters in force for a tier, or of a policy without.
-    pub(super) fn in_force(&self, policy: u16, tier: u8) -> Option<InForce> {
-        let entry = self.entries.get(usize::from(policy))?.get()?;
-        let current = entry.current.load(Ordering::Acquire);
+    /// The parameters in force for a tier. A number beyond the last tier stands for the first.
+    #[inline]
+    pub(super) fn in_force(&self, tier: u8) -> &InForce {
+        match self.current.load(Ordering::Acquire) {
+            0 => &self.first,
+            current => self.in_force_later(current, tier),
+        }
+    }
+
+    #[inline(never)]
+    fn in_force_later(&self, current: u8, tier: u8) -> &InForce {
         if current & TABLE == 0 {
-            let registered = Registered { policy, generation: current };
-            return Some(InForce { registered, algorithm: self.algorithm(registered)?, carry: None, tier: 0 });
+            return self.generation(current).unwrap_or(&self.first);
         }
-        let table = entry.tables.get()?.get(usize::from(current & !TABLE))?.get()?;
-        let (tier, (generation, algorithm)) = match table.each.get(usize::from(tier)) {
-            Some(own) => (tier, own),
-            None => (0, table.each.first()?),
+        let tiers = self.tiers();
+        tiers.get(usize::from(tier)).or(tiers.first()).unwrap_or(&self.first)
+    }
+
+    /// The parameters in force for each tier; none for a policy without tiers.
+    pub(super) fn tiers(&self) -> &[InForce] {
+        let current = self.current.load(Ordering::Acquire);
+        let table = if current & TABLE == 0 { None } else { self.tier_tables.get(usize::from(current & !TABLE)) };
+        table.map_or(&[], |tiers| tiers)
+    }
+
+    /// The policy's number in the store.
+    pub(super) fn number(&self) -> u16 {
+        self.first.version.policy
+    }
+
+    pub(super) fn has_prefix(&self, prefix: &str) -> bool {
+        self.name.starts_with(prefix)
+    }
+
+    fn generation(&self, generation: u8) -> Option<&InForce> {
+        match usize::from(generation).checked_sub(1) {
+            None => Some(&self.first),
+            Some(later) => self.later.get(later),
+        }
+    }
+
+    fn add_generation(&self, policy: &Policy) -> Result<u8, ConfigError> {
+        let algorithm = *policy.algorithm();
+        if self.first.algorithm == algorithm {
+            return Ok(0);
+        }
+        let number = self.first.version.policy;
+        let make = |place: usize| InForce {
+            version: Version { policy: number, generation: place as u8 + 1 },
+            algorithm,
+            carry: None,
+            tier: 0,
         };
-        let registered = Registered { policy, generation: *generation };
-        Some(InForce { registered, algorithm: *algorithm, carry: Some(table.carry), tier })
-    }
-
-    /// The parameters in force for each tier of a policy, or of a policy without.
-    pub(super) fn tiers(&self, policy: u16) -> impl Iterator<Item = InForce> + '_ {
-        let each = (0..Policy::MAX_TIERS).map_while(move |tier| Some((tier, self.in_force(policy, tier as u8)?)));
-        // A number beyond the last tier stands for the first.
-        each.take_while(|(tier, in_force)| usize::from(in_force.tier) == *tier).map(|(_, in_force)| in_force)
-    }
-
-    /// The parameters a slot was written with.
-    #[inline]
-    pub(super) fn algorithm(&self, registered: Registered) -> Option<Algorithm> {
-        let entry = self.entries.get(usize::from(registered.policy))?.get()?;
-        match usize::from(registered.generation).checked_sub(1) {
-            None => Some(entry.first),
-            Some(later) => entry.later.read().get(later).copied(),
+        match self.later.find_or_push(|later| later.algorithm == algorithm, make) {
+            Some((_, later)) => Ok(later.version.generation),
+            None => {
+                let rule = "a memory backend remembers at most 128 versions of a policy; use a policy per tier instead of \
+                            changing one";
+                Err(ConfigError::new("versions of the policy", Self::MAX_LATER + 1, rule).in_policy(policy.name()))
+            }
         }
     }
 
-    pub(super) fn has_prefix(&self, policy: u16, prefix: &str) -> bool {
-        let entry = self.entries.get(usize::from(policy)).and_then(OnceLock::get);
-        entry.is_some_and(|entry| entry.name.starts_with(prefix))
+    fn add_tiers(&self, policy: &Policy) -> Result<u8, ConfigError> {
+        let carry = Some(policy.carry());
+        let tiers = policy.tiers().enumerate().map(|(tier, (_, policy))| {
+            let version = Version { generation: self.add_generation(policy)?, ..self.first.version };
+            Ok(InForce { version, algorithm: *policy.algorithm(), carry, tier: tier as u8 })
+        });
+        let tiers: Box<[InForce]> = tiers.collect::<Result<_, ConfigError>>()?;
+        match self.tier_tables.find_or_push(|held| *held == tiers, |_| tiers.clone()) {
+            Some((place, _)) => Ok(place as u8),
+            None => {
+                let rule = "a memory backend remembers at most 127 versions of a policy's tiers";
+                let value = Self::MAX_TABLES + 1;
+                Err(ConfigError::new("versions of the tiers", value, rule).in_policy(policy.name()))
+            }
+        }
+    }
+}
+
+/// A list of at most `MAX` values that only grows. Reading takes no lock; one thread at a time may push.
+#[derive(Debug)]
+struct GrowOnly<T, const MAX: usize>(OnceLock<Box<[OnceLock<T>]>>);
+
+impl<T, const MAX: usize> GrowOnly<T, MAX> {
+    const fn new() -> Self {
+        Self(OnceLock::new())
+    }
+
+    fn get(&self, place: usize) -> Option<&T> {
+        self.0.get()?.get(place)?.get()
+    }
+
+    /// Returns the value that `is` finds, or adds one; with its place. `None` if the list is full.
+    fn find_or_push(&self, is: impl Fn(&T) -> bool, make: impl FnOnce(usize) -> T) -> Option<(usize, &T)> {
+        let slots = self.0.get_or_init(|| (0..MAX).map(|_| OnceLock::new()).collect());
+        let place = slots.iter().position(|slot| slot.get().is_none_or(&is))?;
+        Some((place, slots[place].get_or_init(|| make(place))))
     }
 }

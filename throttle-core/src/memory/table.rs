@@ -1,8 +1,10 @@
-use super::registry::Registered;
-use super::seal::Sealed;
+//! The slots of one shard: an open-addressing table of keys and their states.
+
+use super::key_hash::KeyHash;
+use super::policies::Version;
 use crate::algorithm::Words;
 
-/// What a slot is found by: a sealed key and a policy.
+/// What a slot is found by: a hashed key and a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Label {
     number: u128,
@@ -13,15 +15,16 @@ const DIGESTED: u64 = 1 << 10;
 
 impl Label {
     #[inline]
-    pub(super) fn new(sealed: Sealed, policy: u16) -> Self {
-        let flag = if sealed.digested { DIGESTED } else { 0 };
-        // One is added so that no tag is zero, which marks an empty slot.
-        Self { number: sealed.number, tag: flag | (u64::from(policy) + 1) }
+    pub(super) fn new(key: KeyHash, policy: u16) -> Self {
+        let flag = if key.digested { DIGESTED } else { 0 };
+        // Adding one keeps every tag above zero, which marks an empty slot.
+        Self { number: key.number, tag: flag | (u64::from(policy) + 1) }
     }
 
-    /// The bucket that new keys of a tier share when the store is full. Digests are random, so none is such a small number.
+    /// The overflow bucket, which new keys of a tier share when the store is full. Digests are random, so none is such a
+    /// small number.
     pub(super) fn overflow(policy: u16, tier: u8) -> Self {
-        Self::new(Sealed { number: u128::from(tier), digested: true, lane: 0 }, policy)
+        Self::new(KeyHash { number: u128::from(tier), digested: true, shard_bits: 0 }, policy)
     }
 
     pub(super) fn is_overflow(self) -> bool {
@@ -35,10 +38,10 @@ impl Label {
 
 /// One key of one policy: 32 bytes, the state beside the key.
 ///
-/// `instant` has the generation of the policy in its top 8 bits (with a flag, [`CLIPPED`], for states that tell less than
-/// was used) and the state's instant in the rest; `amount` has the
-/// label's tag in its top 11 bits and the state's amount, which is below 2^53, in the rest. A state larger than two words
-/// has its place in the side store as the amount.
+/// `instant` holds the generation of the parameters in its top 8 bits (with a flag, [`CLIPPED`], for states that tell less
+/// than was used) and the state's instant in the rest. `amount` holds the label's tag in its top 11 bits and the state's
+/// amount, which is below 2^53, in the rest. For a state larger than two words the amount is its place among the shard's
+/// large states.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Slot {
     number: u128,
@@ -46,7 +49,7 @@ pub(super) struct Slot {
     amount: u64,
 }
 
-/// In a generation: what was used had to be cut to a smaller capacity.
+/// A flag in a slot's generation: the used units had to be cut to a smaller capacity.
 pub(super) const CLIPPED: u8 = 1 << 7;
 
 const INSTANT_BITS: u32 = 56;
@@ -74,7 +77,13 @@ impl Slot {
         Words { instant: self.instant.cast_signed() << 8 >> 8, amount: self.amount << 11 >> 11 }
     }
 
-    /// With the flag.
+    /// Replaces the state; the parameters that wrote it stay.
+    #[inline]
+    pub(super) fn set_words(&mut self, words: Words) {
+        self.set(self.generation(), words);
+    }
+
+    /// The generation, with the flag.
     #[inline]
     pub(super) fn generation(&self) -> u8 {
         (self.instant >> INSTANT_BITS) as u8
@@ -85,8 +94,8 @@ impl Slot {
         Label { number: self.number, tag: self.amount >> AMOUNT_BITS }
     }
 
-    pub(super) fn registered(&self) -> Registered {
-        Registered { policy: self.label().policy(), generation: self.generation() & !CLIPPED }
+    pub(super) fn version(&self) -> Version {
+        Version { policy: self.label().policy(), generation: self.generation() & !CLIPPED }
     }
 
     #[inline]
@@ -95,7 +104,7 @@ impl Slot {
     }
 }
 
-/// An open-addressing table with linear probing that grows by an eighth, so that at any size four fifths of it are used.
+/// A table with linear probing that grows by an eighth, so that at any size four fifths of it are used.
 #[derive(Debug, Default)]
 pub(super) struct Table {
     slots: Vec<Slot>,
@@ -121,6 +130,13 @@ impl Table {
         }
     }
 
+    /// The slot of a key whose state the same parameters wrote.
+    #[inline]
+    pub(super) fn find_known(&mut self, label: Label, generation: u8) -> Option<&mut Slot> {
+        let index = self.find(label)?;
+        self.slots.get_mut(index).filter(|slot| slot.generation() == generation)
+    }
+
     /// Adds a slot whose label is not there yet.
     pub(super) fn insert(&mut self, slot: Slot) -> usize {
         if (self.len + 1) * 8 > self.slots.len() * 7 {
@@ -130,13 +146,13 @@ impl Table {
         self.place(slot)
     }
 
-    /// Takes a slot out and closes the gap, so that no probe ever meets a grave.
+    /// Removes a slot and closes the gap, so that the table needs no tombstones.
     pub(super) fn remove(&mut self, index: usize) {
         let mut gap = index;
         let mut next = self.after(gap);
         while !self.slots[next].is_empty() {
             let home = self.home(self.slots[next].number);
-            // A slot may move back into the gap if its home does not lie after the gap, up to itself.
+            // A slot may move back into the gap unless its home lies between the gap and the slot.
             let reachable = if gap < next { home <= gap || home > next } else { home <= gap && home > next };
             if reachable {
                 self.slots[gap] = self.slots[next];
@@ -154,9 +170,10 @@ impl Table {
         self.slots.get(index).filter(|slot| !slot.is_empty())
     }
 
+    /// The slot at an index that [`find`](Self::find) returned.
     #[inline]
-    pub(super) fn get_mut(&mut self, index: usize) -> Option<&mut Slot> {
-        self.slots.get_mut(index).filter(|slot| !slot.is_empty())
+    pub(super) fn at(&mut self, index: usize) -> &mut Slot {
+        &mut self.slots[index]
     }
 
     /// Slots, used or not.
@@ -181,7 +198,7 @@ impl Table {
         index
     }
 
-    /// The low half of the number scaled to the table. What has chosen the shard tells nothing about it.
+    /// The low half of the number scaled to the table's width. The high half has chosen the shard.
     #[inline]
     fn home(&self, number: u128) -> usize {
         ((u128::from(number as u64) * self.slots.len() as u128) >> 64) as usize
@@ -204,12 +221,20 @@ mod tests {
     fn label(n: u64) -> Label {
         // A few homes only, so that runs are long and wrap around.
         let number = u128::from(n) << 70 | u128::from(n % 5) << 62 | u128::from(n);
-        Label::new(Sealed { number, digested: false, lane: 0 }, 7)
+        Label::new(KeyHash { number, digested: false, shard_bits: 0 }, 7)
+    }
+
+    /// A key, whether to insert or remove it, and the state to insert.
+    fn steps() -> impl Strategy<Value = Vec<(u64, bool, i64, u64)>> {
+        let state = (-(1_i64 << 54)..1 << 54, 0..1_u64 << 53);
+        let step =
+            (0..40_u64, any::<bool>(), state).prop_map(|(n, insert, (instant, amount))| (n, insert, instant, amount));
+        proptest::collection::vec(step, 1..300)
     }
 
     proptest! {
         #[test]
-        fn behaves_like_a_map(steps in proptest::collection::vec((0..40_u64, any::<bool>(), -(1_i64 << 54)..1 << 54, 0..1_u64 << 53), 1..300)) {
+        fn behaves_like_a_map(steps in steps()) {
             let (mut table, mut map) = (Table::default(), HashMap::new());
             for (n, insert, instant, amount) in steps {
                 let found = table.find(label(n));

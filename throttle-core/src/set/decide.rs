@@ -1,176 +1,153 @@
+//! Decides one request against every policy of a set: asks all of them, then charges as the tree says, or nothing.
+
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::rule::{AnyCharge, Node, PolicyNode, PolicySet, members};
-use crate::algorithm::{Algorithm, Carried, NEVER, Standing, State, Taken};
+use super::policy_set::{AnyCharge, PolicyNode, PolicySet};
+use crate::algorithm::{Algorithm, Cell, NEVER, State};
 use crate::backend::Call;
 use crate::decision::{Decision, Status, Statuses, Summary};
-use crate::policy::Policy;
 use crate::time::Timestamp;
 
-/// The states a set decides about, by the policy's place in the set. Whoever implements it holds them still meanwhile:
-/// between the first question and the last charge nobody else may change one.
-pub(crate) trait Members {
-    /// What the request asks of a policy; `None` when the policy does not apply to it.
-    fn ask(&mut self, policy: usize) -> Option<Member>;
-    /// Charges what was asked.
-    fn take(&mut self, policy: usize) -> (u64, Taken);
-    /// Where the policy stands now, and whether it shares an overflow bucket.
-    fn standing(&mut self, policy: usize) -> (Standing, bool);
-}
-
-#[derive(Clone, Copy)]
-pub(crate) struct Member {
-    /// 0 looks without using.
+/// One policy's part in a decision: the cell of its key, and what the request asks of it.
+pub(crate) struct PolicyCell<'a> {
+    pub(crate) cell: Cell<'a>,
+    /// 0 peeks.
     pub(crate) cost: u64,
-    /// µs until the cost is admitted: 0 for now.
-    pub(crate) wait: u64,
     pub(crate) tier: u8,
+    /// Whether the key shares an overflow bucket.
+    pub(crate) overflow: bool,
 }
 
-/// Asks every policy, then charges what the composition says, or nothing.
-pub(crate) fn decide(set: &PolicySet, states: &mut impl Members) -> Decision {
-    let asked: SmallVec<[Option<Member>; 3]> = (0..set.policies().len()).map(|policy| states.ask(policy)).collect();
-    let tree = Tree { nodes: set.nodes(), asked: &asked };
-    let answer = tree.answer(0);
-    let wait = answer.map_or(0, |answer| answer.wait);
-    let mut statuses: Statuses = SmallVec::from_elem(Status::SKIPPED, asked.len());
+/// Decides on cells that stand in the order of the set's policies; `None` for a policy that does not apply.
+pub(crate) fn decide(set: &PolicySet, cells: &mut [Option<PolicyCell<'_>>]) -> Decision {
+    let waits: SmallVec<[Option<u64>; 4]> =
+        cells.iter().map(|policy| policy.as_ref().map(|policy| policy.cell.wait(policy.cost))).collect();
+    let tree = Tree { set, waits: &waits };
+    let asked = tree.wait(0);
+    let wait = asked.map_or(0, |asked| asked.wait);
+    let mut statuses: Statuses = SmallVec::from_elem(Status::SKIPPED, waits.len());
     let mut delay = 0;
     if wait == 0 {
-        tree.each_charged(0, &mut |policy| {
-            let (delayed, taken) = states.take(policy);
-            statuses[policy].taken = taken;
-            delay = delay.max(delayed);
+        tree.each_charged(0, &mut |place| {
+            if let Some(policy) = cells[place].as_mut().filter(|policy| policy.cost > 0) {
+                let (delayed, taken) = policy.cell.take(policy.cost);
+                statuses[place].taken = taken;
+                delay = delay.max(delayed);
+            }
         });
     } else {
-        tree.each_violated(0, &mut |policy| statuses[policy].violated = true);
+        tree.each_violated(0, &mut |place| statuses[place].violated = true);
     }
-    for (policy, member) in asked.iter().enumerate() {
-        if let Some(member) = member {
-            let (standing, overflow) = states.standing(policy);
-            let status = &mut statuses[policy];
-            (status.standing, status.overflow) = (standing, overflow);
-            (status.wait, status.applies, status.tier) = (member.wait, true, member.tier);
+    for ((status, policy), wait) in statuses.iter_mut().zip(&*cells).zip(&waits) {
+        if let (Some(policy), Some(wait)) = (policy, wait) {
+            (status.standing, status.wait, status.applies) = (policy.cell.standing(), *wait, true);
+            (status.tier, status.overflow) = (policy.tier, policy.overflow);
         }
     }
     let (mut remaining, mut reset, mut binding) = (u64::MAX, 0, None);
     if let Some(summary) = tree.summary(0, &statuses) {
         (remaining, reset) = (summary.remaining, summary.reset);
-        binding = if wait == 0 { summary.binding } else { answer.map(|answer| answer.binding) };
+        binding = if wait == 0 { summary.binding } else { asked.map(|asked| asked.binding) };
     }
     Decision::of_many(Summary { wait, remaining, reset, delay, binding }, statuses)
 }
 
 struct Tree<'a> {
-    nodes: &'a [Node],
-    asked: &'a [Option<Member>],
+    set: &'a PolicySet,
+    /// µs until each policy admits the request; `None` for a policy that does not apply.
+    waits: &'a [Option<u64>],
 }
 
-/// What a subtree says before anything is charged.
+/// µs until a subtree admits the request.
 #[derive(Clone, Copy)]
-struct Answer {
+struct SubtreeWait {
     wait: u64,
-    /// The policy that decided it.
+    /// The policy that this wait comes from.
     binding: usize,
 }
 
-/// What a subtree says afterwards.
+/// Where a subtree stands after the decision.
 #[derive(Clone, Copy)]
-struct Below {
+struct SubtreeStanding {
     remaining: u64,
     reset: u64,
     binding: Option<usize>,
 }
 
 impl Tree<'_> {
-    fn members(&self, node: usize) -> impl Iterator<Item = usize> + '_ {
-        members(self.nodes, node)
-    }
-
     /// `None` when no policy below applies.
-    fn answer(&self, node: usize) -> Option<Answer> {
-        match self.nodes[node].kind {
-            PolicyNode::Policy(policy) => {
-                self.asked[policy].map(|member| Answer { wait: member.wait, binding: policy })
-            }
+    fn wait(&self, node: usize) -> Option<SubtreeWait> {
+        match self.set.node(node) {
+            PolicyNode::Policy(policy) => self.waits[policy].map(|wait| SubtreeWait { wait, binding: policy }),
             // The longest wait; the first of equals decides. NEVER is the longest of all.
             PolicyNode::All => self
+                .set
                 .members(node)
-                .filter_map(|m| self.answer(m))
+                .filter_map(|member| self.wait(member))
                 .reduce(|worst, next| if next.wait > worst.wait { next } else { worst }),
             PolicyNode::Any(_) => self
+                .set
                 .members(node)
-                .filter_map(|m| self.answer(m))
+                .filter_map(|member| self.wait(member))
                 .reduce(|best, next| if next.wait < best.wait { next } else { best }),
         }
     }
 
     /// Visits the policies that an admitted request is charged to.
     fn each_charged(&self, node: usize, charge: &mut impl FnMut(usize)) {
-        match self.nodes[node].kind {
-            PolicyNode::Policy(policy) => {
-                if self.asked[policy].is_some_and(|member| member.cost > 0) {
-                    charge(policy);
-                }
-            }
-            PolicyNode::All => self.members(node).for_each(|member| self.each_charged(member, charge)),
-            PolicyNode::Any(whom) => {
-                let most = if whom == AnyCharge::First { 1 } else { usize::MAX };
-                self.admitting(node).take(most).for_each(|member| self.each_charged(member, charge));
+        match self.set.node(node) {
+            PolicyNode::Policy(policy) => charge(policy),
+            PolicyNode::All => self.set.members(node).for_each(|member| self.each_charged(member, charge)),
+            PolicyNode::Any(rule) => {
+                let most = if rule == AnyCharge::First { 1 } else { usize::MAX };
+                let admitting = self.set.members(node).filter(|member| self.admits(*member));
+                admitting.take(most).for_each(|member| self.each_charged(member, charge));
             }
         }
     }
 
-    /// Visits the policies that a refusal is due to: those below a member that refuses, and of an `any` all of them.
-    fn each_violated(&self, node: usize, blame: &mut impl FnMut(usize)) {
-        if self.answer(node).is_none_or(|answer| answer.wait == 0) {
+    /// Visits the policies that cause a refusal: those below a node that refuses.
+    fn each_violated(&self, node: usize, violated: &mut impl FnMut(usize)) {
+        if self.wait(node).is_none_or(|asked| asked.wait == 0) {
             return;
         }
-        match self.nodes[node].kind {
-            PolicyNode::Policy(policy) => blame(policy),
+        match self.set.node(node) {
+            PolicyNode::Policy(policy) => violated(policy),
             PolicyNode::All | PolicyNode::Any(_) => {
-                self.members(node).for_each(|member| self.each_violated(member, blame))
+                self.set.members(node).for_each(|member| self.each_violated(member, violated))
             }
         }
-    }
-
-    fn admitting(&self, node: usize) -> impl Iterator<Item = usize> + '_ {
-        self.members(node).filter(|member| self.admits(*member))
     }
 
     fn admits(&self, node: usize) -> bool {
-        self.answer(node).is_some_and(|answer| answer.wait == 0)
+        self.wait(node).is_some_and(|asked| asked.wait == 0)
     }
 
-    fn summary(&self, node: usize, statuses: &[Status]) -> Option<Below> {
-        let below = || self.members(node).filter_map(|member| self.summary(member, statuses));
-        match self.nodes[node].kind {
-            PolicyNode::Policy(policy) => self.asked[policy].map(|_| {
-                let Standing { remaining, reset, .. } = statuses[policy].standing;
-                Below { remaining, reset, binding: Some(policy) }
+    fn summary(&self, node: usize, statuses: &[Status]) -> Option<SubtreeStanding> {
+        let below = self.set.members(node).filter_map(|member| Some((member, self.summary(member, statuses)?)));
+        match self.set.node(node) {
+            PolicyNode::Policy(policy) => self.waits[policy].map(|_| {
+                let standing = statuses[policy].standing;
+                SubtreeStanding { remaining: standing.remaining, reset: standing.reset, binding: Some(policy) }
             }),
-            PolicyNode::All => below().reduce(|least, next| Below {
+            PolicyNode::All => below.map(|(_, standing)| standing).reduce(|least, next| SubtreeStanding {
                 reset: least.reset.max(next.reset),
                 ..if next.remaining < least.remaining { next } else { least }
             }),
             PolicyNode::Any(_) => {
-                // Each member is asked once: asking again for the payer would double the work at every level.
-                let mut summary: Option<Below> = None;
-                for member in self.members(node) {
-                    let Some(next) = self.summary(member, statuses) else { continue };
+                let mut payers = below.map(|(member, standing)| {
                     let paid = |policy: &usize| statuses[*policy].taken.cost > 0;
-                    let payer = next.binding.filter(paid).filter(|_| self.admits(member));
-                    summary = Some(match summary {
-                        None => Below { binding: payer, ..next },
-                        Some(most) => Below {
-                            remaining: most.remaining.max(next.remaining),
-                            reset: most.reset.max(next.reset),
-                            binding: most.binding.or(payer),
-                        },
-                    });
-                }
-                summary
+                    let payer = standing.binding.filter(paid).filter(|_| self.admits(member));
+                    SubtreeStanding { binding: payer, ..standing }
+                });
+                let first = payers.next()?;
+                Some(payers.fold(first, |most, next| SubtreeStanding {
+                    remaining: most.remaining.max(next.remaining),
+                    reset: most.reset.max(next.reset),
+                    binding: most.binding.or(next.binding),
+                }))
             }
         }
     }
@@ -179,10 +156,11 @@ impl Tree<'_> {
 const _: () = assert!(NEVER == u64::MAX, "the longest wait must compare greater than every other");
 
 impl PolicySet {
-    /// Decides about one request on states that the caller holds still: all that the rule says is charged, or nothing.
+    /// Decides about one request on states that nothing else changes meanwhile. Either everything that the tree says is
+    /// charged, or nothing.
     ///
-    /// The pure heart of every backend. `states` and `calls` stand in the order of the set's policies; policies without
-    /// both are skipped. A state that changes is replaced in place.
+    /// A backend that can hold states still needs no more than this function. `states` and `calls` stand in the order of
+    /// the set's policies; a policy without both is skipped. A state that changes is replaced in place.
     ///
     /// ```
     /// use throttle_core::{FixedWindow, Gcra, Key, PolicySet, Policy, Rate, PolicyTree, Timestamp};
@@ -198,17 +176,18 @@ impl PolicySet {
     ///     assert!(set.decide(&mut states, Timestamp::EPOCH, &calls).is_admitted());
     /// }
     /// let before = states.clone();
-    /// let denied = set.decide(&mut states, Timestamp::EPOCH, &calls);
-    /// assert_eq!(denied.binding(), Some(1));
-    /// assert_eq!(states, before, "a denied request charges nobody");
+    /// let refused = set.decide(&mut states, Timestamp::EPOCH, &calls);
+    /// assert_eq!(refused.binding(), Some(1));
+    /// assert_eq!(states, before, "a refused request charges nothing");
     /// # Ok::<(), throttle_core::ConfigError>(())
     /// ```
     #[must_use]
     pub fn decide(&self, states: &mut [State], now: Timestamp, calls: &[Call]) -> Decision {
-        decide(self, &mut Held { set: self, states, calls, now: Now::Everywhere(now) })
+        self.decide_states(states, |_| now, calls)
     }
 
-    /// The same where each policy's state is at an instant of its own, as states are that different servers hold.
+    /// Decides like [`decide`](Self::decide) on states that are each at an instant of their own, such as states that
+    /// different servers hold.
     ///
     /// # Panics
     ///
@@ -216,80 +195,23 @@ impl PolicySet {
     #[must_use]
     pub fn decide_each(&self, states: &mut [State], times: &[Timestamp], calls: &[Call]) -> Decision {
         assert!(times.len() >= self.policies().len(), "an instant for every policy");
-        decide(self, &mut Held { set: self, states, calls, now: Now::Each(times) })
+        self.decide_states(states, |policy| times[policy], calls)
     }
-}
 
-enum Now<'a> {
-    Everywhere(Timestamp),
-    Each(&'a [Timestamp]),
-}
-
-impl Now<'_> {
-    fn of(&self, policy: usize) -> Timestamp {
-        match self {
-            Self::Everywhere(now) => *now,
-            Self::Each(times) => times[policy],
+    fn decide_states(&self, states: &mut [State], at: impl Fn(usize) -> Timestamp, calls: &[Call]) -> Decision {
+        let writers: SmallVec<[Option<Arc<Algorithm>>; 3]> = states.iter().map(|state| state.under.clone()).collect();
+        let cells = self.policies().iter().enumerate().map(|(place, policy)| {
+            let call = calls.get(place).filter(|call| call.key.is_some())?;
+            let cell = policy.cell(call.tier, states.get_mut(place)?, writers[place].as_deref(), at(place));
+            Some(PolicyCell { cell, cost: call.cost, tier: policy.effective_tier(call.tier), overflow: false })
+        });
+        let mut cells: SmallVec<[_; 3]> = cells.collect();
+        let decision = decide(self, &mut cells);
+        for ((policy, state), cell) in self.policies().iter().zip(states).zip(cells) {
+            if let Some(PolicyCell { cell, .. }) = cell {
+                policy.put_back(cell, state);
+            }
         }
-    }
-}
-
-/// States in the caller's hands.
-struct Held<'a> {
-    set: &'a PolicySet,
-    states: &'a mut [State],
-    calls: &'a [Call],
-    now: Now<'a>,
-}
-
-impl Held<'_> {
-    fn policy(&self, policy: usize) -> &Policy {
-        &self.set.policies()[policy]
-    }
-
-    /// The algorithm of the call's tier.
-    fn algorithm(&self, policy: usize) -> &Algorithm {
-        self.policy(policy).tier(self.calls.get(policy).map_or(0, |call| call.tier)).algorithm()
-    }
-
-    /// The state of a policy with tiers, if other parameters wrote it than those of the call's tier.
-    fn carried(&self, policy: usize) -> Option<Carried<'_>> {
-        let (of, new, state) = (self.policy(policy), self.algorithm(policy), self.states.get(policy)?);
-        let old = state.under.as_deref().unwrap_or(of.algorithm());
-        let foreign = of.is_tiered() && !old.is_alike(new);
-        foreign.then(|| Carried { new, old, rule: of.carry(), repr: &state.repr, clipped: state.clipped })
-    }
-}
-
-impl Members for Held<'_> {
-    fn ask(&mut self, policy: usize) -> Option<Member> {
-        let call = self.calls.get(policy).filter(|call| call.key.is_some())?;
-        let (state, now) = (self.states.get(policy)?, self.now.of(policy));
-        let wait = match self.carried(policy) {
-            Some(carried) => carried.wait(now, call.cost),
-            None => self.algorithm(policy).wait(&state.repr, now, call.cost),
-        };
-        Some(Member { cost: call.cost, wait, tier: self.policy(policy).effective_tier(call.tier) })
-    }
-
-    fn take(&mut self, policy: usize) -> (u64, Taken) {
-        let (algorithm, now) = (*self.algorithm(policy), self.now.of(policy));
-        if let Some((repr, clipped)) = self.carried(policy).map(|carried| carried.start(now)) {
-            let first = self.policy(policy).algorithm().is_alike(&algorithm);
-            let under = if first { None } else { Some(Arc::new(algorithm)) };
-            self.states[policy] = State { repr, clipped, under };
-        }
-        let state = &mut self.states[policy];
-        state.clipped = algorithm.still_clipped(&state.repr, state.clipped, now);
-        algorithm.take(&mut state.repr, now, self.calls[policy].cost)
-    }
-
-    fn standing(&mut self, policy: usize) -> (Standing, bool) {
-        let now = self.now.of(policy);
-        let standing = match self.carried(policy) {
-            Some(carried) => carried.standing(now),
-            None => self.algorithm(policy).standing(&self.states[policy].repr, now),
-        };
-        (standing, false)
+        decision
     }
 }

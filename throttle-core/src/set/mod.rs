@@ -1,7 +1,7 @@
-//! Several policies composed, and the one function that decides about them: all that it says, or nothing.
+//! Several policies composed with `all` and `any`, and the one function that decides a request against all of them.
 
 mod decide;
-mod rule;
+mod policy_set;
 
-pub(crate) use decide::{Member, Members, decide};
-pub use rule::{AnyCharge, PolicyNode, PolicySet, PolicyTree};
+pub(crate) use decide::{PolicyCell, decide};
+pub use policy_set::{AnyCharge, PolicyNode, PolicySet, PolicyTree};

@@ -51,9 +51,9 @@ pub struct PolicySet {
 
 /// The tree in pre-order; `end` is where the node's subtree ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Node {
-    pub(crate) kind: PolicyNode,
-    pub(crate) end: usize,
+struct Node {
+    kind: PolicyNode,
+    end: usize,
 }
 
 /// A node of a [composition](PolicySet::tree).
@@ -159,21 +159,10 @@ impl PolicySet {
         self.policies.iter_mut()
     }
 
-    /// The policy of a set that is one policy and nothing else.
-    #[inline]
-    pub(crate) fn only(&self) -> Option<&Policy> {
-        match self.nodes.as_slice() {
-            [_] => self.policies.first(),
-            _ => None,
-        }
-    }
-
-    /// Whether the set is one `all` of policies, two or more.
-    #[inline]
-    pub(crate) fn is_plain_all(&self) -> bool {
-        self.nodes.len() == self.policies.len() + 1
-            && self.policies.len() > 1
-            && matches!(self.nodes[0].kind, PolicyNode::All)
+    /// Whether the set is one policy, or one `all` of policies.
+    pub(crate) fn is_all(&self) -> bool {
+        let all = self.nodes.len() == self.policies.len() + 1 && matches!(self.nodes[0].kind, PolicyNode::All);
+        !self.policies.is_empty() && (self.nodes.len() == 1 || all)
     }
 
     /// The composition in pre-order: each node, and the place after the last one below it. A set of one policy is that node
@@ -190,11 +179,14 @@ impl PolicySet {
 
     /// The places of a node's members in the [tree](Self::tree), in the order given.
     pub fn members(&self, parent: usize) -> impl Iterator<Item = usize> + '_ {
-        members(&self.nodes, parent)
-    }
-
-    pub(crate) fn nodes(&self) -> &[Node] {
-        &self.nodes
+        let (nodes, mut next) = (&self.nodes, parent + 1);
+        std::iter::from_fn(move || {
+            let here = next;
+            (here < nodes[parent].end).then(|| {
+                next = nodes[here].end;
+                here
+            })
+        })
     }
 
     fn add(&mut self, rule: PolicyTree, depth: usize) -> Result<(), ConfigError> {
@@ -220,16 +212,4 @@ impl PolicySet {
         self.nodes[index].end = self.nodes.len();
         Ok(())
     }
-}
-
-/// The members of the node that stands at `parent`, by where they stand.
-pub(crate) fn members(nodes: &[Node], parent: usize) -> impl Iterator<Item = usize> + '_ {
-    let mut next = parent + 1;
-    std::iter::from_fn(move || {
-        let here = next;
-        (here < nodes[parent].end).then(|| {
-            next = nodes[here].end;
-            here
-        })
-    })
 }

@@ -1,0 +1,132 @@
+//! How the store decides a request: on the fast path, or with the entries of all its keys in their locked shards.
+
+use parking_lot::MutexGuard;
+use smallvec::SmallVec;
+
+use super::entry::Entry;
+use super::fast_path::One;
+use super::key_hash::KeyHash;
+use super::policies::InForce;
+use super::shard::Shard;
+use super::store::{MemorySet, Store};
+use super::table::Label;
+use crate::algorithm::{Cell, Outcome};
+use crate::backend::Call;
+use crate::decision::Decision;
+use crate::key::Key;
+use crate::set::{self, PolicyCell};
+use crate::time::Timestamp;
+
+impl Store {
+    #[inline]
+    pub(super) fn decide(&self, set: &MemorySet, calls: &[Call], now: Timestamp) -> Decision {
+        if !set.is_all {
+            return self.decide_located(set, calls, now);
+        }
+        match (&*set.policies, calls) {
+            ([policy], [Call { key: Some(key), cost, tier }]) => {
+                let in_force = policy.in_force(*tier);
+                in_force.algorithm.accept(One { store: self, in_force, key, cost: *cost, now })
+            }
+            // Where the number is known when the code is compiled, nothing is counted.
+            ([_, _], _) => self.decide_several::<2>(set, calls, now),
+            ([_, _, _], _) => self.decide_several::<3>(set, calls, now),
+            (policies, _) if (4..=16).contains(&policies.len()) => self.decide_several::<16>(set, calls, now),
+            _ => self.decide_located(set, calls, now),
+        }
+    }
+
+    /// Decides any set on any keys: locks their shards in ascending order, so that two requests cannot wait for each
+    /// other, locates every entry, decides, stores and unlocks.
+    #[inline(never)]
+    pub(super) fn decide_located(&self, set: &MemorySet, calls: &[Call], now: Timestamp) -> Decision {
+        let hash = |policy: usize| Some(self.key_hasher.hash(calls.get(policy)?.key.as_ref()?));
+        let hashes: SmallVec<[Option<KeyHash>; 3]> = (0..set.policies.len()).map(hash).collect();
+        let mut indices: SmallVec<[usize; 4]> = hashes.iter().flatten().map(|hash| self.index(*hash)).collect();
+        indices.sort_unstable();
+        indices.dedup();
+        let mut shards: SmallVec<[MutexGuard<'_, Shard>; 4]> =
+            indices.iter().map(|index| self.shards[*index].0.lock()).collect();
+        // The keys of this request must not be swept while it is decided.
+        let mut kept: SmallVec<[Label; 6]> = SmallVec::new();
+        for (policy, hash) in set.policies.iter().zip(&hashes) {
+            kept.extend(hash.map(|hash| Label::new(hash, policy.number())));
+        }
+        let mut entries: SmallVec<[Option<(usize, Entry<'_>)>; 3]> = SmallVec::new();
+        let mut cells: SmallVec<[Option<PolicyCell<'_>>; 3]> = SmallVec::new();
+        for (place, (policy, hash)) in set.policies.iter().zip(&hashes).enumerate() {
+            let Some(hash) = hash else {
+                entries.push(None);
+                cells.push(None);
+                continue;
+            };
+            let (cost, in_force) = (calls[place].cost, policy.in_force(calls[place].tier));
+            let shard = indices.partition_point(|index| *index < self.index(*hash));
+            let label = Label::new(*hash, policy.number());
+            let (entry, cell) = Entry::locate(in_force, label, (cost, now), &mut shards[shard], &kept, &self.shared);
+            let overflow = entry.is_overflow();
+            if overflow {
+                kept.push(entry.label());
+            }
+            entries.push(Some((shard, entry)));
+            cells.push(Some(PolicyCell { cell, cost, tier: in_force.tier, overflow }));
+        }
+        let decision = set::decide(set.set.set(), &mut cells);
+        for ((entry, policy), status) in entries.into_iter().zip(cells).zip(decision.statuses()) {
+            if let (Some((shard, entry)), Some(PolicyCell { cell, .. })) = (entry, policy) {
+                entry.finish(cell, (status.charged(), now), &mut shards[shard], &self.shared);
+            }
+        }
+        drop(shards);
+        if decision.statuses().iter().any(|status| status.overflow) {
+            self.sweep_elsewhere(now);
+        }
+        decision
+    }
+
+    /// Decides one policy on any key.
+    #[cold]
+    pub(super) fn decide_one(&self, in_force: &InForce, key: &Key, cost: u64, now: Timestamp) -> Decision {
+        self.on_entry(in_force, key, (cost, now), |cell, overflow| {
+            let wait = cell.wait(cost);
+            let (delay, taken) = if wait == 0 && cost > 0 { cell.take(cost) } else { Default::default() };
+            let outcome = Outcome { wait, delay, taken };
+            (taken.cost, Decision::of_one(outcome, cell.standing(), in_force.tier, overflow))
+        })
+    }
+
+    /// Charges at most `cost` units to a key of one policy: as many as remain.
+    pub(super) fn charge_at_most(&self, set: &MemorySet, policy: usize, key: &Key, call: (u64, u8), now: Timestamp) {
+        let ((cost, tier), Some(policy)) = (call, set.policies.get(policy)) else { return };
+        self.on_entry(policy.in_force(tier), key, (cost, now), |cell, _| {
+            let units = if cell.wait(cost) == 0 { cost } else { cost.min(cell.standing().remaining) };
+            if units > 0 {
+                cell.take(units);
+            }
+            (units, ())
+        });
+    }
+
+    /// Runs a step on the cell of one key, which may share an overflow bucket. The step returns the units that it charged.
+    #[inline]
+    fn on_entry<R>(
+        &self,
+        in_force: &InForce,
+        key: &Key,
+        (cost, now): (u64, Timestamp),
+        step: impl FnOnce(&mut Cell<'_>, bool) -> (u64, R),
+    ) -> R {
+        let hash = self.key_hasher.hash(key);
+        let label = Label::new(hash, in_force.version.policy);
+        let mut shard = self.shard(hash).lock();
+        let (entry, mut cell) = Entry::locate(in_force, label, (cost, now), &mut shard, &[label], &self.shared);
+        let overflow = entry.is_overflow();
+        let (charged, result) = step(&mut cell, overflow);
+        entry.finish(cell, (charged, now), &mut shard, &self.shared);
+        drop(shard);
+        if overflow {
+            self.sweep_elsewhere(now);
+        }
+        result
+    }
+}
