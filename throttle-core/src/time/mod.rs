@@ -86,12 +86,37 @@ pub(crate) fn micros_ceil(duration: Duration) -> u64 {
 
 /// Where a backend reads the time.
 ///
+/// ```
+/// use throttle_core::{Clock, Timestamp};
+///
+/// /// Whole seconds only.
+/// #[derive(Clone)]
+/// struct Coarse<C>(C);
+///
+/// impl<C: Clock> Clock for Coarse<C> {
+///     fn now(&self) -> Timestamp {
+///         Timestamp::from_micros(self.0.now().as_micros() / 1_000_000 * 1_000_000)
+///     }
+/// }
+///
+/// let clock = Coarse(throttle_core::ManualClock::new(Timestamp::from_micros(1_700_000)));
+/// assert_eq!(clock.now(), Timestamp::from_micros(1_000_000));
+/// ```
+///
 /// # Contract
 ///
-/// * Clones read the same clock.
-/// * Reading it neither blocks nor allocates.
-/// * It need not be monotonic: every algorithm holds its bounds when the clock steps in either direction. A clock that
-///   steps back only makes callers wait until it has caught up.
+/// ## Clones
+///
+/// Clones read the same clock.
+///
+/// ## Speed
+///
+/// Reading the clock neither blocks nor allocates: it happens in every decision.
+///
+/// ## Steps
+///
+/// The clock need not be monotonic: every algorithm holds its bounds when the clock steps in either direction. A clock
+/// that steps back only makes callers wait until it has caught up.
 pub trait Clock: Clone + Send + Sync + 'static {
     /// The present instant.
     fn now(&self) -> Timestamp;

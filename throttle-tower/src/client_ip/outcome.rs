@@ -1,6 +1,14 @@
 use std::net::IpAddr;
 
 /// The client's address, and how it was found: what [`ClientIp::resolve`](super::ClientIp::resolve) returns.
+///
+/// ```
+/// use http::HeaderMap;
+/// use throttle_tower::client_ip::{ClientIp, Outcome};
+///
+/// let without_connection = ClientIp::peer().resolve(None, &HeaderMap::new());
+/// assert_eq!((without_connection.address, without_connection.outcome), (None, Outcome::NoPeer));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Resolved {

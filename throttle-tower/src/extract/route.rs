@@ -24,6 +24,17 @@ use super::key_extractor::KeyExtractor;
 pub struct Route;
 
 /// The template of the matched route, as an extension of the request, where the router is not axum's: see [`Route`].
+///
+/// ```
+/// use throttle_tower::extract::MatchedRoute;
+/// use throttle_tower::{KeyExtractor, Route};
+///
+/// let key = |path: &str| {
+///     let request = http::Request::get(path).extension(MatchedRoute("/users/{id}".into())).body(()).unwrap();
+///     Route.extract(&request.into_parts().0)
+/// };
+/// assert_eq!(key("/users/7"), key("/users/8"));
+/// ```
 #[derive(Clone, Debug)]
 pub struct MatchedRoute(pub Arc<str>);
 

@@ -33,6 +33,15 @@ pub enum Dialect {
 }
 
 /// What the number in `X-RateLimit-Reset` counts. Clients guess, so choose what yours expect.
+///
+/// ```
+/// use throttle_tower::Dialect;
+/// use throttle_tower::headers::ResetFormat;
+///
+/// assert_eq!(ResetFormat::default(), ResetFormat::DeltaSeconds);
+/// let like_github = Dialect::XRateLimit(ResetFormat::EpochSeconds);
+/// assert!(like_github.exposed_names().iter().any(|name| name == "x-ratelimit-reset"));
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ResetFormat {

@@ -2,6 +2,16 @@ use super::tier_lookup::LookupFailed;
 
 /// The answer of a lookup: `Option` or `Result<Option<_>, _>` of a tier's name.
 ///
+/// ```
+/// use throttle_tower::plans::IntoTier;
+///
+/// fn is_an_answer<T: IntoTier>(_: T) -> bool {
+///     true
+/// }
+/// assert!(is_an_answer(Some("pro")));
+/// assert!(is_an_answer(Ok::<Option<String>, std::io::Error>(None)));
+/// ```
+///
 /// # Contract
 ///
 /// ## The name of a tier

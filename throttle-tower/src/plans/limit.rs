@@ -8,6 +8,20 @@ use super::tiered::Tiered;
 use crate::limit::{IntoCost, IntoLimitTree, Limit, LimitTree, OnError, OnMissing};
 
 /// A limit that depends on the caller's plan: see [`plans`](crate::plans()).
+///
+/// ```
+/// use throttle_tower::plans::Plans;
+/// use throttle_tower::{Gcra, Header, Rate, ThrottleLayer, plans};
+///
+/// let per_user = |default: &str| -> Plans {
+///     plans("per-user", [("free", Gcra::new(Rate::per_minute(60)))])
+///         .by(Header::new("x-api-key"))
+///         .lookup(|_key| async { Some("free") })
+///         .unknown(default)
+/// };
+/// assert!(ThrottleLayer::new(per_user("free")).is_ok());
+/// assert_eq!(ThrottleLayer::new(per_user("gold")).unwrap_err().field(), "unknown");
+/// ```
 #[derive(Clone)]
 #[must_use = "a limit does nothing until a layer is built with it"]
 pub struct Plans {

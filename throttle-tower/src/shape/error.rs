@@ -35,6 +35,20 @@ pub struct QueueFull {
 }
 
 /// A bound on waiting: see [`QueueFull::bound`].
+///
+/// ```
+/// use throttle_tower::shape::{Bound, Shaper};
+/// use throttle_tower::{LeakyBucket, Rate};
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let shaper = Shaper::builder(LeakyBucket::new(Rate::per_second(1))).max_waiting(1).build()?;
+/// let _first = shaper.reserve("key", 1).await?;
+/// let error = shaper.reserve("other key", 1).await.unwrap_err();
+/// assert_eq!(error.queue_full().map(|full| full.bound), Some(Bound::MaxWaiting));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Bound {
@@ -67,6 +81,14 @@ impl Error for QueueFull {}
 /// Why a shaped call has no response.
 ///
 /// `E` is the error of the inner service. Without a service it is `Infallible`, and there is no [`Inner`](Self::Inner).
+///
+/// ```
+/// use throttle_tower::shape::ShapeError;
+///
+/// let error = ShapeError::Inner("connection refused");
+/// assert_eq!(error.queue_full(), None);
+/// assert_eq!(error.into_inner(), Some("connection refused"));
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ShapeError<E = Infallible> {

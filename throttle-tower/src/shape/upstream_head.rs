@@ -92,6 +92,20 @@ impl<Body> UpstreamHead<Response<Body>> for HttpHead {
 }
 
 /// Reads the head that a function returns; see [`obey_upstream_of`](crate::ShapeLayer::obey_upstream_of).
+///
+/// ```
+/// use http::{HeaderMap, StatusCode};
+/// use throttle_tower::shape::{HeadOf, UpstreamHead};
+/// use throttle_tower::{LeakyBucket, Rate, ShapeLayer};
+///
+/// struct Answer { status: StatusCode, headers: HeaderMap }
+///
+/// type Layer = ShapeLayer<(), throttle_tower::MemoryBackend<throttle_tower::shape::TokioClock>, HeadOf<Answer>>;
+/// let layer: Layer = ShapeLayer::new(LeakyBucket::new(Rate::per_second(5)))?
+///     .obey_upstream_of(|answer: &Answer| (answer.status, &answer.headers));
+/// assert_eq!(layer.stats().paused, 0);
+/// # Ok::<(), throttle_tower::ConfigError>(())
+/// ```
 pub struct HeadOf<Res>(pub(super) fn(&Res) -> (StatusCode, &HeaderMap));
 
 impl<Res> UpstreamHead<Res> for HeadOf<Res> {

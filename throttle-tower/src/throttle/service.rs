@@ -12,6 +12,7 @@ use super::future::ResponseFuture;
 use super::shared::Shared;
 use super::steps::judge::Judged;
 use super::steps::pipeline::{self, Started};
+use crate::inner_service::inner_service_accessors;
 
 /// A service whose requests are limited: what a [`ThrottleLayer`](crate::ThrottleLayer) wraps around another service.
 ///
@@ -44,23 +45,7 @@ impl<S, B: Backend> Throttle<S, B> {
         Self { inner, shared }
     }
 
-    /// Returns the inner service.
-    #[must_use]
-    pub const fn get_ref(&self) -> &S {
-        &self.inner
-    }
-
-    /// Returns the inner service, to change it.
-    #[must_use]
-    pub const fn get_mut(&mut self) -> &mut S {
-        &mut self.inner
-    }
-
-    /// Takes out the inner service.
-    #[must_use]
-    pub fn into_inner(self) -> S {
-        self.inner
-    }
+    inner_service_accessors!();
 }
 
 impl<S, B, ReqBody, ResBody> Service<Request<ReqBody>> for Throttle<S, B>
