@@ -41,6 +41,8 @@
 //! | `unicode` | no | `Header::normalize_identity` |
 
 pub mod client_ip;
+#[cfg(feature = "axum")]
+mod extension;
 pub mod extract;
 pub mod headers;
 mod inner_service;
@@ -60,12 +62,12 @@ pub use headers::Dialect;
 pub use limit::{Concurrency, Limit, LimitTree, OnError, OnMissing, all, any, is_preflight, limit};
 pub use plans::plans;
 pub use shape::ShapeLayer;
-#[cfg(feature = "axum")]
-pub use throttle::MissingLimitReport;
 pub use throttle::{
     Event, InFlight, LimitReport, Outcome, Reason, Refusal, ResponseFuture, Throttle, ThrottleBody, ThrottleLayer,
     Warning,
 };
+#[cfg(feature = "axum")]
+pub use throttle::{MissingInFlight, MissingLimitReport};
 /// The crate of the algorithms and of the in-memory backend, for names that are not at this root.
 pub use throttle_core;
 #[doc(no_inline)]

@@ -142,6 +142,7 @@ impl Algorithm {
     }
 
     /// Whether it delays requests: one that it admits may have to wait before it goes on.
+    #[must_use]
     pub const fn delays(&self) -> bool {
         matches!(self.kind, Kind::LeakyBucket(_))
     }

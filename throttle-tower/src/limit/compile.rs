@@ -1,5 +1,5 @@
-//! A composition of limits in the two halves that a layer runs: limits on rates, which the backend decides, and limits on
-//! requests in flight, which this process decides.
+//! A composition of limits in the two halves that a layer runs: limits on rates, which the backend decides, and limits
+//! on requests in flight, which this process decides.
 
 use std::sync::Arc;
 

@@ -42,12 +42,12 @@ pub fn all(members: impl IntoMembers) -> LimitTree {
     LimitTree(Tree::All(members.into_members()))
 }
 
-/// Admits a request when some member does, and charges the first that does, in the order given: the client's own budget,
-/// then the shared pool.
+/// Admits a request when some member does, and charges the first that does, in the order given: the client's own
+/// budget, then the shared pool.
 ///
-/// Members are either all limits on rates, or all [`Concurrency`] limits: permits are counted in this process and rates by
-/// the store, so one decision cannot choose between them. A layer refuses to build with a mix. Put the `Concurrency` beside
-/// the `any` instead: `all((Concurrency::new(20), any(…)))`.
+/// Members are either all limits on rates, or all [`Concurrency`] limits: permits are counted in this process and rates
+/// by the store, so one decision cannot choose between them. A layer refuses to build with a mix. Put the `Concurrency`
+/// beside the `any` instead: `all((Concurrency::new(20), any(…)))`.
 ///
 /// ```
 /// use throttle_tower::{

@@ -11,30 +11,32 @@ use crate::extract::{Constant, KeyExtractor};
 
 /// Limits the requests in flight: at most so many at once, however fast they come and go.
 ///
-/// It stands alone, or beside other limits in an [`all`](crate::all). A request takes its permits after the other limits
-/// have admitted it, all in one step, and holds them until its response body ends or is dropped, or the request itself is
-/// dropped before.
+/// It stands alone, or beside other limits in an [`all`](crate::all). A request takes its permits after the other
+/// limits have admitted it, all in one step, and holds them until its response body ends or is dropped, or the request
+/// itself is dropped before.
 ///
-/// * A request that finds too few free permits is answered 503 before the other limits are asked, so it is charged nothing.
-/// * A request that another limit refuses never holds a permit, not even for a moment, so refused requests cost no other
-///   request its permit.
+/// * A request that finds too few free permits is answered 503 before the other limits are asked, so it is charged
+///   nothing.
+/// * A request that another limit refuses never holds a permit, not even for a moment, so refused requests cost no
+///   other request its permit.
 /// * Permits may run out while the other limits are asked, because another request takes them then. The request is
-///   answered 503, and exactly its charge is given back: at once in memory, in the background over a store. In between its
-///   key has that much less left, so another request of the same key may be refused by that limit.
+///   answered 503, and exactly its charge is given back: at once in memory, in the background over a store. In between
+///   its key has that much less left, so another request of the same key may be refused by that limit.
 ///
 /// A response that switches protocols has hardly a body: let the connection hold the permit, by moving
 /// [`InFlight`](crate::InFlight) into the task that serves it.
 ///
-/// An [`any`](crate::any) may hold several `Concurrency` limits, which are tried in order; an `any` that mixes them with
-/// limits on rates is an error when the layer is built. Put the `Concurrency` beside the `any`, in an [`all`](crate::all).
+/// An [`any`](crate::any) may hold several `Concurrency` limits, which are tried in order; an `any` that mixes them
+/// with limits on rates is an error when the layer is built. Put the `Concurrency` beside the `any`, in an
+/// [`all`](crate::all).
 ///
-/// Permits are counted in this process, whatever the backend: a store cannot see when a process that held some has died.
-/// Each layer and its clones count together.
+/// Permits are counted in this process, whatever the backend: a store cannot see when a process that held some has
+/// died. Each layer and its clones count together.
 ///
 /// **Pair a limit for all clients with one for each client.** Alone, one client can exhaust `Concurrency::new(200)`: a
 /// single HTTP/2 connection carries as many streams as the server allows, and while the client keeps its receive window
-/// closed no response body ends, so each stream keeps its permit. A second limit `.by` the client's address bounds what one
-/// client can hold:
+/// closed no response body ends, so each stream keeps its permit. A second limit `.by` the client's address bounds what
+/// one client can hold:
 ///
 /// ```
 /// use throttle_tower::{ClientIp, Concurrency, Gcra, Rate, ThrottleLayer, all, limit};

@@ -1,7 +1,7 @@
 //! Limits: a policy, the key it is applied by, what a request costs, when it applies; and how several are composed.
 //!
-//! Open [`single`](limit) for the options of one limit, `outcome` for refunds and settlements, `compose` for [`all`] and
-//! [`any`], `concurrency` for limits on requests in flight, and `compile` for what a layer makes of all of them.
+//! Open [`single`](limit) for the options of one limit, `outcome` for refunds and settlements, `compose` for [`all`]
+//! and [`any`], `concurrency` for limits on requests in flight, and `compile` for what a layer makes of all of them.
 
 mod applied;
 mod charge_rules;
@@ -31,8 +31,8 @@ pub use single::{Limit, Unkeyed, limit};
 /// Whether a request is a CORS preflight: OPTIONS with `Origin` and `Access-Control-Request-Method`.
 ///
 /// Browsers send preflights, not users. Put the CORS layer outside the throttle, so that it answers them and adds its
-/// headers to refusals; or exempt them with `.when(|parts: &Parts| !is_preflight(parts))`, and give them a cheap limit of
-/// their own.
+/// headers to refusals; or exempt them with `.when(|parts: &Parts| !is_preflight(parts))`, and give them a cheap limit
+/// of their own.
 ///
 /// ```
 /// use http::Request;

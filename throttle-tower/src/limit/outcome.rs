@@ -8,14 +8,14 @@ use super::single::Limit;
 
 /// # Charging by outcome
 ///
-/// The head of the response decides; a body that breaks off later changes nothing. A refund never delays the response: in
-/// memory it is done before the response leaves; over a store it runs in the background, on the tokio runtime. What the
-/// store then fails to do stays charged, and is [counted](crate::ThrottleLayer::settlements). The rate-limit headers are
-/// those of the decision, so they promise at most less than is left. A request that never gets a response stays charged,
-/// unless the limit has [`refund_aborted`](Self::refund_aborted).
+/// The head of the response decides; a body that breaks off later changes nothing. A refund never delays the response:
+/// in memory it is done before the response leaves; over a store it runs in the background, on the tokio runtime. What
+/// the store then fails to do stays charged, and is [counted](crate::ThrottleLayer::settlements). The rate-limit
+/// headers are those of the decision, so they promise at most less than is left. A request that never gets a response
+/// stays charged, unless the limit has [`refund_aborted`](Self::refund_aborted).
 impl Limit {
-    /// Gives back what the request took if `refund` is true of the response's head. Called several times, one rule that is
-    /// true suffices. Defaults to never.
+    /// Gives back what the request took if `refund` is true of the response's head. Called several times, one rule that
+    /// is true suffices. Defaults to never.
     ///
     /// ```
     /// use http::StatusCode;
@@ -52,33 +52,33 @@ impl Limit {
         self.refund_if(|status, _| status.is_server_error())
     }
 
-    /// Refunds requests that get no response: the inner service returned an error, or the request was dropped (the client
-    /// disconnected, an outer timeout) before there was a response head. By default they stay charged, because the work may
-    /// have been done.
+    /// Refunds requests that get no response: the inner service returned an error, or the request was dropped (the
+    /// client disconnected, an outer timeout) before there was a response head. By default they stay charged, because
+    /// the work may have been done.
     ///
-    /// A request that is dropped while the store decides is refunded once the store has decided: the layer waits for that in
-    /// the background, and [counts](crate::ThrottleLayer::settlements) it as one step. If the store fails, or does not answer
-    /// in time, what it has charged stays charged.
+    /// A request that is dropped while the store decides is refunded once the store has decided: the layer waits for
+    /// that in the background, and [counts](crate::ThrottleLayer::settlements) it as one step. If the store fails, or
+    /// does not answer in time, what it has charged stays charged.
     pub fn refund_aborted(mut self) -> Self {
         self.applied.charge_rules.refund_aborted = true;
         self
     }
 
-    /// Makes attempts count: a request that is refused, by this or any other limit of the layer, is charged to this limit
-    /// too, as far as something is left. By default a refusal costs nothing.
+    /// Makes attempts count: a request that is refused, by this or any other limit of the layer, is charged to this
+    /// limit too, as far as something is left. By default a refusal costs nothing.
     ///
-    /// The charge is a second step that the refusal does not wait for. In between other requests may be admitted, but never
-    /// more than the limit. The refusal's headers are those of the decision: a client that goes on trying finds that it has
-    /// to wait longer than they say. Requests that were refused without a decision (a required key was missing, a limit was
-    /// closed because the store failed) are not charged. A key or a tier that needs a lookup is looked up also for a request
-    /// that another limit refuses.
+    /// The charge is a second step that the refusal does not wait for. In between other requests may be admitted, but
+    /// never more than the limit. The refusal's headers are those of the decision: a client that goes on trying finds
+    /// that it has to wait longer than they say. Requests that were refused without a decision (a required key was
+    /// missing, a limit was closed because the store failed) are not charged. A key or a tier that needs a lookup is
+    /// looked up also for a request that another limit refuses.
     pub fn charge_refused(mut self) -> Self {
         self.applied.charge_rules.charge_refused = true;
         self
     }
 
-    /// Makes the cost an estimate: the handler reports the actual usage through a [`Usage`](crate::Usage), at once or bit by
-    /// bit while the response streams. Without a report the estimate stays charged.
+    /// Makes the cost an estimate: the handler reports the actual usage through a [`Usage`](crate::Usage), at once or
+    /// bit by bit while the response streams. Without a report the estimate stays charged.
     ///
     /// An estimate of 0 reserves nothing, and the usage is charged afterwards.
     ///

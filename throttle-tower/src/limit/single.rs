@@ -53,9 +53,9 @@ impl Unkeyed {
     /// One budget for each key that a future resolves to: a session looked up in a store, say. The closure takes from
     /// the request's head what the future needs.
     ///
-    /// The future runs before anything is charged, on every request the limit applies to, and at the same time as those of
-    /// other limits; it costs an allocation. One that takes longer than its [deadline](Limit::key_deadline) counts as a
-    /// [missing key](Limit::on_missing).
+    /// The future runs before anything is charged, on every request the limit applies to, and at the same time as those
+    /// of other limits; it costs an allocation. One that takes longer than its [deadline](Limit::key_deadline) counts
+    /// as a [missing key](Limit::on_missing).
     ///
     /// It is not polled for a request that other limits refuse whatever the key may be, if the backend decides without
     /// waiting, as memory does; over a store that would be one more round trip for every request.
@@ -137,9 +137,9 @@ impl Limit {
     /// Sets what a request costs, in units: a number, or a function of the request's head. A cost of 0 looks without
     /// using. Defaults to 1.
     ///
-    /// A number above what the limit admits at once is an error when the layer is built. Of a limit with tiers that is what
-    /// the largest tier admits: requests in a tier that admits less are refused, without a `Retry-After`, because no wait
-    /// helps. A function's cost above it is refused the same way.
+    /// A number above what the limit admits at once is an error when the layer is built. Of a limit with tiers that is
+    /// what the largest tier admits: requests in a tier that admits less are refused, without a `Retry-After`, because
+    /// no wait helps. A function's cost above it is refused the same way.
     ///
     /// ```
     /// use http::request::Parts;
@@ -176,9 +176,9 @@ impl Limit {
         self
     }
 
-    /// Sets how long a key [that a future resolves to](Unkeyed::by_async) may take. After that the request counts as one
-    /// without a key, by [`on_missing`](Self::on_missing), and the future is dropped. Limits with other keys ignore it.
-    /// Defaults to 1 second.
+    /// Sets how long a key [that a future resolves to](Unkeyed::by_async) may take. After that the request counts as
+    /// one without a key, by [`on_missing`](Self::on_missing), and the future is dropped. Limits with other keys ignore
+    /// it. Defaults to 1 second.
     pub fn key_deadline(mut self, longest: Duration) -> Self {
         self.applied.key_deadline = longest;
         self
@@ -196,10 +196,10 @@ impl Limit {
         self
     }
 
-    /// Replaces a limit of the same name that is in use on the same backend and has other parameters: to change a limit while
-    /// the layer with the former one still serves. The new parameters are in force for both layers, the headers of both say
-    /// so, and what was used stays used. Without it that is an error, because two limits that happen to share a name would
-    /// be one. Defaults to not replacing.
+    /// Replaces a limit of the same name that is in use on the same backend and has other parameters: to change a limit
+    /// while the layer with the former one still serves. The new parameters are in force for both layers, the headers
+    /// of both say so, and what was used stays used. Without it that is an error, because two limits that happen to
+    /// share a name would be one. Defaults to not replacing.
     ///
     /// ```
     /// use throttle_tower::{Constant, Gcra, MemoryBackend, Rate, ThrottleLayer, limit};
@@ -216,26 +216,27 @@ impl Limit {
         self
     }
 
-    /// Queues a request that this limit would refuse, if it can be admitted within `longest`, instead of answering 429. The
-    /// request is admitted, and charged, when there is room. Defaults to not queueing.
+    /// Queues a request that this limit would refuse, if it can be admitted within `longest`, instead of answering 429.
+    /// The request is admitted, and charged, when there is room. Defaults to not queueing.
     ///
-    /// * **Fair.** The queued requests of a key are admitted in the order in which they arrived. Later requests queue behind
-    ///   them or are refused; only in an [`any`](crate::any) they are decided first, because another member may have room.
-    ///   A request that two limits hold up waits in one queue after the other. All this is so in each process; over a store,
-    ///   processes race.
-    /// * **On time.** A queued request is decided as of the instant at which there was room for it, however late its timer
-    ///   wakes, so a queue that is never empty admits exactly the rate of its limit. Requests that became due while the process
-    ///   did not run leave together, 50 ms' worth at most; what the queue missed before that is lost. Over Redis the same holds
-    ///   as long as a round trip is shorter than the time between two requests. Where the keys of a set are in several slots
-    ///   of a cluster, and over a backend without [`decide_as_of`](throttle_core::Backend::decide_as_of), a request is decided
-    ///   when the store is asked: a timer and a round trip late, for which a burst of 10 ms' worth or so makes up.
+    /// * **Fair.** The queued requests of a key are admitted in the order in which they arrived. Later requests queue
+    ///   behind them or are refused; only in an [`any`](crate::any) they are decided first, because another member may
+    ///   have room. A request that two limits hold up waits in one queue after the other. All this is so in each
+    ///   process; over a store, processes race.
+    /// * **On time.** A queued request is decided as of the instant at which there was room for it, however late its
+    ///   timer wakes, so a queue that is never empty admits exactly the rate of its limit. Requests that became due
+    ///   while the process did not run leave together, 50 ms' worth at most; what the queue missed before that is lost.
+    ///   Over Redis the same holds as long as a round trip is shorter than the time between two requests. Where the
+    ///   keys of a set are in several slots of a cluster, and over a backend without
+    ///   [`decide_as_of`](throttle_core::Backend::decide_as_of), a request is decided when the store is asked: a timer
+    ///   and a round trip late, for which a burst of 10 ms' worth or so makes up.
     /// * **Bounded.** A request is queued only if its turn comes in time, and a layer queues at most 10,000
     ///   ([`max_held`](crate::ThrottleLayer::max_held)). A request that cannot make it is refused at once, with a
-    ///   `Retry-After` that counts the requests before it. In memory, a request that is queued for a limit that drains or has
-    ///   windows of a fixed start is refused later only if requests outside the queue take its turn. For sliding windows and
-    ///   logs, and over a store, the forecast is an estimate.
-    /// * **Cancelled with the request**: while it is queued it is charged nothing, and dropping it gives its place to the
-    ///   next.
+    ///   `Retry-After` that counts the requests before it. In memory, a request that is queued for a limit that drains
+    ///   or has windows of a fixed start is refused later only if requests outside the queue take its turn. For sliding
+    ///   windows and logs, and over a store, the forecast is an estimate.
+    /// * **Cancelled with the request**: while it is queued it is charged nothing, and dropping it gives its place to
+    ///   the next.
     /// * Where several limits of an `all` refuse, all of them must be ready to wait. Permits of a
     ///   [`Concurrency`](crate::Concurrency) are not held meanwhile. The tokio runtime must have its timers enabled.
     ///

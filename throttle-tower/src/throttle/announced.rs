@@ -6,7 +6,7 @@ use bytes::Bytes;
 use smallvec::{SmallVec, smallvec};
 use throttle_core::{DecidedBy, Decision, Policy, PolicySet, Status};
 
-use super::options::ResponseOptions;
+use super::response_options::ResponseOptions;
 use crate::headers::policy_header::PolicyHeader;
 use crate::headers::policy_status::PolicyTerms;
 use crate::headers::quota::Quota;
@@ -82,7 +82,8 @@ impl Announced {
         self.tier_headers = tier_headers(dialect, &self.policies);
     }
 
-    /// The policy list of a response where all policies apply, each in the tier of the request, if it was written before.
+    /// The policy list of a response where all policies apply, each in the tier of the request, if it was written
+    /// before.
     #[inline]
     pub(super) fn policy_header(&self, decision: &Decision) -> Option<&PolicyHeader> {
         match &self.tier_headers {

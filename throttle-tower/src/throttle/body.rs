@@ -9,12 +9,32 @@ use pin_project_lite::pin_project;
 use super::held::Held;
 
 pin_project! {
-    /// The body of a response that went through a [`Throttle`](crate::Throttle): the inner service's own, or a refusal's.
+    /// The body of a response that went through a [`Throttle`](crate::Throttle): the inner service's own, or a
+    /// refusal's.
+    ///
+    /// ```
+    /// use http::{Request, Response};
+    /// use http_body_util::{BodyExt, Empty};
+    /// use throttle_tower::{Concurrency, ThrottleBody, ThrottleLayer};
+    /// use tower::{Layer, ServiceExt, service_fn};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// type Body = Empty<bytes::Bytes>;
+    /// let inner = service_fn(async |_: Request<()>| Ok::<_, std::convert::Infallible>(Response::new(Body::new())));
+    /// let throttle = ThrottleLayer::new(Concurrency::new(1))?;
+    /// let body: ThrottleBody<Body> = throttle.layer(inner).oneshot(Request::new(())).await?.into_body();
+    /// assert_eq!(throttle.in_flight("in-flight"), Some(1), "the permit is held until the body ends");
+    /// body.collect().await?;
+    /// assert_eq!(throttle.in_flight("in-flight"), Some(0));
+    /// # Ok(())
+    /// # }
+    /// ```
     #[derive(Debug)]
     pub struct ThrottleBody<B> {
         #[pin]
         body: Either<B>,
-        // What is settled or given back when the body ends, or is dropped.
+        // Settled or given back when the body ends or is dropped.
         held: Held,
     }
 }
@@ -53,7 +73,7 @@ impl<B: Body<Data = Bytes>> Body for ThrottleBody<B> {
         match this.body.project() {
             EitherProj::Inner { mut body } => {
                 let frame = ready!(body.as_mut().poll_frame(cx));
-                // Not left to the drop: whoever has read the last byte may be back before that.
+                // Not left to the drop: a client that has read the last byte may come back before that.
                 if !matches!(frame, Some(Ok(_))) || body.is_end_stream() {
                     drop(std::mem::take(this.held));
                 }

@@ -6,8 +6,9 @@ use throttle_core::{Backend, ConfigError, Policy, PolicySet};
 
 use super::announced::Announced;
 use super::local_shares::Shares;
-use super::options::{Options, ResponseOptions};
-use super::permits::Gates;
+use super::options::Options;
+use super::permits::Permits;
+use super::response_options::ResponseOptions;
 use super::shared::{Shared, Uses};
 use crate::limit::{Applied, OnError};
 
@@ -18,15 +19,15 @@ pub(super) fn build<B: Backend>(
     backend: B,
     set: PolicySet,
     applied: Arc<[Applied]>,
-    permits: Arc<Gates>,
+    permits: Arc<Permits>,
     (options, responses): (Options, ResponseOptions),
 ) -> Result<Shared<B>, ConfigError> {
     check(&backend, set.policies(), &applied, &options)?;
     let prepared = Arc::new(backend.prepare(set)?);
     let announced = Arc::new(Announced::new(B::set(&prepared).policies(), responses));
     let uses = Uses::of(&applied);
-    let (lines, share, replaced) = (Arc::default(), None, Arc::default());
-    let mut shared = Shared { backend, prepared, applied, uses, permits, lines, share, options, announced, replaced };
+    let (queues, share, replaced) = (Arc::default(), None, Arc::default());
+    let mut shared = Shared { backend, prepared, applied, uses, permits, queues, share, options, announced, replaced };
     make_share(&mut shared)?;
     Ok(shared)
 }

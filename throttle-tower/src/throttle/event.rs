@@ -3,10 +3,40 @@ use std::fmt;
 use http::request::Parts;
 use throttle_core::{BackendError, BackendErrorKind, DecidedBy, Decision, Policy, PolicyName};
 
-/// What happened to a request, as a hook learns it: see [`ThrottleLayer::on_decision`](crate::ThrottleLayer::on_decision).
+/// What happened to a request, as [`ThrottleLayer::on_decision`](crate::ThrottleLayer::on_decision) reports it to a
+/// hook.
 ///
-/// It never holds a key. As metric labels, policy names and outcomes are bounded; paths and headers are not. `Debug` leaves
-/// the request's head out.
+/// It never contains a key. Policy names and outcomes are bounded, so they can be metric labels; paths and headers
+/// cannot. `Debug` leaves out the request's head.
+///
+/// ```
+/// use std::sync::Arc;
+/// use std::sync::atomic::{AtomicU64, Ordering};
+/// use http::{Request, Response};
+/// use throttle_tower::{Constant, Gcra, Outcome, Rate, ThrottleLayer, limit};
+/// use tower::{Layer, ServiceExt, service_fn};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let refused = Arc::new(AtomicU64::new(0));
+/// let counter = Arc::clone(&refused);
+/// let limits = limit("all", Gcra::new(Rate::per_hour(1)).burst(1)).by(Constant);
+/// let throttle = ThrottleLayer::new(limits)?.on_decision(move |event| {
+///     if let Outcome::Refused = event.outcome {
+///         counter.fetch_add(1, Ordering::Relaxed);
+///         assert_eq!(event.binding().map(|policy| policy.name()), Some("all"));
+///     }
+/// });
+/// let service = throttle.layer(service_fn(async |_: Request<()>| {
+///     Ok::<_, std::convert::Infallible>(Response::new(()))
+/// }));
+/// for _ in 0..3 {
+///     service.clone().oneshot(Request::new(())).await?;
+/// }
+/// assert_eq!(refused.load(Ordering::Relaxed), 2);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy)]
 #[non_exhaustive]
 pub struct Event<'a> {
@@ -14,14 +44,22 @@ pub struct Event<'a> {
     pub outcome: Outcome<'a>,
     /// The policies, in the order given.
     pub policies: &'a [Policy],
-    /// The decision, if there was one: by the store, or when that failed by this process, or none but to let the request
-    /// through. Its statuses stand in the order of the policies.
+    /// The decision, if there was one: by the store, or by this process when the store failed. One that lets the
+    /// request through because its limits are open says so. Its statuses are in the order of the policies.
     pub decision: Option<&'a Decision>,
-    /// The request's head. It holds what the client sent: do not log it raw.
+    /// The request's head. The client wrote it, so do not log it raw.
     pub parts: &'a Parts,
 }
 
 /// What became of a request.
+///
+/// ```
+/// use throttle_core::{BackendError, backend::BackendErrorKind};
+/// use throttle_tower::Outcome;
+///
+/// let error = BackendError::new(BackendErrorKind::Timeout);
+/// assert_eq!(Outcome::FailedClosed(&error).label(), "failed_closed");
+/// ```
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Outcome<'a> {
@@ -29,13 +67,13 @@ pub enum Outcome<'a> {
     Admitted,
     /// A limit refused it.
     Refused,
-    /// A key was missing that was required.
+    /// A required key was missing.
     MissingKey,
-    /// A limit on requests in flight refused it: the names of those that had not enough left.
+    /// Limits on requests in flight refused it: those that had too few permits left.
     Saturated(&'a [PolicyName]),
-    /// The store failed and the limits that apply say to let it through.
+    /// The store failed and the limits that apply are open.
     FailedOpen(&'a BackendError),
-    /// The store failed and a limit says to refuse it.
+    /// The store failed and a limit is closed.
     FailedClosed(&'a BackendError),
 }
 
@@ -55,8 +93,8 @@ impl Outcome<'_> {
 }
 
 impl<'a> Event<'a> {
-    /// Why the store did not decide about the request; `None` if it did, or was not asked. A count of the events that
-    /// have one is the number of degraded decisions: admitted or refused by this process's
+    /// Why the store did not decide about the request; `None` if it did, or was not asked. The number of events with a
+    /// reason is the number of degraded decisions: admitted or refused by this process's
     /// [share](crate::OnError::Local), let through, or refused with 503.
     #[must_use]
     pub fn degraded(&self) -> Option<BackendErrorKind> {
@@ -68,8 +106,8 @@ impl<'a> Event<'a> {
         }
     }
 
-    /// Who decided: the store, this process, or nobody, for what is open. `None` where there is no decision: a required
-    /// key was missing, or a limit is closed.
+    /// What decided: the store, this process, or an open limit. `None` where there is no decision: a required key was
+    /// missing, or a limit is closed.
     #[must_use]
     pub fn decided_by(&self) -> Option<DecidedBy> {
         self.decision.map(Decision::decided_by)

@@ -3,7 +3,8 @@ use http::{HeaderMap, StatusCode};
 use super::permits::InFlight;
 use crate::usage::Open;
 
-/// What a request holds until its response's body has ended. Nothing for most requests, so that is small to carry along.
+/// What a request holds until its response's body has ended. Nothing for most requests, so that is small to carry
+/// along.
 #[derive(Debug, Default)]
 pub(crate) struct Held(Option<Box<Holding>>);
 

@@ -10,33 +10,47 @@ use super::announced::Announced;
 use super::build::{build, make_share};
 use super::event::Event;
 use super::local_shares::LocalStore;
-use super::options::{Jitter, Options, ResponseOptions};
-use super::permits::Gates;
+use super::options::{Jitter, Options};
+use super::permits::Permits;
 use super::refusal::Refusal;
+use super::response_options::ResponseOptions;
 use super::service::Throttle;
 use super::shared::Shared;
 use super::warning::{Warning, Watch};
 
-use crate::OnError;
 use crate::headers::Dialect;
-use crate::limit::{Compiled, IntoLimitTree};
+use crate::limit::{Compiled, IntoLimitTree, OnError};
 use crate::usage::Settlements;
 
-/// Refuses requests that exceed their limits: 429, with true `RateLimit` fields and `Retry-After`.
+/// Refuses requests that exceed their limits: 429, with `RateLimit` headers and a `Retry-After` after which a client is
+/// admitted.
 ///
-/// It works in axum's `Router::layer` and `route_layer`, in `ServiceBuilder`, and around any
-/// `Service<Request<B>>` that is `Clone` and whose response is an `http::Response`. Clones share the limiter. The inner
-/// service's errors pass through untouched, and it is not called for requests that are refused.
+/// It works in axum's `Router::layer` and `route_layer`, in `ServiceBuilder`, and around any `Service<Request<B>>` that
+/// is `Clone` and whose response is an `http::Response`. Clones share the limiter. The inner service's errors pass
+/// through unchanged, and it is not called for requests that are refused.
 ///
 /// ```
-/// use std::time::Duration;
-/// use throttle_tower::{ClientIp, Gcra, Header, KeyExtractor, Rate, ThrottleLayer, TokenBucket, all, limit};
+/// use http::{Request, Response, StatusCode};
+/// use throttle_tower::{Constant, Gcra, Header, Rate, ThrottleLayer, TokenBucket, all, limit};
+/// use tower::{Layer, ServiceExt, service_fn};
 ///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let throttle = ThrottleLayer::new(all([
-///     limit("per-ip", Gcra::new(Rate::per_second(10)).burst(20)).by(ClientIp::peer()),
-///     limit("per-key", TokenBucket::new("600/minute".parse()?)).by(Header::new("x-api-key").or(ClientIp::peer())),
+///     limit("all", Gcra::new(Rate::per_second(1_000))).by(Constant),
+///     limit("per-key", TokenBucket::new("2/hour".parse()?)).by(Header::new("x-api-key")),
 /// ]))?;
-/// # Ok::<(), throttle_tower::ConfigError>(())
+/// let service = throttle.layer(service_fn(async |_: Request<()>| {
+///     Ok::<_, std::convert::Infallible>(Response::new("hello"))
+/// }));
+/// let mut statuses = Vec::new();
+/// for key in ["ada", "ada", "ada", "bob"] {
+///     let request = Request::get("/").header("x-api-key", key).body(())?;
+///     statuses.push(service.clone().oneshot(request).await?.status());
+/// }
+/// assert_eq!(statuses, [StatusCode::OK, StatusCode::OK, StatusCode::TOO_MANY_REQUESTS, StatusCode::OK]);
+/// # Ok(())
+/// # }
 /// ```
 ///
 /// # Deployment
@@ -44,12 +58,13 @@ use crate::usage::Settlements;
 /// * The peer's address comes from axum's `ConnectInfo<SocketAddr>`: enable the feature `axum` and serve with
 ///   `app.into_make_service_with_connect_info::<SocketAddr>()`. Without it there is no address: by default all
 ///   requests share one budget, and a [warning](Self::on_warning) is logged. With another server, insert a
-///   [`PeerAddr`](crate::PeerAddr) into the request's extensions. Behind a proxy the peer is the proxy: see [`client_ip`](crate::client_ip).
+///   [`PeerAddr`](crate::extract::PeerAddr) into the request's extensions. Behind a proxy the peer is the proxy: see
+///   [`client_ip`](crate::client_ip).
 /// * Outermost it protects everything, and preflights count; inside a CORS layer it does not see preflights, and its
-///   refusals carry the CORS fields that browsers need. See [`is_preflight`](crate::is_preflight) and
+///   refusals carry the CORS headers that browsers need. See [`is_preflight`](crate::is_preflight) and
 ///   [`Dialect::exposed_names`].
-/// * The [`Route`](crate::Route) is known to layers added with `Router::layer` or `route_layer`, not to one wrapped around the
-///   whole router; [`on_warning`](Self::on_warning) tells when that happens.
+/// * The [`Route`](crate::Route) is known to layers added with `Router::layer` or `route_layer`, not to a layer around
+///   the whole router; [`on_warning`](Self::on_warning) reports that.
 #[derive(Clone)]
 #[must_use = "a layer does nothing until a service is wrapped in it"]
 pub struct ThrottleLayer<B: Backend = MemoryBackend> {
@@ -64,7 +79,7 @@ impl ThrottleLayer {
     /// If a limit's configuration is wrong: which policy, field, value and bound.
     pub fn new(limits: impl IntoLimitTree) -> Result<Self, ConfigError> {
         let Compiled { set, applied, concurrency, permit_tree } = limits.into_limit_tree().compile()?;
-        let permits = Arc::new(Gates::new(concurrency, permit_tree));
+        let permits = Arc::new(Permits::new(concurrency, permit_tree));
         let options = (Options::default(), ResponseOptions::default());
         let shared = build(MemoryBackend::new(), set, applied, permits, options)?;
         Ok(Self { shared: Arc::new(shared) })
@@ -72,14 +87,14 @@ impl ThrottleLayer {
 }
 
 impl<B: Backend> ThrottleLayer<B> {
-    /// Enforces the same limits on another backend: one with a clock of its own, one that several layers share, one
+    /// Enforces the same limits on another backend: one with a clock of its own, one that several layers share, or one
     /// that other processes share too.
     ///
     /// # Errors
     ///
     /// If the backend can fail and a limit does not say what happens then ([`Limit::on_error`](crate::Limit::on_error),
-    /// or [`on_error`](Self::on_error) before this); if the backend cannot hold such limits; or if a limit has the name of
-    /// another one that is in use there, with other parameters: see
+    /// or [`on_error`](Self::on_error) before this); if the backend cannot hold such limits; or if a limit has the name
+    /// of another one that is in use there, with other parameters: see
     /// [`Limit::replace_existing`](crate::Limit::replace_existing).
     pub fn backend<C: Backend>(self, backend: C) -> Result<ThrottleLayer<C>, ConfigError> {
         let own = &self.shared;
@@ -90,29 +105,29 @@ impl<B: Backend> ThrottleLayer<B> {
         Ok(ThrottleLayer { shared: Arc::new(shared) })
     }
 
-    /// What happens when the store fails, for limits that do not say it themselves. Set it before
-    /// [`backend`](Self::backend), which asks for it. There is no default.
+    /// Sets what happens when the store fails, for limits without a rule of their own. Set it before
+    /// [`backend`](Self::backend), which needs it. There is no default.
     pub fn on_error(self, rule: OnError) -> Self {
         self.with_options(|options| options.on_error = Some(rule)).with_share()
     }
 
-    /// Where the shares of limits that are [local](OnError::Local) when the store fails are kept, and by what clock. Set
-    /// it before [`backend`](Self::backend). Layers that have limits of the same names on one backend should be given
-    /// clones of one store, so that they have one share of them together, and no other use of that store. Defaults to a
-    /// store of the layer's own, of up to a million keys.
+    /// Sets the store, and its clock, for the shares of limits that are [local](OnError::Local) when the backend's
+    /// store fails. Set it before [`backend`](Self::backend). Layers that have limits of the same names on one backend
+    /// should get clones of one store, so that they have one share together; use that store for nothing else. Defaults
+    /// to a store of the layer's own, of up to a million keys.
     pub fn local_store<C: Clock>(self, store: &MemoryBackend<C>) -> Self {
         let store = LocalStore::new(store.clone());
         self.with_options(|options| options.local_store = Some(store)).with_share()
     }
 
-    /// Which rate-limit fields responses carry. Defaults to [`Dialect::Draft11`].
+    /// Sets which rate-limit headers responses carry. Defaults to [`Dialect::Draft11`].
     pub fn headers(self, dialect: Dialect) -> Self {
         self.with_announced(|announced| announced.set_dialect(dialect))
     }
 
-    /// Leaves the rate-limit fields (not `Retry-After`) out of responses of which `hide` is true: those that shared caches store (see
-    /// [`headers::is_public`](crate::headers::is_public)), or a 401 that would tell a stranger about its victim's traffic.
-    /// Defaults to none.
+    /// Leaves the rate-limit headers (not `Retry-After`) out of responses of which `hide` is true: responses that
+    /// shared caches store (see [`headers::is_public`](crate::headers::is_public)), or a 401 that would show a stranger
+    /// its victim's traffic. Defaults to none.
     ///
     /// ```
     /// # use throttle_tower::{Constant, Gcra, Rate, ThrottleLayer, headers, limit};
@@ -126,8 +141,8 @@ impl<B: Backend> ThrottleLayer<B> {
         self.with_announced(|announced| announced.options.hide_headers = Some(Arc::new(hide)))
     }
 
-    /// Builds refusals. The rate-limit fields, and `Cache-Control: no-store` unless you set another, are added to what
-    /// you return. Defaults to [`Refusal::default_response`], a problem document.
+    /// Builds the responses of refusals. The layer adds the rate-limit headers to them, and `Cache-Control: no-store`
+    /// if they have no other. Defaults to [`Refusal::default_response`], a problem document.
     ///
     /// ```
     /// # use throttle_tower::{Constant, Gcra, Rate, ThrottleLayer, limit};
@@ -143,15 +158,15 @@ impl<B: Backend> ThrottleLayer<B> {
         self.with_options(|options| options.response = Some(Arc::new(build)))
     }
 
-    /// Calls `hook` for every decision, inside the request: count and return. Charges behind a response are not among them:
-    /// see [`settlements`](Self::settlements). Defaults to nothing.
+    /// Calls `hook` for every decision, inside the request: count and return. It is not called for charges in the
+    /// background: see [`settlements`](Self::settlements). Defaults to nothing.
     pub fn on_decision(self, hook: impl Fn(&Event<'_>) + Send + Sync + 'static) -> Self {
         self.with_options(|options| options.on_decision = Some(Arc::new(hook)))
     }
 
-    /// Calls `hook` when requests show that the layer hardly does what was meant, inside the request: each
-    /// [`Warning`] at most once for each limit of the layer and its clones. No request is refused because of one. Defaults to
-    /// logging them with `tracing`, at the level of warnings; without the feature `tracing`, to nothing.
+    /// Calls `hook` when requests show that the layer hardly does what was intended, inside the request: each
+    /// [`Warning`] at most once for each limit of the layer and its clones. No request is refused because of one.
+    /// Defaults to logging them with `tracing`, at the level of warnings; without the feature `tracing`, to nothing.
     ///
     /// ```
     /// # use throttle_tower::{Gcra, Rate, Route, ThrottleLayer, limit};
@@ -163,47 +178,48 @@ impl<B: Backend> ThrottleLayer<B> {
         self.with_announced(|announced| announced.options.watch = Watch::new(hook))
     }
 
-    /// Lengthens the waits that clients are told by up to `percent` of them, at most 100, the same share for the same
-    /// key every time, so that clients refused together do not return together. Waits only get longer. Defaults to 0.
+    /// Lengthens the waits in refusals by up to `percent`, at most 100, so that clients that are refused together do
+    /// not return together. A key always gets the same share. Waits only get longer. Defaults to 0.
     pub fn retry_jitter(self, percent: u8) -> Self {
         self.with_options(|options| options.jitter = Jitter::new(percent))
     }
 
-    /// Whether responses carry a [`LimitReport`](crate::LimitReport) in their extensions, for outer layers to read. It
-    /// costs three of the eight allocations that the layer adds to an admitted request in axum. Defaults to true.
+    /// Sets whether responses carry a [`LimitReport`](crate::LimitReport) in their extensions, for outer layers to
+    /// read. It costs three of the eight allocations that the layer adds to an admitted request in axum. Defaults to
+    /// true.
     pub fn report_in_response(self, report: bool) -> Self {
         self.with_announced(|announced| announced.options.report_in_response = report)
     }
 
-    /// Most requests that are held at once because their limits [wait](crate::Limit::wait_up_to); more are refused.
-    /// Defaults to 10,000.
+    /// Sets how many requests may wait at once for limits that [queue](crate::Limit::wait_up_to) them; more are
+    /// refused. Defaults to 10,000.
     pub fn max_held(self, requests: usize) -> Self {
         self.with_options(|options| options.max_held = requests)
     }
 
-    /// How many permits of a [`Concurrency`](crate::Concurrency) are taken now, of all keys together; `None` if there is none
-    /// of that name.
+    /// Returns how many permits of a [`Concurrency`](crate::Concurrency) are taken now, of all keys together; `None` if
+    /// no limit has that name.
     #[must_use]
     pub fn in_flight(&self, name: &str) -> Option<u64> {
         self.shared.permits.taken(name)
     }
 
-    /// How many refunds, settlements and other charges behind responses are under way, were done, and failed, over all
-    /// clones of this layer and those that were made of it with other options or backends. Before a process ends, wait for
-    /// none to be pending: what is then still on its way to a store is lost.
+    /// Returns how many refunds, settlements and other charges in the background are under way, done and failed, of all
+    /// clones of this layer and those that were made of it with other options or backends. Before a process ends, wait
+    /// until none is pending: what is still on its way to a store then is lost.
     #[must_use]
     pub fn settlements(&self) -> Settlements {
         self.shared.options.background.counters.read()
     }
 
-    /// Calls `hook` for every refund, settlement or other charge behind a response that failed: count or log it and return.
-    /// What was to be given back stays charged. Defaults to nothing.
+    /// Calls `hook` for every refund, settlement or other charge in the background that failed: count or log it and
+    /// return. A refund that failed stays charged. Defaults to nothing.
     pub fn on_settle_error(self, hook: impl Fn(&BackendError) + Send + Sync + 'static) -> Self {
         self.with_options(|options| options.background.on_error = Some(Arc::new(hook)))
     }
 
-    /// A share that cannot be made is missing, and limits without one are closed when the store fails; open ones only while
-    /// it is busy. What is set before [`backend`](Self::backend) is checked there.
+    /// A share that cannot be made is missing, and limits without one are closed when the store fails; open ones only
+    /// while it is busy. What is set before [`backend`](Self::backend) is checked there.
     fn with_share(mut self) -> Self {
         let _ = make_share(Arc::make_mut(&mut self.shared));
         self

@@ -8,15 +8,16 @@ use crate::limit::OnError;
 
 /// What this process decides by where the store does not.
 ///
-/// A store that is busy is not broken: then limits that are open are decided here too, by the whole of each limit. Both shares
-/// are kept in one store, so a limit that stands in both has one budget.
+/// A store that is busy is not broken: then this process decides by limits that are open too, by the whole of each
+/// limit. Both shares are kept in one store, so a limit that is in both has one budget.
 #[derive(Clone)]
 pub(crate) struct Shares {
-    /// LimitTree that are local, at 1/n, the others being open.
+    /// Limits that are local, at 1/n; the others are open.
     local: LocalShare,
     /// The same, and limits that are open at 1/1.
     busy: LocalShare,
-    /// Whether a limit is local, so that its share is kept warm. The share of an open limit is charged only by its decisions.
+    /// Whether a limit is local, so that its share is kept warm. Only its own decisions charge the share of an open
+    /// limit.
     is_warm: bool,
 }
 
@@ -48,8 +49,8 @@ impl Shares {
         self.busy.set()
     }
 
-    /// Decides about a request that the store did not decide about. `None` where that is left to no share: all the limits
-    /// that apply are open, and the store is broken.
+    /// Decides about a request that the store did not decide about. `None` if all limits that apply are open and the
+    /// store is broken, so that no share decides.
     pub(super) fn decide(&self, calls: &[Call], why: BackendErrorKind) -> Option<Decision> {
         let share = if why.is_busy() { &self.busy } else { &self.local };
         let decision = share.decide(calls, why);
@@ -64,14 +65,14 @@ impl Shares {
         }
     }
 
-    /// The share at which receipts are settled. The store's charges were noted for local limits only, and all that was charged
-    /// here is in the same store.
+    /// The share at which receipts are settled. The store's charges were noted for local limits only, and all that was
+    /// charged here is in the same store.
     pub(super) const fn for_receipts(&self) -> &LocalShare {
         &self.local
     }
 }
 
-/// Where shares are kept, whatever clock it has: makes a share of a set, of so many processes for each policy.
+/// Keeps shares, whatever its clock: makes a share of a set, of so many processes for each policy.
 #[derive(Clone)]
 pub(crate) struct LocalStore(Arc<MakeShare>);
 

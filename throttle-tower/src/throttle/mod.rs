@@ -1,17 +1,23 @@
-//! The middleware that refuses: its layer, its service, and the future it answers with.
+//! The middleware that refuses: its layer, its service and its future; and in [`steps`] what happens to a request.
+//!
+//! What a user sets is in `options`, what responses say about the policies in `announced`, and what clones of a layer
+//! share in `shared`.
 
 mod announced;
 mod body;
 mod build;
 mod event;
+mod forecast;
 mod future;
 mod held;
 mod layer;
 mod local_shares;
 mod options;
 mod permits;
+mod queues;
 mod refusal;
 mod report;
+mod response_options;
 mod service;
 mod shared;
 mod steps;
@@ -22,6 +28,8 @@ pub use event::{Event, Outcome};
 pub use future::ResponseFuture;
 pub use layer::ThrottleLayer;
 pub use permits::InFlight;
+#[cfg(feature = "axum")]
+pub use permits::MissingInFlight;
 pub use refusal::{Reason, Refusal};
 pub use report::LimitReport;
 #[cfg(feature = "axum")]

@@ -4,14 +4,12 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderMap, Response, StatusCode};
+use http::Response;
 use throttle_core::Key;
 
 use super::event::Event;
 use super::local_shares::LocalStore;
 use super::refusal::Refusal;
-use super::warning::Watch;
-use crate::headers::Dialect;
 use crate::jitter;
 use crate::limit::{Applied, OnError};
 use crate::usage::Background;
@@ -29,18 +27,8 @@ pub(crate) struct Options {
     pub(super) max_held: usize,
 }
 
-/// What shapes the responses, those of the inner service too.
-#[derive(Clone)]
-pub(crate) struct ResponseOptions {
-    pub(super) dialect: Dialect,
-    pub(super) hide_headers: Option<HideHeaders>,
-    pub(super) report_in_response: bool,
-    pub(super) watch: Watch,
-}
-
 type BuildResponse = Arc<dyn Fn(&Refusal<'_>) -> Response<Bytes> + Send + Sync>;
 type OnDecision = Arc<dyn Fn(&Event<'_>) + Send + Sync>;
-type HideHeaders = Arc<dyn Fn(StatusCode, &HeaderMap) -> bool + Send + Sync>;
 
 const DEFAULT_MAX_HELD: usize = 10_000;
 
@@ -65,15 +53,8 @@ impl Default for Options {
     }
 }
 
-impl Default for ResponseOptions {
-    fn default() -> Self {
-        let (dialect, watch) = (Dialect::default(), Watch::default());
-        Self { dialect, hide_headers: None, report_in_response: true, watch }
-    }
-}
-
-/// Lengthens waits by a share that depends on the key alone, so that clients that were refused together do not come back
-/// together.
+/// Lengthens waits by a share that depends on the key alone, so that clients that were refused together do not come
+/// back together.
 #[derive(Clone)]
 pub(crate) struct Jitter {
     percent: u8,

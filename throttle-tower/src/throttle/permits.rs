@@ -1,4 +1,4 @@
-//! Permits of requests in flight.
+//! HeldPermits of requests in flight.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,53 +13,53 @@ use throttle_core::{AnyCharge, Key, PolicyName};
 use crate::limit::{Concurrency, PermitTree};
 use crate::lock::lock;
 
-/// All of a layer's limits on requests in flight, and how they are composed.
-pub(crate) struct Gates {
-    gates: Vec<Gate>,
-    rule: Option<PermitTree>,
-    /// One lock for all, so that a request takes all that it needs in one step.
+/// All of a layer's limits on requests in flight, and how many permits of each are taken.
+pub(crate) struct Permits {
+    limits: Vec<PermitLimit>,
+    tree: Option<PermitTree>,
+    /// One lock for all, so that a request takes all its permits in one step.
     taken: Mutex<Vec<HashMap<Key, u64>>>,
 }
 
-struct Gate {
+struct PermitLimit {
     name: PolicyName,
-    how: Concurrency,
+    limit: Concurrency,
 }
 
-/// What a request needs of each.
+/// The key and the permits that a request needs of each limit.
 pub(crate) type Needs = SmallVec<[Option<(Key, u64)>; 2]>;
 
 type Taken = SmallVec<[(usize, Key, u64); 2]>;
 
-impl Gates {
-    pub(crate) fn new(gates: Vec<(PolicyName, Concurrency)>, rule: Option<PermitTree>) -> Self {
-        let gates: Vec<Gate> = gates.into_iter().map(|(name, how)| Gate { name, how }).collect();
-        let taken = Mutex::new(gates.iter().map(|_| HashMap::new()).collect());
-        Self { gates, rule, taken }
+impl Permits {
+    pub(crate) fn new(limits: Vec<(PolicyName, Concurrency)>, tree: Option<PermitTree>) -> Self {
+        let limits: Vec<_> = limits.into_iter().map(|(name, limit)| PermitLimit { name, limit }).collect();
+        let taken = Mutex::new(limits.iter().map(|_| HashMap::new()).collect());
+        Self { limits, tree, taken }
     }
 
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.gates.is_empty()
+        self.limits.is_empty()
     }
 
     pub(crate) fn names(&self) -> impl Iterator<Item = &PolicyName> {
-        self.gates.iter().map(|gate| &gate.name)
+        self.limits.iter().map(|limit| &limit.name)
     }
 
-    /// How many permits of one are taken, of all keys together.
+    /// How many permits of a limit are taken, of all keys together.
     pub(crate) fn taken(&self, name: &str) -> Option<u64> {
         let place = self.names().position(|own| own.as_str() == name)?;
         Some(self.lock()[place].values().sum())
     }
 
-    /// What the request needs.
+    /// The permits that a request needs.
     ///
     /// # Errors
     ///
     /// The name and the status, where a required key is missing.
     pub(crate) fn ask(&self, parts: &Parts) -> Result<Needs, (&PolicyName, StatusCode)> {
-        self.gates.iter().map(|gate| gate.how.ask(parts).map_err(|status| (&gate.name, status))).collect()
+        self.limits.iter().map(|limit| limit.limit.ask(parts).map_err(|status| (&limit.name, status))).collect()
     }
 
     /// Looks whether there are enough permits, and takes none.
@@ -78,7 +78,7 @@ impl Gates {
     /// The places of the limits that have too few left.
     #[inline]
     pub(crate) fn enter(self: &Arc<Self>, needs: &Needs) -> Result<Option<InFlight>, Places> {
-        if self.gates.is_empty() { Ok(None) } else { self.take(needs) }
+        if self.limits.is_empty() { Ok(None) } else { self.take(needs) }
     }
 
     fn take(self: &Arc<Self>, needs: &Needs) -> Result<Option<InFlight>, Places> {
@@ -92,21 +92,21 @@ impl Gates {
         }
         drop(taken);
         Ok((!own.is_empty())
-            .then(|| InFlight(smallvec![Arc::new(Permits { gates: AssertUnwindSafe(Arc::clone(self)), own })])))
+            .then(|| InFlight(smallvec![Arc::new(HeldPermits { permits: AssertUnwindSafe(Arc::clone(self)), own })])))
     }
 
     /// The places of the limits of which the request needs permits.
     fn choose(&self, taken: &[HashMap<Key, u64>], needs: &Needs) -> Result<Places, Places> {
-        let Some(rule) = &self.rule else { return Ok(Places::new()) };
-        let mut choice = Choice { gates: &self.gates, taken, needs, places: Places::new(), full: Places::new() };
-        match choice.admits(rule) {
+        let Some(tree) = &self.tree else { return Ok(Places::new()) };
+        let mut choice = Choice { limits: &self.limits, taken, needs, places: Places::new(), full: Places::new() };
+        match choice.admits(tree) {
             Some(false) => Err(choice.full),
             Some(true) | None => Ok(choice.places),
         }
     }
 
     pub(crate) fn names_of(&self, full: &Places) -> Vec<PolicyName> {
-        full.iter().filter_map(|place| Some(self.gates.get(*place)?.name.clone())).collect()
+        full.iter().filter_map(|place| Some(self.limits.get(*place)?.name.clone())).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<HashMap<Key, u64>>> {
@@ -114,13 +114,13 @@ impl Gates {
     }
 }
 
-/// LimitTree, by their places.
+/// Limits, by their places.
 pub(crate) type Places = SmallVec<[usize; 2]>;
 
-/// Chooses the permits of one request. A limit stands at one place of the composition, so choosing changes no count that
+/// Chooses the permits of one request. Each limit is in one place of the composition, so choosing changes no count that
 /// a later choice depends on.
 struct Choice<'a> {
-    gates: &'a [Gate],
+    limits: &'a [PermitLimit],
     taken: &'a [HashMap<Key, u64>],
     needs: &'a Needs,
     places: Places,
@@ -129,8 +129,8 @@ struct Choice<'a> {
 
 impl Choice<'_> {
     /// Whether a composition admits the request; `None` where none of it applies.
-    fn admits(&mut self, rule: &PermitTree) -> Option<bool> {
-        match rule {
+    fn admits(&mut self, tree: &PermitTree) -> Option<bool> {
+        match tree {
             PermitTree::Limit(place) => self.one_admits(*place),
             PermitTree::All(members) => {
                 let mut admits = None;
@@ -143,14 +143,14 @@ impl Choice<'_> {
                 }
                 admits
             }
-            PermitTree::Any(members, whom) => {
+            PermitTree::Any(members, charge) => {
                 let (mut admits, blamed) = (None, self.full.len());
                 for member in members {
                     let before = self.places.len();
                     match self.admits(member) {
                         Some(true) => {
                             admits = Some(true);
-                            if *whom == AnyCharge::First {
+                            if *charge == AnyCharge::First {
                                 break;
                             }
                         }
@@ -173,7 +173,7 @@ impl Choice<'_> {
     fn one_admits(&mut self, place: usize) -> Option<bool> {
         let (key, cost) = self.needs.get(place)?.as_ref()?;
         let taken = self.taken[place].get(key).copied().unwrap_or(0);
-        let admits = taken.checked_add(*cost).is_some_and(|after| after <= self.gates[place].how.most);
+        let admits = taken.checked_add(*cost).is_some_and(|after| after <= self.limits[place].limit.most);
         if admits {
             self.places.push(place);
         } else {
@@ -193,30 +193,38 @@ fn leave(taken: &mut HashMap<Key, u64>, key: &Key, cost: u64) {
     }
 }
 
-/// The permits of one request that is in flight: see [`Concurrency`].
+/// The permits of one request in flight: see [`Concurrency`].
 ///
-/// The layer puts it into the extensions of a request that holds permits, and holds them itself until the response body ends
-/// or is dropped. Permits return when the last clone is dropped: a handler that goes on working after the response, or on a
-/// connection that has switched protocols, keeps a clone. With the feature `axum` it is an extractor.
+/// The layer inserts it into the extensions of a request that holds permits, and holds them itself until the response
+/// body ends or is dropped. The permits return when the last clone is dropped: a handler that goes on working after the
+/// response, or on a connection that has switched protocols, keeps a clone. With the feature `axum` it is an extractor.
 ///
-/// Inside several layers it stands for the permits of all of them.
+/// Inside several layers it represents the permits of all of them.
 ///
 /// ```
-/// # #[cfg(feature = "axum")] mod example {
-/// use axum::response::Response;
-/// use throttle_tower::InFlight;
+/// use http::{Request, Response};
+/// use throttle_tower::{Concurrency, InFlight, ThrottleLayer};
+/// use tower::{Layer, ServiceExt, service_fn};
 ///
-/// async fn export(permit: InFlight) {
-///     tokio::spawn(async move {
-///         // the long work that the limit is about
-///         drop(permit);
-///     });
-/// }
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let throttle = ThrottleLayer::new(Concurrency::new(20).name("exports"))?;
+/// let export = throttle.layer(service_fn(async |request: Request<()>| {
+///     let permit: InFlight = request.extensions().get().cloned().expect("the layer has a Concurrency limit");
+///     assert_eq!(permit.permits().collect::<Vec<_>>(), [("exports", 1)]);
+///     // The work goes on after the response, so it keeps the permit.
+///     tokio::spawn(async move { work().await; drop(permit) });
+///     Ok::<_, std::convert::Infallible>(Response::new(()))
+/// }));
+/// drop(export.oneshot(Request::new(())).await?);
+/// assert_eq!(throttle.in_flight("exports"), Some(1));
+/// # async fn work() { tokio::time::sleep(std::time::Duration::from_secs(1)).await }
+/// # Ok(())
 /// # }
 /// ```
 #[derive(Clone)]
 #[must_use = "dropping it may return the permits"]
-pub struct InFlight(SmallVec<[Arc<Permits>; 1]>);
+pub struct InFlight(SmallVec<[Arc<HeldPermits>; 1]>);
 
 impl InFlight {
     /// The permits held, by the name of their limit, those of the outermost layer first.
@@ -224,7 +232,7 @@ impl InFlight {
         self.0.iter().flat_map(|permits| permits.by_name())
     }
 
-    /// These and those of the layers around this one.
+    /// These permits and those of the layers around this one.
     pub(super) fn inside(self, outer: Option<&Self>) -> Self {
         let outer = outer.into_iter().flat_map(|outer| outer.0.iter().cloned());
         Self(outer.chain(self.0).collect())
@@ -237,63 +245,53 @@ impl fmt::Debug for InFlight {
     }
 }
 
-struct Permits {
-    /// The user's closures in there may be of any kind, but none runs when permits are returned.
-    gates: AssertUnwindSafe<Arc<Gates>>,
+struct HeldPermits {
+    /// The user's closures in it may be of any kind, but none runs when permits are returned.
+    permits: AssertUnwindSafe<Arc<Permits>>,
     own: Taken,
 }
 
-impl Permits {
+impl HeldPermits {
     fn by_name(&self) -> impl Iterator<Item = (&str, u64)> {
-        self.own.iter().map(|(place, _, cost)| (self.gates.gates[*place].name.as_str(), *cost))
+        self.own.iter().map(|(place, _, cost)| (self.permits.limits[*place].name.as_str(), *cost))
     }
 }
 
-impl Drop for Permits {
+impl Drop for HeldPermits {
     fn drop(&mut self) {
-        let mut taken = self.gates.lock();
+        let mut taken = self.permits.lock();
         for (place, key, cost) in &self.own {
             leave(&mut taken[*place], key, *cost);
         }
     }
 }
 
-impl fmt::Debug for Gates {
+impl fmt::Debug for Permits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.names()).finish()
     }
 }
 
 #[cfg(feature = "axum")]
-mod extract {
-    use std::convert::Infallible;
-
-    use axum::extract::{FromRequestParts, OptionalFromRequestParts};
-    use http::StatusCode;
-    use http::request::Parts;
-
-    use super::InFlight;
-
-    impl<S: Sync> FromRequestParts<S> for InFlight {
-        /// Status 500 without a body: there is no [`Concurrency`](crate::Concurrency) limit around the handler. The log says
-        /// so.
-        type Rejection = StatusCode;
-
-        async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
-            let missing = "the request holds no permit; add a Concurrency limit to the route's ThrottleLayer, or take an \
-                           Option<InFlight>";
-            parts.extensions.get().cloned().ok_or_else(|| {
-                crate::log::error(&missing);
-                StatusCode::INTERNAL_SERVER_ERROR
-            })
-        }
-    }
-
-    impl<S: Sync> OptionalFromRequestParts<S> for InFlight {
-        type Rejection = Infallible;
-
-        async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Option<Self>, Infallible> {
-            Ok(parts.extensions.get().cloned())
-        }
-    }
+crate::extension::extractor! {
+    InFlight,
+    "the request holds no permit; add a Concurrency limit to the route's ThrottleLayer, or take an Option<InFlight>";
+    /// The rejection of a handler that takes an [`InFlight`] where the request holds no permit: status 500.
+    ///
+    /// ```
+    /// use throttle_tower::{InFlight, MissingInFlight};
+    ///
+    /// async fn export(permit: Result<InFlight, MissingInFlight>) -> Result<(), MissingInFlight> {
+    ///     drop(permit?);
+    ///     Ok(())
+    /// }
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # use axum::extract::FromRequestParts;
+    /// # let (mut parts, ()) = http::Request::new(()).into_parts();
+    /// # let permit = InFlight::from_request_parts(&mut parts, &()).await;
+    /// assert!(export(permit).await.is_err(), "there is no layer");
+    /// # }
+    /// ```
+    MissingInFlight
 }

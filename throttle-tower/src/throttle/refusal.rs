@@ -8,19 +8,61 @@ use throttle_core::{BackendErrorKind, Policy, PolicyName};
 use super::report::LimitReport;
 use crate::headers::Problem;
 
-/// A refusal about to be answered, for those who [build the response](crate::ThrottleLayer::response) themselves.
+/// A refusal, for a closure that [builds the response](crate::ThrottleLayer::response).
+///
+/// ```
+/// use http::{Request, Response, StatusCode};
+/// use throttle_tower::{Constant, Gcra, Rate, Reason, ThrottleLayer, limit};
+/// use tower::{Layer, ServiceExt, service_fn};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let limits = limit("all", Gcra::new(Rate::per_hour(1)).burst(1)).by(Constant);
+/// let throttle = ThrottleLayer::new(limits)?.response(|refusal| match refusal.reason {
+///     Reason::Quota(report) => {
+///         assert!(report.violated().eq(["all"]));
+///         let mut response = Response::new("too many orders, come back later".into());
+///         *response.status_mut() = refusal.status;
+///         response
+///     }
+///     _ => refusal.default_response(),
+/// });
+/// let service = throttle.layer(service_fn(async |_: Request<()>| {
+///     Ok::<_, std::convert::Infallible>(Response::new(()))
+/// }));
+/// service.clone().oneshot(Request::new(())).await?;
+/// let refused = service.oneshot(Request::new(())).await?;
+/// assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+/// assert!(refused.headers().contains_key("retry-after"), "the layer adds its headers");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Refusal<'a> {
-    /// Why.
+    /// Why the request is refused.
     pub reason: Reason<'a>,
-    /// The status that the answer would have.
+    /// The status of the default response.
     pub status: StatusCode,
     /// µs by which the wait is lengthened.
     pub(super) extra: u64,
 }
 
 /// Why a request is refused.
+///
+/// ```
+/// use throttle_tower::{Reason, ThrottleLayer, Concurrency};
+///
+/// let throttle = ThrottleLayer::new(Concurrency::new(20))?.response(|refusal| {
+///     let mut response = refusal.default_response();
+///     if let Reason::Saturated(limits) = refusal.reason {
+///         assert_eq!(limits[0].as_str(), "in-flight");
+///         response.headers_mut().insert("retry-after", http::HeaderValue::from_static("1"));
+///     }
+///     response
+/// });
+/// # Ok::<(), throttle_tower::ConfigError>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Reason<'a> {
@@ -28,15 +70,17 @@ pub enum Reason<'a> {
     Quota(&'a LimitReport),
     /// The store failed, and these limits apply to the request and are closed then: 503.
     Store(BackendErrorKind, &'a [Policy]),
-    /// The policy requires a key, and the request has none: the status that was chosen.
+    /// The policy requires a key, and the request has none: the status of
+    /// [`OnMissing::Reject`](crate::OnMissing::Reject).
     MissingKey(&'a PolicyName),
-    /// These limits on requests in flight have not enough left: 503.
+    /// These limits on requests in flight have too few permits left: 503.
     Saturated(&'a [PolicyName]),
 }
 
 impl Refusal<'_> {
-    /// How long to wait, if waiting helps and it is known for how long. [Jitter](crate::ThrottleLayer::retry_jitter) is
-    /// included, so it agrees with the `Retry-After` that is sent, but for rounding up to seconds.
+    /// How long the client should wait; `None` if no wait helps, or if it is not known how long. It includes
+    /// [jitter](crate::ThrottleLayer::retry_jitter), so it is the `Retry-After` of the response, before that is rounded
+    /// up to seconds.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self.reason {
@@ -47,7 +91,7 @@ impl Refusal<'_> {
         }
     }
 
-    /// The response that is sent when nobody builds another: a problem document (RFC 9457), not to be stored.
+    /// The response of a layer without a closure: a problem document (RFC 9457).
     #[must_use]
     pub fn default_response(&self) -> Response<Bytes> {
         let body = match self.reason {

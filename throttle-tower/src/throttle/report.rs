@@ -6,31 +6,44 @@ use throttle_core::{Decision, Policy, Status};
 
 use super::announced::Announced;
 
-/// The decision about a request, with the policies it speaks of.
+/// The decision about a request, with the policies it is about.
 ///
-/// The layer puts it into the extensions of the request, for handlers, and of the response, for outer layers. Where
-/// several throttles are stacked, a handler finds the innermost one's, and the response carries the one that refused, or
-/// else the innermost. A request that was refused without a decision (a limit was [closed](crate::OnError::Closed) when
-/// the store failed, or a key was missing and required) has none.
+/// The layer inserts it into the extensions of the request, for handlers, and of the response, for outer layers. Where
+/// several throttles are stacked, a handler finds the innermost one's, and the response has that of the throttle that
+/// refused, or else the innermost one's. A request that was refused without a decision (a limit was
+/// [closed](crate::OnError::Closed) when the store failed, or a required key was missing) has none.
 ///
-/// When the store failed and this process decided instead, the decision tells so: [`Decision::decided_by`]. Where all limits
-/// are [open](crate::OnError::Open) then, it is as if none applied: `remaining` is `u64::MAX`.
+/// When the store failed and this process decided instead, [`Decision::decided_by`] says so. If all limits were
+/// [open](crate::OnError::Open) then, it is as if none applied: `remaining` is `u64::MAX`.
 ///
-/// With the feature `axum` of this crate it is an extractor. Without that feature a handler that takes one is no
-/// `Handler`, and the compiler says only so.
+/// With the feature `axum` of this crate it is an extractor. Without that feature a handler that takes one does not
+/// implement `Handler`, and the compiler does not say why.
 ///
 /// ```
-/// # #[cfg(feature = "axum")]
-/// async fn remaining(report: throttle_tower::LimitReport) -> String {
-///     format!("{} left\n", report.decision().remaining())
-/// }
+/// use http::{Request, Response};
+/// use throttle_tower::{Constant, Gcra, LimitReport, Rate, ThrottleLayer, limit};
+/// use tower::{Layer, ServiceExt, service_fn};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let throttle = ThrottleLayer::new(limit("all", Gcra::new(Rate::per_hour(5)).burst(5)).by(Constant))?;
+/// let service = throttle.layer(service_fn(async |request: Request<()>| {
+///     let report: &LimitReport = request.extensions().get().expect("the layer inserts it");
+///     Ok::<_, std::convert::Infallible>(Response::new(format!("{} left", report.decision().remaining())))
+/// }));
+/// let response = service.oneshot(Request::new(())).await?;
+/// let report: &LimitReport = response.extensions().get().expect("outer layers find it too");
+/// assert_eq!(report.decision().remaining(), 4);
+/// assert_eq!(report.binding().map(|policy| policy.name()), Some("all"));
+/// # Ok(())
+/// # }
 /// ```
 #[derive(Clone, Debug)]
 pub struct LimitReport(Arc<Inner>);
 
 struct Inner {
     decision: Decision,
-    /// The user's closures in there may be of any kind, but nothing that a report can be asked runs one.
+    /// The user's closures in it may be of any kind, but no method of a report runs one.
     announced: AssertUnwindSafe<Arc<Announced>>,
 }
 
@@ -57,22 +70,21 @@ impl LimitReport {
         &self.0.decision
     }
 
-    /// The policies that apply to the request, each with where it stands; one with tiers as it is in the request's.
+    /// The policies that apply to the request, each with its status; a policy with tiers in the tier of the request.
     pub fn statuses(&self) -> impl Iterator<Item = (&Policy, &Status)> {
         let statuses = self.0.announced.policies.iter().zip(self.0.decision.statuses());
         let applying = statuses.filter(|(_, status)| status.applies());
         applying.map(|(policy, status)| (policy.tier(status.tier()), status))
     }
 
-    /// The policy that decided: that refused with the longest wait, or has the least left.
+    /// The policy that decided: the one that refused with the longest wait, or the one with the least left.
     #[must_use]
     pub fn binding(&self) -> Option<&Policy> {
         let place = self.0.decision.binding()?;
         Some(self.0.announced.policies.get(place)?.tier(self.0.decision.statuses().get(place)?.tier()))
     }
 
-    /// The name of the tier that the request was in, of the policy of that name. `None` if it has no tiers or does not
-    /// apply.
+    /// The name of the request's tier in the policy of that name; `None` if the policy has no tiers or does not apply.
     #[must_use]
     pub fn tier(&self, policy: &str) -> Option<&str> {
         let mut statuses = self.0.announced.policies.iter().zip(self.0.decision.statuses());
@@ -80,7 +92,7 @@ impl LimitReport {
         policy.tier_name(status.tier())
     }
 
-    /// The names of the policies that the refusal is due to; none when the request was admitted.
+    /// The names of the policies that refused the request; none if it was admitted.
     pub fn violated(&self) -> impl Iterator<Item = &str> + Clone {
         let statuses = self.0.announced.policies.iter().zip(self.0.decision.statuses());
         statuses.filter(|(_, status)| status.is_violated()).map(|(policy, _)| policy.name())
@@ -88,57 +100,24 @@ impl LimitReport {
 }
 
 #[cfg(feature = "axum")]
-pub use extract::MissingLimitReport;
-
-#[cfg(feature = "axum")]
-mod extract {
-    use std::convert::Infallible;
-    use std::fmt;
-
-    use axum::extract::{FromRequestParts, OptionalFromRequestParts};
-    use axum::response::{IntoResponse, Response};
-    use http::StatusCode;
-    use http::request::Parts;
-
-    use super::LimitReport;
-
-    /// A handler asked for a [`LimitReport`], but no throttle decided about the request: status 500.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    #[non_exhaustive]
-    pub struct MissingLimitReport;
-
-    impl fmt::Display for MissingLimitReport {
-        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str(
-                "no rate limit decided about this request; add a ThrottleLayer to the route, or take an \
-                 Option<LimitReport>",
-            )
-        }
-    }
-
-    impl std::error::Error for MissingLimitReport {}
-
-    impl IntoResponse for MissingLimitReport {
-        /// Status 500 without a body. What is missing goes into the log, for it is none of the client's business.
-        fn into_response(self) -> Response {
-            crate::log::error(&self);
-            StatusCode::INTERNAL_SERVER_ERROR.into_response()
-        }
-    }
-
-    impl<S: Sync> FromRequestParts<S> for LimitReport {
-        type Rejection = MissingLimitReport;
-
-        async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, MissingLimitReport> {
-            parts.extensions.get().cloned().ok_or(MissingLimitReport)
-        }
-    }
-
-    impl<S: Sync> OptionalFromRequestParts<S> for LimitReport {
-        type Rejection = Infallible;
-
-        async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Option<Self>, Infallible> {
-            Ok(parts.extensions.get().cloned())
-        }
-    }
+crate::extension::extractor! {
+    LimitReport, "no rate limit decided about this request; add a ThrottleLayer to the route, or take an Option<LimitReport>";
+    /// The rejection of a handler that takes a [`LimitReport`] where no throttle has decided about the request: status
+    /// 500.
+    ///
+    /// ```
+    /// use throttle_tower::{LimitReport, MissingLimitReport};
+    ///
+    /// async fn left(report: Result<LimitReport, MissingLimitReport>) -> Result<String, MissingLimitReport> {
+    ///     Ok(format!("{} left", report?.decision().remaining()))
+    /// }
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # use axum::extract::FromRequestParts;
+    /// # let (mut parts, ()) = http::Request::new(()).into_parts();
+    /// # let report = LimitReport::from_request_parts(&mut parts, &()).await;
+    /// assert!(left(report).await.is_err(), "there is no layer");
+    /// # }
+    /// ```
+    MissingLimitReport
 }

@@ -68,11 +68,11 @@ where
                 ResponseFuture::calling(self.inner.call(Request::from_parts(parts, body)), admitted)
             }
             Started::Judged(Judged::Refuse(response)) => ResponseFuture::refused(response),
-            Started::Waits(asked) => {
+            Started::Waits(asked, lookups) => {
                 // Takes the service that `poll_ready` prepared; a clone would not be ready.
                 let clone = self.inner.clone();
                 let inner = mem::replace(&mut self.inner, clone);
-                let judging = pipeline::finish(Arc::clone(&self.shared), asked, parts);
+                let judging = pipeline::finish(Arc::clone(&self.shared), asked, lookups, parts);
                 ResponseFuture::waiting(Box::pin(judging), inner, body)
             }
         }

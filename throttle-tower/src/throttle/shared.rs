@@ -5,8 +5,8 @@ use throttle_core::Backend;
 use super::announced::{Announced, Replaced};
 use super::local_shares::Shares;
 use super::options::Options;
-use super::permits::Gates;
-use super::steps::wait_queue::Lines;
+use super::permits::Permits;
+use super::queues::Queues;
 use crate::limit::{Applied, ChargeRules};
 
 /// What the clones of a layer and its services share.
@@ -16,8 +16,8 @@ pub(crate) struct Shared<B: Backend> {
     /// How each policy of the set is applied.
     pub(super) applied: Arc<[Applied]>,
     pub(super) uses: Uses,
-    pub(super) permits: Arc<Gates>,
-    pub(super) lines: Arc<Lines>,
+    pub(super) permits: Arc<Permits>,
+    pub(super) queues: Arc<Queues>,
     /// What this process decides by when the store does not, if a limit says so.
     pub(super) share: Option<Shares>,
     pub(super) options: Options,
@@ -34,7 +34,7 @@ impl<B: Backend> Clone for Shared<B> {
             applied: Arc::clone(&self.applied),
             uses: self.uses,
             permits: Arc::clone(&self.permits),
-            lines: Arc::clone(&self.lines),
+            queues: Arc::clone(&self.queues),
             share: self.share.clone(),
             options: self.options.clone(),
             announced: Arc::clone(&self.announced),

@@ -11,24 +11,32 @@ use crate::extract::{self, Route};
 use crate::limit::Applied;
 use crate::log;
 
-/// A configuration that works, but hardly as it was meant: see [`ThrottleLayer::on_warning`](crate::ThrottleLayer::on_warning).
-/// Its `Display` is a sentence for a log that says what to write instead. It never holds what a client sent.
+/// A configuration that works, but hardly as intended: see
+/// [`ThrottleLayer::on_warning`](crate::ThrottleLayer::on_warning).
+///
+/// Its `Display` is a sentence for a log that says what to write instead. It never contains what a client sent.
+///
+/// ```
+/// use throttle_tower::Warning;
+///
+/// assert!(Warning::RouteUnknown.to_string().contains("add the layer with Router::layer"));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Warning {
-    /// A limit by [`Route`] found no route for a request that was then answered with success. The layer stands outside
-    /// the router, or the answer came from a fallback: all such requests share one budget.
+    /// A limit by [`Route`] found no route for a request that then succeeded. The layer is around the router, or a
+    /// fallback answered: all such requests share one budget.
     RouteUnknown,
-    /// A limit by the client's address met a request without any peer address, and has found no key before.
+    /// A limit by the client's address got a request without any peer address, and has found no key before.
     PeerUnknown {
         /// The limit.
         policy: PolicyName,
     },
-    /// A limit found no key in any of the first 100 requests that it applied to: a header name that is mistyped, say.
+    /// A limit found no key in any of the first 100 requests that it applied to: a header's name is misspelt, say.
     KeyNeverFound {
         /// The limit.
         policy: PolicyName,
-        /// Its extractor, as that [describes](crate::KeyExtractor::describe) itself.
+        /// Its extractor, by its [description](crate::KeyExtractor::describe).
         extractor: String,
     },
 }
@@ -63,7 +71,7 @@ impl fmt::Display for Warning {
 /// So many requests without a key are no coincidence.
 const REQUESTS_WITHOUT_KEY: u32 = 100;
 
-/// What a request without a key shows, the first time that it shows anything.
+/// The warning that a request without a key gives, once for each limit.
 pub(super) fn missing_key(limit: &Applied, policy: &PolicyName, parts: &Parts) -> Option<Warning> {
     if limit.key_seen.is_settled() {
         return None;
@@ -78,10 +86,10 @@ pub(super) fn missing_key(limit: &Applied, policy: &PolicyName, parts: &Parts) -
     limit.key_seen.settle().then_some(warning)
 }
 
-/// Where warnings go, and whether it was warned of the route.
+/// Where warnings go, and whether the route was warned of.
 #[derive(Clone, Default)]
 pub(crate) struct Watch {
-    /// The log, by default.
+    /// Defaults to the log.
     hook: Option<Arc<Hook>>,
     route_warned: Arc<AtomicBool>,
 }
@@ -101,14 +109,14 @@ impl Watch {
         }
     }
 
-    /// Whether a limit by route applies to the request and its route is not known.
+    /// Whether a limit by route applies to a request whose route is not known.
     pub(super) fn suspects(&self, applied: &[Applied], calls: &[Call], parts: &Parts) -> bool {
         !self.route_warned.load(Ordering::Relaxed)
             && Route::template(parts).is_none()
             && applied.iter().zip(calls).any(|(how, call)| how.by_route && call.key().is_some())
     }
 
-    /// Warns, unless it was done before or a request without a route was not served anyway.
+    /// Warns once, if a request without a route succeeded.
     pub(super) fn confirm(&self, status: StatusCode) {
         if status.is_success() && !self.route_warned.swap(true, Ordering::Relaxed) {
             self.warn(&Warning::RouteUnknown);

@@ -8,32 +8,32 @@ use throttle_core::backend::Receipt;
 use tokio::runtime::Handle;
 
 use super::UsageError;
-use super::tally::{Step, Tally, gathered};
+use super::tally::{Step, Tally, joined};
 use crate::limit::ChargeRules;
 use crate::lock::lock;
 
-/// The layer that a charge came from, whatever its backend.
+/// The layer that made a charge, whatever its backend.
 pub(crate) trait Ledger: Send + Sync {
     fn policies(&self) -> &[Policy];
     fn charge_rules(&self, place: usize) -> &ChargeRules;
-    /// Does a step, or sets it on its way. `account` gets to know what was asked for.
+    /// Does a step, or starts it in the background. The receipt of a running charge goes to `account`.
     fn run(self: Arc<Self>, step: Step, account: &Arc<Account>);
 }
 
 /// What one request was charged by limits whose charges may change.
 ///
-/// The lock is held while a step is found out, never while it is done.
+/// The lock is held while a step is chosen, never while it is done.
 pub(crate) struct Account {
-    /// The user's closures in there may be of any kind; one that panics leaves nothing half done here.
+    /// The user's closures in it may be of any kind; one that panics leaves nothing half done here.
     ledger: AssertUnwindSafe<Arc<dyn Ledger>>,
     state: Mutex<State>,
-    /// Where steps go on that have to be waited for, for the end may come in a thread that has none.
+    /// Where steps go on that have to be waited for, because the request may end outside of a runtime.
     runtime: Option<Handle>,
 }
 
 struct State {
     tallies: Vec<Tally>,
-    /// Whether there was a head.
+    /// Whether there was a response head.
     answered: bool,
 }
 
@@ -52,12 +52,12 @@ impl Account {
     }
 
     fn run(self: &Arc<Self>, steps: Vec<Step>) {
-        for step in gathered(steps) {
+        for step in joined(steps) {
             Arc::clone(&self.ledger).run(step, self);
         }
     }
 
-    /// Changes the tallies, then does what follows.
+    /// Changes the tallies, then does the steps that follow.
     fn change<T>(self: &Arc<Self>, change: impl FnOnce(&mut State, &dyn Ledger, &mut Vec<Step>) -> T) -> T {
         let mut steps = Vec::new();
         let result = change(&mut self.state(), &**self.ledger, &mut steps);
@@ -65,7 +65,7 @@ impl Account {
         result
     }
 
-    /// LimitTree that a handler may settle.
+    /// The names of the limits that a handler may settle.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         let policies = self.ledger.policies().iter().enumerate();
         policies.filter(|(place, _)| self.ledger.charge_rules(*place).settled_later).map(|(_, policy)| policy.name())
@@ -84,20 +84,20 @@ impl Account {
         self.state().tallies.iter().find(|tally| tally.place() == place).map(read)
     }
 
-    /// Tells one tally something, unless it is final.
-    pub(super) fn tell<T>(
+    /// Updates one limit's tally, unless it is final.
+    pub(super) fn update<T>(
         self: &Arc<Self>,
         name: &str,
-        tell: impl FnOnce(&mut Tally, &mut Vec<Step>) -> T,
+        update: impl FnOnce(&mut Tally, &mut Vec<Step>) -> T,
     ) -> Result<T, UsageError> {
         let place = self.place(name)?;
         self.change(|state, _, steps| {
             let tally = state.tallies.iter_mut().find(|tally| tally.place() == place && tally.is_open());
-            tally.map(|tally| tell(tally, steps)).ok_or_else(|| UsageError::Settled { name: name.to_owned() })
+            tally.map(|tally| update(tally, steps)).ok_or_else(|| UsageError::Settled { name: name.to_owned() })
         })
     }
 
-    /// Makes all that a handler may settle a charge of `actual`, where it is not final; whether something was not.
+    /// Settles every tally that a handler may settle and that is not final at `actual`; whether there was one.
     pub(super) fn settle_all(self: &Arc<Self>, actual: u64) -> bool {
         self.change(|state, ledger, steps| {
             let mut some = false;
@@ -111,9 +111,9 @@ impl Account {
         })
     }
 
-    /// There is a head: whether something is still open then.
+    /// Settles what the head of the response decides; whether a tally is still open then.
     fn answered(self: &Arc<Self>, status: StatusCode, headers: &HeaderMap) -> bool {
-        // The user's closures are asked outside the lock.
+        // The user's closures run outside the lock.
         let refunded = |place: usize| self.ledger.charge_rules(place).refunds(status, headers);
         let refunded: Vec<usize> = (0..self.ledger.policies().len()).filter(|place| refunded(*place)).collect();
         self.change(|state, ledger, steps| {
@@ -131,7 +131,7 @@ impl Account {
         })
     }
 
-    /// Nothing more will be told: the body has ended, or there never was one.
+    /// Makes all charges final: the body has ended, or there never was one.
     fn ended(self: &Arc<Self>) {
         self.change(|state, ledger, steps| {
             let answered = state.answered;
@@ -142,7 +142,7 @@ impl Account {
         });
     }
 
-    /// What a running charge has brought.
+    /// Adds what a running charge has taken.
     pub(crate) fn arrived(self: &Arc<Self>, place: usize, receipt: Option<Receipt>) {
         self.change(|state, _, steps| {
             if let Some(tally) = state.tallies.iter_mut().find(|tally| tally.place() == place) {
@@ -158,7 +158,7 @@ impl fmt::Debug for Account {
     }
 }
 
-/// Held as long as a request is under way: by its future, then by its body. Dropping it makes its charges final.
+/// A request that is under way, held by its future and then by its body. Dropping it makes the charges final.
 #[derive(Debug)]
 pub(crate) struct Open(Arc<Account>);
 
@@ -167,7 +167,7 @@ impl Open {
         Self(account)
     }
 
-    /// What the head of the response decides. What is left for the body, if anything is.
+    /// Settles what the head of the response decides. `None` if nothing is left for the body.
     pub(crate) fn answered(self, status: StatusCode, headers: &HeaderMap) -> Option<Self> {
         self.0.answered(status, headers).then_some(self)
     }

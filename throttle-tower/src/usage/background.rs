@@ -1,4 +1,4 @@
-//! Steps that nobody waits for.
+//! Steps that no request waits for.
 
 use std::fmt;
 use std::future::Future;
@@ -12,9 +12,26 @@ use throttle_core::backend::Receipt;
 use throttle_core::{Backend, BackendError, BackendErrorKind, LocalShare};
 use tokio::runtime::Handle;
 
-/// What became of refunds, settlements and other charges behind the response: see
-/// [`ThrottleLayer::settlements`](crate::ThrottleLayer::settlements). The numbers are of steps: corrections of several
-/// limits that fall due together are one.
+/// How many refunds, settlements and other charges in the background are under way, done and failed: see
+/// [`ThrottleLayer::settlements`](crate::ThrottleLayer::settlements). They are counted in steps: corrections of several
+/// limits that are due together are one.
+///
+/// ```
+/// use http::{Request, Response};
+/// use throttle_tower::{Constant, Gcra, Rate, ThrottleLayer, limit};
+/// use tower::{Layer, ServiceExt, service_fn};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let logins = limit("failed-logins", Gcra::new(Rate::per_hour(5))).by(Constant).refund_successful();
+/// let throttle = ThrottleLayer::new(logins)?;
+/// let inner = service_fn(async |_: Request<()>| Ok::<_, std::convert::Infallible>(Response::new(())));
+/// throttle.layer(inner).oneshot(Request::new(())).await?;
+/// let settlements = throttle.settlements();
+/// assert_eq!((settlements.pending, settlements.settled, settlements.failed), (0, 1, 0));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Settlements {
@@ -22,8 +39,8 @@ pub struct Settlements {
     pub pending: u64,
     /// Done.
     pub settled: u64,
-    /// Not done, or it is not known: the store failed, or the runtime had ended. What was to be given back stays charged,
-    /// unless the store did it and its answer was lost.
+    /// Not done, or not known to be done: the store failed, or the runtime had ended. A refund that failed stays
+    /// charged, unless the store did it and its reply was lost.
     pub failed: u64,
 }
 
@@ -36,14 +53,14 @@ pub(crate) struct Counters {
 
 impl Counters {
     pub(crate) fn read(&self) -> Settlements {
-        // What has ended is read first, so that it has begun as well.
+        // Ended steps are read first, so that they are among the begun ones.
         let (settled, failed) = (self.settled.load(Ordering::Acquire), self.failed.load(Ordering::Acquire));
         let begun = self.begun.load(Ordering::Acquire);
         Settlements { pending: begun.saturating_sub(settled + failed), settled, failed }
     }
 }
 
-/// How to send, whom to tell.
+/// Runs and counts steps, and calls the hook for those that fail.
 #[derive(Clone, Default)]
 pub(crate) struct Background {
     pub(crate) counters: Arc<Counters>,
@@ -54,7 +71,7 @@ pub(crate) type OnSettleError = Arc<dyn Fn(&BackendError) + Send + Sync>;
 pub(crate) type Sent = Pin<Box<dyn Future<Output = Result<(), BackendError>> + Send>>;
 
 impl Background {
-    /// Settles a receipt: what this process's share took there, and only the rest at the store.
+    /// Settles a receipt: at this process's share what that took, and only the rest at the store.
     pub(crate) fn settle<B: Backend>(
         &self,
         backend: &B,
@@ -72,11 +89,12 @@ impl Background {
         }
     }
 
-    /// Polls the step once in the current runtime, and lets it go on there. Without one, `runtime` does all of it.
+    /// Polls the step once in the current runtime, and spawns the rest there. Without a current one, `runtime` does all
+    /// of it.
     ///
-    /// A step is often sent while a response is dropped, so nothing here panics. A store that `needs_runtime` is polled in a
-    /// runtime only: outside of one its timers and sockets panic, and so do those of a runtime that has ended. Such a runtime
-    /// drops what is spawned on it, and the step counts as failed.
+    /// Steps often start while a response is dropped, so nothing here panics. A store that `needs_runtime` is polled in
+    /// a runtime only: outside of one its timers and sockets panic, and so do those of a runtime that has ended. Such a
+    /// runtime drops what is spawned on it, and the step counts as failed.
     pub(crate) fn send(&self, mut step: Sent, runtime: Option<&Handle>, needs_runtime: bool) {
         let counted = Counted::new(self.clone());
         let current = Handle::try_current().ok();
@@ -100,36 +118,36 @@ fn poll_once(step: &mut Sent) -> Poll<Result<(), BackendError>> {
     })
 }
 
-/// Counts a step as failed unless it is told how it ended.
+/// Counts a step as failed if it is dropped before it has ended.
 struct Counted(Option<Background>);
 
 impl Counted {
-    fn new(post: Background) -> Self {
-        post.counters.begun.fetch_add(1, Ordering::AcqRel);
-        Self(Some(post))
+    fn new(background: Background) -> Self {
+        background.counters.begun.fetch_add(1, Ordering::AcqRel);
+        Self(Some(background))
     }
 
     fn end(mut self, result: Result<(), BackendError>) {
-        let Some(post) = self.0.take() else { return };
+        let Some(background) = self.0.take() else { return };
         match result {
-            Ok(()) => drop(post.counters.settled.fetch_add(1, Ordering::AcqRel)),
-            Err(error) => failed(&post, &error),
+            Ok(()) => drop(background.counters.settled.fetch_add(1, Ordering::AcqRel)),
+            Err(error) => failed(&background, &error),
         }
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        if let Some(post) = self.0.take() {
-            let nobody = "there is no tokio runtime to wait for the store, or it has ended";
-            failed(&post, &BackendError::new(BackendErrorKind::Unavailable).with_source(nobody));
+        if let Some(background) = self.0.take() {
+            let reason = "there is no tokio runtime to wait for the store, or it has ended";
+            failed(&background, &BackendError::new(BackendErrorKind::Unavailable).with_source(reason));
         }
     }
 }
 
-fn failed(post: &Background, error: &BackendError) {
-    post.counters.failed.fetch_add(1, Ordering::AcqRel);
-    if let Some(hook) = &post.on_error {
+fn failed(background: &Background, error: &BackendError) {
+    background.counters.failed.fetch_add(1, Ordering::AcqRel);
+    if let Some(hook) = &background.on_error {
         hook(error);
     }
 }

@@ -4,23 +4,32 @@ use std::sync::Arc;
 
 use super::account::Account;
 
-/// What a request was charged by limits that are [settled later](crate::Limit::settled_later): a handler says here what it
-/// really used.
+/// The charges of a request by limits that are [settled later](crate::Limit::settled_later). The handler reports the
+/// actual usage with it.
 ///
-/// The layer puts it into the extensions of every request that it lets through, if one of its limits is settled later; of
-/// several stacked layers, the innermost's is found. With the feature `axum` of this crate it is an extractor. Clones are the same charge:
-/// one may go along with a stream.
+/// The layer inserts it into the extensions of every request that it admits, if one of its limits is settled later; of
+/// several stacked layers, a handler finds the innermost one's. With the feature `axum` of this crate it is an
+/// extractor. Clones are the same charge: one may go along with a stream.
 ///
 /// ```
-/// # #[cfg(feature = "axum")] mod example {
-/// use throttle_tower::Usage;
-/// use throttle_tower::usage::UsageError;
+/// use http::{Request, Response};
+/// use throttle_tower::{Constant, Gcra, LimitReport, Rate, ThrottleLayer, Usage, limit};
+/// use tower::{Layer, ServiceExt, service_fn};
 ///
-/// async fn complete(usage: Usage, prompt: String) -> Result<String, UsageError> {
-///     let answer = format!("you said: {prompt}");
-///     usage.settle("tokens", answer.split_whitespace().count() as u64)?;
-///     Ok(answer)
-/// }
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let tokens = limit("tokens", Gcra::new(Rate::per_hour(100)).burst(100)).by(Constant).cost(50).settled_later();
+/// let service = ThrottleLayer::new(tokens)?.layer(service_fn(async |request: Request<()>| {
+///     let usage: &Usage = request.extensions().get().expect("a limit is settled later");
+///     assert_eq!(usage.taken("tokens"), 50, "the estimate");
+///     usage.settle("tokens", 20).expect("nothing has settled it before");
+///     Ok::<_, std::convert::Infallible>(Response::new(()))
+/// }));
+/// service.clone().oneshot(Request::new(())).await?;
+/// let second = service.oneshot(Request::new(())).await?;
+/// let report: &LimitReport = second.extensions().get().expect("the layer inserts it");
+/// assert_eq!(report.decision().remaining(), 30, "100 - 20 - 50");
+/// # Ok(())
 /// # }
 /// ```
 ///
@@ -30,30 +39,31 @@ use super::account::Account;
 ///
 /// * when the handler [settles](Self::settle) it: at once, at that total;
 /// * else when a [refund rule](crate::Limit::refund_if) applies to the response's head: nothing is charged;
-/// * else when the response's body has ended or is dropped, or the request is given up before: at the running total that was
-///   [added](Self::add) up, or, if nothing was, at the estimate. For a response that switches protocols that is soon: settle
-///   such charges when the connection ends, by a [`Limiter`](crate::Limiter) of your own.
+/// * else when the response's body has ended or is dropped, or the request is dropped before: at the running total that
+///   was [added](Self::add) up, or at the estimate if nothing was added. For a response that switches protocols that is
+///   soon: settle such charges when the connection ends, with a [`Limiter`](throttle_core::Limiter) of your own.
 ///
-/// What is used after that is not counted: see [`UsageError::Settled`].
+/// Later usage is not counted: see [`UsageError::Settled`].
 ///
 /// # Running charges
 ///
-/// Where the running total outgrows what is held, as much again as the estimate is charged, or what is left of the limit
-/// if that is less, or more where the total has grown by more: so other requests see it while the response still streams.
-/// One such step is under way at a time for each limit. Once the limit is exhausted, [`add`](Self::add) says so, and it is
-/// asked again when the total has grown by another estimate. A running charge is of the moment when it is made, like any
-/// request's; what of it turns out to be too much goes back to the window it came from.
+/// When the running total exceeds what was charged, the layer charges as much again as the estimate, or more if the
+/// total has grown by more, or what is left of the limit if that is less. So other requests see the usage while the
+/// response still streams. At most one such charge is under way for each limit. Once the limit is exhausted,
+/// [`add`](Self::add) returns false, and the layer tries again when the total has grown by another estimate. A running
+/// charge belongs to the moment when it is made, like any request's; what is too much of it goes back to its own
+/// window.
 ///
 /// # Failures
 ///
-/// Nothing here waits or fails because of the store. What it could not do is counted
-/// ([`ThrottleLayer::settlements`](crate::ThrottleLayer::settlements)) and stays charged. In memory all is done at once. On a
-/// store that has to be waited for, steps are spawned on the tokio runtime that is current, or else on the one that the
-/// request came in on. Without one, a store that can fail is not asked, and the step counts as failed.
+/// No method waits for the store or fails because of it. What the store could not do is
+/// [counted](crate::ThrottleLayer::settlements) and stays charged. In memory all is done at once. Over a store that has
+/// to be waited for, steps are spawned on the current tokio runtime, or else on the one that the request arrived on.
+/// Without one, a store that can fail is not asked, and the step counts as failed.
 ///
 /// # Cancel safety
 ///
-/// Nothing is async: what was told is told. A handler that is dropped at any point has its charge made final as above.
+/// No method is async. If a handler is dropped, its charge becomes final as above.
 #[derive(Clone)]
 pub struct Usage(Arc<Account>);
 
@@ -62,50 +72,50 @@ impl Usage {
         Self(account)
     }
 
-    /// The names that can be settled here: of the layer's limits that are settled later, in the order given. One that does
-    /// not apply to the request is among them; what it is told changes nothing.
+    /// The names of the layer's limits that are settled later, in the order given. A limit that does not apply to the
+    /// request is among them; settling it changes nothing.
     pub fn policies(&self) -> impl Iterator<Item = &str> {
         self.0.names()
     }
 
-    /// Units taken of a policy so far: the estimate, and running charges. 0 where it did not apply, and for a name that is
-    /// not among the [policies](Self::policies). What settling gives back does not lessen it.
+    /// Units charged to a policy so far: the estimate, and running charges. 0 if the policy did not apply, or is not
+    /// among the [policies](Self::policies). Refunds do not reduce it.
     #[must_use]
     pub fn taken(&self, policy: &str) -> u64 {
         self.0.read(policy, |tally| tally.held()).unwrap_or(0)
     }
 
-    /// The running total that was [added](Self::add) up; `None` before anything was.
+    /// The running total that was [added](Self::add) up; `None` if nothing was added yet.
     #[must_use]
     pub fn used(&self, policy: &str) -> Option<u64> {
         self.0.read(policy, |tally| tally.used())?
     }
 
-    /// Adds `units` to the running total of what was used. Adding 0 begins it: what was estimated then counts no more.
+    /// Adds `units` to the running total. Adding 0 starts it: from then on the estimate no longer counts.
     ///
-    /// False if the total is more than could be charged: the limit is exhausted, and a handler may stop here. While the
-    /// store is being asked it is true.
+    /// Returns false if the total is more than could be charged: the limit is exhausted, and a handler may stop. It
+    /// returns true while the store is asked.
     ///
     /// # Errors
     ///
     /// If there is no such policy, or its charge is final.
     pub fn add(&self, policy: &str, units: u64) -> Result<bool, UsageError> {
-        self.0.tell(policy, |tally, steps| tally.add(units, steps))?;
-        // Asked afterwards: in memory the answer is there already.
+        self.0.update(policy, |tally, steps| tally.add(units, steps))?;
+        // Read afterwards: in memory the charge is made already.
         Ok(self.0.read(policy, |tally| tally.is_covered()).unwrap_or(true))
     }
 
-    /// Makes it a charge of `actual` units in all, whatever was added before, and final. What is more than was taken is
-    /// charged as far as something is left in the window of the latest charge.
+    /// Makes `actual` units the final charge, whatever was added before. What exceeds the charge so far is charged as
+    /// far as something is left in the window of the latest charge.
     ///
     /// # Errors
     ///
     /// If there is no such policy, or its charge is final.
     pub fn settle(&self, policy: &str, actual: u64) -> Result<(), UsageError> {
-        self.0.tell(policy, |tally, steps| tally.close(Some(actual), steps))
+        self.0.update(policy, |tally, steps| tally.close(Some(actual), steps))
     }
 
-    /// [Settles](Self::settle) each of the [policies](Self::policies) that is not final yet at `actual`.
+    /// [Settles](Self::settle) each of the [policies](Self::policies) that is not final at `actual`.
     ///
     /// # Errors
     ///
@@ -118,7 +128,7 @@ impl Usage {
         Err(UsageError::Settled { name: names.join(", ") })
     }
 
-    /// Gives back what each of the [policies](Self::policies) took that is not final yet.
+    /// Gives back the charges of all [policies](Self::policies) that are not final.
     ///
     /// # Errors
     ///
@@ -135,20 +145,27 @@ impl fmt::Debug for Usage {
     }
 }
 
-/// A [`Usage`] was told something that changes nothing.
+/// A [`Usage`] could not be changed.
+///
+/// ```
+/// use throttle_tower::usage::UsageError;
+///
+/// let error = UsageError::UnknownPolicy { name: "token".to_owned(), known: vec!["tokens".to_owned()] };
+/// assert_eq!(error.to_string(), "no limit named \"token\" is settled later; those that are: tokens");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum UsageError {
     /// No limit of that name is [settled later](crate::Limit::settled_later).
     UnknownPolicy {
-        /// What was asked for.
+        /// The unknown name.
         name: String,
-        /// The names that there are.
+        /// The names of the limits that are.
         known: Vec<String>,
     },
     /// The charge is final: it was settled before, a refund rule applied, or the response has ended.
     Settled {
-        /// Whose charge it is; all of them, where all were told.
+        /// The limit's name, or the names of all if all were to change.
         name: String,
     },
 }

@@ -1,25 +1,25 @@
-//! One policy's part in one request: what is held for it, what was used of that, and what follows.
+//! The charge of one request by one policy: what was taken, what was used of it, and which step follows.
 
 use throttle_core::backend::{Call, Receipt};
 
-/// What is to be done at the store.
+/// A step at the store.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "a receipt is moved a few times; a box would be one more allocation")]
 pub(crate) enum Step {
-    /// Usage what the call says of what is left, and bring the receipt back to the line.
+    /// Charges the call as far as something is left, and brings the receipt back to the tally.
     Ask { place: usize, call: Call },
-    /// Usage what the call says of what is left, for good.
+    /// Charges the call as far as something is left, for good.
     Charge { place: usize, call: Call },
-    /// Settle these.
+    /// Settles a receipt.
     Settle(Receipt),
 }
 
-/// It never does anything by itself: it says which [`Step`] is due. Each receipt it holds leaves it once, so each is settled
-/// at most once, and only for its own charge.
+/// It only decides which [`Step`] is due. Each receipt leaves it once, so each is settled at most once, and only for
+/// its own charge.
 #[derive(Debug)]
 pub(crate) struct Tally {
     place: usize,
-    /// `None` if the policy charged nothing and never will: it did not apply, or another member paid.
+    /// `None` if the policy charged nothing and never will: it did not apply, or another member was charged.
     call: Option<Call>,
     /// What admission took.
     estimate: u64,
@@ -27,14 +27,14 @@ pub(crate) struct Tally {
     pieces: Vec<Receipt>,
     /// Units in the pieces.
     held: u64,
-    /// The running total, once the handler has told one.
+    /// The running total, once the handler has added to it.
     used: Option<u64>,
-    /// The cost of the running charge that is on its way.
-    asked: Option<u64>,
-    /// The running total from which on it is worth asking again, after less was left than was asked for; `None` if there is
-    /// no such number.
-    patience: Option<u64>,
-    /// What it shall have been, once that is final.
+    /// The cost of the running charge that is under way.
+    charging: Option<u64>,
+    /// The running total at which the next running charge is worth a try, after one got less than its cost; `None` if
+    /// that is never.
+    next_charge_at: Option<u64>,
+    /// The final charge, once it is known.
     end: Option<u64>,
 }
 
@@ -42,7 +42,17 @@ impl Tally {
     pub(crate) fn new(place: usize, call: Option<Call>, admission: Option<Receipt>) -> Self {
         let estimate = admission.as_ref().map_or(0, |receipt| receipt.taken(place));
         let pieces = admission.into_iter().collect();
-        Self { place, call, estimate, pieces, held: estimate, used: None, asked: None, patience: Some(0), end: None }
+        Self {
+            place,
+            call,
+            estimate,
+            pieces,
+            held: estimate,
+            used: None,
+            charging: None,
+            next_charge_at: Some(0),
+            end: None,
+        }
     }
 
     pub(crate) const fn place(&self) -> usize {
@@ -62,61 +72,60 @@ impl Tally {
         self.end.is_none()
     }
 
-    /// Whether what was used is held, or may be once the store has answered.
+    /// Whether what was used is charged, or may be once the store has answered.
     pub(crate) fn is_covered(&self) -> bool {
-        self.call.is_none() || self.used.is_none_or(|used| used <= self.held) || self.asked.is_some()
+        self.call.is_none() || self.used.is_none_or(|used| used <= self.held) || self.charging.is_some()
     }
 
-    /// More was used. What outgrows what is held asks for another estimate's worth.
+    /// Adds what was used. If that exceeds the charge, charges another estimate's worth.
     pub(crate) fn add(&mut self, units: u64, steps: &mut Vec<Step>) {
         self.used = Some(self.used.unwrap_or(0).saturating_add(units));
-        self.ask(steps);
+        self.charge_more(steps);
     }
 
-    fn ask(&mut self, steps: &mut Vec<Step>) {
+    fn charge_more(&mut self, steps: &mut Vec<Step>) {
         let (Some(call), Some(used)) = (&self.call, self.used) else { return };
-        if self.asked.is_some()
+        if self.charging.is_some()
             || self.end.is_some()
             || used <= self.held
-            || self.patience.is_none_or(|patience| used < patience)
+            || self.next_charge_at.is_none_or(|at| used < at)
         {
             return;
         }
         let cost = (used - self.held).max(self.estimate);
-        self.asked = Some(cost);
+        self.charging = Some(cost);
         steps.push(Step::Ask { place: self.place, call: call.clone().costing(cost) });
     }
 
-    /// The answer to the running charge.
+    /// Takes in the receipt of the running charge.
     pub(crate) fn arrived(&mut self, receipt: Option<Receipt>, steps: &mut Vec<Step>) {
-        let asked = self.asked.take().unwrap_or(0);
+        let asked = self.charging.take().unwrap_or(0);
         let got = receipt.as_ref().map_or(0, |receipt| receipt.taken(self.place));
         self.pieces.extend(receipt);
         self.held += got;
         if got < asked {
-            self.patience = self.used.unwrap_or(0).checked_add(self.estimate.max(1));
+            self.next_charge_at = self.used.unwrap_or(0).checked_add(self.estimate.max(1));
         }
         match self.end {
             Some(end) => self.correct(end, steps),
-            None => self.ask(steps),
+            None => self.charge_more(steps),
         }
     }
 
-    /// Nothing changes any more: it was `total`, or if nobody says so what was used, or if nobody has said that either what
-    /// was estimated.
+    /// Makes the charge final: at `total`, or else at what was used, or else at the estimate.
     pub(crate) fn close(&mut self, total: Option<u64>, steps: &mut Vec<Step>) {
         if self.end.is_some() {
             return;
         }
         let end = total.or(self.used).unwrap_or(self.estimate);
         self.end = Some(end);
-        // A receipt that is still on its way has to be waited for.
-        if self.asked.is_none() {
+        // The receipt of a running charge has to be waited for.
+        if self.charging.is_none() {
             self.correct(end, steps);
         }
     }
 
-    /// Makes what is held a charge of `end`. The latest piece goes back first: its window is most likely still open.
+    /// Corrects the charge to `end`. The latest piece goes back first, because its window is most likely still open.
     fn correct(&mut self, end: u64, steps: &mut Vec<Step>) {
         let (mut surplus, missing) = (self.held.saturating_sub(end), end.saturating_sub(self.held));
         let mut pieces = std::mem::take(&mut self.pieces).into_iter().rev();
@@ -145,22 +154,22 @@ impl Tally {
     }
 }
 
-/// Corrections of several policies that fall due together travel together.
-pub(crate) fn gathered(steps: Vec<Step>) -> Vec<Step> {
-    let mut gathered: Vec<Step> = Vec::with_capacity(steps.len());
+/// Joins the corrections of several policies that are due together into one step.
+pub(super) fn joined(steps: Vec<Step>) -> Vec<Step> {
+    let mut joined: Vec<Step> = Vec::with_capacity(steps.len());
     for step in steps {
         let Step::Settle(mut receipt) = step else {
-            gathered.push(step);
+            joined.push(step);
             continue;
         };
-        for other in &mut gathered {
+        for other in &mut joined {
             if let Step::Settle(other) = other {
                 other.take_over(&mut receipt);
             }
         }
         if !receipt.items().is_empty() {
-            gathered.push(Step::Settle(receipt));
+            joined.push(Step::Settle(receipt));
         }
     }
-    gathered
+    joined
 }

@@ -14,23 +14,23 @@ use crate::throttle::warning::missing_key;
 /// One call per policy.
 pub(crate) type Calls = SmallVec<[Call; 3]>;
 
-/// What a request asks of the limits, as far as that is known without waiting.
+/// What a request asks of the limits.
 #[derive(Default)]
 pub(in crate::throttle) struct Asked {
     pub(super) calls: Calls,
-    pub(super) lookups: Vec<Lookup>,
     /// Permits.
     pub(super) needs: Needs,
 }
 
 /// A key that has to be waited for. Its call is skipped until then.
-pub(super) struct Lookup {
+pub(in crate::throttle) struct Lookup {
     pub(super) policy: usize,
     pub(super) cost: u64,
     pub(super) key: LookedUp,
 }
 
-/// Finds a request's key and cost for every policy. It fills `asked` in place, because calls are large.
+/// Finds a request's key and cost for every policy, or the lookup of its key. It fills `asked` in place, because calls
+/// are large.
 ///
 /// # Errors
 ///
@@ -40,6 +40,7 @@ pub(super) fn ask<B: Backend>(
     shared: &Shared<B>,
     parts: &Parts,
     asked: &mut Asked,
+    lookups: &mut Vec<Lookup>,
 ) -> Result<(), Box<Response<Bytes>>> {
     for (policy, limit) in shared.applied.iter().enumerate() {
         let call = if limit.when.as_ref().is_some_and(|applies| !applies(parts)) {
@@ -54,7 +55,7 @@ pub(super) fn ask<B: Backend>(
             match found {
                 Found::Now(key, tier) => call(shared, policy, cost, key, parts)?.in_tier(tier),
                 Found::Later(key) => {
-                    asked.lookups.push(Lookup { policy, cost, key });
+                    lookups.push(Lookup { policy, cost, key });
                     Call::SKIP
                 }
             }

@@ -13,8 +13,8 @@ use crate::throttle::report::LimitReport;
 use crate::throttle::shared::Shared;
 
 /// What is known about a request once it was decided. It holds no permit yet.
-pub(crate) enum Answer {
-    Decided(LimitReport),
+pub(crate) enum Decided {
+    Report(LimitReport),
     Failed(BackendError),
     /// There were too few permits, so the backend was not asked.
     Saturated(Places),
@@ -22,47 +22,47 @@ pub(crate) enum Answer {
 
 /// The answer, if the backend has one without waiting.
 #[inline]
-pub(super) fn at_once<B: Backend>(shared: &Shared<B>, asked: &Asked) -> Option<Answer> {
+pub(super) fn at_once<B: Backend>(shared: &Shared<B>, asked: &Asked) -> Option<Decided> {
     if let Some(saturated) = saturated(shared, &asked.needs) {
         return Some(saturated);
     }
     if is_not_limited(&asked.calls) {
-        return Some(Answer::Decided(not_limited(shared, &asked.calls)));
+        return Some(Decided::Report(not_limited(shared, &asked.calls)));
     }
     // Cloned before the decision, so that the decision moves straight into the report.
     let announced = announced(shared);
     let decision = shared.backend.decide_at_once(&shared.prepared, &asked.calls)?;
     let report = LimitReport::new(decision, announced);
     note(shared, &report, &asked.calls);
-    Some(Answer::Decided(report))
+    Some(Decided::Report(report))
 }
 
 /// The answer of a backend that may have to be waited for.
-pub(super) async fn decide<B: Backend>(shared: &Arc<Shared<B>>, calls: &[Call], needs: &Needs) -> Answer {
-    if let Some(saturated) = saturated(shared, needs) {
+pub(super) async fn decide<B: Backend>(shared: &Arc<Shared<B>>, asked: &Asked) -> Decided {
+    if let Some(saturated) = saturated(shared, &asked.needs) {
         return saturated;
     }
-    if is_not_limited(calls) {
-        return Answer::Decided(not_limited(shared, calls));
+    if is_not_limited(&asked.calls) {
+        return Decided::Report(not_limited(shared, &asked.calls));
     }
-    wait_for(shared, calls, shared.backend.decide(&shared.prepared, calls)).await
+    wait_for(shared, &asked.calls, shared.backend.decide(&shared.prepared, &asked.calls)).await
 }
 
 /// The answer as of an instant that has passed.
-pub(super) async fn decide_as_of<B: Backend>(shared: &Arc<Shared<B>>, calls: &[Call], at: Timestamp) -> Answer {
+pub(super) async fn decide_as_of<B: Backend>(shared: &Arc<Shared<B>>, calls: &[Call], at: Timestamp) -> Decided {
     wait_for(shared, calls, shared.backend.decide_as_of(&shared.prepared, calls, at)).await
 }
 
-async fn wait_for<B: Backend>(shared: &Arc<Shared<B>>, calls: &[Call], deciding: B::Decide) -> Answer {
+async fn wait_for<B: Backend>(shared: &Arc<Shared<B>>, calls: &[Call], deciding: B::Decide) -> Decided {
     let decided =
         if shared.uses.refund_aborted { RefundedIfDropped::new(shared, calls, deciding).await } else { deciding.await };
     match decided {
         Ok(decision) => {
             let report = report(shared, decision);
             note(shared, &report, calls);
-            Answer::Decided(report)
+            Decided::Report(report)
         }
-        Err(error) => Answer::Failed(error),
+        Err(error) => Decided::Failed(error),
     }
 }
 
@@ -71,11 +71,11 @@ async fn wait_for<B: Backend>(shared: &Arc<Shared<B>>, calls: &[Call], deciding:
 /// This only looks: a request takes its permits after the limits have admitted it, so a request that they refuse never
 /// holds a permit that another one needs.
 #[inline]
-pub(super) fn saturated<B: Backend>(shared: &Shared<B>, needs: &Needs) -> Option<Answer> {
+pub(super) fn saturated<B: Backend>(shared: &Shared<B>, needs: &Needs) -> Option<Decided> {
     if shared.permits.is_empty() {
         return None;
     }
-    shared.permits.look(needs).err().map(Answer::Saturated)
+    shared.permits.look(needs).err().map(Decided::Saturated)
 }
 
 #[inline]

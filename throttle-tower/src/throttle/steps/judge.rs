@@ -6,12 +6,13 @@ use http::request::Parts;
 use throttle_core::backend::Call;
 use throttle_core::{Backend, BackendError, Decision};
 
-use super::decide::{Answer, report};
+use super::ask::Asked;
+use super::decide::{Decided, report};
 use super::notify::notify;
 use super::{refuse, settle};
 use crate::throttle::event::Outcome;
 use crate::throttle::held::Held;
-use crate::throttle::permits::{InFlight, Needs};
+use crate::throttle::permits::InFlight;
 use crate::throttle::report::LimitReport;
 use crate::throttle::shared::Shared;
 use crate::usage::{Open, Usage};
@@ -31,17 +32,11 @@ pub(in crate::throttle) struct Admitted {
 }
 
 #[inline(always)]
-pub(super) fn judge<B: Backend>(
-    shared: &Arc<Shared<B>>,
-    answer: Answer,
-    calls: &[Call],
-    needs: &Needs,
-    parts: &mut Parts,
-) -> Judged {
-    match answer {
-        Answer::Decided(report) => judge_decision(shared, report, Outcome::Admitted, calls, needs, parts),
-        Answer::Failed(error) => judge_failure(shared, &error, calls, needs, parts),
-        Answer::Saturated(full) => Judged::Refuse(refuse::saturated(shared, &full, parts)),
+pub(super) fn judge<B: Backend>(shared: &Arc<Shared<B>>, decided: Decided, asked: &Asked, parts: &mut Parts) -> Judged {
+    match decided {
+        Decided::Report(report) => judge_decision(shared, report, Outcome::Admitted, asked, parts),
+        Decided::Failed(error) => judge_failure(shared, &error, asked, parts),
+        Decided::Saturated(full) => Judged::Refuse(refuse::saturated(shared, &full, parts)),
     }
 }
 
@@ -50,55 +45,54 @@ fn judge_decision<B: Backend>(
     shared: &Arc<Shared<B>>,
     report: LimitReport,
     if_admitted: Outcome<'_>,
-    calls: &[Call],
-    needs: &Needs,
+    asked: &Asked,
     parts: &mut Parts,
 ) -> Judged {
     if !report.decision().is_admitted() {
         if shared.uses.charge_refused {
-            settle::charge_refused(shared, report.decision(), calls);
+            settle::charge_refused(shared, report.decision(), &asked.calls);
         }
-        return Judged::Refuse(refuse::over_limit(shared, report, calls, parts));
+        return Judged::Refuse(refuse::over_limit(shared, report, &asked.calls, parts));
     }
-    let permits = match shared.permits.enter(needs) {
+    let permits = match shared.permits.enter(&asked.needs) {
         Ok(permits) => permits,
         Err(full) => {
             // They ran out while the backend decided.
-            settle::give_back(shared, report.decision(), calls);
+            settle::give_back(shared, report.decision(), &asked.calls);
             return Judged::Refuse(refuse::saturated(shared, &full, parts));
         }
     };
     notify(shared, if_admitted, Some(report.decision()), parts);
     parts.extensions.insert(report.clone());
-    let route_is_missing = shared.uses.routes && shared.announced.options.watch.suspects(&shared.applied, calls, parts);
+    let route_is_missing =
+        shared.uses.routes && shared.announced.options.watch.suspects(&shared.applied, &asked.calls, parts);
     let held = if permits.is_none() && !shared.uses.accounts {
         Held::default()
     } else {
-        hand_out(shared, &report, calls, parts, permits)
+        hand_out(shared, &report, &asked.calls, parts, permits)
     };
     Judged::Pass(Admitted { report, route_is_missing, held })
 }
 
-/// Judges a request that the store did not decide about: closed limits refuse it, this process decides by the limits that
-/// it has a share of, and where there is none of either, the request is passed on.
+/// Judges a request that the store did not decide about: closed limits refuse it, this process decides by the limits
+/// that it has a share of, and where there is none of either, the request is passed on.
 #[cold]
 fn judge_failure<B: Backend>(
     shared: &Arc<Shared<B>>,
     error: &BackendError,
-    calls: &[Call],
-    needs: &Needs,
+    asked: &Asked,
     parts: &mut Parts,
 ) -> Judged {
-    let closed = refuse::closed(shared, calls, error.kind());
+    let closed = refuse::closed(shared, &asked.calls, error.kind());
     if !closed.is_empty() {
         return Judged::Refuse(refuse::failed(shared, error, &closed, parts));
     }
-    let share = shared.share.as_ref().and_then(|share| share.decide(calls, error.kind()));
+    let share = shared.share.as_ref().and_then(|share| share.decide(&asked.calls, error.kind()));
     let (decision, if_admitted) = match share {
         Some(decision) => (decision, Outcome::Admitted),
-        None => (Decision::open(calls, error.kind()), Outcome::FailedOpen(error)),
+        None => (Decision::open(&asked.calls, error.kind()), Outcome::FailedOpen(error)),
     };
-    judge_decision(shared, report(shared, decision), if_admitted, calls, needs, parts)
+    judge_decision(shared, report(shared, decision), if_admitted, asked, parts)
 }
 
 /// Gives the handler its permits and its usage, and returns what the request holds.

@@ -17,9 +17,9 @@ use crate::throttle::shared::Shared;
 pub(super) async fn look_up<B: Backend>(
     shared: &Shared<B>,
     asked: &mut Asked,
+    mut lookups: Vec<Lookup>,
     parts: &Parts,
 ) -> Result<(), Box<Response<Bytes>>> {
-    let Asked { calls, lookups, .. } = asked;
     poll_fn(|cx| {
         let mut next = 0;
         while let Some(Lookup { policy, cost, key }) = lookups.get_mut(next) {
@@ -28,7 +28,7 @@ pub(super) async fn look_up<B: Backend>(
                 continue;
             };
             match call(shared, *policy, *cost, key, parts) {
-                Ok(call) => calls[*policy] = call.in_tier(tier),
+                Ok(call) => asked.calls[*policy] = call.in_tier(tier),
                 Err(refusal) => return Poll::Ready(Err(refusal)),
             }
             // In order: of several keys that are missing at once, the first one's rule decides.

@@ -15,8 +15,7 @@
 //! [`pipeline`] runs them: at once where nothing has to be waited for, and as one future otherwise.
 
 mod ask;
-pub(super) mod decide;
-mod forecast;
+mod decide;
 pub(super) mod judge;
 mod look_up;
 mod notify;
@@ -26,5 +25,5 @@ mod refuse;
 mod refuse_early;
 mod respond;
 mod settle;
-pub(super) mod wait_queue;
+mod wait_queue;
 mod write_headers;

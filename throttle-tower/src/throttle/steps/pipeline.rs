@@ -5,48 +5,51 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::Response;
 use http::request::Parts;
+use smallvec::SmallVec;
 use throttle_core::Backend;
 
-use super::ask::{self, Asked};
-use super::decide::{self, Answer};
+use super::ask::{self, Asked, Lookup};
+use super::decide::{self, Decided};
 use super::judge::{Judged, judge};
 use super::look_up::look_up;
 use super::refuse_early::{Early, refuse_early};
+use super::wait_queue;
 use crate::throttle::shared::Shared;
 
 /// How far a request comes without waiting.
 pub(in crate::throttle) enum Started {
     Judged(Judged),
     /// It has to wait for a key, the store or its turn.
-    Waits(Asked),
+    Waits(Asked, Vec<Lookup>),
 }
 
 /// Judges a request, if nothing has to be waited for.
 #[inline]
 pub(in crate::throttle) fn start<B: Backend>(shared: &Arc<Shared<B>>, parts: &mut Parts) -> Started {
-    let mut asked = Asked::default();
-    if let Err(refusal) = ask::ask(shared, parts, &mut asked) {
+    let (mut asked, mut lookups) = (Asked::default(), Vec::new());
+    if let Err(refusal) = ask::ask(shared, parts, &mut asked, &mut lookups) {
         return Started::Judged(Judged::Refuse(*refusal));
     }
-    if asked.lookups.is_empty()
-        && !shared.stands_in_line(&asked.calls)
-        && let Some(answer) = decide::at_once(shared, &asked)
-        && !shared.is_worth_holding(&answer)
+    if lookups.is_empty()
+        && !wait_queue::is_behind_others(shared, &asked.calls)
+        && let Some(decided) = decide::at_once(shared, &asked)
+        && !wait_queue::may_wait(shared, &decided)
     {
-        return Started::Judged(judge(shared, answer, &asked.calls, &asked.needs, parts));
+        return Started::Judged(judge(shared, decided, &asked, parts));
     }
-    Started::Waits(asked)
+    Started::Waits(asked, lookups)
 }
 
-/// Judges a request that has to wait. Every wait is bounded: lookups and the store have a deadline each, and a queue holds
-/// a request for as long as its limit says.
+/// Judges a request that has to wait. Every wait is bounded: lookups and the store have a deadline each, and a queue
+/// holds a request for as long as its limit says.
 pub(in crate::throttle) async fn finish<B: Backend>(
     shared: Arc<Shared<B>>,
     mut asked: Asked,
+    lookups: Vec<Lookup>,
     mut parts: Parts,
 ) -> (Judged, Parts) {
-    let judged = match answer(&shared, &mut asked, &parts).await {
-        Ok(answer) => judge(&shared, answer, &asked.calls, &asked.needs, &mut parts),
+    let judged = match decided(&shared, &mut asked, lookups, &parts).await {
+        Ok(decided) => judge(&shared, decided, &asked, &mut parts),
         Err(refusal) => Judged::Refuse(*refusal),
     };
     (judged, parts)
@@ -55,27 +58,26 @@ pub(in crate::throttle) async fn finish<B: Backend>(
 /// # Errors
 ///
 /// The refusal, where a required key is missing.
-async fn answer<B: Backend>(
+async fn decided<B: Backend>(
     shared: &Arc<Shared<B>>,
     asked: &mut Asked,
+    lookups: Vec<Lookup>,
     parts: &Parts,
-) -> Result<Answer, Box<Response<Bytes>>> {
-    if !asked.lookups.is_empty() {
-        let early = refuse_early(shared, asked).await;
-        match early {
-            Early::Undecided => look_up(shared, asked, parts).await?,
-            Early::Refused(answer, calls) => {
-                asked.calls = calls;
-                return Ok(answer);
-            }
-            Early::Failed(error) => {
-                look_up(shared, asked, parts).await?;
-                return Ok(Answer::Failed(error));
-            }
+) -> Result<Decided, Box<Response<Bytes>>> {
+    if !lookups.is_empty() {
+        let unknown: SmallVec<[usize; 2]> = lookups.iter().map(|lookup| lookup.policy).collect();
+        let early = refuse_early(shared, asked, &unknown).await;
+        if let Early::Refused(decided, calls) = early {
+            asked.calls = calls;
+            return Ok(decided);
+        }
+        look_up(shared, asked, lookups, parts).await?;
+        if let Early::Failed(error) = early {
+            return Ok(Decided::Failed(error));
         }
     }
     if shared.uses.queues {
-        return Ok(shared.decide_patiently(&asked.calls, &asked.needs).await);
+        return Ok(wait_queue::decide(shared, asked).await);
     }
-    Ok(decide::decide(shared, &asked.calls, &asked.needs).await)
+    Ok(decide::decide(shared, asked).await)
 }

@@ -16,8 +16,8 @@ use crate::throttle::shared::Shared;
 
 /// A decision that is under way, where a limit refunds [aborted](crate::Limit::refund_aborted) requests.
 ///
-/// A store that was asked may charge a request that was dropped since. So if this future is dropped, the decision is waited
-/// for in the background, and the charges of such limits are given back.
+/// A store that was asked may charge a request that was dropped since. So if this future is dropped, the decision is
+/// waited for in the background, and the charges of such limits are given back.
 pub(super) struct RefundedIfDropped<B: Backend> {
     shared: Arc<Shared<B>>,
     calls: Calls,

@@ -1,17 +1,14 @@
 //! Refuses a request before its keys and tiers are looked up, where they cannot change the decision.
 
-use std::future::Future;
 use std::sync::Arc;
 
-use smallvec::SmallVec;
 use throttle_core::backend::Call;
 use throttle_core::{Backend, BackendError, PolicyNode, PolicySet, Status};
 
 use super::ask::{Asked, Calls};
-use super::decide::{self, Answer};
-use super::{refuse, settle};
+use super::decide::{self, Decided};
+use super::{refuse, settle, wait_queue};
 use crate::limit::Keying;
-use crate::throttle::permits::Needs;
 use crate::throttle::shared::Shared;
 
 /// What is known of a request before its lookups.
@@ -19,30 +16,18 @@ pub(super) enum Early {
     /// The decision depends on the lookups.
     Undecided,
     /// The request is refused whatever they return, by these calls.
-    Refused(Answer, Calls),
+    Refused(Decided, Calls),
     /// The store failed. It is not asked again, because a request waits for it no longer than one deadline.
     Failed(BackendError),
 }
 
-/// The places of the policies whose keys are looked up.
-type Unknown = SmallVec<[usize; 2]>;
-
-/// Looks at the limits whose keys and tiers are known.
+/// Looks at the limits whose keys and tiers are known. `unknown` are the places of the others.
 ///
-/// In memory a look is synchronous. Over a store it is a question of its own, which only lookups of tiers are worth: their
-/// results are remembered, so that few requests need one.
-pub(super) fn refuse_early<'a, B: Backend>(
-    shared: &'a Arc<Shared<B>>,
-    asked: &'a Asked,
-) -> impl Future<Output = Early> + Send + 'a {
-    // The lookups themselves cannot be shared with another thread.
-    let unknown: Unknown = asked.lookups.iter().map(|lookup| lookup.policy).collect();
-    let (calls, needs) = (&asked.calls, &asked.needs);
-    async move { look(shared, calls, needs, &unknown).await }
-}
-
-async fn look<B: Backend>(shared: &Arc<Shared<B>>, calls: &Calls, needs: &Needs, unknown: &[usize]) -> Early {
-    if let Some(saturated) = decide::saturated(shared, needs) {
+/// In memory a look is synchronous. Over a store it is a question of its own, which only lookups of tiers are worth:
+/// their results are remembered, so that few requests need one.
+pub(super) async fn refuse_early<B: Backend>(shared: &Arc<Shared<B>>, asked: &Asked, unknown: &[usize]) -> Early {
+    let calls = &asked.calls;
+    if let Some(saturated) = decide::saturated(shared, &asked.needs) {
         return Early::Refused(saturated, calls.clone());
     }
     let needs_key = |policy: &usize| shared.applied[*policy].charge_rules.charge_refused;
@@ -65,16 +50,16 @@ async fn look<B: Backend>(shared: &Arc<Shared<B>>, calls: &Calls, needs: &Needs,
         return Early::Undecided;
     }
     // A peek does not tell how long to wait. Refused, this charges nothing either.
-    let calls = known.decisive();
-    match decide::decide(shared, &calls, needs).await {
-        Answer::Failed(error) => failed(shared, error, calls),
-        Answer::Decided(report) if report.decision().is_admitted() => {
+    let decisive = Asked { calls: known.decisive(), needs: asked.needs.clone() };
+    match decide::decide(shared, &decisive).await {
+        Decided::Failed(error) => failed(shared, error, decisive.calls),
+        Decided::Report(report) if report.decision().is_admitted() => {
             // Units have become free in between.
-            settle::give_back(shared, report.decision(), &calls);
+            settle::give_back(shared, report.decision(), &decisive.calls);
             Early::Undecided
         }
-        answer if shared.is_worth_holding(&answer) => Early::Undecided,
-        answer => Early::Refused(answer, calls),
+        decided if wait_queue::may_wait(shared, &decided) => Early::Undecided,
+        decided => Early::Refused(decided, decisive.calls),
     }
 }
 
@@ -82,7 +67,7 @@ fn failed<B: Backend>(shared: &Shared<B>, error: BackendError, calls: Calls) -> 
     if refuse::closed(shared, &calls, error.kind()).is_empty() {
         return Early::Failed(error);
     }
-    Early::Refused(Answer::Failed(error), calls)
+    Early::Refused(Decided::Failed(error), calls)
 }
 
 /// What a peek tells of a composition while some keys are unknown.

@@ -14,8 +14,8 @@ use crate::time::{micros, wall_micros};
 
 /// Writes the rate-limit headers of a decision on its response, and leaves the report in the extensions, once.
 ///
-/// Where a throttle inside this one has refused, its refusal stays what it is: `Retry-After` must not be earlier than the
-/// window of any policy that `RateLimit` lists, so the policies that have admitted the request are announced only.
+/// Where a throttle inside this one has refused, its refusal stays what it is: `Retry-After` must not be earlier than
+/// the window of any policy that `RateLimit` lists, so the policies that have admitted the request are announced only.
 ///
 /// The wait is lengthened by `extra` µs.
 pub(super) fn write_headers<Body>(report: LimitReport, response: &mut Response<Body>, extra: u64) {

@@ -7,19 +7,19 @@ use tokio::time::Instant;
 
 use crate::time::FAR;
 
-/// What the latest decision about a limit says of the requests that are queued for it: at one instant there is room for so
-/// many units.
+/// What the latest decision about a limit says about the requests that are queued for it: at one instant there is room
+/// for so many units.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::throttle) struct Forecast {
+pub(super) struct Forecast {
     at: Instant,
     units: u64,
-    /// When the next whole window opens; for buckets that drain, whose units come one by one, it means nothing.
+    /// When the next whole window opens. Buckets that drain ignore it, because their units come one by one.
     opens: Instant,
 }
 
 impl Forecast {
     /// After a decision as of `now` that asked for `cost` units.
-    pub(in crate::throttle) fn new(policy: &Policy, status: &Status, now: Instant, cost: u64) -> Self {
+    pub(super) fn new(policy: &Policy, status: &Status, now: Instant, cost: u64) -> Self {
         let algorithm = policy.tier(status.tier()).algorithm();
         match status.retry_after().filter(|wait| !wait.is_zero()) {
             Some(wait) => {
@@ -28,16 +28,16 @@ impl Forecast {
                 Self { at, units, opens: later(at, Duration::from_micros(algorithm.rate().period_micros())) }
             }
             None => {
-                // Of a bucket that refills in portions the next one comes long before it is full.
+                // A bucket that refills in portions gets the next one long before it is full.
                 let opens = later(now, status.effective_window(policy).min(status.reset_after()));
                 Self { at: now, units: status.remaining(), opens }
             }
         }
     }
 
-    /// The instant by which so many units are admitted in turn. Where units come back as they were used, in a sliding window
-    /// or log, it is the earliest that is possible.
-    pub(in crate::throttle) fn admits_by(&self, algorithm: &Algorithm, units: u64) -> Instant {
+    /// The instant by which so many units are admitted in turn. Where units come back as they were used, in a sliding
+    /// window or log, it is the earliest that is possible.
+    pub(super) fn admits_by(&self, algorithm: &Algorithm, units: u64) -> Instant {
         let Some(more) = units.checked_sub(self.units).filter(|more| *more > 0) else { return self.at };
         let (count, period) =
             (u128::from(algorithm.rate().count().max(1)), u128::from(algorithm.rate().period_micros()));
@@ -51,8 +51,8 @@ impl Forecast {
     }
 }
 
-/// How late a decision may be before a later one is put off by it: as long as a burst makes up for.
-pub(in crate::throttle) fn made_up_for(algorithm: &Algorithm, cost: u64) -> Duration {
+/// How late a decision may be before a later one is delayed by it: as long as a burst makes up for.
+pub(super) fn made_up_for(algorithm: &Algorithm, cost: u64) -> Duration {
     if !algorithm.drains() {
         return Duration::MAX;
     }
@@ -61,7 +61,7 @@ pub(in crate::throttle) fn made_up_for(algorithm: &Algorithm, cost: u64) -> Dura
     Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
 }
 
-/// Some thirty years later at most, which every `Instant` can be.
+/// At most some thirty years later, which every `Instant` can be.
 fn later(at: Instant, wait: Duration) -> Instant {
     at + wait.min(FAR)
 }
