@@ -9,54 +9,47 @@ use throttle_core::{
     Backend, BackendError, BackendErrorKind, ConfigError, Decision, Key, Policy, PolicySet, Timestamp,
 };
 
-use crate::ask::Ask;
-use crate::builder::RedisBuilder;
-use crate::connection::{Connector, Single};
-use crate::line::Trouble;
-use crate::set::RedisSet;
+use crate::decide::request::Ask;
+use crate::decide::set::RedisSet;
+use crate::decide::{self, settle, work};
+use crate::inspect::{self, Inspection};
+use crate::link::call_error::CallError;
+use crate::reset;
 use crate::shared::Shared;
-use crate::{Inspection, Stats, decide, inspect, reset, settle, work};
+use crate::stats::Stats;
 
 /// Keeps state in Redis, where many processes share it. Clones share the connection.
+///
+/// ```
+/// use throttle_redis::RedisBackend;
+///
+/// // The connection is opened in the background, or with the first decision.
+/// let backend = RedisBackend::new("redis://127.0.0.1:1")?;
+/// assert!(!backend.is_healthy(), "there is no connection yet");
+/// # Ok::<_, throttle_core::ConfigError>(())
+/// ```
 #[derive(Clone)]
 pub struct RedisBackend {
     pub(crate) shared: Arc<Shared>,
 }
 
 impl RedisBackend {
-    /// One server, by one connection, with default options. See [`Single::new`] for the URL.
-    ///
-    /// Nothing is waited for: inside a tokio runtime the connection is opened in the background, outside of one with the
-    /// first decision.
-    ///
-    /// # Errors
-    ///
-    /// If the URL cannot be read.
-    pub fn new(url: &str) -> Result<Self, ConfigError> {
-        Self::builder(Single::new(url)?).build()
-    }
-
-    /// Options of a backend, on any connection.
-    pub fn builder(connector: impl Connector) -> RedisBuilder {
-        RedisBuilder::new(Box::new(connector))
-    }
-
-    /// What this backend and its clones have done so far.
+    /// Returns what this backend and its clones have done so far.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.shared.line.counters.read()
+        self.shared.link.counters.read()
     }
 
-    /// Whether there is a connection, and the store is asked: it has not failed so often in a row that it is left alone, or
-    /// has given a sign of life since.
+    /// Whether there is a connection and decisions are sent to the store: it has not failed too often in a row, or has
+    /// given a sign of life since.
     #[must_use]
     pub fn is_healthy(&self) -> bool {
-        self.shared.line.is_healthy()
+        self.shared.link.is_healthy()
     }
 
-    /// What the store holds of one key of a policy, and where the key stands. Nothing is charged. Of a policy with tiers, ask
-    /// for all of it and not for one tier: where the key stands is told as in the first, and the value is the one that
-    /// whichever tier has written.
+    /// What the store holds of one key of a policy, and where the key stands. Nothing is charged. For a policy with
+    /// tiers, pass the whole policy and not one tier: the decision is that of the first tier, and the value is the one
+    /// that is stored, whichever tier wrote it.
     ///
     /// # Errors
     ///
@@ -76,7 +69,7 @@ impl RedisBackend {
         step: impl FnOnce(Arc<Shared>, Arc<RedisSet>) -> F,
     ) -> RedisFuture<T>
     where
-        F: Future<Output = Result<T, Trouble>> + Send + 'static,
+        F: Future<Output = Result<T, CallError>> + Send + 'static,
     {
         if prepared.backend != self.shared.id {
             let error = BackendError::new(BackendErrorKind::Protocol).uncharged();
@@ -95,8 +88,8 @@ impl Backend for RedisBackend {
 
     /// # Errors
     ///
-    /// If a policy is a sliding log of more than 10,000 units: one decision about it would keep the server busy for too long.
-    /// If a policy's name is in use on this backend with other parameters, which it does not
+    /// If a policy is a sliding log of more than 10,000 units: one decision about it would keep the server busy for too
+    /// long. If a policy's name is in use on this backend with other parameters, which it does not
     /// [replace](Policy::replace_existing).
     fn prepare(&self, set: PolicySet) -> Result<RedisSet, ConfigError> {
         work::check(&set)?;
@@ -118,20 +111,18 @@ impl Backend for RedisBackend {
     }
 
     fn decide_at_once(&self, prepared: &Arc<RedisSet>, calls: &[Call]) -> Option<Decision> {
-        if self.shared.asks_always() || prepared.backend != self.shared.id {
+        if self.shared.shortcut.is_empty() || prepared.backend != self.shared.id {
             return None;
         }
         let set = prepared.for_tiers(&self.shared, |place| calls.get(place).map_or(0, Call::tier));
-        self.shared.at_once(&set.ask(&self.shared, calls))
+        decide::at_once(&self.shared, &set.ask(&self.shared, calls))
     }
 
     fn now(&self, prepared: &Arc<RedisSet>, calls: &[Call]) -> Option<Timestamp> {
-        if !self.shared.line.is_cluster() {
+        if !self.shared.link.is_cluster() {
             return self.shared.now(0);
         }
-        let ask = prepared.ask(&self.shared, calls);
-        // Servers have clocks of their own.
-        if self.shared.is_spread(&ask) { None } else { self.shared.now(ask.slot) }
+        decide::now(&self.shared, &prepared.ask(&self.shared, calls))
     }
 
     fn decide_as_of(&self, prepared: &Arc<RedisSet>, calls: &[Call], at: Timestamp) -> RedisFuture<Decision> {
@@ -164,7 +155,7 @@ impl fmt::Debug for RedisBackend {
     }
 }
 
-/// A step of a [`RedisBackend`] that is under way.
+/// A step of a [`RedisBackend`] that is under way, such as a decision.
 ///
 /// # Cancel safety
 ///

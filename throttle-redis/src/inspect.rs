@@ -1,4 +1,4 @@
-//! What the store holds of one key, for people.
+//! Shows what the store holds of one key.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,14 +8,26 @@ use throttle_core::backend::Call;
 use throttle_core::{Decision, Key, Policy, PolicySet, Timestamp};
 use tokio::time::Instant;
 
-use crate::connection::{Command, Reply, Route};
-use crate::decide::{answer, ask_in_one_slot};
-use crate::line::Trouble;
+use crate::decide::one_slot::ask_in_one_slot;
+use crate::decide::reply::answer;
+use crate::decide::set::RedisSet;
+use crate::link::call_error::CallError;
+use crate::link::connection::{Command, Reply, Route};
 use crate::script::layout;
-use crate::set::RedisSet;
 use crate::shared::Shared;
 
-/// What the store holds of one key of a policy. `Display` tells it in one line, without the name.
+/// What the store holds of one key of a policy. `Display` shows it in one line, without the name.
+///
+/// ```no_run
+/// # async fn demo(backend: throttle_redis::RedisBackend) -> Result<(), Box<dyn std::error::Error>> {
+/// use throttle_core::{Gcra, Key, Policy, Rate};
+///
+/// let per_user = Policy::new("per-user", Gcra::new(Rate::per_minute(100)))?;
+/// let unused = backend.inspect(&per_user, &Key::from("ada")).await?;
+/// assert_eq!((unused.value, unused.decision.remaining()), (None, 100));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Inspection {
@@ -23,13 +35,14 @@ pub struct Inspection {
     pub name: String,
     /// The value, byte by byte; `None` for a key that was not used or has been forgotten.
     pub value: Option<Vec<u8>>,
-    /// The value's numbers by name, as [`State::to_wire`](throttle_core::algorithm::State::to_wire) lists them. Instants in µs since the Unix epoch.
+    /// The value's numbers by name, as [`State::to_wire`](throttle_core::algorithm::State::to_wire) lists them.
+    /// Instants in µs since the Unix epoch.
     pub fields: Vec<(&'static str, i64)>,
     /// When the server forgets the key.
     pub expires_in: Option<Duration>,
     /// The server's time.
     pub now: Timestamp,
-    /// Where the key stands, as a decision about nothing. Nothing was charged.
+    /// Where the key stands, as a peek. Nothing was charged.
     pub decision: Decision,
 }
 
@@ -47,15 +60,15 @@ impl fmt::Display for Inspection {
     }
 }
 
-pub(crate) async fn inspect(shared: &Arc<Shared>, policy: &Policy, key: &Key) -> Result<Inspection, Trouble> {
-    let set = PolicySet::new(policy.clone()).map_err(|_| Trouble::Nonsense("a policy is always a set"))?;
+pub(crate) async fn inspect(shared: &Arc<Shared>, policy: &Policy, key: &Key) -> Result<Inspection, CallError> {
+    let set = PolicySet::new(policy.clone()).map_err(|_| CallError::Malformed("a policy is always a set"))?;
     let set = RedisSet::new(shared, set);
-    let until = Instant::now() + shared.line.deadline;
+    let until = Instant::now() + shared.link.deadline;
     let (part, ask) = ask_in_one_slot(shared, &set, set.ask(shared, &[Call::peek(key.clone())]), until).await?;
     let decision = answer(&ask, &part)?;
-    let Some(name) = ask.names.first() else { return Err(Trouble::Nonsense("a key has a name")) };
-    let until = Instant::now() + shared.line.deadline;
-    let live = shared.line.live(until).await?;
+    let Some(name) = ask.names.first() else { return Err(CallError::Malformed("a key has a name")) };
+    let until = Instant::now() + shared.link.deadline;
+    let live = shared.link.live(until).await?;
     let ask_for = |word: &str| Command::new(word).arg(name).to(Route::Slot(ask.slot));
     let value = live.call(ask_for("GET"), until).await?.into_bytes();
     let expires = match live.call(ask_for("PTTL"), until).await? {

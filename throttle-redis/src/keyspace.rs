@@ -1,7 +1,7 @@
 //! The names that keys have on the server: `prefix{tag}policy:key`.
 //!
-//! By construction no two keys of a backend have one name, and nothing that a client sends can end a name early, choose its
-//! slot or match another's pattern: the policy's name is escaped, and the key is a digest, or escaped too.
+//! By construction no two keys of a backend have one name, and nothing that a client sends can end a name early, choose
+//! its slot or match another's pattern: the policy's name is escaped, and the key is a digest, or escaped too.
 
 use std::fmt::Write;
 use std::net::IpAddr;
@@ -22,9 +22,9 @@ struct Naming {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Placement {
     /// All keys of the backend in the slot of one tag: every set is decided in one step.
-    Together(String),
+    SingleSlot(String),
     /// Each key in a slot of its own.
-    Spread,
+    PerKeySlot,
 }
 
 #[derive(Clone)]
@@ -45,7 +45,7 @@ impl Keyspace {
         if prefix.is_empty() || !fits(prefix) {
             return Err(ConfigError::new("key prefix", format_args!("{prefix:?}"), rule));
         }
-        if let Placement::Together(tag) = &placement
+        if let Placement::SingleSlot(tag) = &placement
             && (tag.is_empty() || !fits(tag))
         {
             return Err(ConfigError::new("hash tag", format_args!("{tag:?}"), rule));
@@ -55,8 +55,8 @@ impl Keyspace {
         Ok(Self { prefix: prefix.to_owned(), placement, naming: Naming { digest, readable } })
     }
 
-    pub(crate) fn is_together(&self) -> bool {
-        matches!(self.placement, Placement::Together(_))
+    pub(crate) fn is_single_slot(&self) -> bool {
+        matches!(self.placement, Placement::SingleSlot(_))
     }
 
     /// What the names of a policy's keys have in common, as far as they have.
@@ -65,10 +65,10 @@ impl Keyspace {
         escape(&mut escaped, name.as_bytes());
         escaped.push(':');
         let head = match &self.placement {
-            Placement::Together(tag) => format!("{}{{{tag}}}{escaped}", self.prefix),
-            Placement::Spread => format!("{}{{", self.prefix),
+            Placement::SingleSlot(tag) => format!("{}{{{tag}}}{escaped}", self.prefix),
+            Placement::PerKeySlot => format!("{}{{", self.prefix),
         };
-        PolicyNames { head, tail: if self.is_together() { String::new() } else { format!("}}{escaped}") } }
+        PolicyNames { head, tail: if self.is_single_slot() { String::new() } else { format!("}}{escaped}") } }
     }
 
     /// The name of a key, and its slot.
@@ -87,9 +87,9 @@ impl Keyspace {
         push_literally(&mut pattern, &self.prefix);
         pattern.push('{');
         match &self.placement {
-            Placement::Together(tag) => push_literally(&mut pattern, tag),
+            Placement::SingleSlot(tag) => push_literally(&mut pattern, tag),
             // Keys never hold a brace, so the one that is matched ends the tag.
-            Placement::Spread => pattern.push('*'),
+            Placement::PerKeySlot => pattern.push('*'),
         }
         pattern.push('}');
         // What is escaped holds no character that means something to a pattern.
@@ -195,7 +195,7 @@ mod tests {
     }
 
     fn together() -> Placement {
-        Placement::Together("all".to_owned())
+        Placement::SingleSlot("all".to_owned())
     }
 
     fn name(space: &Keyspace, policy: &str, key: &Key) -> String {
@@ -206,7 +206,7 @@ mod tests {
     fn law_11_names_are_as_documented() {
         let ip = Key::from("192.0.2.1".parse::<IpAddr>().unwrap());
         assert_eq!(name(&space(together(), true), "per-ip", &ip), "throttle{all}per-ip:4192.0.2.1/32");
-        assert_eq!(name(&space(Placement::Spread, true), "per-ip", &ip), "throttle{4192.0.2.1/32}per-ip:");
+        assert_eq!(name(&space(Placement::PerKeySlot, true), "per-ip", &ip), "throttle{4192.0.2.1/32}per-ip:");
         let digested = name(&space(together(), false), "a:b", &ip);
         assert_eq!(digested.len(), "throttle{all}a%3Ab:".len() + 22);
         assert!(digested.starts_with("throttle{all}a%3Ab:"));
@@ -216,7 +216,7 @@ mod tests {
     #[test]
     fn law_11_attack_26_nothing_in_a_key_ends_its_name_or_chooses_its_slot() {
         let hostile = ["}", "{", "{}", "a}b:c", "\r\nDEL x", "\0", "*", "?[a]", "%7D", "a,tb", &"x".repeat(65_536)];
-        for placement in [together(), Placement::Spread] {
+        for placement in [together(), Placement::PerKeySlot] {
             for readable in [true, false] {
                 let space = space(placement.clone(), readable);
                 let mut seen = std::collections::HashSet::new();
@@ -252,7 +252,7 @@ mod tests {
         for wrong in ["", "a{b", "}", "with space", "ü", &"x".repeat(65)] {
             let error = Keyspace::new(wrong, together(), b"", false).err().unwrap();
             assert_eq!(error.field(), "key prefix");
-            let error = Keyspace::new("p", Placement::Together(wrong.to_owned()), b"", false).err().unwrap();
+            let error = Keyspace::new("p", Placement::SingleSlot(wrong.to_owned()), b"", false).err().unwrap();
             assert_eq!(error.field(), "hash tag");
         }
     }
@@ -261,8 +261,8 @@ mod tests {
     fn patterns_take_prefixes_literally() {
         let space = Keyspace::new("a*[b]", together(), b"", false).unwrap();
         assert_eq!(space.pattern("p*:"), r"a\*\[b\]{all}p%2A%3A*");
-        let space = Keyspace::new("a", Placement::Together("*-?".to_owned()), b"", false).unwrap();
+        let space = Keyspace::new("a", Placement::SingleSlot("*-?".to_owned()), b"", false).unwrap();
         assert_eq!(space.pattern("p"), r"a{\*\-\?}p*");
-        assert_eq!(Keyspace::new("a", Placement::Spread, b"", false).unwrap().pattern("p"), "a{*}p*");
+        assert_eq!(Keyspace::new("a", Placement::PerKeySlot, b"", false).unwrap().pattern("p"), "a{*}p*");
     }
 }

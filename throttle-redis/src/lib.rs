@@ -19,15 +19,17 @@
 //!
 //! # What it promises
 //!
-//! * **The answers of memory, bit for bit.** The script on the server reads the time, looks at the states, decides who is
-//!   admitted, and writes; it replies with what it has read, and this crate computes the decision from that with the same
-//!   code that decides in memory. All numbers are integers below 2^53, which a Lua number holds exactly.
+//! * **The answers of memory, bit for bit.** The script on the server reads the time and the states, decides whether
+//!   the request is admitted, and writes. It replies with what it has read, and this crate computes the decision from
+//!   that with the same code that decides in memory. All numbers are integers below 2^53, which a Lua number holds
+//!   exactly.
 //! * **One round trip**, whatever the number of limits; all of them charged, or none.
-//! * **At most once.** A command is repeated only after an answer that proves that it did not run. A decision whose answer
-//!   was lost is an error that says so ([`BackendError::is_uncharged`](throttle_core::BackendError::is_uncharged)), and is
-//!   never charged twice. A future may be dropped at any point.
-//! * **Never slower than its deadline** (25 ms by default), and hardly slower than nothing while the store is down: after
-//!   five failures in a row it is not asked until it gives a sign of life. Connecting never blocks the start of a
+//! * **At most once.** A command is repeated only after an answer that proves that it did not run. A decision whose
+//!   answer was lost is an error that says so
+//!   ([`BackendError::is_uncharged`](throttle_core::BackendError::is_uncharged)), and is never charged twice. A future
+//!   may be dropped at any point.
+//! * **Never slower than its deadline** (25 ms by default), and hardly slower than nothing while the store is down:
+//!   after five failures in a row it is not asked until it gives a sign of life. Connecting never blocks the start of a
 //!   service.
 //! * **Nothing stays.** Every key has a time to live, set in the write that makes it: its reset and ten seconds more.
 //!
@@ -41,15 +43,15 @@
 //! | [`Cluster`] | `cluster` | a Redis Cluster |
 //! | your own | | implement [`Connector`] |
 //!
-//! `rediss://` needs the feature `tls`. The server's certificate is always verified; a URL with `#insecure` is refused. The
-//! crypto provider that rustls needs is installed unless the application has installed one.
+//! `rediss://` needs the feature `tls`. The server's certificate is always verified; a URL with `#insecure` is refused.
+//! The crypto provider that rustls needs is installed unless the application has installed one.
 //!
 //! # Which placement on a cluster
 //!
 //! A cluster runs a script only where all of its keys are. So there is a choice, and no default:
 //!
 //! ```text
-//!  .together("api")                               .spread()
+//!  .single_slot("api")                               .per_key_slot()
 //!
 //!  slot of {api} ─► server 1                      slot of {ada}       ─► server 1   per-user
 //!    {api}per-ip:…  {api}per-user:…  {api}pool:…  slot of {192.0.2.1} ─► server 2   per-ip
@@ -58,21 +60,22 @@
 //!  (other backends: other tags, other servers)    in vain is given back exactly
 //! ```
 //!
-//! | | `together` | `spread` |
+//! | | `single_slot` | `per_key_slot` |
 //! |---|---|---|
 //! | load | one server for each tag | all servers |
 //! | one policy, or several keyed alike | atomic, one round trip | atomic, one round trip |
-//! | several policies keyed differently | atomic, one round trip | each atomic by itself, at once; a second round trip when one refuses |
+//! | several keyed differently | atomic, one round trip | each atomic by itself, at once; a second round trip on refusal |
 //! | admits more than the limit | never | never |
 //! | refuses although there was room | never | under a race, while another request holds what it gives back |
 //!
 //! # What is on the server
 //!
 //! Keys are called `prefix{tag}policy:key`. The policy's name is escaped, and the key a digest (HMAC-SHA-256, 128 bits,
-//! under [`secret`](RedisBuilder::secret)) unless keys are [readable](RedisBuilder::readable_keys), so nothing that a client sends can end a name or choose
-//! a slot. Values are strings: a tag of the algorithm and its parameters, then the state, as
-//! [`Algorithm::tag`](throttle_core::Algorithm::tag) and [`State::to_wire`](throttle_core::algorithm::State::to_wire) list them byte by byte. [`RedisBackend::inspect`] tells what a
-//! key holds; so does `redis-cli`, here for a GCRA:
+//! under [`secret`](RedisBuilder::secret)) unless keys are [readable](RedisBuilder::readable_keys), so nothing that a
+//! client sends can end a name or choose a slot. Values are strings: a tag of the algorithm and its parameters, then
+//! the state, as [`Algorithm::tag`](throttle_core::Algorithm::tag) and
+//! [`State::to_wire`](throttle_core::algorithm::State::to_wire) list them byte by byte. [`RedisBackend::inspect`] shows
+//! what a key holds; so does `redis-cli`, here for a GCRA:
 //!
 //! ```text
 //! $ redis-cli --eval /dev/stdin 'throttle{all}per-user:Zk…' <<< "
@@ -82,16 +85,18 @@
 //!
 //! # Setting up the server
 //!
-//! * `maxmemory-policy noeviction`, or an instance of its own. Any eviction forgets limits, and is an amnesty for whoever
-//!   can fill the memory. A full server refuses new keys, and that is an error here: say with `OnError` what
+//! * `maxmemory-policy noeviction`, or an instance of its own. Any eviction forgets limits, so a client that can fill
+//!   the memory gets an amnesty. A full server refuses new keys, which is an error here: say with `OnError` what
 //!   happens then.
 //! * A user of its own needs these rights and no others (the prefix being `throttle`):
 //!
 //!   ```text
-//!   ACL SETUSER limiter on >secret ~throttle{* -@all +evalsha +script|load +get +set +time +del +scan +pttl +ping +hello +select
+//!   ACL SETUSER limiter on >secret ~throttle{* -@all +evalsha +script|load +get +set +time +del +scan +pttl +ping
+//!   +hello +select
 //!   ```
 //!
-//!   On a cluster also `+cluster|slots +asking`. `+del +scan` are for resets, `+pttl` for inspecting, `+select` for databases other than 0.
+//!   On a cluster also `+cluster|slots +asking`. `+del +scan` are for resets, `+pttl` for inspecting, `+select` for
+//!   databases other than 0.
 //! * Redis 7 or later, or Valkey; the scripts are Lua 5.1 and use the `struct` library.
 //! * A cluster serves the slots whose primaries are up while others are down with `cluster-require-full-coverage no`.
 //!
@@ -102,41 +107,31 @@
 //! | `cluster` | no | [`Cluster`] |
 //! | `pool` | no | [`Pool`] |
 //! | `sentinel` | no | [`Sentinel`] |
-//! | `tls` | no | `rediss://`, with rustls |
+//! | `tls` | no | `rediss://`, with rustls, and [`Tls`] for certificates of one's own |
 
-mod ask;
 mod backend;
-mod breaker;
 mod builder;
-mod connection;
 mod decide;
-mod deny_cache;
-mod exchange;
 mod inspect;
 mod keyspace;
-mod lane;
-mod line;
-mod linked;
-mod owners;
+mod link;
 mod reset;
 mod script;
-mod set;
-mod settle;
 mod shared;
-mod slot;
-mod spread;
+mod shortcut;
 mod stats;
-mod work;
 
 pub use backend::{RedisBackend, RedisFuture};
 pub use builder::RedisBuilder;
-#[cfg(feature = "cluster")]
-pub use connection::Cluster;
-#[cfg(feature = "pool")]
-pub use connection::Pool;
-#[cfg(feature = "sentinel")]
-pub use connection::Sentinel;
-pub use connection::{Command, Connection, Connector, Fault, FaultKind, Pending, Reply, Route, Single};
+pub use decide::set::RedisSet;
 pub use inspect::Inspection;
-pub use set::RedisSet;
+#[cfg(feature = "cluster")]
+pub use link::connection::Cluster;
+#[cfg(feature = "pool")]
+pub use link::connection::Pool;
+#[cfg(feature = "sentinel")]
+pub use link::connection::Sentinel;
+#[cfg(feature = "tls")]
+pub use link::connection::Tls;
+pub use link::connection::{Command, Connection, Connector, Fault, FaultKind, Pending, Reply, Route, Single};
 pub use stats::Stats;

@@ -1,4 +1,4 @@
-//! Forgetting.
+//! Resets keys.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,11 +6,10 @@ use std::time::Duration;
 use throttle_core::Key;
 use tokio::time::Instant;
 
-use crate::connection::{Command, Reply, Route};
-use crate::deny_cache::OnDrop;
-use crate::line::{Live, Trouble};
-use crate::owners::Owners;
-use crate::set::RedisSet;
+use crate::decide::set::RedisSet;
+use crate::link::call_error::CallError;
+use crate::link::connection::{Command, Reply, Route};
+use crate::link::live::Live;
 use crate::shared::Shared;
 
 /// A step of going through all keys may take longer than a decision.
@@ -22,27 +21,27 @@ const COUNT: &str = "500";
 const REDIRECTIONS: u32 = 4;
 
 /// Forgets one key.
-pub(crate) async fn reset(shared: &Arc<Shared>, set: &RedisSet, policy: usize, key: &Key) -> Result<(), Trouble> {
+pub(crate) async fn reset(shared: &Arc<Shared>, set: &RedisSet, policy: usize, key: &Key) -> Result<(), CallError> {
     let Some(names) = set.names.get(policy) else { return Ok(()) };
     let name = shared.keyspace.name(names, key);
-    let until = Instant::now() + shared.line.deadline;
-    let live = shared.line.live(until).await?;
+    let until = Instant::now() + shared.link.deadline;
+    let live = shared.link.live(until).await?;
     // What was refused until then may be admitted afterwards.
-    let _unrefuse = OnDrop(|| shared.unrefuse(&name));
+    let _forgetting = shared.shortcut.forgetting(|| vec![&name]);
     delete(shared, &live, std::slice::from_ref(&name), until).await
 }
 
 /// Forgets every key of every policy whose name starts with `prefix`, going through each primary's keys step by step.
-pub(crate) async fn reset_all(shared: &Arc<Shared>, prefix: &str) -> Result<(), Trouble> {
-    let _unrefuse = OnDrop(|| shared.unrefuse_all());
+pub(crate) async fn reset_all(shared: &Arc<Shared>, prefix: &str) -> Result<(), CallError> {
+    let _forgetting = shared.shortcut.forgetting_all();
     let pattern = shared.keyspace.pattern(prefix);
-    let live = shared.line.live(Instant::now() + STEP).await?;
+    let live = shared.link.live(Instant::now() + STEP).await?;
     for primary in primaries(shared, &live).await? {
         let mut cursor = b"0".to_vec();
         loop {
             let scan = Command::new("SCAN").arg(&cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(COUNT);
             let reply = live.call(scan.to(primary.clone()), Instant::now() + STEP).await?;
-            let (next, names) = scanned(reply).ok_or(Trouble::Nonsense("SCAN answered something else"))?;
+            let (next, names) = scanned(reply).ok_or(CallError::Malformed("SCAN answered something else"))?;
             delete(shared, &live, &names, Instant::now() + STEP).await?;
             if next == b"0" {
                 break;
@@ -60,19 +59,19 @@ fn scanned(reply: Reply) -> Option<(Vec<u8>, Vec<Vec<u8>>)> {
     Some((cursor, names))
 }
 
-async fn delete(shared: &Shared, live: &Live, names: &[Vec<u8>], until: Instant) -> Result<(), Trouble> {
+async fn delete(shared: &Shared, live: &Live, names: &[Vec<u8>], until: Instant) -> Result<(), CallError> {
     // Keys of a cluster can be deleted together only where they share a slot.
-    let at_once = if shared.line.is_cluster() && !shared.keyspace.is_together() { 1 } else { 500 };
+    let at_once = if shared.link.is_cluster() && !shared.keyspace.is_single_slot() { 1 } else { 500 };
     for names in names.chunks(at_once) {
         let (mut route, mut redirections) = (Route::Slot(shared.slot(&names[0])), 0);
         loop {
             let delete = names.iter().fold(Command::new("DEL"), |command, name| command.arg(name)).to(route.clone());
             match live.call(delete, until).await {
                 Ok(_) => break,
-                Err(Trouble::Fault(fault)) if redirections < REDIRECTIONS => {
-                    route = fault.redirection().ok_or(Trouble::Fault(fault))?;
+                Err(CallError::Fault(fault)) if redirections < REDIRECTIONS => {
+                    route = fault.redirection().ok_or(CallError::Fault(fault))?;
                 }
-                Err(trouble) => return Err(trouble),
+                Err(error) => return Err(error),
             }
             redirections += 1;
         }
@@ -81,9 +80,9 @@ async fn delete(shared: &Shared, live: &Live, names: &[Vec<u8>], until: Instant)
 }
 
 /// Where all keys are.
-async fn primaries(shared: &Shared, live: &Live) -> Result<Vec<Route>, Trouble> {
-    if !shared.line.is_cluster() {
+async fn primaries(shared: &Shared, live: &Live) -> Result<Vec<Route>, CallError> {
+    if !shared.link.is_cluster() {
         return Ok(vec![Route::Any]);
     }
-    Ok(Owners::ask(live, Route::Any, Instant::now() + STEP).await?.routes())
+    Ok(live.ask_for_slots(Route::Any, Instant::now() + STEP).await?.routes())
 }

@@ -3,6 +3,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident, $count:ident;)*) => {
         /// What a backend and its clones have done since they were made. Numbers only grow.
+        ///
+        /// ```
+        /// let backend = throttle_redis::RedisBackend::new("redis://127.0.0.1:1")?;
+        /// assert_eq!(backend.stats().decisions, 0);
+        /// # Ok::<_, throttle_core::ConfigError>(())
+        /// ```
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct Stats {
@@ -29,11 +35,11 @@ macro_rules! counters {
 counters! {
     /// Decisions the store made.
     decisions, decided;
-    /// Decisions that failed, for whatever reason.
+    /// Decisions that failed, for any reason.
     failures, failed;
     /// Of those, the ones of which it is not known whether they were charged.
     unknown, left_unknown;
-    /// Refusals told here without asking again.
+    /// Refusals that the deny cache answered.
     cached_refusals, denied;
     /// Script calls that carried decisions; fewer than decisions where they were merged.
     calls, called;

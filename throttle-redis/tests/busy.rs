@@ -123,8 +123,8 @@ async fn law_13_a_burst_on_a_cluster_opens_no_breaker() {
     let servers = Servers::start();
     let urls = servers.urls();
     let builder = || RedisBackend::builder(Cluster::new(urls.iter().map(String::as_str)).unwrap());
-    check_bursts(builder().prefix("together").together("x")).await;
-    check_bursts(builder().prefix("spread").spread()).await;
+    check_bursts(builder().prefix("together").single_slot("x")).await;
+    check_bursts(builder().prefix("spread").per_key_slot()).await;
 }
 
 /// The connection is still being opened.
@@ -136,8 +136,8 @@ async fn law_13_a_burst_at_the_start_opens_no_breaker() {
     check_burst(&limits, "key", 10_000).await;
 }
 
-/// One client within its limit, whose decisions are heavy, asks for a thousand at once. A decision on another policy waits
-/// for so many of them at most. Counted and not timed: a loaded machine must not be taken for a slow store.
+/// One client within its limit, whose decisions are heavy, asks for a thousand at once. A decision on another policy
+/// waits for so many of them at most. Counted and not timed: a loaded machine must not be taken for a slow store.
 async fn check_that_another_policy_waits_for(most: u64, builder: RedisBuilder, heavy: Policy) {
     let backend = builder.deadline(Duration::from_secs(4)).readable_keys().build().unwrap();
     let heavy = Arc::new(LimitTree::new(&backend, heavy));

@@ -125,12 +125,17 @@ async fn decisions_dropped_on_a_cluster() {
     };
     let forget =
         || servers.masters().into_iter().for_each(|node| drop(servers.node(node).command(&["SCRIPT", "FLUSH"])));
-    drop_at_every_point(&LimitTree::new(&builder("together").together("x").build().unwrap(), two()), false, &forget)
+    drop_at_every_point(&LimitTree::new(&builder("together").single_slot("x").build().unwrap(), two()), false, &forget)
         .await;
-    drop_at_every_point(&LimitTree::new(&builder("spread").spread().build().unwrap(), two()), false, &forget).await;
+    drop_at_every_point(&LimitTree::new(&builder("spread").per_key_slot().build().unwrap(), two()), false, &forget)
+        .await;
     // Each of its two parts takes a place, and what was dropped goes on to its end.
-    drop_at_every_point(&LimitTree::new(&builder("apart").queue(8).spread().build().unwrap(), two()), true, &forget)
-        .await;
+    drop_at_every_point(
+        &LimitTree::new(&builder("apart").queue(8).per_key_slot().build().unwrap(), two()),
+        true,
+        &forget,
+    )
+    .await;
 }
 
 /// What waits for a call when its caller leaves is not sent any more.

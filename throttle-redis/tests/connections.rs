@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use common::{LimitTree, policy};
 use throttle_core::{Backend, FixedWindow, Gcra, Key, Rate};
 use throttle_redis::{
-    Cluster, Command, Connection, Connector, Pending, Pool, RedisBackend, RedisBuilder, Reply, Sentinel, Single,
+    Cluster, Command, Connection, Connector, Pending, Pool, RedisBackend, RedisBuilder, Reply, Sentinel, Single, Tls,
 };
 use throttle_test_servers::{Cluster as Servers, Proxy, Sentinel as Sentinels, Server};
 
@@ -53,7 +53,7 @@ async fn tls_works_without_anything_installed_beforehand() {
     ];
     for error in refused {
         let error = error.expect("refused").to_string();
-        assert!(error.contains("#insecure") && error.contains("Single::with_authority"), "{error}");
+        assert!(error.contains("#insecure") && error.contains("Tls::authority"), "{error}");
     }
 }
 
@@ -70,7 +70,7 @@ async fn errors_of_connecting_tell_the_address_and_what_the_server_said() {
     let pooled = |url: &str| patient(Pool::new(url, 3).unwrap()).build().unwrap();
     let database = format!("redis://:s3cret@{address}/99");
     let wrong = format!("redis://:hunter2@{address}");
-    let clustered = patient(Cluster::new(["redis://:hunter2@127.0.0.1:1"]).unwrap()).spread().build().unwrap();
+    let clustered = patient(Cluster::new(["redis://:hunter2@127.0.0.1:1"]).unwrap()).per_key_slot().build().unwrap();
     let sentinels = Sentinel::new(["redis://:hunter2@127.0.0.1:1"], "main", None).unwrap();
     for (backend, address, why) in [
         (single(&database), &address, "DB index is out of range"),
@@ -144,8 +144,24 @@ async fn a_decision_that_stands_still_keeps_no_other_from_loading_the_script() {
 #[tokio::test]
 async fn a_private_authority_can_be_trusted() {
     let server = Server::builder().tls().start();
-    let single = Single::with_authority(&server.tls_url(), server.tls().authority.as_bytes()).unwrap();
-    decides(&patient(single).build().unwrap()).await;
+    let tls = Tls::new().authority(server.tls().authority.as_str());
+    decides(&patient(Single::with_tls(&server.tls_url(), &tls).unwrap()).build().unwrap()).await;
+}
+
+#[tokio::test]
+async fn a_server_that_demands_client_certificates_is_shown_one() {
+    let server = Server::builder().tls().arg("--tls-auth-clients", "yes").start();
+    let trusting = Tls::new().authority(server.tls().authority.as_str());
+    let refused = patient(Single::with_tls(&server.tls_url(), &trusting).unwrap()).build().unwrap();
+    let limits = LimitTree::new(&refused, day(3));
+    assert!(refused.decide(&limits.prepared, &limits.calls("ada", 1)).await.is_err(), "without a certificate");
+
+    let tls = trusting.client_certificate(server.tls().client_certificate.as_str(), server.tls().client_key.as_str());
+    assert_eq!(format!("{tls:?}"), "Tls { authority: true, client: true }");
+    let swapped = Tls::new().client_certificate(server.tls().client_key.as_str(), "");
+    assert_eq!(Cluster::with_tls([server.tls_url().as_str()], &swapped).err().unwrap().field(), "client certificate");
+    decides(&patient(Single::with_tls(&server.tls_url(), &tls).unwrap()).build().unwrap()).await;
+    decides(&patient(Pool::with_tls(&server.tls_url(), 2, &tls).unwrap()).prefix("pool").build().unwrap()).await;
 }
 
 /// What the crate's documentation says a user needs.
@@ -183,8 +199,8 @@ async fn a_user_with_the_documented_rights_can_do_everything_on_a_cluster() {
     let urls = servers.urls().into_iter().map(|url| url.replace("redis://", "redis://limiter:secret@"));
     let urls: Vec<String> = urls.collect();
     let cluster = || patient(Cluster::new(urls.iter().map(String::as_str)).unwrap());
-    let spread = cluster().spread().build().unwrap();
-    let (one, other) = (cluster().together("one").build().unwrap(), cluster().together("other").build().unwrap());
+    let spread = cluster().per_key_slot().build().unwrap();
+    let (one, other) = (cluster().single_slot("one").build().unwrap(), cluster().single_slot("other").build().unwrap());
     for backend in [&spread, &one, &other] {
         decides(backend).await;
         let limits = LimitTree::new(backend, day(3));
@@ -243,8 +259,11 @@ async fn nothing_is_shown_to_be_wrong_with_a_cluster_until_a_placement_is_chosen
     let urls = ["redis://127.0.0.1:1"];
     let error = patient(Cluster::new(urls).unwrap()).build().unwrap_err();
     assert_eq!(error.field(), "placement of keys");
-    assert!(error.to_string().contains(".together(tag)") && error.to_string().contains(".spread()"), "{error}");
-    patient(Cluster::new(urls).unwrap()).spread().build().unwrap();
+    assert!(
+        error.to_string().contains(".single_slot(tag)") && error.to_string().contains(".per_key_slot()"),
+        "{error}"
+    );
+    patient(Cluster::new(urls).unwrap()).per_key_slot().build().unwrap();
 }
 
 #[test]
@@ -351,7 +370,7 @@ async fn keys_that_are_alike_are_decided_together_even_when_spread() {
     let servers = Servers::shared();
     let urls = servers.urls();
     let cluster = Cluster::new(urls.iter().map(String::as_str)).unwrap();
-    let backend = patient(cluster).prefix("alike").spread().build().unwrap();
+    let backend = patient(cluster).prefix("alike").per_key_slot().build().unwrap();
     let members = ["minute", "day"].map(|name| policy(name, FixedWindow::new(Rate::per_day(9))).into()).to_vec();
     let both = LimitTree::new(&backend, throttle_core::PolicyTree::All(members));
     assert!(both.take("ada", 1).await.is_admitted());

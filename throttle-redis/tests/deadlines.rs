@@ -104,9 +104,9 @@ async fn law_12_a_cluster_that_stops_answering() {
     let builder = || unopened(RedisBackend::builder(Cluster::new(urls.iter().map(String::as_str)).unwrap()));
     let two = PolicyTree::All(vec![window("one"), window("two")]);
     for (builder, rule) in [
-        (builder().together("x"), window("p")),
-        (builder().prefix("spread").spread(), window("p")),
-        (builder().prefix("apart").spread(), two),
+        (builder().single_slot("x"), window("p")),
+        (builder().prefix("spread").per_key_slot(), window("p")),
+        (builder().prefix("apart").per_key_slot(), two),
     ] {
         let limits = Arc::new(LimitTree::new(&builder.deadline(DEADLINE).build().unwrap(), rule));
         until_decided(&limits).await;
@@ -127,7 +127,7 @@ async fn check_unconnected(port: u16) {
         unopened(single()),
         unopened(single().merge(1)),
         RedisBackend::builder(Pool::new(&url, 2).unwrap()),
-        RedisBackend::builder(Cluster::new([url.as_str()]).unwrap()).together("x"),
+        RedisBackend::builder(Cluster::new([url.as_str()]).unwrap()).single_slot("x"),
     ] {
         let errors = check_that_all_return(&limits(builder), AT_ONCE).await;
         assert!(errors.iter().all(BackendError::is_uncharged), "nothing was sent");

@@ -240,8 +240,8 @@ async fn refusals_from_within_a_refund_are_not_kept() {
     assert!(limits.take("ada", 1).await.is_admitted(), "after the refund");
 }
 
-/// An answer that takes long tells the server's time as it was when the question had just been asked, or as it is now. At the
-/// instant at which the store would admit a request, a kept refusal is no more true.
+/// An answer that takes long tells the server's time as it was when the question had just been asked, or as it is now.
+/// At the instant at which the store would admit a request, a kept refusal is no more true.
 #[tokio::test]
 async fn refusals_end_when_they_may_by_the_latest_time_that_the_server_can_have() {
     let server = Server::start();

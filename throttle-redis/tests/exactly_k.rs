@@ -1,4 +1,5 @@
-//! Processes that race for the last units of many keys admit exactly as many as there are: on one server, and on a cluster.
+//! Processes that race for the last units of many keys admit exactly as many as there are: on one server, and on a
+//! cluster.
 //!
 //! This program starts itself again as the processes that race, so it brings a `main` of its own.
 
@@ -120,15 +121,16 @@ fn check(way: &str) -> Vec<String> {
     afterwards(way, &urls.join(" "), &admitted)
 }
 
-/// What one client without a rival finds when the race is over: each unit that was not admitted is still there, and no more.
+/// What one client without a rival finds when the race is over: each unit that was not admitted is still there, and no
+/// more.
 #[tokio::main(flavor = "current_thread")]
 async fn afterwards(way: &str, urls: &str, admitted: &[u64]) -> Vec<String> {
     let backend = builder(way, urls).deadline(Duration::from_secs(10)).build().expect("valid options");
     let mut wrong = Vec::new();
     for (asked, admitted) in Asked::ALL.into_iter().zip(admitted.chunks(KEYS as usize)) {
         let set = Arc::new(backend.prepare(PolicySet::new(asked.rule()).expect("a set")).expect("a set"));
-        // Reserved apart, two members that both refuse may refuse early under a race, and never too late. Most units are
-        // admitted in the race all the same: many more tries follow than there are units.
+        // Reserved apart, two members that both refuse may refuse early under a race, and never too late. Most units
+        // are admitted in the race all the same: many more tries follow than there are units.
         let early = way == "cluster_spread" && asked == Asked::Two;
         let least = if early { K / 2 } else { K };
         for (key, raced) in (0..KEYS).zip(admitted) {
@@ -161,8 +163,8 @@ fn builder(way: &str, urls: &str) -> RedisBuilder {
     match way {
         "single" => single(),
         "single_unmerged" => single().merge(1),
-        "cluster_together" => cluster().together("k").prefix("together"),
-        _ => cluster().spread().prefix("spread"),
+        "cluster_together" => cluster().single_slot("k").prefix("together"),
+        _ => cluster().per_key_slot().prefix("spread"),
     }
 }
 

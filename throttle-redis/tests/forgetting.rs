@@ -93,7 +93,7 @@ async fn a_key_is_inspected_without_being_touched() {
 async fn forgetting_everything_leaves_what_is_under_other_tags() {
     let shared = Shared::new();
     let under = |tag: &str| {
-        let backend = common::builder(&shared).together(tag).build().unwrap();
+        let backend = common::builder(&shared).single_slot(tag).build().unwrap();
         LimitTree::new(&backend, policy("p", FixedWindow::new(Rate::new(10, Duration::from_secs(3650 * 86_400)))))
     };
     let (one, other) = (under("one"), under("other"));

@@ -16,7 +16,7 @@ async fn a_settlement_tries_every_slot_and_returns_the_first_error() {
     let servers = Servers::start();
     let urls = servers.urls();
     let cluster = Cluster::new(urls.iter().map(String::as_str)).unwrap();
-    let spread = RedisBackend::builder(cluster).prefix("settling").spread().readable_keys();
+    let spread = RedisBackend::builder(cluster).prefix("settling").per_key_slot().readable_keys();
     let backend = spread.deadline(Duration::from_secs(1)).build().unwrap();
     let master = |key: &str| servers.master_of_key(format!("settling{{t{key}}}:"));
     let hung = master("ada");

@@ -52,13 +52,14 @@ async fn what_is_held_is_told_as_the_tier_that_wrote_it_means_it() {
     assert_eq!((held.fields[1].1, held.decision.remaining()), (3, 2), "three of the five that the first tier holds");
 }
 
-/// Keys in different slots are asked for one by one, each in its tier, and what was charged in vain is given back there.
+/// Keys in different slots are asked for one by one, each in its tier, and what was charged in vain is given back
+/// there.
 #[tokio::test]
 async fn tiers_of_keys_on_several_servers() {
     let servers = Servers::shared();
     let urls = servers.urls();
     let cluster = Cluster::new(urls.iter().map(String::as_str)).unwrap();
-    let spread = RedisBackend::builder(cluster).prefix("tiers").spread().readable_keys();
+    let spread = RedisBackend::builder(cluster).prefix("tiers").per_key_slot().readable_keys();
     let backend = spread.deadline(Duration::from_secs(10)).build().unwrap();
     let slot = |key: &str| throttle_test_servers::slot_of(format!("tiers{{t{key}}}:"));
     assert_ne!(slot("ada"), slot("everybody"), "or they would be asked for together");

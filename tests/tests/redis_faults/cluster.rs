@@ -67,7 +67,7 @@ pub(crate) fn check_charges(report: &Report, cluster: &Cluster, lost: u64) {
 async fn master_killed_with_keys_spread() {
     let _alone = alone().await;
     let cluster = Arc::new(aside(Cluster::start).await);
-    let mut course = Course::start(|| clustered(&cluster).spread()).await;
+    let mut course = Course::start(|| clustered(&cluster).per_key_slot()).await;
     // Its slots begin and end within ranges that share a breaker with a neighbour's.
     const DEAD: usize = 1;
     let owned = cluster.slots_of(DEAD);
@@ -93,7 +93,7 @@ async fn master_killed_with_keys_spread() {
 async fn master_killed_with_keys_together() {
     let _alone = alone().await;
     let cluster = Arc::new(aside(Cluster::start).await);
-    let mut course = Course::start(|| clustered(&cluster).together(TAG)).await;
+    let mut course = Course::start(|| clustered(&cluster).single_slot(TAG)).await;
     let dead = cluster.master_of(slot_of(TAG));
     course.fault_begins();
     let dying = Arc::clone(&cluster);
@@ -113,7 +113,7 @@ async fn master_killed_with_keys_together() {
 async fn master_stopped_with_keys_spread() {
     let _alone = alone().await;
     let cluster = Arc::new(aside(Cluster::start).await);
-    let mut course = Course::start(|| clustered(&cluster).spread()).await;
+    let mut course = Course::start(|| clustered(&cluster).per_key_slot()).await;
     const HUNG: usize = 1;
     let owned = cluster.slots_of(HUNG);
     course.fault_begins();
@@ -140,7 +140,8 @@ async fn slots_migrated_under_load() {
     let cluster = Arc::new(aside(Cluster::start).await);
     // The servers that the slots go to do not know the scripts where all keys are together.
     for together in [false, true] {
-        let backend = || if together { clustered(&cluster).together(TAG) } else { clustered(&cluster).spread() };
+        let backend =
+            || if together { clustered(&cluster).single_slot(TAG) } else { clustered(&cluster).per_key_slot() };
         let mut course = Course::start(|| backend().deadline(UNHURRIED)).await;
         let slot = |mode: Mode, key: u8| slot_of(format!("{}{{bkey-{key:02}}}wide:", mode.prefix()));
         let moved: Vec<u16> = if together {
@@ -185,7 +186,7 @@ async fn slots_migrated_under_load() {
 async fn slot_half_migrated() {
     let _alone = alone().await;
     let cluster = Arc::new(aside(Cluster::start).await);
-    let mut course = Course::start(|| clustered(&cluster).together(TAG).deadline(UNHURRIED / 8)).await;
+    let mut course = Course::start(|| clustered(&cluster).single_slot(TAG).deadline(UNHURRIED / 8)).await;
     let (slot, moving) = (slot_of(TAG), Arc::clone(&cluster));
     course.fault_begins();
     aside(move || {

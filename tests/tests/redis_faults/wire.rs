@@ -111,7 +111,7 @@ async fn replies_lost_of_a_cluster() {
     let _alone = alone().await;
     let cluster = Arc::new(aside(|| Cluster::builder().proxied().start()).await);
     let proxies = [0, 1, 2].map(|master| cluster.proxy(master));
-    let report = answers_lost("replies lost of a cluster", || clustered(&cluster).spread(), &proxies).await;
+    let report = answers_lost("replies lost of a cluster", || clustered(&cluster).per_key_slot(), &proxies).await;
     aside(move || check_charges(&report, &cluster, 0)).await;
 }
 

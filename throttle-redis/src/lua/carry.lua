@@ -1,5 +1,5 @@
--- A value that other parameters wrote: what was used under them stays used, up to the new capacity. What that cuts off is
--- remembered: the header's last byte says that more may have been used.
+-- A value that other parameters wrote: what was used under them stays used, up to the new capacity. What that cuts off
+-- is remembered: the header's last byte says that more may have been used.
 
 local function foreign(cell, i)
   local value, header, p = cell.value, cell.header, parameters[i]
@@ -34,7 +34,7 @@ local function foreign(cell, i)
   change(cell.key, cell, payload, fresh)
 end
 
--- A value that has recovered tells everything again.
+-- A value that has recovered is whole again: nothing of it is cut off any more.
 local function settled(cell, i)
   local p = parameters[i]
   if cell.clipped then

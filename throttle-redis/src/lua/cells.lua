@@ -15,7 +15,7 @@ local function misfit(size, length, buckets)
   return length ~= size
 end
 
--- Instants from here on are none that a limit can reach, and none that the server can be told to forget a key at.
+-- No limit can reach instants from here on, and the server takes no such time to live.
 local latest = @latest@
 
 local cells, changed = {}, {}

@@ -1,5 +1,5 @@
--- One request that all policies of a plain all apply to: the usual case, without tables or a tree. What does not fit goes on
--- to the general text, which says why.
+-- One request that all policies of a plain all apply to: the usual case, without tables or a tree. What does not fit
+-- goes on to the general text, which says why.
 
 -- part: open
 if #KEYS == @count@ and #ARGV == @words@ then

@@ -1,6 +1,6 @@
--- Decides about a set of policies: one request, or several that came together.
--- The tree stands in pre-order: a policy by its number, all as 0, any that charges the first as -1, any that charges every
--- admitting member as -2; and for each node the last one below it.
+-- Decides about a set of policies: one request, or several that came together. The tree stands in pre-order: a policy
+-- by its number, all as 0, any that charges the first as -1, any that charges every admitting member as -2; and for
+-- each node the last one below it.
 
 local nodes, last = {@nodes@}, {@last@}
 
@@ -56,7 +56,7 @@ end
 -- The keys of the request in hand, by policy.
 local own
 
--- The request in hand is not decided: no value is told.
+-- The request in hand is not decided: its part of the reply has no values.
 local function pass(flag)
   local parts = {flag}
   for i = 1, count do

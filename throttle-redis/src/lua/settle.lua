@@ -1,4 +1,4 @@
--- Makes charges what they shall have been. What is refused to one is refused to all.
+-- Settles charges with actual usage. If one item cannot be settled, none is.
 
 local word = 2 + count
 for i = 1, #KEYS do
@@ -11,7 +11,8 @@ for i = 1, #KEYS do
   if kept then -- tiers
     cost, actual = elsewhere(cell, policy, mark, cost, actual) -- tiers
     if cost and cell.kept then -- tiers
-      local payload, fresh = kept.settle(kept.value, kept.at, now, mark, part, cost, actual, kept[1], kept[2], kept[3], kept.variant) -- tiers
+      local value, at, q = kept.value, kept.at, kept -- tiers
+      local payload, fresh = kept.settle(value, at, now, mark, part, cost, actual, q[1], q[2], q[3], q.variant) -- tiers
       cell.header, cell.value = kept.header, kept.value -- tiers
       if payload then change(KEYS[i], cell, payload, fresh) end -- tiers
     end -- tiers

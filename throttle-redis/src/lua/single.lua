@@ -5,8 +5,8 @@ local at = #header + 1
 local a, b, c = unpack('@format@', header, 3)
 @variant@
 
--- Each sees what those before it have charged. What a value cannot tell keeps no other request from being decided, and a
--- value that makes the text fail keeps its own request from it and no other.
+-- Each request sees what those before it have charged. A value that cannot be read, or that makes the text fail, keeps its
+-- own request from being decided, and no other.
 local reply, decided = {pack('<d', now)}, 0
 
 local function decide_rest()

@@ -1,5 +1,5 @@
--- The time of the last charge, then the counters of the sub-windows up to the one of that charge and one more, as a ring:
--- sub-window n has the place n modulo their number. The newest count in full, the oldest by its overlap.
+-- The time of the last charge, then the counters of the sub-windows up to the one of that charge and one more, as a
+-- ring: sub-window n has the place n modulo their number. The newest count in full, the oldest by its overlap.
 
 -- part: try
 local function ring_sliding_window(value, at, now, width, buckets)

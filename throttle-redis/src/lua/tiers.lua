@@ -1,5 +1,5 @@
--- A value that another tier wrote stays as it is until it is charged: what it makes of the cell is not written by itself, and
--- the reply tells the value as it was. Policies without tiers are carried over at once.
+-- A value that another tier wrote stays as it is until it is charged. What it comes to in the request's tier is not written
+-- by itself, and the reply holds the value as it was. Policies without tiers are carried over at once.
 
 @carry@
 
@@ -46,12 +46,12 @@ foreign = function(cell, i)
   end
 end
 
--- What is to be settled of a charge where another tier holds the value by now; nothing where it is not in there any more, or
--- may not be: it was not carried over if its own window had ended before.
+-- What is to be settled of a charge where another tier holds the value by now; nothing where it is not in there any
+-- more, or may not be: it was not carried over if its own window had ended before.
 local function elsewhere(cell, i, mark, cost, actual)
   local kept, rule, over, p = cell.kept, rules[i], overs[i], parameters[i]
   if not kept.in_use then
-    -- As good as unused, so whoever used it last means nothing.
+    -- The key is idle, so ignore which tier wrote it.
     cell.kept, cell.value = nil, false
     return cost, actual
   end

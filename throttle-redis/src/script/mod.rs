@@ -1,4 +1,4 @@
-//! The scripts that decide on the server: one text for each kind of set, linked of the parts that it needs.
+//! The scripts that decide on the server: one text for each kind of set, assembled from the parts that it needs.
 
 mod parts;
 #[cfg(test)]
@@ -34,14 +34,16 @@ impl Script {
 
 /// What a set needs.
 ///
-/// Arguments of `decide` and `carry`: as keys one for each request and policy that applies to it; then the time in µs, or
-/// nothing for the server's, or `@` and an instant by the server's that has passed; the milliseconds that a key outlives its reset; a header for each policy; and for each request
-/// and policy a cost, or nothing where the policy does not apply. The reply is the time, and for each request a flag and the
-/// values it was decided on, each behind its length: `A` admitted and charged, `D` refused, `C` not decided because other
-/// parameters wrote a value, `W` not decided because a value makes no sense.
+/// Arguments of `decide` and `carry`: as keys one for each request and policy that applies to it; then the time in µs,
+/// or nothing for the server's, or `@` and an instant by the server's that has passed; the milliseconds that a key
+/// outlives its reset; a header for each policy; and for each request and policy a cost, or nothing where the policy
+/// does not apply. The reply is the time, and for each request a flag and the values it was decided on, each behind its
+/// length: `A` admitted and charged, `D` refused, `C` not decided because other parameters wrote a value, `W` not
+/// decided because a value makes no sense.
 ///
 /// Of `settle` and `settle_carried`: as keys one for each item; time, milliseconds and headers as before; for each item
-/// the policy counted from one, the mark's two numbers, what was taken and what it shall have been. The reply is a flag.
+/// the policy counted from one, the mark's two numbers, what was taken and what it shall have been. The reply is a
+/// flag.
 pub(crate) struct Scripts {
     pub(crate) decide: Script,
     /// Decides where other parameters wrote a value.
@@ -51,7 +53,7 @@ pub(crate) struct Scripts {
 }
 
 impl Scripts {
-    pub(crate) fn link(set: &PolicySet) -> Self {
+    pub(crate) fn assemble(set: &PolicySet) -> Self {
         let own: Vec<&Kind> = set.policies().iter().map(|policy| Kind::of(policy.algorithm())).collect();
         let tree = tree(set);
         Self {
@@ -75,7 +77,7 @@ pub(crate) fn layout(value: &[u8]) -> Option<(&'static str, usize)> {
     ALL.iter().find(|kind| kind.letter == letter).map(|kind| (kind.name, kind.header()))
 }
 
-/// No limit's state tells of an instant from here on, in µs. The server could not be told to forget a key then.
+/// No limit's state names an instant from here on, in µs: the server takes no such time to live.
 const LATEST: &str = "1e18";
 
 /// Most policies that are decided about one after the other, without a loop.
@@ -88,8 +90,8 @@ fn is_plain_all(set: &PolicySet) -> bool {
 
 /// What each algorithm of a set tries.
 fn tries(own: &[&Kind]) -> String {
-    let linked = ALL.iter().filter(|kind| own.iter().any(|own| own.name == kind.name));
-    linked.flat_map(|kind| [kind.part("try"), kind.part("tell")]).flatten().collect()
+    let used = ALL.iter().filter(|kind| own.iter().any(|own| own.name == kind.name));
+    used.flat_map(|kind| [kind.part("try"), kind.part("tell")]).flatten().collect()
 }
 
 /// One request that every policy applies to.
@@ -105,7 +107,7 @@ fn one(own: &[&Kind]) -> String {
                 }
                 None => format!("value{i} or ''"),
             };
-            // The first is asked in any case, the others only where those before admit.
+            // The first policy is tried in any case, each further one only if those before it admit.
             let name = if name == "ask" && i > 1 { "ask_next" } else { name };
             part(name)
                 .replace("@misfit@", &kind.misfit(&i.to_string()))

@@ -1,4 +1,4 @@
-//! The texts that scripts are linked of.
+//! The texts that scripts are assembled from.
 
 use throttle_core::Algorithm;
 
@@ -56,7 +56,8 @@ impl Kind {
         kind.expect("every algorithm has a row in the table of kinds")
     }
 
-    /// Whether the value called `value` and more has another length than it must. An error in the place of a value has none.
+    /// Whether the value called `value` and more has another length than it must. An error in the place of a value has
+    /// none.
     pub(super) fn misfit(&self, more: &str) -> String {
         match self.size {
             0 => format!("(#value{more} - at{more}) % 16 ~= 7"),

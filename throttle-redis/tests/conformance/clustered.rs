@@ -7,7 +7,7 @@ use throttle_core::conformance_tests;
 use throttle_redis::{Cluster, RedisBackend, RedisBuilder};
 use throttle_test_servers::Cluster as Servers;
 
-use crate::stand::{Stand, harness};
+use crate::fixture::{Fixture, harness};
 
 static SERVERS: LazyLock<Servers> = LazyLock::new(Servers::start);
 static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -25,14 +25,14 @@ harness!(
     {
         // Several tags, so that all servers take part in the tests.
         let tag = format!("tag{}", NEXT.fetch_add(1, Ordering::Relaxed) % 97);
-        Stand::new(builder().together(tag), None)
+        Fixture::new(builder().single_slot(tag), None)
     }
 );
 harness!(
     /// Each key in a slot of its own: members of a composite are reserved one by one.
     Spread,
     atomic false,
-    Stand::new(builder().spread(), None)
+    Fixture::new(builder().per_key_slot(), None)
 );
 
 mod together {

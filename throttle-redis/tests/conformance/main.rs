@@ -1,9 +1,9 @@
 //! The conformance kit of throttle-core, on real servers, over every kind of connection.
 
 mod clustered;
-mod stand;
+mod fixture;
 
-use stand::{Cached, OneByOne, Pooled, Single};
+use fixture::{Cached, OneByOne, Pooled, Single};
 use throttle_core::conformance_tests;
 
 mod single {

@@ -16,7 +16,7 @@ async fn a_lost_answer_of_one_server_costs_the_others_of_a_cluster_nothing() {
     let servers = Servers::builder().proxied().start();
     let urls = servers.urls();
     let cluster = Cluster::new(urls.iter().map(String::as_str)).expect("URLs");
-    let backend = RedisBackend::builder(cluster).spread().readable_keys().deadline(Duration::from_secs(1));
+    let backend = RedisBackend::builder(cluster).per_key_slot().readable_keys().deadline(Duration::from_secs(1));
     let limits = LimitTree::new(&backend.build().expect("valid options"), window("one"));
     let key = |master| {
         let keys = (0..).map(|number| format!("key-{number}"));
@@ -56,7 +56,7 @@ async fn a_decision_on_two_servers_may_be_charged_if_one_of_them_does_not_answer
     let servers = Servers::start();
     let urls = servers.urls();
     let cluster = Cluster::new(urls.iter().map(String::as_str)).expect("URLs");
-    let backend = RedisBackend::builder(cluster).spread().readable_keys().deadline(Duration::from_secs(1));
+    let backend = RedisBackend::builder(cluster).per_key_slot().readable_keys().deadline(Duration::from_secs(1));
     let both = PolicyTree::All(["one", "two"].map(|name| window(name).into()).to_vec());
     let limits = LimitTree::new(&backend.build().expect("valid options"), both);
     let master = |key: &str, policy: &str| servers.master_of_key(format!("throttle{{t{key}}}{policy}:"));

@@ -17,7 +17,7 @@ const TAG: &str = "now";
 fn together(servers: &Servers) -> RedisBuilder {
     let urls = servers.urls();
     let cluster = Cluster::new(urls.iter().map(String::as_str)).expect("URLs");
-    RedisBackend::builder(cluster).together(TAG).deadline(PATIENCE)
+    RedisBackend::builder(cluster).single_slot(TAG).deadline(PATIENCE)
 }
 
 /// A set with one unit of "ada" used, by a connection that is open.
@@ -27,8 +27,8 @@ async fn used(backend: RedisBuilder, rule: impl Into<PolicyTree>) -> Arc<LimitTr
     Arc::new(limits)
 }
 
-/// Asks while the server cannot answer, and mends it when the decision has been sent again. It is then made, and charged
-/// once.
+/// Asks while the server cannot answer, and mends it when the decision has been sent again. It is then made, and
+/// charged once.
 async fn is_decided_once_mended(limits: &Arc<LimitTree>, mend: impl FnOnce()) {
     let (asking, before) = (Arc::clone(limits), limits.backend.stats().repeated);
     let deciding = tokio::spawn(async move { asking.backend.decide(&asking.prepared, &asking.calls("ada", 1)).await });

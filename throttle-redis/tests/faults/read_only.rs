@@ -1,4 +1,5 @@
-//! A master that lives on as a replica, with all connections to it open: only its answers show that it is the wrong one.
+//! A master that lives on as a replica, with all connections to it open: only its answers show that it is the wrong
+//! one.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! Random traces: at least two thousand for each algorithm, and for compositions of them.
 //!
-//! Clocks step back and take turns, costs exceed capacities, members are skipped, charges are given back and debited, and
-//! keys that are as good as unused are forgotten in between.
+//! Clocks step back and take turns, costs exceed capacities, members are skipped, charges are given back and debited,
+//! and keys that are as good as unused are forgotten in between.
 
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -134,7 +134,8 @@ pub(crate) fn starts() -> impl Strategy<Value = i64> {
     prop_oneof![4 => today..today + (1 << 42), 1 => -1_000_i64..1_000, 1 => -FAR..FAR]
 }
 
-/// Two algorithms keep less than the model when charges are settled on a clock that steps back; see the law's other tests.
+/// Two algorithms keep less than the model when charges are settled on a clock that steps back; see the law's other
+/// tests.
 fn style(tree: &Tree, die: u8) -> Style {
     let remembers = !tree.leaves().iter().any(|spec| matches!(spec, Spec::Interval { .. } | Spec::Log { .. }));
     match die % 3 {

@@ -108,7 +108,8 @@ fn law_10_a_charge_of_a_window_that_is_over_is_not_settled_in_another_tier() {
     }
 }
 
-/// Of a sliding window, nothing is debited to a charge of which nothing is left: the key may have been forgotten meanwhile.
+/// Of a sliding window, nothing is debited to a charge of which nothing is left: the key may have been forgotten
+/// meanwhile.
 #[test]
 fn law_09_a_charge_of_which_nothing_is_left_is_not_debited() {
     let (remote, key) = (Remote::new(), Key::from("key"));

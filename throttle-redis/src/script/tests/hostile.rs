@@ -8,7 +8,7 @@ use throttle_core::{Algorithm, Gcra, Key, Policy, PolicySet, PolicyTree, Rate, S
 use super::machine::{Machine, call, name};
 use super::random::{KINDS, algorithm, any_algorithm, tree};
 use super::redis::{Entry, Redis};
-use crate::ask::split;
+use crate::decide::reply::split;
 use crate::script::Scripts;
 
 const NOW: i64 = 1_790_000_000_000_000;
@@ -74,8 +74,8 @@ proptest! {
             let entry = Entry { value: value.clone(), ttl: 1, set_at: NOW, list: false };
             store.entries.insert(stored.clone(), entry);
         }
-        let header = machine.linked.headers[0].clone();
-        let scripts = &machine.linked.scripts;
+        let header = machine.prepared.headers[0].clone();
+        let scripts = &machine.prepared.scripts;
         let arguments = [b"".to_vec(), b"0".to_vec(), header.clone(), cost.to_string().into_bytes()];
         let script = if carry { &scripts.carry } else { &scripts.decide };
         let reply = machine.redis.eval(script, std::slice::from_ref(&stored), &arguments);
@@ -103,8 +103,8 @@ proptest! {
         }
     }
 
-    /// Of requests that travel together, one that meets a value that is no state fails alone: the others are decided and
-    /// charged as without it.
+    /// Of requests that travel together, one that meets a value that is no state fails alone: the others are decided
+    /// and charged as without it.
     #[test]
     fn a_hostile_value_fails_no_request_but_its_own(
         (algorithm, value) in stored(), policies in 1..3_usize, carry in any::<bool>()
@@ -123,9 +123,9 @@ proptest! {
         let keys: Vec<_> =
             requests.iter().flat_map(|key| (0..policies).map(move |policy| name(policy, key))).collect();
         let mut arguments = vec![b"".to_vec(), b"0".to_vec()];
-        arguments.extend(machine.linked.headers.iter().cloned());
+        arguments.extend(machine.prepared.headers.iter().cloned());
         arguments.extend(vec![b"1".to_vec(); keys.len()]);
-        let scripts = &machine.linked.scripts;
+        let scripts = &machine.prepared.scripts;
         let script = if carry { &scripts.carry } else { &scripts.decide };
         let reply = machine.redis.eval(script, &keys, &arguments);
         prop_assert!(reply.is_ok(), "{:?}", reply);
@@ -149,15 +149,19 @@ proptest! {
 
     /// Truncated, prolonged and random replies are errors.
     #[test]
-    fn hostile_replies_are_errors(tree in tree(), noise in prop::collection::vec(any::<u8>(), 0..200), cut in any::<u32>()) {
+    fn hostile_replies_are_errors(
+        tree in tree(),
+        noise in prop::collection::vec(any::<u8>(), 0..200),
+        cut in any::<u32>(),
+    ) {
         let (machine, key) = (Machine::new(tree.set()), Key::from("key"));
         machine.redis.store.borrow_mut().now = NOW;
         let policies = machine.set.policies().len();
         let keys: Vec<_> = (0..policies).map(|policy| name(policy, &key)).collect();
         let mut arguments = vec![b"".to_vec(), b"0".to_vec()];
-        arguments.extend(machine.linked.headers.iter().cloned());
+        arguments.extend(machine.prepared.headers.iter().cloned());
         arguments.extend(vec![b"1".to_vec(); policies]);
-        let mut reply = machine.redis.eval(&machine.linked.scripts.decide, &keys, &arguments).unwrap();
+        let mut reply = machine.redis.eval(&machine.prepared.scripts.decide, &keys, &arguments).unwrap();
         prop_assert!(split(reply.clone(), [policies].into_iter()).is_some());
         let calls = vec![call(&key, Some(1)); policies];
         for bytes in [&reply[..cut as usize % reply.len()], &noise, &[&reply[..], &[0]].concat()] {
@@ -178,7 +182,7 @@ proptest! {
 fn values_of_another_type_make_no_sense() {
     for algorithm in [Gcra::new(Rate::per_second(3)).build(), SlidingLog::new(Rate::per_second(3)).build()] {
         let set = PolicySet::new(Policy::new("p", algorithm.unwrap()).unwrap()).unwrap();
-        let (scripts, redis, key) = (Scripts::link(&set), Redis::new(), b"list".to_vec());
+        let (scripts, redis, key) = (Scripts::assemble(&set), Redis::new(), b"list".to_vec());
         let entry = Entry { value: Vec::new(), ttl: 1, set_at: 0, list: true };
         redis.store.borrow_mut().entries.insert(key.clone(), entry);
         let header = [set.policies()[0].algorithm().tag().as_slice(), b"0"].concat();
@@ -203,7 +207,7 @@ fn values_of_another_type_make_no_sense() {
 fn a_long_log_is_told_in_a_few_runs() {
     let algorithm = SlidingLog::new(Rate::per_second(1_000)).build().unwrap();
     let set = PolicySet::new(Policy::new("p", algorithm).unwrap()).unwrap();
-    let (scripts, redis) = (Scripts::link(&set), Redis::new());
+    let (scripts, redis) = (Scripts::assemble(&set), Redis::new());
     let header = [algorithm.tag().as_slice(), b"0"].concat();
     for step in 0..1_200_i64 {
         redis.store.borrow_mut().now = NOW + step;
@@ -215,8 +219,8 @@ fn a_long_log_is_told_in_a_few_runs() {
     }
 }
 
-/// A double so large that one more is no more: a script that counts up to it, or down from it, never comes back, and the
-/// server with it.
+/// A double so large that one more is no more: a script that counts up to it, or down from it, never comes back, and
+/// the server with it.
 #[test]
 fn no_number_keeps_the_server_busy() {
     for kind in 0..KINDS {

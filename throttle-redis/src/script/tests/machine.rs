@@ -9,12 +9,12 @@ use throttle_core::backend::{Call, Receipt};
 use throttle_core::{Algorithm, Cost, Decision, Key, PolicySet, Timestamp};
 
 use super::redis::{Entry, Redis};
-use crate::ask::{Ask, Part, split};
-use crate::decide::answer;
-use crate::line::Trouble;
-use crate::linked::Linked;
+use crate::decide::prepared::Prepared;
+use crate::decide::reply::{Part, answer, split};
+use crate::decide::request::Ask;
+use crate::decide::settle::words;
+use crate::link::call_error::CallError;
 use crate::script::Script;
-use crate::settle::words;
 
 pub(super) type Kept = (Algorithm, State);
 
@@ -26,7 +26,7 @@ pub(super) fn name(policy: usize, key: &Key) -> Vec<u8> {
 pub(super) struct Machine {
     pub(super) redis: Redis,
     pub(super) set: PolicySet,
-    pub(super) linked: Arc<Linked>,
+    pub(super) prepared: Arc<Prepared>,
     /// What must be stored.
     pub(super) model: HashMap<Vec<u8>, Kept>,
     pub(super) slack: i64,
@@ -46,15 +46,15 @@ pub(super) fn call(key: &Key, cost: Option<u64>) -> Call {
 
 impl Machine {
     pub(super) fn new(set: PolicySet) -> Self {
-        let linked = Arc::new(Linked::new(0, set.clone(), &[]));
-        Self { redis: Redis::new(), set, linked, model: HashMap::new(), slack: 0, told_time: false, expires: false }
+        let prepared = Arc::new(Prepared::new(0, set.clone(), &[]));
+        Self { redis: Redis::new(), set, prepared, model: HashMap::new(), slack: 0, told_time: false, expires: false }
     }
 
     pub(super) fn change(&mut self, policy: usize, algorithm: Algorithm) {
         let mut algorithms: Vec<_> = self.set.policies().iter().map(|policy| *policy.algorithm()).collect();
         algorithms[policy] = algorithm;
         self.set = self.set.with_algorithms(&algorithms);
-        self.linked = Arc::new(Linked::new(0, self.set.clone(), &[]));
+        self.prepared = Arc::new(Prepared::new(0, self.set.clone(), &[]));
     }
 
     pub(super) fn go_to(&self, now: i64) {
@@ -72,20 +72,20 @@ impl Machine {
     fn header(&self) -> Vec<Vec<u8>> {
         let time = if self.told_time { self.now().as_micros().to_string() } else { String::new() };
         let mut arguments = vec![time.into_bytes(), self.slack.to_string().into_bytes()];
-        arguments.extend(self.linked.headers.iter().cloned());
+        arguments.extend(self.prepared.headers.iter().cloned());
         arguments
     }
 
     /// What the library makes of a reply about some calls.
-    pub(super) fn answer(&self, calls: Vec<Call>, part: &Part) -> Result<Decision, Trouble> {
+    pub(super) fn answer(&self, calls: Vec<Call>, part: &Part) -> Result<Decision, CallError> {
         let (calls, names) = (calls.into(), SmallVec::new());
-        let ask = Ask { linked: Arc::clone(&self.linked), calls, names, slot: 0, as_of: None };
+        let ask = Ask { prepared: Arc::clone(&self.prepared), calls, names, slot: 0, as_of: None };
         answer(&ask, part)
     }
 
     /// Runs every script on a value, whatever comes of it.
     pub(super) fn run_all(&self, key: &Key, value: &[u8], now: i64) {
-        let (scripts, key) = (&self.linked.scripts, name(0, key));
+        let (scripts, key) = (&self.prepared.scripts, name(0, key));
         for script in [&scripts.decide, &scripts.carry, &scripts.settle, &scripts.settle_carried] {
             for rest in [vec![0], vec![1], vec![1, now, 0, 3, 1], vec![1, now, 0, 1, 3]] {
                 let entry = Entry { value: value.to_vec(), ttl: 1, set_at: now, list: false };
@@ -107,7 +107,7 @@ impl Machine {
             let member = |(policy, call): (usize, &Call)| call.key().map(|key| name(policy, key));
             let names = call.iter().enumerate().filter_map(member).collect();
             let calls = call.iter().cloned().collect();
-            Ask { linked: Arc::clone(&self.linked), calls, names, slot: 0, as_of: None }
+            Ask { prepared: Arc::clone(&self.prepared), calls, names, slot: 0, as_of: None }
         };
         let asks: Vec<Ask> = calls.iter().map(named).collect();
         for ask in &asks {
@@ -120,11 +120,11 @@ impl Machine {
         asks.into_iter().zip(parts).collect()
     }
 
-    /// Decides about several calls in one run, and once more by the script that carries over about those that need it. All
-    /// that the scripts say and write must be what the model says.
+    /// Decides about several calls in one run, and once more by the script that carries over about those that need it.
+    /// All that the scripts say and write must be what the model says.
     pub(super) fn decide(&mut self, calls: &[Vec<Call>]) -> Vec<Decision> {
         let writes = self.redis.store.borrow().writes;
-        let told = self.ask(&self.linked.scripts.decide, calls);
+        let told = self.ask(&self.prepared.scripts.decide, calls);
         let (mut decisions, mut written) = (Vec::new(), HashSet::new());
         for (call, (ask, part)) in calls.iter().zip(&told) {
             let foreign = self.is_foreign(call);
@@ -133,7 +133,7 @@ impl Machine {
                 None
             } else {
                 assert!(!foreign, "something to carry over");
-                let decision = answer(ask, part).unwrap_or_else(|trouble| panic!("{trouble:?} about {call:?}"));
+                let decision = answer(ask, part).unwrap_or_else(|error| panic!("{error:?} about {call:?}"));
                 let (model, wrote) = self.expect(call);
                 assert_eq!(decision, model, "of {call:?}");
                 written.extend(wrote);
@@ -154,8 +154,8 @@ impl Machine {
 
     fn carry(&mut self, call: &[Call]) -> Decision {
         let writes = self.redis.store.borrow().writes;
-        let (ask, part) = self.ask(&self.linked.scripts.carry, &[call.to_vec()]).remove(0);
-        let decision = answer(&ask, &part).unwrap_or_else(|trouble| panic!("{trouble:?} about {call:?}, carried over"));
+        let (ask, part) = self.ask(&self.prepared.scripts.carry, &[call.to_vec()]).remove(0);
+        let decision = answer(&ask, &part).unwrap_or_else(|error| panic!("{error:?} about {call:?}, carried over"));
         let (model, written) = self.expect(call);
         assert_eq!(decision, model, "of {call:?}, carried over");
         let wrote = self.redis.store.borrow().writes - writes;
@@ -220,9 +220,9 @@ impl Machine {
             keys.push(name(item.policy(), item.key()));
             arguments.extend(words(item).map(String::into_bytes));
         }
-        let mut reply = self.redis.eval(&self.linked.scripts.settle, &keys, &arguments).unwrap();
+        let mut reply = self.redis.eval(&self.prepared.scripts.settle, &keys, &arguments).unwrap();
         if reply == b"C" {
-            reply = self.redis.eval(&self.linked.scripts.settle_carried, &keys, &arguments).unwrap();
+            reply = self.redis.eval(&self.prepared.scripts.settle_carried, &keys, &arguments).unwrap();
         }
         assert_eq!(reply, b"A");
         for (item, key) in receipt.items().iter().zip(keys) {

@@ -137,7 +137,8 @@ impl Store {
     }
 }
 
-/// `struct` as far as the scripts use it: little endian `d`, `B`, `I4`, and `c` with a length or 0 for the whole string.
+/// `struct` as far as the scripts use it: little endian `d`, `B`, `I4`, and `c` with a length or 0 for the whole
+/// string.
 fn library(lua: &Lua) -> Table {
     let library = lua.create_table().unwrap();
     let pack = |lua: &Lua, (format, values): (String, Variadic<Value>)| {

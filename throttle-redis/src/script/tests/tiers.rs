@@ -1,5 +1,6 @@
-//! Law 8 for policies with tiers: every step from what is stored is the core's, bit for bit, whoever wrote it. Tiers change,
-//! limits are deployed anew with other tiers or none, charges are settled late, and the clock steps back and forth.
+//! Law 8 for policies with tiers: every step from what is stored is the core's, bit for bit, whoever wrote it. Tiers
+//! change, limits are deployed anew with other tiers or none, charges are settled late, and the clock steps back and
+//! forth.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -16,11 +17,11 @@ use throttle_core::{Algorithm, Carry, FixedWindow, Key, Policy, PolicySet, Rate,
 use super::machine::{call, name};
 use super::random::{KINDS, Step, algorithm, any_algorithm, starts, steps};
 use super::redis::Redis;
-use crate::ask::{Ask, split};
-use crate::decide::answer;
-use crate::linked::Linked;
+use crate::decide::prepared::Prepared;
+use crate::decide::reply::{answer, split};
+use crate::decide::request::Ask;
+use crate::decide::settle::words;
 use crate::script::Script;
-use crate::settle::words;
 
 const RULES: [Carry; 3] = [Carry::Keep, Carry::Proportional, Carry::Reset];
 
@@ -52,12 +53,12 @@ impl Desk {
         self.redis.store.borrow().entries.get(&name(0, &self.key)).map(|entry| entry.value.clone())
     }
 
-    fn linked(&self, tier: u8) -> Arc<Linked> {
-        Arc::new(Linked::new(0, self.set.clone(), &[tier]))
+    fn prepared(&self, tier: u8) -> Arc<Prepared> {
+        Arc::new(Prepared::new(0, self.set.clone(), &[tier]))
     }
 
-    fn run(&self, linked: &Linked, script: &Script, words: &[Vec<u8>]) -> Vec<u8> {
-        let head = [Vec::new(), b"0".to_vec(), linked.headers[0].clone()];
+    fn run(&self, prepared: &Prepared, script: &Script, words: &[Vec<u8>]) -> Vec<u8> {
+        let head = [Vec::new(), b"0".to_vec(), prepared.headers[0].clone()];
         self.redis.eval(script, &[name(0, &self.key)], &[&head, words].concat()).unwrap()
     }
 
@@ -71,17 +72,17 @@ impl Desk {
     fn decide(&self, tier: u8, cost: u64) -> Option<Receipt> {
         let calls = [call(&self.key, Some(cost)).in_tier(tier)];
         let ask = Ask {
-            linked: self.linked(tier),
+            prepared: self.prepared(tier),
             calls: smallvec![calls[0].clone()],
             names: smallvec![vec![]],
             slot: 0,
             as_of: None,
         };
         let before = self.stored();
-        let scripts = &ask.linked.scripts;
+        let scripts = &ask.prepared.scripts;
         let mut told = None;
         for script in [&scripts.decide, &scripts.carry] {
-            let reply = self.run(&ask.linked, script, &ask.costs().map(|cost| cost.to_vec()).collect::<Vec<_>>());
+            let reply = self.run(&ask.prepared, script, &ask.costs().map(|cost| cost.to_vec()).collect::<Vec<_>>());
             let part = split(reply, std::iter::once(1)).unwrap().remove(0);
             let carries = part.flag() == Some(b'C');
             told = Some(part);
@@ -89,7 +90,7 @@ impl Desk {
                 break;
             }
         }
-        let decision = answer(&ask, &told.unwrap()).unwrap_or_else(|trouble| panic!("{trouble:?} about {calls:?}"));
+        let decision = answer(&ask, &told.unwrap()).unwrap_or_else(|error| panic!("{error:?} about {calls:?}"));
         if self.policy().is_tiered() {
             self.compare(&before, &calls[0], &decision);
         }
@@ -106,11 +107,11 @@ impl Desk {
     }
 
     fn settle(&self, item: &ReceiptItem) {
-        let (linked, before) = (self.linked(item.tier()), self.stored());
+        let (prepared, before) = (self.prepared(item.tier()), self.stored());
         let words = words(item).map(String::into_bytes);
-        let mut reply = self.run(&linked, &linked.scripts.settle, &words);
+        let mut reply = self.run(&prepared, &prepared.scripts.settle, &words);
         if reply == b"C" {
-            reply = self.run(&linked, &linked.scripts.settle_carried, &words);
+            reply = self.run(&prepared, &prepared.scripts.settle_carried, &words);
         }
         assert_eq!(reply, b"A");
         if !self.policy().is_tiered() {

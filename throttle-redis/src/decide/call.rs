@@ -1,0 +1,80 @@
+//! Script calls that decide: one request, or several about the same set.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+use throttle_core::Timestamp;
+use tokio::time::Instant;
+
+use super::prepared::Prepared;
+use super::reply::{Part, split};
+use super::request::{Ask, CostText};
+use crate::link::call_error::CallError;
+use crate::link::script_call::ScriptCall;
+use crate::script::Script;
+use crate::shared::Shared;
+
+pub(crate) async fn decide_one(shared: &Arc<Shared>, ask: &Ask, until: Instant) -> Result<Part, CallError> {
+    let _room = shared.link.room_by(ask.slot, ask.work(), until).await?;
+    ask_one(shared, &ask.prepared.scripts.decide, ask, until).await
+}
+
+/// The same for several at once, for which there is room.
+pub(crate) async fn decide_merged(shared: &Arc<Shared>, asks: &[Ask], until: Instant) -> Result<Vec<Part>, CallError> {
+    let Some(first) = asks.first() else { return Ok(Vec::new()) };
+    ask_all(shared, &first.prepared.scripts.decide, asks, until).await
+}
+
+/// Decides about keys that other parameters were written for.
+pub(crate) async fn carry_over(shared: &Arc<Shared>, ask: &Ask, until: Instant) -> Result<Part, CallError> {
+    let _room = shared.link.room_by(ask.slot, ask.work(), until).await?;
+    ask_one(shared, &ask.prepared.scripts.carry, ask, until).await
+}
+
+async fn ask_one(shared: &Arc<Shared>, script: &Script, ask: &Ask, until: Instant) -> Result<Part, CallError> {
+    let parts = ask_all(shared, script, std::slice::from_ref(ask), until).await?;
+    parts.into_iter().next().ok_or(CallError::Malformed("the script answered nothing"))
+}
+
+/// Asks for several that are about the same set.
+async fn ask_all(shared: &Arc<Shared>, script: &Script, asks: &[Ask], until: Instant) -> Result<Vec<Part>, CallError> {
+    let Some(first) = asks.first() else { return Ok(Vec::new()) };
+    let keys: SmallVec<[&[u8]; 8]> = asks.iter().flat_map(|ask| ask.names.iter().map(Vec::as_slice)).collect();
+    let costs: SmallVec<[CostText; 4]> = asks.iter().flat_map(|ask| ask.costs()).collect();
+    let rest: SmallVec<[&[u8]; 8]> = costs.iter().map(|cost| cost.as_slice()).collect();
+    let time = time_word(shared, first.as_of);
+    let reply = run(shared, &first.prepared, script, &keys, (&time, &rest), first.slot, until).await?;
+    let applying = asks.iter().map(|ask| ask.names.len());
+    let parts = split(reply, applying).ok_or(CallError::Malformed("the script's reply is cut short"))?;
+    if time.is_empty()
+        && let Some(part) = parts.first()
+    {
+        shared.link.clock(first.slot).set(part.now);
+    }
+    Ok(parts)
+}
+
+/// Runs a script of a set, with what the arguments of all of them begin with.
+pub(crate) async fn run(
+    shared: &Arc<Shared>,
+    prepared: &Prepared,
+    script: &Script,
+    keys: &[&[u8]],
+    (time, rest): (&str, &[&[u8]]),
+    slot: u16,
+    until: Instant,
+) -> Result<Vec<u8>, CallError> {
+    let mut head: SmallVec<[&[u8]; 8]> = SmallVec::new();
+    head.extend([time.as_bytes(), shared.options.slack.as_bytes()]);
+    head.extend(prepared.headers.iter().map(Vec::as_slice));
+    ScriptCall { script, keys, head: &head, rest, slot }.run(&shared.link, until).await
+}
+
+/// The first argument of every script: the time to decide at.
+pub(crate) fn time_word(shared: &Shared, as_of: Option<Timestamp>) -> String {
+    match (shared.time(), as_of) {
+        (None, None) => String::new(),
+        (None, Some(at)) => format!("@{}", at.as_micros()),
+        (Some(now), at) => at.unwrap_or(now).min(now).as_micros().to_string(),
+    }
+}

@@ -1,0 +1,62 @@
+//! Decides one request: by a shortcut, in one script call, or in one call for each hash slot.
+
+pub(crate) mod batch;
+pub(crate) mod call;
+mod cross_slot;
+pub(crate) mod one_slot;
+pub(crate) mod prepared;
+pub(crate) mod reply;
+pub(crate) mod request;
+pub(crate) mod set;
+pub(crate) mod settle;
+pub(crate) mod work;
+
+use std::sync::Arc;
+
+use throttle_core::{Decision, Timestamp};
+use tokio::time::Instant;
+
+use crate::link::call_error::CallError;
+use crate::shared::Shared;
+use one_slot::decide_in_one_slot;
+use request::Ask;
+use set::RedisSet;
+
+pub(crate) async fn decide(shared: &Arc<Shared>, set: &Arc<RedisSet>, ask: Ask) -> Result<Decision, CallError> {
+    if ask.names.is_empty() {
+        return Ok(Decision::not_limited(ask.calls.len()));
+    }
+    if let Some(decision) = at_once(shared, &ask) {
+        return Ok(decision);
+    }
+    let decided = if cross_slot::is_needed(shared, &ask) {
+        // Boxed because it is rare: without, every decision's future would be as large.
+        Box::pin(cross_slot::decide(shared, set, ask)).await
+    } else {
+        decide_in_one_slot(shared, set, ask, Instant::now() + shared.link.deadline).await
+    };
+    let counters = &shared.link.counters;
+    match &decided {
+        Ok(_) => counters.decided(),
+        Err(error) => {
+            counters.failed();
+            if !error.is_uncharged() {
+                counters.left_unknown();
+            }
+        }
+    }
+    decided
+}
+
+/// The decision that needs no question to the store: a refusal that is still true.
+pub(crate) fn at_once(shared: &Shared, ask: &Ask) -> Option<Decision> {
+    let refusal = shared.shortcut.at_once(ask, || shared.time())?;
+    shared.link.counters.denied();
+    Some(refusal)
+}
+
+/// The present instant of the clock that decides about a request, if it is known.
+pub(crate) fn now(shared: &Shared, ask: &Ask) -> Option<Timestamp> {
+    // Servers have clocks of their own.
+    if cross_slot::is_needed(shared, ask) { None } else { shared.now(ask.slot) }
+}

@@ -1,0 +1,35 @@
+//! A set of policies, prepared for the store: its scripts, the headers of its values, and what a decision costs.
+
+use throttle_core::PolicySet;
+
+use super::work;
+use crate::script::Scripts;
+
+/// A set as it is in force at one time.
+pub(crate) struct Prepared {
+    /// Counts changes of parameters in the whole backend.
+    pub(crate) epoch: u64,
+    /// With all tiers.
+    pub(crate) set: PolicySet,
+    pub(crate) scripts: Scripts,
+    /// What the values of each policy begin with.
+    pub(crate) headers: Vec<Vec<u8>>,
+    /// What a decision about each policy costs the server.
+    pub(crate) work: Vec<u32>,
+}
+
+impl Prepared {
+    /// For requests in these tiers of its policies; the first, beyond the last number.
+    pub(crate) fn new(epoch: u64, set: PolicySet, tiers: &[u8]) -> Self {
+        let header = |policy: &throttle_core::Policy| {
+            let mut header = policy.algorithm().tag();
+            // Not clipped: nothing was cut off when the parameters changed.
+            header.push(b'0');
+            header
+        };
+        let in_tiers = set.in_tiers(tiers);
+        let headers = in_tiers.policies().iter().map(header).collect();
+        let work = set.policies().iter().map(work::of).collect();
+        Self { epoch, work, scripts: Scripts::assemble(&in_tiers), headers, set }
+    }
+}

@@ -1,0 +1,109 @@
+//! What the store answers about one request, and the decision that follows from it.
+
+use bytes::Bytes;
+use smallvec::SmallVec;
+use throttle_core::algorithm::State;
+use throttle_core::{Decision, Timestamp};
+
+use super::request::Ask;
+use crate::link::call_error::CallError;
+
+/// What the store says about one request.
+pub(crate) struct Part {
+    pub(crate) now: Timestamp,
+    /// The flag, then the values of the policies that apply.
+    pub(crate) body: Bytes,
+}
+
+impl Part {
+    pub(crate) fn flag(&self) -> Option<u8> {
+        self.body.first().copied()
+    }
+
+    /// The values as the script has read them, empty where there was none.
+    pub(crate) fn values(&self) -> impl Iterator<Item = &[u8]> {
+        let mut rest = self.body.get(1..).unwrap_or_default();
+        std::iter::from_fn(move || {
+            let (len, after) = rest.split_first_chunk()?;
+            let (value, after) = after.split_at_checked(u32::from_le_bytes(*len) as usize)?;
+            rest = after;
+            Some(value)
+        })
+    }
+}
+
+/// Takes a reply about several requests apart: its time, then each request's flag and as many values as policies apply
+/// to it. `None` if it is cut short or goes on.
+pub(crate) fn split(reply: Vec<u8>, applying: impl Iterator<Item = usize>) -> Option<Vec<Part>> {
+    let mut rest = Bytes::from(reply);
+    let now = time(*rest.split_to_checked(8)?.first_chunk()?)?;
+    let mut parts = Vec::with_capacity(applying.size_hint().0);
+    for values in applying {
+        let mut end = 1;
+        for _ in 0..values {
+            let len = u32::from_le_bytes(*rest.get(end..)?.first_chunk()?);
+            end = end.checked_add(4)?.checked_add(len as usize)?;
+        }
+        parts.push(Part { now, body: rest.split_to_checked(end)? });
+    }
+    rest.is_empty().then_some(parts)
+}
+
+trait SplitChecked: Sized {
+    fn split_to_checked(&mut self, at: usize) -> Option<Self>;
+}
+
+impl SplitChecked for Bytes {
+    fn split_to_checked(&mut self, at: usize) -> Option<Self> {
+        (at <= self.len()).then(|| self.split_to(at))
+    }
+}
+
+/// A script's number, if it is a whole one.
+fn time(bytes: [u8; 8]) -> Option<Timestamp> {
+    let micros = f64::from_le_bytes(bytes);
+    let whole = micros as i64;
+    (whole as f64 == micros).then(|| Timestamp::from_micros(whole))
+}
+
+const UNREADABLE: CallError = CallError::Malformed("a state in the script's reply cannot be read");
+
+/// The whole decision: what the library makes of the states that the script has seen.
+pub(crate) fn answer(ask: &Ask, part: &Part) -> Result<Decision, CallError> {
+    let admitted = match part.flag() {
+        Some(b'A') => true,
+        Some(b'D') => false,
+        Some(b'W') => return Err(CallError::Malformed("a key holds something that is no state of a limit")),
+        _ => return Err(CallError::Malformed("the script's reply has no flag")),
+    };
+    let set = &ask.prepared.set;
+    let mut states = states(ask, part).ok_or(UNREADABLE)?;
+    let decision = set.decide(&mut states, part.now, &ask.calls);
+    if decision.is_admitted() == admitted {
+        Ok(decision)
+    } else {
+        Err(CallError::Malformed("the script and the library disagree"))
+    }
+}
+
+/// The state that a question about one policy was decided on.
+pub(crate) fn only_state(ask: &Ask, part: &Part) -> Result<State, CallError> {
+    states(ask, part).and_then(|mut states| states.pop()).ok_or(UNREADABLE)
+}
+
+/// The states of all policies, those that do not apply as unused ones.
+pub(crate) fn states(ask: &Ask, part: &Part) -> Option<SmallVec<[State; 3]>> {
+    let mut values = part.values();
+    let policies = ask.calls.iter().zip(ask.prepared.set.policies());
+    policies
+        .map(|(call, policy)| {
+            let algorithm = policy.algorithm();
+            match call.key().map(|_| values.next()) {
+                None | Some(Some([])) => Some(algorithm.fresh()),
+                Some(None) => None,
+                Some(Some(value)) if policy.is_tiered() => State::from_wire_of(policy, call.tier(), value),
+                Some(Some(value)) => State::from_wire(algorithm, value),
+            }
+        })
+        .collect()
+}

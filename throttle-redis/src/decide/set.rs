@@ -1,0 +1,162 @@
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+use throttle_core::backend::{Call, RegisteredSet};
+use throttle_core::{ConfigError, Policy, PolicySet};
+use tokio::sync::Semaphore;
+
+use super::batch::Batcher;
+use super::prepared::Prepared;
+use super::request::Ask;
+use crate::keyspace::PolicyNames;
+use crate::link::room::Room;
+use crate::shared::Shared;
+
+/// A set of policies, prepared by a [`RedisBackend`](crate::RedisBackend): with its scripts, and with the decisions
+/// that wait for a batch.
+///
+/// ```
+/// use throttle_core::{Backend, Gcra, Policy, PolicySet, Rate};
+/// use throttle_redis::RedisBackend;
+///
+/// let backend = RedisBackend::new("redis://127.0.0.1:1")?;
+/// let per_user = Policy::new("per-user", Gcra::new(Rate::per_minute(100)))?;
+/// let prepared = backend.prepare(PolicySet::new(per_user)?)?;
+/// assert_eq!(RedisBackend::set(&prepared).policies()[0].name(), "per-user");
+/// # Ok::<_, throttle_core::ConfigError>(())
+/// ```
+pub struct RedisSet {
+    pub(crate) backend: u64,
+    pub(crate) set: PolicySet,
+    /// Keeps the names in use; `None` for what is part of another set, or only looked at.
+    registered: Option<RegisteredSet>,
+    /// Which tiers its requests are in.
+    tiers: Tiers,
+    /// The same for requests in other tiers, made when the first one comes.
+    others: Mutex<HashMap<Tiers, Arc<RedisSet>>>,
+    pub(crate) names: Vec<PolicyNames>,
+    prepared: ArcSwap<Prepared>,
+    pub(crate) batcher: Batcher,
+    /// Places for decisions that are not merged.
+    pub(crate) waiting: Semaphore,
+    /// For those of them that are under way.
+    pub(crate) room: Room,
+    /// Each policy as a set of its own, for keys that are in different slots.
+    singles: OnceLock<Vec<Arc<RedisSet>>>,
+}
+
+/// A number for each policy; none for the first tier of each.
+type Tiers = SmallVec<[u8; 8]>;
+
+impl RedisSet {
+    pub(crate) fn new(shared: &Shared, set: PolicySet) -> Self {
+        Self::in_tiers(shared, set, Tiers::new())
+    }
+
+    /// A set whose names are in use as long as it exists.
+    pub(crate) fn registered(shared: &Shared, set: PolicySet) -> Result<Self, ConfigError> {
+        let registered = shared.policies.register(set)?;
+        let set = Self::new(shared, registered.set().clone());
+        Ok(Self { registered: Some(registered), ..set })
+    }
+
+    /// The set in force, where another one has replaced its parameters.
+    #[inline]
+    pub(crate) fn replaced(&self) -> Option<Arc<PolicySet>> {
+        self.registered.as_ref()?.replaced()
+    }
+
+    fn in_tiers(shared: &Shared, set: PolicySet, tiers: Tiers) -> Self {
+        let names = set.policies().iter().map(|policy| shared.keyspace.policy(policy.name())).collect();
+        let prepared = ArcSwap::from_pointee(in_force(shared, &set, &tiers));
+        let (others, batcher, singles) = (Mutex::default(), Batcher::default(), OnceLock::new());
+        let (waiting, room) = (Semaphore::new(shared.options.queue), shared.link.room_of_set());
+        let backend = shared.id;
+        Self { backend, set, registered: None, tiers, others, names, prepared, batcher, waiting, room, singles }
+    }
+
+    /// The set for requests in the tiers that `tier_of` returns for each policy's place: itself, unless it has tiers.
+    #[inline]
+    pub(crate) fn for_tiers<'a>(
+        self: &'a Arc<Self>,
+        shared: &Shared,
+        tier_of: impl Fn(usize) -> u8,
+    ) -> Cow<'a, Arc<Self>> {
+        if self.set.is_tiered() { self.for_these(shared, tier_of) } else { Cow::Borrowed(self) }
+    }
+
+    fn for_these<'a>(self: &'a Arc<Self>, shared: &Shared, tier_of: impl Fn(usize) -> u8) -> Cow<'a, Arc<Self>> {
+        let tier = |(place, policy): (usize, &Policy)| {
+            let tier = tier_of(place);
+            // An unknown number stands for the first tier.
+            if policy.tier_name(tier).is_some() { tier } else { 0 }
+        };
+        let tiers: Tiers = self.set.policies().iter().enumerate().map(tier).collect();
+        if tiers.iter().all(|tier| *tier == 0) {
+            return Cow::Borrowed(self);
+        }
+        let mut others = self.others.lock();
+        if let Some(other) = others.get(&tiers) {
+            return Cow::Owned(Arc::clone(other));
+        }
+        let other = Arc::new(Self::in_tiers(shared, self.set.clone(), tiers.clone()));
+        others.insert(tiers, Arc::clone(&other));
+        Cow::Owned(other)
+    }
+
+    /// The set with the parameters that are in force now.
+    #[inline]
+    pub(crate) fn prepared(&self, shared: &Shared) -> Arc<Prepared> {
+        let prepared = self.prepared.load_full();
+        if prepared.epoch == shared.policies.epoch() { prepared } else { self.prepare_again(shared) }
+    }
+
+    /// Each policy as a set of its own.
+    pub(crate) fn singles(&self, shared: &Shared) -> &[Arc<RedisSet>] {
+        self.singles.get_or_init(|| {
+            let tiers = self.tiers.iter().copied().chain(std::iter::repeat(0));
+            let single = |(policy, tier): (&Policy, u8)| {
+                let set = PolicySet::new(policy.clone())?;
+                Ok::<_, ConfigError>(Arc::new(Self::in_tiers(shared, set, Tiers::from_slice(&[tier]))))
+            };
+            let singles = self.set.policies().iter().zip(tiers).map(single).collect::<Result<_, _>>();
+            singles.expect("a policy of a set is a set")
+        })
+    }
+
+    #[cold]
+    fn prepare_again(&self, shared: &Shared) -> Arc<Prepared> {
+        let prepared = Arc::new(in_force(shared, &self.set, &self.tiers));
+        self.prepared.store(Arc::clone(&prepared));
+        prepared
+    }
+
+    /// The question of a request: its calls, with the names of their keys on the server.
+    pub(crate) fn ask(&self, shared: &Shared, calls: &[Call]) -> Ask {
+        let count = self.names.len();
+        let calls = calls.iter().chain(std::iter::repeat(&Call::SKIP)).take(count).cloned();
+        let calls: SmallVec<[Call; 3]> = calls.collect();
+        let named = calls.iter().zip(&self.names).filter_map(|(call, policy)| Some((call.key()?, policy)));
+        let names: SmallVec<[Vec<u8>; 3]> = named.map(|(key, policy)| shared.keyspace.name(policy, key)).collect();
+        let slot = names.first().map_or(0, |name| shared.slot(name));
+        Ask { prepared: self.prepared(shared), calls, names, slot, as_of: None }
+    }
+}
+
+/// The set with the parameters in force, prepared for requests in these tiers.
+fn in_force(shared: &Shared, set: &PolicySet, tiers: &[u8]) -> Prepared {
+    // Read first: a set that is newer than its epoch is only prepared again.
+    let epoch = shared.policies.epoch();
+    Prepared::new(epoch, shared.policies.in_force(set), tiers)
+}
+
+impl fmt::Debug for RedisSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisSet").field("set", &self.set).finish_non_exhaustive()
+    }
+}

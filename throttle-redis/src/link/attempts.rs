@@ -1,0 +1,115 @@
+//! When the next attempt to reconnect is due, and whether the task that makes the attempts is alive.
+
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+/// Shortest time between two attempts.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Longest time: the first decision after the store's return is due half a second later.
+const LONGEST_PAUSE: Duration = Duration::from_millis(350);
+/// After so long without an attempt, pauses are short again.
+const CALM: Duration = Duration::from_secs(2);
+
+/// A task that has not begun by then may never begin: its runtime may not be driven any more.
+const BEGINS: Duration = Duration::from_millis(100);
+/// How long the task may take for one step, beyond the deadline of a decision.
+const STEP: Duration = Duration::from_secs(2);
+
+/// The pauses between attempts. They outlive the task: a server that gives signs of life and fails every decision would
+/// otherwise be tried with each of them.
+#[derive(Debug, Default)]
+pub(super) struct Pauses {
+    pause: Duration,
+    /// When the last attempt began, and when the next may.
+    last: Option<(Instant, Instant)>,
+}
+
+impl Pauses {
+    /// How long to wait before the next attempt.
+    pub(super) fn wait(&self) -> Duration {
+        self.last.map_or(Duration::ZERO, |(_, next)| next.saturating_duration_since(Instant::now()))
+    }
+
+    /// Notes that an attempt begins. Pauses grow until no attempt was needed for a while.
+    pub(super) fn begin(&mut self) {
+        let now = Instant::now();
+        let recently = self.last.is_some_and(|(last, _)| now.saturating_duration_since(last) < CALM);
+        self.pause = if recently { (self.pause * 2).min(LONGEST_PAUSE) } else { PAUSE };
+        self.last = Some((now, now + jittered(self.pause)));
+    }
+}
+
+/// Half of a pause to all of it, so that processes that lost the store together do not come back together.
+fn jittered(pause: Duration) -> Duration {
+    use std::hash::{BuildHasher, RandomState};
+    let share = RandomState::new().hash_one(0_u8) % 512;
+    pause * (512 + share as u32) / 1024
+}
+
+/// The task that reconnects. Its runtime may be shut down, or stand still, at any point: then a request that finds the
+/// link broken starts another task in its own runtime, and the former one ends when it goes on.
+#[derive(Debug)]
+pub(super) struct Reconnecting {
+    /// How many tasks were started.
+    started: u64,
+    /// The latest task that has reported; earlier ones end.
+    active: u64,
+    task: Option<JoinHandle<()>>,
+    /// When the task has to have reported again.
+    due: Instant,
+}
+
+impl Default for Reconnecting {
+    fn default() -> Self {
+        Self { started: 0, active: 0, task: None, due: Instant::now() }
+    }
+}
+
+impl Reconnecting {
+    /// Whether the task makes progress. A task whose runtime was shut down is finished.
+    pub(super) fn is_at_work(&self) -> bool {
+        self.task.as_ref().is_some_and(|task| !task.is_finished()) && Instant::now() < self.due
+    }
+
+    /// Starts the next task, which gets its number.
+    pub(super) fn start(&mut self, task: impl FnOnce(u64) -> JoinHandle<()>) {
+        self.started += 1;
+        self.due = Instant::now() + BEGINS;
+        self.task = Some(task(self.started));
+    }
+
+    /// A task reports before each of its steps. Returns whether it is still the one to go on.
+    pub(super) fn report(&mut self, number: u64, deadline: Duration) -> bool {
+        if number < self.active {
+            return false;
+        }
+        self.active = number;
+        self.due = Instant::now() + deadline + STEP;
+        true
+    }
+
+    pub(super) fn end(&mut self) {
+        self.task = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn pauses_grow_until_no_attempt_was_needed_for_a_while() {
+        let mut pauses = Pauses::default();
+        assert_eq!(pauses.wait(), Duration::ZERO);
+        let mut begin = || {
+            pauses.begin();
+            assert!((pauses.pause / 2..=pauses.pause).contains(&pauses.wait()), "{pauses:?}");
+            pauses.pause.as_millis()
+        };
+        assert_eq!([(); 4].map(|()| begin()), [100, 200, 350, 350]);
+        tokio::time::advance(CALM).await;
+        assert_eq!(begin(), 100);
+    }
+}

@@ -1,0 +1,161 @@
+//! When to stop asking a server that does not answer.
+
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+
+/// Counts failures in a row. At a threshold it opens: no request asks the store until a sign of life has made it half
+/// open. Then one decision at a time asks, and the first that succeeds closes it.
+#[derive(Debug)]
+pub(crate) struct Breaker {
+    state: AtomicU8,
+    failures: AtomicU32,
+    /// Whether one of those failures was an error, rather than an answer that is late.
+    is_faulty: AtomicBool,
+    on_trial: AtomicBool,
+    threshold: u32,
+}
+
+/// What became of a question that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// The answer did not come in time. The server may be well all the same, and have more to do than it can.
+    Late,
+    /// The server cannot be reached, or answers errors.
+    Fault,
+}
+
+const CLOSED: u8 = 0;
+const HALF_OPEN: u8 = 1;
+const OPEN: u8 = 2;
+
+impl Breaker {
+    pub(crate) fn new(threshold: u32) -> Self {
+        let threshold = threshold.max(1);
+        Self {
+            state: AtomicU8::new(CLOSED),
+            failures: AtomicU32::new(0),
+            is_faulty: AtomicBool::new(false),
+            on_trial: AtomicBool::new(false),
+            threshold,
+        }
+    }
+
+    /// Leave to ask, if the server may be asked.
+    #[inline]
+    pub(crate) fn leave(&self) -> Option<Leave<'_>> {
+        match self.state.load(Ordering::Acquire) {
+            CLOSED => Some(Leave(None)),
+            HALF_OPEN if !self.on_trial.swap(true, Ordering::AcqRel) => Some(Leave(Some(self))),
+            _ => None,
+        }
+    }
+
+    /// An answer came in time. Returns whether that closed the breaker.
+    #[inline]
+    pub(crate) fn succeed(&self) -> bool {
+        if self.failures.load(Ordering::Relaxed) != 0 {
+            self.failures.store(0, Ordering::Relaxed);
+            self.is_faulty.store(false, Ordering::Relaxed);
+        }
+        // An answer that was on its way when the breaker opened says nothing about now.
+        self.state.load(Ordering::Relaxed) == HALF_OPEN
+            && self.state.compare_exchange(HALF_OPEN, CLOSED, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// No answer came, or too late. Returns whether that opened the breaker.
+    pub(crate) fn fail(&self, failure: Failure) -> bool {
+        if failure == Failure::Fault {
+            self.is_faulty.store(true, Ordering::Relaxed);
+        }
+        let failures = self.failures.fetch_add(1, Ordering::Relaxed).saturating_add(1);
+        match self.state.load(Ordering::Acquire) {
+            CLOSED if failures >= self.threshold => self.opens_from(CLOSED),
+            HALF_OPEN => self.opens_from(HALF_OPEN),
+            _ => false,
+        }
+    }
+
+    fn opens_from(&self, state: u8) -> bool {
+        self.state.compare_exchange(state, OPEN, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// Whether all failures since the last success were late answers.
+    pub(crate) fn is_late_only(&self) -> bool {
+        !self.is_faulty.load(Ordering::Relaxed)
+    }
+
+    /// The server gave a sign of life.
+    pub(crate) fn half_open(&self) {
+        let _ = self.state.compare_exchange(OPEN, HALF_OPEN, Ordering::AcqRel, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.state.load(Ordering::Acquire) == OPEN
+    }
+
+    #[cfg(test)]
+    fn is_closed(&self) -> bool {
+        self.state.load(Ordering::Acquire) == CLOSED
+    }
+}
+
+/// Leave to ask once. A trial ends when it is dropped, whatever came of it.
+#[derive(Debug)]
+pub(crate) struct Leave<'a>(Option<&'a Breaker>);
+
+impl Drop for Leave<'_> {
+    fn drop(&mut self) {
+        if let Some(breaker) = self.0 {
+            breaker.on_trial.store(false, Ordering::Release);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Failure::{Fault, Late};
+    use super::*;
+
+    #[test]
+    fn failures_in_a_row_open_it_and_successes_start_the_count_anew() {
+        let breaker = Breaker::new(3);
+        for _ in 0..5 {
+            assert!(!breaker.fail(Fault) && !breaker.fail(Late));
+            assert!(!breaker.succeed(), "it was not open");
+        }
+        assert!(!breaker.fail(Late) && !breaker.fail(Fault) && breaker.fail(Late), "the third in a row");
+        assert!(breaker.leave().is_none());
+        assert!(!breaker.fail(Fault), "it opens once");
+        assert!(!breaker.succeed() && breaker.is_open(), "a late answer does not close it");
+    }
+
+    #[test]
+    fn one_error_among_late_answers_is_remembered_until_a_success() {
+        let breaker = Breaker::new(2);
+        assert!(!breaker.fail(Late) && breaker.fail(Late) && breaker.is_late_only());
+        breaker.half_open();
+        assert!(breaker.fail(Late) && breaker.is_late_only());
+        breaker.fail(Fault);
+        breaker.fail(Late);
+        assert!(!breaker.is_late_only());
+        breaker.half_open();
+        assert!(breaker.succeed() && breaker.is_late_only());
+    }
+
+    #[test]
+    fn one_trial_at_a_time_decides() {
+        let breaker = Breaker::new(1);
+        assert!(breaker.fail(Fault));
+        breaker.half_open();
+        let trial = breaker.leave().expect("a trial");
+        assert!(breaker.leave().is_none(), "one at a time");
+        drop(trial);
+        let trial = breaker.leave().expect("the one before was given up");
+        assert!(breaker.fail(Fault) && breaker.is_open());
+        drop(trial);
+        breaker.half_open();
+        assert!(breaker.succeed() && breaker.is_closed());
+        assert!(breaker.leave().is_some() && breaker.leave().is_some());
+        breaker.half_open();
+        assert!(breaker.is_closed(), "only an open breaker becomes half open");
+    }
+}

@@ -1,0 +1,74 @@
+use throttle_core::{BackendError, BackendErrorKind};
+
+use super::connection::{Fault, FaultKind};
+
+/// Why a command has no answer.
+#[derive(Clone, Debug)]
+pub(crate) enum CallError {
+    Fault(Fault),
+    /// Sent, and not answered in time.
+    Late,
+    /// Not sent: when there was a connection and a script to call, it was too late.
+    TooLate,
+    /// Not sent: it waited in this process until its deadline.
+    Expired,
+    /// Not sent: the breaker is open after failures of which one at least was an error.
+    Suspended,
+    /// Not sent: the breaker is open, and all that failed were answers that came too late.
+    Overdue,
+    /// Not sent: too many wait already.
+    Saturated,
+    /// The answer makes no sense.
+    Malformed(&'static str),
+    /// Something else went wrong, and part of the request stays charged.
+    PartlyCharged(Box<CallError>),
+}
+
+impl CallError {
+    /// Whether nothing was charged for sure.
+    pub(crate) fn is_uncharged(&self) -> bool {
+        match self {
+            Self::Fault(fault) => fault.did_not_run(),
+            Self::TooLate | Self::Expired | Self::Suspended | Self::Overdue | Self::Saturated => true,
+            Self::Late | Self::Malformed(_) | Self::PartlyCharged(_) => false,
+        }
+    }
+}
+
+impl From<CallError> for BackendError {
+    fn from(failed: CallError) -> Self {
+        let kind = failed.kind();
+        let error = if failed.is_uncharged() { Self::new(kind).uncharged() } else { Self::new(kind) };
+        match failed {
+            CallError::Fault(fault) => error.with_source(fault),
+            CallError::Malformed(what) => error.with_source(what),
+            CallError::Overdue => {
+                error.with_source("calls are suspended, because several answers in a row came too late")
+            }
+            CallError::PartlyCharged(first) => error.with_source(Self::from(*first)),
+            _ => error,
+        }
+    }
+}
+
+impl CallError {
+    fn kind(&self) -> BackendErrorKind {
+        match self {
+            Self::Late | Self::TooLate | Self::Overdue => BackendErrorKind::Timeout,
+            Self::Suspended => BackendErrorKind::Suspended,
+            Self::Saturated | Self::Expired => BackendErrorKind::Saturated,
+            Self::Malformed(_) => BackendErrorKind::Protocol,
+            Self::PartlyCharged(error) => error.kind(),
+            Self::Fault(fault) => match fault.kind() {
+                // Redirections were followed as far as they led: to a server that is not there, say.
+                FaultKind::NotSent
+                | FaultKind::Lost
+                | FaultKind::NotNow
+                | FaultKind::ReadOnly
+                | FaultKind::Moved(_)
+                | FaultKind::Ask(_) => BackendErrorKind::Unavailable,
+                _ => BackendErrorKind::Protocol,
+            },
+        }
+    }
+}

@@ -1,0 +1,128 @@
+use std::time::Duration;
+
+use redis::cluster::{ClusterClient, ClusterClientBuilder};
+use redis::cluster_async::ClusterConnection;
+use redis::cluster_routing::{Route as SlotRoute, RoutingInfo, SingleNodeRoutingInfo, SlotAddr};
+use throttle_core::ConfigError;
+
+use super::single::install_crypto_provider;
+#[cfg(feature = "tls")]
+use super::tls::Tls;
+use super::translate::{CONNECT_TIMEOUT, connect_fault, fault, reply, tcp_settings};
+use super::{Command, Connection, Connector, Fault, FaultKind, Pending, Reply, Route, url};
+
+/// How long one server of several may take to accept a connection and to introduce itself.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_millis(300);
+
+/// A Redis Cluster: one connection to each server.
+///
+/// The client's own repetitions are off, because it sends a command again when its answer was lost. Redirections are
+/// followed by the backend.
+///
+/// ```
+/// use throttle_redis::{Cluster, RedisBackend};
+///
+/// let cluster = Cluster::new(["redis://one:6379", "redis://two:6379"])?;
+/// let undecided = RedisBackend::builder(cluster.clone()).build();
+/// assert_eq!(undecided.unwrap_err().field(), "placement of keys");
+/// RedisBackend::builder(cluster).per_key_slot().build()?;
+/// # Ok::<_, throttle_core::ConfigError>(())
+/// ```
+#[derive(Clone)]
+pub struct Cluster {
+    client: ClusterClient,
+    addresses: String,
+}
+
+impl Cluster {
+    /// The cluster that the servers at `urls` belong to; some of them are enough. Nothing is connected yet.
+    ///
+    /// # Errors
+    ///
+    /// If a URL cannot be read (as in [`Single::new`](super::Single::new)), there is none, or they differ in user,
+    /// password or TLS.
+    pub fn new<'a>(urls: impl IntoIterator<Item = &'a str>) -> Result<Self, ConfigError> {
+        Self::build(urls, |cluster| cluster)
+    }
+
+    /// The same by TLS with certificates of one's own; the URLs begin with `rediss://`.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new), and if the certificates cannot be read.
+    #[cfg(feature = "tls")]
+    pub fn with_tls<'a>(urls: impl IntoIterator<Item = &'a str>, tls: &Tls) -> Result<Self, ConfigError> {
+        let certificates = tls.certificates()?;
+        Self::build(urls, |cluster| cluster.certs(certificates))
+    }
+
+    fn build<'a>(
+        urls: impl IntoIterator<Item = &'a str>,
+        with: impl FnOnce(ClusterClientBuilder) -> ClusterClientBuilder,
+    ) -> Result<Self, ConfigError> {
+        install_crypto_provider();
+        let servers: Vec<_> = urls.into_iter().map(|url| url::read("cluster URLs", url)).collect::<Result<_, _>>()?;
+        let addresses = url::addresses(&servers);
+        let cluster = ClusterClient::builder(servers)
+            .retries(0)
+            // Twice in a row at most for a server that hangs, and nothing else moves meanwhile.
+            .connection_timeout(HANDSHAKE_TIMEOUT)
+            // Ends what the backend has long given up. Without one a silent server holds its place for ever.
+            .response_timeout(CONNECT_TIMEOUT)
+            .tcp_settings(tcp_settings());
+        let client = with(cluster).build().map_err(|error| {
+            let rule = format!("it must be a list of redis://host:port, at least one, alike in user and TLS: {error}");
+            ConfigError::new("cluster URLs", "unreadable", rule)
+        })?;
+        Ok(Self { client, addresses })
+    }
+}
+
+impl Connector for Cluster {
+    fn connect(&self) -> Pending<Box<dyn Connection>> {
+        let client = self.client.clone();
+        Box::pin(async move {
+            let connection = client.get_async_connection().await.map_err(|error| connect_fault(&error))?;
+            Ok(Box::new(Clustered(connection)) as Box<dyn Connection>)
+        })
+    }
+
+    fn address(&self) -> Option<String> {
+        Some(self.addresses.clone())
+    }
+
+    fn is_cluster(&self) -> bool {
+        true
+    }
+}
+
+struct Clustered(ClusterConnection);
+
+impl Connection for Clustered {
+    fn call(&self, command: Command) -> Pending<Reply> {
+        let mut connection = self.0.clone();
+        Box::pin(async move {
+            let node = match command.route().clone() {
+                Route::Any => SingleNodeRoutingInfo::RandomPrimary,
+                Route::Slot(slot) => SingleNodeRoutingInfo::SpecificNode(SlotRoute::new(slot, SlotAddr::Master)),
+                Route::Address { host, port, asking: false } => SingleNodeRoutingInfo::ByAddress { host, port },
+                Route::Address { host, port, asking: true } => return ask(connection, command, host, port).await,
+            };
+            let sent = connection.route_command(command.into_words(), RoutingInfo::SingleNode(node)).await;
+            sent.map_err(|error| fault(&error)).and_then(reply)
+        })
+    }
+}
+
+/// `ASKING` counts for the very next command of a connection that many share: the two must leave as one.
+async fn ask(mut connection: ClusterConnection, command: Command, host: String, port: u16) -> Result<Reply, Fault> {
+    let mut pipeline = redis::Pipeline::with_capacity(2);
+    pipeline.cmd("ASKING").ignore();
+    pipeline.add_command(command.into_words());
+    let node = SingleNodeRoutingInfo::ByAddress { host, port };
+    let replies = connection.route_pipeline(pipeline, 0, 2, node).await.map_err(|error| fault(&error))?;
+    match replies.into_iter().nth(1) {
+        Some(value) => reply(value),
+        None => Err(Fault::new(FaultKind::Other, "the server answered only one of two commands")),
+    }
+}

@@ -1,0 +1,102 @@
+use std::fmt;
+
+/// One command and where it is to go.
+///
+/// ```
+/// use throttle_redis::{Command, Route};
+///
+/// let command = Command::new("GET").arg("key").to(Route::Slot(7));
+/// assert_eq!(command.args().collect::<Vec<_>>(), [b"GET", b"key"]);
+/// assert_eq!(command.route(), &Route::Slot(7));
+/// ```
+#[derive(Clone)]
+pub struct Command {
+    words: redis::Cmd,
+    route: Route,
+}
+
+/// Which server of several a command is for.
+///
+/// ```
+/// use throttle_redis::{Command, Route};
+///
+/// assert_eq!(Command::new("PING").route(), &Route::Any);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Route {
+    /// Any that takes writes.
+    Any,
+    /// The primary of a hash slot.
+    Slot(u16),
+    /// The server at an address that a redirection or a list of nodes has named.
+    Address {
+        /// Name or address.
+        host: String,
+        /// TCP port.
+        port: u16,
+        /// Whether the command is to be preceded by `ASKING`, with nothing in between.
+        asking: bool,
+    },
+}
+
+impl Command {
+    /// A command of one word, for any server.
+    #[must_use]
+    pub fn new(name: &str) -> Self {
+        let mut words = redis::Cmd::with_capacity(8, 128);
+        words.arg(name);
+        Self { words, route: Route::Any }
+    }
+
+    /// Adds a word.
+    #[must_use]
+    pub fn arg(mut self, word: impl AsRef<[u8]>) -> Self {
+        self.push(word);
+        self
+    }
+
+    /// Sends it elsewhere.
+    #[must_use]
+    pub fn to(mut self, route: Route) -> Self {
+        self.route = route;
+        self
+    }
+
+    pub(crate) fn push(&mut self, word: impl AsRef<[u8]>) {
+        self.words.arg(word.as_ref());
+    }
+
+    /// The words, the command's name first.
+    pub fn args(&self) -> impl Iterator<Item = &[u8]> {
+        self.words.args_iter().map(|word| match word {
+            redis::Arg::Simple(bytes) => bytes,
+            // Cursors are never put into commands here; a client that did not know would send a 0.
+            _ => b"0",
+        })
+    }
+
+    /// Where it is to go.
+    #[must_use]
+    pub const fn route(&self) -> &Route {
+        &self.route
+    }
+
+    pub(super) fn words(&self) -> &redis::Cmd {
+        &self.words
+    }
+
+    #[cfg(feature = "cluster")]
+    pub(super) fn into_words(self) -> redis::Cmd {
+        self.words
+    }
+}
+
+impl fmt::Debug for Command {
+    /// Shows the name and how many words there are: the other words hold keys.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.args().next().map(String::from_utf8_lossy);
+        let mut shown = f.debug_struct("Command");
+        shown.field("name", &name).field("words", &self.args().count()).field("route", &self.route).finish()
+    }
+}

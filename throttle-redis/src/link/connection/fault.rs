@@ -1,0 +1,100 @@
+use std::error::Error;
+use std::fmt;
+
+use super::Route;
+
+/// Why a command has no answer.
+///
+/// ```
+/// use throttle_redis::{Fault, FaultKind};
+///
+/// assert!(Fault::new(FaultKind::NotSent, "there is no connection").did_not_run());
+/// assert!(!Fault::new(FaultKind::Lost, "the connection broke").did_not_run());
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    kind: FaultKind,
+    message: String,
+}
+
+/// What is known about a command that has no answer.
+///
+/// ```
+/// use throttle_redis::{Fault, FaultKind};
+///
+/// assert_eq!(Fault::new(FaultKind::NoScript, "NOSCRIPT").kind(), &FaultKind::NoScript);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FaultKind {
+    /// It was never sent: there is no connection.
+    NotSent,
+    /// It was sent, perhaps, and the connection broke. Whether it ran is not known.
+    Lost,
+    /// The server does not have the script. It did not run.
+    NoScript,
+    /// The slot is at another server, at this address if the server named it. It did not run.
+    Moved(Option<(String, u16)>),
+    /// The slot is on its way to another server. It did not run.
+    Ask(Option<(String, u16)>),
+    /// The server cannot run it now, and could in a moment: it loads its data, or is moving the slot, or its cluster
+    /// has no primary for the slot. It did not run.
+    NotNow,
+    /// The server is a replica. It did not run.
+    ReadOnly,
+    /// The server is out of memory and refuses to write. It did not run.
+    OutOfMemory,
+    /// The server refused it: credentials, permissions. It did not run.
+    Refused,
+    /// A script failed on what it found. Whether it wrote anything is not known.
+    Script,
+    /// Any other error of the server, or an answer that could not be read. Whether it ran is not known.
+    Other,
+}
+
+impl Fault {
+    /// A fault; the message must not hold a key.
+    #[must_use]
+    pub fn new(kind: FaultKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into() }
+    }
+
+    /// What is known.
+    #[must_use]
+    pub const fn kind(&self) -> &FaultKind {
+        &self.kind
+    }
+
+    /// Where the server said that the command is to be sent instead.
+    pub(crate) fn redirection(&self) -> Option<Route> {
+        let (address, asking) = match &self.kind {
+            FaultKind::Moved(address) => (address, false),
+            FaultKind::Ask(address) => (address, true),
+            _ => return None,
+        };
+        let (host, port) = address.clone()?;
+        Some(Route::Address { host, port, asking })
+    }
+
+    /// Whether the server is well: it would run the command elsewhere or later, or it did and a key held nonsense.
+    pub(crate) const fn is_a_sign_of_life(&self) -> bool {
+        matches!(
+            self.kind,
+            FaultKind::NoScript | FaultKind::Moved(_) | FaultKind::Ask(_) | FaultKind::NotNow | FaultKind::Script
+        )
+    }
+
+    /// Whether the command is known not to have run.
+    #[must_use]
+    pub const fn did_not_run(&self) -> bool {
+        !matches!(self.kind, FaultKind::Lost | FaultKind::Script | FaultKind::Other)
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl Error for Fault {}

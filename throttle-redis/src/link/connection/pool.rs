@@ -1,0 +1,151 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bb8::ManageConnection;
+use bb8_redis::RedisConnectionManager;
+use redis::aio::MultiplexedConnection;
+use redis::{Client, RedisError};
+use throttle_core::ConfigError;
+
+use super::single::{Multiplexed, client};
+#[cfg(feature = "tls")]
+use super::tls::Tls;
+use super::translate::{CONNECT_TIMEOUT, connect_fault};
+use super::{Command, Connection, Connector, Fault, FaultKind, Pending, Reply};
+
+/// One server, by a few connections that a `bb8` pool keeps.
+///
+/// A decision checks a connection out, clones it and gives it back at once, so no decision waits for the answer of
+/// another. A connection that broke is replaced because its calls fail. None is probed before each use, which would
+/// cost each decision a round trip.
+///
+/// ```
+/// use throttle_redis::{Connector, Pool};
+///
+/// let pool = Pool::new("redis://:password@redis.internal:6380", 4)?;
+/// assert_eq!(pool.address().as_deref(), Some("redis.internal:6380"));
+/// # Ok::<_, throttle_core::ConfigError>(())
+/// ```
+///
+/// One connection ([`Single`](super::Single)) carries all that one server can do. Take a pool if you have to use
+/// several for other reasons: a proxy that balances connections, say.
+#[derive(Clone, Debug)]
+pub struct Pool {
+    manager: RedisConnectionManager,
+    address: String,
+    size: u32,
+}
+
+impl Pool {
+    /// The server at `url`, by at most `size` connections (at least 1); see [`Single::new`](super::Single::new) for the
+    /// URL. Nothing is connected yet.
+    ///
+    /// # Errors
+    ///
+    /// As [`Single::new`](super::Single::new).
+    pub fn new(url: &str, size: u32) -> Result<Self, ConfigError> {
+        Self::of(&client(url)?, size)
+    }
+
+    /// The same by TLS with certificates of one's own; the URL begins with `rediss://`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Single::with_tls`](super::Single::with_tls).
+    #[cfg(feature = "tls")]
+    pub fn with_tls(url: &str, size: u32, tls: &Tls) -> Result<Self, ConfigError> {
+        Self::of(&tls.client(client(url)?.get_connection_info().clone())?, size)
+    }
+
+    fn of(client: &Client, size: u32) -> Result<Self, ConfigError> {
+        let info = client.get_connection_info().clone();
+        let address = info.addr().to_string();
+        let manager = RedisConnectionManager::new(info)
+            .map_err(|error| ConfigError::new("Redis URL", "unreadable", error.to_string()))?;
+        Ok(Self { manager, address, size: size.max(1) })
+    }
+}
+
+impl Connector for Pool {
+    fn connect(&self) -> Pending<Box<dyn Connection>> {
+        let manager = Keeper(self.manager.clone());
+        let pool = bb8::Pool::builder()
+            .max_size(self.size)
+            .connection_timeout(CONNECT_TIMEOUT)
+            .test_on_check_out(false)
+            .max_lifetime(None)
+            .idle_timeout(Some(Duration::from_secs(600)));
+        Box::pin(async move {
+            // The first connection shows whether there is a server; the pool itself would try again without saying why.
+            let first = manager.connect().await.map_err(|error| connect_fault(&error))?;
+            let pool = pool.build_unchecked(manager);
+            // The pool has room for it: it is empty, and holds one at least.
+            let _ = pool.add(first);
+            Ok(Box::new(Kept(pool)) as Box<dyn Connection>)
+        })
+    }
+
+    fn address(&self) -> Option<String> {
+        Some(self.address.clone())
+    }
+}
+
+fn not_sent(error: bb8::RunError<RedisError>) -> Fault {
+    let message = match error {
+        bb8::RunError::User(error) => connect_fault(&error).to_string(),
+        bb8::RunError::TimedOut => "the pool has no connection to the server".to_owned(),
+    };
+    Fault::new(FaultKind::NotSent, message)
+}
+
+/// Manages connections that know whether they broke.
+struct Keeper(RedisConnectionManager);
+
+struct Member {
+    connection: MultiplexedConnection,
+    broken: Arc<AtomicBool>,
+}
+
+impl ManageConnection for Keeper {
+    type Connection = Member;
+    type Error = RedisError;
+
+    async fn connect(&self) -> Result<Member, RedisError> {
+        let mut connection = self.0.connect().await?;
+        connection.set_response_timeout(Duration::from_secs(60));
+        Ok(Member { connection, broken: Arc::default() })
+    }
+
+    async fn is_valid(&self, _: &mut Member) -> Result<(), RedisError> {
+        Ok(())
+    }
+
+    fn has_broken(&self, kept: &mut Member) -> bool {
+        kept.broken.load(Ordering::Relaxed)
+    }
+}
+
+struct Kept(bb8::Pool<Keeper>);
+
+impl Connection for Kept {
+    fn call(&self, command: Command) -> Pending<Reply> {
+        let pool = self.0.clone();
+        Box::pin(async move {
+            let (connection, broken) = loop {
+                let kept = pool.get().await.map_err(not_sent)?;
+                if !kept.broken.load(Ordering::Relaxed) {
+                    break (kept.connection.clone(), Arc::clone(&kept.broken));
+                }
+                // Given back, it is thrown away.
+            };
+            let answer = Multiplexed(connection).call(command).await;
+            if let Err(fault) = &answer
+                && matches!(fault.kind(), FaultKind::Lost | FaultKind::NotSent | FaultKind::ReadOnly)
+            {
+                broken.store(true, Ordering::Relaxed);
+            }
+            answer
+        })
+    }
+}

@@ -1,0 +1,47 @@
+/// What a server answers.
+///
+/// ```
+/// use throttle_redis::Reply;
+///
+/// let pong = Reply::Status("PONG".to_owned());
+/// assert_ne!(pong, Reply::Nil);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Reply {
+    /// Nothing there.
+    Nil,
+    /// A number.
+    Int(i64),
+    /// A bulk string.
+    Bytes(Vec<u8>),
+    /// A status line, such as `OK`.
+    Status(String),
+    /// Several replies.
+    Array(Vec<Reply>),
+}
+
+impl Reply {
+    pub(crate) fn into_bytes(self) -> Option<Vec<u8>> {
+        match self {
+            Self::Bytes(bytes) => Some(bytes),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn into_array(self) -> Option<Vec<Reply>> {
+        match self {
+            Self::Array(replies) => Some(replies),
+            _ => None,
+        }
+    }
+
+    /// A number, or a text that is one.
+    pub(crate) fn as_number(&self) -> Option<i64> {
+        match self {
+            Self::Int(number) => Some(*number),
+            Self::Bytes(bytes) => std::str::from_utf8(bytes).ok()?.parse().ok(),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,75 @@
+use redis::sentinel::{SentinelClient, SentinelNodeConnectionInfo, SentinelServerType};
+use redis::{ConnectionInfo, RedisConnectionInfo, RedisError};
+use throttle_core::ConfigError;
+
+use super::single::{Multiplexed, connection_config, install_crypto_provider};
+use super::translate::{connect_fault, tcp_settings};
+use super::{Connection, Connector, Pending, url};
+
+/// The master of a name, wherever the Sentinels say it is. They are asked again for every new connection, and a
+/// connection is made anew when its server turns out to be a replica.
+///
+/// ```
+/// use throttle_redis::{Connector, Sentinel};
+///
+/// let sentinel = Sentinel::new(["redis://one:26379"], "main", None)?;
+/// assert_eq!(sentinel.address().as_deref(), Some("the master \"main\" of the Sentinels at one:26379"));
+/// # Ok::<_, throttle_core::ConfigError>(())
+/// ```
+#[derive(Clone)]
+pub struct Sentinel {
+    sentinels: Vec<ConnectionInfo>,
+    master: String,
+    settings: RedisConnectionInfo,
+}
+
+impl Sentinel {
+    /// The master called `master`, asked of the Sentinels at `sentinels`: URLs such as `redis://host:26379`. User,
+    /// password and database in `server` (`redis://user:password@ignored/database`), if given, are those of the master.
+    /// Nothing is connected yet.
+    ///
+    /// # Errors
+    ///
+    /// If a URL cannot be read (as in [`Single::new`](super::Single::new)) or there is none.
+    pub fn new<'a>(
+        sentinels: impl IntoIterator<Item = &'a str>,
+        master: impl Into<String>,
+        server: Option<&str>,
+    ) -> Result<Self, ConfigError> {
+        install_crypto_provider();
+        let field = "Sentinel URLs";
+        let sentinels = sentinels.into_iter().map(|url| url::read(field, url)).collect::<Result<_, _>>()?;
+        let server = server.map(|url| url::read(field, url)).transpose()?;
+        let settings = server.map_or_else(RedisConnectionInfo::default, |info| info.redis_settings().clone());
+        let this = Self { sentinels, master: master.into(), settings };
+        this.client().map_err(|error| {
+            let rule = format!("it must be a list of redis://host:port, at least one: {error}");
+            ConfigError::new(field, "unreadable", rule)
+        })?;
+        Ok(this)
+    }
+
+    /// One for each attempt: it may be given up anywhere, and must not keep the next one waiting.
+    fn client(&self) -> Result<SentinelClient, RedisError> {
+        let node = SentinelNodeConnectionInfo::default()
+            .set_redis_connection_info(self.settings.clone())
+            .set_tcp_settings(tcp_settings());
+        SentinelClient::build(self.sentinels.clone(), self.master.clone(), Some(node), SentinelServerType::Master)
+    }
+}
+
+impl Connector for Sentinel {
+    fn connect(&self) -> Pending<Box<dyn Connection>> {
+        let client = self.client();
+        Box::pin(async move {
+            let mut client = client.map_err(|error| connect_fault(&error))?;
+            let opened = client.get_async_connection_with_config(&connection_config()).await;
+            let connection = opened.map_err(|error| connect_fault(&error))?;
+            Ok(Box::new(Multiplexed(connection)) as Box<dyn Connection>)
+        })
+    }
+
+    fn address(&self) -> Option<String> {
+        Some(format!("the master {:?} of the Sentinels at {}", self.master, url::addresses(&self.sentinels)))
+    }
+}

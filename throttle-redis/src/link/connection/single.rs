@@ -1,0 +1,94 @@
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client};
+use throttle_core::ConfigError;
+
+#[cfg(feature = "tls")]
+use super::tls::Tls;
+use super::translate::{CONNECT_TIMEOUT, connect_fault, fault, reply, tcp_settings};
+use super::{Command, Connection, Connector, Pending, Reply, url};
+
+/// One server, by one connection that all decisions share and that is kept open.
+///
+/// ```
+/// use throttle_redis::{Connector, Single};
+///
+/// assert_eq!(Single::new("redis://redis.internal")?.address().as_deref(), Some("redis.internal:6379"));
+/// assert!(Single::new("redis.internal").is_err());
+/// # Ok::<_, throttle_core::ConfigError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Single {
+    client: Client,
+}
+
+impl Single {
+    /// The server at `url`: `redis://[user[:password]@]host[:port][/database]`, or `rediss://` for TLS (feature `tls`),
+    /// or `unix:///path`. The port defaults to 6379, the database to 0. Nothing is connected yet.
+    ///
+    /// # Errors
+    ///
+    /// If the URL cannot be read, has a fragment (`#insecure` would switch off the verification of certificates), or
+    /// needs the feature `tls` without it.
+    pub fn new(url: &str) -> Result<Self, ConfigError> {
+        Ok(Self { client: client(url)? })
+    }
+
+    /// The same by TLS with certificates of one's own; the URL begins with `rediss://`.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new), and if the certificates cannot be read.
+    #[cfg(feature = "tls")]
+    pub fn with_tls(url: &str, tls: &Tls) -> Result<Self, ConfigError> {
+        Ok(Self { client: tls.client(client(url)?.get_connection_info().clone())? })
+    }
+}
+
+/// A client of the server at a URL, with the settings of every connection here.
+pub(super) fn client(url: &str) -> Result<Client, ConfigError> {
+    install_crypto_provider();
+    let info = url::read("Redis URL", url)?.set_tcp_settings(tcp_settings());
+    Client::open(info).map_err(|error| url::unreadable("Redis URL", url, error))
+}
+
+/// The TLS library panics at the first connection when no provider was chosen. One that the application has installed
+/// stays.
+pub(super) fn install_crypto_provider() {
+    #[cfg(feature = "tls")]
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}
+
+/// The backend has the deadline of a decision; the limits here only end calls that no decision waits for any more.
+pub(super) fn connection_config() -> AsyncConnectionConfig {
+    AsyncConnectionConfig::new().set_connection_timeout(Some(CONNECT_TIMEOUT)).set_response_timeout(None)
+}
+
+impl Connector for Single {
+    fn connect(&self) -> Pending<Box<dyn Connection>> {
+        let client = self.client.clone();
+        Box::pin(async move {
+            let opened = client.get_multiplexed_async_connection_with_config(&connection_config()).await;
+            let connection = opened.map_err(|error| connect_fault(&error))?;
+            Ok(Box::new(Multiplexed(connection)) as Box<dyn Connection>)
+        })
+    }
+
+    fn address(&self) -> Option<String> {
+        Some(self.client.get_connection_info().addr().to_string())
+    }
+}
+
+/// A connection that many calls share.
+pub(super) struct Multiplexed(pub(super) MultiplexedConnection);
+
+impl Connection for Multiplexed {
+    fn call(&self, command: Command) -> Pending<Reply> {
+        let mut connection = self.0.clone();
+        Box::pin(async move {
+            match connection.send_packed_command(command.words()).await {
+                Ok(value) => reply(value),
+                Err(error) => Err(fault(&error)),
+            }
+        })
+    }
+}

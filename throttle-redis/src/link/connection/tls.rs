@@ -1,0 +1,81 @@
+use std::fmt;
+
+use redis::{Client, ClientTlsConfig, ConnectionInfo, TlsCertificates};
+use throttle_core::ConfigError;
+
+/// Certificates for connections by TLS, as PEM text: an authority of one's own, and a certificate that the server
+/// demands of its clients. Without them, the server must be signed by a public authority.
+///
+/// ```
+/// use throttle_redis::{Single, Tls};
+///
+/// let no_certificate = Tls::new().authority("-----BEGIN PRIVATE KEY-----");
+/// let error = Single::with_tls("rediss://redis.internal", &no_certificate).unwrap_err();
+/// assert_eq!(error.field(), "certificate authority");
+/// ```
+#[derive(Clone, Default)]
+pub struct Tls {
+    authority: Option<Vec<u8>>,
+    client: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+impl Tls {
+    /// Trusts public authorities and shows no certificate.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Trusts servers that this authority has signed, instead of those of the public authorities.
+    #[must_use]
+    pub fn authority(mut self, certificates: impl Into<Vec<u8>>) -> Self {
+        self.authority = Some(certificates.into());
+        self
+    }
+
+    /// Shows this certificate to servers that demand one (`tls-auth-clients yes`), with its private key.
+    #[must_use]
+    pub fn client_certificate(mut self, certificate: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
+        self.client = Some((certificate.into(), key.into()));
+        self
+    }
+
+    /// The same for the client, which would trust no server if a text held no certificate, and not say so.
+    pub(super) fn certificates(&self) -> Result<TlsCertificates, ConfigError> {
+        if let Some(authority) = &self.authority {
+            holds("certificate authority", authority, "-----BEGIN CERTIFICATE-----")?;
+        }
+        if let Some((certificate, key)) = &self.client {
+            holds("client certificate", certificate, "-----BEGIN CERTIFICATE-----")?;
+            holds("client key", key, "PRIVATE KEY-----")?;
+        }
+        let client = self.client.clone();
+        let client_tls = client.map(|(client_cert, client_key)| ClientTlsConfig { client_cert, client_key });
+        Ok(TlsCertificates { client_tls, root_cert: self.authority.clone() })
+    }
+
+    /// A client of a server by TLS with these certificates.
+    pub(super) fn client(&self, server: ConnectionInfo) -> Result<Client, ConfigError> {
+        Client::build_with_tls(server, self.certificates()?).map_err(|error| {
+            let rule = format!("they must be PEM, for a URL that begins with rediss://: {error}");
+            ConfigError::new("TLS certificates", "unreadable", rule)
+        })
+    }
+}
+
+/// Checks that a text holds the label of a PEM section.
+fn holds(field: &'static str, text: &[u8], label: &str) -> Result<(), ConfigError> {
+    if text.windows(label.len()).any(|part| part == label.as_bytes()) {
+        return Ok(());
+    }
+    let rule = format!("it must be PEM text that holds {label:?}");
+    Err(ConfigError::new(field, "unreadable", rule))
+}
+
+impl fmt::Debug for Tls {
+    /// Shows no certificate and no key.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Tls");
+        shown.field("authority", &self.authority.is_some()).field("client", &self.client.is_some()).finish()
+    }
+}

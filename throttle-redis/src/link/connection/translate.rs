@@ -1,0 +1,86 @@
+//! From the client's words to ours.
+
+use std::time::Duration;
+
+use redis::io::tcp::TcpSettings;
+use redis::{ErrorKind, RedisError, ServerErrorKind, Value};
+
+use super::{Fault, FaultKind, Reply};
+
+/// How long a connection may take to open and to introduce itself.
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Small requests must leave at once: waiting for the acknowledgement of the one before costs a round trip. And a peer
+/// that has gone silent is given up by the kernel too.
+pub(super) fn tcp_settings() -> TcpSettings {
+    let settings = TcpSettings::default().set_nodelay(true);
+    #[cfg(target_os = "linux")]
+    let settings = settings.set_user_timeout(Duration::from_secs(5));
+    settings
+}
+
+pub(super) fn reply(value: Value) -> Result<Reply, Fault> {
+    Ok(match value {
+        Value::Nil => Reply::Nil,
+        Value::Int(number) => Reply::Int(number),
+        Value::BulkString(bytes) => Reply::Bytes(bytes),
+        Value::SimpleString(text) => Reply::Status(text),
+        Value::Okay => Reply::Status("OK".to_owned()),
+        Value::Array(values) | Value::Set(values) => {
+            Reply::Array(values.into_iter().map(reply).collect::<Result<_, _>>()?)
+        }
+        Value::ServerError(error) => return Err(fault(&error.into())),
+        _ => return Err(Fault::new(FaultKind::Other, "the server answered with something unexpected")),
+    })
+}
+
+pub(super) fn fault(error: &RedisError) -> Fault {
+    let redirection = || error.redirect_node().and_then(|(node, _)| address(node));
+    let kind = match error.kind() {
+        ErrorKind::Server(ServerErrorKind::NoScript) => FaultKind::NoScript,
+        ErrorKind::Server(ServerErrorKind::Moved) => FaultKind::Moved(redirection()),
+        ErrorKind::Server(ServerErrorKind::Ask) => FaultKind::Ask(redirection()),
+        ErrorKind::Server(
+            ServerErrorKind::TryAgain
+            | ServerErrorKind::ClusterDown
+            | ServerErrorKind::BusyLoading
+            | ServerErrorKind::MasterDown,
+        ) => FaultKind::NotNow,
+        ErrorKind::Server(ServerErrorKind::ReadOnly) => FaultKind::ReadOnly,
+        ErrorKind::Server(ServerErrorKind::NoPerm) | ErrorKind::AuthenticationFailed => FaultKind::Refused,
+        ErrorKind::InvalidClientConfig | ErrorKind::ClusterConnectionNotFound | ErrorKind::Client => FaultKind::NotSent,
+        ErrorKind::Io if error.is_connection_refusal() => FaultKind::NotSent,
+        ErrorKind::Io => FaultKind::Lost,
+        _ => match error.code() {
+            Some("OOM") => FaultKind::OutOfMemory,
+            Some("NOAUTH" | "WRONGPASS") => FaultKind::Refused,
+            Some("LOADING" | "BUSY") => FaultKind::NotNow,
+            Some("ERR") if error.detail().is_some_and(|detail| detail.contains("user_script:")) => FaultKind::Script,
+            _ => FaultKind::Other,
+        },
+    };
+    // The message of a server's error may quote a word of the command, and so a key: its code must do.
+    let message = match (error.kind(), error.code()) {
+        (ErrorKind::Io, _) => error.to_string(),
+        (_, Some(code)) => format!("the server answered {code}"),
+        _ => error.category().to_owned(),
+    };
+    Fault::new(kind, message)
+}
+
+/// Why there is no connection. No key was sent, so the server's own words may be shown, up to where they quote a
+/// command: that may be the one with the password.
+pub(super) fn connect_fault(error: &RedisError) -> Fault {
+    let text = error.to_string();
+    let shown = text.split(", with args").next().unwrap_or_default();
+    Fault::new(fault(error).kind().clone(), shown)
+}
+
+/// The parts of `host:port`, where the host may be an IPv6 address.
+fn address(node: &str) -> Option<(String, u16)> {
+    let (host, port) = node.rsplit_once(':')?;
+    if host.is_empty() {
+        return None;
+    }
+    Some((host.trim_start_matches('[').trim_end_matches(']').to_owned(), port.parse().ok()?))
+}

@@ -1,0 +1,72 @@
+//! URLs of servers, as a configuration holds them.
+
+use std::fmt;
+
+use redis::{ConnectionInfo, IntoConnectionInfo};
+use throttle_core::ConfigError;
+
+/// What a URL says.
+pub(super) fn read(field: &'static str, url: &str) -> Result<ConnectionInfo, ConfigError> {
+    if let Some(rule) = refusal(url, cfg!(feature = "tls")) {
+        return Err(ConfigError::new(field, shown(url), rule));
+    }
+    url.into_connection_info().map_err(|error| unreadable(field, url, error))
+}
+
+/// Why a URL is refused that the client would accept, or would refuse without a remedy.
+fn refusal(url: &str, tls: bool) -> Option<&'static str> {
+    let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
+    if url.contains('#') {
+        return Some(
+            "it must have no fragment: #insecure would switch off the verification of the server's certificate without \
+             a word of it in the program. To trust a private authority, use Tls::authority. A # in a password is \
+             written %23",
+        );
+    }
+    if matches!(scheme, "rediss" | "valkeys") && !tls {
+        return Some("TLS needs the feature `tls` of throttle-redis, which is not enabled");
+    }
+    None
+}
+
+pub(super) fn unreadable(field: &'static str, url: &str, error: impl fmt::Display) -> ConfigError {
+    let rule = format!("it must be redis://[user[:password]@]host[:port][/database], or rediss:// for TLS: {error}");
+    ConfigError::new(field, shown(url), rule)
+}
+
+/// The URL may hold a password, so no more than its scheme is shown.
+fn shown(url: &str) -> String {
+    let scheme = url.split_once("://").map_or("(no scheme)", |(scheme, _)| scheme);
+    format!("{scheme}://…")
+}
+
+/// Where servers are, without credentials.
+#[cfg(any(feature = "cluster", feature = "sentinel"))]
+pub(super) fn addresses(servers: &[ConnectionInfo]) -> String {
+    let addresses: Vec<String> = servers.iter().map(|server| server.addr().to_string()).collect();
+    addresses.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fragments_are_refused_with_and_without_tls() {
+        for url in ["rediss://host#insecure", "rediss://:pass@host:1/0#insecure", "redis://host#x", "unix:///a#b"] {
+            for tls in [true, false] {
+                assert!(refusal(url, tls).is_some_and(|rule| rule.contains("#insecure")), "{url}");
+            }
+        }
+        assert_eq!(refusal("redis://:a%23b@host", false), None);
+    }
+
+    #[test]
+    fn tls_without_its_feature_names_the_feature() {
+        for url in ["rediss://host", "valkeys://host"] {
+            assert!(refusal(url, false).is_some_and(|rule| rule.contains("feature `tls`")), "{url}");
+            assert_eq!(refusal(url, true), None);
+        }
+        assert_eq!(refusal("redis://host", false), None);
+    }
+}

@@ -1,0 +1,83 @@
+use std::collections::HashMap;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::call_error::CallError;
+use super::connection::{Command, Connection, Reply, Route};
+use super::hash_slot::{RANGES, SLOTS};
+use super::slot_map::SlotMap;
+use super::underway::Underway;
+use crate::script::Script;
+
+/// A connection in use.
+pub(crate) struct Live {
+    connection: Box<dyn Connection>,
+    /// Tells a connection from the one that replaced it.
+    pub(super) generation: u64,
+    /// Which server had which slots when the connection was opened; empty away from a cluster, or if no server said.
+    pub(super) slot_map: SlotMap,
+    /// When each script was last loaded, by slot range: one decision loads it for all.
+    loading: [tokio::sync::Mutex<HashMap<String, Instant>>; RANGES],
+}
+
+impl Live {
+    pub(super) fn new(connection: Box<dyn Connection>, generation: u64) -> Self {
+        Self { connection, generation, slot_map: SlotMap::default(), loading: Default::default() }
+    }
+
+    /// Sends one command and waits for its answer.
+    pub(crate) async fn call(&self, command: Command, until: Instant) -> Result<Reply, CallError> {
+        // A timeout lets the call begin before it looks at the clock.
+        if Instant::now() >= until {
+            return Err(CallError::TooLate);
+        }
+        match tokio::time::timeout_at(until, self.connection.call(command)).await {
+            Ok(Ok(reply)) => Ok(reply),
+            Ok(Err(fault)) => Err(CallError::Fault(fault)),
+            Err(_) => Err(CallError::Late),
+        }
+    }
+
+    /// Asks a server of a cluster which server has which slots.
+    pub(crate) async fn ask_for_slots(&self, server: Route, until: Instant) -> Result<SlotMap, CallError> {
+        let reply = self.call(Command::new("CLUSTER").arg("SLOTS").to(server), until).await?;
+        SlotMap::read(reply).ok_or(CallError::Malformed("CLUSTER SLOTS answered something else"))
+    }
+
+    /// One command that the store has `deadline` to answer, however long its caller waits.
+    pub(super) fn send(&self, command: Command, deadline: Duration) -> Underway {
+        Underway::new(self.connection.call(command), deadline)
+    }
+
+    /// Loads a script into the server of a slot by `load`, unless another decision has since `missed`. Returns whether
+    /// it did.
+    pub(crate) async fn load(
+        &self,
+        script: &Script,
+        slot: u16,
+        missed: Instant,
+        until: Instant,
+        load: impl Future<Output = Result<Reply, CallError>>,
+    ) -> Result<bool, CallError> {
+        let range = usize::from(slot) * RANGES / SLOTS;
+        // The decision that loads it need not be polled on: after half of the time that is left, this one loads it too.
+        let now = Instant::now();
+        let patience = now + until.saturating_duration_since(now) / 2;
+        let mut loaded = tokio::time::timeout_at(patience, self.loading[range].lock()).await.ok();
+        if loaded.as_ref().is_some_and(|loaded| loaded.get(script.sha()).is_some_and(|at| *at >= missed)) {
+            return Ok(false);
+        }
+        match load.await {
+            Ok(_) => {
+                if let Some(loaded) = &mut loaded {
+                    loaded.insert(script.sha().to_owned(), Instant::now());
+                }
+                Ok(true)
+            }
+            // The decision itself was not sent.
+            Err(CallError::Late) => Err(CallError::TooLate),
+            Err(error) => Err(error),
+        }
+    }
+}

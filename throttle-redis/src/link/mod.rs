@@ -1,0 +1,316 @@
+//! The link to the store: one connection, watched, opened anew when it breaks, and not used while the store is down.
+
+mod attempts;
+mod breaker;
+pub(crate) mod call_error;
+pub(crate) mod connection;
+pub(crate) mod hash_slot;
+pub(crate) mod live;
+mod reconnect;
+pub(crate) mod room;
+pub(crate) mod script_call;
+mod server_clock;
+mod slot_map;
+mod underway;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use attempts::{Pauses, Reconnecting};
+use breaker::{Breaker, Failure, Leave};
+use connection::{Command, Connector, Fault, FaultKind, Reply};
+use server_clock::ServerClock;
+use underway::{Underway, Verdict};
+
+use call_error::CallError;
+use hash_slot::{RANGES, SLOTS};
+use live::Live;
+use room::{Held, Room};
+
+use crate::stats::Counters;
+
+/// How often a request that waits for the first connection looks whether it is still being opened.
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
+
+/// Work under way to a server at a time is a deadline's time divided by this. What comes next waits here, and can still
+/// be given up uncharged.
+const SHARE: u32 = 4;
+/// The same for one of the ranges, of which a server may have several.
+const SHARE_OF_RANGE: u32 = 8;
+
+const NO_ANSWER: &str = "no answer within the deadline";
+
+pub(crate) struct Link {
+    connector: Box<dyn Connector>,
+    current: ArcSwapOption<Live>,
+    /// What became of attempts to connect, for requests that wait for the first connection.
+    attempts: watch::Sender<Attempts>,
+    breakers: Vec<Breaker>,
+    /// Of each breaker's slots the one that failed last, and a key there: whether that server is well says the most.
+    suspects: Vec<Mutex<Suspect>>,
+    began: Instant,
+    /// When a command was last answered, of each breaker's slots, in microseconds since the beginning.
+    answered: Vec<AtomicU64>,
+    /// The clocks of the servers that have each breaker's slots.
+    clocks: Vec<ServerClock>,
+    /// Work that may be under way, of each breaker's slots.
+    pub(crate) room: Room,
+    reconnecting: Mutex<Reconnecting>,
+    pauses: Mutex<Pauses>,
+    generation: AtomicU64,
+    pub(crate) deadline: Duration,
+    pub(crate) counters: Counters,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Suspect {
+    slot: u16,
+    name: Vec<u8>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Attempts {
+    failed: u64,
+    connected: bool,
+    /// Why the last one failed.
+    why: Option<Fault>,
+}
+
+impl Link {
+    pub(crate) fn new(connector: Box<dyn Connector>, deadline: Duration, threshold: u32) -> Arc<Self> {
+        let ranges = if connector.is_cluster() { RANGES } else { 1 };
+        let share = if ranges > 1 { SHARE_OF_RANGE } else { SHARE };
+        let link = Arc::new(Self {
+            connector,
+            current: ArcSwapOption::empty(),
+            attempts: watch::Sender::new(Attempts::default()),
+            breakers: (0..ranges).map(|_| Breaker::new(threshold)).collect(),
+            suspects: (0..ranges).map(|_| Mutex::default()).collect(),
+            began: Instant::now(),
+            answered: (0..ranges).map(|_| AtomicU64::new(0)).collect(),
+            clocks: (0..ranges).map(|_| ServerClock::default()).collect(),
+            room: Room::new(ranges, deadline / share),
+            reconnecting: Mutex::default(),
+            pauses: Mutex::default(),
+            generation: AtomicU64::new(0),
+            deadline,
+            counters: Counters::default(),
+        });
+        // Started inside a runtime, the connection is there before the first request is.
+        if tokio::runtime::Handle::try_current().is_ok() {
+            link.reconnect();
+        }
+        link
+    }
+
+    pub(crate) fn is_cluster(&self) -> bool {
+        self.connector.is_cluster()
+    }
+
+    /// Room for what one set has under way where it is not merged: half of all, so that no set takes it all.
+    pub(crate) fn room_of_set(&self) -> Room {
+        self.room.half()
+    }
+
+    pub(crate) fn range(&self, slot: u16) -> usize {
+        usize::from(slot) * self.breakers.len() / SLOTS
+    }
+
+    /// The clock of the server that a slot is at.
+    pub(crate) fn clock(&self, slot: u16) -> &ServerClock {
+        &self.clocks[self.range(slot)]
+    }
+
+    /// Leave to ask for a key of this slot.
+    #[inline]
+    pub(crate) fn leave(self: &Arc<Self>, slot: u16) -> Result<Leave<'_>, CallError> {
+        let breaker = &self.breakers[self.range(slot)];
+        breaker.leave().ok_or_else(|| self.suspended(breaker))
+    }
+
+    /// Starts the task that waits for a sign of life again, in case its runtime is gone: no other request would notice.
+    #[cold]
+    fn suspended(self: &Arc<Self>, breaker: &Breaker) -> CallError {
+        self.reconnect();
+        // Late answers say as much about this process as about the server: no error shows that it is broken.
+        let is_late_only = breaker.is_late_only() && self.current.load().is_some();
+        if is_late_only { CallError::Overdue } else { CallError::Suspended }
+    }
+
+    /// Whether no breaker is open. One that is half open waits for a decision: a process that gets no requests because
+    /// it is not healthy would wait for ever.
+    pub(crate) fn is_healthy(&self) -> bool {
+        self.current.load().is_some() && !self.breakers.iter().any(Breaker::is_open)
+    }
+
+    /// Returns the connection. Waits only for the very first one: later, a request without a connection fails at once.
+    pub(crate) async fn live(self: &Arc<Self>, until: Instant) -> Result<Arc<Live>, CallError> {
+        if let Some(live) = self.current.load_full() {
+            return Ok(live);
+        }
+        let mut attempts = self.attempts.subscribe();
+        loop {
+            // The task that connects may stand still with its runtime: it is looked after for as long as this one
+            // waits.
+            self.reconnect();
+            let look_again = until.min(Instant::now() + LOOK_AGAIN);
+            let settled = attempts.wait_for(|attempts| attempts.connected || attempts.failed > 0);
+            if tokio::time::timeout_at(look_again, settled).await.is_ok() {
+                return self.current.load_full().ok_or_else(|| CallError::Fault(self.no_connection()));
+            }
+            if look_again == until {
+                return Err(CallError::TooLate);
+            }
+        }
+    }
+
+    #[cold]
+    fn no_connection(&self) -> Fault {
+        let message = match &self.attempts.borrow().why {
+            Some(why) => format!("there is no connection: {why}"),
+            None => "there is no connection".to_owned(),
+        };
+        Fault::new(FaultKind::NotSent, message)
+    }
+
+    /// The same for a command about a key. Learns if there is none.
+    pub(crate) async fn live_for(
+        self: &Arc<Self>,
+        (slot, name): (u16, &[u8]),
+        until: Instant,
+    ) -> Result<Arc<Live>, CallError> {
+        let live = self.live(until).await;
+        if let Err(error) = &live {
+            self.learn(slot, name, None, Err(error));
+        }
+        live
+    }
+
+    pub(crate) fn is_connected(&self) -> bool {
+        self.current.load().is_some()
+    }
+
+    /// Waits for room at the server of a slot, and no longer than until then.
+    #[inline]
+    pub(crate) async fn room_by(&self, slot: u16, work: u32, until: Instant) -> Result<Held<'_>, CallError> {
+        self.room.take_by(self.range(slot), work, until).await.ok_or(CallError::Expired)
+    }
+
+    /// Sends a command about a key, and waits for the answer until then. The store has a whole deadline for it, counted
+    /// from here: what it does in the time that its caller did not have is learned from as well.
+    pub(crate) async fn send(
+        self: &Arc<Self>,
+        live: &Arc<Live>,
+        (slot, name): (u16, &[u8]),
+        command: Command,
+        until: Instant,
+    ) -> Result<Reply, CallError> {
+        if Instant::now() >= until {
+            return Err(CallError::TooLate);
+        }
+        let mut underway = live.send(command, self.deadline);
+        match underway.answer_by(until).await {
+            Some(answer) => {
+                self.note_answer(self.range(slot));
+                answer.map_err(CallError::Fault)
+            }
+            None => {
+                self.watch(underway, live, (slot, name));
+                Err(CallError::Late)
+            }
+        }
+    }
+
+    fn note_answer(&self, range: usize) {
+        let micros = u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX);
+        self.answered[range].store(micros, Ordering::Relaxed);
+    }
+
+    /// Whether a command was answered that was waited for then or later.
+    fn has_answered_since(&self, range: usize, instant: Instant) -> bool {
+        let answered = Duration::from_micros(self.answered[range].load(Ordering::Relaxed));
+        self.began + answered > instant
+    }
+
+    /// Learns what becomes of a command that its caller does not wait for any more.
+    fn watch(self: &Arc<Self>, underway: Underway, live: &Arc<Live>, (slot, name): (u16, &[u8])) {
+        let (range, sent) = (self.range(slot), underway.sent());
+        if underway.is_overdue() && !self.has_answered_since(range, sent) {
+            return self.fail(slot, name, Failure::Late, NO_ANSWER);
+        }
+        let (link, live, name) = (Arc::clone(self), Arc::clone(live), name.to_owned());
+        tokio::spawn(async move {
+            match underway.verdict(|| link.has_answered_since(range, sent)).await {
+                Verdict::Answered(Err(fault)) if !fault.is_a_sign_of_life() => {
+                    link.learn(slot, &name, Some(&live), Err(&CallError::Fault(fault)));
+                }
+                Verdict::Answered(_) => link.learn(slot, &name, Some(&live), Ok(())),
+                Verdict::Late => link.fail(slot, &name, Failure::Late, NO_ANSWER),
+                Verdict::Undecided => {}
+            }
+        });
+    }
+
+    /// Learns from the answer to a command about some key. One that has none is learned from [when it was
+    /// sent](Self::send): its caller's deadline may have been over before the store's.
+    #[inline]
+    pub(crate) fn learn(
+        self: &Arc<Self>,
+        slot: u16,
+        name: &[u8],
+        live: Option<&Live>,
+        outcome: Result<(), &CallError>,
+    ) {
+        let fault = match outcome {
+            Ok(()) => {
+                if self.breakers[self.range(slot)].succeed() {
+                    tracing::info!("the rate-limit store answers again");
+                }
+                return;
+            }
+            Err(CallError::Fault(fault)) => fault,
+            // These say nothing about the server.
+            Err(_) => return,
+        };
+        self.fail(slot, name, Failure::Fault, fault);
+        let broken = match fault.kind() {
+            FaultKind::ReadOnly => true,
+            // A cluster connection reopens its own connections, and is replaced when that does not help.
+            FaultKind::Lost | FaultKind::NotSent => !self.is_cluster(),
+            _ => false,
+        };
+        if broken && let Some(live) = live {
+            self.drop_connection(live);
+        }
+    }
+
+    /// Counts a failure of the store.
+    fn fail(self: &Arc<Self>, slot: u16, name: &[u8], failure: Failure, why: impl fmt::Display) {
+        if self.is_cluster() {
+            *self.suspects[self.range(slot)].lock() = Suspect { slot, name: name.to_owned() };
+        }
+        if self.breakers[self.range(slot)].fail(failure) {
+            self.counters.breaker_opened();
+            tracing::warn!(%why, "the rate-limit store fails; it is not asked until it gives a sign of life");
+            self.reconnect();
+        }
+    }
+
+    /// Lets a connection go that is of no more use, unless it has been replaced.
+    fn drop_connection(self: &Arc<Self>, live: &Live) {
+        let current = self.current.load();
+        if current.as_ref().is_some_and(|current| current.generation == live.generation) {
+            let dropped = self.current.compare_and_swap(&current, None);
+            if dropped.as_ref().is_some_and(|dropped| dropped.generation == live.generation) {
+                self.reconnect();
+            }
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! Reconnects, and asks for signs of life, while the link is broken.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout};
+
+use super::breaker::Breaker;
+use super::call_error::CallError;
+use super::connection::{Command, Fault, FaultKind, Route};
+use super::live::Live;
+use super::{Link, Suspect};
+
+/// How long an attempt to connect may take.
+const CONNECT: Duration = Duration::from_millis(400);
+/// The same for all servers of a cluster. The client waits for a server that hangs, which must not stop the others.
+const CONNECT_CLUSTER: Duration = Duration::from_secs(1);
+
+/// How long to wait for the slot map of a new connection.
+const ASKING_FOR_SLOTS: Duration = Duration::from_millis(100);
+
+/// A connection younger than this is not replaced because it gave no sign of life.
+const YOUNG: Duration = Duration::from_millis(500);
+
+/// No text has this digest.
+const NO_SCRIPT: &str = "0000000000000000000000000000000000000000";
+/// Redirections followed for a sign of life.
+const SIGN_REDIRECTIONS: u32 = 2;
+
+impl Link {
+    /// Starts the task that reconnects, if the link is broken and no task is at work.
+    pub(crate) fn reconnect(self: &Arc<Self>) {
+        let mut reconnecting = self.reconnecting.lock();
+        if !reconnecting.is_at_work() && self.is_broken() {
+            reconnecting.start(|number| tokio::spawn(reconnect(Arc::downgrade(self), number)));
+        }
+    }
+
+    fn goes_on(&self, number: u64) -> bool {
+        self.reconnecting.lock().report(number, self.deadline)
+    }
+
+    /// Whether the task may end. Under the lock, so that a request that finds the link broken from now on starts
+    /// another.
+    fn is_mended(&self) -> bool {
+        let mut reconnecting = self.reconnecting.lock();
+        let mended = !self.is_broken();
+        if mended {
+            reconnecting.end();
+        }
+        mended
+    }
+
+    fn is_broken(&self) -> bool {
+        self.current.load().is_none() || self.breakers.iter().any(Breaker::is_open)
+    }
+
+    /// Opens a connection. A connection that opens after another task has taken over is dropped: the runtime of this
+    /// one stood still, and may do so again.
+    async fn connect(&self, task: u64) -> Result<(), Fault> {
+        let limit = if self.is_cluster() { CONNECT_CLUSTER } else { CONNECT };
+        let connecting = timeout(limit, self.connector.connect()).await;
+        let opened = connecting.unwrap_or_else(|_| Err(Fault::new(FaultKind::NotSent, "connecting took too long")));
+        match opened {
+            Ok(_) if !self.goes_on(task) => Ok(()),
+            Ok(connection) => {
+                let generation = self.generation.fetch_add(1, Ordering::Relaxed);
+                let mut live = Live::new(connection, generation);
+                if self.is_cluster() {
+                    let until = Instant::now() + ASKING_FOR_SLOTS;
+                    live.slot_map = live.ask_for_slots(Route::Any, until).await.unwrap_or_default();
+                }
+                self.current.store(Some(Arc::new(live)));
+                self.counters.connected();
+                self.attempts.send_modify(|attempts| {
+                    attempts.connected = true;
+                    attempts.why = None;
+                });
+                Ok(())
+            }
+            Err(fault) => {
+                let fault = match self.connector.address() {
+                    Some(address) => Fault::new(fault.kind().clone(), format!("{address}: {fault}")),
+                    None => fault,
+                };
+                self.counters.connecting_failed();
+                self.attempts.send_modify(|attempts| {
+                    attempts.failed += 1;
+                    attempts.why = Some(fault.clone());
+                });
+                Err(fault)
+            }
+        }
+    }
+
+    /// Asks for a sign of life on behalf of each open breaker. Returns whether all of them got one.
+    async fn probe(self: &Arc<Self>) -> bool {
+        let Some(live) = self.current.load_full() else { return false };
+        let mut asking = JoinSet::new();
+        for range in (0..self.breakers.len()).filter(|range| self.breakers[*range].is_open()) {
+            let (link, live) = (Arc::clone(self), Arc::clone(&live));
+            asking.spawn(async move {
+                let alive = link.gives_sign_of_life(&live, range).await;
+                if alive {
+                    link.breakers[range].half_open();
+                }
+                alive
+            });
+        }
+        let mut all = true;
+        while let Some(alive) = asking.join_next().await {
+            all &= alive.unwrap_or(false);
+        }
+        all
+    }
+
+    /// Whether a connection that gave no sign of life is to be replaced. The connection of a cluster is one to several
+    /// servers. As long as the others name the silent server for its slots, a new connection would be no better, and
+    /// while it tries to reach that server it serves no request.
+    async fn is_outdated(&self) -> bool {
+        let Some(live) = self.current.load_full().filter(|_| self.is_cluster()) else { return true };
+        let open = self.breakers.iter().zip(&self.suspects).filter(|(breaker, _)| breaker.is_open());
+        let slots: Vec<u16> = open.map(|(_, suspect)| suspect.lock().slot).collect();
+        let silent: Vec<_> = slots.iter().filter_map(|slot| live.slot_map.server_of(*slot)).collect();
+        let (mut answered, mut moved) = (false, true);
+        for server in live.slot_map.routes_except(&silent) {
+            if let Ok(now) = live.ask_for_slots(server, Instant::now() + self.deadline).await {
+                answered = true;
+                // The news spreads; a client that asked a server that has not heard it would be no wiser.
+                moved &= slots.iter().any(|slot| now.server_of(*slot) != live.slot_map.server_of(*slot));
+            }
+        }
+        moved || !answered
+    }
+
+    /// Calls a script that no server has. A `PING` could be answered by a server that has nothing to do with the slot,
+    /// because a cluster client asks another server for a dead one; and a user may lack the right to it.
+    async fn gives_sign_of_life(&self, live: &Live, range: usize) -> bool {
+        let Suspect { slot, name } = self.suspects[range].lock().clone();
+        let (until, mut route) = (Instant::now() + self.deadline, Route::Slot(slot));
+        for _ in 0..=SIGN_REDIRECTIONS {
+            let call = Command::new("EVALSHA").arg(NO_SCRIPT);
+            let call = if self.is_cluster() { call.arg("1").arg(&name) } else { call.arg("0") };
+            let Err(CallError::Fault(fault)) = live.call(call.to(route), until).await else { return false };
+            if *fault.kind() == FaultKind::NoScript {
+                return true;
+            }
+            let Some(redirection) = fault.redirection() else { return false };
+            route = redirection;
+        }
+        false
+    }
+}
+
+/// Connects, and asks for signs of life, until the link is whole.
+async fn reconnect(link: Weak<Link>, number: u64) {
+    let mut warned = false;
+    let mut connected_at: Option<Instant> = None;
+    loop {
+        let going_on = link.upgrade().filter(|link| link.goes_on(number));
+        let Some(wait) = going_on.map(|link| link.pauses.lock().wait()) else { return };
+        tokio::time::sleep(wait).await;
+        let Some(link) = link.upgrade().filter(|link| link.goes_on(number)) else { return };
+        link.pauses.lock().begin();
+        let stale = connected_at.is_none_or(|at| at.elapsed() > YOUNG);
+        // A connection without a sign of life is replaced: its server may have gone silent, or another may have its
+        // place.
+        if link.current.load().is_none() || (!link.probe().await && stale && link.is_outdated().await) {
+            if !link.goes_on(number) {
+                return;
+            }
+            match link.connect(number).await {
+                Ok(()) => {
+                    connected_at = Some(Instant::now());
+                    link.probe().await;
+                }
+                Err(fault) if !warned => {
+                    warned = true;
+                    tracing::warn!(%fault, "the rate-limit store cannot be reached; trying on");
+                }
+                Err(_) => {}
+            }
+        }
+        if link.is_mended() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! How much work may be under way to a server at a time.
+
+use std::time::Duration;
+
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::{Instant, timeout_at};
+
+/// Room for work under way, for each range of slots. Work that waits for room gets it in order of arrival.
+pub(crate) struct Room {
+    ranges: Vec<Semaphore>,
+    most: u32,
+}
+
+/// Room that is taken, until it is dropped.
+pub(crate) type Held<'a> = SemaphorePermit<'a>;
+
+impl Room {
+    /// Room for `most` of a server's time in each range.
+    pub(crate) fn new(ranges: usize, most: Duration) -> Self {
+        let most = u32::try_from(most.as_micros()).unwrap_or(u32::MAX).max(1);
+        Self { ranges: (0..ranges).map(|_| Semaphore::new(most as usize)).collect(), most }
+    }
+
+    /// Returns room of half the size.
+    pub(crate) fn half(&self) -> Self {
+        Self::new(self.ranges.len(), Duration::from_micros(u64::from(self.most / 2)))
+    }
+
+    /// Waits for room. Work that needs more than there is takes all of it.
+    pub(crate) async fn take(&self, range: usize, work: u32) -> Held<'_> {
+        self.ranges[range].acquire_many(work.min(self.most)).await.expect("it is never closed")
+    }
+
+    /// Takes room if there is enough now.
+    #[inline]
+    pub(crate) fn take_now(&self, range: usize, work: u32) -> Option<Held<'_>> {
+        self.ranges[range].try_acquire_many(work.min(self.most)).ok()
+    }
+
+    /// Takes room if there is enough before `until`.
+    #[inline]
+    pub(crate) async fn take_by(&self, range: usize, work: u32, until: Instant) -> Option<Held<'_>> {
+        match self.take_now(range, work) {
+            Some(held) => Some(held),
+            None => timeout_at(until, self.take(range, work)).await.ok(),
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! What a server's clock shows, by the times in its replies.
+
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
+
+use throttle_core::Timestamp;
+use tokio::time::Instant;
+
+/// After so long without a reply the clock is not known: two quartzes differ by some 0.5 ms then, or one was set.
+const KNOWN_FOR: Duration = Duration::from_secs(10);
+
+/// A server's clock. It is known to be at least as late as the quickest replies show.
+#[derive(Debug)]
+pub(crate) struct ServerClock {
+    began: Instant,
+    /// Microseconds since the epoch at the beginning, by the server's clock.
+    at_beginning: AtomicI64,
+    /// When a reply was last read, in microseconds since the beginning; 0 for never.
+    read: AtomicU64,
+}
+
+impl Default for ServerClock {
+    fn default() -> Self {
+        Self { began: Instant::now(), at_beginning: AtomicI64::new(0), read: AtomicU64::new(0) }
+    }
+}
+
+impl ServerClock {
+    /// Notes the time in a reply that was just read.
+    pub(crate) fn set(&self, now: Timestamp) {
+        let read = self.elapsed().max(1);
+        let new = now.as_micros().saturating_sub_unsigned(read);
+        let old = self.at_beginning.load(Ordering::Relaxed);
+        // A reply that was read late shows an earlier time than is known. A clock that was set back is followed in
+        // steps.
+        let is_known = self.read.swap(read, Ordering::Relaxed) > 0;
+        let next = if is_known && new < old { old - (old.saturating_sub(new) / 8).max(1) } else { new };
+        self.at_beginning.store(next, Ordering::Relaxed);
+    }
+
+    /// The present instant, if a reply was read lately.
+    pub(crate) fn now(&self) -> Option<Timestamp> {
+        let (read, elapsed) = (self.read.load(Ordering::Relaxed), self.elapsed());
+        if read == 0 || elapsed.saturating_sub(read) > KNOWN_FOR.as_micros() as u64 {
+            return None;
+        }
+        Some(Timestamp::from_micros(self.at_beginning.load(Ordering::Relaxed)).after_micros(elapsed))
+    }
+
+    fn elapsed(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn clock_is_known_by_the_quickest_reply_until_none_has_come_for_a_while() {
+        let clock = ServerClock::default();
+        let at = |millis: i64| Timestamp::from_micros(1_700_000_000_000_000 + millis * 1_000);
+        assert_eq!(clock.now(), None);
+        tokio::time::advance(Duration::from_millis(5)).await;
+        clock.set(at(4));
+        assert_eq!(clock.now(), Some(at(4)));
+        tokio::time::advance(Duration::from_millis(10)).await;
+        assert_eq!(clock.now(), Some(at(14)));
+        clock.set(at(15));
+        assert_eq!(clock.now(), Some(at(15)), "it was a millisecond behind");
+        clock.set(at(7));
+        assert_eq!(clock.now(), Some(at(14)), "read late, or set back");
+        for _ in 0..100 {
+            clock.set(at(-60_000));
+        }
+        assert!(clock.now() < Some(at(-59_000)), "set back");
+        tokio::time::advance(KNOWN_FOR + Duration::from_millis(1)).await;
+        assert_eq!(clock.now(), None);
+    }
+}

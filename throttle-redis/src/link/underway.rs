@@ -1,0 +1,223 @@
+//! A command that was sent: whether the store or this process is late when its answer does not come.
+
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::time::{Instant, timeout_at};
+
+use super::connection::{Fault, Pending, Reply};
+
+/// How often an answer is looked for within a deadline.
+const LOOKS: u32 = 5;
+
+/// How many times more where one of these came late. Looks that come late do not count, but when patience is over.
+const MORE_LOOKS: u32 = 15;
+
+/// The time between looks when the deadline is over: one turn of the runtime to its sockets and its tasks.
+const TURN: Duration = Duration::from_millis(1);
+
+/// Deadlines after which patience is over with a process that stays busy, and with a store that answers only other
+/// commands.
+const PATIENCE: u32 = 4;
+
+/// A look that comes later than planned by more than this shows that the process is busy. Timers are up to 1 ms late.
+const LAG: Duration = Duration::from_millis(2);
+
+/// So many tasks that no worker has taken up yet show it too: that of the connection may be among them.
+const CROWD: usize = 64;
+
+/// A look that comes earlier than planned by less than this counts: a caller's own deadline ends just before it.
+const EARLY: Duration = Duration::from_millis(1);
+
+/// A deadline that is over when the answer has been looked for often enough.
+///
+/// A process with thousands of tasks to run reads its sockets late. An answer that came in time lies there unread, and
+/// a plain timer would blame the store. Each look is a turn of the runtime, in which it could have read the answer.
+#[derive(Debug)]
+struct Looks {
+    began: Instant,
+    deadline: Duration,
+    due: Instant,
+    left: u32,
+    lagged: bool,
+}
+
+impl Looks {
+    fn begin(deadline: Duration) -> Self {
+        let began = Instant::now();
+        Self { began, deadline, due: began + deadline / LOOKS, left: LOOKS, lagged: false }
+    }
+
+    fn patience(&self) -> Instant {
+        self.began + PATIENCE * self.deadline
+    }
+
+    fn is_late(&self, now: Instant) -> bool {
+        now > self.due + LAG || Handle::current().metrics().global_queue_depth() > CROWD
+    }
+
+    fn look_in_vain(&mut self, now: Instant) {
+        if now + EARLY < self.due {
+            return;
+        }
+        let late = self.is_late(now);
+        if late && !self.lagged {
+            self.lagged = true;
+            self.left += MORE_LOOKS;
+        } else if !late || now >= self.patience() {
+            self.left = self.left.saturating_sub(1);
+        }
+        let step = self.deadline / LOOKS;
+        let planned = (self.due + step).min(self.began + self.deadline);
+        self.due = planned.max(now + TURN.min(step));
+    }
+}
+
+/// A command that was sent and has no answer yet.
+pub(crate) struct Underway {
+    answer: Pending<Reply>,
+    looks: Looks,
+}
+
+/// What became of a command that its caller did not wait for to the end.
+pub(super) enum Verdict {
+    Answered(Result<Reply, Fault>),
+    /// The answer came too late, and it cannot be said that it was the store's fault.
+    Undecided,
+    /// The store did not answer within the deadline.
+    Late,
+}
+
+impl Underway {
+    /// Nothing is sent before the answer is first waited for.
+    pub(super) fn new(answer: Pending<Reply>, deadline: Duration) -> Self {
+        Self { answer, looks: Looks::begin(deadline) }
+    }
+
+    /// The answer, if it comes by then.
+    pub(super) async fn answer_by(&mut self, until: Instant) -> Option<Result<Reply, Fault>> {
+        loop {
+            // A timeout looks at the answer before it looks at the clock.
+            if let Ok(answer) = timeout_at(self.looks.due.min(until), &mut self.answer).await {
+                return Some(answer);
+            }
+            let now = Instant::now();
+            self.looks.look_in_vain(now);
+            if now >= until {
+                return None;
+            }
+        }
+    }
+
+    /// Whether the store had its deadline already.
+    pub(super) fn is_overdue(&self) -> bool {
+        self.looks.left == 0
+    }
+
+    /// When it was sent.
+    pub(super) fn sent(&self) -> Instant {
+        self.looks.began
+    }
+
+    /// Waits as long as the store has time to answer. A store that has answered other commands meanwhile is not dead,
+    /// and the answer itself will show whether it is slow.
+    pub(super) async fn verdict(mut self, answers_others: impl Fn() -> bool) -> Verdict {
+        while !self.is_overdue() || (answers_others() && Instant::now() < self.looks.patience()) {
+            match timeout_at(self.looks.due, &mut self.answer).await {
+                Ok(answer) if self.looks.began.elapsed() <= self.looks.deadline => return Verdict::Answered(answer),
+                // The look that found it may be the one that came late.
+                Ok(_) if self.looks.lagged || self.looks.is_late(Instant::now()) => return Verdict::Undecided,
+                Ok(_) => return Verdict::Late,
+                Err(_) => self.looks.look_in_vain(Instant::now()),
+            }
+        }
+        Verdict::Late
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+
+    use super::*;
+
+    const DEADLINE: Duration = Duration::from_millis(25);
+
+    async fn verdict_of(answer_after: Duration, busy: impl Future<Output = ()> + Send + 'static) -> Verdict {
+        let answer: Pending<Reply> = Box::pin(async move {
+            tokio::time::sleep(answer_after).await;
+            Ok(Reply::Nil)
+        });
+        let mut underway = Underway::new(answer, DEADLINE);
+        tokio::spawn(busy);
+        match underway.answer_by(Instant::now() + DEADLINE).await {
+            Some(answer) => Verdict::Answered(answer),
+            None => underway.verdict(|| false).await,
+        }
+    }
+
+    /// Keeps the clock of the test where it is, and then moves it by so much: no task ran meanwhile.
+    async fn stall(after: Duration, by: Duration) {
+        tokio::time::sleep(after).await;
+        tokio::time::advance(by).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn law_13_an_answer_after_the_deadline_is_the_stores_fault() {
+        for after in [26, 30, 1_000] {
+            let verdict = verdict_of(Duration::from_millis(after), std::future::ready(())).await;
+            assert!(matches!(verdict, Verdict::Late), "answered after {after} ms");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn law_13_an_answer_that_a_stalled_process_reads_late_is_not_the_stores_fault() {
+        let stall = stall(Duration::from_millis(2), Duration::from_millis(60));
+        let verdict = verdict_of(Duration::from_millis(65), stall).await;
+        assert!(matches!(verdict, Verdict::Undecided));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn law_13_a_store_that_never_answers_fails_a_stalled_process_too() {
+        let began = Instant::now();
+        let stall = stall(Duration::from_millis(2), Duration::from_millis(60));
+        let verdict = verdict_of(Duration::from_secs(3_600), stall).await;
+        assert!(matches!(verdict, Verdict::Late));
+        assert!(began.elapsed() < Duration::from_millis(60) + 2 * DEADLINE, "{:?}", began.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn law_13_a_stall_of_many_deadlines_leaves_time_to_read_the_answer() {
+        let stall = stall(Duration::from_millis(2), Duration::from_millis(500));
+        let verdict = verdict_of(Duration::from_millis(510), stall).await;
+        assert!(matches!(verdict, Verdict::Undecided));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn law_13_a_store_that_answers_others_may_be_late_for_a_while() {
+        let verdict = async |answer_after| {
+            let answer: Pending<Reply> = Box::pin(async move {
+                tokio::time::sleep(Duration::from_millis(answer_after)).await;
+                Ok(Reply::Nil)
+            });
+            let mut underway = Underway::new(answer, DEADLINE);
+            tokio::spawn(stall(Duration::from_millis(2), Duration::from_millis(30)));
+            assert!(underway.answer_by(Instant::now() + DEADLINE).await.is_none());
+            underway.verdict(|| true).await
+        };
+        assert!(matches!(verdict(90).await, Verdict::Undecided));
+        assert!(matches!(verdict(110).await, Verdict::Late));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn law_13_a_command_that_was_sent_late_has_a_whole_deadline() {
+        let answer: Pending<Reply> = Box::pin(async {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            Ok(Reply::Nil)
+        });
+        let mut underway = Underway::new(answer, DEADLINE);
+        let until = Instant::now() + Duration::from_millis(3);
+        assert!(underway.answer_by(until).await.is_none() && !underway.is_overdue());
+        assert!(matches!(underway.verdict(|| false).await, Verdict::Answered(Ok(Reply::Nil))));
+    }
+}

@@ -1,0 +1,202 @@
+//! Refusals that are still true, so that the store need not be asked again.
+//!
+//! The cache keeps what a refusal was decided on: the states, and the server's time. No other request can make a
+//! refused key admit earlier, so as long as the library refuses on those states, the server would too. Only a refund or
+//! a reset can make a refusal untrue. Those of this process clear it; those of other processes are not seen until the
+//! wait is over.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+use throttle_core::algorithm::State;
+use throttle_core::{Decision, Timestamp};
+
+use crate::decide::prepared::Prepared;
+use crate::decide::request::Ask;
+
+/// How long a refusal is kept that no waiting ends.
+const NEVER: Duration = Duration::from_secs(60);
+
+pub(crate) struct DenyCache {
+    most: usize,
+    /// How often keys were cleared, by their [`place`].
+    clears: [AtomicU64; PLACES],
+    inner: Mutex<Inner>,
+}
+
+/// When a question was asked. If one of its keys is cleared before the answer comes, the answer may be older than what
+/// cleared the key.
+#[derive(Clone, Copy)]
+pub(crate) struct Asked {
+    at: Instant,
+    clears: u64,
+}
+
+/// Places that keys share for counting.
+const PLACES: usize = 256;
+
+fn place(name: &[u8]) -> usize {
+    usize::from(name.iter().fold(0_u8, |sum, byte| sum.wrapping_mul(31).wrapping_add(*byte)))
+}
+
+#[derive(Default)]
+struct Inner {
+    swept: Option<Instant>,
+    refusals: HashMap<Arc<Names>, Refused>,
+    /// Where a key's name stands in the names of a refusal. All refusals may have one in common.
+    by_name: HashMap<Vec<u8>, HashSet<Arc<Names>>>,
+}
+
+type Names = SmallVec<[Vec<u8>; 3]>;
+
+struct Refused {
+    prepared: Arc<Prepared>,
+    costs: SmallVec<[u64; 3]>,
+    states: SmallVec<[State; 3]>,
+    /// The server's time at the decision, which lay between these two.
+    now: Timestamp,
+    asked: Instant,
+    told: Instant,
+    /// When its place is free for another refusal.
+    until: Option<Instant>,
+}
+
+impl DenyCache {
+    pub(crate) fn new(most: usize) -> Self {
+        Self { most, clears: [const { AtomicU64::new(0) }; PLACES], inner: Mutex::default() }
+    }
+
+    /// To be called before the store is asked.
+    pub(crate) fn asking(&self, ask: &Ask) -> Asked {
+        Asked { at: Instant::now(), clears: self.clears_of(ask) }
+    }
+
+    fn clears_of(&self, ask: &Ask) -> u64 {
+        ask.names.iter().map(|name| self.clears[place(name)].load(Ordering::Acquire)).sum()
+    }
+
+    /// The refusal, if it is still one. `now` is the time that scripts are given, `None` if they read the server's.
+    pub(crate) fn look(&self, ask: &Ask, now: Option<Timestamp>) -> Option<Decision> {
+        let mut inner = self.inner.lock();
+        let refused = inner.refusals.get(&ask.names)?;
+        if !Arc::ptr_eq(&refused.prepared, &ask.prepared) {
+            inner.forget(&ask.names.clone());
+            return None;
+        }
+        if !refused.covers(ask) {
+            return None;
+        }
+        let at = |now: Timestamp| ask.prepared.set.decide(&mut refused.states.clone(), now, &ask.calls);
+        // The server's clock is known to a round trip. The request is refused at the latest time that it can show, and
+        // the wait is the one at the earliest, the longest that can be true.
+        if at(now.unwrap_or_else(|| refused.since(refused.asked))).is_admitted() {
+            inner.forget(&ask.names.clone());
+            return None;
+        }
+        Some(at(now.unwrap_or_else(|| refused.since(refused.told))))
+    }
+
+    /// Keeps a refusal, if there is room.
+    pub(crate) fn keep(
+        &self,
+        ask: &Ask,
+        decision: &Decision,
+        states: SmallVec<[State; 3]>,
+        now: Timestamp,
+        asked: &Asked,
+    ) {
+        let (told, Asked { at: asked, clears }) = (Instant::now(), *asked);
+        // A wait of less than a round trip is over before it is of use.
+        let wait = decision.retry_after();
+        if wait.is_some_and(|wait| wait < Duration::from_millis(1)) {
+            return;
+        }
+        let mut inner = self.inner.lock();
+        if self.clears_of(ask) != clears {
+            return;
+        }
+        if inner.refusals.len() >= self.most && !inner.refusals.contains_key(&ask.names) {
+            // A cache full of live refusals is not gone through for each new one.
+            if inner.swept.is_none_or(|swept| told - swept > Duration::from_millis(100)) {
+                inner.forget_past(told);
+            }
+            if inner.refusals.len() >= self.most {
+                return;
+            }
+        }
+        let names = Arc::new(ask.names.clone());
+        for name in &ask.names {
+            inner.by_name.entry(name.clone()).or_default().insert(Arc::clone(&names));
+        }
+        let costs = ask.calls.iter().map(throttle_core::backend::Call::cost).collect();
+        // A request that will never be admitted must not keep its place for ever.
+        let until = asked.checked_add(wait.unwrap_or(NEVER));
+        let refused = Refused { prepared: Arc::clone(&ask.prepared), costs, states, now, asked, told, until };
+        inner.refusals.insert(names, refused);
+    }
+
+    /// Forgets what was refused to a request on exactly these keys.
+    pub(crate) fn forget(&self, names: &Names) {
+        self.inner.lock().forget(names);
+    }
+
+    /// Forgets the refusals that a key had a part in.
+    pub(crate) fn clear(&self, name: &[u8]) {
+        let mut inner = self.inner.lock();
+        self.clears[place(name)].fetch_add(1, Ordering::Release);
+        for names in inner.by_name.remove(name).unwrap_or_default() {
+            inner.forget(&names);
+        }
+    }
+
+    pub(crate) fn clear_all(&self) {
+        let mut inner = self.inner.lock();
+        for clears in &self.clears {
+            clears.fetch_add(1, Ordering::Release);
+        }
+        *inner = Inner::default();
+    }
+}
+
+impl Inner {
+    fn forget(&mut self, names: &Names) {
+        self.refusals.remove(names);
+        for name in names {
+            if let Some(refusals) = self.by_name.get_mut(name) {
+                refusals.remove(names);
+                if refusals.is_empty() {
+                    self.by_name.remove(name);
+                }
+            }
+        }
+    }
+
+    fn forget_past(&mut self, now: Instant) {
+        self.swept = Some(now);
+        let past = self.refusals.iter().filter(|(_, refused)| refused.until.is_some_and(|until| now >= until));
+        let past: Vec<Arc<Names>> = past.map(|(names, _)| Arc::clone(names)).collect();
+        for names in past {
+            self.forget(&names);
+        }
+    }
+}
+
+impl Refused {
+    /// The server's time if it was `now` at that instant.
+    fn since(&self, then: Instant) -> Timestamp {
+        self.now.after_micros(u64::try_from(then.elapsed().as_micros()).unwrap_or(u64::MAX))
+    }
+
+    /// Whether what is kept answers this request: it asks the same policies for as much or more. Of a log
+    /// only what one cost needs is kept.
+    fn covers(&self, ask: &Ask) -> bool {
+        let policies = self.prepared.set.policies();
+        self.costs.iter().zip(&ask.calls).zip(policies).all(|((cost, call), policy)| {
+            call.cost() == *cost || (call.cost() > *cost && *cost > 0 && policy.algorithm().name() != "sliding_log")
+        })
+    }
+}

@@ -1,0 +1,74 @@
+//! Answers that need no question to the store. Only [`decide`](crate::decide) asks for them.
+
+mod deny_cache;
+
+use throttle_core::{Decision, Timestamp};
+
+use crate::decide::reply::{Part, states};
+use crate::decide::request::Ask;
+use deny_cache::{Asked, DenyCache};
+
+/// The refusals that are kept, if the backend keeps any.
+#[derive(Default)]
+pub(crate) struct Shortcut(Option<DenyCache>);
+
+impl Shortcut {
+    /// Keeps up to `refusals`.
+    pub(crate) fn new(refusals: usize) -> Self {
+        Self((refusals > 0).then(|| DenyCache::new(refusals)))
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// The refusal of this request, if it is still true. `time` is what scripts are given, `None` if they read the
+    /// server's.
+    pub(crate) fn at_once(&self, ask: &Ask, time: impl FnOnce() -> Option<Timestamp>) -> Option<Decision> {
+        self.0.as_ref().filter(|_| ask.as_of.is_none())?.look(ask, time())
+    }
+
+    /// To be called before the store is asked.
+    pub(crate) fn asking(&self, ask: &Ask) -> Option<Asked> {
+        self.0.as_ref().map(|cache| cache.asking(ask))
+    }
+
+    /// Keeps the store's decision if it is a refusal.
+    pub(crate) fn note(&self, ask: &Ask, part: &Part, decision: &Decision, asked: Option<Asked>) {
+        let (Some(cache), Some(asked)) = (&self.0, asked) else { return };
+        if decision.is_admitted() {
+            // A refusal of a greater cost is still right, but less is left now than it says.
+            cache.forget(&ask.names);
+        } else if ask.as_of.is_none()
+            // A charge in another tier can make a refused key admit earlier.
+            && !ask.prepared.set.is_tiered()
+            && let Some(states) = states(ask, part)
+        {
+            cache.keep(ask, decision, states, part.now, &asked);
+        }
+    }
+
+    /// Forgets the refusals of some keys when what is returned is dropped, so also when a step is given up that may
+    /// admit what was refused.
+    pub(crate) fn forgetting<'a>(&'a self, names: impl Fn() -> Vec<&'a [u8]> + 'a) -> impl Drop + 'a {
+        OnDrop(move || {
+            if let Some(cache) = &self.0 {
+                names().into_iter().for_each(|name| cache.clear(name));
+            }
+        })
+    }
+
+    /// The same for all refusals.
+    pub(crate) fn forgetting_all(&self) -> impl Drop + '_ {
+        OnDrop(|| self.0.iter().for_each(DenyCache::clear_all))
+    }
+}
+
+/// Runs a step when it is dropped.
+struct OnDrop<F: FnMut()>(F);
+
+impl<F: FnMut()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}

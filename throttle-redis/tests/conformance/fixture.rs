@@ -1,0 +1,118 @@
+//! How the kit starts a backend: a server for the whole binary, a prefix for each test, one clock for both.
+
+use std::future::Future;
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use throttle_core::{ManualClock, Timestamp};
+use throttle_redis::{Pool, RedisBackend, RedisBuilder, Single as OneServer};
+use throttle_test_servers::Shared;
+use tokio::runtime::Runtime;
+
+static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().expect("a runtime"));
+
+pub(crate) struct Fixture {
+    backend: RedisBackend,
+    clock: ManualClock,
+    shared: Option<Shared>,
+}
+
+impl Fixture {
+    /// Tests share machines with other work: what they test is not how fast an answer comes.
+    pub(crate) fn new(builder: RedisBuilder, shared: Option<Shared>) -> Self {
+        let clock = ManualClock::default();
+        let _inside = RUNTIME.enter();
+        let patient = builder.clock(clock.clone()).deadline(Duration::from_secs(10));
+        Self { backend: patient.build().expect("valid options"), clock, shared }
+    }
+
+    /// On the server that all tests share, under a prefix of its own.
+    fn shared(builder: impl FnOnce(&Shared) -> RedisBuilder) -> Self {
+        let shared = Shared::new();
+        Self::new(builder(&shared).prefix(shared.prefix()), Some(shared))
+    }
+
+    pub(crate) fn backend(&self) -> RedisBackend {
+        self.backend.clone()
+    }
+
+    pub(crate) fn set_time(&self, now: Timestamp) {
+        self.clock.set(now);
+    }
+
+    pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
+        RUNTIME.block_on(future)
+    }
+}
+
+impl Drop for Fixture {
+    fn drop(&mut self) {
+        if let Some(shared) = &self.shared
+            && !std::thread::panicking()
+        {
+            let eternal = shared.own_keys_without_ttl();
+            assert!(eternal.is_empty(), "{} keys would stay for ever", eternal.len());
+        }
+    }
+}
+
+/// A harness around a fixture.
+macro_rules! harness {
+    ($(#[$doc:meta])* $name:ident, atomic $atomic:literal, $stand:expr) => {
+        $(#[$doc])*
+        pub(crate) struct $name($crate::fixture::Fixture);
+
+        impl throttle_core::conformance::Harness for $name {
+            type Backend = throttle_redis::RedisBackend;
+
+            const ATOMIC_SETS: bool = $atomic;
+
+            fn start() -> Self {
+                Self($stand)
+            }
+
+            fn backend(&self) -> Self::Backend {
+                self.0.backend()
+            }
+
+            fn set_time(&self, now: throttle_core::Timestamp) {
+                self.0.set_time(now);
+            }
+
+            fn block_on<F: Future>(&self, future: F) -> F::Output {
+                $crate::fixture::Fixture::block_on(future)
+            }
+        }
+    };
+}
+
+pub(crate) use harness;
+
+fn one_server(shared: &Shared) -> RedisBuilder {
+    RedisBackend::builder(OneServer::new(&shared.url()).expect("a URL"))
+}
+
+harness!(
+    /// One multiplexed connection, decisions merged: the default.
+    Single,
+    atomic true,
+    Fixture::shared(one_server)
+);
+harness!(
+    /// A pool of three.
+    Pooled,
+    atomic true,
+    Fixture::shared(|shared| RedisBackend::builder(Pool::new(&shared.url(), 3).expect("a URL")))
+);
+harness!(
+    /// One multiplexed connection, each decision in a call of its own, keys readable.
+    OneByOne,
+    atomic true,
+    Fixture::shared(|shared| one_server(shared).merge(1).readable_keys())
+);
+harness!(
+    /// As the first, with refusals kept in the process.
+    Cached,
+    atomic true,
+    Fixture::shared(|shared| one_server(shared).deny_cache(10_000))
+);
