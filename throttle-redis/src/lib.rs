@@ -51,7 +51,7 @@
 //! A cluster runs a script only where all of its keys are. So there is a choice, and no default:
 //!
 //! ```text
-//!  .single_slot("api")                               .per_key_slot()
+//!  .single_slot("api")                            .per_key_slot()
 //!
 //!  slot of {api} ─► server 1                      slot of {ada}       ─► server 1   per-user
 //!    {api}per-ip:…  {api}per-user:…  {api}pool:…  slot of {192.0.2.1} ─► server 2   per-ip

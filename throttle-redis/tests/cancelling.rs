@@ -1,4 +1,4 @@
-//! Decisions that nobody waits for to the end, and runtimes that end first.
+//! Decisions that are dropped before they end, and runtimes that end first.
 
 mod common;
 
@@ -236,7 +236,7 @@ async fn a_dropped_trial_lets_the_next_one_in() {
     proxy.blackhole(true);
     assert!(backend.decide(&limits.prepared, &limits.calls("key", 1)).await.is_err());
     proxy.blackhole(false);
-    // Half open: each of these is the trial, or is not let in.
+    // Half open: each of these is the trial, or is refused.
     for times in [1, 1, 2, 2].repeat(20) {
         poll_times(backend.decide(&limits.prepared, &limits.calls("key", 1)), times).await;
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -268,7 +268,7 @@ fn a_runtime_that_ends_takes_its_connection_along() {
     assert_eq!(limits.backend.stats().connections, 2);
 }
 
-/// Whoever waits for a sign of life belongs to a runtime too.
+/// The task that waits for a sign of life belongs to a runtime too.
 #[test]
 fn a_runtime_that_ends_while_the_breaker_is_open_leaves_it_to_the_next() {
     let server = Server::start();
@@ -289,7 +289,7 @@ fn a_runtime_that_ends_while_the_breaker_is_open_leaves_it_to_the_next() {
 
 /// Decisions that wait for a call of another runtime, which ends or stands still, are not left waiting.
 #[test]
-fn a_runtime_that_stands_still_keeps_nobody_waiting() {
+fn a_runtime_that_stands_still_delays_no_decision() {
     let server = Server::start();
     let stuck = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let limits = stuck.block_on(async {
@@ -298,7 +298,7 @@ fn a_runtime_that_stands_still_keeps_nobody_waiting() {
         until_decided(&limits, Duration::from_secs(2)).await;
         limits
     });
-    // Nobody drives it any more: its connection is open, and nothing moves on it.
+    // It is not driven any more: its connection is open, and nothing moves on it.
     let running = Runtime::new().unwrap();
     running.block_on(async {
         let start = Instant::now();

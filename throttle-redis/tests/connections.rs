@@ -37,7 +37,7 @@ async fn decides(backend: &RedisBackend) {
 async fn tls_works_without_anything_installed_beforehand() {
     let server = Server::builder().tls().start();
     let single = Single::new(&server.tls_url()).unwrap();
-    // The server's certificate is signed by nobody known, and must be refused.
+    // The server's certificate is signed by an unknown authority, and must be refused.
     let backend = patient(single).build().unwrap();
     let limits = LimitTree::new(&backend, day(3));
     let error = backend.decide(&limits.prepared, &limits.calls("ada", 1)).await.unwrap_err();
@@ -180,7 +180,7 @@ async fn a_user_with_the_documented_rights_can_do_everything() {
     assert_eq!(backend.inspect(&day(3), &Key::from("bob")).await.unwrap().decision.remaining(), 3);
     backend.reset_all("").await.unwrap();
     assert_eq!(server.dbsize(), 0);
-    // Outside of the prefix it may do nothing, and is told so without being charged.
+    // Outside of the prefix it may do nothing; the error says that nothing was charged.
     let elsewhere = patient(Single::new(&url).unwrap()).prefix("other").build().unwrap();
     let limits = LimitTree::new(&elsewhere, day(3));
     let error = elsewhere.decide(&limits.prepared, &limits.calls("ada", 1)).await.unwrap_err();
@@ -245,7 +245,7 @@ async fn passwords_and_databases_are_those_of_the_url() {
 }
 
 #[test]
-fn urls_that_cannot_be_read_are_told_without_their_passwords() {
+fn errors_of_urls_do_not_show_passwords() {
     let error = Single::new("redis://:hunter2@host:port:6379").unwrap_err();
     assert_eq!(error.field(), "Redis URL");
     assert!(!error.to_string().contains("hunter2"), "{error}");
@@ -255,7 +255,7 @@ fn urls_that_cannot_be_read_are_told_without_their_passwords() {
 }
 
 #[tokio::test]
-async fn nothing_is_shown_to_be_wrong_with_a_cluster_until_a_placement_is_chosen() {
+async fn a_cluster_without_a_placement_fails_when_it_is_built() {
     let urls = ["redis://127.0.0.1:1"];
     let error = patient(Cluster::new(urls).unwrap()).build().unwrap_err();
     assert_eq!(error.field(), "placement of keys");
@@ -267,7 +267,7 @@ async fn nothing_is_shown_to_be_wrong_with_a_cluster_until_a_placement_is_chosen
 }
 
 #[test]
-fn options_out_of_bounds_are_told_when_it_is_built() {
+fn options_out_of_bounds_fail_when_the_backend_is_built() {
     let builder = || RedisBackend::builder(Single::new("redis://127.0.0.1:1").unwrap());
     let wrong: [(RedisBuilder, &str); 7] = [
         (builder().deadline(Duration::ZERO), "deadline in milliseconds"),

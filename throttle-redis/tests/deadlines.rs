@@ -149,7 +149,7 @@ async fn law_12_a_store_that_never_accepts() {
     check_unconnected(listener.local_addr().unwrap().port()).await;
 }
 
-/// With hours to wait, who finds the queue full does not wait at all.
+/// With hours to wait, a decision that finds the queue full does not wait at all.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn law_12_a_full_queue_returns_at_once() {
     let server = Server::start();

@@ -1,4 +1,4 @@
-//! Refusals that are told again without asking.
+//! Refusals that the deny cache answers without asking the store.
 
 mod common;
 
@@ -15,7 +15,7 @@ use throttle_test_servers::{Proxy, Server, Shared};
 const HOUR: Duration = Duration::from_secs(3_600);
 
 #[tokio::test]
-async fn refusals_are_told_again_and_exactly_until_the_wait_is_over() {
+async fn cached_refusals_are_exact_until_the_wait_is_over() {
     let shared = Shared::new();
     let backend = builder(&shared).deny_cache(100).build().unwrap();
     let limits = LimitTree::new(&backend, policy("p", Gcra::new(Rate::per_second(2)).burst(1)));

@@ -48,7 +48,7 @@ async fn every_key_is_gone_when_it_is_as_good_as_unused_and_none_before() {
     assert_eq!(server.keys_without_ttl(), Vec::<String>::new());
     let used = Instant::now();
     assert!(server.dbsize() > 0);
-    // None is forgotten early: what is told to be used is still there.
+    // None is forgotten early: a key that is reported as used is still there.
     for key in ["0", "9", "57"] {
         for policy in short() {
             let inspected = backend.inspect(&policy, &Key::from(key)).await.unwrap();

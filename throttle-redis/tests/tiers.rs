@@ -25,7 +25,7 @@ async fn ask(limits: &LimitTree, calls: &[Call]) -> Decision {
 
 /// A charge in another tier makes it untrue.
 #[tokio::test]
-async fn refusals_of_tiers_are_not_told_again() {
+async fn refusals_of_tiers_are_not_cached() {
     let shared = Shared::new();
     let backend = builder(&shared).deny_cache(100).build().unwrap();
     let limits = LimitTree::new(&backend, daily([5, 1], Carry::Reset));
@@ -39,7 +39,7 @@ async fn refusals_of_tiers_are_not_told_again() {
 }
 
 #[tokio::test]
-async fn what_is_held_is_told_as_the_tier_that_wrote_it_means_it() {
+async fn inspection_reads_a_value_by_the_tier_that_wrote_it() {
     let shared = Shared::new();
     let backend = builder(&shared).build().unwrap();
     let (low, high) =

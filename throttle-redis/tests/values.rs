@@ -10,7 +10,7 @@ use throttle_core::{Algorithm, Backend, IntoAlgorithm, PolicyTree, Rate, Sliding
 use throttle_redis::{RedisBackend, Single};
 use throttle_test_servers::{Proxy, Server};
 
-/// One that the server cannot be told an expiry for, and one that the script cannot calculate with.
+/// One for which the server takes no expiry, and one that the script cannot calculate with.
 fn poisons() -> [(Algorithm, f64); 2] {
     [
         (TokenBucket::new(Rate::per_hour(10)).into_algorithm().unwrap(), 1e300),

@@ -19,9 +19,9 @@ fn window() -> throttle_core::Policy {
     policy("p", FixedWindow::new(Rate::new(1_000, Duration::from_secs(3650 * 86_400))))
 }
 
-/// Whoever sends requests only to healthy processes would never send one again.
+/// A load balancer that sends requests only to healthy processes would never send one again.
 #[tokio::test]
-async fn a_store_that_is_back_is_healthy_though_nobody_asks() {
+async fn a_store_that_is_back_is_healthy_without_a_decision() {
     let server = Server::start();
     let backend = builder(&server).breaker_threshold(1).deadline(Duration::from_millis(50)).build().unwrap();
     let limits = LimitTree::new(&backend, window());
@@ -45,7 +45,7 @@ async fn a_store_that_is_back_is_healthy_though_nobody_asks() {
     assert!(decide().await.is_ok());
 }
 
-/// Who came just now travels with one whose time is up, and has time left.
+/// A decision that has time left travels in one call with a decision whose deadline has passed.
 #[tokio::test]
 async fn decisions_that_travel_together_have_deadlines_of_their_own() {
     let server = Server::start();
@@ -80,9 +80,9 @@ async fn decisions_that_travel_together_have_deadlines_of_their_own() {
     }
 }
 
-/// A runtime that nobody drives any more, and that was not shut down either, keeps what it was given.
+/// A runtime that is not driven any more, and was not shut down either, keeps its tasks.
 #[tokio::test]
-async fn a_runtime_that_stands_still_holds_up_nobody_else() {
+async fn a_runtime_that_stands_still_delays_no_other() {
     let server = Server::start();
     let backend = builder(&server).breaker_threshold(1_000).deadline(Duration::from_millis(100)).build().unwrap();
     let limits = Arc::new(LimitTree::new(&backend, window()));

@@ -7,7 +7,7 @@ use crate::capture::Captured;
 use crate::load::benchmark;
 use crate::measure::{Sample, median, rounds, sample};
 
-/// The GCRA that everybody writes: floating point, state as text.
+/// The GCRA as it is usually written: floating point, state as text.
 const FLOAT: &str = "
 local now = redis.call('TIME')
 now = now[1] * 1000000 + now[2]

@@ -1,7 +1,7 @@
 //! Batches the decisions of a set that wait for the connection: they travel in one call.
 //!
 //! A few calls are under way at once, and each takes along all decisions that wait. While calls with many decisions are
-//! under way, a single decision waits until one has landed rather than leave by itself, and later decisions join it. A
+//! under way, a single decision waits until one of them has ended rather than start a call of its own, and later decisions join it. A
 //! decision that comes alone does not wait. A call carries at most [so much work](CALL), so that it does not delay the
 //! calls behind it.
 
@@ -26,11 +26,12 @@ use crate::link::room::Held;
 use crate::shared::Shared;
 
 /// Calls of a set that are under way at once: so many that the server has the next one when it has answered one.
-const FLIGHTS: usize = 6;
+const CALLS_IN_FLIGHT: usize = 6;
 
-/// How long after its deadline an answer that says so is waited for.
+/// How long after its deadline a decision waits for an answer that says so.
 const GRACE: Duration = Duration::from_millis(5);
 
+/// The decisions of one set that wait for a call, and the calls under way.
 #[derive(Default)]
 pub(crate) struct Batcher(Arc<Mutex<Waiting>>);
 
@@ -38,16 +39,16 @@ pub(crate) struct Batcher(Arc<Mutex<Waiting>>);
 struct Waiting {
     queue: VecDeque<Job>,
     /// Calls under way.
-    flights: SmallVec<[Away; FLIGHTS]>,
-    departed: u64,
-    /// Where those in the queue run.
+    in_flight: SmallVec<[InFlight; CALLS_IN_FLIGHT]>,
+    started: u64,
+    /// The runtime that sends what is in the queue.
     runtime: Option<Handle>,
 }
 
 /// A call under way: which one, the decisions in it, and when all of them have been given up.
-struct Away {
+struct InFlight {
     number: u64,
-    aboard: usize,
+    decisions: usize,
     over: Instant,
 }
 
@@ -77,16 +78,16 @@ impl Claim {
 }
 
 type Answer = oneshot::Sender<Result<(Part, Ask), CallError>>;
-type Told = oneshot::Receiver<Result<(Part, Ask), CallError>>;
+type Answered = oneshot::Receiver<Result<(Part, Ask), CallError>>;
 
 impl Batcher {
-    /// The answer, with the question given back.
+    /// Returns the answer, and gives the question back.
     pub(crate) async fn ask(&self, shared: &Arc<Shared>, ask: Ask, until: Instant) -> Result<(Part, Ask), CallError> {
-        let (claim, mut told) = match self.enter(shared, ask, until)? {
-            Entered::Leaves(ask, _flight) => return Ok((call::decide_one(shared, &ask, until).await?, ask)),
-            Entered::Waits(claim, told) => (claim, told),
+        let (claim, mut answered) = match self.enqueue(shared, ask, until)? {
+            Enqueued::Now(ask, _guard) => return Ok((call::decide_one(shared, &ask, until).await?, ask)),
+            Enqueued::Queued(claim, answered) => (claim, answered),
         };
-        match timeout_at(until + GRACE, &mut told).await {
+        match timeout_at(until + GRACE, &mut answered).await {
             Ok(Ok(answer)) => answer,
             // The runtime of the call was stopped. The question may have been sent by then.
             Ok(Err(_)) => Err(CallError::Late),
@@ -95,72 +96,72 @@ impl Batcher {
         }
     }
 
-    fn enter(&self, shared: &Arc<Shared>, ask: Ask, until: Instant) -> Result<Entered, CallError> {
+    fn enqueue(&self, shared: &Arc<Shared>, ask: Ask, until: Instant) -> Result<Enqueued, CallError> {
         let mut waiting = self.0.lock();
-        if !waiting.may_leave(1) {
-            waiting.give_up_missing();
+        if !waiting.may_start(1) {
+            waiting.give_up_stalled();
         }
-        if waiting.queue.is_empty() && waiting.may_leave(1) {
-            let number = waiting.leave(1, until);
-            let flight = Flight { shared: Arc::clone(shared), batcher: Arc::clone(&self.0), number };
-            return Ok(Entered::Leaves(ask, flight));
+        if waiting.queue.is_empty() && waiting.may_start(1) {
+            let number = waiting.start(1, until);
+            let guard = CallGuard { shared: Arc::clone(shared), batcher: Arc::clone(&self.0), number };
+            return Ok(Enqueued::Now(ask, guard));
         }
         if waiting.queue.len() >= shared.options.queue {
             return Err(CallError::Saturated);
         }
-        let (answer, told) = oneshot::channel();
+        let (answer, answered) = oneshot::channel();
         let (work, claim) = (ask.work(), Arc::<Claim>::default());
         let caller = Caller { until, answer: Some(answer), claim: Arc::clone(&claim) };
         waiting.queue.push_back(Job { ask, work, caller });
         waiting.runtime.get_or_insert_with(Handle::current);
         drop(waiting);
-        depart(shared, &self.0);
-        Ok(Entered::Waits(claim, told))
+        start_calls(shared, &self.0);
+        Ok(Enqueued::Queued(claim, answered))
     }
 }
 
 #[expect(clippy::large_enum_variant, reason = "it is taken apart where it is returned to")]
-enum Entered {
-    Leaves(Ask, Flight),
-    Waits(Arc<Claim>, Told),
+enum Enqueued {
+    Now(Ask, CallGuard),
+    Queued(Arc<Claim>, Answered),
 }
 
 impl Waiting {
-    /// Whether a call may leave that takes so many along: no fewer than its share.
-    fn may_leave(&self, count: usize) -> bool {
-        self.flights.len() < FLIGHTS && count * (FLIGHTS - 1) >= self.aboard()
+    /// Whether a call with so many decisions may start: they are no fewer than its share.
+    fn may_start(&self, count: usize) -> bool {
+        self.in_flight.len() < CALLS_IN_FLIGHT && count * (CALLS_IN_FLIGHT - 1) >= self.decisions()
     }
 
     /// Decisions in the calls under way.
-    fn aboard(&self) -> usize {
-        self.flights.iter().map(|flight| flight.aboard).sum()
+    fn decisions(&self) -> usize {
+        self.in_flight.iter().map(|call| call.decisions).sum()
     }
 
-    fn leave(&mut self, count: usize, until: Instant) -> u64 {
-        self.departed += 1;
-        self.flights.push(Away { number: self.departed, aboard: count, over: until + GRACE });
-        self.departed
+    fn start(&mut self, count: usize, until: Instant) -> u64 {
+        self.started += 1;
+        self.in_flight.push(InFlight { number: self.started, decisions: count, over: until + GRACE });
+        self.started
     }
 
     /// Gives up the calls of a runtime that stands still: it does not end them, and other decisions must not wait for
     /// it.
-    fn give_up_missing(&mut self) {
-        let (now, before) = (Instant::now(), self.flights.len());
-        self.flights.retain(|flight| flight.over > now);
-        if self.flights.len() < before {
+    fn give_up_stalled(&mut self) {
+        let (now, before) = (Instant::now(), self.in_flight.len());
+        self.in_flight.retain(|call| call.over > now);
+        if self.in_flight.len() < before {
             // What is still in the queue runs in a runtime that is awake.
             self.runtime = Some(Handle::current());
         }
     }
 
-    /// The jobs of the next call, if one may leave.
-    fn board(&mut self, most: usize) -> Option<(Handle, u64, Vec<Job>)> {
-        if self.queue.is_empty() || !self.may_leave(self.queue.len()) {
+    /// The jobs of the next call, if one may start.
+    fn next_call(&mut self, most: usize) -> Option<(Handle, u64, Vec<Job>)> {
+        if self.queue.is_empty() || !self.may_start(self.queue.len()) {
             return None;
         }
-        // With no call under way, half of them leave now and half at once behind them. Otherwise the server is busy:
-        // all leave.
-        let share = if self.flights.is_empty() { self.queue.len().div_ceil(2) } else { self.queue.len() };
+        // With no call under way, half of them start now and half at once behind them. Otherwise the server is busy:
+        // all start.
+        let share = if self.in_flight.is_empty() { self.queue.len().div_ceil(2) } else { self.queue.len() };
         let mut work = 0;
         let fits = |job: &&Job| {
             work += job.work;
@@ -169,39 +170,39 @@ impl Waiting {
         let count = self.queue.iter().take(share.min(most)).take_while(fits).count().max(1);
         let jobs: Vec<Job> = self.queue.drain(..count).collect();
         let until = jobs.iter().map(|job| job.caller.until).max()?;
-        let number = self.leave(count, until);
-        // The next may wait elsewhere.
+        let number = self.start(count, until);
+        // The next job may come from another runtime.
         let runtime = if self.queue.is_empty() { self.runtime.take() } else { self.runtime.clone() };
         Some((runtime?, number, jobs))
     }
 }
 
-/// Lets calls leave that may. The lock is not held meanwhile: a runtime that is going down drops the flight at once.
-fn depart(shared: &Arc<Shared>, batcher: &Arc<Mutex<Waiting>>) {
+/// Starts the calls that may start. The lock is not held meanwhile: a runtime that is going down drops the guard at once.
+fn start_calls(shared: &Arc<Shared>, batcher: &Arc<Mutex<Waiting>>) {
     loop {
-        let Some((runtime, number, jobs)) = batcher.lock().board(shared.options.merge) else { return };
-        let flight = Flight { shared: Arc::clone(shared), batcher: Arc::clone(batcher), number };
-        runtime.spawn(fly(jobs, flight));
+        let Some((runtime, number, jobs)) = batcher.lock().next_call(shared.options.merge) else { return };
+        let guard = CallGuard { shared: Arc::clone(shared), batcher: Arc::clone(batcher), number };
+        runtime.spawn(send(jobs, guard));
     }
 }
 
-/// A call under way. It lands when this is dropped, whatever became of it.
-struct Flight {
+/// Ends a call under way when it is dropped, whatever became of the call.
+struct CallGuard {
     shared: Arc<Shared>,
     batcher: Arc<Mutex<Waiting>>,
     number: u64,
 }
 
-impl Drop for Flight {
+impl Drop for CallGuard {
     fn drop(&mut self) {
-        self.batcher.lock().flights.retain(|flight| flight.number != self.number);
-        depart(&self.shared, &self.batcher);
+        self.batcher.lock().in_flight.retain(|call| call.number != self.number);
+        start_calls(&self.shared, &self.batcher);
     }
 }
 
-/// Asks for all of them in as few calls as there are versions of the set, which is one.
-async fn fly(mut jobs: Vec<Job>, flight: Flight) {
-    let shared = &flight.shared;
+/// Asks for all of them in as few calls as there are versions of the set, which is mostly one.
+async fn send(mut jobs: Vec<Job>, guard: CallGuard) {
+    let shared = &guard.shared;
     loop {
         jobs = still_waiting(jobs);
         let Some(first) = jobs.first() else { return };
@@ -210,7 +211,7 @@ async fn fly(mut jobs: Vec<Job>, flight: Flight) {
         let rest = jobs.split_off(alike);
         if let Some((_room, mut jobs)) = room_for(shared, jobs).await {
             jobs.retain(|job| job.caller.claim.take());
-            let (asks, mut callers) = apart(jobs);
+            let (asks, mut callers) = unzip(jobs);
             match decide_in_time(shared, &asks, &mut callers).await {
                 Ok(parts) => {
                     // A decision that is not waited for any more is charged all the same.
@@ -226,17 +227,17 @@ async fn fly(mut jobs: Vec<Job>, flight: Flight) {
 
 impl Caller {
     fn answer(&mut self, answer: Result<(Part, Ask), CallError>) {
-        if let Some(told) = self.answer.take() {
-            let _ = told.send(answer);
+        if let Some(answered) = self.answer.take() {
+            let _ = answered.send(answer);
         }
     }
 
     fn is_waiting(&self) -> bool {
-        self.answer.as_ref().is_some_and(|told| !told.is_closed())
+        self.answer.as_ref().is_some_and(|answered| !answered.is_closed())
     }
 }
 
-fn apart(jobs: Vec<Job>) -> (Vec<Ask>, Vec<Caller>) {
+fn unzip(jobs: Vec<Job>) -> (Vec<Ask>, Vec<Caller>) {
     jobs.into_iter().map(|job| (job.ask, job.caller)).unzip()
 }
 
@@ -251,7 +252,7 @@ fn answer_overdue<'a>(callers: impl Iterator<Item = &'a mut Caller>, now: Instan
     callers.filter(|caller| caller.until <= now).for_each(|caller| caller.answer(Err(error.clone())));
 }
 
-/// Waits for a connection and for room at the server. Jobs whose deadline passes meanwhile are not sent.
+/// Queued for a connection and for room at the server. Jobs whose deadline passes meanwhile are not sent.
 async fn room_for(shared: &Shared, mut jobs: Vec<Job>) -> Option<(Held<'_>, Vec<Job>)> {
     let (link, ask) = (&shared.link, &jobs.first()?.ask);
     let (slot, work) = (ask.slot, jobs.iter().map(|job| job.work).sum());

@@ -202,9 +202,9 @@ fn values_of_another_type_make_no_sense() {
     }
 }
 
-/// What is told of a long log is short, however long it is.
+/// The reply about a long log is short, however long the log is.
 #[test]
-fn a_long_log_is_told_in_a_few_runs() {
+fn reply_holds_a_long_log_in_a_few_runs() {
     let algorithm = SlidingLog::new(Rate::per_second(1_000)).build().unwrap();
     let set = PolicySet::new(Policy::new("p", algorithm).unwrap()).unwrap();
     let (scripts, redis) = (Scripts::assemble(&set), Redis::new());

@@ -52,7 +52,7 @@ fn play(tree: &Tree, start: i64, steps: &[Step], world: World, told_time: bool, 
     let alone = machine.set.policies().len() == 1;
     let (mut now, mut receipts) = (start, Vec::<Receipt>::new());
     for step in steps {
-        // A second clock, a little behind: whoever comes next may read the other one.
+        // A second clock, a little behind: the next request may be decided by the other one.
         let rate = machine.set.policies()[step.dice[3] as usize % machine.set.policies().len()].algorithm().rate();
         now = (now + step.micros(rate.period_micros() as i64, world.hostile)).clamp(-(1 << 51), 1 << 51);
         machine.go_to(now);

@@ -18,7 +18,7 @@ use crate::script::Script;
 
 pub(super) type Kept = (Algorithm, State);
 
-/// A key in the store: which policy's, and whose.
+/// The name of a key in the store.
 pub(super) fn name(policy: usize, key: &Key) -> Vec<u8> {
     [&[policy as u8][..], key.expose_bytes()].concat()
 }
@@ -30,7 +30,7 @@ pub(super) struct Machine {
     /// What must be stored.
     pub(super) model: HashMap<Vec<u8>, Kept>,
     pub(super) slack: i64,
-    /// Whether the script reads the server's clock, or is told the time.
+    /// Whether the script reads the server's clock, or is given the time.
     pub(super) told_time: bool,
     /// Whether keys expire.
     pub(super) expires: bool,

@@ -1,4 +1,4 @@
-//! Law 8 for policies with tiers: every step from what is stored is the core's, bit for bit, whoever wrote it. Tiers
+//! Law 8 for policies with tiers: every step from what is stored is the core's, bit for bit, whichever tier wrote it. Tiers
 //! change, limits are deployed anew with other tiers or none, charges are settled late, and the clock steps back and
 //! forth.
 
@@ -190,7 +190,7 @@ fn law_08_tiers_of_several_algorithms() {
 
 /// Products from 2^53 on are not exact as doubles: on either side of it the scripts do what the core does.
 #[test]
-fn law_08_shares_that_cannot_be_told_exactly_are_not_told() {
+fn law_08_inexact_shares_are_not_carried_over() {
     let hourly = |count: u64| [FixedWindow::new(Rate::per_hour(count)).build().unwrap()];
     for small in [(1 << 23) - 1, 1 << 23] {
         for actual in [0, 1 << 21] {
