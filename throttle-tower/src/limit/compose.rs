@@ -86,7 +86,7 @@ impl From<Concurrency> for LimitTree {
     }
 }
 
-/// What a layer can enforce: a [`Limit`], a [`Concurrency`], [plans](crate::plans), or a composition of several.
+/// What a layer can enforce: a [`Limit`], a [`Concurrency`], [plans](crate::plans()), or a composition of several.
 ///
 /// ```
 /// use throttle_tower::limit::IntoLimitTree;
