@@ -49,7 +49,7 @@ impl Server {
 }
 
 #[tokio::test]
-async fn the_whole_way_and_who_waits_as_told_is_served() {
+async fn client_that_waits_for_retry_after_is_admitted() {
     let per_ip = limit("per-ip", Gcra::new(Rate::per_second(1)).burst(3)).by(ClientIp::peer());
     let per_day = limit("per-\"day\"", Gcra::new(Rate::per_day(1000))).by(ClientIp::peer());
     let throttle = ThrottleLayer::new(all([per_ip, per_day])).unwrap();
@@ -170,7 +170,7 @@ async fn every_dialect_on_the_wire() {
 }
 
 #[tokio::test]
-async fn stacked_layers_speak_with_one_voice() {
+async fn stacked_layers_write_each_header_once() {
     let (inner, ..) = layer(all([
         limit("inner", three().burst(2)).by(ClientIp::peer()),
         limit("both", three().burst(10)).by(ClientIp::peer()),
@@ -192,7 +192,7 @@ async fn stacked_layers_speak_with_one_voice() {
         for name in ["ratelimit", "ratelimit-policy"] {
             assert_eq!(names(&served, name), ["both", "inner", "outer"], "{name}");
         }
-        // Of two limits of one name the stricter is told.
+        // Of two limits of one name the headers show the stricter.
         assert_eq!(parameter(&served, "ratelimit", "both", "r"), Some(9 - n));
         assert_eq!(parameter(&served, "ratelimit", "outer", "r"), Some(3 - n));
         assert_eq!(field(&served, "retry-after"), None);
@@ -270,7 +270,7 @@ async fn get_unread(app: &Router) -> Response<Body> {
 }
 
 #[tokio::test]
-async fn what_the_handler_said_is_not_loosened() {
+async fn headers_of_the_handler_are_not_loosened() {
     async fn upstream(uri: Uri) -> Response<Body> {
         let fields: &[(&str, &str)] = match uri.path() {
             "/stricter" => &[
@@ -308,7 +308,7 @@ async fn what_the_handler_said_is_not_loosened() {
 }
 
 #[tokio::test]
-async fn a_refusal_of_ones_own_keeps_the_fields() {
+async fn custom_refusal_keeps_the_headers() {
     // What the builder says about the wait, and what goes out: the later.
     for (own, told) in [(None, 20), (Some("1"), 20), (Some("3600"), 3600), (Some("soon"), 20)] {
         let (layer, ..) = layer(three_by(ClientIp::peer()));

@@ -92,7 +92,7 @@ async fn one_event_also_where_the_decision_is_waited_for() {
 }
 
 #[tokio::test]
-async fn a_request_that_no_limit_applies_to_was_admitted_by_none() {
+async fn a_request_without_limits_is_admitted_by_no_policy() {
     let layer = ThrottleLayer::new(shared("p", 1).when(|_| false)).unwrap();
     let heard = heard(layer, [get()]).await;
     assert_eq!((heard[0].label, &heard[0].binding, heard[0].remaining), ("admitted", &None, Some(u64::MAX)));
@@ -236,7 +236,7 @@ async fn course(at_once: bool, is_observed: bool) -> (Course, u64) {
     (Course { answers, questions, left, settlements: layer.settlements() }, looks.load(Ordering::SeqCst))
 }
 
-/// Hooks, and those who read reports, change no decision and ask the store nothing.
+/// Hooks and readers of reports change no decision and ask the store nothing.
 #[tokio::test]
 async fn law_14_observers_change_nothing() {
     for at_once in [false, true] {

@@ -58,7 +58,7 @@ fn admin(name: &str) -> Limit {
 }
 
 #[tokio::test]
-async fn attack_50_open_lets_through_and_tells_only_the_handler() {
+async fn attack_50_open_admits_and_only_the_handler_sees_why() {
     for kind in BROKEN {
         let layer = ThrottleLayer::new(shared("p", 1).on_error(OnError::Open)).unwrap();
         let inner = tower::service_fn(move |request: Request<Text>| async move {
@@ -82,7 +82,7 @@ async fn attack_50_open_lets_through_and_tells_only_the_handler() {
 }
 
 #[tokio::test]
-async fn attack_50_closed_answers_503_and_blames_nobody() {
+async fn attack_50_closed_answers_503_without_blaming_the_client() {
     for kind in KINDS {
         let layer = ThrottleLayer::new(shared("p", 1).on_error(OnError::Closed)).unwrap();
         let service = layer.backend(Remote::failing(kind)).unwrap().layer(Strict::default());
@@ -145,7 +145,7 @@ async fn a_limit_that_does_not_apply_does_not_close_the_set() {
 }
 
 #[tokio::test]
-async fn nor_does_one_whose_key_is_missing_and_skipped() {
+async fn a_limit_that_skips_a_missing_key_does_not_close_the_set() {
     let skipped = limit("key", Gcra::new(Rate::per_minute(1)))
         .by(throttle_tower::Header::new("x-api-key"))
         .on_missing(throttle_tower::OnMissing::Skip);
@@ -184,7 +184,7 @@ async fn a_custom_response_learns_why() {
 }
 
 #[test]
-fn a_backend_that_can_fail_asks_what_happens_then() {
+fn a_backend_that_can_fail_needs_an_error_rule() {
     let said = shared("said", 5).on_error(OnError::Open);
     let error = broken(all([said.clone(), shared("unsaid", 5)]), None).map(drop).unwrap_err();
     assert_eq!((error.policy(), error.field(), error.value()), (Some("unsaid"), "on_error", "not set"));
@@ -236,7 +236,7 @@ async fn law_13_open_limit_is_closed_while_the_store_is_busy_and_no_share_could_
     }
 }
 
-/// Events, by their label and who decided.
+/// Events, by their label and what decided.
 type Counts = HashMap<(&'static str, Option<DecidedBy>), usize>;
 
 /// Ten thousand requests at once are more than a connection carries in time. That says nothing about the store, which answers:

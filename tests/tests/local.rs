@@ -115,9 +115,9 @@ async fn fields_are_of_the_share() {
     assert_eq!(problem["violated-policies"], serde_json::json!(["p"]));
 }
 
-/// Whoever waits as long as it was told is admitted, if the store is still down.
+/// A client that waits for its `Retry-After` is admitted, if the store is still down.
 #[tokio::test]
-async fn the_wait_is_true() {
+async fn retry_after_of_a_share_is_tight() {
     let clock = ManualClock::default();
     let store = MemoryBackend::builder().clock(clock.clone()).build();
     let process = Process::on(Remote::faltering(false), &store, local("p", 2, 2));
@@ -150,7 +150,7 @@ async fn what_the_store_refused_is_not_noted() {
     assert_eq!(process.statuses(4).await, [200, 200, 200, 429]);
 }
 
-/// Every event tells who decided, so that degraded decisions can be counted, each once.
+/// Every event says what decided, so that degraded decisions can be counted, each once.
 #[tokio::test]
 async fn degraded_decisions_are_counted_exactly() {
     let process = Process::new(local("p", 8, 2));
@@ -221,7 +221,7 @@ async fn closed_beside_local_is_closed() {
     assert_eq!(process.statuses(2).await, [200, 429], "what was refused was not charged");
 }
 
-/// A local limit that does not apply leaves nobody to decide.
+/// Where the local limit does not apply, no share decides.
 #[tokio::test]
 async fn only_open_limits_that_apply_are_open() {
     let keyed = limit("keyed", Gcra::new(Rate::per_minute(1)))
@@ -325,7 +325,7 @@ async fn layers_can_have_one_share() {
     assert_eq!(admitted(on(&memory()), on(&memory())).await, 4);
 }
 
-/// A layer that was told nothing of a store keeps the share itself, and its clones keep it together.
+/// A layer without a local store keeps the share itself, and its clones keep it together.
 #[tokio::test]
 async fn a_layer_has_a_store_for_its_share() {
     let remote = Remote::faltering(false);

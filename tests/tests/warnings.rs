@@ -234,7 +234,7 @@ async fn unknown_route_is_logged_once() -> Result<(), ConfigError> {
 
 /// Extractors of handlers that find nothing answer 500. The client reads nothing about the program; the log says what to write.
 #[tokio::test]
-async fn missing_extractor_tells_the_log_and_not_the_client() {
+async fn missing_extractor_is_logged_and_hidden_from_the_client() {
     let (log, _guard) = Log::start();
     let app = Router::new()
         .route("/report", get(|_: LimitReport| async {}))

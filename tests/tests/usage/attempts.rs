@@ -16,7 +16,7 @@ fn app() -> Router {
 }
 
 #[tokio::test]
-async fn charge_of_the_denied_is_by_choice() {
+async fn charge_of_a_refused_request_is_opt_in() {
     for (counts, left) in [(false, UNITS - 2), (true, UNITS - 6)] {
         for store in Store::both().await {
             let attempts = budget("attempts", UNITS);
@@ -35,7 +35,7 @@ async fn charge_of_the_denied_is_by_choice() {
 
 /// Never more than there is, and no step to the store where nothing is.
 #[tokio::test]
-async fn charge_of_the_denied_stops_at_the_limit() {
+async fn charge_of_a_refused_request_stops_at_the_limit() {
     for store in Store::both().await {
         let limits = all([budget("attempts", 4).charge_refused(), budget("narrow", 1)]);
         let site = Site::new(store, limits, app()).await;
@@ -51,7 +51,7 @@ async fn charge_of_the_denied_stops_at_the_limit() {
 
 /// A cost that does not fit any more takes the rest.
 #[tokio::test]
-async fn charge_of_the_denied_takes_what_is_left() {
+async fn charge_of_a_refused_request_takes_what_is_left() {
     for store in Store::both().await {
         let site = Site::new(store, budget("p", UNITS).cost(4).charge_refused(), app()).await;
         for left in [6, 2, 0, 0] {
@@ -63,7 +63,7 @@ async fn charge_of_the_denied_takes_what_is_left() {
 
 /// A member of an `any` that could not help was tried too; one that does not apply was not.
 #[tokio::test]
-async fn charge_of_the_denied_reaches_every_member_that_applies() {
+async fn charge_of_a_refused_request_reaches_every_member_that_applies() {
     for store in Store::both().await {
         let limits = any([
             budget("own", UNITS).cost(estimate).charge_refused(),
@@ -79,7 +79,7 @@ async fn charge_of_the_denied_reaches_every_member_that_applies() {
 
 /// Law 6: however many are refused at the same time, no more is charged than there is.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn law_06_charge_of_64_denied_at_once() {
+async fn law_06_charge_of_64_requests_refused_at_once() {
     for store in Store::both().await {
         let limits = all([budget("attempts", 40).charge_refused(), budget("narrow", 8)]);
         let site = std::sync::Arc::new(Site::new(store, limits, app()).await);

@@ -14,7 +14,7 @@ const STEP: u64 = 5;
 /// Each handler that is told to stop is over by what it had in flight: in memory the step that did not fit any more. Nobody
 /// new comes in, and the limit is used to the last unit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn law_06_charge_never_exceeds_the_limit_and_the_over_run_is_in_flight() {
+async fn law_06_charge_never_exceeds_the_limit_and_the_overrun_is_in_flight() {
     for store in Store::both().await {
         let (name, books) = (store.name, Books::default());
         let limits = all([budget("tokens", UNITS).cost(estimate).settled_later()]);
@@ -41,7 +41,7 @@ async fn law_06_charge_never_exceeds_the_limit_and_the_over_run_is_in_flight() {
 
 /// An exhausted limit is not asked with every step, but with every estimate's worth.
 #[tokio::test]
-async fn charge_that_finds_nothing_left_asks_seldom() {
+async fn charge_of_an_exhausted_limit_asks_seldom() {
     for store in Store::both().await {
         let books = Books::default();
         let limit = budget("tokens", 100).cost(estimate).settled_later();

@@ -26,7 +26,7 @@ async fn remote() -> (Arc<Server>, Arc<Proxy>, Store) {
     (Arc::new(server), Arc::new(proxy), Store { name: "redis", backend })
 }
 
-/// Answers when it is told to: a failure whose charge is to be refunded, after a settlement that is to be made.
+/// Answers on a signal: a failure whose charge is refunded, after a settlement.
 fn app(go: &Arc<Notify>) -> Router {
     let go = Arc::clone(go);
     let handler = move |usage: Usage| async move {
@@ -37,7 +37,7 @@ fn app(go: &Arc<Notify>) -> Router {
     Router::new().route("/", get(handler))
 }
 
-/// The store hangs, or is dead: the response does not wait for it, and both steps are counted and told.
+/// The store hangs, or is dead: the response does not wait for it, and both steps are counted and reported.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn charge_that_cannot_be_settled_is_counted_and_delays_nothing() {
     for hangs in [true, false] {
@@ -120,7 +120,7 @@ async fn charge_of_a_share_is_settled_in_the_share() {
 
 /// Where limits are open, nothing is charged, and a handler can say what it likes.
 #[tokio::test]
-async fn charge_of_an_open_limit_is_nothing() {
+async fn charge_of_an_open_limit_is_zero() {
     let (server, _proxy, store) = remote().await;
     tokio::task::spawn_blocking(move || server.kill()).await.unwrap();
     let layer = ThrottleLayer::new(budget("tokens", 100).cost(5).settled_later()).unwrap().on_error(OnError::Open);
@@ -138,7 +138,7 @@ async fn charge_of_an_open_limit_is_nothing() {
 /// A response may be dropped by a thread that has no runtime: the request's own is used. Where that has ended, it is a
 /// failure like others.
 #[test]
-fn charge_of_a_body_that_is_dropped_elsewhere_is_settled_by_the_requests_runtime() {
+fn charge_of_a_body_dropped_outside_a_runtime_is_settled_by_the_requests_runtime() {
     use tower::{Layer, ServiceExt};
 
     let runtime = || tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();

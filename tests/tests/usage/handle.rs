@@ -43,7 +43,7 @@ async fn cost(script: Script) -> [u64; 3] {
 }
 
 #[tokio::test]
-async fn charge_is_the_estimate_if_nothing_is_said() {
+async fn charge_is_the_estimate_without_a_report() {
     assert_eq!(cost(|_| Ok(())).await, [1, 100, 100]);
     assert_eq!(
         cost(|usage| {
@@ -114,7 +114,7 @@ async fn charge_is_settled_once() {
 }
 
 #[tokio::test]
-async fn charge_of_an_unknown_name_says_which_there_are() {
+async fn charge_of_an_unknown_name_is_an_error_with_the_known_names() {
     let wrong = |usage: &Usage| {
         for name in ["token", "requests"] {
             let known = vec!["tokens".to_owned(), "month".to_owned()];
@@ -150,7 +150,7 @@ async fn charge_is_final_when_the_response_has_ended() {
 
 /// Without axum's extractor it is in the extensions; without such a limit it is not there.
 #[tokio::test]
-async fn charge_is_in_the_extensions_where_it_is_wanted() {
+async fn charge_usage_is_in_the_extensions_if_a_limit_is_settled_later() {
     for store in Store::both().await {
         let app = Router::new().route("/", get(|Extension(usage): Extension<Usage>| async move { usage.refund() }));
         let site = Site::new(store.clone(), limits(), app).await;
@@ -189,7 +189,7 @@ async fn charge_is_refunded_unless_the_handler_has_settled_it() {
 
 /// What reserves nothing is charged afterwards, also at the end.
 #[tokio::test]
-async fn charge_of_an_estimate_of_nothing_comes_afterwards() {
+async fn charge_of_a_zero_estimate_is_made_afterwards() {
     for store in Store::both().await {
         let app = Router::new()
             .route("/add", get(|usage: Usage| async move { usage.add("tokens", 30).map(|_| ()) }))
@@ -203,9 +203,9 @@ async fn charge_of_an_estimate_of_nothing_comes_afterwards() {
     }
 }
 
-/// Of an `any` only who paid is charged more; one that does not apply never.
+/// Of an `any` only the member that was charged is charged more; a limit that does not apply never is.
 #[tokio::test]
-async fn charge_of_a_member_that_did_not_pay_stays_nothing() {
+async fn charge_of_a_member_that_was_not_charged_stays_zero() {
     for store in Store::both().await {
         let limits = all((
             any([
@@ -236,7 +236,7 @@ async fn charge_of_a_member_that_did_not_pay_stays_nothing() {
 
 /// A running total that nothing can hold ends in nothing being left, not in asking for ever.
 #[tokio::test]
-async fn charge_absurd_running_totals_are_no_end() {
+async fn charge_huge_running_total_saturates() {
     for store in Store::both().await {
         for first in [u64::MAX, u64::MAX - 5, 1] {
             let name = format!("tokens-{first}");

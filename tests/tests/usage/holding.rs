@@ -49,7 +49,7 @@ fn send(app: &Router, user: u64) -> impl Future<Output = Response<Body>> + Send 
 }
 
 #[tokio::test]
-async fn charge_held_requests_are_admitted_when_there_is_room() {
+async fn charge_queued_requests_are_admitted_when_there_is_room() {
     for store in Store::both().await {
         let name = store.name;
         let limits =
@@ -68,7 +68,7 @@ async fn charge_held_requests_are_admitted_when_there_is_room() {
 }
 
 #[tokio::test]
-async fn charge_whoever_cannot_make_it_in_time_is_refused_at_once() {
+async fn charge_request_that_cannot_make_it_in_time_is_refused_at_once() {
     for store in Store::both().await {
         let name = store.name;
         // One each ten seconds.
@@ -91,7 +91,7 @@ async fn charge_whoever_cannot_make_it_in_time_is_refused_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn charge_held_requests_leave_in_the_order_they_came() {
+async fn charge_queued_requests_are_admitted_in_order_of_arrival() {
     let app = app(&paused(ten("held").wait_up_to(Duration::from_secs(10))));
     let start = Instant::now();
     let mut sending = JoinSet::new();
@@ -114,7 +114,7 @@ async fn charge_held_requests_leave_in_the_order_they_came() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn charge_those_who_are_held_delay_no_other_key() {
+async fn charge_queued_requests_delay_no_other_key() {
     let app = app(&paused(ten("held").wait_up_to(Duration::from_secs(10))));
     let mut greedy = JoinSet::new();
     for _ in 0..50 {
@@ -130,7 +130,7 @@ async fn charge_those_who_are_held_delay_no_other_key() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn charge_no_more_are_held_than_can_be_admitted() {
+async fn charge_queue_takes_no_more_than_can_be_admitted() {
     // A burst of one, and ten in a second: the eleventh to wait would wait in vain.
     let layer = paused(ten("held").wait_up_to(Duration::from_secs(1)));
     let app = app(&layer);
@@ -154,7 +154,7 @@ async fn charge_no_more_are_held_than_can_be_admitted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn charge_a_held_request_that_goes_away_was_charged_nothing() {
+async fn charge_queued_request_that_is_dropped_is_not_charged() {
     let layer = paused(ten("held").wait_up_to(Duration::from_secs(10)));
     let app = app(&layer);
     let start = Instant::now();
@@ -177,7 +177,7 @@ async fn charge_a_held_request_that_goes_away_was_charged_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn charge_where_all_must_admit_all_must_be_ready_to_wait() {
+async fn charge_all_waits_only_if_every_refusing_member_waits() {
     let second = |name| limit(name, Gcra::new(Rate::per_second(1)).burst(1)).by(Constant);
     let start = Instant::now();
     let impatient = app(&paused(all([ten("a").wait_up_to(Duration::from_secs(10)), second("b")])));
@@ -200,7 +200,7 @@ async fn charge_where_all_must_admit_all_must_be_ready_to_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn charge_who_is_held_holds_no_permit() {
+async fn charge_queued_request_holds_no_permit() {
     let layer = paused(all((ten("held").wait_up_to(Duration::from_secs(10)), Concurrency::new(1))));
     let app = app(&layer);
     assert_eq!(send(&app, 1).await.status(), StatusCode::OK);
@@ -213,7 +213,7 @@ async fn charge_who_is_held_holds_no_permit() {
 
 /// Held requests race with others that are not: exactly what there is is admitted.
 #[tokio::test]
-async fn law_06_charge_holding_admits_exactly_what_there_is() {
+async fn law_06_charge_queueing_admits_exactly_what_is_left() {
     for store in Store::both().await {
         let name = store.name;
         let limits = all([
@@ -240,7 +240,7 @@ fn poll<F: Future>(future: &mut Pin<Box<F>>) -> Poll<F::Output> {
 
 /// A full line refuses newcomers; it does not let them take what those in it wait for.
 #[tokio::test(start_paused = true)]
-async fn charge_newcomers_never_overtake_a_full_line() {
+async fn charge_new_request_never_overtakes_a_full_queue() {
     let layer = paused(ten("held").wait_up_to(Duration::from_secs(1)));
     let app = app(&layer);
     let mut held = JoinSet::new();
@@ -273,9 +273,9 @@ async fn charge_newcomers_never_overtake_a_full_line() {
     assert!(refused > 1_000, "{refused}");
 }
 
-/// Who waits for a limit of one's own does not stand in the way of those who wait for one that all share.
+/// A request that waits for a limit of its own key does not delay those that wait for a shared limit.
 #[tokio::test(start_paused = true)]
-async fn charge_one_user_does_not_block_the_line_of_all() {
+async fn charge_request_of_one_user_does_not_block_the_shared_queue() {
     let second = limit("user", Gcra::new(Rate::per_second(1)).burst(1)).by(Header::new("x-user"));
     let shared = limit("shared", Gcra::new(Rate::per_second(100)).burst(1)).by(Constant);
     let app = app(&paused(all([shared, second].map(|limit| limit.wait_up_to(Duration::from_secs(10))))));
@@ -293,7 +293,7 @@ async fn charge_one_user_does_not_block_the_line_of_all() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn charge_whether_to_hold_follows_the_composition() {
+async fn charge_composition_decides_whether_to_wait() {
     let slow = |name| limit(name, Gcra::new(Rate::per_minute(1)).burst(1)).by(Constant);
     let start = Instant::now();
     // The one that waits longest is ready to; another that refuses is not.
@@ -307,7 +307,7 @@ async fn charge_whether_to_hold_follows_the_composition() {
     assert_eq!(send(&app, 1).await.status(), StatusCode::TOO_MANY_REQUESTS);
     assert_eq!(start.elapsed(), Duration::ZERO);
 
-    // Of an any whose other member has room, nobody waits, though somebody is held for the first.
+    // With an any whose other member has room no request waits, though one is queued for the first member.
     let shared = limit("shared", Gcra::new(Rate::per_second(1)).burst(1)).by(Constant);
     let own = limit("own", Gcra::new(Rate::per_second(1)).burst(1)).by(Header::new("x-user"));
     let app = self::app(&paused(any([shared.wait_up_to(Duration::from_secs(60)), own])));
@@ -323,7 +323,7 @@ async fn charge_whether_to_hold_follows_the_composition() {
 
 /// The second in the line of all is then held by its user's own limit, and leaves the line of all to the third.
 #[tokio::test(start_paused = true)]
-async fn charge_request_that_another_limit_holds_leaves_the_first_line() {
+async fn charge_request_that_waits_for_another_limit_leaves_the_first_queue() {
     let of_all = limit("all", Gcra::new(Rate::per_second(1)).burst(1)).by(Constant);
     let of_user = limit("user", Gcra::new(Rate::new(1, 6_000 * MS)).burst(1)).by(Header::new("x-user"));
     let app = app(&paused(all([of_all, of_user].map(|limit| limit.wait_up_to(Duration::from_secs(60))))));
@@ -342,7 +342,7 @@ async fn charge_request_that_another_limit_holds_leaves_the_first_line() {
 
 /// Another layer uses up the second limit while the first one holds the request.
 #[tokio::test(start_paused = true)]
-async fn charge_request_held_by_two_limits_waits_no_longer_than_its_bound() {
+async fn charge_request_queued_for_two_limits_waits_no_longer_than_its_bound() {
     let store = MemoryBackend::builder().clock(TokioClock::new()).build();
     let first = limit("first", Gcra::new(Rate::new(1, 600 * MS)).burst(1)).by(Constant);
     let second = || limit("second", Gcra::new(Rate::new(1, 1_500 * MS)).burst(2)).by(Constant);
@@ -360,7 +360,7 @@ async fn charge_request_held_by_two_limits_waits_no_longer_than_its_bound() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn charge_lines_are_as_long_as_what_fits_in_units() {
+async fn charge_queue_length_is_counted_in_units() {
     let ten = limit("held", Gcra::new(Rate::per_second(10)).burst(10)).by(Constant).cost(10);
     let app = app(&paused(ten.wait_up_to(Duration::from_secs(1))));
     let start = Instant::now();
@@ -375,7 +375,7 @@ async fn charge_lines_are_as_long_as_what_fits_in_units() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn charge_held_for_as_long_as_it_takes_and_looks_never() {
+async fn charge_request_waits_its_longest_and_a_peek_never() {
     let looks = |parts: &http::request::Parts| u64::from(!parts.headers.contains_key("x-look"));
     let app = app(&paused(ten("held").cost(looks).wait_up_to(Duration::MAX)));
     let mut held = JoinSet::new();
@@ -392,7 +392,7 @@ async fn charge_held_for_as_long_as_it_takes_and_looks_never() {
 
 /// There is room, and the first in line is not awake yet.
 #[tokio::test(start_paused = true)]
-async fn charge_a_newcomer_never_takes_the_room_of_the_first_in_line() {
+async fn charge_new_request_never_takes_the_room_of_the_first_in_the_queue() {
     let app = app(&paused(ten("held").wait_up_to(Duration::from_secs(10))));
     assert_eq!(send(&app, 1).await.status(), StatusCode::OK);
     let mut first = Box::pin(send(&app, 1));
@@ -405,7 +405,7 @@ async fn charge_a_newcomer_never_takes_the_room_of_the_first_in_line() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn charge_requests_that_leave_a_line_make_room_in_it() {
+async fn charge_requests_that_leave_a_queue_make_room_in_it() {
     let app = app(&paused(ten("held").wait_up_to(Duration::from_secs(1))));
     assert_eq!(send(&app, 1).await.status(), StatusCode::OK);
     let hold = || {
@@ -501,7 +501,7 @@ async fn step(by: Duration) {
 
 /// Law 6, and the other side of it: late timers admit neither more than the limit nor less.
 #[tokio::test(start_paused = true)]
-async fn law_06_charge_a_line_admits_its_rate_although_timers_wake_late() {
+async fn law_06_charge_queue_admits_its_rate_although_timers_wake_late() {
     for rate in [100, 1_000, 5_000] {
         let service = tower::Layer::layer(&paused(per_second(rate, 300 * MS)), Hello);
         let (callers, _calling) = Callers::start(60, &service);
@@ -519,7 +519,7 @@ async fn law_06_charge_a_line_admits_its_rate_although_timers_wake_late() {
 
 /// Law 7: what a line missed while the process did not run is lost, as for requests that are not held.
 #[tokio::test(start_paused = true)]
-async fn law_07_charge_a_line_does_not_make_up_for_a_stall() {
+async fn law_07_charge_queue_does_not_make_up_for_a_stall() {
     let service = tower::Layer::layer(&paused(per_second(1_000, Duration::from_secs(2))), Hello);
     let (callers, _calling) = Callers::start(1_500, &service);
     step(MS).await;
@@ -533,7 +533,7 @@ async fn law_07_charge_a_line_does_not_make_up_for_a_stall() {
 
 /// A window opens for as many as it counts, not for as many as the rate says on paper.
 #[tokio::test(start_paused = true)]
-async fn charge_no_more_are_held_than_the_next_window_admits() {
+async fn charge_queue_takes_no_more_than_the_next_window_admits() {
     let window = limit("held", throttle_tower::FixedWindow::new(Rate::per_second(10))).by(Constant);
     let app = app(&paused(window.wait_up_to(Duration::from_secs(1))));
     let start = Instant::now();
@@ -550,7 +550,7 @@ async fn charge_no_more_are_held_than_the_next_window_admits() {
 
 /// After an admission the next portion comes with the next interval, not when the bucket is full.
 #[tokio::test(start_paused = true)]
-async fn charge_line_of_a_bucket_that_refills_in_portions_is_as_long_as_its_portions_allow() {
+async fn charge_queue_of_an_interval_bucket_is_as_long_as_its_portions_allow() {
     let bucket = throttle_tower::IntervalBucket::new(10).refill(1, 100 * MS);
     let app = app(&paused(limit("held", bucket).by(Constant).wait_up_to(500 * MS)));
     for _ in 0..10 {
@@ -564,7 +564,7 @@ async fn charge_line_of_a_bucket_that_refills_in_portions_is_as_long_as_its_port
     let [mut first, second] = held;
     sleep(101 * MS).await;
     assert!(matches!(poll(&mut first), Poll::Ready(response) if response.status() == StatusCode::OK));
-    // It arrives before the second has been told that it is the first now.
+    // It arrives before the second knows that it is the first now.
     let newcomer = send(&app, 1);
     let (newcomer, second) = tokio::join!(newcomer, second);
     assert_eq!((newcomer.status(), second.status()), (StatusCode::OK, StatusCode::OK));
@@ -573,7 +573,7 @@ async fn charge_line_of_a_bucket_that_refills_in_portions_is_as_long_as_its_port
 
 /// On the real clock, where timers wake 1 to 2 ms late. The best of some rounds, because the machine may be busy.
 #[tokio::test]
-async fn charge_a_line_keeps_its_pace_on_the_real_clock() {
+async fn charge_queue_keeps_its_pace_on_the_real_clock() {
     let mut best = 0;
     for _ in 0..5 {
         let service = tower::Layer::layer(&paused(per_second(1_000, 300 * MS)), Hello);
@@ -598,7 +598,7 @@ fn time(server: &Shared) -> u64 {
 /// Law 6 over a store, by the server's clock: a held queue admits no more than its limit, and no less because timers and
 /// round trips take time. A machine that stalls for more than 50 ms loses turns, so the best of some rounds counts.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn law_06_a_held_queue_over_redis_admits_the_rate_of_its_limit() {
+async fn law_06_queue_over_redis_admits_the_rate_of_its_limit() {
     let server = std::sync::Arc::new(tokio::task::spawn_blocking(Shared::new).await.unwrap());
     let time = || {
         let server = std::sync::Arc::clone(&server);

@@ -141,7 +141,7 @@ async fn charge_permits_are_counted_by_key_and_by_weight() {
 }
 
 #[tokio::test]
-async fn charge_permits_of_the_first_pool_that_has_some() {
+async fn charge_any_takes_permits_of_the_first_pool_that_has_some() {
     let bodies = Arc::new(Semaphore::new(0));
     let pools = any([Concurrency::new(1).name("own"), Concurrency::new(2).name("shared")]);
     let site = Site::new(Store::memory(), all((pools, Concurrency::new(9).name("all"))), app(&bodies)).await;
@@ -210,7 +210,7 @@ async fn law_05_charge_no_more_are_in_flight_than_permitted() {
 }
 
 #[tokio::test]
-async fn charge_attack_35_no_permit_stays_behind_wherever_the_client_goes_away() {
+async fn charge_attack_35_permit_returns_wherever_the_client_disconnects() {
     for store in Store::both().await {
         let layer = layer(&store, all((budget("requests", 100_000), Concurrency::new(1))));
         let handler = || async {
@@ -245,7 +245,7 @@ async fn charge_attack_35_no_permit_stays_behind_wherever_the_client_goes_away()
     }
 }
 
-/// A connection that has switched protocols is in flight as long as whoever serves it says so.
+/// A connection that has switched protocols is in flight as long as its task keeps the permit.
 #[tokio::test]
 async fn charge_attack_33_a_permit_is_held_to_the_end_of_an_upgrade() {
     let upgrade = |permit: InFlight, mut request: AxumRequest| async move {
@@ -275,7 +275,7 @@ async fn charge_attack_33_a_permit_is_held_to_the_end_of_an_upgrade() {
 }
 
 #[tokio::test]
-async fn charge_hooks_hear_of_saturation() {
+async fn charge_saturation_is_an_event() {
     let saturated = Arc::new(AtomicUsize::new(0));
     let heard = Arc::clone(&saturated);
     let layer = ThrottleLayer::new(Concurrency::new(1).name("one")).unwrap().on_decision(move |event| {
@@ -300,7 +300,7 @@ async fn charge_hooks_hear_of_saturation() {
 }
 
 #[test]
-fn charge_wrong_limits_on_requests_in_flight_are_named() {
+fn charge_error_of_a_concurrency_limit_names_it() {
     let error = |limits: throttle_tower::LimitTree| ThrottleLayer::new(limits).map(drop).unwrap_err();
     let none = error(all([Concurrency::new(0).name("none")]));
     assert_eq!((none.policy(), none.field(), none.value()), (Some("none"), "concurrency", "0"));
@@ -331,9 +331,9 @@ fn charge_any_that_mixes_concurrency_and_rates_does_not_build() {
     assert!(ThrottleLayer::new(beside).is_ok());
 }
 
-/// Who is refused anyway keeps nobody out while the store is asked.
+/// A request that is refused anyway takes no permit while the store is asked.
 #[tokio::test]
-async fn charge_those_whom_a_limit_refuses_keep_nobody_out() {
+async fn charge_refused_requests_take_no_permit_from_others() {
     let store = Store::redis().await;
     let per_user = limit("user", FixedWindow::new(Rate::per_hour(100)));
     let limits =

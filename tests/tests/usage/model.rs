@@ -49,7 +49,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// A store of one key, told in whole units.
+/// A store of one key, in whole units.
 trait Naive: Default {
     fn left(&mut self, now: i64) -> u64;
     /// Takes what is left; where it stands.

@@ -76,7 +76,7 @@ async fn charge_of_server_errors_is_refunded() {
 }
 
 #[tokio::test]
-async fn charge_is_refunded_by_a_rule_of_ones_own_and_any_of_several() {
+async fn charge_is_refunded_if_any_custom_rule_applies() {
     let cached = |_: StatusCode, headers: &HeaderMap| headers.contains_key("x-cache");
     assert_eq!(charged(|limit| limit.refund_if(cached)).await, [200, 303, 404, 429, 503]);
     assert_eq!(charged(|limit| limit.refund_if(cached).refund_server_errors()).await, [200, 303, 404, 429]);
@@ -105,7 +105,7 @@ async fn charge_of_each_limit_goes_by_its_own_rule() {
 
 /// The limit of failed logins: a thousand good ones pass, and three bad ones are all there are.
 #[tokio::test]
-async fn charge_attack_47_failures_alone_use_the_limit_up() {
+async fn charge_attack_47_only_failures_use_up_the_limit() {
     for store in Store::both().await {
         let site = Site::new(store, budget("logins", 3).refund_successful(), app()).await;
         for _ in 0..20 {
@@ -120,7 +120,7 @@ async fn charge_attack_47_failures_alone_use_the_limit_up() {
 
 /// A client that goes away before there is a response.
 #[tokio::test]
-async fn charge_attack_35_the_aborted_are_charged_unless_asked_otherwise() {
+async fn charge_attack_35_aborted_request_stays_charged_by_default() {
     for (aborted, left) in [(false, UNITS - 1), (true, UNITS)] {
         for store in Store::both().await {
             let limit = budget("p", UNITS).refund_server_errors();
@@ -138,7 +138,7 @@ async fn charge_attack_35_the_aborted_are_charged_unless_asked_otherwise() {
 
 /// An error of the inner service is no response.
 #[tokio::test]
-async fn charge_of_an_inner_error_is_kept_unless_asked_otherwise() {
+async fn charge_of_an_inner_error_is_kept_by_default() {
     use tower::{Layer, ServiceExt};
 
     for (aborted, left) in [(false, UNITS - 1), (true, UNITS)] {
@@ -157,7 +157,7 @@ async fn charge_of_an_inner_error_is_kept_unless_asked_otherwise() {
 /// An answer is an answer, whatever becomes of its body: a charge that is settled later stays then, at what the handler said, or
 /// at the estimate.
 #[tokio::test]
-async fn charge_settled_later_is_refunded_only_to_requests_without_an_answer() {
+async fn charge_settled_later_is_refunded_only_without_a_response() {
     use http_body_util::{BodyExt, Full};
     use throttle_tower::Usage;
     use tower::{Layer, ServiceExt};

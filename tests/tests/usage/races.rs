@@ -40,7 +40,7 @@ async fn work(State(known): State<Known>, usage: Usage, request: Request<Body>) 
     tokio::task::yield_now().await;
     let n = number(&parts, "x-n");
     let used = n % (COST + 1);
-    // Before the store gives it back, and somebody else takes it.
+    // Before the store gives it back, and another request takes it.
     let release = |used| known.tokens.fetch_sub(COST - used, Ordering::SeqCst);
     match n % 4 {
         0 => {
@@ -97,7 +97,7 @@ fn tiers(counts: [u64; 3]) -> [(&'static str, FixedWindow); 3] {
     [("low", low), ("middle", middle), ("high", high)]
 }
 
-/// The tier that everybody is in now.
+/// The present tier of all requests.
 #[derive(Clone, Default)]
 struct Table(Arc<AtomicUsize>);
 
@@ -118,7 +118,7 @@ impl Table {
     }
 }
 
-/// What the one who asks has used, as the largest tier sees it: all of it.
+/// What the key has used, as the largest tier sees it: all of it.
 async fn used(site: &Site, name: &str, counts: [u64; 3]) -> u64 {
     site.settled().await;
     let (parts, ()) = Request::get("/").header("x-user", USER).body(()).unwrap().into_parts();

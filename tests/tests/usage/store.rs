@@ -32,7 +32,7 @@ impl Store {
         [Self::memory(), Self::redis().await]
     }
 
-    /// What everybody has left of a budget that [`budget`] makes.
+    /// What is left of a budget that [`budget`] makes.
     pub(crate) async fn left(&self, name: &str, units: u64) -> u64 {
         let policy = Policy::new(name, window(units)).unwrap();
         let limiter = Limiter::new(self.backend.clone(), PolicySet::new(policy).unwrap()).unwrap();
@@ -53,7 +53,7 @@ fn window(units: u64) -> FixedWindow {
     FixedWindow::new(Rate::new(units, Duration::from_secs(3650 * 86_400)))
 }
 
-/// So many units for everybody together, for the whole test.
+/// So many units for all requests together, for the whole test.
 pub(crate) fn budget(name: &str, units: u64) -> Limit {
     limit(name, window(units)).by(Constant)
 }

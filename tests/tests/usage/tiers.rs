@@ -1,4 +1,4 @@
-//! Charges of a limit whose policy depends on who asks stay in the tier they were made in.
+//! Charges of a limit with tiers stay in the tier that they were made in.
 
 use std::time::Duration;
 

@@ -74,7 +74,7 @@ fn check<B: Backend>(
             None if backend.can_fail() => {
                 let rule = "the backend can fail, and there is no silent default; add .on_error(OnError::local(n)) to \
                             let this process decide then by a part of the limit, where n processes share it, \
-                            .on_error(OnError::Open) to let requests through, or .on_error(OnError::Closed) to answer \
+                            .on_error(OnError::Open) to admit requests, or .on_error(OnError::Closed) to answer \
                             503, to the limit, or to the layer before .backend(…)";
                 return Err(ConfigError::new("on_error", "not set", rule).in_policy(policy.name()));
             }
