@@ -8,10 +8,11 @@ use crate::limiter::Limiter;
 use crate::memory::MemoryBackend;
 use crate::time::Clock;
 
-/// A handle on what an admitted request took: give it back, or correct it to what was really used, once.
+/// What an admitted request took: refund it, or settle it with the units that were actually used, once.
 ///
-/// Settling consumes it, and it cannot be cloned. Dropping it settles nothing: what was taken stays taken. What is given
-/// back never reaches a later window and is never more than was taken; what is debited empties the key and no more.
+/// Settling consumes the charge, and it cannot be cloned. A dropped charge settles nothing: the units stay taken. Units
+/// that are given back never exceed the charge and never reach a later window; a debit takes at most the units that
+/// remain.
 ///
 /// ```
 /// use throttle_core::{Gcra, Limiter, Policy, Rate};
@@ -38,7 +39,7 @@ pub struct Charge<B: Backend = MemoryBackend> {
 }
 
 impl<B: Backend> Limiter<B> {
-    /// Decides, and hands out what was taken if something was.
+    /// Decides, and returns the charge if something was charged.
     ///
     /// # Errors
     ///
@@ -46,7 +47,7 @@ impl<B: Backend> Limiter<B> {
     ///
     /// # Cancel safety
     ///
-    /// Dropped before it is ready, the request was charged once or not at all, and cannot be refunded.
+    /// If the future is dropped before it is ready, the request was charged once or not at all, and cannot be refunded.
     pub async fn reserve(&self, calls: &[Call]) -> Result<(Decision, Option<Charge<B>>), BackendError> {
         let decision = self.decide(calls).await?;
         let charge = self.charge_of(&decision, calls);
@@ -59,7 +60,7 @@ impl<B: Backend> Limiter<B> {
 }
 
 impl<C: Clock> Limiter<MemoryBackend<C>> {
-    /// Like [`check`](Self::check), with a handle on what was taken, if it was admitted.
+    /// Decides like [`check`](Self::check), and returns the charge if the request was admitted.
     #[must_use]
     pub fn charge(&self, key: impl Into<Key>, cost: u64) -> (Decision, Option<Charge<MemoryBackend<C>>>) {
         let calls = self.calls(&Call::new(key.into(), Cost::at_least_one(cost)));
@@ -74,46 +75,28 @@ impl<B: Backend> Charge<B> {
         Self { limiter, receipt }
     }
 
-    /// Units taken from the policy of that name.
+    /// The units taken from the policy of that name; 0 for an unknown name.
     #[must_use]
     pub fn taken(&self, policy: &str) -> u64 {
         self.place(policy).map_or(0, |policy| self.receipt.taken(policy))
     }
 
-    /// Gives everything back.
+    /// Gives all units back.
     ///
     /// # Cancel safety
     ///
-    /// Dropped before it is ready, the charge was settled once or not at all.
+    /// If the future is dropped before it is ready, the charge was settled once or not at all.
     pub fn refund(self) -> B::Done {
         self.settle(0)
     }
 
-    /// Makes it a charge of `actual` units of every policy that was charged.
+    /// Settles the charge as one of `actual` units, for every policy that was charged.
     ///
     /// # Cancel safety
     ///
-    /// Dropped before it is ready, the charge was settled once or not at all.
+    /// If the future is dropped before it is ready, the charge was settled once or not at all.
     pub fn settle(self, actual: u64) -> B::Done {
         self.limiter.settle(self.receipt.actual(actual))
-    }
-
-    /// Makes it a charge of `actual` units of one policy; the others keep what they took, unless told otherwise before
-    /// the charge is [settled](Self::settle_as_told). An unknown name changes nothing.
-    pub fn actual(mut self, policy: &str, actual: u64) -> Self {
-        if let Some(policy) = self.place(policy) {
-            self.receipt = self.receipt.actual_of(policy, actual);
-        }
-        self
-    }
-
-    /// Settles with what [`actual`](Self::actual) was told.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropped before it is ready, the charge was settled once or not at all.
-    pub fn settle_as_told(self) -> B::Done {
-        self.limiter.settle(self.receipt)
     }
 
     fn place(&self, name: &str) -> Option<usize> {
@@ -122,12 +105,12 @@ impl<B: Backend> Charge<B> {
 }
 
 impl<C: Clock> Charge<MemoryBackend<C>> {
-    /// Gives everything back, at once.
+    /// Gives all units back, without a future.
     pub fn refund_now(self) {
         drop(self.refund());
     }
 
-    /// Makes it a charge of `actual` units, at once.
+    /// Settles the charge as one of `actual` units, without a future.
     pub fn settle_now(self, actual: u64) {
         drop(self.settle(actual));
     }

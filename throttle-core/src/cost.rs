@@ -3,7 +3,7 @@ use std::num::NonZeroU64;
 
 use crate::error::ConfigError;
 
-/// Units a request uses: a whole number from 1. Defaults to 1. Looking without using is spelled `peek`.
+/// Units that a request uses: a whole number from 1. Defaults to 1. A request that uses nothing is a `peek`.
 ///
 /// ```
 /// use throttle_core::Cost;
@@ -26,7 +26,7 @@ impl Cost {
     ///
     /// If `units` is 0.
     pub fn new(units: u64) -> Result<Self, ConfigError> {
-        let rule = "it must be at least 1; to look without using anything, peek";
+        let rule = "it must be at least 1; to read a key without using anything, peek";
         NonZeroU64::new(units).map(Self).ok_or_else(|| ConfigError::new("cost", units, rule))
     }
 

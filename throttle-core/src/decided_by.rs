@@ -1,16 +1,22 @@
-use crate::backend::BackendErrorKind;
+use crate::backend_error::BackendErrorKind;
 
-/// Who decided about a policy: the decided_by of the ladder on which a request that the store cannot decide about ends up.
+/// What decided a policy: the store, or what the process falls back to when the store cannot.
+///
+/// ```
+/// use throttle_core::{BackendErrorKind, DecidedBy};
+///
+/// let decided_by = DecidedBy::Local(BackendErrorKind::Timeout);
+/// assert_eq!((decided_by.label(), decided_by.error()), ("local", Some(BackendErrorKind::Timeout)));
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DecidedBy {
     /// The backend that was asked.
     #[default]
     Store,
-    /// The backend could not, and this process decided by a share of the limit of its own: see
-    /// [`LocalShare`](crate::LocalShare).
+    /// The backend could not decide, and this process decided by its [own share](crate::LocalShare) of the limit.
     Local(BackendErrorKind),
-    /// The backend could not, and the policy lets requests through then.
+    /// The backend could not decide, and the policy admits every request in that case.
     Open(BackendErrorKind),
 }
 

@@ -3,28 +3,38 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use crate::algorithm::{Mark, NEVER, Outcome, Standing, Taken};
-use crate::backend::{BackendErrorKind, Call};
+use crate::backend_error::BackendErrorKind;
+use crate::call::Call;
 use crate::decided_by::DecidedBy;
 use crate::policy::Policy;
 use crate::time::micros_ceil;
 
-/// What a set of limits says about one request.
+/// The outcome of one request against a set of policies.
 ///
-/// All times are relative to the instant of the decision, and exact to the microsecond: `retry_after` and `reset_after`
-/// are the least that is true, rounded up; `remaining` is rounded down.
+/// All times are relative to the instant of the decision and exact to the microsecond. Durations are rounded up,
+/// `remaining` is rounded down.
 ///
-/// Decisions are equal when they say the same and were made on the same [`DecidedBy`].
+/// ```
+/// use throttle_core::{Gcra, Limiter, Policy, Rate};
+///
+/// let limiter = Limiter::in_memory(Policy::new("per-user", Gcra::new(Rate::per_hour(60)).burst(1))?)?;
+/// let admitted = limiter.check("ada", 1);
+/// assert_eq!((admitted.is_admitted(), admitted.remaining(), admitted.binding()), (true, 0, Some(0)));
+/// let never = limiter.check("ada", 2);
+/// assert_eq!((never.is_admitted(), never.retry_after()), (false, None), "the burst is 1");
+/// # Ok::<(), throttle_core::ConfigError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision(Repr);
 
-/// One policy is the usual case, and what it says is what the set says: telling it twice would cost more than deciding.
+/// One policy is the usual case, and its status is the summary: storing it twice would cost more than deciding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Repr {
     One { status: Status, delay: u64 },
     Many { summary: Summary, statuses: Statuses },
 }
 
-/// What a set says as a whole.
+/// The outcome of a set as a whole. Times are µs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Summary {
     pub(crate) wait: u64,
@@ -42,7 +52,7 @@ impl Decision {
     #[inline]
     pub(crate) fn of_many(summary: Summary, statuses: Statuses) -> Self {
         match statuses.as_slice() {
-            // The same decision is told in one way, so that backends can be compared.
+            // The same decision has one form, so that decisions of different backends can be compared.
             [status] if status.applies && summary.binding == Some(0) => {
                 Self(Repr::One { status: *status, delay: summary.delay })
             }
@@ -93,15 +103,15 @@ impl Decision {
         }
     }
 
-    /// The decision about a request to which none of a set's policies applies: allowed, nothing charged.
+    /// The decision about a request to which none of a set's policies applies: admitted, nothing charged.
     #[must_use]
     pub fn not_limited(policies: usize) -> Self {
         let summary = Summary { wait: 0, remaining: u64::MAX, reset: 0, delay: 0, binding: None };
         Self(Repr::Many { summary, statuses: SmallVec::from_elem(Status::SKIPPED, policies) })
     }
 
-    /// The decision about a request that the store could not decide about, and all of whose policies are open then:
-    /// allowed, nothing charged. None of them [applies](Status::applies); those that would have are [`DecidedBy::Open`].
+    /// The decision about a request that the store could not decide, where every policy is open in that case: admitted,
+    /// nothing charged. No policy [applies](Status::applies); those that would have are [`DecidedBy::Open`].
     #[must_use]
     pub fn open(calls: &[Call], why: BackendErrorKind) -> Self {
         let mut decision = Self::not_limited(calls.len());
@@ -110,13 +120,13 @@ impl Decision {
         decision
     }
 
-    /// Says who decided about each policy, by its place in the set.
+    /// Sets what decided each policy, by its place in the set.
     pub(crate) fn set_decided_by(&mut self, decided_by: impl Fn(usize) -> DecidedBy) {
         self.parts().0.iter_mut().enumerate().for_each(|(place, status)| status.decided_by = decided_by(place));
     }
 
-    /// Makes a look a refusal by the policy at a place in the set, because others who came before have a right to what is
-    /// left: for layers that hold requests in line. Waiting so long will help, as far as that is known.
+    /// Turns a peek into a refusal by the policy at a place in the set, because earlier requests are queued for the
+    /// units that remain. For layers that queue requests. `wait` is the expected wait.
     #[must_use]
     pub fn refused(mut self, policy: usize, wait: Duration) -> Self {
         let wait = micros_ceil(wait).clamp(1, NEVER - 1);
@@ -133,8 +143,8 @@ impl Decision {
         self
     }
 
-    /// Who decided: [`DecidedBy::Store`] unless the store could not. Then [`DecidedBy::Local`] if some policy was decided about in
-    /// this process, and [`DecidedBy::Open`] if none was.
+    /// What decided: [`DecidedBy::Store`] unless the store could not decide. Then [`DecidedBy::Local`] if this process
+    /// decided some policy, and [`DecidedBy::Open`] if it decided none.
     #[must_use]
     pub fn decided_by(&self) -> DecidedBy {
         let deciders = self.statuses().iter().map(|status| status.decided_by);
@@ -153,15 +163,15 @@ impl Decision {
         self.decided_by().error()
     }
 
-    /// Whether the request may go on.
+    /// Whether the request is admitted.
     #[inline]
     #[must_use]
     pub const fn is_admitted(&self) -> bool {
         self.wait() == 0
     }
 
-    /// The largest cost that would be admitted at this instant, after this decision. For `all` the least of the members,
-    /// for `any` the greatest; `u64::MAX` when no limit applied.
+    /// The largest cost that would be admitted at this instant, after this decision: the least of the members of an
+    /// `all`, the greatest of those of an `any`, and `u64::MAX` when no policy applied.
     #[inline]
     #[must_use]
     pub const fn remaining(&self) -> u64 {
@@ -171,8 +181,8 @@ impl Decision {
         }
     }
 
-    /// How long until the same request is admitted if nothing else happens: zero when allowed, `None` when no wait helps
-    /// because the cost exceeds what the limit can ever admit.
+    /// How long until the same request is admitted if nothing else happens: zero when it was admitted, `None` when no
+    /// wait helps because the cost exceeds the capacity.
     #[inline]
     #[must_use]
     pub const fn retry_after(&self) -> Option<Duration> {
@@ -203,8 +213,9 @@ impl Decision {
         })
     }
 
-    /// Which policy decided, by its place in the set: the one that refused with the longest wait (for `any`, the
-    /// shortest), or the admitting one with the least left. `None` when nothing was charged and nothing refused.
+    /// The policy that the outcome comes from, by its place in the set: the refusing policy with the longest wait (of
+    /// an `any`, the shortest), or the admitting policy with the least remaining. `None` when nothing was charged and
+    /// nothing refused.
     #[inline]
     #[must_use]
     pub const fn binding(&self) -> Option<usize> {
@@ -226,6 +237,20 @@ impl Decision {
 }
 
 /// Where one policy stands after a decision.
+///
+/// ```
+/// use throttle_core::{Gcra, Limiter, Policy, PolicyTree, Rate};
+///
+/// let policy = |name, count| Policy::new(name, Gcra::new(Rate::per_day(count)));
+/// let limiter = Limiter::in_memory(PolicyTree::All(vec![policy("ip", 1)?.into(), policy("user", 5)?.into()]))?;
+/// assert_eq!(limiter.check("ada", 1).statuses()[1].remaining(), 4);
+///
+/// let refused = limiter.check("ada", 1);
+/// let [ip, user] = refused.statuses() else { panic!("two policies") };
+/// assert!(ip.is_violated() && !user.is_violated());
+/// assert_eq!(user.charged(), 0);
+/// # Ok::<(), throttle_core::ConfigError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status {
     pub(crate) standing: Standing,
@@ -240,7 +265,7 @@ pub struct Status {
     pub(crate) taken: Taken,
 }
 
-// A word for the flags and the decided_by: decisions are moved about on every request.
+// Decisions are moved on every request, so the flags share one word.
 const _: () = assert!(size_of::<Status>() == 64, "a status is one cache line");
 
 impl Status {
@@ -263,28 +288,28 @@ impl Status {
         (self.applies, self.violated) = (true, outcome.wait > 0);
     }
 
-    /// Whether the policy applied to the request at all.
+    /// Whether the policy applied to the request.
     #[inline]
     #[must_use]
     pub const fn applies(&self) -> bool {
         self.applies
     }
 
-    /// Whether the policy by itself would have refused the request.
+    /// Whether the policy alone would have refused the request.
     #[inline]
     #[must_use]
     pub const fn refuses(&self) -> bool {
         self.wait > 0
     }
 
-    /// Whether the refusal is due to this policy. A member of an `any` that refuses is not to blame when another admits.
+    /// Whether this policy caused the refusal. A refusing member of an `any` did not when another member admits.
     #[inline]
     #[must_use]
     pub const fn is_violated(&self) -> bool {
         self.violated
     }
 
-    /// Units this request was charged: 0 when it was refused, or another member of an `any` paid.
+    /// Units that the request was charged: 0 when it was refused, or when another member of an `any` was charged.
     #[inline]
     #[must_use]
     pub const fn charged(&self) -> u64 {
@@ -298,7 +323,7 @@ impl Status {
         self.standing.remaining
     }
 
-    /// How long until this policy admits the request: zero when it does, `None` when no wait helps.
+    /// How long until this policy admits the request: zero when it does now, `None` when no wait helps.
     #[inline]
     #[must_use]
     pub const fn retry_after(&self) -> Option<Duration> {
@@ -320,8 +345,8 @@ impl Status {
         Duration::from_micros(policy.tier(self.tier).algorithm().effective_window(self.standing))
     }
 
-    /// Whether the key shared an overflow bucket because the store was full of live keys. It may be refused early, and
-    /// never late.
+    /// Whether the key shared an overflow bucket because the store was full of live keys. Such a key may be refused
+    /// early, and is never over-admitted.
     #[inline]
     #[must_use]
     pub const fn is_overflow(&self) -> bool {
@@ -335,7 +360,7 @@ impl Status {
         self.tier
     }
 
-    /// Who decided about this policy. One that is [`DecidedBy::Open`] does not [apply](Self::applies): it was skipped.
+    /// What decided this policy. A policy that is [`DecidedBy::Open`] was skipped: it does not [apply](Self::applies).
     #[inline]
     #[must_use]
     pub const fn decided_by(&self) -> DecidedBy {

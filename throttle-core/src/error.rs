@@ -2,7 +2,7 @@ use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
 
-/// A configuration that cannot work, found when it is built: which field, which value, and what to write instead.
+/// A configuration that is refused when it is built. It names the field and the value, and says what to write instead.
 ///
 /// ```
 /// use throttle_core::Rate;

@@ -2,7 +2,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-/// Whose budget: typed parts, encoded so that different parts never meet in one bucket.
+/// Whose budget a request uses: typed parts, encoded so that different parts never share one bucket.
 ///
 /// Every part carries its type and its length, so `("a:b", "c")` and `("a", "b:c")` are different keys, and so are the
 /// number 1 and the text "1". Short keys (up to 32 bytes encoded) live inline; longer ones on the heap, shared by
@@ -21,8 +21,8 @@ pub struct Key(Repr);
 
 const INLINE: usize = 32;
 
-/// Aligned, so that a key is written, moved and read in the same whole words: a processor that loads a word which
-/// straddles two fresh stores has to wait for both, and that took longer than all else about a key.
+/// Aligned, so that a key is written, moved and read in the same whole words. A processor that loads a word which
+/// straddles two recent stores waits for both, and that wait took longer than everything else about a key.
 #[derive(Clone, Copy)]
 #[repr(align(8))]
 struct Inline([[u8; INLINE / 2]; 2]);
@@ -38,10 +38,10 @@ enum Repr {
 }
 
 impl Key {
-    /// The key without parts: one budget for everybody.
+    /// The key without parts: one budget for all requests.
     pub const CONSTANT: Self = Self(Repr::Inline { len: 0, bytes: Inline([[0; INLINE / 2]; 2]) });
 
-    /// The key of those who have none.
+    /// The key of requests without a key.
     #[must_use]
     pub fn missing() -> Self {
         Self::builder().missing().finish()
@@ -167,8 +167,8 @@ impl KeyBuilder {
         self.network(address, 128)
     }
 
-    /// The first `bits` bits of an address, at most 32 for IPv4 and 128 for IPv6. IPv4-mapped IPv6 addresses are taken as
-    /// the IPv4 address they hold.
+    /// The first `bits` bits of an address, at most 32 for IPv4 and 128 for IPv6. IPv4-mapped IPv6 addresses are taken
+    /// as the IPv4 address they hold.
     #[inline(always)]
     #[must_use]
     pub fn network(self, address: IpAddr, bits: u8) -> Self {
@@ -287,8 +287,8 @@ impl KeyBuilder {
 
     /// Appends the first `len` of 16 bytes, the lowest of the number first; those after them are zero.
     ///
-    /// Every request builds a key, and most have one such part: at the start it is one store, which the compiler can pass
-    /// on to whoever reads the key without going through memory. After another part it is shifted there.
+    /// Every request builds a key, and most have one such part: at the start it is one store, which the compiler can
+    /// pass on to code that reads the key without going through memory. After another part it is shifted there.
     #[inline(always)]
     fn short(&mut self, number: u128, len: usize) {
         let [low, high] = &mut self.inline.0;

@@ -6,9 +6,10 @@
 //! let limiter = Limiter::in_memory(Policy::new("per-user", Gcra::new(Rate::per_minute(100)).burst(2))?)?;
 //! assert!(limiter.check("ada", 1).is_admitted());
 //! assert!(limiter.check("ada", 1).is_admitted());
-//! let denied = limiter.check("ada", 1);
-//! assert!(!denied.is_admitted());
-//! println!("again in {:?}", denied.retry_after());
+//!
+//! let refused = limiter.check("ada", 1);
+//! assert!(!refused.is_admitted());
+//! assert!(refused.retry_after().is_some_and(|wait| wait.as_millis() <= 600));
 //! # Ok::<(), throttle_core::ConfigError>(())
 //! ```
 //!
@@ -19,29 +20,32 @@
 //! | [`Rate`] | a count per period |
 //! | burst, capacity | most units admitted at one instant from an unused key |
 //! | [`Algorithm`] | a pure transition: (state, now, cost) to (state, verdict) |
-//! | [`Policy`], [`Carry`] | a public name and an algorithm, or several: one for each tier |
-//! | [`Key`] | whose budget |
-//! | [`Cost`] | units a request uses, at least 1 |
+//! | [`Policy`], [`Carry`] | a public name and an algorithm, or one algorithm for each tier |
+//! | [`Key`] | whose budget a request uses |
+//! | [`Cost`] | units that a request uses, at least 1 |
 //! | [`PolicySet`], [`PolicyTree`] | policies composed with `all` and `any` |
-//! | [`Decision`], [`Status`] | what a set says, and where each of its policies stands |
-//! | [`Receipt`] | what an admitted request took, to be settled once |
+//! | [`Limiter`] | a set of policies on a backend: what most programs use |
+//! | [`Decision`], [`Status`] | the outcome of a request, and where each policy stands |
+//! | [`Charge`] | what an admitted request took, to be settled once |
 //! | [`Backend`] | where state lives and time is read |
-//! | [`LocalShare`], [`DecidedBy`] | what a process may admit while its store fails, and who decided |
+//! | [`LocalShare`], [`DecidedBy`] | what a process may admit while its store fails, and what decided |
 //!
-//! # What it promises
+//! # Guarantees
 //!
-//! Decisions are exact to the microsecond, in integers: a denied request changes nothing, `retry_after` is the first
-//! instant at which the request is admitted, `remaining` is what would be admitted now. They hold on a clock that steps
-//! in either direction. HTTP is the business of `throttle-tower`.
+//! Decisions are computed in integers and exact to the microsecond. A refused request changes nothing, `retry_after` is
+//! the time to the first instant at which the request is admitted, and `remaining` is the largest cost that is admitted
+//! now. The bounds hold on a clock that steps in either direction. For HTTP, use `throttle-tower`.
 //!
 //! # Features
 //!
 //! | feature | default | gives |
 //! |---|---|---|
-//! | `conformance` | no | the kit that shows whether a backend keeps the contract |
+//! | `conformance` | no | a test kit that checks whether a backend keeps its contract |
 
 pub mod algorithm;
 pub mod backend;
+mod backend_error;
+mod call;
 mod charge;
 #[cfg(feature = "conformance")]
 pub mod conformance;
@@ -51,11 +55,11 @@ mod decision;
 mod error;
 mod key;
 mod limiter;
+mod local_share;
 mod memory;
 mod policy;
 mod rate;
 mod set;
-mod share;
 mod tier;
 mod time;
 
@@ -63,7 +67,8 @@ pub use algorithm::{
     Algorithm, CalendarQuota, Carry, FixedWindow, Gcra, IntervalBucket, IntoAlgorithm, LeakyBucket, LeakyMeter,
     SlidingLog, SlidingWindow, TokenBucket,
 };
-pub use backend::{Backend, BackendError, BackendErrorKind, BoxBackend};
+pub use backend::{Backend, BoxBackend};
+pub use backend_error::{BackendError, BackendErrorKind};
 pub use charge::Charge;
 pub use cost::Cost;
 pub use decided_by::DecidedBy;
@@ -71,9 +76,9 @@ pub use decision::{Decision, Status};
 pub use error::ConfigError;
 pub use key::{Key, KeyBuilder, KeyPart};
 pub use limiter::Limiter;
+pub use local_share::LocalShare;
 pub use memory::{MemoryBackend, MemoryBuilder, MemorySet};
 pub use policy::{Policy, PolicyName};
 pub use rate::Rate;
 pub use set::{AnyCharge, PolicyNode, PolicySet, PolicyTree};
-pub use share::LocalShare;
 pub use time::{Clock, ManualClock, SystemClock, Timestamp};

@@ -12,7 +12,7 @@ use crate::memory::MemoryBackend;
 use crate::set::{PolicySet, PolicyTree};
 use crate::time::Clock;
 
-/// A set of limits on a backend: what a queue worker, a WebSocket or a batch job asks when there is no layer.
+/// A set of limits on a backend, for queue workers, WebSockets, batch jobs and other code without a layer.
 ///
 /// ```
 /// use throttle_core::{Gcra, Limiter, Policy, Rate};
@@ -32,18 +32,18 @@ pub struct Limiter<B: Backend = MemoryBackend> {
 }
 
 impl Limiter {
-    /// In this process, on the system clock, up to a million keys.
+    /// A limiter in this process, on the system clock, of up to a million keys.
     ///
     /// # Errors
     ///
     /// As [`PolicySet::new`].
-    pub fn in_memory(rule: impl Into<PolicyTree>) -> Result<Self, ConfigError> {
-        Self::new(MemoryBackend::new(), PolicySet::new(rule)?)
+    pub fn in_memory(tree: impl Into<PolicyTree>) -> Result<Self, ConfigError> {
+        Self::new(MemoryBackend::new(), PolicySet::new(tree)?)
     }
 }
 
 impl<B: Backend> Limiter<B> {
-    /// On any backend.
+    /// A limiter on any backend.
     ///
     /// # Errors
     ///
@@ -66,20 +66,20 @@ impl<B: Backend> Limiter<B> {
         &self.backend
     }
 
-    /// Decides about calls of one's own, one per policy. [`Call::peek`] only looks.
+    /// Decides about the given calls, one per policy. A [`Call::peek`] uses nothing.
     ///
     /// # Cancel safety
     ///
-    /// Dropped before it is ready, the request was charged once or not at all.
+    /// If the future is dropped before it is ready, the request was charged once or not at all.
     pub fn decide(&self, calls: &[Call]) -> B::Decide {
         self.backend.decide(&self.prepared, calls)
     }
 
-    /// Settles a receipt with the difference between what was taken and [what was used](Receipt::actual).
+    /// Settles a receipt: gives back or debits the difference between the taken and the [used](Receipt::actual) units.
     ///
     /// # Cancel safety
     ///
-    /// Dropped before it is ready, it was settled once or not at all.
+    /// If the future is dropped before it is ready, the receipt was settled once or not at all.
     pub fn settle(&self, receipt: Receipt) -> B::Done {
         self.backend.settle(&self.prepared, receipt)
     }
@@ -99,14 +99,14 @@ impl<B: Backend> Limiter<B> {
 }
 
 impl<C: Clock> Limiter<MemoryBackend<C>> {
-    /// Decides about `cost` units (0 counts as 1) of every policy for one key.
+    /// Decides about `cost` units of every policy for one key; 0 counts as 1.
     #[must_use]
     pub fn check(&self, key: impl Into<Key>, cost: u64) -> Decision {
         let call = Call::new(key.into(), Cost::at_least_one(cost));
         self.decide_now(&self.calls(&call))
     }
 
-    /// Where a key stands, without using anything.
+    /// Returns where a key stands, without using anything.
     #[must_use]
     pub fn peek(&self, key: impl Into<Key>) -> Decision {
         self.decide_now(&self.calls(&Call::peek(key.into())))

@@ -6,8 +6,16 @@ use crate::error::ConfigError;
 
 /// The public name of a limit: what headers, problem documents and metrics call it.
 ///
-/// 1 to 64 printable ASCII characters (0x20 to 0x7E), so that it fits a structured-field string. Clients see it: choose a
-/// public alias, not an internal identifier.
+/// 1 to 64 printable ASCII characters (0x20 to 0x7E), so that it fits a structured-field string. Clients see it: choose
+/// a public alias, not an internal identifier.
+///
+/// ```
+/// use throttle_core::PolicyName;
+///
+/// assert_eq!(PolicyName::new("per-ip")?.as_str(), "per-ip");
+/// assert!(PolicyName::new("größe").is_err());
+/// # Ok::<(), throttle_core::ConfigError>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PolicyName(Arc<str>);
 
@@ -48,7 +56,7 @@ pub(crate) fn printable(field: &'static str, text: &str, most: usize) -> Result<
     Err(ConfigError::new(field, format_args!("{text:?}"), rule(remedy)))
 }
 
-/// Characters of a text that is too long that its error shows.
+/// Characters that an error shows of a text that is too long.
 const SHOWN: usize = 24;
 
 impl fmt::Debug for PolicyName {
@@ -93,7 +101,7 @@ pub(crate) struct Tiers {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Tier {
     pub(crate) name: Arc<str>,
-    /// The policy as it is in this tier: the same name and unit, without tiers.
+    /// The policy in this tier: the same name and unit, without tiers.
     pub(crate) policy: Policy,
 }
 
@@ -114,7 +122,7 @@ impl Policy {
         })
     }
 
-    /// What the policy counts, as clients are told: `content-bytes`, `tokens`. Defaults to requests.
+    /// Sets what the policy counts, as headers name it: `content-bytes`, `tokens`. Defaults to requests.
     ///
     /// # Errors
     ///
@@ -126,9 +134,10 @@ impl Policy {
         Ok(self)
     }
 
-    /// Replaces the parameters of a policy of the same name that is in use on the same store: these are in force then, for
-    /// every set that names it, and what was used stays used. Without it, preparing other parameters for a name in use is an
-    /// error: two limits that happen to share a name would be one. Defaults to not replacing.
+    /// Lets this policy replace the parameters of a policy of the same name that is in use on the same store. The new
+    /// parameters are then in force for every set that names the policy, and used units stay used. Defaults to not
+    /// replacing: other parameters for a name in use are an error, because two limits that happen to share a name would
+    /// be one.
     ///
     /// ```
     /// use throttle_core::{Backend, Gcra, PolicySet, MemoryBackend, Policy, Rate};
@@ -146,13 +155,13 @@ impl Policy {
         self
     }
 
-    /// Whether it [replaces](Self::replace_existing) other parameters of its name.
+    /// Whether the policy [replaces](Self::replace_existing) other parameters of its name.
     #[must_use]
     pub const fn replaces_existing(&self) -> bool {
         self.replaces_existing
     }
 
-    /// Whether two policies are one limit, whatever their names.
+    /// Whether two policies have the same parameters, whatever their names.
     pub(crate) fn has_parameters_of(&self, other: &Self) -> bool {
         (&self.algorithm, &self.unit, &self.tiers) == (&other.algorithm, &other.unit, &other.tiers)
     }
@@ -163,7 +172,7 @@ impl Policy {
         self.name.as_str()
     }
 
-    /// The same as a checked name, to keep.
+    /// The public name as a checked value, cheap to clone.
     #[must_use]
     pub const fn policy_name(&self) -> &PolicyName {
         &self.name
@@ -175,12 +184,12 @@ impl Policy {
         &self.algorithm
     }
 
-    /// Instead of any tiers too.
+    /// Replaces the algorithm, and removes the tiers.
     pub(crate) fn set_algorithm(&mut self, algorithm: Algorithm) {
         (self.algorithm, self.tiers) = (algorithm, None);
     }
 
-    /// The algorithm, or each tier's.
+    /// Changes the algorithm, and that of each tier.
     pub(crate) fn change_algorithms(&mut self, change: impl Fn(&Algorithm) -> Algorithm) {
         self.change_each(|policy| policy.algorithm = change(&policy.algorithm));
     }
@@ -191,7 +200,7 @@ impl Policy {
         self.change_each(|policy| policy.unit.clone_from(&unit));
     }
 
-    /// Changes the policy, and it in each tier.
+    /// Changes the policy, and its copy in each tier.
     pub(crate) fn change_each(&mut self, change: impl Fn(&mut Self)) {
         change(self);
         if let Some(tiers) = &self.tiers {
@@ -201,7 +210,7 @@ impl Policy {
         }
     }
 
-    /// What it counts, if not requests.
+    /// What the policy counts; `None` for requests.
     #[must_use]
     pub fn unit(&self) -> Option<&str> {
         self.unit.as_deref()

@@ -1,4 +1,4 @@
-//! Tiers: one policy with several limits, of which each request names one.
+//! Tiers: one policy with several limits; each request names one of them.
 
 use std::sync::Arc;
 
@@ -11,13 +11,14 @@ impl Policy {
     /// Most tiers a policy may have.
     pub const MAX_TIERS: usize = 16;
 
-    /// Several limits under one name, of which each request names one: see [`Call::in_tier`](crate::Call::in_tier). A
-    /// key has one budget, whatever its tier; what it used before a change is carried over by the rule.
+    /// A policy of several limits under one name. Each request names one of them with
+    /// [`Call::in_tier`](crate::backend::Call::in_tier). A key has one budget, whatever its tier: units that it used
+    /// before a change of tier are carried over by the rule.
     ///
-    /// What a policy without tiers is asked for, such as its [algorithm](Self::algorithm), is answered for the first.
+    /// Methods of policies without tiers, such as [`algorithm`](Self::algorithm), speak of the first tier.
     ///
-    /// Where limits of the same name are prepared anew while others are in use, a tier is known by its number: add new ones
-    /// at the end, or those who still use the former limits are decided about in another tier than they mean.
+    /// A tier is known by its number. When limits are prepared anew while others of the same name are in use, add new
+    /// tiers at the end: a process with the former limits would otherwise decide in the wrong tier.
     ///
     /// ```
     /// use throttle_core::{Carry, Gcra, Policy, Rate};
@@ -31,8 +32,8 @@ impl Policy {
     ///
     /// # Errors
     ///
-    /// If the name is not 1 to 64 printable ASCII characters, or a tier's is not; if there are no tiers, more than 16, or
-    /// two of one name; if an algorithm's configuration is out of range; or if the tiers cannot be carried over as
+    /// If the name is not 1 to 64 printable ASCII characters, or a tier's is not; if there are no tiers, more than 16,
+    /// or two of one name; if an algorithm's configuration is out of range; or if the tiers cannot be carried over as
     /// [`Carry::Proportional`] wants it.
     pub fn tiered<N: AsRef<str>, A: IntoAlgorithm>(
         name: &str,
@@ -74,8 +75,8 @@ impl Policy {
         self.tiers.is_some()
     }
 
-    /// The policy as it is in one tier: the same name, with that tier's algorithm. The first tier where there is none of
-    /// that number; itself, if it has no tiers.
+    /// The policy in one tier: the same name with that tier's algorithm. An unknown number stands for the first tier. A
+    /// policy without tiers returns itself.
     #[inline]
     #[must_use]
     pub fn tier(&self, tier: u8) -> &Self {
@@ -98,19 +99,19 @@ impl Policy {
         self.tiers.as_ref()?.each.get(usize::from(tier)).map(|tier| &*tier.name)
     }
 
-    /// The tiers, by their names, in the order given; none for a policy without.
+    /// The tiers by name, in the order given; none for a policy without tiers.
     pub fn tiers(&self) -> impl Iterator<Item = (&str, &Self)> {
         let each = self.tiers.as_ref().map_or(&[][..], |tiers| &tiers.each);
         each.iter().map(|tier| (&*tier.name, &tier.policy))
     }
 
-    /// How what was used is carried over when the tier changes. [`Carry::Keep`] for a policy without tiers.
+    /// How used units are carried over when the tier changes; [`Carry::Keep`] for a policy without tiers.
     #[must_use]
     pub fn carry(&self) -> Carry {
         self.tiers.as_ref().map_or(Carry::Keep, |tiers| tiers.carry)
     }
 
-    /// The number that stands for a tier that a call names.
+    /// The number of the tier that decides a call; an unknown number stands for the first tier.
     #[inline]
     pub(crate) fn effective_tier(&self, tier: u8) -> u8 {
         match &self.tiers {
@@ -119,7 +120,7 @@ impl Policy {
         }
     }
 
-    /// The policy with one tier only.
+    /// The policy with only one of its tiers.
     pub(crate) fn only_tier(&self, tier: u8) -> Self {
         let Some(tiers) = &self.tiers else { return self.clone() };
         let only = tiers.each.get(usize::from(tier)).unwrap_or(&tiers.each[0]).clone();
@@ -129,7 +130,7 @@ impl Policy {
     }
 }
 
-/// Whether shares can be carried over between two tiers, to and fro, without a gift.
+/// Checks that a key cannot gain units by moving between two tiers and back.
 fn in_proportion(policy: &str, one: &Tier, other: &Tier) -> Result<(), ConfigError> {
     let capacity = |tier: &Tier| u128::from(tier.policy.algorithm().capacity());
     let (large, small) = if capacity(one) > capacity(other) { (one, other) } else { (other, one) };
@@ -154,7 +155,8 @@ fn in_proportion(policy: &str, one: &Tier, other: &Tier) -> Result<(), ConfigErr
     Ok(())
 }
 
-/// States as cells of a policy that may have tiers. For its first tier a state does not name the parameters that wrote it.
+/// States as cells of a policy that may have tiers. For its first tier a state does not name the parameters that wrote
+/// it.
 impl Policy {
     /// Moves a state into a cell, to be decided in a tier. `writer` is a copy of the parameters that the state names.
     pub(crate) fn cell<'a>(
@@ -180,8 +182,8 @@ impl Policy {
 }
 
 impl State {
-    /// Reads a state of a policy with tiers that [`to_wire`](Self::to_wire) wrote. Any tier of the policy may have written
-    /// it, or a tier that the policy had before; `tier` is the likeliest. `None` if the bytes are no state.
+    /// Reads a state of a policy with tiers that [`to_wire`](Self::to_wire) wrote. Any tier of the policy may have
+    /// written it, or a tier that the policy had before; `tier` is the likeliest. `None` if the bytes are no state.
     #[must_use]
     pub fn from_wire_of(policy: &Policy, tier: u8, bytes: &[u8]) -> Option<Self> {
         let own = policy.tier(tier).algorithm();

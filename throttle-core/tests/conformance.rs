@@ -102,7 +102,7 @@ mod pending_once {
     conformance_tests!(PendingOnce, adapter);
 }
 
-/// A store far too small for the others that arrive: newcomers may be refused, and nobody is forgotten.
+/// A store far too small for the keys that arrive: new keys may be refused, and no live key is forgotten.
 #[test]
 fn conformance_law_09_of_a_full_store() {
     harness!(Small: InMemory = in_memory(16));

@@ -329,7 +329,7 @@ fn honest_settle(naive: &Naive, set: &PolicySet, charge: &Receipt) {
 }
 
 catches! {
-    /// A refund is of now, whenever the charge was and whoever took it.
+    /// A refund counts at the present instant, whenever the charge was made.
     RefundsAnyTime {
         fn settle(naive: &Naive, set: &PolicySet, charge: &Receipt) {
             let of_now = Naive { clock: naive.clock.clone(), ..Naive::default() };

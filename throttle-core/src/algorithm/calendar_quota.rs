@@ -17,6 +17,16 @@ const MAX_OFFSET_MINUTES: i32 = 14 * 60;
 /// equal length, and [`rolling`](Self::rolling) ones that begin with a key's first use.
 ///
 /// State: 16 bytes, the period's start and the count.
+///
+/// ```
+/// use throttle_core::{CalendarQuota, Timestamp};
+///
+/// let algorithm = CalendarQuota::monthly(1_000).build()?;
+/// let (state, verdict) = algorithm.decide(algorithm.fresh(), Timestamp::EPOCH, 1000);
+/// assert!(verdict.is_admitted());
+/// assert!(!algorithm.decide(state, Timestamp::EPOCH, 1).1.is_admitted());
+/// # Ok::<(), throttle_core::ConfigError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CalendarQuota {
     limit: u64,
@@ -76,7 +86,7 @@ impl CalendarQuota {
         self
     }
 
-    /// What decides, and the rate that it promises.
+    /// The transition, and the rate that it admits.
     pub(super) fn kernel(self) -> Result<(Cut, Rate), ConfigError> {
         in_range("limit", self.limit)?;
         if !(-MAX_OFFSET_MINUTES..=MAX_OFFSET_MINUTES).contains(&self.offset_minutes) {

@@ -22,18 +22,18 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Carry {
-    /// Used units stay used: 30 used of 60 become 30 used of 600. A key that moves to a tier whose capacity is below what
-    /// it has used waits until enough of it has drained.
+    /// Used units stay used: 30 used of 60 become 30 used of 600. A key that moves to a tier whose capacity is below
+    /// what it has used waits until enough of it has drained.
     Keep,
     /// The used share stays used: 30 used of 60 become 300 used of 600, rounded up, so that no change gives units away.
     ///
     /// A tier with a larger capacity must not take longer to recover than one with a smaller capacity, or a stay in the
     /// small tier would give back what was used in the large one. The product of two capacities must be below 2^53.
     Proportional,
-    /// Used units are forgotten. A client that can choose its tier can then use any amount, so take this rule only where a
-    /// change costs something, such as a purchase. A changed limit counts as such a change. While processes with the
-    /// former limit and processes with the new one share a store, each charge forgets in turn: change limits under
-    /// another rule.
+    /// Used units are forgotten. A client that can choose its tier can then use any amount, so take this rule only
+    /// where a change costs something, such as a purchase. A changed limit counts as such a change. While processes
+    /// with the former limit and processes with the new one share a store, each charge forgets in turn: change limits
+    /// under another rule.
     ///
     /// Keys that share an overflow bucket of a full [`MemoryBackend`](crate::MemoryBackend) forget nothing.
     Reset,
@@ -70,7 +70,8 @@ impl Conversion {
         self.used(told) > 0 && !self.is_all() && (self.clipped || cut)
     }
 
-    /// The most units that the old limit may count as used for the new one to admit `cost`, which is at most its capacity.
+    /// The most units that the old limit may count as used for the new one to admit `cost`, which is at most its
+    /// capacity.
     pub(super) fn most(self, cost: u64) -> u64 {
         match self.rule {
             Carry::Reset => self.from,
@@ -94,8 +95,8 @@ impl Conversion {
         }
     }
 
-    /// Whether everything counts as used until the key has recovered: the used amount is unknown, or cannot be converted
-    /// exactly.
+    /// Whether everything counts as used until the key has recovered: the used amount is unknown, or cannot be
+    /// converted exactly.
     fn is_all(self) -> bool {
         (self.clipped && self.to > self.from) || (self.rule == Carry::Proportional && !self.is_exact())
     }

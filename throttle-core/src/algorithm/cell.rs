@@ -75,7 +75,7 @@ impl<'a> Cell<'a> {
     pub(crate) fn wait(&self, cost: u64) -> u64 {
         match self.wait_from_at(cost) {
             NEVER => NEVER,
-            wait => self.from_now(wait),
+            wait => self.since_now(wait),
         }
     }
 
@@ -92,10 +92,11 @@ impl<'a> Cell<'a> {
     /// Where the key stands.
     pub(crate) fn standing(&self) -> Standing {
         let Standing { remaining, reset, next } = self.standing_at();
-        Standing { remaining, reset: self.from_now(reset), next: self.from_now(next) }
+        Standing { remaining, reset: self.since_now(reset), next: self.since_now(next) }
     }
 
-    /// Makes an earlier charge one of `actual` units: gives back the difference, or debits it as far as something is left.
+    /// Makes an earlier charge one of `actual` units: gives back the difference, or debits it as far as something is
+    /// left.
     pub(crate) fn settle(&mut self, taken: Taken, actual: u64) {
         let Some((writer, _)) = self.other else {
             return self.by.settle(&mut self.repr, self.at, taken, actual);
@@ -173,7 +174,7 @@ impl<'a> Cell<'a> {
     }
 
     /// A wait from the instant that counts, as a wait from the clock's time.
-    fn from_now(&self, micros: u64) -> u64 {
+    fn since_now(&self, micros: u64) -> u64 {
         if micros > 0 { micros + self.lag } else { 0 }
     }
 }
@@ -188,8 +189,8 @@ pub(crate) struct Outcome {
     pub(crate) taken: Taken,
 }
 
-/// Asks for `cost` units of a state that the same parameters wrote, and charges them if they are admitted and `charge` is
-/// set. A cost of 0 is admitted and charges nothing.
+/// Asks for `cost` units of a state that the same parameters wrote, and charges them if they are admitted and `charge`
+/// is set. A cost of 0 is admitted and charges nothing.
 #[inline(always)]
 pub(crate) fn decide<A: Transition>(
     algorithm: &A,

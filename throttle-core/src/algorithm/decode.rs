@@ -1,4 +1,4 @@
-//! States whose parameters are not known beforehand: their bytes tell them.
+//! States whose parameters are not known beforehand and are read from their bytes.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ impl Algorithm {
         let numbers: Numbers = read(rest.get(..8 * count)?)?;
         let unsigned = |place: usize| numbers.get(place).and_then(|number| u64::try_from(*number).ok());
         let built = built(*kind, unsigned(0)?, numbers[1], unsigned(2).unwrap_or(0))?.ok()?;
-        // What cannot be built again is not taken for something similar.
+        // An algorithm that cannot be built again is not taken for a similar one.
         bytes.starts_with(&built.tag()).then_some(built)
     }
 }

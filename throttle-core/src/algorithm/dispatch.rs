@@ -193,7 +193,8 @@ impl Algorithm {
             // A state that another algorithm wrote holds nothing of this charge.
             let _ = Stored::change(repr, |state| {
                 if actual <= cost {
-                    // An algorithm with a larger capacity may have made the charge; this state holds no more than its own.
+                    // An algorithm with a larger capacity may have made the charge; this state holds no more than its
+                    // own.
                     let most = a.capacity();
                     a.give_back(state, now, mark, cost.min(most), (cost - actual).min(most));
                 } else {

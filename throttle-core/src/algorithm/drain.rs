@@ -1,4 +1,4 @@
-//! The mathematics that GCRA, token bucket, leaky meter and shaper share: a debt that drains at an exact rate.
+//! The arithmetic that GCRA, token bucket, leaky meter and shaper share: a debt that drains at an exact rate.
 
 use super::reciprocal::Divisor;
 use super::wire::Numbers;
@@ -12,8 +12,8 @@ const MOST_SPACED: u64 = EXACT_MAX / 2;
 /// Debt is counted in grains: `q` grains make a unit and `p` grains drain each microsecond, where p/q is the rate in
 /// lowest terms. So every quantity is a whole number, whatever the rate, and stays below 2^53.
 ///
-/// GCRA calls the debt time (TAT − now, in 1/p µs), the token bucket calls it missing tokens (in 1/q token) and the
-/// meter calls it water. The three are one.
+/// GCRA counts the debt as time (TAT − now, in 1/p µs), the token bucket as missing tokens (in 1/q token) and the meter
+/// as water. The three make the same decisions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Drain {
     /// Grains drained each microsecond.
@@ -74,8 +74,8 @@ impl Drain {
         Numbers::from_slice(&[self.p.get(), self.q.get(), self.depth].map(u64::cast_signed))
     }
 
-    /// 1/n of the drain, and its rate. Where the burst is n or more it can be counted whenever this one can: it holds no
-    /// more grains, of no smaller size.
+    /// 1/n of the drain, and its rate. Where the burst is n or more it can be counted whenever this one can: it holds
+    /// no more grains, of no smaller size.
     pub(super) fn share(&self, rate: Rate, n: u64) -> (Self, Rate) {
         let burst = part(self.capacity, n);
         let exact = rate.share(n).and_then(|rate| Some((Self::with_burst(rate, burst).ok()?, rate)));
@@ -144,8 +144,8 @@ fn fitting(p: u64, q: u64, depth: u128) -> Option<Drain> {
     Some(Drain { p, q, depth, empties_in, capacity: q.divide(depth) })
 }
 
-/// The largest depth that [`fitting`] takes: with `steps` the µs in which it drains, it is at most `steps`·p, and together
-/// they are at most 2^53 − 1.
+/// The largest depth that [`fitting`] takes: with `steps` the µs in which it drains, it is at most `steps`·p, and
+/// together they are at most 2^53 − 1.
 fn deepest(p: u64) -> u64 {
     let steps = (EXACT_MAX - 1 + p) / (2 * p);
     (steps * p).min(EXACT_MAX - steps * p)

@@ -9,8 +9,8 @@ use super::stored::{Repr, Stored};
 use super::wire::{LARGEST, Numbers, Wire};
 
 impl Algorithm {
-    /// What tells these parameters from any others: two bytes for the algorithm and its variant, then the parameters, each
-    /// a double, little endian.
+    /// What tells these parameters from any others: two bytes for the algorithm and its variant, then the parameters,
+    /// each a double, little endian.
     ///
     /// | algorithm | bytes | parameters |
     /// |---|---|---|
@@ -24,8 +24,8 @@ impl Algorithm {
     /// | `sliding_window` | `s0` | limit, length of a sub-window, number of them |
     /// | `sliding_log` | `l0` | limit, window |
     ///
-    /// Times are in µs. A unit is q grains, p grains drain each µs, and at most `depth` are owed: p/q is the rate in lowest
-    /// terms.
+    /// Times are in µs. A unit is q grains, p grains drain each µs, and at most `depth` are owed: p/q is the rate in
+    /// lowest terms.
     #[must_use]
     pub fn tag(&self) -> Vec<u8> {
         struct Tag;
@@ -42,8 +42,8 @@ impl Algorithm {
 }
 
 impl State {
-    /// The state as bytes: the algorithm's [tag](Algorithm::tag), a byte that is `1` if more may have been used than the
-    /// state tells (`0` if not), then numbers, each a double, little endian.
+    /// The state as bytes: the algorithm's [tag](Algorithm::tag), a byte that is `1` if more may have been used than
+    /// the state tells (`0` if not), then numbers, each a double, little endian.
     ///
     /// | algorithm | numbers |
     /// |---|---|
@@ -61,7 +61,7 @@ impl State {
     pub fn to_wire(&self, algorithm: &Algorithm) -> Option<Vec<u8>> {
         let mut bytes = algorithm.tag();
         bytes.push(if self.clipped { b'1' } else { b'0' });
-        write(&mut bytes, &algorithm.accept(Told(&self.repr))?);
+        write(&mut bytes, &algorithm.accept(ReadNumbers(&self.repr))?);
         Some(bytes)
     }
 
@@ -75,23 +75,23 @@ impl State {
             (b'1', rest) => (true, rest),
             _ => return None,
         };
-        let repr = algorithm.accept(Read(&read(rest)?))?;
+        let repr = algorithm.accept(ReadState(&read(rest)?))?;
         Some(Self { repr, clipped, under: None })
     }
 }
 
-struct Told<'a>(&'a Repr);
+struct ReadNumbers<'a>(&'a Repr);
 
-impl Visitor for Told<'_> {
+impl Visitor for ReadNumbers<'_> {
     type Output = Option<Numbers>;
     fn visit<A: Wire<State: Stored>>(self, _: &A) -> Option<Numbers> {
         Stored::read(self.0, A::numbers)
     }
 }
 
-struct Read<'a>(&'a [i64]);
+struct ReadState<'a>(&'a [i64]);
 
-impl Visitor for Read<'_> {
+impl Visitor for ReadState<'_> {
     type Output = Option<Repr>;
     fn visit<A: Wire<State: Stored>>(self, algorithm: &A) -> Option<Repr> {
         Some(algorithm.state(self.0)?.into_repr())

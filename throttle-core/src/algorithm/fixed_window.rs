@@ -13,6 +13,16 @@ use crate::time::{Timestamp, micros_ceil};
 /// matters, take [`Gcra`](super::Gcra) or a sliding window.
 ///
 /// State: 16 bytes, the window's start and the count.
+///
+/// ```
+/// use throttle_core::{FixedWindow, Rate, Timestamp};
+///
+/// let algorithm = FixedWindow::new(Rate::per_minute(100)).build()?;
+/// let (state, verdict) = algorithm.decide(algorithm.fresh(), Timestamp::EPOCH, 100);
+/// assert!(verdict.is_admitted());
+/// assert!(!algorithm.decide(state, Timestamp::EPOCH, 1).1.is_admitted());
+/// # Ok::<(), throttle_core::ConfigError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FixedWindow {
     rate: Rate,
@@ -40,7 +50,7 @@ impl FixedWindow {
         self
     }
 
-    /// What decides, and the rate that it promises.
+    /// The transition, and the rate that it admits.
     pub(super) fn kernel(self) -> Result<(Counter<Fixed>, Rate), ConfigError> {
         let rate = self.rate.validate()?;
         let length = rate.period_micros().cast_signed();

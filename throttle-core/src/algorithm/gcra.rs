@@ -12,8 +12,16 @@ use crate::time::Timestamp;
 /// period/count and the tolerance `tau` is `burst·T`; equality admits. An unused key admits exactly `burst` units at
 /// once, and one more every `T` after that. `T` stays an exact fraction, so no rate drifts.
 ///
-/// State: 16 bytes. It has no memory of the clock but the TAT itself: when the clock steps back, a key waits for its own
-/// TAT.
+/// State: 16 bytes. The TAT is the only memory of the clock: when the clock steps back, a key waits for its own TAT.
+///
+/// ```
+/// use throttle_core::{Gcra, Limiter, Policy, Rate};
+///
+/// let limiter = Limiter::in_memory(Policy::new("api", Gcra::new(Rate::per_hour(60)).burst(2))?)?;
+/// assert!(limiter.check("ada", 2).is_admitted());
+/// assert!(!limiter.check("ada", 1).is_admitted());
+/// # Ok::<(), throttle_core::ConfigError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gcra {
     rate: Rate,
@@ -34,14 +42,14 @@ impl Gcra {
         self
     }
 
-    /// What decides, and the rate that it promises.
+    /// The transition, and the rate that it admits.
     pub(super) fn kernel(self) -> Result<(Arrival, Rate), ConfigError> {
         let drain = Drain::with_burst(self.rate, self.burst.unwrap_or(self.rate.count()))?;
         Ok((Arrival(drain), self.rate))
     }
 }
 
-/// Debt told as time.
+/// GCRA's vocabulary of a drain: the debt as a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Arrival(pub(crate) Drain);
 
@@ -53,8 +61,7 @@ pub(crate) struct Tat {
 }
 
 impl Arrival {
-    /// How far the TAT lies ahead of `now`: whole µs (negative when past), and whether the debt can be told in grains.
-    /// It cannot only after the clock has stepped back by more than the debt itself.
+    /// The debt at `now`. It exceeds the depth only after the clock has stepped back.
     #[inline]
     fn debt(&self, tat: Tat, now: Timestamp) -> Debt {
         let ahead = tat.whole - now.as_micros();
@@ -67,8 +74,8 @@ impl Arrival {
         }
     }
 
-    /// A TAT `units` emission intervals later. What is divided does not depend on the state, so a processor does it while
-    /// it waits for that.
+    /// A TAT that is `units` emission intervals later. The division does not depend on the state, so the processor can
+    /// do it while it loads the state.
     #[inline]
     pub(crate) fn later(&self, tat: Tat, units: u64) -> Tat {
         let (whole, frac) = self.0.p.split(self.0.grains(units));

@@ -14,6 +14,16 @@ use crate::time::{EXACT_MAX, Timestamp, micros_ceil};
 /// multiples since the epoch instead.
 ///
 /// State: 16 bytes, the tokens and the start of the running interval.
+///
+/// ```
+/// use throttle_core::{IntervalBucket, Timestamp};
+///
+/// let algorithm = IntervalBucket::new(100).build()?;
+/// let (state, verdict) = algorithm.decide(algorithm.fresh(), Timestamp::EPOCH, 100);
+/// assert!(verdict.is_admitted());
+/// assert!(!algorithm.decide(state, Timestamp::EPOCH, 1).1.is_admitted());
+/// # Ok::<(), throttle_core::ConfigError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IntervalBucket {
     capacity: u64,
@@ -51,7 +61,7 @@ impl IntervalBucket {
         self
     }
 
-    /// What decides, and the rate that it promises.
+    /// The transition, and the rate that it admits.
     pub(super) fn kernel(self) -> Result<(Portions, Rate), ConfigError> {
         let portions = Portions::new(self)?;
         let rate = portions.rate();
@@ -91,7 +101,8 @@ impl Portions {
         Ok(Self { capacity, refill, interval: interval.cast_signed(), aligned: spec.aligned, quota: spec.quota })
     }
 
-    /// 1/n of the bucket. A refill that cannot be divided comes so much less often instead; a quota's is the quota itself.
+    /// 1/n of the bucket. A refill that cannot be divided comes so much less often instead; a quota's is the quota
+    /// itself.
     pub(super) fn share(&self, n: u64) -> (Self, Rate) {
         // What the bucket cannot hold is no part of its rate, and so none of a share's.
         let refill = self.refill.min(self.capacity);

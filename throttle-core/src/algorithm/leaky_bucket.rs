@@ -9,13 +9,25 @@ use crate::error::ConfigError;
 use crate::rate::Rate;
 use crate::time::{Timestamp, micros_ceil};
 
-/// A leaky bucket as a queue: what exceeds the rate is not refused but told how long to wait.
+/// A leaky bucket as a queue: a request that exceeds the rate is admitted with a delay instead of being refused.
 ///
-/// Units leave one emission interval `T` apart. A request is admitted by the finish of its cost: its last unit must leave
-/// within `max_wait`. The schedule is kept in exact fractions and never drifts; only the delay that is told is rounded
-/// up. An idle bucket saves nothing up.
+/// Units leave one emission interval `T` apart. A request is admitted by the finish of its cost: its last unit must
+/// leave within `max_wait`. The schedule is kept in exact fractions and never drifts; only the
+/// reported delay is rounded up. An idle bucket saves nothing up.
 ///
 /// State: 24 bytes, the next free slot and the time of the last admitted request.
+///
+/// ```
+/// use std::time::Duration;
+/// use throttle_core::{LeakyBucket, Limiter, Policy, Rate};
+///
+/// let bucket = LeakyBucket::new(Rate::per_minute(1)).max_wait(Duration::from_secs(90));
+/// let limiter = Limiter::in_memory(Policy::new("mails", bucket)?)?;
+/// assert!(limiter.check("ada", 1).delay().is_zero());
+/// assert!(limiter.check("ada", 1).delay() > Duration::from_secs(50));
+/// assert!(!limiter.check("ada", 1).is_admitted(), "the third would leave after two minutes");
+/// # Ok::<(), throttle_core::ConfigError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeakyBucket {
     rate: Rate,
@@ -29,9 +41,9 @@ impl LeakyBucket {
         Self { rate, max_wait_us: 30_000_000 }
     }
 
-    /// How long the last unit of a request may have to wait, in whole microseconds, rounded up. Zero queues nothing: that
-    /// is GCRA with a burst of one. Defaults to 30 seconds. A rate of two a minute or
-    /// less needs a longer wait: with the default, a call that comes before its turn is refused instead of delayed.
+    /// How long the last unit of a request may have to wait, in whole microseconds, rounded up. Zero queues nothing:
+    /// that is GCRA with a burst of one. Defaults to 30 seconds. A rate of two a minute or less needs a longer wait:
+    /// with the default, a call that comes before its turn is refused instead of delayed.
     #[must_use]
     pub fn max_wait(mut self, wait: Duration) -> Self {
         self.max_wait_us = micros_ceil(wait);
@@ -50,7 +62,7 @@ impl LeakyBucket {
         Duration::from_micros(self.max_wait_us)
     }
 
-    /// What decides, and the rate that it promises.
+    /// The transition, and the rate that it admits.
     pub(super) fn kernel(self) -> Result<(Queue, Rate), ConfigError> {
         let drain = Drain::with_wait(self.rate, self.max_wait_us)?;
         Ok((Queue::new(drain), self.rate))
@@ -124,10 +136,10 @@ impl Transition for Queue {
         Standing { reset: standing.reset + lag, next: standing.next + lag, ..standing }
     }
 
-    /// A slot returns only when nothing was scheduled behind it: those who wait were told when to leave.
+    /// A slot returns only when nothing is scheduled behind it, because later requests already have their delays.
     fn give_back(&self, state: &mut Departures, now: Timestamp, mark: Mark, cost: u64, units: u64) {
         let slot = Tat { whole: mark.at, frac: mark.frac };
-        // Another algorithm's mark is no slot, though it may look like one.
+        // The mark of another algorithm is no slot, though it may look like one.
         let is_slot = slot.frac < self.0.0.p.get();
         if is_slot && state.next == self.0.later(slot, cost) {
             let kept = self.0.later(slot, cost - units.min(cost));

@@ -10,6 +10,16 @@ use crate::rate::Rate;
 /// [`LeakyBucket`](super::LeakyBucket).
 ///
 /// State: 16 bytes, the level and the time of the last admitted request.
+///
+/// ```
+/// use throttle_core::{LeakyMeter, Rate, Timestamp};
+///
+/// let algorithm = LeakyMeter::new(Rate::per_second(10)).capacity(20).build()?;
+/// let (state, verdict) = algorithm.decide(algorithm.fresh(), Timestamp::EPOCH, 20);
+/// assert!(verdict.is_admitted());
+/// assert!(!algorithm.decide(state, Timestamp::EPOCH, 1).1.is_admitted());
+/// # Ok::<(), throttle_core::ConfigError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeakyMeter {
     rate: Rate,
@@ -30,7 +40,7 @@ impl LeakyMeter {
         self
     }
 
-    /// What decides, and the rate that it promises.
+    /// The transition, and the rate that it admits.
     pub(super) fn kernel(self) -> Result<(Leveled<Water>, Rate), ConfigError> {
         let drain = Drain::with_burst(self.rate, self.capacity.unwrap_or(self.rate.count()))?;
         Ok((Leveled::<Water>::new(drain), self.rate))

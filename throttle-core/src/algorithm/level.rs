@@ -1,4 +1,4 @@
-//! Debt told as a level at an instant: as tokens that are there, or as water that is.
+//! The token bucket's and the leaky meter's vocabularies of a drain: a level at an instant, of tokens or of water.
 
 use std::marker::PhantomData;
 
@@ -8,11 +8,11 @@ use super::verdict::{Mark, Standing};
 use super::wire::{Numbers, Wire, amount, instant};
 use crate::time::Timestamp;
 
-/// A bucket whose level is remembered in vocabulary `V`.
+/// A bucket that keeps its level in vocabulary `V`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Leveled<V>(Drain, PhantomData<V>);
 
-/// How a level tells a debt.
+/// How a level expresses a debt.
 pub(crate) trait Vocabulary {
     /// What begins the tag of its states.
     const KIND: [u8; 2];
@@ -21,11 +21,11 @@ pub(crate) trait Vocabulary {
     fn invert(drain: &Drain, grains: u64) -> u64;
 }
 
-/// The level is what can still be taken.
+/// The level is the tokens that can still be taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tokens;
 
-/// The level is what was poured in and has not drained.
+/// The level is the water that was poured in and has not drained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Water;
 

@@ -2,18 +2,22 @@
 //!
 //! | algorithm | admits | state | choose it when |
 //! |---|---|---|---|
-//! | [`Gcra`] | a burst, then one every T | 16 bytes | you have no reason for another: smooth, exact, smallest |
+//! | [`Gcra`] | a burst, then one every T | 16 bytes | you have no reason to choose another: smooth, exact, smallest |
 //! | [`TokenBucket`] | the same | 16 bytes | you think in tokens |
 //! | [`LeakyMeter`] | the same | 16 bytes | you think in a level that drains |
 //! | [`IntervalBucket`] | what whole portions have refilled | 16 bytes | "100 more each hour, on the hour" |
-//! | [`FixedWindow`] | a count per aligned window | 16 bytes | you must match a provider who counts so; twice the limit can pass at a boundary |
-//! | [`SlidingWindow`] | a count per trailing window, estimated from sub-buckets | 8·(S + 2) bytes | "at most n in any minute", large n |
+//! | [`FixedWindow`] | a count per aligned window | 16 bytes | a provider counts so; twice the limit passes at a boundary |
+//! | [`SlidingWindow`] | a count per trailing window, estimated | 8·(S + 2) bytes | "at most n in any minute", large n |
 //! | [`SlidingLog`] | a count per trailing window, exact | 16 bytes per instant | the same, small n |
-//! | [`CalendarQuota`] | a count per civil day, week or month | 16 bytes | quotas people are billed by |
-//! | [`LeakyBucket`] | what can leave within a longest wait | 24 bytes | calls are to be delayed, not refused |
+//! | [`CalendarQuota`] | a count per civil day, week or month | 16 bytes | quotas that are billed |
+//! | [`LeakyBucket`] | what can leave within a longest wait | 24 bytes | calls should be delayed, not refused |
 //!
-//! All are exact: integers only, allow on equality, a denied request changes nothing. All hold their bounds on a clock
-//! that lies: a step back earns nothing, and two clocks that alternate earn nothing twice.
+//! All of them are exact: they compute in integers, admit on equality, and change nothing on refusal. They hold their
+//! bounds on a clock that steps in either direction: a step back earns nothing, and two clocks in turn earn nothing
+//! twice.
+
+// `cell` is where requests meet states. Each algorithm has a file with its builder and its `Transition`; GCRA, token
+// bucket and leaky meter are one `drain` in three vocabularies.
 
 mod build;
 mod calendar_quota;

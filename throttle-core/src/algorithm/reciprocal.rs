@@ -1,9 +1,9 @@
-/// A divisor with its reciprocal, so that dividing is a multiplication: a 64-bit division takes up to ninety cycles, and
-/// every decision does one or more by numbers that the policy fixes.
+/// A divisor with its reciprocal, so that dividing is a multiplication: a 64-bit division takes up to ninety cycles,
+/// and every decision does one or more by numbers that the policy fixes.
 ///
-/// For dividends below 2^63 the quotient is exact (Granlund and Montgomery 1994, theorem 4.2): with c = ceil(log2 d) and
-/// m = ceil(2^(63 + c) / d), the excess m·d − 2^(63 + c) is below d <= 2^c, so it adds less than 1/d to n/d, which cannot
-/// carry it past the next whole number.
+/// For dividends below 2^63 the quotient is exact (Granlund and Montgomery 1994, theorem 4.2): with c = ceil(log2 d)
+/// and m = ceil(2^(63 + c) / d), the excess m·d − 2^(63 + c) is below d <= 2^c, so it adds less than 1/d to n/d, which
+/// cannot carry it past the next whole number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Divisor {
     value: u64,
@@ -28,7 +28,8 @@ impl Divisor {
     /// The quotient of a dividend below 2^63, rounded down.
     #[inline]
     pub(crate) const fn divide(self, dividend: u64) -> u64 {
-        // Most rates that people write drain one grain a microsecond. A branch that is guessed right takes no time at all.
+        // Most rates that people write drain one grain a microsecond. A branch that is guessed right takes no time at
+        // all.
         if self.value == 1 {
             return dividend;
         }

@@ -12,6 +12,16 @@ use crate::time::{EXACT_MAX, Timestamp};
 /// Each admitted request is remembered for one period; requests of the same microsecond share an entry. So a key takes
 /// 16 bytes per distinct instant in the window (at most the limit's number), and a decision looks at as many. For large
 /// limits take [`SlidingWindow`](super::SlidingWindow).
+///
+/// ```
+/// use throttle_core::{SlidingLog, Rate, Timestamp};
+///
+/// let algorithm = SlidingLog::new(Rate::per_minute(100)).build()?;
+/// let (state, verdict) = algorithm.decide(algorithm.fresh(), Timestamp::EPOCH, 100);
+/// assert!(verdict.is_admitted());
+/// assert!(!algorithm.decide(state, Timestamp::EPOCH, 1).1.is_admitted());
+/// # Ok::<(), throttle_core::ConfigError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlidingLog {
     rate: Rate,
@@ -24,7 +34,7 @@ impl SlidingLog {
         Self { rate }
     }
 
-    /// What decides, and the rate that it promises.
+    /// The transition, and the rate that it admits.
     pub(super) fn kernel(self) -> Result<(Trailing, Rate), ConfigError> {
         let rate = self.rate.validate()?;
         let log = Trailing { limit: rate.count(), window: rate.period_micros().cast_signed() };

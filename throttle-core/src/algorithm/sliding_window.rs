@@ -14,6 +14,16 @@ use crate::time::{EXACT_MAX, Timestamp};
 /// sub-buckets move that edge closer: the error concerns only one sub-window of S.
 ///
 /// State: 8·(S + 2) bytes.
+///
+/// ```
+/// use throttle_core::{SlidingWindow, Rate, Timestamp};
+///
+/// let algorithm = SlidingWindow::new(Rate::per_minute(100)).build()?;
+/// let (state, verdict) = algorithm.decide(algorithm.fresh(), Timestamp::EPOCH, 100);
+/// assert!(verdict.is_admitted());
+/// assert!(!algorithm.decide(state, Timestamp::EPOCH, 1).1.is_admitted());
+/// # Ok::<(), throttle_core::ConfigError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlidingWindow {
     rate: Rate,
@@ -34,7 +44,7 @@ impl SlidingWindow {
         self
     }
 
-    /// What decides, and the rate that it promises.
+    /// The transition, and the rate that it admits.
     pub(super) fn kernel(self) -> Result<(Estimate, Rate), ConfigError> {
         let rate = self.rate.validate()?;
         let (limit, period, buckets) = (rate.count(), rate.period_micros(), self.buckets);
@@ -257,7 +267,8 @@ impl Transition for Estimate {
         let age = view.newest - mark.at;
         let running = view.index - mark.at < self.buckets;
         if running && (0..=self.buckets).contains(&age) {
-            // A charge of which nothing is there any more has no debit either: the ring may have been forgotten meanwhile.
+            // A charge of which nothing is there any more has no debit either: the ring may have been forgotten
+            // meanwhile.
             let counter = &mut ring.counters[self.slot(mark.at)];
             *counter += if *counter > 0 { units.min(left) } else { 0 };
         }

@@ -9,8 +9,8 @@ use crate::time::Timestamp;
 
 /// What a backend keeps for one key of one policy.
 ///
-/// Opaque: only the [`Algorithm`](crate::Algorithm) that made it can read it. Backends that keep states in another process
-/// use [`to_wire`](Self::to_wire) and [`from_wire`](Self::from_wire).
+/// Opaque: only the [`Algorithm`](crate::Algorithm) that made it can read it. Backends that keep states in another
+/// process use [`to_wire`](Self::to_wire) and [`from_wire`](Self::from_wire).
 ///
 /// ```
 /// use throttle_core::{Gcra, Rate, Timestamp};

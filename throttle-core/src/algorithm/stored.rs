@@ -29,9 +29,9 @@ pub(crate) struct Words {
     pub(crate) amount: u64,
 }
 
-/// How an algorithm's own state is kept in a [`Repr`], and found there again.
+/// How an algorithm's own state is kept in a [`Repr`] and read again.
 pub(crate) trait Stored: Sized {
-    /// The state that two words stand for; nothing if the algorithm's states are larger.
+    /// The state that two words stand for; `None` if the algorithm's states are larger.
     fn from_words(words: Words) -> Option<Self>;
     /// The reverse.
     fn words(&self) -> Option<Words>;

@@ -12,6 +12,16 @@ use crate::rate::Rate;
 /// For a bucket that is refilled in whole portions, see [`IntervalBucket`](super::IntervalBucket).
 ///
 /// State: 16 bytes, the level and the time of the last admitted request.
+///
+/// ```
+/// use throttle_core::{TokenBucket, Rate, Timestamp};
+///
+/// let algorithm = TokenBucket::new(Rate::per_second(10)).burst(20).build()?;
+/// let (state, verdict) = algorithm.decide(algorithm.fresh(), Timestamp::EPOCH, 20);
+/// assert!(verdict.is_admitted());
+/// assert!(!algorithm.decide(state, Timestamp::EPOCH, 1).1.is_admitted());
+/// # Ok::<(), throttle_core::ConfigError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenBucket {
     rate: Rate,
@@ -32,7 +42,7 @@ impl TokenBucket {
         self
     }
 
-    /// What decides, and the rate that it promises.
+    /// The transition, and the rate that it admits.
     pub(super) fn kernel(self) -> Result<(Leveled<Tokens>, Rate), ConfigError> {
         let drain = Drain::with_burst(self.rate, self.burst.unwrap_or(self.rate.count()))?;
         Ok((Leveled::<Tokens>::new(drain), self.rate))

@@ -1,11 +1,11 @@
-//! What one algorithm says about one request, and what it charged.
+//! The outcome of one request against one algorithm, and what it charged.
 
 use crate::time::Timestamp;
 
 /// The wait of a cost that no wait can help.
 pub(crate) const NEVER: u64 = u64::MAX;
 
-/// What one algorithm says about one request.
+/// The outcome of one request against one algorithm. [`Algorithm`](crate::Algorithm) shows one. Times are µs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verdict {
     pub(crate) standing: Standing,
@@ -14,7 +14,7 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// Whether the request may go on.
+    /// Whether the request is admitted.
     #[inline]
     #[must_use]
     pub const fn is_admitted(&self) -> bool {
@@ -28,8 +28,8 @@ impl Verdict {
         self.standing.remaining
     }
 
-    /// µs after which the same request is admitted if nothing else happens, and not one earlier. 0 when allowed, `None`
-    /// when no wait helps because the cost exceeds the capacity.
+    /// µs after which the same request is admitted if nothing else happens, and not one earlier. 0 when it was
+    /// admitted, `None` when no wait helps because the cost exceeds the capacity.
     #[inline]
     #[must_use]
     pub const fn retry_after_micros(&self) -> Option<u64> {
@@ -56,7 +56,7 @@ impl Verdict {
 pub(crate) struct Standing {
     /// Largest cost that would be admitted at this instant.
     pub(crate) remaining: u64,
-    /// µs until the key is as good as unused.
+    /// µs until the key cannot be told from an unused one.
     pub(crate) reset: u64,
     /// µs until something more is available; for windows, until the window ends.
     pub(crate) next: u64,
@@ -75,7 +75,7 @@ impl Mark {
     }
 }
 
-/// A charge as an algorithm remembers it: how much, and where in its time. No charge has a cost of 0.
+/// A charge: how much, and where in the algorithm's time. No charge has a cost of 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Taken {
     pub(crate) cost: u64,

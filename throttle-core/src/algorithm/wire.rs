@@ -8,20 +8,20 @@ use crate::time::Timestamp;
 /// Whole numbers below 2^53 in magnitude, so that each is exact as a double.
 pub(crate) type Numbers = SmallVec<[i64; 3]>;
 
-/// The largest number that is told. An instant may lie a little after [`Timestamp::MAX`].
+/// The largest number that is written. An instant may lie a little after [`Timestamp::MAX`].
 pub(super) const LARGEST: i64 = 1 << 53;
 
-/// An algorithm whose parameters and states can be told as numbers.
+/// An algorithm whose parameters and states can be written as numbers.
 pub(crate) trait Wire: Transition {
     /// One byte for the algorithm and one for its variant.
     fn kind(&self) -> [u8; 2];
 
-    /// All that decides how a state is read.
+    /// Everything that determines how a state is read.
     fn parameters(&self) -> Numbers;
 
     fn numbers(state: &Self::State) -> Numbers;
 
-    /// The reverse; nothing for numbers that are no state of this algorithm.
+    /// The reverse; `None` for numbers that are no state of this algorithm.
     fn state(&self, numbers: &[i64]) -> Option<Self::State>;
 }
 

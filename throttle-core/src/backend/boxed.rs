@@ -3,10 +3,10 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use super::call::Call;
 use super::contract::Backend;
-use super::error::{BackendError, BackendErrorKind};
 use super::receipt::Receipt;
+use crate::backend_error::{BackendError, BackendErrorKind};
+use crate::call::Call;
 use crate::decision::Decision;
 use crate::error::ConfigError;
 use crate::key::Key;
@@ -15,8 +15,20 @@ use crate::time::Timestamp;
 
 type Boxed<T> = Pin<Box<dyn Future<Output = Result<T, BackendError>> + Send>>;
 
-/// Any backend, its type erased, for applications that choose one at run time. Costs one allocation for a decision that has
-/// to be waited for.
+/// A backend of any type, for applications that choose one at run time. A decision that waits costs one allocation.
+///
+/// ```
+/// use std::sync::Arc;
+/// use throttle_core::backend::Call;
+/// use throttle_core::{Backend, BoxBackend, Gcra, Key, MemoryBackend, Policy, PolicySet, Rate};
+///
+/// let backend = BoxBackend::new(MemoryBackend::new());
+/// let set = PolicySet::new(Policy::new("per-user", Gcra::new(Rate::per_day(9)))?)?;
+/// let prepared = Arc::new(backend.prepare(set)?);
+/// let decision = backend.decide_at_once(&prepared, &[Call::from(Key::from("ada"))]);
+/// assert_eq!(decision.map(|decision| decision.remaining()), Some(8));
+/// # Ok::<(), throttle_core::ConfigError>(())
+/// ```
 #[derive(Clone)]
 pub struct BoxBackend(Arc<dyn ErasedBackend>);
 

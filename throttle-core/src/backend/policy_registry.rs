@@ -1,4 +1,4 @@
-//! Which parameters are in force on a store, and who may change them: what sets of one store share by their policies' names.
+//! The parameters in force on a store, which its sets share by their policies' names.
 
 use std::collections::HashMap;
 use std::fmt::{self, Write};
@@ -12,11 +12,11 @@ use crate::error::ConfigError;
 use crate::policy::{Policy, PolicyName};
 use crate::set::PolicySet;
 
-/// The policies of the sets that are in use on one store, for those who write a [`Backend`](crate::Backend).
+/// The policies of the sets that are in use on one store. For implementations of [`Backend`](crate::Backend).
 ///
-/// A policy's name stands for one limit of a store. A set whose policy has other parameters than a set in use is an error,
-/// unless the policy says that it [replaces](Policy::replace_existing) the existing one. A set is in use while its
-/// [`RegisteredSet`] exists. Clones share the registry; what they know is of this process.
+/// A policy's name stands for one limit of a store. A set whose policy has other parameters than a set in use is an
+/// error, unless the policy [replaces](Policy::replace_existing) the existing one. A set is in use while its
+/// [`RegisteredSet`] exists. Clones share the registry, which knows the sets of this process.
 ///
 /// ```
 /// use throttle_core::{Gcra, PolicySet, Policy, Rate};
@@ -82,16 +82,16 @@ impl PolicyRegistry {
         Ok(RegisteredSet { registry: self.clone(), set, same_at, replaced: Mutex::default() })
     }
 
-    /// Counts changes of the parameters in force: as long as it is the same, so are they.
+    /// A count of changes. While it stays the same, so do the parameters in force.
     #[inline]
     #[must_use]
     pub fn epoch(&self) -> u64 {
         self.0.epoch.load(Ordering::Acquire)
     }
 
-    /// The same composition with the parameters in force. Policies whose names were never registered keep theirs.
+    /// The set with the parameters in force. Policies whose names were never registered keep their own.
     ///
-    /// Read the [epoch](Self::epoch) before, to know when to ask again.
+    /// Read the [epoch](Self::epoch) before the call, to know when to call again.
     #[must_use]
     pub fn in_force(&self, set: &PolicySet) -> PolicySet {
         let named = self.0.named.lock();
@@ -99,13 +99,13 @@ impl PolicyRegistry {
     }
 }
 
-/// A set in use. Dropping it gives its policies' names free.
+/// A set in use. Dropping it frees its policies' names. [`PolicyRegistry`] shows one.
 pub struct RegisteredSet {
     registry: PolicyRegistry,
     set: PolicySet,
-    /// The last epoch in which its own parameters were found to be in force.
+    /// The last epoch in which the set's own parameters were in force.
     same_at: AtomicU64,
-    /// The set in force where its own parameters are not, and the epoch of that.
+    /// The set in force if it is another one, and its epoch.
     replaced: Mutex<Option<(u64, Arc<PolicySet>)>>,
 }
 
@@ -116,7 +116,8 @@ impl RegisteredSet {
         &self.set
     }
 
-    /// The set with the parameters in force, if another set has replaced some of its own; the same `Arc` until they change.
+    /// The set with the parameters in force, if another set has replaced some of this set's. The same `Arc` until they
+    /// change.
     #[inline]
     #[must_use]
     pub fn replaced(&self) -> Option<Arc<PolicySet>> {
@@ -168,7 +169,7 @@ impl fmt::Debug for RegisteredSet {
 fn conflict(policy: &Policy, held: &Policy) -> ConfigError {
     let (mut own, mut existing) = (parameters(policy), parameters(held));
     if own == existing {
-        // They differ in what a limit is seldom described by, such as the number of sub-buckets.
+        // They differ in a parameter that the description leaves out, such as the number of sub-buckets.
         (own, existing) = (format!("{:?}", policy.algorithm()), format!("{:?}", held.algorithm()));
     }
     let rule = format!(
@@ -179,7 +180,7 @@ fn conflict(policy: &Policy, held: &Policy) -> ConfigError {
     ConfigError::new("parameters of the limit", own, rule).in_policy(policy.name())
 }
 
-/// A policy's parameters, for people.
+/// A policy's parameters, for error messages.
 fn parameters(policy: &Policy) -> String {
     let of = |algorithm: &Algorithm| {
         let (name, rate, capacity) = (algorithm.name(), algorithm.rate(), algorithm.capacity());

@@ -1,23 +1,23 @@
 use smallvec::{SmallVec, smallvec};
 
-use super::call::Call;
 use crate::algorithm::{Algorithm, State, Taken};
+use crate::call::Call;
 use crate::decided_by::DecidedBy;
 use crate::decision::Decision;
 use crate::key::Key;
 use crate::policy::Policy;
 use crate::time::Timestamp;
 
-/// What an admitted request took and of whom, for a backend to settle once.
+/// What an admitted request took from each key, for a backend to settle once.
 ///
-/// Not `Clone`: settling consumes it. A [`Charge`](crate::Charge) is a receipt with the limiter it belongs to.
+/// Settling consumes the receipt, so it is not `Clone`. A [`Charge`](crate::Charge) is a receipt with its limiter.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "dropping a receipt keeps what was taken"]
 pub struct Receipt {
     pub(crate) items: SmallVec<[ReceiptItem; 3]>,
 }
 
-/// What one policy took, and what it shall have been.
+/// What one policy took, and the units that it is settled with.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ReceiptItem {
     pub(crate) policy: usize,
@@ -36,7 +36,7 @@ impl ReceiptItem {
         self.policy
     }
 
-    /// Whose budget was charged.
+    /// The key that was charged.
     #[must_use]
     pub const fn key(&self) -> &Key {
         &self.key
@@ -48,14 +48,14 @@ impl ReceiptItem {
         self.taken.cost
     }
 
-    /// Units that shall have been taken.
+    /// Units that the charge is settled with.
     #[must_use]
     pub const fn actual(&self) -> u64 {
         self.actual
     }
 
-    /// Where the charge stands in its algorithm's time, as two numbers that mean something to it alone: for backends
-    /// that settle in another process.
+    /// Where the charge stands in its algorithm's time, as two numbers that only the algorithm reads. For backends that
+    /// settle in another process.
     #[must_use]
     pub const fn mark(&self) -> (i64, u64) {
         (self.taken.mark.at, self.taken.mark.frac)
@@ -67,14 +67,14 @@ impl ReceiptItem {
         self.tier
     }
 
-    /// Who charged it. Only what the [store](DecidedBy::Store) took can be settled there.
+    /// What made the charge. Only charges of the [store](DecidedBy::Store) can be settled there.
     #[must_use]
     pub const fn decided_by(&self) -> DecidedBy {
         self.decided_by
     }
 
-    /// Settles this item on the key's state, for backends that keep [`State`]s. An item that was not charged at the store
-    /// changes nothing.
+    /// Settles this item on the key's state, for backends that keep [`State`]s. An item that was not charged at the
+    /// store changes nothing.
     pub fn apply(&self, algorithm: &Algorithm, state: &mut State, now: Timestamp) {
         if self.decided_by == DecidedBy::Store {
             algorithm.settle(&mut state.repr, now, self.taken, self.actual);
@@ -96,7 +96,7 @@ impl ReceiptItem {
 impl Receipt {
     /// The receipt of a decision about `calls`; `None` if nothing was charged.
     ///
-    /// Ask once for each decision: two receipts of one decision would give back twice.
+    /// Call it once for each decision: two receipts of one decision would give back twice.
     #[must_use]
     pub fn of(decision: &Decision, calls: &[Call]) -> Option<Self> {
         let statuses = decision.statuses().iter().enumerate();
@@ -117,7 +117,7 @@ impl Receipt {
         &self.items
     }
 
-    /// The items, taken apart: whoever keeps many receipts for long keeps them so. [`From`] puts one together again.
+    /// The items, for callers that keep many receipts for long. [`From`] turns an item into a receipt again.
     pub fn into_items(self) -> impl Iterator<Item = ReceiptItem> {
         self.items.into_iter()
     }
@@ -128,21 +128,21 @@ impl Receipt {
         self.items.iter().filter(|item| item.policy == policy).map(|item| item.taken.cost).sum()
     }
 
-    /// Sets what the request really used, of every policy that was charged. 0 gives everything back.
+    /// Sets the units that the request actually used, of every policy that was charged. 0 gives everything back.
     pub fn actual(mut self, units: u64) -> Self {
         self.items.iter_mut().for_each(|item| item.actual = units);
         self
     }
 
-    /// Sets what the request really used of the policy at one place in the set; the others keep what they took unless
-    /// told otherwise.
+    /// Sets the units that the request actually used of the policy at a place in the set. Other policies are not
+    /// changed.
     pub fn actual_of(mut self, policy: usize, units: u64) -> Self {
         self.items.iter_mut().filter(|item| item.policy == policy).for_each(|item| item.actual = units);
         self
     }
 
-    /// Takes out what the policy at one place in the set was charged, as a receipt of its own, to be settled at another
-    /// time. `None` if nothing of it is here.
+    /// Removes the charge of the policy at a place in the set and returns it as a receipt of its own, to be settled at
+    /// another time. `None` if the receipt has no such charge.
     ///
     /// ```
     /// use throttle_core::{Gcra, Key, PolicySet, Limiter, MemoryBackend, Policy, Rate, PolicyTree};
@@ -169,8 +169,8 @@ impl Receipt {
         Some(Self { items: smallvec![self.items.remove(at)] })
     }
 
-    /// Takes over what another receipt of the same limits holds, to be settled in one step, but for policies that are here
-    /// already: one step settles one charge of each. Those stay where they are.
+    /// Moves the items of another receipt of the same set here, to be settled in one step. Items of policies that have
+    /// a charge here already stay there, because one step settles one charge of each policy.
     pub fn take_over(&mut self, other: &mut Self) {
         let items = std::mem::take(&mut other.items).into_iter();
         let (staying, coming): (SmallVec<[ReceiptItem; 3]>, SmallVec<[ReceiptItem; 3]>) =
@@ -179,7 +179,7 @@ impl Receipt {
         other.items = staying;
     }
 
-    /// Takes out what a local share charged, as a receipt for the memory that the share is kept in.
+    /// Removes the charges of a local share, and returns them as a receipt for the share's memory.
     pub(crate) fn take_local(&mut self) -> Self {
         let items = std::mem::take(&mut self.items).into_iter();
         let (mut local, store): (SmallVec<[ReceiptItem; 3]>, SmallVec<[ReceiptItem; 3]>) =
@@ -189,12 +189,12 @@ impl Receipt {
         Self { items: local }
     }
 
-    /// The same for what a share has noted of this receipt, of which it can hold so much of each policy.
+    /// The charges of this receipt that a share has noted, where `capacity` is what the share holds of each policy.
     pub(crate) fn noted(&self, capacity: impl Fn(&ReceiptItem) -> Option<u64>) -> Self {
         let noted = self.items.iter().filter(|item| item.decided_by == DecidedBy::Store).filter_map(|item| {
             let most = capacity(item)?;
             let taken = Taken { cost: item.taken.cost.min(most), ..item.taken };
-            // What was more than the share was never noted, and what is owed beyond the charge is owed here too.
+            // Units beyond the share were never noted. Units that the request owes beyond its charge are owed here too.
             let owed = item.actual.saturating_sub(item.taken.cost);
             let actual = item.actual.min(taken.cost).saturating_add(owed);
             Some(ReceiptItem { key: item.key.clone(), overflow: false, taken, actual, ..*item })

@@ -6,9 +6,9 @@ use super::fixture::{Fixture, START, call, micros, policy, start};
 use super::{Harness, Sample};
 use crate::backend::{BackendErrorKind, Receipt};
 use crate::key::Key;
+use crate::local_share::LocalShare;
 use crate::memory::MemoryBackend;
 use crate::set::{AnyCharge, PolicyTree};
-use crate::share::LocalShare;
 use crate::time::ManualClock;
 
 /// A refund gives back the units of its own charge, and nothing else.

@@ -67,8 +67,8 @@ pub fn law_07_two_clocks_buy_nothing_twice<H: Harness>(sample: &Sample) {
     }
 }
 
-/// A key that is forgotten on the later of two clocks and used on the earlier one gains no more than the time between the
-/// clocks is worth, however often they take turns.
+/// A key that is forgotten on the later of two clocks and used on the earlier one gains no more than the time between
+/// the clocks is worth, however often they take turns.
 pub fn law_07_forgetting_and_stepping_back_is_bounded<H: Harness>(sample: &Sample) {
     let harness = start::<H>();
     let fixture = Fixture::<H>::of(&harness, sample.algorithm());
@@ -87,8 +87,8 @@ pub fn law_07_forgetting_and_stepping_back_is_bounded<H: Harness>(sample: &Sampl
     assert!(bought <= most, "{bought} units of a key with {} on two clocks that took turns", sample.capacity());
 }
 
-/// A lowered limit counts former use and refuses a key for no longer than its own window; a raised limit takes effect at
-/// once. Another algorithm under the same name starts with the former use.
+/// A lowered limit counts former use and refuses a key for no longer than its own window; a raised limit takes effect
+/// at once. Another algorithm under the same name starts with the former use.
 pub fn law_07_changed_limit_is_carried_over<H: Harness>(sample: &Sample) {
     let (high, low) = (*sample.algorithm(), *sample.lowered());
     let other = Gcra::new(Rate::per_hour(5)).burst(6).build().expect("a valid algorithm");

@@ -43,7 +43,8 @@ pub fn law_05_all_charges_every_member_or_none<H: Harness>(sample: &Sample) {
     }
 }
 
-/// `any`: the first member that admits is charged, or every member that admits, as its rule says; a refusal charges none.
+/// `any`: the first member that admits is charged, or every member that admits, as its rule says; a refusal charges
+/// none.
 pub fn law_05_any_charges_by_its_rule<H: Harness>() {
     let harness = start::<H>();
     let key = Key::from("any");
@@ -89,8 +90,8 @@ pub fn law_05_nested_charges_all_or_nothing<H: Harness>() {
     assert_eq!(left(&fixture, &other), [6, 2, 1, 0]);
 }
 
-/// Threads race on an `all` in which one member has K units left: K requests are admitted, and the other members are charged
-/// for exactly those.
+/// Threads race on an `all` in which one member has K units left: K requests are admitted, and the other members are
+/// charged for exactly those.
 pub fn law_05_saturated_member_under_contention<H: Harness>() {
     let harness = start::<H>();
     let rule = PolicyTree::All(vec![quota("wide", 1_000), quota("narrow", 20), quota("shared", 1_000)]);

@@ -73,8 +73,8 @@ fn give_up<F: Future>(future: F) -> Option<F::Output> {
     }
 }
 
-/// A future that is dropped before or after its first poll has charged its whole request once or not at all, and the store
-/// stays usable.
+/// A future that is dropped before or after its first poll has charged its whole request once or not at all, and the
+/// store stays usable.
 pub fn contract_dropped_futures_charge_at_most_once<H: Harness>() {
     let harness = start::<H>();
     let sample = Sample::fixed_window();

@@ -1,7 +1,7 @@
 //! A test kit that checks whether a [`Backend`] keeps its contract.
 //!
-//! Enable the feature `conformance` in the dev-dependencies, implement [`Harness`] to start a store and set its clock, and
-//! run every case as a test with a name of its own:
+//! Enable the feature `conformance` in the dev-dependencies, implement [`Harness`] to start a store and set its clock,
+//! and run every case as a test with a name of its own:
 //!
 //! ```
 //! use throttle_core::conformance::Harness;
@@ -31,8 +31,8 @@
 //! # throttle_core::conformance::law_11_keys_are_injective::<InMemory>();
 //! ```
 //!
-//! A test is named after the law, the case and the algorithm: `conformance::law_01_deny_never_consumes::gcra`. The cases are
-//! also public functions, for another test runner.
+//! A test is named after the law, the case and the algorithm: `conformance::law_01_deny_never_consumes::gcra`. The
+//! cases are also public functions, for another test runner.
 //!
 //! # What is compared with what
 //!
@@ -43,8 +43,8 @@
 //! * The parameters of a policy that were prepared last are in force, and only a policy that
 //!   [replaces](crate::Policy::replace_existing) those in use can change them. The first decision that reads a state of
 //!   earlier parameters [carries it over](crate::Algorithm::carry_over), whether it admits the request or not.
-//! * A state may be dropped as soon as the kit's clock shows that it cannot be told from a fresh one, and never before. A
-//!   store that expires keys by a clock of its own must not do so while the kit's clock stands still.
+//! * A state may be dropped as soon as the kit's clock shows that it cannot be told from a fresh one, and never before.
+//!   A store that expires keys by a clock of its own must not do so while the kit's clock stands still.
 //! * A clock that steps back before the instant at which a dropped state became fresh may miss that state, within the
 //!   bound of [`law_07_forgetting_and_stepping_back_is_bounded`].
 //! * A charge that is settled for more than was taken debits a dropped key as it debits an unused one.
@@ -122,8 +122,9 @@ pub trait Harness: Sized + Sync {
     /// Whether a set of several policies is decided in one atomic step.
     ///
     /// `false` for a backend that reserves each member separately and gives back exactly on refusal. Then a member of a
-    /// composite may refuse early while requests race for it, and a request whose future was dropped may have charged some
-    /// members; they still must not over-admit. Traces of composites do not step the clock back. Defaults to `true`.
+    /// composite may refuse early while requests race for it, and a request whose future was dropped may have charged
+    /// some members; they still must not over-admit. Traces of composites do not step the clock back. Defaults to
+    /// `true`.
     const ATOMIC_SETS: bool = true;
 
     /// Starts an empty store for one test. Tests run at the same time, so stores on one server must be kept apart, for
@@ -134,12 +135,12 @@ pub trait Harness: Sized + Sync {
     /// Returns a handle on the store, which reads the clock that [`set_time`](Self::set_time) sets.
     fn backend(&self) -> Self::Backend;
 
-    /// Sets the clock, in either direction. A remote store passes the time along with each step. The kit never calls this
-    /// method during a decision.
+    /// Sets the clock, in either direction. A remote store passes the time along with each step. The kit never calls
+    /// this method during a decision.
     fn set_time(&self, now: Timestamp);
 
-    /// Runs a future to completion on the calling thread; several threads may call. Override it for a backend that needs a
-    /// runtime. Defaults to [`block_on`].
+    /// Runs a future to completion on the calling thread; several threads may call. Override it for a backend that
+    /// needs a runtime. Defaults to [`block_on`].
     fn block_on<F: Future>(&self, future: F) -> F::Output {
         block_on(future)
     }

@@ -9,9 +9,9 @@ use crate::rate::Rate;
 
 /// An algorithm that the cases run, and the same algorithm with a lower limit.
 ///
-/// Capacities are 6 to 12 units, so that the cases ask a remote store no more often than they need. Periods last a minute
-/// or more, so that a store on a clock of its own has time for steps that take microseconds on the kit's clock. The rates do
-/// not divide their periods.
+/// Capacities are 6 to 12 units, so that the cases ask a remote store no more often than they need. Periods last a
+/// minute or more, so that a store on a clock of its own has time for steps that take microseconds on the kit's clock.
+/// The rates do not divide their periods.
 ///
 /// ```
 /// use throttle_core::conformance::Sample;

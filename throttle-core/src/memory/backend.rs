@@ -15,15 +15,16 @@ use crate::time::{Clock, SystemClock, Timestamp};
 /// An in-process backend. Decisions are synchronous and cannot fail.
 ///
 /// * **Bounded.** It holds at most [`max_keys`](MemoryBuilder::max_keys) keys, of about 40 bytes each; a key of two
-///   policies counts twice. Sliding windows and logs keep their counters beside that, a log up to 16 bytes for each unit of
-///   its limit. It starts no thread: every new key sweeps a few slots for keys that cannot be told from unused ones.
-/// * **No amnesty.** A key that is refused stays refused whatever other keys arrive. When the store is full of live keys,
-///   new keys share overflow buckets, which may refuse early and never over-admit; see [`Status::is_overflow`]. Each tier of
-///   a policy has such a bucket, and the units that one of these keys uses count in all of them, whatever the
-///   [`Carry`](crate::Carry) rule.
+///   policies counts twice. Sliding windows and logs keep their counters beside that, a log up to 16 bytes for each
+///   unit of its limit. It starts no thread: every new key sweeps a few slots for keys that cannot be told from unused
+///   ones.
+/// * **No amnesty.** A key that is refused stays refused whatever other keys arrive. When the store is full of live
+///   keys, new keys share overflow buckets, which may refuse early and never over-admit; see [`Status::is_overflow`].
+///   Each tier of a policy has such a bucket, and the units that one of these keys uses count in all of them, whatever
+///   the [`Carry`](crate::Carry) rule.
 /// * **Private.** Keys are stored permuted or digested under a secret of this process, never raw.
-/// * **Atomic.** A decision holds the locks of its keys' shards, in one order, for well under a microsecond. For known keys
-///   of up to three policies with two-word states it allocates nothing.
+/// * **Atomic.** A decision holds the locks of its keys' shards, in one order, for well under a microsecond. For known
+///   keys of up to three policies with two-word states it allocates nothing.
 ///
 /// Clones share the store. State is lost with the process.
 ///
@@ -103,9 +104,9 @@ impl MemoryBuilder {
 impl<C: Clock> MemoryBuilder<C> {
     /// Sets the most keys to hold, each policy's counted apart; 0 counts as 1. Defaults to 1,000,000.
     ///
-    /// Memory grows with use, to about 40 bytes a key; an empty store takes about 100 kB. Beyond this number there are at
-    /// most as many overflow buckets as policies (each tier counts as one) times shards (a power of two, about one per 128
-    /// keys, at most 1,024).
+    /// Memory grows with use, to about 40 bytes a key; an empty store takes about 100 kB. Beyond this number there are
+    /// at most as many overflow buckets as policies (each tier counts as one) times shards (a power of two, about one
+    /// per 128 keys, at most 1,024).
     pub fn max_keys(mut self, keys: usize) -> Self {
         self.max_keys = keys.max(1);
         self
@@ -176,8 +177,9 @@ impl<C: Clock> Backend for MemoryBackend<C> {
 
     /// # Errors
     ///
-    /// If a policy's name is in use with other parameters, which it does not [replace](crate::Policy::replace_existing); or
-    /// if this would be the backend's 1,024th policy, or a policy's 129th set of parameters.
+    /// If a policy's name is in use with other parameters, which it does not
+    /// [replace](crate::Policy::replace_existing); or if this would be the backend's 1,024th policy, or a policy's
+    /// 129th set of parameters.
     fn prepare(&self, set: PolicySet) -> Result<MemorySet, ConfigError> {
         self.store.prepare(set)
     }

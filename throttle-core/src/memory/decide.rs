@@ -107,7 +107,8 @@ impl Store {
         });
     }
 
-    /// Runs a step on the cell of one key, which may share an overflow bucket. The step returns the units that it charged.
+    /// Runs a step on the cell of one key, which may share an overflow bucket. The step returns the units that it
+    /// charged.
     #[inline]
     fn on_entry<R>(
         &self,

@@ -22,8 +22,8 @@ enum Place {
 }
 
 impl<'a> Entry<'a> {
-    /// Finds the state of a key, or makes room for a new one if the request would charge it. When the store is full, the
-    /// key shares its policy's overflow bucket. Slots of `kept` labels are not swept to make room.
+    /// Finds the state of a key, or makes room for a new one if the request would charge it. When the store is full,
+    /// the key shares its policy's overflow bucket. Slots of `kept` labels are not swept to make room.
     pub(super) fn locate(
         in_force: &'a InForce,
         label: Label,
@@ -117,7 +117,8 @@ impl<'a> Entry<'a> {
         let at = if label.is_overflow() { shard.earliest(now) } else { now };
         let mut cell = Cell::new(by, shard.take_state(index, small), clipped, at).behind(now);
         if !is_own {
-            // Units of a shared bucket stay used under every rule: a key that never changed its tier may have used them.
+            // Units of a shared bucket stay used under every rule: a key that never changed its tier may have used
+            // them.
             let rule = in_force.carry.filter(|_| !label.is_overflow()).unwrap_or(Carry::Keep);
             cell = cell.written_by(writer, rule);
             // A changed limit takes effect at once, a change of tier with the first charge.
@@ -147,9 +148,9 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// Charges the overflow buckets of the policy's other tiers too, as far as units remain there. So each bucket counts
-    /// what all keys without a slot have used, at its own tier's pace: no key gets more than its tier admits, whatever the
-    /// other keys do, and a change of tier does not evade the bucket.
+    /// Charges the overflow buckets of the policy's other tiers too, as far as units remain there. So each bucket
+    /// counts what all keys without a slot have used, at its own tier's pace: no key gets more than its tier admits,
+    /// whatever the other keys do, and a change of tier does not evade the bucket.
     #[cold]
     fn charge_other_tiers(&self, (cost, now): (u64, Timestamp), shard: &mut Shard, shared: &Shared) {
         let policy = self.in_force.version.policy;

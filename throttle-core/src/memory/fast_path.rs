@@ -65,8 +65,8 @@ struct Known<'a> {
 impl Store {
     /// Decides an `all` of at most N policies. Takes the [general way](Self::decide_located) if a key is not known.
     ///
-    /// Each state is read and charged as a copy, and the copies are written when every policy has admitted. States larger
-    /// than two words are not copied: they are charged in their places then.
+    /// Each state is read and charged as a copy, and the copies are written when every policy has admitted. States
+    /// larger than two words are not copied: they are charged in their places then.
     #[inline(never)]
     pub(super) fn decide_several<const N: usize>(&self, set: &MemorySet, calls: &[Call], now: Timestamp) -> Decision {
         let count = if N <= 3 { N } else { set.policies.len() };

@@ -10,8 +10,8 @@ use crate::key::Key;
 /// Turns keys into 128-bit numbers under a secret of this process.
 ///
 /// Keys of up to 15 bytes (every address, number and short text) are permuted: different keys always give different
-/// numbers. Longer keys are digested with SipHash-1-3 to 128 bits. The number also chooses the key's place in the table, so
-/// a client that does not know the secret cannot choose keys that collide.
+/// numbers. Longer keys are digested with SipHash-1-3 to 128 bits. The number also chooses the key's place in the
+/// table, so a client that does not know the secret cannot choose keys that collide.
 #[derive(Clone)]
 pub(super) struct KeyHasher {
     whiten: u128,
@@ -62,8 +62,8 @@ impl KeyHasher {
     }
 
     /// Whitens, then twice multiplies by a secret odd number and folds the high half into the low one. Each step can be
-    /// undone, so no two numbers meet. Multiplication by a secret is a universal hash, so a client that does not know the
-    /// secret cannot aim.
+    /// undone, so no two numbers meet. Multiplication by a secret is a universal hash, so a client that does not know
+    /// the secret cannot aim.
     ///
     /// Both steps choose the shard: after one, keys that count upwards would spread unevenly under some secrets.
     #[inline]

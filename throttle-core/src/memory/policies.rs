@@ -11,8 +11,8 @@ use crate::policy::Policy;
 
 /// All policies of a store.
 ///
-/// Slots refer to policies and their parameters by number. So the sweep can read any slot, and a changed policy can read
-/// the states that its former parameters wrote. Entries are never removed, and reading takes no lock.
+/// Slots refer to policies and their parameters by number. So the sweep can read any slot, and a changed policy can
+/// read the states that its former parameters wrote. Entries are never removed, and reading takes no lock.
 #[derive(Debug)]
 pub(super) struct Policies {
     entries: GrowOnly<Arc<PolicyVersions>, { Policies::MAX }>,
@@ -44,9 +44,9 @@ pub(super) struct PolicyVersions {
     later: GrowOnly<InForce, { PolicyVersions::MAX_LATER }>,
     /// The tiers that the policy has had.
     tier_tables: GrowOnly<Box<[InForce]>, { PolicyVersions::MAX_TABLES }>,
-    /// The parameters that were prepared last: a generation, or with the bit [`TABLE`] the place of a tier table. They are
-    /// in force for every set that names the policy, because two sets of parameters in turn would each forget what the
-    /// other counted.
+    /// The parameters that were prepared last: a generation, or with the bit [`TABLE`] the place of a tier table. They
+    /// are in force for every set that names the policy, because two sets of parameters in turn would each forget what
+    /// the other counted.
     current: AtomicU8,
 }
 

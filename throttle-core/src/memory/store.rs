@@ -127,8 +127,8 @@ impl Store {
 
     #[inline]
     pub(super) fn index(&self, hash: KeyHash) -> usize {
-        // The number of shards is a power of two, and the top bits choose one. The mask is for a single shard, because the
-        // shift leaves one bit.
+        // The number of shards is a power of two, and the top bits choose one. The mask is for a single shard, because
+        // the shift leaves one bit.
         ((hash.shard_bits >> self.shift) as usize) & (self.shards.len() - 1)
     }
 

@@ -21,8 +21,8 @@ impl Label {
         Self { number: key.number, tag: flag | (u64::from(policy) + 1) }
     }
 
-    /// The overflow bucket, which new keys of a tier share when the store is full. Digests are random, so none is such a
-    /// small number.
+    /// The overflow bucket, which new keys of a tier share when the store is full. Digests are random, so none is such
+    /// a small number.
     pub(super) fn overflow(policy: u16, tier: u8) -> Self {
         Self::new(KeyHash { number: u128::from(tier), digested: true, shard_bits: 0 }, policy)
     }
@@ -38,10 +38,10 @@ impl Label {
 
 /// One key of one policy: 32 bytes, the state beside the key.
 ///
-/// `instant` holds the generation of the parameters in its top 8 bits (with a flag, [`CLIPPED`], for states that tell less
-/// than was used) and the state's instant in the rest. `amount` holds the label's tag in its top 11 bits and the state's
-/// amount, which is below 2^53, in the rest. For a state larger than two words the amount is its place among the shard's
-/// large states.
+/// `instant` holds the generation of the parameters in its top 8 bits (with a flag, [`CLIPPED`], for states that tell
+/// less than was used) and the state's instant in the rest. `amount` holds the label's tag in its top 11 bits and the
+/// state's amount, which is below 2^53, in the rest. For a state larger than two words the amount is its place among
+/// the shard's large states.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Slot {
     number: u128,

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::policy_set::{AnyCharge, PolicyNode, PolicySet};
 use crate::algorithm::{Algorithm, Cell, NEVER, State};
-use crate::backend::Call;
+use crate::call::Call;
 use crate::decision::{Decision, Status, Statuses, Summary};
 use crate::time::Timestamp;
 
@@ -116,7 +116,7 @@ impl Tree<'_> {
         match self.set.node(node) {
             PolicyNode::Policy(policy) => violated(policy),
             PolicyNode::All | PolicyNode::Any(_) => {
-                self.set.members(node).for_each(|member| self.each_violated(member, violated))
+                self.set.members(node).for_each(|member| self.each_violated(member, violated));
             }
         }
     }
@@ -159,8 +159,8 @@ impl PolicySet {
     /// Decides about one request on states that nothing else changes meanwhile. Either everything that the tree says is
     /// charged, or nothing.
     ///
-    /// A backend that can hold states still needs no more than this function. `states` and `calls` stand in the order of
-    /// the set's policies; a policy without both is skipped. A state that changes is replaced in place.
+    /// A backend that can hold states still needs no more than this function. `states` and `calls` stand in the order
+    /// of the set's policies; a policy without both is skipped. A state that changes is replaced in place.
     ///
     /// ```
     /// use throttle_core::{FixedWindow, Gcra, Key, PolicySet, Policy, Rate, PolicyTree, Timestamp};

@@ -2,7 +2,7 @@ use crate::algorithm::Algorithm;
 use crate::error::ConfigError;
 use crate::policy::Policy;
 
-/// How policies are composed.
+/// Policies composed with `all` and `any`. [`PolicySet`] compiles it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PolicyTree {
@@ -14,10 +14,10 @@ pub enum PolicyTree {
     Any(Vec<PolicyTree>, AnyCharge),
 }
 
-/// Whom an `any` charges.
+/// Which members an `any` charges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AnyCharge {
-    /// The first member that admits, in the order given: one's own budget, then the shared pool.
+    /// The first member that admits, in the order given: a client's own budget, then the shared pool.
     #[default]
     First,
     /// Every member that admits.
@@ -79,9 +79,9 @@ impl PolicySet {
     ///
     /// If two policies share a name, an `all` or `any` is empty, or the set has more than 1,023 policies or is nested
     /// more than 128 deep.
-    pub fn new(rule: impl Into<PolicyTree>) -> Result<Self, ConfigError> {
+    pub fn new(tree: impl Into<PolicyTree>) -> Result<Self, ConfigError> {
         let mut set = Self { policies: Vec::new(), nodes: Vec::new() };
-        set.add(rule.into(), 0)?;
+        set.add(tree.into(), 0)?;
         let mut names: Vec<_> = set.policies.iter().map(Policy::name).collect();
         names.sort_unstable();
         if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
@@ -95,13 +95,13 @@ impl PolicySet {
         Ok(set)
     }
 
-    /// A set of no policies: it admits everything. For layers that limit something else only.
+    /// A set without policies, which admits every request. For layers that only limit something else.
     #[must_use]
     pub fn none() -> Self {
         Self { policies: Vec::new(), nodes: vec![Node { kind: PolicyNode::All, end: 1 }] }
     }
 
-    /// The same composition, each policy of which [replaces](Policy::replace_existing) other parameters of its name.
+    /// The set with every policy [replacing](Policy::replace_existing) other parameters of its name.
     #[must_use]
     pub fn replace_existing(mut self) -> Self {
         self.policies = self.policies.into_iter().map(Policy::replace_existing).collect();
@@ -114,7 +114,7 @@ impl PolicySet {
         &self.policies
     }
 
-    /// The same composition with other algorithms, in the order of the policies; policies beyond the last keep theirs.
+    /// The set with other algorithms, in the order of the policies. Policies beyond the last algorithm keep theirs.
     #[must_use]
     pub fn with_algorithms(&self, algorithms: &[Algorithm]) -> Self {
         let mut set = self.clone();
@@ -124,10 +124,9 @@ impl PolicySet {
         set
     }
 
-    /// The same composition with other parameters: those of the policies that `of` finds for its own; their names and
-    /// units do not count.
+    /// The set with the parameters of the policies that `of` returns for its own. Names and units stay.
     #[must_use]
-    pub fn with_parameters(&self, of: impl Fn(&Policy) -> Option<Policy>) -> Self {
+    pub(crate) fn with_parameters(&self, of: impl Fn(&Policy) -> Option<Policy>) -> Self {
         let mut set = self.clone();
         for policy in &mut set.policies {
             if let Some(other) = of(policy) {
@@ -137,8 +136,8 @@ impl PolicySet {
         set
     }
 
-    /// The same composition with each policy that has tiers in one of them only, in the order of the policies; the first
-    /// one beyond the last number.
+    /// The set with only one tier of each policy that has tiers, in the order of the policies. Policies beyond the last
+    /// number get their first tier.
     #[must_use]
     pub fn in_tiers(&self, tiers: &[u8]) -> Self {
         let mut set = self.clone();
@@ -165,8 +164,8 @@ impl PolicySet {
         !self.policies.is_empty() && (self.nodes.len() == 1 || all)
     }
 
-    /// The composition in pre-order: each node, and the place after the last one below it. A set of one policy is that node
-    /// alone. For backends that evaluate it elsewhere.
+    /// The nodes in pre-order, each with the place after its last descendant. A set of one policy is a single node. For
+    /// backends that evaluate the tree elsewhere.
     pub fn tree(&self) -> impl Iterator<Item = (PolicyNode, usize)> + '_ {
         self.nodes.iter().map(|node| (node.kind, node.end))
     }
@@ -189,12 +188,12 @@ impl PolicySet {
         })
     }
 
-    fn add(&mut self, rule: PolicyTree, depth: usize) -> Result<(), ConfigError> {
+    fn add(&mut self, tree: PolicyTree, depth: usize) -> Result<(), ConfigError> {
         if depth > Self::MAX_DEPTH {
             return Err(ConfigError::new("nesting of limits", depth, "all and any can be nested at most 128 deep"));
         }
         let index = self.nodes.len();
-        let (kind, members) = match rule {
+        let (kind, members) = match tree {
             PolicyTree::Policy(policy) => {
                 self.policies.push(policy);
                 (PolicyNode::Policy(self.policies.len() - 1), Vec::new())

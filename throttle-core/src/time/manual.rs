@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Clock, Timestamp, micros_ceil};
 
-/// A clock that stands still until it is told to move, for tests. Clones share the time.
+/// A clock for tests that stands still until it is set or advanced. Clones share the time.
 ///
 /// ```
 /// use std::time::Duration;

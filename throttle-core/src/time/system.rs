@@ -6,11 +6,19 @@ use super::{Clock, Timestamp};
 
 /// Wall time that never runs backwards inside a process.
 ///
-/// Read from the processor's monotonic counter (about 10 ns a read) and anchored on the operating system's wall clock.
-/// Every ten seconds the anchor follows the wall clock: forward at once, backward by at most half a second at a time,
-/// during which the clock stands still rather than step back. So after the wall clock was set forward by mistake and back
-/// again by an hour, it takes twenty hours to be right; limits refill at least nineteen twentieths as fast meanwhile. All
-/// instances in a process agree.
+/// The clock reads the processor's monotonic counter (about 10 ns a read) and is anchored on the operating system's
+/// wall clock. Every ten seconds the anchor follows the wall clock: forward at once, backward by at most half a second,
+/// during which the clock stands still instead of stepping back. After the wall clock was set forward by an hour by
+/// mistake and back again, the clock needs twenty hours to be right; limits refill at least nineteen twentieths as fast
+/// meanwhile. All instances in a process agree.
+///
+/// ```
+/// use throttle_core::{Clock, SystemClock};
+///
+/// let clock = SystemClock::new();
+/// let earlier = clock.now();
+/// assert!(clock.now() >= earlier);
+/// ```
 ///
 /// The first instance in a process calibrates the counter, which can keep the caller busy for up to 200 ms.
 #[derive(Clone, Copy)]
@@ -54,11 +62,11 @@ const MAX_SLEW_MICROS: i64 = 500_000;
 struct Anchor {
     counter: quanta::Clock,
     start: u64,
-    /// Wall time at `start`, as believed now.
+    /// The current estimate of the wall time at `start`.
     offset: AtomicI64,
     /// Elapsed time at which to look at the wall clock again.
     next_sync: AtomicU64,
-    /// The latest instant handed out. Counters of two processors may disagree by a little, and the offset may shrink;
+    /// The latest instant returned. Counters of two processors may disagree by a little, and the offset may shrink;
     /// the guard makes neither visible. It is written at most once per microsecond, so threads seldom contend for it.
     latest: AtomicI64,
 }
@@ -87,7 +95,7 @@ impl Anchor {
         if now <= latest { latest } else { self.latest.fetch_max(now, Ordering::Relaxed).max(now) }
     }
 
-    /// Moves the offset towards the wall clock. Two threads that meet here do the same thing twice, to no harm.
+    /// Moves the offset towards the wall clock. Two threads may do so at the same time without harm.
     #[cold]
     fn follow(&self, elapsed: u64, wall: i64) {
         self.next_sync.store(elapsed.saturating_add(SYNC_EVERY_MICROS), Ordering::Relaxed);

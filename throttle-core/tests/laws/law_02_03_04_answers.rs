@@ -1,5 +1,5 @@
-//! Laws 2, 3 and 4: what a decision says about waiting, about what is left and about being as new is exact. Each is checked
-//! by doing what it says, and by doing the same a microsecond or a unit off.
+//! Laws 2, 3 and 4: what a decision says about waiting, about what is left and about being as new is exact. Each is
+//! checked by doing what it says, and by doing the same a microsecond or a unit off.
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;

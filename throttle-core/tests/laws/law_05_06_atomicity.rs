@@ -1,5 +1,5 @@
-//! Laws 5 and 6: a composition charges all that it says or nothing, and whoever races for K units gets exactly K, whatever
-//! runs at the same time.
+//! Laws 5 and 6: a composition charges all that it says or nothing, and requests that race for K units get exactly K,
+//! whatever runs at the same time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -43,7 +43,7 @@ fn admits(tree: &Tree<usize>, admitted: &[bool]) -> bool {
     }
 }
 
-/// Every member is asked alone; what they say decides whom the composition charges.
+/// Asks every member alone; their answers decide which members the composition charges.
 fn all_or_nothing(case: &Case) -> TestCaseResult {
     let mut machine = Pure::new(&case.tree);
     let mut next = 0;
@@ -113,8 +113,8 @@ async fn race(
     }
 }
 
-/// 64 tasks on three limits of which one, under a key that they all share, is used up: the others, one key a task and one
-/// for all, stay untouched.
+/// 64 tasks on three limits of which one, under a key that they all share, is used up: the others, one key a task and
+/// one for all, stay untouched.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn law_05_a_saturated_member_leaves_the_others_untouched_under_concurrency() {
     for saturated in 0..3 {
@@ -166,7 +166,8 @@ async fn law_05_both_members_count_the_same_admissions() {
         let count = Arc::clone(&admitted);
         race(&backend, &set, 64, move |backend, set, task| {
             for _ in 0..17 {
-                // Half of them name the keys the other way round: two pairs of budgets, and locks that could be entangled.
+                // Half of them name the keys the other way round: two pairs of budgets, and locks that could be
+                // entangled.
                 let keys = if task % 2 == 0 { ["x", "y"] } else { ["y", "x"] };
                 let calls = keys.map(|key| Call::from(Key::from(key)));
                 count.fetch_add(backend.decide_now(&set, &calls).is_admitted().into(), Ordering::Relaxed);

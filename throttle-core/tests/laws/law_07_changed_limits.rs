@@ -1,5 +1,5 @@
-//! Law 7, changed limits: what was used stays used, a lowered limit locks nobody out for longer than its own window, and a
-//! raised one is felt at once.
+//! Law 7, changed limits: used units stay used, a lowered limit refuses no key for longer than its own window,
+//! and a raised one is felt at once.
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
@@ -9,7 +9,8 @@ use throttle_core::{Backend, Cost, Gcra, Key, ManualClock, MemoryBackend, Policy
 use crate::support::spec::{Kind, Spec, TODAY};
 use crate::support::strategies::{any_spec, run};
 
-/// The longest that an unused key of this limit can be locked out by its own use: the wait for all of it, after all of it.
+/// The longest that an unused key of this limit can be locked out by its own use: the wait for all of it, after all of
+/// it.
 fn own_window(spec: &Spec, t: i64) -> u64 {
     let algorithm = spec.algorithm();
     let now = Timestamp::from_micros(t);
@@ -50,7 +51,7 @@ fn carried((old, new, part, t): &(Spec, Spec, u32, i64)) -> TestCaseResult {
     prop_assert_eq!(decision.remaining(), left);
     prop_assert_eq!(decision.reset_after().as_micros(), u128::from(standing.reset_after_micros()));
 
-    // And the wait that it tells whom it refuses is kept, whatever the old parameters would have said then.
+    // The wait of a refused request holds, whatever the old parameters would have said then.
     let call = [Call::from(Key::from("key"))];
     let first_try = backend.decide_now(&second, &call);
     if let Some(wait) = first_try.retry_after().filter(|wait| !wait.is_zero()) {
@@ -110,8 +111,8 @@ fn law_07_a_limit_that_was_lowered_and_raised_again_is_no_fresh_budget() {
     }
 }
 
-/// A limit that is replaced while the former one is in use: the last is in force for both, so that neither lets the key off
-/// what the other has counted, however the time goes.
+/// A limit that is replaced while the former one is in use: the last is in force for both, so that neither lets the key
+/// off what the other has counted, however the time goes.
 #[test]
 fn law_07_of_two_limits_of_one_name_the_last_is_in_force() {
     let clock = ManualClock::default();
@@ -150,7 +151,7 @@ fn law_07_what_a_lowered_limit_cut_off_is_remembered_through_a_full_store() {
         let call = Call::new(Key::from(name), Cost::new(cost).unwrap());
         backend.decide_now(&backend.prepare(set(count)).unwrap(), &[call]).is_admitted()
     };
-    assert!(take(100, "who came first", 1));
+    assert!(take(100, "first key", 1));
     assert!(take(100, "key", 100), "all of the shared bucket");
     assert!(!take(10, "key", 1), "lowered");
     let set = std::sync::Arc::new(backend.prepare(set(10)).unwrap());

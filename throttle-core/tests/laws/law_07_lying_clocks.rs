@@ -1,5 +1,5 @@
-//! Law 7, time may lie: what is admitted in any stretch stays within the algorithm's bound, over forward time on a clock
-//! that steps back, and over real time and the skew, once, on two clocks that differ.
+//! Law 7, time may lie: what is admitted in any stretch stays within the algorithm's bound, over forward time on a
+//! clock that steps back, and over real time and the skew, once, on two clocks that differ.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};

@@ -40,8 +40,9 @@ impl Walk {
         }
     }
 
-    /// Notes whether the backend may have dropped a key, which it does when it is asked to add one. From then on it answers
-    /// a clock that steps back with more caution than the bare algorithms do, since it cannot know what was dropped.
+    /// Notes whether the backend may have dropped a key, which it does when it is asked to add one. From then on it
+    /// answers a clock that steps back with more caution than the bare algorithms do, since it cannot know what was
+    /// dropped.
     fn note_new_keys(&mut self, costs: &[Option<u64>]) {
         let mut asked = costs.iter().enumerate().filter(|(_, cost)| cost.is_some_and(|cost| cost > 0));
         self.has_forgotten |= !self.charged.is_empty() && asked.any(|(leaf, _)| !self.charged.contains(&leaf));
@@ -101,8 +102,8 @@ fn law_08_one_answer_with_settles() {
     for_every_tree(|trees| cases(trees, 60), |case| walk(case, false, true));
 }
 
-/// Two algorithms keep less than the model when charges are settled on a clock that steps back: the interval bucket has no
-/// time of its last request beside its anchor, and the log one entry for all requests of an instant.
+/// Two algorithms keep less than the model when charges are settled on a clock that steps back: the interval bucket has
+/// no time of its last request beside its anchor, and the log one entry for all requests of an instant.
 fn remembers_all(tree: &Tree) -> bool {
     !tree.leaves().iter().any(|spec| matches!(spec, Spec::Interval { .. } | Spec::Log { .. }))
 }

@@ -1,4 +1,5 @@
-//! Law 9, forgetting is invisible: dropping what is as good as unused changes no decision, and a full store is no amnesty.
+//! Law 9, forgetting is invisible: dropping what is as good as unused changes no decision, and a full store is no
+//! amnesty.
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
@@ -64,8 +65,8 @@ fn small_specs() -> BoxedStrategy<Spec> {
     prop::sample::select(Kind::ALL.to_vec()).prop_flat_map(small).boxed()
 }
 
-/// A store too small for its keys admits nobody more than a store of their own would: neither while they share an overflow
-/// bucket nor when they get a place of their own later.
+/// A store too small for its keys admits no key more than a store of its own would: neither while keys share an
+/// overflow bucket nor when they get a place of their own later.
 fn full_store_never_over_admits((spec, max_keys, raws): &(Spec, usize, Vec<Raw>)) -> TestCaseResult {
     let tree = Tree::Leaf(*spec);
     let machine = InMemory::of(tree.set(), *max_keys);
@@ -81,8 +82,8 @@ fn full_store_never_over_admits((spec, max_keys, raws): &(Spec, usize, Vec<Raw>)
     }
     for events in events {
         check_every_stretch(&tree, 0, &events).map_err(TestCaseError::fail)?;
-        // A shared bucket's intervals may have begun before the key's own would have, so its refills come earlier; the bound
-        // holds all the same.
+        // A shared bucket's intervals may have begun before the key's own would have, so its refills come earlier; the
+        // bound holds all the same.
         if !matches!(spec, Spec::Interval { aligned: false, .. }) {
             replayed_by_the_reference(&tree, &events)?;
         }
@@ -150,8 +151,8 @@ fn law_09_forgetting_buys_nothing_on_a_clock_that_steps_back() {
     }
 }
 
-/// Two clocks, the fast one of which makes the store forget what is live by the slow one: the skew is bought once, whether
-/// there is room for all keys or they share the overflow bucket.
+/// Two clocks, the fast one of which makes the store forget what is live by the slow one: the skew is bought once,
+/// whether there is room for all keys or they share the overflow bucket.
 fn forgetting_on_two_clocks((spec, skew, raws): &(Spec, u32, Vec<Raw>)) -> TestCaseResult {
     let tree = Tree::Leaf(*spec);
     let machine = InMemory::of(tree.set(), 2 + *skew as usize % 3);

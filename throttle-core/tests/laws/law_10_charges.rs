@@ -1,5 +1,5 @@
-//! Law 10, a charge is used once: it gives back no more than was taken, never into a later window, and debits no more than
-//! is left.
+//! Law 10, a charge is used once: it gives back no more than was taken, never into a later window, and debits no more
+//! than is left.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -50,8 +50,8 @@ fn law_10_a_refund_before_other_traffic_leaves_no_trace_in_memory() {
     );
 }
 
-/// Charges settled in any order, down, up or not at all: what is admitted in any stretch is within the bound and what was
-/// given back in it, and no settle gives or takes more than it may.
+/// Charges settled in any order, down, up or not at all: what is admitted in any stretch is within the bound and what
+/// was given back in it, and no settle gives or takes more than it may.
 fn mixed<M: Machine>(case: &Case, mut machine: M) -> TestCaseResult {
     let (step, mut t) = (case.tree.step(), TODAY);
     let mut open: Vec<(Receipt, u64)> = Vec::new();
@@ -129,7 +129,7 @@ fn law_10_never_into_a_later_window() {
     }
 }
 
-/// What was used beyond what was taken is debited as far as there is something left, and nobody else is touched.
+/// Units used beyond the charge are debited as far as units remain, and no other key is affected.
 #[test]
 fn law_10_settling_up_debits_what_is_left_at_most() {
     for spec in super::law_07_lying_clocks::every_algorithm() {
@@ -215,7 +215,7 @@ fn law_10_racing_refunds_give_back_exactly_once() {
     }
 }
 
-/// A waiter that is cancelled returns its slot; the one before somebody else does not.
+/// A cancelled waiter returns its slot, unless another waiter is scheduled behind it.
 #[test]
 fn trap_v14_a_cancelled_slot_returns() {
     let mut machine = InMemory::new(&Tree::Leaf(Spec::Shaper { limit: 1, period: 1_000_000, max_wait: 10_000_000 }));
@@ -228,7 +228,7 @@ fn trap_v14_a_cancelled_slot_returns() {
     assert_eq!(next.delay(), second(1), "the dead slot is used again");
     let _ = machine.take(TODAY, 1);
     machine.settle(TODAY, charge.expect("admitted").actual(0));
-    assert_eq!(machine.take(TODAY, 1).0.delay(), second(3), "nobody moves up");
+    assert_eq!(machine.take(TODAY, 1).0.delay(), second(3), "no later waiter moves up");
 }
 
 /// A quota whose period begins with first use: what was taken in one period is not given back in the next.

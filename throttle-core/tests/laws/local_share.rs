@@ -171,7 +171,7 @@ fn a_note_of_more_than_a_share_empties_it() {
     }
 }
 
-/// A full store for shares is as little an amnesty as any other: whoever finds no room shares a bucket.
+/// A full store of shares is no amnesty either: a key that finds no room shares a bucket.
 #[test]
 fn a_share_in_a_full_store_is_still_charged() {
     let set = PolicySet::new(gcra("p", 4)).unwrap();

@@ -160,8 +160,8 @@ fn law_10_settlements_in_proportion_are_no_gift() {
     }
 }
 
-/// A share of one limit that cannot be told exactly in another counts as all of it until the key has recovered, and what is
-/// settled of it is not in there.
+/// A share of one limit that cannot be told exactly in another counts as all of it until the key has recovered, and
+/// what is settled of it is not in there.
 #[test]
 fn law_08_shares_that_cannot_be_told_exactly_are_not_told() {
     let hourly = |count: u64| FixedWindow::new(Rate::per_hour(count)).build().unwrap();
@@ -222,8 +222,8 @@ fn law_10_a_charge_of_an_open_window_is_settled_in_another_tier() {
     }
 }
 
-/// A charge that was forgotten by a change of tier, and then all that came after it: a store may forget the key, so nothing may
-/// depend on whether it has.
+/// A charge that was forgotten by a change of tier, and then all that came after it: a store may forget the key, so
+/// nothing may depend on whether it has.
 #[test]
 fn law_09_a_charge_of_which_nothing_is_left_is_not_debited() {
     let counts = [Rate::per_minute(5), Rate::per_minute(10)];
@@ -286,8 +286,8 @@ fn law_07_no_change_of_tier_buys_more_than_the_largest_admits() {
     }
 }
 
-/// What is told of each tier at any time is true: what remains is admitted and one more is not, a wait is over when it was
-/// told to be and not before, and nothing of that changed by asking.
+/// What is told of each tier at any time is true: what remains is admitted and one more is not, a wait is over when it
+/// was told to be and not before, and nothing of that changed by asking.
 #[test]
 fn law_01_02_03_04_tiers_tell_the_truth() {
     for carry in [Carry::Keep, Carry::Proportional, Carry::Reset] {
@@ -398,13 +398,13 @@ fn law_07_what_was_cut_off_before_there_were_tiers_counts_in_each_of_them() {
                 assert!(desk.backend.decide_now(&tiers, &[call(smaller, 1)]).is_admitted());
             }
             let left = desk.backend.decide_now(&tiers, &[call(2, 0)]).remaining();
-            assert_eq!(left, 0, "{carry:?}, through {through:?}: nobody knows how much of a hundred was used");
+            assert_eq!(left, 0, "{carry:?}, through {through:?}: it is unknown how much of a hundred was used");
         }
     }
 }
 
-/// A store too small for its keys admits nobody more than the largest tier alone would: neither while they share an overflow
-/// bucket nor when they get a place of their own later.
+/// A store too small for its keys admits no key more than the largest tier alone would: neither while keys share an
+/// overflow bucket nor when they get a place of their own later.
 #[test]
 fn law_09_tiers_in_a_full_store_admit_no_more_than_the_largest() {
     for carry in [Carry::Keep, Carry::Proportional] {
@@ -506,8 +506,8 @@ fn unlike() -> impl Strategy<Value = Vec<Algorithm>> {
     })
 }
 
-/// Keys that never change tier get no more than their tier alone admits, while keys of other tiers share their bucket and
-/// when they get a place of their own later.
+/// Keys that never change tier get no more than their tier alone admits, while keys of other tiers share their bucket
+/// and when they get a place of their own later.
 #[test]
 fn law_09_keys_of_several_tiers_in_a_full_store_get_no_more_than_their_own_tier_admits() {
     for carry in [Carry::Keep, Carry::Reset] {

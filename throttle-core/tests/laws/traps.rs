@@ -173,8 +173,8 @@ fn trap_v22_a_second_that_turns_is_no_second_budget() {
     }
 }
 
-/// A host whose clock is a minute behind. GCRA, which remembers nothing but the arrival time, makes it wait; the bucket, which
-/// remembers its last request, serves it from what is there.
+/// A host whose clock is a minute behind. GCRA, which remembers nothing but the arrival time, makes it wait; the
+/// bucket, which remembers its last request, serves it from what is there.
 #[test]
 fn trap_v23_a_slow_host_is_not_charged_for_its_clock() {
     let mut bucket = machine(Spec::TokenBucket { limit: 10, period: MINUTE, burst: 10 });

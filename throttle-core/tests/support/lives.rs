@@ -1,5 +1,5 @@
-//! The life of one key whose tier changes: requests, settlements, forgetting and time in any order, on several machines at
-//! once, each compared with the reference in every field of every decision.
+//! The life of one key whose tier changes: requests, settlements, forgetting and time in any order, on several machines
+//! at once, each compared with the reference in every field of every decision.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -16,8 +16,8 @@ use super::reference::{Paid, Reference, told};
 use super::spec::{Leaf, TODAY, Tree};
 use super::trace::clamp;
 
-/// What happens next, told relative to the limits, so that it shrinks. Where a list is shorter than the policies are many,
-/// it begins again.
+/// What happens next, told relative to the limits, so that it shrinks. Where a list is shorter than the policies are
+/// many, it begins again.
 #[derive(Clone)]
 pub(crate) enum Op {
     Decide([Ask; 3]),
@@ -159,8 +159,8 @@ pub(crate) fn settling(length: usize) -> impl Strategy<Value = Vec<Op>> {
     vec(op, 1..length)
 }
 
-/// On a clock that steps back, too. Nothing is settled or forgotten: whether that may be goes by when things were, which such a
-/// clock does not tell.
+/// On a clock that steps back, too. Nothing is settled or forgotten: whether that may be goes by when things were,
+/// which such a clock does not tell.
 pub(crate) fn hostile(length: usize) -> impl Strategy<Value = Vec<Op>> {
     let back = prop_oneof![2 => any::<u32>().prop_map(Time::Back), 1 => any::<u32>().prop_map(Time::FarBack)];
     let op = prop_oneof![
@@ -171,8 +171,8 @@ pub(crate) fn hostile(length: usize) -> impl Strategy<Value = Vec<Op>> {
     vec(op, 1..length)
 }
 
-/// When a life begins: at any instant, and often at one at which the windows of all small limits begin, those of different
-/// lengths too, so that one cannot be told from another by its beginning.
+/// When a life begins: at any instant, and often at one at which the windows of all small limits begin, those of
+/// different lengths too, so that one cannot be told from another by its beginning.
 pub(crate) fn begins(starts: impl Strategy<Value = i64> + 'static) -> impl Strategy<Value = i64> {
     // Their lengths divide it: 60, 100, 333, 97, 7, 37 and 33 µs.
     const TOGETHER: i64 = 248_717_700;

@@ -1,5 +1,5 @@
-//! A second implementation of the contract, in exact fractions, one plain rule per line. It shares nothing with the crate
-//! but the contract: no scaled integers, no envelope, no packed state.
+//! A second implementation of the contract, in exact fractions, one plain rule per line. It shares nothing with the
+//! crate but the contract: no scaled integers, no envelope, no packed state.
 //!
 //! Fractions of `i128` are enough: denominators are periods or counts below 2^53, values are instants or levels below
 //! 2^54, and overflow panics in tests.
@@ -63,8 +63,8 @@ pub(crate) enum Place {
     },
 }
 
-/// One limiter. Costs are at least 1; `can`, `retry` and `take` are asked only about costs up to the capacity, `take` only
-/// when the cost was admitted.
+/// One limiter. Costs are at least 1; `can`, `retry` and `take` are asked only about costs up to the capacity, `take`
+/// only when the cost was admitted.
 pub(crate) trait Model: Debug {
     fn capacity(&self) -> i128;
     fn can(&self, t: i128, cost: i128) -> bool;

@@ -1,5 +1,5 @@
-//! Random configurations: small ones, where every edge is near, and ones as people write them, up to the edge of what can
-//! be counted exactly.
+//! Random configurations: small ones, where every edge is near, and ones as people write them, up to the edge of what
+//! can be counted exactly.
 
 use proptest::prelude::*;
 use proptest::sample::select;

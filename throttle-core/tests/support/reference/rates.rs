@@ -1,4 +1,5 @@
-//! What drains at a rate: GCRA by its arrival time, the token bucket by tokens, the meter by water, the shaper by slots.
+//! What drains at a rate: GCRA by its arrival time, the token bucket by tokens, the meter by water, the shaper by
+//! slots.
 
 use super::{Model, Paid, Place, Q, ceil, floor, fraction, q};
 

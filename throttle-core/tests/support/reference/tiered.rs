@@ -20,8 +20,8 @@ impl Tiered {
         Self { tiers: tiers.to_vec(), carry, held: model(&tiers[0]), held_in: 0, asked: 0 }
     }
 
-    /// Whether a tier's limits are those that the key is held by. A state is known by its limits, so tiers of equal ones are
-    /// one tier.
+    /// Whether a tier's limits are those that the key is held by. A state is known by its limits, so tiers of equal
+    /// ones are one tier.
     fn holds(&self, tier: usize) -> bool {
         self.tiers[self.held_in].counts_like(&self.tiers[tier])
     }
@@ -34,8 +34,8 @@ impl Tiered {
         (self.held, self.held_in) = (model(&self.tiers[tier]), tier);
     }
 
-    /// Units that count as used in the tier that is asked about. What is left is told in whole units, rounded down, so what
-    /// was used is rounded up.
+    /// Units that count as used in the tier that is asked about. What is left is told in whole units, rounded down, so
+    /// what was used is rounded up.
     fn used(&self, t: i128) -> i128 {
         let (old, new) = (self.held.capacity(), self.capacity());
         let used = old - self.held.remaining(t);
@@ -46,8 +46,8 @@ impl Tiered {
         }
     }
 
-    /// How long it takes until something holds, if nothing else happens. What was used only recovers, so it holds from then
-    /// on; at the latest when all has recovered.
+    /// How long it takes until something holds, if nothing else happens. What was used only recovers, so it holds from
+    /// then on; at the latest when all has recovered.
     fn until(&self, t: i128, holds: impl Fn(&Self, i128) -> bool) -> i128 {
         if holds(self, t) {
             return 0;
@@ -61,8 +61,8 @@ impl Tiered {
         after
     }
 
-    /// So many units of a charge in one tier, as those of the tier that holds it; nothing where what was used is forgotten,
-    /// or the window is over that they were taken in.
+    /// So many units of a charge in one tier, as those of the tier that holds it; nothing where what was used is
+    /// forgotten, or the window is over that they were taken in.
     fn units(&self, t: i128, receipt: Paid, units: i128, round: fn(Q) -> i128) -> Option<i128> {
         let by = model(&self.tiers[receipt.tier]);
         if by.is_over(t, receipt.place) {
@@ -122,7 +122,7 @@ impl Model for Tiered {
         }
     }
 
-    /// A share of what is owed is rounded up. Of a key that is as good as unused it does not matter who used it last.
+    /// A share of what is owed is rounded up. If the key is idle, the tier that used it last does not matter.
     fn debit(&mut self, t: i128, receipt: Paid, units: i128) {
         if !self.holds(receipt.tier) && self.is_unused(t) {
             self.start(receipt.tier);

@@ -1,7 +1,18 @@
 use std::error::Error;
 use std::fmt;
 
-/// A decision that could not be made.
+/// An error of a backend that could not decide.
+///
+/// ```
+/// use throttle_core::{BackendError, BackendErrorKind};
+///
+/// let error = BackendError::new(BackendErrorKind::Saturated).uncharged();
+/// assert!(error.is_uncharged());
+/// assert_eq!(
+///     error.to_string(),
+///     "too many decisions are waiting for the rate-limit store; nothing was charged"
+/// );
+/// ```
 #[derive(Debug)]
 pub struct BackendError {
     kind: BackendErrorKind,
@@ -9,28 +20,28 @@ pub struct BackendError {
     source: Option<Box<dyn Error + Send + Sync>>,
 }
 
-/// Why a decision could not be made.
+/// Why a backend could not decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum BackendErrorKind {
     /// The store could not be reached: there is no connection, or it broke.
     Unavailable,
-    /// The deadline ended while the store was waited for: for its answer, or for the first connection to it. One of these
-    /// says nothing about the store, because the process may have been too busy to read an answer that is there. Or the
-    /// store is not asked because it was too late several times in a row.
+    /// The deadline passed during a wait for the store's reply or for the first connection to it. A single timeout says
+    /// nothing about the store, because the process may have been too busy to read a reply that had arrived. Or the
+    /// store is not called because it was late several times in a row.
     Timeout,
-    /// This process has more decisions to make than the store takes: the queue was full, or the deadline ended in it. The
-    /// store was not asked, and may be well; nothing was charged.
+    /// This process has more decisions to make than the store accepts: the queue was full, or the deadline passed in
+    /// the queue. The store was not called and may be healthy; nothing was charged.
     Saturated,
-    /// The store refused the step or answered something that makes no sense.
+    /// The store refused the step or sent an invalid reply.
     Protocol,
-    /// Calls to the store are suspended after repeated failures, and not all of those were late answers.
+    /// Calls to the store are suspended after repeated failures, and not all of those were late replies.
     Suspended,
 }
 
 impl BackendErrorKind {
-    /// Whether the store may be well all the same: it has more to do than it can, or its answer is not known yet. Other
-    /// errors say that the store is broken: it cannot be reached, answers errors, or is suspended because it failed.
+    /// Whether the store may be healthy: it is overloaded, or its reply is not known yet. Other errors say that the
+    /// store is broken: it cannot be reached, replies with errors, or is suspended because it failed.
     ///
     /// ```
     /// use throttle_core::BackendErrorKind;
@@ -51,27 +62,27 @@ impl BackendError {
         Self { kind, uncharged: false, source: None }
     }
 
-    /// Adds that the request is known not to have been charged.
+    /// Marks the request as known not to have been charged.
     #[must_use]
     pub fn uncharged(mut self) -> Self {
         self.uncharged = true;
         self
     }
 
-    /// Adds the cause.
+    /// Sets the cause.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         self.source = Some(source.into());
         self
     }
 
-    /// Why.
+    /// Why the backend could not decide.
     #[must_use]
     pub const fn kind(&self) -> BackendErrorKind {
         self.kind
     }
 
-    /// Whether the request is known not to have been charged. If not, repeating it might charge it twice.
+    /// Whether the request is known not to have been charged. If not, a retry might charge it twice.
     #[must_use]
     pub const fn is_uncharged(&self) -> bool {
         self.uncharged

@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::backend::Receipt;
-use crate::backend::{Backend, BackendErrorKind, Call};
+use crate::backend::{Backend, BackendErrorKind, Call, Receipt};
 use crate::decided_by::DecidedBy;
 use crate::decision::Decision;
 use crate::error::ConfigError;
@@ -14,17 +13,20 @@ use crate::memory::{MemoryBackend, MemorySet};
 use crate::set::PolicySet;
 use crate::time::{Clock, Timestamp};
 
-/// What this process may admit by itself while the store that it shares with others cannot decide: every policy at
+/// What this process may admit while the store that it shares with other processes cannot decide: every policy at
 /// [1/N](crate::Algorithm::share), kept in memory.
 ///
-/// Beside a backend that can fail it is used in three places. [`note`](Self::note) what the backend decided, so that the
-/// share is warm: whoever has used up this process's part at the store has used it up here. When the backend fails,
-/// [`decide`](Self::decide) here. And [`settle`](Self::settle) here first: what was taken here is settled here, and what
-/// was taken at the store is handed back for the store.
+/// A backend that can fail uses its share in three places:
 ///
-/// N processes that all decide so admit together no more than the limit does, but for what a process that was already
-/// running had let through more than its share: N too small admits too much, N too large too little. Nobody counts the
-/// processes; give the number you run.
+/// * It calls [`note`](Self::note) with each decision of the store. A key that has used up this process's part at the
+///   store has then used it up here.
+/// * When the store fails, it calls [`decide`](Self::decide).
+/// * It calls [`settle`](Self::settle) first. Charges of the share are settled here, and charges of the store are
+///   returned.
+///
+/// N processes that all decide by their shares admit together no more than the limit does, except for units that a
+/// process had admitted beyond its share before. A smaller N admits too much, a larger one too little. The processes
+/// are not counted: N is the number that you run.
 ///
 /// ```
 /// use std::num::NonZeroU32;
@@ -51,11 +53,11 @@ pub struct LocalShare {
 }
 
 impl LocalShare {
-    /// The share of one of `processes`, of every policy.
+    /// The share of one of `processes` in every policy.
     ///
-    /// Sets that name the same policies should have their shares in clones of the same `store`, as they would at the
-    /// backend: two stores would give the process two shares. Let nothing else use it: there a policy's name stands for a
-    /// part of its limit. Its clock is the share's.
+    /// Sets that name the same policies should keep their shares in clones of the same `store`: two stores would give
+    /// the process two shares. Nothing else may use the store, because a policy's name there stands for a part of its
+    /// limit. The share reads the store's clock.
     ///
     /// # Errors
     ///
@@ -68,8 +70,8 @@ impl LocalShare {
         Self::of_each(store, set, |_| Some(processes))
     }
 
-    /// The same, with a number of processes for the policy at each place in the set. Those with `None` are open: they
-    /// have no share, and [`decide`](Self::decide) skips them.
+    /// Like [`new`](Self::new), with a number of processes for the policy at each place in the set. A policy with
+    /// `None` has no share and is open: [`decide`](Self::decide) skips it.
     ///
     /// # Errors
     ///
@@ -92,15 +94,14 @@ impl LocalShare {
         Ok(Self { memory, set, shared: shared.into() })
     }
 
-    /// The set, each policy that has a share with its share's numbers.
+    /// The set, where each policy that has a share has the share's parameters.
     #[must_use]
     pub fn set(&self) -> &PolicySet {
         MemoryBackend::<AnyClock>::set(&self.set)
     }
 
-    /// Decides about one request that the backend could not decide about, and charges it here. `why` goes into the
-    /// [decided_by](crate::Status::decided_by) of every policy that applies. Policies without a share are skipped, as if they did not
-    /// apply.
+    /// Decides one request that the backend could not decide, and charges it here. `why` goes into the
+    /// [`decided_by`](crate::Status::decided_by) of every policy that applies. Policies without a share are skipped.
     #[must_use]
     pub fn decide(&self, calls: &[Call], why: BackendErrorKind) -> Decision {
         let asked: SmallVec<[Call; 3]> = (calls.iter().enumerate())
@@ -115,8 +116,8 @@ impl LocalShare {
         decision
     }
 
-    /// Charges here too what the backend has charged, as far as there is something left. Refusals, peeks and decisions
-    /// that were not made by the backend change nothing. It takes about as long as a decision in memory.
+    /// Charges the share with what the backend has charged, as far as units remain. Refusals, peeks and decisions that
+    /// the backend did not make change nothing. It takes little longer than a decision in memory.
     pub fn note(&self, decision: &Decision, calls: &[Call]) {
         for ((place, status), call) in decision.statuses().iter().enumerate().zip(calls) {
             let (Some(key), cost @ 1..) = (&call.key, status.taken.cost) else { continue };
@@ -126,11 +127,11 @@ impl LocalShare {
         }
     }
 
-    /// Settles what was taken here. A receipt of what the backend took is returned, for the backend to settle.
+    /// Settles the charges of the share. Returns a receipt of the backend's charges, for the backend to settle.
     ///
-    /// That one is settled here as well, as far as its charge was noted here and its window is the same. It is an
-    /// estimate: how much of a charge found room in the share is not remembered. A share that was full already may get
-    /// back more than it was charged, and never holds more than a share.
+    /// The backend's charges are settled here as well, as far as they were noted here and their window is the same.
+    /// This is an estimate, because the share does not remember how much of a noted charge found room. A full share may
+    /// get back more than it was charged, but never holds more than a share.
     #[must_use = "what the backend took is for the backend to settle"]
     pub fn settle(&self, mut receipt: Receipt) -> Option<Receipt> {
         let local = receipt.take_local();
@@ -170,8 +171,7 @@ impl fmt::Debug for LocalShare {
     }
 }
 
-/// Any clock, so that a share's type does not depend on it: whoever holds one has a type parameter for the backend
-/// already.
+/// Any clock, so that the share's type does not depend on the store's clock.
 #[derive(Clone)]
 struct AnyClock(Arc<dyn Fn() -> Timestamp + Send + Sync>);
 

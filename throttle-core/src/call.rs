@@ -1,7 +1,17 @@
 use crate::cost::Cost;
 use crate::key::Key;
 
-/// What a request asks of one policy of a set.
+/// What a request asks of one policy of a set: a key, a cost and a tier.
+///
+/// ```
+/// use throttle_core::Key;
+/// use throttle_core::backend::Call;
+///
+/// let call = Call::from(Key::from("ada")).costing(3).in_tier(1);
+/// assert_eq!((call.cost(), call.tier()), (3, 1));
+/// assert_eq!(Call::peek(Key::from("ada")).cost(), 0);
+/// assert!(Call::SKIP.key().is_none());
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
     pub(crate) key: Option<Key>,
@@ -10,7 +20,7 @@ pub struct Call {
 }
 
 impl Call {
-    /// The policy does not apply to this request.
+    /// A policy that does not apply to the request.
     pub const SKIP: Self = Self { key: None, cost: 0, tier: 0 };
 
     /// `cost` units for `key`.
@@ -19,21 +29,21 @@ impl Call {
         Self { key: Some(key), cost: cost.get(), tier: 0 }
     }
 
-    /// Looks at `key` without using anything.
+    /// Reads where `key` stands, without using anything.
     #[must_use]
     pub const fn peek(key: Key) -> Self {
         Self { key: Some(key), cost: 0, tier: 0 }
     }
 
-    /// The same in a tier of the policy, by its [number](crate::Policy::tier_named); 0, the first, unless said otherwise.
-    /// A number that the policy has no tier of stands for the first.
+    /// Sets the tier of the policy, by its [number](crate::Policy::tier_named). Defaults to 0, the first. An unknown
+    /// number stands for the first tier.
     #[must_use]
     pub const fn in_tier(mut self, tier: u8) -> Self {
         self.tier = tier;
         self
     }
 
-    /// The same for so many units; 0 only looks.
+    /// Sets the units; 0 peeks.
     #[must_use]
     pub const fn costing(mut self, units: u64) -> Self {
         self.cost = units;
@@ -52,7 +62,7 @@ impl Call {
         self.key.as_ref()
     }
 
-    /// The units asked for; 0 only looks.
+    /// The units; 0 for a peek.
     #[must_use]
     pub const fn cost(&self) -> u64 {
         self.cost
