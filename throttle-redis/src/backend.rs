@@ -157,6 +157,18 @@ impl fmt::Debug for RedisBackend {
 
 /// A step of a [`RedisBackend`] that is under way, such as a decision.
 ///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+/// use throttle_core::Backend;
+/// use throttle_redis::{RedisBackend, RedisFuture};
+///
+/// let backend = RedisBackend::new("redis://127.0.0.1:1")?;
+/// let resetting: RedisFuture<()> = backend.reset_all("per-");
+/// assert!(resetting.await.is_err(), "there is no server");
+/// # Ok::<_, throttle_core::ConfigError>(())
+/// # }).unwrap();
+/// ```
+///
 /// # Cancel safety
 ///
 /// Dropped at any point, the step was done once or not at all, and no other step gets its answer.

@@ -75,6 +75,8 @@ pub trait Connection: Send + Sync + 'static {
 ///         Box::pin(async move { Err(Fault::new(FaultKind::NotSent, format!("{} words unsent", words.len()))) })
 ///     }
 /// }
+///
+/// assert!(!Mine.is_cluster() && Mine.address().is_none(), "the defaults");
 /// ```
 pub trait Connector: Send + Sync + 'static {
     /// Opens a connection. The backend drops the future when it takes too long.
