@@ -12,11 +12,11 @@
 //!
 //! # Words
 //!
-//! A [`limit`](limit()) is a policy (a public name and an algorithm) with a key, and each key has a budget of its own.
-//! A [`KeyExtractor`] makes the key from the request's head. Limits are composed with [`all`] and [`any`]. For each
-//! request, a [`ThrottleLayer`] lets a [`Backend`](throttle_core::Backend) decide all its limits in one step. Then it
-//! passes the request on, or refuses it with 429 and headers that state when to come back. The decision is in the
-//! extensions of the request as a [`LimitReport`].
+//! A [`limit`](limit()) is a policy (a public name and an algorithm) that is applied by key; each key has its own
+//! budget. A [`KeyExtractor`] makes the key from the request's head. [`all`] and [`any`] compose limits. For each
+//! request, a [`ThrottleLayer`] calls a [`Backend`](throttle_core::Backend), which decides all limits in one step. The
+//! layer then passes the request on, or refuses it with 429 and headers that state when to retry. The decision is in
+//! the extensions of the request as a [`LimitReport`].
 //!
 //! # Where things are
 //!
@@ -36,7 +36,7 @@
 //!
 //! | feature | default | gives |
 //! |---|---|---|
-//! | `tracing` | yes | the log: [warnings](Warning), unless [`on_warning`](ThrottleLayer::on_warning) takes them, and why an axum extractor answers 500 |
+//! | `tracing` | yes | logs [warnings](Warning), unless [`on_warning`](ThrottleLayer::on_warning) is set, and the reason when an axum extractor answers 500 |
 //! | `axum` | no | the route's template and the peer's address from axum; [`LimitReport`], [`Usage`] and [`InFlight`] as extractors |
 //! | `unicode` | no | `Header::normalize_identity` |
 

@@ -6,9 +6,10 @@ use super::error::ClientIpError;
 
 /// How many leading bits of an address identify one client: by default all 32 of IPv4 and 64 of IPv6.
 ///
-/// An IPv6 subscriber holds at least a /64 and can take a new one of its 2⁶⁴ addresses for every request, so that
-/// keying on the whole address limits nothing. Many hold a /56 or a /48 (256 or 65 536 times a /64): against those, add
-/// a second, larger limit on `IpPrefix::new(32, 48)` rather than widening this one, which would make neighbours share.
+/// An IPv6 subscriber has at least a /64 and can use a new one of its 2⁶⁴ addresses for every request, so a key of the
+/// whole address limits nothing. Many subscribers have a /56 or a /48 (256 or 65 536 times a /64). To limit those, add
+/// a second, larger limit on `IpPrefix::new(32, 48)`. Do not widen this one: unrelated subscribers would share a
+/// budget.
 ///
 /// ```
 /// use throttle_tower::client_ip::IpPrefix;

@@ -1,8 +1,8 @@
 //! The client's address, behind proxies too: the key of most limits by address.
 //!
-//! The connection's own address (the *peer*) is the only one that cannot be invented. A header was written by strangers
-//! up to the point where your own proxies began to write. This module finds that point, from one source that you
-//! choose:
+//! Only the connection's own address (the *peer*) cannot be forged. In a header such as `X-Forwarded-For`, your own
+//! proxies wrote the rightmost entries, and the client may have written all others. This module finds the last entry to
+//! trust, in one source that you choose:
 //!
 //! | source | use it when |
 //! |---|---|
@@ -11,8 +11,8 @@
 //! | [`ClientIp::x_forwarded_for_hops`], [`ClientIp::forwarded_hops`] | you can only say how many proxies there are |
 //! | [`ClientIp::header`] | a CDN writes the client into a header of its own |
 //!
-//! There is no default header and no fallback from one to the next: a header your proxy does not write is a header the
-//! client writes. Only the chosen one is ever read.
+//! There is no default header, and no fallback from one header to another: a client can send any header that your proxy
+//! does not overwrite. Only the chosen header is read.
 //!
 //! ```
 //! use std::net::IpAddr;
@@ -52,16 +52,16 @@
 //!
 //! # When the header does not name a client
 //!
-//! The client's address is then unknown, and an address nearer to this process is used: the last hop that a trusted
-//! proxy vouches for, which in most cases is the peer itself. A client that spoils its own header ends up sharing a
-//! bucket; it never gets a fresh one, nor that of another client. [`Outcome`] says why, and is worth counting: outcomes
-//! other than [`Peer`](Outcome::Peer), [`Forwarded`](Outcome::Forwarded) and [`UntrustedPeer`](Outcome::UntrustedPeer)
-//! in any number mean that the proxies and this configuration disagree.
+//! The client's address is then unknown, and an address nearer to this process is used: the furthest hop that a trusted
+//! proxy has named, in most cases the peer itself. A client that sends a malformed header shares that hop's budget; it
+//! never gets a fresh one, nor another client's. [`Outcome`] states the reason. Count it: outcomes other than
+//! [`Peer`](Outcome::Peer), [`Forwarded`](Outcome::Forwarded) and [`UntrustedPeer`](Outcome::UntrustedPeer) in any
+//! number mean that the configuration does not match the proxies.
 //!
 //! # Standards
 //!
-//! `Forwarded` is RFC 7239. That several lines of a field are one list, in order, and that empty list elements are
-//! skipped, is RFC 9110 (sections 5.3 and 5.6.1). `X-Forwarded-For` has no standard; it is read as nginx, Envoy and the
+//! `Forwarded` is RFC 7239. Joining several lines of one header into a list, in order, and skipping empty elements
+//! follows RFC 9110 (sections 5.3 and 5.6.1). `X-Forwarded-For` has no standard; it is read as nginx, Envoy and the
 //! cloud load balancers write it.
 
 mod address_text;

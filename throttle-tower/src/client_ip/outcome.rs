@@ -12,10 +12,11 @@ use std::net::IpAddr;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Resolved {
-    /// The address whose budget the request spends, whatever the outcome. Canonical: IPv4-mapped addresses are IPv4.
-    /// Not masked; see [`IpPrefix`](super::IpPrefix). `None` if there is neither a peer nor a believable header.
+    /// The address whose budget the request spends, whatever the outcome. IPv4-mapped addresses are converted to IPv4.
+    /// The address is not masked; see [`IpPrefix`](super::IpPrefix). `None` if there is neither a peer nor a believable
+    /// header.
     pub address: Option<IpAddr>,
-    /// How the address was found, or why it is not the client's. Worth counting.
+    /// How the address was found, or why it is not the client's. Count it in a metric.
     pub outcome: Outcome,
 }
 
@@ -56,7 +57,7 @@ pub enum Outcome {
     /// No client among the last [`MAX_HOPS`](super::MAX_HOPS) entries; the nearest trusted hop is used.
     TooManyHops,
     /// Every entry is a trusted proxy: the request began inside the trusted networks, or they are too broad. The peer
-    /// is used, since a machine inside could write any entry it likes.
+    /// is used, because a machine inside could have written any entry.
     AllTrusted,
     /// The list is shorter than the configured number of hops; the peer is used.
     TooFewHops,

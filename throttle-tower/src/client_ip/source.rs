@@ -67,8 +67,9 @@ impl ClientIp {
 
     /// The entry of `X-Forwarded-For` at place `hops`, counted from the right and from 1, whatever the peer is.
     ///
-    /// That is the number of proxies that append to the list. Too small a number keys on a proxy, too large a number on
-    /// text from the client. Entries further right are counted, not read; empty ones are not counted.
+    /// That is the number of proxies that append to the list. With too small a number the key is a proxy's address;
+    /// with too large a number it is text from the client. Entries further right are counted, not read; empty ones are
+    /// not counted.
     ///
     /// **You must ensure** that nothing but those proxies can reach this process. The peer is not checked, so a client
     /// that connects directly writes the whole list itself. Where the proxies' addresses are known, prefer
@@ -114,7 +115,7 @@ impl ClientIp {
     /// # Errors
     ///
     /// If `name` is not a header name, or has an underscore: servers disagree on whether `x_real_ip` is `x-real-ip`,
-    /// and clients profit from the disagreement.
+    /// and a client can exploit that.
     pub fn header<N>(name: N, trusted: TrustedProxies) -> Result<Self, ClientIpError>
     where
         N: AsRef<str>,

@@ -8,9 +8,10 @@ use super::ip_net::IpNet;
 
 /// The addresses of your own proxies, and of nothing else.
 ///
-/// A machine that connects from one of these addresses can name any client it likes. List the proxies one by one, or
-/// the subnet that holds only them, and not the private ranges as a whole, where one compromised or merely curious
-/// neighbour is enough. [`warnings`](Self::warnings) lists the networks that look broader than a group of proxies.
+/// A machine that connects from one of these addresses can claim any client address. List the proxies one by one, or a
+/// subnet that contains only them. Do not list the private ranges as a whole: one compromised machine in them could
+/// forge every client address. [`warnings`](Self::warnings) lists the networks that look broader than a group of
+/// proxies.
 ///
 /// ```
 /// use throttle_tower::client_ip::TrustedProxies;
@@ -31,9 +32,9 @@ impl TrustedProxies {
     ///
     /// # Errors
     ///
-    /// If an element is not a network, if there is none, or if one is wider than any group of proxies can be: shorter
-    /// than /8 for IPv4, the largest block that was ever assigned to one holder, or shorter than /7 for IPv6, which
-    /// already is all private addresses. That refuses `0.0.0.0/0` and `::/0`, and their halves.
+    /// If the list is empty, an element is not a network, or a prefix is shorter than /8 (IPv4) or /7 (IPv6). An IPv4
+    /// /8 is the largest block that was ever assigned to one holder; an IPv6 /7 is all private addresses. So
+    /// `0.0.0.0/0`, `::/0` and their halves are errors.
     pub fn new<I>(nets: I) -> Result<Self, ClientIpError>
     where
         I: IntoIterator,
@@ -55,11 +56,11 @@ impl TrustedProxies {
 
     /// As [`new`](Self::new), without its limit on the width of a network.
     ///
-    /// With `0.0.0.0/0` every IPv4 peer chooses the bucket that it, or a victim, is counted in. This is only sound
-    /// where something else, such as a firewall or mutual TLS, admits only the proxies, and even there a list header
-    /// yields [`AllTrusted`](super::Outcome::AllTrusted) for each client inside the network. It exists for
-    /// [`ClientIp::header`](super::ClientIp::header) behind such a guard. `0.0.0.0/0` does not cover IPv6, nor `::/0`
-    /// IPv4.
+    /// With `0.0.0.0/0` every IPv4 peer can choose the client address, its own or a victim's, that its requests are
+    /// charged to. Use it only if something else, such as a firewall or mutual TLS, admits nothing but the proxies.
+    /// Even then a list header yields [`AllTrusted`](super::Outcome::AllTrusted) for each client inside the network.
+    /// This constructor is meant for [`ClientIp::header`](super::ClientIp::header) behind such a firewall. `0.0.0.0/0`
+    /// does not cover IPv6, nor `::/0` IPv4.
     ///
     /// # Errors
     ///

@@ -14,7 +14,8 @@ pub struct Extension<T> {
 }
 
 impl<T: Send + Sync + 'static> Extension<T> {
-    /// Keys by what `key` makes of the extension of type `T`: an owned value, not one borrowed from the extension.
+    /// Keys by the result of `key`, called with the extension of type `T`. The result is owned; it cannot borrow from
+    /// the extension.
     ///
     /// ```
     /// use throttle_tower::extract::Extension;

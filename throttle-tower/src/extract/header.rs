@@ -10,7 +10,7 @@ use super::key_extractor::KeyExtractor;
 /// The value of one header, byte for byte.
 ///
 /// The key is missing when the header is absent, empty, longer than [`MAX_LEN`](Self::MAX_LEN), or present more than
-/// once: two values would let a client choose which one counts.
+/// once. With two values a client could choose which one is used.
 ///
 /// ```
 /// use throttle_tower::{Header, Key, KeyExtractor};
@@ -45,24 +45,25 @@ impl Header {
         Self { name, accept: None, normalize: None }
     }
 
-    /// Takes only values for which `known` returns true; the key is missing for any other. So a client cannot earn a
-    /// fresh budget with a made-up value. Defaults to taking all.
+    /// Accepts only values for which `known` returns true; for any other the key is missing. So a client cannot get a
+    /// fresh budget with an invented value. Defaults to accepting all.
     #[must_use]
     pub fn accept(mut self, known: impl Fn(&[u8]) -> bool + Send + Sync + 'static) -> Self {
         self.accept = Some(Arc::new(known));
         self
     }
 
-    /// Folds values that mean the same into one key. Use what your authentication uses: a looser rule merges users, a
-    /// stricter one gives each spelling a budget. The key is missing for a value that is not UTF-8. Defaults to none.
+    /// Maps values that mean the same to one key. Use the same rule as your authentication: with a looser rule
+    /// different users share a budget, with a stricter one each spelling has a budget of its own. The key is missing
+    /// for a value that is not UTF-8. Defaults to none.
     #[must_use]
     pub fn normalize(mut self, fold: impl Fn(&str) -> String + Send + Sync + 'static) -> Self {
         self.normalize = Some(Arc::new(fold));
         self
     }
 
-    /// Folds as user names and e-mail addresses are usually compared: without surrounding white space, in lower case,
-    /// in Unicode's compatibility form (NFKC). Not for tokens.
+    /// Normalizes values as user names and e-mail addresses are usually compared: without surrounding white space, in
+    /// lower case, in Unicode's compatibility form (NFKC). Not for tokens.
     #[cfg(feature = "unicode")]
     #[must_use]
     pub fn normalize_identity(self) -> Self {

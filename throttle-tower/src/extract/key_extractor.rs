@@ -34,8 +34,8 @@ use throttle_core::{ConfigError, Key};
 ///
 /// ## Injectivity
 ///
-/// Different budgets have different keys. Build a key of several parts with [`Key::builder`], which keeps the parts
-/// apart, and not by joining strings.
+/// Keys of different budgets differ. Build a key of several parts with [`Key::builder`], which keeps the parts apart,
+/// and not by joining strings.
 ///
 /// ## Stability
 ///
@@ -48,8 +48,8 @@ use throttle_core::{ConfigError, Key};
 ///
 /// ## Speed
 ///
-/// [`extract`](Self::extract) runs once for each request and limit, on the task of the request, so it does not block. A
-/// key that has to be waited for belongs in [`Unkeyed::by_async`](crate::limit::Unkeyed::by_async).
+/// [`extract`](Self::extract) runs once for each request and limit, on the task of the request, so it does not block.
+/// For a key that needs an async lookup use [`Unkeyed::by_async`](crate::limit::Unkeyed::by_async).
 ///
 /// ## Panics
 ///
@@ -64,7 +64,7 @@ pub trait KeyExtractor: Send + Sync + 'static {
     /// The key, or `None` where the request has none.
     fn extract(&self, parts: &Parts) -> Option<Key>;
 
-    /// Whether the extractor can work at all; called once, when the layer is built. Defaults to yes.
+    /// Checks the extractor's settings; called once, when the layer is built. Defaults to `Ok`.
     ///
     /// # Errors
     ///
@@ -92,8 +92,8 @@ pub trait KeyExtractor: Send + Sync + 'static {
         std::any::type_name::<Self>().to_owned()
     }
 
-    /// This extractor's key, or where it is missing, the other's. Keys of the two are equal only if their kinds and
-    /// contents are.
+    /// Uses this extractor's key, or `other`'s if this one's is missing. A key of one equals a key of the other only if
+    /// both have the same kind and content.
     fn or<E: KeyExtractor>(self, other: E) -> Or<Self, E>
     where
         Self: Sized,

@@ -17,8 +17,8 @@
 //!
 //! # What not to key by
 //!
-//! A value that the client may choose freely, and nothing else: each new value would be a new budget. Key by it *in
-//! addition* to the address (`all([per_ip, per_token])`), or accept only values you know and fall back to the address:
+//! Do not key only by a value that the client chooses freely: each new value would be a new budget. Add a limit by
+//! address (`all([per_ip, per_token])`), or accept only known values and use the address otherwise:
 //!
 //! ```
 //! use throttle_tower::{ClientIp, Header, KeyExtractor};

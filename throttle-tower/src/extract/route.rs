@@ -5,12 +5,12 @@ use throttle_core::Key;
 
 use super::key_extractor::KeyExtractor;
 
-/// The template of the route that serves the request, `/users/{id}`, and never the path itself: paths have aliases, and
-/// every new one would be a new budget.
+/// The template of the route that serves the request, such as `/users/{id}`. The path itself is not used, because each
+/// new path would be a new budget.
 ///
 /// axum provides it to layers inside its router (feature `axum`). With another router, put a [`MatchedRoute`] into the
-/// request. Requests that matched no route share the budget `<unmatched>`. If such requests are served nevertheless, a
-/// [warning](crate::ThrottleLayer::on_warning) says so.
+/// request. Requests that matched no route share the budget `<unmatched>`. If such a request succeeds, the layer gives
+/// a [warning](crate::ThrottleLayer::on_warning).
 ///
 /// ```
 /// use throttle_tower::extract::MatchedRoute;

@@ -32,7 +32,7 @@ pub enum Dialect {
     None,
 }
 
-/// What the number in `X-RateLimit-Reset` counts. Clients guess, so choose what yours expect.
+/// What the number in `X-RateLimit-Reset` counts. No standard defines it, so choose what your clients expect.
 ///
 /// ```
 /// use throttle_tower::Dialect;
@@ -48,14 +48,15 @@ pub enum ResetFormat {
     /// Seconds from now. Correct whatever the client's clock says.
     #[default]
     DeltaSeconds,
-    /// Seconds since the Unix epoch, as GitHub sends. Wrong by as much as the two clocks differ.
+    /// Seconds since the Unix epoch, as GitHub sends. The client's clock may differ from the server's, and the wait is
+    /// then wrong by the difference.
     EpochSeconds,
 }
 
 impl Dialect {
     /// The headers that a page of another origin may read only if the response exposes them.
     ///
-    /// Without that such a page reads only a few basic headers. List these in `Access-Control-Expose-Headers`, and
+    /// Otherwise such a page can read only a few basic headers. List these in `Access-Control-Expose-Headers`, and
     /// place the CORS layer *outside* the limiter, or a refusal reaches the page as an unexplained network error. (`*`
     /// in that header does not cover requests with credentials.)
     ///

@@ -16,7 +16,7 @@
 //!
 //! - **The quota holds the burst.** `q` units in `w` seconds (the `limit` of the older dialects is the same `q`) are
 //!   the policy's rate, scaled up to whole seconds in which at least the burst fits: 10 a second with a burst of 20 are
-//!   announced as `q=20;w=2`. So what remains is never above the quota.
+//!   announced as `q=20;w=2`. So `r` never exceeds `q`.
 //! - **Every rounding is conservative.** Quotas and what remains are rounded down, windows and waits up; a refusal
 //!   never carries `Retry-After: 0`. All of it is integer arithmetic.
 //! - **A refusal lists in `RateLimit` only the policies that refused**, because `Retry-After` should not be earlier
@@ -27,9 +27,9 @@
 //! # Headers that the response already has
 //!
 //! An inner layer or an upstream may have written the same headers. Removing or loosening them would mislead the
-//! client, and a client ignores a name that occurs twice, so each dialect has one rule. Lists are joined, and the
-//! stricter of two members of one name stays. Headers that can describe only one policy are kept or replaced as a set,
-//! whichever leaves the client less. A header that does not parse is replaced, because one broken member makes a client
+//! client, and clients ignore a header that must occur once and occurs twice. So lists are joined, and of two members
+//! with one name the stricter stays. Headers that can describe only one policy are kept or replaced together: those
+//! that leave the client less stay. A header that does not parse is replaced, because one broken member makes a client
 //! ignore all of it.
 //!
 //! # Browsers
@@ -39,8 +39,7 @@
 //!
 //! # Shared caches
 //!
-//! Headers about one client are wrong for every other client that a shared cache serves the response to: see
-//! [`is_public`].
+//! A shared cache may serve a response to other clients, for which its rate-limit headers are wrong: see [`is_public`].
 
 mod dialect;
 mod draft11;

@@ -1,11 +1,11 @@
 use http::HeaderMap;
 use http::header::CACHE_CONTROL;
 
-/// Whether a response offers itself to shared caches: `Cache-Control` with `public` or `s-maxage`.
+/// Returns whether shared caches may store a response: `Cache-Control` with `public` or `s-maxage`.
 ///
-/// The rate-limit headers of such a response would reach clients that they do not describe, so a limiter omits them. In
-/// doubt the result is `true`, because omitting the headers does no harm. Only explicit directives count. A cache may
-/// store other responses too, so a handler whose responses differ per client should send `private`.
+/// The rate-limit headers of such a response would reach other clients, so omit them. In doubt, as on a malformed
+/// `Cache-Control`, the result is `true`, because omitting the headers does no harm. Only explicit directives count. A
+/// cache may store other responses too, so a handler whose responses differ per client should send `private`.
 ///
 /// ```
 /// use http::{HeaderMap, HeaderValue, header::CACHE_CONTROL};

@@ -25,7 +25,7 @@ pub(super) enum Tree {
     Any(Vec<LimitTree>, AnyCharge),
 }
 
-/// Admits a request when every member does. Then every member is charged, else none.
+/// Admits a request if every member admits it. Then every member is charged; otherwise none is.
 ///
 /// Members are limits in an array or `Vec`, or, where limits and compositions mix, a tuple.
 ///
@@ -42,8 +42,8 @@ pub fn all(members: impl IntoMembers) -> LimitTree {
     LimitTree(Tree::All(members.into_members()))
 }
 
-/// Admits a request when some member does, and charges the first that does, in the order given: the client's own
-/// budget, then the shared pool.
+/// Admits a request if some member admits it, and charges the first such member in the order given, for example the
+/// client's own budget before a shared pool.
 ///
 /// Members are either all limits on rates, or all [`Concurrency`] limits: permits are counted in this process and rates
 /// by the store, so one decision cannot choose between them. A layer refuses to build with a mix. Put the `Concurrency`
@@ -65,7 +65,8 @@ pub fn any(members: impl IntoMembers) -> LimitTree {
 }
 
 impl LimitTree {
-    /// Makes an [`any`] charge every member that admits, not only the first. Other limits stay as they are.
+    /// Makes an [`any`] charge every member that admits, not only the first. A composition that is not an [`any`] does
+    /// not change.
     pub fn charge_every_admitting(mut self) -> Self {
         if let Tree::Any(_, charge) = &mut self.0 {
             *charge = AnyCharge::EveryAdmitting;

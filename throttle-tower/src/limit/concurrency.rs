@@ -9,29 +9,27 @@ use super::cost::IntoCost;
 use super::on_missing::OnMissing;
 use crate::extract::{Constant, KeyExtractor};
 
-/// Limits the requests in flight: at most so many at once, however fast they come and go.
+/// Limits how many requests are in flight at once, whatever their rate.
 ///
-/// It stands alone, or beside other limits in an [`all`](crate::all). A request takes its permits after the other
-/// limits have admitted it, all in one step, and holds them until its response body ends or is dropped, or the request
-/// itself is dropped before.
+/// Use it alone, or beside other limits in an [`all`](crate::all). A request takes all its permits in one step, after
+/// the other limits have admitted it. It holds them until its response body ends or is dropped, or until the request is
+/// dropped before it has a response.
 ///
-/// * A request that finds too few free permits is answered 503 before the other limits are asked, so it is charged
-///   nothing.
-/// * A request that another limit refuses never holds a permit, not even for a moment, so refused requests cost no
-///   other request its permit.
-/// * Permits may run out while the other limits are asked, because another request takes them then. The request is
-///   answered 503, and exactly its charge is given back: at once in memory, in the background over a store. In between
-///   its key has that much less left, so another request of the same key may be refused by that limit.
+/// * If too few permits are free, the request gets a 503 before the other limits decide, and is not charged.
+/// * A request that another limit refuses never takes a permit, not even for a moment.
+/// * Another request may take the last permits while the other limits decide. The request then gets a 503, and its
+///   charge is refunded exactly: at once in memory, in the background over a store. Until the refund, its key has that
+///   much less left, so that limit may refuse another request of the key.
 ///
-/// A response that switches protocols has hardly a body: let the connection hold the permit, by moving
+/// The body of a response that switches protocols ends at once. To hold the permit as long as the connection, move
 /// [`InFlight`](crate::InFlight) into the task that serves it.
 ///
 /// An [`any`](crate::any) may hold several `Concurrency` limits, which are tried in order; an `any` that mixes them
 /// with limits on rates is an error when the layer is built. Put the `Concurrency` beside the `any`, in an
 /// [`all`](crate::all).
 ///
-/// Permits are counted in this process, whatever the backend: a store cannot see when a process that held some has
-/// died. Each layer and its clones count together.
+/// Permits are counted in this process, whatever the backend: a store cannot tell when a process that held permits has
+/// died. A layer and its clones share one count.
 ///
 /// **Pair a limit for all clients with one for each client.** Alone, one client can exhaust `Concurrency::new(200)`: a
 /// single HTTP/2 connection carries as many streams as the server allows, and while the client keeps its receive window
@@ -61,7 +59,7 @@ pub struct Concurrency {
 }
 
 impl Concurrency {
-    /// At most `most` requests at once, of all clients together.
+    /// Limits requests in flight to `most`, of all clients together.
     pub fn new(most: u64) -> Self {
         Self {
             name: "in-flight".to_owned(),

@@ -5,7 +5,7 @@ use throttle_core::Cost;
 
 /// A cost: a number of units, a [`Cost`], or a function of the request's head.
 ///
-/// A closure must spell out the type of its parameter, because not only closures can be a cost:
+/// A closure must state the type of its parameter, because types other than closures implement `IntoCost`, too:
 ///
 /// ```compile_fail
 /// # use throttle_tower::{Constant, Gcra, Rate, limit};

@@ -30,9 +30,9 @@ pub use single::{Limit, Unkeyed, limit};
 
 /// Whether a request is a CORS preflight: OPTIONS with `Origin` and `Access-Control-Request-Method`.
 ///
-/// Browsers send preflights, not users. Put the CORS layer outside the throttle, so that it answers them and adds its
-/// headers to refusals; or exempt them with `.when(|parts: &Parts| !is_preflight(parts))`, and give them a cheap limit
-/// of their own.
+/// A browser sends preflights by itself. Put the CORS layer outside the throttle, so that it answers them and adds its
+/// headers to refusals. Or exempt them with `.when(|parts: &Parts| !is_preflight(parts))`, and add a separate limit for
+/// them.
 ///
 /// ```
 /// use http::Request;

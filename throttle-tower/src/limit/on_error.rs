@@ -1,6 +1,6 @@
 use std::num::NonZeroU32;
 
-/// What a limit does with a request that the store does not decide about.
+/// What a limit does with a request if the store returns no decision.
 ///
 /// | | the store is broken | the store is busy |
 /// |---|---|---|
@@ -8,14 +8,14 @@ use std::num::NonZeroU32;
 /// | `Closed` | 503 | 503 |
 /// | `Local` | this process decides by 1/n of the limit | the same |
 ///
-/// * **Broken**: there is no connection ([`Unavailable`]), the store answers errors ([`Protocol`]), or it did so often
-///   in a row that it is not asked for now ([`Suspended`]).
-/// * **Busy**: too many decisions wait for the store ([`Saturated`]), or its answer has not come in time ([`Timeout`]),
-///   also where it is not asked for now because of several late answers. A burst that is more than the connection
-///   carries in time says nothing about the store, so it opens no limit. A store that hangs looks the same for as long
-///   as its connection stands.
+/// * **Broken**: there is no connection ([`Unavailable`]), the store answers errors ([`Protocol`]), or calls are
+///   suspended after several such failures in a row ([`Suspended`]).
+/// * **Busy**: too many decisions wait for the store ([`Saturated`]), or its answer is late ([`Timeout`]), also while
+///   calls are suspended after several late answers. A burst that exceeds what the connection can carry in time does
+///   not mean that the store is broken, so it opens no limit. A store that hangs counts as busy as long as its
+///   connection stays open.
 ///
-/// The decision names the error, and who decided instead:
+/// The decision states the error, and what decided instead:
 /// [`Decision::decided_by`](throttle_core::Decision::decided_by).
 ///
 /// ```
@@ -39,27 +39,27 @@ pub enum OnError {
     ///
     /// While the store is busy, this process decides by a [share](throttle_core::LocalShare) of its own that is the
     /// whole limit (1/1), and responses carry the share's numbers. Only these decisions charge the share. So each
-    /// process admits at most one more limit in the same period, beside what the store admits. Layers whose limits have
-    /// the same names have one such share together if they keep it in [one store](crate::ThrottleLayer::local_store).
+    /// process admits at most one whole limit per period in addition to what the store admits. Layers whose limits have
+    /// the same names use one such share if they keep it in [one store](crate::ThrottleLayer::local_store).
     Open,
-    /// The request is refused with 503, because the fault is the server's and not the client's. That is also so while
-    /// the store is busy: such a limit admits only what the store has admitted.
+    /// The request is refused with 503, because the failure is the server's and not the client's. This includes a busy
+    /// store: the limit admits only what the store admits.
     Closed,
     /// This process decides by a [share](throttle_core::LocalShare) of the limit that is kept in memory. Responses
     /// carry the usual headers, with the share's numbers.
     ///
-    /// The share is charged for what the store admits as well. So a client that has just used up this process's part
-    /// gets nothing more here when the store fails. Layers whose limits have the same names should keep their shares in
-    /// [one store](crate::ThrottleLayer::local_store).
+    /// While the store works, its admissions are charged to the share, too. So a client that has just used up this
+    /// process's part is not admitted again when the store fails. Layers whose limits have the same names should keep
+    /// their shares in [one store](crate::ThrottleLayer::local_store).
     Local {
-        /// How many processes share the limit: each admits one of so many parts, and at least 1 unit. Where it is too
-        /// small, they admit too much together.
+        /// How many processes share the limit. Each process admits 1/n of it, and at least 1 unit. If the number is too
+        /// small, the processes together exceed the limit.
         processes: u32,
     },
 }
 
 impl OnError {
-    /// [`Local`](Self::Local), for a limit that so many processes share.
+    /// Returns [`Local`](Self::Local), for a limit that `processes` processes share.
     #[must_use]
     pub const fn local(processes: u32) -> Self {
         Self::Local { processes }

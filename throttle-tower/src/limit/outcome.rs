@@ -9,13 +9,13 @@ use super::single::Limit;
 /// # Charging by outcome
 ///
 /// The head of the response decides; a body that breaks off later changes nothing. A refund never delays the response:
-/// in memory it is done before the response leaves; over a store it runs in the background, on the tokio runtime. What
-/// the store then fails to do stays charged, and is [counted](crate::ThrottleLayer::settlements). The rate-limit
-/// headers are those of the decision, so they promise at most less than is left. A request that never gets a response
-/// stays charged, unless the limit has [`refund_aborted`](Self::refund_aborted).
+/// in memory it is done before the response is sent; over a store it runs in the background, on the tokio runtime. If
+/// the store fails, the charge stays, and the failure is [counted](crate::ThrottleLayer::settlements). The rate-limit
+/// headers state the decision before the refund, so they may show less than is left. A request that never gets a
+/// response stays charged, unless the limit has [`refund_aborted`](Self::refund_aborted).
 impl Limit {
-    /// Gives back what the request took if `refund` is true of the response's head. Called several times, one rule that
-    /// is true suffices. Defaults to never.
+    /// Refunds the request if `refund` returns true for the response's head. Called several times, it refunds if any of
+    /// the rules returns true. Defaults to never.
     ///
     /// ```
     /// use http::StatusCode;
@@ -42,7 +42,7 @@ impl Limit {
         self.refund_if(|status, _| status.is_success() || status.is_redirection())
     }
 
-    /// Refunds requests that fail (4xx and 5xx): for limits on what was delivered.
+    /// Refunds requests that fail (4xx and 5xx): for limits on successful responses.
     pub fn refund_failed(self) -> Self {
         self.refund_if(|status, _| status.is_client_error() || status.is_server_error())
     }
@@ -64,14 +64,14 @@ impl Limit {
         self
     }
 
-    /// Makes attempts count: a request that is refused, by this or any other limit of the layer, is charged to this
-    /// limit too, as far as something is left. By default a refusal costs nothing.
+    /// Charges this limit for refused requests too, whether this limit or another one of the layer refuses them, while
+    /// units are left. By default a refusal costs nothing.
     ///
-    /// The charge is a second step that the refusal does not wait for. In between other requests may be admitted, but
-    /// never more than the limit. The refusal's headers are those of the decision: a client that goes on trying finds
-    /// that it has to wait longer than they say. Requests that were refused without a decision (a required key was
-    /// missing, a limit was closed because the store failed) are not charged. A key or a tier that needs a lookup is
-    /// looked up also for a request that another limit refuses.
+    /// The charge is a second step, and the response does not wait for it. Between the two steps other requests may be
+    /// admitted, within the limit. The refusal's headers state the decision before the charge: a client that retries
+    /// early waits longer than they state. Requests that were refused without a decision (a required key was missing, a
+    /// limit was closed because the store failed) are not charged. A key or a tier that needs a lookup is looked up
+    /// also for a request that another limit refuses.
     pub fn charge_refused(mut self) -> Self {
         self.applied.charge_rules.charge_refused = true;
         self

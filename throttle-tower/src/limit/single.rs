@@ -13,7 +13,7 @@ use super::on_error::OnError;
 use super::on_missing::OnMissing;
 use crate::extract::KeyExtractor;
 
-/// Starts a limit: a public name and an algorithm. Say next [whose budget](Unkeyed::by) it is.
+/// Starts a limit: a public name and an algorithm. Next, set [the key](Unkeyed::by) that it is applied by.
 ///
 /// A mistake in it is reported when the layer is built.
 ///
@@ -29,7 +29,7 @@ pub fn limit(name: impl Into<String>, algorithm: impl IntoAlgorithm) -> Unkeyed 
     Unkeyed { policy: Policy::new(&name.into(), algorithm) }
 }
 
-/// A limit that does not say yet whose budget it is.
+/// A limit that still needs a [key](Self::by).
 ///
 /// ```
 /// use throttle_tower::{ClientIp, Constant, Gcra, Rate, ThrottleLayer, all, limit};
@@ -45,20 +45,21 @@ pub struct Unkeyed {
 }
 
 impl Unkeyed {
-    /// One budget for each key of `extractor`.
+    /// Gives each key of `extractor` its own budget.
     pub fn by(self, extractor: impl KeyExtractor) -> Limit {
         Limit::new(self.policy, Keying::Extracted(Arc::new(extractor)))
     }
 
-    /// One budget for each key that a future resolves to: a session looked up in a store, say. The closure takes from
-    /// the request's head what the future needs.
+    /// Gives each key that a future resolves to its own budget, for example a session that is looked up in a store. The
+    /// closure clones from the request's head what the future needs.
     ///
-    /// The future runs before anything is charged, on every request the limit applies to, and at the same time as those
-    /// of other limits; it costs an allocation. One that takes longer than its [deadline](Limit::key_deadline) counts
-    /// as a [missing key](Limit::on_missing).
+    /// The future runs before anything is charged, for every request that the limit applies to, concurrently with the
+    /// futures of other limits. It costs an allocation. If it exceeds its [deadline](Limit::key_deadline), the key is
+    /// [missing](Limit::on_missing).
     ///
-    /// It is not polled for a request that other limits refuse whatever the key may be, if the backend decides without
-    /// waiting, as memory does; over a store that would be one more round trip for every request.
+    /// If other limits refuse the request whatever the key is, the future is not polled on a backend that decides
+    /// synchronously, such as memory. Over a store it always runs, because finding that out would take one more round
+    /// trip per request.
     ///
     /// ```
     /// use http::request::Parts;
@@ -134,12 +135,12 @@ impl Limit {
         self
     }
 
-    /// Sets what a request costs, in units: a number, or a function of the request's head. A cost of 0 looks without
-    /// using. Defaults to 1.
+    /// Sets what a request costs, in units: a number, or a function of the request's head. A cost of 0 peeks: it
+    /// charges nothing. Defaults to 1.
     ///
-    /// A number above what the limit admits at once is an error when the layer is built. Of a limit with tiers that is
-    /// what the largest tier admits: requests in a tier that admits less are refused, without a `Retry-After`, because
-    /// no wait helps. A function's cost above it is refused the same way.
+    /// If a constant cost exceeds what the limit can admit at one instant, building the layer fails. For a limit with
+    /// tiers, the largest tier counts; requests in a tier that admits less are refused without a `Retry-After`, because
+    /// no wait helps. So are requests for which a function returns a larger cost.
     ///
     /// ```
     /// use http::request::Parts;
@@ -196,10 +197,10 @@ impl Limit {
         self
     }
 
-    /// Replaces a limit of the same name that is in use on the same backend and has other parameters: to change a limit
-    /// while the layer with the former one still serves. The new parameters are in force for both layers, the headers
-    /// of both say so, and what was used stays used. Without it that is an error, because two limits that happen to
-    /// share a name would be one. Defaults to not replacing.
+    /// Replaces a limit of the same name that is in use on the same backend with other parameters. Use it to change a
+    /// limit while the earlier layer still serves. The new parameters then apply to both layers, the headers of both
+    /// state them, and used units stay used. Without this, building the layer fails, because two limits that share a
+    /// name by accident would share their budgets. Defaults to not replacing.
     ///
     /// ```
     /// use throttle_tower::{Constant, Gcra, MemoryBackend, Rate, ThrottleLayer, limit};
@@ -220,25 +221,26 @@ impl Limit {
     /// The request is admitted, and charged, when there is room. Defaults to not queueing.
     ///
     /// * **Fair.** The queued requests of a key are admitted in the order in which they arrived. Later requests queue
-    ///   behind them or are refused; only in an [`any`](crate::any) they are decided first, because another member may
-    ///   have room. A request that two limits hold up waits in one queue after the other. All this is so in each
-    ///   process; over a store, processes race.
-    /// * **On time.** A queued request is decided as of the instant at which there was room for it, however late its
-    ///   timer wakes, so a queue that is never empty admits exactly the rate of its limit. Requests that became due
-    ///   while the process did not run leave together, 50 ms' worth at most; what the queue missed before that is lost.
-    ///   Over Redis the same holds as long as a round trip is shorter than the time between two requests. Where the
-    ///   keys of a set are in several slots of a cluster, and over a backend without
-    ///   [`decide_as_of`](throttle_core::Backend::decide_as_of), a request is decided when the store is asked: a timer
-    ///   and a round trip late, for which a burst of 10 ms' worth or so makes up.
+    ///   behind them or are refused; except in an [`any`](crate::any), where they are decided first, because another
+    ///   member may have room. If two limits delay a request, it waits in one queue after the other. The order holds
+    ///   within a process; over a store, processes compete.
+    /// * **On time.** A queued request is decided as of the instant at which there was room for it, even if its timer
+    ///   wakes late. So a queue that is never empty admits exactly the rate of its limit. If the process was stalled,
+    ///   requests that became due in the last 50 ms are admitted together; earlier missed turns are lost. Over Redis
+    ///   the same holds as long as a round trip is shorter than the time between two requests. Where the keys of a set
+    ///   are in several slots of a cluster, and over a backend without
+    ///   [`decide_as_of`](throttle_core::Backend::decide_as_of), a request is decided when the store receives it, late
+    ///   by a timer step and a round trip. A burst worth about 10 ms compensates for that.
     /// * **Bounded.** A request is queued only if its turn comes in time, and a layer queues at most 10,000
-    ///   ([`max_held`](crate::ThrottleLayer::max_held)). A request that cannot make it is refused at once, with a
-    ///   `Retry-After` that counts the requests before it. In memory, a request that is queued for a limit that drains
-    ///   or has windows of a fixed start is refused later only if requests outside the queue take its turn. For sliding
-    ///   windows and logs, and over a store, the forecast is an estimate.
+    ///   ([`max_held`](crate::ThrottleLayer::max_held)). Otherwise it is refused at once, with a `Retry-After` that
+    ///   includes the requests before it. Whether its turn comes in time is a forecast. In memory it is exact for
+    ///   limits that drain or have fixed windows, unless requests outside the queue take the turn; for sliding windows
+    ///   and logs, and over a store, it is an estimate.
     /// * **Cancelled with the request**: while it is queued it is charged nothing, and dropping it gives its place to
     ///   the next.
-    /// * Where several limits of an `all` refuse, all of them must be ready to wait. Permits of a
-    ///   [`Concurrency`](crate::Concurrency) are not held meanwhile. The tokio runtime must have its timers enabled.
+    /// * If several limits of an `all` refuse, the request queues only if all of them have a `wait_up_to`. A queued
+    ///   request holds no permits of a [`Concurrency`](crate::Concurrency). The tokio runtime must have its timers
+    ///   enabled.
     ///
     /// ```
     /// use std::time::Duration;

@@ -72,19 +72,19 @@ impl PlansWithoutLookup {
     /// Finds out the tier of an identity: returns the name of a tier, `None` for an identity without one, or an error.
     /// A name that no tier has counts as `None`.
     ///
-    /// A request that other limits refuse whatever its tier may be costs no lookup: the limits whose keys and tiers are
-    /// known are peeked at first. Over a store that is one more round trip for a request whose tier is not remembered.
-    /// A limit for which [attempts count](crate::Limit::charge_refused) needs its key in any case, so its layer does
-    /// not peek.
+    /// If other limits refuse a request whatever its tier is, there is no lookup: the layer first peeks at the limits
+    /// whose keys and tiers are known. Over a store the peek is one more round trip for a request whose tier is not
+    /// cached. A layer with a limit that [charges refused requests](crate::Limit::charge_refused) does not peek,
+    /// because it needs the key in any case.
     ///
     /// * Concurrent requests of one identity share a lookup. It runs at the same time as the lookups of other limits'
     ///   keys.
     /// * Its result is remembered for [some time](Plans::cache), `None` too. Meanwhile a request costs no lookup and no
     ///   allocation, and a change of tier takes effect after that time at the latest.
-    /// * It fails if it returns an error, or takes longer than its [deadline](Plans::lookups). It counts as failed
-    ///   without being called while the maximum number of lookups is running. Then the last known tier applies, if it
-    ///   is still remembered, or else that of unknown identities. It is called again after a second, or after the time
-    ///   that tiers are remembered, if that is shorter. The layer reports neither a failure nor a name that no tier
+    /// * It fails if it returns an error, or takes longer than its [deadline](Plans::lookups). While the maximum number
+    ///   of lookups is running, a further lookup counts as failed and is not called. Then the last known tier applies,
+    ///   if it is still cached, or else the tier of unknown identities. The lookup is called again after a second, or
+    ///   after the cache time if that is shorter. The layer reports neither a failed lookup nor a name that no tier
     ///   has: log or count those in the lookup.
     /// * It receives an identity as text: the value of a header, a number in decimal, an address with the length of its
     ///   prefix; several parts with commas between. An identity that is not UTF-8 is not looked up: it is unknown.
@@ -136,8 +136,8 @@ impl PlansWithoutDefault {
     ///
     /// Each unknown identity has a budget of its own, and costs a lookup. Where clients can make up identities, let
     /// those share one ([`Plans::unknown_as_missing`]), take only those that may exist
-    /// ([`Header::accept`](crate::Header::accept)), or add a limit by address with [`all`](crate::all): a request that
-    /// it refuses costs no lookup.
+    /// ([`Header::accept`](crate::Header::accept)), or add a limit by address with [`all`](crate::all): the requests
+    /// that it refuses cause no lookup.
     pub fn unknown(mut self, tier: impl Into<String>) -> Plans {
         let (tier, PlansUnkeyed { name, tiers }) = (tier.into(), self.plans);
         let number = tiers.iter().position(|(name, _)| *name == tier);

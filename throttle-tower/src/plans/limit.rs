@@ -38,7 +38,7 @@ impl Plans {
     }
 
     /// About how many identities' tiers are remembered, at least 1 and at most 16,777,216, and for how long. With more
-    /// identities than that, one that was not seen lately is forgotten, and looked up again. An identity takes about 50
+    /// identities than that, one without recent requests is evicted and looked up again. An identity takes about 50
     /// bytes, which are reserved when the layer is built. Defaults to 10,000 for 60 seconds.
     pub fn cache(self, identities: usize, keep_for: Duration) -> Self {
         self.change(|_, lookup| lookup.set_cache(identities, keep_for))
@@ -65,7 +65,7 @@ impl Plans {
         self.change(|_, lookup| (lookup.max_lookups, lookup.deadline) = (at_once, deadline))
     }
 
-    /// What happens to the units that an identity has used when its tier changes, or its tier's limit does. Defaults to
+    /// Sets what happens to an identity's used units when its tier, or the limit of its tier, changes. Defaults to
     /// [`Carry::Keep`].
     pub fn on_change(self, rule: Carry) -> Self {
         self.change(|tiers, _| tiers.carry = rule)
@@ -75,7 +75,7 @@ impl Plans {
     /// [`on_missing`](Self::on_missing): all of them share one budget in the tier of unknown identities, or are not
     /// limited by this limit, or are refused. By default each has a budget of its own.
     ///
-    /// Then a client gains nothing by making up identities, even while lookups fail. An identity that was known before
+    /// Then a client gains nothing by inventing identities, even while lookups fail. An identity that was known before
     /// keeps its last tier and its budget. All identities that were never looked up share one more budget in the tier
     /// of unknown identities. New customers share that budget too until a lookup of theirs succeeds, and after a
     /// restart every customer is new.

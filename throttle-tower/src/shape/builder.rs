@@ -88,17 +88,17 @@ impl<B: Backend> ShaperBuilder<B> {
         self
     }
 
-    /// How much longer than its period the rate's count takes, so that calls which leave or travel a little late do not
-    /// exceed the limit in some period of the upstream: 5 in 1.005 s rather than 5 in 1 s. It covers calls whose delays
-    /// differ by up to the headroom.
+    /// Slows the pace a little, so that calls with different delays on their way never exceed the limit in any period
+    /// of the upstream: the rate's count takes its period plus the headroom, for example 5 calls in 1.005 s instead of
+    /// 1 s. It covers delays that differ by up to the headroom.
     ///
-    /// A call that this process sends later than that, because the process stood still, delays the calls behind it, so
-    /// that they do not leave all at once. The delays between here and the upstream may differ more: give more headroom
-    /// where they do, as with new connections. Zero keeps exactly to the rate, and sends all calls that are due.
+    /// If this process was stalled and sends a call later than that, the calls behind it are delayed too, so that they
+    /// do not leave all at once. Delays on the way to the upstream may differ by more, for example with new
+    /// connections: increase the headroom then. Zero uses the exact rate, and after a stall sends all due calls at
+    /// once.
     ///
-    /// Defaults to a hundredth of the period, and 5 ms at most. With a [`backend`](Self::backend) that has to be waited
-    /// for, whose decisions may take longer for one call than for another, it defaults to a fortieth, and 25 ms at
-    /// most.
+    /// Defaults to a hundredth of the period, at most 5 ms. With an asynchronous [`backend`](Self::backend), whose
+    /// decisions take varying time, it defaults to a fortieth, at most 25 ms.
     pub fn headroom(mut self, headroom: Duration) -> Self {
         self.headroom = Some(headroom);
         self
@@ -117,15 +117,15 @@ impl<B: Backend> ShaperBuilder<B> {
     /// [busy](throttle_core::BackendErrorKind::is_busy), this process keeps the whole pace by itself. There is no
     /// default: a backend that can fail requires a choice.
     ///
-    /// While a store goes away or comes back, some processes may use it and others their shares. For a moment, and for
-    /// calls that were assigned a time before, a little more than the pace may leave.
+    /// When a store fails or returns, some processes may use it while others use their shares. During that moment,
+    /// together with calls that were scheduled before, slightly more calls than the pace may leave.
     pub fn on_error(mut self, rule: OnError) -> Self {
         self.on_error = Some(rule);
         self
     }
 
-    /// Most calls that may wait at once, of all keys together; more are refused. A waiting call takes about 500 bytes
-    /// in a layer and 700 in [`Shaper::schedule`], beside the request. Defaults to 100,000.
+    /// Sets how many calls may wait at once, of all keys together; further calls are refused. A waiting call takes
+    /// about 500 bytes in a layer and 700 in [`Shaper::schedule`], beside the request. Defaults to 100,000.
     pub fn max_waiting(mut self, calls: usize) -> Self {
         self.max_waiting = calls;
         self

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use throttle_core::BackendError;
 
-/// A call was refused at once because it would have had to wait too long. Nothing was scheduled for it.
+/// A call that was refused at once because it would have waited too long. It took no slot in the schedule.
 ///
 /// ```
 /// use throttle_tower::shape::{Bound, Shaper};

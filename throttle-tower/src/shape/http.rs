@@ -24,8 +24,8 @@ use crate::time::micros;
 
 /// A [`ShapeLayer`] that answers refused calls with a response: its services have the errors of the inner service only.
 ///
-/// A call that would wait too long gets a 429, with `Retry-After` where waiting helps. A call that finds too many
-/// others waiting, or no store, gets a 503. The body is a problem document (RFC 9457), with `Cache-Control: no-store`.
+/// A call that would wait too long gets a 429, with `Retry-After` if a wait helps. If too many calls wait already, or
+/// the store fails, the call gets a 503. The body is a problem document (RFC 9457), with `Cache-Control: no-store`.
 ///
 /// ```
 /// use http::{Request, Response};

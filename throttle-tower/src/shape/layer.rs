@@ -43,17 +43,17 @@ use super::upstream_head::{HeadOf, HttpHead, IgnoreUpstream};
 ///   without [`by`](Self::by) there is one.
 /// * **Order.** Calls of one key are scheduled in the order in which they were made (with a store, in the order in
 ///   which they reach it), and leave at their scheduled times, never earlier. Tokio's timers are late by up to about a
-///   millisecond. That does not add up, because calls wait until an instant. Above a thousand a second several leave in
-///   one millisecond.
+///   millisecond. The lateness does not accumulate, because each call waits until an absolute time. Above a thousand
+///   calls a second, several leave in one millisecond.
 /// * **The promise** is the rate as the upstream counts it: [some headroom](crate::shape::ShaperBuilder::headroom)
-///   covers calls that travel at different speeds, so that no period has one call too many. So the pace is up to a
+///   covers varying network delays, so that no period of the upstream has too many calls. It makes the pace up to a
 ///   hundredth slower than the rate.
-/// * **Readiness.** The service that `poll_ready` prepared is called when the call's time comes. A resource that it
-///   holds to be ready (a place in a `Buffer`, a permit of a `ConcurrencyLimit`) stays held meanwhile, so put such
-///   layers outside of this one.
-/// * **Deadlines.** A `tower::timeout` outside of this layer counts the waiting and drops the call, whose slot is then
-///   given back. With a [deadline](Self::deadline), a call that could not leave in time is refused before it waits in
-///   vain.
+/// * **Readiness.** The service that `poll_ready` prepared is called at the call's scheduled time. A resource that it
+///   reserved in `poll_ready` (a place in a `Buffer`, a permit of a `ConcurrencyLimit`) stays reserved while the call
+///   waits, so put such layers outside of this one.
+/// * **Deadlines.** A `tower::timeout` outside of this layer includes the wait; when it expires it drops the call, and
+///   the slot is given back. With a [deadline](Self::deadline), a call that could not leave in time is refused at once
+///   instead.
 /// * **Dropping** a waiting call gives its slot back if nothing is scheduled behind it. Otherwise its time passes
 ///   unused: the calls behind it have their times already, and moving them all would take more than a constant amount
 ///   of work.
@@ -105,8 +105,8 @@ impl<Req, B: Backend> ShapeLayer<Req, B> {
     ///   one that waits already. Afterwards the calls leave in their order, at the pace.
     /// * **`RateLimit` with nothing left** (`r=0`, or its older spellings, or `X-RateLimit-Remaining: 0`): the same,
     ///   until its `t`.
-    /// * **`RateLimit` with something left**, but less than the pace would use in its `t`: calls leave so far apart
-    ///   that it lasts, until another response states otherwise.
+    /// * **`RateLimit` with something left**, but less than the pace would use in its `t`: the calls are spaced so that
+    ///   it lasts, until another response states otherwise.
     ///
     /// The response itself is passed on unchanged, a 429 too. Pauses hold in this process only. Calls that would now
     /// have to wait too long are refused.
@@ -155,15 +155,15 @@ impl<Req, B: Backend, H> ShapeLayer<Req, B, H> {
         self.with(|fields| fields.deadline = Some(Arc::new(deadline)))
     }
 
-    /// The longest pause that an upstream can [ask for](Self::obey_upstream): it cannot stop its clients for a year.
-    /// Defaults to one minute.
+    /// Sets the longest pause that an upstream can [request](Self::obey_upstream), so that a wrong header cannot stop
+    /// all calls for a year. Defaults to one minute.
     pub fn longest_pause(mut self, pause: Duration) -> Self {
         self.obey.longest = pause;
         self
     }
 
-    /// Lengthens pauses that an upstream asks for by a random part of up to `percent`, at most 100, so that a fleet
-    /// does not come back all at once. Defaults to 0.
+    /// Lengthens pauses that an upstream asks for by a random part of up to `percent`, at most 100, so that the
+    /// processes of a fleet do not all resume at once. Defaults to 0.
     pub fn pause_jitter(mut self, percent: u8) -> Self {
         self.obey.jitter = percent.min(100);
         self

@@ -9,7 +9,7 @@
 //!  paused_keys ◄── obey_upstream: what the upstream allows ◄── response ◄───────────────── the service is called
 //! ```
 //!
-//! Open [`ShapeLayer`] for the client of an API, [`Shaper`] where there is no service.
+//! Use [`ShapeLayer`] around the client of an API, and [`Shaper`] to pace work that is not a service.
 
 mod builder;
 mod clock;

@@ -26,11 +26,11 @@ pub struct ShapeStats {
     pub refused: u64,
     /// Calls that were dropped while they waited.
     pub cancelled: u64,
-    /// Calls that the store could not decide about: paced by this process's share, sent at no pace, or failed.
+    /// Calls that the store failed to decide: paced by this process's share, sent unpaced, or failed.
     pub degraded: u64,
     /// Slots of cancelled calls that could not be given back, because the store failed. They pass unused.
     pub lost: u64,
-    /// Keys that are paused or slowed down, or catch up after a pause.
+    /// Keys that are paused, slowed down, or catching up after a pause.
     pub paused: usize,
 }
 

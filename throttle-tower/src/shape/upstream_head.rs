@@ -31,16 +31,16 @@ use http::{HeaderMap, Response, StatusCode};
 /// ## What is returned
 ///
 /// The upstream's own status and headers, as they were received. A response from a cache or a mock returns `None`: its
-/// headers describe another instant.
+/// headers do not describe the present.
 ///
 /// ## When it is called
 ///
-/// Once for each response of a call that was shaped, before the caller gets the response; never for an error. It does
-/// not block.
+/// The service calls it once for each response to a shaped call, before it returns the response, and never for an
+/// error. An implementation does not block.
 ///
 /// ## Responses without headers
 ///
-/// Set [`LOOKS`](Self::LOOKS) to `false`. Then nothing is remembered of a call for its response.
+/// Set [`LOOKS`](Self::LOOKS) to `false`. Then the service keeps no key of a call for its response.
 #[diagnostic::on_unimplemented(
     message = "an upstream's limits cannot be read from `{Res}` this way",
     label = "`.obey_upstream()` reads an `http::Response`",

@@ -3,8 +3,7 @@ use std::fmt;
 use http::request::Parts;
 use throttle_core::{BackendError, BackendErrorKind, DecidedBy, Decision, Policy, PolicyName};
 
-/// What happened to a request, as [`ThrottleLayer::on_decision`](crate::ThrottleLayer::on_decision) reports it to a
-/// hook.
+/// The outcome of a request, passed to the hook of [`ThrottleLayer::on_decision`](crate::ThrottleLayer::on_decision).
 ///
 /// It never contains a key. Policy names and outcomes are bounded, so they can be metric labels; paths and headers
 /// cannot. `Debug` leaves out the request's head.
@@ -40,18 +39,18 @@ use throttle_core::{BackendError, BackendErrorKind, DecidedBy, Decision, Policy,
 #[derive(Clone, Copy)]
 #[non_exhaustive]
 pub struct Event<'a> {
-    /// What became of the request.
+    /// Whether the request was passed on or refused, and why.
     pub outcome: Outcome<'a>,
     /// The policies, in the order given.
     pub policies: &'a [Policy],
-    /// The decision, if there was one: by the store, or by this process when the store failed. One that lets the
-    /// request through because its limits are open says so. Its statuses are in the order of the policies.
+    /// The decision, if there was one: by the store, or by this process when the store failed. [`Decision::decided_by`]
+    /// states which, also where open limits admit the request. Its statuses are in the order of the policies.
     pub decision: Option<&'a Decision>,
     /// The request's head. The client wrote it, so do not log it raw.
     pub parts: &'a Parts,
 }
 
-/// What became of a request.
+/// Whether a request was passed on or refused, and why.
 ///
 /// ```
 /// use throttle_core::{BackendError, backend::BackendErrorKind};
@@ -69,7 +68,7 @@ pub enum Outcome<'a> {
     Refused,
     /// A required key was missing.
     MissingKey,
-    /// Limits on requests in flight refused it: those that had too few permits left.
+    /// The `Concurrency` limits that had too few permits left.
     Saturated(&'a [PolicyName]),
     /// The store failed and the limits that apply are open.
     FailedOpen(&'a BackendError),
@@ -93,9 +92,9 @@ impl Outcome<'_> {
 }
 
 impl<'a> Event<'a> {
-    /// Why the store did not decide about the request; `None` if it did, or was not asked. The number of events with a
+    /// Why the store did not decide the request; `None` if it did, or was not called. The number of events with a
     /// reason is the number of degraded decisions: admitted or refused by this process's
-    /// [share](crate::OnError::Local), let through, or refused with 503.
+    /// [share](crate::OnError::Local), admitted by open limits, or refused with 503.
     #[must_use]
     pub fn degraded(&self) -> Option<BackendErrorKind> {
         match self.outcome {

@@ -17,12 +17,12 @@ pin_project! {
     ///
     /// # Cancel safety
     ///
-    /// Dropped while a key is looked up, the request is charged nothing. Dropped while the store decides, it is charged
-    /// once or not at all. Dropped later, it stays charged, unless the handler has settled its [`Usage`](crate::Usage)
-    /// by then.
+    /// If the future is dropped while a key is looked up, the request is not charged. If it is dropped while the store
+    /// decides, the request is charged once or not at all. If it is dropped later, the charge stays, unless the handler
+    /// has settled its [`Usage`](crate::Usage) by then.
     ///
-    /// A limit with [`Limit::refund_aborted`](crate::Limit::refund_aborted) gives its charge back in both cases: a
-    /// decision that is under way is waited for in the background, on the tokio runtime.
+    /// A limit with [`Limit::refund_aborted`](crate::Limit::refund_aborted) gives its charge back in both cases: the
+    /// layer awaits a pending decision in the background, on the tokio runtime.
     ///
     /// # Panics
     ///

@@ -60,9 +60,9 @@ use crate::usage::Settlements;
 ///   requests share one budget, and a [warning](Self::on_warning) is logged. With another server, insert a
 ///   [`PeerAddr`](crate::extract::PeerAddr) into the request's extensions. Behind a proxy the peer is the proxy: see
 ///   [`client_ip`](crate::client_ip).
-/// * Outermost it protects everything, and preflights count; inside a CORS layer it does not see preflights, and its
-///   refusals carry the CORS headers that browsers need. See [`is_preflight`](crate::is_preflight) and
-///   [`Dialect::exposed_names`].
+/// * As the outermost layer it limits every request, preflights included. Inside a CORS layer it does not see
+///   preflights, and its refusals carry the CORS headers that browsers need. See [`is_preflight`](crate::is_preflight)
+///   and [`Dialect::exposed_names`].
 /// * The [`Route`](crate::Route) is known to layers added with `Router::layer` or `route_layer`, not to a layer around
 ///   the whole router; [`on_warning`](Self::on_warning) reports that.
 #[derive(Clone)]
@@ -72,7 +72,7 @@ pub struct ThrottleLayer<B: Backend = MemoryBackend> {
 }
 
 impl ThrottleLayer {
-    /// Enforces `limits` in this process, on a [`MemoryBackend`] of its own, of up to a million keys.
+    /// Enforces `limits` in this process, on a new [`MemoryBackend`] with up to a million keys.
     ///
     /// # Errors
     ///
@@ -93,9 +93,8 @@ impl<B: Backend> ThrottleLayer<B> {
     /// # Errors
     ///
     /// If the backend can fail and a limit does not say what happens then ([`Limit::on_error`](crate::Limit::on_error),
-    /// or [`on_error`](Self::on_error) before this); if the backend cannot hold such limits; or if a limit has the name
-    /// of another one that is in use there, with other parameters: see
-    /// [`Limit::replace_existing`](crate::Limit::replace_existing).
+    /// or [`on_error`](Self::on_error) before this); if the backend does not support these limits; or if a limit's name
+    /// is in use on the backend with other parameters: see [`Limit::replace_existing`](crate::Limit::replace_existing).
     pub fn backend<C: Backend>(self, backend: C) -> Result<ThrottleLayer<C>, ConfigError> {
         let own = &self.shared;
         let (set, applied, permits) =
@@ -113,8 +112,8 @@ impl<B: Backend> ThrottleLayer<B> {
 
     /// Sets the store, and its clock, for the shares of limits that are [local](OnError::Local) when the backend's
     /// store fails. Set it before [`backend`](Self::backend). Layers that have limits of the same names on one backend
-    /// should get clones of one store, so that they have one share together; use that store for nothing else. Defaults
-    /// to a store of the layer's own, of up to a million keys.
+    /// should get clones of one store, so that they use one share; use that store for nothing else. Defaults to a new
+    /// store with up to a million keys.
     pub fn local_store<C: Clock>(self, store: &MemoryBackend<C>) -> Self {
         let store = LocalStore::new(store.clone());
         self.with_options(|options| options.local_store = Some(store)).with_share()
@@ -126,8 +125,8 @@ impl<B: Backend> ThrottleLayer<B> {
     }
 
     /// Leaves the rate-limit headers (not `Retry-After`) out of responses of which `hide` is true: responses that
-    /// shared caches store (see [`headers::is_public`](crate::headers::is_public)), or a 401 that would show a stranger
-    /// its victim's traffic. Defaults to none.
+    /// shared caches store (see [`headers::is_public`](crate::headers::is_public)), or a 401, whose headers could show
+    /// an attacker how much a victim uses. Defaults to none.
     ///
     /// ```
     /// # use throttle_tower::{Constant, Gcra, Rate, ThrottleLayer, headers, limit};
@@ -158,14 +157,14 @@ impl<B: Backend> ThrottleLayer<B> {
         self.with_options(|options| options.response = Some(Arc::new(build)))
     }
 
-    /// Calls `hook` for every decision, inside the request: count and return. It is not called for charges in the
-    /// background: see [`settlements`](Self::settlements). Defaults to nothing.
+    /// Calls `hook` for every decision, on the request's task, so it must return quickly. It is not called for charges
+    /// in the background: see [`settlements`](Self::settlements). Defaults to no hook.
     pub fn on_decision(self, hook: impl Fn(&Event<'_>) + Send + Sync + 'static) -> Self {
         self.with_options(|options| options.on_decision = Some(Arc::new(hook)))
     }
 
-    /// Calls `hook` when requests show that the layer hardly does what was intended, inside the request: each
-    /// [`Warning`] at most once for each limit of the layer and its clones. No request is refused because of one.
+    /// Calls `hook` when requests show that the configuration probably does not do what was intended, on the request's
+    /// task: each [`Warning`] at most once for each limit of the layer and its clones. A warning refuses no request.
     /// Defaults to logging them with `tracing`, at the level of warnings; without the feature `tracing`, to nothing.
     ///
     /// ```
@@ -178,8 +177,8 @@ impl<B: Backend> ThrottleLayer<B> {
         self.with_announced(|announced| announced.options.watch = Watch::new(hook))
     }
 
-    /// Lengthens the waits in refusals by up to `percent`, at most 100, so that clients that are refused together do
-    /// not return together. A key always gets the same share. Waits only get longer. Defaults to 0.
+    /// Lengthens `Retry-After` by up to `percent`, at most 100, so that clients refused at the same time do not all
+    /// retry at the same time. The part that is added depends only on the key. Defaults to 0.
     pub fn retry_jitter(self, percent: u8) -> Self {
         self.with_options(|options| options.jitter = Jitter::new(percent))
     }
@@ -204,16 +203,16 @@ impl<B: Backend> ThrottleLayer<B> {
         self.shared.permits.taken(name)
     }
 
-    /// Returns how many refunds, settlements and other charges in the background are under way, done and failed, of all
-    /// clones of this layer and those that were made of it with other options or backends. Before a process ends, wait
-    /// until none is pending: what is still on its way to a store then is lost.
+    /// Returns how many refunds, settlements and other background charges are pending, done and failed, for all clones
+    /// of this layer, including those with other options or backends. Before a process exits, wait until none is
+    /// pending: pending ones are lost.
     #[must_use]
     pub fn settlements(&self) -> Settlements {
         self.shared.options.background.counters.read()
     }
 
-    /// Calls `hook` for every refund, settlement or other charge in the background that failed: count or log it and
-    /// return. A refund that failed stays charged. Defaults to nothing.
+    /// Calls `hook` for every refund, settlement or other background charge that failed. The hook must return quickly.
+    /// If a refund fails, the charge stays. Defaults to no hook.
     pub fn on_settle_error(self, hook: impl Fn(&BackendError) + Send + Sync + 'static) -> Self {
         self.with_options(|options| options.background.on_error = Some(Arc::new(hook)))
     }

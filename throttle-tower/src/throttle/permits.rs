@@ -196,10 +196,11 @@ fn leave(taken: &mut HashMap<Key, u64>, key: &Key, cost: u64) {
 /// The permits of one request in flight: see [`Concurrency`].
 ///
 /// The layer inserts it into the extensions of a request that holds permits, and holds them itself until the response
-/// body ends or is dropped. The permits return when the last clone is dropped: a handler that goes on working after the
-/// response, or on a connection that has switched protocols, keeps a clone. With the feature `axum` it is an extractor.
+/// body ends or is dropped. The permits are released when the last clone is dropped. A handler whose work continues
+/// after the response, or on a connection that has switched protocols, keeps a clone. With the feature `axum` it is an
+/// extractor.
 ///
-/// Inside several layers it represents the permits of all of them.
+/// If several layers hold permits for the request, it represents all of them.
 ///
 /// ```
 /// use http::{Request, Response};

@@ -6,7 +6,7 @@ use throttle_core::{Decision, Policy, Status};
 
 use super::announced::Announced;
 
-/// The decision about a request, with the policies it is about.
+/// The decision about a request, with its policies.
 ///
 /// The layer inserts it into the extensions of the request, for handlers, and of the response, for outer layers. Where
 /// several throttles are stacked, a handler finds the innermost one's, and the response has that of the throttle that
@@ -14,7 +14,7 @@ use super::announced::Announced;
 /// [closed](crate::OnError::Closed) when the store failed, or a required key was missing) has none.
 ///
 /// When the store failed and this process decided instead, [`Decision::decided_by`] says so. If all limits were
-/// [open](crate::OnError::Open) then, it is as if none applied: `remaining` is `u64::MAX`.
+/// [open](crate::OnError::Open), the decision is that of a request without limits: `remaining` is `u64::MAX`.
 ///
 /// With the feature `axum` of this crate it is an extractor. Without that feature a handler that takes one does not
 /// implement `Handler`, and the compiler does not say why.
@@ -77,7 +77,8 @@ impl LimitReport {
         applying.map(|(policy, status)| (policy.tier(status.tier()), status))
     }
 
-    /// The policy that decided: the one that refused with the longest wait, or the one with the least left.
+    /// The binding policy: of a refusal, the refusing policy with the longest wait; otherwise the one with the least
+    /// left.
     #[must_use]
     pub fn binding(&self) -> Option<&Policy> {
         let place = self.0.decision.binding()?;

@@ -14,9 +14,9 @@ use super::steps::judge::Judged;
 use super::steps::pipeline::{self, Started};
 use crate::inner_service::inner_service_accessors;
 
-/// A service whose requests are limited: what a [`ThrottleLayer`](crate::ThrottleLayer) wraps around another service.
+/// The service of a [`ThrottleLayer`](crate::ThrottleLayer): decides each request before the inner service is called.
 ///
-/// Clones share the limiter. `call` checks the limits, because it has the request; `poll_ready` only asks the inner
+/// Clones share the limiter. `call` checks the limits, because they need the request; `poll_ready` only polls the inner
 /// service.
 ///
 /// ```

@@ -11,7 +11,7 @@ use crate::extract::{self, Route};
 use crate::limit::Applied;
 use crate::log;
 
-/// A configuration that works, but hardly as intended: see
+/// A configuration that works, but probably not as intended: see
 /// [`ThrottleLayer::on_warning`](crate::ThrottleLayer::on_warning).
 ///
 /// Its `Display` is a sentence for a log that says what to write instead. It never contains what a client sent.
@@ -32,7 +32,8 @@ pub enum Warning {
         /// The limit.
         policy: PolicyName,
     },
-    /// A limit found no key in any of the first 100 requests that it applied to: a header's name is misspelt, say.
+    /// A limit found no key in any of the first 100 requests that it applied to, for example because a header's name is
+    /// misspelt.
     KeyNeverFound {
         /// The limit.
         policy: PolicyName,

@@ -13,8 +13,8 @@ use throttle_core::{Backend, BackendError, BackendErrorKind, LocalShare};
 use tokio::runtime::Handle;
 
 /// How many refunds, settlements and other charges in the background are under way, done and failed: see
-/// [`ThrottleLayer::settlements`](crate::ThrottleLayer::settlements). They are counted in steps: corrections of several
-/// limits that are due together are one.
+/// [`ThrottleLayer::settlements`](crate::ThrottleLayer::settlements). Corrections of several limits that are due at the
+/// same time count as one.
 ///
 /// ```
 /// use http::{Request, Response};
@@ -39,8 +39,8 @@ pub struct Settlements {
     pub pending: u64,
     /// Done.
     pub settled: u64,
-    /// Not done, or not known to be done: the store failed, or the runtime had ended. A refund that failed stays
-    /// charged, unless the store did it and its reply was lost.
+    /// Failed, or not known to have succeeded: the store failed, or the runtime had shut down. If a refund fails, the
+    /// charge stays, unless the store applied it and its reply was lost.
     pub failed: u64,
 }
 

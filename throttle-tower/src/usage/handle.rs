@@ -4,12 +4,11 @@ use std::sync::Arc;
 
 use super::account::Account;
 
-/// The charges of a request by limits that are [settled later](crate::Limit::settled_later). The handler reports the
-/// actual usage with it.
+/// Reports the actual usage of a request to the limits that are [settled later](crate::Limit::settled_later).
 ///
 /// The layer inserts it into the extensions of every request that it admits, if one of its limits is settled later; of
 /// several stacked layers, a handler finds the innermost one's. With the feature `axum` of this crate it is an
-/// extractor. Clones are the same charge: one may go along with a stream.
+/// extractor. Clones share the running total; move one into a stream.
 ///
 /// ```
 /// use http::{Request, Response};
@@ -40,26 +39,25 @@ use super::account::Account;
 /// * when the handler [settles](Self::settle) it: at once, at that total;
 /// * else when a [refund rule](crate::Limit::refund_if) applies to the response's head: nothing is charged;
 /// * else when the response's body has ended or is dropped, or the request is dropped before: at the running total that
-///   was [added](Self::add) up, or at the estimate if nothing was added. For a response that switches protocols that is
-///   soon: settle such charges when the connection ends, with a [`Limiter`](throttle_core::Limiter) of your own.
+///   was [added](Self::add) up, or at the estimate if nothing was added. The body of a response that switches protocols
+///   ends at once. To settle when such a connection ends, use a [`Limiter`](throttle_core::Limiter) of your own.
 ///
 /// Later usage is not counted: see [`UsageError::Settled`].
 ///
 /// # Running charges
 ///
-/// When the running total exceeds what was charged, the layer charges as much again as the estimate, or more if the
-/// total has grown by more, or what is left of the limit if that is less. So other requests see the usage while the
-/// response still streams. At most one such charge is under way for each limit. Once the limit is exhausted,
-/// [`add`](Self::add) returns false, and the layer tries again when the total has grown by another estimate. A running
-/// charge belongs to the moment when it is made, like any request's; what is too much of it goes back to its own
-/// window.
+/// When the running total exceeds what was charged, the layer charges another estimate, or the whole excess if that is
+/// more, but no more than the limit has left. So other requests see the usage while the response still streams. At most
+/// one such charge is under way for each limit. Once the limit is exhausted, [`add`](Self::add) returns false, and the
+/// layer tries again when the total has grown by another estimate. A running charge counts in the window in which it is
+/// made, and an excess is refunded to that window.
 ///
 /// # Failures
 ///
-/// No method waits for the store or fails because of it. What the store could not do is
-/// [counted](crate::ThrottleLayer::settlements) and stays charged. In memory all is done at once. Over a store that has
-/// to be waited for, steps are spawned on the current tokio runtime, or else on the one that the request arrived on.
-/// Without one, a store that can fail is not asked, and the step counts as failed.
+/// No method waits for the store or fails because of it. If the store fails, the charge stays, and the failure is
+/// [counted](crate::ThrottleLayer::settlements). In memory each change is made at once. Over an asynchronous store,
+/// changes are spawned on the current tokio runtime, or else on the one that the request arrived on. Without a runtime,
+/// a store that can fail is not called, and the change counts as failed.
 ///
 /// # Cancel safety
 ///
@@ -91,10 +89,11 @@ impl Usage {
         self.0.read(policy, |tally| tally.used())?
     }
 
-    /// Adds `units` to the running total. Adding 0 starts it: from then on the estimate no longer counts.
+    /// Adds `units` to the running total. Once anything was added, even 0, the final charge is the total and not the
+    /// estimate.
     ///
-    /// Returns false if the total is more than could be charged: the limit is exhausted, and a handler may stop. It
-    /// returns true while the store is asked.
+    /// Returns false if the limit has too little left to charge the total; the handler may stop. While a charge is
+    /// pending at the store, it returns true.
     ///
     /// # Errors
     ///
@@ -105,8 +104,8 @@ impl Usage {
         Ok(self.0.read(policy, |tally| tally.is_covered()).unwrap_or(true))
     }
 
-    /// Makes `actual` units the final charge, whatever was added before. What exceeds the charge so far is charged as
-    /// far as something is left in the window of the latest charge.
+    /// Makes `actual` units the final charge, whatever was added before. An excess over the charge so far is charged to
+    /// the window of the latest charge, while units are left there.
     ///
     /// # Errors
     ///
@@ -119,7 +118,7 @@ impl Usage {
     ///
     /// # Errors
     ///
-    /// If all were final.
+    /// If all are final already.
     pub fn settle_all(&self, actual: u64) -> Result<(), UsageError> {
         if self.0.settle_all(actual) {
             return Ok(());
@@ -132,7 +131,7 @@ impl Usage {
     ///
     /// # Errors
     ///
-    /// If all were final.
+    /// If all are final already.
     pub fn refund(&self) -> Result<(), UsageError> {
         self.settle_all(0)
     }
