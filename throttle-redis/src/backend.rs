@@ -18,7 +18,8 @@ use crate::reset;
 use crate::shared::Shared;
 use crate::stats::Stats;
 
-/// Keeps state in Redis, where many processes share it. Clones share the connection.
+/// A [`Backend`](throttle_core::Backend) that keeps state in Redis, shared by many processes. Clones share the
+/// connection.
 ///
 /// ```
 /// use throttle_redis::RedisBackend;
@@ -40,16 +41,15 @@ impl RedisBackend {
         self.shared.link.counters.read()
     }
 
-    /// Whether there is a connection and decisions are sent to the store: it has not failed too often in a row, or has
-    /// given a sign of life since.
+    /// Returns whether there is a connection and the breaker is closed, so that decisions are sent to the store.
     #[must_use]
     pub fn is_healthy(&self) -> bool {
         self.shared.link.is_healthy()
     }
 
-    /// What the store holds of one key of a policy, and where the key stands. Nothing is charged. For a policy with
-    /// tiers, pass the whole policy and not one tier: the decision is that of the first tier, and the value is the one
-    /// that is stored, whichever tier wrote it.
+    /// Returns the value that the store holds for one key of a policy, and the decision of a peek. Nothing is charged.
+    /// For a policy with tiers, pass the whole policy and not one tier: the decision is that of the first tier; the
+    /// value is the stored one, whichever tier wrote it.
     ///
     /// # Errors
     ///
@@ -57,7 +57,7 @@ impl RedisBackend {
     ///
     /// # Cancel safety
     ///
-    /// It changes nothing, so it may be dropped at any point.
+    /// The call changes nothing, so its future may be dropped at any point.
     pub async fn inspect(&self, policy: &Policy, key: &Key) -> Result<Inspection, BackendError> {
         inspect::inspect(&self.shared, policy, key).await.map_err(BackendError::from)
     }
@@ -88,9 +88,9 @@ impl Backend for RedisBackend {
 
     /// # Errors
     ///
-    /// If a policy is a sliding log of more than 10,000 units: one decision about it would keep the server busy for too
-    /// long. If a policy's name is in use on this backend with other parameters, which it does not
-    /// [replace](Policy::replace_existing).
+    /// If a policy is a sliding log of more than 10,000 units: one decision would keep the server busy for too long. If
+    /// a policy's name is in use on this backend with other parameters, unless the policy
+    /// [replaces](Policy::replace_existing) them.
     fn prepare(&self, set: PolicySet) -> Result<RedisSet, ConfigError> {
         work::check(&set)?;
         RedisSet::registered(&self.shared, set)
@@ -155,7 +155,7 @@ impl fmt::Debug for RedisBackend {
     }
 }
 
-/// A step of a [`RedisBackend`] that is under way, such as a decision.
+/// The future of an operation of a [`RedisBackend`], such as a decision.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -171,7 +171,8 @@ impl fmt::Debug for RedisBackend {
 ///
 /// # Cancel safety
 ///
-/// Dropped at any point, the step was done once or not at all, and no other step gets its answer.
+/// The future may be dropped at any point: the operation then runs once or not at all, and no other operation receives
+/// its reply.
 #[must_use = "futures do nothing unless polled"]
 pub struct RedisFuture<T>(Pin<Box<dyn Future<Output = Result<T, BackendError>> + Send>>);
 

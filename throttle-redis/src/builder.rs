@@ -15,10 +15,10 @@ use crate::shared::{Options, Shared};
 use crate::shortcut::Shortcut;
 
 impl RedisBackend {
-    /// One server, by one connection, with default options. See [`Single::new`] for the URL.
+    /// Connects to one server over one connection, with default options. See [`Single::new`] for the URL.
     ///
-    /// Nothing is waited for: inside a tokio runtime the connection is opened in the background, outside of one with
-    /// the first decision.
+    /// It returns without waiting. Inside a tokio runtime the connection is opened in the background; outside of one,
+    /// the first decision opens it.
     ///
     /// # Errors
     ///
@@ -27,7 +27,7 @@ impl RedisBackend {
         Self::builder(Single::new(url)?).build()
     }
 
-    /// Options of a backend, on any connection.
+    /// Starts a builder with options, for any connector.
     pub fn builder(connector: impl Connector) -> RedisBuilder {
         RedisBuilder::new(Box::new(connector))
     }
@@ -78,104 +78,105 @@ impl RedisBuilder {
         }
     }
 
-    /// What the names of all keys begin with: 1 to 64 printable ASCII characters other than space and braces. Backends
-    /// with the same prefix and placement on the same database share their budgets. Defaults to `throttle`.
+    /// Sets the prefix of all key names: 1 to 64 printable ASCII characters other than space and braces. Backends with
+    /// the same prefix and placement on the same database share their budgets. Defaults to `throttle`.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
     }
 
-    /// Puts all keys into the hash slot of `tag` (as [`prefix`](Self::prefix), without braces): every set is decided in
-    /// one atomic step, and one server of a cluster carries them all. Backends with different tags are on different
-    /// slots. The default away from a cluster, with the tag `all`; a cluster asks for a choice.
+    /// Puts all keys into the hash slot of `tag`, which has the syntax of [`prefix`](Self::prefix). Every set is
+    /// decided in one atomic step, and one server of a cluster holds all keys. Backends with different tags use
+    /// different slots. Without a cluster this is the default, with the tag `all`; a cluster requires a choice.
     pub fn single_slot(mut self, tag: impl Into<String>) -> Self {
         self.placement = Some(Placement::SingleSlot(tag.into()));
         self
     }
 
-    /// Puts each key into the hash slot it hashes to: the load is spread over a cluster. Policies that are keyed alike
-    /// are still decided in one atomic step; others are reserved one by one, and given back exactly when one of them
-    /// refuses. It never admits too much; under a race it may refuse early.
+    /// Puts each key into its own hash slot, so that the load is spread over a cluster. Policies with the same key are
+    /// still decided in one atomic step. Policies with different keys are reserved separately; if one refuses, the
+    /// others are given back exactly. It never admits too much; concurrent requests may be refused early.
     pub fn per_key_slot(mut self) -> Self {
         self.placement = Some(Placement::PerKeySlot);
         self
     }
 
-    /// The secret under which keys are digested (HMAC-SHA-256, 128 bits). Without it, a reader of the database cannot
-    /// tell which keys they are. All processes that share budgets need the same secret. It defaults to the prefix,
-    /// under which addresses, say, can be found by trying.
+    /// Sets the secret of the key digests (HMAC-SHA-256, 128 bits). Without the secret, the keys cannot be recovered
+    /// from the database. All processes that share budgets need the same secret. Defaults to the prefix, which is no
+    /// secret: guessable keys, such as addresses, can then be found by trying all.
     pub fn secret(mut self, secret: impl Into<Vec<u8>>) -> Self {
         self.secret = Some(secret.into());
         self
     }
 
-    /// Writes keys readably instead of digested, with escapes; those longer than 160 characters are digested still. For
-    /// debugging, and where keys need no protection. Defaults to digested.
+    /// Stores keys as readable, escaped text instead of digests; keys longer than 160 characters are still digested.
+    /// Use it for debugging, or where keys need no protection. Defaults to digests.
     pub fn readable_keys(mut self) -> Self {
         self.readable = true;
         self
     }
 
-    /// How long a decision may take, waiting for a connection, queueing and repetitions included; then it fails, at
-    /// most 5 ms later. 1 ms to 10 s. Defaults to 25 ms.
+    /// Sets how long a decision may take, including waits for a connection, queueing and retries. After that it fails,
+    /// at most 5 ms late. From 1 ms to 10 s; defaults to 25 ms.
     ///
-    /// It also bounds what waits at the server: of all decisions about to be made, so many are sent at a time as keep
-    /// the server busy for a quarter of the deadline. Others wait in this process.
+    /// The deadline also bounds the queue at the server: at most as many decisions are in flight as keep the server
+    /// busy for a quarter of the deadline. Others wait in this process.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
         self
     }
 
-    /// Failures in a row, after which the store is not asked any more until it has given a sign of life; at least 1. On
-    /// a cluster each sixteenth of the slots is counted by itself. Defaults to 5.
+    /// Sets how many failures in a row open the breaker: the store is then not called until it answers a probe. At
+    /// least 1. On a cluster, each sixteenth of the slots has its own breaker. Defaults to 5.
     ///
     /// A failure is an error of the connection or the server, or a call that the store does not answer within the
-    /// deadline, counted from when the call was sent. A decision whose time is over while it waits in this process is
-    /// not one; nor is an answer that a busy process reads late.
+    /// deadline, counted from when the call was sent. A decision that times out while it waits in this process is not a
+    /// failure of the store; nor is an answer that a busy process reads late.
     pub fn breaker_threshold(mut self, failures: u32) -> Self {
         self.threshold = failures;
         self
     }
 
-    /// Most decisions of a set in one script call, 1 to 64; 1 merges nothing. A call carries fewer where they would
-    /// keep the server busy for more than about a millisecond, as those of large sliding logs do. On a cluster nothing
-    /// is merged. Defaults to 64.
+    /// Sets how many decisions of a set one script call may carry, 1 to 64; 1 disables batches. A call carries fewer if
+    /// they would keep the server busy for more than about a millisecond, as with large sliding logs. On a cluster
+    /// there are no batches. Defaults to 64.
     pub fn merge(mut self, decisions: usize) -> Self {
         self.merge = decisions;
         self
     }
 
-    /// Most decisions of a set that wait for a call; further ones fail at once, as
+    /// Sets how many decisions of a set may wait for a call; further ones fail at once as
     /// [saturated](throttle_core::BackendErrorKind::Saturated). At least 1. Defaults to 1,024.
     pub fn queue(mut self, decisions: usize) -> Self {
         self.queue = decisions;
         self
     }
 
-    /// How long a key is kept beyond the instant from which it is as good as unused, up to 60 s. A server's clock that
-    /// steps back by less buys nothing. Defaults to 10 s.
+    /// Sets how long a key is kept after its reset, when it equals an unused key; up to 60 s. If the server's clock
+    /// steps back by less than this, no extra request is admitted. Defaults to 10 s.
     pub fn kept_beyond_reset(mut self, slack: Duration) -> Self {
         self.slack = slack;
         self
     }
 
-    /// Tells the scripts this clock's time instead of the server's. For tests: processes do not agree on what time it
-    /// is. Keys are then kept ten minutes beyond their reset, because the server expires them by its own clock.
+    /// Passes this clock's time to the scripts, instead of the server's. Use it only in tests, because the clocks of
+    /// several processes differ. Keys are then kept ten minutes beyond their reset, because the server expires them by
+    /// its own clock.
     pub fn clock(mut self, clock: impl Clock) -> Self {
         self.clock = Some(Box::new(move || clock.now()));
         self
     }
 
-    /// Keeps up to `most` refusals in this process, and answers with them for as long as they are true without asking
-    /// the store. Exact for the same cost and greater ones. A refund or reset made by this backend clears them at once.
-    /// What other processes do meanwhile is not seen until the wait is over: a refund or reset does not admit the
-    /// request earlier, and a charge is not subtracted from what is left. Defaults to 0: none.
+    /// Caches up to `most` refusals in this process. While a cached refusal is valid, requests of the same or a greater
+    /// cost are refused without a call to the store. A refund or reset by this backend clears the cached refusals of
+    /// its keys at once. Refunds, resets and charges by other processes are not seen until the wait is over: the
+    /// request is not admitted earlier, and the remaining units may be too high. Defaults to 0: no cache.
     pub fn deny_cache(mut self, most: usize) -> Self {
         self.refusals = most;
         self
     }
 
-    /// The backend. Nothing is waited for: see [`RedisBackend::new`].
+    /// Builds the backend, without waiting for a connection: see [`RedisBackend::new`].
     ///
     /// # Errors
     ///

@@ -16,7 +16,7 @@ use crate::link::connection::{Command, Reply, Route};
 use crate::script::layout;
 use crate::shared::Shared;
 
-/// What the store holds of one key of a policy. `Display` shows it in one line, without the name.
+/// The value that the store holds for one key of a policy. `Display` shows it in one line, without the key's name.
 ///
 /// ```no_run
 /// # async fn demo(backend: throttle_redis::RedisBackend) -> Result<(), Box<dyn std::error::Error>> {
@@ -33,16 +33,16 @@ use crate::shared::Shared;
 pub struct Inspection {
     /// The key's name on the server.
     pub name: String,
-    /// The value, byte by byte; `None` for a key that was not used or has been forgotten.
+    /// The stored bytes; `None` for a key that is unused or has expired.
     pub value: Option<Vec<u8>>,
     /// The value's numbers by name, as [`State::to_wire`](throttle_core::algorithm::State::to_wire) lists them.
     /// Instants in µs since the Unix epoch.
     pub fields: Vec<(&'static str, i64)>,
-    /// When the server forgets the key.
+    /// The time until the server expires the key.
     pub expires_in: Option<Duration>,
     /// The server's time.
     pub now: Timestamp,
-    /// Where the key stands, as a peek. Nothing was charged.
+    /// The decision of a peek: what is left, and when more is. Nothing was charged.
     pub decision: Decision,
 }
 

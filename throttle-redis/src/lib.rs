@@ -1,4 +1,4 @@
-//! Rate limits that many processes share: the Redis backend of throttle.
+//! The Redis backend of throttle: rate limits that many processes share.
 //!
 //! ```no_run
 //! use throttle_redis::RedisBackend;
@@ -19,36 +19,35 @@
 //!
 //! # What it promises
 //!
-//! * **The answers of memory, bit for bit.** The script on the server reads the time and the states, decides whether
-//!   the request is admitted, and writes. It replies with what it has read, and this crate computes the decision from
-//!   that with the same code that decides in memory. All numbers are integers below 2^53, which a Lua number holds
-//!   exactly.
+//! * **The same decisions as in memory, bit for bit.** The script on the server reads the time and the states, decides
+//!   whether the request is admitted, and writes. It replies with the time and the states, and this crate computes the
+//!   decision from them with the code of the in-memory backend. All numbers are integers below 2^53, which a Lua number
+//!   holds exactly.
 //! * **One round trip**, whatever the number of limits; all of them charged, or none.
-//! * **At most once.** A command is repeated only after an answer that proves that it did not run. A decision whose
-//!   answer was lost is an error that says so
-//!   ([`BackendError::is_uncharged`](throttle_core::BackendError::is_uncharged)), and is never charged twice. A future
-//!   may be dropped at any point.
-//! * **Never slower than its deadline** (25 ms by default), and hardly slower than nothing while the store is down:
-//!   after five failures in a row it is not asked until it gives a sign of life. Connecting never blocks the start of a
-//!   service.
-//! * **Nothing stays.** Every key has a time to live, set in the write that makes it: its reset and ten seconds more.
+//! * **At most once.** A command is repeated only after an answer that proves that it did not run. If an answer is
+//!   lost, the decision fails with an error that states whether it may have been charged
+//!   ([`BackendError::is_uncharged`](throttle_core::BackendError::is_uncharged)), and it is never charged twice. A
+//!   future may be dropped at any point.
+//! * **Never slower than its deadline** (25 ms by default). After five failures in a row a breaker opens, and decisions
+//!   fail at once until the store answers a probe. Connecting never blocks the start of a service.
+//! * **Every key expires.** Each write sets the key's time to live: until its reset, plus ten seconds.
 //!
 //! # Which connection
 //!
 //! | connector | feature | for |
 //! |---|---|---|
-//! | [`Single`] | | one server; one connection carries what the server can do. The default |
-//! | [`Pool`] | `pool` | the same by a few connections that a `bb8` pool keeps |
-//! | [`Sentinel`] | `sentinel` | the master that Sentinels name, asked again for each new connection |
+//! | [`Single`] | | one server over one connection, which is enough for all that the server can process. The default |
+//! | [`Pool`] | `pool` | one server over a few connections of a `bb8` pool |
+//! | [`Sentinel`] | `sentinel` | the master that the Sentinels name; each new connection asks them again |
 //! | [`Cluster`] | `cluster` | a Redis Cluster |
 //! | your own | | implement [`Connector`] |
 //!
 //! `rediss://` needs the feature `tls`. The server's certificate is always verified; a URL with `#insecure` is refused.
-//! The crypto provider that rustls needs is installed unless the application has installed one.
+//! The backend installs a crypto provider for rustls unless the application has installed one.
 //!
 //! # Which placement on a cluster
 //!
-//! A cluster runs a script only where all of its keys are. So there is a choice, and no default:
+//! A cluster runs a script only if all of its keys are on one server. So there are two placements, and no default:
 //!
 //! ```text
 //!  .single_slot("api")                            .per_key_slot()
@@ -63,10 +62,10 @@
 //! | | `single_slot` | `per_key_slot` |
 //! |---|---|---|
 //! | load | one server for each tag | all servers |
-//! | one policy, or several keyed alike | atomic, one round trip | atomic, one round trip |
-//! | several keyed differently | atomic, one round trip | each atomic by itself, at once; a second round trip on refusal |
+//! | one policy, or several with the same key | atomic, one round trip | atomic, one round trip |
+//! | several with different keys | atomic, one round trip | each atomic by itself, concurrently; a second round trip after a refusal |
 //! | admits more than the limit | never | never |
-//! | refuses although there was room | never | under a race, while another request holds what it gives back |
+//! | refuses although there was room | never | possibly, while another request holds units that it then gives back |
 //!
 //! # What is on the server
 //!
@@ -85,20 +84,21 @@
 //!
 //! # Setting up the server
 //!
-//! * `maxmemory-policy noeviction`, or an instance of its own. Any eviction forgets limits, so a client that can fill
-//!   the memory gets an amnesty. A full server refuses new keys, which is an error here: say with `OnError` what
-//!   happens then.
-//! * A user of its own needs these rights and no others (the prefix being `throttle`):
+//! * `maxmemory-policy noeviction`, or an instance of its own. An eviction resets limits, so a client that can fill the
+//!   memory could reset its own. A full server refuses new keys; the decision then fails, and `OnError` sets what
+//!   happens.
+//! * The Redis user needs exactly these rights (for the prefix `throttle`):
 //!
 //!   ```text
 //!   ACL SETUSER limiter on >secret ~throttle{* -@all +evalsha +script|load +get +set +time +del +scan +pttl +ping
 //!   +hello +select
 //!   ```
 //!
-//!   On a cluster also `+cluster|slots +asking`. `+del +scan` are for resets, `+pttl` for inspecting, `+select` for
-//!   databases other than 0.
+//!   On a cluster also `+cluster|slots +asking`. `+del +scan` are for resets, `+pttl` for
+//!   [`inspect`](RedisBackend::inspect), `+select` for databases other than 0.
 //! * Redis 7 or later, or Valkey; the scripts are Lua 5.1 and use the `struct` library.
-//! * A cluster serves the slots whose primaries are up while others are down with `cluster-require-full-coverage no`.
+//! * On a cluster, set `cluster-require-full-coverage no`: slots whose primary is up are then served while others are
+//!   down.
 //!
 //! # Features
 //!
@@ -107,7 +107,7 @@
 //! | `cluster` | no | [`Cluster`] |
 //! | `pool` | no | [`Pool`] |
 //! | `sentinel` | no | [`Sentinel`] |
-//! | `tls` | no | `rediss://`, with rustls, and [`Tls`] for certificates of one's own |
+//! | `tls` | no | `rediss://`, with rustls, and [`Tls`] for your own certificates |
 
 mod backend;
 mod builder;

@@ -2,7 +2,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident, $count:ident;)*) => {
-        /// What a backend and its clones have done since they were made. Numbers only grow.
+        /// Counters of a backend and its clones since they were created. They only increase.
         ///
         /// ```
         /// let backend = throttle_redis::RedisBackend::new("redis://127.0.0.1:1")?;

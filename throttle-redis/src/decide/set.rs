@@ -17,8 +17,8 @@ use crate::keyspace::PolicyNames;
 use crate::link::room::Room;
 use crate::shared::Shared;
 
-/// A set of policies, prepared by a [`RedisBackend`](crate::RedisBackend): with its scripts, and with the decisions
-/// that wait for a batch.
+/// A set of policies that a [`RedisBackend`](crate::RedisBackend) has prepared, with its scripts and its batch of
+/// waiting decisions.
 ///
 /// ```
 /// use throttle_core::{Backend, Gcra, Policy, PolicySet, Rate};

@@ -16,8 +16,8 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_millis(300);
 
 /// A Redis Cluster: one connection to each server.
 ///
-/// The client's own repetitions are off, because it sends a command again when its answer was lost. Redirections are
-/// followed by the backend.
+/// Retries of the `redis` client are off, because it would resend a command whose answer was lost. The backend follows
+/// redirections.
 ///
 /// ```
 /// use throttle_redis::{Cluster, RedisBackend};
@@ -35,7 +35,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// The cluster that the servers at `urls` belong to; some of them are enough. Nothing is connected yet.
+    /// Sets the cluster by the URLs of some of its servers. Nothing connects yet.
     ///
     /// # Errors
     ///
@@ -45,7 +45,7 @@ impl Cluster {
         Self::build(urls, |cluster| cluster)
     }
 
-    /// The same by TLS with certificates of one's own; the URLs begin with `rediss://`.
+    /// Like [`new`](Self::new), over TLS with your own certificates; the URLs begin with `rediss://`.
     ///
     /// # Errors
     ///

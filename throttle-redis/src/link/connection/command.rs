@@ -1,6 +1,6 @@
 use std::fmt;
 
-/// One command and where it is to go.
+/// A command, and the server that it is for.
 ///
 /// ```
 /// use throttle_redis::{Command, Route};
@@ -15,7 +15,7 @@ pub struct Command {
     route: Route,
 }
 
-/// Which server of several a command is for.
+/// Which server of a cluster a command is for.
 ///
 /// ```
 /// use throttle_redis::{Command, Route};
@@ -25,7 +25,7 @@ pub struct Command {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Route {
-    /// Any that takes writes.
+    /// Any server that accepts writes.
     Any,
     /// The primary of a hash slot.
     Slot(u16),
@@ -56,7 +56,7 @@ impl Command {
         self
     }
 
-    /// Sends it elsewhere.
+    /// Sets the server that the command is for.
     #[must_use]
     pub fn to(mut self, route: Route) -> Self {
         self.route = route;
@@ -76,7 +76,7 @@ impl Command {
         })
     }
 
-    /// Where it is to go.
+    /// The server that the command is for.
     #[must_use]
     pub const fn route(&self) -> &Route {
         &self.route

@@ -17,7 +17,7 @@ pub struct Fault {
     message: String,
 }
 
-/// What is known about a command that has no answer.
+/// What is known about a command without an answer, above all whether it ran.
 ///
 /// ```
 /// use throttle_redis::{Fault, FaultKind};
@@ -35,10 +35,10 @@ pub enum FaultKind {
     NoScript,
     /// The slot is at another server, at this address if the server named it. It did not run.
     Moved(Option<(String, u16)>),
-    /// The slot is on its way to another server. It did not run.
+    /// The slot is being migrated to another server. It did not run.
     Ask(Option<(String, u16)>),
-    /// The server cannot run it now, and could in a moment: it loads its data, or is moving the slot, or its cluster
-    /// has no primary for the slot. It did not run.
+    /// The server cannot run it for the moment: it is loading its data or migrating the slot, or its cluster has no
+    /// primary for the slot. It did not run.
     NotNow,
     /// The server is a replica. It did not run.
     ReadOnly,
@@ -46,14 +46,14 @@ pub enum FaultKind {
     OutOfMemory,
     /// The server refused it: credentials, permissions. It did not run.
     Refused,
-    /// A script failed on what it found. Whether it wrote anything is not known.
+    /// A script failed while it ran. Whether it wrote anything is not known.
     Script,
     /// Any other error of the server, or an answer that could not be read. Whether it ran is not known.
     Other,
 }
 
 impl Fault {
-    /// A fault; the message must not hold a key.
+    /// Creates a fault. The message must not contain a key.
     #[must_use]
     pub fn new(kind: FaultKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into() }

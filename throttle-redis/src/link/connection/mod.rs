@@ -1,7 +1,6 @@
 //! Connections to servers, by the `redis` crate or a client of your own.
 //!
-//! The client's own types stay inside this room, so a new major version of it, or another client, changes
-//! only what is in here.
+//! No other module uses types of the client crate, so another client, or a new major version, changes only this module.
 
 #[cfg(feature = "cluster")]
 mod cluster;
@@ -34,28 +33,30 @@ pub use single::Single;
 #[cfg(feature = "tls")]
 pub use tls::Tls;
 
-/// A future of this room, its type erased.
+/// A boxed future, as connectors and connections return it.
 pub type Pending<T> = Pin<Box<dyn Future<Output = Result<T, Fault>> + Send>>;
 
-/// An open connection: sends commands, each answered by itself.
+/// An open connection that sends commands.
 ///
-/// Many calls are under way at once on one connection; it is a multiplexed one, or a handle on several.
+/// Many calls run concurrently on one connection, so it multiplexes them, or is a handle to several connections.
 ///
 /// # Contract
 ///
 /// * A command is sent at most once. An answer that is lost is a [fault](FaultKind::Lost), never a reason to send
 ///   again.
-/// * A call's future may be dropped at any point. The command was sent or not; no other call gets its answer.
-/// * It has no deadline of its own that is shorter than a second: the backend has one.
+/// * A call's future may be dropped at any point. The command may or may not have been sent; no other call receives its
+///   answer.
+/// * The connection has no timeout below one second, because the backend has its own deadline.
 pub trait Connection: Send + Sync + 'static {
-    /// Sends one command to where its [route](Command::route) says; a connection to a single server need not look.
+    /// Sends one command to where its [route](Command::route) says; a connection to a single server may ignore the
+    /// route.
     fn call(&self, command: Command) -> Pending<Reply>;
 }
 
-/// Opens connections, again and again: after a failure the backend asks for a new one and drops the old.
+/// Opens connections. After a failure the backend drops the connection and calls the connector again.
 ///
-/// [`Single`], [`Pool`](crate::Pool), [`Cluster`](crate::Cluster) and [`Sentinel`](crate::Sentinel) are made of the
-/// `redis` crate. Implement it for a client of your own:
+/// [`Single`], [`Pool`](crate::Pool), [`Cluster`](crate::Cluster) and [`Sentinel`](crate::Sentinel) use the `redis`
+/// crate. Implement it for a client of your own:
 ///
 /// ```
 /// use throttle_redis::{Command, Connection, Connector, Fault, FaultKind, Pending, Reply};
@@ -82,7 +83,7 @@ pub trait Connector: Send + Sync + 'static {
     /// Opens a connection. The backend drops the future when it takes too long.
     fn connect(&self) -> Pending<Box<dyn Connection>>;
 
-    /// Where it connects to, for errors and events. It must not hold credentials. Defaults to `None`.
+    /// The address that it connects to, for errors and events. It must not contain credentials. Defaults to `None`.
     fn address(&self) -> Option<String> {
         None
     }

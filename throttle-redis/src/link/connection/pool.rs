@@ -14,11 +14,11 @@ use super::tls::Tls;
 use super::translate::{CONNECT_TIMEOUT, connect_fault};
 use super::{Command, Connection, Connector, Fault, FaultKind, Pending, Reply};
 
-/// One server, by a few connections that a `bb8` pool keeps.
+/// One server, over a few connections of a `bb8` pool.
 ///
 /// A decision checks a connection out, clones it and gives it back at once, so no decision waits for the answer of
-/// another. A connection that broke is replaced because its calls fail. None is probed before each use, which would
-/// cost each decision a round trip.
+/// another. A broken connection is replaced when a call on it fails. Connections are not probed before use, because
+/// that would add a round trip to each decision.
 ///
 /// ```
 /// use throttle_redis::{Connector, Pool};
@@ -28,8 +28,8 @@ use super::{Command, Connection, Connector, Fault, FaultKind, Pending, Reply};
 /// # Ok::<_, throttle_core::ConfigError>(())
 /// ```
 ///
-/// One connection ([`Single`](super::Single)) carries all that one server can do. Take a pool if you have to use
-/// several for other reasons: a proxy that balances connections, say.
+/// One connection ([`Single`](super::Single)) is enough for all that one server can process. Use a pool if you need
+/// several for another reason, such as a proxy that balances connections.
 #[derive(Clone, Debug)]
 pub struct Pool {
     manager: RedisConnectionManager,
@@ -38,8 +38,8 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// The server at `url`, by at most `size` connections (at least 1); see [`Single::new`](super::Single::new) for the
-    /// URL. Nothing is connected yet.
+    /// Sets the server's URL and the maximum number of connections (at least 1); see
+    /// [`Single::new`](super::Single::new) for the URL. Nothing connects yet.
     ///
     /// # Errors
     ///
@@ -48,7 +48,7 @@ impl Pool {
         Self::of(&client(url)?, size)
     }
 
-    /// The same by TLS with certificates of one's own; the URL begins with `rediss://`.
+    /// Like [`new`](Self::new), over TLS with your own certificates; the URL begins with `rediss://`.
     ///
     /// # Errors
     ///

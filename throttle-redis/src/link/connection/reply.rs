@@ -1,4 +1,4 @@
-/// What a server answers.
+/// A server's reply.
 ///
 /// ```
 /// use throttle_redis::Reply;
@@ -9,7 +9,7 @@
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reply {
-    /// Nothing there.
+    /// No value.
     Nil,
     /// A number.
     Int(i64),

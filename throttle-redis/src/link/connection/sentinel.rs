@@ -6,8 +6,8 @@ use super::single::{Multiplexed, connection_config, install_crypto_provider};
 use super::translate::{connect_fault, tcp_settings};
 use super::{Connection, Connector, Pending, url};
 
-/// The master of a name, wherever the Sentinels say it is. They are asked again for every new connection, and a
-/// connection is made anew when its server turns out to be a replica.
+/// The master of a given name, at the address that the Sentinels report. Each new connection asks them again. If the
+/// server turns out to be a replica, the connection is replaced.
 ///
 /// ```
 /// use throttle_redis::{Connector, Sentinel};
@@ -24,9 +24,8 @@ pub struct Sentinel {
 }
 
 impl Sentinel {
-    /// The master called `master`, asked of the Sentinels at `sentinels`: URLs such as `redis://host:26379`. User,
-    /// password and database in `server` (`redis://user:password@ignored/database`), if given, are those of the master.
-    /// Nothing is connected yet.
+    /// Sets the master's name and the Sentinels' URLs, such as `redis://host:26379`. User, password and database in
+    /// `server` (`redis://user:password@ignored/database`), if given, are those of the master. Nothing connects yet.
     ///
     /// # Errors
     ///

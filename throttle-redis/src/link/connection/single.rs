@@ -7,7 +7,7 @@ use super::tls::Tls;
 use super::translate::{CONNECT_TIMEOUT, connect_fault, fault, reply, tcp_settings};
 use super::{Command, Connection, Connector, Pending, Reply, url};
 
-/// One server, by one connection that all decisions share and that is kept open.
+/// One server, over one connection that stays open and that all decisions share.
 ///
 /// ```
 /// use throttle_redis::{Connector, Single};
@@ -22,18 +22,18 @@ pub struct Single {
 }
 
 impl Single {
-    /// The server at `url`: `redis://[user[:password]@]host[:port][/database]`, or `rediss://` for TLS (feature `tls`),
-    /// or `unix:///path`. The port defaults to 6379, the database to 0. Nothing is connected yet.
+    /// Sets the server's URL: `redis://[user[:password]@]host[:port][/database]`, or `rediss://` for TLS (feature
+    /// `tls`), or `unix:///path`. The port defaults to 6379, the database to 0. Nothing connects yet.
     ///
     /// # Errors
     ///
     /// If the URL cannot be read, has a fragment (`#insecure` would switch off the verification of certificates), or
-    /// needs the feature `tls` without it.
+    /// begins with `rediss://` without the feature `tls`.
     pub fn new(url: &str) -> Result<Self, ConfigError> {
         Ok(Self { client: client(url)? })
     }
 
-    /// The same by TLS with certificates of one's own; the URL begins with `rediss://`.
+    /// Like [`new`](Self::new), over TLS with your own certificates; the URL begins with `rediss://`.
     ///
     /// # Errors
     ///

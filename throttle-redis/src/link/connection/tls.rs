@@ -3,8 +3,8 @@ use std::fmt;
 use redis::{Client, ClientTlsConfig, ConnectionInfo, TlsCertificates};
 use throttle_core::ConfigError;
 
-/// Certificates for connections by TLS, as PEM text: an authority of one's own, and a certificate that the server
-/// demands of its clients. Without them, the server must be signed by a public authority.
+/// Certificates for TLS connections, as PEM text: your own certificate authority, and the client certificate that a
+/// server may demand. Without an authority, the server's certificate must be signed by a public one.
 ///
 /// ```
 /// use throttle_redis::{Single, Tls};
@@ -20,20 +20,20 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// Trusts public authorities and shows no certificate.
+    /// Trusts public authorities, and presents no client certificate.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Trusts servers that this authority has signed, instead of those of the public authorities.
+    /// Trusts server certificates signed by this authority, instead of public authorities.
     #[must_use]
     pub fn authority(mut self, certificates: impl Into<Vec<u8>>) -> Self {
         self.authority = Some(certificates.into());
         self
     }
 
-    /// Shows this certificate to servers that demand one (`tls-auth-clients yes`), with its private key.
+    /// Presents this certificate, with its private key, to servers that demand one (`tls-auth-clients yes`).
     #[must_use]
     pub fn client_certificate(mut self, certificate: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
         self.client = Some((certificate.into(), key.into()));
