@@ -26,6 +26,8 @@ pub(crate) struct Cell<'a> {
     at: Timestamp,
     /// µs by which the clock is behind `at`.
     lag: u64,
+    /// Whether `at` counts only until the first charge; later requests are decided at the clock's time.
+    until_charged: bool,
 }
 
 impl<'a> Cell<'a> {
@@ -36,7 +38,7 @@ impl<'a> Cell<'a> {
 
     /// A state that the same parameters wrote.
     pub(crate) fn new(by: &'a Algorithm, repr: Repr, clipped: bool, at: Timestamp) -> Self {
-        Self { by, repr, clipped, other: None, at, lag: 0 }
+        Self { by, repr, clipped, other: None, at, lag: 0, until_charged: false }
     }
 
     /// Names the parameters that wrote the state. They may be the same.
@@ -48,6 +50,12 @@ impl<'a> Cell<'a> {
     /// Sets the clock's own time, which may be behind the instant that counts.
     pub(crate) fn behind(mut self, now: Timestamp) -> Self {
         self.lag = self.at.micros_since(now).unsigned_abs();
+        self
+    }
+
+    /// Ends the lag with the first charge: the key has a slot then, and its next request is decided at the clock's time.
+    pub(crate) fn until_charged(mut self) -> Self {
+        self.until_charged = true;
         self
     }
 
@@ -86,7 +94,12 @@ impl<'a> Cell<'a> {
         self.clipped = self.clipped && self.by.standing(&self.repr, self.at).reset > 0;
         let (delay, taken) = self.by.take(&mut self.repr, self.at, cost);
         // Until the clock has caught up, nothing may leave.
-        (if self.by.delays() { delay + self.lag } else { delay }, taken)
+        let delay = if self.by.delays() { delay + self.lag } else { delay };
+        if self.until_charged {
+            self.at = Timestamp::from_micros(self.at.as_micros().saturating_sub_unsigned(self.lag));
+            self.lag = 0;
+        }
+        (delay, taken)
     }
 
     /// Where the key stands.

@@ -48,10 +48,15 @@ impl<'a> Entry<'a> {
             let mut own = cell.clone();
             own.carry_over();
             bucket.store(cell, false, shard, shared);
-            return (Self { in_force, label, place: Place::New { reserved } }, own);
+            return (Self { in_force, label, place: Place::New { reserved } }, own.until_charged());
         }
-        let label = if cost > 0 && !reserved { Label::overflow(policy, in_force.tier) } else { label };
-        (Self { in_force, label, place: Place::New { reserved } }, Self::fresh(in_force, now, shard))
+        let cell = Self::fresh(in_force, now, shard);
+        let (label, cell) = if cost > 0 && !reserved {
+            (Label::overflow(policy, in_force.tier), cell)
+        } else {
+            (label, cell.until_charged())
+        };
+        (Self { in_force, label, place: Place::New { reserved } }, cell)
     }
 
     pub(super) fn label(&self) -> Label {

@@ -151,6 +151,28 @@ fn law_09_forgetting_buys_nothing_on_a_clock_that_steps_back() {
     }
 }
 
+/// A clock that steps back behind keys that were forgotten: what a decision says is left is what the next one finds.
+fn remaining_on_a_clock_that_steps_back((spec, raws): &(Spec, Vec<Raw>)) -> TestCaseResult {
+    let tree = Tree::Leaf(*spec);
+    let machine = InMemory::of(tree.set(), 4);
+    let (step, capacity) = (tree.step(), machine.capacities()[0]);
+    let mut t = TODAY;
+    for raw in raws {
+        t += raw.micros(step, true);
+        let key = u64::from(raw.pick);
+        let decision = machine.take_for(t, key, raw.cost(capacity).clamp(1, capacity)).0;
+        prop_assert_eq!(decision.remaining(), machine.take_for(t, key, 0).0.remaining());
+    }
+    Ok(())
+}
+
+#[test]
+fn law_03_remaining_is_exact_behind_forgotten_keys() {
+    for kind in Kind::ALL {
+        run(&format!("{kind:?}"), &(small(kind), raws(80)), remaining_on_a_clock_that_steps_back);
+    }
+}
+
 /// Two clocks, the fast one of which makes the store forget what is live by the slow one: the skew is bought once,
 /// whether there is room for all keys or they share the overflow bucket.
 fn forgetting_on_two_clocks((spec, skew, raws): &(Spec, u32, Vec<Raw>)) -> TestCaseResult {
