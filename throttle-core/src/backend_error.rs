@@ -27,8 +27,8 @@ pub enum BackendErrorKind {
     /// The store could not be reached: there is no connection, or it broke.
     Unavailable,
     /// The deadline passed during a wait for the store's reply or for the first connection to it. A single timeout says
-    /// nothing about the store, because the process may have been too busy to read a reply that had arrived. Or the
-    /// store is not called because it was late several times in a row.
+    /// nothing about the store, because the process may have been too busy to read a reply that had arrived. The kind
+    /// also covers a store that is not called because it was late several times in a row.
     Timeout,
     /// This process has more decisions to make than the store accepts: the queue was full, or the deadline passed in
     /// the queue. The store was not called and may be healthy; nothing was charged.
@@ -56,7 +56,7 @@ impl BackendErrorKind {
 }
 
 impl BackendError {
-    /// An error after which the request may have been charged.
+    /// Creates an error after which the request may have been charged.
     #[must_use]
     pub const fn new(kind: BackendErrorKind) -> Self {
         Self { kind, uncharged: false, source: None }

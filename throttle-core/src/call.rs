@@ -1,7 +1,7 @@
 use crate::cost::Cost;
 use crate::key::Key;
 
-/// What a request asks of one policy of a set: a key, a cost and a tier.
+/// One policy's part of a request: a key, a cost and a tier.
 ///
 /// ```
 /// use throttle_core::Key;
@@ -29,7 +29,7 @@ impl Call {
         Self { key: Some(key), cost: cost.get(), tier: 0 }
     }
 
-    /// Reads where `key` stands, without using anything.
+    /// A peek at `key`, which charges nothing.
     #[must_use]
     pub const fn peek(key: Key) -> Self {
         Self { key: Some(key), cost: 0, tier: 0 }

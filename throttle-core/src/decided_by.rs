@@ -11,7 +11,7 @@ use crate::backend_error::BackendErrorKind;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DecidedBy {
-    /// The backend that was asked.
+    /// The backend.
     #[default]
     Store,
     /// The backend could not decide, and this process decided by its [own share](crate::LocalShare) of the limit.

@@ -192,7 +192,7 @@ impl Decision {
         }
     }
 
-    /// How long until no policy can be told from an unused one if nothing else happens.
+    /// How long until the key of every policy equals an unused one if nothing else happens.
     #[inline]
     #[must_use]
     pub const fn reset_after(&self) -> Duration {
@@ -236,7 +236,7 @@ impl Decision {
     }
 }
 
-/// Where one policy stands after a decision.
+/// The status of one policy after a decision.
 ///
 /// ```
 /// use throttle_core::{Gcra, Limiter, Policy, PolicyTree, Rate};
@@ -302,7 +302,7 @@ impl Status {
         self.wait > 0
     }
 
-    /// Whether this policy caused the refusal. A refusing member of an `any` did not when another member admits.
+    /// Whether this policy caused the refusal. A refusing member of an `any` is not violated if another member admits.
     #[inline]
     #[must_use]
     pub const fn is_violated(&self) -> bool {
@@ -330,15 +330,15 @@ impl Status {
         if self.wait == NEVER { None } else { Some(Duration::from_micros(self.wait)) }
     }
 
-    /// How long until this policy cannot be told from an unused one.
+    /// How long until this policy's key equals an unused one.
     #[inline]
     #[must_use]
     pub const fn reset_after(&self) -> Duration {
         Duration::from_micros(self.standing.reset)
     }
 
-    /// The time in which the client can use no more than what remains, as the draft's `t` means it. For a decision made
-    /// by a [`LocalShare`](crate::LocalShare), ask with the policy of [its set](crate::LocalShare::set).
+    /// The time within which the client can use no more than `remaining`: the `t` of the header drafts. For a decision
+    /// made by a [`LocalShare`](crate::LocalShare), pass the policy of [its set](crate::LocalShare::set).
     #[inline]
     #[must_use]
     pub fn effective_window(&self, policy: &Policy) -> Duration {

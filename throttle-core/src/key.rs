@@ -41,7 +41,7 @@ impl Key {
     /// The key without parts: one budget for all requests.
     pub const CONSTANT: Self = Self(Repr::Inline { len: 0, bytes: Inline([[0; INLINE / 2]; 2]) });
 
-    /// The key of requests without a key.
+    /// Returns the key that stands for requests without one.
     #[must_use]
     pub fn missing() -> Self {
         Self::builder().missing().finish()
@@ -206,7 +206,7 @@ impl KeyBuilder {
         self
     }
 
-    /// A text, byte for byte: no case, width or whitespace is folded.
+    /// Appends a text, byte for byte: case, width and whitespace are not normalized.
     #[inline]
     #[must_use]
     pub fn text(mut self, text: &str) -> Self {
@@ -230,7 +230,7 @@ impl KeyBuilder {
         self
     }
 
-    /// A part that is not there, as a value of its own.
+    /// Appends a missing part, which equals no other part.
     #[inline]
     #[must_use]
     pub fn missing(mut self) -> Self {

@@ -25,9 +25,9 @@
 //! | [`Cost`] | units that a request uses, at least 1 |
 //! | [`PolicySet`], [`PolicyTree`] | policies composed with `all` and `any` |
 //! | [`Limiter`] | a set of policies on a backend: what most programs use |
-//! | [`Decision`], [`Status`] | the outcome of a request, and where each policy stands |
+//! | [`Decision`], [`Status`] | the outcome of a request, and the status of each policy |
 //! | [`Charge`] | what an admitted request took, to be settled once |
-//! | [`Backend`] | where state lives and time is read |
+//! | [`Backend`] | stores state, reads the time and decides |
 //! | [`LocalShare`], [`DecidedBy`] | what a process may admit while its store fails, and what decided |
 //!
 //! # Guarantees

@@ -99,14 +99,14 @@ impl<B: Backend> Limiter<B> {
 }
 
 impl<C: Clock> Limiter<MemoryBackend<C>> {
-    /// Decides about `cost` units of every policy for one key; 0 counts as 1.
+    /// Decides a request of `cost` units for one key, against every policy; 0 counts as 1.
     #[must_use]
     pub fn check(&self, key: impl Into<Key>, cost: u64) -> Decision {
         let call = Call::new(key.into(), Cost::at_least_one(cost));
         self.decide_now(&self.calls(&call))
     }
 
-    /// Returns where a key stands, without using anything.
+    /// Returns the status of a key, without charging it.
     #[must_use]
     pub fn peek(&self, key: impl Into<Key>) -> Decision {
         self.decide_now(&self.calls(&Call::peek(key.into())))

@@ -13,20 +13,20 @@ use crate::memory::{MemoryBackend, MemorySet};
 use crate::set::PolicySet;
 use crate::time::{Clock, Timestamp};
 
-/// What this process may admit while the store that it shares with other processes cannot decide: every policy at
+/// The local share of a limit: what this process may admit while the shared store cannot decide. Every policy is at
 /// [1/N](crate::Algorithm::share), kept in memory.
 ///
 /// A backend that can fail uses its share in three places:
 ///
-/// * It calls [`note`](Self::note) with each decision of the store. A key that has used up this process's part at the
-///   store has then used it up here.
+/// * It calls [`note`](Self::note) with each decision of the store. So a key that has used up this process's part at
+///   the store has used it up in the share, too.
 /// * When the store fails, it calls [`decide`](Self::decide).
 /// * It calls [`settle`](Self::settle) first. Charges of the share are settled here, and charges of the store are
 ///   returned.
 ///
-/// N processes that all decide by their shares admit together no more than the limit does, except for units that a
-/// process had admitted beyond its share before. A smaller N admits too much, a larger one too little. The processes
-/// are not counted: N is the number that you run.
+/// N processes that all decide by their shares together admit no more than the limit, except for units that a process
+/// admitted beyond its share before. If N is too small they admit too much, if it is too large too little. The library
+/// does not count processes: set N to the number that you run.
 ///
 /// ```
 /// use std::num::NonZeroU32;
@@ -116,8 +116,8 @@ impl LocalShare {
         decision
     }
 
-    /// Charges the share with what the backend has charged, as far as units remain. Refusals, peeks and decisions that
-    /// the backend did not make change nothing. It takes little longer than a decision in memory.
+    /// Charges the share with the units that the backend has charged, while units remain. Refusals, peeks and decisions
+    /// that the backend did not make change nothing. A call takes little longer than a decision in memory.
     pub fn note(&self, decision: &Decision, calls: &[Call]) {
         for ((place, status), call) in decision.statuses().iter().enumerate().zip(calls) {
             let (Some(key), cost @ 1..) = (&call.key, status.taken.cost) else { continue };
@@ -129,9 +129,9 @@ impl LocalShare {
 
     /// Settles the charges of the share. Returns a receipt of the backend's charges, for the backend to settle.
     ///
-    /// The backend's charges are settled here as well, as far as they were noted here and their window is the same.
-    /// This is an estimate, because the share does not remember how much of a noted charge found room. A full share may
-    /// get back more than it was charged, but never holds more than a share.
+    /// The backend's charges are settled in the share as well, if they were noted in it and their window is the same.
+    /// This is an estimate, because the share does not store how much of a noted charge it took. A full share may get
+    /// back more than it was charged, but never holds more than a share.
     #[must_use = "what the backend took is for the backend to settle"]
     pub fn settle(&self, mut receipt: Receipt) -> Option<Receipt> {
         let local = receipt.take_local();

@@ -7,8 +7,8 @@ use crate::time::{EXACT_MAX, micros_ceil};
 
 /// A count per period: 100 per minute. Never an interval: `per_second(4000)` is four thousand each second.
 ///
-/// The rate is kept exactly as the fraction count/period; `3/s` is one each 333 333⅓ µs and never drifts.
-/// Counts and periods (in µs) run from 1 to 2^53 − 1; what lies outside is refused when the policy is built.
+/// The rate is kept exactly as the fraction count/period; `3/s` is one each 333 333⅓ µs and never drifts. Counts and
+/// periods (in µs) are 1 to 2^53 − 1; building a policy with any other fails.
 ///
 /// ```
 /// use std::time::Duration;
@@ -155,7 +155,7 @@ impl FromStr for Rate {
     ///
     /// # Errors
     ///
-    /// Names what is not understood, or is out of range.
+    /// If the text has another form, or a number is out of range; the error names the part.
     fn from_str(text: &str) -> Result<Self, ConfigError> {
         let wrong = |rule: &'static str| ConfigError::new("rate", format_args!("{text:?}"), rule);
         let (count, period) = text

@@ -15,10 +15,10 @@ impl Policy {
     /// [`Call::in_tier`](crate::backend::Call::in_tier). A key has one budget, whatever its tier: units that it used
     /// before a change of tier are carried over by the rule.
     ///
-    /// Methods of policies without tiers, such as [`algorithm`](Self::algorithm), speak of the first tier.
+    /// For a policy with tiers, methods such as [`algorithm`](Self::algorithm) return that of the first tier.
     ///
-    /// A tier is known by its number. When limits are prepared anew while others of the same name are in use, add new
-    /// tiers at the end: a process with the former limits would otherwise decide in the wrong tier.
+    /// A tier is identified by its number. If you change the tiers while a process still uses the former ones, add new
+    /// tiers at the end; otherwise that process decides in the wrong tier.
     ///
     /// ```
     /// use throttle_core::{Carry, Gcra, Policy, Rate};
@@ -33,8 +33,8 @@ impl Policy {
     /// # Errors
     ///
     /// If the name is not 1 to 64 printable ASCII characters, or a tier's is not; if there are no tiers, more than 16,
-    /// or two of one name; if an algorithm's configuration is out of range; or if the tiers cannot be carried over as
-    /// [`Carry::Proportional`] wants it.
+    /// or two of one name; if an algorithm's configuration is out of range; or if the tiers do not meet the conditions
+    /// of [`Carry::Proportional`].
     pub fn tiered<N: AsRef<str>, A: IntoAlgorithm>(
         name: &str,
         tiers: impl IntoIterator<Item = (N, A)>,

@@ -10,11 +10,11 @@ use crate::rate::{Rate, in_range};
 const DAY_US: i64 = 86_400_000_000;
 const MAX_OFFSET_MINUTES: i32 = 14 * 60;
 
-/// So many units each calendar day, week or month, at a fixed offset from UTC.
+/// Admits a number of units per calendar day, week or month, at a fixed offset from UTC.
 ///
-/// Leap years are right; leap seconds do not exist in Unix time; daylight saving is left out by choice, because every
-/// backend must cut the same periods. Weeks start on Monday. Two periods are not civil: [`fixed`](Self::fixed) ones of
-/// equal length, and [`rolling`](Self::rolling) ones that begin with a key's first use.
+/// Leap years are handled; Unix time has no leap seconds. Daylight saving is not supported, so that every backend
+/// computes the same period boundaries. Weeks start on Monday. Two periods are not civil: [`fixed`](Self::fixed) ones
+/// of equal length, and [`rolling`](Self::rolling) ones that begin with a key's first use.
 ///
 /// State: 16 bytes, the period's start and the count.
 ///
@@ -72,14 +72,14 @@ impl CalendarQuota {
         Self::new(limit, Cadence::Fixed(period))
     }
 
-    /// `limit` units in a period that begins with a key's first use and, once over, with its next.
+    /// `limit` units in a period that begins with a key's first use. When it has ended, the key's next use begins
+    /// another.
     #[must_use]
     pub const fn rolling(limit: u64, period: Duration) -> Self {
         Self::new(limit, Cadence::Rolling(period))
     }
 
-    /// Local time's offset from UTC in minutes, east positive: −840 to 840. Defaults to 0. A rolling period has no use
-    /// for it.
+    /// Local time's offset from UTC in minutes, east positive: −840 to 840. Defaults to 0. Rolling periods ignore it.
     #[must_use]
     pub const fn utc_offset_minutes(mut self, minutes: i32) -> Self {
         self.offset_minutes = minutes;

@@ -1,10 +1,10 @@
 //! How units that one limit counted count under another: the arithmetic of a change of tier or of limits.
 
-/// What becomes of the units that a key has used when its tier changes, or the limits of its tier do.
+/// How a key's used units carry over when its tier, or the limits of its tier, change.
 ///
-/// The change takes effect with the first request that is charged. Until then the key stays where it was: a refused
-/// request and a peek change nothing. A refused request's `retry_after` is exact: it is the time in which enough of the
-/// former use drains, at the pace of the tier that the key was in.
+/// The change takes effect with the first request that is charged. Until then the key stays in its former tier, because
+/// a refused request and a peek change nothing. The `retry_after` of a refusal is exact: the time until enough of the
+/// former use has drained at the former tier's rate.
 ///
 /// ```
 /// use throttle_core::backend::Call;
@@ -25,15 +25,15 @@ pub enum Carry {
     /// Used units stay used: 30 used of 60 become 30 used of 600. A key that moves to a tier whose capacity is below
     /// what it has used waits until enough of it has drained.
     Keep,
-    /// The used share stays used: 30 used of 60 become 300 used of 600, rounded up, so that no change gives units away.
+    /// The used proportion stays used: 30 used of 60 become 300 used of 600, rounded up, so that no change frees units.
     ///
-    /// A tier with a larger capacity must not take longer to recover than one with a smaller capacity, or a stay in the
-    /// small tier would give back what was used in the large one. The product of two capacities must be below 2^53.
+    /// A tier with a larger capacity must not take longer to recover than one with a smaller capacity, or a key could
+    /// regain units of the large tier by a stay in the small one. The product of two capacities must be below 2^53.
     Proportional,
-    /// Used units are forgotten. A client that can choose its tier can then use any amount, so take this rule only
-    /// where a change costs something, such as a purchase. A changed limit counts as such a change. While processes
-    /// with the former limit and processes with the new one share a store, each charge forgets in turn: change limits
-    /// under another rule.
+    /// Used units are forgotten. A client that can choose its tier can then use any amount, so use this rule only where
+    /// a change of tier costs the client something, such as a purchase. A changed limit counts as a change of tier.
+    /// While some processes have the former limit and others the new one, charges from the two sides reset the key
+    /// again and again: change limits under another rule.
     ///
     /// Keys that share an overflow bucket of a full [`MemoryBackend`](crate::MemoryBackend) forget nothing.
     Reset,

@@ -124,7 +124,7 @@ impl Algorithm {
         }
     }
 
-    /// Whether used units come back evenly as time passes, rather than when a window or an interval ends.
+    /// Returns whether used units become available again evenly over time, and not when a window or an interval ends.
     #[must_use]
     pub const fn drains(&self) -> bool {
         matches!(self.kind, Kind::Gcra(_) | Kind::TokenBucket(_) | Kind::LeakyMeter(_))
@@ -141,7 +141,7 @@ impl Algorithm {
         !matches!(self.kind, Kind::SlidingWindow(_) | Kind::SlidingLog(_) | Kind::LeakyBucket(_))
     }
 
-    /// Whether it delays requests: one that it admits may have to wait before it goes on.
+    /// Returns whether the algorithm delays requests: an admitted request may have to wait.
     #[must_use]
     pub const fn delays(&self) -> bool {
         matches!(self.kind, Kind::LeakyBucket(_))

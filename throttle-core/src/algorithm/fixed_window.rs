@@ -7,10 +7,10 @@ use crate::error::ConfigError;
 use crate::rate::Rate;
 use crate::time::{Timestamp, micros_ceil};
 
-/// A counter that starts anew at whole multiples of the period.
+/// A counter that resets at whole multiples of the period.
 ///
-/// The boundary lets twice the limit through: all of one window at its end and all of the next at its start. Where that
-/// matters, take [`Gcra`](super::Gcra) or a sliding window.
+/// Around a boundary twice the limit can be admitted: all of one window at its end and all of the next at its start. If
+/// that matters, use [`Gcra`](super::Gcra) or a sliding window.
 ///
 /// State: 16 bytes, the window's start and the count.
 ///

@@ -9,8 +9,8 @@ use crate::time::{EXACT_MAX, Timestamp, micros_ceil};
 
 /// A token bucket refilled in whole portions: `refill` tokens each `interval`.
 ///
-/// Partial intervals are never lost: taking in mid-interval does not restart it. By default a full bucket has no phase
-/// and its interval starts at the request that takes from it; [`aligned`](Self::aligned) starts intervals at whole
+/// Partial intervals are never lost: taking tokens does not restart a running interval. By default the interval of a
+/// full bucket starts at the request that first takes from it; [`aligned`](Self::aligned) starts intervals at whole
 /// multiples since the epoch instead.
 ///
 /// State: 16 bytes, the tokens and the start of the running interval.
@@ -34,7 +34,7 @@ pub struct IntervalBucket {
 }
 
 impl IntervalBucket {
-    /// A bucket of `capacity` tokens, refilled whole each second.
+    /// A bucket of `capacity` tokens, refilled completely each second.
     #[must_use]
     pub const fn new(capacity: u64) -> Self {
         Self { capacity, refill: capacity, interval_us: 1_000_000, aligned: false, quota: false }

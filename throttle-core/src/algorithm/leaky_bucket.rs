@@ -11,9 +11,9 @@ use crate::time::{Timestamp, micros_ceil};
 
 /// A leaky bucket as a queue: a request that exceeds the rate is admitted with a delay instead of being refused.
 ///
-/// Units leave one emission interval `T` apart. A request is admitted by the finish of its cost: its last unit must
-/// leave within `max_wait`. The schedule is kept in exact fractions and never drifts; only the
-/// reported delay is rounded up. An idle bucket saves nothing up.
+/// Units leave one emission interval `T` apart. A request is admitted if its last unit can leave within `max_wait`. The
+/// schedule is kept in exact fractions and never drifts; only the reported delay is rounded up. An idle bucket
+/// accumulates no burst.
 ///
 /// State: 24 bytes, the next free slot and the time of the last admitted request.
 ///

@@ -3,10 +3,11 @@ use super::level::{Leveled, Water};
 use crate::error::ConfigError;
 use crate::rate::Rate;
 
-/// A bucket with a hole, as a meter: requests pour water in, the hole drains it, and what would overflow is refused.
+/// A leaky bucket used as a meter: each request adds water, the water drains at the rate, and a request that would
+/// overflow the bucket is refused.
 ///
-/// The mirror image of the [`TokenBucket`](super::TokenBucket), with the same decisions; it remembers the level of the
-/// water where the other remembers what is missing. To delay what does not fit, see
+/// The mirror image of the [`TokenBucket`](super::TokenBucket), with the same decisions: it stores the level of the
+/// water, and the token bucket stores the tokens left. To delay requests that do not fit, see
 /// [`LeakyBucket`](super::LeakyBucket).
 ///
 /// State: 16 bytes, the level and the time of the last admitted request.

@@ -12,8 +12,8 @@
 //! | [`CalendarQuota`] | a count per civil day, week or month | 16 bytes | quotas that are billed |
 //! | [`LeakyBucket`] | what can leave within a longest wait | 24 bytes | calls should be delayed, not refused |
 //!
-//! All of them are exact: they compute in integers, admit on equality, and change nothing on refusal. They hold their
-//! bounds on a clock that steps in either direction: a step back earns nothing, and two clocks in turn earn nothing
+//! All of them are exact: they compute in integers, admit on equality, and change nothing on refusal. Their bounds hold
+//! when the clock steps in either direction: a step back admits no extra units, and two clocks that disagree admit none
 //! twice.
 
 // `cell` is where requests meet states. Each algorithm has a file with its builder and its `Transition`; GCRA, token

@@ -9,23 +9,23 @@ use super::level::Leveled;
 use crate::rate::{Rate, part};
 
 impl Algorithm {
-    /// The part of the limit that one of `processes` may use when they cannot ask each other: the same algorithm at
-    /// 1/N.
+    /// Returns the part of the limit that one of `processes` processes may use when they cannot coordinate: the same
+    /// algorithm at 1/N.
     ///
     /// Rates are divided exactly; a burst, a capacity, a refill and a limit are divided and rounded down, to 1 at
-    /// least. So what N shares admit together is never more than what the limit itself admits, in any stretch of time,
-    /// except where one of those amounts is less than N and every share of it is rounded up to one unit:
+    /// least. So N shares together never admit more than the limit itself, in any stretch of time. The exception is an
+    /// amount below N, of which every share is rounded up to one unit:
     ///
     /// * A burst below N: N units may be admitted at one instant. The rate is exact all the same.
     /// * A refill below N: one unit each so many intervals that the rate is not exceeded. Up to N may come at one
     ///   instant.
     /// * The limit of a window or a quota below N: one unit a window for each of them.
-    /// * A [`LeakyBucket`](super::LeakyBucket) lets an idle key's first unit leave at once, and so does each share: N
-    ///   may leave together. The longest wait stays the same.
+    /// * A [`LeakyBucket`](super::LeakyBucket) lets an idle key's first unit leave at once, and so does each share, so
+    ///   N units may leave together. The longest wait stays the same.
     ///
-    /// A share can always be counted. Where the exact rate of a share of one unit would need numbers beyond 2^53, it is
-    /// rounded down to one unit each so many whole microseconds (142 years at most), and what would not fit beside it,
-    /// a longest wait or a capacity, is cut.
+    /// A share is always valid. If the exact rate of a share of one unit needs numbers beyond 2^53, the rate is rounded
+    /// down to one unit per a whole number of microseconds (142 years at most), and a longest wait or a capacity that
+    /// would not fit is reduced.
     ///
     /// ```
     /// use std::num::NonZeroU32;

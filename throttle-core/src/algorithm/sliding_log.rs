@@ -7,11 +7,11 @@ use crate::error::ConfigError;
 use crate::rate::{Rate, part};
 use crate::time::{EXACT_MAX, Timestamp};
 
-/// An exact trailing window: what was used in the last period counts, and nothing else.
+/// An exact trailing window: only the units of the last period count.
 ///
 /// Each admitted request is remembered for one period; requests of the same microsecond share an entry. So a key takes
-/// 16 bytes per distinct instant in the window (at most the limit's number), and a decision looks at as many. For large
-/// limits take [`SlidingWindow`](super::SlidingWindow).
+/// 16 bytes per distinct instant in the window (at most as many as the limit), and a decision reads all of them. For
+/// large limits use [`SlidingWindow`](super::SlidingWindow).
 ///
 /// ```
 /// use throttle_core::{SlidingLog, Rate, Timestamp};

@@ -11,7 +11,7 @@ use crate::time::{EXACT_MAX, Timestamp};
 /// The newest S sub-windows count in full and the oldest one by its overlap with the window, as if its units had been
 /// spread evenly. With S = 1 this is the two-counter estimator. Exact over any stretch shorter than the window less one
 /// sub-window; over a whole window, a burst at the end of a sub-window lets at most 2·limit − 1 through. More
-/// sub-buckets move that edge closer: the error concerns only one sub-window of S.
+/// sub-buckets reduce the error, which concerns only one sub-window of S.
 ///
 /// State: 8·(S + 2) bytes.
 ///

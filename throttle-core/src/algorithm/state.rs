@@ -54,24 +54,24 @@ impl Algorithm {
         (State { repr, clipped, under }, verdict)
     }
 
-    /// Returns where a key stands, as a verdict about a cost of 0.
+    /// Returns the verdict for a cost of 0, which charges nothing.
     #[must_use]
     pub fn peek(&self, state: &State, now: Timestamp) -> Verdict {
         Verdict { standing: self.standing(&state.repr, now), wait: 0, delay: 0 }
     }
 
-    /// The first instant from which `state` cannot be told from a fresh one and may be forgotten, as long as the clock
-    /// does not step back before it.
+    /// Returns the first instant from which `state` equals a fresh one in every later decision. From then on it may be
+    /// dropped, as long as the clock does not step back before that instant.
     #[must_use]
     pub fn fresh_at(&self, state: &State) -> Timestamp {
         self.repr_fresh_at(&state.repr)
     }
 
-    /// The state that a changed limit starts with: units used under `old` stay used, up to the new capacity.
+    /// Converts a state of `old`, the former limit: used units stay used, up to the new capacity.
     ///
-    /// A raised limit takes effect at once, and a lowered one refuses a key for no longer than its own window. Where a
-    /// lowered limit cuts the count, the key counts as exhausted when the limit is raised again before the key has
-    /// recovered: changing back and forth between two limits admits no more than either of them does.
+    /// A raised limit takes effect at once, and a lowered one refuses a key for no longer than its own window. If a
+    /// lowered limit has cut the count and the limit is raised again before the key has recovered, the key counts as
+    /// exhausted. So changing back and forth between two limits admits no more than either of them does.
     #[must_use]
     pub fn carry_over(&self, old: &Self, state: &State, now: Timestamp) -> State {
         let mut cell = Cell::new(self, state.repr.clone(), state.clipped, now).written_by(old, Carry::Keep);

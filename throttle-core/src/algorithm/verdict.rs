@@ -36,7 +36,7 @@ impl Verdict {
         if self.wait == NEVER { None } else { Some(self.wait) }
     }
 
-    /// µs until the key cannot be told from an unused one if nothing else happens.
+    /// µs until the key equals an unused one if nothing else happens.
     #[inline]
     #[must_use]
     pub const fn reset_after_micros(&self) -> u64 {

@@ -10,7 +10,7 @@ use crate::key::Key;
 use crate::set::PolicySet;
 use crate::time::Timestamp;
 
-/// Where state lives and time is read. Decides a whole set of limits in one atomic step.
+/// Stores state, reads the time, and decides a whole set of limits in one atomic step.
 ///
 /// # Contract
 ///
@@ -30,12 +30,13 @@ use crate::time::Timestamp;
 ///
 /// ## Cancellation
 ///
-/// A future may be dropped at any point. The request was then charged once or not at all, and the store stays usable. A
-/// future that is never polled may have charged already, so await it where it is made.
+/// A future may be dropped at any point. The request is then charged once or not at all, and the store stays usable.
+/// Even a future that is never polled may have charged already, so await each future where it is created.
 ///
 /// ## Retries
 ///
-/// A backend repeats a step only if the step is known not to have run. Errors say so: [`BackendError::is_uncharged`].
+/// A backend repeats a step only if the step is known not to have run. Errors state this:
+/// [`BackendError::is_uncharged`].
 ///
 /// ## Clones
 ///
@@ -58,12 +59,12 @@ pub trait Backend: Clone + Send + Sync + 'static {
 
     /// Prepares a set, to decide requests against it.
     ///
-    /// Sets with a policy of the same name share that policy's budgets. Different parameters of a name are refused
-    /// while a set with it exists in this process, unless the policy [replaces](crate::Policy::replace_existing) them.
-    /// The new parameters are then in force for every such set, and used units stay used (see
+    /// Sets with a policy of the same name share that policy's budgets. If a set with that name but other parameters
+    /// exists in this process, `prepare` fails, unless the policy [replaces](crate::Policy::replace_existing) them. The
+    /// new parameters are then in force for every such set, and used units stay used (see
     /// [`Algorithm::carry_over`](crate::Algorithm::carry_over)). A [`PolicyRegistry`](super::PolicyRegistry) does that.
-    /// All [tiers](crate::Policy::tiered) of a policy are in force side by side. Units that a key used in one tier are
-    /// carried over to another by the policy's [rule](crate::Carry), in the step that charges the key there.
+    /// All [tiers](crate::Policy::tiered) of a policy are in force at the same time. When a key is first charged in
+    /// another tier, the same step carries its used units over by the policy's [rule](crate::Carry).
     ///
     /// # Errors
     ///
@@ -92,20 +93,20 @@ pub trait Backend: Clone + Send + Sync + 'static {
         None
     }
 
-    /// The present instant of the clock that [`decide`](Self::decide) would decide about these calls by, if it is known
-    /// without waiting. It may be a little behind, and is never ahead but where that clock has stepped back. Defaults
-    /// to `None`.
+    /// Returns the present time of the clock by which [`decide`](Self::decide) would decide these calls, if it is known
+    /// without waiting. It may be slightly behind that clock, and is ahead of it only if that clock has stepped back.
+    /// Defaults to `None`.
     fn now(&self, prepared: &Arc<Self::Prepared>, calls: &[Call]) -> Option<Timestamp> {
         let _ = (prepared, calls);
         None
     }
 
-    /// Decides like [`decide`](Self::decide), as of an instant that has passed: for a request that was queued until
-    /// then and whose timer woke it late. An instant after [`now`](Self::now) counts as now. A remote store may take
-    /// one that is more than 100 ms ago for one that is not.
+    /// Decides like [`decide`](Self::decide), as of an instant in the past: for a queued request that was due then and
+    /// whose timer woke late. An instant after [`now`](Self::now) counts as now. A remote store may treat an instant
+    /// that is more than 100 ms ago as a more recent one.
     ///
-    /// Defaults to `decide`; a backend that decides as of other instants has `now`. To the algorithms this is a clock
-    /// that stepped back, so it admits no more than they do on any such clock.
+    /// Defaults to `decide`; a backend that implements it implements `now`, too. For the algorithms this is a clock
+    /// that stepped back, so their bounds hold.
     fn decide_as_of(&self, prepared: &Arc<Self::Prepared>, calls: &[Call], at: Timestamp) -> Self::Decide {
         let _ = at;
         self.decide(prepared, calls)
@@ -118,14 +119,15 @@ pub trait Backend: Clone + Send + Sync + 'static {
     /// [`LocalShare`](crate::LocalShare) when its store fails settles those [at the share](crate::LocalShare::settle).
     fn settle(&self, prepared: &Arc<Self::Prepared>, receipt: Receipt) -> Self::Done;
 
-    /// Forgets one key of the policy at a place in the set. The key is then unused, unless it shares an overflow bucket
+    /// Resets one key of the policy at a place in the set. The key is then unused, unless it shares an overflow bucket
     /// of a full store.
     fn reset(&self, prepared: &Arc<Self::Prepared>, policy: usize, key: &Key) -> Self::Done;
 
     /// Forgets every key of every policy whose name starts with `prefix`.
     fn reset_all(&self, prefix: &str) -> Self::Done;
 
-    /// Whether a decision can fail. If it can, a layer on this backend must be given a fallback. Defaults to `true`.
+    /// Returns whether a decision can fail. If it can, a layer on this backend requires a rule for failures. Defaults
+    /// to `true`.
     fn can_fail(&self) -> bool {
         true
     }

@@ -54,8 +54,8 @@ impl ReceiptItem {
         self.actual
     }
 
-    /// Where the charge stands in its algorithm's time, as two numbers that only the algorithm reads. For backends that
-    /// settle in another process.
+    /// The position of the charge in its algorithm's time, as two numbers that only the algorithm reads. For backends
+    /// that settle in another process.
     #[must_use]
     pub const fn mark(&self) -> (i64, u64) {
         (self.taken.mark.at, self.taken.mark.frac)
@@ -96,7 +96,7 @@ impl ReceiptItem {
 impl Receipt {
     /// The receipt of a decision about `calls`; `None` if nothing was charged.
     ///
-    /// Call it once for each decision: two receipts of one decision would give back twice.
+    /// Call it once per decision: two receipts of one decision would refund it twice.
     #[must_use]
     pub fn of(decision: &Decision, calls: &[Call]) -> Option<Self> {
         let statuses = decision.statuses().iter().enumerate();
@@ -128,7 +128,7 @@ impl Receipt {
         self.items.iter().filter(|item| item.policy == policy).map(|item| item.taken.cost).sum()
     }
 
-    /// Sets the units that the request actually used, of every policy that was charged. 0 gives everything back.
+    /// Sets the actually used units for every charged policy. 0 refunds everything.
     pub fn actual(mut self, units: u64) -> Self {
         self.items.iter_mut().for_each(|item| item.actual = units);
         self

@@ -16,12 +16,11 @@ use crate::time::{Clock, SystemClock, Timestamp};
 ///
 /// * **Bounded.** It holds at most [`max_keys`](MemoryBuilder::max_keys) keys, of about 40 bytes each; a key of two
 ///   policies counts twice. Sliding windows and logs keep their counters beside that, a log up to 16 bytes for each
-///   unit of its limit. It starts no thread: every new key sweeps a few slots for keys that cannot be told from unused
-///   ones.
-/// * **No amnesty.** A key that is refused stays refused whatever other keys arrive. When the store is full of live
-///   keys, new keys share overflow buckets, which may refuse early and never over-admit; see [`Status::is_overflow`].
-///   Each tier of a policy has such a bucket, and the units that one of these keys uses count in all of them, whatever
-///   the [`Carry`](crate::Carry) rule.
+///   unit of its limit. It starts no thread: every new key sweeps a few slots, and drops keys that equal unused ones.
+/// * **Filling it resets nothing.** A refused key stays refused until its wait is over, whatever other keys arrive.
+///   When the store is full of live keys, new keys share overflow buckets, which may refuse early and never over-admit;
+///   see [`Status::is_overflow`]. Each tier of a policy has such a bucket, and the units that one of these keys uses
+///   count in all of them, whatever the [`Carry`](crate::Carry) rule.
 /// * **Private.** Keys are stored permuted or digested under a secret of this process, never raw.
 /// * **Atomic.** A decision holds the locks of its keys' shards, in one order, for well under a microsecond. For known
 ///   keys of up to three policies with two-word states it allocates nothing.
@@ -102,7 +101,7 @@ impl MemoryBuilder {
 }
 
 impl<C: Clock> MemoryBuilder<C> {
-    /// Sets the most keys to hold, each policy's counted apart; 0 counts as 1. Defaults to 1,000,000.
+    /// Sets the maximum number of keys; a key of two policies counts twice, and 0 counts as 1. Defaults to 1,000,000.
     ///
     /// Memory grows with use, to about 40 bytes a key; an empty store takes about 100 kB. Beyond this number there are
     /// at most as many overflow buckets as policies (each tier counts as one) times shards (a power of two, about one
@@ -162,8 +161,8 @@ impl<C: Clock> MemoryBackend<C> {
         MemoryBackend { store: Arc::clone(&self.store), clock }
     }
 
-    /// The number of keys held now, not counting those that share overflow buckets. A key that cannot be told from an
-    /// unused one is counted until the sweep reaches it.
+    /// The number of keys held now, not counting those that share overflow buckets. A key that equals an unused one is
+    /// counted until the sweep reaches it.
     #[must_use]
     pub fn keys(&self) -> usize {
         self.store.keys()

@@ -156,8 +156,7 @@ impl Tree<'_> {
 const _: () = assert!(NEVER == u64::MAX, "the longest wait must compare greater than every other");
 
 impl PolicySet {
-    /// Decides about one request on states that nothing else changes meanwhile. Either everything that the tree says is
-    /// charged, or nothing.
+    /// Decides one request on states that the caller holds exclusively. It charges what the tree says, or nothing.
     ///
     /// A backend that can hold states still needs no more than this function. `states` and `calls` stand in the order
     /// of the set's policies; a policy without both is skipped. A state that changes is replaced in place.
@@ -186,8 +185,7 @@ impl PolicySet {
         self.decide_states(states, |_| now, calls)
     }
 
-    /// Decides like [`decide`](Self::decide) on states that are each at an instant of their own, such as states that
-    /// different servers hold.
+    /// Decides like [`decide`](Self::decide), with a separate instant for each state, for states on different servers.
     ///
     /// # Panics
     ///

@@ -8,7 +8,7 @@ use crate::policy::Policy;
 pub enum PolicyTree {
     /// One policy.
     Policy(Policy),
-    /// Admits when every member does, and charges every member.
+    /// Admits if every member admits, and charges every member.
     All(Vec<PolicyTree>),
     /// Admits when some member does.
     Any(Vec<PolicyTree>, AnyCharge),
@@ -95,7 +95,7 @@ impl PolicySet {
         Ok(set)
     }
 
-    /// A set without policies, which admits every request. For layers that only limit something else.
+    /// A set without policies, which admits every request: for a layer with limits on requests in flight only.
     #[must_use]
     pub fn none() -> Self {
         Self { policies: Vec::new(), nodes: vec![Node { kind: PolicyNode::All, end: 1 }] }

@@ -29,7 +29,7 @@ impl ManualClock {
         self.0.store(now.as_micros(), Ordering::SeqCst);
     }
 
-    /// Moves the time forward, a part of a microsecond counting as a whole one.
+    /// Advances the time by `by`, rounded up to whole microseconds.
     pub fn advance(&self, by: Duration) {
         let by = micros_ceil(by);
         let later = |now| Some(Timestamp::from_micros(now).after_micros(by).as_micros());

@@ -84,7 +84,7 @@ pub(crate) fn micros_ceil(duration: Duration) -> u64 {
     u64::try_from(nanos.div_ceil(1_000)).unwrap_or(u64::MAX)
 }
 
-/// Where a backend reads the time.
+/// The clock of a backend.
 ///
 /// ```
 /// use throttle_core::{Clock, Timestamp};
@@ -115,8 +115,8 @@ pub(crate) fn micros_ceil(duration: Duration) -> u64 {
 ///
 /// ## Steps
 ///
-/// The clock need not be monotonic: every algorithm holds its bounds when the clock steps in either direction. A clock
-/// that steps back only makes callers wait until it has caught up.
+/// The clock need not be monotonic: every algorithm holds its bounds when the clock steps in either direction. When a
+/// clock steps back, requests may have to wait until it has caught up.
 pub trait Clock: Clone + Send + Sync + 'static {
     /// The present instant.
     fn now(&self) -> Timestamp;

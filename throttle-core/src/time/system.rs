@@ -8,9 +8,9 @@ use super::{Clock, Timestamp};
 ///
 /// The clock reads the processor's monotonic counter (about 10 ns a read) and is anchored on the operating system's
 /// wall clock. Every ten seconds the anchor follows the wall clock: forward at once, backward by at most half a second,
-/// during which the clock stands still instead of stepping back. After the wall clock was set forward by an hour by
-/// mistake and back again, the clock needs twenty hours to be right; limits refill at least nineteen twentieths as fast
-/// meanwhile. All instances in a process agree.
+/// during which the clock stands still instead of stepping back. If the wall clock is set forward by an hour by mistake
+/// and then back, this clock is correct again after twenty hours; until then limits refill at 95 % of their rate or
+/// more. All instances in a process agree.
 ///
 /// ```
 /// use throttle_core::{Clock, SystemClock};
@@ -20,7 +20,7 @@ use super::{Clock, Timestamp};
 /// assert!(clock.now() >= earlier);
 /// ```
 ///
-/// The first instance in a process calibrates the counter, which can keep the caller busy for up to 200 ms.
+/// The first instance in a process calibrates the counter, which can block the caller for up to 200 ms.
 #[derive(Clone, Copy)]
 pub struct SystemClock(&'static Anchor);
 
