@@ -1,12 +1,12 @@
 //! The link to the store: one connection, watched, opened anew when it breaks, and not used while the store is down.
 
-mod attempts;
 mod breaker;
 pub(crate) mod call_error;
 pub(crate) mod connection;
 pub(crate) mod hash_slot;
 pub(crate) mod live;
 mod reconnect;
+mod reconnect_pauses;
 pub(crate) mod room;
 pub(crate) mod script_call;
 mod server_clock;
@@ -23,9 +23,9 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use attempts::{Pauses, Reconnecting};
 use breaker::{Breaker, Failure, Leave};
 use connection::{Command, Connector, Fault, FaultKind, Reply};
+use reconnect_pauses::{Pauses, Reconnecting};
 use server_clock::ServerClock;
 use underway::{Underway, Verdict};
 

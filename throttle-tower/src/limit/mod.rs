@@ -1,9 +1,12 @@
 //! Limits: a policy, the key it is applied by, what a request costs, when it applies; and how several are composed.
 //!
-//! Open [`single`](limit) for the options of one limit, `outcome` for refunds and settlements, `compose` for [`all`]
-//! and [`any`], `concurrency` for limits on requests in flight, and `compile` for what a layer makes of all of them.
+//! Open [`single`](limit) for the options of one limit, `charge_options` for refunds and settlements, `compose` for
+//! [`all`] and [`any`], `concurrency` for limits on requests in flight, and `compile` for what a layer makes of them.
+//!
+//! Here is what a user sets. What a layer does with it is in `throttle`: the steps of a request, and its permits.
 
 mod applied;
+mod charge_options;
 mod charge_rules;
 mod compile;
 mod compose;
@@ -12,7 +15,6 @@ mod cost;
 mod keying;
 mod on_error;
 mod on_missing;
-mod outcome;
 mod single;
 
 use http::request::Parts;

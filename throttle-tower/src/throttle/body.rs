@@ -6,7 +6,7 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::Full;
 use pin_project_lite::pin_project;
 
-use super::held::Held;
+use super::in_progress::Held;
 
 pin_project! {
     /// The body of a response that went through a [`Throttle`](crate::Throttle): the inner service's own, or a

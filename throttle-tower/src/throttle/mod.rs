@@ -9,7 +9,7 @@ mod build;
 mod event;
 mod forecast;
 mod future;
-mod held;
+mod in_progress;
 mod layer;
 mod local_shares;
 mod options;

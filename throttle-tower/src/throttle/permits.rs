@@ -1,4 +1,4 @@
-//! HeldPermits of requests in flight.
+//! Permits of requests in flight.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -7,7 +7,7 @@ use throttle_core::Policy;
 use throttle_core::backend::Receipt;
 use tokio::runtime::Handle;
 
-use super::UsageError;
+use super::error::UsageError;
 use super::tally::{Step, Tally, joined};
 use crate::limit::ChargeRules;
 use crate::lock::lock;

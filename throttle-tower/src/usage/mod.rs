@@ -12,6 +12,7 @@
 
 mod account;
 mod background;
+mod error;
 #[cfg(feature = "axum")]
 mod extract;
 mod handle;
@@ -20,7 +21,8 @@ mod tally;
 pub(crate) use account::{Account, Ledger, Open};
 pub(crate) use background::Background;
 pub use background::Settlements;
+pub use error::UsageError;
 #[cfg(feature = "axum")]
 pub use extract::MissingUsage;
-pub use handle::{Usage, UsageError};
+pub use handle::Usage;
 pub(crate) use tally::{Step, Tally};

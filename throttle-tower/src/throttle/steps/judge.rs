@@ -11,7 +11,7 @@ use super::decide::{Decided, report};
 use super::notify::notify;
 use super::{refuse, settle};
 use crate::throttle::event::Outcome;
-use crate::throttle::held::Held;
+use crate::throttle::in_progress::Held;
 use crate::throttle::permits::InFlight;
 use crate::throttle::report::LimitReport;
 use crate::throttle::shared::Shared;

@@ -2,7 +2,7 @@ use http::Response;
 
 use super::judge::Admitted;
 use super::write_headers::write_headers;
-use crate::throttle::held::Held;
+use crate::throttle::in_progress::Held;
 
 impl Admitted {
     /// Settles what the head of the inner service's response decides, then writes the headers. Returns what goes along

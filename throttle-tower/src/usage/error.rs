@@ -1,0 +1,42 @@
+//! Why a handler's usage is not counted.
+
+use std::error::Error;
+use std::fmt;
+
+/// A [`Usage`] could not be changed.
+///
+/// ```
+/// use throttle_tower::usage::UsageError;
+///
+/// let error = UsageError::UnknownPolicy { name: "token".to_owned(), known: vec!["tokens".to_owned()] };
+/// assert_eq!(error.to_string(), "no limit named \"token\" is settled later; those that are: tokens");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum UsageError {
+    /// No limit of that name is [settled later](crate::Limit::settled_later).
+    UnknownPolicy {
+        /// The unknown name.
+        name: String,
+        /// The names of the limits that are.
+        known: Vec<String>,
+    },
+    /// The charge is final: it was settled before, a refund rule applied, or the response has ended.
+    Settled {
+        /// The limit's name, or the names of all if all were to change.
+        name: String,
+    },
+}
+
+impl fmt::Display for UsageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UnknownPolicy { name, known } => {
+                write!(f, "no limit named {name:?} is settled later; those that are: {}", known.join(", "))
+            }
+            Self::Settled { name } => write!(f, "the usage of {name:?} is final already"),
+        }
+    }
+}
+
+impl Error for UsageError {}
