@@ -36,7 +36,7 @@
 //!
 //! | feature | default | gives |
 //! |---|---|---|
-//! | `tracing` | yes | logs [warnings](Warning), unless [`on_warning`](ThrottleLayer::on_warning) is set, and the reason when an axum extractor answers 500 |
+//! | `tracing` | yes | logs why an axum extractor answers 500, and [warnings](Warning) unless [`on_warning`](ThrottleLayer::on_warning) is set |
 //! | `axum` | no | the route's template and the peer's address from axum; [`LimitReport`], [`Usage`] and [`InFlight`] as extractors |
 //! | `unicode` | no | `Header::normalize_identity` |
 

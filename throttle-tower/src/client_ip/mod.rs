@@ -1,8 +1,8 @@
 //! The client's address, behind proxies too: the key of most limits by address.
 //!
 //! Only the connection's own address (the *peer*) cannot be forged. In a header such as `X-Forwarded-For`, your own
-//! proxies wrote the rightmost entries, and the client may have written all others. This module finds the last entry to
-//! trust, in one source that you choose:
+//! proxies wrote the rightmost entries, and the client may have written all others. This module finds the leftmost
+//! entry that one of your proxies wrote: the client. It reads one source, which you choose:
 //!
 //! | source | use it when |
 //! |---|---|
@@ -52,11 +52,11 @@
 //!
 //! # When the header does not name a client
 //!
-//! The client's address is then unknown, and an address nearer to this process is used: the furthest hop that a trusted
-//! proxy has named, in most cases the peer itself. A client that sends a malformed header shares that hop's budget; it
-//! never gets a fresh one, nor another client's. [`Outcome`] states the reason. Count it: outcomes other than
-//! [`Peer`](Outcome::Peer), [`Forwarded`](Outcome::Forwarded) and [`UntrustedPeer`](Outcome::UntrustedPeer) in any
-//! number mean that the configuration does not match the proxies.
+//! The client's address is then unknown, and the address of a trusted hop is used instead: of the known ones, the one
+//! nearest to the client. In most cases that is the peer itself. A client that sends a malformed header shares that
+//! hop's budget; it never gets a fresh one, nor another client's. [`Outcome`] states the reason. Count the outcomes: if
+//! more than a few are not [`Peer`](Outcome::Peer), [`Forwarded`](Outcome::Forwarded) or
+//! [`UntrustedPeer`](Outcome::UntrustedPeer), the configuration does not match the proxies.
 //!
 //! # Standards
 //!

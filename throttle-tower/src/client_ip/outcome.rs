@@ -22,7 +22,8 @@ pub struct Resolved {
 
 /// How an address was found, or why the client's is unknown and that of a nearer hop is used.
 ///
-/// "The nearest trusted hop" is the furthest proxy that the chain of trust reaches; often it is the peer.
+/// "The nearest trusted hop" is the trusted proxy nearest to the client, as far as the header names proxies from the
+/// right. Often it is the peer.
 ///
 /// ```
 /// use http::{HeaderMap, HeaderValue};

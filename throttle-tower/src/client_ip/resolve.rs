@@ -17,7 +17,7 @@ impl ClientIp {
     ///
     /// The result depends on `peer` and the lines of the configured header, and on nothing else. No more than
     /// [`MAX_HOPS`] entries are read, and no element of `Forwarded` over 1 KiB. Nothing is allocated, and it cannot
-    /// fail. The scope of a link-local peer is not part of an [`IpAddr`], so the peer is one client on every interface.
+    /// fail. A link-local peer is the same client on every interface, because an [`IpAddr`] has no scope.
     #[must_use]
     pub fn resolve(&self, peer: Option<IpAddr>, headers: &HeaderMap) -> Resolved {
         let peer = peer.map(|peer| peer.to_canonical());

@@ -5,7 +5,8 @@ use http::HeaderName;
 use super::error::ClientIpError;
 use super::trusted_proxies::{TrustedProxies, Warning};
 
-/// Most entries of a list header that are read: 20. Chains of real proxies are far shorter, and a header may be long.
+/// The largest number of entries that are read from a list header: 20. Chains of real proxies are far shorter, and a
+/// header may be long.
 pub const MAX_HOPS: u8 = 20;
 
 /// How to find the client's address. The [module](super) says which constructor suits which deployment.
@@ -56,10 +57,11 @@ impl ClientIp {
         Self { source: Source::Peer }
     }
 
-    /// The rightmost entry of `X-Forwarded-For` that is not one of the `trusted` proxies, if the peer is one.
+    /// The rightmost entry of `X-Forwarded-For` that is not one of the `trusted` proxies. If the peer is not a trusted
+    /// proxy, the peer is the client.
     ///
-    /// Every trusted proxy must *append* the address it was called from. nginx does with
-    /// `$proxy_add_x_forwarded_for`; it does not with a header passed through untouched, which is then the client's.
+    /// Every trusted proxy must *append* the address it was called from. nginx does so with
+    /// `$proxy_add_x_forwarded_for`. If it passes the header through untouched, the client wrote all of it.
     #[must_use]
     pub fn x_forwarded_for(trusted: TrustedProxies) -> Self {
         Self::list(Format::XForwardedFor, Position::RightmostUntrusted(trusted))
@@ -67,7 +69,7 @@ impl ClientIp {
 
     /// The entry of `X-Forwarded-For` at place `hops`, counted from the right and from 1, whatever the peer is.
     ///
-    /// That is the number of proxies that append to the list. With too small a number the key is a proxy's address;
+    /// `hops` is the number of proxies that append to the list. With too small a number the key is a proxy's address;
     /// with too large a number it is text from the client. Entries further right are counted, not read; empty ones are
     /// not counted.
     ///
@@ -132,9 +134,9 @@ impl ClientIp {
 
     /// Fly.io: the second entry of `X-Forwarded-For` from the right. The rightmost is the app's own public address.
     ///
-    /// For apps that are reached through Fly's proxy only; with another proxy in front of Fly, count one hop more. The
-    /// requirement of [`x_forwarded_for_hops`](Self::x_forwarded_for_hops) includes the private network: other apps in
-    /// it connect directly.
+    /// For apps that are reached through Fly's proxy only; with another proxy in front of Fly, count one hop more. As
+    /// with [`x_forwarded_for_hops`](Self::x_forwarded_for_hops), you must ensure that nothing else can reach this
+    /// process. That includes the other apps in the private network, which connect directly.
     #[must_use]
     pub fn fly_io() -> Self {
         Self::list(Format::XForwardedFor, Position::FromRight(2))
@@ -143,8 +145,8 @@ impl ClientIp {
     /// Google Cloud's external Application Load Balancer: the second entry of `X-Forwarded-For` from the right. It
     /// appends the client, then its own address.
     ///
-    /// The requirement of [`x_forwarded_for_hops`](Self::x_forwarded_for_hops): let only the load balancer's ranges
-    /// through the firewall.
+    /// As with [`x_forwarded_for_hops`](Self::x_forwarded_for_hops), you must ensure that nothing else can reach this
+    /// process: let only the load balancer's ranges through the firewall.
     #[must_use]
     pub fn google_cloud_load_balancer() -> Self {
         Self::list(Format::XForwardedFor, Position::FromRight(2))

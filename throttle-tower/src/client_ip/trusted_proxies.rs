@@ -56,8 +56,8 @@ impl TrustedProxies {
 
     /// As [`new`](Self::new), without its limit on the width of a network.
     ///
-    /// With `0.0.0.0/0` every IPv4 peer can choose the client address, its own or a victim's, that its requests are
-    /// charged to. Use it only if something else, such as a firewall or mutual TLS, admits nothing but the proxies.
+    /// With `0.0.0.0/0` every IPv4 peer can choose the address that its requests are charged to: a new one each time,
+    /// or a victim's. Use it only if something else, such as a firewall or mutual TLS, admits nothing but the proxies.
     /// Even then a list header yields [`AllTrusted`](super::Outcome::AllTrusted) for each client inside the network.
     /// This constructor is meant for [`ClientIp::header`](super::ClientIp::header) behind such a firewall. `0.0.0.0/0`
     /// does not cover IPv6, nor `::/0` IPv4.

@@ -21,7 +21,7 @@ impl KeyExtractor for ClientIp {
 }
 
 impl ClientIp {
-    /// Keys by networks of another size than 32 bits of IPv4 and 64 of IPv6.
+    /// Keys by networks of the size that `prefix` sets. The default is 32 bits of IPv4 and 64 of IPv6.
     ///
     /// As a second limit beside the default, it stops a client that rotates through the /64s of its /48:
     ///

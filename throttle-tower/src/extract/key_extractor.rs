@@ -92,8 +92,8 @@ pub trait KeyExtractor: Send + Sync + 'static {
         std::any::type_name::<Self>().to_owned()
     }
 
-    /// Uses this extractor's key, or `other`'s if this one's is missing. A key of one equals a key of the other only if
-    /// both have the same kind and content.
+    /// Uses this extractor's key, or `other`'s if this one's is missing. Equal keys share a budget, whichever extractor
+    /// made them. Keys are equal if they have the same kind (such as bytes, or a number) and the same content.
     fn or<E: KeyExtractor>(self, other: E) -> Or<Self, E>
     where
         Self: Sized,

@@ -1,11 +1,12 @@
-//! Key extractors: they make the [`Key`](throttle_core::Key) of the budget that a request spends from its head.
+//! Key extractors. An extractor reads the request's head and makes a [`Key`](throttle_core::Key): the key of the budget
+//! that the request spends.
 //!
 //! | extractor | key | missing when |
 //! |---|---|---|
 //! | [`ClientIp`](crate::client_ip::ClientIp) | the client's address; IPv6 by its /64 | no address is known, as in a test without a connection |
 //! | [`Header`] | one header's value, byte for byte | absent, empty, repeated, over 1 KiB, or not [accepted](Header::accept) |
 //! | [`Route`] | the route's template, `<unmatched>` otherwise | never |
-//! | [`Method`] | the method; HEAD counts as GET, unknown ones as one | never |
+//! | [`Method`] | the method; HEAD counts as GET, and all unknown methods as one | never |
 //! | [`Extension`] | a value that an earlier layer left in the request | there is none |
 //! | [`Constant`] | one budget for all requests | never |
 //! | [`from_fn`] | the result of your function | it returns `None` |

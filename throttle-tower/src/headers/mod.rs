@@ -14,23 +14,23 @@
 //!
 //! # What a client may rely on
 //!
-//! - **The quota holds the burst.** `q` units in `w` seconds (the `limit` of the older dialects is the same `q`) are
-//!   the policy's rate, scaled up to whole seconds in which at least the burst fits: 10 a second with a burst of 20 are
-//!   announced as `q=20;w=2`. So `r` never exceeds `q`.
+//! - **The quota holds the burst.** `q` units in `w` seconds are the policy's rate. `w` is a whole number of seconds,
+//!   so long that `q` is at least the burst: 10 a second with a burst of 20 are announced as `q=20;w=2`. So `r` never
+//!   exceeds `q`. The `limit` of the older dialects is the same `q`.
 //! - **Every rounding is conservative.** Quotas and what remains are rounded down, windows and waits up; a refusal
 //!   never carries `Retry-After: 0`. All of it is integer arithmetic.
-//! - **A refusal lists in `RateLimit` only the policies that refused**, because `Retry-After` should not be earlier
-//!   than the effective window of any listed policy; `RateLimit-Policy` stays complete. An outer layer adds its own
-//!   policies to `RateLimit-Policy` only.
+//! - **A refusal lists in `RateLimit` only the policies that refused.** The draft wants `Retry-After` no earlier than
+//!   the `t` of any policy in that list. `RateLimit-Policy` still lists all policies. When an inner layer refuses, an
+//!   outer layer adds its own policies to `RateLimit-Policy` only.
 //! - **`Retry-After` appears on refusals only**, and not at all when waiting cannot help.
 //!
 //! # Headers that the response already has
 //!
 //! An inner layer or an upstream may have written the same headers. Removing or loosening them would mislead the
-//! client, and clients ignore a header that must occur once and occurs twice. So lists are joined, and of two members
-//! with one name the stricter stays. Headers that can describe only one policy are kept or replaced together: those
-//! that leave the client less stay. A header that does not parse is replaced, because one broken member makes a client
-//! ignore all of it.
+//! client. Nor can they stay beside the layer's own: clients ignore a header that occurs twice where one is allowed. So
+//! lists are joined, and of two members with one name the stricter stays. Headers that can describe only one policy are
+//! kept or replaced together: those that leave the client less stay. A header that does not parse is replaced, because
+//! one broken member makes a client ignore all of it.
 //!
 //! # Browsers
 //!

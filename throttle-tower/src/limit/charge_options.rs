@@ -37,7 +37,7 @@ impl Limit {
 
     /// Refunds requests that succeed (2xx and 3xx): for limits on failed logins.
     ///
-    /// Requests are charged while they run, so no more of them can fail at the same time than the limit has left.
+    /// A request stays charged until it succeeds, so attempts that run at the same time cannot exceed the limit either.
     pub fn refund_successful(self) -> Self {
         self.refund_if(|status, _| status.is_success() || status.is_redirection())
     }
@@ -64,14 +64,14 @@ impl Limit {
         self
     }
 
-    /// Charges this limit for refused requests too, whether this limit or another one of the layer refuses them, while
-    /// units are left. By default a refusal costs nothing.
+    /// Charges refused requests to this limit too, whether this limit or another one of the layer refuses them. Such a
+    /// charge takes no more than the limit has left. By default a refusal costs nothing.
     ///
     /// The charge is a second step, and the response does not wait for it. Between the two steps other requests may be
-    /// admitted, within the limit. The refusal's headers state the decision before the charge: a client that retries
-    /// early waits longer than they state. Requests that were refused without a decision (a required key was missing, a
-    /// limit was closed because the store failed) are not charged. A key or a tier that needs a lookup is looked up
-    /// also for a request that another limit refuses.
+    /// admitted, within the limit. The refusal's headers state the decision before the charge, so the wait may become
+    /// longer than they state; each early retry is charged again. Requests that were refused without a decision (a
+    /// required key was missing, a limit was closed because the store failed) are not charged. A key or a tier that
+    /// needs a lookup is looked up also for a request that another limit refuses.
     pub fn charge_refused(mut self) -> Self {
         self.applied.charge_rules.charge_refused = true;
         self

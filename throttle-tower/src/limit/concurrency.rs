@@ -18,8 +18,8 @@ use crate::extract::{Constant, KeyExtractor};
 /// * If too few permits are free, the request gets a 503 before the other limits decide, and is not charged.
 /// * A request that another limit refuses never takes a permit, not even for a moment.
 /// * Another request may take the last permits while the other limits decide. The request then gets a 503, and its
-///   charge is refunded exactly: at once in memory, in the background over a store. Until the refund, its key has that
-///   much less left, so that limit may refuse another request of the key.
+///   charge is refunded exactly: at once in memory, in the background over a store. Until the refund, the charged limit
+///   has that much less left for the key, and may refuse another request of it.
 ///
 /// The body of a response that switches protocols ends at once. To hold the permit as long as the connection, move
 /// [`InFlight`](crate::InFlight) into the task that serves it.
@@ -31,10 +31,10 @@ use crate::extract::{Constant, KeyExtractor};
 /// Permits are counted in this process, whatever the backend: a store cannot tell when a process that held permits has
 /// died. A layer and its clones share one count.
 ///
-/// **Pair a limit for all clients with one for each client.** Alone, one client can exhaust `Concurrency::new(200)`: a
-/// single HTTP/2 connection carries as many streams as the server allows, and while the client keeps its receive window
-/// closed no response body ends, so each stream keeps its permit. A second limit `.by` the client's address bounds what
-/// one client can hold:
+/// **Pair a limit for all clients with one for each client.** Otherwise one client can exhaust `Concurrency::new(200)`
+/// over a single HTTP/2 connection, which carries as many streams as the server allows. While the client keeps its
+/// receive window closed, no response body ends, and each stream keeps its permit. A second limit `.by` the client's
+/// address bounds what one client can hold:
 ///
 /// ```
 /// use throttle_tower::{ClientIp, Concurrency, Gcra, Rate, ThrottleLayer, all, limit};

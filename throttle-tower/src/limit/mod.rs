@@ -1,9 +1,10 @@
 //! Limits: a policy, the key it is applied by, what a request costs, when it applies; and how several are composed.
 //!
-//! Open [`single`](limit) for the options of one limit, `charge_options` for refunds and settlements, `compose` for
-//! [`all`] and [`any`], `concurrency` for limits on requests in flight, and `compile` for what a layer makes of them.
-//!
-//! Here is what a user sets. What a layer does with it is in `throttle`: the steps of a request, and its permits.
+//! [`limit()`] starts a limit, [`Limit`] has its options, and [`all`] and [`any`] compose limits. [`Concurrency`]
+//! limits requests in flight instead of a rate.
+
+// `single` and `charge_options` hold the options of one limit, and `compile` splits a composition into the two halves
+// that a layer runs. What a layer does with a request is in `throttle`.
 
 mod applied;
 mod charge_options;

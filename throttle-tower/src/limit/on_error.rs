@@ -10,10 +10,10 @@ use std::num::NonZeroU32;
 ///
 /// * **Broken**: there is no connection ([`Unavailable`]), the store answers errors ([`Protocol`]), or calls are
 ///   suspended after several such failures in a row ([`Suspended`]).
-/// * **Busy**: too many decisions wait for the store ([`Saturated`]), or its answer is late ([`Timeout`]), also while
-///   calls are suspended after several late answers. A burst that exceeds what the connection can carry in time does
-///   not mean that the store is broken, so it opens no limit. A store that hangs counts as busy as long as its
-///   connection stays open.
+/// * **Busy**: too many decisions wait for the store ([`Saturated`]), or its answer is late ([`Timeout`]). If calls are
+///   suspended only because answers were late, the store still counts as busy, and the error is `Timeout`. A burst that
+///   exceeds what the connection can carry in time does not mean that the store is broken, so it opens no limit. A
+///   store that hangs counts as busy as long as its connection stays open.
 ///
 /// The decision states the error, and what decided instead:
 /// [`Decision::decided_by`](throttle_core::Decision::decided_by).

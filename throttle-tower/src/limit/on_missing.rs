@@ -23,8 +23,8 @@ pub enum OnMissing {
     Share,
     /// The limit does not apply to requests without a key.
     Skip,
-    /// Requests without a key are refused with this status before anything is decided. A layer with a status below 400
-    /// is an error when it is built.
+    /// Requests without a key are refused with this status before anything is decided. With a status below 400,
+    /// building the layer fails.
     Reject(StatusCode),
 }
 

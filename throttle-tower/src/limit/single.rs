@@ -50,8 +50,8 @@ impl Unkeyed {
         Limit::new(self.policy, Keying::Extracted(Arc::new(extractor)))
     }
 
-    /// Gives each key that a future resolves to its own budget, for example a session that is looked up in a store. The
-    /// closure clones from the request's head what the future needs.
+    /// Gives each key its own budget, where a future returns the key: for example a session that is looked up in a
+    /// store. The closure clones from the request's head what the future needs.
     ///
     /// The future runs before anything is charged, for every request that the limit applies to, concurrently with the
     /// futures of other limits. It costs an allocation. If it exceeds its [deadline](Limit::key_deadline), the key is
@@ -140,7 +140,7 @@ impl Limit {
     ///
     /// If a constant cost exceeds what the limit can admit at one instant, building the layer fails. For a limit with
     /// tiers, the largest tier counts; requests in a tier that admits less are refused without a `Retry-After`, because
-    /// no wait helps. So are requests for which a function returns a larger cost.
+    /// no wait helps. The same happens to a request for which a function returns a cost that the limit cannot admit.
     ///
     /// ```
     /// use http::request::Parts;
@@ -220,22 +220,23 @@ impl Limit {
     /// Queues a request that this limit would refuse, if it can be admitted within `longest`, instead of answering 429.
     /// The request is admitted, and charged, when there is room. Defaults to not queueing.
     ///
-    /// * **Fair.** The queued requests of a key are admitted in the order in which they arrived. Later requests queue
-    ///   behind them or are refused; except in an [`any`](crate::any), where they are decided first, because another
-    ///   member may have room. If two limits delay a request, it waits in one queue after the other. The order holds
-    ///   within a process; over a store, processes compete.
+    /// * **Fair.** The queued requests of a key are admitted in the order in which they arrived. A later request queues
+    ///   behind them or is refused. In a layer with an [`any`](crate::any) a later request is decided at once, because
+    ///   another member may have room, and it queues only if it is refused. If two limits delay a request, it waits in
+    ///   one queue after the other. The order holds within a process; over a store, processes compete.
     /// * **On time.** A queued request is decided as of the instant at which there was room for it, even if its timer
     ///   wakes late. So a queue that is never empty admits exactly the rate of its limit. If the process was stalled,
     ///   requests that became due in the last 50 ms are admitted together; earlier missed turns are lost. Over Redis
-    ///   the same holds as long as a round trip is shorter than the time between two requests. Where the keys of a set
-    ///   are in several slots of a cluster, and over a backend without
-    ///   [`decide_as_of`](throttle_core::Backend::decide_as_of), a request is decided when the store receives it, late
-    ///   by a timer step and a round trip. A burst worth about 10 ms compensates for that.
+    ///   the same holds as long as a round trip is shorter than the time between two requests. There are two
+    ///   exceptions: a cluster where the keys of one request are in several slots, and a backend without
+    ///   [`decide_as_of`](throttle_core::Backend::decide_as_of). There a request is decided when the store receives it,
+    ///   late by a timer step and a round trip. A burst as large as the rate admits in about 10 ms compensates for
+    ///   that.
     /// * **Bounded.** A request is queued only if its turn comes in time, and a layer queues at most 10,000
     ///   ([`max_held`](crate::ThrottleLayer::max_held)). Otherwise it is refused at once, with a `Retry-After` that
-    ///   includes the requests before it. Whether its turn comes in time is a forecast. In memory it is exact for
-    ///   limits that drain or have fixed windows, unless requests outside the queue take the turn; for sliding windows
-    ///   and logs, and over a store, it is an estimate.
+    ///   includes the requests before it. Whether its turn comes in time is a forecast. In memory the forecast is exact
+    ///   for limits that drain or have fixed windows, unless a request that is not in the queue is admitted first. For
+    ///   sliding windows and logs, and over a store, it is an estimate.
     /// * **Cancelled with the request**: while it is queued it is charged nothing, and dropping it gives its place to
     ///   the next.
     /// * If several limits of an `all` refuse, the request queues only if all of them have a `wait_up_to`. A queued

@@ -82,10 +82,10 @@ impl PlansWithoutLookup {
     /// * Its result is remembered for [some time](Plans::cache), `None` too. Meanwhile a request costs no lookup and no
     ///   allocation, and a change of tier takes effect after that time at the latest.
     /// * It fails if it returns an error, or takes longer than its [deadline](Plans::lookups). While the maximum number
-    ///   of lookups is running, a further lookup counts as failed and is not called. Then the last known tier applies,
-    ///   if it is still cached, or else the tier of unknown identities. The lookup is called again after a second, or
-    ///   after the cache time if that is shorter. The layer reports neither a failed lookup nor a name that no tier
-    ///   has: log or count those in the lookup.
+    ///   of lookups is running, a further lookup counts as failed and is not called. After a failure the last known
+    ///   tier applies, if it is still cached, or else the tier of unknown identities. The lookup is called again after
+    ///   a second, or after the cache time if that is shorter. The layer reports neither a failed lookup nor a name
+    ///   that no tier has: log or count those in the lookup.
     /// * It receives an identity as text: the value of a header, a number in decimal, an address with the length of its
     ///   prefix; several parts with commas between. An identity that is not UTF-8 is not looked up: it is unknown.
     ///
@@ -134,10 +134,12 @@ impl PlansWithoutDefault {
     /// The tier of identities that the lookup does not know, of requests without an identity, and of identities whose
     /// lookup failed before it ever returned anything.
     ///
-    /// Each unknown identity has a budget of its own, and costs a lookup. Where clients can make up identities, let
-    /// those share one ([`Plans::unknown_as_missing`]), take only those that may exist
-    /// ([`Header::accept`](crate::Header::accept)), or add a limit by address with [`all`](crate::all): the requests
-    /// that it refuses cause no lookup.
+    /// Each unknown identity has a budget of its own, and costs a lookup. If clients can make up identities, choose one
+    /// of these:
+    ///
+    /// * let all unknown identities share one budget: [`Plans::unknown_as_missing`];
+    /// * accept only identities that may exist: [`Header::accept`](crate::Header::accept);
+    /// * add a limit by address with [`all`](crate::all). The requests that it refuses cause no lookup.
     pub fn unknown(mut self, tier: impl Into<String>) -> Plans {
         let (tier, PlansUnkeyed { name, tiers }) = (tier.into(), self.plans);
         let number = tiers.iter().position(|(name, _)| *name == tier);

@@ -16,17 +16,17 @@ use super::tier_lookup::LookupFailed;
 ///
 /// ## The name of a tier
 ///
-/// is looked up among the tiers of the limit, letter by letter. A name that no tier has counts as `None`.
+/// The name is compared with the tiers of the limit, letter by letter. A name that no tier has counts as `None`.
 ///
 /// ## `None`
 ///
-/// says that the identity has no tier: that of [`unknown`](crate::plans::PlansWithoutDefault::unknown) applies, and the
-/// answer is remembered like any other.
+/// `None` says that the identity has no tier. The tier of [`unknown`](crate::plans::PlansWithoutDefault::unknown)
+/// applies, and the answer is remembered like any other.
 ///
 /// ## An error
 ///
-/// says nothing about the identity: its last known tier applies, and the lookup is repeated soon. The error itself is
-/// dropped, so log or count it in the lookup.
+/// An error says nothing about the identity. Its last known tier applies, and the lookup is repeated soon. The error
+/// itself is dropped, so log or count it in the lookup.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not what a lookup answers",
     label = "expected `Option` or `Result<Option<_>, _>` of a tier's name, such as `Some(\"pro\")`"

@@ -37,9 +37,9 @@ impl Plans {
         Self { name, tiers, lookup, limit }
     }
 
-    /// About how many identities' tiers are remembered, at least 1 and at most 16,777,216, and for how long. With more
-    /// identities than that, one without recent requests is evicted and looked up again. An identity takes about 50
-    /// bytes, which are reserved when the layer is built. Defaults to 10,000 for 60 seconds.
+    /// Sets the approximate number of identities whose tiers are remembered (1 to 16,777,216), and for how long. When
+    /// the cache is full, an identity without recent requests is evicted; its next request causes a lookup. An identity
+    /// takes about 50 bytes, which are reserved when the layer is built. Defaults to 10,000 for 60 seconds.
     pub fn cache(self, identities: usize, keep_for: Duration) -> Self {
         self.change(|_, lookup| lookup.set_cache(identities, keep_for))
     }
@@ -71,14 +71,14 @@ impl Plans {
         self.change(|tiers, _| tiers.carry = rule)
     }
 
-    /// Treats an identity that the lookup does not know like a request without one, by
-    /// [`on_missing`](Self::on_missing): all of them share one budget in the tier of unknown identities, or are not
-    /// limited by this limit, or are refused. By default each has a budget of its own.
+    /// Treats a request whose identity the lookup does not know like a request without an identity, as
+    /// [`on_missing`](Self::on_missing) sets: all such requests share one budget in the tier of unknown identities, or
+    /// the limit does not apply to them, or they are refused. By default each unknown identity has a budget of its own.
     ///
-    /// Then a client gains nothing by inventing identities, even while lookups fail. An identity that was known before
-    /// keeps its last tier and its budget. All identities that were never looked up share one more budget in the tier
-    /// of unknown identities. New customers share that budget too until a lookup of theirs succeeds, and after a
-    /// restart every customer is new.
+    /// With this setting a client gains nothing by inventing identities, not even while lookups fail. During a failure,
+    /// an identity that was known before keeps its last tier and its budget. All identities without a successful lookup
+    /// share one more budget in the tier of unknown identities. New customers share that budget too until a lookup of
+    /// theirs succeeds, and after a restart every customer is new.
     ///
     /// ```
     /// use throttle_tower::{Gcra, Header, OnMissing, Rate, ThrottleLayer, plans};

@@ -18,7 +18,7 @@ impl Shaper {
     ///
     /// # Errors
     ///
-    /// If the bucket's configuration is wrong: which field, value and bound.
+    /// If the bucket's configuration is wrong. The error names the field, the value and the bound.
     pub fn new(bucket: LeakyBucket) -> Result<Self, ConfigError> {
         Self::builder(bucket).build()
     }
@@ -81,21 +81,22 @@ impl<B: Backend> ShaperBuilder<B> {
     }
 
     /// Replaces the parameters of a schedule of the same name that is in use on the same backend, as
-    /// [`Limit::replace_existing`](crate::Limit::replace_existing) does. Defaults to no: other parameters
-    /// are an error then.
+    /// [`Limit::replace_existing`](crate::Limit::replace_existing) does. Without this, building the shaper fails if the
+    /// parameters differ.
     pub fn replace_existing(mut self) -> Self {
         self.replaces_existing = true;
         self
     }
 
-    /// Slows the pace a little, so that calls with different delays on their way never exceed the limit in any period
-    /// of the upstream: the rate's count takes its period plus the headroom, for example 5 calls in 1.005 s instead of
-    /// 1 s. It covers delays that differ by up to the headroom.
+    /// Slows the pace a little: the rate's period becomes longer by the headroom, for example 5 calls in 1.005 s
+    /// instead of 1 s. Calls take different times to reach the upstream and may arrive closer together than they left.
+    /// The headroom keeps them within the limit in every period of the upstream, if those times differ by no more than
+    /// the headroom.
     ///
-    /// If this process was stalled and sends a call later than that, the calls behind it are delayed too, so that they
-    /// do not leave all at once. Delays on the way to the upstream may differ by more, for example with new
-    /// connections: increase the headroom then. Zero uses the exact rate, and after a stall sends all due calls at
-    /// once.
+    /// If this process was stalled and sends a call late by more than the headroom, the calls behind it are delayed
+    /// too, so that they do not leave all at once. Delays on the way to the upstream may differ by more, for example
+    /// with new connections: increase the headroom then. Zero uses the exact rate, and after a stall sends all due
+    /// calls at once.
     ///
     /// Defaults to a hundredth of the period, at most 5 ms. With an asynchronous [`backend`](Self::backend), whose
     /// decisions take varying time, it defaults to a fortieth, at most 25 ms.
@@ -117,8 +118,8 @@ impl<B: Backend> ShaperBuilder<B> {
     /// [busy](throttle_core::BackendErrorKind::is_busy), this process keeps the whole pace by itself. There is no
     /// default: a backend that can fail requires a choice.
     ///
-    /// When a store fails or returns, some processes may use it while others use their shares. During that moment,
-    /// together with calls that were scheduled before, slightly more calls than the pace may leave.
+    /// When a store fails or returns, some processes may use it while others use their shares. For that moment,
+    /// together with the calls that were scheduled before, the processes may slightly exceed the pace.
     pub fn on_error(mut self, rule: OnError) -> Self {
         self.on_error = Some(rule);
         self
@@ -135,8 +136,9 @@ impl<B: Backend> ShaperBuilder<B> {
     ///
     /// # Errors
     ///
-    /// If the bucket cannot be counted exactly, the name is invalid or missing where it is required, `on_error` is
-    /// missing for a store that can fail, or the name is in use on the backend with other parameters.
+    /// If the bucket's rate or longest wait cannot be counted in exact integers, the name is invalid or missing where
+    /// it is required, `on_error` is missing for a store that can fail, or the name is in use on the backend with other
+    /// parameters.
     pub fn build(self) -> Result<Shaper<B>, ConfigError> {
         let name = self.checked_name()?;
         let on_error = self.checked_on_error().map_err(|error| error.in_policy(&name))?;

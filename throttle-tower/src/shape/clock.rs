@@ -27,7 +27,7 @@ use crate::time::micros;
 pub struct TokioClock(Instant);
 
 impl TokioClock {
-    /// A clock that starts now, at the epoch.
+    /// A clock that reads zero now.
     #[must_use]
     pub fn new() -> Self {
         Self(Instant::now())

@@ -19,9 +19,9 @@ pin_project! {
     ///
     /// # Cancel safety
     ///
-    /// If it is dropped while it waits, its slot is given back; if it is dropped while the store decides, once the
-    /// store has decided. After that the inner service has been called, and the effect of dropping it is that
-    /// service's.
+    /// If it is dropped while it waits, its slot is given back. If it is dropped while the store decides, the slot is
+    /// given back once the store has decided. After the wait the inner service has been called, and dropping this
+    /// future drops that service's future.
     ///
     /// # Panics
     ///

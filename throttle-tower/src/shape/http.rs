@@ -48,7 +48,8 @@ pub struct HttpShapeLayer<Req, B: Backend = MemoryBackend<TokioClock>, H = Ignor
 }
 
 impl<Req, B: Backend, H> ShapeLayer<Req, B, H> {
-    /// The same for services whose responses are HTTP: a refused call gets a 429 or 503 instead of an error.
+    /// Returns a layer that answers refused calls with a 429 or 503 instead of an error. It needs services whose
+    /// responses are HTTP.
     pub fn http(self) -> HttpShapeLayer<Req, B, H> {
         HttpShapeLayer { layer: self }
     }

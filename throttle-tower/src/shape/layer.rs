@@ -46,8 +46,8 @@ use super::upstream_head::{HeadOf, HttpHead, IgnoreUpstream};
 ///   millisecond. The lateness does not accumulate, because each call waits until an absolute time. Above a thousand
 ///   calls a second, several leave in one millisecond.
 /// * **The promise** is the rate as the upstream counts it: [some headroom](crate::shape::ShaperBuilder::headroom)
-///   covers varying network delays, so that no period of the upstream has too many calls. It makes the pace up to a
-///   hundredth slower than the rate.
+///   covers varying network delays, so that no period of the upstream has too many calls. By default it makes the pace
+///   up to a hundredth slower than the rate, or a fortieth over an asynchronous store.
 /// * **Readiness.** The service that `poll_ready` prepared is called at the call's scheduled time. A resource that it
 ///   reserved in `poll_ready` (a place in a `Buffer`, a permit of a `ConcurrencyLimit`) stays reserved while the call
 ///   waits, so put such layers outside of this one.
@@ -73,8 +73,8 @@ pub struct ShapeLayer<Req, B: Backend = MemoryBackend<TokioClock>, H = IgnoreUps
 }
 
 impl<Req, B: Backend> ShapeLayer<Req, B> {
-    /// Delays calls to the pace of a bucket, in this process alone; or of a shaper with [options](Shaper::builder),
-    /// among them a store that a fleet shares.
+    /// Delays calls so that they keep a pace. A bucket is a pace of this process alone; a [builder](Shaper::builder)
+    /// has options, among them a store that a fleet shares.
     ///
     /// ```
     /// use std::time::Duration;
@@ -89,7 +89,7 @@ impl<Req, B: Backend> ShapeLayer<Req, B> {
     ///
     /// # Errors
     ///
-    /// If the configuration is wrong: which field, value and bound.
+    /// If the configuration is wrong. The error names the field, the value and the bound.
     pub fn new(pace: impl IntoShaper<Backend = B>) -> Result<Self, ConfigError> {
         Ok(Self::of(pace.into_shaper()?))
     }
@@ -148,9 +148,9 @@ impl<Req, B: Backend, H> ShapeLayer<Req, B, H> {
         self.with(|fields| fields.cost = Some(Arc::new(cost)))
     }
 
-    /// How long from now a call may wait until it has left, where that is less than the bucket's longest wait. A call
-    /// that would leave later is refused at once. Over a store such calls take two round trips. Defaults to no
-    /// deadline.
+    /// Sets a deadline for each call: how long from now until its last unit has left. A call that would leave later is
+    /// refused at once. A deadline has an effect only if it is shorter than the bucket's longest wait; over a store a
+    /// call then takes two round trips. Defaults to no deadline.
     pub fn deadline(self, deadline: impl Fn(&Req) -> Option<Duration> + Send + Sync + 'static) -> Self {
         self.with(|fields| fields.deadline = Some(Arc::new(deadline)))
     }
@@ -162,8 +162,9 @@ impl<Req, B: Backend, H> ShapeLayer<Req, B, H> {
         self
     }
 
-    /// Lengthens pauses that an upstream asks for by a random part of up to `percent`, at most 100, so that the
-    /// processes of a fleet do not all resume at once. Defaults to 0.
+    /// Lengthens each pause that an upstream [requests](Self::obey_upstream), so that the processes of a fleet do not
+    /// all resume at once. The added time is random, and is up to `percent` of the pause. `percent` is at most 100.
+    /// Defaults to 0.
     pub fn pause_jitter(mut self, percent: u8) -> Self {
         self.obey.jitter = percent.min(100);
         self

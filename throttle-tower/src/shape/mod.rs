@@ -1,15 +1,13 @@
 //! Delays outbound calls so that they stay within an upstream's rate: the layer, its service, and the shaper inside.
 //!
-//! ```text
-//! request ──► request_fields: key, cost, deadline ──► reserve: one decision of the backend
-//!                                                        │ refused │ leaves now │ leaves later
-//!                                                        │         │            └► slot: sleeps until its time ─┐
-//!                                                        ▼         └────────────────────────────────────────────┤
-//!                                                      error                                                    ▼
-//!  paused_keys ◄── obey_upstream: what the upstream allows ◄── response ◄───────────────── the service is called
-//! ```
-//!
 //! Use [`ShapeLayer`] around the client of an API, and [`Shaper`] to pace work that is not a service.
+
+// request ──► request_fields: key, cost, deadline ──► reserve: one decision of the backend
+//                                                        │ refused │ leaves now │ leaves later
+//                                                        │         │            └► slot: sleeps until its time ─┐
+//                                                        ▼         └────────────────────────────────────────────┤
+//                                                      error                                                    ▼
+//  paused_keys ◄── obey_upstream: what the upstream allows ◄── response ◄───────────────── the service is called
 
 mod builder;
 mod clock;

@@ -43,8 +43,9 @@ impl<B: Backend> Shaper<B> {
     /// Reserves a slot in the schedule of `key` for `cost` units (0 counts as 1). Await the slot to wait for its time,
     /// or drop it to give it back.
     ///
-    /// Units leave one emission interval apart, and those of one call together, at the time of the first. In memory,
-    /// slots are assigned in the order of the calls to this method; over a store, in the order in which they reach it.
+    /// A call leaves as a whole at the time of its first unit. The next call leaves later, by one emission interval for
+    /// each unit of this one. In memory, slots are assigned in the order of the calls to this method; over a store, in
+    /// the order in which they reach it.
     ///
     /// # Errors
     ///

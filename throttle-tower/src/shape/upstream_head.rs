@@ -40,7 +40,8 @@ use http::{HeaderMap, Response, StatusCode};
 ///
 /// ## Responses without headers
 ///
-/// Set [`LOOKS`](Self::LOOKS) to `false`. Then the service keeps no key of a call for its response.
+/// Set [`LOOKS`](Self::LOOKS) to `false`. The service then never calls `head`, and does not keep the key of a call
+/// until its response arrives.
 #[diagnostic::on_unimplemented(
     message = "an upstream's limits cannot be read from `{Res}` this way",
     label = "`.obey_upstream()` reads an `http::Response`",

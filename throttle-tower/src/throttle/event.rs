@@ -43,8 +43,8 @@ pub struct Event<'a> {
     pub outcome: Outcome<'a>,
     /// The policies, in the order given.
     pub policies: &'a [Policy],
-    /// The decision, if there was one: by the store, or by this process when the store failed. [`Decision::decided_by`]
-    /// states which, also where open limits admit the request. Its statuses are in the order of the policies.
+    /// The decision, if there was one: by the store or, when the store failed, by this process or by open limits.
+    /// [`Decision::decided_by`] states which. Its statuses are in the order of the policies.
     pub decision: Option<&'a Decision>,
     /// The request's head. The client wrote it, so do not log it raw.
     pub parts: &'a Parts,
@@ -68,7 +68,7 @@ pub enum Outcome<'a> {
     Refused,
     /// A required key was missing.
     MissingKey,
-    /// The `Concurrency` limits that had too few permits left.
+    /// These `Concurrency` limits had too few permits left.
     Saturated(&'a [PolicyName]),
     /// The store failed and the limits that apply are open.
     FailedOpen(&'a BackendError),

@@ -21,8 +21,8 @@ pin_project! {
     /// decides, the request is charged once or not at all. If it is dropped later, the charge stays, unless the handler
     /// has settled its [`Usage`](crate::Usage) by then.
     ///
-    /// A limit with [`Limit::refund_aborted`](crate::Limit::refund_aborted) gives its charge back in both cases: the
-    /// layer awaits a pending decision in the background, on the tokio runtime.
+    /// A limit with [`Limit::refund_aborted`](crate::Limit::refund_aborted) gives its charge back in the last two
+    /// cases. If the decision is still pending, the layer awaits it in the background, on the tokio runtime.
     ///
     /// # Panics
     ///

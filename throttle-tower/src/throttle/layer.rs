@@ -76,7 +76,7 @@ impl ThrottleLayer {
     ///
     /// # Errors
     ///
-    /// If a limit's configuration is wrong: which policy, field, value and bound.
+    /// If a limit's configuration is wrong. The error names the policy, the field, the value and the bound.
     pub fn new(limits: impl IntoLimitTree) -> Result<Self, ConfigError> {
         let Compiled { set, applied, concurrency, permit_tree } = limits.into_limit_tree().compile()?;
         let permits = Arc::new(Permits::new(concurrency, permit_tree));
@@ -110,10 +110,10 @@ impl<B: Backend> ThrottleLayer<B> {
         self.with_options(|options| options.on_error = Some(rule)).with_share()
     }
 
-    /// Sets the store, and its clock, for the shares of limits that are [local](OnError::Local) when the backend's
-    /// store fails. Set it before [`backend`](Self::backend). Layers that have limits of the same names on one backend
-    /// should get clones of one store, so that they use one share; use that store for nothing else. Defaults to a new
-    /// store with up to a million keys.
+    /// Sets the in-memory store, and with it the clock, that keeps the [shares](OnError::Local) by which this process
+    /// decides when the backend's store fails. Set it before [`backend`](Self::backend). If several layers have limits
+    /// of the same names on one backend, give them clones of one store, so that they use one share. Use that store for
+    /// nothing else. Defaults to a new store with up to a million keys.
     pub fn local_store<C: Clock>(self, store: &MemoryBackend<C>) -> Self {
         let store = LocalStore::new(store.clone());
         self.with_options(|options| options.local_store = Some(store)).with_share()
@@ -124,9 +124,9 @@ impl<B: Backend> ThrottleLayer<B> {
         self.with_announced(|announced| announced.set_dialect(dialect))
     }
 
-    /// Leaves the rate-limit headers (not `Retry-After`) out of responses of which `hide` is true: responses that
-    /// shared caches store (see [`headers::is_public`](crate::headers::is_public)), or a 401, whose headers could show
-    /// an attacker how much a victim uses. Defaults to none.
+    /// Leaves the rate-limit headers (not `Retry-After`) out of a response if `hide` returns true for its head. Hide
+    /// them in responses that shared caches store (see [`headers::is_public`](crate::headers::is_public)), and in a
+    /// 401: they could show an attacker how much a victim uses. Defaults to hiding nothing.
     ///
     /// ```
     /// # use throttle_tower::{Constant, Gcra, Rate, ThrottleLayer, headers, limit};
@@ -163,9 +163,10 @@ impl<B: Backend> ThrottleLayer<B> {
         self.with_options(|options| options.on_decision = Some(Arc::new(hook)))
     }
 
-    /// Calls `hook` when requests show that the configuration probably does not do what was intended, on the request's
-    /// task: each [`Warning`] at most once for each limit of the layer and its clones. A warning refuses no request.
-    /// Defaults to logging them with `tracing`, at the level of warnings; without the feature `tracing`, to nothing.
+    /// Calls `hook` when requests show that the configuration probably does not do what was intended. The hook runs on
+    /// the request's task. It is called at most once for each limit and [`Warning`]; clones of the layer count
+    /// together. A warning refuses no request. Defaults to logging them with `tracing`, at the level of warnings;
+    /// without the feature `tracing`, to nothing.
     ///
     /// ```
     /// # use throttle_tower::{Gcra, Rate, Route, ThrottleLayer, limit};

@@ -68,7 +68,7 @@ pub struct Refusal<'a> {
 pub enum Reason<'a> {
     /// A limit refused it: 429.
     Quota(&'a LimitReport),
-    /// The store failed, and these limits apply to the request and are closed then: 503.
+    /// The store failed, and these limits refuse the request because they are closed: 503.
     Store(BackendErrorKind, &'a [Policy]),
     /// The policy requires a key, and the request has none: the status of
     /// [`OnMissing::Reject`](crate::OnMissing::Reject).

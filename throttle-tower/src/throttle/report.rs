@@ -9,9 +9,10 @@ use super::announced::Announced;
 /// The decision about a request, with its policies.
 ///
 /// The layer inserts it into the extensions of the request, for handlers, and of the response, for outer layers. Where
-/// several throttles are stacked, a handler finds the innermost one's, and the response has that of the throttle that
-/// refused, or else the innermost one's. A request that was refused without a decision (a limit was
-/// [closed](crate::OnError::Closed) when the store failed, or a required key was missing) has none.
+/// several throttles are stacked, a handler finds the report of the innermost one. The response has the report of the
+/// throttle that refused the request; if none did, that of the innermost one. A request that was refused without a
+/// decision (a limit was [closed](crate::OnError::Closed) when the store failed, or a required key was missing) has
+/// none.
 ///
 /// When the store failed and this process decided instead, [`Decision::decided_by`] says so. If all limits were
 /// [open](crate::OnError::Open), the decision is that of a request without limits: `remaining` is `u64::MAX`.
@@ -70,7 +71,8 @@ impl LimitReport {
         &self.0.decision
     }
 
-    /// The policies that apply to the request, each with its status; a policy with tiers in the tier of the request.
+    /// The policies that apply to the request, each with its status. A policy with tiers has the parameters of the
+    /// request's tier.
     pub fn statuses(&self) -> impl Iterator<Item = (&Policy, &Status)> {
         let statuses = self.0.announced.policies.iter().zip(self.0.decision.statuses());
         let applying = statuses.filter(|(_, status)| status.applies());
@@ -85,7 +87,8 @@ impl LimitReport {
         Some(self.0.announced.policies.get(place)?.tier(self.0.decision.statuses().get(place)?.tier()))
     }
 
-    /// The name of the request's tier in the policy of that name; `None` if the policy has no tiers or does not apply.
+    /// The name of the request's tier in the policy named `policy`; `None` if that policy has no tiers or does not
+    /// apply.
     #[must_use]
     pub fn tier(&self, policy: &str) -> Option<&str> {
         let mut statuses = self.0.announced.policies.iter().zip(self.0.decision.statuses());

@@ -14,7 +14,7 @@ use crate::log;
 /// A configuration that works, but probably not as intended: see
 /// [`ThrottleLayer::on_warning`](crate::ThrottleLayer::on_warning).
 ///
-/// Its `Display` is a sentence for a log that says what to write instead. It never contains what a client sent.
+/// Its `Display` is a sentence for a log, and says what to write instead. It never contains what a client sent.
 ///
 /// ```
 /// use throttle_tower::Warning;

@@ -23,7 +23,7 @@ pub enum UsageError {
     },
     /// The charge is final: it was settled before, a refund rule applied, or the response has ended.
     Settled {
-        /// The limit's name, or the names of all if all were to change.
+        /// The limit's name; after a call that changes all limits, the names of all.
         name: String,
     },
 }

@@ -8,8 +8,8 @@ crate::extension::extractor! {
     Usage,
     "nothing was charged that could be settled; give a limit of the route's ThrottleLayer .settled_later(), or take an \
      Option<Usage>";
-    /// The rejection of a handler that takes a [`Usage`] where no throttle with a limit that is [settled
-    /// later](crate::Limit::settled_later) has admitted the request: status 500.
+    /// The rejection of a handler that takes a [`Usage`] where the request has none: status 500. A layer inserts one
+    /// into each request that it admits, if one of its limits is [settled later](crate::Limit::settled_later).
     ///
     /// ```
     /// use throttle_tower::Usage;

@@ -46,11 +46,12 @@ use super::error::UsageError;
 ///
 /// # Running charges
 ///
-/// When the running total exceeds what was charged, the layer charges another estimate, or the whole excess if that is
-/// more, but no more than the limit has left. So other requests see the usage while the response still streams. At most
-/// one such charge is under way for each limit. Once the limit is exhausted, [`add`](Self::add) returns false, and the
-/// layer tries again when the total has grown by another estimate. A running charge counts in the window in which it is
-/// made, and an excess is refunded to that window.
+/// When the running total exceeds what was charged, the layer charges as much as the estimate again, or the whole
+/// excess if that is more. It charges no more than the limit has left. So other requests see the usage while the
+/// response still streams. At most one such charge is under way for each limit. Once the limit is exhausted,
+/// [`add`](Self::add) returns false, and the layer tries again when the total has grown by another estimate. A running
+/// charge counts in the window in which it is made. If it turns out too large, the difference is refunded to that
+/// window.
 ///
 /// # Failures
 ///
@@ -114,7 +115,7 @@ impl Usage {
         self.0.update(policy, |tally, steps| tally.close(Some(actual), steps))
     }
 
-    /// [Settles](Self::settle) each of the [policies](Self::policies) that is not final at `actual`.
+    /// [Settles](Self::settle) all [policies](Self::policies) whose charge is not final yet: `actual` units each.
     ///
     /// # Errors
     ///

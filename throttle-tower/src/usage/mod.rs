@@ -1,14 +1,15 @@
 //! Charges that depend on how the request ends: refunds by outcome, and estimates that are settled later.
 //!
-//! ```text
-//! decision ──► Account: a Tally for each limit whose charge may change   account.rs  tally.rs
-//!                 │  updated by the handler (Usage), the head of the response, the end of its body
-//!                 ▼
-//!               Steps ──► Ledger: the layer's backend, whatever its type  throttle/steps/settle.rs
-//!                            │  polled once; what is not done then runs in the background
-//!                            ▼
-//!                          Settlements: how many are under way, done, failed  background.rs
-//! ```
+//! A handler reports what a request really used through its [`Usage`]. [`Settlements`] counts the corrections that are
+//! pending, done and failed.
+
+// decision ──► Account: a Tally for each limit whose charge may change   account.rs  tally.rs
+//                 │  updated by the handler (Usage), the head of the response, the end of its body
+//                 ▼
+//               Steps ──► Ledger: the layer's backend, whatever its type  throttle/steps/settle.rs
+//                            │  polled once; what is not done then runs in the background
+//                            ▼
+//                          Settlements: how many are under way, done, failed  background.rs
 
 mod account;
 mod background;
