@@ -239,8 +239,9 @@ async fn law_13_open_limit_is_closed_while_the_store_is_busy_and_no_share_could_
 /// Events, by their label and what decided.
 type Counts = HashMap<(&'static str, Option<DecidedBy>), usize>;
 
-/// Ten thousand requests at once are more than a connection carries in time. That says nothing about the store, which answers:
-/// it admits the limit, this process's share admits it once more, and nothing is admitted because the limit is open.
+/// Ten thousand requests at once are more than a connection carries in time on most machines, and some more are on any.
+/// That says nothing about the store, which answers: it admits the limit, this process's share admits it once more, and
+/// nothing is admitted because the limit is open.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn law_13_burst_of_ten_thousand_opens_no_limit() {
     const LIMIT: usize = 5;
@@ -257,18 +258,22 @@ async fn law_13_burst_of_ten_thousand_opens_no_limit() {
     while !service.clone().oneshot(ask("warm")).await.unwrap().headers().contains_key("ratelimit") {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    told.lock().unwrap().clear();
-
-    let mut burst = tokio::task::JoinSet::new();
-    for _ in 0..10_000 {
-        burst.spawn(service.clone().oneshot(ask("victim")));
+    for requests in [10_000, 20_000, 40_000, 80_000, 160_000] {
+        told.lock().unwrap().clear();
+        let mut burst = tokio::task::JoinSet::new();
+        for _ in 0..requests {
+            burst.spawn(service.clone().oneshot(ask(&format!("victim of {requests}"))));
+        }
+        let answers = burst.join_all().await;
+        let admitted = answers.into_iter().filter(|answer| answer.as_ref().unwrap().status() == 200).count();
+        let (told, stats) = (told.lock().unwrap(), backend.stats());
+        assert_eq!(told.keys().find(|(label, _)| label.starts_with("failed")), None, "{told:?} {stats:?}");
+        assert!((LIMIT..=2 * LIMIT).contains(&admitted), "{admitted}: {told:?} {stats:?}");
+        if told.keys().any(|(_, decided_by)| matches!(decided_by, Some(DecidedBy::Local(_)))) {
+            return;
+        }
     }
-    let admitted = burst.join_all().await.into_iter().filter(|answer| answer.as_ref().unwrap().status() == 200).count();
-    let (told, stats) = (told.lock().unwrap(), backend.stats());
-    assert_eq!(told.keys().find(|(label, _)| label.starts_with("failed")), None, "{told:?} {stats:?}");
-    assert!((LIMIT..=2 * LIMIT).contains(&admitted), "{admitted}: {told:?} {stats:?}");
-    let here = told.keys().any(|(_, decided_by)| matches!(decided_by, Some(DecidedBy::Local(_))));
-    assert!(here, "the burst was too small to show anything: {told:?}");
+    panic!("no burst was large enough to show anything");
 }
 
 /// A store that answers every question, but each too late, is busy as well: also when it is not asked for a while because of
