@@ -26,16 +26,18 @@ pub struct BackendError {
 pub enum BackendErrorKind {
     /// The store could not be reached: there is no connection, or it broke.
     Unavailable,
-    /// The deadline passed during a wait for the store's reply or for the first connection to it. A single timeout says
-    /// nothing about the store, because the process may have been too busy to read a reply that had arrived. The kind
-    /// also covers a store that is not called because it was late several times in a row.
+    /// The deadline passed while this process waited for the store's reply or for the first connection to it. A single
+    /// timeout says nothing about the store, because the process may have been too busy to read a reply that had
+    /// arrived. A backend also returns this kind while it does not call the store because several replies in a row were
+    /// late.
     Timeout,
     /// This process has more decisions to make than the store accepts: the queue was full, or the deadline passed in
     /// the queue. The store was not called and may be healthy; nothing was charged.
     Saturated,
     /// The store refused the step or sent an invalid reply.
     Protocol,
-    /// Calls to the store are suspended after repeated failures, and not all of those were late replies.
+    /// Calls to the store are suspended after repeated failures, at least one of which was an error and not a late
+    /// reply.
     Suspended,
 }
 

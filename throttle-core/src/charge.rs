@@ -10,9 +10,9 @@ use crate::time::Clock;
 
 /// What an admitted request took: refund it, or settle it with the units that were actually used, once.
 ///
-/// Settling consumes the charge, and it cannot be cloned. A dropped charge settles nothing: the units stay taken. Units
-/// that are given back never exceed the charge and never reach a later window; a debit takes at most the units that
-/// remain.
+/// Settling consumes the charge, and it cannot be cloned. A dropped charge settles nothing: the units stay taken.
+/// Settling for less than was taken gives the difference back, but never to a later window. Settling for more debits
+/// the difference, as far as units remain.
 ///
 /// ```
 /// use throttle_core::{Gcra, Limiter, Policy, Rate};
@@ -90,7 +90,7 @@ impl<B: Backend> Charge<B> {
         self.settle(0)
     }
 
-    /// Settles the charge as one of `actual` units, for every policy that was charged.
+    /// Settles the charge as if the request had cost `actual` units in every policy that was charged.
     ///
     /// # Cancel safety
     ///
@@ -110,7 +110,7 @@ impl<C: Clock> Charge<MemoryBackend<C>> {
         drop(self.refund());
     }
 
-    /// Settles the charge as one of `actual` units, without a future.
+    /// Settles the charge as if the request had cost `actual` units in every policy that was charged, without a future.
     pub fn settle_now(self, actual: u64) {
         drop(self.settle(actual));
     }

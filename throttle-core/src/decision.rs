@@ -110,8 +110,9 @@ impl Decision {
         Self(Repr::Many { summary, statuses: SmallVec::from_elem(Status::SKIPPED, policies) })
     }
 
-    /// The decision about a request that the store could not decide, where every policy is open in that case: admitted,
-    /// nothing charged. No policy [applies](Status::applies); those that would have are [`DecidedBy::Open`].
+    /// The decision about a request that the store could not decide, if every policy admits requests while the store
+    /// fails. The request is admitted and nothing is charged. No policy [applies](Status::applies); each one that would
+    /// have applied is marked [`DecidedBy::Open`].
     #[must_use]
     pub fn open(calls: &[Call], why: BackendErrorKind) -> Self {
         let mut decision = Self::not_limited(calls.len());
@@ -125,8 +126,8 @@ impl Decision {
         self.parts().0.iter_mut().enumerate().for_each(|(place, status)| status.decided_by = decided_by(place));
     }
 
-    /// Turns a peek into a refusal by the policy at a place in the set, because earlier requests are queued for the
-    /// units that remain. For layers that queue requests. `wait` is the expected wait.
+    /// Turns a peek into a refusal by the policy at the place `policy` in the set. A layer that
+    /// queues requests calls it if earlier requests are queued for the units that remain. `wait` is the expected wait.
     #[must_use]
     pub fn refused(mut self, policy: usize, wait: Duration) -> Self {
         let wait = micros_ceil(wait).clamp(1, NEVER - 1);

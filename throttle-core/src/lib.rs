@@ -34,7 +34,7 @@
 //!
 //! Decisions are computed in integers and exact to the microsecond. A refused request changes nothing, `retry_after` is
 //! the time to the first instant at which the request is admitted, and `remaining` is the largest cost that is admitted
-//! now. The bounds hold on a clock that steps in either direction. For HTTP, use `throttle-tower`.
+//! now. The limits hold even if the clock steps in either direction. For HTTP, use `throttle-tower`.
 //!
 //! # Features
 //!

@@ -13,20 +13,20 @@ use crate::memory::{MemoryBackend, MemorySet};
 use crate::set::PolicySet;
 use crate::time::{Clock, Timestamp};
 
-/// The local share of a limit: what this process may admit while the shared store cannot decide. Every policy is at
-/// [1/N](crate::Algorithm::share), kept in memory.
+/// The local share of a limit: what this process may admit while the shared store cannot decide. The share holds
+/// [1/N](crate::Algorithm::share) of every policy, in memory.
 ///
 /// A backend that can fail uses its share in three places:
 ///
-/// * It calls [`note`](Self::note) with each decision of the store. So a key that has used up this process's part at
-///   the store has used it up in the share, too.
+/// * After each decision of the store, it calls [`note`](Self::note), which charges the same units to the share. So a
+///   key that has used up this process's part at the store has also used it up in the share.
 /// * When the store fails, it calls [`decide`](Self::decide).
-/// * It calls [`settle`](Self::settle) first. Charges of the share are settled here, and charges of the store are
-///   returned.
+/// * Before it settles a receipt at the store, it calls [`settle`](Self::settle). That call settles the charges of the
+///   share, and returns those of the store.
 ///
-/// N processes that all decide by their shares together admit no more than the limit, except for units that a process
-/// admitted beyond its share before. If N is too small they admit too much, if it is too large too little. The library
-/// does not count processes: set N to the number that you run.
+/// If N processes all decide by their shares, they together admit no more than the limit. The exception is units that a
+/// process had admitted beyond its share before the store failed. If N is too small, the processes admit too much; if N
+/// is too large, too little. The library does not count processes: set N to the number that you run.
 ///
 /// ```
 /// use std::num::NonZeroU32;
@@ -56,8 +56,8 @@ impl LocalShare {
     /// The share of one of `processes` in every policy.
     ///
     /// Sets that name the same policies should keep their shares in clones of the same `store`: two stores would give
-    /// the process two shares. Nothing else may use the store, because a policy's name there stands for a part of its
-    /// limit. The share reads the store's clock.
+    /// the process two shares. Use the store for nothing else, because it holds each policy's share, and not the whole
+    /// limit, under the policy's name. The share reads the store's clock.
     ///
     /// # Errors
     ///
@@ -129,9 +129,9 @@ impl LocalShare {
 
     /// Settles the charges of the share. Returns a receipt of the backend's charges, for the backend to settle.
     ///
-    /// The backend's charges are settled in the share as well, if they were noted in it and their window is the same.
-    /// This is an estimate, because the share does not store how much of a noted charge it took. A full share may get
-    /// back more than it was charged, but never holds more than a share.
+    /// A charge of the backend that was noted in the share is settled in the share as well, if its window has not
+    /// ended. This is an estimate, because the share does not store how much of a noted charge it took. A share that
+    /// was nearly used up may get back more than it was charged, but never holds more than its capacity.
     #[must_use = "what the backend took is for the backend to settle"]
     pub fn settle(&self, mut receipt: Receipt) -> Option<Receipt> {
         let local = receipt.take_local();

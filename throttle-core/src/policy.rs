@@ -135,9 +135,9 @@ impl Policy {
     }
 
     /// Lets this policy replace the parameters of a policy of the same name that is in use on the same store. The new
-    /// parameters are then in force for every set that names the policy, and used units stay used. Defaults to not
-    /// replacing: other parameters for a name in use are an error, because two limits that share a name by accident
-    /// would share their budgets.
+    /// parameters are then in force for every set that names the policy, and used units stay used. By default, other
+    /// parameters for a name in use are an error. The error keeps two limits that share a name by accident from sharing
+    /// their budgets.
     ///
     /// ```
     /// use throttle_core::{Backend, Gcra, PolicySet, MemoryBackend, Policy, Rate};

@@ -12,8 +12,8 @@ impl Policy {
     pub const MAX_TIERS: usize = 16;
 
     /// A policy of several limits under one name. Each request names one of them with
-    /// [`Call::in_tier`](crate::backend::Call::in_tier). A key has one budget, whatever its tier: units that it used
-    /// before a change of tier are carried over by the rule.
+    /// [`Call::in_tier`](crate::backend::Call::in_tier). A key has one budget, whatever its tier. When its tier
+    /// changes, `carry` sets how the units that it has used count in the new tier.
     ///
     /// For a policy with tiers, methods such as [`algorithm`](Self::algorithm) return that of the first tier.
     ///
@@ -182,8 +182,9 @@ impl Policy {
 }
 
 impl State {
-    /// Reads a state of a policy with tiers that [`to_wire`](Self::to_wire) wrote. Any tier of the policy may have
-    /// written it, or a tier that the policy had before; `tier` is the likeliest. `None` if the bytes are no state.
+    /// Reads a state of a policy with tiers that [`to_wire`](Self::to_wire) wrote. The state may come from any tier of
+    /// the policy, or from one that the policy no longer has; `tier` is the one to try first. `None` if the bytes are
+    /// no state.
     #[must_use]
     pub fn from_wire_of(policy: &Policy, tier: u8, bytes: &[u8]) -> Option<Self> {
         let own = policy.tier(tier).algorithm();

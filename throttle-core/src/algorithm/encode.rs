@@ -9,8 +9,8 @@ use super::stored::{Repr, Stored};
 use super::wire::{LARGEST, Numbers, Wire};
 
 impl Algorithm {
-    /// What tells these parameters from any others: two bytes for the algorithm and its variant, then the parameters,
-    /// each a double, little endian.
+    /// The bytes that identify these parameters: two bytes for the algorithm and its variant, then the parameters, each
+    /// a double, little endian.
     ///
     /// | algorithm | bytes | parameters |
     /// |---|---|---|
@@ -24,8 +24,8 @@ impl Algorithm {
     /// | `sliding_window` | `s0` | limit, length of a sub-window, number of them |
     /// | `sliding_log` | `l0` | limit, window |
     ///
-    /// Times are in µs. A unit is q grains, p grains drain each µs, and at most `depth` are owed: p/q is the rate in
-    /// lowest terms.
+    /// Times are in µs. Amounts are counted in grains: a unit is q grains, p grains drain each µs, and a key owes at
+    /// most `depth` grains. p/q is the rate in lowest terms.
     #[must_use]
     pub fn tag(&self) -> Vec<u8> {
         struct Tag;
@@ -65,8 +65,8 @@ impl State {
         Some(bytes)
     }
 
-    /// The state that bytes stand for; nothing if they are none of this algorithm with these parameters, whatever they
-    /// are.
+    /// Reads a state from its bytes. `None` unless they are a state of this algorithm with these parameters. Any bytes
+    /// may be passed.
     #[must_use]
     pub fn from_wire(algorithm: &Algorithm, bytes: &[u8]) -> Option<Self> {
         let rest = bytes.strip_prefix(algorithm.tag().as_slice())?;

@@ -30,7 +30,8 @@ pub struct FixedWindow {
 }
 
 impl FixedWindow {
-    /// The rate's count in each window of the rate's period, windows starting at multiples of it since the epoch.
+    /// Admits the rate's count in each window of the rate's period. Windows start at whole multiples of the period
+    /// since the epoch.
     #[must_use]
     pub const fn new(rate: Rate) -> Self {
         Self { rate, offset_us: 0 }

@@ -12,7 +12,8 @@ use crate::time::Timestamp;
 /// period/count and the tolerance `tau` is `burst·T`; equality admits. An unused key admits exactly `burst` units at
 /// once, and one more every `T` after that. `T` stays an exact fraction, so no rate drifts.
 ///
-/// State: 16 bytes. The TAT is the only stored time: when the clock steps back, a key waits for its own TAT.
+/// State: 16 bytes, the TAT alone. When the clock steps back, a refused key is admitted at the same clock time as
+/// without the step.
 ///
 /// ```
 /// use throttle_core::{Gcra, Limiter, Policy, Rate};

@@ -40,8 +40,8 @@ impl IntervalBucket {
         Self { capacity, refill: capacity, interval_us: 1_000_000, aligned: false, quota: false }
     }
 
-    /// Tokens added each interval, capped at the capacity, and the interval in whole microseconds, rounded up.
-    /// Defaults to the capacity each second.
+    /// Sets how many tokens are added each interval, up to the capacity, and how long an interval is, rounded up to
+    /// whole microseconds. Defaults to the capacity each second.
     #[must_use]
     pub fn refill(mut self, tokens: u64, interval: Duration) -> Self {
         (self.refill, self.interval_us) = (tokens, micros_ceil(interval));

@@ -5,16 +5,18 @@
 //! | [`Gcra`] | a burst, then one every T | 16 bytes | you have no reason to choose another: smooth, exact, smallest |
 //! | [`TokenBucket`] | the same | 16 bytes | you think in tokens |
 //! | [`LeakyMeter`] | the same | 16 bytes | you think in a level that drains |
-//! | [`IntervalBucket`] | what whole portions have refilled | 16 bytes | "100 more each hour, on the hour" |
-//! | [`FixedWindow`] | a count per aligned window | 16 bytes | a provider counts so; twice the limit passes at a boundary |
+//! | [`IntervalBucket`] | a burst, then a whole portion each interval | 16 bytes | "100 more each hour, on the hour" |
+//! | [`FixedWindow`] | a count per aligned window | 16 bytes | a provider counts so; a boundary admits 2× the limit |
 //! | [`SlidingWindow`] | a count per trailing window, estimated | 8·(S + 2) bytes | "at most n in any minute", large n |
 //! | [`SlidingLog`] | a count per trailing window, exact | 16 bytes per instant | the same, small n |
 //! | [`CalendarQuota`] | a count per civil day, week or month | 16 bytes | quotas that are billed |
-//! | [`LeakyBucket`] | what can leave within a longest wait | 24 bytes | calls should be delayed, not refused |
+//! | [`LeakyBucket`] | units that can leave within the longest wait | 24 bytes | calls should be delayed, not refused |
 //!
-//! All of them are exact: they compute in integers, admit on equality, and change nothing on refusal. Their bounds hold
-//! when the clock steps in either direction: a step back admits no extra units, and two clocks that disagree admit none
-//! twice.
+//! T is the emission interval, the period of the rate divided by its count. S is the number of sub-windows.
+//!
+//! All of them are exact: they compute in integers, admit on equality, and change nothing on refusal. Their limits hold
+//! when the clock steps in either direction: a step back admits no extra units, and two clocks that disagree do not
+//! admit the same units twice.
 
 // `cell` is where requests meet states. Each algorithm has a file with its builder and its `Transition`; GCRA, token
 // bucket and leaky meter are one `drain` in three vocabularies.

@@ -12,15 +12,16 @@ impl Algorithm {
     /// Returns the part of the limit that one of `processes` processes may use when they cannot coordinate: the same
     /// algorithm at 1/N.
     ///
-    /// Rates are divided exactly; a burst, a capacity, a refill and a limit are divided and rounded down, to 1 at
-    /// least. So N shares together never admit more than the limit itself, in any stretch of time. The exception is an
-    /// amount below N, of which every share is rounded up to one unit:
+    /// Rates are divided exactly. A burst, a capacity, a refill and a limit are divided and rounded down, to 1 at
+    /// least. So N shares together never admit more than the limit itself, in any stretch of time, except in these
+    /// cases:
     ///
-    /// * A burst below N: N units may be admitted at one instant. The rate is exact all the same.
-    /// * A refill below N: one unit each so many intervals that the rate is not exceeded. Up to N may come at one
-    ///   instant.
-    /// * The limit of a window or a quota below N: one unit a window for each of them.
-    /// * A [`LeakyBucket`](super::LeakyBucket) lets an idle key's first unit leave at once, and so does each share, so
+    /// * A burst below N: each share has a burst of 1, so N units may be admitted at one instant. The rate is still
+    ///   exact.
+    /// * A refill below N: each share gets 1 unit per refill and is refilled less often, so that the shares together do
+    ///   not exceed the rate. Up to N units may come at one instant.
+    /// * A limit of a window or a quota below N: each share admits 1 unit per window, so N shares admit N units.
+    /// * A [`LeakyBucket`](super::LeakyBucket) lets an idle key's first unit leave at once, and so does each share. So
     ///   N units may leave together. The longest wait stays the same.
     ///
     /// A share is always valid. If the exact rate of a share of one unit needs numbers beyond 2^53, the rate is rounded

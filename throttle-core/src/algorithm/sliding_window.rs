@@ -8,10 +8,11 @@ use crate::time::{EXACT_MAX, Timestamp};
 
 /// A trailing window estimated from S sub-buckets (default 10).
 ///
-/// The newest S sub-windows count in full and the oldest one by its overlap with the window, as if its units had been
-/// spread evenly. With S = 1 this is the two-counter estimator. Exact over any stretch shorter than the window less one
-/// sub-window; over a whole window, a burst at the end of a sub-window lets at most 2·limit − 1 through. More
-/// sub-buckets reduce the error, which concerns only one sub-window of S.
+/// The newest S sub-windows count in full. The oldest one counts by its overlap with the window, as if its units had
+/// been spread evenly. With S = 1 this is the two-counter estimator. In any stretch shorter than the window less one
+/// sub-window, at most the limit is admitted. In a longer stretch, up to a whole window, a burst at the end of a
+/// sub-window can raise that to 2·limit − 1. The more sub-buckets, the smaller the error, because only one sub-window
+/// of S is estimated.
 ///
 /// State: 8·(S + 2) bytes.
 ///

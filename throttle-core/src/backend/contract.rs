@@ -59,12 +59,13 @@ pub trait Backend: Clone + Send + Sync + 'static {
 
     /// Prepares a set, to decide requests against it.
     ///
-    /// Sets with a policy of the same name share that policy's budgets. If a set with that name but other parameters
-    /// exists in this process, `prepare` fails, unless the policy [replaces](crate::Policy::replace_existing) them. The
-    /// new parameters are then in force for every such set, and used units stay used (see
-    /// [`Algorithm::carry_over`](crate::Algorithm::carry_over)). A [`PolicyRegistry`](super::PolicyRegistry) does that.
-    /// All [tiers](crate::Policy::tiered) of a policy are in force at the same time. When a key is first charged in
-    /// another tier, the same step carries its used units over by the policy's [rule](crate::Carry).
+    /// Sets with a policy of the same name share that policy's budgets. If a set in this process has a policy of the
+    /// same name with other parameters, `prepare` fails, unless the policy [replaces](crate::Policy::replace_existing)
+    /// them. The new parameters are then in force for every such set, and used units stay used (see
+    /// [`Algorithm::carry_over`](crate::Algorithm::carry_over)). A [`PolicyRegistry`](super::PolicyRegistry) checks the
+    /// names and holds the parameters in force. All [tiers](crate::Policy::tiered) of a policy are in force at the same
+    /// time. When a key is first charged in another tier, the same step carries its used units over by the policy's
+    /// [rule](crate::Carry).
     ///
     /// # Errors
     ///
@@ -74,9 +75,9 @@ pub trait Backend: Clone + Send + Sync + 'static {
     /// The prepared set.
     fn set(prepared: &Self::Prepared) -> &PolicySet;
 
-    /// The set with the parameters in force, where another set has [replaced](crate::Policy::replace_existing) some of
-    /// its own. Decisions use these. The same `Arc` until they change. Defaults to `None`: the set's own parameters are
-    /// in force.
+    /// Returns the set with the parameters in force, if another set has [replaced](crate::Policy::replace_existing)
+    /// some of this set's; decisions use these parameters. Returns the same `Arc` until they change. `None` means that
+    /// the set's own parameters are in force. Defaults to `None`.
     fn in_force(&self, prepared: &Arc<Self::Prepared>) -> Option<Arc<PolicySet>> {
         let _ = prepared;
         None

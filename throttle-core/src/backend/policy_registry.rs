@@ -14,9 +14,9 @@ use crate::set::PolicySet;
 
 /// The policies of the sets that are in use on one store. For implementations of [`Backend`](crate::Backend).
 ///
-/// A policy's name stands for one limit of a store. A set whose policy has other parameters than a set in use is an
-/// error, unless the policy [replaces](Policy::replace_existing) the existing one. A set is in use while its
-/// [`RegisteredSet`] exists. Clones share the registry, which knows the sets of this process.
+/// A policy's name stands for one limit of a store. A set cannot be registered if a set in use has a policy of the same
+/// name with other parameters, unless the new policy [replaces](Policy::replace_existing) the existing one. A set is in
+/// use while its [`RegisteredSet`] exists. Clones share the registry, which knows the sets of this process.
 ///
 /// ```
 /// use throttle_core::{Gcra, PolicySet, Policy, Rate};
@@ -116,8 +116,8 @@ impl RegisteredSet {
         &self.set
     }
 
-    /// The set with the parameters in force, if another set has replaced some of this set's. The same `Arc` until they
-    /// change.
+    /// Returns the set with the parameters in force, if another set has replaced some of this set's. Returns the same
+    /// `Arc` until they change.
     #[inline]
     #[must_use]
     pub fn replaced(&self) -> Option<Arc<PolicySet>> {

@@ -54,8 +54,8 @@ impl ReceiptItem {
         self.actual
     }
 
-    /// The position of the charge in its algorithm's time, as two numbers that only the algorithm reads. For backends
-    /// that settle in another process.
+    /// Two numbers by which the algorithm finds the charge when it is settled. Only the algorithm reads them. For
+    /// backends that settle in another process.
     #[must_use]
     pub const fn mark(&self) -> (i64, u64) {
         (self.taken.mark.at, self.taken.mark.frac)
@@ -169,8 +169,9 @@ impl Receipt {
         Some(Self { items: smallvec![self.items.remove(at)] })
     }
 
-    /// Moves the items of another receipt of the same set here, to be settled in one step. Items of policies that have
-    /// a charge here already stay there, because one step settles one charge of each policy.
+    /// Moves the items of another receipt of the same set into this one, to be settled in one step. If this receipt has
+    /// an item of a policy already, the other receipt keeps its item of that policy, because one step settles one
+    /// charge of each policy.
     pub fn take_over(&mut self, other: &mut Self) {
         let items = std::mem::take(&mut other.items).into_iter();
         let (staying, coming): (SmallVec<[ReceiptItem; 3]>, SmallVec<[ReceiptItem; 3]>) =

@@ -32,7 +32,7 @@ pub fn law_07_backward_clock_buys_nothing<H: Harness>(sample: &Sample) {
     assert_eq!(bought, 1, "back where it was, the last unit is there");
 }
 
-/// A jump forward of any length admits one capacity, and its return admits nothing more.
+/// A clock that jumps forward by any length gives an exhausted key one capacity, and nothing more when it jumps back.
 pub fn law_07_forward_jump_buys_one_burst<H: Harness>(sample: &Sample) {
     let harness = start::<H>();
     let fixture = Fixture::<H>::of(&harness, sample.algorithm());
@@ -47,7 +47,7 @@ pub fn law_07_forward_jump_buys_one_burst<H: Harness>(sample: &Sample) {
     }
 }
 
-/// Two clocks in turn admit one capacity each, once.
+/// Two clocks that take turns on one key admit at most one capacity each, however often they take turns.
 pub fn law_07_two_clocks_buy_nothing_twice<H: Harness>(sample: &Sample) {
     let harness = start::<H>();
     let fixture = Fixture::<H>::of(&harness, sample.algorithm());

@@ -29,7 +29,7 @@ pub fn law_09_expired_is_as_new<H: Harness>(sample: &Sample) {
     }
 }
 
-/// Many keys that come and go, decided as if every one of them were remembered for ever.
+/// Many keys come and go. Each decision is as if every key were remembered for ever.
 pub fn law_09_forgetting_is_invisible<H: Harness>(sample: &Sample) {
     let harness = start::<H>();
     let fixture = Fixture::<H>::of(&harness, sample.algorithm());
@@ -44,7 +44,7 @@ pub fn law_09_forgetting_is_invisible<H: Harness>(sample: &Sample) {
     }
 }
 
-/// Filling the store is no amnesty: keys that are denied stay denied, and wait no longer, while others arrive.
+/// Filling the store is no amnesty: while other keys arrive, refused keys stay refused and their waits do not grow.
 pub fn law_09_denied_stay_denied<H: Harness>(sample: &Sample) {
     let harness = start::<H>();
     let fixture = Fixture::<H>::of(&harness, sample.algorithm());

@@ -36,7 +36,8 @@ fn hostile_keys() -> Vec<Key> {
     keys
 }
 
-/// Every hostile key has a whole budget of its own, before and after all others are exhausted.
+/// Keys that a careless encoding would confuse each have a whole budget of their own, before and after all others are
+/// exhausted.
 pub fn law_11_keys_are_injective<H: Harness>() {
     let harness = start::<H>();
     let sample = Sample::gcra();
@@ -73,7 +74,7 @@ fn fixtures<'h, H: Harness>(harness: &'h H, algorithm: &Algorithm) -> Vec<Fixtur
     PREFIXED.iter().map(|name| Fixture::new(harness, policy(name, algorithm))).collect()
 }
 
-/// Forgetting one key of one policy leaves every other, and makes that one as new.
+/// Resetting one key of one policy makes that key unused, and changes no other.
 pub fn law_11_reset_one_key<H: Harness>(sample: &Sample) {
     let harness = start::<H>();
     let (algorithm, capacity) = (sample.algorithm(), sample.capacity());

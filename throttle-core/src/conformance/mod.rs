@@ -45,8 +45,8 @@
 //!   earlier parameters [carries it over](crate::Algorithm::carry_over), whether it admits the request or not.
 //! * A state may be dropped as soon as the kit's clock shows that it cannot be told from a fresh one, and never before.
 //!   A store that expires keys by a clock of its own must not do so while the kit's clock stands still.
-//! * A clock that steps back before the instant at which a dropped state became fresh may miss that state, within the
-//!   bound of [`law_07_forgetting_and_stepping_back_is_bounded`].
+//! * If the clock steps back to before the instant at which a dropped state became fresh, a decision may be made
+//!   without that state. [`law_07_forgetting_and_stepping_back_is_bounded`] states how much this may admit.
 //! * A charge that is settled for more than was taken debits a dropped key as it debits an unused one.
 //!
 //! # Stability
@@ -114,7 +114,7 @@ pub use trace::{law_08_composites_equal_the_model, law_08_traces_equal_the_model
 /// # Contract
 ///
 /// * Threads share a harness.
-/// * [`start`](Self::start) panics if the store cannot be reached. A kit that is skipped shows nothing.
+/// * [`start`](Self::start) panics if the store cannot be reached. A test that skips itself would prove nothing.
 pub trait Harness: Sized + Sync {
     /// The backend to check.
     type Backend: Backend;

@@ -24,7 +24,7 @@ fn race(body: impl Fn(usize) -> u64 + Sync) -> u64 {
     })
 }
 
-/// Costs of one unit, on keys with some units already used.
+/// Threads race for the last K units of a key, with costs of one unit. Exactly K are admitted.
 pub fn law_06_exactly_k<H: Harness>(sample: &Sample) {
     let harness = start::<H>();
     let fixture = Fixture::<H>::of(&harness, sample.algorithm());
@@ -42,7 +42,8 @@ pub fn law_06_exactly_k<H: Harness>(sample: &Sample) {
     }
 }
 
-/// Costs of one to three units; each thread ends with costs of one unit.
+/// Threads race for the units of an unused key, first with costs of one to three units, then with costs of one. Exactly
+/// the capacity is admitted.
 pub fn law_06_exactly_k_of_mixed_costs<H: Harness>(sample: &Sample) {
     let harness = start::<H>();
     let fixture = Fixture::<H>::of(&harness, sample.algorithm());

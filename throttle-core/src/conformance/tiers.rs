@@ -38,7 +38,7 @@ fn tiered(name: &str, sample: &Sample, carry: Carry) -> Policy {
     }
 }
 
-/// Law 8: one answer. Long traces of calls in random tiers equal the model, whatever the rule.
+/// Law 8: one answer. Long traces of calls in random tiers equal the model, whatever the carry rule.
 pub fn law_08_tiers_equal_the_model<H: Harness>(sample: &Sample) {
     for (seed, carry) in (0..).zip(RULES) {
         let harness = start::<H>();
@@ -47,7 +47,7 @@ pub fn law_08_tiers_equal_the_model<H: Harness>(sample: &Sample) {
     }
 }
 
-/// The same for policies with tiers beside others, in `all`.
+/// Long traces on an `all` of policies with and without tiers equal the model, whatever the carry rule.
 pub fn law_08_tiers_of_composites_equal_the_model<H: Harness>() {
     for (seed, carry) in (10..).zip(RULES) {
         let harness = start::<H>();

@@ -9,7 +9,7 @@ use crate::key::Key;
 use crate::set::{AnyCharge, PolicyTree};
 use crate::time::Timestamp;
 
-/// One policy.
+/// Random traces on one policy equal the model, field by field.
 pub fn law_08_traces_equal_the_model<H: Harness>(sample: &Sample) {
     for seed in 0..3 {
         let harness = start::<H>();
@@ -18,7 +18,7 @@ pub fn law_08_traces_equal_the_model<H: Harness>(sample: &Sample) {
     }
 }
 
-/// Random nested composites of random policies.
+/// Random traces on random nested composites equal the model, field by field.
 pub fn law_08_composites_equal_the_model<H: Harness>() {
     for seed in 0..24 {
         let harness = start::<H>();

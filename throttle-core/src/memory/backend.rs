@@ -15,15 +15,17 @@ use crate::time::{Clock, SystemClock, Timestamp};
 /// An in-process backend. Decisions are synchronous and cannot fail.
 ///
 /// * **Bounded.** It holds at most [`max_keys`](MemoryBuilder::max_keys) keys, of about 40 bytes each; a key of two
-///   policies counts twice. Sliding windows and logs keep their counters beside that, a log up to 16 bytes for each
-///   unit of its limit. It starts no thread: every new key sweeps a few slots, and drops keys that equal unused ones.
+///   policies counts twice. Sliding windows and logs store their counters in addition; a log takes up to 16 bytes for
+///   each unit of its limit. The backend starts no thread. A request with a new key checks a few stored keys instead,
+///   and drops those that equal unused ones.
 /// * **Filling it resets nothing.** A refused key stays refused until its wait is over, whatever other keys arrive.
 ///   When the store is full of live keys, new keys share overflow buckets, which may refuse early and never over-admit;
-///   see [`Status::is_overflow`]. Each tier of a policy has such a bucket, and the units that one of these keys uses
-///   count in all of them, whatever the [`Carry`](crate::Carry) rule.
+///   see [`Status::is_overflow`]. Each tier of a policy has an overflow bucket. A key that shares one is charged in the
+///   buckets of all tiers, whatever the [`Carry`](crate::Carry) rule.
 /// * **Private.** Keys are stored permuted or digested under a secret of this process, never raw.
-/// * **Atomic.** A decision holds the locks of its keys' shards, in one order, for well under a microsecond. For known
-///   keys of up to three policies with two-word states it allocates nothing.
+/// * **Atomic.** A decision holds the locks of its keys' shards, in one order, for well under a microsecond. A
+///   decision on known keys of up to three policies allocates nothing, as long as their [states](crate::algorithm) take
+///   16 bytes.
 ///
 /// Clones share the store. State is lost with the process.
 ///
@@ -103,9 +105,9 @@ impl MemoryBuilder {
 impl<C: Clock> MemoryBuilder<C> {
     /// Sets the maximum number of keys; a key of two policies counts twice, and 0 counts as 1. Defaults to 1,000,000.
     ///
-    /// Memory grows with use, to about 40 bytes a key; an empty store takes about 100 kB. Beyond this number there are
-    /// at most as many overflow buckets as policies (each tier counts as one) times shards (a power of two, about one
-    /// per 128 keys, at most 1,024).
+    /// Memory grows with use, to about 40 bytes a key; an empty store takes about 100 kB. When the store is full, it
+    /// adds at most one overflow bucket for each policy in each shard, where each tier counts as a policy. The number
+    /// of shards is a power of two: about one per 128 keys, at most 1,024.
     pub fn max_keys(mut self, keys: usize) -> Self {
         self.max_keys = keys.max(1);
         self
@@ -176,9 +178,9 @@ impl<C: Clock> Backend for MemoryBackend<C> {
 
     /// # Errors
     ///
-    /// If a policy's name is in use with other parameters, which it does not
-    /// [replace](crate::Policy::replace_existing); or if this would be the backend's 1,024th policy, or a policy's
-    /// 129th set of parameters.
+    /// If a policy's name is in use with other parameters, unless the policy
+    /// [replaces](crate::Policy::replace_existing) them. Also if this would be the backend's 1,024th policy, or a
+    /// policy's 129th set of parameters.
     fn prepare(&self, set: PolicySet) -> Result<MemorySet, ConfigError> {
         self.store.prepare(set)
     }

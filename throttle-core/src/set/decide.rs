@@ -158,8 +158,9 @@ const _: () = assert!(NEVER == u64::MAX, "the longest wait must compare greater 
 impl PolicySet {
     /// Decides one request on states that the caller holds exclusively. It charges what the tree says, or nothing.
     ///
-    /// A backend that can hold states still needs no more than this function. `states` and `calls` stand in the order
-    /// of the set's policies; a policy without both is skipped. A state that changes is replaced in place.
+    /// A backend that can lock its states during a decision needs no more than this function. `states` and `calls`
+    /// stand in the order of the set's policies; a policy without a state or without a call is skipped. A state that
+    /// changes is replaced in place.
     ///
     /// ```
     /// use throttle_core::{FixedWindow, Gcra, Key, PolicySet, Policy, Rate, PolicyTree, Timestamp};
