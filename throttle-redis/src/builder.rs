@@ -94,8 +94,9 @@ impl RedisBuilder {
     }
 
     /// Puts each key into its own hash slot, so that the load is spread over a cluster. Policies with the same key are
-    /// still decided in one atomic step. Policies with different keys are reserved separately; if one refuses, the
-    /// others are given back exactly. It never admits too much; concurrent requests may be refused early.
+    /// still decided in one atomic step. Policies with different keys are charged separately; if one of them refuses,
+    /// the units of the others are given back exactly. No limit is exceeded. A request may be refused although there
+    /// was room, while another request holds units that it then gives back.
     pub fn per_key_slot(mut self) -> Self {
         self.placement = Some(Placement::PerKeySlot);
         self
@@ -119,8 +120,9 @@ impl RedisBuilder {
     /// Sets how long a decision may take, including waits for a connection, queueing and retries. After that it fails,
     /// at most 5 ms late. From 1 ms to 10 s; defaults to 25 ms.
     ///
-    /// The deadline also bounds the queue at the server: at most as many decisions are in flight as keep the server
-    /// busy for a quarter of the deadline. Others wait in this process.
+    /// The deadline also bounds the queue at the server. At most as many decisions are in flight as the server
+    /// processes in a quarter of the deadline; others wait in this process. On a cluster, this holds for each sixteenth
+    /// of the slots, with an eighth of the deadline.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
         self
@@ -169,8 +171,9 @@ impl RedisBuilder {
 
     /// Caches up to `most` refusals in this process. While a cached refusal is valid, requests of the same or a greater
     /// cost are refused without a call to the store. A refund or reset by this backend clears the cached refusals of
-    /// its keys at once. Refunds, resets and charges by other processes are not seen until the wait is over: the
-    /// request is not admitted earlier, and the remaining units may be too high. Defaults to 0: no cache.
+    /// its keys at once. Refunds, resets and charges by other processes are not seen until the wait is over. So a key
+    /// that another process refunds or resets stays refused here for that time, and `remaining` may be too high when
+    /// other processes charge. Defaults to 0: no cache.
     pub fn deny_cache(mut self, most: usize) -> Self {
         self.refusals = most;
         self

@@ -42,7 +42,7 @@ pub struct Inspection {
     pub expires_in: Option<Duration>,
     /// The server's time.
     pub now: Timestamp,
-    /// The decision of a peek: what is left, and when more is. Nothing was charged.
+    /// The decision of a peek: how many units are left, and when more are available. Nothing was charged.
     pub decision: Decision,
 }
 

@@ -69,12 +69,12 @@
 //!
 //! # What is on the server
 //!
-//! Keys are called `prefix{tag}policy:key`. The policy's name is escaped, and the key a digest (HMAC-SHA-256, 128 bits,
-//! under [`secret`](RedisBuilder::secret)) unless keys are [readable](RedisBuilder::readable_keys), so nothing that a
-//! client sends can end a name or choose a slot. Values are strings: a tag of the algorithm and its parameters, then
-//! the state, as [`Algorithm::tag`](throttle_core::Algorithm::tag) and
-//! [`State::to_wire`](throttle_core::algorithm::State::to_wire) list them byte by byte. [`RedisBackend::inspect`] shows
-//! what a key holds; so does `redis-cli`, here for a GCRA:
+//! Keys are called `prefix{tag}policy:key`. The policy's name is escaped. The key is a digest (HMAC-SHA-256, 128 bits,
+//! under [`secret`](RedisBuilder::secret)), or escaped text if keys are [readable](RedisBuilder::readable_keys). In
+//! both forms, nothing that a client sends can end a name or a tag. With a digest under a secret, clients cannot choose
+//! a slot either. Values are strings: a tag of the algorithm and its parameters, then the state, as
+//! [`Algorithm::tag`](throttle_core::Algorithm::tag) and [`State::to_wire`](throttle_core::algorithm::State::to_wire)
+//! list them byte by byte. [`RedisBackend::inspect`] shows what a key holds; so does `redis-cli`, here for a GCRA:
 //!
 //! ```text
 //! $ redis-cli --eval /dev/stdin 'throttle{all}per-user:Zk…' <<< "

@@ -37,7 +37,7 @@ counters! {
     decisions, decided;
     /// Decisions that failed, for any reason.
     failures, failed;
-    /// Of those, the ones of which it is not known whether they were charged.
+    /// Failed decisions of which it is not known whether they were charged.
     unknown, left_unknown;
     /// Refusals that the deny cache answered.
     cached_refusals, denied;

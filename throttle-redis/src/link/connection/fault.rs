@@ -31,20 +31,20 @@ pub enum FaultKind {
     NotSent,
     /// It was sent, perhaps, and the connection broke. Whether it ran is not known.
     Lost,
-    /// The server does not have the script. It did not run.
+    /// The server does not have the script. The command did not run.
     NoScript,
-    /// The slot is at another server, at this address if the server named it. It did not run.
+    /// The slot is at another server, at this address if the server named it. The command did not run.
     Moved(Option<(String, u16)>),
-    /// The slot is being migrated to another server. It did not run.
+    /// The slot is being migrated to another server. The command did not run.
     Ask(Option<(String, u16)>),
-    /// The server cannot run it for the moment: it is loading its data or migrating the slot, or its cluster has no
-    /// primary for the slot. It did not run.
+    /// The server cannot run the command for the moment: it is loading its data or migrating the slot, or its cluster
+    /// has no primary for the slot. The command did not run.
     NotNow,
-    /// The server is a replica. It did not run.
+    /// The server is a replica. The command did not run.
     ReadOnly,
-    /// The server is out of memory and refuses to write. It did not run.
+    /// The server is out of memory and refuses to write. The command did not run.
     OutOfMemory,
-    /// The server refused it: credentials, permissions. It did not run.
+    /// The server refused the command: credentials, permissions. The command did not run.
     Refused,
     /// A script failed while it ran. Whether it wrote anything is not known.
     Script,
