@@ -48,7 +48,7 @@
 //! | Fly.io | [`ClientIp::fly_io`]: the rightmost entry is the app's own address, so plain "rightmost" puts all clients in one bucket |
 //! | Cloudflare | `header("cf-connecting-ip", …)`, trusting Cloudflare's published ranges; see [`ClientIp::header`] |
 //! | Cloudflare or CloudFront, then a load balancer | `x_forwarded_for`, trusting both; or `x_forwarded_for_hops(2)` |
-//! | any balancer speaking the PROXY protocol | `ClientIp::peer()`: the listener takes the address from the protocol, and must refuse it from any other peer |
+//! | any balancer speaking the PROXY protocol | `ClientIp::peer()`: the listener takes the client's address from the PROXY header, and must accept that header from the balancer only |
 //!
 //! # When the header does not name a client
 //!

@@ -47,8 +47,9 @@ pub enum Outcome {
     Forwarded,
     /// The peer is not a trusted proxy, so it is the client, and its headers were ignored.
     UntrustedPeer,
-    /// The configured header is absent or empty; the peer is used. A client can cause this if a proxy lets it name
-    /// the header in `Connection`. It is never a reason to exempt the request: a trusted peer is not a trusted client.
+    /// The configured header is absent or empty; the peer is used. A client can cause this: it names the header in
+    /// `Connection`, and a proxy that obeys removes it. So do not exempt such a request from limits: a trusted peer is
+    /// not a trusted client.
     MissingHeader,
     /// The entry in question is not an address; the nearest trusted hop is used.
     Malformed,

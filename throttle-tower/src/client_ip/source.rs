@@ -87,9 +87,10 @@ impl ClientIp {
     /// As [`x_forwarded_for`](Self::x_forwarded_for), for the `Forwarded` header of RFC 7239.
     ///
     /// Each proxy's element must be well formed and have a `for`: quotes around IPv6 addresses and around anything with
-    /// a port, no parameter twice, no whitespace around `;`. `unknown` and `_hidden` names are not addresses, and the
-    /// entry before one is not used instead: see [`Outcome::Obfuscated`](super::Outcome::Obfuscated). An element over
-    /// 1024 bytes is not read, and counts as malformed.
+    /// a port, no parameter twice, no whitespace around `;`. `unknown` and `_hidden` names are not addresses. The
+    /// element to the left of such a name is not used in its place: see
+    /// [`Outcome::Obfuscated`](super::Outcome::Obfuscated). An element over 1024 bytes is not read, and counts as
+    /// malformed.
     #[must_use]
     pub fn forwarded(trusted: TrustedProxies) -> Self {
         Self::list(Format::Forwarded, Position::RightmostUntrusted(trusted))

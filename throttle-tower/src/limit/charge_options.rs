@@ -56,9 +56,10 @@ impl Limit {
     /// client disconnected, an outer timeout) before there was a response head. By default they stay charged, because
     /// the work may have been done.
     ///
-    /// A request that is dropped while the store decides is refunded once the store has decided: the layer waits for
-    /// that in the background, and [counts](crate::ThrottleLayer::settlements) it as one step. If the store fails, or
-    /// does not answer in time, what it has charged stays charged.
+    /// A request that is dropped while the store decides is refunded after the decision. The layer awaits the decision
+    /// and makes the refund in the background; the two together count as one of its
+    /// [settlements](crate::ThrottleLayer::settlements). If the store fails, or does not answer in time, what it has
+    /// charged stays charged.
     pub fn refund_aborted(mut self) -> Self {
         self.applied.charge_rules.refund_aborted = true;
         self

@@ -227,16 +227,18 @@ impl Limit {
     /// * **On time.** A queued request is decided as of the instant at which there was room for it, even if its timer
     ///   wakes late. So a queue that is never empty admits exactly the rate of its limit. If the process was stalled,
     ///   requests that became due in the last 50 ms are admitted together; earlier missed turns are lost. Over Redis
-    ///   the same holds as long as a round trip is shorter than the time between two requests. There are two
-    ///   exceptions: a cluster where the keys of one request are in several slots, and a backend without
-    ///   [`decide_as_of`](throttle_core::Backend::decide_as_of). There a request is decided when the store receives it,
-    ///   late by a timer step and a round trip. A burst as large as the rate admits in about 10 ms compensates for
-    ///   that.
+    ///   the same holds as long as a round trip is shorter than the interval at which the limit admits the requests of
+    ///   a key. There are two exceptions: a cluster where the keys of one request are in several slots, and a backend
+    ///   without [`decide_as_of`](throttle_core::Backend::decide_as_of). There a request is decided when the store
+    ///   receives it, late by a timer step and a round trip. To make up for this delay, give the limit a burst of as
+    ///   many units as its rate admits in about 10 ms.
     /// * **Bounded.** A request is queued only if its turn comes in time, and a layer queues at most 10,000
     ///   ([`max_held`](crate::ThrottleLayer::max_held)). Otherwise it is refused at once, with a `Retry-After` that
     ///   includes the requests before it. Whether its turn comes in time is a forecast. In memory the forecast is exact
-    ///   for limits that drain or have fixed windows, unless a request that is not in the queue is admitted first. For
-    ///   sliding windows and logs, and over a store, it is an estimate.
+    ///   for limits with fixed windows, and for limits whose units return evenly over time, such as
+    ///   [`Gcra`](throttle_core::Gcra). It is too early if a request outside the queue takes the units first, for
+    ///   example through another layer on the same backend. For sliding windows and logs, and over a store, the
+    ///   forecast is an estimate.
     /// * **Cancelled with the request**: while it is queued it is charged nothing, and dropping it gives its place to
     ///   the next.
     /// * If several limits of an `all` refuse, the request queues only if all of them have a `wait_up_to`. A queued

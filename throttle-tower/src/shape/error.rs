@@ -30,7 +30,7 @@ pub struct QueueFull {
     /// How long until the same call is accepted if nothing else happens; `None` if no wait helps, or if it is not
     /// known.
     pub retry_after: Option<Duration>,
-    /// The bound itself: how long the call may wait, until its last unit has left. For [`Bound::MaxWaiting`], zero.
+    /// The bound itself: the longest time until the last unit of the call is due. For [`Bound::MaxWaiting`], zero.
     pub allowed: Duration,
 }
 

@@ -148,9 +148,10 @@ impl<Req, B: Backend, H> ShapeLayer<Req, B, H> {
         self.with(|fields| fields.cost = Some(Arc::new(cost)))
     }
 
-    /// Sets a deadline for each call: how long from now until its last unit has left. A call that would leave later is
-    /// refused at once. A deadline has an effect only if it is shorter than the bucket's longest wait; over a store a
-    /// call then takes two round trips. Defaults to no deadline.
+    /// Sets a deadline for each call: the longest time until the call's last unit is due. A call leaves as a whole when
+    /// its first unit is due, and each further unit is due one emission interval later. A call that would miss its
+    /// deadline is refused at once. A deadline has an effect only if it is shorter than the bucket's longest wait; over
+    /// a store a call then takes two round trips. Defaults to no deadline.
     pub fn deadline(self, deadline: impl Fn(&Req) -> Option<Duration> + Send + Sync + 'static) -> Self {
         self.with(|fields| fields.deadline = Some(Arc::new(deadline)))
     }

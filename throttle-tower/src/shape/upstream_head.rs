@@ -40,8 +40,8 @@ use http::{HeaderMap, Response, StatusCode};
 ///
 /// ## Responses without headers
 ///
-/// Set [`LOOKS`](Self::LOOKS) to `false`. The service then never calls `head`, and does not keep the key of a call
-/// until its response arrives.
+/// Set [`LOOKS`](Self::LOOKS) to `false`. The service then never calls `head`. Nor does it keep a copy of each call's
+/// key until the response arrives.
 #[diagnostic::on_unimplemented(
     message = "an upstream's limits cannot be read from `{Res}` this way",
     label = "`.obey_upstream()` reads an `http::Response`",

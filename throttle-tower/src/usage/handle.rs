@@ -57,8 +57,8 @@ use super::error::UsageError;
 ///
 /// No method waits for the store or fails because of it. If the store fails, the charge stays, and the failure is
 /// [counted](crate::ThrottleLayer::settlements). In memory each change is made at once. Over an asynchronous store,
-/// changes are spawned on the current tokio runtime, or else on the one that the request arrived on. Without a runtime,
-/// a store that can fail is not called, and the change counts as failed.
+/// changes are spawned on the current tokio runtime, or else on the one that the request arrived on. If there is
+/// neither, a backend that [can fail](throttle_core::Backend::can_fail) is not called, and the change counts as failed.
 ///
 /// # Cancel safety
 ///
@@ -105,8 +105,9 @@ impl Usage {
         Ok(self.0.read(policy, |tally| tally.is_covered()).unwrap_or(true))
     }
 
-    /// Makes `actual` units the final charge, whatever was added before. An excess over the charge so far is charged to
-    /// the window of the latest charge, while units are left there.
+    /// Makes `actual` units the final charge, whatever was added before. If that is more than was charged so far, the
+    /// difference is charged to the window of the latest charge, if that window is still open, and only as far as units
+    /// are left in it. The rest is not charged.
     ///
     /// # Errors
     ///
