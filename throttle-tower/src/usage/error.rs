@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::fmt;
 
-/// A [`Usage`] could not be changed.
+/// A [`Usage`](crate::Usage) could not be changed.
 ///
 /// ```
 /// use throttle_tower::usage::UsageError;
