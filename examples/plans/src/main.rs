@@ -56,7 +56,7 @@ fn app() -> Result<Router, ConfigError> {
             .cache(10_000, Duration::from_secs(1))
             .on_change(Carry::Keep),
     )?;
-    // Plans change outside the throttle. A real server would also check who is permitted to change them.
+    // Plans change outside the throttle. A real server would also check that the caller may change them.
     let limited = Router::new().route("/", get(hello)).layer(throttle);
     Ok(limited.route("/plan/{customer}/{plan}", post(change)).with_state(accounts))
 }

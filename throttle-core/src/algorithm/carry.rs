@@ -53,21 +53,21 @@ pub(super) struct Conversion {
 }
 
 impl Conversion {
-    /// Units that count as used under the new limit, where the old one counts `told`.
-    pub(super) fn used(self, told: u64) -> u64 {
+    /// Units that count as used under the new limit, where the old one counts this many.
+    pub(super) fn used(self, counted: u64) -> u64 {
         match self.rule {
             Carry::Reset => 0,
-            _ if told == 0 => 0,
+            _ if counted == 0 => 0,
             _ if self.is_all() => self.to,
-            Carry::Keep => told.min(self.to),
-            Carry::Proportional => scale_up(told, self.to, self.from),
+            Carry::Keep => counted.min(self.to),
+            Carry::Proportional => scale_up(counted, self.to, self.from),
         }
     }
 
     /// Whether more may have been used than the carried state tells.
-    pub(super) fn clips(self, told: u64) -> bool {
-        let cut = self.rule == Carry::Keep && told > self.to;
-        self.used(told) > 0 && !self.is_all() && (self.clipped || cut)
+    pub(super) fn clips(self, counted: u64) -> bool {
+        let cut = self.rule == Carry::Keep && counted > self.to;
+        self.used(counted) > 0 && !self.is_all() && (self.clipped || cut)
     }
 
     /// The most units that the old limit may count as used for the new one to admit `cost`, which is at most its

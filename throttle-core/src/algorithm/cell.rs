@@ -2,7 +2,7 @@
 //!
 //! [`Cell::wait`] asks without changing anything, [`Cell::take`] charges, [`Cell::standing`] reports and
 //! [`Cell::settle`] corrects an earlier charge. When a limit was changed or a key moves to another tier, the state was
-//! written by other parameters than those that decide. [`Cell::told`] reads such a state in the terms of the parameters
+//! written by other parameters than those that decide. [`Cell::counted`] reads such a state in the terms of the parameters
 //! that wrote it, and the first charge rewrites it.
 //!
 //! [`decide`] is the same decision on a state whose algorithm is known when the code is compiled.
@@ -132,13 +132,13 @@ impl<'a> Cell<'a> {
     /// Rewrites a state of other parameters: what they counted as used stays used, as far as the carry rule says.
     pub(crate) fn carry_over(&mut self) {
         let Some(conversion) = self.conversion() else { return };
-        let told = self.told();
-        let used = conversion.used(told);
+        let counted = self.counted();
+        let used = conversion.used(counted);
         let mut carried = self.by.fresh_repr();
         if used > 0 {
             self.by.take(&mut carried, self.at, used);
         }
-        (self.repr, self.clipped, self.other) = (carried, conversion.clips(told), None);
+        (self.repr, self.clipped, self.other) = (carried, conversion.clips(counted), None);
     }
 
     fn wait_from_at(&self, cost: u64) -> u64 {
@@ -158,7 +158,7 @@ impl<'a> Cell<'a> {
         let (Some((writer, _)), Some(conversion)) = (self.other, self.conversion()) else {
             return self.by.standing(&self.repr, self.at);
         };
-        match conversion.used(self.told()) {
+        match conversion.used(self.counted()) {
             0 => self.by.standing(&self.by.fresh_repr(), self.at),
             used => {
                 let remaining = conversion.to - used;
@@ -169,7 +169,7 @@ impl<'a> Cell<'a> {
     }
 
     /// Units that the other parameters count as used. What remains is rounded down, so this is rounded up.
-    fn told(&self) -> u64 {
+    fn counted(&self) -> u64 {
         let writer = self.other.map_or(self.by, |(writer, _)| writer);
         writer.capacity().saturating_sub(writer.standing(&self.repr, self.at).remaining)
     }
