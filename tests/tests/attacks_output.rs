@@ -68,7 +68,7 @@ async fn attack_52_what_is_cached_for_all_says_nothing_of_one() {
         let cached = move || async move { ([(CACHE_CONTROL, cache_control)], "ok") };
         let site = |hide: bool| {
             Site::with(three_by(ClientIp::peer()), |layer| {
-                let hiding = layer.clone().hide_fields_if(|_, fields| headers::is_public(fields));
+                let hiding = layer.clone().hide_headers_if(|_, fields| headers::is_public(fields));
                 Router::new().route("/", any(cached)).layer(if hide { hiding } else { layer })
             })
         };
@@ -92,7 +92,7 @@ async fn attack_52_what_is_cached_for_all_says_nothing_of_one() {
 #[tokio::test]
 async fn attack_52_hidden_refusal_carries_retry_after() {
     let site = Site::with(three_by(ClientIp::peer()), |layer| {
-        Router::new().route("/", any(ok)).layer(layer.hide_fields_if(|_, _| true))
+        Router::new().route("/", any(ok)).layer(layer.hide_headers_if(|_, _| true))
     });
     assert_eq!(site.admitted((0..3).map(|_| from("203.0.113.9"))).await, 3);
     let refused = site.send(from("203.0.113.9")).await;
@@ -187,7 +187,7 @@ fn login(hide: bool) -> Site {
         all([limit("login", three().burst(50)).by(by_name), limit("site", three().burst(90)).by(ClientIp::peer())]);
     let denied = async || (StatusCode::UNAUTHORIZED, [(WWW_AUTHENTICATE, "Basic")], "wrong name or password");
     Site::with(limits, |layer| {
-        let hiding = layer.clone().hide_fields_if(|status, _| status == StatusCode::UNAUTHORIZED);
+        let hiding = layer.clone().hide_headers_if(|status, _| status == StatusCode::UNAUTHORIZED);
         Router::new().route("/", any(denied)).layer(if hide { hiding } else { layer })
     })
 }

@@ -9,12 +9,13 @@ use throttle_core::{
     Backend, BackendError, BackendErrorKind, ConfigError, Decision, Key, Policy, PolicySet, Timestamp,
 };
 
-use crate::decide::request::Ask;
 use crate::decide::set::RedisSet;
-use crate::decide::{self, settle, work};
+use crate::decide::{self, settle};
 use crate::inspect::{self, Inspection};
 use crate::link::call_error::CallError;
 use crate::reset;
+use crate::script::request::Ask;
+use crate::script::server_work;
 use crate::shared::Shared;
 use crate::stats::Stats;
 
@@ -92,7 +93,7 @@ impl Backend for RedisBackend {
     /// a policy's name is in use on this backend with other parameters, unless the policy
     /// [replaces](Policy::replace_existing) them.
     fn prepare(&self, set: PolicySet) -> Result<RedisSet, ConfigError> {
-        work::check(&set)?;
+        server_work::check(&set)?;
         RedisSet::registered(&self.shared, set)
     }
 
@@ -108,14 +109,6 @@ impl Backend for RedisBackend {
         let set = prepared.for_tiers(&self.shared, |place| calls.get(place).map_or(0, Call::tier));
         let ask = set.ask(&self.shared, calls);
         self.on(&set, |shared, set| async move { decide::decide(&shared, &set, ask).await })
-    }
-
-    fn decide_at_once(&self, prepared: &Arc<RedisSet>, calls: &[Call]) -> Option<Decision> {
-        if self.shared.shortcut.is_empty() || prepared.backend != self.shared.id {
-            return None;
-        }
-        let set = prepared.for_tiers(&self.shared, |place| calls.get(place).map_or(0, Call::tier));
-        decide::at_once(&self.shared, &set.ask(&self.shared, calls))
     }
 
     fn now(&self, prepared: &Arc<RedisSet>, calls: &[Call]) -> Option<Timestamp> {

@@ -9,11 +9,11 @@ use throttle_core::{Decision, Key, Policy, PolicySet, Timestamp};
 use tokio::time::Instant;
 
 use crate::decide::one_slot::ask_in_one_slot;
-use crate::decide::reply::answer;
 use crate::decide::set::RedisSet;
 use crate::link::call_error::CallError;
 use crate::link::connection::{Command, Reply, Route};
 use crate::script::layout;
+use crate::script::reply::answer;
 use crate::shared::Shared;
 
 /// The value that the store holds for one key of a policy. `Display` shows it in one line, without the key's name.

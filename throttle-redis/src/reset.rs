@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use crate::decide::set::RedisSet;
 use crate::link::call_error::CallError;
 use crate::link::connection::{Command, Reply, Route};
-use crate::link::live::Live;
+use crate::link::live_connection::LiveConnection;
 use crate::shared::Shared;
 
 /// A step of going through all keys may take longer than a decision.
@@ -59,7 +59,7 @@ fn scanned(reply: Reply) -> Option<(Vec<u8>, Vec<Vec<u8>>)> {
     Some((cursor, names))
 }
 
-async fn delete(shared: &Shared, live: &Live, names: &[Vec<u8>], until: Instant) -> Result<(), CallError> {
+async fn delete(shared: &Shared, live: &LiveConnection, names: &[Vec<u8>], until: Instant) -> Result<(), CallError> {
     // Keys of a cluster can be deleted together only where they share a slot.
     let at_once = if shared.link.is_cluster() && !shared.keyspace.is_single_slot() { 1 } else { 500 };
     for names in names.chunks(at_once) {
@@ -80,7 +80,7 @@ async fn delete(shared: &Shared, live: &Live, names: &[Vec<u8>], until: Instant)
 }
 
 /// Where all keys are.
-async fn primaries(shared: &Shared, live: &Live) -> Result<Vec<Route>, CallError> {
+async fn primaries(shared: &Shared, live: &LiveConnection) -> Result<Vec<Route>, CallError> {
     if !shared.link.is_cluster() {
         return Ok(vec![Route::Any]);
     }

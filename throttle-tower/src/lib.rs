@@ -40,9 +40,9 @@
 //! | `axum` | no | the route's template and the peer's address from axum; [`LimitReport`], [`Usage`] and [`InFlight`] as extractors |
 //! | `unicode` | no | `Header::normalize_identity` |
 
-pub mod client_ip;
 #[cfg(feature = "axum")]
-mod extension;
+mod axum_extractor;
+pub mod client_ip;
 pub mod extract;
 pub mod headers;
 mod inner_service;

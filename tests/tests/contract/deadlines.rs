@@ -151,7 +151,7 @@ async fn law_12_no_response_waits_for_what_follows_on_its_decision() {
 #[tokio::test(start_paused = true)]
 async fn law_12_held_request_waits_no_longer_than_its_limit_and_one_deadline() {
     let backend = Hanging::new(usize::MAX);
-    let layer = layer(&backend, OnError::Closed, shared("p", 1).wait_up_to(LONGEST)).max_held(2);
+    let layer = layer(&backend, OnError::Closed, shared("p", 1).wait_up_to(LONGEST)).max_waiting(2);
     assert_eq!(timed(&layer).await.0, StatusCode::OK);
     // One is held until there is room, one behind it; the store hangs when their turn comes.
     let held = [0, 1].map(|_| {

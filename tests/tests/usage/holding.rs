@@ -146,7 +146,7 @@ async fn charge_queue_takes_no_more_than_can_be_admitted() {
     assert!(held.iter().all(|(_, at)| *at <= Duration::from_millis(1_003)));
     assert!(refused.iter().all(|answer| *answer == (StatusCode::TOO_MANY_REQUESTS, Duration::ZERO)), "{refused:?}");
 
-    let layer = paused(ten("held").wait_up_to(Duration::from_secs(60))).max_held(5);
+    let layer = paused(ten("held").wait_up_to(Duration::from_secs(60))).max_waiting(5);
     let app = self::app(&layer);
     let sending: JoinSet<_> = (0..50).map(|user| send(&app, user % 5)).collect();
     let admitted = sending.join_all().await.iter().filter(|response| response.status() == StatusCode::OK).count();

@@ -62,7 +62,7 @@ impl hyper::body::Body for Late {
 }
 
 #[tokio::test]
-async fn charge_attack_37_permits_are_held_to_the_end_of_the_body() {
+async fn attack_37_permits_are_held_to_the_end_of_the_body() {
     for store in Store::both().await {
         let (name, bodies) = (store.name, Arc::new(Semaphore::new(0)));
         let limits = all((budget("requests", 100), Concurrency::new(2)));
@@ -210,7 +210,7 @@ async fn law_05_charge_no_more_are_in_flight_than_permitted() {
 }
 
 #[tokio::test]
-async fn charge_attack_35_permit_returns_wherever_the_client_disconnects() {
+async fn attack_35_permit_returns_wherever_the_client_disconnects() {
     for store in Store::both().await {
         let layer = layer(&store, all((budget("requests", 100_000), Concurrency::new(1))));
         let handler = || async {
@@ -247,7 +247,7 @@ async fn charge_attack_35_permit_returns_wherever_the_client_disconnects() {
 
 /// A connection that has switched protocols is in flight as long as its task keeps the permit.
 #[tokio::test]
-async fn charge_attack_33_a_permit_is_held_to_the_end_of_an_upgrade() {
+async fn attack_33_a_permit_is_held_to_the_end_of_an_upgrade() {
     let upgrade = |permit: InFlight, mut request: AxumRequest| async move {
         let connection = hyper::upgrade::on(&mut request);
         tokio::spawn(async move {

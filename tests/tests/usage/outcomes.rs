@@ -105,7 +105,7 @@ async fn charge_of_each_limit_goes_by_its_own_rule() {
 
 /// The limit of failed logins: a thousand good ones pass, and three bad ones are all there are.
 #[tokio::test]
-async fn charge_attack_47_only_failures_use_up_the_limit() {
+async fn attack_47_only_failures_use_up_the_limit() {
     for store in Store::both().await {
         let site = Site::new(store, budget("logins", 3).refund_successful(), app()).await;
         for _ in 0..20 {
@@ -120,7 +120,7 @@ async fn charge_attack_47_only_failures_use_up_the_limit() {
 
 /// A client that goes away before there is a response.
 #[tokio::test]
-async fn charge_attack_35_aborted_request_stays_charged_by_default() {
+async fn attack_35_aborted_request_stays_charged_by_default() {
     for (aborted, left) in [(false, UNITS - 1), (true, UNITS)] {
         for store in Store::both().await {
             let limit = budget("p", UNITS).refund_server_errors();

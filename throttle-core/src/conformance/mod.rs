@@ -56,9 +56,9 @@
 mod block_on;
 mod charges;
 mod clock;
+mod clones_and_dropped_calls;
 mod composition;
 mod consumption;
-mod contract;
 mod exact_answers;
 mod fixture;
 mod forgetting;
@@ -86,15 +86,15 @@ pub use clock::{
     law_07_forgetting_and_stepping_back_is_bounded, law_07_forward_jump_buys_one_burst,
     law_07_two_clocks_buy_nothing_twice,
 };
+pub use clones_and_dropped_calls::{
+    contract_a_name_stands_for_one_limit, contract_clones_share_the_store,
+    contract_dropped_futures_charge_at_most_once, contract_sets_of_every_size, contract_skipped_policies,
+};
 pub use composition::{
     law_05_all_charges_every_member_or_none, law_05_any_charges_by_its_rule, law_05_nested_charges_all_or_nothing,
     law_05_saturated_member_under_contention,
 };
 pub use consumption::{law_01_deny_never_consumes, law_01_peek_never_consumes};
-pub use contract::{
-    contract_a_name_stands_for_one_limit, contract_clones_share_the_store,
-    contract_dropped_futures_charge_at_most_once, contract_sets_of_every_size, contract_skipped_policies,
-};
 pub use exact_answers::{law_02_retry_is_tight, law_03_remaining_is_exact, law_04_reset_is_exact};
 pub use forgetting::{law_09_denied_stay_denied, law_09_expired_is_as_new, law_09_forgetting_is_invisible};
 pub use isolation::{

@@ -9,13 +9,13 @@ mod decide;
 mod entry;
 mod fast_path;
 mod key_hash;
-#[cfg(test)]
-mod law_12;
 mod policies;
 mod shard;
 mod store;
 mod sweep;
 mod table;
+#[cfg(test)]
+mod tests;
 
 pub use backend::{MemoryBackend, MemoryBuilder};
 pub use store::MemorySet;

@@ -18,11 +18,11 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
 use super::call;
-use super::reply::Part;
-use super::request::Ask;
-use super::work::CALL;
 use crate::link::call_error::CallError;
-use crate::link::room::Held;
+use crate::link::in_flight_limit::Held;
+use crate::script::reply::Part;
+use crate::script::request::Ask;
+use crate::script::server_work::CALL;
 use crate::shared::Shared;
 
 /// Calls of a set that are under way at once: so many that the server has the next one when it has answered one.

@@ -6,12 +6,12 @@ use smallvec::SmallVec;
 use throttle_core::Timestamp;
 use tokio::time::Instant;
 
-use super::prepared::Prepared;
-use super::reply::{Part, split};
-use super::request::{Ask, CostText};
 use crate::link::call_error::CallError;
+use crate::link::script::Script;
 use crate::link::script_call::ScriptCall;
-use crate::script::Script;
+use crate::script::prepared::Prepared;
+use crate::script::reply::{Part, split};
+use crate::script::request::{Ask, CostText};
 use crate::shared::Shared;
 
 pub(crate) async fn decide_one(shared: &Arc<Shared>, ask: &Ask, until: Instant) -> Result<Part, CallError> {

@@ -15,12 +15,12 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
 use super::one_slot::ask_in_one_slot;
-use super::reply::{answer, only_state};
-use super::request::Ask;
 use super::set::RedisSet;
 use super::settle;
 use crate::link::call_error::CallError;
 use crate::link::hash_slot;
+use crate::script::reply::{answer, only_state};
+use crate::script::request::Ask;
 use crate::shared::Shared;
 
 /// Whether the keys of a request are in several slots.

@@ -4,12 +4,8 @@ pub(crate) mod batch;
 pub(crate) mod call;
 mod cross_slot;
 pub(crate) mod one_slot;
-pub(crate) mod prepared;
-pub(crate) mod reply;
-pub(crate) mod request;
 pub(crate) mod set;
 pub(crate) mod settle;
-pub(crate) mod work;
 
 use std::sync::Arc;
 
@@ -17,17 +13,18 @@ use throttle_core::{Decision, Timestamp};
 use tokio::time::Instant;
 
 use crate::link::call_error::CallError;
+use crate::script::request::Ask;
 use crate::shared::Shared;
 use one_slot::decide_in_one_slot;
-use request::Ask;
 use set::RedisSet;
 
 pub(crate) async fn decide(shared: &Arc<Shared>, set: &Arc<RedisSet>, ask: Ask) -> Result<Decision, CallError> {
     if ask.names.is_empty() {
         return Ok(Decision::not_limited(ask.calls.len()));
     }
-    if let Some(decision) = at_once(shared, &ask) {
-        return Ok(decision);
+    if let Some(refusal) = shared.shortcut.at_once(&ask, || shared.time()) {
+        shared.link.counters.denied();
+        return Ok(refusal);
     }
     let decided = if cross_slot::is_needed(shared, &ask) {
         // Boxed because it is rare: without, every decision's future would be as large.
@@ -46,13 +43,6 @@ pub(crate) async fn decide(shared: &Arc<Shared>, set: &Arc<RedisSet>, ask: Ask) 
         }
     }
     decided
-}
-
-/// The decision that needs no question to the store: a refusal that is still true.
-pub(crate) fn at_once(shared: &Shared, ask: &Ask) -> Option<Decision> {
-    let refusal = shared.shortcut.at_once(ask, || shared.time())?;
-    shared.link.counters.denied();
-    Some(refusal)
 }
 
 /// The present instant of the clock that decides about a request, if it is known.

@@ -6,10 +6,10 @@ use throttle_core::Decision;
 use tokio::time::Instant;
 
 use super::call;
-use super::reply::{Part, answer};
-use super::request::Ask;
 use super::set::RedisSet;
 use crate::link::call_error::CallError;
+use crate::script::reply::{Part, answer};
+use crate::script::request::Ask;
 use crate::shared::Shared;
 
 pub(crate) async fn decide_in_one_slot(

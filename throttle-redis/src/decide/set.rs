@@ -11,10 +11,10 @@ use throttle_core::{ConfigError, Policy, PolicySet};
 use tokio::sync::Semaphore;
 
 use super::batch::Batcher;
-use super::prepared::Prepared;
-use super::request::Ask;
 use crate::keyspace::PolicyNames;
-use crate::link::room::Room;
+use crate::link::in_flight_limit::InFlightLimit;
+use crate::script::prepared::Prepared;
+use crate::script::request::Ask;
 use crate::shared::Shared;
 
 /// A set of policies that a [`RedisBackend`](crate::RedisBackend) has prepared, with its scripts and its batch of
@@ -45,7 +45,7 @@ pub struct RedisSet {
     /// Places for decisions that are not merged.
     pub(crate) waiting: Semaphore,
     /// For those of them that are under way.
-    pub(crate) room: Room,
+    pub(crate) room: InFlightLimit,
     /// Each policy as a set of its own, for keys that are in different slots.
     singles: OnceLock<Vec<Arc<RedisSet>>>,
 }

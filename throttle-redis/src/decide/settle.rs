@@ -7,10 +7,10 @@ use throttle_core::backend::{Receipt, ReceiptItem};
 use tokio::time::Instant;
 
 use super::call::{run, time_word};
-use super::prepared::Prepared;
-use super::request::MOST;
 use super::set::RedisSet;
 use crate::link::call_error::CallError;
+use crate::script::prepared::Prepared;
+use crate::script::request::MOST;
 use crate::shared::Shared;
 
 pub(crate) async fn settle(shared: &Arc<Shared>, set: &RedisSet, receipt: &Receipt) -> Result<(), CallError> {

@@ -4,14 +4,15 @@ mod breaker;
 pub(crate) mod call_error;
 pub(crate) mod connection;
 pub(crate) mod hash_slot;
-pub(crate) mod live;
+pub(crate) mod in_flight_limit;
+mod late_answer;
+pub(crate) mod live_connection;
 mod reconnect;
 mod reconnect_pauses;
-pub(crate) mod room;
+pub(crate) mod script;
 pub(crate) mod script_call;
 mod server_clock;
 mod slot_map;
-mod underway;
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,14 +26,14 @@ use tokio::time::Instant;
 
 use breaker::{Breaker, Failure, Leave};
 use connection::{Command, Connector, Fault, FaultKind, Reply};
+use late_answer::{SentCommand, Verdict};
 use reconnect_pauses::{Pauses, Reconnecting};
 use server_clock::ServerClock;
-use underway::{Underway, Verdict};
 
 use call_error::CallError;
 use hash_slot::{RANGES, SLOTS};
-use live::Live;
-use room::{Held, Room};
+use in_flight_limit::{Held, InFlightLimit};
+use live_connection::LiveConnection;
 
 use crate::stats::Counters;
 
@@ -49,7 +50,7 @@ const NO_ANSWER: &str = "no answer within the deadline";
 
 pub(crate) struct Link {
     connector: Box<dyn Connector>,
-    current: ArcSwapOption<Live>,
+    current: ArcSwapOption<LiveConnection>,
     /// What became of attempts to connect, for requests that wait for the first connection.
     attempts: watch::Sender<Attempts>,
     breakers: Vec<Breaker>,
@@ -61,7 +62,7 @@ pub(crate) struct Link {
     /// The clocks of the servers that have each breaker's slots.
     clocks: Vec<ServerClock>,
     /// Work that may be under way, of each breaker's slots.
-    pub(crate) room: Room,
+    pub(crate) room: InFlightLimit,
     reconnecting: Mutex<Reconnecting>,
     pauses: Mutex<Pauses>,
     generation: AtomicU64,
@@ -96,7 +97,7 @@ impl Link {
             began: Instant::now(),
             answered: (0..ranges).map(|_| AtomicU64::new(0)).collect(),
             clocks: (0..ranges).map(|_| ServerClock::default()).collect(),
-            room: Room::new(ranges, deadline / share),
+            room: InFlightLimit::new(ranges, deadline / share),
             reconnecting: Mutex::default(),
             pauses: Mutex::default(),
             generation: AtomicU64::new(0),
@@ -114,8 +115,8 @@ impl Link {
         self.connector.is_cluster()
     }
 
-    /// Room for what one set has under way where it is not merged: half of all, so that no set takes it all.
-    pub(crate) fn room_of_set(&self) -> Room {
+    /// The limit of what one set has under way where it is not merged: half of all, so that no set takes it all.
+    pub(crate) fn room_of_set(&self) -> InFlightLimit {
         self.room.half()
     }
 
@@ -151,7 +152,7 @@ impl Link {
     }
 
     /// Returns the connection. Waits only for the very first one: later, a request without a connection fails at once.
-    pub(crate) async fn live(self: &Arc<Self>, until: Instant) -> Result<Arc<Live>, CallError> {
+    pub(crate) async fn live(self: &Arc<Self>, until: Instant) -> Result<Arc<LiveConnection>, CallError> {
         if let Some(live) = self.current.load_full() {
             return Ok(live);
         }
@@ -185,7 +186,7 @@ impl Link {
         self: &Arc<Self>,
         (slot, name): (u16, &[u8]),
         until: Instant,
-    ) -> Result<Arc<Live>, CallError> {
+    ) -> Result<Arc<LiveConnection>, CallError> {
         let live = self.live(until).await;
         if let Err(error) = &live {
             self.learn(slot, name, None, Err(error));
@@ -207,7 +208,7 @@ impl Link {
     /// from here: what it does in the time that its caller did not have is learned from as well.
     pub(crate) async fn send(
         self: &Arc<Self>,
-        live: &Arc<Live>,
+        live: &Arc<LiveConnection>,
         (slot, name): (u16, &[u8]),
         command: Command,
         until: Instant,
@@ -240,7 +241,7 @@ impl Link {
     }
 
     /// Learns what becomes of a command that its caller does not wait for any more.
-    fn watch(self: &Arc<Self>, underway: Underway, live: &Arc<Live>, (slot, name): (u16, &[u8])) {
+    fn watch(self: &Arc<Self>, underway: SentCommand, live: &Arc<LiveConnection>, (slot, name): (u16, &[u8])) {
         let (range, sent) = (self.range(slot), underway.sent());
         if underway.is_overdue() && !self.has_answered_since(range, sent) {
             return self.fail(slot, name, Failure::Late, NO_ANSWER);
@@ -265,7 +266,7 @@ impl Link {
         self: &Arc<Self>,
         slot: u16,
         name: &[u8],
-        live: Option<&Live>,
+        live: Option<&LiveConnection>,
         outcome: Result<(), &CallError>,
     ) {
         let fault = match outcome {
@@ -304,7 +305,7 @@ impl Link {
     }
 
     /// Lets a connection go that is of no more use, unless it has been replaced.
-    fn drop_connection(self: &Arc<Self>, live: &Live) {
+    fn drop_connection(self: &Arc<Self>, live: &LiveConnection) {
         let current = self.current.load();
         if current.as_ref().is_some_and(|current| current.generation == live.generation) {
             let dropped = self.current.compare_and_swap(&current, None);

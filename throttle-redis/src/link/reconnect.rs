@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout};
 use super::breaker::Breaker;
 use super::call_error::CallError;
 use super::connection::{Command, Fault, FaultKind, Route};
-use super::live::Live;
+use super::live_connection::LiveConnection;
 use super::{Link, Suspect};
 
 /// How long an attempt to connect may take.
@@ -67,7 +67,7 @@ impl Link {
             Ok(_) if !self.goes_on(task) => Ok(()),
             Ok(connection) => {
                 let generation = self.generation.fetch_add(1, Ordering::Relaxed);
-                let mut live = Live::new(connection, generation);
+                let mut live = LiveConnection::new(connection, generation);
                 if self.is_cluster() {
                     let until = Instant::now() + ASKING_FOR_SLOTS;
                     live.slot_map = live.ask_for_slots(Route::Any, until).await.unwrap_or_default();
@@ -137,7 +137,7 @@ impl Link {
 
     /// Calls a script that no server has. A `PING` could be answered by a server that has nothing to do with the slot,
     /// because a cluster client asks another server for a dead one; and a user may lack the right to it.
-    async fn gives_sign_of_life(&self, live: &Live, range: usize) -> bool {
+    async fn gives_sign_of_life(&self, live: &LiveConnection, range: usize) -> bool {
         let Suspect { slot, name } = self.suspects[range].lock().clone();
         let (until, mut route) = (Instant::now() + self.deadline, Route::Slot(slot));
         for _ in 0..=SIGN_REDIRECTIONS {

@@ -8,8 +8,8 @@ use tokio::time::{Instant, sleep_until};
 use super::Link;
 use super::call_error::CallError;
 use super::connection::{Command, FaultKind, Route};
-use super::live::Live;
-use crate::script::Script;
+use super::live_connection::LiveConnection;
+use super::script::Script;
 
 /// Redirections followed for one call.
 const REDIRECTIONS: u32 = 4;
@@ -64,7 +64,7 @@ impl ScriptCall<'_> {
     async fn run_on(
         &self,
         link: &Arc<Link>,
-        live: &Arc<Live>,
+        live: &Arc<LiveConnection>,
         name: &[u8],
         until: Instant,
     ) -> Result<Vec<u8>, CallError> {

@@ -1,6 +1,11 @@
-//! The scripts that decide on the server: one text for each kind of set, assembled from the parts that it needs.
+//! The scripts that decide on the server, what they are given and what they reply: one text for each kind of set,
+//! assembled from the parts that it needs.
 
 mod parts;
+pub(crate) mod prepared;
+pub(crate) mod reply;
+pub(crate) mod request;
+pub(crate) mod server_work;
 #[cfg(test)]
 mod tests;
 
@@ -9,28 +14,7 @@ use std::fmt::Write;
 use parts::{ALL, Kind};
 use throttle_core::{AnyCharge, Carry, Policy, PolicyNode, PolicySet};
 
-/// A script and the name that a server knows it by.
-pub(crate) struct Script {
-    source: String,
-    sha: String,
-}
-
-impl Script {
-    fn new(bodies: &[&str]) -> Self {
-        let source = parts::with_names(bodies);
-        let sha = sha1_smol::Sha1::from(source.as_bytes()).digest().to_string();
-        Self { source, sha }
-    }
-
-    pub(crate) fn source(&self) -> &str {
-        &self.source
-    }
-
-    /// SHA-1 of the source, in hexadecimal.
-    pub(crate) fn sha(&self) -> &str {
-        &self.sha
-    }
-}
+use crate::link::script::Script;
 
 /// What a set needs.
 ///
@@ -58,17 +42,21 @@ impl Scripts {
         let tree = tree(set);
         Self {
             decide: match own.as_slice() {
-                [kind] => Script::new(&[&tries(&own), &one(&own), &single(kind)]),
+                [kind] => script_of(&[&tries(&own), &one(&own), &single(kind)]),
                 _ if is_plain_all(set) && own.len() <= UNROLLED => {
-                    Script::new(&[&tries(&own), &one(&own), &several(set, &own, Values::Own, &tree)])
+                    script_of(&[&tries(&own), &one(&own), &several(set, &own, Values::Own, &tree)])
                 }
-                _ => Script::new(&[&tries(&own), &several(set, &own, Values::Own, &tree)]),
+                _ => script_of(&[&tries(&own), &several(set, &own, Values::Own, &tree)]),
             },
-            carry: Script::new(&[&several(set, &own, Values::Any, &tree)]),
-            settle: Script::new(&[&tries(&own), &several(set, &own, Values::Own, parts::SETTLE)]),
-            settle_carried: Script::new(&[&several(set, &own, Values::Any, parts::SETTLE)]),
+            carry: script_of(&[&several(set, &own, Values::Any, &tree)]),
+            settle: script_of(&[&tries(&own), &several(set, &own, Values::Own, parts::SETTLE)]),
+            settle_carried: script_of(&[&several(set, &own, Values::Any, parts::SETTLE)]),
         }
     }
+}
+
+fn script_of(bodies: &[&str]) -> Script {
+    Script::new(parts::with_names(bodies))
 }
 
 /// Which algorithm wrote a value, and how many bytes come before its numbers.
@@ -96,7 +84,7 @@ fn tries(own: &[&Kind]) -> String {
 
 /// One request that every policy applies to.
 fn one(own: &[&Kind]) -> String {
-    let part = |name: &str| parts::part(parts::ONE, name).unwrap_or_default();
+    let part = |name: &str| parts::part(parts::ONE_REQUEST, name).unwrap_or_default();
     let count = own.len();
     let each = |name: &str| -> String {
         let filled = own.iter().enumerate().map(|(place, kind)| {
@@ -148,7 +136,7 @@ fn single(kind: &Kind) -> String {
         Some(_) => format!("value and tell_{}(value, at, now, cost, a, b, c) or ''", kind.name),
         None => "value or ''".to_owned(),
     };
-    parts::SINGLE
+    parts::ONE_POLICY
         .replace("@format@", kind.format)
         .replace("@misfit@", &kind.misfit(""))
         .replace("@told@", &told)
@@ -251,5 +239,5 @@ fn tree(set: &PolicySet) -> String {
             (code.to_string(), end.to_string())
         })
         .unzip();
-    parts::SET.replace("@nodes@", &nodes.join(", ")).replace("@last@", &last.join(", "))
+    parts::ANY_SET.replace("@nodes@", &nodes.join(", ")).replace("@last@", &last.join(", "))
 }

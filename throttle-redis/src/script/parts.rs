@@ -2,10 +2,10 @@
 
 use throttle_core::Algorithm;
 
-pub(super) const ONE: &str = include_str!("../lua/one.lua");
-pub(super) const SINGLE: &str = include_str!("../lua/single.lua");
+pub(super) const ONE_REQUEST: &str = include_str!("../lua/one_request.lua");
+pub(super) const ONE_POLICY: &str = include_str!("../lua/one_policy.lua");
 pub(super) const CELLS: &str = include_str!("../lua/cells.lua");
-pub(super) const SET: &str = include_str!("../lua/set.lua");
+pub(super) const ANY_SET: &str = include_str!("../lua/any_set.lua");
 pub(super) const SETTLE: &str = include_str!("../lua/settle.lua");
 pub(super) const DEFER: &str = include_str!("../lua/defer.lua");
 pub(super) const CARRY: &str = include_str!("../lua/carry.lua");

@@ -15,8 +15,8 @@ use smallvec::SmallVec;
 use throttle_core::algorithm::State;
 use throttle_core::{Decision, Timestamp};
 
-use crate::decide::prepared::Prepared;
-use crate::decide::request::Ask;
+use crate::script::prepared::Prepared;
+use crate::script::request::Ask;
 
 /// How long a refusal is kept that no waiting ends.
 const NEVER: Duration = Duration::from_secs(60);

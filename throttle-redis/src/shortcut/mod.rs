@@ -4,8 +4,8 @@ mod deny_cache;
 
 use throttle_core::{Decision, Timestamp};
 
-use crate::decide::reply::{Part, states};
-use crate::decide::request::Ask;
+use crate::script::reply::{Part, states};
+use crate::script::request::Ask;
 use deny_cache::{Asked, DenyCache};
 
 /// The refusals that are kept, if the backend keeps any.
@@ -16,10 +16,6 @@ impl Shortcut {
     /// Keeps up to `refusals`.
     pub(crate) fn new(refusals: usize) -> Self {
         Self((refusals > 0).then(|| DenyCache::new(refusals)))
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_none()
     }
 
     /// The refusal of this request, if it is still true. `time` is what scripts are given, `None` if they read the

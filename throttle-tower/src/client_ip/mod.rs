@@ -17,7 +17,7 @@
 //! ```
 //! use std::net::IpAddr;
 //! use http::{HeaderMap, HeaderValue};
-//! use throttle_tower::client_ip::{ClientIp, IpPrefix, Outcome, TrustedProxies};
+//! use throttle_tower::client_ip::{ClientIp, IpPrefix, AddressOrigin, TrustedProxies};
 //!
 //! # fn main() -> Result<(), throttle_tower::client_ip::ClientIpError> {
 //! let client_ip = ClientIp::x_forwarded_for(TrustedProxies::new(["10.0.0.0/28"])?);
@@ -27,7 +27,7 @@
 //! headers.insert("x-forwarded-for", HeaderValue::from_static("192.0.2.66, 203.0.113.9"));
 //!
 //! let resolved = client_ip.resolve(Some(IpAddr::from([10, 0, 0, 1])), &headers);
-//! assert_eq!(resolved.outcome, Outcome::Forwarded);
+//! assert_eq!(resolved.origin, AddressOrigin::Forwarded);
 //! assert_eq!(resolved.address, Some(IpAddr::from([203, 0, 113, 9])));
 //!
 //! // An IPv6 client owns a whole /64, so that is what a budget belongs to.
@@ -54,9 +54,9 @@
 //!
 //! The client's address is then unknown, and the address of a trusted hop is used instead: of the known ones, the one
 //! nearest to the client. In most cases that is the peer itself. A client that sends a malformed header shares that
-//! hop's budget; it never gets a fresh one, nor another client's. [`Outcome`] states the reason. Count the outcomes: if
-//! more than a few are not [`Peer`](Outcome::Peer), [`Forwarded`](Outcome::Forwarded) or
-//! [`UntrustedPeer`](Outcome::UntrustedPeer), the configuration does not match the proxies.
+//! hop's budget; it never gets a fresh one, nor another client's. [`AddressOrigin`] states the reason. Count the outcomes: if
+//! more than a few are not [`Peer`](AddressOrigin::Peer), [`Forwarded`](AddressOrigin::Forwarded) or
+//! [`UntrustedPeer`](AddressOrigin::UntrustedPeer), the configuration does not match the proxies.
 //!
 //! # Standards
 //!
@@ -64,12 +64,12 @@
 //! follows RFC 9110 (sections 5.3 and 5.6.1). `X-Forwarded-For` has no standard; it is read as nginx, Envoy and the
 //! cloud load balancers write it.
 
+mod address_origin;
 mod address_text;
 mod error;
 mod forwarded;
 mod ip_net;
 mod ip_prefix;
-mod outcome;
 mod resolve;
 mod source;
 #[cfg(test)]
@@ -77,9 +77,9 @@ mod tests;
 mod trusted_proxies;
 mod x_forwarded_for;
 
+pub use self::address_origin::{AddressOrigin, Resolved};
 pub use self::error::ClientIpError;
 pub use self::ip_net::IpNet;
 pub use self::ip_prefix::IpPrefix;
-pub use self::outcome::{Outcome, Resolved};
 pub use self::source::{ClientIp, MAX_HOPS};
-pub use self::trusted_proxies::{TrustedProxies, Warning};
+pub use self::trusted_proxies::{TrustWarning, TrustedProxies};

@@ -4,8 +4,8 @@ use std::net::IpAddr;
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
+use super::address_origin::{AddressOrigin, Resolved};
 use super::address_text::{Entry, read_bare, trim};
-use super::outcome::{Outcome, Resolved};
 use super::source::{ClientIp, Format, MAX_HOPS, Position, Source};
 use super::trusted_proxies::TrustedProxies;
 use super::{forwarded, x_forwarded_for};
@@ -22,7 +22,9 @@ impl ClientIp {
     pub fn resolve(&self, peer: Option<IpAddr>, headers: &HeaderMap) -> Resolved {
         let peer = peer.map(|peer| peer.to_canonical());
         match &self.source {
-            Source::Peer => Resolved { address: peer, outcome: peer.map_or(Outcome::NoPeer, |_| Outcome::Peer) },
+            Source::Peer => {
+                Resolved { address: peer, origin: peer.map_or(AddressOrigin::NoPeer, |_| AddressOrigin::Peer) }
+            }
             Source::Single { name, trusted } => single(peer, trusted, headers.get_all(name).iter()),
             Source::List { format: Format::XForwardedFor, client } => {
                 let lines = headers.get_all(&X_FORWARDED_FOR).iter().rev();
@@ -70,19 +72,19 @@ fn rightmost_untrusted<'a>(
         Ok(peer) => peer,
         Err(resolved) => return resolved,
     };
-    let found = |address, outcome| Resolved { address: Some(address), outcome };
+    let found = |address, origin| Resolved { address: Some(address), origin };
     let mut nearest = None;
     for entry in entries {
         let vouched = nearest.unwrap_or(peer);
-        let Some(entry) = entry else { return found(vouched, Outcome::TooManyHops) };
+        let Some(entry) = entry else { return found(vouched, AddressOrigin::TooManyHops) };
         match read(entry) {
             Entry::Address(hop) if trusted.contains(hop) => nearest = Some(hop),
-            Entry::Address(client) => return found(client, Outcome::Forwarded),
-            Entry::Obfuscated => return found(vouched, Outcome::Obfuscated),
-            Entry::Malformed => return found(vouched, Outcome::Malformed),
+            Entry::Address(client) => return found(client, AddressOrigin::Forwarded),
+            Entry::Obfuscated => return found(vouched, AddressOrigin::Obfuscated),
+            Entry::Malformed => return found(vouched, AddressOrigin::Malformed),
         }
     }
-    found(peer, if nearest.is_some() { Outcome::AllTrusted } else { Outcome::MissingHeader })
+    found(peer, if nearest.is_some() { AddressOrigin::AllTrusted } else { AddressOrigin::MissingHeader })
 }
 
 fn from_right<'a>(
@@ -91,16 +93,16 @@ fn from_right<'a>(
     entries: impl Iterator<Item = Option<&'a [u8]>>,
     read: fn(&[u8]) -> Entry,
 ) -> Resolved {
-    let fallback = |outcome| Resolved { address: peer, outcome };
+    let fallback = |origin| Resolved { address: peer, origin };
     let mut missing = hops;
     for entry in entries {
-        let Some(entry) = entry else { return fallback(Outcome::TooManyHops) };
+        let Some(entry) = entry else { return fallback(AddressOrigin::TooManyHops) };
         missing -= 1;
         if missing == 0 {
             return claim(peer, read(entry));
         }
     }
-    fallback(if missing == hops { Outcome::MissingHeader } else { Outcome::TooFewHops })
+    fallback(if missing == hops { AddressOrigin::MissingHeader } else { AddressOrigin::TooFewHops })
 }
 
 fn single<'a>(
@@ -113,26 +115,26 @@ fn single<'a>(
         Err(resolved) => return resolved,
     };
     match (values.next(), values.next()) {
-        (None, _) => Resolved { address: peer, outcome: Outcome::MissingHeader },
-        (Some(_), Some(_)) => Resolved { address: peer, outcome: Outcome::Repeated },
+        (None, _) => Resolved { address: peer, origin: AddressOrigin::MissingHeader },
+        (Some(_), Some(_)) => Resolved { address: peer, origin: AddressOrigin::Repeated },
         (Some(value), None) => claim(peer, read_bare(trim(value.as_bytes()))),
     }
 }
 
 /// The peer if it may speak for a client; otherwise the answer, with headers ignored.
 fn trusted_peer(peer: Option<IpAddr>, trusted: &TrustedProxies) -> Result<IpAddr, Resolved> {
-    let Some(peer) = peer else { return Err(Resolved { address: None, outcome: Outcome::NoPeer }) };
+    let Some(peer) = peer else { return Err(Resolved { address: None, origin: AddressOrigin::NoPeer }) };
     if trusted.contains(peer) {
         return Ok(peer);
     }
-    Err(Resolved { address: Some(peer), outcome: Outcome::UntrustedPeer })
+    Err(Resolved { address: Some(peer), origin: AddressOrigin::UntrustedPeer })
 }
 
 /// The address that the one decisive entry names, or else the peer's.
 fn claim(peer: Option<IpAddr>, entry: Entry) -> Resolved {
     match entry {
-        Entry::Address(client) => Resolved { address: Some(client), outcome: Outcome::Forwarded },
-        Entry::Obfuscated => Resolved { address: peer, outcome: Outcome::Obfuscated },
-        Entry::Malformed => Resolved { address: peer, outcome: Outcome::Malformed },
+        Entry::Address(client) => Resolved { address: Some(client), origin: AddressOrigin::Forwarded },
+        Entry::Obfuscated => Resolved { address: peer, origin: AddressOrigin::Obfuscated },
+        Entry::Malformed => Resolved { address: peer, origin: AddressOrigin::Malformed },
     }
 }

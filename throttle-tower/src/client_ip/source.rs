@@ -3,7 +3,7 @@
 use http::HeaderName;
 
 use super::error::ClientIpError;
-use super::trusted_proxies::{TrustedProxies, Warning};
+use super::trusted_proxies::{TrustWarning, TrustedProxies};
 
 /// The largest number of entries that are read from a list header: 20. Chains of real proxies are far shorter, and a
 /// header may be long.
@@ -89,7 +89,7 @@ impl ClientIp {
     /// Each proxy's element must be well formed and have a `for`: quotes around IPv6 addresses and around anything with
     /// a port, no parameter twice, no whitespace around `;`. `unknown` and `_hidden` names are not addresses. The
     /// element to the left of such a name is not used in its place: see
-    /// [`Outcome::Obfuscated`](super::Outcome::Obfuscated). An element over 1024 bytes is not read, and counts as
+    /// [`AddressOrigin::Obfuscated`](super::AddressOrigin::Obfuscated). An element over 1024 bytes is not read, and counts as
     /// malformed.
     #[must_use]
     pub fn forwarded(trusted: TrustedProxies) -> Self {
@@ -154,7 +154,7 @@ impl ClientIp {
     }
 
     /// Settings that are permitted but deserve a line in the log at start-up; see [`TrustedProxies::warnings`].
-    pub fn warnings(&self) -> impl Iterator<Item = Warning> + '_ {
+    pub fn warnings(&self) -> impl Iterator<Item = TrustWarning> + '_ {
         let trusted = match &self.source {
             Source::List { client: Position::RightmostUntrusted(trusted), .. } | Source::Single { trusted, .. } => {
                 Some(trusted)

@@ -11,7 +11,7 @@ use std::net::IpAddr;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::{ClientIp, Outcome, Resolved, TrustedProxies};
+use super::{AddressOrigin, ClientIp, Resolved, TrustedProxies};
 
 const XFF: &str = "x-forwarded-for";
 const FWD: &str = "forwarded";
@@ -50,6 +50,6 @@ fn behind_proxy(source: &ClientIp, lines: &[(&str, &str)]) -> Resolved {
     source.resolve(Some(ip(PEER)), &headers(lines.iter().copied()))
 }
 
-fn resolved(address: &str, outcome: Outcome) -> Resolved {
-    Resolved { address: Some(ip(address)), outcome }
+fn resolved(address: &str, origin: AddressOrigin) -> Resolved {
+    Resolved { address: Some(ip(address)), origin }
 }

@@ -58,7 +58,7 @@ impl TrustedProxies {
     ///
     /// With `0.0.0.0/0` every IPv4 peer can choose the address that its requests are charged to: a new one each time,
     /// or a victim's. Use it only if something else, such as a firewall or mutual TLS, admits nothing but the proxies.
-    /// Even then a list header yields [`AllTrusted`](super::Outcome::AllTrusted) for each client inside the network.
+    /// Even then a list header yields [`AllTrusted`](super::AddressOrigin::AllTrusted) for each client inside the network.
     /// This constructor is meant for [`ClientIp::header`](super::ClientIp::header) behind such a firewall. `0.0.0.0/0`
     /// does not cover IPv6, nor `::/0` IPv4.
     ///
@@ -91,8 +91,8 @@ impl TrustedProxies {
 
     /// Networks that are permitted but deserve a line in the log at start-up: shorter than /24 for IPv4 or /48 for
     /// IPv6.
-    pub fn warnings(&self) -> impl Iterator<Item = Warning> + '_ {
-        self.nets.iter().filter(|net| shorter(net, 24, 48)).copied().map(Warning::BroadTrust)
+    pub fn warnings(&self) -> impl Iterator<Item = TrustWarning> + '_ {
+        self.nets.iter().filter(|net| shorter(net, 24, 48)).copied().map(TrustWarning::BroadTrust)
     }
 }
 
@@ -103,21 +103,21 @@ fn shorter(net: &IpNet, v4: u8, v6: u8) -> bool {
 /// A configuration that works but may trust more than intended. Its `Display` is a sentence for a log.
 ///
 /// ```
-/// use throttle_tower::client_ip::{TrustedProxies, Warning};
+/// use throttle_tower::client_ip::{TrustedProxies, TrustWarning};
 ///
 /// let proxies = TrustedProxies::new(["10.0.0.0/8", "192.0.2.1"])?;
-/// let warnings: Vec<Warning> = proxies.warnings().collect();
-/// assert_eq!(warnings, [Warning::BroadTrust("10.0.0.0/8".parse()?)]);
+/// let warnings: Vec<TrustWarning> = proxies.warnings().collect();
+/// assert_eq!(warnings, [TrustWarning::BroadTrust("10.0.0.0/8".parse()?)]);
 /// # Ok::<(), throttle_tower::client_ip::ClientIpError>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Warning {
+pub enum TrustWarning {
     /// The trusted network has room for far more than proxies: it is shorter than /24 for IPv4 or /48 for IPv6.
     BroadTrust(IpNet),
 }
 
-impl fmt::Display for Warning {
+impl fmt::Display for TrustWarning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::BroadTrust(net) => {

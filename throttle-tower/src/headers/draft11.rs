@@ -3,9 +3,9 @@
 use http::header::Entry;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
+use super::described_decision::DescribedDecision;
 use super::names;
 use super::policy_status::PolicyTerms;
-use super::report::Report;
 use super::retry_after::RetryAfter;
 use super::strictness::{compare_rates, strictness};
 use super::structured::{self, Member};
@@ -25,7 +25,7 @@ pub(super) fn policy_list(policies: &[PolicyTerms<'_>]) -> Option<HeaderValue> {
     text.value()
 }
 
-pub(super) fn write(headers: &mut HeaderMap, policies: Option<&HeaderValue>, report: &Report<'_>) {
+pub(super) fn write(headers: &mut HeaderMap, policies: Option<&HeaderValue>, report: &DescribedDecision<'_>) {
     if let Some(policies) = policies {
         add(headers, &names::POLICY, policies.clone(), their_policy_stands);
     }
@@ -37,7 +37,7 @@ pub(super) fn write(headers: &mut HeaderMap, policies: Option<&HeaderValue>, rep
 }
 
 /// `"per-ip";r=7;t=1, "per-user";r=640;t=55296`
-fn standing(text: &mut Text, report: &Report<'_>) {
+fn standing(text: &mut Text, report: &DescribedDecision<'_>) {
     // `Retry-After` should not be earlier than any window listed beside it, and it is the exact one of the two.
     let longest = if report.admitted { u64::MAX } else { report.retry_after.map_or(u64::MAX, RetryAfter::seconds) };
 

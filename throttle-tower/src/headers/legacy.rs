@@ -4,11 +4,11 @@ use std::cmp::Reverse;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
+use super::described_decision::DescribedDecision;
 use super::dialect::{Dialect, ResetFormat};
 use super::existing::{Existing, existing};
 use super::names::{self, Trio};
 use super::policy_status::{PolicyStatus, PolicyTerms};
-use super::report::Report;
 use super::strictness::gives_way;
 use super::value_text::{self, Text};
 
@@ -31,7 +31,12 @@ pub(super) fn quota_list(policies: &[PolicyTerms<'_>]) -> Option<HeaderValue> {
 ///
 /// The headers are only meaningful together, so they are kept or replaced together. The existing ones stay if they are
 /// complete, readable and leave less; or, if they leave as much, if they reset later or their reset is not a number.
-pub(super) fn write(headers: &mut HeaderMap, dialect: Dialect, policies: Option<&HeaderValue>, report: &Report<'_>) {
+pub(super) fn write(
+    headers: &mut HeaderMap,
+    dialect: Dialect,
+    policies: Option<&HeaderValue>,
+    report: &DescribedDecision<'_>,
+) {
     let Some(policy) = described(report) else { return };
     let ours = Standing { limit: policy.terms.quota.q, remaining: policy.r(), reset: reset(policy, dialect, report) };
     if existing(headers, dialect).is_some_and(|theirs| ours.gives_way_to(&theirs)) {
@@ -91,7 +96,7 @@ fn limit_with_quotas(limit: u64, policies: Option<&HeaderValue>) -> Option<Heade
 
 /// The policy to describe. The drafts demand the one with the least remaining. On a refusal it is the violated policy
 /// with the longest wait, because a client that waits for any other is refused again.
-fn described<'a>(report: &'a Report<'a>) -> Option<&'a PolicyStatus<'a>> {
+fn described<'a>(report: &'a DescribedDecision<'a>) -> Option<&'a PolicyStatus<'a>> {
     if report.admitted {
         report.policies.iter().min_by_key(|policy| (policy.r(), Reverse(policy.reset_us)))
     } else {
@@ -104,7 +109,7 @@ fn described<'a>(report: &'a Report<'a>) -> Option<&'a PolicyStatus<'a>> {
 ///
 /// A refusal in an IETF dialect is an exception: there Reset should name the same time as `Retry-After`. For
 /// `X-RateLimit-Reset` there is no standard, only the custom that it names the end of the window.
-fn reset(policy: &PolicyStatus<'_>, dialect: Dialect, report: &Report<'_>) -> u64 {
+fn reset(policy: &PolicyStatus<'_>, dialect: Dialect, report: &DescribedDecision<'_>) -> u64 {
     let wait_us = if policy.violated { policy.retry_us.unwrap_or(0) } else { 0 };
     let reset_us = policy.reset_us.max(wait_us);
     match dialect {

@@ -41,6 +41,7 @@
 //!
 //! A shared cache may serve a response to other clients, for which its rate-limit headers are wrong: see [`is_public`].
 
+pub(crate) mod described_decision;
 mod dialect;
 mod draft11;
 mod existing;
@@ -51,7 +52,6 @@ pub(crate) mod policy_status;
 mod problem;
 pub(crate) mod quota;
 pub(crate) mod read_upstream;
-pub(crate) mod report;
 pub(crate) mod retry_after;
 mod scanner;
 mod shared_cache;
@@ -60,7 +60,7 @@ mod structured;
 #[cfg(test)]
 mod tests;
 mod value_text;
-pub(crate) mod write;
+pub(crate) mod write_dialect;
 
 pub use self::dialect::{Dialect, ResetFormat};
 pub use self::problem::Problem;

@@ -233,7 +233,7 @@ impl Limit {
     ///   receives it, late by a timer step and a round trip. To make up for this delay, give the limit a burst of as
     ///   many units as its rate admits in about 10 ms.
     /// * **Bounded.** A request is queued only if its turn comes in time, and a layer queues at most 10,000
-    ///   ([`max_held`](crate::ThrottleLayer::max_held)). Otherwise it is refused at once, with a `Retry-After` that
+    ///   ([`max_waiting`](crate::ThrottleLayer::max_waiting)). Otherwise it is refused at once, with a `Retry-After` that
     ///   includes the requests before it. Whether its turn comes in time is a forecast. In memory the forecast is exact
     ///   for limits with fixed windows, and for limits whose units return evenly over time, such as
     ///   [`Gcra`](throttle_core::Gcra). It is too early if a request outside the queue takes the units first, for

@@ -131,12 +131,12 @@ impl<B: Backend> ThrottleLayer<B> {
     /// ```
     /// # use throttle_tower::{Constant, Gcra, Rate, ThrottleLayer, headers, limit};
     /// # let limits = limit("p", Gcra::new(Rate::per_second(1))).by(Constant);
-    /// let throttle = ThrottleLayer::new(limits)?.hide_fields_if(|status, headers| {
+    /// let throttle = ThrottleLayer::new(limits)?.hide_headers_if(|status, headers| {
     ///     status == http::StatusCode::UNAUTHORIZED || headers::is_public(headers)
     /// });
     /// # Ok::<(), throttle_tower::ConfigError>(())
     /// ```
-    pub fn hide_fields_if(self, hide: impl Fn(StatusCode, &HeaderMap) -> bool + Send + Sync + 'static) -> Self {
+    pub fn hide_headers_if(self, hide: impl Fn(StatusCode, &HeaderMap) -> bool + Send + Sync + 'static) -> Self {
         self.with_announced(|announced| announced.options.hide_headers = Some(Arc::new(hide)))
     }
 
@@ -193,8 +193,8 @@ impl<B: Backend> ThrottleLayer<B> {
 
     /// Sets how many requests may wait at once for limits that [queue](crate::Limit::wait_up_to) them; more are
     /// refused. Defaults to 10,000.
-    pub fn max_held(self, requests: usize) -> Self {
-        self.with_options(|options| options.max_held = requests)
+    pub fn max_waiting(self, requests: usize) -> Self {
+        self.with_options(|options| options.max_waiting = requests)
     }
 
     /// Returns how many permits of a [`Concurrency`](crate::Concurrency) are taken now, of all keys together; `None` if

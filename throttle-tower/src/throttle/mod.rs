@@ -11,12 +11,12 @@ mod forecast;
 mod future;
 mod in_progress;
 mod layer;
+mod limit_report;
 mod local_shares;
 mod options;
 mod permits;
 mod queues;
 mod refusal;
-mod report;
 mod response_options;
 mod service;
 mod shared;
@@ -27,12 +27,12 @@ pub use body::ThrottleBody;
 pub use event::{Event, Outcome};
 pub use future::ResponseFuture;
 pub use layer::ThrottleLayer;
+pub use limit_report::LimitReport;
+#[cfg(feature = "axum")]
+pub use limit_report::MissingLimitReport;
 pub use permits::InFlight;
 #[cfg(feature = "axum")]
 pub use permits::MissingInFlight;
 pub use refusal::{Reason, Refusal};
-pub use report::LimitReport;
-#[cfg(feature = "axum")]
-pub use report::MissingLimitReport;
 pub use service::Throttle;
 pub use warning::Warning;

@@ -24,13 +24,13 @@ pub(crate) struct Options {
     pub(super) jitter: Option<Jitter>,
     pub(super) background: Background,
     /// Most requests that wait in queues at once.
-    pub(super) max_held: usize,
+    pub(super) max_waiting: usize,
 }
 
 type BuildResponse = Arc<dyn Fn(&Refusal<'_>) -> Response<Bytes> + Send + Sync>;
 type OnDecision = Arc<dyn Fn(&Event<'_>) + Send + Sync>;
 
-const DEFAULT_MAX_HELD: usize = 10_000;
+const DEFAULT_MAX_WAITING: usize = 10_000;
 
 impl Options {
     /// What happens to requests of a limit when the store fails.
@@ -48,7 +48,7 @@ impl Default for Options {
             local_store: None,
             jitter: None,
             background: Background::default(),
-            max_held: DEFAULT_MAX_HELD,
+            max_waiting: DEFAULT_MAX_WAITING,
         }
     }
 }

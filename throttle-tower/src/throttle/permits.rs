@@ -274,7 +274,7 @@ impl fmt::Debug for Permits {
 }
 
 #[cfg(feature = "axum")]
-crate::extension::extractor! {
+crate::axum_extractor::extractor! {
     InFlight,
     "the request holds no permit; add a Concurrency limit to the route's ThrottleLayer, or take an Option<InFlight>";
     /// The rejection of a handler that takes an [`InFlight`] where the request holds no permit: status 500.

@@ -5,7 +5,7 @@ use http::header::CONTENT_TYPE;
 use http::{Response, StatusCode};
 use throttle_core::{BackendErrorKind, Policy, PolicyName};
 
-use super::report::LimitReport;
+use super::limit_report::LimitReport;
 use crate::headers::Problem;
 
 /// A refusal, for a closure that [builds the response](crate::ThrottleLayer::response).

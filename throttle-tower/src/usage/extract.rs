@@ -4,7 +4,7 @@ use http::StatusCode;
 use super::{Usage, UsageError};
 use crate::log;
 
-crate::extension::extractor! {
+crate::axum_extractor::extractor! {
     Usage,
     "nothing was charged that could be settled; give a limit of the route's ThrottleLayer .settled_later(), or take an \
      Option<Usage>";

@@ -8,8 +8,8 @@ use throttle_core::{Algorithm, Gcra, Key, Policy, PolicySet, PolicyTree, Rate, S
 use super::machine::{Machine, call, name};
 use super::random::{KINDS, algorithm, any_algorithm, tree};
 use super::redis::{Entry, Redis};
-use crate::decide::reply::split;
 use crate::script::Scripts;
+use crate::script::reply::split;
 
 const NOW: i64 = 1_790_000_000_000_000;
 

@@ -9,12 +9,12 @@ use throttle_core::backend::{Call, Receipt};
 use throttle_core::{Algorithm, Cost, Decision, Key, PolicySet, Timestamp};
 
 use super::redis::{Entry, Redis};
-use crate::decide::prepared::Prepared;
-use crate::decide::reply::{Part, answer, split};
-use crate::decide::request::Ask;
 use crate::decide::settle::words;
 use crate::link::call_error::CallError;
 use crate::script::Script;
+use crate::script::prepared::Prepared;
+use crate::script::reply::{Part, answer, split};
+use crate::script::request::Ask;
 
 pub(super) type Kept = (Algorithm, State);
 

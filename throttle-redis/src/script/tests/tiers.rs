@@ -17,11 +17,11 @@ use throttle_core::{Algorithm, Carry, FixedWindow, Key, Policy, PolicySet, Rate,
 use super::machine::{call, name};
 use super::random::{KINDS, Step, algorithm, any_algorithm, starts, steps};
 use super::redis::Redis;
-use crate::decide::prepared::Prepared;
-use crate::decide::reply::{answer, split};
-use crate::decide::request::Ask;
 use crate::decide::settle::words;
 use crate::script::Script;
+use crate::script::prepared::Prepared;
+use crate::script::reply::{answer, split};
+use crate::script::request::Ask;
 
 const RULES: [Carry; 3] = [Carry::Keep, Carry::Proportional, Carry::Reset];
 

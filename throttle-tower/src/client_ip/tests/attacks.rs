@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::net::{Ipv6Addr, SocketAddrV6};
 
 use super::*;
-use crate::client_ip::{IpPrefix, Warning};
+use crate::client_ip::{IpPrefix, TrustWarning};
 
 /// Headers that some deployment believes.
 const OTHER_HEADERS: [&str; 8] = [
@@ -22,32 +22,32 @@ const OTHER_HEADERS: [&str; 8] = [
 fn attack_01_leftmost_spoof() {
     for spoof in 0..=255 {
         let line = format!("192.0.2.{spoof}, 203.0.113.9");
-        assert_eq!(behind_proxy(&xff(), &[(XFF, &line)]), resolved(CLIENT, Outcome::Forwarded));
+        assert_eq!(behind_proxy(&xff(), &[(XFF, &line)]), resolved(CLIENT, AddressOrigin::Forwarded));
     }
 }
 
 #[test]
 fn attack_02_duplicate_lines() {
     let lines = [(XFF, SPOOF), (XFF, "192.0.2.1, 192.0.2.2"), (XFF, ""), (XFF, CLIENT)];
-    assert_eq!(behind_proxy(&xff(), &lines), resolved(CLIENT, Outcome::Forwarded));
+    assert_eq!(behind_proxy(&xff(), &lines), resolved(CLIENT, AddressOrigin::Forwarded));
     let lines = [(FWD, "for=6.6.6.6"), (FWD, "for=\""), (FWD, "for=203.0.113.9")];
-    assert_eq!(behind_proxy(&fwd(), &lines), resolved(CLIENT, Outcome::Forwarded));
+    assert_eq!(behind_proxy(&fwd(), &lines), resolved(CLIENT, AddressOrigin::Forwarded));
 }
 
 #[test]
 fn attack_02_duplicate_lines_of_a_single_header() {
     let source = ClientIp::header("cf-connecting-ip", ten_slash_eight()).unwrap();
     let lines = [("cf-connecting-ip", SPOOF), ("cf-connecting-ip", CLIENT)];
-    assert_eq!(behind_proxy(&source, &lines), resolved(PEER, Outcome::Repeated));
+    assert_eq!(behind_proxy(&source, &lines), resolved(PEER, AddressOrigin::Repeated));
 }
 
 #[test]
 fn attack_03_header_precedence() {
     let mut lines = vec![(XFF, CLIENT)];
     lines.extend(OTHER_HEADERS.map(|name| (name, if name == FWD { "for=6.6.6.6" } else { SPOOF })));
-    assert_eq!(behind_proxy(&xff(), &lines), resolved(CLIENT, Outcome::Forwarded));
+    assert_eq!(behind_proxy(&xff(), &lines), resolved(CLIENT, AddressOrigin::Forwarded));
     // None of them is used instead of a missing configured header.
-    assert_eq!(behind_proxy(&xff(), &lines[1..]), resolved(PEER, Outcome::MissingHeader));
+    assert_eq!(behind_proxy(&xff(), &lines[1..]), resolved(PEER, AddressOrigin::MissingHeader));
 }
 
 #[test]
@@ -55,9 +55,9 @@ fn attack_04_direct_to_origin() {
     let headers = headers([(XFF, SPOOF), (FWD, "for=6.6.6.6"), ("cf-connecting-ip", SPOOF)]);
     let single = ClientIp::header("cf-connecting-ip", ten_slash_eight()).unwrap();
     for source in [xff(), fwd(), single] {
-        assert_eq!(source.resolve(Some(ip(STRANGER)), &headers), resolved(STRANGER, Outcome::UntrustedPeer));
+        assert_eq!(source.resolve(Some(ip(STRANGER)), &headers), resolved(STRANGER, AddressOrigin::UntrustedPeer));
     }
-    assert_eq!(ClientIp::peer().resolve(Some(ip(STRANGER)), &headers), resolved(STRANGER, Outcome::Peer));
+    assert_eq!(ClientIp::peer().resolve(Some(ip(STRANGER)), &headers), resolved(STRANGER, AddressOrigin::Peer));
 }
 
 #[test]
@@ -66,15 +66,15 @@ fn attack_05_hop_by_hop_stripping() {
     let connection = [("connection", "close, x-forwarded-for")];
     let single = ClientIp::header("cf-connecting-ip", ten_slash_eight()).unwrap();
     for source in [xff(), fwd(), single, ClientIp::fly_io(), ClientIp::forwarded_hops(1).unwrap()] {
-        assert_eq!(behind_proxy(&source, &connection), resolved(PEER, Outcome::MissingHeader));
+        assert_eq!(behind_proxy(&source, &connection), resolved(PEER, AddressOrigin::MissingHeader));
     }
 }
 
 #[test]
 fn attack_06_underscore_aliasing() {
     let lines = [("x_forwarded_for", SPOOF), (XFF, CLIENT), ("x_forwarded_for", SPOOF)];
-    assert_eq!(behind_proxy(&xff(), &lines), resolved(CLIENT, Outcome::Forwarded));
-    assert_eq!(behind_proxy(&xff(), &[("x_forwarded_for", SPOOF)]), resolved(PEER, Outcome::MissingHeader));
+    assert_eq!(behind_proxy(&xff(), &lines), resolved(CLIENT, AddressOrigin::Forwarded));
+    assert_eq!(behind_proxy(&xff(), &[("x_forwarded_for", SPOOF)]), resolved(PEER, AddressOrigin::MissingHeader));
     assert!(ClientIp::header("x_real_ip", ten_slash_eight()).unwrap_err().to_string().contains("underscore"));
 }
 
@@ -83,12 +83,12 @@ fn attack_07_quoting_injection() {
     // The proxy's element, with each of these hosts quoted as it must be.
     for host in ["a,for=6.6.6.6", "a;for=6.6.6.6", r#"a\", for=6.6.6.6"#, r"a\\", r#"\\\", for=6.6.6.6, \""#] {
         let element = format!(r#"for=203.0.113.9;host="{host}";proto=https"#);
-        assert_eq!(behind_proxy(&fwd(), &[(FWD, &element)]), resolved(CLIENT, Outcome::Forwarded), "{element}");
+        assert_eq!(behind_proxy(&fwd(), &[(FWD, &element)]), resolved(CLIENT, AddressOrigin::Forwarded), "{element}");
     }
     // The client's own elements before it.
     for prefix in [r#"""#, r#"for=6.6.6.6;by=""#, r#"\"#, r#""\"#, r#"for="\""#, ",,,", ";"] {
         let line = format!(r#"{prefix}, for="203.0.113.9:80";host="x""#);
-        assert_eq!(behind_proxy(&fwd(), &[(FWD, &line)]), resolved(CLIENT, Outcome::Forwarded), "{line}");
+        assert_eq!(behind_proxy(&fwd(), &[(FWD, &line)]), resolved(CLIENT, AddressOrigin::Forwarded), "{line}");
     }
 }
 
@@ -103,7 +103,7 @@ fn attack_07_quoting_broken_on_the_right_fails_closed() {
         r#"for=203.0.113.9;host"#,
         r#"for=203.0.113.9;host=a,"b""#,
     ] {
-        assert_eq!(behind_proxy(&fwd(), &[(FWD, line)]), resolved(PEER, Outcome::Malformed), "{line}");
+        assert_eq!(behind_proxy(&fwd(), &[(FWD, line)]), resolved(PEER, AddressOrigin::Malformed), "{line}");
     }
 }
 
@@ -115,15 +115,15 @@ fn attack_07_long_elements_are_not_read() {
     let open_quote = format!("for=\"{}", ",".repeat(64_000));
     let escapes = "for=\"\\\"".repeat(9_000);
     let host = format!("for=6.6.6.6;host=\"{}\"", "a".repeat(64_000));
-    for (garbage, outcome) in [
-        (pairs, Outcome::Malformed),
-        (open_quote, Outcome::TooManyHops),
-        (escapes, Outcome::Malformed),
-        (host, Outcome::Malformed),
+    for (garbage, origin) in [
+        (pairs, AddressOrigin::Malformed),
+        (open_quote, AddressOrigin::TooManyHops),
+        (escapes, AddressOrigin::Malformed),
+        (host, AddressOrigin::Malformed),
     ] {
-        assert_eq!(behind_proxy(&fwd(), &[(FWD, &garbage)]), resolved(PEER, outcome));
+        assert_eq!(behind_proxy(&fwd(), &[(FWD, &garbage)]), resolved(PEER, origin));
         let appended = format!("{garbage}, for=203.0.113.9");
-        assert_eq!(behind_proxy(&fwd(), &[(FWD, &appended)]), resolved(CLIENT, Outcome::Forwarded));
+        assert_eq!(behind_proxy(&fwd(), &[(FWD, &appended)]), resolved(CLIENT, AddressOrigin::Forwarded));
     }
 }
 
@@ -131,14 +131,14 @@ fn attack_07_long_elements_are_not_read() {
 fn attack_08_obfuscated() {
     for hidden in ["for=_x", "for=unknown", r#"for="_x:_y""#, r#"for="unknown:1""#, "by=10.0.0.2;for=_SEVKISEK"] {
         let line = format!("for=6.6.6.6, {hidden}");
-        assert_eq!(behind_proxy(&fwd(), &[(FWD, &line)]), resolved(PEER, Outcome::Obfuscated), "{line}");
+        assert_eq!(behind_proxy(&fwd(), &[(FWD, &line)]), resolved(PEER, AddressOrigin::Obfuscated), "{line}");
         assert_eq!(
             behind_proxy(&ClientIp::forwarded_hops(1).unwrap(), &[(FWD, &line)]),
-            resolved(PEER, Outcome::Obfuscated)
+            resolved(PEER, AddressOrigin::Obfuscated)
         );
         // Behind a second proxy the bucket is that proxy's.
         let line = format!("{line}, for=10.0.0.2");
-        assert_eq!(behind_proxy(&fwd(), &[(FWD, &line)]), resolved("10.0.0.2", Outcome::Obfuscated), "{line}");
+        assert_eq!(behind_proxy(&fwd(), &[(FWD, &line)]), resolved("10.0.0.2", AddressOrigin::Obfuscated), "{line}");
     }
 }
 
@@ -151,7 +151,7 @@ fn attack_09_broad_trust_list() {
     }
     // Even so no client chooses its bucket by writing a list of trusted addresses.
     let source = ClientIp::x_forwarded_for(TrustedProxies::danger_any_width(["0.0.0.0/0"]).unwrap());
-    assert_eq!(behind_proxy(&source, &[(XFF, "6.6.6.6, 203.0.113.9")]), resolved(PEER, Outcome::AllTrusted));
+    assert_eq!(behind_proxy(&source, &[(XFF, "6.6.6.6, 203.0.113.9")]), resolved(PEER, AddressOrigin::AllTrusted));
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn attack_09_broad_networks_are_named() {
     let nets = ["10.0.0.0/8", "10.0.0.0/23", "10.0.0.0/24", "10.0.0.1", "fc00::/7", "2001:db8::/47", "2001:db8::/48"];
     let source = ClientIp::x_forwarded_for(TrustedProxies::new(nets).unwrap());
     let broad = ["10.0.0.0/8", "10.0.0.0/23", "fc00::/7", "2001:db8::/47"];
-    let expected = broad.map(|net| Warning::BroadTrust(net.parse().unwrap()));
+    let expected = broad.map(|net| TrustWarning::BroadTrust(net.parse().unwrap()));
     assert_eq!(source.warnings().collect::<Vec<_>>(), expected);
     assert!(expected[1].to_string().contains("10.0.0.0/23 is broad"));
     let single = ClientIp::header("cf-connecting-ip", ten_slash_eight()).unwrap();
@@ -171,7 +171,7 @@ fn attack_09_broad_networks_are_named() {
 fn attack_10_fly_appends_the_apps_own_address() {
     for line in ["203.0.113.9, 66.241.125.1", "6.6.6.6,203.0.113.9,66.241.125.1"] {
         let found = ClientIp::fly_io().resolve(Some(ip("172.16.6.34")), &headers([(XFF, line)]));
-        assert_eq!(found, resolved(CLIENT, Outcome::Forwarded), "{line}");
+        assert_eq!(found, resolved(CLIENT, AddressOrigin::Forwarded), "{line}");
     }
 }
 
@@ -179,7 +179,7 @@ fn attack_10_fly_appends_the_apps_own_address() {
 fn attack_10_google_cloud_appends_itself() {
     for line in ["203.0.113.9,34.117.0.10", "6.6.6.6,203.0.113.9,34.117.0.10"] {
         let found = ClientIp::google_cloud_load_balancer().resolve(Some(ip("35.191.0.5")), &headers([(XFF, line)]));
-        assert_eq!(found, resolved(CLIENT, Outcome::Forwarded), "{line}");
+        assert_eq!(found, resolved(CLIENT, AddressOrigin::Forwarded), "{line}");
     }
 }
 
@@ -187,7 +187,7 @@ fn attack_10_google_cloud_appends_itself() {
 fn attack_10_hop_count_beyond_the_list() {
     // Never the leftmost instead: that would be the client's choice.
     let source = ClientIp::x_forwarded_for_hops(3).unwrap();
-    assert_eq!(behind_proxy(&source, &[(XFF, "6.6.6.6, 203.0.113.9")]), resolved(PEER, Outcome::TooFewHops));
+    assert_eq!(behind_proxy(&source, &[(XFF, "6.6.6.6, 203.0.113.9")]), resolved(PEER, AddressOrigin::TooFewHops));
 }
 
 #[test]
@@ -207,7 +207,7 @@ fn attack_11_ipv6_rotation() {
 fn attack_12_mapped_addresses_collapse_or_alias() {
     let aliases = ["1.2.3.4", "::ffff:1.2.3.4", "::FFFF:102:304", "0:0:0:0:0:ffff:0102:0304", "[::ffff:1.2.3.4]:80"];
     for alias in aliases {
-        assert_eq!(behind_proxy(&xff(), &[(XFF, alias)]), resolved("1.2.3.4", Outcome::Forwarded), "{alias}");
+        assert_eq!(behind_proxy(&xff(), &[(XFF, alias)]), resolved("1.2.3.4", AddressOrigin::Forwarded), "{alias}");
     }
     for v6 in [32, 56, 64, 80, 128] {
         let prefix = IpPrefix::new(32, v6).unwrap();
@@ -217,22 +217,25 @@ fn attack_12_mapped_addresses_collapse_or_alias() {
     assert!(behind_proxy(&xff(), &[(XFF, "2001:db8::1.2.3.4")]).address.unwrap().is_ipv6());
     // Deprecated "compatible" notation is not mapped, and ::1 is not 0.0.0.1.
     assert!(behind_proxy(&xff(), &[(XFF, "::1.2.3.4")]).address.unwrap().is_ipv6());
-    assert_eq!(xff().resolve(Some(ip("::1")), &HeaderMap::new()), resolved("::1", Outcome::UntrustedPeer));
+    assert_eq!(xff().resolve(Some(ip("::1")), &HeaderMap::new()), resolved("::1", AddressOrigin::UntrustedPeer));
 }
 
 #[test]
 fn attack_12_mapped_peer_is_the_trusted_proxy() {
     let headers = headers([(XFF, CLIENT)]);
-    assert_eq!(xff().resolve(Some(ip("::ffff:10.0.0.1")), &headers), resolved(CLIENT, Outcome::Forwarded));
-    assert_eq!(xff().resolve(Some(ip("::ffff:198.51.100.7")), &headers), resolved(STRANGER, Outcome::UntrustedPeer));
+    assert_eq!(xff().resolve(Some(ip("::ffff:10.0.0.1")), &headers), resolved(CLIENT, AddressOrigin::Forwarded));
+    assert_eq!(
+        xff().resolve(Some(ip("::ffff:198.51.100.7")), &headers),
+        resolved(STRANGER, AddressOrigin::UntrustedPeer)
+    );
 }
 
 #[test]
 fn attack_13_zone_ids() {
     for zoned in ["fe80::1%eth0", "[fe80::1%eth0]", "[fe80::1%25eth0]:80", "10.0.0.2%1", "::ffff:10.0.0.2%a"] {
-        assert_eq!(behind_proxy(&xff(), &[(XFF, zoned)]), resolved(PEER, Outcome::Malformed), "{zoned}");
+        assert_eq!(behind_proxy(&xff(), &[(XFF, zoned)]), resolved(PEER, AddressOrigin::Malformed), "{zoned}");
     }
-    assert_eq!(behind_proxy(&fwd(), &[(FWD, r#"for="[fe80::1%eth0]""#)]), resolved(PEER, Outcome::Malformed));
+    assert_eq!(behind_proxy(&fwd(), &[(FWD, r#"for="[fe80::1%eth0]""#)]), resolved(PEER, AddressOrigin::Malformed));
     assert!(TrustedProxies::new(["fe80::1%eth0"]).is_err());
     // Link-local peers on two interfaces are one client.
     let peer = |scope| IpAddr::from(*SocketAddrV6::new("fe80::1".parse().unwrap(), 443, 0, scope).ip());
@@ -257,5 +260,5 @@ fn attack_14_framing_a_victim() {
     lines.push((XFF, STRANGER));
     let found = xff().resolve(Some(ip(PEER)), &headers(lines));
     assert_ne!(found.address, Some(victim));
-    assert_eq!(found, resolved(STRANGER, Outcome::Forwarded), "through the proxy");
+    assert_eq!(found, resolved(STRANGER, AddressOrigin::Forwarded), "through the proxy");
 }

@@ -10,104 +10,107 @@ fn single() -> ClientIp {
 #[test]
 fn without_a_peer_only_a_hop_count_reads_headers() {
     let headers = headers([(XFF, CLIENT), (FWD, "for=203.0.113.9"), ("cf-connecting-ip", CLIENT)]);
-    let no_peer = Resolved { address: None, outcome: Outcome::NoPeer };
+    let no_peer = Resolved { address: None, origin: AddressOrigin::NoPeer };
     for source in [ClientIp::peer(), xff(), fwd(), single()] {
         assert_eq!(source.resolve(None, &headers), no_peer);
     }
     let hops = ClientIp::x_forwarded_for_hops(1).unwrap();
-    assert_eq!(hops.resolve(None, &headers), resolved(CLIENT, Outcome::Forwarded));
-    let missing = Resolved { address: None, outcome: Outcome::MissingHeader };
+    assert_eq!(hops.resolve(None, &headers), resolved(CLIENT, AddressOrigin::Forwarded));
+    let missing = Resolved { address: None, origin: AddressOrigin::MissingHeader };
     assert_eq!(hops.resolve(None, &HeaderMap::new()), missing);
 }
 
 #[test]
 fn peer_source_reads_no_header() {
-    assert_eq!(behind_proxy(&ClientIp::peer(), &[(XFF, CLIENT)]), resolved(PEER, Outcome::Peer));
+    assert_eq!(behind_proxy(&ClientIp::peer(), &[(XFF, CLIENT)]), resolved(PEER, AddressOrigin::Peer));
 }
 
 #[test]
 fn malformed_or_hidden_stops_at_the_nearest_trusted_hop() {
     let lines = [(XFF, "6.6.6.6, garbage, 10.0.0.3, 10.0.0.2")];
-    assert_eq!(behind_proxy(&xff(), &lines), resolved("10.0.0.3", Outcome::Malformed));
+    assert_eq!(behind_proxy(&xff(), &lines), resolved("10.0.0.3", AddressOrigin::Malformed));
     let lines = [(FWD, "for=6.6.6.6, for=unknown, for=10.0.0.3, for=10.0.0.2")];
-    assert_eq!(behind_proxy(&fwd(), &lines), resolved("10.0.0.3", Outcome::Obfuscated));
+    assert_eq!(behind_proxy(&fwd(), &lines), resolved("10.0.0.3", AddressOrigin::Obfuscated));
 }
 
 #[test]
 fn empty_entries_are_skipped() {
     for line in ["203.0.113.9,", "203.0.113.9, ,\t,", ",6.6.6.6,,203.0.113.9 , 10.0.0.2,"] {
-        assert_eq!(behind_proxy(&xff(), &[(XFF, line)]), resolved(CLIENT, Outcome::Forwarded), "{line}");
+        assert_eq!(behind_proxy(&xff(), &[(XFF, line)]), resolved(CLIENT, AddressOrigin::Forwarded), "{line}");
     }
-    assert_eq!(behind_proxy(&fwd(), &[(FWD, "for=203.0.113.9, ,")]), resolved(CLIENT, Outcome::Forwarded));
+    assert_eq!(behind_proxy(&fwd(), &[(FWD, "for=203.0.113.9, ,")]), resolved(CLIENT, AddressOrigin::Forwarded));
     let second = ClientIp::x_forwarded_for_hops(2).unwrap();
-    assert_eq!(behind_proxy(&second, &[(XFF, "203.0.113.9,, 10.0.0.2,")]), resolved(CLIENT, Outcome::Forwarded));
+    assert_eq!(behind_proxy(&second, &[(XFF, "203.0.113.9,, 10.0.0.2,")]), resolved(CLIENT, AddressOrigin::Forwarded));
 }
 
 #[test]
 fn empty_header_counts_as_missing() {
     for line in ["", ",", " ,\t, "] {
-        assert_eq!(behind_proxy(&xff(), &[(XFF, line)]), resolved(PEER, Outcome::MissingHeader));
-        assert_eq!(behind_proxy(&fwd(), &[(FWD, line)]), resolved(PEER, Outcome::MissingHeader));
-        assert_eq!(behind_proxy(&ClientIp::fly_io(), &[(XFF, line)]), resolved(PEER, Outcome::MissingHeader));
+        assert_eq!(behind_proxy(&xff(), &[(XFF, line)]), resolved(PEER, AddressOrigin::MissingHeader));
+        assert_eq!(behind_proxy(&fwd(), &[(FWD, line)]), resolved(PEER, AddressOrigin::MissingHeader));
+        assert_eq!(behind_proxy(&ClientIp::fly_io(), &[(XFF, line)]), resolved(PEER, AddressOrigin::MissingHeader));
     }
 }
 
 #[test]
 fn empty_entries_and_lines_count_against_the_bound() {
     let commas = ",".repeat(usize::from(MAX_HOPS));
-    assert_eq!(behind_proxy(&xff(), &[(XFF, &format!("203.0.113.9{commas}"))]), resolved(PEER, Outcome::TooManyHops));
+    assert_eq!(
+        behind_proxy(&xff(), &[(XFF, &format!("203.0.113.9{commas}"))]),
+        resolved(PEER, AddressOrigin::TooManyHops)
+    );
     assert_eq!(
         behind_proxy(&xff(), &[(XFF, &format!("203.0.113.9{}", &commas[1..]))]),
-        resolved(CLIENT, Outcome::Forwarded)
+        resolved(CLIENT, AddressOrigin::Forwarded)
     );
     let mut lines = vec![(XFF, CLIENT)];
     lines.extend([(XFF, ""); MAX_HOPS as usize]);
-    assert_eq!(behind_proxy(&xff(), &lines), resolved(PEER, Outcome::TooManyHops));
+    assert_eq!(behind_proxy(&xff(), &lines), resolved(PEER, AddressOrigin::TooManyHops));
     let nearest = ClientIp::x_forwarded_for_hops(1).unwrap();
-    assert_eq!(behind_proxy(&nearest, &lines), resolved(PEER, Outcome::TooManyHops));
+    assert_eq!(behind_proxy(&nearest, &lines), resolved(PEER, AddressOrigin::TooManyHops));
 }
 
 #[test]
 fn hop_count_counts_over_lines_and_reads_only_its_entry() {
     let lines = [(XFF, "6.6.6.6, 203.0.113.9"), (XFF, "unix:, unknown"), (XFF, "10.0.0.2")];
     for (hops, expected) in [
-        (1, resolved("10.0.0.2", Outcome::Forwarded)),
-        (2, resolved(PEER, Outcome::Malformed)),
-        (4, resolved(CLIENT, Outcome::Forwarded)),
-        (5, resolved(SPOOF, Outcome::Forwarded)),
-        (6, resolved(PEER, Outcome::TooFewHops)),
+        (1, resolved("10.0.0.2", AddressOrigin::Forwarded)),
+        (2, resolved(PEER, AddressOrigin::Malformed)),
+        (4, resolved(CLIENT, AddressOrigin::Forwarded)),
+        (5, resolved(SPOOF, AddressOrigin::Forwarded)),
+        (6, resolved(PEER, AddressOrigin::TooFewHops)),
     ] {
         let source = ClientIp::x_forwarded_for_hops(hops).unwrap();
         assert_eq!(behind_proxy(&source, &lines), expected, "{hops}");
     }
     let second = ClientIp::forwarded_hops(2).unwrap();
     let lines = [(FWD, r#"for="[2001:db8::9]", by=_lb;host="a,b""#)];
-    assert_eq!(behind_proxy(&second, &lines), resolved("2001:db8::9", Outcome::Forwarded));
+    assert_eq!(behind_proxy(&second, &lines), resolved("2001:db8::9", AddressOrigin::Forwarded));
 }
 
 #[test]
 fn hop_count_reaches_its_bound() {
     let line = format!("203.0.113.9{}", ", 10.0.0.2".repeat(usize::from(MAX_HOPS) - 1));
     let source = ClientIp::x_forwarded_for_hops(MAX_HOPS).unwrap();
-    assert_eq!(behind_proxy(&source, &[(XFF, &line)]), resolved(CLIENT, Outcome::Forwarded));
+    assert_eq!(behind_proxy(&source, &[(XFF, &line)]), resolved(CLIENT, AddressOrigin::Forwarded));
 }
 
 #[test]
 fn single_header_is_one_bare_address() {
     for (value, expected) in [
-        ("203.0.113.9", resolved(CLIENT, Outcome::Forwarded)),
-        ("\t203.0.113.9 ", resolved(CLIENT, Outcome::Forwarded)),
-        ("::ffff:203.0.113.9", resolved(CLIENT, Outcome::Forwarded)),
-        ("2001:DB8::1", resolved("2001:db8::1", Outcome::Forwarded)),
+        ("203.0.113.9", resolved(CLIENT, AddressOrigin::Forwarded)),
+        ("\t203.0.113.9 ", resolved(CLIENT, AddressOrigin::Forwarded)),
+        ("::ffff:203.0.113.9", resolved(CLIENT, AddressOrigin::Forwarded)),
+        ("2001:DB8::1", resolved("2001:db8::1", AddressOrigin::Forwarded)),
         // A CDN's own client may be inside the CDN.
-        ("10.0.0.77", resolved("10.0.0.77", Outcome::Forwarded)),
-        ("", resolved(PEER, Outcome::Malformed)),
-        ("203.0.113.9, 203.0.113.9", resolved(PEER, Outcome::Malformed)),
-        ("203.0.113.9:80", resolved(PEER, Outcome::Malformed)),
-        ("[2001:db8::1]", resolved(PEER, Outcome::Malformed)),
-        ("unknown", resolved(PEER, Outcome::Malformed)),
+        ("10.0.0.77", resolved("10.0.0.77", AddressOrigin::Forwarded)),
+        ("", resolved(PEER, AddressOrigin::Malformed)),
+        ("203.0.113.9, 203.0.113.9", resolved(PEER, AddressOrigin::Malformed)),
+        ("203.0.113.9:80", resolved(PEER, AddressOrigin::Malformed)),
+        ("[2001:db8::1]", resolved(PEER, AddressOrigin::Malformed)),
+        ("unknown", resolved(PEER, AddressOrigin::Malformed)),
     ] {
         assert_eq!(behind_proxy(&single(), &[("cf-connecting-ip", value)]), expected, "{value:?}");
     }
-    assert_eq!(behind_proxy(&single(), &[]), resolved(PEER, Outcome::MissingHeader));
+    assert_eq!(behind_proxy(&single(), &[]), resolved(PEER, AddressOrigin::MissingHeader));
 }

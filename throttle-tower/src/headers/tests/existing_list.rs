@@ -173,7 +173,7 @@ proptest! {
                 headers.append(field, HeaderValue::from_str(&line).unwrap());
             }
             let policies = PolicyHeader::new(Dialect::Draft11, lines.iter().map(|line| line.terms));
-            let report = Report { policies: &lines, admitted: true, retry_after: None, now_unix_us: NOW_US };
+            let report = DescribedDecision { policies: &lines, admitted: true, retry_after: None, now_unix_us: NOW_US };
             write(&mut headers, &policies, &report);
 
             prop_assert_eq!(headers.get_all(field).into_iter().count(), 1);

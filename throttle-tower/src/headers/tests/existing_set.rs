@@ -83,6 +83,10 @@ fn existing_policy_list_is_removed_with_its_set() {
     let mut headers = with([("ratelimit-policy", "100;w=1")]);
     let lines = [open(terms("ours", 10, 60), 5, 3_000_000)];
     let none = PolicyHeader::new(Dialect::Draft07, []);
-    write(&mut headers, &none, &Report { policies: &lines, admitted: true, retry_after: None, now_unix_us: NOW_US });
+    write(
+        &mut headers,
+        &none,
+        &DescribedDecision { policies: &lines, admitted: true, retry_after: None, now_unix_us: NOW_US },
+    );
     assert_eq!(fields(&headers), owned([("ratelimit", "limit=10, remaining=5, reset=3")]));
 }

@@ -11,14 +11,14 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use proptest::prelude::*;
 use sfv::{BareItem, FieldType, Item, List, ListEntry, Parser};
 
+use super::described_decision::DescribedDecision;
 use super::dialect::{Dialect, ResetFormat};
 use super::policy_header::PolicyHeader;
 use super::policy_status::{PolicyStatus, PolicyTerms};
 use super::quota::Quota;
-use super::report::Report;
 use super::retry_after::RetryAfter;
 use super::value_text::MAX_INTEGER;
-use super::write::write;
+use super::write_dialect::write;
 
 /// The moment at which the example responses are written.
 const NOW_US: u64 = 1_795_167_174_000_000;
@@ -49,7 +49,7 @@ const fn shut(terms: PolicyTerms<'_>, wait_us: u64) -> PolicyStatus<'_> {
 fn answer(headers: &mut HeaderMap, dialect: Dialect, lines: &[PolicyStatus<'_>]) {
     let admitted = !lines.iter().any(|line| line.violated);
     let policies = PolicyHeader::new(dialect, lines.iter().map(|line| line.terms));
-    let report = Report { policies: lines, admitted, retry_after: longest_wait(lines), now_unix_us: NOW_US };
+    let report = DescribedDecision { policies: lines, admitted, retry_after: longest_wait(lines), now_unix_us: NOW_US };
     write(headers, &policies, &report);
 }
 

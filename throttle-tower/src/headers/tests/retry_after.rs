@@ -3,7 +3,7 @@ use super::*;
 fn merged<const N: usize>(existing: [(&'static str, &str); N], wait_us: u64) -> Vec<(String, String)> {
     let mut headers = with(existing);
     let wait = Some(RetryAfter::from_micros(wait_us));
-    let report = Report { policies: &[], admitted: false, retry_after: wait, now_unix_us: NOW_US };
+    let report = DescribedDecision { policies: &[], admitted: false, retry_after: wait, now_unix_us: NOW_US };
     write(&mut headers, &PolicyHeader::new(Dialect::Draft11, []), &report);
     fields(&headers)
 }
@@ -29,7 +29,7 @@ fn date_stays_only_if_it_is_provably_later() {
     let half_past = |wait_us| {
         let mut headers = with([("retry-after", date)]);
         let retry_after = Some(RetryAfter::from_micros(wait_us));
-        let report = Report { policies: &[], admitted: false, retry_after, now_unix_us: NOW_US + 500_000 };
+        let report = DescribedDecision { policies: &[], admitted: false, retry_after, now_unix_us: NOW_US + 500_000 };
         write(&mut headers, &PolicyHeader::new(Dialect::Draft11, []), &report);
         fields(&headers)
     };
@@ -52,7 +52,8 @@ fn value_that_is_no_wait_is_replaced() {
 #[test]
 fn admitted_response_keeps_its_own_retry_after() {
     let mut headers = with([("retry-after", "7")]);
-    let report = Report { policies: &[], admitted: true, retry_after: Some(RetryAfter::MAX), now_unix_us: NOW_US };
+    let report =
+        DescribedDecision { policies: &[], admitted: true, retry_after: Some(RetryAfter::MAX), now_unix_us: NOW_US };
     write(&mut headers, &PolicyHeader::new(Dialect::Draft11, []), &report);
     assert_eq!(fields(&headers), owned([("retry-after", "7")]));
 }

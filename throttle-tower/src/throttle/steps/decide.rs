@@ -8,8 +8,8 @@ use throttle_core::{Backend, BackendError, Decision, Timestamp};
 use super::ask::Asked;
 use super::refund_dropped::RefundedIfDropped;
 use crate::throttle::announced::Announced;
+use crate::throttle::limit_report::LimitReport;
 use crate::throttle::permits::{Needs, Places};
-use crate::throttle::report::LimitReport;
 use crate::throttle::shared::Shared;
 
 /// What is known about a request once it was decided. It holds no permit yet.

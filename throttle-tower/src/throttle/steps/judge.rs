@@ -9,11 +9,11 @@ use throttle_core::{Backend, BackendError, Decision};
 use super::ask::Asked;
 use super::decide::{Decided, report};
 use super::notify::notify;
-use super::{refuse, settle};
+use super::{refund, refuse, settle};
 use crate::throttle::event::Outcome;
 use crate::throttle::in_progress::Held;
+use crate::throttle::limit_report::LimitReport;
 use crate::throttle::permits::InFlight;
-use crate::throttle::report::LimitReport;
 use crate::throttle::shared::Shared;
 use crate::usage::{Open, Usage};
 
@@ -58,7 +58,7 @@ fn judge_decision<B: Backend>(
         Ok(permits) => permits,
         Err(full) => {
             // They ran out while the backend decided.
-            settle::give_back(shared, report.decision(), &asked.calls);
+            refund::refund_all(shared, report.decision(), &asked.calls);
             return Judged::Refuse(refuse::saturated(shared, &full, parts));
         }
     };

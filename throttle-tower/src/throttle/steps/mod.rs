@@ -10,7 +10,8 @@
 //! | [`judge`] | takes the permits; passes the request on, or refuses it |
 //! | [`refuse`] | builds the response of a refusal |
 //! | [`respond`] | writes the headers of the inner service's response |
-//! | [`settle`] | refunds and corrects charges after the decision |
+//! | [`settle`] | corrects charges after the decision |
+//! | [`refund`] | gives back what a request was charged that is refused after all, or dropped |
 //!
 //! [`pipeline`] runs them: at once where nothing has to be waited for, and as one future otherwise.
 
@@ -20,6 +21,7 @@ pub(super) mod judge;
 mod look_up;
 mod notify;
 pub(super) mod pipeline;
+mod refund;
 mod refund_dropped;
 mod refuse;
 mod refuse_early;

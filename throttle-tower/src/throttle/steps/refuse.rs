@@ -11,9 +11,9 @@ use super::notify::notify;
 use super::write_headers::write_headers;
 use crate::limit::{Applied, OnError};
 use crate::throttle::event::Outcome;
+use crate::throttle::limit_report::LimitReport;
 use crate::throttle::permits::Places;
 use crate::throttle::refusal::{Reason, Refusal, RefusedByThrottle};
-use crate::throttle::report::LimitReport;
 use crate::throttle::shared::Shared;
 use crate::time::micros;
 

@@ -1,4 +1,4 @@
-//! What is charged, given back and corrected after the decision.
+//! What is charged and corrected after the decision.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -46,37 +46,6 @@ pub(super) fn charge_refused<B: Backend>(shared: &Arc<Shared<B>>, decision: &Dec
     }
 }
 
-/// Gives back all that a decision has charged, in the background.
-pub(super) fn give_back<B: Backend>(shared: &Shared<B>, decision: &Decision, calls: &[Call]) {
-    if let Some(receipt) = Receipt::of(decision, calls) {
-        settle(shared, receipt.actual(0), None);
-    }
-}
-
-/// Gives back what limits that refund aborted requests took of one that was dropped while the store decided.
-pub(super) async fn refund_aborted<B: Backend>(
-    shared: &Shared<B>,
-    decided: Result<Decision, BackendError>,
-    calls: &[Call],
-) -> Result<(), BackendError> {
-    let decision = match decided {
-        Ok(decision) => decision,
-        Err(error) if error.is_uncharged() => return Ok(()),
-        Err(error) => return Err(error),
-    };
-    let Some(receipt) = Receipt::of(&decision, calls) else { return Ok(()) };
-    let refunded = shared.applied.iter().enumerate().filter(|(_, limit)| limit.charge_rules.refund_aborted);
-    let mut receipt = Some(refunded.fold(receipt, |receipt, (place, _)| receipt.actual_of(place, 0)));
-    if let Some(share) = &shared.share {
-        share.note(&decision, calls);
-        receipt = receipt.and_then(|receipt| share.for_receipts().settle(receipt));
-    }
-    match receipt {
-        Some(receipt) => shared.backend.settle(&shared.prepared, receipt).await,
-        None => Ok(()),
-    }
-}
-
 /// Runs a step that the request does not wait for.
 pub(super) fn in_background<B: Backend>(
     shared: &Shared<B>,
@@ -86,7 +55,8 @@ pub(super) fn in_background<B: Backend>(
     shared.options.background.send(Box::pin(step), runtime, shared.backend.can_fail());
 }
 
-fn settle<B: Backend>(shared: &Shared<B>, receipt: Receipt, runtime: Option<&Handle>) {
+/// Corrects charges, in the background.
+pub(super) fn settle_receipt<B: Backend>(shared: &Shared<B>, receipt: Receipt, runtime: Option<&Handle>) {
     let share = shared.share.as_ref().map(Shares::for_receipts);
     shared.options.background.settle(&shared.backend, &shared.prepared, share, receipt, runtime);
 }
@@ -179,7 +149,7 @@ impl<B: Backend> Ledger for Shared<B> {
     fn run(self: Arc<Self>, step: Step, account: &Arc<Account>) {
         let runtime = account.runtime();
         match step {
-            Step::Settle(receipt) => settle(&self, receipt, runtime),
+            Step::Settle(receipt) => settle_receipt(&self, receipt, runtime),
             Step::Charge { place, call } => charge(&self, place, call, DecidedBy::Store, runtime),
             Step::Ask { place, call } => {
                 let mut bring = Bring { account: Arc::clone(account), place, receipt: None };

@@ -12,8 +12,8 @@ use tokio::time::{Instant, sleep_until};
 use super::ask::{Asked, Calls};
 use super::decide::{self, Decided};
 use crate::throttle::forecast::Forecast;
+use crate::throttle::limit_report::LimitReport;
 use crate::throttle::queues::{Joining, Place, QueueKey};
-use crate::throttle::report::LimitReport;
 use crate::throttle::shared::Shared;
 use crate::time::{FAR, micros};
 
@@ -129,7 +129,7 @@ impl<B: Backend> Waiting<'_, B> {
     fn join(&self, key: QueueKey, longest: Duration) -> Option<Place> {
         let late = if self.now().is_some() { Duration::ZERO } else { LATE_OVER_A_STORE };
         let (algorithm, units) = (self.algorithm(key.0)?, self.calls.get(key.0)?.cost());
-        let (deadline, most) = (self.arrived + longest, self.shared.options.max_held);
+        let (deadline, most) = (self.arrived + longest, self.shared.options.max_waiting);
         self.shared.queues.join(key, &Joining { algorithm, units, deadline, most, late })
     }
 

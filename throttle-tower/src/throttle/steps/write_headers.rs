@@ -3,13 +3,13 @@ use http::{HeaderMap, Response};
 use smallvec::SmallVec;
 use throttle_core::{Policy, Status};
 
+use crate::headers::described_decision::DescribedDecision;
 use crate::headers::policy_header::PolicyHeader;
 use crate::headers::policy_status::{PolicyStatus, PolicyTerms};
-use crate::headers::report::Report;
 use crate::headers::retry_after::RetryAfter;
 use crate::headers::{Dialect, ResetFormat};
+use crate::throttle::limit_report::LimitReport;
 use crate::throttle::refusal::RefusedByThrottle;
-use crate::throttle::report::LimitReport;
 use crate::time::{micros, wall_micros};
 
 /// Writes the rate-limit headers of a decision on its response, and leaves the report in the extensions, once.
@@ -67,13 +67,13 @@ fn write(report: &LimitReport, headers: &mut HeaderMap, Shown { hidden, is_refus
         &other
     };
     let wait = if decision.is_admitted() { None } else { decision.retry_after() };
-    let report = Report {
+    let report = DescribedDecision {
         policies: &lines,
         admitted: !is_refused,
         retry_after: wait.map(|wait| RetryAfter::from_micros(micros(wait).saturating_add(extra))),
         now_unix_us: now(headers, is_refused, dialect),
     };
-    crate::headers::write::write(headers, policies, &report);
+    crate::headers::write_dialect::write(headers, policies, &report);
 }
 
 /// One policy's line: what it announces, where the client stands, and at what pace that lasts.

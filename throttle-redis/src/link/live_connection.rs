@@ -6,12 +6,12 @@ use tokio::time::Instant;
 use super::call_error::CallError;
 use super::connection::{Command, Connection, Reply, Route};
 use super::hash_slot::{RANGES, SLOTS};
+use super::late_answer::SentCommand;
+use super::script::Script;
 use super::slot_map::SlotMap;
-use super::underway::Underway;
-use crate::script::Script;
 
 /// A connection in use.
-pub(crate) struct Live {
+pub(crate) struct LiveConnection {
     connection: Box<dyn Connection>,
     /// Tells a connection from the one that replaced it.
     pub(super) generation: u64,
@@ -21,7 +21,7 @@ pub(crate) struct Live {
     loading: [tokio::sync::Mutex<HashMap<String, Instant>>; RANGES],
 }
 
-impl Live {
+impl LiveConnection {
     pub(super) fn new(connection: Box<dyn Connection>, generation: u64) -> Self {
         Self { connection, generation, slot_map: SlotMap::default(), loading: Default::default() }
     }
@@ -46,8 +46,8 @@ impl Live {
     }
 
     /// One command that the store has `deadline` to answer, however long its caller waits.
-    pub(super) fn send(&self, command: Command, deadline: Duration) -> Underway {
-        Underway::new(self.connection.call(command), deadline)
+    pub(super) fn send(&self, command: Command, deadline: Duration) -> SentCommand {
+        SentCommand::new(self.connection.call(command), deadline)
     }
 
     /// Loads a script into the server of a slot by `load`, unless another decision has since `missed`. Returns whether

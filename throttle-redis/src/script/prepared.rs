@@ -2,8 +2,8 @@
 
 use throttle_core::PolicySet;
 
-use super::work;
-use crate::script::Scripts;
+use super::Scripts;
+use super::server_work;
 
 /// A set as it is in force at one time.
 pub(crate) struct Prepared {
@@ -29,7 +29,7 @@ impl Prepared {
         };
         let in_tiers = set.in_tiers(tiers);
         let headers = in_tiers.policies().iter().map(header).collect();
-        let work = set.policies().iter().map(work::of).collect();
+        let work = set.policies().iter().map(server_work::of).collect();
         Self { epoch, work, scripts: Scripts::assemble(&in_tiers), headers, set }
     }
 }

@@ -4,20 +4,20 @@ use std::net::IpAddr;
 ///
 /// ```
 /// use http::HeaderMap;
-/// use throttle_tower::client_ip::{ClientIp, Outcome};
+/// use throttle_tower::client_ip::{ClientIp, AddressOrigin};
 ///
 /// let without_connection = ClientIp::peer().resolve(None, &HeaderMap::new());
-/// assert_eq!((without_connection.address, without_connection.outcome), (None, Outcome::NoPeer));
+/// assert_eq!((without_connection.address, without_connection.origin), (None, AddressOrigin::NoPeer));
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Resolved {
-    /// The address whose budget the request spends, whatever the outcome. IPv4-mapped addresses are converted to IPv4.
+    /// The address whose budget the request spends, whatever the origin. IPv4-mapped addresses are converted to IPv4.
     /// The address is not masked; see [`IpPrefix`](super::IpPrefix). `None` if there is neither a peer nor a believable
     /// header.
     pub address: Option<IpAddr>,
     /// How the address was found, or why it is not the client's. Count it in a metric.
-    pub outcome: Outcome,
+    pub origin: AddressOrigin,
 }
 
 /// How an address was found, or why the client's is unknown and that of a nearer hop is used.
@@ -27,20 +27,20 @@ pub struct Resolved {
 ///
 /// ```
 /// use http::{HeaderMap, HeaderValue};
-/// use throttle_tower::client_ip::{ClientIp, Outcome, TrustedProxies};
+/// use throttle_tower::client_ip::{ClientIp, AddressOrigin, TrustedProxies};
 ///
 /// # fn main() -> Result<(), throttle_tower::client_ip::ClientIpError> {
 /// let behind_proxy = ClientIp::x_forwarded_for(TrustedProxies::new(["10.0.0.1"])?);
 /// let headers = HeaderMap::from_iter([("x-forwarded-for".parse().unwrap(), HeaderValue::from_static("unknown"))]);
 /// let resolved = behind_proxy.resolve(Some([10, 0, 0, 1].into()), &headers);
-/// assert_eq!(resolved.outcome, Outcome::Malformed);
+/// assert_eq!(resolved.origin, AddressOrigin::Malformed);
 /// assert_eq!(resolved.address, Some([10, 0, 0, 1].into()), "the nearest trusted hop");
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Outcome {
+pub enum AddressOrigin {
     /// The peer, as configured.
     Peer,
     /// The client, as named by the configured header.

@@ -3,7 +3,7 @@ use super::retry_after::RetryAfter;
 
 /// One decision as the headers describe it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Report<'a> {
+pub(crate) struct DescribedDecision<'a> {
     pub(crate) policies: &'a [PolicyStatus<'a>],
     pub(crate) admitted: bool,
     /// Written on a refusal only. `None` keeps an existing `Retry-After`: this decision has no better one.

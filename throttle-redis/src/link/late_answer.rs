@@ -74,7 +74,7 @@ impl Looks {
 }
 
 /// A command that was sent and has no answer yet.
-pub(crate) struct Underway {
+pub(crate) struct SentCommand {
     answer: Pending<Reply>,
     looks: Looks,
 }
@@ -88,7 +88,7 @@ pub(super) enum Verdict {
     Late,
 }
 
-impl Underway {
+impl SentCommand {
     /// Nothing is sent before the answer is first waited for.
     pub(super) fn new(answer: Pending<Reply>, deadline: Duration) -> Self {
         Self { answer, looks: Looks::begin(deadline) }
@@ -148,7 +148,7 @@ mod tests {
             tokio::time::sleep(answer_after).await;
             Ok(Reply::Nil)
         });
-        let mut underway = Underway::new(answer, DEADLINE);
+        let mut underway = SentCommand::new(answer, DEADLINE);
         tokio::spawn(busy);
         match underway.answer_by(Instant::now() + DEADLINE).await {
             Some(answer) => Verdict::Answered(answer),
@@ -200,7 +200,7 @@ mod tests {
                 tokio::time::sleep(Duration::from_millis(answer_after)).await;
                 Ok(Reply::Nil)
             });
-            let mut underway = Underway::new(answer, DEADLINE);
+            let mut underway = SentCommand::new(answer, DEADLINE);
             tokio::spawn(stall(Duration::from_millis(2), Duration::from_millis(30)));
             assert!(underway.answer_by(Instant::now() + DEADLINE).await.is_none());
             underway.verdict(|| true).await
@@ -215,7 +215,7 @@ mod tests {
             tokio::time::sleep(Duration::from_millis(20)).await;
             Ok(Reply::Nil)
         });
-        let mut underway = Underway::new(answer, DEADLINE);
+        let mut underway = SentCommand::new(answer, DEADLINE);
         let until = Instant::now() + Duration::from_millis(3);
         assert!(underway.answer_by(until).await.is_none() && !underway.is_overdue());
         assert!(matches!(underway.verdict(|| false).await, Verdict::Answered(Ok(Reply::Nil))));

@@ -5,23 +5,23 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout_at};
 
-/// Room for work under way, for each range of slots. Work that waits for room gets it in order of arrival.
-pub(crate) struct Room {
+/// Bounds the work under way in each range of slots. Calls that wait for room get it in their order of arrival.
+pub(crate) struct InFlightLimit {
     ranges: Vec<Semaphore>,
     most: u32,
 }
 
-/// Room that is taken, until it is dropped.
+/// Room that a call has taken, until it is dropped.
 pub(crate) type Held<'a> = SemaphorePermit<'a>;
 
-impl Room {
-    /// Room for `most` of a server's time in each range.
+impl InFlightLimit {
+    /// A limit of `most` of a server's time in each range.
     pub(crate) fn new(ranges: usize, most: Duration) -> Self {
         let most = u32::try_from(most.as_micros()).unwrap_or(u32::MAX).max(1);
         Self { ranges: (0..ranges).map(|_| Semaphore::new(most as usize)).collect(), most }
     }
 
-    /// Returns room of half the size.
+    /// Returns a limit of half the size.
     pub(crate) fn half(&self) -> Self {
         Self::new(self.ranges.len(), Duration::from_micros(u64::from(self.most / 2)))
     }

@@ -1,0 +1,38 @@
+//! What a decision has charged goes back, where the request is refused after all or was dropped.
+
+use throttle_core::backend::{Call, Receipt};
+use throttle_core::{Backend, BackendError, Decision};
+
+use super::settle;
+use crate::throttle::shared::Shared;
+
+/// Gives back all that a decision has charged, in the background.
+pub(super) fn refund_all<B: Backend>(shared: &Shared<B>, decision: &Decision, calls: &[Call]) {
+    if let Some(receipt) = Receipt::of(decision, calls) {
+        settle::settle_receipt(shared, receipt.actual(0), None);
+    }
+}
+
+/// Gives back what limits that refund aborted requests took of one that was dropped while the store decided.
+pub(super) async fn refund_aborted<B: Backend>(
+    shared: &Shared<B>,
+    decided: Result<Decision, BackendError>,
+    calls: &[Call],
+) -> Result<(), BackendError> {
+    let decision = match decided {
+        Ok(decision) => decision,
+        Err(error) if error.is_uncharged() => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    let Some(receipt) = Receipt::of(&decision, calls) else { return Ok(()) };
+    let refunded = shared.applied.iter().enumerate().filter(|(_, limit)| limit.charge_rules.refund_aborted);
+    let mut receipt = Some(refunded.fold(receipt, |receipt, (place, _)| receipt.actual_of(place, 0)));
+    if let Some(share) = &shared.share {
+        share.note(&decision, calls);
+        receipt = receipt.and_then(|receipt| share.for_receipts().settle(receipt));
+    }
+    match receipt {
+        Some(receipt) => shared.backend.settle(&shared.prepared, receipt).await,
+        None => Ok(()),
+    }
+}
