@@ -21,6 +21,14 @@ pub struct BackendError {
 }
 
 /// Why a backend could not decide.
+///
+/// ```
+/// use throttle_core::{BackendError, BackendErrorKind};
+///
+/// let error = BackendError::new(BackendErrorKind::Unavailable).uncharged();
+/// assert_eq!(error.kind(), BackendErrorKind::Unavailable);
+/// assert!(!error.kind().is_busy());
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum BackendErrorKind {

@@ -151,6 +151,14 @@ enum Kind {
 }
 
 /// Collects the parts of a [`Key`].
+///
+/// ```
+/// use throttle_core::Key;
+///
+/// let key = Key::builder().text("tenant").number(7).finish();
+/// assert_eq!(key, Key::builder().text("tenant").number(7).finish());
+/// assert_ne!(key, Key::builder().text("tenant7").finish(), "parts never run together");
+/// ```
 #[derive(Clone)]
 pub struct KeyBuilder {
     len: usize,
@@ -340,6 +348,13 @@ impl fmt::Debug for KeyBuilder {
 }
 
 /// A part of a [`Key`], decoded.
+///
+/// ```
+/// use throttle_core::{Key, KeyPart};
+///
+/// let key = Key::builder().text("tenant").number(7).finish();
+/// assert!(key.expose_parts().eq([KeyPart::Text("tenant"), KeyPart::Number(7)]));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum KeyPart<'a> {

@@ -53,7 +53,7 @@ pub struct RedisBuilder {
     readable: bool,
     deadline: Duration,
     threshold: u32,
-    merge: usize,
+    max_batch: usize,
     queue: usize,
     slack: Duration,
     clock: Option<Box<dyn Fn() -> Timestamp + Send + Sync>>,
@@ -70,7 +70,7 @@ impl RedisBuilder {
             readable: false,
             deadline: Duration::from_millis(25),
             threshold: 5,
-            merge: 64,
+            max_batch: 64,
             queue: 1024,
             slack: Duration::from_secs(10),
             clock: None,
@@ -142,8 +142,8 @@ impl RedisBuilder {
     /// Sets how many decisions of a set one script call may carry, 1 to 64; 1 disables batches. A call carries fewer if
     /// they would keep the server busy for more than about a millisecond, as with large sliding logs. On a cluster
     /// there are no batches. Defaults to 64.
-    pub fn merge(mut self, decisions: usize) -> Self {
-        self.merge = decisions;
+    pub fn max_batch(mut self, decisions: usize) -> Self {
+        self.max_batch = decisions;
         self
     }
 
@@ -189,7 +189,7 @@ impl RedisBuilder {
         static NEXT_ID: AtomicU64 = AtomicU64::new(0);
         let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         within("deadline in milliseconds", millis(self.deadline), 1, 10_000)?;
-        within("decisions in one call", self.merge as u64, 1, 64)?;
+        within("decisions in one call", self.max_batch as u64, 1, 64)?;
         within("decisions that wait", self.queue as u64, 1, Semaphore::MAX_PERMITS as u64)?;
         within("failures to open", u64::from(self.threshold), 1, u64::from(u32::MAX))?;
         within("milliseconds kept beyond reset", millis(self.slack), 0, 60_000)?;
@@ -206,12 +206,12 @@ impl RedisBuilder {
         let secret = self.secret.unwrap_or_else(|| self.prefix.clone().into_bytes());
         let keyspace = Keyspace::new(&self.prefix, placement, &secret, self.readable)?;
         let slack = if self.clock.is_some() { 600_000 } else { millis(self.slack) };
-        let merge = if cluster { 1 } else { self.merge };
+        let max_batch = if cluster { 1 } else { self.max_batch };
         let shared = Shared {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             link: Link::new(self.connector, self.deadline, self.threshold),
             keyspace,
-            options: Options { merge, queue: self.queue, slack: slack.to_string(), clock: self.clock },
+            options: Options { max_batch, queue: self.queue, slack: slack.to_string(), clock: self.clock },
             policies: PolicyRegistry::default(),
             shortcut: Shortcut::new(self.refusals),
         };

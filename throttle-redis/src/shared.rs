@@ -22,7 +22,7 @@ pub(crate) struct Shared {
 
 pub(crate) struct Options {
     /// Most decisions in one script call.
-    pub(crate) merge: usize,
+    pub(crate) max_batch: usize,
     /// Most decisions that wait for a call.
     pub(crate) queue: usize,
     /// Milliseconds that a key is kept beyond its reset, in decimal.

@@ -41,7 +41,7 @@ counters! {
     unknown, left_unknown;
     /// Refusals that the deny cache answered.
     cached_refusals, denied;
-    /// Script calls that carried decisions; fewer than decisions where they were merged.
+    /// Script calls that carried decisions; fewer than decisions where they were batched.
     calls, called;
     /// Calls that were repeated after an answer that proved that they had not run.
     repeated, repeat;

@@ -103,8 +103,8 @@ async fn check_bursts(builder: RedisBuilder) {
 async fn law_13_a_burst_opens_no_breaker() {
     let _alone = alone().await;
     let server = Server::start();
-    check_bursts(single(&server).prefix("merged")).await;
-    check_bursts(single(&server).prefix("unmerged").merge(1)).await;
+    check_bursts(single(&server).prefix("batched")).await;
+    check_bursts(single(&server).prefix("unbatched").max_batch(1)).await;
     check_bursts(RedisBackend::builder(Pool::new(&server.url(), 4).unwrap()).prefix("pool")).await;
 }
 
@@ -113,8 +113,8 @@ async fn law_13_a_burst_opens_no_breaker() {
 async fn law_13_a_burst_in_one_thread_opens_no_breaker() {
     let _alone = alone().await;
     let server = Server::start();
-    check_bursts(single(&server).prefix("merged")).await;
-    check_bursts(single(&server).prefix("unmerged").merge(1)).await;
+    check_bursts(single(&server).prefix("batched")).await;
+    check_bursts(single(&server).prefix("unbatched").max_batch(1)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -184,11 +184,11 @@ const MOST_UNITS: u64 = 10_000;
 async fn law_13_a_client_of_a_long_log_delays_no_other_policy() {
     let _alone = alone().await;
     let server = Server::start();
-    let log = nearly_full(&server, "merged");
-    check_that_another_policy_waits_for(200, single(&server).prefix("merged"), log).await;
+    let log = nearly_full(&server, "batched");
+    check_that_another_policy_waits_for(200, single(&server).prefix("batched"), log).await;
     // An eighth of the deadline is 250 of them; as many may come to their end before it is noticed.
-    let log = nearly_full(&server, "unmerged");
-    check_that_another_policy_waits_for(600, single(&server).prefix("unmerged").merge(1), log).await;
+    let log = nearly_full(&server, "unbatched");
+    check_that_another_policy_waits_for(600, single(&server).prefix("unbatched").max_batch(1), log).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

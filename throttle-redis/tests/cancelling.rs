@@ -99,8 +99,8 @@ fn narrow(builder: RedisBuilder) -> RedisBuilder {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn decisions_dropped_on_one_server() {
     let server = Server::start();
-    for (prefix, merge, rule) in [("a", 64, one()), ("b", 1, one()), ("c", 64, two())] {
-        let builder = RedisBackend::builder(Single::new(&server.url()).unwrap()).merge(merge).prefix(prefix);
+    for (prefix, max_batch, rule) in [("a", 64, one()), ("b", 1, one()), ("c", 64, two())] {
+        let builder = RedisBackend::builder(Single::new(&server.url()).unwrap()).max_batch(max_batch).prefix(prefix);
         let backend = narrow(builder).build().unwrap();
         drop_at_every_point(&LimitTree::new(&backend, rule), false, || drop(server.command(&["SCRIPT", "FLUSH"])))
             .await;
@@ -230,7 +230,7 @@ async fn a_dropped_trial_lets_the_next_one_in() {
     let server = Server::start();
     let proxy = Proxy::start(server.port());
     let builder = RedisBackend::builder(Single::new(&proxy.url()).unwrap());
-    let backend = builder.breaker_threshold(1).merge(1).build().unwrap();
+    let backend = builder.breaker_threshold(1).max_batch(1).build().unwrap();
     let limits = LimitTree::new(&backend, one());
     until_decided(&limits, Duration::from_secs(2)).await;
     proxy.blackhole(true);

@@ -129,7 +129,7 @@ fn a_backend_built_in_a_runtime_that_stands_still_connects_from_another() {
 async fn a_decision_that_stands_still_keeps_no_other_from_loading_the_script() {
     let server = Server::start();
     let proxy = Proxy::start(server.port());
-    let backend = patient(Single::new(&proxy.url()).unwrap()).merge(1).build().unwrap();
+    let backend = patient(Single::new(&proxy.url()).unwrap()).max_batch(1).build().unwrap();
     let (warm, limits) =
         (LimitTree::new(&backend, policy("warm", Gcra::new(Rate::per_day(3)))), LimitTree::new(&backend, day(3)));
     assert!(warm.take("ada", 1).await.is_admitted());
@@ -272,8 +272,8 @@ fn options_out_of_bounds_fail_when_the_backend_is_built() {
     let wrong: [(RedisBuilder, &str); 7] = [
         (builder().deadline(Duration::ZERO), "deadline in milliseconds"),
         (builder().deadline(Duration::from_secs(11)), "deadline in milliseconds"),
-        (builder().merge(0), "decisions in one call"),
-        (builder().merge(65), "decisions in one call"),
+        (builder().max_batch(0), "decisions in one call"),
+        (builder().max_batch(65), "decisions in one call"),
         (builder().queue(0), "decisions that wait"),
         (builder().breaker_threshold(0), "failures to open"),
         (builder().kept_beyond_reset(Duration::from_secs(61)), "milliseconds kept beyond reset"),
@@ -305,7 +305,7 @@ async fn sentinels_are_asked_again_when_the_master_changes() {
 #[tokio::test]
 async fn a_pool_replaces_connections_that_broke_and_opens_no_more_than_it_may() {
     let server = Server::start();
-    let backend = patient(Pool::new(&server.url(), 3).unwrap()).merge(1).build().unwrap();
+    let backend = patient(Pool::new(&server.url(), 3).unwrap()).max_batch(1).build().unwrap();
     decides(&backend).await;
     let limits = Arc::new(LimitTree::new(&backend, day(1_000_000)));
     for round in 0..3 {

@@ -84,9 +84,9 @@ async fn law_12_a_store_that_stops_answering() {
     let single = || RedisBackend::builder(Single::new(&server.url()).unwrap());
     for builder in [
         single(),
-        single().merge(1),
+        single().max_batch(1),
         unopened(single()),
-        unopened(single().merge(1)),
+        unopened(single().max_batch(1)),
         unopened(RedisBackend::builder(Pool::new(&server.url(), 2).unwrap())),
     ] {
         let limits = limits(builder);
@@ -123,9 +123,9 @@ async fn check_unconnected(port: u16) {
     let single = || RedisBackend::builder(Single::new(&url).unwrap());
     for builder in [
         single(),
-        single().merge(1),
+        single().max_batch(1),
         unopened(single()),
-        unopened(single().merge(1)),
+        unopened(single().max_batch(1)),
         RedisBackend::builder(Pool::new(&url, 2).unwrap()),
         RedisBackend::builder(Cluster::new([url.as_str()]).unwrap()).single_slot("x"),
     ] {
@@ -153,9 +153,10 @@ async fn law_12_a_store_that_never_accepts() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn law_12_a_full_queue_returns_at_once() {
     let server = Server::start();
-    for (merge, under_way) in [(64, 6), (1, 0)] {
+    for (max_batch, under_way) in [(64, 6), (1, 0)] {
         let single = RedisBackend::builder(Single::new(&server.url()).unwrap());
-        let backend = unopened(single).merge(merge).queue(10).deadline(Duration::from_secs(10)).build().unwrap();
+        let backend =
+            unopened(single).max_batch(max_batch).queue(10).deadline(Duration::from_secs(10)).build().unwrap();
         let limits = Arc::new(LimitTree::new(&backend, window("p")));
         until_decided(&limits).await;
         server.stop();

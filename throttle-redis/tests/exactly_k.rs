@@ -69,7 +69,7 @@ impl Asked {
     }
 }
 
-const TESTS: [&str; 4] = ["single", "single_unmerged", "cluster_together", "cluster_spread"];
+const TESTS: [&str; 4] = ["single", "single_unbatched", "cluster_together", "cluster_spread"];
 
 fn main() -> ExitCode {
     if let Ok(way) = env::var("EXACTLY_K_WAY") {
@@ -162,7 +162,7 @@ fn builder(way: &str, urls: &str) -> RedisBuilder {
     let single = || RedisBackend::builder(Single::new(urls).expect("a URL"));
     match way {
         "single" => single(),
-        "single_unmerged" => single().merge(1),
+        "single_unbatched" => single().max_batch(1),
         "cluster_together" => cluster().single_slot("k").prefix("together"),
         _ => cluster().per_key_slot().prefix("spread"),
     }

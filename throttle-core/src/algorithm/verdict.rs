@@ -6,6 +6,16 @@ use crate::time::Timestamp;
 pub(crate) const NEVER: u64 = u64::MAX;
 
 /// The outcome of one request against one algorithm. [`Algorithm`](crate::Algorithm) shows one. Times are µs.
+///
+/// ```
+/// use throttle_core::{Gcra, Rate, Timestamp};
+///
+/// let gcra = Gcra::new(Rate::per_second(10)).burst(2).build()?;
+/// let (_, verdict) = gcra.decide(gcra.fresh(), Timestamp::EPOCH, 1);
+/// assert_eq!((verdict.is_admitted(), verdict.remaining()), (true, 1));
+/// assert_eq!(verdict.reset_after_micros(), 100_000);
+/// # Ok::<(), throttle_core::ConfigError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verdict {
     pub(crate) standing: Standing,

@@ -47,6 +47,15 @@ impl fmt::Debug for BoxBackend {
 }
 
 /// A set prepared by a [`BoxBackend`].
+///
+/// ```
+/// use throttle_core::{Backend, BoxBackend, Gcra, MemoryBackend, Policy, PolicySet, Rate};
+///
+/// let set = PolicySet::new(Policy::new("per-user", Gcra::new(Rate::per_day(9)))?)?;
+/// let prepared = BoxBackend::new(MemoryBackend::new()).prepare(set.clone())?;
+/// assert_eq!(BoxBackend::set(&prepared), &set);
+/// # Ok::<(), throttle_core::ConfigError>(())
+/// ```
 pub struct BoxPrepared {
     set: PolicySet,
     /// The `Arc<B::Prepared>` of the backend inside.

@@ -100,6 +100,19 @@ impl PolicyRegistry {
 }
 
 /// A set in use. Dropping it frees its policies' names. [`PolicyRegistry`] shows one.
+///
+/// ```
+/// use throttle_core::{Gcra, Policy, PolicySet, Rate};
+/// use throttle_core::backend::PolicyRegistry;
+///
+/// let limit = |count| PolicySet::new(Policy::new("per-ip", Gcra::new(Rate::per_minute(count)))?);
+/// let registry = PolicyRegistry::default();
+/// let login = registry.register(limit(5)?)?;
+/// assert!(registry.register(limit(6)?).is_err(), "the name is in use");
+/// drop(login);
+/// assert!(registry.register(limit(6)?).is_ok());
+/// # Ok::<(), throttle_core::ConfigError>(())
+/// ```
 pub struct RegisteredSet {
     registry: PolicyRegistry,
     set: PolicySet,

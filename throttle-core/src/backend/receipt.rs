@@ -11,6 +11,28 @@ use crate::time::Timestamp;
 /// What an admitted request took from each key, for a backend to settle once.
 ///
 /// Settling consumes the receipt, so it is not `Clone`. A [`Charge`](crate::Charge) is a receipt with its limiter.
+///
+/// ```
+/// use std::sync::Arc;
+/// use throttle_core::backend::{Call, Receipt};
+/// use throttle_core::{Backend, Gcra, Key, MemoryBackend, Policy, PolicySet, Rate};
+///
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let backend = MemoryBackend::new();
+/// let set = PolicySet::new(Policy::new("tokens", Gcra::new(Rate::per_day(1_000)))?)?;
+/// let prepared = Arc::new(backend.prepare(set)?);
+/// let calls = [Call::from(Key::from("ada")).costing(400)]; // an estimate
+/// let decision = backend.decide(&prepared, &calls).await?;
+///
+/// let receipt = Receipt::of(&decision, &calls).expect("it was charged");
+/// assert_eq!(receipt.taken(0), 400);
+/// backend.settle(&prepared, receipt.actual(150)).await?; // what it took in the end
+///
+/// let decision = backend.decide(&prepared, &[Call::peek(Key::from("ada"))]).await?;
+/// assert!(decision.remaining() >= 850);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "dropping a receipt keeps what was taken"]
 pub struct Receipt {
@@ -18,6 +40,18 @@ pub struct Receipt {
 }
 
 /// What one policy took, and the units that it is settled with.
+///
+/// ```
+/// use throttle_core::backend::{Call, Receipt};
+/// use throttle_core::{Gcra, Key, Limiter, Policy, Rate};
+///
+/// let limiter = Limiter::in_memory(Policy::new("tokens", Gcra::new(Rate::per_day(1_000)))?)?;
+/// let decision = limiter.check("ada", 400);
+/// let receipt = Receipt::of(&decision, &[Call::from(Key::from("ada")).costing(400)]).expect("it was charged");
+/// let item = &receipt.items()[0];
+/// assert_eq!((item.policy(), item.key(), item.taken()), (0, &Key::from("ada"), 400));
+/// # Ok::<(), throttle_core::ConfigError>(())
+/// ```
 #[derive(Debug, PartialEq, Eq)]
 pub struct ReceiptItem {
     pub(crate) policy: usize,

@@ -43,6 +43,15 @@ pub(super) struct Store {
 pub(super) struct ShardLock(pub(super) Mutex<Shard>);
 
 /// A set of limits as a [`MemoryBackend`](crate::MemoryBackend) runs it.
+///
+/// ```
+/// use throttle_core::{Backend, Gcra, MemoryBackend, Policy, PolicySet, Rate, SystemClock};
+///
+/// let set = PolicySet::new(Policy::new("per-user", Gcra::new(Rate::per_day(9)))?)?;
+/// let prepared = MemoryBackend::new().prepare(set.clone())?;
+/// assert_eq!(MemoryBackend::<SystemClock>::set(&prepared), &set);
+/// # Ok::<(), throttle_core::ConfigError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct MemorySet {
     store: u64,

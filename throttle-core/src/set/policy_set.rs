@@ -3,6 +3,16 @@ use crate::error::ConfigError;
 use crate::policy::Policy;
 
 /// Policies composed with `all` and `any`. [`PolicySet`] compiles it.
+///
+/// ```
+/// use throttle_core::{Gcra, Policy, PolicySet, PolicyTree, Rate};
+///
+/// let second = Policy::new("second", Gcra::new(Rate::per_second(5)))?;
+/// let day = Policy::new("day", Gcra::new(Rate::per_day(1_000)))?;
+/// let both = PolicyTree::All(vec![second.into(), day.into()]);
+/// assert_eq!(PolicySet::new(both)?.policies().len(), 2);
+/// # Ok::<(), throttle_core::ConfigError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PolicyTree {
@@ -15,6 +25,20 @@ pub enum PolicyTree {
 }
 
 /// Which members an `any` charges.
+///
+/// ```
+/// use throttle_core::{AnyCharge, Gcra, Limiter, Policy, PolicyTree, Rate};
+///
+/// let left = |charge| {
+///     let own = Policy::new("own", Gcra::new(Rate::per_day(5)))?;
+///     let pool = Policy::new("pool", Gcra::new(Rate::per_day(100)))?;
+///     let decision = Limiter::in_memory(PolicyTree::Any(vec![own.into(), pool.into()], charge))?.check("ada", 1);
+///     Ok::<_, throttle_core::ConfigError>([0, 1].map(|policy| decision.statuses()[policy].remaining()))
+/// };
+/// assert_eq!(left(AnyCharge::First)?, [4, 100]);
+/// assert_eq!(left(AnyCharge::EveryAdmitting)?, [4, 99]);
+/// # Ok::<(), throttle_core::ConfigError>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AnyCharge {
     /// The first member that admits, in the order given: a client's own budget, then the shared pool.
@@ -57,6 +81,17 @@ struct Node {
 }
 
 /// A node of a [composition](PolicySet::tree).
+///
+/// ```
+/// use throttle_core::{AnyCharge, Gcra, Policy, PolicyNode, PolicySet, PolicyTree, Rate};
+///
+/// let own = Policy::new("own", Gcra::new(Rate::per_day(5)))?;
+/// let pool = Policy::new("pool", Gcra::new(Rate::per_day(100)))?;
+/// let set = PolicySet::new(PolicyTree::Any(vec![own.into(), pool.into()], AnyCharge::First))?;
+/// assert_eq!(set.node(0), PolicyNode::Any(AnyCharge::First));
+/// assert!(set.members(0).map(|member| set.node(member)).eq([PolicyNode::Policy(0), PolicyNode::Policy(1)]));
+/// # Ok::<(), throttle_core::ConfigError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PolicyNode {
     /// The policy at this place in the set.

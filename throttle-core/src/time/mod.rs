@@ -16,6 +16,14 @@ pub(crate) const EXACT_MAX: u64 = (1 << 53) - 1;
 ///
 /// Values are kept within ±(2^53 − 1) µs (the years 1684 to 2255), so that the difference of any two instants fits
 /// an `i64` and every instant is exact in the doubles that a Redis script computes with.
+///
+/// ```
+/// use throttle_core::Timestamp;
+///
+/// let noon = Timestamp::from_micros(43_200_000_000);
+/// assert_eq!(noon.as_micros(), 12 * 3_600 * 1_000_000);
+/// assert_eq!(Timestamp::from_micros(i64::MAX), Timestamp::MAX, "the nearest that there is");
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(i64);
 

@@ -30,7 +30,7 @@ pub(crate) fn run(server: &Server) {
             samples[3].push(backend(server, tasks, 64));
         }
         let rate = |row: usize| median(&samples[row], |sample| sample.per_second).0;
-        let names = ["redis-benchmark, pipelined", "plain multiplexed client", "unmerged", "merged"];
+        let names = ["redis-benchmark, pipelined", "plain multiplexed client", "unbatched", "batched"];
         for (row, name) in names.into_iter().enumerate() {
             let figure = |figure: fn(&Sample) -> f64| median(&samples[row], figure).0;
             println!(
@@ -86,12 +86,12 @@ fn plain(server: &Server, captured: &Captured, tasks: usize) -> Sample {
     sample(server, || closed_loop(&runtime, tasks, step))
 }
 
-fn backend(server: &Server, tasks: usize, merge: usize) -> Sample {
+fn backend(server: &Server, tasks: usize, max_batch: usize) -> Sample {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let backend = {
         let _inside = runtime.enter();
         let single = Single::new(&server.url()).expect("a URL");
-        let builder = RedisBackend::builder(single).merge(merge).queue(4_096).deadline(Duration::from_secs(1));
+        let builder = RedisBackend::builder(single).max_batch(max_batch).queue(4_096).deadline(Duration::from_secs(1));
         builder.build().expect("valid options")
     };
     let set = PolicySet::new(policy("p")).expect("a set");

@@ -180,7 +180,7 @@ impl Waiting {
 /// Starts the calls that may start. The lock is not held meanwhile: a runtime that is going down drops the guard at once.
 fn start_calls(shared: &Arc<Shared>, batcher: &Arc<Mutex<Waiting>>) {
     loop {
-        let Some((runtime, number, jobs)) = batcher.lock().next_call(shared.options.merge) else { return };
+        let Some((runtime, number, jobs)) = batcher.lock().next_call(shared.options.max_batch) else { return };
         let guard = CallGuard { shared: Arc::clone(shared), batcher: Arc::clone(batcher), number };
         runtime.spawn(send(jobs, guard));
     }
@@ -290,7 +290,7 @@ async fn room_for(shared: &Shared, mut jobs: Vec<Job>) -> Option<(Held<'_>, Vec<
 /// Asks for as long as one of them has time left. Jobs that time out first get [`CallError::Late`] at once.
 async fn decide_in_time(shared: &Arc<Shared>, asks: &[Ask], callers: &mut [Caller]) -> Result<Vec<Part>, CallError> {
     let last = callers.iter().map(|caller| caller.until).max().unwrap_or_else(Instant::now);
-    let mut deciding = pin!(call::decide_merged(shared, asks, last));
+    let mut deciding = pin!(call::decide_batch(shared, asks, last));
     loop {
         let waiting = callers.iter().filter(|caller| caller.answer.is_some());
         let next = waiting.map(|caller| caller.until).min().unwrap_or(last);

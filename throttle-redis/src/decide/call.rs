@@ -20,7 +20,7 @@ pub(crate) async fn decide_one(shared: &Arc<Shared>, ask: &Ask, until: Instant) 
 }
 
 /// The same for several at once, for which there is room.
-pub(crate) async fn decide_merged(shared: &Arc<Shared>, asks: &[Ask], until: Instant) -> Result<Vec<Part>, CallError> {
+pub(crate) async fn decide_batch(shared: &Arc<Shared>, asks: &[Ask], until: Instant) -> Result<Vec<Part>, CallError> {
     let Some(first) = asks.first() else { return Ok(Vec::new()) };
     ask_all(shared, &first.prepared.scripts.decide, asks, until).await
 }

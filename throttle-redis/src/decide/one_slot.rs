@@ -34,7 +34,7 @@ pub(crate) async fn ask_in_one_slot(
 ) -> Result<(Part, Ask), CallError> {
     let _leave = shared.link.leave(ask.slot)?;
     // Decisions of one call are as of one instant.
-    let (part, ask) = if shared.options.merge > 1 && ask.as_of.is_none() {
+    let (part, ask) = if shared.options.max_batch > 1 && ask.as_of.is_none() {
         set.batcher.ask(shared, ask, until).await?
     } else {
         let _place = set.waiting.try_acquire().map_err(|_| CallError::Saturated)?;

@@ -42,7 +42,7 @@ pub struct RedisSet {
     pub(crate) names: Vec<PolicyNames>,
     prepared: ArcSwap<Prepared>,
     pub(crate) batcher: Batcher,
-    /// Places for decisions that are not merged.
+    /// Places for decisions that are not batched.
     pub(crate) waiting: Semaphore,
     /// For those of them that are under way.
     pub(crate) room: InFlightLimit,

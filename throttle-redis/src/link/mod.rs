@@ -115,7 +115,7 @@ impl Link {
         self.connector.is_cluster()
     }
 
-    /// The limit of what one set has under way where it is not merged: half of all, so that no set takes it all.
+    /// The limit of what one set has under way where it is not batched: half of all, so that no set takes it all.
     pub(crate) fn room_of_set(&self) -> InFlightLimit {
         self.room.half()
     }

@@ -93,7 +93,7 @@ fn one_server(shared: &Shared) -> RedisBuilder {
 }
 
 harness!(
-    /// One multiplexed connection, decisions merged: the default.
+    /// One multiplexed connection, decisions batched: the default.
     Single,
     atomic true,
     Fixture::shared(one_server)
@@ -108,7 +108,7 @@ harness!(
     /// One multiplexed connection, each decision in a call of its own, keys readable.
     OneByOne,
     atomic true,
-    Fixture::shared(|shared| one_server(shared).merge(1).readable_keys())
+    Fixture::shared(|shared| one_server(shared).max_batch(1).readable_keys())
 );
 harness!(
     /// As the first, with refusals kept in the process.

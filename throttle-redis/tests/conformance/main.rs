@@ -22,7 +22,7 @@ mod cached {
     conformance_tests!(Cached);
 }
 
-/// Not merged: what a cluster does, on one server.
+/// Not batched: what a cluster does, on one server.
 mod unmerged {
     use super::*;
     conformance_tests!(OneByOne);

@@ -53,6 +53,17 @@ impl ClientIp {
 }
 
 /// A client's network; see [`ClientIp::by_prefix`].
+///
+/// ```
+/// use throttle_tower::KeyExtractor;
+/// use throttle_tower::client_ip::{ClientIp, IpPrefix};
+/// use throttle_tower::extract::Masked;
+///
+/// let per_net: Masked = ClientIp::peer().by_prefix(IpPrefix::new(24, 48)?);
+/// let (without_peer, ()) = http::Request::new(()).into_parts();
+/// assert_eq!(per_net.extract(&without_peer), None);
+/// # Ok::<(), throttle_tower::client_ip::ClientIpError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Masked {
     client: ClientIp,

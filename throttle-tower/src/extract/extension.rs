@@ -8,6 +8,18 @@ use throttle_core::Key;
 use super::key_extractor::KeyExtractor;
 
 /// A value that an earlier layer left in the request's extensions, such as the user who is logged in.
+///
+/// ```
+/// use throttle_tower::KeyExtractor;
+/// use throttle_tower::extract::Extension;
+///
+/// #[derive(Clone)]
+/// struct User { id: u64 }
+///
+/// let per_user: Extension<User> = Extension::by(|user: &User| user.id);
+/// let (logged_out, ()) = http::Request::new(()).into_parts();
+/// assert_eq!(per_user.extract(&logged_out), None);
+/// ```
 pub struct Extension<T> {
     key: Arc<dyn Fn(&T) -> Key + Send + Sync>,
     value: PhantomData<fn(&T)>,

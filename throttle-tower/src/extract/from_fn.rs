@@ -6,6 +6,21 @@ use throttle_core::Key;
 use super::key_extractor::KeyExtractor;
 
 /// An extractor that calls a function; see [`from_fn`].
+///
+/// ```
+/// use http::request::Parts;
+/// use throttle_tower::KeyExtractor;
+/// use throttle_tower::extract::{FromFn, from_fn};
+///
+/// fn tenant(parts: &Parts) -> Option<String> {
+///     parts.uri.host()?.split_once('.').map(|(tenant, _)| tenant.to_owned())
+/// }
+///
+/// let by_tenant: FromFn<fn(&Parts) -> Option<String>> = from_fn(tenant as fn(&Parts) -> Option<String>);
+/// let request = http::Request::get("http://acme.example.com/").body(())?;
+/// assert_eq!(by_tenant.extract(&request.into_parts().0), Some("acme".into()));
+/// # Ok::<(), http::Error>(())
+/// ```
 #[derive(Clone, Copy)]
 pub struct FromFn<F>(F);
 

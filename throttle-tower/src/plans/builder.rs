@@ -8,7 +8,7 @@ use throttle_core::{Carry, IntoAlgorithm};
 
 use super::into_tier::IntoTier;
 use super::limit::Plans;
-use super::tier_lookup::{LookupFn, PlanLookup};
+use super::tier_lookup::{CachedTierLookup, LookupFn};
 use super::tiered::{Tiered, Tiers};
 use crate::extract::KeyExtractor;
 
@@ -47,6 +47,14 @@ pub fn plans<N: Into<String>, A: IntoAlgorithm>(
 }
 
 /// [`plans`] that still need a key: the identity whose budget a request spends.
+///
+/// ```
+/// use throttle_tower::plans::{PlansUnkeyed, plans};
+/// use throttle_tower::{Gcra, Rate};
+///
+/// let unkeyed: PlansUnkeyed = plans("per-user", [("free", Gcra::new(Rate::per_minute(60)))]);
+/// assert!(format!("{unkeyed:?}").contains("per-user"));
+/// ```
 #[derive(Clone, Debug)]
 #[must_use = "name the identity that has a budget with `.by(…)`"]
 pub struct PlansUnkeyed {
@@ -62,6 +70,15 @@ impl PlansUnkeyed {
 }
 
 /// [`plans`] that still need a lookup of tiers.
+///
+/// ```
+/// use throttle_tower::plans::{PlansWithoutLookup, plans};
+/// use throttle_tower::{Gcra, Header, Rate};
+///
+/// let tiers = [("free", Gcra::new(Rate::per_minute(60)))];
+/// let without_lookup: PlansWithoutLookup = plans("per-user", tiers).by(Header::new("x-api-key"));
+/// assert!(format!("{without_lookup:?}").contains("per-user"));
+/// ```
 #[must_use = "say how an identity's tier is found out with `.lookup(…)`"]
 pub struct PlansWithoutLookup {
     plans: PlansUnkeyed,
@@ -113,7 +130,7 @@ impl PlansWithoutLookup {
                 Ok(tier.and_then(|number| u8::try_from(number).ok()))
             })
         });
-        PlansWithoutDefault { plans: self.plans, lookup: PlanLookup::new(self.extractor, lookup) }
+        PlansWithoutDefault { plans: self.plans, lookup: CachedTierLookup::new(self.extractor, lookup) }
     }
 }
 
@@ -124,10 +141,21 @@ impl fmt::Debug for PlansWithoutLookup {
 }
 
 /// [`plans`] that still need the tier of unknown identities.
+///
+/// ```
+/// use throttle_tower::plans::{PlansWithoutDefault, plans};
+/// use throttle_tower::{Gcra, Header, Rate, ThrottleLayer};
+///
+/// let tiers = [("free", Gcra::new(Rate::per_minute(60)))];
+/// let without_default: PlansWithoutDefault = plans("per-user", tiers)
+///     .by(Header::new("x-api-key"))
+///     .lookup(async |_: String| Ok::<_, std::io::Error>(Some("free")));
+/// assert!(ThrottleLayer::new(without_default.unknown("platinum")).is_err(), "there is no such tier");
+/// ```
 #[must_use = "name the tier of unknown identities with `.unknown(…)`"]
 pub struct PlansWithoutDefault {
     plans: PlansUnkeyed,
-    pub(super) lookup: PlanLookup,
+    pub(super) lookup: CachedTierLookup,
 }
 
 impl PlansWithoutDefault {

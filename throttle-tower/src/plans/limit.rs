@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use throttle_core::Carry;
 
-use super::tier_lookup::PlanLookup;
+use super::tier_lookup::CachedTierLookup;
 use super::tiered::Tiered;
 use crate::limit::{IntoCost, IntoLimitTree, Limit, LimitTree, OnError, OnMissing};
 
@@ -27,12 +27,12 @@ use crate::limit::{IntoCost, IntoLimitTree, Limit, LimitTree, OnError, OnMissing
 pub struct Plans {
     name: String,
     tiers: Tiered,
-    lookup: PlanLookup,
+    lookup: CachedTierLookup,
     limit: Limit,
 }
 
 impl Plans {
-    pub(super) fn new(name: String, tiers: Tiered, lookup: PlanLookup) -> Self {
+    pub(super) fn new(name: String, tiers: Tiered, lookup: CachedTierLookup) -> Self {
         let limit = Limit::tiered(tiers.policy(&name), lookup.clone());
         Self { name, tiers, lookup, limit }
     }
@@ -132,7 +132,7 @@ impl Plans {
         self.limit
     }
 
-    fn change(mut self, change: impl FnOnce(&mut Tiered, &mut PlanLookup)) -> Self {
+    fn change(mut self, change: impl FnOnce(&mut Tiered, &mut CachedTierLookup)) -> Self {
         change(&mut self.tiers, &mut self.lookup);
         let policy = self.tiers.policy(&self.name);
         Self { limit: self.limit.with_tiers(policy, self.lookup.clone()), ..self }

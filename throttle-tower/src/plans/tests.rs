@@ -9,7 +9,7 @@ use throttle_core::{Carry, Gcra, IntoAlgorithm, Key, LeakyBucket, Rate};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::tier_lookup::PlanLookup;
+use super::tier_lookup::CachedTierLookup;
 use super::{Plans, plans};
 use crate::limit::{Found, LookedUp, TierLookup};
 use crate::{Header, ThrottleLayer};
@@ -37,7 +37,7 @@ impl FakeLookup {
     }
 }
 
-fn lookup_at(fake: &Arc<FakeLookup>, entries: usize, keep_for: Duration) -> PlanLookup {
+fn lookup_at(fake: &Arc<FakeLookup>, entries: usize, keep_for: Duration) -> CachedTierLookup {
     let fake = Arc::clone(fake);
     let mut built = plans("p", tiers()).by(Header::new("x-api-key")).lookup(move |_| {
         let fake = Arc::clone(&fake);
@@ -68,7 +68,7 @@ fn later(found: Found) -> LookedUp {
     }
 }
 
-async fn tier(lookup: &PlanLookup, identity: &str) -> u8 {
+async fn tier(lookup: &CachedTierLookup, identity: &str) -> u8 {
     match lookup.find(&parts(identity)) {
         Found::Now(_, tier) => tier,
         Found::Later(key) => key.await.1,

@@ -56,7 +56,7 @@ pub(super) type LookupFn = Arc<dyn Fn(String) -> LookupAnswer + Send + Sync>;
 
 /// Finds out the key and the tier of requests. Clones share what is remembered.
 #[derive(Clone)]
-pub(super) struct PlanLookup {
+pub(super) struct CachedTierLookup {
     extractor: Arc<dyn KeyExtractor>,
     lookup: LookupFn,
     pub(super) unknown: UnknownIdentities,
@@ -82,7 +82,7 @@ struct Table {
     last_waiter: u64,
 }
 
-impl PlanLookup {
+impl CachedTierLookup {
     pub(super) fn new(extractor: Arc<dyn KeyExtractor>, lookup: LookupFn) -> Self {
         Self {
             extractor,
@@ -181,7 +181,7 @@ impl PlanLookup {
     }
 }
 
-impl TierLookup for PlanLookup {
+impl TierLookup for CachedTierLookup {
     fn find(&self, parts: &Parts) -> Found {
         let Some(key) = self.extractor.extract(parts) else { return Found::Now(None, self.unknown.tier) };
         let digest = self.shared.digester.digest(&key);

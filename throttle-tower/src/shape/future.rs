@@ -26,6 +26,21 @@ pin_project! {
     /// # Panics
     ///
     /// When polled after completion, and when it has to wait outside of a tokio runtime that has its timers enabled.
+    ///
+    /// ```
+    /// use throttle_tower::shape::{ShapeError, ShapeFuture};
+    /// use throttle_tower::{LeakyBucket, Rate, ShapeLayer};
+    /// use tower::{Layer, Service};
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let service = tower::service_fn(|n: u64| async move { Ok::<_, std::io::Error>(n + 1) });
+    /// let mut shaped = ShapeLayer::new(LeakyBucket::new(Rate::per_second(5)))?.layer(service);
+    /// let call: ShapeFuture<_, u64, _, _> = shaped.call(1);
+    /// assert!(matches!(call.await, Ok::<_, ShapeError<_>>(2)));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub struct ShapeFuture<S, Req, B, H>
     where
         S: Service<Req>,

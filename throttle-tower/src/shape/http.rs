@@ -64,6 +64,18 @@ impl<S, Req, B: Backend, H: Clone> Layer<S> for HttpShapeLayer<Req, B, H> {
 }
 
 /// The service of an [`HttpShapeLayer`]: delays calls, and answers the refused ones with a response.
+///
+/// ```
+/// use http::{Request, Response};
+/// use throttle_tower::shape::HttpShape;
+/// use throttle_tower::{LeakyBucket, Rate, ShapeLayer};
+/// use tower::Layer;
+///
+/// let service = tower::service_fn(|_: Request<()>| async { Ok::<_, std::io::Error>(Response::new(String::new())) });
+/// let shaped: HttpShape<_, Request<()>> = ShapeLayer::new(LeakyBucket::new(Rate::per_second(5)))?.http().layer(service);
+/// assert_eq!(shaped.get_ref().layer().stats().waiting, 0);
+/// # Ok::<(), throttle_tower::ConfigError>(())
+/// ```
 pub struct HttpShape<S, Req, B: Backend = MemoryBackend<TokioClock>, H = IgnoreUpstream> {
     shape: Shape<S, Req, B, H>,
 }
@@ -98,6 +110,22 @@ where
 
 pin_project! {
     /// The response future of an [`HttpShape`]. Cancellation and panics are those of a [`ShapeFuture`].
+    ///
+    /// ```
+    /// use http::{Request, Response};
+    /// use throttle_tower::shape::HttpShapeFuture;
+    /// use throttle_tower::{LeakyBucket, Rate, ShapeLayer};
+    /// use tower::{Layer, Service};
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let service = tower::service_fn(|_: Request<()>| async { Ok::<_, std::io::Error>(Response::new(String::new())) });
+    /// let mut shaped = ShapeLayer::new(LeakyBucket::new(Rate::per_second(5)))?.http().layer(service);
+    /// let call: HttpShapeFuture<_, Request<()>, _, _> = shaped.call(Request::new(()));
+    /// assert_eq!(call.await?.status(), 200);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub struct HttpShapeFuture<S, Req, B, H>
     where
         S: Service<Req>,

@@ -140,6 +140,23 @@ pin_project! {
     /// # Panics
     ///
     /// When polled outside of a tokio runtime that has its timers enabled.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use throttle_tower::shape::{Shaper, SlotFuture};
+    /// use throttle_tower::{LeakyBucket, Rate};
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let mails = Shaper::new(LeakyBucket::new(Rate::per_second(1)).max_wait(Duration::from_secs(60)))?;
+    /// mails.schedule("smtp.example", 1).await?;
+    /// let began = tokio::time::Instant::now();
+    /// let turn: SlotFuture<_> = mails.reserve("smtp.example", 1).await?.into_future();
+    /// turn.await;
+    /// assert!(began.elapsed() > Duration::from_millis(900));
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use = "dropping it gives its slot back"]
     pub struct SlotFuture<B>
     where

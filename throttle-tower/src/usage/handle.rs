@@ -1,8 +1,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::account::Account;
 use super::error::UsageError;
+use super::settle_and_refund::Account;
 
 /// Reports the actual usage of a request to the limits that are [settled later](crate::Limit::settled_later).
 ///

@@ -3,27 +3,27 @@
 //! A handler reports what a request really used through its [`Usage`]. [`Settlements`] counts the corrections that are
 //! pending, done and failed.
 
-// decision ──► Account: a Tally for each limit whose charge may change   account.rs  tally.rs
+// decision ──► Account: a Tally for each limit whose charge may change   settle_and_refund.rs  tally.rs
 //                 │  updated by the handler (Usage), the head of the response, the end of its body
 //                 ▼
-//               Steps ──► Ledger: the layer's backend, whatever its type  throttle/steps/settle.rs
+//               Steps ──► Ledger: the layer's backend, whatever its type  throttle/steps/correct_charges.rs
 //                            │  polled once; what is not done then runs in the background
 //                            ▼
 //                          Settlements: how many are under way, done, failed  background.rs
 
-mod account;
 mod background;
 mod error;
 #[cfg(feature = "axum")]
 mod extract;
 mod handle;
+mod settle_and_refund;
 mod tally;
 
-pub(crate) use account::{Account, Ledger, Open};
 pub(crate) use background::Background;
 pub use background::Settlements;
 pub use error::UsageError;
 #[cfg(feature = "axum")]
 pub use extract::MissingUsage;
 pub use handle::Usage;
+pub(crate) use settle_and_refund::{Account, Ledger, Open};
 pub(crate) use tally::{Step, Tally};

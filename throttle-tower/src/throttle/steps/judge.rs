@@ -9,7 +9,7 @@ use throttle_core::{Backend, BackendError, Decision};
 use super::ask::Asked;
 use super::decide::{Decided, report};
 use super::notify::notify;
-use super::{refund, refuse, settle};
+use super::{correct_charges, refund_unserved, refuse};
 use crate::throttle::event::Outcome;
 use crate::throttle::in_progress::Held;
 use crate::throttle::limit_report::LimitReport;
@@ -50,7 +50,7 @@ fn judge_decision<B: Backend>(
 ) -> Judged {
     if !report.decision().is_admitted() {
         if shared.uses.charge_refused {
-            settle::charge_refused(shared, report.decision(), &asked.calls);
+            correct_charges::charge_refused(shared, report.decision(), &asked.calls);
         }
         return Judged::Refuse(refuse::over_limit(shared, report, &asked.calls, parts));
     }
@@ -58,7 +58,7 @@ fn judge_decision<B: Backend>(
         Ok(permits) => permits,
         Err(full) => {
             // They ran out while the backend decided.
-            refund::refund_all(shared, report.decision(), &asked.calls);
+            refund_unserved::refund_all(shared, report.decision(), &asked.calls);
             return Judged::Refuse(refuse::saturated(shared, &full, parts));
         }
     };
@@ -108,7 +108,7 @@ fn hand_out<B: Backend>(
         let all = permits.clone().inside(parts.extensions.get());
         parts.extensions.insert(all);
     }
-    let account = shared.uses.accounts.then(|| settle::open_account(shared, report.decision(), calls));
+    let account = shared.uses.accounts.then(|| correct_charges::open_account(shared, report.decision(), calls));
     if let (Some(account), true) = (&account, shared.uses.handlers) {
         parts.extensions.insert(Usage::new(Arc::clone(account)));
     }

@@ -10,22 +10,22 @@
 //! | [`judge`] | takes the permits; passes the request on, or refuses it |
 //! | [`refuse`] | builds the response of a refusal |
 //! | [`respond`] | writes the headers of the inner service's response |
-//! | [`settle`] | corrects charges after the decision |
-//! | [`refund`] | gives back what a request was charged that is refused after all, or dropped |
+//! | [`correct_charges`] | corrects charges after the decision |
+//! | [`refund_unserved`] | gives back what a request was charged that is refused after all, or dropped |
 //!
 //! [`pipeline`] runs them: at once where nothing has to be waited for, and as one future otherwise.
 
 mod ask;
+mod correct_charges;
 mod decide;
 pub(super) mod judge;
 mod look_up;
 mod notify;
 pub(super) mod pipeline;
-mod refund;
 mod refund_dropped;
+mod refund_unserved;
 mod refuse;
 mod refuse_early;
 mod respond;
-mod settle;
 mod wait_queue;
 mod write_headers;

@@ -3,13 +3,13 @@
 use throttle_core::backend::{Call, Receipt};
 use throttle_core::{Backend, BackendError, Decision};
 
-use super::settle;
+use super::correct_charges;
 use crate::throttle::shared::Shared;
 
 /// Gives back all that a decision has charged, in the background.
 pub(super) fn refund_all<B: Backend>(shared: &Shared<B>, decision: &Decision, calls: &[Call]) {
     if let Some(receipt) = Receipt::of(decision, calls) {
-        settle::settle_receipt(shared, receipt.actual(0), None);
+        correct_charges::settle_receipt(shared, receipt.actual(0), None);
     }
 }
 
