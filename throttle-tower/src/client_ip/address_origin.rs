@@ -22,8 +22,9 @@ pub struct Resolved {
 
 /// How an address was found, or why the client's is unknown and that of a nearer hop is used.
 ///
-/// "The nearest trusted hop" is the trusted proxy nearest to the client, as far as the header names proxies from the
-/// right. Often it is the peer.
+/// The entries of a list header are read from the right until one is the client's or cannot be used. "The nearest
+/// trusted hop" is the last trusted proxy read before that entry. It is the peer if there is no such proxy, and always
+/// with a hop count or a header of one address.
 ///
 /// ```
 /// use http::{HeaderMap, HeaderValue};
@@ -51,10 +52,10 @@ pub enum AddressOrigin {
     /// `Connection`, and a proxy that obeys removes it. So do not exempt such a request from limits: a trusted peer is
     /// not a trusted client.
     MissingHeader,
-    /// The entry in question is not an address; the nearest trusted hop is used.
+    /// The entry where the client's address is expected is not an address; the nearest trusted hop is used.
     Malformed,
-    /// The entry in question is `unknown` or a `_name`: its proxy hides the client. The nearest trusted hop is used,
-    /// and not the entry further left, which is that hidden client's own claim.
+    /// The entry where the client's address is expected is `unknown` or a `_name`: the proxy that wrote it hides the
+    /// address. The nearest trusted hop is used. The entry further left is not, because the client may have written it.
     Obfuscated,
     /// No client among the last [`MAX_HOPS`](super::MAX_HOPS) entries; the nearest trusted hop is used.
     TooManyHops,

@@ -52,11 +52,12 @@
 //!
 //! # When the header does not name a client
 //!
-//! The client's address is then unknown, and the address of a trusted hop is used instead: of the known ones, the one
-//! nearest to the client. In most cases that is the peer itself. A client that sends a malformed header shares that
-//! hop's budget; it never gets a fresh one, nor another client's. [`AddressOrigin`] states the reason. Count the outcomes: if
-//! more than a few are not [`Peer`](AddressOrigin::Peer), [`Forwarded`](AddressOrigin::Forwarded) or
-//! [`UntrustedPeer`](AddressOrigin::UntrustedPeer), the configuration does not match the proxies.
+//! The client's address is then unknown, and a proxy's address is used instead. In most cases that is the peer. It can
+//! also be a trusted proxy nearer to the client, if the header names one. A client that sends a malformed header shares
+//! that proxy's budget; it never gets a fresh one, nor another client's. [`AddressOrigin`] states the reason, and which
+//! address is used. Count the outcomes: if more than a few are not [`Peer`](AddressOrigin::Peer),
+//! [`Forwarded`](AddressOrigin::Forwarded) or [`UntrustedPeer`](AddressOrigin::UntrustedPeer), the configuration does
+//! not match the proxies.
 //!
 //! # Standards
 //!

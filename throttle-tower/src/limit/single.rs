@@ -236,9 +236,9 @@ impl Limit {
     ///   ([`max_waiting`](crate::ThrottleLayer::max_waiting)). Otherwise it is refused at once, with a `Retry-After` that
     ///   includes the requests before it. Whether its turn comes in time is a forecast. In memory the forecast is exact
     ///   for limits with fixed windows, and for limits whose units return evenly over time, such as
-    ///   [`Gcra`](throttle_core::Gcra). It is too early if a request outside the queue takes the units first, for
-    ///   example through another layer on the same backend. For sliding windows and logs, and over a store, the
-    ///   forecast is an estimate.
+    ///   [`Gcra`](throttle_core::Gcra), with one exception: if a request outside the queue takes the units first, for
+    ///   example through another layer on the same backend, the turn comes later than forecast. For sliding windows and
+    ///   logs, and over a store, the forecast is an estimate.
     /// * **Cancelled with the request**: while it is queued it is charged nothing, and dropping it gives its place to
     ///   the next.
     /// * If several limits of an `all` refuse, the request queues only if all of them have a `wait_up_to`. A queued

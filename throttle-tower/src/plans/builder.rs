@@ -91,8 +91,8 @@ impl PlansWithoutLookup {
     ///
     /// If other limits refuse a request whatever its tier is, there is no lookup: the layer first peeks at the limits
     /// whose keys and tiers are known. Over a store the peek is one more round trip for a request whose tier is not
-    /// cached. A layer with a limit that [charges refused requests](crate::Limit::charge_refused) does not peek,
-    /// because it needs the key in any case.
+    /// cached. The layer does not peek if a limit with [`charge_refused`](crate::Limit::charge_refused) needs a lookup
+    /// for the request: that limit is charged even if another one refuses, so its key and tier are needed in any case.
     ///
     /// * Concurrent requests of one identity share a lookup. It runs at the same time as the lookups of other limits'
     ///   keys.

@@ -73,8 +73,8 @@ impl ShaperBuilder {
 }
 
 impl<B: Backend> ShaperBuilder<B> {
-    /// The name of the schedule: 1 to 64 printable ASCII characters. On a shared backend, shapers of one name share a
-    /// schedule, and there is no default. In memory it defaults to `shape`.
+    /// The name of the schedule: 1 to 64 printable ASCII characters. Shapers of one name on one backend share a
+    /// schedule. The name is required if [`backend`](Self::backend) is set; otherwise it defaults to `shape`.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
@@ -118,8 +118,9 @@ impl<B: Backend> ShaperBuilder<B> {
     /// [busy](throttle_core::BackendErrorKind::is_busy), this process keeps the whole pace by itself. There is no
     /// default: a backend that can fail requires a choice.
     ///
-    /// When a store fails or returns, some processes may use it while others use their shares. For that moment,
-    /// together with the calls that were scheduled before, the processes may slightly exceed the pace.
+    /// When a store fails or returns, some processes may use it while others use their shares, and calls that were
+    /// scheduled before still leave at their times. For that moment all processes together may slightly exceed the
+    /// pace.
     pub fn on_error(mut self, rule: OnError) -> Self {
         self.on_error = Some(rule);
         self

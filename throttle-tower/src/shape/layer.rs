@@ -45,9 +45,9 @@ use super::upstream_head::{HeadOf, HttpHead, IgnoreUpstream};
 ///   which they reach it), and leave at their scheduled times, never earlier. Tokio's timers are late by up to about a
 ///   millisecond. The lateness does not accumulate, because each call waits until an absolute time. Above a thousand
 ///   calls a second, several leave in one millisecond.
-/// * **The promise** is the rate as the upstream counts it: [some headroom](crate::shape::ShaperBuilder::headroom)
-///   covers varying network delays, so that no period of the upstream has too many calls. By default it makes the pace
-///   up to a hundredth slower than the rate, or a fortieth over an asynchronous store.
+/// * **Headroom.** The upstream counts calls when they arrive, and network delays vary. So the pace is slower than the
+///   rate by [some headroom](crate::shape::ShaperBuilder::headroom): by default up to a hundredth, or a fortieth over
+///   an asynchronous store. If delays vary by no more than the headroom, no period of the upstream has too many calls.
 /// * **Readiness.** The service that `poll_ready` prepared is called at the call's scheduled time. A resource that it
 ///   reserved in `poll_ready` (a place in a `Buffer`, a permit of a `ConcurrencyLimit`) stays reserved while the call
 ///   waits, so put such layers outside of this one.
@@ -108,8 +108,8 @@ impl<Req, B: Backend> ShapeLayer<Req, B> {
     /// * **`RateLimit` with something left**, but less than the pace would use in its `t`: the calls are spaced so that
     ///   it lasts, until another response states otherwise.
     ///
-    /// The response itself is passed on unchanged, a 429 too. Pauses hold in this process only. Calls that would now
-    /// have to wait too long are refused.
+    /// The response itself is passed on unchanged, a 429 too. Pauses hold in this process only. If a pause would make
+    /// a new call wait too long, that call is refused; calls that wait already are not.
     ///
     /// Anything that cannot be read is ignored.
     pub fn obey_upstream(self) -> ShapeLayer<Req, B, HttpHead> {

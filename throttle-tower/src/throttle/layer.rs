@@ -110,10 +110,10 @@ impl<B: Backend> ThrottleLayer<B> {
         self.with_options(|options| options.on_error = Some(rule)).with_share()
     }
 
-    /// Sets the in-memory store, and with it the clock, that keeps the [shares](OnError::Local) by which this process
-    /// decides when the backend's store fails. Set it before [`backend`](Self::backend). If several layers have limits
-    /// of the same names on one backend, give them clones of one store, so that they use one share. Use that store for
-    /// nothing else. Defaults to a new store with up to a million keys.
+    /// Sets the in-memory store of the [shares](OnError::Local) by which this process decides when the backend's store
+    /// fails. The shares use the clock of this in-memory store. Set it before [`backend`](Self::backend). If several
+    /// layers have limits of the same names on one backend, give them clones of one `MemoryBackend`, so that they use
+    /// one share. Use that `MemoryBackend` for nothing else. Defaults to a new one with up to a million keys.
     pub fn local_store<C: Clock>(self, store: &MemoryBackend<C>) -> Self {
         let store = LocalStore::new(store.clone());
         self.with_options(|options| options.local_store = Some(store)).with_share()

@@ -18,7 +18,7 @@ pub enum UsageError {
     UnknownPolicy {
         /// The unknown name.
         name: String,
-        /// The names of the limits that are.
+        /// The names of the limits that are settled later.
         known: Vec<String>,
     },
     /// The charge is final: it was settled before, a refund rule applied, or the response has ended.

@@ -47,8 +47,8 @@ use super::settle_and_refund::Account;
 /// # Running charges
 ///
 /// When the running total exceeds what was charged, the layer charges as much as the estimate again, or the whole
-/// excess if that is more. It charges no more than the limit has left. So other requests see the usage while the
-/// response still streams. At most one such charge is under way for each limit. Once the limit is exhausted,
+/// excess if that is more, but no more than the limit has left. Other requests thus see the usage while the response
+/// still streams. At most one such charge is under way for each limit. Once the limit is exhausted,
 /// [`add`](Self::add) returns false, and the layer tries again when the total has grown by another estimate. A running
 /// charge counts in the window in which it is made. If it turns out too large, the difference is refunded to that
 /// window.
@@ -58,7 +58,8 @@ use super::settle_and_refund::Account;
 /// No method waits for the store or fails because of it. If the store fails, the charge stays, and the failure is
 /// [counted](crate::ThrottleLayer::settlements). In memory each change is made at once. Over an asynchronous store,
 /// changes are spawned on the current tokio runtime, or else on the one that the request arrived on. If there is
-/// neither, a backend that [can fail](throttle_core::Backend::can_fail) is not called, and the change counts as failed.
+/// neither, a store that [can fail](throttle_core::Backend::can_fail) is not called, and the change counts as failed.
+/// Any other store is called, and the change counts as failed unless the store completes it at once.
 ///
 /// # Cancel safety
 ///
