@@ -36,8 +36,8 @@ pub enum BackendErrorKind {
     Unavailable,
     /// The deadline passed while this process waited for the store's reply or for the first connection to it. A single
     /// timeout says nothing about the store, because the process may have been too busy to read a reply that had
-    /// arrived. A backend also returns this kind while it does not call the store because several replies in a row were
-    /// late.
+    /// arrived. A backend that has suspended its calls to the store because of late replies alone returns this kind,
+    /// too, and not [`Suspended`](Self::Suspended).
     Timeout,
     /// This process has more decisions to make than the store accepts: the queue was full, or the deadline passed in
     /// the queue. The store was not called and may be healthy; nothing was charged.

@@ -20,7 +20,7 @@ impl Cost {
     /// One unit.
     pub const ONE: Self = Self(NonZeroU64::MIN);
 
-    /// `units` units. Any number is a cost; one above a policy's capacity is never admitted.
+    /// A cost of `units` units, at least 1. A cost above a policy's capacity is never admitted.
     ///
     /// # Errors
     ///

@@ -23,7 +23,8 @@
 //!   whether the request is admitted, and writes. It replies with the time and the states, and this crate computes the
 //!   decision from them with the code of the in-memory backend. All numbers are integers below 2^53, which a Lua number
 //!   holds exactly.
-//! * **One round trip**, whatever the number of limits; all of them charged, or none.
+//! * **One round trip**, whatever the number of limits; all of them charged, or none. The exception is a request whose
+//!   keys are in several [slots of a cluster](RedisBuilder::per_key_slot).
 //! * **At most once.** A command is repeated only after an answer that proves that it did not run. If an answer is
 //!   lost, the decision fails with an error that states whether it may have been charged
 //!   ([`BackendError::is_uncharged`](throttle_core::BackendError::is_uncharged)), and it is never charged twice. A

@@ -66,7 +66,8 @@ impl CalendarQuota {
         Self::new(limit, Cadence::Month)
     }
 
-    /// `limit` units each period of equal length, counted from the Unix epoch plus the UTC offset: a fixed window.
+    /// `limit` units each period of equal length: a fixed window. Periods start at whole multiples of `period` since
+    /// 1970-01-01 00:00 in local time, as set by [`utc_offset_minutes`](Self::utc_offset_minutes).
     #[must_use]
     pub const fn fixed(limit: u64, period: Duration) -> Self {
         Self::new(limit, Cadence::Fixed(period))

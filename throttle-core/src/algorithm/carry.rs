@@ -33,7 +33,7 @@ pub enum Carry {
     /// Used units are forgotten. A client that can choose its tier can then use any amount, so use this rule only where
     /// a change of tier costs the client something, such as a purchase. A changed limit counts as a change of tier.
     /// While some processes have the former limit and others the new one, charges from the two sides reset the key
-    /// again and again: change limits under another rule.
+    /// again and again. Before you change limits, deploy another rule to every process.
     ///
     /// Keys that share an overflow bucket of a full [`MemoryBackend`](crate::MemoryBackend) forget nothing.
     Reset,

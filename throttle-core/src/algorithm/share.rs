@@ -24,9 +24,9 @@ impl Algorithm {
     /// * A [`LeakyBucket`](super::LeakyBucket) lets an idle key's first unit leave at once, and so does each share. So
     ///   N units may leave together. The longest wait stays the same.
     ///
-    /// A share is always valid. If the exact rate of a share of one unit needs numbers beyond 2^53, the rate is rounded
-    /// down to one unit per a whole number of microseconds (142 years at most), and a longest wait or a capacity that
-    /// would not fit is reduced.
+    /// A share is always valid. If a share's exact rate needs numbers beyond 2^53, the rate is rounded down to one unit
+    /// in a whole number of microseconds (142 years at most). A longest wait or a capacity that needs such numbers is
+    /// reduced.
     ///
     /// ```
     /// use std::num::NonZeroU32;

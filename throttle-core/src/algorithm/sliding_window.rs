@@ -6,13 +6,13 @@ use crate::error::ConfigError;
 use crate::rate::{Rate, in_range, part};
 use crate::time::{EXACT_MAX, Timestamp};
 
-/// A trailing window estimated from S sub-buckets (default 10).
+/// A trailing window, estimated from counters of sub-windows. The window is as long as S sub-windows (default 10).
 ///
-/// The newest S sub-windows count in full. The oldest one counts by its overlap with the window, as if its units had
-/// been spread evenly. With S = 1 this is the two-counter estimator. In any stretch shorter than the window less one
-/// sub-window, at most the limit is admitted. In a longer stretch, up to a whole window, a burst at the end of a
-/// sub-window can raise that to 2·limit − 1. The more sub-buckets, the smaller the error, because only one sub-window
-/// of S is estimated.
+/// The newest S sub-windows count in full. The one before them counts by its overlap with the window, as if its units
+/// had been spread evenly. With S = 1 this is the two-counter estimator. In any stretch shorter than the window less
+/// one sub-window, at most the limit is admitted. In a longer stretch, up to a whole window, a burst at the end of a
+/// sub-window can raise that to 2·limit − 1. The more sub-windows, the smaller the error, because only one of them is
+/// estimated, and it is shorter.
 ///
 /// State: 8·(S + 2) bytes.
 ///
@@ -32,13 +32,13 @@ pub struct SlidingWindow {
 }
 
 impl SlidingWindow {
-    /// The rate's count in the rate's period, in 10 sub-buckets.
+    /// The rate's count in the rate's period, in 10 sub-windows.
     #[must_use]
     pub const fn new(rate: Rate) -> Self {
         Self { rate, buckets: 10 }
     }
 
-    /// Number of sub-buckets, 1 to 1024; it must divide the period in microseconds. Defaults to 10.
+    /// Number of sub-windows, 1 to 1024; it must divide the period in microseconds. Defaults to 10.
     #[must_use]
     pub const fn buckets(mut self, count: u64) -> Self {
         self.buckets = count;

@@ -70,9 +70,9 @@ impl Algorithm {
     /// Converts a state of `old`, the former limit: used units stay used, up to the new capacity.
     ///
     /// A raised limit takes effect at once, and a lowered one refuses a key for no longer than its own window. If a key
-    /// had used more than the lowered limit, its state holds only that limit. Such a key counts as exhausted if the
-    /// limit is raised again before it has recovered. So changing back and forth between two limits admits no more than
-    /// either of them does.
+    /// had used more than the lowered limit, its new state records that the limit is used up, but not by how much it
+    /// was exceeded. If the limit is raised again before the key has recovered, the key counts as exhausted. So
+    /// changing back and forth between two limits admits no more than either of them does.
     #[must_use]
     pub fn carry_over(&self, old: &Self, state: &State, now: Timestamp) -> State {
         let mut cell = Cell::new(self, state.repr.clone(), state.clipped, now).written_by(old, Carry::Keep);

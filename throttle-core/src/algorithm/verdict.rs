@@ -5,7 +5,7 @@ use crate::time::Timestamp;
 /// The wait of a cost that no wait can help.
 pub(crate) const NEVER: u64 = u64::MAX;
 
-/// The outcome of one request against one algorithm. [`Algorithm`](crate::Algorithm) shows one. Times are µs.
+/// The outcome of one request against one algorithm. Times are µs.
 ///
 /// ```
 /// use throttle_core::{Gcra, Rate, Timestamp};

@@ -106,8 +106,9 @@ pub trait Backend: Clone + Send + Sync + 'static {
     /// whose timer woke late. An instant after [`now`](Self::now) counts as now. A remote store may treat an instant
     /// that is more than 100 ms ago as a more recent one.
     ///
-    /// Defaults to `decide`; a backend that implements it implements `now`, too. For the algorithms this is a clock
-    /// that stepped back, so their bounds hold.
+    /// To the algorithms, an instant in the past looks like a clock that stepped back, so their bounds hold.
+    ///
+    /// Defaults to `decide`. A backend that implements `decide_as_of` implements `now`, too.
     fn decide_as_of(&self, prepared: &Arc<Self::Prepared>, calls: &[Call], at: Timestamp) -> Self::Decide {
         let _ = at;
         self.decide(prepared, calls)

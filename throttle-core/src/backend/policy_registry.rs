@@ -99,7 +99,7 @@ impl PolicyRegistry {
     }
 }
 
-/// A set in use. Dropping it frees its policies' names. [`PolicyRegistry`] shows one.
+/// A set in use. Dropping it frees its policies' names.
 ///
 /// ```
 /// use throttle_core::{Gcra, Policy, PolicySet, Rate};

@@ -38,8 +38,8 @@ pub fn contract_clones_share_the_store<H: Harness>() {
     assert_eq!(elsewhere.remaining(&key), sample.capacity() - 4);
 }
 
-/// A name stands for one limit of a store. Other parameters are refused while a set with the name is in use, and change
-/// nothing; a policy that replaces the existing one is in force for both.
+/// A name stands for one limit of a store. While a set with the name is in use, a set with other parameters is refused
+/// and changes nothing. If its policy replaces the existing one, its parameters are in force for both sets.
 pub fn contract_a_name_stands_for_one_limit<H: Harness>() {
     let harness = start::<H>();
     let backend = harness.backend();

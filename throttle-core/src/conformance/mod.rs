@@ -31,14 +31,18 @@
 //! # throttle_core::conformance::law_11_keys_are_injective::<InMemory>();
 //! ```
 //!
-//! A test is named after the law, the case and the algorithm: `conformance::law_01_deny_never_consumes::gcra`. The
-//! cases are also public functions, for another test runner.
+//! Most cases check one of eleven numbered laws. Law 1, for example, is that a refused request and a peek change
+//! nothing. The name of such a test gives the law, the case and, if the case runs on each algorithm, the algorithm:
+//! `conformance::law_01_deny_never_consumes::gcra`. The other cases, `contract_…`, check the rest of the
+//! [contract](Backend). All cases are also public functions, for another test runner.
 //!
 //! # What is compared with what
 //!
-//! A case states a law, or replays a long pseudo-random trace and compares every field of every decision with
-//! [`PolicySet::decide`](crate::PolicySet::decide) on states that are never forgotten. The traces are the same in every
-//! run. The kit checks four details of the contract:
+//! Some cases send a few requests and check one rule. Others replay a long pseudo-random trace, and compare every field
+//! of every decision with that of a model: [`PolicySet::decide`](crate::PolicySet::decide) on states that are never
+//! forgotten. The traces are the same in every run.
+//!
+//! The kit checks four details of the contract:
 //!
 //! * The parameters of a policy that were prepared last are in force, and only a policy that
 //!   [replaces](crate::Policy::replace_existing) those in use can change them. The first decision that reads a state of
@@ -109,7 +113,7 @@ pub use tiers::{
 };
 pub use trace::{law_08_composites_equal_the_model, law_08_traces_equal_the_model};
 
-/// How the kit starts a backend and sets its clock. The [module](self) shows one.
+/// How the kit starts a backend and sets its clock. See the [module](self) for an example.
 ///
 /// # Contract
 ///
@@ -119,12 +123,12 @@ pub trait Harness: Sized + Sync {
     /// The backend to check.
     type Backend: Backend;
 
-    /// Whether a set of several policies is decided in one atomic step.
+    /// Whether a set of several policies is decided in one atomic step. Defaults to `true`.
     ///
-    /// `false` for a backend that reserves each member separately and gives back exactly on refusal. Then a member of a
-    /// composite may refuse early while requests race for it, and a request whose future was dropped may have charged
-    /// some members; they still must not over-admit. Traces of composites do not step the clock back. Defaults to
-    /// `true`.
+    /// Set it to `false` for a backend that charges each policy separately, and gives the charges back exactly if one
+    /// policy refuses. The kit then allows two things. A policy of a set may refuse early while requests race for it. A
+    /// request whose future was dropped may have charged only some policies. No limit may be exceeded even then. In
+    /// traces with such sets, the kit does not step the clock back.
     const ATOMIC_SETS: bool = true;
 
     /// Starts an empty store for one test. Tests run at the same time, so stores on one server must be kept apart, for
@@ -135,8 +139,8 @@ pub trait Harness: Sized + Sync {
     /// Returns a handle on the store, which reads the clock that [`set_time`](Self::set_time) sets.
     fn backend(&self) -> Self::Backend;
 
-    /// Sets the clock, in either direction. A remote store passes the time along with each step. The kit never calls
-    /// this method during a decision.
+    /// Sets the clock, in either direction. If the store is remote, the backend must send this time to it with each
+    /// call. The kit never calls this method during a decision.
     fn set_time(&self, now: Timestamp);
 
     /// Runs a future to completion on the calling thread; several threads may call. Override it for a backend that

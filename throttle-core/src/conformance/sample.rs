@@ -10,7 +10,7 @@ use crate::rate::Rate;
 /// An algorithm that the cases run, and the same algorithm with a lower limit.
 ///
 /// Capacities are 6 to 12 units, so that the cases ask a remote store no more often than they need. Periods last a
-/// minute or more, so that a store on a clock of its own has time for steps that take microseconds on the kit's clock.
+/// minute or more, so that a store that expires keys by its own clock does not expire them too early while a case runs.
 /// The rates do not divide their periods.
 ///
 /// ```
@@ -61,9 +61,9 @@ samples! {
     /// Windows that do not start at whole minutes.
     fixed_window: FixedWindow::new(Rate::per_minute(10)).offset(Duration::from_secs(7)),
         lowered FixedWindow::new(Rate::per_minute(4)).offset(Duration::from_secs(7));
-    /// Ten sub-buckets.
+    /// Ten sub-windows.
     sliding_window: SlidingWindow::new(Rate::per_minute(12)), lowered SlidingWindow::new(Rate::per_minute(5));
-    /// One sub-bucket and the one before it.
+    /// One sub-window and the one before it.
     sliding_window_of_two: SlidingWindow::new(Rate::per_minute(12)).buckets(1),
         lowered SlidingWindow::new(Rate::per_minute(5)).buckets(1);
     /// Every request remembered.

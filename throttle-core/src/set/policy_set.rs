@@ -171,8 +171,8 @@ impl PolicySet {
         set
     }
 
-    /// The set with only one tier of each policy that has tiers, in the order of the policies. Policies beyond the last
-    /// number get their first tier.
+    /// The set with only one tier of each policy that has tiers: the tier whose number stands in `tiers` at the
+    /// policy's place in the set. If `tiers` is shorter than the set, the remaining policies get their first tier.
     #[must_use]
     pub fn in_tiers(&self, tiers: &[u8]) -> Self {
         let mut set = self.clone();
