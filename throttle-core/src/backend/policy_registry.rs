@@ -182,7 +182,7 @@ impl fmt::Debug for RegisteredSet {
 fn conflict(policy: &Policy, held: &Policy) -> ConfigError {
     let (mut own, mut existing) = (parameters(policy), parameters(held));
     if own == existing {
-        // They differ in a parameter that the description leaves out, such as the number of sub-buckets.
+        // They differ in a parameter that the description leaves out, such as the number of sub-windows.
         (own, existing) = (format!("{:?}", policy.algorithm()), format!("{:?}", held.algorithm()));
     }
     let rule = format!(

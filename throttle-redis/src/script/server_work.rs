@@ -11,7 +11,7 @@ pub(crate) const CALL: u32 = 1_000;
 
 // Measured with redis-server 7 on a 2-core machine under load, in microseconds a call (`INFO commandstats`):
 //
-//   gcra                         14    sliding window,   10 sub-buckets   17    sliding log,  1,000 entries    190
+//   gcra                         14    sliding window,   10 sub-windows   17    sliding log,  1,000 entries    190
 //                                                       100               45                 10,000          1,920
 //                                                     1,000              360
 
