@@ -63,7 +63,7 @@ impl RedisBackend {
         inspect::inspect(&self.shared, policy, key).await.map_err(BackendError::from)
     }
 
-    /// Runs `step` unless another backend prepared the set.
+    /// Runs `step`, or returns an error if another backend prepared the set.
     fn on<T: Send + 'static, F>(
         &self,
         prepared: &Arc<RedisSet>,

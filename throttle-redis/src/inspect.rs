@@ -85,8 +85,8 @@ pub(crate) async fn inspect(shared: &Arc<Shared>, policy: &Policy, key: &Key) ->
     })
 }
 
-/// The numbers at the end of a value, by name. Another algorithm than the policy's may have written it: a tier's, or a
-/// former one of which nothing is left to carry over.
+/// The numbers at the end of a value, by name. The value may have been written by another algorithm than the policy's:
+/// a tier's, or a former one from which nothing can be carried over.
 fn fields(value: &[u8]) -> Vec<(&'static str, i64)> {
     let Some((algorithm, header)) = layout(value) else { return Vec::new() };
     let (first, more): (&[&str], &[&str]) = match algorithm {

@@ -1,7 +1,7 @@
 //! The names that keys have on the server: `prefix{tag}policy:key`.
 //!
-//! By construction no two keys of a backend have one name, and nothing that a client sends can end a name early, choose
-//! its slot or match another's pattern: the policy's name is escaped, and the key is a digest, or escaped too.
+//! By construction no two keys of a backend have the same name, and nothing that a client sends can end a name early,
+//! choose its slot or match another's pattern: the policy's name is escaped, and the key is a digest or escaped too.
 
 use std::fmt::Write;
 use std::net::IpAddr;
@@ -14,7 +14,7 @@ use throttle_core::{ConfigError, Key, KeyPart};
 #[derive(Clone)]
 struct Naming {
     digest: Box<Hmac<Sha256>>,
-    /// As it is, as far as it is short.
+    /// Write keys unhashed, if they are short enough.
     readable: bool,
 }
 
@@ -59,7 +59,7 @@ impl Keyspace {
         matches!(self.placement, Placement::SingleSlot(_))
     }
 
-    /// What the names of a policy's keys have in common, as far as they have.
+    /// The parts that all names of a policy's keys share.
     pub(crate) fn policy(&self, name: &str) -> PolicyNames {
         let mut escaped = String::with_capacity(name.len() + 1);
         escape(&mut escaped, name.as_bytes());
@@ -71,7 +71,6 @@ impl Keyspace {
         PolicyNames { head, tail: if self.is_single_slot() { String::new() } else { format!("}}{escaped}") } }
     }
 
-    /// The name of a key, and its slot.
     pub(crate) fn name(&self, policy: &PolicyNames, key: &Key) -> Vec<u8> {
         let mut name = String::with_capacity(policy.head.len() + policy.tail.len() + 24);
         name.push_str(&policy.head);
@@ -80,19 +79,19 @@ impl Keyspace {
         name.into_bytes()
     }
 
-    /// The pattern of `SCAN … MATCH` that finds every key of every policy whose name starts with `prefix`. Those under
-    /// another tag are another backend's.
+    /// The pattern of `SCAN … MATCH` that finds every key of every policy whose name starts with `prefix`. Keys under
+    /// another tag belong to another backend.
     pub(crate) fn pattern(&self, prefix: &str) -> String {
         let mut pattern = String::new();
         push_literally(&mut pattern, &self.prefix);
         pattern.push('{');
         match &self.placement {
             Placement::SingleSlot(tag) => push_literally(&mut pattern, tag),
-            // Keys never hold a brace, so the one that is matched ends the tag.
+            // Keys never contain a brace, so the brace in the pattern ends the tag.
             Placement::PerKeySlot => pattern.push('*'),
         }
         pattern.push('}');
-        // What is escaped holds no character that means something to a pattern.
+        // Escaped text contains no character that is special in a pattern.
         escape(&mut pattern, prefix.as_bytes());
         pattern.push('*');
         pattern
@@ -110,7 +109,7 @@ impl Keyspace {
             name.push('#');
             push_digest(name, digest, key);
         } else if name.len() == start {
-            // The key without parts. An empty tag would be none.
+            // The key has no parts. Redis ignores an empty tag, so a star stands in.
             name.push('*');
         }
     }
@@ -134,7 +133,7 @@ fn push_digest(name: &mut String, digest: &Hmac<Sha256>, key: &Key) {
     name.extend(characters.map(char::from));
 }
 
-/// The parts of a key, as far as possible as they are: kind, content, comma.
+/// The parts of a key, as readable as possible: kind, content, comma.
 fn push_parts(name: &mut String, key: &Key) {
     for (place, part) in key.expose_parts().enumerate() {
         if place > 0 {
@@ -159,13 +158,13 @@ fn push_parts(name: &mut String, key: &Key) {
             _ => write!(name, "?"),
         };
         if name.len() > 1024 {
-            // Too long already; a digest follows.
+            // Already too long; the digest is used instead.
             return;
         }
     }
 }
 
-/// Escapes what means something to a pattern.
+/// Escapes the characters that are special in a pattern.
 fn push_literally(pattern: &mut String, text: &str) {
     for character in text.chars() {
         if r"*?[]\^-".contains(character) {

@@ -10,7 +10,7 @@ use crate::link::{Link, hash_slot};
 use crate::shortcut::Shortcut;
 
 pub(crate) struct Shared {
-    /// Tells the backends of a process apart: a set that one has prepared means nothing to another.
+    /// Distinguishes the backends of a process: a set that one backend has prepared is invalid for another.
     pub(crate) id: u64,
     pub(crate) link: Arc<Link>,
     pub(crate) keyspace: Keyspace,
@@ -27,12 +27,12 @@ pub(crate) struct Options {
     pub(crate) queue: usize,
     /// Milliseconds that a key is kept beyond its reset, in decimal.
     pub(crate) slack: String,
-    /// Where the time comes from, if not from the server.
+    /// The source of the time, if it is not the server.
     pub(crate) clock: Option<Box<dyn Fn() -> Timestamp + Send + Sync>>,
 }
 
 impl Shared {
-    /// The time that scripts are given; `None` if they read the server's.
+    /// The time that scripts are given; `None` if they read the server's clock.
     pub(crate) fn time(&self) -> Option<Timestamp> {
         self.options.clock.as_ref().map(|clock| clock())
     }
@@ -42,7 +42,7 @@ impl Shared {
         self.time().or_else(|| self.link.clock(slot).now())
     }
 
-    /// The hash slot of a name; without a cluster all are one.
+    /// The hash slot of a name; without a cluster, all names are in one slot.
     #[inline]
     pub(crate) fn slot(&self, name: &[u8]) -> u16 {
         if self.link.is_cluster() { hash_slot::of(name) } else { 0 }

@@ -1,4 +1,4 @@
-//! A store that answers, and a process or a client that asks for much at once.
+//! A store that answers, while a process or a client sends many requests at once.
 
 mod common;
 
@@ -19,7 +19,7 @@ const LIMIT: u64 = 5;
 /// Twice the default: on a loaded machine the server itself has to wait for its turn.
 const DEADLINE: Duration = Duration::from_millis(50);
 
-/// Keeps other tests of this binary away: their bursts would take the processors from the server of this one.
+/// Runs the tests of this binary one at a time: the bursts of another test would take the processors from this server.
 async fn alone() -> tokio::sync::MutexGuard<'static, ()> {
     static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
     ALONE.lock().await
@@ -42,7 +42,7 @@ async fn until_decided(limits: &LimitTree) {
     }
 }
 
-/// What became of many decisions.
+/// The outcomes of many decisions.
 #[derive(Debug, Default)]
 struct Outcomes {
     admitted: u64,
@@ -51,7 +51,7 @@ struct Outcomes {
     unknown: u64,
 }
 
-/// So many decisions at once, each in a task of its own.
+/// Starts `count` decisions at once, each in a task of its own.
 async fn burst(limits: &Arc<LimitTree>, key: &'static str, count: usize) -> Outcomes {
     let mut tasks = JoinSet::new();
     for _ in 0..count {
@@ -74,12 +74,12 @@ async fn burst(limits: &Arc<LimitTree>, key: &'static str, count: usize) -> Outc
     outcomes
 }
 
-/// The store admits exactly the limit, and is not taken for broken.
+/// The store admits exactly the limit, and does not count as broken.
 async fn check_burst(limits: &Arc<LimitTree>, key: &'static str, count: usize) {
     let outcomes = burst(limits, key, count).await;
     assert_eq!(limits.backend.stats().breaker_openings, 0, "{count} at once: {outcomes:?}");
     assert!(outcomes.admitted <= LIMIT, "{count} at once: {outcomes:?}");
-    // The store is asked again at once, and what it has not charged in the burst it admits now.
+    // The store is asked again at once, and now admits what it did not charge in the burst.
     let (mut later, start) = (0, Instant::now());
     loop {
         match limits.backend.decide(&limits.prepared, &limits.calls(key, 1)).await {
@@ -108,7 +108,7 @@ async fn law_13_a_burst_opens_no_breaker() {
     check_bursts(RedisBackend::builder(Pool::new(&server.url(), 4).unwrap()).prefix("pool")).await;
 }
 
-/// All of it in one thread, which reads its socket when it has turned to every task.
+/// All tasks run in one thread, which reads its socket only after it has polled every task.
 #[tokio::test]
 async fn law_13_a_burst_in_one_thread_opens_no_breaker() {
     let _alone = alone().await;
@@ -136,8 +136,8 @@ async fn law_13_a_burst_at_the_start_opens_no_breaker() {
     check_burst(&limits, "key", 10_000).await;
 }
 
-/// One client within its limit, whose decisions are heavy, asks for a thousand at once. A decision on another policy
-/// waits for so many of them at most. Counted and not timed: a loaded machine must not be taken for a slow store.
+/// One client within its limit starts a thousand heavy decisions at once. A decision on another policy waits for at
+/// most `most` of them. This is counted and not timed, so that a loaded machine does not look like a slow store.
 async fn check_that_another_policy_waits_for(most: u64, builder: RedisBuilder, heavy: Policy) {
     let backend = builder.deadline(Duration::from_secs(4)).readable_keys().build().unwrap();
     let heavy = Arc::new(LimitTree::new(&backend, heavy));
@@ -186,7 +186,7 @@ async fn law_13_a_client_of_a_long_log_delays_no_other_policy() {
     let server = Server::start();
     let log = nearly_full(&server, "batched");
     check_that_another_policy_waits_for(200, single(&server).prefix("batched"), log).await;
-    // An eighth of the deadline is 250 of them; as many may come to their end before it is noticed.
+    // An eighth of the deadline is 250 decisions; as many again may end before the test notices.
     let log = nearly_full(&server, "unbatched");
     check_that_another_policy_waits_for(600, single(&server).prefix("unbatched").max_batch(1), log).await;
 }

@@ -25,7 +25,7 @@ const LIMIT: u64 = 1000;
 /// More often than any of these futures is ever polled.
 const MOST_POLLS: usize = 12;
 
-/// Polls a future so often, each time when it asks for it, and drops it. Returns whether it was ready before.
+/// Polls a future `times` times, each time after it was woken, and drops it. Returns whether it was ready before.
 async fn poll_times<F: Future>(future: F, times: usize) -> bool {
     let (mut future, mut polls) = (pin!(future), 0);
     poll_fn(|cx| {
@@ -42,11 +42,11 @@ async fn poll_times<F: Future>(future: F, times: usize) -> bool {
     .await
 }
 
-/// Drops a decision at every point. It is charged once or not at all, the next one gets its own answer, and nothing is
-/// left of the dropped one that would be in the way of others.
+/// Drops a decision at every point. It is charged once or not at all, the next decision gets its own answer, and the
+/// dropped one leaves nothing behind that would block others.
 async fn drop_at_every_point(limits: &LimitTree, apart: bool, forget: impl Fn()) {
     let mut finished = 0;
-    // Policies with keys of their own are in places of their own.
+    // Keys of their own place the policies in different slots.
     let calls = |key: &str, cost| {
         let mut calls = limits.calls(key, cost);
         if let (true, Some(last)) = (apart, calls.last_mut()) {
@@ -59,16 +59,16 @@ async fn drop_at_every_point(limits: &LimitTree, apart: bool, forget: impl Fn())
         decision.statuses().iter().map(|status| status.remaining()).collect::<Vec<u64>>()
     };
     for times in 0..=MOST_POLLS {
-        // With the scripts gone the way is longer.
+        // Without the loaded scripts, the decision takes more steps.
         forget();
         let (key, other) = (format!("dropped-{times}"), format!("other-{times}"));
         let dropped = limits.backend.decide(&limits.prepared, &calls(&key, 7));
         let ready = poll_times(dropped, times).await;
         finished += usize::from(ready);
-        // Told apart by what it leaves: an answer meant for the one before would say 993.
+        // The remaining units identify the answer: one meant for the previous decision would say 993.
         let told = take(&other, 3).await;
         assert!(told.iter().all(|left| *left == LIMIT - 3), "{told:?} after {times} polls");
-        // What was given up may still be under way.
+        // Dropped decisions may still be under way.
         tokio::time::sleep(Duration::from_millis(20)).await;
         let left = take(&key, 0).await;
         let charged = left[0] == LIMIT - 7;
@@ -77,7 +77,7 @@ async fn drop_at_every_point(limits: &LimitTree, apart: bool, forget: impl Fn())
         assert!(charged || !ready, "it was told to be charged");
     }
     assert!(finished > 0, "no future was dropped just before its end");
-    // Places that the dropped ones held are free again: as many decide at once as may.
+    // The places of the dropped decisions are free again: as many decisions as allowed run at once.
     for _ in 0..3 {
         assert_eq!(take("last", 0).await[0], LIMIT);
     }
@@ -91,7 +91,7 @@ fn two() -> PolicyTree {
     PolicyTree::All(vec![policy("one", window()).into(), policy("two", window()).into()])
 }
 
-/// With places for one decision only, so that one that is not given back shows.
+/// Room for one decision only, so that a place that is not given back shows.
 fn narrow(builder: RedisBuilder) -> RedisBuilder {
     builder.deadline(Duration::from_secs(5)).queue(1)
 }
@@ -129,7 +129,7 @@ async fn decisions_dropped_on_a_cluster() {
         .await;
     drop_at_every_point(&LimitTree::new(&builder("spread").per_key_slot().build().unwrap(), two()), false, &forget)
         .await;
-    // Each of its two parts takes a place, and what was dropped goes on to its end.
+    // Each of its two parts takes a place, and a dropped decision runs to its end.
     drop_at_every_point(
         &LimitTree::new(&builder("apart").queue(8).per_key_slot().build().unwrap(), two()),
         true,
@@ -138,7 +138,7 @@ async fn decisions_dropped_on_a_cluster() {
     .await;
 }
 
-/// What waits for a call when its caller leaves is not sent any more.
+/// A decision that waits for a call is not sent once its caller has left.
 #[tokio::test]
 async fn a_queued_decision_that_is_dropped_is_not_charged() {
     let server = Server::start();
@@ -147,7 +147,7 @@ async fn a_queued_decision_that_is_dropped_is_not_charged() {
     let limits = Arc::new(LimitTree::new(&backend, one()));
     until_decided(&limits, Duration::from_secs(5)).await;
     server.stop();
-    // As many calls are under way as may be: what comes now waits.
+    // As many calls as allowed are under way, so the next decisions wait.
     let under_way: Vec<_> = (0..6)
         .map(|_| {
             let limits = Arc::clone(&limits);
@@ -170,7 +170,7 @@ async fn a_queued_decision_that_is_dropped_is_not_charged() {
     assert_eq!(limits.left("kept").await, LIMIT - 7);
 }
 
-/// Hands out its connection when the test says so.
+/// Returns its connection when the test allows it.
 struct Gated {
     single: Single,
     opened: Arc<Semaphore>,
@@ -189,7 +189,7 @@ impl Connector for Gated {
     }
 }
 
-/// The call that takes it along has left the queue already, and waits for the connection.
+/// The call that carries the decision has left the queue already, and waits for the connection.
 #[tokio::test]
 async fn a_decision_that_is_dropped_while_its_call_waits_for_a_connection_is_not_charged() {
     let server = Server::start();
@@ -199,7 +199,7 @@ async fn a_decision_that_is_dropped_while_its_call_waits_for_a_connection_is_not
     let backend = RedisBackend::builder(gated).deadline(Duration::from_secs(5)).build().unwrap();
     let limits = LimitTree::new(&backend, one());
     opened.acquire().await.unwrap().forget();
-    // Connecting takes no longer from here on, however busy the machine is.
+    // From here on connecting takes no time on the paused clock, however busy the machine is.
     tokio::time::pause();
     let begin = |key: &str| {
         let mut decision = Box::pin(backend.decide(&limits.prepared, &limits.calls(key, 7)));
@@ -208,7 +208,7 @@ async fn a_decision_that_is_dropped_while_its_call_waits_for_a_connection_is_not
     };
     let mut alone: Vec<_> = (0..6).map(|_| begin("alone")).collect();
     let (kept, dropped) = (begin("kept"), begin("dropped"));
-    // Its place is free, so a call leaves with the two that are queued.
+    // Its place is free, so a call leaves with the two queued decisions.
     drop(alone.pop());
     let turns = async || {
         for _ in 0..20 {
@@ -224,7 +224,7 @@ async fn a_decision_that_is_dropped_while_its_call_waits_for_a_connection_is_not
     assert_eq!(limits.left("dropped").await, LIMIT);
 }
 
-/// A trial that is dropped does not keep others from being made.
+/// After a trial is dropped, another trial can start.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dropped_trial_lets_the_next_one_in() {
     let server = Server::start();
@@ -236,7 +236,7 @@ async fn a_dropped_trial_lets_the_next_one_in() {
     proxy.blackhole(true);
     assert!(backend.decide(&limits.prepared, &limits.calls("key", 1)).await.is_err());
     proxy.blackhole(false);
-    // Half open: each of these is the trial, or is refused.
+    // The breaker is half open: each of these is the trial, or is refused.
     for times in [1, 1, 2, 2].repeat(20) {
         poll_times(backend.decide(&limits.prepared, &limits.calls("key", 1)), times).await;
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -252,7 +252,7 @@ async fn until_decided(limits: &LimitTree, limit: Duration) {
     }
 }
 
-/// The connection belongs to the runtime that opened it. Another one opens another.
+/// The connection belongs to the runtime that opened it. Another runtime opens a connection of its own.
 #[test]
 fn a_runtime_that_ends_takes_its_connection_along() {
     let server = Server::start();
@@ -268,7 +268,7 @@ fn a_runtime_that_ends_takes_its_connection_along() {
     assert_eq!(limits.backend.stats().connections, 2);
 }
 
-/// The task that waits for a sign of life belongs to a runtime too.
+/// The task that waits for a sign of life also belongs to a runtime.
 #[test]
 fn a_runtime_that_ends_while_the_breaker_is_open_leaves_it_to_the_next() {
     let server = Server::start();
@@ -287,7 +287,7 @@ fn a_runtime_that_ends_while_the_breaker_is_open_leaves_it_to_the_next() {
     second.block_on(until_decided(&limits, Duration::from_millis(500)));
 }
 
-/// Decisions that wait for a call of another runtime, which ends or stands still, are not left waiting.
+/// Decisions that wait for a call of another runtime, which ends or stands still, are still answered.
 #[test]
 fn a_runtime_that_stands_still_delays_no_decision() {
     let server = Server::start();
@@ -298,7 +298,7 @@ fn a_runtime_that_stands_still_delays_no_decision() {
         until_decided(&limits, Duration::from_secs(2)).await;
         limits
     });
-    // It is not driven any more: its connection is open, and nothing moves on it.
+    // The test no longer drives this runtime: its connection is open, but nothing moves on it.
     let running = Runtime::new().unwrap();
     running.block_on(async {
         let start = Instant::now();

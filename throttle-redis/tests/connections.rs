@@ -1,4 +1,4 @@
-//! Every way to a server: TLS, users with the documented rights, databases, pools, Sentinels, connections of one's own.
+//! Every way to reach a server: TLS, users with the documented rights, databases, pools, Sentinels, custom connections.
 
 mod common;
 
@@ -42,7 +42,7 @@ async fn tls_works_without_anything_installed_beforehand() {
     let limits = LimitTree::new(&backend, day(3));
     let error = backend.decide(&limits.prepared, &limits.calls("ada", 1)).await.unwrap_err();
     assert!(error.is_uncharged(), "{error}");
-    // A URL is configuration, and cannot switch that off.
+    // A URL comes from configuration, and must not switch verification off.
     let url = format!("{}#insecure", server.tls_url());
     let refused = [
         Single::new(&url).err(),
@@ -57,7 +57,7 @@ async fn tls_works_without_anything_installed_beforehand() {
     }
 }
 
-/// Everything that an error says, its sources included.
+/// The text of an error and of all its sources.
 fn told(error: &dyn std::error::Error) -> String {
     error.source().map_or_else(|| error.to_string(), |source| format!("{error}: {}", told(source)))
 }
@@ -90,7 +90,7 @@ async fn errors_of_connecting_tell_the_address_and_what_the_server_said() {
     }
 }
 
-/// The task that connects was started there, and never gets to run, or not to its end.
+/// The task that connects starts in the stopped runtime, and never runs, or never finishes.
 #[test]
 fn a_backend_built_in_a_runtime_that_stands_still_connects_from_another() {
     let server = Server::start();
@@ -124,7 +124,7 @@ fn a_backend_built_in_a_runtime_that_stands_still_connects_from_another() {
     }
 }
 
-/// It holds the place of the one that loads the script for all, and its task is not polled again.
+/// The stopped decision holds the place of the one that loads the script for all, and is not polled again.
 #[tokio::test]
 async fn a_decision_that_stands_still_keeps_no_other_from_loading_the_script() {
     let server = Server::start();
@@ -164,7 +164,7 @@ async fn a_server_that_demands_client_certificates_is_shown_one() {
     decides(&patient(Pool::with_tls(&server.tls_url(), 2, &tls).unwrap()).prefix("pool").build().unwrap()).await;
 }
 
-/// What the crate's documentation says a user needs.
+/// The rights that the crate's documentation lists for a user.
 const RIGHTS: &str =
     "on >secret ~throttle{* -@all +evalsha +script|load +get +set +time +del +scan +pttl +ping +hello +select";
 
@@ -180,14 +180,14 @@ async fn a_user_with_the_documented_rights_can_do_everything() {
     assert_eq!(backend.inspect(&day(3), &Key::from("bob")).await.unwrap().decision.remaining(), 3);
     backend.reset_all("").await.unwrap();
     assert_eq!(server.dbsize(), 0);
-    // Outside of the prefix it may do nothing; the error says that nothing was charged.
+    // The user has no rights outside of the prefix; the error says that nothing was charged.
     let elsewhere = patient(Single::new(&url).unwrap()).prefix("other").build().unwrap();
     let limits = LimitTree::new(&elsewhere, day(3));
     let error = elsewhere.decide(&limits.prepared, &limits.calls("ada", 1)).await.unwrap_err();
     assert!(error.is_uncharged(), "{error}");
 }
 
-/// The same and what the documentation adds for clusters, also while slots move.
+/// The documented rights and those for clusters are enough, also while slots move.
 #[tokio::test]
 async fn a_user_with_the_documented_rights_can_do_everything_on_a_cluster() {
     let servers = Servers::start();
@@ -209,7 +209,7 @@ async fn a_user_with_the_documented_rights_can_do_everything_on_a_cluster() {
         assert_eq!(backend.inspect(&day(3), &Key::from("bob")).await.unwrap().decision.remaining(), 3);
         assert!(limits.take("eve", 2).await.is_admitted());
     }
-    // A slot that is open is asked for elsewhere.
+    // For a key of a slot that is moving, the server answers with a redirection.
     let slot = throttle_test_servers::slot_of("one");
     let from = servers.master_of(slot);
     let to = servers.masters().into_iter().find(|node| *node != from).unwrap();
@@ -220,7 +220,7 @@ async fn a_user_with_the_documented_rights_can_do_everything_on_a_cluster() {
     servers.move_keys(from, to, slot, 100);
     servers.close_slot(from, to, slot);
     assert_eq!(limits.left("eve").await, 1, "what was used has moved along");
-    // Under one prefix, and each in a slot of its own.
+    // All keys under one prefix, and each key in a slot of its own.
     one.reset_all("").await.unwrap();
     assert_eq!((limits.left("eve").await, LimitTree::new(&other, day(3)).left("eve").await), (3, 1));
     spread.reset_all("").await.unwrap();
@@ -328,7 +328,7 @@ async fn a_pool_replaces_connections_that_broke_and_opens_no_more_than_it_may() 
     }
 }
 
-/// A connection of one's own, which counts what goes through it.
+/// A custom connection that counts its calls.
 struct Counting(Single, Arc<AtomicUsize>);
 
 struct Counted(Box<dyn Connection>, Arc<AtomicUsize>);

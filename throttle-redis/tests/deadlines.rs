@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep};
 
 const DEADLINE: Duration = Duration::from_millis(250);
 
-/// The 5 ms that a decision may come later, and what a loaded machine adds to any timer.
+/// The 5 ms by which a decision may be late, and the delay that a loaded machine adds to any timer.
 const GRACE: Duration = Duration::from_millis(5 + 245);
 
 fn window(name: &str) -> PolicyTree {
@@ -27,7 +27,7 @@ fn limits(builder: RedisBuilder) -> Arc<LimitTree> {
     Arc::new(LimitTree::new(&builder.deadline(DEADLINE).build().unwrap(), window("p")))
 }
 
-/// Decides so often at once, several times over; none of it takes longer than it may, and none of it is decided.
+/// Starts `at_once` decisions, several times over. Each returns within its time, and none is decided.
 async fn check_that_all_return(limits: &Arc<LimitTree>, at_once: usize) -> Vec<BackendError> {
     let mut errors = Vec::new();
     for _ in 0..3 {
@@ -35,7 +35,7 @@ async fn check_that_all_return(limits: &Arc<LimitTree>, at_once: usize) -> Vec<B
         for place in 0..at_once {
             let limits = Arc::clone(limits);
             deciding.spawn(async move {
-                // Keys of their own, which a cluster has in different places.
+                // Keys of their own, which a cluster keeps in different slots.
                 let calls = limits.prepared_calls(place);
                 let started = Instant::now();
                 let decided = limits.backend.decide(&limits.prepared, &calls).await;
@@ -70,14 +70,14 @@ async fn until_decided(limits: &LimitTree) {
     }
 }
 
-/// Each of these has many more decisions to make than it has under way at once.
+/// Many more decisions than the backend has under way at once.
 const AT_ONCE: usize = 300;
 
 fn unopened(builder: RedisBuilder) -> RedisBuilder {
     builder.breaker_threshold(u32::MAX)
 }
 
-/// Connections are open, and nothing is answered.
+/// Connections are open, but the server does not answer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn law_12_a_store_that_stops_answering() {
     let server = Server::start();
@@ -117,7 +117,7 @@ async fn law_12_a_cluster_that_stops_answering() {
     }
 }
 
-/// There never is a connection: connecting hangs.
+/// The connection never opens: connecting hangs.
 async fn check_unconnected(port: u16) {
     let url = format!("redis://127.0.0.1:{port}");
     let single = || RedisBackend::builder(Single::new(&url).unwrap());
@@ -138,7 +138,7 @@ async fn check_unconnected(port: u16) {
 async fn law_12_a_store_that_accepts_and_never_answers() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
-    // Ends with the process.
+    // The thread ends with the process.
     std::thread::spawn(move || listener.incoming().collect::<Vec<_>>());
     check_unconnected(port).await;
 }
@@ -149,7 +149,7 @@ async fn law_12_a_store_that_never_accepts() {
     check_unconnected(listener.local_addr().unwrap().port()).await;
 }
 
-/// With hours to wait, a decision that finds the queue full does not wait at all.
+/// Although its deadline is hours away, a decision that finds the queue full does not wait.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn law_12_a_full_queue_returns_at_once() {
     let server = Server::start();

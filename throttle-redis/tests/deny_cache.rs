@@ -116,7 +116,7 @@ async fn it_holds_no_more_than_it_may_and_is_off_by_default() {
     assert_eq!((plain.stats().cached_refusals, plain.stats().calls), (0, 3));
 }
 
-/// A key that all refusals have in common must not be gone through for each of them.
+/// A key that all refusals share must not cause a scan for each of them.
 #[tokio::test]
 async fn many_refusals_that_share_a_key_are_kept_and_cleared_in_no_time() {
     let shared = Shared::new();
@@ -138,7 +138,7 @@ async fn many_refusals_that_share_a_key_are_kept_and_cleared_in_no_time() {
     assert!(backend.decide(&limits.prepared, &calls("17")).await.unwrap().is_admitted());
 }
 
-/// What the store says of a log is as much of it as one cost needs; a greater one waits for other runs of it.
+/// The store's reply about a log contains only what one cost needs; a greater cost depends on other entries.
 #[tokio::test]
 async fn greater_costs_of_a_log_are_asked_about() {
     let shared = Shared::new();
@@ -151,12 +151,12 @@ async fn greater_costs_of_a_log_are_asked_about() {
         clock.set(hours(at));
         assert!(limits.take("ada", units).await.is_admitted());
     }
-    // By then the first three units are no more counted, and then the next three.
+    // By then the first three units have left the window, and then the next three.
     assert_eq!(limits.take("ada", 2).await.retry_after(), Some(21 * HOUR));
     assert_eq!(limits.take("ada", 5).await.retry_after(), Some(22 * HOUR));
 }
 
-/// What is left, and for how long, changes with each charge; a refusal from before it does not know that.
+/// Each charge changes what remains and for how long; a refusal from before a charge is out of date.
 #[tokio::test]
 async fn a_charge_makes_a_kept_refusal_out_of_date() {
     let shared = Shared::new();
@@ -170,8 +170,8 @@ async fn a_charge_makes_a_kept_refusal_out_of_date() {
     assert_eq!(refused.remaining(), 2);
 }
 
-/// A refusal that was decided before a key is reset or refunded is as old as what the key held then, whether it arrives
-/// before that step is done or after.
+/// A refusal that was decided before a key is reset or refunded is out of date, whether it arrives before or after that
+/// step ends.
 #[tokio::test]
 async fn refusals_from_before_a_reset_or_refund_are_not_kept() {
     let server = Server::start();
@@ -186,7 +186,7 @@ async fn refusals_from_before_a_reset_or_refund_are_not_kept() {
     ]) {
         let key = format!("{step} {arrives_after}");
         let receipt = limits.charge(&key, 3).await.unwrap();
-        // Every script is loaded, so that each step is one call.
+        // Load every script first, so that each step is one call.
         backend.settle(&limits.prepared, limits.charge("warm", 1).await.unwrap().actual(0)).await.unwrap();
         proxy.delay_replies(Duration::from_millis(100));
         let asked = backend.stats().calls;
@@ -224,7 +224,7 @@ async fn refusals_from_before_a_reset_or_refund_are_not_kept() {
     }
 }
 
-/// The script of refunds is not loaded yet, so a request that is decided on the way finds the key as it was before.
+/// The script for refunds is not loaded yet, so a request that is decided in between finds the key as it was before.
 #[tokio::test]
 async fn refusals_from_within_a_refund_are_not_kept() {
     let server = Server::start();
@@ -240,8 +240,8 @@ async fn refusals_from_within_a_refund_are_not_kept() {
     assert!(limits.take("ada", 1).await.is_admitted(), "after the refund");
 }
 
-/// An answer that takes long tells the server's time as it was when the question had just been asked, or as it is now.
-/// At the instant at which the store would admit a request, a kept refusal is no more true.
+/// A late answer shows the server's time somewhere between the question and now. A kept refusal ends at the first
+/// instant at which the store may admit the request.
 #[tokio::test]
 async fn refusals_end_when_they_may_by_the_latest_time_that_the_server_can_have() {
     let server = Server::start();

@@ -1,7 +1,8 @@
-//! Processes that race for the last units of many keys admit exactly as many as there are: on one server, and on a
+//! Processes that race for the last units of many keys admit exactly as many requests as there are units: on one
+//! server, and on a cluster.
 //! cluster.
 //!
-//! This program starts itself again as the processes that race, so it brings a `main` of its own.
+//! This program starts itself again as the racing processes, so it has a `main` of its own.
 
 #![allow(clippy::print_stdout, reason = "it is its own test runner")]
 
@@ -18,19 +19,19 @@ use throttle_test_servers::{Cluster as Servers, Server};
 const PROCESSES: usize = 8;
 const KEYS: u64 = 20;
 const K: u64 = 37;
-/// A budget beside the one of K units that is never used up: what is admitted, and what all tasks can have reserved at
-/// once, is less.
+/// A budget beside the one of K units that is never used up: it exceeds what is admitted plus what all tasks can have
+/// reserved at once.
 const ROOMY: u64 = K + 2 * (PROCESSES * TASKS) as u64;
-/// Tasks of a process, each with tries for every key.
+/// Tasks of a process, each of which tries every key.
 const TASKS: usize = 4;
 
-/// The sets that each key is asked about.
+/// The sets that each key is tried on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asked {
     One,
     /// Two limits of K units.
     Two,
-    /// Two limits, of which the second has K units and alone refuses.
+    /// Two limits, of which only the second, with K units, ever refuses.
     Lopsided,
 }
 
@@ -62,7 +63,7 @@ impl Asked {
         }
     }
 
-    /// One unit of each policy, or a look; policies of one set have keys of their own.
+    /// One unit of each policy, or a peek. Policies of one set have keys of their own.
     fn calls(self, key: u64, cost: u64) -> Vec<Call> {
         let keys = [key, 1_000 + key].into_iter().take(self.budgets().len());
         keys.map(|key| Call::from(Key::from(key)).costing(cost)).collect()
@@ -96,7 +97,7 @@ fn main() -> ExitCode {
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Lets processes race; returns what is wrong with what they admitted.
+/// Runs the race, and returns what is wrong with the admissions.
 fn check(way: &str) -> Vec<String> {
     let (server, cluster);
     let urls = if way.starts_with("single") {
@@ -121,16 +122,15 @@ fn check(way: &str) -> Vec<String> {
     afterwards(way, &urls.join(" "), &admitted)
 }
 
-/// What one client without a rival finds when the race is over: each unit that was not admitted is still there, and no
-/// more.
+/// After the race, a single client finds each unit that was not admitted, and no more.
 #[tokio::main(flavor = "current_thread")]
 async fn afterwards(way: &str, urls: &str, admitted: &[u64]) -> Vec<String> {
     let backend = builder(way, urls).deadline(Duration::from_secs(10)).build().expect("valid options");
     let mut wrong = Vec::new();
     for (asked, admitted) in Asked::ALL.into_iter().zip(admitted.chunks(KEYS as usize)) {
         let set = Arc::new(backend.prepare(PolicySet::new(asked.rule()).expect("a set")).expect("a set"));
-        // Reserved apart, two members that both refuse may refuse early under a race, and never too late. Most units
-        // are admitted in the race all the same: many more tries follow than there are units.
+        // With separate reservations, two members that both refuse may refuse early in a race, but never admit too
+        // much. Most units are admitted in the race all the same: there are many more tries than units.
         let early = way == "cluster_spread" && asked == Asked::Two;
         let least = if early { K / 2 } else { K };
         for (key, raced) in (0..KEYS).zip(admitted) {
@@ -168,7 +168,7 @@ fn builder(way: &str, urls: &str) -> RedisBuilder {
     }
 }
 
-/// What one process does: it takes what it can get, and prints how much that was of each key.
+/// One process of the race: takes as many units as it can, and prints how many it took of each key.
 #[tokio::main(worker_threads = 2)]
 async fn race(way: &str, urls: &str) {
     let backend = builder(way, urls).deadline(Duration::from_secs(10)).build().expect("valid options");

@@ -1,4 +1,4 @@
-//! Every key ends by itself, and none before its time.
+//! Every key expires by itself, and none expires early.
 
 mod common;
 
@@ -62,7 +62,7 @@ async fn every_key_is_gone_when_it_is_as_good_as_unused_and_none_before() {
         }
     }
     while server.dbsize() > 0 {
-        // The server looks for what has expired ten times a second.
+        // The server searches for expired keys ten times a second.
         assert!(used.elapsed() < longest + Duration::from_secs(10), "{} keys stay", server.dbsize());
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
@@ -88,7 +88,7 @@ async fn a_key_is_inspected_without_being_touched() {
     assert_eq!(backend.inspect(&day, &key).await.unwrap().decision.remaining(), 6, "looking takes nothing");
 }
 
-/// Tags tell backends apart that share a prefix.
+/// Tags separate backends that share a prefix.
 #[tokio::test]
 async fn forgetting_everything_leaves_what_is_under_other_tags() {
     let shared = Shared::new();

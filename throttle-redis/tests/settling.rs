@@ -10,7 +10,7 @@ use throttle_core::{Backend, FixedWindow, PolicyTree, Rate};
 use throttle_redis::{Cluster, RedisBackend};
 use throttle_test_servers::Cluster as Servers;
 
-/// The server of the first slot hangs; what was charged at the other comes back all the same.
+/// The server of the first slot hangs; the charge at the other server is still settled.
 #[tokio::test]
 async fn a_settlement_tries_every_slot_and_returns_the_first_error() {
     let servers = Servers::start();
@@ -33,7 +33,7 @@ async fn a_settlement_tries_every_slot_and_returns_the_first_error() {
     assert!(!error.is_uncharged(), "sent, and not answered: {error}");
     assert_eq!(b.left(&other).await, 9, "settled at the server that answers");
     let left = loop {
-        // Its breaker or its connection may still have to find out that it is back.
+        // The backend's breaker or connection may not have noticed yet that the server is back.
         if let Ok(decision) = backend.decide(&a.prepared, &a.calls("ada", 0)).await {
             break decision.remaining();
         }

@@ -1,4 +1,4 @@
-//! Policies with tiers, where a backend might answer without asking, or asks several servers.
+//! Policies with tiers, where a backend might answer without asking the store, or asks several servers.
 
 mod common;
 
@@ -23,7 +23,7 @@ async fn ask(limits: &LimitTree, calls: &[Call]) -> Decision {
     limits.backend.decide(&limits.prepared, calls).await.unwrap()
 }
 
-/// A charge in another tier makes it untrue.
+/// A charge in another tier makes a refusal untrue.
 #[tokio::test]
 async fn refusals_of_tiers_are_not_cached() {
     let shared = Shared::new();
@@ -52,8 +52,8 @@ async fn inspection_reads_a_value_by_the_tier_that_wrote_it() {
     assert_eq!((held.fields[1].1, held.decision.remaining()), (3, 2), "three of the five that the first tier holds");
 }
 
-/// Keys in different slots are asked for one by one, each in its tier, and what was charged in vain is given back
-/// there.
+/// Keys in different slots are asked about one by one, each in its tier, and a charge of a refused request is given
+/// back in that tier.
 #[tokio::test]
 async fn tiers_of_keys_on_several_servers() {
     let servers = Servers::shared();

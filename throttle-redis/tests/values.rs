@@ -10,7 +10,7 @@ use throttle_core::{Algorithm, Backend, IntoAlgorithm, PolicyTree, Rate, Sliding
 use throttle_redis::{RedisBackend, Single};
 use throttle_test_servers::{Proxy, Server};
 
-/// One for which the server takes no expiry, and one that the script cannot calculate with.
+/// One value for which the server accepts no expiry, and one with which the script cannot calculate.
 fn poisons() -> [(Algorithm, f64); 2] {
     [
         (TokenBucket::new(Rate::per_hour(10)).into_algorithm().unwrap(), 1e300),
@@ -18,7 +18,7 @@ fn poisons() -> [(Algorithm, f64); 2] {
     ]
 }
 
-/// A fresh state of which the first number is another.
+/// Stores a fresh state with its first number replaced.
 fn poison(server: &Server, algorithm: Algorithm, number: f64) {
     let mut value = algorithm.fresh().to_wire(&algorithm).unwrap();
     let at = algorithm.tag().len() + 1;
@@ -40,7 +40,7 @@ async fn a_value_that_makes_no_sense_fails_no_request_that_travels_with_its_own(
             let limits = Arc::new(LimitTree::new(&backend, PolicyTree::All(members.collect())));
             assert_eq!(limits.take("warm", 1).await.remaining(), 9);
             poison(&server, algorithm, number);
-            // While the first calls are under way, the others wait for one to share.
+            // While the first calls are under way, the other decisions wait for one call together.
             proxy.delay_replies(Duration::from_millis(50));
             let before = backend.stats().calls;
             let mut asking = tokio::task::JoinSet::new();

@@ -1,4 +1,4 @@
-//! Waiting: for a store that is away, and in company.
+//! Decisions that wait: for a store that is down, and together with other decisions.
 
 mod common;
 
@@ -19,7 +19,8 @@ fn window() -> throttle_core::Policy {
     policy("p", FixedWindow::new(Rate::new(1_000, Duration::from_secs(3650 * 86_400))))
 }
 
-/// A load balancer that sends requests only to healthy processes would never send one again.
+/// A process that stayed unhealthy would receive no request from a load balancer that sends requests only to healthy
+/// ones.
 #[tokio::test]
 async fn a_store_that_is_back_is_healthy_without_a_decision() {
     let server = Server::start();
@@ -30,7 +31,7 @@ async fn a_store_that_is_back_is_healthy_without_a_decision() {
     assert!(backend.is_healthy());
     server.stop();
     assert!(decide().await.is_err());
-    // The store has as long again to answer where the machine was late to look.
+    // If the machine was late to look, the store gets the same time again to answer.
     let failed = Instant::now();
     while backend.is_healthy() {
         assert!(failed.elapsed() < Duration::from_secs(1), "it failed, and counts as healthy");
@@ -39,13 +40,13 @@ async fn a_store_that_is_back_is_healthy_without_a_decision() {
     server.cont();
     let back = Instant::now();
     while !backend.is_healthy() {
-        assert!(back.elapsed() < Duration::from_secs(5), "nobody has asked, and so it stays ill");
+        assert!(back.elapsed() < Duration::from_secs(5), "the backend stays unhealthy until a decision asks the store");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     assert!(decide().await.is_ok());
 }
 
-/// A decision that has time left travels in one call with a decision whose deadline has passed.
+/// A decision that has time left shares a call with a decision whose deadline has passed.
 #[tokio::test]
 async fn decisions_that_travel_together_have_deadlines_of_their_own() {
     let server = Server::start();
@@ -62,7 +63,7 @@ async fn decisions_that_travel_together_have_deadlines_of_their_own() {
         })
     };
     server.stop();
-    // As many calls are under way as may be; the next decision waits, and has 50 ms left when the first of them land.
+    // As many calls as allowed are under way. The next decision waits, and has 50 ms left when the first calls end.
     let early: Vec<_> = (0..6).map(|_| begin()).collect();
     tokio::time::sleep(Duration::from_millis(50)).await;
     let next = begin();
@@ -80,7 +81,7 @@ async fn decisions_that_travel_together_have_deadlines_of_their_own() {
     }
 }
 
-/// A runtime that is not driven any more, and was not shut down either, keeps its tasks.
+/// A runtime that is neither driven nor shut down keeps its tasks.
 #[tokio::test]
 async fn a_runtime_that_stands_still_delays_no_other() {
     let server = Server::start();
@@ -114,15 +115,15 @@ async fn a_runtime_that_stands_still_delays_no_other() {
     still.shutdown_background();
 }
 
-/// An instant that has passed is decided as it would have been then, by the server's clock: what became due in turn is
-/// admitted in turn. An instant long ago, or one to come, buys nothing.
+/// A decision as of a past instant is made as it would have been then, by the server's clock: requests that became due
+/// in turn are admitted in turn. An instant long ago, or in the future, buys nothing.
 #[tokio::test]
 async fn law_07_as_of_another_instant_nothing_comes_early() {
     const MS: Duration = Duration::from_millis(1);
     let server = Server::start();
     let backend = builder(&server).deadline(Duration::from_secs(10)).build().unwrap();
     let limits = LimitTree::new(&backend, policy("p", Gcra::new(Rate::per_second(200)).burst(1)));
-    // A machine that stalls for more than 60 ms makes a round worthless.
+    // A machine that stalls for more than 60 ms invalidates a round.
     let mut in_turn = false;
     for round in 0..20 {
         let calls = limits.calls(&round.to_string(), 1);
@@ -134,7 +135,7 @@ async fn law_07_as_of_another_instant_nothing_comes_early() {
         let all = [1, 2, 3, 4, 5, 6, 7, 8];
         let mut count = 0;
         for turn in all {
-            // The unit of each turn, and no other.
+            // The unit of each turn is admitted, and no other.
             count += usize::from(admitted(turn).await) + usize::from(admitted(turn).await);
         }
         in_turn |= count == all.len();

@@ -1,9 +1,9 @@
 //! Batches the decisions of a set that wait for the connection: they travel in one call.
 //!
-//! A few calls are under way at once, and each takes along all decisions that wait. While calls with many decisions are
-//! under way, a single decision waits until one of them has ended rather than start a call of its own, and later decisions join it. A
-//! decision that comes alone does not wait. A call carries at most [so much work](CALL), so that it does not delay the
-//! calls behind it.
+//! A few calls are under way at once, and each carries all waiting decisions. While calls with many decisions are under
+//! way, a single decision waits until one of them has ended instead of starting a call of its own, and later decisions
+//! join it. A decision that arrives alone does not wait. A call carries at most [`CALL`] of work, so that it does not
+//! delay the calls behind it.
 
 use std::collections::VecDeque;
 use std::pin::pin;
@@ -25,7 +25,7 @@ use crate::script::request::Ask;
 use crate::script::server_work::CALL;
 use crate::shared::Shared;
 
-/// Calls of a set that are under way at once: so many that the server has the next one when it has answered one.
+/// Calls of a set that are under way at once: enough that the server has the next call when it has answered one.
 const CALLS_IN_FLIGHT: usize = 6;
 
 /// How long after its deadline a decision waits for an answer that says so.
@@ -38,14 +38,13 @@ pub(crate) struct Batcher(Arc<Mutex<Waiting>>);
 #[derive(Default)]
 struct Waiting {
     queue: VecDeque<Job>,
-    /// Calls under way.
     in_flight: SmallVec<[InFlight; CALLS_IN_FLIGHT]>,
     started: u64,
-    /// The runtime that sends what is in the queue.
+    /// The runtime that sends the queued decisions.
     runtime: Option<Handle>,
 }
 
-/// A call under way: which one, the decisions in it, and when all of them have been given up.
+/// A call under way: its number, the decisions in it, and the instant by which all of them have timed out.
 struct InFlight {
     number: u64,
     decisions: usize,
@@ -58,16 +57,16 @@ struct Job {
     caller: Caller,
 }
 
-/// A decision that is waited for.
+/// The caller of a decision, which waits for the answer.
 struct Caller {
     until: Instant,
-    /// Taken when it is answered.
+    /// Taken when the answer is sent.
     answer: Option<Answer>,
-    /// Taken by the call that sends it, or by the caller that gives it up before.
+    /// Taken by the call that sends the decision, or by a caller that gives it up before.
     claim: Arc<Claim>,
 }
 
-/// Taken once.
+/// Can be taken once.
 #[derive(Default)]
 struct Claim(AtomicBool);
 
@@ -81,7 +80,7 @@ type Answer = oneshot::Sender<Result<(Part, Ask), CallError>>;
 type Answered = oneshot::Receiver<Result<(Part, Ask), CallError>>;
 
 impl Batcher {
-    /// Returns the answer, and gives the question back.
+    /// Returns the answer together with the question.
     pub(crate) async fn ask(&self, shared: &Arc<Shared>, ask: Ask, until: Instant) -> Result<(Part, Ask), CallError> {
         let (claim, mut answered) = match self.enqueue(shared, ask, until)? {
             Enqueued::Now(ask, _guard) => return Ok((call::decide_one(shared, &ask, until).await?, ask)),
@@ -89,9 +88,9 @@ impl Batcher {
         };
         match timeout_at(until + GRACE, &mut answered).await {
             Ok(Ok(answer)) => answer,
-            // The runtime of the call was stopped. The question may have been sent by then.
+            // The runtime of the call was stopped. It may have sent the question before that.
             Ok(Err(_)) => Err(CallError::Late),
-            // That runtime stands still, or has too much to do.
+            // The runtime of the call stands still or is overloaded.
             Err(_) => Err(if claim.take() { CallError::Expired } else { CallError::Late }),
         }
     }
@@ -127,12 +126,11 @@ enum Enqueued {
 }
 
 impl Waiting {
-    /// Whether a call with so many decisions may start: they are no fewer than its share.
+    /// Whether a call with `count` decisions may start: it must carry at least an equal share of those under way.
     fn may_start(&self, count: usize) -> bool {
         self.in_flight.len() < CALLS_IN_FLIGHT && count * (CALLS_IN_FLIGHT - 1) >= self.decisions()
     }
 
-    /// Decisions in the calls under way.
     fn decisions(&self) -> usize {
         self.in_flight.iter().map(|call| call.decisions).sum()
     }
@@ -143,24 +141,24 @@ impl Waiting {
         self.started
     }
 
-    /// Gives up the calls of a runtime that stands still: it does not end them, and other decisions must not wait for
-    /// it.
+    /// Gives up the calls of a runtime that stands still: such calls do not end, and other decisions must not wait for
+    /// them.
     fn give_up_stalled(&mut self) {
         let (now, before) = (Instant::now(), self.in_flight.len());
         self.in_flight.retain(|call| call.over > now);
         if self.in_flight.len() < before {
-            // What is still in the queue runs in a runtime that is awake.
+            // The queue is sent by the current runtime, which is running.
             self.runtime = Some(Handle::current());
         }
     }
 
-    /// The jobs of the next call, if one may start.
+    /// Returns the jobs of the next call, if one may start.
     fn next_call(&mut self, most: usize) -> Option<(Handle, u64, Vec<Job>)> {
         if self.queue.is_empty() || !self.may_start(self.queue.len()) {
             return None;
         }
-        // With no call under way, half of them start now and half at once behind them. Otherwise the server is busy:
-        // all start.
+        // With no call under way, half of the queue starts now and the other half at once behind it. Otherwise the
+        // server is busy, and all of the queue starts.
         let share = if self.in_flight.is_empty() { self.queue.len().div_ceil(2) } else { self.queue.len() };
         let mut work = 0;
         let fits = |job: &&Job| {
@@ -177,7 +175,8 @@ impl Waiting {
     }
 }
 
-/// Starts the calls that may start. The lock is not held meanwhile: a runtime that is going down drops the guard at once.
+/// Starts the calls that may start. The lock is released before each start, because a runtime that is shutting down
+/// drops the guard at once.
 fn start_calls(shared: &Arc<Shared>, batcher: &Arc<Mutex<Waiting>>) {
     loop {
         let Some((runtime, number, jobs)) = batcher.lock().next_call(shared.options.max_batch) else { return };
@@ -186,7 +185,7 @@ fn start_calls(shared: &Arc<Shared>, batcher: &Arc<Mutex<Waiting>>) {
     }
 }
 
-/// Ends a call under way when it is dropped, whatever became of the call.
+/// Ends a call under way when it is dropped, whatever the outcome of the call.
 struct CallGuard {
     shared: Arc<Shared>,
     batcher: Arc<Mutex<Waiting>>,
@@ -200,7 +199,7 @@ impl Drop for CallGuard {
     }
 }
 
-/// Asks for all of them in as few calls as there are versions of the set, which is mostly one.
+/// Sends all jobs in one call for each version of the set; mostly there is one version.
 async fn send(mut jobs: Vec<Job>, guard: CallGuard) {
     let shared = &guard.shared;
     loop {
@@ -214,7 +213,7 @@ async fn send(mut jobs: Vec<Job>, guard: CallGuard) {
             let (asks, mut callers) = unzip(jobs);
             match decide_in_time(shared, &asks, &mut callers).await {
                 Ok(parts) => {
-                    // A decision that is not waited for any more is charged all the same.
+                    // A decision is charged even if its caller no longer waits.
                     let decided = parts.into_iter().zip(asks);
                     callers.iter_mut().zip(decided).for_each(|(caller, decided)| caller.answer(Ok(decided)));
                 }
@@ -252,7 +251,7 @@ fn answer_overdue<'a>(callers: impl Iterator<Item = &'a mut Caller>, now: Instan
     callers.filter(|caller| caller.until <= now).for_each(|caller| caller.answer(Err(error.clone())));
 }
 
-/// Queued for a connection and for room at the server. Jobs whose deadline passes meanwhile are not sent.
+/// Waits for a connection and for room at the server. Jobs whose deadline passes meanwhile are not sent.
 async fn room_for(shared: &Shared, mut jobs: Vec<Job>) -> Option<(Held<'_>, Vec<Job>)> {
     let (link, ask) = (&shared.link, &jobs.first()?.ask);
     let (slot, work) = (ask.slot, jobs.iter().map(|job| job.work).sum());
@@ -269,7 +268,7 @@ async fn room_for(shared: &Shared, mut jobs: Vec<Job>) -> Option<(Held<'_>, Vec<
     });
     let room = loop {
         let next = jobs.iter().map(|job| job.caller.until).min()?;
-        // The last one's time ends the wait itself, which knows what was missing.
+        // The deadline of the last job ends the wait itself, which knows what was missing.
         if next >= last {
             break room.await;
         }
@@ -287,14 +286,14 @@ async fn room_for(shared: &Shared, mut jobs: Vec<Job>) -> Option<(Held<'_>, Vec<
     }
 }
 
-/// Asks for as long as one of them has time left. Jobs that time out first get [`CallError::Late`] at once.
+/// Sends the question while at least one job has time left. Jobs that time out first get [`CallError::Late`] at once.
 async fn decide_in_time(shared: &Arc<Shared>, asks: &[Ask], callers: &mut [Caller]) -> Result<Vec<Part>, CallError> {
     let last = callers.iter().map(|caller| caller.until).max().unwrap_or_else(Instant::now);
     let mut deciding = pin!(call::decide_batch(shared, asks, last));
     loop {
         let waiting = callers.iter().filter(|caller| caller.answer.is_some());
         let next = waiting.map(|caller| caller.until).min().unwrap_or(last);
-        // The last one's time ends the question itself, which knows whether it was asked.
+        // The deadline of the last job ends the call itself, which knows whether the question was sent.
         if next >= last {
             return deciding.await;
         }

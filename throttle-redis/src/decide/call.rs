@@ -19,13 +19,13 @@ pub(crate) async fn decide_one(shared: &Arc<Shared>, ask: &Ask, until: Instant) 
     ask_one(shared, &ask.prepared.scripts.decide, ask, until).await
 }
 
-/// The same for several at once, for which there is room.
+/// Decides several requests in one call. The caller has taken the room for it.
 pub(crate) async fn decide_batch(shared: &Arc<Shared>, asks: &[Ask], until: Instant) -> Result<Vec<Part>, CallError> {
     let Some(first) = asks.first() else { return Ok(Vec::new()) };
     ask_all(shared, &first.prepared.scripts.decide, asks, until).await
 }
 
-/// Decides about keys that other parameters were written for.
+/// Decides a request whose stored values were written under other parameters.
 pub(crate) async fn carry_over(shared: &Arc<Shared>, ask: &Ask, until: Instant) -> Result<Part, CallError> {
     let _room = shared.link.room_by(ask.slot, ask.work(), until).await?;
     ask_one(shared, &ask.prepared.scripts.carry, ask, until).await
@@ -36,7 +36,7 @@ async fn ask_one(shared: &Arc<Shared>, script: &Script, ask: &Ask, until: Instan
     parts.into_iter().next().ok_or(CallError::Malformed("the script answered nothing"))
 }
 
-/// Asks for several that are about the same set.
+/// Asks about several requests of the same set.
 async fn ask_all(shared: &Arc<Shared>, script: &Script, asks: &[Ask], until: Instant) -> Result<Vec<Part>, CallError> {
     let Some(first) = asks.first() else { return Ok(Vec::new()) };
     let keys: SmallVec<[&[u8]; 8]> = asks.iter().flat_map(|ask| ask.names.iter().map(Vec::as_slice)).collect();
@@ -54,7 +54,7 @@ async fn ask_all(shared: &Arc<Shared>, script: &Script, asks: &[Ask], until: Ins
     Ok(parts)
 }
 
-/// Runs a script of a set, with what the arguments of all of them begin with.
+/// Runs a script of a set with the arguments that all its scripts begin with.
 pub(crate) async fn run(
     shared: &Arc<Shared>,
     prepared: &Prepared,

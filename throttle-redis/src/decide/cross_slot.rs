@@ -1,9 +1,8 @@
-//! Decides sets whose keys are in different slots of a cluster: each policy reserves where its key is, and what was
-//! reserved in vain is given back exactly.
+//! Decides sets whose keys are in different slots of a cluster. Each policy reserves where its key is; if the set
+//! refuses, the reservations are given back exactly.
 //!
-//! It never admits too much: a refused request is charged nowhere in the end, and until then it is charged too early
-//! rather than too late. It may refuse early: two requests that each hold what the other needs both see less than there
-//! is.
+//! This never admits too much: a refused request ends up charged nowhere, and until then it is charged too early rather
+//! than too late. It may refuse early: two requests that each hold what the other needs both see less than there is.
 
 use std::sync::Arc;
 
@@ -30,7 +29,7 @@ pub(crate) fn is_needed(shared: &Shared, ask: &Ask) -> bool {
         && ask.names.iter().any(|name| hash_slot::of(name) != ask.slot)
 }
 
-/// Runs in a task of its own: a request that drops its decision must not stop the giving back.
+/// Runs in a task of its own, so that the reservations are given back even if the request drops its decision.
 pub(crate) async fn decide(shared: &Arc<Shared>, set: &Arc<RedisSet>, ask: Ask) -> Result<Decision, CallError> {
     let task = tokio::spawn(reserve(Arc::clone(shared), Arc::clone(set), ask));
     task.await.unwrap_or(Err(CallError::Malformed("the task that reserved was stopped")))
@@ -57,14 +56,14 @@ async fn reserve(shared: Arc<Shared>, set: Arc<RedisSet>, ask: Ask) -> Result<De
     while let Some(one) = asking.join_next().await {
         match one.unwrap_or(Err(CallError::Malformed("the task that reserved was stopped"))) {
             Ok(one) => reserved.push(one),
-            // An error after which something may be charged is the one to report.
+            // Report an error after which the request may be charged in preference to any other.
             Err(failed) if error.as_ref().is_none_or(CallError::is_uncharged) => error = Some(failed),
             Err(_) => {}
         }
     }
     if let Some(error) = error {
         let left = give_back(&shared, &set, reserved.iter(), until).await;
-        // What could not be given back stays charged.
+        // A reservation that could not be given back stays charged.
         return Err(if left { CallError::PartlyCharged(Box::new(error)) } else { error });
     }
     let decision = decide_all(&ask, &reserved);
@@ -87,7 +86,7 @@ async fn reserve_one(
     Ok(Reserved { policy, calls, now: part.now, state, decision })
 }
 
-/// What the set's rule makes of the parts, each at its own server's time.
+/// Decides by the set's rule from the parts, each at its own server's time.
 fn decide_all(ask: &Ask, reserved: &[Reserved]) -> Decision {
     let set = &ask.prepared.set;
     let mut states: SmallVec<[State; 3]> = set.policies().iter().map(|policy| policy.algorithm().fresh()).collect();
@@ -99,7 +98,7 @@ fn decide_all(ask: &Ask, reserved: &[Reserved]) -> Decision {
     set.decide_each(&mut states, &times, &ask.calls)
 }
 
-/// Returns whether something could not be given back before `until`. It goes on being given back after that, and no
+/// Returns whether a reservation could not be given back before `until`. Giving back continues after that, and no
 /// request waits for it.
 async fn give_back(
     shared: &Arc<Shared>,

@@ -27,7 +27,7 @@ pub(crate) async fn decide(shared: &Arc<Shared>, set: &Arc<RedisSet>, ask: Ask) 
         return Ok(refusal);
     }
     let decided = if cross_slot::is_needed(shared, &ask) {
-        // Boxed because it is rare: without, every decision's future would be as large.
+        // Boxed because it is rare: unboxed, it would make every decision's future as large.
         Box::pin(cross_slot::decide(shared, set, ask)).await
     } else {
         decide_in_one_slot(shared, set, ask, Instant::now() + shared.link.deadline).await

@@ -25,7 +25,7 @@ pub(crate) async fn decide_in_one_slot(
     Ok(decision)
 }
 
-/// Asks the store. Returns its answer, and gives the question back.
+/// Asks the store. Returns its answer together with the question.
 pub(crate) async fn ask_in_one_slot(
     shared: &Arc<Shared>,
     set: &RedisSet,
@@ -33,7 +33,7 @@ pub(crate) async fn ask_in_one_slot(
     until: Instant,
 ) -> Result<(Part, Ask), CallError> {
     let _leave = shared.link.leave(ask.slot)?;
-    // Decisions of one call are as of one instant.
+    // All decisions in one call are made as of one instant.
     let (part, ask) = if shared.options.max_batch > 1 && ask.as_of.is_none() {
         set.batcher.ask(shared, ask, until).await?
     } else {
@@ -43,7 +43,7 @@ pub(crate) async fn ask_in_one_slot(
         (call::decide_one(shared, &ask, until).await?, ask)
     };
     if part.flag() == Some(b'C') {
-        // Other parameters wrote one of the values, and nothing was done.
+        // One of the values was written under other parameters, and the script did nothing.
         return Ok((Box::pin(call::carry_over(shared, &ask, until)).await?, ask));
     }
     Ok((part, ask))

@@ -33,24 +33,24 @@ use crate::shared::Shared;
 pub struct RedisSet {
     pub(crate) backend: u64,
     pub(crate) set: PolicySet,
-    /// Keeps the names in use; `None` for what is part of another set, or only looked at.
+    /// Keeps the names in use; `None` for a part of another set, and for a set that is only inspected.
     registered: Option<RegisteredSet>,
-    /// Which tiers its requests are in.
+    /// The tiers that this set's requests are in.
     tiers: Tiers,
-    /// The same for requests in other tiers, made when the first one comes.
+    /// The sets for requests in other tiers, each made when its first request arrives.
     others: Mutex<HashMap<Tiers, Arc<RedisSet>>>,
     pub(crate) names: Vec<PolicyNames>,
     prepared: ArcSwap<Prepared>,
     pub(crate) batcher: Batcher,
     /// Places for decisions that are not batched.
     pub(crate) waiting: Semaphore,
-    /// For those of them that are under way.
+    /// Work under way of decisions that are not batched.
     pub(crate) room: InFlightLimit,
     /// Each policy as a set of its own, for keys that are in different slots.
     singles: OnceLock<Vec<Arc<RedisSet>>>,
 }
 
-/// A number for each policy; none for the first tier of each.
+/// One number for each policy; empty for the first tier of each.
 type Tiers = SmallVec<[u8; 8]>;
 
 impl RedisSet {
@@ -58,14 +58,14 @@ impl RedisSet {
         Self::in_tiers(shared, set, Tiers::new())
     }
 
-    /// A set whose names are in use as long as it exists.
+    /// Returns a set whose names are in use as long as it exists.
     pub(crate) fn registered(shared: &Shared, set: PolicySet) -> Result<Self, ConfigError> {
         let registered = shared.policies.register(set)?;
         let set = Self::new(shared, registered.set().clone());
         Ok(Self { registered: Some(registered), ..set })
     }
 
-    /// The set in force, where another one has replaced its parameters.
+    /// The set in force, if another one has replaced the parameters of this one.
     #[inline]
     pub(crate) fn replaced(&self) -> Option<Arc<PolicySet>> {
         self.registered.as_ref()?.replaced()

@@ -28,7 +28,7 @@ async fn settle_by_slot(shared: &Arc<Shared>, set: &RedisSet, receipt: &Receipt)
         let items: Vec<_> = receipt.items().iter().filter_map(|item| Some((named(item)?, item))).collect();
         return settle_in_one_slot(shared, &prepared, &items).await;
     }
-    // A server that fails must not keep the charges of other slots from being settled.
+    // A server that fails must not prevent the charges of other slots from being settled.
     let mut settled = Ok(());
     for item in receipt.items() {
         if let Some(name) = named(item) {
@@ -38,7 +38,7 @@ async fn settle_by_slot(shared: &Arc<Shared>, set: &RedisSet, receipt: &Receipt)
     settled
 }
 
-/// `None` also for what was charged to a process's own share: nothing of that is in the store.
+/// Returns `None` also for what was charged to the process's own share, because the store holds nothing of it.
 fn name_of(shared: &Shared, set: &RedisSet, item: &ReceiptItem) -> Option<Vec<u8>> {
     if item.decided_by() != DecidedBy::Store {
         return None;
@@ -54,8 +54,8 @@ async fn settle_in_one_slot(
     let Some((first, _)) = items.first() else { return Ok(()) };
     let slot = shared.slot(first);
     let _leave = shared.link.leave(slot)?;
-    // A settlement is not given up because many wait: what it gives back would be lost. Its deadline begins when it is
-    // sent.
+    // A settlement is not given up because many others wait: the units that it gives back would be lost. Its deadline
+    // begins when it is sent.
     let work = items.iter().filter_map(|(_, item)| prepared.work.get(item.policy())).sum();
     let _room = shared.link.room.take(shared.link.range(slot), work).await;
     let until = Instant::now() + shared.link.deadline;
@@ -63,12 +63,12 @@ async fn settle_in_one_slot(
     let words: Vec<String> = items.iter().flat_map(|(_, item)| words(item)).collect();
     let words: Vec<&[u8]> = words.iter().map(String::as_bytes).collect();
     let (scripts, time) = (&prepared.scripts, time_word(shared, None));
-    // What was refused until then may be admitted afterwards.
+    // A request that was refused before the settlement may be admitted after it.
     let _forgetting = shared.shortcut.forgetting(|| items.iter().map(|(name, _)| name.as_slice()).collect());
     for script in [&scripts.settle, &scripts.settle_carried] {
         match run(shared, prepared, script, &keys, (&time, &words), slot, until).await?.as_slice() {
             b"A" => return Ok(()),
-            // Other parameters wrote a value.
+            // A value was written under other parameters.
             b"C" => {}
             b"W" => return Err(CallError::Malformed("a key holds something that is no state of a limit")),
             _ => break,
@@ -77,7 +77,7 @@ async fn settle_in_one_slot(
     Err(CallError::Malformed("the script's reply has no flag"))
 }
 
-/// The policy, where the charge is, what was taken, and what was used.
+/// The policy, the place of the charge, the units taken, and the units used.
 pub(crate) fn words(item: &ReceiptItem) -> [String; 5] {
     let (at, frac) = item.mark();
     let policy = item.policy() + 1;

@@ -2,24 +2,24 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
-/// Counts failures in a row. At a threshold it opens: no request asks the store until a sign of life has made it half
-/// open. Then one decision at a time asks, and the first that succeeds closes it.
+/// Counts failures in a row. At a threshold the breaker opens: no request asks the store until a sign of life half
+/// opens the breaker. Then one decision at a time asks, and the first that succeeds closes it.
 #[derive(Debug)]
 pub(crate) struct Breaker {
     state: AtomicU8,
     failures: AtomicU32,
-    /// Whether one of those failures was an error, rather than an answer that is late.
+    /// Whether one of those failures was an error, not a late answer.
     is_faulty: AtomicBool,
     on_trial: AtomicBool,
     threshold: u32,
 }
 
-/// What became of a question that failed.
+/// How a call to the store failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// The answer did not come in time. The server may be well all the same, and have more to do than it can.
+    /// The answer did not arrive in time. The server may be healthy but overloaded.
     Late,
-    /// The server cannot be reached, or answers errors.
+    /// The server cannot be reached, or answers with errors.
     Fault,
 }
 
@@ -39,7 +39,7 @@ impl Breaker {
         }
     }
 
-    /// Leave to ask, if the server may be asked.
+    /// Returns permission to ask, if the server may be asked.
     #[inline]
     pub(crate) fn leave(&self) -> Option<Leave<'_>> {
         match self.state.load(Ordering::Acquire) {
@@ -49,19 +49,19 @@ impl Breaker {
         }
     }
 
-    /// An answer came in time. Returns whether that closed the breaker.
+    /// Records an answer that arrived in time. Returns whether that closed the breaker.
     #[inline]
     pub(crate) fn succeed(&self) -> bool {
         if self.failures.load(Ordering::Relaxed) != 0 {
             self.failures.store(0, Ordering::Relaxed);
             self.is_faulty.store(false, Ordering::Relaxed);
         }
-        // An answer that was on its way when the breaker opened says nothing about now.
+        // An answer that was on its way when the breaker opened says nothing about the present.
         self.state.load(Ordering::Relaxed) == HALF_OPEN
             && self.state.compare_exchange(HALF_OPEN, CLOSED, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// No answer came, or too late. Returns whether that opened the breaker.
+    /// Records an answer that was late or missing. Returns whether that opened the breaker.
     pub(crate) fn fail(&self, failure: Failure) -> bool {
         if failure == Failure::Fault {
             self.is_faulty.store(true, Ordering::Relaxed);
@@ -83,7 +83,7 @@ impl Breaker {
         !self.is_faulty.load(Ordering::Relaxed)
     }
 
-    /// The server gave a sign of life.
+    /// Records that the server gave a sign of life.
     pub(crate) fn half_open(&self) {
         let _ = self.state.compare_exchange(OPEN, HALF_OPEN, Ordering::AcqRel, Ordering::Relaxed);
     }
@@ -98,7 +98,7 @@ impl Breaker {
     }
 }
 
-/// Leave to ask once. A trial ends when it is dropped, whatever came of it.
+/// Permission to ask once. A trial ends when this is dropped, whatever its outcome.
 #[derive(Debug)]
 pub(crate) struct Leave<'a>(Option<&'a Breaker>);
 

@@ -8,15 +8,15 @@ pub(crate) enum CallError {
     Fault(Fault),
     /// Sent, and not answered in time.
     Late,
-    /// Not sent: when there was a connection and a script to call, it was too late.
+    /// Not sent: by the time a connection and a script were ready, the deadline had passed.
     TooLate,
     /// Not sent: it waited in this process until its deadline.
     Expired,
-    /// Not sent: the breaker is open after failures of which one at least was an error.
+    /// Not sent: the breaker is open, and at least one of the failures was an error.
     Suspended,
-    /// Not sent: the breaker is open, and all that failed were answers that came too late.
+    /// Not sent: the breaker is open, and all failures were late answers.
     Overdue,
-    /// Not sent: too many wait already.
+    /// Not sent: too many decisions wait already.
     Saturated,
     /// The answer makes no sense.
     Malformed(&'static str),
@@ -25,7 +25,7 @@ pub(crate) enum CallError {
 }
 
 impl CallError {
-    /// Whether nothing was charged for sure.
+    /// Whether it is certain that nothing was charged.
     pub(crate) fn is_uncharged(&self) -> bool {
         match self {
             Self::Fault(fault) => fault.did_not_run(),
@@ -60,7 +60,7 @@ impl CallError {
             Self::Malformed(_) => BackendErrorKind::Protocol,
             Self::PartlyCharged(error) => error.kind(),
             Self::Fault(fault) => match fault.kind() {
-                // Redirections were followed as far as they led: to a server that is not there, say.
+                // The redirections led to a server that cannot be reached.
                 FaultKind::NotSent
                 | FaultKind::Lost
                 | FaultKind::NotNow

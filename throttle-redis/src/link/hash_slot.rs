@@ -3,8 +3,7 @@
 /// How many there are.
 pub(super) const SLOTS: usize = 16_384;
 
-/// Slots are counted in so many ranges that each have a breaker: a primary that is down opens the breakers of its own
-/// ranges, and no others.
+/// Ranges of slots, each with a breaker of its own: a primary that is down opens the breakers of its own ranges only.
 pub(super) const RANGES: usize = 16;
 
 /// The slot of a key: that of its tag, the text between the first brace and the next closing one, if there is any.
@@ -19,7 +18,7 @@ pub(crate) fn of(name: &[u8]) -> u16 {
 
 #[cfg(test)]
 mod tests {
-    /// What `CLUSTER KEYSLOT` answers.
+    /// The function agrees with `CLUSTER KEYSLOT`.
     #[test]
     fn slots_are_those_of_the_server() {
         for (name, slot) in

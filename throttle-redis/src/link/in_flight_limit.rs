@@ -26,7 +26,7 @@ impl InFlightLimit {
         Self::new(self.ranges.len(), Duration::from_micros(u64::from(self.most / 2)))
     }
 
-    /// Waits for room. Work that needs more than there is takes all of it.
+    /// Waits for room. Work that needs more than the whole limit takes all of it.
     pub(crate) async fn take(&self, range: usize, work: u32) -> Held<'_> {
         self.ranges[range].acquire_many(work.min(self.most)).await.expect("it is never closed")
     }

@@ -1,4 +1,4 @@
-//! A command that was sent: whether the store or this process is late when its answer does not come.
+//! Decides whether the store or this process is late when the answer to a sent command is missing.
 
 use std::time::Duration;
 
@@ -7,32 +7,33 @@ use tokio::time::{Instant, timeout_at};
 
 use super::connection::{Fault, Pending, Reply};
 
-/// How often an answer is looked for within a deadline.
+/// How often the process looks for an answer within a deadline.
 const LOOKS: u32 = 5;
 
-/// How many times more where one of these came late. Looks that come late do not count, but when patience is over.
+/// How many more looks are allowed if one of them came late. Late looks count only after `PATIENCE` has run out.
 const MORE_LOOKS: u32 = 15;
 
-/// The time between looks when the deadline is over: one turn of the runtime to its sockets and its tasks.
+/// The time between looks after the deadline: one turn of the runtime to its sockets and its tasks.
 const TURN: Duration = Duration::from_millis(1);
 
-/// Deadlines after which patience is over with a process that stays busy, and with a store that answers only other
-/// commands.
+/// Deadlines after which the command counts as late although the process stays busy, or although the store answers
+/// other commands.
 const PATIENCE: u32 = 4;
 
 /// A look that comes later than planned by more than this shows that the process is busy. Timers are up to 1 ms late.
 const LAG: Duration = Duration::from_millis(2);
 
-/// So many tasks that no worker has taken up yet show it too: that of the connection may be among them.
+/// This many tasks that no worker has started yet also show a busy process: the connection's task may be among them.
 const CROWD: usize = 64;
 
-/// A look that comes earlier than planned by less than this counts: a caller's own deadline ends just before it.
+/// A look that comes early by less than this counts, because a caller's own deadline ends just before it.
 const EARLY: Duration = Duration::from_millis(1);
 
-/// A deadline that is over when the answer has been looked for often enough.
+/// A deadline that is over once the answer has been looked for often enough.
 ///
-/// A process with thousands of tasks to run reads its sockets late. An answer that came in time lies there unread, and
-/// a plain timer would blame the store. Each look is a turn of the runtime, in which it could have read the answer.
+/// A process with thousands of tasks to run reads its sockets late. An answer that arrived in time is still unread
+/// then, and a plain timer would blame the store. Each look is one turn of the runtime, in which it could have read the
+/// answer.
 #[derive(Debug)]
 struct Looks {
     began: Instant,
@@ -79,25 +80,25 @@ pub(crate) struct SentCommand {
     looks: Looks,
 }
 
-/// What became of a command that its caller did not wait for to the end.
+/// The outcome of a command whose caller stopped waiting.
 pub(super) enum Verdict {
     Answered(Result<Reply, Fault>),
-    /// The answer came too late, and it cannot be said that it was the store's fault.
+    /// The answer was late, and it is not certain that the store was the cause.
     Undecided,
     /// The store did not answer within the deadline.
     Late,
 }
 
 impl SentCommand {
-    /// Nothing is sent before the answer is first waited for.
+    /// Nothing is sent before the first wait for the answer.
     pub(super) fn new(answer: Pending<Reply>, deadline: Duration) -> Self {
         Self { answer, looks: Looks::begin(deadline) }
     }
 
-    /// The answer, if it comes by then.
+    /// Returns the answer if it arrives before `until`.
     pub(super) async fn answer_by(&mut self, until: Instant) -> Option<Result<Reply, Fault>> {
         loop {
-            // A timeout looks at the answer before it looks at the clock.
+            // A timeout polls the answer before it checks the clock.
             if let Ok(answer) = timeout_at(self.looks.due.min(until), &mut self.answer).await {
                 return Some(answer);
             }
@@ -109,23 +110,23 @@ impl SentCommand {
         }
     }
 
-    /// Whether the store had its deadline already.
+    /// Whether the store has had its full deadline.
     pub(super) fn is_overdue(&self) -> bool {
         self.looks.left == 0
     }
 
-    /// When it was sent.
+    /// When the command was sent.
     pub(super) fn sent(&self) -> Instant {
         self.looks.began
     }
 
-    /// Waits as long as the store has time to answer. A store that has answered other commands meanwhile is not dead,
-    /// and the answer itself will show whether it is slow.
+    /// Waits as long as the store has time to answer. A store that has answered other commands meanwhile is alive, and
+    /// the answer itself will show whether it is slow.
     pub(super) async fn verdict(mut self, answers_others: impl Fn() -> bool) -> Verdict {
         while !self.is_overdue() || (answers_others() && Instant::now() < self.looks.patience()) {
             match timeout_at(self.looks.due, &mut self.answer).await {
                 Ok(answer) if self.looks.began.elapsed() <= self.looks.deadline => return Verdict::Answered(answer),
-                // The look that found it may be the one that came late.
+                // The look that found the answer may itself have been late.
                 Ok(_) if self.looks.lagged || self.looks.is_late(Instant::now()) => return Verdict::Undecided,
                 Ok(_) => return Verdict::Late,
                 Err(_) => self.looks.look_in_vain(Instant::now()),
@@ -156,7 +157,7 @@ mod tests {
         }
     }
 
-    /// Keeps the clock of the test where it is, and then moves it by so much: no task ran meanwhile.
+    /// Holds the test's clock still, and then moves it forward by `by`, as if no task had run meanwhile.
     async fn stall(after: Duration, by: Duration) {
         tokio::time::sleep(after).await;
         tokio::time::advance(by).await;

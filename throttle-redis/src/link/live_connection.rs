@@ -13,11 +13,11 @@ use super::slot_map::SlotMap;
 /// A connection in use.
 pub(crate) struct LiveConnection {
     connection: Box<dyn Connection>,
-    /// Tells a connection from the one that replaced it.
+    /// Distinguishes a connection from the one that replaced it.
     pub(super) generation: u64,
-    /// Which server had which slots when the connection was opened; empty away from a cluster, or if no server said.
+    /// Which server had which slots when the connection was opened. Empty without a cluster, or if no server answered.
     pub(super) slot_map: SlotMap,
-    /// When each script was last loaded, by slot range: one decision loads it for all.
+    /// When each script was last loaded, by slot range: one decision loads it for all decisions.
     loading: [tokio::sync::Mutex<HashMap<String, Instant>>; RANGES],
 }
 
@@ -28,7 +28,7 @@ impl LiveConnection {
 
     /// Sends one command and waits for its answer.
     pub(crate) async fn call(&self, command: Command, until: Instant) -> Result<Reply, CallError> {
-        // A timeout lets the call begin before it looks at the clock.
+        // A timeout polls the call before it checks the clock.
         if Instant::now() >= until {
             return Err(CallError::TooLate);
         }
@@ -45,13 +45,13 @@ impl LiveConnection {
         SlotMap::read(reply).ok_or(CallError::Malformed("CLUSTER SLOTS answered something else"))
     }
 
-    /// One command that the store has `deadline` to answer, however long its caller waits.
+    /// Sends one command that the store has `deadline` to answer, however long the caller waits.
     pub(super) fn send(&self, command: Command, deadline: Duration) -> SentCommand {
         SentCommand::new(self.connection.call(command), deadline)
     }
 
-    /// Loads a script into the server of a slot by `load`, unless another decision has since `missed`. Returns whether
-    /// it did.
+    /// Loads a script into the server of a slot with `load`, unless another decision has loaded it since `missed`.
+    /// Returns whether it did.
     pub(crate) async fn load(
         &self,
         script: &Script,
@@ -61,7 +61,8 @@ impl LiveConnection {
         load: impl Future<Output = Result<Reply, CallError>>,
     ) -> Result<bool, CallError> {
         let range = usize::from(slot) * RANGES / SLOTS;
-        // The decision that loads it need not be polled on: after half of the time that is left, this one loads it too.
+        // The decision that loads the script may never be polled again. After half of the remaining time, this decision
+        // loads it too.
         let now = Instant::now();
         let patience = now + until.saturating_duration_since(now) / 2;
         let mut loaded = tokio::time::timeout_at(patience, self.loading[range].lock()).await.ok();

@@ -1,4 +1,5 @@
-//! The link to the store: one connection, watched, opened anew when it breaks, and not used while the store is down.
+//! The link to the store: one connection, which is watched, reopened when it breaks, and not used while the store is
+//! down.
 
 mod breaker;
 pub(crate) mod call_error;
@@ -37,13 +38,13 @@ use live_connection::LiveConnection;
 
 use crate::stats::Counters;
 
-/// How often a request that waits for the first connection looks whether it is still being opened.
+/// How often a request that waits for the first connection checks whether the connection is still being opened.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
-/// Work under way to a server at a time is a deadline's time divided by this. What comes next waits here, and can still
-/// be given up uncharged.
+/// The work under way to a server at a time is a deadline's time divided by this. Further work waits here, and can
+/// still be given up uncharged.
 const SHARE: u32 = 4;
-/// The same for one of the ranges, of which a server may have several.
+/// The same share for one of the ranges, of which a server may have several.
 const SHARE_OF_RANGE: u32 = 8;
 
 const NO_ANSWER: &str = "no answer within the deadline";
@@ -51,17 +52,18 @@ const NO_ANSWER: &str = "no answer within the deadline";
 pub(crate) struct Link {
     connector: Box<dyn Connector>,
     current: ArcSwapOption<LiveConnection>,
-    /// What became of attempts to connect, for requests that wait for the first connection.
+    /// The outcomes of attempts to connect, for requests that wait for the first connection.
     attempts: watch::Sender<Attempts>,
     breakers: Vec<Breaker>,
-    /// Of each breaker's slots the one that failed last, and a key there: whether that server is well says the most.
+    /// For each breaker's slots, the slot that failed last and a key in it: it shows best whether that server is
+    /// healthy.
     suspects: Vec<Mutex<Suspect>>,
     began: Instant,
-    /// When a command was last answered, of each breaker's slots, in microseconds since the beginning.
+    /// For each breaker's slots, when a command was last answered, in microseconds since the beginning.
     answered: Vec<AtomicU64>,
-    /// The clocks of the servers that have each breaker's slots.
+    /// For each breaker's slots, the clock of their server.
     clocks: Vec<ServerClock>,
-    /// Work that may be under way, of each breaker's slots.
+    /// For each breaker's slots, the work that may be under way.
     pub(crate) room: InFlightLimit,
     reconnecting: Mutex<Reconnecting>,
     pauses: Mutex<Pauses>,
@@ -80,7 +82,7 @@ struct Suspect {
 struct Attempts {
     failed: u64,
     connected: bool,
-    /// Why the last one failed.
+    /// Why the last attempt failed.
     why: Option<Fault>,
 }
 
@@ -104,7 +106,7 @@ impl Link {
             deadline,
             counters: Counters::default(),
         });
-        // Started inside a runtime, the connection is there before the first request is.
+        // If the backend is built inside a runtime, the connection is ready before the first request.
         if tokio::runtime::Handle::try_current().is_ok() {
             link.reconnect();
         }
@@ -115,7 +117,8 @@ impl Link {
         self.connector.is_cluster()
     }
 
-    /// The limit of what one set has under way where it is not batched: half of all, so that no set takes it all.
+    /// The limit on the work under way of one set that is not batched: half of the total, so that no set takes all of
+    /// it.
     pub(crate) fn room_of_set(&self) -> InFlightLimit {
         self.room.half()
     }
@@ -129,24 +132,25 @@ impl Link {
         &self.clocks[self.range(slot)]
     }
 
-    /// Leave to ask for a key of this slot.
+    /// Returns permission to ask about a key of this slot.
     #[inline]
     pub(crate) fn leave(self: &Arc<Self>, slot: u16) -> Result<Leave<'_>, CallError> {
         let breaker = &self.breakers[self.range(slot)];
         breaker.leave().ok_or_else(|| self.suspended(breaker))
     }
 
-    /// Starts the task that waits for a sign of life again, in case its runtime is gone: no other request would notice.
+    /// Restarts the task that waits for a sign of life, in case its runtime is gone: no other request would notice.
     #[cold]
     fn suspended(self: &Arc<Self>, breaker: &Breaker) -> CallError {
         self.reconnect();
-        // Late answers say as much about this process as about the server: no error shows that it is broken.
+        // Late answers may be the fault of this process as much as of the server: no error shows that the server is
+        // broken.
         let is_late_only = breaker.is_late_only() && self.current.load().is_some();
         if is_late_only { CallError::Overdue } else { CallError::Suspended }
     }
 
-    /// Whether no breaker is open. One that is half open waits for a decision: a process that gets no requests because
-    /// it is not healthy would wait for ever.
+    /// Whether no breaker is open. A half-open breaker counts as healthy, because it waits for a decision: if it
+    /// counted as unhealthy, a process that receives requests only while it is healthy would wait for ever.
     pub(crate) fn is_healthy(&self) -> bool {
         self.current.load().is_some() && !self.breakers.iter().any(Breaker::is_open)
     }
@@ -158,7 +162,7 @@ impl Link {
         }
         let mut attempts = self.attempts.subscribe();
         loop {
-            // The task that connects may stand still with its runtime: it is looked after for as long as this one
+            // The runtime of the task that connects may stand still, so this request checks the task for as long as it
             // waits.
             self.reconnect();
             let look_again = until.min(Instant::now() + LOOK_AGAIN);
@@ -181,7 +185,7 @@ impl Link {
         Fault::new(FaultKind::NotSent, message)
     }
 
-    /// The same for a command about a key. Learns if there is none.
+    /// Returns the connection for a command about a key. Records a failure if there is none.
     pub(crate) async fn live_for(
         self: &Arc<Self>,
         (slot, name): (u16, &[u8]),
@@ -198,14 +202,14 @@ impl Link {
         self.current.load().is_some()
     }
 
-    /// Waits for room at the server of a slot, and no longer than until then.
+    /// Waits for room at the server of a slot until `until`.
     #[inline]
     pub(crate) async fn room_by(&self, slot: u16, work: u32, until: Instant) -> Result<Held<'_>, CallError> {
         self.room.take_by(self.range(slot), work, until).await.ok_or(CallError::Expired)
     }
 
-    /// Sends a command about a key, and waits for the answer until then. The store has a whole deadline for it, counted
-    /// from here: what it does in the time that its caller did not have is learned from as well.
+    /// Sends a command about a key, and waits for the answer until `until`. The store has a full deadline, counted from
+    /// here: the link also learns from an answer that arrives after the caller's deadline.
     pub(crate) async fn send(
         self: &Arc<Self>,
         live: &Arc<LiveConnection>,
@@ -234,13 +238,13 @@ impl Link {
         self.answered[range].store(micros, Ordering::Relaxed);
     }
 
-    /// Whether a command was answered that was waited for then or later.
+    /// Whether the server has answered a command that was still waited for at `instant` or later.
     fn has_answered_since(&self, range: usize, instant: Instant) -> bool {
         let answered = Duration::from_micros(self.answered[range].load(Ordering::Relaxed));
         self.began + answered > instant
     }
 
-    /// Learns what becomes of a command that its caller does not wait for any more.
+    /// Learns the outcome of a command whose caller no longer waits.
     fn watch(self: &Arc<Self>, underway: SentCommand, live: &Arc<LiveConnection>, (slot, name): (u16, &[u8])) {
         let (range, sent) = (self.range(slot), underway.sent());
         if underway.is_overdue() && !self.has_answered_since(range, sent) {
@@ -259,8 +263,8 @@ impl Link {
         });
     }
 
-    /// Learns from the answer to a command about some key. One that has none is learned from [when it was
-    /// sent](Self::send): its caller's deadline may have been over before the store's.
+    /// Learns from the answer to a command about a key. A missing answer is counted by [`send`](Self::send), because
+    /// the caller's deadline may end before the store's.
     #[inline]
     pub(crate) fn learn(
         self: &Arc<Self>,
@@ -277,13 +281,13 @@ impl Link {
                 return;
             }
             Err(CallError::Fault(fault)) => fault,
-            // These say nothing about the server.
+            // These errors say nothing about the server.
             Err(_) => return,
         };
         self.fail(slot, name, Failure::Fault, fault);
         let broken = match fault.kind() {
             FaultKind::ReadOnly => true,
-            // A cluster connection reopens its own connections, and is replaced when that does not help.
+            // A cluster connection reopens its own connections. It is replaced only if that does not help.
             FaultKind::Lost | FaultKind::NotSent => !self.is_cluster(),
             _ => false,
         };
@@ -304,7 +308,7 @@ impl Link {
         }
     }
 
-    /// Lets a connection go that is of no more use, unless it has been replaced.
+    /// Drops a connection that is of no more use, unless it has been replaced.
     fn drop_connection(self: &Arc<Self>, live: &LiveConnection) {
         let current = self.current.load();
         if current.as_ref().is_some_and(|current| current.generation == live.generation) {

@@ -15,13 +15,14 @@ use super::{Link, Suspect};
 
 /// How long an attempt to connect may take.
 const CONNECT: Duration = Duration::from_millis(400);
-/// The same for all servers of a cluster. The client waits for a server that hangs, which must not stop the others.
+/// The same for all servers of a cluster. The client waits for a server that hangs, and that server must not block the
+/// others.
 const CONNECT_CLUSTER: Duration = Duration::from_secs(1);
 
 /// How long to wait for the slot map of a new connection.
 const ASKING_FOR_SLOTS: Duration = Duration::from_millis(100);
 
-/// A connection younger than this is not replaced because it gave no sign of life.
+/// A connection younger than this is not replaced for lack of a sign of life.
 const YOUNG: Duration = Duration::from_millis(500);
 
 /// No text has this digest.
@@ -30,7 +31,7 @@ const NO_SCRIPT: &str = "0000000000000000000000000000000000000000";
 const SIGN_REDIRECTIONS: u32 = 2;
 
 impl Link {
-    /// Starts the task that reconnects, if the link is broken and no task is at work.
+    /// Starts the task that reconnects, if the link is broken and no task is running.
     pub(crate) fn reconnect(self: &Arc<Self>) {
         let mut reconnecting = self.reconnecting.lock();
         if !reconnecting.is_at_work() && self.is_broken() {
@@ -42,8 +43,8 @@ impl Link {
         self.reconnecting.lock().report(number, self.deadline)
     }
 
-    /// Whether the task may end. Under the lock, so that a request that finds the link broken from now on starts
-    /// another.
+    /// Whether the task may end. Checked under the lock, so that a request that finds the link broken after this starts
+    /// another task.
     fn is_mended(&self) -> bool {
         let mut reconnecting = self.reconnecting.lock();
         let mended = !self.is_broken();
@@ -57,8 +58,8 @@ impl Link {
         self.current.load().is_none() || self.breakers.iter().any(Breaker::is_open)
     }
 
-    /// Opens a connection. A connection that opens after another task has taken over is dropped: the runtime of this
-    /// one stood still, and may do so again.
+    /// Opens a connection. If another task has taken over meanwhile, the connection is dropped: the runtime of this
+    /// task stood still, and may do so again.
     async fn connect(&self, task: u64) -> Result<(), Fault> {
         let limit = if self.is_cluster() { CONNECT_CLUSTER } else { CONNECT };
         let connecting = timeout(limit, self.connector.connect()).await;
@@ -95,7 +96,7 @@ impl Link {
         }
     }
 
-    /// Asks for a sign of life on behalf of each open breaker. Returns whether all of them got one.
+    /// Asks for a sign of life for each open breaker. Returns whether all of them got one.
     async fn probe(self: &Arc<Self>) -> bool {
         let Some(live) = self.current.load_full() else { return false };
         let mut asking = JoinSet::new();
@@ -116,9 +117,9 @@ impl Link {
         all
     }
 
-    /// Whether a connection that gave no sign of life is to be replaced. The connection of a cluster is one to several
-    /// servers. As long as the others name the silent server for its slots, a new connection would be no better, and
-    /// while it tries to reach that server it serves no request.
+    /// Whether to replace a connection that gave no sign of life. The connection of a cluster covers several servers.
+    /// While the others name the silent server for its slots, a new connection would be no better, and while the client
+    /// tries to reach that server it serves no request.
     async fn is_outdated(&self) -> bool {
         let Some(live) = self.current.load_full().filter(|_| self.is_cluster()) else { return true };
         let open = self.breakers.iter().zip(&self.suspects).filter(|(breaker, _)| breaker.is_open());
@@ -128,15 +129,16 @@ impl Link {
         for server in live.slot_map.routes_except(&silent) {
             if let Ok(now) = live.ask_for_slots(server, Instant::now() + self.deadline).await {
                 answered = true;
-                // The news spreads; a client that asked a server that has not heard it would be no wiser.
+                // News of a failover spreads gradually: a client that asked a server that has not received it would
+                // learn nothing.
                 moved &= slots.iter().any(|slot| now.server_of(*slot) != live.slot_map.server_of(*slot));
             }
         }
         moved || !answered
     }
 
-    /// Calls a script that no server has. A `PING` could be answered by a server that has nothing to do with the slot,
-    /// because a cluster client asks another server for a dead one; and a user may lack the right to it.
+    /// Calls a script that no server has. A `PING` could be answered by a server that does not serve the slot, because
+    /// a cluster client asks another server in place of a dead one; and the user may not be permitted to send it.
     async fn gives_sign_of_life(&self, live: &LiveConnection, range: usize) -> bool {
         let Suspect { slot, name } = self.suspects[range].lock().clone();
         let (until, mut route) = (Instant::now() + self.deadline, Route::Slot(slot));
@@ -154,7 +156,7 @@ impl Link {
     }
 }
 
-/// Connects, and asks for signs of life, until the link is whole.
+/// Connects, and asks for signs of life, until the link works again.
 async fn reconnect(link: Weak<Link>, number: u64) {
     let mut warned = false;
     let mut connected_at: Option<Instant> = None;
@@ -165,8 +167,8 @@ async fn reconnect(link: Weak<Link>, number: u64) {
         let Some(link) = link.upgrade().filter(|link| link.goes_on(number)) else { return };
         link.pauses.lock().begin();
         let stale = connected_at.is_none_or(|at| at.elapsed() > YOUNG);
-        // A connection without a sign of life is replaced: its server may have gone silent, or another may have its
-        // place.
+        // A connection without a sign of life is replaced: its server may have gone silent, or another may have taken
+        // its place.
         if link.current.load().is_none() || (!link.probe().await && stale && link.is_outdated().await) {
             if !link.goes_on(number) {
                 return;

@@ -7,22 +7,22 @@ use tokio::time::Instant;
 
 /// Shortest time between two attempts.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Longest time: the first decision after the store's return is due half a second later.
+/// Longest time: after the store's return, the first decision is due within half a second.
 const LONGEST_PAUSE: Duration = Duration::from_millis(350);
-/// After so long without an attempt, pauses are short again.
+/// After this time without an attempt, pauses are short again.
 const CALM: Duration = Duration::from_secs(2);
 
-/// A task that has not begun by then may never begin: its runtime may not be driven any more.
+/// A task that has not begun by then may never begin, because its runtime may no longer be driven.
 const BEGINS: Duration = Duration::from_millis(100);
 /// How long the task may take for one step, beyond the deadline of a decision.
 const STEP: Duration = Duration::from_secs(2);
 
-/// The pauses between attempts. They outlive the task: a server that gives signs of life and fails every decision would
-/// otherwise be tried with each of them.
+/// The pauses between attempts. They outlive the task: a server that gives signs of life but fails every decision would
+/// otherwise be tried at each of them.
 #[derive(Debug, Default)]
 pub(super) struct Pauses {
     pause: Duration,
-    /// When the last attempt began, and when the next may.
+    /// When the last attempt began, and when the next one may begin.
     last: Option<(Instant, Instant)>,
 }
 
@@ -48,8 +48,8 @@ fn jittered(pause: Duration) -> Duration {
     pause * (512 + share as u32) / 1024
 }
 
-/// The task that reconnects. Its runtime may be shut down, or stand still, at any point: then a request that finds the
-/// link broken starts another task in its own runtime, and the former one ends when it goes on.
+/// The task that reconnects. Its runtime may be shut down, or stand still, at any point. Then a request that finds the
+/// link broken starts another task in its own runtime, and the earlier task ends when it resumes.
 #[derive(Debug)]
 pub(super) struct Reconnecting {
     /// How many tasks were started.
@@ -57,7 +57,7 @@ pub(super) struct Reconnecting {
     /// The latest task that has reported; earlier ones end.
     active: u64,
     task: Option<JoinHandle<()>>,
-    /// When the task has to have reported again.
+    /// When the next report of the task is due.
     due: Instant,
 }
 
@@ -73,14 +73,14 @@ impl Reconnecting {
         self.task.as_ref().is_some_and(|task| !task.is_finished()) && Instant::now() < self.due
     }
 
-    /// Starts the next task, which gets its number.
+    /// Starts the next task and passes its number.
     pub(super) fn start(&mut self, task: impl FnOnce(u64) -> JoinHandle<()>) {
         self.started += 1;
         self.due = Instant::now() + BEGINS;
         self.task = Some(task(self.started));
     }
 
-    /// A task reports before each of its steps. Returns whether it is still the one to go on.
+    /// Each task reports before each of its steps. Returns whether the task should continue.
     pub(super) fn report(&mut self, number: u64, deadline: Duration) -> bool {
         if number < self.active {
             return false;

@@ -1,4 +1,4 @@
-//! One script call, at most once: what may be repeated, and what may not.
+//! One script call, at most once: which calls may be repeated, and which may not.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,10 +18,10 @@ const REDIRECTIONS: u32 = 4;
 pub(crate) struct ScriptCall<'a> {
     pub(crate) script: &'a Script,
     pub(crate) keys: &'a [&'a [u8]],
-    /// What comes before the calls: time, slack, headers.
+    /// The arguments before the calls: time, slack, headers.
     pub(crate) head: &'a [&'a [u8]],
     pub(crate) rest: &'a [&'a [u8]],
-    /// Where the keys are.
+    /// The slot of the keys.
     pub(crate) slot: u16,
 }
 
@@ -38,19 +38,19 @@ impl ScriptCall<'_> {
 
     fn load(&self, route: Route) -> Command {
         let route = match route {
-            // No key, so nothing to ask for.
+            // `ASKING` is for commands with keys, and this one has none.
             Route::Address { host, port, .. } => Route::Address { host, port, asking: false },
             route => route,
         };
         Command::new("SCRIPT").arg("LOAD").arg(self.script.source()).to(route)
     }
 
-    /// Runs it, and lets the link learn from what became of it.
+    /// Runs the call, and lets the link learn from its outcome.
     pub(crate) async fn run(&self, link: &Arc<Link>, until: Instant) -> Result<Vec<u8>, CallError> {
         let name = self.keys.first().copied().unwrap_or_default();
         let live = link.live_for((self.slot, name), until).await?;
         let answer = match self.run_on(link, &live, name, until).await {
-            // The server is well: what a key holds is not.
+            // The server is healthy: the value of a key is not.
             Err(CallError::Fault(fault)) if *fault.kind() == FaultKind::Script => {
                 Err(CallError::Malformed("a script failed on what a key holds"))
             }
@@ -60,7 +60,7 @@ impl ScriptCall<'_> {
         answer
     }
 
-    /// Sends it again only after an answer that proves that it did not run.
+    /// Sends the call again only after an answer that proves that it did not run.
     async fn run_on(
         &self,
         link: &Arc<Link>,
@@ -88,15 +88,16 @@ impl ScriptCall<'_> {
             }
             route = match fault.kind() {
                 FaultKind::NoScript => {
-                    // Into the server that said so, which need not be the one that the client takes for the slot's.
+                    // Load into the server that answered, which may differ from the one that the client has for the
+                    // slot.
                     let load = link.send(live, about, self.load(route.clone()), until);
                     if live.load(self.script, self.slot, sent, until, load).await? {
                         link.counters.loaded();
                     }
                     route
                 }
-                // A redirection to a server that the client does not know yet leads nowhere; it looks at the map
-                // meanwhile.
+                // A redirection to a server that the client does not know yet fails; meanwhile the client refreshes its
+                // slot map.
                 FaultKind::NotSent if redirections > 0 && Instant::now() + pause < until => {
                     sleep_until(Instant::now() + pause).await;
                     pause *= 2;

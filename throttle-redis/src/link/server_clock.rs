@@ -1,4 +1,4 @@
-//! What a server's clock shows, by the times in its replies.
+//! Estimates what a server's clock shows from the times in its replies.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
@@ -6,10 +6,11 @@ use std::time::Duration;
 use throttle_core::Timestamp;
 use tokio::time::Instant;
 
-/// After so long without a reply the clock is not known: two quartzes differ by some 0.5 ms then, or one was set.
+/// After this time without a reply the clock counts as unknown: two quartzes differ by about 0.5 ms by then, or one
+/// clock was set.
 const KNOWN_FOR: Duration = Duration::from_secs(10);
 
-/// A server's clock. It is known to be at least as late as the quickest replies show.
+/// A server's clock. It is at least as late as the quickest replies show.
 #[derive(Debug)]
 pub(crate) struct ServerClock {
     began: Instant,
@@ -31,8 +32,8 @@ impl ServerClock {
         let read = self.elapsed().max(1);
         let new = now.as_micros().saturating_sub_unsigned(read);
         let old = self.at_beginning.load(Ordering::Relaxed);
-        // A reply that was read late shows an earlier time than is known. A clock that was set back is followed in
-        // steps.
+        // An earlier time than expected shows a reply that was read late, or a clock that was set back. The estimate
+        // follows in steps, so that a late reply changes little.
         let is_known = self.read.swap(read, Ordering::Relaxed) > 0;
         let next = if is_known && new < old { old - (old.saturating_sub(new) / 8).max(1) } else { new };
         self.at_beginning.store(next, Ordering::Relaxed);

@@ -17,17 +17,17 @@ impl SlotMap {
         Some(Self(reply.into_array()?.into_iter().filter_map(range).collect()))
     }
 
-    /// The server that a slot is at.
+    /// The server of a slot.
     pub(crate) fn server_of(&self, slot: u16) -> Option<&Address> {
         self.0.iter().find(|(slots, _)| slots.contains(&slot)).map(|(_, address)| address)
     }
 
-    /// The way to each of the servers.
+    /// The route to each of the servers.
     pub(crate) fn routes(&self) -> Vec<Route> {
         self.routes_except(&[])
     }
 
-    /// The way to each of the servers except some.
+    /// The route to each of the servers except some.
     pub(crate) fn routes_except(&self, others: &[&Address]) -> Vec<Route> {
         let mut addresses: Vec<&Address> = self.0.iter().map(|(_, address)| address).collect();
         addresses.retain(|address| !others.contains(address));

@@ -1,5 +1,5 @@
-//! The scripts that decide on the server, what they are given and what they reply: one text for each kind of set,
-//! assembled from the parts that it needs.
+//! The scripts that decide on the server, their arguments and their replies. Each kind of set has one text, assembled
+//! from the parts that it needs.
 
 mod parts;
 pub(crate) mod prepared;
@@ -30,7 +30,7 @@ use crate::link::script::Script;
 /// flag.
 pub(crate) struct Scripts {
     pub(crate) decide: Script,
-    /// Decides where other parameters wrote a value.
+    /// Decides where a value was written under other parameters.
     pub(crate) carry: Script,
     pub(crate) settle: Script,
     pub(crate) settle_carried: Script,
@@ -65,10 +65,10 @@ pub(crate) fn layout(value: &[u8]) -> Option<(&'static str, usize)> {
     ALL.iter().find(|kind| kind.letter == letter).map(|kind| (kind.name, kind.header()))
 }
 
-/// No limit's state names an instant from here on, in µs: the server takes no such time to live.
+/// No limit's state names an instant from here on, in µs: the server accepts no such time to live.
 const LATEST: &str = "1e18";
 
-/// Most policies that are decided about one after the other, without a loop.
+/// Up to this many policies are decided one after the other, without a loop.
 const UNROLLED: usize = 8;
 
 fn is_plain_all(set: &PolicySet) -> bool {
@@ -76,13 +76,13 @@ fn is_plain_all(set: &PolicySet) -> bool {
     nodes.next() == Some(PolicyNode::All) && nodes.all(|node| matches!(node, PolicyNode::Policy(_)))
 }
 
-/// What each algorithm of a set tries.
+/// The text with which each algorithm of a set tries a cost.
 fn tries(own: &[&Kind]) -> String {
     let used = ALL.iter().filter(|kind| own.iter().any(|own| own.name == kind.name));
     used.flat_map(|kind| [kind.part("try"), kind.part("tell")]).flatten().collect()
 }
 
-/// One request that every policy applies to.
+/// Decides one request to which every policy applies.
 fn one(own: &[&Kind]) -> String {
     let part = |name: &str| parts::part(parts::ONE_REQUEST, name).unwrap_or_default();
     let count = own.len();
@@ -95,7 +95,7 @@ fn one(own: &[&Kind]) -> String {
                 }
                 None => format!("value{i} or ''"),
             };
-            // The first policy is tried in any case, each further one only if those before it admit.
+            // The first policy is always tried; each further one only if those before it admit.
             let name = if name == "ask" && i > 1 { "ask_next" } else { name };
             part(name)
                 .replace("@misfit@", &kind.misfit(&i.to_string()))
@@ -149,7 +149,7 @@ fn single(kind: &Kind) -> String {
 /// Which values a script can read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Values {
-    /// Those that the set's own parameters wrote.
+    /// Values written under the set's own parameters.
     Own,
     Any,
 }
@@ -202,13 +202,14 @@ fn several(set: &PolicySet, own: &[&Kind], values: Values, main: &str) -> String
     text + &with_tiers(main, carries && tiered)
 }
 
-/// How what a policy's tiers wrote is carried over: by the rule, or at once, where it has none.
+/// The rule by which values of other tiers are carried over, in Lua: `false` for a policy without tiers, whose values
+/// are carried over at once.
 fn rule(policy: &Policy) -> String {
     match policy.carry() {
         _ if !policy.is_tiered() => "false".to_owned(),
         Carry::Keep => "'keep'".to_owned(),
         Carry::Proportional => "'proportional'".to_owned(),
-        // There is no other; and if there were one, nothing could be taken for it.
+        // There is no other rule today. Under an unknown one, the key would start fresh.
         _ => "'reset'".to_owned(),
     }
 }
@@ -224,7 +225,7 @@ fn table(text: &mut String, name: &str, rows: impl Iterator<Item = String>) {
     let _ = writeln!(text, "local {name} = {{{}}}", rows.join(", "));
 }
 
-/// The evaluator of a set's tree.
+/// The Lua code that evaluates a set's tree.
 fn tree(set: &PolicySet) -> String {
     let (nodes, last): (Vec<String>, Vec<String>) = set
         .tree()
@@ -235,7 +236,7 @@ fn tree(set: &PolicySet) -> String {
                 PolicyNode::Any(AnyCharge::First) => -1,
                 PolicyNode::Any(AnyCharge::EveryAdmitting) => -2,
             };
-            // Lua counts from one; what ends before a place there is last at it here.
+            // Lua counts from one; a range that ends before a place in Rust ends at that number in Lua.
             (code.to_string(), end.to_string())
         })
         .unzip();

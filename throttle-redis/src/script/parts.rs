@@ -16,7 +16,7 @@ pub(super) struct Kind {
     pub(super) name: &'static str,
     /// The first byte of its tag.
     pub(super) letter: char,
-    /// Of its parameters.
+    /// The format of its parameters.
     pub(super) format: &'static str,
     pub(super) has_variants: bool,
     /// Bytes of a payload; 0 for a log, 1 for a ring.
@@ -56,8 +56,8 @@ impl Kind {
         kind.expect("every algorithm has a row in the table of kinds")
     }
 
-    /// Whether the value called `value` and more has another length than it must. An error in the place of a value has
-    /// none.
+    /// Lua that is true if a value has the wrong length. `more` is the suffix of the value's variables. An error in
+    /// place of a value has no length.
     pub(super) fn misfit(&self, more: &str) -> String {
         match self.size {
             0 => format!("(#value{more} - at{more}) % 16 ~= 7"),
@@ -84,7 +84,7 @@ pub(super) fn part(text: &'static str, name: &str) -> Option<&'static str> {
     Some(rest.split_once("-- part: ").map_or(rest, |(part, _)| part))
 }
 
-/// Names for what is used often: a local is found faster than a field of a global.
+/// Local names for functions that are used often: a local is faster to read than a field of a global.
 const NAMES: &[(&str, &str)] = &[
     ("call", "redis.call"),
     ("pcall", "redis.pcall"),
@@ -102,7 +102,7 @@ const NAMES: &[(&str, &str)] = &[
 
 const TIME: &str = include_str!("../lua/time.lua");
 
-/// The whole text, without its comments: the time, and each body after those names that it uses and none before it did.
+/// The whole text without its comments: the time, then each body after the names that it is the first to use.
 pub(super) fn with_names(bodies: &[&str]) -> String {
     let mut text = String::new();
     let mut named = Vec::new();

@@ -9,17 +9,17 @@ use super::server_work;
 pub(crate) struct Prepared {
     /// Counts changes of parameters in the whole backend.
     pub(crate) epoch: u64,
-    /// With all tiers.
+    /// The set with all its tiers.
     pub(crate) set: PolicySet,
     pub(crate) scripts: Scripts,
-    /// What the values of each policy begin with.
+    /// The first bytes of the values of each policy.
     pub(crate) headers: Vec<Vec<u8>>,
     /// What a decision about each policy costs the server.
     pub(crate) work: Vec<u32>,
 }
 
 impl Prepared {
-    /// For requests in these tiers of its policies; the first, beyond the last number.
+    /// Prepares the set for requests in these tiers of its policies; missing numbers mean the first tier.
     pub(crate) fn new(epoch: u64, set: PolicySet, tiers: &[u8]) -> Self {
         let header = |policy: &throttle_core::Policy| {
             let mut header = policy.algorithm().tag();

@@ -1,4 +1,4 @@
-//! What the store answers about one request, and the decision that follows from it.
+//! The store's answer about one request, and the decision that follows from it.
 
 use bytes::Bytes;
 use smallvec::SmallVec;
@@ -8,7 +8,7 @@ use throttle_core::{Decision, Timestamp};
 use super::request::Ask;
 use crate::link::call_error::CallError;
 
-/// What the store says about one request.
+/// The store's answer about one request.
 pub(crate) struct Part {
     pub(crate) now: Timestamp,
     /// The flag, then the values of the policies that apply.
@@ -20,7 +20,7 @@ impl Part {
         self.body.first().copied()
     }
 
-    /// The values as the script has read them, empty where there was none.
+    /// The values as the script read them; empty where none was stored.
     pub(crate) fn values(&self) -> impl Iterator<Item = &[u8]> {
         let mut rest = self.body.get(1..).unwrap_or_default();
         std::iter::from_fn(move || {
@@ -32,8 +32,8 @@ impl Part {
     }
 }
 
-/// Takes a reply about several requests apart: its time, then each request's flag and as many values as policies apply
-/// to it. `None` if it is cut short or goes on.
+/// Splits a reply about several requests: its time, then each request's flag and one value for each policy that applies
+/// to it. `None` if the reply is truncated or has trailing bytes.
 pub(crate) fn split(reply: Vec<u8>, applying: impl Iterator<Item = usize>) -> Option<Vec<Part>> {
     let mut rest = Bytes::from(reply);
     let now = time(*rest.split_to_checked(8)?.first_chunk()?)?;
@@ -68,7 +68,7 @@ fn time(bytes: [u8; 8]) -> Option<Timestamp> {
 
 const UNREADABLE: CallError = CallError::Malformed("a state in the script's reply cannot be read");
 
-/// The whole decision: what the library makes of the states that the script has seen.
+/// The whole decision, computed by the library from the states that the script read.
 pub(crate) fn answer(ask: &Ask, part: &Part) -> Result<Decision, CallError> {
     let admitted = match part.flag() {
         Some(b'A') => true,
@@ -91,7 +91,7 @@ pub(crate) fn only_state(ask: &Ask, part: &Part) -> Result<State, CallError> {
     states(ask, part).and_then(|mut states| states.pop()).ok_or(UNREADABLE)
 }
 
-/// The states of all policies, those that do not apply as unused ones.
+/// The states of all policies; a policy that does not apply has a fresh state.
 pub(crate) fn states(ask: &Ask, part: &Part) -> Option<SmallVec<[State; 3]>> {
     let mut values = part.values();
     let policies = ask.calls.iter().zip(ask.prepared.set.policies());

@@ -1,4 +1,4 @@
-//! What one request asks of the store.
+//! The question that one request sends to the store.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ impl Ask {
 
 pub(crate) type CostText = SmallVec<[u8; 20]>;
 
-/// 2^53, more than any capacity: a greater cost is no different from it, and would not be exact.
+/// 2^53, more than any capacity: a greater cost is refused just the same, and would not be exact as a double.
 pub(crate) const MOST: u64 = 1 << 53;
 
 pub(crate) fn cost_text(cost: u64) -> CostText {

@@ -1,4 +1,4 @@
-//! What a decision costs the server, so that calls are bounded by work and not by how many decisions are in them.
+//! What a decision costs the server, so that calls are bounded by work and not by their number of decisions.
 //!
 //! A server runs one script at a time: what is sent delays all that is sent behind it. Costs are estimates of the
 //! server's time in microseconds, for the largest state that a policy can have.
@@ -15,13 +15,13 @@ pub(crate) const CALL: u32 = 1_000;
 //                                                       100               45                 10,000          1,920
 //                                                     1,000              360
 
-/// Of a policy with a small state.
+/// Work of a policy with a small state.
 const PLAIN: u32 = 15;
 
 /// Counters of a sliding window that a script reads and writes in a microsecond. The largest window takes 0.4 ms.
 const COUNTERS: u64 = 3;
 
-/// Entries of a sliding log likewise.
+/// Entries of a sliding log that a script reads and writes in a microsecond.
 const ENTRIES: u64 = 5;
 
 /// Most entries of a sliding log: a decision about it takes 2 ms, a twelfth of the default deadline.
@@ -49,7 +49,7 @@ fn algorithms(policy: &Policy) -> impl Iterator<Item = &Algorithm> {
     policy.tiers().map(|(_, tier)| tier.algorithm()).chain([policy.algorithm()])
 }
 
-/// Refuses policies of which one decision would keep the server busy for too long.
+/// Refuses policies for which one decision would keep the server busy for too long.
 pub(crate) fn check(set: &PolicySet) -> Result<(), ConfigError> {
     for policy in set.policies() {
         for algorithm in algorithms(policy).filter(|algorithm| algorithm.name() == "sliding_log") {

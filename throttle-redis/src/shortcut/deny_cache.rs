@@ -1,9 +1,9 @@
 //! Refusals that are still true, so that the store need not be asked again.
 //!
 //! The cache keeps what a refusal was decided on: the states, and the server's time. No other request can make a
-//! refused key admit earlier, so as long as the library refuses on those states, the server would too. Only a refund or
-//! a reset can make a refusal untrue. Those of this process clear it; those of other processes are not seen until the
-//! wait is over.
+//! refused key admit earlier. Therefore, as long as the library refuses on those states, the server would too. Only a
+//! refund or a reset can make a refusal untrue. Those of this process clear it; those of other processes are not seen
+//! until the wait is over.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -18,18 +18,18 @@ use throttle_core::{Decision, Timestamp};
 use crate::script::prepared::Prepared;
 use crate::script::request::Ask;
 
-/// How long a refusal is kept that no waiting ends.
+/// How long a refusal is kept if no wait ends it.
 const NEVER: Duration = Duration::from_secs(60);
 
 pub(crate) struct DenyCache {
     most: usize,
-    /// How often keys were cleared, by their [`place`].
+    /// How often the keys of each [`place`] were cleared.
     clears: [AtomicU64; PLACES],
     inner: Mutex<Inner>,
 }
 
-/// When a question was asked. If one of its keys is cleared before the answer comes, the answer may be older than what
-/// cleared the key.
+/// When a question was sent. If one of its keys is cleared before the answer arrives, the answer may be older than the
+/// step that cleared the key.
 #[derive(Clone, Copy)]
 pub(crate) struct Asked {
     at: Instant,
@@ -47,7 +47,7 @@ fn place(name: &[u8]) -> usize {
 struct Inner {
     swept: Option<Instant>,
     refusals: HashMap<Arc<Names>, Refused>,
-    /// Where a key's name stands in the names of a refusal. All refusals may have one in common.
+    /// The refusals in whose names a key's name occurs. All refusals may have one name in common.
     by_name: HashMap<Vec<u8>, HashSet<Arc<Names>>>,
 }
 
@@ -57,11 +57,11 @@ struct Refused {
     prepared: Arc<Prepared>,
     costs: SmallVec<[u64; 3]>,
     states: SmallVec<[State; 3]>,
-    /// The server's time at the decision, which lay between these two.
+    /// The server's time at the decision, which was made between these two instants.
     now: Timestamp,
     asked: Instant,
     told: Instant,
-    /// When its place is free for another refusal.
+    /// When its place becomes free for another refusal.
     until: Option<Instant>,
 }
 
@@ -70,7 +70,7 @@ impl DenyCache {
         Self { most, clears: [const { AtomicU64::new(0) }; PLACES], inner: Mutex::default() }
     }
 
-    /// To be called before the store is asked.
+    /// Call this before asking the store.
     pub(crate) fn asking(&self, ask: &Ask) -> Asked {
         Asked { at: Instant::now(), clears: self.clears_of(ask) }
     }
@@ -79,7 +79,8 @@ impl DenyCache {
         ask.names.iter().map(|name| self.clears[place(name)].load(Ordering::Acquire)).sum()
     }
 
-    /// The refusal, if it is still one. `now` is the time that scripts are given, `None` if they read the server's.
+    /// Returns the refusal if it is still true. `now` is the time that scripts are given, `None` if they read the
+    /// server's clock.
     pub(crate) fn look(&self, ask: &Ask, now: Option<Timestamp>) -> Option<Decision> {
         let mut inner = self.inner.lock();
         let refused = inner.refusals.get(&ask.names)?;
@@ -91,8 +92,9 @@ impl DenyCache {
             return None;
         }
         let at = |now: Timestamp| ask.prepared.set.decide(&mut refused.states.clone(), now, &ask.calls);
-        // The server's clock is known to a round trip. The request is refused at the latest time that it can show, and
-        // the wait is the one at the earliest, the longest that can be true.
+        // The server's clock is known to within a round trip. The request is refused only if it is refused at the
+        // latest time that the clock can show. The reported wait is the one at the earliest time, the longest that can
+        // be true.
         if at(now.unwrap_or_else(|| refused.since(refused.asked))).is_admitted() {
             inner.forget(&ask.names.clone());
             return None;
@@ -110,7 +112,7 @@ impl DenyCache {
         asked: &Asked,
     ) {
         let (told, Asked { at: asked, clears }) = (Instant::now(), *asked);
-        // A wait of less than a round trip is over before it is of use.
+        // A wait shorter than a round trip is over before the cache could use it.
         let wait = decision.retry_after();
         if wait.is_some_and(|wait| wait < Duration::from_millis(1)) {
             return;
@@ -120,7 +122,7 @@ impl DenyCache {
             return;
         }
         if inner.refusals.len() >= self.most && !inner.refusals.contains_key(&ask.names) {
-            // A cache full of live refusals is not gone through for each new one.
+            // Do not scan a cache full of live refusals for each new one.
             if inner.swept.is_none_or(|swept| told - swept > Duration::from_millis(100)) {
                 inner.forget_past(told);
             }
@@ -139,12 +141,12 @@ impl DenyCache {
         inner.refusals.insert(names, refused);
     }
 
-    /// Forgets what was refused to a request on exactly these keys.
+    /// Forgets the refusal of a request with exactly these keys.
     pub(crate) fn forget(&self, names: &Names) {
         self.inner.lock().forget(names);
     }
 
-    /// Forgets the refusals that a key had a part in.
+    /// Forgets the refusals in which a key took part.
     pub(crate) fn clear(&self, name: &[u8]) {
         let mut inner = self.inner.lock();
         self.clears[place(name)].fetch_add(1, Ordering::Release);
@@ -191,8 +193,8 @@ impl Refused {
         self.now.after_micros(u64::try_from(then.elapsed().as_micros()).unwrap_or(u64::MAX))
     }
 
-    /// Whether what is kept answers this request: it asks the same policies for as much or more. Of a log
-    /// only what one cost needs is kept.
+    /// Whether the kept states answer this request: it asks the same policies for as much or more. Of a log, only what
+    /// one cost needs is kept.
     fn covers(&self, ask: &Ask) -> bool {
         let policies = self.prepared.set.policies();
         self.costs.iter().zip(&ask.calls).zip(policies).all(|((cost, call), policy)| {

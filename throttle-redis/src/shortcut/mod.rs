@@ -1,4 +1,4 @@
-//! Answers that need no question to the store. Only [`decide`](crate::decide) asks for them.
+//! Answers that need no call to the store. Only [`decide`](crate::decide) uses them.
 
 mod deny_cache;
 
@@ -18,13 +18,13 @@ impl Shortcut {
         Self((refusals > 0).then(|| DenyCache::new(refusals)))
     }
 
-    /// The refusal of this request, if it is still true. `time` is what scripts are given, `None` if they read the
-    /// server's.
+    /// Returns the refusal of this request if it is still true. `time` is what scripts are given, `None` if they read
+    /// the server's clock.
     pub(crate) fn at_once(&self, ask: &Ask, time: impl FnOnce() -> Option<Timestamp>) -> Option<Decision> {
         self.0.as_ref().filter(|_| ask.as_of.is_none())?.look(ask, time())
     }
 
-    /// To be called before the store is asked.
+    /// Call this before asking the store.
     pub(crate) fn asking(&self, ask: &Ask) -> Option<Asked> {
         self.0.as_ref().map(|cache| cache.asking(ask))
     }
@@ -33,7 +33,7 @@ impl Shortcut {
     pub(crate) fn note(&self, ask: &Ask, part: &Part, decision: &Decision, asked: Option<Asked>) {
         let (Some(cache), Some(asked)) = (&self.0, asked) else { return };
         if decision.is_admitted() {
-            // A refusal of a greater cost is still right, but less is left now than it says.
+            // A kept refusal of a greater cost is still right, but the remaining units that it reports are out of date.
             cache.forget(&ask.names);
         } else if ask.as_of.is_none()
             // A charge in another tier can make a refused key admit earlier.
@@ -44,7 +44,7 @@ impl Shortcut {
         }
     }
 
-    /// Forgets the refusals of some keys when what is returned is dropped, so also when a step is given up that may
+    /// Forgets the refusals of some keys when the returned guard is dropped, so also when a step is cancelled that may
     /// admit what was refused.
     pub(crate) fn forgetting<'a>(&'a self, names: impl Fn() -> Vec<&'a [u8]> + 'a) -> impl Drop + 'a {
         OnDrop(move || {
@@ -54,7 +54,7 @@ impl Shortcut {
         })
     }
 
-    /// The same for all refusals.
+    /// Forgets all refusals when the returned guard is dropped.
     pub(crate) fn forgetting_all(&self) -> impl Drop + '_ {
         OnDrop(|| self.0.iter().for_each(DenyCache::clear_all))
     }

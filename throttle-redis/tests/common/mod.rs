@@ -1,4 +1,4 @@
-//! Backends on servers of one's own.
+//! Backends on the tests' own servers.
 
 #![allow(dead_code, reason = "each test crate uses a part of this")]
 
@@ -10,7 +10,8 @@ use throttle_core::{Backend, Cost, Decision, IntoAlgorithm, Key, Policy, PolicyS
 use throttle_redis::{RedisBackend, RedisBuilder, RedisSet, Single};
 use throttle_test_servers::Shared;
 
-/// A backend on the server that all tests of the binary share. Patient: what is tested here is not how fast it answers.
+/// A backend on the server that all tests of the binary share. Its deadline is long, because these tests do not measure
+/// how fast answers are.
 pub(crate) fn builder(shared: &Shared) -> RedisBuilder {
     let single = Single::new(&shared.url()).expect("a URL");
     RedisBackend::builder(single).prefix(shared.prefix()).deadline(Duration::from_secs(10))

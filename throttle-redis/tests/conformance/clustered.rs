@@ -23,7 +23,7 @@ harness!(
     Together,
     atomic true,
     {
-        // Several tags, so that all servers take part in the tests.
+        // Several tags, so that all servers take part.
         let tag = format!("tag{}", NEXT.fetch_add(1, Ordering::Relaxed) % 97);
         Fixture::new(builder().single_slot(tag), None)
     }

@@ -18,7 +18,7 @@ pub(crate) struct Fixture {
 }
 
 impl Fixture {
-    /// Tests share machines with other work: what they test is not how fast an answer comes.
+    /// Tests share machines with other work, and do not measure how fast an answer arrives.
     pub(crate) fn new(builder: RedisBuilder, shared: Option<Shared>) -> Self {
         let clock = ManualClock::default();
         let _inside = RUNTIME.enter();
@@ -26,7 +26,7 @@ impl Fixture {
         Self { backend: patient.build().expect("valid options"), clock, shared }
     }
 
-    /// On the server that all tests share, under a prefix of its own.
+    /// A backend with a prefix of its own on the server that all tests share.
     fn shared(builder: impl FnOnce(&Shared) -> RedisBuilder) -> Self {
         let shared = Shared::new();
         Self::new(builder(&shared).prefix(shared.prefix()), Some(shared))

@@ -16,13 +16,13 @@ mod pooled {
     conformance_tests!(Pooled);
 }
 
-/// Refusals are kept, and answer for as long as they are true.
+/// Refusals are kept, and used as long as they are true.
 mod cached {
     use super::*;
     conformance_tests!(Cached);
 }
 
-/// Not batched: what a cluster does, on one server.
+/// Not batched: as on a cluster, but on one server.
 mod unmerged {
     use super::*;
     conformance_tests!(OneByOne);

@@ -9,8 +9,8 @@ use throttle_test_servers::{Cluster as Servers, slot_of};
 use crate::common::LimitTree;
 use crate::{LIMIT, until, window};
 
-/// The connection to a cluster is one to each of its servers. When one of them breaks, that one is made anew, and the
-/// others carry on.
+/// A cluster connection contains one connection to each of its servers. When one of them breaks, only that one is
+/// reopened, and the others carry on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lost_answer_of_one_server_costs_the_others_of_a_cluster_nothing() {
     let servers = Servers::builder().proxied().start();
@@ -29,7 +29,7 @@ async fn a_lost_answer_of_one_server_costs_the_others_of_a_cluster_nothing() {
     let made = || [1, 2].map(|master| servers.proxy(master).connections());
     let (before, mut decided) = (made(), 1);
     for lost in 1..=3 {
-        // Its replica hears from it by the same wire, so the answer that is cut off may be another.
+        // The replica replicates through the same proxy, so the answer that is cut off may be one to the replica.
         until("a lost answer", || async {
             servers.proxy(0).cut_replies(1);
             let answer = limits.backend.decide(&limits.prepared, &limits.calls(&keys[0], 1)).await;
@@ -50,7 +50,7 @@ async fn a_lost_answer_of_one_server_costs_the_others_of_a_cluster_nothing() {
     assert_eq!(made(), before, "the connections to the other servers are those of before");
 }
 
-/// One server says at once that it did not run the script; the other one hangs, and may have charged.
+/// One server answers at once that it did not run the script; the other one hangs, and may have charged.
 #[tokio::test]
 async fn a_decision_on_two_servers_may_be_charged_if_one_of_them_does_not_answer() {
     let servers = Servers::start();

@@ -1,4 +1,4 @@
-//! What one decision meets at a server that cannot answer it, and what becomes of the connection.
+//! Faults of a server that cannot answer a decision, and what happens to the connection then.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -14,7 +14,7 @@ use throttle_core::{FixedWindow, Policy, Rate};
 
 use crate::common::policy;
 
-/// Far more than any of these faults takes.
+/// Much longer than any of these faults takes.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 const LIMIT: u64 = 1_000_000;
@@ -24,7 +24,7 @@ fn window(name: &str) -> Policy {
     policy(name, FixedWindow::new(Rate::new(LIMIT, Duration::from_secs(3650 * 86_400))))
 }
 
-/// Asks again and again.
+/// Calls `ask` until it returns true.
 async fn until<F: Future<Output = bool>>(what: &str, mut ask: impl FnMut() -> F) {
     let start = Instant::now();
     while !ask().await {

@@ -1,4 +1,4 @@
-//! Answers that say "not now" prove that nothing ran: the decision is asked again until its deadline.
+//! An answer that means "not now" proves that the script did not run: the decision is repeated until its deadline.
 
 use std::sync::Arc;
 use std::thread;
@@ -20,15 +20,15 @@ fn together(servers: &Servers) -> RedisBuilder {
     RedisBackend::builder(cluster).single_slot(TAG).deadline(PATIENCE)
 }
 
-/// A set with one unit of "ada" used, by a connection that is open.
+/// A set with one used unit of "ada", on a connection that is open.
 async fn used(backend: RedisBuilder, rule: impl Into<PolicyTree>) -> Arc<LimitTree> {
     let limits = LimitTree::new(&backend.build().expect("valid options"), rule);
     assert_eq!(limits.take("ada", 1).await.remaining(), LIMIT - 1);
     Arc::new(limits)
 }
 
-/// Asks while the server cannot answer, and mends it when the decision has been sent again. It is then made, and
-/// charged once.
+/// Starts a decision while the server cannot answer, and repairs the server once the decision was repeated. The
+/// decision is then made and charged once.
 async fn is_decided_once_mended(limits: &Arc<LimitTree>, mend: impl FnOnce()) {
     let (asking, before) = (Arc::clone(limits), limits.backend.stats().repeated);
     let deciding = tokio::spawn(async move { asking.backend.decide(&asking.prepared, &asking.calls("ada", 1)).await });
@@ -43,7 +43,7 @@ async fn is_decided_once_mended(limits: &Arc<LimitTree>, mend: impl FnOnce()) {
     assert_eq!((stats.failures, stats.breaker_openings), (0, 0), "{stats:?}");
 }
 
-/// `TRYAGAIN`: the keys of a set are on both sides of a slot that moves.
+/// `TRYAGAIN`: the keys of a set are on both sides of a slot that is moving.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tryagain_is_asked_again_until_the_slot_has_moved() {
     let servers = Servers::start();
@@ -70,13 +70,13 @@ async fn clusterdown_is_asked_again_until_the_slot_is_served() {
     is_decided_once_mended(&limits, || drop(owner.command(&["CLUSTER", "ADDSLOTS", &slot]))).await;
 }
 
-/// `LOADING`: the server reads its data.
+/// `LOADING`: the server is loading its data.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn loading_is_asked_again_until_the_data_is_there() {
     let server = Server::start();
     let single = Single::new(&server.url()).expect("a URL");
     let limits = used(RedisBackend::builder(single).deadline(PATIENCE), window("one")).await;
-    // Some 2 s to read 100 keys, and a look at the clients after each of them.
+    // Loading 100 keys takes about 2 s, and the server serves its clients after each of them.
     server.config_set("key-load-delay", "20000");
     server.config_set("loading-process-events-interval-bytes", "1024");
     let mut connection = server.connection();

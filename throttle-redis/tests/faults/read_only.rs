@@ -1,5 +1,5 @@
-//! A master that lives on as a replica, with all connections to it open: only its answers show that it is the wrong
-//! one.
+//! A master that becomes a replica while all connections to it stay open: only its answers show that it is the wrong
+//! server.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use throttle_test_servers::{Proxy, Server};
 use crate::common::LimitTree;
 use crate::{LIMIT, until, window};
 
-/// An address that leads to the master, whichever server that is, for new connections; old ones stay where they are.
+/// An address that leads new connections to the current master; existing connections stay where they are.
 async fn follows_the_master(connector: impl FnOnce(&str) -> Box<dyn Connector>) {
     let (old, new) = (Server::start(), Server::start());
     let address = Proxy::start(old.port());

@@ -1,7 +1,7 @@
 //! Random traces: at least two thousand for each algorithm, and for compositions of them.
 //!
 //! Clocks step back and take turns, costs exceed capacities, members are skipped, charges are given back and debited,
-//! and keys that are as good as unused are forgotten in between.
+//! and idle keys are forgotten in between.
 
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -20,7 +20,7 @@ use crate::support::trace::{Case, Raw, clamp, raws};
 
 const TRACES: u32 = 2_000;
 
-/// What was charged, as each of them remembers it.
+/// A charge, as each of the implementations records it.
 struct Open {
     remote: Receipt,
     pure: Receipt,
@@ -36,7 +36,7 @@ struct Walk<'a> {
     reference: Reference,
     open: Vec<Open>,
     charged: HashSet<usize>,
-    /// From then on memory is more careful with clocks that step back than the bare algorithms are.
+    /// After this, memory is more careful with clocks that step back than the bare algorithms are.
     has_forgotten: bool,
 }
 
@@ -79,7 +79,7 @@ impl Walk<'_> {
         self.decide(t, &Raw { cost: (5, 0), members: u32::MAX, ..*raw })
     }
 
-    /// Forgets what is as good as unused, and cannot be missed as long as the clock does not step back.
+    /// Forgets idle keys, which changes no decision as long as the clock does not step back.
     fn forget(&self, t: i64) {
         let costs = vec![Some(0); self.pure.capacities().len()];
         let peeked = self.remote.decide(t, &calls(&self.key, &costs));
@@ -91,12 +91,12 @@ impl Walk<'_> {
     }
 }
 
-/// How a trace goes.
+/// The style of a trace.
 #[derive(Clone, Copy, PartialEq)]
 enum Style {
     /// The clock steps back, and nothing is settled.
     Hostile,
-    /// Charges are settled and keys forgotten, on a clock that goes on.
+    /// Charges are settled and keys forgotten, on a clock that only moves forward.
     Settling,
     /// Charges are settled on a clock that steps back.
     Both,
@@ -126,7 +126,7 @@ fn walk(remote: &Remote, number: u64, case: &Case, style: Style) -> TestCaseResu
     Ok(())
 }
 
-/// As far as instants and what is added to them are exact in a double.
+/// Up to here, instants and what is added to them are exact in a double.
 const FAR: i64 = 1 << 52;
 
 pub(crate) fn starts() -> impl Strategy<Value = i64> {
@@ -134,7 +134,7 @@ pub(crate) fn starts() -> impl Strategy<Value = i64> {
     prop_oneof![4 => today..today + (1 << 42), 1 => -1_000_i64..1_000, 1 => -FAR..FAR]
 }
 
-/// Two algorithms keep less than the model when charges are settled on a clock that steps back; see the law's other
+/// Two algorithms record less than the model when charges are settled on a clock that steps back; see this law's other
 /// tests.
 fn style(tree: &Tree, die: u8) -> Style {
     let remembers = !tree.leaves().iter().any(|spec| matches!(spec, Spec::Interval { .. } | Spec::Log { .. }));

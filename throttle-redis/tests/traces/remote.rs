@@ -20,7 +20,7 @@ pub(crate) struct Remote {
     clock: ManualClock,
 }
 
-/// Whether Redis takes such a limit: larger logs are refused when they are prepared.
+/// Whether the Redis backend accepts such a limit: it refuses larger logs when they are prepared.
 pub(crate) fn is_taken(spec: &Spec) -> bool {
     !matches!(spec, Spec::Log { limit, .. } if *limit > 10_000)
 }
@@ -61,7 +61,7 @@ impl Bench<'_> {
         RUNTIME.block_on(self.remote.backend.settle(&self.prepared, receipt)).expect("settled");
     }
 
-    /// Forgets a key, as the server does when its time is over.
+    /// Forgets a key, as the server does when the key expires.
     pub(crate) fn forget(&self, policy: usize, key: &Key) {
         RUNTIME.block_on(self.remote.backend.reset(&self.prepared, policy, key)).expect("forgotten");
     }

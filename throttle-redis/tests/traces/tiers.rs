@@ -1,4 +1,4 @@
-//! Tiers that change, through a real server: at least two thousand lives of keys, of each kind and of compositions.
+//! Tiers that change, on a real server: at least two thousand lives of keys, of each kind and of compositions.
 
 use std::cell::Cell;
 
@@ -14,7 +14,7 @@ use crate::support::machines::{InMemory, Machine, Pure, call};
 use crate::support::plans::{KINDS, Plan, alone, beside};
 use crate::support::spec::{Cadence, DAY, SECOND, Spec, TODAY, Tree};
 
-/// Of each of the eight kinds.
+/// Lives of each of the eight kinds.
 const OF_A_KIND: u32 = 250;
 const OF_COMPOSITIONS: u32 = 500;
 
@@ -73,7 +73,7 @@ fn law_05_06_10_traces_of_compositions_of_changing_tiers() {
     assert!(keys.get() >= u64::from(OF_COMPOSITIONS));
 }
 
-/// Nothing is settled in another tier of a charge whose window is over, in all three.
+/// A charge whose window is over is not settled in another tier, in any of the three.
 #[test]
 fn law_10_a_charge_of_a_window_that_is_over_is_not_settled_in_another_tier() {
     let (short, long) = (10 * SECOND, 1_000 * SECOND);
@@ -108,8 +108,8 @@ fn law_10_a_charge_of_a_window_that_is_over_is_not_settled_in_another_tier() {
     }
 }
 
-/// Of a sliding window, nothing is debited to a charge of which nothing is left: the key may have been forgotten
-/// meanwhile.
+/// A debit to a charge of a sliding window of which nothing is left has no effect, because the key may have been
+/// forgotten meanwhile.
 #[test]
 fn law_09_a_charge_of_which_nothing_is_left_is_not_debited() {
     let (remote, key) = (Remote::new(), Key::from("key"));
@@ -131,7 +131,7 @@ fn law_09_a_charge_of_which_nothing_is_left_is_not_debited() {
     }
 }
 
-/// The algorithms on states in hand, the memory, and the server.
+/// The algorithms on states in hand, the memory backend, and the server.
 fn machines<'a>(remote: &'a Remote, tree: &Tree<Plan>) -> [Box<dyn Machine + 'a>; 3] {
     [Box::new(Pure::of(tree.set())), Box::new(InMemory::of(tree.set(), 100)), Box::new(remote.bench(tree.set()))]
 }

@@ -65,9 +65,10 @@ impl Cluster {
         let addresses = url::addresses(&servers);
         let cluster = ClusterClient::builder(servers)
             .retries(0)
-            // Twice in a row at most for a server that hangs, and nothing else moves meanwhile.
+            // A server that hangs takes this time at most twice in a row, and nothing else moves meanwhile.
             .connection_timeout(HANDSHAKE_TIMEOUT)
-            // Ends what the backend has long given up. Without one a silent server holds its place for ever.
+            // Ends calls that the backend gave up long ago. Without this timeout a silent server holds its place for
+            // ever.
             .response_timeout(CONNECT_TIMEOUT)
             .tcp_settings(tcp_settings());
         let client = with(cluster).build().map_err(|error| {
@@ -114,7 +115,7 @@ impl Connection for Clustered {
     }
 }
 
-/// `ASKING` counts for the very next command of a connection that many share: the two must leave as one.
+/// `ASKING` applies only to the next command of a connection that many calls share, so the two must be sent together.
 async fn ask(mut connection: ClusterConnection, command: Command, host: String, port: u16) -> Result<Reply, Fault> {
     let mut pipeline = redis::Pipeline::with_capacity(2);
     pipeline.cmd("ASKING").ignore();

@@ -93,7 +93,7 @@ impl Command {
 }
 
 impl fmt::Debug for Command {
-    /// Shows the name and how many words there are: the other words hold keys.
+    /// Shows the name and the number of words. The other words contain keys.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = self.args().next().map(String::from_utf8_lossy);
         let mut shown = f.debug_struct("Command");

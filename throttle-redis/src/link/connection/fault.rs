@@ -65,7 +65,7 @@ impl Fault {
         &self.kind
     }
 
-    /// Where the server said that the command is to be sent instead.
+    /// The server to which the command is redirected.
     pub(crate) fn redirection(&self) -> Option<Route> {
         let (address, asking) = match &self.kind {
             FaultKind::Moved(address) => (address, false),
@@ -76,7 +76,8 @@ impl Fault {
         Some(Route::Address { host, port, asking })
     }
 
-    /// Whether the server is well: it would run the command elsewhere or later, or it did and a key held nonsense.
+    /// Whether the server is healthy: it would run the command elsewhere or later, or it ran the command and a key held
+    /// nonsense.
     pub(crate) const fn is_a_sign_of_life(&self) -> bool {
         matches!(
             self.kind,

@@ -77,10 +77,10 @@ impl Connector for Pool {
             .max_lifetime(None)
             .idle_timeout(Some(Duration::from_secs(600)));
         Box::pin(async move {
-            // The first connection shows whether there is a server; the pool itself would try again without saying why.
+            // The first connection shows whether there is a server; the pool itself would retry without reporting why.
             let first = manager.connect().await.map_err(|error| connect_fault(&error))?;
             let pool = pool.build_unchecked(manager);
-            // The pool has room for it: it is empty, and holds one at least.
+            // The pool has room for it: the pool is empty and holds at least one.
             let _ = pool.add(first);
             Ok(Box::new(Kept(pool)) as Box<dyn Connection>)
         })
@@ -99,7 +99,7 @@ fn not_sent(error: bb8::RunError<RedisError>) -> Fault {
     Fault::new(FaultKind::NotSent, message)
 }
 
-/// Manages connections that know whether they broke.
+/// Manages connections that record whether they broke.
 struct Keeper(RedisConnectionManager);
 
 struct Member {
@@ -137,7 +137,7 @@ impl Connection for Kept {
                 if !kept.broken.load(Ordering::Relaxed) {
                     break (kept.connection.clone(), Arc::clone(&kept.broken));
                 }
-                // Given back, it is thrown away.
+                // The pool discards it when it is returned.
             };
             let answer = Multiplexed(connection).call(command).await;
             if let Err(fault) = &answer

@@ -48,7 +48,7 @@ impl Sentinel {
         Ok(this)
     }
 
-    /// One for each attempt: it may be given up anywhere, and must not keep the next one waiting.
+    /// Each attempt has a client of its own: an attempt may be cancelled at any point, and must not block the next one.
     fn client(&self) -> Result<SentinelClient, RedisError> {
         let node = SentinelNodeConnectionInfo::default()
             .set_redis_connection_info(self.settings.clone())

@@ -51,14 +51,14 @@ pub(super) fn client(url: &str) -> Result<Client, ConfigError> {
     Client::open(info).map_err(|error| url::unreadable("Redis URL", url, error))
 }
 
-/// The TLS library panics at the first connection when no provider was chosen. One that the application has installed
-/// stays.
+/// The TLS library panics at the first connection if no provider was chosen. A provider that the application has
+/// installed is kept.
 pub(super) fn install_crypto_provider() {
     #[cfg(feature = "tls")]
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
-/// The backend has the deadline of a decision; the limits here only end calls that no decision waits for any more.
+/// The backend enforces the deadline of a decision; the limits here only end calls that no decision waits for any more.
 pub(super) fn connection_config() -> AsyncConnectionConfig {
     AsyncConnectionConfig::new().set_connection_timeout(Some(CONNECT_TIMEOUT)).set_response_timeout(None)
 }

@@ -40,7 +40,7 @@ impl Tls {
         self
     }
 
-    /// The same for the client, which would trust no server if a text held no certificate, and not say so.
+    /// The same certificates for the client. If a text held no certificate, the client would silently trust no server.
     pub(super) fn certificates(&self) -> Result<TlsCertificates, ConfigError> {
         if let Some(authority) = &self.authority {
             holds("certificate authority", authority, "-----BEGIN CERTIFICATE-----")?;

@@ -1,4 +1,4 @@
-//! From the client's words to ours.
+//! Translates the client crate's types to this crate's.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use super::{Fault, FaultKind, Reply};
 /// How long a connection may take to open and to introduce itself.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Small requests must leave at once: waiting for the acknowledgement of the one before costs a round trip. And a peer
-/// that has gone silent is given up by the kernel too.
+/// Small requests must leave at once: waiting for the acknowledgement of the previous one costs a round trip. The
+/// kernel also gives up a peer that has gone silent.
 pub(super) fn tcp_settings() -> TcpSettings {
     let settings = TcpSettings::default().set_nodelay(true);
     #[cfg(target_os = "linux")]
@@ -59,7 +59,7 @@ pub(super) fn fault(error: &RedisError) -> Fault {
             _ => FaultKind::Other,
         },
     };
-    // The message of a server's error may quote a word of the command, and so a key: its code must do.
+    // The message of a server's error may quote a word of the command, and so a key. Only its code is kept.
     let message = match (error.kind(), error.code()) {
         (ErrorKind::Io, _) => error.to_string(),
         (_, Some(code)) => format!("the server answered {code}"),
@@ -68,8 +68,8 @@ pub(super) fn fault(error: &RedisError) -> Fault {
     Fault::new(kind, message)
 }
 
-/// Why there is no connection. No key was sent, so the server's own words may be shown, up to where they quote a
-/// command: that may be the one with the password.
+/// Why there is no connection. No key was sent, so the server's own message may be shown, up to the point where it
+/// quotes a command: that command may contain the password.
 pub(super) fn connect_fault(error: &RedisError) -> Fault {
     let text = error.to_string();
     let shown = text.split(", with args").next().unwrap_or_default();

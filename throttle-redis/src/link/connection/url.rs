@@ -1,11 +1,11 @@
-//! URLs of servers, as a configuration holds them.
+//! URLs of servers, as written in a configuration.
 
 use std::fmt;
 
 use redis::{ConnectionInfo, IntoConnectionInfo};
 use throttle_core::ConfigError;
 
-/// What a URL says.
+/// Reads the server and its credentials from a URL.
 pub(super) fn read(field: &'static str, url: &str) -> Result<ConnectionInfo, ConfigError> {
     if let Some(rule) = refusal(url, cfg!(feature = "tls")) {
         return Err(ConfigError::new(field, shown(url), rule));
@@ -13,7 +13,7 @@ pub(super) fn read(field: &'static str, url: &str) -> Result<ConnectionInfo, Con
     url.into_connection_info().map_err(|error| unreadable(field, url, error))
 }
 
-/// Why a URL is refused that the client would accept, or would refuse without a remedy.
+/// The reason to refuse a URL that the client would accept, or would refuse without a remedy.
 fn refusal(url: &str, tls: bool) -> Option<&'static str> {
     let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
     if url.contains('#') {
@@ -34,13 +34,13 @@ pub(super) fn unreadable(field: &'static str, url: &str, error: impl fmt::Displa
     ConfigError::new(field, shown(url), rule)
 }
 
-/// The URL may hold a password, so no more than its scheme is shown.
+/// Returns the scheme only, because the URL may contain a password.
 fn shown(url: &str) -> String {
     let scheme = url.split_once("://").map_or("(no scheme)", |(scheme, _)| scheme);
     format!("{scheme}://…")
 }
 
-/// Where servers are, without credentials.
+/// The addresses of servers, without credentials.
 #[cfg(any(feature = "cluster", feature = "sentinel"))]
 pub(super) fn addresses(servers: &[ConnectionInfo]) -> String {
     let addresses: Vec<String> = servers.iter().map(|server| server.addr().to_string()).collect();

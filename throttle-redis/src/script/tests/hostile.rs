@@ -22,7 +22,7 @@ fn numbers() -> impl Strategy<Value = f64> {
     ]
 }
 
-/// A header of some algorithm with anything behind it, or anything at all.
+/// A header of some algorithm followed by anything, or anything at all.
 fn stored() -> impl Strategy<Value = (Algorithm, Vec<u8>)> {
     let payload = prop::collection::vec(numbers(), 0..14);
     let bytes = |numbers: &[f64]| numbers.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<u8>>();
@@ -32,7 +32,7 @@ fn stored() -> impl Strategy<Value = (Algorithm, Vec<u8>)> {
             let value = match what {
                 0 => noise,
                 1 => [tag(other), vec![b'0'], bytes(&numbers)].concat(),
-                // Parameters that no algorithm has.
+                // Parameters that no algorithm can have.
                 2 => [tag(other)[..2].to_vec(), bytes(&numbers[..numbers.len().min(3)]), vec![b'1'], noise].concat(),
                 3 => [tag(algorithm), vec![b'1'], bytes(&numbers)].concat(),
                 4 => {
@@ -62,7 +62,7 @@ fn stored() -> impl Strategy<Value = (Algorithm, Vec<u8>)> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever is stored, a script answers, or fails before it wrote; and what is no state is not decided on.
+    /// Whatever is stored, a script answers or fails before it writes, and no value that is not a state is decided on.
     #[test]
     fn hostile_values_are_answered((algorithm, value) in stored(), cost in 0..5_u64, carry in any::<bool>()) {
         let set = PolicySet::new(Policy::new("p", algorithm).unwrap()).unwrap();
@@ -103,8 +103,8 @@ proptest! {
         }
     }
 
-    /// Of requests that travel together, one that meets a value that is no state fails alone: the others are decided
-    /// and charged as without it.
+    /// If one of several batched requests meets a value that is not a state, it fails alone: the others are decided and
+    /// charged as they would be without it.
     #[test]
     fn a_hostile_value_fails_no_request_but_its_own(
         (algorithm, value) in stored(), policies in 1..3_usize, carry in any::<bool>()
@@ -170,14 +170,14 @@ proptest! {
                 let _ = machine.answer(calls.clone(), &parts[0]);
             }
         }
-        // A flag turned over is a disagreement.
+        // A flipped flag contradicts the values.
         reply[8] = if reply[8] == b'A' { b'D' } else { b'A' };
         let turned = split(reply, [policies].into_iter()).unwrap();
         prop_assert!(machine.answer(calls, &turned[0]).is_err());
     }
 }
 
-/// A list where a string should be; other errors come through as they are.
+/// A list in place of a string makes no sense; other errors are passed on unchanged.
 #[test]
 fn values_of_another_type_make_no_sense() {
     for algorithm in [Gcra::new(Rate::per_second(3)).build(), SlidingLog::new(Rate::per_second(3)).build()] {
@@ -188,7 +188,7 @@ fn values_of_another_type_make_no_sense() {
         let header = [set.policies()[0].algorithm().tag().as_slice(), b"0"].concat();
         let arguments = [b"5".to_vec(), b"0".to_vec(), header, b"1".to_vec()];
         for script in [&scripts.decide, &scripts.carry] {
-            // Another call of the same run is decided all the same.
+            // Another call of the same run is still decided.
             let batch = [&arguments[..], &[b"1".to_vec()]].concat();
             let reply = redis.eval(script, &[key.clone(), b"other".to_vec()], &batch).unwrap();
             let parts = split(reply, [1, 1].into_iter()).unwrap();
@@ -202,7 +202,7 @@ fn values_of_another_type_make_no_sense() {
     }
 }
 
-/// The reply about a long log is short, however long the log is.
+/// The reply about a log is short, however long the log is.
 #[test]
 fn reply_holds_a_long_log_in_a_few_runs() {
     let algorithm = SlidingLog::new(Rate::per_second(1_000)).build().unwrap();
@@ -219,8 +219,8 @@ fn reply_holds_a_long_log_in_a_few_runs() {
     }
 }
 
-/// A double so large that one more is no more: a script that counts up to it, or down from it, never comes back, and
-/// the server with it.
+/// Adding one to a double this large does not change it. A script that counts up to it, or down from it, never ends,
+/// and blocks the server.
 #[test]
 fn no_number_keeps_the_server_busy() {
     for kind in 0..KINDS {

@@ -1,4 +1,4 @@
-//! Law 8, one answer: what the scripts say and write is what the core's algorithms say, bit for bit.
+//! Law 8, one answer: the scripts answer and write what the core's algorithms do, bit for bit.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -10,7 +10,7 @@ use throttle_core::{CalendarQuota, Key, Policy, PolicySet};
 use super::machine::{Machine, call};
 use super::random::{KINDS, Step, Tree, algorithm, alls, starts, steps, tree};
 
-/// What a run may do besides deciding on an honest clock.
+/// What a run may contain besides decisions on an honest clock.
 #[derive(Clone, Copy)]
 struct World {
     /// The clock steps back and forth.
@@ -52,7 +52,7 @@ fn play(tree: &Tree, start: i64, steps: &[Step], world: World, told_time: bool, 
     let alone = machine.set.policies().len() == 1;
     let (mut now, mut receipts) = (start, Vec::<Receipt>::new());
     for step in steps {
-        // A second clock, a little behind: the next request may be decided by the other one.
+        // A second clock, slightly behind, may decide the next request.
         let rate = machine.set.policies()[step.dice[3] as usize % machine.set.policies().len()].algorithm().rate();
         now = (now + step.micros(rate.period_micros() as i64, world.hostile)).clamp(-(1 << 51), 1 << 51);
         machine.go_to(now);
@@ -74,7 +74,7 @@ fn play(tree: &Tree, start: i64, steps: &[Step], world: World, told_time: bool, 
                     };
                     let mut call: Vec<_> = machine.set.policies().iter().enumerate().map(member).collect();
                     if call.iter().all(|member: &Call| member.key().is_none()) {
-                        // A request that no policy applies to asks nothing of the server.
+                        // A request to which no policy applies sends nothing to the server.
                         call[0] = Call::peek(keys[0].clone());
                     }
                     call
@@ -136,7 +136,7 @@ fn law_08_expired_keys_are_as_good_as_unused() {
     run("compositions", &tree(), 1, WORLDS[3]);
 }
 
-/// The months around every kind of leap year that a clock may tell, hour by hour around their ends.
+/// The months around every kind of leap year that a clock can show, hour by hour around their ends.
 #[test]
 fn law_08_calendars_of_leap_years() {
     const HOUR: i64 = 3_600_000_000;

@@ -1,4 +1,4 @@
-//! A set of limits run by its scripts, and the same by the core's algorithms on states in hand.
+//! A set of limits run by its scripts, compared with the core's algorithms on states in hand.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -76,14 +76,14 @@ impl Machine {
         arguments
     }
 
-    /// What the library makes of a reply about some calls.
+    /// The library's decision from a reply about some calls.
     pub(super) fn answer(&self, calls: Vec<Call>, part: &Part) -> Result<Decision, CallError> {
         let (calls, names) = (calls.into(), SmallVec::new());
         let ask = Ask { prepared: Arc::clone(&self.prepared), calls, names, slot: 0, as_of: None };
         answer(&ask, part)
     }
 
-    /// Runs every script on a value, whatever comes of it.
+    /// Runs every script on a value and ignores the results.
     pub(super) fn run_all(&self, key: &Key, value: &[u8], now: i64) {
         let (scripts, key) = (&self.prepared.scripts, name(0, key));
         for script in [&scripts.decide, &scripts.carry, &scripts.settle, &scripts.settle_carried] {
@@ -120,8 +120,8 @@ impl Machine {
         asks.into_iter().zip(parts).collect()
     }
 
-    /// Decides about several calls in one run, and once more by the script that carries over about those that need it.
-    /// All that the scripts say and write must be what the model says.
+    /// Decides several calls in one run, then runs the carrying script for the calls that need it. Every answer and
+    /// every written value must equal the model's.
     pub(super) fn decide(&mut self, calls: &[Vec<Call>]) -> Vec<Decision> {
         let writes = self.redis.store.borrow().writes;
         let told = self.ask(&self.prepared.scripts.decide, calls);
@@ -140,7 +140,7 @@ impl Machine {
                 Some(model)
             });
         }
-        // What several calls charge is written once.
+        // Charges of several calls to one key are written once.
         let wrote = self.redis.store.borrow().writes - writes;
         assert!(wrote >= written.len() && (calls.len() > 1 || wrote == written.len()), "{wrote} writes");
         let decisions = calls.iter().zip(decisions).map(|(call, decision)| match decision {
@@ -163,7 +163,7 @@ impl Machine {
         decision
     }
 
-    /// Whether some value that a call meets has another header than today's.
+    /// Whether a call meets a value whose header is not the current one.
     fn is_foreign(&self, call: &[Call]) -> bool {
         call.iter().zip(self.set.policies()).enumerate().any(|(policy, (member, of))| {
             let Some(key) = member.key().map(|key| name(policy, key)) else { return false };
@@ -176,7 +176,7 @@ impl Machine {
         })
     }
 
-    /// What the model says of one call, and the keys that it writes.
+    /// The model's decision on one call, and the keys that it writes.
     fn expect(&mut self, call: &[Call]) -> (Decision, HashSet<Vec<u8>>) {
         let now = self.now();
         let mut states = Vec::new();
@@ -188,13 +188,13 @@ impl Machine {
             states.push(match key.and_then(|key| self.model.get(&key)) {
                 None => algorithm.fresh(),
                 Some((old, state)) if old.tag() == algorithm.tag() => state.clone(),
-                // Expired, and so as good as unused: nothing is carried over.
+                // Expired, so idle: nothing is carried over.
                 Some((old, state)) if self.expires && old.peek(state, now).reset_after_micros() == 0 && !stored => {
                     algorithm.fresh()
                 }
                 Some((old, state)) => {
                     let carried = algorithm.carry_over(old, state, now);
-                    // What was as good as unused stays as it is until it is charged.
+                    // An idle value is not rewritten until it is charged.
                     written[policy] = algorithm.peek(&carried, now).reset_after_micros() > 0;
                     carried
                 }
@@ -244,7 +244,7 @@ impl Machine {
         self.compare();
     }
 
-    /// The store holds what the model says, and for as long as it must.
+    /// The store holds what the model holds, and keeps it long enough.
     fn compare(&self) {
         let (store, now) = (self.redis.store.borrow(), self.now());
         for (key, (algorithm, state)) in &self.model {
@@ -268,7 +268,7 @@ impl Machine {
             if entry.set_at == now.as_micros() {
                 let fresh_at = algorithm.fresh_at(state);
                 let live = fresh_at.micros_since(now).max(1);
-                // Where a timestamp can tell no later instant, the script keeps the key for longer.
+                // Where a timestamp cannot represent a later instant, the script keeps the key for longer.
                 assert!(
                     fresh_at == Timestamp::MAX || self.expires || entry.ttl == (live + 999) / 1_000 + self.slack,
                     "{} for {live}",

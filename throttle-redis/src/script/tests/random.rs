@@ -79,7 +79,7 @@ pub(super) fn tree() -> BoxedStrategy<Tree> {
     nested.boxed()
 }
 
-/// Some that must all admit, a few more than are written out one by one.
+/// Several members that must all admit, a few more than the scripts unroll.
 pub(super) fn alls() -> BoxedStrategy<Tree> {
     let leaf = any_algorithm().prop_map(Tree::Leaf);
     prop::collection::vec(leaf, 1..=10).prop_map(Tree::All).boxed()
@@ -104,7 +104,7 @@ impl Tree {
     }
 }
 
-/// One step of a trace, to be read against the set that it meets.
+/// One step of a trace, to be interpreted for the set that it meets.
 #[derive(Clone, Debug)]
 pub(super) struct Step {
     pub(super) what: u8,
@@ -129,7 +129,7 @@ pub(super) fn starts() -> impl Strategy<Value = i64> {
 }
 
 impl Step {
-    /// µs that the clock moves; `scale` is what matters to the limit.
+    /// Microseconds that the clock moves; `scale` is a length of time that matters to the limit.
     pub(super) fn micros(&self, scale: i64, hostile: bool) -> i64 {
         let part = |of: i64| ((i128::from(of) * i128::from(self.move_by.1)) >> 32) as i64;
         let micros = match self.move_by.0 {

@@ -1,4 +1,4 @@
-//! As much of Redis as a script sees: strings that expire, a clock, and the two libraries that it brings along.
+//! The part of Redis that a script sees: strings that expire, a clock, and the two libraries that Redis includes.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -8,7 +8,7 @@ use mlua::{Lua, LuaOptions, MultiValue, StdLib, Table, Value, Variadic};
 
 use crate::script::Script;
 
-/// What is stored, and when.
+/// The stored keys, and the present time.
 #[derive(Debug, Default)]
 pub(super) struct Store {
     pub(super) now: i64,
@@ -19,7 +19,7 @@ pub(super) struct Store {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) value: Vec<u8>,
-    /// ms, as it was set.
+    /// In milliseconds, as it was set.
     pub(super) ttl: i64,
     pub(super) set_at: i64,
     /// Not a string: reading it is an error.
@@ -70,7 +70,8 @@ impl Redis {
     pub(super) fn eval(&self, script: &Script, keys: &[Vec<u8>], arguments: &[Vec<u8>]) -> Result<Vec<u8>, String> {
         let mut compiled = self.compiled.borrow_mut();
         let function = compiled.entry(script.sha().to_owned()).or_insert_with(|| {
-            // As Redis does: a function whose arguments are globals; here they are its own, or writing them would fail.
+            // As Redis does, the script becomes a function; Redis passes the arguments as globals, while here they are
+            // local, because writing globals would fail.
             let source = format!("local KEYS, ARGV = ...\n{}", script.source());
             self.lua.load(source).into_function().unwrap_or_else(|error| panic!("{error}\n{}", script.source()))
         });
@@ -84,7 +85,7 @@ impl Redis {
             Ok(other) => Err(format!("{other:?}")),
             Err(error) => {
                 let error = error.to_string();
-                // Which line it was: the chunk's name ends in a colon and the number.
+                // Finds the line of the error: the chunk's name ends in a colon and the number.
                 let place = error.split(':').filter_map(|part| part.parse::<usize>().ok()).nth(1);
                 let line = place.and_then(|line| script.source().lines().nth(line.saturating_sub(2)));
                 Err(format!("{error}: {line:?}"))
@@ -137,8 +138,8 @@ impl Store {
     }
 }
 
-/// `struct` as far as the scripts use it: little endian `d`, `B`, `I4`, and `c` with a length or 0 for the whole
-/// string.
+/// The part of `struct` that the scripts use: little-endian `d`, `B`, `I4`, and `c` with a length, or with 0 for the
+/// whole string.
 fn library(lua: &Lua) -> Table {
     let library = lua.create_table().unwrap();
     let pack = |lua: &Lua, (format, values): (String, Variadic<Value>)| {

@@ -1,6 +1,6 @@
-//! Law 8 for policies with tiers: every step from what is stored is the core's, bit for bit, whichever tier wrote it. Tiers
-//! change, limits are deployed anew with other tiers or none, charges are settled late, and the clock steps back and
-//! forth.
+//! Law 8 for policies with tiers: every step from a stored value equals the core's, bit for bit, whichever tier wrote
+//! it. Tiers change, limits are deployed anew with other tiers or none, charges are settled late, and the clock steps
+//! back and forth.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -62,13 +62,13 @@ impl Desk {
         self.redis.eval(script, &[name(0, &self.key)], &[&head, words].concat()).unwrap()
     }
 
-    /// What the core makes of a stored value, in a tier.
+    /// The core's reading of a stored value, in a tier.
     fn state(&self, value: Option<&Vec<u8>>, tier: u8) -> State {
         let Some(value) = value else { return self.policy().algorithm().fresh() };
         State::from_wire_of(self.policy(), tier, value).expect("what a tier has written can be read in all of them")
     }
 
-    /// Decides as the backend does, and holds it to the core. The receipt of what was charged.
+    /// Decides as the backend does, and compares the decision with the core's. Returns the receipt of the charge.
     fn decide(&self, tier: u8, cost: u64) -> Option<Receipt> {
         let calls = [call(&self.key, Some(cost)).in_tier(tier)];
         let ask = Ask {
@@ -130,7 +130,7 @@ impl Desk {
     }
 }
 
-/// A policy of these tiers, by a rule that they can have; or without tiers, by the first.
+/// A policy with these tiers and a rule that they allow; or without tiers, with the first one's limits.
 fn policy(tiers: &[Algorithm], carry: Option<Carry>) -> Policy {
     let Some(carry) = carry else { return Policy::new("p", tiers[0]).unwrap() };
     let named = || tiers.iter().enumerate().map(|(place, tier)| (place.to_string(), *tier));
@@ -210,19 +210,19 @@ fn windows(moved: i64) -> Policy {
     policy(&[window(100).offset_micros(moved), window(1_000)].map(|window| window.build().unwrap()), Some(Carry::Keep))
 }
 
-/// Windows are those of the limits that are in force, whatever those were when a charge was made.
+/// Windows are those of the limits in force, whatever the limits were when the charge was made.
 #[test]
 fn law_10_a_charge_under_former_limits_is_over_when_its_window_is_by_the_present_ones() {
     let mut desk = Desk::new(windows(0));
     desk.redis.store.borrow_mut().now = 50;
     let receipt = desk.decide(0, 3).unwrap().actual(0);
     assert!(desk.decide(1, 1).is_some());
-    // Its window began at 0, and by the present limits 0 is in -80 .. 20.
+    // The charge's window began at 0; by the present limits, 0 is in -80 .. 20.
     desk.set = PolicySet::new(windows(20)).unwrap();
     desk.settle(&receipt.items()[0]);
 }
 
-/// On a clock that has stepped back, an unused window that is still to come stays where it is.
+/// On a clock that has stepped back, an unused window that is still to come is left unchanged.
 #[test]
 fn law_08_what_comes_to_nothing_leaves_an_unused_state_of_another_tier_as_it_is() {
     let desk = Desk::new(windows(0));
