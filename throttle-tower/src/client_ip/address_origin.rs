@@ -23,8 +23,8 @@ pub struct Resolved {
 /// How an address was found, or why the client's is unknown and that of a nearer hop is used.
 ///
 /// The entries of a list header are read from the right until one is the client's or cannot be used. "The nearest
-/// trusted hop" is the last trusted proxy read before that entry. It is the peer if there is no such proxy, and always
-/// with a hop count or a header of one address.
+/// trusted hop" is the last trusted proxy read before that entry, or the peer if there is no such proxy. With a hop
+/// count, or with [`ClientIp::header`](super::ClientIp::header), it is always the peer.
 ///
 /// ```
 /// use http::{HeaderMap, HeaderValue};

@@ -20,9 +20,9 @@
 //! - **Every rounding is conservative.** Quotas and what remains are rounded down, windows and waits up; a refusal
 //!   never carries `Retry-After: 0`. All of it is integer arithmetic.
 //! - **A refusal lists in `RateLimit` only the policies that refused.** Each member says that the client has `r` units
-//!   for the next `t` seconds. By the draft, `Retry-After` should not be shorter than any `t` in the list, but the `t`
-//!   of a policy that admitted the request may be longer than the wait. `RateLimit-Policy` still lists all policies.
-//!   When an inner layer refuses, an outer layer adds its own policies to `RateLimit-Policy` only.
+//!   for the next `t` seconds. By the draft, no `t` in the list should be longer than `Retry-After`. The `t` of a
+//!   policy that admitted the request may be longer, so that policy is left out. `RateLimit-Policy` still lists all
+//!   policies. When an inner layer refuses, an outer layer adds its own policies to `RateLimit-Policy` only.
 //! - **`Retry-After` appears on refusals only**, and not at all when waiting cannot help.
 //!
 //! # Headers that the response already has

@@ -226,12 +226,13 @@ impl Limit {
     ///   one queue after the other. The order holds within a process; over a store, processes compete.
     /// * **On time.** A queued request is decided as of the instant at which there was room for it, even if its timer
     ///   wakes late. So a queue that is never empty admits exactly the rate of its limit. If the process was stalled,
-    ///   requests that became due in the last 50 ms are admitted together; earlier missed turns are lost. Over Redis
-    ///   the same holds as long as a round trip is shorter than the interval at which the limit admits the requests of
-    ///   a key. There are two exceptions: a cluster where the keys of one request are in several slots, and a backend
-    ///   without [`decide_as_of`](throttle_core::Backend::decide_as_of). There a request is decided when the store
-    ///   receives it, late by a timer step and a round trip. To make up for this delay, give the limit a burst of as
-    ///   many units as its rate admits in about 10 ms.
+    ///   requests that became due in the last 50 ms are admitted together. The queue does not make up for turns that it
+    ///   missed earlier: the remaining requests get later turns, or are refused if `longest` is over by then. Over
+    ///   Redis the same holds as long as a round trip is shorter than the interval at which the limit admits the
+    ///   requests of a key. There are two exceptions: a cluster where the keys of one request are in several slots, and
+    ///   a backend without [`decide_as_of`](throttle_core::Backend::decide_as_of). There a request is decided when the
+    ///   store receives it, late by a timer step and a round trip. To make up for this delay, give the limit a burst of
+    ///   as many units as its rate admits in about 10 ms.
     /// * **Bounded.** A request is queued only if its turn comes in time, and a layer queues at most 10,000
     ///   ([`max_waiting`](crate::ThrottleLayer::max_waiting)). Otherwise it is refused at once, with a `Retry-After` that
     ///   includes the requests before it. Whether its turn comes in time is a forecast. In memory the forecast is exact

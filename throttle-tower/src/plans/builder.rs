@@ -86,8 +86,8 @@ pub struct PlansWithoutLookup {
 }
 
 impl PlansWithoutLookup {
-    /// Finds out the tier of an identity: returns the name of a tier, `None` for an identity without one, or an error.
-    /// A name that no tier has counts as `None`.
+    /// Sets the lookup, which finds out the tier of an identity. It returns the name of a tier, `None` for an identity
+    /// without one, or an error. A name that no tier has counts as `None`.
     ///
     /// If other limits refuse a request whatever its tier is, there is no lookup: the layer first peeks at the limits
     /// whose keys and tiers are known. Over a store the peek is one more round trip for a request whose tier is not
