@@ -1,4 +1,4 @@
-//! The kit, run on the backend in memory, on adapters around it, and on one that a stranger could have written.
+//! Runs the kit on the memory backend, on adapters around it, and on a backend written against the public API alone.
 
 mod support;
 
@@ -64,7 +64,7 @@ mod one_shard {
     conformance_tests!(OneShard);
 }
 
-/// An adapter: what decides is the store above.
+/// An adapter: the store above decides.
 mod boxed {
     use super::*;
 
@@ -89,7 +89,8 @@ mod naive {
     conformance_tests!(Stranger);
 }
 
-/// An adapter whose futures do nothing when they are made, are pending once, and then do it all at once.
+/// An adapter whose futures do nothing when they are made, are pending at the first poll, and do everything at the
+/// second.
 mod pending_once {
     use super::*;
 
@@ -102,7 +103,7 @@ mod pending_once {
     conformance_tests!(PendingOnce, adapter);
 }
 
-/// A store far too small for the keys that arrive: new keys may be refused, and no live key is forgotten.
+/// A store far too small for its keys: new keys may be refused, but no live key is forgotten.
 #[test]
 fn conformance_law_09_of_a_full_store() {
     harness!(Small: InMemory = in_memory(16));

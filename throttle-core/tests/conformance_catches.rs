@@ -1,4 +1,4 @@
-//! The kit, run on backends that each have one fault: every law can be broken, and the case that guards it notices.
+//! Runs the kit on backends with one fault each: every law can be broken, and the case that guards it notices.
 
 mod support;
 
@@ -17,7 +17,7 @@ use throttle_core::{
 
 type Boxed<T> = Pin<Box<dyn Future<Output = Result<T, BackendError>> + Send>>;
 
-/// What a backend does otherwise than [`Naive`].
+/// The step in which a backend differs from [`Naive`].
 trait Fault: Send + Sync + 'static {
     fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
         naive.decide_at(set, calls, naive.clock.now())
@@ -119,7 +119,7 @@ macro_rules! catches {
     };
 }
 
-/// The same keys, at another cost where one is asked.
+/// The same keys, each applying policy at the given cost.
 fn at_cost(calls: &[Call], cost: u64) -> Vec<Call> {
     let cost = Cost::at_least_one(cost);
     calls.iter().map(|call| call.key().map_or(Call::SKIP, |key| Call::new(key.clone(), cost))).collect()
@@ -175,7 +175,7 @@ catches! {
 }
 
 catches! {
-    /// Whatever is prepared last is in force.
+    /// The parameters that were prepared last are in force.
     TakesAnyParameters {}
     contract_a_name_stands_for_one_limit
 }
@@ -247,7 +247,7 @@ catches! {
 }
 
 catches! {
-    /// A state that reaches further into the future than any could is taken for garbage.
+    /// A state further in the future than a limit allows is taken for garbage.
     DistrustsTheFuture {
         fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
             let latest = naive.clock.now() + Duration::from_secs(200);
@@ -260,7 +260,7 @@ catches! {
 }
 
 catches! {
-    /// Keys that are as good as unused are forgotten, with no thought of a clock that steps back.
+    /// Idle keys are forgotten, although the clock may step back.
     ForgetsTheHorizon {
         fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
             let now = naive.clock.now();
@@ -284,7 +284,7 @@ catches! {
 }
 
 catches! {
-    /// A refusal writes nothing, so what is carried over is carried over again at each.
+    /// A refusal writes nothing, so each refusal carries the same state over again.
     CarriesOverAndOver {
         fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
             let before = naive.states.lock().unwrap().clone();
@@ -329,7 +329,7 @@ fn honest_settle(naive: &Naive, set: &PolicySet, charge: &Receipt) {
 }
 
 catches! {
-    /// A refund counts at the present instant, whenever the charge was made.
+    /// A refund counts at the present instant, no matter when the charge was made.
     RefundsAnyTime {
         fn settle(naive: &Naive, set: &PolicySet, charge: &Receipt) {
             let of_now = Naive { clock: naive.clock.clone(), ..Naive::default() };
@@ -363,7 +363,7 @@ catches! {
 }
 
 catches! {
-    /// Policies are told apart by the first word of their name.
+    /// Policies are distinguished by the first word of their name.
     JoinsPolicies {
         fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
             let [policy] = set.policies() else { return honest(naive, set, calls) };
@@ -376,7 +376,7 @@ catches! {
 }
 
 catches! {
-    /// A prefix is looked for anywhere in the name.
+    /// A prefix matches anywhere in the name.
     ResetsTooMuch {
         fn reset_all(naive: &Naive, prefix: &str) {
             naive.states.lock().unwrap().retain(|(policy, _), _| !policy.contains(prefix));
@@ -386,7 +386,7 @@ catches! {
 }
 
 catches! {
-    /// A star in a prefix stands for anything.
+    /// A star in a prefix matches anything.
     ResetsByPattern {
         fn reset_all(naive: &Naive, prefix: &str) {
             let literal = prefix.split('*').next().unwrap_or_default();
@@ -424,7 +424,7 @@ catches! {
 }
 
 catches! {
-    /// Those without a key share one.
+    /// Requests without a key share one key.
     SkipsNobody {
         fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
             honest(naive, set, &of_keys(calls, |key| Some(key.cloned().unwrap_or(Key::CONSTANT))))

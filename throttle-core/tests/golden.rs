@@ -9,7 +9,7 @@ use throttle_core::algorithm::State;
 use throttle_core::backend::{Call, Receipt};
 use throttle_core::{Backend, Cost, Decision, Key, Limiter, ManualClock, MemoryBackend, PolicySet, Timestamp};
 
-/// What replays a suite: decides at an instant, and gives back.
+/// Replays a suite: decides at an instant, and gives back.
 trait Replay {
     fn decide(&mut self, now: Timestamp, calls: &[Call]) -> Decision;
     fn settle(&mut self, now: Timestamp, receipt: Receipt);

@@ -74,7 +74,7 @@ async fn drop_at_every_point(limits: &LimitTree, apart: bool, forget: impl Fn())
         let charged = left[0] == LIMIT - 7;
         assert!(left[0] == LIMIT || charged, "{left:?} left after {times} polls");
         assert!(left.iter().all(|some| *some == left[0]), "half was charged: {left:?} left after {times} polls");
-        assert!(charged || !ready, "it was told to be charged");
+        assert!(charged || !ready, "it was reported as charged");
     }
     assert!(finished > 0, "no future was dropped just before its end");
     // The places of the dropped decisions are free again: as many decisions as allowed run at once.
@@ -226,7 +226,7 @@ async fn a_decision_that_is_dropped_while_its_call_waits_for_a_connection_is_not
 
 /// After a trial is dropped, another trial can start.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_dropped_trial_lets_the_next_one_in() {
+async fn a_dropped_trial_lets_the_next_trial_start() {
     let server = Server::start();
     let proxy = Proxy::start(server.port());
     let builder = RedisBackend::builder(Single::new(&proxy.url()).unwrap());

@@ -30,7 +30,7 @@ fn short() -> Vec<Policy> {
 }
 
 #[tokio::test]
-async fn every_key_is_gone_when_it_is_as_good_as_unused_and_none_before() {
+async fn every_key_expires_when_it_is_idle_and_none_before() {
     let server = Server::start();
     let single = throttle_redis::Single::new(&server.url()).unwrap();
     let builder = throttle_redis::RedisBackend::builder(single).deadline(Duration::from_secs(5));

@@ -129,7 +129,7 @@ async fn law_07_as_of_another_instant_nothing_comes_early() {
         let calls = limits.calls(&round.to_string(), 1);
         let as_of = async |at| backend.decide_as_of(&limits.prepared, &calls, at).await.unwrap();
         assert!(limits.take(&round.to_string(), 1).await.is_admitted());
-        let first = backend.now(&limits.prepared, &calls).expect("a reply told the time");
+        let first = backend.now(&limits.prepared, &calls).expect("a reply contained the time");
         tokio::time::sleep(40 * MS).await;
         let admitted = async |turn: u32| as_of(first + 5 * turn * MS).await.is_admitted();
         let all = [1, 2, 3, 4, 5, 6, 7, 8];
@@ -139,7 +139,7 @@ async fn law_07_as_of_another_instant_nothing_comes_early() {
             count += usize::from(admitted(turn).await) + usize::from(admitted(turn).await);
         }
         in_turn |= count == all.len();
-        let now = backend.now(&limits.prepared, &calls).expect("a reply told the time");
+        let now = backend.now(&limits.prepared, &calls).expect("a reply contained the time");
         let elapsed = (now + 20 * MS).micros_since(first);
         assert!(count as i64 <= elapsed / 5_000 + 1, "{count} in {elapsed} µs");
         let long_ago = as_of(first + 5 * MS).await.retry_after().unwrap();

@@ -118,7 +118,7 @@ pub fn law_07_changed_limit_is_carried_over<H: Harness>(sample: &Sample) {
     }
 }
 
-/// A change that is made, reverted and made again.
+/// Two versions of a limit, deployed in turn: a change that is made, reverted and made again.
 fn both_versions_take_turns<H: Harness>(harness: &H, old: &Fixture<'_, H>, new: &Fixture<'_, H>, seed: u64) {
     let key = Key::builder().text("both").number(seed).finish();
     let mut model = Model::new();

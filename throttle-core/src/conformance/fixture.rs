@@ -35,7 +35,7 @@ pub(super) fn micros(duration: Duration) -> u64 {
     duration.as_micros() as u64
 }
 
-/// The wait in µs of a refused request that some wait helps.
+/// The wait in µs of a request that is refused, but not for ever.
 pub(super) fn wait(refused: &Decision) -> u64 {
     assert!(!refused.is_admitted(), "expected a refusal: {refused:?}");
     let wait = micros(refused.retry_after().expect("the cost is within the capacity, so some wait helps"));

@@ -6,7 +6,7 @@ use super::random::Random;
 use super::{Harness, Sample};
 use crate::key::Key;
 
-/// Others that arrive while denied keys wait. A store that holds fewer keys than this has to prove itself here.
+/// Keys that arrive while denied keys wait. Only a store that holds fewer keys than this is really tested here.
 const OTHERS: u64 = 2_000;
 
 /// A key that has expired is as a new one, whether it was forgotten or not.
@@ -67,6 +67,6 @@ pub fn law_09_denied_stay_denied<H: Harness>(sample: &Sample) {
     }
     harness.set_time(START.after_micros(told));
     for key in &keys {
-        assert!(fixture.take(key, 1).is_admitted(), "after the {told} µs it was told");
+        assert!(fixture.take(key, 1).is_admitted(), "after the reported {told} µs");
     }
 }

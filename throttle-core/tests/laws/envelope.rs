@@ -1,4 +1,5 @@
-//! What cannot be counted exactly is refused when it is built, by an error that states the bound, and nothing panics.
+//! A configuration that cannot be counted exactly is refused when it is built, with an error that states the bound.
+//! Nothing panics.
 
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -10,7 +11,7 @@ use crate::support::machines::{Machine, Pure};
 use crate::support::spec::{Cadence, DAY, Kind, SECOND, Spec};
 use crate::support::strategies::{EXACT_MAX, run};
 
-/// The numbers in a message, 2^53 and what belongs to it aside.
+/// The numbers in a message, without 2^53 and its own digits.
 fn numbers(text: &str) -> Vec<u64> {
     text.split(|c: char| !c.is_ascii_digit()).filter_map(|digits| digits.parse().ok()).collect()
 }
@@ -65,7 +66,7 @@ fn extreme() -> impl Strategy<Value = u64> {
         select(vec![1, 2, 3, 60, 1_000, 99_991, 999_983, SECOND, 60 * SECOND, DAY, 30 * DAY, EXACT_MAX]),
         1..EXACT_MAX,
         1_u64..1_000,
-        // Every magnitude alike.
+        // Every order of magnitude is equally likely.
         (0_u32..53, any::<u64>()).prop_map(|(bits, any)| (any >> (63 - bits)).clamp(1, EXACT_MAX)),
     ]
 }
@@ -101,14 +102,14 @@ fn attack_38_window_bounds_are_exact_and_stated() {
         if most < EXACT_MAX {
             states(&build(most + 1).expect_err("past the bound"), most)?;
         }
-        // Plain windows: every number a double holds.
+        // Plain windows: every number that a double represents exactly.
         let plain = [Spec::Fixed { limit: *a, window: *b, offset: i64::MIN }, Spec::Log { limit: *a, window: *b }];
         prop_assert!(plain.iter().all(|spec| spec.build().is_ok()));
         Ok(())
     });
 }
 
-/// The examples that the envelope was measured with.
+/// The examples with which the envelope was measured.
 #[test]
 fn attack_38_known_edges() {
     let month = 30 * DAY;
@@ -185,7 +186,7 @@ fn attack_39_extreme_configurations_are_refused_or_work() {
     assert!(built > 1_000 && refused > 1_000, "{built} built, {refused} refused");
 }
 
-/// Zero and what no double holds are refused everywhere, with the field and the value.
+/// Zero and numbers that no double represents are refused everywhere, with the field and the value.
 #[test]
 fn attack_39_zero_and_too_large_are_named() {
     for bad in [0, EXACT_MAX + 1, u64::MAX] {

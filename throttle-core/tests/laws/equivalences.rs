@@ -1,4 +1,4 @@
-//! One mathematics, several vocabularies: GCRA, token bucket and meter answer alike, and the shaper admits like GCRA.
+//! One mathematics, several vocabularies: GCRA, token bucket and meter decide alike, and the shaper admits like GCRA.
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
@@ -13,7 +13,7 @@ fn gcras() -> BoxedStrategy<Tree> {
     any_spec(Kind::Gcra).prop_map(Tree::Leaf).boxed()
 }
 
-/// All fields, settles included, on a clock that does not step back.
+/// Compares all fields, settlements included, on a clock that does not step back.
 fn side_by_side(case: &Case) -> TestCaseResult {
     let Tree::Leaf(Spec::Gcra { limit, period, burst }) = case.tree else { unreachable!("gcras") };
     let vocabularies = [
@@ -49,11 +49,11 @@ fn law_08_gcra_bucket_and_meter_are_one() {
     run("side by side", &cases(gcras(), 80), side_by_side);
 }
 
-/// With a longest wait of burst − 1 intervals, the shaper admits what GCRA admits, and says as much about waiting.
+/// With a longest wait of burst − 1 intervals, the shaper admits what GCRA admits, and reports the same waits.
 fn shaper_beside_gcra(case: &Case) -> TestCaseResult {
     let Tree::Leaf(Spec::Gcra { limit, period, burst }) = case.tree else { unreachable!("gcras") };
     let wait = u128::from(burst - 1) * u128::from(period);
-    // Only where the longest wait is a whole number of microseconds.
+    // Only if the longest wait is a whole number of microseconds.
     if wait % u128::from(limit) != 0 {
         return Ok(());
     }

@@ -1,4 +1,4 @@
-//! Law 1: a denied request and a peek leave everything as it was.
+//! Law 1: a denied request and a peek leave the state as it was.
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
@@ -10,7 +10,7 @@ use crate::support::spec::Tree;
 use crate::support::strategies::{for_every_kind, for_every_tree};
 use crate::support::trace::{Case, cases, clamp};
 
-/// States are equal after a denial or a peek, and no member was charged.
+/// States are equal before and after a denial or a peek, and no member was charged.
 fn states_stay(case: &Case) -> TestCaseResult {
     let mut machine = Pure::new(&case.tree);
     let (step, mut t) = (case.tree.step(), case.start);
@@ -24,7 +24,7 @@ fn states_stay(case: &Case) -> TestCaseResult {
             prop_assert!(charge.is_none());
             prop_assert!(decision.statuses().iter().all(|status| status.charged() == 0));
         }
-        // The states of members that paid nothing are as before, too.
+        // The states of members that were not charged are unchanged, too.
         for (policy, status) in decision.statuses().iter().enumerate() {
             prop_assert!(status.charged() > 0 || machine.states[policy] == before[policy]);
         }
@@ -37,7 +37,7 @@ fn hammering_changes_no_answer(case: &Case) -> TestCaseResult {
     let (mut calm, mut hammered) = (InMemory::new(&case.tree), InMemory::new(&case.tree));
     let (step, mut t) = (case.tree.step(), case.start);
     for raw in &case.raws {
-        // Forward only: whether a key that is as good as unused was dropped shows on a clock that steps back.
+        // Forward only: on a clock that steps back, decisions depend on whether an idle key was dropped.
         t = clamp(t.saturating_add(raw.micros(step, false)));
         let costs = raw.costs(&calm.capacities());
         let expected = calm.decide(t, &costs).0;
@@ -53,7 +53,8 @@ fn hammering_changes_no_answer(case: &Case) -> TestCaseResult {
     Ok(())
 }
 
-/// The instant at which a refused request would be admitted does not move, however often it is tried meanwhile.
+/// The instant at which a refused request would be admitted does not move, however often the request is tried
+/// meanwhile.
 fn the_wait_does_not_grow(case: &Case) -> TestCaseResult {
     let mut machine = InMemory::new(&case.tree);
     let mut t = case.start;
@@ -62,7 +63,7 @@ fn the_wait_does_not_grow(case: &Case) -> TestCaseResult {
             break;
         }
         prop_assert!(bite < 1_000, "nothing is ever used up");
-        // Quotas of a million units are drained in a few bites.
+        // Drain quotas of a million units in a few steps.
         let rest = machine.peek(t).remaining();
         let _ = machine.take(t, rest.max(1));
     }
@@ -77,7 +78,7 @@ fn the_wait_does_not_grow(case: &Case) -> TestCaseResult {
     Ok(())
 }
 
-/// The entry point for one algorithm, `(state, now, cost) -> (state, verdict)`, says and does what a set of one does.
+/// The entry point for one algorithm, `(state, now, cost) -> (state, verdict)`, decides as a set of one does.
 fn one_algorithm_is_a_set_of_one(case: &Case) -> TestCaseResult {
     let mut machine = Pure::new(&case.tree);
     let algorithm = *machine.set.policies()[0].algorithm();

@@ -1,5 +1,5 @@
-//! Laws 2, 3 and 4: what a decision says about waiting, about what is left and about being as new is exact. Each is
-//! checked by doing what it says, and by doing the same a microsecond or a unit off.
+//! Laws 2, 3 and 4: a decision reports the wait, the remaining units and the reset exactly. Each is checked by acting
+//! on the report, and by acting one microsecond or one unit off.
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
@@ -13,7 +13,7 @@ use crate::support::trace::{Case, cases, clamp};
 
 const LAST: i64 = Timestamp::MAX.as_micros();
 
-/// Walks a trace over states in hand and checks what every decision says, on copies.
+/// Walks a trace over states in hand and checks every decision on copies.
 fn walk(case: &Case, check: impl Fn(&Pure, i64, &[Option<u64>], &Decision) -> TestCaseResult) -> TestCaseResult {
     let mut machine = Pure::new(&case.tree);
     let (step, mut t) = (case.tree.step(), case.start);
@@ -54,7 +54,7 @@ fn retry_is_tight(machine: &Pure, t: i64, costs: &[Option<u64>], decision: &Deci
         admitted((then + 1).min(LAST)) && admitted((then + (then - t).min(1 << 52)).min(LAST)),
         "not for good"
     );
-    // Every instant before, or the telling ones.
+    // Every earlier instant, or a sample of them.
     let early: Vec<i64> =
         if then - t <= 100 { (t..then).collect() } else { vec![t, (t + then) / 2, then - 2, then - 1] };
     for instant in early {
@@ -98,7 +98,7 @@ fn reset_is_exact(machine: &Pure, t: i64, costs: &[Option<u64>], decision: &Deci
     Ok(())
 }
 
-/// Drives the memory backend along a trace, then checks its last answer by the clock alone.
+/// Runs a trace on the memory backend, then checks its last decision by moving the clock only.
 fn through_memory(case: &Case, finish: impl Fn(InMemory, i64, u64) -> TestCaseResult) -> TestCaseResult {
     let (step, mut t) = (case.tree.step(), case.start.min(1 << 51));
     let mut machine = InMemory::new(&case.tree);
@@ -114,7 +114,7 @@ fn through_memory(case: &Case, finish: impl Fn(InMemory, i64, u64) -> TestCaseRe
 fn memory_retries_tight(mut machine: InMemory, t: i64, cost: u64) -> TestCaseResult {
     let first = machine.take(t, cost).0;
     let denied = if first.is_admitted() {
-        // Use up what is left, so that the same cost is denied.
+        // Use up the rest, so that the same cost is denied.
         let rest = machine.peek(t).remaining();
         let _ = machine.take(t, rest);
         machine.take(t, cost.max(1)).0
@@ -125,7 +125,7 @@ fn memory_retries_tight(mut machine: InMemory, t: i64, cost: u64) -> TestCaseRes
         return Ok(());
     };
     prop_assert!(!machine.take(then - 1, cost.max(1)).0.is_admitted(), "admitted a microsecond early");
-    prop_assert!(machine.take(then, cost.max(1)).0.is_admitted(), "denied when it was told to come");
+    prop_assert!(machine.take(then, cost.max(1)).0.is_admitted(), "denied after the reported wait");
     Ok(())
 }
 
@@ -146,7 +146,7 @@ fn memory_reset_exact(mut machine: InMemory, t: i64, cost: u64) -> TestCaseResul
     Ok(())
 }
 
-/// `any` is left out of the destructive walk: using up the rest may leave another member with room for the cost.
+/// `any` is left out of the destructive walk: after one member is used up, another may still have room for the cost.
 fn is_plain(tree: &Tree) -> bool {
     matches!(tree, Tree::Leaf(_)) || matches!(tree, Tree::All(members) if members.iter().all(is_plain))
 }

@@ -1,6 +1,6 @@
-//! Laws 5, 6 and 10, and with them all that is told: requests in tiers that change, settlements down and up, and
-//! forgetting in any order, against the reference in exact fractions. What is composed is charged whole or not at all,
-//! no more is admitted than is there, and every charge is settled once, where it is.
+//! Laws 5, 6 and 10, and every field of every decision: requests in tiers that change, settlements down and up, and
+//! forgetting in any order, against the reference in exact fractions. A composition is charged as a whole or not at
+//! all, no more is admitted than remains, and every charge is settled once, where it was made.
 
 use proptest::prelude::*;
 use throttle_core::Key;
@@ -12,7 +12,7 @@ use crate::support::spec::Tree;
 use crate::support::strategies::run;
 use crate::support::trace::starts;
 
-/// A store of one shard, so that new keys sweep the keys that can be forgotten.
+/// A store of one shard, so that new keys sweep the idle ones.
 const KEYS: usize = 100;
 
 fn lives(what: &str, trees: BoxedStrategy<Tree<Plan>>, ops: impl Strategy<Value = Vec<Op>>) {

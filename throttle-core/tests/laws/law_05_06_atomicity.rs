@@ -1,5 +1,5 @@
-//! Laws 5 and 6: a composition charges all that it says or nothing, and requests that race for K units get exactly K,
-//! whatever runs at the same time.
+//! Laws 5 and 6: a composition charges all that its rule says or nothing, and requests that race for K units get
+//! exactly K, whatever runs at the same time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -43,7 +43,7 @@ fn admits(tree: &Tree<usize>, admitted: &[bool]) -> bool {
     }
 }
 
-/// Asks every member alone; their answers decide which members the composition charges.
+/// Decides for every member alone; these decisions determine which members the composition charges.
 fn all_or_nothing(case: &Case) -> TestCaseResult {
     let mut machine = Pure::new(&case.tree);
     let mut next = 0;
@@ -113,8 +113,8 @@ async fn race(
     }
 }
 
-/// 64 tasks on three limits of which one, under a key that they all share, is used up: the others, one key a task and
-/// one for all, stay untouched.
+/// 64 tasks use three limits, of which one, under a key that all tasks share, is exhausted. The other two, one with a
+/// key for each task and one with a shared key, stay untouched.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn law_05_a_saturated_member_leaves_the_others_untouched_under_concurrency() {
     for saturated in 0..3 {
@@ -154,7 +154,7 @@ async fn law_05_a_saturated_member_leaves_the_others_untouched_under_concurrency
     }
 }
 
-/// Two limits of one key race in every order; what was admitted is what both were charged.
+/// Two limits race on one key, in every order; both are charged exactly what was admitted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn law_05_both_members_count_the_same_admissions() {
     for (charge, most) in [(None, 200), (Some(AnyCharge::First), 500), (Some(AnyCharge::EveryAdmitting), 300)] {
@@ -166,8 +166,8 @@ async fn law_05_both_members_count_the_same_admissions() {
         let count = Arc::clone(&admitted);
         race(&backend, &set, 64, move |backend, set, task| {
             for _ in 0..17 {
-                // Half of them name the keys the other way round: two pairs of budgets, and locks that could be
-                // entangled.
+                // Half of the tasks name the keys in the opposite order: two pairs of budgets, with locks that could
+                // deadlock.
                 let keys = if task % 2 == 0 { ["x", "y"] } else { ["y", "x"] };
                 let calls = keys.map(|key| Call::from(Key::from(key)));
                 count.fetch_add(backend.decide_now(&set, &calls).is_admitted().into(), Ordering::Relaxed);
@@ -178,11 +178,11 @@ async fn law_05_both_members_count_the_same_admissions() {
     }
 }
 
-/// 64 tasks, 200 keys, K units each, a clock that stands still: K are admitted, a hundred times over.
+/// 64 tasks, 200 keys, K units each, on a clock that stands still: exactly K are admitted, a hundred times over.
 async fn exactly(k: u64, repetitions: u64) {
     const KEYS: u64 = 200;
     const TASKS: usize = 64;
-    // Just enough that every key is asked for more than it has.
+    // Just enough rounds that the tasks request more of every key than it has.
     let rounds = k / TASKS as u64 + 2;
     let gcra = Gcra::new(Rate::per_hour(1)).burst(k);
     for repetition in 0..repetitions {
@@ -194,7 +194,7 @@ async fn exactly(k: u64, repetitions: u64) {
         race(&backend, &set, TASKS, move |backend, set, task| {
             for round in 0..rounds {
                 for key in 0..KEYS {
-                    // Tasks go through the keys from different ends.
+                    // Tasks visit the keys in different orders.
                     let key = (key * 7 + task as u64 * 13 + round) % KEYS;
                     let allowed = backend.decide_now(&set, &[Call::from(Key::from(key))]).is_admitted();
                     count[key as usize].fetch_add(allowed.into(), Ordering::Relaxed);
@@ -224,7 +224,8 @@ async fn law_06_exactly_1000_of_64_tasks_on_200_keys() {
     exactly(1_000, 100).await;
 }
 
-/// Every algorithm, one key, mixed costs: the units admitted never exceed K, and the last of cost 1 fill it up exactly.
+/// Every algorithm, one key, mixed costs: the units admitted never exceed K, and requests of cost 1 use up the last of
+/// them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn law_06_attack_34_exactly_k_units_of_every_algorithm() {
     for kind in Kind::ALL {
@@ -244,7 +245,7 @@ async fn law_06_attack_34_exactly_k_units_of_every_algorithm() {
     }
 }
 
-/// A capacity of one raced for through the trait's own `decide`.
+/// Fifty callers race for a capacity of one through the trait's own `decide`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn trap_v26_one_unit_for_fifty_callers() {
     let backend = frozen(1_000);
@@ -264,7 +265,7 @@ async fn trap_v26_one_unit_for_fifty_callers() {
     assert_eq!(admitted, 1);
 }
 
-/// The work of a decision grows with the set, not with the power of its depth.
+/// The work of a decision grows with the size of the set, not exponentially with its depth.
 #[test]
 fn law_12_nesting_is_not_paid_for_twice_at_every_level() {
     use throttle_core::backend::Call;
@@ -274,7 +275,7 @@ fn law_12_nesting_is_not_paid_for_twice_at_every_level() {
     let set = PolicySet::new(nested).unwrap();
     let mut states = [set.policies()[0].algorithm().fresh()];
     let call = [Call::from(Key::from("key"))];
-    // It would not end, were each level to double the work.
+    // If each level doubled the work, this would not end.
     assert!(set.decide(&mut states, Timestamp::EPOCH, &call).is_admitted());
     let denied = set.decide(&mut states, Timestamp::EPOCH, &call);
     assert_eq!((denied.is_admitted(), denied.binding()), (false, Some(0)));

@@ -1,5 +1,5 @@
-//! Law 7, changed limits: used units stay used, a lowered limit refuses no key for longer than its own window,
-//! and a raised one is felt at once.
+//! Law 7, changed limits: used units stay used, a lowered limit refuses no key for longer than its own window, and a
+//! raised limit takes effect at once.
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
@@ -9,8 +9,8 @@ use throttle_core::{Backend, Cost, Gcra, Key, ManualClock, MemoryBackend, Policy
 use crate::support::spec::{Kind, Spec, TODAY};
 use crate::support::strategies::{any_spec, run};
 
-/// The longest that an unused key of this limit can be locked out by its own use: the wait for all of it, after all of
-/// it.
+/// The longest time that an unused key of this limit can be locked out by its own use: the wait for the full capacity
+/// after the full capacity was used.
 fn own_window(spec: &Spec, t: i64) -> u64 {
     let algorithm = spec.algorithm();
     let now = Timestamp::from_micros(t);
@@ -35,7 +35,7 @@ fn carried((old, new, part, t): &(Spec, Spec, u32, i64)) -> TestCaseResult {
     prop_assert_eq!(standing.remaining(), left, "{} used of {:?}, then {:?}", used, old, new);
     prop_assert!(standing.reset_after_micros() <= own_window(new, *t), "locked out past the new window");
 
-    // The memory backend does the same, under one policy name.
+    // The memory backend decides the same under one policy name.
     let clock = ManualClock::new(now);
     let backend = MemoryBackend::builder().clock(clock.clone()).build();
     let set = |spec: &Spec| PolicySet::new(Policy::new("plan", spec.algorithm()).unwrap().replace_existing()).unwrap();
@@ -51,7 +51,7 @@ fn carried((old, new, part, t): &(Spec, Spec, u32, i64)) -> TestCaseResult {
     prop_assert_eq!(decision.remaining(), left);
     prop_assert_eq!(decision.reset_after().as_micros(), u128::from(standing.reset_after_micros()));
 
-    // The wait of a refused request holds, whatever the old parameters would have said then.
+    // The wait of a refused request holds, no matter what the old parameters would have reported then.
     let call = [Call::from(Key::from("key"))];
     let first_try = backend.decide_now(&second, &call);
     if let Some(wait) = first_try.retry_after().filter(|wait| !wait.is_zero()) {
@@ -63,11 +63,12 @@ fn carried((old, new, part, t): &(Spec, Spec, u32, i64)) -> TestCaseResult {
 }
 
 #[test]
-fn law_07_a_changed_limit_keeps_what_was_used_and_locks_nobody_out() {
+fn law_07_a_changed_limit_keeps_what_was_used_and_locks_no_key_out() {
     run("changes", &changes(), carried);
 }
 
-/// To and fro between two limits of one name, while the clock stands: no more is admitted than the larger one admits.
+/// Alternates between two limits of one name on a clock that stands still: no more is admitted than the larger one
+/// admits.
 fn to_and_fro((old, new, part, t): &(Spec, Spec, u32, i64)) -> TestCaseResult {
     let clock = ManualClock::new(Timestamp::from_micros(*t));
     let backend = MemoryBackend::builder().clock(clock).build();
@@ -77,7 +78,7 @@ fn to_and_fro((old, new, part, t): &(Spec, Spec, u32, i64)) -> TestCaseResult {
     for step in 0..40 {
         let spec = if (part >> (step % 32)) & 1 == 0 { old } else { new };
         let now = &backend.prepare(set(spec)).unwrap();
-        // All that is left, and once more what may not be there.
+        // Take all that is left, then one unit more, which may not be there.
         let left = backend.decide_now(now, &[Call::peek(Key::from("key"))]).remaining();
         for cost in [left, 1.max(spec.algorithm().capacity() / 2)] {
             let call =
@@ -96,7 +97,7 @@ fn law_07_going_to_and_fro_between_two_limits_buys_nothing() {
     run("to and fro", &changes(), to_and_fro);
 }
 
-/// The smallest case: a burst of one and a burst of two, in turn, on a clock that stands.
+/// The smallest case: bursts of one and of two, in turn, on a clock that stands still.
 #[test]
 fn law_07_a_limit_that_was_lowered_and_raised_again_is_no_fresh_budget() {
     let backend = MemoryBackend::builder().clock(ManualClock::default()).build();
@@ -111,8 +112,8 @@ fn law_07_a_limit_that_was_lowered_and_raised_again_is_no_fresh_budget() {
     }
 }
 
-/// A limit that is replaced while the former one is in use: the last is in force for both, so that neither lets the key
-/// off what the other has counted, however the time goes.
+/// A limit is replaced while the former one is in use. The last one is in force for both, so neither forgives what the
+/// other has counted, however the clock moves.
 #[test]
 fn law_07_of_two_limits_of_one_name_the_last_is_in_force() {
     let clock = ManualClock::default();
@@ -129,7 +130,7 @@ fn law_07_of_two_limits_of_one_name_the_last_is_in_force() {
         clock.advance(std::time::Duration::from_millis(100));
     }
     assert_eq!(admitted, 10, "in a minute of ten an hour");
-    // And denied requests under two limits in turn do not keep a key from recovering.
+    // Denied requests under two alternating limits do not keep a key from recovering.
     let backend = MemoryBackend::builder().clock(clock.clone()).build();
     let policy = |burst| Policy::new("plan", Gcra::new(Rate::per_second(10)).burst(burst)).unwrap();
     let burst = |burst| PolicySet::new(policy(burst).replace_existing()).unwrap();
@@ -142,7 +143,7 @@ fn law_07_of_two_limits_of_one_name_the_last_is_in_force() {
     assert!((600..=611).contains(&admitted), "{admitted} in a minute of ten a second");
 }
 
-/// The same, where a full store has made the key share a bucket in between.
+/// The same, while a full store has made the key share a bucket in between.
 #[test]
 fn law_07_what_a_lowered_limit_cut_off_is_remembered_through_a_full_store() {
     let backend = MemoryBackend::builder().max_keys(1).clock(ManualClock::default()).build();
@@ -155,7 +156,7 @@ fn law_07_what_a_lowered_limit_cut_off_is_remembered_through_a_full_store() {
     assert!(take(100, "key", 100), "all of the shared bucket");
     assert!(!take(10, "key", 1), "lowered");
     let set = std::sync::Arc::new(backend.prepare(set(10)).unwrap());
-    drop(backend.reset(&set, 0, &Key::from("who came first")));
+    drop(backend.reset(&set, 0, &Key::from("the first key")));
     drop(set);
     assert!(!take(10, "key", 1), "with a place of its own again");
     assert!(!take(100, "key", 1), "and raised again");
@@ -175,7 +176,7 @@ fn trap_v11_a_raised_limit_is_felt_at_once() {
     assert!((0..10).all(|_| backend.decide_now(&slow, &call).is_admitted()));
     assert!(!backend.decide_now(&slow, &call).is_admitted());
     let fast = set(Gcra::new(Rate::per_second(1_000)).burst(100));
-    // What was used stays used, and drains at the new rate: ten of a hundred are gone now, none a second later.
+    // Used units stay used and drain at the new rate: ten of a hundred are used now, none a second later.
     assert_eq!(backend.decide_now(&fast, &[Call::peek(Key::from("key"))]).remaining(), 90);
     clock.advance(std::time::Duration::from_secs(1));
     let decision = backend.decide_now(&fast, &call);

@@ -1,5 +1,5 @@
-//! Law 7, time may lie: what is admitted in any stretch stays within the algorithm's bound, over forward time on a
-//! clock that steps back, and over real time and the skew, once, on two clocks that differ.
+//! Law 7, time may lie: the admissions in any stretch stay within the algorithm's bound. On a clock that steps back,
+//! time counts forward only; on two clocks that differ, the bound is real time plus the skew, once.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -80,7 +80,7 @@ fn law_07_two_skewed_clocks_buy_the_skew_once_through_memory() {
     for_every_small_tree(60, |case| two_clocks(case, &mut InMemory::new(&case.tree)));
 }
 
-/// A single jump forward, however far, buys at most one full burst.
+/// A single jump forward of any length buys at most one full burst.
 fn one_jump(case: &Case) -> TestCaseResult {
     let mut machine = Pure::new(&case.tree);
     let drain = |machine: &mut Pure, t| {
@@ -120,7 +120,7 @@ fn run_at_ends<M: Machine>(make: impl Fn(&Tree) -> M) {
     }
 }
 
-/// One of each, five units in a day or so.
+/// One limit of each algorithm, five units in about a day.
 pub(crate) fn every_algorithm() -> [Spec; 9] {
     let (limit, burst, period) = (5, 5, DAY);
     [
@@ -136,7 +136,7 @@ pub(crate) fn every_algorithm() -> [Spec; 9] {
     ]
 }
 
-/// Steps of an hour and of ten years, both ways: a step back admits nothing new, a step forward one burst.
+/// Steps of an hour and of ten years, both ways: a step back admits nothing, a step forward one burst.
 #[test]
 fn attack_41_clock_jumps_by_an_hour_and_by_ten_years() {
     for spec in every_algorithm() {
@@ -159,7 +159,7 @@ fn attack_41_clock_jumps_by_an_hour_and_by_ten_years() {
     }
 }
 
-/// Two bursts across a boundary are the most, however the edge is approached.
+/// At most two bursts are admitted across a boundary, however a client times its requests.
 #[test]
 fn attack_42_a_fixed_window_edge_lets_two_limits_through_and_no_more() {
     let tree = Tree::Leaf(Spec::Fixed { limit: 100, window: 60_000_000, offset: 0 });
@@ -170,13 +170,13 @@ fn attack_42_a_fixed_window_edge_lets_two_limits_through_and_no_more() {
     assert_eq!(admitted(edge), 100);
     assert_eq!(admitted(edge - 1) + admitted(edge) + admitted(edge + 59_999_999), 0);
     assert_eq!(most_in_tree(&tree, 1), Some(200));
-    // Half a second on each side of a second's end, for an algorithm that forgets nothing at an edge.
+    // Half a second on each side of a second's end, for an algorithm without windows.
     let mut gcra = InMemory::new(&Tree::Leaf(Spec::Gcra { limit: 100, period: 60_000_000, burst: 100 }));
     let mut admitted = |t| (0..150).filter(|_| gcra.take(t, 1).0.is_admitted()).count();
     assert_eq!((admitted(edge - 1), admitted(edge)), (100, 0));
 }
 
-/// An instant that has passed is decided as it would have been then; one to come counts as now.
+/// A decision as of a past instant is made as it would have been then; a future instant counts as now.
 #[test]
 fn law_07_as_of_another_instant_nothing_comes_early() {
     let ms = |ms: i64| Timestamp::from_micros(TODAY + ms * 1_000);
@@ -196,7 +196,7 @@ fn law_07_as_of_another_instant_nothing_comes_early() {
     assert_eq!(backend.now(&prepared, &calls), Some(ms(0)));
     assert_eq!((wait(0), wait(100)), (0, 100), "as of an instant to come");
     clock.advance(Duration::from_millis(350));
-    // Three have become free one after the other, and none twice.
+    // Three units have become free one after the other, and none twice.
     assert_eq!((wait(99), wait(100), wait(150), wait(200), wait(300)), (1, 0, 50, 0, 0));
     assert_eq!((wait(100), wait(350), wait(400)), (300, 50, 50));
 }

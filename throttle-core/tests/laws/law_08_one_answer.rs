@@ -12,7 +12,7 @@ use crate::support::spec::{Spec, Tree};
 use crate::support::strategies::for_every_tree;
 use crate::support::trace::{Case, Raw, cases, clamp};
 
-/// What was charged, as each of the three remembers it.
+/// A charge, as each of the three records it.
 struct Open {
     pure: Receipt,
     memory: Receipt,
@@ -40,9 +40,8 @@ impl Walk {
         }
     }
 
-    /// Notes whether the backend may have dropped a key, which it does when it is asked to add one. From then on it
-    /// answers a clock that steps back with more caution than the bare algorithms do, since it cannot know what was
-    /// dropped.
+    /// Notes whether the backend may have dropped a key, which it does when it adds a key. From then on it treats a
+    /// clock that steps back with more caution than the bare algorithms do, because it cannot know what was dropped.
     fn note_new_keys(&mut self, costs: &[Option<u64>]) {
         let mut asked = costs.iter().enumerate().filter(|(_, cost)| cost.is_some_and(|cost| cost > 0));
         self.has_forgotten |= !self.charged.is_empty() && asked.any(|(leaf, _)| !self.charged.contains(&leaf));
@@ -63,7 +62,7 @@ impl Walk {
         Ok(())
     }
 
-    /// Gives back some or all of an earlier charge, or takes more for it.
+    /// Settles some earlier charge down or up.
     fn settle(&mut self, t: i64, raw: &Raw) -> TestCaseResult {
         if self.open.is_empty() {
             return Ok(());
@@ -102,8 +101,8 @@ fn law_08_one_answer_with_settles() {
     for_every_tree(|trees| cases(trees, 60), |case| walk(case, false, true));
 }
 
-/// Two algorithms keep less than the model when charges are settled on a clock that steps back: the interval bucket has
-/// no time of its last request beside its anchor, and the log one entry for all requests of an instant.
+/// Two algorithms record less than the model when charges are settled on a clock that steps back: the interval bucket
+/// stores no time of its last request beside its anchor, and the log has one entry for all requests of an instant.
 fn remembers_all(tree: &Tree) -> bool {
     !tree.leaves().iter().any(|spec| matches!(spec, Spec::Interval { .. } | Spec::Log { .. }))
 }

@@ -1,5 +1,4 @@
-//! Law 9, forgetting is invisible: dropping what is as good as unused changes no decision, and a full store is no
-//! amnesty.
+//! Law 9, forgetting is invisible: dropping an idle state changes no decision, and a full store is no amnesty.
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
@@ -12,7 +11,7 @@ use crate::support::spec::{Kind, Spec, TODAY, Tree};
 use crate::support::strategies::{composite, for_every_tree, run, small};
 use crate::support::trace::{Case, Raw, cases, clamp, raws};
 
-/// One machine keeps everything, the other drops each state as soon as it may.
+/// One machine keeps everything; the other drops each state as soon as that is allowed.
 fn dropping_is_invisible(case: &Case) -> TestCaseResult {
     let (mut keeper, mut dropper) = (Pure::new(&case.tree), Pure::new(&case.tree));
     let (step, mut t) = (case.tree.step(), case.start);
@@ -31,7 +30,7 @@ fn dropping_is_invisible(case: &Case) -> TestCaseResult {
     Ok(())
 }
 
-/// `fresh_at` is the instant of the reset, neither later (or the store would fill up) nor earlier.
+/// `fresh_at` is exactly the instant of the reset: if it were later, the store would fill up.
 fn fresh_at_is_the_reset(case: &Case) -> TestCaseResult {
     let mut machine = Pure::new(&case.tree);
     let (step, mut t) = (case.tree.step(), case.start);
@@ -65,8 +64,8 @@ fn small_specs() -> BoxedStrategy<Spec> {
     prop::sample::select(Kind::ALL.to_vec()).prop_flat_map(small).boxed()
 }
 
-/// A store too small for its keys admits no key more than a store of its own would: neither while keys share an
-/// overflow bucket nor when they get a place of their own later.
+/// A store too small for its keys admits no more of a key than a store of its own would: neither while keys share an
+/// overflow bucket nor after they get a place of their own.
 fn full_store_never_over_admits((spec, max_keys, raws): &(Spec, usize, Vec<Raw>)) -> TestCaseResult {
     let tree = Tree::Leaf(*spec);
     let machine = InMemory::of(tree.set(), *max_keys);
@@ -82,8 +81,8 @@ fn full_store_never_over_admits((spec, max_keys, raws): &(Spec, usize, Vec<Raw>)
     }
     for events in events {
         check_every_stretch(&tree, 0, &events).map_err(TestCaseError::fail)?;
-        // A shared bucket's intervals may have begun before the key's own would have, so its refills come earlier; the
-        // bound holds all the same.
+        // A shared bucket's intervals may have begun earlier than the key's own would have, so its refills come
+        // earlier; the bound still holds.
         if !matches!(spec, Spec::Interval { aligned: false, .. }) {
             replayed_by_the_reference(&tree, &events)?;
         }
@@ -91,7 +90,7 @@ fn full_store_never_over_admits((spec, max_keys, raws): &(Spec, usize, Vec<Raw>)
     Ok(())
 }
 
-/// The reference, given what one key was admitted and nothing else, would have admitted all of it.
+/// The reference admits all requests of one key that were admitted, when it sees only these.
 fn replayed_by_the_reference(tree: &Tree, events: &[(i64, u64, u64)]) -> TestCaseResult {
     let mut reference = Reference::new(tree);
     for (t, cost, _) in events {
@@ -106,7 +105,7 @@ fn law_09_overflow_never_over_admits() {
     run("tiny stores", &(small_specs(), 1_usize..6, raws(120)), full_store_never_over_admits);
 }
 
-/// The same on compositions: keys of several policies compete for places within one decision.
+/// The same for compositions: keys of several policies compete for places within one decision.
 fn full_store_of_compositions((tree, max_keys, raws): &(Tree, usize, Vec<Raw>)) -> TestCaseResult {
     let mut machine = InMemory::of(tree.set(), *max_keys);
     let (step, mut t) = (tree.step(), TODAY);
@@ -125,7 +124,7 @@ fn law_09_compositions_never_exceed_max_keys() {
     run("compositions", &(composite(), 1_usize..6, raws(80)), full_store_of_compositions);
 }
 
-/// Sweeping, then a clock that steps back: what was forgotten cannot be spent again.
+/// The store sweeps, then the clock steps back: forgotten units cannot be spent again.
 fn forgetting_and_a_clock_that_steps_back((spec, raws): &(Spec, Vec<Raw>)) -> TestCaseResult {
     let tree = Tree::Leaf(*spec);
     let machine = InMemory::of(tree.set(), 4);
@@ -138,7 +137,7 @@ fn forgetting_and_a_clock_that_steps_back((spec, raws): &(Spec, Vec<Raw>)) -> Te
         if machine.take_for(t, 0, cost).0.is_admitted() {
             events.push((forward, cost, 0));
         }
-        // Passers-by make the store sweep.
+        // Requests of other keys make the store sweep.
         let _ = machine.take_for(t, 1 + u64::from(raw.pick), 1);
     }
     check_every_stretch(&tree, 0, &events).map_err(TestCaseError::fail)
@@ -151,7 +150,8 @@ fn law_09_forgetting_buys_nothing_on_a_clock_that_steps_back() {
     }
 }
 
-/// A clock that steps back behind keys that were forgotten: what a decision says is left is what the next one finds.
+/// The clock steps back after keys were forgotten: the next decision finds exactly what the last one reported as
+/// remaining.
 fn remaining_on_a_clock_that_steps_back((spec, raws): &(Spec, Vec<Raw>)) -> TestCaseResult {
     let tree = Tree::Leaf(*spec);
     let machine = InMemory::of(tree.set(), 4);
@@ -173,8 +173,8 @@ fn law_03_remaining_is_exact_behind_forgotten_keys() {
     }
 }
 
-/// Two clocks, the fast one of which makes the store forget what is live by the slow one: the skew is bought once,
-/// whether there is room for all keys or they share the overflow bucket.
+/// Two clocks, of which the fast one makes the store forget keys that are live by the slow one: the skew is bought
+/// once, whether all keys have room or share the overflow bucket.
 fn forgetting_on_two_clocks((spec, skew, raws): &(Spec, u32, Vec<Raw>)) -> TestCaseResult {
     let tree = Tree::Leaf(*spec);
     let machine = InMemory::of(tree.set(), 2 + *skew as usize % 3);
@@ -201,7 +201,7 @@ fn law_09_forgetting_buys_the_skew_of_two_clocks_once() {
 
 const HOUR: u64 = 3_600_000_000;
 
-/// A thousand keys are used up; twenty times as many as fit come after them; all thousand stay refused.
+/// A thousand keys are used up, then twenty times as many keys as fit arrive: all thousand stay refused.
 #[test]
 fn law_09_filling_the_store_is_no_amnesty() {
     for spec in super::law_07_lying_clocks::every_algorithm() {
@@ -222,7 +222,7 @@ fn law_09_filling_the_store_is_no_amnesty() {
     }
 }
 
-/// One more than fit, and then the first one again.
+/// One key more than fit, and then the first key again.
 #[test]
 fn trap_v31_a_denied_key_stays_denied_when_the_store_is_full() {
     let spec = Spec::Gcra { limit: 1, period: HOUR, burst: 1 };
@@ -237,13 +237,13 @@ fn trap_v31_a_denied_key_stays_denied_when_the_store_is_full() {
     }
 }
 
-/// Two million distinct keys, live ones and ones that are soon forgotten, in a store of ten thousand.
+/// Two million distinct keys, live ones and soon-forgotten ones, in a store of ten thousand.
 #[test]
 fn law_09_two_million_keys_stay_bounded() {
     let max_keys = 10_000;
     let machine = InMemory::of(Tree::Leaf(Spec::Gcra { limit: 1_000, period: 1_000_000, burst: 5 }).set(), max_keys);
     for key in 0..2_000_000_u64 {
-        // First all at one instant, then a new key every 10 µs: at any time some five hundred are live.
+        // First all keys at one instant, then a new key every 10 µs: about five hundred are live at any time.
         let t = TODAY + if key < 1_000_000 { 0 } else { (key as i64 - 1_000_000) * 10 };
         let _ = machine.take_for(t, key, 1);
         if key % 1_000 == 0 {

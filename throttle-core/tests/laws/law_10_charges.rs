@@ -1,5 +1,5 @@
 //! Law 10, a charge is used once: it gives back no more than was taken, never into a later window, and debits no more
-//! than is left.
+//! than remains.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,7 @@ use crate::support::spec::{Cadence, DAY, Kind, Spec, TODAY, Tree};
 use crate::support::strategies::{composite, for_every_tree, run, small};
 use crate::support::trace::{Case, cases, clamp};
 
-/// A request given back before anything else happens leaves no trace, however late that is.
+/// A charge that is given back before anything else happens leaves no trace, however late that is.
 fn refunded_at_once<M: Machine>(case: &Case, mut with: M, mut without: M) -> TestCaseResult {
     let (step, mut t) = (case.tree.step(), case.start);
     for raw in &case.raws {
@@ -50,8 +50,8 @@ fn law_10_a_refund_before_other_traffic_leaves_no_trace_in_memory() {
     );
 }
 
-/// Charges settled in any order, down, up or not at all: what is admitted in any stretch is within the bound and what
-/// was given back in it, and no settle gives or takes more than it may.
+/// Charges settled in any order, down, up or not at all: the admissions in any stretch are within the bound plus what
+/// was given back in it, and no settlement gives or takes more than it may.
 fn mixed<M: Machine>(case: &Case, mut machine: M) -> TestCaseResult {
     let (step, mut t) = (case.tree.step(), TODAY);
     let mut open: Vec<(Receipt, u64)> = Vec::new();
@@ -111,7 +111,7 @@ fn law_10_never_into_a_later_window() {
         (Spec::Calendar { limit: 5, cadence: Cadence::Month, offset_minutes: 345 }, 31 * day),
         (Spec::Calendar { limit: 5, cadence: Cadence::Week, offset_minutes: -60 }, 7 * day),
         (Spec::Buckets { limit: 5, window: DAY, buckets: 10 }, 2 * day),
-        // As many sub-windows later as are kept, so that the later one takes the earlier one's place.
+        // Later by as many sub-windows as are kept, so that the later one occupies the earlier one's place.
         (Spec::Buckets { limit: 5, window: DAY, buckets: 10 }, day / 10 * 11),
         (Spec::Log { limit: 5, window: DAY }, day),
         (Spec::Log { limit: 5, window: DAY }, 3 * day),
@@ -145,7 +145,7 @@ fn law_10_settling_up_debits_what_is_left_at_most() {
     }
 }
 
-/// A debit is no debt: when what was used before has left the window, what was left then is there again.
+/// A debit is no debt: when earlier units leave the window, the capacity that remained then is available again.
 #[test]
 fn law_10_settling_up_makes_no_debt() {
     let width = DAY as i64 / 10;
@@ -166,7 +166,7 @@ fn law_10_settling_up_makes_no_debt() {
     }
 }
 
-/// Each member of a composition is settled by what it took.
+/// Each member of a composition is settled by its own charge.
 #[test]
 fn law_10_composites_settle_each_member() {
     let [gcra, _, _, _, fixed, log, ..] = super::law_07_lying_clocks::every_algorithm().map(Tree::Leaf);
@@ -181,7 +181,7 @@ fn law_10_composites_settle_each_member() {
     }
 }
 
-/// Sixteen threads take and give back at random; at the end all that was kept, and nothing else, is used.
+/// Sixteen threads charge and refund at random; at the end exactly the charges that were kept count as used.
 #[test]
 fn law_10_racing_refunds_give_back_exactly_once() {
     for spec in super::law_07_lying_clocks::every_algorithm() {
@@ -207,7 +207,7 @@ fn law_10_racing_refunds_give_back_exactly_once() {
         });
         let (kept, left) = (kept.into_inner(), machine.take_for(TODAY, "shared", 0).0.remaining());
         if matches!(spec, Spec::Shaper { .. }) {
-            // A slot returns only while nothing is scheduled behind it.
+            // A slot is returned only while no later slot is scheduled.
             assert!(kept + left <= 5, "{spec:?}: {kept} kept, {left} left");
         } else {
             assert_eq!(kept + left, 5, "{spec:?}: {refunded:?} given back");
@@ -215,7 +215,7 @@ fn law_10_racing_refunds_give_back_exactly_once() {
     }
 }
 
-/// A cancelled waiter returns its slot, unless another waiter is scheduled behind it.
+/// A cancelled waiter returns its slot, unless a later waiter is scheduled.
 #[test]
 fn trap_v14_a_cancelled_slot_returns() {
     let mut machine = InMemory::new(&Tree::Leaf(Spec::Shaper { limit: 1, period: 1_000_000, max_wait: 10_000_000 }));
@@ -231,7 +231,7 @@ fn trap_v14_a_cancelled_slot_returns() {
     assert_eq!(machine.take(TODAY, 1).0.delay(), second(3), "no later waiter moves up");
 }
 
-/// A quota whose period begins with first use: what was taken in one period is not given back in the next.
+/// A quota whose period begins with first use: a charge of one period is not given back in the next.
 #[test]
 fn law_10_a_rolling_quota_takes_nothing_back_from_an_earlier_period() {
     use throttle_core::{CalendarQuota, Limiter, ManualClock, MemoryBackend, Policy, PolicySet};

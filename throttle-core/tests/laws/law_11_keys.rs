@@ -1,4 +1,4 @@
-//! Law 11, keys are injective: what is different never meets in one bucket, and what is the same always does.
+//! Law 11, keys are injective: different keys never share a bucket, and equal keys always do.
 
 use std::collections::HashMap;
 
@@ -45,7 +45,7 @@ fn policy(name: &str, burst: u64) -> Policy {
     Policy::new(name, Gcra::new(Rate::per_hour(1)).burst(burst)).expect("valid")
 }
 
-/// Every key has one unit: it is admitted the first time its parts are seen, and never again.
+/// Every key has one unit: it is admitted the first time its parts occur, and never again.
 #[test]
 fn law_11_different_parts_never_share_a_bucket_in_memory() {
     let keys = prop::collection::vec(prop::collection::vec(part(), 0..4), 1..60);
@@ -76,7 +76,7 @@ fn law_11_two_policies_count_one_key_apart() {
     let decision = backend.decide_now(&set, &[Call::peek(key()), call(2)]);
     assert_eq!([decision.statuses()[0].remaining(), decision.statuses()[1].remaining()], [0, 3]);
 
-    // A policy of the same name in another set is the same budget; of another name, another one.
+    // A policy of the same name in another set has the same budget; a policy of another name has its own.
     let same = backend.prepare(PolicySet::new(policy("a", 5)).unwrap()).unwrap();
     let other = backend.prepare(PolicySet::new(policy("aa", 5)).unwrap()).unwrap();
     assert!(!backend.decide_now(&same, &[call(1)]).is_admitted());

@@ -1,4 +1,4 @@
-//! Law 12, never slower than it says: no code of a user's runs under a lock of the memory store.
+//! Law 12, never slower than it says: the memory store runs no code of a user under a lock.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -29,14 +29,14 @@ impl Clock for Stoppable {
         let stop = self.stop.lock().unwrap().take();
         if let Some(Stop { reached, go_on }) = stop {
             reached.send(()).unwrap();
-            // Released, or given up by the test.
+            // Released by the test, or the test has ended.
             let _ = go_on.recv();
         }
         T0
     }
 }
 
-/// A thread that is stopped while it reads the clock, in `step`; meanwhile the test does `meanwhile`, which must end.
+/// Stops a thread in the clock during `step`, and runs `meanwhile`, which must finish.
 fn stopped_in(clock: &Stoppable, step: impl FnOnce() + Send + 'static, meanwhile: impl FnOnce() + Send + 'static) {
     let (reached, stopped) = channel();
     let (release, go_on) = channel();
@@ -56,7 +56,7 @@ fn stopped_in(clock: &Stoppable, step: impl FnOnce() + Send + 'static, meanwhile
 }
 
 #[test]
-fn law_12_a_thread_that_is_stopped_in_the_clock_holds_nobody_up() {
+fn law_12_a_thread_that_is_stopped_in_the_clock_blocks_no_other_thread() {
     let clock = Stoppable { stop: Arc::default() };
     let backend = MemoryBackend::builder().clock(clock.clone()).max_keys(4).build();
     let gcra = |name| Policy::new(name, Gcra::new(Rate::per_minute(60))).unwrap();
@@ -86,7 +86,7 @@ fn law_12_a_thread_that_is_stopped_in_the_clock_holds_nobody_up() {
     for step in steps {
         let (backend, one, both) = (backend.clone(), Arc::clone(&one), Arc::clone(&both));
         stopped_in(&clock, step, move || {
-            // The same key, others, more than there is room for, and all that is no decision.
+            // The same key, other keys, more keys than fit, and all steps that are not decisions.
             for key in ["key", "settled", "a", "b", "c", "d", "e"] {
                 let _ = backend.decide_now(&one, &calls(key, 1));
                 let _ = backend.decide_now(&both, &calls(key, 2));
@@ -100,7 +100,7 @@ fn law_12_a_thread_that_is_stopped_in_the_clock_holds_nobody_up() {
 }
 
 #[test]
-fn law_12_a_thread_that_is_stopped_in_the_clock_of_a_share_holds_nobody_up() {
+fn law_12_a_thread_that_is_stopped_in_the_clock_of_a_share_blocks_no_other_thread() {
     let clock = Stoppable { stop: Arc::default() };
     let store = MemoryBackend::builder().clock(clock.clone()).build();
     let set = PolicySet::new(Policy::new("p", Gcra::new(Rate::per_minute(60))).unwrap()).unwrap();

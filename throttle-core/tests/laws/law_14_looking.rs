@@ -1,4 +1,4 @@
-//! Law 14, looking is free: what observes changes no decision.
+//! Law 14, looking is free: observing changes no decision.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use crate::support::machines::{InMemory, Machine, calls};
 use crate::support::strategies::for_every_tree;
 use crate::support::trace::{Case, cases, clamp};
 
-/// Two stores see one trace. One of them is looked at before each step in every way there is. Their clocks do not step
-/// back: what a store has forgotten by then depends on its secret.
+/// Two stores receive one trace, and one of them is inspected in every way before each step. Their clocks do not step
+/// back, because then the decisions depend on what a store has forgotten, and so on its secret.
 fn looking_changes_nothing(case: &Case) -> TestCaseResult {
     let (quiet, observed) = (InMemory::new(&case.tree), InMemory::new(&case.tree));
     let prepared = Arc::new(observed.prepared.clone());

@@ -1,4 +1,4 @@
-//! The share of a limit that a process decides by when its store fails.
+//! The share of a limit by which a process decides when its store fails.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -58,14 +58,14 @@ impl Process {
         Self { store, set: prepared, share: share(set, n) }
     }
 
-    /// Asks the store, and keeps the share warm.
+    /// Decides at the store, and keeps the share warm.
     fn ask(&self, calls: &[Call]) -> Decision {
         let decision = self.store.decide_now(&self.set, calls);
         self.share.note(&decision, calls);
         decision
     }
 
-    /// What the store and the share have left of each policy.
+    /// The remaining units of each policy, at the store and in the share.
     fn left(&self) -> (Vec<u64>, Vec<u64>) {
         let calls = vec![peek(); MemoryBackend::<ManualClock>::set(&self.set).policies().len()];
         let left = |decision: &Decision| decision.statuses().iter().map(|status| status.remaining()).collect();
@@ -73,7 +73,7 @@ impl Process {
     }
 }
 
-/// The store is gone, and every process has a fresh share: what they admit at one instant.
+/// The store has failed, and every process has a fresh share: tests what they admit together at one instant.
 #[test]
 fn processes_that_never_asked_a_store_admit_no_more_than_the_limit() {
     for kind in Kind::ALL {
@@ -87,7 +87,7 @@ fn processes_that_never_asked_a_store_admit_no_more_than_the_limit() {
                 prop_assert_eq!(admitted, part);
                 together += admitted;
             }
-            // The units that each of several queues lets leave at once come on top: see the tests of shares.
+            // A queue also lets units leave at once, and several queues do so together: see the tests of shares.
             if capacity >= u64::from(*n) && kind != Kind::Shaper {
                 prop_assert!(together <= capacity, "{} of {}", together, capacity);
             }
@@ -96,7 +96,7 @@ fn processes_that_never_asked_a_store_admit_no_more_than_the_limit() {
     }
 }
 
-/// Whatever the store charges leaves as much less here, down to nothing, in any composition.
+/// Every charge at the store takes as much from the share, down to nothing, in any composition.
 #[test]
 fn a_share_is_kept_warm() {
     for_every_tree(
@@ -106,7 +106,7 @@ fn a_share_is_kept_warm() {
             let count = tree.leaves().len();
             let mut charged = vec![0_u64; count];
             for (cost, skipped) in requests {
-                // One policy sits out now and then.
+                // Now and then one policy does not apply.
                 let call = |place: usize| if place as u32 == *skipped && count > 1 { Call::SKIP } else { ada(*cost) };
                 let calls: Vec<_> = (0..count).map(call).collect();
                 let decision = process.ask(&calls);
@@ -131,9 +131,9 @@ fn what_used_up_a_share_at_the_store_has_used_it_up_here() {
     let denied = process.share.decide(&[ada(1), ada(1)], WHY);
     assert!(!denied.is_admitted());
     assert_eq!(denied.binding(), Some(0));
-    // A quarter of one an hour.
+    // A quarter of one unit an hour.
     assert_eq!(denied.retry_after(), Some(std::time::Duration::from_secs(4 * 3_600)));
-    // Others have a share of their own.
+    // Other keys have a share of their own.
     assert!(process.share.decide(&vec![Call::from(Key::from("eve")); 2], WHY).is_admitted());
 }
 
@@ -149,10 +149,10 @@ fn only_what_the_store_charged_is_noted() {
     assert_eq!(process.left(), (vec![2, 8], vec![1, 7]), "a decision made here is charged here once");
     process.share.note(&Decision::open(&[ada(1), ada(1)], WHY), &[ada(1), ada(1)]);
     assert_eq!(process.left().1, [1, 7]);
-    // More than there is, and more than there can be.
+    // More than remains, and more than the capacity.
     process.ask(&[ada(2), ada(2)]);
     assert_eq!(process.left().1, [0, 5]);
-    // Decisions about other sets do no harm.
+    // Decisions about other sets change nothing.
     process.share.note(&Decision::not_limited(7), &vec![ada(1); 7]);
     process.share.note(&here, &[]);
 }
@@ -171,7 +171,7 @@ fn a_note_of_more_than_a_share_empties_it() {
     }
 }
 
-/// A full store of shares is no amnesty either: a key that finds no room shares a bucket.
+/// A full store of shares is no amnesty either: a key without room shares a bucket.
 #[test]
 fn a_share_in_a_full_store_is_still_charged() {
     let set = PolicySet::new(gcra("p", 4)).unwrap();
@@ -212,7 +212,7 @@ fn a_decision_names_who_decided_it() {
     let process = Process::new(&set, 1);
     let store = process.ask(&[ada(1), ada(1)]);
     assert_eq!((store.decided_by(), store.degraded()), (DecidedBy::Store, None));
-    // The same numbers, told by another: not the same decision.
+    // The same numbers from another source are a different decision.
     let here = share(&set, 1).decide(&[ada(1), ada(1)], WHY);
     assert_ne!(here, store);
     assert_eq!((here.remaining(), here.reset_after()), (store.remaining(), store.reset_after()));
@@ -234,7 +234,7 @@ fn what_was_taken_here_is_settled_here() {
     assert_eq!(process.left(), (vec![7, 7], vec![1, 1]));
     assert_eq!(process.share.settle(given_back.actual(0)), None);
     assert_eq!(process.left(), (vec![7, 7], vec![3, 3]));
-    // At the store it gives nothing back and takes nothing more.
+    // At the store, settling it gives nothing back and takes nothing more.
     for actual in [0, 8] {
         process.store.settle_now(&process.set, receipt().actual(actual));
         assert_eq!(process.left().0, [7, 7], "it was not charged there");
@@ -269,7 +269,7 @@ fn what_was_taken_at_the_store_is_settled_there_and_here() {
     let more = process.share.settle(take(2).actual(5)).expect("the store took it");
     process.store.settle_now(&process.set, more);
     assert_eq!(process.left(), (vec![31, 31], vec![11, 11]));
-    // Of 25 units 11 found room; a share cannot give back more than it holds, and 22 of the 25 were used.
+    // Of 25 units only 11 had room. A share cannot give back more than it holds, and 22 of the 25 were used.
     let much = process.share.settle(take(25).actual(22)).expect("the store took it");
     process.store.settle_now(&process.set, much);
     assert_eq!(process.left(), (vec![9, 9], vec![0, 0]));
@@ -285,7 +285,7 @@ fn forgetting_here_is_forgetting() {
     assert_eq!(process.left().1, [4, 4]);
 }
 
-/// Sets that name the same policies, and are kept in one store, have one share of them together.
+/// Sets that name the same policies, and whose shares are in one store, have one share together.
 #[test]
 fn shares_in_one_store_are_one() {
     let (store, set) = (memory(), both(4, 4));

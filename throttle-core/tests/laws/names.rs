@@ -1,4 +1,5 @@
-//! A policy's name stands for one limit of a store: what is refused, what replaces, and what both then answer.
+//! A policy's name stands for one limit of a store: which parameters are refused, which replace the others, and what
+//! both sets decide then.
 
 use std::sync::Arc;
 
@@ -102,7 +103,7 @@ fn a_set_of_which_one_policy_is_refused_replaces_nothing() {
 }
 
 #[test]
-fn replacing_is_in_force_for_every_set_and_each_tells_so() {
+fn replacing_is_in_force_for_every_set_and_each_reports_it() {
     let backend = memory();
     let former = Arc::new(backend.prepare(set(per_minute("per-ip", 5))).unwrap());
     assert!(backend.in_force(&former).is_none());
@@ -123,7 +124,7 @@ fn replacing_is_in_force_for_every_set_and_each_tells_so() {
 }
 
 #[test]
-fn a_boxed_backend_tells_what_is_in_force() {
+fn a_boxed_backend_reports_what_is_in_force() {
     let backend = BoxBackend::new(memory());
     let former = Arc::new(backend.prepare(set(per_minute("per-ip", 5))).unwrap());
     assert!(backend.prepare(set(per_minute("per-ip", 100))).is_err());

@@ -1,4 +1,4 @@
-//! Shares of a limit: they can always be counted, are as large as they may be, and together never exceed the limit.
+//! Shares of a limit: they can always be counted, are as large as possible, and together never exceed the limit.
 
 use std::num::NonZeroU32;
 
@@ -18,13 +18,13 @@ fn processes() -> impl Strategy<Value = u32> {
     prop_oneof![4 => 1_u32..=6, 2 => 1_u32..=2_000, 1 => 1_u32..=u32::MAX, 1 => Just(u32::MAX)]
 }
 
-/// a/b <= c/d, of rates of which one is multiplied by n.
+/// a/b <= c/d, with one of the rates multiplied by n.
 fn no_faster(share: Rate, n: u32, whole: Rate) -> bool {
     let big = |a: u64, b: u64| BigUint::from(a) * BigUint::from(b);
     big(share.count(), whole.period_micros()) * n <= big(whole.count(), share.period_micros())
 }
 
-/// Whether a share can be counted, by formulas that do not take part in making one.
+/// Whether a share can be counted, by formulas that are independent of how it is built.
 fn counted(spec: &Spec, share: &Algorithm) -> bool {
     let (rate, capacity) = (share.rate(), share.capacity());
     let (count, period) = (rate.count(), rate.period_micros());
@@ -34,7 +34,7 @@ fn counted(spec: &Spec, share: &Algorithm) -> bool {
         && in_range(capacity)
         && match spec {
             Spec::Gcra { .. } | Spec::TokenBucket { .. } | Spec::LeakyMeter { .. } => fits(count, period, capacity),
-            // The wait is at least what the capacity less one unit takes.
+            // The wait is at least the time that the capacity less one unit takes.
             Spec::Shaper { .. } => {
                 let wait = u128::from(capacity - 1) * u128::from(period) / u128::from(count);
                 u64::try_from(wait).is_ok_and(|wait| fits_wait(count, period, wait))
@@ -49,7 +49,7 @@ fn counted(spec: &Spec, share: &Algorithm) -> bool {
         }
 }
 
-/// Units that may be refilled in one go, where that is not what the capacity is.
+/// Units that are refilled at once, if that differs from the capacity.
 fn portion(spec: &Spec) -> u64 {
     if let Spec::Interval { refill, .. } = spec { *refill } else { u64::MAX }
 }
@@ -68,7 +68,7 @@ fn every_share_can_be_counted_and_is_no_faster() {
             if windowed {
                 prop_assert_eq!(share.rate().period(), whole.rate().period());
             }
-            // The longest that anything may take: 142 years.
+            // The longest time that is possible: 142 years.
             let once = share.rate().count() == 1 && share.rate().period_micros() >= EXACT_MAX / 2;
             if !once && (!windowed || whole.capacity() >= wide) {
                 prop_assert!(no_faster(share.rate(), *n, whole.rate()), "{} of {}", share.rate(), whole.rate());
@@ -78,7 +78,7 @@ fn every_share_can_be_counted_and_is_no_faster() {
     );
 }
 
-/// A share that is smaller than it need be would be safe, and of no use.
+/// A share smaller than necessary would be safe, but useless.
 #[test]
 fn every_share_is_as_large_as_it_may_be() {
     for_every_kind(
@@ -88,7 +88,7 @@ fn every_share_is_as_large_as_it_may_be() {
             let share = whole.share(nonzero(*n));
             let part = (whole.capacity() / wide).max(1);
             match spec {
-                // Cut at most where an empty bucket would take 2^53 µs to fill.
+                // Reduced at most where an empty bucket would take 2^53 µs to fill.
                 Spec::Interval { .. } => prop_assert!(
                     share.capacity() == part
                         || u128::from(share.capacity() + share.rate().count())
@@ -125,7 +125,7 @@ fn the_share_of_one_is_the_whole() {
     );
 }
 
-/// What N shares may admit together beyond the limit's own bound; `None` where nothing is promised.
+/// What N shares may admit together beyond the limit's own bound; `None` if there is no bound.
 fn beyond(spec: &Spec, n: u64) -> Option<u64> {
     let capacity = spec.algorithm().capacity();
     match spec {
@@ -136,7 +136,7 @@ fn beyond(spec: &Spec, n: u64) -> Option<u64> {
     }
 }
 
-/// N processes that cannot ask each other, each on its share, and what they admit together in any stretch of time.
+/// N processes without a common store, each with its share, and what they admit together in any stretch of time.
 #[test]
 fn shares_together_never_exceed_the_limit() {
     let events = || prop::collection::vec((any::<u8>(), 0_u8..8, 0_u32..1_000, 0_u8..4), 60);
@@ -148,7 +148,7 @@ fn shares_together_never_exceed_the_limit() {
             let mut states = vec![share.fresh(); *n as usize];
             let (mut now, mut admitted) = (TODAY, Vec::new());
             for (who, pace, part, size) in events {
-                // Often at the same instant, seldom far apart.
+                // Often at the same instant, rarely far apart.
                 now += [0, 0, 0, 0, 1, spec.step() * i64::from(*part) / 1_000, spec.step(), 3 * spec.step()]
                     [usize::from(*pace)];
                 if now > Timestamp::MAX.as_micros() {
@@ -185,7 +185,7 @@ fn shares_together_never_exceed_the_limit() {
 }
 
 #[test]
-fn shares_as_people_would_write_them() {
+fn shares_are_what_one_would_write_by_hand() {
     use std::time::Duration;
     use throttle_core::{CalendarQuota, FixedWindow, Gcra, IntervalBucket, LeakyBucket, SlidingWindow, TokenBucket};
 
@@ -211,13 +211,13 @@ fn shares_as_people_would_write_them() {
             4,
             IntervalBucket::new(25).refill(2, minutes(1)).build(),
         ),
-        // One a minute cannot be divided by five: each gets one every five minutes.
+        // One a minute cannot be divided by five: each share gets one every five minutes.
         (
             IntervalBucket::new(100).refill(1, minutes(1)).aligned().build(),
             5,
             IntervalBucket::new(20).refill(1, minutes(5)).aligned().build(),
         ),
-        // Of ten a minute four fit, and each of the two gets half of those.
+        // A burst of four fits ten a minute, and each of the two shares gets half of both.
         (
             IntervalBucket::new(4).refill(10, minutes(1)).build(),
             2,
@@ -241,7 +241,7 @@ fn a_share_past_what_can_be_counted_is_rarer() {
     // 2,592,000,000,000 × 2,000 / 999,983 µs are 5,184,088,129.4.
     assert_eq!((share.rate().count(), share.rate().period_micros(), share.capacity()), (1, 5_184_088_130, 1));
 
-    // Rounding made it take longer to fill, five refills rather than four, and that would be 2^53 µs.
+    // Rounding makes filling longer, five refills instead of four, and that would be 2^53 µs.
     let ages = std::time::Duration::from_micros(EXACT_MAX / 4);
     let bucket = throttle_core::IntervalBucket::new(10).refill(3, ages).build().unwrap();
     let share = bucket.share(nonzero(2));

@@ -1,4 +1,4 @@
-//! Policies with tiers: what is carried over, by hand and at random, and what no change of tier can buy.
+//! Policies with tiers: what is carried over, by hand and at random, and that no change of tier buys more.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,14 +33,14 @@ impl Desk {
         self.backend.decide_now(&self.set, &[call(tier, cost)])
     }
 
-    /// What is left after so many units.
+    /// The remaining units after a decision about `cost` units.
     fn left(&self, tier: u8, cost: u64) -> u64 {
         let decision = self.decide(tier, cost);
         assert!(decision.is_admitted(), "{decision:?}");
         decision.remaining()
     }
 
-    /// µs to wait for so many units.
+    /// The wait for `cost` units, in µs.
     fn wait(&self, tier: u8, cost: u64) -> u128 {
         let decision = self.decide(tier, cost);
         assert!(!decision.is_admitted(), "{decision:?}");
@@ -69,7 +69,7 @@ fn law_07_tiers_keep_units() {
     assert_eq!(desk.left(1, 0), 540, "60 used of 600");
     assert_eq!(desk.left(0, 0), 0, "a look moves nothing");
     assert_eq!(desk.left(1, 40), 500);
-    // 100 of 600 are used, and 10 go each second: 60 fit the small one in 4 s, and one more in 4.1 s.
+    // 100 of 600 are used, and 10 drain each second: 60 fit the small tier in 4 s, and one more in 4.1 s.
     assert_eq!(desk.wait(0, 1), 4_100_000);
     assert_eq!(desk.wait(0, 60), 10_000_000);
     desk.clock.set(T0.after_micros(4_100_000));
@@ -86,7 +86,7 @@ fn law_07_tiers_in_proportion_round_up() {
     assert_eq!(desk.left(0, 29), 30);
     assert_eq!(desk.left(1, 0), 50);
     assert_eq!(desk.left(2, 0), 3, "3.5 of 7, so 4");
-    // 4 units of the small one leave room when at most 25.71 of 60 are used: 25, in 5 s.
+    // 4 units of the small tier fit when at most 25.71 of 60 are used: 25, in 5 s.
     assert_eq!(desk.wait(2, 4), 5_000_000);
 }
 
@@ -100,7 +100,7 @@ fn law_07_tiers_reset_on_purpose_only() {
     assert_eq!(desk.left(0, 0), 60);
 }
 
-/// However they are told, limits that count alike are one limit, in memory as in the bytes that others keep.
+/// Limits that count alike are one limit, however they are written, in memory and in stored bytes.
 #[test]
 fn law_08_a_change_between_tiers_that_count_alike_is_none() {
     let alike = [Rate::per_minute(60), Rate::per_second(1)].map(|rate| Gcra::new(rate).burst(10).build().unwrap());
@@ -109,7 +109,7 @@ fn law_08_a_change_between_tiers_that_count_alike_is_none() {
     assert_eq!((desk.left(0, 3), desk.left(1, 1), desk.left(0, 1)), (7, 6, 5));
 }
 
-/// The window within which what remains can be used, as fields tell it.
+/// The window within which the remaining units can be used, as headers state it.
 #[test]
 fn what_remains_of_a_tier_lasts_for_as_long_as_its_own_pace_says() {
     let desk = Desk::of(&per_minute(&[60, 600]), Carry::Keep);
@@ -141,13 +141,13 @@ fn law_10_a_charge_is_given_back_in_the_tier_that_holds_it() {
         let receipt = Receipt::of(&first, &[call(0, 20)]).unwrap();
         assert_eq!(receipt.items()[0].tier(), 0);
         assert!(desk.decide(1, 10).is_admitted());
-        // 10 of the 20 are given back: as they are, as 100 of 600, or not at all, where they have been forgotten.
+        // 10 of the 20 are given back: unchanged, as 100 of 600, or not at all if they were forgotten.
         desk.backend.settle_now(&desk.set, receipt.actual(10));
         assert_eq!(desk.left(1, 0), left, "{carry:?}");
     }
 }
 
-/// What is given back is rounded down, and what is owed is rounded up: no settlement is a gift.
+/// What is given back is rounded down, and what is debited is rounded up: no settlement is a gift.
 #[test]
 fn law_10_settlements_in_proportion_are_no_gift() {
     for (taken, actual, left) in [(2, 1, 96), (1, 2, 95), (3, 3, 94), (2, 0, 98), (1, 60, 0)] {
@@ -160,10 +160,10 @@ fn law_10_settlements_in_proportion_are_no_gift() {
     }
 }
 
-/// A share of one limit that cannot be told exactly in another counts as all of it until the key has recovered, and
-/// what is settled of it is not in there.
+/// A share of one limit that has no exact equivalent in another counts as all of it until the key has recovered, and
+/// settlements do not change it.
 #[test]
-fn law_08_shares_that_cannot_be_told_exactly_are_not_told() {
+fn law_08_shares_that_cannot_be_converted_exactly_count_in_full() {
     let hourly = |count: u64| FixedWindow::new(Rate::per_hour(count)).build().unwrap();
     let desk = Desk::of(&[hourly(1 << 30)], Carry::Proportional);
     let first = desk.decide(0, 1 << 20);
@@ -181,7 +181,7 @@ fn law_08_shares_that_cannot_be_told_exactly_are_not_told() {
     );
 }
 
-/// Five in ten seconds or ten in a thousand, of every kind that has windows. All of them begin at [`T0`].
+/// Five in ten seconds or ten in a thousand, for every kind that has windows. All windows begin at [`T0`].
 fn short_and_long() -> [[Algorithm; 2]; 3] {
     let rates = [Rate::new(5, Duration::from_secs(10)), Rate::new(10, Duration::from_secs(1_000))];
     [
@@ -193,7 +193,7 @@ fn short_and_long() -> [[Algorithm; 2]; 3] {
     ]
 }
 
-/// What was used in a window that is over is not carried over, so it is not given back where the key is then.
+/// Use from a window that is over is not carried over, so it is not given back in the key's new tier.
 #[test]
 fn law_10_a_charge_of_a_window_that_is_over_is_not_settled_in_another_tier() {
     for tiers in short_and_long() {
@@ -208,7 +208,7 @@ fn law_10_a_charge_of_a_window_that_is_over_is_not_settled_in_another_tier() {
     }
 }
 
-/// The same while the window is open and the charge was carried over to where the key is.
+/// The same while the window is open and the charge was carried over to the key's tier.
 #[test]
 fn law_10_a_charge_of_an_open_window_is_settled_in_another_tier() {
     for tiers in short_and_long() {
@@ -222,8 +222,8 @@ fn law_10_a_charge_of_an_open_window_is_settled_in_another_tier() {
     }
 }
 
-/// A charge that was forgotten by a change of tier, and then all that came after it: a store may forget the key, so
-/// nothing may depend on whether it has.
+/// A charge is forgotten by a change of tier, and then all later use ends. A store may forget the key then, so nothing
+/// may depend on whether it has.
 #[test]
 fn law_09_a_charge_of_which_nothing_is_left_is_not_debited() {
     let counts = [Rate::per_minute(5), Rate::per_minute(10)];
@@ -264,7 +264,7 @@ fn steps() -> impl Strategy<Value = Steps> {
     prop::collection::vec((0..4_u8, 0..14_u64, prop_oneof![Just(0_u64), 0..40_u64, 0..900_u64]), 1..120)
 }
 
-/// Whatever the tiers of the calls, the largest alone would have admitted all that was admitted.
+/// Whatever the tiers of the calls, the largest tier alone would have admitted all that was admitted.
 #[test]
 fn law_07_no_change_of_tier_buys_more_than_the_largest_admits() {
     for carry in [Carry::Keep, Carry::Proportional] {
@@ -286,8 +286,8 @@ fn law_07_no_change_of_tier_buys_more_than_the_largest_admits() {
     }
 }
 
-/// What is told of each tier at any time is true: what remains is admitted and one more is not, a wait is over when it
-/// was told to be and not before, and nothing of that changed by asking.
+/// Every report about a tier is true at any time: the remaining units are admitted and one more is not, a wait ends
+/// exactly when it was reported to, and asking changes nothing.
 #[test]
 fn law_01_02_03_04_tiers_tell_the_truth() {
     for carry in [Carry::Keep, Carry::Proportional, Carry::Reset] {
@@ -334,7 +334,7 @@ fn law_01_02_03_04_tiers_tell_the_truth() {
     }
 }
 
-/// Units used, and the tier they were used in: all there is to a key while the clock stands still.
+/// Units used, and the tier they were used in: a key's whole state while the clock stands still.
 #[derive(Clone, Copy)]
 struct Naive {
     used: u64,
@@ -380,9 +380,9 @@ fn law_07_tiers_equal_a_naive_count_while_the_clock_stands_still() {
     }
 }
 
-/// What a lowered limit had to cut off is not forgotten on the way through a smaller tier.
+/// Use that a lowered limit had to cut off is not forgotten on the way through a smaller tier.
 #[test]
-fn law_07_what_was_cut_off_before_there_were_tiers_counts_in_each_of_them() {
+fn law_07_use_cut_off_before_there_were_tiers_counts_in_each_tier() {
     let hourly = |count: u64| Gcra::new(Rate::per_hour(count)).build().unwrap();
     let plain = |count: u64| PolicySet::new(Policy::new("policy", hourly(count)).unwrap().replace_existing()).unwrap();
     for carry in [Carry::Keep, Carry::Proportional] {
@@ -393,7 +393,7 @@ fn law_07_what_was_cut_off_before_there_were_tiers_counts_in_each_of_them() {
             assert!(!desk.backend.decide_now(&lowered, &[call(0, 1)]).is_admitted());
             let tiers = desk.backend.prepare(set(&[10, 5, 100].map(hourly), carry)).unwrap();
             desk.clock.set(T0.after_micros(40 * 60_000_000));
-            // Four of the ten that are left of fifty are still used, and one more goes through the smaller tier.
+            // Four of the ten that are left of fifty are still used, and one more passes through the smaller tier.
             if let Some(smaller) = through {
                 assert!(desk.backend.decide_now(&tiers, &[call(smaller, 1)]).is_admitted());
             }
@@ -403,8 +403,8 @@ fn law_07_what_was_cut_off_before_there_were_tiers_counts_in_each_of_them() {
     }
 }
 
-/// A store too small for its keys admits no key more than the largest tier alone would: neither while keys share an
-/// overflow bucket nor when they get a place of their own later.
+/// A store too small for its keys admits no more of a key than the largest tier alone would: neither while keys share
+/// an overflow bucket nor after they get a place of their own.
 #[test]
 fn law_09_tiers_in_a_full_store_admit_no_more_than_the_largest() {
     for carry in [Carry::Keep, Carry::Proportional] {
@@ -450,7 +450,7 @@ fn law_09_what_was_used_of_a_shared_bucket_in_one_tier_stays_used_in_another() {
     );
 }
 
-/// A store with room for one key, which a key of another policy has taken for a second.
+/// A store with room for one key, which a key of another policy occupies for a second.
 fn full_store(tiers: &[Algorithm], carry: Carry) -> Desk {
     let clock = ManualClock::new(T0);
     let backend = MemoryBackend::builder().clock(clock.clone()).max_keys(1).build();
@@ -507,7 +507,7 @@ fn unlike() -> impl Strategy<Value = Vec<Algorithm>> {
 }
 
 /// Keys that never change tier get no more than their tier alone admits, while keys of other tiers share their bucket
-/// and when they get a place of their own later.
+/// and after they get a place of their own.
 #[test]
 fn law_09_keys_of_several_tiers_in_a_full_store_get_no_more_than_their_own_tier_admits() {
     for carry in [Carry::Keep, Carry::Reset] {
@@ -535,7 +535,7 @@ fn law_09_keys_of_several_tiers_in_a_full_store_get_no_more_than_their_own_tier_
     }
 }
 
-/// Two keys that never change tier, in one instant and over an hour, with no room for either.
+/// Two keys that never change tier, at one instant and over an hour, in a store with no room for either.
 #[test]
 fn law_09_a_full_store_is_no_amnesty_under_any_carry_rule() {
     for carry in [Carry::Keep, Carry::Proportional, Carry::Reset] {
@@ -560,7 +560,8 @@ fn law_09_a_full_store_is_no_amnesty_under_any_carry_rule() {
         for second in 1..=3600 {
             clock.set(T0.after_micros(second * 1_000_000));
             let now = admitted("ada", 0);
-            // Bob asks only right after ada was admitted, which makes her units drain at his pace if anything does.
+            // Bob asks only right after ada was admitted, so that her units would drain at his pace if that were
+            // possible.
             pro += if now > 0 { admitted("bob", 1) } else { 0 };
             free += now;
         }
@@ -585,7 +586,7 @@ fn shares_of_tiers_are_noted_and_settled_in_the_tier_that_was_charged() {
     assert_eq!(left(), 50);
 }
 
-/// One key of one policy as its bytes, and whose they are: what any backend may keep.
+/// The bytes of one key of one policy, and the algorithm that wrote them: what any backend may keep.
 struct Kept(Option<(Algorithm, Vec<u8>)>);
 
 impl Kept {
@@ -603,7 +604,7 @@ impl Kept {
     }
 }
 
-/// LimitTree that are deployed anew while keys live, with other tiers or none, equal the core on states in hand.
+/// Limits that are deployed anew while keys live, with other tiers or none, decide as the core does on states in hand.
 #[test]
 fn law_08_tiers_that_are_deployed_anew_equal_states_in_hand() {
     let rule =
@@ -620,7 +621,7 @@ fn law_08_tiers_that_are_deployed_anew_equal_states_in_hand() {
             if dice >> 61 == 0 {
                 in_force = backend.prepare(sets[(dice >> 40) as usize % sets.len()].clone()).unwrap();
             }
-            // Back, one time in four.
+            // The clock steps back one time in four.
             let moved = if dice >> 59 & 3 == 0 { -(*ahead as i64) } else { *ahead as i64 };
             now = Timestamp::from_micros(now.as_micros() + moved);
             clock.set(now);
@@ -629,7 +630,7 @@ fn law_08_tiers_that_are_deployed_anew_equal_states_in_hand() {
             let mut states = [kept.state(policy, *tier, now)];
             let expected = set.decide(&mut states, now, &[call(*tier, *cost)]);
             prop_assert_eq!(&backend.decide_now(&in_force, &[call(*tier, *cost)]), &expected);
-            // Without tiers, what is met is carried over whatever comes of it.
+            // Without tiers, a state is carried over whatever the decision.
             if expected.statuses()[0].charged() > 0 || (!policy.is_tiered() && kept.0.is_some()) {
                 kept.keep(policy.tier(*tier).algorithm(), &states[0]);
             }
@@ -638,7 +639,7 @@ fn law_08_tiers_that_are_deployed_anew_equal_states_in_hand() {
     });
 }
 
-/// With tiers, where there is a rule for them; or without, by the first.
+/// With tiers if there is a rule for them; otherwise one limit, the first.
 fn one_policy(tiers: &[Algorithm], carry: Option<Carry>) -> PolicySet {
     match carry {
         Some(carry) => set(tiers, carry),

@@ -1,4 +1,4 @@
-//! Wrong answers seen in other rate limiters, each with the right one.
+//! Wrong decisions seen in other rate limiters, each with the right one.
 
 use std::time::Duration;
 
@@ -173,8 +173,8 @@ fn trap_v22_a_second_that_turns_is_no_second_budget() {
     }
 }
 
-/// A host whose clock is a minute behind. GCRA, which remembers nothing but the arrival time, makes it wait; the
-/// bucket, which remembers its last request, serves it from what is there.
+/// A host whose clock is a minute behind. GCRA stores nothing but the arrival time, and makes it wait. The bucket
+/// stores the time of its last request, and serves the host from what remains.
 #[test]
 fn trap_v23_a_slow_host_is_not_charged_for_its_clock() {
     let mut bucket = machine(Spec::TokenBucket { limit: 10, period: MINUTE, burst: 10 });
@@ -230,7 +230,7 @@ fn trap_v28_what_the_second_limit_refuses_the_first_is_not_charged() {
     }
 }
 
-/// Longer than a double counts in microseconds.
+/// A period longer than a double can count in microseconds.
 #[test]
 fn attack_39_a_period_of_four_centuries_is_refused_by_name() {
     let error = Spec::Gcra { limit: 1, period: 146_097 * DAY, burst: 1 }.build().unwrap_err();

@@ -1,4 +1,4 @@
-//! What may be admitted at most, and what can be counted exactly at all, by formulas that no state takes part in.
+//! The most that may be admitted, and what can be counted exactly, by formulas that use no state.
 
 use super::reference::{Q, floor, q};
 use super::spec::{Spec, Tree};
@@ -38,7 +38,7 @@ pub(crate) fn bisect(mut low: u64, holds: impl Fn(u64) -> bool) -> u64 {
     low
 }
 
-/// Most cost that may be admitted in any closed stretch of `length` µs; `None` if nothing is promised.
+/// The most cost that may be admitted in any closed stretch of `length` µs; `None` if there is no bound.
 pub(crate) fn most_in(spec: &Spec, length: i64) -> Option<i128> {
     let length = i128::from(length);
     let of = |value: u64| i128::from(value);
@@ -63,7 +63,7 @@ pub(crate) fn most_in(spec: &Spec, length: i64) -> Option<i128> {
                 (length < of(window)).then(|| 2 * of(limit) - 1)
             }
         }
-        // At most as many periods begin in the stretch as days, weeks or shortest months fit, and one.
+        // In the stretch begin at most as many periods as days, weeks or shortest months fit, and one more.
         Spec::Calendar { limit, .. } => {
             let shortest =
                 of(spec.step() as u64) / 30 * if spec.step() as u64 > 7 * super::spec::DAY { 28 } else { 30 };

@@ -1,4 +1,4 @@
-//! The golden vectors: a file of suites, each an algorithm, its parameters, and operations with what must come out.
+//! The golden vectors: a file of suites, each with an algorithm, its parameters, and operations with expected results.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -48,7 +48,7 @@ pub(crate) struct Expect {
 }
 
 impl Expect {
-    /// What a vector tells of a decision about `cost` units.
+    /// The fields that a vector contains for a decision about `cost` units.
     pub(crate) fn told(spec: &Spec, decision: &Decision, cost: u64) -> Self {
         let micros = |duration: Duration| duration.as_micros() as u64;
         Self {
@@ -69,7 +69,8 @@ pub(crate) fn load() -> File {
         named.unwrap_or_else(|_| concat!(env!("CARGO_MANIFEST_DIR"), "/../throttle-core/tests/golden.json").into()),
     );
     if path.is_relative() && !path.exists() {
-        // Tests run in the folder of their crate; people name files from the folder of the repository.
+        // Tests run in the directory of their crate, but the variable usually names a file from the directory of the
+        // repository.
         path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path);
     }
     let text =

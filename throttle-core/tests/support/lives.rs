@@ -16,19 +16,18 @@ use super::reference::{Paid, Reference, told};
 use super::spec::{Leaf, TODAY, Tree};
 use super::trace::clamp;
 
-/// What happens next, told relative to the limits, so that it shrinks. Where a list is shorter than the policies are
-/// many, it begins again.
+/// One operation, relative to the limits, so that it shrinks. A list with fewer entries than policies is repeated.
 #[derive(Clone)]
 pub(crate) enum Op {
     Decide([Ask; 3]),
-    /// One of the open receipts, what each policy turns out to have cost, and the tiers to look from afterwards.
+    /// One of the open receipts, what each policy turns out to have cost, and the tiers to peek from afterwards.
     Settle(u8, [Cost; 3], [u8; 3]),
     Pass(Time),
     Forget,
 }
 
 impl fmt::Debug for Op {
-    /// On one line, so that a life that fails can be read.
+    /// On one line, so that a failing life can be read.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&match self {
             Self::Decide(asks) => format!("Decide({:?})", asks.map(|Ask { tier, units }| (tier, units))),
@@ -50,33 +49,33 @@ enum Units {
     Skip,
     None,
     Few(u64),
-    /// So many 2^32nds of the tier's capacity.
+    /// A part of the tier's capacity, in 2^32nds.
     Part(u32),
     All,
     TooMany,
 }
 
-/// What a charge turns out to have cost.
+/// The actual cost of a charge.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Cost {
     Nothing,
     Half,
     AsTaken,
     More(u64),
-    /// So many 2^32nds of what a charge took, and again.
+    /// A part of what a charge took, in 2^32nds, and that much again.
     Other(u32),
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Time {
     Tick,
-    /// The wait that was told last.
+    /// The wait that was reported last.
     Wait,
     AlmostWait,
-    /// The reset that was told last.
+    /// The reset that was reported last.
     Reset,
     AlmostReset,
-    /// So many 2^32nds of twice the largest step.
+    /// A part of twice the largest step, in 2^32nds.
     Step(u32),
     Far(u32),
     Back(u32),
@@ -121,7 +120,7 @@ fn ask() -> impl Strategy<Value = Ask> {
         2 => Just(Units::All),
         1 => Just(Units::TooMany),
     ];
-    // What is no tier's number stands for the first.
+    // A number without a tier stands for the first tier.
     (0..5_u8, units).prop_map(|(tier, units)| Ask { tier, units })
 }
 
@@ -147,7 +146,7 @@ fn ahead() -> impl Strategy<Value = Time> {
     ]
 }
 
-/// On a clock that goes on: charges are settled, and what is as good as unused is forgotten.
+/// On a clock that only moves forward: charges are settled, and idle keys are forgotten.
 pub(crate) fn settling(length: usize) -> impl Strategy<Value = Vec<Op>> {
     let op = prop_oneof![
         8 => [ask(), ask(), ask()].prop_map(Op::Decide),
@@ -159,8 +158,8 @@ pub(crate) fn settling(length: usize) -> impl Strategy<Value = Vec<Op>> {
     vec(op, 1..length)
 }
 
-/// On a clock that steps back, too. Nothing is settled or forgotten: whether that may be goes by when things were,
-/// which such a clock does not tell.
+/// On a clock that also steps back. Nothing is settled or forgotten: whether that is allowed depends on the order of
+/// events, which such a clock does not show.
 pub(crate) fn hostile(length: usize) -> impl Strategy<Value = Vec<Op>> {
     let back = prop_oneof![2 => any::<u32>().prop_map(Time::Back), 1 => any::<u32>().prop_map(Time::FarBack)];
     let op = prop_oneof![
@@ -171,15 +170,15 @@ pub(crate) fn hostile(length: usize) -> impl Strategy<Value = Vec<Op>> {
     vec(op, 1..length)
 }
 
-/// When a life begins: at any instant, and often at one at which the windows of all small limits begin, those of
-/// different lengths too, so that one cannot be told from another by its beginning.
+/// When a life begins: at any instant, and often at one at which the windows of all small limits begin, also those of
+/// different lengths, so that windows cannot be distinguished by their beginning.
 pub(crate) fn begins(starts: impl Strategy<Value = i64> + 'static) -> impl Strategy<Value = i64> {
     // Their lengths divide it: 60, 100, 333, 97, 7, 37 and 33 µs.
     const TOGETHER: i64 = 248_717_700;
     prop_oneof![2 => starts, 1 => Just(TODAY / TOGETHER * TOGETHER)]
 }
 
-/// What was charged, as each machine remembers it, and as the reference does.
+/// A charge, as each machine and the reference record it.
 struct Open {
     receipts: Vec<Receipt>,
     paid: Vec<(usize, Paid)>,
@@ -192,7 +191,7 @@ struct Life<'a> {
     reference: Reference,
     open: Vec<Open>,
     charged: HashSet<usize>,
-    /// From then on memory is more careful with clocks that step back than the bare algorithms are.
+    /// After this, memory is more careful with clocks that step back than the bare algorithms are.
     has_forgotten: bool,
     now: i64,
     far: i64,
@@ -200,7 +199,7 @@ struct Life<'a> {
     reset: i64,
 }
 
-/// A life from an instant on. The machines hold nothing of the key yet.
+/// A life from an instant on. The machines hold no state of the key yet.
 pub(crate) fn live<'a>(
     tree: &'a Tree<Plan>,
     key: Key,
@@ -210,7 +209,7 @@ pub(crate) fn live<'a>(
 ) -> TestCaseResult {
     let (open, charged) = (Vec::new(), HashSet::new());
     let (reference, has_forgotten) = (Reference::new(tree), false);
-    // A life that begins beyond what is exact in a double goes on there.
+    // A life that begins beyond the exact range of a double continues there.
     let far = if start.abs() > FAR { i64::MAX } else { FAR };
     let (now, wait, reset) = (start, 0, 0);
     let mut life = Life { tree, key, machines, reference, open, charged, has_forgotten, now, far, wait, reset };
@@ -256,7 +255,7 @@ impl Life<'_> {
         Ok(())
     }
 
-    /// Settles a charge, and looks what became of it.
+    /// Settles a charge, and compares the result.
     fn settle(&mut self, pick: u8, costs: &[Cost; 3], tiers: &[u8; 3]) -> TestCaseResult {
         if self.open.is_empty() {
             return Ok(());
@@ -293,7 +292,7 @@ impl Life<'_> {
         self.now = clamp(self.now.saturating_add(micros)).clamp(-self.far, self.far);
     }
 
-    /// Forgets what no tier can tell from an unused key.
+    /// Forgets a key that is idle in every tier.
     fn forget(&mut self) {
         let plans = self.tree.leaves();
         for (policy, plan) in plans.iter().enumerate() {
@@ -313,5 +312,5 @@ fn calls(key: &Key, costs: &[Option<u64>], tiers: &[u8]) -> Vec<Call> {
     costs.iter().zip(tiers).map(|(cost, tier)| call(key, *cost).in_tier(*tier)).collect()
 }
 
-/// As far as instants and what is added to them are exact in a double.
+/// Up to here, instants and what is added to them are exact in a double.
 const FAR: i64 = 1 << 52;

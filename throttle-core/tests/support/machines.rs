@@ -1,4 +1,4 @@
-//! The crate's two ways to decide, behind one face: the algorithms on states in hand, and the memory backend.
+//! The crate's two ways to decide, behind one trait: the algorithms on states in hand, and the memory backend.
 
 use throttle_core::algorithm::State;
 use throttle_core::backend::{Call, Receipt};
@@ -22,7 +22,7 @@ pub(crate) trait Machine {
     fn decide_calls(&mut self, t: i64, calls: &[Call]) -> Decision;
     fn settle(&mut self, t: i64, charge: Receipt);
 
-    /// Forgets a key that is as good as unused of a policy. A machine may leave that to its own devices.
+    /// Forgets an idle key of a policy. A machine may decide by itself when it forgets.
     fn forget(&mut self, t: i64, policy: usize, key: &Key);
 
     /// One cost per policy for the key that traces use.
@@ -131,7 +131,7 @@ impl Machine for InMemory {
         self.backend.settle_now(&self.prepared, charge);
     }
 
-    /// A store forgets when others come.
+    /// A store forgets keys when it adds others.
     fn forget(&mut self, t: i64, _: usize, _: &Key) {
         let _ = self.take_for(t, format!("stranger {}", self.backend.keys()), 1);
     }

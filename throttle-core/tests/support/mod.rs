@@ -1,4 +1,4 @@
-//! What the tests of this crate share.
+//! Support that the tests of this crate share.
 #![allow(dead_code, unused_imports, reason = "each test binary uses its own part")]
 
 pub(crate) mod bounds;

@@ -1,4 +1,4 @@
-//! A backend as anyone could write it, with nothing but this crate's public API.
+//! A backend that uses nothing but this crate's public API, as any user could write it.
 
 use std::collections::HashMap;
 use std::future::{Ready, ready};
@@ -57,7 +57,7 @@ impl Naive {
 fn load(stored: &States, policy: &Policy, place: Option<Place>, now: Timestamp) -> State {
     let algorithm = policy.algorithm();
     match place.and_then(|place| stored.get(&place)) {
-        // What a policy with tiers keeps says itself which one wrote it.
+        // The stored state of a policy with tiers contains which tier wrote it.
         Some((_, state)) if policy.is_tiered() => state.clone(),
         Some((old, state)) if old != algorithm => algorithm.carry_over(old, state, now),
         Some((_, state)) => state.clone(),

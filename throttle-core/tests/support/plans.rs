@@ -1,4 +1,4 @@
-//! LimitTree that may have tiers, as plain numbers, and random ones.
+//! Limits that may have tiers, as plain numbers, and random ones.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -8,7 +8,7 @@ use throttle_core::{Carry, ConfigError, Policy};
 use super::spec::{Kind, Leaf, Spec, Tree};
 use super::strategies::{realistic, small};
 
-/// Tiers and how what was used is carried over between them; without a rule, one limit without tiers.
+/// Tiers and the rule by which use is carried over between them; without a rule, one limit without tiers.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Plan {
     pub(crate) tiers: Vec<Spec>,
@@ -30,7 +30,7 @@ impl Plan {
         }
     }
 
-    /// The tier of that number, or else the first.
+    /// The tier of that number, or else the first tier.
     pub(crate) fn tier(&self, tier: u8) -> &Spec {
         self.tiers.get(usize::from(tier)).unwrap_or(&self.tiers[0])
     }
@@ -46,7 +46,7 @@ impl Leaf for Plan {
     }
 }
 
-/// The kinds that tiers are random of: a shaper's slots are no units that could be carried over.
+/// The kinds that random tiers have: a shaper's slots are not units that could be carried over.
 pub(crate) const KINDS: [Kind; 8] = [
     Kind::Gcra,
     Kind::TokenBucket,
@@ -62,7 +62,7 @@ fn rule() -> impl Strategy<Value = Carry> {
     select(vec![Carry::Keep, Carry::Proportional, Carry::Reset])
 }
 
-/// Two to four tiers of one kind: of several random limits those that can be carried over among each other.
+/// Two to four tiers of one kind: those of several random limits that can be carried over into each other.
 pub(crate) fn tiered(kind: Kind) -> BoxedStrategy<Plan> {
     let several = |specs: BoxedStrategy<Spec>| vec(specs, 2..9);
     let specs = prop_oneof![3 => several(small(kind)), 1 => several(realistic(kind))];
@@ -83,7 +83,7 @@ pub(crate) fn alone(kind: Kind) -> BoxedStrategy<Tree<Plan>> {
     tiered(kind).prop_map(Tree::Leaf).boxed()
 }
 
-/// LimitTree with tiers beside each other and a plain one, in `all` or in one of the ways to choose.
+/// Limits with tiers beside each other and a plain one, in `all` or in one of the kinds of `any`.
 pub(crate) fn beside() -> BoxedStrategy<Tree<Plan>> {
     let kind = || select(KINDS.to_vec());
     let plan = || kind().prop_flat_map(tiered).prop_map(Tree::Leaf);

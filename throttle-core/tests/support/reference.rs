@@ -38,19 +38,19 @@ pub(crate) fn ceil(value: Q) -> i128 {
     value.ceil().to_integer()
 }
 
-/// What an admitted request took, and where.
+/// What an admitted request took, and from which place.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Paid {
     pub(crate) cost: i128,
     pub(crate) place: Place,
-    /// The tier that was charged; the first of a limit without.
+    /// The tier that was charged; the first one for a limit without tiers.
     pub(crate) tier: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Place {
     Anywhere,
-    /// The window that starts here.
+    /// The window that starts at this instant.
     Window(i128),
     /// The entry of an instant.
     Entry(i128),
@@ -63,8 +63,8 @@ pub(crate) enum Place {
     },
 }
 
-/// One limiter. Costs are at least 1; `can`, `retry` and `take` are asked only about costs up to the capacity, `take`
-/// only when the cost was admitted.
+/// One limiter. Costs are at least 1. `can`, `retry` and `take` are called only with costs up to the capacity, and
+/// `take` only if the cost was admitted.
 pub(crate) trait Model: Debug {
     fn capacity(&self) -> i128;
     fn can(&self, t: i128, cost: i128) -> bool;
@@ -78,20 +78,20 @@ pub(crate) trait Model: Debug {
         0
     }
 
-    /// Whether the window of a charge that was made here is over, so that the charge counts nowhere any more.
+    /// Whether the window of this charge is over, so that the charge no longer counts.
     fn is_over(&self, _t: i128, _place: Place) -> bool {
         false
     }
 
-    /// Chooses the tier that is asked about from now on; the first, if there is none of that number.
+    /// Selects the tier of later questions; the first tier if there is none of that number.
     fn ask_in(&mut self, _tier: usize) {}
 
-    /// The tier that is asked about.
+    /// The selected tier.
     fn tier(&self) -> usize {
         0
     }
 
-    /// Takes more for an earlier request, as far as something is left.
+    /// Takes more for an earlier request, as far as units remain.
     fn debit(&mut self, t: i128, _receipt: Paid, units: i128) {
         let units = units.min(self.remaining(t));
         self.take(t, units);
@@ -116,7 +116,7 @@ pub(crate) fn model(spec: &Spec) -> Box<dyn Model> {
     }
 }
 
-/// What a second implementation can be made of.
+/// A configuration that the reference can model.
 pub(crate) trait Modelled {
     fn model(&self) -> Box<dyn Model>;
 }
@@ -136,7 +136,7 @@ impl Modelled for Plan {
     }
 }
 
-/// A decision as the contract tells it.
+/// A decision, with the fields that the contract states.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) allowed: bool,

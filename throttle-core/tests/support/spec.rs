@@ -101,7 +101,7 @@ impl Spec {
         self.build().unwrap_or_else(|error| panic!("{self:?}: {error}"))
     }
 
-    /// Whether both count alike in everything, so that a state means the same to both.
+    /// Whether both count alike in everything, so that a state has the same meaning in both.
     pub(crate) fn counts_like(&self, other: &Self) -> bool {
         let drain = |spec: &Self| match *spec {
             Self::Gcra { limit, period, burst } => Some((Kind::Gcra, limit, period, burst)),
@@ -169,7 +169,7 @@ impl<L> Tree<L> {
     }
 }
 
-/// What stands at a leaf.
+/// A leaf of a composition.
 pub(crate) trait Leaf {
     fn policy(&self, name: &str) -> Policy;
 

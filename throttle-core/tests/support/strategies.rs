@@ -1,5 +1,5 @@
-//! Random configurations: small ones, where every edge is near, and ones as people write them, up to the edge of what
-//! can be counted exactly.
+//! Random configurations: small ones, where every edge is near, and realistic ones, up to the edge of what can be
+//! counted exactly.
 
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -125,7 +125,7 @@ pub(crate) fn realistic(kind: Kind) -> BoxedStrategy<Spec> {
 
 const DAY_I: i64 = DAY as i64;
 
-/// A value from 1 to `most`: often the usual one, often at the edge.
+/// A value from 1 to `most`: often the usual value, often at the edge.
 fn within(how: u8, part: u32, usual: u64, most: u64) -> u64 {
     let any = ((u128::from(most) * u128::from(part)) >> 32) as u64;
     [1, 5, usual, usual.saturating_mul(3), most, most.saturating_sub(1), most / 2, any][usize::from(how)].clamp(1, most)

@@ -1,4 +1,4 @@
-//! Random traces, told relative to the configuration they run on, so that they shrink.
+//! Random traces, relative to the configuration they run on, so that they shrink.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use throttle_core::Timestamp;
 
 use super::spec::{TODAY, Tree};
 
-/// One step of a trace before it is read against a configuration.
+/// One step of a trace before it is applied to a configuration.
 #[derive(Clone, Copy)]
 pub(crate) struct Raw {
     pub(crate) step: (u8, u32),
@@ -84,7 +84,7 @@ impl Raw {
         }
     }
 
-    /// A cost for each leaf: now and then of its own, or none at all.
+    /// A cost for each leaf: now and then its own, or none.
     pub(crate) fn costs(&self, capacities: &[u64]) -> Vec<Option<u64>> {
         let own = |(leaf, capacity): (usize, &u64)| {
             let die = self.members.rotate_left(leaf as u32 * 5) % 16;
@@ -124,7 +124,7 @@ pub(crate) fn cases(trees: BoxedStrategy<Tree>, length: usize) -> impl Strategy<
     (trees, starts(), raws(length)).prop_map(|(tree, start, raws)| Case { tree, start, raws })
 }
 
-/// Keeps an instant where timestamps live.
+/// Clamps an instant to the range of timestamps.
 pub(crate) fn clamp(t: i64) -> i64 {
     Timestamp::from_micros(t).as_micros()
 }

@@ -20,7 +20,7 @@ async fn follows_the_master(connector: impl FnOnce(&str) -> Box<dyn Connector>) 
     let connections = address.connections();
     address.retarget(new.port());
     old.command(&["REPLICAOF", "127.0.0.1", &new.port().to_string()]);
-    assert_eq!(address.open_connections() as u64, connections, "nobody ended a connection");
+    assert_eq!(address.open_connections() as u64, connections, "no connection was closed");
     until("a decision of the new master", || async {
         limits.backend.decide(&limits.prepared, &limits.calls("ada", 1)).await.is_ok()
     })

@@ -10,7 +10,7 @@ pub(crate) struct Reference {
     models: Vec<Box<dyn Model>>,
 }
 
-/// When a cost would be admitted; what is later compares greater.
+/// When a cost would be admitted; later instants compare greater.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Wait {
     Now,
@@ -18,7 +18,7 @@ enum Wait {
     Never,
 }
 
-/// Where a subtree stands after the decision.
+/// The state of a subtree after the decision.
 struct Standing {
     remaining: i128,
     reset: i128,
@@ -35,7 +35,7 @@ impl Reference {
         Self { tree, models }
     }
 
-    /// One cost per leaf, and the tier to ask in.
+    /// Decides with one cost per leaf, and in the given tiers.
     pub(crate) fn decide_in(&mut self, t: i64, costs: &[Option<u64>], tiers: &[u8]) -> (Answer, Vec<(usize, Paid)>) {
         self.models.iter_mut().zip(tiers).for_each(|(model, tier)| model.ask_in((*tier).into()));
         self.decide(t, costs)
@@ -118,7 +118,7 @@ impl Reference {
                 Some(Standing { reset, ..least })
             }
             Tree::Any(members, _) => {
-                // The first member that paid binds.
+                // The first member that was charged binds.
                 let binding = members
                     .iter()
                     .filter(|member| answer(member, waits).is_some_and(|(wait, _)| wait == Wait::Now))
@@ -154,7 +154,7 @@ fn micros(wait: Wait) -> Option<u64> {
     }
 }
 
-/// When a subtree admits, and the first leaf that says so; `None` if all of it is skipped.
+/// When a subtree admits, and the leaf that determines it; `None` if all of the subtree is skipped.
 fn answer(tree: &Tree<usize>, waits: &[Option<Wait>]) -> Option<(Wait, usize)> {
     let first_of = |members: &[Tree<usize>], wanted: Option<Wait>| {
         members.iter().filter_map(|member| answer(member, waits)).find(|(wait, _)| Some(*wait) == wanted)
@@ -169,7 +169,7 @@ fn answer(tree: &Tree<usize>, waits: &[Option<Wait>]) -> Option<(Wait, usize)> {
     }
 }
 
-/// The violated leaves of a refusal: those that refuse, and below nodes that refuse only.
+/// The violated leaves of a refusal: those that refuse, below nodes that all refuse.
 fn blamed(tree: &Tree<usize>, waits: &[Option<Wait>], leaves: &mut Vec<usize>) {
     if answer(tree, waits).is_none_or(|(wait, _)| wait == Wait::Now) {
         return;

@@ -1,5 +1,5 @@
-//! What drains at a rate: GCRA by its arrival time, the token bucket by tokens, the meter by water, the shaper by
-//! slots.
+//! Algorithms that drain at a rate: GCRA by its arrival time, the token bucket by tokens, the meter by water, the
+//! shaper by slots.
 
 use super::{Model, Paid, Place, Q, ceil, floor, fraction, q};
 
@@ -21,7 +21,7 @@ impl Gcra {
         self.tat.map_or(q(t), |tat| tat.max(q(t)))
     }
 
-    /// How far a charge of `cost` would be ahead of what is tolerated.
+    /// How far a charge of `cost` would exceed the tolerance.
     fn excess(&self, t: i128, cost: i128) -> Q {
         self.arrival(t) + self.interval * q(cost) - self.tolerance - q(t)
     }

@@ -8,7 +8,7 @@ use super::{Model, Paid, Place, Q, ceil, floor, q};
 pub(super) struct Log {
     limit: i128,
     window: i128,
-    /// Units by the instant they were taken at: requests of the same instant share an entry.
+    /// Units by the instant at which they were taken: requests of the same instant share an entry.
     entries: BTreeMap<i128, i128>,
 }
 
@@ -40,7 +40,7 @@ impl Model for Log {
         self.used(t) + cost <= self.limit
     }
 
-    /// A debit made later than `t` can leave less than nothing.
+    /// After a debit later than `t`, this can be negative.
     fn remaining(&self, t: i128) -> i128 {
         (self.limit - self.used(t)).max(0)
     }
@@ -178,7 +178,7 @@ impl Model for Buckets {
         }
     }
 
-    /// Only while the sub-window of the charge counts in full, and something of it is there.
+    /// Only while the sub-window of the charge counts in full, and still contains some of it.
     fn debit(&mut self, t: i128, receipt: Paid, units: i128) {
         let Place::SubWindow(index) = receipt.place else { return };
         let units = units.min(self.remaining(t));

@@ -1,11 +1,11 @@
-//! A limit with tiers, by the definitions: what was used is read through the rule, and how long to wait is looked for.
+//! A limit with tiers, by the definitions: use is converted by the rule, and waits are found by search.
 
 use throttle_core::Carry;
 
 use super::{Model, Paid, Place, Q, ceil, floor, model};
 use crate::support::spec::Spec;
 
-/// A key is in the tier that it was charged in last. Until it is charged in another one, that one only looks.
+/// A key is in the tier that it was last charged in. Decisions in another tier only read it until one of them charges.
 #[derive(Debug)]
 pub(super) struct Tiered {
     tiers: Vec<Spec>,
@@ -20,8 +20,8 @@ impl Tiered {
         Self { tiers: tiers.to_vec(), carry, held: model(&tiers[0]), held_in: 0, asked: 0 }
     }
 
-    /// Whether a tier's limits are those that the key is held by. A state is known by its limits, so tiers of equal
-    /// ones are one tier.
+    /// Whether a tier's limits are those of the key's state. A state is identified by its limits, so tiers with equal
+    /// limits are one tier.
     fn holds(&self, tier: usize) -> bool {
         self.tiers[self.held_in].counts_like(&self.tiers[tier])
     }
@@ -34,8 +34,8 @@ impl Tiered {
         (self.held, self.held_in) = (model(&self.tiers[tier]), tier);
     }
 
-    /// Units that count as used in the tier that is asked about. What is left is told in whole units, rounded down, so
-    /// what was used is rounded up.
+    /// Units that count as used in the selected tier. The remaining units are whole and rounded down, so the used units
+    /// are rounded up.
     fn used(&self, t: i128) -> i128 {
         let (old, new) = (self.held.capacity(), self.capacity());
         let used = old - self.held.remaining(t);
@@ -46,8 +46,8 @@ impl Tiered {
         }
     }
 
-    /// How long it takes until something holds, if nothing else happens. What was used only recovers, so it holds from
-    /// then on; at the latest when all has recovered.
+    /// The time until something holds, if nothing else happens. Use only drains, so the condition stays true from then
+    /// on, and it is true at the latest when all use has drained.
     fn until(&self, t: i128, holds: impl Fn(&Self, i128) -> bool) -> i128 {
         if holds(self, t) {
             return 0;
@@ -61,8 +61,8 @@ impl Tiered {
         after
     }
 
-    /// So many units of a charge in one tier, as those of the tier that holds it; nothing where what was used is
-    /// forgotten, or the window is over that they were taken in.
+    /// Converts units of a charge from one tier to the tier that holds the key; 0 if the use was forgotten, or if the
+    /// window of the charge is over.
     fn units(&self, t: i128, receipt: Paid, units: i128, round: fn(Q) -> i128) -> Option<i128> {
         let by = model(&self.tiers[receipt.tier]);
         if by.is_over(t, receipt.place) {
@@ -111,7 +111,7 @@ impl Model for Tiered {
         self.held.take(t, cost)
     }
 
-    /// A share of what is given back is rounded down: never more than was taken.
+    /// The converted units of a refund are rounded down: never more than was taken.
     fn give_back(&mut self, t: i128, receipt: Paid, units: i128) {
         if self.holds(receipt.tier) {
             self.held.give_back(t, receipt, units);
@@ -122,7 +122,7 @@ impl Model for Tiered {
         }
     }
 
-    /// A share of what is owed is rounded up. If the key is idle, the tier that used it last does not matter.
+    /// The converted units of a debit are rounded up. If the key is idle, the tier that used it last does not matter.
     fn debit(&mut self, t: i128, receipt: Paid, units: i128) {
         if !self.holds(receipt.tier) && self.is_unused(t) {
             self.start(receipt.tier);

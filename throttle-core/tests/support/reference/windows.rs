@@ -1,4 +1,4 @@
-//! What starts anew at an instant: interval refills, fixed windows, civil periods.
+//! Algorithms that start anew at an instant: interval refills, fixed windows, civil periods.
 
 use super::{Model, Paid, Place};
 use crate::support::spec::Cadence;
@@ -94,7 +94,7 @@ enum Cut {
 }
 
 impl Cut {
-    /// The window that holds an instant: from its start up to, and without, its end.
+    /// The window that contains an instant, without its end.
     fn window(&self, t: i128) -> (i128, i128) {
         match *self {
             Self::Fixed { window, offset } => {
@@ -118,7 +118,8 @@ impl Cut {
     }
 }
 
-/// First day of the month of a day, and of the next one, counted from the epoch, by the rule of leap years alone.
+/// First day of the month that contains a day, and of the next month, counted from the epoch, by the rule of leap years
+/// alone.
 fn month(day: i128) -> (i128, i128) {
     let leap = |year: i128| year.rem_euclid(4) == 0 && (year.rem_euclid(100) != 0 || year.rem_euclid(400) == 0);
     let days_before = |year: i128| {
@@ -147,7 +148,7 @@ fn month(day: i128) -> (i128, i128) {
 pub(super) struct Windowed {
     limit: i128,
     cut: Cut,
-    /// The window last used, and what was used of it.
+    /// The window last used, and the use in it.
     window: Option<(i128, i128)>,
     count: i128,
     last: Option<i128>,

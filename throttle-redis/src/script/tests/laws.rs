@@ -154,7 +154,7 @@ fn law_08_calendars_of_leap_years() {
 
 /// Settling a key that is gone writes nothing unless it owes more.
 #[test]
-fn law_08_what_is_gone_is_not_brought_back() {
+fn law_08_settling_a_missing_key_does_not_restore_it() {
     for kind in 0..KINDS {
         run_settled(&algorithm(kind));
     }

@@ -224,7 +224,7 @@ fn law_10_a_charge_under_former_limits_is_over_when_its_window_is_by_the_present
 
 /// On a clock that has stepped back, an unused window that is still to come is left unchanged.
 #[test]
-fn law_08_what_comes_to_nothing_leaves_an_unused_state_of_another_tier_as_it_is() {
+fn law_08_a_settlement_without_effect_leaves_an_idle_state_of_another_tier_unchanged() {
     let desk = Desk::new(windows(0));
     let go_to = |now: i64| desk.redis.store.borrow_mut().now = now;
     go_to(450);
