@@ -38,10 +38,8 @@ fn app() -> Result<Router, ConfigError> {
     Ok(Router::new().route("/", get(hello)).layer(throttle))
 }
 
-/// The report is optional: with a shared store, a limit that fails open admits requests without one.
-async fn hello(report: Option<LimitReport>) -> String {
-    let left = report.map_or("any number of".to_owned(), |report| report.decision().remaining().to_string());
-    format!("hello; you have {left} requests left right now\n")
+async fn hello(report: LimitReport) -> String {
+    format!("hello; you have {} requests left right now\n", report.decision().remaining())
 }
 
 #[cfg(test)]
