@@ -53,7 +53,7 @@ impl State {
     /// | `leaky_bucket` | the time of the last charge, then the next free slot as for `gcra` |
     /// | `interval_bucket` | the start of the running interval, tokens left |
     /// | `fixed_window`, `calendar_quota` | the start of the window, units used |
-    /// | `sliding_window` | the time of the last charge, then the counters of the sub-windows; sub-window n, counted from the epoch, has the place n modulo their number |
+    /// | `sliding_window` | the time of the last charge, then S + 1 counters, where S is the number of sub-windows; sub-window n, counted from the epoch, has the place n modulo (S + 1) |
     /// | `sliding_log` | the sum of units, then a time and units for each run, oldest first |
     ///
     /// Nothing if another algorithm made the state.

@@ -42,8 +42,10 @@ impl LeakyBucket {
     }
 
     /// How long the last unit of a request may have to wait, in whole microseconds, rounded up. Zero queues nothing:
-    /// that is GCRA with a burst of one. Defaults to 30 seconds. A rate of two a minute or less needs a longer wait:
-    /// with the default, a call that comes before its turn is refused instead of delayed.
+    /// that is GCRA with a burst of one. Defaults to 30 seconds.
+    ///
+    /// A rate below two a minute needs a longer wait. At such a rate, a call right after another one would have to wait
+    /// for more than 30 seconds, so the default refuses it.
     #[must_use]
     pub fn max_wait(mut self, wait: Duration) -> Self {
         self.max_wait_us = micros_ceil(wait);

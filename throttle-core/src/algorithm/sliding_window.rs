@@ -11,8 +11,8 @@ use crate::time::{EXACT_MAX, Timestamp};
 /// The newest S sub-windows count in full. The one before them counts by its overlap with the window, as if its units
 /// had been spread evenly. With S = 1 this is the two-counter estimator. In any stretch shorter than the window less
 /// one sub-window, at most the limit is admitted. In a longer stretch, up to a whole window, a burst at the end of a
-/// sub-window can raise that to 2·limit − 1. The more sub-windows, the smaller the error, because only one of them is
-/// estimated, and it is shorter.
+/// sub-window can raise that to 2·limit − 1. With more sub-windows, this happens only in stretches that are closer to a
+/// whole window, because only one sub-window is estimated, and it is shorter.
 ///
 /// State: 8·(S + 2) bytes.
 ///
