@@ -1,4 +1,4 @@
-//! Attacks on who is asking: spoofed addresses, made-up keys, keys that meet or split.
+//! Attacks on the client's identity: spoofed addresses, made-up keys, keys that collide or split.
 
 mod support;
 
@@ -43,7 +43,7 @@ async fn attack_01_leftmost_entries_are_the_clients_own() {
 async fn attack_02_several_lines_are_one_list() {
     let (site, mut dice) = (behind_proxy(), Dice::new(2));
     site.assert_one_bucket((0..10).map(|_| forwarded_for(&dice.ip()).header(XFF, "203.0.113.9"))).await;
-    // Whatever the client sent first, the last line is the proxy's.
+    // Whatever the client sent first, the proxy's line comes last.
     let longer = (0..10).map(|_| forwarded_for(&dice.ip()).header(XFF, dice.ip()).header(XFF, "203.0.113.9"));
     assert_eq!(site.admitted(longer).await, 0);
     assert_eq!(site.status(forwarded_for("203.0.113.9").header(XFF, "203.0.113.10")).await, StatusCode::OK);
@@ -70,7 +70,7 @@ async fn attack_03_only_the_configured_header_is_read() {
         })
     };
     behind_proxy().assert_one_bucket((0..10).map(|_| others(forwarded_for("203.0.113.9")))).await;
-    // Without the configured header the others are no substitute.
+    // Without the configured header, other headers do not replace it.
     behind_proxy().assert_one_bucket((0..10).map(|_| others(from(PROXY)))).await;
     Site::new(three_by(ClientIp::peer())).assert_one_bucket((0..10).map(|_| others(from("203.0.113.9")))).await;
 
@@ -81,7 +81,7 @@ async fn attack_03_only_the_configured_header_is_read() {
 }
 
 #[tokio::test]
-async fn attack_04_headers_from_strangers_are_ignored() {
+async fn attack_04_headers_from_untrusted_peers_are_ignored() {
     let (site, mut dice) = (behind_proxy(), Dice::new(4));
     site.assert_one_bucket((0..10).map(|_| from("198.51.100.7").header(XFF, dice.ip()))).await;
     assert_eq!(site.status(from("198.51.100.8").header(XFF, "6.6.6.6")).await, StatusCode::OK);
@@ -108,7 +108,7 @@ async fn attack_06_underscores_are_not_hyphens() {
     assert!(ClientIp::header("x_real_ip", proxy()).is_err());
 }
 
-/// Three requests with `spoilt` use up the budget that `plain` draws on.
+/// Three requests with `spoilt` use up the budget of `plain`.
 async fn assert_same_bucket(site: &Site, spoilt: impl Fn() -> Builder, plain: Builder, what: &str) {
     assert_eq!(site.admitted((0..4).map(|_| spoilt())).await, 3, "{what}");
     assert_eq!(site.status(plain).await, StatusCode::TOO_MANY_REQUESTS, "{what}");
@@ -162,19 +162,19 @@ proptest! {
 }
 
 #[tokio::test]
-async fn attack_08_hidden_and_unknown_clients_get_no_one_elses_bucket() {
+async fn attack_08_hidden_and_unknown_clients_get_no_other_clients_bucket() {
     for hidden in ["for=6.6.6.6, for=_x", "for=6.6.6.6, for=unknown", "for=6.6.6.6, for=\"_SEVKISEK\""] {
         let site = Site::new(three_by(ClientIp::forwarded(proxy())));
         site.assert_one_bucket((0..10).map(|_| from(PROXY).header("forwarded", hidden))).await;
         assert_eq!(site.admitted((0..4).map(|_| from(PROXY).header("forwarded", "for=6.6.6.6"))).await, 3);
     }
-    // Nor does a made-up name earn a fresh one.
+    // A made-up name earns no fresh budget either.
     let (site, mut dice) = (Site::new(three_by(ClientIp::forwarded(proxy()))), Dice::new(8));
     site.assert_one_bucket((0..10).map(|_| from(PROXY).header("forwarded", format!("for=_{}", dice.token())))).await;
 }
 
 #[tokio::test]
-async fn attack_09_trusting_everybody_takes_an_opt_in_and_opens_nothing() {
+async fn attack_09_trusting_all_addresses_takes_an_opt_in_and_opens_nothing() {
     for everybody in ["0.0.0.0/0", "::/0", "0.0.0.0/1"] {
         assert!(TrustedProxies::new([everybody]).unwrap_err().to_string().contains(everybody));
     }
@@ -231,7 +231,7 @@ async fn attack_12_ipv4_in_ipv6_is_that_ipv4_address_and_no_other() {
 
     let site = Site::new(three_by(ClientIp::peer()));
     site.assert_one_bucket(spellings.iter().cycle().take(9).map(|ip| from(ip))).await;
-    // A mask for IPv4 covers it, not the wider one for IPv6.
+    // The mask for IPv4 applies, not the wider one for IPv6.
     let by_net = ClientIp::peer().by_prefix(IpPrefix::new(24, 8).unwrap());
     let nets = Site::new(three_by(by_net));
     nets.assert_one_bucket(["1.2.3.4", "::ffff:1.2.3.9", "::ffff:102:3ff", "1.2.3.0", "::ffff:1.2.3.4"].map(from))
@@ -248,7 +248,7 @@ async fn attack_13_zones_are_no_part_of_an_address() {
     let zoned = |zone| from_socket(SocketAddr::V6(SocketAddrV6::new(address, 40_000, zone, zone)));
     site.assert_one_bucket((1..=10).map(zoned)).await;
 
-    // In a header a zone names nobody, so the peer is counted.
+    // A zone in a header makes it malformed, so the peer is limited.
     let site = behind_proxy();
     let zoned = (0..10).map(|zone| forwarded_for(&format!("fe80::1%eth{zone}")));
     site.assert_one_bucket(zoned).await;
@@ -256,7 +256,7 @@ async fn attack_13_zones_are_no_part_of_an_address() {
 }
 
 #[tokio::test]
-async fn attack_14_nobody_can_spend_a_strangers_budget() {
+async fn attack_14_no_client_spends_the_budget_of_another() {
     let victim = "203.0.113.9";
     let names = OTHER_HEADERS.iter().chain(&[XFF, "x_forwarded_for"]);
     let spoofs = |request: fn() -> Builder| {
@@ -269,7 +269,7 @@ async fn attack_14_nobody_can_spend_a_strangers_budget() {
     site.admitted(spoofs(|| from("198.51.100.7"))).await;
     site.admitted(spoofs(|| forwarded_for("198.51.100.7")).into_iter().filter(|request| {
         let lines = request.headers_ref().unwrap().get_all(XFF);
-        // What the proxy saw stands last.
+        // The proxy appends the address that it saw.
         lines.iter().count() == 1
     }))
     .await;
@@ -286,7 +286,7 @@ async fn attack_16_rotating_an_unverified_part_does_not_escape_the_address() {
     let mut dice = Dice::new(16);
     let logins = (0..100).map(|_| from("203.0.113.9").uri(format!("/login?email={}@x", dice.token())));
     assert_eq!(site.admitted(logins).await, 3);
-    // And rotating the address does not escape the victim's own limit.
+    // Rotating the address does not escape the victim's own limit.
     let logins = (0..100).map(|n| from(&format!("198.51.100.{n}")).uri("/login?email=ada@x"));
     assert_eq!(site.admitted(logins).await, 3);
 }
@@ -314,8 +314,8 @@ async fn attack_18_parts_of_a_key_do_not_run_into_each_other() {
 proptest! {
     #![proptest_config(support::cases(300))]
 
-    /// Against parts drawn at random, and against the same parts with two of them run together, with and without what an
-    /// encoding might put between them.
+    /// Compares random parts with others, and with the same parts of which two are joined, with and without the bytes
+    /// that an encoding might put between them.
     #[test]
     fn attack_18_equal_buckets_mean_equal_parts(
         one in proptest::collection::vec("[a:\0\x01-\x04]{0,4}", 2..4),
@@ -351,7 +351,7 @@ async fn attack_19_a_missing_key_is_shared_skipped_or_rejected() {
 
     for site in [Site::new(keyed(OnMissing::Share)), Site::new(three_by(Header::new("x-api-key")))] {
         site.assert_one_bucket(missing()).await;
-        // What people call a missing key elsewhere is a key like any other.
+        // Words that elsewhere mean a missing key are ordinary keys.
         for literal in ["null", "undefined", "missing", "<missing>", "-"] {
             assert_eq!(site.status(from("203.0.113.9").header("x-api-key", literal)).await, StatusCode::OK);
         }
@@ -398,7 +398,7 @@ async fn attack_20_spellings_of_one_identity_share_a_bucket() {
     site.assert_one_bucket(spellings.map(spelt)).await;
     let composed = ["\u{e9}@x", "e\u{301}@x", "\u{c9}@x", "E\u{301}@X"];
     assert_eq!(site.admitted(composed.map(spelt)).await, 3);
-    // Only the small letter has a code point of its own; and a sigma is a sigma at the end of a word too.
+    // Only the small letter has a code point of its own, and a final sigma is still a sigma.
     let folded = ["J\u{30c}ohn", "j\u{30c}ohn", "\u{1f0}ohn", "J\u{30c}OHN"];
     assert_eq!(site.admitted(folded.map(spelt)).await, 3);
     let greek = [
@@ -409,12 +409,12 @@ async fn attack_20_spellings_of_one_identity_share_a_bucket() {
     ];
     assert_eq!(site.admitted(greek.map(spelt)).await, 3);
     assert_eq!(site.status(spelt("b@x")).await, StatusCode::OK);
-    // Nothing but white space is nothing.
+    // A value of white space only counts as missing.
     assert_eq!(site.admitted(["\u{3000}", "\u{a0}"].map(spelt)).await, 2);
     assert_eq!(site.status(from("203.0.113.9")).await, StatusCode::OK);
     assert_eq!(site.status(from("203.0.113.9")).await, StatusCode::TOO_MANY_REQUESTS);
 
-    // Without it, every byte counts: tokens are not names.
+    // Without the normalizer every byte counts, as it must for tokens.
     let exact = Site::new(three_by(Header::new("x-user")));
     assert_eq!(exact.admitted(spellings.map(spelt)).await, spellings.len());
 }
@@ -436,7 +436,7 @@ async fn attack_25_policies_and_tenants_do_not_share_budgets() {
     assert_eq!(site.admitted((0..10).map(|_| of("a"))).await, 3);
     assert_eq!(site.admitted((0..10).map(|_| of("b"))).await, 3);
 
-    // Two layers on one store are apart by their policies' names; the name is the identity.
+    // Two layers on one store are separated by the names of their policies; the name is the identity.
     let (one, _, store) = layer(limit("one", three()).by(user()));
     let with = |name: &str| {
         let layer = ThrottleLayer::new(limit(name, three()).by(user())).unwrap().backend(store.clone()).unwrap();
@@ -451,7 +451,7 @@ async fn attack_25_policies_and_tenants_do_not_share_budgets() {
     assert_eq!(parameter(&other, "ratelimit", "two", "r"), Some(2));
     assert_eq!(list(&other, "ratelimit-policy").len(), 1);
 
-    // In one layer a name can stand only once.
+    // Within one layer a name can be used only once.
     let twice: Result<_, ConfigError> = ThrottleLayer::new(all([three_by(user()), three_by(ClientIp::peer())]));
     assert_eq!(twice.unwrap_err().value(), "\"three\" twice");
 }

@@ -1,4 +1,4 @@
-//! Attacks on where state is kept: oversized keys, too many of them, and guessing where they go.
+//! Attacks on the memory store: oversized keys, too many keys, and guessing where keys are stored.
 
 mod support;
 
@@ -18,7 +18,7 @@ use throttle_tower::{Header, Key, KeyExtractor, MemoryBackend, OnMissing, Thrott
 use tokio::sync::Mutex;
 use tower::{Layer, Service, service_fn};
 
-/// Tests that watch the size of the process run one at a time, and nothing else that grows runs beside them.
+/// Tests that measure the size of the process run one at a time, so that nothing else grows beside them.
 static ALONE: Mutex<()> = Mutex::const_new(());
 
 /// Memory of this process that is in use, in bytes.
@@ -27,7 +27,7 @@ fn resident() -> usize {
     pages.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
 }
 
-/// A bare service behind a layer, for tests that ask it millions of times.
+/// A bare service behind a layer, for tests that call it millions of times.
 async fn count_admitted(layer: &ThrottleLayer<Store>, keys: impl Iterator<Item = u64>) -> usize {
     let admit = |_: Request<Empty<Bytes>>| async { Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new())) };
     let mut service = layer.layer(service_fn(admit));
@@ -74,7 +74,7 @@ async fn attack_21_a_megabyte_is_no_key() {
 }
 
 #[tokio::test]
-async fn attack_21_long_keys_are_told_apart_and_not_kept() {
+async fn attack_21_long_keys_are_distinct_and_not_stored() {
     let _alone = ALONE.lock().await;
     // 64 KiB that differ only at the end.
     let long = |parts: &Parts| {
@@ -88,7 +88,7 @@ async fn attack_21_long_keys_are_told_apart_and_not_kept() {
     let before = resident();
     assert_eq!(site.admitted((0..2_000).map(|n| with(n + 2))).await, 2_000);
     assert_eq!(site.store.keys(), 2_002);
-    // Kept raw, they would take 128 MiB.
+    // Stored raw, they would take 128 MiB.
     let grown = resident().saturating_sub(before);
     assert!(grown < 16 << 20, "grew by {grown} bytes");
 }
@@ -103,7 +103,7 @@ async fn attack_22_millions_of_keys_take_bounded_memory() {
     assert!(store.keys() <= 10_000, "{} keys", store.keys());
     let grown = resident().saturating_sub(before);
     assert!(grown < 100 << 20, "grew by {grown} bytes");
-    // Newcomers share a bounded number of budgets of three, and are neither all admitted nor all refused.
+    // New keys share a bounded number of budgets of three, so some of them are admitted and some are refused.
     let shards = 128;
     assert!((10_000..=10_000 + 3 * shards).contains(&admitted), "{admitted} admitted");
 }
@@ -112,7 +112,7 @@ async fn attack_22_millions_of_keys_take_bounded_memory() {
 async fn attack_22_room_is_made_by_time_and_not_by_force() {
     let (layer, clock, store) = bounded(1_000);
     assert_eq!(count_admitted(&layer, 0..1_000).await, 1_000);
-    // A budget from which one unit was taken is as good as unused after 20 seconds; then newcomers find room again.
+    // A budget from which one unit was taken is idle after 20 seconds; then new keys find room again.
     clock.advance(std::time::Duration::from_secs(20));
     let admitted = count_admitted(&layer, 10_000..11_000).await;
     assert!(admitted > 900, "{admitted} admitted");
@@ -137,7 +137,7 @@ async fn attack_23_flooding_the_store_is_no_amnesty() {
     assert_eq!(count_admitted(&layer, [exhausted; 2].into_iter()).await, 1);
 }
 
-/// Which newcomers are refused early tells where keys are kept: each part of a full store has one overflow bucket.
+/// The pattern of early refusals shows where keys are stored: each part of a full store has one overflow bucket.
 async fn placement() -> Vec<bool> {
     let (layer, _, _) = bounded(4_096);
     assert_eq!(count_admitted(&layer, 0..4_096).await, 4_096);
@@ -154,7 +154,7 @@ async fn attack_24_where_a_key_goes_cannot_be_learnt_from_another_process() {
     assert!(one.contains(&true) && one.contains(&false));
     assert_ne!(one, other);
 
-    // Nor can the jitter.
+    // The jitter cannot be learnt from another process either.
     let waits = async || {
         let (layer, ..) = support::layer(three_by(by_random()));
         let app = Router::new().route("/", any(ok)).layer(layer.retry_jitter(100));

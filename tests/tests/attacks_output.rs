@@ -1,4 +1,4 @@
-//! Attacks on what is told: caches, injected fields, leaks, logs and labels.
+//! Attacks on what responses and logs show: caches, injected headers, leaks, logs and labels.
 
 mod support;
 
@@ -37,7 +37,7 @@ async fn attack_52_refusals_are_not_stored() {
         limit("keyed", three()).by(Header::new("x-api-key")).on_missing(OnMissing::Reject(StatusCode::FORBIDDEN));
     assert_eq!(field(&Site::new(keyed).send(from("203.0.113.9")).await, "cache-control"), Some("no-store"));
 
-    // Whoever builds refusals without a thought for caches gets the same; whoever thought of them is heard.
+    // A custom refusal without `Cache-Control` gets the same header; one that sets it keeps its own.
     for (own, expected) in [(None, "no-store"), (Some("private, max-age=1"), "private, max-age=1")] {
         let site = Site::with(limit("never", three()).by(ClientIp::peer()).cost(|_: &Parts| 4), |layer| {
             Router::new().route("/", any(ok)).layer(layer.response(move |refusal| {
@@ -51,7 +51,7 @@ async fn attack_52_refusals_are_not_stored() {
         });
         assert_eq!(field(&site.send(from("203.0.113.9")).await, "cache-control"), Some(expected));
     }
-    // Responses that are served keep theirs.
+    // Admitted responses keep their own.
     assert_eq!(field(&site.send(from("203.0.113.10")).await, "cache-control"), None);
 }
 
@@ -80,7 +80,7 @@ async fn attack_52_what_is_cached_for_all_says_nothing_of_one() {
         let hiding = site(true);
         assert_eq!(told(&hiding).await, [!public; 2], "{cache_control}");
         assert_eq!(told(&site(false)).await, [true; 2], "{cache_control}");
-        // The budget is spent all the same, and the refusal, which is not stored, tells.
+        // The budget is still spent, and the refusal, which is not stored, carries the headers.
         assert_eq!(hiding.admitted((0..2).map(|_| from("203.0.113.9"))).await, 2);
         let refused = hiding.send(from("203.0.113.9")).await;
         assert_eq!(list(&refused, "ratelimit").len(), 1);
@@ -88,7 +88,7 @@ async fn attack_52_what_is_cached_for_all_says_nothing_of_one() {
     }
 }
 
-/// Only the rate-limit headers are hidden: a refused client still reads when to come back.
+/// Only the rate-limit headers are hidden: a refused client can still read when to come back.
 #[tokio::test]
 async fn attack_52_hidden_refusal_carries_retry_after() {
     let site = Site::with(three_by(ClientIp::peer()), |layer| {
@@ -101,7 +101,7 @@ async fn attack_52_hidden_refusal_carries_retry_after() {
     assert!(field(&refused, "retry-after").is_some());
 }
 
-async fn assert_told(name: &str, unit: &str) {
+async fn assert_quoted(name: &str, unit: &str) {
     let policy = || limit(name, three()).by(ClientIp::peer()).unit(unit);
     let (name_is_sound, unit_is_sound) = (sound(name), sound(unit));
     let layer = ThrottleLayer::new(policy());
@@ -155,13 +155,13 @@ async fn attack_53_hostile_names_are_refused_or_quoted() {
         "</script>",
     ];
     for name in names {
-        assert_told(name, "content-bytes").await;
-        assert_told("policy", name).await;
+        assert_quoted(name, "content-bytes").await;
+        assert_quoted("policy", name).await;
     }
-    assert_told(&"n".repeat(64), "u").await;
-    assert_told(&"n".repeat(65), "u").await;
+    assert_quoted(&"n".repeat(64), "u").await;
+    assert_quoted(&"n".repeat(65), "u").await;
 
-    // Nothing else comes with the name.
+    // The name adds no other member to the header.
     let site = Site::new(limit("a\", \"b\";q=1", three()).by(ClientIp::peer()));
     let response = site.send(from("203.0.113.9")).await;
     assert_eq!(field(&response, "ratelimit-policy"), Some(r#""a\", \"b\";q=1";q=3;w=60"#));
@@ -172,15 +172,15 @@ proptest! {
     #![proptest_config(support::cases(500))]
 
     #[test]
-    fn attack_53_any_name_is_refused_or_told_as_it_is(
+    fn attack_53_any_name_is_refused_or_sent_unchanged(
         name in prop_oneof!["[ -~]{0,70}", r#"["\\;,= a]{1,20}"#, ".{0,70}"],
         unit in prop_oneof!["[ -~]{1,64}", r#"["\\;,= a]{1,20}"#, ".{0,20}"],
     ) {
-        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(assert_told(&name, &unit));
+        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(assert_quoted(&name, &unit));
     }
 }
 
-/// A login page that knows `ada`, and limits her by name and strangers by address.
+/// A login page that knows `ada`, and limits her by name and unknown users by address.
 fn login(hide: bool) -> Site {
     let by_name = Header::new("x-user").accept(|name| name == b"ada").or(ClientIp::peer());
     let limits =
@@ -202,7 +202,7 @@ async fn attempt(site: &Site, peer: &str, user: &str) -> (StatusCode, Vec<(Strin
 #[tokio::test]
 async fn attack_54_a_known_user_looks_like_an_unknown_one() {
     let site = login(true);
-    // The victim is busy, from an address of her own.
+    // The victim sends requests from an address of her own.
     for _ in 0..10 {
         attempt(&site, "203.0.113.9", "ada").await;
     }
@@ -211,7 +211,7 @@ async fn attack_54_a_known_user_looks_like_an_unknown_one() {
     assert_eq!(known, unknown);
     assert_eq!(known.0, StatusCode::UNAUTHORIZED);
 
-    // With the fields, her traffic could be read by anybody who knows her name.
+    // With the headers, any client that knows her name could read her traffic.
     let telling = login(false);
     for _ in 0..10 {
         attempt(&telling, "203.0.113.9", "ada").await;
@@ -219,7 +219,7 @@ async fn attack_54_a_known_user_looks_like_an_unknown_one() {
     assert_ne!(attempt(&telling, "198.51.100.7", "ada").await, attempt(&telling, "198.51.100.8", "eve").await);
 }
 
-/// A store that notes how many keys each question is about.
+/// A store that records how many keys each question is about.
 #[derive(Clone)]
 struct Questions {
     store: Store,
@@ -262,7 +262,7 @@ impl Backend for Questions {
     }
 }
 
-/// Time tells no more than the response: whether a name is known changes nothing about what is asked on the way to it.
+/// Timing reveals no more than the response: a known and an unknown name cause the same questions to the store.
 #[tokio::test]
 async fn attack_54_a_known_user_takes_the_same_questions_as_an_unknown_one() {
     let (asked, looked_up): (Arc<Mutex<Vec<usize>>>, Arc<AtomicUsize>) = Default::default();
@@ -281,7 +281,7 @@ async fn attack_54_a_known_user_takes_the_same_questions_as_an_unknown_one() {
         let status = send(&app, from(peer).header("x-user", user)).await.status();
         (status, std::mem::take(&mut *asked.lock().unwrap()), looked_up.swap(0, Ordering::Relaxed))
     };
-    // Admitted, and then refused: each by one question about two keys, after one lookup.
+    // Admitted, and then refused: each with one question about two keys, after one lookup.
     for expected in [StatusCode::OK, StatusCode::OK, StatusCode::OK, StatusCode::TOO_MANY_REQUESTS] {
         let known = work("198.51.100.7", "ada").await;
         assert_eq!(known, (expected, vec![2], 1));
@@ -290,7 +290,7 @@ async fn attack_54_a_known_user_takes_the_same_questions_as_an_unknown_one() {
 }
 
 #[tokio::test]
-async fn attack_54_no_key_and_no_exemption_is_ever_told() {
+async fn attack_54_no_key_and_no_exemption_is_ever_shown() {
     let secret = "s3cret-token";
     let by = || (Header::new("x-api-key"), ClientIp::peer());
     for exempt in [false, true] {
@@ -312,7 +312,7 @@ async fn attack_54_no_key_and_no_exemption_is_ever_told() {
 
 const HOSTILE: &str = "\u{1b}[31m\r\nINFO ok";
 
-/// Everything a program may log comes through here.
+/// Every text that a program may log passes through here.
 fn assert_harmless(shown: &str) {
     assert!(!shown.contains("INFO ok"), "{shown:?}");
     assert!(shown.chars().all(|c| !c.is_control()), "{shown:?}");
@@ -338,9 +338,9 @@ async fn attack_55_hostile_keys_appear_nowhere_raw() {
         Router::new().route("/", any(ok)).layer(layer)
     });
     for n in 0..6 {
-        // The last has no key.
+        // The last request has no key.
         let request = if n < 5 { from("203.0.113.9").extension(HOSTILE.to_owned()) } else { from("203.0.113.9") };
-        // What a header may hold is harmless to a terminal, yet secret.
+        // The value of a header cannot harm a terminal, but it is secret.
         let response = site.send(request.header("authorization", "Bearer INFO ok")).await;
         if let Some(report) = response.extensions().get::<LimitReport>() {
             assert_harmless(&format!("{report:?}"));
@@ -382,7 +382,7 @@ async fn attack_55_a_million_refusals_make_a_handful_of_labels() {
 
     let labels: Arc<Mutex<BTreeSet<(String, String)>>> = Arc::default();
     let hook = Arc::clone(&labels);
-    // Nobody can pay four of three.
+    // A cost of four never fits a burst of three.
     let limits = all([
         limit("dear", three()).by(Extension::by(|user: &User| user.0)).cost(|_: &Parts| 4),
         limit("cheap", three()).by(Extension::by(|user: &User| user.0)),
@@ -406,6 +406,6 @@ async fn attack_55_a_million_refusals_make_a_handful_of_labels() {
     }
     let labels = labels.lock().unwrap();
     assert_eq!(*labels, BTreeSet::from([("refused".to_owned(), "dear".to_owned())]));
-    // Who is refused leaves nothing behind either.
+    // A refused request leaves no key in the store.
     assert_eq!(store.keys(), 0);
 }

@@ -22,7 +22,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tower::{Layer, ServiceExt};
 use tower_http::cors::CorsLayer;
 
-/// Serves over TCP, and answers raw requests with the status that came back.
+/// Serves over TCP. Requests are sent as raw bytes.
 async fn served(app: Router) -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -35,7 +35,7 @@ async fn raw(server: SocketAddr, line: &str) -> u16 {
     exchange(server, format!("{line} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").as_bytes()).await
 }
 
-/// The status that comes back for these bytes.
+/// Sends bytes, and returns the status of the response.
 async fn exchange(server: SocketAddr, bytes: &[u8]) -> u16 {
     let mut stream = TcpStream::connect(server).await.unwrap();
     stream.write_all(bytes).await.unwrap();
@@ -68,7 +68,7 @@ async fn attack_27_aliases_of_a_path_share_its_routes_bucket() {
     assert_eq!(raw(server, &absolute).await, 429);
     assert_eq!(site.store.keys(), 1);
 
-    // Those that the router does not take for the route share the bucket of what matches nothing.
+    // Paths that the router does not match to the route share the bucket of unmatched paths.
     let others = ["//users/1", "/users/1/", "/%75sers/1", "/USERS/1", "/users/../admin", "/admin;x"];
     for (n, path) in others.iter().enumerate() {
         let status = raw(server, &format!("GET {path}")).await;
@@ -89,7 +89,7 @@ async fn attack_28_paths_that_match_nothing_are_one_key() {
     }
     assert_eq!(found.iter().filter(|status| **status == StatusCode::NOT_FOUND).count(), 3);
     assert_eq!(site.store.keys(), 1);
-    // They do not spend what belongs to a route, not even to one of that name.
+    // They do not spend the budget of a route, not even of one with that name.
     assert_eq!(site.status(from("203.0.113.9").uri("/known")).await, StatusCode::OK);
 }
 
@@ -153,7 +153,7 @@ async fn attack_28_a_layer_that_knows_the_route_or_needs_none_is_not_warned_of()
         assert!(seen.lock().unwrap().is_empty(), "{path}");
     }
 
-    // A router of another make says the route itself.
+    // Another kind of router sets the route itself.
     let (layer, ..) = layer(three_by(Route));
     let seen = Seen::default();
     let hook = Arc::clone(&seen);
@@ -163,7 +163,7 @@ async fn attack_28_a_layer_that_knows_the_route_or_needs_none_is_not_warned_of()
     assert_eq!(service.oneshot(request).await.unwrap().status(), StatusCode::OK);
     assert!(seen.lock().unwrap().is_empty());
 
-    // Nor is a limit that does not apply.
+    // A limit that does not apply causes no warning either.
     let (layer, ..) = support::layer(three_by(Route).when(|parts: &Parts| parts.uri.path() != "/known"));
     let hook = Arc::clone(&seen);
     let app = around(&layer.on_warning(move |warning| hook.lock().unwrap().push(warning.clone())));
@@ -181,17 +181,17 @@ async fn attack_29_head_spends_what_get_spends_and_405_is_not_free() {
     assert_eq!(site.status(by("HEAD")).await, StatusCode::TOO_MANY_REQUESTS);
     assert_eq!(site.store.keys(), 1);
 
-    // The other way round too.
+    // The same in the other direction.
     let head = |peer| from(peer).method("HEAD");
     assert_eq!(site.admitted((0..3).map(|_| head("203.0.113.10"))).await, 3);
     assert_eq!(site.status(from("203.0.113.10")).await, StatusCode::TOO_MANY_REQUESTS);
 
-    // A method that the route does not know is limited all the same.
+    // A method that the route does not allow is still limited.
     for n in 0..4 {
         let status = site.status(by("POST")).await;
         assert_eq!(status, if n < 3 { StatusCode::METHOD_NOT_ALLOWED } else { StatusCode::TOO_MANY_REQUESTS });
     }
-    // Which methods are limited is nothing to tell.
+    // The response does not show which methods are limited.
     let response = site.send(by("OPTIONS")).await;
     assert!(response.headers().keys().all(|name| !name.as_str().contains("white") && !name.as_str().starts_with("x-")));
 }
@@ -206,7 +206,7 @@ async fn attack_30_made_up_methods_are_one_key() {
     for n in 0..1000 {
         let method = ["FOOBAR", "get", "BREW", "M-SEARCH"][n % 4];
         let method = format!("{method}{:x}", dice.roll() >> 48);
-        // A few over the wire, the rest straight in.
+        // A few over the wire, the rest directly.
         let status = if n < 20 {
             raw(server, &format!("{method} /")).await
         } else {
@@ -217,7 +217,7 @@ async fn attack_30_made_up_methods_are_one_key() {
     assert_eq!(admitted, 3);
     assert_eq!(site.store.keys(), 1);
 
-    // What a header says is not the method.
+    // An override header does not change the method.
     let overridden = |n: u64| from("203.0.113.9").method("POST").header("x-http-method-override", format!("M{n}"));
     assert_eq!(site.admitted((0..10).map(overridden)).await, 3);
     assert_eq!(site.store.keys(), 2);
@@ -238,7 +238,8 @@ fn preflight() -> Builder {
     page("OPTIONS").header(ACCESS_CONTROL_REQUEST_METHOD, "POST")
 }
 
-/// The PROXY protocol belongs to listeners that require it. On a plain one its line is no HTTP, and no address.
+/// The PROXY protocol belongs to listeners that require it. On a plain listener its line is not HTTP, and names no
+/// address.
 #[tokio::test]
 async fn attack_15_a_proxy_line_on_a_plain_listener_is_refused_and_names_no_client() {
     let (layer, _, store) = layer(three_by(ClientIp::peer()));
@@ -265,13 +266,13 @@ async fn attack_15_a_proxy_line_on_a_plain_listener_is_refused_and_names_no_clie
 async fn attack_31_made_up_hosts_earn_no_fresh_budget() {
     let mut dice = Dice::new(31);
     let mut host = || format!("{}.example", dice.token());
-    // What is keyed by route and address does not depend on the host, in whatever form it comes.
+    // A key of route and address does not depend on the host, in whatever form it is sent.
     let site = Site::new(three_by((Route, ClientIp::peer())));
     let requests: Vec<_> = (0..20).map(|_| from("203.0.113.9").uri(format!("http://{}/", host()))).collect();
     let headers = (0..20).map(|_| from("203.0.113.9").header("host", host()));
     site.assert_one_bucket(requests.into_iter().chain(headers.collect::<Vec<_>>())).await;
 
-    // Keyed by host, only known hosts are keys. Everything else falls back to the address.
+    // In a key by host, only known hosts count. Every other host falls back to the address.
     let known = Header::new("host").accept(|host| matches!(host, b"api.example" | b"www.example")).or(ClientIp::peer());
     let site = Site::new(three_by(known));
     let asking = |host: &str| from("203.0.113.9").header("host", host);
@@ -280,7 +281,7 @@ async fn attack_31_made_up_hosts_earn_no_fresh_budget() {
     for host in ["api.example", "www.example"] {
         assert_eq!(site.admitted((0..4).map(|_| asking(host))).await, 3, "{host}");
     }
-    // Two hosts are none, and the one in the request line is not read.
+    // Two hosts count as none, and the one in the request line is not read.
     for twice in [asking("api.example").header("host", "www.example"), asking("x").uri("http://api.example/")] {
         assert_eq!(site.status(twice).await, StatusCode::TOO_MANY_REQUESTS);
     }
@@ -317,13 +318,13 @@ async fn attack_32_outside_cors_preflights_count_and_refusals_are_opaque() {
     assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
     assert!(!refused.headers().contains_key(ACCESS_CONTROL_ALLOW_ORIGIN));
 
-    // Exempted preflights have a limit of their own, and do not spend that of requests.
+    // Exempted preflights have a limit of their own, and do not spend the limit of requests.
     let cheap = limit("preflights", three().burst(10)).by(ClientIp::peer()).when(is_preflight);
     let costly = three_by(ClientIp::peer()).when(|parts: &Parts| !is_preflight(parts));
     let site = outside(all([cheap, costly]));
     assert_eq!(site.admitted((0..20).map(|_| preflight())).await, 10);
     assert_eq!(site.admitted((0..4).map(|_| page("POST"))).await, 3);
-    // OPTIONS alone, without the fields of a preflight, is not one.
+    // OPTIONS without the headers of a preflight is not a preflight.
     assert_eq!(site.status(page("OPTIONS")).await, StatusCode::TOO_MANY_REQUESTS);
 }
 
@@ -358,7 +359,7 @@ async fn attack_32_every_field_sent_is_a_field_exposed() {
     }
 }
 
-/// One request that asks for many things pays for each: a unit when it comes, the rest once its body is read.
+/// A request with many operations pays for each: one unit on arrival, the rest once its body is read.
 #[tokio::test]
 async fn attack_36_a_batch_costs_what_is_in_it() {
     let calls = limit("calls", Gcra::new(Rate::per_hour(100))).by(ClientIp::peer()).settled_later();
@@ -370,10 +371,10 @@ async fn attack_36_a_batch_costs_what_is_in_it() {
         let request = from("203.0.113.9").method("POST").header("content-type", "application/json");
         let response = site.app.clone().oneshot(request.body(Body::from(body)).unwrap()).await.unwrap();
         statuses.push(response.status());
-        // The charge is settled when the response has ended.
+        // The charge is settled when the response ends.
         drop(text(response).await);
     }
-    // One unit was left for the third, which took no more than that; the fourth finds nothing.
+    // One unit was left for the third request, which took only that; the fourth finds none.
     let refused = StatusCode::TOO_MANY_REQUESTS;
     assert_eq!(statuses, [StatusCode::OK, StatusCode::OK, StatusCode::OK, refused]);
 }

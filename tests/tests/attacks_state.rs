@@ -1,4 +1,4 @@
-//! Attacks on what is charged: refunds used twice or too late, charges left behind by a refusal.
+//! Attacks on what is charged: refunds used twice or too late, and charges of refused requests.
 
 mod support;
 
@@ -67,7 +67,7 @@ fn attack_46_a_refund_does_not_reach_a_later_window() {
         clock.advance(decision.reset_after());
         assert_eq!(limiter.check("ada", 5).remaining(), 1, "{name}");
         charge.unwrap().refund_now();
-        // Buckets know no windows: there what is given back late pays a later debt, and no more than was taken.
+        // Buckets have no windows: a late refund pays for later use there, but gives back no more than was taken.
         let expected = if windowed { 1 } else { 5 };
         assert_eq!(limiter.peek("ada").remaining(), expected, "{name}");
     }
@@ -87,7 +87,7 @@ fn attack_46_refunds_give_back_what_was_taken_and_no_more() {
         assert!(!limiter.check("ada", 7).is_admitted(), "{name}");
         // A refusal has nothing to give back.
         assert!(limiter.charge("ada", 7).1.is_none(), "{name}");
-        // Nor is one key's charge another's.
+        // One key's charge refunds no other key.
         let (_, eve) = limiter.charge("eve", 1);
         assert_eq!(limiter.check("ada", 6).remaining(), 0, "{name}");
         eve.unwrap().refund_now();
@@ -96,7 +96,7 @@ fn attack_46_refunds_give_back_what_was_taken_and_no_more() {
 }
 
 /// Names `ambiguous` twice for a type that is `Clone`, so that this file would not compile if charges could be copied.
-/// That a used one cannot be used again is a `compile_fail` test in the documentation of [`Charge`].
+/// A `compile_fail` test in the documentation of [`Charge`] shows that a used charge cannot be used again.
 #[test]
 fn attack_46_a_charge_cannot_be_cloned() {
     trait UnlessClone<Marker> {
@@ -123,7 +123,7 @@ async fn attack_48_a_refusal_by_one_limit_leaves_the_others_alone() {
             let left = |name| report.statuses().find(|(policy, _)| policy.name() == name).unwrap().1.remaining();
             assert_eq!((left("per-ip"), left("per-user")), (7, 0));
         }
-        // The seven are really there.
+        // All seven units are there.
         for n in 0..7 {
             let admitted = site.send(by(&format!("user-{n}"))).await;
             assert_eq!(parameter(&admitted, "ratelimit", "per-ip", "r"), Some(6 - n));
@@ -138,7 +138,7 @@ async fn attack_48_a_refusal_by_one_limit_leaves_the_others_alone() {
 async fn attack_49_a_retry_loop_recovers() {
     let site = Site::new(three_by(ClientIp::peer()));
     assert_eq!(site.admitted((0..3).map(|_| from("203.0.113.9"))).await, 3);
-    // It hammers for the whole wait, and the wait gets no longer.
+    // The client retries during the whole wait, and the wait does not grow.
     for second in 0..20 {
         let refused = site.send(from("203.0.113.9")).await;
         assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
@@ -149,7 +149,7 @@ async fn attack_49_a_retry_loop_recovers() {
     assert_eq!(site.admitted((0..2).map(|_| from("203.0.113.9"))).await, 1);
 }
 
-/// Three an hour on a store, as one process sees it that has just started.
+/// Three an hour on a store, in a process that has just started.
 fn process<B: Backend>(store: B) -> Router {
     let hourly = limit("three", Gcra::new(Rate::per_hour(3))).by(ClientIp::peer()).on_error(OnError::Closed);
     let layer = ThrottleLayer::new(hourly).unwrap().backend(store).unwrap();
@@ -168,7 +168,7 @@ fn shared(url: &str) -> RedisBuilder {
     RedisBackend::builder(Single::new(url).unwrap()).deadline(Duration::from_secs(10))
 }
 
-/// Processes never tell the store the time; tests may, and here two of them disagree by ten seconds.
+/// Processes do not send the time to the store; tests may, and here the clocks of two processes differ by ten seconds.
 #[tokio::test]
 async fn attack_45_processes_whose_clocks_disagree_share_one_budget() {
     let store = Shared::new();
@@ -191,8 +191,8 @@ async fn attack_45_processes_whose_clocks_disagree_share_one_budget() {
     }
 }
 
-/// What is counted in memory is gone with the process, as the README says. A store keeps it, also over a crash of its own
-/// if it writes it down.
+/// Counts in memory are lost with the process, as the README says. A store keeps them, and if it is persistent, also
+/// over a crash of its own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn attack_51_a_restart_forgets_what_is_in_memory_and_not_what_is_in_a_store() {
     let in_memory = || process(MemoryBackend::builder().clock(ManualClock::new(START)).build());

@@ -1,4 +1,4 @@
-//! Attacks on arithmetic and time: absurd costs and rates, clocks that jump, waits that are not true.
+//! Attacks on arithmetic and time: absurd costs and rates, clocks that jump, false waits.
 
 mod support;
 
@@ -23,7 +23,7 @@ use throttle_tower::{
 
 const MOST: u64 = (1 << 53) - 1;
 
-/// What a request costs, as an extension, so that a test can choose it.
+/// The cost of a request, as an extension, so that a test can choose it.
 #[derive(Clone, Copy)]
 struct Price(u64);
 
@@ -35,7 +35,7 @@ fn costing(units: u64) -> Builder {
     from("203.0.113.9").extension(Price(units))
 }
 
-/// What remains, as the decision says.
+/// The remaining units, by the decision.
 fn remaining(response: &Response<Body>) -> u64 {
     response.extensions().get::<LimitReport>().unwrap().decision().remaining()
 }
@@ -71,11 +71,11 @@ async fn attack_38_absurd_costs_are_refused_for_good_and_change_nothing() {
         for cost in [4, 1 << 32, MOST, MOST + 1, i64::MAX as u64, u64::MAX] {
             let refused = site.send(costing(cost)).await;
             assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS, "{name} {cost}");
-            // No wait helps, so none is told.
+            // No wait helps, so there is no `Retry-After`.
             assert_eq!(retry_after(&refused), None, "{name} {cost}");
             assert_eq!(parameter(&refused, "ratelimit", name, "r"), Some(2), "{name} {cost}");
         }
-        // Nothing is free either: what costs 0 looks, and changes nothing.
+        // Cost 0 is not free units either: such a request is a peek, and changes nothing.
         for _ in 0..5 {
             let peeked = site.send(costing(0)).await;
             assert_eq!((peeked.status(), remaining(&peeked)), (StatusCode::OK, 2), "{name}");
@@ -114,7 +114,7 @@ async fn at_the_edge(name: &str, limit: Limit, count: u64, start: Timestamp) {
     for cost in [1, count / 2, MOST, u64::MAX, count, 1, u64::MAX - 1] {
         let response = site.send(costing(cost)).await;
         let what = format!("{name} {count} {start} {cost}");
-        // The clock stands still, so the sum of what was admitted is all there is to know.
+        // The clock stands still, so the sum of the admitted costs determines the state.
         assert_eq!(response.status() == StatusCode::OK, cost <= left, "{what}");
         if cost <= left {
             left -= cost;
@@ -174,7 +174,7 @@ fn attack_39_rates_that_cannot_be_kept_are_refused_by_field_value_and_bound() {
 proptest! {
     #![proptest_config(support::cases(300))]
 
-    /// Any numbers at all are either refused, by name, or kept exactly.
+    /// Any numbers are either refused by the name of the field, or kept exactly.
     #[test]
     fn attack_39_whatever_is_accepted_is_kept(
         count in number(), period_us in number(), burst in number(), costs in proptest::collection::vec(number(), 1..8),
@@ -207,7 +207,7 @@ fn number() -> impl Strategy<Value = u64> {
     ]
 }
 
-/// What the headers of one response announce: the quota, its window where there is one, and what remains of it.
+/// The headers of one response: the quota, its window if there is one, and the remaining units.
 fn announced(response: &Response<Body>, dialect: Dialect) -> (u64, Option<u64>, u64) {
     let number = |text: &str| text.parse::<u64>().unwrap();
     let own = |name: &str| number(field(response, name).unwrap());
@@ -243,8 +243,8 @@ fn announced(response: &Response<Body>, dialect: Dialect) -> (u64, Option<u64>, 
 proptest! {
     #![proptest_config(support::cases(60))]
 
-    /// Whatever is limited however: no more remains than the quota, every dialect tells the same quota, and it is no faster
-    /// than the limit.
+    /// For every configuration, no more remains than the quota, every dialect states the same quota, and the stated
+    /// rate is no faster than the limit.
     #[test]
     fn headers_agree_with_themselves_for_every_algorithm_and_dialect(
         count in 1..40_u64, millis in prop_oneof![1..3_000_u64, (1..100_u64).prop_map(|seconds| seconds * 1_000)],
@@ -324,12 +324,12 @@ async fn attack_41_clock_jumps_grant_at_most_one_burst() {
         let at = |micros: i64| site.clock.set(Timestamp::from_micros(START.as_micros() + micros));
         let try_ten = async || site.admitted((0..10).map(|_| costing(1))).await;
         assert_eq!(try_ten().await, 3, "{name}");
-        // Back and forth between clocks that disagree.
+        // Alternate between clocks that disagree.
         for jump in [-HOUR, 0, -DECADE, 0, -1, 0, -HOUR] {
             at(jump);
             assert_eq!(try_ten().await, 0, "{name} {jump}");
         }
-        // However far it jumps ahead, a burst is all there is; and on the way back it is spent.
+        // A forward jump of any length gives one burst; on the way back it is spent.
         for (jump, expected) in [(DECADE, 3), (0, 0), (DECADE, 0), (DECADE - HOUR, 0), (DECADE, 0)] {
             at(jump);
             assert_eq!(try_ten().await, expected, "{name} {jump}");
@@ -342,8 +342,8 @@ async fn attack_41_clock_jumps_grant_at_most_one_burst() {
 proptest! {
     #![proptest_config(support::cases(300))]
 
-    /// Whatever the clock does, no more is admitted than a burst and the rate over the time it has gone ahead of the first
-    /// request.
+    /// Whatever the clock does, no more is admitted than a burst, plus the rate over the time by which the clock has
+    /// exceeded that of the first request.
     #[test]
     fn attack_41_admissions_follow_the_furthest_clock(
         steps in proptest::collection::vec(
@@ -384,14 +384,14 @@ async fn attack_42_only_the_fixed_window_lets_twice_the_limit_through_at_its_edg
         assert_eq!(site.admitted((0..3).map(|_| costing(1))).await, 3, "{name}");
         site.clock.advance(Duration::from_millis(2));
         let admitted = site.admitted((0..3).map(|_| costing(1))).await;
-        // Whatever is aligned to the second doubles, as documented; nothing else does.
+        // Algorithms aligned to the second admit twice the limit, as documented; the others do not.
         let aligned = matches!(name, "fixed-window" | "interval-bucket-aligned");
         assert_eq!(admitted, if aligned { 3 } else { 0 }, "{name}");
     }
 }
 
 #[tokio::test]
-async fn attack_43_jitter_spreads_the_return_and_brings_nobody_early() {
+async fn attack_43_jitter_spreads_the_return_and_shortens_no_wait() {
     const KEYS: usize = 10_000;
     // The true wait is 20 seconds.
     let by_number = || Extension::by(|key: &u64| *key);
@@ -407,12 +407,12 @@ async fn attack_43_jitter_spreads_the_return_and_brings_nobody_early() {
         }
         let refused = ask(&jittered, key).await;
         let wait = retry_after(&refused).unwrap();
-        // None before the true time, none later than it was said to be at most.
+        // No wait is shorter than the true one, and none is longer than the stated maximum.
         assert!((20..=30).contains(&wait), "{wait}");
         let window = parameter(&refused, "ratelimit", "three", "t").unwrap();
         assert_eq!(u64::try_from(window), Ok(wait));
         *spread.entry(wait).or_insert(0) += 1;
-        // The same key hears the same again: asking twice is no way to draw another.
+        // The same key gets the same wait again: a repeated request draws no other.
         assert_eq!(retry_after(&ask(&jittered, key).await), Some(wait));
         assert_eq!(retry_after(&ask(&plain, key).await), Some(20));
     }
@@ -422,7 +422,7 @@ async fn attack_43_jitter_spreads_the_return_and_brings_nobody_early() {
     assert_eq!(ask(&jittered, 0).await.status(), StatusCode::OK);
 }
 
-/// One request of a client: how long it idles before, in milliseconds, and what it costs.
+/// One request of a client: the idle time before it, in milliseconds, and its cost.
 type Step = (u64, u64);
 
 fn limits() -> impl Strategy<Value = LimitTree> {
@@ -447,7 +447,7 @@ proptest! {
     #![proptest_config(support::cases(2_000))]
 
     #[test]
-    fn attack_44_who_sleeps_exactly_retry_after_is_admitted(
+    fn attack_44_a_client_that_waits_exactly_retry_after_is_admitted(
         limits in limits(),
         steps in proptest::collection::vec((0..30_000_u64, 1..25_u64), 1..40),
     ) {
@@ -474,12 +474,12 @@ async fn obey(site: &Site, (idle, cost): Step) {
     assert!(told.bytes().all(|b| b.is_ascii_digit()), "{told}");
     let wait: u64 = told.parse().unwrap();
     assert!(wait > 0);
-    // No window that is listed ends later than the wait.
+    // No listed window ends later than the wait.
     for (name, parameters) in list(&response, "ratelimit") {
         let t = parameters.iter().find(|(key, _)| key == "t").unwrap().1;
         assert!(t.unsigned_abs() <= wait, "{name}: {t} and {wait}");
     }
-    // It is no longer than it has to be: a second earlier is too early.
+    // The wait is no longer than necessary: a second earlier is too early.
     if wait > 1 {
         site.clock.advance(Duration::from_secs(wait - 1));
         assert_eq!(site.status(costing(cost)).await, StatusCode::TOO_MANY_REQUESTS);

@@ -1,4 +1,4 @@
-//! What the compiler must accept: axum's bounds, and types that can be written down. These tests are done once they compile.
+//! What the compiler must accept: axum's bounds, and nameable types. These tests pass if they compile.
 
 use std::convert::Infallible;
 use std::task::{Context, Poll};
@@ -42,19 +42,19 @@ const _: () = can_be_shown::<Throttle<u8>>();
 const _: () = can_be_shown::<ThrottleBody<u8>>();
 const _: () = can_be_shown::<ResponseFuture<Route, Body>>();
 
-/// hyper polls a body where it lies.
+/// hyper polls a body in place.
 const _: () = {
     const fn unpin<T: Unpin>() {}
     unpin::<ThrottleBody<Body>>();
 };
 
-/// Any backend at all will do for axum: no bound but `Backend` is needed to say so.
+/// Any backend works with axum: this function has no bound but `Backend`.
 #[allow(dead_code, reason = "it is done once it compiles")]
 fn routes<B: Backend>(throttle: ThrottleLayer<B>) -> axum::Router {
     axum::Router::new().layer(throttle)
 }
 
-/// An application that keeps the layer, and a middleware that keeps the service, name them without a type parameter.
+/// An application that stores the layer, and a middleware that stores the service, name them without a type parameter.
 struct Application {
     throttle: ThrottleLayer,
     remote: Option<ThrottleLayer<BoxBackend>>,
@@ -78,7 +78,7 @@ impl Service<Request> for Echo {
     }
 }
 
-/// A middleware of one's own around the throttle, with a future that has a name and no box.
+/// A custom middleware around the throttle, whose future has a name and no box.
 struct Around {
     inner: Throttle<Echo>,
 }

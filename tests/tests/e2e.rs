@@ -1,4 +1,4 @@
-//! A real server and a real client: what goes over the wire, and what layers and handlers see of each other.
+//! A real server and a real client: what is sent over the wire, and what outer layers and handlers see.
 
 mod support;
 
@@ -88,7 +88,7 @@ async fn client_that_waits_for_retry_after_is_admitted() {
 
 type Fields = &'static [(&'static str, &'static str)];
 
-/// What the fields of a dialect say after the first request of three a minute, and after the fourth.
+/// The headers of each dialect after the first request of three a minute, and after the fourth.
 const DIALECTS: [(Dialect, Fields, Fields); 6] = [
     (
         Dialect::Draft11,
@@ -192,12 +192,12 @@ async fn stacked_layers_write_each_header_once() {
         for name in ["ratelimit", "ratelimit-policy"] {
             assert_eq!(names(&served, name), ["both", "inner", "outer"], "{name}");
         }
-        // Of two limits of one name the headers show the stricter.
+        // For two limits of one name the headers show the stricter.
         assert_eq!(parameter(&served, "ratelimit", "both", "r"), Some(9 - n));
         assert_eq!(parameter(&served, "ratelimit", "outer", "r"), Some(3 - n));
         assert_eq!(field(&served, "retry-after"), None);
     }
-    // The inner one refuses; the outer one admitted, and has no wait to add.
+    // The inner limit refuses; the outer one admits, and adds no wait.
     for _ in 0..2 {
         let refused = server.get("/").await;
         assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
@@ -206,7 +206,7 @@ async fn stacked_layers_write_each_header_once() {
         assert_eq!(parameter(&refused, "ratelimit", "inner", "r"), Some(0));
         assert_eq!(names(&refused, "ratelimit-policy"), ["both", "inner", "outer"]);
     }
-    // Now the outer one does, and the inner one is not asked.
+    // Now the outer limit refuses, and the inner one is not asked.
     let refused = server.get("/").await;
     assert_eq!(retry_after(&refused), Some(600));
     assert_eq!(names(&refused, "ratelimit"), ["outer"]);
@@ -309,7 +309,7 @@ async fn headers_of_the_handler_are_not_loosened() {
 
 #[tokio::test]
 async fn custom_refusal_keeps_the_headers() {
-    // What the builder says about the wait, and what goes out: the later.
+    // The later of the builder's own wait and the limit's is sent.
     for (own, told) in [(None, 20), (Some("1"), 20), (Some("3600"), 3600), (Some("soon"), 20)] {
         let (layer, ..) = layer(three_by(ClientIp::peer()));
         let layer = layer.response(move |refusal| {

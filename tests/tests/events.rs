@@ -1,4 +1,4 @@
-//! What a hook and an outer layer learn of a decision.
+//! What a hook and an outer layer see of a decision.
 
 mod common;
 
@@ -15,7 +15,7 @@ use tower::{Layer, ServiceExt};
 
 use common::{Remote, Strict, Text, get, shared};
 
-/// An event, as far as it can be kept.
+/// The parts of an event that can be kept.
 #[derive(Debug, PartialEq)]
 struct Heard {
     label: &'static str,
@@ -52,7 +52,7 @@ fn hear(log: &Log) -> impl Fn(&Event<'_>) + Send + Sync + 'static + use<> {
     }
 }
 
-/// Sends one request after another, and tells what was heard of each.
+/// Sends requests one after another, and returns the events of each.
 async fn heard<B: Backend>(layer: ThrottleLayer<B>, requests: impl IntoIterator<Item = Request<Text>>) -> Vec<Heard> {
     let log = Log::default();
     let service = layer.on_decision(hear(&log)).layer(Strict::default());
@@ -127,7 +127,7 @@ async fn a_failure_is_an_event_with_its_error() {
     }
 }
 
-/// A key holds what the client sent, and so does the request's head: neither must get into a log by way of `Debug`.
+/// A key contains what the client sent, and so does the request's head: neither may get into a log through `Debug`.
 #[tokio::test]
 async fn no_event_holds_a_key() {
     let limits = limit("p", Gcra::new(Rate::per_minute(1)).burst(1)).by(Header::new("x-api-key"));
@@ -141,7 +141,7 @@ async fn no_event_holds_a_key() {
     }
 }
 
-/// The report of a response is the inner layer's: it either refused, or is nearer to the handler.
+/// The report of a response is the inner layer's: that layer either refused, or is nearer to the handler.
 #[tokio::test]
 async fn report_of_the_inner_layer_stays_in_the_response() {
     let outer = ThrottleLayer::new(shared("outer", 9)).unwrap();
@@ -153,7 +153,7 @@ async fn report_of_the_inner_layer_stays_in_the_response() {
         assert_eq!((response.status(), report.violated().collect::<Vec<_>>()), (status, violated));
         assert_eq!(report.statuses().map(|(policy, _)| policy.name()).collect::<Vec<_>>(), ["inner"]);
     }
-    // Where the outer one refuses there is no other.
+    // If the outer layer refuses, there is no inner report.
     let outer = ThrottleLayer::new(shared("outer", 1)).unwrap();
     let service = outer.layer(ThrottleLayer::new(shared("inner", 9)).unwrap().layer(Strict::default()));
     for (status, name) in [(StatusCode::OK, "inner"), (StatusCode::TOO_MANY_REQUESTS, "outer")] {
@@ -163,7 +163,7 @@ async fn report_of_the_inner_layer_stays_in_the_response() {
     }
 }
 
-/// What a stream of requests is answered, and what it has asked of the store.
+/// The responses to a stream of requests, and their questions to the store.
 #[derive(Debug, PartialEq)]
 struct Course {
     answers: Vec<(StatusCode, HeaderMap)>,
@@ -172,7 +172,7 @@ struct Course {
     settlements: Settlements,
 }
 
-/// Sends the same requests to a store that fails now and then, with and without observers.
+/// Sends the same requests to a store that sometimes fails, with and without observers.
 async fn course(at_once: bool, is_observed: bool) -> (Course, u64) {
     let remote = Remote::faltering(at_once);
     let limits = all([
@@ -236,7 +236,7 @@ async fn course(at_once: bool, is_observed: bool) -> (Course, u64) {
     (Course { answers, questions, left, settlements: layer.settlements() }, looks.load(Ordering::SeqCst))
 }
 
-/// Hooks and readers of reports change no decision and ask the store nothing.
+/// Hooks and readers of reports change no decision and cause no question to the store.
 #[tokio::test]
 async fn law_14_observers_change_nothing() {
     for at_once in [false, true] {

@@ -1,4 +1,4 @@
-//! When the store cannot decide.
+//! What the layer does when the store cannot decide.
 
 mod common;
 
@@ -62,7 +62,7 @@ async fn attack_50_open_admits_and_only_the_handler_sees_why() {
     for kind in BROKEN {
         let layer = ThrottleLayer::new(shared("p", 1).on_error(OnError::Open)).unwrap();
         let inner = tower::service_fn(move |request: Request<Text>| async move {
-            let report = request.extensions().get::<LimitReport>().expect("it is told why");
+            let report = request.extensions().get::<LimitReport>().expect("the request has a report");
             assert_eq!(
                 (report.decision().decided_by(), report.decision().remaining()),
                 (DecidedBy::Open(kind), u64::MAX)
@@ -118,7 +118,7 @@ async fn the_layers_rule_is_for_limits_without_one() {
     }
 }
 
-/// One closed limit closes the set, however it is composed.
+/// One closed limit closes the set, in any composition.
 #[tokio::test]
 async fn one_closed_limit_closes_a_set() {
     let open = |name| shared(name, 5).on_error(OnError::Open);
@@ -155,7 +155,7 @@ async fn a_limit_that_skips_a_missing_key_does_not_close_the_set() {
     assert_eq!(service.oneshot(with_key).await.unwrap().status(), StatusCode::SERVICE_UNAVAILABLE);
 }
 
-/// The problem document names what closed the door, not what happened to stand beside it.
+/// The problem document names the limits that caused the refusal, not the others.
 #[tokio::test]
 async fn only_closed_limits_that_apply_are_named() {
     let limits = all([
@@ -219,7 +219,7 @@ async fn a_box_fails_as_what_is_in_it_does() {
     }
 }
 
-/// A store that is busy opens no limit where this process cannot decide either.
+/// A busy store opens no limit if this process cannot decide either.
 #[tokio::test]
 async fn law_13_open_limit_is_closed_while_the_store_is_busy_and_no_share_could_be_made() {
     let full = MemoryBackend::new();
@@ -239,9 +239,9 @@ async fn law_13_open_limit_is_closed_while_the_store_is_busy_and_no_share_could_
 /// Events, by their label and what decided.
 type Counts = HashMap<(&'static str, Option<DecidedBy>), usize>;
 
-/// Ten thousand requests at once are more than a connection carries in time on most machines, and some more are on any.
-/// That says nothing about the store, which answers: it admits the limit, this process's share admits it once more, and
-/// nothing is admitted because the limit is open.
+/// Ten thousand requests at once are more than a connection carries in time on most machines, while any machine carries
+/// some of them. That is no fault of the store, which answers: it admits the limit, this process's share admits it once
+/// more, and no request is admitted because the limit is open.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn law_13_burst_of_ten_thousand_opens_no_limit() {
     const LIMIT: usize = 5;
@@ -276,8 +276,7 @@ async fn law_13_burst_of_ten_thousand_opens_no_limit() {
     panic!("no burst was large enough to show anything");
 }
 
-/// A store that answers every question, but each too late, is busy as well: also when it is not asked for a while because of
-/// that.
+/// A store that answers every question too late counts as busy, also while it is not asked because of that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn law_13_answers_that_are_late_many_times_in_a_row_open_no_limit() {
     const LIMIT: usize = 5;

@@ -1,4 +1,4 @@
-//! When the store cannot decide and this process does.
+//! Decisions of this process when the store cannot decide.
 
 mod common;
 
@@ -23,7 +23,7 @@ type Answered = Response<ThrottleBody<Text>>;
 /// Outcome, error, decided_by: of one event each.
 type Log = Arc<Mutex<Vec<(&'static str, Option<BackendErrorKind>, Option<DecidedBy>)>>>;
 
-/// One process of several: a layer on a store that falters, and what its hook heard.
+/// One process of several: a layer on a store that fails at times, and the events of its hook.
 struct Process {
     remote: Remote,
     service: Throttle<Strict, Remote>,
@@ -49,7 +49,7 @@ impl Process {
         self.service.clone().oneshot(request).await.unwrap()
     }
 
-    /// The statuses of so many requests.
+    /// The statuses of `count` requests.
     async fn statuses(&self, count: usize) -> Vec<u16> {
         let mut statuses = Vec::new();
         for _ in 0..count {
@@ -76,7 +76,7 @@ fn deciders(response: &Answered) -> Vec<DecidedBy> {
     report.decision().statuses().iter().map(|status| status.decided_by()).collect()
 }
 
-/// What each limit has left.
+/// The remaining units of each limit.
 fn remaining(response: &Answered) -> Vec<u64> {
     let report = response.extensions().get::<LimitReport>().expect("there is a report");
     report.statuses().map(|(_, status)| status.remaining()).collect()
@@ -92,8 +92,8 @@ async fn the_share_decides_while_the_store_is_down() {
     assert_eq!(common::left(&process.remote.memory, "p", 9), 9);
 }
 
-/// The policy line announces the limit, for it does not change with the weather; what is left and for how long are the
-/// share's.
+/// The policy header announces the limit itself, which stays the same while the store is down; the remaining units and
+/// the reset are the share's.
 #[tokio::test]
 async fn fields_are_of_the_share() {
     let process = Process::new(local("p", 9, 3));
@@ -141,7 +141,7 @@ async fn the_share_is_warm_when_it_is_needed() {
     }
 }
 
-/// Refusals of the store leave the share alone: they charged nothing.
+/// Refusals of the store leave the share unchanged: they charged nothing.
 #[tokio::test]
 async fn what_the_store_refused_is_not_noted() {
     let process = Process::new(all([local("a", 8, 2), shared("b", 1).on_error(OnError::Open)]));
@@ -150,7 +150,7 @@ async fn what_the_store_refused_is_not_noted() {
     assert_eq!(process.statuses(4).await, [200, 200, 200, 429]);
 }
 
-/// Every event says what decided, so that degraded decisions can be counted, each once.
+/// Every event names what decided, so that degraded decisions can be counted, each once.
 #[tokio::test]
 async fn degraded_decisions_are_counted_exactly() {
     let process = Process::new(local("p", 8, 2));
@@ -188,7 +188,7 @@ async fn nothing_is_degraded_once_the_store_is_back() {
     assert_eq!(field(response.headers(), "ratelimit"), r#""p";r=3;t=180"#);
 }
 
-/// Open limits are skipped, and neither advertised nor charged; the local one decides.
+/// Open limits are skipped, and neither announced nor charged; the local limit decides.
 #[tokio::test]
 async fn open_beside_local_is_as_if_it_did_not_apply() {
     let limits = || [shared("open", 1).on_error(OnError::Open), local("here", 4, 2)];
@@ -221,7 +221,7 @@ async fn closed_beside_local_is_closed() {
     assert_eq!(process.statuses(2).await, [200, 429], "what was refused was not charged");
 }
 
-/// Where the local limit does not apply, no share decides.
+/// If the local limit does not apply, no share decides.
 #[tokio::test]
 async fn only_open_limits_that_apply_are_open() {
     let keyed = limit("keyed", Gcra::new(Rate::per_minute(1)))
@@ -241,7 +241,7 @@ async fn only_open_limits_that_apply_are_open() {
 
 #[tokio::test]
 async fn all_and_any_mean_here_what_they_mean_there() {
-    // All or nothing: what the tight one refuses is not charged to the wide one.
+    // All or nothing: a request that the tight limit refuses is not charged to the wide one.
     let process = Process::new(all([local("wide", 8, 2), local("tight", 4, 2)]));
     process.remote.trouble(Some(DOWN));
     assert_eq!(process.statuses(5).await, [200, 200, 429, 429, 429]);
@@ -250,12 +250,12 @@ async fn all_and_any_mean_here_what_they_mean_there() {
     assert_eq!(report.statuses().map(|(_, status)| status.remaining()).collect::<Vec<_>>(), [2, 0]);
     assert_eq!(report.violated().collect::<Vec<_>>(), ["tight"]);
 
-    // The first that admits pays.
+    // The first limit that admits is charged.
     let process = Process::new(any([local("own", 2, 2), local("pool", 4, 2)]));
     process.remote.trouble(Some(DOWN));
     assert_eq!(process.statuses(4).await, [200, 200, 200, 429]);
 
-    // Each with its own number of processes.
+    // Each limit has its own number of processes.
     let process = Process::new(any([local("own", 6, 6), local("pool", 6, 2)]));
     process.remote.trouble(Some(DOWN));
     assert_eq!(process.statuses(5).await, [200, 200, 200, 200, 429]);
@@ -276,7 +276,7 @@ async fn the_layers_rule_is_for_limits_without_one() {
         statuses
     };
     assert_eq!(statuses(layer.clone()).await, [200, 200, 429]);
-    // Changed afterwards, it is as if it had been said before. The share of p is one, and used up.
+    // A later change counts as if it had been set from the start. The share of p is one, and used up.
     assert_eq!(statuses(layer.clone().on_error(OnError::local(6))).await, [429, 429, 429]);
     assert_eq!(statuses(layer.clone().local_store(&memory()).on_error(OnError::local(2))).await, [200, 200, 200]);
     assert_eq!(statuses(layer.clone().on_error(OnError::Closed)).await, [503, 503, 503]);
@@ -296,7 +296,7 @@ fn no_processes_is_an_error() {
     }
 }
 
-/// N processes on one store that fails: together they admit what the limit admits.
+/// N processes on one failing store together admit what the limit admits.
 #[tokio::test]
 async fn processes_together_admit_the_limit() {
     let (count, burst) = (4, 22);
@@ -310,7 +310,7 @@ async fn processes_together_admit_the_limit() {
     assert_eq!(together, 20, "five each, a fourth of 22 rounded down");
 }
 
-/// Two layers with the same limit have one share of it, if they keep it in one store.
+/// Two layers with the same limit share one share if they keep it in one store.
 #[tokio::test]
 async fn layers_can_have_one_share() {
     let store: Memory = memory();
@@ -325,7 +325,7 @@ async fn layers_can_have_one_share() {
     assert_eq!(admitted(on(&memory()), on(&memory())).await, 4);
 }
 
-/// A layer without a local store keeps the share itself, and its clones keep it together.
+/// A layer without a local store keeps the share itself, together with its clones.
 #[tokio::test]
 async fn a_layer_has_a_store_for_its_share() {
     let remote = Remote::faltering(false);
@@ -339,7 +339,7 @@ async fn a_layer_has_a_store_for_its_share() {
     assert_eq!(statuses, [200, 200, 429]);
 }
 
-/// A backend that cannot fail has no use for a share, and builds as ever.
+/// A backend that cannot fail needs no share, and the layer builds without one.
 #[tokio::test]
 async fn what_cannot_fail_is_not_shared() {
     let store = memory();
@@ -349,7 +349,7 @@ async fn what_cannot_fail_is_not_shared() {
     assert_eq!((response.status(), store.keys()), (StatusCode::OK, 0));
 }
 
-/// The errors of a store that may be well: it has too much to do, or its answer is not known yet.
+/// The errors of a store that may be healthy: it is overloaded, or its answer is not known yet.
 const BUSY: [BackendErrorKind; 2] = [BackendErrorKind::Saturated, LATE];
 
 fn open(name: &str, burst: u64) -> Limit {
@@ -375,8 +375,8 @@ async fn law_13_busy_store_leaves_an_open_limit_to_the_whole_share() {
     }
 }
 
-/// The share of an open limit is charged by its own decisions only: neither what the store admits nor what a broken store lets
-/// through counts there.
+/// The share of an open limit is charged by its own decisions only: neither the admissions of the store nor those of a
+/// broken store count there.
 #[tokio::test]
 async fn law_13_share_of_an_open_limit_is_not_kept_warm() {
     let store = memory();
@@ -400,7 +400,7 @@ async fn law_13_share_of_an_open_limit_is_not_kept_warm_beside_a_local_one() {
     assert_eq!(remaining(&process.answer(get()).await), [8, 5]);
 }
 
-/// What is charged behind a refusal is noted in the share as what is charged to an admitted request.
+/// A charge behind a refusal is recorded in the share like the charge of an admitted request.
 #[tokio::test]
 async fn attempts_that_the_store_has_charged_keep_the_share_warm() {
     let process = Process::new(all([local("attempts", 9, 1).charge_refused(), local("tight", 1, 1)]));
@@ -411,7 +411,7 @@ async fn attempts_that_the_store_has_charged_keep_the_share_warm() {
     assert_eq!((refused.status(), remaining(&refused)), (StatusCode::TOO_MANY_REQUESTS, vec![6, 0]));
 }
 
-/// One atomic decision over the shares of all the limits that apply, each at its own part.
+/// One atomic decision covers the shares of all limits that apply, each with its own fraction.
 #[tokio::test]
 async fn law_13_composition_keeps_its_meaning_while_the_store_is_busy() {
     for kind in BUSY {
@@ -443,7 +443,7 @@ async fn law_13_composition_keeps_its_meaning_while_the_store_is_busy() {
     }
 }
 
-/// What the share took goes back to the share, and what the store took does not.
+/// A charge of the share is refunded to the share, and a charge of the store is not.
 #[tokio::test]
 async fn law_13_refund_goes_back_to_what_was_charged() {
     let refunds = Arc::new(AtomicBool::new(true));

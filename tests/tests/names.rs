@@ -1,4 +1,4 @@
-//! LimitTree of one name on one store: an error unless one replaces the other, and what both layers then answer.
+//! Limits of one name on one store: an error unless one replaces the other, and what both layers then respond.
 
 mod common;
 
@@ -27,8 +27,8 @@ async fn answer<B: Backend>(layer: &ThrottleLayer<B>) -> Response<ThrottleBody<T
     layer.layer(Strict::default()).oneshot(get()).await.unwrap()
 }
 
-/// Quota and what is left, as the response tells them.
-fn told(response: &Response<ThrottleBody<Text>>) -> (u64, u64) {
+/// The quota and the remaining units in the response.
+fn announced(response: &Response<ThrottleBody<Text>>) -> (u64, u64) {
     let number = |name: &str, parameter: &str| {
         let field = response.headers()[name].to_str().unwrap();
         let number = field.split(';').find_map(|part| part.strip_prefix(parameter)).expect("the parameter is there");
@@ -43,29 +43,29 @@ async fn two_limits_of_one_name<B: Backend>(backend: B) {
     let error = api().backend(backend.clone()).unwrap_err();
     assert_eq!((error.policy(), error.field()), (Some("per-ip"), "parameters of the limit"));
     assert!(error.to_string().contains("5/minute") && error.to_string().contains("100/minute"), "{error}");
-    assert_eq!(told(&answer(&login).await), (5, 4), "what was refused is in force");
+    assert_eq!(announced(&answer(&login).await), (5, 4), "what was refused is in force");
 
-    // Dropped and built anew, it may be another one.
+    // After it is dropped, the name may stand for another limit.
     drop(login);
     assert!(api().backend(backend).is_ok());
 }
 
 async fn a_limit_is_replaced_while_it_serves<B: Backend>(backend: B) {
     let former = ThrottleLayer::new(per_minute(5)).unwrap().backend(backend.clone()).unwrap();
-    assert_eq!(told(&answer(&former).await), (5, 4));
+    assert_eq!(announced(&answer(&former).await), (5, 4));
     let changed = ThrottleLayer::new(per_minute(100).replace_existing()).unwrap().backend(backend.clone()).unwrap();
     let admitted = answer(&changed).await;
     assert_eq!(admitted.status(), StatusCode::OK);
-    assert_eq!(told(&admitted).0, 100);
-    let (quota, left) = told(&answer(&former).await);
-    assert_eq!(quota, 100, "the former layer tells the limit in force");
+    assert_eq!(announced(&admitted).0, 100);
+    let (quota, left) = announced(&answer(&former).await);
+    assert_eq!(quota, 100, "the former layer announces the limit in force");
     assert!((97..100).contains(&left), "{left}: what was used stays used");
     let report = answer(&former).await.extensions().get::<LimitReport>().cloned().expect("there is a report");
     assert_eq!(report.binding().expect("one policy").algorithm().capacity(), 100);
 
     let back = ThrottleLayer::new(per_minute(3).replace_existing()).unwrap().backend(backend).unwrap();
     for layer in [&former, &changed, &back] {
-        let (quota, left) = told(&answer(layer).await);
+        let (quota, left) = announced(&answer(layer).await);
         assert_eq!(quota, 3);
         assert!(left <= 3, "{left} of 3");
     }
@@ -88,12 +88,12 @@ async fn two_limits_of_one_name_on_one_redis_are_an_error() {
 }
 
 #[tokio::test]
-async fn a_limit_that_replaces_another_is_in_force_and_told_by_both_in_memory() {
+async fn a_limit_that_replaces_another_is_in_force_for_both_layers_in_memory() {
     a_limit_is_replaced_while_it_serves(memory()).await;
 }
 
 #[tokio::test]
-async fn a_limit_that_replaces_another_is_in_force_and_told_by_both_on_redis() {
+async fn a_limit_that_replaces_another_is_in_force_for_both_layers_on_redis() {
     let shared = Shared::new();
     a_limit_is_replaced_while_it_serves(redis(&shared)).await;
 }
@@ -111,10 +111,10 @@ async fn plans_are_replaced_by_name_too() {
     let former = ThrottleLayer::new(tiers(5)).unwrap().backend(backend.clone()).unwrap();
     assert!(ThrottleLayer::new(tiers(50)).unwrap().backend(backend.clone()).is_err());
     let _changed = ThrottleLayer::new(tiers(50).replace_existing()).unwrap().backend(backend).unwrap();
-    assert_eq!(told(&answer(&former).await), (50, 49));
+    assert_eq!(announced(&answer(&former).await), (50, 49));
 }
 
-/// A layer is rebuilt, cloned and given other options without tripping over itself.
+/// Rebuilding a layer, cloning it and changing its options cause no conflict with its own name.
 #[tokio::test]
 async fn a_layer_is_no_other_limit_of_its_own_name() -> Result<(), ConfigError> {
     let (backend, store) = (Remote::faltering(false), memory());
@@ -130,7 +130,7 @@ async fn a_layer_is_no_other_limit_of_its_own_name() -> Result<(), ConfigError> 
         let report = response.extensions().get::<LimitReport>().expect("there is a report");
         assert_eq!(report.decision().remaining(), 19);
     }
-    // The store for shares is used by the layer; a share of other numbers beside it has to say so.
+    // The layer uses the store for shares; a share with other parameters in that store must replace it explicitly.
     let set = throttle_core::PolicySet::new(throttle_core::Policy::new("p", Gcra::new(Rate::per_minute(60)))?)?;
     assert!(LocalShare::new(&store, &set, NonZeroU32::MIN).is_err());
     Ok(())

@@ -30,7 +30,7 @@ use throttle_tower::{
 use tokio::net::TcpListener;
 use tower::{Layer, ServiceExt};
 
-/// The tiers of identities, as the application's table has them.
+/// The tiers of identities in the application's table.
 #[derive(Clone, Default)]
 struct Table {
     tiers: Arc<Mutex<HashMap<String, &'static str>>>,
@@ -43,7 +43,7 @@ impl Table {
         self.tiers.lock().unwrap().insert(who.to_owned(), tier);
     }
 
-    /// Six, sixty or six hundred a minute. No tier is remembered, so that a change takes effect at once.
+    /// Six, sixty or six hundred a minute. No tier is cached, so that a change takes effect at once.
     fn plans(&self, carry: Carry) -> Plans {
         let table = self.clone();
         let tiers = [("free", 6), ("pro", 60), ("internal", 600)];
@@ -93,14 +93,14 @@ struct Server {
     client: Client<HttpConnector, Empty<Bytes>>,
 }
 
-async fn told(report: LimitReport) -> String {
+async fn tier(report: LimitReport) -> String {
     report.tier("per-user").unwrap_or("none").to_owned()
 }
 
 impl Server {
     async fn start<B: Backend>(limits: impl IntoLimitTree, backend: B) -> Self {
         let throttle = ThrottleLayer::new(limits).unwrap().backend(backend).unwrap();
-        let app = Router::new().route("/", get(told)).layer(throttle);
+        let app = Router::new().route("/", get(tier)).layer(throttle);
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         tokio::spawn(async move { axum::serve(listener, app).await });
@@ -116,7 +116,7 @@ impl Server {
         response.map(drop)
     }
 
-    /// The remaining units after one admitted request.
+    /// The remaining units after one admitted request, with the quota.
     async fn left(&self, who: &str) -> String {
         let response = self.ask(Some(who)).await;
         assert_eq!(response.status(), StatusCode::OK, "{:?}", response.headers());
@@ -135,7 +135,7 @@ fn field(response: &Response<()>, name: &str) -> String {
     response.headers()[name].to_str().unwrap().to_owned()
 }
 
-/// The quota that is announced for the plan.
+/// The announced quota of the plan.
 fn quota(response: &Response<()>) -> String {
     let policies = field(response, "ratelimit-policy");
     let own = policies.split(", ").find(|policy| policy.starts_with("\"per-user\";")).unwrap().to_owned();
@@ -151,7 +151,7 @@ fn remaining(response: &Response<()>) -> String {
 async fn kept(store: Store) {
     let table = Table::default();
     let server = Server::start(table.plans(Carry::Keep), store.backend.clone()).await;
-    assert_eq!(server.left("ada").await, "5 of 6", "who is not known is in the stated tier");
+    assert_eq!(server.left("ada").await, "5 of 6", "an unknown identity is in the stated tier");
     for left in ["4 of 6", "3 of 6", "2 of 6"] {
         assert_eq!(server.left("ada").await, left);
     }
@@ -160,7 +160,7 @@ async fn kept(store: Store) {
     table.put("ada", "free");
     assert_eq!(server.left("ada").await, "0 of 6", "and the fifth");
     assert_eq!(server.wait("ada").await, "10", "one each ten seconds");
-    assert_eq!(server.left("bob").await, "5 of 6", "whoever else asks has a budget of their own");
+    assert_eq!(server.left("bob").await, "5 of 6", "every other identity has a budget of its own");
 
     table.put("ada", "pro");
     for left in (24..54).rev() {
@@ -233,7 +233,7 @@ async fn plans_reset_used_units_in_redis() {
     reset(redis()).await;
 }
 
-/// 64 clients of one identity, whose tier changes continually.
+/// 64 clients of one identity, whose tier changes all the time.
 async fn race(store: Store) {
     let table = Table::default();
     let server = Server::start(table.plans(Carry::Keep), store.backend.clone()).await;
@@ -300,7 +300,7 @@ async fn plan_is_not_charged_if_another_limit_refuses_in_redis() {
 }
 
 /// Made-up identities share one budget.
-async fn strangers(store: Store) {
+async fn made_up_identities(store: Store) {
     let table = Table::default();
     table.put("ada", "pro");
     let plans = table.plans(Carry::Keep).unknown_as_missing().cache(100, Duration::from_secs(600));
@@ -309,7 +309,7 @@ async fn strangers(store: Store) {
         assert_eq!(server.left(&format!("made up {left}")).await, left, "looked up");
     }
     assert_eq!(server.left("made up 5 of 6").await, "2 of 6", "remembered");
-    assert_eq!(remaining(&server.ask(None).await), "1", "with those who tell no identity");
+    assert_eq!(remaining(&server.ask(None).await), "1", "together with requests without an identity");
     assert_eq!(server.left("ada").await, "59 of 60", "her own");
     *table.broken.lock().unwrap() = true;
     assert_eq!(server.left("bob").await, "5 of 6", "an identity whose lookup fails is not unknown");
@@ -320,12 +320,12 @@ async fn strangers(store: Store) {
 
 #[tokio::test]
 async fn unknown_identities_share_one_budget_in_memory() {
-    strangers(memory()).await;
+    made_up_identities(memory()).await;
 }
 
 #[tokio::test]
 async fn unknown_identities_share_one_budget_in_redis() {
-    strangers(redis()).await;
+    made_up_identities(redis()).await;
 }
 
 #[tokio::test]
@@ -373,13 +373,13 @@ async fn failing_store_leaves_the_share_of_a_plan() {
     let server = Server::start(limits, common::Remote::failing(BackendErrorKind::Unavailable)).await;
     assert_eq!(server.left("ada").await, "29 of 60", "half of sixty is this process's");
     assert_eq!(server.left("bob").await, "2 of 6", "half of six");
-    let told = field(&server.ask(Some("ada")).await, "ratelimit");
-    assert_eq!(told, "\"per-user\";r=28;t=56", "at half the pace of the tier");
+    let fields = field(&server.ask(Some("ada")).await, "ratelimit");
+    assert_eq!(fields, "\"per-user\";r=28;t=56", "at half the pace of the tier");
     table.put("ada", "free");
     assert_eq!(server.left("ada").await, "0 of 6", "the two that were used stay used");
 }
 
-/// Two plans in one set, each with a tier of its own, and a request that one of them does not apply to.
+/// Two plans in one set, each with a tier of its own, and a request to which one of them does not apply.
 #[tokio::test]
 async fn two_plans_are_each_announced_in_their_tier() {
     for store in [memory(), redis()] {
@@ -403,7 +403,7 @@ async fn two_plans_are_each_announced_in_their_tier() {
             hearing.lock().unwrap().push(event.binding().map(|policy| policy.algorithm().capacity()));
         });
         let throttle = throttle.backend(store.backend.clone()).unwrap();
-        let app = Router::new().route("/", get(told)).layer(throttle);
+        let app = Router::new().route("/", get(tier)).layer(throttle);
         let ask = async |user: &str, team: Option<&str>| {
             let mut request = Request::get("/").header("x-api-key", user);
             if let Some(team) = team {
@@ -420,7 +420,7 @@ async fn two_plans_are_each_announced_in_their_tier() {
         assert_eq!(ask("ada", Some("blue")).await, format!("{}, {}", user(60), team(7)));
         assert_eq!(ask("bob", Some("red")).await, format!("{}, {}", user(6), team(70)));
         assert_eq!(ask("ada", None).await, user(60));
-        // A hook and a handler get the limit of the tier with the least remaining.
+        // A hook and a handler get the limit of the tier with the least remaining units.
         assert_eq!(*heard.lock().unwrap(), [6, 60, 7, 6, 60].map(Some));
         assert_eq!(*reported.lock().unwrap(), *heard.lock().unwrap());
     }
@@ -434,7 +434,7 @@ async fn wait_queue_of_a_plan_is_as_long_as_its_tier_admits() {
     let held = table.plans(Carry::Keep).into_limit().wait_up_to(Duration::from_millis(500));
     let clock = TokioClock::default();
     let backend = MemoryBackend::builder().clock(clock).build();
-    let app = Router::new().route("/", get(told)).layer(ThrottleLayer::new(held).unwrap().backend(backend).unwrap());
+    let app = Router::new().route("/", get(tier)).layer(ThrottleLayer::new(held).unwrap().backend(backend).unwrap());
     let send = |who: &'static str| {
         let request = Request::get("/").header("x-api-key", who).body(axum::body::Body::empty()).unwrap();
         let app = app.clone();
@@ -457,7 +457,7 @@ async fn every_tier_is_announced_in_the_chosen_dialect() {
     let table = Table::default();
     table.put("ada", "pro");
     let throttle = ThrottleLayer::new(table.plans(Carry::Keep)).unwrap().headers(Dialect::Draft07);
-    let app = Router::new().route("/", get(told)).layer(throttle);
+    let app = Router::new().route("/", get(tier)).layer(throttle);
     for (who, policy, limit) in [("bob", "6;w=60", "limit=6, "), ("ada", "60;w=60", "limit=60, ")] {
         let request = Request::get("/").header("x-api-key", who).body(axum::body::Body::empty()).unwrap();
         let response = app.clone().oneshot(request).await.unwrap().map(drop);
@@ -483,7 +483,7 @@ async fn plans_by_an_unknown_route_warn() {
     assert_eq!(*warnings.lock().unwrap(), [Warning::RouteUnknown]);
 }
 
-/// One a minute for all requests, beside plans that remember no tier.
+/// One a minute for all requests, beside plans that cache no tier.
 fn behind_one_a_minute(table: &Table) -> [throttle_tower::LimitTree; 2] {
     let once = || limit("per-ip", Gcra::new(Rate::per_minute(1))).by(Constant).on_error(OnError::Closed);
     let plans = || table.plans(Carry::Keep);
@@ -522,7 +522,7 @@ async fn request_that_is_refused_whatever_its_tier_is_not_looked_up_in_redis() {
     refused_without_lookup(redis, 50).await;
 }
 
-/// As many requests are admitted as without the peeks, of which there is one before each decision.
+/// As many requests are admitted as without the peeks, although each decision is preceded by one.
 #[tokio::test]
 async fn law_14_peek_before_a_lookup_charges_nothing() {
     for store in [memory(), redis()] {
@@ -538,7 +538,7 @@ async fn law_14_peek_before_a_lookup_charges_nothing() {
     }
 }
 
-/// A member of an `any` whose tier is not known may admit, whatever the other members decide.
+/// A member of an `any` with an unknown tier may admit, whatever the other members decide.
 #[tokio::test]
 async fn request_that_its_tier_may_still_admit_is_looked_up() {
     let one = |name: &str| limit(name, Gcra::new(Rate::per_minute(1))).by(Constant).on_error(OnError::Closed);
@@ -560,7 +560,7 @@ async fn request_that_its_tier_may_still_admit_is_looked_up() {
         }
         assert_eq!(table.lookups.load(Ordering::SeqCst), 2, "none of a request that is refused");
 
-        // The refusal names the limit that refuses, and not the pool, for which the plan may make up.
+        // The refusal names the limit that refuses, not the pool, because the plan may admit in its place.
         let table = Table::default();
         let limits = all((one("all"), any((one("third-pool"), table.plans(Carry::Keep)))));
         let server = Server::start(limits, store.backend.clone()).await;
@@ -572,7 +572,7 @@ async fn request_that_its_tier_may_still_admit_is_looked_up() {
     }
 }
 
-/// A lack of permits is known without a lookup, too.
+/// A missing permit is also known without a lookup.
 #[tokio::test]
 async fn request_without_a_permit_is_not_looked_up() {
     let table = Table::default();
@@ -582,7 +582,7 @@ async fn request_without_a_permit_is_not_looked_up() {
     assert_eq!(table.lookups.load(Ordering::SeqCst), 0);
 }
 
-/// Where attempts count, a refused attempt is charged to its plan.
+/// If attempts count, a refused attempt is charged to its plan.
 #[tokio::test]
 async fn request_that_is_refused_is_looked_up_where_attempts_count() {
     let (store, table) = (memory(), Table::default());
@@ -598,14 +598,14 @@ async fn request_that_is_refused_is_looked_up_where_attempts_count() {
     assert_eq!(server.left("ada").await, "1 of 6", "two were admitted, and three attempts counted");
 }
 
-/// A request that may wait is held, and not refused by the peek.
+/// A request that may wait is held, not refused by the peek.
 #[tokio::test(start_paused = true)]
 async fn request_that_can_be_held_is_looked_up_and_admitted() {
     let table = Table::default();
     let ten = limit("per-ip", Gcra::new(Rate::per_second(10)).burst(1)).by(Constant);
     let limits = all((ten.wait_up_to(Duration::from_millis(500)), table.plans(Carry::Keep)));
     let backend = MemoryBackend::builder().clock(TokioClock::default()).build();
-    let app = Router::new().route("/", get(told)).layer(ThrottleLayer::new(limits).unwrap().backend(backend).unwrap());
+    let app = Router::new().route("/", get(tier)).layer(ThrottleLayer::new(limits).unwrap().backend(backend).unwrap());
     for _ in 0..3 {
         let request = Request::get("/").header("x-api-key", "ada").body(axum::body::Body::empty()).unwrap();
         assert_eq!(app.clone().oneshot(request).await.unwrap().status(), StatusCode::OK);
@@ -613,7 +613,7 @@ async fn request_that_can_be_held_is_looked_up_and_admitted() {
     assert_eq!(table.lookups.load(Ordering::SeqCst), 3);
 }
 
-/// Units that become free between the peek and the decision for the exact wait are left to the request.
+/// Units that become free between the peek and the decision about the exact wait are given to the request.
 #[tokio::test]
 async fn law_05_request_admitted_after_a_refusing_peek_is_charged_once() {
     /// Returns the times that the test has set.
@@ -662,7 +662,7 @@ async fn store_is_asked_once_more_for_a_tier_that_is_not_remembered() {
     }
 }
 
-/// A failing store costs one wait.
+/// A failing store delays the request by one deadline only.
 #[tokio::test]
 async fn law_12_store_that_fails_at_the_peek_is_not_asked_again() {
     for (rule, status, lookups) in [
@@ -728,7 +728,7 @@ async fn law_12_request_whose_lookup_or_key_hangs_is_answered_at_its_deadline() 
     }
 }
 
-/// While every lookup hangs, none of a thousand identities waits behind another.
+/// While every lookup hangs, none of a thousand identities waits for another.
 #[tokio::test(start_paused = true)]
 async fn law_13_thousand_requests_whose_lookups_hang_are_all_decided_within_one_deadline() {
     let begun_lookups = Arc::new(AtomicUsize::new(0));

@@ -1,4 +1,4 @@
-//! What a layer says in the log, unasked: that it hardly does what was meant, and why a handler was not called.
+//! Warnings that a layer logs: that its configuration hardly does what was meant, and why a handler was not called.
 
 mod common;
 
@@ -69,7 +69,7 @@ impl Subscriber for Log {
     fn exit(&self, _: &Id) {}
 }
 
-/// More than the tests send.
+/// A limit larger than the number of requests in these tests.
 fn plenty(by: impl KeyExtractor) -> Limit {
     limit("plenty", Gcra::new(Rate::per_minute(1_000_000)).burst(1_000_000)).by(by)
 }
@@ -88,7 +88,7 @@ fn with_key() -> Request<Text> {
     Request::get("/").header("x-api-key", "hunter2").body(Text::default()).unwrap()
 }
 
-/// The statuses of so many such requests, if all are the same.
+/// The status of `count` requests, if it is the same for all.
 async fn send(layer: &ThrottleLayer, count: usize, request: fn() -> Request<Text>) -> StatusCode {
     let service = layer.layer(Strict::default());
     let mut statuses = Vec::new();
@@ -127,7 +127,7 @@ async fn missing_peer_address_is_logged_once_with_what_to_write() -> Result<(), 
         ] {
             assert!(line.contains(part), "{part} is not in: {line}");
         }
-        // Clones, and layers that are made of it, are the same layer.
+        // Clones, and layers derived from one, count as the same layer.
         send(&layer.clone().report_in_response(false), 300, plain).await;
         assert_eq!(log.lines(), [""; 0]);
     }
@@ -152,7 +152,7 @@ async fn key_that_is_not_found_in_a_hundred_requests_is_logged_once() -> Result<
     Ok(())
 }
 
-/// An address is expected behind a proxy that is named, too; one that the request has is no peer that is missing.
+/// One key that was found shows that the configuration works, so later requests without a key cause no warning.
 #[tokio::test]
 async fn key_that_was_found_once_may_be_missing() -> Result<(), ConfigError> {
     let (log, _guard) = Log::start();
@@ -222,7 +222,7 @@ async fn hook_takes_warnings_from_the_log() -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// A route that is not known is logged, too.
+/// An unknown route is logged, too.
 #[tokio::test]
 async fn unknown_route_is_logged_once() -> Result<(), ConfigError> {
     let (log, _guard) = Log::start();
@@ -232,7 +232,8 @@ async fn unknown_route_is_logged_once() -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// Extractors of handlers that find nothing answer 500. The client reads nothing about the program; the log says what to write.
+/// If an extractor of a handler finds nothing, the response is 500. It shows nothing about the program; the log says
+/// what to write.
 #[tokio::test]
 async fn missing_extractor_is_logged_and_hidden_from_the_client() {
     let (log, _guard) = Log::start();

@@ -62,10 +62,10 @@ async fn tiers_of_keys_on_several_servers() {
     let spread = RedisBackend::builder(cluster).prefix("tiers").per_key_slot().readable_keys();
     let backend = spread.deadline(Duration::from_secs(10)).build().unwrap();
     let slot = |key: &str| throttle_test_servers::slot_of(format!("tiers{{t{key}}}:"));
-    assert_ne!(slot("ada"), slot("shared"), "keys in one slot would be decided in one call");
+    assert_ne!(slot("ada"), slot("pool"), "keys in one slot would be decided in one call");
     let pool = policy("pool", Gcra::new(Rate::per_day(3)));
     let limits = LimitTree::new(&backend, PolicyTree::All(vec![daily([5, 50], Carry::Keep).into(), pool.into()]));
-    let ada = |cost: u64, tier: u8| [call("ada", cost).in_tier(tier), call("shared", 1)];
+    let ada = |cost: u64, tier: u8| [call("ada", cost).in_tier(tier), call("pool", 1)];
     let first = ask(&limits, &ada(20, 1)).await;
     assert!(first.is_admitted());
     assert_eq!((first.statuses()[0].tier(), first.statuses()[0].remaining()), (1, 30));

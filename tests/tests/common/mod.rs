@@ -1,4 +1,4 @@
-//! Backends and services that do what a test tells them.
+//! Backends and services that tests control.
 
 #![allow(dead_code, reason = "each test crate uses a part of this")]
 
@@ -21,17 +21,17 @@ use tower::Service;
 pub(crate) type Memory = MemoryBackend<ManualClock>;
 pub(crate) type Text = Full<Bytes>;
 
-/// A store whose time stands still, so that nothing refills behind a test's back.
+/// A store whose clock stands still, so that no units refill during a test.
 pub(crate) fn memory() -> Memory {
     MemoryBackend::builder().clock(ManualClock::default()).build()
 }
 
-/// One budget of `burst` units for everybody.
+/// One budget of `burst` units for all requests.
 pub(crate) fn shared(name: &str, burst: u64) -> Limit {
     limit(name, Gcra::new(Rate::per_minute(1)).burst(burst)).by(Constant)
 }
 
-/// What everybody has left of the budget that [`shared`] makes.
+/// The remaining units of the budget that [`shared`] makes.
 pub(crate) fn left(memory: &Memory, name: &str, burst: u64) -> u64 {
     let policy =
         throttle_core::Policy::new(name, Gcra::new(Rate::per_minute(1)).burst(burst)).unwrap().replace_existing();
@@ -39,7 +39,7 @@ pub(crate) fn left(memory: &Memory, name: &str, burst: u64) -> u64 {
     memory.decide_now(&prepared, &[Call::peek(Key::CONSTANT)]).remaining()
 }
 
-/// A backend that cannot answer at once: it waits for a permit, or it fails.
+/// A backend that does not decide at once: it waits for a permit, or it fails.
 #[derive(Clone)]
 pub(crate) struct Remote {
     pub(crate) memory: Memory,
@@ -54,7 +54,7 @@ enum Answer {
         after: Arc<Semaphore>,
     },
     Fails(BackendErrorKind),
-    /// Answers unless there is trouble; where it can, at once.
+    /// Decides unless a fault is set, and at once if it can.
     Falters {
         trouble: Arc<Mutex<Option<BackendErrorKind>>>,
         at_once: bool,
@@ -62,8 +62,8 @@ enum Answer {
 }
 
 impl Remote {
-    /// Takes a permit of `before`, charges, and takes one of `after`: a request on its way to a store, and its answer on
-    /// the way back.
+    /// Takes a permit of `before`, charges, and takes a permit of `after`, like a request on its way to a store and its
+    /// answer on the way back.
     pub(crate) fn slow(before: usize, after: usize) -> Self {
         let (before, after) = (Arc::new(Semaphore::new(before)), Arc::new(Semaphore::new(after)));
         Self { memory: memory(), decisions: Arc::default(), answer: Answer::Charges { before, after } }
@@ -73,27 +73,27 @@ impl Remote {
         Self { memory: memory(), decisions: Arc::default(), answer: Answer::Fails(kind) }
     }
 
-    /// Answers, but may get [into trouble](Self::trouble).
+    /// Decides, but may [fail](Self::trouble).
     pub(crate) fn faltering(at_once: bool) -> Self {
         let answer = Answer::Falters { trouble: Arc::default(), at_once };
         Self { memory: memory(), decisions: Arc::default(), answer }
     }
 
-    /// From now on every decision fails so, or none does.
+    /// From now on every decision fails with this kind of error, or none does.
     pub(crate) fn trouble(&self, kind: Option<BackendErrorKind>) {
         if let Answer::Falters { trouble, .. } = &self.answer {
             *trouble.lock().unwrap() = kind;
         }
     }
 
-    /// Lets one request through to the store.
+    /// Lets one request reach the store.
     pub(crate) fn let_in(&self) {
         if let Answer::Charges { before, .. } = &self.answer {
             before.add_permits(1);
         }
     }
 
-    /// Lets one answer back.
+    /// Lets one answer return.
     pub(crate) fn let_out(&self) {
         if let Answer::Charges { after, .. } = &self.answer {
             after.add_permits(1);
@@ -164,8 +164,8 @@ impl Backend for Remote {
     }
 }
 
-/// Says `hello`, counts its calls over all clones, and panics when it is called without having been found ready. A
-/// clone starts unready, as tower's own concurrency limit does.
+/// Responds `hello`, counts its calls over all clones, and panics if it is called before it was ready. A clone starts
+/// unready, like tower's own concurrency limit.
 #[derive(Debug, Default)]
 pub(crate) struct Strict {
     ready: bool,
@@ -201,12 +201,12 @@ impl Service<Request<Text>> for Strict {
     }
 }
 
-/// A GET without a body, a connection or anything else.
+/// A GET without a body, a peer address or extensions.
 pub(crate) fn get() -> Request<Text> {
     Request::new(Full::default())
 }
 
-/// Polls a future once, whoever might wake it.
+/// Polls a future once, with a waker that does nothing.
 pub(crate) fn poll<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
     Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
 }

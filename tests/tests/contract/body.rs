@@ -1,4 +1,4 @@
-//! The body of a response that went through the throttle is the inner service's, frame by frame.
+//! The body of a response that passes through the throttle is the inner service's, frame by frame.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -17,7 +17,7 @@ use crate::common::{Remote, Text, get, shared};
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Broken(u8);
 
-/// A body that hands out what it was given, is pending where a part is `None`, and has a size hint of its own.
+/// A body that returns the given parts, is pending where a part is `None`, and has a size hint of its own.
 #[derive(Clone, Debug, Default)]
 struct Script(VecDeque<Option<Part>>);
 
@@ -61,7 +61,7 @@ impl Body for Script {
     }
 }
 
-/// What comes out of a throttle for a body, with and without a decision that is waited for.
+/// What the throttle makes of a body, with and without a decision that is waited for.
 async fn through(parts: impl IntoIterator<Item = Option<Part>>) -> [ThrottleBody<Script>; 2] {
     let script = Script(parts.into_iter().collect());
     let inner = tower::service_fn(move |_: Request<Text>| {
@@ -120,7 +120,7 @@ async fn a_refusals_body_has_an_exact_size_and_one_frame() {
     assert!(body.frame().await.is_none());
 }
 
-/// Layers outside, such as a timeout, ask for it.
+/// Outer layers, such as a timeout, require it.
 #[tokio::test]
 async fn the_default_is_the_inner_bodys_default() {
     let mut body = ThrottleBody::<Script>::default();

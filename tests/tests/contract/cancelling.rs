@@ -1,4 +1,4 @@
-//! What a request that is given up was charged.
+//! The charges of requests that are dropped.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -49,7 +49,7 @@ async fn nothing_on_the_way_to_the_store_and_once_on_the_way_back() {
     assert_eq!(service.oneshot(get()).await.unwrap().status(), StatusCode::OK);
 }
 
-/// The store cannot be recalled, so its decision is waited for behind the request. Only a limit that says so gives back.
+/// The store cannot be recalled, so the decision is awaited in the background. Only a limit with such a rule refunds.
 #[tokio::test]
 async fn law_10_refund_of_a_request_dropped_while_the_store_decides() {
     for waits in [false, true] {
@@ -80,7 +80,7 @@ async fn law_10_refund_of_a_request_dropped_while_the_store_decides() {
         assert_eq!((left(), layer.settlements().settled), ([BURST, BURST - 2], 2));
         assert_eq!(backend.decisions.load(Ordering::SeqCst), 2, "one question for each request");
 
-        // A request that is answered keeps its charge.
+        // A request that gets its response keeps its charge.
         backend.let_in();
         backend.let_out();
         assert_eq!(service.ready().await.unwrap().call(get()).await.unwrap().status(), StatusCode::OK);
@@ -94,7 +94,7 @@ async fn settled(layer: &ThrottleLayer<Remote>) {
     }
 }
 
-/// Also where another limit of the set knew its key at once.
+/// Also if the key of another limit in the set was known at once.
 #[tokio::test]
 async fn nothing_while_a_key_is_looked_up() {
     let backend = Remote::slow(9, 9);
@@ -124,7 +124,7 @@ async fn nothing_where_a_required_key_turns_out_to_be_missing() {
     assert_eq!((backend.decisions.load(Ordering::SeqCst), service.get_ref().calls()), (0, 0));
 }
 
-/// Each key is looked up once, each limit gets its own, and the decision is one for all.
+/// Each key is looked up once, each limit gets its own key, and one decision covers all.
 #[tokio::test]
 async fn once_for_keys_that_come_in_any_order() {
     for first in 0..2 {
@@ -158,7 +158,7 @@ async fn once_for_keys_that_come_in_any_order() {
     }
 }
 
-/// A decision that is at hand is taken in `call`, together with the inner service's.
+/// A decision that needs no waiting is made in `call`, and the inner service is called there too.
 #[tokio::test]
 async fn once_in_memory_even_if_the_answer_is_never_polled() {
     let memory = crate::common::memory();

@@ -1,4 +1,4 @@
-//! How long a request waits for a store that hangs, on a clock that counts the waits alone.
+//! How long a request waits for a store that hangs, on a clock that advances only by waits.
 
 use std::future::{Future, pending, ready};
 use std::pin::Pin;
@@ -17,14 +17,14 @@ use tower::{Layer, ServiceExt};
 
 use crate::common::{Memory, Strict, get, memory, shared};
 
-/// What every question to the store takes at most.
+/// The longest time of each question to the store.
 const DEADLINE: Duration = Duration::from_millis(25);
-/// How long a request may be held.
+/// The longest time for which a request may be held.
 const LONGEST: Duration = Duration::from_secs(70);
 
 type Step<T> = Pin<Box<dyn Future<Output = Result<T, BackendError>> + Send>>;
 
-/// A store that answers so many questions, and then hangs: each question until the deadline, and corrections of a charge for
+/// A store that answers a number of questions, and then hangs: each question until the deadline, and settlements for
 /// ever.
 #[derive(Clone)]
 struct Hanging {
@@ -94,7 +94,7 @@ fn layer(backend: &Hanging, rule: OnError, limits: impl IntoLimitTree) -> Thrott
     layer.backend(backend.clone()).unwrap()
 }
 
-/// The status of a request, and how long it waited.
+/// The status of a request, and the time that it waited.
 async fn timed(layer: &ThrottleLayer<Hanging>) -> (StatusCode, Duration) {
     let start = Instant::now();
     let response = layer.layer(Strict::default()).oneshot(get()).await.unwrap();
@@ -128,7 +128,7 @@ async fn law_12_request_waits_for_a_store_that_hangs_until_its_deadline_and_once
     }
 }
 
-/// What follows on a decision is done behind the response, however long that takes.
+/// Work that follows a decision runs behind the response, however long it takes.
 #[tokio::test(start_paused = true)]
 async fn law_12_no_response_waits_for_what_follows_on_its_decision() {
     let backend = Hanging::new(0);
@@ -153,7 +153,7 @@ async fn law_12_held_request_waits_no_longer_than_its_limit_and_one_deadline() {
     let backend = Hanging::new(usize::MAX);
     let layer = layer(&backend, OnError::Closed, shared("p", 1).wait_up_to(LONGEST)).max_waiting(2);
     assert_eq!(timed(&layer).await.0, StatusCode::OK);
-    // One is held until there is room, one behind it; the store hangs when their turn comes.
+    // One request is held until there is room, another is queued behind it; the store hangs when their turn comes.
     let held = [0, 1].map(|_| {
         let layer = layer.clone();
         tokio::spawn(async move { timed(&layer).await })
@@ -162,7 +162,7 @@ async fn law_12_held_request_waits_no_longer_than_its_limit_and_one_deadline() {
         tokio::task::yield_now().await;
     }
     backend.answer(0);
-    // A line that is full is no reason to wait either: the newcomer is refused by a look, which takes a deadline.
+    // A full queue causes no wait either: the new request is refused after a peek, which takes one deadline.
     assert_within(timed(&layer).await.1, DEADLINE);
     for request in held {
         let (status, waited) = request.await.unwrap();
@@ -171,7 +171,7 @@ async fn law_12_held_request_waits_no_longer_than_its_limit_and_one_deadline() {
     }
 }
 
-/// A queue that is full answers at once, and so does the layer.
+/// If the store's queue is full, it answers at once, and so does the layer.
 #[tokio::test(start_paused = true)]
 async fn law_12_saturated_store_costs_no_wait() {
     for (rule, status) in [

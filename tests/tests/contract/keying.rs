@@ -12,7 +12,7 @@ use tower::{Layer, Service, ServiceExt};
 
 use crate::common::{Strict, get, left, memory, poll, shared};
 
-/// Two sessions in two stores take as long as the slower one, not as long as both.
+/// Two session lookups take as long as the slower one, not as long as both.
 #[tokio::test]
 async fn keys_are_looked_up_at_the_same_time() {
     let started = Arc::new(AtomicUsize::new(0));
@@ -33,7 +33,7 @@ async fn keys_are_looked_up_at_the_same_time() {
     assert_eq!(started.load(Ordering::SeqCst), 3);
 }
 
-/// As where keys are known at once: the first limit in the order given has its say.
+/// As with keys that are known at once, the first limit in the given order decides.
 #[tokio::test]
 async fn the_first_missing_key_refuses() {
     let missing = |name, status| {
@@ -44,14 +44,14 @@ async fn the_first_missing_key_refuses() {
     let service = ThrottleLayer::new(limits).unwrap().layer(Strict::default());
     assert_eq!(service.oneshot(get()).await.unwrap().status(), StatusCode::UNAUTHORIZED);
 
-    // One that was found before them does not change their order.
+    // A key that was found before them does not change their order.
     let found = limit("found", Gcra::new(Rate::per_second(1))).by_async(|_| std::future::ready(Some(1_u64)));
     let limits = all([found, missing("a", StatusCode::UNAUTHORIZED), missing("b", StatusCode::FORBIDDEN)]);
     let service = ThrottleLayer::new(limits).unwrap().layer(Strict::default());
     assert_eq!(service.oneshot(get()).await.unwrap().status(), StatusCode::UNAUTHORIZED);
 }
 
-/// A refusal need not wait for the other keys.
+/// A refusal does not wait for the other keys.
 #[tokio::test]
 async fn a_missing_key_refuses_while_others_are_looked_up() {
     let endless = limit("a", Gcra::new(Rate::per_second(1))).by_async(|_| std::future::pending::<Option<u64>>());

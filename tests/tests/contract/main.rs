@@ -1,4 +1,4 @@
-//! What tower, axum and hyper may rely on.
+//! Properties on which tower, axum and hyper rely.
 
 #[path = "../common/mod.rs"]
 mod common;

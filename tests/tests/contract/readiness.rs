@@ -1,4 +1,4 @@
-//! Only a service that was found ready is called, and only for requests that are admitted.
+//! Only a service that returned ready is called, and only for admitted requests.
 
 use std::task::Poll;
 
@@ -16,7 +16,7 @@ fn ask(body: &'static str) -> Request<&'static str> {
     Request::new(body)
 }
 
-/// Waits until the inner service is called, answers, and tells what it was sent.
+/// Waits for a call to the inner service, responds, and returns the request that it received.
 async fn answer(inner: &mut Handle) -> &'static str {
     let (request, send) = inner.next_request().await.unwrap();
     send.send_response(Response::new(Text::from("hello")));
@@ -88,7 +88,7 @@ async fn the_inner_service_is_not_called_on_a_refusal_that_was_waited_for() {
     assert_eq!(service.get_ref().calls(), 1);
 }
 
-/// The clone trap: a future that takes along a fresh clone calls a service that nobody found ready.
+/// The clone trap: a future that takes a fresh clone calls a service that was never polled ready.
 #[tokio::test]
 async fn a_decision_that_is_waited_for_calls_the_service_that_was_ready() {
     let backend = Remote::slow(0, 1);
@@ -122,7 +122,7 @@ async fn a_key_that_is_waited_for_calls_the_service_that_was_ready() {
     assert_eq!(service.get_ref().calls(), 1);
 }
 
-/// What stays behind when a request takes the ready service along must be found ready again before it is called.
+/// When a request takes the ready service, the service that remains must be polled ready again before it is called.
 #[tokio::test]
 #[should_panic = "called without having been found ready"]
 async fn readiness_is_used_once_when_the_decision_is_waited_for() {
@@ -176,7 +176,7 @@ async fn errors_pass_untouched_after_a_decision_that_was_waited_for() {
     }
 }
 
-/// Without `ConnectInfo` there is no address; a test that forgot it must not see a 500.
+/// Without `ConnectInfo` there is no address; a test that omits it must not get a 500.
 #[tokio::test]
 async fn a_request_without_an_address_is_served() {
     let limits = limit("p", Gcra::new(Rate::per_minute(1)).burst(2)).by(throttle_tower::client_ip::ClientIp::peer());
@@ -189,7 +189,7 @@ async fn a_request_without_an_address_is_served() {
     assert_eq!(statuses, [StatusCode::OK, StatusCode::OK, StatusCode::TOO_MANY_REQUESTS]);
 }
 
-/// The request reaches the inner service as it was, but for the report in its extensions.
+/// The request reaches the inner service unchanged, except for the report in its extensions.
 #[tokio::test]
 async fn the_request_is_passed_on_unchanged() {
     let (service, mut inner): (_, Handle) =

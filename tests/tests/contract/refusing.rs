@@ -6,8 +6,8 @@ use tower::{Layer, ServiceExt};
 
 use crate::common::{Strict, get, memory, text};
 
-/// With jitter, the body and `Retry-After` must not name different waits. The share is the process's secret, so several
-/// layers are asked: without jitter all would say 60.
+/// With jitter, the body and `Retry-After` must not state different waits. The jitter depends on a secret, so several
+/// layers are tested: without jitter all would state 60.
 #[tokio::test]
 async fn a_refusals_wait_is_the_one_that_is_sent() {
     let mut waits = Vec::new();

@@ -1,4 +1,4 @@
-//! Outside a router: plain tower, `ServiceBuilder`, hyper on a socket.
+//! The layer outside a router: plain tower, `ServiceBuilder`, hyper on a socket.
 
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -31,7 +31,7 @@ async fn a_service_with_a_body_of_text() {
     assert_eq!(refused.headers()["content-type"], "application/problem+json");
 }
 
-/// The throttle itself asks nothing of the bodies: not to be `Send`, nor even to be bodies.
+/// The throttle requires nothing of bodies: they need not be `Send`, nor be HTTP bodies.
 #[tokio::test]
 async fn a_service_whose_bodies_are_none() {
     let inner =
@@ -62,7 +62,7 @@ async fn in_a_service_builder_between_other_layers() {
     assert_eq!(service.ready().await.unwrap().call(get()).await.unwrap().status(), StatusCode::TOO_MANY_REQUESTS);
 }
 
-/// Erased services carry it too: what it makes of a service is `Clone + Send + Sync` where that service is.
+/// Boxed services work too: the throttled service is `Clone + Send + Sync` if the inner one is.
 #[tokio::test]
 async fn boxed() {
     let inner = tower::service_fn(|_: Request<Text>| async { Ok::<_, Infallible>(Response::new(Text::from("hello"))) });
@@ -71,7 +71,7 @@ async fn boxed() {
     assert_eq!(service.oneshot(get()).await.unwrap().status(), StatusCode::TOO_MANY_REQUESTS);
 }
 
-/// hyper on a real socket, one connection after another, each with a service of its own.
+/// hyper on a real socket, several connections, each with a service of its own.
 #[tokio::test]
 async fn on_hyper() {
     let throttle = ThrottleLayer::new(limit("p", Gcra::new(Rate::per_day(1)).burst(2)).by(ClientIp::peer())).unwrap();

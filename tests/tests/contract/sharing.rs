@@ -36,7 +36,7 @@ async fn a_layer_of_a_service_shares_its_budget() {
     assert_eq!(two.get_ref().calls(), 0);
 }
 
-/// Options belong to the clone they were set on; the budget does not.
+/// Options belong to the clone that they are set on; the budget is shared.
 #[tokio::test]
 async fn a_clone_with_other_options_shares_the_budget_and_leaves_the_original_alone() {
     let layer = ThrottleLayer::new(shared("p", 1)).unwrap();

@@ -157,7 +157,7 @@ async fn shape_http_answers_a_refused_call_with_a_response() {
     assert_eq!(service.call(Request::new(())).await.unwrap().status(), StatusCode::OK);
     let full = service.call(Request::new(())).await.unwrap();
     assert_eq!(full.status(), StatusCode::SERVICE_UNAVAILABLE);
-    assert!(!full.headers().contains_key("retry-after"), "nobody knows when");
+    assert!(!full.headers().contains_key("retry-after"), "the wait is unknown");
 }
 
 #[test]

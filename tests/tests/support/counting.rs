@@ -1,4 +1,4 @@
-//! An upstream that counts, over real connections.
+//! An upstream that counts its calls, over real connections.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use axum::routing::get;
 
-/// A server that notes when it is called.
+/// A server that records when it is called.
 pub(crate) struct Upstream {
     pub(crate) address: SocketAddr,
     arrivals: Arc<Mutex<Vec<Instant>>>,
@@ -27,7 +27,7 @@ impl Upstream {
         Self { address, arrivals }
     }
 
-    /// The most that came in less than one period.
+    /// The largest number of calls in less than one period.
     pub(crate) fn most_within(&self, period: Duration) -> usize {
         let mut arrivals = self.arrivals.lock().unwrap().clone();
         arrivals.sort();

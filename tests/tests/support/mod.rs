@@ -1,4 +1,5 @@
-//! What the tests share: a site with a clock that stands still, requests from chosen peers, and sums over the answers.
+//! Support that the tests share: a site with a clock that stands still, requests from chosen peers, and sums over the
+//! responses.
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
@@ -26,7 +27,7 @@ pub(crate) const START: Timestamp = Timestamp::from_micros(1_789_948_800 * 1_000
 /// The address of the one trusted proxy.
 pub(crate) const PROXY: &str = "10.0.0.1";
 
-/// Three a minute, all at once from a fresh key.
+/// Three a minute, with a burst of three.
 pub(crate) fn three() -> Gcra {
     Gcra::new(Rate::per_minute(3))
 }
@@ -36,7 +37,7 @@ pub(crate) fn three_by(extractor: impl KeyExtractor) -> Limit {
     limit("three", three()).by(extractor)
 }
 
-/// A router behind a layer, with hands on the layer's clock and store.
+/// A router behind a layer, with access to the layer's clock and store.
 pub(crate) struct Site {
     pub(crate) app: Router,
     pub(crate) clock: ManualClock,
@@ -74,7 +75,7 @@ impl Site {
         admitted
     }
 
-    /// The requests spend one budget of three, and it is the only one.
+    /// All requests spend one budget of three, and there is no other budget.
     pub(crate) async fn assert_one_bucket(&self, requests: impl IntoIterator<Item = Builder>) {
         assert_eq!(self.admitted(requests).await, 3);
         assert_eq!(self.store.keys(), 1);
@@ -107,7 +108,7 @@ pub(crate) async fn send(app: &Router, request: Builder) -> Response<Body> {
     response
 }
 
-/// The text of a field that stands once or not at all.
+/// The value of a header that occurs at most once.
 pub(crate) fn field<'a, B>(response: &'a Response<B>, name: &str) -> Option<&'a str> {
     let mut values = response.headers().get_all(name).iter();
     let value = values.next().map(|value| value.to_str().unwrap());
@@ -120,7 +121,7 @@ pub(crate) fn retry_after<B>(response: &Response<B>) -> Option<u64> {
     field(response, "retry-after").map(|seconds| seconds.parse().unwrap())
 }
 
-/// A field that is a list of named members, read by a parser that is not ours: each name with its integer parameters.
+/// A header that is a list of named members, read by an independent parser: each name with its integer parameters.
 pub(crate) fn list<B>(response: &Response<B>, name: &str) -> Vec<(String, Vec<(String, i64)>)> {
     parse_list(field(response, name).unwrap())
 }
@@ -154,13 +155,13 @@ pub(crate) async fn text(response: Response<Body>) -> String {
     String::from_utf8(body.into()).unwrap()
 }
 
-/// At least so many random cases, more if the environment asks for more. A failure prints its input and leaves no file.
+/// At least this many random cases, more if the environment sets more. A failure prints its input and leaves no file.
 pub(crate) fn cases(cases: u32) -> ProptestConfig {
     let config = ProptestConfig::default();
     ProptestConfig { cases: config.cases.max(cases), failure_persistence: None, ..config }
 }
 
-/// A stream of numbers that looks random and is the same in every run.
+/// A stream of numbers that look random but are the same in every run.
 pub(crate) struct Dice(u64);
 
 impl Dice {
