@@ -7,12 +7,14 @@ use std::time::Duration;
 
 use http::{HeaderMap, Request, Response, StatusCode};
 use throttle_tower::shape::{HttpHead, Shaper, TokioClock};
-use throttle_tower::{Constant, Dialect, Gcra, LeakyBucket, MemoryBackend, Rate, ShapeLayer, ThrottleLayer, limit};
+use throttle_tower::{
+    Constant, Dialect, Gcra, LeakyBucket, MemoryBackend, OnError, Rate, ShapeLayer, ThrottleLayer, limit,
+};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
-use crate::support::MS;
+use crate::support::{MS, Remote, over, ten};
 
 type Shaped = ShapeLayer<Request<()>, MemoryBackend<TokioClock>, HttpHead>;
 
@@ -64,7 +66,8 @@ async fn shape_retry_after_pauses_the_key() {
         let wait = second_leaves(obeying(10), say(status, &[("retry-after", "7")])).await;
         assert_eq!(wait.as_secs_f32().round(), 7.0, "{status}: {wait:?}");
     }
-    let ignored = [say(429, &[]), say(429, &[("retry-after", "soon")]), say(500, &[("retry-after", "7")])];
+    let fields = [("retry-after", "7")];
+    let ignored = [say(429, &[]), say(429, &[("retry-after", "soon")]), say(500, &fields), say(200, &fields)];
     for response in ignored {
         assert_eq!(second_leaves(obeying(10), response).await, 100 * MS);
     }
@@ -85,8 +88,14 @@ async fn shape_success_with_nothing_remaining_pauses_the_key() {
     let trio = [("x-ratelimit-limit", "60"), ("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "12")];
     assert_eq!(second_leaves(obeying(10), say(200, &trio)).await, Duration::from_secs(12));
     // The longer of the two counts.
-    let both = say(429, &[("ratelimit", r#""api";r=0;t=3"#), ("retry-after", "5")]);
-    assert_eq!(second_leaves(obeying(10), both).await, Duration::from_secs(5));
+    for (seconds, retry_after) in [(3, "5"), (5, "3")] {
+        let window = format!(r#""api";r=0;t={seconds}"#);
+        let both = say(429, &[("ratelimit", &window), ("retry-after", retry_after)]);
+        assert_eq!(second_leaves(obeying(10), both).await, Duration::from_secs(5));
+    }
+    // One unit is not nothing: the next call may use it.
+    let one = say(200, &[("ratelimit", r#""api";r=1;t=10"#)]);
+    assert_eq!(second_leaves(obeying(10), one).await, 100 * MS);
 }
 
 #[tokio::test(start_paused = true)]
@@ -125,6 +134,11 @@ async fn shape_pause_is_bounded_whatever_the_upstream_asks_for() {
         let wait = second_leaves(obeying(10).longest_pause(Duration::from_secs(2)), say(429, &fields)).await;
         assert!(wait <= Duration::from_secs(2), "{fields:?}: {wait:?}");
     }
+    let year = || say(429, &[("retry-after", "31536000")]);
+    assert_eq!(second_leaves(obeying(10), year()).await, Duration::from_secs(60), "a minute, unless configured");
+    let bucket = LeakyBucket::new(Rate::per_second(10)).max_wait(Duration::from_secs(3_600));
+    let before = ShapeLayer::new(bucket).unwrap().longest_pause(Duration::from_secs(2)).obey_upstream();
+    assert_eq!(second_leaves(before, year()).await, Duration::from_secs(2), "whatever the order of the options");
 }
 
 #[tokio::test(start_paused = true)]
@@ -136,6 +150,17 @@ async fn shape_jitter_only_lengthens_a_pause() {
     assert!(waits.iter().all(|wait| (10_000..=15_001).contains(wait)), "{waits:?}");
     waits.dedup();
     assert!(waits.len() > 25, "they come back at different times: {waits:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_jitter_lengthens_the_longest_pause_too_and_at_most_doubles_it() {
+    let mut waits = Vec::new();
+    for _ in 0..50 {
+        let layer = obeying(10).pause_jitter(u8::MAX).longest_pause(Duration::from_secs(10));
+        waits.push(second_leaves(layer, say(429, &[("retry-after", "100")])).await.as_millis());
+    }
+    assert!(waits.iter().all(|wait| (10_000..=20_001).contains(wait)), "{waits:?}");
+    assert!(waits.iter().any(|wait| *wait > 10_001), "{waits:?}");
 }
 
 /// Calls that wait when the pause begins, and calls that come during it, leave after it in order, at the pace.
@@ -375,4 +400,54 @@ async fn shape_slow_down_is_bounded_too() {
         service.call(Request::new(())).await.unwrap();
     }
     assert!(start.elapsed() <= 2 * Duration::from_secs(2) + 1_200 * MS, "{:?}", start.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_pause_holds_for_the_key_of_the_response() {
+    let layer = obeying(10).by(|request: &Request<()>| request.uri().path().into());
+    let mut service = layer.layer(upstream(|call| say(if call == 0 { 429 } else { 200 }, &[("retry-after", "7")])));
+    let to = |path: &str| Request::get(path).body(()).unwrap();
+    service.call(to("/paused")).await.unwrap();
+    let start = Instant::now();
+    service.call(to("/other")).await.unwrap();
+    assert_eq!(start.elapsed(), Duration::ZERO);
+    service.call(to("/paused")).await.unwrap();
+    assert_eq!(start.elapsed(), Duration::from_secs(7));
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_responses_are_obeyed_over_a_store_too() {
+    let remote = Remote::new(2 * MS);
+    let layer = ShapeLayer::of(over(&remote, ten(60_000), OnError::Closed)).obey_upstream();
+    let mut service = layer.layer(upstream(|_| say(429, &[("retry-after", "7")])));
+    service.call(Request::new(())).await.unwrap();
+    let start = Instant::now();
+    service.call(Request::new(())).await.unwrap();
+    assert_eq!(start.elapsed().as_secs_f64().round(), 7.0);
+}
+
+/// Positions of a key that has been idle since its last pause save nothing up.
+#[tokio::test(start_paused = true)]
+async fn shape_second_pause_of_an_idle_key_is_followed_by_no_burst() {
+    let pace = LeakyBucket::new(Rate::per_second(10)).max_wait(Duration::from_secs(100));
+    let shaper = Shaper::builder(pace).headroom(Duration::ZERO).build().unwrap();
+    shaper.pause("key", Duration::from_secs(1));
+    sleep(Duration::from_secs(10)).await;
+    shaper.pause("key", Duration::from_secs(1));
+    let start = Instant::now();
+    let calls: JoinSet<_> = (0..5)
+        .map(|_| {
+            let shaper = shaper.clone();
+            async move {
+                shaper.schedule("key", 1).await.unwrap();
+                start.elapsed().as_millis()
+            }
+        })
+        .collect();
+    let mut times = calls.join_all().await;
+    times.sort_unstable();
+    for (call, at) in times.into_iter().enumerate() {
+        let due = 1_000 + 100 * call as u128;
+        assert!((due..=due + 1).contains(&at), "call {call} left after {at} ms");
+    }
 }

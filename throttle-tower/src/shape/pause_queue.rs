@@ -69,7 +69,7 @@ impl PauseQueue {
 
     /// Whether a call that came now would be delayed.
     pub(super) fn is_active(&self, now: Instant) -> bool {
-        self.paused_until > now || self.slow_until > now || self.time(self.first_free) > now
+        self.slow_until > now || self.time(self.first_free) > now
     }
 
     /// When the last of `units` would leave whose slot comes after `delay`, as things stand. Calls with earlier slots
@@ -78,18 +78,22 @@ impl PauseQueue {
         let slots = delay.as_nanos().div_ceil(self.spacing.as_nanos().max(1)).saturating_sub(1);
         let before = u64::try_from(slots).unwrap_or(u64::MAX);
         let last = self.first_free.saturating_add(before).saturating_add(units - 1);
-        self.time(last).max(self.paused_until).saturating_duration_since(now).max(delay)
+        self.time(last).saturating_duration_since(now).max(delay)
     }
 
     /// Joins the end of the queue. Returns the first of the units.
     pub(super) fn join(&mut self, units: u64, now: Instant) -> u64 {
+        self.catch_up(now);
         let unit = self.first_free;
-        if self.time(unit) < now {
-            // Time that passes without calls is not saved up.
-            self.restretch(unit, now, self.slow_until);
-        }
         self.first_free = unit.saturating_add(units);
         unit
+    }
+
+    /// Time that passes without calls is not saved up.
+    fn catch_up(&mut self, now: Instant) {
+        if self.time(self.first_free) < now {
+            self.restretch(self.first_free, now, self.slow_until);
+        }
     }
 
     /// Gives back the last position. Any other one passes unused.
@@ -108,7 +112,7 @@ impl PauseQueue {
 
     /// Removes a call that leaves.
     pub(super) fn leave(&mut self, unit: u64, units: u64) {
-        self.first_waiting = self.first_waiting.max(unit.saturating_add(units)).min(self.first_free);
+        self.first_waiting = self.first_waiting.max(unit.saturating_add(units));
         while self.stretches.get(1).is_some_and(|next| next.first <= self.first_waiting) {
             self.stretches.remove(0);
         }
@@ -120,6 +124,7 @@ impl PauseQueue {
     }
 
     pub(super) fn pause(&mut self, until: Instant, now: Instant) {
+        self.catch_up(now);
         // A call whose time has passed was dropped, or leaves at this moment.
         let more = until.saturating_duration_since(self.time(self.first_waiting).max(now));
         self.delay_all(more);
@@ -142,7 +147,7 @@ impl PauseQueue {
             self.restretch(self.first_waiting, next, until);
         } else {
             // A faster pace holds for later calls only: a call keeps its time.
-            self.slow_spacing = spacing.max(self.spacing);
+            self.slow_spacing = spacing;
             let until = if spacing <= self.spacing { now } else { until };
             self.restretch(self.first_free, self.time(self.first_free), until);
         }
@@ -232,5 +237,111 @@ mod tests {
         assert_eq!(queue.time(next), now);
         assert_eq!(queue.time(next + 1), now + 200 * MS);
         assert!(queue.is_active(now) && !queue.is_active(start + 20_000 * MS));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn shape_idle_queue_sends_no_burst_after_a_pause() {
+        let start = Instant::now();
+        let mut queue = PauseQueue::new(0, start, 100 * MS);
+        queue.pause(start + 1_000 * MS, start);
+        // A call that was dropped, and whose position passes unused.
+        queue.join(1, start);
+        let now = start + 10_000 * MS;
+        queue.pause(now + 1_000 * MS, now);
+        let units: Vec<u64> = (0..3).map(|_| queue.join(1, now)).collect();
+        assert_eq!(units, [1, 2, 3]);
+        assert_eq!(times(&queue, start, 1..4), [11_000, 11_100, 11_200]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn shape_late_call_waits_for_the_longest_pause() {
+        let start = Instant::now();
+        let mut queue = PauseQueue::new(0, start, 100 * MS);
+        queue.join(2, start);
+        let now = start + 50 * MS;
+        queue.pause(start + 1_000 * MS, now);
+        assert_eq!(times(&queue, start, 0..1), [1_000], "though its time had come");
+        queue.pause(start + 500 * MS, now);
+        assert_eq!(times(&queue, start, 0..1), [1_000], "a shorter pause ends no longer one");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn shape_only_the_last_position_is_given_back() {
+        let start = Instant::now();
+        let mut queue = PauseQueue::new(0, start, 100 * MS);
+        queue.pause(start + 1_000 * MS, start);
+        let units: Vec<u64> = [1, 2, 3].map(|units| queue.join(units, start)).into();
+        queue.give_back(units[1], 2);
+        assert_eq!(queue.join(1, start), 6, "the call behind keeps its time");
+        queue.give_back(6, 1);
+        queue.give_back(units[2], 3);
+        assert_eq!(queue.join(1, start), 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn shape_calls_may_leave_out_of_order() {
+        let start = Instant::now();
+        let mut queue = PauseQueue::new(0, start, 100 * MS);
+        queue.join(3, start);
+        queue.leave(1, 1);
+        queue.leave(0, 1);
+        queue.pause(start + 1_000 * MS, start + 100 * MS);
+        assert_eq!(times(&queue, start, 2..4), [1_000, 1_100]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn shape_slower_pace_does_not_end_earlier() {
+        let start = Instant::now();
+        let mut queue = PauseQueue::new(0, start, 100 * MS);
+        queue.slow(200 * MS, start + 1_000 * MS, start);
+        queue.slow(250 * MS, start + 500 * MS, start);
+        queue.join(6, start);
+        assert_eq!(times(&queue, start, 0..6), [0, 250, 500, 750, 1_000, 1_100]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn shape_pace_of_an_earlier_slow_time_is_forgotten() {
+        let start = Instant::now();
+        let mut queue = PauseQueue::new(0, start, 100 * MS);
+        queue.slow(200 * MS, start + 400 * MS, start);
+        queue.join(8, start);
+        assert_eq!(times(&queue, start, 0..6), [0, 200, 400, 500, 600, 700]);
+        queue.leave(0, 4);
+        let now = start + 550 * MS;
+        queue.slow(150 * MS, now + 1_000 * MS, now);
+        assert_eq!(times(&queue, start, 4..7), [650, 800, 950], "waiting calls are slowed down again");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn shape_slow_time_ends_when_the_rate_is_allowed_again() {
+        let start = Instant::now();
+        let mut queue = PauseQueue::new(0, start, 100 * MS);
+        queue.slow(200 * MS, start + 10_000 * MS, start);
+        queue.slow(100 * MS, start + 10_000 * MS, start);
+        assert!(!queue.is_active(start));
+        queue.join(2, start);
+        assert_eq!(times(&queue, start, 0..3), [0, 100, 200]);
+        assert!(queue.is_active(start + 199 * MS) && !queue.is_active(start + 200 * MS));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn shape_call_finishes_no_earlier_than_its_slot() {
+        let start = Instant::now();
+        let mut queue = PauseQueue::new(0, start, 100 * MS);
+        queue.join(1, start);
+        let now = start + 10_000 * MS;
+        assert_eq!(queue.finish(200 * MS, 1, now), 200 * MS, "an idle queue delays no call");
+        queue.pause(now + 1_000 * MS, now);
+        assert_eq!(queue.finish(200 * MS, 1, now), 1_100 * MS);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn shape_repeated_slow_times_do_not_pile_up() {
+        let start = Instant::now();
+        let mut queue = PauseQueue::new(0, start, 100 * MS);
+        for said in 0..1_000 {
+            queue.slow(200 * MS, start + (1_000 + said) * MS, start);
+        }
+        assert_eq!(queue.stretches.len(), 2);
     }
 }

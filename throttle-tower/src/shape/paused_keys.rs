@@ -179,6 +179,79 @@ mod tests {
         assert_eq!(leave(positions[2], now), Err(start + ms(1_550)));
     }
 
+    /// Neither the first late call nor one that is hardly late delays those behind it by its lateness.
+    #[tokio::test(start_paused = true)]
+    async fn shape_calls_that_are_late_together_leave_at_the_rate() {
+        let ms = |ms: u64| Duration::from_millis(ms);
+        let paused_keys = PausedKeys::new(Rate::per_second(10), Some(ms(20)));
+        let (key, due) = (Key::from("key"), Instant::now());
+        let leave = |position, now| paused_keys.leave(&key, 1, due, position, now).map_err(|position| position.at);
+        assert_eq!(leave(None, due + ms(20)), Ok(()), "within the tolerance");
+        assert!(paused_keys.is_empty());
+        let now = due + ms(30);
+        assert_eq!(leave(None, now), Ok(()));
+        assert_eq!(leave(None, now), Err(now + ms(100)));
+        assert_eq!(leave(None, now), Err(now + ms(200)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn shape_every_unit_of_a_call_has_its_time_after_a_pause() {
+        let ms = |ms: u64| Duration::from_millis(ms);
+        let paused_keys = PausedKeys::new(Rate::per_second(10), None);
+        let (key, start) = (Key::from("key"), Instant::now());
+        paused_keys.pause(&key, start, start + ms(1_000));
+        assert_eq!(paused_keys.finish(&key, 3, Duration::ZERO, start), Some(ms(1_200)));
+        let first = paused_keys.leave(&key, 3, start, None, start).expect_err("paused");
+        let second = paused_keys.leave(&key, 1, start, None, start).expect_err("paused");
+        assert_eq!([first.at, second.at], [1_000, 1_300].map(|at| start + ms(at)));
+        let now = first.at;
+        assert!(paused_keys.leave(&key, 3, first.at, Some(first), now).is_ok());
+        // All three units have left, so the next one is the second call's.
+        paused_keys.pause(&key, now, start + ms(2_000));
+        let waits = paused_keys.leave(&key, 1, second.at, Some(second), now).expect_err("paused again");
+        assert_eq!(waits.at, start + ms(2_000));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn shape_faster_pace_is_heeded_by_later_calls() {
+        let ms = |ms: u64| Duration::from_millis(ms);
+        let paused_keys = PausedKeys::new(Rate::per_second(10), None);
+        let (key, start) = (Key::from("key"), Instant::now());
+        paused_keys.slow(&key, start, ms(1_000), start + ms(10_000));
+        assert_eq!(paused_keys.active(start), 1);
+        paused_keys.slow(&key, start, ms(50), start + ms(10_000));
+        assert_eq!(paused_keys.active(start), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn shape_position_in_a_former_queue_is_not_given_back() {
+        let ms = |ms: u64| Duration::from_millis(ms);
+        let paused_keys = PausedKeys::new(Rate::per_second(10), None);
+        let (key, start) = (Key::from("key"), Instant::now());
+        let join = || paused_keys.leave(&key, 1, start, None, start).expect_err("paused");
+        paused_keys.pause(&key, start, start + ms(1_000));
+        let former = join();
+        paused_keys.forget(&key);
+        assert!(paused_keys.is_empty());
+        paused_keys.pause(&key, start, start + ms(1_000));
+        assert_eq!(join().at, start + ms(1_000));
+        paused_keys.give_back(&key, 1, former);
+        assert_eq!(join().at, start + ms(1_100));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn shape_key_is_removed_when_its_pause_is_over() {
+        let paused_keys = PausedKeys::new(Rate::per_second(10), None);
+        let (key, start) = (Key::from("key"), Instant::now());
+        paused_keys.pause(&key, start, start);
+        assert!(paused_keys.is_empty(), "a pause of no time is none");
+        let end = start + Duration::from_secs(1);
+        paused_keys.pause(&key, start, end);
+        assert!(!paused_keys.is_empty());
+        assert!(paused_keys.leave(&key, 1, end, None, end).is_ok());
+        assert!(paused_keys.is_empty());
+    }
+
     #[tokio::test(start_paused = true)]
     async fn shape_idle_keys_are_swept() {
         let paused_keys = PausedKeys::new(Rate::per_second(10), None);
