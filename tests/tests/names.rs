@@ -144,5 +144,8 @@ async fn two_paces_of_one_name_on_one_store_are_an_error() {
     assert!(pace(5).build().is_ok(), "the same pace");
     assert_eq!(pace(50).build().unwrap_err().policy(), Some("api"));
     assert!(pace(50).replace_existing().build().is_ok());
+    let bucket = LeakyBucket::new(Rate::per_second(500));
+    let replacing = Shaper::builder(bucket).name("api").replace_existing().backend(backend.clone());
+    assert!(replacing.build().is_ok(), "whatever the order of the options");
     drop(former);
 }

@@ -1,9 +1,11 @@
 //! Who would wait too long is refused at once, and told when to come back.
 
+use std::convert::Infallible;
 use std::error::Error;
 use std::time::Duration;
 
-use throttle_tower::shape::{Bound, ShapeError, Shaper};
+use throttle_core::{BackendError, BackendErrorKind};
+use throttle_tower::shape::{Bound, ShapeError, Shaper, ShaperBuilder};
 use throttle_tower::{LeakyBucket, OnError, Rate, ShapeLayer};
 use tokio::time::{Instant, sleep};
 use tower::{Layer, ServiceExt};
@@ -159,7 +161,7 @@ fn shape_wrong_configuration_is_an_error_with_field_and_rule() {
     let nobody = error(Shaper::builder(bucket()).name("n").on_error(OnError::local(0)).backend(remote).build());
     assert_eq!((nobody.field(), nobody.value()), ("processes of on_error", "0"));
     let none = Shaper::new(LeakyBucket::new(Rate::per_second(0))).map(drop).unwrap_err();
-    assert_eq!((none.field(), none.value()), ("rate count", "0"));
+    assert_eq!((none.field(), none.value(), none.policy()), ("rate count", "0", Some("shape")));
     let long = Shaper::new(bucket().max_wait(Duration::MAX)).map(drop).unwrap_err();
     assert_eq!(long.field(), "max_wait in microseconds");
     assert!(Shaper::builder(bucket()).name("a\nb").build().is_err());
@@ -221,4 +223,114 @@ async fn shape_pause_keeps_billions_of_units_apart() {
     let mut times = leaving.join_all().await;
     times.sort_unstable();
     assert_eq!(times, (1..61).collect::<Vec<_>>());
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_errors_say_what_was_too_much_and_when_to_come_back() {
+    let shaper = ten(10_000).max_waiting(0).build().unwrap();
+    shaper.schedule("key", 1).await.unwrap();
+    let many = shaper.schedule("key", 1).await.unwrap_err();
+    assert_eq!(many.to_string(), "as many calls are waiting as max_waiting allows; try again later");
+    assert!(many.source().is_none());
+
+    let service = layer(ten(10_000)).deadline(|_| Some(50 * MS)).cost(|call| *call).layer(Notes::new());
+    service.clone().oneshot(1).await.unwrap();
+    let late = service.clone().oneshot(1).await.unwrap_err();
+    assert_eq!(late.to_string(), "the call would wait longer than its deadline, 50ms; try again in 50ms");
+    let large = service.clone().oneshot(2).await.unwrap_err();
+    assert_eq!(large.to_string(), "the call would wait longer than its deadline, 50ms; its cost never fits");
+
+    let cause = || std::io::Error::other("no route");
+    let caused = || BackendError::new(BackendErrorKind::Unavailable).with_source(cause());
+    let inner = ShapeError::Inner(caused());
+    assert_eq!(inner.to_string(), caused().to_string());
+    assert_eq!(inner.source().unwrap().to_string(), "no route");
+    assert!(inner.into_boxed().is::<BackendError>());
+    assert!(ShapeError::Inner(cause()).into_boxed().is::<std::io::Error>());
+    let store = ShapeError::<Infallible>::Store(caused());
+    assert_eq!(store.to_string(), caused().to_string());
+    assert_eq!(store.source().unwrap().to_string(), "no route");
+    assert!(store.into_boxed().is::<BackendError>());
+}
+
+/// A slot that is taken and given back would leave a gap if another call came in between.
+#[tokio::test(start_paused = true)]
+async fn shape_call_that_cannot_meet_its_deadline_takes_no_slot() {
+    for at_once in [true, false] {
+        let remote = Remote { at_once, ..Remote::new(2 * MS) };
+        let shaper = over(&remote, ten(10_000), OnError::Closed);
+        let layer = ShapeLayer::of(shaper).cost(|call| *call).deadline(|_| Some(250 * MS));
+        let service = layer.layer(Notes::new());
+        service.clone().oneshot(1).await.unwrap();
+        assert_eq!(remote.decisions(), 2, "a peek, and the decision");
+        // Its slot comes in time, and its last unit does not.
+        let error = service.clone().oneshot(3).await.unwrap_err();
+        assert_eq!(error.queue_full().unwrap().bound, Bound::Deadline);
+        sleep(10 * MS).await;
+        assert_eq!((remote.decisions(), remote.settled()), (3, 0));
+    }
+}
+
+/// Both calls find that they could leave at once, and one of them gets the later slot.
+#[tokio::test(start_paused = true)]
+async fn shape_deadline_counts_calls_that_come_after_the_peek() {
+    let remote = Remote::new(2 * MS);
+    let shaper = over(&remote, ten(10_000), OnError::Closed);
+    let service = ShapeLayer::of(shaper.clone()).cost(|_| 2).deadline(|_| Some(250 * MS)).layer(Notes::new());
+    let (first, second) = tokio::join!(service.clone().oneshot(1), service.clone().oneshot(2));
+    // The units of the later one are due after 200 and 300 ms.
+    let refused: Vec<_> = [first, second].into_iter().filter_map(Result::err).collect();
+    let bounds: Vec<_> = refused.iter().map(|error| error.queue_full().unwrap().bound).collect();
+    assert_eq!(bounds, [Bound::Deadline]);
+    sleep(10 * MS).await;
+    assert_eq!(remote.settled(), 1, "its slot is given back");
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_deadline_beyond_the_longest_wait_has_no_effect() {
+    let remote = Remote::new(2 * MS);
+    let shaper = over(&remote, ten(1_000), OnError::Closed);
+    let service = ShapeLayer::of(shaper.clone()).deadline(|_| Some(Duration::from_secs(10))).layer(Notes::new());
+    service.clone().oneshot(1).await.unwrap();
+    assert_eq!(remote.decisions(), 1, "one round trip");
+    shaper.pause(throttle_tower::Key::CONSTANT, Duration::from_secs(5));
+    let error = service.oneshot(2).await.unwrap_err();
+    let full = *error.queue_full().unwrap();
+    assert_eq!((full.bound, full.allowed), (Bound::MaxWait, 1_000 * MS));
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_call_that_leaves_at_once_does_not_wait() {
+    let shaper = ten(10_000).max_waiting(0).build().unwrap();
+    shaper.schedule("key", 1).await.unwrap();
+    shaper.pause("paused", Duration::from_secs(1));
+    shaper.schedule("other", 1).await.unwrap();
+    assert_eq!((shaper.stats().sent, shaper.stats().refused), (2, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_refused_call_gives_its_slot_back() {
+    let shaper = ten(10_000).max_waiting(1).build().unwrap();
+    shaper.schedule("key", 1).await.unwrap();
+    let waits = shaper.reserve("key", 1).await.unwrap();
+    for _ in 0..5 {
+        assert!(shaper.reserve("key", 1).await.is_err());
+    }
+    waits.await;
+    assert_eq!(shaper.reserve("key", 1).await.unwrap().delay(), 100 * MS);
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_waiting_calls_are_bounded_unless_configured() {
+    assert_eq!(ShaperBuilder::DEFAULT_MAX_WAITING, 100_000);
+    let bucket = LeakyBucket::new(Rate::per_second(1_000)).max_wait(Duration::from_secs(3_600));
+    let shaper = Shaper::new(bucket).unwrap();
+    let mut slots = Vec::new();
+    let full = loop {
+        match shaper.reserve("key", 1).await {
+            Ok(slot) => slots.push(slot),
+            Err(error) => break *error.queue_full().unwrap(),
+        }
+    };
+    assert_eq!((slots.len(), full.bound), (100_000, Bound::MaxWaiting));
 }

@@ -44,6 +44,7 @@ async fn shape_failing_store_fails_calls_if_closed() {
     let error = shaper.schedule("key", 1).await.unwrap_err();
     assert!(matches!(&error, ShapeError::Store(error) if error.kind() == BackendErrorKind::Unavailable), "{error}");
     assert_eq!((shaper.stats().sent, shaper.stats().waiting), (0, 0));
+    assert_eq!((shaper.stats().refused, shaper.stats().degraded), (0, 1), "no bound has refused it");
 }
 
 #[tokio::test(start_paused = true)]
@@ -71,4 +72,27 @@ async fn shape_failing_store_sends_calls_if_open() {
     }
     assert!(start.elapsed() < 20 * MS);
     assert_eq!((shaper.stats().sent, shaper.stats().degraded), (5, 5));
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_share_goes_on_where_the_store_left_off() {
+    let remote = Remote::new(2 * MS);
+    let shaper = over(&remote, ten(10_000), OnError::local(4));
+    shaper.schedule("key", 1).await.unwrap();
+    remote.fail(true);
+    let next = shaper.reserve("key", 1).await.unwrap();
+    assert!(next.delay() > 300 * MS, "{:?}", next.delay());
+    drop(next);
+    shaper.reset("key").await.unwrap();
+    assert!(shaper.reserve("key", 1).await.unwrap().delay().is_zero(), "the share is reset, too");
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_call_that_the_share_decides_counts_once_as_waiting() {
+    let remote = Remote::new(2 * MS);
+    let shaper = over(&remote, ten(10_000).max_waiting(1), OnError::local(2));
+    remote.fail(true);
+    shaper.schedule("key", 1).await.unwrap();
+    shaper.schedule("key", 1).await.unwrap();
+    assert_eq!((shaper.stats().sent, shaper.stats().refused), (2, 0));
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use throttle_tower::shape::Shaper;
+use throttle_tower::shape::{Bound, Shaper};
 use throttle_tower::{LeakyBucket, OnError, Rate, ShapeLayer};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, advance};
@@ -140,4 +140,42 @@ async fn shape_process_that_stood_still_sends_no_burst() {
     let most =
         (0..times.len()).map(|first| times[first..].iter().take_while(|at| **at - times[first] < 200 * MS).count());
     assert!(most.max().unwrap() <= 20);
+}
+
+#[test]
+fn shape_usual_headroom_is_a_part_of_the_period_within_bounds() {
+    let pace = |period_ms: u64| Shaper::builder(LeakyBucket::new(Rate::new(10, Duration::from_millis(period_ms))));
+    for (period, local, shared) in
+        [(200, 202_000, 205_000), (1_000, 1_005_000, 1_025_000), (60_000, 60_005_000, 60_025_000)]
+    {
+        let alone = pace(period).build().unwrap();
+        assert_eq!(alone.rate(), Rate::new(10, Duration::from_micros(local)));
+        let remote = Remote::new(MS);
+        let fleet = pace(period).name("fleet").on_error(OnError::Closed).backend(remote).build().unwrap();
+        assert_eq!(fleet.rate(), Rate::new(10, Duration::from_micros(shared)));
+    }
+    // With headroom this longest wait could not be counted exactly.
+    let long = LeakyBucket::new(Rate::per_second(1_000_000)).max_wait(Duration::from_micros((1 << 52) - 2));
+    assert_eq!(Shaper::new(long).unwrap().rate(), Rate::per_second(1_000_000));
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_key_cost_and_deadline_hold_in_any_order() {
+    type Set = fn(ShapeLayer<u64>) -> ShapeLayer<u64>;
+    let key: Set = |layer| layer.by(|call| (call % 2).into());
+    let cost: Set = |layer| layer.cost(|_| 3);
+    let deadline: Set = |layer| layer.deadline(|_| Some(Duration::from_millis(400)));
+    for order in [[key, cost, deadline], [deadline, key, cost], [cost, deadline, key]] {
+        let service = order.into_iter().fold(layer(ten(10_000)), |layer, set| set(layer)).layer(Notes::new());
+        let start = Instant::now();
+        service.clone().oneshot(0).await.unwrap();
+        service.clone().oneshot(1).await.unwrap();
+        assert_eq!(start.elapsed(), Duration::ZERO, "another key");
+        let error = service.clone().oneshot(2).await.unwrap_err();
+        let full = *error.queue_full().unwrap();
+        assert_eq!((full.bound, full.retry_after), (Bound::Deadline, Some(100 * MS)), "300 ms, and 200 for its units");
+        tokio::time::sleep(100 * MS).await;
+        service.clone().oneshot(3).await.unwrap();
+        assert_eq!(start.elapsed(), 300 * MS);
+    }
 }

@@ -70,6 +70,8 @@ pub(crate) struct Remote {
     pub(crate) trip: Duration,
     pub(crate) fails: Arc<AtomicBool>,
     pub(crate) busy: Arc<AtomicBool>,
+    /// Decides without a round trip.
+    pub(crate) at_once: bool,
     pub(crate) decisions: Arc<AtomicUsize>,
     pub(crate) settled: Arc<AtomicUsize>,
 }
@@ -82,6 +84,7 @@ impl Remote {
             trip,
             fails: Arc::default(),
             busy: Arc::default(),
+            at_once: false,
             decisions: Arc::default(),
             settled: Arc::default(),
         }
@@ -93,6 +96,10 @@ impl Remote {
 
     pub(crate) fn decisions(&self) -> usize {
         self.decisions.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn settled(&self) -> usize {
+        self.settled.load(Ordering::SeqCst)
     }
 
     pub(crate) fn be_busy(&self) {
@@ -124,6 +131,13 @@ impl Backend for Remote {
 
     fn set(prepared: &MemorySet) -> &PolicySet {
         MemoryBackend::<TokioClock>::set(prepared)
+    }
+
+    fn decide_at_once(&self, prepared: &Arc<MemorySet>, calls: &[Call]) -> Option<Decision> {
+        self.at_once.then(|| {
+            self.decisions.fetch_add(1, Ordering::SeqCst);
+            self.memory.decide_now(prepared, calls)
+        })
     }
 
     fn decide(&self, prepared: &Arc<MemorySet>, calls: &[Call]) -> Self::Decide {

@@ -123,7 +123,7 @@ impl<B: Backend> Schedule<B> {
             return Err(QueueFull { bound, retry_after: decision.retry_after(), allowed }.into());
         }
         let delay = decision.delay();
-        if delay.is_zero() && self.paused_keys.is_empty() && !request.always_slot && request.deadline.is_none() {
+        if delay.is_zero() && self.paused_keys.is_empty() && !request.always_slot {
             return Ok(Reservation::LeaveNow);
         }
         let item = Receipt::of(decision, calls).and_then(|receipt| receipt.into_items().next());
