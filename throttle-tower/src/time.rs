@@ -27,3 +27,23 @@ pub(crate) fn time_for(rate: Rate, units: u64) -> Duration {
     let nanos = rate.period().as_nanos().saturating_mul(u128::from(units)).div_ceil(u128::from(rate.count().max(1)));
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_beyond_the_range_are_the_longest() {
+        assert_eq!(micros(Duration::from_micros(1_234_567)), 1_234_567);
+        assert_eq!(micros(Duration::from_secs(1 << 40)), (1 << 40) * 1_000_000);
+        assert_eq!(micros(Duration::MAX), u64::MAX);
+        assert_eq!(time_for(Rate::per_day(1), u64::MAX), Duration::from_nanos(u64::MAX));
+    }
+
+    #[test]
+    fn time_for_units_is_rounded_up() {
+        assert_eq!(time_for(Rate::per_second(3), 1), Duration::from_nanos(333_333_334));
+        assert_eq!(time_for(Rate::per_second(3), 3), Duration::from_secs(1));
+        assert_eq!(time_for(Rate::per_second(3), 0), Duration::ZERO);
+    }
+}

@@ -142,6 +142,25 @@ mod tests {
     }
 
     #[test]
+    fn value_longer_than_the_bound_is_missing() {
+        let header = Header::new("x-user");
+        assert!(key(&header, &[b'a'; Header::MAX_LEN]).is_some());
+        assert_eq!(key(&header, &[b'a'; Header::MAX_LEN + 1]), None);
+        assert_eq!(key(&header, b""), None);
+    }
+
+    #[test]
+    fn name_is_shown_and_checked() {
+        let header = Header::new("X-User");
+        assert!(header.check().is_ok());
+        assert_eq!(header.describe(), "Header(\"x-user\")");
+        assert_eq!(format!("{header:?}"), "Header { name: Ok(\"x-user\"), .. }");
+        let wrong = Header::new("x user");
+        assert_eq!(wrong.check().unwrap_err().value(), "\"x user\"");
+        assert_eq!(wrong.describe(), "Header");
+    }
+
+    #[test]
     fn accept_sees_the_value_before_it_is_folded() {
         let header = Header::new("x-user").normalize(str::to_ascii_lowercase).accept(|name| name == b"Ada");
         assert!(key(&header, b"Ada").is_some());

@@ -166,3 +166,72 @@ macro_rules! pointer {
 }
 
 pointer! { Arc Box }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client_ip::{ClientIp, IpPrefix};
+    use crate::extract::{Constant, Extension, Header, Route, from_fn};
+
+    /// Every extractor that consists of others.
+    fn around(part: impl KeyExtractor + Clone) -> Vec<Arc<dyn KeyExtractor>> {
+        vec![
+            Arc::new(part.clone().or(Constant)),
+            Arc::new(Constant.or(part.clone())),
+            Arc::new((part.clone(), Constant)),
+            Arc::new((Constant, part.clone())),
+            Arc::new((Constant, Constant, part.clone())),
+            Arc::new((Constant, Constant, Constant, part.clone())),
+            Arc::new(Box::new(part.clone())),
+            Arc::new(Arc::new(part)),
+        ]
+    }
+
+    #[test]
+    fn extractor_of_several_is_checked_part_by_part() {
+        for extractor in around(Header::new("no name")) {
+            assert_eq!(extractor.check().unwrap_err().field(), "header", "{}", extractor.describe());
+        }
+        for extractor in around(Header::new("x-user")) {
+            assert!(extractor.check().is_ok());
+        }
+    }
+
+    #[test]
+    fn extractor_of_several_uses_what_its_parts_use() {
+        for extractor in around(Route) {
+            assert!(extractor.uses_route() && !extractor.uses_peer(), "{}", extractor.describe());
+        }
+        for extractor in
+            around(ClientIp::peer()).into_iter().chain(around(ClientIp::peer().by_prefix(IpPrefix::default())))
+        {
+            assert!(extractor.uses_peer() && !extractor.uses_route(), "{}", extractor.describe());
+        }
+    }
+
+    #[test]
+    fn extractor_of_several_is_described_by_its_parts() {
+        let masked = ClientIp::peer().by_prefix(IpPrefix::default());
+        let constant = Constant.describe();
+        assert!(constant.ends_with("Constant"), "{constant}");
+        let described: Vec<String> = around(masked).iter().map(KeyExtractor::describe).collect();
+        let expected = [
+            format!("ClientIp or {constant}"),
+            format!("{constant} or ClientIp"),
+            format!("(ClientIp, {constant})"),
+            format!("({constant}, ClientIp)"),
+            format!("({constant}, {constant}, ClientIp)"),
+            format!("({constant}, {constant}, {constant}, ClientIp)"),
+            "ClientIp".to_owned(),
+            "ClientIp".to_owned(),
+        ];
+        assert_eq!(described, expected);
+        assert_eq!(ClientIp::peer().describe(), "ClientIp");
+    }
+
+    #[test]
+    fn debug_output_of_an_extractor_shows_no_key() {
+        assert_eq!(format!("{:?}", Extension::by(|user: &u64| *user)), "Extension<u64>");
+        assert_eq!(format!("{:?}", from_fn(|_: &Parts| Some(7))), "FromFn");
+    }
+}

@@ -28,3 +28,21 @@ impl KeyExtractor for Method {
         )
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+
+    use super::*;
+
+    #[test]
+    fn each_registered_method_has_a_key_of_its_own() {
+        let key =
+            |name: &str| Method.extract(&Request::builder().method(name).body(()).unwrap().into_parts().0).unwrap();
+        for name in ["GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "CONNECT", "TRACE"] {
+            assert_eq!(key(name), Key::from(name));
+        }
+        assert_eq!(key("HEAD"), Key::from("GET"));
+        assert_eq!(key("get"), key("BREW"));
+    }
+}

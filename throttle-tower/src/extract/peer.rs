@@ -33,3 +33,24 @@ pub(crate) fn peer(parts: &Parts) -> Option<IpAddr> {
     }
     parts.extensions.get::<SocketAddr>().map(SocketAddr::ip)
 }
+
+#[cfg(all(test, feature = "axum"))]
+mod tests {
+    use axum::extract::ConnectInfo;
+    use http::Request;
+
+    use super::*;
+
+    #[test]
+    fn address_that_the_user_states_comes_before_the_connection() {
+        let socket = |last: u8| SocketAddr::from(([192, 0, 2, last], 4_000));
+        let (mut parts, ()) = Request::new(()).into_parts();
+        assert_eq!(peer(&parts), None);
+        parts.extensions.insert(socket(1));
+        assert_eq!(peer(&parts), Some(socket(1).ip()));
+        parts.extensions.insert(ConnectInfo(socket(2)));
+        assert_eq!(peer(&parts), Some(socket(2).ip()));
+        parts.extensions.insert(PeerAddr(socket(3).ip()));
+        assert_eq!(peer(&parts), Some(socket(3).ip()));
+    }
+}

@@ -63,3 +63,17 @@ impl KeyExtractor for Route {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+
+    use super::*;
+
+    #[test]
+    fn request_without_a_route_has_the_key_of_the_unmatched() {
+        let (parts, ()) = Request::new(()).into_parts();
+        assert_eq!(Route.extract(&parts), Some(Key::from("<unmatched>")));
+        assert_eq!(Route::template(&parts), None);
+    }
+}

@@ -44,8 +44,6 @@ impl Allowance {
     fn slowness(&self, other: &Self) -> Ordering {
         match (self.remaining, other.remaining) {
             (0, 0) => self.within.cmp(&other.within),
-            (0, _) => Ordering::Greater,
-            (_, 0) => Ordering::Less,
             (own, others) => {
                 let scaled = |within: Duration, by: u64| within.as_nanos().saturating_mul(u128::from(by));
                 scaled(self.within, others).cmp(&scaled(other.within, own))
@@ -95,6 +93,10 @@ mod tests {
         assert_eq!(read(&x("1795262460")), Some((4, 60_000)), "seconds since 1970");
         assert_eq!(read(&x("1795262460500")), Some((4, 60_500)), "milliseconds since 1970");
         assert_eq!(read(&x("1795262000")), Some((4, 0)), "an instant that has passed");
+        assert_eq!(read(&x("999999999")), Some((4, 999_999_999_000)), "a wait of thirty years");
+        assert_eq!(read(&x("1000000000")), Some((4, 0)), "an instant in 2001");
+        assert_eq!(read(&x("999999999999")), Some((4, 998_204_737_599_000)), "far from now, in seconds");
+        assert_eq!(read(&x("1000000000000")), Some((4, 0)), "the same in milliseconds");
     }
 
     #[test]
@@ -102,6 +104,13 @@ mod tests {
         assert_eq!(read(&[("ratelimit", r#""a";r=100;t=10, "b";r=5;t=1"#)]), Some((5, 1_000)));
         assert_eq!(read(&[("ratelimit", r#""a";r=5;t=10"#), ("ratelimit", r#""b";r=0;t=1"#)]), Some((0, 1_000)));
         assert_eq!(read(&[("ratelimit", r#""a";r=0;t=1, "b";r=0;t=30"#)]), Some((0, 30_000)));
+        assert_eq!(read(&[("ratelimit", r#" "a"; r=5; t=5, "b";r=10;t=10"#)]), Some((5, 5_000)), "the first of equals");
+        let trio = [("ratelimit-limit", "10"), ("ratelimit-remaining", " 2 "), ("ratelimit-reset", "9")];
+        let own = [("x-ratelimit-limit", "10"), ("x-ratelimit-remaining", "1"), ("x-ratelimit-reset", "9")];
+        let dictionary = [("ratelimit", " limit=10,\tremaining=3, reset=9")];
+        assert_eq!(read(&[&trio[..], &own].concat()), Some((1, 9_000)));
+        assert_eq!(read(&[&trio[..], &dictionary].concat()), Some((2, 9_000)));
+        assert_eq!(read(&dictionary), Some((3, 9_000)));
     }
 
     #[test]
@@ -116,6 +125,7 @@ mod tests {
     fn retry_after_of_an_upstream_is_seconds_or_a_date() {
         let wait = |value| retry_after(&headers(&[("retry-after", value)]), NOW);
         assert_eq!(wait("120"), Some(Duration::from_secs(120)));
+        assert_eq!(wait(" 120\t"), Some(Duration::from_secs(120)));
         assert_eq!(wait("Sat, 21 Nov 2026 12:00:30 GMT"), Some(Duration::from_secs(30)));
         assert_eq!(wait("Sat, 21 Nov 2026 11:00:00 GMT"), Some(Duration::ZERO));
         assert_eq!(wait("99999999999999999999"), Some(Duration::from_micros(u64::MAX)));

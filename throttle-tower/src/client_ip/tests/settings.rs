@@ -88,6 +88,7 @@ fn errors_name_the_setting_the_value_and_the_remedy() {
         (text(ClientIp::forwarded_hops(21).unwrap_err()), ["hops", "\"21\"", "write 1 to 20"]),
         (text(IpPrefix::new(33, 64).unwrap_err()), ["IPv4 prefix", "\"33\"", "write 1 to 32"]),
         (text(IpPrefix::new(0, 64).unwrap_err()), ["IPv4 prefix", "\"0\"", "write 1 to 32"]),
+        (text(IpPrefix::new(32, 0).unwrap_err()), ["IPv6 prefix", "\"0\"", "write 1 to 128"]),
         (text(IpPrefix::new(32, 129).unwrap_err()), ["IPv6 prefix", "\"129\"", "write 1 to 128"]),
         (text(ClientIp::header("a b", ten_slash_eight()).unwrap_err()), ["header", "\"a b\"", "write the name"]),
         (text(ClientIp::header("x_ip", ten_slash_eight()).unwrap_err()), ["header", "\"x_ip\"", "hyphens"]),
@@ -106,6 +107,22 @@ fn trusted_proxies_take_text_addresses_and_networks() {
     assert_eq!(TrustedProxies::new(texts), TrustedProxies::new(["10.0.0.7/24"]));
     assert_eq!(TrustedProxies::new([ip("10.0.0.7")]), TrustedProxies::new(["10.0.0.7/32"]));
     assert!(TrustedProxies::new(["10.0.0.7"]).unwrap().contains(ip("::ffff:10.0.0.7")));
+}
+
+#[test]
+fn widest_networks_to_trust_are_a_class_a_and_all_private_ipv6() {
+    for (widest, wider) in [("10.0.0.0/8", "10.0.0.0/7"), ("fc00::/7", "fc00::/6")] {
+        assert!(TrustedProxies::new([widest]).is_ok());
+        assert!(TrustedProxies::new([wider]).unwrap_err().to_string().contains("every machine"));
+        assert!(TrustedProxies::danger_any_width([wider]).is_ok());
+    }
+}
+
+#[test]
+fn prefix_may_be_a_whole_address() {
+    let whole = IpPrefix::new(32, 128).unwrap();
+    assert_eq!(whole.mask(ip("2001:db8::1")), ip("2001:db8::1"));
+    assert_eq!(whole.mask(ip(CLIENT)), ip(CLIENT));
 }
 
 #[test]

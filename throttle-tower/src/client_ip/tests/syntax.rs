@@ -87,6 +87,7 @@ fn elements_that_name_an_address() {
         (r#"for="\1.\2.3.4\:80""#, "1.2.3.4"),
         (r#"for=1.2.3.4;host="""#, "1.2.3.4"),
         (r#"for=1.2.3.4;ext=a;ext=b"#, "1.2.3.4"),
+        ("for=1.2.3.4;a!#$%&'*+-.^_`|~9=!#$%&'*+-.^_`|~9", "1.2.3.4"),
     ] {
         assert_eq!(forwarded::read(text.as_bytes()), Entry::Address(ip(address)), "{text}");
     }
@@ -128,6 +129,8 @@ fn elements_that_are_malformed() {
         "for=1.2.3.4; proto=http",
         "for=1.2.3.4;proto=http;PROTO=https",
         "for=1.2.3.4;for=1.2.3.4",
+        "for=1.2.3.4;by=a;by=a",
+        "for=1.2.3.4;host=a;Host=a",
         r#"for=1.2.3.4;for="#,
         r#"for="1.2.3.4"x"#,
         r#"for="1.2.3.4"#,

@@ -22,6 +22,7 @@ fn stricter_standing_of_one_name_stays() {
     assert_eq!(told(with([("ratelimit", r#""ours";r=4;t=1"#)])), r#""ours";r=4;t=1"#);
     assert_eq!(told(with([("ratelimit", r#""ours";r=6;t=9"#)])), r#""ours";r=5;t=1"#);
     assert_eq!(told(with([("ratelimit", r#""ours";r=5;t=2"#)])), r#""ours";r=5;t=2"#);
+    assert_eq!(told(with([("ratelimit", r#""ours";r=5;t=1;x=1"#)])), r#""ours";r=5;t=1;x=1"#);
     assert_eq!(told(with([("ratelimit", r#""ours";r=5"#)])), r#""ours";r=5;t=1"#);
     assert_eq!(told(with([("ratelimit", r#""ours";r=9;r=1"#)])), r#""ours";r=9;r=1"#);
     assert_eq!(told(with([("ratelimit", r#""ours";a=1"#)])), r#""ours";r=5;t=1"#);
@@ -44,7 +45,9 @@ fn slower_policy_of_one_name_is_announced() {
     };
     assert_eq!(announced(r#""ours";q=100;w=60"#), r#""ours";q=100;w=60"#);
     assert_eq!(announced(r#""ours";q=601;w=60"#), r#""ours";q=10;w=1"#);
+    assert_eq!(announced(r#""ours";q=600;w=60;x=1"#), r#""ours";q=600;w=60;x=1"#, "equal, and theirs says more");
     assert_eq!(announced(r#""ours";q=9"#), r#""ours";q=9"#);
+    assert_eq!(announced(r#""ours";q=11"#), r#""ours";q=10;w=1"#);
     assert_eq!(announced(r#""ours";w=60"#), r#""ours";q=10;w=1"#);
     assert_eq!(announced(r#""up";q=1;w=1"#), r#""up";q=1;w=1, "ours";q=10;w=1"#);
 }

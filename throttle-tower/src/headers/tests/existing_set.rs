@@ -55,6 +55,7 @@ fn looser_set_is_replaced_as_a_whole() {
 fn incomplete_or_unreadable_set_is_replaced() {
     assert_eq!(after(X, [("x-ratelimit-remaining", "0")]), owned(OURS_X));
     assert_eq!(after(X, [("x-ratelimit-limit", "1"), ("x-ratelimit-remaining", "-1")]), owned(OURS_X));
+    assert_eq!(after(X, [("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "9")]), owned(OURS_X));
     let twice = [
         ("x-ratelimit-limit", "9"),
         ("x-ratelimit-remaining", "0"),

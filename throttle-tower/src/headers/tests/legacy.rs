@@ -99,6 +99,28 @@ fn refusal_that_no_wait_helps_is_the_one_described() {
     assert_eq!(written(Dialect::Draft07, &lines), owned(expected));
 }
 
+/// A throttle that did not refuse the response describes its own window, whatever its decision would have asked for.
+#[test]
+fn reset_of_an_admitted_response_is_not_the_wait() {
+    let mut headers = HeaderMap::new();
+    let lines = [open(terms("a", 10, 60), 3, 20_000_000)];
+    let policies = PolicyHeader::new(Dialect::Draft03, lines.iter().map(|line| line.terms));
+    let retry_after = Some(RetryAfter::from_micros(5_000_000));
+    write(
+        &mut headers,
+        &policies,
+        &DescribedDecision { policies: &lines, admitted: true, retry_after, now_unix_us: NOW_US },
+    );
+    assert_eq!(combined(&headers, "ratelimit-reset"), b"20");
+    assert!(!headers.contains_key("retry-after"));
+}
+
+#[test]
+fn least_remaining_is_described_if_the_waits_are_equal() {
+    let lines = [2, 1, 3].map(|left| PolicyStatus { remaining: left, ..shut(terms("a", 10 + left, 60), 5_000_000) });
+    assert_eq!(written(Dialect::Draft07, &lines)[0].1, "limit=11, remaining=1, reset=5");
+}
+
 #[test]
 fn later_reset_is_described_if_as_much_remains() {
     let lines = [open(terms("a", 10, 1), 3, 1_000_000), open(terms("b", 20, 60), 3, 9_000_000)];
