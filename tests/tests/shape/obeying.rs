@@ -363,6 +363,16 @@ async fn shape_calls_dropped_during_a_pause_leave_no_gap() {
     assert!((10_000 * MS..=10_001 * MS).contains(&at), "{at:?}");
 }
 
+#[tokio::test(start_paused = true)]
+async fn shape_call_dropped_during_a_pause_gives_back_all_its_units() {
+    let shaper = ten(100_000).build().unwrap();
+    let start = Instant::now();
+    shaper.pause("key", Duration::from_secs(1));
+    assert!(tokio::time::timeout(200 * MS, shaper.schedule("key", 3)).await.is_err());
+    shaper.schedule("key", 1).await.unwrap();
+    assert_eq!(start.elapsed(), Duration::from_secs(1));
+}
+
 /// A position in a queue that was removed has no meaning in the queue that follows it.
 #[tokio::test(start_paused = true)]
 async fn shape_late_call_is_held_by_the_current_pause() {
