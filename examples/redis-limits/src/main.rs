@@ -54,9 +54,7 @@ fn app(redis: RedisBackend) -> Result<Router, ConfigError> {
     Ok(Router::new().route("/", get(hello)).layer(throttle.backend(redis)?))
 }
 
-/// The report is optional: while Redis is away, a limit that fails open admits requests without one.
-async fn hello(report: Option<LimitReport>) -> String {
-    let Some(report) = report else { return "hello\n".to_owned() };
+async fn hello(report: LimitReport) -> String {
     let by = if report.decision().degraded().is_some() { "this process alone" } else { "all processes together" };
     format!("hello; {} requests left, counted by {by}\n", report.decision().remaining())
 }
