@@ -182,3 +182,44 @@ impl<T> fmt::Debug for RedisFuture<T> {
         f.write_str("RedisFuture")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error;
+
+    use throttle_core::{Gcra, Rate};
+
+    use super::*;
+
+    fn prepare(backend: &RedisBackend) -> Arc<RedisSet> {
+        let policy = Policy::new("p", Gcra::new(Rate::per_minute(5))).expect("a policy");
+        Arc::new(backend.prepare(PolicySet::new(policy).expect("a set")).expect("a set"))
+    }
+
+    /// There is no server.
+    fn backend() -> RedisBackend {
+        let single = crate::Single::new("redis://127.0.0.1:1").expect("a URL");
+        RedisBackend::builder(single).deny_cache(10).build().expect("valid options")
+    }
+
+    #[tokio::test]
+    async fn a_set_of_another_backend_is_not_decided() {
+        let (one, other) = (backend(), backend());
+        let (foreign, calls) = (prepare(&other), [Call::from(Key::from("ada"))]);
+        let error = one.decide(&foreign, &calls).await.expect_err("another backend's");
+        assert_eq!((error.kind(), error.is_uncharged()), (BackendErrorKind::Protocol, true));
+        let source = error.source().expect("a reason").to_string();
+        assert!(source.contains("prepared by another RedisBackend"), "{source}");
+        assert!(one.reset(&foreign, 0, &Key::from("ada")).await.is_err());
+        assert_eq!(one.stats().failures, 0, "the store was not asked");
+    }
+
+    #[tokio::test]
+    async fn a_request_that_no_policy_applies_to_needs_no_store() {
+        let backend = backend();
+        let decision = backend.decide(&prepare(&backend), &[Call::SKIP]).await.expect("nothing to ask");
+        assert_eq!(decision, Decision::not_limited(1));
+        assert_eq!(backend.decide(&prepare(&backend), &[]).await.expect("nothing to ask"), Decision::not_limited(1));
+        assert_eq!(backend.stats().calls, 0);
+    }
+}

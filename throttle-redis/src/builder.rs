@@ -233,3 +233,34 @@ impl fmt::Debug for RedisBuilder {
         shown.finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use throttle_core::{Key, ManualClock};
+
+    use super::*;
+
+    fn builder() -> RedisBuilder {
+        RedisBackend::builder(Single::new("redis://127.0.0.1:1").expect("a URL"))
+    }
+
+    #[test]
+    fn defaults_are_as_documented() {
+        let shared = builder().build().expect("valid options").shared;
+        let Options { max_batch, queue, slack, clock } = &shared.options;
+        assert_eq!((*max_batch, *queue, slack.as_str(), clock.is_none()), (64, 1_024, "10000", true));
+        assert_eq!(shared.link.deadline, Duration::from_millis(25));
+        let tag = Placement::SingleSlot("all".to_owned());
+        let documented = Keyspace::new("throttle", tag, b"throttle", false).expect("a prefix");
+        let name = |space: &Keyspace| space.name(&space.policy("p"), &Key::from("ada"));
+        assert_eq!(name(&shared.keyspace), name(&documented), "the secret is the prefix");
+    }
+
+    #[test]
+    fn keys_outlive_a_clock_of_ones_own_by_ten_minutes() {
+        let shared = builder().clock(ManualClock::default()).build().expect("valid options").shared;
+        assert_eq!(shared.options.slack, "600000");
+        let shared = builder().kept_beyond_reset(Duration::from_millis(7)).build().expect("valid options").shared;
+        assert_eq!(shared.options.slack, "7");
+    }
+}

@@ -209,6 +209,11 @@ mod tests {
         let digested = name(&space(together(), false), "a:b", &ip);
         assert_eq!(digested.len(), "throttle{all}a%3Ab:".len() + 22);
         assert!(digested.starts_with("throttle{all}a%3Ab:"));
+        // Another digest would begin every budget anew when processes are updated.
+        let ada = name(&space(together(), false), "p", &Key::from("ada"));
+        assert_eq!(ada, "throttle{all}p:4tRWBZ3A5nj-IMz8QL-ehC");
+        let parts = Key::builder().number(7).bytes(b"a:b").missing().ip("2001:db8::1".parse().unwrap()).finish();
+        assert_eq!(name(&space(together(), true), "p", &parts), "throttle{all}p:n7,ba%3Ab,-,62001:db8::1/128");
         assert_ne!(name(&Keyspace::new("throttle", together(), b"other", false).unwrap(), "a:b", &ip), digested);
     }
 

@@ -160,3 +160,63 @@ impl fmt::Debug for RedisSet {
         f.debug_struct("RedisSet").field("set", &self.set).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use throttle_core::{Backend, Carry, Gcra, Rate};
+
+    use super::*;
+    use crate::RedisBackend;
+
+    fn backend() -> RedisBackend {
+        RedisBackend::new("redis://127.0.0.1:1").expect("a URL")
+    }
+
+    fn limit(name: &str, count: u64) -> Policy {
+        Policy::new(name, Gcra::new(Rate::per_minute(count))).expect("a policy")
+    }
+
+    fn prepare(backend: &RedisBackend, policy: Policy) -> Result<Arc<RedisSet>, ConfigError> {
+        backend.prepare(PolicySet::new(policy)?).map(Arc::new)
+    }
+
+    #[test]
+    fn a_name_stands_for_one_limit_of_a_backend_for_as_long_as_a_set_has_it() {
+        let backend = backend();
+        let five = prepare(&backend, limit("p", 5)).expect("the first");
+        assert_eq!(prepare(&backend, limit("p", 100)).expect_err("another limit").policy(), Some("p"));
+        assert!(backend.in_force(&five).is_none());
+        let hundred = prepare(&backend, limit("p", 100).replace_existing()).expect("it replaces the first");
+        let in_force = backend.in_force(&five).expect("its parameters were replaced");
+        assert_eq!(in_force.policies()[0].algorithm().capacity(), 100);
+        assert!(backend.in_force(&hundred).is_none());
+        drop((five, hundred));
+        assert!(prepare(&backend, limit("p", 7)).is_ok());
+    }
+
+    #[test]
+    fn a_set_is_prepared_once_for_each_change_of_parameters() {
+        let backend = backend();
+        let five = prepare(&backend, limit("p", 5)).expect("a set");
+        let before = five.prepared(&backend.shared);
+        let _other = prepare(&backend, limit("other", 9)).expect("a set");
+        assert!(Arc::ptr_eq(&before, &five.prepared(&backend.shared)), "nothing has changed");
+        let _hundred = prepare(&backend, limit("p", 100).replace_existing()).expect("a set");
+        let after = five.prepared(&backend.shared);
+        assert_eq!(after.set.policies()[0].algorithm().capacity(), 100);
+        assert!(Arc::ptr_eq(&after, &five.prepared(&backend.shared)));
+    }
+
+    #[test]
+    fn requests_in_one_tier_share_a_set() {
+        let backend = backend();
+        let tiers = [("low", Gcra::new(Rate::per_minute(5))), ("high", Gcra::new(Rate::per_minute(50)))];
+        let set = prepare(&backend, Policy::tiered("p", tiers, Carry::Keep).expect("tiers")).expect("a set");
+        let in_tier = |tier| set.for_tiers(&backend.shared, |_| tier).into_owned();
+        assert!(Arc::ptr_eq(&in_tier(1), &in_tier(1)));
+        assert!(!Arc::ptr_eq(&in_tier(1), &set));
+        for first in [0, 9] {
+            assert!(Arc::ptr_eq(&in_tier(first), &set), "{first} stands for the first tier");
+        }
+    }
+}

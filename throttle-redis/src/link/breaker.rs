@@ -29,7 +29,6 @@ const OPEN: u8 = 2;
 
 impl Breaker {
     pub(crate) fn new(threshold: u32) -> Self {
-        let threshold = threshold.max(1);
         Self {
             state: AtomicU8::new(CLOSED),
             failures: AtomicU32::new(0),

@@ -72,3 +72,57 @@ impl CallError {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error;
+
+    use super::*;
+
+    fn fault(kind: FaultKind) -> CallError {
+        CallError::Fault(Fault::new(kind, "what the server said"))
+    }
+
+    #[test]
+    fn each_error_says_what_failed_and_whether_something_was_charged() {
+        use BackendErrorKind::{Protocol, Saturated, Suspended, Timeout, Unavailable};
+
+        let address = || Some(("host".to_owned(), 1));
+        let all = [
+            (CallError::Late, Timeout, false, None),
+            (CallError::TooLate, Timeout, true, None),
+            (CallError::Expired, Saturated, true, None),
+            (CallError::Suspended, Suspended, true, None),
+            (
+                CallError::Overdue,
+                Timeout,
+                true,
+                Some("calls are suspended, because several answers in a row came too late"),
+            ),
+            (CallError::Saturated, Saturated, true, None),
+            (CallError::Malformed("makes no sense"), Protocol, false, Some("makes no sense")),
+            (
+                CallError::PartlyCharged(Box::new(CallError::Suspended)),
+                Suspended,
+                false,
+                Some("calls to the rate-limit store are suspended after repeated failures; nothing was charged"),
+            ),
+            (fault(FaultKind::NotSent), Unavailable, true, Some("what the server said")),
+            (fault(FaultKind::Lost), Unavailable, false, Some("what the server said")),
+            (fault(FaultKind::NotNow), Unavailable, true, Some("what the server said")),
+            (fault(FaultKind::ReadOnly), Unavailable, true, Some("what the server said")),
+            (fault(FaultKind::Moved(address())), Unavailable, true, Some("what the server said")),
+            (fault(FaultKind::Ask(address())), Unavailable, true, Some("what the server said")),
+            (fault(FaultKind::NoScript), Protocol, true, Some("what the server said")),
+            (fault(FaultKind::OutOfMemory), Protocol, true, Some("what the server said")),
+            (fault(FaultKind::Refused), Protocol, true, Some("what the server said")),
+            (fault(FaultKind::Script), Protocol, false, Some("what the server said")),
+            (fault(FaultKind::Other), Protocol, false, Some("what the server said")),
+        ];
+        for (call, kind, uncharged, source) in all {
+            let error = BackendError::from(call.clone());
+            assert_eq!((error.kind(), error.is_uncharged()), (kind, uncharged), "{call:?}");
+            assert_eq!(error.source().map(ToString::to_string).as_deref(), source, "{call:?}");
+        }
+    }
+}

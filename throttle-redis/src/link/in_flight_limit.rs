@@ -46,3 +46,28 @@ impl InFlightLimit {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn work_that_needs_more_than_there_is_takes_all_of_it() {
+        let room = InFlightLimit::new(2, Duration::from_micros(100));
+        let later = || Instant::now() + Duration::from_secs(1);
+        let all = room.take_by(0, 1_000, later()).await.expect("all of it is there");
+        assert!(room.take_now(0, 1).is_none(), "nothing is left of it");
+        assert!(room.take_now(1, 100).is_some(), "the other range has room of its own");
+        assert!(room.take_by(0, 1_000, later()).await.is_none(), "nobody gives any back in time");
+        drop(all);
+        assert!(room.take(0, 1_000).await.num_permits() == 100);
+    }
+
+    #[test]
+    fn half_of_the_room_is_half_of_each_range() {
+        let half = InFlightLimit::new(1, Duration::from_micros(101)).half();
+        let _held = half.take_now(0, 49).expect("there are 50");
+        assert!(half.take_now(0, 2).is_none() && half.take_now(0, 1).is_some());
+        assert!(InFlightLimit::new(1, Duration::ZERO).take_now(0, 1).is_some(), "one thing at a time always has room");
+    }
+}

@@ -112,4 +112,44 @@ mod tests {
         tokio::time::advance(CALM).await;
         assert_eq!(begin(), 100);
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn processes_that_lost_the_store_together_do_not_come_back_together() {
+        let first = || {
+            let mut pauses = Pauses::default();
+            pauses.begin();
+            pauses.wait()
+        };
+        let waits: std::collections::HashSet<Duration> = (0..100).map(|_| first()).collect();
+        assert!(waits.len() > 10, "{waits:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_task_that_does_not_report_in_time_is_replaced_and_ends() {
+        let mut reconnecting = Reconnecting::default();
+        assert!(!reconnecting.is_at_work(), "none was started");
+        let start = |reconnecting: &mut Reconnecting| {
+            let mut number = 0;
+            reconnecting.start(|started| {
+                number = started;
+                tokio::spawn(std::future::pending())
+            });
+            number
+        };
+        let first = start(&mut reconnecting);
+        assert!(reconnecting.is_at_work());
+        tokio::time::advance(BEGINS).await;
+        assert!(!reconnecting.is_at_work(), "it never began");
+        assert!(reconnecting.report(first, Duration::from_millis(25)) && reconnecting.is_at_work());
+        tokio::time::advance(STEP + Duration::from_millis(24)).await;
+        assert!(reconnecting.is_at_work());
+        tokio::time::advance(Duration::from_millis(1)).await;
+        assert!(!reconnecting.is_at_work(), "its runtime stands still");
+
+        let second = start(&mut reconnecting);
+        assert!(reconnecting.report(first, Duration::ZERO), "the next one has not begun");
+        assert!(reconnecting.report(second, Duration::ZERO) && !reconnecting.report(first, Duration::ZERO));
+        reconnecting.end();
+        assert!(!reconnecting.is_at_work());
+    }
 }

@@ -48,3 +48,38 @@ pub(crate) fn cost_text(cost: u64) -> CostText {
         _ => SmallVec::from_slice(cost.min(MOST).to_string().as_bytes()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use throttle_core::{Gcra, Key, Policy, PolicySet, PolicyTree, Rate, SlidingLog};
+
+    use super::*;
+    use crate::script::server_work;
+
+    #[test]
+    fn a_policy_that_does_not_apply_costs_the_server_nothing() {
+        let light = Policy::new("light", Gcra::new(Rate::per_day(9))).expect("a policy");
+        let heavy = Policy::new("heavy", SlidingLog::new(Rate::per_day(5_000))).expect("a policy");
+        let (small, large) = (server_work::of(&light), server_work::of(&heavy));
+        let set = PolicySet::new(PolicyTree::All(vec![light.into(), heavy.into()])).expect("a set");
+        let prepared = Arc::new(Prepared::new(0, set, &[]));
+        let work = |calls: [Call; 2]| {
+            let (prepared, names) = (Arc::clone(&prepared), SmallVec::new());
+            Ask { prepared, calls: calls.into_iter().collect(), names, slot: 0, as_of: None }.work()
+        };
+        let call = || Call::from(Key::from("ada"));
+        assert_eq!(work([call(), call()]), small + large);
+        assert_eq!(work([call(), Call::SKIP]), small);
+        assert_eq!(work([Call::SKIP, Call::peek(Key::from("ada"))]), large);
+    }
+
+    #[test]
+    fn a_cost_beyond_what_a_script_counts_exactly_is_cut() {
+        let texts = [0, 9, 10, MOST - 1, MOST, MOST + 1, u64::MAX].map(cost_text);
+        let most = b"9007199254740992".as_slice();
+        assert_eq!(
+            texts.each_ref().map(|text| text.as_slice()),
+            [b"0".as_slice(), b"9", b"10", b"9007199254740991", most, most, most]
+        );
+    }
+}

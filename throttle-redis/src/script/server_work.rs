@@ -65,3 +65,26 @@ pub(crate) fn check(set: &PolicySet) -> Result<(), ConfigError> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use throttle_core::{Carry, Gcra, IntoAlgorithm, Rate, SlidingLog, SlidingWindow};
+
+    use super::*;
+
+    fn policy(algorithm: impl IntoAlgorithm) -> Policy {
+        Policy::new("p", algorithm).expect("a policy")
+    }
+
+    #[test]
+    fn work_grows_with_the_largest_state() {
+        let log = |units| SlidingLog::new(Rate::per_day(units));
+        assert_eq!(of(&policy(Gcra::new(Rate::per_day(10_000)))), PLAIN);
+        assert_eq!(of(&policy(log(10_000))), PLAIN + 2_000);
+        let window = |buckets| of(&policy(SlidingWindow::new(Rate::per_day(10)).buckets(buckets)));
+        assert!(window(1_000) > 20 * PLAIN && window(1_000) > window(10), "{} and {}", window(10), window(1_000));
+        for tiers in [[("few", log(5)), ("many", log(5_000))], [("many", log(5_000)), ("few", log(5))]] {
+            assert_eq!(of(&Policy::tiered("p", tiers, Carry::Keep).expect("tiers")), PLAIN + 1_000);
+        }
+    }
+}

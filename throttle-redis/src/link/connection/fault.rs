@@ -99,3 +99,44 @@ impl fmt::Display for Fault {
 }
 
 impl Error for Fault {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fault(kind: FaultKind) -> Fault {
+        Fault::new(kind, "")
+    }
+
+    #[test]
+    fn a_server_that_would_run_the_command_elsewhere_or_later_is_alive() {
+        use FaultKind::{Ask, Lost, Moved, NoScript, NotNow, NotSent, Other, OutOfMemory, ReadOnly, Refused, Script};
+
+        for (kind, alive) in [
+            (NoScript, true),
+            (Moved(None), true),
+            (Ask(None), true),
+            (NotNow, true),
+            (Script, true),
+            (NotSent, false),
+            (Lost, false),
+            (ReadOnly, false),
+            (OutOfMemory, false),
+            (Refused, false),
+            (Other, false),
+        ] {
+            assert_eq!(fault(kind.clone()).is_a_sign_of_life(), alive, "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn only_a_slot_that_is_being_migrated_is_asked_for_with_asking() {
+        let address = || Some(("host".to_owned(), 7));
+        let to = |asking| Some(Route::Address { host: "host".to_owned(), port: 7, asking });
+        assert_eq!(fault(FaultKind::Moved(address())).redirection(), to(false));
+        assert_eq!(fault(FaultKind::Ask(address())).redirection(), to(true));
+        for kind in [FaultKind::Moved(None), FaultKind::Ask(None), FaultKind::NotNow] {
+            assert_eq!(fault(kind).redirection(), None);
+        }
+    }
+}

@@ -45,3 +45,16 @@ impl Reply {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_may_come_as_a_text() {
+        assert_eq!(Reply::Int(-7).as_number(), Some(-7));
+        assert_eq!(Reply::Bytes(b"6379".to_vec()).as_number(), Some(6379));
+        assert_eq!(Reply::Bytes(b"port".to_vec()).as_number(), None);
+        assert_eq!(Reply::Status("7".to_owned()).as_number(), None);
+    }
+}

@@ -84,3 +84,65 @@ fn address(node: &str) -> Option<(String, u16)> {
     }
     Some((host.trim_start_matches('[').trim_end_matches(']').to_owned(), port.parse().ok()?))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    fn answered(line: &str) -> Result<Reply, Fault> {
+        reply(redis::parse_redis_value(format!("{line}\r\n").as_bytes()).expect("RESP"))
+    }
+
+    #[test]
+    fn what_a_server_answers_tells_whether_the_command_ran() {
+        let address = |host: &str| Some((host.to_owned(), 6381));
+        for (line, kind) in [
+            ("-NOSCRIPT No matching script", FaultKind::NoScript),
+            ("-MOVED 3999 127.0.0.1:6381", FaultKind::Moved(address("127.0.0.1"))),
+            ("-MOVED 3999 :6381", FaultKind::Moved(None)),
+            ("-ASK 3999 [::1]:6381", FaultKind::Ask(address("::1"))),
+            ("-ASK 3999 ::1:6381", FaultKind::Ask(address("::1"))),
+            ("-TRYAGAIN Multiple keys", FaultKind::NotNow),
+            ("-CLUSTERDOWN Hash slot not served", FaultKind::NotNow),
+            ("-LOADING Redis is loading", FaultKind::NotNow),
+            ("-MASTERDOWN Link with MASTER is down", FaultKind::NotNow),
+            ("-BUSY Redis is busy running a script", FaultKind::NotNow),
+            ("-READONLY You can't write", FaultKind::ReadOnly),
+            ("-NOPERM No permissions", FaultKind::Refused),
+            ("-NOAUTH Authentication required", FaultKind::Refused),
+            ("-WRONGPASS invalid", FaultKind::Refused),
+            ("-OOM command not allowed", FaultKind::OutOfMemory),
+            ("-ERR user_script:1: attempt to compare", FaultKind::Script),
+            ("-ERR unknown command", FaultKind::Other),
+            ("-WRONGTYPE Operation against a key", FaultKind::Other),
+        ] {
+            assert_eq!(answered(line).expect_err(line).kind(), &kind, "{line}");
+        }
+        assert_eq!(answered("*1\r\n-OOM x").expect_err("in a list").kind(), &FaultKind::OutOfMemory);
+        assert_eq!(answered("+OK"), Ok(Reply::Status("OK".to_owned())));
+    }
+
+    #[test]
+    fn an_error_after_which_the_command_may_have_run_is_no_refused_connection() {
+        for (kind, fault_kind) in [
+            (io::ErrorKind::ConnectionRefused, FaultKind::NotSent),
+            (io::ErrorKind::ConnectionReset, FaultKind::Lost),
+            (io::ErrorKind::BrokenPipe, FaultKind::Lost),
+        ] {
+            assert_eq!(fault(&io::Error::from(kind).into()).kind(), &fault_kind, "{kind}");
+        }
+    }
+
+    #[test]
+    fn a_fault_shows_the_code_of_an_error_and_no_word_of_the_command() {
+        let shown = |line: &str| answered(line).expect_err(line).to_string();
+        assert_eq!(shown("-ERR wrong arguments for 'throttle{all}p:tada'"), "the server answered ERR");
+        assert_eq!(shown("-OOM throttle{all}p:tada"), "the server answered OOM");
+        let secret = "ERR unknown command 'HELLO', with args beginning with: '3' 'AUTH' 'hunter2'";
+        let error = RedisError::from((ErrorKind::Client, "refused", secret.to_owned()));
+        let shown = connect_fault(&error).to_string();
+        assert!(shown.contains("unknown command 'HELLO'") && !shown.contains("hunter2"), "{shown}");
+    }
+}
