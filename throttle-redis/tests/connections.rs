@@ -289,10 +289,13 @@ fn options_out_of_bounds_fail_when_the_backend_is_built() {
 async fn sentinels_are_asked_again_when_the_master_changes() {
     let sentinels = Sentinels::start(1);
     let urls = sentinels.urls();
-    let connector = Sentinel::new(urls.iter().map(String::as_str), Sentinels::NAME, None).unwrap();
+    let database = Some("redis://ignored/3");
+    let connector = Sentinel::new(urls.iter().map(String::as_str), Sentinels::NAME, database).unwrap();
     let backend = RedisBackend::builder(connector).deadline(Duration::from_millis(500)).build().unwrap();
     decides(&backend).await;
     let old = sentinels.master();
+    assert!(LimitTree::new(&backend, day(3)).take("eve", 1).await.is_admitted());
+    assert!(old.info("db3").starts_with("keys=1,"), "the settings of the master are those of its own URL");
     old.kill();
     sentinels.wait_for_failover_from(old);
     let (started, limits) = (Instant::now(), LimitTree::new(&backend, day(1_000_000)));
@@ -379,4 +382,10 @@ async fn keys_that_are_alike_are_decided_together_even_when_spread() {
     assert_eq!(backend.stats().calls - calls, 1, "one call for both");
     backend.reset_all("").await.unwrap();
     assert_eq!(both.left("ada").await, 9);
+}
+
+#[tokio::test]
+async fn a_pool_of_no_connection_is_one_of_one() {
+    let server = Server::start();
+    decides(&patient(Pool::new(&server.url(), 0).unwrap()).build().unwrap()).await;
 }

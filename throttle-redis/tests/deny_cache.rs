@@ -258,3 +258,50 @@ async fn refusals_end_when_they_may_by_the_latest_time_that_the_server_can_have(
     tokio::time::sleep_until((asked + wait + Duration::from_millis(500)).into()).await;
     assert!(limits.take("ada", 1).await.is_admitted(), "the store has room for it");
 }
+
+#[tokio::test]
+async fn a_refusal_whose_wait_is_over_makes_room_for_another() {
+    let shared = Shared::new();
+    let backend = builder(&shared).deny_cache(1).build().unwrap();
+    let short = LimitTree::new(&backend, policy("short", Gcra::new(Rate::new(1, Duration::from_millis(300)))));
+    let long = LimitTree::new(&backend, policy("long", FixedWindow::new(Rate::new(1, 24 * HOUR))));
+    while short.take("ada", 1).await.is_admitted() {}
+    tokio::time::sleep(Duration::from_millis(400)).await;
+    for _ in 0..3 {
+        long.take("bob", 1).await;
+    }
+    assert_eq!(backend.stats().cached_refusals, 1, "the second refusal of bob's");
+}
+
+#[tokio::test]
+async fn a_refusal_under_former_parameters_is_not_repeated() {
+    let shared = Shared::new();
+    let backend = builder(&shared).deny_cache(100).build().unwrap();
+    let slow = LimitTree::new(&backend, policy("p", Gcra::new(Rate::per_day(3))));
+    assert!(slow.take("ada", 3).await.is_admitted());
+    assert!(slow.take("ada", 1).await.retry_after().unwrap() > HOUR);
+    let _fast = LimitTree::new(&backend, policy("p", Gcra::new(Rate::per_hour(3))).replace_existing());
+    assert!(slow.take("ada", 1).await.retry_after().unwrap() <= HOUR, "by the parameters in force");
+}
+
+/// A refusal as of an instant that has passed says nothing about now, and the reverse.
+#[tokio::test]
+async fn decisions_as_of_another_instant_neither_use_nor_fill_the_cache() {
+    let shared = Shared::new();
+    let backend = builder(&shared).deny_cache(100).build().unwrap();
+    let limits = LimitTree::new(&backend, policy("p", FixedWindow::new(Rate::new(1, 24 * HOUR))));
+    assert!(limits.take("ada", 1).await.is_admitted());
+    let calls = limits.calls("ada", 1);
+    let now = backend.now(&limits.prepared, &calls).expect("a reply told the time");
+    let refused_as_of = async || {
+        let asked = backend.stats().calls;
+        assert!(!backend.decide_as_of(&limits.prepared, &calls, now).await.unwrap().is_admitted());
+        assert_eq!(backend.stats().calls, asked + 1);
+    };
+    refused_as_of().await;
+    assert!(!limits.take("ada", 1).await.is_admitted());
+    assert_eq!(backend.stats().cached_refusals, 0, "the one before was not kept");
+    assert!(!limits.take("ada", 1).await.is_admitted());
+    assert_eq!(backend.stats().cached_refusals, 1);
+    refused_as_of().await;
+}

@@ -101,3 +101,42 @@ async fn forgetting_everything_leaves_what_is_under_other_tags() {
     throttle_core::Backend::reset_all(&one.backend, "").await.unwrap();
     assert_eq!((one.left("key").await, other.left("key").await), (10, 6));
 }
+
+#[tokio::test]
+async fn an_inspected_value_names_its_numbers() {
+    let shared = Shared::new();
+    let backend = builder(&shared).build().unwrap();
+    let rate = Rate::per_hour(10);
+    let hour = Duration::from_secs(3_600);
+    let named: [(Policy, &[&str]); 8] = [
+        (policy("gcra", Gcra::new(rate)), &["arrival", "arrival_part"]),
+        (policy("token", TokenBucket::new(rate)), &["last", "grains_left"]),
+        (policy("meter", LeakyMeter::new(rate)), &["last", "grains_owed"]),
+        (policy("shaper", LeakyBucket::new(rate).max_wait(hour)), &["last", "next_slot", "next_slot_part"]),
+        (policy("interval", IntervalBucket::new(10).refill(3, hour)), &["interval_start", "tokens"]),
+        (policy("quota", CalendarQuota::monthly(10)), &["window_start", "used"]),
+        (policy("window", SlidingWindow::new(rate).buckets(2)), &["last", "used", "used", "used"]),
+        (policy("log", SlidingLog::new(rate)), &["used", "at", "units", "at", "units"]),
+    ];
+    for (policy, names) in named {
+        let limits = LimitTree::new(&backend, policy.clone());
+        for _ in 0..2 {
+            assert!(limits.take("ada", 2).await.is_admitted());
+        }
+        let held = backend.inspect(&policy, &Key::from("ada")).await.unwrap();
+        assert_eq!(held.fields.iter().map(|(name, _)| *name).collect::<Vec<_>>(), names, "{}", policy.name());
+        assert!(held.now.as_micros() > 1_700_000_000_000_000, "the server's time");
+        assert!(held.to_string().contains(", forgotten in "), "{held}");
+    }
+}
+
+/// The server lists keys some hundred at a time.
+#[tokio::test]
+async fn forgetting_everything_goes_through_all_keys() {
+    let server = Server::start();
+    let backend = throttle_redis::RedisBackend::new(&server.url()).unwrap();
+    server.command(&["DEBUG", "POPULATE", "3000", "throttle{all}p"]);
+    server.command(&["SET", "throttle{all}q:kept", "value"]);
+    throttle_core::Backend::reset_all(&backend, "p").await.unwrap();
+    assert_eq!(server.dbsize(), 1);
+}

@@ -2,14 +2,18 @@
 
 mod common;
 
+use std::fmt::{Debug, Write};
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 use common::{LimitTree, policy};
-use throttle_core::{Backend, FixedWindow, Gcra, Rate};
+use throttle_core::{Backend, BackendErrorKind, FixedWindow, Gcra, Rate};
 use throttle_redis::{RedisBackend, RedisBuilder, Single};
 use throttle_test_servers::Server;
+use tracing::field::Field;
+use tracing::{Event, Metadata, Subscriber, span};
 
 fn builder(server: &Server) -> RedisBuilder {
     RedisBackend::builder(Single::new(&server.url()).expect("a URL"))
@@ -59,7 +63,7 @@ async fn decisions_that_travel_together_have_deadlines_of_their_own() {
         tokio::spawn(async move {
             let started = Instant::now();
             let decided = limits.backend.decide(&limits.prepared, &limits.calls("key", 1)).await;
-            (started.elapsed(), decided.is_ok())
+            (started.elapsed(), decided.map_err(|error| error.is_uncharged()))
         })
     };
     server.stop();
@@ -71,14 +75,18 @@ async fn decisions_that_travel_together_have_deadlines_of_their_own() {
     let fresh: Vec<_> = (0..9).map(|_| begin()).collect();
     tokio::time::sleep(Duration::from_millis(200)).await;
     server.cont();
+    let mut unknown = 0;
     for task in early.into_iter().chain([next]) {
         let (took, decided) = task.await.unwrap();
-        assert!(!decided && took < deadline + Duration::from_millis(30), "{took:?}");
+        assert!(decided.is_err() && took < deadline + Duration::from_millis(30), "{took:?}");
+        unknown += u64::from(decided.is_err_and(|is_uncharged| !is_uncharged));
     }
     for task in fresh {
         let (took, decided) = task.await.unwrap();
-        assert!(decided, "given up after {took:?}, though {deadline:?} were allowed");
+        assert!(decided.is_ok(), "given up after {took:?}, though {deadline:?} were allowed");
     }
+    let used = 1_000 - limits.left("key").await;
+    assert!(used <= 9 + unknown, "{used} units are used, and {unknown} errors say that they may be");
 }
 
 /// A runtime that is neither driven nor shut down keeps its tasks.
@@ -89,7 +97,7 @@ async fn a_runtime_that_stands_still_delays_no_other() {
     let limits = Arc::new(LimitTree::new(&backend, window()));
     while backend.decide(&limits.prepared, &limits.calls("first", 1)).await.is_err() {}
     server.stop();
-    let still = std::thread::spawn({
+    let still = thread::spawn({
         let limits = Arc::clone(&limits);
         move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -151,4 +159,82 @@ async fn law_07_as_of_another_instant_nothing_comes_early() {
         }
     }
     panic!("what became due in turn was never admitted in turn");
+}
+
+/// What backends log in one thread.
+#[derive(Clone)]
+struct Log(Arc<Mutex<Vec<String>>>, ThreadId);
+
+impl Log {
+    /// For all threads of the program: whether an event is logged at all is decided once for all of them.
+    fn of_this_thread() -> Self {
+        let log = Self(Arc::default(), thread::current().id());
+        tracing::subscriber::set_global_default(log.clone()).unwrap();
+        log
+    }
+
+    fn lines(&self, level: &str, text: &str) -> usize {
+        let lines = self.0.lock().unwrap();
+        lines.iter().filter(|line| line.starts_with(level) && line.contains(text)).count()
+    }
+}
+
+impl Subscriber for Log {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target().starts_with("throttle_redis")
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        if thread::current().id() != self.1 {
+            return;
+        }
+        let mut line = event.metadata().level().to_string();
+        event.record(&mut |field: &Field, value: &dyn Debug| write!(line, " {field}={value:?}").unwrap());
+        self.0.lock().unwrap().push(line);
+    }
+
+    fn enter(&self, _: &span::Id) {}
+
+    fn exit(&self, _: &span::Id) {}
+}
+
+#[tokio::test]
+async fn a_store_that_cannot_be_reached_fails_at_once_and_is_logged_once_and_when_it_is_back() {
+    let log = Log::of_this_thread();
+    let server = Server::start();
+    server.kill();
+    let (started, deadline) = (Instant::now(), Duration::from_secs(10));
+    let backend = builder(&server).deadline(deadline).build().unwrap();
+    let limits = LimitTree::new(&backend, window());
+    let decide = async || backend.decide(&limits.prepared, &limits.calls("key", 1)).await;
+    for failures in 1..=5 {
+        assert_eq!(backend.stats().breaker_openings, 0, "before failure {failures}");
+        let error = decide().await.unwrap_err();
+        assert_eq!((error.kind(), error.is_uncharged()), (BackendErrorKind::Unavailable, true));
+        assert_eq!((backend.stats().failures, backend.stats().unknown), (failures, 0));
+    }
+    assert_eq!(backend.stats().breaker_openings, 1, "the default is five in a row");
+    assert_eq!(decide().await.unwrap_err().kind(), BackendErrorKind::Suspended);
+    assert!(started.elapsed() < deadline, "none of them has waited for its deadline");
+    while backend.stats().failed_connections < 3 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(log.lines("INFO", ""), 0);
+    server.restart();
+    let back = Instant::now();
+    while decide().await.is_err() {
+        assert!(back.elapsed() < Duration::from_secs(10), "it is back, and not asked");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(log.lines("WARN", "the rate-limit store cannot be reached"), 1);
+    assert_eq!(log.lines("WARN", "the rate-limit store fails"), 1);
+    assert_eq!(log.lines("INFO", "the rate-limit store answers again"), 1);
 }

@@ -244,3 +244,22 @@ impl From<ReceiptItem> for Receipt {
         Self { items: SmallVec::from_iter([item]) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn receipt(policy: usize, cost: u64) -> Receipt {
+        let (key, decided_by, taken) = (Key::from("ada"), DecidedBy::Store, Taken { cost, ..Taken::default() });
+        ReceiptItem { policy, key, overflow: false, decided_by, tier: 0, taken, actual: cost }.into()
+    }
+
+    #[test]
+    fn a_receipt_takes_over_one_charge_of_each_policy() {
+        let (mut own, mut other) = (receipt(0, 1), receipt(0, 2));
+        other.take_over(&mut receipt(1, 3));
+        own.take_over(&mut other);
+        assert_eq!((own.taken(0), own.taken(1), own.items().len()), (1, 3, 2));
+        assert_eq!((other.taken(0), other.items().len()), (2, 1), "settled in a step of its own");
+    }
+}

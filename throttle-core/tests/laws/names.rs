@@ -57,7 +57,9 @@ fn a_name_is_free_once_the_last_clone_of_its_set_is_dropped() {
     drop(first);
     assert!(backend.prepare(set(per_minute("per-ip", 100))).is_err());
     drop(clone);
-    assert!(backend.prepare(set(per_minute("per-ip", 100))).is_ok());
+    let hundred = Arc::new(backend.prepare(set(per_minute("per-ip", 100))).unwrap());
+    assert_eq!(backend.decide_now(&hundred, &call()).remaining(), 99);
+    assert!(backend.in_force(&hundred).is_none(), "its own parameters are in force");
 }
 
 #[test]

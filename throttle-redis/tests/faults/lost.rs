@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use throttle_core::{Backend, PolicyTree};
+use throttle_core::{Backend, BackendErrorKind, PolicyTree};
 use throttle_redis::{Cluster, RedisBackend};
 use throttle_test_servers::{Cluster as Servers, slot_of};
 
@@ -69,4 +69,62 @@ async fn a_decision_on_two_servers_may_be_charged_if_one_of_them_does_not_answer
     let error = limits.backend.decide(&limits.prepared, &calls).await.expect_err("neither server decides");
     servers.node(hung).cont();
     assert!(!error.is_uncharged(), "{error}");
+}
+
+/// Keys of two servers that are decided together: their servers, and the calls.
+async fn on_two_servers(servers: &Servers) -> (LimitTree, [usize; 2], [String; 2]) {
+    let urls = servers.urls();
+    let cluster = Cluster::new(urls.iter().map(String::as_str)).expect("URLs");
+    let backend = RedisBackend::builder(cluster).per_key_slot().readable_keys().deadline(Duration::from_secs(5));
+    let both = PolicyTree::All(["one", "two"].map(|name| window(name).into()).to_vec());
+    let limits = LimitTree::new(&backend.build().expect("valid options"), both);
+    let master = |key: &str, policy: &str| servers.master_of_key(format!("throttle{{t{key}}}{policy}:"));
+    let first = master("ada", "one");
+    let key = (0..).map(|number| format!("key-{number}")).find(|key| master(key, "two") != first).expect("a key");
+    let second = master(&key, "two");
+    let calls = [limits.calls("ada", 1)[0].clone(), limits.calls(&key, 1)[0].clone()];
+    until("both servers", || async { limits.backend.decide(&limits.prepared, &calls).await.is_ok() }).await;
+    (limits, [first, second], ["throttle{tada}one:".to_owned(), format!("throttle{{t{key}}}two:")])
+}
+
+/// The calls of the keys with these names.
+fn calls_of(limits: &LimitTree, names: &[String; 2]) -> [throttle_core::backend::Call; 2] {
+    let key =
+        |name: &str| name.split(['{', '}']).nth(1).and_then(|key| key.strip_prefix('t')).expect("a key").to_owned();
+    names.each_ref().map(|name| limits.calls(&key(name), 1)[0].clone())
+}
+
+/// One server's answer does not tell whether it charged; the other one, later, says that it did not.
+#[tokio::test]
+async fn of_two_errors_the_one_after_which_a_key_may_be_charged_is_returned() {
+    let servers = Servers::builder().proxied().start();
+    let (limits, [first, second], names) = on_two_servers(&servers).await;
+    servers.node(first).command(&["SET", &names[0], "no state of a limit"]);
+    servers.node(second).command(&["CONFIG", "SET", "maxmemory", "1"]);
+    servers.proxy(second).delay_replies(Duration::from_millis(200));
+    let decided = limits.backend.decide(&limits.prepared, &calls_of(&limits, &names)).await;
+    servers.proxy(second).delay_replies(Duration::ZERO);
+    let error = decided.expect_err("neither server decides");
+    assert_eq!((error.kind(), error.is_uncharged()), (BackendErrorKind::Protocol, false), "{error:?}");
+}
+
+/// What was reserved at one server cannot be given back when the other one has failed.
+#[tokio::test]
+async fn a_unit_that_cannot_be_given_back_is_reported_as_charged() {
+    let servers = Servers::builder().proxied().start();
+    let (limits, [first, second], names) = on_two_servers(&servers).await;
+    let full = |node: usize| servers.node(node).command(&["CONFIG", "SET", "maxmemory", "1"]);
+    full(second);
+    servers.node(first).command(&["DEL", &names[0]]);
+    servers.proxy(second).delay_replies(Duration::from_millis(500));
+    let calls = calls_of(&limits, &names);
+    let fill = async {
+        until("the reserved unit", || async { servers.node(first).dbsize() > 0 }).await;
+        full(first);
+    };
+    let (decided, ()) = tokio::join!(limits.backend.decide(&limits.prepared, &calls), fill);
+    servers.proxy(second).delay_replies(Duration::ZERO);
+    let error = decided.expect_err("one server is full");
+    assert!(!error.is_uncharged(), "{error:?}");
+    assert_eq!(limits.backend.stats().failed_settlements, 1);
 }
