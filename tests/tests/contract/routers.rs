@@ -1,4 +1,4 @@
-//! The layer in axum's routers.
+//! In axum's routers.
 
 use axum::Router;
 use axum::body::Body;
@@ -7,6 +7,7 @@ use axum::handler::Handler;
 use axum::http::{Request, StatusCode};
 use axum::routing::{any_service, get};
 use throttle_core::BoxBackend;
+use throttle_tower::extract::MatchedRoute;
 use throttle_tower::{ClientIp, Gcra, LimitReport, Rate, Route, ThrottleLayer, limit};
 use tower::{Layer, ServiceExt};
 
@@ -71,7 +72,7 @@ async fn a_layer_of_a_router_with_state() {
     assert_eq!([status(&app, "/").await, status(&app, "/").await], [200, 429]);
 }
 
-/// The outer router's budget covers both; the nested router has a budget of its own.
+/// The outer router's budget is for both; the nested one's is its own.
 #[tokio::test]
 async fn nested_routers() {
     let inner = Router::new().route("/b", get(|| async {})).layer(ThrottleLayer::new(shared("inner", 1)).unwrap());
@@ -89,7 +90,7 @@ async fn nested_routers() {
 }
 
 #[tokio::test]
-async fn routes_are_distinguished_by_their_template() {
+async fn routes_are_told_apart_by_their_template() {
     let limits = limit("per-route", Gcra::new(Rate::per_minute(1)).burst(1)).by(Route);
     let app = Router::new()
         .route("/users/{id}", get(|| async {}))
@@ -100,7 +101,18 @@ async fn routes_are_distinguished_by_their_template() {
     assert_eq!([status(&app, "/none").await, status(&app, "/neither").await], [404, 429]);
 }
 
-/// A layer around the router sees requests before they are routed: all of them use the budget of `<unmatched>`.
+#[tokio::test]
+async fn a_stated_route_comes_before_the_matched_one() {
+    let limits = limit("per-route", Gcra::new(Rate::per_minute(1)).burst(1)).by(Route);
+    let app = Router::new()
+        .route("/a", get(|| async {}))
+        .route("/b", get(|| async {}))
+        .layer(ThrottleLayer::new(limits).unwrap())
+        .layer(axum::Extension(MatchedRoute("/both".into())));
+    assert_eq!([status(&app, "/a").await, status(&app, "/b").await], [200, 429]);
+}
+
+/// A layer around the router sees requests before they are routed: its budget is `<unmatched>`.
 #[tokio::test]
 async fn around_the_whole_router() {
     let app = Router::new().route("/a", get(|| async {})).route("/b", get(|| async {}));
