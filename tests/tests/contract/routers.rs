@@ -1,4 +1,4 @@
-//! In axum's routers.
+//! The layer in axum's routers.
 
 use axum::Router;
 use axum::body::Body;
@@ -72,7 +72,7 @@ async fn a_layer_of_a_router_with_state() {
     assert_eq!([status(&app, "/").await, status(&app, "/").await], [200, 429]);
 }
 
-/// The outer router's budget is for both; the nested one's is its own.
+/// The outer router's budget covers both; the nested router has a budget of its own.
 #[tokio::test]
 async fn nested_routers() {
     let inner = Router::new().route("/b", get(|| async {})).layer(ThrottleLayer::new(shared("inner", 1)).unwrap());
@@ -90,7 +90,7 @@ async fn nested_routers() {
 }
 
 #[tokio::test]
-async fn routes_are_told_apart_by_their_template() {
+async fn routes_are_distinguished_by_their_template() {
     let limits = limit("per-route", Gcra::new(Rate::per_minute(1)).burst(1)).by(Route);
     let app = Router::new()
         .route("/users/{id}", get(|| async {}))
@@ -112,7 +112,7 @@ async fn a_stated_route_comes_before_the_matched_one() {
     assert_eq!([status(&app, "/a").await, status(&app, "/b").await], [200, 429]);
 }
 
-/// A layer around the router sees requests before they are routed: its budget is `<unmatched>`.
+/// A layer around the router sees requests before they are routed: all of them use the budget of `<unmatched>`.
 #[tokio::test]
 async fn around_the_whole_router() {
     let app = Router::new().route("/a", get(|| async {})).route("/b", get(|| async {}));
