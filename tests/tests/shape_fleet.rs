@@ -1,6 +1,6 @@
-//! Three processes with one pace between them: an upstream counts no more than promised, whoever calls.
+//! Three processes share one pace: an upstream counts no more calls than promised, whichever process makes them.
 //!
-//! This program starts itself again as the processes of the fleet, so it brings a `main` of its own.
+//! This program starts itself again as the processes of the fleet, so it has a `main` of its own.
 
 #![allow(clippy::print_stdout, reason = "it is its own test runner")]
 
@@ -26,7 +26,7 @@ use tower::{Layer, ServiceExt};
 
 const PROCESSES: usize = 3;
 const CALLERS: usize = 8;
-/// Of each process.
+/// Calls of each process.
 const CALLS: usize = 120;
 /// The most calls in a period. The headroom covers how much more a busy machine may delay one call than another.
 const COUNT: u64 = 80;
@@ -86,7 +86,7 @@ async fn check() -> Result<(), String> {
     if most > COUNT as usize {
         return Err(format!("{most} in a period of {PERIOD:?}, promised {COUNT}"));
     }
-    // A fleet that is merely slow would pass without this.
+    // A fleet that is merely slow would pass without this check.
     let due = (PERIOD + HEADROOM) * (PROCESSES * CALLS) as u32 / COUNT as u32;
     if took > due * 3 / 2 {
         return Err(format!("{took:?} for what is due in {due:?}"));
@@ -106,7 +106,7 @@ fn start_one(redis: &str, upstream: &Upstream) -> Child {
 /// The work of each process: each of its callers makes its next call after its last response.
 async fn call(redis: &str, upstream: &str) {
     let bucket = LeakyBucket::new(Rate::new(COUNT, PERIOD)).max_wait(Duration::from_secs(60));
-    // This test is about the pace, not about how soon a busy machine responds.
+    // This test checks the pace, not how soon a busy machine responds.
     let connector = Single::new(redis).expect("a valid URL");
     let backend = RedisBackend::builder(connector).deadline(Duration::from_secs(2)).build().expect("valid options");
     let shaper = Shaper::builder(bucket).headroom(HEADROOM).name("fleet").on_error(OnError::Closed).backend(backend);

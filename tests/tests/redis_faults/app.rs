@@ -1,4 +1,4 @@
-//! The service under load: an axum router with the layer in it, and what becomes of each request.
+//! The service under load: an axum router with the layer in it, and the outcome of each request.
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use tower::ServiceExt;
 
 use crate::witness::{Answer, Witnessed};
 
-/// What the limits say about a store that fails.
+/// The rules of the limits for a store that fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     Open,
@@ -34,7 +34,7 @@ impl Mode {
         }
     }
 
-    /// What the names of its keys begin with; no prefix begins with another.
+    /// The prefix of its keys; no prefix begins with another.
     pub(crate) const fn prefix(self) -> &'static str {
         match self {
             Self::Open => "open",
@@ -44,7 +44,7 @@ impl Mode {
     }
 }
 
-/// What a request asks about.
+/// The policies that a request uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Path {
     /// One policy that never refuses.
@@ -53,7 +53,7 @@ pub(crate) enum Path {
     Tiny,
     /// Two policies with the same key, neither of which refuses.
     Both,
-    /// Two policies with keys of their own, which a cluster keeps in different places.
+    /// Two policies with keys of their own, which a cluster keeps in different slots.
     Apart,
 }
 
@@ -70,7 +70,7 @@ impl Path {
         }
     }
 
-    /// The policies that one request there is charged to.
+    /// The policies to which a request on this path is charged.
     pub(crate) const fn policies(self) -> &'static [&'static str] {
         match self {
             Self::Wide => &["wide"],
@@ -82,7 +82,7 @@ impl Path {
 
     fn limits(self) -> LimitTree {
         let of = |place: usize, count: u64, key: &str| -> Limit {
-            // A window that does not end during a test: what is used in it is all that was ever charged.
+            // A window that does not end during a test, so its use is the total of all charges.
             let rate = Rate::new(count, Duration::from_secs(3650 * 86_400));
             limit(self.policies()[place], FixedWindow::new(rate)).by(Header::new(key))
         };
@@ -95,7 +95,7 @@ impl Path {
     }
 }
 
-/// What became of a request, as the layer's hook told and the backend answered.
+/// The outcome of a request, by the event of the layer's hook and the answer of the backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Told {
     Admitted,
@@ -103,23 +103,23 @@ pub(crate) enum Told {
     /// The store did not decide.
     Degraded {
         kind: BackendErrorKind,
-        /// Whether the store has charged nothing for sure.
+        /// Whether it is certain that the store charged nothing.
         uncharged: bool,
-        /// What the process's own share decided.
+        /// The decision of the process's own share.
         local: Option<bool>,
     },
 }
 
-/// One request and what became of it.
+/// One request and its outcome.
 #[derive(Clone, Debug)]
 pub(crate) struct Sample {
     pub(crate) path: Path,
     pub(crate) key: String,
     pub(crate) sent: Instant,
-    /// What the layer took of the request's time.
+    /// The time that the layer added to the request.
     pub(crate) added: Duration,
     pub(crate) status: StatusCode,
-    /// Whether the response tells what is left.
+    /// Whether the response carries the remaining units.
     pub(crate) reported: bool,
     pub(crate) told: Told,
 }
@@ -129,18 +129,18 @@ impl Sample {
         matches!(self.told, Told::Degraded { .. })
     }
 
-    /// When the decision was there.
+    /// When the decision was made.
     pub(crate) fn decided(&self) -> Instant {
         self.sent + self.added
     }
 }
 
 tokio::task_local! {
-    /// Of the request that is under way in this task.
+    /// The trip of the request that runs in this task.
     pub(crate) static TRIP: Trip;
 }
 
-/// Travels with a request.
+/// Recorded along the way of a request.
 #[derive(Clone, Default)]
 pub(crate) struct Trip(Arc<Stops>);
 
@@ -151,7 +151,7 @@ struct Stops {
     handled: OnceLock<Instant>,
 }
 
-/// What the layer's hook told about a request.
+/// The event of the layer's hook about a request.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Admitted,
@@ -164,11 +164,11 @@ impl Trip {
         self.0.answers.lock().push(answer);
     }
 
-    /// Brings both accounts of the request together, which must agree.
+    /// Combines the event and the answer of the request, which must agree.
     fn told(&self) -> Told {
         let (told, answers) = (self.0.told.lock(), self.0.answers.lock());
         let (&[event], &[answer]) = (told.as_slice(), answers.as_slice()) else {
-            panic!("one request was decided by {answers:?}, and told as {told:?}");
+            panic!("one request was decided by {answers:?}, and reported as {told:?}");
         };
         match (event, answer) {
             (Event::Admitted, Answer::Decided) => Told::Admitted,
@@ -178,7 +178,7 @@ impl Trip {
             {
                 Told::Degraded { kind, uncharged, local }
             }
-            _ => panic!("the backend answered {answer:?}, and the layer told {event:?}"),
+            _ => panic!("the backend answered {answer:?}, and the layer reported {event:?}"),
         }
     }
 }
@@ -202,7 +202,7 @@ impl App {
         Self { mode, backend, router, samples: Arc::default() }
     }
 
-    /// Sends one request and notes what became of it.
+    /// Sends one request and records its outcome.
     pub(crate) async fn send(&self, path: Path, key: String) {
         let trip = Trip::default();
         let other = format!("other-{key}");
@@ -222,7 +222,7 @@ impl App {
         self.samples.lock().clone()
     }
 
-    /// Whether the store has decided about a request since.
+    /// Whether the store has decided a request since then.
     pub(crate) fn has_decided_since(&self, since: Instant) -> bool {
         self.samples.lock().iter().rev().any(|sample| sample.sent >= since && !sample.is_degraded())
     }
@@ -247,7 +247,7 @@ fn layer(path: Path, mode: Mode, backend: &RedisBackend) -> ThrottleLayer<Witnes
             (Outcome::FailedOpen(error) | Outcome::FailedClosed(error), _) => {
                 Event::Degraded { kind: error.kind(), uncharged: Some(error.is_uncharged()), local: None }
             }
-            other => panic!("nobody sends such a request: {other:?}"),
+            other => panic!("the load sends no such request: {other:?}"),
         };
         event.parts.extensions.get::<Trip>().expect("put there before").0.told.lock().push(told);
     });

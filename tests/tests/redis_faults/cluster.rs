@@ -1,4 +1,4 @@
-//! A cluster that loses a master, or moves slots about.
+//! A cluster that loses a master, or moves slots.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use crate::course::Course;
 use crate::report::Report;
 use crate::{alone, aside};
 
-/// Of the test clusters.
+/// The node timeout of the test clusters.
 const NODE_TIMEOUT: Duration = Duration::from_secs(2);
-/// An election, the news of it, and the client's way to the new master. The load goes on for a second more: a client that
-/// does not find the way is degraded until then.
+/// An election, the spread of its result, and the client's switch to the new master. The load continues for a second
+/// more: a client that does not switch is degraded until then.
 const ELECTION: Duration = Duration::from_secs(4);
-/// Acknowledged charges that a failover may lose: a replica is a moment behind its master.
+/// Acknowledged charges that a failover may lose, because a replica is a moment behind its master.
 const LOST: u64 = 5;
 
 const TAG: &str = "faults";
@@ -28,7 +28,7 @@ pub(crate) fn clustered(cluster: &Cluster) -> RedisBuilder {
     RedisBackend::builder(throttle_redis::Cluster::new(urls.iter().map(String::as_str)).expect("URLs"))
 }
 
-/// The slots that a request's keys are in, where keys are spread.
+/// The slots of a request's keys, if keys are spread.
 fn slots(mode: Mode, sample: &Sample) -> Vec<u16> {
     let name = |policy: &&str| {
         let other = if *policy == "far" { "other-" } else { "" };
@@ -37,7 +37,7 @@ fn slots(mode: Mode, sample: &Sample) -> Vec<u16> {
     sample.path.policies().iter().map(name).map(slot_of).collect()
 }
 
-/// The store was back for all keys within the time that a failover may take.
+/// The store served all keys again within the time that a failover may take.
 fn check_failover(report: &Report, fault: &str) {
     for run in &report.runs {
         let last = report.last_degraded(run).expect("some were degraded");
@@ -45,7 +45,7 @@ fn check_failover(report: &Report, fault: &str) {
     }
 }
 
-/// Requests about other shards than the one that had these slots were not degraded.
+/// Requests about other shards than the owner of these slots were not degraded.
 fn check_others(report: &Report, owned: &[RangeInclusive<u16>]) {
     for run in &report.runs {
         // A breaker is shared by 1,024 slots.
@@ -53,7 +53,7 @@ fn check_others(report: &Report, owned: &[RangeInclusive<u16>]) {
             |slot: &u16| owned.iter().any(|own| (own.start() / 1024..=own.end() / 1024).contains(&(slot / 1024)));
         let elsewhere = run.samples.iter().filter(|sample| !slots(run.app.mode, sample).iter().any(near));
         let (degraded, well): (Vec<_>, Vec<_>) = elsewhere.partition(|sample| sample.is_degraded());
-        // A stall of the machine may make some late, and open a breaker for a moment.
+        // A stall of the machine may make some answers late, and open a breaker for a moment.
         assert!(well.len() > 500 && degraded.len() <= well.len() / 20, "about other shards: {degraded:?}");
     }
 }
@@ -68,7 +68,7 @@ async fn master_killed_with_keys_spread() {
     let _alone = alone().await;
     let cluster = Arc::new(aside(Cluster::start).await);
     let mut course = Course::start(|| clustered(&cluster).per_key_slot()).await;
-    // Its slots begin and end within ranges that share a breaker with a neighbour's.
+    // The first and the last of its slots share a breaker with slots of its neighbours.
     const DEAD: usize = 1;
     let owned = cluster.slots_of(DEAD);
     course.fault_begins();
@@ -108,7 +108,7 @@ async fn master_killed_with_keys_together() {
     aside(move || check_charges(&report, &cluster, LOST)).await;
 }
 
-/// It holds its connections and answers nothing; each range of slots it has finds out for itself.
+/// The node holds its connections open and answers nothing; the breaker of each of its slot ranges opens by itself.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn master_stopped_with_keys_spread() {
     let _alone = alone().await;
@@ -129,16 +129,17 @@ async fn master_stopped_with_keys_spread() {
     check_others(&report, &owned);
 }
 
-/// Longer than a server stands still that writes down on a busy disk who has which slots. What is seen of a migration beside
+/// Longer than the pause of a server that writes the slot map to a busy disk. Nothing else in a migration depends on
+/// time.
 /// that is no matter of time.
 const UNHURRIED: Duration = Duration::from_secs(2);
 
-/// Redirections are followed, and nobody sees them.
+/// Redirections are followed, and no request is degraded by them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slots_migrated_under_load() {
     let _alone = alone().await;
     let cluster = Arc::new(aside(Cluster::start).await);
-    // The servers that the slots go to do not know the scripts where all keys are together.
+    // With all keys in one slot, the slots' new servers do not have the scripts.
     for together in [false, true] {
         let backend =
             || if together { clustered(&cluster).single_slot(TAG) } else { clustered(&cluster).per_key_slot() };
@@ -165,14 +166,14 @@ async fn slots_migrated_under_load() {
         report.check_answers(if together { "the slot of all keys migrated" } else { "18 slots migrated, keys spread" });
         assert_eq!(report.degraded(), 0, "every redirection is followed to an answer");
         for run in &report.runs {
-            assert!(run.app.backend.stats().repeated > 0, "{:?}: nobody was redirected", run.app.mode);
+            assert!(run.app.backend.stats().repeated > 0, "{:?}: no request was redirected", run.app.mode);
         }
         report.check_most_in_time();
         let counted = Arc::clone(&cluster);
         aside(move || {
             check_charges(&report, &counted, 0);
             for node in counted.masters() {
-                // The next round counts anew.
+                // Start the next round from zero.
                 counted.node(node).command(&["FLUSHALL"]);
             }
         })
@@ -180,8 +181,8 @@ async fn slots_migrated_under_load() {
     }
 }
 
-/// While a slot is open and its keys are on both sides, a set of two cannot be decided: it waits, or is degraded, and is
-/// never half charged. A single policy is decided where its key is.
+/// While a slot is open and its keys are on both sides, a set of two policies cannot be decided. It waits, or is
+/// degraded, and is never charged in part. A single policy is decided at the server that has its key.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slot_half_migrated() {
     let _alone = alone().await;
@@ -208,7 +209,7 @@ async fn slot_half_migrated() {
         let stats = run.app.backend.stats();
         assert_eq!(stats.unknown, 0, "every such answer proves that nothing was charged");
         assert!(stats.repeated > 0, "{:?}: no answer was such", run.app.mode);
-        // The breaker may keep some back that sets of two have opened.
+        // The breaker that sets of two have opened may hold some of these back.
         let single = |sample: &Sample| {
             let unavailable = matches!(sample.told, Told::Degraded { kind: BackendErrorKind::Unavailable, .. });
             unavailable && matches!(sample.path, Path::Wide | Path::Tiny)

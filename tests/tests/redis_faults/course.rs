@@ -1,4 +1,4 @@
-//! A load that runs through a test, and the instants that matter in it.
+//! A load that runs throughout a test, and the important instants in it.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::report::Report;
 /// 200 requests a second, in each mode.
 const EVERY: Duration = Duration::from_millis(5);
 
-/// Keys that are asked about in turn.
+/// Keys that requests use in turn.
 const KEYS: u64 = 12;
 
 pub(crate) struct Course {
@@ -31,7 +31,7 @@ pub(crate) struct Course {
 }
 
 impl Course {
-    /// Starts the load and lets it run for a moment, so that there are figures of a healthy store.
+    /// Starts the load and lets it run for a moment, to measure a healthy store first.
     pub(crate) async fn start(backend: impl Fn() -> RedisBuilder) -> Self {
         let course = Self::start_at_once(backend);
         let since = Instant::now();
@@ -40,7 +40,7 @@ impl Course {
         course
     }
 
-    /// The same with a store that need not be there.
+    /// Starts the load, although the store may not be running.
     pub(crate) fn start_at_once(backend: impl Fn() -> RedisBuilder) -> Self {
         let apps: Vec<App> = Mode::ALL.into_iter().map(|mode| App::new(mode, backend())).collect();
         let (running, overshoots) = (Arc::new(AtomicBool::new(true)), Arc::default());
@@ -71,13 +71,13 @@ impl Course {
         until(limit, "decisions by the store", || async { decided() }).await;
     }
 
-    /// Decisions of which nobody knows whether they were charged, so far.
+    /// Decisions so far of which it is unknown whether they were charged.
     pub(crate) fn unknown(&self) -> u64 {
         self.apps.iter().map(|app| app.backend.stats().unknown).sum()
     }
 
-    /// Loses answers of decisions on this wire, one after the other; waits each time until one is lost, for the wire may
-    /// carry other answers as well, and until the store decides again.
+    /// Loses answers of decisions at this proxy, one after the other. Waits each time until one is lost, because the
+    /// proxy may carry other answers too, and until the store decides again.
     pub(crate) async fn lose_answers(&self, proxy: &Proxy, times: u32) {
         for _ in 0..times {
             let before = self.unknown();
@@ -93,13 +93,13 @@ impl Course {
         }
     }
 
-    /// Stops the load, waits for what is under way, and hands the record over.
+    /// Stops the load, waits for the requests under way, and returns the record.
     pub(crate) async fn finish(self) -> Report {
         self.running.store(false, Ordering::SeqCst);
         for task in self.tasks {
             task.await.expect("no request panics");
         }
-        // What was given up may still be on its way to the server.
+        // Requests that were given up may still be on their way to the server.
         sleep(Duration::from_millis(200)).await;
         let opened = self.opened.lock().clone();
         let overshoots = self.overshoots.lock().clone();
@@ -107,7 +107,7 @@ impl Course {
     }
 }
 
-/// Asks again and again.
+/// Calls `ask` until it returns true.
 pub(crate) async fn until<F: Future<Output = bool>>(limit: Duration, what: &str, mut ask: impl FnMut() -> F) {
     let start = Instant::now();
     while !ask().await {
@@ -137,7 +137,7 @@ async fn load(app: App, running: Arc<AtomicBool>) {
     }
 }
 
-/// How much longer than asked for this machine sleeps just now: what is no fault of anybody's.
+/// By how much this machine oversleeps at the moment, which is no fault of the layer or the store.
 async fn oversleep(overshoots: Arc<Mutex<Vec<(Instant, Duration)>>>, running: Arc<AtomicBool>) {
     while running.load(Ordering::SeqCst) {
         let start = Instant::now();
@@ -146,7 +146,7 @@ async fn oversleep(overshoots: Arc<Mutex<Vec<(Instant, Duration)>>>, running: Ar
     }
 }
 
-/// When each backend's breaker first opened during the fault. There is nothing to be notified by.
+/// When each backend's breaker first opened during the fault. It is polled, because there is no notification.
 async fn watch(apps: Vec<App>, opened: Arc<Mutex<Vec<Option<Instant>>>>, running: Arc<AtomicBool>) {
     while running.load(Ordering::SeqCst) {
         for (app, opened) in apps.iter().zip(opened.lock().iter_mut()) {

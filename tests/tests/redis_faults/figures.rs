@@ -1,4 +1,4 @@
-//! Latencies, summed up.
+//! Summaries of latencies.
 
 use std::fmt;
 use std::time::Duration;
@@ -18,7 +18,7 @@ impl Figures {
         self.0.len()
     }
 
-    /// The duration that so many of a hundred do not exceed; zero of none.
+    /// The duration that `percent` of a hundred latencies do not exceed; zero if there are none.
     pub(crate) fn percentile(&self, percent: usize) -> Duration {
         let place = (self.0.len() * percent).div_ceil(100).max(1) - 1;
         self.0.get(place).copied().unwrap_or_default()

@@ -1,4 +1,4 @@
-//! What was charged, by the client's account and by the server's.
+//! Charges by the client's account and by the server's.
 
 use std::collections::BTreeMap;
 
@@ -6,16 +6,16 @@ use throttle_test_servers::Server;
 
 use crate::app::{App, Sample, TINY, Told};
 
-/// A policy and a key of it.
+/// A policy and one of its keys.
 type Account = (String, String);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Entry {
     /// Admitted by the store.
     pub(crate) acknowledged: u64,
-    /// Perhaps admitted by the store: nobody was told.
+    /// Perhaps admitted by the store: no answer arrived.
     pub(crate) unknown: u64,
-    /// What the server has written down.
+    /// The charges recorded on the server.
     pub(crate) executed: u64,
 }
 
@@ -63,7 +63,7 @@ impl Ledger {
         })
     }
 
-    /// No charge is lost but so many as a failover may lose, none is made twice, and no budget is exceeded by more.
+    /// No more charges are lost than a failover may lose, none is made twice, and no budget is exceeded by more.
     pub(crate) fn check(&self, lost: u64) {
         let mut missing = 0;
         for (account, entry) in &self.0 {
@@ -77,7 +77,7 @@ impl Ledger {
         assert!(missing <= lost, "{missing} acknowledged charges are missing: {:?}", self.0);
     }
 
-    /// Two policies that are charged by one step never differ.
+    /// Two policies that are charged in one step never differ.
     pub(crate) fn check_that_pairs_agree(&self) {
         for ((_, key), left) in self.0.iter().filter(|((policy, _), _)| policy == "left") {
             let right = self.0.get(&("right".to_owned(), key.clone())).copied().unwrap_or_default();

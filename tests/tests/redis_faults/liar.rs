@@ -1,4 +1,4 @@
-//! Answers that make no sense, by the server's fault or that of whoever else writes to it.
+//! Answers that make no sense, caused by the server or by another program that writes to it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,13 +10,13 @@ use crate::course::Course;
 use crate::server::single;
 use crate::{alone, aside};
 
-/// Somebody keeps a list where a key is to be. Requests about it are degraded, all others are not.
+/// Another program stores a list in place of a key. Requests about that key are degraded, all others are not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn something_else_in_a_keys_place() {
     let _alone = alone().await;
     let server = Arc::new(aside(Server::start).await);
     let url = server.url();
-    // No stall of the machine is to make an answer late.
+    // The deadline is long enough that a stall of the machine makes no answer late.
     let mut course = Course::start(|| single(&url).deadline(Duration::from_secs(2))).await;
     let scanned = Arc::clone(&server);
     let names = aside(move || scanned.keys("*wide:*key-03")).await;
@@ -56,7 +56,7 @@ async fn something_else_in_a_keys_place() {
     assert_eq!(server.keys_without_ttl(), Vec::<String>::new());
 }
 
-/// Whatever the bytes are, nobody is admitted by them.
+/// Whatever the bytes are, they admit no request.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn garbage_replies() {
     let _alone = alone().await;
@@ -80,7 +80,7 @@ async fn garbage_replies() {
     let last = std::time::Instant::now();
     proxy.replace_replies(None);
     course.fault_ends();
-    // What was left of the last piece is in the way of the answers on that connection.
+    // The rest of the last piece precedes the answers on that connection.
     course.until_decided_since(last, Duration::from_secs(3)).await;
     course.run_for(Duration::from_millis(500)).await;
     let report = course.finish().await;

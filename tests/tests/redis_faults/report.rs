@@ -1,4 +1,4 @@
-//! What is demanded of every course, and the figures that show it.
+//! The requirements for every course, and the figures that show whether they are met.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -13,18 +13,18 @@ use crate::figures::Figures;
 use crate::ledger::Ledger;
 use crate::{BACK, DEADLINE};
 
-/// The most that a slow machine may add to what is demanded of a latency. Without a deadline, or a breaker, or new
-/// connections, latencies would be those of the faults, which are seconds.
+/// The most that a slow machine may add to the limit on a latency. Without a deadline, a breaker or new connections,
+/// latencies would be those of the faults, which are seconds.
 const MOST_NOISE: Duration = Duration::from_millis(100);
 
-/// Half of all decisions of a healthy store are due within this time; they take a tenth of it.
+/// Half of all decisions of a healthy store must be made within this time; they take a tenth of it.
 const HEALTHY: Duration = Duration::from_millis(10);
 
-/// Behind an open breaker nine in ten requests are due within this time; they take a hundredth of it, and behind a closed
-/// one the whole [`DEADLINE`].
+/// Behind an open breaker, nine in ten requests must be decided within this time. They take a hundredth of it, while
+/// behind a closed breaker they would take the whole [`DEADLINE`].
 const NOT_ASKED: Duration = Duration::from_millis(10);
 
-/// A course that has been run.
+/// A completed course.
 pub(crate) struct Report {
     pub(crate) runs: Vec<Run>,
     overshoots: Vec<(Instant, Duration)>,
@@ -32,7 +32,7 @@ pub(crate) struct Report {
     ended: Option<Instant>,
 }
 
-/// One mode of it.
+/// One mode of the course.
 pub(crate) struct Run {
     pub(crate) app: App,
     pub(crate) samples: Vec<Sample>,
@@ -55,8 +55,8 @@ impl Report {
         self.began.is_none_or(|began| instant >= began) && self.ended.is_none_or(|ended| instant < ended)
     }
 
-    /// What this machine itself adds to latencies during the fault: by so much its timers are late. No machine excuses more
-    /// than [`MOST_NOISE`], and how slow the layer is excuses nothing.
+    /// What this machine itself adds to latencies during the fault: the lateness of its timers. It excuses at most
+    /// [`MOST_NOISE`], and slowness of the layer is never excused.
     fn noise(&self) -> Duration {
         let during = self.overshoots.iter().filter(|(at, _)| self.is_during(*at)).map(|(_, over)| *over);
         (Figures::of(during).p99() * 2).min(MOST_NOISE)
@@ -82,8 +82,8 @@ impl Report {
         decided.map(|sample| sample.decided() - ended).min()
     }
 
-    /// Nobody sees more than the mode says; every account of what was degraded agrees; no request waits longer than the
-    /// deadline. Prints the figures.
+    /// No request gets a response that its mode does not allow; every account of degraded requests agrees; no request
+    /// waits longer than the deadline. Prints the figures.
     pub(crate) fn check(&self, fault: &str) {
         self.check_answers(fault);
         for run in &self.runs {
@@ -95,13 +95,13 @@ impl Report {
         }
     }
 
-    /// The same without the deadline.
+    /// The same checks without the deadline.
     pub(crate) fn check_answers(&self, fault: &str) {
         self.print(fault);
         self.runs.iter().for_each(Run::check_answers);
     }
 
-    /// Half of all decisions come within the default deadline, however long this one is.
+    /// Half of all decisions are made within the default deadline, however long the deadline of this course is.
     pub(crate) fn check_most_in_time(&self) {
         for run in &self.runs {
             let during = Figures::of(self.during(run).map(|sample| sample.added));
@@ -109,7 +109,7 @@ impl Report {
         }
     }
 
-    /// Once the breaker is open, requests are not delayed any more.
+    /// Once the breaker is open, requests are no longer delayed.
     pub(crate) fn check_breaker(&self, fault: &str) {
         for run in &self.runs {
             assert!(run.opened.is_some(), "{fault}, {:?}: the breaker did not open", run.app.mode);
@@ -128,7 +128,7 @@ impl Report {
         }
     }
 
-    /// Charges are counted exactly, but for so many as a failover may lose; and nothing is kept for ever.
+    /// Charges are counted exactly, except for those that a failover may lose; and nothing is stored for ever.
     pub(crate) fn check_charges(&self, servers: &[&Server], lost: u64, one_step: bool) {
         for run in &self.runs {
             let ledger = Ledger::of(&run.app, servers.iter().copied());
@@ -149,7 +149,7 @@ impl Report {
         Some(last.saturating_duration_since(self.began?))
     }
 
-    /// How many were degraded.
+    /// The number of degraded requests.
     pub(crate) fn degraded(&self) -> usize {
         self.runs.iter().map(|run| run.degraded(|_| true)).sum()
     }
@@ -197,19 +197,19 @@ impl Run {
         assert!(admitted.values().all(|count| *count <= TINY), "admitted by the process's own share: {admitted:?}");
     }
 
-    /// How many such requests were degraded.
+    /// The number of degraded requests that match.
     pub(crate) fn degraded(&self, such: impl Fn(&Sample) -> bool) -> usize {
         self.samples.iter().filter(|sample| sample.is_degraded() && such(sample)).count()
     }
 
-    /// Each response is what its decision says, and the backend has counted as many failures as there were.
+    /// Each response agrees with its decision, and the backend has counted every failure.
     fn check_answers(&self) {
         let mut degraded = 0;
         for sample in &self.samples {
             let (status, reported) = match (sample.told, self.app.mode) {
                 (Told::Admitted, _) => (StatusCode::OK, true),
                 (Told::Refused, _) => (StatusCode::TOO_MANY_REQUESTS, true),
-                // An open limit is decided here only while the store may be well.
+                // An open limit is decided by the share only while the store may be healthy.
                 (Told::Degraded { kind, local: Some(admitted), .. }, mode)
                     if mode == Mode::Local || (mode == Mode::Open && is_busy(kind)) =>
                 {
@@ -233,12 +233,12 @@ impl Run {
     }
 }
 
-/// Whether the store may be well all the same.
+/// Whether the store may be healthy despite this error.
 fn is_busy(kind: BackendErrorKind) -> bool {
     matches!(kind, BackendErrorKind::Timeout | BackendErrorKind::Saturated)
 }
 
-#[expect(clippy::print_stdout, reason = "figures for whoever runs the tests with --nocapture")]
+#[expect(clippy::print_stdout, reason = "figures for runs with --nocapture")]
 pub(crate) fn say(text: &str) {
     print!("{text}");
 }

@@ -1,4 +1,4 @@
-//! A master that dies, and sentinels that make its replica one.
+//! A master that dies, and sentinels that promote its replica.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,8 +9,8 @@ use throttle_test_servers::Sentinel;
 use crate::course::Course;
 use crate::{alone, aside};
 
-/// Waits until the replica has what its master has. It may call its link up before it has anything at all, and what it
-/// does not have no failover can bring back: that would not be the fault that is tested here.
+/// Waits until the replica has its master's data. The replica may report its link as up before it has any, and a
+/// failover cannot restore what it lacks: that would be a different fault.
 async fn in_step(group: &Arc<Sentinel>) {
     let group = Arc::clone(group);
     aside(move || {
@@ -26,7 +26,7 @@ async fn in_step(group: &Arc<Sentinel>) {
     .await;
 }
 
-/// A load on the master, whose replica has what the master has.
+/// A load on the master, whose replica has all of its data.
 async fn course_of(group: &Arc<Sentinel>) -> Course {
     let urls = group.urls();
     let backend = || {
@@ -60,8 +60,8 @@ async fn master_killed_and_replaced() {
     aside(move || report.check_charges(&[group.master()], 5, true)).await;
 }
 
-/// An operator makes the replica the master and the old master its replica, and tells the sentinels. Nothing ends a
-/// connection to the old one: what it answers is all that shows what it is.
+/// An operator swaps the roles of the replica and the master, and reconfigures the sentinels. No connection to the old
+/// master is closed: only its answers show that it is a replica.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn master_demoted_with_its_connections_open() {
     let _alone = alone().await;
@@ -97,7 +97,7 @@ async fn master_demoted_with_its_connections_open() {
     .await;
 }
 
-/// The replica takes over while the old master lives on as a replica, and refuses to write.
+/// The replica takes over while the old master runs on as a replica, and refuses writes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn master_demoted() {
     let _alone = alone().await;
@@ -109,9 +109,9 @@ async fn master_demoted() {
         let master = failing.master();
         failing.sentinels()[0].command(&["SENTINEL", "FAILOVER", Sentinel::NAME]);
         failing.wait_for_failover_from(master);
-        // Until it hears of it, the old master goes on as one.
+        // Until it learns of the change, the old master still acts as master.
         let role = || master.try_query::<String>(&["INFO", "replication"]);
-        // When it hears of it, it ends all connections, this one among them.
+        // When it learns of the change, it closes all connections, including this one.
         while !role().is_ok_and(|info| info.contains("role:slave")) {
             std::thread::sleep(Duration::from_millis(5));
         }

@@ -1,4 +1,4 @@
-//! A service that is there before its store.
+//! A service that starts before its store.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The wire between the service and one server: slow, cut, or silent.
+//! The connection between the service and one server: slow, cut, or silent.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::report::Report;
 use crate::server::single;
 use crate::{alone, aside};
 
-/// A server behind a wire.
+/// A server behind a proxy.
 async fn wired() -> (Arc<Server>, Arc<Proxy>) {
     aside(|| {
         let server = Server::start();
@@ -22,14 +22,14 @@ async fn wired() -> (Arc<Server>, Arc<Proxy>) {
     .await
 }
 
-/// Answers that come within the deadline are answers, however slow.
+/// Answers within the deadline count, however slow they are.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn replies_delayed_within_the_deadline() {
     let _alone = alone().await;
     let (server, proxy) = wired().await;
     let url = proxy.url();
     const DELAY: Duration = Duration::from_millis(100);
-    // As long as may be: no stall of the machine is to make an answer late.
+    // The longest deadline, so that a stall of the machine makes no answer late.
     let mut course = Course::start(|| single(&url).deadline(Duration::from_secs(10))).await;
     course.fault_begins();
     proxy.delay_replies(DELAY);
@@ -47,7 +47,7 @@ async fn replies_delayed_within_the_deadline() {
     assert_eq!(report.degraded(), 0, "all answers came in time");
 }
 
-/// Answers that come later than the deadline are none, and no other request gets them.
+/// Answers after the deadline do not count, and no other request gets them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn replies_delayed_beyond_the_deadline() {
     let _alone = alone().await;
@@ -85,7 +85,7 @@ async fn answers_lost(fault: &str, backend: impl Fn() -> RedisBuilder, proxies: 
     report
 }
 
-/// Answers lost on each wire.
+/// Answers lost at each proxy.
 const LOST: u32 = 10;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -105,7 +105,7 @@ async fn replies_lost_behind_a_pool() {
     report.check_charges(&[&server], 0, true);
 }
 
-/// With keys in places of their own, a decision whose one half is lost is not repeated either.
+/// With keys in slots of their own, a decision is not repeated either if one half of its answer is lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn replies_lost_of_a_cluster() {
     let _alone = alone().await;
@@ -115,7 +115,7 @@ async fn replies_lost_of_a_cluster() {
     aside(move || check_charges(&report, &cluster, 0)).await;
 }
 
-/// Connections stay open, and nothing comes through. What was held arrives in the end, and is charged late.
+/// Connections stay open, and nothing passes. The held requests arrive in the end, and are charged late.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn half_open() {
     let _alone = alone().await;
@@ -135,12 +135,12 @@ async fn half_open() {
     report.check_charges(&[&server], 0, true);
     for run in &report.runs {
         let unknown = run.app.backend.stats().unknown;
-        // Of 800.
+        // Of 800 requests.
         assert!(unknown <= 80, "{unknown} decisions were sent into a wire that swallows them");
     }
 }
 
-/// The old connections are dead for good, as behind a firewall that forgot them: new ones must be made.
+/// The old connections are dead, as behind a firewall that has lost their state: new ones must be opened.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn old_connections_swallowed() {
     let _alone = alone().await;
@@ -160,7 +160,7 @@ async fn old_connections_swallowed() {
     report.check_charges(&[&server], 0, true);
 }
 
-/// Nobody connects as often as it decides.
+/// Attempts to connect are far fewer than decisions.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connections_refused() {
     let _alone = alone().await;
@@ -181,7 +181,7 @@ async fn connections_refused() {
     report.check_charges(&[&server], 0, true);
     for run in &report.runs {
         let failed = run.app.backend.stats().failed_connections;
-        // 100 ms doubled up to 350 ms, and up to half as long by chance.
+        // 100 ms doubled up to 350 ms, and up to half of that at random.
         assert!((6..=18).contains(&failed), "{failed} attempts to connect in 3 s");
     }
 }

@@ -1,4 +1,4 @@
-//! The backend with a witness beside it: what the store said about each request, whatever the layer then makes of it.
+//! The backend with a witness: records the store's answer to each request, whatever the layer makes of it.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -11,18 +11,18 @@ use throttle_redis::{RedisBackend, RedisSet};
 
 use crate::app::TRIP;
 
-/// What the backend answered.
+/// The answer of the backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     Decided,
     Failed {
         kind: BackendErrorKind,
-        /// Whether the store has charged nothing for sure.
+        /// Whether it is certain that the store charged nothing.
         uncharged: bool,
     },
 }
 
-/// Notes the answers in the [trip](TRIP) of the request that asks.
+/// Records the answers in the [trip](TRIP) of the request.
 #[derive(Clone)]
 pub(crate) struct Witnessed(pub(crate) RedisBackend);
 

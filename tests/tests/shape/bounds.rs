@@ -1,4 +1,4 @@
-//! Who would wait too long is refused at once, and told when to come back.
+//! A call that would wait too long is refused at once, with the time after which to come back.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -57,13 +57,13 @@ async fn shape_call_that_would_miss_its_deadline_is_refused() {
                 waiting.push(tokio::spawn(service.clone().oneshot(0)));
                 tokio::time::sleep(5 * MS).await;
             }
-            // 300 ms after the first is the next slot; some milliseconds of that have passed.
+            // The next slot is 300 ms after the first; some milliseconds of that have passed.
             let error = service.clone().oneshot(200).await.unwrap_err();
             let full = *error.queue_full().unwrap();
             assert_eq!((full.bound, full.allowed), (Bound::Deadline, 200 * MS));
             let retry_after = full.retry_after.unwrap();
             assert!((80 * MS..=90 * MS).contains(&retry_after), "{retry_after:?}");
-            // Nothing was scheduled for it: the next call takes the slot that it would have had.
+            // The refused call took no slot: the next call gets the one that it would have had.
             service.clone().oneshot(1_000).await.unwrap();
             for call in waiting {
                 call.await.unwrap().unwrap();
@@ -84,7 +84,7 @@ async fn shape_call_that_would_miss_its_deadline_is_refused() {
 
 #[tokio::test(start_paused = true)]
 async fn shape_deadlines_under_load_starve_no_call() {
-    // Ten times more calls than fit, none of which may wait longer than a tenth of the bucket's longest wait.
+    // Ten times more calls than fit, and none of them may wait longer than a tenth of the bucket's longest wait.
     for trip in [0, 4] {
         let remote = Remote::new(trip * MS);
         let notes = Notes::new();
@@ -104,7 +104,7 @@ async fn shape_deadlines_under_load_starve_no_call() {
         for call in calls {
             sent += u32::from(call.await.unwrap());
         }
-        // Ten seconds at ten a second, and the calls that wait half a second at the end.
+        // Ten seconds at ten a second, plus the calls that wait half a second at the end.
         assert!((100..=106).contains(&sent), "{sent} left, with a round trip of {trip} ms");
     }
 }
@@ -117,7 +117,7 @@ async fn shape_number_of_waiting_calls_is_bounded() {
     let service = layer.layer(notes.clone());
     let calls: Vec<_> = (0..100).map(|call| tokio::spawn(service.clone().oneshot(call))).collect();
     tokio::time::sleep(MS).await;
-    // One call of each key left at once, ten wait.
+    // One call of each key leaves at once, and ten wait.
     let stats = layer.stats();
     assert_eq!((stats.sent, stats.waiting, stats.refused), (2, 10, 88));
     let mut refused = 0;
@@ -128,12 +128,12 @@ async fn shape_number_of_waiting_calls_is_bounded() {
         }
     }
     assert_eq!(refused, 88);
-    // The refused calls have left no gap.
+    // The refused calls leave no gap.
     assert_eq!(notes.times().last().unwrap().as_millis(), 500);
     assert_eq!(layer.stats().waiting, 0);
 }
 
-/// By default a shaper delays calls, even at a rate at which half a minute is little.
+/// By default a shaper delays calls, even at a rate at which half a minute is short.
 #[tokio::test(start_paused = true)]
 async fn shape_default_longest_wait_is_half_a_minute() {
     for (rate, fits) in [(Rate::per_second(1), 30), (Rate::per_minute(30), 15), (Rate::per_minute(3), 2)] {
@@ -143,7 +143,7 @@ async fn shape_default_longest_wait_is_half_a_minute() {
         while let Ok(slot) = shaper.reserve("key", 1).await {
             slots.push(slot);
         }
-        // The first call leaves at once. Headroom makes the pace a little slower than the rate.
+        // The first call leaves at once. The headroom makes the pace slightly slower than the rate.
         assert_eq!(slots.len(), fits, "{rate}");
         assert!(slots.last().unwrap().delay() <= Duration::from_secs(30));
     }
@@ -205,7 +205,7 @@ fn shape_call_may_be_made_before_the_runtime_is_entered() {
     }
 }
 
-/// More units than fit into 32 bits keep their spacing as well.
+/// More units than fit into 32 bits keep their spacing, too.
 #[tokio::test(start_paused = true)]
 async fn shape_pause_keeps_billions_of_units_apart() {
     let bucket = LeakyBucket::new(Rate::per_second(100_000_000)).max_wait(Duration::from_secs(100_000));

@@ -1,4 +1,4 @@
-//! Who goes away gives back what nobody was scheduled behind, and leaves nothing else behind.
+//! A cancelled call gives back its slot if no later slot is scheduled, and leaves nothing else behind.
 
 use std::time::Duration;
 
@@ -81,7 +81,7 @@ async fn shape_slot_goes_back_to_a_store_in_the_background() {
 
 #[tokio::test(start_paused = true)]
 async fn shape_call_dropped_at_any_point_loses_no_slot() {
-    // Polled once each millisecond, and dropped after so many polls.
+    // Polled once each millisecond, and dropped after a number of polls.
     for polls in 0..30 {
         let remote = Remote::new(10 * MS);
         let notes = Notes::new();
@@ -105,7 +105,7 @@ fn shape_shutdown_with_a_thousand_waiting_calls_leaves_no_task() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let stats = runtime.block_on(async {
         let remote = Remote::new(2 * MS);
-        // So slow that no second call leaves meanwhile, however busy the machine is.
+        // The pace is so slow that no second call leaves meanwhile, however busy the machine is.
         let slow = || {
             let one_a_minute = LeakyBucket::new(Rate::per_minute(1)).max_wait(Duration::from_secs(500 * 60));
             Shaper::builder(one_a_minute).headroom(Duration::ZERO)
@@ -154,7 +154,7 @@ async fn shape_dropped_call_that_could_leave_at_once_gives_its_slot_back() {
     }
 }
 
-/// Polls a call so often, once each millisecond, drops it, and waits for the work in the background.
+/// Polls a call `polls` times, once each millisecond, drops it, and waits for the work in the background.
 async fn give_up_after(polls: usize, call: impl Future) {
     let mut call = Box::pin(call);
     for _ in 0..polls {

@@ -1,4 +1,4 @@
-//! What tower expects of a layer: honest readiness, errors that pass untouched, clones that share.
+//! Properties that tower expects of a layer: true readiness, errors that pass unchanged, clones that share.
 
 use std::task::Poll;
 use std::time::Duration;

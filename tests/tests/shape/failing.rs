@@ -1,4 +1,4 @@
-//! When the store fails, each shaper goes on as it was told to.
+//! When the store fails, each shaper continues by its rule.
 
 use throttle_core::BackendErrorKind;
 use throttle_tower::OnError;
@@ -18,7 +18,7 @@ async fn shape_failing_store_leaves_the_share_of_the_pace() {
         shaper.schedule("key", 1).await.unwrap();
         times.push(Instant::now());
     }
-    // A quarter of ten a second. The share knows of the decisions before, so the first call is not free.
+    // A quarter of ten a second. The share counts the decisions before the failure, so the first call waits, too.
     for pair in times.windows(2) {
         assert!((399 * MS..=401 * MS).contains(&(pair[1] - pair[0])), "{:?}", pair[1] - pair[0]);
     }

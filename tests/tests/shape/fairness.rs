@@ -1,4 +1,4 @@
-//! One key's crowd is no other key's business.
+//! Many calls of one key delay no other key.
 
 use throttle_tower::OnError;
 use tokio::task::JoinSet;

@@ -1,4 +1,4 @@
-//! The golden vectors of the shaper, by the hands of its users: on tokio's clock, which is paused.
+//! The golden vectors of the shaper, through its public API, on tokio's paused clock.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ async fn law_08_shape_golden_vectors_through_a_shaper() {
     assert!(run >= 6, "only {run} of {} suites of the shaper could be run", suites.len());
 }
 
-/// Tokio's clock does not step back. Suites whose clock does run on the algorithm and on the backends.
+/// Tokio's clock does not step back. Suites whose clock steps back run on the algorithm and on the backends.
 fn only_forward(suite: &Suite) -> bool {
     suite.ops.is_sorted_by_key(time)
 }
@@ -43,7 +43,7 @@ async fn replay(suite: &Suite) {
         let due = start + Duration::from_micros(time(op).unsigned_abs());
         advance(due.saturating_duration_since(Instant::now())).await;
         match op {
-            // A peek, which needs no slot.
+            // A peek needs no slot.
             Op::Take { cost: 0, .. } => slots.push(None),
             Op::Take { cost, expect, .. } => match shaper.reserve("key", *cost).await {
                 Ok(slot) => {

@@ -1,4 +1,4 @@
-//! Calls that are delayed: the schedule, its bounds, what is given back, and what an upstream sees of it.
+//! Delayed calls: the schedule, its bounds, what is given back, and what an upstream sees.
 
 #[path = "../../../throttle-core/tests/support/golden.rs"]
 #[allow(dead_code, reason = "each test binary uses a part of it")]

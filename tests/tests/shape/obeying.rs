@@ -1,4 +1,4 @@
-//! Limits that an upstream states in its responses are obeyed, within bounds.
+//! Shapers obey the limits that an upstream states in its responses, within bounds.
 
 use std::future::IntoFuture;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ fn say(status: u16, fields: &[(&'static str, &str)]) -> Response<()> {
     response
 }
 
-/// When the second call leaves, after this response to the first.
+/// The time at which the second call leaves, after this response to the first.
 async fn second_leaves(layer: Shaped, first: Response<()>) -> Duration {
     let (status, headers) = (first.status(), first.headers().clone());
     let mut service = layer.layer(upstream(move |call| {
@@ -87,7 +87,7 @@ async fn shape_success_with_nothing_remaining_pauses_the_key() {
     assert_eq!(wait, Duration::from_secs(3));
     let trio = [("x-ratelimit-limit", "60"), ("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "12")];
     assert_eq!(second_leaves(obeying(10), say(200, &trio)).await, Duration::from_secs(12));
-    // The longer of the two counts.
+    // The longer of the two applies.
     for (seconds, retry_after) in [(3, "5"), (5, "3")] {
         let window = format!(r#""api";r=0;t={seconds}"#);
         let both = say(429, &[("ratelimit", &window), ("retry-after", retry_after)]);
@@ -226,7 +226,7 @@ async fn shape_call_that_a_pause_delays_too_long_is_refused() {
 /// End to end: an upstream with a limit of its own, which states no more than it must.
 #[tokio::test(start_paused = true)]
 async fn shape_upstream_refuses_no_call_after_its_first_429() {
-    // It is overloaded from the fiftieth call on, for three seconds, and responds so.
+    // From the fiftieth call on it is overloaded for three seconds, and responds with 429.
     let until = Arc::new(std::sync::Mutex::new(None::<Instant>));
     let calls = Arc::new(AtomicUsize::new(0));
     let overloaded = service_fn(move |_: Request<()>| {
@@ -246,7 +246,7 @@ async fn shape_upstream_refuses_no_call_after_its_first_429() {
 
 #[tokio::test(start_paused = true)]
 async fn shape_upstream_that_states_its_limit_refuses_no_call() {
-    // Its limit is half of the shaper's pace. It states it in every response, so not even one call is refused.
+    // Its limit is half of the shaper's pace, and every response states it, so not even one call is refused.
     for dialect in [Dialect::Draft11, Dialect::Draft07, Dialect::Draft03] {
         let store = MemoryBackend::builder().clock(TokioClock::new()).build();
         let limits = limit("upstream", Gcra::new(Rate::per_second(10)).burst(20)).by(Constant);
@@ -259,7 +259,7 @@ async fn shape_upstream_that_states_its_limit_refuses_no_call() {
     }
 }
 
-/// Calls whose slots have all come keep to a limit that is stated while they leave: they neither exceed it nor stop.
+/// Calls whose turn has come keep to a limit that is stated while they leave: they neither exceed it nor stop.
 #[tokio::test(start_paused = true)]
 async fn shape_concurrent_calls_keep_to_a_limit_stated_meanwhile() {
     let store = MemoryBackend::builder().clock(TokioClock::new()).build();
@@ -277,12 +277,12 @@ async fn shape_concurrent_calls_keep_to_a_limit_stated_meanwhile() {
     left.sort_by_key(|(_, at)| *at);
     assert!(left.iter().all(|(status, _)| *status == StatusCode::OK));
     let longest = left.windows(2).map(|pair| pair[1].1 - pair[0].1).max().unwrap();
-    assert!(longest <= 80 * MS, "nobody stands still: {longest:?}");
+    assert!(longest <= 80 * MS, "no call stands still: {longest:?}");
     let took = left.last().unwrap().1;
     assert!((6_800 * MS..=8_500 * MS).contains(&took), "25 a second, and the burst: {took:?}");
 }
 
-/// How many of 200 calls get a 429. Each of the callers makes its next call after its last response.
+/// Returns how many of 200 calls get a 429. Each caller makes its next call after its last response.
 async fn refused_of_200<S, Body>(service: S, callers: usize) -> usize
 where
     S: Service<Request<()>, Response = Response<Body>, Error: std::fmt::Debug + Send, Future: Send>
@@ -346,7 +346,7 @@ async fn shape_deadline_counts_a_slower_pace_too() {
         answered += usize::from(answer.is_ok());
     }
     assert!((1..=2).contains(&answered), "{answered} of 20");
-    assert!(start.elapsed() <= within + MS, "nobody leaves after its deadline: {:?}", start.elapsed());
+    assert!(start.elapsed() <= within + MS, "no call leaves after its deadline: {:?}", start.elapsed());
 }
 
 #[tokio::test(start_paused = true)]

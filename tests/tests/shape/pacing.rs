@@ -1,4 +1,4 @@
-//! When calls leave: in their order, an emission interval apart, on the exact schedule.
+//! The times at which calls leave: in order, an emission interval apart, on the exact schedule.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ async fn shape_calls_leave_in_order_an_interval_apart() {
 async fn shape_million_departures_are_never_early_and_do_not_drift() {
     const DEPARTURES: usize = 1_000_000;
     const CALLERS: usize = 100;
-    // 333 1/3 µs apart, so that any rounding on the way shows.
+    // 333 1/3 µs apart, so that any rounding shows.
     let shaper = Shaper::builder(LeakyBucket::new(Rate::per_second(3_000))).headroom(Duration::ZERO).build().unwrap();
     let start = Instant::now();
     let mut calling = JoinSet::new();
@@ -76,7 +76,7 @@ async fn shape_next_call_waits_for_every_unit_of_the_last() {
     for call in calls {
         call.await.unwrap().unwrap();
     }
-    // A call that costs nothing is not delayed.
+    // A call of cost 0 is not delayed.
     let left: Vec<_> = notes.calls().into_iter().map(|(cost, at)| (cost, at.as_millis())).collect();
     assert_eq!(left, [(3, 0), (0, 0), (1, 300), (2, 400), (1, 600)]);
 }
@@ -120,7 +120,7 @@ async fn shape_store_decides_in_one_round_trip() {
     }
 }
 
-/// After a process has stood still, no call catches up: no period holds more than the rate.
+/// After a process has stood still, calls do not catch up: no period contains more than the rate.
 #[tokio::test]
 async fn shape_process_that_stood_still_sends_no_burst() {
     let shaper = Shaper::builder(LeakyBucket::new(Rate::new(20, 200 * MS))).headroom(10 * MS).build().unwrap();

@@ -1,4 +1,4 @@
-//! Services that note when they are called, and stores that take their time.
+//! Services that record their calls, and stores that are slow.
 
 use std::convert::Infallible;
 use std::future::{Future, Ready, ready};
@@ -17,13 +17,13 @@ use tower::Service;
 
 pub(crate) const MS: Duration = Duration::from_millis(1);
 
-/// Exactly ten a second, with a longest wait of so many milliseconds.
+/// Exactly ten a second, with a longest wait in milliseconds.
 pub(crate) fn ten(max_wait_ms: u64) -> ShaperBuilder {
     Shaper::builder(LeakyBucket::new(Rate::per_second(10)).max_wait(Duration::from_millis(max_wait_ms)))
         .headroom(Duration::ZERO)
 }
 
-/// The numbers that the service was called with, and when, since it was created.
+/// The numbers of the calls to the service, with the time of each since it was created.
 #[derive(Clone)]
 pub(crate) struct Notes {
     start: Instant,
@@ -63,7 +63,7 @@ impl Service<u64> for Notes {
     }
 }
 
-/// A store that takes a round trip, and may fail.
+/// A store that takes one round trip, and may fail.
 #[derive(Clone)]
 pub(crate) struct Remote {
     pub(crate) memory: MemoryBackend<TokioClock>,

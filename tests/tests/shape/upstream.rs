@@ -1,4 +1,4 @@
-//! What a real upstream counts: in no period more than promised.
+//! A real upstream counts at most the promised number of calls in any period.
 
 use std::time::{Duration, Instant};
 
@@ -62,8 +62,8 @@ fn check(upstream: &Upstream, took: Duration, callers: usize) {
     assert_eq!(upstream.count(), CALLS);
     let most = upstream.most_within(PERIOD);
     assert!(most <= COUNT as usize, "{most} in a period of {PERIOD:?} from {callers} callers, promised {COUNT}");
-    // A shaper that is merely slow would pass without this. A single caller waits for responses, and falls behind a
-    // little.
+    // A shaper that is merely slow would pass without this check. A single caller waits for each response, and so falls
+    // slightly behind.
     let due = (PERIOD + HEADROOM) * (CALLS as u32 - 1) / COUNT as u32;
     assert!(took < due * 3 / 2, "{took:?} for {CALLS} calls, due in {due:?}");
 }

@@ -1,4 +1,4 @@
-//! LimitTree for which attempts count.
+//! Limits that count refused attempts.
 
 use axum::Router;
 use axum::routing::get;
@@ -33,7 +33,7 @@ async fn charge_of_a_refused_request_is_opt_in() {
     }
 }
 
-/// Never more than there is, and no step to the store where nothing is.
+/// Never charges more than remains, and does not call the store when nothing remains.
 #[tokio::test]
 async fn charge_of_a_refused_request_stops_at_the_limit() {
     for store in Store::both().await {
@@ -49,7 +49,7 @@ async fn charge_of_a_refused_request_stops_at_the_limit() {
     }
 }
 
-/// A cost that does not fit any more takes the rest.
+/// A cost that no longer fits takes the rest.
 #[tokio::test]
 async fn charge_of_a_refused_request_takes_what_is_left() {
     for store in Store::both().await {
@@ -61,7 +61,7 @@ async fn charge_of_a_refused_request_takes_what_is_left() {
     }
 }
 
-/// A member of an `any` that could not help was tried too; one that does not apply was not.
+/// A member of an `any` that refused is charged for the attempt too; one that does not apply is not.
 #[tokio::test]
 async fn charge_of_a_refused_request_reaches_every_member_that_applies() {
     for store in Store::both().await {
@@ -77,7 +77,7 @@ async fn charge_of_a_refused_request_reaches_every_member_that_applies() {
     }
 }
 
-/// Law 6: however many are refused at the same time, no more is charged than there is.
+/// Law 6: however many requests are refused at the same time, no more is charged than remained.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn law_06_charge_of_64_requests_refused_at_once() {
     for store in Store::both().await {

@@ -1,4 +1,4 @@
-//! Clients that go away at any point.
+//! Clients that disconnect at any point.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -21,7 +21,7 @@ use crate::store::{Store, budget};
 const UNITS: u64 = 10_000;
 const ESTIMATE: u64 = 20;
 
-/// Polls a future at most so often; `None` if that did not complete it.
+/// Polls a future at most a given number of times; `None` if it did not complete.
 pub(crate) struct AtMost<'a, F> {
     pub(crate) future: F,
     pub(crate) polls: &'a mut usize,
@@ -43,7 +43,7 @@ impl<F: Future + Unpin> Future for AtMost<'_, F> {
     }
 }
 
-/// A handler that waits twice before it answers, and then streams.
+/// A handler that waits twice before it responds, and then streams.
 fn app(books: &Books, started: &Arc<AtomicBool>) -> Router {
     let (books, started) = (books.clone(), Arc::clone(started));
     let handler = move |usage: Usage| async move {
@@ -58,8 +58,8 @@ fn app(books: &Books, started: &Arc<AtomicBool>) -> Router {
     Router::new().route("/", get(handler))
 }
 
-/// Law 10, with a client that stays for 0, 1, 2, … polls of the response and its body: each time, what is charged in the end
-/// is what was used; the estimate if the handler had begun and used nothing; and before that the estimate or nothing.
+/// Law 10, with a client that stays for 0, 1, 2, … polls of the response and its body. In the end the charge is what
+/// was used. It is the estimate if the handler had begun and used nothing, and before that the estimate or nothing.
 #[tokio::test]
 async fn law_10_charge_is_neither_lost_nor_doubled_wherever_the_client_disconnects() {
     for store in Store::both().await {
@@ -86,7 +86,7 @@ async fn law_10_charge_is_neither_lost_nor_doubled_wherever_the_client_disconnec
                 }
             }
             settled(&layer).await;
-            // A decision that was under way may be made yet.
+            // A decision that was under way may still be made.
             let mut now = store.used("tokens", UNITS).await;
             if !started.load(Ordering::SeqCst) && name == "redis" {
                 tokio::time::sleep(Duration::from_millis(20)).await;
@@ -106,7 +106,7 @@ async fn law_10_charge_is_neither_lost_nor_doubled_wherever_the_client_disconnec
     }
 }
 
-/// Clients that go away while Redis decides: what it charges them comes back.
+/// Clients disconnect while Redis decides: their charges are refunded.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn law_10_refund_of_requests_aborted_while_redis_decides() {
     use throttle_core::BoxBackend;

@@ -1,4 +1,4 @@
-//! Streams that use more than there is.
+//! Streams that use more than remains.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use crate::streams::{STREAMS, model};
 const UNITS: u64 = 2_000;
 const STEP: u64 = 5;
 
-/// Each handler that is told to stop is over by what it had in flight: in memory the step that did not fit any more. Nobody
-/// new comes in, and the limit is used to the last unit.
+/// A handler that learns that the limit is exhausted overruns it by what it had in flight: in memory by the step that
+/// no longer fits. No new request is admitted, and the limit is used to the last unit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn law_06_charge_never_exceeds_the_limit_and_the_overrun_is_in_flight() {
     for store in Store::both().await {
@@ -33,13 +33,14 @@ async fn law_06_charge_never_exceeds_the_limit_and_the_overrun_is_in_flight() {
         let refused = site.get("/", &[("x-estimate", 1), ("x-actual", 1)]).await;
         assert_eq!(refused.status(), 429, "{name}");
         let over = books.total() - UNITS;
-        // On Redis a stream goes on while it waits for the answer: no further than to the end of what it was asked for.
+        // On Redis a stream continues while it waits for the store's answer, at most to the end of what the pending
+        // call charges.
         let each = if name == "memory" { STEP } else { 100 };
         assert!(over <= STREAMS * each, "{name}: {over} over");
     }
 }
 
-/// An exhausted limit is not asked with every step, but with every estimate's worth.
+/// An exhausted limit causes a call to the store once for each estimate's worth, not at every step.
 #[tokio::test]
 async fn charge_of_an_exhausted_limit_asks_seldom() {
     for store in Store::both().await {
@@ -48,7 +49,7 @@ async fn charge_of_an_exhausted_limit_asks_seldom() {
         let site = Site::new(store, limit, model(&books, 1, false)).await;
         assert_eq!(site.get("/", &[("x-estimate", 50), ("x-actual", 400)]).await.status(), 200);
         assert_eq!(site.left("tokens", 100).await, 0);
-        // At 51, 101, 151, …, 351, and the correction at the end.
+        // At 51, 101, 151, …, 351, and the final settlement.
         let settlements = site.layer.settlements();
         assert!((3..=9).contains(&settlements.settled), "{}: {settlements:?}", site.store.name);
     }

@@ -1,4 +1,4 @@
-//! Stores that are gone when something is to be settled.
+//! Stores that fail when a charge is to be settled.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +18,7 @@ use crate::store::{Store, budget, redis};
 const DEADLINE: Duration = Duration::from_secs(2);
 const UNITS: u64 = 100;
 
-/// A Redis behind a wire that can be cut.
+/// A Redis behind a proxy whose connections can be cut.
 async fn remote() -> (Arc<Server>, Arc<Proxy>, Store) {
     let server = tokio::task::spawn_blocking(Server::start).await.unwrap();
     let proxy = Proxy::start(server.port());
@@ -26,7 +26,7 @@ async fn remote() -> (Arc<Server>, Arc<Proxy>, Store) {
     (Arc::new(server), Arc::new(proxy), Store { name: "redis", backend })
 }
 
-/// Answers on a signal: a failure whose charge is refunded, after a settlement.
+/// Responds on a signal: a failure whose charge is refunded, after a settlement.
 fn app(go: &Arc<Notify>) -> Router {
     let go = Arc::clone(go);
     let handler = move |usage: Usage| async move {
@@ -37,7 +37,7 @@ fn app(go: &Arc<Notify>) -> Router {
     Router::new().route("/", get(handler))
 }
 
-/// The store hangs, or is dead: the response does not wait for it, and both steps are counted and reported.
+/// The store hangs or is dead: the response does not wait for it, and both steps are counted and reported.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn charge_that_cannot_be_settled_is_counted_and_delays_nothing() {
     for hangs in [true, false] {
@@ -54,7 +54,7 @@ async fn charge_that_cannot_be_settled_is_counted_and_delays_nothing() {
         });
         let go = Arc::new(Notify::new());
         let site = Arc::new(Site::with(store, layer, app(&go)).await);
-        // The connection is there, and one request has gone all the way.
+        // The connection is open, and one request has completed.
         go.notify_one();
         assert_eq!(site.status("/").await, StatusCode::BAD_GATEWAY);
         site.settled().await;
@@ -87,7 +87,7 @@ async fn charge_that_cannot_be_settled_is_counted_and_delays_nothing() {
     }
 }
 
-/// What this process's share has charged is settled there, though the store is away all the time.
+/// A charge of this process's share is settled in the share, although the store stays unavailable.
 #[tokio::test]
 async fn charge_of_a_share_is_settled_in_the_share() {
     let (server, _proxy, store) = remote().await;
@@ -118,7 +118,7 @@ async fn charge_of_a_share_is_settled_in_the_share() {
     }
 }
 
-/// Where limits are open, nothing is charged, and a handler can say what it likes.
+/// With open limits nothing is charged, whatever the handler reports.
 #[tokio::test]
 async fn charge_of_an_open_limit_is_zero() {
     let (server, _proxy, store) = remote().await;
@@ -135,8 +135,8 @@ async fn charge_of_an_open_limit_is_zero() {
     assert_eq!(site.layer.settlements(), throttle_tower::usage::Settlements::default());
 }
 
-/// A response may be dropped by a thread that has no runtime: the request's own is used. Where that has ended, it is a
-/// failure like others.
+/// A thread without a runtime may drop a response: then the request's own runtime is used. If that runtime has ended,
+/// the settlement fails and counts as failed.
 #[test]
 fn charge_of_a_body_dropped_outside_a_runtime_is_settled_by_the_requests_runtime() {
     use tower::{Layer, ServiceExt};
@@ -161,8 +161,8 @@ fn charge_of_a_body_dropped_outside_a_runtime_is_settled_by_the_requests_runtime
     assert_eq!((settlements.pending, settlements.settled, settlements.failed), (0, 1, 1));
 }
 
-/// A response may be dropped where there is no runtime, after its own has ended, while the connection lives in another one.
-/// What is lost is counted; a panic in a drop could abort the process.
+/// A response may be dropped outside of a runtime, after its own runtime has ended, while the connection lives in
+/// another one. The lost settlement is counted; a panic in a drop could abort the process.
 #[test]
 fn charge_of_a_response_whose_runtime_has_ended_is_lost_without_a_panic() {
     use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -189,13 +189,13 @@ fn charge_of_a_response_whose_runtime_has_ended_is_lost_without_a_panic() {
         "a runtime that has ended is no better when it is current"
     );
     drop(entered);
-    // The second may be through before its first poll ends.
+    // The second settlement may complete before its first poll ends.
     let settlements = layer.settlements();
     assert_eq!((settlements.pending, settlements.settled + settlements.failed), (0, 2), "{settlements:?}");
     assert!(settlements.failed >= 1, "{settlements:?}");
 }
 
-/// In memory nothing has to be waited for, so no runtime is needed.
+/// Settling in memory needs no waiting, so it needs no runtime.
 #[test]
 fn charge_in_memory_is_settled_without_a_runtime() {
     use tower::{Layer, Service};

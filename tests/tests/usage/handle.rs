@@ -1,4 +1,4 @@
-//! What a handler can say, and when it is final.
+//! The reports of a handler, and when they are final.
 
 use axum::routing::get;
 use axum::{Extension, Router};
@@ -11,7 +11,7 @@ use crate::store::{Store, budget};
 
 const UNITS: u64 = 1_000;
 
-/// Requests, tokens, and the same tokens of a larger budget.
+/// Requests, tokens, and the same tokens in a larger budget.
 fn limits() -> LimitTree {
     all([
         budget("requests", UNITS),
@@ -22,7 +22,7 @@ fn limits() -> LimitTree {
 
 type Script = fn(&Usage) -> Result<(), UsageError>;
 
-/// What a request with an estimate of 100 cost of requests, tokens and month, when its handler said this.
+/// The charges for requests, tokens and month of a request with an estimate of 100, after its handler ran this script.
 async fn cost(script: Script) -> [u64; 3] {
     let mut both = Vec::new();
     for store in Store::both().await {
@@ -82,11 +82,11 @@ async fn charge_is_the_running_total() {
         .await,
         [1, 410, 100]
     );
-    // An explicit total is the last word.
+    // An explicit total overrides what was added before.
     assert_eq!(cost(|usage| usage.add("tokens", 400).and_then(|_| usage.settle("tokens", 5))).await, [1, 5, 100]);
 }
 
-/// What falls due together travels together.
+/// Settlements that become due together are sent together.
 #[tokio::test]
 async fn charge_of_several_limits_is_settled_in_one_step() {
     for store in Store::both().await {
@@ -129,7 +129,7 @@ async fn charge_of_an_unknown_name_is_an_error_with_the_known_names() {
     assert_eq!(cost(wrong).await, [1, 100, 100]);
 }
 
-/// A clone that outlives the response changes nothing any more.
+/// After the response has ended, a remaining clone changes nothing.
 #[tokio::test]
 async fn charge_is_final_when_the_response_has_ended() {
     for store in Store::both().await {
@@ -148,7 +148,7 @@ async fn charge_is_final_when_the_response_has_ended() {
     }
 }
 
-/// Without axum's extractor it is in the extensions; without such a limit it is not there.
+/// Without axum's extractor, the usage is in the extensions; without such a limit, it is absent.
 #[tokio::test]
 async fn charge_usage_is_in_the_extensions_if_a_limit_is_settled_later() {
     for store in Store::both().await {
@@ -167,7 +167,7 @@ async fn charge_usage_is_in_the_extensions_if_a_limit_is_settled_later() {
     }
 }
 
-/// A refund rule speaks before the running total does, and after the handler.
+/// A refund rule takes precedence over the running total, but not over the handler.
 #[tokio::test]
 async fn charge_is_refunded_unless_the_handler_has_settled_it() {
     for store in Store::both().await {
@@ -187,7 +187,7 @@ async fn charge_is_refunded_unless_the_handler_has_settled_it() {
     }
 }
 
-/// What reserves nothing is charged afterwards, also at the end.
+/// A limit that reserves nothing is charged afterwards, at the end too.
 #[tokio::test]
 async fn charge_of_a_zero_estimate_is_made_afterwards() {
     for store in Store::both().await {
@@ -203,7 +203,7 @@ async fn charge_of_a_zero_estimate_is_made_afterwards() {
     }
 }
 
-/// Of an `any` only the member that was charged is charged more; a limit that does not apply never is.
+/// Of an `any`, only the member that was charged is charged more; a limit that does not apply never is.
 #[tokio::test]
 async fn charge_of_a_member_that_was_not_charged_stays_zero() {
     for store in Store::both().await {
@@ -234,7 +234,7 @@ async fn charge_of_a_member_that_was_not_charged_stays_zero() {
     }
 }
 
-/// A running total that nothing can hold ends in nothing being left, not in asking for ever.
+/// A running total larger than any budget exhausts the limit, and does not keep calling the store for ever.
 #[tokio::test]
 async fn charge_huge_running_total_saturates() {
     for store in Store::both().await {

@@ -71,7 +71,7 @@ async fn charge_queued_requests_are_admitted_when_there_is_room() {
 async fn charge_request_that_cannot_make_it_in_time_is_refused_at_once() {
     for store in Store::both().await {
         let name = store.name;
-        // One each ten seconds.
+        // One every ten seconds.
         let limits = limit("held", Gcra::new(Rate::new(1, Duration::from_secs(10))).burst(2))
             .by(Constant)
             .wait_up_to(5_000 * MS);
@@ -101,7 +101,7 @@ async fn charge_queued_requests_are_admitted_in_order_of_arrival() {
             assert_eq!(response.await.status(), StatusCode::OK);
             (number, start.elapsed())
         });
-        // Every fifth newcomer arrives at the very instant at which there is room.
+        // Every fifth new request arrives at the very instant at which there is room.
         sleep(20 * MS).await;
     }
     let mut left = sending.join_all().await;
@@ -131,7 +131,7 @@ async fn charge_queued_requests_delay_no_other_key() {
 
 #[tokio::test(start_paused = true)]
 async fn charge_queue_takes_no_more_than_can_be_admitted() {
-    // A burst of one, and ten in a second: the eleventh to wait would wait in vain.
+    // A burst of one, and ten in a second: the eleventh held request would wait too long.
     let layer = paused(ten("held").wait_up_to(Duration::from_secs(1)));
     let app = app(&layer);
     let start = Instant::now();
@@ -169,7 +169,7 @@ async fn charge_queued_request_that_is_dropped_is_not_charged() {
     for request in &mut gone {
         assert!(poll(request).is_pending());
     }
-    // The first in line, and others in the middle.
+    // Cancel the first in the queue, and some in the middle.
     drop(gone);
     assert_eq!(stays.await.unwrap().status(), StatusCode::OK);
     let at = start.elapsed();
@@ -190,7 +190,7 @@ async fn charge_all_waits_only_if_every_refusing_member_waits() {
     assert_eq!(send(&patient, 1).await.status(), StatusCode::OK);
     assert_eq!(start.elapsed().as_secs(), 1);
 
-    // Of an any, the first that will have room is waited for.
+    // In an `any`, the request waits for the member that has room first.
     let start = Instant::now();
     let either = app(&paused(any([ten("a").wait_up_to(Duration::from_secs(2)), second("b")])));
     for _ in 0..3 {
@@ -211,7 +211,7 @@ async fn charge_queued_request_holds_no_permit() {
     assert_eq!(held.await.status(), StatusCode::OK);
 }
 
-/// Held requests race with others that are not: exactly what there is is admitted.
+/// Held requests race with requests that are not held: exactly what remains is admitted.
 #[tokio::test]
 async fn law_06_charge_queueing_admits_exactly_what_is_left() {
     for store in Store::both().await {
@@ -238,7 +238,7 @@ fn poll<F: Future>(future: &mut Pin<Box<F>>) -> Poll<F::Output> {
     future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// A full line refuses newcomers; it does not let them take what those in it wait for.
+/// A full queue refuses new requests, and does not let them take the units that queued requests wait for.
 #[tokio::test(start_paused = true)]
 async fn charge_new_request_never_overtakes_a_full_queue() {
     let layer = paused(ten("held").wait_up_to(Duration::from_secs(1)));
@@ -268,7 +268,7 @@ async fn charge_new_request_never_overtakes_a_full_queue() {
         });
     }
     let held = held.join_all().await;
-    assert!(held.iter().all(|response| response.status() == StatusCode::OK), "those who were there first");
+    assert!(held.iter().all(|response| response.status() == StatusCode::OK), "the requests that arrived first");
     let refused: u32 = barging.join_all().await.into_iter().map(|(_, refused)| refused).sum();
     assert!(refused > 1_000, "{refused}");
 }
@@ -296,18 +296,18 @@ async fn charge_request_of_one_user_does_not_block_the_shared_queue() {
 async fn charge_composition_decides_whether_to_wait() {
     let slow = |name| limit(name, Gcra::new(Rate::per_minute(1)).burst(1)).by(Constant);
     let start = Instant::now();
-    // The one that waits longest is ready to; another that refuses is not.
+    // The member with the longest wait is ready to hold the request; another one that refuses is not.
     let app = app(&paused(all([slow("a").wait_up_to(Duration::from_secs(600)), slow("b")])));
     assert_eq!(send(&app, 1).await.status(), StatusCode::OK);
     assert_eq!(send(&app, 1).await.status(), StatusCode::TOO_MANY_REQUESTS);
-    // An any beside it changes nothing of that.
+    // An `any` beside it does not change that.
     let either = any([slow("a"), slow("b")].map(|limit| limit.wait_up_to(Duration::from_secs(600))));
     let app = self::app(&paused(all((either, slow("c")))));
     assert_eq!(send(&app, 1).await.status(), StatusCode::OK);
     assert_eq!(send(&app, 1).await.status(), StatusCode::TOO_MANY_REQUESTS);
     assert_eq!(start.elapsed(), Duration::ZERO);
 
-    // With an any whose other member has room no request waits, though one is queued for the first member.
+    // If another member of the `any` has room, no request waits, even though one is queued for the first member.
     let shared = limit("shared", Gcra::new(Rate::per_second(1)).burst(1)).by(Constant);
     let own = limit("own", Gcra::new(Rate::per_second(1)).burst(1)).by(Header::new("x-user"));
     let app = self::app(&paused(any([shared.wait_up_to(Duration::from_secs(60)), own])));
@@ -321,7 +321,7 @@ async fn charge_composition_decides_whether_to_wait() {
     assert_eq!(start.elapsed(), Duration::ZERO);
 }
 
-/// The second in the line of all is then held by its user's own limit, and leaves the line of all to the third.
+/// The second request in the shared queue is then held by its user's own limit, and makes way for the third.
 #[tokio::test(start_paused = true)]
 async fn charge_request_that_waits_for_another_limit_leaves_the_first_queue() {
     let of_all = limit("all", Gcra::new(Rate::per_second(1)).burst(1)).by(Constant);
@@ -386,11 +386,11 @@ async fn charge_request_waits_its_longest_and_a_peek_never() {
     let start = Instant::now();
     let look = Request::get("/").header("x-user", 1).header("x-look", 1).body(Body::empty()).unwrap();
     assert_eq!(app.clone().oneshot(look).await.unwrap().status(), StatusCode::OK);
-    assert_eq!(start.elapsed(), Duration::ZERO, "who takes nothing need not wait");
+    assert_eq!(start.elapsed(), Duration::ZERO, "a request that takes nothing does not wait");
     assert!(held.join_all().await.iter().all(|response| response.status() == StatusCode::OK));
 }
 
-/// There is room, and the first in line is not awake yet.
+/// There is room, and the first request in the queue has not woken yet.
 #[tokio::test(start_paused = true)]
 async fn charge_new_request_never_takes_the_room_of_the_first_in_the_queue() {
     let app = app(&paused(ten("held").wait_up_to(Duration::from_secs(10))));
@@ -415,7 +415,7 @@ async fn charge_requests_that_leave_a_queue_make_room_in_it() {
     };
     let mut line: Vec<_> = (0..10).map(|_| hold()).collect();
     assert_eq!(send(&app, 1).await.status(), StatusCode::TOO_MANY_REQUESTS, "the line is full");
-    // Three are cancelled, of which one in the middle; then, one by one, others are admitted.
+    // Three are cancelled, one of them in the middle; then the others are admitted one by one.
     drop([line.remove(9), line.remove(8), line.remove(4)]);
     line.extend((0..3).map(|_| hold()));
     assert_eq!(send(&app, 1).await.status(), StatusCode::TOO_MANY_REQUESTS, "the line is full again");
@@ -427,7 +427,7 @@ async fn charge_requests_that_leave_a_queue_make_room_in_it() {
 
 type Bare<B> = throttle_tower::Throttle<Hello, B>;
 
-/// A service that answers at once.
+/// A service that responds at once.
 #[derive(Clone)]
 struct Hello;
 
@@ -449,7 +449,7 @@ fn per_second(rate: u64, longest: Duration) -> Limit {
     limit("held", Gcra::new(Rate::per_second(rate)).burst(1)).by(Constant).wait_up_to(longest)
 }
 
-/// Callers that send again when they are answered, so that the line is never empty.
+/// Callers that send the next request after each response, so that the queue is never empty.
 #[derive(Clone, Default)]
 struct Callers(std::sync::Arc<Counts>);
 
@@ -491,7 +491,7 @@ impl Callers {
     }
 }
 
-/// Moves the clock in one step, so that every timer in between wakes late, and lets all that is due run.
+/// Moves the clock in one step, so that all timers in between wake late, and runs everything that is due.
 async fn step(by: Duration) {
     tokio::time::advance(by).await;
     for _ in 0..64 {
@@ -499,7 +499,7 @@ async fn step(by: Duration) {
     }
 }
 
-/// Law 6, and the other side of it: late timers admit neither more than the limit nor less.
+/// Law 6 in both directions: with late timers no more is admitted than the limit, and no less.
 #[tokio::test(start_paused = true)]
 async fn law_06_charge_queue_admits_its_rate_although_timers_wake_late() {
     for rate in [100, 1_000, 5_000] {
@@ -517,7 +517,7 @@ async fn law_06_charge_queue_admits_its_rate_although_timers_wake_late() {
     }
 }
 
-/// Law 7: what a line missed while the process did not run is lost, as for requests that are not held.
+/// Law 7: turns that a queue missed while the process did not run are lost, as for requests that are not held.
 #[tokio::test(start_paused = true)]
 async fn law_07_charge_queue_does_not_make_up_for_a_stall() {
     let service = tower::Layer::layer(&paused(per_second(1_000, Duration::from_secs(2))), Hello);
@@ -531,7 +531,7 @@ async fn law_07_charge_queue_does_not_make_up_for_a_stall() {
     assert!(callers.admitted() - before - at_once <= 3);
 }
 
-/// A window opens for as many as it counts, not for as many as the rate says on paper.
+/// A new window admits as many requests as it counts, not as many as the rate would suggest.
 #[tokio::test(start_paused = true)]
 async fn charge_queue_takes_no_more_than_the_next_window_admits() {
     let window = limit("held", throttle_tower::FixedWindow::new(Rate::per_second(10))).by(Constant);
@@ -564,14 +564,15 @@ async fn charge_queue_of_an_interval_bucket_is_as_long_as_its_portions_allow() {
     let [mut first, second] = held;
     sleep(101 * MS).await;
     assert!(matches!(poll(&mut first), Poll::Ready(response) if response.status() == StatusCode::OK));
-    // It arrives before the second knows that it is the first now.
+    // The new request arrives before the second one has noticed that it is first now.
     let newcomer = send(&app, 1);
     let (newcomer, second) = tokio::join!(newcomer, second);
     assert_eq!((newcomer.status(), second.status()), (StatusCode::OK, StatusCode::OK));
     assert!(start.elapsed() <= 310 * MS, "{:?}", start.elapsed());
 }
 
-/// On the real clock, where timers wake 1 to 2 ms late. The best of some rounds, because the machine may be busy.
+/// On the real clock, where timers wake 1 to 2 ms late. The best of several rounds counts, because the machine may be
+/// busy.
 #[tokio::test]
 async fn charge_queue_keeps_its_pace_on_the_real_clock() {
     let mut best = 0;
@@ -595,9 +596,9 @@ fn time(server: &Shared) -> u64 {
     seconds * 1_000_000 + micros
 }
 
-/// Law 6 over a store, by the server's clock: a held queue admits no more than its limit, and no less because timers and
-/// round trips take time. A machine that stalls for more than 50 ms loses turns, so the best of some rounds counts, and 5 %
-/// are left to it. If lateness added up, 8 % would be lost on a quiet machine.
+/// Law 6 over a store, by the server's clock: a held queue admits no more than its limit, and no less although timers
+/// and round trips take time. A machine that stalls for more than 50 ms loses turns, so the best of several rounds
+/// counts, and 5 % may be lost. If lateness added up, 8 % would be lost on a quiet machine.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn law_06_queue_over_redis_admits_the_rate_of_its_limit() {
     let server = std::sync::Arc::new(tokio::task::spawn_blocking(Shared::new).await.unwrap());
@@ -614,7 +615,7 @@ async fn law_06_queue_over_redis_admits_the_rate_of_its_limit() {
             let start = time().await;
             let (callers, mut calling) = Callers::start(20, &tower::Layer::layer(&layer, Hello));
             sleep(Duration::from_secs(2)).await;
-            // What is admitted by then was decided before, and what is counted below may be a bit more.
+            // Requests that were admitted by then were decided earlier, so the count below may be slightly higher.
             let due = (time().await - start) * rate / 1_000_000;
             calling.shutdown().await;
             let (admitted, most) = (callers.admitted(), (time().await - start) * rate / 1_000_000 + 1);

@@ -33,7 +33,7 @@ use crate::disconnects::AtMost;
 use crate::site::{Site, layer, number, until};
 use crate::store::{Store, budget};
 
-/// Answers `hello` at `/`, and at `/slow` a head at once and a body when a permit is given.
+/// Responds `hello` at `/`; at `/slow`, sends the head at once and the body when a permit is given.
 pub(crate) fn app(bodies: &Arc<Semaphore>) -> Router {
     let bodies = Arc::clone(bodies);
     let slow = move || async move {
@@ -46,7 +46,7 @@ pub(crate) fn app(bodies: &Arc<Semaphore>) -> Router {
     Router::new().route("/", get(|| async { "hello" })).route("/slow", get(slow))
 }
 
-/// A body of one frame, which comes when a future is ready.
+/// A body of one frame, which is sent when a future completes.
 struct Late(Option<Pin<Box<dyn Future<Output = Bytes> + Send>>>);
 
 impl hyper::body::Body for Late {
@@ -84,7 +84,7 @@ async fn attack_37_permits_are_held_to_the_end_of_the_body() {
         until(|| site.layer.in_flight("in-flight") == Some(1)).await;
         assert_eq!(site.status("/").await, StatusCode::OK, "{name}");
 
-        // A client that goes away in the middle of a body returns its permit.
+        // A client that disconnects in the middle of a body returns its permit.
         drop(second);
         until(|| site.layer.in_flight("in-flight") == Some(0)).await;
         assert_eq!(site.left("requests", 100).await, 97, "{name}");
@@ -156,7 +156,7 @@ async fn charge_any_takes_permits_of_the_first_pool_that_has_some() {
     assert_eq!(site.layer.in_flight("all"), Some(3), "all or nothing");
 }
 
-/// A pool without permits is not to blame where another one of the `any` has some.
+/// A pool without permits is not named as the cause if another pool of the `any` has some.
 #[tokio::test]
 async fn charge_saturation_names_only_the_limits_to_blame() {
     let bodies = Arc::new(Semaphore::new(0));
@@ -245,7 +245,7 @@ async fn attack_35_permit_returns_wherever_the_client_disconnects() {
     }
 }
 
-/// A connection that has switched protocols is in flight as long as its task keeps the permit.
+/// A connection that has switched protocols counts as in flight as long as its task holds the permit.
 #[tokio::test]
 async fn attack_33_a_permit_is_held_to_the_end_of_an_upgrade() {
     let upgrade = |permit: InFlight, mut request: AxumRequest| async move {
@@ -314,7 +314,7 @@ fn charge_error_of_a_concurrency_limit_names_it() {
     assert_eq!(header.policy(), Some("in-flight"));
 }
 
-/// One decision asks the store once, so no `any` may choose between a permit and a rate.
+/// One decision asks the store once, so an `any` cannot choose between a permit and a rate.
 #[test]
 fn charge_any_that_mixes_concurrency_and_rates_does_not_build() {
     let mixed = [
@@ -331,7 +331,7 @@ fn charge_any_that_mixes_concurrency_and_rates_does_not_build() {
     assert!(ThrottleLayer::new(beside).is_ok());
 }
 
-/// A request that is refused anyway takes no permit while the store is asked.
+/// A request that is refused anyway takes no permit while the store decides.
 #[tokio::test]
 async fn charge_refused_requests_take_no_permit_from_others() {
     let store = Store::redis().await;
@@ -363,7 +363,8 @@ async fn charge_refused_requests_take_no_permit_from_others() {
     assert_eq!(layer.in_flight("in-flight"), Some(0));
 }
 
-/// A member of an any that fails halfway returns what it had, and is not to blame where another lets the request in.
+/// A member of an `any` that fails halfway returns its permits, and is not named as the cause if another member admits
+/// the request.
 #[tokio::test]
 async fn charge_an_any_returns_what_a_failed_member_had() {
     let bodies = Arc::new(Semaphore::new(0));
@@ -386,7 +387,7 @@ async fn charge_an_any_returns_what_a_failed_member_had() {
     assert_eq!([now("wide"), now("total")], [1, 2]);
 }
 
-/// A clock that a decision reads, and that does something meanwhile.
+/// A clock that runs a step of the test when a decision reads it.
 #[derive(Clone, Default)]
 struct Meanwhile(Arc<OnceLock<Box<dyn Fn() + Send + Sync>>>);
 
@@ -399,7 +400,7 @@ impl Clock for Meanwhile {
     }
 }
 
-/// A request whose cost is in `x-cost`, of a hundred units an hour.
+/// A request with its cost in `x-cost`, of a hundred units an hour.
 fn costing(cost: u64) -> Request<Body> {
     Request::get("/").header("x-cost", cost).body(Body::empty()).unwrap()
 }
@@ -461,7 +462,7 @@ async fn law_10_charge_is_given_back_when_permits_run_out_meanwhile() {
     assert_eq!(app.oneshot(costing(1)).await.unwrap().status(), StatusCode::TOO_MANY_REQUESTS);
 }
 
-/// Layers in each other: the handler's permit is that of all of them.
+/// Nested layers: the handler's permit is that of all of them.
 #[tokio::test]
 async fn charge_stacked_layers_hand_over_their_permits_together() {
     let layer = |name: &str| ThrottleLayer::new(Concurrency::new(1).name(name)).unwrap();

@@ -1,4 +1,4 @@
-//! Charges that depend on what happened, through a real server and a real client, in memory and on a real Redis.
+//! Charges that depend on the outcome, through a real server and a real client, in memory and on a real Redis.
 
 mod attempts;
 mod disconnects;

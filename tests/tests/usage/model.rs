@@ -1,4 +1,4 @@
-//! Random lives of several streams on one limit, against a model that is too simple to be wrong.
+//! Random lives of several streams on one limit, compared with a model that is too simple to be wrong.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -18,12 +18,12 @@ use throttle_tower::{
 use tower::{Layer, Service};
 
 const CAPACITY: u64 = 60;
-/// µs in which one unit drains, or sixty make a window.
+/// µs in which one unit drains; sixty of them make a window.
 const UNIT: i64 = 1_000;
 const WINDOW: i64 = UNIT * 60;
 const START: i64 = 1_789_948_800_000_000;
 
-/// What happens next.
+/// The next step.
 #[derive(Clone, Copy, Debug)]
 enum Op {
     /// A request with this estimate.
@@ -52,7 +52,7 @@ fn op() -> impl Strategy<Value = Op> {
 /// A store of one key, in whole units.
 trait Naive: Default {
     fn left(&mut self, now: i64) -> u64;
-    /// Takes what is left; where it stands.
+    /// Takes units that remain, and returns their place.
     fn take(&mut self, now: i64, units: u64) -> i64;
     fn give_back(&mut self, now: i64, at: i64, units: u64);
     fn debit(&mut self, now: i64, at: i64, units: u64);
@@ -130,7 +130,7 @@ impl Naive for Drains {
     }
 }
 
-/// What a stream's charge must be: the pieces that were taken for it, each with its place.
+/// The charge that a stream must have: the pieces that were taken for it, each with its place.
 struct Known {
     estimate: u64,
     pieces: Vec<(i64, u64)>,
@@ -144,7 +144,7 @@ impl Known {
         self.pieces.iter().map(|(_, units)| units).sum()
     }
 
-    /// Whether what was used is held.
+    /// Adds units. Returns whether the whole use is charged.
     fn add<N: Naive>(&mut self, store: &mut N, now: i64, units: u64) -> bool {
         let used = self.used.unwrap_or(0) + units;
         self.used = Some(used);
@@ -255,7 +255,7 @@ fn walk<N: Naive>(ops: &[Op]) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// In memory nothing waits.
+/// Runs a future that never waits, as in memory.
 fn at_once<T, E: std::fmt::Debug>(future: impl Future<Output = Result<T, E>>) -> T {
     let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
     match std::pin::pin!(future).poll(&mut cx) {

@@ -1,4 +1,4 @@
-//! Refunds by what the response says, or by there being none.
+//! Refunds that depend on the response, or on its absence.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::store::{Store, budget};
 
 const UNITS: u64 = 100;
 
-/// Answers with the status that the path names.
+/// Responds with the status that the path names.
 fn app() -> Router {
     let answer = |axum::extract::Path(status): axum::extract::Path<u16>| async move {
         let mut headers = HeaderMap::new();
@@ -27,7 +27,7 @@ fn app() -> Router {
 
 const STATUSES: [u16; 6] = [200, 203, 303, 404, 429, 503];
 
-/// Which of the statuses cost something.
+/// The statuses that are charged.
 async fn charged(limit: impl Fn(Limit) -> Limit) -> Vec<u16> {
     let mut both = Vec::new();
     for store in Store::both().await {
@@ -37,7 +37,7 @@ async fn charged(limit: impl Fn(Limit) -> Limit) -> Vec<u16> {
             let before = site.left("p", UNITS).await;
             let response = site.get(&format!("/{status}"), &[]).await;
             assert_eq!(response.status(), status);
-            // What was so at the decision: less than is left now, never more.
+            // The headers show the state at the decision: after a refund more units remain, and never fewer.
             let field = response.headers()["ratelimit"].to_str().unwrap();
             assert!(field.starts_with(&format!("\"p\";r={};", before - 3)), "{field}");
             match before - site.left("p", UNITS).await {
@@ -82,7 +82,7 @@ async fn charge_is_refunded_if_any_custom_rule_applies() {
     assert_eq!(charged(|limit| limit.refund_if(cached).refund_server_errors()).await, [200, 303, 404, 429]);
 }
 
-/// Of several limits only that one gets it back.
+/// Of several limits only the one whose rule applies is refunded.
 #[tokio::test]
 async fn charge_of_each_limit_goes_by_its_own_rule() {
     for store in Store::both().await {
@@ -103,7 +103,7 @@ async fn charge_of_each_limit_goes_by_its_own_rule() {
     }
 }
 
-/// The limit of failed logins: a thousand good ones pass, and three bad ones are all there are.
+/// The limit of failed logins: a thousand successful ones pass, and three failed ones use it up.
 #[tokio::test]
 async fn attack_47_only_failures_use_up_the_limit() {
     for store in Store::both().await {
@@ -118,7 +118,7 @@ async fn attack_47_only_failures_use_up_the_limit() {
     }
 }
 
-/// A client that goes away before there is a response.
+/// A client that disconnects before there is a response.
 #[tokio::test]
 async fn attack_35_aborted_request_stays_charged_by_default() {
     for (aborted, left) in [(false, UNITS - 1), (true, UNITS)] {
@@ -154,8 +154,8 @@ async fn charge_of_an_inner_error_is_kept_by_default() {
     }
 }
 
-/// An answer is an answer, whatever becomes of its body: a charge that is settled later stays then, at what the handler said, or
-/// at the estimate.
+/// A response counts as one, whatever happens to its body: a charge that is settled later then stays, at the handler's
+/// total or at the estimate.
 #[tokio::test]
 async fn charge_settled_later_is_refunded_only_without_a_response() {
     use http_body_util::{BodyExt, Full};

@@ -23,7 +23,7 @@ const TASKS: u64 = 64;
 const UNITS: u64 = 600;
 const COST: u64 = 10;
 
-/// What the store holds at least: of requests that run what they took, of those that are over what they cost.
+/// The least that the store must hold: the charges of running requests, and the final costs of the others.
 #[derive(Clone, Default)]
 struct Known {
     tokens: Arc<AtomicU64>,
@@ -32,7 +32,7 @@ struct Known {
     bytes: Arc<AtomicU64>,
 }
 
-/// Each request ends in one of the ways there are.
+/// Each request ends in one of all possible ways.
 async fn work(State(known): State<Known>, usage: Usage, request: Request<Body>) -> StatusCode {
     let (parts, _) = request.into_parts();
     let tokens = known.tokens.fetch_add(COST, Ordering::SeqCst) + COST;
@@ -40,7 +40,7 @@ async fn work(State(known): State<Known>, usage: Usage, request: Request<Body>) 
     tokio::task::yield_now().await;
     let n = number(&parts, "x-n");
     let used = n % (COST + 1);
-    // Before the store gives it back, and another request takes it.
+    // Subtract first, before the store gives the units back and another request takes them.
     let release = |used| known.tokens.fetch_sub(COST - used, Ordering::SeqCst);
     match n % 4 {
         0 => {
@@ -67,8 +67,8 @@ async fn work(State(known): State<Known>, usage: Usage, request: Request<Body>) 
     StatusCode::OK
 }
 
-/// Laws 5, 6 and 10: while 64 tasks take, give back and correct, never more is held than there is; and in the end each limit
-/// holds exactly what the requests that were admitted have cost, each by its own rule.
+/// Laws 5, 6 and 10: while 64 tasks charge, refund and settle, the store never holds more than the limit; and in the
+/// end each limit holds exactly what the admitted requests have cost, each by its own rule.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn law_05_06_10_charge_with_refunds_and_settlements_racing() {
     for store in Store::both().await {
@@ -102,7 +102,7 @@ fn tiers(counts: [u64; 3]) -> [(&'static str, FixedWindow); 3] {
 struct Table(Arc<AtomicUsize>);
 
 impl Table {
-    /// Nothing is remembered, so that a change is seen at once.
+    /// No tier is cached, so that a change is seen at once.
     fn plans(&self, name: &str, counts: [u64; 3]) -> Plans {
         let table = self.clone();
         plans(name, tiers(counts))
@@ -118,7 +118,7 @@ impl Table {
     }
 }
 
-/// What the key has used, as the largest tier sees it: all of it.
+/// The total use of the key, as the largest tier sees it.
 async fn used(site: &Site, name: &str, counts: [u64; 3]) -> u64 {
     site.settled().await;
     let (parts, ()) = Request::get("/").header("x-user", USER).body(()).unwrap().into_parts();
@@ -129,13 +129,13 @@ async fn used(site: &Site, name: &str, counts: [u64; 3]) -> u64 {
 }
 
 const USER: u64 = 7;
-/// So few that most are refused.
+/// So few units that most requests are refused.
 const FEW: [u64; 3] = [200, 400, UNITS];
-/// More than all of them together could use, even in the smallest tier. What a handler settles above its estimate is debited
-/// as far as the tier that holds the key has room: here there always is, so that what must be held in the end is known.
+/// More than all requests together could use, even in the smallest tier. A settlement above the estimate is debited as
+/// far as the tier that holds the key has room. Here there always is room, so the final total is known.
 const AMPLE: [u64; 3] = [100_000, 200_000, 300_000];
 
-/// Does what [`work`] does, and uses more bytes than it said, unless it gives all back or says nothing.
+/// Does what [`work`] does, and uses more bytes than estimated, unless it refunds everything or reports nothing.
 async fn work_in_tiers(known: State<Known>, usage: Usage, request: Request<Body>) -> StatusCode {
     let n: u64 = request.headers()["x-n"].to_str().unwrap().parse().unwrap();
     let bytes = match n % 4 {
@@ -156,9 +156,9 @@ async fn work_in_tiers(known: State<Known>, usage: Usage, request: Request<Body>
     work(known, usage, request).await
 }
 
-/// Laws 5, 6 and 10 while each of 64 tasks moves the one identity that they share to another tier with every request: never
-/// more is held than the largest tier holds, and in the end each limit holds exactly what was admitted has cost, wherever it
-/// was charged, settled and given back.
+/// Laws 5, 6 and 10 while 64 tasks share one identity and each request moves it to another tier: the store never holds
+/// more than the largest tier allows, and in the end each limit holds exactly what the admitted requests have cost,
+/// wherever they were charged, settled and refunded.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn law_05_06_10_charge_with_tiers_changing_under_refunds_and_settlements() {
     for store in Store::both().await {
@@ -184,7 +184,7 @@ async fn law_05_06_10_charge_with_tiers_changing_under_refunds_and_settlements()
     }
 }
 
-/// 64 tasks, each of which sends eight requests in turn; how many were admitted.
+/// 64 tasks, each of which sends eight requests in turn. Returns how many were admitted.
 async fn race(site: &Arc<Site>, headers: impl Fn(u64, u64) -> Vec<(&'static str, u64)> + Send + Sync + 'static) -> u64 {
     let headers = Arc::new(headers);
     let tasks: Vec<_> = (0..TASKS)
@@ -210,7 +210,8 @@ async fn race(site: &Arc<Site>, headers: impl Fn(u64, u64) -> Vec<(&'static str,
     admitted
 }
 
-/// Law 10: of 64 that settle one charge at the same time, one does; and the end of the response comes too late.
+/// Law 10: of 64 tasks that settle one charge at the same time, one succeeds; and the end of the response comes too
+/// late.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn law_10_charge_settled_by_64_at_once_is_settled_once() {
     for store in Store::both().await {

@@ -1,4 +1,4 @@
-//! A server on a port of its own, a client that keeps its connections, and a model that says how much it used.
+//! A server on a port of its own, a client that keeps its connections, and a model that records its own use.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::Pin;
@@ -49,20 +49,20 @@ impl Site {
         Self { store, layer, address, client: Client::builder(TokioExecutor::new()).build_http() }
     }
 
-    /// Sends a request. The body is still to be read.
+    /// Sends a request. The caller reads the body.
     pub(crate) async fn send(&self, path: &str, headers: &[(&str, u64)]) -> Response<Incoming> {
         let request = Request::get(format!("http://{}{path}", self.address));
         self.client.request(with(request, headers).body(Empty::new()).unwrap()).await.unwrap()
     }
 
-    /// Asks to switch protocols.
+    /// Requests a switch of protocols.
     pub(crate) async fn upgrade(&self, path: &str, to: &str) -> Response<Incoming> {
         let request = Request::get(format!("http://{}{path}", self.address));
         let request = request.header(http::header::CONNECTION, "upgrade").header(http::header::UPGRADE, to);
         self.client.request(request.body(Empty::new()).unwrap()).await.unwrap()
     }
 
-    /// Sends a request and reads the answer to its end.
+    /// Sends a request and reads the whole response.
     pub(crate) async fn get(&self, path: &str, headers: &[(&str, u64)]) -> Response<Bytes> {
         let (head, body) = self.send(path, headers).await.into_parts();
         Response::from_parts(head, body.collect().await.unwrap().to_bytes())
@@ -72,7 +72,7 @@ impl Site {
         self.get(path, &[]).await.status()
     }
 
-    /// Waits until nothing is on its way to the store any more.
+    /// Waits until no settlement is under way.
     pub(crate) async fn settled(&self) {
         settled(&self.layer).await;
     }
@@ -91,7 +91,7 @@ pub(crate) async fn settled(layer: &ThrottleLayer<BoxBackend>) {
     until(|| layer.settlements().pending == 0).await;
 }
 
-/// Waits for what must come soon.
+/// Waits for a condition that must become true soon.
 pub(crate) async fn until(comes: impl Fn() -> bool) {
     let start = Instant::now();
     while !comes() {
@@ -105,12 +105,12 @@ pub(crate) fn number(parts: &Parts, name: &str) -> u64 {
     parts.headers.get(name).map_or(0, |value| value.to_str().unwrap().parse().unwrap())
 }
 
-/// What the request says it will cost.
+/// The estimated cost in the request.
 pub(crate) fn estimate(parts: &Parts) -> u64 {
     number(parts, "x-estimate")
 }
 
-/// A model's own books.
+/// The model's own count.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Books(Arc<AtomicU64>);
 
@@ -124,14 +124,14 @@ impl Books {
     }
 }
 
-/// A body of so many tokens in steps, each with a pause before it, that tells its charge of each step.
+/// A body of tokens in steps, each with a pause before it. It reports each step to its charge.
 pub(crate) struct Tokens {
     pub(crate) left: u64,
     pub(crate) step: u64,
     pub(crate) pause: Duration,
     pub(crate) usage: Usage,
     pub(crate) books: Books,
-    /// Whether it ends when the limit is exhausted.
+    /// Whether the body ends when the limit is exhausted.
     pub(crate) stops: bool,
     pub(crate) sleep: Option<Pin<Box<Sleep>>>,
 }

@@ -1,4 +1,4 @@
-//! Where a test's limits are kept, and what is left of them there.
+//! The stores of the tests' limits, and what remains there.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ impl Store {
         [Self::memory(), Self::redis().await]
     }
 
-    /// What is left of a budget that [`budget`] makes.
+    /// What remains of a budget that [`budget`] makes.
     pub(crate) async fn left(&self, name: &str, units: u64) -> u64 {
         let policy = Policy::new(name, window(units)).unwrap();
         let limiter = Limiter::new(self.backend.clone(), PolicySet::new(policy).unwrap()).unwrap();
@@ -48,12 +48,12 @@ pub(crate) fn redis(url: &str, prefix: &str, deadline: Duration) -> RedisBackend
     RedisBackend::builder(Single::new(url).unwrap()).prefix(prefix).deadline(deadline).build().unwrap()
 }
 
-/// A window that does not end during a test: what is used in it is all that was ever charged.
+/// A window that does not end during a test, so its use is the total of all charges.
 fn window(units: u64) -> FixedWindow {
     FixedWindow::new(Rate::new(units, Duration::from_secs(3650 * 86_400)))
 }
 
-/// So many units for all requests together, for the whole test.
+/// One budget for all requests together, for the whole test.
 pub(crate) fn budget(name: &str, units: u64) -> Limit {
     limit(name, window(units)).by(Constant)
 }

@@ -38,8 +38,8 @@ fn sizes() -> impl Iterator<Item = (u64, u64)> {
     })
 }
 
-/// Law 10 over many: what was charged is what the model has used, to the token; and while they stream, what the store does
-/// not know of yet is what each of them has in flight.
+/// Law 10 over many streams: the total charge is what the model has used, to the token. While they stream, the store
+/// lacks only what each of them has in flight.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn law_10_charge_of_64_streams_is_the_models_own_count() {
     for store in Store::both().await {
@@ -58,7 +58,7 @@ async fn law_10_charge_of_64_streams_is_the_models_own_count() {
                 while !done.load(Ordering::SeqCst) {
                     tokio::time::sleep(Duration::from_millis(1)).await;
                     let used = books.total();
-                    // All that had been asked for by then has been charged.
+                    // Everything requested by then has been charged.
                     if site.layer.settlements().pending > 0 {
                         continue;
                     }
@@ -77,7 +77,7 @@ async fn law_10_charge_of_64_streams_is_the_models_own_count() {
                     assert_eq!(response.status(), 200);
                     let mut body = response.into_body();
                     if estimate.is_multiple_of(5) {
-                        // Goes away in the middle.
+                        // Disconnects in the middle.
                         body.frame().await.unwrap().unwrap();
                         return;
                     }
@@ -93,8 +93,8 @@ async fn law_10_charge_of_64_streams_is_the_models_own_count() {
         }
         done.store(true, Ordering::SeqCst);
         let looks = watch.await.unwrap();
-        assert!(looks > 0 || site.store.name == "redis", "nobody looked");
-        // Those that went away are noticed by the server when it writes.
+        assert!(looks > 0 || site.store.name == "redis", "the watch never looked");
+        // The server notices that these clients disconnected when it writes.
         let start = std::time::Instant::now();
         let mut before = (u64::MAX, 0);
         while before != (books.total(), site.layer.settlements().settled) {
@@ -111,7 +111,8 @@ async fn law_10_charge_of_64_streams_is_the_models_own_count() {
     }
 }
 
-/// Others see a stream that outgrows its estimate while it still streams, and it is ahead by one estimate at most.
+/// Other requests see a stream that outgrows its estimate while it still streams, and it is ahead by one estimate at
+/// most.
 #[tokio::test]
 async fn charge_of_a_stream_is_seen_while_it_streams() {
     for store in Store::both().await {

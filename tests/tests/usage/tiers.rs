@@ -51,7 +51,7 @@ async fn charge_settled_later_stays_in_its_tier() {
             settled(&layer).await;
             status
         };
-        // More than anybody in the first tier could ever use: running charges go where the first one went.
+        // More than the first tier could ever admit: running charges follow the tier of the first one.
         assert_eq!(send("/", "ada").await, StatusCode::OK, "{name}");
         assert_eq!(left(&store, "ada", 1).await, 880, "{name}: 120 of 1,000");
         assert_eq!(send("/fails", "ada").await, StatusCode::INTERNAL_SERVER_ERROR, "{name}");
@@ -63,7 +63,7 @@ async fn charge_settled_later_stays_in_its_tier() {
     }
 }
 
-/// What the user has left in a tier.
+/// What remains for the user in a tier.
 async fn left(store: &Store, user: &str, tier: u8) -> u64 {
     let (parts, ()) = Request::get("/").header("x-user", user).body(()).unwrap().into_parts();
     let key = Header::new("x-user").extract(&parts).unwrap();
