@@ -20,7 +20,7 @@ pub struct Settings {
     /// A Redis to use, which is never stopped; without it the demo starts a redis-server on a free port
     #[arg(long, env, hide_env_values = true)]
     pub redis_url: Option<String>,
-    /// Run as one worker with this number; the demo starts its workers so
+    /// Run as one worker with this number; the demo starts its workers with it
     #[arg(long, hide = true)]
     pub worker: Option<u32>,
     /// The upstream that a worker calls

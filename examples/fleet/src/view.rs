@@ -1,4 +1,4 @@
-//! Prints what the upstream sees, and whether that is what it was promised.
+//! Prints what the upstream sees, and whether it keeps within the promise.
 
 use std::time::{Duration, Instant};
 

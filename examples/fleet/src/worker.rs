@@ -13,8 +13,8 @@ use tower::{Layer, Service, ServiceExt};
 
 use crate::settings::Settings;
 
-/// Calls that a worker makes at once; they wait in the shared schedule. It is a small number, because a call that already
-/// has its turn from Redis keeps it when this process's share takes over, and the other way round.
+/// Calls that a worker makes at once; they wait in the shared schedule. The number is small, because a call that
+/// already has its turn from Redis keeps it when this process's share takes over, and the other way round.
 const CALLS_AT_ONCE: usize = 4;
 
 type Paced = Shape<Client, Request, RedisBackend>;
@@ -27,8 +27,8 @@ fn paced(settings: &Settings) -> anyhow::Result<Paced> {
         .name("fleet-example")
         // While Redis is away, each process keeps to its share of the pace.
         .on_error(OnError::local(settings.workers))
-        // Covers the differences in how long Redis takes to answer and calls take to arrive. They are large here, where
-        // one machine does everything.
+        // Covers the differences in how long Redis takes to answer and calls take to arrive. They are large here,
+        // because one machine does everything.
         .headroom(Duration::from_millis(50))
         .backend(RedisBackend::new(redis_url)?)
         .build()?;

@@ -1,4 +1,4 @@
-//! The system's allocator, counting while it is told to.
+//! The system's allocator, which counts allocations while counting is on.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -13,7 +13,7 @@ static ON: AtomicBool = AtomicBool::new(false);
 static HELD: AtomicUsize = AtomicUsize::new(0);
 static CALLS: AtomicUsize = AtomicUsize::new(0);
 
-/// Counts from here on.
+/// Starts counting.
 pub fn count() {
     ON.store(true, Ordering::Relaxed);
 }
@@ -46,7 +46,7 @@ fn lost(bytes: usize) {
     }
 }
 
-// SAFETY: every call is handed to the system's allocator as it came; counting touches no memory of the caller.
+// SAFETY: every call is passed to the system's allocator unchanged; counting touches no memory of the caller.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         gained(layout.size());

@@ -1,4 +1,4 @@
-//! The time of one decision, key built and answer read.
+//! The time of one decision, including building the key and reading the decision.
 
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr};
@@ -8,16 +8,16 @@ use crate::report;
 use crate::stage::{Contender, Random, TURNS, compete};
 
 const MILLION: usize = 1_000_000;
-/// Some milliseconds, so that two threads meet.
+/// Enough for some milliseconds, so that two threads overlap.
 const PER_TURN: usize = 200_000;
 const THREADS: [usize; 2] = [1, 2];
 
-/// Whom the requests come from.
+/// The clients that requests come from.
 #[derive(Clone, Copy)]
 enum Keys {
     Hot,
     Uniform(u32),
-    /// The n-th most frequent of so many comes n times as seldom as the first.
+    /// Of `count` clients, the n-th most frequent sends one nth of the requests of the first.
     Zipf(u32),
 }
 
@@ -87,7 +87,7 @@ pub fn run() {
     ] {
         let throttle = Throttle::new(limit, MILLION);
         let (informed, plain) = (GovernorInformed::new(limit), Governor::new(limit));
-        // Every key is there before the first round, and exhausted if the limit is one that refuses.
+        // Every key exists before the first round, and is exhausted if the limit refuses.
         for n in 0..keys.count() {
             throttle.decide(address(n));
             informed.decide(address(n));
@@ -107,10 +107,10 @@ pub fn run() {
     refusals();
 }
 
-/// A refusal that tells how long to wait, and a refusal beside an admission.
+/// A refusal with its wait, and a refusal beside an admission.
 fn refusals() {
     let columns = ["refusal, hot key", "threads", "ns", "÷ throttle refusing"];
-    report::title("Refusing, told as a duration", &columns);
+    report::title("Refusing, with the wait as a duration", &columns);
     let (refusing, admitting) = (Throttle::new(Limit::REFUSES, MILLION), Throttle::new(Limit::NEVER_REFUSES, MILLION));
     let retry = GovernorRetry(GovernorInformed::new(Limit::REFUSES));
     refusing.decide(address(0));

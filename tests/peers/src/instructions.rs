@@ -1,7 +1,7 @@
 //! Instructions of one decision and of one request, counted by valgrind's callgrind.
 //!
-//! Time scatters with the machine; instructions do not. Each row runs this program twice under callgrind, with few steps
-//! and with many: the difference is what the additional steps cost, without start-up and without warming caches.
+//! Times vary with the machine; instruction counts do not. Each row runs this program twice under callgrind, with few
+//! steps and with many: the difference is the cost of the additional steps, without start-up and cache warming.
 
 use std::env;
 use std::hint::black_box;
@@ -76,7 +76,7 @@ pub fn child(args: &[String]) {
     let steps: usize = steps.parse().expect("a number of steps");
     let addresses = |keys: u32| (0..steps).map(move |n| address(n as u32 % keys)).collect::<Vec<_>>();
     let decide = |peer: &dyn Peer, keys: u32| {
-        // Every key is there before the first counted step, and exhausted if the limit refuses.
+        // Every key exists before the first counted step, and is exhausted if the limit refuses.
         (0..keys).for_each(|n| drop(black_box(peer.decide(address(n)))));
         let mut step = |address| drop(black_box(peer.decide(address)));
         counted_steps(addresses(keys), &mut step);
@@ -92,14 +92,14 @@ pub fn child(args: &[String]) {
             let place: usize = other.trim_start_matches("layer ").parse().expect("a row's number");
             let (_, app) = layer::counted().swap_remove(place);
             drop(layer::answer(app.clone(), layer::request()));
-            // Clones and requests are made outside of what is counted.
+            // Clones and requests are made outside of the counted part.
             let requests: Vec<_> = (0..steps).map(|_| (app.clone(), layer::request())).collect();
             counted_steps(requests, &mut |(app, request): (Router, _)| drop(black_box(layer::answer(app, request))));
         }
     }
 }
 
-/// What callgrind collects: its name is how it is found.
+/// The function that callgrind collects, by its name.
 #[inline(never)]
 fn counted_steps<T>(items: Vec<T>, step: &mut dyn FnMut(T)) {
     for item in items {

@@ -1,4 +1,4 @@
-//! The whole layer, through axum's router: what a request costs with it, and without.
+//! The whole layer through axum's router: the cost of a request with it and without it.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -149,7 +149,7 @@ fn scarce_one() -> LimitTree {
     limit("per-ip", Gcra::new(Rate::per_day(1)).burst(1)).by(ClientIp::peer()).into()
 }
 
-/// As its own documentation configures it; a burst of one for refusals.
+/// Configured as in its own documentation, with a burst of one for refusals.
 macro_rules! config {
     ($builder:expr, $burst:expr) => {
         $builder

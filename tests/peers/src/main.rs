@@ -1,4 +1,4 @@
-//! throttle beside its peers, in one process and one run: see README.md.
+//! Compares throttle with its peers in one process and one run: see README.md.
 
 mod alloc;
 mod decide;

@@ -1,4 +1,4 @@
-//! What a key costs in memory, and what the dearest insert costs in time. Each figure comes from a process of its own.
+//! The memory that a key costs, and the time of the slowest insert. Each figure comes from a process of its own.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
@@ -40,7 +40,7 @@ fn address(family: Family, n: u32) -> IpAddr {
     }
 }
 
-/// throttle's key for a /64 names the network; the others are given the masked address, which is as large as any.
+/// throttle's key for a /64 names the network; the other limiters get the masked address, which is as large as any.
 struct ByNetwork(Throttle);
 
 impl Peer for ByNetwork {
@@ -83,7 +83,7 @@ fn bytes(name: &str, family: Family) -> Vec<f64> {
     vec![held as f64 / f64::from(MILLION), (resident() - resident_before) as f64 / f64::from(MILLION)]
 }
 
-/// Longest insert, the one that one in 10,000 exceeds, and the median, µs.
+/// Longest insert, the time that one in 10,000 exceeds, and the median, µs.
 fn inserts(name: &str) -> Vec<f64> {
     let peer = peer(name, LIVE);
     let mut micros: Vec<f64> = (0..MILLION)

@@ -1,4 +1,4 @@
-//! throttle beside itself: what a second limit costs, and what another algorithm does.
+//! Compares throttle with itself: the cost of a second limit, and of other algorithms.
 
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr};
@@ -29,7 +29,8 @@ fn policy(name: &str, algorithm: Algorithm) -> PolicyTree {
     Policy::new(name, algorithm).expect("the policy is valid").into()
 }
 
-/// Each as an algorithm that admits everything and one that refuses everything but the first.
+/// Each algorithm once as a limit that admits everything, and once as one that refuses everything but the first
+/// request.
 fn each() -> Vec<(&'static str, Algorithm, Algorithm)> {
     let rate = |count| Rate::new(count, Duration::from_secs(3_600));
     let (many, one) = (rate(1_000_000_000), rate(1));

@@ -1,4 +1,4 @@
-//! The contenders, each behind the same small face.
+//! The contenders, all behind one small trait.
 
 use std::hint::black_box;
 use std::net::IpAddr;
@@ -11,7 +11,7 @@ use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
 use throttle_core::{Backend, Gcra, Key, PolicySet, MemoryBackend, MemorySet, Policy, Rate};
 use throttle_core::backend::Call;
 
-/// The same limit for everybody: one unit each `every`, and `burst` at once.
+/// One limit for all keys: one unit each `every`, and `burst` at once.
 #[derive(Clone, Copy)]
 pub struct Limit {
     pub every: Duration,
@@ -19,9 +19,9 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// A key that is asked for all the time is in use and never refused: its debt only grows.
+    /// For a key that is used all the time: it is live and never refused, because its debt only grows.
     pub const NEVER_REFUSES: Self = Self { every: Duration::from_millis(1), burst: 4_000_000_000 };
-    /// The same for a key that is asked for seldom: one unit keeps it in use for longer than a measurement takes.
+    /// For a key that is rarely used: one unit keeps it live for longer than a measurement takes.
     pub const STAYS_LIVE: Self = Self { every: Duration::from_secs(600), burst: 7_000_000 };
     /// One unit, then none for an hour.
     pub const REFUSES: Self = Self { every: Duration::from_secs(3_600), burst: 1 };
@@ -34,7 +34,7 @@ impl Limit {
     }
 }
 
-/// Answers one request, all that it tells read as a caller would.
+/// Decides one request, and reads all parts of the decision as a caller would.
 pub trait Peer: Sync {
     fn decide(&self, address: IpAddr) -> bool;
 }
@@ -72,7 +72,7 @@ impl Peer for Throttle {
     }
 }
 
-/// governor as it comes: yes or no.
+/// governor with its default answer: yes or no.
 pub struct Governor(pub DefaultKeyedRateLimiter<IpAddr>);
 
 impl Governor {
@@ -90,7 +90,7 @@ impl Peer for Governor {
 
 type Informed = RateLimiter<IpAddr, DashMapStateStore<IpAddr>, DefaultClock, StateInformationMiddleware>;
 
-/// governor with what remains, and, when it refuses, the instant to come back at.
+/// governor with the remaining units, and, if it refuses, the instant to come back at.
 pub struct GovernorInformed(Informed);
 
 impl GovernorInformed {
@@ -115,7 +115,8 @@ impl Peer for GovernorInformed {
     }
 }
 
-/// The same, with the instant made a duration, as a `Retry-After` field needs it: governor asks for the time again.
+/// The same with the instant converted to a duration, as a `Retry-After` header needs it: governor reads the time
+/// again.
 pub struct GovernorRetry(pub GovernorInformed);
 
 impl Peer for GovernorRetry {

@@ -1,4 +1,4 @@
-//! What is printed.
+//! The printed report.
 
 use std::fs;
 
@@ -16,7 +16,7 @@ const VERSIONED: [&str; 11] = [
     "parking_lot",
 ];
 
-/// Machine, versions and command: without them a figure says nothing.
+/// Machine, versions and command: a figure means nothing without them.
 pub fn header() {
     let cpus = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpus.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": ")).map_or("?", |(_, m)| m);
@@ -56,7 +56,7 @@ pub fn spread(values: &[f64], digits: usize) -> String {
 }
 
 /// How many times longer `theirs` took than `ours`: the ratio of the medians, and the least and the greatest ratio of
-/// two neighbours in time.
+/// two measurements that are neighbours in time.
 pub fn ratio(theirs: &[f64], ours: &[f64]) -> String {
     let pairs: Vec<f64> = theirs.iter().zip(ours).map(|(theirs, ours)| theirs / ours).collect();
     let least = pairs.iter().copied().fold(f64::INFINITY, f64::min);

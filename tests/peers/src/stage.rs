@@ -1,4 +1,4 @@
-//! How things are timed: contenders in turn, round after round, so that a noisy machine is equally unkind to all.
+//! Times contenders in turn, round after round, so that noise of the machine affects all of them equally.
 
 use std::hint;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,7 +9,8 @@ use crate::report::median;
 
 pub const ROUNDS: usize = 11;
 
-/// Turns in a round. A round's figure is their median, so a turn in which the machine did something else does not count.
+/// Turns in a round. A round's figure is their median, so a turn in which the machine did something else does not
+/// count.
 pub const TURNS: usize = 9;
 
 /// One contender: takes a turn on a thread (the arguments are the thread's number and the turn's) and returns how many
@@ -57,7 +58,7 @@ fn time(contender: &Contender<'_>, threads: usize, turn: usize) -> f64 {
     })
 }
 
-/// A small generator whose cost is nothing beside a decision (SplitMix64, Steele et al. 2014).
+/// A small generator whose cost is negligible beside a decision (SplitMix64, Steele et al. 2014).
 pub struct Random(pub u64);
 
 impl Random {

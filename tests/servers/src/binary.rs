@@ -1,4 +1,4 @@
-//! Where `redis-server` is.
+//! Finds `redis-server`.
 
 use std::env;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! What a server is started with.
+//! Options that a server starts with.
 
 use std::time::Duration;
 
@@ -26,8 +26,8 @@ pub(crate) enum Role {
 }
 
 impl Builder {
-    /// Any option of `redis-server`, such as `arg("--maxmemory", "1mb")`. Of options that are given twice, the later one
-    /// counts; the defaults here come first.
+    /// Any option of `redis-server`, such as `arg("--maxmemory", "1mb")`. If an option is given twice, the later one
+    /// counts; the defaults come first.
     pub fn arg(mut self, name: &str, value: &str) -> Self {
         self.options.push((name.to_owned(), vec![value.to_owned()]));
         self
@@ -62,7 +62,7 @@ impl Builder {
     ///
     /// # Panics
     ///
-    /// If there is no `redis-server`, or it does not start; its own words are in the message.
+    /// If there is no `redis-server`, or it does not start; the message contains its own output.
     #[must_use]
     pub fn start(self) -> Server {
         Server::launch(self)
@@ -91,7 +91,7 @@ pub(crate) fn arguments(builder: &Builder, port: u16, tls: Option<(&Tls, u16)>) 
         option("--save", &[""]);
         option("--appendonly", &["no"]);
         option("--enable-debug-command", &["local"]);
-        // A replica is in step a second or more earlier when its master does not wait for others to join it.
+        // A replica is in step a second or more earlier if its master does not wait for others to join it.
         option("--repl-diskless-sync-delay", &["0"]);
         let password = format!(">{}", crate::control::PASSWORD);
         option("--user", &[crate::control::USER, "on", &password, "~*", "&*", "+@all"]);

@@ -1,7 +1,7 @@
-//! How the methods here speak with a server: a user of their own, and a fresh connection for each question.
+//! The connection of these methods to a server: a user of their own, and a fresh connection for each question.
 //!
-//! The user is there so that a test may lock all others out. A connection kept open would be one more in every count of
-//! clients, and would have to be renewed after each fault.
+//! The separate user allows a test to lock out all others. A connection that stayed open would appear in every count of
+//! clients, and would have to be reopened after each fault.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ pub(crate) fn command(words: &[&str]) -> Cmd {
     command
 }
 
-/// One line `name:value` of what `INFO` and `CLUSTER INFO` answer.
+/// The value of one line `name:value` in the answer to `INFO` or `CLUSTER INFO`.
 pub(crate) fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
 }

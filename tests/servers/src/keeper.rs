@@ -1,8 +1,8 @@
-//! A small shell beside each server that outlives the test process by a moment, and ends what that one left.
+//! A small shell beside each server that outlives the test process by a moment, and cleans up after it.
 //!
 //! A destructor does not run when a test process is killed or exits with its statics. What always happens is that its
-//! end of a pipe is closed. (Linux could also signal a child when its parent dies; but "parent" is then the thread that
-//! spawned it, and every test has a thread of its own.)
+//! end of a pipe is closed. (Linux could also signal a child when its parent dies; but the parent is then the thread
+//! that spawned the child, and every test has a thread of its own.)
 
 use std::env;
 use std::io::{self, Write};
@@ -12,8 +12,8 @@ use std::process::{self, Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::{fs, mem};
 
-/// Reads which process to end, if any. Signals to the terminal's group must not stop it before its work is done.
-/// A process that is being killed may still write a file while its folder is removed.
+/// Reads the number of the process to end, if any. Signals to the terminal's group must not stop this shell before its
+/// work is done. A process that is being killed may still write a file while its directory is removed.
 const SCRIPT: &str = r#"
 trap '' HUP INT QUIT TERM
 pid=
@@ -22,7 +22,8 @@ case $pid in '' | none) ;; *) kill -9 "$pid" ;; esac
 rm -rf "$1" || { sleep 1; rm -rf "$1"; }
 "#;
 
-/// A temporary folder and at most one process, both gone soon after this is dropped or this process has ended.
+/// A temporary directory and at most one process. Both are removed soon after this is dropped or this process has
+/// ended.
 #[derive(Debug)]
 pub(crate) struct Keeper {
     shell: Child,
@@ -42,7 +43,7 @@ impl Keeper {
             .stderr(Stdio::null())
             .process_group(0)
             .spawn()?;
-        // What a former process of the same number may have left is not this server's data.
+        // Files that a former process of the same number left are not this server's data.
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder)?;
         Ok(Self { shell, folder })
@@ -52,12 +53,12 @@ impl Keeper {
         &self.folder
     }
 
-    /// From now on this process is the one to end.
+    /// From now on, this process is ended at the end.
     pub(crate) fn watch(&mut self, pid: u32) -> io::Result<()> {
         self.say(&pid.to_string())
     }
 
-    /// The process has ended; its number may soon be another's.
+    /// The process has ended; its number may soon belong to another one.
     pub(crate) fn forget(&mut self) -> io::Result<()> {
         self.say("none")
     }

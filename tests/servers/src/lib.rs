@@ -1,7 +1,7 @@
-//! Real Redis for tests and benchmarks: servers, clusters and sentinels of one's own, and a wire that can be cut.
+//! Real Redis for tests and benchmarks: servers, clusters and sentinels for one test, and a proxy that causes faults.
 //!
-//! Everything listens on 127.0.0.1 only, and nothing outlives the process that started it, however that one ends: see
-//! [`Server`]. A fault that does not come about as asked is a panic, for a test must not go on without it.
+//! Everything listens on 127.0.0.1 only, and nothing outlives the process that started it, however that process ends:
+//! see [`Server`]. A fault that cannot be caused as requested panics, because a test must not continue without it.
 //!
 //! ```
 //! use throttle_test_servers::Server;
@@ -29,7 +29,7 @@ mod wait;
 pub use builder::Builder;
 pub use cluster::{Cluster, ClusterBuilder, slot_of};
 pub use proxy::Proxy;
-/// The client that the methods here speak with, for its types of values.
+/// The client of these methods, for its types of values.
 pub use redis;
 pub use sentinel::Sentinel;
 pub use server::Server;

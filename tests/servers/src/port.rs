@@ -1,4 +1,4 @@
-//! Ports that nobody else uses, not even another test process that looks for one at this moment.
+//! Ports that no other process uses, not even another test process that searches for one at this moment.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -8,17 +8,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use std::{io, thread};
 
-/// Below the ports that systems give to outgoing connections (32768 on Linux): such a connection would otherwise take
+/// Below the ports that systems give to outgoing connections (32768 on Linux): such a connection could otherwise take
 /// the port of a server that is down for a moment. A cluster's bus ports, 10,000 higher, are below them too.
 const FIRST: u16 = 10_100;
 const COUNT: u16 = 9_800;
 const BUS: u16 = 10_000;
 const LISTEN_LIMIT: Duration = Duration::from_secs(5);
 
-/// A TCP port on loopback that is ours until this is dropped, whether or not something listens on it just now.
+/// A TCP port on loopback that this process owns until this is dropped, whether or not a server listens on it.
 ///
-/// The claim is the UDP port of the same number, which Redis does not use: the system hands it to one process only, and
-/// takes it back when that process is gone.
+/// The claim is the UDP port of the same number, which Redis does not use: the system gives it to one process only, and
+/// takes it back when that process ends.
 #[derive(Debug)]
 pub(crate) struct Port {
     number: u16,
@@ -59,7 +59,7 @@ impl Port {
         }
     }
 
-    /// As if a program that knows nothing of claims had taken the port in the meantime.
+    /// Claims nothing, like a program that ignores claims and takes the port meanwhile.
     #[cfg(test)]
     pub(crate) fn without_claim(number: u16) -> Self {
         Self { number, _claims: Vec::new() }
@@ -77,7 +77,7 @@ impl Port {
     }
 }
 
-/// The next port to try: from a random start, so that processes seldom meet, and each one once before any comes again.
+/// The next port to try: from a random start, so that processes rarely collide, and each port once before any repeats.
 fn candidate() -> u16 {
     static START: OnceLock<u64> = OnceLock::new();
     static STEP: AtomicU64 = AtomicU64::new(0);
@@ -116,7 +116,7 @@ mod tests {
         release.join().expect("a thread that only drops");
     }
 
-    /// Another process may be faster than we are, but not every time.
+    /// Another process may be faster than this one, but not every time.
     #[test]
     fn a_port_that_is_given_back_can_be_claimed_again() {
         let again = (0..50).any(|_| {

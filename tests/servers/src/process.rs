@@ -1,4 +1,4 @@
-//! One server process: started, stopped, killed, and started again in the same folder.
+//! One server process: started, stopped, killed, and started again in the same directory.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -8,8 +8,8 @@ use std::process::{Child, Command, Stdio};
 use crate::keeper::Keeper;
 use crate::{binary, signal};
 
-/// The shell becomes the server, with the same process id, as soon as it is told to. Until then it ends by itself when
-/// this process does, so there is no moment in which a server runs that no keeper knows of.
+/// The shell replaces itself with the server, under the same process id, when this process sends a line. Until then the
+/// shell ends with this process, so no server ever runs without a keeper that knows it.
 const GATE: &str = r#"read -r _ && exec "$@" </dev/null"#;
 
 #[derive(Debug)]
@@ -48,7 +48,7 @@ impl Process {
         gate.write_all(b"go\n")
     }
 
-    /// Its number, while it has not been killed.
+    /// Its process id, until it is killed.
     pub(crate) fn id(&self) -> Option<u32> {
         self.child.as_ref().map(Child::id)
     }
@@ -63,12 +63,12 @@ impl Process {
         self.child.as_mut().is_some_and(|child| !matches!(child.try_wait(), Ok(None)))
     }
 
-    /// Ends it at once, also when it is stopped, and returns when it is gone.
+    /// Ends it at once, even if it is stopped, and returns when it has ended.
     pub(crate) fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
             let _ = child.wait();
-            // If the keeper is gone there is nobody to tell.
+            // If the keeper has ended, there is nothing to update.
             let _ = self.keeper.forget();
         }
     }

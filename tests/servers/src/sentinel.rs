@@ -8,7 +8,7 @@ use crate::builder::Role;
 use crate::server::Server;
 use crate::wait::until;
 
-/// How long the sentinels wait for an answer before they take a server for dead.
+/// How long the sentinels wait for an answer before they consider a server dead.
 const DOWN_AFTER_MS: u32 = 1000;
 
 /// A master with one replica, watched by one to three sentinels under the name [`Sentinel::NAME`].
@@ -19,10 +19,10 @@ pub struct Sentinel {
 }
 
 impl Sentinel {
-    /// What the sentinels call the master.
+    /// The name of the master among the sentinels.
     pub const NAME: &'static str = "limits";
 
-    /// Starts all of them and returns when the replica is in step and every sentinel knows of all others.
+    /// Starts all of them and returns when the replica is in step and every sentinel knows all others.
     ///
     /// # Panics
     ///
@@ -56,7 +56,7 @@ impl Sentinel {
         group
     }
 
-    /// Where the sentinels answer.
+    /// The URLs of the sentinels.
     #[must_use]
     pub fn urls(&self) -> Vec<String> {
         self.sentinels.iter().map(Server::url).collect()
@@ -68,7 +68,7 @@ impl Sentinel {
         &self.sentinels
     }
 
-    /// The two servers: at first the master, then its replica. They stay in this place when they change roles.
+    /// The two servers: at first the master, then its replica. They keep this order when they change roles.
     #[must_use]
     pub fn servers(&self) -> &[Server; 2] {
         &self.servers
@@ -86,7 +86,7 @@ impl Sentinel {
         self.servers.iter().find(|server| server.port() == port).expect("one of the two servers")
     }
 
-    /// Waits until the sentinels have made another server than this one the master, and it takes writes.
+    /// Waits until the sentinels have made another server than this one the master, and it accepts writes.
     ///
     /// # Panics
     ///

@@ -15,12 +15,12 @@ use crate::tls::Tls;
 
 pub(crate) const SENTINEL_FILE: &str = "sentinel.conf";
 
-/// A `redis-server` of one's own on 127.0.0.1, without persistence.
+/// A `redis-server` for one test on 127.0.0.1, without persistence.
 ///
-/// It is killed when this is dropped, also by a panic; and soon after this process has ended in any other way, by
-/// `kill -9` as well as with the server in a static.
+/// It is killed when this is dropped, also by a panic; and soon after this process has ended in any other way, also by
+/// `kill -9` or with the server in a static.
 ///
-/// Methods that ask the server something panic when it does not answer within 10 seconds, or with an error.
+/// Methods that query the server panic if it does not answer within 10 seconds, or answers with an error.
 #[derive(Debug)]
 pub struct Server {
     process: Mutex<Process>,
@@ -51,7 +51,7 @@ impl Server {
         Self::launch_at(builder, port)
     }
 
-    /// A port can still be taken by a program that knows nothing of our claims; then another one is tried.
+    /// Another program, which ignores claims, may have taken the port; then another port is tried.
     pub(crate) fn launch_at(builder: Builder, port: Port) -> Self {
         let (mut server, mut attempt) = (Self::prepare(builder, port), 1);
         while let Err(reason) = server.run() {
@@ -76,7 +76,7 @@ impl Server {
         Self { process: Mutex::new(process), builder, tls, port, tls_port }
     }
 
-    /// Starts the process and waits for its answer. The error is what the server said before it ended.
+    /// Starts the process and waits for its answer. The error is what the server printed before it ended.
     fn run(&self) -> Result<(), String> {
         let mut process = self.process();
         let tls = self.tls.as_ref().zip(self.tls_port.as_ref().map(Port::number));
@@ -98,7 +98,7 @@ impl Server {
         }
     }
 
-    /// Whether the one that answers on the port is the process started here, not one that was quicker to bind it.
+    /// Whether the server that answers on the port is the process started here, not one that bound the port earlier.
     fn answers(&self, pid: Option<u32>) -> bool {
         let info: RedisResult<String> = control::connect(&self.control_url(), Duration::from_secs(1))
             .and_then(|mut connection| control::command(&["INFO", "server"]).query(&mut connection));
@@ -107,7 +107,7 @@ impl Server {
     }
 
     fn process(&self) -> MutexGuard<'_, Process> {
-        // A test that panicked while it held the lock has left the process as it is.
+        // A test that panicked while it held the lock has left the process unchanged.
         self.process.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -128,7 +128,7 @@ impl Server {
         self.port.bus()
     }
 
-    /// Where the default user connects to, without TLS.
+    /// The URL of the default user, without TLS.
     #[must_use]
     pub fn url(&self) -> String {
         match &self.builder.password {
@@ -137,13 +137,13 @@ impl Server {
         }
     }
 
-    /// Where a user of [`Builder::user`] connects to, without TLS.
+    /// The URL of a user of [`Builder::user`], without TLS.
     #[must_use]
     pub fn url_of(&self, user: &str, password: &str) -> String {
         format!("redis://{user}:{password}@127.0.0.1:{}", self.port())
     }
 
-    /// Where the default user connects to by TLS. The certificate is also valid for `127.0.0.1`.
+    /// The URL of the default user with TLS. The certificate is also valid for `127.0.0.1`.
     ///
     /// # Panics
     ///
@@ -167,7 +167,7 @@ impl Server {
         self.tls.as_ref().expect("a server started with tls()")
     }
 
-    /// The number of the process, while it has not been killed.
+    /// The process id, until it is killed.
     #[must_use]
     pub fn process_id(&self) -> Option<u32> {
         self.process().id()
@@ -184,7 +184,7 @@ impl Server {
         self.process().kill();
     }
 
-    /// Kills the process, if it is not yet, and starts it again on the same port, empty.
+    /// Kills the process, if it still runs, and starts it again on the same port, empty.
     ///
     /// # Panics
     ///
@@ -192,7 +192,7 @@ impl Server {
     pub fn restart(&self) {
         self.kill();
         let start = Instant::now();
-        // A program that took the port while it was free may let go of it again.
+        // A program that took the port while it was free may release it again.
         while let Err(reason) = self.run() {
             let again = reason.contains("in use") && start.elapsed() < START_LIMIT;
             assert!(again, "redis-server did not start again:\n{reason}");
@@ -205,12 +205,12 @@ impl Server {
         self.process().stop();
     }
 
-    /// Lets a stopped process go on (`SIGCONT`). It then carries out what has arrived in the meantime.
+    /// Lets a stopped process continue (`SIGCONT`). It then executes what has arrived in the meantime.
     pub fn cont(&self) {
         self.process().cont();
     }
 
-    /// What the server answers to a command.
+    /// The server's answer to a command.
     ///
     /// # Panics
     ///
@@ -219,7 +219,7 @@ impl Server {
         self.query(words)
     }
 
-    /// The same, read as some type.
+    /// The server's answer to a command, converted to a type.
     ///
     /// # Panics
     ///
@@ -228,11 +228,11 @@ impl Server {
         self.try_query(words).unwrap_or_else(|error| panic!("{words:?} on port {}: {error}", self.port()))
     }
 
-    /// The same, with errors handed back.
+    /// The server's answer to a command, or its error.
     ///
     /// # Errors
     ///
-    /// What the server or the connection says.
+    /// The error of the server or of the connection.
     pub fn try_query<T: FromRedisValue>(&self, words: &[&str]) -> RedisResult<T> {
         control::ask(&self.control_url(), words)
     }
@@ -241,7 +241,7 @@ impl Server {
     ///
     /// # Panics
     ///
-    /// If there is none to be had.
+    /// If the server does not accept one.
     #[must_use]
     pub fn connection(&self) -> Connection {
         control::open(&self.control_url()).unwrap_or_else(|error| panic!("connect to port {}: {error}", self.port()))
@@ -252,7 +252,7 @@ impl Server {
         self.command(&["CONFIG", "SET", name, value]);
     }
 
-    /// One value of what `INFO` says, such as `info("total_commands_processed")`.
+    /// One value in the answer to `INFO`, such as `info("total_commands_processed")`.
     ///
     /// # Panics
     ///
@@ -263,8 +263,8 @@ impl Server {
         control::field(&info, name).unwrap_or_else(|| panic!("INFO has no {name}")).to_owned()
     }
 
-    /// Processor time that the server has used so far, in user and system mode, to the microsecond. It is asked of the
-    /// server, for the system's own table counts in steps of 10 ms.
+    /// Processor time that the server has used so far, in user and system mode, to the microsecond. The server itself
+    /// reports it, because the system's own table counts in steps of 10 ms.
     #[must_use]
     pub fn cpu_time(&self) -> Duration {
         let info: String = self.query(&["INFO", "cpu"]);
@@ -272,7 +272,7 @@ impl Server {
         part("used_cpu_user") + part("used_cpu_sys")
     }
 
-    /// How many keys there are.
+    /// The number of keys.
     #[must_use]
     pub fn dbsize(&self) -> u64 {
         self.query(&["DBSIZE"])
@@ -284,13 +284,13 @@ impl Server {
         scan(&mut self.connection(), pattern)
     }
 
-    /// The keys that would stay for ever. Bytes that are not UTF-8 are shown as replacement characters.
+    /// The keys that never expire. Bytes that are not UTF-8 are shown as replacement characters.
     #[must_use]
     pub fn keys_without_ttl(&self) -> Vec<String> {
         self.keys_without_ttl_in("*")
     }
 
-    /// The same, of the keys that match a pattern.
+    /// The keys that match a pattern and never expire.
     #[must_use]
     pub fn keys_without_ttl_in(&self, pattern: &str) -> Vec<String> {
         let mut connection = self.connection();
@@ -302,7 +302,7 @@ impl Server {
                 pipe.cmd("PTTL").arg(key);
             }
             let left: Vec<i64> = pipe.query(&mut connection).expect("PTTL of any key");
-            // -1: no expiry; -2: gone since.
+            // -1: no expiry; -2: expired meanwhile.
             let without = some.iter().zip(left).filter(|(_, left)| *left == -1);
             lasting.extend(without.map(|(key, _)| String::from_utf8_lossy(key).into_owned()));
         }

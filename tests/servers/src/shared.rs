@@ -1,4 +1,4 @@
-//! One server for all tests of a binary, which keep apart by the names of their keys.
+//! One server for all tests of a binary, whose keys are separated by prefixes.
 
 use std::ops::Deref;
 use std::process;
@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::server::Server;
 
-/// A part of the shared server that no other test touches, as long as all keep to their prefix.
+/// A part of the shared server that no other test touches, as long as all of them keep to their prefix.
 ///
-/// Do not stop, kill, flush or configure the server behind it: others are on it.
+/// Do not stop, kill, flush or configure the server behind it: other tests use it.
 #[derive(Debug)]
 pub struct Shared {
     server: &'static Server,
@@ -30,7 +30,7 @@ impl Shared {
         Self { server: SERVER.get_or_init(Server::start), prefix: format!("t{}-{number}", process::id()) }
     }
 
-    /// What the names of this test's keys begin with: letters, digits and a dash. A separator is to follow.
+    /// The prefix of this test's keys: letters, digits and a dash. Put a separator after it.
     #[must_use]
     pub fn prefix(&self) -> &str {
         &self.prefix
@@ -42,13 +42,14 @@ impl Shared {
         self.server.keys(&self.pattern())
     }
 
-    /// The keys under the prefix that would stay for ever.
+    /// The keys under the prefix that never expire.
     #[must_use]
     pub fn own_keys_without_ttl(&self) -> Vec<String> {
         self.server.keys_without_ttl_in(&self.pattern())
     }
 
-    /// No other prefix begins with this one and a character that is not a digit; and a key may put its tag around it.
+    /// No other prefix begins with this one and a character that is not a digit; and a key may have its tag around the
+    /// prefix.
     fn pattern(&self) -> String {
         format!("*{}[^0-9]*", self.prefix)
     }

@@ -1,4 +1,4 @@
-//! Signals by the shell's own `kill`: a call of the system's would be unsafe code, and the program may be missing.
+//! Signals by the shell's own `kill`: a system call would need unsafe code, and the separate program may be missing.
 
 use std::fs;
 use std::process::Command;
@@ -16,18 +16,18 @@ pub(crate) fn send(name: &str, pid: u32) {
     assert!(sent.is_ok_and(|status| status.success()), "could not send SIG{name} to process {pid}");
 }
 
-/// Stops a process, and returns when it stands still: the signal alone would let it answer for another moment.
+/// Stops a process, and returns when it stands still: after the signal alone it could still answer for a moment.
 pub(crate) fn stop(pid: u32) {
     send("STOP", pid);
     until(Duration::from_secs(2), "the process to stop", || state(pid).is_none_or(|state| state == 'T').then_some(()));
 }
 
-/// Lets a stopped process go on.
+/// Lets a stopped process continue.
 pub(crate) fn cont(pid: u32) {
     send("CONT", pid);
 }
 
-/// The letter of a process's state, where the system has a `/proc`. It follows the name, which may hold anything.
+/// The letter of a process's state, if the system has a `/proc`. It follows the name, which may contain anything.
 fn state(pid: u32) -> Option<char> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(')')?.1.trim_start().chars().next()

@@ -5,7 +5,7 @@ use std::{fs, io};
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 
-/// What a client needs for a server started by [`Builder::tls`](crate::Builder::tls), as PEM text.
+/// The files that a client needs for a server started by [`Builder::tls`](crate::Builder::tls), as PEM text.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Tls {
@@ -41,7 +41,7 @@ impl Tls {
         Ok(Self { authority: authority.pem(), client_certificate, client_key, server_certificate, server_key })
     }
 
-    /// Options that name the files that `write` makes.
+    /// The options that name the files written by `write`.
     pub(crate) fn files(&self) -> [(&'static str, &'static str); 3] {
         [("--tls-ca-cert-file", "authority.pem"), ("--tls-cert-file", "server.pem"), ("--tls-key-file", "server.key")]
     }

@@ -1,9 +1,9 @@
-//! Waiting for something to become true.
+//! Waits for something to become true.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Asks again and again, for `limit` at most, and hands back what was found.
+/// Calls `ask` again and again, for at most `limit`, and returns what it found.
 pub(crate) fn within<T>(limit: Duration, mut ask: impl FnMut() -> Option<T>) -> Option<T> {
     let start = Instant::now();
     loop {
@@ -15,11 +15,11 @@ pub(crate) fn within<T>(limit: Duration, mut ask: impl FnMut() -> Option<T>) -> 
     }
 }
 
-/// The same, for what must come about.
+/// Calls `ask` until it finds something.
 ///
 /// # Panics
 ///
-/// If it does not in time, with `what` was awaited.
+/// If it finds nothing in time; the message names `what` was awaited.
 pub(crate) fn until<T>(limit: Duration, what: &str, ask: impl FnMut() -> Option<T>) -> T {
     within(limit, ask).unwrap_or_else(|| panic!("waited {limit:?} in vain for {what}"))
 }

@@ -1,4 +1,4 @@
-//! Clusters: that they are whole at the start, and fail and move as asked.
+//! Clusters are complete at the start, and fail and move slots as requested.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -54,7 +54,7 @@ fn a_replica_can_be_asked_to_take_over() {
 fn a_stopped_master_loses_its_slots_and_its_place_when_it_goes_on() {
     let cluster = Cluster::start();
     cluster.node(1).stop();
-    assert_eq!(cluster.master_of(6000), 1, "nobody else is, yet");
+    assert_eq!(cluster.master_of(6000), 1, "no other node is, yet");
     assert_eq!(cluster.wait_for_failover_of(6000, 1), 4);
     cluster.node(1).cont();
     assert_eq!(cluster.master_of(6000), 4, "whatever the old one may still think");

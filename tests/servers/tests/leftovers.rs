@@ -1,4 +1,4 @@
-//! However a process ends that started servers, none of them stays.
+//! No server stays behind, however the process ends that started it.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ fn run(ending: &str) -> (Child, impl Iterator<Item = String>) {
     (child, lines)
 }
 
-/// A server's process and folder, as told.
+/// A server's process and directory, as the program printed them.
 fn server(line: &str) -> Option<(u32, PathBuf)> {
     let (pid, folder) = line.strip_prefix("server ")?.split_once(' ')?;
     Some((pid.parse().unwrap(), folder.into()))
@@ -31,7 +31,7 @@ fn assert_gone(servers: &[(u32, PathBuf)]) {
     }
 }
 
-/// A process that has ended and is not yet fetched by its parent does not count.
+/// A process that has ended but was not reaped by its parent does not count.
 fn runs(pid: u32) -> bool {
     let state = if Path::new("/proc/self/stat").exists() {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
@@ -64,7 +64,7 @@ fn after_a_panic_nothing_is_left() {
 }
 
 #[test]
-fn after_a_good_end_the_shared_server_is_gone() {
+fn after_a_normal_exit_the_shared_server_is_gone() {
     let (mut child, lines) = run("shared");
     let servers: Vec<_> = lines.filter_map(|line| server(&line)).collect();
     assert!(child.wait().unwrap().success());

@@ -1,4 +1,4 @@
-//! The wire: that each fault is what its name says, seen by a client on one side and the server on the other.
+//! The proxy: each fault has the effect that its name says, for the client on one side and the server on the other.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -9,7 +9,7 @@ use throttle_test_servers::{Proxy, Server};
 
 const INCR: &[u8] = b"*2\r\n$4\r\nINCR\r\n$1\r\nn\r\n";
 
-/// A client without any cleverness.
+/// A client that only sends and reads bytes.
 struct Raw(TcpStream);
 
 impl Raw {
@@ -35,7 +35,7 @@ impl Raw {
         self.read()
     }
 
-    /// What has arrived after a moment, if anything.
+    /// Whether nothing arrives for a moment.
     fn hears_nothing(&mut self) -> bool {
         self.0.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
         let heard = self.read();
@@ -50,7 +50,7 @@ fn start() -> (Server, Proxy) {
     (server, proxy)
 }
 
-/// How often the server has carried the request out; given a moment for what is on its way.
+/// How often the server has executed the request; requests under way get a moment to arrive.
 fn executed(server: &Server, expected: u64) -> u64 {
     let start = Instant::now();
     loop {

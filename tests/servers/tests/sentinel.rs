@@ -1,4 +1,4 @@
-//! Sentinels: that they name the master, and another one when it is gone.
+//! Sentinels name the master, and another one when it fails.
 
 use throttle_test_servers::Sentinel;
 

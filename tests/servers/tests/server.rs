@@ -1,4 +1,4 @@
-//! Servers: what they answer, and that faults and options are as asked.
+//! Servers: their answers, their faults and their options.
 
 use std::io::Write;
 use std::process::Command;
@@ -8,7 +8,7 @@ use std::{env, fs, thread};
 use throttle_test_servers::redis::{self, Client, ErrorKind, RedisResult, ServerErrorKind};
 use throttle_test_servers::{Server, Shared};
 
-/// What a client without patience gets from an address.
+/// The answer to a client that does not retry.
 fn ping(url: &str) -> RedisResult<String> {
     let mut connection = Client::open(url)?.get_connection_with_timeout(Duration::from_millis(200))?;
     connection.set_read_timeout(Some(Duration::from_millis(200)))?;
@@ -104,7 +104,7 @@ fn tls_is_spoken_and_the_certificate_holds() {
         String::from_utf8_lossy(&output.stdout).trim().to_owned()
     };
     assert_eq!(cli(&["--cacert", file.to_str().unwrap()]), "PONG");
-    assert_ne!(cli(&[]), "PONG", "nobody else trusts it");
+    assert_ne!(cli(&[]), "PONG", "no other client trusts it");
     fs::remove_file(file).unwrap();
 }
 

@@ -1,4 +1,4 @@
-//! The time of a call that need not wait.
+//! The time of a call that does not wait.
 
 use std::convert::Infallible;
 use std::fmt::Debug;
@@ -23,9 +23,10 @@ use crate::alloc;
 use crate::report;
 use crate::stage::{Contender, compete};
 
-/// A pace keeps calls apart by at least a clock's tick. So many limiters or keys in turn, and none is asked twice in one.
+/// A pace keeps calls at least one clock tick apart. This many limiters or keys are used in turn, so that none is used
+/// twice in a tick.
 const IN_TURN: u32 = 64;
-/// Less than a time slice, and nothing beside a turn's end.
+/// Steps of a turn: less than a time slice.
 const STEPS: usize = 64 * 40;
 
 pub fn run() {
@@ -49,7 +50,7 @@ fn table(title: &str, call: &str, rows: Vec<Row<'_>>) {
     }
 }
 
-/// Answers at once.
+/// Responds at once.
 #[derive(Clone, Copy)]
 struct NoOp;
 
@@ -81,7 +82,7 @@ where
 {
     let services = Mutex::new(services);
     Box::new(move |_, _| {
-        let mut services = services.lock().expect("nobody panics");
+        let mut services = services.lock().expect("no call panics");
         runtime.block_on(async {
             for n in 0..STEPS {
                 let at = n % services.len();
@@ -93,7 +94,7 @@ where
     })
 }
 
-/// Asks several limiters in turn.
+/// Calls several limiters in turn.
 fn each<'a, L: Sync + Send + 'a>(
     runtime: &'a Runtime,
     make: impl Fn() -> L,

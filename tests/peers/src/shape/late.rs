@@ -1,4 +1,4 @@
-//! How late calls leave when others are waiting all the time.
+//! How late calls leave while others wait all the time.
 
 use std::time::Duration;
 
@@ -15,9 +15,9 @@ const ROUNDS: usize = 5;
 
 /// One round's figures.
 struct Round {
-    /// By how much calls left later than an interval after the one before, ms; in order.
+    /// By how much calls left later than one interval after the previous call, in ms, sorted.
     late: Vec<f64>,
-    /// Departures beside those promised, per cent.
+    /// Departures as a percentage of the promised ones.
     kept: f64,
 }
 
@@ -30,7 +30,7 @@ pub fn run() {
     );
     let runtime = pacers::runtime();
     let upstream = Upstream::default();
-    // Each made to leave evenly: one call in 5 ms.
+    // Each configured to leave evenly: one call in 5 ms.
     let even = Pace { count: 1, period: PACE.interval() };
     let pacers = {
         let _inside = runtime.enter();
@@ -81,7 +81,7 @@ fn round(runtime: &Runtime, pacer: &Pacer, upstream: &Upstream, interval: Durati
                 })
             })
             .collect();
-        // What was left of the last round, and what comes at once, is not looked at.
+        // The calls left over from the last round, and those that leave at once, are not measured.
         sleep(Duration::from_millis(100)).await;
         upstream.take();
         let start = Instant::now();

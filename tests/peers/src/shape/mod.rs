@@ -1,4 +1,4 @@
-//! Shapers: what makes callers wait for their turn instead of refusing them.
+//! Shapers, which make callers wait for their turn instead of refusing them.
 
 pub mod cost;
 pub mod late;

@@ -19,7 +19,7 @@ use tower::{BoxError, Layer, Service, ServiceExt, service_fn};
 pub type Pacer = Arc<dyn Fn() -> Calling + Send + Sync>;
 pub type Calling = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// So many departures in a period, and no more.
+/// At most `count` departures in a period.
 #[derive(Clone, Copy)]
 pub struct Pace {
     pub count: u32,
@@ -46,7 +46,7 @@ impl Pace {
     }
 }
 
-/// Notes when calls arrive.
+/// Records when calls arrive.
 #[derive(Clone, Default)]
 pub struct Upstream(Arc<Mutex<Vec<Instant>>>);
 
@@ -55,7 +55,7 @@ impl Upstream {
         self.lock().push(Instant::now());
     }
 
-    /// When they arrived, in order, and forgets it.
+    /// Returns the arrivals in order, and clears them.
     pub fn take(&self) -> Vec<Instant> {
         let mut arrived = std::mem::take(&mut *self.lock());
         arrived.sort_unstable();
@@ -81,7 +81,7 @@ pub fn runtime() -> Runtime {
     Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime starts")
 }
 
-/// Waits as long as anybody has to, and lets as many wait as there are.
+/// Longer than any call has to wait, so that every call may wait.
 const PATIENT: Duration = Duration::from_secs(400 * 86_400);
 const MOST_WAITING: usize = 2_000_000;
 
@@ -99,11 +99,11 @@ fn shape_by(shaper: Shaper, upstream: &Upstream) -> Pacer {
     let service = ShapeLayer::of(shaper).layer(upstream.service());
     Arc::new(move || {
         let calling = service.clone().oneshot(());
-        Box::pin(async move { calling.await.expect("nobody waits too long") })
+        Box::pin(async move { calling.await.expect("no call waits too long") })
     })
 }
 
-/// The same with more headroom than it has by itself.
+/// The same with more headroom than the default.
 pub fn shape_layer_with_headroom(pace: Pace, headroom: Duration, upstream: &Upstream) -> Pacer {
     let shaper = Shaper::builder(LeakyBucket::new(pace.rate()).max_wait(PATIENT)).headroom(headroom);
     shape_by(shaper.build().expect("the pace is valid"), upstream)
@@ -115,7 +115,7 @@ pub fn bare_shaper(pace: Pace, upstream: &Upstream) -> Pacer {
     Arc::new(move || {
         let (shaper, upstream) = (shaper.clone(), upstream.clone());
         Box::pin(async move {
-            shaper.schedule("upstream", 1).await.expect("nobody waits too long");
+            shaper.schedule("upstream", 1).await.expect("no call waits too long");
             upstream.call();
         })
     })
@@ -132,7 +132,7 @@ pub fn rate_limit(pace: Pace, upstream: &Upstream, buffered: usize) -> Pacer {
     })
 }
 
-/// leaky-bucket: so many tokens each period, at most `max` saved up.
+/// leaky-bucket: a number of tokens each period, of which at most `max` are saved up.
 pub fn leaky_bucket(pace: Pace, max: Option<usize>, upstream: &Upstream) -> Pacer {
     let mut builder = RateLimiter::builder();
     builder.refill(pace.count as usize).interval(pace.period).initial(pace.count as usize);
@@ -149,7 +149,7 @@ pub fn leaky_bucket(pace: Pace, max: Option<usize>, upstream: &Upstream) -> Pace
     })
 }
 
-/// governor: a quota with its own burst, or another.
+/// governor: a quota with the default burst, or with another one.
 pub fn governor(pace: Pace, burst: Option<u32>, upstream: &Upstream) -> Pacer {
     let quota = match burst.and_then(NonZeroU32::new) {
         Some(burst) => pace.quota().allow_burst(burst),

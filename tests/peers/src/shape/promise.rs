@@ -35,7 +35,7 @@ const CONTENDERS: [(&str, Make); 10] = [
 /// What the upstream saw in one round.
 #[derive(Clone, Copy)]
 struct Seen {
-    /// Most within any one period.
+    /// The most departures within any one period.
     most: usize,
     /// Departures a second, from the end of the first busy second to the end of the busy time.
     steady: f64,
@@ -49,7 +49,7 @@ pub fn run() {
         &columns,
     );
     let runtime = pacers::runtime();
-    // All at once, in each round: they have nothing to do most of the time, and the same machine to do it on.
+    // All contenders at once in each round: they are idle most of the time, and share the same machine.
     let rounds: Vec<Vec<Seen>> = (0..ROUNDS)
         .map(|_| {
             runtime.block_on(async {
@@ -57,7 +57,7 @@ pub fn run() {
                 let running: Vec<_> = all.map(|(make, callers)| tokio::spawn(round(*make, callers))).collect();
                 let mut seen = Vec::new();
                 for running in running {
-                    seen.push(running.await.expect("nobody panics"));
+                    seen.push(running.await.expect("no call panics"));
                 }
                 seen
             })
@@ -76,7 +76,7 @@ pub fn run() {
     }
 }
 
-/// One call, a rest, many calls, a longer rest, many calls.
+/// One call, a pause, many calls, a longer pause, many calls.
 async fn round(make: Make, callers: usize) -> Seen {
     let upstream = Upstream::default();
     let pacer = make(&upstream);
@@ -105,11 +105,11 @@ async fn busy(pacer: &Pacer, callers: usize) {
         })
         .collect();
     for caller in callers {
-        caller.await.expect("nobody panics");
+        caller.await.expect("no call panics");
     }
 }
 
-/// Most of these instants within any half-open period.
+/// The most of these instants within any half-open period.
 fn most_within(sorted: &[Instant], period: Duration) -> usize {
     let mut first = 0;
     let mut most = 0;

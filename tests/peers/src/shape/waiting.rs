@@ -1,4 +1,4 @@
-//! What callers that wait cost. Each figure comes from a process of its own.
+//! The cost of waiting callers. Each figure comes from a process of its own.
 
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use super::pacers::{self, Calling, Pace, Pacer, Upstream};
 use crate::memory::measure;
 use crate::{alloc, report};
 
-/// Nobody's turn comes while it is measured.
+/// No turn comes during the measurement.
 const PACE: Pace = Pace { count: 1, period: Duration::from_secs(20) };
 const MANY: usize = 100_000;
 const MILLION: usize = 1_000_000;
@@ -15,7 +15,7 @@ const ROUNDS: usize = 3;
 
 pub fn run() {
     let columns = ["100,000 callers that wait", "futures, bytes each", "of which outside of it", "tasks, bytes each"];
-    report::title("Memory of those who wait (by a counting allocator)", &columns);
+    report::title("Memory of waiting callers (by a counting allocator)", &columns);
     for (title, name) in [
         ("throttle, `ShapeLayer`", "layer"),
         ("throttle, `schedule`", "shaper"),
@@ -58,7 +58,7 @@ pub fn child(what: &str, name: &str) -> Vec<f64> {
         "governor" => pacers::governor(PACE, None, &upstream),
         _ => pacers::governor_keyed(PACE, 1, &upstream),
     };
-    // Those that leave at once, and what is made for the first.
+    // Calls that leave at once, and what is allocated for the first call.
     runtime.block_on(pacer());
     match what {
         "tasks" => vec![tasks(&runtime, &pacer)],
@@ -70,7 +70,7 @@ pub fn child(what: &str, name: &str) -> Vec<f64> {
     }
 }
 
-/// Lets so many wait: they, bytes each with the boxed future, and without it.
+/// Makes `count` calls wait. Returns them, and the bytes of each with the boxed future and without it.
 fn queue(pacer: &Pacer, count: usize) -> (Vec<Calling>, f64, f64) {
     let mut waiting: Vec<Calling> = Vec::with_capacity(count);
     alloc::count();
@@ -87,7 +87,7 @@ fn queue(pacer: &Pacer, count: usize) -> (Vec<Calling>, f64, f64) {
     (waiting, bytes, bytes - own as f64 / count as f64)
 }
 
-/// Bytes a task that waits. It is given time to begin to.
+/// Bytes of each waiting task. The tasks get time to start.
 fn tasks(runtime: &tokio::runtime::Runtime, pacer: &Pacer) -> f64 {
     let mut waiting = Vec::with_capacity(MANY);
     alloc::count();
@@ -95,12 +95,12 @@ fn tasks(runtime: &tokio::runtime::Runtime, pacer: &Pacer) -> f64 {
     waiting.extend((0..MANY).map(|_| runtime.spawn(pacer())));
     std::thread::sleep(Duration::from_secs(2));
     let bytes = alloc::held().wrapping_sub(before) as f64 / MANY as f64;
-    // Nobody waits for them to end.
+    // The program does not wait for them to end.
     std::mem::forget(waiting);
     bytes
 }
 
-/// Seconds to let a million wait, bytes each, seconds to drop them.
+/// Seconds to make a million calls wait, bytes of each, seconds to drop them.
 fn million(pacer: &Pacer, first_first: bool) -> Vec<f64> {
     let start = Instant::now();
     let (mut waiting, bytes, _) = queue(pacer, MILLION);

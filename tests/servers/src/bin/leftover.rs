@@ -1,4 +1,4 @@
-//! A process that starts servers and ends in the way it is told to: what the tests look at to see that nothing is left.
+//! A process that starts servers and ends in a given way. The tests check that nothing is left of it.
 
 use std::io::Write;
 use std::{env, io, thread, time::Duration};

@@ -1,4 +1,4 @@
-//! What a cluster is started with.
+//! Options that a cluster starts with.
 
 use crate::cluster::Cluster;
 
@@ -17,21 +17,21 @@ impl ClusterBuilder {
         self
     }
 
-    /// Puts a [`Proxy`](crate::Proxy) in front of each node, whose address the cluster hands out to clients.
+    /// Puts a [`Proxy`](crate::Proxy) in front of each node; the cluster announces the proxies' addresses to clients.
     ///
-    /// Replicas follow their master through its proxy too, and are cut off with the clients; the bus that nodes watch
-    /// each other by does not go through it.
+    /// Replicas follow their master through its proxy too, and are cut off with the clients. The bus on which nodes
+    /// watch each other does not go through it.
     pub fn proxied(mut self) -> Self {
         self.proxied = true;
         self
     }
 
-    /// Starts all nodes and returns when the cluster is well and replicas are in step, some 2 seconds later: a master
-    /// refuses all keys for that long after its start, whatever is done.
+    /// Starts all nodes and returns when the cluster is healthy and replicas are in step, about 2 seconds later: a
+    /// master refuses all keys for that long after its start, in any case.
     ///
     /// # Panics
     ///
-    /// If there is no `redis-server`, it does not start, or the cluster is not well within 30 seconds.
+    /// If there is no `redis-server`, it does not start, or the cluster is not healthy within 30 seconds.
     #[must_use]
     pub fn start(self) -> Cluster {
         Cluster::create(&self)

@@ -1,4 +1,4 @@
-//! How six servers become a cluster.
+//! Makes a cluster of six servers.
 
 use std::thread;
 
@@ -31,13 +31,13 @@ impl Cluster {
             let (first, last) = (range.start().to_string(), range.end().to_string());
             self.node(master).command(&["CLUSTER", "ADDSLOTSRANGE", &first, &last]);
         }
-        // Different epochs from the start: nodes with the same one would first have to settle whose it is.
+        // Different epochs from the start: nodes with the same epoch would first have to settle which of them keeps it.
         for (epoch, node) in (1_usize..).zip(&self.nodes) {
             node.server.command(&["CLUSTER", "SET-CONFIG-EPOCH", &epoch.to_string()]);
         }
     }
 
-    /// Everybody meets everybody: left to gossip, the news would need another second.
+    /// Every node meets every other: left to gossip, this would take another second.
     fn introduce(&self) {
         for (number, node) in self.nodes.iter().enumerate() {
             for other in &self.nodes[number + 1..] {
@@ -56,7 +56,7 @@ impl Cluster {
         }
     }
 
-    /// Whether every node knows of three replicas, so that any master may fail now.
+    /// Whether every node knows three replicas, so that any master may fail now.
     fn replicas_are_attached(&self) -> bool {
         self.nodes()
             .all(|node| node.query::<String>(&["CLUSTER", "NODES"]).matches("slave ").count() == NODES - MASTERS)

@@ -7,11 +7,12 @@ use redis::{Connection, FromRedisValue};
 use crate::cluster::Cluster;
 use crate::control;
 
-/// How many keys are moved by one command. The source answers nobody meanwhile.
+/// Keys moved by one command. The source answers no other client meanwhile.
 const KEYS: &str = "100";
 
 impl Cluster {
-    /// Moves slots with all their keys, one slot after the other, while clients go on. All nodes know it at the end.
+    /// Moves slots with all their keys, one slot after the other, while clients continue. In the end all nodes know the
+    /// new master.
     ///
     /// # Panics
     ///
@@ -26,7 +27,7 @@ impl Cluster {
         self.wait_until_well();
     }
 
-    /// The first step of a slot's way: from now on the source redirects by `ASK` what it does not have (any more), and
+    /// The first step of moving a slot: from now on the source redirects by `ASK` for keys that it does not have, and
     /// answers `TRYAGAIN` to a command with keys on both sides.
     ///
     /// # Panics
@@ -36,7 +37,7 @@ impl Cluster {
         Migration::new(self, from, to).open(slot);
     }
 
-    /// The second step, to be repeated: moves up to `count` keys, and says how many there were.
+    /// The second step, to be repeated: moves up to `count` keys, and returns how many there were.
     ///
     /// # Panics
     ///
@@ -46,7 +47,7 @@ impl Cluster {
         Migration::new(self, from, to).move_some(slot, &count.to_string())
     }
 
-    /// The last step, when no key is left: from now on all answer `MOVED` to the new master.
+    /// The last step, when no key is left: from now on all nodes answer `MOVED` to the new master.
     ///
     /// # Panics
     ///
@@ -81,7 +82,7 @@ impl Migration {
         }
     }
 
-    /// The target first: a client that is sent there must not be sent back.
+    /// The target first: it must not send back a client that is redirected to it.
     fn open(&mut self, slot: u16) {
         let slot = slot.to_string();
         say::<()>(&mut self.target, &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &self.source_id]);
@@ -92,13 +93,13 @@ impl Migration {
         let keys: Vec<Vec<u8>> = say(&mut self.source, &["CLUSTER", "GETKEYSINSLOT", &slot.to_string(), count]);
         if !keys.is_empty() {
             let mut migrate = control::command(&["MIGRATE", "127.0.0.1", &self.target_port, "", "0", "5000", "KEYS"]);
-            // A key may expire on the way; the answer is then NOKEY, which is as good.
+            // A key may expire meanwhile; the answer is then NOKEY, which is fine.
             migrate.arg(&keys).query::<String>(&mut self.source).expect("keys that move");
         }
         keys.len()
     }
 
-    /// The target first: when the source gave the slot away before the target had it, nobody would be its master.
+    /// The target first: if the source gave the slot away earlier, the slot would have no master in between.
     fn close(&mut self, slot: u16) {
         let slot = slot.to_string();
         for connection in [&mut self.target, &mut self.source].into_iter().chain(&mut self.others) {

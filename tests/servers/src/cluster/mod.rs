@@ -16,17 +16,18 @@ use crate::proxy::Proxy;
 use crate::server::Server;
 use crate::wait::within;
 
-/// How many nodes there are; the first three start as masters, node `n + 3` as the replica of node `n`.
+/// The number of nodes. The first three start as masters, node `n + 3` as the replica of node `n`.
 const NODES: usize = 6;
 const MASTERS: usize = 3;
 
-/// Longer than any change of roles takes: the node timeout, an election, and the news of it.
+/// Longer than any change of roles takes: the node timeout, an election, and the spread of its result.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A cluster of three masters and three replicas on 127.0.0.1.
 ///
-/// Its nodes are numbered 0 to 5 and keep their numbers whatever their roles. They are [`Server`]s: killed, stopped and
-/// asked as such. A node that is restarted still knows the cluster, and none of its keys until its master sends them.
+/// Its nodes are numbered 0 to 5 and keep their numbers when they change roles. Each is a [`Server`], and can be
+/// killed, stopped and queried as one. A node that is restarted still knows the cluster, but has no keys until its
+/// master sends them.
 #[derive(Debug)]
 pub struct Cluster {
     nodes: Vec<Node>,
@@ -34,7 +35,7 @@ pub struct Cluster {
 
 #[derive(Debug)]
 struct Node {
-    // Dropped before the server, so that no pump reports an end that nobody asked for.
+    // Dropped before the server, so that no pump reports an end that the test did not cause.
     proxy: Option<Proxy>,
     server: Server,
     id: String,
@@ -57,7 +58,7 @@ impl Cluster {
         ClusterBuilder::default()
     }
 
-    /// One cluster for all tests of a binary that do no harm to it. The first call starts it.
+    /// One cluster for all tests of a binary that do not disturb it. The first call starts it.
     ///
     /// # Panics
     ///
@@ -67,7 +68,7 @@ impl Cluster {
         CLUSTER.get_or_init(Self::start)
     }
 
-    /// The server that is this node.
+    /// The server of this node.
     ///
     /// # Panics
     ///
@@ -82,7 +83,7 @@ impl Cluster {
         self.nodes.iter().map(|node| &node.server)
     }
 
-    /// The wire in front of a node.
+    /// The proxy in front of a node.
     ///
     /// # Panics
     ///
@@ -92,26 +93,27 @@ impl Cluster {
         self.nodes[node].proxy.as_ref().expect("a cluster started with proxied()")
     }
 
-    /// Where clients connect to, of all nodes by number; the addresses that the cluster itself hands out.
+    /// The addresses for clients of all nodes, by number, as the cluster itself announces them.
     #[must_use]
     pub fn urls(&self) -> Vec<String> {
         self.nodes.iter().map(|node| node.proxy.as_ref().map_or_else(|| node.server.url(), Proxy::url)).collect()
     }
 
-    /// Waits until all nodes that run agree on who has which slot, call the cluster well, and replicas are in step.
+    /// Waits until all running nodes agree on the slots of each master and report a healthy cluster, and replicas are
+    /// in step.
     ///
     /// # Panics
     ///
-    /// If that takes more than 30 seconds, with what each node says.
+    /// If that takes more than 30 seconds, with the report of each node.
     pub fn wait_until_well(&self) {
         self.wait_for("the cluster to be well", || self.is_well().then_some(()));
     }
 
-    /// Waits until another running node than this one is the master of a slot, and names it.
+    /// Waits until another running node than this one is the master of a slot, and returns its number.
     ///
     /// # Panics
     ///
-    /// If that takes more than 30 seconds, with what each node says.
+    /// If that takes more than 30 seconds, with the report of each node.
     #[expect(clippy::must_use_candidate, reason = "the wait matters, the name need not")]
     pub fn wait_for_failover_of(&self, slot: u16, from: usize) -> usize {
         self.wait_for("another master", || {
@@ -130,7 +132,7 @@ impl Cluster {
     pub fn fail_over(&self, replica: usize) {
         assert_eq!(self.node(replica).info("role"), "slave", "node {replica} is to be a replica");
         let took_over = || (self.node(replica).info("role") == "master" && self.is_well()).then_some(());
-        // Masters do not vote twice for a shard within two node timeouts, and the replica gives up after 5 seconds.
+        // Masters vote for a shard only once within two node timeouts, and the replica gives up after 5 seconds.
         self.wait_for("the replica to take over", || {
             if self.node(replica).info("role") == "slave" {
                 self.node(replica).command(&["CLUSTER", "FAILOVER"]);
@@ -139,7 +141,7 @@ impl Cluster {
         });
     }
 
-    /// How many keys all running masters hold together.
+    /// The number of keys that all running masters hold together.
     #[must_use]
     pub fn dbsize(&self) -> u64 {
         self.masters().into_iter().map(|node| self.node(node).dbsize()).sum()
@@ -151,7 +153,7 @@ impl Cluster {
         self.masters().into_iter().flat_map(|node| self.node(node).keys(pattern)).collect()
     }
 
-    /// The keys on all running masters that would stay for ever.
+    /// The keys on all running masters that never expire.
     #[must_use]
     pub fn keys_without_ttl(&self) -> Vec<String> {
         self.masters().into_iter().flat_map(|node| self.node(node).keys_without_ttl()).collect()

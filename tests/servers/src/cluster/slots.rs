@@ -1,11 +1,11 @@
-//! Which slot a key is in, and how slots are shared out.
+//! The slot of a key, and the division of slots among masters.
 
 use std::ops::RangeInclusive;
 
 pub(super) const SLOTS: u16 = 16384;
 
-/// The slot of a key, as the cluster specification says: CRC16 of what stands in the first pair of braces, or of the
-/// whole key when there is no such pair or nothing in it.
+/// The slot of a key by the cluster specification: CRC16 of the text in the first pair of braces, or of the whole key
+/// if there is no such pair or it is empty.
 #[must_use]
 pub fn slot_of(key: impl AsRef<[u8]>) -> u16 {
     let key = key.as_ref();
@@ -26,7 +26,7 @@ fn crc16(bytes: &[u8]) -> u16 {
     })
 }
 
-/// All slots in as many ranges, of equal length but for the last.
+/// All slots in `count` ranges, of equal length except for the last.
 pub(super) fn shares(count: usize) -> Vec<RangeInclusive<u16>> {
     let count = u16::try_from(count).expect("a handful of masters");
     let length = SLOTS / count;

@@ -1,4 +1,4 @@
-//! Who is master of what, as the nodes see it.
+//! The masters and their slots, as the nodes see them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,8 +19,8 @@ struct Seen {
 }
 
 impl Cluster {
-    /// The running node that is master of a slot, by the latest claim; or, if its master does not run, the one that the
-    /// others still take for it.
+    /// The running node that is master of a slot, by the latest claim. If that master does not run, the node that the
+    /// others still consider the master.
     ///
     /// # Panics
     ///
@@ -30,7 +30,7 @@ impl Cluster {
         self.find_master_of(slot).or_else(|| self.former_master_of(slot)).expect("a master of each slot")
     }
 
-    /// The master of the slot that a key is in.
+    /// The master of a key's slot.
     ///
     /// # Panics
     ///
@@ -79,7 +79,7 @@ impl Cluster {
         self.nodes.iter().position(|node| node.id == seen.id)
     }
 
-    /// All running nodes say that the cluster is well, agree on the slots, and follow their masters.
+    /// Whether all running nodes report a healthy cluster, agree on the slots, and follow their masters.
     pub(super) fn is_well(&self) -> bool {
         let mut maps = self.running().map(|node| self.map_seen_by(node));
         let Some(first) = maps.next() else { return false };
@@ -90,7 +90,7 @@ impl Cluster {
     fn node_is_well(&self, node: usize, map: &BTreeMap<String, Vec<RangeInclusive<u16>>>) -> bool {
         let seen = self.itself(node);
         let in_step = seen.master || self.node(node).info("master_link_status") == "up";
-        // A former master that is back has to become a replica first.
+        // A former master that has returned has to become a replica first.
         let has_its_place = map.contains_key(if seen.master { &seen.id } else { &seen.of });
         let state: String = self.node(node).query(&["CLUSTER", "INFO"]);
         in_step && has_its_place && control::field(&state, "cluster_state") == Some("ok")
@@ -127,7 +127,7 @@ impl Seen {
         let words: Vec<&str> = line.split_whitespace().collect();
         let [id, _, flags, of, _, _, epoch, _, slots @ ..] = words.as_slice() else { return None };
         let has = |flag| flags.split(',').any(|other| other == flag);
-        // A slot on its way is listed once more, in brackets.
+        // A slot that is moving is listed once more, in brackets.
         let slots =
             slots.iter().filter(|word| !word.starts_with('[')).map(|word| range(word)).collect::<Option<_>>()?;
         Some(Self {
@@ -146,7 +146,7 @@ fn range(word: &str) -> Option<RangeInclusive<u16>> {
     Some(first.parse().ok()?..=last.parse().ok()?)
 }
 
-/// What each running node says, for the message of a wait in vain.
+/// The report of each running node, for the message of a wait that timed out.
 pub(super) struct Report<'a>(pub(super) &'a Cluster);
 
 impl fmt::Display for Report<'_> {

@@ -1,4 +1,4 @@
-//! The faults that are on, and waiting for them to end.
+//! The active faults, and waiting for them to end.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -28,14 +28,14 @@ impl Faults {
         self.changed.notify_all();
     }
 
-    /// Has the waiting ones look again, after a connection was ended.
+    /// Wakes the waiting threads after a connection has ended.
     pub(super) fn wake(&self) {
-        // With the lock, or one that has looked and not yet gone to sleep would miss it.
+        // Under the lock; otherwise a thread that has checked but does not sleep yet would miss the signal.
         let _state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         self.changed.notify_all();
     }
 
-    /// Takes one of the cuts that are still to come.
+    /// Takes one of the remaining cuts.
     pub(super) fn take_cut(&self) -> bool {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let cut = state.cuts > 0;
@@ -43,7 +43,7 @@ impl Faults {
         cut
     }
 
-    /// Waits for an instant to come and the black hole to close; or for the connection to end.
+    /// Waits until an instant has passed and the black hole is closed, or until the connection ends.
     pub(super) fn hold(&self, due: Option<Instant>, ended: impl Fn() -> bool) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         while !ended() {

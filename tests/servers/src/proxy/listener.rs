@@ -1,4 +1,4 @@
-//! Accepting connections, or not.
+//! Accepts or refuses connections.
 
 use std::net::{Ipv4Addr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use crate::port::Port;
 use crate::proxy::{Wire, pump};
 
-/// A port that is listened on, but for the times when connections are to be refused.
+/// A port that is listened on, except while connections are to be refused.
 #[derive(Debug)]
 pub(super) struct Listener {
     port: u16,
@@ -29,7 +29,7 @@ impl Listener {
         listener
     }
 
-    /// Only a port without a listener refuses; so it is closed, and opened again.
+    /// Only a port without a listener refuses connections, so the listener is closed, and opened again later.
     pub(super) fn refuse(&self, on: bool) {
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         match running.take() {
@@ -60,7 +60,7 @@ impl Running {
         Self { thread, ending }
     }
 
-    /// The thread looks at its order when somebody connects.
+    /// Connects once, because the thread checks `ending` only when a client connects.
     fn end(self, port: u16) {
         self.ending.store(true, Ordering::SeqCst);
         let _ = TcpStream::connect((Ipv4Addr::LOCALHOST, port));

@@ -1,4 +1,4 @@
-//! A wire between a client and a server that does harm when told to.
+//! A connection between a client and a server that causes faults on request.
 
 mod faults;
 mod listener;
@@ -17,11 +17,11 @@ use crate::port::Port;
 
 /// A TCP proxy on 127.0.0.1 in front of a port on 127.0.0.1.
 ///
-/// It runs on threads of its own and so works the same whatever the test's runtime does. All faults can be changed at
+/// It runs on threads of its own, and so works the same whatever the test's runtime does. All faults can be changed at
 /// any time, also together, and hold for open connections as well as for new ones.
 ///
-/// A "reply" is what arrives from the server in one piece. To a client that waits for each answer this is one answer;
-/// of a pipeline it may be several. When it is dropped, all connections are reset.
+/// A "reply" is what arrives from the server in one piece. For a client that waits for each answer this is one answer;
+/// for a pipeline it may be several. When the proxy is dropped, all connections are reset.
 #[derive(Debug)]
 pub struct Proxy {
     listener: Listener,
@@ -29,7 +29,7 @@ pub struct Proxy {
     port: Port,
 }
 
-/// What the threads share.
+/// The state that the threads share.
 #[derive(Debug)]
 struct Wire {
     target: AtomicU16,
@@ -65,13 +65,13 @@ impl Proxy {
         Self { listener, wire, port }
     }
 
-    /// Where clients connect to.
+    /// The port for clients.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port.number()
     }
 
-    /// The same, for a server that asks for no password.
+    /// The URL for clients, for a server without a password.
     #[must_use]
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port())
@@ -92,55 +92,55 @@ impl Proxy {
         self.wire.faults.change(|now| now.swallow = on);
     }
 
-    /// Resets the connection instead of passing on the next reply: the server has carried the request out, and the
-    /// client cannot know. So often in all; each one takes one connection, with everything in flight on it.
+    /// Resets the connection instead of passing on the next reply: the server has executed the request, and the client
+    /// cannot know. This happens `times` times in all; each cut takes one connection, with everything in flight on it.
     ///
-    /// Answers to what a client says when it connects are replies as well: set this when it is connected.
+    /// Answers to a client's commands when it connects are replies as well: set this after it has connected.
     pub fn cut_replies(&self, times: u32) {
         self.wire.faults.change(|now| now.cuts = times);
     }
 
-    /// How many of those cuts are still to come.
+    /// The number of cuts that remain.
     #[must_use]
     pub fn cuts_left(&self) -> u32 {
         self.wire.faults.now().cuts
     }
 
-    /// Passes these bytes on in the place of each reply, until told otherwise.
+    /// Passes these bytes on in place of each reply, until changed.
     pub fn replace_replies(&self, bytes: Option<&[u8]>) {
         self.wire.faults.change(|now| now.garbage = bytes.map(Into::into));
     }
 
-    /// Passes nothing either way, while all connections stay open and new ones are accepted: a half-open wire. Afterwards
-    /// what was held goes on its way, as TCP's retransmission would do it.
+    /// Passes nothing in either direction, while all connections stay open and new ones are accepted: a half-open
+    /// connection. Afterwards the held bytes are passed on, as TCP's retransmission would do.
     pub fn blackhole(&self, on: bool) {
         self.wire.faults.change(|now| now.blackhole = on);
     }
 
-    /// Has new connections refused by the system, as when nothing listens. Open ones stay.
+    /// Makes the system refuse new connections, as when nothing listens. Open ones stay.
     pub fn refuse(&self, on: bool) {
         self.listener.refuse(on);
     }
 
-    /// Resets all open connections (`RST`), on both sides. What was held is lost. New ones are accepted.
+    /// Resets all open connections (`RST`), on both sides. Held bytes are lost. New connections are accepted.
     pub fn reset_all(&self) {
         self.wire.pairs.reset_all();
         self.wire.faults.wake();
     }
 
-    /// Ends all faults. Replies that were swallowed and connections that were cut are not brought back.
+    /// Ends all faults. Replies that were swallowed and connections that were cut are not restored.
     pub fn heal(&self) {
         self.wire.faults.change(|now| *now = faults::State::default());
         self.refuse(false);
     }
 
-    /// How many connections clients have made so far.
+    /// The number of connections that clients have made so far.
     #[must_use]
     pub fn connections(&self) -> u64 {
         self.wire.accepted.load(Ordering::SeqCst)
     }
 
-    /// How many of them are open.
+    /// The number of them that are open.
     #[must_use]
     pub fn open_connections(&self) -> usize {
         self.wire.pairs.len()

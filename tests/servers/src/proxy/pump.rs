@@ -13,10 +13,10 @@ use socket2::SockRef;
 
 use crate::proxy::Wire;
 
-/// A peer that hangs must not keep a thread for ever, for that holds the connection open.
+/// A peer that hangs must not block a thread for ever, because the thread keeps the connection open.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The two ends of a connection. Each exists once: a stream is closed when the last thread lets go of it.
+/// The two ends of a connection. Each exists once: a stream is closed when the last thread drops it.
 #[derive(Debug)]
 struct Pair {
     client: TcpStream,
@@ -25,8 +25,8 @@ struct Pair {
 }
 
 impl Pair {
-    /// A stream that lingers for no time says `RST` when it is closed, and says nothing before. The threads that read
-    /// from it are woken by closing it for reading, which the peer does not see.
+    /// A stream without lingering sends `RST` when it is closed, and nothing before. Closing it for reading, which the
+    /// peer does not see, wakes the threads that read from it.
     fn reset(&self) {
         self.ended.store(true, Ordering::SeqCst);
         for stream in [&self.client, &self.server] {
@@ -40,7 +40,7 @@ impl Pair {
     }
 }
 
-/// All connections that are open.
+/// All open connections.
 #[derive(Debug, Default)]
 pub(super) struct Pairs {
     open: Mutex<HashMap<u64, Arc<Pair>>>,
@@ -71,7 +71,7 @@ impl Pairs {
     }
 }
 
-/// Connects to the server and starts to carry. Without a server the client is reset.
+/// Connects to the server and starts to pass bytes. If there is no server, the client is reset.
 pub(super) fn start(wire: &Arc<Wire>, client: TcpStream) {
     let server = TcpStream::connect(wire.target());
     let Ok(server) = server else {
@@ -84,7 +84,7 @@ pub(super) fn start(wire: &Arc<Wire>, client: TcpStream) {
     }
     let pair = Arc::new(Pair { client, server, ended: AtomicBool::new(false) });
     let number = wire.pairs.add(&pair);
-    // A proxy that was dropped meanwhile has reset all it knew of.
+    // A proxy that was dropped meanwhile has reset only the connections that it knew.
     if wire.closed.load(Ordering::SeqCst) {
         pair.reset();
     }
@@ -130,13 +130,13 @@ fn carry_requests(wire: &Wire, pair: &Pair) {
     }
 }
 
-/// Resets a connection from one of its own threads; another one may be holding a reply for it.
+/// Resets a connection from one of its own threads; another thread may be holding a reply for it.
 fn end(wire: &Wire, pair: &Pair) {
     pair.reset();
     wire.faults.wake();
 }
 
-/// Reading is a thread of its own, so that a reply's delay begins when it arrives, whatever waits before it.
+/// Replies are read by a thread of their own, so that a reply's delay begins when it arrives, whatever waits before it.
 fn read_replies(wire: &Wire, pair: &Pair, sender: &Sender<(Instant, Vec<u8>)>) {
     let mut buffer = [0; 16 * 1024];
     loop {
@@ -163,7 +163,7 @@ fn read_replies(wire: &Wire, pair: &Pair, sender: &Sender<(Instant, Vec<u8>)>) {
     }
 }
 
-/// Ends when the reading thread has let go of its end and everything is written.
+/// Ends when the reading thread has dropped its end and everything is written.
 fn write_replies(wire: &Wire, pair: &Pair, receiver: &Receiver<(Instant, Vec<u8>)>) {
     for (due, reply) in receiver {
         wire.faults.hold(Some(due), || pair.has_ended());
@@ -175,7 +175,7 @@ fn write_replies(wire: &Wire, pair: &Pair, receiver: &Receiver<(Instant, Vec<u8>
         }
     }
     wire.faults.hold(None, || pair.has_ended());
-    // The server is gone. A client that does not look would write for ever, were its direction left open.
+    // The server has ended. A client that does not read would write for ever if its direction stayed open.
     if !pair.has_ended() {
         let _ = pair.client.shutdown(Shutdown::Both);
     }
