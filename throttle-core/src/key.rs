@@ -482,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn law_11_parts_are_told_as_they_were_put_in() {
+    fn law_11_parts_are_returned_as_they_were_added() {
         let long = "x".repeat(300);
         let ip = |text: &str| text.parse::<IpAddr>().unwrap();
         let key = Key::builder().text("a:b").missing().number(7).bytes(&[0, 255]).ip(ip("1.2.3.4"));

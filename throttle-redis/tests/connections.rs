@@ -58,8 +58,8 @@ async fn tls_works_without_anything_installed_beforehand() {
 }
 
 /// The text of an error and of all its sources.
-fn told(error: &dyn std::error::Error) -> String {
-    error.source().map_or_else(|| error.to_string(), |source| format!("{error}: {}", told(source)))
+fn whole_message(error: &dyn std::error::Error) -> String {
+    error.source().map_or_else(|| error.to_string(), |source| format!("{error}: {}", whole_message(source)))
 }
 
 #[tokio::test]
@@ -83,7 +83,7 @@ async fn errors_of_connecting_tell_the_address_and_what_the_server_said() {
     ] {
         let limits = LimitTree::new(&backend, day(3));
         let error = backend.decide(&limits.prepared, &limits.calls("ada", 1)).await.unwrap_err();
-        let text = told(&error);
+        let text = whole_message(&error);
         assert!(text.contains(address.as_str()) && text.contains(why), "{text}");
         assert!(!text.contains("s3cret") && !text.contains("hunter2"), "{text}");
         assert!(error.is_uncharged(), "{text}");

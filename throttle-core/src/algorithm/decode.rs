@@ -81,7 +81,7 @@ mod tests {
     use crate::time::Timestamp;
 
     #[test]
-    fn every_tag_tells_the_algorithm_that_wrote_it() {
+    fn every_tag_names_the_algorithm_that_wrote_it() {
         let rate = Rate::new(7, Duration::from_micros(30));
         let all: [Result<Algorithm, ConfigError>; 14] = [
             Gcra::new(rate).burst(3).build(),

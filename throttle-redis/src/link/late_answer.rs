@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn law_13_a_store_that_answers_others_may_be_late_for_a_while() {
+    async fn law_13_a_store_that_answers_other_commands_may_be_late_for_a_while() {
         let verdict = async |answer_after| {
             let answer: Pending<Reply> = Box::pin(async move {
                 tokio::time::sleep(Duration::from_millis(answer_after)).await;

@@ -53,14 +53,15 @@ fn range(range: Reply) -> Option<(RangeInclusive<u16>, Address)> {
 mod tests {
     use super::*;
 
-    fn told(first: i64, last: i64, host: &str, port: i64) -> Reply {
+    fn range_reply(first: i64, last: i64, host: &str, port: i64) -> Reply {
         let node = Reply::Array(vec![Reply::Bytes(host.into()), Reply::Int(port), Reply::Bytes(b"id".to_vec())]);
         Reply::Array(vec![Reply::Int(first), Reply::Int(last), node.clone(), node])
     }
 
     #[test]
     fn each_slot_has_an_owner() {
-        let reply = Reply::Array(vec![told(0, 9, "a", 1), told(10, 10, "b", 2), told(11, 20, "a", 1)]);
+        let reply =
+            Reply::Array(vec![range_reply(0, 9, "a", 1), range_reply(10, 10, "b", 2), range_reply(11, 20, "a", 1)]);
         let slot_map = SlotMap::read(reply).expect("a list of ranges");
         assert_eq!(slot_map.server_of(9), Some(&("a".to_owned(), 1)));
         assert_eq!(slot_map.server_of(10), Some(&("b".to_owned(), 2)));

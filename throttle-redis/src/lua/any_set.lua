@@ -1,12 +1,12 @@
--- Decides about a set of policies: one request, or several that came together. The tree stands in pre-order: a policy
--- by its number, all as 0, any that charges the first as -1, any that charges every admitting member as -2; and for
--- each node the last one below it.
+-- Decides a set of policies: one request, or a batch of several. The tree is in pre-order: a policy as its number,
+-- `all` as 0, an `any` that charges the first as -1, an `any` that charges every admitting member as -2; and for each
+-- node the last node below it.
 
 local nodes, last = {@nodes@}, {@last@}
 
 local admits, payloads, instants, chosen
 
--- Whether the tree admits; nil where nothing below a node applies.
+-- Whether the tree admits; nil if no policy below a node applies.
 local function ask()
   for node = #nodes, 1, -1 do
     local kind = nodes[node]
@@ -53,10 +53,10 @@ for node = 1, #nodes do
   if nodes[node] > 0 then places[nodes[node]] = node end
 end
 
--- The keys of the request in hand, by policy.
+-- The keys of the current request, by policy.
 local own
 
--- The request in hand is not decided: its part of the reply has no values.
+-- The current request is not decided: its part of the reply has no values.
 local function pass(flag)
   local parts = {flag}
   for i = 1, count do
@@ -65,7 +65,7 @@ local function pass(flag)
   reply[#reply + 1] = concat(parts)
 end
 
--- Charges all of the chosen policies, or none: returns whether it has.
+-- Charges all of the chosen policies, or none. Returns whether it charged them.
 local function charge()
   for n = 1, #chosen do
     if not (instants[chosen[n]] < latest) then return false end
@@ -121,7 +121,7 @@ local function decide_rest()
   end
 end
 
--- A value that makes the text fail keeps its own request from being decided, and no other.
+-- If a value makes the text fail, only its own request is not decided.
 while not protected(decide_rest) do
   pass('W')
 end

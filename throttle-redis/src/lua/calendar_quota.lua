@@ -1,4 +1,4 @@
--- The start of the day, week or month, and the units used in it. Civil time is UTC and shift µs.
+-- The start of the day, week or month, and the units used in it. Civil time is UTC plus shift µs.
 
 -- part: try
 -- Days since 1970-01-01 of the first of a month, where month 13 is January of the next year. Years begin in March, so

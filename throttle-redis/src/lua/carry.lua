@@ -1,10 +1,10 @@
--- A value that other parameters wrote: what was used under them stays used, up to the new capacity. What that cuts off
--- is remembered: the header's last byte says that more may have been used.
+-- A value written under other parameters: what was used under them stays used, up to the new capacity. If that cuts
+-- something off, the header's last byte records that more may have been used.
 
 local function foreign(cell, i)
   local value, header, p = cell.value, cell.header, parameters[i]
   if sub(value, 1, #header - 1) == sub(header, 1, -2) and sub(value, #header, #header) == '1' then
-    -- The same parameters, and something was cut off.
+    -- The same parameters, but something was cut off before.
     if misfit(sizes[i], #value - #header, p[3]) then
       cell.flag = 'W'
     else
@@ -34,7 +34,7 @@ local function foreign(cell, i)
   change(cell.key, cell, payload, fresh)
 end
 
--- A value that has recovered is whole again: nothing of it is cut off any more.
+-- A value that has recovered is complete again: nothing of it is cut off any more.
 local function settled(cell, i)
   local p = parameters[i]
   if cell.clipped then

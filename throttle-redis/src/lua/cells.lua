@@ -1,4 +1,5 @@
--- What a key holds: its value behind a header, or nothing. Read once, written once, when everything has been decided.
+-- A key's content: its value behind a header, or nothing. It is read once, and written once, after everything is
+-- decided.
 
 local slack, count = ARGV[2], @count@
 local headers, parameters = {}, {}
@@ -8,14 +9,14 @@ for i = 1, count do
   parameters[i][4] = sub(header, 2, 2)
 end
 
--- Whether a payload has another length than it must. Sizes of 0 and 1 stand for a log and for a ring.
+-- Whether a payload has the wrong length. Sizes of 0 and 1 stand for a log and for a ring.
 local function misfit(size, length, buckets)
   if size == 0 then return length % 16 ~= 8 end
   if size == 1 then return length ~= 8 * (buckets + 2) end
   return length ~= size
 end
 
--- No limit can reach instants from here on, and the server takes no such time to live.
+-- No limit can reach instants from here on, and the server accepts no such time to live.
 local latest = @latest@
 
 local cells, changed = {}, {}
@@ -27,7 +28,7 @@ end
 
 @foreign@
 
--- The cell of a policy's key. Its flag says why there is nothing to decide, if so.
+-- The cell of a policy's key. If there is nothing to decide, its flag says why.
 local function cell_of(key, i)
   local cell = cells[key]
   if cell then return cell end

@@ -1,4 +1,4 @@
--- A value that other parameters wrote is another script's business.
+-- Another script handles a value that was written under other parameters.
 
 local function foreign(cell)
   cell.flag = 'C'

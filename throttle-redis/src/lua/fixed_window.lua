@@ -23,7 +23,7 @@ local function look_fixed_window(value, at, now, limit, length, offset)
 end
 
 -- part: over
--- Where limits have changed since, no window need begin at the mark.
+-- If limits have changed since, the mark need not be the start of a window.
 local function over_fixed_window(now, mark, _, length, offset)
   return floor((mark - offset) / length) * length + offset + length <= now
 end

@@ -31,7 +31,7 @@ local function settle_gcra(value, at, now, _, _, cost, actual, p, q, depth)
     return try_gcra(value, at, now, min(actual - cost, (look_gcra(value, at, now, p, q, depth))), p, q, depth)
   end
   local whole, frac = unpack('<dd', value, at)
-  -- Another algorithm may have charged it, whose capacity was larger: no more than the depth can be in this state.
+  -- Another algorithm with a larger capacity may have charged it: in this state no more than the depth can be owed.
   local back = min((cost - actual) * q, depth)
   local carried = floor(back / p)
   whole, frac = whole - carried, frac - (back - carried * p)

@@ -40,7 +40,7 @@ local function settle_interval_bucket(value, at, now, mark, _, cost, actual, cap
   local anchor, tokens = view_interval_bucket(value, at, now, capacity, refill, interval, variant)
   if anchor ~= mark and variant == '2' then
     if actual <= cost then return nil end
-    -- Nothing is left to debit there; but the bucket has been looked at.
+    -- Nothing is left to debit there, but the bucket moves on to the present instant.
     actual = cost
   end
   return kept_interval_bucket(anchor, min(capacity, max(0, tokens + cost - actual)), capacity, refill, interval)

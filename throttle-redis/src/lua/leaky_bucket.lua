@@ -33,17 +33,17 @@ local function later_leaky_bucket(whole, frac, cost, p, q)
   return whole + carried, debt - carried * p
 end
 
--- A slot returns only when nothing was scheduled behind it.
+-- A slot is given back only if no later slot is scheduled.
 local function settle_leaky_bucket(value, at, now, slot, part, cost, actual, p, q, depth)
   if actual > cost then
     local left = look_leaky_bucket(value, at, now, p, q, depth)
     if left > 0 then return try_leaky_bucket(value, at, now, min(actual - cost, left), p, q, depth) end
-    -- Nothing is left to debit, but the clock has been seen.
+    -- Nothing is left to debit, but the state records the present instant.
     local whole, frac, last = slot_leaky_bucket(value, at, now)
     return pack('<ddd', last, whole, frac), frac > 0 and whole + 1 or whole
   end
   local last, whole, frac = unpack('<ddd', value, at)
-  -- Another algorithm may have charged it, whose capacity was larger and whose mark is no slot.
+  -- Another algorithm with a larger capacity may have charged it, and then the mark is not a slot.
   local most = floor(depth / q)
   local back = min(cost - actual, most)
   cost = min(cost, most)

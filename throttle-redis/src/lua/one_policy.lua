@@ -1,16 +1,16 @@
--- Decides about one policy: several requests that came together, or one that did not fit above.
+-- Decides one policy: a batch of several requests, or one request that the text above did not handle.
 
 local header, slack = ARGV[3], ARGV[2]
 local at = #header + 1
 local a, b, c = unpack('@format@', header, 3)
 @variant@
 
--- Each request sees what those before it have charged. A value that cannot be read, or that makes the text fail, keeps its
--- own request from being decided, and no other.
+-- Each request sees what those before it have charged. If a value cannot be read, or makes the text fail, only its own
+-- request is not decided.
 local reply, decided = {pack('<d', now)}, 0
 
 local function decide_rest()
-  -- Locals are found faster than what is outside.
+  -- Locals are faster to read than variables outside.
   local keys, words, header, at, a, b, c = KEYS, ARGV, header, at, a, b, c
   for i = decided + 1, #keys do
     local key, cost = keys[i], words[3 + i] + 0
@@ -25,7 +25,7 @@ local function decide_rest()
           flag = 'D'
         elseif fresh < @latest@ then
           local written = pcall('SET', key, header .. payload, 'PX', max(1, ceil((fresh - now) / 1000)) + slack)
-          -- No value is to blame: the server is full, say.
+          -- The cause is not a value; the server may be full.
           if written.err then return written end
         else
           flag, told = 'W', ''

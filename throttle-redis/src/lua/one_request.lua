@@ -1,5 +1,5 @@
--- One request that all policies of a plain all apply to: the usual case, without tables or a tree. What does not fit
--- goes on to the general text, which says why.
+-- One request to which all policies of a plain `all` apply: the usual case, without tables or a tree. Any other case
+-- continues in the general text, which reports why.
 
 -- part: open
 if #KEYS == @count@ and #ARGV == @words@ then

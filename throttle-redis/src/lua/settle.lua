@@ -18,7 +18,7 @@ for i = 1, #KEYS do
     end -- tiers
   end -- tiers
   if not cell.kept then -- tiers
-  -- Nothing is left of a charge to a key that is gone; but it may owe more.
+  -- Nothing is left to give back for a key that no longer exists, but a debit is still possible.
   if cell.value or actual > cost then
     local payload, fresh = settles[policy](cell.value, cell.at, now, mark, part, cost, actual, p[1], p[2], p[3], p[4])
     if payload and (cell.value or fresh > now) then change(KEYS[i], cell, payload, fresh) end

@@ -12,13 +12,13 @@ local function ring_sliding_window(value, at, now, width, buckets)
   return counters, (unpack('<d', value, at))
 end
 
--- What counts at this instant, and the sub-windows of the instant and of the last charge.
+-- The units that count at this instant, and the sub-windows of the instant and of the last charge.
 local function used_sliding_window(counters, last, now, width, buckets)
   local instant, newest = max(now, last), floor(last / width)
   local index = floor(instant / width)
   local full, fading = 0, 0
   if index - buckets <= newest then
-    -- Counted in steps: of a number that makes no sense, one more may be no more, and a loop up to it without an end.
+    -- Counted in steps: adding one to a senseless number may not change it, and a loop up to it would not end.
     for step = 0, min(buckets, newest - index + buckets - 1) do
       full = full + counters[(newest - step) % (buckets + 1) + 1]
     end
@@ -46,7 +46,7 @@ local function try_sliding_window(value, at, now, cost, limit, width, buckets)
   local counters, last = ring_sliding_window(value, at, now, width, buckets)
   local used, index, newest, instant = used_sliding_window(counters, last, now, width, buckets)
   if used + cost > limit then return nil end
-  -- Sub-windows passed since the last charge take over the places of those that have left the window.
+  -- Sub-windows passed since the last charge take the places of those that have left the window.
   for step = 0, min(index - newest, buckets + 1) - 1 do counters[(index - step) % (buckets + 1) + 1] = 0 end
   local place = index % (buckets + 1) + 1
   counters[place] = counters[place] + cost
@@ -76,7 +76,7 @@ local function settle_sliding_window(value, at, now, mark, _, cost, actual, limi
   if actual <= cost then
     counters[place] = max(0, counters[place] + actual - cost)
   elseif index - mark < buckets and counters[place] > 0 then
-    -- A charge of which nothing is there any more has no debit either.
+    -- If nothing is left of a charge, it has no debit either.
     counters[place] = counters[place] + min(actual - cost, max(0, limit - used))
   end
   return kept_sliding_window(counters, last, newest, width, buckets)

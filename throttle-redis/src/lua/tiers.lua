@@ -1,5 +1,5 @@
--- A value that another tier wrote stays as it is until it is charged. What it comes to in the request's tier is not written
--- by itself, and the reply holds the value as it was. Policies without tiers are carried over at once.
+-- A value of another tier is unchanged until it is charged. Its conversion to the request's tier is not written by
+-- itself, and the reply contains the original value. Policies without tiers are carried over at once.
 
 @carry@
 
@@ -46,8 +46,8 @@ foreign = function(cell, i)
   end
 end
 
--- What is to be settled of a charge where another tier holds the value by now; nothing where it is not in there any
--- more, or may not be: it was not carried over if its own window had ended before.
+-- The part of a charge to settle if another tier holds the value by now; nothing if the value no longer contains it, or
+-- may not: it was not carried over if its own window had ended before.
 local function elsewhere(cell, i, mark, cost, actual)
   local kept, rule, over, p = cell.kept, rules[i], overs[i], parameters[i]
   if not kept.in_use then

@@ -1,5 +1,5 @@
--- The instant that is decided at: now by the server's clock, or an instant that has passed, behind an `@`. Going back
--- is for requests that were due then, so it is bounded. A plain number is the time of a test's clock.
+-- The instant of the decision: now by the server's clock, or, after an `@`, a past instant for requests that were due
+-- then; how far it goes back is bounded. A plain number is the time of a test's clock.
 
 local time, now = ARGV[1]
 if time == '' or sub(time, 1, 1) == '@' then

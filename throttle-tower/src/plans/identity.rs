@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn law_11_identities_are_told_apart_by_two_secrets() {
+    fn law_11_identities_are_distinguished_by_two_secrets() {
         let digester = Digester::default();
         for n in 0..100_u64 {
             let digest = digester.digest(&Key::from(n));
