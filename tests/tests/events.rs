@@ -138,6 +138,8 @@ async fn no_event_holds_a_key() {
         let bytes = format!("{:?}", b"hunter2hunter2");
         let leaked = event.debug.contains("hunter2") || event.debug.contains(bytes.trim_matches(['[', ']']));
         assert!(!leaked, "{}", event.debug);
+        let outcome = if event.label == "admitted" { "outcome: Admitted" } else { "outcome: Refused" };
+        assert!(event.debug.contains(outcome), "{}", event.debug);
     }
 }
 

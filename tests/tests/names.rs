@@ -6,10 +6,10 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use http::{Response, StatusCode};
-use throttle_core::Backend;
-use throttle_core::LocalShare;
+use throttle_core::{Backend, BackendErrorKind, LocalShare};
 use throttle_redis::{RedisBackend, Single};
 use throttle_test_servers::Shared;
+use throttle_tower::headers::Dialect;
 use throttle_tower::shape::{Shaper, TokioClock};
 use throttle_tower::{
     Carry, ConfigError, Constant, Gcra, LeakyBucket, Limit, LimitReport, MemoryBackend, OnError, Rate, ThrottleBody,
@@ -98,6 +98,42 @@ async fn a_limit_that_replaces_another_is_in_force_for_both_layers_on_redis() {
     a_limit_is_replaced_while_it_serves(redis(&shared)).await;
 }
 
+/// What was written for the limit in force, with the options of before, is not sent any more.
+#[tokio::test]
+async fn options_set_after_a_limit_was_replaced_hold() {
+    let backend = memory();
+    let mut former = ThrottleLayer::new(per_minute(5)).unwrap().backend(backend.clone()).unwrap();
+    let changed = per_minute(100).replace_existing();
+    let _changed = ThrottleLayer::new(changed).unwrap().backend(backend).unwrap();
+    assert_eq!(announced(&answer(&former).await).0, 100);
+    for is_cloned in [false, true] {
+        let kept = is_cloned.then(|| former.clone());
+        former = former.headers(if is_cloned { Dialect::Draft06 } else { Dialect::Draft03 });
+        let response = answer(&former).await;
+        assert!(!response.headers().contains_key("ratelimit-policy") || is_cloned, "{:?}", response.headers());
+        assert!(response.headers()["ratelimit-limit"].to_str().unwrap().starts_with("100"), "{:?}", response.headers());
+        if let Some(kept) = kept {
+            assert!(answer(&kept).await.headers().contains_key("ratelimit-limit"));
+        }
+    }
+}
+
+/// A layer whose limit another layer has replaced states the pace of its own share, also of one that is made later.
+#[tokio::test]
+async fn share_of_a_replaced_limit_paces_the_headers() {
+    let remote = Remote::faltering(false);
+    let layer = |count| {
+        let limit = limit("p", Gcra::new(Rate::per_minute(count))).by(Constant).replace_existing();
+        ThrottleLayer::new(limit).unwrap().on_error(OnError::local(2)).backend(remote.clone()).unwrap()
+    };
+    let (former, _changed) = (layer(10), layer(60));
+    assert_eq!(announced(&answer(&former).await).0, 60);
+    remote.trouble(Some(BackendErrorKind::Unavailable));
+    assert_eq!(answer(&former).await.headers()["ratelimit"], r#""p";r=3;t=36"#, "three units at five a minute");
+    let alone = former.on_error(OnError::local(1));
+    assert_eq!(answer(&alone).await.headers()["ratelimit"], r#""p";r=9;t=54"#, "nine units at ten a minute");
+}
+
 #[tokio::test]
 async fn plans_are_replaced_by_name_too() {
     let tiers = |free| {
@@ -123,7 +159,7 @@ async fn a_layer_is_no_other_limit_of_its_own_name() -> Result<(), ConfigError> 
     let again = layer.clone().backend(backend.clone())?;
     let of_three = again.clone().on_error(OnError::local(3));
     let moved = of_three.clone().local_store(&memory()).backend(backend.clone())?;
-    backend.trouble(Some(throttle_core::BackendErrorKind::Unavailable));
+    backend.trouble(Some(BackendErrorKind::Unavailable));
     for layer in [&of_three, &moved] {
         let response = answer(layer).await;
         assert_eq!(response.status(), StatusCode::OK, "decided by a share of a third");

@@ -226,9 +226,12 @@ async fn hook_takes_warnings_from_the_log() -> Result<(), ConfigError> {
 #[tokio::test]
 async fn unknown_route_is_logged_once() -> Result<(), ConfigError> {
     let (log, _guard) = Log::start();
-    send(&ThrottleLayer::new(plenty(throttle_tower::Route))?, 3, plain).await;
-    let lines = log.lines();
-    assert!(lines.len() == 1 && lines[0].starts_with("WARN a limit by Route found no route"), "{lines:?}");
+    let other = limit("other", Gcra::new(Rate::per_minute(1_000))).by(throttle_tower::Constant);
+    for limits in [plenty(throttle_tower::Route).into(), throttle_tower::all([other, plenty(throttle_tower::Route)])] {
+        send(&ThrottleLayer::new(limits)?, 3, plain).await;
+        let lines = log.lines();
+        assert!(lines.len() == 1 && lines[0].starts_with("WARN a limit by Route found no route"), "{lines:?}");
+    }
     Ok(())
 }
 

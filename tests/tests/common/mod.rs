@@ -114,6 +114,10 @@ impl Backend for Remote {
         Memory::set(prepared)
     }
 
+    fn in_force(&self, prepared: &Arc<MemorySet>) -> Option<Arc<PolicySet>> {
+        self.memory.in_force(prepared)
+    }
+
     fn decide(&self, prepared: &Arc<MemorySet>, calls: &[Call]) -> Self::Decide {
         self.decisions.fetch_add(1, Ordering::SeqCst);
         match self.answer.clone() {

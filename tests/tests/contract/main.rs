@@ -12,3 +12,4 @@ mod refusing;
 mod routers;
 mod servers;
 mod sharing;
+mod showing;

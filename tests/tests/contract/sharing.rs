@@ -1,12 +1,18 @@
 //! Clones are the same limiter.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
+use std::time::Duration;
+
 use http::StatusCode;
 use throttle_core::BoxBackend;
 use throttle_tower::headers::Dialect;
-use throttle_tower::{Throttle, ThrottleLayer};
+use throttle_tower::{ClientIp, Gcra, LimitReport, OnError, Rate, Throttle, ThrottleLayer, all, limit};
+use tokio::time::Instant;
 use tower::{Layer, ServiceExt};
 
-use crate::common::{Remote, Strict, get, memory, shared};
+use crate::common::{Remote, Strict, get, memory, poll, shared};
 
 async fn status<B: throttle_core::Backend>(service: &Throttle<Strict, B>) -> u16 {
     service.clone().oneshot(get()).await.unwrap().status().as_u16()
@@ -85,4 +91,80 @@ async fn a_boxed_backend_is_chosen_at_run_time() {
         let service = layer.layer(Strict::default());
         assert_eq!((status(&service).await, status(&service).await), (200, 429), "remote: {remote}");
     }
+}
+
+/// Calls, counted by a hook.
+#[derive(Clone, Default)]
+struct Calls(Arc<AtomicUsize>);
+
+impl Calls {
+    fn count(&self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn total(&self) -> usize {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn options_set_before_the_backend_hold_on_it() {
+    let (decisions, warnings) = (Calls::default(), Calls::default());
+    let (decided, warned) = (decisions.clone(), warnings.clone());
+    let one = limit("one", Gcra::new(Rate::per_minute(1)).burst(1)).by(ClientIp::peer());
+    let refunded = shared("refunded", 9).refund_if(|_, _| true);
+    let layer = ThrottleLayer::new(all([one, refunded].map(|limit| limit.wait_up_to(Duration::from_secs(600)))))
+        .unwrap()
+        .headers(Dialect::Draft06)
+        .hide_headers_if(|status, _| status.is_success())
+        .report_in_response(false)
+        .max_waiting(0)
+        .on_decision(move |_| decided.count())
+        .on_warning(move |_| warned.count());
+    let service = layer.clone().backend(memory()).unwrap().layer(Strict::default());
+
+    let start = Instant::now();
+    let admitted = service.clone().oneshot(get()).await.unwrap();
+    assert_eq!(admitted.status(), StatusCode::OK);
+    assert!(!admitted.headers().contains_key("ratelimit-limit"), "hidden: {:?}", admitted.headers());
+    assert!(admitted.extensions().get::<LimitReport>().is_none());
+    assert_eq!(layer.settlements().settled, 1, "the layers count together");
+
+    let refused = service.oneshot(get()).await.unwrap();
+    assert_eq!((refused.status(), start.elapsed()), (StatusCode::TOO_MANY_REQUESTS, Duration::ZERO), "none is held");
+    assert!(refused.headers().contains_key("ratelimit-limit"), "{:?}", refused.headers());
+    assert!(refused.extensions().get::<LimitReport>().is_none());
+    assert_eq!((decisions.total(), warnings.total()), (2, 1));
+}
+
+#[test]
+fn settle_hook_set_before_the_backend_hears_its_failures() {
+    let failures = Calls::default();
+    let failed = failures.clone();
+    let limits = shared("p", 9).refund_if(|_, _| true).on_error(OnError::Closed);
+    let layer = ThrottleLayer::new(limits).unwrap().on_settle_error(move |_| failed.count());
+    let layer = layer.backend(Remote::faltering(true)).unwrap();
+    // Without a runtime, a store that can fail is not called for the refund.
+    let mut response = Box::pin(layer.layer(Strict::default()).oneshot(get()));
+    assert!(matches!(poll(&mut response), Poll::Ready(Ok(response)) if response.status() == StatusCode::OK));
+    assert_eq!((failures.total(), layer.settlements().failed), (1, 1));
+}
+
+/// Requests of one key wait in one queue, whichever clone they reach.
+#[tokio::test(start_paused = true)]
+async fn clones_with_other_options_share_the_queues() {
+    let store = throttle_tower::MemoryBackend::builder().clock(throttle_tower::shape::TokioClock::new()).build();
+    let held = limit("p", Gcra::new(Rate::per_second(1)).burst(1)).by(throttle_tower::Constant);
+    let layer = ThrottleLayer::new(held.wait_up_to(Duration::from_secs(9))).unwrap().backend(store).unwrap();
+    let (one, two) = (layer.clone().layer(Strict::default()), layer.headers(Dialect::None).layer(Strict::default()));
+    let start = Instant::now();
+    assert_eq!(status(&one).await, 200);
+    let mut first = Box::pin(one.oneshot(get()));
+    assert!(poll(&mut first).is_pending());
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    let mut second = Box::pin(two.oneshot(get()));
+    assert!(poll(&mut second).is_pending(), "the room is that of the request before it");
+    assert_eq!(first.await.unwrap().status(), StatusCode::OK);
+    assert_eq!(second.await.unwrap().status(), StatusCode::OK);
+    assert!(start.elapsed() >= Duration::from_secs(2), "{:?}", start.elapsed());
 }

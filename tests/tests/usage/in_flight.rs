@@ -91,6 +91,38 @@ async fn attack_37_permits_are_held_to_the_end_of_the_body() {
     }
 }
 
+/// A body of one frame or one error. Only after the frame it knows that it has ended.
+struct Once(Option<Result<&'static str, &'static str>>, bool);
+
+impl hyper::body::Body for Once {
+    type Data = Bytes;
+    type Error = &'static str;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, &'static str>>> {
+        self.1 = self.0.is_some_and(|result| result.is_ok());
+        Poll::Ready(self.0.take().map(|result| result.map(|text| Frame::data(Bytes::from(text)))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.1
+    }
+}
+
+/// A client that has read the last byte may come back before the body is dropped, and a body that failed is over.
+#[tokio::test]
+async fn charge_permit_returns_with_the_last_frame_and_with_an_error() {
+    for end in [Ok("done"), Err("broken")] {
+        let layer = ThrottleLayer::new(Concurrency::new(1)).unwrap();
+        let handler =
+            move |_: Request<()>| std::future::ready(Ok::<_, Infallible>(http::Response::new(Once(Some(end), false))));
+        let service = tower::Layer::layer(&layer, tower::service_fn(handler));
+        let mut body = service.oneshot(Request::new(())).await.unwrap().into_body();
+        assert_eq!(layer.in_flight("in-flight"), Some(1), "{end:?}");
+        assert_eq!(body.frame().await.unwrap().map(drop), end.map(drop));
+        assert_eq!(layer.in_flight("in-flight"), Some(0), "{end:?}");
+    }
+}
+
 #[tokio::test]
 async fn charge_a_request_that_another_limit_refuses_holds_no_permit() {
     for store in Store::both().await {

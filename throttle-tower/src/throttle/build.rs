@@ -93,3 +93,17 @@ fn check<B: Backend>(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use throttle_core::{LeakyBucket, Rate};
+
+    use crate::{Constant, ThrottleLayer, limit};
+
+    #[test]
+    fn limit_that_delays_is_an_error_in_a_throttle() {
+        let delays = limit("queue", LeakyBucket::new(Rate::per_second(1))).by(Constant);
+        let error = ThrottleLayer::new(delays).unwrap_err();
+        assert_eq!((error.policy(), error.field(), error.value()), (Some("queue"), "algorithm", "leaky_bucket"));
+    }
+}

@@ -72,3 +72,29 @@ impl Jitter {
         jitter::lengthen(wait_us, self.percent, self.secret.hash_one(key)) - wait_us
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINUTE: u64 = 60_000_000;
+
+    /// The most that so many secrets add to a minute.
+    fn most(percent: u8) -> u64 {
+        let extra = |_| Jitter::new(percent).map_or(0, |jitter| jitter.extra(MINUTE, &Key::CONSTANT));
+        (0..100).map(extra).max().unwrap_or(0)
+    }
+
+    #[test]
+    fn jitter_adds_at_most_its_percentage_and_at_most_the_wait() {
+        assert!(Jitter::new(0).is_none());
+        for (percent, least, longest) in [(1, MINUTE / 200, MINUTE / 100), (200, MINUTE / 2, MINUTE)] {
+            assert!((least..=longest).contains(&most(percent)), "{percent} %: {} µs", most(percent));
+        }
+    }
+
+    #[test]
+    fn layer_holds_ten_thousand_requests_by_default() {
+        assert_eq!(Options::default().max_waiting, 10_000);
+    }
+}
