@@ -233,6 +233,9 @@ async fn law_13_open_limit_is_closed_while_the_store_is_busy_and_no_share_could_
         let layer = layer.backend(Remote::failing(kind)).unwrap().local_store(&full);
         let expected = if BROKEN.contains(&kind) { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
         assert_eq!(answer(layer).await, expected, "{kind:?}");
+        let layer = ThrottleLayer::new(shared("p", 1).on_error(OnError::local(2))).unwrap();
+        let layer = layer.backend(Remote::failing(kind)).unwrap().local_store(&full);
+        assert_eq!(answer(layer).await, StatusCode::SERVICE_UNAVAILABLE, "{kind:?}");
     }
 }
 

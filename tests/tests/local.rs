@@ -411,6 +411,57 @@ async fn attempts_that_the_store_has_charged_keep_the_share_warm() {
     assert_eq!((refused.status(), remaining(&refused)), (StatusCode::TOO_MANY_REQUESTS, vec![6, 0]));
 }
 
+/// What the share refuses is charged in the share, and the store is not asked about it.
+#[tokio::test]
+async fn attempts_that_the_share_refuses_are_charged_in_the_share() {
+    let process = Process::new(all([local("attempts", 9, 1).charge_refused(), local("tight", 1, 1)]));
+    process.remote.trouble(Some(DOWN));
+    assert_eq!(process.statuses(3).await, [200, 429, 429]);
+    assert_eq!(process.remote.decisions.load(Ordering::SeqCst), 3, "one question for each request");
+    let settlements = process.service.to_layer().settlements();
+    assert_eq!((settlements.settled, settlements.failed), (2, 0));
+    assert_eq!(remaining(&process.answer(get()).await), [6, 0]);
+}
+
+/// A charge that costs more than is left is asked for once.
+#[tokio::test]
+async fn attempt_that_costs_more_than_is_left_is_one_more_question() {
+    let process = Process::new(local("attempts", 9, 1).cost(6).charge_refused());
+    assert_eq!(process.statuses(2).await, [200, 429]);
+    assert_eq!(process.remote.decisions.load(Ordering::SeqCst), 3);
+    assert_eq!(common::left(&process.remote.memory, "attempts", 9), 0);
+}
+
+/// The share makes a running charge that the store fails at; the failure is counted.
+#[tokio::test]
+async fn running_charge_that_the_store_fails_is_made_in_the_share_and_counted() {
+    let remote = Remote::faltering(false);
+    let limits = local("tokens", 9, 1).settled_later();
+    let layer = ThrottleLayer::new(limits).unwrap().local_store(&memory()).backend(remote.clone()).unwrap();
+    let failing = remote.clone();
+    let service = layer.layer(tower::service_fn(move |request: Request<Text>| {
+        failing.trouble(Some(DOWN));
+        let usage = request.extensions().get::<throttle_tower::Usage>().expect("it is settled later");
+        assert_eq!(usage.add("tokens", 5), Ok(true), "one from the store, and four from the share");
+        assert_eq!(usage.taken("tokens"), 5);
+        std::future::ready(Ok::<_, std::convert::Infallible>(Response::new(Text::default())))
+    }));
+    drop(service.clone().oneshot(get()).await.unwrap());
+    assert_eq!((layer.settlements().failed, common::left(&remote.memory, "tokens", 9)), (1, 8));
+}
+
+/// A limit that this process would have to decide, and cannot, is closed.
+#[tokio::test]
+async fn local_limit_without_a_share_is_closed() {
+    for beside in [OnError::local(1), OnError::Open] {
+        let limits = all([shared("a", 9).on_error(beside), shared("b", 9)]);
+        let layer = ThrottleLayer::new(limits).unwrap().on_error(OnError::local(1));
+        let layer = layer.backend(Remote::failing(DOWN)).unwrap().on_error(OnError::local(0));
+        let response = layer.layer(Strict::default()).oneshot(get()).await.unwrap();
+        assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE, "{beside:?}");
+    }
+}
+
 /// One atomic decision covers the shares of all limits that apply, each with its own fraction.
 #[tokio::test]
 async fn law_13_composition_keeps_its_meaning_while_the_store_is_busy() {

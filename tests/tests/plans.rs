@@ -758,3 +758,24 @@ async fn law_13_thousand_requests_whose_lookups_hang_are_all_decided_within_one_
     assert_eq!(begun.elapsed(), Duration::from_secs(1));
     assert_eq!((begun_lookups.load(Ordering::SeqCst), admitted), (256, 6), "one budget for all of them");
 }
+
+/// Handlers and outer layers read the parameters of the tier, and no tier of a plan that does not apply.
+#[tokio::test]
+async fn report_of_a_plan_is_of_its_tier() {
+    let gcra = |count| Gcra::new(Rate::per_minute(count));
+    let plan = throttle_tower::plans("plan", [("free", gcra(1)), ("pro", gcra(9))]).by(Constant);
+    let plan = plan.lookup(|_| async { Some("pro") }).unknown("free").cost(3).unit("tokens");
+    let plan = plan.when(|parts| parts.uri.path() != "/none");
+    let service = ThrottleLayer::new(all((plan, common::shared("other", 5)))).unwrap().layer(common::Strict::default());
+    for (path, capacities, tier) in [("/", vec![9, 5], Some("pro")), ("/none", vec![5], None)] {
+        let request = Request::get(path).body(common::Text::default()).unwrap();
+        let response = service.clone().oneshot(request).await.unwrap();
+        let report = response.extensions().get::<LimitReport>().unwrap();
+        let policies: Vec<_> = report.statuses().collect();
+        assert_eq!(policies.iter().map(|(policy, _)| policy.algorithm().capacity()).collect::<Vec<_>>(), capacities);
+        assert_eq!((report.tier("plan"), report.tier("other")), (tier, None));
+        if tier.is_some() {
+            assert_eq!((policies[0].0.unit(), policies[0].1.remaining()), (Some("tokens"), 6));
+        }
+    }
+}

@@ -141,8 +141,10 @@ async fn key_that_is_not_found_in_a_hundred_requests_is_logged_once() -> Result<
         let layer = ThrottleLayer::new(plenty(Header::new("x-api-kye")).on_missing(rule))?;
         send(&layer, 99, with_key).await;
         assert_eq!(log.lines(), [""; 0], "it may come yet");
-        send(&layer, 300, with_key).await;
+        send(&layer, 1, with_key).await;
         let lines = log.lines();
+        send(&layer, 300, with_key).await;
+        assert_eq!(log.lines(), [""; 0], "once");
         let [line] = lines.as_slice() else { panic!("{lines:?}") };
         for part in ["WARN ", "\"plenty\"", "100 requests", "Header(\"x-api-kye\")"] {
             assert!(line.contains(part), "{part} is not in: {line}");
@@ -219,6 +221,39 @@ async fn hook_takes_warnings_from_the_log() -> Result<(), ConfigError> {
     let expected = [("key", "(Header(\"x-api-key\"), Header(\"a\"))"), ("later", "the future of by_async")];
     assert_eq!(extractors.collect::<Vec<_>>(), expected);
     assert_eq!(log.lines(), [""; 0]);
+    Ok(())
+}
+
+/// A request with a peer address lacks something else.
+#[tokio::test]
+async fn missing_key_of_a_request_with_a_peer_address_is_not_blamed_on_the_address() -> Result<(), ConfigError> {
+    let (log, _guard) = Log::start();
+    let layer = ThrottleLayer::new(plenty((ClientIp::peer(), Header::new("x-api-key"))))?;
+    send(&layer, 99, from_peer).await;
+    assert_eq!(log.lines(), [""; 0]);
+    send(&layer, 1, from_peer).await;
+    let lines = log.lines();
+    assert!(lines.len() == 1 && lines[0].contains("found no key in its first 100 requests"), "{lines:?}");
+    Ok(())
+}
+
+/// A redirect and an error may come from a fallback, and a limit by route that does not apply lacks no route.
+#[tokio::test]
+async fn unknown_route_is_logged_only_after_success_of_a_request_that_is_limited_by_it() -> Result<(), ConfigError> {
+    let (log, _guard) = Log::start();
+    let other = limit("other", Gcra::new(Rate::per_minute(1_000))).by(throttle_tower::Constant);
+    let elsewhere = plenty(throttle_tower::Route).when(|parts| parts.uri.path() != "/");
+    send(&ThrottleLayer::new(throttle_tower::all([other, elsewhere]))?, 3, plain).await;
+    assert_eq!(log.lines(), [""; 0]);
+    let layer = ThrottleLayer::new(plenty(throttle_tower::Route))?;
+    for (status, lines) in [(301, 0), (404, 0), (500, 0), (204, 1), (204, 0)] {
+        let handler = move |_: Request<Text>| {
+            let response = http::Response::builder().status(status).body(Text::default()).unwrap();
+            std::future::ready(Ok::<_, std::convert::Infallible>(response))
+        };
+        layer.layer(tower::service_fn(handler)).oneshot(plain()).await.unwrap();
+        assert_eq!(log.lines().len(), lines, "{status}");
+    }
     Ok(())
 }
 

@@ -88,6 +88,20 @@ async fn law_10_refund_of_a_request_dropped_while_the_store_decides() {
     }
 }
 
+/// The task of the request may be dropped by a thread without a runtime.
+#[tokio::test]
+async fn law_10_refund_of_a_request_dropped_outside_of_its_runtime() {
+    let backend = Remote::slow(0, 0);
+    let layer = ThrottleLayer::new(shared("p", BURST).refund_aborted()).unwrap().backend(backend.clone()).unwrap();
+    let mut going = Box::pin(layer.layer(Strict::default()).oneshot(get()));
+    assert!(poll(&mut going).is_pending());
+    std::thread::spawn(move || drop(going)).join().unwrap();
+    backend.let_in();
+    backend.let_out();
+    settled(&layer).await;
+    assert_eq!((layer.settlements().settled, left(&backend.memory, "p", BURST)), (1, BURST));
+}
+
 async fn settled(layer: &ThrottleLayer<Remote>) {
     while layer.settlements().pending > 0 {
         tokio::task::yield_now().await;

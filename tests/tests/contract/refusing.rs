@@ -1,10 +1,14 @@
 //! What a refusal that a user builds says about the wait.
 
-use http::{Response, StatusCode};
-use throttle_tower::{Constant, Gcra, Rate, ThrottleLayer, limit};
+use std::sync::atomic::Ordering;
+
+use http::{Request, Response, StatusCode};
+use throttle_tower::{
+    Concurrency, Constant, Gcra, Header, InFlight, OnError, OnMissing, Rate, ThrottleLayer, all, limit,
+};
 use tower::{Layer, ServiceExt};
 
-use crate::common::{Strict, get, memory, text};
+use crate::common::{Remote, Strict, Text, get, memory, shared, text};
 
 /// With jitter, the body and `Retry-After` must not state different waits. The jitter depends on a secret, so several
 /// layers are tested: without jitter all would state 60.
@@ -27,4 +31,91 @@ async fn a_refusals_wait_is_the_one_that_is_sent() {
     }
     assert!(waits.iter().all(|wait| (60..=120).contains(wait)), "{waits:?}");
     assert!(waits.iter().any(|wait| *wait != 60), "{waits:?}");
+}
+
+/// The part that is added depends on the key of the limit that refuses.
+#[tokio::test]
+async fn jitter_goes_by_the_key_that_is_refused() {
+    let per_user = limit("user", Gcra::new(Rate::per_hour(1)).burst(1)).by(Header::new("x-user"));
+    let layer = ThrottleLayer::new(all([shared("all", 1_000), per_user])).unwrap().retry_jitter(100);
+    let service = layer.backend(memory()).unwrap().layer(Strict::default());
+    let mut waits = std::collections::HashSet::new();
+    for user in 0..10 {
+        let ask = || Request::get("/").header("x-user", user).body(Text::default()).unwrap();
+        service.clone().oneshot(ask()).await.unwrap();
+        let refused = service.clone().oneshot(ask()).await.unwrap();
+        assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+        waits.insert(refused.headers()["retry-after"].clone());
+    }
+    assert!(waits.len() > 1, "{waits:?}");
+}
+
+#[tokio::test]
+async fn problem_names_the_policies_that_refuse() {
+    let limits = all([shared("wide", 9), shared("tight", 1), shared("tighter", 1), shared("free", 9)]);
+    for (limits, violated) in
+        [(limits, vec!["tight", "tighter"]), (all([shared("wide", 9), shared("tight", 1)]), vec!["tight"])]
+    {
+        let service = ThrottleLayer::new(limits).unwrap().layer(Strict::default());
+        service.clone().oneshot(get()).await.unwrap();
+        let refused = service.oneshot(get()).await.unwrap();
+        let problem: serde_json::Value = serde_json::from_str(&text(refused).await).unwrap();
+        assert_eq!(problem["violated-policies"], serde_json::json!(violated));
+    }
+}
+
+#[tokio::test]
+async fn refusal_for_a_missing_key_is_titled_by_its_status() {
+    for (status, title) in [(401, "Unauthorized"), (499, "Refused")] {
+        let reject = OnMissing::Reject(StatusCode::from_u16(status).unwrap());
+        let limit = limit("p", Gcra::new(Rate::per_minute(1))).by(Header::new("x-api-key")).on_missing(reject);
+        let service = ThrottleLayer::new(limit).unwrap().layer(Strict::default());
+        let refused = service.oneshot(get()).await.unwrap();
+        assert_eq!(refused.status(), status);
+        let problem: serde_json::Value = serde_json::from_str(&text(refused).await).unwrap();
+        assert_eq!(problem, serde_json::json!({"type": "about:blank", "title": title, "status": status}));
+    }
+}
+
+/// The store is asked about rates, and only while there is a permit.
+#[tokio::test]
+async fn store_is_not_asked_about_a_request_that_it_need_not_decide() {
+    for at_once in [false, true] {
+        let remote = Remote::faltering(at_once);
+        let limits = all((shared("p", 9).when(|parts| parts.uri.path() != "/free"), Concurrency::new(1)));
+        let layer = ThrottleLayer::new(limits).unwrap().on_error(OnError::Closed).backend(remote.clone()).unwrap();
+        let service = layer.layer(Strict::default());
+        let free = Request::get("/free").body(Text::default()).unwrap();
+        let held = service.clone().oneshot(free).await.unwrap();
+        assert_eq!((held.status(), remote.decisions.load(Ordering::SeqCst)), (StatusCode::OK, 0), "{at_once}");
+        let saturated = service.oneshot(get()).await.unwrap();
+        assert_eq!(saturated.status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(remote.decisions.load(Ordering::SeqCst), 0, "{at_once}");
+    }
+}
+
+#[tokio::test]
+async fn request_that_needs_no_permit_gets_none() {
+    let permits = Concurrency::new(1).cost(|parts: &http::request::Parts| u64::from(parts.uri.path() != "/free"));
+    let layer = ThrottleLayer::new(permits).unwrap();
+    let service = layer.layer(tower::service_fn(async |request: Request<Text>| {
+        let permit = request.extensions().get::<InFlight>().is_some();
+        Ok::<_, std::convert::Infallible>(Response::new(Text::from(permit.to_string())))
+    }));
+    for (path, permit) in [("/free", "false"), ("/", "true")] {
+        let request = Request::get(path).body(Text::default()).unwrap();
+        assert_eq!(text(service.clone().oneshot(request).await.unwrap()).await, permit);
+    }
+}
+
+/// Whatever the inner layer refuses for, the outer one has admitted the request, and only announces its policy.
+#[tokio::test]
+async fn refusal_of_an_inner_layer_states_nothing_of_the_outer_one() {
+    let closed = ThrottleLayer::new(shared("inner", 1).on_error(OnError::Closed)).unwrap();
+    let closed = closed.backend(Remote::failing(throttle_core::BackendErrorKind::Unavailable)).unwrap();
+    let outer = ThrottleLayer::new(shared("outer", 9)).unwrap();
+    let refused = outer.layer(closed.layer(Strict::default())).oneshot(get()).await.unwrap();
+    assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert!(refused.headers().contains_key("ratelimit-policy"), "{:?}", refused.headers());
+    assert!(!refused.headers().contains_key("ratelimit"), "{:?}", refused.headers());
 }

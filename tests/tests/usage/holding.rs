@@ -273,6 +273,22 @@ async fn charge_new_request_never_overtakes_a_full_queue() {
     assert!(refused > 1_000, "{refused}");
 }
 
+/// What it is refused with is the limit that is queued for, and the wait is as long as the queue.
+#[tokio::test(start_paused = true)]
+async fn charge_request_behind_a_full_queue_retries_when_the_queue_is_over() {
+    let wide = limit("wide", Gcra::new(Rate::per_second(1_000)).burst(1_000)).by(Constant);
+    let held = limit("held", Gcra::new(Rate::per_second(1)).burst(1)).by(Constant).wait_up_to(Duration::from_secs(5));
+    let app = app(&paused(all([wide, held])));
+    assert_eq!(send(&app, 1).await.status(), StatusCode::OK);
+    let mut queue: Vec<_> = (0..5).map(|_| Box::pin(send(&app, 1))).collect();
+    assert!(queue.iter_mut().all(|held| poll(held).is_pending()));
+    let refused = send(&app, 1).await;
+    assert_eq!(refused.headers()["retry-after"], "6", "five are before it");
+    let body = axum::body::to_bytes(refused.into_body(), 9_999).await.unwrap();
+    assert!(body.ends_with(br#"["held"]}"#), "{body:?}");
+    sleep(Duration::from_millis(6_001)).await;
+}
+
 /// A request that waits for a limit of its own key does not delay those that wait for a shared limit.
 #[tokio::test(start_paused = true)]
 async fn charge_request_of_one_user_does_not_block_the_shared_queue() {

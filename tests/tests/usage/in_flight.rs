@@ -22,7 +22,7 @@ use hyper::body::Frame;
 use hyper_util::rt::TokioIo;
 use throttle_core::{Clock, SystemClock, Timestamp};
 use throttle_tower::{
-    Concurrency, FixedWindow, Header, InFlight, MemoryBackend, Outcome, Rate, ThrottleLayer, all, any, limit,
+    Concurrency, FixedWindow, Header, InFlight, MemoryBackend, OnMissing, Outcome, Rate, ThrottleLayer, all, any, limit,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::Semaphore;
@@ -200,6 +200,51 @@ async fn charge_saturation_names_only_the_limits_to_blame() {
     assert!(full.body().ends_with(br#":["all"]}"#), "{:?}", full.body());
 }
 
+/// With `charge_every_admitting`, each pool that has a permit gives one, and one that has none stops none.
+#[tokio::test]
+async fn charge_every_admitting_takes_permits_of_each_pool_that_has_some() {
+    let bodies = Arc::new(Semaphore::new(0));
+    let pools = any([Concurrency::new(2).name("wide"), Concurrency::new(1).name("narrow")]).charge_every_admitting();
+    let site = Site::new(Store::memory(), pools, app(&bodies)).await;
+    let mut held = Vec::new();
+    for taken in [(1, 1), (2, 1)] {
+        held.push(site.send("/slow", &[]).await);
+        let now = (site.layer.in_flight("wide").unwrap(), site.layer.in_flight("narrow").unwrap());
+        assert_eq!(now, taken);
+    }
+    let full = site.get("/", &[]).await;
+    assert!(full.body().ends_with(br#"["wide","narrow"]}"#), "{:?}", full.body());
+}
+
+/// A pool that is full beside an `any` within an `any` stays to blame, whatever the inner one finds.
+#[tokio::test]
+async fn charge_saturation_of_nested_pools_names_all_that_are_to_blame() {
+    let bodies = Arc::new(Semaphore::new(0));
+    let pool = |name: &str, most| Concurrency::new(most).name(name);
+    let inner = any([pool("spent", 1), pool("spare", 9)]).charge_every_admitting();
+    let nested = any((pool("own", 1), all((inner, pool("lane", 1))))).charge_every_admitting();
+    let site = Site::new(Store::memory(), nested, app(&bodies)).await;
+    let _held = site.send("/slow", &[]).await;
+    let full = site.get("/", &[]).await;
+    assert!(full.body().ends_with(br#"["own","lane"]}"#), "{:?}", full.body());
+}
+
+/// A request without a key shares one pool, takes no permit, or is refused.
+#[tokio::test]
+async fn charge_missing_key_of_a_concurrency_limit_goes_by_its_rule() {
+    for (rule, status, taken) in [
+        (OnMissing::Share, StatusCode::OK, 1),
+        (OnMissing::Skip, StatusCode::OK, 0),
+        (OnMissing::Reject(StatusCode::UNAUTHORIZED), StatusCode::UNAUTHORIZED, 0),
+    ] {
+        let bodies = Arc::new(Semaphore::new(0));
+        let limits = Concurrency::new(2).by(Header::new("x-user")).on_missing(rule);
+        let site = Site::new(Store::memory(), limits, app(&bodies)).await;
+        let held = site.send("/slow", &[]).await;
+        assert_eq!((held.status(), site.layer.in_flight("in-flight")), (status, Some(taken)), "{rule:?}");
+    }
+}
+
 #[tokio::test]
 async fn law_05_charge_no_more_are_in_flight_than_permitted() {
     for store in Store::both().await {
@@ -344,6 +389,10 @@ fn charge_error_of_a_concurrency_limit_names_it() {
     assert_eq!(nothing.field(), "all or any");
     let header = error(all([Concurrency::new(1).by(Header::new("not a name"))]));
     assert_eq!(header.policy(), Some("in-flight"));
+    let admitted = error(all([Concurrency::new(1).on_missing(OnMissing::Reject(StatusCode::OK))]));
+    assert_eq!((admitted.policy(), admitted.field()), (Some("in-flight"), "on_missing"));
+    let beside = all((Concurrency::new(9).name("total"), any((Concurrency::new(1), budget("rate", 1)))));
+    assert_eq!(error(beside).policy(), Some("in-flight"), "the one in the any");
 }
 
 /// One decision asks the store once, so an `any` cannot choose between a permit and a rate.

@@ -213,3 +213,13 @@ async fn charge_settled_later_is_refunded_only_without_a_response() {
         assert_eq!(layer.settlements().failed, 0, "{}", store.name);
     }
 }
+
+/// Refund rules read the handler's headers, not those that the layer adds.
+#[tokio::test]
+async fn charge_refund_rule_does_not_read_the_headers_of_the_layer() {
+    let store = Store::memory();
+    let limits = budget("p", UNITS).refund_if(|_, headers| headers.contains_key("ratelimit"));
+    let site = Site::new(store, limits, Router::new().route("/", get(|| async { "hello" }))).await;
+    assert!(site.get("/", &[]).await.headers().contains_key("ratelimit"));
+    assert_eq!(site.left("p", UNITS).await, UNITS - 1);
+}

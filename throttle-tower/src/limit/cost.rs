@@ -62,7 +62,7 @@ impl<F: Fn(&Parts) -> u64 + Send + Sync + 'static> IntoCost for F {
 
 #[cfg(test)]
 mod tests {
-    use throttle_core::{ConfigError, Gcra, Rate};
+    use throttle_core::{ConfigError, Cost, Gcra, Rate};
 
     use crate::limit::IntoLimitTree;
     use crate::plans::Plans;
@@ -89,6 +89,7 @@ mod tests {
             assert_eq!((error.policy(), error.field(), error.value()), (Some("p"), "cost", "11"));
             assert!(error.to_string().contains("at most 10 units"), "{error}");
         }
+        assert_eq!(refused(of_ten().cost(Cost::new(11).unwrap())).field(), "cost");
     }
 
     #[test]

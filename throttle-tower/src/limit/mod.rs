@@ -55,3 +55,26 @@ pub fn is_preflight(parts: &Parts) -> bool {
         && parts.headers.contains_key(http::header::ORIGIN)
         && parts.headers.contains_key(http::header::ACCESS_CONTROL_REQUEST_METHOD)
 }
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+
+    use super::*;
+
+    #[test]
+    fn preflight_has_the_method_and_both_headers() {
+        let is = |method: &str, origin, asks_for_method| {
+            let mut request = Request::builder().method(method);
+            if origin {
+                request = request.header("origin", "https://example.com");
+            }
+            if asks_for_method {
+                request = request.header("access-control-request-method", "PUT");
+            }
+            is_preflight(&request.body(()).unwrap().into_parts().0)
+        };
+        assert!(is("OPTIONS", true, true));
+        assert!(!is("PUT", true, true) && !is("OPTIONS", false, true) && !is("OPTIONS", true, false));
+    }
+}

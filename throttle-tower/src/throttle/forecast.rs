@@ -65,3 +65,63 @@ pub(super) fn made_up_for(algorithm: &Algorithm, cost: u64) -> Duration {
 fn later(at: Instant, wait: Duration) -> Instant {
     at + wait.min(FAR)
 }
+
+#[cfg(test)]
+mod tests {
+    use throttle_core::backend::Call;
+    use throttle_core::{
+        Backend, Cost, FixedWindow, Gcra, IntervalBucket, IntoAlgorithm, Key, ManualClock, MemoryBackend, PolicySet,
+        Rate,
+    };
+
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// When so many units are admitted, after requests of such costs in the middle of a window.
+    fn admits_by(algorithm: impl IntoAlgorithm, costs: &[u64], units: u64) -> Duration {
+        let policy = Policy::new("p", algorithm).unwrap();
+        let clock = ManualClock::default();
+        let store = MemoryBackend::builder().clock(clock.clone()).build();
+        let set = store.prepare(PolicySet::new(policy.clone()).unwrap()).unwrap();
+        clock.advance(400 * MS);
+        let ask = |cost| store.decide_now(&set, &[Call::new(Key::from("key"), Cost::new(cost).unwrap())]);
+        let (now, last) = (Instant::now(), costs.iter().map(|cost| (ask(*cost), *cost)).last());
+        let (decision, cost) = last.unwrap();
+        Forecast::new(&policy, &decision.statuses()[0], now, cost).admits_by(policy.algorithm(), units) - now
+    }
+
+    #[test]
+    fn units_of_a_bucket_that_drains_come_one_by_one_rounded_up() {
+        let third = || Gcra::new(Rate::per_second(3)).burst(2);
+        assert_eq!(admits_by(third(), &[1], 1), Duration::ZERO, "one is left");
+        assert_eq!(admits_by(third(), &[1], 2), Duration::from_micros(333_334));
+        assert_eq!(admits_by(third(), &[2, 1], 2), Duration::from_micros(2 * 333_334), "refused, and one behind it");
+    }
+
+    #[test]
+    fn window_admits_its_count_when_it_opens() {
+        let ten = || FixedWindow::new(Rate::per_second(10));
+        for costs in [&[10][..], &[10, 1]] {
+            assert_eq!(admits_by(ten(), costs, 10), 600 * MS, "{costs:?}");
+            assert_eq!(admits_by(ten(), costs, 11), 1_600 * MS, "{costs:?}");
+            assert_eq!(admits_by(ten(), costs, 21), 2_600 * MS, "{costs:?}");
+        }
+    }
+
+    #[test]
+    fn cost_of_several_portions_is_admitted_when_they_are_there() {
+        let portions = || IntervalBucket::new(10).refill(1, 100 * MS);
+        assert_eq!(admits_by(portions(), &[10, 5], 5), 500 * MS);
+        assert_eq!(admits_by(portions(), &[1], 10), 100 * MS, "one was used");
+    }
+
+    #[test]
+    fn burst_makes_up_for_as_long_as_its_units_take_and_a_window_for_any_delay() {
+        let algorithm = |policy: Policy| policy.algorithm().clone();
+        let burst = algorithm(Policy::new("p", Gcra::new(Rate::per_second(10)).burst(3)).unwrap());
+        assert_eq!(made_up_for(&burst, 1), 200 * MS);
+        let window = algorithm(Policy::new("p", FixedWindow::new(Rate::per_second(10))).unwrap());
+        assert_eq!(made_up_for(&window, 1), Duration::MAX);
+    }
+}

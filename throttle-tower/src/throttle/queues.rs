@@ -197,6 +197,7 @@ mod tests {
         let late = Duration::from_millis(10);
         assert_eq!(longest(1, Duration::ZERO), 20, "one each 100 ms");
         assert_eq!(longest(1, late), 18, "one each 110 ms");
+        assert_eq!(longest(1, Duration::from_micros(11_500)), 17, "one each 111.5 ms, the first one too");
         assert_eq!(longest(2, late), 20, "the burst makes up for 100 ms");
     }
 }
