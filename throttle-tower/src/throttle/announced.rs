@@ -71,7 +71,7 @@ impl Announced {
     /// What the policy at a place announces to a request of a tier.
     #[inline]
     pub(super) fn terms(&self, place: usize, tier: u8) -> PolicyTerms<'_> {
-        let (policy, quotas) = (self.policies[place].tier(tier), &self.quotas[place]);
+        let (policy, quotas) = (&self.policies[place], &self.quotas[place]);
         let quota = *quotas.get(usize::from(tier)).unwrap_or(&quotas[0]);
         PolicyTerms { name: policy.name(), quota, unit: policy.unit() }
     }
@@ -95,21 +95,28 @@ impl Announced {
 
 /// What is announced once another layer has replaced limits of this one: by the parameters in force.
 #[derive(Default)]
-pub(crate) struct Replaced(Mutex<Option<(Arc<PolicySet>, Arc<Announced>)>>);
+pub(crate) struct Replaced(Mutex<Option<Written>>);
+
+struct Written {
+    own: Arc<Announced>,
+    in_force: Arc<PolicySet>,
+    announced: Arc<Announced>,
+}
 
 impl Replaced {
-    /// Written once for each set in force.
+    /// Written once for each set in force, and again when the layer's own options change.
     #[cold]
-    pub(super) fn announced(&self, own: &Announced, in_force: Arc<PolicySet>) -> Arc<Announced> {
+    pub(super) fn announced(&self, own: &Arc<Announced>, in_force: Arc<PolicySet>) -> Arc<Announced> {
         let mut written = lock(&self.0);
-        if let Some((set, announced)) = &*written
-            && Arc::ptr_eq(set, &in_force)
+        if let Some(written) = &*written
+            && Arc::ptr_eq(&written.own, own)
+            && Arc::ptr_eq(&written.in_force, &in_force)
         {
-            return Arc::clone(announced);
+            return Arc::clone(&written.announced);
         }
         let new = Announced::new(in_force.policies(), own.options.clone());
         let announced = Arc::new(Announced { share: own.share.clone(), ..new });
-        *written = Some((in_force, Arc::clone(&announced)));
+        *written = Some(Written { own: Arc::clone(own), in_force, announced: Arc::clone(&announced) });
         announced
     }
 }

@@ -46,7 +46,6 @@ pub(super) fn make_share<B: Backend>(shared: &mut Shared<B>) -> Result<(), Confi
     };
     shared.share = share;
     Arc::make_mut(&mut shared.announced).set_share(shared.share.as_ref().map(Shares::set));
-    shared.replaced = Arc::default();
     result
 }
 

@@ -233,7 +233,6 @@ impl<B: Backend> ThrottleLayer<B> {
     fn with_announced(mut self, change: impl FnOnce(&mut Announced)) -> Self {
         let shared = Arc::make_mut(&mut self.shared);
         change(Arc::make_mut(&mut shared.announced));
-        shared.replaced = Arc::default();
         self
     }
 }

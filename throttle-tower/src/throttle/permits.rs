@@ -267,12 +267,6 @@ impl Drop for HeldPermits {
     }
 }
 
-impl fmt::Debug for Permits {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.names()).finish()
-    }
-}
-
 #[cfg(feature = "axum")]
 crate::axum_extractor::extractor! {
     InFlight,
@@ -295,4 +289,19 @@ crate::axum_extractor::extractor! {
     /// # }
     /// ```
     MissingInFlight
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn key_without_permits_taken_is_forgotten() {
+        let key = Key::from("ada");
+        let mut taken = HashMap::from([(key.clone(), 3)]);
+        leave(&mut taken, &key, 2);
+        assert_eq!(taken.get(&key), Some(&1));
+        leave(&mut taken, &key, 1);
+        assert!(taken.is_empty());
+    }
 }

@@ -38,7 +38,7 @@ impl<B: Backend> Clone for Shared<B> {
             share: self.share.clone(),
             options: self.options.clone(),
             announced: Arc::clone(&self.announced),
-            // A clone is made to have other options.
+            // A clone is made to have other options, for which it is written anew.
             replaced: Arc::default(),
         }
     }

@@ -1,6 +1,5 @@
 //! Steps that no request waits for.
 
-use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -149,11 +148,5 @@ fn failed(background: &Background, error: &BackendError) {
     background.counters.failed.fetch_add(1, Ordering::AcqRel);
     if let Some(hook) = &background.on_error {
         hook(error);
-    }
-}
-
-impl fmt::Debug for Counters {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.read().fmt(f)
     }
 }

@@ -24,7 +24,7 @@ pub(super) fn open_account<B: Backend>(shared: &Arc<Shared<B>>, decision: &Decis
         // A cost of 0 is charged afterwards. In an `any`, a policy that was not charged is another member's to pay.
         let applies = status.is_some_and(|status| status.applies()) && call.is_some_and(|call| call.cost() == 0);
         let is_concerned = admission.is_some() || (applies && limit.charge_rules.settled_later);
-        let call = call.filter(|call| is_concerned && call.key().is_some()).cloned();
+        let call = call.filter(|_| is_concerned).cloned();
         tallies.push(Tally::new(place, call, admission));
     }
     let runtime = if shared.backend.can_fail() { Handle::try_current().ok() } else { None };
@@ -102,7 +102,7 @@ async fn take_what_is_left<B: Backend>(
             },
         };
         if decision.is_admitted() {
-            if let (Some(share), None) = (&shared.share, failed) {
+            if let Some(share) = &shared.share {
                 share.note(&decision, &calls);
             }
             return (Receipt::of(&decision, &calls), result);

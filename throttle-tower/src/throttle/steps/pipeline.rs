@@ -67,8 +67,7 @@ async fn decided<B: Backend>(
     if !lookups.is_empty() {
         let unknown: SmallVec<[usize; 2]> = lookups.iter().map(|lookup| lookup.policy).collect();
         let early = refuse_early(shared, asked, &unknown).await;
-        if let Early::Refused(decided, calls) = early {
-            asked.calls = calls;
+        if let Early::Refused(decided) = early {
             return Ok(decided);
         }
         look_up(shared, asked, lookups, parts).await?;

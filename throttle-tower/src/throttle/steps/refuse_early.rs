@@ -15,8 +15,8 @@ use crate::throttle::shared::Shared;
 pub(super) enum Early {
     /// The decision depends on the lookups.
     Undecided,
-    /// The request is refused whatever they return, by these calls.
-    Refused(Decided, Calls),
+    /// The request is refused whatever they return.
+    Refused(Decided),
     /// The store failed. It is not asked again, because a request waits for it no longer than one deadline.
     Failed(BackendError),
 }
@@ -28,7 +28,7 @@ pub(super) enum Early {
 pub(super) async fn refuse_early<B: Backend>(shared: &Arc<Shared<B>>, asked: &Asked, unknown: &[usize]) -> Early {
     let calls = &asked.calls;
     if let Some(saturated) = decide::saturated(shared, &asked.needs) {
-        return Early::Refused(saturated, calls.clone());
+        return Early::Refused(saturated);
     }
     let needs_key = |policy: &usize| shared.applied[*policy].charge_rules.charge_refused;
     if calls.iter().all(|call| call.cost() == 0) || unknown.iter().any(needs_key) {
@@ -43,7 +43,7 @@ pub(super) async fn refuse_early<B: Backend>(shared: &Arc<Shared<B>>, asked: &As
     };
     let decision = match peeked {
         Ok(decision) => decision,
-        Err(error) => return failed(shared, error, calls.clone()),
+        Err(error) => return failed(shared, error, calls),
     };
     let known = Known { set: B::set(&shared.prepared), calls, statuses: decision.statuses(), unknown };
     if known.refuses(0) != Some(true) {
@@ -52,22 +52,22 @@ pub(super) async fn refuse_early<B: Backend>(shared: &Arc<Shared<B>>, asked: &As
     // A peek does not tell how long to wait. Refused, this charges nothing either.
     let decisive = Asked { calls: known.decisive(), needs: asked.needs.clone() };
     match decide::decide(shared, &decisive).await {
-        Decided::Failed(error) => failed(shared, error, decisive.calls),
+        Decided::Failed(error) => failed(shared, error, calls),
         Decided::Report(report) if report.decision().is_admitted() => {
             // Units have become free in between.
             refund_unserved::refund_all(shared, report.decision(), &decisive.calls);
             Early::Undecided
         }
         decided if wait_queue::may_wait(shared, &decided) => Early::Undecided,
-        decided => Early::Refused(decided, decisive.calls),
+        decided => Early::Refused(decided),
     }
 }
 
-fn failed<B: Backend>(shared: &Shared<B>, error: BackendError, calls: Calls) -> Early {
-    if refuse::closed(shared, &calls, error.kind()).is_empty() {
+fn failed<B: Backend>(shared: &Shared<B>, error: BackendError, calls: &[Call]) -> Early {
+    if refuse::closed(shared, calls, error.kind()).is_empty() {
         return Early::Failed(error);
     }
-    Early::Refused(Decided::Failed(error), calls)
+    Early::Refused(Decided::Failed(error))
 }
 
 /// What a peek tells of a composition while some keys are unknown.
