@@ -9,6 +9,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::process::Command;
 
 use axum::Router;
+use throttle_core::backend::Call;
+use throttle_core::{Gcra, Key, Policy, PolicyTree, Rate};
 
 use crate::layer;
 use crate::peers::{GovernorInformed, Limit, Peer, Throttle};
@@ -27,9 +29,21 @@ const DECISIONS: [(&str, &str, &str); 3] = [
     ("10 k keys, admitted", "throttle 10k", "governor 10k"),
 ];
 
+/// Sets of three limits in one `all`, on one key and on three, beside a set of one: each row's name and contender.
+const SETS: [(&str, &str); 6] = [
+    ("one limit, admitted", "set 1 1 admits"),
+    ("three on one key, admitted", "set 3 1 admits"),
+    ("three on three keys, admitted", "set 3 3 admits"),
+    ("one limit, refused", "set 1 1 refuses"),
+    ("three on one key, refused", "set 3 1 refuses"),
+    ("three on three keys, refused", "set 3 3 refuses"),
+];
+
 pub fn run() {
     if Command::new("valgrind").arg("--version").output().is_err() {
-        eprintln!("instructions: valgrind is not installed; install it (apt-get install valgrind), then run this again");
+        eprintln!(
+            "instructions: valgrind is not installed; install it (apt-get install valgrind), then run this again"
+        );
         std::process::exit(2);
     }
     report::title(
@@ -40,6 +54,15 @@ pub fn run() {
         let (ours, theirs) = (count(ours), count(theirs));
         let ratio = format!("**{:.2}**", theirs as f64 / ours as f64);
         report::row(&[name.to_owned(), ours.to_string(), theirs.to_string(), ratio]);
+    }
+    let columns = ["limits in one `all`, hot", "instructions", "÷ one limit"];
+    report::title("Instructions of one decision of a set (callgrind; exact)", &columns);
+    let mut one = 0;
+    for (name, contender) in SETS {
+        let instructions = count(contender);
+        one = if contender.starts_with("set 1") { instructions } else { one };
+        let ratio = format!("**{:.2}**", instructions as f64 / one as f64);
+        report::row(&[name.to_owned(), instructions.to_string(), ratio]);
     }
     report::title(
         "Instructions of one request through Router::oneshot (callgrind; exact)",
@@ -77,8 +100,8 @@ pub fn child(args: &[String]) {
     let addresses = |keys: u32| (0..steps).map(move |n| address(n as u32 % keys)).collect::<Vec<_>>();
     let decide = |peer: &dyn Peer, keys: u32| {
         // Every key exists before the first counted step, and is exhausted if the limit refuses.
-        (0..keys).for_each(|n| drop(black_box(peer.decide(address(n)))));
-        let mut step = |address| drop(black_box(peer.decide(address)));
+        (0..keys).for_each(|n| _ = black_box(peer.decide(address(n))));
+        let mut step = |address| _ = black_box(peer.decide(address));
         counted_steps(addresses(keys), &mut step);
     };
     match contender.as_str() {
@@ -88,6 +111,7 @@ pub fn child(args: &[String]) {
         "governor refuses" => decide(&GovernorInformed::new(Limit::REFUSES), 1),
         "throttle 10k" => decide(&Throttle::new(Limit::STAYS_LIVE, 1_000_000), KEYS),
         "governor 10k" => decide(&GovernorInformed::new(Limit::STAYS_LIVE), KEYS),
+        set if set.starts_with("set ") => decide_set(set, steps),
         other => {
             let place: usize = other.trim_start_matches("layer ").parse().expect("a row's number");
             let (_, app) = layer::counted().swap_remove(place);
@@ -97,6 +121,21 @@ pub fn child(args: &[String]) {
             counted_steps(requests, &mut |(app, request): (Router, _)| drop(black_box(layer::answer(app, request))));
         }
     }
+}
+
+/// The steps of a set, named by its number of limits, its number of keys, and what it does.
+fn decide_set(name: &str, steps: usize) {
+    let [_, limits, keys, does] = name.split(' ').collect::<Vec<_>>()[..] else { panic!("four words: {name}") };
+    let (limits, keys): (u32, u32) = (limits.parse().expect("a number"), keys.parse().expect("a number"));
+    let limit = if does == "admits" { Limit::NEVER_REFUSES } else { Limit::REFUSES };
+    let policy = |n| {
+        let gcra = Gcra::new(Rate::new(1, limit.every)).burst(limit.burst.into());
+        Policy::new(&format!("member {n}"), gcra).expect("the limit is valid").into()
+    };
+    let throttle = Throttle::with(PolicyTree::All((0..limits).map(policy).collect()), 1_000_000);
+    let calls: Vec<_> = (0..limits).map(|n| Call::from(Key::from(address(n % keys)))).collect();
+    throttle.ask(&calls);
+    counted_steps(vec![&*calls; steps], &mut |calls: &[Call]| _ = black_box(throttle.ask(calls)));
 }
 
 /// The function that callgrind collects, by its name.
