@@ -188,6 +188,8 @@ impl Decision {
     #[must_use]
     pub const fn retry_after(&self) -> Option<Duration> {
         match self.wait() {
+            // Of most requests: nothing is divided into seconds.
+            0 => Some(Duration::ZERO),
             NEVER => None,
             wait => Some(Duration::from_micros(wait)),
         }

@@ -64,6 +64,7 @@ pub(crate) fn ask<A: Transition>(algorithm: &A, state: &A::State, now: Timestamp
 
 /// µs from `now` to an instant, which may lie after [`Timestamp::MAX`]: cut off there, a wait at the end of time would
 /// be 0 and admit. It lies within 2^53 µs of a timestamp, so nothing overflows.
+#[inline]
 pub(crate) fn micros_between(now: Timestamp, later: i64) -> u64 {
     (later - now.as_micros()).max(0).unsigned_abs()
 }

@@ -4,7 +4,6 @@ use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 
 use super::entry::Entry;
-use super::fast_path::One;
 use super::key_hash::KeyHash;
 use super::policies::InForce;
 use super::shard::Shard;
@@ -18,20 +17,21 @@ use crate::set::{self, PolicyCell};
 use crate::time::Timestamp;
 
 impl Store {
-    #[inline]
+    #[inline(always)]
     pub(super) fn decide(&self, set: &MemorySet, calls: &[Call], now: Timestamp) -> Decision {
-        if !set.is_all {
-            return self.decide_located(set, calls, now);
+        if let (Some(policy), [Call { key: Some(key), cost, tier }]) = (&set.alone, calls) {
+            return self.decide_alone(policy.in_force(*tier), key, *cost, now);
         }
-        match (&*set.policies, calls) {
-            ([policy], [Call { key: Some(key), cost, tier }]) => {
-                let in_force = policy.in_force(*tier);
-                in_force.algorithm.accept(One { store: self, in_force, key, cost: *cost, now })
-            }
+        self.decide_set(set, calls, now)
+    }
+
+    #[inline(never)]
+    fn decide_set(&self, set: &MemorySet, calls: &[Call], now: Timestamp) -> Decision {
+        match if set.is_all { set.policies.len() } else { 0 } {
             // Where the number is known when the code is compiled, nothing is counted.
-            ([_, _], _) => self.decide_several::<2>(set, calls, now),
-            ([_, _, _], _) => self.decide_several::<3>(set, calls, now),
-            (policies, _) if (4..=16).contains(&policies.len()) => self.decide_several::<16>(set, calls, now),
+            2 => self.decide_several::<2>(set, calls, now),
+            3 => self.decide_several::<3>(set, calls, now),
+            4..=16 => self.decide_several::<16>(set, calls, now),
             _ => self.decide_located(set, calls, now),
         }
     }

@@ -14,45 +14,6 @@ use crate::decision::{Decision, Status};
 use crate::key::Key;
 use crate::time::Timestamp;
 
-/// One policy's decision.
-pub(super) struct One<'a> {
-    pub(super) store: &'a Store,
-    pub(super) in_force: &'a InForce,
-    pub(super) key: &'a Key,
-    pub(super) cost: u64,
-    pub(super) now: Timestamp,
-}
-
-impl Visitor for One<'_> {
-    type Output = Decision;
-
-    #[inline]
-    fn visit<A: Transition<State: Stored>>(self, algorithm: &A) -> Decision {
-        let Self { store, in_force, key, cost, now } = self;
-        let hash = store.key_hasher.hash(key);
-        let label = Label::new(hash, in_force.version.policy);
-        let mut shard = store.shard(hash).lock();
-        let Some(slot) = shard.table.find_known(label, in_force.version.generation) else {
-            drop(shard);
-            return store.decide_one(in_force, key, cost, now);
-        };
-        let words = slot.words();
-        if let Some(mut state) = A::State::from_words(words) {
-            let outcome = decide(algorithm, &mut state, now, cost, true);
-            slot.set_words(state.words().unwrap_or(words));
-            // The standing is computed from the copy, without the lock.
-            drop(shard);
-            return Decision::of_one(outcome, algorithm.standing(&state, now), in_force.tier, false);
-        }
-        let large = shard.large_state(words);
-        let decided = large.and_then(|large| {
-            A::State::change(large, |state| (decide(algorithm, state, now, cost, true), algorithm.standing(state, now)))
-        });
-        let (outcome, standing) = decided.expect("the slot refers to a state of the algorithm that wrote it");
-        Decision::of_one(outcome, standing, in_force.tier, false)
-    }
-}
-
 /// A key that has a slot.
 #[derive(Clone, Copy)]
 struct Known<'a> {
@@ -63,6 +24,19 @@ struct Known<'a> {
 }
 
 impl Store {
+    /// Decides one policy.
+    #[inline(always)]
+    pub(super) fn decide_alone(&self, in_force: &InForce, key: &Key, cost: u64, now: Timestamp) -> Decision {
+        let hash = self.key_hasher.hash(key);
+        let label = Label::new(hash, in_force.version.policy);
+        let mut shard = self.shard(hash).lock();
+        let Some(slot) = shard.find_known(label, in_force.version.generation) else {
+            drop(shard);
+            return self.decide_one(in_force, key, cost, now);
+        };
+        in_force.algorithm.accept(Alone { shard, slot, tier: in_force.tier, cost, now })
+    }
+
     /// Decides an `all` of at most N policies. Takes the [general way](Self::decide_located) if a key is not known.
     ///
     /// Each state is read and charged as a copy, and the copies are written when every policy has admitted. States
@@ -112,6 +86,40 @@ impl Store {
         }
         decision.summarize();
         decision
+    }
+}
+
+/// One policy's decision on a known key, in its locked shard.
+struct Alone<'a> {
+    shard: MutexGuard<'a, Shard>,
+    slot: usize,
+    tier: u8,
+    cost: u64,
+    now: Timestamp,
+}
+
+impl Visitor for Alone<'_> {
+    type Output = Decision;
+
+    #[inline]
+    fn visit<A: Transition<State: Stored>>(self, algorithm: &A) -> Decision {
+        let Self { mut shard, slot, tier, cost, now } = self;
+        let words = shard.table.at(slot).words();
+        if let Some(mut state) = A::State::from_words(words) {
+            let outcome = decide(algorithm, &mut state, now, cost, true);
+            if let Some(words) = state.words().filter(|_| outcome.taken.cost > 0) {
+                shard.table.at(slot).set_words(words);
+            }
+            // The standing is computed from the copy, without the lock.
+            drop(shard);
+            return Decision::of_one(outcome, algorithm.standing(&state, now), tier, false);
+        }
+        let large = shard.large_state(words);
+        let decided = large.and_then(|large| {
+            A::State::change(large, |state| (decide(algorithm, state, now, cost, true), algorithm.standing(state, now)))
+        });
+        let (outcome, standing) = decided.expect("the slot refers to a state of the algorithm that wrote it");
+        Decision::of_one(outcome, standing, tier, false)
     }
 }
 

@@ -24,8 +24,14 @@ pub(super) struct KeyHasher {
 pub(super) struct KeyHash {
     pub(super) number: u128,
     pub(super) digested: bool,
+}
+
+impl KeyHash {
     /// The top bits choose the shard.
-    pub(super) shard_bits: u64,
+    #[inline]
+    pub(super) const fn shard_bits(self) -> u64 {
+        (self.number >> 64) as u64
+    }
 }
 
 impl KeyHasher {
@@ -43,8 +49,8 @@ impl KeyHasher {
     #[inline]
     pub(super) fn hash(&self, key: &Key) -> KeyHash {
         match key.as_number() {
-            Some(number) => self.permute(number),
-            None => self.digest(key.expose_bytes()),
+            Some(number) => KeyHash { number: self.permute(number), digested: false },
+            None => KeyHash { number: self.digest(key.expose_bytes()), digested: true },
         }
     }
 
@@ -67,17 +73,16 @@ impl KeyHasher {
     ///
     /// Both steps choose the shard: after one, keys that count upwards would spread unevenly under some secrets.
     #[inline]
-    fn permute(&self, number: u128) -> KeyHash {
-        let number = self.multiply.iter().fold(number ^ self.whiten, |number, multiplier| {
+    fn permute(&self, number: u128) -> u128 {
+        self.multiply.iter().fold(number ^ self.whiten, |number, multiplier| {
             let mixed = number.wrapping_mul(*multiplier);
             mixed ^ (mixed >> 64)
-        });
-        KeyHash { number, digested: false, shard_bits: (number >> 64) as u64 }
+        })
     }
 
-    fn digest(&self, bytes: &[u8]) -> KeyHash {
-        let number = self.sip.hash(bytes).as_u128();
-        KeyHash { number, digested: true, shard_bits: (number >> 64) as u64 }
+    #[inline(never)]
+    fn digest(&self, bytes: &[u8]) -> u128 {
+        self.sip.hash(bytes).as_u128()
     }
 }
 
@@ -110,7 +115,7 @@ mod tests {
     #[test]
     fn attack_24_two_processes_place_the_same_keys_differently() {
         let (one, other) = (KeyHasher::random(), KeyHasher::random());
-        let top = |hasher: &KeyHasher, n: u64| hasher.hash(&n.into()).shard_bits >> 52;
+        let top = |hasher: &KeyHasher, n: u64| hasher.hash(&n.into()).shard_bits() >> 52;
         let same = (0..10_000).filter(|&n| top(&one, n) == top(&other, n)).count();
         assert!(same < 50, "{same} of 10,000 keys fall into the same of 4,096 shards");
     }
@@ -121,7 +126,7 @@ mod tests {
         let mut shards = vec![0_u32; 1024];
         for n in 0..100_000_u64 {
             let key = Key::from(std::net::IpAddr::from((n as u32).to_be_bytes()));
-            shards[(hasher.hash(&key).shard_bits >> 54) as usize] += 1;
+            shards[(hasher.hash(&key).shard_bits() >> 54) as usize] += 1;
         }
         assert!(shards.iter().all(|&n| (30..200).contains(&n)), "{:?}", shards.iter().max());
     }

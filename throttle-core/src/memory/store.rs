@@ -27,8 +27,6 @@ pub(super) struct Store {
     /// Tells the stores of a process apart: a set that one has prepared cannot be used with another.
     id: u64,
     pub(super) shards: Box<[ShardLock]>,
-    /// How far the bits that choose a shard lie above the lowest.
-    shift: u32,
     pub(super) key_hasher: KeyHasher,
     pub(super) shared: Shared,
     /// The sets in use.
@@ -58,6 +56,8 @@ pub struct MemorySet {
     /// Dropping the last clone frees the policies' names.
     pub(super) set: Arc<RegisteredSet>,
     pub(super) policies: Arc<[Arc<PolicyVersions>]>,
+    /// The policy, if the set is one.
+    pub(super) alone: Option<Arc<PolicyVersions>>,
     /// Whether the set is one policy, or one `all` of policies.
     pub(super) is_all: bool,
 }
@@ -69,7 +69,6 @@ impl Store {
         Self {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             shards: (0..shards).map(|_| ShardLock::default()).collect(),
-            shift: u64::BITS - shards.trailing_zeros().max(1),
             key_hasher: KeyHasher::random(),
             shared: Shared { policies: Policies::new(), keys: OwnCacheLine::default(), max_keys },
             registry: Mutex::default(),
@@ -92,12 +91,10 @@ impl Store {
             set.policies().iter().map(|policy| self.shared.policies.add(policy)).collect::<Result<_, _>>()?;
         let set = registry.register(set)?;
         added.iter().for_each(Added::put_in_force);
-        Ok(MemorySet {
-            store: self.id,
-            is_all: set.set().is_all(),
-            set: Arc::new(set),
-            policies: added.into_iter().map(|added| added.policy).collect(),
-        })
+        let policies: Arc<[Arc<PolicyVersions>]> = added.into_iter().map(|added| added.policy).collect();
+        let is_all = set.set().is_all();
+        let alone = policies.first().filter(|_| is_all && policies.len() == 1).cloned();
+        Ok(MemorySet { store: self.id, set: Arc::new(set), policies, alone, is_all })
     }
 
     /// # Panics
@@ -134,11 +131,10 @@ impl Store {
         }
     }
 
+    /// A key's shard: its top bits, scaled to the number of shards.
     #[inline]
     pub(super) fn index(&self, hash: KeyHash) -> usize {
-        // The number of shards is a power of two, and the top bits choose one. The mask is for a single shard, because
-        // the shift leaves one bit.
-        ((hash.shard_bits >> self.shift) as usize) & (self.shards.len() - 1)
+        ((u128::from(hash.shard_bits()) * self.shards.len() as u128) >> 64) as usize
     }
 
     #[inline]

@@ -24,7 +24,7 @@ impl Label {
     /// The overflow bucket, which new keys of a tier share when the store is full. Digests are random, so none is such
     /// a small number.
     pub(super) fn overflow(policy: u16, tier: u8) -> Self {
-        Self::new(KeyHash { number: u128::from(tier), digested: true, shard_bits: 0 }, policy)
+        Self::new(KeyHash { number: u128::from(tier), digested: true }, policy)
     }
 
     pub(super) fn is_overflow(self) -> bool {
@@ -130,13 +130,6 @@ impl Table {
         }
     }
 
-    /// The slot of a key whose state the same parameters wrote.
-    #[inline]
-    pub(super) fn find_known(&mut self, label: Label, generation: u8) -> Option<&mut Slot> {
-        let index = self.find(label)?;
-        self.slots.get_mut(index).filter(|slot| slot.generation() == generation)
-    }
-
     /// Adds a slot whose label is not there yet.
     pub(super) fn insert(&mut self, slot: Slot) -> usize {
         if (self.len + 1) * 8 > self.slots.len() * 7 {
@@ -221,7 +214,7 @@ mod tests {
     fn label(n: u64) -> Label {
         // A few homes only, so that runs are long and wrap around.
         let number = u128::from(n) << 70 | u128::from(n % 5) << 62 | u128::from(n);
-        Label::new(KeyHash { number, digested: false, shard_bits: 0 }, 7)
+        Label::new(KeyHash { number, digested: false }, 7)
     }
 
     /// A key, whether to insert or remove it, and the state to insert.

@@ -50,7 +50,7 @@ impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
         let elapsed = self.0.elapsed_micros();
         if elapsed >= self.0.next_sync.load(Ordering::Relaxed) {
-            self.0.follow(elapsed, wall_micros());
+            self.0.follow_wall_clock(elapsed);
         }
         Timestamp::from_micros(self.0.read(elapsed))
     }
@@ -58,10 +58,13 @@ impl Clock for SystemClock {
 
 const SYNC_EVERY_MICROS: u64 = 10_000_000;
 const MAX_SLEW_MICROS: i64 = 500_000;
+const STEPS_BITS: u32 = 50;
 
 struct Anchor {
     counter: quanta::Clock,
     start: u64,
+    /// µs in a step of the counter, in units of 2^-64: elapsed time is one multiplication.
+    step: u64,
     /// The current estimate of the wall time at `start`.
     offset: AtomicI64,
     /// Elapsed time at which to look at the wall clock again.
@@ -74,8 +77,13 @@ struct Anchor {
 impl Anchor {
     fn new() -> Self {
         let counter = quanta::Clock::new();
+        // So many steps that their nanoseconds give the length of one to fifteen digits or more, and fit 64 bits.
+        let nanos = u128::from(counter.delta_as_nanos(0, 1 << STEPS_BITS));
+        let step = (nanos << (u64::BITS - STEPS_BITS)) / 1_000;
         Self {
             start: counter.raw(),
+            // A counter has more than a million steps a second.
+            step: u64::try_from(step).unwrap_or(u64::MAX),
             counter,
             offset: AtomicI64::new(wall_micros()),
             next_sync: AtomicU64::new(SYNC_EVERY_MICROS),
@@ -85,18 +93,31 @@ impl Anchor {
 
     #[inline]
     fn elapsed_micros(&self) -> u64 {
-        self.counter.delta_as_nanos(self.start, self.counter.raw()) / 1_000
+        // Counters of two processors may disagree by a little.
+        let steps = self.counter.raw().saturating_sub(self.start);
+        ((u128::from(steps) * u128::from(self.step)) >> u64::BITS) as u64
     }
 
     #[inline]
     fn read(&self, elapsed: u64) -> i64 {
-        let now = self.offset.load(Ordering::Relaxed).saturating_add_unsigned(elapsed);
+        let now = self.offset.load(Ordering::Relaxed).wrapping_add_unsigned(elapsed);
         let latest = self.latest.load(Ordering::Relaxed);
-        if now <= latest { latest } else { self.latest.fetch_max(now, Ordering::Relaxed).max(now) }
+        if now <= latest {
+            return latest;
+        }
+        match self.latest.compare_exchange_weak(latest, now, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => now,
+            Err(_) => self.latest.fetch_max(now, Ordering::Relaxed).max(now),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn follow_wall_clock(&self, elapsed: u64) {
+        self.follow(elapsed, wall_micros());
     }
 
     /// Moves the offset towards the wall clock. Two threads may do so at the same time without harm.
-    #[cold]
     fn follow(&self, elapsed: u64, wall: i64) {
         self.next_sync.store(elapsed.saturating_add(SYNC_EVERY_MICROS), Ordering::Relaxed);
         let offset = self.offset.load(Ordering::Relaxed);
