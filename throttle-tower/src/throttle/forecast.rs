@@ -86,9 +86,9 @@ mod tests {
         let set = store.prepare(PolicySet::new(policy.clone()).unwrap()).unwrap();
         clock.advance(400 * MS);
         let ask = |cost| store.decide_now(&set, &[Call::new(Key::from("key"), Cost::new(cost).unwrap())]);
-        let (now, last) = (Instant::now(), costs.iter().map(|cost| (ask(*cost), *cost)).last());
-        let (decision, cost) = last.unwrap();
-        Forecast::new(&policy, &decision.statuses()[0], now, cost).admits_by(policy.algorithm(), units) - now
+        let (now, decisions) = (Instant::now(), costs.iter().map(|cost| ask(*cost)).collect::<Vec<_>>());
+        let (status, cost) = (&decisions.last().unwrap().statuses()[0], *costs.last().unwrap());
+        Forecast::new(&policy, status, now, cost).admits_by(policy.algorithm(), units) - now
     }
 
     #[test]
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn burst_makes_up_for_as_long_as_its_units_take_and_a_window_for_any_delay() {
-        let algorithm = |policy: Policy| policy.algorithm().clone();
+        let algorithm = |policy: Policy| *policy.algorithm();
         let burst = algorithm(Policy::new("p", Gcra::new(Rate::per_second(10)).burst(3)).unwrap());
         assert_eq!(made_up_for(&burst, 1), 200 * MS);
         let window = algorithm(Policy::new("p", FixedWindow::new(Rate::per_second(10))).unwrap());
