@@ -467,7 +467,8 @@ mod tests {
             }
             let whole = texts(&parts);
             prop_assert_eq!(whole.expose_bytes(), &bytes[..]);
-            let parts = parts.iter().fold(Key::builder().number(number), |key, part| key.key(&Key::from(part.as_str())));
+            let add = |key: KeyBuilder, part: &String| key.key(&Key::from(part.as_str()));
+            let parts = parts.iter().fold(Key::builder().number(number), add);
             let (key, same) = (parts.finish(), Key::builder().number(number).key(&whole).finish());
             prop_assert_eq!(&key, &same);
             prop_assert_eq!(key.as_number(), same.as_number());

@@ -148,8 +148,8 @@ fn in_proportion(policy: &str, one: &Tier, other: &Tier) -> Result<(), ConfigErr
     }
     if capacity(large) > capacity(small) && recovers(large) > recovers(small) {
         return wrong(
-            "the tier that holds more must not take longer to recover, or a stay in the smaller one would give back what \
-             was used in the larger one; use Carry::Keep",
+            "the tier that holds more must not take longer to recover, or a stay in the smaller one would give back \
+             what was used in the larger one; use Carry::Keep",
         );
     }
     Ok(())

@@ -198,8 +198,8 @@ impl RedisBuilder {
             Some(placement) => placement,
             None if !cluster => Placement::SingleSlot("all".to_owned()),
             None => {
-                let rule = "on a cluster, choose .single_slot(tag) to decide every set in one atomic step on one server, \
-                            or .per_key_slot() to use all servers and reserve each policy where its key is";
+                let rule = "on a cluster, choose .single_slot(tag) to decide every set in one atomic step on one \
+                            server, or .per_key_slot() to use all servers and reserve each policy where its key is";
                 return Err(ConfigError::new("placement of keys", "none", rule));
             }
         };

@@ -2,8 +2,8 @@
 //!
 //! [`Cell::wait`] asks without changing anything, [`Cell::take`] charges, [`Cell::standing`] reports and
 //! [`Cell::settle`] corrects an earlier charge. When a limit was changed or a key moves to another tier, the state was
-//! written by other parameters than those that decide. [`Cell::counted`] reads such a state in the terms of the parameters
-//! that wrote it, and the first charge rewrites it.
+//! written by other parameters than those that decide. [`Cell::counted`] reads such a state in the terms of the
+//! parameters that wrote it, and the first charge rewrites it.
 //!
 //! [`decide`] is the same decision on a state whose algorithm is known when the code is compiled.
 
@@ -53,7 +53,8 @@ impl<'a> Cell<'a> {
         self
     }
 
-    /// Ends the lag with the first charge: the key has a slot then, and its next request is decided at the clock's time.
+    /// Ends the lag with the first charge: the key has a slot then, and its next request is decided at the clock's
+    /// time.
     pub(crate) fn until_charged(mut self) -> Self {
         self.until_charged = true;
         self

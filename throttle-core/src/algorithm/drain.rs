@@ -37,12 +37,12 @@ impl Drain {
             let most = Some(deepest(p) / q).filter(|&most| most > 0);
             let rule = match most {
                 Some(most) if burst == 0 => format!(
-                    "with a rate of {rate} it must lie between 1 and {most}, and with 0 no request is ever admitted; raise \
-                     it, or leave it out to admit the rate's count at once"
+                    "with a rate of {rate} it must lie between 1 and {most}, and with 0 no request is ever admitted; \
+                     raise it, or leave it out to admit the rate's count at once"
                 ),
                 Some(most) => format!(
-                    "with a rate of {rate} it must lie between 1 and {most} to be counted exactly (in 1/{q} unit, below \
-                     2^53); lower it, or round the rate so that count and period share larger factors"
+                    "with a rate of {rate} it must lie between 1 and {most} to be counted exactly (in 1/{q} unit, \
+                     below 2^53); lower it, or round the rate so that count and period share larger factors"
                 ),
                 None => format!(
                     "no burst can be counted exactly (in 1/{q} unit, below 2^53) with a rate of {rate}; round the rate \

@@ -93,8 +93,8 @@ impl Portions {
         let most = EXACT_MAX / capacity.div_ceil(refill);
         if interval > most {
             let rule = format!(
-                "an empty bucket of {capacity} filled by {refill} must be full within 2^53 microseconds, so the interval \
-                 can be at most {most}"
+                "an empty bucket of {capacity} filled by {refill} must be full within 2^53 microseconds, so the \
+                 interval can be at most {most}"
             );
             return Err(ConfigError::new("interval in microseconds", interval, rule));
         }

@@ -73,7 +73,11 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(20_000))]
 
         #[test]
-        fn divides_as_the_processor_does(dividend in number(), divisor in number().prop_map(|n| n.min(EXACT_MAX)), times in number()) {
+        fn divides_as_the_processor_does(
+            dividend in number(),
+            divisor in number().prop_map(|n| n.min(EXACT_MAX)),
+            times in number(),
+        ) {
             let d = Divisor::new(divisor);
             // Multiples and their neighbours are where a quotient would first be wrong.
             let multiple = divisor * (times % (MOST / divisor) + 1);

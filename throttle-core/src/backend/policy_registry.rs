@@ -186,9 +186,9 @@ fn conflict(policy: &Policy, held: &Policy) -> ConfigError {
         (own, existing) = (format!("{:?}", policy.algorithm()), format!("{:?}", held.algorithm()));
     }
     let rule = format!(
-        "another limit in use on this store has the same name with other parameters, {existing}, and a name stands for one \
-         limit of a store; give this one a name of its own, or the same parameters. To change a limit that is in use, add \
-         .replace_existing() to the new one, or drop the old one first"
+        "another limit in use on this store has the same name with other parameters, {existing}, and a name stands for \
+         one limit of a store; give this one a name of its own, or the same parameters. To change a limit that is in \
+         use, add .replace_existing() to the new one, or drop the old one first"
     );
     ConfigError::new("parameters of the limit", own, rule).in_policy(policy.name())
 }

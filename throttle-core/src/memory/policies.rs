@@ -170,8 +170,8 @@ impl PolicyVersions {
         match self.later.find_or_push(|later| later.algorithm == algorithm, make) {
             Some((_, later)) => Ok(later.version.generation),
             None => {
-                let rule = "a memory backend remembers at most 128 versions of a policy; use a policy per tier instead of \
-                            changing one";
+                let rule = "a memory backend remembers at most 128 versions of a policy; use a policy per tier instead \
+                            of changing one";
                 Err(ConfigError::new("versions of the policy", Self::MAX_LATER + 1, rule).in_policy(policy.name()))
             }
         }

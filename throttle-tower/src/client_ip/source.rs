@@ -89,8 +89,8 @@ impl ClientIp {
     /// Each proxy's element must be well formed and have a `for`: quotes around IPv6 addresses and around anything with
     /// a port, no parameter twice, no whitespace around `;`. `unknown` and `_hidden` names are not addresses. The
     /// element to the left of such a name is not used in its place: see
-    /// [`AddressOrigin::Obfuscated`](super::AddressOrigin::Obfuscated). An element over 1024 bytes is not read, and counts as
-    /// malformed.
+    /// [`AddressOrigin::Obfuscated`](super::AddressOrigin::Obfuscated). An element over 1024 bytes is not read, and
+    /// counts as malformed.
     #[must_use]
     pub fn forwarded(trusted: TrustedProxies) -> Self {
         Self::list(Format::Forwarded, Position::RightmostUntrusted(trusted))

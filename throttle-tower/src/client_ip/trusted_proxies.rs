@@ -48,8 +48,8 @@ impl TrustedProxies {
                 "trusted network",
                 net,
                 "trusts (nearly) every machine, so any client could name any address",
-                "list your proxies' own networks, /8 (IPv4) or /7 (IPv6) at the very widest; if nothing but your proxies \
-                 can reach this process, count hops instead, or opt in with TrustedProxies::danger_any_width",
+                "list your proxies' own networks, /8 (IPv4) or /7 (IPv6) at the very widest; if nothing but your \
+                 proxies can reach this process, count hops instead, or opt in with TrustedProxies::danger_any_width",
             )),
         }
     }
@@ -58,9 +58,9 @@ impl TrustedProxies {
     ///
     /// With `0.0.0.0/0` every IPv4 peer can choose the address that its requests are charged to: a new one each time,
     /// or a victim's. Use it only if something else, such as a firewall or mutual TLS, admits nothing but the proxies.
-    /// Even then a list header yields [`AllTrusted`](super::AddressOrigin::AllTrusted) for each client inside the network.
-    /// This constructor is meant for [`ClientIp::header`](super::ClientIp::header) behind such a firewall. `0.0.0.0/0`
-    /// does not cover IPv6, nor `::/0` IPv4.
+    /// Even then a list header yields [`AllTrusted`](super::AddressOrigin::AllTrusted) for each client inside the
+    /// network. This constructor is meant for [`ClientIp::header`](super::ClientIp::header) behind such a firewall.
+    /// `0.0.0.0/0` does not cover IPv6, nor `::/0` IPv4.
     ///
     /// # Errors
     ///

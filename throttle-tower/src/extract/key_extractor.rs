@@ -57,8 +57,8 @@ use throttle_core::{ConfigError, Key};
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not say whose budget a request spends",
     label = "expected a key extractor such as `ClientIp::peer()`",
-    note = "for a header's value write `Header::new(\"x-api-key\")`; for a closure `from_fn(|parts: &Parts| Some(key))`; for \
-            one budget for all requests `Constant`"
+    note = "for a header's value write `Header::new(\"x-api-key\")`; for a closure `from_fn(|parts: &Parts| \
+            Some(key))`; for one budget for all requests `Constant`"
 )]
 pub trait KeyExtractor: Send + Sync + 'static {
     /// The key, or `None` where the request has none.

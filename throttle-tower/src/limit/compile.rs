@@ -92,7 +92,7 @@ impl Limits {
 }
 
 fn mixed_any(concurrency: &PolicyName) -> ConfigError {
-    let rule = "permits are counted in this process and rates by the store, so one decision cannot choose between them; \
-                put the Concurrency beside the any, as in all((Concurrency::new(20), any(…)))";
+    let rule = "permits are counted in this process and rates by the store, so one decision cannot choose between \
+                them; put the Concurrency beside the any, as in all((Concurrency::new(20), any(…)))";
     ConfigError::new("any", "a mix of Concurrency and rates", rule).in_policy(concurrency.as_str())
 }

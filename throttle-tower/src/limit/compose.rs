@@ -101,7 +101,8 @@ impl From<Concurrency> for LimitTree {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be enforced as it is",
     label = "expected a limit that says whose budget it is, or a composition of such",
-    note = "finish the limit with `.by(…)`, as in `limit(\"per-ip\", Gcra::new(Rate::per_second(10))).by(ClientIp::peer())`",
+    note = "finish the limit with `.by(…)`, as in `limit(\"per-ip\", \
+            Gcra::new(Rate::per_second(10))).by(ClientIp::peer())`",
     note = "compose several with `all([…])` or `any([…])`"
 )]
 pub trait IntoLimitTree {

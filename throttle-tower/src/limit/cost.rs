@@ -21,7 +21,8 @@ use throttle_core::Cost;
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a cost",
     label = "expected a number of units or a function of the request's head",
-    note = "write `.cost(5)`, or `.cost(|parts: &Parts| 5)` with the parameter's type spelled out; the result is a `u64`",
+    note = "write `.cost(5)`, or `.cost(|parts: &Parts| 5)` with the parameter's type spelled out; the result is a \
+            `u64`",
     note = "turn a number of another type into a `u64` first, as in `.cost(u64::from(n))`"
 )]
 pub trait IntoCost {

@@ -179,8 +179,8 @@ impl<B: Backend> ShaperBuilder<B> {
         match &self.name {
             Some(name) => Ok(name.clone()),
             None if self.is_shared => {
-                let rule = "processes share a pace by its name; add .name(\"…\"), the same in all of them, and one that \
-                            nothing else on this backend has";
+                let rule = "processes share a pace by its name; add .name(\"…\"), the same in all of them, and one \
+                            that nothing else on this backend has";
                 Err(ConfigError::new("name", "not set", rule))
             }
             None => Ok("shape".to_owned()),

@@ -72,7 +72,8 @@ impl<S, Req, B: Backend, H: Clone> Layer<S> for HttpShapeLayer<Req, B, H> {
 /// use tower::Layer;
 ///
 /// let service = tower::service_fn(|_: Request<()>| async { Ok::<_, std::io::Error>(Response::new(String::new())) });
-/// let shaped: HttpShape<_, Request<()>> = ShapeLayer::new(LeakyBucket::new(Rate::per_second(5)))?.http().layer(service);
+/// let shaped: HttpShape<_, Request<()>> =
+///     ShapeLayer::new(LeakyBucket::new(Rate::per_second(5)))?.http().layer(service);
 /// assert_eq!(shaped.get_ref().layer().stats().waiting, 0);
 /// # Ok::<(), throttle_tower::ConfigError>(())
 /// ```
@@ -119,7 +120,7 @@ pin_project! {
     ///
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let service = tower::service_fn(|_: Request<()>| async { Ok::<_, std::io::Error>(Response::new(String::new())) });
+    /// let service = tower::service_fn(async |_: Request<()>| Ok::<_, std::io::Error>(Response::new(String::new())));
     /// let mut shaped = ShapeLayer::new(LeakyBucket::new(Rate::per_second(5)))?.http().layer(service);
     /// let call: HttpShapeFuture<_, Request<()>, _, _> = shaped.call(Request::new(()));
     /// assert_eq!(call.await?.status(), 200);

@@ -105,7 +105,8 @@ impl LimitReport {
 
 #[cfg(feature = "axum")]
 crate::axum_extractor::extractor! {
-    LimitReport, "no rate limit decided about this request; add a ThrottleLayer to the route, or take an Option<LimitReport>";
+    LimitReport,
+    "no rate limit decided about this request; add a ThrottleLayer to the route, or take an Option<LimitReport>";
     /// The rejection of a handler that takes a [`LimitReport`] where no throttle has decided about the request: status
     /// 500.
     ///

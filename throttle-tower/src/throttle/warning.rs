@@ -46,23 +46,23 @@ impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::RouteUnknown => f.write_str(
-                "a limit by Route found no route for a request that succeeded, so such requests share one budget; add the \
-                 layer with Router::layer or route_layer rather than around the router",
+                "a limit by Route found no route for a request that succeeded, so such requests share one budget; add \
+                 the layer with Router::layer or route_layer rather than around the router",
             ),
             Self::PeerUnknown { policy } => write!(
                 f,
                 "the limit {:?} is by the client's address, and the request has no peer address; its on_missing rule \
                  applies, and by default all such requests share one budget. With axum, enable the feature `axum` of \
                  throttle-tower and serve with app.into_make_service_with_connect_info::<SocketAddr>(). With tonic or \
-                 another server, insert a throttle_tower::extract::PeerAddr into the request's extensions before this layer, or \
-                 key by an extractor of your own: from_fn(|parts: &Parts| …)",
+                 another server, insert a throttle_tower::extract::PeerAddr into the request's extensions before this \
+                 layer, or key by an extractor of your own: from_fn(|parts: &Parts| …)",
                 policy.as_str()
             ),
             Self::KeyNeverFound { policy, extractor } => write!(
                 f,
-                "the limit {:?} found no key in its first {REQUESTS_WITHOUT_KEY} requests; its extractor is {extractor}. Its on_missing \
-                 rule applied to all of them, and by default they share one budget. Check the name of the header, or that \
-                 what the extractor reads is in the request before this layer",
+                "the limit {:?} found no key in its first {REQUESTS_WITHOUT_KEY} requests; its extractor is \
+                 {extractor}. Its on_missing rule applied to all of them, and by default they share one budget. Check \
+                 the name of the header, or that what the extractor reads is in the request before this layer",
                 policy.as_str()
             ),
         }

@@ -91,7 +91,11 @@ fn exercise(algorithm: &Algorithm, other: &Algorithm, state: &State, now: i64, c
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 4 * ProptestConfig::default().cases, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 4 * ProptestConfig::default().cases,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     /// On clocks that stand between 1827 and 2112.
     #[test]
@@ -137,7 +141,10 @@ proptest! {
     }
 
     #[test]
-    fn bytes_of_any_kind_are_no_reason_to_panic(algorithm in algorithms(), bytes in prop::collection::vec(any::<u8>(), 0..80)) {
+    fn bytes_of_any_kind_are_no_reason_to_panic(
+        algorithm in algorithms(),
+        bytes in prop::collection::vec(any::<u8>(), 0..80),
+    ) {
         let _ = State::from_wire(&algorithm, &bytes);
         let _ = State::from_wire(&algorithm, &[algorithm.tag().as_slice(), &bytes].concat());
     }

@@ -123,7 +123,9 @@ proptest! {
     #[test]
     fn attack_08_no_prefix_revives_a_hidden_client(
         prefix in vec(line(), 0..4), proxies in proxies(), own_line: bool,
-        stop in prop::sample::select(vec!["for=_x", "for=unknown", "for=", "proto=http", "for=1.2.3.4;for=1.2.3.4", "x"]),
+        stop in prop::sample::select(
+            vec!["for=_x", "for=unknown", "for=", "proto=http", "for=1.2.3.4;for=1.2.3.4", "x"],
+        ),
     ) {
         let mut suffix = vec![stop.as_bytes().to_vec()];
         suffix.extend(proxies.iter().map(|[b, c, d]| element(IpAddr::from([10, *b, *c, *d]), None, false)));

@@ -81,7 +81,8 @@ proptest! {
         let retry_after = wait_us.map(RetryAfter::from_micros);
         let policies = PolicyHeader::new(Dialect::Draft11, lines.iter().map(|line| line.terms));
         let mut headers = HeaderMap::new();
-        write(&mut headers, &policies, &DescribedDecision { policies: &lines, admitted, retry_after, now_unix_us: NOW_US });
+        let decision = DescribedDecision { policies: &lines, admitted, retry_after, now_unix_us: NOW_US };
+        write(&mut headers, &policies, &decision);
 
         let announced: List = parsed(&combined(&headers, "ratelimit-policy"));
         let told: List = parsed(&combined(&headers, "ratelimit"));

@@ -252,7 +252,10 @@ proptest! {
         }
         let reference: Result<List, _> = Parser::new(&line).parse();
         let strings = |list: &List| {
-            let is_string = |entry: &ListEntry| matches!(entry, ListEntry::Item(item) if item.bare_item.as_string().is_some());
+            let is_string = |entry: &ListEntry| match entry {
+                ListEntry::Item(item) => item.bare_item.as_string().is_some(),
+                ListEntry::InnerList(_) => false,
+            };
             !list.is_empty() && list.iter().all(is_string)
         };
         prop_assert_eq!(structured::list(&line).is_some(), reference.is_ok_and(|list| strings(&list)));

@@ -152,7 +152,8 @@ proptest! {
         let binding = lines.iter().map(|line| line.r()).min().unwrap();
         for dialect in DIALECTS {
             let policies = PolicyHeader::new(dialect, lines.iter().map(|line| line.terms));
-            let report = DescribedDecision { policies: &lines, admitted, retry_after: longest_wait(&lines), now_unix_us };
+            let retry_after = longest_wait(&lines);
+            let report = DescribedDecision { policies: &lines, admitted, retry_after, now_unix_us };
             let mut headers = HeaderMap::new();
             write(&mut headers, &policies, &report);
 
