@@ -2,7 +2,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::error::UsageError;
-use super::settle_and_refund::Account;
+use super::refund_and_settle::Account;
 
 /// Reports the actual usage of a request to the limits that are [settled later](crate::Limit::settled_later).
 ///

@@ -3,7 +3,7 @@
 //! A handler reports what a request really used through its [`Usage`]. [`Settlements`] counts the corrections that are
 //! pending, done and failed.
 
-// decision ──► Account: a Tally for each limit whose charge may change   settle_and_refund.rs  tally.rs
+// decision ──► Account: a Tally for each limit whose charge may change   refund_and_settle.rs  tally.rs
 //                 │  updated by the handler (Usage), the head of the response, the end of its body
 //                 ▼
 //               Steps ──► Ledger: the layer's backend, whatever its type  throttle/steps/correct_charges.rs
@@ -16,7 +16,7 @@ mod error;
 #[cfg(feature = "axum")]
 mod extract;
 mod handle;
-mod settle_and_refund;
+mod refund_and_settle;
 mod tally;
 
 pub(crate) use background::Background;
@@ -25,5 +25,5 @@ pub use error::UsageError;
 #[cfg(feature = "axum")]
 pub use extract::MissingUsage;
 pub use handle::Usage;
-pub(crate) use settle_and_refund::{Account, Ledger, Open};
+pub(crate) use refund_and_settle::{Account, Ledger, Open};
 pub(crate) use tally::{Step, Tally};

@@ -6,7 +6,7 @@ use throttle_core::backend::Call;
 use throttle_core::{Backend, BackendError, Decision, Timestamp};
 
 use super::ask::Asked;
-use super::refund_dropped::RefundedIfDropped;
+use super::dropped_decision::RefundedIfDropped;
 use crate::throttle::announced::Announced;
 use crate::throttle::limit_report::LimitReport;
 use crate::throttle::permits::{Needs, Places};

@@ -9,7 +9,7 @@ use throttle_core::{Backend, BackendError, Decision};
 use super::ask::Asked;
 use super::decide::{Decided, report};
 use super::notify::notify;
-use super::{correct_charges, refund_unserved, refuse};
+use super::{correct_charges, give_back_unserved, refuse};
 use crate::throttle::event::Outcome;
 use crate::throttle::in_progress::Held;
 use crate::throttle::limit_report::LimitReport;
@@ -58,7 +58,7 @@ fn judge_decision<B: Backend>(
         Ok(permits) => permits,
         Err(full) => {
             // They ran out while the backend decided.
-            refund_unserved::refund_all(shared, report.decision(), &asked.calls);
+            give_back_unserved::refund_all(shared, report.decision(), &asked.calls);
             return Judged::Refuse(refuse::saturated(shared, &full, parts));
         }
     };

@@ -11,19 +11,19 @@
 //! | [`refuse`] | builds the response of a refusal |
 //! | [`respond`] | writes the headers of the inner service's response |
 //! | [`correct_charges`] | corrects charges after the decision |
-//! | [`refund_unserved`] | gives back what a request was charged that is refused after all, or dropped |
+//! | [`give_back_unserved`] | gives back what a request was charged that is refused after all, or dropped |
 //!
 //! [`pipeline`] runs them: at once where nothing has to be waited for, and as one future otherwise.
 
 mod ask;
 mod correct_charges;
 mod decide;
+mod dropped_decision;
+mod give_back_unserved;
 pub(super) mod judge;
 mod look_up;
 mod notify;
 pub(super) mod pipeline;
-mod refund_dropped;
-mod refund_unserved;
 mod refuse;
 mod refuse_early;
 mod respond;

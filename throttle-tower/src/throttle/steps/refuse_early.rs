@@ -7,7 +7,7 @@ use throttle_core::{Backend, BackendError, PolicyNode, PolicySet, Status};
 
 use super::ask::{Asked, Calls};
 use super::decide::{self, Decided};
-use super::{refund_unserved, refuse, wait_queue};
+use super::{give_back_unserved, refuse, wait_queue};
 use crate::limit::Keying;
 use crate::throttle::shared::Shared;
 
@@ -55,7 +55,7 @@ pub(super) async fn refuse_early<B: Backend>(shared: &Arc<Shared<B>>, asked: &As
         Decided::Failed(error) => failed(shared, error, calls),
         Decided::Report(report) if report.decision().is_admitted() => {
             // Units have become free in between.
-            refund_unserved::refund_all(shared, report.decision(), &decisive.calls);
+            give_back_unserved::refund_all(shared, report.decision(), &decisive.calls);
             Early::Undecided
         }
         decided if wait_queue::may_wait(shared, &decided) => Early::Undecided,

@@ -11,7 +11,7 @@ use throttle_core::{Backend, BackendError, Decision};
 use tokio::runtime::Handle;
 
 use super::ask::Calls;
-use super::{correct_charges, refund_unserved};
+use super::{correct_charges, give_back_unserved};
 use crate::throttle::shared::Shared;
 
 /// A decision that is under way, where a limit refunds [aborted](crate::Limit::refund_aborted) requests.
@@ -49,7 +49,7 @@ impl<B: Backend> Drop for RefundedIfDropped<B> {
     fn drop(&mut self) {
         let Some(deciding) = self.deciding.take() else { return };
         let (shared, calls) = (Arc::clone(&self.shared), mem::take(&mut self.calls));
-        let refund = async move { refund_unserved::refund_aborted(&shared, deciding.await, &calls).await };
+        let refund = async move { give_back_unserved::refund_aborted(&shared, deciding.await, &calls).await };
         correct_charges::in_background(&self.shared, refund, self.runtime.as_ref());
     }
 }
