@@ -5,11 +5,10 @@ use smallvec::SmallVec;
 use throttle_core::backend::Call;
 use throttle_core::{Backend, Cost, Key};
 
-use super::refuse;
-use crate::limit::{Found, Keying, LookedUp, OnMissing};
+use super::{missing_key, refuse};
+use crate::limit::{Found, Keying, LookedUp};
 use crate::throttle::permits::Needs;
 use crate::throttle::shared::Shared;
-use crate::throttle::warning::missing_key;
 
 /// One call per policy.
 pub(crate) type Calls = SmallVec<[Call; 3]>;
@@ -87,25 +86,7 @@ pub(super) fn call<B: Backend>(
             shared.applied[policy].key_seen.found();
             Ok(costing(key, cost))
         }
-        None => call_without_key(shared, policy, cost, parts),
-    }
-}
-
-#[cold]
-fn call_without_key<B: Backend>(
-    shared: &Shared<B>,
-    policy: usize,
-    cost: u64,
-    parts: &Parts,
-) -> Result<Call, Box<Response<Bytes>>> {
-    let (limit, name) = (&shared.applied[policy], shared.announced.policies[policy].policy_name());
-    if let Some(warning) = missing_key(limit, name, parts) {
-        shared.announced.options.watch.warn(&warning);
-    }
-    match limit.on_missing {
-        OnMissing::Share => Ok(costing(Key::missing(), cost)),
-        OnMissing::Skip => Ok(Call::SKIP),
-        OnMissing::Reject(status) => Err(refuse::missing_key(shared, name, status, parts)),
+        None => missing_key::call_without_key(shared, policy, costing(Key::missing(), cost), parts),
     }
 }
 

@@ -3,6 +3,7 @@
 //! | step | what it does |
 //! |---|---|
 //! | [`ask`] | finds one key and cost per policy: the calls |
+//! | [`missing_key`] | shares a budget, skips the limit or refuses, where there is no key |
 //! | [`refuse_early`] | refuses a request that is refused whatever its lookups return |
 //! | [`look_up`] | waits for the keys and tiers that need a lookup |
 //! | [`wait_queue`] | holds a request until there is room, where a limit waits |
@@ -22,6 +23,7 @@ mod dropped_decision;
 mod give_back_unserved;
 pub(super) mod judge;
 mod look_up;
+mod missing_key;
 mod notify;
 pub(super) mod pipeline;
 mod refuse;

@@ -1,0 +1,35 @@
+//! A request in which an extractor finds no key, such as one without a known client address.
+
+use bytes::Bytes;
+use http::Response;
+use http::request::Parts;
+use throttle_core::Backend;
+use throttle_core::backend::Call;
+
+use super::refuse;
+use crate::limit::OnMissing;
+use crate::throttle::shared::Shared;
+use crate::throttle::warning;
+
+/// The call that [`OnMissing`] prescribes; `shared_budget` is the one on the budget of all requests without a key.
+///
+/// # Errors
+///
+/// The refusal, where a key is required.
+#[cold]
+pub(super) fn call_without_key<B: Backend>(
+    shared: &Shared<B>,
+    policy: usize,
+    shared_budget: Call,
+    parts: &Parts,
+) -> Result<Call, Box<Response<Bytes>>> {
+    let (limit, name) = (&shared.applied[policy], shared.announced.policies[policy].policy_name());
+    if let Some(warning) = warning::missing_key(limit, name, parts) {
+        shared.announced.options.watch.warn(&warning);
+    }
+    match limit.on_missing {
+        OnMissing::Share => Ok(shared_budget),
+        OnMissing::Skip => Ok(Call::SKIP),
+        OnMissing::Reject(status) => Err(refuse::missing_key(shared, name, status, parts)),
+    }
+}
