@@ -303,3 +303,6 @@ async fn decide_in_time(shared: &Arc<Shared>, asks: &[Ask], callers: &mut [Calle
         answer_overdue(callers.iter_mut(), next, &CallError::Late);
     }
 }
+
+#[cfg(test)]
+mod tests;

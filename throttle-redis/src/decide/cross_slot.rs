@@ -123,3 +123,92 @@ async fn give_back(
     giving.detach_all();
     left || late
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use throttle_core::{Backend, BackendError, FixedWindow, Key, Policy, PolicySet, PolicyTree, Rate};
+    use tokio::task::JoinHandle;
+
+    use super::*;
+    use crate::RedisBackend;
+    use crate::link::connection::by_hand::{ByHand, Sent, fault, turns};
+    use crate::link::connection::{FaultKind, Reply};
+
+    struct Fixture {
+        store: ByHand,
+        backend: RedisBackend,
+        deciding: JoinHandle<Result<Decision, BackendError>>,
+        first: Sent,
+        second: Sent,
+    }
+
+    /// A decision that has sent its reservations for two keys at two servers.
+    async fn reserving() -> Fixture {
+        let store = ByHand::cluster();
+        let builder = RedisBackend::builder(store.clone()).per_key_slot().readable_keys();
+        let backend = builder.deadline(Duration::from_secs(1)).build().expect("valid options");
+        store.connect(Ok(())).await;
+        let policy = |name| Policy::new(name, FixedWindow::new(Rate::per_day(9))).expect("a policy").into();
+        let set = PolicySet::new(PolicyTree::All(vec![policy("a"), policy("b")])).expect("a set");
+        let prepared = Arc::new(backend.prepare(set).expect("a set"));
+        let calls = ["ada", "bob"].map(|key| Call::from(Key::from(key)));
+        let deciding = tokio::spawn(backend.decide(&prepared, &calls));
+        let (first, second) = (store.next().await, store.next().await);
+        Fixture { store, backend, deciding, first, second }
+    }
+
+    fn refused() -> Result<Reply, crate::link::connection::Fault> {
+        Err(fault(FaultKind::Refused))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reservation_that_is_not_given_back_in_time_may_stay_charged() {
+        for (answer, uncharged) in
+            [(Some(Ok(Reply::Bytes(b"A".to_vec()))), true), (Some(refused()), false), (None, false)]
+        {
+            let Fixture { store, deciding, first, second, .. } = reserving().await;
+            let names = first.keys();
+            first.admit().await;
+            second.answer(refused()).await;
+            let giving_back = store.next().await;
+            assert_eq!(giving_back.keys(), names);
+            let _unanswered = match answer.clone() {
+                Some(answer) => {
+                    giving_back.answer(answer).await;
+                    None
+                }
+                None => Some(giving_back),
+            };
+            let error = deciding.await.expect("no panic").expect_err("one policy was not decided");
+            assert_eq!(error.is_uncharged(), uncharged, "{answer:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn giving_back_goes_on_after_the_deadline() {
+        let Fixture { store, backend, deciding, first, second } = reserving().await;
+        let (names, link) = (first.keys(), &backend.shared.link);
+        let range = link.range(hash_slot::of(names[0].as_bytes()));
+        assert_ne!(range, link.range(hash_slot::of(second.keys()[0].as_bytes())));
+        first.admit().await;
+        let room = link.room.take_now(range, u32::MAX).expect("nothing is under way at that server");
+        second.answer(refused()).await;
+        assert!(!deciding.await.expect("no panic").expect_err("one policy was not decided").is_uncharged());
+        assert!(store.is_idle().await, "there is no room to give back");
+        drop(room);
+        assert_eq!(store.next().await.keys(), names);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_drops_its_decision_gives_back_what_it_reserved() {
+        let Fixture { store, deciding, first, second, .. } = reserving().await;
+        deciding.abort();
+        turns().await;
+        let names = first.keys();
+        first.admit().await;
+        second.answer(refused()).await;
+        assert_eq!(store.next().await.keys(), names);
+    }
+}

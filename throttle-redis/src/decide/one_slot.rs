@@ -48,3 +48,75 @@ pub(crate) async fn ask_in_one_slot(
     }
     Ok((part, ask))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use throttle_core::backend::Call;
+    use throttle_core::{Backend, BackendErrorKind, FixedWindow, Key, Policy, PolicySet, Rate, Timestamp};
+
+    use super::*;
+    use crate::RedisBackend;
+    use crate::link::connection::FaultKind;
+    use crate::link::connection::by_hand::{ByHand, fault};
+
+    async fn fixture() -> (ByHand, RedisBackend, Arc<RedisSet>) {
+        let store = ByHand::default();
+        let builder = RedisBackend::builder(store.clone()).breaker_threshold(1).deadline(Duration::from_secs(1));
+        let backend = builder.build().expect("valid options");
+        store.connect(Ok(())).await;
+        let policy = Policy::new("p", FixedWindow::new(Rate::per_day(9))).expect("a policy");
+        let set = Arc::new(backend.prepare(PolicySet::new(policy).expect("a set")).expect("a set"));
+        (store, backend, set)
+    }
+
+    fn call() -> [Call; 1] {
+        [Call::from(Key::from("ada"))]
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_decision_at_a_time_tries_a_store_that_gave_a_sign_of_life() {
+        let (store, backend, set) = fixture().await;
+        backend.shared.link.learn(0, b"", None, Err(&CallError::Fault(fault(FaultKind::Other))));
+        store.later().await.answer(Err(fault(FaultKind::NoScript))).await;
+        let on_trial = tokio::spawn(backend.decide(&set, &call()));
+        let sent = store.next().await;
+        for _ in 0..3 {
+            let error = backend.decide(&set, &call()).await.expect_err("another one is on trial");
+            assert_eq!(error.kind(), BackendErrorKind::Suspended);
+        }
+        sent.admit().await;
+        assert!(on_trial.await.expect("no panic").is_ok());
+        let next = tokio::spawn(backend.decide(&set, &call()));
+        store.next().await.admit().await;
+        assert!(next.await.expect("no panic").is_ok(), "the trial has closed the breaker");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn decisions_as_of_an_instant_share_no_call() {
+        let (store, backend, set) = fixture().await;
+        let as_of = |at: i64| backend.decide_as_of(&set, &call(), Timestamp::from_micros(at));
+        let _deciding: Vec<_> = (0..20).map(|at| tokio::spawn(as_of(at))).collect();
+        for at in 0..20 {
+            let sent = store.next().await;
+            assert_eq!((sent.keys().len(), sent.words()[4].as_str()), (1, format!("@{at}").as_str()));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_decision_that_finds_no_room_in_time_is_saturated() {
+        let (_store, backend, set) = fixture().await;
+        let is_saturated = |decided: Result<Decision, throttle_core::BackendError>| {
+            let error = decided.expect_err("there is no room");
+            assert_eq!((error.kind(), error.is_uncharged()), (BackendErrorKind::Saturated, true));
+        };
+        let room = set.room.take_now(0, u32::MAX).expect("nothing is under way");
+        is_saturated(backend.decide_as_of(&set, &call(), Timestamp::EPOCH).await);
+        drop(room);
+        let _room = backend.shared.link.room.take_now(0, u32::MAX).expect("nothing is under way");
+        is_saturated(backend.decide_as_of(&set, &call(), Timestamp::EPOCH).await);
+        is_saturated(backend.decide(&set, &call()).await);
+        assert_eq!(backend.stats().calls, 0);
+    }
+}

@@ -89,3 +89,99 @@ pub(crate) fn words(item: &ReceiptItem) -> [String; 5] {
         item.actual().min(MOST).to_string(),
     ]
 }
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use throttle_core::backend::Call;
+    use throttle_core::{
+        Backend, BackendErrorKind, FixedWindow, Key, Limiter, LocalShare, MemoryBackend, Policy, PolicySet, PolicyTree,
+        Rate,
+    };
+
+    use super::*;
+    use crate::RedisBackend;
+    use crate::link::connection::by_hand::{ByHand, fault, turns};
+    use crate::link::connection::{FaultKind, Reply};
+
+    fn two() -> PolicyTree {
+        let policy = |name| Policy::new(name, FixedWindow::new(Rate::per_day(9))).expect("a policy").into();
+        PolicyTree::All(vec![policy("a"), policy("b")])
+    }
+
+    fn calls() -> [Call; 2] {
+        [Call::from(Key::from("ada")), Call::from(Key::from("ada"))]
+    }
+
+    /// What two policies took.
+    fn receipt() -> Receipt {
+        let memory = Limiter::in_memory(two()).expect("a set");
+        let decision = memory.check("ada", 1);
+        Receipt::of(&decision, &calls()).expect("a charge").actual(0)
+    }
+
+    async fn prepared(store: &ByHand, backend: &RedisBackend) -> Arc<RedisSet> {
+        store.connect(Ok(())).await;
+        Arc::new(backend.prepare(PolicySet::new(two()).expect("a set")).expect("a set"))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn charges_in_one_slot_are_settled_in_one_call() {
+        let (single, together, spread) = (ByHand::default(), ByHand::cluster(), ByHand::cluster());
+        let one_server = RedisBackend::builder(single.clone()).build().expect("valid options");
+        let one_slot = RedisBackend::builder(together.clone()).single_slot("x").build().expect("valid options");
+        let slots = RedisBackend::builder(spread.clone()).per_key_slot().build().expect("valid options");
+        for (store, backend, keys) in
+            [(single, one_server, vec![2]), (together, one_slot, vec![2]), (spread, slots, vec![1, 1])]
+        {
+            let set = prepared(&store, &backend).await;
+            let settling = tokio::spawn(backend.settle(&set, receipt()));
+            for keys in keys {
+                let sent = store.next().await;
+                assert_eq!(sent.keys().len(), keys);
+                sent.answer(Ok(Reply::Bytes(b"A".to_vec()))).await;
+            }
+            assert!(settling.await.expect("no panic").is_ok() && store.is_idle().await);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_charge_to_the_own_share_is_not_settled_at_the_store() {
+        let store = ByHand::default();
+        let backend = RedisBackend::builder(store.clone()).build().expect("valid options");
+        let set = prepared(&store, &backend).await;
+        let memory = MemoryBackend::new();
+        let share = LocalShare::new(&memory, RedisBackend::set(&set), NonZeroU32::MIN).expect("a share");
+        let decision = share.decide(&calls(), BackendErrorKind::Unavailable);
+        let receipt = Receipt::of(&decision, &calls()).expect("a charge");
+        assert!(backend.settle(&set, receipt.actual(0)).await.is_ok());
+        assert_eq!(backend.stats().calls, 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn while_the_breaker_is_open_no_settlement_is_sent() {
+        let store = ByHand::default();
+        let backend = RedisBackend::builder(store.clone()).breaker_threshold(1).build().expect("valid options");
+        let set = prepared(&store, &backend).await;
+        backend.shared.link.learn(0, b"", None, Err(&CallError::Fault(fault(FaultKind::Other))));
+        let error = backend.settle(&set, receipt()).await.expect_err("the breaker is open");
+        assert_eq!((error.kind(), error.is_uncharged()), (BackendErrorKind::Suspended, true));
+        assert_eq!((backend.stats().calls, backend.stats().failed_settlements), (0, 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_settlement_waits_for_room_at_the_server_and_its_deadline_begins_when_it_is_sent() {
+        let store = ByHand::default();
+        let backend = RedisBackend::builder(store.clone()).build().expect("valid options");
+        let set = prepared(&store, &backend).await;
+        let room = backend.shared.link.room.take_now(0, u32::MAX).expect("nothing else is under way");
+        let settling = tokio::spawn(backend.settle(&set, receipt()));
+        turns().await;
+        tokio::time::advance(10 * backend.shared.link.deadline).await;
+        assert!(store.is_idle().await, "there is no room");
+        drop(room);
+        store.next().await.answer(Ok(Reply::Bytes(b"A".to_vec()))).await;
+        assert!(settling.await.expect("no panic").is_ok());
+    }
+}

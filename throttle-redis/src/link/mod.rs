@@ -319,3 +319,6 @@ impl Link {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -114,3 +114,141 @@ impl ScriptCall<'_> {
         unreachable!("attempts end with the deadline at the latest")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::task::JoinHandle;
+
+    use super::*;
+    use crate::link::connection::by_hand::{ByHand, Sent, fault};
+    use crate::link::connection::{Fault, Reply};
+
+    const SLOT: u16 = 7;
+    const DEADLINE: Duration = Duration::from_secs(1);
+
+    async fn connected() -> (ByHand, Arc<Link>) {
+        let store = ByHand::cluster();
+        let link = Link::new(Box::new(store.clone()), DEADLINE, 1);
+        store.connect(Ok(())).await;
+        (store, link)
+    }
+
+    fn begin(link: &Arc<Link>) -> JoinHandle<Result<Vec<u8>, CallError>> {
+        let (link, until) = (Arc::clone(link), Instant::now() + DEADLINE);
+        tokio::spawn(async move {
+            let script = Script::new("return ARGV[1]".to_owned());
+            ScriptCall { script: &script, keys: &[b"key"], head: &[], rest: &[b"1"], slot: SLOT }
+                .run(&link, until)
+                .await
+        })
+    }
+
+    fn moved(host: &str) -> Result<Reply, Fault> {
+        Err(fault(FaultKind::Moved(Some((host.to_owned(), 1)))))
+    }
+
+    fn ask(host: &str) -> Result<Reply, Fault> {
+        Err(fault(FaultKind::Ask(Some((host.to_owned(), 1)))))
+    }
+
+    fn address(host: &str, asking: bool) -> Route {
+        Route::Address { host: host.to_owned(), port: 1, asking }
+    }
+
+    /// Whether it is a call of the script, and its route.
+    fn call(sent: &Sent) -> (bool, &Route) {
+        (sent.words()[0] == "EVALSHA", sent.command.route())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_script_is_loaded_into_the_server_that_missed_it_without_asking() {
+        let (store, link) = connected().await;
+        let calling = begin(&link);
+        let sent = store.next().await;
+        assert_eq!(call(&sent), (true, &Route::Slot(SLOT)));
+        sent.answer(ask("b")).await;
+        let sent = store.next().await;
+        assert_eq!(call(&sent), (true, &address("b", true)));
+        sent.answer(Err(fault(FaultKind::NoScript))).await;
+        let sent = store.next().await;
+        assert_eq!(sent.words()[..2], ["SCRIPT", "LOAD"]);
+        assert_eq!(sent.command.route(), &address("b", false), "there is no key to ask about");
+        sent.answer(Ok(Reply::Nil)).await;
+        let sent = store.next().await;
+        assert_eq!(call(&sent), (true, &address("b", true)));
+        sent.answer(Ok(Reply::Bytes(b"1".to_vec()))).await;
+        assert_eq!(calling.await.expect("no panic").expect("answered"), b"1");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_call_loads_a_script_for_all_that_missed_it() {
+        let (store, link) = connected().await;
+        let _calling = [begin(&link), begin(&link)];
+        let both = [store.next().await, store.next().await];
+        for sent in both {
+            sent.answer(Err(fault(FaultKind::NoScript))).await;
+        }
+        let loading = store.next().await;
+        assert_eq!(loading.words()[0], "SCRIPT");
+        assert!(store.is_idle().await, "the other call waits");
+        loading.answer(Ok(Reply::Nil)).await;
+        for _ in 0..2 {
+            assert_eq!(store.next().await.words()[0], "EVALSHA");
+        }
+        assert_eq!(link.counters.read().scripts_loaded, 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_whose_script_was_not_loaded_in_time_was_not_sent() {
+        let (store, link) = connected().await;
+        let calling = begin(&link);
+        store.next().await.answer(Err(fault(FaultKind::NoScript))).await;
+        let _loading = store.next().await;
+        assert!(matches!(calling.await.expect("no panic"), Err(CallError::TooLate)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_follows_four_redirections() {
+        let (store, link) = connected().await;
+        let calling = begin(&link);
+        for host in ["a", "b", "c", "d", "e"] {
+            store.next().await.answer(moved(host)).await;
+        }
+        assert!(store.is_idle().await);
+        let error = calling.await.expect("no panic").expect_err("not a fifth one");
+        assert!(matches!(error, CallError::Fault(fault) if fault.redirection() == Some(address("e", false))));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn after_a_redirection_that_leads_nowhere_the_slot_is_asked_again() {
+        for kind in [FaultKind::NotSent, FaultKind::NotNow] {
+            let (store, link) = connected().await;
+            let _calling = begin(&link);
+            store.next().await.answer(moved("b")).await;
+            let sent = store.next().await;
+            assert_eq!(call(&sent), (true, &address("b", false)));
+            sent.answer(Err(fault(kind.clone()))).await;
+            assert!(store.is_idle().await, "not at once");
+            tokio::time::sleep(Duration::from_millis(2)).await;
+            assert_eq!(call(&store.next().await), (true, &Route::Slot(SLOT)), "{kind:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_could_not_be_sent_is_not_repeated_without_a_redirection() {
+        let (store, link) = connected().await;
+        let calling = begin(&link);
+        store.next().await.answer(Err(fault(FaultKind::NotSent))).await;
+        assert!(matches!(calling.await.expect("no panic"), Err(CallError::Fault(_))));
+        assert_eq!(link.counters.read().repeated, 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_script_that_fails_on_a_value_is_no_failure_of_the_server() {
+        let (store, link) = connected().await;
+        let calling = begin(&link);
+        store.next().await.answer(Err(fault(FaultKind::Script))).await;
+        assert!(matches!(calling.await.expect("no panic"), Err(CallError::Malformed(_))));
+        assert!(link.is_healthy());
+    }
+}

@@ -202,3 +202,77 @@ impl Refused {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use throttle_core::backend::Call;
+    use throttle_core::{FixedWindow, Key, Policy, PolicySet, PolicyTree, Rate};
+
+    use super::*;
+
+    /// A cache of one refusal, which holds a request of `cost` units of a limit of nine.
+    fn holding(cost: u64) -> (DenyCache, Ask) {
+        let policy = |name| Policy::new(name, FixedWindow::new(Rate::per_day(9))).expect("a policy").into();
+        let set = PolicySet::new(PolicyTree::All(vec![policy("a"), policy("b")])).expect("a set");
+        let prepared = Arc::new(Prepared::new(0, set, &[]));
+        let cache = DenyCache::new(1);
+        let ask = ask(&prepared, "ada", cost);
+        keep(&cache, &ask);
+        (cache, ask)
+    }
+
+    fn ask(prepared: &Arc<Prepared>, key: &str, cost: u64) -> Ask {
+        let call = Call::new(Key::from(key), throttle_core::Cost::new(cost).expect("no peek"));
+        let names = ["a", "b"].map(|policy| format!("{policy}:{key}").into_bytes());
+        let (calls, names) = ([call.clone(), call].into_iter().collect(), names.into_iter().collect());
+        Ask { prepared: Arc::clone(prepared), calls, names, slot: 0, as_of: None }
+    }
+
+    /// Decides on a key of which nine of nine units are used, and keeps the refusal.
+    fn keep(cache: &DenyCache, ask: &Ask) {
+        let (set, now) = (&ask.prepared.set, Timestamp::EPOCH);
+        let mut states: SmallVec<[State; 3]> = set.policies().iter().map(|policy| policy.algorithm().fresh()).collect();
+        let all = throttle_core::Cost::new(9).expect("no peek");
+        let all = vec![Call::new(Key::from("ada"), all); 2];
+        assert!(set.decide(&mut states, now, &all).is_admitted());
+        let decision = set.decide(&mut states.clone(), now, &ask.calls);
+        assert!(!decision.is_admitted());
+        cache.keep(ask, &decision, states, now, &cache.asking(ask));
+    }
+
+    #[test]
+    fn a_full_cache_replaces_the_refusal_of_the_same_keys() {
+        let (cache, ask_for_two) = holding(2);
+        let ask_for_one = ask(&ask_for_two.prepared, "ada", 1);
+        assert!(cache.look(&ask_for_one, None).is_none(), "fewer units are another question");
+        keep(&cache, &ask_for_one);
+        assert!(cache.look(&ask_for_one, None).is_some());
+        let other = ask(&ask_for_two.prepared, "bob", 1);
+        keep(&cache, &other);
+        assert!(cache.look(&other, None).is_none() && cache.look(&ask_for_one, None).is_some(), "there is no room");
+    }
+
+    #[test]
+    fn a_refusal_for_good_keeps_its_place_for_a_while_only() {
+        let (cache, _) = holding(10);
+        let mut inner = cache.inner.lock();
+        let now = Instant::now();
+        inner.forget_past(now);
+        assert_eq!(inner.refusals.len(), 1);
+        inner.forget_past(now + NEVER);
+        assert_eq!(inner.refusals.len(), 0);
+    }
+
+    #[test]
+    fn what_is_forgotten_leaves_nothing_behind() {
+        for name in [None, Some(b"b:ada")] {
+            let (cache, ask) = holding(1);
+            match name {
+                None => cache.forget(&ask.names),
+                Some(name) => cache.clear(name),
+            }
+            let inner = cache.inner.lock();
+            assert!(inner.refusals.is_empty() && inner.by_name.is_empty());
+        }
+    }
+}

@@ -2,6 +2,8 @@
 //!
 //! No other module uses types of the client crate, so another client, or a new major version, changes only this module.
 
+#[cfg(test)]
+pub(crate) mod by_hand;
 #[cfg(feature = "cluster")]
 mod cluster;
 mod command;

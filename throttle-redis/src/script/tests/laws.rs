@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 use throttle_core::backend::{Call, Receipt};
-use throttle_core::{CalendarQuota, Key, Policy, PolicySet};
+use throttle_core::{CalendarQuota, Key, LeakyBucket, Policy, PolicySet, Rate};
 
 use super::machine::{Machine, call};
 use super::random::{KINDS, Step, Tree, algorithm, alls, starts, steps, tree};
@@ -176,4 +176,27 @@ fn run_settled(algorithms: &BoxedStrategy<throttle_core::Algorithm>) {
         Ok(())
     });
     checked.unwrap();
+}
+
+/// The clock of a shaper never steps back, and a debit of which nothing is left to take moves it like any other.
+#[test]
+fn law_08_a_debit_with_nothing_left_moves_the_clock_of_a_shaper() {
+    const SECOND: i64 = 1_000_000;
+    let shaper = LeakyBucket::new(Rate::per_minute(1)).max_wait(std::time::Duration::from_secs(60));
+    let mut machine = Machine::new(PolicySet::new(Policy::new("p", shaper).unwrap()).unwrap());
+    let take = |machine: &mut Machine, cost| {
+        let calls = vec![call(&Key::from("key"), Some(cost))];
+        let decision = machine.decide(std::slice::from_ref(&calls)).remove(0);
+        (Receipt::of(&decision, &calls).expect("admitted"), decision.delay().as_secs())
+    };
+    let at = |machine: &Machine, seconds: i64| machine.go_to((1_790_000_000 + seconds) * SECOND);
+    at(&machine, -60);
+    let (earlier, _) = take(&mut machine, 1);
+    at(&machine, 0);
+    let (later, _) = take(&mut machine, 2);
+    at(&machine, 10);
+    machine.settle(&earlier.actual(5));
+    at(&machine, 0);
+    machine.settle(&later.actual(0));
+    assert_eq!(take(&mut machine, 1).1, 10, "the slot is free from the debit on");
 }

@@ -1,0 +1,181 @@
+use throttle_core::backend::Call;
+use throttle_core::{Backend, Gcra, Key, Policy, PolicySet, Rate};
+use tokio::task::JoinHandle;
+use tokio::time::advance;
+
+use super::*;
+use crate::RedisBackend;
+use crate::decide::set::RedisSet;
+use crate::link::connection::by_hand::{ByHand, turns};
+
+const MS: Duration = Duration::from_millis(1);
+/// Later than any of these decisions.
+const HOUR: Duration = Duration::from_secs(3_600);
+
+struct Fixture {
+    store: ByHand,
+    backend: RedisBackend,
+    set: Arc<RedisSet>,
+}
+
+type Begun = JoinHandle<Result<(Part, Ask), CallError>>;
+
+fn limit(count: u64) -> PolicySet {
+    PolicySet::new(Policy::new("p", Gcra::new(Rate::per_minute(count))).expect("a policy")).expect("a set")
+}
+
+impl Fixture {
+    fn unconnected() -> Self {
+        let store = ByHand::default();
+        let builder = RedisBackend::builder(store.clone()).readable_keys().deadline(Duration::from_secs(1));
+        let backend = builder.build().expect("valid options");
+        let set = Arc::new(backend.prepare(limit(9)).expect("a set"));
+        Self { store, backend, set }
+    }
+
+    async fn connected() -> Self {
+        let fixture = Self::unconnected();
+        fixture.store.connect(Ok(())).await;
+        fixture
+    }
+
+    fn waiting(&self) -> parking_lot::MutexGuard<'_, Waiting> {
+        self.set.batcher.0.lock()
+    }
+
+    /// As many calls are under way as allowed, until `until`.
+    fn occupy(&self, until: Instant) {
+        let mut waiting = self.waiting();
+        while waiting.in_flight.len() < CALLS_IN_FLIGHT {
+            waiting.start(1, until);
+        }
+    }
+
+    /// All but one of the calls under way end, so that all queued decisions start together.
+    fn free(&self) {
+        self.waiting().in_flight.truncate(1);
+        start_calls(&self.backend.shared, &self.set.batcher.0);
+    }
+
+    fn ask(&self, key: &str) -> Ask {
+        self.set.ask(&self.backend.shared, &[Call::from(Key::from(key))])
+    }
+
+    async fn begin(&self, key: &str, time: Duration) -> Begun {
+        let (shared, set, ask) = (Arc::clone(&self.backend.shared), Arc::clone(&self.set), self.ask(key));
+        let until = Instant::now() + time;
+        let begun = tokio::spawn(async move { set.batcher.ask(&shared, ask, until).await });
+        turns().await;
+        begun
+    }
+}
+
+fn name(key: &str) -> String {
+    format!("throttle{{all}}p:t{key}")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_decision_that_no_call_has_taken_is_not_charged() {
+    let fixture = Fixture::connected().await;
+    fixture.occupy(Instant::now() + HOUR);
+    let begun = fixture.begin("ada", 100 * MS).await;
+    assert!(matches!(begun.await.expect("no panic"), Err(CallError::Expired)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_decision_that_a_call_has_taken_may_be_charged() {
+    let fixture = Fixture::connected().await;
+    fixture.occupy(Instant::now() + HOUR);
+    for its_runtime_ends in [false, true] {
+        let begun = fixture.begin("ada", 100 * MS).await;
+        let job = fixture.waiting().queue.pop_front().expect("it is queued");
+        assert!(job.caller.claim.take(), "the call takes it");
+        let _standing_still = Some(job).filter(|_| !its_runtime_ends);
+        assert!(matches!(begun.await.expect("no panic"), Err(CallError::Late)), "stopped: {its_runtime_ends}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn decisions_queued_in_a_runtime_that_stands_still_are_sent_by_the_next_one_in_their_order() {
+    let fixture = Fixture::connected().await;
+    let still = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    fixture.occupy(Instant::now());
+    fixture.waiting().runtime = Some(still.handle().clone());
+    let first = fixture.begin("first", 500 * MS).await;
+    assert!(fixture.store.is_idle().await, "the calls of the other runtime are not overdue yet");
+    advance(GRACE).await;
+    let second = fixture.begin("second", 500 * MS).await;
+    for key in ["first", "second"] {
+        let sent = fixture.store.next().await;
+        assert_eq!(sent.keys(), [name(key)]);
+        sent.admit().await;
+    }
+    assert!(first.await.expect("no panic").is_ok() && second.await.expect("no panic").is_ok());
+    still.shutdown_background();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_is_stalled_when_its_last_decision_has_timed_out() {
+    let fixture = Fixture::connected().await;
+    let now = Instant::now();
+    fixture.occupy(now + HOUR);
+    let _begun = [fixture.begin("ada", 100 * MS).await, fixture.begin("bob", 300 * MS).await];
+    let _third = fixture.begin("eve", 200 * MS).await;
+    let mut waiting = fixture.waiting();
+    waiting.in_flight.truncate(1);
+    let (_, _, jobs) = waiting.next_call(2).expect("a call");
+    assert_eq!((jobs.len(), waiting.in_flight[1].over), (2, now + 300 * MS + GRACE));
+    assert!(waiting.runtime.is_some(), "it sends the third");
+    waiting.next_call(2).expect("a call");
+    assert!(waiting.runtime.is_none(), "the next decision may come from another runtime");
+}
+
+#[tokio::test(start_paused = true)]
+async fn decisions_under_changed_parameters_travel_in_calls_of_their_own() {
+    let fixture = Fixture::connected().await;
+    fixture.occupy(Instant::now() + HOUR);
+    let mut begun = vec![fixture.begin("before", 500 * MS).await];
+    let _changed = fixture.backend.prepare(limit(10).replace_existing()).expect("a set");
+    begun.push(fixture.begin("after", 500 * MS).await);
+    begun.push(fixture.begin("later", 500 * MS).await);
+    fixture.free();
+    for keys in [vec![name("before")], vec![name("after"), name("later")]] {
+        let sent = fixture.store.next().await;
+        assert_eq!(sent.keys().len(), keys.len(), "{:?}", sent.keys());
+        sent.admit().await;
+    }
+    for begun in begun {
+        assert!(begun.await.expect("no panic").is_ok());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_decision_that_its_caller_gave_up_is_not_sent() {
+    let fixture = Fixture::connected().await;
+    fixture.occupy(Instant::now() + HOUR);
+    let _given_up = fixture.begin("gone", 500 * MS).await;
+    let kept = fixture.begin("kept", 500 * MS).await;
+    assert!(fixture.waiting().queue[0].caller.claim.take());
+    fixture.free();
+    let sent = fixture.store.next().await;
+    assert_eq!(sent.keys(), [name("kept")]);
+    sent.admit().await;
+    assert!(kept.await.expect("no panic").is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_waits_for_the_connection_as_long_as_one_of_its_decisions() {
+    let fixture = Fixture::unconnected();
+    fixture.occupy(Instant::now() + HOUR);
+    let soon = fixture.begin("soon", 100 * MS).await;
+    let later = fixture.begin("later", 300 * MS).await;
+    fixture.free();
+    turns().await;
+    advance(100 * MS).await;
+    assert!(matches!(soon.await.expect("no panic"), Err(CallError::Expired)));
+    fixture.store.connect(Ok(())).await;
+    let sent = fixture.store.next().await;
+    assert_eq!(sent.keys(), [name("later")]);
+    sent.admit().await;
+    assert!(later.await.expect("no panic").is_ok());
+}

@@ -1,0 +1,146 @@
+//! A store whose answers a test gives by hand, for orders and instants that no real server can be made to keep.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+use super::{Command, Connection, Connector, Fault, FaultKind, Pending, Reply};
+
+/// Clones are the same store.
+#[derive(Clone, Default)]
+pub(crate) struct ByHand {
+    is_cluster: bool,
+    asked: Arc<Mutex<Asked>>,
+}
+
+/// What the test has not answered yet.
+#[derive(Default)]
+struct Asked {
+    connecting: VecDeque<oneshot::Sender<Result<(), Fault>>>,
+    sent: VecDeque<Sent>,
+}
+
+/// A command that was sent.
+pub(crate) struct Sent {
+    pub(crate) command: Command,
+    answer: oneshot::Sender<Result<Reply, Fault>>,
+}
+
+/// Lets every task run until it waits. The paused clock stands still meanwhile.
+pub(crate) async fn turns() {
+    for _ in 0..50 {
+        tokio::task::yield_now().await;
+    }
+}
+
+pub(crate) fn fault(kind: FaultKind) -> Fault {
+    Fault::new(kind, "by hand")
+}
+
+impl ByHand {
+    pub(crate) fn cluster() -> Self {
+        Self { is_cluster: true, ..Self::default() }
+    }
+
+    /// How many attempts to connect wait for an answer.
+    pub(crate) async fn connecting(&self) -> usize {
+        turns().await;
+        self.asked.lock().connecting.len()
+    }
+
+    /// Answers the first attempt to connect that waits. A cluster does not name its servers.
+    pub(crate) async fn connect(&self, answer: Result<(), Fault>) {
+        let connected = answer.is_ok();
+        self.open(answer).await;
+        if connected && self.is_cluster {
+            self.next().await.answer(Ok(Reply::Nil)).await;
+        }
+    }
+
+    /// The same, but leaves it to the test to answer which server of a cluster has which slots.
+    pub(crate) async fn open(&self, answer: Result<(), Fault>) {
+        turns().await;
+        let connecting = self.asked.lock().connecting.pop_front().expect("an attempt to connect");
+        let _ = connecting.send(answer);
+        turns().await;
+    }
+
+    /// The first command that waits for an answer.
+    pub(crate) async fn next(&self) -> Sent {
+        turns().await;
+        self.asked.lock().sent.pop_front().expect("a command that waits for an answer")
+    }
+
+    /// Lets time pass until a command is sent.
+    pub(crate) async fn later(&self) -> Sent {
+        for _ in 0..1_000 {
+            if !self.is_idle().await {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        self.next().await
+    }
+
+    /// Whether no command waits for an answer.
+    pub(crate) async fn is_idle(&self) -> bool {
+        turns().await;
+        self.asked.lock().sent.is_empty()
+    }
+}
+
+impl Connector for ByHand {
+    fn connect(&self) -> Pending<Box<dyn Connection>> {
+        let store = self.clone();
+        Box::pin(async move {
+            let (connecting, connected) = oneshot::channel();
+            store.asked.lock().connecting.push_back(connecting);
+            connected.await.unwrap_or_else(|_| Err(fault(FaultKind::NotSent)))?;
+            Ok(Box::new(store) as Box<dyn Connection>)
+        })
+    }
+
+    fn is_cluster(&self) -> bool {
+        self.is_cluster
+    }
+}
+
+impl Connection for ByHand {
+    fn call(&self, command: Command) -> Pending<Reply> {
+        let store = self.clone();
+        Box::pin(async move {
+            let (answer, answered) = oneshot::channel();
+            store.asked.lock().sent.push_back(Sent { command, answer });
+            answered.await.unwrap_or_else(|_| Err(fault(FaultKind::Lost)))
+        })
+    }
+}
+
+impl Sent {
+    pub(crate) fn words(&self) -> Vec<String> {
+        self.command.args().map(|word| String::from_utf8_lossy(word).into_owned()).collect()
+    }
+
+    /// The names of the keys that a script is called on.
+    pub(crate) fn keys(&self) -> Vec<String> {
+        let words = self.words();
+        assert_eq!(words[0], "EVALSHA", "a script call");
+        let count: usize = words[2].parse().expect("a number of keys");
+        words[3..3 + count].to_vec()
+    }
+
+    pub(crate) async fn answer(self, answer: Result<Reply, Fault>) {
+        let _ = self.answer.send(answer);
+        turns().await;
+    }
+
+    /// Answers that every request of the call is admitted, each about one key that was not used before.
+    pub(crate) async fn admit(self) {
+        let mut reply = 1_790_000_000_000_000_f64.to_le_bytes().to_vec();
+        self.keys().iter().for_each(|_| reply.extend(b"A\0\0\0\0"));
+        self.answer(Ok(Reply::Bytes(reply))).await;
+    }
+}
