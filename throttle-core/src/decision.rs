@@ -370,3 +370,36 @@ impl Status {
         self.decided_by
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithm::Gcra;
+    use crate::limiter::Limiter;
+    use crate::rate::Rate;
+    use crate::set::PolicyTree;
+
+    #[test]
+    fn a_peek_turned_into_a_refusal_names_its_policy_and_a_wait_that_is_neither_zero_nor_endless() {
+        for policies in [1, 2, 5] {
+            let policy =
+                |n: usize| Policy::new(&format!("p{n}"), Gcra::new(Rate::per_day(9))).expect("a policy").into();
+            let limiter = Limiter::in_memory(PolicyTree::All((0..policies).map(policy).collect())).expect("a set");
+            let (peek, last) = (limiter.peek("ada"), policies - 1);
+            assert!(peek.is_admitted());
+            for (wait, told) in [
+                (Duration::ZERO, Duration::from_micros(1)),
+                (Duration::from_nanos(1_001), Duration::from_micros(2)),
+                (Duration::from_secs(3), Duration::from_secs(3)),
+                (Duration::MAX, Duration::from_micros(NEVER - 1)),
+            ] {
+                let refused = peek.clone().refused(last, wait);
+                assert_eq!((refused.retry_after(), refused.binding()), (Some(told), Some(last)), "{policies}");
+                for (n, status) in refused.statuses().iter().enumerate() {
+                    let expected = (n == last, n == last, Some(if n == last { told } else { Duration::ZERO }));
+                    assert_eq!((status.refuses(), status.is_violated(), status.retry_after()), expected);
+                }
+            }
+        }
+    }
+}

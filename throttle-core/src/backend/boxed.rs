@@ -193,3 +193,46 @@ impl Backend for BoxBackend {
         self.0.can_fail()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fmt;
+    use std::sync::Arc;
+    use std::task::{Context, Poll, Waker};
+
+    use super::{Backend, BackendError, BackendErrorKind, BoxBackend, Boxed, Call, Key, PolicySet, Receipt, Timestamp};
+    use crate::algorithm::Gcra;
+    use crate::memory::MemoryBackend;
+    use crate::policy::Policy;
+    use crate::rate::Rate;
+
+    fn error<T: fmt::Debug>(mut answer: Boxed<T>) -> BackendError {
+        match answer.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(Err(error)) => error,
+            other => panic!("expected an error: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_set_of_another_type_of_backend_is_an_error_and_charges_nothing() {
+        let own = BoxBackend::new(MemoryBackend::new());
+        let other = BoxBackend::new(own.clone());
+        let policy = Policy::new("p", Gcra::new(Rate::per_day(9))).expect("a policy");
+        let set = PolicySet::new(policy).expect("a set");
+        let foreign = Arc::new(other.prepare(set.clone()).expect("a set"));
+        let prepared = Arc::new(own.prepare(set).expect("a set"));
+        let (key, calls) = (Key::from("ada"), [Call::from(Key::from("ada"))]);
+        let decision = own.decide_at_once(&prepared, &calls).expect("memory decides at once");
+        let receipt = Receipt::of(&decision, &calls).expect("a charge");
+        for error in [
+            error(own.decide(&foreign, &calls)),
+            error(own.decide_as_of(&foreign, &calls, Timestamp::EPOCH)),
+            error(own.settle(&foreign, receipt)),
+            error(own.reset(&foreign, 0, &key)),
+        ] {
+            assert_eq!((error.kind(), error.is_uncharged()), (BackendErrorKind::Protocol, true), "{error}");
+        }
+        assert!(own.decide_at_once(&foreign, &calls).is_none() && own.now(&foreign, &calls).is_none());
+        assert!(own.in_force(&foreign).is_none());
+    }
+}

@@ -8,7 +8,7 @@ use throttle_core::backend::Receipt;
 
 use crate::support::machines::{InMemory, Machine, Pure};
 use crate::support::reference::{Paid, Reference, told};
-use crate::support::spec::{Spec, Tree};
+use crate::support::spec::{Spec, TODAY, Tree};
 use crate::support::strategies::for_every_tree;
 use crate::support::trace::{Case, Raw, cases, clamp};
 
@@ -110,4 +110,27 @@ fn remembers_all(tree: &Tree) -> bool {
 #[test]
 fn law_08_one_answer_with_settles_on_hostile_clocks() {
     for_every_tree(|trees| cases(trees, 60), |case| walk(case, remembers_all(&case.tree), true));
+}
+
+/// The clock of a shaper never steps back, and a debit of which nothing is left to take moves it like any other. A slot
+/// that is given back after that is free from the debit on.
+#[test]
+fn law_08_a_debit_with_nothing_left_moves_the_clock_of_a_shaper() {
+    const SECOND: i64 = 1_000_000;
+    let tree = Tree::Leaf(Spec::Shaper { limit: 1, period: 60 * SECOND as u64, max_wait: 60 * SECOND as u64 });
+    let mut reference = Reference::new(&tree);
+    let mut take = |t, cost| reference.decide(t, &[Some(cost)]).1.remove(0).1;
+    let (earlier, later) = (take(TODAY - 60 * SECOND, 1), take(TODAY, 2));
+    reference.settle(TODAY + 10 * SECOND, 0, earlier, 5);
+    reference.settle(TODAY, 0, later, 0);
+    let expected = reference.decide(TODAY, &[Some(1)]).0;
+    for mut machine in [Box::new(Pure::new(&tree)) as Box<dyn Machine>, Box::new(InMemory::new(&tree))] {
+        let earlier = machine.take(TODAY - 60 * SECOND, 1).1.expect("admitted");
+        let later = machine.take(TODAY, 2).1.expect("admitted");
+        machine.settle(TODAY + 10 * SECOND, earlier.actual(5));
+        machine.settle(TODAY, later.actual(0));
+        let next = machine.take(TODAY, 1).0;
+        assert_eq!((next.is_admitted(), next.delay().as_secs()), (true, 10));
+        assert_eq!(told(&next), expected);
+    }
 }
