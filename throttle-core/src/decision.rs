@@ -374,10 +374,12 @@ impl Status {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::algorithm::Gcra;
+    use crate::algorithm::{Algorithm, CalendarQuota, FixedWindow, Gcra};
     use crate::limiter::Limiter;
+    use crate::memory::MemoryBackend;
     use crate::rate::Rate;
-    use crate::set::PolicyTree;
+    use crate::set::{PolicySet, PolicyTree};
+    use crate::time::{ManualClock, Timestamp};
 
     #[test]
     fn a_peek_turned_into_a_refusal_names_its_policy_and_a_wait_that_is_neither_zero_nor_endless() {
@@ -401,5 +403,29 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn what_remains_lasts_until_the_window_ends_or_for_as_long_as_the_pace_says() {
+        const HOUR: Duration = Duration::from_secs(3_600);
+        let noon = Timestamp::from_micros(1_790_078_400_000_000);
+        let window = |algorithm: Algorithm, cost| {
+            let memory = MemoryBackend::builder().clock(ManualClock::new(noon)).build();
+            let policy = Policy::new("p", algorithm).expect("a policy");
+            let limiter = Limiter::new(memory, PolicySet::new(policy).expect("a set")).expect("memory holds it");
+            let decision = limiter.check("ada", cost);
+            assert!(decision.is_admitted());
+            decision.statuses()[0].effective_window(&limiter.set().policies()[0])
+        };
+        let daily = [
+            FixedWindow::new(Rate::per_day(24)).build().expect("a limit"),
+            CalendarQuota::daily(24).build().expect("a limit"),
+        ];
+        for algorithm in daily {
+            assert_eq!(window(algorithm, 4), 12 * HOUR, "{algorithm:?}");
+        }
+        let paced = Gcra::new(Rate::per_day(24)).burst(24).build().expect("a limit");
+        assert_eq!(window(paced, 4), 20 * HOUR);
+        assert_eq!(window(paced, 24), HOUR, "the next unit");
     }
 }

@@ -293,3 +293,18 @@ fn shares_in_one_store_are_one() {
     assert!(one.decide(&[ada(2), ada(2)], WHY).is_admitted());
     assert!(!other.decide(&[ada(1), ada(1)], WHY).is_admitted());
 }
+
+#[test]
+fn a_policy_without_a_share_is_neither_noted_nor_settled_here() {
+    let (store, shares, set) = (memory(), memory(), both(9, 9));
+    let share = LocalShare::of_each(&shares, &set, |place| (place == 0).then(|| processes(1))).unwrap();
+    // Another set of the process has a share in the policy that is open here.
+    let other = LocalShare::new(&shares, &PolicySet::new(gcra("b", 9)).unwrap(), processes(1)).unwrap();
+    let (prepared, calls) = (Arc::new(store.prepare(set).unwrap()), [ada(3), ada(3)]);
+    let decision = store.decide_at_once(&prepared, &calls).expect("memory decides at once");
+    share.note(&decision, &calls);
+    assert_eq!((shares.keys(), other.decide(&[ada(4)], WHY).remaining()), (1, 5));
+    let receipt = Receipt::of(&decision, &calls).unwrap().actual(0);
+    assert!(share.settle(receipt).is_some());
+    assert_eq!(other.decide(&[peek()], WHY).remaining(), 5);
+}

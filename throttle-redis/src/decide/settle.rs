@@ -127,14 +127,17 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn charges_in_one_slot_are_settled_in_one_call() {
-        let (single, together, spread) = (ByHand::default(), ByHand::cluster(), ByHand::cluster());
-        let one_server = RedisBackend::builder(single.clone()).build().expect("valid options");
-        let one_slot = RedisBackend::builder(together.clone()).single_slot("x").build().expect("valid options");
-        let slots = RedisBackend::builder(spread.clone()).per_key_slot().build().expect("valid options");
-        for (store, backend, keys) in
-            [(single, one_server, vec![2]), (together, one_slot, vec![2]), (spread, slots, vec![1, 1])]
-        {
+    async fn charges_that_one_call_can_reach_are_settled_in_one_call() {
+        let (single, cluster) = (ByHand::default, ByHand::cluster);
+        for (store, is_spread, keys) in [
+            (single(), false, vec![2]),
+            (single(), true, vec![2]),
+            (cluster(), false, vec![2]),
+            (cluster(), true, vec![1, 1]),
+        ] {
+            let builder = RedisBackend::builder(store.clone());
+            let builder = if is_spread { builder.per_key_slot() } else { builder.single_slot("x") };
+            let backend = builder.build().expect("valid options");
             let set = prepared(&store, &backend).await;
             let settling = tokio::spawn(backend.settle(&set, receipt()));
             for keys in keys {

@@ -125,16 +125,16 @@ impl Link {
         let open = self.breakers.iter().zip(&self.suspects).filter(|(breaker, _)| breaker.is_open());
         let slots: Vec<u16> = open.map(|(_, suspect)| suspect.lock().slot).collect();
         let silent: Vec<_> = slots.iter().filter_map(|slot| live.slot_map.server_of(*slot)).collect();
-        let (mut answered, mut moved) = (false, true);
+        // It stays true if no server answers.
+        let mut moved = true;
         for server in live.slot_map.routes_except(&silent) {
             if let Ok(now) = live.ask_for_slots(server, Instant::now() + self.deadline).await {
-                answered = true;
                 // News of a failover spreads gradually: a client that asked a server that has not received it would
                 // learn nothing.
                 moved &= slots.iter().any(|slot| now.server_of(*slot) != live.slot_map.server_of(*slot));
             }
         }
-        moved || !answered
+        moved
     }
 
     /// Calls a script that no server has. A `PING` could be answered by a server that does not serve the slot, because

@@ -3,11 +3,15 @@
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use throttle_core::algorithm::State;
-use throttle_core::{Algorithm, Gcra, Key, Policy, PolicySet, PolicyTree, Rate, SlidingLog, Timestamp};
+use throttle_core::{
+    Algorithm, AnyCharge, Carry, Gcra, IntoAlgorithm, Key, Policy, PolicySet, PolicyTree, Rate, SlidingLog, Timestamp,
+    TokenBucket,
+};
 
 use super::machine::{Machine, call, name};
 use super::random::{KINDS, algorithm, any_algorithm, tree};
 use super::redis::{Entry, Redis};
+use crate::link::script::Script;
 use crate::script::Scripts;
 use crate::script::reply::split;
 
@@ -247,5 +251,137 @@ fn no_number_keeps_the_server_busy() {
                 }
             }
         }
+    }
+}
+
+/// What the scripts of a set answer about stored values.
+struct Told {
+    machine: Machine,
+}
+
+impl Told {
+    fn new(tree: impl Into<PolicyTree>) -> Self {
+        let machine = Machine::new(PolicySet::new(tree).unwrap());
+        machine.redis.store.borrow_mut().now = NOW;
+        Self { machine }
+    }
+
+    fn store(&self, policy: usize, key: &str, value: Vec<u8>) {
+        let entry = Entry { list: value.is_empty(), value, ttl: 1, set_at: NOW };
+        self.machine.redis.store.borrow_mut().entries.insert(name(policy, &Key::from(key)), entry);
+    }
+
+    fn writes(&self) -> usize {
+        self.machine.redis.store.borrow().writes
+    }
+
+    fn eval(&self, scripts: [&Script; 2], any: bool, keys: &[Vec<u8>], rest: &[i64]) -> Result<Vec<u8>, String> {
+        let mut arguments = vec![b"".to_vec(), b"0".to_vec()];
+        arguments.extend(self.machine.prepared.headers.iter().cloned());
+        arguments.extend(rest.iter().map(|number| number.to_string().into_bytes()));
+        self.machine.redis.eval(scripts[usize::from(any)], keys, &arguments)
+    }
+
+    /// The flag of each request for one unit of every policy. `any` reads values of other parameters too.
+    fn decide(&self, any: bool, requests: &[&str]) -> Result<String, String> {
+        let policies = self.machine.set.policies().len();
+        let named = |key: &&str| (0..policies).map(|policy| name(policy, &Key::from(*key))).collect::<Vec<_>>();
+        let keys: Vec<_> = requests.iter().flat_map(named).collect();
+        let scripts = &self.machine.prepared.scripts;
+        let reply = self.eval([&scripts.decide, &scripts.carry], any, &keys, &vec![1; keys.len()])?;
+        let parts = split(reply, requests.iter().map(|_| policies)).expect("a reply about these requests");
+        Ok(parts.iter().map(|part| char::from(part.flag().unwrap())).collect())
+    }
+
+    /// The flag of settling a charge of one unit of each policy as three.
+    fn settle(&self, any: bool, key: &str) -> Result<String, String> {
+        let policies = 0..self.machine.set.policies().len();
+        let keys: Vec<_> = policies.clone().map(|policy| name(policy, &Key::from(key))).collect();
+        let items: Vec<i64> = policies.flat_map(|policy| [policy as i64 + 1, NOW, 0, 1, 3]).collect();
+        let scripts = &self.machine.prepared.scripts;
+        let reply = self.eval([&scripts.settle, &scripts.settle_carried], any, &keys, &items)?;
+        Ok(String::from_utf8_lossy(&reply).into_owned())
+    }
+}
+
+fn gcra() -> Algorithm {
+    Gcra::new(Rate::per_hour(10)).build().unwrap()
+}
+
+/// A state that names an instant for which the server accepts no time to live.
+fn out_of_time() -> (Algorithm, Vec<u8>) {
+    let algorithm = TokenBucket::new(Rate::per_hour(10)).build().unwrap();
+    let mut value = algorithm.fresh().to_wire(&algorithm).unwrap();
+    let at = algorithm.tag().len() + 1;
+    value[at..at + 8].copy_from_slice(&1e300_f64.to_le_bytes());
+    (algorithm, value)
+}
+
+fn policy(name: &str, algorithm: impl IntoAlgorithm) -> PolicyTree {
+    Policy::new(name, algorithm).unwrap().into()
+}
+
+#[test]
+fn an_instant_that_no_limit_can_reach_is_not_written_and_nothing_is_charged_beside_it() {
+    let (algorithm, value) = out_of_time();
+    let members = || vec![policy("sound", gcra()), policy("poisoned", algorithm)];
+    for tree in [PolicyTree::All(members()), PolicyTree::Any(members(), AnyCharge::EveryAdmitting)] {
+        for any in [false, true] {
+            let told = Told::new(tree.clone());
+            told.store(1, "bad", value.clone());
+            assert_eq!(told.decide(any, &["bad"]), Ok("W".to_owned()));
+            assert_eq!(told.settle(any, "bad"), Ok("W".to_owned()));
+            assert_eq!(told.writes(), 0);
+            assert_eq!(told.decide(any, &["good", "bad", "good"]), Ok("AWA".to_owned()));
+            assert_eq!(told.writes(), 2, "the keys of the good requests");
+        }
+    }
+}
+
+#[test]
+fn a_value_that_makes_no_sense_prevails_over_one_of_other_parameters() {
+    let former = Gcra::new(Rate::per_hour(11)).build().unwrap();
+    let tree = PolicyTree::All(vec![policy("nonsense", gcra()), policy("foreign", gcra())]);
+    for [nonsense, foreign] in [[0, 1], [1, 0]] {
+        let told = Told::new(tree.clone());
+        told.store(nonsense, "key", Vec::new());
+        told.store(foreign, "key", former.fresh().to_wire(&former).unwrap());
+        assert_eq!(told.decide(false, &["key"]), Ok("W".to_owned()));
+    }
+}
+
+/// Whatever parameters wrote it, and whichever script reads it.
+#[test]
+fn a_state_of_the_wrong_length_makes_no_sense_and_is_not_written_over() {
+    let mut runner = proptest::test_runner::TestRunner::deterministic();
+    for kind in 0..KINDS {
+        let algorithm = algorithm(kind).new_tree(&mut runner).unwrap().current();
+        let mut value = algorithm.fresh().to_wire(&algorithm).unwrap();
+        value.extend([0; 8]);
+        let tiers = [("low", gcra()), ("high", Gcra::new(Rate::per_hour(99)).build().unwrap())];
+        let own = Told::new(policy("p", algorithm));
+        let changed = Told::new(policy("p", Gcra::new(Rate::per_hour(77))));
+        let tiered = Told::new(Policy::tiered("p", tiers, Carry::Keep).unwrap());
+        for (told, any) in [(&own, false), (&own, true), (&changed, true), (&tiered, true)] {
+            told.store(0, "key", value.clone());
+            assert_eq!(told.decide(any, &["key", "key"]), Ok("WW".to_owned()), "{algorithm:?}");
+            assert_eq!(told.settle(any, "key"), Ok("W".to_owned()), "{algorithm:?}");
+            assert_eq!(told.writes(), 0);
+        }
+    }
+}
+
+#[test]
+fn a_full_server_is_an_error_and_admits_nothing() {
+    for tree in [policy("one", gcra()), PolicyTree::All(vec![policy("one", gcra()), policy("two", gcra())])] {
+        let told = Told::new(tree);
+        told.machine.redis.store.borrow_mut().full = true;
+        for requests in [&["ada"][..], &["ada", "bob"]] {
+            for any in [false, true] {
+                let error = told.decide(any, requests).unwrap_err();
+                assert!(error.contains("OOM"), "{error}");
+            }
+        }
+        assert_eq!(told.writes(), 0);
     }
 }

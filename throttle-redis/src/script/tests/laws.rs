@@ -3,6 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use proptest::prelude::*;
+use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 use throttle_core::backend::{Call, Receipt};
 use throttle_core::{CalendarQuota, Key, LeakyBucket, Policy, PolicySet, Rate};
@@ -199,4 +200,21 @@ fn law_08_a_debit_with_nothing_left_moves_the_clock_of_a_shaper() {
     at(&machine, 0);
     machine.settle(&later.actual(0));
     assert_eq!(take(&mut machine, 1).1, 10, "the slot is free from the debit on");
+}
+
+/// A key that holds nothing any more has no time to live; the server accepts none below one millisecond.
+#[test]
+fn a_charge_that_is_given_back_late_is_settled_without_slack() {
+    for kind in 0..KINDS {
+        let mut runner = TestRunner::deterministic();
+        let algorithm = algorithm(kind).new_tree(&mut runner).unwrap().current();
+        for later in [0, 1, 1_000_000] {
+            let mut machine = Machine::new(PolicySet::new(Policy::new("p", algorithm).unwrap()).unwrap());
+            machine.go_to(1_790_000_000_123_456);
+            let calls = vec![Call::from(Key::from("key"))];
+            let decision = machine.decide(std::slice::from_ref(&calls)).remove(0);
+            machine.go_to(1_790_000_000_123_456 + later);
+            machine.settle(&Receipt::of(&decision, &calls).unwrap().actual(0));
+        }
+    }
 }

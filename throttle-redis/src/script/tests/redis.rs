@@ -14,6 +14,8 @@ pub(super) struct Store {
     pub(super) now: i64,
     pub(super) entries: HashMap<Vec<u8>, Entry>,
     pub(super) writes: usize,
+    /// Out of memory: writing is an error.
+    pub(super) full: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -123,6 +125,7 @@ impl Store {
                 }
                 Some(entry) => string(&entry.value),
             },
+            [b"SET", ..] if self.full => Err("OOM command not allowed when used memory > 'maxmemory'.".to_owned()),
             [b"SET", key, value, b"PX", ttl] => {
                 let ttl = std::str::from_utf8(ttl).ok().and_then(|ttl| ttl.parse().ok()).filter(|ttl: &i64| *ttl > 0);
                 let ttl = ttl.ok_or("ERR invalid expire time in 'set' command")?;
