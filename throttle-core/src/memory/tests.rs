@@ -13,7 +13,7 @@ use crate::decision::Decision;
 use crate::key::Key;
 use crate::policy::Policy;
 use crate::rate::Rate;
-use crate::set::PolicySet;
+use crate::set::{PolicySet, PolicyTree};
 use crate::time::Timestamp;
 
 const NOW: Timestamp = Timestamp::from_micros(1_790_000_000_000_000);
@@ -104,4 +104,25 @@ fn law_12_a_shard_that_is_held_stops_no_decision_about_keys_of_others() {
     drop(held);
     decisions.join().unwrap();
     assert!(decided.expect("no decision waits for the shard that is held") > 15_000);
+}
+
+#[test]
+fn law_09_newcomers_whose_own_shard_is_empty_get_the_room_of_idle_keys_elsewhere() {
+    const KEYS: usize = 512;
+    for policies in [1, 2] {
+        let store = Store::new(KEYS);
+        let policy = |n: usize| Policy::new(&format!("p{n}"), FixedWindow::new(Rate::per_day(9))).unwrap().into();
+        let set = PolicySet::new(PolicyTree::All((0..policies).map(policy).collect())).unwrap();
+        let set = store.prepare(set).unwrap();
+        let take = |key: u64, now| store.decide(&set, &vec![Call::from(Key::from(key)); policies], now);
+        let is_in_first = |key: &u64| store.index(store.key_hasher.hash(&Key::from(*key))) == 0;
+        let mut elsewhere = (0..).filter(|key| !is_in_first(key));
+        while store.keys() < KEYS {
+            assert!(take(elsewhere.next().unwrap(), NOW).is_admitted());
+        }
+        let (newcomer, later) = ((0..).find(is_in_first).unwrap(), NOW.after_micros(2 * 86_400_000_000));
+        let is_overflow = || take(newcomer, later).statuses()[0].is_overflow();
+        assert!(is_overflow(), "the store is full");
+        assert!((0..1_000).any(|_| !is_overflow()), "the other keys are idle, and keep their room");
+    }
 }

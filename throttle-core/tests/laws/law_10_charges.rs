@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
+use throttle_core::Backend;
 use throttle_core::backend::Receipt;
 
 use crate::support::bounds::check_every_stretch;
@@ -246,4 +247,17 @@ fn law_10_a_rolling_quota_takes_nothing_back_from_an_earlier_period() {
     assert_eq!(limiter.peek("key").remaining(), 0, "a later period");
     late.refund_now();
     assert_eq!(limiter.peek("key").remaining(), 5, "its own period");
+}
+
+/// A key that was forgotten is stored again only if it owes something.
+#[test]
+fn a_settlement_of_a_forgotten_key_stores_it_only_for_a_debit() {
+    let mut machine = InMemory::new(&Tree::Leaf(Spec::Gcra { limit: 9, period: DAY, burst: 9 }));
+    for (actual, keys) in [(0, 0), (2, 0), (3, 1)] {
+        let charge = machine.take(TODAY, 2).1.expect("admitted");
+        drop(machine.backend.reset_all(""));
+        assert_eq!(machine.backend.keys(), 0);
+        machine.settle(TODAY, charge.actual(actual));
+        assert_eq!(machine.backend.keys(), keys, "{actual} of two used");
+    }
 }
