@@ -309,8 +309,9 @@ async fn headers_of_the_handler_are_not_loosened() {
 
 #[tokio::test]
 async fn custom_refusal_keeps_the_headers() {
+    const PAST: &str = "Wed, 21 Oct 2015 07:28:00 GMT";
     // The later of the builder's own wait and the limit's is sent.
-    for (own, told) in [(None, 20), (Some("1"), 20), (Some("3600"), 3600), (Some("soon"), 20)] {
+    for (own, told) in [(None, 20), (Some("1"), 20), (Some("3600"), 3600), (Some("soon"), 20), (Some(PAST), 20)] {
         let (layer, ..) = layer(three_by(ClientIp::peer()));
         let layer = layer.response(move |refusal| {
             let wait = refusal.retry_after().map_or(0, |wait| wait.as_secs());

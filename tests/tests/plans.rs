@@ -662,6 +662,61 @@ async fn store_is_asked_once_more_for_a_tier_that_is_not_remembered() {
     }
 }
 
+/// There is nothing to peek at where no other limit applies; an async key changes nothing.
+#[tokio::test]
+async fn store_is_asked_before_a_lookup_only_about_limits_whose_keys_are_known() {
+    let (store, table) = (common::Remote::faltering(false), Table::default());
+    let server = Server::start(table.plans(Carry::Keep), store.clone()).await;
+    for asked in [1, 2] {
+        server.left("ada").await;
+        assert_eq!(store.decisions.load(Ordering::SeqCst), asked);
+    }
+
+    let store = common::Remote::faltering(false);
+    let ten = limit("per-ip", Gcra::new(Rate::per_minute(10))).by(Constant).on_error(OnError::Closed);
+    let slow = limit("slow", Gcra::new(Rate::per_minute(9))).by_async(|_| async {
+        tokio::task::yield_now().await;
+        Some("ada")
+    });
+    let limits = all((ten, slow.on_error(OnError::Closed), table.plans(Carry::Keep)));
+    let server = Server::start(limits, store.clone()).await;
+    server.left("ada").await;
+    assert_eq!(store.decisions.load(Ordering::SeqCst), 2);
+}
+
+/// It announces the limits whose keys are known, those of an `any` that would admit the request too.
+#[tokio::test]
+async fn refusal_without_a_lookup_announces_every_known_limit() {
+    let (store, table) = (memory(), Table::default());
+    let each = |name, count| limit(name, Gcra::new(Rate::per_minute(count))).by(Constant);
+    let limits = all((each("once", 1), any([each("own", 3), each("pool", 4)]), table.plans(Carry::Keep)));
+    let server = Server::start(limits, store.backend).await;
+    assert_eq!(server.ask(Some("ada")).await.status(), StatusCode::OK);
+    let refused = server.ask(Some("ada")).await;
+    assert_eq!((refused.status(), table.lookups.load(Ordering::SeqCst)), (StatusCode::TOO_MANY_REQUESTS, 1));
+    assert_eq!(field(&refused, "ratelimit-policy"), "\"once\";q=1;w=60, \"own\";q=3;w=60, \"pool\";q=4;w=60");
+}
+
+/// The stated tier may be any, and used units are kept unless it is said otherwise.
+#[tokio::test]
+async fn unknown_identities_are_in_the_stated_tier_and_keep_what_they_used() {
+    let known = Arc::new(Mutex::new(None));
+    let plans = plans("per-user", [("free", 6), ("pro", 60)].map(|(tier, n)| (tier, Gcra::new(Rate::per_minute(n)))))
+        .by(Header::new("x-api-key"))
+        .lookup({
+            let known = Arc::clone(&known);
+            move |_| std::future::ready(*known.lock().unwrap())
+        })
+        .unknown("pro")
+        .cache(10, Duration::ZERO);
+    let server = Server::start(plans, memory().backend).await;
+    assert_eq!(quota(&server.ask(None).await), "60", "without an identity");
+    assert_eq!(server.left("ada").await, "59 of 60");
+    assert_eq!(server.left("ada").await, "58 of 60");
+    *known.lock().unwrap() = Some("free");
+    assert_eq!(server.left("ada").await, "3 of 6");
+}
+
 /// A failing store delays the request by one deadline only.
 #[tokio::test]
 async fn law_12_store_that_fails_at_the_peek_is_not_asked_again() {

@@ -52,13 +52,23 @@ enum Answer {
     Charges {
         before: Arc<Semaphore>,
         after: Arc<Semaphore>,
+        /// Where it may fail.
+        trouble: Option<Trouble>,
     },
     Fails(BackendErrorKind),
     /// Decides unless a fault is set, and at once if it can.
     Falters {
-        trouble: Arc<Mutex<Option<BackendErrorKind>>>,
+        trouble: Trouble,
         at_once: bool,
     },
+}
+
+type Trouble = Arc<Mutex<Option<BackendErrorKind>>>;
+
+/// A store that accepts no call charges nothing.
+fn error(kind: BackendErrorKind) -> BackendError {
+    let error = BackendError::new(kind);
+    if kind == BackendErrorKind::Saturated { error.uncharged() } else { error }
 }
 
 impl Remote {
@@ -66,7 +76,16 @@ impl Remote {
     /// answer on the way back.
     pub(crate) fn slow(before: usize, after: usize) -> Self {
         let (before, after) = (Arc::new(Semaphore::new(before)), Arc::new(Semaphore::new(after)));
-        Self { memory: memory(), decisions: Arc::default(), answer: Answer::Charges { before, after } }
+        Self { memory: memory(), decisions: Arc::default(), answer: Answer::Charges { before, after, trouble: None } }
+    }
+
+    /// Like [`slow`](Self::slow), but may [fail](Self::trouble) when a request reaches it.
+    pub(crate) fn slow_and_faltering(before: usize, after: usize) -> Self {
+        let mut remote = Self::slow(before, after);
+        if let Answer::Charges { trouble, .. } = &mut remote.answer {
+            *trouble = Some(Trouble::default());
+        }
+        remote
     }
 
     pub(crate) fn failing(kind: BackendErrorKind) -> Self {
@@ -81,7 +100,7 @@ impl Remote {
 
     /// From now on every decision fails with this kind of error, or none does.
     pub(crate) fn trouble(&self, kind: Option<BackendErrorKind>) {
-        if let Answer::Falters { trouble, .. } = &self.answer {
+        if let Answer::Falters { trouble, .. } | Answer::Charges { trouble: Some(trouble), .. } = &self.answer {
             *trouble.lock().unwrap() = kind;
         }
     }
@@ -121,21 +140,25 @@ impl Backend for Remote {
     fn decide(&self, prepared: &Arc<MemorySet>, calls: &[Call]) -> Self::Decide {
         self.decisions.fetch_add(1, Ordering::SeqCst);
         match self.answer.clone() {
-            Answer::Fails(kind) => Box::pin(ready(Err(BackendError::new(kind)))),
+            Answer::Fails(kind) => Box::pin(ready(Err(error(kind)))),
             Answer::Falters { trouble, .. } => {
                 let answer = match *trouble.lock().unwrap() {
-                    Some(kind) => Err(BackendError::new(kind)),
+                    Some(kind) => Err(error(kind)),
                     None => Ok(self.memory.decide_now(prepared, calls)),
                 };
                 Box::pin(ready(answer))
             }
-            Answer::Charges { before, after } => {
+            Answer::Charges { before, after, trouble } => {
                 let (memory, prepared, calls) = (self.memory.clone(), Arc::clone(prepared), calls.to_vec());
                 Box::pin(async move {
                     before.acquire().await.unwrap().forget();
-                    let decision = memory.decide_now(&prepared, &calls);
+                    let trouble = trouble.and_then(|trouble| *trouble.lock().unwrap());
+                    let decision = match trouble {
+                        Some(kind) => Err(error(kind)),
+                        None => Ok(memory.decide_now(&prepared, &calls)),
+                    };
                     after.acquire().await.unwrap().forget();
-                    Ok(decision)
+                    decision
                 })
             }
         }
@@ -164,7 +187,7 @@ impl Backend for Remote {
     }
 
     fn can_fail(&self) -> bool {
-        !matches!(self.answer, Answer::Charges { .. })
+        !matches!(self.answer, Answer::Charges { trouble: None, .. })
     }
 }
 

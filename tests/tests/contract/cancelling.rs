@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use http::StatusCode;
-use throttle_tower::{Constant, Gcra, OnMissing, Rate, ThrottleLayer, all, limit};
+use throttle_core::BackendErrorKind;
+use throttle_tower::{Constant, Gcra, LimitReport, OnError, OnMissing, Rate, ThrottleLayer, all, limit};
 use tower::{Layer, Service, ServiceExt};
 
-use crate::common::{Remote, Strict, get, left, poll, shared};
+use crate::common::{Remote, Strict, get, left, memory, poll, shared};
 
 const BURST: u64 = 5;
 
@@ -86,6 +87,50 @@ async fn law_10_refund_of_a_request_dropped_while_the_store_decides() {
         assert_eq!(service.ready().await.unwrap().call(get()).await.unwrap().status(), StatusCode::OK);
         assert_eq!((left(), layer.settlements().settled), ([BURST - 1, BURST - 3], 2));
     }
+}
+
+/// An error after which the request may have been charged leaves a charge that is not given back.
+#[tokio::test]
+async fn refund_of_a_dropped_request_has_failed_unless_the_store_charged_nothing() {
+    for (kind, settled_and_failed) in [(BackendErrorKind::Saturated, (1, 0)), (BackendErrorKind::Timeout, (0, 1))] {
+        let backend = Remote::slow_and_faltering(0, 0);
+        let limit = shared("p", BURST).refund_aborted().on_error(OnError::Closed);
+        let layer = ThrottleLayer::new(limit).unwrap().backend(backend.clone()).unwrap();
+        let mut going = Box::pin(layer.layer(Strict::default()).oneshot(get()));
+        assert!(poll(&mut going).is_pending());
+        drop(going);
+        backend.trouble(Some(kind));
+        backend.let_in();
+        backend.let_out();
+        settled(&layer).await;
+        let settlements = layer.settlements();
+        assert_eq!((settlements.settled, settlements.failed), settled_and_failed, "{kind:?}");
+    }
+}
+
+/// What the store has charged to a dropped request counts in this process's share, less what was given back.
+#[tokio::test]
+async fn share_is_charged_for_a_dropped_request_like_the_store() {
+    let backend = Remote::slow_and_faltering(0, 0);
+    let limits = all([shared("refunding", 4).refund_aborted(), shared("keeping", 4)]);
+    let layer = ThrottleLayer::new(limits).unwrap().on_error(OnError::local(2)).local_store(&memory());
+    let layer = layer.backend(backend.clone()).unwrap();
+    let service = layer.layer(Strict::default());
+    let mut going = Box::pin(service.clone().oneshot(get()));
+    assert!(poll(&mut going).is_pending());
+    drop(going);
+    backend.let_in();
+    backend.let_out();
+    settled(&layer).await;
+    assert_eq!(["refunding", "keeping"].map(|name| left(&backend.memory, name, 4)), [4, 3]);
+
+    backend.trouble(Some(BackendErrorKind::Unavailable));
+    backend.let_in();
+    backend.let_out();
+    let admitted = service.oneshot(get()).await.unwrap();
+    let report = admitted.extensions().get::<LimitReport>().unwrap();
+    let remaining: Vec<_> = report.statuses().map(|(_, status)| status.remaining()).collect();
+    assert_eq!(remaining, [1, 0], "each share has two, and this request took one");
 }
 
 /// The task of the request may be dropped by a thread without a runtime.

@@ -1,14 +1,16 @@
 //! What a refusal that a user builds says about the wait.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use http::{Request, Response, StatusCode};
 use throttle_tower::{
     Concurrency, Constant, Gcra, Header, InFlight, OnError, OnMissing, Rate, ThrottleLayer, all, limit,
 };
+use tokio::sync::Semaphore;
 use tower::{Layer, ServiceExt};
 
-use crate::common::{Remote, Strict, Text, get, memory, shared, text};
+use crate::common::{Remote, Strict, Text, get, memory, poll, shared, text};
 
 /// With jitter, the body and `Retry-After` must not state different waits. The jitter depends on a secret, so several
 /// layers are tested: without jitter all would state 60.
@@ -92,6 +94,36 @@ async fn store_is_not_asked_about_a_request_that_it_need_not_decide() {
         assert_eq!(saturated.status(), StatusCode::SERVICE_UNAVAILABLE);
         assert_eq!(remote.decisions.load(Ordering::SeqCst), 0, "{at_once}");
     }
+}
+
+/// Its permit or its key turned out to be missing while the key was looked up.
+#[tokio::test]
+async fn store_is_not_asked_about_a_request_that_a_lookup_leaves_without_a_key_or_permit() {
+    let (remote, found) = (Remote::faltering(false), Arc::new(Semaphore::new(0)));
+    let key = {
+        let found = Arc::clone(&found);
+        move |parts: &http::request::Parts| {
+            let (found, is_known) = (Arc::clone(&found), parts.uri.path() != "/unknown");
+            async move {
+                found.acquire().await.unwrap().forget();
+                is_known.then_some(7_u64)
+            }
+        }
+    };
+    let keyed = limit("p", Gcra::new(Rate::per_minute(1))).by_async(key).on_missing(OnMissing::Skip);
+    let limits = all((keyed.when(|parts| parts.uri.path() != "/free"), Concurrency::new(1)));
+    let layer = ThrottleLayer::new(limits).unwrap().on_error(OnError::Closed).backend(remote.clone()).unwrap();
+    let service = layer.layer(Strict::default());
+    let send = |path| Box::pin(service.clone().oneshot(Request::get(path).body(Text::default()).unwrap()));
+
+    found.add_permits(1);
+    assert_eq!(send("/unknown").await.unwrap().status(), StatusCode::OK);
+    let mut known = send("/");
+    assert!(poll(&mut known).is_pending());
+    let held = send("/free").await.unwrap();
+    found.add_permits(1);
+    assert_eq!((held.status(), known.await.unwrap().status()), (StatusCode::OK, StatusCode::SERVICE_UNAVAILABLE));
+    assert_eq!(remote.decisions.load(Ordering::SeqCst), 0);
 }
 
 #[tokio::test]

@@ -38,6 +38,16 @@ fn debug_shows_how_a_limit_is_applied() {
     assert!(format!("{whole:?}").contains("per-user"), "{whole:?}");
 }
 
+/// What the head of the response has made final is not kept with the body.
+#[tokio::test]
+async fn debug_shows_no_charge_that_is_final() {
+    let limit = shared("p", 5).refund_failed();
+    let service = ThrottleLayer::new(limit).unwrap().backend(memory()).unwrap().layer(Strict::default());
+    let response = service.oneshot(Request::new(Text::default())).await.unwrap();
+    let body = format!("{:?}", response.body());
+    assert!(!body.contains("tallies"), "{body}");
+}
+
 /// The handler and the body show what the request holds, by the names of the limits.
 #[tokio::test]
 async fn debug_shows_what_a_request_holds() {

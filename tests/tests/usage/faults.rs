@@ -161,6 +161,31 @@ fn charge_of_a_body_dropped_outside_a_runtime_is_settled_by_the_requests_runtime
     assert_eq!((settlements.pending, settlements.settled, settlements.failed), (0, 1, 1));
 }
 
+/// The runtime in which the response ends is preferred: the request's own may have ended.
+#[test]
+fn charge_is_settled_in_the_runtime_in_which_the_response_is_dropped() {
+    use tower::{Layer, ServiceExt};
+
+    let runtime = || tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let (connects, serves) = (runtime(), runtime());
+    let (_server, _proxy, store) = connects.block_on(remote());
+    let limit = budget("tokens", UNITS).cost(9).settled_later();
+    let layer = ThrottleLayer::new(limit).unwrap().on_error(OnError::Closed).backend(store.backend.clone()).unwrap();
+    let inner = tower::service_fn(|request: http::Request<()>| async move {
+        request.extensions().get::<Usage>().unwrap().add("tokens", 2).unwrap();
+        Ok::<_, ()>(http::Response::new(()))
+    });
+    assert_eq!(connects.block_on(store.left("tokens", UNITS)), UNITS, "the connection is there");
+    let response = serves.block_on(layer.layer(inner).oneshot(http::Request::new(()))).unwrap();
+    serves.shutdown_timeout(Duration::from_secs(5));
+    connects.block_on(async {
+        drop(response);
+        until(|| layer.settlements().pending == 0).await;
+    });
+    assert_eq!((layer.settlements().settled, layer.settlements().failed), (1, 0));
+    assert_eq!(connects.block_on(store.left("tokens", UNITS)), UNITS - 2);
+}
+
 /// A response may be dropped outside of a runtime, after its own runtime has ended, while the connection lives in
 /// another one. The lost settlement is counted; a panic in a drop could abort the process.
 #[test]

@@ -203,6 +203,47 @@ async fn charge_of_a_zero_estimate_is_made_afterwards() {
     }
 }
 
+/// A limit that refunds by the response is not among those that a handler settles.
+#[tokio::test]
+async fn charge_that_goes_by_the_response_is_not_settled_by_the_handler() {
+    for store in Store::both().await {
+        let limits = all([
+            budget("tokens", UNITS).cost(estimate).settled_later(),
+            budget("failures", UNITS).cost(estimate).refund_failed(),
+        ]);
+        let app = Router::new().route("/", get(|usage: Usage| async move { usage.refund() }));
+        let site = Site::new(store, limits, app).await;
+        assert_eq!(site.get("/", &[("x-estimate", 100)]).await.status(), StatusCode::OK);
+        assert_eq!(site.left("tokens", UNITS).await, UNITS, "{}", site.store.name);
+        assert_eq!(site.left("failures", UNITS).await, UNITS - 100, "{}", site.store.name);
+    }
+}
+
+/// The head makes only those final that go by it, in whatever order the limits are.
+#[tokio::test]
+async fn charge_that_is_settled_later_stays_open_after_the_head() {
+    use throttle_tower::{MemoryBackend, ThrottleLayer};
+    use tower::{Layer, ServiceExt};
+
+    for later_first in [true, false] {
+        let mut limits = [budget("tokens", UNITS).cost(9).settled_later(), budget("failures", UNITS).refund_failed()];
+        if !later_first {
+            limits.reverse();
+        }
+        let layer = ThrottleLayer::new(all(limits)).unwrap().backend(MemoryBackend::new()).unwrap();
+        let inner = tower::service_fn(|request: http::Request<()>| async move {
+            let mut response = http::Response::new(());
+            response.extensions_mut().insert(request.extensions().get::<Usage>().unwrap().clone());
+            Ok::<_, ()>(response)
+        });
+        let response = layer.layer(inner).oneshot(http::Request::new(())).await.unwrap();
+        let usage = response.extensions().get::<Usage>().unwrap().clone();
+        assert_eq!(usage.add("tokens", 4), Ok(true), "{later_first}");
+        drop(response);
+        assert!(usage.add("tokens", 4).is_err(), "{later_first}");
+    }
+}
+
 /// Of an `any`, only the member that was charged is charged more; a limit that does not apply never is.
 #[tokio::test]
 async fn charge_of_a_member_that_was_not_charged_stays_zero() {

@@ -23,7 +23,7 @@ use tower::ServiceExt;
 use crate::site::Site;
 use crate::store::{Store, budget, redis};
 
-const MS: Duration = Duration::from_millis(1);
+pub(crate) const MS: Duration = Duration::from_millis(1);
 
 type Layer = ThrottleLayer<MemoryBackend<TokioClock>>;
 
@@ -234,7 +234,7 @@ async fn law_06_charge_queueing_admits_exactly_what_is_left() {
     }
 }
 
-fn poll<F: Future>(future: &mut Pin<Box<F>>) -> Poll<F::Output> {
+pub(crate) fn poll<F: Future + ?Sized>(future: &mut Pin<Box<F>>) -> Poll<F::Output> {
     future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
 }
 
@@ -316,7 +316,13 @@ async fn charge_composition_decides_whether_to_wait() {
     let app = app(&paused(all([slow("a").wait_up_to(Duration::from_secs(600)), slow("b")])));
     assert_eq!(send(&app, 1).await.status(), StatusCode::OK);
     assert_eq!(send(&app, 1).await.status(), StatusCode::TOO_MANY_REQUESTS);
-    // An `any` beside it does not change that.
+    // The member of an `any` that has room first is the one to wait for, for as long as that one allows.
+    let sooner = limit("b", Gcra::new(Rate::new(1, 10_000 * MS)).burst(1)).by(Constant);
+    let app = self::app(&paused(any([slow("a").wait_up_to(600_000 * MS), sooner.wait_up_to(1_000 * MS)])));
+    for status in [StatusCode::OK, StatusCode::OK, StatusCode::TOO_MANY_REQUESTS] {
+        assert_eq!(send(&app, 1).await.status(), status);
+    }
+    // An `any` beside a limit that does not wait changes nothing.
     let either = any([slow("a"), slow("b")].map(|limit| limit.wait_up_to(Duration::from_secs(600))));
     let app = self::app(&paused(all((either, slow("c")))));
     assert_eq!(send(&app, 1).await.status(), StatusCode::OK);
@@ -373,6 +379,120 @@ async fn charge_request_queued_for_two_limits_waits_no_longer_than_its_bound() {
     // It has waited 600 ms, and the second limit has room 900 ms later.
     assert_eq!(held.await.unwrap().status(), StatusCode::TOO_MANY_REQUESTS);
     assert_eq!(start.elapsed().as_millis(), 600);
+}
+
+/// Each limit that refuses has its own bound, and a longer one that has room later does not lengthen it.
+#[tokio::test(start_paused = true)]
+async fn charge_queued_request_waits_no_longer_than_each_limit_that_refuses_it() {
+    let store = MemoryBackend::builder().clock(TokioClock::new()).build();
+    let each = |name, ms: u32, burst| limit(name, Gcra::new(Rate::new(1, ms * MS)).burst(burst)).by(Constant);
+    let shared = || [each("second", 1_500, 2), each("third", 3_000, 2)];
+    let [second, third] = shared();
+    let first = each("first", 600, 1).wait_up_to(1_200 * MS);
+    let patient = all([first, second.wait_up_to(1_200 * MS), third.wait_up_to(60_000 * MS)]);
+    let patient = app(&ThrottleLayer::new(patient).unwrap().backend(store.clone()).unwrap());
+    let other = app(&ThrottleLayer::new(all(shared())).unwrap().backend(store).unwrap());
+    assert_eq!(send(&patient, 1).await.status(), StatusCode::OK);
+    let start = Instant::now();
+    let held = tokio::spawn(send(&patient, 1));
+    sleep(300 * MS).await;
+    assert_eq!(send(&other, 1).await.status(), StatusCode::OK);
+    // The third limit has room after 3 s, and would wait; the second has room after 1.5 s, and does not.
+    assert_eq!(held.await.unwrap().status(), StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(start.elapsed().as_millis(), 600);
+}
+
+/// One a second, of which another layer takes the one that a held request is due for, 30 ms late. Returns the held
+/// request's response and when it came.
+async fn turn_taken_by_another_layer(longest: Duration) -> (Response<Body>, Duration) {
+    let store = MemoryBackend::builder().clock(TokioClock::new()).build();
+    let second = || limit("held", Gcra::new(Rate::per_second(1)).burst(1)).by(Constant);
+    let patient = app(&ThrottleLayer::new(second().wait_up_to(longest)).unwrap().backend(store.clone()).unwrap());
+    let other = app(&ThrottleLayer::new(second()).unwrap().backend(store).unwrap());
+    let start = Instant::now();
+    assert_eq!(send(&patient, 1).await.status(), StatusCode::OK);
+    let mut held = Box::pin(send(&patient, 1));
+    assert!(poll(&mut held).is_pending());
+    sleep(1_030 * MS).await;
+    assert_eq!(send(&other, 1).await.status(), StatusCode::OK);
+    let response = held.await;
+    (response, start.elapsed())
+}
+
+/// It was decided as of its turn, and the client counts its wait from the response.
+#[tokio::test(start_paused = true)]
+async fn charge_queued_request_that_is_refused_late_has_the_wait_from_then_on() {
+    let (refused, _) = turn_taken_by_another_layer(1_200 * MS).await;
+    assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(refused.headers()["retry-after"], "1");
+}
+
+/// The wait counts from the turn as of which it was decided, not from the later instant at which its timer woke.
+#[tokio::test(start_paused = true)]
+async fn charge_queued_request_whose_turn_is_taken_leaves_at_the_next_one() {
+    let (admitted, at) = turn_taken_by_another_layer(5_000 * MS).await;
+    assert_eq!(admitted.status(), StatusCode::OK);
+    assert!((2_030 * MS..=2_035 * MS).contains(&at), "{at:?}");
+}
+
+/// Another layer takes a turn, so that the second one's comes after its bound.
+#[tokio::test(start_paused = true)]
+async fn charge_queued_request_that_is_due_too_late_is_refused_when_it_is_the_first() {
+    let store = MemoryBackend::builder().clock(TokioClock::new()).build();
+    let second = || limit("held", Gcra::new(Rate::per_second(1)).burst(1)).by(Constant);
+    let patient = second().wait_up_to(2_100 * MS);
+    let patient = app(&ThrottleLayer::new(patient).unwrap().backend(store.clone()).unwrap());
+    let other = app(&ThrottleLayer::new(second()).unwrap().backend(store).unwrap());
+    let start = Instant::now();
+    assert_eq!(send(&patient, 1).await.status(), StatusCode::OK);
+    let [mut first, mut last] = [0, 1].map(|_| Box::pin(send(&patient, 1)));
+    assert!(poll(&mut first).is_pending() && poll(&mut last).is_pending());
+    sleep(1_010 * MS).await;
+    assert_eq!(send(&other, 1).await.status(), StatusCode::OK);
+    let (first, last) = tokio::join!(first, last);
+    assert_eq!((first.status(), last.status()), (StatusCode::OK, StatusCode::TOO_MANY_REQUESTS));
+    assert!(start.elapsed() <= 2_015 * MS, "{:?}", start.elapsed());
+}
+
+/// The queue was late when they arrived, and turns before that are not theirs.
+#[tokio::test(start_paused = true)]
+async fn law_07_charge_queued_request_is_decided_as_of_its_arrival_at_the_earliest() {
+    let app = app(&paused(per_second(100, Duration::from_secs(1))));
+    let start = Instant::now();
+    assert_eq!(send(&app, 1).await.status(), StatusCode::OK);
+    let mut first = Box::pin(send(&app, 1));
+    assert!(poll(&mut first).is_pending());
+    sleep(50 * MS).await;
+    let [mut second, mut third] = [0, 1].map(|_| Box::pin(send(&app, 1)));
+    assert!(poll(&mut second).is_pending() && poll(&mut third).is_pending(), "the first has not woken yet");
+    assert!(matches!(poll(&mut first), Poll::Ready(response) if response.status() == StatusCode::OK));
+    assert_eq!(second.await.status(), StatusCode::OK);
+    assert!(start.elapsed() <= 53 * MS, "{:?}", start.elapsed());
+    assert_eq!(third.await.status(), StatusCode::OK);
+    assert!(start.elapsed() >= 60 * MS, "{:?}", start.elapsed());
+}
+
+/// In a sliding log units come back as they were used, which is not the pace of its rate.
+#[tokio::test(start_paused = true)]
+async fn charge_queued_request_of_a_sliding_log_leaves_when_its_units_come_back() {
+    let log = limit("held", throttle_tower::SlidingLog::new(Rate::per_second(10))).by(Constant);
+    let cost = |parts: &http::request::Parts| parts.headers["x-cost"].to_str().unwrap().parse().unwrap();
+    let app = app(&paused(log.cost(cost).wait_up_to(Duration::from_secs(10))));
+    let send = |cost: u64| {
+        let request = Request::get("/").header("x-cost", cost).body(Body::empty()).unwrap();
+        let response = app.clone().oneshot(request);
+        Box::pin(async { response.await.unwrap().status() })
+    };
+    let start = Instant::now();
+    assert_eq!(send(4).await, StatusCode::OK);
+    sleep(50 * MS).await;
+    assert_eq!(send(6).await, StatusCode::OK);
+    let (mut one, mut five) = (send(1), send(5));
+    assert!(poll(&mut one).is_pending() && poll(&mut five).is_pending());
+    assert_eq!(one.await, StatusCode::OK);
+    assert!((1_000 * MS..=1_003 * MS).contains(&start.elapsed()), "{:?}", start.elapsed());
+    assert_eq!(five.await, StatusCode::OK);
+    assert!((1_050 * MS..=1_054 * MS).contains(&start.elapsed()), "{:?}", start.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
@@ -445,7 +565,7 @@ type Bare<B> = throttle_tower::Throttle<Hello, B>;
 
 /// A service that responds at once.
 #[derive(Clone)]
-struct Hello;
+pub(crate) struct Hello;
 
 impl tower::Service<Request<()>> for Hello {
     type Response = Response<String>;

@@ -1,0 +1,322 @@
+//! Requests that are held over a store: when it is asked, and what its late answers do to the requests behind.
+
+use std::collections::VecDeque;
+use std::future::{Future, Ready};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::Poll;
+use std::time::Duration;
+
+use http::{Request, StatusCode};
+use throttle_core::backend::{Call, Receipt};
+use throttle_core::{Backend, BackendError, Clock, Decision, Key, MemorySet, PolicySet, Timestamp};
+use throttle_tower::limit::IntoLimitTree;
+use throttle_tower::shape::TokioClock;
+use throttle_tower::{
+    Concurrency, ConfigError, Constant, FixedWindow, Gcra, Limit, MemoryBackend, Rate, Throttle, ThrottleLayer, all,
+    limit,
+};
+use tokio::time::{Instant, sleep};
+use tower::{Layer, ServiceExt};
+
+use crate::holding::{Hello, MS, poll};
+
+/// A store that counts its questions. It decides each at once, and its answer takes some time to come back.
+#[derive(Clone)]
+struct Distant {
+    memory: MemoryBackend<SteppingClock>,
+    clock: SteppingClock,
+    /// Whether the store's clock can be read here.
+    tells_time: bool,
+    questions: Arc<AtomicUsize>,
+    /// How long the next answers take, in the order of the questions; later ones come at once.
+    takes: Arc<Mutex<VecDeque<Duration>>>,
+}
+
+/// A clock that may have stepped back.
+#[derive(Clone)]
+struct SteppingClock {
+    tokio: TokioClock,
+    /// µs.
+    back: Arc<AtomicU64>,
+}
+
+impl Clock for SteppingClock {
+    fn now(&self) -> Timestamp {
+        let back = i64::try_from(self.back.load(Ordering::SeqCst)).unwrap();
+        Timestamp::from_micros(self.tokio.now().as_micros() - back)
+    }
+}
+
+impl Distant {
+    fn new(tells_time: bool) -> Self {
+        let clock = SteppingClock { tokio: TokioClock::new(), back: Arc::default() };
+        let memory = MemoryBackend::builder().clock(clock.clone()).build();
+        Self { memory, clock, tells_time, questions: Arc::default(), takes: Arc::default() }
+    }
+
+    fn questions(&self) -> usize {
+        self.questions.load(Ordering::SeqCst)
+    }
+
+    fn next_answers_take(&self, takes: impl IntoIterator<Item = Duration>) {
+        self.takes.lock().unwrap().extend(takes);
+    }
+
+    fn answer(&self, decision: Decision) -> <Self as Backend>::Decide {
+        let questions = self.questions.fetch_add(1, Ordering::SeqCst);
+        assert!(questions < 1_000, "the store is asked without end");
+        let takes = self.takes.lock().unwrap().pop_front().filter(|takes| !takes.is_zero());
+        Box::pin(async move {
+            if let Some(takes) = takes {
+                sleep(takes).await;
+            }
+            Ok(decision)
+        })
+    }
+}
+
+impl Backend for Distant {
+    type Prepared = MemorySet;
+    type Decide = Pin<Box<dyn Future<Output = Result<Decision, BackendError>> + Send>>;
+    type Done = Ready<Result<(), BackendError>>;
+
+    fn prepare(&self, set: PolicySet) -> Result<MemorySet, ConfigError> {
+        self.memory.prepare(set)
+    }
+
+    fn set(prepared: &MemorySet) -> &PolicySet {
+        MemoryBackend::<SteppingClock>::set(prepared)
+    }
+
+    fn decide(&self, prepared: &Arc<MemorySet>, calls: &[Call]) -> Self::Decide {
+        self.answer(self.memory.decide_now(prepared, calls))
+    }
+
+    fn now(&self, _: &Arc<MemorySet>, _: &[Call]) -> Option<Timestamp> {
+        self.tells_time.then(|| self.clock.now())
+    }
+
+    fn decide_as_of(&self, prepared: &Arc<MemorySet>, calls: &[Call], at: Timestamp) -> Self::Decide {
+        self.answer(self.memory.decide_as_of(prepared, calls, at).into_inner().unwrap())
+    }
+
+    fn settle(&self, prepared: &Arc<MemorySet>, receipt: Receipt) -> Self::Done {
+        self.memory.settle(prepared, receipt)
+    }
+
+    fn reset(&self, prepared: &Arc<MemorySet>, policy: usize, key: &Key) -> Self::Done {
+        self.memory.reset(prepared, policy, key)
+    }
+
+    fn reset_all(&self, prefix: &str) -> Self::Done {
+        self.memory.reset_all(prefix)
+    }
+
+    fn can_fail(&self) -> bool {
+        false
+    }
+}
+
+/// A service over such a store.
+struct Site {
+    store: Distant,
+    service: Throttle<Hello, Distant>,
+    start: Instant,
+}
+
+#[derive(Debug)]
+struct Answer {
+    status: StatusCode,
+    /// The header, in seconds.
+    retry_after: Option<u64>,
+    /// Since the start.
+    at: Duration,
+}
+
+type Sending = Pin<Box<dyn Future<Output = Answer> + Send>>;
+
+impl Site {
+    fn new(tells_time: bool, limits: impl IntoLimitTree) -> Self {
+        let store = Distant::new(tells_time);
+        let service = ThrottleLayer::new(limits).unwrap().backend(store.clone()).unwrap().layer(Hello);
+        Self { store, service, start: Instant::now() }
+    }
+
+    fn send(&self) -> Sending {
+        let (response, start) = (self.service.clone().oneshot(Request::new(())), self.start);
+        Box::pin(async move {
+            let response = response.await.unwrap();
+            let retry_after = response.headers().get("retry-after").map(|value| value.to_str().unwrap());
+            let retry_after = retry_after.map(|seconds| seconds.parse().unwrap());
+            Answer { status: response.status(), retry_after, at: start.elapsed() }
+        })
+    }
+
+    /// A request that is held, or whose answer is under way.
+    fn held(&self) -> Sending {
+        let mut sending = self.send();
+        assert!(poll(&mut sending).is_pending());
+        sending
+    }
+
+    async fn admit(&self) {
+        assert_eq!(self.send().await.status, StatusCode::OK);
+    }
+}
+
+/// One each such period.
+fn one_each(period: Duration, longest: Duration) -> Limit {
+    limit("held", Gcra::new(Rate::new(1, period)).burst(1)).by(Constant).wait_up_to(longest)
+}
+
+fn about(at: Duration, expected: Duration) -> bool {
+    (expected..=expected + 3 * MS).contains(&at)
+}
+
+/// The first asks before it queues and when it is due. Where the time is known, each of the others is only asked about
+/// when it is due; otherwise also when it becomes the first.
+#[tokio::test(start_paused = true)]
+async fn store_is_asked_once_about_each_request_behind_the_first_of_a_queue_if_it_tells_its_time() {
+    for (tells_time, questions) in [(true, 1 + 2 + 4), (false, 1 + 2 + 4 * 2)] {
+        let site = Site::new(tells_time, one_each(100 * MS, 10_000 * MS));
+        site.admit().await;
+        let held: Vec<_> = (0..5).map(|_| site.held()).collect();
+        for (number, held) in (1..).zip(held) {
+            let answer = held.await;
+            assert_eq!(answer.status, StatusCode::OK);
+            assert!(about(answer.at, number * 100 * MS), "{number}: {answer:?}");
+        }
+        assert_eq!(site.store.questions(), questions, "{tells_time}");
+    }
+}
+
+/// Both were refused before there was a queue.
+#[tokio::test(start_paused = true)]
+async fn store_is_asked_once_more_about_a_refused_request_that_finds_another_one_in_the_queue() {
+    let site = Site::new(true, one_each(100 * MS, 10_000 * MS));
+    site.admit().await;
+    site.store.next_answers_take([10 * MS, 10 * MS]);
+    let (first, second) = tokio::join!(site.held(), site.held());
+    assert_eq!((first.status, second.status), (StatusCode::OK, StatusCode::OK));
+    assert_eq!(site.store.questions(), 1 + 2 + 2);
+}
+
+/// Each window admits two, and the first request that it has no room for learns when the next one opens.
+#[tokio::test(start_paused = true)]
+async fn store_is_asked_once_about_a_queued_request_that_an_open_window_admits() {
+    let window = limit("held", FixedWindow::new(Rate::per_second(2))).by(Constant);
+    let site = Site::new(true, window.wait_up_to(Duration::from_secs(10)));
+    site.admit().await;
+    site.admit().await;
+    let held: Vec<_> = (0..4).map(|_| site.held()).collect();
+    for (held, second) in held.into_iter().zip([1, 1, 2, 2]) {
+        let answer = held.await;
+        assert!(answer.status == StatusCode::OK && about(answer.at, second * 1_000 * MS), "{answer:?}");
+    }
+    assert_eq!(site.store.questions(), 2 + 2 + 1 + 2 + 1);
+}
+
+/// The first one's answer comes after the second one's longest wait. Where the second one can be decided as of its own
+/// turn, that is not too late.
+#[tokio::test(start_paused = true)]
+async fn charge_request_behind_a_late_answer_is_admitted_if_the_store_tells_its_time() {
+    for (tells_time, status) in [(true, StatusCode::OK), (false, StatusCode::TOO_MANY_REQUESTS)] {
+        let site = Site::new(tells_time, one_each(100 * MS, 210 * MS));
+        site.admit().await;
+        let (first, second) = (site.held(), site.held());
+        site.store.next_answers_take([130 * MS]);
+        let (first, second) = tokio::join!(first, second);
+        assert!(first.status == StatusCode::OK && about(first.at, 230 * MS), "{first:?}");
+        assert_eq!(second.status, status, "{tells_time}: {second:?}");
+    }
+}
+
+/// Timers and round trips make each turn 2 ms late, until that is measured.
+#[tokio::test(start_paused = true)]
+async fn charge_queue_is_shorter_where_the_store_does_not_tell_its_time() {
+    for (tells_time, admitted) in [(true, 10), (false, 9)] {
+        let site = Site::new(tells_time, one_each(100 * MS, 1_000 * MS));
+        site.admit().await;
+        let mut sent: Vec<_> = (0..20).map(|_| site.send()).collect();
+        let held = sent.iter_mut().map(poll).filter(Poll::is_pending).count();
+        assert_eq!(held, admitted, "{tells_time}");
+    }
+}
+
+/// Its bound counts from its arrival, and not from the answer after which it would join the queue.
+#[tokio::test(start_paused = true)]
+async fn charge_request_that_learns_late_of_a_long_queue_is_refused_at_once() {
+    let site = Site::new(true, one_each(100 * MS, 250 * MS));
+    site.admit().await;
+    site.store.next_answers_take([60 * MS]);
+    let (late, _first, _second) = (site.held(), site.held(), site.held());
+    let late = late.await;
+    assert_eq!(late.status, StatusCode::TOO_MANY_REQUESTS);
+    assert!(about(late.at, 60 * MS), "{late:?}");
+}
+
+/// Another layer takes the first one's turn, and the store's answer about its next one is late: the second one is not
+/// before itself when its wait is told.
+#[tokio::test(start_paused = true)]
+async fn charge_request_that_gives_up_in_a_queue_is_told_the_wait_without_its_own_place() {
+    let site = Site::new(true, one_each(1_000 * MS, 2_100 * MS));
+    let other = ThrottleLayer::new(limit("held", Gcra::new(Rate::per_second(1)).burst(1)).by(Constant)).unwrap();
+    let other = other.backend(site.store.memory.clone()).unwrap().layer(Hello);
+    site.admit().await;
+    site.store.next_answers_take([10, 0, 0, 500].map(|ms| ms * MS));
+    let second = tokio::spawn(site.held());
+    let mut first = site.held();
+    sleep(1_010 * MS).await;
+    assert_eq!(other.oneshot(Request::new(())).await.unwrap().status(), StatusCode::OK);
+    assert!(poll(&mut first).is_pending(), "its turn is taken");
+    let (first, second) = tokio::join!(first, second);
+    let second = second.unwrap();
+    assert_eq!((first.status, second.status), (StatusCode::OK, StatusCode::TOO_MANY_REQUESTS));
+    assert!(second.at < 2_200 * MS, "before the answer about the first one: {second:?}");
+    assert_eq!(second.retry_after, Some(1), "one turn after the first one's");
+}
+
+/// Law 7: a queued request is not decided as of an instant that the store's clock has not reached again.
+#[tokio::test(start_paused = true)]
+async fn law_07_charge_queued_request_is_admitted_after_the_clock_has_stepped_back() {
+    let site = Site::new(true, one_each(100 * MS, 1_000 * MS));
+    site.admit().await;
+    let held = site.held();
+    site.store.clock.back.store(30_000, Ordering::SeqCst);
+    let held = held.await;
+    assert!(held.status == StatusCode::OK && about(held.at, 130 * MS), "{held:?}");
+    assert_eq!(site.store.questions(), 1 + 3);
+}
+
+/// After a turn that was 80 ms late, the next one is expected to be 70 ms late although the last one was not: of one
+/// turn each 170 ms, ten fit into the longest wait.
+#[tokio::test(start_paused = true)]
+async fn charge_queue_forgets_its_lateness_little_by_little_where_the_time_is_unknown() {
+    let site = Site::new(false, one_each(100 * MS, 1_740 * MS));
+    site.admit().await;
+    let (first, second, mut third) = (site.held(), site.held(), site.held());
+    site.store.next_answers_take([80 * MS]);
+    let (first, second) = tokio::join!(first, second);
+    assert!(first.status == StatusCode::OK && about(first.at, 180 * MS), "{first:?}");
+    assert!(second.status == StatusCode::OK && about(second.at, 200 * MS), "{second:?}");
+    assert!(poll(&mut third).is_pending(), "it is the first now");
+    let mut sent: Vec<_> = (0..30).map(|_| site.send()).collect();
+    let joined = sent.iter_mut().map(poll).filter(Poll::is_pending).count();
+    assert_eq!(1 + joined, 10);
+}
+
+/// A request that is not limited takes the last permit meanwhile.
+#[tokio::test(start_paused = true)]
+async fn store_is_not_asked_about_a_queued_request_that_finds_no_permit() {
+    let limited = one_each(100 * MS, 1_000 * MS).when(|parts| parts.uri.path() != "/free");
+    let site = Site::new(true, all((limited, Concurrency::new(1))));
+    site.admit().await;
+    let held = site.held();
+    let free = Request::get("/free").body(()).unwrap();
+    let free = site.service.clone().oneshot(free).await.unwrap();
+    let held = held.await;
+    assert_eq!((free.status(), held.status), (StatusCode::OK, StatusCode::SERVICE_UNAVAILABLE));
+    assert_eq!(site.store.questions(), 1 + 1, "as it was before it queued");
+}
