@@ -101,3 +101,18 @@ impl fmt::Debug for Applied {
         shown.finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clone_of_a_limit_has_seen_no_key() {
+        let seen = KeySeen::default();
+        assert_eq!((1..=3).map(|_| seen.missed()).max(), Some(3));
+        seen.found();
+        let clone = seen.clone();
+        assert!(seen.is_settled() && !clone.is_settled());
+        assert_eq!(clone.missed(), 1);
+    }
+}

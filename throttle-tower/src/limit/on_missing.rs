@@ -42,3 +42,15 @@ impl OnMissing {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusal_has_the_status_of_an_error() {
+        let check = |status| OnMissing::Reject(StatusCode::from_u16(status).unwrap()).check().is_ok();
+        assert!([400, 401, 499, 500, 503, 599].into_iter().all(check));
+        assert!(![100, 200, 304, 399, 600, 999].into_iter().any(check));
+    }
+}

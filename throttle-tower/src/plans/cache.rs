@@ -54,10 +54,8 @@ impl TierCache {
         let until = now.checked_add(keep_for).unwrap_or_else(|| now + Duration::from_secs(1 << 30));
         let place = self.find(digest).unwrap_or_else(|| self.room(digest));
         let slot = &mut self.slots[place];
-        let displaced = slot.as_ref().filter(|slot| slot.digest != digest);
-        if tier == IdentityTier::NeverLookedUp
-            && displaced.is_some_and(|slot| matches!(slot.tier, IdentityTier::Known(_)))
-        {
+        let is_known = |slot: &Slot| matches!(slot.tier, IdentityTier::Known(_));
+        if tier == IdentityTier::NeverLookedUp && slot.as_ref().is_some_and(is_known) {
             return;
         }
         *slot = Some(Slot { digest, tier, until, used: false });
@@ -129,6 +127,13 @@ mod tests {
         }
         let remembered = (0..10_000).filter(|n| cache.last(digest(*n)).is_some()).count();
         assert!(remembered > 9_000, "{remembered} of 10,000");
+    }
+
+    #[test]
+    fn cache_has_room_for_the_stated_number_in_whole_rows() {
+        for (most, slots) in [(0, 8), (8, 8), (9, 12), (12, 12), (1_001, 1_004)] {
+            assert_eq!(TierCache::new(most).slots.len(), slots, "{most}");
+        }
     }
 
     #[test]

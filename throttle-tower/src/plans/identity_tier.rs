@@ -34,3 +34,21 @@ impl UnknownIdentities {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn identity_without_a_tier_is_limited_by_the_stated_one() {
+        let budget = |as_missing, tier| UnknownIdentities { tier: 2, as_missing }.budget(Key::from("ada"), tier);
+        let (own, shared) = (Some(Key::from("ada")), Some(Key::builder().missing().missing().finish()));
+        for as_missing in [false, true] {
+            assert_eq!(budget(as_missing, IdentityTier::Known(1)), (own.clone(), 1));
+        }
+        assert_eq!(budget(false, IdentityTier::Unknown), (own.clone(), 2));
+        assert_eq!(budget(false, IdentityTier::NeverLookedUp), (own, 2));
+        assert_eq!(budget(true, IdentityTier::Unknown), (None, 2));
+        assert_eq!(budget(true, IdentityTier::NeverLookedUp), (shared, 2));
+    }
+}

@@ -1,6 +1,6 @@
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Wake, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use http::request::Parts;
@@ -119,9 +119,9 @@ async fn lookup_goes_on_for_the_requests_that_still_wait() {
 /// Polls once.
 async fn polled_once(future: &mut LookedUp) -> Option<u8> {
     std::future::poll_fn(|cx| {
-        std::task::Poll::Ready(match future.as_mut().poll(cx) {
-            std::task::Poll::Ready((_, tier)) => Some(tier),
-            std::task::Poll::Pending => None,
+        Poll::Ready(match future.as_mut().poll(cx) {
+            Poll::Ready((_, tier)) => Some(tier),
+            Poll::Pending => None,
         })
     })
     .await
@@ -232,6 +232,77 @@ async fn tier_is_looked_up_again_after_a_panic_though_a_request_has_not_seen_it(
     assert!(tokio::spawn(later(lookup.find(&parts("ada")))).await.is_err(), "the request that polled it has the panic");
     assert_eq!(tier(&lookup, "ada").await, 1);
     assert_eq!(slow.await.1, 0, "the default");
+}
+
+/// A lookup that notices its end when it is polled, and wakes no request for it, like a timer that a new request finds
+/// expired before it fires.
+fn silent_lookup(answer: impl Fn() -> &'static str + Send + Sync + 'static) -> (CachedTierLookup, Arc<AtomicBool>) {
+    let (over, answer) = (Arc::new(AtomicBool::new(true)), Arc::new(answer));
+    let is_over = Arc::clone(&over);
+    let lookup = move |_| {
+        let (is_over, answer) = (Arc::clone(&is_over), Arc::clone(&answer));
+        std::future::poll_fn(move |_| match is_over.load(Ordering::SeqCst) {
+            true => Poll::Ready(Some(answer())),
+            false => Poll::Pending,
+        })
+    };
+    let mut built = plans("p", tiers()).by(Header::new("x-api-key")).lookup(lookup);
+    built.lookup.set_cache(10, Duration::ZERO);
+    (built.lookup, over)
+}
+
+const SOON: Duration = Duration::from_millis(100);
+
+#[tokio::test(start_paused = true)]
+async fn lookup_that_ends_in_one_requests_poll_wakes_the_others() {
+    let (lookup, over) = silent_lookup(|| "pro");
+    over.store(false, Ordering::SeqCst);
+    let waiting: Vec<_> = (0..3).map(|_| tokio::spawn(later(lookup.find(&parts("ada"))))).collect();
+    tokio::task::yield_now().await;
+    over.store(true, Ordering::SeqCst);
+    assert_eq!(polled_once(&mut later(lookup.find(&parts("ada")))).await, Some(1));
+    for one in waiting {
+        assert_eq!(tokio::time::timeout(SOON, one).await.expect("it is woken").unwrap().1, 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn panic_of_a_lookup_leaves_the_other_requests_in_their_last_known_tier() {
+    let panics = Arc::new(AtomicBool::new(false));
+    let (lookup, over) = silent_lookup({
+        let panics = Arc::clone(&panics);
+        move || {
+            assert!(!panics.load(Ordering::SeqCst), "a lookup that panics");
+            "pro"
+        }
+    });
+    assert_eq!(tier(&lookup, "ada").await, 1);
+    over.store(false, Ordering::SeqCst);
+    let waiting: Vec<_> = (0..3).map(|_| tokio::spawn(later(lookup.find(&parts("ada"))))).collect();
+    tokio::task::yield_now().await;
+    panics.store(true, Ordering::SeqCst);
+    over.store(true, Ordering::SeqCst);
+    assert!(tokio::spawn(later(lookup.find(&parts("ada")))).await.is_err(), "the request that polled it has the panic");
+    for one in waiting {
+        assert_eq!(tokio::time::timeout(SOON, one).await.expect("it is woken").unwrap().1, 1);
+    }
+}
+
+/// The first lookup is dropped with the request that has not fetched its result, while the second one runs.
+#[tokio::test]
+async fn lookup_that_is_dropped_late_leaves_its_successor_shared() {
+    let fake = Arc::new(FakeLookup::default());
+    let lookup = lookup_at(&fake, 10, Duration::ZERO);
+    let mut slow = later(lookup.find(&parts("ada")));
+    assert!(polled_once(&mut slow).await.is_none());
+    fake.answers(Ok(Some("pro")));
+    assert_eq!((tier(&lookup, "ada").await, fake.asked()), (1, 1));
+    *fake.answer.lock().unwrap() = None;
+    let mut next = [0, 1].map(|_| later(lookup.find(&parts("ada"))));
+    assert!(polled_once(&mut next[0]).await.is_none());
+    drop(slow);
+    assert!(polled_once(&mut next[1]).await.is_none());
+    assert_eq!((fake.asked(), lookup.running()), (2, 1));
 }
 
 #[tokio::test(start_paused = true)]
@@ -449,7 +520,10 @@ async fn identity_that_is_missing_or_not_text_is_not_looked_up() {
     assert!(matches!(lookup.find(&without_identity), Found::Now(None, 2)));
     let mut no_text = Request::new(());
     no_text.headers_mut().insert("x-api-key", HeaderValue::from_bytes(b"\xff\xfe").unwrap());
-    assert!(matches!(lookup.find(&no_text.into_parts().0), Found::Now(Some(_), 2)));
+    let no_text = no_text.into_parts().0;
+    assert!(matches!(lookup.find(&no_text), Found::Now(Some(_), 2)));
+    lookup.unknown.as_missing = true;
+    assert!(matches!(lookup.find(&no_text), Found::Now(None, 2)), "like an unknown identity");
     assert_eq!(fake.asked(), 0);
 }
 

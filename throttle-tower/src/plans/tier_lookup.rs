@@ -233,3 +233,18 @@ impl Table {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Constant;
+
+    #[test]
+    fn cache_is_refused_above_its_largest_size() {
+        let mut lookup = CachedTierLookup::new(Arc::new(Constant), Arc::new(|_| Box::pin(async { Ok(None) })));
+        lookup.entries = MAX_ENTRIES;
+        assert!(lookup.check().is_ok());
+        lookup.entries = MAX_ENTRIES + 1;
+        assert_eq!(lookup.check().unwrap_err().field(), "cache");
+    }
+}

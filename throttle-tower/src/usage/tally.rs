@@ -85,11 +85,7 @@ impl Tally {
 
     fn charge_more(&mut self, steps: &mut Vec<Step>) {
         let (Some(call), Some(used)) = (&self.call, self.used) else { return };
-        if self.charging.is_some()
-            || self.end.is_some()
-            || used <= self.held
-            || self.next_charge_at.is_none_or(|at| used < at)
-        {
+        if self.charging.is_some() || used <= self.held || self.next_charge_at.is_none_or(|at| used < at) {
             return;
         }
         let cost = (used - self.held).max(self.estimate);
@@ -172,4 +168,57 @@ pub(super) fn joined(steps: Vec<Step>) -> Vec<Step> {
         }
     }
     joined
+}
+
+#[cfg(test)]
+mod tests {
+    use throttle_core::{Backend, Cost, Gcra, Key, ManualClock, MemoryBackend, Policy, PolicySet, Rate};
+
+    use super::*;
+
+    const NONE: [u64; 0] = [];
+
+    fn call(cost: u64) -> Call {
+        Call::new(Key::from("key"), Cost::new(cost).unwrap())
+    }
+
+    /// The receipt of a charge of so many units.
+    fn charged(units: u64) -> Option<Receipt> {
+        let store = MemoryBackend::builder().clock(ManualClock::default()).build();
+        let policy = Policy::new("p", Gcra::new(Rate::per_minute(100))).unwrap();
+        let set = std::sync::Arc::new(store.prepare(PolicySet::new(policy).unwrap()).unwrap());
+        Receipt::of(&store.decide_now(&set, &[call(units)]), &[call(units)])
+    }
+
+    /// The costs of the running charges that are due after a change.
+    fn asked(change: impl FnOnce(&mut Vec<Step>)) -> Vec<u64> {
+        let mut steps = Vec::new();
+        change(&mut steps);
+        let cost = |step| match step {
+            Step::Ask { call, .. } => call.cost(),
+            other => panic!("{other:?}"),
+        };
+        steps.into_iter().map(cost).collect()
+    }
+
+    #[test]
+    fn units_added_during_a_running_charge_are_charged_when_it_arrives() {
+        let mut tally = Tally::new(0, Some(call(1)), None);
+        assert_eq!(asked(|steps| tally.add(5, steps)), [5]);
+        assert_eq!(asked(|steps| tally.add(7, steps)), NONE, "one at a time");
+        assert_eq!(asked(|steps| tally.arrived(charged(5), steps)), [7]);
+        assert_eq!(asked(|steps| tally.arrived(charged(7), steps)), NONE);
+        assert_eq!((tally.held(), tally.used()), (12, Some(12)));
+    }
+
+    #[test]
+    fn exhausted_limit_is_asked_again_after_another_estimates_worth() {
+        for (estimate, more) in [(None, 1), (charged(10), 10)] {
+            let mut tally = Tally::new(0, Some(call(1)), estimate);
+            assert_eq!(asked(|steps| tally.add(25, steps)).len(), 1);
+            assert_eq!(asked(|steps| tally.arrived(None, steps)), NONE, "at once it would get nothing again");
+            assert_eq!(asked(|steps| tally.add(more - 1, steps)), NONE);
+            assert_eq!(asked(|steps| tally.add(1, steps)).len(), 1, "{more} more");
+        }
+    }
 }

@@ -90,8 +90,7 @@ fn line<'a>(terms: PolicyTerms<'a>, status: &Status, paced_by: &Policy, extra: u
             Some(wait) => wait,
             None => micros(status.effective_window(paced_by)),
         },
-        // A client that waits for the reset must not come back before the wait is over.
-        reset_us: micros(status.reset_after()).max(retry_us.unwrap_or(0)),
+        reset_us: micros(status.reset_after()),
         violated,
         retry_us,
     }
