@@ -1,5 +1,5 @@
 use super::drain::Drain;
-use super::transition::{Transition, micros_between};
+use super::transition::Transition;
 use super::verdict::{Mark, Standing};
 use super::wire::{Numbers, Wire, amount};
 use crate::error::ConfigError;
@@ -62,29 +62,21 @@ pub(crate) struct Tat {
 }
 
 impl Arrival {
-    /// The debt at `now`. A debt that exceeds the depth, as after a step back of the clock, may be cut off above it.
+    /// The debt at `now`. It exceeds the depth only after the clock has stepped back.
     #[inline]
-    fn debt(&self, tat: Tat, now: Timestamp) -> u64 {
+    fn debt(&self, tat: Tat, now: Timestamp) -> Debt {
         let ahead = tat.whole - now.as_micros();
-        let grains = ahead.cast_unsigned().min(self.0.empties_in + 1) * self.0.p.get() + tat.frac;
-        if ahead < 0 { 0 } else { grains }
+        if ahead < 0 {
+            Debt::Grains(0)
+        } else if ahead.unsigned_abs() <= self.0.empties_in {
+            Debt::Grains(ahead.unsigned_abs() * self.0.p.get() + tat.frac)
+        } else {
+            Debt::BeyondDepth(ahead.unsigned_abs())
+        }
     }
 
-    /// The TAT of a debt at `now`.
-    #[inline]
-    fn tat(&self, now: Timestamp, debt: u64) -> Tat {
-        let (whole, frac) = self.0.p.split(debt);
-        Tat { whole: now.as_micros() + whole.cast_signed(), frac }
-    }
-
-    /// µs until TAT − now is no more than tau − c·T.
-    #[inline]
-    fn until(&self, tat: Tat, now: Timestamp, cost: u64) -> u64 {
-        let (whole, frac) = self.0.p.split(self.0.depth - self.0.grains(cost));
-        micros_between(now, tat.whole - whole.cast_signed() + i64::from(tat.frac > frac))
-    }
-
-    /// A TAT that is `units` emission intervals later.
+    /// A TAT that is `units` emission intervals later. The division does not depend on the state, so the processor can
+    /// do it while it loads the state.
     #[inline]
     pub(crate) fn later(&self, tat: Tat, units: u64) -> Tat {
         let (whole, frac) = self.0.p.split(self.0.grains(units));
@@ -92,6 +84,11 @@ impl Arrival {
         let (carry, frac) = if frac >= self.0.p.get() { (1, frac - self.0.p.get()) } else { (0, frac) };
         Tat { whole: tat.whole + whole.cast_signed() + carry, frac }
     }
+}
+
+enum Debt {
+    Grains(u64),
+    BeyondDepth(u64),
 }
 
 impl Transition for Arrival {
@@ -108,21 +105,35 @@ impl Transition for Arrival {
 
     #[inline(always)]
     fn wait(&self, tat: &Tat, now: Timestamp, cost: u64) -> u64 {
-        let owed = self.debt(*tat, now) + self.0.grains(cost);
-        if owed <= self.0.depth { 0 } else { self.until(*tat, now, cost) }
+        match self.debt(*tat, now) {
+            Debt::Grains(debt) => self.0.wait(debt, cost),
+            Debt::BeyondDepth(ahead) => {
+                // ahead + ceil((frac + cost − depth) / p), where the bracket may be negative.
+                let over = (tat.frac + self.0.grains(cost)).cast_signed() - self.0.depth.cast_signed();
+                let ceil = -(-over).div_euclid(self.0.p.get().cast_signed());
+                ahead.saturating_add_signed(ceil)
+            }
+        }
     }
 
     #[inline(always)]
     fn take(&self, tat: &mut Tat, now: Timestamp, cost: u64) -> Mark {
-        *tat = self.tat(now, self.debt(*tat, now) + self.0.grains(cost));
+        let from = if tat.whole >= now.as_micros() { *tat } else { Tat { whole: now.as_micros(), frac: 0 } };
+        *tat = self.later(from, cost);
         Mark::at(now)
     }
 
     #[inline(always)]
     fn standing(&self, tat: &Tat, now: Timestamp) -> Standing {
-        let debt = self.debt(*tat, now);
-        let (remaining, next) = if debt <= self.0.depth { self.0.room(debt) } else { (0, self.until(*tat, now, 1)) };
-        Standing { remaining, reset: micros_between(now, tat.whole + i64::from(tat.frac > 0)), next }
+        let ahead = tat.whole - now.as_micros();
+        let reset = if ahead < 0 { 0 } else { ahead.unsigned_abs() + u64::from(tat.frac > 0) };
+        match self.debt(*tat, now) {
+            Debt::Grains(debt) => {
+                let (remaining, next) = self.0.room(debt);
+                Standing { remaining, reset, next }
+            }
+            Debt::BeyondDepth(_) => Standing { remaining: 0, reset, next: self.wait(tat, now, 1) },
+        }
     }
 
     fn give_back(&self, tat: &mut Tat, now: Timestamp, _: Mark, _: u64, units: u64) {
@@ -136,9 +147,7 @@ impl Transition for Arrival {
 
     fn debit(&self, tat: &mut Tat, now: Timestamp, _: Mark, units: u64) {
         let left = self.standing(tat, now).remaining;
-        if left > 0 {
-            self.take(tat, now, units.min(left));
-        }
+        self.take(tat, now, units.min(left));
     }
 
     fn fresh_at(&self, tat: &Tat) -> Timestamp {

@@ -134,3 +134,26 @@ fn law_08_a_debit_with_nothing_left_moves_the_clock_of_a_shaper() {
         assert_eq!(told(&next), expected);
     }
 }
+
+/// On a clock that stepped back, a pace can be further ahead than any wait that the shaper admits. A debit of which
+/// nothing is left to take leaves it there.
+#[test]
+fn law_08_a_debit_with_nothing_left_brings_no_pace_nearer() {
+    const SECOND: i64 = 1_000_000;
+    let tree = Tree::Leaf(Spec::Shaper { limit: 1, period: 60 * SECOND as u64, max_wait: 60 * SECOND as u64 });
+    let mut reference = Reference::new(&tree);
+    let mut take = || reference.decide(TODAY, &[Some(1)]).1.remove(0).1;
+    let (first, second) = (take(), take());
+    reference.settle(TODAY + 1_000 * SECOND, 0, second, 0);
+    reference.settle(TODAY, 0, first, 2);
+    let expected = reference.decide(TODAY, &[Some(0)]).0;
+    for mut machine in [Box::new(Pure::new(&tree)) as Box<dyn Machine>, Box::new(InMemory::new(&tree))] {
+        let first = machine.take(TODAY, 1).1.expect("admitted");
+        let second = machine.take(TODAY, 1).1.expect("admitted");
+        machine.settle(TODAY + 1_000 * SECOND, second.actual(0));
+        machine.settle(TODAY, first.actual(2));
+        let next = machine.take(TODAY, 0).0;
+        assert_eq!(next.reset_after().as_secs(), 1_000);
+        assert_eq!(told(&next), expected);
+    }
+}
