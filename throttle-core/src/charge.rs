@@ -60,7 +60,8 @@ impl<B: Backend> Limiter<B> {
 }
 
 impl<C: Clock> Limiter<MemoryBackend<C>> {
-    /// Decides like [`check`](Self::check), and returns the charge if the request was admitted.
+    /// Decides a request of `cost` units like [`check`](Self::check), 0 counting as 1, and returns the charge if the
+    /// request was admitted.
     #[must_use]
     pub fn charge(&self, key: impl Into<Key>, cost: u64) -> (Decision, Option<Charge<MemoryBackend<C>>>) {
         let calls = self.calls(&Call::new(key.into(), Cost::at_least_one(cost)));

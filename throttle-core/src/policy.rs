@@ -184,11 +184,6 @@ impl Policy {
         &self.algorithm
     }
 
-    /// Replaces the algorithm, and removes the tiers.
-    pub(crate) fn set_algorithm(&mut self, algorithm: Algorithm) {
-        (self.algorithm, self.tiers) = (algorithm, None);
-    }
-
     /// Changes the algorithm, and that of each tier.
     pub(crate) fn change_algorithms(&mut self, change: impl Fn(&Algorithm) -> Algorithm) {
         self.change_each(|policy| policy.algorithm = change(&policy.algorithm));

@@ -1,4 +1,3 @@
-use crate::algorithm::Algorithm;
 use crate::error::ConfigError;
 use crate::policy::Policy;
 
@@ -147,16 +146,6 @@ impl PolicySet {
     #[must_use]
     pub fn policies(&self) -> &[Policy] {
         &self.policies
-    }
-
-    /// The set with other algorithms, in the order of the policies. Policies beyond the last algorithm keep theirs.
-    #[must_use]
-    pub fn with_algorithms(&self, algorithms: &[Algorithm]) -> Self {
-        let mut set = self.clone();
-        for (policy, algorithm) in set.policies.iter_mut().zip(algorithms) {
-            policy.set_algorithm(*algorithm);
-        }
-        set
     }
 
     /// The set with the parameters of the policies that `of` returns for its own. Names and units stay.

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
-use throttle_core::Backend;
 use throttle_core::backend::Receipt;
+use throttle_core::{Backend, Gcra, Limiter, Policy, Rate};
 
 use crate::support::bounds::check_every_stretch;
 use crate::support::machines::{InMemory, Machine, Pure};
@@ -260,4 +260,14 @@ fn a_settlement_of_a_forgotten_key_stores_it_only_for_a_debit() {
         machine.settle(TODAY, charge.actual(actual));
         assert_eq!(machine.backend.keys(), keys, "{actual} of two used");
     }
+}
+
+/// A charge is never of nothing: a cost of 0 takes one unit, as it does without a charge.
+#[test]
+fn law_10_a_charge_of_0_units_is_one_of_1() {
+    let limiter = Limiter::in_memory(Policy::new("p", Gcra::new(Rate::per_day(9))).unwrap()).unwrap();
+    let (decision, charge) = limiter.charge("ada", 0);
+    assert_eq!((decision.remaining(), limiter.check("ada", 0).remaining()), (8, 7));
+    charge.expect("it was admitted").refund_now();
+    assert_eq!(limiter.peek("ada").remaining(), 8);
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use throttle_core::algorithm::State;
 use throttle_core::backend::{Call, Receipt};
-use throttle_core::{Algorithm, Cost, Decision, Key, PolicySet, Timestamp};
+use throttle_core::{Algorithm, Cost, Decision, Key, Policy, PolicyNode, PolicySet, PolicyTree, Timestamp};
 
 use super::redis::{Entry, Redis};
 use crate::decide::settle::words;
@@ -44,6 +44,17 @@ pub(super) fn call(key: &Key, cost: Option<u64>) -> Call {
     }
 }
 
+/// The part of a set's composition from `node` on, with one policy changed.
+fn tree_with(set: &PolicySet, node: usize, place: usize, changed: &Policy) -> PolicyTree {
+    let members = || set.members(node).map(|member| tree_with(set, member, place, changed)).collect();
+    match set.node(node) {
+        PolicyNode::Policy(policy) if policy == place => changed.clone().into(),
+        PolicyNode::Policy(policy) => set.policies()[policy].clone().into(),
+        PolicyNode::All => PolicyTree::All(members()),
+        PolicyNode::Any(charge) => PolicyTree::Any(members(), charge),
+    }
+}
+
 impl Machine {
     pub(super) fn new(set: PolicySet) -> Self {
         let prepared = Arc::new(Prepared::new(0, set.clone(), &[]));
@@ -51,9 +62,9 @@ impl Machine {
     }
 
     pub(super) fn change(&mut self, policy: usize, algorithm: Algorithm) {
-        let mut algorithms: Vec<_> = self.set.policies().iter().map(|policy| *policy.algorithm()).collect();
-        algorithms[policy] = algorithm;
-        self.set = self.set.with_algorithms(&algorithms);
+        let name = self.set.policies()[policy].name();
+        let changed = Policy::new(name, algorithm).unwrap();
+        self.set = PolicySet::new(tree_with(&self.set, 0, policy, &changed)).unwrap();
         self.prepared = Arc::new(Prepared::new(0, self.set.clone(), &[]));
     }
 
