@@ -13,6 +13,19 @@ use super::token_bucket::TokenBucket;
 use crate::error::ConfigError;
 
 /// Something that builds an algorithm: the builders of this module, or an [`Algorithm`] itself.
+///
+/// ```
+/// use throttle_core::{Gcra, IntoAlgorithm, Rate};
+///
+/// assert_eq!(Gcra::new(Rate::per_second(10)).burst(2).into_algorithm()?.capacity(), 2);
+/// assert!(Gcra::new(Rate::per_second(10)).burst(0).into_algorithm().is_err());
+/// # Ok::<(), throttle_core::ConfigError>(())
+/// ```
+///
+/// # Contract
+///
+/// Builders that are equal give equal algorithms: nothing else, such as the time, has an influence. A setting out of
+/// its bounds is an error that names the setting, the value and the bound, and never a panic.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not an algorithm",
     label = "expected an algorithm such as `Gcra::new(Rate::per_second(10))`",

@@ -98,6 +98,10 @@ impl From<Concurrency> for LimitTree {
 /// }
 /// assert!(layer(Concurrency::new(20)).is_ok());
 /// ```
+///
+/// # Contract
+///
+/// The conversion checks nothing and never panics. A wrong setting is an error when the layer is built.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be enforced as it is",
     label = "expected a limit that says whose budget it is, or a composition of such",
@@ -137,6 +141,11 @@ impl IntoLimitTree for Concurrency {
 /// let per_second = limit("all", Gcra::new(Rate::per_second(10))).by(Constant);
 /// assert_eq!((per_second, Concurrency::new(20)).into_members().len(), 2);
 /// ```
+///
+/// # Contract
+///
+/// The members keep their order: it is the order in which an `any` tries them, and that of the headers. An empty list
+/// is an error when the layer is built.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a list of limits",
     label = "expected an array, a `Vec` or a tuple of limits",

@@ -18,6 +18,11 @@ use throttle_core::Cost;
 /// let exports = limit("exports", Gcra::new(Rate::per_minute(60))).by(Constant).cost(|parts: &Parts| 5);
 /// assert!(ThrottleLayer::new(exports).is_ok());
 /// ```
+///
+/// # Contract
+///
+/// The function is called once for each request that the limit applies to, before anything is decided. It must not
+/// block. A cost of 0 only looks at the limit: nothing is charged.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a cost",
     label = "expected a number of units or a function of the request's head",

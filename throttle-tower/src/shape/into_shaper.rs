@@ -15,6 +15,11 @@ use super::shaper::Shaper;
 /// assert!(bucket.into_shaper().is_ok());
 /// assert!(Shaper::builder(bucket).name("").into_shaper().is_err());
 /// ```
+///
+/// # Contract
+///
+/// A [`Shaper`] is returned as it is, and shares its schedule with its clones. A bucket or a builder starts a schedule
+/// of its own, unless the builder names a schedule that its backend has already.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no pace",
     label = "expected a `LeakyBucket`, a `ShaperBuilder` or a `Shaper`",

@@ -81,6 +81,12 @@ pub trait Connection: Send + Sync + 'static {
 ///
 /// assert!(!Mine.is_cluster() && Mine.address().is_none(), "the defaults");
 /// ```
+///
+/// # Contract
+///
+/// * A connection that is returned can take commands: the server was reached, and it has accepted the credentials.
+/// * The future may be dropped at any point; a half-open connection is closed then.
+/// * [`is_cluster`](Self::is_cluster) and [`address`](Self::address) always return the same.
 pub trait Connector: Send + Sync + 'static {
     /// Opens a connection. The backend drops the future when it takes too long.
     fn connect(&self) -> Pending<Box<dyn Connection>>;
