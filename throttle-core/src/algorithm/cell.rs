@@ -75,9 +75,12 @@ impl<'a> Cell<'a> {
         (self.repr, self.clipped)
     }
 
-    /// Counts everything as used that a state with a larger capacity could tell.
-    pub(crate) fn clip(&mut self) {
-        self.clipped = true;
+    /// Charges all that the limit holds, for a charge of more than remains: part of a unit that has drained does not
+    /// remain. Everything counts as used that a state with a larger capacity could tell.
+    pub(crate) fn fill(&mut self) {
+        let mut full = self.by.fresh_repr();
+        self.by.take(&mut full, self.at, self.by.capacity());
+        (self.repr, self.clipped, self.other) = (full, true, None);
     }
 
     /// µs until `cost` is admitted: 0 for now, [`NEVER`] for a cost above the capacity.

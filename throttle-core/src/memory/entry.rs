@@ -163,14 +163,12 @@ impl<'a> Entry<'a> {
         for in_force in tiers.iter().filter(|in_force| in_force.tier != self.in_force.tier) {
             let label = Label::overflow(policy, in_force.tier);
             let (other, mut cell) = Entry::locate(in_force, label, (cost, now), shard, &[], shared);
-            let units = cost.min(cell.standing().remaining);
-            if units > 0 {
-                cell.take(units);
+            if cost <= cell.standing().remaining {
+                cell.take(cost);
+            } else {
+                cell.fill();
             }
-            if units < cost {
-                cell.clip();
-            }
-            other.store(cell, units > 0, shard, shared);
+            other.store(cell, true, shard, shared);
         }
     }
 }

@@ -430,6 +430,25 @@ fn law_09_tiers_in_a_full_store_admit_no_more_than_the_largest() {
     }
 }
 
+/// A charge above what remains of another tier's shared bucket fills it: a part of a unit that has drained there is no
+/// room for the next key.
+#[test]
+fn law_09_a_charge_that_a_smaller_tier_cannot_hold_fills_its_shared_bucket() {
+    let clock = ManualClock::new(T0);
+    let backend = MemoryBackend::builder().clock(clock.clone()).max_keys(1).build();
+    let set = backend.prepare(set(&per_minute(&[3, 13]), Carry::Keep)).unwrap();
+    let take = |after_seconds: u64, key: &str, cost: u64, tier: u8| {
+        clock.set(T0.after_micros(after_seconds * 1_000_000));
+        let call = Call::new(Key::from(key), Cost::at_least_one(cost)).in_tier(tier);
+        backend.decide_now(&set, &[call]).statuses()[0]
+    };
+    assert!(!take(0, "first", 1, 0).is_overflow());
+    assert!(take(0, "ada", 5, 1).is_overflow());
+    assert!(!take(52, "second", 1, 1).is_overflow(), "the first one's unit has drained");
+    assert!(take(56, "bob", 13, 1).is_overflow());
+    assert!(take(60, "bob", 1, 0).is_violated(), "bob has used all 13 units of his tier four seconds ago");
+}
+
 #[test]
 fn law_09_what_was_used_of_a_shared_bucket_in_one_tier_stays_used_in_another() {
     let clock = ManualClock::new(T0);
