@@ -1,11 +1,14 @@
 //! One mathematics, several vocabularies: GCRA, token bucket and meter decide alike, and the shaper admits like GCRA.
 
+use std::time::Duration;
+
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
+use throttle_core::{Algorithm, CalendarQuota, Timestamp};
 
 use crate::support::machines::{Machine, Pure};
 use crate::support::reference::told;
-use crate::support::spec::{Kind, Spec, Tree};
+use crate::support::spec::{Kind, Spec, TODAY, Tree};
 use crate::support::strategies::{any_spec, run};
 use crate::support::trace::{Case, cases, clamp};
 
@@ -81,4 +84,21 @@ fn shaper_beside_gcra(case: &Case) -> TestCaseResult {
 #[test]
 fn law_08_the_shaper_admits_like_gcra() {
     run("shaper beside GCRA", &cases(gcras(), 80), shaper_beside_gcra);
+}
+
+/// Periods of 24 hours are civil days: they begin at local midnight too.
+#[test]
+fn law_08_a_fixed_quota_of_a_day_is_the_daily_quota_at_every_offset() {
+    let now = Timestamp::from_micros(TODAY + 3 * 3_600 * 1_000_000);
+    for offset in [-840, -90, 0, 330, 840] {
+        let fixed = CalendarQuota::fixed(5, Duration::from_secs(86_400)).utc_offset_minutes(offset).build().unwrap();
+        let daily = CalendarQuota::daily(5).utc_offset_minutes(offset).build().unwrap();
+        let verdict = |quota: &Algorithm| quota.decide(quota.fresh(), now, 1).1;
+        let (fixed, daily) = (verdict(&fixed), verdict(&daily));
+        assert_eq!(
+            (fixed.remaining(), fixed.reset_after_micros()),
+            (4, daily.reset_after_micros()),
+            "{offset} minutes"
+        );
+    }
 }
