@@ -78,9 +78,7 @@ impl<'a> Cell<'a> {
     /// Charges all that the limit holds, for a charge of more than remains: part of a unit that has drained does not
     /// remain. Everything counts as used that a state with a larger capacity could tell.
     pub(crate) fn fill(&mut self) {
-        let mut full = self.by.fresh_repr();
-        self.by.take(&mut full, self.at, self.by.capacity());
-        (self.repr, self.clipped, self.other) = (full, true, None);
+        (self.repr, self.clipped, self.other) = (self.charged(self.by.capacity()), true, None);
     }
 
     /// µs until `cost` is admitted: 0 for now, [`NEVER`] for a cost above the capacity.
@@ -137,12 +135,17 @@ impl<'a> Cell<'a> {
     pub(crate) fn carry_over(&mut self) {
         let Some(conversion) = self.conversion() else { return };
         let counted = self.counted();
-        let used = conversion.used(counted);
-        let mut carried = self.by.fresh_repr();
-        if used > 0 {
-            self.by.take(&mut carried, self.at, used);
-        }
+        let carried = self.charged(conversion.used(counted));
         (self.repr, self.clipped, self.other) = (carried, conversion.clips(counted), None);
+    }
+
+    /// An unused state that is charged so many units at once.
+    fn charged(&self, units: u64) -> Repr {
+        let mut repr = self.by.fresh_repr();
+        if units > 0 {
+            self.by.take(&mut repr, self.at, units);
+        }
+        repr
     }
 
     fn wait_from_at(&self, cost: u64) -> u64 {

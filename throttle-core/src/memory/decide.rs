@@ -27,7 +27,10 @@ impl Store {
 
     #[inline(never)]
     fn decide_set(&self, set: &MemorySet, calls: &[Call], now: Timestamp) -> Decision {
-        match if set.is_all { set.policies.len() } else { 0 } {
+        if !set.is_all {
+            return self.decide_located(set, calls, now);
+        }
+        match set.policies.len() {
             // Where the number is known when the code is compiled, nothing is counted.
             2 => self.decide_several::<2>(set, calls, now),
             3 => self.decide_several::<3>(set, calls, now),
