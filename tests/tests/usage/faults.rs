@@ -135,22 +135,31 @@ async fn charge_of_an_open_limit_is_zero() {
     assert_eq!(site.layer.settlements(), throttle_tower::usage::Settlements::default());
 }
 
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
+}
+
+/// A layer that charges an estimate of 9 units until the response ends.
+fn estimating(store: &Store) -> ThrottleLayer<BoxBackend> {
+    let limit = budget("tokens", UNITS).cost(9).settled_later();
+    ThrottleLayer::new(limit).unwrap().on_error(OnError::Closed).backend(store.backend.clone()).unwrap()
+}
+
+async fn use_two(request: http::Request<()>) -> Result<http::Response<()>, ()> {
+    request.extensions().get::<Usage>().unwrap().add("tokens", 2).unwrap();
+    Ok(http::Response::new(()))
+}
+
 /// A thread without a runtime may drop a response: then the request's own runtime is used. If that runtime has ended,
 /// the settlement fails and counts as failed.
 #[test]
 fn charge_of_a_body_dropped_outside_a_runtime_is_settled_by_the_requests_runtime() {
     use tower::{Layer, ServiceExt};
 
-    let runtime = || tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let first = runtime();
     let (_server, _proxy, store) = first.block_on(remote());
-    let limit = budget("tokens", UNITS).cost(9).settled_later();
-    let layer = ThrottleLayer::new(limit).unwrap().on_error(OnError::Closed).backend(store.backend.clone()).unwrap();
-    let inner = tower::service_fn(|request: http::Request<()>| async move {
-        request.extensions().get::<Usage>().unwrap().add("tokens", 2).unwrap();
-        Ok::<_, ()>(http::Response::new(()))
-    });
-    let ask = || first.block_on(layer.layer(inner).oneshot(http::Request::new(()))).unwrap();
+    let layer = estimating(&store);
+    let ask = || first.block_on(layer.layer(tower::service_fn(use_two)).oneshot(http::Request::new(()))).unwrap();
     let (one, two) = (ask(), ask());
     std::thread::spawn(move || drop(one)).join().unwrap();
     first.block_on(until(|| layer.settlements().settled == 1));
@@ -166,17 +175,11 @@ fn charge_of_a_body_dropped_outside_a_runtime_is_settled_by_the_requests_runtime
 fn charge_is_settled_in_the_runtime_in_which_the_response_is_dropped() {
     use tower::{Layer, ServiceExt};
 
-    let runtime = || tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let (connects, serves) = (runtime(), runtime());
     let (_server, _proxy, store) = connects.block_on(remote());
-    let limit = budget("tokens", UNITS).cost(9).settled_later();
-    let layer = ThrottleLayer::new(limit).unwrap().on_error(OnError::Closed).backend(store.backend.clone()).unwrap();
-    let inner = tower::service_fn(|request: http::Request<()>| async move {
-        request.extensions().get::<Usage>().unwrap().add("tokens", 2).unwrap();
-        Ok::<_, ()>(http::Response::new(()))
-    });
+    let layer = estimating(&store);
     assert_eq!(connects.block_on(store.left("tokens", UNITS)), UNITS, "the connection is there");
-    let response = serves.block_on(layer.layer(inner).oneshot(http::Request::new(()))).unwrap();
+    let response = serves.block_on(layer.layer(tower::service_fn(use_two)).oneshot(http::Request::new(()))).unwrap();
     serves.shutdown_timeout(Duration::from_secs(5));
     connects.block_on(async {
         drop(response);
@@ -193,17 +196,11 @@ fn charge_of_a_response_whose_runtime_has_ended_is_lost_without_a_panic() {
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use tower::{Layer, ServiceExt};
 
-    let runtime = || tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let (connects, serves) = (runtime(), runtime());
     let (_server, _proxy, store) = connects.block_on(remote());
-    let limit = budget("tokens", UNITS).cost(9).settled_later();
-    let layer = ThrottleLayer::new(limit).unwrap().on_error(OnError::Closed).backend(store.backend.clone()).unwrap();
-    let inner = tower::service_fn(|request: http::Request<()>| async move {
-        request.extensions().get::<Usage>().unwrap().add("tokens", 2).unwrap();
-        Ok::<_, ()>(http::Response::new(()))
-    });
+    let layer = estimating(&store);
     assert_eq!(connects.block_on(store.left("tokens", UNITS)), UNITS, "the connection is there");
-    let ask = || serves.block_on(layer.layer(inner).oneshot(http::Request::new(()))).unwrap();
+    let ask = || serves.block_on(layer.layer(tower::service_fn(use_two)).oneshot(http::Request::new(()))).unwrap();
     let (one, two) = (ask(), ask());
     let ended = serves.handle().clone();
     serves.shutdown_timeout(Duration::from_secs(5));

@@ -257,10 +257,10 @@ async fn charge_request_that_learns_late_of_a_long_queue_is_refused_at_once() {
     assert!(about(late.at, 60 * MS), "{late:?}");
 }
 
-/// Another layer takes the first one's turn, and the store's answer about its next one is late: the second one is not
-/// before itself when its wait is told.
+/// Another layer takes the turn of the first request, and the store's answer about its next turn is late. The
+/// `Retry-After` of the second request does not count that request's own place in the queue.
 #[tokio::test(start_paused = true)]
-async fn charge_request_that_gives_up_in_a_queue_is_told_the_wait_without_its_own_place() {
+async fn charge_retry_after_of_a_request_that_gives_up_in_a_queue_leaves_out_its_own_place() {
     let site = Site::new(true, one_each(1_000 * MS, 2_100 * MS));
     let other = ThrottleLayer::new(limit("held", Gcra::new(Rate::per_second(1)).burst(1)).by(Constant)).unwrap();
     let other = other.backend(site.store.memory.clone()).unwrap().layer(Hello);
