@@ -382,10 +382,13 @@ async fn the_report_reaches_handlers_and_outer_layers() {
 }
 
 #[tokio::test]
-async fn the_report_is_left_out_of_responses_on_demand() {
-    let (layer, ..) = layer(three_by(ClientIp::peer()));
-    let app = Router::new().route("/", any(ok)).layer(layer.report_in_response(false));
-    let response = send(&app, from("203.0.113.9")).await;
-    assert!(response.extensions().get::<LimitReport>().is_none());
-    assert_eq!(list(&response, "ratelimit").len(), 1);
+async fn responses_carry_no_report_unless_the_layer_is_asked() {
+    let layer = ThrottleLayer::new(limit("once", Gcra::new(Rate::per_day(1)).burst(1)).by(ClientIp::peer())).unwrap();
+    let app = Router::new().route("/", any(ok)).layer(layer);
+    for status in [StatusCode::OK, StatusCode::TOO_MANY_REQUESTS] {
+        let response = send(&app, from("203.0.113.9")).await;
+        assert_eq!(response.status(), status);
+        assert!(response.extensions().get::<LimitReport>().is_none());
+        assert_eq!(list(&response, "ratelimit").len(), 1);
+    }
 }

@@ -146,8 +146,8 @@ async fn no_event_holds_a_key() {
 /// The report of a response is the inner layer's: that layer either refused, or is nearer to the handler.
 #[tokio::test]
 async fn report_of_the_inner_layer_stays_in_the_response() {
-    let outer = ThrottleLayer::new(shared("outer", 9)).unwrap();
-    let inner = ThrottleLayer::new(shared("inner", 1)).unwrap();
+    let outer = ThrottleLayer::new(shared("outer", 9)).unwrap().report_in_response(true);
+    let inner = ThrottleLayer::new(shared("inner", 1)).unwrap().report_in_response(true);
     let service = outer.layer(inner.layer(Strict::default()));
     for (status, violated) in [(StatusCode::OK, vec![]), (StatusCode::TOO_MANY_REQUESTS, vec!["inner"])] {
         let response = service.clone().oneshot(get()).await.unwrap();
@@ -156,8 +156,9 @@ async fn report_of_the_inner_layer_stays_in_the_response() {
         assert_eq!(report.statuses().map(|(policy, _)| policy.name()).collect::<Vec<_>>(), ["inner"]);
     }
     // If the outer layer refuses, there is no inner report.
-    let outer = ThrottleLayer::new(shared("outer", 1)).unwrap();
-    let service = outer.layer(ThrottleLayer::new(shared("inner", 9)).unwrap().layer(Strict::default()));
+    let outer = ThrottleLayer::new(shared("outer", 1)).unwrap().report_in_response(true);
+    let inner = ThrottleLayer::new(shared("inner", 9)).unwrap().report_in_response(true);
+    let service = outer.layer(inner.layer(Strict::default()));
     for (status, name) in [(StatusCode::OK, "inner"), (StatusCode::TOO_MANY_REQUESTS, "outer")] {
         let response = service.clone().oneshot(get()).await.unwrap();
         let report = response.extensions().get::<LimitReport>().expect("there is a report");
@@ -200,8 +201,9 @@ async fn course(at_once: bool, is_observed: bool) -> (Course, u64) {
             })
             .on_warning(move |_| warning())
             .on_settle_error(move |_| settling())
+            .report_in_response(true)
     } else {
-        layer.report_in_response(false)
+        layer
     };
     let read = look();
     let handler = tower::service_fn(move |request: Request<Text>| {

@@ -60,7 +60,7 @@ fn admin(name: &str) -> Limit {
 #[tokio::test]
 async fn attack_50_open_admits_and_only_the_handler_sees_why() {
     for kind in BROKEN {
-        let layer = ThrottleLayer::new(shared("p", 1).on_error(OnError::Open)).unwrap();
+        let layer = ThrottleLayer::new(shared("p", 1).on_error(OnError::Open)).unwrap().report_in_response(true);
         let inner = tower::service_fn(move |request: Request<Text>| async move {
             let report = request.extensions().get::<LimitReport>().expect("the request has a report");
             assert_eq!(
@@ -287,7 +287,7 @@ async fn law_13_answers_that_are_late_many_times_in_a_row_open_no_limit() {
     let proxy = Proxy::start(server.port());
     let backend = RedisBackend::builder(Single::new(&proxy.url()).unwrap()).build().unwrap();
     let login = limit("login", FixedWindow::new(Rate::per_day(LIMIT as u64))).by(Header::new("x-user"));
-    let layer = ThrottleLayer::new(login).unwrap().on_error(OnError::Open);
+    let layer = ThrottleLayer::new(login).unwrap().on_error(OnError::Open).report_in_response(true);
     let service = layer.backend(backend.clone()).unwrap().layer(Strict::default());
     let ask = |user: &str| Request::get("/").header("x-user", user).body(Text::default()).unwrap();
     while backend.stats().decisions == 0 {

@@ -39,7 +39,7 @@ impl Process {
         let heard = Log::default();
         let log = Arc::clone(&heard);
         let layer = ThrottleLayer::new(limits.into()).unwrap().local_store(store).backend(remote.clone()).unwrap();
-        let layer = layer.on_decision(move |event| {
+        let layer = layer.report_in_response(true).on_decision(move |event| {
             log.lock().unwrap().push((event.outcome.label(), event.degraded(), event.decided_by()));
         });
         Self { remote, service: layer.layer(Strict::default()), heard }

@@ -51,7 +51,8 @@ async fn two_limits_of_one_name<B: Backend>(backend: B) {
 }
 
 async fn a_limit_is_replaced_while_it_serves<B: Backend>(backend: B) {
-    let former = ThrottleLayer::new(per_minute(5)).unwrap().backend(backend.clone()).unwrap();
+    let former = ThrottleLayer::new(per_minute(5)).unwrap().report_in_response(true);
+    let former = former.backend(backend.clone()).unwrap();
     assert_eq!(announced(&answer(&former).await), (5, 4));
     let changed = ThrottleLayer::new(per_minute(100).replace_existing()).unwrap().backend(backend.clone()).unwrap();
     let admitted = answer(&changed).await;
@@ -155,7 +156,8 @@ async fn plans_are_replaced_by_name_too() {
 async fn a_layer_is_no_other_limit_of_its_own_name() -> Result<(), ConfigError> {
     let (backend, store) = (Remote::faltering(false), memory());
     let local = limit("p", Gcra::new(Rate::per_minute(60))).by(Constant);
-    let layer = ThrottleLayer::new(local)?.local_store(&store).on_error(OnError::local(2)).backend(backend.clone())?;
+    let layer = ThrottleLayer::new(local)?.report_in_response(true).local_store(&store);
+    let layer = layer.on_error(OnError::local(2)).backend(backend.clone())?;
     let again = layer.clone().backend(backend.clone())?;
     let of_three = again.clone().on_error(OnError::local(3));
     let moved = of_three.clone().local_store(&memory()).backend(backend.clone())?;

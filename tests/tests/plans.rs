@@ -402,7 +402,7 @@ async fn two_plans_are_each_announced_in_their_tier() {
         let throttle = throttle.on_decision(move |event| {
             hearing.lock().unwrap().push(event.binding().map(|policy| policy.algorithm().capacity()));
         });
-        let throttle = throttle.backend(store.backend.clone()).unwrap();
+        let throttle = throttle.report_in_response(true).backend(store.backend.clone()).unwrap();
         let app = Router::new().route("/", get(tier)).layer(throttle);
         let ask = async |user: &str, team: Option<&str>| {
             let mut request = Request::get("/").header("x-api-key", user);
@@ -821,7 +821,8 @@ async fn report_of_a_plan_is_of_its_tier() {
     let plan = throttle_tower::plans("plan", [("free", gcra(1)), ("pro", gcra(9))]).by(Constant);
     let plan = plan.lookup(|_| async { Some("pro") }).unknown("free").cost(3).unit("tokens");
     let plan = plan.when(|parts| parts.uri.path() != "/none");
-    let service = ThrottleLayer::new(all((plan, common::shared("other", 5)))).unwrap().layer(common::Strict::default());
+    let layer = ThrottleLayer::new(all((plan, common::shared("other", 5)))).unwrap().report_in_response(true);
+    let service = layer.layer(common::Strict::default());
     for (path, capacities, tier) in [("/", vec![9, 5], Some("pro")), ("/none", vec![5], None)] {
         let request = Request::get(path).body(common::Text::default()).unwrap();
         let response = service.clone().oneshot(request).await.unwrap();

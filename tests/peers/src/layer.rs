@@ -33,7 +33,7 @@ pub fn run() {
             ("no layer", app()),
             ("identity layer", app().layer(tower::layer::util::Identity::new())),
             ("throttle, two policies, all fields", app().layer(throttle(generous()))),
-            ("the same, report in the request only", app().layer(throttle(generous()).report_in_response(false))),
+            ("the same, report in the response too", app().layer(throttle(generous()).report_in_response(true))),
             ("throttle, one policy, all fields", app().layer(throttle(one()))),
             ("throttle, two policies, no fields", app().layer(bare(generous()))),
             ("tower_governor, one policy, no fields", app().layer(GovernorLayer::new(governor(u32::MAX)))),
@@ -122,7 +122,7 @@ fn throttle(limits: LimitTree) -> ThrottleLayer {
 }
 
 fn bare(limits: LimitTree) -> ThrottleLayer {
-    throttle(limits).headers(Dialect::None).report_in_response(false)
+    throttle(limits).headers(Dialect::None)
 }
 
 fn generous() -> LimitTree {

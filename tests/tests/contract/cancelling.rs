@@ -114,7 +114,7 @@ async fn share_is_charged_for_a_dropped_request_like_the_store() {
     let backend = Remote::slow_and_faltering(0, 0);
     let limits = all([shared("refunding", 4).refund_aborted(), shared("keeping", 4)]);
     let layer = ThrottleLayer::new(limits).unwrap().on_error(OnError::local(2)).local_store(&memory());
-    let layer = layer.backend(backend.clone()).unwrap();
+    let layer = layer.report_in_response(true).backend(backend.clone()).unwrap();
     let service = layer.layer(Strict::default());
     let mut going = Box::pin(service.clone().oneshot(get()));
     assert!(poll(&mut going).is_pending());

@@ -117,7 +117,7 @@ async fn options_set_before_the_backend_hold_on_it() {
         .unwrap()
         .headers(Dialect::Draft06)
         .hide_headers_if(|status, _| status.is_success())
-        .report_in_response(false)
+        .report_in_response(true)
         .max_waiting(0)
         .on_decision(move |_| decided.count())
         .on_warning(move |_| warned.count());
@@ -127,13 +127,13 @@ async fn options_set_before_the_backend_hold_on_it() {
     let admitted = service.clone().oneshot(get()).await.unwrap();
     assert_eq!(admitted.status(), StatusCode::OK);
     assert!(!admitted.headers().contains_key("ratelimit-limit"), "hidden: {:?}", admitted.headers());
-    assert!(admitted.extensions().get::<LimitReport>().is_none());
+    assert!(admitted.extensions().get::<LimitReport>().is_some());
     assert_eq!(layer.settlements().settled, 1, "the layers count together");
 
     let refused = service.oneshot(get()).await.unwrap();
     assert_eq!((refused.status(), start.elapsed()), (StatusCode::TOO_MANY_REQUESTS, Duration::ZERO), "none is held");
     assert!(refused.headers().contains_key("ratelimit-limit"), "{:?}", refused.headers());
-    assert!(refused.extensions().get::<LimitReport>().is_none());
+    assert!(refused.extensions().get::<LimitReport>().is_some());
     assert_eq!((decisions.total(), warnings.total()), (2, 1));
 }
 

@@ -86,7 +86,7 @@ impl Site {
 pub(crate) fn layer(limits: impl IntoLimitTree) -> (ThrottleLayer<Store>, ManualClock, Store) {
     let clock = ManualClock::new(START);
     let store = MemoryBackend::builder().clock(clock.clone()).build();
-    let layer = ThrottleLayer::new(limits).unwrap().backend(store.clone()).unwrap();
+    let layer = ThrottleLayer::new(limits).unwrap().report_in_response(true).backend(store.clone()).unwrap();
     (layer, clock, store)
 }
 

@@ -1,6 +1,5 @@
 //! `RateLimit` and `RateLimit-Policy` in the syntax of the IETF drafts -08 to -11.
 
-use http::header::Entry;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::described_decision::DescribedDecision;
@@ -25,25 +24,25 @@ pub(super) fn policy_list(policies: &[PolicyTerms<'_>]) -> Option<HeaderValue> {
     text.value()
 }
 
-pub(super) fn write(headers: &mut HeaderMap, policies: Option<&HeaderValue>, report: &DescribedDecision<'_>) {
-    if let Some(policies) = policies {
-        add(headers, &names::POLICY, policies.clone(), their_policy_stands);
-    }
-    let mut text = Text::new();
-    standing(&mut text, report);
-    if let Some(standing) = text.value() {
-        add(headers, &names::RATELIMIT, standing, their_standing_stands);
-    }
-}
-
 /// `"per-ip";r=7;t=1, "per-user";r=640;t=55296`
-fn standing(text: &mut Text, report: &DescribedDecision<'_>) {
+pub(super) fn standing(report: &DescribedDecision<'_>) -> Option<HeaderValue> {
+    let mut text = Text::new();
     // `Retry-After` should not be earlier than any window listed beside it, and it is the exact one of the two.
     let longest = if report.admitted { u64::MAX } else { report.retry_after.map_or(u64::MAX, RetryAfter::seconds) };
 
     for policy in report.policies.iter().filter(|policy| report.admitted || policy.violated) {
         structured::string(text.next_member(), policy.terms.name);
         text.bytes(b";r=").integer(policy.r()).bytes(b";t=").integer(policy.t().min(longest));
+    }
+    text.value()
+}
+
+pub(super) fn write(headers: &mut HeaderMap, policies: Option<HeaderValue>, standing: Option<HeaderValue>) {
+    if let Some(policies) = policies {
+        add(headers, &names::POLICY, policies, their_policy_stands);
+    }
+    if let Some(standing) = standing {
+        add(headers, &names::RATELIMIT, standing, their_standing_stands);
     }
 }
 
@@ -66,16 +65,18 @@ fn their_standing_stands(theirs: &Member<'_>, ours: &Member<'_>) -> bool {
 /// Sets a header, or joins our list to the existing one. A response that has no room for another header stays without
 /// it.
 fn add(headers: &mut HeaderMap, name: &HeaderName, ours: HeaderValue, stands: fn(&Member<'_>, &Member<'_>) -> bool) {
-    match headers.try_entry(name) {
-        Ok(Entry::Vacant(vacant)) => {
-            let _ = vacant.try_insert(ours);
-        }
-        Ok(Entry::Occupied(mut there)) => {
-            let existing = there.iter().map(HeaderValue::as_bytes);
-            if let Some(joined) = structured::join(existing, ours.as_bytes(), stands) {
-                there.insert(joined);
-            }
-        }
-        Err(_full) => {}
+    // Appended first: few responses have the header already, and for the others this is one search instead of two.
+    if let Ok(true) = headers.try_append(name, ours) {
+        join_last(headers, name, stands);
+    }
+}
+
+/// Joins the last of a header's values, which is ours, to the ones before it.
+#[cold]
+fn join_last(headers: &mut HeaderMap, name: &HeaderName, stands: fn(&Member<'_>, &Member<'_>) -> bool) {
+    let mut values = headers.get_all(name).iter();
+    let Some(ours) = values.next_back() else { return };
+    if let Some(joined) = structured::join(values.map(HeaderValue::as_bytes), ours.as_bytes(), stands) {
+        let _ = headers.try_insert(name, joined);
     }
 }

@@ -27,43 +27,44 @@ pub(super) fn quota_list(policies: &[PolicyTerms<'_>]) -> Option<HeaderValue> {
     text.value()
 }
 
-/// Writes the policy that binds the client most, unless the existing headers bind it more.
+/// Writes where the client stands with the policy that binds it most, unless the existing headers bind it more.
 ///
 /// The headers are only meaningful together, so they are kept or replaced together. The existing ones stay if they are
 /// complete, readable and leave less; or, if they leave as much, if they reset later or their reset is not a number.
-pub(super) fn write(
-    headers: &mut HeaderMap,
-    dialect: Dialect,
-    policies: Option<&HeaderValue>,
-    report: &DescribedDecision<'_>,
-) {
-    let Some(policy) = described(report) else { return };
-    let ours = Standing { limit: policy.terms.quota.q, remaining: policy.r(), reset: reset(policy, dialect, report) };
+pub(super) fn write(headers: &mut HeaderMap, dialect: Dialect, policies: Option<HeaderValue>, ours: &Standing) {
     if existing(headers, dialect).is_some_and(|theirs| ours.gives_way_to(&theirs)) {
         return;
     }
     match dialect {
         Dialect::XRateLimit(_) => ours.write_trio(headers, &names::X, value_text::integer_value(ours.limit)),
-        Dialect::Draft03 => ours.write_trio(headers, &names::IETF, limit_with_quotas(ours.limit, policies)),
+        Dialect::Draft03 => ours.write_trio(headers, &names::IETF, limit_with_quotas(ours.limit, policies.as_ref())),
         Dialect::Draft06 => {
             ours.write_trio(headers, &names::IETF, value_text::integer_value(ours.limit));
-            replace(headers, &names::POLICY, policies.cloned());
+            replace(headers, &names::POLICY, policies);
         }
         Dialect::Draft07 => {
             replace(headers, &names::RATELIMIT, ours.dictionary());
-            replace(headers, &names::POLICY, policies.cloned());
+            replace(headers, &names::POLICY, policies);
         }
         Dialect::Draft11 | Dialect::None => {}
     }
 }
 
-struct Standing {
+/// Where the client stands with one policy.
+#[derive(Debug)]
+pub(super) struct Standing {
     limit: u64,
     remaining: u64,
     reset: u64,
 }
 
 impl Standing {
+    /// With the policy that binds the client most; `None` if there is none to describe.
+    pub(super) fn of(dialect: Dialect, report: &DescribedDecision<'_>) -> Option<Self> {
+        let policy = described(report)?;
+        Some(Self { limit: policy.terms.quota.q, remaining: policy.r(), reset: reset(policy, dialect, report) })
+    }
+
     fn gives_way_to(&self, theirs: &Existing) -> bool {
         let later = theirs.reset.is_none_or(|reset| reset >= self.reset);
         theirs.remaining < self.remaining || (theirs.remaining == self.remaining && later)

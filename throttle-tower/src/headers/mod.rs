@@ -42,6 +42,7 @@
 //!
 //! A shared cache may serve a response to other clients, for which its rate-limit headers are wrong: see [`is_public`].
 
+pub(crate) mod decision_headers;
 pub(crate) mod described_decision;
 mod dialect;
 mod draft11;
@@ -61,7 +62,6 @@ mod structured;
 #[cfg(test)]
 mod tests;
 mod value_text;
-pub(crate) mod write_dialect;
 
 pub use self::dialect::{Dialect, ResetFormat};
 pub use self::problem::Problem;

@@ -16,6 +16,9 @@ pub(crate) struct PolicyHeader {
 }
 
 impl PolicyHeader {
+    /// Announces nothing.
+    pub(crate) const NONE: Self = Self { dialect: Dialect::None, value: None };
+
     pub(crate) fn new<'a>(dialect: Dialect, policies: impl IntoIterator<Item = PolicyTerms<'a>>) -> Self {
         let policies: SmallVec<[PolicyTerms<'a>; 8]> = policies.into_iter().collect();
         let value = match dialect {

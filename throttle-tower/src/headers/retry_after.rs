@@ -31,19 +31,29 @@ impl RetryAfter {
 /// An existing value keeps its wording, and only if it is provably later: as seconds, or as a date. Anything else
 /// cannot be compared and is replaced.
 pub(super) fn write(headers: &mut HeaderMap, ours: RetryAfter, now_unix_us: u64) {
+    let Some(value) = value_text::integer_value(ours.seconds()) else { return };
+    // Appended first: few responses have the header already, and for the others this is one search instead of two.
+    if let Ok(true) = headers.try_append(RETRY_AFTER, value) {
+        keep_latest(headers, now_unix_us);
+    }
+}
+
+/// Keeps one value: ours, which is the last, or a later one of the others.
+#[cold]
+fn keep_latest(headers: &mut HeaderMap, now_unix_us: u64) {
     // A wait until a date is rounded down, because it has to be provably later than ours.
     let seconds = |value: &HeaderValue| match Wait::read(value)? {
         Wait::Seconds(seconds) => Some(seconds),
         Wait::Until(date_us) => Some(date_us.saturating_sub(now_unix_us) / 1_000_000),
     };
-    let theirs = headers.get_all(RETRY_AFTER).into_iter().filter_map(|value| Some((seconds(value)?, value)));
-    let latest = match theirs.max_by_key(|(seconds, _)| *seconds) {
-        Some((seconds, value)) if seconds >= ours.seconds() => Some(value.clone()),
-        _ => value_text::integer_value(ours.seconds()),
+    let mut values = headers.get_all(RETRY_AFTER).iter();
+    let Some(ours) = values.next_back() else { return };
+    let theirs = values.filter_map(|value| Some((seconds(value)?, value)));
+    let latest = match theirs.max_by_key(|(theirs, _)| *theirs) {
+        Some((theirs, value)) if seconds(ours).is_none_or(|ours| theirs >= ours) => value.clone(),
+        _ => ours.clone(),
     };
-    if let Some(value) = latest {
-        let _ = headers.try_insert(RETRY_AFTER, value);
-    }
+    let _ = headers.try_insert(RETRY_AFTER, latest);
 }
 
 /// How long a value asks to wait, in µs.

@@ -1,5 +1,5 @@
 use std::fmt;
-use std::panic::AssertUnwindSafe;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 
 use throttle_core::{Decision, Policy, Status};
@@ -8,11 +8,13 @@ use super::announced::Announced;
 
 /// The decision about a request, with its policies.
 ///
-/// The layer inserts it into the extensions of the request, for handlers, and of the response, for outer layers. Where
-/// several throttles are stacked, a handler finds the report of the innermost one. The response has the report of the
-/// throttle that refused the request; if none did, that of the innermost one. A request that was refused without a
-/// decision (a limit was [closed](crate::OnError::Closed) when the store failed, or a required key was missing) has
-/// none.
+/// The layer inserts it into the extensions of each request that it admits, for handlers. Where several throttles are
+/// stacked, a handler finds the report of the innermost one.
+///
+/// If [`report_in_response`](crate::ThrottleLayer::report_in_response) is set, the layer inserts it into the extensions
+/// of responses as well, for outer layers. The response has the report of the throttle that refused the request; if none
+/// did, that of the innermost one. The response to a request that was refused without a decision (a limit was
+/// [closed](crate::OnError::Closed) when the store failed, or a required key was missing) has none.
 ///
 /// When the store failed and this process decided instead, [`Decision::decided_by`] says so. If all limits were
 /// [open](crate::OnError::Open), the decision is that of a request without limits: `remaining` is `u64::MAX`.
@@ -27,7 +29,8 @@ use super::announced::Announced;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let throttle = ThrottleLayer::new(limit("all", Gcra::new(Rate::per_hour(5)).burst(5)).by(Constant))?;
+/// let limits = limit("all", Gcra::new(Rate::per_hour(5)).burst(5)).by(Constant);
+/// let throttle = ThrottleLayer::new(limits)?.report_in_response(true);
 /// let service = throttle.layer(service_fn(async |request: Request<()>| {
 ///     let report: &LimitReport = request.extensions().get().expect("the layer inserts it");
 ///     Ok::<_, std::convert::Infallible>(Response::new(format!("{} left", report.decision().remaining())))
@@ -39,42 +42,37 @@ use super::announced::Announced;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Debug)]
-pub struct LimitReport(Arc<Inner>);
-
-struct Inner {
+#[derive(Clone)]
+pub struct LimitReport {
     decision: Decision,
-    /// The user's closures in it may be of any kind, but no method of a report runs one.
-    announced: AssertUnwindSafe<Arc<Announced>>,
+    announced: Arc<Announced>,
 }
 
-impl fmt::Debug for Inner {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Inner").field("decision", &self.decision).field("policies", &self.announced.policies).finish()
-    }
-}
+/// The user's closures in it may be of any kind, but no method of a report runs one.
+impl UnwindSafe for LimitReport {}
+impl RefUnwindSafe for LimitReport {}
 
 impl LimitReport {
     #[inline]
     pub(super) fn new(decision: Decision, announced: Arc<Announced>) -> Self {
-        Self(Arc::new(Inner { decision, announced: AssertUnwindSafe(announced) }))
+        Self { decision, announced }
     }
 
     #[inline]
     pub(super) fn announced(&self) -> &Announced {
-        &self.0.announced
+        &self.announced
     }
 
     /// The decision.
     #[must_use]
     pub fn decision(&self) -> &Decision {
-        &self.0.decision
+        &self.decision
     }
 
     /// The policies that apply to the request, each with its status. A policy with tiers has the parameters of the
     /// request's tier.
     pub fn statuses(&self) -> impl Iterator<Item = (&Policy, &Status)> {
-        let statuses = self.0.announced.policies.iter().zip(self.0.decision.statuses());
+        let statuses = self.announced.policies.iter().zip(self.decision.statuses());
         let applying = statuses.filter(|(_, status)| status.applies());
         applying.map(|(policy, status)| (policy.tier(status.tier()), status))
     }
@@ -83,23 +81,30 @@ impl LimitReport {
     /// left.
     #[must_use]
     pub fn binding(&self) -> Option<&Policy> {
-        let place = self.0.decision.binding()?;
-        Some(self.0.announced.policies.get(place)?.tier(self.0.decision.statuses().get(place)?.tier()))
+        let place = self.decision.binding()?;
+        Some(self.announced.policies.get(place)?.tier(self.decision.statuses().get(place)?.tier()))
     }
 
     /// The name of the request's tier in the policy named `policy`; `None` if that policy has no tiers or does not
     /// apply.
     #[must_use]
     pub fn tier(&self, policy: &str) -> Option<&str> {
-        let mut statuses = self.0.announced.policies.iter().zip(self.0.decision.statuses());
+        let mut statuses = self.announced.policies.iter().zip(self.decision.statuses());
         let (policy, status) = statuses.find(|(one, status)| one.name() == policy && status.applies())?;
         policy.tier_name(status.tier())
     }
 
     /// The names of the policies that refused the request; none if it was admitted.
     pub fn violated(&self) -> impl Iterator<Item = &str> + Clone {
-        let statuses = self.0.announced.policies.iter().zip(self.0.decision.statuses());
+        let statuses = self.announced.policies.iter().zip(self.decision.statuses());
         statuses.filter(|(_, status)| status.is_violated()).map(|(policy, _)| policy.name())
+    }
+}
+
+impl fmt::Debug for LimitReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let policies = &self.announced.policies;
+        f.debug_struct("LimitReport").field("decision", &self.decision).field("policies", policies).finish()
     }
 }
 

@@ -1,8 +1,8 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::CONTENT_TYPE;
-use http::{Response, StatusCode};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use http::{HeaderValue, Response, StatusCode};
 use throttle_core::{BackendErrorKind, Policy, PolicyName};
 
 use super::limit_report::LimitReport;
@@ -104,10 +104,15 @@ impl Refusal<'_> {
         };
         let mut response = Response::new(body);
         *response.status_mut() = self.status;
-        response.headers_mut().insert(CONTENT_TYPE, Problem::CONTENT_TYPE);
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, Problem::CONTENT_TYPE);
+        headers.insert(CACHE_CONTROL, NO_STORE);
         response
     }
 }
+
+/// Caches must not store a 429 (RFC 6585), and the other refusals are not true for long.
+pub(super) const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 
 /// A problem of no registered type: its title is the status's own.
 fn generic(status: StatusCode) -> Bytes {

@@ -1,12 +1,12 @@
 use std::sync::Arc;
 
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, Response, StatusCode};
 
 use super::warning::Watch;
 use crate::headers::Dialect;
 
 /// What shapes the responses, those of the inner service too.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(crate) struct ResponseOptions {
     pub(super) dialect: Dialect,
     pub(super) hide_headers: Option<HideHeaders>,
@@ -16,9 +16,9 @@ pub(crate) struct ResponseOptions {
 
 type HideHeaders = Arc<dyn Fn(StatusCode, &HeaderMap) -> bool + Send + Sync>;
 
-impl Default for ResponseOptions {
-    fn default() -> Self {
-        let (dialect, watch) = (Dialect::default(), Watch::default());
-        Self { dialect, hide_headers: None, report_in_response: true, watch }
+impl ResponseOptions {
+    /// Whether a response goes without the rate-limit headers.
+    pub(super) fn hides<Body>(&self, response: &Response<Body>) -> bool {
+        self.hide_headers.as_ref().is_some_and(|hide| hide(response.status(), response.headers()))
     }
 }

@@ -18,7 +18,8 @@ use super::refund_and_settle::Account;
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let tokens = limit("tokens", Gcra::new(Rate::per_hour(100)).burst(100)).by(Constant).cost(50).settled_later();
-/// let service = ThrottleLayer::new(tokens)?.layer(service_fn(async |request: Request<()>| {
+/// let throttle = ThrottleLayer::new(tokens)?.report_in_response(true);
+/// let service = throttle.layer(service_fn(async |request: Request<()>| {
 ///     let usage: &Usage = request.extensions().get().expect("a limit is settled later");
 ///     assert_eq!(usage.taken("tokens"), 50, "the estimate");
 ///     usage.settle("tokens", 20).expect("nothing has settled it before");
@@ -26,7 +27,7 @@ use super::refund_and_settle::Account;
 /// }));
 /// service.clone().oneshot(Request::new(())).await?;
 /// let second = service.oneshot(Request::new(())).await?;
-/// let report: &LimitReport = second.extensions().get().expect("the layer inserts it");
+/// let report: &LimitReport = second.extensions().get().expect("the layer was asked for it");
 /// assert_eq!(report.decision().remaining(), 30, "100 - 20 - 50");
 /// # Ok(())
 /// # }

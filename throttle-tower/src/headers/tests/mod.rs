@@ -11,6 +11,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use proptest::prelude::*;
 use sfv::{BareItem, FieldType, Item, List, ListEntry, Parser};
 
+use super::decision_headers::DecisionHeaders;
 use super::described_decision::DescribedDecision;
 use super::dialect::{Dialect, ResetFormat};
 use super::policy_header::PolicyHeader;
@@ -18,7 +19,6 @@ use super::policy_status::{PolicyStatus, PolicyTerms};
 use super::quota::Quota;
 use super::retry_after::RetryAfter;
 use super::value_text::MAX_INTEGER;
-use super::write_dialect::write;
 
 /// The moment at which the example responses are written.
 const NOW_US: u64 = 1_795_167_174_000_000;
@@ -51,6 +51,10 @@ fn answer(headers: &mut HeaderMap, dialect: Dialect, lines: &[PolicyStatus<'_>])
     let policies = PolicyHeader::new(dialect, lines.iter().map(|line| line.terms));
     let report = DescribedDecision { policies: lines, admitted, retry_after: longest_wait(lines), now_unix_us: NOW_US };
     write(headers, &policies, &report);
+}
+
+fn write(headers: &mut HeaderMap, announced: &PolicyHeader, report: &DescribedDecision<'_>) {
+    DecisionHeaders::new(announced, report).write(headers);
 }
 
 /// The longest wait of the violated, as an `all` waits.

@@ -8,13 +8,12 @@ use throttle_core::{Backend, BackendError, Decision, Timestamp};
 use super::ask::Asked;
 use super::dropped_decision::RefundedIfDropped;
 use crate::throttle::announced::Announced;
-use crate::throttle::limit_report::LimitReport;
 use crate::throttle::permits::{Needs, Places};
 use crate::throttle::shared::Shared;
 
 /// What is known about a request once it was decided. It holds no permit yet.
 pub(crate) enum Decided {
-    Report(LimitReport),
+    Made(Decision),
     Failed(BackendError),
     /// There were too few permits, so the backend was not asked.
     Saturated(Places),
@@ -27,14 +26,11 @@ pub(super) fn at_once<B: Backend>(shared: &Shared<B>, asked: &Asked) -> Option<D
         return Some(saturated);
     }
     if is_not_limited(&asked.calls) {
-        return Some(Decided::Report(not_limited(shared, &asked.calls)));
+        return Some(not_limited(&asked.calls));
     }
-    // Cloned before the decision, so that the decision moves straight into the report.
-    let announced = announced(shared);
     let decision = shared.backend.decide_at_once(&shared.prepared, &asked.calls)?;
-    let report = LimitReport::new(decision, announced);
-    note(shared, &report, &asked.calls);
-    Some(Decided::Report(report))
+    note(shared, &decision, &asked.calls);
+    Some(Decided::Made(decision))
 }
 
 /// The answer of a backend that may have to be waited for.
@@ -43,7 +39,7 @@ pub(super) async fn decide<B: Backend>(shared: &Arc<Shared<B>>, asked: &Asked) -
         return saturated;
     }
     if is_not_limited(&asked.calls) {
-        return Decided::Report(not_limited(shared, &asked.calls));
+        return not_limited(&asked.calls);
     }
     wait_for(shared, &asked.calls, shared.backend.decide(&shared.prepared, &asked.calls)).await
 }
@@ -58,9 +54,8 @@ async fn wait_for<B: Backend>(shared: &Arc<Shared<B>>, calls: &[Call], deciding:
         if shared.uses.refund_aborted { RefundedIfDropped::new(shared, calls, deciding).await } else { deciding.await };
     match decided {
         Ok(decision) => {
-            let report = report(shared, decision);
-            note(shared, &report, calls);
-            Decided::Report(report)
+            note(shared, &decision, calls);
+            Decided::Made(decision)
         }
         Err(error) => Decided::Failed(error),
     }
@@ -84,25 +79,21 @@ fn is_not_limited(calls: &[Call]) -> bool {
 }
 
 #[cold]
-fn not_limited<B: Backend>(shared: &Shared<B>, calls: &[Call]) -> LimitReport {
-    report(shared, Decision::not_limited(calls.len()))
+fn not_limited(calls: &[Call]) -> Decided {
+    Decided::Made(Decision::not_limited(calls.len()))
 }
 
 /// Keeps this process's share warm.
 #[inline]
-fn note<B: Backend>(shared: &Shared<B>, report: &LimitReport, calls: &[Call]) {
+fn note<B: Backend>(shared: &Shared<B>, decision: &Decision, calls: &[Call]) {
     if let Some(share) = &shared.share {
-        share.note(report.decision(), calls);
+        share.note(decision, calls);
     }
-}
-
-pub(super) fn report<B: Backend>(shared: &Shared<B>, decision: Decision) -> LimitReport {
-    LimitReport::new(decision, announced(shared))
 }
 
 /// What is announced of the parameters in force.
 #[inline]
-fn announced<B: Backend>(shared: &Shared<B>) -> Arc<Announced> {
+pub(super) fn announced<B: Backend>(shared: &Shared<B>) -> Arc<Announced> {
     match shared.backend.in_force(&shared.prepared) {
         None => Arc::clone(&shared.announced),
         Some(set) => shared.replaced.announced(&shared.announced, set),

@@ -7,9 +7,12 @@ use throttle_core::backend::Call;
 use throttle_core::{Backend, BackendError, Decision};
 
 use super::ask::Asked;
-use super::decide::{Decided, report};
+use super::decide::{Decided, announced};
 use super::notify::notify;
+use super::respond::Late;
+use super::write_headers;
 use super::{correct_charges, give_back_unserved, refuse};
+use crate::headers::decision_headers::DecisionHeaders;
 use crate::throttle::event::Outcome;
 use crate::throttle::in_progress::Held;
 use crate::throttle::limit_report::LimitReport;
@@ -25,53 +28,63 @@ pub(in crate::throttle) enum Judged {
 
 /// What an admitted request carries to its response.
 pub(in crate::throttle) struct Admitted {
-    pub(super) report: LimitReport,
-    /// Whether the layer warns if the request succeeds: a key depends on the route, and there is none.
-    pub(super) route_is_missing: bool,
+    pub(super) headers: DecisionHeaders,
+    pub(super) late: Option<Box<Late>>,
     pub(super) held: Held,
 }
 
 #[inline(always)]
-pub(super) fn judge<B: Backend>(shared: &Arc<Shared<B>>, decided: Decided, asked: &Asked, parts: &mut Parts) -> Judged {
+pub(super) fn judge<B: Backend>(
+    shared: &Arc<Shared<B>>,
+    decided: &Decided,
+    asked: &Asked,
+    parts: &mut Parts,
+) -> Judged {
     match decided {
-        Decided::Report(report) => judge_decision(shared, report, Outcome::Admitted, asked, parts),
-        Decided::Failed(error) => judge_failure(shared, &error, asked, parts),
-        Decided::Saturated(full) => Judged::Refuse(refuse::saturated(shared, &full, parts)),
+        Decided::Made(decision) => judge_decision(shared, decision, Outcome::Admitted, asked, parts),
+        Decided::Failed(error) => judge_failure(shared, error, asked, parts),
+        Decided::Saturated(full) => Judged::Refuse(refuse::saturated(shared, full, parts)),
     }
 }
 
 #[inline]
 fn judge_decision<B: Backend>(
     shared: &Arc<Shared<B>>,
-    report: LimitReport,
+    decision: &Decision,
     if_admitted: Outcome<'_>,
     asked: &Asked,
     parts: &mut Parts,
 ) -> Judged {
-    if !report.decision().is_admitted() {
+    let announced = announced(shared);
+    if !decision.is_admitted() {
         if shared.uses.charge_refused {
-            correct_charges::charge_refused(shared, report.decision(), &asked.calls);
+            correct_charges::charge_refused(shared, decision, &asked.calls);
         }
-        return Judged::Refuse(refuse::over_limit(shared, report, &asked.calls, parts));
+        return Judged::Refuse(refuse::over_limit(
+            shared,
+            LimitReport::new(decision.clone(), announced),
+            &asked.calls,
+            parts,
+        ));
     }
     let permits = match shared.permits.enter(&asked.needs) {
         Ok(permits) => permits,
         Err(full) => {
             // They ran out while the backend decided.
-            give_back_unserved::refund_all(shared, report.decision(), &asked.calls);
+            give_back_unserved::refund_all(shared, decision, &asked.calls);
             return Judged::Refuse(refuse::saturated(shared, &full, parts));
         }
     };
-    notify(shared, if_admitted, Some(report.decision()), parts);
-    parts.extensions.insert(report.clone());
-    let route_is_missing =
-        shared.uses.routes && shared.announced.options.watch.suspects(&shared.applied, &asked.calls, parts);
+    notify(shared, if_admitted, Some(decision), parts);
+    let headers = write_headers::of_admitted(&announced, decision);
+    let late = Late::of(shared, &announced, decision, &asked.calls, parts);
     let held = if permits.is_none() && !shared.uses.accounts {
         Held::default()
     } else {
-        hand_out(shared, &report, &asked.calls, parts, permits)
+        hand_out(shared, decision, &asked.calls, parts, permits)
     };
-    Judged::Pass(Admitted { report, route_is_missing, held })
+    parts.extensions.insert(LimitReport::new(decision.clone(), announced));
+    Judged::Pass(Admitted { headers, late, held })
 }
 
 /// Judges a request that the store did not decide about: closed limits refuse it, this process decides by the limits
@@ -92,14 +105,14 @@ fn judge_failure<B: Backend>(
         Some(decision) => (decision, Outcome::Admitted),
         None => (Decision::open(&asked.calls, error.kind()), Outcome::FailedOpen(error)),
     };
-    judge_decision(shared, report(shared, decision), if_admitted, asked, parts)
+    judge_decision(shared, &decision, if_admitted, asked, parts)
 }
 
 /// Gives the handler its permits and its usage, and returns what the request holds.
 #[inline(never)]
 fn hand_out<B: Backend>(
     shared: &Arc<Shared<B>>,
-    report: &LimitReport,
+    decision: &Decision,
     calls: &[Call],
     parts: &mut Parts,
     permits: Option<InFlight>,
@@ -108,7 +121,7 @@ fn hand_out<B: Backend>(
         let all = permits.clone().inside(parts.extensions.get());
         parts.extensions.insert(all);
     }
-    let account = shared.uses.accounts.then(|| correct_charges::open_account(shared, report.decision(), calls));
+    let account = shared.uses.accounts.then(|| correct_charges::open_account(shared, decision, calls));
     if let (Some(account), true) = (&account, shared.uses.handlers) {
         parts.extensions.insert(Usage::new(Arc::clone(account)));
     }

@@ -35,7 +35,7 @@ pub(in crate::throttle) fn start<B: Backend>(shared: &Arc<Shared<B>>, parts: &mu
         && let Some(decided) = decide::at_once(shared, &asked)
         && !wait_queue::may_wait(shared, &decided)
     {
-        return Started::Judged(judge(shared, decided, &asked, parts));
+        return Started::Judged(judge(shared, &decided, &asked, parts));
     }
     Started::Waits(asked, lookups)
 }
@@ -49,7 +49,7 @@ pub(in crate::throttle) async fn finish<B: Backend>(
     mut parts: Parts,
 ) -> (Judged, Parts) {
     let judged = match decided(&shared, &mut asked, lookups, &parts).await {
-        Ok(decided) => judge(&shared, decided, &asked, &mut parts),
+        Ok(decided) => judge(&shared, &decided, &asked, &mut parts),
         Err(refusal) => Judged::Refuse(*refusal),
     };
     (judged, parts)

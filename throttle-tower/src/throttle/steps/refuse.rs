@@ -3,17 +3,17 @@
 use bytes::Bytes;
 use http::header::CACHE_CONTROL;
 use http::request::Parts;
-use http::{HeaderValue, Response, StatusCode};
+use http::{Response, StatusCode};
 use throttle_core::backend::Call;
 use throttle_core::{Backend, BackendError, BackendErrorKind, Decision, Policy, PolicyName};
 
 use super::notify::notify;
-use super::write_headers::write_headers;
+use super::write_headers::write_refused;
 use crate::limit::{Applied, OnError};
 use crate::throttle::event::Outcome;
 use crate::throttle::limit_report::LimitReport;
 use crate::throttle::permits::Places;
-use crate::throttle::refusal::{Reason, Refusal, RefusedByThrottle};
+use crate::throttle::refusal::{NO_STORE, Reason, Refusal, RefusedByThrottle};
 use crate::throttle::shared::Shared;
 use crate::time::micros;
 
@@ -26,8 +26,11 @@ pub(super) fn over_limit<B: Backend>(
 ) -> Response<Bytes> {
     notify(shared, Outcome::Refused, Some(report.decision()), parts);
     let extra = extra_wait(shared, report.decision(), calls);
-    let mut response = build(shared, Reason::Quota(&report), StatusCode::TOO_MANY_REQUESTS, extra);
-    write_headers(report, &mut response, extra);
+    let mut response = build(shared, Reason::Quota(&report), StatusCode::TOO_MANY_REQUESTS, extra, parts);
+    write_refused(&report, &mut response, extra);
+    if report.announced().options.report_in_response {
+        response.extensions_mut().insert(report);
+    }
     response
 }
 
@@ -46,7 +49,7 @@ pub(super) fn missing_key<B: Backend>(
     parts: &Parts,
 ) -> Box<Response<Bytes>> {
     notify(shared, Outcome::MissingKey, None, parts);
-    Box::new(build(shared, Reason::MissingKey(policy), status, 0))
+    Box::new(build(shared, Reason::MissingKey(policy), status, 0, parts))
 }
 
 /// The refusal of a request for which too few permits are free.
@@ -54,7 +57,7 @@ pub(super) fn missing_key<B: Backend>(
 pub(super) fn saturated<B: Backend>(shared: &Shared<B>, full: &Places, parts: &Parts) -> Response<Bytes> {
     let names = shared.permits.names_of(full);
     notify(shared, Outcome::Saturated(&names), None, parts);
-    build(shared, Reason::Saturated(&names), StatusCode::SERVICE_UNAVAILABLE, 0)
+    build(shared, Reason::Saturated(&names), StatusCode::SERVICE_UNAVAILABLE, 0, parts)
 }
 
 /// The refusal of a request with closed limits that the store did not decide about.
@@ -65,7 +68,7 @@ pub(super) fn failed<B: Backend>(
     parts: &Parts,
 ) -> Response<Bytes> {
     notify(shared, Outcome::FailedClosed(error), None, parts);
-    build(shared, Reason::Store(error.kind(), closed), StatusCode::SERVICE_UNAVAILABLE, 0)
+    build(shared, Reason::Store(error.kind(), closed), StatusCode::SERVICE_UNAVAILABLE, 0, parts)
 }
 
 /// The policies that apply to a request and refuse it when the store fails. One that should have a share and has none
@@ -81,14 +84,25 @@ pub(super) fn closed<B: Backend>(shared: &Shared<B>, calls: &[Call], why: Backen
     closed.map(|((policy, _), _)| policy.clone()).collect()
 }
 
-fn build<B: Backend>(shared: &Shared<B>, reason: Reason<'_>, status: StatusCode, extra: u64) -> Response<Bytes> {
+fn build<B: Backend>(
+    shared: &Shared<B>,
+    reason: Reason<'_>,
+    status: StatusCode,
+    extra: u64,
+    parts: &Parts,
+) -> Response<Bytes> {
     let refusal = Refusal { reason, status, extra };
     let mut response = match &shared.options.response {
-        Some(build) => build(&refusal),
+        Some(build) => {
+            let mut response = build(&refusal);
+            response.headers_mut().entry(CACHE_CONTROL).or_insert(NO_STORE);
+            response
+        }
         None => refusal.default_response(),
     };
-    // Caches must not store a 429 (RFC 6585), and the other refusals are not true for long.
-    response.headers_mut().entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
-    response.extensions_mut().insert(RefusedByThrottle);
+    // Only a throttle around this one reads the mark, and its report is in the request.
+    if parts.extensions.get::<LimitReport>().is_some() {
+        response.extensions_mut().insert(RefusedByThrottle);
+    }
     response
 }

@@ -53,9 +53,9 @@ pub(super) async fn refuse_early<B: Backend>(shared: &Arc<Shared<B>>, asked: &As
     let decisive = Asked { calls: known.decisive(), needs: asked.needs.clone() };
     match decide::decide(shared, &decisive).await {
         Decided::Failed(error) => failed(shared, error, calls),
-        Decided::Report(report) if report.decision().is_admitted() => {
+        Decided::Made(decision) if decision.is_admitted() => {
             // Units have become free in between.
-            give_back_unserved::refund_all(shared, report.decision(), &decisive.calls);
+            give_back_unserved::refund_all(shared, &decision, &decisive.calls);
             Early::Undecided
         }
         decided if wait_queue::may_wait(shared, &decided) => Early::Undecided,

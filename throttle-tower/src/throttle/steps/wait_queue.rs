@@ -6,13 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use throttle_core::backend::Call;
-use throttle_core::{Algorithm, Backend, PolicyNode, PolicySet, Timestamp};
+use throttle_core::{Algorithm, Backend, Decision, PolicyNode, PolicySet, Timestamp};
 use tokio::time::{Instant, sleep_until};
 
 use super::ask::{Asked, Calls};
 use super::decide::{self, Decided};
 use crate::throttle::forecast::Forecast;
-use crate::throttle::limit_report::LimitReport;
 use crate::throttle::queues::{Joining, Place, QueueKey};
 use crate::throttle::shared::Shared;
 use crate::time::{FAR, micros};
@@ -34,8 +33,8 @@ pub(super) fn is_behind_others<B: Backend>(shared: &Shared<B>, calls: &[Call]) -
 /// Whether a request that was refused may wait for room.
 #[inline]
 pub(super) fn may_wait<B: Backend>(shared: &Shared<B>, decided: &Decided) -> bool {
-    let Decided::Report(report) = decided else { return false };
-    shared.uses.queues && Room::after(shared, report, Duration::ZERO).is_some()
+    let Decided::Made(decision) = decided else { return false };
+    shared.uses.queues && Room::after(shared, decision, Duration::ZERO).is_some()
 }
 
 /// The answer to a request, once it has waited for as long as that helps.
@@ -81,11 +80,11 @@ impl<B: Backend> Waiting<'_, B> {
             if let Some(place) = &place {
                 self.advance(place, &turn);
             }
-            let Decided::Report(report) = &turn.decided else { return turn.decided };
+            let Decided::Made(decision) = &turn.decided else { return turn.decided };
             let elapsed = turn.at.saturating_duration_since(self.arrived);
-            let Some(room) = Room::after(self.shared, report, elapsed) else {
+            let Some(room) = Room::after(self.shared, decision, elapsed) else {
                 // The client counts its wait from now.
-                let is_stale = turn.is_late && !report.decision().is_admitted();
+                let is_stale = turn.is_late && !decision.is_admitted();
                 return if is_stale { decide::decide(self.shared, self.asked).await } else { turn.decided };
             };
             let Some(key) = self.calls.get(room.policy).and_then(Call::key) else { return turn.decided };
@@ -170,8 +169,8 @@ impl<B: Backend> Waiting<'_, B> {
 
     /// Notes what a decision says about a queue.
     fn advance(&self, place: &Place, turn: &Turn) {
-        let (Decided::Report(report), policy) = (&turn.decided, place.key.0) else { return };
-        let status = report.decision().statuses().get(policy);
+        let (Decided::Made(decision), policy) = (&turn.decided, place.key.0) else { return };
+        let status = decision.statuses().get(policy);
         let known = self.shared.announced.policies.get(policy).zip(status).zip(self.algorithm(policy));
         let Some(((policy, status), algorithm)) = known else { return };
         let next = Forecast::new(policy, status, turn.at, place.units);
@@ -179,7 +178,7 @@ impl<B: Backend> Waiting<'_, B> {
             let before = progress.forecast.replace(next);
             match (turn.as_of, before) {
                 (Some(as_of), _) => progress.decided = Some((turn.at, as_of)),
-                (None, Some(before)) if report.decision().is_admitted() => {
+                (None, Some(before)) if decision.is_admitted() => {
                     let late = turn.at.saturating_duration_since(before.admits_by(algorithm, place.units));
                     // A single quick turn does not make the next one quick.
                     progress.late = late.max(progress.late - progress.late / 8);
@@ -198,7 +197,7 @@ impl<B: Backend> Waiting<'_, B> {
                 let algorithm = self.algorithm(key.0);
                 let turn = algorithm.and_then(|algorithm| self.shared.queues.admits_by(key, algorithm, own));
                 let wait = turn.map_or(Duration::ZERO, |turn| turn.saturating_duration_since(Instant::now()));
-                Decided::Report(decide::report(self.shared, decision.refused(key.0, wait)))
+                Decided::Made(decision.refused(key.0, wait))
             }
             Err(error) => Decided::Failed(error),
         }
@@ -235,8 +234,7 @@ struct Room {
 
 impl Room {
     /// `None` if the request is admitted, or the limits do not wait so long. It has waited for `elapsed` already.
-    fn after<B: Backend>(shared: &Shared<B>, report: &LimitReport, elapsed: Duration) -> Option<Self> {
-        let decision = report.decision();
+    fn after<B: Backend>(shared: &Shared<B>, decision: &Decision, elapsed: Duration) -> Option<Self> {
         if decision.is_admitted() {
             return None;
         }

@@ -1,48 +1,48 @@
+use bytes::Bytes;
+use http::Response;
 use http::header::RETRY_AFTER;
-use http::{HeaderMap, Response};
 use smallvec::SmallVec;
-use throttle_core::{Policy, Status};
+use throttle_core::{Decision, Policy, Status};
 
+use crate::headers::decision_headers::DecisionHeaders;
 use crate::headers::described_decision::DescribedDecision;
 use crate::headers::policy_header::PolicyHeader;
 use crate::headers::policy_status::{PolicyStatus, PolicyTerms};
 use crate::headers::retry_after::RetryAfter;
 use crate::headers::{Dialect, ResetFormat};
+use crate::throttle::announced::Announced;
 use crate::throttle::limit_report::LimitReport;
-use crate::throttle::refusal::RefusedByThrottle;
 use crate::time::{micros, wall_micros};
 
-/// Writes the rate-limit headers of a decision on its response, and leaves the report in the extensions, once.
-///
-/// Where a throttle inside this one has refused, its refusal stays what it is: `Retry-After` must not be earlier than
-/// the window of any policy that `RateLimit` lists, so the policies that have admitted the request are announced only.
-///
-/// The wait is lengthened by `extra` µs.
-pub(super) fn write_headers<Body>(report: LimitReport, response: &mut Response<Body>, extra: u64) {
-    let options = &report.announced().options;
-    let hidden = options.hide_headers.as_ref().is_some_and(|hide| hide(response.status(), response.headers()));
-    let is_refused = response.extensions().get::<RefusedByThrottle>().is_some();
-    write(&report, response.headers_mut(), Shown { hidden, is_refused, extra });
-    // An inner throttle's report stays: it either refused, or is nearer to the handler.
-    if options.report_in_response && response.extensions().get::<LimitReport>().is_none() {
-        response.extensions_mut().insert(report);
+/// The rate-limit headers for the response to an admitted request.
+#[inline]
+pub(super) fn of_admitted(announced: &Announced, decision: &Decision) -> DecisionHeaders {
+    let dialect = announced.options.dialect;
+    if dialect == Dialect::None {
+        return DecisionHeaders::default();
     }
+    describe(announced, decision, dialect, Waits { extra: 0, now_unix_us: now(dialect) })
 }
 
-struct Shown {
-    hidden: bool,
-    /// Whether the response is a refusal, of this or an inner throttle.
-    is_refused: bool,
+/// Writes the headers of a refusal. The wait is lengthened by `extra` µs.
+pub(super) fn write_refused(report: &LimitReport, response: &mut Response<Bytes>, extra: u64) {
+    let options = &report.announced().options;
+    let dialect = if options.hides(response) { Dialect::None } else { options.dialect };
+    // An existing Retry-After may be a date, to compare the wait with.
+    let now_unix_us = if response.headers().contains_key(RETRY_AFTER) { wall_micros() } else { now(dialect) };
+    describe(report.announced(), report.decision(), dialect, Waits { extra, now_unix_us })
+        .write(response.headers_mut());
+}
+
+struct Waits {
     /// µs.
     extra: u64,
+    now_unix_us: u64,
 }
 
-fn write(report: &LimitReport, headers: &mut HeaderMap, Shown { hidden, is_refused, extra }: Shown) {
-    let (decision, announced) = (report.decision(), report.announced());
-    let dialect = announced.options.dialect;
-    if decision.is_admitted() && (hidden || dialect == Dialect::None) {
-        return;
-    }
+#[inline]
+fn describe(announced: &Announced, decision: &Decision, dialect: Dialect, waits: Waits) -> DecisionHeaders {
+    let Waits { extra, now_unix_us } = waits;
     let mut lines: SmallVec<[PolicyStatus<'_>; 3]> = SmallVec::new();
     // Not collected: that would move them all once they are complete.
     for (place, (policy, status)) in announced.policies.iter().zip(decision.statuses()).enumerate() {
@@ -52,12 +52,11 @@ fn write(report: &LimitReport, headers: &mut HeaderMap, Shown { hidden, is_refus
         }
     }
     if lines.is_empty() {
-        return;
+        return DecisionHeaders::default();
     }
     let other;
-    let policies = if hidden {
-        other = PolicyHeader::new(Dialect::None, []);
-        &other
+    let policies = if dialect == Dialect::None {
+        &PolicyHeader::NONE
     } else if lines.len() == decision.statuses().len()
         && let Some(written) = announced.policy_header(decision)
     {
@@ -67,13 +66,9 @@ fn write(report: &LimitReport, headers: &mut HeaderMap, Shown { hidden, is_refus
         &other
     };
     let wait = if decision.is_admitted() { None } else { decision.retry_after() };
-    let report = DescribedDecision {
-        policies: &lines,
-        admitted: !is_refused,
-        retry_after: wait.map(|wait| RetryAfter::from_micros(micros(wait).saturating_add(extra))),
-        now_unix_us: now(headers, is_refused, dialect),
-    };
-    crate::headers::write_dialect::write(headers, policies, &report);
+    let retry_after = wait.map(|wait| RetryAfter::from_micros(micros(wait).saturating_add(extra)));
+    let admitted = decision.is_admitted();
+    DecisionHeaders::new(policies, &DescribedDecision { policies: &lines, admitted, retry_after, now_unix_us })
 }
 
 /// One policy's line: what it announces, where the client stands, and at what pace that lasts.
@@ -96,10 +91,7 @@ fn line<'a>(terms: PolicyTerms<'a>, status: &Status, paced_by: &Policy, extra: u
     }
 }
 
-/// Wall-clock time, where a header needs it: reading it takes longer than writing the header.
-fn now(headers: &HeaderMap, is_refused: bool, dialect: Dialect) -> u64 {
-    // An existing Retry-After may be a date, to compare the wait with.
-    let needed =
-        dialect == Dialect::XRateLimit(ResetFormat::EpochSeconds) || (is_refused && headers.contains_key(RETRY_AFTER));
-    if needed { wall_micros() } else { 0 }
+/// Wall-clock time, where a header states it: reading it takes longer than writing the header.
+fn now(dialect: Dialect) -> u64 {
+    if dialect == Dialect::XRateLimit(ResetFormat::EpochSeconds) { wall_micros() } else { 0 }
 }
