@@ -18,6 +18,7 @@ impl ClientIp {
     /// The result depends on `peer` and the lines of the configured header, and on nothing else. No more than
     /// [`MAX_HOPS`] entries are read, and no element of `Forwarded` over 1 KiB. Nothing is allocated, and it cannot
     /// fail. A link-local peer is the same client on every interface, because an [`IpAddr`] has no scope.
+    #[inline]
     #[must_use]
     pub fn resolve(&self, peer: Option<IpAddr>, headers: &HeaderMap) -> Resolved {
         let peer = peer.map(|peer| peer.to_canonical());
@@ -26,23 +27,27 @@ impl ClientIp {
                 Resolved { address: peer, origin: peer.map_or(AddressOrigin::NoPeer, |_| AddressOrigin::Peer) }
             }
             Source::Single { name, trusted } => single(peer, trusted, headers.get_all(name).iter()),
-            Source::List { format: Format::XForwardedFor, client } => {
-                let lines = headers.get_all(&X_FORWARDED_FOR).iter().rev();
-                client.find(
-                    peer,
-                    lines.map(HeaderValue::as_bytes).flat_map(x_forwarded_for::split),
-                    x_forwarded_for::read,
-                )
-            }
-            Source::List { format: Format::Forwarded, client } => {
-                let lines = headers.get_all(header::FORWARDED).iter().rev();
-                client.find(peer, lines.map(HeaderValue::as_bytes).flat_map(forwarded::split), forwarded::read)
-            }
+            Source::List { format, client } => client.find_in_list(*format, peer, headers),
         }
     }
 }
 
 impl Position {
+    #[inline(never)]
+    fn find_in_list(&self, format: Format, peer: Option<IpAddr>, headers: &HeaderMap) -> Resolved {
+        match format {
+            Format::XForwardedFor => {
+                let lines = headers.get_all(&X_FORWARDED_FOR).iter().rev();
+                let entries = lines.map(HeaderValue::as_bytes).flat_map(x_forwarded_for::split);
+                self.find(peer, entries, x_forwarded_for::read)
+            }
+            Format::Forwarded => {
+                let lines = headers.get_all(header::FORWARDED).iter().rev();
+                self.find(peer, lines.map(HeaderValue::as_bytes).flat_map(forwarded::split), forwarded::read)
+            }
+        }
+    }
+
     fn find<'a>(
         &self,
         peer: Option<IpAddr>,
@@ -105,6 +110,7 @@ fn from_right<'a>(
     fallback(if missing == hops { AddressOrigin::MissingHeader } else { AddressOrigin::TooFewHops })
 }
 
+#[inline(never)]
 fn single<'a>(
     peer: Option<IpAddr>,
     trusted: &TrustedProxies,

@@ -4,6 +4,7 @@ use super::described_decision::DescribedDecision;
 use super::dialect::Dialect;
 use super::legacy::Standing;
 use super::policy_header::PolicyHeader;
+use super::policy_status::PolicyStatus;
 use super::retry_after::RetryAfter;
 use super::{draft11, legacy, retry_after};
 
@@ -30,7 +31,12 @@ impl DecisionHeaders {
     ///
     /// `report` has every policy of the decision: the dialects that can describe only one policy choose it among all.
     #[inline]
-    pub(crate) fn new(announced: &PolicyHeader, report: &DescribedDecision<'_>) -> Self {
+    pub(crate) fn new<'a, P>(announced: &PolicyHeader, report: DescribedDecision<P>) -> Self
+    where
+        P: Iterator<Item = PolicyStatus<'a>> + Clone,
+    {
+        let retry_after = if report.admitted { None } else { report.retry_after };
+        let now_unix_us = report.now_unix_us;
         let policies = || announced.value().cloned();
         let limits = match announced.dialect() {
             Dialect::None => Limits::None,
@@ -40,8 +46,7 @@ impl DecisionHeaders {
                 None => Limits::None,
             },
         };
-        let retry_after = if report.admitted { None } else { report.retry_after };
-        Self { limits, retry_after, now_unix_us: report.now_unix_us }
+        Self { limits, retry_after, now_unix_us }
     }
 
     /// The headers for a response that is the refusal of another layer. They announce the policies, and say nothing of

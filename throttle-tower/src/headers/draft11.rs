@@ -4,7 +4,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::described_decision::DescribedDecision;
 use super::names;
-use super::policy_status::PolicyTerms;
+use super::policy_status::{PolicyStatus, PolicyTerms};
 use super::retry_after::RetryAfter;
 use super::strictness::{compare_rates, strictness};
 use super::structured::{self, Member};
@@ -14,8 +14,7 @@ use super::value_text::Text;
 pub(super) fn policy_list(policies: &[PolicyTerms<'_>]) -> Option<HeaderValue> {
     let mut text = Text::new();
     for terms in policies {
-        structured::string(text.next_member(), terms.name);
-        text.bytes(b";q=").integer(terms.quota.q);
+        text.next_member().bytes(terms.name).bytes(b";q=").integer(terms.quota.q);
         if let Some(unit) = terms.unit {
             structured::string(text.bytes(b";qu="), unit);
         }
@@ -25,14 +24,19 @@ pub(super) fn policy_list(policies: &[PolicyTerms<'_>]) -> Option<HeaderValue> {
 }
 
 /// `"per-ip";r=7;t=1, "per-user";r=640;t=55296`
-pub(super) fn standing(report: &DescribedDecision<'_>) -> Option<HeaderValue> {
+#[inline]
+pub(super) fn standing<'a>(report: DescribedDecision<impl Iterator<Item = PolicyStatus<'a>>>) -> Option<HeaderValue> {
     let mut text = Text::new();
     // `Retry-After` should not be earlier than any window listed beside it, and it is the exact one of the two.
     let longest = if report.admitted { u64::MAX } else { report.retry_after.map_or(u64::MAX, RetryAfter::seconds) };
 
-    for policy in report.policies.iter().filter(|policy| report.admitted || policy.violated) {
-        structured::string(text.next_member(), policy.terms.name);
-        text.bytes(b";r=").integer(policy.r()).bytes(b";t=").integer(policy.t().min(longest));
+    for policy in report.policies.filter(|policy| report.admitted || policy.violated) {
+        text.next_member()
+            .bytes(policy.terms.name)
+            .bytes(b";r=")
+            .integer(policy.r())
+            .bytes(b";t=")
+            .integer(policy.t().min(longest));
     }
     text.value()
 }

@@ -60,9 +60,12 @@ pub(super) struct Standing {
 
 impl Standing {
     /// With the policy that binds the client most; `None` if there is none to describe.
-    pub(super) fn of(dialect: Dialect, report: &DescribedDecision<'_>) -> Option<Self> {
-        let policy = described(report)?;
-        Some(Self { limit: policy.terms.quota.q, remaining: policy.r(), reset: reset(policy, dialect, report) })
+    pub(super) fn of<'a, P>(dialect: Dialect, report: DescribedDecision<P>) -> Option<Self>
+    where
+        P: Iterator<Item = PolicyStatus<'a>> + Clone,
+    {
+        let policy = described(&report)?;
+        Some(Self { limit: policy.terms.quota.q, remaining: policy.r(), reset: reset(&policy, dialect, &report) })
     }
 
     fn gives_way_to(&self, theirs: &Existing) -> bool {
@@ -97,11 +100,15 @@ fn limit_with_quotas(limit: u64, policies: Option<&HeaderValue>) -> Option<Heade
 
 /// The policy to describe. The drafts demand the one with the least remaining. On a refusal it is the violated policy
 /// with the longest wait, because a client that waits for any other is refused again.
-fn described<'a>(report: &'a DescribedDecision<'a>) -> Option<&'a PolicyStatus<'a>> {
+fn described<'a, P>(report: &DescribedDecision<P>) -> Option<PolicyStatus<'a>>
+where
+    P: Iterator<Item = PolicyStatus<'a>> + Clone,
+{
+    let policies = report.policies.clone();
     if report.admitted {
-        report.policies.iter().min_by_key(|policy| (policy.r(), Reverse(policy.reset_us)))
+        policies.min_by_key(|policy| (policy.r(), Reverse(policy.reset_us)))
     } else {
-        let violated = report.policies.iter().filter(|policy| policy.violated);
+        let violated = policies.filter(|policy| policy.violated);
         violated.min_by_key(|policy| (Reverse(policy.retry_us.unwrap_or(u64::MAX)), policy.r()))
     }
 }
@@ -110,7 +117,7 @@ fn described<'a>(report: &'a DescribedDecision<'a>) -> Option<&'a PolicyStatus<'
 ///
 /// A refusal in an IETF dialect is an exception: there Reset should name the same time as `Retry-After`. For
 /// `X-RateLimit-Reset` there is no standard, only the custom that it names the end of the window.
-fn reset(policy: &PolicyStatus<'_>, dialect: Dialect, report: &DescribedDecision<'_>) -> u64 {
+fn reset<P>(policy: &PolicyStatus<'_>, dialect: Dialect, report: &DescribedDecision<P>) -> u64 {
     let wait_us = if policy.violated { policy.retry_us.unwrap_or(0) } else { 0 };
     let reset_us = policy.reset_us.max(wait_us);
     match dialect {

@@ -58,7 +58,7 @@ pub(crate) mod retry_after;
 mod scanner;
 mod shared_cache;
 mod strictness;
-mod structured;
+pub(crate) mod structured;
 #[cfg(test)]
 mod tests;
 mod value_text;

@@ -4,8 +4,8 @@ use super::value_text;
 /// What a policy announces, the same in every response.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PolicyTerms<'a> {
-    /// A public alias: every client reads it.
-    pub(crate) name: &'a str,
+    /// A public alias, [quoted](super::structured::quoted): every client reads it.
+    pub(crate) name: &'a [u8],
     pub(crate) quota: Quota,
     /// What is counted; `None` for requests, the default of the drafts.
     pub(crate) unit: Option<&'a str>,

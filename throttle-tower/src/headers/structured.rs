@@ -23,6 +23,13 @@ pub(super) fn string(text: &mut Text, string: &str) {
     text.byte(b'"');
 }
 
+/// A name as [`string`] writes it.
+pub(crate) fn quoted(name: &str) -> Box<[u8]> {
+    let mut text = Text::new();
+    string(&mut text, name);
+    text.as_bytes().into()
+}
+
 /// One member of a list: a String that names a policy, and its parameters.
 #[derive(Clone, Debug)]
 pub(super) struct Member<'a> {

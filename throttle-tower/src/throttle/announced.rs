@@ -10,14 +10,15 @@ use super::response_options::ResponseOptions;
 use crate::headers::policy_header::PolicyHeader;
 use crate::headers::policy_status::PolicyTerms;
 use crate::headers::quota::Quota;
+use crate::headers::structured;
 use crate::headers::{Dialect, Problem};
 use crate::lock::lock;
 
 #[derive(Clone)]
 pub(crate) struct Announced {
     pub(super) policies: Arc<[Policy]>,
-    /// What each policy announces, in each of its tiers: computing it takes longer than writing a header.
-    quotas: Arc<[Quotas]>,
+    /// What each policy announces: computing it takes longer than writing a header.
+    terms: Arc<[Terms]>,
     /// The policies with the numbers of this process's share, if it has one.
     share: Option<Arc<[Policy]>>,
     policy_header: PolicyHeader,
@@ -31,7 +32,7 @@ impl Announced {
     pub(super) fn new(policies: &[Policy], options: ResponseOptions) -> Self {
         Self {
             policies: policies.into(),
-            quotas: policies.iter().map(quotas).collect(),
+            terms: policies.iter().map(Terms::of).collect(),
             share: None,
             policy_header: policy_header(options.dialect, policies.iter()),
             tier_headers: tier_headers(options.dialect, policies),
@@ -71,9 +72,7 @@ impl Announced {
     /// What the policy at a place announces to a request of a tier.
     #[inline]
     pub(super) fn terms(&self, place: usize, tier: u8) -> PolicyTerms<'_> {
-        let (policy, quotas) = (&self.policies[place], &self.quotas[place]);
-        let quota = *quotas.get(usize::from(tier)).unwrap_or(&quotas[0]);
-        PolicyTerms { name: policy.name(), quota, unit: policy.unit() }
+        self.terms[place].of_policy(&self.policies[place], tier)
     }
 
     pub(super) fn set_dialect(&mut self, dialect: Dialect) {
@@ -141,7 +140,8 @@ fn shared(bytes: Bytes) -> Bytes {
 }
 
 fn policy_header<'a>(dialect: Dialect, policies: impl Iterator<Item = &'a Policy>) -> PolicyHeader {
-    PolicyHeader::new(dialect, policies.map(terms))
+    let announced: Vec<(&Policy, Terms)> = policies.map(|policy| (policy, Terms::of(policy))).collect();
+    PolicyHeader::new(dialect, announced.iter().map(|(policy, terms)| terms.of_policy(policy, 0)))
 }
 
 /// The announced policies for each tier of the only policy that has any.
@@ -158,17 +158,27 @@ fn tier_headers(dialect: Dialect, policies: &[Policy]) -> Option<(usize, Arc<[Po
     Some((place, only.tiers().map(|(_, tier)| in_tier(tier)).collect()))
 }
 
-type Quotas = SmallVec<[Quota; 1]>;
-
-/// One for a policy without tiers.
-fn quotas(policy: &Policy) -> Quotas {
-    if policy.is_tiered() {
-        policy.tiers().map(|(_, tier)| Quota::of(tier.algorithm())).collect()
-    } else {
-        smallvec![Quota::of(policy.algorithm())]
-    }
+/// What a policy announces, but for what the policy itself can be asked.
+struct Terms {
+    /// Quoted.
+    name: Box<[u8]>,
+    /// In each tier; one for a policy without tiers.
+    quotas: SmallVec<[Quota; 1]>,
 }
 
-fn terms(policy: &Policy) -> PolicyTerms<'_> {
-    PolicyTerms { name: policy.name(), quota: Quota::of(policy.algorithm()), unit: policy.unit() }
+impl Terms {
+    fn of(policy: &Policy) -> Self {
+        let quotas = if policy.is_tiered() {
+            policy.tiers().map(|(_, tier)| Quota::of(tier.algorithm())).collect()
+        } else {
+            smallvec![Quota::of(policy.algorithm())]
+        };
+        Self { name: structured::quoted(policy.name()), quotas }
+    }
+
+    #[inline]
+    fn of_policy<'a>(&'a self, policy: &'a Policy, tier: u8) -> PolicyTerms<'a> {
+        let quota = *self.quotas.get(usize::from(tier)).unwrap_or(&self.quotas[0]);
+        PolicyTerms { name: &self.name, quota, unit: policy.unit() }
+    }
 }

@@ -94,20 +94,20 @@ proptest! {
             prop_assert_eq!(names.len(), all, "a name occurs twice");
         }
         for line in &lines {
-            prop_assert!(names_of(&announced).contains(&line.terms.name.to_owned()));
-            let listed = admitted || lines.iter().any(|other| other.violated && other.terms.name == line.terms.name);
-            prop_assert_eq!(names_of(&told).contains(&line.terms.name.to_owned()), listed);
+            prop_assert!(names_of(&announced).contains(&own_name(line)));
+            let listed = admitted || lines.iter().any(|other| other.violated && own_name(other) == own_name(line));
+            prop_assert_eq!(names_of(&told).contains(&own_name(line)), listed);
         }
         for entry in &announced {
             let (q, w) = (count_of(entry, "q").unwrap(), count_of(entry, "w").unwrap());
             prop_assert!(w >= 1);
-            let line = lines.iter().find(|line| line.terms.name == name_of(entry)).unwrap();
+            let line = lines.iter().find(|line| own_name(line) == name_of(entry)).unwrap();
             prop_assert_eq!(Quota { q, w }, line.terms.quota);
         }
         for entry in &told {
             let (r, t) = (count_of(entry, "r").unwrap(), count_of(entry, "t").unwrap());
             let listed = lines.iter().filter(|line| admitted || line.violated);
-            let candidates = listed.filter(|line| line.terms.name == name_of(entry));
+            let candidates = listed.filter(|line| own_name(line) == name_of(entry));
             let told = |line: &PolicyStatus<'_>| line.remaining.min(line.terms.quota.q);
             let least = candidates.clone().map(told).min().unwrap();
             prop_assert_eq!(r, least);

@@ -168,7 +168,7 @@ proptest! {
         described in prop::collection::hash_map(any_name(), any_numbers(), 1..4),
     ) {
         let lines: Vec<PolicyStatus<'_>> = described.iter().map(|(name, numbers)| line_of(name, *numbers)).collect();
-        let ours: Vec<&str> = lines.iter().map(|line| line.terms.name).collect();
+        let ours: Vec<String> = lines.iter().map(own_name).collect();
         for field in ["ratelimit", "ratelimit-policy"] {
             let mut headers = HeaderMap::new();
             for members in &existing {
@@ -182,7 +182,7 @@ proptest! {
             prop_assert_eq!(headers.get_all(field).into_iter().count(), 1);
             let joined: List = parsed(&combined(&headers, field));
             let strangers = |list: &mut dyn Iterator<Item = ListEntry>| -> List {
-                list.filter(|member| !ours.contains(&name_of(member).as_str())).collect()
+                list.filter(|member| !ours.contains(&name_of(member))).collect()
             };
             prop_assert_eq!(
                 strangers(&mut joined.iter().cloned()),

@@ -18,6 +18,7 @@ use super::policy_header::PolicyHeader;
 use super::policy_status::{PolicyStatus, PolicyTerms};
 use super::quota::Quota;
 use super::retry_after::RetryAfter;
+use super::structured;
 use super::value_text::MAX_INTEGER;
 
 /// The moment at which the example responses are written.
@@ -33,8 +34,8 @@ const DIALECTS: [Dialect; 7] = [
     Dialect::None,
 ];
 
-const fn terms(name: &str, q: u64, w: u64) -> PolicyTerms<'_> {
-    PolicyTerms { name, quota: Quota { q, w }, unit: None }
+fn terms(name: &str, q: u64, w: u64) -> PolicyTerms<'_> {
+    PolicyTerms { name: Box::leak(structured::quoted(name)), quota: Quota { q, w }, unit: None }
 }
 
 const fn open(terms: PolicyTerms<'_>, remaining: u64, us: u64) -> PolicyStatus<'_> {
@@ -53,8 +54,15 @@ fn answer(headers: &mut HeaderMap, dialect: Dialect, lines: &[PolicyStatus<'_>])
     write(headers, &policies, &report);
 }
 
-fn write(headers: &mut HeaderMap, announced: &PolicyHeader, report: &DescribedDecision<'_>) {
-    DecisionHeaders::new(announced, report).write(headers);
+fn write<'a>(
+    headers: &mut HeaderMap,
+    announced: &PolicyHeader,
+    report: &DescribedDecision<impl AsRef<[PolicyStatus<'a>]>>,
+) {
+    let DescribedDecision { policies, admitted, retry_after, now_unix_us } = report;
+    let (admitted, retry_after, now_unix_us) = (*admitted, *retry_after, *now_unix_us);
+    let policies = policies.as_ref().iter().copied();
+    DecisionHeaders::new(announced, DescribedDecision { policies, admitted, retry_after, now_unix_us }).write(headers);
 }
 
 /// The longest wait of the violated, as an `all` waits.
@@ -103,6 +111,11 @@ fn item(entry: &ListEntry) -> &Item {
 
 fn name_of(entry: &ListEntry) -> String {
     item(entry).bare_item.as_string().expect("a string").as_str().to_owned()
+}
+
+/// The name of a line's policy.
+fn own_name(line: &PolicyStatus<'_>) -> String {
+    name_of(&parsed::<List>(line.terms.name)[0])
 }
 
 fn count_of(entry: &ListEntry, key: &str) -> Option<u64> {

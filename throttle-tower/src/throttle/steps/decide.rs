@@ -28,9 +28,11 @@ pub(super) fn at_once<B: Backend>(shared: &Shared<B>, asked: &Asked) -> Option<D
     if is_not_limited(&asked.calls) {
         return Some(not_limited(&asked.calls));
     }
-    let decision = shared.backend.decide_at_once(&shared.prepared, &asked.calls)?;
-    note(shared, &decision, &asked.calls);
-    Some(Decided::Made(decision))
+    let decision = shared.backend.decide_at_once(&shared.prepared, &asked.calls);
+    if let Some(decision) = &decision {
+        note(shared, decision, &asked.calls);
+    }
+    decision.map(Decided::Made)
 }
 
 /// The answer of a backend that may have to be waited for.

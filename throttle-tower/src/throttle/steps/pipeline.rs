@@ -26,16 +26,20 @@ pub(in crate::throttle) enum Started {
 /// Judges a request, if nothing has to be waited for.
 #[inline]
 pub(in crate::throttle) fn start<B: Backend>(shared: &Arc<Shared<B>>, parts: &mut Parts) -> Started {
-    let (mut asked, mut lookups) = (Asked::default(), Vec::new());
+    // Not as a pair, which would be moved.
+    let mut asked = Asked::default();
+    let mut lookups = Vec::new();
     if let Err(refusal) = ask::ask(shared, parts, &mut asked, &mut lookups) {
         return Started::Judged(Judged::Refuse(*refusal));
     }
-    if lookups.is_empty()
-        && !wait_queue::is_behind_others(shared, &asked.calls)
-        && let Some(decided) = decide::at_once(shared, &asked)
-        && !wait_queue::may_wait(shared, &decided)
-    {
-        return Started::Judged(judge(shared, &decided, &asked, parts));
+    if lookups.is_empty() && !wait_queue::is_behind_others(shared, &asked.calls) {
+        // By reference: decisions are large.
+        let decided = decide::at_once(shared, &asked);
+        if let Some(decided) = &decided
+            && !wait_queue::may_wait(shared, decided)
+        {
+            return Started::Judged(judge(shared, decided, &asked, parts));
+        }
     }
     Started::Waits(asked, lookups)
 }

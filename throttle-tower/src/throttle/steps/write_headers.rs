@@ -1,7 +1,6 @@
 use bytes::Bytes;
 use http::Response;
 use http::header::RETRY_AFTER;
-use smallvec::SmallVec;
 use throttle_core::{Decision, Policy, Status};
 
 use crate::headers::decision_headers::DecisionHeaders;
@@ -43,32 +42,30 @@ struct Waits {
 #[inline]
 fn describe(announced: &Announced, decision: &Decision, dialect: Dialect, waits: Waits) -> DecisionHeaders {
     let Waits { extra, now_unix_us } = waits;
-    let mut lines: SmallVec<[PolicyStatus<'_>; 3]> = SmallVec::new();
-    // Not collected: that would move them all once they are complete.
-    for (place, (policy, status)) in announced.policies.iter().zip(decision.statuses()).enumerate() {
-        if status.applies() {
-            let paced_by = announced.paced_by(place, policy, status);
-            lines.push(line(announced.terms(place, status.tier()), status, paced_by, extra));
-        }
-    }
-    if lines.is_empty() {
+    let statuses = decision.statuses();
+    if !statuses.iter().any(Status::applies) {
         return DecisionHeaders::default();
     }
+    let applying = announced.policies.iter().zip(statuses).enumerate().filter(|(_, (_, status))| status.applies());
+    let lines = applying.map(|(place, (policy, status))| {
+        let paced_by = announced.paced_by(place, policy, status);
+        line(announced.terms(place, status.tier()), status, paced_by, extra)
+    });
     let other;
     let policies = if dialect == Dialect::None {
         &PolicyHeader::NONE
-    } else if lines.len() == decision.statuses().len()
+    } else if statuses.iter().all(Status::applies)
         && let Some(written) = announced.policy_header(decision)
     {
         written
     } else {
-        other = PolicyHeader::new(dialect, lines.iter().map(|line| line.terms));
+        other = PolicyHeader::new(dialect, lines.clone().map(|line| line.terms));
         &other
     };
     let wait = if decision.is_admitted() { None } else { decision.retry_after() };
     let retry_after = wait.map(|wait| RetryAfter::from_micros(micros(wait).saturating_add(extra)));
     let admitted = decision.is_admitted();
-    DecisionHeaders::new(policies, &DescribedDecision { policies: &lines, admitted, retry_after, now_unix_us })
+    DecisionHeaders::new(policies, DescribedDecision { policies: lines, admitted, retry_after, now_unix_us })
 }
 
 /// One policy's line: what it announces, where the client stands, and at what pace that lasts.
