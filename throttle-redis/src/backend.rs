@@ -67,7 +67,7 @@ impl RedisBackend {
     fn on<T: Send + 'static, F>(
         &self,
         prepared: &Arc<RedisSet>,
-        step: impl FnOnce(Arc<Shared>, Arc<RedisSet>) -> F,
+        step: impl FnOnce(Arc<Shared>, Arc<RedisSet>) -> F + Send + 'static,
     ) -> RedisFuture<T>
     where
         F: Future<Output = Result<T, CallError>> + Send + 'static,
@@ -77,8 +77,8 @@ impl RedisBackend {
             let error = error.with_source("the set of limits was prepared by another RedisBackend");
             return RedisFuture(Box::pin(std::future::ready(Err(error))));
         }
-        let stepping = step(Arc::clone(&self.shared), Arc::clone(prepared));
-        RedisFuture(Box::pin(async { stepping.await.map_err(BackendError::from) }))
+        let (shared, prepared) = (Arc::clone(&self.shared), Arc::clone(prepared));
+        RedisFuture(Box::pin(async { step(shared, prepared).await.map_err(BackendError::from) }))
     }
 }
 
@@ -107,8 +107,8 @@ impl Backend for RedisBackend {
 
     fn decide(&self, prepared: &Arc<RedisSet>, calls: &[Call]) -> RedisFuture<Decision> {
         let set = prepared.for_tiers(&self.shared, |place| calls.get(place).map_or(0, Call::tier));
-        let ask = set.ask(&self.shared, calls);
-        self.on(&set, |shared, set| async move { decide::decide(&shared, &set, ask).await })
+        let ask = Arc::new(set.ask(&self.shared, calls));
+        self.on(&set, |shared, set| async move { decide::decide(&shared, &set, &ask).await })
     }
 
     fn now(&self, prepared: &Arc<RedisSet>, calls: &[Call]) -> Option<Timestamp> {
@@ -120,8 +120,8 @@ impl Backend for RedisBackend {
 
     fn decide_as_of(&self, prepared: &Arc<RedisSet>, calls: &[Call], at: Timestamp) -> RedisFuture<Decision> {
         let set = prepared.for_tiers(&self.shared, |place| calls.get(place).map_or(0, Call::tier));
-        let ask = Ask { as_of: Some(at), ..set.ask(&self.shared, calls) };
-        self.on(&set, |shared, set| async move { decide::decide(&shared, &set, ask).await })
+        let ask = Arc::new(Ask { as_of: Some(at), ..set.ask(&self.shared, calls) });
+        self.on(&set, |shared, set| async move { decide::decide(&shared, &set, &ask).await })
     }
 
     fn settle(&self, prepared: &Arc<RedisSet>, receipt: Receipt) -> RedisFuture<()> {

@@ -64,7 +64,8 @@ pub(crate) async fn inspect(shared: &Arc<Shared>, policy: &Policy, key: &Key) ->
     let set = PolicySet::new(policy.clone()).map_err(|_| CallError::Malformed("a policy is always a set"))?;
     let set = RedisSet::new(shared, set);
     let until = Instant::now() + shared.link.deadline;
-    let (part, ask) = ask_in_one_slot(shared, &set, set.ask(shared, &[Call::peek(key.clone())]), until).await?;
+    let ask = Arc::new(set.ask(shared, &[Call::peek(key.clone())]));
+    let part = ask_in_one_slot(shared, &set, &ask, until).await?;
     let decision = answer(&ask, &part)?;
     let Some(name) = ask.names.first() else { return Err(CallError::Malformed("a key has a name")) };
     let until = Instant::now() + shared.link.deadline;

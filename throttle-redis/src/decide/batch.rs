@@ -20,7 +20,7 @@ use tokio::time::{Instant, timeout_at};
 use super::call;
 use crate::link::call_error::CallError;
 use crate::link::in_flight_limit::Held;
-use crate::script::reply::Part;
+use crate::script::reply::{Part, Parts};
 use crate::script::request::Ask;
 use crate::script::server_work::CALL;
 use crate::shared::Shared;
@@ -52,7 +52,7 @@ struct InFlight {
 }
 
 struct Job {
-    ask: Ask,
+    ask: Arc<Ask>,
     work: u32,
     caller: Caller,
 }
@@ -76,14 +76,13 @@ impl Claim {
     }
 }
 
-type Answer = oneshot::Sender<Result<(Part, Ask), CallError>>;
-type Answered = oneshot::Receiver<Result<(Part, Ask), CallError>>;
+type Answer = oneshot::Sender<Result<Part, CallError>>;
+type Answered = oneshot::Receiver<Result<Part, CallError>>;
 
 impl Batcher {
-    /// Returns the answer together with the question.
-    pub(crate) async fn ask(&self, shared: &Arc<Shared>, ask: Ask, until: Instant) -> Result<(Part, Ask), CallError> {
+    pub(crate) async fn ask(&self, shared: &Arc<Shared>, ask: &Arc<Ask>, until: Instant) -> Result<Part, CallError> {
         let (claim, mut answered) = match self.enqueue(shared, ask, until)? {
-            Enqueued::Now(ask, _guard) => return Ok((call::decide_one(shared, &ask, until).await?, ask)),
+            Enqueued::Now(_guard) => return call::decide_one(shared, ask, until).await,
             Enqueued::Queued(claim, answered) => (claim, answered),
         };
         match timeout_at(until + GRACE, &mut answered).await {
@@ -95,7 +94,7 @@ impl Batcher {
         }
     }
 
-    fn enqueue(&self, shared: &Arc<Shared>, ask: Ask, until: Instant) -> Result<Enqueued, CallError> {
+    fn enqueue(&self, shared: &Arc<Shared>, ask: &Arc<Ask>, until: Instant) -> Result<Enqueued, CallError> {
         let mut waiting = self.0.lock();
         if !waiting.may_start(1) {
             waiting.give_up_stalled();
@@ -103,7 +102,7 @@ impl Batcher {
         if waiting.queue.is_empty() && waiting.may_start(1) {
             let number = waiting.start(1, until);
             let guard = CallGuard { shared: Arc::clone(shared), batcher: Arc::clone(&self.0), number };
-            return Ok(Enqueued::Now(ask, guard));
+            return Ok(Enqueued::Now(guard));
         }
         if waiting.queue.len() >= shared.options.queue {
             return Err(CallError::Saturated);
@@ -111,7 +110,7 @@ impl Batcher {
         let (answer, answered) = oneshot::channel();
         let (work, claim) = (ask.work(), Arc::<Claim>::default());
         let caller = Caller { until, answer: Some(answer), claim: Arc::clone(&claim) };
-        waiting.queue.push_back(Job { ask, work, caller });
+        waiting.queue.push_back(Job { ask: Arc::clone(ask), work, caller });
         waiting.runtime.get_or_insert_with(Handle::current);
         drop(waiting);
         start_calls(shared, &self.0);
@@ -119,9 +118,8 @@ impl Batcher {
     }
 }
 
-#[expect(clippy::large_enum_variant, reason = "it is taken apart where it is returned to")]
 enum Enqueued {
-    Now(Ask, CallGuard),
+    Now(CallGuard),
     Queued(Arc<Claim>, Answered),
 }
 
@@ -212,11 +210,8 @@ async fn send(mut jobs: Vec<Job>, guard: CallGuard) {
             jobs.retain(|job| job.caller.claim.take());
             let (asks, mut callers) = unzip(jobs);
             match decide_in_time(shared, &asks, &mut callers).await {
-                Ok(parts) => {
-                    // A decision is charged even if its caller no longer waits.
-                    let decided = parts.into_iter().zip(asks);
-                    callers.iter_mut().zip(decided).for_each(|(caller, decided)| caller.answer(Ok(decided)));
-                }
+                // A decision is charged even if its caller no longer waits.
+                Ok(parts) => callers.iter_mut().zip(parts).for_each(|(caller, part)| caller.answer(Ok(part))),
                 Err(error) => callers.iter_mut().for_each(|caller| caller.answer(Err(error.clone()))),
             }
         }
@@ -225,7 +220,7 @@ async fn send(mut jobs: Vec<Job>, guard: CallGuard) {
 }
 
 impl Caller {
-    fn answer(&mut self, answer: Result<(Part, Ask), CallError>) {
+    fn answer(&mut self, answer: Result<Part, CallError>) {
         if let Some(answered) = self.answer.take() {
             let _ = answered.send(answer);
         }
@@ -236,7 +231,7 @@ impl Caller {
     }
 }
 
-fn unzip(jobs: Vec<Job>) -> (Vec<Ask>, Vec<Caller>) {
+fn unzip(jobs: Vec<Job>) -> (Vec<Arc<Ask>>, Vec<Caller>) {
     jobs.into_iter().map(|job| (job.ask, job.caller)).unzip()
 }
 
@@ -287,7 +282,7 @@ async fn room_for(shared: &Shared, mut jobs: Vec<Job>) -> Option<(Held<'_>, Vec<
 }
 
 /// Sends the question while at least one job has time left. Jobs that time out first get [`CallError::Late`] at once.
-async fn decide_in_time(shared: &Arc<Shared>, asks: &[Ask], callers: &mut [Caller]) -> Result<Vec<Part>, CallError> {
+async fn decide_in_time(shared: &Arc<Shared>, asks: &[Arc<Ask>], callers: &mut [Caller]) -> Result<Parts, CallError> {
     let last = callers.iter().map(|caller| caller.until).max().unwrap_or_else(Instant::now);
     let mut deciding = pin!(call::decide_batch(shared, asks, last));
     loop {

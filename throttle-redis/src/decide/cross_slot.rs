@@ -30,7 +30,7 @@ pub(crate) fn is_needed(shared: &Shared, ask: &Ask) -> bool {
 }
 
 /// Runs in a task of its own, so that the reservations are given back even if the request drops its decision.
-pub(crate) async fn decide(shared: &Arc<Shared>, set: &Arc<RedisSet>, ask: Ask) -> Result<Decision, CallError> {
+pub(crate) async fn decide(shared: &Arc<Shared>, set: &Arc<RedisSet>, ask: Arc<Ask>) -> Result<Decision, CallError> {
     let task = tokio::spawn(reserve(Arc::clone(shared), Arc::clone(set), ask));
     task.await.unwrap_or(Err(CallError::Malformed("the task that reserved was stopped")))
 }
@@ -44,7 +44,7 @@ struct Reserved {
     decision: Decision,
 }
 
-async fn reserve(shared: Arc<Shared>, set: Arc<RedisSet>, ask: Ask) -> Result<Decision, CallError> {
+async fn reserve(shared: Arc<Shared>, set: Arc<RedisSet>, ask: Arc<Ask>) -> Result<Decision, CallError> {
     let until = Instant::now() + shared.link.deadline;
     let singles = set.singles(&shared);
     let mut asking = JoinSet::new();
@@ -79,8 +79,8 @@ async fn reserve_one(
     calls: [Call; 1],
     until: Instant,
 ) -> Result<Reserved, CallError> {
-    let ask = single.ask(shared, &calls);
-    let (part, ask) = ask_in_one_slot(shared, single, ask, until).await?;
+    let ask = Arc::new(single.ask(shared, &calls));
+    let part = ask_in_one_slot(shared, single, &ask, until).await?;
     let decision = answer(&ask, &part)?;
     let state = only_state(&ask, &part)?;
     Ok(Reserved { policy, calls, now: part.now, state, decision })

@@ -18,17 +18,17 @@ use crate::shared::Shared;
 use one_slot::decide_in_one_slot;
 use set::RedisSet;
 
-pub(crate) async fn decide(shared: &Arc<Shared>, set: &Arc<RedisSet>, ask: Ask) -> Result<Decision, CallError> {
+pub(crate) async fn decide(shared: &Arc<Shared>, set: &Arc<RedisSet>, ask: &Arc<Ask>) -> Result<Decision, CallError> {
     if ask.names.is_empty() {
         return Ok(Decision::not_limited(ask.calls.len()));
     }
-    if let Some(refusal) = shared.shortcut.at_once(&ask, || shared.time()) {
+    if let Some(refusal) = shared.shortcut.at_once(ask, || shared.time()) {
         shared.link.counters.denied();
         return Ok(refusal);
     }
-    let decided = if cross_slot::is_needed(shared, &ask) {
+    let decided = if cross_slot::is_needed(shared, ask) {
         // Boxed because it is rare: unboxed, it would make every decision's future as large.
-        Box::pin(cross_slot::decide(shared, set, ask)).await
+        Box::pin(cross_slot::decide(shared, set, Arc::clone(ask))).await
     } else {
         decide_in_one_slot(shared, set, ask, Instant::now() + shared.link.deadline).await
     };

@@ -15,38 +15,38 @@ use crate::shared::Shared;
 pub(crate) async fn decide_in_one_slot(
     shared: &Arc<Shared>,
     set: &RedisSet,
-    ask: Ask,
+    ask: &Arc<Ask>,
     until: Instant,
 ) -> Result<Decision, CallError> {
-    let asked = shared.shortcut.asking(&ask);
-    let (part, ask) = ask_in_one_slot(shared, set, ask, until).await?;
-    let decision = answer(&ask, &part)?;
-    shared.shortcut.note(&ask, &part, &decision, asked);
+    let asked = shared.shortcut.asking(ask);
+    let part = ask_in_one_slot(shared, set, ask, until).await?;
+    let decision = answer(ask, &part)?;
+    shared.shortcut.note(ask, &part, &decision, asked);
     Ok(decision)
 }
 
-/// Asks the store. Returns its answer together with the question.
+/// Asks the store.
 pub(crate) async fn ask_in_one_slot(
     shared: &Arc<Shared>,
     set: &RedisSet,
-    ask: Ask,
+    ask: &Arc<Ask>,
     until: Instant,
-) -> Result<(Part, Ask), CallError> {
+) -> Result<Part, CallError> {
     let _leave = shared.link.leave(ask.slot)?;
     // All decisions in one call are made as of one instant.
-    let (part, ask) = if shared.options.max_batch > 1 && ask.as_of.is_none() {
+    let part = if shared.options.max_batch > 1 && ask.as_of.is_none() {
         set.batcher.ask(shared, ask, until).await?
     } else {
         let _place = set.waiting.try_acquire().map_err(|_| CallError::Saturated)?;
         let room = set.room.take_by(shared.link.range(ask.slot), ask.work(), until).await;
         let _room = room.ok_or(CallError::Expired)?;
-        (call::decide_one(shared, &ask, until).await?, ask)
+        call::decide_one(shared, ask, until).await?
     };
     if part.flag() == Some(b'C') {
         // One of the values was written under other parameters, and the script did nothing.
-        return Ok((Box::pin(call::carry_over(shared, &ask, until)).await?, ask));
+        return Box::pin(call::carry_over(shared, ask, until)).await;
     }
-    Ok((part, ask))
+    Ok(part)
 }
 
 #[cfg(test)]

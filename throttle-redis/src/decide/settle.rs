@@ -9,6 +9,8 @@ use tokio::time::Instant;
 use super::call::{run, time_word};
 use super::set::RedisSet;
 use crate::link::call_error::CallError;
+use crate::link::connection::Command;
+use crate::link::script_call::Subject;
 use crate::script::prepared::Prepared;
 use crate::script::request::MOST;
 use crate::shared::Shared;
@@ -59,14 +61,11 @@ async fn settle_in_one_slot(
     let work = items.iter().filter_map(|(_, item)| prepared.work.get(item.policy())).sum();
     let _room = shared.link.room.take(shared.link.range(slot), work).await;
     let until = Instant::now() + shared.link.deadline;
-    let keys: Vec<&[u8]> = items.iter().map(|(name, _)| name.as_slice()).collect();
-    let words: Vec<String> = items.iter().flat_map(|(_, item)| words(item)).collect();
-    let words: Vec<&[u8]> = words.iter().map(String::as_bytes).collect();
     let (scripts, time) = (&prepared.scripts, time_word(shared, None));
     // A request that was refused before the settlement may be admitted after it.
     let _forgetting = shared.shortcut.forgetting(|| items.iter().map(|(name, _)| name.as_slice()).collect());
     for script in [&scripts.settle, &scripts.settle_carried] {
-        match run(shared, prepared, script, &keys, (&time, &words), slot, until).await?.as_slice() {
+        match run(shared, prepared, script, &time, items, slot, until).await?.as_slice() {
             b"A" => return Ok(()),
             // A value was written under other parameters.
             b"C" => {}
@@ -75,6 +74,16 @@ async fn settle_in_one_slot(
         }
     }
     Err(CallError::Malformed("the script's reply has no flag"))
+}
+
+impl Subject for [(Vec<u8>, &ReceiptItem)] {
+    fn names(&self) -> impl Iterator<Item = &[u8]> {
+        self.iter().map(|(name, _)| name.as_slice())
+    }
+
+    fn push_words(&self, command: &mut Command) {
+        self.iter().flat_map(|(_, item)| words(item)).for_each(|word| command.push(word));
+    }
 }
 
 /// The policy, the place of the charge, the units taken, and the units used.

@@ -42,7 +42,8 @@ impl InFlightLimit {
     pub(crate) async fn take_by(&self, range: usize, work: u32, until: Instant) -> Option<Held<'_>> {
         match self.take_now(range, work) {
             Some(held) => Some(held),
-            None => timeout_at(until, self.take(range, work)).await.ok(),
+            // Boxed because it is rare: every call's future would have room for it.
+            None => Box::pin(timeout_at(until, self.take(range, work))).await.ok(),
         }
     }
 }

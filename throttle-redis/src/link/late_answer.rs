@@ -44,8 +44,7 @@ struct Looks {
 }
 
 impl Looks {
-    fn begin(deadline: Duration) -> Self {
-        let began = Instant::now();
+    fn begin(began: Instant, deadline: Duration) -> Self {
         Self { began, deadline, due: began + deadline / LOOKS, left: LOOKS, lagged: false }
     }
 
@@ -90,9 +89,9 @@ pub(super) enum Verdict {
 }
 
 impl SentCommand {
-    /// Nothing is sent before the first wait for the answer.
-    pub(super) fn new(answer: Pending<Reply>, deadline: Duration) -> Self {
-        Self { answer, looks: Looks::begin(deadline) }
+    /// The store's deadline begins `now`. Nothing is sent before the first wait for the answer.
+    pub(super) fn new(answer: Pending<Reply>, now: Instant, deadline: Duration) -> Self {
+        Self { answer, looks: Looks::begin(now, deadline) }
     }
 
     /// Returns the answer if it arrives before `until`.
@@ -149,7 +148,7 @@ mod tests {
             tokio::time::sleep(answer_after).await;
             Ok(Reply::Nil)
         });
-        let mut underway = SentCommand::new(answer, DEADLINE);
+        let mut underway = SentCommand::new(answer, Instant::now(), DEADLINE);
         tokio::spawn(busy);
         match underway.answer_by(Instant::now() + DEADLINE).await {
             Some(answer) => Verdict::Answered(answer),
@@ -201,7 +200,7 @@ mod tests {
                 tokio::time::sleep(Duration::from_millis(answer_after)).await;
                 Ok(Reply::Nil)
             });
-            let mut underway = SentCommand::new(answer, DEADLINE);
+            let mut underway = SentCommand::new(answer, Instant::now(), DEADLINE);
             tokio::spawn(stall(Duration::from_millis(2), Duration::from_millis(30)));
             assert!(underway.answer_by(Instant::now() + DEADLINE).await.is_none());
             underway.verdict(|| true).await
@@ -216,7 +215,7 @@ mod tests {
             tokio::time::sleep(Duration::from_millis(20)).await;
             Ok(Reply::Nil)
         });
-        let mut underway = SentCommand::new(answer, DEADLINE);
+        let mut underway = SentCommand::new(answer, Instant::now(), DEADLINE);
         let until = Instant::now() + Duration::from_millis(3);
         assert!(underway.answer_by(until).await.is_none() && !underway.is_overdue());
         assert!(matches!(underway.verdict(|| false).await, Verdict::Answered(Ok(Reply::Nil))));

@@ -45,9 +45,9 @@ impl LiveConnection {
         SlotMap::read(reply).ok_or(CallError::Malformed("CLUSTER SLOTS answered something else"))
     }
 
-    /// Sends one command that the store has `deadline` to answer, however long the caller waits.
-    pub(super) fn send(&self, command: Command, deadline: Duration) -> SentCommand {
-        SentCommand::new(self.connection.call(command), deadline)
+    /// Sends one command at `now` that the store has `deadline` to answer, however long the caller waits.
+    pub(super) fn send(&self, command: Command, now: Instant, deadline: Duration) -> SentCommand {
+        SentCommand::new(self.connection.call(command), now, deadline)
     }
 
     /// Loads a script into the server of a slot with `load`, unless another decision has loaded it since `missed`.

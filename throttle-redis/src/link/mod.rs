@@ -157,9 +157,14 @@ impl Link {
 
     /// Returns the connection. Waits only for the very first one: later, a request without a connection fails at once.
     pub(crate) async fn live(self: &Arc<Self>, until: Instant) -> Result<Arc<LiveConnection>, CallError> {
-        if let Some(live) = self.current.load_full() {
-            return Ok(live);
+        match self.current.load_full() {
+            Some(live) => Ok(live),
+            // Boxed because it is rare: every call's future would have room for it.
+            None => Box::pin(self.first(until)).await,
         }
+    }
+
+    async fn first(self: &Arc<Self>, until: Instant) -> Result<Arc<LiveConnection>, CallError> {
         let mut attempts = self.attempts.subscribe();
         loop {
             // The runtime of the task that connects may stand still, so this request checks the task for as long as it
@@ -217,10 +222,11 @@ impl Link {
         command: Command,
         until: Instant,
     ) -> Result<Reply, CallError> {
-        if Instant::now() >= until {
+        let now = Instant::now();
+        if now >= until {
             return Err(CallError::TooLate);
         }
-        let mut underway = live.send(command, self.deadline);
+        let mut underway = live.send(command, now, self.deadline);
         match underway.answer_by(until).await {
             Some(answer) => {
                 self.note_answer(self.range(slot));

@@ -14,25 +14,47 @@ use super::script::Script;
 /// Redirections followed for one call.
 const REDIRECTIONS: u32 = 4;
 
+/// The requests or charges that a script is called about.
+pub(crate) trait Subject: Sync {
+    /// The names of the keys, all in one slot.
+    fn names(&self) -> impl Iterator<Item = &[u8]>;
+
+    /// Adds the arguments behind the head.
+    fn push_words(&self, command: &mut Command);
+}
+
+/// The arguments that every script of a set begins with.
+pub(crate) struct Head<'a> {
+    pub(crate) time: &'a str,
+    pub(crate) slack: &'a str,
+    /// One for each policy.
+    pub(crate) headers: &'a [Vec<u8>],
+}
+
 /// A script with what it is called on.
-pub(crate) struct ScriptCall<'a> {
+pub(crate) struct ScriptCall<'a, S: ?Sized> {
     pub(crate) script: &'a Script,
-    pub(crate) keys: &'a [&'a [u8]],
-    /// The arguments before the calls: time, slack, headers.
-    pub(crate) head: &'a [&'a [u8]],
-    pub(crate) rest: &'a [&'a [u8]],
+    pub(crate) head: Head<'a>,
+    pub(crate) subject: &'a S,
     /// The slot of the keys.
     pub(crate) slot: u16,
 }
 
-impl ScriptCall<'_> {
+impl<S: Subject + ?Sized> ScriptCall<'_, S> {
+    /// The words are written into one buffer of the right size. They are written again where a call is repeated, which
+    /// is rare.
     fn command(&self, route: Route) -> Command {
-        let mut command = Command::new("EVALSHA");
+        let Head { time, slack, headers } = &self.head;
+        let (keys, names) = self.subject.names().fold((0, 0), |(keys, names), name| (keys + 1, names + name.len()));
+        let fixed = 64 + slack.len() + headers.iter().map(Vec::len).sum::<usize>();
+        let mut command = Command::sized("EVALSHA", 5 + headers.len() + 2 * keys, fixed + names + 4 * keys);
         command.push(self.script.sha());
-        command.push(self.keys.len().to_string());
-        for word in self.keys.iter().chain(self.head).chain(self.rest) {
-            command.push(word);
-        }
+        command.push_number(keys);
+        self.subject.names().for_each(|name| command.push(name));
+        command.push(time);
+        command.push(slack);
+        headers.iter().for_each(|header| command.push(header));
+        self.subject.push_words(&mut command);
         command.to(route)
     }
 
@@ -47,7 +69,7 @@ impl ScriptCall<'_> {
 
     /// Runs the call, and lets the link learn from its outcome.
     pub(crate) async fn run(&self, link: &Arc<Link>, until: Instant) -> Result<Vec<u8>, CallError> {
-        let name = self.keys.first().copied().unwrap_or_default();
+        let name = self.subject.names().next().unwrap_or_default();
         let live = link.live_for((self.slot, name), until).await?;
         let answer = match self.run_on(link, &live, name, until).await {
             // The server is healthy: the value of a key is not.
@@ -91,7 +113,8 @@ impl ScriptCall<'_> {
                     // Load into the server that answered, which may differ from the one that the client has for the
                     // slot.
                     let load = link.send(live, about, self.load(route.clone()), until);
-                    if live.load(self.script, self.slot, sent, until, load).await? {
+                    // Boxed because it is rare, as is a pause: every call's future would have room for it.
+                    if Box::pin(live.load(self.script, self.slot, sent, until, load)).await? {
                         link.counters.loaded();
                     }
                     route
@@ -99,12 +122,12 @@ impl ScriptCall<'_> {
                 // A redirection to a server that the client does not know yet fails; meanwhile the client refreshes its
                 // slot map.
                 FaultKind::NotSent if redirections > 0 && Instant::now() + pause < until => {
-                    sleep_until(Instant::now() + pause).await;
+                    Box::pin(sleep_until(Instant::now() + pause)).await;
                     pause *= 2;
                     Route::Slot(self.slot)
                 }
                 FaultKind::NotNow if Instant::now() + pause < until => {
-                    sleep_until(Instant::now() + pause).await;
+                    Box::pin(sleep_until(Instant::now() + pause)).await;
                     pause *= 2;
                     Route::Slot(self.slot)
                 }
@@ -126,6 +149,18 @@ mod tests {
     const SLOT: u16 = 7;
     const DEADLINE: Duration = Duration::from_secs(1);
 
+    struct OneKey;
+
+    impl Subject for OneKey {
+        fn names(&self) -> impl Iterator<Item = &[u8]> {
+            std::iter::once(b"key".as_slice())
+        }
+
+        fn push_words(&self, command: &mut Command) {
+            command.push(b"1");
+        }
+    }
+
     async fn connected() -> (ByHand, Arc<Link>) {
         let store = ByHand::cluster();
         let link = Link::new(Box::new(store.clone()), DEADLINE, 1);
@@ -136,10 +171,9 @@ mod tests {
     fn begin(link: &Arc<Link>) -> JoinHandle<Result<Vec<u8>, CallError>> {
         let (link, until) = (Arc::clone(link), Instant::now() + DEADLINE);
         tokio::spawn(async move {
-            let script = Script::new("return ARGV[1]".to_owned());
-            ScriptCall { script: &script, keys: &[b"key"], head: &[], rest: &[b"1"], slot: SLOT }
-                .run(&link, until)
-                .await
+            let script = Script::new("return ARGV[3]".to_owned());
+            let head = Head { time: "", slack: "", headers: &[] };
+            ScriptCall { script: &script, head, subject: &OneKey, slot: SLOT }.run(&link, until).await
         })
     }
 

@@ -1,6 +1,6 @@
 //! The store's answer about one request, and the decision that follows from it.
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use smallvec::SmallVec;
 use throttle_core::algorithm::State;
 use throttle_core::{Decision, Timestamp};
@@ -32,12 +32,16 @@ impl Part {
     }
 }
 
+/// The answers about all requests of a call, in their order.
+pub(crate) type Parts = SmallVec<[Part; 1]>;
+
 /// Splits a reply about several requests: its time, then each request's flag and one value for each policy that applies
 /// to it. `None` if the reply is truncated or has trailing bytes.
-pub(crate) fn split(reply: Vec<u8>, applying: impl Iterator<Item = usize>) -> Option<Vec<Part>> {
+pub(crate) fn split(reply: Vec<u8>, applying: impl Iterator<Item = usize>) -> Option<Parts> {
     let mut rest = Bytes::from(reply);
-    let now = time(*rest.split_to_checked(8)?.first_chunk()?)?;
-    let mut parts = Vec::with_capacity(applying.size_hint().0);
+    let now = time(*rest.first_chunk()?)?;
+    rest.advance(8);
+    let mut parts = Parts::with_capacity(applying.size_hint().0);
     for values in applying {
         let mut end = 1;
         for _ in 0..values {

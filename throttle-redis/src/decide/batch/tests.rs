@@ -18,7 +18,7 @@ struct Fixture {
     set: Arc<RedisSet>,
 }
 
-type Begun = JoinHandle<Result<(Part, Ask), CallError>>;
+type Begun = JoinHandle<Result<Part, CallError>>;
 
 fn limit(count: u64) -> PolicySet {
     PolicySet::new(Policy::new("p", Gcra::new(Rate::per_minute(count))).expect("a policy")).expect("a set")
@@ -57,14 +57,14 @@ impl Fixture {
         start_calls(&self.backend.shared, &self.set.batcher.0);
     }
 
-    fn ask(&self, key: &str) -> Ask {
-        self.set.ask(&self.backend.shared, &[Call::from(Key::from(key))])
+    fn ask(&self, key: &str) -> Arc<Ask> {
+        Arc::new(self.set.ask(&self.backend.shared, &[Call::from(Key::from(key))]))
     }
 
     async fn begin(&self, key: &str, time: Duration) -> Begun {
         let (shared, set, ask) = (Arc::clone(&self.backend.shared), Arc::clone(&self.set), self.ask(key));
         let until = Instant::now() + time;
-        let begun = tokio::spawn(async move { set.batcher.ask(&shared, ask, until).await });
+        let begun = tokio::spawn(async move { set.batcher.ask(&shared, &ask, until).await });
         turns().await;
         begun
     }

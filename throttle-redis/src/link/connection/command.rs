@@ -44,7 +44,12 @@ impl Command {
     /// A command of one word, for any server.
     #[must_use]
     pub fn new(name: &str) -> Self {
-        let mut words = redis::Cmd::with_capacity(8, 128);
+        Self::sized(name, 8, 128)
+    }
+
+    /// The same, with room for this many words, of this many bytes in all.
+    pub(crate) fn sized(name: &str, words: usize, bytes: usize) -> Self {
+        let mut words = redis::Cmd::with_capacity(words, bytes);
         words.arg(name);
         Self { words, route: Route::Any }
     }
@@ -65,6 +70,10 @@ impl Command {
 
     pub(crate) fn push(&mut self, word: impl AsRef<[u8]>) {
         self.words.arg(word.as_ref());
+    }
+
+    pub(crate) fn push_number(&mut self, number: usize) {
+        self.words.arg(number);
     }
 
     /// The words, the command's name first.
