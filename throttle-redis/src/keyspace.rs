@@ -72,11 +72,19 @@ impl Keyspace {
     }
 
     pub(crate) fn name(&self, policy: &PolicyNames, key: &Key) -> Vec<u8> {
-        let mut name = String::with_capacity(policy.head.len() + policy.tail.len() + 24);
-        name.push_str(&policy.head);
+        let mut name = policy.begin(DIGEST);
         self.push_key(&mut name, key);
         name.push_str(&policy.tail);
         name.into_bytes()
+    }
+
+    /// The name of the key that another policy calls `name`. It is much cheaper than to digest the key again.
+    pub(crate) fn same_key(policy: &PolicyNames, other: &PolicyNames, name: &[u8]) -> Vec<u8> {
+        let key = name.get(other.head.len()..name.len() - other.tail.len()).unwrap_or_default();
+        let mut name = policy.begin(key.len()).into_bytes();
+        name.extend_from_slice(key);
+        name.extend_from_slice(policy.tail.as_bytes());
+        name
     }
 
     /// The pattern of `SCAN … MATCH` that finds every key of every policy whose name starts with `prefix`. Keys under
@@ -122,15 +130,28 @@ pub(crate) struct PolicyNames {
     tail: String,
 }
 
-/// 128 bits of HMAC-SHA-256, in 22 characters.
+impl PolicyNames {
+    /// The beginning of a name, with room for the rest.
+    fn begin(&self, key: usize) -> String {
+        let mut name = String::with_capacity(self.head.len() + key + self.tail.len());
+        name.push_str(&self.head);
+        name
+    }
+}
+
+/// The characters of a digest.
+const DIGEST: usize = 22;
+
+/// 128 bits of HMAC-SHA-256.
 fn push_digest(name: &mut String, digest: &Hmac<Sha256>, key: &Key) {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let mut digest = digest.clone();
     digest.update(key.expose_bytes());
     let digest = digest.finalize().into_bytes();
     let bits = digest.first_chunk().map_or(0, |first| u128::from_be_bytes(*first));
-    let characters: [u8; 22] = std::array::from_fn(|place| ALPHABET[(bits >> (6 * place) & 63) as usize]);
-    name.extend(characters.map(char::from));
+    let characters: [u8; DIGEST] = std::array::from_fn(|place| ALPHABET[(bits >> (6 * place) & 63) as usize]);
+    // All are ASCII.
+    name.push_str(str::from_utf8(&characters).unwrap_or_default());
 }
 
 /// The parts of a key, as readable as possible: kind, content, comma.

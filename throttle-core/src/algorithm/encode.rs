@@ -69,7 +69,7 @@ impl State {
     /// may be passed.
     #[must_use]
     pub fn from_wire(algorithm: &Algorithm, bytes: &[u8]) -> Option<Self> {
-        let rest = bytes.strip_prefix(algorithm.tag().as_slice())?;
+        let rest = algorithm.accept(BehindTag(bytes))?;
         let (clipped, rest) = match rest.split_first()? {
             (b'0', rest) => (false, rest),
             (b'1', rest) => (true, rest),
@@ -77,6 +77,17 @@ impl State {
         };
         let repr = algorithm.accept(ReadState(&read(rest)?))?;
         Some(Self { repr, clipped, under: None })
+    }
+}
+
+/// The bytes behind the tag, compared in place: a backend reads a state for each policy of each request.
+struct BehindTag<'a>(&'a [u8]);
+
+impl<'a> Visitor for BehindTag<'a> {
+    type Output = Option<&'a [u8]>;
+    fn visit<A: Wire<State: Stored>>(self, algorithm: &A) -> Option<&'a [u8]> {
+        let rest = self.0.strip_prefix(algorithm.kind().as_slice())?;
+        algorithm.parameters().iter().try_fold(rest, |rest, number| rest.strip_prefix(double(*number).as_slice()))
     }
 }
 
@@ -99,7 +110,11 @@ impl Visitor for ReadState<'_> {
 }
 
 fn write(bytes: &mut Vec<u8>, numbers: &[i64]) {
-    bytes.extend(numbers.iter().flat_map(|number| (*number as f64).to_le_bytes()));
+    bytes.extend(numbers.iter().flat_map(|number| double(*number)));
+}
+
+fn double(number: i64) -> [u8; 8] {
+    (number as f64).to_le_bytes()
 }
 
 /// Nothing if a number is missing a byte, is not whole or is too large.

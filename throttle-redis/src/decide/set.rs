@@ -11,7 +11,7 @@ use throttle_core::{ConfigError, Policy, PolicySet};
 use tokio::sync::Semaphore;
 
 use super::batch::Batcher;
-use crate::keyspace::PolicyNames;
+use crate::keyspace::{Keyspace, PolicyNames};
 use crate::link::in_flight_limit::InFlightLimit;
 use crate::script::prepared::Prepared;
 use crate::script::request::Ask;
@@ -141,10 +141,25 @@ impl RedisSet {
         let count = self.names.len();
         let calls = calls.iter().chain(std::iter::repeat(&Call::SKIP)).take(count).cloned();
         let calls: SmallVec<[Call; 3]> = calls.collect();
-        let named = calls.iter().zip(&self.names).filter_map(|(call, policy)| Some((call.key()?, policy)));
-        let names: SmallVec<[Vec<u8>; 3]> = named.map(|(key, policy)| shared.keyspace.name(policy, key)).collect();
+        let names = self.names_of(shared, &calls);
         let slot = names.first().map_or(0, |name| shared.slot(name));
         Ask { prepared: self.prepared(shared), calls, names, slot, as_of: None }
+    }
+
+    fn names_of(&self, shared: &Shared, calls: &[Call]) -> SmallVec<[Vec<u8>; 3]> {
+        let mut names: SmallVec<[Vec<u8>; 3]> = SmallVec::new();
+        let mut last = None;
+        for (call, policy) in calls.iter().zip(&self.names) {
+            let Some(key) = call.key() else { continue };
+            let name = match (last, names.last()) {
+                // Often several policies limit the same key.
+                (Some((same, other)), Some(name)) if same == key => Keyspace::same_key(policy, other, name),
+                _ => shared.keyspace.name(policy, key),
+            };
+            names.push(name);
+            last = Some((key, policy));
+        }
+        names
     }
 }
 
@@ -163,7 +178,7 @@ impl fmt::Debug for RedisSet {
 
 #[cfg(test)]
 mod tests {
-    use throttle_core::{Backend, Carry, Gcra, Rate};
+    use throttle_core::{Backend, Carry, Gcra, Key, PolicyTree, Rate};
 
     use super::*;
     use crate::RedisBackend;
@@ -205,6 +220,24 @@ mod tests {
         let after = five.prepared(&backend.shared);
         assert_eq!(after.set.policies()[0].algorithm().capacity(), 100);
         assert!(Arc::ptr_eq(&after, &five.prepared(&backend.shared)));
+    }
+
+    #[test]
+    fn policies_that_limit_the_same_key_name_it_as_they_would_alone() {
+        let single = || crate::Single::new("redis://127.0.0.1:1").expect("a URL");
+        for builder in [
+            RedisBackend::builder(single()),
+            RedisBackend::builder(single()).per_key_slot(),
+            RedisBackend::builder(single()).readable_keys().per_key_slot(),
+        ] {
+            let backend = builder.build().expect("valid options");
+            let policies = ["p", "longer", "q", "r"].map(|name| limit(name, 5).into()).to_vec();
+            let set = RedisSet::new(&backend.shared, PolicySet::new(PolicyTree::All(policies)).expect("a set"));
+            let keys = ["ada", "ada", "bob", "ada"].map(Key::from);
+            let names = set.ask(&backend.shared, &keys.each_ref().map(|key| Call::from(key.clone()))).names;
+            let alone = keys.iter().zip(&set.names).map(|(key, policy)| backend.shared.keyspace.name(policy, key));
+            assert_eq!(names.to_vec(), alone.collect::<Vec<_>>());
+        }
     }
 
     #[test]
