@@ -2,8 +2,9 @@
 //!
 //! A few calls are under way at once, and each carries all waiting decisions. While calls with many decisions are under
 //! way, a single decision waits until one of them has ended instead of starting a call of its own, and later decisions
-//! join it. A decision that arrives alone does not wait. A call carries at most [`CALL`] of work, so that it does not
-//! delay the calls behind it.
+//! join it. A decision that arrives alone does not wait. A call takes its decisions when its task runs, not when it is
+//! spawned, so the decisions of the tasks that run before it travel with it. A call carries at most [`CALL`] of work,
+//! so that it does not delay the calls behind it.
 
 use std::collections::VecDeque;
 use std::pin::pin;
@@ -11,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -28,6 +29,10 @@ use crate::shared::Shared;
 /// Calls of a set that are under way at once: enough that the server has the next call when it has answered one.
 const CALLS_IN_FLIGHT: usize = 6;
 
+/// A call carries at least the decisions under way divided by this, unless those are few. About three calls share the
+/// decisions of a busy process then: the server always has work, and most of a call's cost is shared by many.
+const SHARE: usize = 2;
+
 /// How long after its deadline a decision waits for an answer that says so.
 const GRACE: Duration = Duration::from_millis(5);
 
@@ -42,6 +47,8 @@ struct Waiting {
     started: u64,
     /// The runtime that sends the queued decisions.
     runtime: Option<Handle>,
+    /// While a task is about to start a call: when its runtime counts as standing still.
+    starting: Option<Instant>,
 }
 
 /// A call under way: its number, the decisions in it, and the instant by which all of them have timed out.
@@ -96,7 +103,7 @@ impl Batcher {
 
     fn enqueue(&self, shared: &Arc<Shared>, ask: &Arc<Ask>, until: Instant) -> Result<Enqueued, CallError> {
         let mut waiting = self.0.lock();
-        if !waiting.may_start(1) {
+        if !waiting.may_start(1) || waiting.starting.is_some() {
             waiting.give_up_stalled();
         }
         if waiting.queue.is_empty() && waiting.may_start(1) {
@@ -112,8 +119,7 @@ impl Batcher {
         let caller = Caller { until, answer: Some(answer), claim: Arc::clone(&claim) };
         waiting.queue.push_back(Job { ask: Arc::clone(ask), work, caller });
         waiting.runtime.get_or_insert_with(Handle::current);
-        drop(waiting);
-        start_calls(shared, &self.0);
+        spawn_start(shared, &self.0, waiting);
         Ok(Enqueued::Queued(claim, answered))
     }
 }
@@ -124,9 +130,10 @@ enum Enqueued {
 }
 
 impl Waiting {
-    /// Whether a call with `count` decisions may start: it must carry at least an equal share of those under way.
+    /// Whether a call with `count` decisions may start.
     fn may_start(&self, count: usize) -> bool {
-        self.in_flight.len() < CALLS_IN_FLIGHT && count * (CALLS_IN_FLIGHT - 1) >= self.decisions()
+        let under_way = self.decisions();
+        self.in_flight.len() < CALLS_IN_FLIGHT && (under_way < CALLS_IN_FLIGHT || count * SHARE >= under_way)
     }
 
     fn decisions(&self) -> usize {
@@ -144,14 +151,26 @@ impl Waiting {
     fn give_up_stalled(&mut self) {
         let (now, before) = (Instant::now(), self.in_flight.len());
         self.in_flight.retain(|call| call.over > now);
-        if self.in_flight.len() < before {
+        let starts = self.starting.take_if(|over| *over <= now);
+        if self.in_flight.len() < before || starts.is_some() {
             // The queue is sent by the current runtime, which is running.
             self.runtime = Some(Handle::current());
         }
     }
 
+    /// Returns the runtime for a task that starts a call, if a call may start and no task is about to.
+    fn next_start(&mut self) -> Option<Handle> {
+        if self.starting.is_some() || !self.may_start(self.queue.len()) {
+            return None;
+        }
+        let first = self.queue.front()?;
+        let runtime = self.runtime.clone()?;
+        self.starting = Some(first.caller.until + GRACE);
+        Some(runtime)
+    }
+
     /// Returns the jobs of the next call, if one may start.
-    fn next_call(&mut self, most: usize) -> Option<(Handle, u64, Vec<Job>)> {
+    fn next_call(&mut self, most: usize) -> Option<(u64, Vec<Job>)> {
         if self.queue.is_empty() || !self.may_start(self.queue.len()) {
             return None;
         }
@@ -167,19 +186,62 @@ impl Waiting {
         let jobs: Vec<Job> = self.queue.drain(..count).collect();
         let until = jobs.iter().map(|job| job.caller.until).max()?;
         let number = self.start(count, until);
-        // The next job may come from another runtime.
-        let runtime = if self.queue.is_empty() { self.runtime.take() } else { self.runtime.clone() };
-        Some((runtime?, number, jobs))
+        if self.queue.is_empty() {
+            // The next job may come from another runtime.
+            self.runtime = None;
+        }
+        Some((number, jobs))
     }
 }
 
-/// Starts the calls that may start. The lock is released before each start, because a runtime that is shutting down
-/// drops the guard at once.
+/// Starts the next call, if one may start.
 fn start_calls(shared: &Arc<Shared>, batcher: &Arc<Mutex<Waiting>>) {
-    loop {
-        let Some((runtime, number, jobs)) = batcher.lock().next_call(shared.options.max_batch) else { return };
-        let guard = CallGuard { shared: Arc::clone(shared), batcher: Arc::clone(batcher), number };
-        runtime.spawn(send(jobs, guard));
+    spawn_start(shared, batcher, batcher.lock());
+}
+
+/// The task takes its jobs when it runs: the tasks that run before it may ask too, and their decisions join the call.
+/// The lock is released before the task is spawned, because a runtime that is shutting down drops it at once.
+fn spawn_start(shared: &Arc<Shared>, batcher: &Arc<Mutex<Waiting>>, mut waiting: MutexGuard<'_, Waiting>) {
+    let runtime = waiting.next_start();
+    drop(waiting);
+    if let Some(runtime) = runtime {
+        let start = Start { shared: Arc::clone(shared), batcher: Arc::clone(batcher), is_due: true };
+        runtime.spawn(start.run());
+    }
+}
+
+/// A task that is about to start a call.
+struct Start {
+    shared: Arc<Shared>,
+    batcher: Arc<Mutex<Waiting>>,
+    is_due: bool,
+}
+
+impl Start {
+    async fn run(mut self) {
+        let Some((jobs, guard)) = self.take_jobs() else { return };
+        // What the call has no room for starts right behind it.
+        start_calls(&self.shared, &self.batcher);
+        drop(self);
+        send(jobs, guard).await;
+    }
+
+    fn take_jobs(&mut self) -> Option<(Vec<Job>, CallGuard)> {
+        self.is_due = false;
+        let mut waiting = self.batcher.lock();
+        waiting.starting = None;
+        let (number, jobs) = waiting.next_call(self.shared.options.max_batch)?;
+        Some((jobs, CallGuard { shared: Arc::clone(&self.shared), batcher: Arc::clone(&self.batcher), number }))
+    }
+}
+
+impl Drop for Start {
+    /// A task that never ran was in a runtime that has shut down: the runtime of the next decision sends the queue.
+    fn drop(&mut self) {
+        if self.is_due {
+            let mut waiting = self.batcher.lock();
+            (waiting.starting, waiting.runtime) = (None, None);
+        }
     }
 }
 

@@ -37,12 +37,7 @@ async fn ask_one(shared: &Arc<Shared>, script: &Script, ask: &Arc<Ask>, until: I
 }
 
 /// Asks about several requests of the same set.
-async fn ask_all(
-    shared: &Arc<Shared>,
-    script: &Script,
-    asks: &[Arc<Ask>],
-    until: Instant,
-) -> Result<Parts, CallError> {
+async fn ask_all(shared: &Arc<Shared>, script: &Script, asks: &[Arc<Ask>], until: Instant) -> Result<Parts, CallError> {
     let Some(first) = asks.first() else { return Ok(Parts::new()) };
     let time = time_word(shared, first.as_of);
     let reply = run(shared, &first.prepared, script, &time, asks, first.slot, until).await?;

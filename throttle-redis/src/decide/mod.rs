@@ -50,3 +50,23 @@ pub(crate) fn now(shared: &Shared, ask: &Ask) -> Option<Timestamp> {
     // Servers have clocks of their own.
     if cross_slot::is_needed(shared, ask) { None } else { shared.now(ask.slot) }
 }
+
+#[cfg(test)]
+mod tests {
+    use throttle_core::backend::Call;
+    use throttle_core::{Backend, Gcra, Key, Policy, PolicySet, Rate};
+
+    use super::*;
+    use crate::RedisBackend;
+
+    /// It is allocated for each decision. Arguments by value and rare waits that are not boxed multiply its size.
+    #[test]
+    fn future_of_a_decision_is_small() {
+        let backend = RedisBackend::new("redis://127.0.0.1:1").expect("a URL");
+        let policy = Policy::new("p", Gcra::new(Rate::per_minute(5))).expect("a policy");
+        let set = Arc::new(backend.prepare(PolicySet::new(policy).expect("a set")).expect("a set"));
+        let ask = Arc::new(set.ask(&backend.shared, &[Call::from(Key::from("ada"))]));
+        let size = size_of_val(&decide(&backend.shared, &set, &ask));
+        assert!(size <= 2_048, "{size} bytes");
+    }
+}

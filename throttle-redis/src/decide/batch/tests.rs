@@ -123,7 +123,7 @@ async fn a_call_is_stalled_when_its_last_decision_has_timed_out() {
     let _third = fixture.begin("eve", 200 * MS).await;
     let mut waiting = fixture.waiting();
     waiting.in_flight.truncate(1);
-    let (_, _, jobs) = waiting.next_call(2).expect("a call");
+    let (_, jobs) = waiting.next_call(2).expect("a call");
     assert_eq!((jobs.len(), waiting.in_flight[1].over), (2, now + 300 * MS + GRACE));
     assert!(waiting.runtime.is_some(), "it sends the third");
     waiting.next_call(2).expect("a call");
@@ -178,4 +178,57 @@ async fn a_call_waits_for_the_connection_as_long_as_one_of_its_decisions() {
     assert_eq!(sent.keys(), [name("later")]);
     sent.admit().await;
     assert!(later.await.expect("no panic").is_ok());
+}
+
+/// Spawns decisions that ask one after the other, with nothing else in between.
+fn begin_together(fixture: &Fixture, keys: &[&str], time: Duration) -> Vec<Begun> {
+    let until = Instant::now() + time;
+    let begin = |key: &&str| {
+        let (shared, set, ask) = (Arc::clone(&fixture.backend.shared), Arc::clone(&fixture.set), fixture.ask(key));
+        tokio::spawn(async move { set.batcher.ask(&shared, &ask, until).await })
+    };
+    keys.iter().map(begin).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_takes_along_what_other_tasks_ask_before_it_runs() {
+    let fixture = Fixture::connected().await;
+    fixture.waiting().start(8, Instant::now() + HOUR);
+    let few = begin_together(&fixture, &["a", "b", "c"], 500 * MS);
+    assert!(fixture.store.is_idle().await, "three are less than half of eight");
+    let more = begin_together(&fixture, &["d", "e"], 500 * MS);
+    let sent = fixture.store.next().await;
+    assert_eq!(sent.keys(), ["a", "b", "c", "d", "e"].map(name), "four may start, and the fifth asked before they did");
+    sent.admit().await;
+    for begun in few.into_iter().chain(more) {
+        assert!(begun.await.expect("no panic").is_ok());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_a_runtime_never_starts_is_left_to_the_runtime_of_the_next_decision() {
+    for is_shut_down in [true, false] {
+        let fixture = Fixture::connected().await;
+        let other = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        fixture.waiting().start(6, Instant::now() + HOUR);
+        fixture.waiting().runtime = Some(other.handle().clone());
+        let standing_still = if is_shut_down {
+            other.shutdown_background();
+            None
+        } else {
+            Some(other)
+        };
+        let _first = begin_together(&fixture, &["a", "b", "c"], 100 * MS);
+        let second = fixture.begin("d", 500 * MS).await;
+        assert!(is_shut_down || fixture.store.is_idle().await, "the other runtime may still start the call");
+        advance(100 * MS + GRACE).await;
+        let _third = fixture.begin("e", 500 * MS).await;
+        let sent = fixture.store.next().await;
+        assert!(sent.keys().contains(&name("d")), "{:?}", sent.keys());
+        sent.admit().await;
+        assert!(second.await.expect("no panic").is_ok());
+        if let Some(still) = standing_still {
+            still.shutdown_background();
+        }
+    }
 }
