@@ -41,7 +41,7 @@ impl DecisionHeaders {
         let limits = match announced.dialect() {
             Dialect::None => Limits::None,
             Dialect::Draft11 => Limits::Lists { policies: policies(), standing: draft11::standing(report) },
-            dialect => match Standing::of(dialect, report) {
+            dialect => match Standing::of(dialect, &report) {
                 Some(standing) => Limits::Single { dialect, policies: policies(), standing },
                 None => Limits::None,
             },

@@ -60,12 +60,12 @@ pub(super) struct Standing {
 
 impl Standing {
     /// With the policy that binds the client most; `None` if there is none to describe.
-    pub(super) fn of<'a, P>(dialect: Dialect, report: DescribedDecision<P>) -> Option<Self>
+    pub(super) fn of<'a, P>(dialect: Dialect, report: &DescribedDecision<P>) -> Option<Self>
     where
         P: Iterator<Item = PolicyStatus<'a>> + Clone,
     {
-        let policy = described(&report)?;
-        Some(Self { limit: policy.terms.quota.q, remaining: policy.r(), reset: reset(&policy, dialect, &report) })
+        let policy = described(report)?;
+        Some(Self { limit: policy.terms.quota.q, remaining: policy.r(), reset: reset(&policy, dialect, report) })
     }
 
     fn gives_way_to(&self, theirs: &Existing) -> bool {

@@ -54,7 +54,11 @@ impl Text {
     }
 
     pub(super) fn integer(&mut self, n: u64) -> &mut Self {
-        self.bytes(itoa::Buffer::new().format(n).as_bytes())
+        match u8::try_from(n) {
+            // As most windows are.
+            Ok(digit @ 0..10) => self.byte(b'0' + digit),
+            _ => self.bytes(itoa::Buffer::new().format(n).as_bytes()),
+        }
     }
 
     /// Separates the next member of a list from the one before it, if there is one.

@@ -85,9 +85,13 @@ impl Announced {
     /// before.
     #[inline]
     pub(super) fn policy_header(&self, decision: &Decision) -> Option<&PolicyHeader> {
+        let statuses = decision.statuses();
         match &self.tier_headers {
-            None => decision.statuses().iter().all(|status| status.tier() == 0).then_some(&self.policy_header),
-            Some((place, fields)) => fields.get(usize::from(decision.statuses().get(*place)?.tier())),
+            None => statuses.iter().all(|status| status.applies() && status.tier() == 0).then_some(&self.policy_header),
+            Some((place, headers)) if statuses.iter().all(Status::applies) => {
+                headers.get(usize::from(statuses.get(*place)?.tier()))
+            }
+            Some(_) => None,
         }
     }
 }

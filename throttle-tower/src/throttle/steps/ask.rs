@@ -73,7 +73,7 @@ pub(super) fn ask<B: Backend>(
 /// # Errors
 ///
 /// The refusal, where a required key is missing.
-#[inline]
+#[inline(always)]
 pub(super) fn call<B: Backend>(
     shared: &Shared<B>,
     policy: usize,

@@ -12,6 +12,7 @@ use crate::throttle::permits::{Needs, Places};
 use crate::throttle::shared::Shared;
 
 /// What is known about a request once it was decided. It holds no permit yet.
+#[expect(clippy::large_enum_variant, reason = "nearly all are made, and a box would be an allocation for each")]
 pub(crate) enum Decided {
     Made(Decision),
     Failed(BackendError),
@@ -19,20 +20,17 @@ pub(crate) enum Decided {
     Saturated(Places),
 }
 
-/// The answer, if the backend has one without waiting.
+/// The decision, if the backend makes one without waiting.
 #[inline]
-pub(super) fn at_once<B: Backend>(shared: &Shared<B>, asked: &Asked) -> Option<Decided> {
-    if let Some(saturated) = saturated(shared, &asked.needs) {
-        return Some(saturated);
+pub(super) fn at_once<B: Backend>(shared: &Shared<B>, calls: &[Call]) -> Option<Decision> {
+    if is_not_limited(calls) {
+        return Some(not_limited(calls));
     }
-    if is_not_limited(&asked.calls) {
-        return Some(not_limited(&asked.calls));
-    }
-    let decision = shared.backend.decide_at_once(&shared.prepared, &asked.calls);
+    let decision = shared.backend.decide_at_once(&shared.prepared, calls);
     if let Some(decision) = &decision {
-        note(shared, decision, &asked.calls);
+        note(shared, decision, calls);
     }
-    decision.map(Decided::Made)
+    decision
 }
 
 /// The answer of a backend that may have to be waited for.
@@ -41,7 +39,7 @@ pub(super) async fn decide<B: Backend>(shared: &Arc<Shared<B>>, asked: &Asked) -
         return saturated;
     }
     if is_not_limited(&asked.calls) {
-        return not_limited(&asked.calls);
+        return Decided::Made(not_limited(&asked.calls));
     }
     wait_for(shared, &asked.calls, shared.backend.decide(&shared.prepared, &asked.calls)).await
 }
@@ -81,8 +79,8 @@ fn is_not_limited(calls: &[Call]) -> bool {
 }
 
 #[cold]
-fn not_limited(calls: &[Call]) -> Decided {
-    Decided::Made(Decision::not_limited(calls.len()))
+fn not_limited(calls: &[Call]) -> Decision {
+    Decision::not_limited(calls.len())
 }
 
 /// Keeps this process's share warm.

@@ -33,24 +33,18 @@ pub(in crate::throttle) struct Admitted {
     pub(super) held: Held,
 }
 
-#[inline(always)]
-pub(super) fn judge<B: Backend>(
-    shared: &Arc<Shared<B>>,
-    decided: &Decided,
-    asked: &Asked,
-    parts: &mut Parts,
-) -> Judged {
+pub(super) fn judge<B: Backend>(shared: &Arc<Shared<B>>, decided: Decided, asked: &Asked, parts: &mut Parts) -> Judged {
     match decided {
         Decided::Made(decision) => judge_decision(shared, decision, Outcome::Admitted, asked, parts),
-        Decided::Failed(error) => judge_failure(shared, error, asked, parts),
-        Decided::Saturated(full) => Judged::Refuse(refuse::saturated(shared, full, parts)),
+        Decided::Failed(error) => judge_failure(shared, &error, asked, parts),
+        Decided::Saturated(full) => Judged::Refuse(refuse::saturated(shared, &full, parts)),
     }
 }
 
 #[inline]
-fn judge_decision<B: Backend>(
+pub(super) fn judge_decision<B: Backend>(
     shared: &Arc<Shared<B>>,
-    decision: &Decision,
+    decision: Decision,
     if_admitted: Outcome<'_>,
     asked: &Asked,
     parts: &mut Parts,
@@ -58,32 +52,27 @@ fn judge_decision<B: Backend>(
     let announced = announced(shared);
     if !decision.is_admitted() {
         if shared.uses.charge_refused {
-            correct_charges::charge_refused(shared, decision, &asked.calls);
+            correct_charges::charge_refused(shared, &decision, &asked.calls);
         }
-        return Judged::Refuse(refuse::over_limit(
-            shared,
-            LimitReport::new(decision.clone(), announced),
-            &asked.calls,
-            parts,
-        ));
+        return Judged::Refuse(refuse::over_limit(shared, LimitReport::new(decision, announced), &asked.calls, parts));
     }
     let permits = match shared.permits.enter(&asked.needs) {
         Ok(permits) => permits,
         Err(full) => {
             // They ran out while the backend decided.
-            give_back_unserved::refund_all(shared, decision, &asked.calls);
+            give_back_unserved::refund_all(shared, &decision, &asked.calls);
             return Judged::Refuse(refuse::saturated(shared, &full, parts));
         }
     };
-    notify(shared, if_admitted, Some(decision), parts);
-    let headers = write_headers::of_admitted(&announced, decision);
-    let late = Late::of(shared, &announced, decision, &asked.calls, parts);
+    notify(shared, if_admitted, Some(&decision), parts);
+    let headers = write_headers::of_admitted(&announced, &decision);
+    let late = Late::of(shared, &announced, &decision, &asked.calls, parts);
     let held = if permits.is_none() && !shared.uses.accounts {
         Held::default()
     } else {
-        hand_out(shared, decision, &asked.calls, parts, permits)
+        hand_out(shared, &decision, &asked.calls, parts, permits)
     };
-    parts.extensions.insert(LimitReport::new(decision.clone(), announced));
+    parts.extensions.insert(LimitReport::new(decision, announced));
     Judged::Pass(Admitted { headers, late, held })
 }
 
@@ -105,7 +94,7 @@ fn judge_failure<B: Backend>(
         Some(decision) => (decision, Outcome::Admitted),
         None => (Decision::open(&asked.calls, error.kind()), Outcome::FailedOpen(error)),
     };
-    judge_decision(shared, &decision, if_admitted, asked, parts)
+    judge_decision(shared, decision, if_admitted, asked, parts)
 }
 
 /// Gives the handler its permits and its usage, and returns what the request holds.

@@ -10,10 +10,11 @@ use throttle_core::Backend;
 
 use super::ask::{self, Asked, Lookup};
 use super::decide::{self, Decided};
-use super::judge::{Judged, judge};
+use super::judge::{Judged, judge, judge_decision};
 use super::look_up::look_up;
 use super::refuse_early::{Early, refuse_early};
 use super::wait_queue;
+use crate::throttle::event::Outcome;
 use crate::throttle::shared::Shared;
 
 /// How far a request comes without waiting.
@@ -33,12 +34,13 @@ pub(in crate::throttle) fn start<B: Backend>(shared: &Arc<Shared<B>>, parts: &mu
         return Started::Judged(Judged::Refuse(*refusal));
     }
     if lookups.is_empty() && !wait_queue::is_behind_others(shared, &asked.calls) {
-        // By reference: decisions are large.
-        let decided = decide::at_once(shared, &asked);
-        if let Some(decided) = &decided
-            && !wait_queue::may_wait(shared, decided)
+        if let Some(saturated) = decide::saturated(shared, &asked.needs) {
+            return Started::Judged(judge(shared, saturated, &asked, parts));
+        }
+        if let Some(decision) = decide::at_once(shared, &asked.calls)
+            && !wait_queue::may_wait(shared, &decision)
         {
-            return Started::Judged(judge(shared, decided, &asked, parts));
+            return Started::Judged(judge_decision(shared, decision, Outcome::Admitted, &asked, parts));
         }
     }
     Started::Waits(asked, lookups)
@@ -53,7 +55,7 @@ pub(in crate::throttle) async fn finish<B: Backend>(
     mut parts: Parts,
 ) -> (Judged, Parts) {
     let judged = match decided(&shared, &mut asked, lookups, &parts).await {
-        Ok(decided) => judge(&shared, &decided, &asked, &mut parts),
+        Ok(decided) => judge(&shared, decided, &asked, &mut parts),
         Err(refusal) => Judged::Refuse(*refusal),
     };
     (judged, parts)
@@ -72,7 +74,7 @@ async fn decided<B: Backend>(
         let unknown: SmallVec<[usize; 2]> = lookups.iter().map(|lookup| lookup.policy).collect();
         let early = refuse_early(shared, asked, &unknown).await;
         if let Early::Refused(decided) = early {
-            return Ok(decided);
+            return Ok(*decided);
         }
         look_up(shared, asked, lookups, parts).await?;
         if let Early::Failed(error) = early {

@@ -16,7 +16,7 @@ pub(super) enum Early {
     /// The decision depends on the lookups.
     Undecided,
     /// The request is refused whatever they return.
-    Refused(Decided),
+    Refused(Box<Decided>),
     /// The store failed. It is not asked again, because a request waits for it no longer than one deadline.
     Failed(BackendError),
 }
@@ -28,7 +28,7 @@ pub(super) enum Early {
 pub(super) async fn refuse_early<B: Backend>(shared: &Arc<Shared<B>>, asked: &Asked, unknown: &[usize]) -> Early {
     let calls = &asked.calls;
     if let Some(saturated) = decide::saturated(shared, &asked.needs) {
-        return Early::Refused(saturated);
+        return Early::Refused(Box::new(saturated));
     }
     let needs_key = |policy: &usize| shared.applied[*policy].charge_rules.charge_refused;
     if calls.iter().all(|call| call.cost() == 0) || unknown.iter().any(needs_key) {
@@ -58,8 +58,8 @@ pub(super) async fn refuse_early<B: Backend>(shared: &Arc<Shared<B>>, asked: &As
             give_back_unserved::refund_all(shared, &decision, &decisive.calls);
             Early::Undecided
         }
-        decided if wait_queue::may_wait(shared, &decided) => Early::Undecided,
-        decided => Early::Refused(decided),
+        Decided::Made(decision) if wait_queue::may_wait(shared, &decision) => Early::Undecided,
+        decided => Early::Refused(Box::new(decided)),
     }
 }
 
@@ -67,7 +67,7 @@ fn failed<B: Backend>(shared: &Shared<B>, error: BackendError, calls: &[Call]) -
     if refuse::closed(shared, calls, error.kind()).is_empty() {
         return Early::Failed(error);
     }
-    Early::Refused(Decided::Failed(error))
+    Early::Refused(Box::new(Decided::Failed(error)))
 }
 
 /// What a peek tells of a composition while some keys are unknown.

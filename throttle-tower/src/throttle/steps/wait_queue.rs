@@ -32,8 +32,7 @@ pub(super) fn is_behind_others<B: Backend>(shared: &Shared<B>, calls: &[Call]) -
 
 /// Whether a request that was refused may wait for room.
 #[inline]
-pub(super) fn may_wait<B: Backend>(shared: &Shared<B>, decided: &Decided) -> bool {
-    let Decided::Made(decision) = decided else { return false };
+pub(super) fn may_wait<B: Backend>(shared: &Shared<B>, decision: &Decision) -> bool {
     shared.uses.queues && Room::after(shared, decision, Duration::ZERO).is_some()
 }
 

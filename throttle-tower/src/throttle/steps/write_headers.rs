@@ -33,6 +33,7 @@ pub(super) fn write_refused(report: &LimitReport, response: &mut Response<Bytes>
         .write(response.headers_mut());
 }
 
+#[derive(Clone, Copy)]
 struct Waits {
     /// µs.
     extra: u64,
@@ -43,9 +44,6 @@ struct Waits {
 fn describe(announced: &Announced, decision: &Decision, dialect: Dialect, waits: Waits) -> DecisionHeaders {
     let Waits { extra, now_unix_us } = waits;
     let statuses = decision.statuses();
-    if !statuses.iter().any(Status::applies) {
-        return DecisionHeaders::default();
-    }
     let applying = announced.policies.iter().zip(statuses).enumerate().filter(|(_, (_, status))| status.applies());
     let lines = applying.map(|(place, (policy, status))| {
         let paced_by = announced.paced_by(place, policy, status);
@@ -54,13 +52,13 @@ fn describe(announced: &Announced, decision: &Decision, dialect: Dialect, waits:
     let other;
     let policies = if dialect == Dialect::None {
         &PolicyHeader::NONE
-    } else if statuses.iter().all(Status::applies)
-        && let Some(written) = announced.policy_header(decision)
-    {
+    } else if let Some(written) = announced.policy_header(decision) {
         written
-    } else {
+    } else if statuses.iter().any(Status::applies) {
         other = PolicyHeader::new(dialect, lines.clone().map(|line| line.terms));
         &other
+    } else {
+        return DecisionHeaders::default();
     };
     let wait = if decision.is_admitted() { None } else { decision.retry_after() };
     let retry_after = wait.map(|wait| RetryAfter::from_micros(micros(wait).saturating_add(extra)));
