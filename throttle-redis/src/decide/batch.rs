@@ -45,6 +45,8 @@ struct Waiting {
     queue: VecDeque<Job>,
     in_flight: SmallVec<[InFlight; CALLS_IN_FLIGHT]>,
     started: u64,
+    /// Whether the call that ended last carried several decisions: its callers may ask again, one after the other.
+    is_busy: bool,
     /// The runtime that sends the queued decisions.
     runtime: Option<Handle>,
     /// While a task is about to start a call: when its runtime counts as standing still.
@@ -106,7 +108,7 @@ impl Batcher {
         if !waiting.may_start(1) || waiting.starting.is_some() {
             waiting.give_up_stalled();
         }
-        if waiting.queue.is_empty() && waiting.may_start(1) {
+        if waiting.may_travel_alone() {
             let number = waiting.start(1, until);
             let guard = CallGuard { shared: Arc::clone(shared), batcher: Arc::clone(&self.0), number };
             return Ok(Enqueued::Now(guard));
@@ -136,6 +138,12 @@ impl Waiting {
         self.in_flight.len() < CALLS_IN_FLIGHT && (under_way < CALLS_IN_FLIGHT || count * SHARE >= under_way)
     }
 
+    /// Whether a decision that asks now starts a call at once, without a task.
+    fn may_travel_alone(&self) -> bool {
+        let is_worth_it = self.in_flight.is_empty() || !self.is_busy;
+        self.queue.is_empty() && is_worth_it && self.may_start(1)
+    }
+
     fn decisions(&self) -> usize {
         self.in_flight.iter().map(|call| call.decisions).sum()
     }
@@ -144,6 +152,12 @@ impl Waiting {
         self.started += 1;
         self.in_flight.push(InFlight { number: self.started, decisions: count, over: until + GRACE });
         self.started
+    }
+
+    fn end(&mut self, number: u64) {
+        if let Some(place) = self.in_flight.iter().position(|call| call.number == number) {
+            self.is_busy = self.in_flight.remove(place).decisions > 1;
+        }
     }
 
     /// Gives up the calls of a runtime that stands still: such calls do not end, and other decisions must not wait for
@@ -174,9 +188,10 @@ impl Waiting {
         if self.queue.is_empty() || !self.may_start(self.queue.len()) {
             return None;
         }
-        // With no call under way, half of the queue starts now and the other half at once behind it. Otherwise the
-        // server is busy, and all of the queue starts.
-        let share = if self.in_flight.is_empty() { self.queue.len().div_ceil(2) } else { self.queue.len() };
+        // With no call under way, half of the queue starts now and the other half at once behind it, so that the server
+        // has work while the answers of the first half are read. Otherwise the server is busy, and all of it starts.
+        let is_idle = self.in_flight.is_empty() || (self.is_busy && self.decisions() == 1);
+        let share = if is_idle { self.queue.len().div_ceil(2) } else { self.queue.len() };
         let mut work = 0;
         let fits = |job: &&Job| {
             work += job.work;
@@ -254,7 +269,7 @@ struct CallGuard {
 
 impl Drop for CallGuard {
     fn drop(&mut self) {
-        self.batcher.lock().in_flight.retain(|call| call.number != self.number);
+        self.batcher.lock().end(self.number);
         start_calls(&self.shared, &self.batcher);
     }
 }

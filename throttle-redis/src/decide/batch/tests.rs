@@ -232,3 +232,28 @@ async fn a_call_that_a_runtime_never_starts_is_left_to_the_runtime_of_the_next_d
         }
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn after_a_call_of_several_decisions_only_the_first_decision_travels_alone() {
+    let fixture = Fixture::connected().await;
+    let alone = begin_together(&fixture, &["a", "b", "c"], 500 * MS);
+    let mut unanswered = Vec::new();
+    for key in ["a", "b", "c"] {
+        let sent = fixture.store.next().await;
+        assert_eq!(sent.keys(), [name(key)], "they were not known to come together");
+        unanswered.push(sent);
+    }
+    fixture.waiting().is_busy = true;
+    fixture.waiting().in_flight.clear();
+    let together = begin_together(&fixture, &["d", "e", "f", "g"], 500 * MS);
+    for keys in [vec!["d"], vec!["e", "f"], vec!["g"]] {
+        let sent = fixture.store.next().await;
+        assert_eq!(sent.keys(), keys.into_iter().map(name).collect::<Vec<_>>());
+        sent.admit().await;
+    }
+    for begun in together {
+        assert!(begun.await.expect("no panic").is_ok());
+    }
+    assert!(!fixture.waiting().is_busy, "the last call carried one decision");
+    drop((alone, unanswered));
+}
