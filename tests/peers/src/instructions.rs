@@ -15,6 +15,7 @@ use throttle_core::{Gcra, Key, Policy, PolicyTree, Rate};
 use crate::layer;
 use crate::peers::{GovernorInformed, Limit, Peer, Throttle};
 use crate::report;
+use crate::shape::cost;
 
 pub const CHILD: &str = "--count";
 
@@ -74,6 +75,12 @@ pub fn run() {
         let more = format!("{:+}", instructions as i64 - identity as i64);
         report::row(&[(*name).to_owned(), instructions.to_string(), more]);
     }
+    report::title("Instructions of one call that need not wait (callgrind; exact)", &["shaper", "instructions"]);
+    for (place, name) in cost::counted().into_iter().enumerate() {
+        let turns = |turns| total(&format!("shaper {place}"), turns);
+        let instructions = (turns(3) - turns(1)) / (2 * cost::STEPS) as u64;
+        report::row(&[name.to_owned(), instructions.to_string()]);
+    }
 }
 
 /// Instructions of one step.
@@ -112,6 +119,10 @@ pub fn child(args: &[String]) {
         "throttle 10k" => decide(&Throttle::new(Limit::STAYS_LIVE, 1_000_000), KEYS),
         "governor 10k" => decide(&GovernorInformed::new(Limit::STAYS_LIVE), KEYS),
         set if set.starts_with("set ") => decide_set(set, steps),
+        shaper if shaper.starts_with("shaper ") => {
+            let place = shaper.trim_start_matches("shaper ").parse().expect("a row's number");
+            cost::turns(place, steps, |turns, turn| counted_steps(turns, turn));
+        }
         other => {
             let place: usize = other.trim_start_matches("layer ").parse().expect("a row's number");
             let (_, app) = layer::counted().swap_remove(place);

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use governor::{DefaultDirectRateLimiter, DefaultKeyedRateLimiter, Quota};
 use leaky_bucket::RateLimiter;
-use throttle_tower::{Key, LeakyBucket, Rate, ShapeLayer};
 use throttle_tower::shape::Shaper;
+use throttle_tower::{Key, LeakyBucket, Rate, ShapeLayer};
 use tokio::runtime::{Builder, Runtime};
 use tower::buffer::Buffer;
 use tower::limit::RateLimit;
@@ -27,12 +27,31 @@ use crate::stage::{Contender, compete};
 /// twice in a tick.
 const IN_TURN: u32 = 64;
 /// Steps of a turn: less than a time slice.
-const STEPS: usize = 64 * 40;
+pub const STEPS: usize = 64 * 40;
 
 pub fn run() {
-    let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime starts");
-    services(&runtime);
-    bare(&runtime);
+    let runtime = runtime();
+    table("A call that need not wait, through a service", "service around one that does nothing", services(&runtime));
+    table("A call that need not wait, without a service", "awaited", bare(&runtime));
+}
+
+/// The names of the contenders of both tables.
+pub fn counted() -> Vec<&'static str> {
+    let runtime = runtime();
+    let rows = services(&runtime).into_iter().chain(bare(&runtime));
+    rows.map(|(name, _)| name).collect()
+}
+
+/// Takes turns of [`STEPS`] calls with one contender, by its place among [`counted`]. `count` takes each turn.
+pub fn turns(place: usize, turns: usize, count: impl FnOnce(Vec<()>, &mut dyn FnMut(()))) {
+    let runtime = runtime();
+    let (_, contender) = services(&runtime).into_iter().chain(bare(&runtime)).nth(place).expect("a contender's place");
+    contender(0, 0);
+    count(vec![(); turns], &mut |()| _ = black_box(contender(0, 0)));
+}
+
+fn runtime() -> Runtime {
+    Builder::new_current_thread().enable_all().build().expect("a runtime starts")
 }
 
 /// One contender, and its name.
@@ -146,66 +165,55 @@ fn leaky_bucket(fair: bool) -> RateLimiter {
         .build()
 }
 
-fn services(runtime: &Runtime) {
+fn services(runtime: &Runtime) -> Vec<Row<'_>> {
     let _inside = runtime.enter();
     let shape = || ShapeLayer::of(shaper());
-    table(
-        "A call that need not wait, through a service",
-        "service around one that does nothing",
-        vec![
-            ("throttle, `ShapeLayer`", service(runtime, || shape().layer(NoOp))),
-            (
-                "throttle, `ShapeLayer` by key",
-                call_each(runtime, vec![shape().by(|ip: &IpAddr| (*ip).into()).layer(NoOp)]),
-            ),
-            ("tower, `RateLimit` in a `Buffer`", service(runtime, || Buffer::new(rate_limit(), 64))),
-            ("tower, `RateLimit`, which has one caller", service(runtime, rate_limit)),
-            ("none", service(runtime, || NoOp)),
-        ],
-    );
+    vec![
+        ("throttle, `ShapeLayer`", service(runtime, || shape().layer(NoOp))),
+        ("throttle, `ShapeLayer` by key", call_each(runtime, vec![shape().by(|ip: &IpAddr| (*ip).into()).layer(NoOp)])),
+        ("tower, `RateLimit` in a `Buffer`", service(runtime, || Buffer::new(rate_limit(), 64))),
+        ("tower, `RateLimit`, which has one caller", service(runtime, rate_limit)),
+        ("none", service(runtime, || NoOp)),
+    ]
 }
 
-fn bare(runtime: &Runtime) {
-    table(
-        "A call that need not wait, without a service",
-        "awaited",
-        vec![
-            (
-                "throttle, `schedule(Key::CONSTANT, 1)`",
-                each(runtime, shaper, async |shaper: &Shaper, _| {
-                    shaper.schedule(Key::CONSTANT, 1).await.expect("it is never refused");
-                }),
+fn bare(runtime: &Runtime) -> Vec<Row<'_>> {
+    vec![
+        (
+            "throttle, `schedule(Key::CONSTANT, 1)`",
+            each(runtime, shaper, async |shaper: &Shaper, _| {
+                shaper.schedule(Key::CONSTANT, 1).await.expect("it is never refused");
+            }),
+        ),
+        (
+            "throttle, `schedule(address, 1)`",
+            ask_each(runtime, vec![shaper()], async |shaper: &Shaper, n| {
+                shaper.schedule(address(n), 1).await.expect("it is never refused");
+            }),
+        ),
+        (
+            "leaky-bucket, `acquire_one()`",
+            each(runtime, || leaky_bucket(true), async |limiter: &RateLimiter, _| limiter.acquire_one().await),
+        ),
+        (
+            "leaky-bucket, `fair(false)`",
+            each(runtime, || leaky_bucket(false), async |limiter: &RateLimiter, _| limiter.acquire_one().await),
+        ),
+        (
+            "governor, `until_ready()`",
+            each(
+                runtime,
+                || DefaultDirectRateLimiter::direct(quota()),
+                async |limiter: &DefaultDirectRateLimiter, _| limiter.until_ready().await,
             ),
-            (
-                "throttle, `schedule(address, 1)`",
-                ask_each(runtime, vec![shaper()], async |shaper: &Shaper, n| {
-                    shaper.schedule(address(n), 1).await.expect("it is never refused");
-                }),
+        ),
+        (
+            "governor, `until_key_ready(&address)`",
+            ask_each(
+                runtime,
+                vec![DefaultKeyedRateLimiter::<IpAddr>::dashmap(quota())],
+                async |limiter: &DefaultKeyedRateLimiter<IpAddr>, n| limiter.until_key_ready(&address(n)).await,
             ),
-            (
-                "leaky-bucket, `acquire_one()`",
-                each(runtime, || leaky_bucket(true), async |limiter: &RateLimiter, _| limiter.acquire_one().await),
-            ),
-            (
-                "leaky-bucket, `fair(false)`",
-                each(runtime, || leaky_bucket(false), async |limiter: &RateLimiter, _| limiter.acquire_one().await),
-            ),
-            (
-                "governor, `until_ready()`",
-                each(
-                    runtime,
-                    || DefaultDirectRateLimiter::direct(quota()),
-                    async |limiter: &DefaultDirectRateLimiter, _| limiter.until_ready().await,
-                ),
-            ),
-            (
-                "governor, `until_key_ready(&address)`",
-                ask_each(
-                    runtime,
-                    vec![DefaultKeyedRateLimiter::<IpAddr>::dashmap(quota())],
-                    async |limiter: &DefaultKeyedRateLimiter<IpAddr>, n| limiter.until_key_ready(&address(n)).await,
-                ),
-            ),
-        ],
-    );
+        ),
+    ]
 }
