@@ -92,10 +92,12 @@ impl Queue {
         &self.0.0
     }
 
+    #[inline]
     fn now(state: &Departures, now: Timestamp) -> Timestamp {
         now.max(Timestamp::from_micros(state.last))
     }
 
+    #[inline]
     fn lag(state: &Departures, now: Timestamp) -> u64 {
         Self::now(state, now).micros_since(now).unsigned_abs()
     }
@@ -104,6 +106,7 @@ impl Queue {
 impl Transition for Queue {
     type State = Departures;
 
+    #[inline]
     fn capacity(&self) -> u64 {
         self.0.capacity()
     }
@@ -112,6 +115,7 @@ impl Transition for Queue {
         Departures { last: Timestamp::MIN.as_micros(), next: self.0.fresh() }
     }
 
+    #[inline]
     fn wait(&self, state: &Departures, now: Timestamp, cost: u64) -> u64 {
         match self.0.wait(&state.next, Self::now(state, now), cost) {
             0 => 0,
@@ -119,10 +123,12 @@ impl Transition for Queue {
         }
     }
 
+    #[inline]
     fn delay(&self, state: &Departures, now: Timestamp) -> u64 {
         Self::lag(state, now) + self.0.standing(&state.next, Self::now(state, now)).reset
     }
 
+    #[inline]
     fn take(&self, state: &mut Departures, now: Timestamp, cost: u64) -> Mark {
         let now = Self::now(state, now);
         let slot =
