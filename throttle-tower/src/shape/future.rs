@@ -1,5 +1,5 @@
 use std::fmt;
-use std::future::{Future, IntoFuture};
+use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
@@ -9,10 +9,8 @@ use tower_service::Service;
 
 use super::error::ShapeError;
 use super::obey_upstream::ResponseReader;
-use super::pending_reservation::PendingReservation;
-use super::reserve::{Reservation, Reserved};
-use super::slot::{Slot, SlotFuture};
 use super::upstream_head::UpstreamHead;
+use super::waiting::Waiting;
 
 pin_project! {
     /// The response future of a [`Shape`](super::Shape).
@@ -48,7 +46,8 @@ pin_project! {
     {
         #[pin]
         state: State<S, Req, B>,
-        reader: Option<ResponseReader<B, H>>,
+        // Boxed, so that it takes no room where responses are not read.
+        reader: Option<Box<ResponseReader<B, H>>>,
     }
 }
 
@@ -62,7 +61,8 @@ pin_project! {
         /// Boxed, because it is large and rare, and futures of this type are moved on every call.
         Waiting { queued: Pin<Box<Queued<S, Req, B>>> },
         Calling { #[pin] response: S::Future },
-        Refused { error: Option<ShapeError> },
+        /// Boxed as well, for the same reason.
+        Refused { error: Option<Box<ShapeError>> },
     }
 }
 
@@ -73,47 +73,28 @@ pin_project! {
         B: Backend,
     {
         #[pin]
-        stage: Stage<B>,
+        waiting: Waiting<B>,
         call: Option<(S, Req)>,
-    }
-}
-
-pin_project! {
-    #[project = StageProj]
-    enum Stage<B>
-    where
-        B: Backend,
-    {
-        Reserving { reservation: PendingReservation<Reserved<B>> },
-        Waiting { #[pin] slot: SlotFuture<B> },
     }
 }
 
 impl<S: Service<Req>, Req, B: Backend, H> ShapeFuture<S, Req, B, H> {
     #[inline]
-    pub(super) fn calling(response: S::Future, reader: Option<ResponseReader<B, H>>) -> Self {
+    pub(super) fn calling(response: S::Future, reader: Option<Box<ResponseReader<B, H>>>) -> Self {
         Self { state: State::Calling { response }, reader }
     }
 
     pub(super) fn refused(error: ShapeError) -> Self {
-        Self { state: State::Refused { error: Some(error) }, reader: None }
+        Self { state: State::Refused { error: Some(Box::new(error)) }, reader: None }
     }
 
-    pub(super) fn waiting(slot: Slot<B>, inner: S, request: Req, reader: Option<ResponseReader<B, H>>) -> Self {
-        Self::queued(Stage::Waiting { slot: slot.into_future() }, inner, request, reader)
-    }
-
-    pub(super) fn reserving(
-        reservation: PendingReservation<Reserved<B>>,
+    pub(super) fn waiting(
+        waiting: impl Into<Waiting<B>>,
         inner: S,
         request: Req,
-        reader: Option<ResponseReader<B, H>>,
+        reader: Option<Box<ResponseReader<B, H>>>,
     ) -> Self {
-        Self::queued(Stage::Reserving { reservation }, inner, request, reader)
-    }
-
-    fn queued(stage: Stage<B>, inner: S, request: Req, reader: Option<ResponseReader<B, H>>) -> Self {
-        let queued = Box::pin(Queued { stage, call: Some((inner, request)) });
+        let queued = Box::pin(Queued { waiting: waiting.into(), call: Some((inner, request)) });
         Self { state: State::Waiting { queued }, reader }
     }
 }
@@ -132,7 +113,7 @@ where
             let next = match this.state.as_mut().project() {
                 StateProj::Waiting { queued } => match ready!(queued.as_mut().poll(cx)) {
                     Ok((mut inner, request)) => State::Calling { response: inner.call(request) },
-                    Err(error) => State::Refused { error: Some(error) },
+                    Err(error) => State::Refused { error: Some(Box::new(error)) },
                 },
                 StateProj::Calling { response } => {
                     let response = ready!(response.poll(cx));
@@ -155,19 +136,8 @@ impl<S, Req, B: Backend> Future for Queued<S, Req, B> {
     type Output = Result<(S, Req), ShapeError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut this = self.project();
-        loop {
-            match this.stage.as_mut().project() {
-                StageProj::Reserving { reservation } => match ready!(Pin::new(reservation).poll(cx))? {
-                    Reservation::LeaveNow => break,
-                    Reservation::Wait(slot) => this.stage.set(Stage::Waiting { slot: slot.into_future() }),
-                },
-                StageProj::Waiting { slot } => {
-                    ready!(slot.poll(cx));
-                    break;
-                }
-            }
-        }
+        let this = self.project();
+        ready!(this.waiting.poll(cx))?;
         Poll::Ready(Ok(this.call.take().expect(POLLED_AGAIN)))
     }
 }
@@ -177,5 +147,43 @@ const POLLED_AGAIN: &str = "a ShapeFuture was polled after completion";
 impl<S: Service<Req>, Req, B: Backend, H> fmt::Debug for ShapeFuture<S, Req, B, H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("ShapeFuture")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::future::Ready;
+
+    use throttle_core::MemoryBackend;
+
+    use super::super::clock::TokioClock;
+    use super::super::upstream_head::IgnoreUpstream;
+    use super::*;
+
+    /// Accepts everything.
+    #[derive(Clone)]
+    struct NoOp;
+
+    impl Service<()> for NoOp {
+        type Response = ();
+        type Error = Infallible;
+        type Future = Ready<Result<(), Infallible>>;
+
+        fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn call(&mut self, (): ()) -> Self::Future {
+            std::future::ready(Ok(()))
+        }
+    }
+
+    #[test]
+    fn shape_waiting_call_through_a_service_takes_at_most_300_bytes() {
+        type Memory = MemoryBackend<TokioClock>;
+        let future = size_of::<ShapeFuture<NoOp, (), Memory, IgnoreUpstream>>();
+        let queued = size_of::<Queued<NoOp, (), Memory>>();
+        assert!(future + queued <= 300, "{future} and {queued}");
     }
 }

@@ -1,20 +1,21 @@
 //! Reserves a slot in the schedule: one decision of the backend, checked against deadlines, pauses and the number of
 //! waiting calls.
 
-use std::future::IntoFuture;
 use std::sync::Arc;
 use std::time::Duration;
 
-use throttle_core::backend::{Call, Receipt, ReceiptItem};
+use throttle_core::backend::{Call, Receipt};
 use throttle_core::{Backend, BackendError, Decision};
 use tokio::time::Instant;
 
 use super::error::{Bound, QueueFull, ShapeError};
+use super::one_key::Admitted;
 use super::pending_reservation::PendingReservation;
 use super::schedule::Schedule;
-use super::slot::{Slot, SlotFuture};
+use super::slot::Slot;
+use super::slot_charge::SlotCharge;
 use super::slot_request::SlotRequest;
-use super::stats::WaitingPermit;
+use super::waiting_permit::WaitingPermit;
 use crate::limit::OnError;
 use crate::time::time_for;
 
@@ -25,33 +26,45 @@ pub(super) enum Reservation<B: Backend> {
     Wait(Slot<B>),
 }
 
-impl<B: Backend> Reservation<B> {
-    /// What to await, if the call has to wait.
-    #[inline]
-    pub(super) fn into_slot_future(self) -> Option<SlotFuture<B>> {
-        match self {
-            Self::LeaveNow => None,
-            Self::Wait(slot) => Some(slot.into_future()),
-        }
-    }
-}
-
 pub(super) type Reserved<B> = Result<Reservation<B>, ShapeError>;
 
 impl<B: Backend> Schedule<B> {
-    /// Reserves a slot if the backend decides without waiting.
+    /// Reserves a slot if that is decided without waiting.
     #[inline]
     pub(super) fn reserve_at_once(self: &Arc<Self>, request: &SlotRequest) -> Option<Reserved<B>> {
         if let Some(deadline) = self.tighter_deadline(request) {
             // A peek first: a slot that is taken and given back leaves a gap if another call came in between.
-            let peek = self.backend.decide_at_once(&self.prepared, &[Call::peek(request.key.clone())])?;
-            if let Err(full) = self.check_peek(&peek, request, deadline) {
+            let reset_after = self.peek_at_once(request)?;
+            if let Err(full) = self.check_peek(reset_after, request, deadline) {
                 return Some(self.count(Err(full.into())));
             }
         }
-        let calls = [Call::new(request.key.clone(), request.cost)];
-        let decision = self.backend.decide_at_once(&self.prepared, &calls)?;
-        Some(self.count(self.conclude(&decision, &calls, request, None)))
+        let reserved = match self.one_key(&request.key) {
+            Some(one_key) => match one_key.reserve(request.cost, self.may_leave_at_once(request)) {
+                Ok(Admitted::Left) => return Some(Ok(Reservation::LeaveNow)),
+                Ok(Admitted::Later(departure)) => {
+                    self.enter(departure.delay(), SlotCharge::OneKey(departure), request, None)
+                }
+                Err(retry_after) => Err(self.exceeds_max_wait(retry_after)),
+            },
+            None => {
+                let calls = [Call::new(request.key.clone(), request.cost)];
+                let decision = self.backend.decide_at_once(&self.prepared, &calls)?;
+                self.conclude(&decision, &calls, request, None)
+            }
+        };
+        Some(self.count(reserved))
+    }
+
+    /// How long until the schedule equals an unused one.
+    fn peek_at_once(&self, request: &SlotRequest) -> Option<Duration> {
+        match self.one_key(&request.key) {
+            Some(one_key) => Some(one_key.reset_after()),
+            None => {
+                let peek = self.backend.decide_at_once(&self.prepared, &[Call::peek(request.key.clone())])?;
+                Some(peek.reset_after())
+            }
+        }
     }
 
     /// Reserves a slot at a backend that has to be waited for: one round trip, and one more to peek for a call with a
@@ -70,11 +83,11 @@ impl<B: Backend> Schedule<B> {
 
     async fn reserve_at_store(self: &Arc<Self>, request: &SlotRequest) -> Reserved<B> {
         // Counted from here on, so that the calls that wait for the store are bounded too.
-        let permit = self.counters.wait(self.max_waiting).ok_or(TOO_MANY)?;
+        let permit = WaitingPermit::of(self).ok_or(TOO_MANY)?;
         if let Some(deadline) = self.tighter_deadline(request) {
             // If the peek fails, so will the decision below, and `on_error` applies there.
             if let Ok(peek) = self.backend.decide(&self.prepared, &[Call::peek(request.key.clone())]).await {
-                self.check_peek(&peek, request, deadline)?;
+                self.check_peek(peek.reset_after(), request, deadline)?;
             }
         }
         let calls = [Call::new(request.key.clone(), request.cost)];
@@ -95,13 +108,13 @@ impl<B: Backend> Schedule<B> {
         error: BackendError,
         calls: &[Call],
         request: &SlotRequest,
-        permit: WaitingPermit,
+        permit: WaitingPermit<B>,
     ) -> Reserved<B> {
         self.counters.degraded();
         let is_busy = error.kind().is_busy();
         match (self.on_error, &self.share) {
             (OnError::Open, share) if share.is_none() || !is_busy => {
-                self.enter(None, request, Duration::ZERO, Some(permit))
+                self.enter(Duration::ZERO, SlotCharge::nothing(request), request, Some(permit))
             }
             (OnError::Open | OnError::Local { .. }, Some(share)) => {
                 self.conclude(&share.decide(calls, error.kind()), calls, request, Some(permit))
@@ -116,41 +129,51 @@ impl<B: Backend> Schedule<B> {
         decision: &Decision,
         calls: &[Call],
         request: &SlotRequest,
-        permit: Option<WaitingPermit>,
+        permit: Option<WaitingPermit<B>>,
     ) -> Reserved<B> {
         if !decision.is_admitted() {
-            let (bound, allowed) = (Bound::MaxWait, self.max_wait);
-            return Err(QueueFull { bound, retry_after: decision.retry_after(), allowed }.into());
+            return Err(self.exceeds_max_wait(decision.retry_after()));
         }
         let delay = decision.delay();
-        if delay.is_zero() && self.paused_keys.is_empty() && !request.always_slot {
+        if delay.is_zero() && self.may_leave_at_once(request) {
             return Ok(Reservation::LeaveNow);
         }
         let item = Receipt::of(decision, calls).and_then(|receipt| receipt.into_items().next());
-        self.enter(item, request, delay, permit)
+        let charge = item.map_or_else(|| SlotCharge::nothing(request), SlotCharge::Item);
+        self.enter(delay, charge, request, permit)
+    }
+
+    /// Whether a call without a delay needs no slot.
+    #[inline]
+    fn may_leave_at_once(&self, request: &SlotRequest) -> bool {
+        self.paused_keys.is_empty() && !request.always_slot
+    }
+
+    fn exceeds_max_wait(&self, retry_after: Option<Duration>) -> ShapeError {
+        QueueFull { bound: Bound::MaxWait, retry_after, allowed: self.max_wait }.into()
     }
 
     /// Makes a slot of what was reserved. If that would leave too late because of a pause, or if too many calls wait
     /// already, the reservation is given back.
     fn enter(
         self: &Arc<Self>,
-        item: Option<ReceiptItem>,
-        request: &SlotRequest,
         delay: Duration,
-        permit: Option<WaitingPermit>,
+        charge: SlotCharge,
+        request: &SlotRequest,
+        permit: Option<WaitingPermit<B>>,
     ) -> Reserved<B> {
         let now = Instant::now();
         let paused = self.paused_keys.finish(&request.key, request.cost.get(), delay, now);
         let permit = self.check_bounds(request, delay, paused).and_then(|()| {
             let leaves_now = delay.is_zero() && paused.is_none() && !request.always_slot;
-            let take = || self.counters.wait(self.max_waiting).ok_or(TOO_MANY);
+            let take = || WaitingPermit::of(self).ok_or(TOO_MANY);
             if leaves_now { Ok(None) } else { permit.map_or_else(take, Ok).map(Some) }
         });
         match permit {
             Ok(None) => Ok(Reservation::LeaveNow),
-            Ok(Some(permit)) => Ok(Reservation::Wait(Slot::new(Arc::clone(self), item, request, now + delay, permit))),
+            Ok(Some(permit)) => Ok(Reservation::Wait(Slot::new(permit, charge, now + delay))),
             Err(full) => {
-                self.give_back(item);
+                self.give_back(charge);
                 Err(full.into())
             }
         }
@@ -168,9 +191,9 @@ impl<B: Backend> Schedule<B> {
     }
 
     /// Refuses a call that would miss its deadline as things stand.
-    fn check_peek(&self, peek: &Decision, request: &SlotRequest, deadline: Duration) -> Result<(), QueueFull> {
+    fn check_peek(&self, reset_after: Duration, request: &SlotRequest, deadline: Duration) -> Result<(), QueueFull> {
         // A schedule equals an unused one when its first free slot has come.
-        self.check(Bound::Deadline, request, peek.reset_after().saturating_add(self.tail(request)), deadline)
+        self.check(Bound::Deadline, request, reset_after.saturating_add(self.tail(request)), deadline)
     }
 
     /// Whether the last unit leaves in time.

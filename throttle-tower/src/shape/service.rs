@@ -71,17 +71,15 @@ where
         };
         let ShapeLayer { shaper, obey, head, .. } = &self.layer;
         let schedule = &shaper.schedule;
-        let reader = H::LOOKS.then(|| ResponseReader {
-            schedule: Arc::clone(schedule),
-            key: wanted.key.clone(),
-            obey: *obey,
-            head: head.clone(),
+        let reader = H::LOOKS.then(|| {
+            let (schedule, key, head) = (Arc::clone(schedule), wanted.key.clone(), head.clone());
+            Box::new(ResponseReader { schedule, key, obey: *obey, head })
         });
         match schedule.reserve_at_once(&wanted) {
             Some(Ok(Reservation::LeaveNow)) => ShapeFuture::calling(self.inner.call(request), reader),
             Some(Ok(Reservation::Wait(slot))) => ShapeFuture::waiting(slot, self.take_ready(), request, reader),
             Some(Err(refused)) => ShapeFuture::refused(refused),
-            None => ShapeFuture::reserving(schedule.reserve(wanted), self.take_ready(), request, reader),
+            None => ShapeFuture::waiting(schedule.reserve(wanted), self.take_ready(), request, reader),
         }
     }
 }

@@ -1,5 +1,4 @@
 use std::fmt;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,8 +7,10 @@ use tokio::time::Instant;
 
 use super::clock::TokioClock;
 use super::error::ShapeError;
+use super::one_key::OneKey;
 use super::reserve::Reservation;
 use super::schedule::Schedule;
+use super::schedule_future::ScheduleFuture;
 use super::slot::Slot;
 use super::slot_request::SlotRequest;
 use super::stats::ShapeStats;
@@ -79,18 +80,10 @@ impl<B: Backend> Shaper<B> {
     ///
     /// # Panics
     ///
-    /// When it has to wait outside of a tokio runtime that has its timers enabled.
-    pub async fn schedule(&self, key: impl Into<Key>, cost: u64) -> Result<(), ShapeError> {
-        let request = slot_request(key.into(), cost, false);
-        let reserved = match self.schedule.reserve_at_once(&request) {
-            Some(reserved) => reserved,
-            None => self.schedule.reserve(request).await,
-        };
-        // Pinned in place: a future in between would be moved on each call.
-        if let Some(slot) = pin!(reserved?.into_slot_future()).as_pin_mut() {
-            slot.await;
-        }
-        Ok(())
+    /// The future panics when it has to wait outside of a tokio runtime that has its timers enabled.
+    #[inline]
+    pub fn schedule(&self, key: impl Into<Key>, cost: u64) -> ScheduleFuture<'_, B> {
+        ScheduleFuture::new(&self.schedule, slot_request(key.into(), cost, false))
     }
 
     /// Forgets the schedule of `key`, and its pauses: the next call leaves at once. Calls that wait already keep their
@@ -102,6 +95,10 @@ impl<B: Backend> Shaper<B> {
     pub async fn reset(&self, key: impl Into<Key>) -> Result<(), BackendError> {
         let key = key.into();
         self.schedule.paused_keys.forget(&key);
+        if let Some(one_key) = self.schedule.one_key(&key) {
+            one_key.reset();
+            return Ok(());
+        }
         if let Some(share) = &self.schedule.share {
             share.reset(0, &key);
         }
@@ -135,8 +132,10 @@ impl<B: Backend> Shaper<B> {
     /// What the shaper has done so far, and how many calls wait now: in this process, of all keys together.
     #[must_use]
     pub fn stats(&self) -> ShapeStats {
-        let lost = self.schedule.background.counters.read().failed;
-        self.schedule.counters.snapshot(lost, self.schedule.paused_keys.active(Instant::now()))
+        let schedule = &self.schedule;
+        let lost = schedule.background.counters.read().failed;
+        let sent_at_once = schedule.one_key.as_ref().map_or(0, OneKey::sent);
+        schedule.counters.snapshot(sent_at_once, lost, schedule.paused_keys.active(Instant::now()))
     }
 
     /// The pace of the shaper, [headroom](super::ShaperBuilder::headroom) included.
@@ -161,6 +160,7 @@ impl<B: Backend> fmt::Debug for Shaper<B> {
     }
 }
 
+#[inline]
 fn slot_request(key: Key, cost: u64, always_slot: bool) -> SlotRequest {
     SlotRequest { key, cost: Cost::at_least_one(cost), deadline: None, always_slot }
 }

@@ -1,20 +1,17 @@
 use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use pin_project_lite::pin_project;
-use throttle_core::backend::ReceiptItem;
-use throttle_core::{Backend, Key, MemoryBackend};
+use throttle_core::{Backend, MemoryBackend};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::clock::TokioClock;
 use super::pause_queue::QueuePosition;
-use super::schedule::Schedule;
-use super::slot_request::SlotRequest;
-use super::stats::WaitingPermit;
+use super::slot_charge::SlotCharge;
+use super::waiting_permit::WaitingPermit;
 
 /// A reserved place in the schedule. Await it, then make the call.
 ///
@@ -39,42 +36,17 @@ use super::stats::WaitingPermit;
 /// ```
 #[must_use = "dropping a slot gives it back"]
 pub struct Slot<B: Backend = MemoryBackend<TokioClock>> {
-    schedule: Arc<Schedule<B>>,
+    permit: WaitingPermit<B>,
     /// What the schedule charged for the slot, until the call leaves.
-    reserved: Option<Reserved>,
-    cost: u64,
+    charge: Option<SlotCharge>,
     departs: Instant,
-    /// Its position in the queue of a paused key.
-    position: Option<QueuePosition>,
-    _waiting: WaitingPermit,
-}
-
-/// A charge names its key. A slot without a charge, which a failing store left open, keeps the key itself.
-enum Reserved {
-    Units(ReceiptItem),
-    Uncharged(Key),
-}
-
-impl Reserved {
-    fn key(&self) -> &Key {
-        match self {
-            Self::Units(item) => item.key(),
-            Self::Uncharged(key) => key,
-        }
-    }
+    /// Its position in the queue of a paused key. Boxed, because few calls have one.
+    position: Option<Box<QueuePosition>>,
 }
 
 impl<B: Backend> Slot<B> {
-    pub(super) fn new(
-        schedule: Arc<Schedule<B>>,
-        item: Option<ReceiptItem>,
-        request: &SlotRequest,
-        departs: Instant,
-        waiting: WaitingPermit,
-    ) -> Self {
-        let reserved = item.map_or_else(|| Reserved::Uncharged(request.key.clone()), Reserved::Units);
-        let cost = request.cost.get();
-        Self { schedule, reserved: Some(reserved), cost, departs, position: None, _waiting: waiting }
+    pub(super) fn new(permit: WaitingPermit<B>, charge: SlotCharge, departs: Instant) -> Self {
+        Self { permit, charge: Some(charge), departs, position: None }
     }
 
     /// How long from now until the call may leave. A pause of its key may lengthen that.
@@ -85,16 +57,17 @@ impl<B: Backend> Slot<B> {
 
     /// Whether the call may leave now. If not, `departs` is the next instant to try.
     fn try_leave(&mut self) -> bool {
-        let Some(reserved) = &self.reserved else { return true };
-        let paused_keys = &self.schedule.paused_keys;
-        match paused_keys.leave(reserved.key(), self.cost, self.departs, self.position, Instant::now()) {
+        let Some(charge) = &self.charge else { return true };
+        let schedule = self.permit.schedule();
+        let position = self.position.as_deref().copied();
+        match schedule.paused_keys.leave(charge.key(), charge.cost(), self.departs, position, Instant::now()) {
             Ok(()) => {
-                self.reserved = None;
-                self.schedule.counters.sent();
+                self.charge = None;
+                schedule.counters.sent();
                 true
             }
             Err(position) => {
-                (self.departs, self.position) = (position.at, Some(position));
+                (self.departs, self.position) = (position.at, Some(Box::new(position)));
                 false
             }
         }
@@ -103,14 +76,13 @@ impl<B: Backend> Slot<B> {
 
 impl<B: Backend> Drop for Slot<B> {
     fn drop(&mut self) {
-        let Some(reserved) = self.reserved.take() else { return };
-        if let Some(position) = self.position {
-            self.schedule.paused_keys.give_back(reserved.key(), self.cost, position);
+        let Some(charge) = self.charge.take() else { return };
+        let schedule = self.permit.schedule();
+        if let Some(position) = &self.position {
+            schedule.paused_keys.give_back(charge.key(), charge.cost(), **position);
         }
-        if let Reserved::Units(item) = reserved {
-            self.schedule.give_back(Some(item));
-        }
-        self.schedule.counters.cancelled();
+        schedule.give_back(charge);
+        schedule.counters.cancelled();
     }
 }
 

@@ -3,7 +3,11 @@ use std::time::Duration;
 use throttle_core::{Cost, Key};
 
 /// What one call asks of the schedule.
+///
+/// In this order, because an absent deadline is written in part. A key behind it would be copied in words that straddle
+/// those in which it was written, and the processor waits for both.
 #[derive(Clone)]
+#[repr(C)]
 pub(super) struct SlotRequest {
     pub(super) key: Key,
     pub(super) cost: Cost,

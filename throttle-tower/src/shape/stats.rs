@@ -1,4 +1,3 @@
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// What a shaper and its clones have done since they were created.
@@ -60,17 +59,21 @@ impl Counters {
         self.degraded.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A permit to wait, unless `most` calls wait already.
-    pub(super) fn wait(self: &Arc<Self>, most: usize) -> Option<WaitingPermit> {
+    /// Counts one more waiting call, unless `most` calls wait already.
+    pub(super) fn begin_wait(&self, most: usize) -> bool {
         let free = |waiting: usize| (waiting < most).then_some(waiting + 1);
-        self.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, free).ok()?;
-        Some(WaitingPermit(Arc::clone(self)))
+        self.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, free).is_ok()
     }
 
-    pub(super) fn snapshot(&self, lost: u64, paused: usize) -> ShapeStats {
+    pub(super) fn end_wait(&self) {
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// With the calls that were counted as sent elsewhere.
+    pub(super) fn snapshot(&self, sent_elsewhere: u64, lost: u64, paused: usize) -> ShapeStats {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         ShapeStats {
-            sent: count(&self.sent),
+            sent: sent_elsewhere + count(&self.sent),
             waiting: self.waiting.load(Ordering::Relaxed),
             refused: count(&self.refused),
             cancelled: count(&self.cancelled),
@@ -78,14 +81,5 @@ impl Counters {
             lost,
             paused,
         }
-    }
-}
-
-/// Counts a call as waiting until it is dropped.
-pub(super) struct WaitingPermit(Arc<Counters>);
-
-impl Drop for WaitingPermit {
-    fn drop(&mut self) {
-        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 }
