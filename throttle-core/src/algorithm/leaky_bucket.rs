@@ -115,7 +115,7 @@ impl Transition for Queue {
         Departures { last: Timestamp::MIN.as_micros(), next: self.0.fresh() }
     }
 
-    #[inline]
+    #[inline(always)]
     fn wait(&self, state: &Departures, now: Timestamp, cost: u64) -> u64 {
         match self.0.wait(&state.next, Self::now(state, now), cost) {
             0 => 0,

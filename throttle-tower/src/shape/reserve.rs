@@ -39,24 +39,27 @@ impl<B: Backend> Schedule<B> {
                 return Some(self.count(Err(full.into())));
             }
         }
-        let reserved = match self.one_key(&request.key) {
-            Some(one_key) => match one_key.reserve(request.cost, self.may_leave_at_once(request)) {
-                Ok(Admitted::Left) => return Some(Ok(Reservation::LeaveNow)),
-                Ok(Admitted::Later(departure)) => {
-                    self.enter(departure.delay(), SlotCharge::OneKey(departure), request, None)
-                }
-                Err(retry_after) => Err(self.exceeds_max_wait(retry_after)),
-            },
-            None => {
-                let calls = [Call::new(request.key.clone(), request.cost)];
-                let decision = self.backend.decide_at_once(&self.prepared, &calls)?;
-                self.conclude(&decision, &calls, request, None)
+        let Some(one_key) = self.one_key(&request.key) else { return self.reserve_at_backend(request) };
+        let reserved = match one_key.reserve(request.cost, self.may_leave_at_once(request)) {
+            Ok(Admitted::Left) => return Some(Ok(Reservation::LeaveNow)),
+            Ok(Admitted::Later(departure)) => {
+                self.enter(departure.delay(), SlotCharge::OneKey(departure), request, None)
             }
+            Err(retry_after) => Err(self.exceeds_max_wait(retry_after)),
         };
         Some(self.count(reserved))
     }
 
+    // Not inlined, so that what it keeps does not enlarge the frame of a call that leaves at once.
+    #[inline(never)]
+    fn reserve_at_backend(self: &Arc<Self>, request: &SlotRequest) -> Option<Reserved<B>> {
+        let calls = [Call::new(request.key.clone(), request.cost)];
+        let decision = self.backend.decide_at_once(&self.prepared, &calls)?;
+        Some(self.count(self.conclude(&decision, &calls, request, None)))
+    }
+
     /// How long until the schedule equals an unused one.
+    #[inline(never)]
     fn peek_at_once(&self, request: &SlotRequest) -> Option<Duration> {
         match self.one_key(&request.key) {
             Some(one_key) => Some(one_key.reset_after()),
