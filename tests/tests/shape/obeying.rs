@@ -223,6 +223,19 @@ async fn shape_call_that_a_pause_delays_too_long_is_refused() {
     shaper.schedule("key", 1).await.unwrap();
 }
 
+/// A call waits for the last of its units, one after another after the pause.
+#[tokio::test(start_paused = true)]
+async fn shape_call_of_several_units_is_refused_by_when_its_last_unit_leaves_after_a_pause() {
+    let pace = LeakyBucket::new(Rate::per_second(10)).max_wait(Duration::from_secs(2));
+    let shaper = Shaper::builder(pace).headroom(Duration::ZERO).build().unwrap();
+    let start = Instant::now();
+    shaper.pause("key", Duration::from_secs(1));
+    let error = shaper.schedule("key", 12).await.unwrap_err();
+    assert_eq!(error.queue_full().unwrap().retry_after, Some(100 * MS), "eleven units of a tenth of a second each");
+    shaper.schedule("key", 11).await.unwrap();
+    assert_eq!(start.elapsed(), Duration::from_secs(2), "with the last of its units");
+}
+
 /// End to end: an upstream with a limit of its own, which states no more than it must.
 #[tokio::test(start_paused = true)]
 async fn shape_upstream_refuses_no_call_after_its_first_429() {

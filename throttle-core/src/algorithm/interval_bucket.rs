@@ -226,3 +226,16 @@ impl Wire for Portions {
         Some(Tokens { anchor, tokens: amount(tokens, self.capacity)? })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refill_above_the_capacity_admits_the_capacity_each_interval() {
+        let rate = |tokens| IntervalBucket::new(4).refill(tokens, Duration::from_secs(2)).build().unwrap().rate();
+        for (tokens, admitted) in [(3, 3), (4, 4), (10, 4)] {
+            assert_eq!(rate(tokens), Rate::new(admitted, Duration::from_secs(2)), "{tokens} tokens each interval");
+        }
+    }
+}

@@ -262,4 +262,15 @@ mod tests {
         assert_eq!((own.taken(0), own.taken(1), own.items().len()), (1, 3, 2));
         assert_eq!((other.taken(0), other.items().len()), (2, 1), "settled in a step of its own");
     }
+
+    #[test]
+    fn a_share_that_noted_less_than_was_charged_notes_what_the_request_owes_beyond_its_charge() {
+        let noted = |actual: u64| {
+            let noted = receipt(0, 10).actual(actual).noted(|_| Some(3));
+            (noted.taken(0), noted.items()[0].actual)
+        };
+        assert_eq!(noted(12), (3, 5), "two more than it was charged");
+        assert_eq!(noted(7), (3, 3), "it used more than was noted");
+        assert_eq!(noted(2), (3, 2));
+    }
 }
