@@ -1,14 +1,13 @@
 //! How the store decides a request: on the fast path, or with the entries of all its keys in their locked shards.
 
-use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 
 use super::entry::Entry;
+use super::fast_path::Asked;
 use super::key_hash::KeyHash;
-use super::policies::InForce;
-use super::shard::Shard;
+use super::shard::LockedShard;
+use super::slot::Label;
 use super::store::{MemorySet, Store};
-use super::table::Label;
 use crate::algorithm::{Cell, Outcome};
 use crate::backend::Call;
 use crate::decision::Decision;
@@ -20,7 +19,7 @@ impl Store {
     #[inline(always)]
     pub(super) fn decide(&self, set: &MemorySet, calls: &[Call], now: Timestamp) -> Decision {
         if let (Some(policy), [Call { key: Some(key), cost, tier }]) = (&set.alone, calls) {
-            return self.decide_alone(policy.in_force(*tier), key, *cost, now);
+            return self.decide_alone(&Asked { in_force: policy.in_force(*tier), key, cost: *cost, now });
         }
         self.decide_set(set, calls, now)
     }
@@ -48,8 +47,8 @@ impl Store {
         let mut indices: SmallVec<[usize; 4]> = hashes.iter().flatten().map(|hash| self.index(*hash)).collect();
         indices.sort_unstable();
         indices.dedup();
-        let mut shards: SmallVec<[MutexGuard<'_, Shard>; 4]> =
-            indices.iter().map(|index| self.shards[*index].0.lock()).collect();
+        let mut shards: SmallVec<[LockedShard<'_>; 4]> =
+            indices.iter().map(|index| self.shards[*index].lock()).collect();
         // The keys of this request must not be swept while it is decided.
         let mut kept: SmallVec<[Label; 6]> = SmallVec::new();
         for (policy, hash) in set.policies.iter().zip(&hashes) {
@@ -89,19 +88,20 @@ impl Store {
 
     /// Decides one policy on any key.
     #[cold]
-    pub(super) fn decide_one(&self, in_force: &InForce, key: &Key, cost: u64, now: Timestamp) -> Decision {
-        self.on_entry(in_force, key, (cost, now), |cell, overflow| {
+    pub(super) fn decide_one(&self, asked: &Asked<'_>) -> Decision {
+        let cost = asked.cost;
+        self.on_entry(asked, |cell, overflow| {
             let wait = cell.wait(cost);
             let (delay, taken) = if wait == 0 && cost > 0 { cell.take(cost) } else { Default::default() };
             let outcome = Outcome { wait, delay, taken };
-            (taken.cost, Decision::of_one(outcome, cell.standing(), in_force.tier, overflow))
+            (taken.cost, Decision::of_one(outcome, cell.standing(), asked.in_force.tier, overflow))
         })
     }
 
     /// Charges at most `cost` units to a key of one policy: as many as remain.
     pub(super) fn charge_at_most(&self, set: &MemorySet, policy: usize, key: &Key, call: (u64, u8), now: Timestamp) {
         let ((cost, tier), Some(policy)) = (call, set.policies.get(policy)) else { return };
-        self.on_entry(policy.in_force(tier), key, (cost, now), |cell, _| {
+        self.on_entry(&Asked { in_force: policy.in_force(tier), key, cost, now }, |cell, _| {
             let units = if cell.wait(cost) == 0 { cost } else { cost.min(cell.standing().remaining) };
             if units > 0 {
                 cell.take(units);
@@ -113,13 +113,8 @@ impl Store {
     /// Runs a step on the cell of one key, which may share an overflow bucket. The step returns the units that it
     /// charged.
     #[inline]
-    fn on_entry<R>(
-        &self,
-        in_force: &InForce,
-        key: &Key,
-        (cost, now): (u64, Timestamp),
-        step: impl FnOnce(&mut Cell<'_>, bool) -> (u64, R),
-    ) -> R {
+    fn on_entry<R>(&self, asked: &Asked<'_>, step: impl FnOnce(&mut Cell<'_>, bool) -> (u64, R)) -> R {
+        let Asked { in_force, key, cost, now } = *asked;
         let hash = self.key_hasher.hash(key);
         let label = Label::new(hash, in_force.version.policy);
         let mut shard = self.shard(hash).lock();

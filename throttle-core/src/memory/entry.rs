@@ -1,8 +1,8 @@
 //! One key of one policy in a locked shard: finds its state or makes room for one, and stores the outcome.
 
 use super::policies::{InForce, Version};
-use super::shard::{Shard, Shared};
-use super::table::{CLIPPED, Label};
+use super::shard::{LockedShard, Shared};
+use super::slot::{CLIPPED, Label};
 use crate::algorithm::{Carry, Cell};
 use crate::backend::ReceiptItem;
 use crate::time::Timestamp;
@@ -28,7 +28,7 @@ impl<'a> Entry<'a> {
         in_force: &'a InForce,
         label: Label,
         (cost, now): (u64, Timestamp),
-        shard: &mut Shard,
+        shard: &mut LockedShard<'_>,
         kept: &[Label],
         shared: &'a Shared,
     ) -> (Self, Cell<'a>) {
@@ -70,7 +70,13 @@ impl<'a> Entry<'a> {
 
     /// Stores the cell after a decision that charged it `cost` units, or 0.
     #[inline]
-    pub(super) fn finish(self, cell: Cell<'_>, (cost, now): (u64, Timestamp), shard: &mut Shard, shared: &Shared) {
+    pub(super) fn finish(
+        self,
+        cell: Cell<'_>,
+        (cost, now): (u64, Timestamp),
+        shard: &mut LockedShard<'_>,
+        shared: &Shared,
+    ) {
         if cost > 0 && self.is_overflow() && self.in_force.carry.is_some() {
             self.charge_other_tiers((cost, now), shard, shared);
         }
@@ -82,7 +88,7 @@ impl<'a> Entry<'a> {
         in_force: &'a InForce,
         label: Label,
         (item, now): (&ReceiptItem, Timestamp),
-        shard: &mut Shard,
+        shard: &mut LockedShard<'_>,
         shared: &'a Shared,
     ) {
         let (entry, mut cell) = match shard.find(label) {
@@ -99,7 +105,7 @@ impl<'a> Entry<'a> {
     }
 
     /// The cell of a key without a slot.
-    fn fresh(in_force: &'a InForce, now: Timestamp, shard: &Shard) -> Cell<'a> {
+    fn fresh(in_force: &'a InForce, now: Timestamp, shard: &LockedShard<'_>) -> Cell<'a> {
         Cell::fresh(&in_force.algorithm, shard.earliest(now)).behind(now)
     }
 
@@ -109,18 +115,18 @@ impl<'a> Entry<'a> {
         label: Label,
         index: usize,
         now: Timestamp,
-        shard: &mut Shard,
+        shard: &mut LockedShard<'_>,
         shared: &'a Shared,
     ) -> (Self, Cell<'a>) {
-        let slot = shard.table.at(index);
-        let (written, clipped) = (slot.version(), slot.generation() & CLIPPED != 0);
+        let content = shard.table.get(index).expect("a slot that was found is used");
+        let (written, clipped) = (content.version(), content.generation() & CLIPPED != 0);
         let by = &in_force.algorithm;
         let is_own = written == in_force.version;
         let writer = if is_own { by } else { shared.policies.algorithm(written).unwrap_or(by) };
         let small = writer.is_small();
         // A key that was forgotten may share an overflow bucket.
         let at = if label.is_overflow() { shard.earliest(now) } else { now };
-        let mut cell = Cell::new(by, shard.take_state(index, small), clipped, at).behind(now);
+        let mut cell = Cell::new(by, shard.take_state(content, small), clipped, at).behind(now);
         if !is_own {
             // Units of a shared bucket stay used under every rule: a key that never changed its tier may have used
             // them.
@@ -135,7 +141,7 @@ impl<'a> Entry<'a> {
     }
 
     /// Puts the state back into its slot. A key without a slot gets one if `insert` is set.
-    fn store(self, cell: Cell<'_>, insert: bool, shard: &mut Shard, shared: &Shared) {
+    fn store(self, cell: Cell<'_>, insert: bool, shard: &mut LockedShard<'_>, shared: &Shared) {
         let own = self.in_force.version.generation;
         let is_foreign = cell.is_foreign();
         let (repr, clipped) = cell.into_state();
@@ -157,7 +163,7 @@ impl<'a> Entry<'a> {
     /// counts what all keys without a slot have used, at its own tier's pace: no key gets more than its tier admits,
     /// whatever the other keys do, and a change of tier does not evade the bucket.
     #[cold]
-    fn charge_other_tiers(&self, (cost, now): (u64, Timestamp), shard: &mut Shard, shared: &Shared) {
+    fn charge_other_tiers(&self, (cost, now): (u64, Timestamp), shard: &mut LockedShard<'_>, shared: &Shared) {
         let policy = self.in_force.version.policy;
         let tiers = shared.policies.get(policy).map_or(&[][..], |policy| policy.tiers());
         for in_force in tiers.iter().filter(|in_force| in_force.tier != self.in_force.tier) {

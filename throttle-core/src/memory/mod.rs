@@ -1,21 +1,32 @@
 //! The in-process backend: sharded, bounded, swept as it goes.
 //!
 //! `backend` is the public face and `store` holds the shards. A request enters in `decide`; nearly every request is
-//! then decided in `fast_path`, and any other on the `entry` of each of its keys. `sweep` forgets keys, `policies`
-//! numbers the parameters that slots refer to, `key_hash` hides the keys, and `shard` and `table` hold them.
+//! then decided in `fast_path` (one policy) or `fast_set` (several), and any other on the `entry` of each of its keys.
+//! `sweep` forgets keys, `policies` numbers the parameters that slots refer to, and `key_hash` hides the keys.
+//!
+//! A `shard` is a `table` of `slot`s and what only its lock opens. The table may be read at any time: its slots lie in
+//! `segments` that never move, and its `version` tells a reader whether what it has read was changed meanwhile. `models`
+//! checks this under every order of steps.
 
 mod backend;
 mod decide;
 mod entry;
 mod fast_path;
+mod fast_set;
 mod key_hash;
+#[cfg(all(test, throttle_models))]
+mod models;
 mod policies;
+mod segments;
 mod shard;
+mod slot;
 mod store;
 mod sweep;
+mod sync;
 mod table;
 #[cfg(test)]
 mod tests;
+mod version;
 
 pub use backend::{MemoryBackend, MemoryBuilder};
 pub use store::MemorySet;

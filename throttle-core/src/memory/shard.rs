@@ -1,16 +1,32 @@
-//! A part of the store behind one lock.
+//! A part of the store: a table that is read without a lock, and what only its one writer uses.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
 use super::policies::Policies;
-use super::table::{Label, Slot, Table};
+use super::slot::{Content, Label};
+use super::sync::{AtomicUsize, Mutex, MutexGuard};
+use super::table::{ChangingTable, Table};
 use crate::algorithm::{Repr, Words};
 use crate::time::Timestamp;
 
-/// The keys and states of one shard.
+/// The keys and states of one shard, on cache lines of its own, so that threads on different shards do not disturb each
+/// other.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub(super) struct Shard {
     pub(super) table: Table,
+    rest: Mutex<Rest>,
+}
+
+/// A shard that no other thread changes.
+pub(super) struct LockedShard<'a> {
+    pub(super) table: ChangingTable<'a>,
+    pub(super) rest: MutexGuard<'a, Rest>,
+}
+
+/// What is used under the lock only.
+#[derive(Debug)]
+pub(super) struct Rest {
     /// States larger than two words, and which of their places are free.
     large: Option<Box<LargeStates>>,
     /// Where the sweep continues.
@@ -56,68 +72,81 @@ impl Shared {
     }
 }
 
-impl Default for Shard {
-    fn default() -> Self {
-        Self { table: Table::default(), large: None, cursor: 0, horizon: Timestamp::MIN, overflow_buckets: 0 }
+impl Shard {
+    /// A shard for usually as many keys.
+    pub(super) fn new(usual: usize) -> Self {
+        let rest = Rest { large: None, cursor: 0, horizon: Timestamp::MIN, overflow_buckets: 0 };
+        Self { table: Table::new(usual), rest: Mutex::new(rest) }
+    }
+
+    /// Waits for other threads, and keeps them from changing the shard.
+    pub(super) fn lock(&self) -> LockedShard<'_> {
+        let rest = self.rest.lock();
+        LockedShard { table: self.table.change(), rest }
+    }
+
+    /// Locks the shard unless another thread holds it.
+    pub(super) fn try_lock(&self) -> Option<LockedShard<'_>> {
+        let rest = self.rest.try_lock()?;
+        Some(LockedShard { table: self.table.change(), rest })
+    }
+
+    /// Waits for other threads, and keeps them from adding, removing or moving keys, and from changing large states.
+    pub(super) fn lock_large(&self) -> MutexGuard<'_, Rest> {
+        self.rest.lock()
     }
 }
 
-impl Shard {
-    #[inline]
-    pub(super) fn find(&self, label: Label) -> Option<usize> {
-        self.table.find(label)
-    }
-
-    /// Finds a key whose state the same parameters wrote.
-    #[inline]
-    pub(super) fn find_known(&mut self, label: Label, generation: u8) -> Option<usize> {
-        let index = self.table.find(label)?;
-        (self.table.at(index).generation() == generation).then_some(index)
-    }
-
-    /// Finds a key again that was at `index`; sweeping and growing move slots.
-    pub(super) fn find_again(&self, label: Label, index: usize) -> Option<usize> {
-        let unmoved = self.table.get(index).is_some_and(|slot| slot.label() == label);
-        if unmoved { Some(index) } else { self.find(label) }
-    }
-
+impl Rest {
     /// The large state that a slot's words refer to.
     #[inline]
     pub(super) fn large_state(&mut self, words: Words) -> Option<&mut Repr> {
         self.large.as_mut()?.states.get_mut(words.amount as usize)
     }
+}
+
+impl LockedShard<'_> {
+    pub(super) fn find(&self, label: Label) -> Option<usize> {
+        self.table.find(label)
+    }
+
+    /// Finds a key again that was at `index`; sweeping and growing move slots.
+    pub(super) fn find_again(&self, label: Label, index: usize) -> Option<usize> {
+        let unmoved = self.table.get(index).is_some_and(|content| content.label() == label);
+        if unmoved { Some(index) } else { self.find(label) }
+    }
 
     /// Moves the state out of a used slot that an algorithm with small or large states wrote.
     /// [`put_state`](Self::put_state) moves one in again.
-    pub(super) fn take_state(&mut self, index: usize, small: bool) -> Repr {
-        let words = self.table.at(index).words();
+    pub(super) fn take_state(&mut self, content: Content, small: bool) -> Repr {
         if small {
-            return Repr::Words(words);
+            return Repr::Words(content.words());
         }
-        self.large_state(words).map_or(Repr::EMPTY, |state| std::mem::replace(state, Repr::EMPTY))
+        let state = self.rest.large_state(content.words());
+        state.map_or(Repr::EMPTY, |state| std::mem::replace(state, Repr::EMPTY))
     }
 
     /// Puts a state into a used slot, in the place of one that was small or large.
     pub(super) fn put_state(&mut self, index: usize, was_small: bool, generation: u8, repr: Repr) {
         self.free_large(index, was_small);
         let words = self.words_of(repr);
-        self.table.at(index).set(generation, words);
+        self.table.set(index, generation, words);
     }
 
     pub(super) fn insert(&mut self, label: Label, generation: u8, repr: Repr) {
         if label.is_overflow() {
-            self.overflow_buckets += 1;
+            self.rest.overflow_buckets += 1;
         }
         let words = self.words_of(repr);
-        self.table.insert(Slot::new(label, generation, words));
+        self.table.insert(Content::new(label, generation, words));
     }
 
     pub(super) fn remove(&mut self, index: usize, small: bool, shared: &Shared) {
-        let Some(label) = self.table.get(index).map(Slot::label) else { return };
+        let Some(label) = self.table.get(index).map(|content| content.label()) else { return };
         self.free_large(index, small);
         self.table.remove(index);
         if label.is_overflow() {
-            self.overflow_buckets -= 1;
+            self.rest.overflow_buckets -= 1;
         } else {
             shared.release();
         }
@@ -125,13 +154,12 @@ impl Shard {
 
     /// The overflow bucket of a policy's tier, if there is one.
     pub(super) fn overflow_bucket(&self, policy: u16, tier: u8) -> Option<usize> {
-        if self.overflow_buckets == 0 { None } else { self.find(Label::overflow(policy, tier)) }
+        if self.rest.overflow_buckets == 0 { None } else { self.find(Label::overflow(policy, tier)) }
     }
 
     /// The instant that counts for a key without a slot.
-    #[inline]
     pub(super) fn earliest(&self, now: Timestamp) -> Timestamp {
-        now.max(self.horizon)
+        now.max(self.rest.horizon)
     }
 
     /// Forgets one key, whatever its state.
@@ -146,15 +174,15 @@ impl Shard {
         let mut index = 0;
         while index < self.table.width() {
             // Closing the gap may move another slot here, so the index stays after a removal.
-            match self.table.get(index).map(Slot::version) {
-                Some(version) if of(version.policy) => self.remove_any(index, shared),
+            match self.table.get(index).map(|content| content.label()) {
+                Some(label) if of(label.policy()) => self.remove_any(index, shared),
                 _ => index += 1,
             }
         }
     }
 
     fn remove_any(&mut self, index: usize, shared: &Shared) {
-        let algorithm = self.table.get(index).and_then(|slot| shared.policies.algorithm(slot.version()));
+        let algorithm = self.table.get(index).and_then(|content| shared.policies.algorithm(content.version()));
         self.remove(index, algorithm.is_none_or(|algorithm| algorithm.is_small()), shared);
     }
 
@@ -163,7 +191,7 @@ impl Shard {
         if let Repr::Words(words) = repr {
             return words;
         }
-        let large = self.large.get_or_insert_default();
+        let large = self.rest.large.get_or_insert_default();
         let place = match large.free.pop() {
             Some(place) => {
                 large.states[place as usize] = repr;
@@ -182,8 +210,8 @@ impl Shard {
         if small {
             return;
         }
-        if let (Some(slot), Some(large)) = (self.table.get(index), &mut self.large) {
-            let place = slot.words().amount as u32;
+        if let (Some(content), Some(large)) = (self.table.get(index), &mut self.rest.large) {
+            let place = content.words().amount as u32;
             large.states[place as usize] = Repr::EMPTY;
             large.free.push(place);
         }

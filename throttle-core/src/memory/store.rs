@@ -1,7 +1,7 @@
 //! The store behind a [`MemoryBackend`](super::MemoryBackend): its shards, and the policies of the sets in use.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
@@ -9,7 +9,8 @@ use super::entry::Entry;
 use super::key_hash::{KeyHash, KeyHasher};
 use super::policies::{Added, Policies, PolicyVersions};
 use super::shard::{OwnCacheLine, Shard, Shared};
-use super::table::Label;
+use super::slot::Label;
+use super::sync::AtomicUsize;
 use crate::backend::{PolicyRegistry, Receipt, RegisteredSet};
 use crate::decided_by::DecidedBy;
 use crate::error::ConfigError;
@@ -20,13 +21,13 @@ use crate::time::Timestamp;
 /// Keys that a shard is meant to hold. Small, so that growing one takes microseconds.
 const KEYS_PER_SHARD: usize = 128;
 /// Enough that threads seldom meet, few enough that an empty store is small.
-const MAX_SHARDS: usize = 1024;
+const MAX_SHARDS: usize = 256;
 
 #[derive(Debug)]
 pub(super) struct Store {
     /// Tells the stores of a process apart: a set that one has prepared cannot be used with another.
     id: u64,
-    pub(super) shards: Box<[ShardLock]>,
+    pub(super) shards: Box<[Shard]>,
     pub(super) key_hasher: KeyHasher,
     pub(super) shared: Shared,
     /// The sets in use.
@@ -34,11 +35,6 @@ pub(super) struct Store {
     /// The shard that is swept for the next key that finds no room.
     pub(super) next_swept: OwnCacheLine<AtomicUsize>,
 }
-
-/// A shard on cache lines of its own, so that threads on different shards do not disturb each other.
-#[derive(Debug, Default)]
-#[repr(align(64))]
-pub(super) struct ShardLock(pub(super) Mutex<Shard>);
 
 /// A set of limits as a [`MemoryBackend`](crate::MemoryBackend) runs it.
 ///
@@ -68,7 +64,7 @@ impl Store {
         let shards = max_keys.div_ceil(KEYS_PER_SHARD).clamp(1, MAX_SHARDS).next_power_of_two();
         Self {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
-            shards: (0..shards).map(|_| ShardLock::default()).collect(),
+            shards: (0..shards).map(|_| Shard::new(max_keys / shards)).collect(),
             key_hasher: KeyHasher::random(),
             shared: Shared { policies: Policies::new(), keys: OwnCacheLine::default(), max_keys },
             registry: Mutex::default(),
@@ -127,7 +123,7 @@ impl Store {
     pub(super) fn reset_all(&self, prefix: &str) {
         let has_prefix = |policy| self.shared.policies.get(policy).is_some_and(|policy| policy.has_prefix(prefix));
         for shard in &self.shards {
-            shard.0.lock().clear(&self.shared, has_prefix);
+            shard.lock().clear(&self.shared, has_prefix);
         }
     }
 
@@ -138,7 +134,7 @@ impl Store {
     }
 
     #[inline]
-    pub(super) fn shard(&self, hash: KeyHash) -> &Mutex<Shard> {
-        &self.shards[self.index(hash)].0
+    pub(super) fn shard(&self, hash: KeyHash) -> &Shard {
+        &self.shards[self.index(hash)]
     }
 }

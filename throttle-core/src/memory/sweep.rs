@@ -6,9 +6,9 @@
 use std::sync::atomic::Ordering;
 
 use super::policies::Policies;
-use super::shard::{Shard, Shared};
+use super::shard::{LockedShard, Shared};
+use super::slot::Label;
 use super::store::Store;
-use super::table::Label;
 use crate::algorithm::Repr;
 use crate::time::Timestamp;
 
@@ -19,7 +19,7 @@ pub(super) const SWEEP_WHEN_FULL: usize = 32;
 /// Slots of another shard that are looked at for each key that found no room.
 pub(super) const SWEEP_ELSEWHERE: usize = 64;
 
-impl Shard {
+impl LockedShard<'_> {
     /// Makes room for one key; `false` if the store is full of live keys. Slots of `kept` labels stay.
     pub(super) fn make_room(&mut self, now: Timestamp, kept: &[Label], shared: &Shared) -> bool {
         self.sweep(now, SWEEP, kept, shared);
@@ -30,17 +30,16 @@ impl Shard {
     fn sweep(&mut self, now: Timestamp, count: usize, kept: &[Label], shared: &Shared) -> usize {
         let mut forgotten = 0;
         for _ in 0..count.min(self.table.width()) {
-            if self.cursor >= self.table.width() {
-                self.cursor = 0;
-            }
-            match self.stale(self.cursor, now, kept, &shared.policies) {
+            let at = if self.rest.cursor < self.table.width() { self.rest.cursor } else { 0 };
+            match self.stale(at, now, kept, &shared.policies) {
                 // Closing the gap may have moved another slot here, so the cursor stays.
                 Some((fresh_at, small)) => {
-                    self.horizon = self.horizon.max(fresh_at);
-                    self.remove(self.cursor, small, shared);
+                    self.rest.horizon = self.rest.horizon.max(fresh_at);
+                    self.remove(at, small, shared);
+                    self.rest.cursor = at;
                     forgotten += 1;
                 }
-                None => self.cursor += 1,
+                None => self.rest.cursor = at + 1,
             }
         }
         forgotten
@@ -54,23 +53,23 @@ impl Shard {
         kept: &[Label],
         policies: &Policies,
     ) -> Option<(Timestamp, bool)> {
-        let slot = *self.table.get(index)?;
-        let algorithm = policies.algorithm(slot.version())?;
+        let content = self.table.get(index)?;
+        let algorithm = policies.algorithm(content.version())?;
         let small = algorithm.is_small();
         let fresh_at = if small {
-            algorithm.repr_fresh_at(&Repr::Words(slot.words()))
+            algorithm.repr_fresh_at(&Repr::Words(content.words()))
         } else {
-            algorithm.repr_fresh_at(self.large_state(slot.words())?)
+            algorithm.repr_fresh_at(self.rest.large_state(content.words())?)
         };
         // The last instant stands for all that come after it, so nothing is known to be fresh there.
-        let stale = fresh_at <= now && fresh_at < Timestamp::MAX && !kept.contains(&slot.label());
+        let stale = fresh_at <= now && fresh_at < Timestamp::MAX && !kept.contains(&content.label());
         stale.then_some((fresh_at, small))
     }
 
     /// Where the sweep continues, and of how many slots.
     #[cfg(test)]
     pub(super) fn sweep_position(&self) -> (usize, usize) {
-        (self.cursor, self.table.width())
+        (self.rest.cursor, self.table.width())
     }
 }
 
@@ -79,7 +78,7 @@ impl Store {
     #[cold]
     pub(super) fn sweep_elsewhere(&self, now: Timestamp) {
         let next = self.next_swept.0.fetch_add(1, Ordering::Relaxed) % self.shards.len();
-        if let Some(mut shard) = self.shards[next].0.try_lock() {
+        if let Some(mut shard) = self.shards[next].try_lock() {
             shard.sweep(now, SWEEP_ELSEWHERE, &[], &self.shared);
         }
     }

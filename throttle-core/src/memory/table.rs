@@ -1,208 +1,228 @@
-//! The slots of one shard: an open-addressing table of keys and their states.
+//! The slots of one shard: an open-addressing table of keys and their states, which may be read while it changes.
 
-use super::key_hash::KeyHash;
-use super::policies::Version;
+use std::ops::Deref;
+use std::sync::atomic::Ordering;
+
+use super::segments::Segments;
+use super::slot::{Content, Label, Occupant, Slot};
+use super::sync::AtomicUsize;
+use super::version::{Change, Seen, Version};
 use crate::algorithm::Words;
 
-/// What a slot is found by: a hashed key and a policy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Label {
-    number: u128,
-    tag: u64,
-}
-
-const DIGESTED: u64 = 1 << 10;
-
-impl Label {
-    #[inline]
-    pub(super) fn new(key: KeyHash, policy: u16) -> Self {
-        let flag = if key.digested { DIGESTED } else { 0 };
-        // Adding one keeps every tag above zero, which marks an empty slot.
-        Self { number: key.number, tag: flag | (u64::from(policy) + 1) }
-    }
-
-    /// The overflow bucket, which new keys of a tier share when the store is full. Digests are random, so none is such
-    /// a small number.
-    pub(super) fn overflow(policy: u16, tier: u8) -> Self {
-        Self::new(KeyHash { number: u128::from(tier), digested: true }, policy)
-    }
-
-    pub(super) fn is_overflow(self) -> bool {
-        self.number <= u128::from(u8::MAX) && self.tag & DIGESTED != 0
-    }
-
-    pub(super) fn policy(self) -> u16 {
-        (self.tag & (DIGESTED - 1)) as u16 - 1
-    }
-}
-
-/// One key of one policy: 32 bytes, the state beside the key.
-///
-/// `instant` holds the generation of the parameters in its top 8 bits (with a flag, [`CLIPPED`], for states that tell
-/// less than was used) and the state's instant in the rest. `amount` holds the label's tag in its top 11 bits and the
-/// state's amount, which is below 2^53, in the rest. For a state larger than two words the amount is its place among
-/// the shard's large states.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Slot {
-    number: u128,
-    instant: u64,
-    amount: u64,
-}
-
-/// A flag in a slot's generation: the used units had to be cut to a smaller capacity.
-pub(super) const CLIPPED: u8 = 1 << 7;
-
-const INSTANT_BITS: u32 = 56;
-const AMOUNT_BITS: u32 = 53;
-
-impl Slot {
-    const EMPTY: Self = Self { number: 0, instant: 0, amount: 0 };
-
-    #[inline]
-    pub(super) fn new(label: Label, generation: u8, words: Words) -> Self {
-        let mut slot = Self { number: label.number, instant: 0, amount: label.tag << AMOUNT_BITS };
-        slot.set(generation, words);
-        slot
-    }
-
-    #[inline]
-    pub(super) fn set(&mut self, generation: u8, words: Words) {
-        let instant = words.instant.cast_unsigned() << 8 >> 8;
-        self.instant = u64::from(generation) << INSTANT_BITS | instant;
-        self.amount = (self.amount >> AMOUNT_BITS << AMOUNT_BITS) | words.amount;
-    }
-
-    #[inline]
-    pub(super) fn words(&self) -> Words {
-        Words { instant: self.instant.cast_signed() << 8 >> 8, amount: self.amount << 11 >> 11 }
-    }
-
-    /// Replaces the state; the parameters that wrote it stay.
-    #[inline]
-    pub(super) fn set_words(&mut self, words: Words) {
-        self.set(self.generation(), words);
-    }
-
-    /// The generation, with the flag.
-    #[inline]
-    pub(super) fn generation(&self) -> u8 {
-        (self.instant >> INSTANT_BITS) as u8
-    }
-
-    #[inline]
-    pub(super) fn label(&self) -> Label {
-        Label { number: self.number, tag: self.amount >> AMOUNT_BITS }
-    }
-
-    pub(super) fn version(&self) -> Version {
-        Version { policy: self.label().policy(), generation: self.generation() & !CLIPPED }
-    }
-
-    #[inline]
-    fn is_empty(&self) -> bool {
-        self.amount >> AMOUNT_BITS == 0
-    }
-}
-
-/// A table with linear probing that grows by an eighth, so that at any size four fifths of it are used.
-#[derive(Debug, Default)]
+/// A table with linear probing that grows by a sixteenth, so that at any size four fifths of it are used.
+#[derive(Debug)]
+#[repr(C)]
 pub(super) struct Table {
-    slots: Vec<Slot>,
-    len: usize,
+    version: Version,
+    /// Slots, used or not.
+    width: AtomicUsize,
+    segments: Segments,
+    /// Slots in use.
+    len: AtomicUsize,
+}
+
+/// A key that was found without a lock, and its state.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Known<'a> {
+    table: &'a Table,
+    slot: &'a Slot,
+    /// The version at which it was read; `None` if this thread keeps others from changing the table.
+    seen: Option<Seen>,
+    pub(super) words: Words,
 }
 
 impl Table {
-    #[inline]
-    pub(super) fn find(&self, label: Label) -> Option<usize> {
-        if self.slots.is_empty() {
-            return None;
-        }
-        let mut index = self.home(label.number);
-        loop {
-            let slot = self.slots.get(index)?;
-            if slot.label() == label {
-                return Some(index);
-            }
-            if slot.is_empty() {
-                return None;
-            }
-            index = self.after(index);
-        }
+    /// Slots that a table grows by at least. The model checker needs small tables.
+    const LEAST_GROWTH: usize = if cfg!(all(test, throttle_models)) { 2 } else { 8 };
+    /// Times that a reader looks again while others change the table.
+    const LOOKS: u32 = if cfg!(all(test, throttle_models)) { 2 } else { 32 };
+
+    /// A table for usually as many keys.
+    pub(super) fn new(usual: usize) -> Self {
+        // A third more: keys spread unevenly, and some slots stay free.
+        let segments = Segments::new((usual / 3).saturating_mul(4));
+        Self { version: Version::default(), width: AtomicUsize::new(0), segments, len: AtomicUsize::new(0) }
     }
 
-    /// Adds a slot whose label is not there yet.
-    pub(super) fn insert(&mut self, slot: Slot) -> usize {
-        if (self.len + 1) * 8 > self.slots.len() * 7 {
+    /// Reads the state of a key that the parameters of a generation wrote. `None` if there is none, or if other threads
+    /// changed the table each time.
+    #[inline]
+    pub(super) fn read(&self, label: Label, generation: u8) -> Option<Known<'_>> {
+        for _ in 0..Self::LOOKS {
+            let Some(seen) = self.version.seen() else {
+                super::sync::spin_loop();
+                continue;
+            };
+            let (_, slot) = self.find_slot(label)?;
+            let words = slot.words_of(generation)?;
+            if self.version.is_still(seen) {
+                return Some(Known { table: self, slot, seen: Some(seen), words });
+            }
+        }
+        None
+    }
+
+    /// Waits for the changes of other threads, and keeps them from making any.
+    #[inline]
+    pub(super) fn change(&self) -> ChangingTable<'_> {
+        ChangingTable { _change: self.version.wait_to_begin(), table: self }
+    }
+
+    #[inline]
+    pub(super) fn find(&self, label: Label) -> Option<usize> {
+        self.find_slot(label).map(|(index, _)| index)
+    }
+
+    #[inline]
+    fn find_slot(&self, label: Label) -> Option<(usize, &Slot)> {
+        let width = self.width();
+        let mut index = label.home(width);
+        // While the table changes, a reader may meet no end.
+        for _ in 0..width {
+            let slot = self.segments.get(index)?;
+            match slot.occupant(label) {
+                Occupant::Same => return Some((index, slot)),
+                Occupant::None => return None,
+                Occupant::Other => index = after(index, width),
+            }
+        }
+        None
+    }
+
+    /// What the slot at an index holds, if the index is in the table and the slot is used.
+    #[inline]
+    pub(super) fn get(&self, index: usize) -> Option<Content> {
+        let slot = self.segments.get(index).filter(|_| index < self.width())?;
+        Some(slot.content()).filter(|content| !content.is_empty())
+    }
+
+    /// Slots, used or not.
+    #[inline]
+    pub(super) fn width(&self) -> usize {
+        self.width.load(Ordering::Relaxed)
+    }
+
+    /// The slot at an index below the width.
+    fn slot(&self, index: usize) -> &Slot {
+        self.segments.get(index).expect("the segments of all slots below the width are there")
+    }
+}
+
+impl Known<'_> {
+    /// Whether the state is the same as when it was read.
+    #[inline]
+    pub(super) fn is_still(&self) -> bool {
+        self.seen.is_none_or(|seen| self.table.version.is_still(seen))
+    }
+
+    /// Replaces the state. Returns `false`, and does nothing, if the table was changed since it was read.
+    #[inline]
+    pub(super) fn replace(&self, words: Words) -> bool {
+        let change = self.seen.map(|seen| self.table.version.begin(seen));
+        let is_begun = !matches!(change, Some(None));
+        if is_begun {
+            self.slot.set_words(words);
+        }
+        is_begun
+    }
+}
+
+/// A table that no other thread changes.
+#[derive(Debug)]
+pub(super) struct ChangingTable<'a> {
+    table: &'a Table,
+    _change: Change<'a>,
+}
+
+impl Deref for ChangingTable<'_> {
+    type Target = Table;
+
+    fn deref(&self) -> &Table {
+        self.table
+    }
+}
+
+impl<'a> ChangingTable<'a> {
+    /// Reads the state of a key that the parameters of a generation wrote.
+    pub(super) fn read(&self, label: Label, generation: u8) -> Option<Known<'a>> {
+        let slot = self.find_known(label, generation)?;
+        Some(Known { table: self.table, slot, seen: None, words: slot.words() })
+    }
+
+    /// Finds a key whose state the parameters of a generation wrote.
+    #[inline]
+    pub(super) fn find_known(&self, label: Label, generation: u8) -> Option<&'a Slot> {
+        let (_, slot) = self.table.find_slot(label)?;
+        slot.words_of(generation).map(|_| slot)
+    }
+
+    /// Adds a label that is not there yet.
+    pub(super) fn insert(&mut self, content: Content) {
+        let len = self.len.load(Ordering::Relaxed) + 1;
+        if len * 8 > self.width() * 7 {
             self.grow();
         }
-        self.len += 1;
-        self.place(slot)
+        self.len.store(len, Ordering::Relaxed);
+        self.place(content);
     }
 
     /// Removes a slot and closes the gap, so that the table needs no tombstones.
     pub(super) fn remove(&mut self, index: usize) {
+        let width = self.width();
         let mut gap = index;
-        let mut next = self.after(gap);
-        while !self.slots[next].is_empty() {
-            let home = self.home(self.slots[next].number);
+        let mut next = after(gap, width);
+        loop {
+            let content = self.slot(next).content();
+            if content.is_empty() {
+                break;
+            }
+            let home = content.label().home(width);
             // A slot may move back into the gap unless its home lies between the gap and the slot.
             let reachable = if gap < next { home <= gap || home > next } else { home <= gap && home > next };
             if reachable {
-                self.slots[gap] = self.slots[next];
+                self.slot(gap).put(content);
                 gap = next;
             }
-            next = self.after(next);
+            next = after(next, width);
         }
-        self.slots[gap] = Slot::EMPTY;
-        self.len -= 1;
+        self.slot(gap).put(Content::EMPTY);
+        self.len.store(self.len.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
     }
 
-    /// The slot at an index, if the index is in the table and the slot is used.
-    #[inline]
-    pub(super) fn get(&self, index: usize) -> Option<&Slot> {
-        self.slots.get(index).filter(|slot| !slot.is_empty())
-    }
-
-    /// The slot at an index that [`find`](Self::find) returned.
-    #[inline]
-    pub(super) fn at(&mut self, index: usize) -> &mut Slot {
-        &mut self.slots[index]
-    }
-
-    /// Slots, used or not.
-    pub(super) fn width(&self) -> usize {
-        self.slots.len()
+    /// Replaces the state of a used slot, and the generation that wrote it.
+    pub(super) fn set(&mut self, index: usize, generation: u8, words: Words) {
+        self.slot(index).set(generation, words);
     }
 
     fn grow(&mut self) {
-        let width = self.slots.len() + (self.slots.len() / 8).max(8);
-        let old = std::mem::replace(&mut self.slots, vec![Slot::EMPTY; width]);
-        for slot in old.into_iter().filter(|slot| !slot.is_empty()) {
-            self.place(slot);
+        let before = self.width();
+        let width = before + (before / 16).max(Table::LEAST_GROWTH);
+        (before..width).for_each(|index| self.segments.add(index));
+        let take = |slot: &Slot| {
+            let content = slot.content();
+            slot.put(Content::EMPTY);
+            content
+        };
+        let held: Vec<Content> =
+            (0..before).map(|index| take(self.slot(index))).filter(|content| !content.is_empty()).collect();
+        self.width.store(width, Ordering::Relaxed);
+        held.into_iter().for_each(|content| self.place(content));
+    }
+
+    fn place(&self, content: Content) {
+        let width = self.width();
+        let mut index = content.label().home(width);
+        while !self.slot(index).content().is_empty() {
+            index = after(index, width);
         }
-    }
-
-    fn place(&mut self, slot: Slot) -> usize {
-        let mut index = self.home(slot.number);
-        while !self.slots[index].is_empty() {
-            index = self.after(index);
-        }
-        self.slots[index] = slot;
-        index
-    }
-
-    /// The low half of the number scaled to the table's width. The high half has chosen the shard.
-    #[inline]
-    fn home(&self, number: u128) -> usize {
-        ((u128::from(number as u64) * self.slots.len() as u128) >> 64) as usize
-    }
-
-    #[inline]
-    fn after(&self, index: usize) -> usize {
-        if index + 1 < self.slots.len() { index + 1 } else { 0 }
+        self.slot(index).put(content);
     }
 }
 
+#[inline]
+fn after(index: usize, width: usize) -> usize {
+    if index + 1 < width { index + 1 } else { 0 }
+}
 #[cfg(test)]
 mod tests {
     use std::collections::HashMap;
@@ -210,6 +230,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::memory::key_hash::KeyHash;
 
     fn label(n: u64) -> Label {
         // A few homes only, so that runs are long and wrap around.
@@ -228,8 +249,9 @@ mod tests {
     proptest! {
         #[test]
         fn behaves_like_a_map(steps in steps()) {
-            let (mut table, mut map) = (Table::default(), HashMap::new());
+            let (table, mut map) = (Table::new(4), HashMap::new());
             for (n, insert, instant, amount) in steps {
+                let mut table = table.change();
                 let found = table.find(label(n));
                 prop_assert_eq!(found.map(|i| table.get(i).unwrap().words()), map.get(&n).copied());
                 match found {
@@ -239,7 +261,8 @@ mod tests {
                     }
                     None if insert => {
                         let words = Words { instant, amount };
-                        let index = table.insert(Slot::new(label(n), 3, words));
+                        table.insert(Content::new(label(n), 3, words));
+                        let index = table.find(label(n)).unwrap();
                         prop_assert_eq!(table.get(index).unwrap().label(), label(n));
                         prop_assert_eq!(table.get(index).unwrap().generation(), 3);
                         map.insert(n, words);
@@ -253,9 +276,9 @@ mod tests {
     #[test]
     fn a_slot_takes_32_bytes_and_the_table_is_never_less_than_two_thirds_full_when_large() {
         assert_eq!(size_of::<Slot>(), 32);
-        let mut table = Table::default();
+        let table = Table::new(1_000);
         for n in 0..10_000 {
-            table.insert(Slot::new(label(n), 0, Words { instant: 0, amount: 0 }));
+            table.change().insert(Content::new(label(n), 0, Words { instant: 0, amount: 0 }));
             assert!(n < 100 || table.width() * 2 < (n as usize + 1) * 3, "{} slots for {n}", table.width());
         }
     }

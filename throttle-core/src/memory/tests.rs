@@ -49,7 +49,7 @@ impl Fixture {
 
     /// Each shard's sweep: where it goes on, and of how many slots.
     fn sweeps(&self) -> Vec<(usize, usize)> {
-        self.store.shards.iter().map(|shard| shard.0.lock().sweep_position()).collect()
+        self.store.shards.iter().map(|shard| shard.lock().sweep_position()).collect()
     }
 }
 
@@ -91,7 +91,7 @@ fn law_12_an_insert_grows_one_shard_by_an_eighth_at_most() {
 fn law_12_a_shard_that_is_held_stops_no_decision_about_keys_of_others() {
     const KEYS: u64 = 10_000;
     let fixture = Fixture::full(KEYS);
-    let held = fixture.store.shards[0].0.lock();
+    let held = fixture.store.shards[0].lock();
     let (done, ended) = channel();
     let others = Arc::clone(&fixture);
     let decisions = thread::spawn(move || {

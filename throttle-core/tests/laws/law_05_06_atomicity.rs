@@ -3,13 +3,15 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 use throttle_core::backend::Call;
 use throttle_core::{AnyCharge, Backend};
 use throttle_core::{
-    Cost, Gcra, Key, ManualClock, MemoryBackend, MemorySet, Policy, PolicySet, PolicyTree, Rate, SlidingLog, Timestamp,
+    Cost, FixedWindow, Gcra, Key, ManualClock, MemoryBackend, MemorySet, Policy, PolicySet, PolicyTree, Rate,
+    SlidingLog, Timestamp,
 };
 
 use crate::support::machines::{Machine, Pure};
@@ -222,6 +224,47 @@ async fn law_06_exactly_7_of_64_tasks_on_200_keys() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn law_06_exactly_1000_of_64_tasks_on_200_keys() {
     exactly(1_000, 100).await;
+}
+
+/// One key that eight threads ask all the time, while other keys come and go beside it: tables grow, idle keys are swept,
+/// and the store is full at times.
+#[test]
+fn law_06_ten_million_decisions_of_eight_threads_admit_exactly_as_many_as_one_key_has() {
+    const THREADS: u64 = 8;
+    const DECISIONS: u64 = 1_250_000;
+    const UNITS: u64 = 4_000_000;
+    let clock = ManualClock::new(Timestamp::from_micros(1_790_000_000_000_000));
+    let backend = MemoryBackend::builder().clock(clock.clone()).max_keys(3_000).build();
+    let prepare = |policy: Policy| Arc::new(backend.prepare(PolicySet::new(policy).unwrap()).unwrap());
+    let hot = prepare(Policy::new("hot", FixedWindow::new(Rate::per_day(UNITS))).unwrap());
+    let passing = prepare(Policy::new("passing", Gcra::new(Rate::per_second(1_000)).burst(1)).unwrap());
+    let (admitted, overflowed) = (AtomicU64::new(0), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (backend, clock, hot, passing) = (&backend, &clock, &hot, &passing);
+            let (admitted, overflowed) = (&admitted, &overflowed);
+            scope.spawn(move || {
+                let everybody = [Call::from(Key::from("everybody"))];
+                let mut units = 0;
+                for n in 0..DECISIONS {
+                    units += u64::from(backend.decide_now(hot, &everybody).is_admitted());
+                    if n % 32 == 0 {
+                        let other = backend.decide_now(passing, &[Call::from(Key::from(n * THREADS + thread))]);
+                        overflowed.fetch_add(other.statuses()[0].is_overflow().into(), Ordering::Relaxed);
+                    }
+                    // All passing keys idle at once now and then, and the store is full of them in between.
+                    if thread == 0 && n % 20_000 == 0 {
+                        clock.advance(Duration::from_millis(2));
+                    }
+                }
+                admitted.fetch_add(units, Ordering::Relaxed);
+            });
+        }
+    });
+    assert_eq!(admitted.into_inner(), UNITS);
+    let overflowed = overflowed.into_inner();
+    let passed = THREADS * DECISIONS / 32;
+    assert!((passed / 100..passed).contains(&overflowed), "{overflowed} of {passed} keys found the store full");
 }
 
 /// Every algorithm, one key, mixed costs: the units admitted never exceed K, and requests of cost 1 use up the last of

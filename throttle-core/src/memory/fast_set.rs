@@ -1,0 +1,209 @@
+//! The fast path of an `all` of at most 16 policies, whose keys all have slots that the parameters in force wrote.
+//!
+//! Each small state is read and charged as a copy, and the copies are written when every policy has admitted. Large
+//! states are not copied: their shards are locked first, and they are charged in their places.
+
+use smallvec::SmallVec;
+
+use super::key_hash::KeyHash;
+use super::policies::InForce;
+use super::shard::Rest;
+use super::slot::{Label, Slot};
+use super::store::{MemorySet, Store};
+use super::sync::MutexGuard;
+use super::table::ChangingTable;
+use crate::algorithm::{Stored, Transition, Visitor, Words, decide, take};
+use crate::backend::Call;
+use crate::decision::{Decision, Status};
+use crate::time::Timestamp;
+
+/// A key that has a slot.
+#[derive(Clone, Copy)]
+struct Known<'a> {
+    in_force: &'a InForce,
+    slot: &'a Slot,
+    /// The copy of a small state after the charge.
+    charged: Option<Words>,
+}
+
+impl Store {
+    /// Decides an `all` of at most N policies. Takes the [general way](Self::decide_located) if a key is not known.
+    #[inline(never)]
+    pub(super) fn decide_several<const N: usize>(&self, set: &MemorySet, calls: &[Call], now: Timestamp) -> Decision {
+        let count = if N <= 3 { N } else { set.policies.len() };
+        let mut hashes = [KeyHash::default(); N];
+        if !self.key_hasher.hash_each(calls, &mut hashes[..count]) {
+            return self.decide_located(set, calls, now);
+        }
+        // Looked up once: another thread may put other parameters in force.
+        let mut in_force: [Option<&InForce>; N] = [None; N];
+        let mut large = LargeStates::default();
+        for n in 0..count {
+            let current = set.policies[n].in_force(calls[n].tier);
+            if !current.algorithm.is_small() {
+                large.add(self.index(hashes[n]));
+            }
+            in_force[n] = Some(current);
+        }
+        large.lock(self);
+        let tables = HeldTables::hold(self, &hashes, count);
+        let mut known: [Option<Known<'_>>; N] = [None; N];
+        for n in 0..count {
+            let Some(in_force) = in_force[n] else { continue };
+            let label = Label::new(hashes[n], in_force.version.policy);
+            let Some(slot) = tables.get(n).find_known(label, in_force.version.generation) else {
+                drop((tables, large));
+                return self.decide_located(set, calls, now);
+            };
+            known[n] = Some(Known { in_force, slot, charged: None });
+        }
+        let mut decision = Decision::not_limited(count);
+        let (statuses, delay) = decision.parts();
+        let (mut pass, mut n) = (Pass::First, 0);
+        while n < count {
+            let Some(key) = &mut known[n] else { break };
+            let (cost, status, rest) = (calls[n].cost, &mut statuses[n], large.of(self, hashes[n]));
+            status.tier = key.in_force.tier;
+            let step = Step { words: key.slot.words(), rest, cost, now, pass, status, delay };
+            key.charged = key.in_force.algorithm.accept(step);
+            n += 1;
+            if pass == Pass::First && statuses[n - 1].wait > 0 {
+                pass = Pass::Refused;
+                // The policies before this one have reported a charge.
+                n = if n > 1 { 0 } else { n };
+            }
+        }
+        for (n, key) in known[..count].iter().flatten().enumerate().filter(|_| pass == Pass::First) {
+            let (cost, status) = (calls[n].cost, &mut statuses[n]);
+            if let Some(words) = key.charged {
+                key.slot.set_words(words);
+            } else if cost > 0 {
+                let (words, rest) = (key.slot.words(), large.of(self, hashes[n]));
+                let step = Step { words, rest, cost, now, pass: Pass::Admitted, status, delay };
+                key.in_force.algorithm.accept(step);
+            }
+        }
+        decision.summarize();
+        decision
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pass {
+    /// Asks, and charges copies of small states.
+    First,
+    /// Asks without charging, because a policy has refused.
+    Refused,
+    /// Charges large states, because every policy has admitted.
+    Admitted,
+}
+
+/// One policy's step in the decision of several. Returns the charged copy of a small state.
+struct Step<'a> {
+    words: Words,
+    /// The large states of the key's shard, if they are locked.
+    rest: Option<&'a mut Rest>,
+    cost: u64,
+    now: Timestamp,
+    pass: Pass,
+    status: &'a mut Status,
+    /// The longest delay so far.
+    delay: &'a mut u64,
+}
+
+impl Visitor for Step<'_> {
+    type Output = Option<Words>;
+
+    #[inline]
+    fn visit<A: Transition<State: Stored>>(self, algorithm: &A) -> Option<Words> {
+        let Self { words, rest, cost, now, pass, status, delay } = self;
+        if let Some(mut state) = A::State::from_words(words) {
+            let outcome = decide(algorithm, &mut state, now, cost, pass == Pass::First);
+            status.report(outcome, algorithm.standing(&state, now));
+            return state.words().filter(|_| outcome.taken.cost > 0);
+        }
+        A::State::change(rest?.large_state(words)?, |state| {
+            let outcome = if pass == Pass::Admitted {
+                take(algorithm, state, now, cost)
+            } else {
+                decide(algorithm, state, now, cost, false)
+            };
+            *delay = outcome.delay.max(*delay);
+            // A state that is about to be charged reports afterwards.
+            if pass != Pass::First || outcome.wait > 0 || cost == 0 {
+                status.report(outcome, algorithm.standing(state, now));
+            }
+        });
+        None
+    }
+}
+
+/// The tables of at most N keys, each held once, in ascending order, so that two requests cannot wait for each other.
+enum HeldTables<'a, const N: usize> {
+    /// All keys are in one shard.
+    One(ChangingTable<'a>),
+    /// The tables, and which of them holds each key.
+    Several([Option<ChangingTable<'a>>; N], [usize; N]),
+}
+
+impl<'a, const N: usize> HeldTables<'a, N> {
+    #[inline(always)]
+    fn hold(store: &'a Store, hashes: &[KeyHash; N], count: usize) -> Self {
+        let indices = hashes.map(|hash| store.index(hash));
+        let used = &indices[..count];
+        if used.iter().all(|index| *index == indices[0]) {
+            return Self::One(store.shards[indices[0]].table.change());
+        }
+        let (mut order, mut tables, mut at) = (indices, [const { None }; N], [0; N]);
+        let order = &mut order[..count];
+        order.sort_unstable();
+        for n in 0..count {
+            if n == 0 || order[n] != order[n - 1] {
+                tables[n] = Some(store.shards[order[n]].table.change());
+            }
+            at[n] = order.iter().position(|index| *index == used[n]).unwrap_or(0);
+        }
+        Self::Several(tables, at)
+    }
+
+    #[inline(always)]
+    fn get(&self, n: usize) -> &ChangingTable<'a> {
+        match self {
+            Self::One(table) => table,
+            Self::Several(tables, at) => tables[at[n]].as_ref().expect("the first key of each shard holds its table"),
+        }
+    }
+}
+
+/// The large states of some shards, each locked once, in ascending order too.
+#[derive(Default)]
+struct LargeStates<'a> {
+    shards: SmallVec<[usize; 4]>,
+    locked: SmallVec<[MutexGuard<'a, Rest>; 1]>,
+}
+
+impl<'a> LargeStates<'a> {
+    #[cold]
+    fn add(&mut self, shard: usize) {
+        self.shards.push(shard);
+    }
+
+    #[inline(always)]
+    fn lock(&mut self, store: &'a Store) {
+        if !self.shards.is_empty() {
+            self.shards.sort_unstable();
+            self.shards.dedup();
+            self.locked = self.shards.iter().map(|shard| store.shards[*shard].lock_large()).collect();
+        }
+    }
+
+    #[inline(always)]
+    fn of(&mut self, store: &Store, hash: KeyHash) -> Option<&mut Rest> {
+        if self.shards.is_empty() {
+            return None;
+        }
+        let shard = store.index(hash);
+        let place = self.shards.iter().position(|locked| *locked == shard)?;
+        self.locked.get_mut(place).map(|rest| &mut **rest)
+    }
+}

@@ -1,0 +1,98 @@
+//! Slots that never move: an array that grows by segments, and that may be read while it grows.
+
+use super::slot::Slot;
+use super::sync::OnceLock;
+
+/// Slots in a segment.
+const SEGMENT: usize = if cfg!(all(test, throttle_models)) { 2 } else { 128 };
+/// Most segments in the first list. The list is allocated as a whole, so it must not follow a limit that is absurd.
+const MOST_NEAR: usize = 512;
+/// Each list of the far ones holds twice as many segments as the one before: more than any machine has memory for.
+const FAR_LISTS: usize = 40;
+
+type Segment = OnceLock<Box<[Slot; SEGMENT]>>;
+type List = OnceLock<Box<[Segment]>>;
+
+/// The segments of one shard. Nothing is allocated before the first slot is used.
+#[derive(Debug)]
+pub(super) struct Segments {
+    /// As many as a shard usually needs, so that the way to a slot is short.
+    near: List,
+    near_len: usize,
+    far: OnceLock<Box<[List; FAR_LISTS]>>,
+}
+
+impl Segments {
+    /// Segments for usually as many slots.
+    pub(super) fn new(usual: usize) -> Self {
+        let near_len = (usual / SEGMENT + 1).min(MOST_NEAR);
+        Self { near: List::new(), near_len, far: OnceLock::new() }
+    }
+
+    #[inline]
+    pub(super) fn get(&self, index: usize) -> Option<&Slot> {
+        let segment = index / SEGMENT;
+        let slots = match self.near.get()?.get(segment) {
+            Some(near) => near.get()?,
+            None => self.far(segment)?,
+        };
+        Some(&slots[index % SEGMENT])
+    }
+
+    /// Adds the segment that holds a slot, unless it is there.
+    pub(super) fn add(&self, index: usize) {
+        let segment = index / SEGMENT;
+        let (list, len, place) = if segment < self.near_len {
+            (&self.near, self.near_len, segment)
+        } else {
+            let (list, first) = self.far_list(segment);
+            let lists = self.far.get_or_init(|| Box::new(std::array::from_fn(|_| List::new())));
+            (&lists[list], first, segment - first)
+        };
+        let list = list.get_or_init(|| (0..len).map(|_| Segment::new()).collect());
+        list[place].get_or_init(|| Box::new(std::array::from_fn(|_| Slot::default())));
+    }
+
+    #[cold]
+    fn far(&self, segment: usize) -> Option<&[Slot; SEGMENT]> {
+        let (list, first) = self.far_list(segment);
+        Some(&**self.far.get()?[list].get()?[segment - first].get()?)
+    }
+
+    /// The list of a far segment, and the number of its first segment, which is also how many it holds.
+    fn far_list(&self, segment: usize) -> (usize, usize) {
+        let list = (segment / self.near_len).ilog2();
+        (list as usize, self.near_len << list)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_slot_has_a_place_of_its_own_that_stays() {
+        let segments = Segments::new(3 * SEGMENT);
+        assert!(segments.get(0).is_none());
+        let count = 50 * SEGMENT;
+        for first in (0..count).step_by(SEGMENT) {
+            segments.add(first);
+        }
+        let places: Vec<*const Slot> = (0..count).map(|index| &raw const *segments.get(index).unwrap()).collect();
+        let mut distinct = places.clone();
+        distinct.sort_unstable();
+        distinct.dedup();
+        assert_eq!(distinct.len(), count);
+        assert!(segments.get(count).is_none());
+        segments.add(count);
+        assert!((0..count).all(|index| std::ptr::eq(segments.get(index).unwrap(), places[index])));
+    }
+
+    #[test]
+    fn an_absurd_number_of_slots_costs_nothing_until_they_are_used() {
+        let segments = Segments::new(usize::MAX);
+        segments.add(0);
+        assert!(segments.get(SEGMENT - 1).is_some());
+        assert!(segments.get(usize::MAX).is_none());
+    }
+}

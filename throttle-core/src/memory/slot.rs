@@ -1,0 +1,193 @@
+//! One key of one policy, and its state.
+
+use std::sync::atomic::Ordering;
+
+use super::key_hash::KeyHash;
+use super::policies::Version;
+use super::sync::AtomicU64;
+use crate::algorithm::Words;
+
+/// What a slot is found by: a hashed key and a policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Label {
+    number: u128,
+    tag: u64,
+}
+
+const DIGESTED: u64 = 1 << 10;
+/// 2^64 over the golden ratio: its multiples are spread evenly.
+const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+
+impl Label {
+    #[inline]
+    pub(super) fn new(key: KeyHash, policy: u16) -> Self {
+        let flag = if key.digested { DIGESTED } else { 0 };
+        // Adding one keeps every tag above zero, which marks an empty slot.
+        Self { number: key.number, tag: flag | (u64::from(policy) + 1) }
+    }
+
+    /// The overflow bucket, which new keys of a tier share when the store is full. Digests are random, so none is such
+    /// a small number.
+    pub(super) fn overflow(policy: u16, tier: u8) -> Self {
+        Self::new(KeyHash { number: u128::from(tier), digested: true }, policy)
+    }
+
+    pub(super) fn is_overflow(self) -> bool {
+        self.number <= u128::from(u8::MAX) && self.tag & DIGESTED != 0
+    }
+
+    pub(super) fn policy(self) -> u16 {
+        (self.tag & (DIGESTED - 1)) as u16 - 1
+    }
+
+    /// The slot of a table that is looked at first: the low half of the number, scaled to the table's width. The high
+    /// half has chosen the shard. Policies of one key, which share its number, begin at different slots.
+    #[inline]
+    pub(super) fn home(self, width: usize) -> usize {
+        let low = (self.number as u64).wrapping_add(self.tag.wrapping_mul(SPREAD));
+        ((u128::from(low) * width as u128) >> 64) as usize
+    }
+}
+
+/// A flag in a slot's generation: the used units had to be cut to a smaller capacity.
+pub(super) const CLIPPED: u8 = 1 << 7;
+
+/// What a slot holds: 32 bytes, the state beside the key.
+///
+/// `instant` holds the generation of the parameters in its top 8 bits (with a flag, [`CLIPPED`], for states that tell
+/// less than was used) and the state's instant in the rest. `amount` holds the label's tag in its top 11 bits and the
+/// state's amount, which is below 2^53, in the rest. For a state larger than two words the amount is its place among
+/// the shard's large states.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Content {
+    number: u128,
+    instant: u64,
+    amount: u64,
+}
+
+const INSTANT_BITS: u32 = 56;
+const AMOUNT_BITS: u32 = 53;
+
+impl Content {
+    pub(super) const EMPTY: Self = Self { number: 0, instant: 0, amount: 0 };
+
+    pub(super) fn new(label: Label, generation: u8, words: Words) -> Self {
+        let Label { number, tag } = label;
+        Self { number, instant: instant(generation, words), amount: amount(tag, words) }
+    }
+
+    pub(super) fn words(&self) -> Words {
+        Words { instant: self.instant.cast_signed() << 8 >> 8, amount: self.amount << 11 >> 11 }
+    }
+
+    /// The generation, with the flag.
+    pub(super) fn generation(&self) -> u8 {
+        (self.instant >> INSTANT_BITS) as u8
+    }
+
+    pub(super) fn label(&self) -> Label {
+        Label { number: self.number, tag: self.amount >> AMOUNT_BITS }
+    }
+
+    pub(super) fn version(&self) -> Version {
+        Version { policy: self.label().policy(), generation: self.generation() & !CLIPPED }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.amount >> AMOUNT_BITS == 0
+    }
+}
+
+#[inline]
+fn instant(generation: u8, words: Words) -> u64 {
+    u64::from(generation) << INSTANT_BITS | words.instant.cast_unsigned() << 8 >> 8
+}
+
+#[inline]
+fn amount(tag: u64, words: Words) -> u64 {
+    tag << AMOUNT_BITS | words.amount
+}
+
+/// A place for one key. Whoever writes it has begun a change of its shard's version, and whoever reads it asks the
+/// version afterwards, so its parts need no order of their own.
+#[derive(Debug, Default)]
+#[repr(align(32))]
+pub(super) struct Slot {
+    number: [AtomicU64; 2],
+    instant: AtomicU64,
+    amount: AtomicU64,
+}
+
+/// What a slot is to a label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Occupant {
+    Same,
+    Other,
+    None,
+}
+
+impl Slot {
+    #[inline]
+    pub(super) fn occupant(&self, label: Label) -> Occupant {
+        let tag = self.amount.load(Ordering::Relaxed) >> AMOUNT_BITS;
+        let [low, high] = &self.number;
+        let is_number = low.load(Ordering::Relaxed) == label.number as u64
+            && high.load(Ordering::Relaxed) == high_half(label.number);
+        if is_number && tag == label.tag {
+            Occupant::Same
+        } else if tag == 0 {
+            Occupant::None
+        } else {
+            Occupant::Other
+        }
+    }
+
+    /// The state, if the parameters of a generation wrote it.
+    #[inline]
+    pub(super) fn words_of(&self, generation: u8) -> Option<Words> {
+        let instant = self.instant.load(Ordering::Relaxed);
+        let content = Content { number: 0, instant, amount: self.amount.load(Ordering::Relaxed) };
+        (content.generation() == generation).then(|| content.words())
+    }
+
+    #[inline]
+    pub(super) fn words(&self) -> Words {
+        let (instant, amount) = (self.instant.load(Ordering::Relaxed), self.amount.load(Ordering::Relaxed));
+        Content { number: 0, instant, amount }.words()
+    }
+
+    #[inline]
+    pub(super) fn content(&self) -> Content {
+        let [low, high] = &self.number;
+        let number = u128::from(high.load(Ordering::Relaxed)) << 64 | u128::from(low.load(Ordering::Relaxed));
+        let (instant, amount) = (self.instant.load(Ordering::Relaxed), self.amount.load(Ordering::Relaxed));
+        Content { number, instant, amount }
+    }
+
+    pub(super) fn put(&self, content: Content) {
+        let [low, high] = &self.number;
+        low.store(content.number as u64, Ordering::Relaxed);
+        high.store(high_half(content.number), Ordering::Relaxed);
+        self.instant.store(content.instant, Ordering::Relaxed);
+        self.amount.store(content.amount, Ordering::Relaxed);
+    }
+
+    /// Replaces the state, and the generation that wrote it.
+    #[inline]
+    pub(super) fn set(&self, generation: u8, words: Words) {
+        let tag = self.amount.load(Ordering::Relaxed) >> AMOUNT_BITS;
+        self.instant.store(instant(generation, words), Ordering::Relaxed);
+        self.amount.store(amount(tag, words), Ordering::Relaxed);
+    }
+
+    /// Replaces the state; the generation stays.
+    #[inline]
+    pub(super) fn set_words(&self, words: Words) {
+        self.set((self.instant.load(Ordering::Relaxed) >> INSTANT_BITS) as u8, words);
+    }
+}
+
+#[inline]
+fn high_half(number: u128) -> u64 {
+    (number >> 64) as u64
+}
