@@ -3,7 +3,7 @@
 //!
 //! A small state is decided as a copy, which was read without a lock. A request that is charged begins a change of its
 //! key's shard, which fails if another thread has changed it since, and writes the copy; any other request writes
-//! nothing.
+//! nothing. After such a failure, requests for the shard begin their change before they read, for a while.
 
 use super::policies::{InForce, Version};
 use super::shard::Shard;
@@ -29,18 +29,28 @@ impl Store {
     #[inline(always)]
     pub(super) fn decide_alone(&self, asked: &Asked<'_>) -> Decision {
         let (shard, label, generation) = self.place(asked);
-        let Some(known) = shard.table.read(label, generation) else { return self.decide_one(asked) };
+        let Some(known) = shard.table.read(label, generation) else { return self.decide_otherwise(asked) };
         asked.in_force.algorithm.accept(Alone { store: self, shard, known, asked })
     }
 
-    /// Decides one policy whose shard another thread has changed meanwhile, and keeps other threads from changing it
-    /// again.
+    /// Decides one policy whose key is not known, or could not be read because of other threads.
     #[cold]
     #[inline(never)]
-    fn decide_undisturbed(&self, asked: &Asked<'_>) -> Decision {
+    fn decide_otherwise(&self, asked: &Asked<'_>) -> Decision {
+        if asked.in_force.algorithm.is_small() { self.decide_undisturbed(asked, false) } else { self.decide_one(asked) }
+    }
+
+    /// Decides one policy with a small state, and keeps other threads from changing the shard meanwhile.
+    #[cold]
+    #[inline(never)]
+    fn decide_undisturbed(&self, asked: &Asked<'_>, was_disturbed: bool) -> Decision {
         let (shard, label, generation) = self.place(asked);
-        let table = shard.table.change();
-        let Some(known) = table.read(label, generation) else {
+        let mut table = shard.table.change();
+        let known = table.read(label, generation);
+        if was_disturbed {
+            table.begin_dispute();
+        }
+        let Some(known) = known else {
             drop(table);
             return self.decide_one(asked);
         };
@@ -77,7 +87,7 @@ impl Visitor for Alone<'_> {
         if let Some(words) = state.words().filter(|_| outcome.taken.cost > 0)
             && !known.replace(words)
         {
-            return store.decide_undisturbed(asked);
+            return store.decide_undisturbed(asked, true);
         }
         Decision::of_one(outcome, algorithm.standing(&state, now), in_force.tier, false)
     }
@@ -88,13 +98,14 @@ impl Alone<'_> {
     fn on_large<A: Transition<State: Stored>>(&self, algorithm: &A) -> Option<Decision> {
         let Asked { in_force, cost, now, .. } = *self.asked;
         let mut rest = self.shard.lock_large();
-        let known = if self.known.is_still() {
-            self.known
+        // Keys do not move from here on.
+        let words = if self.known.is_still() {
+            self.known.words
         } else {
             let (shard, label, generation) = self.store.place(self.asked);
-            shard.table.read(label, generation)?
+            shard.table.change().read(label, generation)?.words
         };
-        let (outcome, standing) = A::State::change(rest.large_state(known.words)?, |state| {
+        let (outcome, standing) = A::State::change(rest.large_state(words)?, |state| {
             (decide(algorithm, state, now, cost, true), algorithm.standing(state, now))
         })?;
         Some(Decision::of_one(outcome, standing, in_force.tier, false))

@@ -16,7 +16,9 @@ type List = OnceLock<Box<[Segment]>>;
 /// The segments of one shard. Nothing is allocated before the first slot is used.
 #[derive(Debug)]
 pub(super) struct Segments {
-    /// As many as a shard usually needs, so that the way to a slot is short.
+    /// All that the shards of a store with few keys need: the way to its slots is the shortest.
+    first: Segment,
+    /// As many more as a shard usually needs.
     near: List,
     near_len: usize,
     far: OnceLock<Box<[List; FAR_LISTS]>>,
@@ -26,22 +28,28 @@ impl Segments {
     /// Segments for usually as many slots.
     pub(super) fn new(usual: usize) -> Self {
         let near_len = (usual / SEGMENT + 1).min(MOST_NEAR);
-        Self { near: List::new(), near_len, far: OnceLock::new() }
+        Self { first: Segment::new(), near: List::new(), near_len, far: OnceLock::new() }
     }
 
     #[inline]
     pub(super) fn get(&self, index: usize) -> Option<&Slot> {
-        let segment = index / SEGMENT;
-        let slots = match self.near.get()?.get(segment) {
-            Some(near) => near.get()?,
-            None => self.far(segment)?,
+        let slots = match (index / SEGMENT).checked_sub(1) {
+            None => self.first.get()?,
+            Some(segment) => match self.near.get()?.get(segment) {
+                Some(near) => near.get()?,
+                None => self.far(segment)?,
+            },
         };
         Some(&slots[index % SEGMENT])
     }
 
     /// Adds the segment that holds a slot, unless it is there.
     pub(super) fn add(&self, index: usize) {
-        let segment = index / SEGMENT;
+        let slots = || Box::new(std::array::from_fn(|_| Slot::default()));
+        let Some(segment) = (index / SEGMENT).checked_sub(1) else {
+            self.first.get_or_init(slots);
+            return;
+        };
         let (list, len, place) = if segment < self.near_len {
             (&self.near, self.near_len, segment)
         } else {
@@ -50,7 +58,7 @@ impl Segments {
             (&lists[list], first, segment - first)
         };
         let list = list.get_or_init(|| (0..len).map(|_| Segment::new()).collect());
-        list[place].get_or_init(|| Box::new(std::array::from_fn(|_| Slot::default())));
+        list[place].get_or_init(slots);
     }
 
     #[cold]

@@ -4,7 +4,7 @@
 mod real {
     pub(in crate::memory) use std::hint::spin_loop;
     pub(in crate::memory) use std::sync::OnceLock;
-    pub(in crate::memory) use std::sync::atomic::{AtomicU64, AtomicUsize, fence};
+    pub(in crate::memory) use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, fence};
     pub(in crate::memory) use std::thread::yield_now;
 
     pub(in crate::memory) use parking_lot::{Mutex, MutexGuard};
@@ -18,7 +18,7 @@ mod modelled {
     pub(in crate::memory) use loom::hint::spin_loop;
     pub(in crate::memory) use loom::sync::MutexGuard;
     use loom::sync::atomic::{AtomicBool, Ordering};
-    pub(in crate::memory) use loom::sync::atomic::{AtomicU64, AtomicUsize, fence};
+    pub(in crate::memory) use loom::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, fence};
     pub(in crate::memory) use loom::thread::yield_now;
 
     /// A value that is set once: the standard one, with a flag by which the checker knows what happens before what.

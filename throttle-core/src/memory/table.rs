@@ -34,8 +34,6 @@ pub(super) struct Known<'a> {
 impl Table {
     /// Slots that a table grows by at least. The model checker needs small tables.
     const LEAST_GROWTH: usize = if cfg!(all(test, throttle_models)) { 2 } else { 8 };
-    /// Times that a reader looks again while others change the table.
-    const LOOKS: u32 = if cfg!(all(test, throttle_models)) { 2 } else { 32 };
 
     /// A table for usually as many keys.
     pub(super) fn new(usual: usize) -> Self {
@@ -44,28 +42,20 @@ impl Table {
         Self { version: Version::default(), width: AtomicUsize::new(0), segments, len: AtomicUsize::new(0) }
     }
 
-    /// Reads the state of a key that the parameters of a generation wrote. `None` if there is none, or if other threads
-    /// changed the table each time.
-    #[inline]
+    /// Reads the state of a key that the parameters of a generation wrote. `None` if there is none, if another thread
+    /// changes the table meanwhile, or during a dispute.
+    #[inline(always)]
     pub(super) fn read(&self, label: Label, generation: u8) -> Option<Known<'_>> {
-        for _ in 0..Self::LOOKS {
-            let Some(seen) = self.version.seen() else {
-                super::sync::spin_loop();
-                continue;
-            };
-            let (_, slot) = self.find_slot(label)?;
-            let words = slot.words_of(generation)?;
-            if self.version.is_still(seen) {
-                return Some(Known { table: self, slot, seen: Some(seen), words });
-            }
-        }
-        None
+        let seen = self.version.seen()?;
+        let (_, slot) = self.find_slot(label)?;
+        let words = slot.words_of(generation)?;
+        self.version.is_still(seen).then_some(Known { table: self, slot, seen: Some(seen), words })
     }
 
     /// Waits for the changes of other threads, and keeps them from making any.
     #[inline]
     pub(super) fn change(&self) -> ChangingTable<'_> {
-        ChangingTable { _change: self.version.wait_to_begin(), table: self }
+        ChangingTable { change: self.version.wait_to_begin(), table: self }
     }
 
     #[inline]
@@ -73,7 +63,7 @@ impl Table {
         self.find_slot(label).map(|(index, _)| index)
     }
 
-    #[inline]
+    #[inline(always)]
     fn find_slot(&self, label: Label) -> Option<(usize, &Slot)> {
         let width = self.width();
         let mut index = label.home(width);
@@ -131,7 +121,7 @@ impl Known<'_> {
 #[derive(Debug)]
 pub(super) struct ChangingTable<'a> {
     table: &'a Table,
-    _change: Change<'a>,
+    change: Change<'a>,
 }
 
 impl Deref for ChangingTable<'_> {
@@ -143,8 +133,14 @@ impl Deref for ChangingTable<'_> {
 }
 
 impl<'a> ChangingTable<'a> {
-    /// Reads the state of a key that the parameters of a generation wrote.
-    pub(super) fn read(&self, label: Label, generation: u8) -> Option<Known<'a>> {
+    /// Makes other threads begin their changes before they read, for some decisions.
+    pub(super) fn begin_dispute(&mut self) {
+        self.change.begin_dispute();
+    }
+
+    /// Reads the state of a key that the parameters of a generation wrote. Counts as a decision of a dispute.
+    pub(super) fn read(&mut self, label: Label, generation: u8) -> Option<Known<'a>> {
+        self.change.count();
         let slot = self.find_known(label, generation)?;
         Some(Known { table: self.table, slot, seen: None, words: slot.words() })
     }

@@ -4,13 +4,23 @@
 
 use std::sync::atomic::Ordering;
 
-use super::sync::{AtomicU64, fence, spin_loop, yield_now};
+use super::sync::{AtomicU32, AtomicU64, fence, spin_loop, yield_now};
 
-/// Twice the number of changes; odd during a change.
 #[derive(Debug, Default)]
-pub(super) struct Version(AtomicU64);
+pub(super) struct Version {
+    /// The number of changes, and two flags: [`CHANGING`] and [`DISPUTED`].
+    number: AtomicU64,
+    /// Decisions for which the dispute lasts.
+    dispute: AtomicU32,
+}
 
-/// The version that a reader has found before it read.
+/// A thread is changing something.
+const CHANGING: u64 = 1;
+/// Threads have disturbed each other of late, so it is cheaper to begin a change before reading.
+const DISPUTED: u64 = 2;
+const ONE_CHANGE: u64 = 4;
+
+/// The version that a reader has found before it read, without flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Seen(u64);
 
@@ -18,18 +28,21 @@ pub(super) struct Seen(u64);
 #[derive(Debug)]
 pub(super) struct Change<'a> {
     version: &'a Version,
-    seen: Seen,
+    next: u64,
 }
 
 impl Version {
-    /// Times that a thread looks again before it lets others run.
-    const SPINS: u32 = 100;
+    /// The longest pause, in turns of a loop, before a thread looks again. Waiting threads leave the one that changes
+    /// something alone, so it may change several things at little cost.
+    const LONGEST_PAUSE: u32 = if cfg!(all(test, throttle_models)) { 1 } else { 64 };
+    /// Decisions after which threads try again whether they disturb each other.
+    const DISPUTE: u32 = if cfg!(all(test, throttle_models)) { 1 } else { 256 };
 
-    /// The present version; `None` during a change.
+    /// The present version; `None` during a change or a dispute.
     #[inline]
     pub(super) fn seen(&self) -> Option<Seen> {
-        let version = self.0.load(Ordering::Acquire);
-        version.is_multiple_of(2).then_some(Seen(version))
+        let number = self.number.load(Ordering::Acquire);
+        (number & (CHANGING | DISPUTED) == 0).then_some(Seen(number))
     }
 
     /// Whether nothing was changed since. If so, what was read in between was all there at the same time.
@@ -37,44 +50,73 @@ impl Version {
     pub(super) fn is_still(&self, seen: Seen) -> bool {
         // What was read before must not be read after.
         fence(Ordering::Acquire);
-        self.0.load(Ordering::Relaxed) == seen.0
+        self.number.load(Ordering::Relaxed) == seen.0
     }
 
     /// Begins a change, if nothing was changed since. Then what was read in between holds until the change ends.
     #[inline]
     pub(super) fn begin(&self, seen: Seen) -> Option<Change<'_>> {
-        self.0.compare_exchange(seen.0, seen.0 + 1, Ordering::AcqRel, Ordering::Relaxed).ok()?;
-        // A reader that finds what is written from here on finds the odd version too.
-        fence(Ordering::Release);
-        Some(Change { version: self, seen })
+        self.begin_from(seen.0)
     }
 
     /// Waits for the change of another thread, which is a few writes, and begins one.
     #[inline]
     pub(super) fn wait_to_begin(&self) -> Change<'_> {
-        match self.seen().and_then(|seen| self.begin(seen)) {
-            Some(change) => change,
-            None => self.keep_trying_to_begin(),
-        }
+        self.try_to_begin().unwrap_or_else(|| self.keep_trying_to_begin())
+    }
+
+    #[inline]
+    fn try_to_begin(&self) -> Option<Change<'_>> {
+        let number = self.number.load(Ordering::Relaxed);
+        if number & CHANGING == 0 { self.begin_from(number) } else { None }
+    }
+
+    #[inline]
+    fn begin_from(&self, number: u64) -> Option<Change<'_>> {
+        self.number.compare_exchange(number, number | CHANGING, Ordering::AcqRel, Ordering::Relaxed).ok()?;
+        // A reader that finds what is written from here on finds the flag too.
+        fence(Ordering::Release);
+        Some(Change { version: self, next: number + ONE_CHANGE })
     }
 
     #[cold]
     fn keep_trying_to_begin(&self) -> Change<'_> {
-        let mut spins = 0;
+        let mut pause = 1;
         loop {
-            if let Some(change) = self.seen().and_then(|seen| self.begin(seen)) {
+            (0..pause).for_each(|_| spin_loop());
+            if let Some(change) = self.try_to_begin() {
                 return change;
             }
-            spins += 1;
-            // The other thread may have lost its processor in the middle of the change.
-            if spins < Self::SPINS { spin_loop() } else { yield_now() }
+            if pause < Self::LONGEST_PAUSE {
+                pause *= 2;
+            } else {
+                // The other thread may have lost its processor in the middle of the change.
+                yield_now();
+            }
         }
+    }
+}
+
+impl Change<'_> {
+    /// Makes other threads begin their changes before they read, for some decisions.
+    pub(super) fn begin_dispute(&mut self) {
+        self.dispute_for(Version::DISPUTE);
+    }
+
+    /// Counts a decision during a dispute. The last one ends it.
+    pub(super) fn count(&mut self) {
+        self.dispute_for(self.version.dispute.load(Ordering::Relaxed).saturating_sub(1));
+    }
+
+    fn dispute_for(&mut self, decisions: u32) {
+        self.version.dispute.store(decisions, Ordering::Relaxed);
+        self.next = if decisions > 0 { self.next | DISPUTED } else { self.next & !DISPUTED };
     }
 }
 
 impl Drop for Change<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.version.0.store(self.seen.0 + 2, Ordering::Release);
+        self.version.number.store(self.next, Ordering::Release);
     }
 }
