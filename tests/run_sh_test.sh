@@ -9,6 +9,7 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 mkdir -p "$folder/bin" "$folder/project/tests" "$folder/project/.ci"
 cp tests/run.sh "$folder/project/tests/run.sh"
+cp tests/models.sh "$folder/project/tests/models.sh"
 cp .ci/run "$folder/project/.ci/run"
 echo 3 >"$folder/project/tests/floor"
 echo : >"$folder/project/tests/run_sh_test.sh"
