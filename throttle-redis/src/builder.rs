@@ -141,7 +141,7 @@ impl RedisBuilder {
 
     /// Sets how many decisions of a set one script call may carry, 1 to 64; 1 disables batches. A call carries fewer if
     /// they would keep the server busy for more than about a millisecond, as with large sliding logs. On a cluster
-    /// there are batches only with [`single_slot`](Self::single_slot), because a call reaches one slot. Defaults to 64.
+    /// there are no batches: while a slot moves to another server, only calls with one key are served. Defaults to 64.
     pub fn max_batch(mut self, decisions: usize) -> Self {
         self.max_batch = decisions;
         self
@@ -206,8 +206,9 @@ impl RedisBuilder {
         let secret = self.secret.unwrap_or_else(|| self.prefix.clone().into_bytes());
         let keyspace = Keyspace::new(&self.prefix, placement, &secret, self.readable)?;
         let slack = if self.clock.is_some() { 600_000 } else { millis(self.slack) };
-        // A call reaches keys of one slot only.
-        let max_batch = if cluster && !keyspace.is_single_slot() { 1 } else { self.max_batch };
+        // A call reaches keys of one slot only, and while that slot moves to another server, only a call with one key
+        // is served.
+        let max_batch = if cluster { 1 } else { self.max_batch };
         let shared = Shared {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             link: Link::new(self.connector, self.deadline, self.threshold),
@@ -259,10 +260,10 @@ mod tests {
     }
 
     #[test]
-    fn only_decisions_of_one_slot_are_batched() {
+    fn decisions_are_not_batched_on_a_cluster() {
         let max_batch = |builder: RedisBuilder| builder.build().expect("valid options").shared.options.max_batch;
         assert_eq!(max_batch(builder().per_key_slot()), 64, "one server has all slots");
-        assert_eq!(max_batch(RedisBuilder::new(Box::new(ByHand::cluster())).single_slot("x")), 64);
+        assert_eq!(max_batch(RedisBuilder::new(Box::new(ByHand::cluster())).single_slot("x")), 1);
         assert_eq!(max_batch(RedisBuilder::new(Box::new(ByHand::cluster())).per_key_slot()), 1);
     }
 

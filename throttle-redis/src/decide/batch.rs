@@ -49,7 +49,8 @@ struct Waiting {
     is_busy: bool,
     /// The runtime that sends the queued decisions.
     runtime: Option<Handle>,
-    /// While a task is about to start a call: when its runtime counts as standing still.
+    /// While a task that a caller has spawned is about to start a call: the instant at which its runtime counts as
+    /// standing still.
     starting: Option<Instant>,
 }
 
@@ -120,8 +121,9 @@ impl Batcher {
         let (work, claim) = (ask.work(), Arc::<Claim>::default());
         let caller = Caller { until, answer: Some(answer), claim: Arc::clone(&claim) };
         waiting.queue.push_back(Job { ask: Arc::clone(ask), work, caller });
-        waiting.runtime.get_or_insert_with(Handle::current);
-        spawn_start(shared, &self.0, waiting);
+        // The caller's runtime is running; that of an earlier decision may have shut down.
+        waiting.runtime = Some(Handle::current());
+        spawn_start(shared, &self.0, waiting, Spawned::ByCaller);
         Ok(Enqueued::Queued(claim, answered))
     }
 }
@@ -173,13 +175,14 @@ impl Waiting {
     }
 
     /// Returns the runtime for a task that starts a call, if a call may start and no task is about to.
-    fn next_start(&mut self) -> Option<Handle> {
-        if self.starting.is_some() || !self.may_start(self.queue.len()) {
+    fn next_start(&mut self, spawned: Spawned) -> Option<Handle> {
+        if self.queue.is_empty() || self.starting.is_some() || !self.may_start(self.queue.len()) {
             return None;
         }
-        let first = self.queue.front()?;
         let runtime = self.runtime.clone()?;
-        self.starting = Some(first.caller.until + GRACE);
+        if spawned == Spawned::ByCaller {
+            self.starting = Some(Instant::now() + GRACE);
+        }
         Some(runtime)
     }
 
@@ -209,15 +212,30 @@ impl Waiting {
     }
 }
 
+/// Who spawns a task that starts a call.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Spawned {
+    /// A caller, which then waits for its answer: the task runs soon.
+    ByCaller,
+    /// A call that has ended. The caller of that call goes on, perhaps for long, before its thread runs other tasks, so
+    /// later decisions do not rely on the task.
+    ByEndedCall,
+}
+
 /// Starts the next call, if one may start.
 fn start_calls(shared: &Arc<Shared>, batcher: &Arc<Mutex<Waiting>>) {
-    spawn_start(shared, batcher, batcher.lock());
+    spawn_start(shared, batcher, batcher.lock(), Spawned::ByEndedCall);
 }
 
 /// The task takes its jobs when it runs: the tasks that run before it may ask too, and their decisions join the call.
 /// The lock is released before the task is spawned, because a runtime that is shutting down drops it at once.
-fn spawn_start(shared: &Arc<Shared>, batcher: &Arc<Mutex<Waiting>>, mut waiting: MutexGuard<'_, Waiting>) {
-    let runtime = waiting.next_start();
+fn spawn_start(
+    shared: &Arc<Shared>,
+    batcher: &Arc<Mutex<Waiting>>,
+    mut waiting: MutexGuard<'_, Waiting>,
+    spawned: Spawned,
+) {
+    let runtime = waiting.next_start(spawned);
     drop(waiting);
     if let Some(runtime) = runtime {
         let start = Start { shared: Arc::clone(shared), batcher: Arc::clone(batcher), is_due: true };
@@ -245,6 +263,7 @@ impl Start {
         self.is_due = false;
         let mut waiting = self.batcher.lock();
         waiting.starting = None;
+        waiting.runtime = Some(Handle::current());
         let (number, jobs) = waiting.next_call(self.shared.options.max_batch)?;
         Some((jobs, CallGuard { shared: Arc::clone(&self.shared), batcher: Arc::clone(&self.batcher), number }))
     }
