@@ -151,7 +151,7 @@ impl Algorithm {
         each!(&self.kind, a => a.fresh().into_repr())
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn accept<V: Visitor>(&self, visitor: V) -> V::Output {
         each!(&self.kind, a => visitor.visit(a))
     }

@@ -23,11 +23,12 @@ use crate::time::{Clock, SystemClock, Timestamp};
 ///   see [`Status::is_overflow`]. Each tier of a policy has an overflow bucket. A key that shares one is charged in the
 ///   buckets of all tiers, whatever the [`Carry`](crate::Carry) rule.
 /// * **Private.** Keys are stored permuted or digested under a secret of this process, never raw.
-/// * **Atomic.** A decision of one policy on a known key takes no lock: it reads, and writes nothing if it refuses or
-///   peeks. What it admits, it writes if no other thread has changed the key's shard meanwhile; otherwise it holds the
-///   shard and decides again. Any other decision holds its keys' shards, in one order, for well under a microsecond. A
-///   decision on known keys of up to three policies allocates nothing, as long as their [states](crate::algorithm) take
-///   16 bytes.
+/// * **Atomic.** A decision of one policy on a known key takes no lock, if its [state](crate::algorithm) takes 16 bytes.
+///   It reads, and writes nothing if it refuses or peeks. A charge is written if no other thread has changed the key's
+///   shard meanwhile; otherwise the request holds the shard and is decided again. Any other decision holds its keys'
+///   shards, in one order, mostly for well under a microsecond; an insert that makes a shard grow holds it for up to
+///   some 0.2 ms. A decision on known keys of up to three policies allocates nothing, as long as their states take 16
+///   bytes.
 ///
 /// Clones share the store. State is lost with the process.
 ///
@@ -107,7 +108,7 @@ impl MemoryBuilder {
 impl<C: Clock> MemoryBuilder<C> {
     /// Sets the maximum number of keys; a key of two policies counts twice, and 0 counts as 1. Defaults to 1,000,000.
     ///
-    /// Memory grows with use, to about 40 bytes a key; an empty store takes about 40 kB. When the store is full, it
+    /// Memory grows with use, to about 40 bytes a key; an empty store takes about 50 kB, and each shard that is used at least 4 kB. When the store is full, it
     /// adds at most one overflow bucket for each policy in each shard, where each tier counts as a policy. The number
     /// of shards is a power of two: about one per 128 keys, at most 256.
     pub fn max_keys(mut self, keys: usize) -> Self {

@@ -47,8 +47,10 @@ impl Store {
         let mut indices: SmallVec<[usize; 4]> = hashes.iter().flatten().map(|hash| self.index(*hash)).collect();
         indices.sort_unstable();
         indices.dedup();
+        // First the rests of all shards, then their tables: see `shard`.
+        let rests: SmallVec<[_; 4]> = indices.iter().map(|index| self.shards[*index].lock_rest()).collect();
         let mut shards: SmallVec<[LockedShard<'_>; 4]> =
-            indices.iter().map(|index| self.shards[*index].lock()).collect();
+            indices.iter().zip(rests).map(|(index, rest)| self.shards[*index].lock_with(rest)).collect();
         // The keys of this request must not be swept while it is decided.
         let mut kept: SmallVec<[Label; 6]> = SmallVec::new();
         for (policy, hash) in set.policies.iter().zip(&hashes) {

@@ -9,7 +9,7 @@ use super::policies::{InForce, Version};
 use super::shard::Shard;
 use super::slot::Label;
 use super::store::Store;
-use super::table::Known;
+use super::table::{Known, Unread};
 use crate::algorithm::{Stored, Transition, Visitor, decide};
 use crate::decision::Decision;
 use crate::key::Key;
@@ -29,15 +29,21 @@ impl Store {
     #[inline(always)]
     pub(super) fn decide_alone(&self, asked: &Asked<'_>) -> Decision {
         let (shard, label, generation) = self.place(asked);
-        let Some(known) = shard.table.read(label, generation) else { return self.decide_otherwise(asked) };
-        asked.in_force.algorithm.accept(Alone { store: self, shard, known, asked })
+        match shard.table.read(label, generation) {
+            Ok(known) => asked.in_force.algorithm.accept(Alone { store: self, shard, known, asked }),
+            Err(unread) => self.decide_otherwise(asked, unread),
+        }
     }
 
     /// Decides one policy whose key is not known, or could not be read because of other threads.
     #[cold]
     #[inline(never)]
-    fn decide_otherwise(&self, asked: &Asked<'_>) -> Decision {
-        if asked.in_force.algorithm.is_small() { self.decide_undisturbed(asked, false) } else { self.decide_one(asked) }
+    fn decide_otherwise(&self, asked: &Asked<'_>, unread: Unread) -> Decision {
+        if unread == Unread::Disturbed && asked.in_force.algorithm.is_small() {
+            self.decide_undisturbed(asked, false)
+        } else {
+            self.decide_one(asked)
+        }
     }
 
     /// Decides one policy with a small state, and keeps other threads from changing the shard meanwhile.
@@ -46,7 +52,7 @@ impl Store {
     fn decide_undisturbed(&self, asked: &Asked<'_>, was_disturbed: bool) -> Decision {
         let (shard, label, generation) = self.place(asked);
         let mut table = shard.table.change();
-        let known = table.read(label, generation);
+        let known = table.read_held(label, generation);
         if was_disturbed {
             table.begin_dispute();
         }
@@ -76,7 +82,7 @@ struct Alone<'a> {
 impl Visitor for Alone<'_> {
     type Output = Decision;
 
-    #[inline]
+    #[inline(always)]
     fn visit<A: Transition<State: Stored>>(self, algorithm: &A) -> Decision {
         let Self { store, known, asked, .. } = self;
         let Asked { in_force, cost, now, .. } = *asked;
@@ -95,15 +101,16 @@ impl Visitor for Alone<'_> {
 
 impl Alone<'_> {
     /// Decides on a state that is too large for its slot. `None` if the key is gone.
+    #[inline(never)]
     fn on_large<A: Transition<State: Stored>>(&self, algorithm: &A) -> Option<Decision> {
         let Asked { in_force, cost, now, .. } = *self.asked;
-        let mut rest = self.shard.lock_large();
+        let mut rest = self.shard.lock_rest();
         // Keys do not move from here on.
         let words = if self.known.is_still() {
             self.known.words
         } else {
             let (shard, label, generation) = self.store.place(self.asked);
-            shard.table.change().read(label, generation)?.words
+            shard.table.change().read_held(label, generation)?.words
         };
         let (outcome, standing) = A::State::change(rest.large_state(words)?, |state| {
             (decide(algorithm, state, now, cost, true), algorithm.standing(state, now))

@@ -193,7 +193,7 @@ impl<'a> LargeStates<'a> {
         if !self.shards.is_empty() {
             self.shards.sort_unstable();
             self.shards.dedup();
-            self.locked = self.shards.iter().map(|shard| store.shards[*shard].lock_large()).collect();
+            self.locked = self.shards.iter().map(|shard| store.shards[*shard].lock_rest()).collect();
         }
     }
 

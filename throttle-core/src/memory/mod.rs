@@ -6,7 +6,7 @@
 //!
 //! A `shard` is a `table` of `slot`s and what only its lock opens. The table may be read at any time: its slots lie in
 //! `segments` that never move, and its `version` tells a reader whether what it has read was changed meanwhile. `models`
-//! checks this under every order of steps.
+//! checks this in every order of steps with at most one preemption.
 
 mod backend;
 mod decide;

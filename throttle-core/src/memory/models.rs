@@ -1,4 +1,4 @@
-//! The store under every order in which threads can take their steps, as the C++ memory model has them (loom).
+//! The store under the orders in which threads can take their steps, as the C++ memory model has them (loom).
 //!
 //! Not a part of the usual tests, because it needs a build of its own: `tests/models.sh` runs it.
 
@@ -9,13 +9,13 @@ use loom::model::Builder;
 use loom::thread;
 
 use super::store::{MemorySet, Store};
-use crate::algorithm::{FixedWindow, Gcra};
+use crate::algorithm::{FixedWindow, Gcra, SlidingLog};
 use crate::backend::{Call, Receipt};
 use crate::decision::Decision;
 use crate::key::Key;
 use crate::policy::Policy;
 use crate::rate::Rate;
-use crate::set::{PolicySet, PolicyTree};
+use crate::set::{AnyCharge, PolicySet, PolicyTree};
 use crate::time::Timestamp;
 
 const NOW: Timestamp = Timestamp::from_micros(1_790_000_000_000_000);
@@ -166,11 +166,37 @@ fn law_09_newcomers_of_a_full_store_share_one_bucket() {
     });
 }
 
+/// An `all` and an `any` with a large state lock the same two shards, in different ways.
+#[test]
+fn law_12_an_all_and_an_any_with_a_large_state_do_not_wait_for_each_other() {
+    model(|| {
+        let members = || {
+            let small = Policy::new("small", FixedWindow::new(Rate::per_day(9))).unwrap().into();
+            vec![small, Policy::new("large", SlidingLog::new(Rate::per_day(3))).unwrap().into()]
+        };
+        let fixture = Fixture::with(1_000, PolicyTree::All(members()));
+        let any = PolicySet::new(PolicyTree::Any(members(), AnyCharge::EveryAdmitting)).unwrap();
+        let any = fixture.store.prepare(any).unwrap();
+        let shard = |key: &u64| fixture.store.index(fixture.store.key_hasher.hash(&Key::from(*key)));
+        let calls = [0, 1].map(|wanted| (1..).find(|key| shard(key) == wanted).unwrap());
+        let calls = calls.map(|key| Call::from(Key::from(key)));
+        let take = |fixture: &Fixture, set: &MemorySet, calls: &[Call]| fixture.store.decide(set, calls, NOW);
+        assert!(take(&fixture, &fixture.set, &calls).is_admitted());
+        let (other, same) = (Arc::clone(&fixture), calls.clone());
+        let other = thread::spawn(move || take(&other, &any, &same));
+        assert!(take(&fixture, &fixture.set, &calls).is_admitted());
+        assert!(other.join().unwrap().is_admitted());
+        assert!(!take(&fixture, &fixture.set, &calls).is_admitted());
+    });
+}
+
 #[test]
 fn law_06_two_keys_in_opposite_orders_beside_a_charge_of_one() {
     model(|| {
         let policy = |name| Policy::new(name, FixedWindow::new(Rate::per_day(3))).unwrap().into();
         let fixture = Fixture::with(1_000, PolicyTree::All(vec![policy("a"), policy("b")]));
+        let shard = |key: u64| fixture.store.index(fixture.store.key_hasher.hash(&Key::from(key)));
+        assert_ne!(shard(1), shard(2));
         let take = |fixture: &Fixture, first: u64, second: u64| {
             fixture.store.decide(&fixture.set, &[first, second].map(|key| Call::from(Key::from(key))), NOW)
         };

@@ -1,4 +1,7 @@
-//! A part of the store: a table that is read without a lock, and what only its one writer uses.
+//! A part of the store: a table that is read without a lock, and a rest that only its lock opens.
+//!
+//! Whoever needs several shards locks all their rests in ascending order, and then holds their tables in ascending
+//! order. Whoever holds a table waits for no rest. So no two requests wait for each other.
 
 use std::sync::atomic::Ordering;
 
@@ -81,18 +84,22 @@ impl Shard {
 
     /// Waits for other threads, and keeps them from changing the shard.
     pub(super) fn lock(&self) -> LockedShard<'_> {
-        let rest = self.rest.lock();
+        self.lock_with(self.lock_rest())
+    }
+
+    /// Locks a shard whose rest is locked.
+    pub(super) fn lock_with<'a>(&'a self, rest: MutexGuard<'a, Rest>) -> LockedShard<'a> {
         LockedShard { table: self.table.change(), rest }
     }
 
-    /// Locks the shard unless another thread holds it.
+    /// Locks the shard unless another thread holds a part of it.
     pub(super) fn try_lock(&self) -> Option<LockedShard<'_>> {
         let rest = self.rest.try_lock()?;
-        Some(LockedShard { table: self.table.change(), rest })
+        Some(LockedShard { table: self.table.try_change()?, rest })
     }
 
     /// Waits for other threads, and keeps them from adding, removing or moving keys, and from changing large states.
-    pub(super) fn lock_large(&self) -> MutexGuard<'_, Rest> {
+    pub(super) fn lock_rest(&self) -> MutexGuard<'_, Rest> {
         self.rest.lock()
     }
 }

@@ -18,7 +18,7 @@ use crate::key::Key;
 use crate::set::PolicySet;
 use crate::time::Timestamp;
 
-/// Keys that a shard is meant to hold. Small, so that growing one takes microseconds.
+/// Keys that a shard is meant to hold in a store of few keys. In one of a million they are four thousand.
 const KEYS_PER_SHARD: usize = 128;
 /// Enough that threads seldom meet, few enough that an empty store is small.
 const MAX_SHARDS: usize = 256;

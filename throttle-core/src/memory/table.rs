@@ -9,7 +9,7 @@ use super::sync::AtomicUsize;
 use super::version::{Change, Seen, Version};
 use crate::algorithm::Words;
 
-/// A table with linear probing that grows by a sixteenth, so that at any size four fifths of it are used.
+/// A table with linear probing that grows by a sixteenth, so that four fifths of a large one are used.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Table {
@@ -31,6 +31,15 @@ pub(super) struct Known<'a> {
     pub(super) words: Words,
 }
 
+/// Why a key was not read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unread {
+    /// There is no such key, or other parameters wrote its state.
+    Missing,
+    /// Other threads change the table, or dispute it.
+    Disturbed,
+}
+
 impl Table {
     /// Slots that a table grows by at least. The model checker needs small tables.
     const LEAST_GROWTH: usize = if cfg!(all(test, throttle_models)) { 2 } else { 8 };
@@ -42,20 +51,27 @@ impl Table {
         Self { version: Version::default(), width: AtomicUsize::new(0), segments, len: AtomicUsize::new(0) }
     }
 
-    /// Reads the state of a key that the parameters of a generation wrote. `None` if there is none, if another thread
-    /// changes the table meanwhile, or during a dispute.
+    /// Reads the state of a key that the parameters of a generation wrote.
     #[inline(always)]
-    pub(super) fn read(&self, label: Label, generation: u8) -> Option<Known<'_>> {
-        let seen = self.version.seen()?;
-        let (_, slot) = self.find_slot(label)?;
-        let words = slot.words_of(generation)?;
-        self.version.is_still(seen).then_some(Known { table: self, slot, seen: Some(seen), words })
+    pub(super) fn read(&self, label: Label, generation: u8) -> Result<Known<'_>, Unread> {
+        let seen = self.version.seen().ok_or(Unread::Disturbed)?;
+        let found = self.find_slot(label).and_then(|(_, slot)| Some((slot, slot.words_of(generation)?)));
+        if !self.version.is_still(seen) {
+            return Err(Unread::Disturbed);
+        }
+        let (slot, words) = found.ok_or(Unread::Missing)?;
+        Ok(Known { table: self, slot, seen: Some(seen), words })
     }
 
     /// Waits for the changes of other threads, and keeps them from making any.
     #[inline]
     pub(super) fn change(&self) -> ChangingTable<'_> {
         ChangingTable { change: self.version.wait_to_begin(), table: self }
+    }
+
+    /// Keeps other threads from making changes, unless one is making some.
+    pub(super) fn try_change(&self) -> Option<ChangingTable<'_>> {
+        Some(ChangingTable { change: self.version.try_to_begin()?, table: self })
     }
 
     #[inline]
@@ -84,6 +100,11 @@ impl Table {
     pub(super) fn get(&self, index: usize) -> Option<Content> {
         let slot = self.segments.get(index).filter(|_| index < self.width())?;
         Some(slot.content()).filter(|content| !content.is_empty())
+    }
+
+    #[cfg(test)]
+    pub(super) fn seen(&self) -> Option<Seen> {
+        self.version.seen()
     }
 
     /// Slots, used or not.
@@ -138,9 +159,9 @@ impl<'a> ChangingTable<'a> {
         self.change.begin_dispute();
     }
 
-    /// Reads the state of a key that the parameters of a generation wrote. Counts as a decision of a dispute.
-    pub(super) fn read(&mut self, label: Label, generation: u8) -> Option<Known<'a>> {
-        self.change.count();
+    /// Reads the state of a key that the parameters of a generation wrote. It may be replaced as long as this table is
+    /// held.
+    pub(super) fn read_held(&self, label: Label, generation: u8) -> Option<Known<'a>> {
         let slot = self.find_known(label, generation)?;
         Some(Known { table: self.table, slot, seen: None, words: slot.words() })
     }

@@ -88,22 +88,33 @@ fn law_12_an_insert_grows_one_shard_by_an_eighth_at_most() {
 }
 
 #[test]
-fn law_12_a_shard_that_is_held_stops_no_decision_about_keys_of_others() {
+fn law_12_shards_that_are_held_stop_no_decision_about_keys_of_others() {
     const KEYS: u64 = 10_000;
     let fixture = Fixture::full(KEYS);
-    let held = fixture.store.shards[0].lock();
+    let held = (fixture.store.shards[0].lock(), fixture.store.shards[1].table.change());
     let (done, ended) = channel();
     let others = Arc::clone(&fixture);
     let decisions = thread::spawn(move || {
-        // Known keys, and newcomers that sweep each of the shards in turn, that which is held too.
-        let elsewhere = |key: &u64| others.shard_of(*key) != 0;
+        // Known keys, and newcomers that sweep each of the shards in turn, those that are held too.
+        let elsewhere = |key: &u64| others.shard_of(*key) > 1;
         let decided: Vec<_> = (0..2 * KEYS).filter(elsewhere).map(|key| others.take(key)).collect();
         done.send(decided.len()).unwrap();
     });
     let decided = ended.recv_timeout(Duration::from_secs(60));
     drop(held);
     decisions.join().unwrap();
-    assert!(decided.expect("no decision waits for the shard that is held") > 15_000);
+    assert!(decided.expect("no decision waits for a shard that is held") > 15_000);
+}
+
+#[test]
+fn law_14_refusals_and_looks_of_a_known_key_write_nothing() {
+    let fixture = Fixture::new(1_000);
+    (0..9).for_each(|_| assert!(fixture.take(1).is_admitted()));
+    let version = || fixture.store.shards[fixture.shard_of(1)].table.seen();
+    let before = version();
+    assert!(before.is_some() && !fixture.take(1).is_admitted());
+    let look = fixture.store.decide(&fixture.set, &[Call::peek(Key::from(1))], NOW);
+    assert_eq!((look.remaining(), version()), (0, before));
 }
 
 #[test]

@@ -10,7 +10,7 @@ use super::sync::{AtomicU32, AtomicU64, fence, spin_loop, yield_now};
 pub(super) struct Version {
     /// The number of changes, and two flags: [`CHANGING`] and [`DISPUTED`].
     number: AtomicU64,
-    /// Decisions for which the dispute lasts.
+    /// Changes for which the dispute lasts.
     dispute: AtomicU32,
 }
 
@@ -35,7 +35,7 @@ impl Version {
     /// The longest pause, in turns of a loop, before a thread looks again. Waiting threads leave the one that changes
     /// something alone, so it may change several things at little cost.
     const LONGEST_PAUSE: u32 = if cfg!(all(test, throttle_models)) { 1 } else { 64 };
-    /// Decisions after which threads try again whether they disturb each other.
+    /// Changes after which threads try again whether they disturb each other.
     const DISPUTE: u32 = if cfg!(all(test, throttle_models)) { 1 } else { 256 };
 
     /// The present version; `None` during a change or a dispute.
@@ -65,10 +65,15 @@ impl Version {
         self.try_to_begin().unwrap_or_else(|| self.keep_trying_to_begin())
     }
 
+    /// Begins a change, unless another thread has begun one.
     #[inline]
-    fn try_to_begin(&self) -> Option<Change<'_>> {
+    pub(super) fn try_to_begin(&self) -> Option<Change<'_>> {
         let number = self.number.load(Ordering::Relaxed);
-        if number & CHANGING == 0 { self.begin_from(number) } else { None }
+        let mut change = if number & CHANGING == 0 { self.begin_from(number)? } else { return None };
+        if number & DISPUTED > 0 {
+            change.count();
+        }
+        Some(change)
     }
 
     #[inline]
@@ -98,19 +103,20 @@ impl Version {
 }
 
 impl Change<'_> {
-    /// Makes other threads begin their changes before they read, for some decisions.
+    /// Makes other threads begin their changes before they read, for some changes.
     pub(super) fn begin_dispute(&mut self) {
         self.dispute_for(Version::DISPUTE);
     }
 
-    /// Counts a decision during a dispute. The last one ends it.
-    pub(super) fn count(&mut self) {
+    /// Counts a change during a dispute. The last one ends it.
+    #[cold]
+    fn count(&mut self) {
         self.dispute_for(self.version.dispute.load(Ordering::Relaxed).saturating_sub(1));
     }
 
-    fn dispute_for(&mut self, decisions: u32) {
-        self.version.dispute.store(decisions, Ordering::Relaxed);
-        self.next = if decisions > 0 { self.next | DISPUTED } else { self.next & !DISPUTED };
+    fn dispute_for(&mut self, changes: u32) {
+        self.version.dispute.store(changes, Ordering::Relaxed);
+        self.next = if changes > 0 { self.next | DISPUTED } else { self.next & !DISPUTED };
     }
 }
 
@@ -118,5 +124,35 @@ impl Drop for Change<'_> {
     #[inline]
     fn drop(&mut self) {
         self.version.number.store(self.next, Ordering::Release);
+    }
+}
+
+#[cfg(all(test, not(throttle_models)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dispute_keeps_readers_away_for_a_stated_number_of_changes() {
+        let version = Version::default();
+        let before = version.seen().unwrap();
+        version.wait_to_begin().begin_dispute();
+        assert!(!version.is_still(before));
+        for change in 0..Version::DISPUTE {
+            assert_eq!(version.seen(), None, "after {change} changes");
+            drop(version.wait_to_begin());
+        }
+        let after = version.seen().unwrap();
+        assert!(version.begin(before).is_none(), "there were changes since");
+        assert!(version.begin(after).is_some());
+        assert!(!version.is_still(after));
+    }
+
+    #[test]
+    fn one_thread_at_a_time_may_change() {
+        let version = Version::default();
+        let change = version.wait_to_begin();
+        assert!(version.try_to_begin().is_none() && version.seen().is_none());
+        drop(change);
+        assert!(version.try_to_begin().is_some());
     }
 }
