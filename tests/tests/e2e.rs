@@ -382,13 +382,13 @@ async fn the_report_reaches_handlers_and_outer_layers() {
 }
 
 #[tokio::test]
-async fn responses_carry_no_report_unless_the_layer_is_asked() {
+async fn refusals_carry_their_report_and_other_responses_only_if_the_layer_is_asked() {
     let layer = ThrottleLayer::new(limit("once", Gcra::new(Rate::per_day(1)).burst(1)).by(ClientIp::peer())).unwrap();
     let app = Router::new().route("/", any(ok)).layer(layer);
-    for status in [StatusCode::OK, StatusCode::TOO_MANY_REQUESTS] {
+    for (status, has_report) in [(StatusCode::OK, false), (StatusCode::TOO_MANY_REQUESTS, true)] {
         let response = send(&app, from("203.0.113.9")).await;
         assert_eq!(response.status(), status);
-        assert!(response.extensions().get::<LimitReport>().is_none());
+        assert_eq!(response.extensions().get::<LimitReport>().is_some(), has_report);
         assert_eq!(list(&response, "ratelimit").len(), 1);
     }
 }

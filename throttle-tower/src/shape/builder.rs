@@ -41,7 +41,6 @@ impl Shaper {
 /// assert_eq!(shaper.rate(), Rate::new(5, Duration::from_millis(1_020)));
 /// # Ok::<(), throttle_tower::ConfigError>(())
 /// ```
-#[derive(Clone)]
 #[must_use]
 pub struct ShaperBuilder<B: Backend = MemoryBackend<TokioClock>> {
     bucket: LeakyBucket,
@@ -128,7 +127,8 @@ impl<B: Backend> ShaperBuilder<B> {
     }
 
     /// Sets how many calls may wait at once, of all keys together; further calls are refused. A waiting call takes
-    /// less than 300 bytes beside the request (400 in a layer that obeys the upstream). Defaults to 100,000.
+    /// less than 300 bytes beside the request and the inner service (400 in a layer that obeys the upstream), and about
+    /// 2 kB more while a store decides about it. Defaults to 100,000.
     pub fn max_waiting(mut self, calls: usize) -> Self {
         self.max_waiting = calls;
         self

@@ -57,7 +57,7 @@ use super::upstream_head::{HeadOf, HttpHead, IgnoreUpstream};
 /// * **Dropping** a waiting call gives its slot back if nothing is scheduled behind it. Otherwise its time passes
 ///   unused: the calls behind it have their times already, and moving them all would take more than a constant amount
 ///   of work.
-/// * **Memory.** A waiting call takes less than 300 bytes beside the request (400 if it [obeys the
+/// * **Memory.** A waiting call takes less than 300 bytes beside the request and the inner service (400 if it [obeys the
 ///   upstream](Self::obey_upstream)), and up to [100,000](crate::shape::ShaperBuilder::max_waiting) may wait. It has no
 ///   task of its own.
 ///

@@ -184,9 +184,9 @@ impl<B: Backend> ThrottleLayer<B> {
         self.with_options(|options| options.jitter = Jitter::new(percent))
     }
 
-    /// Sets whether responses, refusals among them, carry a [`LimitReport`](crate::LimitReport) in their extensions, for
-    /// outer layers to read. It costs up to four allocations per request. Handlers find the report in the request
-    /// whatever is set here. Defaults to false.
+    /// Sets whether responses to admitted requests carry a [`LimitReport`](crate::LimitReport) in their extensions, for
+    /// outer layers to read. It costs up to four allocations per request. Refusals carry it, and handlers find it in the
+    /// request, whatever is set here. Defaults to false.
     pub fn report_in_response(self, report: bool) -> Self {
         self.with_announced(|announced| announced.options.report_in_response = report)
     }

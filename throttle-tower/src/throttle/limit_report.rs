@@ -11,9 +11,9 @@ use super::announced::Announced;
 /// The layer inserts it into the extensions of each request that it admits, for handlers. Where several throttles are
 /// stacked, a handler finds the report of the innermost one.
 ///
-/// If [`report_in_response`](crate::ThrottleLayer::report_in_response) is set, the layer inserts it into the extensions
-/// of responses as well, for outer layers. The response has the report of the throttle that refused the request; if none
-/// did, that of the innermost one. The response to a request that was refused without a decision (a limit was
+/// A refusal carries it in its extensions too, for outer layers, and with
+/// [`report_in_response`](crate::ThrottleLayer::report_in_response) every response does. The response has the report of
+/// the throttle that refused the request; if none did, that of the innermost one. The response to a request that was refused without a decision (a limit was
 /// [closed](crate::OnError::Closed) when the store failed, or a required key was missing) has none.
 ///
 /// When the store failed and this process decided instead, [`Decision::decided_by`] says so. If all limits were

@@ -27,7 +27,7 @@ pub(in crate::throttle) enum Started {
 /// Judges a request, if nothing has to be waited for.
 #[inline]
 pub(in crate::throttle) fn start<B: Backend>(shared: &Arc<Shared<B>>, parts: &mut Parts) -> Started {
-    // Not as a pair, which would be moved.
+    // A pair would be moved out of its initializer.
     let mut asked = Asked::default();
     let mut lookups = Vec::new();
     if let Err(refusal) = ask::ask(shared, parts, &mut asked, &mut lookups) {

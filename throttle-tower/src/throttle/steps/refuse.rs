@@ -26,11 +26,9 @@ pub(super) fn over_limit<B: Backend>(
 ) -> Response<Bytes> {
     notify(shared, Outcome::Refused, Some(report.decision()), parts);
     let extra = extra_wait(shared, report.decision(), calls);
-    let mut response = build(shared, Reason::Quota(&report), StatusCode::TOO_MANY_REQUESTS, extra, parts);
+    let mut response = build(shared, Reason::Quota(&report), StatusCode::TOO_MANY_REQUESTS, extra);
     write_refused(&report, &mut response, extra);
-    if report.announced().options.report_in_response {
-        response.extensions_mut().insert(report);
-    }
+    response.extensions_mut().insert(report);
     response
 }
 
@@ -49,7 +47,7 @@ pub(super) fn missing_key<B: Backend>(
     parts: &Parts,
 ) -> Box<Response<Bytes>> {
     notify(shared, Outcome::MissingKey, None, parts);
-    Box::new(build(shared, Reason::MissingKey(policy), status, 0, parts))
+    Box::new(build(shared, Reason::MissingKey(policy), status, 0))
 }
 
 /// The refusal of a request for which too few permits are free.
@@ -57,7 +55,7 @@ pub(super) fn missing_key<B: Backend>(
 pub(super) fn saturated<B: Backend>(shared: &Shared<B>, full: &Places, parts: &Parts) -> Response<Bytes> {
     let names = shared.permits.names_of(full);
     notify(shared, Outcome::Saturated(&names), None, parts);
-    build(shared, Reason::Saturated(&names), StatusCode::SERVICE_UNAVAILABLE, 0, parts)
+    build(shared, Reason::Saturated(&names), StatusCode::SERVICE_UNAVAILABLE, 0)
 }
 
 /// The refusal of a request with closed limits that the store did not decide about.
@@ -68,7 +66,7 @@ pub(super) fn failed<B: Backend>(
     parts: &Parts,
 ) -> Response<Bytes> {
     notify(shared, Outcome::FailedClosed(error), None, parts);
-    build(shared, Reason::Store(error.kind(), closed), StatusCode::SERVICE_UNAVAILABLE, 0, parts)
+    build(shared, Reason::Store(error.kind(), closed), StatusCode::SERVICE_UNAVAILABLE, 0)
 }
 
 /// The policies that apply to a request and refuse it when the store fails. One that should have a share and has none
@@ -84,13 +82,7 @@ pub(super) fn closed<B: Backend>(shared: &Shared<B>, calls: &[Call], why: Backen
     closed.map(|((policy, _), _)| policy.clone()).collect()
 }
 
-fn build<B: Backend>(
-    shared: &Shared<B>,
-    reason: Reason<'_>,
-    status: StatusCode,
-    extra: u64,
-    parts: &Parts,
-) -> Response<Bytes> {
+fn build<B: Backend>(shared: &Shared<B>, reason: Reason<'_>, status: StatusCode, extra: u64) -> Response<Bytes> {
     let refusal = Refusal { reason, status, extra };
     let mut response = match &shared.options.response {
         Some(build) => {
@@ -100,9 +92,6 @@ fn build<B: Backend>(
         }
         None => refusal.default_response(),
     };
-    // Only a throttle around this one reads the mark, and its report is in the request.
-    if parts.extensions.get::<LimitReport>().is_some() {
-        response.extensions_mut().insert(RefusedByThrottle);
-    }
+    response.extensions_mut().insert(RefusedByThrottle);
     response
 }

@@ -13,7 +13,7 @@ use crate::throttle::limit_report::LimitReport;
 use crate::throttle::refusal::RefusedByThrottle;
 use crate::throttle::shared::Shared;
 
-/// What the response to an admitted request needs the decision for, where the layer's options say so.
+/// Kept until the response, if the layer's options need the decision there.
 pub(super) struct Late {
     pub(super) report: LimitReport,
     /// Whether the layer warns if the request succeeds: a key depends on the route, and there is none.
