@@ -223,7 +223,7 @@ async fn shape_call_that_a_pause_delays_too_long_is_refused() {
     shaper.schedule("key", 1).await.unwrap();
 }
 
-/// A call waits for the last of its units, one after another after the pause.
+/// A call leaves with the first of its units, and is bounded by the last one, however they are spaced.
 #[tokio::test(start_paused = true)]
 async fn shape_call_of_several_units_is_refused_by_when_its_last_unit_leaves_after_a_pause() {
     let pace = LeakyBucket::new(Rate::per_second(10)).max_wait(Duration::from_secs(2));
@@ -231,9 +231,9 @@ async fn shape_call_of_several_units_is_refused_by_when_its_last_unit_leaves_aft
     let start = Instant::now();
     shaper.pause("key", Duration::from_secs(1));
     let error = shaper.schedule("key", 12).await.unwrap_err();
-    assert_eq!(error.queue_full().unwrap().retry_after, Some(100 * MS), "eleven units of a tenth of a second each");
+    assert_eq!(error.queue_full().unwrap().retry_after, Some(100 * MS), "the last of twelve leaves after 2.1 s");
     shaper.schedule("key", 11).await.unwrap();
-    assert_eq!(start.elapsed(), Duration::from_secs(2), "with the last of its units");
+    assert_eq!(start.elapsed(), Duration::from_secs(1), "the pause is over");
 }
 
 /// End to end: an upstream with a limit of its own, which states no more than it must.
