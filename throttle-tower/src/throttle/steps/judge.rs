@@ -8,8 +8,8 @@ use throttle_core::{Backend, BackendError, Decision};
 
 use super::ask::Asked;
 use super::decide::{Decided, announced};
+use super::late::Late;
 use super::notify::notify;
-use super::respond::Late;
 use super::write_headers;
 use super::{correct_charges, give_back_unserved, refuse};
 use crate::headers::decision_headers::DecisionHeaders;

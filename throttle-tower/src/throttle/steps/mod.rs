@@ -22,6 +22,7 @@ mod decide;
 mod dropped_decision;
 mod give_back_unserved;
 pub(super) mod judge;
+mod late;
 mod look_up;
 mod missing_key;
 mod notify;
