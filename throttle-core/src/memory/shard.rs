@@ -1,7 +1,7 @@
 //! A part of the store: a table that is read without a lock, and a rest that only its lock opens.
 //!
-//! Whoever needs several shards locks all their rests in ascending order, and then holds their tables in ascending
-//! order. Whoever holds a table waits for no rest. So no two requests wait for each other.
+//! A request that needs several shards locks all their rests in ascending order, and then holds their tables in
+//! ascending order. A request that holds a table waits for no rest. So no two requests wait for each other.
 
 use std::sync::atomic::Ordering;
 

@@ -108,8 +108,8 @@ fn amount(tag: u64, words: Words) -> u64 {
     tag << AMOUNT_BITS | words.amount
 }
 
-/// A place for one key. Whoever writes it has begun a change of its shard's version, and whoever reads it asks the
-/// version afterwards, so its parts need no order of their own.
+/// A place for one key. A thread that writes it has begun a change of its shard's version, and a thread that reads it
+/// looks at the version afterwards, so the parts of a slot need no order of their own.
 #[derive(Debug, Default)]
 #[repr(align(32))]
 pub(super) struct Slot {

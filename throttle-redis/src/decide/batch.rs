@@ -212,7 +212,7 @@ impl Waiting {
     }
 }
 
-/// Who spawns a task that starts a call.
+/// What spawns a task that starts a call.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Spawned {
     /// A caller, which then waits for its answer: the task runs soon.
