@@ -18,10 +18,11 @@ use crate::key::Key;
 use crate::set::PolicySet;
 use crate::time::Timestamp;
 
-/// Keys that a shard is meant to hold in a store of few keys. In one of a million they are four thousand.
+/// Keys that a shard is meant to hold in a store of few keys. In one of a million they are a thousand: small enough
+/// that growing one takes less than 0.1 ms.
 const KEYS_PER_SHARD: usize = 128;
 /// Enough that threads seldom meet, few enough that an empty store is small.
-const MAX_SHARDS: usize = 256;
+const MAX_SHARDS: usize = 1024;
 
 #[derive(Debug)]
 pub(super) struct Store {
