@@ -13,7 +13,7 @@ use throttle_tower::headers::Dialect;
 use throttle_tower::shape::{Shaper, TokioClock};
 use throttle_tower::{
     Carry, ConfigError, Constant, Gcra, LeakyBucket, Limit, LimitReport, MemoryBackend, OnError, Rate, ThrottleBody,
-    ThrottleLayer, limit, plans,
+    ThrottleLayer, all, limit, plans,
 };
 use tower::{Layer, ServiceExt};
 
@@ -133,6 +133,27 @@ async fn share_of_a_replaced_limit_paces_the_headers() {
     assert_eq!(answer(&former).await.headers()["ratelimit"], r#""p";r=3;t=36"#, "three units at five a minute");
     let alone = former.on_error(OnError::local(1));
     assert_eq!(answer(&alone).await.headers()["ratelimit"], r#""p";r=9;t=54"#, "nine units at ten a minute");
+}
+
+/// The store learns of the limits only after all of them have been checked.
+#[tokio::test]
+async fn limit_that_is_refused_replaces_nothing() {
+    let remote = Remote::faltering(false);
+    let former = ThrottleLayer::new(per_minute(5)).unwrap().backend(remote.clone()).unwrap();
+    let per_minute = |count| limit("per-ip", Gcra::new(Rate::per_minute(count))).by(Constant).replace_existing();
+    let error = ThrottleLayer::new(per_minute(100)).unwrap().backend(remote).unwrap_err();
+    assert_eq!((error.policy(), error.field()), (Some("per-ip"), "on_error"));
+    assert_eq!(announced(&answer(&former).await), (5, 4));
+}
+
+/// The `t` of each limit is the time that its own share takes for the units that remain.
+#[tokio::test]
+async fn each_limit_is_paced_by_its_own_share() {
+    let per_minute = |name, count| limit(name, Gcra::new(Rate::per_minute(count)).burst(9)).by(Constant);
+    let layer = ThrottleLayer::new(all([per_minute("slow", 6), per_minute("quick", 60)])).unwrap();
+    let remote = Remote::failing(BackendErrorKind::Unavailable);
+    let layer = layer.on_error(OnError::local(3)).backend(remote).unwrap();
+    assert_eq!(answer(&layer).await.headers()["ratelimit"], r#""slow";r=2;t=60, "quick";r=2;t=6"#);
 }
 
 #[tokio::test]

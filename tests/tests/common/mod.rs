@@ -33,10 +33,15 @@ pub(crate) fn shared(name: &str, burst: u64) -> Limit {
 
 /// The remaining units of the budget that [`shared`] makes.
 pub(crate) fn left(memory: &Memory, name: &str, burst: u64) -> u64 {
+    take(memory, name, burst, 0)
+}
+
+/// Takes units of the budget that [`shared`] makes, if so many are left. Returns what remains.
+pub(crate) fn take(memory: &Memory, name: &str, burst: u64, units: u64) -> u64 {
     let policy =
         throttle_core::Policy::new(name, Gcra::new(Rate::per_minute(1)).burst(burst)).unwrap().replace_existing();
     let prepared = memory.prepare(PolicySet::new(policy).unwrap()).unwrap();
-    memory.decide_now(&prepared, &[Call::peek(Key::CONSTANT)]).remaining()
+    memory.decide_now(&prepared, &[Call::peek(Key::CONSTANT).costing(units)]).remaining()
 }
 
 /// A backend that does not decide at once: it waits for a permit, or it fails.
@@ -44,6 +49,8 @@ pub(crate) fn left(memory: &Memory, name: &str, burst: u64) -> u64 {
 pub(crate) struct Remote {
     pub(crate) memory: Memory,
     pub(crate) decisions: Arc<AtomicUsize>,
+    /// Called before each decision that may have to be waited for.
+    before: Arc<Mutex<Option<Box<dyn FnMut() + Send>>>>,
     answer: Answer,
 }
 
@@ -76,7 +83,7 @@ impl Remote {
     /// answer on the way back.
     pub(crate) fn slow(before: usize, after: usize) -> Self {
         let (before, after) = (Arc::new(Semaphore::new(before)), Arc::new(Semaphore::new(after)));
-        Self { memory: memory(), decisions: Arc::default(), answer: Answer::Charges { before, after, trouble: None } }
+        Self::answering(Answer::Charges { before, after, trouble: None })
     }
 
     /// Like [`slow`](Self::slow), but may [fail](Self::trouble) when a request reaches it.
@@ -89,13 +96,16 @@ impl Remote {
     }
 
     pub(crate) fn failing(kind: BackendErrorKind) -> Self {
-        Self { memory: memory(), decisions: Arc::default(), answer: Answer::Fails(kind) }
+        Self::answering(Answer::Fails(kind))
     }
 
     /// Decides, but may [fail](Self::trouble).
     pub(crate) fn faltering(at_once: bool) -> Self {
-        let answer = Answer::Falters { trouble: Arc::default(), at_once };
-        Self { memory: memory(), decisions: Arc::default(), answer }
+        Self::answering(Answer::Falters { trouble: Arc::default(), at_once })
+    }
+
+    fn answering(answer: Answer) -> Self {
+        Self { memory: memory(), decisions: Arc::default(), before: Arc::default(), answer }
     }
 
     /// From now on every decision fails with this kind of error, or none does.
@@ -103,6 +113,10 @@ impl Remote {
         if let Answer::Falters { trouble, .. } | Answer::Charges { trouble: Some(trouble), .. } = &self.answer {
             *trouble.lock().unwrap() = kind;
         }
+    }
+
+    pub(crate) fn before_each(&self, before: impl FnMut() + Send + 'static) {
+        *self.before.lock().unwrap() = Some(Box::new(before));
     }
 
     /// Lets one request reach the store.
@@ -139,6 +153,9 @@ impl Backend for Remote {
 
     fn decide(&self, prepared: &Arc<MemorySet>, calls: &[Call]) -> Self::Decide {
         self.decisions.fetch_add(1, Ordering::SeqCst);
+        if let Some(before) = &mut *self.before.lock().unwrap() {
+            before();
+        }
         match self.answer.clone() {
             Answer::Fails(kind) => Box::pin(ready(Err(error(kind)))),
             Answer::Falters { trouble, .. } => {

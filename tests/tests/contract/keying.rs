@@ -7,7 +7,7 @@ use http::StatusCode;
 use http::request::Parts;
 use throttle_core::Cost;
 use throttle_tower::limit::IntoCost;
-use throttle_tower::{Constant, Gcra, Limit, OnMissing, Rate, ThrottleLayer, all, limit};
+use throttle_tower::{Constant, Gcra, Header, Limit, LimitReport, OnMissing, Rate, ThrottleLayer, all, limit};
 use tower::{Layer, Service, ServiceExt};
 
 use crate::common::{Strict, get, left, memory, poll, shared};
@@ -83,6 +83,21 @@ async fn a_cost_is_a_number_or_a_function() {
     assert_eq!(used(|limit| limit.cost(|_: &Parts| 2)).await, 2);
     assert_eq!(used(|limit| limit.cost(of_path)).await, 4);
     assert_eq!(used(|limit| limit.cost(0)).await, 0, "it looks without using");
+}
+
+/// What is looked up in vain costs as much as what an extractor does not find.
+#[tokio::test]
+async fn request_without_a_key_costs_the_shared_budget_what_it_costs() {
+    let costing = |name| limit(name, Gcra::new(Rate::per_minute(1)).burst(9));
+    let extracted = costing("extracted").by(Header::new("x-user")).cost(2);
+    let looked_up = costing("looked-up").by_async(|_| std::future::ready(None::<u64>)).cost(3);
+    let layer = ThrottleLayer::new(all([extracted, looked_up])).unwrap().report_in_response(true);
+    let service = layer.backend(memory()).unwrap().layer(Strict::default());
+    for remaining in [[7, 6], [5, 3]] {
+        let response = service.clone().oneshot(get()).await.unwrap();
+        let report = response.extensions().get::<LimitReport>().expect("there is a report");
+        assert!(report.statuses().map(|(_, status)| status.remaining()).eq(remaining), "{report:?}");
+    }
 }
 
 /// The types of cost that a user's own function may pass on.

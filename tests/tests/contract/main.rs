@@ -5,6 +5,7 @@ mod common;
 
 mod body;
 mod cancelling;
+mod charging;
 mod deadlines;
 mod keying;
 mod readiness;

@@ -55,9 +55,11 @@ async fn jitter_goes_by_the_key_that_is_refused() {
 #[tokio::test]
 async fn problem_names_the_policies_that_refuse() {
     let limits = all([shared("wide", 9), shared("tight", 1), shared("tighter", 1), shared("free", 9)]);
-    for (limits, violated) in
-        [(limits, vec!["tight", "tighter"]), (all([shared("wide", 9), shared("tight", 1)]), vec!["tight"])]
-    {
+    for (limits, violated) in [
+        (limits, vec!["tight", "tighter"]),
+        (all([shared("wide", 9), shared("tight", 1)]), vec!["tight"]),
+        (all([shared("tight", 1), shared("tighter", 1)]), vec!["tight", "tighter"]),
+    ] {
         let service = ThrottleLayer::new(limits).unwrap().layer(Strict::default());
         service.clone().oneshot(get()).await.unwrap();
         let refused = service.oneshot(get()).await.unwrap();

@@ -8,7 +8,7 @@ use std::time::Duration;
 use http::StatusCode;
 use throttle_core::BoxBackend;
 use throttle_tower::headers::Dialect;
-use throttle_tower::{ClientIp, Gcra, LimitReport, OnError, Rate, Throttle, ThrottleLayer, all, limit};
+use throttle_tower::{ClientIp, Concurrency, Gcra, LimitReport, OnError, Rate, Throttle, ThrottleLayer, all, limit};
 use tokio::time::Instant;
 use tower::{Layer, ServiceExt};
 
@@ -148,6 +148,17 @@ fn settle_hook_set_before_the_backend_hears_its_failures() {
     let mut response = Box::pin(layer.layer(Strict::default()).oneshot(get()));
     assert!(matches!(poll(&mut response), Poll::Ready(Ok(response)) if response.status() == StatusCode::OK));
     assert_eq!((failures.total(), layer.settlements().failed), (1, 1));
+}
+
+#[tokio::test]
+async fn clones_with_other_options_share_the_permits() {
+    let layer = ThrottleLayer::new(Concurrency::new(1)).unwrap();
+    let (one, two) = (layer.clone().layer(Strict::default()), layer.headers(Dialect::None).layer(Strict::default()));
+    let held = one.clone().oneshot(get()).await.unwrap();
+    assert_eq!((held.status(), status(&two).await), (StatusCode::OK, 503));
+    assert_eq!(two.to_layer().in_flight("in-flight"), Some(1));
+    drop(held);
+    assert_eq!((status(&two).await, status(&one).await), (200, 200));
 }
 
 /// Requests of one key wait in one queue, whichever clone they reach.

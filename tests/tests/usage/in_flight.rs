@@ -168,7 +168,9 @@ async fn charge_permits_are_counted_by_key_and_by_weight() {
     assert_eq!(status(2, 5).await, StatusCode::SERVICE_UNAVAILABLE, "more than there are");
     assert_eq!(status(1, 0).await, StatusCode::OK, "holds none");
     assert_eq!(site.get("/free", &[("x-user", 1), ("x-weight", 9)]).await.status(), StatusCode::OK);
-    drop(ada);
+    let ben = site.send("/slow", &[("x-user", 2), ("x-weight", 2)]).await;
+    assert_eq!(site.layer.in_flight("in-flight"), Some(5), "of both users");
+    drop((ada, ben));
     until(|| site.layer.in_flight("in-flight") == Some(0)).await;
 }
 

@@ -175,8 +175,9 @@ mod tests {
 
     use super::*;
 
-    /// How many requests a queue takes of which the last one is admitted in two seconds, if each turn is taken so late.
-    fn longest(burst: u64, late: Duration) -> usize {
+    /// How many requests of so many units a queue takes of which the last one is admitted in two seconds, if each turn is
+    /// taken so late.
+    fn longest(burst: u64, units: u64, late: Duration) -> usize {
         let policy = Policy::new("p", Gcra::new(Rate::per_second(10)).burst(burst)).unwrap();
         let store = MemoryBackend::builder().clock(ManualClock::default()).build();
         let set = store.prepare(PolicySet::new(policy.clone()).unwrap()).unwrap();
@@ -184,7 +185,7 @@ mod tests {
         let refused = std::iter::repeat_with(decide).find(|decision| !decision.is_admitted()).unwrap();
         let (queues, key, now) = (Arc::new(Queues::default()), (0, Key::from("key")), Instant::now());
         let (algorithm, deadline) = (policy.algorithm(), now + Duration::from_secs(2));
-        let join = || queues.join(key.clone(), &Joining { algorithm, units: 1, deadline, most: 100, late });
+        let join = || queues.join(key.clone(), &Joining { algorithm, units, deadline, most: 100, late });
         let first = join().unwrap();
         first.advance(|progress| {
             progress.forecast = Some(Forecast::new(&policy, &refused.statuses()[0], now, 1));
@@ -192,12 +193,35 @@ mod tests {
         1 + std::iter::from_fn(join).collect::<Vec<_>>().len()
     }
 
+    /// A queue that stays would keep its key and what was forecast for it.
+    #[tokio::test(start_paused = true)]
+    async fn queue_is_forgotten_with_its_last_request() {
+        let (queues, key) = (Arc::new(Queues::default()), (0, Key::from("key")));
+        let policy = Policy::new("p", Gcra::new(Rate::per_second(10))).unwrap();
+        let (algorithm, deadline, late) = (policy.algorithm(), Instant::now(), Duration::ZERO);
+        let join = |units| queues.join(key.clone(), &Joining { algorithm, units, deadline, most: 2, late });
+        let (first, second) = (join(2).unwrap(), join(3).unwrap());
+        let units = || queues.lock().get(&key).map(|queue| queue.units);
+        assert!(join(1).is_none() && !queues.is_empty());
+        assert_eq!(units(), Some(5));
+        drop(first);
+        assert!(queues.contains(&key));
+        assert_eq!(units(), Some(3));
+        drop(second);
+        assert!(!queues.contains(&key) && queues.is_empty());
+    }
+
     #[tokio::test(start_paused = true)]
     async fn late_turns_shorten_a_queue_unless_the_burst_makes_up_for_them() {
         let late = Duration::from_millis(10);
-        assert_eq!(longest(1, Duration::ZERO), 20, "one each 100 ms");
-        assert_eq!(longest(1, late), 18, "one each 110 ms");
-        assert_eq!(longest(1, Duration::from_micros(11_500)), 17, "one each 111.5 ms, the first one too");
-        assert_eq!(longest(2, late), 20, "the burst makes up for 100 ms");
+        assert_eq!(longest(1, 1, Duration::ZERO), 20, "one each 100 ms");
+        assert_eq!(longest(1, 1, late), 18, "one each 110 ms");
+        assert_eq!(longest(1, 1, Duration::from_micros(11_500)), 17, "one each 111.5 ms, the first one too");
+        assert_eq!(longest(2, 1, late), 20, "the burst makes up for 100 ms");
+        assert_eq!(
+            longest(3, 2, 15 * late),
+            8,
+            "one each 250 ms: beside two units the burst makes up for 100 of 150 ms"
+        );
     }
 }

@@ -18,13 +18,12 @@ use crate::usage::{Account, Ledger, Step, Tally};
 pub(super) fn open_account<B: Backend>(shared: &Arc<Shared<B>>, decision: &Decision, calls: &[Call]) -> Arc<Account> {
     let mut receipt = Receipt::of(decision, calls);
     let mut tallies = Vec::new();
-    for (place, limit) in shared.applied.iter().enumerate().filter(|(_, limit)| limit.charge_rules.may_change()) {
+    for (place, _) in shared.applied.iter().enumerate().filter(|(_, limit)| limit.charge_rules.may_change()) {
         let (status, call) = (decision.statuses().get(place), calls.get(place));
         let admission = receipt.as_mut().and_then(|receipt| receipt.take(place));
         // A cost of 0 is charged afterwards. In an `any`, a policy that was not charged is another member's to pay.
         let applies = status.is_some_and(|status| status.applies()) && call.is_some_and(|call| call.cost() == 0);
-        let is_concerned = admission.is_some() || (applies && limit.charge_rules.settled_later);
-        let call = call.filter(|_| is_concerned).cloned();
+        let call = call.filter(|_| admission.is_some() || applies).cloned();
         tallies.push(Tally::new(place, call, admission));
     }
     let runtime = if shared.backend.can_fail() { Handle::try_current().ok() } else { None };
@@ -35,10 +34,10 @@ pub(super) fn open_account<B: Backend>(shared: &Arc<Shared<B>>, decision: &Decis
 #[inline(never)]
 pub(super) fn charge_refused<B: Backend>(shared: &Arc<Shared<B>>, decision: &Decision, calls: &[Call]) {
     for (place, (limit, call)) in shared.applied.iter().zip(calls).enumerate() {
-        let status = decision.statuses().get(place);
-        let status = status.filter(|status| limit.charge_rules.charge_refused && status.applies());
-        let (Some(_), Some(status)) = (call.key(), status) else { continue };
-        // Where nothing is left the store need not be asked: the clients that are refused most cost least.
+        let status = decision.statuses().get(place).filter(|_| limit.charge_rules.charge_refused);
+        let Some(status) = status else { continue };
+        // Where nothing is left the store need not be asked: the clients that are refused most cost least. Of a limit
+        // that did not apply nothing is left.
         let cost = call.cost().min(status.remaining());
         if cost > 0 {
             charge(shared, place, call.clone().costing(cost), status.decided_by(), None);

@@ -1,0 +1,123 @@
+//! Charges that the layer makes after the decision.
+
+use std::sync::atomic::Ordering;
+use std::thread;
+
+use http::{Request, Response};
+use throttle_core::{Backend, BackendErrorKind};
+use throttle_tower::{OnError, ThrottleLayer, Usage};
+use tower::{Layer, ServiceExt, service_fn};
+
+use crate::common::{Remote, Strict, Text, get, left, memory, shared, take};
+
+const BURST: u64 = 9;
+const TOKENS: &str = "tokens";
+
+/// A layer whose limit charges nothing before the handler reports its usage.
+fn afterwards(remote: &Remote, on_error: OnError) -> ThrottleLayer<Remote> {
+    let tokens = shared(TOKENS, BURST).cost(0).settled_later().on_error(on_error);
+    ThrottleLayer::new(tokens).unwrap().local_store(&memory()).backend(remote.clone()).unwrap()
+}
+
+/// The handle of a request that the handler has not reported on yet, in the response that keeps its charge open.
+async fn open<B: Backend>(layer: &ThrottleLayer<B>) -> Response<impl Sized + Send + 'static> {
+    let handler = async |request: Request<Text>| {
+        let usage: Usage = request.extensions().get().cloned().expect("the limit is settled later");
+        let mut response = Response::new(Text::from("hello"));
+        response.extensions_mut().insert(usage);
+        Ok::<_, std::convert::Infallible>(response)
+    };
+    layer.layer(service_fn(handler)).oneshot(get()).await.unwrap()
+}
+
+fn usage<B>(response: &Response<B>) -> Usage {
+    response.extensions().get::<Usage>().expect("the handler has handed it out").clone()
+}
+
+/// Waits until nothing is charged any more, and returns how many charges were made and how many failed.
+async fn settled<B: Backend>(layer: &ThrottleLayer<B>) -> (u64, u64) {
+    for _ in 0..1_000 {
+        if layer.settlements().pending == 0 {
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
+    let settlements = layer.settlements();
+    assert_eq!(settlements.pending, 0, "it does not end");
+    (settlements.settled, settlements.failed)
+}
+
+/// Before each of the next decisions of the store another request takes a unit. Then the store may fail.
+fn rivalling(remote: &Remote, mut rivals: usize, trouble: Option<BackendErrorKind>) {
+    let (memory, failing) = (remote.memory.clone(), remote.clone());
+    remote.before_each(move || match rivals.checked_sub(1) {
+        Some(left) => {
+            take(&memory, TOKENS, BURST, 1);
+            rivals = left;
+        }
+        None => failing.trouble(trouble),
+    });
+}
+
+fn elsewhere<T: Send + 'static>(act: impl FnOnce() -> T + Send + 'static) -> T {
+    thread::spawn(act).join().unwrap()
+}
+
+/// A thread without a runtime reports the usage. A store that can fail is then asked on the request's own runtime.
+#[tokio::test]
+async fn charge_reported_outside_of_a_runtime_is_made_in_that_of_the_request() {
+    let remote = Remote::faltering(false);
+    let layer = afterwards(&remote, OnError::Closed);
+    let response = open(&layer).await;
+    let reported = usage(&response);
+    assert_eq!(elsewhere(move || reported.add(TOKENS, 4)), Ok(true), "a running charge");
+    assert_eq!((settled(&layer).await, left(&remote.memory, TOKENS, BURST)), ((1, 0), 5));
+    drop(response);
+
+    let response = open(&layer).await;
+    let reported = usage(&response);
+    assert_eq!(elsewhere(move || reported.settle(TOKENS, 2)), Ok(()), "a charge at the end");
+    assert_eq!((settled(&layer).await, left(&remote.memory, TOKENS, BURST)), ((2, 0), 3));
+}
+
+/// The handler has done its work, so the response does not change.
+#[tokio::test]
+async fn charge_that_fails_after_the_response_is_counted() {
+    let remote = Remote::faltering(false);
+    let layer = afterwards(&remote, OnError::Closed);
+    let response = open(&layer).await;
+    remote.trouble(Some(BackendErrorKind::Unavailable));
+    assert_eq!(usage(&response).settle(TOKENS, 2), Ok(()));
+    assert_eq!(settled(&layer).await, (0, 1));
+}
+
+/// Each time that other requests take of what is left, the charge is tried again at what is left then: three times, so
+/// that it ends however many requests there are.
+#[tokio::test]
+async fn charge_of_what_is_left_is_tried_four_times() {
+    for (rivals, asked, remaining) in [(0, 1, 0), (1, 2, 0), (3, 4, 0), (4, 4, BURST - 4)] {
+        let remote = Remote::faltering(false);
+        let layer = afterwards(&remote, OnError::Closed);
+        let response = open(&layer).await;
+        let before = remote.decisions.load(Ordering::SeqCst);
+        rivalling(&remote, rivals, None);
+        usage(&response).settle(TOKENS, BURST).unwrap();
+        assert_eq!(settled(&layer).await, (1, 0), "{rivals}");
+        assert_eq!(remote.decisions.load(Ordering::SeqCst) - before, asked, "{rivals}");
+        assert_eq!(left(&remote.memory, TOKENS, BURST), remaining, "{rivals}");
+    }
+}
+
+/// The share is asked as often as the store, however often the store was asked before it failed.
+#[tokio::test]
+async fn charge_that_fails_at_its_last_try_is_made_in_the_share() {
+    let remote = Remote::faltering(false);
+    let layer = afterwards(&remote, OnError::local(1)).report_in_response(true);
+    let response = open(&layer).await;
+    rivalling(&remote, 3, Some(BackendErrorKind::Unavailable));
+    usage(&response).settle(TOKENS, BURST).unwrap();
+    assert_eq!(settled(&layer).await, (0, 1));
+    let report = layer.layer(Strict::default()).oneshot(get()).await.unwrap();
+    let report = report.extensions().get::<throttle_tower::LimitReport>().expect("there is a report");
+    assert_eq!(report.decision().remaining(), 3, "six were left at the store");
+}
