@@ -4,7 +4,7 @@ use super::slot::Slot;
 use super::sync::OnceLock;
 
 /// Slots in a segment.
-const SEGMENT: usize = if cfg!(all(test, throttle_models)) { 2 } else { 128 };
+const SEGMENT: usize = if cfg!(all(test, throttle_models)) { 2 } else { 64 };
 /// Most segments in the first list. The list is allocated as a whole, so it must not follow a limit that is absurd.
 const MOST_NEAR: usize = 512;
 /// Each list of the far ones holds twice as many segments as the one before: more than any machine has memory for.
@@ -43,10 +43,14 @@ impl Segments {
         Some(&slots[index % SEGMENT])
     }
 
-    /// Adds the segment that holds a slot, unless it is there.
-    pub(super) fn add(&self, index: usize) {
+    /// Adds the segments that hold the slots from one index to before another, but those that are there.
+    pub(super) fn extend(&self, from: usize, to: usize) {
+        (from / SEGMENT..to.div_ceil(SEGMENT)).for_each(|segment| self.add(segment));
+    }
+
+    fn add(&self, segment: usize) {
         let slots = || Box::new(std::array::from_fn(|_| Slot::default()));
-        let Some(segment) = (index / SEGMENT).checked_sub(1) else {
+        let Some(segment) = segment.checked_sub(1) else {
             self.first.get_or_init(slots);
             return;
         };
@@ -84,7 +88,7 @@ mod tests {
         assert!(segments.get(0).is_none());
         let count = 50 * SEGMENT;
         for first in (0..count).step_by(SEGMENT) {
-            segments.add(first);
+            segments.extend(first, first + SEGMENT);
         }
         let places: Vec<*const Slot> = (0..count).map(|index| &raw const *segments.get(index).unwrap()).collect();
         let mut distinct = places.clone();
@@ -92,14 +96,14 @@ mod tests {
         distinct.dedup();
         assert_eq!(distinct.len(), count);
         assert!(segments.get(count).is_none());
-        segments.add(count);
+        segments.extend(count, count + 1);
         assert!((0..count).all(|index| std::ptr::eq(segments.get(index).unwrap(), places[index])));
     }
 
     #[test]
     fn an_absurd_number_of_slots_costs_nothing_until_they_are_used() {
         let segments = Segments::new(usize::MAX);
-        segments.add(0);
+        segments.extend(0, 1);
         assert!(segments.get(SEGMENT - 1).is_some());
         assert!(segments.get(usize::MAX).is_none());
     }

@@ -164,6 +164,20 @@ impl Slot {
         Content { number, instant, amount }
     }
 
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.amount.load(Ordering::Relaxed) >> AMOUNT_BITS == 0
+    }
+
+    /// Empties the slot. `None` if it was.
+    #[inline]
+    pub(super) fn take(&self) -> Option<Content> {
+        let content = self.content();
+        self.amount.store(0, Ordering::Relaxed);
+        Some(content).filter(|content| !content.is_empty())
+    }
+
+    #[inline]
     pub(super) fn put(&self, content: Content) {
         let [low, high] = &self.number;
         low.store(content.number as u64, Ordering::Relaxed);

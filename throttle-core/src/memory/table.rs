@@ -9,7 +9,8 @@ use super::sync::AtomicUsize;
 use super::version::{Change, Seen, Version};
 use crate::algorithm::Words;
 
-/// A table with linear probing that grows by a sixteenth, so that four fifths of a large one are used.
+/// A table with linear probing. It grows by an eighth up to the width that its keys usually need, and then by a
+/// sixteenth, so that four fifths of a large table are used.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Table {
@@ -19,6 +20,8 @@ pub(super) struct Table {
     segments: Segments,
     /// Slots in use.
     len: AtomicUsize,
+    /// The width that as many keys as usual need.
+    usual_width: usize,
 }
 
 /// A key that was found without a lock, and its state.
@@ -48,7 +51,8 @@ impl Table {
     pub(super) fn new(usual: usize) -> Self {
         // A third more: keys spread unevenly, and some slots stay free.
         let segments = Segments::new((usual / 3).saturating_mul(4));
-        Self { version: Version::default(), width: AtomicUsize::new(0), segments, len: AtomicUsize::new(0) }
+        let (width, len) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Self { version: Version::default(), width, segments, len, usual_width: (usual / 7).saturating_mul(8) }
     }
 
     /// Reads the state of a key that the parameters of a generation wrote.
@@ -213,15 +217,11 @@ impl<'a> ChangingTable<'a> {
 
     fn grow(&mut self) {
         let before = self.width();
-        let width = before + (before / 16).max(Table::LEAST_GROWTH);
-        (before..width).for_each(|index| self.segments.add(index));
-        let take = |slot: &Slot| {
-            let content = slot.content();
-            slot.put(Content::EMPTY);
-            content
-        };
-        let held: Vec<Content> =
-            (0..before).map(|index| take(self.slot(index))).filter(|content| !content.is_empty()).collect();
+        let growth = if before < self.usual_width { (before / 8).min(self.usual_width - before) } else { before / 16 };
+        let width = before + growth.max(Table::LEAST_GROWTH);
+        self.segments.extend(before, width);
+        let mut held = Vec::with_capacity(self.len.load(Ordering::Relaxed));
+        held.extend((0..before).filter_map(|index| self.slot(index).take()));
         self.width.store(width, Ordering::Relaxed);
         held.into_iter().for_each(|content| self.place(content));
     }
@@ -229,7 +229,7 @@ impl<'a> ChangingTable<'a> {
     fn place(&self, content: Content) {
         let width = self.width();
         let mut index = content.label().home(width);
-        while !self.slot(index).content().is_empty() {
+        while !self.slot(index).is_empty() {
             index = after(index, width);
         }
         self.slot(index).put(content);
