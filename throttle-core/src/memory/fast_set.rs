@@ -1,7 +1,7 @@
 //! The fast path of an `all` of at most 16 policies, whose keys all have slots that the parameters in force wrote.
 //!
-//! Each small state is read and charged as a copy, and the copies are written when every policy has admitted. Large
-//! states are not copied: their shards are locked first, and they are charged in their places.
+//! The shards of the keys are held, so each small state is charged at once, and put back if a later policy refuses. Large
+//! states cannot be put back: their shards are locked first, and they are charged when every policy has admitted.
 
 use smallvec::SmallVec;
 
@@ -22,8 +22,8 @@ use crate::time::Timestamp;
 struct Known<'a> {
     in_force: &'a InForce,
     slot: &'a Slot,
-    /// The copy of a small state after the charge.
-    charged: Option<Words>,
+    /// The state before the request, or the place of a large one.
+    words: Words,
 }
 
 impl Store {
@@ -51,36 +51,38 @@ impl Store {
         for n in 0..count {
             let Some(in_force) = in_force[n] else { continue };
             let label = Label::new(hashes[n], in_force.version.policy);
-            let Some(slot) = tables.get(n).find_known(label, in_force.version.generation) else {
+            let Some((slot, words)) = tables.get(n).find_known(label, in_force.version.generation) else {
                 drop((tables, large));
                 return self.decide_located(set, calls, now);
             };
-            known[n] = Some(Known { in_force, slot, charged: None });
+            known[n] = Some(Known { in_force, slot, words });
         }
         let mut decision = Decision::not_limited(count);
         let (statuses, delay) = decision.parts();
         let (mut pass, mut n) = (Pass::First, 0);
         while n < count {
-            let Some(key) = &mut known[n] else { break };
+            let Some(key) = &known[n] else { break };
             let (cost, status, rest) = (calls[n].cost, &mut statuses[n], large.of(self, hashes[n]));
             status.tier = key.in_force.tier;
-            let step = Step { words: key.slot.words(), rest, cost, now, pass, status, delay };
-            key.charged = key.in_force.algorithm.accept(step);
+            let step = Step { words: key.words, rest, cost, now, pass, status, delay };
+            if let Some(charged) = key.in_force.algorithm.accept(step) {
+                key.slot.set_words(charged);
+            }
             n += 1;
             if pass == Pass::First && statuses[n - 1].wait > 0 {
                 pass = Pass::Refused;
-                // The policies before this one have reported a charge.
+                // The policies before this one have charged, and reported it.
+                known[..n - 1].iter().flatten().for_each(|key| key.slot.set_words(key.words));
                 n = if n > 1 { 0 } else { n };
             }
         }
-        for (n, key) in known[..count].iter().flatten().enumerate().filter(|_| pass == Pass::First) {
-            let (cost, status) = (calls[n].cost, &mut statuses[n]);
-            if let Some(words) = key.charged {
-                key.slot.set_words(words);
-            } else if cost > 0 {
-                let (words, rest) = (key.slot.words(), large.of(self, hashes[n]));
-                let step = Step { words, rest, cost, now, pass: Pass::Admitted, status, delay };
-                key.in_force.algorithm.accept(step);
+        if pass == Pass::First && !large.is_empty() {
+            for (n, key) in known[..count].iter().flatten().enumerate() {
+                let (cost, rest, status) = (calls[n].cost, large.of(self, hashes[n]), &mut statuses[n]);
+                if cost > 0 && !key.in_force.algorithm.is_small() {
+                    let step = Step { words: key.words, rest, cost, now, pass: Pass::Admitted, status, delay };
+                    key.in_force.algorithm.accept(step);
+                }
             }
         }
         decision.summarize();
@@ -90,7 +92,7 @@ impl Store {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Pass {
-    /// Asks, and charges copies of small states.
+    /// Asks, and charges small states.
     First,
     /// Asks without charging, because a policy has refused.
     Refused,
@@ -98,7 +100,7 @@ enum Pass {
     Admitted,
 }
 
-/// One policy's step in the decision of several. Returns the charged copy of a small state.
+/// One policy's step in the decision of several. Returns a small state after its charge.
 struct Step<'a> {
     words: Words,
     /// The large states of the key's shard, if they are locked.
@@ -188,9 +190,13 @@ impl<'a> LargeStates<'a> {
         self.shards.push(shard);
     }
 
+    fn is_empty(&self) -> bool {
+        self.shards.is_empty()
+    }
+
     #[inline(always)]
     fn lock(&mut self, store: &'a Store) {
-        if !self.shards.is_empty() {
+        if !self.is_empty() {
             self.shards.sort_unstable();
             self.shards.dedup();
             self.locked = self.shards.iter().map(|shard| store.shards[*shard].lock_rest()).collect();
@@ -199,7 +205,7 @@ impl<'a> LargeStates<'a> {
 
     #[inline(always)]
     fn of(&mut self, store: &Store, hash: KeyHash) -> Option<&mut Rest> {
-        if self.shards.is_empty() {
+        if self.is_empty() {
             return None;
         }
         let shard = store.index(hash);

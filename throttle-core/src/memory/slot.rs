@@ -151,12 +151,6 @@ impl Slot {
     }
 
     #[inline]
-    pub(super) fn words(&self) -> Words {
-        let (instant, amount) = (self.instant.load(Ordering::Relaxed), self.amount.load(Ordering::Relaxed));
-        Content { number: 0, instant, amount }.words()
-    }
-
-    #[inline]
     pub(super) fn content(&self) -> Content {
         let [low, high] = &self.number;
         let number = u128::from(high.load(Ordering::Relaxed)) << 64 | u128::from(low.load(Ordering::Relaxed));

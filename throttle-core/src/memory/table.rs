@@ -166,15 +166,15 @@ impl<'a> ChangingTable<'a> {
     /// Reads the state of a key that the parameters of a generation wrote. It may be replaced as long as this table is
     /// held.
     pub(super) fn read_held(&self, label: Label, generation: u8) -> Option<Known<'a>> {
-        let slot = self.find_known(label, generation)?;
-        Some(Known { table: self.table, slot, seen: None, words: slot.words() })
+        let (slot, words) = self.find_known(label, generation)?;
+        Some(Known { table: self.table, slot, seen: None, words })
     }
 
     /// Finds a key whose state the parameters of a generation wrote.
     #[inline]
-    pub(super) fn find_known(&self, label: Label, generation: u8) -> Option<&'a Slot> {
+    pub(super) fn find_known(&self, label: Label, generation: u8) -> Option<(&'a Slot, Words)> {
         let (_, slot) = self.table.find_slot(label)?;
-        slot.words_of(generation).map(|_| slot)
+        Some((slot, slot.words_of(generation)?))
     }
 
     /// Adds a label that is not there yet.
