@@ -109,14 +109,14 @@ impl Drain {
     }
 
     /// µs until `units` more can be owed; 0 means now.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn wait(&self, debt: u64, units: u64) -> u64 {
         let owed = debt + self.grains(units);
         if owed <= self.depth { 0 } else { self.micros(owed - self.depth) }
     }
 
     /// Whole units that can still be owed, and µs until there is one more (0 when nothing is owed).
-    #[inline]
+    #[inline(always)]
     pub(crate) fn room(&self, debt: u64) -> (u64, u64) {
         let free = self.depth.saturating_sub(debt);
         let units = self.q.divide(free);

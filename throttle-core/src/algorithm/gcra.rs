@@ -77,7 +77,7 @@ impl Arrival {
 
     /// A TAT that is `units` emission intervals later. The division does not depend on the state, so the processor can
     /// do it while it loads the state.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn later(&self, tat: Tat, units: u64) -> Tat {
         let (whole, frac) = self.0.p.split(self.0.grains(units));
         let frac = tat.frac + frac;

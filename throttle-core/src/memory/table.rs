@@ -131,7 +131,7 @@ impl Known<'_> {
     }
 
     /// Replaces the state. Returns `false`, and does nothing, if the table was changed since it was read.
-    #[inline]
+    #[inline(always)]
     pub(super) fn replace(&self, words: Words) -> bool {
         let change = self.seen.map(|seen| self.table.version.begin(seen));
         let is_begun = !matches!(change, Some(None));
