@@ -8,6 +8,7 @@ mod cancelling;
 mod charging;
 mod deadlines;
 mod keying;
+mod looked_up;
 mod readiness;
 mod refusing;
 mod routers;

@@ -68,3 +68,14 @@ async fn debug_shows_what_a_request_holds() {
     let body = format!("{:?}", response.body());
     assert!(body.contains("uploads") && body.contains("tallies") && !body.contains("hunter2"), "{body}");
 }
+
+/// Options that make the layer keep the decision for the response do not add a report to it.
+#[tokio::test]
+async fn response_has_a_report_only_if_one_is_asked_for() {
+    let layer = ThrottleLayer::new(shared("p", 5)).unwrap().hide_headers_if(|_, _| true);
+    for (layer, is_asked_for) in [(layer.clone(), false), (layer.report_in_response(true), true)] {
+        let response = layer.layer(Strict::default()).oneshot(Request::new(Text::default())).await.unwrap();
+        assert_eq!(response.extensions().get::<LimitReport>().is_some(), is_asked_for);
+        assert!(response.headers().is_empty(), "{:?}", response.headers());
+    }
+}
