@@ -4,22 +4,23 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use http::{Request, Response, StatusCode};
+use throttle_tower::headers::ResetFormat;
 use throttle_tower::{
-    Concurrency, Constant, Gcra, Header, InFlight, OnError, OnMissing, Rate, ThrottleLayer, all, limit,
+    Concurrency, Constant, Dialect, Gcra, Header, InFlight, OnError, OnMissing, Rate, ThrottleLayer, all, limit,
 };
 use tokio::sync::Semaphore;
 use tower::{Layer, ServiceExt};
 
 use crate::common::{Remote, Strict, Text, get, memory, poll, shared, text};
 
-/// With jitter, the body and `Retry-After` must not state different waits. The jitter depends on a secret, so several
-/// layers are tested: without jitter all would state 60.
+/// With jitter, the body, `Retry-After` and the rate-limit headers must not state different waits. The jitter depends on
+/// a secret, so several layers are tested: without jitter all would state 60.
 #[tokio::test]
 async fn a_refusals_wait_is_the_one_that_is_sent() {
     let mut waits = Vec::new();
-    for _ in 0..20 {
+    for dialect in [Dialect::Draft11, Dialect::XRateLimit(ResetFormat::DeltaSeconds)].repeat(10) {
         let limits = limit("p", Gcra::new(Rate::per_minute(1)).burst(1)).by(Constant);
-        let layer = ThrottleLayer::new(limits).unwrap().retry_jitter(100).response(|refusal| {
+        let layer = ThrottleLayer::new(limits).unwrap().headers(dialect).retry_jitter(100).response(|refusal| {
             let wait = refusal.retry_after().unwrap().as_micros().div_ceil(1_000_000);
             Response::builder().status(refusal.status).body(wait.to_string().into()).unwrap()
         });
@@ -28,11 +29,38 @@ async fn a_refusals_wait_is_the_one_that_is_sent() {
         let refused = service.oneshot(get()).await.unwrap();
         assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
         let header = refused.headers()["retry-after"].to_str().unwrap().to_owned();
+        let (name, standing) = match dialect {
+            Dialect::Draft11 => ("ratelimit", format!(r#""p";r=0;t={header}"#)),
+            _ => ("x-ratelimit-reset", header.clone()),
+        };
+        assert_eq!(refused.headers()[name], standing);
         assert_eq!(text(refused).await, header);
         waits.push(header.parse::<u64>().unwrap());
     }
     assert!(waits.iter().all(|wait| (60..=120).contains(wait)), "{waits:?}");
     assert!(waits.iter().any(|wait| *wait != 60), "{waits:?}");
+}
+
+/// The time for the units that are left is shorter: they are too few.
+#[tokio::test]
+async fn time_of_a_limit_that_refuses_is_its_wait() {
+    let cost = |parts: &http::request::Parts| if parts.uri.path() == "/large" { 3 } else { 2 };
+    let service = ThrottleLayer::new(shared("p", 3).cost(cost)).unwrap().backend(memory()).unwrap();
+    let service = service.layer(Strict::default());
+    assert_eq!(service.clone().oneshot(get()).await.unwrap().headers()["ratelimit"], r#""p";r=1;t=60"#);
+    let refused = service.oneshot(Request::get("/large").body(Text::default()).unwrap()).await.unwrap();
+    assert_eq!(refused.headers()["ratelimit"], r#""p";r=1;t=120"#);
+    assert_eq!(refused.headers()["retry-after"], "120");
+}
+
+#[tokio::test]
+async fn hidden_refusal_states_its_wait_alone() {
+    let layer = ThrottleLayer::new(shared("p", 1)).unwrap().hide_headers_if(|status, _| status.is_client_error());
+    let service = layer.backend(memory()).unwrap().layer(Strict::default());
+    assert!(service.clone().oneshot(get()).await.unwrap().headers().contains_key("ratelimit"));
+    let refused = service.oneshot(get()).await.unwrap();
+    assert_eq!(refused.headers()["retry-after"], "60");
+    assert!(!refused.headers().contains_key("ratelimit") && !refused.headers().contains_key("ratelimit-policy"));
 }
 
 /// The part that is added depends on the key of the limit that refuses.

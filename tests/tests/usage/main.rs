@@ -6,6 +6,7 @@ mod exhausted;
 mod faults;
 mod handle;
 mod holding;
+mod holding_any;
 mod holding_over_a_store;
 mod in_flight;
 mod model;

@@ -54,11 +54,9 @@ fn describe(announced: &Announced, decision: &Decision, dialect: Dialect, waits:
         &PolicyHeader::NONE
     } else if let Some(written) = announced.policy_header(decision) {
         written
-    } else if statuses.iter().any(Status::applies) {
+    } else {
         other = PolicyHeader::new(dialect, lines.clone().map(|line| line.terms));
         &other
-    } else {
-        return DecisionHeaders::default();
     };
     let wait = if decision.is_admitted() { None } else { decision.retry_after() };
     let retry_after = wait.map(|wait| RetryAfter::from_micros(micros(wait).saturating_add(extra)));
