@@ -115,6 +115,8 @@ impl Batcher {
             return Ok(Enqueued::Now(guard));
         }
         if waiting.queue.len() >= shared.options.queue {
+            // If the calls under way were given up above, the queue would stay full for ever.
+            spawn_start(shared, &self.0, waiting, Spawned::ByCaller);
             return Err(CallError::Saturated);
         }
         let (answer, answered) = oneshot::channel();

@@ -1,3 +1,6 @@
+mod starting;
+mod together;
+
 use throttle_core::backend::Call;
 use throttle_core::{Backend, Gcra, Key, Policy, PolicySet, Rate};
 use tokio::task::JoinHandle;
@@ -24,19 +27,33 @@ fn limit(count: u64) -> PolicySet {
     PolicySet::new(Policy::new("p", Gcra::new(Rate::per_minute(count))).expect("a policy")).expect("a set")
 }
 
+/// A limit whose decisions cost the server a fifth of a microsecond for each entry.
+fn logs(entries: u64) -> PolicySet {
+    let log = throttle_core::SlidingLog::new(Rate::per_day(entries));
+    PolicySet::new(Policy::new("p", log).expect("a policy")).expect("a set")
+}
+
 impl Fixture {
     fn unconnected() -> Self {
+        Self::of(limit(9), 1_024)
+    }
+
+    /// A set whose queue has room for so many decisions.
+    fn of(set: PolicySet, queue: usize) -> Self {
         let store = ByHand::default();
         let builder = RedisBackend::builder(store.clone()).readable_keys().deadline(Duration::from_secs(1));
-        let backend = builder.build().expect("valid options");
-        let set = Arc::new(backend.prepare(limit(9)).expect("a set"));
+        let backend = builder.queue(queue).breaker_threshold(1).build().expect("valid options");
+        let set = Arc::new(backend.prepare(set).expect("a set"));
         Self { store, backend, set }
     }
 
     async fn connected() -> Self {
-        let fixture = Self::unconnected();
-        fixture.store.connect(Ok(())).await;
-        fixture
+        Self::unconnected().connect().await
+    }
+
+    async fn connect(self) -> Self {
+        self.store.connect(Ok(())).await;
+        self
     }
 
     fn waiting(&self) -> parking_lot::MutexGuard<'_, Waiting> {

@@ -1,0 +1,157 @@
+//! When calls start, and in which runtime.
+
+use super::*;
+
+/// About three calls share the decisions of a busy process.
+#[test]
+fn a_call_may_start_while_few_decisions_are_under_way_or_with_half_as_many() {
+    for (under_way, count, may_start) in [
+        (vec![], 1, true),
+        (vec![1; 5], 1, true),
+        (vec![5], 1, true),
+        (vec![6], 1, false),
+        (vec![1; 6], 64, false),
+        (vec![8], 3, false),
+        (vec![8], 4, true),
+        (vec![5, 4], 4, false),
+        (vec![5, 4], 5, true),
+    ] {
+        let mut waiting = Waiting::default();
+        for decisions in &under_way {
+            waiting.in_flight.push(InFlight { number: 0, decisions: *decisions, over: Instant::now() });
+        }
+        assert_eq!(waiting.may_start(count), may_start, "{count} beside {under_way:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_announces_a_call_and_an_ended_call_does_not() {
+    for (spawned, announces) in [(Spawned::ByCaller, true), (Spawned::ByEndedCall, false)] {
+        let fixture = Fixture::connected().await;
+        fixture.occupy(Instant::now() + HOUR);
+        let _queued = fixture.begin("ada", 500 * MS).await;
+        let mut waiting = fixture.waiting();
+        assert!(waiting.next_start(spawned).is_none() && waiting.next_call(64).is_none(), "six calls are under way");
+        waiting.in_flight.pop();
+        assert!(waiting.next_start(spawned).is_some());
+        assert_eq!(waiting.starting, announces.then(|| Instant::now() + GRACE));
+        assert_eq!(waiting.next_start(spawned).is_none(), announces, "one task at a time is announced");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_task_starts_the_call_of_all_that_ask_before_it_runs() {
+    let fixture = Fixture::connected().await;
+    fixture.waiting().start(6, Instant::now() + HOUR);
+    let (shared, until) = (&fixture.backend.shared, Instant::now() + HOUR);
+    let tasks = || Handle::current().metrics().num_alive_tasks();
+    let before = tasks();
+    for key in ["a", "b", "c", "d", "e"] {
+        let asked = fixture.set.batcher.enqueue(shared, &fixture.ask(key), until);
+        assert!(matches!(asked, Ok(Enqueued::Queued(..))));
+    }
+    assert_eq!(tasks(), before + 1);
+    assert_eq!(fixture.waiting().starting, Some(Instant::now() + GRACE));
+}
+
+/// A few decisions are under way, so the next one could start a call of its own.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_a_runtime_never_starts_is_left_to_the_next_decision_in_a_calm_process_too() {
+    let fixture = Fixture::connected().await;
+    fixture.waiting().start(1, Instant::now() + HOUR);
+    fixture.waiting().is_busy = true;
+    // As if another runtime were about to start a call, and stood still.
+    fixture.waiting().starting = Some(Instant::now() + GRACE);
+    let first = fixture.begin("a", 500 * MS).await;
+    assert!(fixture.store.is_idle().await, "the other runtime may still start the call");
+    advance(GRACE).await;
+    let second = fixture.begin("b", 500 * MS).await;
+    for key in ["a", "b"] {
+        let sent = fixture.store.next().await;
+        assert_eq!(sent.keys(), [name(key)]);
+        sent.admit().await;
+    }
+    assert!(first.await.expect("no panic").is_ok() && second.await.expect("no panic").is_ok());
+}
+
+fn standing_still() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().build().expect("a runtime")
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_runtime_of_the_last_decision_sends_the_queue() {
+    let fixture = Fixture::connected().await;
+    let still = standing_still();
+    fixture.waiting().start(1, Instant::now() + HOUR);
+    fixture.waiting().is_busy = true;
+    fixture.waiting().runtime = Some(still.handle().clone());
+    let _begun = fixture.begin("ada", 500 * MS).await;
+    assert_eq!(fixture.store.next().await.keys(), [name("ada")]);
+    still.shutdown_background();
+}
+
+/// Whichever runtime asked last, the one that sends a call is running.
+#[tokio::test(start_paused = true)]
+async fn the_runtime_that_sends_a_call_sends_what_is_left_in_the_queue() {
+    let fixture = Fixture::of(logs(10_000), 1_024).connect().await;
+    let still = standing_still();
+    fixture.waiting().start(1, Instant::now() + HOUR);
+    fixture.waiting().is_busy = true;
+    let (shared, until) = (&fixture.backend.shared, Instant::now() + HOUR);
+    let enqueue = |key: &str| fixture.set.batcher.enqueue(shared, &fixture.ask(key), until);
+    let _queued = ["a", "b", "c"].map(enqueue);
+    fixture.waiting().runtime = Some(still.handle().clone());
+    for key in ["a", "b", "c"] {
+        let sent = fixture.store.next().await;
+        assert_eq!(sent.keys(), [name(key)]);
+        sent.admit().await;
+    }
+    still.shutdown_background();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_that_never_ran_leaves_the_call_to_the_next_decision_at_once() {
+    let fixture = Fixture::connected().await;
+    let still = standing_still();
+    fixture.occupy(Instant::now() + HOUR);
+    let first = fixture.begin("first", 500 * MS).await;
+    {
+        let mut waiting = fixture.waiting();
+        waiting.in_flight.truncate(1);
+        waiting.runtime = Some(still.handle().clone());
+        spawn_start(&fixture.backend.shared, &fixture.set.batcher.0, waiting, Spawned::ByCaller);
+    }
+    assert!(fixture.waiting().starting.is_some() && fixture.store.is_idle().await);
+    still.shutdown_background();
+    turns().await;
+    let second = fixture.begin("second", 500 * MS).await;
+    let sent = fixture.store.next().await;
+    assert_eq!(sent.keys(), ["first", "second"].map(name));
+    sent.admit().await;
+    assert!(first.await.expect("no panic").is_ok() && second.await.expect("no panic").is_ok());
+}
+
+/// A full queue of a runtime that stands still would refuse every decision of the others, for ever.
+#[tokio::test(start_paused = true)]
+async fn a_full_queue_of_a_runtime_that_stands_still_is_sent_by_the_next_one() {
+    for is_about_to_start in [false, true] {
+        let fixture = Fixture::of(limit(9), 2).connect().await;
+        let still = standing_still();
+        fixture.occupy(Instant::now());
+        let _queued = [fixture.begin("a", 1 * MS).await, fixture.begin("b", 1 * MS).await];
+        {
+            let mut waiting = fixture.waiting();
+            waiting.runtime = Some(still.handle().clone());
+            if is_about_to_start {
+                waiting.in_flight.clear();
+                waiting.starting = Some(Instant::now() + GRACE);
+            }
+        }
+        advance(2 * GRACE).await;
+        let refused = fixture.begin("c", 500 * MS).await.await.expect("no panic");
+        assert!(matches!(refused, Err(CallError::Saturated)));
+        let _served = fixture.begin("d", 500 * MS).await;
+        assert_eq!(fixture.store.next().await.keys(), [name("d")], "the queue was cleared meanwhile");
+        still.shutdown_background();
+    }
+}
