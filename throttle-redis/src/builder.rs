@@ -274,4 +274,27 @@ mod tests {
         let shared = builder().kept_beyond_reset(Duration::from_millis(7)).build().expect("valid options").shared;
         assert_eq!(shared.options.slack, "7");
     }
+
+    #[test]
+    fn the_secret_changes_the_names_of_keys() {
+        let shared = builder().secret("a secret").build().expect("valid options").shared;
+        let tag = Placement::SingleSlot("all".to_owned());
+        let documented = Keyspace::new("throttle", tag, b"a secret", false).expect("a prefix");
+        let name = |space: &Keyspace| space.name(&space.policy("p"), &Key::from("ada"));
+        assert_eq!(name(&shared.keyspace), name(&documented));
+    }
+
+    #[test]
+    fn options_at_their_bounds_are_valid() {
+        for (deadline, batch, queue, threshold, slack) in
+            [(1, 1, 1, 1, 0), (10_000, 64, Semaphore::MAX_PERMITS, u32::MAX, 60_000)]
+        {
+            let (deadline, slack) = (Duration::from_millis(deadline), Duration::from_millis(slack));
+            let builder = builder().deadline(deadline).max_batch(batch).queue(queue).breaker_threshold(threshold);
+            let shared = builder.kept_beyond_reset(slack).build().expect("valid options").shared;
+            assert_eq!((shared.options.max_batch, shared.options.queue), (batch, queue));
+        }
+        let over = builder().queue(Semaphore::MAX_PERMITS + 1).build().expect_err("too many");
+        assert_eq!(over.field(), "decisions that wait");
+    }
 }

@@ -105,3 +105,56 @@ fn fields(value: &[u8]) -> Vec<(&'static str, i64)> {
     let names = first.iter().chain(more.iter().cycle());
     numbers.as_chunks().0.iter().zip(names).map(|(number, name)| (*name, f64::from_le_bytes(*number) as i64)).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use throttle_core::{FixedWindow, Rate};
+
+    use super::*;
+    use crate::RedisBackend;
+    use crate::link::connection::by_hand::ByHand;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_inspection_asks_the_server_of_the_key_and_shows_what_it_holds() {
+        const DAY: i64 = 86_400_000_000;
+        let policy = Policy::new("p", FixedWindow::new(Rate::per_day(9))).expect("a policy");
+        let algorithm = *policy.algorithm();
+        let now = Timestamp::from_micros(20_000 * DAY + 1_000_000);
+        let value = algorithm.decide(algorithm.fresh(), now, 4).0.to_wire(&algorithm).expect("a value");
+        let left = u64::try_from(DAY - 1_000_000).expect("in the day");
+        for (value, ttl, fields, expires_in, shown) in [
+            (
+                Some(value),
+                86_409_000,
+                vec![("window_start", 20_000 * DAY), ("used", 4)],
+                Some(Duration::from_millis(86_409_000)),
+                format!(
+                    "5 left, as good as unused in {left} µs, window_start {}, used 4, forgotten in 86409000 ms",
+                    20_000 * DAY
+                ),
+            ),
+            (None, -2, vec![], None, "9 left, as good as unused in 0 µs, not held".to_owned()),
+        ] {
+            let store = ByHand::cluster();
+            let backend = RedisBackend::builder(store.clone()).per_key_slot().readable_keys().build();
+            let backend = backend.expect("valid options");
+            store.connect(Ok(())).await;
+            let (asked, of) = (backend.clone(), policy.clone());
+            let inspecting = tokio::spawn(async move { asked.inspect(&of, &Key::from("ada")).await });
+            let held = value.clone().unwrap_or_default();
+            let length = u32::try_from(held.len()).expect("short").to_le_bytes();
+            let reply = [&(now.as_micros() as f64).to_le_bytes()[..], b"A", &length, &held].concat();
+            store.next().await.answer(Ok(Reply::Bytes(reply))).await;
+            for (word, answer) in [("GET", value.clone().map_or(Reply::Nil, Reply::Bytes)), ("PTTL", Reply::Int(ttl))] {
+                let sent = store.next().await;
+                assert_eq!(sent.words(), [word, "throttle{tada}p:"]);
+                assert_eq!(sent.command.route(), &Route::Slot(crate::link::hash_slot::of(b"{tada}")));
+                sent.answer(Ok(answer)).await;
+            }
+            let inspected = inspecting.await.expect("no panic").expect("an inspection");
+            assert_eq!((inspected.name.as_str(), inspected.now), ("throttle{tada}p:", now));
+            assert_eq!((&inspected.value, &inspected.fields, inspected.expires_in), (&value, &fields, expires_in));
+            assert_eq!(inspected.to_string(), shown);
+        }
+    }
+}

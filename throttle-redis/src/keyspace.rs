@@ -268,13 +268,27 @@ mod tests {
         let space = space(together(), true);
         let long = |last: &str| Key::builder().text(&"a".repeat(5_000)).text(last).finish();
         assert_ne!(name(&space, "p", &long("x")), name(&space, "p", &long("y")));
-        let limit = Key::from("a".repeat(LONGEST - 1));
-        assert!(name(&space, "p", &limit).ends_with("aaa"));
+        let limit = "a".repeat(LONGEST - 1);
+        assert_eq!(name(&space, "p", &Key::from(limit.as_str())), format!("throttle{{all}}p:t{limit}"));
+        let digested = name(&space, "p", &Key::from(format!("{limit}a")));
+        assert_eq!((&digested[..16], digested.len()), ("throttle{all}p:#", 16 + 22), "it cannot be a readable key");
+        let parts = Key::builder().text(&"a".repeat(120)).text("b").number(3).finish();
+        assert_eq!(name(&space, "p", &parts), format!("throttle{{all}}p:t{},tb,n3", "a".repeat(120)));
+    }
+
+    #[test]
+    fn law_11_escapes_have_two_digits() {
+        let space = space(together(), true);
+        let of = |text: &str| name(&space, "p", &Key::from(text));
+        assert_eq!((of("\u{1}2").as_str(), of("\u{12}").as_str()), ("throttle{all}p:t%012", "throttle{all}p:t%12"));
     }
 
     #[test]
     fn prefixes_that_would_choose_a_slot_are_refused() {
-        for wrong in ["", "a{b", "}", "with space", "ü", &"x".repeat(65)] {
+        for fits in ["!", "~", &"x".repeat(64)] {
+            assert!(Keyspace::new(fits, Placement::SingleSlot(fits.to_owned()), b"", false).is_ok(), "{fits:?}");
+        }
+        for wrong in ["", "a{b", "}", "with space", "\u{7f}", "ü", &"x".repeat(65)] {
             let error = Keyspace::new(wrong, together(), b"", false).err().unwrap();
             assert_eq!(error.field(), "key prefix");
             let error = Keyspace::new("p", Placement::SingleSlot(wrong.to_owned()), b"", false).err().unwrap();
@@ -288,6 +302,7 @@ mod tests {
         assert_eq!(space.pattern("p*:"), r"a\*\[b\]{all}p%2A%3A*");
         let space = Keyspace::new("a", Placement::SingleSlot("*-?".to_owned()), b"", false).unwrap();
         assert_eq!(space.pattern("p"), r"a{\*\-\?}p*");
+        assert_eq!(Keyspace::new(r"a\b", together(), b"", false).unwrap().pattern("p"), r"a\\b{all}p*");
         assert_eq!(Keyspace::new("a", Placement::PerKeySlot, b"", false).unwrap().pattern("p"), "a{*}p*");
     }
 }

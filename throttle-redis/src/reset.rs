@@ -86,3 +86,118 @@ async fn primaries(shared: &Shared, live: &LiveConnection) -> Result<Vec<Route>,
     }
     Ok(live.ask_for_slots(Route::Any, Instant::now() + STEP).await?.routes())
 }
+
+#[cfg(test)]
+mod tests {
+    use throttle_core::{Backend, FixedWindow, Policy, PolicySet, PolicyTree, Rate};
+    use tokio::task::JoinHandle;
+
+    use super::*;
+    use crate::RedisBackend;
+    use crate::link::connection::by_hand::{ByHand, fault};
+    use crate::link::connection::{Fault, FaultKind};
+
+    async fn fixture(store: &ByHand) -> RedisBackend {
+        let builder = RedisBackend::builder(store.clone()).per_key_slot().readable_keys();
+        let backend = builder.deadline(Duration::from_secs(1)).build().expect("valid options");
+        store.connect(Ok(())).await;
+        backend
+    }
+
+    fn reset_key(backend: &RedisBackend, policy: usize) -> JoinHandle<Result<(), throttle_core::BackendError>> {
+        let of = |name| Policy::new(name, FixedWindow::new(Rate::per_day(9))).expect("a policy").into();
+        let set = PolicySet::new(PolicyTree::All(vec![of("a"), of("b")])).expect("a set");
+        let set = Arc::new(backend.prepare(set).expect("a set"));
+        tokio::spawn(backend.reset(&set, policy, &Key::from("ada")))
+    }
+
+    fn moved(host: &str) -> Result<Reply, Fault> {
+        Err(fault(FaultKind::Moved(Some((host.to_owned(), 1)))))
+    }
+
+    fn address(host: &str, port: u16) -> Route {
+        Route::Address { host: host.to_owned(), port, asking: false }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reset_forgets_the_key_of_its_policy_and_follows_four_redirections() {
+        for redirections in [4, 5] {
+            let store = ByHand::cluster();
+            let backend = fixture(&store).await;
+            let resetting = reset_key(&backend, 1);
+            for host in ["a", "b", "c", "d", "e"].into_iter().take(redirections) {
+                let sent = store.next().await;
+                assert_eq!(sent.words(), ["DEL", "throttle{tada}b:"]);
+                sent.answer(moved(host)).await;
+            }
+            if redirections == 4 {
+                let sent = store.next().await;
+                assert_eq!(sent.command.route(), &address("d", 1));
+                sent.answer(Ok(Reply::Int(1))).await;
+            }
+            assert!(store.is_idle().await);
+            assert_eq!(resetting.await.expect("no panic").is_ok(), redirections == 4);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reset_of_a_policy_that_is_not_in_the_set_does_nothing() {
+        let store = ByHand::default();
+        let backend = fixture(&store).await;
+        assert!(reset_key(&backend, 2).await.expect("no panic").is_ok() && store.is_idle().await);
+    }
+
+    fn page(next: &str, names: &[&str]) -> Result<Reply, Fault> {
+        let bytes = |text: &str| Reply::Bytes(text.into());
+        Ok(Reply::Array(vec![bytes(next), Reply::Array(names.iter().map(|name| bytes(name)).collect())]))
+    }
+
+    /// Each server lists its keys in pages, and each key is in a slot of its own.
+    #[tokio::test(start_paused = true)]
+    async fn a_reset_of_all_keys_goes_through_every_page_of_every_primary() {
+        let store = ByHand::cluster();
+        let backend = fixture(&store).await;
+        let resetting = tokio::spawn(backend.reset_all("p"));
+        let range = |first: i64, host: &str| {
+            let server = Reply::Array(vec![Reply::Bytes(host.into()), Reply::Int(1)]);
+            Reply::Array(vec![Reply::Int(first), Reply::Int(first + 8_191), server])
+        };
+        let sent = store.next().await;
+        assert_eq!(sent.words(), ["CLUSTER", "SLOTS"]);
+        sent.answer(Ok(Reply::Array(vec![range(0, "one"), range(8_192, "two")]))).await;
+        for (host, cursor, next, names) in [
+            ("one", "0", "17", vec!["a", "b"]),
+            ("one", "17", "4", vec![]),
+            ("one", "4", "0", vec!["c"]),
+            ("two", "0", "0", vec!["d"]),
+        ] {
+            let sent = store.next().await;
+            assert_eq!(sent.words(), ["SCAN", cursor, "MATCH", "throttle{*}p*", "COUNT", COUNT]);
+            assert_eq!(sent.command.route(), &address(host, 1));
+            sent.answer(page(next, &names)).await;
+            for name in names {
+                let sent = store.next().await;
+                assert_eq!(sent.words(), ["DEL", name]);
+                assert_eq!(sent.command.route(), &Route::Slot(crate::link::hash_slot::of(name.as_bytes())));
+                sent.answer(Ok(Reply::Int(1))).await;
+            }
+        }
+        assert!(resetting.await.expect("no panic").is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn keys_of_one_server_are_forgotten_five_hundred_at_a_time() {
+        let store = ByHand::default();
+        let backend = fixture(&store).await;
+        let resetting = tokio::spawn(backend.reset_all(""));
+        let names: Vec<String> = (0..1_001).map(|name| name.to_string()).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        store.next().await.answer(page("0", &names)).await;
+        for names in names.chunks(500) {
+            let sent = store.next().await;
+            assert_eq!(sent.words()[1..], *names);
+            sent.answer(Ok(Reply::Int(1))).await;
+        }
+        assert!(resetting.await.expect("no panic").is_ok());
+    }
+}

@@ -82,3 +82,93 @@ pub(crate) fn time_word(shared: &Shared, as_of: Option<Timestamp>) -> String {
         (Some(now), at) => at.unwrap_or(now).min(now).as_micros().to_string(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use throttle_core::backend::Call;
+    use throttle_core::{Backend, BackendErrorKind, Gcra, Key, ManualClock, Policy, PolicySet, Rate};
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::RedisBackend;
+    use crate::decide::set::RedisSet;
+    use crate::link::connection::Reply;
+    use crate::link::connection::by_hand::ByHand;
+
+    fn set(backend: &RedisBackend) -> Arc<RedisSet> {
+        let policy = Policy::new("p", Gcra::new(Rate::per_minute(5))).expect("a policy");
+        Arc::new(backend.prepare(PolicySet::new(policy).expect("a set")).expect("a set"))
+    }
+
+    #[test]
+    fn scripts_are_given_no_time_or_the_instant_of_a_decision_or_the_time_of_ones_own_clock() {
+        let clock = ManualClock::default();
+        clock.set(Timestamp::from_micros(70));
+        let builder = || RedisBackend::builder(crate::Single::new("redis://127.0.0.1:1").expect("a URL"));
+        let servers = builder().build().expect("valid options");
+        let own = builder().clock(clock).build().expect("valid options");
+        for (backend, as_of, word) in [
+            (&servers, None, ""),
+            (&servers, Some(50), "@50"),
+            (&own, None, "70"),
+            (&own, Some(50), "50"),
+            // Only a past instant is decided as of.
+            (&own, Some(90), "70"),
+        ] {
+            assert_eq!(time_word(&backend.shared, as_of.map(Timestamp::from_micros)), word);
+        }
+    }
+
+    /// The reply to a decision as of an earlier instant shows that instant.
+    #[tokio::test(start_paused = true)]
+    async fn the_clock_of_a_server_is_known_by_its_replies_to_decisions_as_of_now() {
+        let store = ByHand::cluster();
+        let backend = RedisBackend::builder(store.clone()).per_key_slot().readable_keys().build();
+        let backend = backend.expect("valid options");
+        store.connect(Ok(())).await;
+        let set = set(&backend);
+        let [ada, bob] = ["ada", "bob"].map(|key| [Call::from(Key::from(key))]);
+        let range = |calls: &[Call]| backend.shared.link.range(set.ask(&backend.shared, calls).slot);
+        assert!(range(&ada) != range(&bob) && range(&ada) != 0 && range(&bob) != 0);
+        let as_of = tokio::spawn(backend.decide_as_of(&set, &ada, Timestamp::EPOCH));
+        store.next().await.admit().await;
+        assert!(as_of.await.expect("no panic").is_ok());
+        assert_eq!(backend.now(&set, &ada), None);
+        let now = tokio::spawn(backend.decide(&set, &ada));
+        store.next().await.admit().await;
+        assert!(now.await.expect("no panic").is_ok());
+        assert!(backend.now(&set, &ada).is_some());
+        assert_eq!(backend.now(&set, &bob), None, "another server has another clock");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_value_of_other_parameters_is_carried_over_when_the_server_has_room_for_it() {
+        let store = ByHand::default();
+        let backend = RedisBackend::builder(store.clone()).deadline(Duration::from_secs(1)).build();
+        let backend = backend.expect("valid options");
+        store.connect(Ok(())).await;
+        let (set, room) = (set(&backend), &backend.shared.link.room);
+        for in_time in [true, false] {
+            let deciding = tokio::spawn(backend.decide(&set, &[Call::from(Key::from("ada"))]));
+            let sent = store.next().await;
+            let mut all = Box::pin(room.take(0, u32::MAX));
+            assert!(timeout(Duration::ZERO, &mut all).await.is_err(), "some of it is in use");
+            let foreign = [&1e15_f64.to_le_bytes()[..], b"C\0\0\0\0"].concat();
+            sent.answer(Ok(Reply::Bytes(foreign))).await;
+            let all = all.await;
+            assert!(store.is_idle().await, "there is no room");
+            if in_time {
+                drop(all);
+                let sent = store.next().await;
+                assert_eq!(sent.words()[1], set.prepared(&backend.shared).scripts.carry.sha());
+                sent.admit().await;
+                assert!(deciding.await.expect("no panic").is_ok());
+            } else {
+                let error = deciding.await.expect("no panic").expect_err("there is no room");
+                assert_eq!((error.kind(), error.is_uncharged()), (BackendErrorKind::Saturated, true));
+            }
+        }
+    }
+}

@@ -144,15 +144,21 @@ mod tests {
         second: Sent,
     }
 
-    /// A decision that has sent its reservations for two keys at two servers.
-    async fn reserving() -> Fixture {
+    /// A connected cluster, and a set of policies that must all admit.
+    async fn fixture<const N: usize>(names: [&str; N]) -> (ByHand, RedisBackend, Arc<RedisSet>) {
         let store = ByHand::cluster();
         let builder = RedisBackend::builder(store.clone()).per_key_slot().readable_keys();
         let backend = builder.deadline(Duration::from_secs(1)).build().expect("valid options");
         store.connect(Ok(())).await;
         let policy = |name| Policy::new(name, FixedWindow::new(Rate::per_day(9))).expect("a policy").into();
-        let set = PolicySet::new(PolicyTree::All(vec![policy("a"), policy("b")])).expect("a set");
+        let set = PolicySet::new(PolicyTree::All(names.map(policy).to_vec())).expect("a set");
         let prepared = Arc::new(backend.prepare(set).expect("a set"));
+        (store, backend, prepared)
+    }
+
+    /// A decision that has sent its reservations for two keys at two servers.
+    async fn reserving() -> Fixture {
+        let (store, backend, prepared) = fixture(["a", "b"]).await;
         let calls = ["ada", "bob"].map(|key| Call::from(Key::from(key)));
         let deciding = tokio::spawn(backend.decide(&prepared, &calls));
         let (first, second) = (store.next().await, store.next().await);
@@ -210,5 +216,52 @@ mod tests {
         first.admit().await;
         second.answer(refused()).await;
         assert_eq!(store.next().await.keys(), names);
+    }
+
+    /// Three reservations at three servers, of which the last one fails: the first cannot be given back.
+    #[tokio::test(start_paused = true)]
+    async fn one_reservation_that_stays_is_reported_whatever_becomes_of_the_others() {
+        for first_fails in [true, false] {
+            let (store, backend, set) = fixture(["a", "b", "c"]).await;
+            let calls = ["ada", "bob", "eve"].map(|key| Call::from(Key::from(key)));
+            let deciding = tokio::spawn(backend.decide(&set, &calls));
+            let [first, second, third] = [store.next().await, store.next().await, store.next().await];
+            first.admit().await;
+            second.admit().await;
+            third.answer(refused()).await;
+            let giving_back = [store.next().await, store.next().await];
+            for (place, sent) in giving_back.into_iter().enumerate() {
+                let fails = (place == 0) == first_fails;
+                sent.answer(if fails { refused() } else { Ok(Reply::Bytes(b"A".to_vec())) }).await;
+            }
+            let error = deciding.await.expect("no panic").expect_err("one policy was not decided");
+            assert!(!error.is_uncharged(), "the first fails: {first_fails}");
+        }
+    }
+
+    /// The error after which units may stay charged is reported, in whichever order the answers come.
+    #[tokio::test(start_paused = true)]
+    async fn an_error_after_which_units_may_be_charged_is_reported_before_any_other() {
+        for [first, second] in [[FaultKind::Refused, FaultKind::Lost], [FaultKind::Lost, FaultKind::Refused]] {
+            let fixture = reserving().await;
+            fixture.first.answer(Err(fault(first))).await;
+            fixture.second.answer(Err(fault(second))).await;
+            let error = fixture.deciding.await.expect("no panic").expect_err("nothing was decided");
+            assert_eq!((error.kind(), error.is_uncharged()), (throttle_core::BackendErrorKind::Unavailable, false));
+        }
+    }
+
+    /// Each policy is decided by the clock of the server that holds its key.
+    #[tokio::test(start_paused = true)]
+    async fn each_policy_is_decided_at_the_time_of_its_own_server() {
+        let Fixture { deciding, first, second, .. } = reserving().await;
+        let day = 86_400_000_000_u64;
+        for (sent, into_the_day) in [(first, 1_000_000), (second, 3_000_000)] {
+            let now = (20_000 * day + into_the_day) as f64;
+            sent.answer(Ok(Reply::Bytes([&now.to_le_bytes()[..], b"A\0\0\0\0"].concat()))).await;
+        }
+        let decision = deciding.await.expect("no panic").expect("a decision");
+        let resets = decision.statuses().iter().map(|status| u64::try_from(status.reset_after().as_micros()));
+        assert_eq!(resets.collect::<Vec<_>>(), [Ok(day - 1_000_000), Ok(day - 3_000_000)]);
     }
 }

@@ -54,10 +54,14 @@ pub(crate) fn now(shared: &Shared, ask: &Ask) -> Option<Timestamp> {
 #[cfg(test)]
 mod tests {
     use throttle_core::backend::Call;
-    use throttle_core::{Backend, Gcra, Key, Policy, PolicySet, Rate};
+    use throttle_core::{Backend, Gcra, Key, Policy, PolicySet, PolicyTree, Rate};
 
     use super::*;
     use crate::RedisBackend;
+    use crate::link::connection::by_hand::{ByHand, fault};
+    use crate::link::connection::{FaultKind, Reply};
+
+    const NOW: Timestamp = Timestamp::from_micros(1_790_000_000_000_000);
 
     /// It is allocated for each decision. Arguments by value and rare waits that are not boxed multiply its size.
     #[test]
@@ -68,5 +72,71 @@ mod tests {
         let ask = Arc::new(set.ask(&backend.shared, &[Call::from(Key::from("ada"))]));
         let size = size_of_val(&decide(&backend.shared, &set, &ask));
         assert!(size <= 2_048, "{size} bytes");
+    }
+
+    fn calls(keys: [&str; 2]) -> [Call; 2] {
+        keys.map(|key| Call::from(Key::from(key)))
+    }
+
+    fn set<const N: usize>(backend: &RedisBackend, names: [&str; N]) -> Arc<RedisSet> {
+        let policy = |name| Policy::new(name, Gcra::new(Rate::per_minute(1))).expect("a policy").into();
+        let set = PolicySet::new(PolicyTree::All(names.map(policy).to_vec())).expect("a set");
+        Arc::new(backend.prepare(set).expect("a set"))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_outcome_of_a_decision_is_counted_once() {
+        let store = ByHand::default();
+        let builder = RedisBackend::builder(store.clone()).deny_cache(10).breaker_threshold(1_000);
+        let backend = builder.build().expect("valid options");
+        store.connect(Ok(())).await;
+        let set = set(&backend, ["p"]);
+        let counted = || {
+            let stats = backend.stats();
+            [stats.decisions, stats.failures, stats.unknown, stats.cached_refusals, stats.calls]
+        };
+        let decide = || tokio::spawn(backend.decide(&set, &calls(["ada", "ada"])[..1]));
+        let deciding = decide();
+        store.next().await.admit().await;
+        assert!(deciding.await.expect("no panic").expect("a decision").is_admitted());
+        assert_eq!(counted(), [1, 0, 0, 0, 1]);
+        for (kind, unknown) in [(FaultKind::Refused, 0), (FaultKind::Other, 1)] {
+            let deciding = decide();
+            store.next().await.answer(Err(fault(kind))).await;
+            assert!(deciding.await.expect("no panic").is_err());
+            assert_eq!(counted(), [1, 1 + unknown, unknown, 0, 2 + unknown]);
+        }
+        let algorithm = set.set.policies()[0].algorithm();
+        let used = algorithm.decide(algorithm.fresh(), NOW, 1).0.to_wire(algorithm).expect("a value");
+        let length = u32::try_from(used.len()).expect("short").to_le_bytes();
+        let reply = [&(NOW.as_micros() as f64).to_le_bytes()[..], b"D", &length, &used].concat();
+        let deciding = decide();
+        store.next().await.answer(Ok(Reply::Bytes(reply))).await;
+        assert!(!deciding.await.expect("no panic").expect("a decision").is_admitted());
+        assert_eq!(counted(), [2, 2, 1, 0, 4]);
+        assert!(!decide().await.expect("no panic").expect("a decision").is_admitted());
+        assert_eq!(counted(), [2, 2, 1, 1, 4], "the cache answers");
+    }
+
+    /// Policies with the same key are decided in one atomic step, also where each key has a slot of its own.
+    #[tokio::test(start_paused = true)]
+    async fn keys_in_one_slot_of_a_cluster_are_decided_in_one_call_by_one_clock() {
+        let store = ByHand::cluster();
+        let builder = RedisBackend::builder(store.clone()).per_key_slot().readable_keys();
+        let backend = builder.build().expect("valid options");
+        store.connect(Ok(())).await;
+        let set = set(&backend, ["a", "b"]);
+        for (keys, sent_keys, knows_time) in [(["ada", "ada"], vec![2], true), (["ada", "bob"], vec![1, 1], false)] {
+            let deciding = tokio::spawn(backend.decide(&set, &calls(keys)));
+            for count in sent_keys {
+                let sent = store.next().await;
+                assert_eq!(sent.keys().len(), count, "{keys:?}");
+                let mut reply = [&(NOW.as_micros() as f64).to_le_bytes()[..], b"A"].concat();
+                reply.extend(vec![0; 4 * count]);
+                sent.answer(Ok(Reply::Bytes(reply))).await;
+            }
+            assert!(deciding.await.expect("no panic").expect("a decision").is_admitted());
+            assert_eq!(backend.now(&set, &calls(keys)).is_some(), knows_time, "{keys:?}");
+        }
     }
 }

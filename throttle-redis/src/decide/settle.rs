@@ -196,4 +196,62 @@ mod tests {
         store.next().await.answer(Ok(Reply::Bytes(b"A".to_vec()))).await;
         assert!(settling.await.expect("no panic").is_ok());
     }
+
+    /// A server that fails must not prevent the charges of other slots from being settled.
+    #[tokio::test(start_paused = true)]
+    async fn every_slot_is_settled_whichever_fails_and_the_first_error_is_reported() {
+        for fails in [[true, false], [false, true], [true, true]] {
+            let store = ByHand::cluster();
+            let builder = RedisBackend::builder(store.clone()).per_key_slot().breaker_threshold(100);
+            let backend = builder.build().expect("valid options");
+            let set = prepared(&store, &backend).await;
+            let settling = tokio::spawn(backend.settle(&set, receipt()));
+            for fails in fails {
+                let answer = if fails { Err(fault(FaultKind::Refused)) } else { Ok(Reply::Bytes(b"A".to_vec())) };
+                store.next().await.answer(answer).await;
+            }
+            assert!(settling.await.expect("no panic").is_err(), "{fails:?}");
+            assert_eq!(backend.stats().failed_settlements, 1);
+        }
+    }
+
+    /// Without exception each item names its own policy and key.
+    #[tokio::test(start_paused = true)]
+    async fn each_charge_is_settled_under_the_name_of_its_own_key() {
+        let store = ByHand::default();
+        let backend = RedisBackend::builder(store.clone()).readable_keys().build().expect("valid options");
+        let set = prepared(&store, &backend).await;
+        let _settling = tokio::spawn(backend.settle(&set, receipt()));
+        assert_eq!(store.next().await.keys(), ["throttle{all}a:tada", "throttle{all}b:tada"]);
+    }
+
+    #[test]
+    fn the_words_of_a_charge_are_numbers_that_a_script_counts_exactly() {
+        let shaper = throttle_core::LeakyBucket::new(Rate::per_second(3)).max_wait(std::time::Duration::from_secs(9));
+        let memory = Limiter::in_memory(Policy::new("p", shaper).expect("a policy")).expect("a set");
+        assert!(memory.check("ada", 1).is_admitted());
+        let decision = memory.check("ada", 2);
+        let calls = [Call::from(Key::from("ada")).costing(2)];
+        let receipt = Receipt::of(&decision, &calls).expect("a charge").actual(u64::MAX);
+        let item = &receipt.items()[0];
+        let (at, frac) = item.mark();
+        assert!(frac > 0, "a third of a second is no whole number of microseconds");
+        let expected = ["1".to_owned(), at.to_string(), frac.to_string(), "2".to_owned(), MOST.to_string()];
+        assert_eq!(words(item), expected);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_value_of_other_parameters_is_settled_by_the_script_that_reads_it() {
+        let store = ByHand::default();
+        let backend = RedisBackend::builder(store.clone()).build().expect("valid options");
+        let set = prepared(&store, &backend).await;
+        let settling = tokio::spawn(backend.settle(&set, receipt()));
+        let scripts = &set.prepared(&backend.shared).scripts;
+        for (script, answer) in [(&scripts.settle, b"C"), (&scripts.settle_carried, b"A")] {
+            let sent = store.next().await;
+            assert_eq!(sent.words()[1], script.sha());
+            sent.answer(Ok(Reply::Bytes(answer.to_vec()))).await;
+        }
+        assert!(settling.await.expect("no panic").is_ok());
+    }
 }

@@ -59,7 +59,9 @@ mod tests {
         let all = room.take_by(0, 1_000, later()).await.expect("all of it is there");
         assert!(room.take_now(0, 1).is_none(), "nothing is left of it");
         assert!(room.take_now(1, 100).is_some(), "the other range has room of its own");
+        let began = Instant::now();
         assert!(room.take_by(0, 1_000, later()).await.is_none(), "nobody gives any back in time");
+        assert_eq!(began.elapsed(), Duration::from_secs(1));
         drop(all);
         assert!(room.take(0, 1_000).await.num_permits() == 100);
     }

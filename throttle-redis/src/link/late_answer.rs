@@ -220,4 +220,75 @@ mod tests {
         assert!(underway.answer_by(until).await.is_none() && !underway.is_overdue());
         assert!(matches!(underway.verdict(|| false).await, Verdict::Answered(Ok(Reply::Nil))));
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn law_13_a_slow_answer_of_a_store_that_answers_other_commands_is_judged_when_it_comes() {
+        for (after, judged) in [(40, 40), (99, 99), (3_600_000, 100)] {
+            let began = Instant::now();
+            let answer: Pending<Reply> = Box::pin(async move {
+                tokio::time::sleep(Duration::from_millis(after)).await;
+                Ok(Reply::Nil)
+            });
+            let mut underway = SentCommand::new(answer, began, DEADLINE);
+            assert!(underway.answer_by(began + DEADLINE).await.is_none() && underway.is_overdue());
+            assert!(matches!(underway.verdict(|| true).await, Verdict::Late), "answered after {after} ms");
+            assert!((judged..judged + 3).contains(&(began.elapsed().as_millis() as u64)), "{:?}", began.elapsed());
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn law_13_a_look_just_before_its_time_counts_and_an_earlier_one_does_not() {
+        for (before, is_overdue) in [(Duration::from_micros(900), true), (2 * EARLY, false)] {
+            let began = Instant::now();
+            let mut underway = SentCommand::new(Box::pin(std::future::pending()), began, DEADLINE);
+            assert!(underway.answer_by(began + DEADLINE - before).await.is_none());
+            assert_eq!(underway.is_overdue(), is_overdue, "{before:?} before the deadline");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn law_13_the_first_late_look_adds_more_and_late_looks_count_once_patience_has_run_out() {
+        let began = Instant::now();
+        let mut looks = Looks::begin(began, DEADLINE);
+        let late = LAG + Duration::from_micros(1);
+        looks.look_in_vain(looks.due + late);
+        assert_eq!((looks.left, looks.due), (LOOKS + MORE_LOOKS, began + 2 * DEADLINE / LOOKS));
+        for _ in 0..100 {
+            looks.look_in_vain(looks.due + late);
+            assert_eq!(looks.left, LOOKS + MORE_LOOKS, "the process is busy");
+            if looks.due + late >= looks.patience() {
+                break;
+            }
+        }
+        for left in (0..LOOKS + MORE_LOOKS).rev() {
+            let now = looks.due + late;
+            looks.look_in_vain(now);
+            assert_eq!((looks.left, looks.due), (left, now + TURN), "the store has had its time");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn law_13_looks_in_time_count_until_the_deadline() {
+        let began = Instant::now();
+        let mut looks = Looks::begin(began, DEADLINE);
+        for look in 1..=LOOKS {
+            assert_eq!(looks.due, began + look * DEADLINE / LOOKS);
+            looks.look_in_vain(looks.due + LAG);
+            assert_eq!(looks.left, LOOKS - look);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn law_13_a_crowd_of_tasks_that_wait_for_a_worker_shows_a_busy_process() {
+        let (looks, runtime) = (Looks::begin(Instant::now(), DEADLINE), Handle::current());
+        let spawn = move |count: usize| {
+            let runtime = runtime.clone();
+            // A thread outside of the runtime leaves its tasks in the common queue.
+            std::thread::spawn(move || (0..count).for_each(|_| drop(runtime.spawn(std::future::ready(())))))
+        };
+        spawn(CROWD).join().expect("no panic");
+        assert!(!looks.is_late(Instant::now()));
+        spawn(1).join().expect("no panic");
+        assert!(looks.is_late(Instant::now()));
+    }
 }

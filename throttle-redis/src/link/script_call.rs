@@ -169,11 +169,15 @@ mod tests {
     }
 
     fn begin(link: &Arc<Link>) -> JoinHandle<Result<Vec<u8>, CallError>> {
+        begin_at(link, SLOT)
+    }
+
+    fn begin_at(link: &Arc<Link>, slot: u16) -> JoinHandle<Result<Vec<u8>, CallError>> {
         let (link, until) = (Arc::clone(link), Instant::now() + DEADLINE);
         tokio::spawn(async move {
             let script = Script::new("return ARGV[3]".to_owned());
             let head = Head { time: "", slack: "", headers: &[] };
-            ScriptCall { script: &script, head, subject: &OneKey, slot: SLOT }.run(&link, until).await
+            ScriptCall { script: &script, head, subject: &OneKey, slot }.run(&link, until).await
         })
     }
 
@@ -284,5 +288,92 @@ mod tests {
         store.next().await.answer(Err(fault(FaultKind::Script))).await;
         assert!(matches!(calling.await.expect("no panic"), Err(CallError::Malformed(_))));
         assert!(link.is_healthy());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_the_server_cannot_run_now_is_repeated_ever_less_often_until_the_deadline() {
+        for kind in [FaultKind::NotNow, FaultKind::NotSent] {
+            let (store, link) = connected().await;
+            let (calling, began) = (begin(&link), Instant::now());
+            let mut calls = 0;
+            if kind == FaultKind::NotSent {
+                store.next().await.answer(moved("b")).await;
+                calls += 1;
+            }
+            while !calling.is_finished() {
+                if store.is_idle().await {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                } else {
+                    calls += 1;
+                    store.next().await.answer(Err(fault(kind.clone()))).await;
+                }
+            }
+            let error = calling.await.expect("no panic").expect_err("it never runs");
+            assert!(matches!(&error, CallError::Fault(fault) if *fault.kind() == kind), "{error:?}");
+            assert!(began.elapsed() < DEADLINE, "the next repetition would be too late");
+            assert!((5..=12).contains(&calls), "{calls} calls");
+            let stats = link.counters.read();
+            assert_eq!((stats.calls, stats.repeated), (calls, calls - 1));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_cannot_run_at_the_server_it_was_redirected_to_asks_the_slot_again() {
+        let (store, link) = connected().await;
+        let _calling = begin(&link);
+        store.next().await.answer(ask("b")).await;
+        store.next().await.answer(Err(fault(FaultKind::NotNow))).await;
+        assert_eq!(call(&store.later().await), (true, &Route::Slot(SLOT)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_script_that_a_server_forgets_is_loaded_again() {
+        let (store, link) = connected().await;
+        let calling = begin(&link);
+        for _ in 0..3 {
+            // A call that left at the instant of the last load may have met a server without the script.
+            let loading = loop {
+                let sent = store.next().await;
+                if sent.words()[0] == "SCRIPT" {
+                    break sent;
+                }
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                sent.answer(Err(fault(FaultKind::NoScript))).await;
+            };
+            loading.answer(Ok(Reply::Nil)).await;
+        }
+        store.next().await.answer(Ok(Reply::Bytes(b"1".to_vec()))).await;
+        assert!(calling.await.expect("no panic").is_ok());
+        assert_eq!(link.counters.read().scripts_loaded, 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_range_of_slots_loads_a_script_for_itself() {
+        let (store, link) = connected().await;
+        let _calling = [begin(&link), begin_at(&link, 16_383)];
+        let both = [store.next().await, store.next().await];
+        for sent in both {
+            sent.answer(Err(fault(FaultKind::NoScript))).await;
+        }
+        let loading = [store.next().await, store.next().await];
+        let routes = loading.each_ref().map(|sent| (sent.words()[0].clone(), sent.command.route().clone()));
+        assert_eq!(routes, [SLOT, 16_383].map(|slot| ("SCRIPT".to_owned(), Route::Slot(slot))));
+    }
+
+    /// The call that loads the script may never be polled again.
+    #[tokio::test(start_paused = true)]
+    async fn a_call_loads_a_script_itself_when_half_of_its_time_is_over() {
+        let (store, link) = connected().await;
+        let (_first, began) = (begin(&link), Instant::now());
+        store.next().await.answer(Err(fault(FaultKind::NoScript))).await;
+        let _unanswered = store.next().await;
+        let second = begin(&link);
+        store.next().await.answer(Err(fault(FaultKind::NoScript))).await;
+        let sent = store.later().await;
+        assert_eq!(sent.words()[0], "SCRIPT");
+        assert!(began.elapsed() >= DEADLINE / 2 && began.elapsed() < 3 * DEADLINE / 4, "{:?}", began.elapsed());
+        sent.answer(Ok(Reply::Nil)).await;
+        store.next().await.answer(Ok(Reply::Bytes(b"1".to_vec()))).await;
+        assert!(second.await.expect("no panic").is_ok());
     }
 }

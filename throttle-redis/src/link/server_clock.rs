@@ -78,4 +78,31 @@ mod tests {
         tokio::time::advance(KNOWN_FOR + Duration::from_millis(1)).await;
         assert_eq!(clock.now(), None);
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_first_reply_sets_a_clock_whatever_it_shows() {
+        for micros in [-7_000_000_000, 7_000_000_000] {
+            let clock = ServerClock::default();
+            clock.set(Timestamp::from_micros(micros));
+            assert!(clock.now().is_some(), "the reply arrived at once");
+            let clock = ServerClock::default();
+            tokio::time::advance(Duration::from_millis(5)).await;
+            clock.set(Timestamp::from_micros(micros));
+            assert_eq!(clock.now(), Some(Timestamp::from_micros(micros)));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_clock_that_is_a_little_behind_the_estimate_is_reached() {
+        let clock = ServerClock::default();
+        tokio::time::advance(Duration::from_millis(5)).await;
+        let at = |micros: i64| Timestamp::from_micros(1_700_000_000_000_000 + micros);
+        clock.set(at(7));
+        for _ in 0..7 {
+            clock.set(at(0));
+        }
+        assert_eq!(clock.now(), Some(at(0)));
+        tokio::time::advance(KNOWN_FOR).await;
+        assert!(clock.now().is_some(), "for ten seconds");
+    }
 }

@@ -65,6 +65,8 @@ mod tests {
         let slot_map = SlotMap::read(reply).expect("a list of ranges");
         assert_eq!(slot_map.server_of(9), Some(&("a".to_owned(), 1)));
         assert_eq!(slot_map.server_of(10), Some(&("b".to_owned(), 2)));
+        assert_eq!(slot_map.server_of(11), Some(&("a".to_owned(), 1)));
+        assert_eq!(slot_map.server_of(20), Some(&("a".to_owned(), 1)));
         assert_eq!(slot_map.server_of(21), None);
         assert_eq!(slot_map.routes().len(), 2, "each server once");
         assert_eq!(slot_map.routes_except(&[&("a".to_owned(), 1)]).len(), 1);

@@ -1,6 +1,6 @@
 //! What the link learns from answers that a test gives by hand.
 
-use super::connection::by_hand::{ByHand, fault};
+use super::connection::by_hand::{ByHand, fault, turns};
 use super::*;
 
 const DEADLINE: Duration = Duration::from_millis(100);
@@ -16,8 +16,9 @@ async fn connected(threshold: u32) -> (ByHand, Arc<Link>, Arc<LiveConnection>) {
 #[tokio::test(start_paused = true)]
 async fn inside_a_runtime_the_connection_is_opened_before_the_first_request() {
     let store = ByHand::default();
-    let _link = Link::new(Box::new(store.clone()), DEADLINE, 1);
+    let link = Link::new(Box::new(store.clone()), DEADLINE, 1);
     assert_eq!(store.connecting().await, 1);
+    assert!(!link.is_healthy(), "there is no connection yet");
 }
 
 #[tokio::test(start_paused = true)]
@@ -25,6 +26,10 @@ async fn a_command_whose_deadline_has_passed_is_not_sent() {
     let (store, link, live) = connected(1).await;
     let sent = link.send(&live, (0, b"key"), Command::new("GET"), Instant::now()).await;
     assert!(matches!(sent, Err(CallError::TooLate)) && store.is_idle().await);
+    let called = live.call(Command::new("GET"), Instant::now()).await;
+    assert!(matches!(called, Err(CallError::TooLate)) && store.is_idle().await);
+    let called = live.call(Command::new("GET"), Instant::now() + DEADLINE).await;
+    assert!(matches!(called, Err(CallError::Late)), "it was sent");
 }
 
 #[tokio::test(start_paused = true)]
@@ -63,4 +68,131 @@ async fn a_fault_of_a_replaced_connection_leaves_the_new_one_alone() {
     let second = link.current.load_full().expect("a connection");
     link.learn(0, b"key", Some(&second), Err(&broken));
     assert!(!link.is_connected());
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_that_wait_for_the_first_connection_learn_when_it_cannot_be_opened() {
+    let store = ByHand::default();
+    let link = Link::new(Box::new(store.clone()), DEADLINE, 1);
+    let waiting = Arc::clone(&link);
+    let waiting = tokio::spawn(async move { waiting.live_for((0, b"key"), Instant::now() + 9 * DEADLINE).await });
+    let began = Instant::now();
+    store.connect(Err(fault(FaultKind::NotSent))).await;
+    let Err(CallError::Fault(fault)) = waiting.await.expect("no panic") else { panic!("there is a connection") };
+    assert_eq!((fault.kind(), fault.to_string().as_str()), (&FaultKind::NotSent, "there is no connection: by hand"));
+    assert!(began.elapsed() < DEADLINE, "it does not wait for the next attempt");
+    assert_eq!(link.counters.read().breaker_openings, 1, "a failure of the store");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_waits_for_the_first_connection_until_its_deadline() {
+    for opens in [true, false] {
+        let store = ByHand::default();
+        let link = Link::new(Box::new(store.clone()), DEADLINE, 1);
+        let waiting = Arc::clone(&link);
+        let waiting = tokio::spawn(async move { waiting.live(Instant::now() + 3 * LOOK_AGAIN / 2).await });
+        turns().await;
+        tokio::time::sleep(LOOK_AGAIN + Duration::from_millis(1)).await;
+        if opens {
+            store.connect(Ok(())).await;
+        }
+        let began = Instant::now();
+        match waiting.await.expect("no panic") {
+            Ok(_) => assert!(opens && began.elapsed().is_zero()),
+            Err(error) => assert!(!opens && matches!(error, CallError::TooLate), "{error:?}"),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_connection_is_not_reported_with_the_reason_of_an_earlier_attempt() {
+    let store = ByHand::default();
+    let link = Link::new(Box::new(store.clone()), DEADLINE, 100);
+    store.connect(Err(fault(FaultKind::NotSent))).await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    store.connect(Ok(())).await;
+    let live = link.current.load_full().expect("a connection");
+    link.learn(0, b"key", Some(&live), Err(&CallError::Fault(fault(FaultKind::Lost))));
+    let Err(CallError::Fault(fault)) = link.live(Instant::now() + DEADLINE).await else { panic!("it was lost") };
+    assert_eq!(fault.to_string(), "there is no connection");
+}
+
+/// What an answer shows that arrives after its caller's deadline, but within the store's.
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_its_caller_does_not_wait_for_is_a_success_or_a_failure() {
+    use FaultKind::{Lost, Moved, NoScript, NotNow, OutOfMemory, Script};
+    let faults = [(NoScript, false), (Moved(None), false), (NotNow, false), (Script, false), (OutOfMemory, true)];
+    let faults = faults.map(|(kind, fails)| (Err(fault(kind)), fails, true));
+    for (answer, fails, keeps) in
+        faults.into_iter().chain([(Ok(Reply::Nil), false, true), (Err(fault(Lost)), true, false)])
+    {
+        let (store, link, live) = connected(2).await;
+        link.fail(0, b"key", Failure::Fault, "the first of two");
+        let sent = link.send(&live, (0, b"key"), Command::new("GET"), Instant::now() + DEADLINE / 10).await;
+        assert!(matches!(sent, Err(CallError::Late)));
+        store.next().await.answer(answer.clone()).await;
+        assert_eq!(link.counters.read().breaker_openings, u64::from(fails), "{answer:?}");
+        assert_eq!(link.is_connected(), keeps, "{answer:?}");
+        link.fail(0, b"key", Failure::Fault, "one more");
+        assert_eq!(link.counters.read().breaker_openings, u64::from(fails), "a success begins the count anew");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_a_stalled_process_reads_too_late_is_neither_a_success_nor_a_failure() {
+    let (store, link, live) = connected(2).await;
+    link.fail(0, b"key", Failure::Fault, "the first of two");
+    let sent = link.send(&live, (0, b"key"), Command::new("GET"), Instant::now() + DEADLINE / 10).await;
+    assert!(matches!(sent, Err(CallError::Late)));
+    let unanswered = store.next().await;
+    tokio::time::advance(DEADLINE).await;
+    unanswered.answer(Ok(Reply::Nil)).await;
+    assert_eq!(link.counters.read().breaker_openings, 0);
+    link.fail(0, b"key", Failure::Fault, "the second");
+    assert_eq!(link.counters.read().breaker_openings, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_are_suspended_as_overdue_only_while_there_is_a_connection_and_no_error() {
+    for (error, lost, overdue) in [(false, false, true), (true, false, false), (false, true, false)] {
+        let (_store, link, live) = connected(1).await;
+        if error {
+            link.learn(0, b"key", None, Err(&CallError::Fault(fault(FaultKind::Other))));
+        } else {
+            link.fail(0, b"key", Failure::Late, NO_ANSWER);
+        }
+        if lost {
+            link.drop_connection(&live);
+        }
+        let refused = link.leave(0).expect_err("the breaker is open");
+        assert_eq!(matches!(refused, CallError::Overdue), overdue, "{refused:?}");
+        assert!(overdue || matches!(refused, CallError::Suspended), "{refused:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_under_way_is_a_part_of_the_deadline_and_less_for_one_range_of_a_cluster() {
+    for (store, share) in [(ByHand::default(), 4), (ByHand::cluster(), 8)] {
+        let link = Link::new(Box::new(store), DEADLINE, 1);
+        let most = u32::try_from(DEADLINE.as_micros()).expect("a small number") / share;
+        let _all = link.room.take_now(0, most - 1).expect("nothing is under way");
+        assert!(link.room.take_now(0, 2).is_none() && link.room.take_now(0, 1).is_some());
+    }
+}
+
+/// A primary that is down suspends the calls to its own slots only.
+#[tokio::test(start_paused = true)]
+async fn each_range_of_a_cluster_has_a_breaker_and_a_fault_keeps_its_connection() {
+    let store = ByHand::cluster();
+    let link = Link::new(Box::new(store.clone()), DEADLINE, 1);
+    store.connect(Ok(())).await;
+    let live = link.current.load_full().expect("a connection");
+    for (broken, healthy) in [(0, 16_383), (16_383, 0)] {
+        link.learn(broken, b"key", Some(&live), Err(&CallError::Fault(fault(FaultKind::Lost))));
+        assert!(link.leave(broken).is_err() && link.leave(healthy).is_ok() && !link.is_healthy());
+        assert!(link.is_connected(), "the client opens its connection to that server again");
+        link.breakers[link.range(broken)].half_open();
+        link.learn(broken, b"key", Some(&live), Ok(()));
+        assert!(link.is_healthy());
+    }
 }

@@ -68,7 +68,7 @@ pub(crate) fn check(set: &PolicySet) -> Result<(), ConfigError> {
 
 #[cfg(test)]
 mod tests {
-    use throttle_core::{Carry, Gcra, IntoAlgorithm, Rate, SlidingLog, SlidingWindow};
+    use throttle_core::{Carry, Gcra, IntoAlgorithm, PolicyTree, Rate, SlidingLog, SlidingWindow};
 
     use super::*;
 
@@ -86,5 +86,17 @@ mod tests {
         for tiers in [[("few", log(5)), ("many", log(5_000))], [("many", log(5_000)), ("few", log(5))]] {
             assert_eq!(of(&Policy::tiered("p", tiers, Carry::Keep).expect("tiers")), PLAIN + 1_000);
         }
+    }
+
+    #[test]
+    fn every_policy_of_a_set_and_every_tier_is_checked() {
+        let log = |units| SlidingLog::new(Rate::per_day(units));
+        let of = |name: &str, units| Policy::new(name, log(units)).expect("a policy").into();
+        let refused = |tree: PolicyTree| check(&PolicySet::new(tree).expect("a set")).err();
+        assert!(refused(PolicyTree::All(vec![of("a", 10_000), of("b", 10_000)])).is_none());
+        let error = refused(PolicyTree::All(vec![of("a", 10_000), of("b", 10_001)])).expect("one is too large");
+        assert_eq!(error.policy(), Some("b"));
+        let tiers = Policy::tiered("p", [("few", log(5)), ("many", log(10_001))], Carry::Keep).expect("tiers");
+        assert_eq!(refused(tiers.into()).expect("a tier is too large").policy(), Some("p"));
     }
 }

@@ -109,3 +109,14 @@ impl fmt::Debug for Command {
         shown.field("name", &name).field("words", &self.args().count()).field("route", &self.route).finish()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_shows_its_name_and_no_other_word() {
+        let shown = format!("{:?}", Command::new("GET").arg("throttle{all}p:tada").to(Route::Slot(7)));
+        assert_eq!(shown, r#"Command { name: Some("GET"), words: 2, route: Slot(7) }"#);
+    }
+}

@@ -149,3 +149,23 @@ impl Connection for Kept {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pool_has_at_least_one_connection() {
+        for (size, most) in [(0, 1), (1, 1), (7, 7)] {
+            assert_eq!(Pool::new("redis://host", size).expect("a URL").size, most);
+        }
+    }
+
+    /// The decision was not sent, so it is not charged.
+    #[test]
+    fn a_pool_without_a_connection_has_sent_nothing() {
+        assert!(not_sent(bb8::RunError::TimedOut).did_not_run());
+        let reset = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
+        assert!(not_sent(bb8::RunError::User(reset.into())).did_not_run());
+    }
+}

@@ -79,3 +79,18 @@ impl fmt::Debug for Tls {
         shown.field("authority", &self.authority.is_some()).field("client", &self.client.is_some()).finish()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_text_must_hold_what_it_is_for() {
+        let (certificate, key) = ("-----BEGIN CERTIFICATE-----", "-----BEGIN PRIVATE KEY-----");
+        let field = |tls: Tls| tls.certificates().err().map(|error| error.field());
+        assert_eq!(field(Tls::new().authority(key)), Some("certificate authority"));
+        assert_eq!(field(Tls::new().client_certificate(key, key)), Some("client certificate"));
+        assert_eq!(field(Tls::new().client_certificate(certificate, certificate)), Some("client key"));
+        assert_eq!(field(Tls::new().authority(certificate).client_certificate(certificate, key)), None);
+    }
+}

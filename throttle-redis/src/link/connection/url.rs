@@ -69,4 +69,13 @@ mod tests {
         }
         assert_eq!(refusal("redis://host", false), None);
     }
+
+    #[cfg(any(feature = "cluster", feature = "sentinel"))]
+    #[test]
+    fn addresses_are_listed_without_credentials() {
+        let servers = ["redis://user:secret@one:1", "redis://two"].map(|url| read("cluster URLs", url).expect("a URL"));
+        assert_eq!(addresses(&servers), "one:1, two:6379");
+        let error = read("cluster URLs", "redis://user:secret@host:x").expect_err("no port");
+        assert_eq!((error.field(), error.value()), ("cluster URLs", "redis://…"));
+    }
 }

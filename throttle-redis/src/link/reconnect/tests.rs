@@ -1,0 +1,239 @@
+//! What a broken link does, on answers that a test gives by hand.
+
+use tokio::time::sleep;
+
+use super::*;
+use crate::link::connection::by_hand::{ByHand, fault, turns};
+use crate::link::connection::{Reply, Route};
+
+const DEADLINE: Duration = Duration::from_millis(100);
+const KEY: &[u8] = b"key";
+/// At the first server of the cluster.
+const SLOT: u16 = 7_000;
+
+fn link(store: &ByHand) -> Arc<Link> {
+    Link::new(Box::new(store.clone()), DEADLINE, 1)
+}
+
+fn slots(servers: [&str; 2]) -> Reply {
+    let range = |(first, host): (i64, &str)| {
+        let server = Reply::Array(vec![Reply::Bytes(host.into()), Reply::Int(6379)]);
+        Reply::Array(vec![Reply::Int(first), Reply::Int(first + 8_191), server])
+    };
+    Reply::Array([0, 8_192].into_iter().zip(servers).map(range).collect())
+}
+
+/// A connected link whose store has failed about a key.
+async fn failed(store: &ByHand) -> Arc<Link> {
+    let link = link(store);
+    store.open(Ok(())).await;
+    if link.is_cluster() {
+        store.next().await.answer(Ok(slots(["a", "b"]))).await;
+    }
+    assert!(link.is_healthy());
+    link.learn(SLOT, KEY, None, Err(&CallError::Fault(fault(FaultKind::Other))));
+    assert!(!link.is_healthy());
+    link
+}
+
+fn address(host: &str) -> Route {
+    Route::Address { host: host.to_owned(), port: 6379, asking: false }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sign_of_life_is_a_call_of_a_script_that_no_server_has() {
+    let store = ByHand::default();
+    let link = failed(&store).await;
+    let sent = store.later().await;
+    assert_eq!(sent.words(), ["EVALSHA", NO_SCRIPT, "0"]);
+    sent.answer(Err(fault(FaultKind::NoScript))).await;
+    assert!(link.is_healthy());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_is_asked_about_the_key_that_failed_where_it_redirects_to() {
+    let store = ByHand::cluster();
+    let link = failed(&store).await;
+    let sent = store.later().await;
+    assert_eq!(sent.words(), ["EVALSHA", NO_SCRIPT, "1", "key"]);
+    assert_eq!(sent.command.route(), &Route::Slot(SLOT));
+    sent.answer(Err(fault(FaultKind::Moved(Some(("b".to_owned(), 6379)))))).await;
+    let sent = store.next().await;
+    assert_eq!((sent.words().len(), sent.command.route()), (4, &address("b")));
+    sent.answer(Err(fault(FaultKind::NoScript))).await;
+    assert!(link.is_healthy());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_without_a_sign_of_life_is_replaced_and_has_some_time_to_give_one() {
+    let store = ByHand::default();
+    let link = failed(&store).await;
+    store.later().await.answer(Err(fault(FaultKind::Other))).await;
+    assert!(!link.is_healthy());
+    store.connect(Ok(())).await;
+    let opened = Instant::now();
+    while store.connecting().await == 0 {
+        assert!(opened.elapsed() < 4 * YOUNG, "it is never replaced");
+        if store.is_idle().await {
+            sleep(Duration::from_millis(10)).await;
+        } else {
+            store.next().await.answer(Err(fault(FaultKind::Other))).await;
+        }
+    }
+    assert!(opened.elapsed() > YOUNG);
+    assert_eq!(link.counters.read().connections, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn attempts_to_connect_pause() {
+    let store = ByHand::default();
+    let link = link(&store);
+    let (began, mut attempts) = (Instant::now(), 0);
+    while began.elapsed() < Duration::from_secs(3) && attempts < 50 {
+        if store.connecting().await > 0 {
+            attempts += 1;
+            store.connect(Err(fault(FaultKind::NotSent))).await;
+        } else {
+            sleep(Duration::from_millis(10)).await;
+        }
+    }
+    assert!((8..=20).contains(&attempts), "{attempts} in three seconds");
+    assert_eq!(link.counters.read().failed_connections, attempts);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_that_was_replaced_opens_no_connection() {
+    let store = ByHand::default();
+    let link = link(&store);
+    turns().await;
+    assert!(link.goes_on(2), "the next task takes over while the first one connects");
+    store.connect(Ok(())).await;
+    assert!(!link.is_connected() && link.counters.read().connections == 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_that_was_replaced_while_it_asked_for_a_sign_of_life_ends() {
+    let store = ByHand::default();
+    let link = failed(&store).await;
+    let sent = store.later().await;
+    assert!(link.goes_on(99), "another task takes over");
+    sent.answer(Err(fault(FaultKind::Other))).await;
+    assert_eq!(store.connecting().await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_connection_of_a_cluster_is_replaced_when_the_other_servers_name_another_for_the_slot() {
+    let unanswered = || Err(fault(FaultKind::Lost));
+    for (answer, replaced) in [(Ok(slots(["a", "b"])), false), (Ok(slots(["c", "b"])), true), (unanswered(), true)] {
+        let store = ByHand::cluster();
+        let link = failed(&store).await;
+        let asking = tokio::spawn(async move { link.is_outdated().await });
+        let sent = store.next().await;
+        assert_eq!((sent.words().join(" "), sent.command.route()), ("CLUSTER SLOTS".to_owned(), &address("b")));
+        assert!(store.is_idle().await, "the silent server is not asked");
+        sent.answer(answer.clone()).await;
+        assert_eq!(asking.await.expect("no panic"), replaced, "{answer:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn news_of_a_failover_must_have_reached_every_server_that_answers() {
+    let map = |host: &str| {
+        let range = |(first, last, host): (i64, i64, &str)| {
+            let server = Reply::Array(vec![Reply::Bytes(host.into()), Reply::Int(6379)]);
+            Reply::Array(vec![Reply::Int(first), Reply::Int(last), server])
+        };
+        Reply::Array([(0, 7_999, host), (8_000, 9_999, "b"), (10_000, 16_383, "c")].map(range).to_vec())
+    };
+    for (answers, replaced) in [(["x", "x"], true), (["x", "a"], false), (["a", "x"], false), (["a", "a"], false)] {
+        let store = ByHand::cluster();
+        let link = link(&store);
+        store.open(Ok(())).await;
+        store.next().await.answer(Ok(map("a"))).await;
+        link.learn(SLOT, KEY, None, Err(&CallError::Fault(fault(FaultKind::Other))));
+        let asking = tokio::spawn(async move { link.is_outdated().await });
+        for (server, owner) in ["b", "c"].into_iter().zip(answers) {
+            let sent = store.next().await;
+            assert_eq!(sent.command.route(), &address(server));
+            sent.answer(Ok(map(owner))).await;
+        }
+        assert_eq!(asking.await.expect("no panic"), replaced, "{answers:?}");
+    }
+}
+
+/// Answers every command of a cluster that is asked for signs of life for some seconds. Returns the names of the
+/// keys that it was asked about, and the number of connections that were opened.
+async fn silent_for_a_while(store: &ByHand, link: &Arc<Link>) -> (Vec<String>, u64) {
+    let (began, mut keys) = (Instant::now(), Vec::new());
+    while began.elapsed() < Duration::from_secs(3) {
+        if store.connecting().await > 0 {
+            store.open(Ok(())).await;
+        } else if store.is_idle().await {
+            sleep(Duration::from_millis(10)).await;
+        } else {
+            let sent = store.next().await;
+            let words = sent.words();
+            if words[0] == "CLUSTER" {
+                sent.answer(Ok(slots(["a", "b"]))).await;
+            } else {
+                keys.push(words[3].clone());
+                sent.answer(Err(fault(FaultKind::Lost))).await;
+            }
+        }
+    }
+    (keys, link.counters.read().connections)
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_connection_of_a_cluster_is_kept_while_the_other_servers_name_the_silent_one() {
+    let store = ByHand::cluster();
+    let link = failed(&store).await;
+    let (keys, connections) = silent_for_a_while(&store, &link).await;
+    assert_eq!(connections, 1);
+    assert!(keys.len() > 5, "it is asked again and again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_range_of_slots_whose_breaker_is_open_is_asked_for_a_sign_of_life() {
+    let store = ByHand::cluster();
+    let link = failed(&store).await;
+    link.learn(100, b"other", None, Err(&CallError::Fault(fault(FaultKind::Other))));
+    let (keys, _) = silent_for_a_while(&store, &link).await;
+    for name in ["key", "other"] {
+        assert!(keys.iter().any(|key| key == name), "{name} of {keys:?}");
+    }
+    assert!(!link.is_healthy());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_connection_is_asked_for_a_sign_of_life_at_once() {
+    let store = ByHand::default();
+    let link = failed(&store).await;
+    store.later().await.answer(Err(fault(FaultKind::Other))).await;
+    store.connect(Ok(())).await;
+    store.next().await.answer(Err(fault(FaultKind::NoScript))).await;
+    assert!(link.is_healthy());
+}
+
+/// A server of several may hang, and the client needs time for the others.
+#[tokio::test(start_paused = true)]
+async fn an_attempt_to_connect_that_hangs_is_given_up() {
+    for (store, limit) in [(ByHand::default(), CONNECT), (ByHand::cluster(), CONNECT_CLUSTER)] {
+        let link = link(&store);
+        assert_eq!(store.connecting().await, 1);
+        sleep(limit - Duration::from_millis(1)).await;
+        assert_eq!(link.counters.read().failed_connections, 0);
+        sleep(Duration::from_millis(2)).await;
+        assert_eq!(link.counters.read().failed_connections, 1, "after {limit:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_that_was_replaced_during_a_pause_makes_no_attempt() {
+    let store = ByHand::default();
+    let link = link(&store);
+    store.connect(Err(fault(FaultKind::NotSent))).await;
+    assert!(link.goes_on(99), "another task takes over");
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(store.connecting().await, 0);
+}
