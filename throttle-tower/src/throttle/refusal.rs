@@ -121,6 +121,6 @@ fn generic(status: StatusCode) -> Bytes {
     Bytes::from(format!(r#"{{"type":"about:blank","title":"{title}","status":{status}}}"#))
 }
 
-/// Marks the response of a throttle's refusal, for the throttles around it.
+/// Marks the response of a throttle's refusal that carries no [`LimitReport`], for the throttles around it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RefusedByThrottle;

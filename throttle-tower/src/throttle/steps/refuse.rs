@@ -92,6 +92,9 @@ fn build<B: Backend>(shared: &Shared<B>, reason: Reason<'_>, status: StatusCode,
         }
         None => refusal.default_response(),
     };
-    response.extensions_mut().insert(RefusedByThrottle);
+    // The report of a refusal tells the same.
+    if !matches!(refusal.reason, Reason::Quota(_)) {
+        response.extensions_mut().insert(RefusedByThrottle);
+    }
     response
 }

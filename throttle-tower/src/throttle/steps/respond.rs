@@ -1,7 +1,8 @@
-use http::Response;
+use http::{Extensions, Response};
 
 use super::judge::Admitted;
 use crate::throttle::in_progress::Held;
+use crate::throttle::limit_report::LimitReport;
 use crate::throttle::refusal::RefusedByThrottle;
 
 impl Admitted {
@@ -15,12 +16,19 @@ impl Admitted {
         let Self { headers, late, mut held } = self;
         // Refund rules read the inner service's headers, before the layer adds its own.
         held.answered(response.status(), response.headers());
-        let is_refused = response.extensions().get::<RefusedByThrottle>().is_some();
-        let headers = if is_refused { headers.beside_a_refusal() } else { headers };
+        let headers = if is_refused(response.extensions()) { headers.beside_a_refusal() } else { headers };
         match late {
             None => headers.write(response.headers_mut()),
             Some(late) => late.respond(headers, response),
         }
         held
     }
+}
+
+/// Whether another throttle has refused the request.
+#[inline]
+fn is_refused(response: &Extensions) -> bool {
+    !response.is_empty()
+        && (response.get::<LimitReport>().is_some_and(|report| !report.decision().is_admitted())
+            || response.get::<RefusedByThrottle>().is_some())
 }
