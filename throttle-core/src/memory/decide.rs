@@ -104,7 +104,7 @@ impl Store {
     pub(super) fn charge_at_most(&self, set: &MemorySet, policy: usize, key: &Key, call: (u64, u8), now: Timestamp) {
         let ((cost, tier), Some(policy)) = (call, set.policies.get(policy)) else { return };
         self.on_entry(&Asked { in_force: policy.in_force(tier), key, cost, now }, |cell, _| {
-            let units = if cell.wait(cost) == 0 { cost } else { cost.min(cell.standing().remaining) };
+            let units = cost.min(cell.standing().remaining);
             if units > 0 {
                 cell.take(units);
             }
@@ -120,7 +120,7 @@ impl Store {
         let hash = self.key_hasher.hash(key);
         let label = Label::new(hash, in_force.version.policy);
         let mut shard = self.shard(hash).lock();
-        let (entry, mut cell) = Entry::locate(in_force, label, (cost, now), &mut shard, &[label], &self.shared);
+        let (entry, mut cell) = Entry::locate(in_force, label, (cost, now), &mut shard, &[], &self.shared);
         let overflow = entry.is_overflow();
         let (charged, result) = step(&mut cell, overflow);
         entry.finish(cell, (charged, now), &mut shard, &self.shared);

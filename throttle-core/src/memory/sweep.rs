@@ -23,12 +23,12 @@ impl LockedShard<'_> {
     /// Makes room for one key; `false` if the store is full of live keys. Slots of `kept` labels stay.
     pub(super) fn make_room(&mut self, now: Timestamp, kept: &[Label], shared: &Shared) -> bool {
         self.sweep(now, SWEEP, kept, shared);
-        shared.reserve() || (self.sweep(now, SWEEP_WHEN_FULL, kept, shared) > 0 && shared.reserve())
+        shared.reserve() || (self.sweep(now, SWEEP_WHEN_FULL, kept, shared) && shared.reserve())
     }
 
-    /// Forgets the stale keys among the next `count` slots, except `kept`; returns how many those were.
-    fn sweep(&mut self, now: Timestamp, count: usize, kept: &[Label], shared: &Shared) -> usize {
-        let mut forgotten = 0;
+    /// Forgets the stale keys among the next `count` slots, except `kept`. Returns whether there were any.
+    fn sweep(&mut self, now: Timestamp, count: usize, kept: &[Label], shared: &Shared) -> bool {
+        let mut forgotten = false;
         for _ in 0..count.min(self.table.width()) {
             let at = if self.rest.cursor < self.table.width() { self.rest.cursor } else { 0 };
             match self.stale(at, now, kept, &shared.policies) {
@@ -36,8 +36,7 @@ impl LockedShard<'_> {
                 Some((fresh_at, small)) => {
                     self.rest.horizon = self.rest.horizon.max(fresh_at);
                     self.remove(at, small, shared);
-                    self.rest.cursor = at;
-                    forgotten += 1;
+                    forgotten = true;
                 }
                 None => self.rest.cursor = at + 1,
             }
