@@ -121,6 +121,54 @@ mod tests {
     }
 
     #[test]
+    fn law_11_a_short_key_and_a_long_one_never_meet() {
+        let hasher = KeyHasher::random();
+        let is_digested = |len: usize| hasher.hash(&"x".repeat(len).into()).digested;
+        assert!(
+            !is_digested(0) && !is_digested(13) && is_digested(14) && is_digested(300),
+            "fifteen bytes with its length"
+        );
+        for hasher in [KeyHasher::random(), KeyHasher::random()] {
+            assert_eq!((hasher.multiply & 1, hasher.spread & 1), (1, 1), "only odd factors can be undone");
+        }
+    }
+
+    #[test]
+    fn law_11_the_keys_of_several_policies_are_hashed_one_by_one() {
+        let hasher = KeyHasher::random();
+        let long = |n: u64| Key::builder().text("longer than a number").number(n).finish();
+        let keys: [Key; 10] =
+            [1.into(), 1.into(), 2.into(), long(1), long(2), long(2), 2.into(), 1.into(), Key::CONSTANT, Key::CONSTANT];
+        let mut calls = keys.clone().map(Call::from);
+        let mut hashes = [KeyHash::default(); 10];
+        assert!(hasher.hash_each(&calls, &mut hashes));
+        assert_eq!(hashes, keys.map(|key| hasher.hash(&key)));
+        assert!(!hasher.hash_each(&calls[..9], &mut hashes), "a call is missing");
+        calls[9] = Call::SKIP;
+        assert!(!hasher.hash_each(&calls, &mut hashes), "a call has no key");
+        assert!(hasher.hash_each(&calls, &mut hashes[..9]), "that call is not asked for");
+    }
+
+    #[test]
+    fn attack_24_no_key_has_the_same_number_in_two_processes() {
+        let (one, other) = (KeyHasher::random(), KeyHasher::random());
+        let keys = [Key::CONSTANT, 0.into(), 1.into(), "ada".into(), "x".repeat(15).into(), "x".repeat(300).into()];
+        for key in keys {
+            assert_ne!(one.hash(&key), other.hash(&key), "{key:?}");
+        }
+    }
+
+    /// A multiplier of 1 leaves a number as it is: what is folded and mixed afterwards must spread the keys.
+    #[test]
+    fn attack_24_a_poor_multiplier_spreads_keys_that_count_upwards() {
+        let hasher = KeyHasher { multiply: 1, spread: 0x9e37_79b9_7f4a_7c15, ..KeyHasher::random() };
+        let mut shards: Vec<u64> = (0..200_u64).map(|n| hasher.hash(&n.into()).shard_bits() >> 54).collect();
+        shards.sort_unstable();
+        shards.dedup();
+        assert!(shards.len() > 100, "200 keys fall into {} of 1,024 shards", shards.len());
+    }
+
+    #[test]
     fn attack_24_two_processes_place_the_same_keys_differently() {
         let (one, other) = (KeyHasher::random(), KeyHasher::random());
         let top = |hasher: &KeyHasher, n: u64| hasher.hash(&n.into()).shard_bits() >> 52;

@@ -105,6 +105,19 @@ impl Shard {
 }
 
 impl Rest {
+    /// How many overflow buckets there are.
+    #[cfg(test)]
+    pub(super) fn overflow_buckets(&self) -> u32 {
+        self.overflow_buckets
+    }
+
+    /// Large states, and the places that there are for them.
+    #[cfg(test)]
+    pub(super) fn large_states(&self) -> (usize, usize) {
+        let states = self.large.as_ref().map_or(&[][..], |large| &large.states);
+        (states.iter().filter(|state| **state != Repr::EMPTY).count(), states.len())
+    }
+
     /// The large state that a slot's words refer to.
     #[inline]
     pub(super) fn large_state(&mut self, words: Words) -> Option<&mut Repr> {

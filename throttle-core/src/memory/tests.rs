@@ -1,5 +1,10 @@
 //! Law 12: what one decision does is bounded, however large the store is, and waits for its own keys' shards only.
 
+mod growth;
+mod labels;
+mod large_states;
+mod room;
+
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::thread;

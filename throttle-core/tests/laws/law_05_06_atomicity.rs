@@ -8,11 +8,11 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 use throttle_core::backend::Call;
-use throttle_core::{AnyCharge, Backend};
 use throttle_core::{
-    Cost, FixedWindow, Gcra, Key, ManualClock, MemoryBackend, MemorySet, Policy, PolicySet, PolicyTree, Rate,
-    SlidingLog, Timestamp,
+    Algorithm, Cost, FixedWindow, Gcra, IntoAlgorithm, Key, ManualClock, MemoryBackend, MemorySet, Policy, PolicySet,
+    PolicyTree, Rate, SlidingLog, SlidingWindow, Timestamp,
 };
+use throttle_core::{AnyCharge, Backend};
 
 use crate::support::machines::{Machine, Pure};
 use crate::support::spec::{Kind, Spec, TODAY, Tree};
@@ -265,6 +265,59 @@ fn law_06_ten_million_decisions_of_eight_threads_admit_exactly_as_many_as_one_ke
     let overflowed = overflowed.into_inner();
     let passed = THREADS * DECISIONS / 32;
     assert!((passed / 100..passed).contains(&overflowed), "{overflowed} of {passed} keys found the store full");
+}
+
+/// Eight threads on two keys, which they name in both orders, of two policies: both states small, both large, and one
+/// of each. Other keys come, go and are reset beside them, so that tables grow and places of large states change hands.
+#[test]
+fn law_06_eight_threads_on_sets_of_small_and_large_states_admit_exactly_as_many_as_their_keys_have() {
+    const THREADS: u64 = 8;
+    const DECISIONS: u64 = 3_000;
+    const UNITS: u64 = 9_000;
+    let small = || FixedWindow::new(Rate::per_day(UNITS)).into_algorithm().unwrap();
+    let log = || SlidingLog::new(Rate::per_day(UNITS)).into_algorithm().unwrap();
+    let window = || SlidingWindow::new(Rate::per_day(UNITS)).into_algorithm().unwrap();
+    let pairs = [[small(), small()], [small(), log()], [window(), small()], [log(), window()]];
+    for (pair, max_keys) in pairs.into_iter().flat_map(|pair| [(pair, 1_000_000), (pair, 300)]) {
+        let backend = frozen(max_keys);
+        let prepare = |names: [&str; 2], pair: [Algorithm; 2]| {
+            let member = |(name, algorithm)| PolicyTree::from(Policy::new(name, algorithm).unwrap());
+            let members = names.into_iter().zip(pair).map(member).collect();
+            Arc::new(backend.prepare(PolicySet::new(PolicyTree::All(members)).unwrap()).unwrap())
+        };
+        let (both, passing) = (prepare(["a", "b"], pair), prepare(["c", "d"], pair));
+        let admitted = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let (backend, both, passing, admitted) = (&backend, &both, &passing, &admitted);
+                scope.spawn(move || {
+                    let keys = if thread % 2 == 0 { ["x", "y"] } else { ["y", "x"] };
+                    let everybody = keys.map(|key| Call::from(Key::from(key)));
+                    for n in 0..DECISIONS {
+                        let decision = backend.decide_now(both, &everybody);
+                        admitted.fetch_add(decision.is_admitted().into(), Ordering::Relaxed);
+                        if n % 8 == 0 {
+                            // A key that only this thread uses, and no two of its policies in one shard.
+                            let keys = [0, 1].map(|half| Key::from(n * 2 * THREADS + 2 * thread + half));
+                            let calls = keys.clone().map(Call::from);
+                            for used in 1..=2 {
+                                let own = backend.decide_now(passing, &calls);
+                                for status in own.statuses().iter().filter(|status| !status.is_overflow()) {
+                                    assert_eq!(status.remaining(), UNITS - used, "charged by nobody else");
+                                }
+                            }
+                            for (policy, key) in keys.iter().enumerate() {
+                                drop(backend.reset(passing, policy, key));
+                            }
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(admitted.into_inner(), 2 * UNITS, "{pair:?}");
+        let left = backend.decide_now(&both, &["x", "y"].map(|key| Call::peek(Key::from(key))));
+        assert_eq!(left.remaining(), 0);
+    }
 }
 
 /// Every algorithm, one key, mixed costs: the units admitted never exceed K, and requests of cost 1 use up the last of

@@ -1,0 +1,53 @@
+//! Labels: what tells one key of one policy from another, and where its slot is looked for.
+
+use crate::algorithm::Words;
+use crate::memory::key_hash::KeyHash;
+use crate::memory::slot::{Content, Label};
+use crate::memory::table::Table;
+
+fn label(number: u128, policy: u16) -> Label {
+    Label::new(KeyHash { number, digested: false }, policy)
+}
+
+/// Otherwise a request of many policies would look through one long run of slots.
+#[test]
+fn the_policies_of_one_key_begin_at_different_slots() {
+    for number in [0, 1, 0x1234_5678_9abc_def0_1234_5678_9abc_def0, u128::MAX] {
+        let mut homes: Vec<usize> = (0..16).map(|policy| label(number, policy).home(1_000)).collect();
+        homes.sort_unstable();
+        homes.dedup();
+        assert!(homes.len() > 12, "sixteen policies at {homes:?}");
+        assert!(homes.iter().all(|home| *home < 1_000));
+    }
+}
+
+/// Keys that share the lower half of their number, the upper half, or both with another policy's key.
+#[test]
+fn a_key_is_found_by_both_halves_of_its_number_and_its_policy() {
+    let table = Table::new(100);
+    let all: Vec<Label> = (0..64).map(|n| label(((n / 16) << 64) | (n / 4 % 4), (n % 4) as u16)).collect();
+    let state = |place: usize| Words { instant: -(place as i64), amount: place as u64 };
+    for (place, label) in all.iter().enumerate() {
+        let mut table = table.change();
+        assert_eq!(table.find(*label), None, "{label:?} is not there yet");
+        table.insert(Content::new(*label, 0, state(place)));
+    }
+    for (place, label) in all.iter().enumerate() {
+        let table = table.change();
+        let content = table.get(table.find(*label).expect("it is there")).expect("a used slot");
+        assert_eq!((content.label(), content.words()), (*label, state(place)));
+    }
+}
+
+#[test]
+fn law_11_overflow_buckets_are_told_from_each_other_and_from_every_key() {
+    let buckets: Vec<Label> =
+        [0, 1, 1_022].into_iter().flat_map(|policy| [0, 1, 15].map(|tier| Label::overflow(policy, tier))).collect();
+    for (place, bucket) in buckets.iter().enumerate() {
+        assert!(bucket.is_overflow());
+        assert_eq!(bucket.policy(), [0, 1, 1_022][place / 3]);
+        assert!(buckets[..place].iter().all(|other| other != bucket));
+    }
+    assert!(!label(1, 0).is_overflow(), "a short key, whose number may be any");
+    assert_ne!(label(1, 0), Label::overflow(0, 1));
+}

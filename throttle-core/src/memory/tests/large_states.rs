@@ -1,0 +1,140 @@
+//! States that do not fit a slot: they are found again by a thread that waited, and their places are used again.
+
+use std::thread;
+use std::time::Duration;
+
+use super::NOW;
+use crate::algorithm::{Algorithm, Gcra, IntoAlgorithm, SlidingLog, SlidingWindow};
+use crate::backend::Call;
+use crate::decision::Decision;
+use crate::key::Key;
+use crate::memory::slot::Label;
+use crate::memory::store::{MemorySet, Store};
+use crate::policy::Policy;
+use crate::rate::Rate;
+use crate::set::{AnyCharge, PolicySet, PolicyTree};
+use crate::time::Timestamp;
+
+/// A store of one shard.
+struct Desk {
+    store: Store,
+    set: MemorySet,
+}
+
+impl Desk {
+    fn new(algorithm: impl IntoAlgorithm) -> Self {
+        let store = Store::new(100);
+        let set = store.prepare(Self::policy(algorithm)).unwrap();
+        Self { store, set }
+    }
+
+    fn policy(algorithm: impl IntoAlgorithm) -> PolicySet {
+        PolicySet::new(Policy::new("p", algorithm).unwrap().replace_existing()).unwrap()
+    }
+
+    fn replace(&mut self, algorithm: impl IntoAlgorithm) {
+        self.set = self.store.prepare(Self::policy(algorithm)).unwrap();
+    }
+
+    fn take(&self, key: u64) -> Decision {
+        self.take_at(key, NOW)
+    }
+
+    fn take_at(&self, key: u64, now: Timestamp) -> Decision {
+        self.store.decide(&self.set, &[Call::from(Key::from(key))], now)
+    }
+
+    fn left(&self, key: u64) -> u64 {
+        self.store.decide(&self.set, &[Call::peek(Key::from(key))], NOW).remaining()
+    }
+
+    fn reset(&self, key: u64) {
+        self.store.reset(&self.set, 0, &Key::from(key));
+    }
+
+    fn label(&self, key: u64) -> Label {
+        Label::new(self.store.key_hasher.hash(&Key::from(key)), 0)
+    }
+
+    /// States, and places for them.
+    fn large_states(&self) -> (usize, usize) {
+        self.store.shards[0].lock().rest.large_states()
+    }
+}
+
+fn log() -> Algorithm {
+    SlidingLog::new(Rate::per_day(3)).build().unwrap()
+}
+
+/// Another thread forgets the key that a request waits for, and puts another key's state in its place.
+#[test]
+fn law_06_a_request_that_waited_for_a_large_state_charges_no_other_key() {
+    let desk = Desk::new(log());
+    let shard = &desk.store.shards[0];
+    for _ in 0..5 {
+        assert_eq!(desk.take(1).remaining(), 2);
+        let decision = thread::scope(|scope| {
+            let rest = shard.lock_rest();
+            let waiting = scope.spawn(|| desk.take(1));
+            // Long enough, nearly always, for the request to find its key and wait for the state.
+            thread::sleep(Duration::from_millis(20));
+            let mut shard = shard.lock_with(rest);
+            shard.forget(desk.label(1), &desk.store.shared);
+            assert!(desk.store.shared.reserve());
+            shard.insert(desk.label(2), 0, log().fresh_repr());
+            drop(shard);
+            waiting.join().unwrap()
+        });
+        assert_eq!(decision.remaining(), 2, "of a key that was forgotten");
+        assert_eq!((desk.left(1), desk.left(2)), (2, 3), "nobody has charged the other key");
+        desk.reset(1);
+        desk.reset(2);
+        assert_eq!(desk.store.keys(), 0);
+    }
+}
+
+#[test]
+fn the_places_of_large_states_are_used_again() {
+    let mut desk = Desk::new(log());
+    let (count, later) = (20, NOW.after_micros(2 * 86_400_000_000));
+    for round in 0..3 {
+        (0..20).for_each(|key| drop(desk.take(round * 20 + key)));
+        assert_eq!(desk.large_states(), (count, count), "round {round}");
+        (0..20).for_each(|key| desk.reset(round * 20 + key));
+        assert_eq!(desk.large_states(), (0, count), "a state that was reset takes up no memory");
+    }
+    (0..20).for_each(|key| drop(desk.take(key)));
+    (0..2).for_each(|_| desk.store.sweep_elsewhere(later));
+    assert_eq!((desk.store.keys(), desk.large_states()), (0, (0, count)), "swept");
+    for _ in 0..2 {
+        (0..20).for_each(|key| drop(desk.take(key)));
+        desk.store.reset_all("");
+        assert_eq!((desk.store.keys(), desk.large_states()), (0, (0, count)), "reset all at once");
+    }
+    // Changed parameters rewrite the states: large ones as large and as small ones, and small ones as large ones.
+    for _ in 0..2 {
+        desk.replace(log());
+        (0..20).for_each(|key| drop(desk.take(key)));
+        assert_eq!(desk.large_states(), (count, count));
+        desk.replace(SlidingWindow::new(Rate::per_day(50)));
+        (0..20).for_each(|key| drop(desk.take(key)));
+        assert_eq!(desk.large_states(), (count, count));
+        desk.replace(Gcra::new(Rate::per_day(50)));
+        (0..20).for_each(|key| drop(desk.take(key)));
+        assert_eq!(desk.large_states(), (0, count));
+    }
+}
+
+/// Requests that do not take the fast path move a state out of its place and in again.
+#[test]
+fn a_decision_that_moves_a_large_state_leaves_it_one_place() {
+    let store = Store::new(100);
+    let member = |name| Policy::new(name, SlidingLog::new(Rate::per_day(9))).unwrap().into();
+    let any = PolicyTree::Any(vec![member("a"), member("b")], AnyCharge::EveryAdmitting);
+    let set = store.prepare(PolicySet::new(any).unwrap()).unwrap();
+    let take = || store.decide(&set, &[1, 2].map(|key| Call::from(Key::from(key))), NOW);
+    for expected in [8, 7, 6] {
+        assert!(take().statuses().iter().all(|status| status.remaining() == expected));
+        assert_eq!(store.shards[0].lock().rest.large_states(), (2, 2));
+    }
+}

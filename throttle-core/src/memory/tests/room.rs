@@ -1,0 +1,133 @@
+//! Room: which keys the sweep forgets, and when, so that newcomers find room and idle keys never pile up.
+
+use super::NOW;
+use crate::algorithm::{Algorithm, FixedWindow, Gcra, IntoAlgorithm, SlidingLog};
+use crate::backend::Call;
+use crate::decision::Decision;
+use crate::key::Key;
+use crate::memory::store::{MemorySet, Store};
+use crate::policy::Policy;
+use crate::rate::Rate;
+use crate::set::PolicySet;
+use crate::time::Timestamp;
+
+/// So few keys that the sweep for one newcomer passes all of a shard's slots.
+const FEW: usize = 24;
+const SECOND: u64 = 1_000_000;
+
+fn prepare(store: &Store, name: &str, algorithm: impl IntoAlgorithm) -> MemorySet {
+    store.prepare(PolicySet::new(Policy::new(name, algorithm).unwrap()).unwrap()).unwrap()
+}
+
+fn take(store: &Store, set: &MemorySet, key: u64, now: Timestamp) -> Decision {
+    store.decide(set, &[Call::from(Key::from(key))], now)
+}
+
+#[test]
+fn law_09_one_idle_key_of_a_full_store_makes_room_for_one_newcomer() {
+    for _ in 0..8 {
+        let store = Store::new(FEW);
+        let second = prepare(&store, "second", FixedWindow::new(Rate::per_second(9)));
+        let day = prepare(&store, "day", FixedWindow::new(Rate::per_day(9)));
+        (1..FEW as u64).for_each(|key| assert!(take(&store, &day, key, NOW).is_admitted()));
+        let is_overflow = |set, key, now| take(&store, set, key, now).statuses()[0].is_overflow();
+        for round in 0..4 {
+            let now = NOW.after_micros(round * 2 * SECOND);
+            assert!(!is_overflow(&second, 0, now));
+            assert!(is_overflow(&day, 100 + round, now), "no key is idle");
+            let later = now.after_micros(SECOND);
+            assert!(!is_overflow(&second, 1 + round, later), "the key of the last second is idle");
+            assert_eq!(store.keys(), FEW);
+        }
+    }
+}
+
+#[test]
+fn law_09_a_sweep_of_a_whole_shard_forgets_every_idle_key() {
+    let all: [Algorithm; 3] = [
+        FixedWindow::new(Rate::per_second(9)).build().unwrap(),
+        Gcra::new(Rate::per_second(1)).build().unwrap(),
+        SlidingLog::new(Rate::per_second(9)).build().unwrap(),
+    ];
+    for algorithm in all {
+        let store = Store::new(FEW);
+        let set = prepare(&store, "p", algorithm);
+        for round in 0..8 {
+            let now = NOW.after_micros(round * 2 * SECOND);
+            (0..FEW as u64).for_each(|key| assert!(take(&store, &set, round * 100 + key, now).is_admitted()));
+            store.sweep_elsewhere(now);
+            assert_eq!(store.keys(), FEW, "{algorithm:?}: no key is idle");
+            // One sweep passes as many slots as there are, and stays at a slot whose key it has forgotten.
+            (0..2).for_each(|_| store.sweep_elsewhere(now.after_micros(SECOND)));
+            assert_eq!(store.keys(), 0, "{algorithm:?}: all keys are idle");
+        }
+    }
+}
+
+/// Each newcomer sweeps more slots than it takes, also while the store is nearly empty.
+#[test]
+fn law_09_idle_keys_never_pile_up() {
+    const EACH: u64 = 4_000;
+    let store = Store::new(1_000_000);
+    let set = prepare(&store, "p", FixedWindow::new(Rate::per_second(9)));
+    for second in 0..10 {
+        let now = NOW.after_micros(second * SECOND);
+        (0..EACH).for_each(|key| assert!(take(&store, &set, second * EACH + key, now).is_admitted()));
+        assert!(store.keys() as u64 <= 2 * EACH, "{} keys, of which {EACH} are live", store.keys());
+    }
+}
+
+/// Looks and refusals forget no key, even if all are idle: they add none.
+#[test]
+fn law_14_a_look_at_an_unknown_key_sweeps_nothing() {
+    let store = Store::new(FEW);
+    let set = prepare(&store, "p", FixedWindow::new(Rate::per_second(9)));
+    (0..FEW as u64).for_each(|key| assert!(take(&store, &set, key, NOW).is_admitted()));
+    let later = NOW.after_micros(SECOND);
+    for key in 100..200 {
+        let look = store.decide(&set, &[Call::peek(Key::from(key))], later);
+        assert_eq!((look.remaining(), look.statuses()[0].is_overflow()), (9, false));
+    }
+    assert_eq!(store.keys(), FEW);
+}
+
+#[test]
+fn a_shard_counts_its_overflow_buckets() {
+    let store = Store::new(1);
+    let tiers = [("free", Gcra::new(Rate::per_second(5))), ("pro", Gcra::new(Rate::per_second(50)))];
+    let policy = Policy::tiered("p", tiers, crate::algorithm::Carry::Keep).unwrap();
+    let set = store.prepare(PolicySet::new(policy).unwrap()).unwrap();
+    let buckets = || store.shards[0].lock().rest.overflow_buckets();
+    let ask = |key: u64, now| store.decide(&set, &[Call::from(Key::from(key)).in_tier(1)], now);
+    for round in 0..3 {
+        assert!(!ask(1, NOW).statuses()[0].is_overflow());
+        assert_eq!(buckets(), 0);
+        for key in 2..5 {
+            assert!(ask(key, NOW).statuses()[0].is_overflow());
+            assert_eq!((buckets(), store.keys()), (2, 1), "one for each tier, which are no keys");
+        }
+        if round == 1 {
+            (0..2).for_each(|_| store.sweep_elsewhere(NOW.after_micros(SECOND)));
+        } else {
+            store.reset_all("p");
+        }
+        assert_eq!((buckets(), store.keys()), (0, 0));
+    }
+}
+
+/// Whichever key the sweep reaches first: for a clock that steps back, all that it has forgotten may have been used.
+#[test]
+fn law_07_a_shard_remembers_the_latest_instant_at_which_a_forgotten_key_was_live() {
+    for _ in 0..16 {
+        let store = Store::new(FEW);
+        let noon = Timestamp::from_micros(1_790_078_400_000_000);
+        let second = prepare(&store, "second", FixedWindow::new(Rate::per_second(9)));
+        let hour = prepare(&store, "hour", FixedWindow::new(Rate::per_hour(9)));
+        for key in 0..4 {
+            assert!(take(&store, &second, key, noon).is_admitted() && take(&store, &hour, key, noon).is_admitted());
+        }
+        let ends = noon.after_micros(3_600 * SECOND);
+        (0..2).for_each(|_| store.sweep_elsewhere(ends));
+        assert_eq!((store.keys(), store.shards[0].lock().rest.horizon), (0, ends));
+    }
+}

@@ -1,0 +1,226 @@
+//! What the memory backend says of itself, and how it keeps its bounds: its options, its clock, its numbers of keys,
+//! policies and versions, and that it works for sets of any size.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use throttle_core::backend::{Call, Receipt};
+use throttle_core::{
+    AnyCharge, Backend, Carry, Clock, FixedWindow, Gcra, Key, LeakyMeter, ManualClock, MemoryBackend, Policy,
+    PolicySet, PolicyTree, Rate, SlidingLog, SlidingWindow, Timestamp,
+};
+
+use crate::support::machines::{InMemory, Machine, Pure};
+use crate::support::strategies::run;
+use crate::support::trace::{Raw, raws};
+
+const T0: Timestamp = Timestamp::from_micros(1_790_000_000_000_000);
+
+fn per_day(name: &str, count: u64) -> Policy {
+    Policy::new(name, FixedWindow::new(Rate::per_day(count))).unwrap()
+}
+
+fn set(tree: impl Into<PolicyTree>) -> PolicySet {
+    PolicySet::new(tree).unwrap()
+}
+
+fn key(n: u64) -> [Call; 1] {
+    [Call::from(Key::from(n))]
+}
+
+#[test]
+fn a_store_of_no_keys_has_room_for_one() {
+    for (max_keys, room) in [(0, 1), (1, 1), (3, 3)] {
+        let builder = MemoryBackend::builder().max_keys(max_keys);
+        let backend = builder.clock(ManualClock::new(T0)).build();
+        let prepared = backend.prepare(set(per_day("p", 9))).unwrap();
+        let overflows = |n| backend.decide_now(&prepared, &key(n)).statuses()[0].is_overflow();
+        let expected: Vec<bool> = (0..5).map(|n| n >= room).collect();
+        assert_eq!((0..5).map(overflows).collect::<Vec<_>>(), expected);
+        assert_eq!(backend.keys() as u64, room);
+        assert_eq!(format!("{backend:?}"), format!("MemoryBackend {{ keys: {room}, max_keys: {room}, .. }}"));
+    }
+}
+
+#[test]
+fn memory_decides_at_once_by_a_clock_that_it_knows_and_cannot_fail() {
+    let backend = MemoryBackend::builder().clock(ManualClock::new(T0)).build();
+    let prepared = Arc::new(backend.prepare(set(per_day("p", 9))).unwrap());
+    assert!(!backend.can_fail());
+    assert_eq!(backend.now(&prepared, &key(1)), Some(T0));
+    let decision = backend.decide_at_once(&prepared, &key(1)).expect("without waiting");
+    assert_eq!(decision.remaining(), 8);
+}
+
+/// A request that was due earlier is decided as of then, and one that is due later as of now.
+#[test]
+fn a_decision_as_of_an_instant_counts_from_then_but_not_from_the_future() {
+    let clock = ManualClock::new(T0);
+    let backend = MemoryBackend::builder().clock(clock.clone()).build();
+    let prepared = Arc::new(backend.prepare(set(Policy::new("p", Gcra::new(Rate::per_minute(60))).unwrap())).unwrap());
+    for (seconds, reset) in [(-5_i64, -4), (-60, -59), (0, 1), (5, 1), (3_600, 1)] {
+        let at = Timestamp::from_micros(T0.as_micros() + seconds * 1_000_000);
+        let asked = [Call::from(Key::from(seconds.to_string()))];
+        let decision = backend.decide_as_of(&prepared, &asked, at).into_inner().unwrap();
+        assert_eq!(decision.reset_after(), Duration::from_secs(1), "from the instant that counts");
+        let peek = [Call::peek(Key::from(seconds.to_string()))];
+        let now = backend.decide_now(&prepared, &peek).reset_after();
+        assert_eq!(now, Duration::from_secs(u64::try_from(reset).unwrap_or(0)), "{seconds} s from now");
+    }
+}
+
+#[test]
+fn a_set_that_another_store_prepared_is_refused_loudly() {
+    let [own, other] = [(), ()].map(|()| MemoryBackend::builder().clock(ManualClock::new(T0)).build());
+    let [prepared, foreign] = [&own, &other].map(|store| Arc::new(store.prepare(set(per_day("p", 9))).unwrap()));
+    let decision = own.decide_now(&prepared, &key(1));
+    let receipt = || Receipt::of(&decision, &key(1)).unwrap().actual(0);
+    let steps: [&dyn Fn(); 5] = [
+        &|| drop(own.decide_now(&foreign, &key(1))),
+        &|| drop(own.decide_as_of(&foreign, &key(1), T0)),
+        &|| own.settle_now(&foreign, receipt()),
+        &|| drop(own.settle(&foreign, receipt())),
+        &|| drop(own.reset(&foreign, 0, &Key::from(1))),
+    ];
+    for (n, step) in steps.into_iter().enumerate() {
+        assert!(catch_unwind(AssertUnwindSafe(step)).is_err(), "step {n}");
+    }
+    assert_eq!(own.decide_now(&prepared, &[Call::peek(Key::from(1))]).remaining(), 8);
+}
+
+#[test]
+fn a_backend_remembers_128_versions_of_a_policy_and_127_of_its_tiers() {
+    let backend = MemoryBackend::builder().clock(ManualClock::new(T0)).build();
+    let prepare = |count| backend.prepare(set(per_day("p", count).replace_existing()));
+    let first = prepare(1).unwrap();
+    assert!(backend.decide_now(&first, &key(1)).is_admitted());
+    for _ in 0..2 {
+        // A version that is known already takes up no other.
+        for count in 1..=128 {
+            let prepared = prepare(count).unwrap();
+            let left = backend.decide_now(&prepared, &[Call::peek(Key::from(1))]).remaining();
+            assert_eq!(left, count - 1, "one of {count} is used");
+        }
+    }
+    let error = prepare(129).unwrap_err();
+    assert_eq!((error.policy(), error.field(), error.value()), (Some("p"), "versions of the policy", "128"));
+    assert!(prepare(1).is_ok() && prepare(128).is_ok());
+
+    let tiers = |tiers: usize, carry| {
+        let each = (0..tiers).map(|tier| (format!("t{tier}"), FixedWindow::new(Rate::per_day(9 + tier as u64))));
+        Policy::tiered("tiered", each, carry).unwrap().replace_existing()
+    };
+    let carries = [Carry::Keep, Carry::Proportional, Carry::Reset];
+    let prepare = |n: usize| {
+        let mut policy = tiers(1 + n / 3 % 16, carries[n % 3]);
+        if n >= 48 {
+            let each =
+                (0..=n / 48).map(|tier| (format!("t{tier}"), FixedWindow::new(Rate::per_day(1 + n as u64 % 48))));
+            policy = Policy::tiered("tiered", each, Carry::Keep).unwrap().replace_existing();
+        }
+        backend.prepare(set(policy))
+    };
+    for _ in 0..2 {
+        (0..127).for_each(|n| assert!(prepare(n).is_ok(), "version {n}"));
+    }
+    let error = prepare(127).unwrap_err();
+    assert_eq!((error.policy(), error.field(), error.value()), (Some("tiered"), "versions of the tiers", "128"));
+    assert!(prepare(126).is_ok());
+}
+
+#[test]
+fn a_backend_holds_1023_policies() {
+    let backend = MemoryBackend::builder().clock(ManualClock::new(T0)).build();
+    let prepare = |n: u64| backend.prepare(set(per_day(&format!("p{n}"), 1 + n % 7)));
+    let all: Vec<_> = (0..1_023).map(|n| prepare(n).unwrap()).collect();
+    for (n, prepared) in (0..).zip(&all) {
+        assert_eq!(backend.decide_now(prepared, &key(1)).remaining(), n % 7, "policies share no key");
+    }
+    let error = prepare(1_023).unwrap_err();
+    assert_eq!((error.policy(), error.field(), error.value()), (Some("p1023"), "number of policies", "1024"));
+    assert!(prepare(1_022).is_ok());
+}
+
+/// The last of many policies refuses, and the first has a delay: nothing is charged and each says what it would have.
+#[test]
+fn law_08_sets_of_up_to_twenty_policies_equal_states_in_hand() {
+    for count in 1..=20_usize {
+        let member = |n: usize| {
+            let (name, rate) = (format!("p{n}"), Rate::per_day(if n + 1 == count { 3 } else { 5 + n as u64 }));
+            PolicyTree::from(match n % 4 {
+                0 => Policy::new(&name, Gcra::new(rate)).unwrap(),
+                1 => Policy::new(&name, SlidingLog::new(rate)).unwrap(),
+                2 => Policy::new(&name, SlidingWindow::new(rate)).unwrap(),
+                _ => Policy::new(&name, LeakyMeter::new(rate)).unwrap(),
+            })
+        };
+        let members: Vec<PolicyTree> = (0..count).map(member).collect();
+        for tree in [PolicyTree::All(members.clone()), PolicyTree::Any(members, AnyCharge::EveryAdmitting)] {
+            let (mut pure, mut memory) = (Pure::of(set(tree.clone())), InMemory::of(set(tree), 1_000));
+            for step in 0..6_u64 {
+                let keys = |n: usize| Key::from(if step == 5 { 99 } else { n as u64 % 7 });
+                let calls: Vec<Call> = (0..count).map(|n| Call::from(keys(n)).costing(1 + step % 2)).collect();
+                let t = T0.as_micros() + step as i64;
+                if step < 5 {
+                    assert_eq!(memory.decide_calls(t, &calls), pure.decide_calls(t, &calls), "{count}, step {step}");
+                } else {
+                    // All policies of a key that nobody knows.
+                    let fresh = Pure::of(pure.set.clone()).decide_calls(t, &calls);
+                    assert_eq!(memory.decide_calls(t, &calls), fresh);
+                }
+            }
+        }
+    }
+}
+
+/// Whatever happens in a store too small for its keys, it loses count of none: without keys it has room for as many as
+/// ever.
+#[test]
+fn law_09_a_store_that_has_forgotten_all_its_keys_has_room_for_as_many_as_before() {
+    fn tiered(name: &str, variant: u64) -> Policy {
+        let tiers = [
+            ("window", FixedWindow::new(Rate::new(3 + variant, Duration::from_micros(70))).build().unwrap()),
+            ("log", SlidingLog::new(Rate::new(5, Duration::from_micros(50 + variant))).build().unwrap()),
+            ("gcra", Gcra::new(Rate::new(8, Duration::from_micros(90))).build().unwrap()),
+        ];
+        Policy::tiered(name, tiers, Carry::Keep).unwrap().replace_existing()
+    }
+    fn forgets(max_keys: usize, raws: &[Raw]) -> Result<(), TestCaseError> {
+        let clock = ManualClock::new(T0);
+        let backend = MemoryBackend::builder().clock(clock.clone()).max_keys(max_keys).build();
+        let both = |variant| set(PolicyTree::All(vec![tiered("a", variant).into(), tiered("b", variant).into()]));
+        let mut prepared = Arc::new(backend.prepare(both(0)).unwrap());
+        let mut receipts = Vec::new();
+        for raw in raws {
+            clock.set(Timestamp::from_micros(clock.now().as_micros() + raw.micros(30, true)));
+            let tier = (raw.members % 3) as u8;
+            let calls = [raw.pick % 5, raw.pick / 5 % 4]
+                .map(|key| Call::from(Key::from(u64::from(key))).costing(raw.cost(4)).in_tier(tier));
+            match raw.what {
+                0..=5 => {
+                    let decision = backend.decide_now(&prepared, &calls);
+                    receipts.extend(Receipt::of(&decision, &calls));
+                }
+                6 | 7 => {
+                    if let Some(receipt) = receipts.pop() {
+                        backend.settle_now(&prepared, receipt.actual(u64::from(raw.pick % 8)));
+                    }
+                }
+                8 => drop(backend.reset(&prepared, usize::from(raw.pick % 2), calls[0].key().unwrap())),
+                _ if raw.pick % 4 == 0 => drop(backend.reset_all(if raw.pick % 8 == 0 { "a" } else { "" })),
+                _ => prepared = Arc::new(backend.prepare(both(u64::from(raw.pick) % 3)).unwrap()),
+            }
+            prop_assert!(backend.keys() <= max_keys, "{} keys of {}", backend.keys(), max_keys);
+        }
+        drop(backend.reset_all(""));
+        prop_assert_eq!(backend.keys(), 0);
+        let day = backend.prepare(set(per_day("day", 9))).unwrap();
+        let overflows = (0..=max_keys as u64).map(|n| backend.decide_now(&day, &key(n)).statuses()[0].is_overflow());
+        let expected: Vec<bool> = (0..=max_keys).map(|n| n == max_keys).collect();
+        prop_assert_eq!(overflows.collect::<Vec<_>>(), expected);
+        Ok(())
+    }
+    run("tiny stores", &(1_usize..7, raws(80)), |(max_keys, raws)| forgets(*max_keys, raws));
+}
