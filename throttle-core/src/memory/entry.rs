@@ -45,8 +45,7 @@ impl<'a> Entry<'a> {
                 return (bucket, cell);
             }
             // There is room again. The key may have used units of the shared bucket, and those stay used.
-            let mut own = cell.clone();
-            own.carry_over();
+            let own = cell.clone();
             bucket.store(cell, false, shard, shared);
             return (Self { in_force, label, place: Place::New { reserved } }, own.until_charged());
         }
@@ -77,7 +76,7 @@ impl<'a> Entry<'a> {
         shard: &mut LockedShard<'_>,
         shared: &Shared,
     ) {
-        if cost > 0 && self.is_overflow() && self.in_force.carry.is_some() {
+        if cost > 0 && self.is_overflow() {
             self.charge_other_tiers((cost, now), shard, shared);
         }
         self.store(cell, cost > 0, shard, shared);
@@ -159,9 +158,9 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// Charges the overflow buckets of the policy's other tiers too, as far as units remain there. So each bucket
-    /// counts what all keys without a slot have used, at its own tier's pace: no key gets more than its tier admits,
-    /// whatever the other keys do, and a change of tier does not evade the bucket.
+    /// Charges the overflow buckets of the policy's other tiers, if it has any, as far as units remain there. So each
+    /// bucket counts what all keys without a slot have used, at its own tier's pace: no key gets more than its tier
+    /// admits, whatever the other keys do, and a change of tier does not evade the bucket.
     #[cold]
     fn charge_other_tiers(&self, (cost, now): (u64, Timestamp), shard: &mut LockedShard<'_>, shared: &Shared) {
         let policy = self.in_force.version.policy;

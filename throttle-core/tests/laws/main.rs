@@ -22,4 +22,5 @@ mod memory_store;
 mod names;
 mod shares;
 mod tiers;
+mod tiers_in_a_full_store;
 mod traps;

@@ -1,0 +1,158 @@
+//! Tiers in a store without room: a policy has a shared bucket for each tier, and a key that shares one is charged in
+//! all of them, whatever other policies stand in the set.
+
+use std::time::Duration;
+
+use throttle_core::backend::Call;
+use throttle_core::{
+    AnyCharge, Backend, Carry, Decision, FixedWindow, Gcra, Key, ManualClock, MemoryBackend, MemorySet, Policy,
+    PolicySet, PolicyTree, Rate, SlidingLog, Timestamp,
+};
+
+const T0: Timestamp = Timestamp::from_micros(1_790_000_000_000_000);
+const SECOND: u64 = 1_000_000;
+
+/// A store with room for one key, which a key of another policy occupies.
+struct Desk {
+    backend: MemoryBackend<ManualClock>,
+    clock: ManualClock,
+    filler: MemorySet,
+}
+
+impl Desk {
+    fn new() -> Self {
+        let clock = ManualClock::new(T0);
+        let backend = MemoryBackend::builder().clock(clock.clone()).max_keys(1).build();
+        let filler = Policy::new("filler", FixedWindow::new(Rate::per_day(9))).unwrap();
+        let filler = backend.prepare(PolicySet::new(filler).unwrap()).unwrap();
+        let desk = Self { backend, clock, filler };
+        assert!(desk.backend.decide_now(&desk.filler, &[Call::from(Key::from("filler"))]).is_admitted());
+        desk
+    }
+
+    fn prepare(&self, tree: impl Into<PolicyTree>) -> MemorySet {
+        self.backend.prepare(PolicySet::new(tree).unwrap().replace_existing()).unwrap()
+    }
+
+    /// A decision about a new key of one policy, which shares the tier's bucket.
+    fn ask(&self, set: &MemorySet, tier: u8, cost: u64) -> Decision {
+        self.backend.decide_now(set, &[Call::from(Key::from("newcomer")).costing(cost).in_tier(tier)])
+    }
+
+    fn left(&self, set: &MemorySet, tier: u8) -> u64 {
+        self.ask(set, tier, 0).remaining()
+    }
+
+    /// Forgets the key that fills the store, so that there is room for another.
+    fn make_room(&self) {
+        drop(self.backend.reset_all("filler"));
+        assert_eq!(self.backend.keys(), 0);
+    }
+}
+
+fn per_hour(name: &str, counts: &[u64], carry: Carry) -> Policy {
+    let tiers = counts.iter().enumerate().map(|(tier, count)| (format!("t{tier}"), Gcra::new(Rate::per_hour(*count))));
+    Policy::tiered(name, tiers, carry).unwrap()
+}
+
+#[test]
+fn law_09_a_charge_of_several_policies_counts_in_every_tier_of_each() {
+    let desk = Desk::new();
+    let three = || per_hour("three", &[10, 20, 30], Carry::Keep);
+    let two = || per_hour("two", &[5, 100], Carry::Reset);
+    let plain = || Policy::new("plain", SlidingLog::new(Rate::per_hour(50))).unwrap();
+    let members = || vec![plain().into(), three().into(), two().into()];
+    let trees = [PolicyTree::All(members()), PolicyTree::Any(members(), AnyCharge::EveryAdmitting)];
+    for (round, tree) in (0..).zip(trees) {
+        drop(desk.backend.reset_all("t"));
+        drop(desk.backend.reset_all("p"));
+        let set = desk.prepare(tree);
+        let tiers = [0, 2 - round, 1];
+        let calls: Vec<Call> = [6, 4, 3]
+            .into_iter()
+            .zip(tiers)
+            .enumerate()
+            .map(|(n, (cost, tier))| Call::from(Key::from(n as u64)).costing(cost).in_tier(tier))
+            .collect();
+        let decision = desk.backend.decide_now(&set, &calls);
+        for ((status, tier), left) in decision.statuses().iter().zip(tiers).zip([44, [26, 16][round as usize], 97]) {
+            assert!(status.is_overflow(), "there is no room");
+            assert_eq!((status.tier(), status.remaining()), (tier, left));
+        }
+        drop(set);
+        let (plain, three, two) = (desk.prepare(plain()), desk.prepare(three()), desk.prepare(two()));
+        assert_eq!(desk.left(&plain, 0), 44);
+        assert_eq!([0, 1, 2].map(|tier| desk.left(&three, tier)), [6, 16, 26]);
+        assert_eq!([0, 1].map(|tier| desk.left(&two, tier)), [2, 97]);
+        assert!(desk.ask(&three, 0, 7).statuses()[0].is_violated() && desk.ask(&two, 0, 3).statuses()[0].is_violated());
+        assert_eq!((desk.left(&three, 1), desk.left(&two, 1)), (16, 97), "a refusal charges no bucket");
+    }
+}
+
+/// What has drained of the next unit is not lost when a charge takes exactly what remains in whole units.
+#[test]
+fn law_09_a_charge_of_exactly_what_remains_of_another_tier_keeps_a_part_of_a_unit() {
+    let desk = Desk::new();
+    let tier = |burst| Gcra::new(Rate::per_second(1)).burst(burst);
+    let policy = Policy::tiered("p", [("small", tier(10)), ("large", tier(100))], Carry::Keep).unwrap();
+    let set = desk.prepare(policy);
+    assert!(desk.ask(&set, 1, 4).is_admitted());
+    desk.clock.advance(Duration::from_millis(500));
+    assert!(desk.ask(&set, 1, 6).is_admitted(), "3.5 of the small tier's 10 are used, so 6 remain");
+    assert_eq!(desk.ask(&set, 0, 1).retry_after(), Some(Duration::from_millis(500)));
+}
+
+/// The parameters of a tier are changed: units of its shared bucket stay used, because keys of that tier may have used
+/// them.
+#[test]
+fn law_09_no_carry_rule_forgets_units_of_a_shared_bucket_whose_limits_change() {
+    for carry in [Carry::Keep, Carry::Proportional, Carry::Reset] {
+        let desk = Desk::new();
+        let before = desk.prepare(per_hour("p", &[10, 100], carry));
+        assert!(desk.ask(&before, 1, 50).statuses()[0].is_overflow());
+        let after = desk.prepare(per_hour("p", &[10, 200], carry));
+        assert_eq!(desk.left(&after, 1), 150, "{carry:?}");
+        assert!(desk.ask(&after, 1, 50).is_admitted());
+        assert_eq!(desk.left(&after, 1), 100, "{carry:?}");
+    }
+}
+
+/// A key that could have a place of its own, and is refused for what its shared bucket has counted under former limits,
+/// is admitted exactly when it was told.
+#[test]
+fn law_02_a_key_that_leaves_a_shared_bucket_of_former_limits_is_told_when_it_is_admitted() {
+    for (former, later) in [(10, 1), (1, 10), (10, 10)] {
+        let desk = Desk::new();
+        let tier = |count| Gcra::new(Rate::per_hour(count)).burst(10);
+        let policy = |count| Policy::tiered("p", [("only", tier(count))], Carry::Keep).unwrap();
+        let set = desk.prepare(policy(former));
+        assert!(desk.ask(&set, 0, 10).statuses()[0].is_overflow());
+        let set = desk.prepare(policy(later));
+        desk.make_room();
+        let wait = desk.ask(&set, 0, 1).retry_after().unwrap();
+        assert!(!wait.is_zero(), "all ten are used");
+        desk.clock.advance(wait - Duration::from_micros(1));
+        assert!(!desk.ask(&set, 0, 1).is_admitted(), "{former} an hour, then {later}: a microsecond early");
+        desk.clock.advance(Duration::from_micros(1));
+        assert!(desk.ask(&set, 0, 1).is_admitted(), "{former} an hour, then {later}: after {wait:?}");
+    }
+}
+
+/// The shared bucket of one policy is idle, and another policy of the same request looks for room: the bucket is not
+/// forgotten while it is being charged.
+#[test]
+fn law_05_a_shared_bucket_that_a_request_charges_is_not_swept_by_it() {
+    let desk = Desk::new();
+    let policy = |name| Policy::new(name, FixedWindow::new(Rate::per_second(9))).unwrap();
+    let (a, both) = (desk.prepare(policy("a")), vec![policy("a").into(), policy("b").into()]);
+    let both = desk.prepare(PolicyTree::All(both));
+    for round in 0..8 {
+        desk.clock.set(T0.after_micros(round * 3 * SECOND));
+        assert!(desk.ask(&a, 0, 2).statuses()[0].is_overflow());
+        desk.clock.advance(Duration::from_secs(1));
+        let calls = [1, 2].map(|key| Call::from(Key::from(key)).costing(3));
+        let decision = desk.backend.decide_now(&both, &calls);
+        assert!(decision.statuses().iter().all(|status| status.is_overflow() && status.remaining() == 6));
+        assert_eq!(desk.left(&a, 0), 6, "what was charged to the shared bucket is there");
+    }
+}
