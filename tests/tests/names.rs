@@ -135,6 +135,18 @@ async fn share_of_a_replaced_limit_paces_the_headers() {
     assert_eq!(answer(&alone).await.headers()["ratelimit"], r#""p";r=9;t=54"#, "nine units at ten a minute");
 }
 
+#[tokio::test]
+async fn limit_that_counts_in_a_unit_of_its_own_replaces_another_too() {
+    let backend = memory();
+    let layer = |limit: Limit| ThrottleLayer::new(limit.unit("tokens")).unwrap().backend(backend.clone());
+    let former = layer(per_minute(5)).unwrap();
+    let changed = layer(per_minute(100).replace_existing()).unwrap();
+    for layer in [former, changed] {
+        let response = answer(&layer).await;
+        assert_eq!(response.headers()["ratelimit-policy"], r#""per-ip";q=100;qu="tokens";w=60"#);
+    }
+}
+
 /// The store learns of the limits only after all of them have been checked.
 #[tokio::test]
 async fn limit_that_is_refused_replaces_nothing() {

@@ -1,15 +1,16 @@
 //! The charges of requests that are dropped.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use http::StatusCode;
+use http::{Request, Response, StatusCode};
 use throttle_core::BackendErrorKind;
 use throttle_tower::{Constant, Gcra, LimitReport, OnError, OnMissing, Rate, ThrottleLayer, all, limit};
-use tower::{Layer, Service, ServiceExt};
+use tower::{Layer, Service, ServiceExt, service_fn};
 
-use crate::common::{Remote, Strict, get, left, memory, poll, shared};
+use crate::common::{Remote, Strict, Text, get, left, memory, poll, shared};
 
 const BURST: u64 = 5;
 
@@ -48,6 +49,29 @@ async fn nothing_on_the_way_to_the_store_and_once_on_the_way_back() {
     backend.let_in();
     backend.let_out();
     assert_eq!(service.oneshot(get()).await.unwrap().status(), StatusCode::OK);
+}
+
+/// Where a limit refunds for this reason alone: the service fails, or the client leaves before the service responds.
+#[tokio::test]
+async fn refund_of_a_request_without_a_response() {
+    let memory = memory();
+    let limits = all([shared("refunding", BURST).refund_aborted(), shared("keeping", BURST)]);
+    let layer = ThrottleLayer::new(limits).unwrap().backend(memory.clone()).unwrap();
+    let left = || ["refunding", "keeping"].map(|name| left(&memory, name, BURST));
+
+    let failing = service_fn(async |_: Request<Text>| Err::<Response<Text>, _>("broken"));
+    assert_eq!(layer.layer(failing).oneshot(get()).await.map(drop), Err("broken"));
+    assert_eq!(left(), [BURST, BURST - 1]);
+
+    let slow = service_fn(async |_: Request<Text>| std::future::pending::<Result<Response<Text>, Infallible>>().await);
+    let mut waiting = Box::pin(layer.layer(slow).oneshot(get()));
+    assert!(poll(&mut waiting).is_pending());
+    assert_eq!(left(), [BURST - 1, BURST - 2]);
+    drop(waiting);
+    assert_eq!(left(), [BURST, BURST - 2]);
+
+    drop(layer.layer(Strict::default()).oneshot(get()).await.unwrap());
+    assert_eq!((left(), layer.settlements().settled), ([BURST - 1, BURST - 3], 2), "a response is none of its rules");
 }
 
 /// The store cannot be recalled, so the decision is awaited in the background. Only a limit with such a rule refunds.

@@ -2,10 +2,11 @@
 
 use std::sync::atomic::Ordering;
 use std::thread;
+use std::time::Duration;
 
 use http::{Request, Response};
-use throttle_core::{Backend, BackendErrorKind};
-use throttle_tower::{OnError, ThrottleLayer, Usage};
+use throttle_core::{Backend, BackendErrorKind, ManualClock};
+use throttle_tower::{Constant, FixedWindow, LimitReport, MemoryBackend, OnError, Rate, ThrottleLayer, Usage, limit};
 use tower::{Layer, ServiceExt, service_fn};
 
 use crate::common::{Remote, Strict, Text, get, left, memory, shared, take};
@@ -91,6 +92,36 @@ async fn charge_that_fails_after_the_response_is_counted() {
     assert_eq!(settled(&layer).await, (0, 1));
 }
 
+/// A request in whose course a window ends: five are charged before, and seven after.
+#[tokio::test]
+async fn charge_at_the_end_corrects_the_latest_window_first() {
+    for (actual, remaining) in [(15, 10), (12, 13), (6, 19), (5, 20), (2, 20)] {
+        let clock = ManualClock::default();
+        let store = MemoryBackend::builder().clock(clock.clone()).build();
+        let window = limit(TOKENS, FixedWindow::new(Rate::per_minute(20))).by(Constant);
+        let layer = ThrottleLayer::new(window.clone().cost(5).settled_later()).unwrap().backend(store.clone()).unwrap();
+        let response = open(&layer).await;
+        clock.advance(Duration::from_secs(60));
+        assert_eq!(usage(&response).add(TOKENS, 12), Ok(true));
+        assert_eq!(usage(&response).settle(TOKENS, actual), Ok(()));
+        let looking = ThrottleLayer::new(window.clone().cost(0)).unwrap().report_in_response(true);
+        let looking = looking.backend(store).unwrap().layer(Strict::default()).oneshot(get()).await.unwrap();
+        let report = looking.extensions().get::<LimitReport>().expect("there is a report");
+        assert_eq!(report.decision().remaining(), remaining, "{actual}");
+    }
+}
+
+/// A panic would otherwise reach the code that drops a response.
+#[tokio::test]
+async fn charge_that_panics_in_the_store_has_failed() {
+    let remote = Remote::faltering(false);
+    let layer = afterwards(&remote, OnError::Closed);
+    let response = open(&layer).await;
+    remote.before_each(|| panic!("a mistake in the store"));
+    assert_eq!(usage(&response).settle(TOKENS, 2), Ok(()));
+    assert_eq!((settled(&layer).await, left(&remote.memory, TOKENS, BURST)), ((0, 1), BURST));
+}
+
 /// Each time that other requests take of what is left, the charge is tried again at what is left then: three times, so
 /// that it ends however many requests there are.
 #[tokio::test]
@@ -118,6 +149,6 @@ async fn charge_that_fails_at_its_last_try_is_made_in_the_share() {
     usage(&response).settle(TOKENS, BURST).unwrap();
     assert_eq!(settled(&layer).await, (0, 1));
     let report = layer.layer(Strict::default()).oneshot(get()).await.unwrap();
-    let report = report.extensions().get::<throttle_tower::LimitReport>().expect("there is a report");
+    let report = report.extensions().get::<LimitReport>().expect("there is a report");
     assert_eq!(report.decision().remaining(), 3, "six were left at the store");
 }

@@ -6,6 +6,7 @@ mod common;
 mod body;
 mod cancelling;
 mod charging;
+mod composing;
 mod deadlines;
 mod keying;
 mod looked_up;

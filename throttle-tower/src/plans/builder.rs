@@ -183,3 +183,24 @@ impl fmt::Debug for PlansWithoutDefault {
         f.debug_struct("PlansWithoutDefault").field("plans", &self.plans).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+    use throttle_core::{Gcra, Rate};
+
+    use super::*;
+    use crate::Constant;
+    use crate::limit::{Found, TierLookup};
+
+    #[tokio::test]
+    async fn identity_is_unknown_unless_its_tier_is_named_exactly() {
+        let (parts, ()) = Request::new(()).into_parts();
+        for (answer, expected) in [("pro", 1), ("Pro", 0), ("pro ", 0), ("gold", 0)] {
+            let tiers = ["free", "pro"].map(|tier| (tier, Gcra::new(Rate::per_minute(60))));
+            let built = plans("p", tiers).by(Constant).lookup(move |_| async move { Some(answer) });
+            let Found::Later(key) = built.lookup.find(&parts) else { panic!("no tier is remembered") };
+            assert_eq!(key.await.1, expected, "{answer:?}");
+        }
+    }
+}

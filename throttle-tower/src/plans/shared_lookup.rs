@@ -127,3 +127,38 @@ impl Drop for EndOnPanic<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// A request may move to another task while it waits.
+    #[test]
+    fn waiting_request_is_woken_where_it_was_polled_last() {
+        let (found, answer) = oneshot::channel();
+        let lookup = Box::pin(async { answer.await.expect("there is an answer") });
+        let mut joined = SharedLookup::new(lookup, IdentityTier::NeverLookedUp, || ()).join(1);
+        let [former, current] = [0, 1].map(|_| Arc::new(Woken::default()));
+        for task in [&former, &current] {
+            let waker = Waker::from(Arc::clone(task));
+            assert!(Pin::new(&mut joined).poll(&mut Context::from_waker(&waker)).is_pending());
+        }
+        found.send(IdentityTier::Known(1)).unwrap();
+        assert_eq!([former, current].map(|task| task.0.load(Ordering::SeqCst)), [0, 1]);
+        let ended = Pin::new(&mut joined).poll(&mut Context::from_waker(Waker::noop()));
+        assert_eq!(ended, Poll::Ready(IdentityTier::Known(1)));
+    }
+}

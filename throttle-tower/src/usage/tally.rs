@@ -212,6 +212,14 @@ mod tests {
     }
 
     #[test]
+    fn running_charge_is_the_excess_and_at_least_another_estimate() {
+        for (added, charge) in [(10, &NONE[..]), (11, &[10]), (20, &[10]), (21, &[11])] {
+            let mut tally = Tally::new(0, Some(call(1)), charged(10));
+            assert_eq!(asked(|steps| tally.add(added, steps)), charge, "{added}");
+        }
+    }
+
+    #[test]
     fn exhausted_limit_is_asked_again_after_another_estimates_worth() {
         for (estimate, more) in [(None, 1), (charged(10), 10)] {
             let mut tally = Tally::new(0, Some(call(1)), estimate);
