@@ -89,3 +89,51 @@ fn extract(client: &ClientIp, prefix: IpPrefix, parts: &Parts) -> Option<Key> {
     let bits = if address.is_ipv4() { prefix.v4() } else { prefix.v6() };
     Some(Key::builder().network(address, bits).finish())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use http::Request;
+
+    use super::*;
+    use crate::client_ip::TrustedProxies;
+    use crate::extract::PeerAddr;
+
+    fn key(by: &impl KeyExtractor, forwarded_for: Option<&str>) -> Option<Key> {
+        let request = Request::builder().extension(PeerAddr(IpAddr::from([10, 0, 0, 1])));
+        let lines = forwarded_for.into_iter();
+        let request = lines.fold(request, |request, line| request.header("x-forwarded-for", line));
+        by.extract(&request.body(()).unwrap().into_parts().0)
+    }
+
+    #[test]
+    fn client_whose_address_is_unknown_spends_the_budget_of_the_hop_before_it() {
+        let client = ClientIp::x_forwarded_for(TrustedProxies::new(["10.0.0.0/8"]).unwrap());
+        let of = |address: [u8; 4]| Some(Key::from(IpAddr::from(address)));
+        assert_eq!(key(&client, Some("203.0.113.9")), of([203, 0, 113, 9]));
+        for lines in [None, Some(""), Some("unknown"), Some("garbage"), Some("10.0.0.2")] {
+            assert_eq!(key(&client, lines), of([10, 0, 0, 1]), "{lines:?}");
+        }
+        assert_eq!(key(&client, Some("garbage, 10.0.0.2")), of([10, 0, 0, 2]));
+    }
+
+    #[test]
+    fn each_family_is_masked_by_its_own_prefix() {
+        let client = || ClientIp::x_forwarded_for(TrustedProxies::new(["10.0.0.0/8"]).unwrap());
+        let same = |by: &dyn Fn(&str) -> Option<Key>, one: &str, other: &str| by(one) == by(other);
+        let masked = client().by_prefix(IpPrefix::new(24, 48).unwrap());
+        let (plain, masked) = (|line: &str| key(&client(), Some(line)), |line: &str| key(&masked, Some(line)));
+        for (one, other, by_plain, by_masked) in [
+            ("203.0.113.9", "203.0.113.10", false, true),
+            ("203.0.113.9", "203.0.112.9", false, false),
+            ("2001:db8:1:2::1", "2001:db8:1:2:ffff::1", true, true),
+            ("2001:db8:1:2::1", "2001:db8:1:3::1", false, true),
+            ("2001:db8:1:2::1", "2001:db8:2:2::1", false, false),
+            ("::ffff:203.0.113.9", "203.0.113.9", true, true),
+        ] {
+            assert_eq!(same(&plain, one, other), by_plain, "{one} and {other}");
+            assert_eq!(same(&masked, one, other), by_masked, "{one} and {other}, masked");
+        }
+    }
+}

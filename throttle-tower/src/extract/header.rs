@@ -133,6 +133,19 @@ mod tests {
         assert_ne!(key(&Header::new("x-user"), b"Ada.Lovelace"), ada);
     }
 
+    /// Compatibility forms are folded before the case, too: some have capitals only in their compatibility form.
+    #[cfg(feature = "unicode")]
+    #[test]
+    fn spellings_of_one_identity_are_one_key() {
+        let header = Header::new("x-user").normalize_identity();
+        let capitals_by_form = ("tel", " \u{2121}\u{a0}");
+        for (name, spelling) in [capitals_by_form, ("ada", "\u{ff21}DA"), ("σίσυφοσ", "ΣΊΣΥΦΟΣ"), ("é", "E\u{301}")]
+        {
+            assert!(key(&header, name.as_bytes()).is_some());
+            assert_eq!(key(&header, spelling.as_bytes()), key(&header, name.as_bytes()), "{spelling}");
+        }
+    }
+
     #[test]
     fn value_that_is_not_text_or_folds_to_nothing_is_missing() {
         let header = Header::new("x-user").normalize(|name| name.trim_matches('.').to_owned());

@@ -210,6 +210,34 @@ mod tests {
     }
 
     #[test]
+    fn key_of_several_is_all_of_theirs_or_the_first() {
+        let header = |name: &str| Header::new(name);
+        let parts = |names: &[&str]| {
+            let request = names.iter().fold(http::Request::builder(), |request, name| request.header(*name, *name));
+            request.body(()).unwrap().into_parts().0
+        };
+        let joined = |names: &[&str]| {
+            let keys = names.iter().map(|name| header(name).extract(&parts(&[name])).unwrap());
+            keys.fold(Key::builder(), |joined, key| joined.key(&key)).finish()
+        };
+        let (a, b, c, d) = (header("a"), header("b"), header("c"), header("d"));
+        let all = parts(&["a", "b", "c", "d"]);
+        let four = (a.clone(), b.clone(), c.clone(), d.clone());
+        assert_eq!((a.clone(), b.clone()).extract(&all), Some(joined(&["a", "b"])));
+        assert_eq!((a.clone(), b.clone(), c.clone()).extract(&all), Some(joined(&["a", "b", "c"])));
+        assert_eq!(four.extract(&all), Some(joined(&["a", "b", "c", "d"])));
+        for missing in 0..4 {
+            let mut names = vec!["a", "b", "c", "d"];
+            names.remove(missing);
+            assert_eq!(four.extract(&parts(&names)), None, "{names:?}");
+        }
+        let either = a.clone().or(b.clone());
+        assert_eq!(either.extract(&all), a.extract(&all));
+        assert_eq!(either.extract(&parts(&["b"])), b.extract(&all));
+        assert_eq!(either.extract(&parts(&["c"])), None);
+    }
+
+    #[test]
     fn extractor_of_several_is_described_by_its_parts() {
         let masked = ClientIp::peer().by_prefix(IpPrefix::default());
         let constant = Constant.describe();

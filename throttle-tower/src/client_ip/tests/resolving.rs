@@ -33,6 +33,28 @@ fn malformed_or_hidden_stops_at_the_nearest_trusted_hop() {
     assert_eq!(behind_proxy(&fwd(), &lines), resolved("10.0.0.3", AddressOrigin::Obfuscated));
 }
 
+/// Several lines of one header are one list: the last line is the nearest hop's, whatever is left of it.
+#[test]
+fn lines_of_one_header_are_read_from_the_last_to_the_first() {
+    let lists = [(XFF, xff(), [SPOOF, CLIENT, "10.0.0.3", "10.0.0.2"].map(str::to_owned)), {
+        (FWD, fwd(), [SPOOF, CLIENT, "10.0.0.3", "10.0.0.2"].map(|hop| format!("for={hop}")))
+    }];
+    for (name, source, entries) in lists {
+        let [spoof, client, far, near] = &entries;
+        for lines in [
+            vec![format!("{spoof}, {client}, {far}, {near}")],
+            vec![format!("{spoof}, {client}"), format!("{far}, {near}")],
+            vec![spoof.clone(), format!("{client}, {far}"), near.clone()],
+            entries.to_vec(),
+        ] {
+            let lines: Vec<_> = lines.iter().map(|line| (name, line.as_str())).collect();
+            assert_eq!(behind_proxy(&source, &lines), resolved(CLIENT, AddressOrigin::Forwarded), "{lines:?}");
+        }
+        let trusted = [(name, far.as_str()), (name, near.as_str())];
+        assert_eq!(behind_proxy(&source, &trusted), resolved(PEER, AddressOrigin::AllTrusted));
+    }
+}
+
 #[test]
 fn empty_entries_are_skipped() {
     for line in ["203.0.113.9,", "203.0.113.9, ,\t,", ",6.6.6.6,,203.0.113.9 , 10.0.0.2,"] {

@@ -107,6 +107,12 @@ fn trusted_proxies_take_text_addresses_and_networks() {
     assert_eq!(TrustedProxies::new(texts), TrustedProxies::new(["10.0.0.7/24"]));
     assert_eq!(TrustedProxies::new([ip("10.0.0.7")]), TrustedProxies::new(["10.0.0.7/32"]));
     assert!(TrustedProxies::new(["10.0.0.7"]).unwrap().contains(ip("::ffff:10.0.0.7")));
+    let several = TrustedProxies::new(["10.0.0.0/24", "192.0.2.7", "2001:db8::/32"]).unwrap();
+    for (address, is_trusted) in
+        [("10.0.0.1", true), ("192.0.2.7", true), ("2001:db8::1", true), ("192.0.2.8", false), ("2001:db9::1", false)]
+    {
+        assert_eq!(several.contains(ip(address)), is_trusted, "{address}");
+    }
 }
 
 #[test]

@@ -117,6 +117,9 @@ fn elements_that_are_malformed() {
         r#"for="2001:db8::1""#,
         r#"for="[2001:db8::1""#,
         r#"for="[2001:db8::1]x""#,
+        r#"for="[2001:db8::1]:""#,
+        r#"for="[2001:db8::1]:x""#,
+        r#"for="[2001:db8::1]:65536""#,
         r#"for="[1.2.3.4]""#,
         r#"for="1.2.3.4:""#,
         r#"for="1.2.3.4:123456""#,
@@ -129,6 +132,8 @@ fn elements_that_are_malformed() {
         "for=1.2.3.4; proto=http",
         "for=1.2.3.4;proto=http;PROTO=https",
         "for=1.2.3.4;for=1.2.3.4",
+        "for=1.2.3.4;host=",
+        "for=1.2.3.4;=a",
         "for=1.2.3.4;by=a;by=a",
         "for=1.2.3.4;host=a;Host=a",
         r#"for=1.2.3.4;for="#,
@@ -145,9 +150,13 @@ fn elements_that_are_malformed() {
     ] {
         assert_eq!(forwarded::read(text.as_bytes()), Entry::Malformed, "{text}");
     }
-    assert_eq!(forwarded::read(b"for=1.2.3.4;host=\"\x7f\""), Entry::Malformed);
-    let escaped = format!(r#"for="{}1.2.3.4""#, r"\0".repeat(60));
-    assert_eq!(forwarded::read(escaped.as_bytes()), Entry::Malformed);
+    for control in [b"for=1.2.3.4;host=\"\x7f\"".as_slice(), b"for=1.2.3.4;host=\"\\\x7f\""] {
+        assert_eq!(forwarded::read(control), Entry::Malformed);
+    }
+    // A quoted string that is too long is not cut to one that would fit.
+    for escaped in [format!("{}1.2.3.4", r"\0".repeat(60)), format!(r"\[2001:db8::1]:_{}", "x".repeat(60))] {
+        assert_eq!(forwarded::read(format!(r#"for="{escaped}""#).as_bytes()), Entry::Malformed, "{escaped}");
+    }
 }
 
 #[test]
