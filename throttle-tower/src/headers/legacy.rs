@@ -118,8 +118,7 @@ where
 /// A refusal in an IETF dialect is an exception: there Reset should name the same time as `Retry-After`. For
 /// `X-RateLimit-Reset` there is no standard, only the custom that it names the end of the window.
 fn reset<P>(policy: &PolicyStatus<'_>, dialect: Dialect, report: &DescribedDecision<P>) -> u64 {
-    let wait_us = if policy.violated { policy.retry_us.unwrap_or(0) } else { 0 };
-    let reset_us = policy.reset_us.max(wait_us);
+    let reset_us = policy.reset_us.max(policy.retry_us.unwrap_or(0));
     match dialect {
         Dialect::XRateLimit(ResetFormat::EpochSeconds) => {
             value_text::seconds(report.now_unix_us.saturating_add(reset_us))

@@ -50,7 +50,8 @@ impl Problem {
         // Quotes around each name and a comma before each but the first. The sum is exact, because a vector with spare
         // capacity would be reallocated when it becomes `Bytes`.
         let names: usize = violated.clone().map(|name| escaped_len(name) + 3).sum();
-        let mut body = Vec::with_capacity(head.len() + names.saturating_sub(1) + TAIL.len());
+        let length = head.len() + names.saturating_sub(1) + TAIL.len();
+        let mut body = Vec::with_capacity(length);
         body.extend_from_slice(head.as_bytes());
         for (index, name) in violated.enumerate() {
             body.extend_from_slice(if index == 0 { b"\"" } else { b",\"" });
@@ -58,6 +59,7 @@ impl Problem {
             body.push(b'"');
         }
         body.extend_from_slice(TAIL);
+        debug_assert_eq!(body.len(), length);
         Bytes::from(body)
     }
 

@@ -33,7 +33,7 @@ impl Quota {
         // What a window of so many seconds admits, in parts of a unit, of which `period_us` make one.
         let parts_in = |seconds: u128| seconds * MICROS_PER_SECOND * count;
         let units_in = |seconds: u128| parts_in(seconds) / period_us;
-        let seconds_of = |units: u128| (units * period_us).div_ceil(count * MICROS_PER_SECOND).max(1);
+        let seconds_of = |units: u128| (units * period_us).div_ceil(count * MICROS_PER_SECOND);
 
         let shortest = seconds_of(count.max(capacity.into()));
         let longest = (2 * shortest).max(shortest + SLACK);

@@ -94,6 +94,8 @@ mod tests {
         assert_eq!(read(&x("1795262460500")), Some((4, 60_500)), "milliseconds since 1970");
         assert_eq!(read(&x("1795262000")), Some((4, 0)), "an instant that has passed");
         assert_eq!(read(&x("999999999")), Some((4, 999_999_999_000)), "a wait of thirty years");
+        let drafts = [("ratelimit-limit", "60"), ("ratelimit-remaining", "4"), ("ratelimit-reset", "1795262460")];
+        assert_eq!(read(&drafts), Some((4, 1_795_262_460_000)), "never an instant in the drafts");
         assert_eq!(read(&x("1000000000")), Some((4, 0)), "an instant in 2001");
         assert_eq!(read(&x("999999999999")), Some((4, 998_204_737_599_000)), "far from now, in seconds");
         assert_eq!(read(&x("1000000000000")), Some((4, 0)), "the same in milliseconds");
@@ -111,6 +113,16 @@ mod tests {
         assert_eq!(read(&[&trio[..], &own].concat()), Some((1, 9_000)));
         assert_eq!(read(&[&trio[..], &dictionary].concat()), Some((2, 9_000)));
         assert_eq!(read(&dictionary), Some((3, 9_000)));
+        // Less that remains for a shorter time is not stricter.
+        let (much, little) = (r#""much";r=50;t=100"#, r#""little";r=5;t=1"#);
+        for line in [[much, little], [little, much]] {
+            assert_eq!(read(&line.map(|member| ("ratelimit", member))), Some((50, 100_000)));
+        }
+        let list = [("ratelimit", r#""a";r=10;t=4"#)];
+        assert_eq!(read(&[&list[..], &own].concat()), Some((1, 9_000)));
+        let soon =
+            [("x-ratelimit-limit", "10"), ("x-ratelimit-remaining", "1"), ("x-ratelimit-reset", "1795262400500")];
+        assert_eq!(read(&[&list[..], &soon].concat()), Some((1, 500)), "half a second a unit");
     }
 
     #[test]
@@ -128,7 +140,9 @@ mod tests {
         assert_eq!(wait(" 120\t"), Some(Duration::from_secs(120)));
         assert_eq!(wait("Sat, 21 Nov 2026 12:00:30 GMT"), Some(Duration::from_secs(30)));
         assert_eq!(wait("Sat, 21 Nov 2026 11:00:00 GMT"), Some(Duration::ZERO));
-        assert_eq!(wait("99999999999999999999"), Some(Duration::from_micros(u64::MAX)));
+        for many in ["99999999999999999999", "18446744073709551617"] {
+            assert_eq!(wait(many), Some(Duration::from_micros(u64::MAX)));
+        }
         assert_eq!(wait("soon"), None);
         let two = headers(&[("retry-after", "1"), ("retry-after", "5")]);
         assert_eq!(retry_after(&two, NOW), Some(Duration::from_secs(5)), "the longest");

@@ -46,6 +46,31 @@ fn unit_other_than_requests_is_named() {
     assert_eq!(field.value().unwrap(), r#""uploads";q=65535;qu="content-bytes";w=10"#);
 }
 
+/// Each policy has terms of its own, however many there are.
+#[test]
+fn every_policy_of_many_is_listed_with_its_own_terms() {
+    let names: Vec<String> = (1..=12).map(|number| format!("policy-{number}")).collect();
+    let lines: Vec<PolicyStatus<'_>> = (1_u64..)
+        .zip(&names)
+        .map(|(number, name)| {
+            let unit = [None, Some("bytes"), Some("tokens")][number as usize % 3];
+            open(PolicyTerms { unit, ..terms(name, 100 + number, 10 + number) }, number, number * 1_000_000)
+        })
+        .collect();
+    let mut headers = HeaderMap::new();
+    answer(&mut headers, Dialect::Draft11, &lines);
+    let listed = |name| parsed::<List>(&combined(&headers, name));
+    let (policies, standing) = (listed("ratelimit-policy"), listed("ratelimit"));
+    assert_eq!([names_of(&policies), names_of(&standing)], [&*names, &*names]);
+    for (line, (policy, standing)) in lines.iter().zip(policies.iter().zip(&standing)) {
+        let unit = item(policy).params.get("qu").and_then(BareItem::as_string).map(|unit| unit.as_str());
+        assert_eq!(unit, line.terms.unit);
+        let numbers = [("q", policy), ("w", policy), ("r", standing), ("t", standing)];
+        let expected = [line.terms.quota.q, line.terms.quota.w, line.remaining, line.reset_us / 1_000_000];
+        assert_eq!(numbers.map(|(key, entry)| count_of(entry, key)), expected.map(Some));
+    }
+}
+
 #[test]
 fn empty_list_is_written_by_omitting_the_header() {
     for dialect in DIALECTS {

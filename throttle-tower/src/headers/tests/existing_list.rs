@@ -49,7 +49,20 @@ fn slower_policy_of_one_name_is_announced() {
     assert_eq!(announced(r#""ours";q=9"#), r#""ours";q=9"#);
     assert_eq!(announced(r#""ours";q=11"#), r#""ours";q=10;w=1"#);
     assert_eq!(announced(r#""ours";w=60"#), r#""ours";q=10;w=1"#);
+    assert_eq!(announced(r#""ours";q=10;w=1;x=1"#), r#""ours";q=10;w=1;x=1"#, "the same rate in the same window");
     assert_eq!(announced(r#""up";q=1;w=1"#), r#""up";q=1;w=1, "ours";q=10;w=1"#);
+}
+
+/// The products of such quotas and windows need more than 64 bits.
+#[test]
+fn rates_of_any_size_are_compared_exactly() {
+    let announced = |theirs: &str| {
+        let mut headers = with([("ratelimit-policy", theirs)]);
+        answer(&mut headers, Dialect::Draft11, &[open(terms("ours", 1, 1 << 33), 1, 1)]);
+        String::from_utf8(combined(&headers, "ratelimit-policy")).unwrap()
+    };
+    assert_eq!(announced(r#""ours";q=4294967296;w=4294967296"#), r#""ours";q=1;w=8589934592"#, "theirs is faster");
+    assert_eq!(announced(r#""ours";q=1;w=8589934593"#), r#""ours";q=1;w=8589934593"#, "theirs is slower");
 }
 
 #[test]
@@ -128,6 +141,51 @@ fn values_are_read_by_the_grammar() {
     }
     for value in bad {
         assert!(!readable(value), "{value}");
+    }
+}
+
+/// White space, keys and names, which the values do not cover.
+#[test]
+fn members_are_read_by_the_grammar() {
+    let readable = |line: &[u8]| {
+        let ours = structured::list(line).is_some();
+        assert_eq!(ours, Parser::new(line).parse::<List>().is_ok(), "{}", line.escape_ascii());
+        ours
+    };
+    let good: [&[u8]; 8] = [
+        b"\"a\" ,\"b\"",
+        b"\"a\";x\t,\t \"b\" ",
+        b" \"a\"",
+        b"\"a\";  x=1; y=2",
+        b"\"a\";a_b-c.d*9=1;*x",
+        b"\"a\";x=%\"@(\"",
+        b"\"@(\"",
+        b"\"\"",
+    ];
+    let bad: [&[u8]; 17] = [
+        b"\t\"a\"",
+        b"\"a\" \"b\"",
+        b"\"a\";\tx",
+        b"\"a\" ;x",
+        b"\"a\";1=2",
+        b"\"a\";x =1",
+        b"\"a\";aB=1",
+        b"\"a\";_a",
+        b"\"a\";x=a(b",
+        b"\"a\";x=a@",
+        b"\"a\";x=a,",
+        b"\"a\tb\"",
+        b"\"a\x7f\"",
+        b"\"\xc3\xa4\"",
+        b"\"a\";x=%\"\xc3\xa4\"",
+        b"\"a\";x=%\"\t\"",
+        b"\"a\";x=%\"\x7f\"",
+    ];
+    for line in good {
+        assert!(readable(line), "{}", line.escape_ascii());
+    }
+    for line in bad {
+        assert!(!readable(line), "{}", line.escape_ascii());
     }
 }
 

@@ -56,6 +56,7 @@ fn incomplete_or_unreadable_set_is_replaced() {
     assert_eq!(after(X, [("x-ratelimit-remaining", "0")]), owned(OURS_X));
     assert_eq!(after(X, [("x-ratelimit-limit", "1"), ("x-ratelimit-remaining", "-1")]), owned(OURS_X));
     assert_eq!(after(X, [("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "9")]), owned(OURS_X));
+    assert_eq!(after(X, [("x-ratelimit-limit", "1"), ("x-ratelimit-remaining", "0")]), owned(OURS_X));
     let twice = [
         ("x-ratelimit-limit", "9"),
         ("x-ratelimit-remaining", "0"),
@@ -76,6 +77,21 @@ fn incomplete_or_unreadable_set_is_replaced() {
     let ours = owned([("ratelimit", "limit=10, remaining=5, reset=3"), ("ratelimit-policy", "10;w=60")]);
     for theirs in ["limit=1, reset=1", "limit=1, remaining=0", "remaining=0, reset=1", r#""a";r=0;t=1"#, "limit=1,"] {
         assert_eq!(after(Dialect::Draft07, [("ratelimit", theirs)]), ours, "{theirs}");
+    }
+}
+
+/// As RFC 9651 asks for.
+#[test]
+fn last_of_repeated_dictionary_keys_counts() {
+    let ours = "limit=10, remaining=5, reset=3";
+    for (theirs, stays) in [
+        ("limit=9, remaining=4, remaining=6, reset=3", false),
+        ("limit=9, remaining=6, reset=3, remaining=4", true),
+        ("limit=9, remaining=5, reset=2, reset=3", true),
+        ("limit=9, reset=3, remaining=5, reset=2", false),
+    ] {
+        let written = after(Dialect::Draft07, [("ratelimit", theirs)]);
+        assert_eq!(written[0].1, if stays { theirs } else { ours }, "{theirs}");
     }
 }
 

@@ -50,6 +50,33 @@ fn dialect_none_still_sends_retry_after() {
     assert_eq!(written(Dialect::None, &[shut(terms("a", 1, 1), 1)]), owned([("retry-after", "1")]));
 }
 
+/// Another layer or a gate refused: the older dialects cannot say that, and a quota alone would mislead.
+#[test]
+fn refusal_by_none_of_the_policies_carries_no_quota() {
+    for dialect in DIALECTS.into_iter().filter(|dialect| *dialect != Dialect::Draft11) {
+        let mut headers = HeaderMap::new();
+        let lines = two_policies();
+        let policies = PolicyHeader::new(dialect, lines.iter().map(|line| line.terms));
+        let retry_after = Some(RetryAfter::from_micros(5_000_000));
+        let report = DescribedDecision { policies: &lines, admitted: false, retry_after, now_unix_us: NOW_US };
+        write(&mut headers, &policies, &report);
+        assert_eq!(fields(&headers), owned([("retry-after", "5")]), "{dialect:?}");
+    }
+}
+
+/// Each part rounded up by itself would be a second late.
+#[test]
+fn instant_of_a_reset_is_rounded_once() {
+    let lines = [open(terms("a", 10, 60), 3, 1_400_000)];
+    let dialect = Dialect::XRateLimit(ResetFormat::EpochSeconds);
+    for (now_unix_us, reset) in [(500_000, "2"), (600_000, "2"), (600_001, "3")] {
+        let mut headers = HeaderMap::new();
+        let report = DescribedDecision { policies: &lines, admitted: true, retry_after: None, now_unix_us };
+        write(&mut headers, &PolicyHeader::new(dialect, []), &report);
+        assert_eq!(combined(&headers, "x-ratelimit-reset"), reset.as_bytes(), "{now_unix_us}");
+    }
+}
+
 #[test]
 fn refusal_states_the_longest_wait() {
     let day = PolicyStatus { reset_us: 80_000_000_000, ..shut(terms("day", 1000, 86_400), 30_000_000) };
@@ -137,8 +164,14 @@ fn reset_is_never_before_the_wait() {
 #[test]
 fn equal_quotas_are_announced_once_with_the_longest_window() {
     let lines = [open(terms("s", 10, 1), 1, 1), open(terms("m", 10, 60), 1, 1), open(terms("s2", 10, 1), 1, 1)];
-    let written = written(Dialect::Draft06, &lines);
-    assert!(written.contains(&("ratelimit-policy".into(), "10;w=60".into())), "{written:?}");
+    let announced = |lines| {
+        let written = written(Dialect::Draft06, lines);
+        written.into_iter().find_map(|(name, value)| (name == "ratelimit-policy").then_some(value)).unwrap()
+    };
+    assert_eq!(announced(&lines), "10;w=60");
+    // Of equal ones the first, in the order of the configuration.
+    let equal = [open(terms("a", 10, 60), 1, 1), open(terms("b", 5, 1), 1, 1), open(terms("c", 10, 60), 1, 1)];
+    assert_eq!(announced(&equal), "10;w=60, 5;w=1");
 }
 
 proptest! {

@@ -37,6 +37,8 @@ fn rate_is_scaled_up_until_it_holds_the_burst() {
         (7, 1_500 * MS, 7, 14, 3),
         (1, 250 * MS, 1, 4, 1),
         (1, 7 * MS, 1, 1_000, 7),
+        // The longest window that is tried.
+        (1, 101 * MS, 415, 1_000, 101),
         // No window of a reasonable length expresses these exactly: a little less is announced.
         (1, 999 * MS, 1, 1, 1),
         (1, 1_001 * MS, 1, 47, 48),
@@ -57,6 +59,11 @@ fn quota_above_the_largest_integer_has_a_shorter_window() {
     let most = (1 << 53) - 1;
     assert_eq!(Quota::new(rate(most, 3_600_000 * MS), most), Quota { q: MAX_INTEGER, w: 400 });
     assert_eq!(Quota::new(rate(most, 1), most), Quota { q: MAX_INTEGER, w: 1 });
+    // By little.
+    assert_eq!(Quota::new(rate(MAX_INTEGER + 1, 3_600_000 * MS), 1), Quota { q: MAX_INTEGER, w: 3_600 });
+    assert_eq!(Quota::new(rate(1_500_000_000_000_000, 3_600_000 * MS), 1), Quota { q: MAX_INTEGER, w: 2_400 });
+    // A window, too, is cut to what a field holds.
+    assert_eq!(Quota::new(rate(1, 1 << 62), 1_000), Quota { q: 1_000, w: MAX_INTEGER });
 }
 
 /// Every algorithm that accepts these numbers, even with a refill larger than the bucket.

@@ -96,6 +96,16 @@ fn anything_else_is_no_date() {
     }
 }
 
+/// The longest readable wait stays, wherever an unreadable one stands.
+#[test]
+fn unreadable_waits_hide_no_readable_one() {
+    for lines in [["soon", "9", "7"], ["9", "soon", "7"], ["7", "9", "soon"]] {
+        let mut headers = with(lines.map(|line| ("retry-after", line)));
+        answer(&mut headers, Dialect::Draft11, &[shut(terms("a", 1, 1), 8_000_000)]);
+        assert_eq!(combined(&headers, "retry-after"), b"9", "{lines:?}");
+    }
+}
+
 proptest! {
     #[test]
     fn no_date_makes_the_reader_panic(

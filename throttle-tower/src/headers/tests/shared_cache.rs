@@ -28,6 +28,8 @@ fn other_directives_do_not_make_a_response_public() {
         "x=public",
         "no-cache=\"a, public\"",
         "x=\"\\\", public, \"",
+        // Outside of quotes a backslash escapes nothing.
+        "x=\\\", public, \"",
         "max-age=5",
     ] {
         assert!(!is_public(&with([("cache-control", line)])), "{line}");
