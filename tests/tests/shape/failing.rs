@@ -1,11 +1,14 @@
 //! When the store fails, each shaper continues by its rule.
 
-use throttle_core::BackendErrorKind;
-use throttle_tower::OnError;
-use throttle_tower::shape::ShapeError;
-use tokio::time::Instant;
+use std::time::Duration;
 
-use crate::support::{MS, Remote, over, ten};
+use throttle_core::BackendErrorKind;
+use throttle_tower::shape::{Bound, ShapeError};
+use throttle_tower::{Key, OnError, ShapeLayer};
+use tokio::time::{Instant, sleep};
+use tower::{Layer, ServiceExt};
+
+use crate::support::{MS, Notes, Remote, over, ten};
 
 #[tokio::test(start_paused = true)]
 async fn shape_failing_store_leaves_the_share_of_the_pace() {
@@ -83,8 +86,28 @@ async fn shape_share_goes_on_where_the_store_left_off() {
     let next = shaper.reserve("key", 1).await.unwrap();
     assert!(next.delay() > 300 * MS, "{:?}", next.delay());
     drop(next);
+    let error = shaper.reset("key").await.unwrap_err();
+    assert_eq!(error.kind(), BackendErrorKind::Unavailable, "the store is not");
+    assert!(shaper.reserve("key", 1).await.unwrap().delay().is_zero(), "and the share is");
+    remote.fail(false);
+    assert!(!shaper.reserve("key", 1).await.unwrap().delay().is_zero());
     shaper.reset("key").await.unwrap();
-    assert!(shaper.reserve("key", 1).await.unwrap().delay().is_zero(), "the share is reset, too");
+    assert!(shaper.reserve("key", 1).await.unwrap().delay().is_zero());
+}
+
+/// A pause that is over hides no unit of a call, although its key is not swept yet.
+#[tokio::test(start_paused = true)]
+async fn shape_deadline_counts_every_unit_after_a_pause_too() {
+    let remote = Remote::new(2 * MS);
+    let shaper = over(&remote, ten(10_000), OnError::local(1));
+    let service = ShapeLayer::of(shaper.clone()).cost(|call| *call).deadline(|_| Some(300 * MS)).layer(Notes::new());
+    shaper.pause(Key::CONSTANT, 100 * MS);
+    sleep(Duration::from_secs(1)).await;
+    remote.fail(true);
+    let error = service.clone().oneshot(5).await.unwrap_err();
+    let full = *error.queue_full().unwrap();
+    assert_eq!((full.bound, full.retry_after), (Bound::Deadline, None), "its last unit is due after 400 ms");
+    service.oneshot(4).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

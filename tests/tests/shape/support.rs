@@ -164,8 +164,11 @@ impl Backend for Remote {
     }
 
     fn reset(&self, prepared: &Arc<MemorySet>, policy: usize, key: &Key) -> Self::Done {
-        let done = self.memory.reset(prepared, policy, key);
-        Box::pin(done)
+        let (remote, prepared, key) = (self.clone(), Arc::clone(prepared), key.clone());
+        Box::pin(async move {
+            remote.check()?;
+            remote.memory.reset(&prepared, policy, &key).await
+        })
     }
 
     fn reset_all(&self, prefix: &str) -> Self::Done {

@@ -182,9 +182,9 @@ impl<B: Backend> Schedule<B> {
         }
     }
 
-    /// `paused` is when the last unit leaves if the key is paused.
+    /// `paused` is when the last unit leaves the queue of a key that is paused, or was until a moment ago.
     fn check_bounds(&self, request: &SlotRequest, delay: Duration, paused: Option<Duration>) -> Result<(), QueueFull> {
-        let finish = paused.unwrap_or_else(|| delay.saturating_add(self.tail(request)));
+        let finish = delay.saturating_add(self.tail(request)).max(paused.unwrap_or_default());
         match self.tighter_deadline(request) {
             Some(deadline) => self.check(Bound::Deadline, request, finish, deadline),
             // The store knows nothing of pauses. Without one it has checked this bound already, and exactly.
