@@ -4,9 +4,9 @@ use std::convert::Infallible;
 use std::error::Error;
 use std::time::Duration;
 
-use throttle_core::{BackendError, BackendErrorKind};
-use throttle_tower::shape::{Bound, ShapeError, Shaper, ShaperBuilder};
-use throttle_tower::{LeakyBucket, OnError, Rate, ShapeLayer};
+use throttle_core::{Backend, BackendError, BackendErrorKind};
+use throttle_tower::shape::{Bound, QueueFull, ShapeError, Shaper, ShaperBuilder};
+use throttle_tower::{Key, LeakyBucket, OnError, Rate, ShapeLayer};
 use tokio::time::{Instant, sleep};
 use tower::{Layer, ServiceExt};
 
@@ -288,15 +288,71 @@ async fn shape_deadline_counts_calls_that_come_after_the_peek() {
 
 #[tokio::test(start_paused = true)]
 async fn shape_deadline_beyond_the_longest_wait_has_no_effect() {
-    let remote = Remote::new(2 * MS);
-    let shaper = over(&remote, ten(1_000), OnError::Closed);
-    let service = ShapeLayer::of(shaper.clone()).deadline(|_| Some(Duration::from_secs(10))).layer(Notes::new());
+    for deadline in [1, 10].map(Duration::from_secs) {
+        let remote = Remote::new(2 * MS);
+        let shaper = over(&remote, ten(1_000), OnError::Closed);
+        let service = ShapeLayer::of(shaper.clone()).deadline(move |_| Some(deadline)).layer(Notes::new());
+        service.clone().oneshot(1).await.unwrap();
+        assert_eq!(remote.decisions(), 1, "one round trip");
+        shaper.pause(Key::CONSTANT, Duration::from_secs(5));
+        let error = service.oneshot(2).await.unwrap_err();
+        let full = *error.queue_full().unwrap();
+        assert_eq!((full.bound, full.allowed), (Bound::MaxWait, 1_000 * MS));
+    }
+}
+
+/// Whether this process or a store keeps the schedule, and whichever key it is.
+#[tokio::test(start_paused = true)]
+async fn shape_call_beyond_both_bounds_is_refused_for_its_deadline() {
+    async fn refused<B: Backend>(shaper: Shaper<B>, key: Key) -> QueueFull {
+        let mut slots = Vec::new();
+        for _ in 0..3 {
+            slots.push(shaper.reserve(key.clone(), 1).await.unwrap());
+        }
+        let layer = ShapeLayer::of(shaper).by(move |_| key.clone()).deadline(|_| Some(100 * MS));
+        *layer.layer(Notes::new()).oneshot(0).await.unwrap_err().queue_full().unwrap()
+    }
+    for key in [Key::CONSTANT, Key::from("key")] {
+        let local = refused(ten(200).build().unwrap(), key.clone()).await;
+        let at_once = Remote { at_once: true, ..Remote::new(2 * MS) };
+        let at_once = refused(over(&at_once, ten(200), OnError::Closed), key.clone()).await;
+        for full in [local, at_once] {
+            assert_eq!((full.bound, full.allowed, full.retry_after), (Bound::Deadline, 100 * MS, Some(200 * MS)));
+        }
+        let far = refused(over(&Remote::new(2 * MS), ten(200), OnError::Closed), key).await;
+        assert_eq!((far.bound, far.allowed), (Bound::Deadline, 100 * MS));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_call_with_a_deadline_of_zero_leaves_at_once_or_not_at_all() {
+    let service = layer(ten(10_000)).deadline(|_| Some(Duration::ZERO)).layer(Notes::new());
     service.clone().oneshot(1).await.unwrap();
-    assert_eq!(remote.decisions(), 1, "one round trip");
-    shaper.pause(throttle_tower::Key::CONSTANT, Duration::from_secs(5));
-    let error = service.oneshot(2).await.unwrap_err();
-    let full = *error.queue_full().unwrap();
-    assert_eq!((full.bound, full.allowed), (Bound::MaxWait, 1_000 * MS));
+    let full = *service.clone().oneshot(2).await.unwrap_err().queue_full().unwrap();
+    assert_eq!((full.bound, full.allowed, full.retry_after), (Bound::Deadline, Duration::ZERO, Some(100 * MS)));
+    sleep(100 * MS).await;
+    service.oneshot(3).await.unwrap();
+}
+
+/// The units of such a call take exactly as long as it may wait.
+#[tokio::test(start_paused = true)]
+async fn shape_call_that_just_fits_its_deadline_has_a_time_to_come_back() {
+    let service = layer(ten(10_000)).cost(|_| 2).deadline(|_| Some(100 * MS)).layer(Notes::new());
+    service.clone().oneshot(1).await.unwrap();
+    let full = *service.clone().oneshot(2).await.unwrap_err().queue_full().unwrap();
+    assert_eq!(full.retry_after, Some(200 * MS));
+    sleep(200 * MS).await;
+    service.oneshot(3).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_call_beside_a_paused_key_uses_its_slot() {
+    for key in [Key::CONSTANT, Key::from("key")] {
+        let shaper = ten(10_000).build().unwrap();
+        shaper.pause("paused", Duration::from_secs(1));
+        shaper.schedule(key.clone(), 1).await.unwrap();
+        assert_eq!(shaper.reserve(key, 1).await.unwrap().delay(), 100 * MS);
+    }
 }
 
 #[tokio::test(start_paused = true)]

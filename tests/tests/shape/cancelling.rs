@@ -154,6 +154,15 @@ async fn shape_dropped_call_that_could_leave_at_once_gives_its_slot_back() {
     }
 }
 
+/// Only a reservation that was dropped before the store had decided is finished in the background.
+#[tokio::test(start_paused = true)]
+async fn shape_decided_reservation_leaves_nothing_to_finish() {
+    let shaper = over(&Remote::new(10 * MS), ten(10_000), OnError::Closed);
+    let slot = shaper.reserve("key", 1).await.unwrap();
+    assert_eq!(Handle::current().metrics().num_alive_tasks(), 0);
+    slot.await;
+}
+
 /// Polls a call `polls` times, once each millisecond, drops it, and waits for the work in the background.
 async fn give_up_after(polls: usize, call: impl Future) {
     let mut call = Box::pin(call);

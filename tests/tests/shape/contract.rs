@@ -11,7 +11,7 @@ use tower::limit::ConcurrencyLimitLayer;
 use tower::{Layer, Service, ServiceBuilder, ServiceExt, service_fn};
 use tower_test::mock;
 
-use crate::support::{MS, Notes, Remote, layer, over, ten};
+use crate::support::{MS, Notes, Remote, layer, over, poll, ten};
 
 type Handle = mock::Handle<u64, u64>;
 
@@ -33,24 +33,48 @@ async fn shape_readiness_is_that_of_the_inner_service() {
 
 #[tokio::test(start_paused = true)]
 async fn shape_ready_service_is_called_after_the_wait() {
-    // The mock panics if a clone is called whose readiness was not polled.
-    let (service, mut inner): (_, Handle) = mock::pair();
-    let mut service = layer(ten(1_000)).layer(service);
-    inner.allow(3);
-    let answers = tokio::spawn(async move {
-        while let Some((request, send)) = inner.next_request().await {
-            send.send_response(request * 10);
+    async fn check<B: throttle_core::Backend>(layer: ShapeLayer<u64, B>) {
+        // The mock panics if a clone is called whose readiness was not polled.
+        let (service, mut inner): (_, Handle) = mock::pair();
+        let mut service = layer.layer(service);
+        inner.allow(3);
+        let answers = tokio::spawn(async move {
+            while let Some((request, send)) = inner.next_request().await {
+                send.send_response(request * 10);
+            }
+        });
+        let mut calls = Vec::new();
+        for call in 0..3 {
+            calls.push(service.ready().await.unwrap().call(call));
         }
-    });
-    let mut calls = Vec::new();
-    for call in 0..3 {
-        calls.push(service.ready().await.unwrap().call(call));
+        for (call, answer) in calls.into_iter().enumerate() {
+            assert_eq!(answer.await.unwrap(), call as u64 * 10);
+        }
+        drop(service);
+        answers.await.unwrap();
     }
-    for (call, answer) in calls.into_iter().enumerate() {
-        assert_eq!(answer.await.unwrap(), call as u64 * 10);
+    check(layer(ten(1_000))).await;
+    check(layer(ten(1_000)).cost(|_| 0)).await;
+    check(ShapeLayer::of(over(&Remote::new(MS), ten(1_000), OnError::Closed))).await;
+}
+
+/// A call that is ready takes no second slot, whatever its future does afterwards.
+#[tokio::test(start_paused = true)]
+async fn shape_future_that_is_polled_after_completion_panics() {
+    let shaper = ten(100).build().unwrap();
+    let mut calls = [(); 3].map(|()| Box::pin(shaper.schedule("key", 1)));
+    (&mut calls[0]).await.unwrap();
+    (&mut calls[1]).await.unwrap();
+    assert_eq!(shaper.stats().waiting, 0, "a call that has left does not wait");
+    let slot = shaper.reserve("key", 1).await.unwrap();
+    assert!((&mut calls[2]).await.is_err());
+    drop(slot);
+    for call in &mut calls {
+        let again = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| poll(call)));
+        let message = again.map(drop).unwrap_err();
+        assert_eq!(*message.downcast::<&str>().unwrap(), "a ScheduleFuture was polled after completion");
     }
-    drop(service);
-    answers.await.unwrap();
+    assert_eq!((shaper.stats().sent, shaper.stats().refused), (2, 1));
 }
 
 #[tokio::test(start_paused = true)]

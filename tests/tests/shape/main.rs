@@ -12,5 +12,8 @@ mod fairness;
 mod golden;
 mod obeying;
 mod pacing;
+mod pausing;
+mod slowing;
+mod stats;
 mod support;
 mod upstream;

@@ -18,13 +18,13 @@ use crate::support::{MS, Remote, over, ten};
 
 type Shaped = ShapeLayer<Request<()>, MemoryBackend<TokioClock>, HttpHead>;
 
-fn obeying(per_second: u64) -> Shaped {
+pub(crate) fn obeying(per_second: u64) -> Shaped {
     let bucket = LeakyBucket::new(Rate::per_second(per_second)).max_wait(Duration::from_secs(3_600));
     ShapeLayer::of(Shaper::builder(bucket).headroom(Duration::ZERO).build().unwrap()).obey_upstream()
 }
 
 /// An upstream whose response depends on the number of the call.
-fn upstream(
+pub(crate) fn upstream(
     answer: impl Fn(usize) -> Response<()> + Clone + Send + 'static,
 ) -> impl Service<Request<()>, Response = Response<()>, Error = std::convert::Infallible, Future: Send> + Clone + Send {
     let calls = Arc::new(AtomicUsize::new(0));
@@ -34,7 +34,7 @@ fn upstream(
     })
 }
 
-fn say(status: u16, fields: &[(&'static str, &str)]) -> Response<()> {
+pub(crate) fn say(status: u16, fields: &[(&'static str, &str)]) -> Response<()> {
     let mut response = Response::new(());
     *response.status_mut() = StatusCode::from_u16(status).unwrap();
     for (name, value) in fields {
@@ -136,6 +136,8 @@ async fn shape_pause_is_bounded_whatever_the_upstream_asks_for() {
     }
     let year = || say(429, &[("retry-after", "31536000")]);
     assert_eq!(second_leaves(obeying(10), year()).await, Duration::from_secs(60), "a minute, unless configured");
+    let longer = obeying(10).longest_pause(Duration::from_secs(90));
+    assert_eq!(second_leaves(longer, year()).await, Duration::from_secs(90));
     let bucket = LeakyBucket::new(Rate::per_second(10)).max_wait(Duration::from_secs(3_600));
     let before = ShapeLayer::new(bucket).unwrap().longest_pause(Duration::from_secs(2)).obey_upstream();
     assert_eq!(second_leaves(before, year()).await, Duration::from_secs(2), "whatever the order of the options");

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use throttle_tower::shape::{Bound, Shaper};
+use throttle_core::Clock;
+use throttle_tower::shape::{Bound, Shaper, TokioClock};
 use throttle_tower::{LeakyBucket, OnError, Rate, ShapeLayer};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, advance};
@@ -160,13 +161,41 @@ fn shape_usual_headroom_is_a_part_of_the_period_within_bounds() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn shape_clock_counts_from_its_creation() {
+    advance(Duration::from_secs(5)).await;
+    let clocks = [TokioClock::new(), TokioClock::default()];
+    assert_eq!(clocks.map(|clock| clock.now().as_micros()), [0; 2]);
+    advance(Duration::from_micros(1_234_567)).await;
+    assert_eq!(clocks.map(|clock| clock.now().as_micros()), [1_234_567; 2]);
+}
+
+/// Whether it is asked for before the store is set or after.
+#[test]
+fn shape_name_in_use_has_one_pace_unless_it_is_replaced() {
+    let remote = Remote::new(MS);
+    let paced = |per_second| {
+        let builder = Shaper::builder(LeakyBucket::new(Rate::per_second(per_second)));
+        builder.headroom(Duration::ZERO).name("api").on_error(OnError::Closed)
+    };
+    let first = paced(10).backend(remote.clone()).build().unwrap();
+    let error = paced(20).backend(remote.clone()).build().map(drop).unwrap_err();
+    assert_eq!(error.policy(), Some("api"), "{error}");
+    let before = paced(20).replace_existing().backend(remote.clone()).build().unwrap();
+    let after = paced(30).backend(remote.clone()).replace_existing().build().unwrap();
+    assert_eq!([&first, &before, &after].map(Shaper::rate), [10, 20, 30].map(Rate::per_second));
+    assert!(paced(20).backend(remote).build().is_err());
+}
+
+#[tokio::test(start_paused = true)]
 async fn shape_key_cost_and_deadline_hold_in_any_order() {
     type Set = fn(ShapeLayer<u64>) -> ShapeLayer<u64>;
     let key: Set = |layer| layer.by(|call| (call % 2).into());
     let cost: Set = |layer| layer.cost(|_| 3);
     let deadline: Set = |layer| layer.deadline(|_| Some(Duration::from_millis(400)));
     for order in [[key, cost, deadline], [deadline, key, cost], [cost, deadline, key]] {
-        let service = order.into_iter().fold(layer(ten(10_000)), |layer, set| set(layer)).layer(Notes::new());
+        // Each is set on a clone, while the layer itself is kept.
+        let on_a_clone = |layer: ShapeLayer<u64>, set: Set| set(layer.clone());
+        let service = order.into_iter().fold(layer(ten(10_000)), on_a_clone).layer(Notes::new());
         let start = Instant::now();
         service.clone().oneshot(0).await.unwrap();
         service.clone().oneshot(1).await.unwrap();

@@ -191,6 +191,7 @@ mod tests {
         assert_eq!(times(&queue, start, 0..5), [1_000, 1_100, 1_200, 1_300, 1_400]);
         assert_eq!(queue.finish(Duration::ZERO, 1, start), 1_400 * MS);
         assert_eq!(queue.finish(200 * MS, 3, start), 1_700 * MS);
+        assert_eq!(queue.finish(250 * MS, 1, start), 1_600 * MS, "two calls are due before it");
         // A longer pause moves every call that has not left.
         queue.leave(0, 1);
         queue.pause(start + 1_500 * MS, start + 1_000 * MS);
@@ -322,6 +323,55 @@ mod tests {
         queue.join(2, start);
         assert_eq!(times(&queue, start, 0..3), [0, 100, 200]);
         assert!(queue.is_active(start + 199 * MS) && !queue.is_active(start + 200 * MS));
+        queue.slow(100 * MS, start + 10_000 * MS, start + 200 * MS);
+        assert!(!queue.is_active(start + 200 * MS), "nor does the rate itself begin one");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn shape_faster_pace_may_end_earlier() {
+        let start = Instant::now();
+        let mut queue = PauseQueue::new(0, start, 100 * MS);
+        queue.slow(200 * MS, start + 10_000 * MS, start);
+        queue.slow(150 * MS, start + 400 * MS, start);
+        queue.join(6, start);
+        assert_eq!(times(&queue, start, 0..6), [0, 150, 300, 450, 550, 650]);
+        assert!(!queue.is_active(start + 750 * MS));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn shape_pause_moves_a_slow_time_and_does_not_prolong_it() {
+        let start = Instant::now();
+        let mut queue = PauseQueue::new(0, start, 100 * MS);
+        queue.slow(200 * MS, start + 400 * MS, start);
+        queue.join(5, start);
+        queue.pause(start + 5_000 * MS, start);
+        assert_eq!(times(&queue, start, 0..5), [5_000, 5_200, 5_400, 5_500, 5_600]);
+        queue.leave(0, 5);
+        assert!(!queue.is_active(start + 5_700 * MS));
+    }
+
+    /// A pace that begins when the last one ends is compared with the rate.
+    #[tokio::test(start_paused = true)]
+    async fn shape_slow_time_is_over_at_its_end() {
+        let start = Instant::now();
+        let mut queue = PauseQueue::new(0, start, 100 * MS);
+        queue.slow(200 * MS, start + 400 * MS, start);
+        queue.join(5, start);
+        queue.leave(0, 3);
+        let end = start + 400 * MS;
+        assert_eq!(times(&queue, start, 3..5), [500, 600]);
+        queue.slow(250 * MS, end + 1_000 * MS, end);
+        assert_eq!(times(&queue, start, 3..5), [650, 900]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn shape_units_that_cannot_be_counted_leave_in_the_far_future() {
+        let start = Instant::now();
+        let mut queue = PauseQueue::new(0, start, 100 * MS);
+        assert!(queue.time(u64::MAX) >= start + FAR);
+        queue.join(u64::MAX, start);
+        queue.join(2, start);
+        assert!(queue.finish(Duration::ZERO, u64::MAX, start) >= FAR);
     }
 
     #[tokio::test(start_paused = true)]

@@ -179,6 +179,21 @@ mod tests {
         assert_eq!(leave(positions[2], now), Err(start + ms(1_550)));
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn shape_call_that_is_hardly_late_delays_none_behind_it() {
+        let ms = |ms: u64| Duration::from_millis(ms);
+        let paused_keys = PausedKeys::new(Rate::per_second(10), Some(ms(20)));
+        let (key, start) = (Key::from("key"), Instant::now());
+        paused_keys.pause(&key, start, start + ms(1_000));
+        let positions = [(); 2].map(|()| paused_keys.leave(&key, 1, start, None, start).expect_err("paused"));
+        let leave = |position: QueuePosition, now| {
+            paused_keys.leave(&key, 1, position.at, Some(position), now).map_err(|position| position.at)
+        };
+        assert_eq!(leave(positions[0], start + ms(1_020)), Ok(()));
+        assert_eq!(leave(positions[1], start + ms(1_099)), Err(start + ms(1_100)));
+        assert_eq!(leave(positions[1], start + ms(1_100)), Ok(()));
+    }
+
     /// Neither the first late call nor one that is hardly late delays those behind it by its lateness.
     #[tokio::test(start_paused = true)]
     async fn shape_calls_that_are_late_together_leave_at_the_rate() {
@@ -217,7 +232,9 @@ mod tests {
         let ms = |ms: u64| Duration::from_millis(ms);
         let paused_keys = PausedKeys::new(Rate::per_second(10), None);
         let (key, start) = (Key::from("key"), Instant::now());
-        paused_keys.slow(&key, start, ms(1_000), start + ms(10_000));
+        paused_keys.slow(&key, start, ms(100), start + ms(10_000));
+        assert!(paused_keys.is_empty(), "the rate itself slows no call down");
+        paused_keys.slow(&key, start, ms(101), start + ms(10_000));
         assert_eq!(paused_keys.active(start), 1);
         paused_keys.slow(&key, start, ms(50), start + ms(10_000));
         assert_eq!(paused_keys.active(start), 0);
@@ -237,6 +254,20 @@ mod tests {
         assert_eq!(join().at, start + ms(1_000));
         paused_keys.give_back(&key, 1, former);
         assert_eq!(join().at, start + ms(1_100));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn shape_forgotten_key_leaves_the_others_paused() {
+        let paused_keys = PausedKeys::new(Rate::per_second(10), None);
+        let now = Instant::now();
+        let keys = [Key::from("key"), Key::from("other")];
+        for key in &keys {
+            paused_keys.pause(key, now, now + Duration::from_secs(1));
+        }
+        paused_keys.forget(&keys[0]);
+        assert!(paused_keys.leave(&keys[0], 1, now, None, now).is_ok());
+        assert!(paused_keys.leave(&keys[1], 1, now, None, now).is_err());
+        assert_eq!(paused_keys.active(now), 1);
     }
 
     #[tokio::test(start_paused = true)]
@@ -262,5 +293,16 @@ mod tests {
         }
         assert!(paused_keys.count.load(Ordering::Acquire) <= 64, "{:?}", paused_keys.count);
         assert!((5..=12).contains(&paused_keys.active(Instant::now())));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn shape_sweeps_remove_no_paused_key_and_become_rarer_with_their_number() {
+        let paused_keys = PausedKeys::new(Rate::per_second(10), None);
+        let now = Instant::now();
+        for number in 0..200_u64 {
+            paused_keys.pause(&Key::from(number), now, now + Duration::from_secs(1));
+        }
+        assert_eq!(paused_keys.active(now), 200);
+        assert_eq!(paused_keys.lock().sweep_at, 256);
     }
 }

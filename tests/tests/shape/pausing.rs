@@ -1,0 +1,51 @@
+//! A pause holds every unit of a call, whatever has decided about it.
+
+use std::time::Duration;
+
+use throttle_core::Backend;
+use throttle_tower::shape::Shaper;
+use throttle_tower::{Key, OnError};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout};
+
+use crate::support::{MS, Remote, over, ten};
+
+#[tokio::test(start_paused = true)]
+async fn shape_calls_leave_as_many_intervals_apart_as_they_have_units_after_a_pause() {
+    async fn check<B: Backend>(shaper: Shaper<B>, key: Key) {
+        let start = Instant::now();
+        shaper.pause(key.clone(), Duration::from_secs(1));
+        // A call that is dropped gives back all of its units.
+        assert!(timeout(100 * MS, shaper.schedule(key.clone(), 4)).await.is_err());
+        let mut leaving = JoinSet::new();
+        for cost in [3, 2, 1] {
+            let (shaper, key) = (shaper.clone(), key.clone());
+            leaving.spawn(async move {
+                shaper.schedule(key, cost).await.unwrap();
+                (cost, start.elapsed().as_millis())
+            });
+        }
+        let mut left = leaving.join_all().await;
+        left.sort_unstable_by_key(|(_, at)| *at);
+        assert_eq!(left, [(3, 1_000), (2, 1_300), (1, 1_500)], "{key:?}");
+    }
+    for key in [Key::CONSTANT, Key::from("key")] {
+        check(ten(60_000).build().unwrap(), key.clone()).await;
+        check(over(&Remote::new(2 * MS), ten(60_000), OnError::Closed), key.clone()).await;
+        for rule in [OnError::local(1), OnError::Open] {
+            let remote = Remote::new(2 * MS);
+            remote.fail(true);
+            check(over(&remote, ten(60_000), rule), key.clone()).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_slot_that_is_due_is_ready_at_once() {
+    for key in [Key::CONSTANT, Key::from("key")] {
+        let shaper = ten(60_000).build().unwrap();
+        let start = Instant::now();
+        shaper.reserve(key, 1).await.unwrap().await;
+        assert_eq!(start.elapsed(), Duration::ZERO);
+    }
+}
