@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use http::{Request, Response};
 use throttle_core::{Backend, BackendErrorKind, ManualClock};
-use throttle_tower::{Constant, FixedWindow, LimitReport, MemoryBackend, OnError, Rate, ThrottleLayer, Usage, limit};
+use throttle_tower::{
+    Constant, FixedWindow, LimitReport, MemoryBackend, OnError, Rate, ThrottleLayer, Usage, all, limit,
+};
 use tower::{Layer, ServiceExt, service_fn};
 
 use crate::common::{Remote, Strict, Text, get, left, memory, shared, take};
@@ -17,7 +19,9 @@ const TOKENS: &str = "tokens";
 /// A layer whose limit charges nothing before the handler reports its usage.
 fn afterwards(remote: &Remote, on_error: OnError) -> ThrottleLayer<Remote> {
     let tokens = shared(TOKENS, BURST).cost(0).settled_later().on_error(on_error);
-    ThrottleLayer::new(tokens).unwrap().local_store(&memory()).backend(remote.clone()).unwrap()
+    // Nothing is left of a limit that does not apply.
+    let beside = shared("beside", BURST).when(|_| false).on_error(on_error);
+    ThrottleLayer::new(all([beside, tokens])).unwrap().local_store(&memory()).backend(remote.clone()).unwrap()
 }
 
 /// The handle of a request that the handler has not reported on yet, in the response that keeps its charge open.

@@ -2,7 +2,7 @@
 
 use http::StatusCode;
 use throttle_tower::limit::IntoLimitTree;
-use throttle_tower::{Constant, Gcra, Header, OnMissing, Rate, ThrottleLayer, all, any, limit};
+use throttle_tower::{Concurrency, Constant, Gcra, Header, OnMissing, Rate, ThrottleLayer, all, any, limit};
 use tower::{Layer, ServiceExt};
 
 use crate::common::{Strict, get, left, memory, shared};
@@ -43,5 +43,23 @@ fn mistake_in_a_limit_is_an_error_when_the_layer_is_built() {
             let error = ThrottleLayer::new(limits).map(drop).unwrap_err();
             assert_eq!((error.policy(), error.field()), (Some("wrong"), field));
         }
+    }
+}
+
+/// The name tells limits apart, whatever they count.
+#[test]
+fn name_that_stands_twice_in_a_layer_is_an_error() {
+    let rate = |name: &str| shared(name, 1).into_limit_tree();
+    let permits = |name: &str| Concurrency::new(1).name(name).into_limit_tree();
+    for (limits, is_right) in [
+        ([rate("a"), rate("b"), rate("b")], false),
+        ([rate("a"), permits("b"), permits("b")], false),
+        ([permits("b"), rate("a"), rate("b")], false),
+        ([rate("a"), all([rate("b")]), any([rate("c"), rate("b")])], false),
+        ([rate("a"), permits("b"), permits("c")], true),
+    ] {
+        let built = ThrottleLayer::new(all(limits.to_vec())).map(drop);
+        assert_eq!(built.as_ref().is_ok(), is_right, "{limits:?}");
+        assert!(built.err().is_none_or(|error| error.to_string().contains("\"b\"")), "{limits:?}");
     }
 }

@@ -665,7 +665,7 @@ async fn law_07_charge_queue_does_not_make_up_for_a_stall() {
     let before = callers.admitted();
     step(Duration::from_secs(1)).await;
     let at_once = callers.admitted() - before;
-    assert!((1..=51).contains(&at_once), "{at_once} left together after a second");
+    assert!((49..=51).contains(&at_once), "{at_once} left together after a second");
     step(2 * MS).await;
     assert!(callers.admitted() - before - at_once <= 3);
 }

@@ -236,12 +236,14 @@ async fn charge_request_behind_a_late_answer_is_admitted_if_the_store_tells_its_
 /// Timers and round trips make each turn 2 ms late, until that is measured.
 #[tokio::test(start_paused = true)]
 async fn charge_queue_is_shorter_where_the_store_does_not_tell_its_time() {
-    for (tells_time, admitted) in [(true, 10), (false, 9)] {
-        let site = Site::new(tells_time, one_each(100 * MS, 1_000 * MS));
+    for (tells_time, longest, admitted) in
+        [(true, 1_000, 10), (false, 1_000, 9), (false, 10_199, 99), (false, 10_200, 100)]
+    {
+        let site = Site::new(tells_time, one_each(100 * MS, longest * MS));
         site.admit().await;
-        let mut sent: Vec<_> = (0..20).map(|_| site.send()).collect();
+        let mut sent: Vec<_> = (0..120).map(|_| site.send()).collect();
         let held = sent.iter_mut().map(poll).filter(Poll::is_pending).count();
-        assert_eq!(held, admitted, "{tells_time}");
+        assert_eq!(held, admitted, "{tells_time}, {longest} ms");
     }
 }
 

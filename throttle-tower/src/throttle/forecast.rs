@@ -70,8 +70,8 @@ fn later(at: Instant, wait: Duration) -> Instant {
 mod tests {
     use throttle_core::backend::Call;
     use throttle_core::{
-        Backend, Cost, FixedWindow, Gcra, IntervalBucket, IntoAlgorithm, Key, ManualClock, MemoryBackend, PolicySet,
-        Rate,
+        Backend, Carry, Cost, FixedWindow, Gcra, IntervalBucket, IntoAlgorithm, Key, ManualClock, MemoryBackend,
+        PolicySet, Rate,
     };
 
     use super::*;
@@ -80,15 +80,19 @@ mod tests {
 
     /// When so many units are admitted, after requests of such costs in the middle of a window.
     fn admits_by(algorithm: impl IntoAlgorithm, costs: &[u64], units: u64) -> Duration {
-        let policy = Policy::new("p", algorithm).unwrap();
+        admits_in_tier(0, &Policy::new("p", algorithm).unwrap(), costs, units)
+    }
+
+    fn admits_in_tier(tier: u8, policy: &Policy, costs: &[u64], units: u64) -> Duration {
         let clock = ManualClock::default();
         let store = MemoryBackend::builder().clock(clock.clone()).build();
         let set = store.prepare(PolicySet::new(policy.clone()).unwrap()).unwrap();
         clock.advance(400 * MS);
-        let ask = |cost| store.decide_now(&set, &[Call::new(Key::from("key"), Cost::new(cost).unwrap())]);
+        let call = |cost| Call::new(Key::from("key"), Cost::new(cost).unwrap()).in_tier(tier);
+        let ask = |cost| store.decide_now(&set, &[call(cost)]);
         let (now, decisions) = (Instant::now(), costs.iter().map(|cost| ask(*cost)).collect::<Vec<_>>());
         let (status, cost) = (&decisions.last().unwrap().statuses()[0], *costs.last().unwrap());
-        Forecast::new(&policy, status, now, cost).admits_by(policy.algorithm(), units) - now
+        Forecast::new(policy, status, now, cost).admits_by(policy.tier(tier).algorithm(), units) - now
     }
 
     #[test]
@@ -107,6 +111,15 @@ mod tests {
             assert_eq!(admits_by(ten(), costs, 11), 1_600 * MS, "{costs:?}");
             assert_eq!(admits_by(ten(), costs, 21), 2_600 * MS, "{costs:?}");
         }
+    }
+
+    #[test]
+    fn window_of_a_tier_admits_the_count_of_the_tier() {
+        let tiers = [("free", 2, 10), ("pro", 10, 1)];
+        let tiers = tiers.map(|(tier, count, seconds)| (tier, Rate::new(count, Duration::from_secs(seconds))));
+        let tiers = tiers.map(|(tier, rate)| (tier, FixedWindow::new(rate)));
+        let policy = Policy::tiered("p", tiers, Carry::Keep).unwrap();
+        assert_eq!([10, 11].map(|units| admits_in_tier(1, &policy, &[10, 1], units)), [600 * MS, 1_600 * MS]);
     }
 
     #[test]
