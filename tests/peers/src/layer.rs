@@ -91,6 +91,17 @@ pub fn counted() -> Vec<(&'static str, Router)> {
     ]
 }
 
+/// The rows of a server under load, no layer first.
+pub fn served() -> Vec<(&'static str, Router)> {
+    vec![
+        ("no layer", app()),
+        ("throttle, one policy, headers", app().layer(throttle(one()))),
+        ("throttle, one policy, no headers", app().layer(bare(one()))),
+        ("tower_governor, one policy, its headers", app().layer(GovernorLayer::new(informed(u32::MAX)))),
+        ("tower_governor, one policy, no headers", app().layer(GovernorLayer::new(governor(u32::MAX)))),
+    ]
+}
+
 pub fn request() -> Request<Body> {
     let mut request = Request::new(Body::empty());
     request.extensions_mut().insert(ConnectInfo(SocketAddr::from(([192, 0, 2, 1], 40_000))));

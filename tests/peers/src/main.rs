@@ -8,12 +8,13 @@ mod memory;
 mod own;
 mod peers;
 mod report;
+mod server;
 mod shape;
 mod stage;
 
 use std::env;
 
-const SECTIONS: [(&str, fn()); 9] = [
+const SECTIONS: [(&str, fn()); 10] = [
     ("decide", decide::run),
     ("own", own::run),
     ("memory", memory::run),
@@ -22,20 +23,20 @@ const SECTIONS: [(&str, fn()); 9] = [
     ("late", shape::late::run),
     ("waiting", shape::waiting::run),
     ("promise", shape::promise::run),
+    ("server", server::run),
     ("instructions", instructions::run),
 ];
+
+/// What this program does as a process of its own, for a section that needs one.
+const CHILDREN: [(&str, fn(&[String])); 3] =
+    [(memory::CHILD, memory::child), (instructions::CHILD, instructions::child), (server::CHILD, server::child)];
 
 fn main() {
     let args: Vec<String> = env::args().skip(1).collect();
     if let [flag, child @ ..] = args.as_slice()
-        && flag == memory::CHILD
+        && let Some((_, run)) = CHILDREN.iter().find(|(name, _)| name == flag)
     {
-        return memory::child(child);
-    }
-    if let [flag, child @ ..] = args.as_slice()
-        && flag == instructions::CHILD
-    {
-        return instructions::child(child);
+        return run(child);
     }
     if let Some(unknown) = args.iter().find(|arg| SECTIONS.iter().all(|(name, _)| name != arg)) {
         eprintln!("no section {unknown:?}; there are: {}", SECTIONS.map(|(name, _)| name).join(", "));
@@ -43,8 +44,8 @@ fn main() {
     }
     report::header();
     for (name, run) in SECTIONS {
-        // Under callgrind everything is fifty times slower: only on request.
-        let on_request = name == "instructions";
+        // These need valgrind and wrk, so they run only on request.
+        let on_request = matches!(name, "instructions" | "server");
         if (args.is_empty() && !on_request) || args.iter().any(|arg| arg == name) {
             run();
         }

@@ -4,11 +4,11 @@ use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
+use throttle_core::backend::Call;
 use throttle_core::{
     Algorithm, CalendarQuota, FixedWindow, Gcra, IntervalBucket, IntoAlgorithm, Key, LeakyBucket, LeakyMeter, Policy,
-    Rate, PolicyTree, SlidingLog, SlidingWindow, TokenBucket,
+    PolicyTree, Rate, SlidingLog, SlidingWindow, TokenBucket,
 };
-use throttle_core::backend::Call;
 
 use crate::peers::Throttle;
 use crate::report;

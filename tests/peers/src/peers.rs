@@ -8,8 +8,8 @@ use governor::clock::{Clock, DefaultClock};
 use governor::middleware::StateInformationMiddleware;
 use governor::state::keyed::DashMapStateStore;
 use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
-use throttle_core::{Backend, Gcra, Key, PolicySet, MemoryBackend, MemorySet, Policy, Rate};
 use throttle_core::backend::Call;
+use throttle_core::{Backend, Gcra, Key, MemoryBackend, MemorySet, Policy, PolicySet, Rate};
 
 /// One limit for all keys: one unit each `every`, and `burst` at once.
 #[derive(Clone, Copy)]

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use governor::{DefaultDirectRateLimiter, Quota};
 use leaky_bucket::RateLimiter;
-use throttle_tower::{LeakyBucket, Rate, ShapeLayer};
 use throttle_tower::shape::Shaper;
+use throttle_tower::{LeakyBucket, Rate, ShapeLayer};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::Instant;
 use tower::buffer::Buffer;
