@@ -53,9 +53,7 @@ impl Decision {
     pub(crate) fn of_many(summary: Summary, statuses: Statuses) -> Self {
         match statuses.as_slice() {
             // The same decision has one form, so that decisions of different backends can be compared.
-            [status] if status.applies && summary.binding == Some(0) => {
-                Self(Repr::One { status: *status, delay: summary.delay })
-            }
+            [status] if summary.binding == Some(0) => Self(Repr::One { status: *status, delay: summary.delay }),
             _ => Self(Repr::Many { summary, statuses }),
         }
     }
