@@ -126,19 +126,22 @@ fn law_14_refusals_and_looks_of_a_known_key_write_nothing() {
 #[test]
 fn law_09_newcomers_whose_own_shard_is_empty_get_the_room_of_idle_keys_elsewhere() {
     const KEYS: usize = 512;
-    for policies in [1, 2] {
+    // The policies of the set, and those that a request asks.
+    for (policies, asked) in [(1, [true; 2]), (2, [true; 2]), (2, [false, true])] {
         let store = Store::new(KEYS);
         let policy = |n: usize| Policy::new(&format!("p{n}"), FixedWindow::new(Rate::per_day(9))).unwrap().into();
         let set = PolicySet::new(PolicyTree::All((0..policies).map(policy).collect())).unwrap();
         let set = store.prepare(set).unwrap();
-        let take = |key: u64, now| store.decide(&set, &vec![Call::from(Key::from(key)); policies], now);
+        let call = |key: u64, asks: &bool| if *asks { Call::from(Key::from(key)) } else { Call::SKIP };
+        let calls = |key: u64| asked[..policies].iter().map(|asks| call(key, asks)).collect::<Vec<_>>();
+        let take = |key: u64, now| store.decide(&set, &calls(key), now);
         let is_in_first = |key: &u64| store.index(store.key_hasher.hash(&Key::from(*key))) == 0;
         let mut elsewhere = (0..).filter(|key| !is_in_first(key));
         while store.keys() < KEYS {
             assert!(take(elsewhere.next().unwrap(), NOW).is_admitted());
         }
         let (newcomer, later) = ((0..).find(is_in_first).unwrap(), NOW.after_micros(2 * 86_400_000_000));
-        let is_overflow = || take(newcomer, later).statuses()[0].is_overflow();
+        let is_overflow = || take(newcomer, later).statuses()[policies - 1].is_overflow();
         assert!(is_overflow(), "the store is full");
         assert!((0..1_000).any(|_| !is_overflow()), "the other keys are idle, and keep their room");
     }

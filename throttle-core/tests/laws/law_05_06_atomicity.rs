@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
-use throttle_core::backend::Call;
+use throttle_core::backend::{Call, Receipt};
 use throttle_core::{
     Algorithm, Cost, FixedWindow, Gcra, IntoAlgorithm, Key, ManualClock, MemoryBackend, MemorySet, Policy, PolicySet,
     PolicyTree, Rate, SlidingLog, SlidingWindow, Timestamp,
@@ -278,7 +278,7 @@ fn law_06_eight_threads_on_sets_of_small_and_large_states_admit_exactly_as_many_
     let log = || SlidingLog::new(Rate::per_day(UNITS)).into_algorithm().unwrap();
     let window = || SlidingWindow::new(Rate::per_day(UNITS)).into_algorithm().unwrap();
     let pairs = [[small(), small()], [small(), log()], [window(), small()], [log(), window()]];
-    for (pair, max_keys) in pairs.into_iter().flat_map(|pair| [(pair, 1_000_000), (pair, 300)]) {
+    for (pair, max_keys) in pairs.into_iter().flat_map(|pair| [(pair, 1_000_000), (pair, 300), (pair, 100)]) {
         let backend = frozen(max_keys);
         let prepare = |names: [&str; 2], pair: [Algorithm; 2]| {
             let member = |(name, algorithm)| PolicyTree::from(Policy::new(name, algorithm).unwrap());
@@ -286,16 +286,21 @@ fn law_06_eight_threads_on_sets_of_small_and_large_states_admit_exactly_as_many_
             Arc::new(backend.prepare(PolicySet::new(PolicyTree::All(members)).unwrap()).unwrap())
         };
         let (both, passing) = (prepare(["a", "b"], pair), prepare(["c", "d"], pair));
-        let admitted = AtomicU64::new(0);
+        let alone = PolicySet::new(Policy::new("alone", pair[1]).unwrap()).unwrap();
+        let alone = Arc::new(backend.prepare(alone).unwrap());
+        let (admitted, admitted_alone) = (AtomicU64::new(0), AtomicU64::new(0));
         std::thread::scope(|scope| {
             for thread in 0..THREADS {
-                let (backend, both, passing, admitted) = (&backend, &both, &passing, &admitted);
+                let (backend, both, passing, alone) = (&backend, &both, &passing, &alone);
+                let (admitted, admitted_alone) = (&admitted, &admitted_alone);
                 scope.spawn(move || {
                     let keys = if thread % 2 == 0 { ["x", "y"] } else { ["y", "x"] };
                     let everybody = keys.map(|key| Call::from(Key::from(key)));
                     for n in 0..DECISIONS {
                         let decision = backend.decide_now(both, &everybody);
                         admitted.fetch_add(decision.is_admitted().into(), Ordering::Relaxed);
+                        let decision = backend.decide_now(alone, &everybody[..1]);
+                        admitted_alone.fetch_add(decision.is_admitted().into(), Ordering::Relaxed);
                         if n % 8 == 0 {
                             // A key that only this thread uses, and no two of its policies in one shard.
                             let keys = [0, 1].map(|half| Key::from(n * 2 * THREADS + 2 * thread + half));
@@ -314,10 +319,39 @@ fn law_06_eight_threads_on_sets_of_small_and_large_states_admit_exactly_as_many_
                 });
             }
         });
-        assert_eq!(admitted.into_inner(), 2 * UNITS, "{pair:?}");
+        assert_eq!([admitted, admitted_alone].map(AtomicU64::into_inner), [2 * UNITS; 2], "{pair:?}");
         let left = backend.decide_now(&both, &["x", "y"].map(|key| Call::peek(Key::from(key))));
         assert_eq!(left.remaining(), 0);
     }
+}
+
+/// One thread charges a key and gives the charge back, again and again. Threads that look at the key meanwhile see it
+/// as it is before or after a charge, and no mixture of the two.
+#[test]
+fn law_06_looks_beside_charges_and_refunds_see_no_mixture() {
+    const LOOKS: usize = 150_000;
+    // A unit each 1,500,000.5 µs, so that a charge changes the whole microseconds of a state and the part of one.
+    let gcra = Gcra::new(Rate::new(2, Duration::from_micros(3_000_001))).burst(4);
+    let backend = frozen(1_000);
+    let set = Arc::new(backend.prepare(PolicySet::new(Policy::new("p", gcra).unwrap()).unwrap()).unwrap());
+    let calls = [Call::from(Key::from("key"))];
+    let first = backend.decide_now(&set, &calls).reset_after();
+    let second = first + Duration::from_micros(1_500_000);
+    std::thread::scope(|scope| {
+        let looks = [(); 2].map(|()| {
+            scope.spawn(|| {
+                let look = [Call::peek(Key::from("key"))];
+                for _ in 0..LOOKS {
+                    let seen = backend.decide_now(&set, &look).reset_after();
+                    assert!(seen == first || seen == second, "{seen:?}");
+                }
+            })
+        });
+        while !looks.iter().all(|looking| looking.is_finished()) {
+            let decision = backend.decide_now(&set, &calls);
+            backend.settle_now(&set, Receipt::of(&decision, &calls).expect("admitted").actual(0));
+        }
+    });
 }
 
 /// Every algorithm, one key, mixed costs: the units admitted never exceed K, and requests of cost 1 use up the last of

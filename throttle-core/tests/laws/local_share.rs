@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use throttle_core::backend::{Call, Receipt};
 use throttle_core::{
     Backend, BackendErrorKind, Cost, DecidedBy, Decision, FixedWindow, Gcra, Key, LocalShare, ManualClock,
-    MemoryBackend, MemorySet, Policy, PolicySet, PolicyTree, Rate, Timestamp,
+    MemoryBackend, MemorySet, Policy, PolicySet, PolicyTree, Rate, SlidingLog, Timestamp,
 };
 
 use crate::support::spec::Kind;
@@ -169,6 +169,22 @@ fn a_note_of_more_than_a_share_empties_it() {
         known.ask(&[ada(60)]);
         assert_eq!(known.left(), (vec![39], vec![0]));
     }
+}
+
+/// A share that has nothing left notes nothing: not even the time of the request.
+#[test]
+fn a_note_to_a_share_that_is_used_up_changes_nothing() {
+    let clock = ManualClock::new(Timestamp::from_micros(TODAY));
+    let store = MemoryBackend::builder().clock(clock.clone()).build();
+    let set = PolicySet::new(Policy::new("p", SlidingLog::new(Rate::per_hour(8))).unwrap()).unwrap();
+    let (share, remote) = (LocalShare::new(&store, &set, processes(8)).unwrap(), Process::new(&set, 1));
+    assert!(share.decide(&[ada(1)], WHY).is_admitted());
+    let reset = share.decide(&[peek()], WHY).reset_after();
+    for _ in 0..3 {
+        clock.advance(std::time::Duration::from_secs(60));
+        share.note(&remote.store.decide_now(&remote.set, &[ada(1)]), &[ada(1)]);
+    }
+    assert_eq!(share.decide(&[peek()], WHY).reset_after(), reset - std::time::Duration::from_secs(180));
 }
 
 /// A full store of shares is no amnesty either: a key without room shares a bucket.

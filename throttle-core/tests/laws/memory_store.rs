@@ -36,11 +36,12 @@ fn a_store_of_no_keys_has_room_for_one() {
         let builder = MemoryBackend::builder().max_keys(max_keys);
         let backend = builder.clock(ManualClock::new(T0)).build();
         let prepared = backend.prepare(set(per_day("p", 9))).unwrap();
+        assert!(backend.decide_now(&prepared, &key(0)).is_admitted());
+        assert_eq!(format!("{backend:?}"), format!("MemoryBackend {{ keys: 1, max_keys: {room}, .. }}"));
         let overflows = |n| backend.decide_now(&prepared, &key(n)).statuses()[0].is_overflow();
         let expected: Vec<bool> = (0..5).map(|n| n >= room).collect();
         assert_eq!((0..5).map(overflows).collect::<Vec<_>>(), expected);
         assert_eq!(backend.keys() as u64, room);
-        assert_eq!(format!("{backend:?}"), format!("MemoryBackend {{ keys: {room}, max_keys: {room}, .. }}"));
     }
 }
 
