@@ -482,6 +482,23 @@ mod tests {
         }
     }
 
+    /// Fifteen bytes and their length fit a number; one byte more does not.
+    #[test]
+    fn law_11_no_two_keys_share_a_number() {
+        let number = |len: usize, last: u8| {
+            let mut bytes = vec![7; len];
+            bytes[len - 1] = last;
+            Key::from(bytes).as_number()
+        };
+        for len in 1..=20 {
+            let numbers: std::collections::HashSet<_> = (0..=255).filter_map(|last| number(len, last)).collect();
+            assert_eq!(numbers.len(), if len <= 13 { 256 } else { 0 }, "{len} bytes in two more");
+        }
+        // A zero at the end is no end.
+        assert_ne!(Key::from(vec![]).as_number(), Key::CONSTANT.as_number());
+        assert_ne!(Key::missing().as_number(), Key::builder().missing().missing().finish().as_number());
+    }
+
     #[test]
     fn law_11_parts_are_returned_as_they_were_added() {
         let long = "x".repeat(300);

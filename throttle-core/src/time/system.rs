@@ -172,4 +172,49 @@ mod tests {
         assert_eq!(anchor.read(20_000_000), ahead, "stands still instead of stepping back");
         assert_eq!(anchor.read(20_500_001), ahead + 1, "and has lost half a second, no more");
     }
+
+    #[test]
+    fn all_instances_read_one_clock() {
+        let (one, other) = (SystemClock::new(), SystemClock::default());
+        assert!(std::ptr::eq(one.0, other.0));
+        let (first, second, third) = (one.now(), other.now(), one.now());
+        assert!(first <= second && second <= third);
+    }
+
+    /// A clock whose anchor is an hour behind looks at the wall clock when it is time to, and not again at once.
+    #[test]
+    fn looks_at_the_wall_clock_every_ten_seconds() {
+        let anchor: &'static Anchor = Box::leak(Box::new(Anchor::new()));
+        let clock = SystemClock(anchor);
+        let offset = anchor.offset.load(Ordering::Relaxed);
+        anchor.offset.store(offset - 3_600_000_000, Ordering::Relaxed);
+        assert!(clock.now().as_micros() < wall_micros() - 3_000_000_000, "it is not time yet");
+        anchor.next_sync.store(0, Ordering::Relaxed);
+        assert!((clock.now().as_micros() - wall_micros()).abs() < 60_000_000);
+        let ahead = anchor.next_sync.load(Ordering::Relaxed) - anchor.elapsed_micros();
+        assert!((1..=SYNC_EVERY_MICROS).contains(&ahead), "{ahead} µs until the next time");
+        assert!(ahead > SYNC_EVERY_MICROS / 2 || anchor.elapsed_micros() > SYNC_EVERY_MICROS / 2);
+    }
+
+    #[test]
+    fn counts_microseconds_as_the_operating_system_does() {
+        let anchor = Anchor::new();
+        let start = std::time::Instant::now();
+        let first = anchor.elapsed_micros();
+        let inner = std::time::Instant::now();
+        std::thread::sleep(std::time::Duration::from_millis(40));
+        let inner = inner.elapsed().as_micros() as u64;
+        let counted = anchor.elapsed_micros() - first;
+        let outer = start.elapsed().as_micros() as u64;
+        // One percent is more than the two differ by.
+        let close = inner - inner / 100 - 2..=outer + outer / 100 + 2;
+        assert!(close.contains(&counted), "{counted} µs of {inner} to {outer}");
+    }
+
+    #[test]
+    fn a_counter_behind_the_anchor_has_counted_nothing() {
+        let mut anchor = Anchor::new();
+        anchor.start = anchor.counter.raw() + (1 << 50);
+        assert_eq!(anchor.elapsed_micros(), 0);
+    }
 }

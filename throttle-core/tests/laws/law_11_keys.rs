@@ -1,10 +1,14 @@
 //! Law 11, keys are injective: different keys never share a bucket, and equal keys always do.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use proptest::prelude::*;
 use throttle_core::backend::Call;
-use throttle_core::{Backend, Cost, Gcra, Key, ManualClock, MemoryBackend, Policy, PolicySet, PolicyTree, Rate};
+use throttle_core::{
+    Backend, Cost, Gcra, Key, KeyPart, ManualClock, MemoryBackend, Policy, PolicySet, PolicyTree, Rate,
+};
 
 use crate::support::strategies::run;
 
@@ -92,4 +96,87 @@ fn trap_v32_joined_parts_stay_apart() {
     assert!(backend.decide_now(&set, &[pair("a", "b:c")]).is_admitted());
     assert!(!backend.decide_now(&set, &[pair("a:b", "c")]).is_admitted());
     assert!(!backend.decide_now(&set, &[pair("a", "b:c")]).is_admitted());
+}
+
+/// The first bits of addresses, for every number of bits: two addresses share a key exactly if they share these bits.
+#[test]
+fn law_11_networks_are_the_first_bits_of_addresses_and_how_many() {
+    let v4 = [0x0102_0304_u32, 0x0102_0305, 0x8102_0304, u32::MAX, 0].map(Ipv4Addr::from);
+    let v6 = [
+        0x2001_0db8_0001_0002_0003_0004_0005_0006_u128,
+        0x2001_0db8_0001_0002_0003_0004_0005_0007,
+        u128::MAX,
+        1 << 127,
+    ];
+    let network = |address: IpAddr, bits: u8| Key::builder().network(address, bits).finish();
+    let mut keys = HashSet::new();
+    for bits in 0..=255_u8 {
+        for address in v4 {
+            let kept = bits.min(32);
+            let mask = if kept == 0 { 0 } else { u32::MAX << (32 - kept) };
+            let first = IpAddr::from(Ipv4Addr::from(u32::from(address) & mask));
+            let key = network(address.into(), bits);
+            assert!(key.expose_parts().eq([KeyPart::Network(first, kept)]), "{address}/{bits}");
+            assert_eq!(key, network(address.to_ipv6_mapped().into(), bits), "the same bits of a mapped address");
+            assert_eq!(key, network(first, kept));
+            keys.insert((key, first, kept));
+        }
+        for address in v6.map(Ipv6Addr::from) {
+            let kept = bits.min(128);
+            let mask = if kept == 0 { 0 } else { u128::MAX << (128 - kept) };
+            let first = IpAddr::from(Ipv6Addr::from(u128::from(address) & mask));
+            let key = network(address.into(), bits);
+            assert!(key.expose_parts().eq([KeyPart::Network(first, kept)]), "{address}/{bits}");
+            assert_eq!(key.expose_bytes().len(), 2 + usize::from(kept.div_ceil(8)));
+            keys.insert((key, first, kept));
+        }
+    }
+    let distinct: HashSet<&Key> = keys.iter().map(|(key, ..)| key).collect();
+    assert_eq!(distinct.len(), keys.len(), "each network has a key of its own");
+    assert_eq!(network(v6[0].to_be_bytes().into(), 128), Key::from(IpAddr::from(v6[0].to_be_bytes())));
+    assert_eq!(network(v4[0].into(), 32), Key::from(IpAddr::from(v4[0])));
+}
+
+/// Texts and bytes of every length around those at which they are written differently, alone and behind a part of every
+/// length: what is read is what was written, and keys are the same however they were put together.
+#[test]
+fn law_11_keys_of_every_length_are_read_as_they_were_written() {
+    let long: String = ('a'..='z').cycle().take(300).collect();
+    for before in 0..40_usize {
+        for len in (0..40).chain([253, 254, 255, 256, 300]) {
+            let (one, other) = (&long[..before], &long[1..][..len.min(299)]);
+            let key = Key::builder().text(one).bytes(other.as_bytes()).number(7).missing().finish();
+            let parts = [KeyPart::Text(one), KeyPart::Bytes(other.as_bytes()), KeyPart::Number(7), KeyPart::Missing];
+            assert_eq!(key.expose_parts().collect::<Vec<_>>(), parts, "{before} and {len} bytes");
+            let tail = Key::builder().bytes(other.as_bytes()).number(7).missing().finish();
+            assert_eq!(key, Key::builder().text(one).key(&tail).finish());
+            assert_eq!(key, Key::builder().key(&Key::from(one)).key(&tail).finish());
+            assert_ne!(key, Key::builder().text(one).text(other).number(7).missing().finish());
+        }
+    }
+}
+
+#[test]
+fn law_11_keys_are_made_of_texts_bytes_numbers_and_addresses() {
+    for text in ["", "ada", "a longer text than fits a number"] {
+        assert_eq!(Key::from(text.to_owned()), Key::from(text));
+        assert_eq!(Key::from(text.as_bytes().to_vec()), Key::builder().bytes(text.as_bytes()).finish());
+        assert_ne!(Key::from(text.as_bytes().to_vec()), Key::from(text));
+    }
+    let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+    let key = Key::builder().missing().number(1).text("t").bytes(b"b").ip(ip("1.2.3.4")).ip(ip("::1")).finish();
+    assert_eq!(format!("{key:?}"), "Key(missing, number, text, bytes, ipv4, ipv6)");
+}
+
+/// Keys that are equal hash alike, and others, nearly always, do not.
+#[test]
+fn law_11_keys_hash_by_what_they_hold() {
+    let hash = |key: &Key| {
+        let mut hasher = DefaultHasher::new();
+        key.hash(&mut hasher);
+        hasher.finish()
+    };
+    let keys: Vec<Key> = (0..100_u64).map(Key::from).chain((0..100).map(|n| Key::from(format!("{n:>40}")))).collect();
+    assert_eq!(keys.iter().map(hash).collect::<HashSet<_>>().len(), keys.len());
+    assert!(keys.iter().all(|key| hash(key) == hash(&Key::builder().key(key).finish())));
 }

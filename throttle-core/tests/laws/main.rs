@@ -3,6 +3,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod answers;
 mod envelope;
 mod equivalences;
 mod law_01_denials;

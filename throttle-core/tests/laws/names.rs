@@ -165,3 +165,192 @@ fn a_burst_of_zero_is_to_be_raised() {
     let text = error.to_string();
     assert!(text.contains("between 1 and") && text.contains("raise it") && !text.contains("lower it"), "{text}");
 }
+
+/// The bounds of everything that headers show: 1 to 64 characters, from a space to a tilde.
+#[test]
+fn names_units_and_tiers_are_1_to_64_printable_ascii_characters() {
+    let gcra = || Gcra::new(Rate::per_minute(1));
+    let plain = || Policy::new("p", gcra()).unwrap();
+    for (text, fits) in [
+        ("", false),
+        ("a", true),
+        (" ~", true),
+        (&"x".repeat(64), true),
+        (&"x".repeat(65), false),
+        ("\x7f", false),
+        ("a\tb", false),
+        ("\x1f", false),
+        ("é", false),
+    ] {
+        let named = Policy::new(text, gcra());
+        let unit = plain().with_unit(text);
+        let tier = Policy::tiered("p", [(text, gcra())], Carry::Keep);
+        assert_eq!([named.is_ok(), unit.is_ok(), tier.is_ok()], [fits; 3], "{text:?}");
+        for (field, error) in [("policy name", named.err()), ("unit", unit.err()), ("tier", tier.err())] {
+            let Some(error) = error else { continue };
+            assert_eq!(error.field(), field);
+            let policy = (field != "policy name").then_some("p");
+            assert_eq!(error.policy(), policy, "{error}");
+            assert_eq!(error.to_string().starts_with("policy \"p\": "), policy.is_some(), "{error}");
+            assert_eq!(error.value().contains("65 characters long"), text.len() == 65, "{error}");
+        }
+    }
+}
+
+#[test]
+fn an_error_of_an_algorithm_names_its_policy_and_keeps_the_innermost() {
+    let error = Policy::new("p", Gcra::new(Rate::per_minute(1)).burst(0)).unwrap_err();
+    assert_eq!((error.policy(), error.field()), (Some("p"), "burst"));
+    let error = Policy::tiered("p", [("t", Gcra::new(Rate::per_minute(1)).burst(0))], Carry::Keep).unwrap_err();
+    assert_eq!((error.policy(), error.clone().in_policy("q").policy()), (Some("p"), Some("q")));
+}
+
+/// What is changed in a policy with tiers is changed in each tier, and nothing else is.
+#[test]
+fn the_unit_of_a_policy_is_that_of_each_of_its_tiers() {
+    for carry in [Carry::Keep, Carry::Proportional, Carry::Reset] {
+        let tiers = |counts: [u64; 3]| {
+            let each = counts.map(|count| (format!("t{count}"), Gcra::new(Rate::per_minute(count))));
+            Policy::tiered("p", each, carry).unwrap()
+        };
+        let policy = tiers([1, 2, 3]).with_unit("tokens").unwrap();
+        let units = |policy: &Policy| {
+            let units = policy.tiers().map(|(_, tier)| tier.unit().map(str::to_owned));
+            (policy.unit().map(str::to_owned), units.collect::<Vec<_>>())
+        };
+        let tokens = (Some("tokens".to_owned()), vec![Some("tokens".to_owned()); 3]);
+        assert_eq!((units(&policy), policy.carry()), (tokens.clone(), carry));
+        // Another set replaces the limits: the unit stays, and the tiers are the new ones.
+        let backend = memory();
+        let former = Arc::new(backend.prepare(set(policy)).unwrap());
+        let _later = backend.prepare(set(tiers([4, 5, 6]).replace_existing())).unwrap();
+        let in_force = backend.in_force(&former).unwrap();
+        let [in_force] = in_force.policies() else { panic!("one policy") };
+        assert_eq!((units(in_force), in_force.carry()), (tokens, carry));
+        assert_eq!([0, 1, 2].map(|tier| in_force.tier(tier).algorithm().capacity()), [4, 5, 6]);
+    }
+    assert_eq!(per_minute("p", 1).carry(), Carry::Keep, "of a policy without tiers");
+}
+
+#[test]
+fn tiers_are_found_by_their_exact_names_and_unknown_numbers_stand_for_the_first() {
+    let tiers = ["a", "b", "c"].into_iter().zip([1, 2, 3]);
+    let policy = Policy::tiered("p", tiers.map(|(name, n)| (name, Gcra::new(Rate::per_minute(n)))), Carry::Reset);
+    let policy = policy.unwrap();
+    assert_eq!(["a", "c", "A", "d"].map(|name| policy.tier_named(name)), [Some(0), Some(2), None, None]);
+    assert_eq!([0, 2, 3].map(|tier| policy.tier_name(tier)), [Some("a"), Some("c"), None]);
+    assert_eq!([1, 2, 3, 255].map(|tier| policy.tier(tier).algorithm().capacity()), [2, 3, 1, 1]);
+    let whole = set(PolicyTree::All(vec![policy.clone().into(), per_minute("q", 7).into(), rename(&policy).into()]));
+    for (tiers, capacities) in
+        [(&[][..], [1, 7, 1]), (&[2], [3, 7, 1]), (&[1, 1, 2], [2, 7, 3]), (&[9, 0, 3], [1, 7, 1])]
+    {
+        let one = whole.in_tiers(tiers);
+        let capacity = |policy: &Policy| policy.algorithm().capacity();
+        assert_eq!(one.policies().iter().map(capacity).collect::<Vec<_>>(), capacities, "tiers {tiers:?}");
+        assert_eq!(one.policies()[0].tiers().count(), 1);
+        assert_eq!([&one.policies()[0], &one.policies()[1]].map(Policy::carry), [Carry::Reset, Carry::Keep]);
+    }
+    let last = PolicyTree::All(vec![per_minute("q", 7).into(), policy.into()]);
+    assert!(set(last).is_tiered() && !set(per_minute("q", 7)).is_tiered());
+}
+
+fn rename(policy: &Policy) -> Policy {
+    let tiers = policy.tiers().map(|(name, tier)| (name, *tier.algorithm()));
+    Policy::tiered("r", tiers, policy.carry()).unwrap()
+}
+
+#[test]
+fn tiers_of_one_name_are_refused_wherever_they_stand_and_sixteen_are_the_most() {
+    let tiers = |names: &[String]| {
+        let each = names.iter().map(|name| (name, Gcra::new(Rate::per_minute(1))));
+        Policy::tiered("p", each, Carry::Keep)
+    };
+    let names: Vec<String> = (0..17).map(|n| n.to_string()).collect();
+    assert!(tiers(&names[..16]).is_ok());
+    let error = tiers(&names).unwrap_err();
+    assert_eq!((error.policy(), error.field(), error.value()), (Some("p"), "tiers", "17"));
+    for twice in [[0, 0, 1], [0, 1, 0], [1, 0, 0]] {
+        let error = tiers(&twice.map(|n| names[n].clone())).unwrap_err();
+        assert_eq!((error.policy(), error.field(), error.value()), (Some("p"), "tier", "\"0\" twice"));
+    }
+}
+
+/// Two capacities in proportion: their product is below 2^53, and the larger one recovers no more slowly.
+#[test]
+fn tiers_in_proportion_are_checked_pair_by_pair_and_to_the_unit() {
+    let seconds = |count: u64, seconds: u64| (count, std::time::Duration::from_secs(seconds));
+    let tiered = |tiers: &[(u64, std::time::Duration)]| {
+        let each =
+            tiers.iter().enumerate().map(|(n, (count, period))| (n.to_string(), Gcra::new(Rate::new(*count, *period))));
+        Policy::tiered("p", each, Carry::Proportional)
+    };
+    let half = 1 << 26;
+    for (tiers, fits) in [
+        (vec![seconds(half, 1), seconds(2 * half - 1, 1)], true),
+        (vec![seconds(half, 1), seconds(2 * half, 1)], false),
+        (vec![seconds(10, 60), seconds(100, 60)], true),
+        (vec![seconds(10, 60), seconds(100, 61)], false),
+        (vec![seconds(100, 61), seconds(10, 60)], false),
+        (vec![seconds(10, 60), seconds(10, 61)], true),
+        (vec![seconds(5, 60), seconds(10, 60), seconds(100, 61)], false),
+        (vec![seconds(100, 61), seconds(5, 61), seconds(10, 60)], false),
+        (vec![seconds(10, 60), seconds(10, 60), seconds(5, 61)], true),
+    ] {
+        let policy = tiered(&tiers);
+        assert_eq!(policy.is_ok(), fits, "{tiers:?}");
+        if let Err(error) = policy {
+            assert_eq!((error.policy(), error.field()), (Some("p"), "carry"));
+        }
+    }
+}
+
+#[test]
+fn a_set_names_each_policy_once_and_is_neither_empty_nor_too_large_nor_too_deep() {
+    let all = |names: &[usize]| {
+        PolicySet::new(PolicyTree::All(names.iter().map(|n| per_minute(&format!("p{n}"), 1).into()).collect()))
+    };
+    for twice in [[0, 0, 1], [0, 1, 0], [1, 0, 0]] {
+        let error = all(&twice).unwrap_err();
+        assert_eq!((error.field(), error.value()), ("policy name", "\"p0\" twice"));
+    }
+    let many: Vec<usize> = (0..=PolicySet::MAX_POLICIES).collect();
+    assert_eq!(all(&many[1..]).unwrap().policies().len(), 1_023);
+    assert_eq!(all(&many).unwrap_err().value(), "1024");
+    let any = |members| PolicyTree::Any(members, Default::default());
+    for empty in [PolicyTree::All(vec![]), any(vec![]), PolicyTree::All(vec![per_minute("p", 1).into(), any(vec![])])] {
+        assert_eq!(PolicySet::new(empty).unwrap_err().field(), "all or any");
+    }
+    let nested = |depth| (0..depth).fold(PolicyTree::from(per_minute("p", 1)), |tree, _| any(vec![tree]));
+    assert!(PolicySet::new(nested(PolicySet::MAX_DEPTH)).is_ok());
+    assert_eq!(PolicySet::new(nested(PolicySet::MAX_DEPTH + 1)).unwrap_err().value(), "129");
+}
+
+#[test]
+fn a_set_of_no_policies_admits_every_request_on_any_backend() {
+    let backend = memory();
+    let none = Arc::new(backend.prepare(PolicySet::none()).unwrap());
+    let decision = backend.decide_now(&none, &[]);
+    assert_eq!((decision.is_admitted(), decision.remaining(), decision.binding()), (true, u64::MAX, None));
+    assert_eq!(PolicySet::none().node(0), throttle_core::PolicyNode::All);
+}
+
+/// Parameters in force have an epoch, which changes with them and only with them.
+#[test]
+fn an_epoch_changes_when_the_parameters_in_force_do() {
+    let registry = throttle_core::backend::PolicyRegistry::default();
+    let limit = |count| set(per_minute("p", count));
+    let start = registry.epoch();
+    drop(registry.register(limit(5)).unwrap());
+    drop(registry.register(limit(5)).unwrap());
+    assert_eq!(registry.epoch(), start, "nothing has changed");
+    let six = registry.register(limit(6)).unwrap();
+    assert_ne!(registry.epoch(), start, "the name was free, and has other parameters now");
+    assert_eq!(registry.in_force(&limit(5)).policies()[0].algorithm().capacity(), 6);
+    let _seven = registry.register(limit(7).replace_existing()).unwrap();
+    let replaced = six.replaced().expect("its limit was replaced");
+    let other = PolicyTree::All(vec![per_minute("q", 1).into(), per_minute("r", 1).into()]);
+    let _other = registry.register(set(other.clone())).unwrap();
+    let both = |count| PolicyTree::All(vec![per_minute("q", count).into(), per_minute("r", count).into()]);
+    let _both = registry.register(set(both(2)).replace_existing()).unwrap();
+    assert!(Arc::ptr_eq(&replaced, &six.replaced().unwrap()), "other policies have changed");
+}

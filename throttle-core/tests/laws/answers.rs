@@ -1,0 +1,215 @@
+//! What decisions, charges, errors and clocks say: every number and name that a program reads from them.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+use throttle_core::backend::{Call, Receipt};
+use throttle_core::{
+    Backend, BackendError, BackendErrorKind, BoxBackend, Clock, DecidedBy, FixedWindow, Gcra, Key, LeakyBucket,
+    Limiter, ManualClock, MemoryBackend, Policy, PolicySet, PolicyTree, Rate, Timestamp,
+};
+
+use crate::support::naive::Naive;
+
+const T0: Timestamp = Timestamp::from_micros(1_790_000_000_000_000);
+
+fn per_day(name: &str, count: u64) -> Policy {
+    Policy::new(name, FixedWindow::new(Rate::per_day(count))).unwrap()
+}
+
+fn queue(name: &str, per_minute: u64) -> Policy {
+    Policy::new(name, LeakyBucket::new(Rate::per_minute(per_minute)).max_wait(Duration::from_secs(600))).unwrap()
+}
+
+fn all(members: impl IntoIterator<Item = Policy>) -> PolicySet {
+    PolicySet::new(PolicyTree::All(members.into_iter().map(PolicyTree::from).collect())).unwrap()
+}
+
+fn memory() -> MemoryBackend<ManualClock> {
+    MemoryBackend::builder().clock(ManualClock::new(T0)).build()
+}
+
+/// Two queues in one set, in either order: the request waits for the slower one, and not for both in turn.
+#[test]
+fn a_request_waits_for_the_longest_of_its_delays() {
+    let seconds = Duration::from_secs;
+    for (counts, any) in [([60, 6], false), ([6, 60], false), ([60, 6], true), ([6, 60], true)] {
+        let members = [queue("a", counts[0]), queue("b", counts[1]), per_day("c", 9)].map(PolicyTree::from).to_vec();
+        let every = throttle_core::AnyCharge::EveryAdmitting;
+        let tree = if any { PolicyTree::Any(members, every) } else { PolicyTree::All(members) };
+        let limiter = Limiter::new(memory(), PolicySet::new(tree).unwrap()).unwrap();
+        let delays = [0, 10, 20].map(seconds);
+        for delay in delays {
+            let decision = limiter.check("ada", 1);
+            assert_eq!((decision.is_admitted(), decision.delay()), (true, delay), "{counts:?}");
+        }
+        assert_eq!(limiter.peek("ada").delay(), Duration::ZERO, "a look does not wait");
+        assert_eq!(
+            limiter.peek("ada").reset_after(),
+            Duration::from_secs(86_400).min(limiter.peek("ada").reset_after())
+        );
+    }
+}
+
+#[test]
+fn a_charge_names_what_each_policy_took_and_is_settled_in_all_of_them() {
+    let limiter = Limiter::new(memory(), all([per_day("a", 9), per_day("b", 5)])).unwrap();
+    let left = || limiter.peek("ada").statuses().iter().map(|status| status.remaining()).collect::<Vec<_>>();
+    let charge = limiter.charge("ada", 3).1.unwrap();
+    assert_eq!(["a", "b", "c"].map(|name| charge.taken(name)), [3, 3, 0]);
+    assert_eq!(left(), [6, 2]);
+    charge.settle_now(2);
+    assert_eq!(left(), [7, 3]);
+    limiter.charge("ada", 2).1.unwrap().refund_now();
+    assert_eq!(left(), [7, 3]);
+    // A set in which the policies were charged unlike, through the futures.
+    let calls = [Call::from(Key::from("ada")).costing(1), Call::from(Key::from("ada")).costing(2)];
+    let decided = std::pin::pin!(limiter.reserve(&calls));
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    let std::task::Poll::Ready(Ok((decision, Some(charge)))) = decided.poll(&mut context) else {
+        panic!("it is charged")
+    };
+    assert!(decision.is_admitted());
+    assert_eq!(["a", "b"].map(|name| charge.taken(name)), [1, 2]);
+    assert_eq!(left(), [6, 1]);
+    charge.refund().into_inner().unwrap();
+    assert_eq!(left(), [7, 3]);
+    let ada = Key::from("ada");
+    assert!(std::pin::pin!(limiter.reset(1, &ada)).poll(&mut context).is_ready());
+    assert_eq!(left(), [7, 5], "of one policy");
+    assert!(limiter.charge("ada", 6).1.is_none(), "refused");
+}
+
+#[test]
+fn a_receipt_gives_up_the_charge_of_the_policy_that_is_named() {
+    let set = all([per_day("a", 9), per_day("b", 9), per_day("c", 9)]);
+    let backend = memory();
+    let prepared = backend.prepare(set).unwrap();
+    let calls = [1, 2, 3].map(|cost| Call::from(Key::from("ada")).costing(cost));
+    let mut receipt = Receipt::of(&backend.decide_now(&prepared, &calls), &calls).unwrap();
+    let taken = |receipt: &Receipt| [0, 1, 2].map(|policy| receipt.taken(policy));
+    let second = receipt.take(1).unwrap();
+    assert_eq!((taken(&receipt), taken(&second)), ([1, 0, 3], [0, 2, 0]));
+    assert!(receipt.take(1).is_none() && receipt.take(7).is_none());
+    let receipt = receipt.actual_of(2, 5);
+    assert_eq!(receipt.items().iter().map(|item| item.actual()).collect::<Vec<_>>(), [1, 5]);
+    let none = receipt.actual(0);
+    assert_eq!(none.items().iter().map(|item| item.actual()).collect::<Vec<_>>(), [0, 0]);
+    backend.settle_now(&prepared, none);
+    let peeks = [(); 3].map(|()| Call::peek(Key::from("ada")));
+    let left = backend.decide_now(&prepared, &peeks);
+    assert_eq!(left.statuses().iter().map(|status| status.remaining()).collect::<Vec<_>>(), [9, 7, 9]);
+}
+
+#[test]
+fn what_decided_instead_of_the_store_says_why() {
+    let why = BackendErrorKind::Protocol;
+    assert_eq!(
+        [DecidedBy::Store, DecidedBy::Local(why), DecidedBy::Open(why)].map(DecidedBy::error),
+        [None, Some(why), Some(why)]
+    );
+    let busy = [
+        (BackendErrorKind::Unavailable, false),
+        (BackendErrorKind::Timeout, true),
+        (BackendErrorKind::Saturated, true),
+        (BackendErrorKind::Protocol, false),
+        (BackendErrorKind::Suspended, false),
+    ];
+    for (kind, is_busy) in busy {
+        assert_eq!(kind.is_busy(), is_busy, "{kind:?}");
+        let error = BackendError::new(kind);
+        assert!(!error.is_uncharged() && error.source().is_none());
+        assert!(error.to_string().ends_with("the request may have been charged"), "{error}");
+        let error = error.uncharged().with_source("the cable");
+        assert!(error.is_uncharged() && error.to_string().ends_with("nothing was charged"), "{error}");
+        assert_eq!((error.kind(), error.source().unwrap().to_string()), (kind, "the cable".to_owned()));
+    }
+}
+
+/// States on two servers, whose clocks differ: each policy is decided by its own.
+#[test]
+fn a_set_on_several_servers_is_decided_by_the_clock_of_each() {
+    let set = all([per_day("a", 5), per_day("b", 5)]);
+    let mut states: Vec<_> = set.policies().iter().map(|policy| policy.algorithm().fresh()).collect();
+    let noon = Timestamp::from_micros(1_790_078_400_000_000);
+    let times = [noon, noon.after_micros(3_600_000_000)];
+    let calls = vec![Call::from(Key::from("ada")).costing(5); 2];
+    let decision = set.decide_each(&mut states, &times, &calls);
+    let resets: Vec<_> = decision.statuses().iter().map(|status| status.reset_after().as_secs() / 3_600).collect();
+    assert_eq!(resets, [12, 11]);
+    let tomorrow = [noon.after_micros(12 * 3_600_000_000), noon];
+    let refused = set.decide_each(&mut states.clone(), &tomorrow, &calls);
+    assert_eq!((refused.is_admitted(), refused.binding()), (false, Some(1)));
+    let short = std::panic::AssertUnwindSafe(|| set.decide_each(&mut states.clone(), &times[..1], &calls));
+    assert!(std::panic::catch_unwind(short).is_err(), "an instant is missing");
+}
+
+#[test]
+fn a_boxed_backend_says_what_the_one_inside_says() {
+    let clock = ManualClock::new(T0);
+    let inside = MemoryBackend::builder().clock(clock.clone()).build();
+    let boxed = BoxBackend::new(inside.clone());
+    let set = PolicySet::new(Policy::new("p", Gcra::new(Rate::per_minute(60))).unwrap()).unwrap();
+    let prepared = Arc::new(boxed.prepare(set.clone()).unwrap());
+    let calls = [Call::from(Key::from("ada"))];
+    assert_eq!((boxed.can_fail(), boxed.now(&prepared, &calls)), (false, Some(T0)));
+    let earlier = Timestamp::from_micros(T0.as_micros() - 5_000_000);
+    let mut decided = boxed.decide_as_of(&prepared, &calls, earlier);
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(decided.as_mut().poll(&mut context).is_ready());
+    let own = inside.prepare(set).unwrap();
+    let left = inside.decide_now(&own, &[Call::peek(Key::from("ada"))]);
+    assert_eq!(left.reset_after(), Duration::ZERO, "it was charged five seconds ago");
+    let stranger = BoxBackend::new(Naive::default());
+    let set = PolicySet::new(per_day("p", 1)).unwrap();
+    let prepared = Arc::new(stranger.prepare(set).unwrap());
+    assert!(stranger.can_fail(), "a backend that does not say");
+    assert!(stranger.now(&prepared, &calls).is_none() && stranger.decide_at_once(&prepared, &calls).is_none());
+}
+
+#[test]
+fn instants_are_added_and_written_to_the_microsecond() {
+    let nanos = Duration::from_nanos;
+    assert_eq!(Timestamp::EPOCH + nanos(1), Timestamp::from_micros(1));
+    assert_eq!(Timestamp::EPOCH + nanos(1_000), Timestamp::from_micros(1));
+    assert_eq!(Timestamp::EPOCH + nanos(1_001), Timestamp::from_micros(2));
+    assert_eq!(Timestamp::MIN + Duration::MAX, Timestamp::MAX);
+    assert_eq!(Timestamp::EPOCH.after_micros(u64::MAX), Timestamp::MAX);
+    assert_eq!(Timestamp::from_micros(3).micros_since(Timestamp::from_micros(5)), -2);
+    for (micros, text) in [(0, "0.000000"), (1, "0.000001"), (-1, "-0.000001"), (-1_500_000, "-1.500000")] {
+        assert_eq!(Timestamp::from_micros(micros).to_string(), text);
+    }
+    let clock = ManualClock::new(T0);
+    clock.advance(nanos(1));
+    assert_eq!(clock.now(), T0.after_micros(1));
+    clock.set(Timestamp::EPOCH);
+    assert_eq!(clock.clone().now(), Timestamp::EPOCH, "clones share the time, which may step back");
+}
+
+#[test]
+fn rates_are_read_and_written_as_people_do_and_nothing_else_is_a_rate() {
+    for (text, rate) in [
+        ("5/10µs", Rate::new(5, Duration::from_micros(10))),
+        ("5/2hr", Rate::new(5, Duration::from_secs(7_200))),
+        ("5/ms", Rate::new(5, Duration::from_millis(1))),
+        ("5/secs", Rate::per_second(5)),
+        ("5/hours", Rate::per_hour(5)),
+        ("5 per 3 days", Rate::new(5, Duration::from_secs(3 * 86_400))),
+    ] {
+        assert_eq!(text.parse(), Ok(rate), "{text}");
+        assert_eq!(rate.to_string().parse(), Ok(rate), "{text}");
+    }
+    for text in ["10perminute", "10 perminute", "10per minute", "5/ss", "5/mss", "5/1e3s", "5/ s s", "5/1/s"] {
+        assert_eq!(text.parse::<Rate>().unwrap_err().field(), "rate", "{text}");
+    }
+    for text in ["0/s", "9007199254740992/s"] {
+        assert_eq!(text.parse::<Rate>().unwrap_err().field(), "rate count", "{text}");
+    }
+    for text in ["1/0s", "1/9007199254740992us"] {
+        assert_eq!(text.parse::<Rate>().unwrap_err().field(), "rate period in microseconds", "{text}");
+    }
+    // A number of days whose microseconds no number can hold is no period at all.
+    assert_eq!("1/300000000000000d".parse::<Rate>().unwrap_err().field(), "rate");
+    assert_eq!(Rate::new(5, Duration::ZERO).to_string(), "5/0us", "which no policy takes");
+}
