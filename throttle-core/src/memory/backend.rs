@@ -109,7 +109,7 @@ impl<C: Clock> MemoryBuilder<C> {
     /// Sets the maximum number of keys; a key of two policies counts twice, and 0 counts as 1. Defaults to 1,000,000.
     ///
     /// Memory grows with use, to about 40 bytes a key; an empty store takes about 200 kB, and each shard that is used at
-    /// least 4 kB. When the store is full, it adds at most one overflow bucket for each policy in each shard, where each
+    /// least 2 kB. When the store is full, it adds at most one overflow bucket for each policy in each shard, where each
     /// tier counts as a policy. The number of shards is a power of two: about one per 128 keys, at most 1,024.
     pub fn max_keys(mut self, keys: usize) -> Self {
         self.max_keys = keys.max(1);
