@@ -52,12 +52,12 @@ async fn settled<B: Backend>(layer: &ThrottleLayer<B>) -> (u64, u64) {
     (settlements.settled, settlements.failed)
 }
 
-/// Before each of the next decisions of the store another request takes a unit. Then the store may fail.
+/// Before each of the next decisions of the store another request takes two units. Then the store may fail.
 fn rivalling(remote: &Remote, mut rivals: usize, trouble: Option<BackendErrorKind>) {
     let (memory, failing) = (remote.memory.clone(), remote.clone());
     remote.before_each(move || match rivals.checked_sub(1) {
         Some(left) => {
-            take(&memory, TOKENS, BURST, 1);
+            take(&memory, TOKENS, BURST, 2);
             rivals = left;
         }
         None => failing.trouble(trouble),
@@ -130,7 +130,7 @@ async fn charge_that_panics_in_the_store_has_failed() {
 /// that it ends however many requests there are.
 #[tokio::test]
 async fn charge_of_what_is_left_is_tried_four_times() {
-    for (rivals, asked, remaining) in [(0, 1, 0), (1, 2, 0), (3, 4, 0), (4, 4, BURST - 4)] {
+    for (rivals, asked, remaining) in [(0, 1, 0), (1, 2, 0), (3, 4, 0), (4, 4, BURST - 8)] {
         let remote = Remote::faltering(false);
         let layer = afterwards(&remote, OnError::Closed);
         let response = open(&layer).await;
@@ -154,5 +154,5 @@ async fn charge_that_fails_at_its_last_try_is_made_in_the_share() {
     assert_eq!(settled(&layer).await, (0, 1));
     let report = layer.layer(Strict::default()).oneshot(get()).await.unwrap();
     let report = report.extensions().get::<LimitReport>().expect("there is a report");
-    assert_eq!(report.decision().remaining(), 3, "six were left at the store");
+    assert_eq!(report.decision().remaining(), 6, "three were left at the store");
 }

@@ -38,7 +38,7 @@ enum Kind {
 
 fn node() -> impl Strategy<Value = Node> {
     let kind = prop_oneof![4 => Just(Kind::Known), 2 => Just(Kind::LookedUp), 1 => Just(Kind::Skipped)];
-    let leaf = (1..=3_u64, 0..=3_u64, kind);
+    let leaf = (1..=3_u64, 0..=4_u64, kind);
     let leaf = leaf.prop_map(|(burst, cost, kind)| Node::Limit(Leaf { place: 0, burst, cost, kind }));
     let members = |member| prop::collection::vec(member, 1..=3);
     leaf.prop_recursive(3, 8, 3, move |member| {
@@ -172,5 +172,21 @@ async fn decides_like_a_layer_without_lookups(node: Node) -> Result<(), TestCase
 #[test]
 fn law_14_lookup_changes_no_decision_of_any_composition() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-    proptest!(|(node in node())| runtime.block_on(decides_like_a_layer_without_lookups(node))?);
+    proptest!(ProptestConfig::with_cases(1_000), |(node in node())| {
+        runtime.block_on(decides_like_a_layer_without_lookups(node))?;
+    });
+}
+
+/// Beside a limit that refuses, an `all` with a key to look up announces its other limits, and an `any` does not.
+#[tokio::test]
+async fn law_14_refusal_without_a_lookup_announces_what_it_has_asked() {
+    let leaf = |cost, kind| Node::Limit(Leaf { place: 0, burst: 1, cost, kind });
+    let members = || vec![leaf(1, Kind::Known), leaf(1, Kind::LookedUp)];
+    for inner in [Node::All(members()), Node::Any(members()), Node::All(vec![Node::All(members())])] {
+        for nested in [vec![leaf(2, Kind::Known), inner.clone()], vec![inner, leaf(2, Kind::Known)]] {
+            let mut node = Node::All(nested);
+            node.number(&mut 0);
+            decides_like_a_layer_without_lookups(node).await.unwrap();
+        }
+    }
 }

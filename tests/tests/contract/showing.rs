@@ -4,7 +4,7 @@ use std::task::Poll;
 
 use http::Request;
 use throttle_tower::{
-    Concurrency, Constant, Gcra, Header, InFlight, LimitReport, Rate, ThrottleLayer, Usage, all, limit, plans,
+    Concurrency, Constant, Gcra, Header, InFlight, LimitReport, OnError, Rate, ThrottleLayer, Usage, all, limit, plans,
 };
 use tower::{Layer, ServiceExt, service_fn};
 
@@ -22,8 +22,8 @@ fn debug_shows_the_policies_of_a_layer_and_its_service() {
 
 #[test]
 fn debug_shows_how_a_limit_is_applied() {
-    let keyed = limit("p", Gcra::new(Rate::per_minute(5))).by(Header::new("x-api-key"));
-    for part in ["x-api-key", "Share", "None"] {
+    let keyed = limit("p", Gcra::new(Rate::per_minute(5))).by(Header::new("x-api-key")).on_error(OnError::Closed);
+    for part in ["x-api-key", "Share", "Closed"] {
         assert!(format!("{keyed:?}").contains(part), "{keyed:?}");
     }
     let later = limit("p", Gcra::new(Rate::per_minute(5))).by_async(|_| std::future::ready(None::<u64>));

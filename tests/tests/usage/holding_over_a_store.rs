@@ -14,8 +14,8 @@ use throttle_core::{Backend, BackendError, Clock, Decision, Key, MemorySet, Poli
 use throttle_tower::limit::IntoLimitTree;
 use throttle_tower::shape::TokioClock;
 use throttle_tower::{
-    Concurrency, ConfigError, Constant, FixedWindow, Gcra, Limit, MemoryBackend, Rate, Throttle, ThrottleLayer, all,
-    limit,
+    Concurrency, ConfigError, Constant, FixedWindow, Gcra, Limit, MemoryBackend, Rate, SlidingLog, Throttle,
+    ThrottleLayer, all, limit,
 };
 use tokio::time::{Instant, sleep};
 use tower::{Layer, ServiceExt};
@@ -216,6 +216,21 @@ async fn store_is_asked_once_about_a_queued_request_that_an_open_window_admits()
         assert!(answer.status == StatusCode::OK && about(answer.at, second * 1_000 * MS), "{answer:?}");
     }
     assert_eq!(site.store.questions(), 2 + 2 + 1 + 2 + 1);
+}
+
+/// It learns when its units come back when it becomes the first. That question is about no earlier instant than the one
+/// at which the request before it was admitted, although it arrived before that.
+#[tokio::test(start_paused = true)]
+async fn store_is_asked_twice_about_a_queued_request_of_a_log() {
+    let log = limit("held", SlidingLog::new(Rate::new(1, 100 * MS))).by(Constant);
+    let site = Site::new(true, log.wait_up_to(Duration::from_secs(10)));
+    site.admit().await;
+    let held: Vec<_> = (0..4).map(|_| site.held()).collect();
+    for (number, held) in (1..).zip(held) {
+        let answer = held.await;
+        assert!(answer.status == StatusCode::OK && about(answer.at, number * 100 * MS), "{number}: {answer:?}");
+    }
+    assert_eq!(site.store.questions(), 1 + 4 * 2);
 }
 
 /// The first one's answer comes after the second one's longest wait. Where the second one can be decided as of its own

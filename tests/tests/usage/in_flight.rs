@@ -235,12 +235,14 @@ async fn charge_saturation_of_nested_pools_names_all_that_are_to_blame() {
 #[tokio::test]
 async fn charge_missing_key_of_a_concurrency_limit_goes_by_its_rule() {
     for (rule, status, taken) in [
-        (OnMissing::Share, StatusCode::OK, 1),
-        (OnMissing::Skip, StatusCode::OK, 0),
-        (OnMissing::Reject(StatusCode::UNAUTHORIZED), StatusCode::UNAUTHORIZED, 0),
+        (None, StatusCode::OK, 1),
+        (Some(OnMissing::Share), StatusCode::OK, 1),
+        (Some(OnMissing::Skip), StatusCode::OK, 0),
+        (Some(OnMissing::Reject(StatusCode::UNAUTHORIZED)), StatusCode::UNAUTHORIZED, 0),
     ] {
         let bodies = Arc::new(Semaphore::new(0));
-        let limits = Concurrency::new(2).by(Header::new("x-user")).on_missing(rule);
+        let limits = Concurrency::new(2).by(Header::new("x-user"));
+        let limits = rule.into_iter().fold(limits, Concurrency::on_missing);
         let site = Site::new(Store::memory(), limits, app(&bodies)).await;
         let held = site.send("/slow", &[]).await;
         assert_eq!((held.status(), site.layer.in_flight("in-flight")), (status, Some(taken)), "{rule:?}");

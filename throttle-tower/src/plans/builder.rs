@@ -186,12 +186,14 @@ impl fmt::Debug for PlansWithoutDefault {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use http::Request;
     use throttle_core::{Gcra, Rate};
 
     use super::*;
-    use crate::Constant;
     use crate::limit::{Found, TierLookup};
+    use crate::{Constant, Header};
 
     #[tokio::test]
     async fn identity_is_unknown_unless_its_tier_is_named_exactly() {
@@ -202,5 +204,24 @@ mod tests {
             let Found::Later(key) = built.lookup.find(&parts) else { panic!("no tier is remembered") };
             assert_eq!(key.await.1, expected, "{answer:?}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn ten_thousand_identities_are_remembered_for_a_minute_by_default() {
+        let tiers = [("free", Gcra::new(Rate::per_minute(60)))];
+        let built = plans("p", tiers).by(Header::new("x-user")).lookup(|_| async { Some("free") });
+        let find = |user: usize| {
+            let (parts, ()) = Request::builder().header("x-user", user).body(()).unwrap().into_parts();
+            built.lookup.find(&parts)
+        };
+        for user in 0..10_000 {
+            let Found::Later(key) = find(user) else { panic!("{user} was never looked up") };
+            key.await;
+        }
+        let remembered = || (0..10_000).filter(|user| matches!(find(*user), Found::Now(..))).count();
+        tokio::time::advance(Duration::from_millis(59_999)).await;
+        assert!(remembered() > 9_000, "{}", remembered());
+        tokio::time::advance(Duration::from_millis(1)).await;
+        assert_eq!(remembered(), 0);
     }
 }
