@@ -50,7 +50,7 @@ pub(crate) struct Remote {
     pub(crate) memory: Memory,
     pub(crate) decisions: Arc<AtomicUsize>,
     /// Called before each decision that may have to be waited for.
-    before: Arc<Mutex<Option<Box<dyn FnMut() + Send>>>>,
+    before: Arc<Mutex<Option<Before>>>,
     answer: Answer,
 }
 
@@ -70,6 +70,7 @@ enum Answer {
     },
 }
 
+type Before = Box<dyn FnMut() + Send>;
 type Trouble = Arc<Mutex<Option<BackendErrorKind>>>;
 
 /// A store that accepts no call charges nothing.
