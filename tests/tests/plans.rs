@@ -457,12 +457,14 @@ async fn every_tier_is_announced_in_the_chosen_dialect() {
     let table = Table::default();
     table.put("ada", "pro");
     let throttle = ThrottleLayer::new(table.plans(Carry::Keep)).unwrap().headers(Dialect::Draft07);
-    let app = Router::new().route("/", get(tier)).layer(throttle);
-    for (who, policy, limit) in [("bob", "6;w=60", "limit=6, "), ("ada", "60;w=60", "limit=60, ")] {
-        let request = Request::get("/").header("x-api-key", who).body(axum::body::Body::empty()).unwrap();
-        let response = app.clone().oneshot(request).await.unwrap().map(drop);
-        assert_eq!(field(&response, "ratelimit-policy"), policy);
-        assert!(field(&response, "ratelimit").starts_with(limit), "{:?}", response.headers());
+    for throttle in [throttle.clone(), throttle.backend(MemoryBackend::new()).unwrap()] {
+        let app = Router::new().route("/", get(tier)).layer(throttle);
+        for (who, policy, limit) in [("bob", "6;w=60", "limit=6, "), ("ada", "60;w=60", "limit=60, ")] {
+            let request = Request::get("/").header("x-api-key", who).body(axum::body::Body::empty()).unwrap();
+            let response = app.clone().oneshot(request).await.unwrap().map(drop);
+            assert_eq!(field(&response, "ratelimit-policy"), policy);
+            assert!(field(&response, "ratelimit").starts_with(limit), "{:?}", response.headers());
+        }
     }
 }
 
