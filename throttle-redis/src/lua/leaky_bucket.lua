@@ -44,9 +44,8 @@ local function settle_leaky_bucket(value, at, now, slot, part, cost, actual, p, 
   end
   local last, whole, frac = unpack('<ddd', value, at)
   -- Another algorithm with a larger capacity may have charged it, and then the mark is not a slot.
-  local most = floor(depth / q)
-  local back = min(cost - actual, most)
-  cost = min(cost, most)
+  local back = cost - actual
+  cost = min(cost, floor(depth / q))
   local w, f = later_leaky_bucket(slot, part, cost, p, q)
   if part >= p or w ~= whole or f ~= frac then return nil end
   whole, frac = later_leaky_bucket(slot, part, max(0, cost - back), p, q)

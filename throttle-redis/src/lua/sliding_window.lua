@@ -19,11 +19,10 @@ local function used_sliding_window(counters, last, now, width, buckets)
   local full, fading = 0, 0
   if index - buckets <= newest then
     -- Counted in steps: adding one to a senseless number may not change it, and a loop up to it would not end.
-    for step = 0, min(buckets, newest - index + buckets - 1) do
+    for step = 0, newest - index + buckets - 1 do
       full = full + counters[(newest - step) % (buckets + 1) + 1]
     end
     fading = counters[(index - buckets) % (buckets + 1) + 1]
-    if index - buckets < newest - buckets then fading = 0 end
   end
   local left = width - (instant - index * width)
   return full + ceil(fading * left / width), index, newest, instant

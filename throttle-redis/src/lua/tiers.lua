@@ -28,7 +28,7 @@ foreign = function(cell, i)
   local clipped = sub(value, old.header, old.header) == '1'
   if told > 0 and rule ~= 'reset' then
     if (clipped and capacity > before) or (rule == 'proportional' and not exact(capacity, before)) then
-      used, clipped = capacity, false
+      used = capacity
     elseif rule == 'keep' then
       used = min(told, capacity)
     else
@@ -52,13 +52,13 @@ local function elsewhere(cell, i, mark, cost, actual)
   local kept, rule, over, p = cell.kept, rules[i], overs[i], parameters[i]
   if not kept.in_use then
     -- The key is idle, so ignore which tier wrote it.
-    cell.kept, cell.value = nil, false
+    cell.kept = nil
     return cost, actual
   end
   if over and over(now, mark, p[1], p[2], p[3], p[4]) then return nil end
   if rule == 'keep' then return cost, actual end
   if rule == 'reset' or not exact(kept.capacity, kept.by) then return nil end
   local by, held = kept.by, kept.capacity
-  if actual <= cost then return floor(min(cost - actual, by) * held / by), 0 end
-  return 0, ceil(min(actual - cost, by) * held / by)
+  if actual <= cost then return floor((cost - actual) * held / by), 0 end
+  return 0, ceil((actual - cost) * held / by)
 end

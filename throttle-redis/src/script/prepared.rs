@@ -33,3 +33,24 @@ impl Prepared {
         Self { epoch, work, scripts: Scripts::assemble(&in_tiers), headers, set }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use throttle_core::{Carry, Policy, Rate, SlidingLog};
+
+    use super::*;
+
+    /// The value may be one of the heaviest tier, whichever tier the request is in.
+    #[test]
+    fn the_work_of_a_decision_is_that_of_the_heaviest_tier() {
+        let log = |units| SlidingLog::new(Rate::per_day(units));
+        let tiered = Policy::tiered("p", [("few", log(5)), ("many", log(5_000))], Carry::Keep).expect("tiers");
+        let heaviest = server_work::of(&tiered);
+        for tier in [0, 1] {
+            let set = PolicySet::new(tiered.clone()).expect("a set");
+            assert_eq!(Prepared::new(0, set, &[tier]).work, [heaviest], "tier {tier}");
+        }
+        let light = Policy::new("p", log(5)).expect("a policy");
+        assert!(heaviest > server_work::of(&light));
+    }
+}

@@ -111,3 +111,69 @@ pub(crate) fn states(ask: &Ask, part: &Part) -> Option<SmallVec<[State; 3]>> {
         })
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error;
+    use std::sync::Arc;
+
+    use smallvec::smallvec;
+    use throttle_core::backend::Call;
+    use throttle_core::{BackendError, FixedWindow, Key, Policy, PolicySet, Rate};
+
+    use super::*;
+    use crate::script::prepared::Prepared;
+
+    const NOW: f64 = 1_790_000_000_000_000.0;
+
+    /// A reply at a time: a flag, then values.
+    fn reply(now: f64, flag: u8, values: &[&[u8]]) -> Vec<u8> {
+        let value = |value: &&[u8]| [&(value.len() as u32).to_le_bytes()[..], value].concat();
+        [&now.to_le_bytes()[..], &[flag], &values.iter().flat_map(value).collect::<Vec<u8>>()].concat()
+    }
+
+    #[test]
+    fn a_reply_is_split_only_if_it_is_whole() {
+        let long = vec![7; 300];
+        let whole = reply(NOW, b'A', &[b"abc", &long, b""]);
+        let parts = split(whole.clone(), [3].into_iter()).expect("three values");
+        assert_eq!(parts[0].values().collect::<Vec<_>>(), [&b"abc"[..], &long, b""]);
+        for cut in 0..whole.len() {
+            assert!(split(whole[..cut].to_vec(), [3].into_iter()).is_none(), "{cut} bytes");
+        }
+        assert!(split([&whole[..], b"x"].concat(), [3].into_iter()).is_none());
+        for values in [0, 2, 4] {
+            assert!(split(whole.clone(), [values].into_iter()).is_none(), "{values} values");
+        }
+    }
+
+    #[test]
+    fn a_time_is_a_whole_number() {
+        for (now, is_time) in [(NOW, true), (-1.0, true), (0.5, false), (f64::NAN, false), (f64::INFINITY, false)] {
+            assert_eq!(split(reply(now, b'A', &[]), [0].into_iter()).is_some(), is_time, "{now}");
+        }
+    }
+
+    #[test]
+    fn an_answer_that_is_no_decision_says_why() {
+        let policy = Policy::new("p", FixedWindow::new(Rate::per_day(1))).expect("a policy");
+        let algorithm = *policy.algorithm();
+        let set = PolicySet::new(policy).expect("a set");
+        let (calls, names) = (smallvec![Call::from(Key::from("ada"))], smallvec![b"p:ada".to_vec()]);
+        let ask = Ask { prepared: Arc::new(Prepared::new(0, set, &[])), calls, names, slot: 0, as_of: None };
+        let used = algorithm.decide(algorithm.fresh(), Timestamp::from_micros(NOW as i64), 1).0;
+        let used = used.to_wire(&algorithm).expect("a value");
+        let said = |flag: u8, values: &[&[u8]]| {
+            let part = split(reply(NOW, flag, values), [values.len()].into_iter()).expect("whole").remove(0);
+            let error = answer(&ask, &part).map(|decision| decision.is_admitted()).map_err(BackendError::from);
+            error.map_err(|error| error.source().expect("a reason").to_string())
+        };
+        assert_eq!((said(b'A', &[b""]), said(b'D', &[&used])), (Ok(true), Ok(false)));
+        let disagree = Err("the script and the library disagree".to_owned());
+        assert_eq!((said(b'D', &[b""]), said(b'A', &[&used])), (disagree.clone(), disagree));
+        let unreadable = Err("a state in the script's reply cannot be read".to_owned());
+        assert_eq!((said(b'A', &[]), said(b'A', &[b"nonsense"])), (unreadable.clone(), unreadable));
+        assert_eq!(said(b'W', &[b""]), Err("a key holds something that is no state of a limit".to_owned()));
+        assert_eq!(said(b'x', &[b""]), Err("the script's reply has no flag".to_owned()));
+    }
+}

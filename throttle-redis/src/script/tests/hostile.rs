@@ -4,8 +4,8 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use throttle_core::algorithm::State;
 use throttle_core::{
-    Algorithm, AnyCharge, Carry, Gcra, IntoAlgorithm, Key, Policy, PolicySet, PolicyTree, Rate, SlidingLog, Timestamp,
-    TokenBucket,
+    Algorithm, AnyCharge, Carry, Gcra, IntoAlgorithm, Key, Policy, PolicySet, PolicyTree, Rate, SlidingLog,
+    SlidingWindow, Timestamp, TokenBucket,
 };
 
 use super::machine::{Machine, call, name};
@@ -336,6 +336,12 @@ fn an_instant_that_no_limit_can_reach_is_not_written_and_nothing_is_charged_besi
             assert_eq!(told.writes(), 2, "the keys of the good requests");
         }
     }
+    for any in [false, true] {
+        let told = Told::new(policy("poisoned", algorithm));
+        told.store(0, "bad", value.clone());
+        assert_eq!(told.decide(any, &["good", "bad", "good"]), Ok("AWA".to_owned()));
+        assert_eq!(told.settle(any, "bad"), Ok("W".to_owned()));
+    }
 }
 
 #[test]
@@ -356,17 +362,48 @@ fn a_state_of_the_wrong_length_makes_no_sense_and_is_not_written_over() {
     let mut runner = proptest::test_runner::TestRunner::deterministic();
     for kind in 0..KINDS {
         let algorithm = algorithm(kind).new_tree(&mut runner).unwrap().current();
-        let mut value = algorithm.fresh().to_wire(&algorithm).unwrap();
-        value.extend([0; 8]);
+        let used = algorithm.decide(algorithm.fresh(), Timestamp::from_micros(NOW), 1).0;
         let tiers = [("low", gcra()), ("high", Gcra::new(Rate::per_hour(99)).build().unwrap())];
         let own = Told::new(policy("p", algorithm));
         let changed = Told::new(policy("p", Gcra::new(Rate::per_hour(77))));
         let tiered = Told::new(Policy::tiered("p", tiers, Carry::Keep).unwrap());
-        for (told, any) in [(&own, false), (&own, true), (&changed, true), (&tiered, true)] {
-            told.store(0, "key", value.clone());
-            assert_eq!(told.decide(any, &["key", "key"]), Ok("WW".to_owned()), "{algorithm:?}");
-            assert_eq!(told.settle(any, "key"), Ok("W".to_owned()), "{algorithm:?}");
-            assert_eq!(told.writes(), 0);
+        for state in [algorithm.fresh(), used] {
+            let mut value = state.to_wire(&algorithm).unwrap();
+            value.extend([0; 8]);
+            for (told, any) in [(&own, false), (&own, true), (&changed, true), (&tiered, true)] {
+                told.store(0, "key", value.clone());
+                assert_eq!(told.decide(any, &["key", "key"]), Ok("WW".to_owned()), "{algorithm:?}");
+                assert_eq!(told.settle(any, "key"), Ok("W".to_owned()), "{algorithm:?}");
+                assert_eq!(told.writes(), 0);
+            }
+            // Something was cut off when it was written.
+            value[algorithm.tag().len()] = b'1';
+            own.store(0, "key", value);
+            assert_eq!(own.decide(true, &["key"]), Ok("W".to_owned()), "{algorithm:?}");
+            assert_eq!(own.settle(true, "key"), Ok("W".to_owned()), "{algorithm:?}");
+        }
+    }
+}
+
+/// The script stops in the middle of a call. What it has decided before that is charged once.
+#[test]
+fn a_value_that_a_script_cannot_calculate_with_fails_its_own_request_only() {
+    let window = SlidingWindow::new(Rate::per_hour(10)).build().unwrap();
+    let mut value = window.fresh().to_wire(&window).unwrap();
+    let at = window.tag().len() + 1;
+    value[at..at + 8].copy_from_slice(&f64::INFINITY.to_le_bytes());
+    for tree in [policy("one", window), PolicyTree::All(vec![policy("one", window), policy("two", window)])] {
+        for any in [false, true] {
+            let told = Told::new(tree.clone());
+            told.store(0, "bad", value.clone());
+            assert_eq!(told.decide(any, &["good", "bad", "other", "bad", "good"]), Ok("AWAWA".to_owned()));
+            let policies = told.machine.set.policies().len();
+            assert!(told.writes() <= 3 * policies, "{} writes", told.writes());
+            for (key, used) in [("good", 2), ("other", 1)] {
+                let held = told.machine.redis.store.borrow().entries[&name(0, &Key::from(key))].value.clone();
+                let state = State::from_wire(&window, &held).unwrap();
+                assert_eq!(window.peek(&state, Timestamp::from_micros(NOW)).remaining(), 10 - used, "{key}");
+            }
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The scripts in an embedded Lua, without a server.
 
+mod edges;
 mod golden;
 mod hostile;
 mod laws;

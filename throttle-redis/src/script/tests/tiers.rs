@@ -12,7 +12,10 @@ use proptest::test_runner::{Config, TestCaseError, TestRunner};
 use smallvec::smallvec;
 use throttle_core::algorithm::State;
 use throttle_core::backend::{Call, Receipt, ReceiptItem};
-use throttle_core::{Algorithm, Carry, FixedWindow, Key, Policy, PolicySet, Rate, Timestamp};
+use throttle_core::{
+    Algorithm, CalendarQuota, Carry, FixedWindow, Gcra, IntervalBucket, Key, Policy, PolicySet, Rate, SlidingLog,
+    SlidingWindow, Timestamp,
+};
 
 use super::machine::{call, name};
 use super::random::{KINDS, Step, algorithm, any_algorithm, starts, steps};
@@ -234,4 +237,104 @@ fn law_08_a_settlement_without_effect_leaves_an_idle_state_of_another_tier_uncha
     desk.settle(&late.items()[0]);
     go_to(500);
     desk.settle(&early.items()[0]);
+}
+
+/// The end of a window is not in it. A bucket that refills has no window, and its charges are never over.
+#[test]
+fn law_10_a_charge_is_settled_in_another_tier_until_the_very_end_of_its_own_window() {
+    const START: i64 = 1_790_000_000_000_000;
+    let (rate, interval) = (Rate::new(5, Duration::from_micros(100)), Duration::from_micros(100));
+    let [bucket, aligned] = [IntervalBucket::new(5), IntervalBucket::new(5)].map(|bucket| bucket.refill(1, interval));
+    for low in [
+        FixedWindow::new(rate).build(),
+        CalendarQuota::rolling(5, interval).build(),
+        bucket.build(),
+        aligned.aligned().build(),
+        SlidingWindow::new(rate).buckets(4).build(),
+        SlidingLog::new(rate).build(),
+    ]
+    .map(Result::unwrap)
+    {
+        // Its charges have no window that would have to be the same.
+        let high = Gcra::new(Rate::new(50, Duration::from_micros(10_000))).build().unwrap();
+        for (end, actual) in [-1, 0, 1, 24, 25, 26].into_iter().flat_map(|end| [(end, 0), (end, 5)]) {
+            let desk = Desk::new(policy(&[low, high], Some(Carry::Keep)));
+            let go_to = |micros: i64| desk.redis.store.borrow_mut().now = START + micros;
+            go_to(0);
+            let charge = desk.decide(0, 3).unwrap().actual(actual);
+            go_to(1);
+            assert!(desk.decide(1, 1).is_some());
+            go_to(100 + end);
+            desk.settle(&charge.items()[0]);
+        }
+    }
+}
+
+#[test]
+fn law_10_a_charge_of_a_day_is_settled_in_another_tier_until_the_day_is_over() {
+    const DAY: i64 = 86_400_000_000;
+    let month = Rate::new(50, Duration::from_micros(30 * DAY as u64));
+    let tiers = [CalendarQuota::daily(5).build(), Gcra::new(month).build()].map(Result::unwrap);
+    for end in [-1, 0, 1] {
+        let desk = Desk::new(policy(&tiers, Some(Carry::Keep)));
+        let go_to = |micros: i64| desk.redis.store.borrow_mut().now = 20_000 * DAY + micros;
+        go_to(7);
+        let charge = desk.decide(0, 3).unwrap().actual(0);
+        go_to(8);
+        assert!(desk.decide(1, 1).is_some());
+        go_to(DAY + end);
+        desk.settle(&charge.items()[0]);
+    }
+}
+
+/// What one tier has seen leave its window may still count in the tier that wrote the value.
+#[test]
+fn law_08_a_log_of_another_tier_is_replied_as_it_is() {
+    let log = |micros: u64| SlidingLog::new(Rate::new(5, Duration::from_micros(micros))).build().unwrap();
+    for later in [5, 50, 99, 100] {
+        let desk = Desk::new(policy(&[log(100), log(10)], Some(Carry::Keep)));
+        for micros in 0..3 {
+            desk.redis.store.borrow_mut().now = micros;
+            assert!(desk.decide(0, 1).is_some());
+        }
+        desk.redis.store.borrow_mut().now = later;
+        desk.decide(1, 0);
+        desk.decide(1, 3);
+    }
+}
+
+/// A share that is no whole number is rounded against the client: a charge up, a refund down.
+#[test]
+fn law_10_shares_of_a_charge_are_rounded_against_the_client() {
+    let window = |count: u64| FixedWindow::new(Rate::per_hour(count)).build().unwrap();
+    for actual in [0, 1, 2, 3] {
+        let desk = Desk::new(policy(&[window(3), window(10)], Some(Carry::Proportional)));
+        let charge = desk.decide(0, 1).unwrap().actual(actual);
+        assert!(desk.decide(1, 1).is_some());
+        desk.settle(&charge.items()[0]);
+    }
+}
+
+/// A lowered limit has cut off some of what was used. How much of it a tier counts depends on which is larger.
+#[test]
+fn law_08_a_value_that_was_cut_off_is_carried_over_as_such_to_a_tier() {
+    let quick = |burst| Gcra::new(Rate::new(20, Duration::from_micros(1_000))).burst(burst).build().unwrap();
+    let gcra = |burst| Gcra::new(Rate::new(10, Duration::from_micros(1_000))).burst(burst).build().unwrap();
+    let tiers = [gcra(3), gcra(5), gcra(10), quick(3), quick(5), quick(10)];
+    for carry in RULES {
+        for (place, own) in [0, 1].into_iter().flat_map(|place| tiers.map(|own| (place, own))) {
+            for later in [0, 100, 300, 500, 600] {
+                let mut desk = Desk::new(policy(&[gcra(10)], None));
+                assert!(desk.decide(0, 8).is_some());
+                desk.set = PolicySet::new(policy(&[gcra(5)], None)).unwrap();
+                desk.decide(0, 0);
+                desk.redis.store.borrow_mut().now = later;
+                let tiers = if place == 0 { [own, gcra(50)] } else { [gcra(50), own] };
+                desk.set = PolicySet::new(policy(&tiers, Some(carry))).unwrap();
+                for cost in [1, 1, 2] {
+                    desk.decide(place, cost);
+                }
+            }
+        }
+    }
 }

@@ -1,0 +1,245 @@
+//! States that random traces seldom reach. Each step equals the core's, as in the other tests.
+
+use std::time::Duration;
+
+use throttle_core::backend::Receipt;
+use throttle_core::{
+    CalendarQuota, Carry, FixedWindow, Gcra, IntoAlgorithm, Key, LeakyBucket, Policy, PolicySet, PolicyTree, Rate,
+    SlidingLog, SlidingWindow,
+};
+
+use super::machine::{Machine, call};
+
+/// The start of a window of each length here.
+const START: i64 = 1_790_000_000_000_000;
+
+/// One key under some limits, as the scripts and the core see it.
+struct Story(Machine);
+
+impl Story {
+    fn of(tree: impl Into<PolicyTree>) -> Self {
+        Self(Machine::new(PolicySet::new(tree).unwrap()))
+    }
+
+    fn new(algorithm: impl IntoAlgorithm) -> Self {
+        Self::of(Policy::new("p", algorithm).unwrap())
+    }
+
+    /// Moves the clock, in microseconds from the start.
+    fn at(&self, micros: i64) {
+        self.0.go_to(START + micros);
+    }
+
+    fn take(&mut self, cost: u64) -> Option<Receipt> {
+        let calls = vec![call(&Key::from("ada"), Some(cost)); self.0.set.policies().len()];
+        let decision = self.0.decide(std::slice::from_ref(&calls)).remove(0);
+        Receipt::of(&decision, &calls)
+    }
+
+    fn admitted(&mut self, cost: u64) -> Receipt {
+        self.take(cost).expect("admitted")
+    }
+
+    fn look(&mut self) {
+        self.take(0);
+    }
+
+    fn settle(&mut self, receipt: Receipt, actual: u64) {
+        self.0.settle(&receipt.actual(actual));
+        self.look();
+    }
+
+    fn change(&mut self, policy: usize, algorithm: impl IntoAlgorithm) {
+        self.0.change(policy, algorithm.into_algorithm().unwrap());
+    }
+}
+
+fn rate(count: u64, micros: u64) -> Rate {
+    Rate::new(count, Duration::from_micros(micros))
+}
+
+/// Late debits and a clock that steps back: units that had left the window are in it again.
+#[test]
+fn law_08_a_state_above_its_limit_has_nothing_left_to_debit_and_carries_over_no_more_than_the_limit() {
+    let log = SlidingLog::new(rate(5, 100)).into_algorithm().unwrap();
+    let window = SlidingWindow::new(rate(5, 100)).buckets(4).into_algorithm().unwrap();
+    for algorithm in [log, window] {
+        let mut story = Story::new(algorithm);
+        story.at(0);
+        assert!(story.take(3).is_some());
+        story.at(50);
+        let (first, second) = (story.admitted(1), story.admitted(1));
+        story.at(130);
+        story.settle(first, 4);
+        story.at(60);
+        assert!(story.take(1).is_none());
+        story.settle(second, 3);
+        story.change(0, FixedWindow::new(rate(20, 1_000)));
+        story.look();
+        assert!(story.take(1).is_some());
+    }
+}
+
+/// A charge is refunded up to what a lowered limit has left of it.
+#[test]
+fn law_10_a_refund_of_more_than_a_lowered_limit_holds_gives_back_what_it_holds() {
+    let of = |limit: u64| {
+        let log = SlidingLog::new(rate(limit, 100)).into_algorithm().unwrap();
+        let window = SlidingWindow::new(rate(limit, 100)).buckets(4).into_algorithm().unwrap();
+        [log, window, FixedWindow::new(rate(limit, 100)).into_algorithm().unwrap()]
+    };
+    for (former, lowered) in of(10).into_iter().zip(of(5)) {
+        let mut story = Story::new(former);
+        story.at(0);
+        let charge = story.admitted(9);
+        story.change(0, lowered);
+        story.look();
+        story.settle(charge, 1);
+        story.take(5);
+    }
+}
+
+/// The units of the oldest sub-window still count, and their key is kept until they do not.
+#[test]
+fn law_09_a_window_whose_oldest_units_are_its_only_ones_is_kept_until_they_have_left_it() {
+    let mut story = Story::new(SlidingWindow::new(rate(5, 100_000)).buckets(4));
+    story.at(0);
+    assert!(story.take(2).is_some());
+    story.at(100_000);
+    let newest = story.admitted(1);
+    story.settle(newest, 0);
+}
+
+/// The start of a window may be where a slot would be, and then more may have been charged than the shaper holds.
+#[test]
+fn law_10_a_charge_of_a_former_window_is_given_back_to_a_shaper_up_to_what_it_holds() {
+    for actual in [0, 1, 96, 98, 99] {
+        let mut story = Story::new(FixedWindow::new(rate(100, 1_000)));
+        story.at(0);
+        let charge = story.admitted(100);
+        story.change(0, LeakyBucket::new(rate(5, 1_000)).max_wait(Duration::from_micros(1_000)));
+        story.look();
+        story.settle(charge, actual);
+        assert!(story.take(1).is_some());
+    }
+}
+
+/// A third of a second is no whole number of microseconds, and half a second is one: the slots of a faster shaper have
+/// parts that those of a slower one cannot have, even where the sum would be the same.
+#[test]
+fn law_10_a_slot_of_a_former_shaper_is_no_slot_of_its_successor() {
+    let shaper = |count| LeakyBucket::new(Rate::per_second(count)).max_wait(Duration::from_secs(9));
+    let mut story = Story::new(shaper(3));
+    story.at(0);
+    assert!(story.take(1).is_some());
+    let charge = story.admitted(2);
+    assert_eq!(charge.items()[0].mark(), (START + 333_333, 1));
+    story.at(333_334);
+    story.change(0, shaper(2));
+    story.look();
+    story.settle(charge, 0);
+    assert!(story.take(1).is_some());
+}
+
+/// Only values of policies with tiers are carried over for each request.
+#[test]
+fn law_08_beside_a_policy_with_tiers_a_changed_limit_is_carried_over_at_once() {
+    let window = |count: u64| FixedWindow::new(rate(count, 1_000_000));
+    for carry in [Carry::Keep, Carry::Proportional, Carry::Reset] {
+        let tiered = Policy::tiered("tiered", [("low", window(10)), ("high", window(100))], carry).unwrap();
+        let plain = Policy::new("plain", window(10)).unwrap();
+        let mut story = Story::of(PolicyTree::All(vec![tiered.into(), plain.into()]));
+        story.at(0);
+        let charge = story.admitted(4);
+        for count in [20, 3] {
+            story.change(1, window(count));
+            story.look();
+            story.take(1);
+        }
+        story.change(1, window(15));
+        story.settle(charge, 2);
+    }
+}
+
+/// A debit belongs to the sub-window of its charge, as long as that counts in full and something is left of it.
+#[test]
+fn law_10_a_debit_of_a_charge_that_has_begun_to_leave_the_window_is_none() {
+    let window = |limit| SlidingWindow::new(rate(limit, 100)).buckets(4);
+    for later in [0, 24, 25, 99, 100, 124, 125, 150] {
+        let mut story = Story::new(window(5));
+        story.at(0);
+        let charge = story.admitted(1);
+        story.at(later);
+        story.settle(charge, 3);
+        assert!(story.take(1).is_some());
+    }
+    let mut story = Story::new(window(5));
+    story.at(0);
+    let charge = story.admitted(1);
+    story.at(30);
+    // What was used is in the sub-window of the change from now on.
+    story.change(0, window(6));
+    story.look();
+    story.settle(charge, 3);
+}
+
+/// The clock has stepped back, so more is owed than the depth that a refund can give back.
+#[test]
+fn law_10_a_refund_of_more_than_a_gcra_can_owe_gives_back_what_it_can_owe() {
+    let mut story = Story::new(FixedWindow::new(rate(100, 1_000)));
+    story.at(0);
+    let charge = story.admitted(100);
+    story.change(0, Gcra::new(rate(5, 1_000)));
+    story.look();
+    story.at(-500);
+    story.settle(charge, 0);
+    story.take(3);
+}
+
+/// A refund long after the slot moves the schedule to the present; then the clock steps back.
+#[test]
+fn law_08_a_shaper_whose_schedule_is_far_ahead_has_nothing_left_and_carries_over_no_more_than_its_capacity() {
+    let mut story = Story::new(LeakyBucket::new(rate(5, 1_000)).max_wait(Duration::from_micros(1_000)));
+    story.at(0);
+    assert!(story.take(1).is_some());
+    let last = story.admitted(1);
+    story.at(5_000);
+    story.settle(last, 0);
+    story.at(0);
+    assert!(story.take(1).is_none());
+    story.change(0, FixedWindow::new(rate(100, 10_000)));
+    story.look();
+    assert!(story.take(1).is_some());
+}
+
+/// The account of an interval that is over has nothing to debit, so the key is not written again.
+#[test]
+fn law_10_a_debit_of_a_forgotten_interval_writes_nothing() {
+    let mut story = Story::new(CalendarQuota::rolling(5, Duration::from_micros(100)));
+    story.at(0);
+    let charge = story.admitted(1);
+    story.0.redis.store.borrow_mut().entries.clear();
+    story.0.model.clear();
+    story.at(250);
+    story.settle(charge, 3);
+    assert!(story.0.redis.store.borrow().entries.is_empty());
+}
+
+#[test]
+fn a_decision_as_of_an_earlier_instant_goes_back_by_a_tenth_of_a_second_at_most() {
+    let story = Story::new(Gcra::new(rate(5, 1_000)));
+    story.at(0);
+    let header = story.0.prepared.headers[0].clone();
+    for (time, now) in [
+        (String::new(), START),
+        (format!("@{}", START - 100_000), START - 100_000),
+        (format!("@{}", START - 100_001), START - 100_000),
+        (format!("@{}", START - 1), START - 1),
+        (format!("@{}", START + 1), START),
+        (format!("{}", START + 7), START + 7),
+    ] {
+        let words = [time.clone().into_bytes(), b"0".to_vec(), header.clone(), b"0".to_vec()];
+        let reply = story.0.redis.eval(&story.0.prepared.scripts.decide, &[b"key".to_vec()], &words).unwrap();
+        assert_eq!(f64::from_le_bytes(*reply.first_chunk().unwrap()) as i64, now, "{time:?}");
+    }
+}
