@@ -200,4 +200,39 @@ mod tests {
         }
         assert!(resetting.await.expect("no panic").is_ok());
     }
+
+    /// The store refuses a request before the key is forgotten there, and the reply arrives before the reset ends.
+    #[tokio::test(start_paused = true)]
+    async fn a_refusal_that_is_kept_while_a_reset_is_under_way_is_forgotten_when_the_reset_ends() {
+        for all in [false, true] {
+            let store = ByHand::default();
+            let backend = RedisBackend::builder(store.clone()).readable_keys().deny_cache(10).build();
+            let backend = backend.expect("valid options");
+            store.connect(Ok(())).await;
+            let policy = Policy::new("p", FixedWindow::new(Rate::per_day(1))).expect("a policy");
+            let algorithm = *policy.algorithm();
+            let set = Arc::new(backend.prepare(PolicySet::new(policy).expect("a set")).expect("a set"));
+            let resetting = if all {
+                tokio::spawn(backend.reset_all(""))
+            } else {
+                tokio::spawn(backend.reset(&set, 0, &Key::from("ada")))
+            };
+            let sent = store.next().await;
+            let decide = || tokio::spawn(backend.decide(&set, &[throttle_core::backend::Call::from(Key::from("ada"))]));
+            let refused = decide();
+            let now = throttle_core::Timestamp::from_micros(1_790_000_000_000_000);
+            let used = algorithm.decide(algorithm.fresh(), now, 1).0.to_wire(&algorithm).expect("a value");
+            let length = u32::try_from(used.len()).expect("short").to_le_bytes();
+            let reply = [&(now.as_micros() as f64).to_le_bytes()[..], b"D", &length, &used].concat();
+            store.next().await.answer(Ok(Reply::Bytes(reply))).await;
+            assert!(!refused.await.expect("no panic").expect("a decision").is_admitted());
+            assert!(!decide().await.expect("no panic").expect("a decision").is_admitted());
+            assert_eq!(backend.stats().cached_refusals, 1, "it is kept");
+            sent.answer(if all { page("0", &[]) } else { Ok(Reply::Int(1)) }).await;
+            assert!(resetting.await.expect("no panic").is_ok());
+            let admitted = decide();
+            store.next().await.admit().await;
+            assert!(admitted.await.expect("no panic").expect("a decision").is_admitted(), "all: {all}");
+        }
+    }
 }

@@ -389,3 +389,22 @@ async fn a_pool_of_no_connection_is_one_of_one() {
     let server = Server::start();
     decides(&patient(Pool::new(&server.url(), 0).unwrap()).build().unwrap()).await;
 }
+
+/// Neither a reset nor a look tells the backend that the connection broke.
+#[tokio::test]
+async fn a_connection_of_a_pool_that_broke_is_not_used_again_and_a_slow_answer_breaks_none() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port());
+    let backend = patient(Pool::new(&proxy.url(), 1).unwrap()).build().unwrap();
+    let limits = LimitTree::new(&backend, day(3));
+    assert_eq!(limits.take("ada", 1).await.remaining(), 2);
+    proxy.delay_replies(Duration::from_secs(1));
+    assert_eq!(limits.take("ada", 1).await.remaining(), 1);
+    proxy.delay_replies(Duration::ZERO);
+    assert_eq!((proxy.connections(), backend.stats().failures), (1, 0));
+    proxy.reset_all();
+    let reset = || backend.reset(&limits.prepared, 0, &Key::from("ada"));
+    assert!(reset().await.is_err());
+    reset().await.unwrap();
+    assert_eq!((limits.left("ada").await, proxy.connections(), backend.stats().connections), (3, 2, 1));
+}

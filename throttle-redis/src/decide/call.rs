@@ -171,4 +171,25 @@ mod tests {
             }
         }
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_has_the_names_then_time_slack_and_headers_then_a_cost_for_each_policy_that_applies() {
+        let store = ByHand::default();
+        let builder = RedisBackend::builder(store.clone()).readable_keys().kept_beyond_reset(Duration::from_millis(7));
+        let backend = builder.build().expect("valid options");
+        store.connect(Ok(())).await;
+        let policy = |name| Policy::new(name, Gcra::new(Rate::per_minute(5))).expect("a policy").into();
+        let tree = throttle_core::PolicyTree::All(vec![policy("a"), policy("b"), policy("c")]);
+        let set = Arc::new(backend.prepare(PolicySet::new(tree).expect("a set")).expect("a set"));
+        let calls = [Call::from(Key::from("ada")).costing(3), Call::SKIP, Call::peek(Key::from("bob"))];
+        let _deciding = tokio::spawn(backend.decide(&set, &calls));
+        let sent = store.next().await;
+        let words: Vec<&[u8]> = sent.command.args().collect();
+        let prepared = set.prepared(&backend.shared);
+        let header = &*prepared.headers[0];
+        let names = ["throttle{all}a:tada", "throttle{all}c:tbob"].map(str::as_bytes);
+        let expected = [prepared.scripts.decide.sha().as_bytes(), b"2", names[0], names[1], b"", b"7"];
+        let expected = expected.into_iter().chain([header; 3]).chain([&b"3"[..], b"", b"0"]);
+        assert_eq!(words[1..], expected.collect::<Vec<_>>());
+    }
 }

@@ -251,5 +251,12 @@ mod tests {
         for first in [0, 9] {
             assert!(Arc::ptr_eq(&in_tier(first), &set), "{first} stands for the first tier");
         }
+        let changed = [("low", Gcra::new(Rate::per_minute(6))), ("high", Gcra::new(Rate::per_minute(60)))];
+        let changed = Policy::tiered("p", changed, Carry::Keep).expect("tiers").replace_existing();
+        let _changed = prepare(&backend, changed.clone()).expect("a set");
+        let header = |tier: u8| [changed.tier(tier).algorithm().tag(), vec![b'0']].concat();
+        for tier in [0, 1] {
+            assert_eq!(in_tier(tier).prepared(&backend.shared).headers, [header(tier)], "tier {tier}");
+        }
     }
 }

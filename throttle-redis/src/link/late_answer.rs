@@ -238,11 +238,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn law_13_a_look_just_before_its_time_counts_and_an_earlier_one_does_not() {
-        for (before, is_overdue) in [(Duration::from_micros(900), true), (2 * EARLY, false)] {
-            let began = Instant::now();
-            let mut underway = SentCommand::new(Box::pin(std::future::pending()), began, DEADLINE);
-            assert!(underway.answer_by(began + DEADLINE - before).await.is_none());
-            assert_eq!(underway.is_overdue(), is_overdue, "{before:?} before the deadline");
+        for (before, counts) in [(Duration::from_micros(900), true), (Duration::from_micros(1_100), false)] {
+            let mut looks = Looks::begin(Instant::now(), DEADLINE);
+            let due = looks.due;
+            looks.look_in_vain(due - before);
+            assert_eq!((looks.left < LOOKS, looks.due > due), (counts, counts), "{before:?} before its time");
         }
     }
 

@@ -152,4 +152,14 @@ mod tests {
         reconnecting.end();
         assert!(!reconnecting.is_at_work());
     }
+
+    /// Its runtime was shut down, or it has ended.
+    #[tokio::test(start_paused = true)]
+    async fn a_task_that_is_finished_is_replaced_at_once() {
+        let mut reconnecting = Reconnecting::default();
+        reconnecting.start(|_| tokio::spawn(std::future::ready(())));
+        assert!(reconnecting.is_at_work());
+        tokio::task::yield_now().await;
+        assert!(!reconnecting.is_at_work());
+    }
 }

@@ -230,6 +230,10 @@ mod tests {
 
     /// Decides on a key of which nine of nine units are used, and keeps the refusal.
     fn keep(cache: &DenyCache, ask: &Ask) {
+        keep_asked(cache, ask, &cache.asking(ask));
+    }
+
+    fn keep_asked(cache: &DenyCache, ask: &Ask, asked: &Asked) {
         let (set, now) = (&ask.prepared.set, Timestamp::EPOCH);
         let mut states: SmallVec<[State; 3]> = set.policies().iter().map(|policy| policy.algorithm().fresh()).collect();
         let all = throttle_core::Cost::new(9).expect("no peek");
@@ -237,7 +241,7 @@ mod tests {
         assert!(set.decide(&mut states, now, &all).is_admitted());
         let decision = set.decide(&mut states.clone(), now, &ask.calls);
         assert!(!decision.is_admitted());
-        cache.keep(ask, &decision, states, now, &cache.asking(ask));
+        cache.keep(ask, &decision, states, now, asked);
     }
 
     #[test]
@@ -274,5 +278,65 @@ mod tests {
             let inner = cache.inner.lock();
             assert!(inner.refusals.is_empty() && inner.by_name.is_empty());
         }
+    }
+
+    /// Another policy's key may have been reset between the question and the answer.
+    #[test]
+    fn a_refusal_is_not_kept_if_any_of_its_keys_was_cleared_since_it_was_asked_about() {
+        for name in [b"a:ada", b"b:ada", b"b:bob"] {
+            let (cache, ask) = holding(1);
+            cache.forget(&ask.names);
+            let asked = cache.asking(&ask);
+            cache.clear(name);
+            keep_asked(&cache, &ask, &asked);
+            assert_eq!(cache.look(&ask, None).is_some(), name == b"b:bob", "{}", String::from_utf8_lossy(name));
+        }
+    }
+
+    /// The server's time at the decision is known to within the time from the question to the answer.
+    #[test]
+    fn a_kept_refusal_reports_the_longest_wait_that_can_be_true() {
+        let (cache, ask) = holding(1);
+        let day = Duration::from_secs(86_400);
+        let asked = Asked { at: Instant::now().checked_sub(day / 2).expect("it runs"), clears: cache.clears_of(&ask) };
+        cache.forget(&ask.names);
+        keep_asked(&cache, &ask, &asked);
+        let wait = cache.look(&ask, None).expect("kept").retry_after().expect("a day at most");
+        assert!(wait <= day && wait > day - Duration::from_secs(60), "{wait:?}");
+    }
+
+    #[test]
+    fn a_full_cache_is_searched_for_past_refusals_ten_times_a_second() {
+        let (cache, first) = holding(1);
+        let now = Instant::now();
+        let age = |swept: Option<Duration>| {
+            let mut inner = cache.inner.lock();
+            inner.refusals.values_mut().for_each(|refused| refused.until = Some(now));
+            inner.swept = swept.map(|ago| now.checked_sub(ago).expect("it runs"));
+        };
+        let is_kept = |key: &str| {
+            let other = ask(&first.prepared, key, 1);
+            keep(&cache, &other);
+            cache.look(&other, None).is_some()
+        };
+        age(None);
+        assert!(is_kept("bob") && cache.inner.lock().swept.is_some());
+        age(Some(Duration::from_millis(200)));
+        assert!(is_kept("eve"));
+        age(Some(Duration::ZERO));
+        // Unless the machine has taken a tenth of a second since.
+        assert!(!is_kept("sue") || now.elapsed() > Duration::from_millis(100));
+    }
+
+    #[test]
+    fn every_past_refusal_makes_room() {
+        let (_, first) = holding(1);
+        let cache = DenyCache::new(9);
+        let keys = ["ada", "bob", "eve"].map(|key| ask(&first.prepared, key, 1));
+        keys.iter().for_each(|ask| keep(&cache, ask));
+        let mut inner = cache.inner.lock();
+        assert_eq!(inner.refusals.len(), 3);
+        inner.forget_past(Instant::now() + 2 * NEVER + Duration::from_secs(86_400));
+        assert!(inner.refusals.is_empty() && inner.by_name.is_empty());
     }
 }

@@ -72,3 +72,16 @@ impl Connector for Sentinel {
         Some(format!("the master {:?} of the Sentinels at {}", self.master, url::addresses(&self.sentinels)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_sentinel_is_named_and_no_password() {
+        let urls = ["redis://:secret@one", "redis://two:26379"];
+        let sentinel = Sentinel::new(urls, "main", Some("redis://:secret@ignored")).expect("URLs");
+        let address = "the master \"main\" of the Sentinels at one:6379, two:26379";
+        assert_eq!(sentinel.address().as_deref(), Some(address));
+    }
+}

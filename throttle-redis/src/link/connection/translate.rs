@@ -133,6 +133,8 @@ mod tests {
         ] {
             assert_eq!(fault(&io::Error::from(kind).into()).kind(), &fault_kind, "{kind}");
         }
+        let wrong_password = RedisError::from((ErrorKind::AuthenticationFailed, "wrong password"));
+        assert_eq!(fault(&wrong_password).kind(), &FaultKind::Refused);
     }
 
     #[test]

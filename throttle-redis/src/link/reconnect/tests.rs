@@ -237,3 +237,13 @@ async fn a_task_that_was_replaced_during_a_pause_makes_no_attempt() {
     sleep(Duration::from_secs(1)).await;
     assert_eq!(store.connecting().await, 0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_task_that_was_replaced_during_a_pause_asks_for_no_sign_of_life() {
+    let store = ByHand::default();
+    let link = failed(&store).await;
+    assert!(store.is_idle().await, "it pauses, because it has just connected");
+    assert!(link.goes_on(99), "another task takes over");
+    sleep(Duration::from_secs(1)).await;
+    assert!(store.is_idle().await);
+}

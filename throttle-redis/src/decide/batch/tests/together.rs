@@ -150,3 +150,18 @@ async fn a_decision_that_waits_for_a_connection_in_vain_is_told_so() {
     fixture.free();
     assert!(matches!(begun.await.expect("no panic"), Err(CallError::TooLate)));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_decision_whose_caller_goes_while_it_waits_for_room_is_not_sent() {
+    let fixture = Fixture::connected().await;
+    fixture.occupy(Instant::now() + HOUR);
+    let gone = fixture.begin("gone", 500 * MS).await;
+    let all = fixture.backend.shared.link.room.take_now(0, u32::MAX).expect("nothing is under way");
+    fixture.free();
+    turns().await;
+    gone.abort();
+    turns().await;
+    drop(all);
+    assert!(fixture.store.is_idle().await);
+    assert_eq!(fixture.waiting().in_flight.len(), 1, "the call has ended");
+}
