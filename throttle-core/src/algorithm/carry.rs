@@ -67,7 +67,7 @@ impl Conversion {
     /// Whether more may have been used than the carried state tells.
     pub(super) fn clips(self, counted: u64) -> bool {
         let cut = self.rule == Carry::Keep && counted > self.to;
-        self.used(counted) > 0 && !self.is_all() && (self.clipped || cut)
+        self.used(counted) > 0 && (self.clipped || cut)
     }
 
     /// The most units that the old limit may count as used for the new one to admit `cost`, which is at most its

@@ -71,8 +71,8 @@ impl Algorithm {
     ///
     /// A raised limit takes effect at once, and a lowered one refuses a key for no longer than its own window. If a key
     /// had used more than the lowered limit, its new state records that the limit is used up, but not by how much it
-    /// was exceeded. If the limit is raised again before the key has recovered, the key counts as exhausted. So
-    /// changing back and forth between two limits admits no more than either of them does.
+    /// was exceeded. Whenever the limit is raised before the key has recovered, the key counts as exhausted. So
+    /// changing back and forth between limits admits no more than the largest of them does.
     #[must_use]
     pub fn carry_over(&self, old: &Self, state: &State, now: Timestamp) -> State {
         let mut cell = Cell::new(self, state.repr.clone(), state.clipped, now).written_by(old, Carry::Keep);

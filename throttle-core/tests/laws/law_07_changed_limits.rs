@@ -67,16 +67,21 @@ fn law_07_a_changed_limit_keeps_what_was_used_and_locks_no_key_out() {
     run("changes", &changes(), carried);
 }
 
-/// Alternates between two limits of one name on a clock that stands still: no more is admitted than the larger one
+fn several() -> impl Strategy<Value = (Vec<Spec>, u64, i64)> {
+    let spec = prop::sample::select(Kind::ALL.to_vec()).prop_flat_map(any_spec);
+    (prop::collection::vec(spec, 2..5), any::<u64>(), TODAY..TODAY + (1 << 40))
+}
+
+/// Changes between some limits of one name on a clock that stands still: no more is admitted than the largest one
 /// admits.
-fn to_and_fro((old, new, part, t): &(Spec, Spec, u32, i64)) -> TestCaseResult {
+fn to_and_fro((specs, dice, t): &(Vec<Spec>, u64, i64)) -> TestCaseResult {
     let clock = ManualClock::new(Timestamp::from_micros(*t));
     let backend = MemoryBackend::builder().clock(clock).build();
     let set = |spec: &Spec| PolicySet::new(Policy::new("plan", spec.algorithm()).unwrap().replace_existing()).unwrap();
-    let larger = old.algorithm().capacity().max(new.algorithm().capacity());
+    let largest = specs.iter().map(|spec| spec.algorithm().capacity()).max().unwrap_or(0);
     let mut admitted = 0_u128;
     for step in 0..40 {
-        let spec = if (part >> (step % 32)) & 1 == 0 { old } else { new };
+        let spec = &specs[dice.rotate_left(7 * step) as usize % specs.len()];
         let now = &backend.prepare(set(spec)).unwrap();
         // Take all that is left, then one unit more, which may not be there.
         let left = backend.decide_now(now, &[Call::peek(Key::from("key"))]).remaining();
@@ -88,13 +93,38 @@ fn to_and_fro((old, new, part, t): &(Spec, Spec, u32, i64)) -> TestCaseResult {
             }
         }
     }
-    prop_assert!(admitted <= u128::from(larger), "{} admitted of {}", admitted, larger);
+    prop_assert!(admitted <= u128::from(largest), "{} admitted of {}", admitted, largest);
     Ok(())
 }
 
 #[test]
-fn law_07_going_to_and_fro_between_two_limits_buys_nothing() {
-    run("to and fro", &changes(), to_and_fro);
+fn law_07_going_to_and_fro_between_limits_buys_nothing() {
+    run("to and fro", &several(), to_and_fro);
+}
+
+/// A limit that is raised in steps, while the key has not recovered, is no fresh budget at any step.
+#[test]
+fn law_07_a_limit_that_was_lowered_and_is_raised_in_steps_is_no_fresh_budget() {
+    for steps in [&[100, 10, 100][..], &[100, 10, 50, 100], &[100, 10, 20, 50, 100], &[100, 50, 10, 60, 30, 100]] {
+        let backend = MemoryBackend::builder().clock(ManualClock::default()).build();
+        let gcra = |count| Gcra::new(Rate::per_day(count));
+        let (mut state, mut before) = (gcra(100).build().unwrap().fresh(), gcra(100).build().unwrap());
+        let (mut in_memory, mut in_hand) = (0, 0);
+        for count in steps {
+            let policy = Policy::new("plan", gcra(*count)).unwrap().replace_existing();
+            let prepared = backend.prepare(PolicySet::new(policy).unwrap()).unwrap();
+            let call = [Call::from(Key::from("key"))];
+            in_memory += (0..=*count).filter(|_| backend.decide_now(&prepared, &call).is_admitted()).count();
+            let after = gcra(*count).build().unwrap();
+            state = after.carry_over(&before, &state, Timestamp::EPOCH);
+            for _ in 0..=*count {
+                let (next, verdict) = after.decide(state, Timestamp::EPOCH, 1);
+                (state, in_hand) = (next, in_hand + usize::from(verdict.is_admitted()));
+            }
+            before = after;
+        }
+        assert_eq!((in_memory, in_hand), (100, 100), "{steps:?}");
+    }
 }
 
 /// The smallest case: bursts of one and of two, in turn, on a clock that stands still.

@@ -27,7 +27,7 @@ local function foreign(cell, i)
   local clipped = sub(value, old.header, old.header) == '1'
   local all = clipped and capacity > before
   local used = all and capacity or told
-  if not all and (clipped or used > capacity) then
+  if clipped or used > capacity then
     cell.clipped, cell.header = true, sub(header, 1, -2) .. '1'
   end
   local payload, fresh = tries[i](false, 1, now, min(used, capacity), p[1], p[2], p[3], p[4])
