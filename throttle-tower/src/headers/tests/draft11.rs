@@ -16,6 +16,13 @@ fn admitted_response_lists_every_policy() {
 }
 
 #[test]
+fn remaining_that_lasts_for_no_time_is_listed_as_such() {
+    let mut headers = HeaderMap::new();
+    answer(&mut headers, Dialect::Draft11, &[open(terms("p", 5, 60), 5, 0), open(terms("q", 5, 60), 4, 1)]);
+    assert_eq!(combined(&headers, "ratelimit"), br#""p";r=5;t=0, "q";r=4;t=1"#);
+}
+
+#[test]
 fn refusal_lists_only_the_policies_that_refused() {
     let mut headers = HeaderMap::new();
     let lines = [shut(terms("per-ip", 10, 1), 420_000), open(terms("per-user-day", 1000, 86_400), 640, 55_296_000_000)];

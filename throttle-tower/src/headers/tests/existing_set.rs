@@ -89,6 +89,8 @@ fn last_of_repeated_dictionary_keys_counts() {
         ("limit=9, remaining=6, reset=3, remaining=4", true),
         ("limit=9, remaining=5, reset=2, reset=3", true),
         ("limit=9, reset=3, remaining=5, reset=2", false),
+        ("limit=9, remaining=4, reset=3, remaining", false),
+        ("limit=9, remaining, remaining=4, reset=3", true),
     ] {
         let written = after(Dialect::Draft07, [("ratelimit", theirs)]);
         assert_eq!(written[0].1, if stays { theirs } else { ours }, "{theirs}");

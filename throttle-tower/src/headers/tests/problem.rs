@@ -15,6 +15,16 @@ fn problem_bodies_are_those_of_the_registered_types() {
     );
 }
 
+#[test]
+fn names_in_a_body_are_json_strings() {
+    let names = ["", "\"", "\\", "a\"b\\c\"", "\0\u{1}\u{f}\u{10}\u{1a}\u{1f}", " !\u{7f}", "\u{e9}\u{1f980}", "plain"];
+    for count in 0..=names.len() {
+        let body = Problem::QuotaExceeded.body(names.into_iter().take(count));
+        let parsed: Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!(parsed["violated-policies"], json!(&names[..count]));
+    }
+}
+
 proptest! {
     #[test]
     fn attack_53_names_cannot_break_out_of_the_body(
