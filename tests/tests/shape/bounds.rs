@@ -362,6 +362,9 @@ async fn shape_call_that_leaves_at_once_does_not_wait() {
     shaper.pause("paused", Duration::from_secs(1));
     shaper.schedule("other", 1).await.unwrap();
     assert_eq!((shaper.stats().sent, shaper.stats().refused), (2, 0));
+    sleep(Duration::from_secs(1)).await;
+    shaper.schedule("paused", 1).await.unwrap();
+    assert_eq!((shaper.stats().sent, shaper.stats().refused), (3, 0), "the pause is over");
 }
 
 #[tokio::test(start_paused = true)]

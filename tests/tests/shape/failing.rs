@@ -95,7 +95,7 @@ async fn shape_share_goes_on_where_the_store_left_off() {
     assert!(shaper.reserve("key", 1).await.unwrap().delay().is_zero());
 }
 
-/// A pause that is over hides no unit of a call, although its key is not swept yet.
+/// Neither a pause that is over nor one that ends before the call's slot hides a unit of it.
 #[tokio::test(start_paused = true)]
 async fn shape_deadline_counts_every_unit_after_a_pause_too() {
     let remote = Remote::new(2 * MS);
@@ -108,6 +108,18 @@ async fn shape_deadline_counts_every_unit_after_a_pause_too() {
     let full = *error.queue_full().unwrap();
     assert_eq!((full.bound, full.retry_after), (Bound::Deadline, None), "its last unit is due after 400 ms");
     service.oneshot(4).await.unwrap();
+
+    sleep(Duration::from_secs(1)).await;
+    let service = ShapeLayer::of(shaper.clone()).cost(|call| *call).deadline(|_| Some(450 * MS)).layer(Notes::new());
+    let first = shaper.reserve(Key::CONSTANT, 1).await.unwrap();
+    shaper.pause(Key::CONSTANT, 30 * MS);
+    let error = service.oneshot(5).await.unwrap_err();
+    assert_eq!(
+        error.queue_full().unwrap().bound,
+        Bound::Deadline,
+        "its slot comes after 100 ms, its last unit after 500"
+    );
+    first.await;
 }
 
 #[tokio::test(start_paused = true)]

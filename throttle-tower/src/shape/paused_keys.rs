@@ -68,9 +68,7 @@ impl PausedKeys {
 
     pub(super) fn forget(&self, key: &Key) {
         if !self.is_empty() {
-            let mut queues = self.lock();
-            queues.by_key.remove(key);
-            self.count.store(queues.by_key.len(), Ordering::Release);
+            self.remove(&mut self.lock(), key);
         }
     }
 
@@ -79,7 +77,13 @@ impl PausedKeys {
         if self.is_empty() {
             return None;
         }
-        self.lock().by_key.get(key).map(|queue| queue.finish(delay, cost, now))
+        let mut queues = self.lock();
+        let queue = queues.by_key.get(key)?;
+        if queue.is_active(now) {
+            return Some(queue.finish(delay, cost, now));
+        }
+        self.remove(&mut queues, key);
+        None
     }
 
     /// Gives back the position of a call that was dropped.
@@ -110,8 +114,7 @@ impl PausedKeys {
         // A queue is removed when the time of its last position has come, and that call may leave.
         let Some(queue) = queues.by_key.get_mut(key) else { return Ok(()) };
         if position.is_none() && !is_late && !queue.is_active(now) {
-            queues.by_key.remove(key);
-            self.count.store(queues.by_key.len(), Ordering::Release);
+            self.remove(&mut queues, key);
             return Ok(());
         }
         let position = position.filter(|position| position.queue == queue.number);
@@ -137,6 +140,11 @@ impl PausedKeys {
         let number = queues.created;
         let new_queue = || PauseQueue::new(number, now, time_for(self.rate, 1));
         change(queues.by_key.entry(key.clone()).or_insert_with(new_queue));
+        self.count.store(queues.by_key.len(), Ordering::Release);
+    }
+
+    fn remove(&self, queues: &mut Queues, key: &Key) {
+        queues.by_key.remove(key);
         self.count.store(queues.by_key.len(), Ordering::Release);
     }
 
@@ -280,6 +288,11 @@ mod tests {
         paused_keys.pause(&key, start, end);
         assert!(!paused_keys.is_empty());
         assert!(paused_keys.leave(&key, 1, end, None, end).is_ok());
+        assert!(paused_keys.is_empty());
+        // As soon as a call asks when it would leave, too.
+        paused_keys.pause(&key, start, end);
+        assert_eq!(paused_keys.finish(&key, 1, Duration::ZERO, start), Some(Duration::from_secs(1)));
+        assert_eq!(paused_keys.finish(&key, 1, Duration::ZERO, end), None);
         assert!(paused_keys.is_empty());
     }
 
