@@ -58,6 +58,16 @@ async fn shape_ready_service_is_called_after_the_wait() {
     check(ShapeLayer::of(over(&Remote::new(MS), ten(1_000), OnError::Closed))).await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn shape_refused_call_leaves_the_inner_service_ready() {
+    let (service, mut inner): (_, Handle) = mock::pair();
+    let mut service = layer(ten(0)).layer(service);
+    inner.allow(2);
+    drop(service.ready().await.unwrap().call(0));
+    assert!(service.ready().await.unwrap().call(1).await.unwrap_err().queue_full().is_some());
+    tokio::time::timeout(MS, service.ready()).await.expect("as before").unwrap();
+}
+
 /// A call that is ready takes no second slot, whatever its future does afterwards.
 #[tokio::test(start_paused = true)]
 async fn shape_future_that_is_polled_after_completion_panics() {

@@ -162,7 +162,7 @@ async fn shape_jitter_lengthens_the_longest_pause_too_and_at_most_doubles_it() {
         waits.push(second_leaves(layer, say(429, &[("retry-after", "100")])).await.as_millis());
     }
     assert!(waits.iter().all(|wait| (10_000..=20_001).contains(wait)), "{waits:?}");
-    assert!(waits.iter().any(|wait| *wait > 10_001), "{waits:?}");
+    assert!(waits.iter().any(|wait| *wait > 15_001), "the hundredth percent counts as much: {waits:?}");
 }
 
 /// Calls that wait when the pause begins, and calls that come during it, leave after it in order, at the pace.

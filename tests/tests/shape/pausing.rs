@@ -8,7 +8,7 @@ use throttle_tower::{Key, OnError};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
-use crate::support::{MS, Remote, over, ten};
+use crate::support::{MS, Remote, over, poll, ten};
 
 #[tokio::test(start_paused = true)]
 async fn shape_calls_leave_as_many_intervals_apart_as_they_have_units_after_a_pause() {
@@ -38,6 +38,19 @@ async fn shape_calls_leave_as_many_intervals_apart_as_they_have_units_after_a_pa
             check(over(&remote, ten(60_000), rule), key.clone()).await;
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_call_dropped_when_its_pause_is_over_leaves_no_gap() {
+    let shaper = ten(60_000).build().unwrap();
+    let start = Instant::now();
+    shaper.pause("key", Duration::from_secs(1));
+    let mut dropped = Box::pin(shaper.schedule("key", 1));
+    assert!(poll(&mut dropped).is_pending());
+    tokio::time::advance(Duration::from_secs(1)).await;
+    drop(dropped);
+    shaper.schedule("key", 1).await.unwrap();
+    assert_eq!(start.elapsed(), Duration::from_secs(1));
 }
 
 #[tokio::test(start_paused = true)]

@@ -291,6 +291,17 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn shape_call_that_was_passed_waits_for_a_pause_that_moves_no_other() {
+        let start = Instant::now();
+        let mut queue = PauseQueue::new(0, start, 100 * MS);
+        queue.join(3, start);
+        queue.leave(1, 1);
+        queue.pause(start + 150 * MS, start + 100 * MS);
+        assert_eq!(times(&queue, start, 0..1), [150]);
+        assert_eq!(times(&queue, start, 2..4), [200, 300]);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn shape_slower_pace_does_not_end_earlier() {
         let start = Instant::now();
         let mut queue = PauseQueue::new(0, start, 100 * MS);
@@ -346,8 +357,24 @@ mod tests {
         queue.join(5, start);
         queue.pause(start + 5_000 * MS, start);
         assert_eq!(times(&queue, start, 0..5), [5_000, 5_200, 5_400, 5_500, 5_600]);
-        queue.leave(0, 5);
-        assert!(!queue.is_active(start + 5_700 * MS));
+        let mut queue = PauseQueue::new(0, start, 100 * MS);
+        queue.slow(200 * MS, start + 1_000 * MS, start);
+        queue.pause(start + 5_000 * MS, start);
+        assert!(queue.is_active(start + 4_999 * MS) && !queue.is_active(start + 5_000 * MS));
+    }
+
+    /// Whether the next call waits already, and is late, or has still to come.
+    #[tokio::test(start_paused = true)]
+    async fn shape_slower_pace_counts_from_the_last_departure() {
+        let start = Instant::now();
+        for waiting in [0, 3] {
+            let mut queue = PauseQueue::new(0, start, 100 * MS);
+            queue.join(1 + waiting, start);
+            queue.leave(0, 1);
+            let now = start + 150 * MS;
+            queue.slow(200 * MS, now + 2_000 * MS, now);
+            assert_eq!(times(&queue, start, 1..4), [200, 400, 600]);
+        }
     }
 
     /// A pace that begins when the last one ends is compared with the rate.
