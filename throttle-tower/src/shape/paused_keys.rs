@@ -278,6 +278,26 @@ mod tests {
         assert_eq!(paused_keys.active(now), 1);
     }
 
+    /// However its queue is removed.
+    #[tokio::test(start_paused = true)]
+    async fn shape_key_whose_pause_is_over_leaves_the_others_paused() {
+        let paused_keys = PausedKeys::new(Rate::per_second(10), None);
+        let (key, other, start) = (Key::from("key"), Key::from("other"), Instant::now());
+        let end = start + Duration::from_secs(1);
+        paused_keys.pause(&other, start, start + Duration::from_secs(60));
+        for by_leaving in [true, false] {
+            paused_keys.pause(&key, start, end);
+            assert_eq!(paused_keys.count.load(Ordering::Acquire), 2);
+            if by_leaving {
+                assert!(paused_keys.leave(&key, 1, end, None, end).is_ok());
+            } else {
+                assert_eq!(paused_keys.finish(&key, 1, Duration::ZERO, end), None);
+            }
+            assert_eq!(paused_keys.count.load(Ordering::Acquire), 1);
+            assert!(paused_keys.leave(&other, 1, end, None, end).is_err());
+        }
+    }
+
     #[tokio::test(start_paused = true)]
     async fn shape_key_is_removed_when_its_pause_is_over() {
         let paused_keys = PausedKeys::new(Rate::per_second(10), None);
