@@ -2,15 +2,18 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use http::StatusCode;
 use proptest::prelude::*;
-use throttle_core::Key;
+use throttle_core::{BackendErrorKind, Key};
 use throttle_tower::limit::IntoLimitTree;
-use throttle_tower::{Gcra, Limit, LimitReport, LimitTree, Rate, ThrottleLayer, all, any, limit};
+use throttle_tower::{
+    Constant, Gcra, Limit, LimitReport, LimitTree, OnError, Rate, ThrottleLayer, all, any, limit, plans,
+};
 use tower::{Layer, ServiceExt};
 
-use crate::common::{Memory, Strict, get, left, memory, shared};
+use crate::common::{Memory, Remote, Strict, get, left, memory, shared};
 
 #[derive(Clone, Debug)]
 enum Node {
@@ -188,5 +191,33 @@ async fn law_14_refusal_without_a_lookup_announces_what_it_has_asked() {
             node.number(&mut 0);
             decides_like_a_layer_without_lookups(node).await.unwrap();
         }
+    }
+}
+
+/// It fails between the peek that refuses and the question about the wait. The request is not delayed by a third one.
+#[tokio::test]
+async fn law_12_store_that_fails_after_a_refusing_peek_is_not_asked_again() {
+    for (rule, status, looked_up) in
+        [(OnError::Closed, StatusCode::SERVICE_UNAVAILABLE, 1), (OnError::Open, StatusCode::OK, 2)]
+    {
+        let lookups = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&lookups);
+        let tiers = plans("plan", [("free", Gcra::new(Rate::per_minute(9)))]).by(Constant).lookup(move |_| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            std::future::ready(Some("free"))
+        });
+        let forgetful = tiers.unknown("free").cache(1, Duration::ZERO);
+        let remote = Remote::faltering(false);
+        let layer = ThrottleLayer::new(all((shared("once", 1), forgetful))).unwrap().on_error(rule);
+        let service = layer.backend(remote.clone()).unwrap().layer(Strict::default());
+        let (failing, mut questions) = (remote.clone(), 0);
+        remote.before_each(move || {
+            questions += 1;
+            failing.trouble((questions == 4).then_some(BackendErrorKind::Unavailable));
+        });
+        assert_eq!(service.clone().oneshot(get()).await.unwrap().status(), StatusCode::OK);
+        assert_eq!(remote.decisions.load(Ordering::SeqCst), 2, "a peek and the decision");
+        assert_eq!(service.oneshot(get()).await.unwrap().status(), status);
+        assert_eq!((remote.decisions.load(Ordering::SeqCst), lookups.load(Ordering::SeqCst)), (4, looked_up));
     }
 }
