@@ -152,10 +152,7 @@ impl<'a> Cell<'a> {
         match (self.other, self.conversion()) {
             (Some((writer, _)), Some(conversion)) if cost > 0 && cost <= conversion.to => {
                 // The writer admits this much exactly when no more is used than leaves room for the cost.
-                match conversion.from - conversion.most(cost) {
-                    0 => 0,
-                    room => writer.wait(&self.repr, self.at, room),
-                }
+                writer.wait(&self.repr, self.at, conversion.from - conversion.most(cost))
             }
             _ => self.by.wait(&self.repr, self.at, cost),
         }
