@@ -108,4 +108,31 @@ mod tests {
         }
         assert_eq!(Algorithm::from_tag(b"x0________________________"), None);
     }
+
+    /// Numbers that no builder takes, or that it would tell otherwise.
+    #[test]
+    fn a_tag_that_no_builder_writes_names_no_algorithm() {
+        let read = |kind: &[u8; 2], numbers: &[f64]| {
+            let numbers: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+            Algorithm::from_tag(&[&kind[..], &numbers].concat())
+        };
+        assert!(read(b"g0", &[1.0, 2.0, 6.0]).is_some());
+        for kind in [b"g0", b"t0", b"m0", b"q0", b"i0", b"i1", b"i2", b"f0", b"s0"] {
+            // A rate that is not in lowest terms, or units that are no whole number of grains.
+            let odd = [[2.0, 4.0, 12.0], [1.0, 2.0, 7.0], [0.5, 2.0, 6.0]];
+            let zeros = [[0.0, 2.0, 6.0], [1.0, 0.0, 6.0], [1.0, 2.0, 0.0], [1.0, -2.0, 6.0], [1.0, 2.0, -6.0]];
+            let all = if b"gtm".contains(&kind[0]) { &odd[..] } else { &odd[2..] };
+            for numbers in all.iter().chain(if b"gtms".contains(&kind[0]) { &zeros[..] } else { &zeros[..2] }) {
+                assert_eq!(read(kind, numbers), None, "{numbers:?} of {}", kind.escape_ascii());
+            }
+        }
+        for kind in [b"cd", b"cw", b"cm"] {
+            assert!(read(kind, &[5.0, 3_600_000_000.0]).is_some());
+            for numbers in [[0.0, 0.0], [5.0, 1.0], [5.0, 51_000_000_000.0], [5.0, 257_698_037_760_000_000.0]] {
+                assert_eq!(read(kind, &numbers), None, "{numbers:?}");
+            }
+        }
+        assert_eq!(read(b"s0", &[1.0, 4_503_599_627_370_496.0, 4_503_599_627_370_496.0]), None);
+        assert_eq!((read(b"l0", &[0.0, 5.0]), read(b"l0", &[5.0, 0.0])), (None, None));
+    }
 }

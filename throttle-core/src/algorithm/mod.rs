@@ -43,6 +43,8 @@ mod sliding_log;
 mod sliding_window;
 mod state;
 mod stored;
+#[cfg(test)]
+mod tests;
 mod token_bucket;
 mod transition;
 mod verdict;

@@ -166,6 +166,24 @@ fn law_09_newcomers_of_a_full_store_share_one_bucket() {
     });
 }
 
+/// A key with a large state is forgotten and its state's place given to another key, while two requests charge it.
+#[test]
+fn law_06_charges_of_a_large_state_beside_a_key_that_takes_its_place() {
+    model(|| {
+        let fixture = Fixture::with(100, Policy::new("p", SlidingLog::new(Rate::per_day(3))).unwrap().into());
+        assert!(fixture.take(1).is_admitted());
+        let take = |fixture: &Fixture| fixture.take(1);
+        let replace = |fixture: &Fixture| {
+            fixture.store.reset(&fixture.set, 0, &Key::from(1));
+            fixture.take(2)
+        };
+        assert_eq!(admitted(&three(&fixture, take, replace, take)), 3);
+        // Requests before the reset are forgotten with the key.
+        assert!((1..=3).contains(&fixture.left(1)));
+        assert_eq!(fixture.left(2), 2, "charged by its own request");
+    });
+}
+
 /// An `all` and an `any` with a large state lock the same two shards, in different ways.
 #[test]
 fn law_12_an_all_and_an_any_with_a_large_state_do_not_wait_for_each_other() {

@@ -112,6 +112,33 @@ fn law_12_shards_that_are_held_stop_no_decision_about_keys_of_others() {
     assert!(decided.expect("no decision waits for a shard that is held") > 15_000);
 }
 
+/// The locks of all shards are held, so only requests that take none are decided: those on known keys with small
+/// states, in whatever shards they are.
+#[test]
+fn law_12_decisions_on_known_keys_with_small_states_wait_for_no_lock() {
+    for policies in [1, 2, 3, 5, 16] {
+        let store = Store::new(10_000);
+        let policy = |n: usize| Policy::new(&format!("p{n}"), FixedWindow::new(Rate::per_day(9))).unwrap().into();
+        let set = PolicySet::new(PolicyTree::All((0..policies).map(policy).collect())).unwrap();
+        let set = store.prepare(set).unwrap();
+        // The first two keys are equal, so that two of three policies share a shard.
+        let keys = |first: u64| (0..policies as u64).map(move |n| Call::from(Key::from(first + n.saturating_sub(1))));
+        let all: Vec<Vec<Call>> = (0..20).map(|round| keys(100 * round).collect()).collect();
+        all.iter().for_each(|calls| assert!(store.decide(&set, calls, NOW).is_admitted()));
+        thread::scope(|scope| {
+            let held: Vec<_> = store.shards.iter().map(|shard| shard.lock_rest()).collect();
+            let (done, ended) = channel();
+            scope.spawn(|| {
+                let left = all.iter().map(|calls| store.decide(&set, calls, NOW).remaining());
+                done.send(left.collect::<Vec<_>>()).unwrap();
+            });
+            let left = ended.recv_timeout(Duration::from_secs(60));
+            drop(held);
+            assert_eq!(left.expect("no decision waits for a lock"), [7; 20], "{policies} policies");
+        });
+    }
+}
+
 #[test]
 fn law_14_refusals_and_looks_of_a_known_key_write_nothing() {
     let fixture = Fixture::new(1_000);

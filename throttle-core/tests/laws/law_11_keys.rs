@@ -128,6 +128,8 @@ fn law_11_networks_are_the_first_bits_of_addresses_and_how_many() {
             let key = network(address.into(), bits);
             assert!(key.expose_parts().eq([KeyPart::Network(first, kept)]), "{address}/{bits}");
             assert_eq!(key.expose_bytes().len(), 2 + usize::from(kept.div_ceil(8)));
+            let behind = Key::builder().network(address.into(), bits).number(7).finish();
+            assert!(behind.expose_parts().eq([KeyPart::Network(first, kept), KeyPart::Number(7)]));
             keys.insert((key, first, kept));
         }
     }

@@ -217,6 +217,11 @@ fn a_decision_names_who_decided_it() {
     assert_eq!((mixed.decided_by(), mixed.degraded(), mixed.remaining()), (DecidedBy::Local(WHY), Some(WHY), 3));
     assert_eq!(mixed.statuses().iter().map(|status| status.applies()).collect::<Vec<_>>(), [false, true]);
 
+    let first = LocalShare::of_each(&memory(), &set, |place| (place == 0).then(|| processes(2))).unwrap();
+    let mixed = first.decide(&[ada(1), ada(1)], WHY);
+    assert_eq!(deciders(&mixed), [DecidedBy::Local(WHY), DecidedBy::Open(WHY)]);
+    assert_eq!(mixed.decided_by(), DecidedBy::Local(WHY), "whichever comes first");
+
     let open = some.decide(&[ada(1), Call::SKIP], WHY);
     assert_eq!(
         (deciders(&open), open.decided_by()),
@@ -268,6 +273,7 @@ fn a_state_settles_only_what_the_store_took() {
     let before = state.clone();
     let receipt = Receipt::of(&share(&set, 1).decide(&[ada(5)], WHY), &[ada(5)]).unwrap().actual(0);
     receipt.items()[0].apply(algorithm, &mut state, now);
+    receipt.items()[0].apply_to(&set.policies()[0], &mut state, now);
     assert_eq!(state, before);
 }
 
@@ -299,6 +305,26 @@ fn forgetting_here_is_forgetting() {
     assert_eq!(process.left().1, [4, 1]);
     process.share.reset_all("b");
     assert_eq!(process.left().1, [4, 4]);
+    process.ask(&[ada(1), ada(1)]);
+    process.share.reset_all("b");
+    assert_eq!(process.left().1, [3, 4], "only what is named");
+}
+
+/// A store without room charges a shared bucket. The share of the key is its own all the same.
+#[test]
+fn a_charge_of_a_shared_bucket_is_noted_and_settled_in_the_key_s_own_share() {
+    let set = PolicySet::new(gcra("p", 9)).unwrap();
+    let full = MemoryBackend::builder().max_keys(1).clock(ManualClock::default()).build();
+    let prepared = full.prepare(set.clone()).unwrap();
+    assert!(full.decide_now(&prepared, &[Call::from(Key::from("fills the store"))]).is_admitted());
+    let share = share(&set, 1);
+    let decision = full.decide_now(&prepared, &[ada(5)]);
+    assert!(decision.statuses()[0].is_overflow());
+    share.note(&decision, &[ada(5)]);
+    assert_eq!(share.decide(&[peek()], WHY).remaining(), 4);
+    let receipt = Receipt::of(&decision, &[ada(5)]).unwrap().actual(2);
+    assert!(share.settle(receipt).is_some());
+    assert_eq!(share.decide(&[peek()], WHY).remaining(), 7);
 }
 
 /// Sets that name the same policies, and whose shares are in one store, have one share together.

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use throttle_core::backend::Call;
 use throttle_core::{
-    AnyCharge, Backend, Carry, Decision, FixedWindow, Gcra, Key, ManualClock, MemoryBackend, MemorySet, Policy,
-    PolicySet, PolicyTree, Rate, SlidingLog, Timestamp,
+    AnyCharge, Backend, Carry, Decision, FixedWindow, Gcra, Key, LeakyBucket, ManualClock, MemoryBackend, MemorySet,
+    Policy, PolicySet, PolicyTree, Rate, SlidingLog, Timestamp,
 };
 
 const T0: Timestamp = Timestamp::from_micros(1_790_000_000_000_000);
@@ -160,5 +160,52 @@ fn law_05_a_shared_bucket_that_a_request_charges_is_not_swept_by_it() {
         let decision = desk.backend.decide_now(&both, &calls);
         assert!(decision.statuses().iter().all(|status| status.is_overflow() && status.remaining() == 6));
         assert_eq!(desk.left(&a, 0), 6, "what was charged to the shared bucket is there");
+    }
+}
+
+/// The limits of the tiers were changed since their buckets were written: a bucket that cannot hold a charge is full
+/// by the present limits.
+#[test]
+fn law_09_a_bucket_of_former_limits_that_cannot_hold_a_charge_is_full_by_the_present_ones() {
+    let desk = Desk::new();
+    let before = desk.prepare(per_hour("p", &[10, 100], Carry::Keep));
+    assert!(desk.ask(&before, 1, 5).is_admitted());
+    let after = desk.prepare(per_hour("p", &[20, 100], Carry::Keep));
+    assert_eq!(desk.left(&after, 0), 15);
+    assert!(desk.ask(&after, 1, 50).is_admitted());
+    assert_eq!(desk.ask(&after, 0, 1).retry_after(), Some(Duration::from_secs(180)), "twenty an hour");
+    assert_eq!(desk.ask(&after, 0, 20).retry_after(), Some(Duration::from_secs(3_600)));
+}
+
+/// The clock has stepped back behind an instant at which keys were forgotten: keys without a place of their own are
+/// decided at that instant, and all that they are told counts from the clock's time.
+#[test]
+fn law_04_what_a_key_is_told_behind_the_instant_that_counts_is_told_from_the_clock() {
+    let seconds = Duration::from_secs;
+    let queue = LeakyBucket::new(Rate::per_second(1)).max_wait(seconds(1)).build().unwrap();
+    for (algorithm, delays) in [(Gcra::new(Rate::per_second(1)).burst(2).build().unwrap(), false), (queue, true)] {
+        let (clock, policy) = (ManualClock::new(T0), Policy::new("p", algorithm).unwrap());
+        let backend = MemoryBackend::builder().clock(clock.clone()).max_keys(1).build();
+        let second = Policy::new("second", FixedWindow::new(Rate::per_second(9))).unwrap();
+        let [set, second] = [policy, second].map(|policy| backend.prepare(PolicySet::new(policy).unwrap()).unwrap());
+        let ask =
+            |set: &MemorySet, key: &str, cost| backend.decide_now(set, &[Call::from(Key::from(key)).costing(cost)]);
+        assert!(ask(&second, "forgotten", 1).is_admitted());
+        clock.advance(seconds(1));
+        let day = Policy::new("day", FixedWindow::new(Rate::per_day(9))).unwrap();
+        let day = backend.prepare(PolicySet::new(day).unwrap()).unwrap();
+        assert!(!ask(&day, "fills the store", 1).statuses()[0].is_overflow(), "the other key was forgotten");
+        clock.set(T0);
+        let delay = |micros| if delays { seconds(micros) } else { Duration::ZERO };
+        let told = |decision: &Decision| (decision.delay(), decision.reset_after(), decision.retry_after());
+        assert_eq!(told(&ask(&set, "ada", 1)), (delay(1), seconds(2), Some(Duration::ZERO)), "{algorithm:?}");
+        let both = ask(&set, "ada", 1);
+        assert_eq!(told(&both), (delay(2), seconds(3), Some(Duration::ZERO)));
+        assert_eq!((both.remaining(), both.statuses()[0].is_overflow()), (0, true));
+        let window = both.statuses()[0].effective_window(&MemoryBackend::<ManualClock>::set(&set).policies()[0]);
+        assert_eq!(window, seconds(2), "until the next unit");
+        assert_eq!(told(&ask(&set, "ada", 1)), (Duration::ZERO, seconds(3), Some(seconds(2))));
+        assert_eq!(told(&ask(&set, "ada", 3)), (Duration::ZERO, seconds(3), None), "never");
+        assert_eq!(told(&ask(&set, "ada", 0)).1, seconds(3));
     }
 }

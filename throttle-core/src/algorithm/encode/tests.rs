@@ -227,3 +227,85 @@ fn the_table_of_bytes() {
     let [week, month] = [CalendarQuota::weekly(4), CalendarQuota::monthly(4)].map(|quota| quota.build().unwrap());
     assert_eq!((&week.tag()[..2], &month.tag()[..2]), (&b"cw"[..], &b"cm"[..]));
 }
+
+/// The least and the most that each number of a state may be, and that nothing beyond is read.
+#[test]
+fn a_state_holds_nothing_that_no_charge_could_have_left() {
+    let rate = Rate::new(3, Duration::from_micros(700));
+    let (max, beyond) = (MOST as f64, 9_007_199_254_740_992.0);
+    let window = || SlidingWindow::new(rate).buckets(2).build().unwrap();
+    let log = || SlidingLog::new(rate).build().unwrap();
+    let queue = || LeakyBucket::new(rate).max_wait(Duration::from_micros(1_000)).build().unwrap();
+    let quota = || CalendarQuota::rolling(4, Duration::from_secs(1)).build().unwrap();
+    let rows: Vec<(Algorithm, Vec<Vec<f64>>, Vec<Vec<f64>>)> = vec![
+        (
+            Gcra::new(rate).build().unwrap(),
+            vec![vec![beyond, 2.0], vec![-beyond, 0.0]],
+            vec![vec![0.0, 3.0], vec![0.0, -1.0], vec![0.5, 0.0], vec![beyond + 2.0, 0.0], vec![0.0], vec![0.0; 3]],
+        ),
+        (
+            TokenBucket::new(rate).build().unwrap(),
+            vec![vec![max, 2_100.0], vec![-max, 0.0]],
+            vec![vec![beyond, 0.0], vec![-beyond, 0.0], vec![0.0, 2_101.0], vec![0.0, -1.0], vec![0.0]],
+        ),
+        (
+            LeakyMeter::new(rate).build().unwrap(),
+            vec![vec![max, 2_100.0], vec![-max, 0.0]],
+            vec![vec![beyond, 0.0], vec![-beyond, 0.0], vec![0.0, 2_101.0], vec![0.0, -1.0]],
+        ),
+        (
+            queue(),
+            vec![vec![max, 0.0, 2.0], vec![-max, 0.0, 0.0]],
+            vec![vec![beyond, 0.0, 0.0], vec![-beyond, 0.0, 0.0], vec![0.0, 0.0, 3.0], vec![0.0, 0.0], vec![]],
+        ),
+        (quota(), vec![vec![0.0, 4.0], vec![0.0, 0.0]], vec![vec![0.0, 5.0], vec![0.0, -1.0], vec![0.0]]),
+        (
+            FixedWindow::new(rate).build().unwrap(),
+            vec![vec![0.0, 3.0], vec![0.0, 0.0]],
+            vec![vec![0.0, 4.0], vec![0.0, -1.0], vec![0.0]],
+        ),
+        (
+            window(),
+            vec![vec![max, 3.0, 0.0, 3.0], vec![-max, 0.0, 0.0, 0.0]],
+            vec![vec![beyond, 0.0, 0.0, 0.0], vec![0.0, 4.0, 0.0, 0.0], vec![0.0; 3], vec![0.0; 5], vec![]],
+        ),
+        (
+            log(),
+            vec![vec![0.0], vec![3.0, -max, 1.0, max, 2.0]],
+            vec![
+                vec![1.0],
+                vec![2.0, 5.0, 1.0],
+                vec![1.0, 5.0, 2.0],
+                vec![0.0, 5.0, 0.0],
+                vec![2.0, 5.0, 1.0, 5.0, 1.0],
+                vec![2.0, 6.0, 1.0, 5.0, 1.0],
+                vec![1.0, 5.0, 1.0, 6.0],
+                vec![1.0, beyond, 1.0],
+                vec![],
+            ],
+        ),
+    ];
+    for (algorithm, states, others) in rows {
+        for payload in &states {
+            for (flag, clipped) in [(b'0', false), (b'1', true)] {
+                let read = State::from_wire(&algorithm, &value(&algorithm, flag, payload));
+                assert_eq!(read.map(|state| state.clipped), Some(clipped), "{payload:?} of {algorithm:?}");
+            }
+            for flag in [b'2', b'/', 0, 1] {
+                assert_eq!(State::from_wire(&algorithm, &value(&algorithm, flag, payload)), None);
+            }
+            let whole = value(&algorithm, b'0', payload);
+            assert_eq!(State::from_wire(&algorithm, &[&whole[..], b"0"].concat()), None, "a byte too many");
+            assert_eq!(State::from_wire(&algorithm, &whole[..whole.len() - 1]), None, "a byte is missing");
+            for at in [0, 1] {
+                let mut other = whole.clone();
+                other[at] ^= 1;
+                assert_eq!(State::from_wire(&algorithm, &other), None, "another kind or variant");
+            }
+        }
+        for payload in &others {
+            let bytes = value(&algorithm, b'0', payload);
+            assert_eq!(State::from_wire(&algorithm, &bytes), None, "{payload:?} of {algorithm:?}");
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! What every algorithm keeps to itself and the headers and backends rely on: when the next unit comes, when the window
+//! of a charge is over, and states that are settled, foreign or written under other parameters.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::{
+    Algorithm, CalendarQuota, Carry, Cell, FixedWindow, Gcra, IntervalBucket, LeakyBucket, LeakyMeter, SlidingLog,
+    SlidingWindow, State, TokenBucket,
+};
+use crate::rate::Rate;
+use crate::time::Timestamp;
+
+const DAY: u64 = 86_400_000_000;
+const T0: Timestamp = Timestamp::from_micros(1_790_000_000_000_000);
+
+fn micros(micros: u64) -> Duration {
+    Duration::from_micros(micros)
+}
+
+/// Small limits of every kind, and how they count time.
+fn algorithms() -> Vec<Algorithm> {
+    let rate = Rate::new(3, micros(100));
+    let all = [
+        Gcra::new(rate).burst(4).build(),
+        Gcra::new(Rate::new(7, micros(3))).burst(9).build(),
+        TokenBucket::new(rate).burst(4).build(),
+        LeakyMeter::new(rate).capacity(4).build(),
+        LeakyBucket::new(rate).max_wait(micros(120)).build(),
+        IntervalBucket::new(7).refill(2, micros(50)).build(),
+        IntervalBucket::new(7).refill(2, micros(50)).aligned().build(),
+        CalendarQuota::rolling(5, micros(90)).build(),
+        FixedWindow::new(Rate::new(5, micros(90))).offset_micros(7).build(),
+        CalendarQuota::fixed(5, micros(90)).build(),
+        CalendarQuota::daily(5).utc_offset_minutes(60).build(),
+        CalendarQuota::weekly(5).build(),
+        CalendarQuota::monthly(5).utc_offset_minutes(-90).build(),
+        SlidingWindow::new(Rate::new(5, micros(90))).buckets(3).build(),
+        SlidingWindow::new(Rate::new(5, micros(90))).buckets(1).build(),
+        SlidingLog::new(Rate::new(5, micros(90))).build(),
+    ];
+    all.map(Result::unwrap).to_vec()
+}
+
+/// Whether use is counted in windows that end.
+fn has_windows(algorithm: &Algorithm) -> bool {
+    let rolling = algorithm.tag().starts_with(b"i2");
+    rolling || matches!(algorithm.name(), "fixed_window" | "calendar_quota" | "sliding_window" | "sliding_log")
+}
+
+fn is_cut_by_the_clock(algorithm: &Algorithm) -> bool {
+    matches!(algorithm.name(), "fixed_window" | "calendar_quota")
+}
+
+/// A clock that steps both ways by µs or by days, and costs; a cost of 9 settles the last charge instead.
+fn steps() -> impl Strategy<Value = Vec<(i64, u64)>> {
+    let by = prop_oneof![6 => -150_i64..200, 1 => -(DAY as i64)..2 * DAY as i64, 3 => Just(0)];
+    prop::collection::vec((by, 0..10_u64), 1..40)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// `next` is the first instant at which more remains than now; of windows, the instant at which the window ends.
+    #[test]
+    fn the_next_unit_comes_when_it_is_told(which in 0..16_usize, steps in steps()) {
+        let algorithm = algorithms()[which];
+        let (mut repr, mut now, mut last) = (algorithm.fresh_repr(), T0, None);
+        for (by, cost) in steps {
+            now = Timestamp::from_micros(now.as_micros() + by);
+            if cost == 9 {
+                if let Some(taken) = last.take() {
+                    algorithm.settle(&mut repr, now, taken, by.unsigned_abs() % 6);
+                }
+            } else if cost > 0 && cost <= algorithm.capacity() && algorithm.wait(&repr, now, cost) == 0 {
+                last = Some(algorithm.take(&mut repr, now, cost).1);
+            }
+            let standing = algorithm.standing(&repr, now);
+            let after = |micros: u64| algorithm.standing(&repr, now.after_micros(micros));
+            if is_cut_by_the_clock(&algorithm) {
+                prop_assert!(standing.next > 0 && after(standing.next).remaining == algorithm.capacity());
+                let before = after(standing.next - 1);
+                prop_assert_eq!((before.remaining, before.next), (standing.remaining, 1), "before the window ends");
+            } else if standing.reset == 0 {
+                prop_assert_eq!((standing.next, standing.remaining), (0, algorithm.capacity()), "{:?}", algorithm);
+            } else {
+                prop_assert!(standing.next > 0 && standing.next <= standing.reset, "{:?} of {:?}", standing, algorithm);
+                prop_assert!(after(standing.next).remaining > standing.remaining, "{:?} of {:?}", standing, algorithm);
+                prop_assert_eq!(after(standing.next - 1).remaining, standing.remaining, "{:?}", algorithm);
+            }
+            // What was charged and settled can be written, and is read as it was.
+            let state = State { repr: repr.clone(), clipped: false, under: None };
+            let bytes = state.to_wire(&algorithm).unwrap();
+            prop_assert_eq!(State::from_wire(&algorithm, &bytes), Some(state), "{:?}", algorithm);
+        }
+    }
+
+    /// A single charge counts until its window is over, which is when the state is that of an unused key.
+    #[test]
+    fn the_window_of_a_charge_is_over_when_nothing_of_it_counts(
+        which in 0..16_usize,
+        at in -200_i64..200,
+        cost in 1..4_u64,
+    ) {
+        let algorithm = algorithms()[which];
+        let now = Timestamp::from_micros(T0.as_micros() + at);
+        let mut repr = algorithm.fresh_repr();
+        let taken = algorithm.take(&mut repr, now, cost).1;
+        let reset = algorithm.standing(&repr, now).reset;
+        let is_over = |micros| algorithm.is_over(now.after_micros(micros), taken.mark);
+        let expected = if has_windows(&algorithm) { [false, true, true] } else { [false; 3] };
+        prop_assert_eq!([reset - 1, reset, reset + 40 * DAY].map(is_over), expected, "{:?}", algorithm);
+    }
+}
+
+/// A state that another algorithm wrote is that of an unused key, until it is charged.
+#[test]
+fn a_state_of_another_algorithm_is_a_fresh_one() {
+    for algorithm in algorithms() {
+        let foreign = if algorithm.name() == "sliding_log" { algorithms()[4] } else { algorithms()[15] };
+        let (state, _) = foreign.decide(foreign.fresh(), T0, foreign.capacity());
+        assert_eq!(algorithm.peek(&state, T0).remaining(), algorithm.capacity());
+        assert_eq!(algorithm.fresh_at(&state), Timestamp::MIN);
+        let (state, verdict) = algorithm.decide(state, T0, algorithm.capacity() + 1);
+        assert_eq!(verdict.retry_after_micros(), None);
+        let (state, verdict) = algorithm.decide(state, T0, 2);
+        assert!(verdict.is_admitted());
+        assert_eq!(algorithm.peek(&state, T0).remaining(), algorithm.capacity() - 2, "{algorithm:?}");
+    }
+}
+
+#[test]
+fn only_the_three_drains_drain_and_only_the_queue_delays() {
+    for algorithm in algorithms() {
+        let name = algorithm.name();
+        assert_eq!(algorithm.drains(), ["gcra", "token_bucket", "leaky_meter"].contains(&name), "{name}");
+        assert_eq!(algorithm.delays(), name == "leaky_bucket");
+    }
+    let days = |quota: CalendarQuota| quota.build().unwrap().rate().period().as_secs() / 86_400;
+    assert_eq!([CalendarQuota::daily(1), CalendarQuota::weekly(1), CalendarQuota::monthly(1)].map(days), [1, 7, 31]);
+}
+
+/// Parts of a microsecond in what a builder takes count as a whole one.
+#[test]
+fn durations_are_rounded_up_to_whole_microseconds() {
+    let rate = Rate::per_minute(60);
+    for (nanos, whole) in [(1, 1), (1_000, 1), (1_001, 2)] {
+        let nanos = Duration::from_nanos(nanos);
+        let queue = LeakyBucket::new(rate).max_wait(nanos);
+        assert_eq!(queue.longest_wait(), micros(whole));
+        assert_eq!(FixedWindow::new(rate).offset(nanos), FixedWindow::new(rate).offset_micros(whole as i64));
+        let bucket = |interval| IntervalBucket::new(9).refill(3, interval);
+        assert_eq!(bucket(nanos), bucket(micros(whole)));
+        assert_eq!(Rate::new(3, nanos), Rate::new(3, micros(whole)));
+    }
+    let most = FixedWindow::new(rate).offset(Duration::MAX);
+    assert_eq!(most, FixedWindow::new(rate).offset_micros(i64::MAX));
+}
+
+#[test]
+fn sub_windows_are_at_most_1024_and_divide_the_period() {
+    let window = |period, buckets| SlidingWindow::new(Rate::new(5, micros(period))).buckets(buckets).build();
+    for (period, buckets, fits) in
+        [(1_024, 1_024, true), (1_025, 1_025, false), (1_024, 0, false), (100, 3, false), (99, 3, true), (1, 2, false)]
+    {
+        assert_eq!(window(period, buckets).is_ok(), fits, "{buckets} in {period} µs");
+    }
+}
+
+/// A log forgets what has expired, so its state does not grow with time.
+#[test]
+fn a_log_keeps_no_more_runs_than_units() {
+    let log = SlidingLog::new(Rate::new(3, micros(10))).build().unwrap();
+    let mut state = log.fresh();
+    for step in 0..200 {
+        let now = T0.after_micros(step * 4);
+        state = log.decide(state, now, 1).0;
+        // A tag of two numbers, a flag, the sum, and a time and units for each run.
+        assert!(state.to_wire(&log).unwrap().len() <= 2 + 16 + 1 + 8 + 3 * 16);
+        state = log.decide(state, now, 1).0;
+        assert!(state.to_wire(&log).unwrap().len() <= 2 + 16 + 1 + 8 + 3 * 16, "one instant, one run");
+    }
+}
+
+/// A charge of an earlier period owes nothing in a later one.
+#[test]
+fn law_10_a_rolling_quota_is_debited_in_its_own_period_only() {
+    let quota = CalendarQuota::rolling(9, micros(90)).build().unwrap();
+    for (later, left) in [(0, 3), (89, 3), (90, 7)] {
+        let mut repr = quota.fresh_repr();
+        let early = quota.take(&mut repr, T0, 1).1;
+        let now = T0.after_micros(later);
+        quota.take(&mut repr, now, 2);
+        quota.settle(&mut repr, now, early, 4);
+        assert_eq!(quota.standing(&repr, now).remaining, left, "{later} µs later");
+    }
+}
+
+/// A state under other parameters of which nothing remains: more comes when a request for one unit is admitted.
+#[test]
+fn the_next_unit_of_a_state_that_is_carried_over_comes_when_it_is_admitted() {
+    let limit = |count, burst| Gcra::new(Rate::new(count, micros(900))).burst(burst).build().unwrap();
+    for (former, later, used) in
+        [(limit(9, 9), limit(3, 4), 9), (limit(3, 4), limit(9, 9), 4), (limit(9, 20), limit(1, 5), 7)]
+    {
+        for rule in [Carry::Keep, Carry::Proportional] {
+            let (state, _) = former.decide(former.fresh(), T0, used);
+            let cell = |after: u64| {
+                Cell::new(&later, state.repr.clone(), false, T0.after_micros(after)).written_by(&former, rule)
+            };
+            let standing = cell(0).standing();
+            assert_eq!(standing.next, cell(0).wait(standing.remaining + 1), "{rule:?} from {former:?}");
+            assert_eq!(cell(standing.next - 1).standing().remaining, standing.remaining);
+            assert_eq!(cell(standing.next).standing().remaining, standing.remaining + 1);
+        }
+    }
+}
+
+/// What was cut off when a limit was lowered is not forgotten by a decision in between.
+#[test]
+fn law_07_a_decision_keeps_what_was_cut_off() {
+    let limit = |count| Gcra::new(Rate::new(count, micros(900))).build().unwrap();
+    let (wide, narrow) = (limit(30), limit(3));
+    let (state, _) = wide.decide(wide.fresh(), T0, 30);
+    let state = narrow.carry_over(&wide, &state, T0);
+    let later = T0.after_micros(400);
+    let (state, verdict) = narrow.decide(state, later, 1);
+    assert!(verdict.is_admitted());
+    assert_eq!(wide.peek(&wide.carry_over(&narrow, &state, later), later).remaining(), 0, "of 30, most are used");
+    let (idle, _) = narrow.decide(state, later.after_micros(900), 1);
+    let idle = wide.carry_over(&narrow, &idle, later.after_micros(900));
+    assert_eq!(wide.peek(&idle, later.after_micros(900)).remaining(), 29, "a key that was idle has used one");
+}
