@@ -233,6 +233,10 @@ impl<C: Clock> Backend for MemoryBackend<C> {
         ready(Ok(()))
     }
 
+    fn keys_held(&self) -> Option<usize> {
+        Some(self.keys())
+    }
+
     fn can_fail(&self) -> bool {
         false
     }

@@ -33,19 +33,35 @@ impl Segments {
 
     #[inline]
     pub(super) fn get(&self, index: usize) -> Option<&Slot> {
-        let slots = match (index / SEGMENT).checked_sub(1) {
-            None => self.first.get()?,
-            Some(segment) => match self.near.get()?.get(segment) {
-                Some(near) => near.get()?,
-                None => self.far(segment)?,
+        Some(&self.segment(index / SEGMENT)?[index % SEGMENT])
+    }
+
+    #[inline(always)]
+    fn segment(&self, number: usize) -> Option<&[Slot; SEGMENT]> {
+        match number.checked_sub(1) {
+            None => self.first.get().map(|slots| &**slots),
+            Some(number) => match self.near.get()?.get(number) {
+                Some(near) => near.get().map(|slots| &**slots),
+                None => self.far(number),
             },
-        };
-        Some(&slots[index % SEGMENT])
+        }
     }
 
     /// Adds the segments that hold the slots from one index to before another, but those that are there.
     pub(super) fn extend(&self, from: usize, to: usize) {
         (from / SEGMENT..to.div_ceil(SEGMENT)).for_each(|segment| self.add(segment));
+    }
+
+    /// A walk over slots that are near each other.
+    #[inline]
+    pub(super) fn walk(&self) -> Walk<'_> {
+        Walk { segments: self, number: usize::MAX, slots: None }
+    }
+
+    #[cold]
+    fn segment_added(&self, number: usize) -> &[Slot; SEGMENT] {
+        self.add(number);
+        self.segment(number).expect("it was added")
     }
 
     fn add(&self, segment: usize) {
@@ -75,6 +91,27 @@ impl Segments {
     fn far_list(&self, segment: usize) -> (usize, usize) {
         let list = (segment / self.near_len).ilog2();
         (list as usize, self.near_len << list)
+    }
+}
+
+/// Looks for a segment only where the one before has ended.
+pub(super) struct Walk<'a> {
+    segments: &'a Segments,
+    number: usize,
+    slots: Option<&'a [Slot; SEGMENT]>,
+}
+
+impl<'a> Walk<'a> {
+    /// The slot at an index; adds its segment if it is not there.
+    #[inline]
+    pub(super) fn slot(&mut self, index: usize) -> &'a Slot {
+        let number = index / SEGMENT;
+        let slots = match self.slots.filter(|_| number == self.number) {
+            Some(slots) => slots,
+            None => self.segments.segment(number).unwrap_or_else(|| self.segments.segment_added(number)),
+        };
+        (self.number, self.slots) = (number, Some(slots));
+        &slots[index % SEGMENT]
     }
 }
 

@@ -192,7 +192,7 @@ impl LockedShard<'_> {
     /// Forgets every key of the policies that `of` selects.
     pub(super) fn clear(&mut self, shared: &Shared, of: impl Fn(u16) -> bool) {
         let mut index = 0;
-        while index < self.table.width() {
+        while index < self.table.end() {
             // Closing the gap may move another slot here, so the index stays after a removal.
             match self.table.get(index).map(|content| content.label()) {
                 Some(label) if of(label.policy()) => self.remove_any(index, shared),

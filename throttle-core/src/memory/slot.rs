@@ -40,13 +40,23 @@ impl Label {
         (self.tag & (DIGESTED - 1)) as u16 - 1
     }
 
-    /// The slot of a table that is looked at first: the low half of the number, scaled to the table's width. The high
-    /// half has chosen the shard. Policies of one key, which share its number, begin at different slots.
+    /// The slot of a table that is looked at first: the order, scaled to the table's width.
     #[inline]
     pub(super) fn home(self, width: usize) -> usize {
-        let low = (self.number as u64).wrapping_add(self.tag.wrapping_mul(SPREAD));
-        ((u128::from(low) * width as u128) >> 64) as usize
+        ((u128::from(self.order()) * width as u128) >> 64) as usize
     }
+
+    #[inline]
+    fn order(self) -> u64 {
+        order(self.number as u64, self.tag)
+    }
+}
+
+/// The order of labels in a table: of the low half of the number, because the high half has chosen the shard. Policies
+/// of one key, which share its number, are far apart.
+#[inline]
+fn order(low: u64, tag: u64) -> u64 {
+    low.wrapping_add(tag.wrapping_mul(SPREAD))
 }
 
 /// A flag in a slot's generation: the used units had to be cut to a smaller capacity.
@@ -118,27 +128,27 @@ pub(super) struct Slot {
     amount: AtomicU64,
 }
 
-/// What a slot is to a label.
+/// What a slot holds, seen from a label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Occupant {
     Same,
-    Other,
-    None,
+    /// A label that stands before it in the order.
+    Before,
+    /// One that stands behind it, or none.
+    BehindOrNone,
 }
 
 impl Slot {
     #[inline]
     pub(super) fn occupant(&self, label: Label) -> Occupant {
         let tag = self.amount.load(Ordering::Relaxed) >> AMOUNT_BITS;
-        let [low, high] = &self.number;
-        let is_number = low.load(Ordering::Relaxed) == label.number as u64
-            && high.load(Ordering::Relaxed) == high_half(label.number);
-        if is_number && tag == label.tag {
+        let [low, high] = [&self.number[0], &self.number[1]].map(|half| half.load(Ordering::Relaxed));
+        if low == label.number as u64 && high == high_half(label.number) && tag == label.tag {
             Occupant::Same
-        } else if tag == 0 {
-            Occupant::None
+        } else if tag == 0 || order(low, tag) > label.order() {
+            Occupant::BehindOrNone
         } else {
-            Occupant::Other
+            Occupant::Before
         }
     }
 
@@ -156,11 +166,6 @@ impl Slot {
         let number = u128::from(high.load(Ordering::Relaxed)) << 64 | u128::from(low.load(Ordering::Relaxed));
         let (instant, amount) = (self.instant.load(Ordering::Relaxed), self.amount.load(Ordering::Relaxed));
         Content { number, instant, amount }
-    }
-
-    #[inline]
-    pub(super) fn is_empty(&self) -> bool {
-        self.amount.load(Ordering::Relaxed) >> AMOUNT_BITS == 0
     }
 
     /// Empties the slot. `None` if it was.

@@ -29,8 +29,8 @@ impl LockedShard<'_> {
     /// Forgets the stale keys among the next `count` slots, except `kept`. Returns whether there were any.
     fn sweep(&mut self, now: Timestamp, count: usize, kept: &[Label], shared: &Shared) -> bool {
         let mut forgotten = false;
-        for _ in 0..count.min(self.table.width()) {
-            let at = if self.rest.cursor < self.table.width() { self.rest.cursor } else { 0 };
+        for _ in 0..count.min(self.table.end()) {
+            let at = if self.rest.cursor < self.table.end() { self.rest.cursor } else { 0 };
             match self.stale(at, now, kept, &shared.policies) {
                 // Closing the gap may have moved another slot here, so the cursor stays.
                 Some((fresh_at, small)) => {
@@ -68,7 +68,7 @@ impl LockedShard<'_> {
     /// Where the sweep continues, and of how many slots.
     #[cfg(test)]
     pub(super) fn sweep_position(&self) -> (usize, usize) {
-        (self.rest.cursor, self.table.width())
+        (self.rest.cursor, self.table.end())
     }
 }
 

@@ -9,17 +9,23 @@ use super::sync::AtomicUsize;
 use super::version::{Change, Seen, Version};
 use crate::algorithm::Words;
 
-/// A table with linear probing. It grows by an eighth up to the width that its keys usually need, and then by a
-/// sixteenth, so that four fifths of a large table are used.
+/// A table with linear probing whose keys stand in the order of their hashes (Amble and Knuth, "Ordered hash tables",
+/// 1974): a search for a key that is not there ends where the key would stand, and not at the end of the run. Keys that
+/// do not fit before the last home stand behind it, so the order has no seam.
+///
+/// It grows by an eighth up to the width that its keys usually need, and then by a sixteenth, so that four fifths of a
+/// large table are used.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Table {
     version: Version,
-    /// Slots, used or not.
+    /// Homes: slots in which the search for a key may begin.
     width: AtomicUsize,
     segments: Segments,
     /// Slots in use.
     len: AtomicUsize,
+    /// No slot at this index or behind it is in use.
+    end: AtomicUsize,
     /// The width that as many keys as usual need.
     usual_width: usize,
 }
@@ -51,8 +57,8 @@ impl Table {
     pub(super) fn new(usual: usize) -> Self {
         // A third more: keys spread unevenly, and some slots stay free.
         let segments = Segments::new((usual / 3).saturating_mul(4));
-        let (width, len) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        Self { version: Version::default(), width, segments, len, usual_width: (usual / 7).saturating_mul(8) }
+        let [width, len, end] = [0; 3].map(AtomicUsize::new);
+        Self { version: Version::default(), width, segments, len, end, usual_width: (usual / 7).saturating_mul(8) }
     }
 
     /// Reads the state of a key that the parameters of a generation wrote.
@@ -85,25 +91,22 @@ impl Table {
 
     #[inline(always)]
     fn find_slot(&self, label: Label) -> Option<(usize, &Slot)> {
-        let width = self.width();
-        let mut index = label.home(width);
-        // While the table changes, a reader may meet no end.
-        for _ in 0..width {
+        let mut index = label.home(self.width());
+        // While the table changes, a reader may miss the end of a run. It stops behind the last segment then.
+        loop {
             let slot = self.segments.get(index)?;
             match slot.occupant(label) {
                 Occupant::Same => return Some((index, slot)),
-                Occupant::None => return None,
-                Occupant::Other => index = after(index, width),
+                Occupant::Before => index += 1,
+                Occupant::BehindOrNone => return None,
             }
         }
-        None
     }
 
-    /// What the slot at an index holds, if the index is in the table and the slot is used.
+    /// What the slot at an index holds, if it is used.
     #[inline]
     pub(super) fn get(&self, index: usize) -> Option<Content> {
-        let slot = self.segments.get(index).filter(|_| index < self.width())?;
-        Some(slot.content()).filter(|content| !content.is_empty())
+        Some(self.segments.get(index)?.content()).filter(|content| !content.is_empty())
     }
 
     #[cfg(test)]
@@ -111,15 +114,15 @@ impl Table {
         self.version.seen()
     }
 
-    /// Slots, used or not.
+    /// Homes, used or not.
     #[inline]
     pub(super) fn width(&self) -> usize {
         self.width.load(Ordering::Relaxed)
     }
 
-    /// The slot at an index below the width.
-    fn slot(&self, index: usize) -> &Slot {
-        self.segments.get(index).expect("the segments of all slots below the width are there")
+    /// The index behind the last slot that may be in use.
+    pub(super) fn end(&self) -> usize {
+        self.end.load(Ordering::Relaxed)
     }
 }
 
@@ -189,30 +192,24 @@ impl<'a> ChangingTable<'a> {
 
     /// Removes a slot and closes the gap, so that the table needs no tombstones.
     pub(super) fn remove(&mut self, index: usize) {
-        let width = self.width();
+        let (width, mut slots) = (self.width(), self.table.segments.walk());
         let mut gap = index;
-        let mut next = after(gap, width);
         loop {
-            let content = self.slot(next).content();
-            if content.is_empty() {
+            let next = slots.slot(gap + 1).content();
+            // What is not at its home may move towards it.
+            if next.is_empty() || next.label().home(width) > gap {
                 break;
             }
-            let home = content.label().home(width);
-            // A slot may move back into the gap unless its home lies between the gap and the slot.
-            let reachable = if gap < next { home <= gap || home > next } else { home <= gap && home > next };
-            if reachable {
-                self.slot(gap).put(content);
-                gap = next;
-            }
-            next = after(next, width);
+            slots.slot(gap).put(next);
+            gap += 1;
         }
-        self.slot(gap).put(Content::EMPTY);
+        slots.slot(gap).put(Content::EMPTY);
         self.len.store(self.len.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
     }
 
     /// Replaces the state of a used slot, and the generation that wrote it.
     pub(super) fn set(&mut self, index: usize, generation: u8, words: Words) {
-        self.slot(index).set(generation, words);
+        self.table.segments.walk().slot(index).set(generation, words);
     }
 
     fn grow(&mut self) {
@@ -221,25 +218,36 @@ impl<'a> ChangingTable<'a> {
         let width = before + growth.max(Table::LEAST_GROWTH);
         self.segments.extend(before, width);
         let mut held = Vec::with_capacity(self.len.load(Ordering::Relaxed));
-        held.extend((0..before).filter_map(|index| self.slot(index).take()));
+        let mut slots = self.table.segments.walk();
+        held.extend((0..self.end()).filter_map(|index| slots.slot(index).take()));
         self.width.store(width, Ordering::Relaxed);
-        held.into_iter().for_each(|content| self.place(content));
-    }
-
-    fn place(&self, content: Content) {
-        let width = self.width();
-        let mut index = content.label().home(width);
-        while !self.slot(index).is_empty() {
-            index = after(index, width);
+        // They stand in their order already.
+        let mut next = 0;
+        for content in held {
+            let index = content.label().home(width).max(next);
+            slots.slot(index).put(content);
+            next = index + 1;
         }
-        self.slot(index).put(content);
+        self.end.store(next, Ordering::Relaxed);
+    }
+
+    /// Puts a label where it belongs, and moves those behind it in its run by one.
+    fn place(&self, mut content: Content) {
+        let (label, mut slots) = (content.label(), self.table.segments.walk());
+        let mut index = label.home(self.width());
+        while slots.slot(index).occupant(label) == Occupant::Before {
+            index += 1;
+        }
+        while !content.is_empty() {
+            let slot = slots.slot(index);
+            let next = slot.content();
+            slot.put(content);
+            (content, index) = (next, index + 1);
+        }
+        self.end.store(self.end().max(index), Ordering::Relaxed);
     }
 }
 
-#[inline]
-fn after(index: usize, width: usize) -> usize {
-    if index + 1 < width { index + 1 } else { 0 }
-}
 #[cfg(test)]
 mod tests {
     use std::collections::HashMap;

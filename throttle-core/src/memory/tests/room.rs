@@ -12,7 +12,7 @@ use crate::set::PolicySet;
 use crate::time::Timestamp;
 
 /// So few keys that the sweep for one newcomer passes all of a shard's slots.
-const FEW: usize = 24;
+const FEW: usize = 20;
 const SECOND: u64 = 1_000_000;
 
 fn prepare(store: &Store, name: &str, algorithm: impl IntoAlgorithm) -> MemorySet {
