@@ -237,7 +237,9 @@ fn a_state_holds_nothing_that_no_charge_could_have_left() {
     let log = || SlidingLog::new(rate).build().unwrap();
     let queue = || LeakyBucket::new(rate).max_wait(Duration::from_micros(1_000)).build().unwrap();
     let quota = || CalendarQuota::rolling(4, Duration::from_secs(1)).build().unwrap();
-    let rows: Vec<(Algorithm, Vec<Vec<f64>>, Vec<Vec<f64>>)> = vec![
+    // An algorithm, states that are none, and states.
+    type States = Vec<Vec<f64>>;
+    let rows: Vec<(Algorithm, States, States)> = vec![
         (
             Gcra::new(rate).build().unwrap(),
             vec![vec![beyond, 2.0], vec![-beyond, 0.0]],
