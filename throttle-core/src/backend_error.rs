@@ -65,6 +65,24 @@ impl BackendErrorKind {
     }
 }
 
+impl BackendErrorKind {
+    /// A label for metrics: `unavailable`, `timeout`, `saturated`, `protocol` or `suspended`.
+    ///
+    /// ```
+    /// assert_eq!(throttle_core::BackendErrorKind::Timeout.label(), "timeout");
+    /// ```
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Unavailable => "unavailable",
+            Self::Timeout => "timeout",
+            Self::Saturated => "saturated",
+            Self::Protocol => "protocol",
+            Self::Suspended => "suspended",
+        }
+    }
+}
+
 impl BackendError {
     /// Creates an error after which the request may have been charged.
     #[must_use]

@@ -41,6 +41,7 @@
 //! | feature | default | gives |
 //! |---|---|---|
 //! | `conformance` | no | a test kit that checks whether a backend keeps its contract |
+//! | `metrics` | no | [`metrics`], for backends that report metrics |
 
 pub mod algorithm;
 pub mod backend;
@@ -57,6 +58,8 @@ mod key;
 mod limiter;
 mod local_share;
 mod memory;
+#[cfg(feature = "metrics")]
+pub mod metrics;
 mod policy;
 mod rate;
 mod set;

@@ -36,9 +36,12 @@
 //!
 //! | feature | default | gives |
 //! |---|---|---|
-//! | `tracing` | yes | logs why an axum extractor answers 500, and [warnings](Warning) unless [`on_warning`](ThrottleLayer::on_warning) is set |
+//! | `tracing` | yes | logs why an axum extractor answers 500, and [warnings](Warning) unless [`on_warning`](ThrottleLayer::on_warning) is set; with [`traced`](ThrottleLayer::traced), logs refusals |
 //! | `axum` | no | the route's template and the peer's address from axum; [`LimitReport`], [`Usage`] and [`InFlight`] as extractors |
 //! | `unicode` | no | `Header::normalize_identity` |
+//! | `metrics` | no | [`metrics`](mod@metrics) of layers and shapers, through the facade of the `metrics` crate |
+//! | `offenders` | no | `ThrottleLayer::offenders`: which keys are refused most |
+//! | `dashboard` | no | `ThrottleLayer::dashboard`: a page that shows what the layer does now; brings `axum` and `offenders` |
 
 #[cfg(feature = "axum")]
 mod axum_extractor;
@@ -50,6 +53,7 @@ mod jitter;
 pub mod limit;
 mod lock;
 mod log;
+mod observe;
 pub mod plans;
 pub mod shape;
 mod throttle;
@@ -60,6 +64,10 @@ pub use client_ip::ClientIp;
 pub use extract::{Constant, Header, KeyExtractor, Route};
 pub use headers::Dialect;
 pub use limit::{Concurrency, Limit, LimitTree, OnError, OnMissing, all, any, is_preflight, limit};
+#[cfg(feature = "offenders")]
+pub use observe::Offender;
+#[cfg(feature = "metrics")]
+pub use observe::metrics;
 pub use plans::plans;
 pub use shape::ShapeLayer;
 pub use throttle::{

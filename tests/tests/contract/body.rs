@@ -87,6 +87,38 @@ async fn frames_and_trailers_come_through_in_order() {
     }
 }
 
+/// A body without data that knows its size, and has trailers.
+struct TrailersAlone(Option<HeaderMap>);
+
+impl Body for TrailersAlone {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Poll::Ready(self.0.take().map(|trailers| Ok(Frame::trailers(trailers))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_none()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(0)
+    }
+}
+
+/// A server that finds a body ended sends none of its trailers.
+#[tokio::test]
+async fn a_body_of_trailers_alone_has_not_ended() {
+    let inner = tower::service_fn(|_: Request<Text>| async {
+        Ok::<_, Infallible>(Response::new(TrailersAlone(Some(HeaderMap::new()))))
+    });
+    let mut body = ThrottleLayer::new(shared("p", 1)).unwrap().layer(inner).oneshot(get()).await.unwrap().into_body();
+    assert!(body.size_hint().exact() == Some(0) && !body.is_end_stream());
+    assert!(body.frame().await.unwrap().unwrap().is_trailers());
+    assert!(body.is_end_stream());
+}
+
 #[tokio::test]
 async fn errors_come_through_as_they_are() {
     for mut body in through([Some(Part::Data("one")), Some(Part::Error(7)), Some(Part::Data("more"))]).await {

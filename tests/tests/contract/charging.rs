@@ -4,14 +4,14 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
-use http::{Request, Response};
+use http::{Request, Response, StatusCode};
 use throttle_core::{Backend, BackendErrorKind, ManualClock};
 use throttle_tower::{
-    Constant, FixedWindow, LimitReport, MemoryBackend, OnError, Rate, ThrottleLayer, Usage, all, limit,
+    Concurrency, Constant, FixedWindow, LimitReport, MemoryBackend, OnError, Rate, ThrottleLayer, Usage, all, limit,
 };
 use tower::{Layer, ServiceExt, service_fn};
 
-use crate::common::{Remote, Strict, Text, get, left, memory, shared, take};
+use crate::common::{Remote, Strict, Text, get, left, memory, poll, shared, take};
 
 const BURST: u64 = 9;
 const TOKENS: &str = "tokens";
@@ -113,6 +113,26 @@ async fn charge_at_the_end_corrects_the_latest_window_first() {
         let report = looking.extensions().get::<LimitReport>().expect("there is a report");
         assert_eq!(report.decision().remaining(), remaining, "{actual}");
     }
+}
+
+/// Another request takes the last permit while the store decides. What every limit has charged is given back.
+#[tokio::test]
+async fn charge_of_every_limit_is_given_back_where_permits_run_out() {
+    let remote = Remote::slow(0, 0);
+    let limits = all((shared("first", BURST), shared(TOKENS, BURST).cost(4), Concurrency::new(1)));
+    let layer = ThrottleLayer::new(limits).unwrap().backend(remote.clone()).unwrap();
+    let service = layer.layer(Strict::default());
+    let mut going = [(); 2].map(|()| Box::pin(service.clone().oneshot(get())));
+    assert!(going.iter_mut().all(|request| poll(request).is_pending()));
+    let mut held = Vec::new();
+    for (request, status) in going.into_iter().zip([StatusCode::OK, StatusCode::SERVICE_UNAVAILABLE]) {
+        remote.let_in();
+        remote.let_out();
+        held.push(request.await.unwrap());
+        assert_eq!(held.last().map(Response::status), Some(status));
+    }
+    assert_eq!(settled(&layer).await, (1, 0));
+    assert_eq!(["first", TOKENS].map(|name| left(&remote.memory, name, BURST)), [BURST - 1, BURST - 4]);
 }
 
 /// A panic would otherwise reach the code that drops a response.

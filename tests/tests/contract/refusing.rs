@@ -63,6 +63,26 @@ async fn hidden_refusal_states_its_wait_alone() {
     assert!(!refused.headers().contains_key("ratelimit") && !refused.headers().contains_key("ratelimit-policy"));
 }
 
+/// As a refusal does that shows its headers. Without jitter all layers would state 60.
+#[tokio::test]
+async fn hidden_refusal_states_the_wait_that_its_body_states() {
+    let mut waits = Vec::new();
+    for _ in 0..20 {
+        let layer = ThrottleLayer::new(shared("p", 1)).unwrap().retry_jitter(100).hide_headers_if(|_, _| true);
+        let layer = layer.response(|refusal| {
+            let wait = refusal.retry_after().unwrap().as_micros().div_ceil(1_000_000);
+            Response::builder().status(refusal.status).body(wait.to_string().into()).unwrap()
+        });
+        let service = layer.backend(memory()).unwrap().layer(Strict::default());
+        service.clone().oneshot(get()).await.unwrap();
+        let refused = service.oneshot(get()).await.unwrap();
+        let wait = refused.headers()["retry-after"].to_str().unwrap().to_owned();
+        assert_eq!(text(refused).await, wait);
+        waits.push(wait);
+    }
+    assert!(waits.iter().any(|wait| wait != "60"), "{waits:?}");
+}
+
 /// The part that is added depends on the key of the limit that refuses.
 #[tokio::test]
 async fn jitter_goes_by_the_key_that_is_refused() {

@@ -203,6 +203,23 @@ async fn charge_of_a_zero_estimate_is_made_afterwards() {
     }
 }
 
+/// A limit that reserved nothing, and one that reserved too much, settled in one step.
+#[tokio::test]
+async fn charge_made_afterwards_leaves_the_other_limits_to_be_settled() {
+    for store in Store::both().await {
+        let limits = all([
+            budget("tokens", UNITS).cost(0).settled_later(),
+            budget("month", UNITS).cost(estimate).settled_later(),
+        ]);
+        let app = Router::new().route("/", get(|usage: Usage| async move { usage.settle_all(30) }));
+        let site = Site::new(store, limits, app).await;
+        assert_eq!(site.get("/", &[("x-estimate", 100)]).await.status(), StatusCode::OK);
+        for name in ["tokens", "month"] {
+            assert_eq!(site.left(name, UNITS).await, UNITS - 30, "{}: {name}", site.store.name);
+        }
+    }
+}
+
 /// A limit that refunds by the response is not among those that a handler settles.
 #[tokio::test]
 async fn charge_that_goes_by_the_response_is_not_settled_by_the_handler() {
@@ -211,8 +228,11 @@ async fn charge_that_goes_by_the_response_is_not_settled_by_the_handler() {
             budget("tokens", UNITS).cost(estimate).settled_later(),
             budget("failures", UNITS).cost(estimate).refund_failed(),
         ]);
-        let app = Router::new().route("/", get(|usage: Usage| async move { usage.refund() }));
-        let site = Site::new(store, limits, app).await;
+        let handler = |usage: Usage| async move {
+            usage.refund().unwrap();
+            assert!(usage.refund().is_err(), "none is left that it may settle");
+        };
+        let site = Site::new(store, limits, Router::new().route("/", get(handler))).await;
         assert_eq!(site.get("/", &[("x-estimate", 100)]).await.status(), StatusCode::OK);
         assert_eq!(site.left("tokens", UNITS).await, UNITS, "{}", site.store.name);
         assert_eq!(site.left("failures", UNITS).await, UNITS - 100, "{}", site.store.name);

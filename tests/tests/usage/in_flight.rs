@@ -123,6 +123,22 @@ async fn charge_permit_returns_with_the_last_frame_and_with_an_error() {
     }
 }
 
+/// Its charge goes by the head of the response. Its permit is held for the body.
+#[tokio::test]
+async fn charge_that_is_final_with_the_head_leaves_the_permit_to_the_body() {
+    for store in Store::both().await {
+        let bodies = Arc::new(Semaphore::new(0));
+        let limits = all((budget("failures", 100).refund_successful(), Concurrency::new(1)));
+        let site = Site::new(store, limits, app(&bodies)).await;
+        let held = site.send("/slow", &[]).await;
+        assert_eq!((held.status(), site.left("failures", 100).await), (StatusCode::OK, 100), "{}", site.store.name);
+        assert_eq!(site.layer.in_flight("in-flight"), Some(1), "{}", site.store.name);
+        bodies.add_permits(1);
+        held.into_body().collect().await.unwrap();
+        until(|| site.layer.in_flight("in-flight") == Some(0)).await;
+    }
+}
+
 #[tokio::test]
 async fn charge_a_request_that_another_limit_refuses_holds_no_permit() {
     for store in Store::both().await {

@@ -78,6 +78,7 @@ trait ErasedBackend: Send + Sync {
     fn settle(&self, prepared: &BoxPrepared, receipt: Receipt) -> Boxed<()>;
     fn reset(&self, prepared: &BoxPrepared, policy: usize, key: &Key) -> Boxed<()>;
     fn reset_all(&self, prefix: &str) -> Boxed<()>;
+    fn keys_held(&self) -> Option<usize>;
     fn can_fail(&self) -> bool;
 }
 
@@ -139,6 +140,10 @@ impl<B: Backend> ErasedBackend for B {
         Box::pin(Backend::reset_all(self, prefix))
     }
 
+    fn keys_held(&self) -> Option<usize> {
+        Backend::keys_held(self)
+    }
+
     fn can_fail(&self) -> bool {
         Backend::can_fail(self)
     }
@@ -187,6 +192,10 @@ impl Backend for BoxBackend {
 
     fn reset_all(&self, prefix: &str) -> Self::Done {
         self.0.reset_all(prefix)
+    }
+
+    fn keys_held(&self) -> Option<usize> {
+        self.0.keys_held()
     }
 
     fn can_fail(&self) -> bool {

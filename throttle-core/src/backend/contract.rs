@@ -128,6 +128,12 @@ pub trait Backend: Clone + Send + Sync + 'static {
     /// Forgets every key of every policy whose name starts with `prefix`.
     fn reset_all(&self, prefix: &str) -> Self::Done;
 
+    /// Returns how many keys are held, if they are held in this process and counted anyway: layers show it. Defaults to
+    /// `None`.
+    fn keys_held(&self) -> Option<usize> {
+        None
+    }
+
     /// Returns whether a decision can fail. If it can, a layer on this backend requires a rule for failures. Defaults
     /// to `true`.
     fn can_fail(&self) -> bool {

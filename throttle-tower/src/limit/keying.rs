@@ -30,10 +30,30 @@ pub(crate) trait TierLookup: Send + Sync {
 
     fn extractor(&self) -> &dyn KeyExtractor;
 
+    /// How tiers were found since the lookup was built.
+    #[cfg(feature = "metrics")]
+    fn counts(&self) -> LookupCounts;
+
     /// # Errors
     ///
     /// If the extractor cannot work, or a bound is out of range.
     fn check(&self) -> Result<(), ConfigError>;
+}
+
+/// How often a tier was found in which way.
+#[cfg(feature = "metrics")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LookupCounts {
+    /// Requests whose tier was remembered.
+    pub(crate) remembered: u64,
+    /// Lookups that returned a tier.
+    pub(crate) found: u64,
+    /// Lookups that returned none.
+    pub(crate) unknown: u64,
+    /// Lookups that failed, or were too late.
+    pub(crate) failed: u64,
+    /// Requests for which too many lookups ran.
+    pub(crate) turned_away: u64,
 }
 
 pub(crate) enum Found {

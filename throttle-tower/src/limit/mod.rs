@@ -26,6 +26,8 @@ pub(crate) use compile::{Compiled, PermitTree};
 pub use compose::{IntoLimitTree, IntoMembers, LimitTree, all, any};
 pub use concurrency::Concurrency;
 pub use cost::IntoCost;
+#[cfg(feature = "metrics")]
+pub(crate) use keying::LookupCounts;
 pub(crate) use keying::{Found, Keying, LookedUp, TierLookup};
 pub use on_error::OnError;
 pub use on_missing::OnMissing;

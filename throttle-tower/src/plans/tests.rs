@@ -168,6 +168,24 @@ async fn tier_is_looked_up_again_when_the_cache_is_full() {
     assert_eq!((before, fake.asked()), (100, 101), "looked up again");
 }
 
+/// An eighth of the default of 10,000 finds room in it, whatever its digests are.
+#[tokio::test]
+async fn tiers_of_over_a_thousand_identities_are_remembered_by_default() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&asked);
+    let lookup = move |_| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        std::future::ready(Some("pro"))
+    };
+    let lookup = plans("p", tiers()).by(Header::new("x-api-key")).lookup(lookup).lookup;
+    for _ in 0..2 {
+        for identity in 0..1_250 {
+            assert_eq!(tier(&lookup, &identity.to_string()).await, 1);
+        }
+    }
+    assert_eq!(asked.load(Ordering::SeqCst), 1_250, "once each");
+}
+
 #[tokio::test]
 async fn panic_of_a_lookup_keeps_no_request_waiting() {
     let open = Arc::new(Notify::new());

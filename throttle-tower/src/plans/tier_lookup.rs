@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -16,6 +17,8 @@ use super::identity::{Digest, Digester, identity_text};
 use super::identity_tier::{IdentityTier, UnknownIdentities};
 use super::shared_lookup::{JoinedLookup, SharedLookup};
 use crate::extract::KeyExtractor;
+#[cfg(feature = "metrics")]
+use crate::limit::LookupCounts;
 use crate::limit::{Found, TierLookup};
 use crate::lock::lock;
 
@@ -71,6 +74,7 @@ pub(super) struct CachedTierLookup {
 
 struct Shared {
     digester: Digester,
+    counts: Counts,
     table: Mutex<Table>,
 }
 
@@ -135,6 +139,7 @@ impl CachedTierLookup {
     fn join(&self, digest: Digest, identity: String) -> Result<JoinedLookup, IdentityTier> {
         let mut table = lock(&self.shared.table);
         if let Some(tier) = table.cache.get(digest, Instant::now()) {
+            count(&self.shared.counts.remembered);
             return Err(tier);
         }
         table.last_waiter += 1;
@@ -144,6 +149,7 @@ impl CachedTierLookup {
         }
         let fallback = table.cache.last(digest).unwrap_or(IdentityTier::NeverLookedUp);
         if table.running.len() >= self.max_lookups {
+            count(&self.shared.counts.turned_away);
             return Err(fallback);
         }
         let started = SharedLookup::new(self.start(digest, identity, fallback), fallback, {
@@ -169,11 +175,13 @@ impl CachedTierLookup {
         let (keep_for, deadline) = (self.keep_for, self.deadline);
         Box::pin(async move {
             // Called with the first poll, so that no code of the application runs under the lock.
-            let (tier, keep_for) = match timeout(deadline, async { lookup(identity).await }).await {
-                Ok(Ok(tier)) => (tier.map_or(IdentityTier::Unknown, IdentityTier::Known), keep_for),
-                Ok(Err(LookupFailed)) | Err(_) => (fallback, keep_for.min(RETRY_FAILED_AFTER)),
+            let answer = timeout(deadline, async { lookup(identity).await }).await.unwrap_or(Err(LookupFailed));
+            let (tier, keep_for) = match answer {
+                Ok(tier) => (tier.map_or(IdentityTier::Unknown, IdentityTier::Known), keep_for),
+                Err(LookupFailed) => (fallback, keep_for.min(RETRY_FAILED_AFTER)),
             };
             if let Some(shared) = shared.upgrade() {
+                shared.counts.count(answer);
                 lock(&shared.table).cache.insert(digest, tier, Instant::now(), keep_for);
             }
             tier
@@ -188,6 +196,7 @@ impl TierLookup for CachedTierLookup {
         let remembered = lock(&self.shared.table).cache.get(digest, Instant::now());
         match remembered {
             Some(tier) => {
+                count(&self.shared.counts.remembered);
                 let (key, tier) = self.unknown.budget(key, tier);
                 Found::Now(key, tier)
             }
@@ -197,6 +206,11 @@ impl TierLookup for CachedTierLookup {
 
     fn extractor(&self) -> &dyn KeyExtractor {
         &*self.extractor
+    }
+
+    #[cfg(feature = "metrics")]
+    fn counts(&self) -> LookupCounts {
+        self.shared.counts.read()
     }
 
     fn check(&self) -> Result<(), ConfigError> {
@@ -218,8 +232,44 @@ impl TierLookup for CachedTierLookup {
 impl Shared {
     fn new(entries: usize) -> Arc<Self> {
         let table = Table { cache: TierCache::new(entries), running: HashMap::new(), last_waiter: 0 };
-        Arc::new(Self { digester: Digester::default(), table: Mutex::new(table) })
+        Arc::new(Self { digester: Digester::default(), counts: Counts::default(), table: Mutex::new(table) })
     }
+}
+
+/// How often a tier was found in which way.
+#[derive(Default)]
+struct Counts {
+    remembered: AtomicU64,
+    found: AtomicU64,
+    unknown: AtomicU64,
+    failed: AtomicU64,
+    turned_away: AtomicU64,
+}
+
+impl Counts {
+    fn count(&self, answer: Result<Option<u8>, LookupFailed>) {
+        count(match answer {
+            Ok(Some(_)) => &self.found,
+            Ok(None) => &self.unknown,
+            Err(LookupFailed) => &self.failed,
+        });
+    }
+
+    #[cfg(feature = "metrics")]
+    fn read(&self) -> LookupCounts {
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        LookupCounts {
+            remembered: read(&self.remembered),
+            found: read(&self.found),
+            unknown: read(&self.unknown),
+            failed: read(&self.failed),
+            turned_away: read(&self.turned_away),
+        }
+    }
+}
+
+fn count(count: &AtomicU64) {
+    count.fetch_add(1, Ordering::Relaxed);
 }
 
 impl Table {

@@ -41,7 +41,10 @@ impl<B: Backend> Schedule<B> {
         }
         let Some(one_key) = self.one_key(&request.key) else { return self.reserve_at_backend(request) };
         let reserved = match one_key.reserve(request.cost, self.may_leave_at_once(request)) {
-            Ok(Admitted::Left) => return Some(Ok(Reservation::LeaveNow)),
+            Ok(Admitted::Left) => {
+                self.counters.sent_at_once();
+                return Some(Ok(Reservation::LeaveNow));
+            }
             Ok(Admitted::Later(departure)) => {
                 self.enter(departure.delay(), SlotCharge::OneKey(departure), request, None)
             }

@@ -9,7 +9,7 @@ use super::paused_keys::PausedKeys;
 use super::slot_charge::SlotCharge;
 use super::stats::Counters;
 use crate::limit::OnError;
-use crate::usage::Background;
+use crate::usage::{Background, Settling};
 
 /// What the clones of a shaper share: the backend that keeps the schedule, its bounds, and the keys that are paused.
 pub(super) struct Schedule<B: Backend> {
@@ -41,7 +41,8 @@ impl<B: Backend> Schedule<B> {
         match charge {
             SlotCharge::Item(item) => {
                 let receipt = Receipt::from(item).actual(0);
-                self.background.settle(&self.backend, &self.prepared, self.share.as_ref(), receipt, None);
+                let (backend, prepared, share) = (&self.backend, &self.prepared, self.share.as_ref());
+                self.background.settle(Settling { backend, prepared, share, receipt }, None, || ());
             }
             SlotCharge::OneKey(departure) => {
                 if let Some(one_key) = &self.one_key {

@@ -14,6 +14,8 @@ use super::schedule_future::ScheduleFuture;
 use super::slot::Slot;
 use super::slot_request::SlotRequest;
 use super::stats::ShapeStats;
+#[cfg(feature = "metrics")]
+use crate::observe::metrics::ShapeMetrics;
 use crate::time::FAR;
 
 /// A steady pace without a service: for queue workers, cron jobs, batch runs.
@@ -136,6 +138,11 @@ impl<B: Backend> Shaper<B> {
         let lost = schedule.background.counters.read().failed;
         let sent_at_once = schedule.one_key.as_ref().map_or(0, OneKey::sent);
         schedule.counters.snapshot(sent_at_once, lost, schedule.paused_keys.active(Instant::now()))
+    }
+
+    #[cfg(feature = "metrics")]
+    pub(crate) fn report_metrics(&self, metrics: ShapeMetrics) {
+        self.schedule.counters.report_metrics(metrics);
     }
 
     /// The pace of the shaper, [headroom](super::ShaperBuilder::headroom) included.

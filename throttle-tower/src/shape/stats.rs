@@ -1,4 +1,12 @@
+#[cfg(feature = "metrics")]
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+#[cfg(feature = "metrics")]
+use tokio::time::Instant;
+
+#[cfg(feature = "metrics")]
+use crate::observe::metrics::ShapeMetrics;
 
 /// What a shaper and its clones have done since they were created.
 ///
@@ -40,33 +48,75 @@ pub(super) struct Counters {
     refused: AtomicU64,
     cancelled: AtomicU64,
     degraded: AtomicU64,
+    #[cfg(feature = "metrics")]
+    metrics: OnceLock<ShapeMetrics>,
+}
+
+/// Reports to the metrics, if the program wants them.
+macro_rules! report {
+    ($counters:expr, $metrics:ident => $report:expr) => {
+        #[cfg(feature = "metrics")]
+        if let Some($metrics) = $counters.metrics.get() {
+            $report;
+        }
+    };
 }
 
 impl Counters {
+    #[cfg(feature = "metrics")]
+    pub(super) fn report_metrics(&self, metrics: ShapeMetrics) {
+        let _ = self.metrics.set(metrics);
+    }
+
     pub(super) fn sent(&self) {
         self.sent.fetch_add(1, Ordering::Relaxed);
+        report!(self, metrics => metrics.sent());
+    }
+
+    /// A call has left that is counted elsewhere.
+    #[inline]
+    pub(super) fn sent_at_once(&self) {
+        report!(self, metrics => metrics.sent());
     }
 
     pub(super) fn refused(&self) {
         self.refused.fetch_add(1, Ordering::Relaxed);
+        report!(self, metrics => metrics.refused());
     }
 
     pub(super) fn cancelled(&self) {
         self.cancelled.fetch_add(1, Ordering::Relaxed);
+        report!(self, metrics => metrics.cancelled());
     }
 
     pub(super) fn degraded(&self) {
         self.degraded.fetch_add(1, Ordering::Relaxed);
+        report!(self, metrics => metrics.degraded());
+    }
+
+    /// A call has waited since then.
+    #[cfg(feature = "metrics")]
+    pub(super) fn waited(&self, since: Instant) {
+        report!(self, metrics => metrics.waited(since.elapsed()));
+    }
+
+    fn show_waiting(&self) {
+        report!(self, metrics => metrics.waiting(|| self.waiting.load(Ordering::Acquire) as u64));
     }
 
     /// Counts one more waiting call, unless `most` calls wait already.
     pub(super) fn begin_wait(&self, most: usize) -> bool {
         let free = |waiting: usize| (waiting < most).then_some(waiting + 1);
-        self.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, free).is_ok()
+        let begins = self.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, free).is_ok();
+        if begins {
+            self.show_waiting();
+        }
+        begins
     }
 
     pub(super) fn end_wait(&self) {
         self.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.show_waiting();
     }
 
     /// With the calls that were counted as sent elsewhere.

@@ -1,25 +1,37 @@
 use std::sync::Arc;
 
 use throttle_core::Backend;
+#[cfg(feature = "metrics")]
+use tokio::time::Instant;
 
 use super::schedule::Schedule;
 
 /// Counts a call as waiting until it is dropped.
-pub(super) struct WaitingPermit<B: Backend>(Arc<Schedule<B>>);
+pub(super) struct WaitingPermit<B: Backend> {
+    schedule: Arc<Schedule<B>>,
+    #[cfg(feature = "metrics")]
+    since: Instant,
+}
 
 impl<B: Backend> WaitingPermit<B> {
     /// `None` if as many calls wait as may.
     pub(super) fn of(schedule: &Arc<Schedule<B>>) -> Option<Self> {
-        schedule.counters.begin_wait(schedule.max_waiting).then(|| Self(Arc::clone(schedule)))
+        schedule.counters.begin_wait(schedule.max_waiting).then(|| Self {
+            schedule: Arc::clone(schedule),
+            #[cfg(feature = "metrics")]
+            since: Instant::now(),
+        })
     }
 
     pub(super) fn schedule(&self) -> &Schedule<B> {
-        &self.0
+        &self.schedule
     }
 }
 
 impl<B: Backend> Drop for WaitingPermit<B> {
     fn drop(&mut self) {
-        self.0.counters.end_wait();
+        self.schedule.counters.end_wait();
+        #[cfg(feature = "metrics")]
+        self.schedule.counters.waited(self.since);
     }
 }

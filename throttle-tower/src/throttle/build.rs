@@ -29,7 +29,16 @@ pub(super) fn build<B: Backend>(
     let (queues, share, replaced) = (Arc::default(), None, Arc::default());
     let mut shared = Shared { backend, prepared, applied, uses, permits, queues, share, options, announced, replaced };
     make_share(&mut shared)?;
+    tell_observers(&shared);
     Ok(shared)
+}
+
+/// Tells the observers what the layer runs on.
+pub(super) fn tell_observers<B: Backend>(shared: &Shared<B>) {
+    shared.options.observers.each(|observer| {
+        let backend = shared.backend.clone();
+        observer.built(Arc::new(move || backend.keys_held()));
+    });
 }
 
 /// Makes the shares by which this process decides when the store does not, where a limit may need one.

@@ -68,7 +68,7 @@ use crate::usage::Settlements;
 #[derive(Clone)]
 #[must_use = "a layer does nothing until a service is wrapped in it"]
 pub struct ThrottleLayer<B: Backend = MemoryBackend> {
-    shared: Arc<Shared<B>>,
+    pub(super) shared: Arc<Shared<B>>,
 }
 
 impl ThrottleLayer {
@@ -225,7 +225,7 @@ impl<B: Backend> ThrottleLayer<B> {
         self
     }
 
-    fn with_options(mut self, change: impl FnOnce(&mut Options)) -> Self {
+    pub(super) fn with_options(mut self, change: impl FnOnce(&mut Options)) -> Self {
         change(&mut Arc::make_mut(&mut self.shared).options);
         self
     }

@@ -13,6 +13,8 @@ mod in_progress;
 mod layer;
 mod limit_report;
 mod local_shares;
+#[cfg(any(feature = "metrics", feature = "offenders", feature = "tracing"))]
+mod observed;
 mod options;
 mod permits;
 mod queues;

@@ -12,6 +12,7 @@ use super::local_shares::LocalStore;
 use super::refusal::Refusal;
 use crate::jitter;
 use crate::limit::{Applied, OnError};
+use crate::observe::Observers;
 use crate::usage::Background;
 
 /// What decides and refuses requests.
@@ -19,6 +20,7 @@ use crate::usage::Background;
 pub(crate) struct Options {
     pub(super) response: Option<BuildResponse>,
     pub(super) on_decision: Option<OnDecision>,
+    pub(crate) observers: Observers,
     pub(super) on_error: Option<OnError>,
     pub(super) local_store: Option<LocalStore>,
     pub(super) jitter: Option<Jitter>,
@@ -44,6 +46,7 @@ impl Default for Options {
         Self {
             response: None,
             on_decision: None,
+            observers: Observers::default(),
             on_error: None,
             local_store: None,
             jitter: None,

@@ -12,6 +12,7 @@ use throttle_core::{AnyCharge, Key, PolicyName};
 
 use crate::limit::{Concurrency, PermitTree};
 use crate::lock::lock;
+use crate::observe::Observers;
 
 /// All of a layer's limits on requests in flight, and how many permits of each are taken.
 pub(crate) struct Permits {
@@ -77,11 +78,11 @@ impl Permits {
     ///
     /// The places of the limits that have too few left.
     #[inline]
-    pub(crate) fn enter(self: &Arc<Self>, needs: &Needs) -> Result<Option<InFlight>, Places> {
-        if self.limits.is_empty() { Ok(None) } else { self.take(needs) }
+    pub(crate) fn enter(self: &Arc<Self>, needs: &Needs, observers: &Observers) -> Result<Option<InFlight>, Places> {
+        if self.limits.is_empty() { Ok(None) } else { self.take(needs, observers) }
     }
 
-    fn take(self: &Arc<Self>, needs: &Needs) -> Result<Option<InFlight>, Places> {
+    fn take(self: &Arc<Self>, needs: &Needs, observers: &Observers) -> Result<Option<InFlight>, Places> {
         let mut taken = self.lock();
         let mut own = Taken::new();
         for place in self.choose(&taken, needs)? {
@@ -91,8 +92,14 @@ impl Permits {
             }
         }
         drop(taken);
-        Ok((!own.is_empty())
-            .then(|| InFlight(smallvec![Arc::new(HeldPermits { permits: AssertUnwindSafe(Arc::clone(self)), own })])))
+        if own.is_empty() {
+            return Ok(None);
+        }
+        for (place, _, permits) in &own {
+            observers.each(|observer| observer.took_permits(*place, *permits));
+        }
+        let (permits, observers) = (AssertUnwindSafe(Arc::clone(self)), AssertUnwindSafe(observers.clone()));
+        Ok(Some(InFlight(smallvec![Arc::new(HeldPermits { permits, own, observers })])))
     }
 
     /// The places of the limits of which the request needs permits.
@@ -250,6 +257,7 @@ struct HeldPermits {
     /// The user's closures in it may be of any kind, but none runs when permits are returned.
     permits: AssertUnwindSafe<Arc<Permits>>,
     own: Taken,
+    observers: AssertUnwindSafe<Observers>,
 }
 
 impl HeldPermits {
@@ -263,6 +271,10 @@ impl Drop for HeldPermits {
         let mut taken = self.permits.lock();
         for (place, key, cost) in &self.own {
             leave(&mut taken[*place], key, *cost);
+        }
+        drop(taken);
+        for (place, _, permits) in &self.own {
+            self.observers.each(|observer| observer.returned_permits(*place, *permits));
         }
     }
 }

@@ -11,6 +11,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::forecast::{Forecast, made_up_for};
 use crate::lock::lock;
+use crate::observe::Observers;
 use crate::time::FAR;
 
 /// Only the first request of a queue asks the backend. The others wait for their turn, and so do new requests, so no
@@ -70,7 +71,7 @@ impl Queues {
         self.waiting.fetch_add(1, Ordering::AcqRel);
         let first = Arc::clone(&queue.first);
         drop(queues);
-        Some(Place { queues: Arc::clone(self), key, units: joining.units, first, first_turn: None })
+        Some(Place { queues: Arc::clone(self), key, units: joining.units, first, first_turn: None, seen: None })
     }
 
     /// The instant at which a request behind all others of a queue is admitted.
@@ -114,9 +115,18 @@ pub(super) struct Place {
     pub(super) units: u64,
     first: Arc<Semaphore>,
     first_turn: Option<OwnedSemaphorePermit>,
+    /// Those who are told when the request leaves, and when it joined.
+    seen: Option<(Observers, Instant)>,
 }
 
 impl Place {
+    /// Tells the observers of the request, now and when it leaves.
+    pub(super) fn observed(mut self, observers: &Observers) -> Self {
+        observers.each(|observer| observer.queued(self.key.0));
+        self.seen = observers.start().map(|joined| (observers.clone(), joined));
+        self
+    }
+
     pub(super) fn is_first(&self) -> bool {
         self.first_turn.is_some()
     }
@@ -165,6 +175,10 @@ impl Drop for Place {
             }
         }
         self.queues.waiting.fetch_sub(1, Ordering::AcqRel);
+        drop(queues);
+        if let Some((observers, joined)) = &self.seen {
+            observers.each(|observer| observer.left_queue(self.key.0, joined.elapsed()));
+        }
     }
 }
 

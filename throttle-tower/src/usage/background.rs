@@ -70,22 +70,22 @@ pub(crate) type OnSettleError = Arc<dyn Fn(&BackendError) + Send + Sync>;
 pub(crate) type Sent = Pin<Box<dyn Future<Output = Result<(), BackendError>> + Send>>;
 
 impl Background {
-    /// Settles a receipt: at this process's share what that took, and only the rest at the store.
+    /// Settles a receipt: at this process's share what that took, and only the rest at the store. Calls `settled` when
+    /// all of it is settled.
     pub(crate) fn settle<B: Backend>(
         &self,
-        backend: &B,
-        prepared: &Arc<B::Prepared>,
-        share: Option<&LocalShare>,
-        receipt: Receipt,
+        Settling { backend, prepared, share, receipt }: Settling<'_, B>,
         runtime: Option<&Handle>,
+        settled: impl FnOnce() + Send + 'static,
     ) {
         let receipt = match share {
             Some(share) => share.settle(receipt),
             None => Some(receipt),
         };
-        if let Some(receipt) = receipt {
-            self.send(Box::pin(backend.settle(prepared, receipt)), runtime, backend.can_fail());
-        }
+        let Some(receipt) = receipt else { return settled() };
+        let settling = backend.settle(prepared, receipt);
+        let step = async move { settling.await.map(|()| settled()) };
+        self.send(Box::pin(step), runtime, backend.can_fail());
     }
 
     /// Polls the step once in the current runtime, and spawns the rest there. Without a current one, `runtime` does all
@@ -107,6 +107,15 @@ impl Background {
             drop(handle.spawn(async move { counted.end(step.await) }));
         }
     }
+}
+
+/// A receipt, and where it is settled.
+pub(crate) struct Settling<'a, B: Backend> {
+    pub(crate) backend: &'a B,
+    pub(crate) prepared: &'a Arc<B::Prepared>,
+    /// This process's share, if there is one.
+    pub(crate) share: Option<&'a LocalShare>,
+    pub(crate) receipt: Receipt,
 }
 
 /// A backend that panics has failed.

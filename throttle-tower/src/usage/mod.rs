@@ -19,8 +19,8 @@ mod handle;
 mod refund_and_settle;
 mod tally;
 
-pub(crate) use background::Background;
 pub use background::Settlements;
+pub(crate) use background::{Background, Settling};
 pub use error::UsageError;
 #[cfg(feature = "axum")]
 pub use extract::MissingUsage;

@@ -75,7 +75,9 @@ fn attack_06_underscore_aliasing() {
     let lines = [("x_forwarded_for", SPOOF), (XFF, CLIENT), ("x_forwarded_for", SPOOF)];
     assert_eq!(behind_proxy(&xff(), &lines), resolved(CLIENT, AddressOrigin::Forwarded));
     assert_eq!(behind_proxy(&xff(), &[("x_forwarded_for", SPOOF)]), resolved(PEER, AddressOrigin::MissingHeader));
-    assert!(ClientIp::header("x_real_ip", ten_slash_eight()).unwrap_err().to_string().contains("underscore"));
+    for name in ["x_real_ip", "_x-real-ip", "x-real-ip_"] {
+        assert!(ClientIp::header(name, ten_slash_eight()).unwrap_err().to_string().contains("underscore"), "{name}");
+    }
 }
 
 #[test]

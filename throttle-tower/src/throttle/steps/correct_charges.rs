@@ -3,16 +3,17 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use smallvec::smallvec;
+use smallvec::{SmallVec, smallvec};
 use throttle_core::backend::{Call, Receipt};
 use throttle_core::{Backend, BackendError, BackendErrorKind, DecidedBy, Decision, Policy};
 use tokio::runtime::Handle;
 
 use super::ask::Calls;
 use crate::limit::ChargeRules;
+use crate::observe::{Correction, Observers};
 use crate::throttle::local_shares::Shares;
 use crate::throttle::shared::Shared;
-use crate::usage::{Account, Ledger, Step, Tally};
+use crate::usage::{Account, Ledger, Settling, Step, Tally};
 
 /// Opens the account of an admitted request whose charge may change.
 pub(super) fn open_account<B: Backend>(shared: &Arc<Shared<B>>, decision: &Decision, calls: &[Call]) -> Arc<Account> {
@@ -56,8 +57,39 @@ pub(super) fn in_background<B: Backend>(
 
 /// Corrects charges, in the background.
 pub(super) fn settle_receipt<B: Backend>(shared: &Shared<B>, receipt: Receipt, runtime: Option<&Handle>) {
+    let corrected = Corrected::by(&shared.options.observers, &receipt);
     let share = shared.share.as_ref().map(Shares::for_receipts);
-    shared.options.background.settle(&shared.backend, &shared.prepared, share, receipt, runtime);
+    let settling = Settling { backend: &shared.backend, prepared: &shared.prepared, share, receipt };
+    shared.options.background.settle(settling, runtime, || corrected.tell());
+}
+
+/// What a settlement changes, for the observers to be told once it is done.
+pub(super) struct Corrected {
+    observers: Observers,
+    changes: SmallVec<[(usize, Correction); 2]>,
+}
+
+impl Corrected {
+    pub(super) fn by(observers: &Observers, receipt: &Receipt) -> Self {
+        if observers.is_empty() {
+            return Self { observers: Observers::default(), changes: SmallVec::new() };
+        }
+        let changes = receipt.items().iter().filter_map(|item| {
+            let correction = match item.taken().checked_sub(item.actual()) {
+                Some(0) => return None,
+                Some(less) => Correction::Refunded(less),
+                None => Correction::Short(item.actual() - item.taken()),
+            };
+            Some((item.policy(), correction))
+        });
+        Self { observers: observers.clone(), changes: changes.collect() }
+    }
+
+    pub(super) fn tell(self) {
+        for (policy, correction) in self.changes {
+            self.observers.each(|observer| observer.corrected(policy, correction));
+        }
+    }
 }
 
 fn charge<B: Backend>(
@@ -68,7 +100,14 @@ fn charge<B: Backend>(
     runtime: Option<&Handle>,
 ) {
     let charging = Arc::clone(shared);
-    let step = async move { take_what_is_left(&charging, place, &call, decided_by).await.1 };
+    let step = async move {
+        let (receipt, result) = take_what_is_left(&charging, place, &call, decided_by).await;
+        let short = call.cost() - receipt.map_or(0, |receipt| receipt.taken(place));
+        if short > 0 {
+            charging.options.observers.each(|observer| observer.corrected(place, Correction::Short(short)));
+        }
+        result
+    };
     in_background(shared, step, runtime);
 }
 
@@ -78,6 +117,20 @@ const TRIES: usize = 4;
 /// Charges one policy the cost of `call`, or what is left of it. Where the store fails, what is left of this process's
 /// share.
 async fn take_what_is_left<B: Backend>(
+    shared: &Shared<B>,
+    place: usize,
+    call: &Call,
+    decided_by: DecidedBy,
+) -> (Option<Receipt>, Result<(), BackendError>) {
+    let (receipt, result) = try_to_take(shared, place, call, decided_by).await;
+    if let Some(receipt) = &receipt {
+        let charged = Correction::Charged(receipt.taken(place));
+        shared.options.observers.each(|observer| observer.corrected(place, charged));
+    }
+    (receipt, result)
+}
+
+async fn try_to_take<B: Backend>(
     shared: &Shared<B>,
     place: usize,
     call: &Call,

@@ -50,8 +50,14 @@ pub(super) async fn decide_as_of<B: Backend>(shared: &Arc<Shared<B>>, calls: &[C
 }
 
 async fn wait_for<B: Backend>(shared: &Arc<Shared<B>>, calls: &[Call], deciding: B::Decide) -> Decided {
+    let observers = &shared.options.observers;
+    let asked = observers.start();
     let decided =
         if shared.uses.refund_aborted { RefundedIfDropped::new(shared, calls, deciding).await } else { deciding.await };
+    if let Some(asked) = asked {
+        let result = decided.as_ref().map(|_| ()).map_err(BackendError::kind);
+        observers.each(|observer| observer.answered(asked.elapsed(), result));
+    }
     match decided {
         Ok(decision) => {
             note(shared, &decision, calls);

@@ -3,7 +3,7 @@
 use throttle_core::backend::{Call, Receipt};
 use throttle_core::{Backend, BackendError, Decision};
 
-use super::correct_charges;
+use super::correct_charges::{self, Corrected};
 use crate::throttle::shared::Shared;
 
 /// Gives back all that a decision has charged, in the background.
@@ -26,13 +26,16 @@ pub(super) async fn refund_aborted<B: Backend>(
     };
     let Some(receipt) = Receipt::of(&decision, calls) else { return Ok(()) };
     let refunded = shared.applied.iter().enumerate().filter(|(_, limit)| limit.charge_rules.refund_aborted);
-    let mut receipt = Some(refunded.fold(receipt, |receipt, (place, _)| receipt.actual_of(place, 0)));
+    let receipt = refunded.fold(receipt, |receipt, (place, _)| receipt.actual_of(place, 0));
+    let corrected = Corrected::by(&shared.options.observers, &receipt);
+    let mut receipt = Some(receipt);
     if let Some(share) = &shared.share {
         share.note(&decision, calls);
         receipt = receipt.and_then(|receipt| share.for_receipts().settle(receipt));
     }
-    match receipt {
-        Some(receipt) => shared.backend.settle(&shared.prepared, receipt).await,
-        None => Ok(()),
+    if let Some(receipt) = receipt {
+        shared.backend.settle(&shared.prepared, receipt).await?;
     }
+    corrected.tell();
+    Ok(())
 }

@@ -56,7 +56,7 @@ pub(super) fn judge_decision<B: Backend>(
         }
         return Judged::Refuse(refuse::over_limit(shared, LimitReport::new(decision, announced), &asked.calls, parts));
     }
-    let permits = match shared.permits.enter(&asked.needs) {
+    let permits = match shared.permits.enter(&asked.needs, &shared.options.observers) {
         Ok(permits) => permits,
         Err(full) => {
             // They ran out while the backend decided.
@@ -64,7 +64,7 @@ pub(super) fn judge_decision<B: Backend>(
             return Judged::Refuse(refuse::saturated(shared, &full, parts));
         }
     };
-    notify(shared, if_admitted, Some(&decision), parts);
+    notify(shared, if_admitted, Some(&decision), &asked.calls, parts);
     let headers = write_headers::of_admitted(&announced, &decision);
     let late = Late::of(shared, &announced, &decision, &asked.calls, parts);
     let held = if permits.is_none() && !shared.uses.accounts {

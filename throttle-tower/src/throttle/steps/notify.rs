@@ -1,13 +1,22 @@
 use http::request::Parts;
+use throttle_core::backend::Call;
 use throttle_core::{Backend, Decision};
 
 use crate::throttle::event::{Event, Outcome};
 use crate::throttle::shared::Shared;
 
-/// Calls the hook for decisions, if there is one.
+/// Calls the hook for decisions and the observers, if there are any.
 #[inline]
-pub(super) fn notify<B: Backend>(shared: &Shared<B>, outcome: Outcome<'_>, decision: Option<&Decision>, parts: &Parts) {
+pub(super) fn notify<B: Backend>(
+    shared: &Shared<B>,
+    outcome: Outcome<'_>,
+    decision: Option<&Decision>,
+    calls: &[Call],
+    parts: &Parts,
+) {
+    let event = Event { outcome, policies: &shared.announced.policies, decision, parts };
     if let Some(hook) = &shared.options.on_decision {
-        hook(&Event { outcome, policies: &shared.announced.policies, decision, parts });
+        hook(&event);
     }
+    shared.options.observers.each(|observer| observer.judged(&event, calls));
 }

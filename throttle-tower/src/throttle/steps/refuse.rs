@@ -24,7 +24,7 @@ pub(super) fn over_limit<B: Backend>(
     calls: &[Call],
     parts: &Parts,
 ) -> Response<Bytes> {
-    notify(shared, Outcome::Refused, Some(report.decision()), parts);
+    notify(shared, Outcome::Refused, Some(report.decision()), calls, parts);
     let extra = extra_wait(shared, report.decision(), calls);
     let mut response = build(shared, Reason::Quota(&report), StatusCode::TOO_MANY_REQUESTS, extra);
     write_refused(&report, &mut response, extra);
@@ -46,7 +46,7 @@ pub(super) fn missing_key<B: Backend>(
     status: StatusCode,
     parts: &Parts,
 ) -> Box<Response<Bytes>> {
-    notify(shared, Outcome::MissingKey, None, parts);
+    notify(shared, Outcome::MissingKey, None, &[], parts);
     Box::new(build(shared, Reason::MissingKey(policy), status, 0))
 }
 
@@ -54,7 +54,7 @@ pub(super) fn missing_key<B: Backend>(
 #[cold]
 pub(super) fn saturated<B: Backend>(shared: &Shared<B>, full: &Places, parts: &Parts) -> Response<Bytes> {
     let names = shared.permits.names_of(full);
-    notify(shared, Outcome::Saturated(&names), None, parts);
+    notify(shared, Outcome::Saturated(&names), None, &[], parts);
     build(shared, Reason::Saturated(&names), StatusCode::SERVICE_UNAVAILABLE, 0)
 }
 
@@ -65,7 +65,7 @@ pub(super) fn failed<B: Backend>(
     closed: &[Policy],
     parts: &Parts,
 ) -> Response<Bytes> {
-    notify(shared, Outcome::FailedClosed(error), None, parts);
+    notify(shared, Outcome::FailedClosed(error), None, &[], parts);
     build(shared, Reason::Store(error.kind(), closed), StatusCode::SERVICE_UNAVAILABLE, 0)
 }
 

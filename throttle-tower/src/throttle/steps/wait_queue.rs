@@ -128,7 +128,8 @@ impl<B: Backend> Waiting<'_, B> {
         let late = if self.now().is_some() { Duration::ZERO } else { LATE_OVER_A_STORE };
         let (algorithm, units) = (self.algorithm(key.0)?, self.calls.get(key.0)?.cost());
         let (deadline, most) = (self.arrived + longest, self.shared.options.max_waiting);
-        self.shared.queues.join(key, &Joining { algorithm, units, deadline, most, late })
+        let place = self.shared.queues.join(key, &Joining { algorithm, units, deadline, most, late })?;
+        Some(place.observed(&self.shared.options.observers))
     }
 
     /// Waits until a request that has become the first is due, as far as that is known without asking the backend.

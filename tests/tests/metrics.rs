@@ -1,0 +1,396 @@
+//! What a layer counts through the `metrics` facade.
+
+mod common;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::pending;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Request, Response, StatusCode};
+use metrics_util::MetricKind;
+use metrics_util::debugging::{DebugValue, DebuggingRecorder};
+use throttle_core::{Backend, BackendErrorKind, ManualClock};
+use throttle_tower::usage::Usage;
+use throttle_tower::{
+    Concurrency, Gcra, Header, LeakyBucket, MemoryBackend, OnError, OnMissing, Rate, ShapeLayer, ThrottleLayer, all,
+    any, limit, plans,
+};
+use tokio::sync::Semaphore;
+use tokio::time::{sleep, timeout};
+use tower::{Layer, Service, ServiceExt, service_fn};
+
+use common::{Remote, Strict, Text, get, memory, shared};
+
+/// The series of a recorder: `name{label="value"}` and what it has counted. Of a histogram, how many values.
+type Series = BTreeMap<String, f64>;
+
+/// Runs something with a recorder of its own, and returns what that has counted.
+async fn metered<T>(work: impl Future<Output = T>) -> Series {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    // The tests' runtime has one thread.
+    let installed = metrics::set_default_local_recorder(&recorder);
+    work.await;
+    // Counts are reported with a delay.
+    sleep(Duration::from_millis(150)).await;
+    drop(installed);
+    let series = snapshotter.snapshot().into_vec().into_iter().map(|(key, _, _, value)| {
+        let labels: BTreeSet<String> =
+            key.key().labels().map(|label| format!("{}={:?}", label.key(), label.value())).collect();
+        let labels: Vec<String> = labels.into_iter().collect();
+        let value = match value {
+            DebugValue::Counter(count) => count as f64,
+            DebugValue::Gauge(level) => level.into_inner(),
+            DebugValue::Histogram(values) => values.len() as f64,
+        };
+        (format!("{}{{{}}}", key.key().name(), labels.join(",")), value)
+    });
+    series.collect()
+}
+
+/// The series that are not zero.
+fn counted(series: &Series) -> Vec<(&str, f64)> {
+    series.iter().filter(|(_, value)| **value != 0.0).map(|(name, value)| (name.as_str(), *value)).collect()
+}
+
+async fn send<B: Backend>(layer: &ThrottleLayer<B>, requests: impl IntoIterator<Item = Request<Text>>) {
+    let service = layer.layer(Strict::default());
+    for request in requests {
+        service.clone().oneshot(request).await.unwrap();
+    }
+}
+
+fn keyed(key: &str) -> Request<Text> {
+    let mut request = get();
+    request.headers_mut().insert("x-api-key", key.parse().unwrap());
+    request
+}
+
+fn per_key(burst: u64) -> throttle_tower::Limit {
+    limit("per-key", Gcra::new(Rate::per_day(burst))).by(Header::new("x-api-key"))
+}
+
+#[tokio::test]
+async fn each_request_counts_once_and_each_policy_says_what_it_decided() {
+    let series = metered(async {
+        let limits = all([shared("all", 9), per_key(10).on_missing(OnMissing::Skip)]);
+        let layer = ThrottleLayer::new(limits).unwrap().backend(memory()).unwrap().metrics("api");
+        // Eight of nine are charged with at least a fifth (1) left; the ninth leaves nothing.
+        send(&layer, (0..3).map(|_| get()).chain((0..9).map(|_| keyed("ada")))).await;
+    });
+    assert_eq!(
+        counted(&series.await),
+        [
+            (r#"throttle_binding_total{layer="api",policy="all"}"#, 3.0),
+            (r#"throttle_decisions_total{layer="api",policy="all",result="admitted"}"#, 8.0),
+            (r#"throttle_decisions_total{layer="api",policy="all",result="near"}"#, 1.0),
+            (r#"throttle_decisions_total{layer="api",policy="all",result="refused"}"#, 3.0),
+            (r#"throttle_decisions_total{layer="api",policy="per-key",result="admitted"}"#, 9.0),
+            (r#"throttle_decisions_total{layer="api",policy="per-key",result="skipped"}"#, 3.0),
+            (r#"throttle_keys{layer="api"}"#, 2.0),
+            (r#"throttle_requests_total{layer="api",outcome="admitted"}"#, 9.0),
+            (r#"throttle_requests_total{layer="api",outcome="refused"}"#, 3.0),
+            (r#"throttle_units_total{kind="charged",layer="api",policy="all"}"#, 9.0),
+            (r#"throttle_units_total{kind="charged",layer="api",policy="per-key"}"#, 6.0),
+        ]
+    );
+}
+
+#[tokio::test]
+async fn near_is_less_than_a_fifth_of_the_capacity_in_the_tier_of_the_request() {
+    let per_user = plans("per-user", [("free", Gcra::new(Rate::per_day(5))), ("pro", Gcra::new(Rate::per_day(50)))])
+        .by(Header::new("x-api-key"))
+        .lookup(|key: String| async move { Some(if key == "pro" { "pro" } else { "free" }) })
+        .unknown("free");
+    let series = metered(async {
+        let layer = ThrottleLayer::new(per_user).unwrap().backend(memory()).unwrap().metrics("api");
+        send(&layer, (0..5).map(|_| keyed("free")).chain((0..50).map(|_| keyed("pro")))).await;
+    })
+    .await;
+    let of =
+        |result| series[&format!(r#"throttle_decisions_total{{layer="api",policy="per-user",result="{result}"}}"#)];
+    assert_eq!((of("admitted"), of("near")), (4.0 + 40.0, 1.0 + 10.0));
+    let lookups =
+        |how| series[&format!(r#"throttle_plan_lookups_total{{layer="api",policy="per-user",result="{how}"}}"#)];
+    assert_eq!((lookups("found"), lookups("remembered"), lookups("failed")), (2.0, 53.0, 0.0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn lookups_say_how_they_ended() {
+    let per_user = plans("per-user", [("free", Gcra::new(Rate::per_day(99)))])
+        .by(Header::new("x-api-key"))
+        .lookup(|key: String| async move {
+            match key.as_str() {
+                "known" => Ok(Some("free")),
+                "stranger" => Ok(None),
+                "slow" => pending().await,
+                _ => Err(std::io::Error::other("the database is down")),
+            }
+        })
+        .unknown("free")
+        .lookups(1, Duration::from_millis(100));
+    let series = metered(async {
+        let layer = ThrottleLayer::new(per_user).unwrap().backend(memory()).unwrap().metrics("api");
+        let service = layer.layer(Strict::default());
+        let slow = tokio::spawn(service.clone().oneshot(keyed("slow")));
+        tokio::task::yield_now().await;
+        send(&layer, ["turned", "away"].map(keyed)).await;
+        slow.await.unwrap().unwrap();
+        send(&layer, ["known", "known", "stranger", "faulty"].map(keyed)).await;
+    })
+    .await;
+    let lookups =
+        |how| series[&format!(r#"throttle_plan_lookups_total{{layer="api",policy="per-user",result="{how}"}}"#)];
+    assert_eq!(["remembered", "found", "unknown", "failed", "turned_away"].map(lookups), [1.0, 1.0, 1.0, 2.0, 2.0]);
+}
+
+#[tokio::test]
+async fn recorder_that_is_installed_after_requests_were_decided_gets_all_counts_and_levels() {
+    let layer = ThrottleLayer::new(all((shared("all", 3), Concurrency::new(9).name("jobs"))))
+        .unwrap()
+        .backend(memory())
+        .unwrap()
+        .metrics("api");
+    let gate = Arc::new(Semaphore::new(0));
+    let service = layer.layer(service_fn({
+        let gate = Arc::clone(&gate);
+        move |_: Request<Text>| {
+            let gate = Arc::clone(&gate);
+            async move {
+                gate.acquire().await.unwrap().forget();
+                Ok::<_, std::convert::Infallible>(Response::new(()))
+            }
+        }
+    }));
+    let call = || tokio::spawn(service.clone().oneshot(get()));
+    let before = call();
+    tokio::task::yield_now().await;
+    let series = metered(async {
+        let after = [call(), call(), call()];
+        tokio::task::yield_now().await;
+        gate.add_permits(1);
+        drop(before.await.unwrap());
+        drop(after);
+    })
+    .await;
+    assert_eq!(series[r#"throttle_requests_total{layer="api",outcome="admitted"}"#], 3.0, "the one before, too");
+    assert_eq!(series[r#"throttle_requests_total{layer="api",outcome="refused"}"#], 1.0);
+    assert_eq!(series[r#"throttle_in_flight{layer="api",name="jobs"}"#], 2.0, "one of three has returned its permit");
+}
+
+#[tokio::test]
+async fn permits_in_flight_and_saturation_are_shown() {
+    let gate = Arc::new(Semaphore::new(0));
+    let series = metered(async {
+        let layer = ThrottleLayer::new(Concurrency::new(2).name("jobs")).unwrap().metrics("api");
+        let service = layer.layer(service_fn(async |_: Request<Text>| {
+            pending::<()>().await;
+            Ok::<_, std::convert::Infallible>(Response::new(()))
+        }));
+        let held = [service.clone().call(get()), service.clone().call(get())];
+        let full = service.clone().oneshot(get()).await.unwrap();
+        assert_eq!(full.status(), StatusCode::SERVICE_UNAVAILABLE);
+        let [first, second] = held;
+        drop(first);
+        std::mem::forget(second);
+    })
+    .await;
+    drop(gate);
+    assert_eq!(
+        counted(&series),
+        [
+            (r#"throttle_in_flight{layer="api",name="jobs"}"#, 1.0),
+            (r#"throttle_requests_total{layer="api",outcome="admitted"}"#, 2.0),
+            (r#"throttle_requests_total{layer="api",outcome="saturated"}"#, 1.0),
+        ]
+    );
+}
+
+#[tokio::test]
+async fn units_given_back_and_used_beyond_what_was_left_are_counted() {
+    let series = metered(async {
+        let tokens = || limit("tokens", Gcra::new(Rate::per_day(100))).by(Header::new("x-api-key"));
+        let layer =
+            ThrottleLayer::new(tokens().cost(40).settled_later()).unwrap().backend(memory()).unwrap().metrics("llm");
+        let service = layer.layer(service_fn(async |request: Request<Text>| {
+            let used: u64 = request.headers()["x-used"].to_str().unwrap().parse().unwrap();
+            let usage = request.extensions().get::<Usage>().unwrap().clone();
+            usage.settle("tokens", used).unwrap();
+            Ok::<_, std::convert::Infallible>(Response::new(()))
+        }));
+        for used in ["10", "50", "90"] {
+            let mut request = keyed("ada");
+            request.headers_mut().insert("x-used", used.parse().unwrap());
+            service.clone().oneshot(request).await.unwrap();
+        }
+    })
+    .await;
+    let units = |kind| series[&format!(r#"throttle_units_total{{kind="{kind}",layer="llm",policy="tokens"}}"#)];
+    assert_eq!((units("charged"), units("refunded"), units("settled_short")), (3.0 * 40.0, 30.0, 10.0 + 50.0));
+}
+
+#[tokio::test]
+async fn store_that_fails_is_timed_and_says_who_decided_instead() {
+    use BackendErrorKind::{Timeout, Unavailable};
+    let series = metered(async {
+        for (name, on_error) in
+            [("open", OnError::Open), ("closed", OnError::Closed), ("local", OnError::Local { processes: 1 })]
+        {
+            let remote = Remote::faltering(false);
+            let layer = ThrottleLayer::new(shared("all", 9).on_error(on_error)).unwrap();
+            let layer = layer.backend(remote.clone()).unwrap().metrics(name);
+            send(&layer, [get()]).await;
+            remote.trouble(Some(Unavailable));
+            send(&layer, [get(), get()]).await;
+            remote.trouble(Some(Timeout));
+            send(&layer, [get()]).await;
+        }
+    })
+    .await;
+    for (layer, decided_by, outcome) in
+        [("open", "open", "failed_open"), ("closed", "closed", "failed_closed"), ("local", "local", "admitted")]
+    {
+        let degraded = |why| {
+            series[&format!(r#"throttle_degraded_total{{decided_by="{decided_by}",layer="{layer}",why="{why}"}}"#)]
+        };
+        // While the store is only busy, a limit that would open is decided by this process.
+        if layer != "open" {
+            assert_eq!((degraded("unavailable"), degraded("timeout")), (2.0, 1.0), "{layer}");
+        }
+        assert_eq!(degraded("unavailable"), 2.0, "{layer}");
+        let outcomes = series[&format!(r#"throttle_requests_total{{layer="{layer}",outcome="{outcome}"}}"#)];
+        assert!(outcomes >= 2.0, "{layer}: {outcomes}");
+        let timed = |result| series[&format!(r#"throttle_store_seconds{{layer="{layer}",result="{result}"}}"#)];
+        assert_eq!((timed("decided"), timed("unavailable"), timed("timeout")), (1.0, 2.0, 1.0), "{layer}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn queue_shows_who_waits_and_how_long_each_waited() {
+    let series = metered(async {
+        let queued = limit("all", Gcra::new(Rate::per_second(2)).burst(1)).by(throttle_tower::Constant);
+        let clock = throttle_tower::shape::TokioClock::new();
+        let layer = ThrottleLayer::new(queued.wait_up_to(Duration::from_secs(5)))
+            .unwrap()
+            .backend(MemoryBackend::builder().clock(clock).build())
+            .unwrap()
+            .metrics("api");
+        let service = layer.layer(Strict::default());
+        let calls: Vec<_> = (0..4).map(|_| tokio::spawn(service.clone().oneshot(get()))).collect();
+        tokio::task::yield_now().await;
+        let gives_up = timeout(Duration::from_millis(10), service.clone().oneshot(get()));
+        assert!(gives_up.await.is_err());
+        for call in calls {
+            assert_eq!(call.await.unwrap().unwrap().status(), StatusCode::OK);
+        }
+        let late = [service.clone().oneshot(get()), service.clone().oneshot(get())].map(tokio::spawn);
+        sleep(Duration::from_millis(1)).await;
+        std::mem::forget(late);
+    })
+    .await;
+    assert_eq!(series[r#"throttle_queue_seconds{layer="api",policy="all"}"#], 4.0, "three waited, and one gave up");
+    assert_eq!(series[r#"throttle_queued_requests{layer="api",policy="all"}"#], 2.0);
+}
+
+#[tokio::test]
+async fn hostile_keys_paths_and_methods_add_no_series() {
+    let limits =
+        || all([per_key(3), limit("per-route", Gcra::new(Rate::per_day(9))).by(throttle_tower::extract::Method)]);
+    let layer = |name: &str| ThrottleLayer::new(limits()).unwrap().backend(memory()).unwrap().metrics(name);
+    let once = metered(async { send(&layer("api"), [get()]).await }).await;
+    let hostile = metered(async {
+        let layer = layer("api");
+        let service = layer.layer(Strict::default());
+        for n in 0..20_000 {
+            let mut request = get();
+            *request.uri_mut() = format!("/{n}%7f?throttle={n}").parse().unwrap();
+            *request.method_mut() = format!("M{n}").parse().unwrap();
+            request.headers_mut().insert("x-api-key", format!("key{n}").parse().unwrap());
+            service.clone().oneshot(request).await.unwrap();
+        }
+    })
+    .await;
+    assert_eq!(once.keys().collect::<Vec<_>>(), hostile.keys().collect::<Vec<_>>());
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_that_are_delayed_are_counted_by_what_became_of_them() {
+    let series = metered(async {
+        let pace = LeakyBucket::new(Rate::per_second(2)).max_wait(Duration::from_millis(1_250));
+        let layer: ShapeLayer<()> = ShapeLayer::new(pace).unwrap().metrics("upstream");
+        let service = layer.layer(service_fn(async |()| Ok::<_, std::io::Error>(())));
+        let calls: Vec<_> = (0..4).map(|_| tokio::spawn(service.clone().oneshot(()))).collect();
+        sleep(Duration::from_millis(750)).await;
+        calls[2].abort();
+        sleep(Duration::from_secs(5)).await;
+        let waits = [service.clone().oneshot(()), service.clone().oneshot(())].map(tokio::spawn);
+        sleep(Duration::from_millis(1)).await;
+        std::mem::forget(waits);
+    })
+    .await;
+    let calls = |outcome| series[&format!(r#"throttle_shape_calls_total{{layer="upstream",outcome="{outcome}"}}"#)];
+    assert_eq!((calls("sent"), calls("refused"), calls("cancelled")), (3.0, 1.0, 1.0));
+    assert_eq!(series[r#"throttle_shape_waiting_calls{layer="upstream"}"#], 1.0);
+    assert_eq!(series[r#"throttle_shape_wait_seconds{layer="upstream"}"#], 2.0);
+}
+
+/// The rows of the tables in the docs: a metric's name, its type, and its labels beside `layer`.
+fn documented() -> BTreeMap<String, (String, BTreeSet<String>)> {
+    let docs = include_str!("../../throttle-tower/src/observe/metrics/mod.rs");
+    let rows = docs.lines().filter_map(|line| line.strip_prefix("//! | `throttle_"));
+    rows.map(|row| {
+        let cells: Vec<&str> = row.split('|').collect();
+        let name = format!("throttle_{}", cells[0].trim().trim_end_matches('`'));
+        let kind = cells[1].split(',').next().unwrap().trim().to_owned();
+        // Values of a label are in brackets.
+        let labels = cells[2].split('(').flat_map(|part| part.rsplit(')').next());
+        let labels = labels.flat_map(|part| part.split('`').skip(1).step_by(2)).map(str::to_owned);
+        (name, (kind, labels.chain(["layer".to_owned()]).collect()))
+    })
+    .collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn docs_list_every_metric_with_its_type_and_its_labels() {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let installed = metrics::set_default_local_recorder(&recorder);
+    let per_user = plans("per-user", [("free", Gcra::new(Rate::per_day(5)))])
+        .by(Header::new("x-api-key"))
+        .lookup(|_| async { Some("free") })
+        .unknown("free");
+    let limits = all((per_user, any([shared("a", 1), shared("b", 1)]), Concurrency::new(2)));
+    let layer = ThrottleLayer::new(limits).unwrap().metrics("api");
+    send(&layer, [keyed("ada")]).await;
+    let layer: ShapeLayer<()> = ShapeLayer::new(LeakyBucket::new(Rate::per_second(10))).unwrap().metrics("upstream");
+    layer.layer(service_fn(async |()| Ok::<_, std::io::Error>(()))).oneshot(()).await.unwrap();
+    sleep(Duration::from_millis(150)).await;
+    drop(installed);
+    let mut reported: BTreeMap<String, (String, BTreeSet<String>)> = BTreeMap::new();
+    for (key, unit, help, _) in snapshotter.snapshot().into_vec() {
+        assert!(unit.is_some() && help.is_some(), "{key:?} has a unit and a description");
+        let kind = match key.kind() {
+            MetricKind::Counter => "counter",
+            MetricKind::Gauge => "gauge",
+            MetricKind::Histogram => "histogram",
+        };
+        let labels = key.key().labels().map(|label| label.key().to_owned());
+        reported.entry(key.key().name().to_owned()).or_insert((kind.to_owned(), BTreeSet::new())).1.extend(labels);
+    }
+    assert_eq!(documented(), reported);
+}
+
+#[tokio::test]
+async fn full_store_in_memory_is_shown_with_the_keys_that_share_a_bucket() {
+    let series = metered(async {
+        let small = MemoryBackend::builder().clock(ManualClock::default()).max_keys(100).build();
+        let layer = ThrottleLayer::new(per_key(10)).unwrap().backend(small.clone()).unwrap().metrics("api");
+        send(&layer, (0..400).map(|n| keyed(&format!("key{n}")))).await;
+        assert!(small.keys() <= 100);
+    })
+    .await;
+    let overflow = series[r#"throttle_overflow_total{layer="api",policy="per-key"}"#];
+    let held = series[r#"throttle_keys{layer="api"}"#];
+    assert_eq!(overflow + held, 400.0, "each key is held or shares a bucket");
+}

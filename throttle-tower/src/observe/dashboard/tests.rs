@@ -1,0 +1,468 @@
+//! The page over real layers and requests, at a time that the tests set.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS};
+use http::{HeaderMap, Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use serde_json::{Value, json};
+use throttle_core::backend::Call;
+use throttle_core::{
+    Backend, BackendError, BackendErrorKind, Decision, ManualClock, MemoryBackend, Policy, PolicyName,
+};
+use tokio::time::{Instant, advance};
+use tower::{Layer, ServiceExt, service_fn};
+
+use super::board::Board;
+use super::rendered::Rendered;
+use crate::observe::{Observer, Offender};
+use crate::throttle::{Event, Outcome};
+use crate::{Concurrency, Constant, Gcra, Header, LimitTree, Rate, ThrottleLayer, all, any, limit};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A layer whose limits see no time pass, and its page.
+fn page_of(limits: impl Into<LimitTree>) -> (ThrottleLayer<MemoryBackend<ManualClock>>, Router) {
+    let memory = MemoryBackend::builder().clock(ManualClock::default()).build();
+    ThrottleLayer::new(limits.into()).unwrap().backend(memory).unwrap().dashboard()
+}
+
+async fn send<B: Backend>(throttle: &ThrottleLayer<B>, key: &str) -> StatusCode {
+    let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(())));
+    let request = Request::get("/").header("x-key", key).body(()).unwrap();
+    throttle.layer(inner).oneshot(request).await.unwrap().status()
+}
+
+async fn get(page: &Router, path: &str) -> (StatusCode, HeaderMap, Body) {
+    let response = page.clone().oneshot(Request::get(path).body(Body::empty()).unwrap()).await.unwrap();
+    let (head, body) = response.into_parts();
+    (head.status, head.headers, body)
+}
+
+async fn text(page: &Router, path: &str) -> String {
+    let (status, _, body) = get(page, path).await;
+    assert_eq!(status, StatusCode::OK, "{path}");
+    String::from_utf8(body.collect().await.unwrap().to_bytes().to_vec()).unwrap()
+}
+
+async fn data(page: &Router) -> Value {
+    serde_json::from_str(&text(page, "/data.json").await).unwrap()
+}
+
+fn per_key(burst: u64) -> crate::Limit {
+    limit("per-key", Gcra::new(Rate::per_hour(burst)).burst(burst)).by(Header::new("x-key"))
+}
+
+#[tokio::test(start_paused = true)]
+async fn data_is_what_was_done() {
+    let total = limit("total", Gcra::new(Rate::per_hour(100)).burst(4)).by(Constant);
+    let (throttle, page) = page_of(all((per_key(2), total)));
+    for key in ["ada", "ada", "ada", "bob"] {
+        send(&throttle, key).await;
+    }
+    advance(SECOND).await;
+    for key in ["bob", "cyd", "cyd"] {
+        send(&throttle, key).await;
+    }
+    advance(SECOND).await;
+
+    let mut found = data(&page).await;
+    // Digests are under a secret.
+    let ada =
+        found["offenders"].as_array().unwrap().iter().find(|key| key["policy"] == "per-key").unwrap()["key"].clone();
+    assert_eq!(found["tightest"].as_array().unwrap().iter().filter(|key| key["key"] == ada).count(), 1, "the same one");
+    for list in ["tightest", "offenders"] {
+        for key in found[list].as_array_mut().unwrap() {
+            if key["key"] != "all" {
+                assert_eq!(key["key"].as_str().unwrap().len(), 16);
+                key["key"] = json!("digest");
+            }
+        }
+    }
+    let tight =
+        |left, of, ms| json!({"policy": "per-key", "key": "digest", "left": left, "of": of, "resets_in_ms": ms});
+    let hour = 3_600_000 - 2_000;
+    assert_eq!(
+        found,
+        json!({
+            "reporting": true,
+            "running_seconds": 2,
+            "outcomes": {
+                "admitted": 4, "refused": 3, "missing_key": 0, "saturated": 0, "failed_open": 0, "failed_closed": 0
+            },
+            "requests": {"admitted": [3, 1], "refused": [1, 2]},
+            "binding": "total",
+            "policies": [
+                {
+                    "name": "per-key", "admitted": [3, 1], "refused": [1, 0],
+                    "binding": {"refused": 1, "admitted": 4}, "queued": 0, "longest_wait_ms": 0
+                },
+                {
+                    "name": "total", "admitted": [3, 1], "refused": [0, 2],
+                    "binding": {"refused": 2, "admitted": 0}, "queued": 0, "longest_wait_ms": 0
+                }
+            ],
+            "tightest": [
+                tight(0, 2, hour + 1_000),
+                tight(0, 2, hour),
+                {"policy": "total", "key": "all", "left": 0, "of": 4, "resets_in_ms": 144_000 - 1_000},
+            ],
+            "decided_by": {
+                "now": "store",
+                "decisions": {"store": 7, "local": 0, "open": 0, "closed": 0},
+                "changes": [{"seconds_ago": 2, "from": null, "to": "store", "why": null}]
+            },
+            "store": {"answers": 0, "failures": 0, "slowest_ms": 0},
+            "permits": [],
+            "keys_held": 3,
+            "offenders": [
+                {"policy": "total", "key": "all", "refused": 2, "shown": null},
+                {"policy": "per-key", "key": "digest", "refused": 1, "shown": null}
+            ]
+        })
+    );
+}
+
+/// Adds the names of all fields of an object and of what is in it.
+fn fields(data: &Value, found: &mut Vec<String>) {
+    match data {
+        Value::Object(object) => object.iter().for_each(|(name, value)| {
+            found.push(name.clone());
+            fields(value, found);
+        }),
+        Value::Array(list) => list.iter().for_each(|value| fields(value, found)),
+        _ => {}
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_field_is_documented() {
+    let (throttle, page) = page_of(all((per_key(1), Concurrency::new(1))));
+    for _ in 0..2 {
+        send(&throttle, "ada").await;
+    }
+    advance(SECOND).await;
+    let mut names = Vec::new();
+    fields(&data(&page).await, &mut names);
+    let outcomes = super::board::OUTCOMES;
+    let docs: Vec<_> = include_str!("mod.rs").lines().filter(|line| line.trim_start().starts_with("/// |")).collect();
+    for name in names.iter().filter(|name| !outcomes.contains(&name.as_str())) {
+        let documented = [format!("`{name}`"), format!(".{name}`"), format!("`{name}.")];
+        assert!(docs.iter().any(|line| documented.iter().any(|name| line.contains(name))), "{name} is not documented");
+    }
+    assert!(names.len() > 40, "each list has something in it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_yet_is_said_plainly() {
+    let (_throttle, page) = page_of(per_key(1));
+    advance(3 * SECOND).await;
+    let data = data(&page).await;
+    assert_eq!(data["requests"], json!({"admitted": [0, 0, 0], "refused": [0, 0, 0]}));
+    assert_eq!(
+        (&data["binding"], &data["decided_by"]["now"], &data["keys_held"]),
+        (&json!(null), &json!(null), &json!(0))
+    );
+    assert_eq!((&data["tightest"], &data["offenders"]), (&json!([]), &json!([])));
+    assert!(text(&page, "/").await.contains("No requests yet. This page fills when the first one arrives."));
+}
+
+#[tokio::test(start_paused = true)]
+async fn page_knows_whether_a_layer_reports_to_it() {
+    let (throttle, page) = page_of(per_key(1));
+    let is_reporting = async || {
+        advance(SECOND).await;
+        data(&page).await["reporting"].clone()
+    };
+    let service = throttle.layer(());
+    assert_eq!(is_reporting().await, true);
+    drop(throttle);
+    assert_eq!(is_reporting().await, true, "a service is left");
+    let changed = service.to_layer().retry_jitter(10);
+    drop(service);
+    assert_eq!(is_reporting().await, true, "a layer with other options is left");
+    drop(changed);
+    assert_eq!(is_reporting().await, false);
+}
+
+#[tokio::test(start_paused = true)]
+async fn seconds_older_than_two_minutes_are_gone() {
+    let (throttle, page) = page_of(per_key(1));
+    send(&throttle, "ada").await;
+    for (seconds, expected) in [(1, 1), (119, 1), (1, 0), (1_000, 0)] {
+        advance(seconds * SECOND).await;
+        let data = data(&page).await;
+        let admitted: Vec<_> = data["requests"]["admitted"].as_array().unwrap().clone();
+        assert_eq!(admitted.iter().filter_map(Value::as_u64).sum::<u64>(), expected);
+        assert!(admitted.len() <= 120);
+        assert_eq!(data["outcomes"]["admitted"], 1, "since the start");
+    }
+    assert_eq!(data(&page).await["decided_by"]["decisions"]["store"], 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn member_of_an_any_that_another_one_stands_in_for_neither_admits_nor_refuses() {
+    let second = limit("second", Gcra::new(Rate::per_hour(1)).burst(1)).by(Constant);
+    let (throttle, page) = page_of(any((per_key(1), second)));
+    for _ in 0..2 {
+        assert_eq!(send(&throttle, "ada").await, StatusCode::OK);
+    }
+    assert_eq!(send(&throttle, "ada").await, StatusCode::TOO_MANY_REQUESTS);
+    advance(SECOND).await;
+    let data = data(&page).await;
+    assert_eq!((&data["policies"][0]["admitted"], &data["policies"][0]["refused"]), (&json!([1]), &json!([1])));
+    assert_eq!(data["policies"][1]["refused"], json!([1]));
+    assert_eq!(data["requests"], json!({"admitted": [2], "refused": [1]}));
+}
+
+#[tokio::test(start_paused = true)]
+async fn hostile_keys_do_not_grow_the_page() {
+    let (throttle, page) = page_of(per_key(1));
+    for n in 0..50_000 {
+        for _ in 0..2 {
+            send(&throttle, &format!("</script><script>alert({n})\u{20}")).await;
+        }
+    }
+    advance(SECOND).await;
+    let json = text(&page, "/data.json").await;
+    let data: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(
+        (data["outcomes"]["admitted"].as_u64(), data["outcomes"]["refused"].as_u64()),
+        (Some(50_000), Some(50_000))
+    );
+    assert_eq!((data["tightest"].as_array().unwrap().len(), data["offenders"].as_array().unwrap().len()), (10, 10));
+    assert!(json.len() < 4_000, "{}", json.len());
+    assert!(!json.contains("script"), "law 11: no key as text");
+}
+
+#[tokio::test(start_paused = true)]
+async fn permits_are_counted_while_they_are_held() {
+    let (throttle, page) = page_of(all((per_key(100), Concurrency::new(2))));
+    let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::from("held"))));
+    let service = throttle.layer(inner);
+    let ask =
+        async || service.clone().oneshot(Request::get("/").header("x-key", "ada").body(()).unwrap()).await.unwrap();
+    let permits = async || {
+        advance(SECOND).await;
+        let permits = data(&page).await["permits"][0].clone();
+        ["taken", "most_taken", "refused"].map(|field| permits[field].as_u64().unwrap())
+    };
+    let (first, second, third) = (ask().await, ask().await, ask().await);
+    assert_eq!(third.status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(permits().await, [2, 2, 1]);
+    drop(first);
+    assert_eq!(permits().await, [1, 2, 1]);
+    advance(200 * SECOND).await;
+    assert_eq!(permits().await, [1, 1, 0], "the other one was taken long ago, and is still held");
+    drop(second);
+    assert_eq!(permits().await, [0, 0, 0]);
+    assert_eq!(data(&page).await["outcomes"]["saturated"], 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn queue_shows_who_waits_and_how_long_at_most() {
+    let limits = limit("queued", Gcra::new(Rate::per_second(1)).burst(1)).by(Constant).wait_up_to(10 * SECOND);
+    let (throttle, page) = ThrottleLayer::new(limits).unwrap().backend(tokio_memory()).unwrap().dashboard();
+    let queue = async || {
+        let data = data(&page).await;
+        (data["policies"][0]["queued"].clone(), data["policies"][0]["longest_wait_ms"].clone())
+    };
+    let sending = (0..3).map(|_| {
+        let throttle = throttle.clone();
+        tokio::spawn(async move { send(&throttle, "ada").await })
+    });
+    let sending: Vec<_> = sending.collect();
+    tokio::time::sleep(SECOND / 2).await;
+    assert_eq!(queue().await, (json!(2), json!(0)));
+    for sent in sending {
+        assert_eq!(sent.await.unwrap(), StatusCode::OK);
+    }
+    advance(SECOND).await;
+    assert_eq!(queue().await, (json!(0), json!(2_000)));
+}
+
+/// Memory that goes by the runtime's clock.
+fn tokio_memory() -> MemoryBackend<impl throttle_core::Clock> {
+    #[derive(Clone, Debug)]
+    struct Paused(Instant);
+    impl throttle_core::Clock for Paused {
+        fn now(&self) -> throttle_core::Timestamp {
+            throttle_core::Timestamp::from_micros(1_000_000 + i64::try_from(self.0.elapsed().as_micros()).unwrap())
+        }
+    }
+    MemoryBackend::builder().clock(Paused(Instant::now())).build()
+}
+
+/// Tells a board of one request.
+fn tell(board: &Board, outcome: Outcome<'_>, decision: Option<&Decision>, calls: &[Call]) {
+    let (parts, ()) = Request::new(()).into_parts();
+    let policies = [Policy::new("per-key", Gcra::new(Rate::per_hour(4)).burst(4)).unwrap()];
+    let event = Event { outcome, policies: &policies, decision, parts: &parts };
+    board.judged(&event, calls);
+}
+
+fn board() -> Arc<Board> {
+    let policy = Policy::new("per-key", Gcra::new(Rate::per_hour(4)).burst(4)).unwrap();
+    Arc::new(Board::new(&[policy], std::iter::empty(), Default::default()))
+}
+
+fn read(rendered: &Rendered) -> Value {
+    serde_json::from_slice(&rendered.json()).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn page_shows_who_decides_and_since_when() {
+    let board = board();
+    let rendered = Rendered::new(Arc::clone(&board), |_| Vec::new());
+    let calls = [Call::from(throttle_core::Key::from("ada"))];
+    let decide_by = |kind: Option<BackendErrorKind>| {
+        let decided = match kind {
+            Some(kind) => Decision::open(&calls, kind),
+            None => Decision::not_limited(1),
+        };
+        tell(&board, Outcome::Admitted, Some(&decided), &calls);
+    };
+    decide_by(None);
+    advance(SECOND).await;
+    assert_eq!(read(&rendered)["decided_by"]["now"], json!(null), "no limit applied");
+    decide_by(Some(BackendErrorKind::Timeout));
+    advance(SECOND).await;
+    let error = BackendError::new(BackendErrorKind::Suspended);
+    tell(&board, Outcome::FailedClosed(&error), None, &[]);
+    tell(&board, Outcome::FailedOpen(&error), Some(&Decision::open(&calls, error.kind())), &calls);
+    board.answered(7 * SECOND / 1_000, Ok(()));
+    board.answered(3 * SECOND, Err(BackendErrorKind::Timeout));
+    advance(SECOND).await;
+    let data = read(&rendered);
+    assert_eq!(
+        data["decided_by"],
+        json!({
+            "now": "closed",
+            "decisions": {"store": 0, "local": 0, "open": 2, "closed": 1},
+            "changes": [
+                {"seconds_ago": 1, "from": "open", "to": "closed", "why": "suspended"},
+                {"seconds_ago": 2, "from": null, "to": "open", "why": "timeout"}
+            ]
+        })
+    );
+    assert_eq!(data["store"], json!({"answers": 1, "failures": 1, "slowest_ms": 7}));
+    assert_eq!(data["requests"], json!({"admitted": [1, 1, 1], "refused": [0, 0, 1]}));
+    assert_eq!(data["policies"][0]["admitted"], json!([0, 0, 0]), "open limits admit nothing: they are skipped");
+}
+
+#[tokio::test(start_paused = true)]
+async fn data_is_written_once_a_second_however_many_read_it() {
+    let written = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&written);
+    let rendered = Rendered::new(board(), move |_| {
+        counter.fetch_add(1, Ordering::Relaxed);
+        Vec::new()
+    });
+    for second in 1..=3 {
+        for _ in 0..1_000 {
+            rendered.json();
+            rendered.event();
+        }
+        assert_eq!(written.load(Ordering::Relaxed), second);
+        advance(SECOND).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_do_not_wait_for_readers() {
+    let board = board();
+    let (inside, is_inside) = std::sync::mpsc::channel();
+    let (leave, may_leave) = std::sync::mpsc::channel::<()>();
+    let may_leave = std::sync::Mutex::new(may_leave);
+    // A reader that stops in the middle of reading.
+    let rendered = Rendered::new(Arc::clone(&board), move |_| {
+        inside.send(()).unwrap();
+        may_leave.lock().unwrap().recv().unwrap();
+        Vec::new()
+    });
+    let moment = Instant::now();
+    std::thread::scope(|scope| {
+        let runtime = tokio::runtime::Handle::current();
+        scope.spawn(move || {
+            let _entered = runtime.enter();
+            rendered.json()
+        });
+        is_inside.recv().unwrap();
+        for _ in 0..1_000 {
+            tell(&board, Outcome::MissingKey, None, &[]);
+        }
+        leave.send(()).unwrap();
+    });
+    assert_eq!((board.outcomes()[2], moment.elapsed()), (1_000, Duration::ZERO));
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_come_once_a_second_with_the_data_and_end_after_a_while() {
+    let (throttle, page) = page_of(per_key(1));
+    let (_, headers, mut body) = get(&page, "/events").await;
+    assert_eq!(headers[CONTENT_TYPE], "text/event-stream");
+    let (started, mut came) = (Instant::now(), Vec::new());
+    while let Some(frame) = body.frame().await {
+        let event = String::from_utf8(frame.unwrap().into_data().unwrap().to_vec()).unwrap();
+        let json = event.strip_prefix("retry: 1000\ndata: ").and_then(|event| event.strip_suffix("\n\n")).unwrap();
+        assert_eq!(json, text(&page, "/data.json").await);
+        let data: Value = serde_json::from_str(json).unwrap();
+        came.push((started.elapsed().as_secs(), data["outcomes"]["admitted"].as_u64().unwrap()));
+        send(&throttle, &came.len().to_string()).await;
+    }
+    assert_eq!(came, (0..15).map(|n| (n, n)).collect::<Vec<_>>());
+}
+
+/// A line break would end the event.
+#[tokio::test(start_paused = true)]
+async fn text_of_keys_stays_inside_its_event() {
+    let rendered = Rendered::new(board(), |_| {
+        let policy = PolicyName::new("per-key").unwrap();
+        vec![Offender { policy, digest: Some(1), refused: 1, shown: Some("a\n\ndata: {}\r\u{2028}\"".into()) }]
+    });
+    let event = String::from_utf8(rendered.event().to_vec()).unwrap();
+    assert_eq!(event.matches(['\n', '\r']).count(), 3);
+    assert_eq!(read(&rendered)["offenders"][0]["shown"], "a\n\ndata: {}\r\u{2028}\"");
+}
+
+#[tokio::test(start_paused = true)]
+async fn responses_are_not_stored_and_say_what_they_may_do() {
+    let (_throttle, page) = page_of(per_key(1));
+    for (path, content_type) in
+        [("/", "text/html; charset=utf-8"), ("/data.json", "application/json"), ("/events", "text/event-stream")]
+    {
+        let (status, headers, _) = get(&page, path).await;
+        assert_eq!((status, &headers[CONTENT_TYPE]), (StatusCode::OK, &http::HeaderValue::from_static(content_type)));
+        let policy = headers[CONTENT_SECURITY_POLICY].to_str().unwrap();
+        assert!(policy.starts_with("default-src 'none'") && policy.contains("frame-ancestors 'none'"), "{policy}");
+        assert!(!policy.contains("unsafe"), "{policy}");
+        assert_eq!(headers[CACHE_CONTROL], "no-store");
+        assert_eq!(headers[X_CONTENT_TYPE_OPTIONS], "nosniff");
+        assert_eq!(headers[REFERRER_POLICY], "no-referrer");
+    }
+    assert_eq!(get(&page, "/other").await.0, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test(start_paused = true)]
+async fn page_is_found_where_it_is_nested() {
+    let (_throttle, page) = ThrottleLayer::new(per_key(1)).unwrap().dashboard::<u8>();
+    let app: Router = Router::new().nest("/admin/limits", page).with_state(7);
+    for path in ["/admin/limits", "/admin/limits/data.json", "/admin/limits/events"] {
+        assert_eq!(get(&app, path).await.0, StatusCode::OK, "{path}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_are_shown_as_text_if_that_was_set_before() {
+    let layer = ThrottleLayer::new(per_key(1)).unwrap().track_offenders_as(|_, _| Some("shown".into()));
+    let (throttle, page) = layer.dashboard();
+    for _ in 0..2 {
+        send(&throttle, "ada").await;
+    }
+    assert_eq!(data(&page).await["offenders"][0]["shown"], "shown");
+}

@@ -1,0 +1,172 @@
+//! The metrics of a throttle: their handles, their labels and their descriptions.
+
+use metrics::{Counter, Gauge, Histogram, Unit, counter, describe_counter, describe_gauge, describe_histogram};
+use metrics::{gauge, histogram};
+use throttle_core::BackendErrorKind;
+
+use crate::throttle::Outcome;
+
+pub(super) struct Handles {
+    /// Rows, by their [`place`].
+    pub(super) counters: Vec<Vec<Counter>>,
+    pub(super) policies: Box<[PolicyHandles]>,
+    pub(super) keys: Gauge,
+    pub(super) decided: Histogram,
+    /// By [`place_of_kind`].
+    pub(super) failed: [Histogram; 5],
+    /// By the place of the limit.
+    pub(super) in_flight: Box<[Gauge]>,
+}
+
+pub(super) struct PolicyHandles {
+    pub(super) queued: Gauge,
+    pub(super) queue_time: Histogram,
+    pub(super) lookups: Option<LookupHandles>,
+}
+
+pub(super) struct LookupHandles {
+    pub(super) remembered: Counter,
+    pub(super) found: Counter,
+    pub(super) unknown: Counter,
+    pub(super) failed: Counter,
+    pub(super) turned_away: Counter,
+}
+
+const KINDS: [BackendErrorKind; 5] = [
+    BackendErrorKind::Unavailable,
+    BackendErrorKind::Timeout,
+    BackendErrorKind::Saturated,
+    BackendErrorKind::Protocol,
+    BackendErrorKind::Suspended,
+];
+
+pub(super) fn place_of_kind(kind: BackendErrorKind) -> usize {
+    KINDS.iter().position(|known| *known == kind).unwrap_or(0)
+}
+
+const OUTCOMES: [&str; 6] = ["admitted", "refused", "missing_key", "saturated", "failed_open", "failed_closed"];
+
+const DECIDERS: [&str; 3] = ["local", "open", "closed"];
+
+/// Where the counters of a layer are: a row for all requests, one for those that the store did not decide, and one for
+/// each policy.
+pub(super) mod place {
+    use super::{BackendErrorKind, KINDS, Outcome, place_of_kind};
+
+    pub(in super::super) const REQUESTS: usize = 0;
+    pub(in super::super) const DEGRADED: usize = 1;
+    pub(in super::super) const POLICIES: usize = 2;
+
+    pub(in super::super) const ADMITTED_REQUESTS: usize = 0;
+    pub(in super::super) const REFUSED_REQUESTS: usize = 1;
+    pub(in super::super) const FAILED_OPEN_REQUESTS: usize = 4;
+
+    pub(in super::super) const fn outcome(outcome: Outcome<'_>) -> usize {
+        match outcome {
+            Outcome::Admitted => ADMITTED_REQUESTS,
+            Outcome::Refused => REFUSED_REQUESTS,
+            Outcome::MissingKey => 2,
+            Outcome::Saturated(_) => 3,
+            Outcome::FailedOpen(_) => FAILED_OPEN_REQUESTS,
+            Outcome::FailedClosed(_) => 5,
+        }
+    }
+
+    pub(in super::super) fn degraded(decider: usize, why: BackendErrorKind) -> usize {
+        decider * KINDS.len() + place_of_kind(why)
+    }
+
+    pub(in super::super) const ADMITTED: usize = 0;
+    pub(in super::super) const NEAR: usize = 1;
+    pub(in super::super) const REFUSED: usize = 2;
+    pub(in super::super) const SKIPPED: usize = 3;
+    pub(in super::super) const BINDING: usize = 4;
+    pub(in super::super) const CHARGED: usize = 5;
+    pub(in super::super) const REFUNDED: usize = 6;
+    pub(in super::super) const SHORT: usize = 7;
+    pub(in super::super) const OVERFLOW: usize = 8;
+}
+
+/// A policy's name, and whether it has plans that are looked up.
+pub(super) type Named = (String, bool);
+
+impl Handles {
+    pub(super) fn register(layer: &str, policies: &[Named], permits: &[String]) -> Self {
+        describe();
+        let layer = || layer.to_owned();
+        let request = |outcome| counter!("throttle_requests_total", "layer" => layer(), "outcome" => outcome);
+        let store = |result| histogram!("throttle_store_seconds", "layer" => layer(), "result" => result);
+        let degraded = |decider: &'static str, why: BackendErrorKind| {
+            let name = "throttle_degraded_total";
+            counter!(name, "layer" => layer(), "decided_by" => decider, "why" => why.label())
+        };
+        let in_flight = |name: &String| gauge!("throttle_in_flight", "layer" => layer(), "name" => name.clone());
+        let requests = OUTCOMES.map(request).into();
+        let degraded = DECIDERS.into_iter().flat_map(|by| KINDS.map(|why| degraded(by, why))).collect();
+        let of_policies = policies.iter().map(|(policy, _)| counters_of(&layer(), policy));
+        let named = policies.iter();
+        Self {
+            counters: [requests, degraded].into_iter().chain(of_policies).collect(),
+            policies: named.map(|(name, looks_up)| PolicyHandles::register(&layer(), name, *looks_up)).collect(),
+            keys: gauge!("throttle_keys", "layer" => layer()),
+            decided: store("decided"),
+            failed: KINDS.map(|kind| store(kind.label())),
+            in_flight: permits.iter().map(in_flight).collect(),
+        }
+    }
+}
+
+fn counters_of(layer: &str, policy: &str) -> Vec<Counter> {
+    let labels = || [("layer", layer.to_owned()), ("policy", policy.to_owned())];
+    let decision = |result| counter!("throttle_decisions_total", &with(labels(), "result", result));
+    let units = |kind| counter!("throttle_units_total", &with(labels(), "kind", kind));
+    vec![
+        decision("admitted"),
+        decision("near"),
+        decision("refused"),
+        decision("skipped"),
+        counter!("throttle_binding_total", &labels()),
+        units("charged"),
+        units("refunded"),
+        units("settled_short"),
+        counter!("throttle_overflow_total", &labels()),
+    ]
+}
+
+fn with(labels: [(&'static str, String); 2], label: &'static str, value: &str) -> Vec<(&'static str, String)> {
+    labels.into_iter().chain([(label, value.to_owned())]).collect()
+}
+
+impl PolicyHandles {
+    fn register(layer: &str, policy: &str, looks_up: bool) -> Self {
+        let labels = || [("layer", layer.to_owned()), ("policy", policy.to_owned())];
+        let lookup = |result| counter!("throttle_plan_lookups_total", &with(labels(), "result", result));
+        Self {
+            queued: gauge!("throttle_queued_requests", &labels()),
+            queue_time: histogram!("throttle_queue_seconds", &labels()),
+            lookups: looks_up.then(|| LookupHandles {
+                remembered: lookup("remembered"),
+                found: lookup("found"),
+                unknown: lookup("unknown"),
+                failed: lookup("failed"),
+                turned_away: lookup("turned_away"),
+            }),
+        }
+    }
+}
+
+fn describe() {
+    let count = |name: &'static str, help: &'static str| describe_counter!(name, Unit::Count, help);
+    count("throttle_requests_total", "Requests by what became of them.");
+    count("throttle_decisions_total", "Decisions of each policy.");
+    count("throttle_binding_total", "Refusals by the policy that they come from.");
+    count("throttle_units_total", "Units charged, given back, and used beyond what was charged.");
+    count("throttle_overflow_total", "Decisions about keys that share a bucket because the store in memory is full.");
+    count("throttle_degraded_total", "Requests that the store did not decide, by what decided them and why.");
+    count("throttle_plan_lookups_total", "Tiers of plans by how they were found.");
+    describe_gauge!("throttle_keys", Unit::Count, "Keys that the store in memory holds.");
+    describe_gauge!("throttle_queued_requests", Unit::Count, "Requests that wait for their turn.");
+    describe_gauge!("throttle_in_flight", Unit::Count, "Permits that requests in flight have taken.");
+    describe_histogram!("throttle_store_seconds", Unit::Seconds, "How long decisions of a store took.");
+    describe_histogram!("throttle_queue_seconds", Unit::Seconds, "How long requests waited for their turn.");
+}

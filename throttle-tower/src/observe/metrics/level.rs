@@ -1,0 +1,69 @@
+//! Gauges of what rises and falls.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use metrics::Gauge;
+
+/// A number that rises and falls, counted from the start: a recorder may be installed while it is not zero.
+#[derive(Debug, Default)]
+pub(super) struct Level(AtomicU64);
+
+impl Level {
+    pub(super) fn rise(&self, by: u64, gauge: Option<&Gauge>) {
+        self.0.fetch_add(by, Ordering::AcqRel);
+        self.show(gauge);
+    }
+
+    pub(super) fn fall(&self, by: u64, gauge: Option<&Gauge>) {
+        self.0.fetch_sub(by, Ordering::AcqRel);
+        self.show(gauge);
+    }
+
+    fn show(&self, gauge: Option<&Gauge>) {
+        if let Some(gauge) = gauge {
+            show(gauge, || self.0.load(Ordering::Acquire));
+        }
+    }
+}
+
+/// Sets a gauge to a number that other threads change and show too. The number is read again after it is shown, so that
+/// of several threads the last to set the gauge has set what is true.
+pub(super) fn show(gauge: &Gauge, number: impl Fn() -> u64) {
+    let mut shown = number();
+    loop {
+        gauge.set(shown as f64);
+        let now = number();
+        if now == shown {
+            return;
+        }
+        shown = now;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicU64;
+
+    use super::*;
+
+    /// The recorders keep a gauge as the bits of a float, too.
+    #[test]
+    fn gauge_shows_the_level_after_threads_have_changed_it_at_the_same_time() {
+        for _ in 0..200 {
+            let (level, shown) = (Level::default(), Arc::new(AtomicU64::new(0)));
+            let gauge = Gauge::from_arc(Arc::clone(&shown));
+            std::thread::scope(|scope| {
+                for n in 1..=4 {
+                    let (level, gauge) = (&level, &gauge);
+                    scope.spawn(move || {
+                        level.rise(n, Some(gauge));
+                        level.rise(1, Some(gauge));
+                        level.fall(n, Some(gauge));
+                    });
+                }
+            });
+            assert_eq!(f64::from_bits(shown.load(Ordering::Relaxed)), 4.0);
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! Metrics through the facade of the [`metrics`](::metrics) crate, which Prometheus, StatsD and OpenTelemetry exporters
+//! read.
+//!
+//! Open this page to find out what a metric counts and what to alert on.
+//!
+//! ```
+//! use throttle_tower::{ClientIp, Gcra, Rate, ThrottleLayer, limit};
+//!
+//! # fn main() -> Result<(), throttle_tower::ConfigError> {
+//! let per_ip = limit("per-ip", Gcra::new(Rate::per_second(10)).burst(20)).by(ClientIp::peer());
+//! let throttle = ThrottleLayer::new(per_ip)?.metrics("api");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The recorder may be installed before or after the layer is built, and after it has decided requests: counters include
+//! the requests before, histograms do not. Counters reach the recorder within 100 ms. All labels are known when the layer is built: no metric has a key, a path or a header as a
+//! label, so a client cannot add series. Each metric has the label `layer`, the name given here, beside those listed.
+//!
+//! # Of a [`ThrottleLayer`](crate::ThrottleLayer::metrics)
+//!
+//! | metric | type, unit | labels | counts | alert on |
+//! |---|---|---|---|---|
+//! | `throttle_requests_total` | counter | `outcome` (`admitted`, `refused`, `missing_key`, `saturated`, `failed_open`, `failed_closed`) | requests, each once: see [`Outcome`](crate::Outcome) | the share of `refused`; any `failed_open` or `failed_closed` |
+//! | `throttle_decisions_total` | counter | `policy`, `result` (`admitted`, `near`, `refused`, `skipped`) | decisions of each policy: `near` is admitted with less than a fifth of the capacity left, `skipped` did not apply | `near`, before clients are refused |
+//! | `throttle_binding_total` | counter | `policy` | refusals by the policy that they come from | |
+//! | `throttle_units_total` | counter, units | `policy`, `kind` (`charged`, `refunded`, `settled_short`) | units charged; given back; and used beyond what was charged, which are debited as far as any are left | `settled_short`: estimates are too low |
+//! | `throttle_overflow_total` | counter | `policy` | decisions about keys that share a bucket because the store in memory is full | any: raise its `max_keys` |
+//! | `throttle_keys` | gauge, keys | | keys that the store in memory holds | near its `max_keys` |
+//! | `throttle_store_seconds` | histogram, seconds | `result` (`decided`, or why not: `unavailable`, `timeout`, `saturated`, `protocol`, `suspended`) | how long decisions of a store took; none in memory | a high quantile near the deadline |
+//! | `throttle_degraded_total` | counter | `decided_by` (`local`, `open`, `closed`), `why` (as above) | requests that the store did not decide | any |
+//! | `throttle_queued_requests` | gauge, requests | `policy` | requests that wait now ([`wait_up_to`](crate::Limit::wait_up_to)) | near `max_waiting` |
+//! | `throttle_queue_seconds` | histogram, seconds | `policy` | how long requests waited, those that left without a turn included | |
+//! | `throttle_in_flight` | gauge, permits | `name` | permits of a [`Concurrency`](crate::Concurrency) that are taken | at its maximum for long |
+//! | `throttle_plan_lookups_total` | counter | `policy`, `result` (`remembered`, `found`, `unknown`, `failed`, `turned_away`) | tiers of [plans](mod@crate::plans): from the cache, looked up, not known to the lookup, failed or late, and not looked up because too many lookups ran | `failed`, `turned_away` |
+//!
+//! # Of a [`ShapeLayer`](crate::ShapeLayer::metrics)
+//!
+//! | metric | type, unit | labels | counts | alert on |
+//! |---|---|---|---|---|
+//! | `throttle_shape_calls_total` | counter | `outcome` (`sent`, `refused`, `cancelled`) | calls that left, were refused, or were dropped while they waited | `refused` |
+//! | `throttle_shape_degraded_total` | counter | | calls that the store did not decide | any |
+//! | `throttle_shape_waiting_calls` | gauge, calls | | calls that wait now | near `max_waiting` |
+//! | `throttle_shape_wait_seconds` | histogram, seconds | | how long calls waited, of those that had to | near the bucket's longest wait |
+//!
+//! What a Redis backend reports is listed in the docs of `throttle-redis`.
+
+mod counts;
+mod handles;
+mod level;
+mod shape;
+mod throttle;
+
+pub(crate) use shape::ShapeMetrics;

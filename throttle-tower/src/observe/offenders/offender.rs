@@ -1,0 +1,43 @@
+use std::fmt;
+
+use throttle_core::PolicyName;
+
+/// A key that was refused often: see [`ThrottleLayer::offenders`](crate::ThrottleLayer::offenders).
+///
+/// `Display` shows it as `policy#digest`, for example `per-ip#3f9c01ab52d7e680`, and as `policy#missing` if it stands
+/// for the requests without a key. It never contains a key, except for the text in [`shown`](Self::shown).
+///
+/// ```
+/// use throttle_tower::{Constant, Gcra, Rate, ThrottleLayer, limit};
+///
+/// let limits = limit("all", Gcra::new(Rate::per_second(1))).by(Constant);
+/// let throttle = ThrottleLayer::new(limits)?.track_offenders();
+/// for offender in throttle.offenders(10) {
+///     println!("{offender} was refused {} times", offender.refused);
+/// }
+/// assert!(throttle.offenders(10).is_empty(), "there was no request");
+/// # Ok::<(), throttle_tower::ConfigError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Offender {
+    /// The policy that refused it.
+    pub policy: PolicyName,
+    /// The key's digest; `None` for the key that requests without one share.
+    pub digest: Option<u64>,
+    /// How often it was refused in the last one to two minutes. An estimate that is never too high. It is exact unless
+    /// thousands of other keys are refused.
+    pub refused: u64,
+    /// The key as the function of [`track_offenders_as`](crate::ThrottleLayer::track_offenders_as) shows it. Always
+    /// `None` without that function.
+    pub shown: Option<String>,
+}
+
+impl fmt::Display for Offender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.digest {
+            Some(digest) => write!(f, "{}#{digest:016x}", self.policy.as_str()),
+            None => write!(f, "{}#missing", self.policy.as_str()),
+        }
+    }
+}

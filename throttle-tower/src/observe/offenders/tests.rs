@@ -1,0 +1,308 @@
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use http::request::Parts;
+use http::{Request, Response, StatusCode};
+use throttle_core::{Gcra, Key, KeyPart, MemoryBackend, Policy, Rate};
+use tokio::runtime;
+use tokio::time::advance;
+use tower::{Layer, ServiceExt, service_fn};
+
+use super::tracker::Tracker;
+use crate::limit::Limit;
+use crate::{Concurrency, Header, ThrottleLayer, all, limit};
+
+fn per_key(name: &str) -> Limit {
+    limit(name, Gcra::new(Rate::per_day(1)).burst(1)).by(Header::new("x-api-key"))
+}
+
+fn tracking() -> ThrottleLayer {
+    ThrottleLayer::new(per_key("per-key")).unwrap().track_offenders()
+}
+
+async fn send(layer: &ThrottleLayer, key: Option<&str>) -> StatusCode {
+    let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(())));
+    let mut request = Request::new(());
+    if let Some(key) = key {
+        request.headers_mut().insert("x-api-key", key.parse().unwrap());
+    }
+    layer.layer(inner).oneshot(request).await.unwrap().status()
+}
+
+/// Sends requests of a key until so many were refused.
+async fn refuse(layer: &ThrottleLayer, key: Option<&str>, times: usize) {
+    let mut refused = 0;
+    while refused < times {
+        refused += usize::from(send(layer, key).await == StatusCode::TOO_MANY_REQUESTS);
+    }
+}
+
+fn counts(layer: &ThrottleLayer) -> Vec<u64> {
+    layer.offenders(20).iter().map(|offender| offender.refused).collect()
+}
+
+fn tracker(layer: &ThrottleLayer) -> &Tracker {
+    layer.observers().find().unwrap()
+}
+
+/// SplitMix64: the same numbers in every run.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ mixed >> 31
+    }
+}
+
+/// Draws the ranks from 0 with the probabilities of Zipf's law.
+struct Zipf(Vec<u64>);
+
+impl Zipf {
+    #[expect(clippy::float_arithmetic, reason = "weights of a test, the same on every machine up to one part in 2^40")]
+    fn new(keys: u32) -> Self {
+        let weight = |rank: u32| (f64::from(rank).powf(-1.1) * f64::from(1 << 30)) as u64;
+        let sums = (1..=keys).scan(0, |sum, rank| {
+            *sum += weight(rank);
+            Some(*sum)
+        });
+        Self(sums.collect())
+    }
+
+    fn draw(&self, random: &mut Random) -> u64 {
+        let at = random.next() % self.0.last().unwrap();
+        self.0.partition_point(|sum| *sum <= at) as u64
+    }
+}
+
+/// Counts a million refusals of 100,000 keys by Zipf's law, and after each of them so many of keys that are refused
+/// once. Returns how many of the true top 20 are listed among the first 20.
+fn found_of_top_20(seed: u64, one_shots: u64) -> usize {
+    let (zipf, mut random) = (Zipf::new(100_000), Random(seed));
+    let policy = Policy::new("per-key", Gcra::new(Rate::per_second(1))).unwrap();
+    let tracker = Tracker::new(Some(Box::new(|_, key| match key.expose_parts().next()? {
+        KeyPart::Number(number) => Some(number.to_string()),
+        _ => None,
+    })));
+    let mut exact = HashMap::new();
+    for n in 0..1_000_000 {
+        let rank = zipf.draw(&mut random);
+        *exact.entry(rank).or_insert(0_u64) += 1;
+        tracker.count(0, &policy, &Key::from(rank));
+        for shot in 0..one_shots {
+            tracker.count(0, &policy, &Key::from(1_000_000 + n * one_shots + shot));
+        }
+    }
+    let listed = tracker.list(20, &[policy]);
+    assert_eq!(listed.len(), 20);
+    assert!(listed.is_sorted_by(|one, next| one.refused >= next.refused));
+    let mut all: Vec<u64> = exact.values().copied().collect();
+    all.sort_unstable();
+    let least_of_top_20 = all[all.len() - 20];
+    let is_found = |offender: &&super::Offender| {
+        let rank: u64 = offender.shown.as_ref().unwrap().parse().unwrap();
+        let exact = exact.get(&rank).copied().unwrap_or(1);
+        assert!(offender.refused <= exact, "an estimate is never too high");
+        exact >= least_of_top_20
+    };
+    listed.iter().filter(is_found).count()
+}
+
+const SEEDS: [u64; 5] = [1, 2, 3, 4, 5];
+
+#[tokio::test(start_paused = true)]
+async fn list_holds_19_of_the_true_top_20_of_a_zipf_distribution() {
+    for seed in SEEDS {
+        let found = found_of_top_20(seed, 0);
+        assert!(found >= 19, "seed {seed}: {found}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn list_holds_19_of_the_true_top_20_while_a_million_keys_are_refused_once_each() {
+    for seed in SEEDS {
+        let found = found_of_top_20(seed, 1);
+        assert!(found >= 19, "seed {seed}: {found}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn list_counts_refusals_by_key_and_policy() {
+    let limits = all([per_key("a"), per_key("b").cost(|parts: &Parts| if parts.uri.path() == "/" { 1 } else { 2 })]);
+    let layer = ThrottleLayer::new(limits).unwrap().track_offenders();
+    refuse(&layer, Some("ada"), 3).await;
+    refuse(&layer, Some("bob"), 5).await;
+    assert_eq!(counts(&layer), [5, 3], "admitted requests do not count");
+    let listed = layer.offenders(1);
+    assert_eq!((listed.len(), listed[0].policy.as_str(), listed[0].refused), (1, "a", 5));
+    assert!(layer.offenders(0).is_empty());
+
+    let bob = listed[0].digest.unwrap();
+    let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(())));
+    let never = Request::get("/never").header("x-api-key", "bob").body(()).unwrap();
+    layer.layer(inner).oneshot(never).await.unwrap();
+    let listed = layer.offenders(20);
+    assert_eq!(listed.iter().map(|offender| offender.policy.as_str()).collect::<Vec<_>>(), ["a", "a", "b"]);
+    assert_eq!(listed[2].digest, Some(bob), "a key has one digest in all policies");
+    assert_eq!(listed[2].to_string(), format!("b#{bob:016x}"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn refusals_are_forgotten_after_one_to_two_minutes() {
+    let layer = tracking();
+    advance(Duration::from_secs(30)).await;
+    refuse(&layer, Some("ada"), 3).await;
+    advance(Duration::from_secs(60)).await;
+    assert_eq!(counts(&layer), [3], "in the minute before");
+    refuse(&layer, Some("ada"), 1).await;
+    refuse(&layer, Some("bob"), 2).await;
+    assert_eq!(counts(&layer), [4, 2], "both minutes count");
+    advance(Duration::from_millis(29_999)).await;
+    assert_eq!(counts(&layer), [4, 2]);
+    advance(Duration::from_millis(1)).await;
+    assert_eq!(counts(&layer), [2, 1], "the first minute is forgotten");
+    advance(Duration::from_secs(60)).await;
+    assert!(counts(&layer).is_empty());
+
+    refuse(&layer, Some("ada"), 1).await;
+    advance(Duration::from_secs(1_000)).await;
+    assert!(counts(&layer).is_empty(), "after a pause, too");
+}
+
+#[tokio::test(start_paused = true)]
+async fn law_11_list_contains_no_raw_key() {
+    let layer = tracking();
+    refuse(&layer, Some("sk-live-1234"), 2).await;
+    let listed = layer.offenders(20);
+    assert_eq!((listed.len(), &listed[0].shown), (1, &None));
+    for text in [format!("{listed:?}"), listed[0].to_string(), format!("{layer:?}")] {
+        assert!(!text.contains("1234"), "{text}");
+    }
+    let other = tracking();
+    refuse(&other, Some("sk-live-1234"), 2).await;
+    assert_ne!(listed[0].digest, other.offenders(1)[0].digest, "the digest is keyed by a secret of the layer");
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_without_a_key_are_listed_as_missing() {
+    let layer = tracking();
+    refuse(&layer, None, 2).await;
+    refuse(&layer, Some("ada"), 1).await;
+    let listed = layer.offenders(20);
+    assert_eq!((listed[0].to_string().as_str(), listed[0].digest), ("per-key#missing", None));
+    assert!(listed[1].digest.is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_refusals_by_limits_are_listed() {
+    let limits = all([per_key("per-key").into(), crate::LimitTree::from(Concurrency::new(1))]);
+    let layer = ThrottleLayer::new(limits).unwrap().track_offenders();
+    let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(())));
+    let held = layer.layer(inner).oneshot(Request::new(())).await.unwrap();
+    assert_eq!(send(&layer, Some("ada")).await, StatusCode::SERVICE_UNAVAILABLE);
+    drop(held);
+    assert!(layer.offenders(20).is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn list_is_empty_until_tracking_is_set() {
+    let layer = ThrottleLayer::new(per_key("per-key")).unwrap();
+    refuse(&layer, Some("ada"), 2).await;
+    assert!(layer.offenders(20).is_empty());
+    assert_eq!(layer.uncounted_refusals(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn services_clones_and_layers_on_another_backend_count_together() {
+    let layer = tracking();
+    let service = layer.layer(service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(()))));
+    let elsewhere = layer.clone().backend(MemoryBackend::new()).unwrap();
+    refuse(&layer, Some("ada"), 1).await;
+    refuse(&elsewhere, Some("ada"), 1).await;
+    for same in [&layer.clone(), &service.to_layer(), &elsewhere] {
+        assert_eq!(counts(same), [2]);
+    }
+    assert!(counts(&layer.track_offenders()).is_empty(), "set again, it counts anew, and once");
+}
+
+#[test]
+fn law_14_refusal_does_not_wait_for_the_counts() {
+    let layer = tracking();
+    let held = tracker(&layer).recent.lock().unwrap();
+    let (done, is_done) = mpsc::channel();
+    let calling = layer.clone();
+    thread::spawn(move || {
+        let runtime = runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(refuse(&calling, Some("ada"), 3));
+        done.send(()).unwrap();
+    });
+    is_done.recv_timeout(Duration::from_secs(30)).expect("the requests waited for a lock that is held");
+    drop(held);
+    assert_eq!((layer.uncounted_refusals(), counts(&layer).len()), (3, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_are_shown_as_the_text_of_the_users_function() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&asked);
+    let layer = ThrottleLayer::new(per_key("per-key")).unwrap().track_offenders_as(move |policy, key| {
+        counter.fetch_add(1, Ordering::Relaxed);
+        match key.expose_parts().next()? {
+            KeyPart::Bytes(b"secret") => None,
+            KeyPart::Bytes(bytes) => Some(format!("{policy}: {}", String::from_utf8_lossy(bytes))),
+            _ => None,
+        }
+    });
+    for (key, times) in [("ada", 4), ("secret", 3), ("bob", 2)] {
+        refuse(&layer, Some(key), times).await;
+    }
+    let shown = || layer.offenders(20).into_iter().map(|offender| offender.shown).collect::<Vec<_>>();
+    let expected = [Some("per-key: ada".to_owned()), None, Some("per-key: bob".to_owned())];
+    assert_eq!(shown(), expected);
+    assert_eq!(asked.load(Ordering::Relaxed), 3, "once for each key");
+    advance(Duration::from_secs(61)).await;
+    assert_eq!(shown(), expected, "as long as the key is listed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn text_of_a_key_is_cut_to_64_bytes_of_whole_characters() {
+    let show = |_: &str, _: &Key| Some("ä".repeat(10) + "a" + &"ä".repeat(1_000));
+    let layer = ThrottleLayer::new(per_key("per-key")).unwrap().track_offenders_as(show);
+    refuse(&layer, Some("ada"), 1).await;
+    let shown = layer.offenders(1).remove(0).shown.unwrap();
+    assert_eq!(shown, "ä".repeat(10) + "a" + &"ä".repeat(21));
+}
+
+#[tokio::test(start_paused = true)]
+async fn function_that_shows_a_key_may_read_the_list() {
+    let reads: Arc<OnceLock<ThrottleLayer>> = Arc::default();
+    let layer = Arc::clone(&reads);
+    let show = move |_: &str, _: &Key| Some(layer.get()?.offenders(20).len().to_string());
+    let layer = ThrottleLayer::new(per_key("per-key")).unwrap().track_offenders_as(show);
+    reads.set(layer.clone()).unwrap();
+    refuse(&layer, Some("ada"), 2).await;
+    assert_eq!(layer.offenders(1)[0].shown.as_deref(), Some("1"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn list_and_its_texts_are_bounded() {
+    let policy = Policy::new("per-key", Gcra::new(Rate::per_second(1))).unwrap();
+    let tracker = Tracker::new(Some(Box::new(|_, _| Some("text".to_owned()))));
+    for minute in 0..2 {
+        for n in 0..20_000_u64 {
+            // Keys that are refused more and more displace the others.
+            for _ in 0..1 + n / 2_000 {
+                tracker.count(0, &policy, &Key::from(n + minute * 20_000));
+            }
+        }
+        advance(Duration::from_secs(60)).await;
+    }
+    assert_eq!(tracker.list(1_000, &[policy]).len(), 128);
+    assert!(tracker.recent.lock().unwrap().texts_kept() <= 2 * 128);
+}

@@ -1,0 +1,72 @@
+//! Events and span fields of `tracing`.
+
+mod event_budget;
+#[cfg(test)]
+mod tests;
+mod tracer;
+
+use std::sync::Arc;
+
+use throttle_core::Backend;
+
+use crate::throttle::ThrottleLayer;
+use tracer::Tracer;
+
+impl<B: Backend> ThrottleLayer<B> {
+    /// Logs refusals and degraded decisions with `tracing`, under the target `throttle`, and adds the decision to the
+    /// request's span. Defaults to neither.
+    ///
+    /// # Events
+    ///
+    /// There is one event for each refusal, and one for each decision that the store did not make. An event belongs to
+    /// the span in which the service was called. None contains a key, a path or a header.
+    ///
+    /// | level | message | when |
+    /// |---|---|---|
+    /// | INFO | `request refused` | a limit refused the request, a required key was missing, or no permit was free. A limit that works is no trouble, so this is no warning |
+    /// | WARN | `decided without the store` | the store failed, and this process's share, or the rule [open or closed](crate::OnError), decided, whether or not the request was refused. Limits are then not enforced as they were meant |
+    ///
+    /// | field | value |
+    /// |---|---|
+    /// | `outcome` | the [label](crate::Outcome::label): `refused`, `missing_key`, `saturated`, `admitted`, `failed_open` or `failed_closed` |
+    /// | `policy` | the policy that [decided](crate::Event::binding); of too few permits, the first limit that lacks them |
+    /// | `limit` | the most units that the policy admits at one instant |
+    /// | `remaining` | units that are left of the policy |
+    /// | `retry_after_ms` | of a refusal, milliseconds until a retry succeeds, rounded up, without jitter; missing if none ever will |
+    /// | `decided_by` | `store`, `local`, `open` or `closed` |
+    /// | `why` | of a degraded decision, the [label](throttle_core::BackendErrorKind::label) of the store's error |
+    /// | `left_out` | events of this policy and level that were left out since the last one |
+    ///
+    /// A field that does not apply is missing. Per policy and level there are at most ten events in each second of the
+    /// layer; the rest is left out, and counted in `left_out` of the next event. Decisions without a policy count
+    /// together, as one policy.
+    ///
+    /// # Span fields
+    ///
+    /// The current span of each request, refused or not, gets the policy that decided as `throttle.policy`, and what is
+    /// left of it as `throttle.remaining`. The span must declare the fields:
+    ///
+    /// ```
+    /// use http::{Request, Response};
+    /// use throttle_tower::{Constant, Gcra, Rate, ThrottleLayer, limit};
+    /// use tower::{Layer, ServiceExt, service_fn};
+    /// use tracing::{Instrument, field::Empty, info_span};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limits = limit("all", Gcra::new(Rate::per_second(10))).by(Constant);
+    /// let service = ThrottleLayer::new(limits)?.traced().layer(service_fn(async |_: Request<()>| {
+    ///     Ok::<_, std::convert::Infallible>(Response::new("hello"))
+    /// }));
+    /// let span = info_span!("request", throttle.policy = Empty, throttle.remaining = Empty);
+    /// // `oneshot` calls the service when it is polled, which is inside of the span.
+    /// let response = service.oneshot(Request::new(())).instrument(span).await?;
+    /// assert!(response.status().is_success());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn traced(self) -> Self {
+        let tracer = Tracer::new(self.policies().len());
+        self.observed_by(Arc::new(tracer))
+    }
+}

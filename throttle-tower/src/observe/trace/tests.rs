@@ -1,0 +1,340 @@
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::fmt;
+use std::future::{Ready, ready};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use http::request::Parts;
+use http::{Request, Response, StatusCode};
+use throttle_core::backend::{Call, PolicyRegistry, Receipt, RegisteredSet};
+use throttle_core::{Backend, BackendError, BackendErrorKind, ConfigError, Decision, Gcra, Key, PolicySet, Rate};
+use tokio::time::advance;
+use tower::{Layer, ServiceExt, service_fn};
+use tracing::field::{Empty, Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::subscriber::DefaultGuard;
+use tracing::{Level, Subscriber, info_span};
+use tracing_subscriber::layer::{Context, SubscriberExt};
+use tracing_subscriber::registry::LookupSpan;
+
+use super::event_budget::PER_SECOND;
+use crate::{Concurrency, Header, OnError, OnMissing, ThrottleLayer, all, limit};
+
+type Fields = BTreeMap<&'static str, String>;
+
+#[derive(Debug, PartialEq)]
+struct Logged {
+    level: Level,
+    span: Option<&'static str>,
+    fields: Fields,
+}
+
+/// What the layer logs and records on this thread.
+#[derive(Clone, Default)]
+struct Log {
+    events: Arc<Mutex<Vec<Logged>>>,
+    recorded: Arc<Mutex<Fields>>,
+}
+
+impl Log {
+    fn capture() -> (Self, DefaultGuard) {
+        let log = Self::default();
+        let guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(log.clone()));
+        (log, guard)
+    }
+
+    fn events(&self) -> Vec<Logged> {
+        std::mem::take(&mut self.events.lock().unwrap())
+    }
+
+    fn recorded(&self) -> Fields {
+        std::mem::take(&mut self.recorded.lock().unwrap())
+    }
+}
+
+impl<S: Subscriber + for<'a> LookupSpan<'a>> tracing_subscriber::Layer<S> for Log {
+    fn on_event(&self, event: &tracing::Event<'_>, context: Context<'_, S>) {
+        assert_eq!(event.metadata().target(), "throttle");
+        let mut fields = Fields::new();
+        event.record(&mut Texts(&mut fields));
+        let span = context.event_span(event).map(|span| span.name());
+        self.events.lock().unwrap().push(Logged { level: *event.metadata().level(), span, fields });
+    }
+
+    fn on_new_span(&self, span: &Attributes<'_>, _: &Id, _: Context<'_, S>) {
+        span.record(&mut Texts(&mut self.recorded.lock().unwrap()));
+    }
+
+    fn on_record(&self, _: &Id, values: &Record<'_>, _: Context<'_, S>) {
+        values.record(&mut Texts(&mut self.recorded.lock().unwrap()));
+    }
+}
+
+struct Texts<'a>(&'a mut Fields);
+
+impl Visit for Texts<'_> {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.0.insert(field.name(), format!("{value:?}").trim_matches('"').to_owned());
+    }
+}
+
+fn fields<const N: usize>(fields: [(&'static str, &str); N]) -> Fields {
+    fields.map(|(name, value)| (name, value.to_owned())).into()
+}
+
+/// A store that is down.
+#[derive(Clone, Default)]
+struct Down(PolicyRegistry);
+
+impl Backend for Down {
+    type Prepared = RegisteredSet;
+    type Decide = Ready<Result<Decision, BackendError>>;
+    type Done = Ready<Result<(), BackendError>>;
+
+    fn prepare(&self, set: PolicySet) -> Result<Self::Prepared, ConfigError> {
+        self.0.register(set)
+    }
+
+    fn set(prepared: &Self::Prepared) -> &PolicySet {
+        prepared.set()
+    }
+
+    fn decide(&self, _: &Arc<Self::Prepared>, _: &[Call]) -> Self::Decide {
+        ready(Err(BackendError::new(BackendErrorKind::Unavailable)))
+    }
+
+    fn settle(&self, _: &Arc<Self::Prepared>, _: Receipt) -> Self::Done {
+        ready(Ok(()))
+    }
+
+    fn reset(&self, _: &Arc<Self::Prepared>, _: usize, _: &Key) -> Self::Done {
+        ready(Ok(()))
+    }
+
+    fn reset_all(&self, _: &str) -> Self::Done {
+        ready(Ok(()))
+    }
+}
+
+fn per_key(name: &str, burst: u64) -> crate::Limit {
+    limit(name, Gcra::new(Rate::per_hour(1)).burst(burst)).by(Header::new("x-api-key"))
+}
+
+fn down(on_error: OnError) -> ThrottleLayer<Down> {
+    let limits = all([per_key("a", 8), per_key("b", 4)]);
+    ThrottleLayer::new(limits).unwrap().traced().on_error(on_error).backend(Down::default()).unwrap()
+}
+
+async fn send<B: Backend>(layer: &ThrottleLayer<B>, key: Option<&str>) -> StatusCode {
+    let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(())));
+    let mut request = Request::new(());
+    if let Some(key) = key {
+        request.headers_mut().insert("x-api-key", key.parse().unwrap());
+    }
+    layer.layer(inner).oneshot(request).await.unwrap().status()
+}
+
+#[tokio::test(start_paused = true)]
+async fn refusal_is_logged_with_its_policy_and_wait() {
+    let (log, _guard) = Log::capture();
+    let layer = ThrottleLayer::new(all([per_key("a", 9), per_key("b", 1)])).unwrap().traced();
+    send(&layer, Some("sk-1234")).await;
+    assert!(log.events().is_empty(), "an admitted request is not logged");
+
+    let entered = info_span!("request").entered();
+    assert_eq!(send(&layer, Some("sk-1234")).await, StatusCode::TOO_MANY_REQUESTS);
+    drop(entered);
+    let [mut logged] = <[Logged; 1]>::try_from(log.events()).unwrap();
+    assert_eq!((logged.level, logged.span), (Level::INFO, Some("request")));
+    let wait: u64 = logged.fields.remove("retry_after_ms").unwrap().parse().unwrap();
+    assert!((3_500_000..=3_600_000).contains(&wait), "{wait} ms");
+    let expected = [
+        ("decided_by", "store"),
+        ("left_out", "0"),
+        ("limit", "1"),
+        ("message", "request refused"),
+        ("outcome", "refused"),
+        ("policy", "b"),
+        ("remaining", "0"),
+    ];
+    assert_eq!(logged.fields, fields(expected));
+}
+
+#[tokio::test(start_paused = true)]
+async fn layer_logs_nothing_unless_it_is_traced() {
+    let (log, _guard) = Log::capture();
+    let layer = ThrottleLayer::new(per_key("a", 1)).unwrap();
+    let span = info_span!("request", throttle.policy = Empty).entered();
+    for _ in 0..2 {
+        send(&layer, Some("ada")).await;
+    }
+    drop(span);
+    assert_eq!((log.events(), log.recorded()), (vec![], Fields::new()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn refusals_without_a_decision_are_logged() {
+    let (log, _guard) = Log::capture();
+    let missing = per_key("a", 1).on_missing(OnMissing::Reject(StatusCode::UNAUTHORIZED));
+    let layer = ThrottleLayer::new(missing).unwrap().traced();
+    assert_eq!(send(&layer, None).await, StatusCode::UNAUTHORIZED);
+    let layer = ThrottleLayer::new(Concurrency::new(1).name("full")).unwrap().traced();
+    let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(())));
+    let held = layer.layer(inner).oneshot(Request::new(())).await.unwrap();
+    assert_eq!(send(&layer, None).await, StatusCode::SERVICE_UNAVAILABLE);
+    drop(held);
+    let expected = [
+        fields([("left_out", "0"), ("message", "request refused"), ("outcome", "missing_key")]),
+        fields([("left_out", "0"), ("message", "request refused"), ("outcome", "saturated"), ("policy", "full")]),
+    ];
+    let logged = log.events();
+    assert!(logged.iter().all(|logged| logged.level == Level::INFO));
+    assert_eq!(logged.into_iter().map(|logged| logged.fields).collect::<Vec<_>>(), expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn ten_refusals_a_second_are_logged_for_each_policy_and_the_others_counted() {
+    const SECONDS: u64 = 7;
+    let (log, _guard) = Log::capture();
+    let by_path = |path: &'static str| per_key(path, 1).when(move |parts: &Parts| parts.uri.path() == path);
+    let layer = ThrottleLayer::new(all([by_path("/a"), by_path("/b")])).unwrap().traced();
+    let inner = || service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(())));
+    let mut refused = BTreeMap::from([("/a", 0), ("/b", 0)]);
+    let mut most_in_a_second = 0;
+    let mut logged = Vec::new();
+    for second in 0..SECONDS {
+        for _ in 0..10 + second * 13 {
+            for (path, refused) in &mut refused {
+                let request = Request::get(*path).header("x-api-key", "ada").body(()).unwrap();
+                let status = layer.layer(inner()).oneshot(request).await.unwrap().status();
+                *refused += u64::from(status == StatusCode::TOO_MANY_REQUESTS);
+            }
+        }
+        let events = log.events();
+        most_in_a_second = most_in_a_second.max(events.len() as u64);
+        logged.extend(events);
+        advance(Duration::from_secs(1)).await;
+    }
+    assert_eq!(most_in_a_second, 2 * PER_SECOND);
+    // The last second's are counted by an event that comes later.
+    for (path, refused) in &mut refused {
+        let request = Request::get(*path).header("x-api-key", "ada").body(()).unwrap();
+        layer.layer(inner()).oneshot(request).await.unwrap();
+        *refused += 1;
+    }
+    logged.extend(log.events());
+    for (path, refused) in refused {
+        let of_policy = logged.iter().filter(|logged| logged.fields["policy"] == path);
+        let accounted = of_policy.map(|logged| 1 + logged.fields["left_out"].parse::<u64>().unwrap());
+        assert_eq!(accounted.sum::<u64>(), refused, "{path}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn refusals_that_no_subscriber_wants_are_not_counted_as_left_out() {
+    let layer = ThrottleLayer::new(per_key("a", 1)).unwrap().traced();
+    for _ in 0..50 {
+        send(&layer, Some("ada")).await;
+    }
+    let (log, _guard) = Log::capture();
+    send(&layer, Some("ada")).await;
+    assert_eq!(log.events()[0].fields["left_out"], "0");
+}
+
+#[tokio::test(start_paused = true)]
+async fn decisions_of_a_local_share_are_logged_as_degraded() {
+    let (log, _guard) = Log::capture();
+    let layer = down(OnError::local(4));
+    assert_eq!(send(&layer, Some("sk-1234")).await, StatusCode::OK);
+    assert_eq!(send(&layer, Some("sk-1234")).await, StatusCode::TOO_MANY_REQUESTS);
+    let mut logged = log.events();
+    assert!(logged[1].fields.remove("retry_after_ms").is_some());
+    for (logged, outcome) in logged.into_iter().zip(["admitted", "refused"]) {
+        let expected = [
+            ("decided_by", "local"),
+            ("left_out", "0"),
+            ("limit", "4"),
+            ("message", "decided without the store"),
+            ("outcome", outcome),
+            ("policy", "b"),
+            ("remaining", "0"),
+            ("why", "unavailable"),
+        ];
+        assert_eq!((logged.level, logged.fields), (Level::WARN, fields(expected)));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn open_and_closed_limits_are_logged_as_degraded() {
+    let cases = [
+        (OnError::Open, StatusCode::OK, "failed_open", "open"),
+        (OnError::Closed, StatusCode::SERVICE_UNAVAILABLE, "failed_closed", "closed"),
+    ];
+    for (on_error, status, outcome, decided_by) in cases {
+        let (log, _guard) = Log::capture();
+        let layer = down(on_error);
+        assert_eq!(send(&layer, Some("ada")).await, status);
+        let expected = [
+            ("decided_by", decided_by),
+            ("left_out", "0"),
+            ("message", "decided without the store"),
+            ("outcome", outcome),
+            ("why", "unavailable"),
+        ];
+        let [logged] = <[Logged; 1]>::try_from(log.events()).unwrap();
+        assert_eq!((logged.level, logged.fields), (Level::WARN, fields(expected)));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn degraded_decisions_and_refusals_are_bounded_apart() {
+    let (log, _guard) = Log::capture();
+    let limited = per_key("a", 1).on_missing(OnMissing::Reject(StatusCode::UNAUTHORIZED));
+    let layer = ThrottleLayer::new(limited).unwrap().traced().on_error(OnError::Open);
+    let layer = layer.backend(Down::default()).unwrap();
+    for _ in 0..100 {
+        send(&layer, Some("ada")).await;
+        send(&layer, None).await;
+    }
+    let logged = log.events();
+    for level in [Level::INFO, Level::WARN] {
+        assert_eq!(logged.iter().filter(|logged| logged.level == level).count() as u64, PER_SECOND, "{level}");
+    }
+    advance(Duration::from_secs(1)).await;
+    for key in [Some("ada"), None] {
+        send(&layer, key).await;
+        assert_eq!(log.events()[0].fields["left_out"], "90");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn policy_and_remaining_are_recorded_where_the_span_declares_them() {
+    let (log, _guard) = Log::capture();
+    let layer = ThrottleLayer::new(all([per_key("a", 9), per_key("b", 2)])).unwrap().traced();
+    for remaining in ["1", "0", "0"] {
+        let entered = info_span!("request", throttle.policy = Empty, throttle.remaining = Empty).entered();
+        send(&layer, Some("ada")).await;
+        drop(entered);
+        assert_eq!(log.recorded(), fields([("throttle.policy", "b"), ("throttle.remaining", remaining)]));
+    }
+    let entered = info_span!("request", throttle.remaining = Empty, other = 7).entered();
+    send(&layer, Some("ada")).await;
+    drop(entered);
+    assert_eq!(log.recorded(), fields([("other", "7"), ("throttle.remaining", "0")]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn law_11_no_event_or_span_field_contains_a_key() {
+    let (log, _guard) = Log::capture();
+    let limited = ThrottleLayer::new(per_key("a", 1)).unwrap().traced();
+    let (down, entered) = (down(OnError::local(1)), info_span!("request", throttle.policy = Empty).entered());
+    for _ in 0..12 {
+        send(&limited, Some("sk-1234")).await;
+        send(&down, Some("sk-1234")).await;
+    }
+    drop(entered);
+    let logged = format!("{:?} {:?}", log.events(), log.recorded());
+    assert!(logged.contains("request refused") && logged.contains("throttle.policy"), "{logged}");
+    assert!(!logged.contains("1234"), "{logged}");
+}

@@ -1,0 +1,132 @@
+use throttle_core::backend::Call;
+use throttle_core::{Policy, Status};
+use tokio::time::Instant;
+use tracing::{Level, Span};
+
+use super::event_budget::EventBudget;
+use crate::observe::Observer;
+use crate::throttle::{Event, Outcome};
+use crate::time::micros;
+
+/// Emits the events of a layer.
+pub(super) struct Tracer {
+    started: Instant,
+    /// One for each policy, and the last one for decisions without a policy.
+    budgets: Box<[Budgets]>,
+}
+
+#[derive(Default)]
+struct Budgets {
+    refusals: EventBudget,
+    degraded: EventBudget,
+}
+
+impl Tracer {
+    pub(super) fn new(policies: usize) -> Self {
+        Self { started: Instant::now(), budgets: (0..=policies).map(|_| Budgets::default()).collect() }
+    }
+
+    /// Returns how many events were left out before this one, unless this one is.
+    fn take(&self, place: Option<usize>, budget: impl Fn(&Budgets) -> &EventBudget) -> Option<u64> {
+        let budgets = place.and_then(|place| self.budgets.get(place)).or(self.budgets.last())?;
+        budget(budgets).take(self.started.elapsed().as_secs())
+    }
+}
+
+impl Observer for Tracer {
+    fn judged(&self, event: &Event<'_>, _: &[Call]) {
+        let binding = Binding::of(event);
+        if let Some(binding) = &binding {
+            binding.record(&Span::current());
+        }
+        let place = binding.as_ref().map(|binding| binding.place);
+        let is_refusal = !matches!(event.outcome, Outcome::Admitted | Outcome::FailedOpen(_));
+        if event.degraded().is_some() {
+            // What nobody reads is neither emitted nor left out.
+            if tracing::enabled!(target: "throttle", Level::WARN)
+                && let Some(left_out) = self.take(place, |budgets| &budgets.degraded)
+            {
+                Fields::of(event, binding.as_ref(), is_refusal).warn(left_out);
+            }
+        } else if is_refusal
+            && tracing::enabled!(target: "throttle", Level::INFO)
+            && let Some(left_out) = self.take(place, |budgets| &budgets.refusals)
+        {
+            Fields::of(event, binding.as_ref(), is_refusal).info(left_out);
+        }
+    }
+}
+
+/// The policy that decided.
+struct Binding<'a> {
+    place: usize,
+    policy: &'a Policy,
+    status: &'a Status,
+}
+
+impl<'a> Binding<'a> {
+    fn of(event: &Event<'a>) -> Option<Self> {
+        let (policy, decision) = (event.binding()?, event.decision?);
+        let place = decision.binding()?;
+        Some(Self { place, policy, status: decision.statuses().get(place)? })
+    }
+
+    /// Fields that the span does not declare are ignored.
+    fn record(&self, span: &Span) {
+        span.record("throttle.policy", self.policy.name());
+        span.record("throttle.remaining", self.status.remaining());
+    }
+}
+
+/// The fields of an event.
+struct Fields<'a> {
+    outcome: &'static str,
+    policy: Option<&'a str>,
+    limit: Option<u64>,
+    remaining: Option<u64>,
+    retry_after_ms: Option<u64>,
+    decided_by: Option<&'static str>,
+    why: Option<&'static str>,
+}
+
+impl<'a> Fields<'a> {
+    fn of(event: &Event<'a>, binding: Option<&Binding<'a>>, is_refusal: bool) -> Self {
+        let wait = event.decision.filter(|_| is_refusal).and_then(|decision| decision.retry_after());
+        let (policy, decided_by) = match event.outcome {
+            Outcome::Saturated(limits) => (limits.first().map(|limit| limit.as_str()), None),
+            Outcome::FailedClosed(_) => (None, Some("closed")),
+            _ => {
+                (binding.map(|binding| binding.policy.name()), event.decided_by().map(|decided_by| decided_by.label()))
+            }
+        };
+        Self {
+            outcome: event.outcome.label(),
+            policy,
+            limit: binding.map(|binding| binding.policy.algorithm().capacity()),
+            remaining: binding.map(|binding| binding.status.remaining()),
+            retry_after_ms: wait.map(|wait| micros(wait).div_ceil(1_000)),
+            decided_by,
+            why: event.degraded().map(|why| why.label()),
+        }
+    }
+
+    #[cold]
+    fn info(self, left_out: u64) {
+        let Self { outcome, policy, limit, remaining, retry_after_ms, decided_by, why } = self;
+        tracing::info!(
+            target: "throttle",
+            outcome, policy, limit, remaining, retry_after_ms, decided_by, why, left_out,
+            "request refused"
+        );
+    }
+
+    #[cold]
+    fn warn(self, left_out: u64) {
+        let Self { outcome, policy, limit, remaining, retry_after_ms, decided_by, why } = self;
+        tracing::warn!(
+            target: "throttle",
+            outcome, policy, limit, remaining, retry_after_ms, decided_by, why, left_out,
+            "decided without the store"
+        );
+    }
+}
