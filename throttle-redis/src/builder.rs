@@ -11,6 +11,7 @@ use crate::backend::RedisBackend;
 use crate::keyspace::{Keyspace, Placement};
 use crate::link::Link;
 use crate::link::connection::{Connector, Single};
+use crate::observed::Label;
 use crate::shared::{Options, Shared};
 use crate::shortcut::Shortcut;
 
@@ -58,6 +59,7 @@ pub struct RedisBuilder {
     slack: Duration,
     clock: Option<Box<dyn Fn() -> Timestamp + Send + Sync>>,
     refusals: usize,
+    label: Label,
 }
 
 impl RedisBuilder {
@@ -75,6 +77,7 @@ impl RedisBuilder {
             slack: Duration::from_secs(10),
             clock: None,
             refusals: 0,
+            label: Label::default(),
         }
     }
 
@@ -179,6 +182,28 @@ impl RedisBuilder {
         self
     }
 
+    /// Reports [these metrics](crate::metrics) through the facade of the [`metrics`](https://docs.rs/metrics) crate, with
+    /// `backend` as the value of their label `backend`. Choose another name for each backend of the program: the series
+    /// of two backends with one name add up. The recorder may be installed before or after. By default, nothing is
+    /// reported.
+    ///
+    /// ```
+    /// use metrics_util::debugging::DebuggingRecorder;
+    /// use throttle_redis::{RedisBackend, Single};
+    ///
+    /// let recorder = DebuggingRecorder::new();
+    /// let redis = RedisBackend::builder(Single::new("redis://127.0.0.1:1")?).metrics("api");
+    /// let _backend = metrics::with_local_recorder(&recorder, || redis.build())?;
+    /// let series = recorder.snapshotter().snapshot().into_vec();
+    /// assert!(series.iter().any(|(key, ..)| key.key().name() == "throttle_redis_decisions_total"));
+    /// # Ok::<_, throttle_core::ConfigError>(())
+    /// ```
+    #[cfg(feature = "metrics")]
+    pub fn metrics(mut self, backend: impl Into<String>) -> Self {
+        self.label = Label::new(backend.into());
+        self
+    }
+
     /// Builds the backend, without waiting for a connection: see [`RedisBackend::new`].
     ///
     /// # Errors
@@ -211,7 +236,7 @@ impl RedisBuilder {
         let max_batch = if cluster { 1 } else { self.max_batch };
         let shared = Shared {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
-            link: Link::new(self.connector, self.deadline, self.threshold),
+            link: Link::new(self.connector, self.deadline, self.threshold, self.label),
             keyspace,
             options: Options { max_batch, queue: self.queue, slack: slack.to_string(), clock: self.clock },
             policies: PolicyRegistry::default(),

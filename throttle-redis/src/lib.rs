@@ -106,6 +106,7 @@
 //! | feature | default | gives |
 //! |---|---|---|
 //! | `cluster` | no | [`Cluster`] |
+//! | `metrics` | no | [`RedisBuilder::metrics`], which reports [these metrics](mod@metrics) |
 //! | `pool` | no | [`Pool`] |
 //! | `sentinel` | no | [`Sentinel`] |
 //! | `tls` | no | `rediss://`, with rustls, and [`Tls`] for your own certificates |
@@ -116,6 +117,10 @@ mod decide;
 mod inspect;
 mod keyspace;
 mod link;
+#[cfg(feature = "metrics")]
+pub mod metrics;
+#[cfg_attr(not(feature = "metrics"), path = "unobserved.rs")]
+mod observed;
 mod reset;
 mod script;
 mod shared;

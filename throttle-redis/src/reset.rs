@@ -152,16 +152,18 @@ mod tests {
         Ok(Reply::Array(vec![bytes(next), Reply::Array(names.iter().map(|name| bytes(name)).collect())]))
     }
 
+    /// Half of the slots, as a server of a cluster lists them.
+    fn range(first: i64, host: &str) -> Reply {
+        let server = Reply::Array(vec![Reply::Bytes(host.into()), Reply::Int(1)]);
+        Reply::Array(vec![Reply::Int(first), Reply::Int(first + 8_191), server])
+    }
+
     /// Each server lists its keys in pages, and each key is in a slot of its own.
     #[tokio::test(start_paused = true)]
     async fn a_reset_of_all_keys_goes_through_every_page_of_every_primary() {
         let store = ByHand::cluster();
         let backend = fixture(&store).await;
         let resetting = tokio::spawn(backend.reset_all("p"));
-        let range = |first: i64, host: &str| {
-            let server = Reply::Array(vec![Reply::Bytes(host.into()), Reply::Int(1)]);
-            Reply::Array(vec![Reply::Int(first), Reply::Int(first + 8_191), server])
-        };
         let sent = store.next().await;
         assert_eq!(sent.words(), ["CLUSTER", "SLOTS"]);
         sent.answer(Ok(Reply::Array(vec![range(0, "one"), range(8_192, "two")]))).await;
@@ -181,6 +183,23 @@ mod tests {
                 assert_eq!(sent.command.route(), &Route::Slot(crate::link::hash_slot::of(name.as_bytes())));
                 sent.answer(Ok(Reply::Int(1))).await;
             }
+        }
+        assert!(resetting.await.expect("no panic").is_ok());
+    }
+
+    /// The client chooses the server of a command that names no slot, and only one of them has the keys.
+    #[tokio::test(start_paused = true)]
+    async fn keys_of_one_slot_of_a_cluster_are_looked_for_on_every_primary() {
+        let store = ByHand::cluster();
+        let backend = RedisBackend::builder(store.clone()).single_slot("one").build().expect("valid options");
+        store.connect(Ok(())).await;
+        let resetting = tokio::spawn(backend.reset_all("p"));
+        store.next().await.answer(Ok(Reply::Array(vec![range(0, "one"), range(8_192, "two")]))).await;
+        for host in ["one", "two"] {
+            let sent = store.next().await;
+            assert_eq!(sent.words()[..4], ["SCAN", "0", "MATCH", "throttle{one}p*"]);
+            assert_eq!(sent.command.route(), &address(host, 1));
+            sent.answer(page("0", &[])).await;
         }
         assert!(resetting.await.expect("no panic").is_ok());
     }

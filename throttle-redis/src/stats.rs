@@ -1,7 +1,13 @@
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use throttle_core::BackendErrorKind;
+
+use crate::link::breaker::Breaker;
+use crate::observed::{Label, Observed};
+
 macro_rules! counters {
-    ($($(#[$doc:meta])* $name:ident, $count:ident;)*) => {
+    ($($(#[$doc:meta])* $name:ident, $count:ident $(($argument:ident: $type:ty))?;)*) => {
         /// Counters of a backend and its clones since they were created. They only increase.
         ///
         /// ```
@@ -15,14 +21,21 @@ macro_rules! counters {
             $($(#[$doc])* pub $name: u64,)*
         }
 
-        #[derive(Debug, Default)]
+        #[derive(Debug)]
         pub(crate) struct Counters {
             $($name: AtomicU64,)*
+            pub(crate) observed: Observed,
         }
 
         impl Counters {
-            $(pub(crate) fn $count(&self) {
+            /// The counters of a backend with these breakers.
+            pub(crate) fn new(label: Label, breakers: &Arc<[Breaker]>) -> Self {
+                Self { $($name: AtomicU64::new(0),)* observed: Observed::new(label, breakers) }
+            }
+
+            $(pub(crate) fn $count(&self $(, $argument: $type)?) {
                 self.$name.fetch_add(1, Ordering::Relaxed);
+                self.observed.$count($($argument)?);
             })*
 
             pub(crate) fn read(&self) -> Stats {
@@ -36,12 +49,12 @@ counters! {
     /// Decisions the store made.
     decisions, decided;
     /// Decisions that failed, for any reason.
-    failures, failed;
+    failures, failed(kind: BackendErrorKind);
     /// Failed decisions of which it is not known whether they were charged.
     unknown, left_unknown;
     /// Refusals that the deny cache answered.
     cached_refusals, denied;
-    /// Script calls that carried decisions; fewer than decisions where they were batched.
+    /// Script calls sent, repetitions and settlements among them; fewer than decisions where those were batched.
     calls, called;
     /// Calls that were repeated after an answer that proved that they had not run.
     repeated, repeat;

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use common::{LimitTree, policy};
 use throttle_core::{Backend, FixedWindow, Gcra, Key, Rate};
 use throttle_redis::{
-    Cluster, Command, Connection, Connector, Pending, Pool, RedisBackend, RedisBuilder, Reply, Sentinel, Single, Tls,
+    Cluster, Command, Connection, Connector, FaultKind, Pending, Pool, RedisBackend, RedisBuilder, Reply, Sentinel,
+    Single, Tls,
 };
 use throttle_test_servers::{Cluster as Servers, Proxy, Sentinel as Sentinels, Server};
 
@@ -87,6 +88,21 @@ async fn errors_of_connecting_tell_the_address_and_what_the_server_said() {
         assert!(text.contains(address.as_str()) && text.contains(why), "{text}");
         assert!(!text.contains("s3cret") && !text.contains("hunter2"), "{text}");
         assert!(error.is_uncharged(), "{text}");
+    }
+}
+
+/// A connector tells a mistake in its configuration from an outage, for those who wrap it.
+#[tokio::test]
+async fn a_server_that_refuses_the_password_is_no_server_that_is_out_of_reach() {
+    let server = Server::builder().password("s3cret").start();
+    let wrong = format!("redis://:hunter2@127.0.0.1:{}", server.port());
+    for (url, kind) in [(wrong.as_str(), FaultKind::Refused), ("redis://127.0.0.1:1", FaultKind::NotSent)] {
+        let connectors: [Box<dyn Connector>; 2] =
+            [Box::new(Single::new(url).unwrap()), Box::new(Pool::new(url, 3).unwrap())];
+        for connector in connectors {
+            let fault = connector.connect().await.err().expect("it does not connect");
+            assert_eq!(fault.kind(), &kind, "{fault}");
+        }
     }
 }
 

@@ -21,6 +21,7 @@ use tokio::time::{Instant, timeout_at};
 use super::call;
 use crate::link::call_error::CallError;
 use crate::link::in_flight_limit::Held;
+use crate::observed::WaitingDecision;
 use crate::script::reply::{Part, Parts};
 use crate::script::request::Ask;
 use crate::script::server_work::CALL;
@@ -65,6 +66,8 @@ struct Job {
     ask: Arc<Ask>,
     work: u32,
     caller: Caller,
+    /// Dropped when the job is sent or given up.
+    _waiting: WaitingDecision,
 }
 
 /// The caller of a decision, which waits for the answer.
@@ -122,7 +125,8 @@ impl Batcher {
         let (answer, answered) = oneshot::channel();
         let (work, claim) = (ask.work(), Arc::<Claim>::default());
         let caller = Caller { until, answer: Some(answer), claim: Arc::clone(&claim) };
-        waiting.queue.push_back(Job { ask: Arc::clone(ask), work, caller });
+        let _waiting = shared.link.counters.observed.waiting();
+        waiting.queue.push_back(Job { ask: Arc::clone(ask), work, caller, _waiting });
         // The caller's runtime is running; that of an earlier decision may have shut down.
         waiting.runtime = Some(Handle::current());
         spawn_start(shared, &self.0, waiting, Spawned::ByCaller);

@@ -15,7 +15,7 @@ use crate::script::request::Ask;
 use crate::shared::Shared;
 
 pub(crate) async fn decide_one(shared: &Arc<Shared>, ask: &Arc<Ask>, until: Instant) -> Result<Part, CallError> {
-    let _room = shared.link.room_by(ask.slot, ask.work(), until).await?;
+    let _room = shared.link.room_for_one(&shared.link.room, (ask.slot, ask.work()), until).await?;
     ask_one(shared, &ask.prepared.scripts.decide, ask, until).await
 }
 
@@ -27,7 +27,7 @@ pub(crate) async fn decide_batch(shared: &Arc<Shared>, asks: &[Arc<Ask>], until:
 
 /// Decides a request whose stored values were written under other parameters.
 pub(crate) async fn carry_over(shared: &Arc<Shared>, ask: &Arc<Ask>, until: Instant) -> Result<Part, CallError> {
-    let _room = shared.link.room_by(ask.slot, ask.work(), until).await?;
+    let _room = shared.link.room_for_one(&shared.link.room, (ask.slot, ask.work()), until).await?;
     ask_one(shared, &ask.prepared.scripts.carry, ask, until).await
 }
 
@@ -40,9 +40,11 @@ async fn ask_one(shared: &Arc<Shared>, script: &Script, ask: &Arc<Ask>, until: I
 async fn ask_all(shared: &Arc<Shared>, script: &Script, asks: &[Arc<Ask>], until: Instant) -> Result<Parts, CallError> {
     let Some(first) = asks.first() else { return Ok(Parts::new()) };
     let time = time_word(shared, first.as_of);
-    let reply = run(shared, &first.prepared, script, &time, asks, first.slot, until).await?;
+    let mut observed = shared.link.counters.observed.call(asks.len());
+    let reply = observed.see(run(shared, &first.prepared, script, &time, asks, first.slot, until).await)?;
     let applying = asks.iter().map(|ask| ask.names.len());
-    let parts = split(reply, applying).ok_or(CallError::Malformed("the script's reply is cut short"))?;
+    let parts = split(reply, applying).ok_or(CallError::Malformed("the script's reply is cut short"));
+    let parts = observed.see(parts)?;
     if time.is_empty()
         && let Some(part) = parts.first()
     {
@@ -50,6 +52,7 @@ async fn ask_all(shared: &Arc<Shared>, script: &Script, asks: &[Arc<Ask>], until
     }
     Ok(parts)
 }
+
 impl Subject for [Arc<Ask>] {
     fn names(&self) -> impl Iterator<Item = &[u8]> {
         self.iter().flat_map(|ask| ask.names.iter().map(Vec::as_slice))

@@ -36,7 +36,7 @@ pub(crate) async fn decide(shared: &Arc<Shared>, set: &Arc<RedisSet>, ask: &Arc<
     match &decided {
         Ok(_) => counters.decided(),
         Err(error) => {
-            counters.failed();
+            counters.failed(error.kind());
             if !error.is_uncharged() {
                 counters.left_unknown();
             }

@@ -38,8 +38,7 @@ pub(crate) async fn ask_in_one_slot(
         set.batcher.ask(shared, ask, until).await?
     } else {
         let _place = set.waiting.try_acquire().map_err(|_| CallError::Saturated)?;
-        let room = set.room.take_by(shared.link.range(ask.slot), ask.work(), until).await;
-        let _room = room.ok_or(CallError::Expired)?;
+        let _room = shared.link.room_for_one(&set.room, (ask.slot, ask.work()), until).await?;
         call::decide_one(shared, ask, until).await?
     };
     if part.flag() == Some(b'C') {

@@ -91,8 +91,8 @@ impl Breaker {
         self.state.load(Ordering::Acquire) == OPEN
     }
 
-    #[cfg(test)]
-    fn is_closed(&self) -> bool {
+    #[cfg(any(test, feature = "metrics"))]
+    pub(crate) fn is_closed(&self) -> bool {
         self.state.load(Ordering::Acquire) == CLOSED
     }
 }

@@ -52,7 +52,7 @@ impl From<CallError> for BackendError {
 }
 
 impl CallError {
-    fn kind(&self) -> BackendErrorKind {
+    pub(crate) fn kind(&self) -> BackendErrorKind {
         match self {
             Self::Late | Self::TooLate | Self::Overdue => BackendErrorKind::Timeout,
             Self::Suspended => BackendErrorKind::Suspended,

@@ -1,7 +1,7 @@
 //! The link to the store: one connection, which is watched, reopened when it breaks, and not used while the store is
 //! down.
 
-mod breaker;
+pub(crate) mod breaker;
 pub(crate) mod call_error;
 pub(crate) mod connection;
 pub(crate) mod hash_slot;
@@ -36,6 +36,7 @@ use hash_slot::{RANGES, SLOTS};
 use in_flight_limit::{Held, InFlightLimit};
 use live_connection::LiveConnection;
 
+use crate::observed::Label;
 use crate::stats::Counters;
 
 /// How often a request that waits for the first connection checks whether the connection is still being opened.
@@ -54,7 +55,7 @@ pub(crate) struct Link {
     current: ArcSwapOption<LiveConnection>,
     /// The outcomes of attempts to connect, for requests that wait for the first connection.
     attempts: watch::Sender<Attempts>,
-    breakers: Vec<Breaker>,
+    breakers: Arc<[Breaker]>,
     /// For each breaker's slots, the slot that failed last and a key in it: it shows best whether that server is
     /// healthy.
     suspects: Vec<Mutex<Suspect>>,
@@ -87,14 +88,16 @@ struct Attempts {
 }
 
 impl Link {
-    pub(crate) fn new(connector: Box<dyn Connector>, deadline: Duration, threshold: u32) -> Arc<Self> {
+    pub(crate) fn new(connector: Box<dyn Connector>, deadline: Duration, threshold: u32, label: Label) -> Arc<Self> {
         let ranges = if connector.is_cluster() { RANGES } else { 1 };
+        let breakers: Arc<[Breaker]> = (0..ranges).map(|_| Breaker::new(threshold)).collect();
         let share = if ranges > 1 { SHARE_OF_RANGE } else { SHARE };
         let link = Arc::new(Self {
             connector,
             current: ArcSwapOption::empty(),
             attempts: watch::Sender::new(Attempts::default()),
-            breakers: (0..ranges).map(|_| Breaker::new(threshold)).collect(),
+            counters: Counters::new(label, &breakers),
+            breakers,
             suspects: (0..ranges).map(|_| Mutex::default()).collect(),
             began: Instant::now(),
             answered: (0..ranges).map(|_| AtomicU64::new(0)).collect(),
@@ -104,7 +107,6 @@ impl Link {
             pauses: Mutex::default(),
             generation: AtomicU64::new(0),
             deadline,
-            counters: Counters::default(),
         });
         // If the backend is built inside a runtime, the connection is ready before the first request.
         if tokio::runtime::Handle::try_current().is_ok() {
@@ -207,6 +209,22 @@ impl Link {
         self.current.load().is_some()
     }
 
+    /// Waits until `until` for room for one decision: at the server, or the share of it that a set may take.
+    #[inline]
+    pub(crate) async fn room_for_one<'a>(
+        &self,
+        room: &'a InFlightLimit,
+        (slot, work): (u16, u32),
+        until: Instant,
+    ) -> Result<Held<'a>, CallError> {
+        let range = self.range(slot);
+        if let Some(held) = room.take_now(range, work) {
+            return Ok(held);
+        }
+        let _waiting = self.counters.observed.waiting();
+        room.take_by(range, work, until).await.ok_or(CallError::Expired)
+    }
+
     /// Waits for room at the server of a slot until `until`.
     #[inline]
     pub(crate) async fn room_by(&self, slot: u16, work: u32, until: Instant) -> Result<Held<'_>, CallError> {
@@ -282,6 +300,7 @@ impl Link {
         let fault = match outcome {
             Ok(()) => {
                 if self.breakers[self.range(slot)].succeed() {
+                    self.counters.observed.breaker_changed();
                     tracing::info!("the rate-limit store answers again");
                 }
                 return;
@@ -309,6 +328,7 @@ impl Link {
         }
         if self.breakers[self.range(slot)].fail(failure) {
             self.counters.breaker_opened();
+            self.counters.observed.breaker_changed();
             tracing::warn!(%why, "the rate-limit store fails; it is not asked until it gives a sign of life");
             self.reconnect();
         }

@@ -106,6 +106,7 @@ impl Link {
                 let alive = link.gives_sign_of_life(&live, range).await;
                 if alive {
                     link.breakers[range].half_open();
+                    link.counters.observed.breaker_changed();
                 }
                 alive
             });

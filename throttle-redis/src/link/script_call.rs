@@ -145,6 +145,7 @@ mod tests {
     use super::*;
     use crate::link::connection::by_hand::{ByHand, Sent, fault};
     use crate::link::connection::{Fault, Reply};
+    use crate::observed::Label;
 
     const SLOT: u16 = 7;
     const DEADLINE: Duration = Duration::from_secs(1);
@@ -163,7 +164,7 @@ mod tests {
 
     async fn connected() -> (ByHand, Arc<Link>) {
         let store = ByHand::cluster();
-        let link = Link::new(Box::new(store.clone()), DEADLINE, 1);
+        let link = Link::new(Box::new(store.clone()), DEADLINE, 1, Label::default());
         store.connect(Ok(())).await;
         (store, link)
     }

@@ -7,7 +7,7 @@ const DEADLINE: Duration = Duration::from_millis(100);
 
 async fn connected(threshold: u32) -> (ByHand, Arc<Link>, Arc<LiveConnection>) {
     let store = ByHand::default();
-    let link = Link::new(Box::new(store.clone()), DEADLINE, threshold);
+    let link = Link::new(Box::new(store.clone()), DEADLINE, threshold, Label::default());
     store.connect(Ok(())).await;
     let live = link.current.load_full().expect("a connection");
     (store, link, live)
@@ -16,7 +16,7 @@ async fn connected(threshold: u32) -> (ByHand, Arc<Link>, Arc<LiveConnection>) {
 #[tokio::test(start_paused = true)]
 async fn inside_a_runtime_the_connection_is_opened_before_the_first_request() {
     let store = ByHand::default();
-    let link = Link::new(Box::new(store.clone()), DEADLINE, 1);
+    let link = Link::new(Box::new(store.clone()), DEADLINE, 1, Label::default());
     assert_eq!(store.connecting().await, 1);
     assert!(!link.is_healthy(), "there is no connection yet");
 }
@@ -73,7 +73,7 @@ async fn a_fault_of_a_replaced_connection_leaves_the_new_one_alone() {
 #[tokio::test(start_paused = true)]
 async fn requests_that_wait_for_the_first_connection_learn_when_it_cannot_be_opened() {
     let store = ByHand::default();
-    let link = Link::new(Box::new(store.clone()), DEADLINE, 1);
+    let link = Link::new(Box::new(store.clone()), DEADLINE, 1, Label::default());
     let waiting = Arc::clone(&link);
     let waiting = tokio::spawn(async move { waiting.live_for((0, b"key"), Instant::now() + 9 * DEADLINE).await });
     let began = Instant::now();
@@ -88,7 +88,7 @@ async fn requests_that_wait_for_the_first_connection_learn_when_it_cannot_be_ope
 async fn a_request_waits_for_the_first_connection_until_its_deadline() {
     for opens in [true, false] {
         let store = ByHand::default();
-        let link = Link::new(Box::new(store.clone()), DEADLINE, 1);
+        let link = Link::new(Box::new(store.clone()), DEADLINE, 1, Label::default());
         let waiting = Arc::clone(&link);
         let waiting = tokio::spawn(async move { waiting.live(Instant::now() + 3 * LOOK_AGAIN / 2).await });
         turns().await;
@@ -107,7 +107,7 @@ async fn a_request_waits_for_the_first_connection_until_its_deadline() {
 #[tokio::test(start_paused = true)]
 async fn a_lost_connection_is_not_reported_with_the_reason_of_an_earlier_attempt() {
     let store = ByHand::default();
-    let link = Link::new(Box::new(store.clone()), DEADLINE, 100);
+    let link = Link::new(Box::new(store.clone()), DEADLINE, 100, Label::default());
     store.connect(Err(fault(FaultKind::NotSent))).await;
     tokio::time::sleep(Duration::from_millis(200)).await;
     store.connect(Ok(())).await;
@@ -173,7 +173,7 @@ async fn calls_are_suspended_as_overdue_only_while_there_is_a_connection_and_no_
 #[tokio::test(start_paused = true)]
 async fn work_under_way_is_a_part_of_the_deadline_and_less_for_one_range_of_a_cluster() {
     for (store, share) in [(ByHand::default(), 4), (ByHand::cluster(), 8)] {
-        let link = Link::new(Box::new(store), DEADLINE, 1);
+        let link = Link::new(Box::new(store), DEADLINE, 1, Label::default());
         let most = u32::try_from(DEADLINE.as_micros()).expect("a small number") / share;
         let _all = link.room.take_now(0, most - 1).expect("nothing is under way");
         assert!(link.room.take_now(0, 2).is_none() && link.room.take_now(0, 1).is_some());
@@ -184,7 +184,7 @@ async fn work_under_way_is_a_part_of_the_deadline_and_less_for_one_range_of_a_cl
 #[tokio::test(start_paused = true)]
 async fn each_range_of_a_cluster_has_a_breaker_and_a_fault_keeps_its_connection() {
     let store = ByHand::cluster();
-    let link = Link::new(Box::new(store.clone()), DEADLINE, 1);
+    let link = Link::new(Box::new(store.clone()), DEADLINE, 1, Label::default());
     store.connect(Ok(())).await;
     let live = link.current.load_full().expect("a connection");
     for (broken, healthy) in [(0, 16_383), (16_383, 0)] {

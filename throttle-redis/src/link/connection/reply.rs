@@ -51,6 +51,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_status_line_is_no_value() {
+        let status = || Reply::Status("OK".to_owned());
+        assert_eq!((status().into_bytes(), status().into_array()), (None, None));
+        assert_eq!(Reply::Bytes(b"OK".to_vec()).into_bytes(), Some(b"OK".to_vec()));
+    }
+
+    #[test]
     fn a_number_may_come_as_a_text() {
         assert_eq!(Reply::Int(-7).as_number(), Some(-7));
         assert_eq!(Reply::Bytes(b"6379".to_vec()).as_number(), Some(6379));

@@ -5,6 +5,7 @@ use tokio::time::sleep;
 use super::*;
 use crate::link::connection::by_hand::{ByHand, fault, turns};
 use crate::link::connection::{Reply, Route};
+use crate::observed::Label;
 
 const DEADLINE: Duration = Duration::from_millis(100);
 const KEY: &[u8] = b"key";
@@ -12,7 +13,7 @@ const KEY: &[u8] = b"key";
 const SLOT: u16 = 7_000;
 
 fn link(store: &ByHand) -> Arc<Link> {
-    Link::new(Box::new(store.clone()), DEADLINE, 1)
+    Link::new(Box::new(store.clone()), DEADLINE, 1, Label::default())
 }
 
 fn slots(servers: [&str; 2]) -> Reply {

@@ -1,0 +1,66 @@
+//! How many breakers are in each state, as three gauges.
+
+use std::sync::Arc;
+
+use metrics::Gauge;
+use parking_lot::Mutex;
+
+use crate::link::breaker::Breaker;
+
+/// The breakers of a backend, and what the gauges show of them.
+///
+/// The gauges are moved by the difference to what they show already, so that those of several backends with one name add
+/// up. Breakers are counted under the lock: of two that change at once, the second count sees both.
+#[derive(Debug)]
+pub(super) struct BreakerStates {
+    breakers: Arc<[Breaker]>,
+    shown: Mutex<[u32; 3]>,
+}
+
+impl BreakerStates {
+    pub(super) fn new(breakers: Arc<[Breaker]>) -> Self {
+        Self { breakers, shown: Mutex::default() }
+    }
+
+    pub(super) fn are_shown(&self) -> bool {
+        *self.shown.lock() != [0; 3]
+    }
+
+    /// Moves the gauges to the present states.
+    pub(super) fn show(&self, gauges: &[Gauge; 3]) {
+        self.move_to(gauges, || self.count());
+    }
+
+    /// Takes from the gauges what they show.
+    pub(super) fn hide(&self, gauges: &[Gauge; 3]) {
+        self.move_to(gauges, || [0; 3]);
+    }
+
+    fn move_to(&self, gauges: &[Gauge; 3], target: impl FnOnce() -> [u32; 3]) {
+        let mut shown = self.shown.lock();
+        let target = target();
+        for ((gauge, from), to) in gauges.iter().zip(*shown).zip(target) {
+            if to < from {
+                gauge.decrement(from - to);
+            } else {
+                gauge.increment(to - from);
+            }
+        }
+        *shown = target;
+    }
+
+    fn count(&self) -> [u32; 3] {
+        let mut count = [0; 3];
+        for breaker in &*self.breakers {
+            let state = if breaker.is_open() {
+                2
+            } else if breaker.is_closed() {
+                0
+            } else {
+                1
+            };
+            count[state] += 1;
+        }
+        count
+    }
+}

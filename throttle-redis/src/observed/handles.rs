@@ -1,0 +1,109 @@
+//! The series of a backend: their names, units and texts, and the handles to them.
+
+use metrics::{
+    Counter, Gauge, Histogram, SharedString, Unit, counter, describe_counter, describe_gauge, describe_histogram,
+    gauge, histogram,
+};
+use throttle_core::BackendErrorKind;
+
+macro_rules! counted {
+    ($($count:ident, $name:literal, $text:literal;)*) => {
+        /// The counters that have no label but the backend's name.
+        pub(super) struct Counted {
+            $(pub(super) $count: Counter,)*
+        }
+
+        impl Counted {
+            fn register(backend: &SharedString) -> Self {
+                $(describe_counter!($name, Unit::Count, $text);)*
+                Self { $($count: counter!($name, "backend" => backend.clone()),)* }
+            }
+        }
+    };
+}
+
+counted! {
+    decided, "throttle_redis_decisions_total", "Decisions that the store made.";
+    left_unknown, "throttle_redis_unknown_charges_total",
+        "Failed decisions of which it is not known whether they were charged.";
+    denied, "throttle_redis_cached_refusals_total", "Refusals that the deny cache made without a call.";
+    called, "throttle_redis_sent_calls_total",
+        "Script calls sent to a server, settlements and repetitions among them.";
+    repeat, "throttle_redis_repeated_calls_total",
+        "Script calls sent again after a reply which proved that they had not run.";
+    loaded, "throttle_redis_loaded_scripts_total", "Scripts loaded into a server.";
+    connected, "throttle_redis_opened_connections_total", "Connections opened.";
+    connecting_failed, "throttle_redis_failed_connections_total", "Attempts to connect that failed.";
+    breaker_opened, "throttle_redis_breaker_openings_total", "Times that a breaker opened.";
+    settling_failed, "throttle_redis_failed_settlements_total", "Settlements and refunds that failed.";
+}
+
+/// All handles, registered at once.
+pub(super) struct Handles {
+    pub(super) counted: Counted,
+    failed: [Counter; KINDS.len()],
+    calls: [Counter; RESULTS.len()],
+    pub(super) batch: Histogram,
+    pub(super) waiting: Gauge,
+    /// The breakers that are closed, half open and open.
+    pub(super) breakers: [Gauge; 3],
+}
+
+const FAILED: &str = "throttle_redis_failed_decisions_total";
+const CALLS: &str = "throttle_redis_calls_total";
+const BATCH: &str = "throttle_redis_batch_decisions";
+const WAITING: &str = "throttle_redis_waiting_decisions";
+const BREAKERS: &str = "throttle_redis_breakers";
+
+const KINDS: [BackendErrorKind; 5] = [
+    BackendErrorKind::Unavailable,
+    BackendErrorKind::Timeout,
+    BackendErrorKind::Saturated,
+    BackendErrorKind::Protocol,
+    BackendErrorKind::Suspended,
+];
+const RESULTS: [&str; 6] = ["ok", "late", "fault", "malformed", "unsent", "abandoned"];
+const STATES: [&str; 3] = ["closed", "half_open", "open"];
+
+/// How a call that carried decisions ended. The places are those of [`RESULTS`].
+#[derive(Clone, Copy, Debug)]
+pub(super) enum CallResult {
+    Ok,
+    Late,
+    Fault,
+    Malformed,
+    Unsent,
+    Abandoned,
+}
+
+impl Handles {
+    pub(super) fn register(backend: &SharedString) -> Self {
+        describe_counter!(FAILED, Unit::Count, "Decisions that failed.");
+        describe_counter!(CALLS, Unit::Count, "Script calls that carried decisions, by how they ended.");
+        describe_histogram!(BATCH, Unit::Count, "Decisions in a script call.");
+        describe_gauge!(
+            WAITING,
+            Unit::Count,
+            "Decisions that wait in this process for a call, or for room at the server."
+        );
+        describe_gauge!(BREAKERS, Unit::Count, "Breakers in each state.");
+        Self {
+            counted: Counted::register(backend),
+            failed: KINDS.map(|kind| counter!(FAILED, "backend" => backend.clone(), "kind" => kind.label())),
+            calls: RESULTS.map(|result| counter!(CALLS, "backend" => backend.clone(), "result" => result)),
+            batch: histogram!(BATCH, "backend" => backend.clone()),
+            waiting: gauge!(WAITING, "backend" => backend.clone()),
+            breakers: STATES.map(|state| gauge!(BREAKERS, "backend" => backend.clone(), "state" => state)),
+        }
+    }
+
+    pub(super) fn failed(&self, kind: BackendErrorKind) -> &Counter {
+        let place = KINDS.iter().position(|known| *known == kind);
+        // This backend makes no errors of other kinds.
+        &self.failed[place.unwrap_or(0)]
+    }
+
+    pub(super) fn call(&self, result: CallResult) -> &Counter {
+        &self.calls[result as usize]
+    }
+}

@@ -1,0 +1,181 @@
+//! Reports what a backend does to the recorder of the `metrics` facade, if the backend has a name.
+//!
+//! Without the feature `metrics`, `unobserved.rs` stands in the place of this file, with the same names and without any
+//! effect, so that no other file has to know which of the two it is.
+
+mod breaker_states;
+mod handles;
+
+use std::sync::Arc;
+
+use metrics::{Gauge, SharedString};
+use throttle_core::BackendErrorKind;
+use throttle_core::metrics::Registered;
+
+use crate::link::breaker::Breaker;
+use crate::link::call_error::CallError;
+use crate::link::connection::FaultKind;
+use breaker_states::BreakerStates;
+use handles::{CallResult, Handles};
+
+/// The name of a backend in its metrics; without one, it reports nothing.
+#[derive(Debug, Default)]
+pub(crate) struct Label(Option<SharedString>);
+
+impl Label {
+    pub(crate) fn new(backend: String) -> Self {
+        Self(Some(SharedString::from(backend)))
+    }
+}
+
+/// What is reported of one backend and its clones.
+#[derive(Debug)]
+pub(crate) struct Observed(Option<Reporting>);
+
+#[derive(Debug)]
+struct Reporting {
+    handles: Registered<Handles>,
+    breakers: Arc<BreakerStates>,
+}
+
+impl Observed {
+    pub(crate) fn new(label: Label, breakers: &Arc<[Breaker]>) -> Self {
+        let Some(backend) = label.0 else { return Self(None) };
+        let breakers = Arc::new(BreakerStates::new(Arc::clone(breakers)));
+        let states = Arc::clone(&breakers);
+        let handles = Registered::new(move || {
+            let handles = Handles::register(&backend);
+            states.show(&handles.breakers);
+            handles
+        });
+        // If there is a recorder already, every series exists before the first event.
+        handles.with(|_| {});
+        Self(Some(Reporting { handles, breakers }))
+    }
+
+    #[inline]
+    fn handles(&self) -> Option<&Handles> {
+        self.0.as_ref().and_then(|reporting| reporting.handles.get())
+    }
+
+    pub(crate) fn failed(&self, kind: BackendErrorKind) {
+        if let Some(handles) = self.handles() {
+            handles.failed(kind).increment(1);
+        }
+    }
+
+    /// Call this after a breaker has changed its state.
+    pub(crate) fn breaker_changed(&self) {
+        if let (Some(reporting), Some(handles)) = (&self.0, self.handles()) {
+            reporting.breakers.show(&handles.breakers);
+        }
+    }
+
+    /// Observes a call that carries some decisions, until the returned guard is dropped.
+    #[inline]
+    pub(crate) fn call(&self, decisions: usize) -> ObservedCall<'_> {
+        ObservedCall { handles: self.handles(), decisions, result: CallResult::Abandoned }
+    }
+
+    /// Counts a decision as waiting until the returned guard is dropped.
+    #[inline]
+    pub(crate) fn waiting(&self) -> WaitingDecision {
+        let waiting = self.handles().map(|handles| handles.waiting.clone());
+        if let Some(waiting) = &waiting {
+            waiting.increment(1);
+        }
+        WaitingDecision(waiting)
+    }
+}
+
+macro_rules! counted {
+    ($($count:ident),*) => {
+        impl Observed {
+            $(#[inline]
+            pub(crate) fn $count(&self) {
+                if let Some(handles) = self.handles() {
+                    handles.counted.$count.increment(1);
+                }
+            })*
+        }
+    };
+}
+
+counted!(
+    decided,
+    left_unknown,
+    denied,
+    called,
+    repeat,
+    loaded,
+    connected,
+    connecting_failed,
+    breaker_opened,
+    settling_failed
+);
+
+impl Drop for Reporting {
+    /// Nothing is left of this backend in the gauges that count breakers.
+    fn drop(&mut self) {
+        // A backend that has shown nothing must not register its series now.
+        if self.breakers.are_shown()
+            && let Some(handles) = self.handles.get()
+        {
+            self.breakers.hide(&handles.breakers);
+        }
+    }
+}
+
+/// A call that carries decisions. It is counted when this is dropped, by the last outcome that was seen.
+pub(crate) struct ObservedCall<'a> {
+    handles: Option<&'a Handles>,
+    decisions: usize,
+    result: CallResult,
+}
+
+impl ObservedCall<'_> {
+    /// Notes how the call ended, and returns it.
+    #[inline]
+    pub(crate) fn see<T>(&mut self, outcome: Result<T, CallError>) -> Result<T, CallError> {
+        self.result = outcome.as_ref().map_or_else(result_of, |_| CallResult::Ok);
+        outcome
+    }
+}
+
+fn result_of(error: &CallError) -> CallResult {
+    match error {
+        CallError::Late => CallResult::Late,
+        CallError::Fault(fault) if *fault.kind() == FaultKind::NotSent => CallResult::Unsent,
+        CallError::Fault(_) => CallResult::Fault,
+        CallError::Malformed(_) => CallResult::Malformed,
+        CallError::TooLate | CallError::Expired | CallError::Suspended | CallError::Overdue | CallError::Saturated => {
+            CallResult::Unsent
+        }
+        CallError::PartlyCharged(first) => result_of(first),
+    }
+}
+
+impl Drop for ObservedCall<'_> {
+    fn drop(&mut self) {
+        if let Some(handles) = self.handles {
+            handles.call(self.result).increment(1);
+            // A call carries at most 64.
+            handles.batch.record(u32::try_from(self.decisions).unwrap_or(u32::MAX));
+        }
+    }
+}
+
+/// A decision that waits in this process. It holds its own gauge: one that began to wait before there was a recorder was
+/// not added to the gauge, and is not taken from it.
+pub(crate) struct WaitingDecision(Option<Gauge>);
+
+impl Drop for WaitingDecision {
+    fn drop(&mut self) {
+        if let Some(waiting) = &self.0 {
+            waiting.decrement(1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

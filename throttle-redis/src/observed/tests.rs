@@ -1,0 +1,204 @@
+//! What is reported of breakers and waits that a test brings about by hand.
+
+#[path = "../../tests/metrics/recorded.rs"]
+mod recorded;
+
+use std::time::Duration;
+
+use recorded::{Recorded, expected};
+use throttle_core::backend::Call;
+use throttle_core::{Backend, Gcra, Key, Policy, PolicySet, PolicyTree, Rate, Timestamp};
+
+use super::*;
+use crate::decide::set::RedisSet;
+use crate::link::Link;
+use crate::link::connection::Fault;
+use crate::link::connection::by_hand::{ByHand, fault, turns};
+use crate::{RedisBackend, RedisBuilder};
+
+fn link(store: &ByHand) -> Arc<Link> {
+    Link::new(Box::new(store.clone()), Duration::from_millis(100), 1, Label::new("api".to_owned()))
+}
+
+fn breakers(recorded: &Recorded) -> [i64; 3] {
+    ["closed", "half_open", "open"].map(|state| recorded.value("api", &format!("breakers {state}")))
+}
+
+fn lost() -> CallError {
+    CallError::Fault(fault(FaultKind::Lost))
+}
+
+async fn connected(store: &ByHand, builder: RedisBuilder, names: &[&str]) -> (RedisBackend, Arc<RedisSet>) {
+    let backend = builder.metrics("api").build().expect("valid options");
+    store.connect(Ok(())).await;
+    let policy = |name: &&str| Policy::new(name, Gcra::new(Rate::per_minute(5))).expect("a policy").into();
+    let set = PolicySet::new(PolicyTree::All(names.iter().map(policy).collect())).expect("a set");
+    let set = Arc::new(backend.prepare(set).expect("a set"));
+    (backend, set)
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_breaker_of_a_cluster_is_in_one_state() {
+    let recorded = Recorded::default();
+    let _here = recorded.install();
+    let store = ByHand::cluster();
+    let link = link(&store);
+    assert_eq!(breakers(&recorded), [16, 0, 0]);
+    for (slot, open) in [(0, 1), (16_383, 2), (16_382, 2)] {
+        link.learn(slot, b"key", None, Err(&lost()));
+        assert_eq!(breakers(&recorded), [16 - open, 0, open], "slot {slot}");
+    }
+    assert_eq!(recorded.value("api", "breaker_openings_total"), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sign_of_life_half_opens_and_a_success_closes() {
+    let recorded = Recorded::default();
+    let _here = recorded.install();
+    let store = ByHand::default();
+    let link = link(&store);
+    store.connect(Ok(())).await;
+    link.learn(0, b"key", None, Err(&CallError::Fault(fault(FaultKind::Other))));
+    assert_eq!(breakers(&recorded), [0, 0, 1]);
+    store.later().await.answer(Err(fault(FaultKind::NoScript))).await;
+    assert_eq!(breakers(&recorded), [0, 1, 0]);
+    link.learn(0, b"key", None, Ok(()));
+    assert_eq!(breakers(&recorded), [1, 0, 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_value_of_a_late_recorder_is_the_present_state() {
+    let recorded = Recorded::default();
+    let store = ByHand::cluster();
+    let link = link(&store);
+    link.learn(0, b"key", None, Err(&lost()));
+    let _here = recorded.install();
+    assert!(recorded.series().is_empty());
+    link.counters.decided();
+    assert_eq!(recorded.of("api"), expected([("decisions_total", 1), ("breakers closed", 15), ("breakers open", 1)]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_backend_that_is_dropped_leaves_no_breaker_behind() {
+    let recorded = Recorded::default();
+    let store = ByHand::cluster();
+    let never_seen = link(&store);
+    let _here = recorded.install();
+    drop(never_seen);
+    assert!(recorded.series().is_empty(), "it does not register its series to take them away");
+    let seen = link(&store);
+    assert_eq!(breakers(&recorded), [16, 0, 0]);
+    drop(seen);
+    assert_eq!(breakers(&recorded), [0, 0, 0]);
+}
+
+#[test]
+fn a_decision_that_waited_before_there_was_a_recorder_is_not_taken_from_the_gauge() {
+    let recorded = Recorded::default();
+    let observed = Observed::new(Label::new("api".to_owned()), &Arc::from([]));
+    let early = observed.waiting();
+    let _here = recorded.install();
+    let late = observed.waiting();
+    let waiting = || recorded.value("api", "waiting_decisions");
+    assert_eq!(waiting(), 1);
+    drop(early);
+    assert_eq!(waiting(), 1);
+    drop(late);
+    assert_eq!(waiting(), 0);
+}
+
+/// Whether it would travel alone or in a batch, now or as of an instant.
+#[tokio::test(start_paused = true)]
+async fn a_decision_without_room_at_the_server_waits_until_it_is_sent() {
+    for (max_batch, as_of) in [(64, None), (64, Some(Timestamp::EPOCH)), (1, None)] {
+        let recorded = Recorded::default();
+        let _here = recorded.install();
+        let store = ByHand::default();
+        let (backend, set) = connected(&store, RedisBackend::builder(store.clone()).max_batch(max_batch), &["p"]).await;
+        let waiting = || recorded.value("api", "waiting_decisions");
+        for room in [&backend.shared.link.room, &set.room] {
+            // A batch has no share of its own.
+            if max_batch > 1 && as_of.is_none() && std::ptr::eq(room, &set.room) {
+                continue;
+            }
+            let all = room.take_now(0, u32::MAX).expect("nothing is under way");
+            let calls = [Call::from(Key::from("ada"))];
+            let deciding = tokio::spawn(match as_of {
+                Some(at) => backend.decide_as_of(&set, &calls, at),
+                None => backend.decide(&set, &calls),
+            });
+            turns().await;
+            assert_eq!((waiting(), store.is_idle().await), (1, true), "{max_batch}, {as_of:?}");
+            drop(all);
+            let sent = store.next().await;
+            assert_eq!(waiting(), 0, "{max_batch}, {as_of:?}");
+            sent.admit().await;
+            assert!(deciding.await.expect("no panic").is_ok());
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_decision_in_two_slots_of_a_cluster_is_in_two_calls() {
+    let recorded = Recorded::default();
+    let _here = recorded.install();
+    let store = ByHand::cluster();
+    let (backend, set) = connected(&store, RedisBackend::builder(store.clone()).per_key_slot(), &["a", "b"]).await;
+    let deciding = tokio::spawn(backend.decide(&set, &["ada", "bob"].map(|key| Call::from(Key::from(key)))));
+    for _ in 0..2 {
+        store.next().await.admit().await;
+    }
+    assert!(deciding.await.expect("no panic").is_ok());
+    let names = ["decisions_total", "calls_total ok", "batch_decisions count", "batch_decisions sum"];
+    assert_eq!(names.map(|name| recorded.value("api", name)), [1, 2, 2, 2]);
+}
+
+#[test]
+fn every_way_in_which_a_call_ends_has_its_own_result() {
+    let recorded = Recorded::default();
+    let _here = recorded.install();
+    let observed = Observed::new(Label::new("api".to_owned()), &Arc::from([]));
+    let fault = |kind| CallError::Fault(Fault::new(kind, "by hand"));
+    let ends = [
+        (Ok(()), "ok"),
+        (Err(CallError::Late), "late"),
+        (Err(fault(FaultKind::Lost)), "fault"),
+        (Err(fault(FaultKind::OutOfMemory)), "fault"),
+        (Err(fault(FaultKind::NotSent)), "unsent"),
+        (Err(CallError::TooLate), "unsent"),
+        (Err(CallError::Malformed("makes no sense")), "malformed"),
+        (Err(CallError::PartlyCharged(Box::new(CallError::Late))), "late"),
+    ];
+    for (end, result) in ends {
+        let name = format!("calls_total {result}");
+        let before = recorded.value("api", &name);
+        let mut call = observed.call(3);
+        let shown = format!("{end:?}");
+        assert_eq!(call.see(end).is_ok(), result == "ok");
+        drop(call);
+        assert_eq!(recorded.value("api", &name), before + 1, "{shown}");
+    }
+    drop(observed.call(3));
+    assert_eq!(recorded.value("api", "calls_total abandoned"), 1);
+    assert_eq!(recorded.value("api", "batch_decisions sum"), 27);
+}
+
+#[test]
+fn every_kind_of_error_has_its_own_series() {
+    use BackendErrorKind::{Protocol, Saturated, Suspended, Timeout, Unavailable};
+
+    let recorded = Recorded::default();
+    let _here = recorded.install();
+    let observed = Observed::new(Label::new("api".to_owned()), &Arc::from([]));
+    let kinds = [
+        (Unavailable, "unavailable"),
+        (Timeout, "timeout"),
+        (Saturated, "saturated"),
+        (Protocol, "protocol"),
+        (Suspended, "suspended"),
+    ];
+    for (kind, name) in kinds {
+        observed.failed(kind);
+        assert_eq!(recorded.value("api", &format!("failed_decisions_total {name}")), 1);
+    }
+}

@@ -1,0 +1,76 @@
+//! Stands in the place of `observed/mod.rs` without the feature `metrics`, and does nothing.
+
+use std::sync::Arc;
+
+use throttle_core::BackendErrorKind;
+
+use crate::link::breaker::Breaker;
+use crate::link::call_error::CallError;
+
+#[derive(Debug, Default)]
+pub(crate) struct Label;
+
+#[derive(Debug)]
+pub(crate) struct Observed;
+
+impl Observed {
+    pub(crate) fn new(_: Label, _: &Arc<[Breaker]>) -> Self {
+        Self
+    }
+
+    pub(crate) fn failed(&self, _: BackendErrorKind) {}
+
+    pub(crate) fn breaker_changed(&self) {}
+
+    pub(crate) fn call(&self, _: usize) -> ObservedCall {
+        ObservedCall
+    }
+
+    pub(crate) fn waiting(&self) -> WaitingDecision {
+        WaitingDecision
+    }
+}
+
+macro_rules! not_counted {
+    ($($count:ident),*) => {
+        impl Observed {
+            $(pub(crate) fn $count(&self) {})*
+        }
+    };
+}
+
+not_counted!(
+    decided,
+    left_unknown,
+    denied,
+    called,
+    repeat,
+    loaded,
+    connected,
+    connecting_failed,
+    breaker_opened,
+    settling_failed
+);
+
+pub(crate) struct ObservedCall;
+
+impl ObservedCall {
+    pub(crate) fn see<T>(&mut self, outcome: Result<T, CallError>) -> Result<T, CallError> {
+        outcome
+    }
+}
+
+pub(crate) struct WaitingDecision;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_the_feature_nothing_is_kept() {
+        let sizes =
+            [size_of::<Label>(), size_of::<Observed>(), size_of::<ObservedCall>(), size_of::<WaitingDecision>()];
+        assert_eq!(sizes, [0; 4]);
+        assert!(!std::mem::needs_drop::<ObservedCall>() && !std::mem::needs_drop::<WaitingDecision>());
+    }
+}
