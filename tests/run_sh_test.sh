@@ -1,5 +1,5 @@
 #!/bin/sh
-# Tests that tests/run.sh and .ci/run fail when they must: runs copies of them with a fake cargo.
+# Tests that tests/run.sh, tests/extra.sh and .ci/run fail when they must: runs copies of them with a fake cargo.
 #
 #   sh tests/run_sh_test.sh
 set -eu
@@ -9,13 +9,14 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 mkdir -p "$folder/bin" "$folder/project/tests" "$folder/project/.ci"
 cp tests/run.sh "$folder/project/tests/run.sh"
+cp tests/extra.sh "$folder/project/tests/extra.sh"
 cp tests/models.sh "$folder/project/tests/models.sh"
 cp .ci/run "$folder/project/.ci/run"
 echo 3 >"$folder/project/tests/floor"
 echo : >"$folder/project/tests/run_sh_test.sh"
 
 # The only programs of this machine that the copies find: no cargo, no redis-server, no sudo.
-for tool in awk bash cat dirname env grep id mktemp rm sh sleep tee; do
+for tool in awk bash cat dirname env grep id mktemp rm sh sleep sort tee tr; do
     ln -s "$(command -v $tool)" "$folder/bin/$tool"
 done
 
@@ -32,7 +33,7 @@ case $1 in
     tree) printf "%b\n" "$TREE" ;;
 esac
 [ "$1" != "${FAILS:-}" ]'
-pretend redis-server ':'
+for program in redis-server prometheus promtool chromium chromedriver; do pretend $program ':'; done
 
 result='test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s'
 failures=0
@@ -44,7 +45,7 @@ check() {
     shift 4
     : >"$folder/calls"
     ended=ok
-    env -i PATH="$folder/bin" TMPDIR="$folder" CALLS="$folder/calls" SAYS="$result" TREE='throttle-core v0.1.0' "$@" \
+    env -i PATH="$folder/bin" TMPDIR="$folder" CALLS="$folder/calls" SAYS="$result" TREE='throttle-core v0.1.0\nthrottle-tower v0.1.0' "$@" \
         "$folder/project/$script" >"$folder/said" 2>&1 </dev/null || ended=fails
     if [ "$ended" = "$wanted" ] && grep -q -e "$words" "$folder/said"; then
         echo "test run_sh::$name ... ok"
@@ -63,8 +64,9 @@ called() {
     fi
 }
 
-chmod +x "$folder/project/tests/run.sh" "$folder/project/.ci/run"
+chmod +x "$folder/project/tests/run.sh" "$folder/project/tests/extra.sh" "$folder/project/.ci/run"
 run=tests/run.sh
+extra=tests/extra.sh
 
 check all_pass ok $run 'all tests: 3 passed, 0 failed'
 called 'cases=none golden=none'
@@ -96,6 +98,17 @@ called 'golden cases=none golden=other.json'
 check other_vectors_that_fail fails $run 'FAILED' THROTTLE_GOLDEN=other.json \
     SAYS='test result: FAILED. 3 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out'
 
+check all_extra_tests_pass ok $extra 'extra tests: 3 passed, 0 failed'
+called 'cargo build --package dashboard'
+called 'cargo test --manifest-path tests/extra/Cargo.toml --locked'
+check an_example_that_does_not_build fails $extra 'the example' FAILS=build
+check extra_tests_that_do_not_build fails $extra 'the build failed' SAYS='error: no' FAILS=test
+check an_extra_test_fails fails $extra '1 failed' \
+    SAYS='test a ... FAILED\ntest result: FAILED. 3 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out'
+check an_ignored_extra_test fails $extra '1 tests were left out' \
+    SAYS='test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out'
+check no_extra_tests fails $extra '0 passed' SAYS='nothing to do'
+
 echo many >"$folder/project/tests/floor"
 check a_floor_that_is_not_a_number fails $run 'does not hold a number'
 rm "$folder/project/tests/floor"
@@ -106,12 +119,14 @@ check the_gates ok .ci/run 'all gates passed'
 check a_tree_that_fails fails .ci/run 'what the core must not depend on' FAILS=tree
 check an_empty_tree fails .ci/run 'what the core must not depend on' TREE=
 check a_runtime_in_the_core fails .ci/run 'must stay free' TREE='throttle-core v0.1.0\ntokio v1.0.0'
+check a_page_for_all fails .ci/run 'must stay out of the tree' TREE='throttle-core v0.1.0\nthrottle-tower v0.1.0\nserde_json v1.0.0'
 for gate in fmt clippy doc check deny package; do
     check "a_gate_that_fails_$gate" fails .ci/run 'after' FAILS=$gate
 done
 
-rm "$folder/bin/redis-server"
+rm "$folder/bin/redis-server" "$folder/bin/prometheus" "$folder/bin/promtool" "$folder/bin/chromedriver"
 check nothing_to_install_with fails $run 'install it by hand'
+check nothing_to_install_extra_programs_with fails $extra 'apt-get install chromium-driver prometheus redis-server '
 # shellcheck disable=SC2016 # The fake script expands it.
 pretend apt-get '
 [ "$1" = update ] || printf "#!/bin/sh\n" >"${0%/*}/redis-server"
@@ -121,6 +136,19 @@ check asked_not_to_install fails $run 'THROTTLE_NO_INSTALL is set' THROTTLE_NO_I
 check says_what_it_installs_and_how_to_prevent_it ok $run 'to prevent that: THROTTLE_NO_INSTALL=1'
 rm "$folder/bin/redis-server"
 check names_the_command_it_is_about_to_run ok $run 'about to run: .*apt-get install redis-server'
+rm "$folder/bin/redis-server"
+# shellcheck disable=SC2016 # The fake script expands it.
+pretend apt-get '
+[ "$1" = update ] || for program in redis-server prometheus promtool chromedriver; do
+    printf "#!/bin/sh\n" >"${0%/*}/$program"
+    /bin/chmod +x "${0%/*}/$program"
+done'
+check extra_asked_not_to_install fails $extra 'THROTTLE_NO_INSTALL is set' THROTTLE_NO_INSTALL=1
+check extra_names_the_command_it_is_about_to_run ok $extra \
+    'about to run: .*apt-get install chromium-driver prometheus redis-server$'
+rm "$folder/bin/chromedriver"
+pretend apt-get ':'
+check a_program_that_is_not_in_its_package fails $extra 'still missing'
 rm "$folder/bin/redis-server" "$folder/bin/cargo"
 check no_cargo fails $run 'there is no cargo'
 

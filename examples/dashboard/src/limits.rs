@@ -1,0 +1,63 @@
+//! The limits, one of each kind.
+
+use std::time::Duration;
+
+use axum::http::request::Parts;
+use throttle_tower::client_ip::TrustedProxies;
+use throttle_tower::{
+    Carry, ClientIp, Concurrency, Gcra, Header, KeyExtractor, OnError, Rate, ThrottleLayer, TokenBucket, all, limit,
+    plans,
+};
+
+/// Processes that share the limits. While Redis is away, each admits this part of a limit.
+const PROCESSES: u32 = 1;
+
+const PLANS: [(&str, u64); 2] = [("free", 5), ("pro", 50)];
+
+pub fn layer() -> anyhow::Result<ThrottleLayer> {
+    // The load sends from this machine, in the name of several addresses, as a proxy would.
+    let proxies = TrustedProxies::new(["127.0.0.0/8"])?;
+    let limits = all((
+        limit("per-ip", Gcra::new(Rate::per_second(40)).burst(80)).by(ClientIp::x_forwarded_for(proxies)),
+        limit("per-key", TokenBucket::new(Rate::per_second(20)).burst(40)).by(api_key()).refund_server_errors(),
+        plans("per-plan", PLANS.map(|(plan, count)| (plan, Gcra::new(Rate::per_second(count)).burst(2 * count))))
+            .by(api_key())
+            .lookup(plan_of)
+            .unknown("free")
+            .cache(10_000, Duration::from_secs(10))
+            .unknown_as_missing()
+            .on_change(Carry::Keep),
+        // Held for a moment instead of refused.
+        limit("reports", Gcra::new(Rate::per_second(5)))
+            .by(api_key())
+            .when(|parts| parts.uri.path() == "/report")
+            .wait_up_to(Duration::from_millis(500)),
+        // Charged by an estimate, and settled with what was used.
+        limit("rows", TokenBucket::new(Rate::per_second(200)).burst(1_000))
+            .by(api_key())
+            .when(|parts| parts.uri.path() == "/export")
+            .unit("rows")
+            .cost(estimate)
+            .settled_later(),
+        Concurrency::new(64),
+        Concurrency::new(4).name("in-flight-per-key").by(api_key()),
+    ));
+    Ok(ThrottleLayer::new(limits)?.on_error(OnError::local(PROCESSES)))
+}
+
+/// In production, accept the keys that you have issued.
+fn api_key() -> impl KeyExtractor {
+    Header::new("x-api-key").accept(|key| key.starts_with(b"key_"))
+}
+
+/// Stands in for a database that is asked for the plan of a customer.
+async fn plan_of(key: String) -> Result<Option<&'static str>, std::io::Error> {
+    tokio::time::sleep(Duration::from_millis(2)).await;
+    Ok(PLANS.map(|(plan, _)| plan).into_iter().find(|plan| key.starts_with(&format!("key_{plan}_"))))
+}
+
+/// The rows that an export is expected to have: those that it asks for, or 50.
+pub fn estimate(parts: &Parts) -> u64 {
+    let rows = parts.uri.query().and_then(|query| query.strip_prefix("rows=")).and_then(|rows| rows.parse().ok());
+    rows.unwrap_or(50).clamp(1, 500)
+}

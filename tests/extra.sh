@@ -1,0 +1,117 @@
+#!/bin/sh
+# Runs the tests that need other programs: a Prometheus, a browser. The last line counts them.
+#
+#   sh tests/extra.sh                         all of them
+#   THROTTLE_SCREENSHOT=1 sh tests/extra.sh   the same, and takes the picture that examples/dashboard/README.md shows
+#
+# Fails if a test fails or is ignored. A program that is missing fails the tests that need it; none is left out.
+#
+# Needs Rust and Debian's packages prometheus, chromium, chromium-driver and redis-server. If one of them is missing,
+# this script installs it with apt-get (as root or with sudo), and says so first. With THROTTLE_NO_INSTALL=1 it stops
+# instead. The tests start servers of their own, on free ports of 127.0.0.1, and end them.
+set -eu
+cd "$(dirname "$0")/.."
+
+stop() {
+    echo "tests/extra.sh: $*" >&2
+    exit 1
+}
+
+command -v cargo >/dev/null 2>&1 || stop "there is no cargo; install Rust 1.95 or later, then run this again"
+
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+log=$folder/log
+
+# Shows an installer's output only if it fails.
+quietly() {
+    "$@" >"$log" 2>&1 || { cat "$log" >&2; return 1; }
+}
+
+missing=
+needs() {
+    command -v "$1" >/dev/null 2>&1 || missing="$missing $2"
+}
+find_missing() {
+    missing=
+    needs prometheus prometheus
+    needs promtool prometheus
+    needs chromium chromium
+    needs chromedriver chromium-driver
+    needs redis-server redis-server
+    # A package that provides two programs is named once.
+    missing=$(printf '%s\n' $missing | sort -u | tr '\n' ' ')
+    missing=${missing% }
+}
+
+by_hand() {
+    echo "tests/extra.sh: $1; install by hand, then run this again:" >&2
+    echo "    apt-get update && apt-get install $missing    (as root)" >&2
+    exit 1
+}
+
+install_missing() {
+    command -v apt-get >/dev/null 2>&1 || return 1
+    as_root=
+    if [ "$(id -u)" -ne 0 ]; then
+        command -v sudo >/dev/null 2>&1 || return 1
+        as_root=sudo
+    fi
+    echo "==> about to run: $as_root apt-get install $missing"
+    echo "    to prevent that: THROTTLE_NO_INSTALL=1 sh tests/extra.sh"
+    if [ -t 1 ]; then
+        echo "    or press Ctrl-C within 5 seconds"
+        sleep 5
+    fi
+    # The package lists may be missing or out of date.
+    quietly $as_root apt-get update || return 1
+    # shellcheck disable=SC2086 # The names are words of their own.
+    quietly $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $missing || return 1
+    case " $missing " in
+        *" prometheus "*)
+            # The package starts a server that listens on all addresses, which no test needs.
+            if [ -d /run/systemd/system ]; then
+                echo "    about to run: $as_root systemctl disable --now prometheus"
+                quietly $as_root systemctl disable --now prometheus || return 1
+            fi
+            ;;
+    esac
+}
+
+find_missing
+if [ -n "$missing" ]; then
+    [ -z "${THROTTLE_NO_INSTALL:-}" ] || by_hand "programs are missing, and THROTTLE_NO_INSTALL is set"
+    install_missing || by_hand "could not install $missing"
+    find_missing
+    [ -z "$missing" ] || by_hand "programs are still missing"
+fi
+
+# The programs share what they are made of with the workspace.
+target=${CARGO_TARGET_DIR:-$PWD/target}
+echo "==> the example, and the tests of tests/extra"
+cargo build --package dashboard --target-dir "$target"
+THROTTLE_EXAMPLE=$target/debug/dashboard
+export THROTTLE_EXAMPLE
+
+# A pipe would hide the exit status, and a file alone would hide the progress.
+: >"$log"
+{
+    cargo test --manifest-path tests/extra/Cargo.toml --locked --no-fail-fast --target-dir "$target" 2>&1 ||
+        : >"$folder/failed"
+} | tee -a "$log"
+status=0
+[ ! -e "$folder/failed" ] || status=1
+
+awk -v status="$status" '
+    /^test result:/ {
+        passed += $4; failed += $6; ignored += $8 + $12
+        if ($3 != "ok.") unwell = 1
+    }
+    /^test .* FAILED$/ { names = names "\n  " $2 }
+    END {
+        if (names != "") { print "\nfailed:" names; unwell = 1 }
+        if (status != 0 && failed == 0) print "\nthe build failed, or a test ended its process; see above"
+        if (ignored > 0) { print "\n" ignored " tests were left out"; unwell = 1 }
+        printf "\nextra tests: %d passed, %d failed\n", passed, failed
+        exit status != 0 || failed > 0 || passed == 0 || unwell
+    }' "$log"
