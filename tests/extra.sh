@@ -4,7 +4,7 @@
 #   sh tests/extra.sh                         all of them
 #   THROTTLE_SCREENSHOT=1 sh tests/extra.sh   the same, and takes the picture that examples/dashboard/README.md shows
 #
-# Fails if a test fails or is ignored. A program that is missing fails the tests that need it; none is left out.
+# Fails if a test fails or is ignored. No test is left out: if a program is missing and cannot be installed, none runs.
 #
 # Needs Rust and Debian's packages prometheus, chromium, chromium-driver and redis-server. If one of them is missing,
 # this script installs it with apt-get (as root or with sudo), and says so first. With THROTTLE_NO_INSTALL=1 it stops

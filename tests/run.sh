@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs all tests of the project. The last line counts them.
+# Runs all tests of the workspace. The last line counts them.
 #
 #   sh tests/run.sh                       what a change must pass
 #   PROPTEST_CASES=20000 sh tests/run.sh  the same, with more random cases for each law (default and minimum: 256)

@@ -40,7 +40,7 @@
 //! | `axum` | no | the route's template and the peer's address from axum; [`LimitReport`], [`Usage`] and [`InFlight`] as extractors |
 //! | `unicode` | no | `Header::normalize_identity` |
 //! | `metrics` | no | [`metrics`](mod@metrics) of layers and shapers, through the facade of the `metrics` crate |
-//! | `offenders` | no | `ThrottleLayer::offenders`: which keys are refused most |
+//! | `offenders` | no | `ThrottleLayer::track_offenders`: which keys are refused most |
 //! | `dashboard` | no | `ThrottleLayer::dashboard`: a page that shows what the layer does now; brings `axum` and `offenders` |
 
 #[cfg(feature = "axum")]

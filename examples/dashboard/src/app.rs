@@ -18,7 +18,7 @@ use throttle_tower::{ThrottleLayer, Usage};
 use crate::limits::estimate;
 use crate::payments::Payments;
 
-/// The labels `layer` and `policy`, and nothing of a request, are in the metrics and on the page.
+/// Serves some routes behind the limits, and the metrics and the page beside them.
 pub fn app<B: Backend>(throttle: ThrottleLayer<B>, metrics: PrometheusHandle) -> anyhow::Result<Router> {
     let (throttle, page) = throttle.metrics("api").dashboard();
     let limited = Router::new()
@@ -38,7 +38,7 @@ fn text(metrics: &PrometheusHandle) -> impl IntoResponse + use<> {
     ([(CONTENT_TYPE, "text/plain; version=0.0.4")], metrics.render())
 }
 
-/// Has a few rows more or less than was estimated, and fails now and then.
+/// Has an eighth more rows than were estimated. They are charged too, as far as any are left.
 async fn export(usage: Usage, request: Request) -> (StatusCode, String) {
     let (parts, _) = request.into_parts();
     let rows = estimate(&parts) * 9 / 8;

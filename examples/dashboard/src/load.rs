@@ -8,7 +8,7 @@ use reqwest::{Client, Response};
 use tokio::task::JoinSet;
 use tokio::time::{interval, sleep, timeout};
 
-pub const WHAT_IT_DOES: &str = "clients in this process keep it busy, with about 130 requests a second and at most 40 \
+pub const WHAT_IT_DOES: &str = "clients in this process keep it busy, with about 120 requests a second and at most 66 \
 connections (--no-load leaves them out):
   steady    five clients, 8 requests a second each; each waits when it is told to
   bursty    30 requests at once every 5 seconds, then nothing
@@ -106,7 +106,7 @@ async fn holding(visitor: Visitor) {
                 }
             });
         }
-        // One disconnects early, which returns its permits.
+        // They disconnect early, which returns their permits.
         sleep(Duration::from_secs(4)).await;
         feeds.abort_all();
         sleep(Duration::from_secs(2)).await;

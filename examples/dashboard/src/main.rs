@@ -31,7 +31,7 @@ struct Settings {
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    // The layer logs when Redis stops answering, and when it answers again.
+    // The Redis backend logs when Redis stops answering, and when it answers again.
     tracing_subscriber::fmt().with_target(false).init();
     let Settings { port, redis_url, no_load } = Settings::parse();
     let app = build(redis_url.as_deref())?;

@@ -205,7 +205,8 @@ const CONTRAST: &str = "
         return [255, 255, 255];
     };
     let worst = [100, ''];
-    for (const node of document.querySelectorAll('h1, h2, h3, p, dt, dd, th, td, caption, button, a, figcaption span, small')) {
+    for (const node of document.querySelectorAll(
+        'h1, h2, h3, p, dt, dd, th, td, caption, button, a, figcaption span, small')) {
         if (!node.textContent.trim() || !node.checkVisibility() || node.closest('.hidden, .skip')) continue;
         const [a, b] = [light(parse(getComputedStyle(node).color)), light(ground(node))];
         const contrast = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);

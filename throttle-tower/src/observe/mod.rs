@@ -1,4 +1,5 @@
-//! What a layer does, for those who run it. Each part is a feature, and a layer reports to the parts that it is given.
+//! Observers of a layer: metrics, events, the keys refused most, the page. Open this to add one. Each is a feature, and
+//! a layer reports to those that it is given.
 //!
 //! An observer changes no decision, calls no store, and holds no lock that a request waits for. Without one, a request
 //! pays for a single look at an empty list.
@@ -27,7 +28,7 @@ use crate::throttle::Event;
 #[cfg(feature = "offenders")]
 pub use offenders::Offender;
 
-/// Is told what happens in a layer, on the task of the request that it happens to.
+/// Observes a layer. Each method runs on the task of the request that it is about.
 pub(crate) trait Observer: Any + Send + Sync {
     /// The layer was built on a backend.
     fn built(&self, keys_held: KeysHeld) {

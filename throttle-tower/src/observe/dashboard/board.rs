@@ -14,7 +14,7 @@ use crate::lock::lock;
 use crate::observe::{KeysHeld, Observer};
 use crate::throttle::{Event, Outcome};
 
-/// Counts what a layer does, for its page: two minutes by the second, at 2 KB for each policy. A request adds to a few
+/// Counts what a layer does, for its page: two minutes by the second, at 2.5 KB for each policy. A request adds to a few
 /// numbers, and waits for nothing.
 pub(super) struct Board {
     started: Instant,

@@ -1,4 +1,4 @@
-//! A page that shows what a layer does now, for those who run it.
+//! The page of a layer, and its `data.json`.
 
 mod board;
 mod buckets;
@@ -57,14 +57,15 @@ impl<B: Backend> ThrottleLayer<B> {
     /// every second, and reconnects by itself when the server restarts. It shows this process since its start, not
     /// other processes that use the same store.
     ///
-    /// With the page, a request costs less than a microsecond more, and each policy takes 2.5 KB. Requests wait for no reader. A
-    /// second call on the same layer returns a new page, and the one before says that nothing reports to it any more.
+    /// With the page, a request costs less than a microsecond more, and each policy takes 2.5 KB. Requests wait for no
+    /// reader. A second call on the same layer returns a new page, and the one before says that nothing reports to it
+    /// any more.
     ///
     /// # `data.json`
     ///
     /// Next to the page, `data.json` has what it shows, and `events` sends the same every second as server-sent
-    /// events. An event stream ends after 15 events and the browser reconnects, so that an open page does not keep a server
-    /// from shutting down. The numbers change once a second. Fields may be added in later versions.
+    /// events. An event stream ends after 15 events and the browser reconnects, so that an open page does not keep a
+    /// server from shutting down. The numbers change once a second. Fields may be added in later versions.
     ///
     /// | field | meaning |
     /// |---|---|
@@ -83,7 +84,7 @@ impl<B: Backend> ThrottleLayer<B> {
     /// | `.policy`, `.key` | `key` is a digest of 16 hexadecimal digits, `missing` for the requests without a key, or `all` for the key of [`Constant`](crate::Constant) |
     /// | `.left`, `.of` | units that are left, and that an unused key has |
     /// | `.resets_in_ms` | when all of them are left again, if no request comes |
-    /// | `decided_by.now` | who has decided in the latest second with requests: `store`, `local` (this process, by its [share](crate::OnError::Local)), `open` or `closed`; of several, the last of these; null before the first request |
+    /// | `decided_by.now` | what decided in the latest second with requests: `store`, `local` (this process, by its [share](crate::OnError::Local)), `open` or `closed`; of several, the last of these; null before the first request |
     /// | `decided_by.decisions` | decisions of the last two minutes by each |
     /// | `decided_by.changes` | the last 20 times that this changed from one second to another, newest first: `seconds_ago`, `from` (null at first), `to` and `why`, the [label](throttle_core::BackendErrorKind::label) of the store's error or null |
     /// | `store` | `answers`, `failures` and `slowest_ms`: decisions of the last two minutes that had to be waited for |

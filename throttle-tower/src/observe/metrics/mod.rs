@@ -13,16 +13,19 @@
 //! # }
 //! ```
 //!
-//! The recorder may be installed before or after the layer is built, and after it has decided requests: counters include
-//! the requests before, histograms do not. Counters reach the recorder within 100 ms. All labels are known when the layer is built: no metric has a key, a path or a header as a
-//! label, so a client cannot add series. Each metric has the label `layer`, the name given here, beside those listed.
+//! The recorder may be installed at any time. Counters of a `ThrottleLayer` then include earlier requests; its
+//! histograms, and all metrics of a `ShapeLayer`, start with the recorder. Counters of a `ThrottleLayer` reach the
+//! recorder within 200 ms. The exporter must use the same version of the `metrics` crate as this crate, 0.24, or it receives nothing.
+//!
+//! All labels are known when the layer is built: no metric has a key, a path or a header as a label, so a client cannot
+//! add series. Each metric has the label `layer`, the name given to `.metrics(…)`, beside those listed.
 //!
 //! # Of a [`ThrottleLayer`](crate::ThrottleLayer::metrics)
 //!
 //! | metric | type, unit | labels | counts | alert on |
 //! |---|---|---|---|---|
 //! | `throttle_requests_total` | counter | `outcome` (`admitted`, `refused`, `missing_key`, `saturated`, `failed_open`, `failed_closed`) | requests, each once: see [`Outcome`](crate::Outcome) | the share of `refused`; any `failed_open` or `failed_closed` |
-//! | `throttle_decisions_total` | counter | `policy`, `result` (`admitted`, `near`, `refused`, `skipped`) | decisions of each policy: `near` is admitted with less than a fifth of the capacity left, `skipped` did not apply | `near`, before clients are refused |
+//! | `throttle_decisions_total` | counter | `policy`, `result` (`admitted`, `near`, `refused`, `skipped`) | decisions of each policy: `near` is admitted with less left than a fifth of the capacity, also if another policy refuses the request; `skipped` did not apply, or was open while the store failed | `near`, before clients are refused |
 //! | `throttle_binding_total` | counter | `policy` | refusals by the policy that they come from | |
 //! | `throttle_units_total` | counter, units | `policy`, `kind` (`charged`, `refunded`, `settled_short`) | units charged; given back; and used beyond what was charged, which are debited as far as any are left | `settled_short`: estimates are too low |
 //! | `throttle_overflow_total` | counter | `policy` | decisions about keys that share a bucket because the store in memory is full | any: raise its `max_keys` |

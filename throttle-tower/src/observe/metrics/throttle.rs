@@ -23,11 +23,11 @@ const DELAY: Duration = Duration::from_millis(100);
 
 impl<B: Backend> ThrottleLayer<B> {
     /// Reports what this layer does through the facade of the `metrics` crate, with `name` as the label `layer`: see
-    /// [`metrics`](mod@crate::metrics) for all of them. The name tells the layers of a program apart. Defaults to
-    /// reporting nothing.
+    /// [`metrics`](mod@crate::metrics) for all of them. Give each layer a name of its
+    /// own: of two layers with one name, gauges and plan lookups would overwrite each other. Defaults to reporting nothing.
     ///
     /// Call it before the layer is cloned or applied: clones that were made before report nothing. The last name given
-    /// stays. Counters reach the recorder within 100 ms.
+    /// stays. Counters reach the recorder within 200 ms.
     ///
     /// ```
     /// # use throttle_tower::{Constant, Gcra, Rate, ThrottleLayer, limit};
@@ -258,7 +258,11 @@ impl Reporting {
         if let Ok(runtime) = Handle::try_current() {
             drop(runtime.spawn(async move {
                 sleep(DELAY).await;
+                let metrics = Arc::clone(&report.0);
                 drop(report);
+                // A request that was being counted may have been overlooked, and have found that a report is due.
+                sleep(DELAY).await;
+                metrics.report();
             }));
         }
     }

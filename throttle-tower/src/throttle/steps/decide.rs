@@ -51,7 +51,8 @@ pub(super) async fn decide_as_of<B: Backend>(shared: &Arc<Shared<B>>, calls: &[C
 
 async fn wait_for<B: Backend>(shared: &Arc<Shared<B>>, calls: &[Call], deciding: B::Decide) -> Decided {
     let observers = &shared.options.observers;
-    let asked = observers.start();
+    // What this process decides takes no time worth telling.
+    let asked = if shared.backend.can_fail() { observers.start() } else { None };
     let decided =
         if shared.uses.refund_aborted { RefundedIfDropped::new(shared, calls, deciding).await } else { deciding.await };
     if let Some(asked) = asked {
