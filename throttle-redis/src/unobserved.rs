@@ -8,7 +8,7 @@ use crate::link::breaker::Breaker;
 use crate::link::call_error::CallError;
 
 #[derive(Debug, Default)]
-pub(crate) struct Label;
+pub(crate) struct Label {}
 
 #[derive(Debug)]
 pub(crate) struct Observed;

@@ -1,4 +1,4 @@
-#[cfg(feature = "offenders")]
+#[cfg(any(feature = "metrics", feature = "offenders"))]
 use std::sync::TryLockError;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -8,7 +8,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Like [`lock`], but `None` instead of waiting.
-#[cfg(feature = "offenders")]
+#[cfg(any(feature = "metrics", feature = "offenders"))]
 pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     match mutex.try_lock() {
         Ok(guard) => Some(guard),

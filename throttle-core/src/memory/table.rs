@@ -258,7 +258,7 @@ mod tests {
     use crate::memory::key_hash::KeyHash;
 
     fn label(n: u64) -> Label {
-        // A few homes only, so that runs are long and wrap around.
+        // A few homes only, so that runs are long and reach behind the last one.
         let number = u128::from(n) << 70 | u128::from(n % 5) << 62 | u128::from(n);
         Label::new(KeyHash { number, digested: false }, 7)
     }

@@ -116,6 +116,13 @@ impl Observers {
         Self(Some(own.filter(|own| type_of(own) != replaced).chain([observer]).collect()))
     }
 
+    /// Those of a type.
+    #[cfg(feature = "dashboard")]
+    pub(crate) fn only<T: Observer>(&self) -> Self {
+        let own = self.0.iter().flat_map(|own| own.iter().cloned());
+        Self(Some(own.filter(|own| (&**own as &dyn Any).is::<T>()).collect()))
+    }
+
     /// The observer of a type, if there is one.
     #[cfg(feature = "offenders")]
     pub(crate) fn find<T: Observer>(&self) -> Option<&T> {

@@ -95,11 +95,12 @@ impl Permits {
         if own.is_empty() {
             return Ok(None);
         }
-        for (place, _, permits) in &own {
-            observers.each(|observer| observer.took_permits(*place, *permits));
-        }
         let (permits, observers) = (AssertUnwindSafe(Arc::clone(self)), AssertUnwindSafe(observers.clone()));
-        Ok(Some(InFlight(smallvec![Arc::new(HeldPermits { permits, own, observers })])))
+        let held = Arc::new(HeldPermits { permits, own, observers });
+        for (place, _, permits) in &held.own {
+            held.observers.each(|observer| observer.took_permits(*place, *permits));
+        }
+        Ok(Some(InFlight(smallvec![held])))
     }
 
     /// The places of the limits of which the request needs permits.

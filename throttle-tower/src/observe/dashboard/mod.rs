@@ -97,9 +97,8 @@ impl<B: Backend> ThrottleLayer<B> {
         let layer = if self.offenders_secret().is_some() { self } else { self.track_offenders() };
         let secret = layer.offenders_secret().unwrap_or_default();
         let board = Arc::new(Board::new(layer.policies(), layer.permit_names(), secret));
-        // The one for the page has no board, so that the board knows whether a layer is left that reports to it.
-        let offenders = layer.clone();
-        let page = router::router(Rendered::new(Arc::clone(&board), move |n| offenders.offenders(n)));
+        // The page keeps no layer, so that the board knows whether one is left that reports to it.
+        let page = router::router(Rendered::new(Arc::clone(&board), layer.offenders_alone()));
         (layer.observed_by(board), page)
     }
 }

@@ -191,6 +191,14 @@ async fn page_knows_whether_a_layer_reports_to_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn second_page_of_a_layer_replaces_the_first() {
+    let (throttle, first) = page_of(per_key(1));
+    let (_throttle, second) = throttle.dashboard::<()>();
+    advance(SECOND).await;
+    assert_eq!((&data(&first).await["reporting"], &data(&second).await["reporting"]), (&json!(false), &json!(true)));
+}
+
+#[tokio::test(start_paused = true)]
 async fn seconds_older_than_two_minutes_are_gone() {
     let (throttle, page) = page_of(per_key(1));
     send(&throttle, "ada").await;

@@ -1,4 +1,4 @@
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::handles::{Handles, LookupHandles, place, place_of_kind};
 use super::level::{Level, show};
 use crate::ThrottleLayer;
 use crate::limit::{Keying, LookupCounts, TierLookup};
-use crate::lock::lock;
+use crate::lock::{lock, try_lock};
 use crate::observe::{Correction, KeysHeld, Observer};
 use crate::throttle::{Event, Outcome};
 
@@ -27,7 +27,8 @@ impl<B: Backend> ThrottleLayer<B> {
     /// own: of two layers with one name, gauges and plan lookups would overwrite each other. Defaults to reporting nothing.
     ///
     /// Call it before the layer is cloned or applied: clones that were made before report nothing. The last name given
-    /// stays. Counters reach the recorder within 200 ms.
+    /// stays. Counters reach the recorder within 200 ms,
+    /// by a task of the tokio runtime, whose timers must be enabled.
     ///
     /// ```
     /// # use throttle_tower::{Constant, Gcra, Rate, ThrottleLayer, limit};
@@ -185,6 +186,8 @@ impl Metrics {
     fn count_otherwise<const OWN: bool>(&self, rows: Rows<'_, OWN>, event: &Event<'_>) {
         if !matches!(event.outcome, Outcome::Admitted) || self.policies.is_empty() {
             rows.add(place::REQUESTS, place::outcome(event.outcome), 1);
+            // See `sums`.
+            fence(Ordering::Release);
         }
         if let Some(decision) = event.decision {
             let is_admitted = decision.is_admitted();
@@ -283,7 +286,8 @@ impl Metrics {
     /// Brings the counts and what other rooms count to the recorder: the facade can only be written to.
     fn report(&self) {
         let Some(handles) = self.handles.get() else { return };
-        let mut reported = lock(&self.reported);
+        // Another thread may be reporting, and reports again.
+        let Some(mut reported) = try_lock(&self.reported) else { return };
         for ((row, counters), reported) in handles.counters.iter().enumerate().zip(&mut *reported) {
             let sums = self.sums(row);
             for ((counter, count), reported) in counters.iter().zip(sums).zip(&mut *reported) {
@@ -307,10 +311,15 @@ impl Metrics {
     }
 
     fn sums(&self, row: usize) -> [u64; ROW] {
+        if row != place::REQUESTS || self.policies.is_empty() {
+            return self.counts.sums(row);
+        }
+        // Each policy has decided all requests for which there was a decision. Its row is read first: a refusal that is
+        // found there is found among the requests too, and does not count as admitted.
+        let decisions = self.counts.sums(place::POLICIES);
+        fence(Ordering::Acquire);
         let mut sums = self.counts.sums(row);
-        if row == place::REQUESTS && !self.policies.is_empty() {
-            // Each policy has decided all requests for which there was a decision.
-            let decisions = self.counts.sums(place::POLICIES);
+        {
             let [admitted, near, refused, skipped] =
                 [place::ADMITTED, place::NEAR, place::REFUSED, place::SKIPPED].map(|place| decisions[place]);
             let others = sums[place::REFUSED_REQUESTS] + sums[place::FAILED_OPEN_REQUESTS];

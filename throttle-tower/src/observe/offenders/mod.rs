@@ -97,6 +97,13 @@ impl<B: Backend> ThrottleLayer<B> {
         self.observers().find::<Tracker>().map_or(0, Tracker::uncounted)
     }
 
+    /// Returns [`offenders`](Self::offenders) without the layer, which would keep its backend and its other observers.
+    #[cfg(feature = "dashboard")]
+    pub(crate) fn offenders_alone(&self) -> impl Fn(usize) -> Vec<Offender> + Send + Sync + use<B> {
+        let (tracking, policies) = (self.observers().only::<Tracker>(), self.policies().to_vec());
+        move |n| tracking.find::<Tracker>().map_or_else(Vec::new, |tracker| tracker.list(n, &policies))
+    }
+
     /// What digests of keys are under; `None` unless offenders are tracked.
     #[cfg(feature = "dashboard")]
     pub(crate) fn offenders_secret(&self) -> Option<RandomState> {

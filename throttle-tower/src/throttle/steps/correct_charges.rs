@@ -41,7 +41,7 @@ pub(super) fn charge_refused<B: Backend>(shared: &Arc<Shared<B>>, decision: &Dec
         // that did not apply nothing is left.
         let cost = call.cost().min(status.remaining());
         if cost > 0 {
-            charge(shared, place, call.clone().costing(cost), status.decided_by(), None);
+            charge(shared, place, call.clone().costing(cost), (Charged::Attempt, status.decided_by()), None);
         }
     }
 }
@@ -85,6 +85,13 @@ impl Corrected {
         Self { observers: observers.clone(), changes: changes.collect() }
     }
 
+    /// Tells what a decision has charged that no observer has seen.
+    pub(super) fn tell_charged(observers: &Observers, receipt: &Receipt) {
+        for item in receipt.items() {
+            observers.each(|observer| observer.corrected(item.policy(), Correction::Charged(item.taken())));
+        }
+    }
+
     pub(super) fn tell(self) {
         for (policy, correction) in self.changes {
             self.observers.each(|observer| observer.corrected(policy, correction));
@@ -92,18 +99,27 @@ impl Corrected {
     }
 }
 
+/// What is charged after a decision.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Charged {
+    /// That a request was refused.
+    Attempt,
+    /// What a request has used.
+    Usage,
+}
+
 fn charge<B: Backend>(
     shared: &Arc<Shared<B>>,
     place: usize,
     call: Call,
-    decided_by: DecidedBy,
+    (charged, decided_by): (Charged, DecidedBy),
     runtime: Option<&Handle>,
 ) {
     let charging = Arc::clone(shared);
     let step = async move {
         let (receipt, result) = take_what_is_left(&charging, place, &call, decided_by).await;
         let short = call.cost() - receipt.map_or(0, |receipt| receipt.taken(place));
-        if short > 0 {
+        if short > 0 && charged == Charged::Usage {
             charging.options.observers.each(|observer| observer.corrected(place, Correction::Short(short)));
         }
         result
@@ -202,7 +218,7 @@ impl<B: Backend> Ledger for Shared<B> {
         let runtime = account.runtime();
         match step {
             Step::Settle(receipt) => settle_receipt(&self, receipt, runtime),
-            Step::Charge { place, call } => charge(&self, place, call, DecidedBy::Store, runtime),
+            Step::Charge { place, call } => charge(&self, place, call, (Charged::Usage, DecidedBy::Store), runtime),
             Step::Ask { place, call } => {
                 let mut bring = Bring { account: Arc::clone(account), place, receipt: None };
                 let charging = Arc::clone(&self);
