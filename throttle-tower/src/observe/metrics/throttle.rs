@@ -23,13 +23,12 @@ const DELAY: Duration = Duration::from_millis(100);
 
 impl<B: Backend> ThrottleLayer<B> {
     /// Reports what this layer does through the facade of the `metrics` crate, with `name` as the label `layer`: see
-    /// [`metrics`](mod@crate::metrics) for all of them. Give each layer a name of its
-    /// own: of two layers with one name, gauges and plan lookups would overwrite each other. Defaults to reporting nothing.
+    /// [`metrics`](mod@crate::metrics) for all of them. Give each layer a name of its own: of two layers with one name,
+    /// gauges and plan lookups would overwrite each other. Defaults to reporting nothing.
     ///
     /// Call it before the layer is cloned or applied: clones that were made before report nothing. The last name given
-    /// stays. Counters reach the recorder within 200 ms,
-    /// by a task of the tokio runtime, whose timers must be enabled. A request takes some 90
-    /// instructions more, or 11 ns.
+    /// stays. Counters reach the recorder within 200 ms, by a task of the tokio runtime, whose timers must be enabled. A
+    /// request takes some 90 instructions more, or 11 ns.
     ///
     /// ```
     /// # use throttle_tower::{Constant, Gcra, Rate, ThrottleLayer, limit};
