@@ -231,6 +231,32 @@ async fn units_given_back_and_used_beyond_what_was_left_are_counted() {
 }
 
 #[tokio::test]
+async fn charge_that_is_given_back_because_permits_ran_out_was_charged() {
+    let series = metered(async {
+        let remote = Remote::slow(0, 0);
+        let limits = all((shared("all", 9).on_error(OnError::Closed), Concurrency::new(1).name("jobs")));
+        let layer = ThrottleLayer::new(limits).unwrap().backend(remote.clone()).unwrap().metrics("api");
+        let service = layer.layer(service_fn(async |_: Request<Text>| {
+            pending::<()>().await;
+            Ok::<_, std::convert::Infallible>(Response::new(()))
+        }));
+        // Both find a permit before the store decides.
+        let calls = [service.clone().oneshot(get()), service.clone().oneshot(get())].map(tokio::spawn);
+        for _ in &calls {
+            tokio::task::yield_now().await;
+            remote.let_in();
+            remote.let_out();
+        }
+        let [_first, second] = calls;
+        assert_eq!(second.await.unwrap().unwrap().status(), StatusCode::SERVICE_UNAVAILABLE);
+    })
+    .await;
+    let units = |kind| series[&format!(r#"throttle_units_total{{kind="{kind}",layer="api",policy="all"}}"#)];
+    assert_eq!((units("charged"), units("refunded")), (2.0, 1.0));
+    assert_eq!(series[r#"throttle_requests_total{layer="api",outcome="saturated"}"#], 1.0);
+}
+
+#[tokio::test]
 async fn store_that_fails_is_timed_and_says_who_decided_instead() {
     use BackendErrorKind::{Timeout, Unavailable};
     let series = metered(async {
