@@ -182,7 +182,7 @@ impl RedisBuilder {
         self
     }
 
-    /// Reports [these metrics](crate::metrics) through the facade of the [`metrics`](https://docs.rs/metrics) crate, with
+    /// Reports [these metrics](crate::metrics) through the facade of the `metrics` crate, with
     /// `backend` as the value of their label `backend`. Choose another name for each backend of the program: the series
     /// of two backends with one name add up. The recorder may be installed before or after. By default, nothing is
     /// reported.
