@@ -85,7 +85,7 @@ const COUNTED: [&str; 5] = [
 ];
 
 /// What the decision was, written into the response for the client: for each policy its result and what it was charged,
-/// which policy was the binding one, who decided, and why.
+/// which policy was the binding one, what decided, and why.
 fn told(report: &LimitReport) -> HeaderMap {
     let statuses = report.statuses().map(|(policy, status)| {
         let result = match status {

@@ -2,8 +2,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use throttle_core::{BackendErrorKind, DecidedBy};
 
-/// Who decided a request, in the order in which one hides another: a second in which a closed limit refused one request
-/// is a closed one.
+/// What decided a request, in the order in which one hides another: a second in which a closed limit refused one
+/// request is a closed one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Decider {
     Store,

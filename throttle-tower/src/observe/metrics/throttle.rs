@@ -319,12 +319,10 @@ impl Metrics {
         let decisions = self.counts.sums(place::POLICIES);
         fence(Ordering::Acquire);
         let mut sums = self.counts.sums(row);
-        {
-            let [admitted, near, refused, skipped] =
-                [place::ADMITTED, place::NEAR, place::REFUSED, place::SKIPPED].map(|place| decisions[place]);
-            let others = sums[place::REFUSED_REQUESTS] + sums[place::FAILED_OPEN_REQUESTS];
-            sums[place::ADMITTED_REQUESTS] = (admitted + near + refused + skipped).saturating_sub(others);
-        }
+        let [admitted, near, refused, skipped] =
+            [place::ADMITTED, place::NEAR, place::REFUSED, place::SKIPPED].map(|place| decisions[place]);
+        let others = sums[place::REFUSED_REQUESTS] + sums[place::FAILED_OPEN_REQUESTS];
+        sums[place::ADMITTED_REQUESTS] = (admitted + near + refused + skipped).saturating_sub(others);
         sums
     }
 
