@@ -153,7 +153,7 @@ impl<'a> Entry<'a> {
                 }
             }
             Place::New { .. } if insert => shard.insert(self.label, own | flag, repr),
-            Place::New { reserved: true } => shared.release(),
+            Place::New { reserved: true } => shared.release(1),
             Place::New { .. } => {}
         }
     }

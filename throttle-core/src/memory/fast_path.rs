@@ -42,7 +42,7 @@ impl Store {
         if unread == Unread::Disturbed && asked.in_force.algorithm.is_small() {
             self.decide_undisturbed(asked, false)
         } else {
-            self.decide_one(asked)
+            self.decide_new(asked).unwrap_or_else(|| self.decide_one(asked))
         }
     }
 
@@ -64,7 +64,7 @@ impl Store {
     }
 
     #[inline(always)]
-    fn place(&self, asked: &Asked<'_>) -> (&Shard, Label, u8) {
+    pub(super) fn place(&self, asked: &Asked<'_>) -> (&Shard, Label, u8) {
         let Version { policy, generation } = asked.in_force.version;
         let hash = self.key_hasher.hash(asked.key);
         (self.shard(hash), Label::new(hash, policy), generation)

@@ -1,7 +1,8 @@
 //! The in-process backend: sharded, bounded, swept as it goes.
 //!
 //! `backend` is the public face and `store` holds the shards. A request enters in `decide`; nearly every request is
-//! then decided in `fast_path` (one policy) or `fast_set` (several), and any other on the `entry` of each of its keys.
+//! then decided in `fast_path` (one policy; `new_key` if it is the key's first) or `fast_set` (several), and any other on
+//! the `entry` of each of its keys.
 //! `sweep` forgets keys, `policies` numbers the parameters that slots refer to, and `key_hash` hides the keys.
 //!
 //! A `shard` is a `table` of `slot`s and what only its lock opens. The table may be read at any time: its slots lie in
@@ -16,6 +17,7 @@ mod fast_set;
 mod key_hash;
 #[cfg(all(test, throttle_models))]
 mod models;
+mod new_key;
 mod policies;
 mod segments;
 mod shard;

@@ -3,8 +3,8 @@
 use super::slot::Slot;
 use super::sync::OnceLock;
 
-/// Slots in a segment.
-const SEGMENT: usize = if cfg!(all(test, throttle_models)) { 2 } else { 64 };
+/// Slots in a segment. The model checker needs small ones.
+pub(super) const SEGMENT: usize = if cfg!(all(test, throttle_models)) { 2 } else { 32 };
 /// Most segments in the first list. The list is allocated as a whole, so it must not follow a limit that is absurd.
 const MOST_NEAR: usize = 512;
 /// Each list of the far ones holds twice as many segments as the one before: more than any machine has memory for.
@@ -50,6 +50,12 @@ impl Segments {
     /// Adds the segments that hold the slots from one index to before another, but those that are there.
     pub(super) fn extend(&self, from: usize, to: usize) {
         (from / SEGMENT..to.div_ceil(SEGMENT)).for_each(|segment| self.add(segment));
+    }
+
+    /// As many slots from the first on, but those of segments that are not there.
+    pub(super) fn first(&self, count: usize) -> impl Iterator<Item = &[Slot]> {
+        let lens = (0..count).step_by(SEGMENT).map(move |start| SEGMENT.min(count - start));
+        lens.enumerate().filter_map(|(number, len)| Some(&self.segment(number)?[..len]))
     }
 
     /// A walk over slots that are near each other.

@@ -65,13 +65,19 @@ impl Shared {
     pub(super) fn reserve(&self) -> bool {
         let reserved = self.keys.0.fetch_add(1, Ordering::Relaxed) < self.max_keys;
         if !reserved {
-            self.release();
+            self.release(1);
         }
         reserved
     }
 
-    pub(super) fn release(&self) {
-        self.keys.0.fetch_sub(1, Ordering::Relaxed);
+    pub(super) fn release(&self, keys: usize) {
+        self.keys.0.fetch_sub(keys, Ordering::Relaxed);
+    }
+
+    /// Whether three quarters of the room for keys is taken.
+    #[inline]
+    pub(super) fn is_nearly_full(&self) -> bool {
+        self.keys.0.load(Ordering::Relaxed) >= self.max_keys - self.max_keys / 4
     }
 }
 
@@ -106,7 +112,6 @@ impl Shard {
 
 impl Rest {
     /// How many overflow buckets there are.
-    #[cfg(test)]
     pub(super) fn overflow_buckets(&self) -> u32 {
         self.overflow_buckets
     }
@@ -116,6 +121,23 @@ impl Rest {
     pub(super) fn large_states(&self) -> (usize, usize) {
         let states = self.large.as_ref().map_or(&[][..], |large| &large.states);
         (states.iter().filter(|state| **state != Repr::EMPTY).count(), states.len())
+    }
+
+    /// Frees what a removed slot has held here, and returns for how many keys room is to be released.
+    pub(super) fn forget(&mut self, content: &Content, small: bool) -> usize {
+        self.free_large(content, small);
+        let is_overflow = content.label().is_overflow();
+        self.overflow_buckets -= u32::from(is_overflow);
+        usize::from(!is_overflow)
+    }
+
+    /// Frees the place of a slot's large state.
+    fn free_large(&mut self, content: &Content, small: bool) {
+        if let Some(large) = self.large.as_mut().filter(|_| !small) {
+            let place = content.words().amount as u32;
+            large.states[place as usize] = Repr::EMPTY;
+            large.free.push(place);
+        }
     }
 
     /// The large state that a slot's words refer to.
@@ -148,7 +170,9 @@ impl LockedShard<'_> {
 
     /// Puts a state into a used slot, in the place of one that was small or large.
     pub(super) fn put_state(&mut self, index: usize, was_small: bool, generation: u8, repr: Repr) {
-        self.free_large(index, was_small);
+        if let Some(content) = self.table.get(index) {
+            self.rest.free_large(&content, was_small);
+        }
         let words = self.words_of(repr);
         self.table.set(index, generation, words);
     }
@@ -162,19 +186,14 @@ impl LockedShard<'_> {
     }
 
     pub(super) fn remove(&mut self, index: usize, small: bool, shared: &Shared) {
-        let Some(label) = self.table.get(index).map(|content| content.label()) else { return };
-        self.free_large(index, small);
+        let Some(content) = self.table.get(index) else { return };
+        shared.release(self.rest.forget(&content, small));
         self.table.remove(index);
-        if label.is_overflow() {
-            self.rest.overflow_buckets -= 1;
-        } else {
-            shared.release();
-        }
     }
 
     /// The overflow bucket of a policy's tier, if there is one.
     pub(super) fn overflow_bucket(&self, policy: u16, tier: u8) -> Option<usize> {
-        if self.rest.overflow_buckets == 0 { None } else { self.find(Label::overflow(policy, tier)) }
+        if self.rest.overflow_buckets() == 0 { None } else { self.find(Label::overflow(policy, tier)) }
     }
 
     /// The instant that counts for a key without a slot.
@@ -223,17 +242,5 @@ impl LockedShard<'_> {
             }
         };
         Words { instant: 0, amount: u64::from(place) }
-    }
-
-    /// Frees the place of a slot's large state.
-    fn free_large(&mut self, index: usize, small: bool) {
-        if small {
-            return;
-        }
-        if let (Some(content), Some(large)) = (self.table.get(index), &mut self.rest.large) {
-            let place = content.words().amount as u32;
-            large.states[place as usize] = Repr::EMPTY;
-            large.free.push(place);
-        }
     }
 }

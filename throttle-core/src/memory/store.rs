@@ -18,11 +18,15 @@ use crate::key::Key;
 use crate::set::PolicySet;
 use crate::time::Timestamp;
 
-/// Keys that a shard is meant to hold in a store of few keys. In one of a million they are a thousand: small enough
-/// that growing one takes less than 0.1 ms.
-const KEYS_PER_SHARD: usize = 128;
-/// Enough that threads seldom meet, few enough that an empty store is small.
-const MAX_SHARDS: usize = 1024;
+/// Keys that a shard is meant to hold in a store of few keys.
+const FEW_KEYS: usize = 128;
+/// Enough shards that threads seldom meet.
+const ENOUGH_SHARDS: usize = 1024;
+/// Keys that a shard is meant to hold in a store of many: so few that putting all of them in place again takes less than
+/// 0.1 ms.
+const MANY_KEYS: usize = 1024;
+/// Few enough that a store without keys is small, however many it may hold.
+const MOST_SHARDS: usize = 16 * 1024;
 
 #[derive(Debug)]
 pub(super) struct Store {
@@ -62,7 +66,8 @@ pub struct MemorySet {
 impl Store {
     pub(super) fn new(max_keys: usize) -> Self {
         static NEXT_ID: AtomicU64 = AtomicU64::new(0);
-        let shards = max_keys.div_ceil(KEYS_PER_SHARD).clamp(1, MAX_SHARDS).next_power_of_two();
+        let shards = max_keys.div_ceil(FEW_KEYS).min(ENOUGH_SHARDS).max(max_keys / MANY_KEYS);
+        let shards = shards.clamp(1, MOST_SHARDS).next_power_of_two();
         Self {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             shards: (0..shards).map(|_| Shard::new(max_keys / shards)).collect(),

@@ -1,18 +1,18 @@
-//! The sweep: forgets keys that cannot be told from unused ones, a few slots at a time, inside requests.
+//! The sweep: forgets keys that cannot be told from unused ones, inside requests.
 //!
-//! Every new key sweeps a few slots of its shard, and more when the store is full. A key that found no room also sweeps
-//! a part of another shard, for later keys. No request looks at more slots than these numbers say.
+//! A table that is full is looked through once before it grows, so each of its slots is looked at no more often than
+//! growing would move it. In a store that is nearly full, every new key also sweeps a few slots of its shard, and more
+//! when the store is full. A key that found no room sweeps a part of another shard, for later keys.
 
 use std::sync::atomic::Ordering;
 
-use super::policies::Policies;
-use super::shard::{LockedShard, Shared};
-use super::slot::Label;
+use super::shard::{LockedShard, Rest, Shared};
+use super::slot::{Content, Label};
 use super::store::Store;
-use crate::algorithm::Repr;
+use crate::algorithm::{Algorithm, Repr};
 use crate::time::Timestamp;
 
-/// Slots looked at for each new key. One key in, up to four stale ones out: stale keys never pile up.
+/// Slots looked at for each new key of a store that is nearly full. One key in, up to four stale ones out.
 pub(super) const SWEEP: usize = 4;
 /// Slots looked at when the store is full.
 pub(super) const SWEEP_WHEN_FULL: usize = 32;
@@ -22,8 +22,32 @@ pub(super) const SWEEP_ELSEWHERE: usize = 64;
 impl LockedShard<'_> {
     /// Makes room for one key; `false` if the store is full of live keys. Slots of `kept` labels stay.
     pub(super) fn make_room(&mut self, now: Timestamp, kept: &[Label], shared: &Shared) -> bool {
-        self.sweep(now, SWEEP, kept, shared);
-        shared.reserve() || (self.sweep(now, SWEEP_WHEN_FULL, kept, shared) && shared.reserve())
+        if shared.is_nearly_full() {
+            self.sweep(now, SWEEP, kept, shared);
+        }
+        let reserved = shared.reserve() || (self.sweep(now, SWEEP_WHEN_FULL, kept, shared) && shared.reserve());
+        if reserved && self.table.is_full() {
+            self.forget_all_stale(now, kept, shared);
+        }
+        reserved
+    }
+
+    /// Forgets all stale keys of the shard, except `kept`, and puts the others in place again.
+    pub(super) fn forget_all_stale(&mut self, now: Timestamp, kept: &[Label], shared: &Shared) {
+        let (rest, mut forgotten, mut writer) = (&mut *self.rest, 0, None);
+        self.table.rebuild(|content| {
+            // Most keys of a shard have the same writer.
+            let version = content.version();
+            if writer.is_none_or(|(last, _)| last != version) {
+                writer = shared.policies.algorithm(version).map(|algorithm| (version, algorithm));
+            }
+            let stale = writer.and_then(|(_, algorithm)| rest.stale(content, algorithm, now, kept));
+            let Some((fresh_at, small)) = stale else { return true };
+            rest.horizon = rest.horizon.max(fresh_at);
+            forgotten += rest.forget(content, small);
+            false
+        });
+        shared.release(forgotten);
     }
 
     /// Forgets the stale keys among the next `count` slots, except `kept`. Returns whether there were any.
@@ -31,7 +55,8 @@ impl LockedShard<'_> {
         let mut forgotten = false;
         for _ in 0..count.min(self.table.end()) {
             let at = if self.rest.cursor < self.table.end() { self.rest.cursor } else { 0 };
-            match self.stale(at, now, kept, &shared.policies) {
+            let used = self.table.get(at).and_then(|slot| Some((slot, shared.policies.algorithm(slot.version())?)));
+            match used.and_then(|(slot, writer)| self.rest.stale(&slot, writer, now, kept)) {
                 // Closing the gap may have moved another slot here, so the cursor stays.
                 Some((fresh_at, small)) => {
                     self.rest.horizon = self.rest.horizon.max(fresh_at);
@@ -44,31 +69,32 @@ impl LockedShard<'_> {
         forgotten
     }
 
-    /// The instant at which a slot's state became fresh, if it has, and whether the state is small.
-    fn stale(
-        &mut self,
-        index: usize,
-        now: Timestamp,
-        kept: &[Label],
-        policies: &Policies,
-    ) -> Option<(Timestamp, bool)> {
-        let content = self.table.get(index)?;
-        let algorithm = policies.algorithm(content.version())?;
-        let small = algorithm.is_small();
-        let fresh_at = if small {
-            algorithm.repr_fresh_at(&Repr::Words(content.words()))
-        } else {
-            algorithm.repr_fresh_at(self.rest.large_state(content.words())?)
-        };
-        // The last instant stands for all that come after it, so nothing is known to be fresh there.
-        let stale = fresh_at <= now && fresh_at < Timestamp::MAX && !kept.contains(&content.label());
-        stale.then_some((fresh_at, small))
-    }
-
     /// Where the sweep continues, and of how many slots.
     #[cfg(test)]
     pub(super) fn sweep_position(&self) -> (usize, usize) {
         (self.rest.cursor, self.table.end())
+    }
+}
+
+impl Rest {
+    /// The instant at which a slot's state became fresh, if it has, and whether the state is small.
+    #[inline]
+    fn stale(
+        &mut self,
+        content: &Content,
+        writer: &Algorithm,
+        now: Timestamp,
+        kept: &[Label],
+    ) -> Option<(Timestamp, bool)> {
+        let small = writer.is_small();
+        let fresh_at = if small {
+            writer.repr_fresh_at(&Repr::Words(content.words()))
+        } else {
+            writer.repr_fresh_at(self.large_state(content.words())?)
+        };
+        // The last instant stands for all that come after it, so nothing is known to be fresh there.
+        let stale = fresh_at <= now && fresh_at < Timestamp::MAX && !kept.contains(&content.label());
+        stale.then_some((fresh_at, small))
     }
 }
 

@@ -3,7 +3,7 @@
 use std::ops::Deref;
 use std::sync::atomic::Ordering;
 
-use super::segments::Segments;
+use super::segments::{SEGMENT, Segments};
 use super::slot::{Content, Label, Occupant, Slot};
 use super::sync::AtomicUsize;
 use super::version::{Change, Seen, Version};
@@ -13,8 +13,7 @@ use crate::algorithm::Words;
 /// 1974): a search for a key that is not there ends where the key would stand, and not at the end of the run. Keys that
 /// do not fit before the last home stand behind it, so the order has no seam.
 ///
-/// It grows by an eighth up to the width that its keys usually need, and then by a sixteenth, so that four fifths of a
-/// large table are used.
+/// When seven eighths are used, stale keys are forgotten, and it grows if they were few: by an eighth, in whole segments.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Table {
@@ -26,8 +25,6 @@ pub(super) struct Table {
     len: AtomicUsize,
     /// No slot at this index or behind it is in use.
     end: AtomicUsize,
-    /// The width that as many keys as usual need.
-    usual_width: usize,
 }
 
 /// A key that was found without a lock, and its state.
@@ -50,15 +47,12 @@ pub(super) enum Unread {
 }
 
 impl Table {
-    /// Slots that a table grows by at least. The model checker needs small tables.
-    const LEAST_GROWTH: usize = if cfg!(all(test, throttle_models)) { 2 } else { 8 };
-
     /// A table for usually as many keys.
     pub(super) fn new(usual: usize) -> Self {
         // A third more: keys spread unevenly, and some slots stay free.
         let segments = Segments::new((usual / 3).saturating_mul(4));
         let [width, len, end] = [0; 3].map(AtomicUsize::new);
-        Self { version: Version::default(), width, segments, len, end, usual_width: (usual / 7).saturating_mul(8) }
+        Self { version: Version::default(), width, segments, len, end }
     }
 
     /// Reads the state of a key that the parameters of a generation wrote.
@@ -118,6 +112,10 @@ impl Table {
     #[inline]
     pub(super) fn width(&self) -> usize {
         self.width.load(Ordering::Relaxed)
+    }
+
+    fn len(&self) -> usize {
+        self.len.load(Ordering::Relaxed)
     }
 
     /// The index behind the last slot that may be in use.
@@ -180,13 +178,19 @@ impl<'a> ChangingTable<'a> {
         Some((slot, slot.words_of(generation)?))
     }
 
+    /// Whether there is no room for one more key.
+    #[inline]
+    pub(super) fn is_full(&self) -> bool {
+        (self.len() + 1) * 8 > self.width() * 7
+    }
+
     /// Adds a label that is not there yet.
+    #[inline]
     pub(super) fn insert(&mut self, content: Content) {
-        let len = self.len.load(Ordering::Relaxed) + 1;
-        if len * 8 > self.width() * 7 {
-            self.grow();
+        if self.is_full() {
+            self.rebuild(|_| true);
         }
-        self.len.store(len, Ordering::Relaxed);
+        self.len.store(self.len() + 1, Ordering::Relaxed);
         self.place(content);
     }
 
@@ -204,7 +208,7 @@ impl<'a> ChangingTable<'a> {
             gap += 1;
         }
         slots.slot(gap).put(Content::EMPTY);
-        self.len.store(self.len.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
+        self.len.store(self.len() - 1, Ordering::Relaxed);
     }
 
     /// Replaces the state of a used slot, and the generation that wrote it.
@@ -212,23 +216,33 @@ impl<'a> ChangingTable<'a> {
         self.table.segments.walk().slot(index).set(generation, words);
     }
 
-    fn grow(&mut self) {
-        let before = self.width();
-        let growth = if before < self.usual_width { (before / 8).min(self.usual_width - before) } else { before / 16 };
-        let width = before + growth.max(Table::LEAST_GROWTH);
-        self.segments.extend(before, width);
-        let mut held = Vec::with_capacity(self.len.load(Ordering::Relaxed));
-        let mut slots = self.table.segments.walk();
-        held.extend((0..self.end()).filter_map(|index| slots.slot(index).take()));
-        self.width.store(width, Ordering::Relaxed);
+    /// Puts all keys in place again but those that are not to be kept, in a wider table if with one more key over half
+    /// of it is used.
+    pub(super) fn rebuild(&mut self, mut keep: impl FnMut(&Content) -> bool) {
+        let mut kept = Vec::with_capacity(self.len());
+        let (segments, mut slots) = (&self.table.segments, self.table.segments.walk());
+        for slots in segments.first(self.end()) {
+            kept.extend(slots.iter().filter_map(Slot::take).filter(|content| keep(content)));
+        }
+        if (kept.len() + 1) * 2 > self.width() {
+            self.widen();
+        }
         // They stand in their order already.
-        let mut next = 0;
-        for content in held {
+        let (width, mut next) = (self.width(), 0);
+        for content in &kept {
             let index = content.label().home(width).max(next);
-            slots.slot(index).put(content);
+            slots.slot(index).put(*content);
             next = index + 1;
         }
+        self.len.store(kept.len(), Ordering::Relaxed);
         self.end.store(next, Ordering::Relaxed);
+    }
+
+    fn widen(&mut self) {
+        let before = self.width();
+        let width = before + (before / 8 / SEGMENT).max(1) * SEGMENT;
+        self.segments.extend(before, width);
+        self.width.store(width, Ordering::Relaxed);
     }
 
     /// Puts a label where it belongs, and moves those behind it in its run by one.
@@ -304,7 +318,7 @@ mod tests {
         let table = Table::new(1_000);
         for n in 0..10_000 {
             table.change().insert(Content::new(label(n), 0, Words { instant: 0, amount: 0 }));
-            assert!(n < 100 || table.width() * 2 < (n as usize + 1) * 3, "{} slots for {n}", table.width());
+            assert!(n < 500 || table.width() * 2 < (n as usize + 1) * 3, "{} slots for {n}", table.width());
         }
     }
 }
