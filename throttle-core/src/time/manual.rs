@@ -43,3 +43,22 @@ impl Clock for ManualClock {
         Timestamp::from_micros(self.0.load(Ordering::SeqCst))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_stands_wherever_it_is_put_before_the_epoch_too() {
+        for start in [Timestamp::MIN, Timestamp::from_micros(-1), Timestamp::EPOCH, Timestamp::MAX] {
+            let clock = ManualClock::new(start);
+            assert_eq!(clock.now(), start);
+            clock.set(Timestamp::EPOCH);
+            clock.set(start);
+            assert_eq!(clock.clone().now(), start);
+        }
+        let clock = ManualClock::new(Timestamp::from_micros(-5));
+        clock.advance(Duration::from_nanos(2_001));
+        assert_eq!(clock.now(), Timestamp::from_micros(-2));
+    }
+}

@@ -7,8 +7,8 @@ use std::time::Duration;
 use throttle_core::algorithm::DepartureSchedule;
 use throttle_core::backend::{Call, Receipt};
 use throttle_core::{
-    Backend, BackendError, BackendErrorKind, BoxBackend, Clock, Cost, DecidedBy, FixedWindow, Gcra, Key, LeakyBucket,
-    Limiter, ManualClock, MemoryBackend, Policy, PolicySet, PolicyTree, Rate, Timestamp,
+    AnyCharge, Backend, BackendError, BackendErrorKind, BoxBackend, Clock, Cost, DecidedBy, FixedWindow, Gcra, Key,
+    LeakyBucket, Limiter, ManualClock, MemoryBackend, Policy, PolicySet, PolicyTree, Rate, Timestamp,
 };
 
 use crate::support::naive::Naive;
@@ -37,7 +37,7 @@ fn a_request_waits_for_the_longest_of_its_delays() {
     let seconds = Duration::from_secs;
     for (counts, any) in [([60, 6], false), ([6, 60], false), ([60, 6], true), ([6, 60], true)] {
         let members = [queue("a", counts[0]), queue("b", counts[1]), per_day("c", 9)].map(PolicyTree::from).to_vec();
-        let every = throttle_core::AnyCharge::EveryAdmitting;
+        let every = AnyCharge::EveryAdmitting;
         let tree = if any { PolicyTree::Any(members, every) } else { PolicyTree::All(members) };
         let limiter = Limiter::new(memory(), PolicySet::new(tree).unwrap()).unwrap();
         let delays = [0, 10, 20].map(seconds);
@@ -50,6 +50,18 @@ fn a_request_waits_for_the_longest_of_its_delays() {
             limiter.peek("ada").reset_after(),
             Duration::from_secs(86_400).min(limiter.peek("ada").reset_after())
         );
+    }
+}
+
+/// Policies that were not charged, before and behind one that was.
+#[test]
+fn a_charge_names_what_the_only_payer_of_an_any_took() {
+    let members = ["a", "b", "c"].map(|name| per_day(name, 5).into()).to_vec();
+    let limiter = Limiter::new(memory(), PolicySet::new(PolicyTree::Any(members, AnyCharge::First)).unwrap()).unwrap();
+    for payer in 0..3 {
+        let charge = limiter.charge("ada", 4).1.unwrap();
+        let taken = ["a", "b", "c"].map(|name| charge.taken(name));
+        assert_eq!(taken, std::array::from_fn(|place| if place == payer { 4 } else { 0 }));
     }
 }
 
