@@ -23,14 +23,6 @@ use common::{Remote, Strict, Text, get, shared, text};
 const BROKEN: [BackendErrorKind; 3] =
     [BackendErrorKind::Unavailable, BackendErrorKind::Protocol, BackendErrorKind::Suspended];
 
-const KINDS: [BackendErrorKind; 5] = [
-    BackendErrorKind::Unavailable,
-    BackendErrorKind::Timeout,
-    BackendErrorKind::Saturated,
-    BackendErrorKind::Protocol,
-    BackendErrorKind::Suspended,
-];
-
 fn down() -> Remote {
     Remote::failing(BackendErrorKind::Unavailable)
 }
@@ -83,7 +75,7 @@ async fn attack_50_open_admits_and_only_the_handler_sees_why() {
 
 #[tokio::test]
 async fn attack_50_closed_answers_503_without_blaming_the_client() {
-    for kind in KINDS {
+    for &kind in BackendErrorKind::ALL {
         let layer = ThrottleLayer::new(shared("p", 1).on_error(OnError::Closed)).unwrap();
         let service = layer.backend(Remote::failing(kind)).unwrap().layer(Strict::default());
         let response = service.clone().oneshot(get()).await.unwrap();
@@ -228,7 +220,7 @@ async fn law_13_open_limit_is_closed_while_the_store_is_busy_and_no_share_could_
         full.prepare(PolicySet::new(policy)?)
     };
     assert!((0..2_000).any(|number| register(number).is_err()), "a store holds so many policies");
-    for kind in KINDS {
+    for &kind in BackendErrorKind::ALL {
         let layer = ThrottleLayer::new(shared("p", 1).on_error(OnError::Open)).unwrap();
         let layer = layer.backend(Remote::failing(kind)).unwrap().local_store(&full);
         let expected = if BROKEN.contains(&kind) { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };

@@ -50,6 +50,16 @@ pub enum BackendErrorKind {
 }
 
 impl BackendErrorKind {
+    /// Every kind, for one metric series each. The place of a kind is its number: `ALL[kind as usize]` is `kind`.
+    ///
+    /// ```
+    /// use throttle_core::BackendErrorKind;
+    ///
+    /// assert_eq!(BackendErrorKind::ALL[BackendErrorKind::Timeout as usize].label(), "timeout");
+    /// ```
+    pub const ALL: &'static [Self] =
+        &[Self::Unavailable, Self::Timeout, Self::Saturated, Self::Protocol, Self::Suspended];
+
     /// Whether the store may be healthy: it is overloaded, or its reply is not known yet. Other errors say that the
     /// store is broken: it cannot be reached, replies with errors, or is suspended because it failed.
     ///
@@ -134,5 +144,25 @@ impl fmt::Display for BackendError {
 impl Error for BackendError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         self.source.as_deref().map(|source| source as _)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_lists_each_kind_at_its_number() {
+        // A new kind has to be added to this match, and is then missed in the list.
+        let next = |kind| match kind {
+            BackendErrorKind::Unavailable => Some(BackendErrorKind::Timeout),
+            BackendErrorKind::Timeout => Some(BackendErrorKind::Saturated),
+            BackendErrorKind::Saturated => Some(BackendErrorKind::Protocol),
+            BackendErrorKind::Protocol => Some(BackendErrorKind::Suspended),
+            BackendErrorKind::Suspended => None,
+        };
+        let kinds: Vec<_> = std::iter::successors(Some(BackendErrorKind::Unavailable), |kind| next(*kind)).collect();
+        assert_eq!(BackendErrorKind::ALL, kinds);
+        assert!(kinds.iter().enumerate().all(|(place, kind)| *kind as usize == place));
     }
 }

@@ -41,7 +41,8 @@ counted! {
 /// All handles, registered at once.
 pub(super) struct Handles {
     pub(super) counted: Counted,
-    failed: [Counter; KINDS.len()],
+    /// By the number of their kind.
+    failed: Box<[Counter]>,
     calls: [Counter; RESULTS.len()],
     pub(super) batch: Histogram,
     pub(super) waiting: Gauge,
@@ -55,13 +56,6 @@ const BATCH: &str = "throttle_redis_batch_decisions";
 const WAITING: &str = "throttle_redis_waiting_decisions";
 const BREAKERS: &str = "throttle_redis_breakers";
 
-const KINDS: [BackendErrorKind; 5] = [
-    BackendErrorKind::Unavailable,
-    BackendErrorKind::Timeout,
-    BackendErrorKind::Saturated,
-    BackendErrorKind::Protocol,
-    BackendErrorKind::Suspended,
-];
 const RESULTS: [&str; 6] = ["ok", "late", "fault", "malformed", "unsent", "abandoned"];
 const STATES: [&str; 3] = ["closed", "half_open", "open"];
 
@@ -89,7 +83,10 @@ impl Handles {
         describe_gauge!(BREAKERS, Unit::Count, "Breakers in each state.");
         Self {
             counted: Counted::register(backend),
-            failed: KINDS.map(|kind| counter!(FAILED, "backend" => backend.clone(), "kind" => kind.label())),
+            failed: BackendErrorKind::ALL
+                .iter()
+                .map(|kind| counter!(FAILED, "backend" => backend.clone(), "kind" => kind.label()))
+                .collect(),
             calls: RESULTS.map(|result| counter!(CALLS, "backend" => backend.clone(), "result" => result)),
             batch: histogram!(BATCH, "backend" => backend.clone()),
             waiting: gauge!(WAITING, "backend" => backend.clone()),
@@ -98,9 +95,7 @@ impl Handles {
     }
 
     pub(super) fn failed(&self, kind: BackendErrorKind) -> &Counter {
-        let place = KINDS.iter().position(|known| *known == kind);
-        // This backend makes no errors of other kinds.
-        &self.failed[place.unwrap_or(0)]
+        &self.failed[kind as usize]
     }
 
     pub(super) fn call(&self, result: CallResult) -> &Counter {
