@@ -202,7 +202,7 @@ async fn permits_in_flight_and_saturation_are_shown() {
         [
             (r#"throttle_in_flight{layer="api",name="jobs"}"#, 1.0),
             (r#"throttle_requests_total{layer="api",outcome="admitted"}"#, 2.0),
-            (r#"throttle_requests_total{layer="api",outcome="saturated"}"#, 1.0),
+            (r#"throttle_requests_total{layer="api",outcome="no_permit"}"#, 1.0),
         ]
     );
 }
@@ -253,7 +253,7 @@ async fn charge_that_is_given_back_because_permits_ran_out_was_charged() {
     .await;
     let units = |kind| series[&format!(r#"throttle_units_total{{kind="{kind}",layer="api",policy="all"}}"#)];
     assert_eq!((units("charged"), units("refunded")), (2.0, 1.0));
-    assert_eq!(series[r#"throttle_requests_total{layer="api",outcome="saturated"}"#], 1.0);
+    assert_eq!(series[r#"throttle_requests_total{layer="api",outcome="no_permit"}"#], 1.0);
 }
 
 #[tokio::test]
@@ -287,8 +287,11 @@ async fn store_that_fails_is_timed_and_says_who_decided_instead() {
         assert_eq!(degraded("unavailable"), 2.0, "{layer}");
         let outcomes = series[&format!(r#"throttle_requests_total{{layer="{layer}",outcome="{outcome}"}}"#)];
         assert!(outcomes >= 2.0, "{layer}: {outcomes}");
-        let timed = |result| series[&format!(r#"throttle_store_seconds{{layer="{layer}",result="{result}"}}"#)];
-        assert_eq!((timed("decided"), timed("unavailable"), timed("timeout")), (1.0, 2.0, 1.0), "{layer}");
+        let timed = |result, why| {
+            series[&format!(r#"throttle_store_seconds{{layer="{layer}",result="{result}",why="{why}"}}"#)]
+        };
+        let failed = ["unavailable", "timeout"].map(|why| timed("failed", why));
+        assert_eq!((timed("decided", "none"), failed), (1.0, [2.0, 1.0]), "{layer}");
     }
 }
 

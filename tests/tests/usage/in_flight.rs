@@ -376,9 +376,9 @@ async fn charge_saturation_is_an_event() {
     let saturated = Arc::new(AtomicUsize::new(0));
     let heard = Arc::clone(&saturated);
     let layer = ThrottleLayer::new(Concurrency::new(1).name("one")).unwrap().on_decision(move |event| {
-        if let Outcome::Saturated(names) = event.outcome {
+        if let Outcome::NoPermit(names) = event.outcome {
             assert_eq!(names[0].as_str(), "one");
-            assert_eq!((event.outcome.label(), event.degraded()), ("saturated", None));
+            assert_eq!((event.outcome.label(), event.degraded()), ("no_permit", None));
             heard.fetch_add(1, Ordering::SeqCst);
         }
     });

@@ -34,6 +34,10 @@ pub(crate) trait TierLookup: Send + Sync {
     #[cfg(feature = "metrics")]
     fn counts(&self) -> LookupCounts;
 
+    /// The same lookup, with counts of its own.
+    #[cfg(feature = "metrics")]
+    fn counted_apart(&self) -> Arc<dyn TierLookup>;
+
     /// # Errors
     ///
     /// If the extractor cannot work, or a bound is out of range.

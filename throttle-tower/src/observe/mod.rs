@@ -6,8 +6,10 @@
 
 #![cfg_attr(not(feature = "metrics"), allow(dead_code, reason = "observers are features"))]
 
+mod backends;
 #[cfg(feature = "dashboard")]
 mod dashboard;
+mod decider;
 #[cfg(feature = "metrics")]
 pub mod metrics;
 #[cfg(feature = "offenders")]
@@ -25,14 +27,16 @@ use tokio::time::Instant;
 
 use crate::throttle::Event;
 
+pub(crate) use backends::BuiltOn;
+
 #[cfg(feature = "offenders")]
 pub use offenders::Offender;
 
 /// Observes a layer. Each method runs on the task of the request that it is about.
 pub(crate) trait Observer: Any + Send + Sync {
-    /// The layer was built on a backend.
-    fn built(&self, keys_held: KeysHeld) {
-        let _ = keys_held;
+    /// A layer was built on a backend, and reports to this observer for as long as the backend is there.
+    fn built(&self, on: &Arc<BuiltOn>) {
+        let _ = on;
     }
 
     /// A request was passed on or refused. `calls` stand in the order of the policies; there are none if a key was
@@ -70,9 +74,6 @@ pub(crate) trait Observer: Any + Send + Sync {
     }
 }
 
-/// Reads how many keys a backend holds, if they are in this process.
-pub(crate) type KeysHeld = Arc<dyn Fn() -> Option<usize> + Send + Sync>;
-
 /// Units by which a charge was corrected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Correction {
@@ -85,8 +86,17 @@ pub(crate) enum Correction {
 }
 
 /// The observers of a layer. Clones are the same observers.
+///
+/// A list of links, whose observers are found without a step that depends on their size: each request goes through it.
 #[derive(Clone, Default)]
-pub(crate) struct Observers(Option<Arc<[Arc<dyn Observer>]>>);
+pub(crate) struct Observers(Option<Arc<Link>>);
+
+struct Link {
+    observer: AnyObserver,
+    rest: Observers,
+}
+
+type AnyObserver = Arc<Box<dyn Observer>>;
 
 impl Observers {
     #[inline]
@@ -97,8 +107,10 @@ impl Observers {
     /// Calls `tell` with each observer.
     #[inline]
     pub(crate) fn each(&self, tell: impl Fn(&dyn Observer)) {
-        if let Some(observers) = &self.0 {
-            observers.iter().for_each(|observer| tell(&**observer));
+        let mut rest = self;
+        while let Some(link) = &rest.0 {
+            tell(&**link.observer);
+            rest = &link.rest;
         }
     }
 
@@ -109,23 +121,35 @@ impl Observers {
     }
 
     /// These observers and one more, which replaces one of the same type.
-    pub(crate) fn with(&self, observer: Arc<dyn Observer>) -> Self {
-        let type_of = |observer: &Arc<dyn Observer>| (&**observer as &dyn Any).type_id();
-        let replaced = type_of(&observer);
-        let own = self.0.iter().flat_map(|own| own.iter().cloned());
-        Self(Some(own.filter(|own| type_of(own) != replaced).chain([observer]).collect()))
+    pub(crate) fn with<T: Observer>(&self, observer: T) -> Self {
+        let others = self.iter().filter(|own| !is::<T>(own)).cloned();
+        Self(Some(Arc::new(Link { observer: Arc::new(Box::new(observer)), rest: others.collect() })))
     }
 
     /// Those of a type.
     #[cfg(feature = "dashboard")]
     pub(crate) fn only<T: Observer>(&self) -> Self {
-        let own = self.0.iter().flat_map(|own| own.iter().cloned());
-        Self(Some(own.filter(|own| (&**own as &dyn Any).is::<T>()).collect()))
+        self.iter().filter(|own| is::<T>(own)).cloned().collect()
     }
 
     /// The observer of a type, if there is one.
     #[cfg(feature = "offenders")]
     pub(crate) fn find<T: Observer>(&self) -> Option<&T> {
-        self.0.iter().flat_map(|own| own.iter()).find_map(|own| (&**own as &dyn Any).downcast_ref())
+        self.iter().find_map(|own| (&***own as &dyn Any).downcast_ref())
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &AnyObserver> {
+        std::iter::successors(self.0.as_ref(), |link| link.rest.0.as_ref()).map(|link| &link.observer)
+    }
+}
+
+fn is<T: Observer>(observer: &AnyObserver) -> bool {
+    (&***observer as &dyn Any).is::<T>()
+}
+
+impl FromIterator<AnyObserver> for Observers {
+    fn from_iter<I: IntoIterator<Item = AnyObserver>>(observers: I) -> Self {
+        let link = |rest, observer| Self(Some(Arc::new(Link { observer, rest })));
+        observers.into_iter().fold(Self::default(), link)
     }
 }

@@ -70,11 +70,11 @@ pub(super) struct CachedTierLookup {
     /// How long a lookup may take.
     pub(super) deadline: Duration,
     shared: Arc<Shared>,
+    counts: Arc<Counts>,
 }
 
 struct Shared {
     digester: Digester,
-    counts: Counts,
     table: Mutex<Table>,
 }
 
@@ -97,6 +97,7 @@ impl CachedTierLookup {
             max_lookups: DEFAULT_MAX_LOOKUPS,
             deadline: DEFAULT_DEADLINE,
             shared: Shared::new(DEFAULT_ENTRIES),
+            counts: Arc::default(),
         }
     }
 
@@ -139,7 +140,7 @@ impl CachedTierLookup {
     fn join(&self, digest: Digest, identity: String) -> Result<JoinedLookup, IdentityTier> {
         let mut table = lock(&self.shared.table);
         if let Some(tier) = table.cache.get(digest, Instant::now()) {
-            count(&self.shared.counts.remembered);
+            count(&self.counts.remembered);
             return Err(tier);
         }
         table.last_waiter += 1;
@@ -149,7 +150,7 @@ impl CachedTierLookup {
         }
         let fallback = table.cache.last(digest).unwrap_or(IdentityTier::NeverLookedUp);
         if table.running.len() >= self.max_lookups {
-            count(&self.shared.counts.turned_away);
+            count(&self.counts.turned_away);
             return Err(fallback);
         }
         let started = SharedLookup::new(self.start(digest, identity, fallback), fallback, {
@@ -172,7 +173,7 @@ impl CachedTierLookup {
         fallback: IdentityTier,
     ) -> Pin<Box<dyn Future<Output = IdentityTier> + Send>> {
         let (shared, lookup) = (Arc::downgrade(&self.shared), Arc::clone(&self.lookup));
-        let (keep_for, deadline) = (self.keep_for, self.deadline);
+        let (keep_for, deadline, counts) = (self.keep_for, self.deadline, Arc::clone(&self.counts));
         Box::pin(async move {
             // Called with the first poll, so that no code of the application runs under the lock.
             let answer = timeout(deadline, async { lookup(identity).await }).await.unwrap_or(Err(LookupFailed));
@@ -180,8 +181,8 @@ impl CachedTierLookup {
                 Ok(tier) => (tier.map_or(IdentityTier::Unknown, IdentityTier::Known), keep_for),
                 Err(LookupFailed) => (fallback, keep_for.min(RETRY_FAILED_AFTER)),
             };
+            counts.count(answer);
             if let Some(shared) = shared.upgrade() {
-                shared.counts.count(answer);
                 lock(&shared.table).cache.insert(digest, tier, Instant::now(), keep_for);
             }
             tier
@@ -196,7 +197,7 @@ impl TierLookup for CachedTierLookup {
         let remembered = lock(&self.shared.table).cache.get(digest, Instant::now());
         match remembered {
             Some(tier) => {
-                count(&self.shared.counts.remembered);
+                count(&self.counts.remembered);
                 let (key, tier) = self.unknown.budget(key, tier);
                 Found::Now(key, tier)
             }
@@ -210,7 +211,12 @@ impl TierLookup for CachedTierLookup {
 
     #[cfg(feature = "metrics")]
     fn counts(&self) -> LookupCounts {
-        self.shared.counts.read()
+        self.counts.read()
+    }
+
+    #[cfg(feature = "metrics")]
+    fn counted_apart(&self) -> Arc<dyn TierLookup> {
+        Arc::new(Self { counts: Arc::default(), ..self.clone() })
     }
 
     fn check(&self) -> Result<(), ConfigError> {
@@ -232,11 +238,12 @@ impl TierLookup for CachedTierLookup {
 impl Shared {
     fn new(entries: usize) -> Arc<Self> {
         let table = Table { cache: TierCache::new(entries), running: HashMap::new(), last_waiter: 0 };
-        Arc::new(Self { digester: Digester::default(), counts: Counts::default(), table: Mutex::new(table) })
+        Arc::new(Self { digester: Digester::default(), table: Mutex::new(table) })
     }
 }
 
-/// How often a tier was found in which way.
+/// How often a tier was found in which way. A lookup that several requests wait for is counted where the first of them
+/// is.
 #[derive(Default)]
 struct Counts {
     remembered: AtomicU64,

@@ -94,10 +94,16 @@ impl Counters {
         report!(self, metrics => metrics.degraded());
     }
 
+    /// The present instant, if it is reported how long calls wait.
+    #[cfg(feature = "metrics")]
+    pub(super) fn start(&self) -> Option<Instant> {
+        self.metrics.get().map(|_| Instant::now())
+    }
+
     /// A call has waited since then.
     #[cfg(feature = "metrics")]
-    pub(super) fn waited(&self, since: Instant) {
-        report!(self, metrics => metrics.waited(since.elapsed()));
+    pub(super) fn waited(&self, since: Option<Instant>) {
+        report!(self, metrics => since.into_iter().for_each(|since| metrics.waited(since.elapsed())));
     }
 
     fn show_waiting(&self) {

@@ -10,7 +10,7 @@ use super::schedule::Schedule;
 pub(super) struct WaitingPermit<B: Backend> {
     schedule: Arc<Schedule<B>>,
     #[cfg(feature = "metrics")]
-    since: Instant,
+    since: Option<Instant>,
 }
 
 impl<B: Backend> WaitingPermit<B> {
@@ -19,7 +19,7 @@ impl<B: Backend> WaitingPermit<B> {
         schedule.counters.begin_wait(schedule.max_waiting).then(|| Self {
             schedule: Arc::clone(schedule),
             #[cfg(feature = "metrics")]
-            since: Instant::now(),
+            since: schedule.counters.start(),
         })
     }
 

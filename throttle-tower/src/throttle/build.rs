@@ -11,6 +11,7 @@ use super::permits::Permits;
 use super::response_options::ResponseOptions;
 use super::shared::{Shared, Uses};
 use crate::limit::{Applied, OnError};
+use crate::observe::BuiltOn;
 
 /// # Errors
 ///
@@ -27,7 +28,12 @@ pub(super) fn build<B: Backend>(
     let announced = Arc::new(Announced::new(B::set(&prepared).policies(), responses));
     let uses = Uses::of(&applied);
     let (queues, share, replaced) = (Arc::default(), None, Arc::default());
-    let mut shared = Shared { backend, prepared, applied, uses, permits, queues, share, options, announced, replaced };
+    let built_on = BuiltOn::new({
+        let backend = backend.clone();
+        move || backend.keys_held()
+    });
+    let mut shared =
+        Shared { backend, built_on, prepared, applied, uses, permits, queues, share, options, announced, replaced };
     make_share(&mut shared)?;
     tell_observers(&shared);
     Ok(shared)
@@ -35,10 +41,7 @@ pub(super) fn build<B: Backend>(
 
 /// Tells the observers what the layer runs on.
 pub(super) fn tell_observers<B: Backend>(shared: &Shared<B>) {
-    shared.options.observers.each(|observer| {
-        let backend = shared.backend.clone();
-        observer.built(Arc::new(move || backend.keys_held()));
-    });
+    shared.options.observers.each(|observer| observer.built(&shared.built_on));
 }
 
 /// Makes the shares by which this process decides when the store does not, where a limit may need one.

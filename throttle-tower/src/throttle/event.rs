@@ -69,25 +69,39 @@ pub enum Outcome<'a> {
     /// A required key was missing.
     MissingKey,
     /// These `Concurrency` limits had too few permits left.
-    Saturated(&'a [PolicyName]),
+    NoPermit(&'a [PolicyName]),
     /// The store failed and the limits that apply are open.
     FailedOpen(&'a BackendError),
     /// The store failed and a limit is closed.
     FailedClosed(&'a BackendError),
 }
 
+/// The labels of the outcomes, by their [places](Outcome::place).
+pub(crate) const OUTCOMES: [&str; 6] =
+    ["admitted", "refused", "missing_key", "no_permit", "failed_open", "failed_closed"];
+
 impl Outcome<'_> {
-    /// A label for metrics: `admitted`, `refused`, `missing_key`, `saturated`, `failed_open` or `failed_closed`.
+    /// A label for metrics: `admitted`, `refused`, `missing_key`, `no_permit`, `failed_open` or `failed_closed`.
     #[must_use]
     pub const fn label(&self) -> &'static str {
+        OUTCOMES[self.place()]
+    }
+
+    /// The place of the outcome among the [labels](OUTCOMES).
+    pub(crate) const fn place(&self) -> usize {
         match self {
-            Self::Admitted => "admitted",
-            Self::Refused => "refused",
-            Self::MissingKey => "missing_key",
-            Self::Saturated(_) => "saturated",
-            Self::FailedOpen(_) => "failed_open",
-            Self::FailedClosed(_) => "failed_closed",
+            Self::Admitted => 0,
+            Self::Refused => 1,
+            Self::MissingKey => 2,
+            Self::NoPermit(_) => 3,
+            Self::FailedOpen(_) => 4,
+            Self::FailedClosed(_) => 5,
         }
+    }
+
+    /// Whether the request was passed on.
+    pub(crate) const fn is_passed_on(&self) -> bool {
+        matches!(self, Self::Admitted | Self::FailedOpen(_))
     }
 }
 
@@ -99,7 +113,7 @@ impl<'a> Event<'a> {
     pub fn degraded(&self) -> Option<BackendErrorKind> {
         match self.outcome {
             Outcome::FailedOpen(error) | Outcome::FailedClosed(error) => Some(error.kind()),
-            Outcome::Admitted | Outcome::Refused | Outcome::MissingKey | Outcome::Saturated(_) => {
+            Outcome::Admitted | Outcome::Refused | Outcome::MissingKey | Outcome::NoPermit(_) => {
                 self.decision?.degraded()
             }
         }

@@ -26,6 +26,8 @@ mod steps;
 mod warning;
 
 pub use body::ThrottleBody;
+#[cfg(any(feature = "metrics", feature = "dashboard"))]
+pub(crate) use event::OUTCOMES;
 pub use event::{Event, Outcome};
 pub use future::ResponseFuture;
 pub use layer::ThrottleLayer;

@@ -55,7 +55,7 @@ pub struct Refusal<'a> {
 ///
 /// let throttle = ThrottleLayer::new(Concurrency::new(20))?.response(|refusal| {
 ///     let mut response = refusal.default_response();
-///     if let Reason::Saturated(limits) = refusal.reason {
+///     if let Reason::NoPermit(limits) = refusal.reason {
 ///         assert_eq!(limits[0].as_str(), "in-flight");
 ///         response.headers_mut().insert("retry-after", http::HeaderValue::from_static("1"));
 ///     }
@@ -74,7 +74,7 @@ pub enum Reason<'a> {
     /// [`OnMissing::Reject`](crate::OnMissing::Reject).
     MissingKey(&'a PolicyName),
     /// These limits on requests in flight have too few permits left: 503.
-    Saturated(&'a [PolicyName]),
+    NoPermit(&'a [PolicyName]),
 }
 
 impl Refusal<'_> {
@@ -87,7 +87,7 @@ impl Refusal<'_> {
             Reason::Quota(report) => {
                 Some(report.decision().retry_after()?.saturating_add(Duration::from_micros(self.extra)))
             }
-            Reason::Store(..) | Reason::MissingKey(_) | Reason::Saturated(_) => None,
+            Reason::Store(..) | Reason::MissingKey(_) | Reason::NoPermit(_) => None,
         }
     }
 
@@ -99,7 +99,7 @@ impl Refusal<'_> {
             Reason::Store(_, policies) => {
                 Problem::TemporaryReducedCapacity.body(policies.iter().map(|policy| policy.name()))
             }
-            Reason::Saturated(names) => Problem::TemporaryReducedCapacity.body(names.iter().map(PolicyName::as_str)),
+            Reason::NoPermit(names) => Problem::TemporaryReducedCapacity.body(names.iter().map(PolicyName::as_str)),
             Reason::MissingKey(_) => generic(self.status),
         };
         let mut response = Response::new(body);

@@ -8,10 +8,13 @@ use super::options::Options;
 use super::permits::Permits;
 use super::queues::Queues;
 use crate::limit::{Applied, ChargeRules};
+use crate::observe::BuiltOn;
 
 /// What the clones of a layer and its services share.
 pub(crate) struct Shared<B: Backend> {
     pub(super) backend: B,
+    /// The backend, for observers.
+    pub(super) built_on: Arc<BuiltOn>,
     pub(super) prepared: Arc<B::Prepared>,
     /// How each policy of the set is applied.
     pub(super) applied: Arc<[Applied]>,
@@ -30,6 +33,7 @@ impl<B: Backend> Clone for Shared<B> {
     fn clone(&self) -> Self {
         Self {
             backend: self.backend.clone(),
+            built_on: Arc::clone(&self.built_on),
             prepared: Arc::clone(&self.prepared),
             applied: Arc::clone(&self.applied),
             uses: self.uses,

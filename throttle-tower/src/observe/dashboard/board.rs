@@ -1,5 +1,5 @@
 use std::hash::RandomState;
-use std::sync::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -8,11 +8,12 @@ use throttle_core::{BackendErrorKind, Decision, Policy, PolicyName, Status};
 use tokio::time::Instant;
 
 use super::buckets::Buckets;
-use super::changes::{Changes, Decider};
+use super::changes::Changes;
 use super::tightest::{Standing, Tightest};
-use crate::lock::lock;
-use crate::observe::{KeysHeld, Observer};
-use crate::throttle::{Event, Outcome};
+use crate::observe::backends::Backends;
+use crate::observe::decider::Decider;
+use crate::observe::{BuiltOn, Observer};
+use crate::throttle::{Event, OUTCOMES, Outcome};
 
 /// Counts what a layer does, for its page: two minutes by the second, at 2.5 KB for each policy. A request adds to a few
 /// numbers, and waits for nothing.
@@ -28,12 +29,8 @@ pub(super) struct Board {
     pub(super) deciders: [Recent; Decider::ALL.len()],
     pub(super) tightest: Tightest,
     pub(super) store: StoreBoard,
-    keys_held: Mutex<Option<KeysHeld>>,
+    backends: Backends,
 }
-
-/// The labels of [`Outcome`].
-pub(super) const OUTCOMES: [&str; 6] =
-    ["admitted", "refused", "missing_key", "saturated", "failed_open", "failed_closed"];
 
 /// Requests of each of the last two minutes' seconds.
 #[derive(Default)]
@@ -99,7 +96,7 @@ impl Board {
             deciders: Default::default(),
             tightest: Tightest::new(secret),
             store: StoreBoard::default(),
-            keys_held: Mutex::default(),
+            backends: Backends::default(),
         }
     }
 
@@ -114,8 +111,7 @@ impl Board {
     }
 
     pub(super) fn keys_held(&self) -> Option<usize> {
-        let keys_held = lock(&self.keys_held).clone();
-        keys_held.and_then(|keys_held| keys_held())
+        self.backends.keys_held()
     }
 
     fn decided(&self, moment: &Moment, event: &Event<'_>, decision: &Decision, calls: &[Call]) {
@@ -136,28 +132,21 @@ impl Board {
     }
 }
 
-impl Observer for Board {
-    fn built(&self, keys_held: KeysHeld) {
-        *lock(&self.keys_held) = Some(keys_held);
+/// The page has the board, too.
+impl Observer for Arc<Board> {
+    fn built(&self, on: &Arc<BuiltOn>) {
+        self.backends.add(on);
     }
 
     fn judged(&self, event: &Event<'_>, calls: &[Call]) {
         let moment = self.moment();
-        let (outcome, is_passed_on) = match event.outcome {
-            Outcome::Admitted => (0, true),
-            Outcome::Refused => (1, false),
-            Outcome::MissingKey => (2, false),
-            Outcome::Saturated(full) => {
-                self.permits_ran_out(&moment, full);
-                (3, false)
-            }
-            Outcome::FailedOpen(_) => (4, true),
-            Outcome::FailedClosed(_) => (5, false),
-        };
-        self.outcomes[outcome].fetch_add(1, Ordering::Relaxed);
-        let flow = if is_passed_on { &self.requests.admitted } else { &self.requests.refused };
+        if let Outcome::NoPermit(full) = event.outcome {
+            self.permits_ran_out(&moment, full);
+        }
+        self.outcomes[event.outcome.place()].fetch_add(1, Ordering::Relaxed);
+        let flow = if event.outcome.is_passed_on() { &self.requests.admitted } else { &self.requests.refused };
         flow.count(moment.second());
-        if let Some(decider) = decider(event) {
+        if let Some(decider) = Decider::of(event) {
             self.deciders[decider as usize].count(moment.ten());
             self.changes.note(moment.second(), decider, event.degraded());
         }
@@ -235,20 +224,6 @@ impl PolicyBoard {
 impl PermitBoard {
     pub(super) fn taken(&self) -> u64 {
         not_negative(self.taken.load(Ordering::Relaxed))
-    }
-}
-
-/// `None` if nothing had to be decided: a key was missing, permits were, or no limit applies.
-fn decider(event: &Event<'_>) -> Option<Decider> {
-    match event.outcome {
-        Outcome::FailedClosed(_) => Some(Decider::Closed),
-        Outcome::FailedOpen(_) => Some(Decider::Open),
-        Outcome::Admitted | Outcome::Refused => {
-            let decision = event.decision?;
-            let is_decided = decision.degraded().is_some() || decision.statuses().iter().any(Status::applies);
-            is_decided.then(|| decision.decided_by().into())
-        }
-        Outcome::MissingKey | Outcome::Saturated(_) => None,
     }
 }
 

@@ -1,41 +1,8 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use throttle_core::{BackendErrorKind, DecidedBy};
+use throttle_core::BackendErrorKind;
 
-/// What decided a request, in the order in which one hides another: a second in which a closed limit refused one
-/// request is a closed one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Decider {
-    Store,
-    Local,
-    Open,
-    Closed,
-}
-
-impl Decider {
-    pub(super) const ALL: [Self; 4] = [Self::Store, Self::Local, Self::Open, Self::Closed];
-
-    /// `store`, `local`, `open` or `closed`.
-    pub(super) const fn label(self) -> &'static str {
-        match self {
-            Self::Store => "store",
-            Self::Local => "local",
-            Self::Open => "open",
-            Self::Closed => "closed",
-        }
-    }
-}
-
-impl From<DecidedBy> for Decider {
-    fn from(decided_by: DecidedBy) -> Self {
-        match decided_by {
-            DecidedBy::Local(_) => Self::Local,
-            DecidedBy::Open(_) => Self::Open,
-            // The enum may grow by ways in which a store decides.
-            _ => Self::Store,
-        }
-    }
-}
+use crate::observe::decider::Decider;
 
 /// The moments at which another one began to decide. A second counts as a whole, so a store that fails every other
 /// request changes nothing every other request.
@@ -100,7 +67,7 @@ impl Changes {
         }
     }
 
-    /// Who decides now; `None` before the first decision.
+    /// What decides now; `None` before the first decision.
     pub(super) fn decider(&self) -> Option<Decider> {
         Latest::unpack(self.latest.load(Ordering::Acquire)).decider
     }
@@ -147,14 +114,6 @@ impl Change {
     }
 }
 
-const REASONS: [BackendErrorKind; 5] = [
-    BackendErrorKind::Unavailable,
-    BackendErrorKind::Timeout,
-    BackendErrorKind::Saturated,
-    BackendErrorKind::Protocol,
-    BackendErrorKind::Suspended,
-];
-
 /// In one number, so that no lock is needed. 0 is nothing at all.
 const fn pack(second: u32, decider: Option<Decider>, why: Option<BackendErrorKind>, before: Option<Decider>) -> u64 {
     (second as u64) << 32 | place(decider) << 16 | place_of_reason(why) << 8 | place(before)
@@ -163,7 +122,7 @@ const fn pack(second: u32, decider: Option<Decider>, why: Option<BackendErrorKin
 fn unpack(packed: u64) -> (u32, Option<Decider>, Option<BackendErrorKind>, Option<Decider>) {
     let [before, why, decider, ..] = packed.to_le_bytes().map(usize::from);
     let decider_at = |place: usize| Decider::ALL.get(place.checked_sub(1)?).copied();
-    let reason = why.checked_sub(1).and_then(|place| REASONS.get(place)).copied();
+    let reason = why.checked_sub(1).and_then(|place| BackendErrorKind::ALL.get(place)).copied();
     ((packed >> 32) as u32, decider_at(decider), reason, decider_at(before))
 }
 
@@ -176,13 +135,8 @@ const fn place(decider: Option<Decider>) -> u64 {
 
 const fn place_of_reason(why: Option<BackendErrorKind>) -> u64 {
     match why {
-        Some(BackendErrorKind::Unavailable) => 1,
-        Some(BackendErrorKind::Timeout) => 2,
-        Some(BackendErrorKind::Saturated) => 3,
-        Some(BackendErrorKind::Protocol) => 4,
-        Some(BackendErrorKind::Suspended) => 5,
-        // A reason that this crate does not know yet counts as none.
-        _ => 0,
+        Some(why) => why as u64 + 1,
+        None => 0,
     }
 }
 
@@ -252,7 +206,7 @@ mod tests {
 
     #[test]
     fn every_reason_is_found_again() {
-        for reason in REASONS.map(Some).into_iter().chain([None]) {
+        for reason in BackendErrorKind::ALL.iter().copied().map(Some).chain([None]) {
             for to in Decider::ALL {
                 let change = Change { second: u32::MAX, from: Some(Decider::Open), to, why: reason };
                 assert_eq!(Change::unpack(change.pack()), Some(change));

@@ -1,10 +1,12 @@
 use serde::Serialize;
 use throttle_core::BackendErrorKind;
 
-use super::board::{Board, Flow, Moment, OUTCOMES, PermitBoard, PolicyBoard};
-use super::changes::{Change, Decider};
+use super::board::{Board, Flow, Moment, PermitBoard, PolicyBoard};
+use super::changes::Change;
 use super::tightest::{KeyName, TightKey, Tightest};
 use crate::observe::Offender;
+use crate::observe::decider::Decider;
+use crate::throttle::OUTCOMES;
 use crate::time::micros;
 
 /// What `/data.json` says. Its documentation is that of [`ThrottleLayer::dashboard`](crate::ThrottleLayer::dashboard).

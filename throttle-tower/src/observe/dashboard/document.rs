@@ -8,7 +8,7 @@ const SCRIPT: &str = include_str!("page.js");
 /// never becomes markup. A test compares the hashes with the files, and prints the right ones.
 pub(super) const POLICY: &str = concat!(
     "default-src 'none'; style-src 'sha256-afC0vbx2kfiRQavLa5xdMca/DK/nVGeTsanlmZuc9uI='; ",
-    "script-src 'sha256-ZVWJ0ZqI0jTurqfs2lGPWB+7UWolDD6Yr/BHw2DXhtg='; img-src data:; connect-src 'self'; ",
+    "script-src 'sha256-IVSlhkpaQ6YGEFonTSWR9GUQP89aczg+15JhN8VpvN4='; img-src data:; connect-src 'self'; ",
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 );
 

@@ -144,7 +144,7 @@ function tiles(data) {
   write(at('binding-note'), binding ? note : `no limit decided ${lately}`);
 
   const { now, changes } = data.decided_by;
-  write(at('decider'), now ? WORDS[now] : 'Nobody yet');
+  write(at('decider'), now ? WORDS[now] : 'Nothing yet');
   const why = changes.length && changes[0].why ? `, ${changes[0].why}` : '';
   write(at('decider-note'), changes.length ? `since ${clock(moment(data, changes[0]))}${why}` : '');
   attribute(at('decider-tile'), 'data-decider', now || '');
@@ -242,7 +242,7 @@ function present(data) {
   show(at('numbers'), filled);
   if (filled) for (const part of [tiles, limits, keys, decides, waits]) part(data);
   const since = `${plural(requests, 'request', 'requests')} since ${clock(started)} (${running < 60 ? `${running} s` : duration(running * 1000)}).`;
-  write(at('since'), restarted ? `The server has restarted, and counts anew. ${since}` : since);
+  write(at('since'), restarted ? `The server has restarted and counts from zero. ${since}` : since);
 }
 
 // The connection. What counts is when data came last: a stream ends now and then, and comes back within a second.
@@ -290,7 +290,7 @@ at('pause').addEventListener('click', () => {
   state('wait', paused ? `Paused at ${clock(Date.now())}.` : 'Connecting…');
   follow();
 });
-// Browsers open few connections to one server, and a page that nobody sees needs none.
+// Browsers open few connections to one server, and a hidden page needs none.
 document.addEventListener('visibilitychange', follow);
 at('data').href = new URL('data.json', base);
 follow();

@@ -93,7 +93,7 @@ async fn data_is_what_was_done() {
             "reporting": true,
             "running_seconds": 2,
             "outcomes": {
-                "admitted": 4, "refused": 3, "missing_key": 0, "saturated": 0, "failed_open": 0, "failed_closed": 0
+                "admitted": 4, "refused": 3, "missing_key": 0, "no_permit": 0, "failed_open": 0, "failed_closed": 0
             },
             "requests": {"admitted": [3, 1], "refused": [1, 2]},
             "binding": "total",
@@ -149,7 +149,7 @@ async fn every_field_is_documented() {
     advance(SECOND).await;
     let mut names = Vec::new();
     fields(&data(&page).await, &mut names);
-    let outcomes = super::board::OUTCOMES;
+    let outcomes = crate::throttle::OUTCOMES;
     let docs: Vec<_> = include_str!("mod.rs").lines().filter(|line| line.trim_start().starts_with("/// |")).collect();
     for name in names.iter().filter(|name| !outcomes.contains(&name.as_str())) {
         let documented = [format!("`{name}`"), format!(".{name}`"), format!("`{name}.")];
@@ -269,7 +269,7 @@ async fn permits_are_counted_while_they_are_held() {
     assert_eq!(permits().await, [1, 1, 0], "the other one was taken long ago, and is still held");
     drop(second);
     assert_eq!(permits().await, [0, 0, 0]);
-    assert_eq!(data(&page).await["outcomes"]["saturated"], 1);
+    assert_eq!(data(&page).await["outcomes"]["no_permit"], 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -307,7 +307,7 @@ fn tokio_memory() -> MemoryBackend<impl throttle_core::Clock> {
 }
 
 /// Tells a board of one request.
-fn tell(board: &Board, outcome: Outcome<'_>, decision: Option<&Decision>, calls: &[Call]) {
+fn tell(board: &Arc<Board>, outcome: Outcome<'_>, decision: Option<&Decision>, calls: &[Call]) {
     let (parts, ()) = Request::new(()).into_parts();
     let policies = [Policy::new("per-key", Gcra::new(Rate::per_hour(4)).burst(4)).unwrap()];
     let event = Event { outcome, policies: &policies, decision, parts: &parts };

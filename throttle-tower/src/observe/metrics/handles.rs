@@ -4,7 +4,8 @@ use metrics::{Counter, Gauge, Histogram, Unit, counter, describe_counter, descri
 use metrics::{gauge, histogram};
 use throttle_core::BackendErrorKind;
 
-use crate::throttle::Outcome;
+use crate::observe::decider::Decider;
+use crate::throttle::OUTCOMES;
 
 pub(super) struct Handles {
     /// Rows, by their [`place`].
@@ -12,8 +13,8 @@ pub(super) struct Handles {
     pub(super) policies: Box<[PolicyHandles]>,
     pub(super) keys: Gauge,
     pub(super) decided: Histogram,
-    /// By [`place_of_kind`].
-    pub(super) failed: [Histogram; 5],
+    /// By the number of their kind.
+    pub(super) failed: Box<[Histogram]>,
     /// By the place of the limit.
     pub(super) in_flight: Box<[Gauge]>,
 }
@@ -32,49 +33,22 @@ pub(super) struct LookupHandles {
     pub(super) turned_away: Counter,
 }
 
-const KINDS: [BackendErrorKind; 5] = [
-    BackendErrorKind::Unavailable,
-    BackendErrorKind::Timeout,
-    BackendErrorKind::Saturated,
-    BackendErrorKind::Protocol,
-    BackendErrorKind::Suspended,
-];
-
-pub(super) fn place_of_kind(kind: BackendErrorKind) -> usize {
-    KINDS.iter().position(|known| *known == kind).unwrap_or(0)
-}
-
-const OUTCOMES: [&str; 6] = ["admitted", "refused", "missing_key", "saturated", "failed_open", "failed_closed"];
-
-const DECIDERS: [&str; 3] = ["local", "open", "closed"];
-
 /// Where the counters of a layer are: a row for all requests, one for those that the store did not decide, and one for
 /// each policy.
 pub(super) mod place {
-    use super::{BackendErrorKind, KINDS, Outcome, place_of_kind};
+    use super::{BackendErrorKind, Decider};
 
     pub(in super::super) const REQUESTS: usize = 0;
     pub(in super::super) const DEGRADED: usize = 1;
     pub(in super::super) const POLICIES: usize = 2;
 
-    pub(in super::super) const ADMITTED_REQUESTS: usize = 0;
-    pub(in super::super) const REFUSED_REQUESTS: usize = 1;
-    pub(in super::super) const FAILED_OPEN_REQUESTS: usize = 4;
-
-    pub(in super::super) const fn outcome(outcome: Outcome<'_>) -> usize {
-        match outcome {
-            Outcome::Admitted => ADMITTED_REQUESTS,
-            Outcome::Refused => REFUSED_REQUESTS,
-            Outcome::MissingKey => 2,
-            Outcome::Saturated(_) => 3,
-            Outcome::FailedOpen(_) => FAILED_OPEN_REQUESTS,
-            Outcome::FailedClosed(_) => 5,
-        }
+    pub(in super::super) fn degraded(decider: Decider, why: BackendErrorKind) -> usize {
+        // Requests that the store decided are no degraded ones.
+        (decider as usize).saturating_sub(1) * BackendErrorKind::ALL.len() + why as usize
     }
 
-    pub(in super::super) fn degraded(decider: usize, why: BackendErrorKind) -> usize {
-        decider * KINDS.len() + place_of_kind(why)
-    }
+    /// The outcomes of requests about which there was a decision: admitted, refused and failed open.
+    pub(in super::super) const WITH_DECISION: [usize; 3] = [0, 1, 4];
 
     pub(in super::super) const ADMITTED: usize = 0;
     pub(in super::super) const NEAR: usize = 1;
@@ -85,6 +59,9 @@ pub(super) mod place {
     pub(in super::super) const REFUNDED: usize = 6;
     pub(in super::super) const SHORT: usize = 7;
     pub(in super::super) const OVERFLOW: usize = 8;
+    /// Requests that the policy refused as the binding one. It is reported as part of [`REFUSED`], as [`BINDING`], and
+    /// among the requests.
+    pub(in super::super) const BOUND: usize = 9;
 }
 
 /// A policy's name, and whether it has plans that are looked up.
@@ -95,22 +72,24 @@ impl Handles {
         describe();
         let layer = || layer.to_owned();
         let request = |outcome| counter!("throttle_requests_total", "layer" => layer(), "outcome" => outcome);
-        let store = |result| histogram!("throttle_store_seconds", "layer" => layer(), "result" => result);
+        let store = |result: &'static str, why: &'static str| histogram!("throttle_store_seconds", "layer" => layer(), "result" => result, "why" => why);
         let degraded = |decider: &'static str, why: BackendErrorKind| {
             let name = "throttle_degraded_total";
             counter!(name, "layer" => layer(), "decided_by" => decider, "why" => why.label())
         };
         let in_flight = |name: &String| gauge!("throttle_in_flight", "layer" => layer(), "name" => name.clone());
         let requests = OUTCOMES.map(request).into();
-        let degraded = DECIDERS.into_iter().flat_map(|by| KINDS.map(|why| degraded(by, why))).collect();
+        let [_, fallbacks @ ..] = Decider::ALL;
+        let reasons = BackendErrorKind::ALL.iter();
+        let degraded = fallbacks.iter().flat_map(|by| reasons.clone().map(|why| degraded(by.label(), *why))).collect();
         let of_policies = policies.iter().map(|(policy, _)| counters_of(&layer(), policy));
         let named = policies.iter();
         Self {
             counters: [requests, degraded].into_iter().chain(of_policies).collect(),
             policies: named.map(|(name, looks_up)| PolicyHandles::register(&layer(), name, *looks_up)).collect(),
             keys: gauge!("throttle_keys", "layer" => layer()),
-            decided: store("decided"),
-            failed: KINDS.map(|kind| store(kind.label())),
+            decided: store("decided", "none"),
+            failed: reasons.map(|kind| store("failed", kind.label())).collect(),
             in_flight: permits.iter().map(in_flight).collect(),
         }
     }
@@ -161,7 +140,10 @@ fn describe() {
     count("throttle_decisions_total", "Decisions of each policy.");
     count("throttle_binding_total", "Refusals by the policy that they come from.");
     count("throttle_units_total", "Units charged, given back, and used beyond what was charged.");
-    count("throttle_overflow_total", "Decisions about keys that share a bucket because the store in memory is full.");
+    count(
+        "throttle_overflow_total",
+        "Decisions about keys that share an overflow bucket because the store in memory is full.",
+    );
     count("throttle_degraded_total", "Requests that the store did not decide, by what decided them and why.");
     count("throttle_plan_lookups_total", "Tiers of plans by how they were found.");
     describe_gauge!("throttle_keys", Unit::Count, "Keys that the store in memory holds.");

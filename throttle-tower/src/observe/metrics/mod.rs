@@ -14,8 +14,12 @@
 //! ```
 //!
 //! The recorder may be installed at any time. Counters of a `ThrottleLayer` then include earlier requests; its
-//! histograms, and all metrics of a `ShapeLayer`, start with the recorder. Counters of a `ThrottleLayer` reach the
-//! recorder within 200 ms. The exporter must use the same version of the `metrics` crate as this crate, 0.24, or it receives nothing.
+//! histograms, and all metrics of a `ShapeLayer`, start with the recorder. The exporter must use the same version of the
+//! `metrics` crate as this crate, 0.24, or it receives nothing.
+//!
+//! Counters of a `ThrottleLayer` reach the recorder within 200 ms, by a task of the runtime that serves the requests. If
+//! that runtime stands still, the counts go with the next report of another one. Without a runtime, or in one without
+//! timers, each request reports what it has counted.
 //!
 //! All labels are known when the layer is built: no metric has a key, a path or a header as a label, so a client cannot
 //! add series. Each metric has the label `layer`, the name given to `.metrics(…)`, beside those listed.
@@ -24,18 +28,18 @@
 //!
 //! | metric | type, unit | labels | counts | alert on |
 //! |---|---|---|---|---|
-//! | `throttle_requests_total` | counter | `outcome` (`admitted`, `refused`, `missing_key`, `saturated`, `failed_open`, `failed_closed`) | requests, each once: see [`Outcome`](crate::Outcome) | the share of `refused`; any `failed_open` or `failed_closed` |
+//! | `throttle_requests_total` | counter | `outcome` (`admitted`, `refused`, `missing_key`, `no_permit`, `failed_open`, `failed_closed`) | requests, each once: see [`Outcome`](crate::Outcome) | the share of `refused`; any `failed_open` or `failed_closed` |
 //! | `throttle_decisions_total` | counter | `policy`, `result` (`admitted`, `near`, `refused`, `skipped`) | decisions of each policy: `near` is admitted with less left than a fifth of the capacity, also if another policy refuses the request; `skipped` did not apply, or was open while the store failed | `near`, before clients are refused |
 //! | `throttle_binding_total` | counter | `policy` | refusals by the policy that they come from | |
 //! | `throttle_units_total` | counter, units | `policy`, `kind` (`charged`, `refunded`, `settled_short`) | units charged; given back; and used beyond what was charged, which are debited as far as any are left | `settled_short`: estimates are too low |
-//! | `throttle_overflow_total` | counter | `policy` | decisions about keys that share a bucket because the store in memory is full | any: raise its `max_keys` |
-//! | `throttle_keys` | gauge, keys | | keys that the store in memory holds | near its `max_keys` |
-//! | `throttle_store_seconds` | histogram, seconds | `result` (`decided`, or why not: `unavailable`, `timeout`, `saturated`, `protocol`, `suspended`) | how long decisions of a store took; none in memory | a high quantile near the deadline |
-//! | `throttle_degraded_total` | counter | `decided_by` (`local`, `open`, `closed`), `why` (as above) | requests that the store did not decide | any |
+//! | `throttle_overflow_total` | counter | `policy` | decisions about keys that share an overflow bucket because the store in memory is full | any: raise its `max_keys` |
+//! | `throttle_keys` | gauge, keys | | keys that the store in memory holds; if clones of the layer have stores of their own, those of all | near its `max_keys` |
+//! | `throttle_store_seconds` | histogram, seconds | `result` (`decided`, `failed`), `why` (`none` if it decided; `unavailable`, `timeout`, `saturated`, `protocol`, `suspended`) | how long decisions of a store took; none in memory | a high quantile near the deadline |
+//! | `throttle_degraded_total` | counter | `decided_by` (`local`, `open`, `closed`), `why` (as above, but for `none`) | requests that the store did not decide | any |
 //! | `throttle_queued_requests` | gauge, requests | `policy` | requests that wait now ([`wait_up_to`](crate::Limit::wait_up_to)) | near `max_waiting` |
 //! | `throttle_queue_seconds` | histogram, seconds | `policy` | how long requests waited, those that left without a turn included | |
 //! | `throttle_in_flight` | gauge, permits | `name` | permits of a [`Concurrency`](crate::Concurrency) that are taken | at its maximum for long |
-//! | `throttle_plan_lookups_total` | counter | `policy`, `result` (`remembered`, `found`, `unknown`, `failed`, `turned_away`) | tiers of [plans](mod@crate::plans): from the cache, looked up, not known to the lookup, failed or late, and not looked up because too many lookups ran | `failed`, `turned_away` |
+//! | `throttle_plan_lookups_total` | counter | `policy`, `result` (`remembered`, `found`, `unknown`, `failed`, `turned_away`) | tiers of [plans](mod@crate::plans): from the cache, looked up, not known to the lookup, failed or late, and not looked up because too many lookups ran. If several layers have the same plans, each reports the lookups of its own requests | `failed`, `turned_away` |
 //!
 //! # Of a [`ShapeLayer`](crate::ShapeLayer::metrics)
 //!
@@ -44,13 +48,16 @@
 //! | `throttle_shape_calls_total` | counter | `outcome` (`sent`, `refused`, `cancelled`) | calls that left, were refused, or were dropped while they waited | `refused` |
 //! | `throttle_shape_degraded_total` | counter | | calls that the store did not decide | any |
 //! | `throttle_shape_waiting_calls` | gauge, calls | | calls that wait now | near `max_waiting` |
-//! | `throttle_shape_wait_seconds` | histogram, seconds | | how long calls waited, of those that had to | near the bucket's longest wait |
+//! | `throttle_shape_wait_seconds` | histogram, seconds | | how long calls waited, of those that had to | near the `max_wait` of the leaky bucket |
 //!
 //! What a Redis backend reports is listed in the docs of `throttle-redis`.
 
+mod count;
 mod counts;
 mod handles;
 mod level;
+mod own_place;
+mod report;
 mod shape;
 mod throttle;
 

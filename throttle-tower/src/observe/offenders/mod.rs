@@ -8,7 +8,6 @@ mod tracker;
 
 #[cfg(feature = "dashboard")]
 use std::hash::RandomState;
-use std::sync::Arc;
 
 use throttle_core::{Backend, Key};
 
@@ -29,7 +28,7 @@ impl<B: Backend> ThrottleLayer<B> {
     /// new minute. All counts together take 210 kB, whatever clients send. A refusal that finds the counts in use is
     /// not counted, so that it does not wait: see [`uncounted_refusals`](Self::uncounted_refusals).
     pub fn track_offenders(self) -> Self {
-        self.observed_by(Arc::new(Tracker::new(None)))
+        self.observed_by(Tracker::new(None))
     }
 
     /// Counts like [`track_offenders`](Self::track_offenders), and shows keys as the text that `show` returns, cut to
@@ -53,7 +52,7 @@ impl<B: Backend> ThrottleLayer<B> {
     /// # Ok::<(), throttle_tower::ConfigError>(())
     /// ```
     pub fn track_offenders_as(self, show: impl Fn(&str, &Key) -> Option<String> + Send + Sync + 'static) -> Self {
-        self.observed_by(Arc::new(Tracker::new(Some(Box::new(show)))))
+        self.observed_by(Tracker::new(Some(Box::new(show))))
     }
 
     /// Returns the keys that were refused most, the most refused first: at most `n`, and at most 128. Empty unless

@@ -5,8 +5,6 @@ mod event_budget;
 mod tests;
 mod tracer;
 
-use std::sync::Arc;
-
 use throttle_core::Backend;
 
 use crate::throttle::ThrottleLayer;
@@ -23,23 +21,23 @@ impl<B: Backend> ThrottleLayer<B> {
     ///
     /// | level | message | when |
     /// |---|---|---|
-    /// | INFO | `request refused` | a limit refused the request, a required key was missing, or no permit was free. A limit that works is no trouble, so this is no warning |
-    /// | WARN | `decided without the store` | the store failed, and this process's share, or the rule [open or closed](crate::OnError), decided, whether or not the request was refused. Limits are then not enforced as they were meant |
+    /// | INFO | `request refused` | a limit refused the request, a required key was missing, or too few permits were free. This is how limits are meant to work, so it is no warning |
+    /// | WARN | `decided without the store` | the store failed, so this process admitted or refused the request as [`on_error`](crate::OnError) says. A refusal of this kind is logged here only |
     ///
     /// | field | value |
     /// |---|---|
-    /// | `outcome` | the [label](crate::Outcome::label): `refused`, `missing_key`, `saturated`, `admitted`, `failed_open` or `failed_closed` |
-    /// | `policy` | the policy that [decided](crate::Event::binding); of too few permits, the first limit that lacks them |
-    /// | `limit` | the most units that the policy admits at one instant |
+    /// | `outcome` | the [label](crate::Outcome::label): `refused`, `missing_key`, `no_permit`, `admitted`, `failed_open` or `failed_closed` |
+    /// | `policy` | the policy that [decided](crate::Event::binding); if too few permits were free, the first limit that lacked them |
+    /// | `limit` | the units that the policy admits at one instant for an unused key |
     /// | `remaining` | units that are left of the policy |
     /// | `retry_after_ms` | of a refusal, milliseconds until a retry succeeds, rounded up, without jitter; missing if none ever will |
     /// | `decided_by` | `store`, `local`, `open` or `closed` |
-    /// | `why` | of a degraded decision, the [label](throttle_core::BackendErrorKind::label) of the store's error |
+    /// | `why` | if the store failed, the [label](throttle_core::BackendErrorKind::label) of the store's error |
     /// | `left_out` | events of this policy and level that were left out since the last one |
     ///
-    /// A field that does not apply is missing. Per policy and level there are at most ten events in each second of the
-    /// layer; the rest is left out, and counted in `left_out` of the next event. Decisions without a policy count
-    /// together, as one policy.
+    /// A field that does not apply is missing. In each second, at most ten events of a policy and a level are emitted. The
+    /// others are left out, and the next event has their number in `left_out`. Decisions without a policy share one such
+    /// budget.
     ///
     /// # Span fields
     ///
@@ -67,6 +65,6 @@ impl<B: Backend> ThrottleLayer<B> {
     /// ```
     pub fn traced(self) -> Self {
         let tracer = Tracer::new(self.policies().len());
-        self.observed_by(Arc::new(tracer))
+        self.observed_by(tracer)
     }
 }

@@ -186,7 +186,7 @@ async fn refusals_without_a_decision_are_logged() {
     drop(held);
     let expected = [
         fields([("left_out", "0"), ("message", "request refused"), ("outcome", "missing_key")]),
-        fields([("left_out", "0"), ("message", "request refused"), ("outcome", "saturated"), ("policy", "full")]),
+        fields([("left_out", "0"), ("message", "request refused"), ("outcome", "no_permit"), ("policy", "full")]),
     ];
     let logged = log.events();
     assert!(logged.iter().all(|logged| logged.level == Level::INFO));

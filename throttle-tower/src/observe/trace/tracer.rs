@@ -5,6 +5,7 @@ use tracing::{Level, Span};
 
 use super::event_budget::EventBudget;
 use crate::observe::Observer;
+use crate::observe::decider::Decider;
 use crate::throttle::{Event, Outcome};
 use crate::time::micros;
 
@@ -40,7 +41,7 @@ impl Observer for Tracer {
             binding.record(&Span::current());
         }
         let place = binding.as_ref().map(|binding| binding.place);
-        let is_refusal = !matches!(event.outcome, Outcome::Admitted | Outcome::FailedOpen(_));
+        let is_refusal = !event.outcome.is_passed_on();
         if event.degraded().is_some() {
             // What nobody reads is neither emitted nor left out.
             if tracing::enabled!(target: "throttle", Level::WARN)
@@ -92,12 +93,9 @@ struct Fields<'a> {
 impl<'a> Fields<'a> {
     fn of(event: &Event<'a>, binding: Option<&Binding<'a>>, is_refusal: bool) -> Self {
         let wait = event.decision.filter(|_| is_refusal).and_then(|decision| decision.retry_after());
-        let (policy, decided_by) = match event.outcome {
-            Outcome::Saturated(limits) => (limits.first().map(|limit| limit.as_str()), None),
-            Outcome::FailedClosed(_) => (None, Some("closed")),
-            _ => {
-                (binding.map(|binding| binding.policy.name()), event.decided_by().map(|decided_by| decided_by.label()))
-            }
+        let policy = match event.outcome {
+            Outcome::NoPermit(limits) => limits.first().map(|limit| limit.as_str()),
+            _ => binding.map(|binding| binding.policy.name()),
         };
         Self {
             outcome: event.outcome.label(),
@@ -105,7 +103,7 @@ impl<'a> Fields<'a> {
             limit: binding.map(|binding| binding.policy.algorithm().capacity()),
             remaining: binding.map(|binding| binding.status.remaining()),
             retry_after_ms: wait.map(|wait| micros(wait).div_ceil(1_000)),
-            decided_by,
+            decided_by: Decider::of(event).map(Decider::label),
             why: event.degraded().map(|why| why.label()),
         }
     }

@@ -54,8 +54,8 @@ pub(super) fn missing_key<B: Backend>(
 #[cold]
 pub(super) fn saturated<B: Backend>(shared: &Shared<B>, full: &Places, parts: &Parts) -> Response<Bytes> {
     let names = shared.permits.names_of(full);
-    notify(shared, Outcome::Saturated(&names), None, &[], parts);
-    build(shared, Reason::Saturated(&names), StatusCode::SERVICE_UNAVAILABLE, 0)
+    notify(shared, Outcome::NoPermit(&names), None, &[], parts);
+    build(shared, Reason::NoPermit(&names), StatusCode::SERVICE_UNAVAILABLE, 0)
 }
 
 /// The refusal of a request with closed limits that the store did not decide about.

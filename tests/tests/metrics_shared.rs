@@ -1,0 +1,232 @@
+//! What is reported of layers that share a runtime, a thread, plans or a backend with others.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::panic;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Duration;
+
+use http::Request;
+use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
+use throttle_core::{Backend, BackendErrorKind};
+use throttle_tower::{Gcra, Header, OnError, Rate, ThrottleLayer, limit, plans};
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::sleep;
+use tower::{Layer, ServiceExt};
+
+use common::{Memory, Remote, Strict, Text, get, memory, shared};
+
+/// More than a report takes, on a clock that stands still otherwise.
+const REPORTED: Duration = Duration::from_millis(250);
+const LONG: Duration = Duration::from_secs(10);
+
+/// A runtime whose clock goes on only while it waits.
+fn runtime() -> Runtime {
+    Builder::new_current_thread().enable_time().start_paused(true).build().unwrap()
+}
+
+fn layer() -> ThrottleLayer<Memory> {
+    ThrottleLayer::new(shared("all", 100)).unwrap().backend(memory()).unwrap().metrics("api")
+}
+
+async fn send<B: Backend>(layer: &ThrottleLayer<B>, requests: impl IntoIterator<Item = Request<Text>>) {
+    let service = layer.layer(Strict::default());
+    for request in requests {
+        service.clone().oneshot(request).await.unwrap();
+    }
+}
+
+fn keyed(key: &str) -> Request<Text> {
+    let mut request = get();
+    request.headers_mut().insert("x-api-key", key.parse().unwrap());
+    request
+}
+
+/// What was reported since the last time, by the values of a metric's labels in their order. Gauges are as they were set.
+fn reported(snapshotter: &Snapshotter, name: &str) -> BTreeMap<String, f64> {
+    let series = snapshotter.snapshot().into_vec().into_iter().filter(|(key, ..)| key.key().name() == name);
+    let values = series.map(|(key, _, _, value)| {
+        let labels: Vec<_> = key.key().labels().map(|label| label.value().to_owned()).collect();
+        let value = match value {
+            DebugValue::Counter(count) => count as f64,
+            DebugValue::Gauge(level) => level.into_inner(),
+            DebugValue::Histogram(values) => values.len() as f64,
+        };
+        (labels.join(" "), value)
+    });
+    values.filter(|(_, value)| *value != 0.0).collect()
+}
+
+fn admitted(snapshotter: &Snapshotter) -> f64 {
+    reported(snapshotter, "throttle_requests_total").remove("api admitted").unwrap_or(0.0)
+}
+
+#[test]
+fn a_runtime_that_is_blocked_leaves_its_counts_to_the_reports_of_another() {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let _installed = metrics::set_default_local_recorder(&recorder);
+    let (first, second, layer) = (runtime(), runtime(), layer());
+    let ((served, is_served), (release, is_released)) = (channel(), channel::<()>());
+    thread::scope(|scope| {
+        let layer = &layer;
+        scope.spawn(move || {
+            first.block_on(async {
+                send(layer, [get(), get()]).await;
+                served.send(()).unwrap();
+                is_released.recv().unwrap_err();
+            });
+        });
+        is_served.recv().unwrap();
+        second.block_on(async {
+            assert_eq!(admitted(&snapshotter), 0.0, "there was no request on this one");
+            for all in [2.0 + 1.0, 1.0, 1.0] {
+                send(layer, [get()]).await;
+                sleep(REPORTED).await;
+                assert_eq!(admitted(&snapshotter), all);
+            }
+        });
+        drop(release);
+    });
+    assert_eq!(admitted(&snapshotter), 0.0, "nothing is reported twice");
+}
+
+#[test]
+fn a_runtime_that_nothing_drives_leaves_its_report_to_the_next_request_on_another() {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let _installed = metrics::set_default_local_recorder(&recorder);
+    let (first, second, layer) = (runtime(), runtime(), layer());
+    first.block_on(send(&layer, [get()]));
+    second.block_on(async {
+        sleep(LONG).await;
+        assert_eq!(admitted(&snapshotter), 0.0, "there was no request meanwhile");
+        send(&layer, [get()]).await;
+    });
+    assert_eq!(admitted(&snapshotter), 2.0, "at once");
+    second.block_on(async {
+        send(&layer, [get(), get()]).await;
+        sleep(REPORTED).await;
+    });
+    assert_eq!(admitted(&snapshotter), 2.0);
+    first.block_on(async { sleep(REPORTED).await });
+    assert_eq!(admitted(&snapshotter), 0.0, "nothing is reported twice");
+}
+
+#[test]
+fn a_runtime_that_is_dropped_reports_and_the_next_one_goes_on() {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let _installed = metrics::set_default_local_recorder(&recorder);
+    let (first, second, layer) = (runtime(), runtime(), layer());
+    first.block_on(send(&layer, [get(), get()]));
+    assert_eq!(admitted(&snapshotter), 0.0, "not yet");
+    drop(first);
+    assert_eq!(admitted(&snapshotter), 2.0);
+    second.block_on(async {
+        send(&layer, [get()]).await;
+        sleep(REPORTED).await;
+    });
+    assert_eq!(admitted(&snapshotter), 1.0);
+}
+
+#[test]
+fn without_timers_each_request_is_reported_at_once_and_one_panic_says_what_is_missing() {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let _installed = metrics::set_default_local_recorder(&recorder);
+    let said = Arc::new(AtomicUsize::new(0));
+    let (usual, counted) = (panic::take_hook(), Arc::clone(&said));
+    panic::set_hook(Box::new(move |panic| {
+        match panic.payload_as_str().is_some_and(|text| text.contains("timers are disabled")) {
+            true => drop(counted.fetch_add(1, Ordering::Relaxed)),
+            false => usual(panic),
+        }
+    }));
+    let (runtime, layer) = (Builder::new_current_thread().build().unwrap(), layer());
+    for _ in 0..5 {
+        runtime.block_on(async {
+            send(&layer, [get()]).await;
+            tokio::task::yield_now().await;
+        });
+        assert_eq!(admitted(&snapshotter), 1.0);
+    }
+    assert_eq!(said.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn no_thread_that_ends_takes_counts_with_it() {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let _installed = metrics::set_default_local_recorder(&recorder);
+    let layer = ThrottleLayer::new(shared("all", 50)).unwrap().backend(memory()).unwrap().metrics("api");
+    let (threads, requests) = (40, 5);
+    // More than have a place of their own, first at the same time and then one after the other.
+    let work = || runtime().block_on(send(&layer, (0..requests).map(|_| get())));
+    thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
+    (0..threads).for_each(|_| thread::scope(|scope| scope.spawn(work).join().unwrap()));
+    runtime().block_on(async {
+        send(&layer, [get()]).await;
+        sleep(REPORTED).await;
+    });
+    let series = reported(&snapshotter, "throttle_requests_total");
+    let all = f64::from(2 * threads * requests + 1);
+    assert_eq!(series, BTreeMap::from([("api admitted".to_owned(), 50.0), ("api refused".to_owned(), all - 50.0)]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lookup_counts_for_the_layer_whose_request_asked_for_it() {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let _installed = metrics::set_default_local_recorder(&recorder);
+    let per_user = plans("per-user", [("free", Gcra::new(Rate::per_day(99)))])
+        .by(Header::new("x-api-key"))
+        .lookup(async |_: String| Some("free"))
+        .unknown("free");
+    let layer = |name| ThrottleLayer::new(per_user.clone()).unwrap().backend(memory()).unwrap().metrics(name);
+    let (one, other) = (layer("one"), layer("other"));
+    send(&one, ["ada", "ada", "bob"].map(keyed)).await;
+    send(&other, ["ada", "cyd"].map(keyed)).await;
+    sleep(REPORTED).await;
+    let lookups = [
+        ("one per-user found", 2.0),
+        ("one per-user remembered", 1.0),
+        ("other per-user found", 1.0),
+        ("other per-user remembered", 1.0),
+    ];
+    let expected = lookups.map(|(labels, count)| (labels.to_owned(), count));
+    assert_eq!(reported(&snapshotter, "throttle_plan_lookups_total"), BTreeMap::from(expected));
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_count_for_the_layer_on_whose_backend_they_are() {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let _installed = metrics::set_default_local_recorder(&recorder);
+    let per_key = limit("per-key", Gcra::new(Rate::per_day(9))).by(Header::new("x-api-key"));
+    let one = ThrottleLayer::new(per_key).unwrap().backend(memory()).unwrap().metrics("one");
+    let keys = || reported(&snapshotter, "throttle_keys");
+    let expected = |layers: &[(&str, f64)]| layers.iter().map(|(name, n)| ((*name).to_owned(), *n)).collect();
+
+    let elsewhere =
+        one.clone().on_error(OnError::Open).backend(Remote::failing(BackendErrorKind::Unavailable)).unwrap();
+    send(&elsewhere, ["ada"].map(keyed)).await;
+    send(&one, ["ada", "bob"].map(keyed)).await;
+    sleep(REPORTED).await;
+    assert_eq!(keys(), expected(&[("one", 2.0)]), "a backend elsewhere hides none in this process");
+
+    let both = one.clone().backend(memory()).unwrap();
+    send(&both, ["cyd"].map(keyed)).await;
+    sleep(REPORTED).await;
+    assert_eq!(keys(), expected(&[("one", 3.0)]), "a name stands for all its backends together");
+
+    let other = both.metrics("other");
+    send(&one, ["ada"].map(keyed)).await;
+    send(&other, ["cyd"].map(keyed)).await;
+    sleep(REPORTED).await;
+    assert_eq!(keys(), expected(&[("one", 2.0), ("other", 1.0)]), "each has a name of its own");
+}

@@ -1,0 +1,64 @@
+//! The places in which threads count without atomic steps.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// So many threads have a place of their own.
+pub(super) const OWN_PLACES: usize = 16;
+
+/// What stands for the place of a thread that has none, because all are taken or because the thread ends.
+const NONE: usize = OWN_PLACES;
+/// What stands for the place of a thread that has not asked for one yet.
+const UNKNOWN: usize = usize::MAX;
+
+thread_local! {
+    /// Apart from what is dropped with the thread, so that reading it takes two instructions.
+    static PLACE: Cell<usize> = const { Cell::new(UNKNOWN) };
+    static TAKEN_BY_THREAD: Taken = Taken::next();
+}
+
+/// The place of the present thread. It is [`OWN_PLACES`] or more if the thread has none of its own, or none yet. Threads
+/// that run at the same time have different places of their own.
+#[inline(always)]
+pub(super) fn own_place() -> usize {
+    PLACE.get()
+}
+
+/// Takes a place for the present thread, if it has not asked before.
+#[cold]
+pub(super) fn take_place() {
+    if PLACE.get() == UNKNOWN {
+        // A thread that ends may count once more.
+        let taken = TAKEN_BY_THREAD.try_with(|taken| taken.0);
+        PLACE.set(taken.ok().flatten().unwrap_or(NONE));
+    }
+}
+
+/// The place of a thread, until the thread ends.
+struct Taken(Option<usize>);
+
+/// A bit for each place that a thread has.
+static TAKEN: AtomicU64 = AtomicU64::new(0);
+
+impl Taken {
+    fn next() -> Self {
+        let take = |taken: u64| Some(taken | 1 << free(taken)?);
+        // What the thread before has counted in the place is seen by this one.
+        let before = TAKEN.fetch_update(Ordering::AcqRel, Ordering::Acquire, take);
+        Self(before.ok().and_then(free))
+    }
+}
+
+fn free(taken: u64) -> Option<usize> {
+    let place = taken.trailing_ones() as usize;
+    (place < OWN_PLACES).then_some(place)
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        PLACE.set(NONE);
+        if let Some(place) = self.0 {
+            TAKEN.fetch_and(!(1 << place), Ordering::AcqRel);
+        }
+    }
+}
