@@ -18,7 +18,7 @@
 //! | metric | type, unit | labels | counts | alert on |
 //! |---|---|---|---|---|
 //! | `throttle_redis_decisions_total` | counter | | decisions that the store made | a standstill while requests arrive |
-//! | `throttle_redis_failed_decisions_total` | counter | `kind`: `unavailable`, `timeout`, `saturated`, `protocol`, `suspended` | decisions that failed, by their [kind](throttle_core::BackendErrorKind) | more than 1 % of all decisions for a minute |
+//! | `throttle_redis_failed_decisions_total` | counter | `why`: `unavailable`, `timeout`, `saturated`, `protocol`, `suspended` | decisions that failed, by the [reason](throttle_core::BackendErrorKind) | more than 1 % of all decisions for a minute |
 //! | `throttle_redis_unknown_charges_total` | counter | | failed decisions that may have been charged | steady growth: replies are lost or late |
 //! | `throttle_redis_cached_refusals_total` | counter | | refusals by the [deny cache](crate::RedisBuilder::deny_cache), without a call | |
 //! | `throttle_redis_calls_total` | counter | `result`: `ok`, `late`, `fault`, `malformed`, `unsent`, `abandoned` | script calls that carried decisions, by how they ended | the share of `ok` below 99 % |

@@ -29,6 +29,10 @@ impl Observed {
     pub(crate) fn waiting(&self) -> WaitingDecision {
         WaitingDecision
     }
+
+    pub(crate) fn queued(&self) -> (WaitingDecision, WaitBegins) {
+        (WaitingDecision, WaitBegins)
+    }
 }
 
 macro_rules! not_counted {
@@ -61,6 +65,12 @@ impl ObservedCall {
 }
 
 pub(crate) struct WaitingDecision;
+
+pub(crate) struct WaitBegins;
+
+impl WaitBegins {
+    pub(crate) fn now(self) {}
+}
 
 #[cfg(test)]
 mod tests {

@@ -126,11 +126,13 @@ impl Batcher {
         let (answer, answered) = oneshot::channel();
         let (work, claim) = (ask.work(), Arc::<Claim>::default());
         let caller = Caller { until, answer: Some(answer), claim: Arc::clone(&claim) };
-        let _waiting = shared.link.counters.observed.waiting();
+        let (_waiting, begins) = shared.link.counters.observed.queued();
         waiting.queue.push_back(Job { ask: Arc::clone(ask), work, caller, _waiting });
         // The caller's runtime is running; that of an earlier decision may have shut down.
         waiting.runtime = Some(Handle::current());
         spawn_start(shared, &self.0, waiting, Spawned::ByCaller);
+        // The lock is released.
+        begins.now();
         Ok(Enqueued::Queued(claim, answered))
     }
 }

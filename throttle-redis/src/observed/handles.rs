@@ -85,7 +85,7 @@ impl Handles {
             counted: Counted::register(backend),
             failed: BackendErrorKind::ALL
                 .iter()
-                .map(|kind| counter!(FAILED, "backend" => backend.clone(), "kind" => kind.label()))
+                .map(|kind| counter!(FAILED, "backend" => backend.clone(), "why" => kind.label()))
                 .collect(),
             calls: RESULTS.map(|result| counter!(CALLS, "backend" => backend.clone(), "result" => result)),
             batch: histogram!(BATCH, "backend" => backend.clone()),

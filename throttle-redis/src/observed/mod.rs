@@ -80,11 +80,17 @@ impl Observed {
     /// Counts a decision as waiting until the returned guard is dropped.
     #[inline]
     pub(crate) fn waiting(&self) -> WaitingDecision {
-        let waiting = self.handles().map(|handles| handles.waiting.clone());
-        if let Some(waiting) = &waiting {
-            waiting.increment(1);
-        }
-        WaitingDecision(waiting)
+        let (waiting, begins) = self.queued();
+        begins.now();
+        waiting
+    }
+
+    /// As [`waiting`](Self::waiting), but the gauge changes when the wait is said to begin, which may be after it has
+    /// ended: a gauge is code of the recorder, and must not run under a lock.
+    #[inline]
+    pub(crate) fn queued(&self) -> (WaitingDecision, WaitBegins) {
+        let gauge = self.handles().map(|handles| handles.waiting.clone());
+        (WaitingDecision(gauge.clone()), WaitBegins(gauge))
     }
 }
 
@@ -168,6 +174,19 @@ impl Drop for ObservedCall<'_> {
 /// A decision that waits in this process. It holds its own gauge: one that began to wait before there was a recorder was
 /// not added to the gauge, and is not taken from it.
 pub(crate) struct WaitingDecision(Option<Gauge>);
+
+/// Shows that a decision waits.
+#[must_use = "the end of the wait is shown in any case"]
+pub(crate) struct WaitBegins(Option<Gauge>);
+
+impl WaitBegins {
+    #[inline]
+    pub(crate) fn now(self) {
+        if let Some(waiting) = &self.0 {
+            waiting.increment(1);
+        }
+    }
+}
 
 impl Drop for WaitingDecision {
     fn drop(&mut self) {

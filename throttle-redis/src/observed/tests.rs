@@ -107,6 +107,25 @@ fn a_decision_that_waited_before_there_was_a_recorder_is_not_taken_from_the_gaug
     assert_eq!(waiting(), 0);
 }
 
+/// The batcher's lock is held meanwhile, and its queue may be sent before the gauge is changed.
+#[test]
+fn a_decision_that_is_queued_changes_the_gauge_when_its_wait_is_said_to_begin() {
+    let recorded = Recorded::default();
+    let _here = recorded.install();
+    let observed = Observed::new(Label::new("api".to_owned()), &Arc::from([]));
+    let waiting = || recorded.value("api", "waiting_decisions");
+    let (queued, begins) = observed.queued();
+    assert_eq!(waiting(), 0);
+    begins.now();
+    assert_eq!(waiting(), 1);
+    drop(queued);
+    assert_eq!(waiting(), 0);
+    let (sent, begins) = observed.queued();
+    drop(sent);
+    begins.now();
+    assert_eq!(waiting(), 0);
+}
+
 /// Whether it would travel alone or in a batch, now or as of an instant.
 #[tokio::test(start_paused = true)]
 async fn a_decision_without_room_at_the_server_waits_until_it_is_sent() {
