@@ -13,7 +13,8 @@ use crate::algorithm::Words;
 /// 1974): a search for a key that is not there ends where the key would stand, and not at the end of the run. Keys that
 /// do not fit before the last home stand behind it, so the order has no seam.
 ///
-/// When seven eighths are used, stale keys are forgotten, and it grows if they were few: by an eighth, in whole segments.
+/// When seven eighths are used, stale keys are forgotten, and it grows if they were few: by an eighth, or a sixteenth if it
+/// is wide, in whole segments.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Table {
@@ -26,6 +27,9 @@ pub(super) struct Table {
     /// No slot at this index or behind it is in use.
     end: AtomicUsize,
 }
+
+/// A table of as many slots grows by smaller parts, so that more of it is used.
+const WIDE: usize = 1_024;
 
 /// A key that was found without a lock, and its state.
 #[derive(Clone, Copy, Debug)]
@@ -240,7 +244,8 @@ impl<'a> ChangingTable<'a> {
 
     fn widen(&mut self) {
         let before = self.width();
-        let width = before + (before / 8 / SEGMENT).max(1) * SEGMENT;
+        let part = if before < WIDE { before / 8 } else { before / 16 };
+        let width = before + (part / SEGMENT).max(1) * SEGMENT;
         self.segments.extend(before, width);
         self.width.store(width, Ordering::Relaxed);
     }

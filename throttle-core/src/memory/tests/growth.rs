@@ -16,7 +16,7 @@ fn content(n: u64) -> Content {
     Content::new(label(n), 0, Words { instant: 0, amount: 0 })
 }
 
-/// By an eighth of its width in whole segments, and by one at least.
+/// By an eighth of its width, or a sixteenth of a large one, in whole segments and by one at least.
 #[test]
 fn a_table_grows_by_a_part_of_its_width_when_seven_eighths_of_it_are_used() {
     for usual in [0, 100, 1_000_000] {
@@ -25,8 +25,9 @@ fn a_table_grows_by_a_part_of_its_width_when_seven_eighths_of_it_are_used() {
         for len in 1..=5_000 {
             assert_eq!(table.change().is_full(), len as usize * 8 > width * 7, "{len} keys in {width} slots");
             table.change().insert(content(len));
-            let part = (width / 8 / 32).max(1) * 32;
-            let expected = if len as usize * 8 > width * 7 { width + part } else { width };
+            let part = if width < 1_024 { width / 8 } else { width / 16 };
+            let grown = width + (part / 32).max(1) * 32;
+            let expected = if len as usize * 8 > width * 7 { grown } else { width };
             assert_eq!(table.width(), expected, "{len} keys in {width} slots, usually {usual}");
             width = expected;
         }
