@@ -46,7 +46,7 @@ fn keyed(key: &str) -> Request<Text> {
     request
 }
 
-/// What was reported since the last time, by the values of a metric's labels in their order. Gauges are as they were set.
+/// What was reported since the last time, by the values of a metric's labels in their order.
 fn reported(snapshotter: &Snapshotter, name: &str) -> BTreeMap<String, f64> {
     let series = snapshotter.snapshot().into_vec().into_iter().filter(|(key, ..)| key.key().name() == name);
     let values = series.map(|(key, _, _, value)| {

@@ -17,8 +17,8 @@ thread_local! {
     static TAKEN_BY_THREAD: Taken = Taken::next();
 }
 
-/// The place of the present thread. It is [`OWN_PLACES`] or more if the thread has none of its own, or none yet. Threads
-/// that run at the same time have different places of their own.
+/// The place of the present thread. It is [`OWN_PLACES`] or more if the thread has none of its own, or none yet.
+/// Threads that run at the same time have different places of their own.
 #[inline(always)]
 pub(super) fn own_place() -> usize {
     PLACE.get()

@@ -1,11 +1,11 @@
 //! Brings what a layer has counted to the recorder, a few times a second.
 //!
-//! Each thread sees to it that its counts are reported, by a task of the runtime that it runs: runtimes of other threads
+//! Each thread sees to it that its counts are reported, by a task of the runtime that it runs: those of other threads
 //! may stand still. A report brings the counts of all threads.
 //!
 //! The runtime of this thread may stand still, too, if the thread runs another one meanwhile. So the time at which the
-//! report is due is kept beside the counts, and a request that finds it overdue reports at once. Reading the clock costs
-//! as much as counting, so where requests follow each other within microseconds, not each of them looks.
+//! report is due is kept beside the counts, and a request that finds it overdue reports at once. Reading the clock
+//! costs as much as counting, so where requests follow each other within microseconds, not each of them looks.
 
 use std::panic::catch_unwind;
 use std::sync::Arc;

@@ -22,9 +22,9 @@ impl<B: Backend> ThrottleLayer<B> {
     /// gauges and plan lookups would overwrite each other. Defaults to reporting nothing.
     ///
     /// Call it before the layer is cloned or applied: clones that were made before report nothing. The last name given
-    /// stays. Counters reach the recorder within 200 ms, by a task of the tokio runtime. Enable its timers: without them,
-    /// each request reports, and tokio prints one panic that says so. With a single policy, a
-    /// request takes some 55 instructions more.
+    /// stays. Counters reach the recorder within 200 ms, by a task of the tokio runtime. Enable its timers: without
+    /// them, each request reports, and tokio prints one panic that says so. With a single policy, a request takes some
+    /// 55 instructions more.
     ///
     /// ```
     /// # use throttle_tower::{Constant, Gcra, Rate, ThrottleLayer, limit};
