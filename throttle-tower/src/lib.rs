@@ -28,6 +28,7 @@
 //! | cost, conditions, missing keys, refunds by outcome | [`Limit`] |
 //! | estimates that the handler settles | [`usage`] |
 //! | limits that depend on the client's plan | [`mod@plans`] |
+//! | limits as a file | [`rules`] |
 //! | response headers and their dialects | [`headers`] |
 //! | custom refusals, hooks, failing stores | [`ThrottleLayer`] |
 //! | outbound calls within an upstream's rate | [`ShapeLayer`]; without a service, [`shape::Shaper`] |
@@ -41,6 +42,7 @@
 //! | `unicode` | no | `Header::normalize_identity` |
 //! | `metrics` | no | [`metrics`](mod@metrics) of layers and shapers, through the facade of the `metrics` crate |
 //! | `offenders` | no | `ThrottleLayer::track_offenders`: which keys are refused most |
+//! | `rules` | no | [`rules`]: limits as a TOML file |
 //! | `dashboard` | no | `ThrottleLayer::dashboard`: a page that shows what the layer does now; brings `axum` and `offenders` |
 
 #[cfg(feature = "axum")]
@@ -55,6 +57,8 @@ mod lock;
 mod log;
 mod observe;
 pub mod plans;
+#[cfg(feature = "rules")]
+pub mod rules;
 pub mod shape;
 mod throttle;
 mod time;

@@ -23,6 +23,8 @@ pub(crate) struct Applied {
     pub(crate) key_deadline: Duration,
     /// Whether the key depends on the route.
     pub(crate) by_route: bool,
+    /// Whether it depends on the route if the limit applies.
+    pub(crate) for_some_routes: bool,
     /// Whether the key depends on the peer's address.
     pub(crate) by_peer: bool,
     pub(crate) key_seen: KeySeen,
@@ -42,6 +44,7 @@ impl Applied {
         Self {
             by_route: uses(KeyExtractor::uses_route),
             by_peer: uses(KeyExtractor::uses_peer),
+            for_some_routes: false,
             keying,
             cost: None,
             when: None,

@@ -65,6 +65,8 @@ impl Limits {
                 self.concurrency.push((limit.check()?, *limit));
                 (None, Some(PermitTree::Limit(first)))
             }
+            #[cfg(feature = "rules")]
+            Tree::Nothing => (None, None),
             Tree::All(members) => match self.split_members(members)? {
                 // The set reports one that is empty.
                 (policies, permits) if permits.is_empty() => (Some(PolicyTree::All(policies)), None),

@@ -23,6 +23,8 @@ pub(super) enum Tree {
     InFlight(Box<Concurrency>),
     All(Vec<LimitTree>),
     Any(Vec<LimitTree>, AnyCharge),
+    #[cfg(feature = "rules")]
+    Nothing,
 }
 
 /// Admits a request if every member admits it. Then every member is charged; otherwise none is.
@@ -65,6 +67,12 @@ pub fn any(members: impl IntoMembers) -> LimitTree {
 }
 
 impl LimitTree {
+    /// No limit, so that every request is admitted.
+    #[cfg(feature = "rules")]
+    pub(crate) fn nothing() -> Self {
+        Self(Tree::Nothing)
+    }
+
     /// Makes an [`any`] charge every member that admits, not only the first. A composition that is not an [`any`] does
     /// not change.
     pub fn charge_every_admitting(mut self) -> Self {

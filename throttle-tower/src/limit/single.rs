@@ -171,6 +171,13 @@ impl Limit {
         self
     }
 
+    /// Notes that [`when`](Self::when) depends on the route.
+    #[cfg(feature = "rules")]
+    pub(crate) fn for_some_routes(mut self) -> Self {
+        self.applied.for_some_routes = true;
+        self
+    }
+
     /// Sets what happens to requests without a key. Defaults to [`OnMissing::Share`].
     pub fn on_missing(mut self, rule: OnMissing) -> Self {
         self.applied.on_missing = rule;
@@ -264,7 +271,7 @@ impl Limit {
     /// # Errors
     ///
     /// If a setting of the limit is wrong.
-    pub(super) fn policy(&self) -> Result<Policy, ConfigError> {
+    pub(crate) fn policy(&self) -> Result<Policy, ConfigError> {
         let policy = self.policy.clone()?;
         self.check_cost(&policy)?;
         let checked = self.applied.keying.check().and_then(|()| self.applied.on_missing.check());

@@ -57,7 +57,7 @@ pub(super) struct Uses {
     pub(super) handlers: bool,
     pub(super) charge_refused: bool,
     pub(super) refund_aborted: bool,
-    /// A key depends on the route.
+    /// A key depends on the route, or whether a limit applies does.
     pub(super) routes: bool,
     /// Requests may wait in a queue.
     pub(super) queues: bool,
@@ -71,7 +71,7 @@ impl Uses {
             handlers: any(|rules| rules.settled_later),
             charge_refused: any(|rules| rules.charge_refused),
             refund_aborted: any(|rules| rules.refund_aborted),
-            routes: applied.iter().any(|limit| limit.by_route),
+            routes: applied.iter().any(|limit| limit.by_route || limit.for_some_routes),
             queues: applied.iter().any(|limit| limit.wait_up_to.is_some()),
         }
     }

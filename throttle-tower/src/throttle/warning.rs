@@ -24,8 +24,9 @@ use crate::log;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Warning {
-    /// A limit by [`Route`] found no route for a request that then succeeded. The layer is around the router, or a
-    /// fallback answered: all such requests share one budget.
+    /// A limit by [`Route`], or one of rules that applies to some routes, found no route for a request that then
+    /// succeeded. The layer is around the router, or a fallback answered. Such requests share one budget of a limit by
+    /// `Route`, and a limit for some routes does not apply to them.
     RouteUnknown,
     /// A limit by the client's address got a request without any peer address, and has found no key before.
     PeerUnknown {
@@ -46,8 +47,9 @@ impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::RouteUnknown => f.write_str(
-                "a limit by Route found no route for a request that succeeded, so such requests share one budget; add \
-                 the layer with Router::layer or route_layer rather than around the router",
+                "a limit by Route, or for some routes, found no route for a request that succeeded; such requests share \
+                 one budget by Route, and a limit for some routes does not apply to them; add the layer with \
+                 Router::layer or route_layer rather than around the router",
             ),
             Self::PeerUnknown { policy } => write!(
                 f,
@@ -110,11 +112,14 @@ impl Watch {
         }
     }
 
-    /// Whether a limit by route applies to a request whose route is not known.
+    /// Whether the route of a request is not known, and a limit depends on it.
     pub(super) fn suspects(&self, applied: &[Applied], calls: &[Call], parts: &Parts) -> bool {
         !self.route_warned.load(Ordering::Relaxed)
             && Route::template(parts).is_none()
-            && applied.iter().zip(calls).any(|(how, call)| how.by_route && call.key().is_some())
+            && applied
+                .iter()
+                .zip(calls)
+                .any(|(how, call)| how.for_some_routes || (how.by_route && call.key().is_some()))
     }
 
     /// Warns once, if a request without a route succeeded.

@@ -1,0 +1,103 @@
+//! A rate-limited axum server whose limits are in a file.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use anyhow::Context;
+use axum::Router;
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, StatusCode};
+use axum::routing::{get, post};
+use throttle_tower::rules::{Registry, Rules};
+use throttle_tower::{Header, MemoryBackend};
+use tokio::net::TcpListener;
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let port = std::env::var("PORT").unwrap_or_else(|_| "3007".to_owned());
+    let port: u16 = port.parse().with_context(|| format!("PORT is {port:?}: set a port number from 0 to 65535"))?;
+    let file =
+        std::env::args().nth(1).unwrap_or_else(|| concat!(env!("CARGO_MANIFEST_DIR"), "/throttle.toml").to_owned());
+    let app = app(&Rules::from_path(file, registry())?)?;
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))
+        .await
+        .with_context(|| format!("cannot listen on port {port}: choose another, as in PORT=3008 cargo run"))?;
+    println!("listening on http://{}; stop with Ctrl-C", listener.local_addr()?);
+    axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>()).await?;
+    Ok(())
+}
+
+/// What the file refers to by name.
+fn registry() -> Registry {
+    Registry::new()
+        .key("api-key", Header::new("x-api-key").accept(|key| key.starts_with(b"live_")))
+        .cost("size", |parts: &Parts| if parts.uri.path() == "/reports/year" { 100 } else { 1 })
+}
+
+fn app(rules: &Rules) -> anyhow::Result<Router> {
+    let router = Router::new()
+        .route("/", get(|| async { "hello\n" }))
+        .route("/login", post(login))
+        .route("/reports/{period}", get(|| async { "a report\n" }));
+    // Inside the router, so that the limits know the routes.
+    Ok(router.layer(rules.layer(MemoryBackend::new())?))
+}
+
+async fn login(headers: HeaderMap) -> (StatusCode, &'static str) {
+    match headers.get("x-password") {
+        Some(password) if password == "s3cret" => (StatusCode::OK, "welcome\n"),
+        _ => (StatusCode::UNAUTHORIZED, "wrong password\n"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Body;
+    use axum::extract::ConnectInfo;
+    use axum::http::Request;
+    use tower::ServiceExt;
+
+    use super::*;
+
+    const FILE: &str = include_str!("../throttle.toml");
+
+    async fn status(app: &Router, request: axum::http::request::Builder) -> StatusCode {
+        let peer = ConnectInfo(SocketAddr::from(([203, 0, 113, 9], 4_000)));
+        app.clone().oneshot(request.extension(peer).body(Body::empty()).unwrap()).await.unwrap().status()
+    }
+
+    fn app_of_file() -> Router {
+        app(&Rules::from_str("throttle.toml", FILE, registry()).unwrap()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn sixth_wrong_password_is_refused_and_right_ones_are_not_counted() {
+        let app = app_of_file();
+        for password in ["s3cret", "guess", "s3cret", "guess", "guess", "guess", "s3cret", "guess"] {
+            let expected = if password == "guess" { StatusCode::UNAUTHORIZED } else { StatusCode::OK };
+            assert_eq!(status(&app, Request::post("/login").header("x-password", password)).await, expected);
+        }
+        assert_eq!(status(&app, Request::post("/login")).await, StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(status(&app, Request::get("/")).await, StatusCode::OK);
+    }
+
+    #[tokio::test]
+    async fn large_report_costs_more() {
+        let app = app_of_file();
+        let year = || Request::get("/reports/year").header("x-api-key", "live_ada");
+        for _ in 0..10 {
+            assert_eq!(status(&app, year()).await, StatusCode::OK);
+        }
+        assert_eq!(status(&app, year()).await, StatusCode::TOO_MANY_REQUESTS);
+    }
+
+    #[test]
+    fn mistake_is_reported_where_it_stands() {
+        let wrong = FILE.replace("burst", "brust");
+        let error = Rules::from_str("throttle.toml", &wrong, registry()).unwrap_err().to_string();
+        assert!(
+            error.starts_with(
+                "throttle.toml:9:30: limit \"per-ip\": gcra.brust is not a field; did you mean \"burst\"?"
+            )
+        );
+    }
+}

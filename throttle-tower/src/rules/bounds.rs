@@ -1,0 +1,164 @@
+//! What a file may be at most, checked before it is parsed: a parser needs far more time and memory than this does.
+
+use std::ops::Range;
+
+/// Most bytes in a file.
+pub(super) const MAX_BYTES: usize = 1 << 20;
+/// Deepest nesting of tables and lists. A file that says everything needs nine levels.
+pub(super) const MAX_DEPTH: usize = 32;
+
+/// A bound that a text exceeds: where, and what to write instead.
+pub(super) type Excess = (Option<Range<usize>>, String);
+
+/// # Errors
+///
+/// If the text is longer than [`MAX_BYTES`] or nested deeper than [`MAX_DEPTH`].
+pub(super) fn check(text: &str) -> Result<(), Excess> {
+    if text.len() > MAX_BYTES {
+        return Err((None, too_long()));
+    }
+    match too_deep(text.as_bytes()) {
+        None => Ok(()),
+        Some(place) => {
+            let rule = format!("the nesting is deeper than {MAX_DEPTH} tables and lists; no setting needs that");
+            Err((Some(place..place + 1), rule))
+        }
+    }
+}
+
+pub(super) fn too_long() -> String {
+    format!("the file is too long: it can have at most {MAX_BYTES} bytes (1 MiB)")
+}
+
+/// The place at which the nesting becomes too deep. Brackets nest, and so do the dots of a key: `a.b` is a table in a
+/// table. Strings and comments are skipped.
+fn too_deep(text: &[u8]) -> Option<usize> {
+    let mut nesting = Nesting::default();
+    let (mut at, mut at_line_start) = (0, true);
+    while let Some(&byte) = text.get(at) {
+        match byte {
+            b'"' | b'\'' => at = end_of_string(text, at),
+            b'#' => {
+                at += memchr(b'\n', &text[at..]);
+                continue;
+            }
+            _ => nesting.step(byte, at_line_start),
+        }
+        if nesting.depth > MAX_DEPTH {
+            return Some(at);
+        }
+        at_line_start = byte == b'\n' || (at_line_start && byte.is_ascii_whitespace());
+        at += 1;
+    }
+    None
+}
+
+#[derive(Default)]
+struct Nesting {
+    depth: usize,
+    /// The depth at each bracket that is open.
+    open: Vec<usize>,
+    /// The depth of the table that the last header names.
+    header: usize,
+    in_header: bool,
+}
+
+impl Nesting {
+    fn step(&mut self, byte: u8, at_line_start: bool) {
+        match byte {
+            b'[' | b'{' => {
+                if byte == b'[' && at_line_start && self.open.is_empty() {
+                    (self.in_header, self.depth) = (true, 0);
+                }
+                self.open.push(self.depth);
+                self.depth += 1;
+            }
+            b']' | b'}' => {
+                if self.in_header {
+                    self.header = self.depth;
+                }
+                self.depth = self.open.pop().unwrap_or(0);
+            }
+            b'.' => self.depth += 1,
+            b',' | b'\n' => {
+                if self.open.is_empty() {
+                    self.in_header = false;
+                }
+                self.depth = self.open.last().map_or(self.header, |depth| depth + 1);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The last byte of the string that starts at `start`; that of the text if the string does not end.
+fn end_of_string(text: &[u8], start: usize) -> usize {
+    let quote = text[start];
+    let is_long = text[start..].starts_with(&[quote; 3]);
+    let mut at = start + if is_long { 3 } else { 1 };
+    while let Some(&byte) = text.get(at) {
+        match byte {
+            b'\\' if quote == b'"' => at += 1,
+            b'\n' if !is_long => return at - 1,
+            _ if byte == quote && (!is_long || text[at..].starts_with(&[quote; 3])) => {
+                return at + if is_long { 2 } else { 0 };
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+    text.len()
+}
+
+/// The place of a byte, or the length.
+fn memchr(byte: u8, text: &[u8]) -> usize {
+    text.iter().position(|other| *other == byte).unwrap_or(text.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(text: &str) -> Option<usize> {
+        too_deep(text.as_bytes())
+    }
+
+    #[test]
+    fn brackets_and_dots_nest() {
+        let lists = |depth: usize| format!("a = {}{}", "[".repeat(depth), "]".repeat(depth));
+        assert_eq!(place(&lists(MAX_DEPTH)), None);
+        assert_eq!(place(&lists(MAX_DEPTH + 1)), Some(4 + MAX_DEPTH));
+        let keys = |depth: usize| format!("a{} = 1", ".a".repeat(depth));
+        assert_eq!(place(&keys(MAX_DEPTH)), None);
+        assert_eq!(place(&keys(MAX_DEPTH + 1)), Some(1 + 2 * MAX_DEPTH));
+        let tables = |depth: usize| format!("{}a = 1{}", "a = {".repeat(depth), "}".repeat(depth));
+        assert_eq!((place(&tables(MAX_DEPTH)), place(&tables(MAX_DEPTH + 1)).is_some()), (None, true));
+    }
+
+    #[test]
+    fn header_counts_for_the_keys_below_it() {
+        let half = MAX_DEPTH / 2;
+        let text = |keys: usize| format!("[a{}]\n\nb{} = 1", ".a".repeat(half - 1), ".b".repeat(keys));
+        assert_eq!(place(&text(half)), None);
+        assert!(place(&text(half + 1)).is_some());
+        let twice = text(half).replace("b.b", "[c]\nb.b");
+        assert_eq!(place(&twice), None, "the second header ends the first");
+    }
+
+    #[test]
+    fn strings_comments_and_neighbours_do_not_nest() {
+        let many = "[".repeat(100);
+        for text in [
+            format!("a = \"{many}\""),
+            format!("a = '{many}' # {many}"),
+            format!("a = \"\"\"\n{many}\n\"{many}\"\"\""),
+            format!("a = '''\n{many}\n'''"),
+            format!("a = \"\\\"{many}\""),
+            "a = [1.5, 2.5]\n".repeat(100),
+            format!("a = [{}]", "[1.5], ".repeat(100)),
+            "[a.b.c]\nd.e = { f = [1] }\n".repeat(100),
+        ] {
+            assert_eq!(place(&text), None, "{text}");
+        }
+    }
+}

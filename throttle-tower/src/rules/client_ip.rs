@@ -1,0 +1,139 @@
+//! Where the client's address comes from: `[client-ip]`.
+
+use super::reader::{Field, Section};
+use crate::client_ip::{ClientIp, ClientIpError, IpNet, MAX_HOPS, TrustedProxies};
+
+const SOURCES: &str = "write \"peer\", \"x-forwarded-for\", \"forwarded\", \"fly-io\", \
+                       \"google-cloud-load-balancer\" or { header = \"cf-connecting-ip\" }";
+
+/// Reads the section; the peer's address if there is none. After a problem the address is the peer's, too: it is not
+/// used.
+pub(super) fn read(root: &Section<'_>) -> ClientIp {
+    let section = root.field("client-ip").and_then(|field| field.section("it must be a table: [client-ip]"));
+    section.and_then(read_section).unwrap_or_else(ClientIp::peer)
+}
+
+fn read_section(section: Section<'_>) -> Option<ClientIp> {
+    let source = section.required("source", SOURCES);
+    let trusted = section.field("trusted");
+    let trust_everyone = section.field("trust-everyone");
+    let hops = section.field("hops");
+    let client = source.and_then(|source| Reading { section: &section, trusted, trust_everyone, hops }.client(&source));
+    section.finish();
+    client
+}
+
+struct Reading<'s, 'a> {
+    section: &'s Section<'a>,
+    trusted: Option<Field<'a>>,
+    trust_everyone: Option<Field<'a>>,
+    hops: Option<Field<'a>>,
+}
+
+impl Reading<'_, '_> {
+    fn client(&self, source: &Field<'_>) -> Option<ClientIp> {
+        match source.text() {
+            Some("peer") => self.alone(source, ClientIp::peer()),
+            Some("fly-io") => self.alone(source, ClientIp::fly_io()),
+            Some("google-cloud-load-balancer") => self.alone(source, ClientIp::google_cloud_load_balancer()),
+            Some("x-forwarded-for") => self.list(ClientIp::x_forwarded_for, ClientIp::x_forwarded_for_hops),
+            Some("forwarded") => self.list(ClientIp::forwarded, ClientIp::forwarded_hops),
+            None if source.is_table() => self.header(source),
+            _ => {
+                source.problem(SOURCES);
+                None
+            }
+        }
+    }
+
+    /// A source that needs nothing else.
+    fn alone(&self, source: &Field<'_>, client: ClientIp) -> Option<ClientIp> {
+        let others = [&self.trusted, &self.trust_everyone, &self.hops];
+        for other in others.into_iter().flatten() {
+            other.problem_as(format_args!(
+                "{} has no meaning with the source {}: remove it",
+                other.name(),
+                source.shown()
+            ));
+        }
+        Some(client)
+    }
+
+    /// A header that lists the hops.
+    fn list(
+        &self,
+        trusting: fn(TrustedProxies) -> ClientIp,
+        counting: fn(u8) -> Result<ClientIp, ClientIpError>,
+    ) -> Option<ClientIp> {
+        match (&self.trusted, &self.hops) {
+            (Some(trusted), None) => self.proxies(trusted).map(trusting),
+            (None, Some(hops)) => {
+                let hops = hops.number(1, u64::from(MAX_HOPS))?;
+                counting(u8::try_from(hops).ok()?).ok()
+            }
+            (Some(_), Some(hops)) => {
+                hops.problem_as(
+                    "there are both trusted and hops: keep trusted; hops is for proxies whose addresses are not known",
+                );
+                None
+            }
+            (None, None) => {
+                self.section.problem(
+                    "client-ip.trusted is missing: list the addresses of your proxies, as in trusted = \
+                     [\"10.0.0.0/28\"]; where they are not known, say how many there are, as in hops = 1",
+                );
+                None
+            }
+        }
+    }
+
+    /// A header that holds the address alone.
+    fn header(&self, source: &Field<'_>) -> Option<ClientIp> {
+        let table = source.section(SOURCES)?;
+        let name = table.required("header", "write its name, as in \"cf-connecting-ip\"");
+        let remedy = "list the addresses of the proxies that write the header";
+        let trusted = self.section.required("trusted", remedy).and_then(|trusted| self.proxies(&trusted));
+        if let Some(hops) = &self.hops {
+            hops.problem_as("client-ip.hops has no meaning with a header that holds one address: remove it");
+        }
+        let client = name.and_then(|name| {
+            let text = name.expect_text("it must be the name of a header, as in \"cf-connecting-ip\"")?;
+            ClientIp::header(text, trusted?).map_err(|error| refuse(&name, &error)).ok()
+        });
+        table.finish();
+        client
+    }
+
+    fn proxies(&self, trusted: &Field<'_>) -> Option<TrustedProxies> {
+        let any_width = match &self.trust_everyone {
+            Some(field) => field.boolean()?,
+            None => false,
+        };
+        let rule = "list the addresses or networks of your proxies, as in [\"10.0.0.0/28\"]";
+        let nets: Vec<_> = trusted.filled_list(rule)?.iter().map(|net| network(net, any_width)).collect();
+        let nets: Vec<IpNet> = nets.into_iter().collect::<Option<_>>()?;
+        TrustedProxies::danger_any_width(nets).map_err(|error| refuse(trusted, &error)).ok()
+    }
+}
+
+fn refuse(field: &Field<'_>, error: &ClientIpError) {
+    field.problem_as(format_args!("{}: {error}", field.name()));
+}
+
+fn network(field: &Field<'_>, any_width: bool) -> Option<IpNet> {
+    let text = field.expect_text("it must be an address or a network as text, as in \"10.0.0.0/28\"")?;
+    let net: IpNet = text.parse().map_err(|error| refuse(field, &error)).ok()?;
+    let address = text.split_once('/').and_then(|(address, _)| address.parse::<std::net::IpAddr>().ok());
+    if address.is_some_and(|address| address.to_canonical() != net.network()) {
+        field.problem(format_args!("it has bits of a host; write the network, {net}, or the one address"));
+        return None;
+    }
+    if !any_width && TrustedProxies::new([net]).is_err() {
+        field.problem(
+            "it trusts (nearly) every machine, so any client could name any address; list your proxies' own networks, \
+             or set trust-everyone = true if a firewall admits nothing but them",
+        );
+        return None;
+    }
+    Some(net)
+}

@@ -1,0 +1,136 @@
+//! Reads a whole document.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use throttle_core::{ConfigError, PolicySet};
+use toml::de::DeTable;
+
+use super::bounds;
+use super::client_ip;
+use super::compose::compose;
+use super::entry::{Entry, Kind, Placed};
+use super::layer_settings::LayerSettings;
+use super::options::{Context, Defaults};
+use super::problem::{Problems, RulesError};
+use super::reader::Section;
+use super::registry::Registry;
+use crate::limit::LimitTree;
+
+/// What a document says.
+#[derive(Clone, Debug)]
+pub(super) struct Document {
+    pub(super) tree: LimitTree,
+    pub(super) settings: LayerSettings,
+    pub(super) limits: Vec<Placed>,
+}
+
+/// The format that this version reads.
+const VERSION: u64 = 1;
+
+/// # Errors
+///
+/// If anything is wrong with it: everything that is.
+pub(super) fn read(file: &Arc<str>, text: &str, registry: &Registry) -> Result<Document, RulesError> {
+    let problems = Problems::default();
+    if let Err((span, message)) = bounds::check(text) {
+        problems.add(span, message);
+    } else {
+        let (table, errors) = DeTable::parse_recoverable(text);
+        // One error on a line is often the cause of the next.
+        let mut line_ends = 0;
+        for error in errors {
+            let span = error.span().unwrap_or(0..0);
+            if span.start >= line_ends {
+                line_ends = text[span.start..].find('\n').map_or(text.len() + 1, |newline| span.start + newline + 1);
+                problems.add(Some(span), format!("the file is not TOML: {}", error.message()));
+            }
+        }
+        if !problems.are_there() {
+            registry.refused.iter().for_each(|message| problems.add(None, message.clone()));
+            if let Some(document) = read_table(table.get_ref(), &problems, registry)
+                && !problems.are_there()
+            {
+                return Ok(document);
+            }
+        }
+    }
+    Err(problems.into_error(file, text))
+}
+
+fn read_table(table: &DeTable<'_>, problems: &Problems, registry: &Registry) -> Option<Document> {
+    let root = Section::root(table, problems);
+    read_version(&root);
+    let context = Context { registry, client_ip: client_ip::read(&root), defaults: Defaults::read(&root) };
+    let settings = LayerSettings::read(&root);
+    let entries = read_entries(&root, &context);
+    let compose_field = root.field("compose");
+    let compose_span = compose_field.as_ref().map_or(0..0, |field| field.span.clone());
+    root.finish();
+    let entries = entries?;
+    let limits = entries.iter().map(Entry::placed).collect();
+    let tree = compose(compose_field, entries, problems)?;
+    // What only a whole composition can get wrong.
+    if !problems.are_there()
+        && let Err(error) = tree.clone().compile()
+    {
+        problems.add(Some(compose_span), refused_composition(&error));
+    }
+    Some(Document { tree, settings, limits })
+}
+
+fn refused_composition(error: &ConfigError) -> String {
+    match (error.field(), error.policy()) {
+        ("any", Some(policy)) => format!(
+            "compose has the concurrency {policy:?} in an any with limits on rates: permits are counted in this process \
+             and rates by the store, so one decision cannot choose between them; put it beside the any, as in \
+             [{policy:?}, {{ any = [\"…\", \"…\"] }}]"
+        ),
+        _ => format!("compose: {error}"),
+    }
+}
+
+fn read_version(root: &Section<'_>) {
+    let rule = format!("this program reads version {VERSION}; write version = {VERSION}");
+    if let Some(field) = root.required("version", &rule)
+        && field.as_number() != Some(VERSION)
+    {
+        field.problem(rule);
+    }
+}
+
+fn read_entries(root: &Section<'_>, context: &Context<'_>) -> Option<Vec<Entry>> {
+    let mut fields = Vec::new();
+    let mut is_said = false;
+    for kind in Kind::ALL {
+        let Some(field) = root.field(kind.field()) else { continue };
+        is_said = true;
+        let name = kind.field();
+        let list = field.list(&format!("write each as a table of its own, under [[{name}]]"))?;
+        fields.extend(list.into_iter().enumerate().map(|(place, field)| (kind, place + 1, field)));
+    }
+    if !is_said {
+        root.problem("there is no limit: write one under [[limit]], or limit = [] if every request is to be admitted");
+    }
+    let most = PolicySet::MAX_POLICIES;
+    if let Some((_, _, field)) = fields.get(most) {
+        field.problem_as(format_args!("there are {} limits: a layer decides at most {most}", fields.len()));
+        return None;
+    }
+    let entries: Vec<Entry> =
+        fields.iter().filter_map(|(kind, number, field)| kind.read(field, *number, context)).collect();
+    report_duplicates(&entries, root.problems());
+    Some(entries)
+}
+
+fn report_duplicates(entries: &[Entry], problems: &Problems) {
+    let mut in_order: Vec<&Entry> = entries.iter().collect();
+    in_order.sort_by_key(|entry| entry.span.start);
+    let mut names = HashSet::new();
+    for entry in in_order {
+        if !names.insert(&*entry.name) {
+            let rule = "the name is taken: each tells a limit and its budgets apart; rename one of them";
+            problems.add(Some(entry.span.clone()), format!("{}: {rule}", entry.owner));
+        }
+    }
+}

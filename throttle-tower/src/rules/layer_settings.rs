@@ -1,0 +1,69 @@
+//! What responses say, and how many requests may wait: `[layer]`.
+
+use throttle_core::Backend;
+
+use super::names::did_you_mean;
+use super::reader::{Field, Section};
+use crate::ThrottleLayer;
+use crate::headers::{Dialect, ResetFormat};
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct LayerSettings {
+    headers: Option<Dialect>,
+    retry_jitter: Option<u8>,
+    max_waiting: Option<usize>,
+    report_in_response: Option<bool>,
+}
+
+const DIALECTS: [(&str, Dialect); 7] = [
+    ("draft-11", Dialect::Draft11),
+    ("draft-07", Dialect::Draft07),
+    ("draft-06", Dialect::Draft06),
+    ("draft-03", Dialect::Draft03),
+    ("x-ratelimit", Dialect::XRateLimit(ResetFormat::DeltaSeconds)),
+    ("x-ratelimit-epoch", Dialect::XRateLimit(ResetFormat::EpochSeconds)),
+    ("none", Dialect::None),
+];
+
+impl LayerSettings {
+    pub(super) fn read(root: &Section<'_>) -> Self {
+        let section = root.field("layer").and_then(|field| field.section("it must be a table: [layer]"));
+        let Some(section) = section else { return Self::default() };
+        let number = |name, least, most| section.field(name).and_then(|field| field.number(least, most));
+        let settings = Self {
+            headers: section.field("headers").as_ref().and_then(dialect),
+            retry_jitter: number("retry-jitter", 0, 100).and_then(|percent| u8::try_from(percent).ok()),
+            max_waiting: number("max-waiting", 0, u64::MAX).and_then(|requests| usize::try_from(requests).ok()),
+            report_in_response: section.field("report-in-response").as_ref().and_then(Field::boolean),
+        };
+        section.finish();
+        settings
+    }
+
+    pub(super) fn apply<B: Backend>(&self, mut layer: ThrottleLayer<B>) -> ThrottleLayer<B> {
+        if let Some(dialect) = self.headers {
+            layer = layer.headers(dialect);
+        }
+        if let Some(percent) = self.retry_jitter {
+            layer = layer.retry_jitter(percent);
+        }
+        if let Some(requests) = self.max_waiting {
+            layer = layer.max_waiting(requests);
+        }
+        match self.report_in_response {
+            Some(report) => layer.report_in_response(report),
+            None => layer,
+        }
+    }
+}
+
+fn dialect(field: &Field<'_>) -> Option<Dialect> {
+    let names = || DIALECTS.iter().map(|(name, _)| *name);
+    let text = field.text().unwrap_or("");
+    let known = DIALECTS.iter().find(|(name, _)| *name == text).map(|(_, dialect)| *dialect);
+    if known.is_none() {
+        let all: Vec<&str> = names().collect();
+        field.problem(format_args!("it must be one of {}{}", all.join(", "), did_you_mean(text, names())));
+    }
+    known
+}

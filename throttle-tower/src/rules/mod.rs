@@ -1,0 +1,340 @@
+//! Limits as a file: which limits there are is deployment data, and can change without the program.
+//!
+//! [`Rules::from_path`] reads a TOML file, and [`Rules::layer`] makes a [`ThrottleLayer`] of it. What a key or a cost
+//! *is* stays in the program: a [`Registry`] gives it a name that the file uses.
+//!
+//! ```
+//! use throttle_tower::rules::{Registry, Rules};
+//! use throttle_tower::{Header, MemoryBackend};
+//!
+//! let text = r#"
+//! version = 1
+//!
+//! [client-ip]
+//! source = "x-forwarded-for"
+//! trusted = ["10.0.0.0/28"]
+//!
+//! [[limit]]
+//! name = "per-ip"
+//! gcra = { rate = "10/second", burst = 20 }
+//! by = "client-ip"
+//!
+//! [[limit]]
+//! name = "login"
+//! sliding-log = { rate = "5/15m" }
+//! by = ["client-ip", "header:x-tenant"]
+//! match = { methods = ["POST"], routes = ["/login", "/users/{id}/password"] }
+//! refund = "successful"
+//!
+//! [[limit]]
+//! name = "month"
+//! calendar-quota = { count = 10_000, per = "month", utc-offset = "+01:00" }
+//! by = "api-key"
+//! on-missing = "skip"
+//! "#;
+//! let registry = Registry::new().key("api-key", Header::new("x-api-key").accept(|key| key.starts_with(b"live_")));
+//! let rules = Rules::from_str("throttle.toml", text, registry)?;
+//! let throttle = rules.layer(MemoryBackend::new())?;
+//! # Ok::<(), throttle_tower::rules::RulesError>(())
+//! ```
+//!
+//! A file with a mistake is refused as a whole. The [error](RulesError) lists all problems, each with its line, its
+//! column and what to write instead:
+//!
+//! ```text
+//! throttle.toml:10:30: limit "per-ip": gcra.brust is not a field; did you mean "burst"?
+//!    |
+//! 10 | gcra = { rate = "10/second", brust = 20 }
+//!    |                              ^^^^^
+//! ```
+//!
+//! # The file
+//!
+//! `-` and `_` in the names of fields are the same: `on-error`, `on_error`.
+//!
+//! | section | what it says |
+//! |---|---|
+//! | `version = 1` | the format; required |
+//! | [`[client-ip]`](#the-clients-address) | where the client's address comes from |
+//! | [`[defaults]`](#defaults-and-the-layer) | rules for limits without their own |
+//! | [`[layer]`](#defaults-and-the-layer) | headers, and bounds of the layer |
+//! | [`[[limit]]`](#limits) | a [`limit`](crate::limit()) |
+//! | [`[[plans]]`](#plans) | a limit that depends on the client's plan: [`plans`](mod@crate::plans) |
+//! | [`[[concurrency]]`](#requests-in-flight) | a limit of requests in flight: [`Concurrency`](crate::Concurrency) |
+//! | [`compose`](#composition) | how they are composed; by default all of them must admit a request |
+//!
+//! A file without limits must say `limit = []`. It has at most 1,023 limits, and 1 MiB.
+//!
+//! Values as text:
+//!
+//! | value | as in |
+//! |---|---|
+//! | rate | `"10/second"`, `"100/15m"`, `"1000 per hour"`: see [`Rate`](throttle_core::Rate) |
+//! | duration | `"500ms"`, `"15m"`, `"1 day"`; at least 1 microsecond |
+//!
+//! # Limits
+//!
+//! | field | value | default |
+//! |---|---|---|
+//! | `name` | text: clients read it in headers | required |
+//! | an [algorithm](#algorithms) | a table | required, one |
+//! | `by` | a [key](#keys) | required |
+//! | `match` | [which requests](#which-requests) it applies to, as data | all |
+//! | `when` | a registered condition, `{ not = "…" }`, or a list of which all must hold; `preflight` is [built in](crate::is_preflight) | all |
+//! | `cost` | a whole number, or a registered cost | 1 |
+//! | `unit` | text: what is counted | requests |
+//! | `on-missing` | `"share"`, `"skip"`, `{ reject = 401 }`: requests without a key | `"share"` |
+//! | `on-error` | `"open"`, `"closed"`, `"local/4"`: a store that fails, see [`OnError`](crate::OnError) | none: required with a backend that can fail |
+//! | `refund` | `"successful"`, `"failed"`, `"server-errors"`, `"aborted"`, a registered refund, or a list of these | none |
+//! | `charge-refused` | `true`: [refused requests are charged](crate::Limit::charge_refused) | `false` |
+//! | `settled-later` | `true`: [the handler settles the cost](crate::Limit::settled_later), which is an estimate | `false` |
+//! | `wait-up-to` | a duration: [requests queue](crate::Limit::wait_up_to) instead of being refused | none |
+//! | `key-deadline` | a duration: how long a key from a future may take | `"1s"` |
+//! | `replace-existing` | `true`: see [`replace_existing`](crate::Limit::replace_existing) | `false` |
+//!
+//! ## Algorithms
+//!
+//! | table | fields |
+//! |---|---|
+//! | `gcra`, `token-bucket` | `rate`; `burst` (units), by default the count of the rate |
+//! | `leaky-meter` | `rate`; `capacity` (units), by default the count of the rate |
+//! | `interval-bucket` | `capacity`, `refill` (units), `interval` (duration); `aligned = true` |
+//! | `fixed-window` | `rate`; `offset`: a duration, `"-30m"` for earlier |
+//! | `sliding-window` | `rate`; `buckets`, by default 10 |
+//! | `sliding-log` | `rate` |
+//! | `calendar-quota` | `count`; `per = "day"`, `"week"` or `"month"`, or `fixed = "10d"`, or `rolling = "30d"`; `utc-offset = "+01:00"` |
+//!
+//! ## Keys
+//!
+//! | key | whose budget |
+//! |---|---|
+//! | `"client-ip"` | the client's address, [found](#the-clients-address) as the file says |
+//! | `{ client-ip = { ipv4 = 24, ipv6 = 48 } }` | its network; by default 32 and 64 bits |
+//! | `"header:x-tenant"` | a header's value, byte for byte |
+//! | `{ header = "x-user", normalize = "identity" }` | the same, as user names are compared (feature `unicode`); `"lowercase"` folds ASCII letters |
+//! | `"route"`, `"method"`, `"constant"` | [the template, the method, all requests](crate::extract) |
+//! | `"api-key"` | what the program has registered |
+//! | `["client-ip", "header:x-tenant"]` | all parts together; missing where one is |
+//! | `{ first-of = ["api-key", "client-ip"] }` | the first that is not missing |
+//!
+//! ## Which requests
+//!
+//! `match` is a table. A request matches if it matches each field that is there, and one element of it. There is no
+//! priority: all limits that match apply.
+//!
+//! | field | elements |
+//! |---|---|
+//! | `methods` | `"POST"`, in upper case. `"GET"` includes HEAD, which the same handlers serve |
+//! | `routes` | templates as axum 0.8 writes them, `"/users/{id}"`, compared as text with what [`Route`](crate::Route) finds. The layer must be inside the router; a [warning](crate::Warning::RouteUnknown) says if it is not |
+//! | `paths` | patterns for services without routes: `*` is one segment, `**` at the end any number, `"/api/**"`. A path matches in any spelling: `%61`, `//`, `.`, `..` and `%2f` are no way around it |
+//! | `hosts` | `"api.example.com"`, or `"*.example.com"` for all hosts below it, without ports. The client chooses what it sends |
+//!
+//! # Plans
+//!
+//! All fields of limits but the algorithm, and:
+//!
+//! | field | value | default |
+//! |---|---|---|
+//! | `tiers` | a table of tiers, each with an algorithm; their order is that of their [numbers](throttle_core::Policy::tiered) | required |
+//! | `lookup` | a registered lookup | required |
+//! | `unknown` | the tier of identities that the lookup does not know | required |
+//! | `on-change` | `"keep"`, `"proportional"`, `"reset"`: see [`Carry`](crate::Carry) | `"keep"` |
+//! | `cache` | `{ identities = 10_000, keep-for = "1m" }` | these |
+//! | `lookups` | `{ at-once = 256, deadline = "1s" }` | these |
+//! | `unknown-as-missing` | `true`: see [`unknown_as_missing`](crate::plans::Plans::unknown_as_missing) | `false` |
+//!
+//! # Requests in flight
+//!
+//! `[[concurrency]]` has `most`, a whole number, and as limits have them `name` (by default `in-flight`), `by` (by
+//! default all requests together), `cost`, `match`, `when` and `on-missing`.
+//!
+//! # Composition
+//!
+//! ```toml
+//! compose = ["per-ip", "login", { any = ["month", "pool"] }]
+//! ```
+//!
+//! A list must be admitted by [all](crate::all()) of its members. `{ any = […] }` is [`any`](crate::any()) of at most
+//! 16 members, and with `charge = "every-admitting"` charges each that admits; `{ all = […] }` is a list within. Each
+//! limit is named once. Without `compose`, all limits must admit a request, in the file's order.
+//!
+//! # The client's address
+//!
+//! | field of `[client-ip]` | value |
+//! |---|---|
+//! | `source` | `"peer"` (without the section), `"x-forwarded-for"`, `"forwarded"`, `"fly-io"`, `"google-cloud-load-balancer"`, `{ header = "cf-connecting-ip" }`: see [`client_ip`](crate::client_ip) |
+//! | `trusted` | the addresses and networks of your proxies, for a header |
+//! | `hops` | instead of them, how many proxies append to a list header |
+//! | `trust-everyone` | `true`: admits networks as broad as `0.0.0.0/0`; only where a firewall admits nothing but proxies |
+//!
+//! # Defaults and the layer
+//!
+//! | field | value |
+//! |---|---|
+//! | `on-error`, `on-missing` of `[defaults]` | for limits without their own |
+//! | `headers` of `[layer]` | `"draft-11"` (the default), `"draft-07"`, `"draft-06"`, `"draft-03"`, `"x-ratelimit"`, `"x-ratelimit-epoch"`, `"none"`: see [`Dialect`](crate::Dialect) |
+//! | `retry-jitter`, `max-waiting`, `report-in-response` of `[layer]` | as the methods of [`ThrottleLayer`] |
+
+mod algorithm;
+mod bounds;
+mod client_ip;
+mod compose;
+mod document;
+mod entry;
+mod key;
+mod layer_settings;
+mod matching;
+mod names;
+mod options;
+mod problem;
+mod reader;
+mod registry;
+#[cfg(test)]
+mod tests;
+mod values;
+
+use std::fmt;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use throttle_core::{Backend, ConfigError};
+
+use self::document::Document;
+use self::problem::Problems;
+pub use self::problem::{Problem, RulesError};
+pub use self::registry::Registry;
+use crate::ThrottleLayer;
+use crate::limit::LimitTree;
+
+/// Limits that were read from a file: see the [module](self).
+///
+/// ```
+/// use throttle_tower::rules::{Registry, Rules};
+/// use throttle_tower::MemoryBackend;
+///
+/// let text = "version = 1\n[[limit]]\nname = \"all\"\nby = \"constant\"\ngcra = { rate = \"10/second\" }";
+/// let rules = Rules::from_str("throttle.toml", text, Registry::new())?;
+/// assert!(rules.layer(MemoryBackend::new()).is_ok());
+/// # Ok::<(), throttle_tower::rules::RulesError>(())
+/// ```
+#[derive(Clone)]
+pub struct Rules {
+    file: Arc<str>,
+    path: Option<PathBuf>,
+    text: Arc<str>,
+    registry: Registry,
+    document: Document,
+}
+
+impl Rules {
+    /// Reads a file.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be read, is longer than 1 MiB, or if anything is wrong with what it says.
+    pub fn from_path(path: impl AsRef<Path>, registry: Registry) -> Result<Self, RulesError> {
+        let path = path.as_ref();
+        let file: Arc<str> = path.display().to_string().into();
+        let text = read_file(path).map_err(|message| RulesError::one(&file, message))?;
+        let rules = Self::read(file, text.into(), registry)?;
+        Ok(Self { path: Some(path.to_owned()), ..rules })
+    }
+
+    /// Reads a text. Errors call it by the name of the file.
+    ///
+    /// # Errors
+    ///
+    /// If the text is longer than 1 MiB, or if anything is wrong with what it says.
+    pub fn from_str(file: &str, text: &str, registry: Registry) -> Result<Self, RulesError> {
+        Self::read(file.into(), text.into(), registry)
+    }
+
+    /// Reads the file again, with the same registry. These rules stay as they are. Rules that were read from a text
+    /// return themselves.
+    ///
+    /// # Errors
+    ///
+    /// As [`from_path`](Self::from_path).
+    pub fn read_again(&self) -> Result<Self, RulesError> {
+        match &self.path {
+            Some(path) => Self::from_path(path, self.registry.clone()),
+            None => Ok(self.clone()),
+        }
+    }
+
+    fn read(file: Arc<str>, text: Arc<str>, registry: Registry) -> Result<Self, RulesError> {
+        let document = document::read(&file, &text, &registry)?;
+        Ok(Self { file, path: None, text, registry, document })
+    }
+
+    /// The limits as the file composes them, for a program that composes them further. They have the file's defaults,
+    /// and nothing of its `[layer]`.
+    pub fn tree(&self) -> LimitTree {
+        self.document.tree.clone()
+    }
+
+    /// Makes a layer that enforces the limits on a backend.
+    ///
+    /// # Errors
+    ///
+    /// If the backend can fail and a limit has no `on-error`, or if the backend refuses a limit.
+    pub fn layer<B: Backend>(&self, backend: B) -> Result<ThrottleLayer<B>, RulesError> {
+        let problems = Problems::default();
+        if backend.can_fail() {
+            for limit in self.document.limits.iter().filter(|limit| limit.needs_on_error) {
+                let message = format!(
+                    "{}: on-error is missing: the backend can fail, and there is no silent default; write on-error = \
+                     \"local/4\" (4 processes share the limit), \"open\" or \"closed\", here or under [defaults]",
+                    limit.owner
+                );
+                problems.add(Some(limit.span.clone()), message);
+            }
+        }
+        problems.into_result(&self.file, &self.text)?;
+        let layer = ThrottleLayer::new(self.tree()).map(|layer| self.document.settings.apply(layer));
+        layer.and_then(|layer| layer.backend(backend)).map_err(|error| self.error(&error))
+    }
+
+    /// An error of a layer, at the limit that it is about.
+    fn error(&self, error: &ConfigError) -> RulesError {
+        let limit = self.document.limits.iter().find(|limit| Some(&*limit.name) == error.policy());
+        let problems = Problems::default();
+        match limit {
+            Some(limit) => {
+                let message = format!("{}: {}", limit.owner, reader::without_policy(error));
+                problems.add(Some(limit.span.clone()), message);
+            }
+            None => problems.add(None, error.to_string()),
+        }
+        problems.into_error(&self.file, &self.text)
+    }
+}
+
+impl fmt::Debug for Rules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let limits: Vec<&str> = self.document.limits.iter().map(|limit| &*limit.name).collect();
+        f.debug_struct("Rules").field("file", &self.file).field("limits", &limits).finish_non_exhaustive()
+    }
+}
+
+/// # Errors
+///
+/// What is wrong with the file as a whole.
+fn read_file(path: &Path) -> Result<String, String> {
+    let read = || {
+        let mut bytes = Vec::new();
+        // A file that grows without end is not read without end.
+        let most = bounds::MAX_BYTES as u64 + 1;
+        std::fs::File::open(path)?.take(most).read_to_end(&mut bytes)?;
+        Ok::<_, std::io::Error>(bytes)
+    };
+    let bytes = read().map_err(|error| format!("the file cannot be read: {error}"))?;
+    if bytes.len() > bounds::MAX_BYTES {
+        return Err(bounds::too_long());
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let line = error.as_bytes()[..error.utf8_error().valid_up_to()].iter().filter(|b| **b == b'\n').count() + 1;
+        format!("the file is not UTF-8: line {line} has bytes of another encoding; save it as UTF-8")
+    })
+}

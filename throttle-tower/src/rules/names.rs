@@ -1,0 +1,91 @@
+//! Which name was probably meant.
+
+/// Most letters that differ in a name that is suggested.
+const MOST_EDITS: usize = 2;
+
+/// The known name that is nearest to `name`, if at most two letters were added, left out, changed or swapped.
+pub(super) fn nearest<'n>(name: &str, known: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
+    let length = name.chars().count();
+    let candidates = known.into_iter().map(|known| (edits(name, known), known));
+    // A name of two letters is not meant by two others.
+    let near = candidates.filter(|(edits, known)| *edits <= MOST_EDITS && *edits < length.min(known.chars().count()));
+    near.min_by_key(|(edits, _)| *edits).map(|(_, known)| known)
+}
+
+/// `; did you mean "…"?`, or nothing.
+pub(super) fn did_you_mean<'n>(name: &str, known: impl IntoIterator<Item = &'n str>) -> String {
+    nearest(name, known).map_or_else(String::new, |known| format!("; did you mean {known:?}?"))
+}
+
+/// Names as a list for a message. The first 12 are enough to see what is meant.
+pub(super) fn listed<'n>(names: impl IntoIterator<Item = &'n str>) -> String {
+    let names: Vec<&str> = names.into_iter().collect();
+    match names.as_slice() {
+        [] => "(none)".to_owned(),
+        [first @ .., _] if first.len() >= 12 => format!("{}, and {} more", names[..12].join(", "), names.len() - 12),
+        _ => names.join(", "),
+    }
+}
+
+/// The edit distance, in which two swapped neighbours are one edit.
+fn edits(one: &str, other: &str) -> usize {
+    let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
+    if one.len().abs_diff(other.len()) > MOST_EDITS {
+        return MOST_EDITS + 1;
+    }
+    let (mut before, mut above) = (Vec::new(), (0..=other.len()).collect::<Vec<usize>>());
+    for i in 0..one.len() {
+        let mut row = vec![i + 1];
+        for j in 0..other.len() {
+            let changed = above[j] + usize::from(one[i] != other[j]);
+            let mut least = changed.min(above[j + 1] + 1).min(row[j] + 1);
+            if i > 0 && j > 0 && one[i] == other[j - 1] && one[i - 1] == other[j] {
+                let swapped: &Vec<usize> = &before;
+                least = least.min(swapped[j - 1] + 1);
+            }
+            row.push(least);
+        }
+        before = std::mem::replace(&mut above, row);
+    }
+    above[other.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn edits_are_counted() {
+        for (one, other, count) in [
+            ("", "", 0),
+            ("rate", "rate", 0),
+            ("rate", "rat", 1),
+            ("rate", "rates", 1),
+            ("rate", "rtae", 1),
+            ("rate", "mate", 1),
+            ("burst", "brusts", 2),
+            ("gcra", "arcg", 3),
+        ] {
+            assert_eq!(edits(one, other).min(3), count, "{one} {other}");
+            assert_eq!(edits(other, one).min(3), count, "{other} {one}");
+        }
+    }
+
+    #[test]
+    fn nearest_name_is_at_most_two_edits_away() {
+        let known = ["client-ip", "constant", "by", "api-key"];
+        assert_eq!(nearest("client_ip", known), Some("client-ip"));
+        assert_eq!(nearest("clientip", known), Some("client-ip"));
+        assert_eq!(nearest("api-kye", known), Some("api-key"));
+        assert_eq!(nearest("apk", known), None);
+        assert_eq!(nearest("xy", known), Some("by"));
+        assert_eq!(nearest("xx", known), None, "as many edits as letters");
+    }
+
+    #[test]
+    fn list_is_short() {
+        let many: Vec<String> = (0..30).map(|n| n.to_string()).collect();
+        assert_eq!(listed(many.iter().map(String::as_str)), "0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, and 18 more");
+        assert_eq!((listed(["a", "b"]), listed([])), ("a, b".to_owned(), "(none)".to_owned()));
+    }
+}

@@ -1,0 +1,213 @@
+//! What a file refers to by name, and only a program can say.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use http::request::Parts;
+use http::{HeaderMap, StatusCode};
+use throttle_core::Key;
+
+use super::names::{did_you_mean, listed};
+use crate::extract::KeyExtractor;
+use crate::plans::IntoTier;
+
+/// What rules refer to by name: keys, costs, conditions, lookups of plans, and refunds.
+///
+/// A file says which limits there are. What a key or a cost *is* stays in the program, and is registered here. A name
+/// that is registered again replaces the earlier one. Clones share what is registered, so one registry serves many
+/// files.
+///
+/// ```
+/// use http::request::Parts;
+/// use throttle_tower::Header;
+/// use throttle_tower::rules::{Registry, Rules};
+///
+/// let registry = Registry::new()
+///     .key("api-key", Header::new("x-api-key").accept(|key| key.starts_with(b"live_")))
+///     .cost("size", |parts: &Parts| if parts.uri.path() == "/export" { 20 } else { 1 })
+///     .condition("write", |parts: &Parts| !parts.method.is_safe());
+/// let text = r#"
+///     version = 1
+///
+///     [[limit]]
+///     name = "writes"
+///     gcra = { rate = "100/minute" }
+///     by = "api-key"
+///     cost = "size"
+///     when = "write"
+/// "#;
+/// assert!(Rules::from_str("throttle.toml", text, registry).is_ok());
+/// ```
+#[derive(Clone, Default)]
+pub struct Registry {
+    pub(super) keys: BTreeMap<String, KeySource>,
+    pub(super) costs: BTreeMap<String, CostOf>,
+    pub(super) conditions: BTreeMap<String, Condition>,
+    pub(super) lookups: BTreeMap<String, Lookup>,
+    pub(super) refunds: BTreeMap<String, Refund>,
+    /// What is wrong with the names. It is reported with the problems of a file.
+    pub(super) refused: Vec<String>,
+}
+
+#[derive(Clone)]
+pub(super) enum KeySource {
+    Extractor(Arc<dyn KeyExtractor>),
+    Future(KeyFuture),
+}
+
+type KeyFuture = Arc<dyn Fn(&Parts) -> Pin<Box<dyn Future<Output = Option<Key>> + Send>> + Send + Sync>;
+pub(super) type CostOf = Arc<dyn Fn(&Parts) -> u64 + Send + Sync>;
+pub(super) type Condition = Arc<dyn Fn(&Parts) -> bool + Send + Sync>;
+pub(super) type Refund = Arc<dyn Fn(StatusCode, &HeaderMap) -> bool + Send + Sync>;
+/// The name of an identity's tier, `None` for an unknown identity, or a failure.
+pub(super) type Lookup = Arc<dyn Fn(String) -> Pin<Box<dyn Future<Output = TierName> + Send>> + Send + Sync>;
+type TierName = Result<Option<String>, ()>;
+
+/// Names that a file gives a meaning to by itself.
+pub(super) const KEYS: [&str; 4] = ["client-ip", "constant", "method", "route"];
+pub(super) const REFUNDS: [&str; 4] = ["successful", "failed", "server-errors", "aborted"];
+pub(super) const CONDITIONS: [&str; 1] = ["preflight"];
+
+impl Registry {
+    /// A registry with nothing but what is built in: the keys `client-ip`, `constant`, `method`, `route` and
+    /// `header:…`, the condition `preflight`, and the refunds `successful`, `failed`, `server-errors` and `aborted`.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Registers a key, for `by`.
+    #[must_use]
+    pub fn key(self, name: &str, extractor: impl KeyExtractor) -> Self {
+        self.key_source(name, KeySource::Extractor(Arc::new(extractor)))
+    }
+
+    /// Registers a key that a future returns, for `by`: see
+    /// [`Unkeyed::by_async`](crate::limit::Unkeyed::by_async). A limit uses it alone, not as a part of another key.
+    #[must_use]
+    pub fn key_async<F, Fut, K>(self, name: &str, extractor: F) -> Self
+    where
+        F: Fn(&Parts) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Option<K>> + Send + 'static,
+        K: Into<Key>,
+    {
+        let key: KeyFuture = Arc::new(move |parts| {
+            let key = extractor(parts);
+            Box::pin(async move { key.await.map(Into::into) })
+        });
+        self.key_source(name, KeySource::Future(key))
+    }
+
+    /// Registers a cost, for `cost`: a function of the request's head that returns units.
+    #[must_use]
+    pub fn cost(mut self, name: &str, cost: impl Fn(&Parts) -> u64 + Send + Sync + 'static) -> Self {
+        self.costs.insert(name.to_owned(), Arc::new(cost));
+        self
+    }
+
+    /// Registers a condition, for `when`.
+    #[must_use]
+    pub fn condition(mut self, name: &str, applies: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
+        if CONDITIONS.contains(&name) {
+            self.refused.push(built_in("condition", name));
+        }
+        self.conditions.insert(name.to_owned(), Arc::new(applies));
+        self
+    }
+
+    /// Registers a lookup of tiers, for the `lookup` of plans: see
+    /// [`PlansWithoutLookup::lookup`](crate::plans::PlansWithoutLookup::lookup).
+    #[must_use]
+    pub fn lookup<F, Fut>(mut self, name: &str, lookup: F) -> Self
+    where
+        F: Fn(String) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output: IntoTier> + Send + 'static,
+    {
+        let lookup: Lookup = Arc::new(move |identity| {
+            let answer = lookup(identity);
+            Box::pin(async move { tier_name(answer.await) })
+        });
+        self.lookups.insert(name.to_owned(), lookup);
+        self
+    }
+
+    /// Registers a rule for `refund`: whether a response with this head gives the charge back.
+    #[must_use]
+    pub fn refund(
+        mut self,
+        name: &str,
+        refund: impl Fn(StatusCode, &HeaderMap) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        if REFUNDS.contains(&name) {
+            self.refused.push(built_in("refund", name));
+        }
+        self.refunds.insert(name.to_owned(), Arc::new(refund));
+        self
+    }
+
+    fn key_source(mut self, name: &str, key: KeySource) -> Self {
+        if KEYS.contains(&name) || name.starts_with("header:") {
+            self.refused.push(built_in("key", name));
+        }
+        self.keys.insert(name.to_owned(), key);
+        self
+    }
+}
+
+fn built_in(what: &str, name: &str) -> String {
+    format!("the registered {what} {name:?} has the name of one that is built in: register it under another name")
+}
+
+/// The name in an answer, which is written for those who look for its number.
+fn tier_name(answer: impl IntoTier) -> TierName {
+    let name = std::cell::RefCell::new(None);
+    let keep = |tier: &str| {
+        *name.borrow_mut() = Some(tier.to_owned());
+        Some(0)
+    };
+    let answer = answer.into_tier(&keep);
+    answer.map(|_| name.into_inner()).map_err(|_| ())
+}
+
+/// What to write instead of a name that nothing has.
+pub(super) fn unknown(what: &str, name: &str, known: &[&str], method: &str) -> String {
+    let near = did_you_mean(name, known.iter().copied());
+    let known = listed(known.iter().copied());
+    let near = if near.is_empty() { format!("; there are {known}") } else { near };
+    format!("no {what} has this name{near}; register others with Registry::{method}")
+}
+
+impl fmt::Debug for Registry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Registry")
+            .field("keys", &self.keys.keys())
+            .field("costs", &self.costs.keys())
+            .field("conditions", &self.conditions.keys())
+            .field("lookups", &self.lookups.keys())
+            .field("refunds", &self.refunds.keys())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_of_lookups_keep_their_names() {
+        assert_eq!(tier_name(Some("pro")), Ok(Some("pro".to_owned())));
+        assert_eq!(tier_name(None::<String>), Ok(None));
+        assert_eq!(tier_name(Ok::<_, std::io::Error>(Some("pro"))), Ok(Some("pro".to_owned())));
+        assert_eq!(tier_name(Err::<Option<&str>, _>("down")), Err(()));
+    }
+
+    #[test]
+    fn debug_output_names_what_is_registered() {
+        let registry = Registry::new().cost("size", |_| 1);
+        let shown = format!("{registry:?}");
+        assert!(shown.contains("costs: [\"size\"]"), "{shown}");
+    }
+}

@@ -1,0 +1,85 @@
+//! Files that are written to cost much are refused at a small price.
+
+use std::time::{Duration, Instant};
+
+use crate::rules::{Registry, Rules};
+
+const MIB: usize = 1 << 20;
+
+fn refusal(text: &str) -> String {
+    Rules::from_str("f", text, Registry::new()).unwrap_err().to_string()
+}
+
+#[test]
+fn mebibyte_of_nesting_is_refused_in_fifty_milliseconds() {
+    for text in [
+        format!("a={}", "[".repeat(MIB - 2)),
+        format!("a={}{}", "[".repeat(MIB / 2 - 1), "]".repeat(MIB / 2 - 1)),
+        format!("a{}=1", ".a".repeat(MIB / 2 - 2)),
+        format!("[a{}]", ".a".repeat(MIB / 2 - 2)),
+        "a={".repeat(MIB / 3),
+        "[[a]]\n".repeat(10) + &"{a=[".repeat(MIB / 4 - 20),
+        format!("{}{}", "\n".repeat(MIB - 100), "[".repeat(100)),
+    ] {
+        assert!(text.len() <= MIB);
+        // The machine may be busy: the best of several attempts is what the check takes.
+        let fastest = (0..5).map(|_| {
+            let start = Instant::now();
+            assert!(refusal(&text).contains("deeper than 32"));
+            start.elapsed()
+        });
+        let fastest = fastest.min().unwrap();
+        assert!(fastest < Duration::from_millis(50), "{fastest:?} for {:?}", &text[..20]);
+    }
+}
+
+#[test]
+fn file_over_a_mebibyte_is_refused_unread() {
+    assert!(refusal(&"#".repeat(MIB + 1)).contains("at most 1048576 bytes"));
+    let error = refusal(&"#".repeat(MIB));
+    assert!(error.contains("version is missing"), "{error}");
+}
+
+#[test]
+fn too_many_limits_are_refused_unread() {
+    let text = |count: usize| {
+        let limit = |n| format!("[[limit]]\nname = \"{n}\"\nby = \"constant\"\ngcra = {{ rate = \"1/s\" }}\n");
+        "version = 1\n".to_owned() + &(0..count).map(limit).collect::<String>()
+    };
+    assert!(Rules::from_str("f", &text(1_023), Registry::new()).is_ok());
+    assert!(refusal(&text(1_024)).contains("there are 1024 limits: a layer decides at most 1023"));
+    let many = "version = 1\n".to_owned() + &"[[limit]]\n".repeat(10_001);
+    assert!(refusal(&many).contains("there are 10001 limits"));
+}
+
+#[test]
+fn file_in_which_everything_is_wrong_has_twenty_problems_and_a_count() {
+    let names: String = (0..30_000).map(|n| format!("n{n} = {n}\n")).collect();
+    let error = Rules::from_str("f", &names, Registry::new()).unwrap_err();
+    assert_eq!(error.problems().len(), 20);
+    assert!(error.more() > 29_000, "{}", error.more());
+    let mentions: String = (0..50_000).map(|n| format!("\"x{n}\",")).collect();
+    let limits = "[[limit]]\nname = \"a\"\nby = \"constant\"\ngcra = { rate = \"1/s\" }\n";
+    let error = refusal(&format!("version = 1\ncompose = [{mentions}]\n{limits}"));
+    assert!(error.ends_with(" more"), "{error}");
+}
+
+#[test]
+fn messages_hold_no_control_characters() {
+    let text = "version = \"\u{1b}\\u001b[31m\"\n\"\\u001b[2J\" = 1\n[[limit]]\nname = \"\\u001b\"\nby = \"\\u0007\"\n";
+    // TOML forbids the raw one; the escaped ones reach messages.
+    for text in [text, &text.replace('\u{1b}', "")] {
+        let error = refusal(text);
+        assert!(error.chars().all(|c| c == '\n' || !c.is_control()), "{error:?}");
+    }
+}
+
+#[test]
+fn files_that_end_anywhere_are_refused_without_a_panic() {
+    let whole = include_str!("good/everything.toml");
+    for end in (0..whole.len()).filter(|end| whole.is_char_boundary(*end)).step_by(7) {
+        if let Err(error) = Rules::from_str("f", &whole[..end], super::bad::registry()) {
+            assert!(!error.to_string().is_empty());
+        }
+    }
+}

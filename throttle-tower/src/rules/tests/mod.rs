@@ -1,0 +1,4 @@
+mod bad;
+mod good;
+mod hostile;
+mod requests;

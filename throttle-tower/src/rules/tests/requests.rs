@@ -1,0 +1,339 @@
+//! Requests through a service whose limits come from a file, on a clock that the test moves.
+
+use std::future::{Ready, ready};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::request::Parts;
+use http::{Request, Response, StatusCode};
+use http_body_util::Full;
+use throttle_core::backend::{Call, Receipt};
+use throttle_core::{
+    Backend, BackendError, BackendErrorKind, Decision, Key, ManualClock, MemoryBackend, MemorySet, PolicySet,
+};
+use tower::{Layer, ServiceExt};
+
+use crate::extract::{MatchedRoute, PeerAddr};
+use crate::rules::{Registry, Rules};
+use crate::{Header, ThrottleLayer};
+
+const EXAMPLE: &str = include_str!("good/example.toml");
+
+type Memory = MemoryBackend<ManualClock>;
+
+fn cost_of(parts: &Parts) -> u64 {
+    parts.headers.get("x-tokens").and_then(|tokens| tokens.to_str().ok()?.parse().ok()).unwrap_or(1)
+}
+
+fn registry() -> Registry {
+    Registry::new()
+        .key("api-key", Header::new("x-api-key"))
+        .cost("tokens", cost_of)
+        .condition("internal", |parts: &Parts| parts.headers.contains_key("x-internal"))
+        .lookup("plan-of", |key: String| async move { key.strip_prefix("pro").map(|_| "pro") })
+}
+
+struct App {
+    layer: ThrottleLayer<Memory>,
+    clock: ManualClock,
+}
+
+impl App {
+    fn new(text: &str) -> Self {
+        let rules = Rules::from_str("throttle.toml", text, registry()).unwrap_or_else(|error| panic!("{error}"));
+        let clock = ManualClock::default();
+        let memory = MemoryBackend::builder().clock(clock.clone()).build();
+        Self { layer: rules.layer(memory).unwrap(), clock }
+    }
+
+    /// A limit of that many requests in a day, and what else the file says of it.
+    fn limited(count: u64, rest: &str) -> Self {
+        let limit = format!("name = \"p\"\ngcra = {{ rate = \"{count}/day\" }}\nby = \"constant\"");
+        Self::new(&format!("version = 1\n[[limit]]\n{limit}\n{rest}\n"))
+    }
+
+    /// The status of the response to a request that the handler answers with `status`.
+    async fn send(&self, request: http::request::Builder, status: StatusCode) -> StatusCode {
+        let handler = move |_: Request<()>| async move {
+            let mut response = Response::new(Full::<Bytes>::default());
+            *response.status_mut() = status;
+            Ok::<_, std::convert::Infallible>(response)
+        };
+        let service = self.layer.layer(tower::service_fn(handler));
+        service.oneshot(request.body(()).unwrap()).await.unwrap().status()
+    }
+
+    /// How many of so many requests are admitted.
+    async fn admitted(&self, count: usize, request: impl Fn() -> http::request::Builder) -> usize {
+        let mut admitted = 0;
+        for _ in 0..count {
+            admitted += usize::from(self.send(request(), StatusCode::OK).await == StatusCode::OK);
+        }
+        admitted
+    }
+
+    /// Whether the limit applies to a request, where it admits one in all.
+    async fn applies(request: http::request::Builder, rest: &str) -> bool {
+        let app = Self::limited(1, rest);
+        let again = Request::builder().method(request.method_ref().unwrap().clone()).uri(request.uri_ref().unwrap());
+        let headers = request.headers_ref().unwrap().clone();
+        let route: Option<MatchedRoute> = request.extensions_ref().unwrap().get().cloned();
+        let mut again = again;
+        *again.headers_mut().unwrap() = headers;
+        if let Some(route) = route {
+            again = again.extension(route);
+        }
+        assert_eq!(app.send(request, StatusCode::OK).await, StatusCode::OK);
+        app.send(again, StatusCode::OK).await == StatusCode::TOO_MANY_REQUESTS
+    }
+}
+
+/// A request of a client behind the proxy.
+fn from(client: &str) -> http::request::Builder {
+    let proxy = PeerAddr(IpAddr::from([10, 0, 0, 1]));
+    Request::builder().uri("/").extension(proxy).header("x-forwarded-for", client)
+}
+
+#[tokio::test]
+async fn example_limits_each_address_behind_the_proxy() {
+    let app = App::new(EXAMPLE);
+    assert_eq!(app.admitted(25, || from("203.0.113.9")).await, 20, "the burst");
+    assert_eq!(app.admitted(1, || from("203.0.113.10")).await, 1);
+    app.clock.advance(Duration::from_millis(500));
+    assert_eq!(app.admitted(10, || from("203.0.113.9")).await, 5, "ten a second");
+    let direct = || from("203.0.113.9").extension(PeerAddr(IpAddr::from([192, 0, 2, 1])));
+    assert_eq!(app.admitted(1, direct).await, 1, "whoever is no proxy is the client itself");
+}
+
+#[tokio::test]
+async fn example_limits_failed_logins_on_its_routes() {
+    let app = App::new(EXAMPLE);
+    let login = |tenant: &'static str, route: &str| {
+        from("203.0.113.9").method("POST").header("x-tenant", tenant).extension(MatchedRoute(route.into()))
+    };
+    for _ in 0..10 {
+        assert_eq!(app.send(login("acme", "/login"), StatusCode::OK).await, StatusCode::OK, "refunded");
+        app.clock.advance(Duration::from_secs(1));
+    }
+    for n in 0..7 {
+        let route = if n % 2 == 0 { "/login" } else { "/users/{id}/password" };
+        let expected = if n < 5 { StatusCode::UNAUTHORIZED } else { StatusCode::TOO_MANY_REQUESTS };
+        assert_eq!(app.send(login("acme", route), StatusCode::UNAUTHORIZED).await, expected, "{n}");
+        app.clock.advance(Duration::from_secs(1));
+    }
+    let is_admitted = async |request| app.send(request, StatusCode::OK).await == StatusCode::OK;
+    assert!(is_admitted(login("globex", "/login")).await, "another tenant is another key");
+    assert!(is_admitted(login("acme", "/logout")).await, "another route");
+    assert!(is_admitted(login("acme", "/login").method("GET")).await, "another method");
+    app.clock.advance(Duration::from_secs(15 * 60));
+    assert!(is_admitted(login("acme", "/login")).await);
+}
+
+#[tokio::test]
+async fn example_charges_tokens_to_the_key_and_then_to_the_pool() {
+    let app = App::new(EXAMPLE);
+    // Each from another address, so that only the tokens are counted.
+    let spend = |key: &'static str, tokens: u64, address: u8| {
+        from(&format!("203.0.113.{address}")).header("x-api-key", key).header("x-tokens", tokens)
+    };
+    let status = async |request| app.send(request, StatusCode::OK).await;
+    assert_eq!(status(spend("pro-1", 10_000, 1)).await, StatusCode::OK, "the month of the key");
+    assert_eq!(status(spend("pro-1", 20_000, 2)).await, StatusCode::OK, "the pool");
+    assert_eq!(status(spend("pro-1", 1, 3)).await, StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(status(spend("pro-2", 10_000, 4)).await, StatusCode::OK, "another key has a month of its own");
+}
+
+#[tokio::test]
+async fn example_limits_each_plan() {
+    for (key, most) in [("pro-1", 600), ("ada", 60)] {
+        let app = App::new(EXAMPLE);
+        let mut admitted = 0;
+        for address in 0..700_u64 {
+            let client = format!("203.0.{}.{}", address / 200, address % 200);
+            admitted += app.admitted(1, || from(&client).header("x-api-key", key)).await;
+        }
+        assert_eq!(admitted, most, "{key}");
+    }
+}
+
+#[tokio::test]
+async fn limit_applies_to_requests_that_match_each_field() {
+    let post = |path: &str| Request::post(path.to_owned());
+    let matched = |route: &str| post("/any").extension(MatchedRoute(route.into()));
+    for (rest, applies, not) in [
+        ("match = { methods = [\"POST\"] }", post("/"), Request::get("/")),
+        ("match = { methods = [\"GET\"] }", Request::head("/"), post("/")),
+        ("match = { routes = [\"/users/{id}\"] }", matched("/users/{id}"), matched("/users/{name}")),
+        ("match = { routes = [\"/users/{id}\"] }", matched("/users/{id}"), post("/users/{id}")),
+        ("match = { paths = [\"/api/**\"] }", post("/%61pi//v1"), post("/app")),
+        ("match = { hosts = [\"a.example\"] }", post("/").header("host", "A.example:80"), post("/")),
+        ("match = { paths = [\"/a\"], methods = [\"POST\"] }", post("/a"), Request::get("/a")),
+        ("match = { paths = [\"/a\", \"/b\"] }", post("/b"), post("/c")),
+        ("when = \"internal\"", post("/").header("x-internal", "1"), post("/")),
+        ("when = { not = \"internal\" }", post("/"), post("/").header("x-internal", "1")),
+        (
+            "when = [\"internal\"]\nmatch = { methods = [\"POST\"] }",
+            post("/").header("x-internal", "1"),
+            Request::get("/").header("x-internal", "1"),
+        ),
+        (
+            "when = { not = \"preflight\" }",
+            Request::options("/"),
+            Request::options("/").header("origin", "a").header("access-control-request-method", "PUT"),
+        ),
+    ] {
+        assert!(App::applies(applies, rest).await, "{rest} applies");
+        assert!(!App::applies(not, rest).await, "{rest} does not apply");
+    }
+}
+
+#[tokio::test]
+async fn every_limit_that_matches_applies() {
+    let limit = |name: &str, count: u64, path: &str| {
+        format!(
+            "[[limit]]\nname = \"{name}\"\nby = \"constant\"\ngcra = {{ rate = \"{count}/day\" }}\n\
+             match = {{ paths = [\"{path}\"] }}\n"
+        )
+    };
+    let app = App::new(&format!("version = 1\n{}{}", limit("wide", 5, "/**"), limit("narrow", 3, "/a/*")));
+    assert_eq!(app.admitted(9, || Request::get("/a/b")).await, 3);
+    assert_eq!(app.admitted(9, || Request::get("/b")).await, 2);
+}
+
+#[tokio::test]
+async fn keys_of_a_file_are_those_of_their_names() {
+    for (by, same, other) in [
+        ("{ client-ip = { ipv4 = 24 } }", ["192.0.2.1", "192.0.2.9"], "192.0.3.1"),
+        ("{ client-ip = { ipv6 = 48 } }", ["2001:db8:1:2::1", "2001:db8:1:3::1"], "2001:db8:2::1"),
+        ("\"client-ip\"", ["2001:db8:1:2::1", "2001:db8:1:2::9"], "2001:db8:1:3::1"),
+    ] {
+        let app = App::new(&format!("version = 1\n[[limit]]\nname = \"p\"\ngcra = {{ rate = \"1/day\" }}\nby = {by}"));
+        let send = async |address: &str| {
+            let peer = PeerAddr(address.parse().unwrap());
+            app.send(Request::get("/").extension(peer), StatusCode::OK).await
+        };
+        assert_eq!(send(same[0]).await, StatusCode::OK);
+        assert_eq!(send(same[1]).await, StatusCode::TOO_MANY_REQUESTS, "{by}");
+        assert_eq!(send(other).await, StatusCode::OK, "{by}");
+    }
+    for (by, one, same, other) in [
+        ("{ header = \"x-user\", normalize = \"lowercase\" }", ("x-user", "Ada"), ("x-user", "ADA"), ("x-user", "bob")),
+        ("{ first-of = [\"header:a\", \"header:b\"] }", ("a", "1"), ("b", "1"), ("b", "2")),
+    ] {
+        let app = App::new(&format!("version = 1\n[[limit]]\nname = \"p\"\ngcra = {{ rate = \"1/day\" }}\nby = {by}"));
+        let send =
+            async |(name, value): (&str, &str)| app.send(Request::get("/").header(name, value), StatusCode::OK).await;
+        assert_eq!(send(one).await, StatusCode::OK);
+        assert_eq!(send(same).await, StatusCode::TOO_MANY_REQUESTS, "{by}");
+        assert_eq!(send(other).await, StatusCode::OK, "{by}");
+    }
+}
+
+#[tokio::test]
+async fn concurrency_of_a_file_is_in_force() {
+    let app = App::new("version = 1\n[[concurrency]]\nmost = 3\nname = \"busy\"\ncost = 4\nmatch.methods = [\"PUT\"]");
+    assert_eq!(app.send(Request::put("/"), StatusCode::OK).await, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(app.send(Request::get("/"), StatusCode::OK).await, StatusCode::OK);
+    assert_eq!(app.layer.in_flight("busy"), Some(0));
+}
+
+#[tokio::test]
+async fn file_without_limits_admits_everything() {
+    let app = App::new("version = 1\nlimit = []");
+    assert_eq!(app.admitted(100, || Request::get("/")).await, 100);
+}
+
+#[tokio::test]
+async fn settings_of_the_layer_are_in_force() {
+    let app = App::new("version = 1\nlimit = []\n[layer]\nheaders = \"none\"\nmax-waiting = 5");
+    assert!(format!("{:?}", app.layer).contains("ThrottleLayer"));
+    let text = "version = 1\n[layer]\nheaders = \"x-ratelimit\"\n[[limit]]\nname = \"p\"\nby = \"constant\"\n\
+                gcra = { rate = \"5/day\" }";
+    let app = App::new(text);
+    let handler = |_: Request<()>| async { Ok::<_, std::convert::Infallible>(Response::new(Full::<Bytes>::default())) };
+    let response = app.layer.layer(tower::service_fn(handler)).oneshot(Request::new(())).await.unwrap();
+    assert_eq!(response.headers()["x-ratelimit-remaining"], "4");
+    assert!(!response.headers().contains_key("ratelimit"));
+}
+
+#[tokio::test]
+async fn limit_for_some_routes_warns_around_a_router() {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let sink = Arc::clone(&seen);
+    let mut app = App::limited(5, "match = { routes = [\"/login\"] }");
+    app.layer = app.layer.on_warning(move |warning| sink.lock().unwrap().push(warning.clone()));
+    assert_eq!(app.admitted(3, || Request::post("/login")).await, 3);
+    assert_eq!(*seen.lock().unwrap(), [crate::Warning::RouteUnknown]);
+}
+
+/// A backend that can fail, and does not.
+#[derive(Clone)]
+struct Fallible(Memory);
+
+impl Backend for Fallible {
+    type Prepared = MemorySet;
+    type Decide = Ready<Result<Decision, BackendError>>;
+    type Done = Ready<Result<(), BackendError>>;
+
+    fn prepare(&self, set: PolicySet) -> Result<MemorySet, crate::ConfigError> {
+        self.0.prepare(set)
+    }
+
+    fn set(prepared: &MemorySet) -> &PolicySet {
+        Memory::set(prepared)
+    }
+
+    fn decide(&self, set: &Arc<MemorySet>, calls: &[Call]) -> Self::Decide {
+        ready(Ok(self.0.decide_now(set, calls)))
+    }
+
+    fn settle(&self, _: &Arc<MemorySet>, _: Receipt) -> Self::Done {
+        ready(Err(BackendError::new(BackendErrorKind::Unavailable)))
+    }
+
+    fn reset(&self, _: &Arc<MemorySet>, _: usize, _: &Key) -> Self::Done {
+        ready(Err(BackendError::new(BackendErrorKind::Unavailable)))
+    }
+
+    fn reset_all(&self, _: &str) -> Self::Done {
+        ready(Err(BackendError::new(BackendErrorKind::Unavailable)))
+    }
+
+    fn can_fail(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn every_limit_without_on_error_is_named_on_a_backend_that_can_fail() {
+    let limit = |name: &str, rest: &str| {
+        format!("[[limit]]\nname = \"{name}\"\nby = \"constant\"\ngcra = {{ rate = \"1/s\" }}\n{rest}\n")
+    };
+    let in_flight = "[[concurrency]]\nmost = 5\n";
+    let limits = format!("{}{}{}{in_flight}", limit("a", ""), limit("b", "on-error = \"open\""), limit("c", ""));
+    let backend = || Fallible(MemoryBackend::builder().clock(ManualClock::default()).build());
+    let rules = |text: &str| Rules::from_str("throttle.toml", text, Registry::new()).unwrap();
+    let error = rules(&format!("version = 1\n{limits}")).layer(backend()).unwrap_err();
+    let places: Vec<_> = error.problems().iter().map(|problem| (problem.line(), problem.column())).collect();
+    assert_eq!(places, [(Some(3), Some(8)), (Some(13), Some(8))]);
+    let first = "throttle.toml:3:8: limit \"a\": on-error is missing: the backend can fail, and there is no silent \
+                 default; write on-error = \"local/4\" (4 processes share the limit), \"open\" or \"closed\", here or \
+                 under [defaults]\n  |\n3 | name = \"a\"\n  |        ^^^";
+    assert_eq!(error.problems()[0].to_string(), first);
+    assert!(rules(&format!("version = 1\n[defaults]\non-error = \"closed\"\n{limits}")).layer(backend()).is_ok());
+}
+
+#[test]
+fn name_in_use_on_the_backend_is_reported_where_it_stands() {
+    let text = |rate: &str| {
+        format!("version = 1\n[[limit]]\nname = \"a\"\nby = \"constant\"\ngcra = {{ rate = \"{rate}\" }}\n")
+    };
+    let memory = MemoryBackend::new();
+    let layer = |text: &str| Rules::from_str("f.toml", text, Registry::new()).unwrap().layer(memory.clone());
+    let _former = layer(&text("1/s")).unwrap();
+    let error = layer(&text("2/s")).unwrap_err();
+    assert_eq!((error.problems()[0].line(), error.problems()[0].column()), (Some(3), Some(8)), "{error}");
+    assert!(layer(&(text("2/s") + "replace-existing = true")).is_ok());
+}

@@ -1,0 +1,108 @@
+//! Values that are written as text: rates, durations, offsets.
+
+use std::time::Duration;
+
+use throttle_core::Rate;
+
+use super::reader::Field;
+
+/// A rate, or else a problem.
+pub(super) fn rate(field: &Field<'_>) -> Option<Rate> {
+    let text = field.expect_text("it must be text with a count and a period, as in \"10/second\" or \"100/15m\"")?;
+    match text.parse() {
+        Ok(rate) => Some(rate),
+        // The error repeats what was written only where the form is wrong.
+        Err(error) if error.value() == format!("{text:?}") => {
+            let whole = error.to_string();
+            field.problem(whole.split_once(": ").map_or(&*whole, |(_, rule)| rule));
+            None
+        }
+        Err(error) => {
+            field.problem(error);
+            None
+        }
+    }
+}
+
+/// A duration from 1 microsecond, or else a problem.
+pub(super) fn duration(field: &Field<'_>) -> Option<Duration> {
+    let rule = "it must be text with a number from 1 and us, ms, s, m, h or d, as in \"500ms\" or \"15m\"";
+    let duration = read_duration(field.expect_text(rule)?);
+    if duration.is_none() {
+        field.problem(rule);
+    }
+    duration
+}
+
+/// What a rate has for its period, so that durations are spelled in one way.
+fn read_duration(text: &str) -> Option<Duration> {
+    let starts_with_a_number = text.trim_start().starts_with(|c: char| c.is_ascii_digit());
+    let rate: Rate = format!("1/{text}").parse().ok().filter(|_| starts_with_a_number)?;
+    Some(rate.period())
+}
+
+/// The shift of a window's boundaries in microseconds, or else a problem.
+pub(super) fn shift(field: &Field<'_>) -> Option<i64> {
+    let rule = "it must be a duration, with a minus sign for earlier, as in \"6h\" or \"-30m\"";
+    let text = field.expect_text(rule)?;
+    let (sign, text) = text.strip_prefix('-').map_or((1, text), |text| (-1, text));
+    let micros = read_duration(text).and_then(|shift| i64::try_from(shift.as_micros()).ok());
+    if micros.is_none() {
+        field.problem(rule);
+    }
+    micros.map(|micros| sign * micros)
+}
+
+/// An offset from UTC in minutes, or else a problem. Whether it is in range is checked with the quota.
+pub(super) fn utc_offset(field: &Field<'_>) -> Option<i32> {
+    let rule = "it must be a sign, hours and minutes, as in \"+01:00\" or \"-03:30\"";
+    let minutes = read_offset(field.expect_text(rule)?);
+    if minutes.is_none() {
+        field.problem(rule);
+    }
+    minutes
+}
+
+fn read_offset(text: &str) -> Option<i32> {
+    let sign = match text.as_bytes().first()? {
+        b'+' => 1,
+        b'-' => -1,
+        _ => return None,
+    };
+    let (hours, minutes) = text.get(1..)?.split_once(':')?;
+    let two_digits = |text: &str| (text.len() == 2).then(|| text.parse::<u8>().ok())?.map(i32::from);
+    let is_plain = hours.bytes().chain(minutes.bytes()).all(|b| b.is_ascii_digit());
+    let (hours, minutes) = (two_digits(hours)?, two_digits(minutes)?);
+    (is_plain && minutes < 60).then_some(sign * (hours * 60 + minutes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_spelled_like_periods() {
+        for (text, micros) in [
+            ("500ms", 500_000),
+            ("15m", 900_000_000),
+            ("1 day", 86_400_000_000),
+            ("2 hours", 7_200_000_000),
+            ("1us", 1),
+        ] {
+            assert_eq!(read_duration(text), Some(Duration::from_micros(micros)), "{text}");
+        }
+        for text in ["", "5", "s", "0s", "-1s", "1.5s", "1/s", "1 fortnight", "99999999999999999999s", "1s2m"] {
+            assert_eq!(read_duration(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn offsets_have_a_sign_and_two_numbers() {
+        for (text, minutes) in [("+01:00", 60), ("-03:30", -210), ("+00:00", 0), ("+14:00", 840), ("-99:59", -5_999)] {
+            assert_eq!(read_offset(text), Some(minutes), "{text}");
+        }
+        for text in ["", "+", "01:00", "+1:00", "+01:60", "+01", "+01:0", "++1:00", "+01:+1", "é1:00", "+é:00"] {
+            assert_eq!(read_offset(text), None, "{text}");
+        }
+    }
+}
