@@ -137,3 +137,36 @@ fn network(field: &Field<'_>, any_width: bool) -> Option<IpNet> {
     }
     Some(net)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::reader::read_text;
+
+    #[test]
+    fn sections_equal_the_built_sources() {
+        let proxies = || TrustedProxies::new(["10.0.0.0/28", "2001:db8::7"]).unwrap();
+        let trusted = "trusted = [\"10.0.0.0/28\", \"2001:db8::7\"]";
+        let everyone = TrustedProxies::danger_any_width(["0.0.0.0/0"]).unwrap();
+        for (text, expected) in [
+            ("source = \"peer\"".to_owned(), ClientIp::peer()),
+            (format!("source = \"x-forwarded-for\"\n{trusted}"), ClientIp::x_forwarded_for(proxies())),
+            ("source = \"x-forwarded-for\"\nhops = 2".to_owned(), ClientIp::x_forwarded_for_hops(2).unwrap()),
+            (format!("source = \"forwarded\"\n{trusted}"), ClientIp::forwarded(proxies())),
+            ("source = \"forwarded\"\nhops = 20".to_owned(), ClientIp::forwarded_hops(20).unwrap()),
+            ("source = \"fly-io\"".to_owned(), ClientIp::fly_io()),
+            ("source = \"google-cloud-load-balancer\"".to_owned(), ClientIp::google_cloud_load_balancer()),
+            (
+                format!("source = {{ header = \"cf-connecting-ip\" }}\n{trusted}"),
+                ClientIp::header("cf-connecting-ip", proxies()).unwrap(),
+            ),
+            (
+                "source = \"x-forwarded-for\"\ntrusted = [\"0.0.0.0/0\"]\ntrust-everyone = true".to_owned(),
+                ClientIp::x_forwarded_for(everyone),
+            ),
+        ] {
+            assert_eq!(read_text(&format!("[client-ip]\n{text}"), read), (expected, String::new()), "{text}");
+        }
+        assert_eq!(read_text("", read), (ClientIp::peer(), String::new()));
+    }
+}

@@ -82,8 +82,8 @@ fn read_table(table: &DeTable<'_>, problems: &Problems, registry: &Registry) -> 
 fn refused_composition(error: &ConfigError) -> String {
     match (error.field(), error.policy()) {
         ("any", Some(policy)) => format!(
-            "compose has the concurrency {policy:?} in an any with limits on rates: permits are counted in this process \
-             and rates by the store, so one decision cannot choose between them; put it beside the any, as in \
+            "compose has the concurrency {policy:?} in an any with limits on rates: permits are counted in this \
+             process and rates by the store, so one decision cannot choose between them; put it beside the any, as in \
              [{policy:?}, {{ any = [\"…\", \"…\"] }}]"
         ),
         _ => format!("compose: {error}"),

@@ -105,6 +105,9 @@ fn read_limit(section: &Section<'_>, name: &str, context: &Context<'_>) -> Read 
     let algorithm = algorithm::read(section);
     let key = key::required(section, &context.client_ip, context.registry);
     let options = Options::read(section, context);
+    if let Some(KeySource::Extractor(_)) = &key {
+        refuse_key_deadline(section);
+    }
     let needs_on_error = options.on_error.is_none();
     let built = algorithm.zip(key).map(|(algorithm, key)| {
         let limit = limit(name, algorithm);
@@ -114,6 +117,13 @@ fn read_limit(section: &Section<'_>, name: &str, context: &Context<'_>) -> Read 
         })
     });
     (built.and_then(|limit| checked(section, limit)), needs_on_error)
+}
+
+/// A deadline that nothing has to meet would look as if it protected from something.
+fn refuse_key_deadline(section: &Section<'_>) {
+    if let Some(field) = section.field_if_written("key-deadline") {
+        field.problem("it is for a key that a future returns, and this key is known at once; remove it");
+    }
 }
 
 /// A problem if a setting is wrong in itself or with another one.
@@ -137,6 +147,7 @@ fn read_plans(section: &Section<'_>, name: &str, context: &Context<'_>) -> Read 
     let unknown = unknown.and_then(|field| field.expect_text("it must be the name of a tier"));
     let settings = PlansSettings::read(section);
     let options = Options::read(section, context);
+    refuse_key_deadline(section);
     let needs_on_error = options.on_error.is_none();
     let built = (|| {
         let (tiers, key, lookup, unknown) = (tiers?, key?, lookup?, unknown?);
@@ -192,6 +203,7 @@ fn plain_key(
 }
 
 /// The settings that only plans have.
+#[derive(Debug, PartialEq, Eq)]
 struct PlansSettings {
     carry: Carry,
     cache: Option<(usize, std::time::Duration)>,
@@ -273,4 +285,31 @@ fn read_concurrency(section: &Section<'_>, name: &str, context: &Context<'_>) ->
         limit = limit.when(move |parts| matcher.matches(parts));
     }
     Some(on_missing.map_or(limit.clone(), |rule| limit.on_missing(rule)).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::rules::reader::read_text;
+
+    #[test]
+    fn settings_of_plans_are_read_as_they_are_written() {
+        let text = "on-change = \"reset\"\ncache = { identities = 500, keep-for = \"10s\" }\n\
+                    lookups = { at-once = 20, deadline = \"200ms\" }\nunknown-as-missing = true";
+        let settings = PlansSettings {
+            carry: Carry::Reset,
+            cache: Some((500, Duration::from_secs(10))),
+            lookups: Some((20, Duration::from_millis(200))),
+            unknown_as_missing: true,
+        };
+        assert_eq!(read_text(text, PlansSettings::read), (Some(settings), String::new()));
+        let usual = PlansSettings { carry: Carry::Keep, cache: None, lookups: None, unknown_as_missing: false };
+        assert_eq!(read_text("", PlansSettings::read), (Some(usual), String::new()));
+        for (name, rule) in [("keep", Carry::Keep), ("proportional", Carry::Proportional), ("reset", Carry::Reset)] {
+            let (settings, _) = read_text(&format!("on-change = \"{name}\""), PlansSettings::read);
+            assert_eq!(settings.map(|settings| settings.carry), Some(rule));
+        }
+    }
 }

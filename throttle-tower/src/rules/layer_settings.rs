@@ -7,7 +7,7 @@ use super::reader::{Field, Section};
 use crate::ThrottleLayer;
 use crate::headers::{Dialect, ResetFormat};
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct LayerSettings {
     headers: Option<Dialect>,
     retry_jitter: Option<u8>,
@@ -66,4 +66,27 @@ fn dialect(field: &Field<'_>) -> Option<Dialect> {
         field.problem(format_args!("it must be one of {}{}", all.join(", "), did_you_mean(text, names())));
     }
     known
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::reader::read_text;
+
+    #[test]
+    fn settings_are_read_as_they_are_written() {
+        let text = "[layer]\nheaders = \"none\"\nretry-jitter = 100\nmax-waiting = 0\nreport-in-response = false";
+        let settings = LayerSettings {
+            headers: Some(Dialect::None),
+            retry_jitter: Some(100),
+            max_waiting: Some(0),
+            report_in_response: Some(false),
+        };
+        assert_eq!(read_text(text, LayerSettings::read), (settings, String::new()));
+        assert_eq!(read_text("", LayerSettings::read), (LayerSettings::default(), String::new()));
+        for (name, dialect) in DIALECTS {
+            let (settings, problems) = read_text(&format!("[layer]\nheaders = \"{name}\""), LayerSettings::read);
+            assert_eq!((settings.headers, problems), (Some(dialect), String::new()));
+        }
+    }
 }

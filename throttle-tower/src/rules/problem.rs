@@ -13,11 +13,16 @@ use std::sync::Arc;
 /// ```
 /// use throttle_tower::rules::{Registry, Rules};
 ///
-/// let text = "version = 1\n[[limit]]\nname = \"per-ip\"\nby = \"client-ip\"\ngcra = { rate = \"0/second\", brust = 20 }";
+/// let text = r#"version = 1
+/// [[limit]]
+/// name = "per-ip"
+/// by = "client-ip"
+/// gcra = { rate = "0/second", brust = 20 }"#;
 /// let error = Rules::from_str("throttle.toml", text, Registry::new()).unwrap_err();
 /// assert_eq!(error.problems().len(), 2);
-/// assert_eq!((error.problems()[1].line(), error.problems()[1].column()), (Some(5), Some(30)));
-/// assert!(error.to_string().starts_with("throttle.toml:5:17: limit \"per-ip\": gcra.rate is \"0/second\": rate count is 0"));
+/// assert_eq!((error.problems()[1].line(), error.problems()[1].column()), (Some(5), Some(29)));
+/// let first = r#"throttle.toml:5:17: limit "per-ip": gcra.rate is "0/second": rate count is 0: it must lie"#;
+/// assert!(error.to_string().starts_with(first));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RulesError {

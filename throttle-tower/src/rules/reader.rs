@@ -283,6 +283,16 @@ impl<'a> Field<'a> {
     }
 }
 
+/// What is read from a text, and the messages of its problems.
+#[cfg(test)]
+pub(super) fn read_text<T>(text: &str, read: impl FnOnce(&Section<'_>) -> T) -> (T, String) {
+    let problems = Problems::default();
+    let table = DeTable::parse(text).unwrap();
+    let value = read(&Section::root(table.get_ref(), &problems));
+    let messages = problems.into_result(&"f".into(), text).map_or_else(|error| error.to_string(), |()| String::new());
+    (value, messages)
+}
+
 /// Most characters of a value that a message shows.
 const SHOWN: usize = 60;
 

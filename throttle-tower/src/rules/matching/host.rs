@@ -42,8 +42,8 @@ impl Hosts {
         Ok(())
     }
 
-    /// Whether the request names one of the hosts: in its URI, or in any `Host`. A request that names two hosts must not
-    /// escape by that.
+    /// Whether the request names one of the hosts: in its URI, or in any `Host`. A request that names two hosts must
+    /// not escape by that.
     pub(super) fn contain_host_of(&self, parts: &Parts) -> bool {
         let headers = parts.headers.get_all(HOST).iter().filter_map(|host| host.to_str().ok());
         parts.uri.host().into_iter().chain(headers.map(without_port)).any(|host| self.contain(host))

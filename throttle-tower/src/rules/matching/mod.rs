@@ -40,7 +40,7 @@ impl Matcher {
     }
 
     pub(super) fn matches(&self, parts: &Parts) -> bool {
-        self.methods.as_ref().is_none_or(|methods| methods.contains(method::served_as(&parts.method)))
+        self.methods.as_ref().is_none_or(|methods| method::any_matches(methods, &parts.method))
             && self
                 .routes
                 .as_ref()

@@ -27,7 +27,7 @@ fn refusal(name: &str, text: &str) -> String {
     }
 }
 
-/// With `THROTTLE_WRITE_GOLDEN=1` it writes the texts instead of comparing them.
+/// With `THROTTLE_WRITE_REFUSALS=1` it writes the texts, and fails all the same: read what changed, and run it again.
 #[test]
 fn bad_files_are_refused_with_every_problem_where_it_is() {
     let mut names: Vec<String> = fs::read_dir(folder())
@@ -41,8 +41,9 @@ fn bad_files_are_refused_with_every_problem_where_it_is() {
         let file = format!("{name}.toml");
         let refusal = refusal(&file, &fs::read_to_string(folder().join(&file)).unwrap()) + "\n";
         let golden = folder().join(format!("{name}.txt"));
-        if std::env::var_os("THROTTLE_WRITE_GOLDEN").is_some() {
+        if std::env::var_os("THROTTLE_WRITE_REFUSALS").is_some() {
             fs::write(golden, refusal).unwrap();
+            wrong.push(format!("{file} is written"));
         } else if fs::read_to_string(golden).unwrap_or_default() != refusal {
             wrong.push(refusal);
         }

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use proptest::prelude::*;
+
 use crate::rules::{Registry, Rules};
 
 const MIB: usize = 1 << 20;
@@ -80,6 +82,33 @@ fn files_that_end_anywhere_are_refused_without_a_panic() {
     for end in (0..whole.len()).filter(|end| whole.is_char_boundary(*end)).step_by(7) {
         if let Err(error) = Rules::from_str("f", &whole[..end], super::bad::registry()) {
             assert!(!error.to_string().is_empty());
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn file_with_random_edits_is_read_or_refused_where_it_is(
+        edits in prop::collection::vec((any::<prop::sample::Index>(), 0..30_usize, any::<prop::sample::Index>()), 1..6)
+    ) {
+        const PIECES: [&str; 26] = [
+            "", "[", "]", "{", "}", "=", ".", ",", "\"", "'", "\n", "#", "-", "0", "1.5", "true", "{}", "[]",
+            "[[limit]]\n", "[plans]\n", "name = \"x\"\n", "\"\"\"", "é", "\u{0}", "\u{feff}", "2099-01-01",
+        ];
+        let mut text: Vec<char> = include_str!("good/everything.toml").chars().collect();
+        for (place, length, piece) in edits {
+            let start = place.index(text.len());
+            let end = text.len().min(start + length);
+            text.splice(start..end, piece.get(&PIECES).chars());
+        }
+        let text: String = text.into_iter().collect();
+        if let Err(error) = Rules::from_str("f", &text, super::bad::registry()) {
+            prop_assert!(!error.problems().is_empty());
+            for problem in error.problems() {
+                let (line, column) = (problem.line().unwrap(), problem.column().unwrap());
+                let found = text.split('\n').nth(line - 1);
+                prop_assert!(found.is_some_and(|found| column <= found.chars().count() + 1), "{error}");
+            }
         }
     }
 }
