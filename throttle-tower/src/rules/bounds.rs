@@ -101,7 +101,9 @@ fn end_of_string(text: &[u8], start: usize) -> usize {
             b'\\' if quote == b'"' => at += 1,
             b'\n' if !is_long => return at - 1,
             _ if byte == quote && (!is_long || text[at..].starts_with(&[quote; 3])) => {
-                return at + if is_long { 2 } else { 0 };
+                // A long string may end with quotes of its own: up to two before the three that end it.
+                let own = text.get(at + 3..).unwrap_or_default().iter().take(2).take_while(|byte| **byte == quote);
+                return if is_long { at + 2 + own.count() } else { at };
             }
             _ => {}
         }
@@ -133,6 +135,15 @@ mod tests {
         assert_eq!(place(&keys(MAX_DEPTH + 1)), Some(1 + 2 * MAX_DEPTH));
         let tables = |depth: usize| format!("{}a = 1{}", "a = {".repeat(depth), "}".repeat(depth));
         assert_eq!((place(&tables(MAX_DEPTH)), place(&tables(MAX_DEPTH + 1)).is_some()), (None, true));
+    }
+
+    #[test]
+    fn quotes_at_the_end_of_a_long_string_hide_nothing() {
+        for (quote, own) in [('\'', 1), ('\'', 2), ('"', 1), ('"', 2)] {
+            let [start, end] = [3, 3 + own].map(|count| quote.to_string().repeat(count));
+            let text = format!("a = [{start}x{end}, {}", "[".repeat(MAX_DEPTH));
+            assert_eq!(place(&text), Some(text.len() - 1), "{text}");
+        }
     }
 
     #[test]

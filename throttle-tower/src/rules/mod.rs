@@ -89,7 +89,7 @@
 //! | `charge-refused` | `true`: [refused requests are charged](crate::Limit::charge_refused) | `false` |
 //! | `settled-later` | `true`: [the handler settles the cost](crate::Limit::settled_later), which is an estimate | `false` |
 //! | `wait-up-to` | a duration: [requests queue](crate::Limit::wait_up_to) instead of being refused | none |
-//! | `key-deadline` | a duration: how long a key from a future may take | `"1s"` |
+//! | `key-deadline` | a duration: how long a key that a future returns may take; only with such a key | `"1s"` |
 //! | `replace-existing` | `true`: see [`replace_existing`](crate::Limit::replace_existing) | `false` |
 //!
 //! ## Algorithms
