@@ -20,7 +20,7 @@ use tower::{Layer, Service};
 const REQUESTS: usize = 200_000;
 const ROUNDS: usize = 15;
 const CHILD: &str = "--count";
-const NAMES: [&str; 4] = ["admitted", "admitted, metrics", "refused", "refused, metrics"];
+const OBSERVED: [&str; 5] = ["nothing", "metrics", "events", "offenders", "the page and offenders"];
 
 fn main() {
     let args: Vec<String> = env::args().skip(1).filter(|arg| arg != "--bench").collect();
@@ -42,14 +42,24 @@ fn main() {
 
 type App = throttle_tower::Throttle<Answer>;
 
+/// Layers that admit, and then layers that refuse, each observed in all ways.
 fn services() -> Vec<App> {
     let layer = |rate, burst| {
         let policy = limit("all", Gcra::new(rate).burst(burst)).by(Constant);
         ThrottleLayer::new(policy).expect("a valid limit")
     };
-    let (wide, narrow) = (|| layer(Rate::per_second(1 << 20), 1 << 30), || layer(Rate::per_day(1), 1));
-    let layers = [wide(), wide().metrics("bench"), narrow(), narrow().metrics("bench")];
-    layers.into_iter().map(|layer| layer.layer(Answer)).collect()
+    let limits = [(Rate::per_second(1 << 20), 1 << 30), (Rate::per_day(1), 1)];
+    let observed = limits.into_iter().flat_map(|(rate, burst)| {
+        let plain = || layer(rate, burst);
+        [plain(), plain().metrics("bench"), plain().traced(), plain().track_offenders(), plain().dashboard::<()>().0]
+    });
+    observed.map(|layer| layer.layer(Answer)).collect()
+}
+
+/// What a request of the service at a place is, and the place of the one that nothing observes.
+fn name(place: usize) -> (String, usize) {
+    let what = if place < OBSERVED.len() { "admitted" } else { "refused" };
+    (format!("{what}, {}", OBSERVED[place % OBSERVED.len()]), place / OBSERVED.len() * OBSERVED.len())
 }
 
 #[derive(Clone)]
@@ -86,7 +96,7 @@ fn warm_up(service: &mut App) {
 fn times() {
     let mut services = services();
     services.iter_mut().for_each(warm_up);
-    let mut times = vec![Vec::new(); NAMES.len()];
+    let mut times = vec![Vec::new(); services.len()];
     for _ in 0..ROUNDS {
         for (service, times) in services.iter_mut().zip(&mut times) {
             let before = Instant::now();
@@ -95,8 +105,9 @@ fn times() {
         }
     }
     println!("| request | ns, median (least to most) | more than without |\n|---|---|---|");
-    for (name, (place, of_one)) in NAMES.iter().zip(times.iter().enumerate()) {
-        let mut more: Vec<f64> = of_one.iter().zip(&times[place / 2 * 2]).map(|(own, plain)| own - plain).collect();
+    for (place, of_one) in times.iter().enumerate() {
+        let (name, plain) = name(place);
+        let mut more: Vec<f64> = of_one.iter().zip(&times[plain]).map(|(own, plain)| own - plain).collect();
         let mut own = of_one.clone();
         own.sort_by(f64::total_cmp);
         more.sort_by(f64::total_cmp);
@@ -111,9 +122,11 @@ fn times() {
 #[expect(clippy::print_stdout, reason = "a benchmark reports")]
 fn instructions() {
     println!("| request | instructions | more than without |\n|---|---|---|");
-    let counts: Vec<u64> = (0..NAMES.len()).map(|place| (total(place, 3_000) - total(place, 1_000)) / 2_000).collect();
-    for (place, name) in NAMES.iter().enumerate() {
-        println!("| {name} | {} | {} |", counts[place], counts[place] - counts[place / 2 * 2]);
+    let count = |place: usize| (total(place, 3_000) - total(place, 1_000)) / 2_000;
+    let counts: Vec<u64> = (0..2 * OBSERVED.len()).map(count).collect();
+    for (place, own) in counts.iter().enumerate() {
+        let (name, plain) = name(place);
+        println!("| {name} | {own} | {} |", own - counts[plain]);
     }
 }
 
