@@ -11,7 +11,6 @@ use throttle_core::{ConfigError, Policy, PolicySet};
 use tokio::sync::Semaphore;
 
 use super::batch::Batcher;
-use super::by_slot::SlotBatchers;
 use crate::keyspace::{Keyspace, PolicyNames};
 use crate::link::in_flight_limit::InFlightLimit;
 use crate::script::prepared::Prepared;
@@ -43,11 +42,9 @@ pub struct RedisSet {
     pub(crate) names: Vec<PolicyNames>,
     prepared: ArcSwap<Prepared>,
     pub(crate) batcher: Batcher,
-    /// Takes the place of the batcher on a cluster.
-    pub(crate) slot_batchers: SlotBatchers,
-    /// Places for decisions that are not batched, or batched by slot.
+    /// Places for decisions that are not batched.
     pub(crate) waiting: Semaphore,
-    /// Work under way of these decisions.
+    /// Work under way of decisions that are not batched.
     pub(crate) room: InFlightLimit,
     /// Each policy as a set of its own, for keys that are in different slots.
     singles: OnceLock<Vec<Arc<RedisSet>>>,
@@ -77,24 +74,10 @@ impl RedisSet {
     fn in_tiers(shared: &Shared, set: PolicySet, tiers: Tiers) -> Self {
         let names = set.policies().iter().map(|policy| shared.keyspace.policy(policy.name())).collect();
         let prepared = ArcSwap::from_pointee(in_force(shared, &set, &tiers));
-        let (batcher, slot_batchers) = (Batcher::default(), SlotBatchers::default());
-        let (others, singles) = (Mutex::default(), OnceLock::new());
+        let (others, batcher, singles) = (Mutex::default(), Batcher::default(), OnceLock::new());
         let (waiting, room) = (Semaphore::new(shared.options.queue), shared.link.room_of_set());
         let backend = shared.id;
-        Self {
-            backend,
-            set,
-            registered: None,
-            tiers,
-            others,
-            names,
-            prepared,
-            batcher,
-            slot_batchers,
-            waiting,
-            room,
-            singles,
-        }
+        Self { backend, set, registered: None, tiers, others, names, prepared, batcher, waiting, room, singles }
     }
 
     /// The set for requests in the tiers that `tier_of` returns for each policy's place: itself, unless it has tiers.
