@@ -1,16 +1,23 @@
 //! The host that a request names.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
+use std::net::Ipv6Addr;
 
 use http::header::HOST;
 use http::request::Parts;
 
+/// The longest name that DNS knows. It bounds what a long `Host` costs.
+const MAX_LENGTH: usize = 253;
+
 /// Hosts by name, and domains with all hosts below them.
 #[derive(Default)]
 pub(super) struct Hosts {
-    names: HashSet<Box<str>>,
+    names: HashSet<Box<[u8]>>,
     /// Without `*.`
-    domains: HashSet<Box<str>>,
+    domains: HashSet<Box<[u8]>>,
+    /// The length of the longest of the domains.
+    longest_domain: usize,
 }
 
 impl Hosts {
@@ -20,55 +27,109 @@ impl Hosts {
     ///
     /// What to write instead.
     pub(super) fn add(&mut self, text: &str) -> Result<(), String> {
-        let (hosts, name) = match text.strip_prefix("*.") {
-            Some(domain) => (&mut self.domains, domain),
-            None => (&mut self.names, text),
-        };
-        let is_ipv6 = name.starts_with('[') && name.ends_with(']');
-        if name.contains("//") || name.contains('/') {
-            return Err("it must be a host alone, without a scheme and a path, as in \"api.example.com\"".to_owned());
+        match text.strip_prefix("*.") {
+            Some(domain) if !domain.starts_with('[') => {
+                let domain = parse(domain)?;
+                self.longest_domain = self.longest_domain.max(domain.len());
+                self.domains.insert(domain);
+            }
+            _ => {
+                self.names.insert(parse(text)?);
+            }
         }
-        if name.contains(':') && !is_ipv6 {
-            return Err("it must be a host without a port; a limit applies to all ports".to_owned());
-        }
-        if name.contains('*') {
-            return Err("a * stands for all before a domain, as in \"*.example.com\"".to_owned());
-        }
-        let is_plain = name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._:[]".contains(&b));
-        if name.trim_end_matches('.').is_empty() || !is_plain {
-            return Err("it must be a host, as in \"api.example.com\" (other alphabets as xn--…)".to_owned());
-        }
-        hosts.insert(normalized(name).into());
         Ok(())
     }
 
     /// Whether the request names one of the hosts: in its URI, or in any `Host`. A request that names two hosts must
     /// not escape by that.
     pub(super) fn contain_host_of(&self, parts: &Parts) -> bool {
-        let headers = parts.headers.get_all(HOST).iter().filter_map(|host| host.to_str().ok());
-        parts.uri.host().into_iter().chain(headers.map(without_port)).any(|host| self.contain(host))
+        let of_uri = parts.uri.host().map(str::as_bytes);
+        let of_headers = parts.headers.get_all(HOST).iter().flat_map(|host| readings(host.as_bytes()));
+        of_uri.into_iter().chain(of_headers).any(|host| self.contain(host))
     }
 
-    fn contain(&self, host: &str) -> bool {
+    fn contain(&self, host: &[u8]) -> bool {
         let host = normalized(host);
-        let below = |domains: &HashSet<Box<str>>| {
-            host.match_indices('.').any(|(dot, _)| dot > 0 && domains.contains(&host[dot + 1..]))
-        };
-        self.names.contains(&*host) || (!self.domains.is_empty() && below(&self.domains))
+        self.names.contains(&*host) || self.rests(&host).any(|rest| self.domains.contains(rest))
+    }
+
+    /// What follows each dot of the host, unless it is longer than every domain. The work thus depends on the domains,
+    /// and not on how long a host the client sends.
+    fn rests<'h>(&self, host: &'h [u8]) -> impl Iterator<Item = &'h [u8]> + use<'h> {
+        // The dot of ".example.com" has no host before it.
+        let first = host.len().saturating_sub(self.longest_domain + 1).max(1);
+        (first..host.len()).filter(|dot| host[*dot] == b'.').map(|dot| &host[dot + 1..])
     }
 }
 
-fn normalized(host: &str) -> std::borrow::Cow<'_, str> {
-    let host = host.trim().trim_end_matches('.');
-    if host.bytes().any(|b| b.is_ascii_uppercase()) { host.to_ascii_lowercase().into() } else { host.into() }
+/// # Errors
+///
+/// What to write instead.
+fn parse(name: &str) -> Result<Box<[u8]>, String> {
+    const EXAMPLE: &str = "it must be a host, as in \"api.example.com\" (other alphabets as xn--…)";
+    if name.contains('/') {
+        return Err("it must be a host alone, without a scheme and a path, as in \"api.example.com\"".to_owned());
+    }
+    if name.parse::<Ipv6Addr>().is_ok() {
+        return Err(format!("an IPv6 address stands in brackets; write \"[{name}]\""));
+    }
+    if name.contains('*') {
+        return Err("a * stands for all before a domain, as in \"*.example.com\"".to_owned());
+    }
+    if name.contains(['[', ']']) && !name.contains("]:") {
+        let address = ipv6(name.as_bytes()).ok_or("brackets hold an IPv6 address, as in \"[2001:db8::1]\"")?;
+        return Ok(address.into_bytes().into());
+    }
+    if name.contains(':') {
+        return Err("it must be a host without a port; a limit applies to all ports".to_owned());
+    }
+    if let Some(domain) = name.strip_prefix('.').filter(|domain| !domain.is_empty()) {
+        return Err(format!("it must not start with a dot; for all hosts below a domain write \"*.{domain}\""));
+    }
+    let labels = name.strip_suffix('.').unwrap_or(name);
+    if labels.is_empty() || !labels.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b)) {
+        return Err(EXAMPLE.to_owned());
+    }
+    if labels.split('.').any(str::is_empty) {
+        return Err("it has two dots with nothing between them, and no host has".to_owned());
+    }
+    if labels.len() > MAX_LENGTH {
+        return Err(format!("no host has more than {MAX_LENGTH} characters"));
+    }
+    Ok(normalized(name.as_bytes()).into())
 }
 
-/// `[::1]:80` is `[::1]`.
-fn without_port(host: &str) -> &str {
-    match host.rsplit_once(':') {
-        Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) => name,
-        _ => host,
+/// The hosts that servers find in a `Host`: it has no user information, but those that accept one take what follows the
+/// `@`.
+fn readings(host: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let after_user = host.rsplit(|b| *b == b'@').next().filter(|rest| rest.len() < host.len());
+    [Some(host), after_user].into_iter().flatten().map(without_port)
+}
+
+/// `[::1]:80` is `[::1]`. Some servers ignore whatever follows the colon, so that it need not be a port.
+fn without_port(host: &[u8]) -> &[u8] {
+    let host = host.trim_ascii();
+    let end = match host.first() {
+        Some(b'[') => host.iter().position(|b| *b == b']').map(|bracket| bracket + 1),
+        _ => host.iter().position(|b| *b == b':'),
+    };
+    end.map_or(host, |end| &host[..end])
+}
+
+/// In lower case, without final dots; an IPv6 address in its usual spelling.
+fn normalized(host: &[u8]) -> Cow<'_, [u8]> {
+    if let Some(address) = ipv6(host) {
+        return address.into_bytes().into();
     }
+    let dots = host.iter().rev().take_while(|b| **b == b'.').count();
+    let host = &host[..host.len() - dots];
+    if host.iter().any(u8::is_ascii_uppercase) { host.to_ascii_lowercase().into() } else { host.into() }
+}
+
+/// The address in brackets, each address in one spelling.
+fn ipv6(host: &[u8]) -> Option<String> {
+    let address = std::str::from_utf8(host.strip_prefix(b"[")?.strip_suffix(b"]")?).ok()?;
+    Some(format!("[{}]", address.parse::<Ipv6Addr>().ok()?))
 }
 
 #[cfg(test)]
@@ -83,17 +144,52 @@ mod tests {
         hosts
     }
 
+    fn with_host(host: &str) -> Parts {
+        Request::builder().header("host", host).body(()).unwrap().into_parts().0
+    }
+
     #[test]
     fn host_is_compared_without_case_port_and_final_dot() {
         let hosts = hosts(&["api.Example.com", "[::1]"]);
         for host in ["api.example.com", "API.example.com:8080", "api.example.com.", "[::1]", "[::1]:80"] {
-            let (parts, ()) = Request::builder().header("host", host).body(()).unwrap().into_parts();
-            assert!(hosts.contain_host_of(&parts), "{host}");
+            assert!(hosts.contain_host_of(&with_host(host)), "{host}");
         }
-        for host in ["example.com", "api.example.com.evil", "xapi.example.com", ""] {
-            let (parts, ()) = Request::builder().header("host", host).body(()).unwrap().into_parts();
-            assert!(!hosts.contain_host_of(&parts), "{host}");
+        for host in ["example.com", "api.example.com.evil", "xapi.example.com", "", "[::2]", "[", "]", "[::1", "@"] {
+            assert!(!hosts.contain_host_of(&with_host(host)), "{host}");
         }
+    }
+
+    #[test]
+    fn spelling_is_no_way_around_a_host() {
+        let hosts = hosts(&["api.example.com", "[::1]", "*.test"]);
+        for host in [
+            "u@api.example.com",
+            "u:p@api.example.com:80",
+            "u@other@api.example.com",
+            "api.example.com:80@other",
+            "api.example.com:",
+            "api.example.com:http",
+            "[0:0:0:0:0:0:0:1]",
+            "[::0001]:80",
+            "a.test:80",
+        ] {
+            assert!(hosts.contain_host_of(&with_host(host)), "{host}");
+        }
+        let latin_1 = http::HeaderValue::from_bytes(b"caf\xe9.test").unwrap();
+        let (parts, ()) = Request::builder().header("host", latin_1).body(()).unwrap().into_parts();
+        assert!(hosts.contain_host_of(&parts), "bytes that are no text");
+    }
+
+    #[test]
+    fn long_host_costs_no_more_than_its_length() {
+        let hosts = hosts(&["*.example.com", "*.a.example.org"]);
+        let long = ".a".repeat(1 << 20);
+        let looked_up: usize = hosts.rests(long.as_bytes()).map(<[u8]>::len).sum();
+        assert!(looked_up < 100, "{looked_up}");
+        let start = std::time::Instant::now();
+        assert!(!hosts.contain_host_of(&with_host(&long)));
+        assert!(hosts.contain_host_of(&with_host(&format!("{long}.example.com"))), "a long host is no way around");
+        assert!(start.elapsed().as_secs() < 5, "{:?}", start.elapsed());
     }
 
     #[test]
@@ -113,8 +209,15 @@ mod tests {
     #[test]
     fn wildcard_stands_for_the_hosts_below_a_domain() {
         let hosts = hosts(&["*.example.com"]);
-        assert!(hosts.contain("a.example.com") && hosts.contain("a.b.example.com"));
-        assert!(!hosts.contain("example.com") && !hosts.contain(".example.com") && !hosts.contain("aexample.com"));
+        for (host, expected) in [
+            ("a.example.com", true),
+            ("a.b.example.com", true),
+            ("example.com", false),
+            (".example.com", false),
+            ("aexample.com", false),
+        ] {
+            assert_eq!(hosts.contain(host.as_bytes()), expected, "{host}");
+        }
     }
 
     #[test]
@@ -127,6 +230,18 @@ mod tests {
             ("", "as in"),
             ("größe.de", "xn--"),
             ("a b", "as in"),
+            (".", "as in"),
+            (".example.com", "write \"*.example.com\""),
+            ("a..b", "nothing between"),
+            ("a..", "nothing between"),
+            ("*..a", "dot"),
+            ("[abc]", "an IPv6 address"),
+            ("[::1", "an IPv6 address"),
+            ("[::1]:80", "without a port"),
+            ("a[b]", "an IPv6 address"),
+            ("::1", "write \"[::1]\""),
+            ("*.[::1]", "before a domain"),
+            (&"a.".repeat(200), "253"),
         ] {
             let error = Hosts::default().add(host).unwrap_err();
             assert!(error.contains(remedy), "{host}: {error}");
