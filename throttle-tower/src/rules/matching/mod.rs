@@ -5,6 +5,7 @@ mod method;
 mod path;
 mod read;
 mod route;
+mod spelling;
 
 use std::collections::HashSet;
 

@@ -1,6 +1,6 @@
 //! Patterns of paths, for services without axum's routes.
 
-use std::borrow::Cow;
+use super::spelling;
 
 /// `/api/*` is one segment below `/api`, `/api/**` is `/api` and everything below it.
 pub(super) struct PathPattern {
@@ -41,13 +41,10 @@ impl PathPattern {
         Ok(Self { segments, is_open })
     }
 
-    fn matches<'p>(&self, mut path: impl Iterator<Item = &'p str>) -> bool {
-        let starts = self.segments.iter().all(|segment| match (segment, path.next()) {
-            (Segment::Any, Some(_)) => true,
-            (Segment::Text(text), Some(other)) => **text == *other,
-            (_, None) => false,
-        });
-        starts && (self.is_open || path.next().is_none())
+    fn matches(&self, path: &[&str]) -> bool {
+        let is_long_enough =
+            if self.is_open { path.len() >= self.segments.len() } else { path.len() == self.segments.len() };
+        is_long_enough && self.segments.iter().zip(path).all(|(segment, other)| segment.matches(other))
     }
 }
 
@@ -64,67 +61,26 @@ impl Segment {
             _ => Ok(Self::Text(segment.into())),
         }
     }
+
+    fn matches(&self, segment: &str) -> bool {
+        match self {
+            Self::Text(text) => **text == *segment,
+            Self::Any => true,
+        }
+    }
 }
 
 /// Whether some pattern matches the path, in any of the ways in which servers and proxies read it: a spelling must not
 /// be a way around a limit.
-///
-/// Empty segments and `.` count as nothing, so `//api/./v1/` is `/api/v1`. Percent signs are decoded once. Two things
-/// are read in both ways: `..` as a segment and as a step up, and `%2f` as a letter and as a separator.
 pub(super) fn any_matches(patterns: &[PathPattern], path: &str) -> bool {
-    let is_plain = !path.contains(['%', '\\']) && !path.contains("/.");
-    if is_plain {
-        return any_matches_segments(patterns, || path.split('/').filter(|segment| !segment.is_empty()));
+    let match_segments = |segments: &[&str]| patterns.iter().any(|pattern| pattern.matches(segments));
+    if spelling::has_one_reading(path) {
+        // One more than the longest pattern has shows that the path is longer.
+        let most = 1 + patterns.iter().map(|pattern| pattern.segments.len()).max().unwrap_or(0);
+        let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).take(most).collect();
+        return match_segments(&segments);
     }
-    let letters = path.split('/').map(decoded);
-    let decoded = decoded(path);
-    let separators = decoded.split(['/', '\\']).map(Cow::Borrowed);
-    let readings = [letters.collect::<Vec<_>>(), separators.collect()];
-    readings.iter().any(|segments| {
-        let plain: Vec<&str> = segments.iter().map(|s| &**s).filter(|s| !s.is_empty() && *s != ".").collect();
-        let resolved = without_steps_up(&plain);
-        any_matches_segments(patterns, || plain.iter().copied())
-            || any_matches_segments(patterns, || resolved.iter().copied())
-    })
-}
-
-fn any_matches_segments<'p, I: Iterator<Item = &'p str>>(patterns: &[PathPattern], path: impl Fn() -> I) -> bool {
-    patterns.iter().any(|pattern| pattern.matches(path()))
-}
-
-fn without_steps_up<'s>(segments: &[&'s str]) -> Vec<&'s str> {
-    let mut resolved = Vec::new();
-    for segment in segments {
-        if *segment == ".." {
-            resolved.pop();
-        } else {
-            resolved.push(*segment);
-        }
-    }
-    resolved
-}
-
-/// Decodes percent signs once. Bytes that are no text become the replacement character, so that they do not keep the
-/// rest from being read.
-fn decoded(text: &str) -> Cow<'_, str> {
-    if !text.contains('%') {
-        return text.into();
-    }
-    let (bytes, mut decoded, mut at) = (text.as_bytes(), Vec::with_capacity(text.len()), 0);
-    while let Some(&byte) = bytes.get(at) {
-        let digit = |place: usize| bytes.get(place).and_then(|b| char::from(*b).to_digit(16));
-        match (byte, digit(at + 1), digit(at + 2)) {
-            (b'%', Some(high), Some(low)) => {
-                decoded.push((high * 16 + low) as u8);
-                at += 3;
-            }
-            _ => {
-                decoded.push(byte);
-                at += 1;
-            }
-        }
-    }
-    String::from_utf8_lossy(&decoded).into_owned().into()
+    spelling::any_reading(path, match_segments)
 }
 
 #[cfg(test)]
@@ -174,14 +130,48 @@ mod tests {
             "/api%5cv1",
             "/api/%2e/v1",
             "/../api/v1",
+            // A step up from an empty segment, for servers that keep it and for those that do not.
+            "/api//../v1",
+            "//../api/v1",
+            "/api/x//../v1/../../v1",
+            "/x//../api/v1",
+            "/api%2f/../v1",
+            // A backslash as a separator.
+            "\\api\\v1",
+            "/x\\..\\api/v1",
+            "/api\\\\../v1",
+            // Parameters of segments.
+            "/api;x/v1",
+            "/api;x=1;y/v1;z",
+            "/api/v1;x%2fy",
+            "/api;x%2fv1",
+            "/x/..;/api/v1",
+            "/x/..;y/api/.;/v1",
+            "/;/api/;x/v1",
+            "/api;x\\v1",
+            "/api;x\\y/v1",
         ] {
             assert!(matches("/api/v1", path), "{path}");
         }
         // Decoded once, as servers do.
         assert!(!matches("/api/v1", "/%2561pi/v1") && matches("/%x/v1".replace("%x", "*").as_str(), "/%2561pi/v1"));
-        assert!(matches("/files/*", "/files/a%2fb"), "a letter of one segment, too");
+        for path in ["/files/a%2fb", "/files\\a%2fb", "/files;x/a%2fb", "/files/a\\b", "/files/a;b%2fc", "/files/%3b"] {
+            assert!(matches("/files/*", path), "a letter of one segment, too: {path}");
+        }
+        assert!(matches("/files/*/c", "/files/a\\b%2fc"), "a letter beside an encoded separator");
+        assert!(matches("/a;b", "/a;b") && matches("/a\\b", "/a\\b"), "a letter in a pattern");
         assert!(matches("/api/**", "/api%2fv1/%ff"), "what is no text hides nothing");
-        assert!(matches("/a", "/a") && !matches("/a", "/%ff") && !matches("/a", "/%"));
+        assert!(matches("/a", "/a") && !matches("/a", "/%ff") && !matches("/a", "/%") && !matches("/a", "/b;/a"));
+    }
+
+    #[test]
+    fn path_is_split_once_for_all_patterns() {
+        let patterns: Vec<_> = (0..20_000).map(|n| PathPattern::parse(&format!("/a/{n}")).unwrap()).collect();
+        let start = std::time::Instant::now();
+        let long = "/".repeat(1 << 20);
+        assert!(!any_matches(&patterns, &long) && !any_matches(&patterns, &format!("{long}a/0/b")));
+        assert!(any_matches(&patterns, &format!("{long}a/19999")));
+        assert!(start.elapsed().as_secs() < 5, "{:?}", start.elapsed());
     }
 
     #[test]
