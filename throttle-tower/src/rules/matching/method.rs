@@ -1,7 +1,5 @@
 use http::Method;
 
-use crate::rules::names::nearest;
-
 /// The methods of RFC 9110 and RFC 5789, one of which is meant by a name that is nearly the same.
 const USUAL: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "CONNECT", "TRACE"];
 
@@ -19,11 +17,23 @@ pub(super) fn parse(text: &str) -> Result<Method, String> {
         return Err(format!("methods are written in upper case; write {:?}", text.to_ascii_uppercase()));
     }
     let method = Method::from_bytes(text.as_bytes()).map_err(|_| "it is not a method, as in \"POST\"".to_owned())?;
-    match nearest(text, USUAL) {
-        Some(near) if near != text && near.len().abs_diff(text.len()) <= 1 && text.len() > 3 => {
-            Err(format!("no method has this name; did you mean {near:?}?"))
-        }
+    match USUAL.into_iter().find(|usual| is_misspelt(text, usual)) {
+        Some(usual) if !USUAL.contains(&text) => Err(format!("no method has this name; did you mean {usual:?}?")),
         _ => Ok(method),
+    }
+}
+
+/// Whether one letter was added, left out or changed, or two neighbours swapped. Methods are short: by two letters,
+/// LIST would be POST.
+fn is_misspelt(text: &str, name: &str) -> bool {
+    let (text, name) = (text.as_bytes(), name.as_bytes());
+    let start = text.iter().zip(name).take_while(|(a, b)| a == b).count();
+    let (text, name) = (&text[start..], &name[start..]);
+    let end = text.iter().rev().zip(name.iter().rev()).take_while(|(a, b)| a == b).count();
+    match (&text[..text.len() - end], &name[..name.len() - end]) {
+        ([_], [] | [_]) | ([], [_]) => true,
+        ([a, b], [c, d]) => a == d && b == c,
+        _ => false,
     }
 }
 
@@ -40,9 +50,24 @@ mod tests {
     #[test]
     fn method_is_written_as_it_is_sent() {
         assert_eq!(parse("POST"), Ok(Method::POST));
-        assert!(parse("PURGE").is_ok() && parse("PROPFIND").is_ok() && parse("LOCK").is_ok() && parse("ACL").is_ok());
+        for other in ["PURGE", "PROPFIND", "LOCK", "ACL", "LIST", "PUSH", "PULL", "COPY", "MOVE", "LINK", "QUERY"] {
+            assert!(parse(other).is_ok(), "{other}");
+        }
+        for usual in USUAL {
+            assert_eq!(parse(usual).unwrap().as_str(), usual);
+        }
         assert!(parse("post").unwrap_err().ends_with("write \"POST\""));
-        assert!(parse("PSOT").unwrap_err().ends_with("did you mean \"POST\"?"));
+        for (wrong, usual) in [
+            ("PSOT", "POST"),
+            ("POSTT", "POST"),
+            ("POS", "POST"),
+            ("PAST", "POST"),
+            ("GTE", "GET"),
+            ("DELTE", "DELETE"),
+            ("OPTION", "OPTIONS"),
+        ] {
+            assert!(parse(wrong).unwrap_err().ends_with(&format!("did you mean {usual:?}?")), "{wrong}");
+        }
         assert!(parse("").is_err() && parse("GET /").is_err());
     }
 }
