@@ -22,6 +22,7 @@ use crate::extract::Route;
 #[derive(Default)]
 pub(super) struct Matcher {
     methods: Option<Vec<Method>>,
+    /// Without the names of parameters.
     routes: Option<HashSet<Box<str>>>,
     paths: Option<Vec<PathPattern>>,
     hosts: Option<Hosts>,
@@ -42,12 +43,22 @@ impl Matcher {
 
     pub(super) fn matches(&self, parts: &Parts) -> bool {
         self.methods.as_ref().is_none_or(|methods| method::any_matches(methods, &parts.method))
-            && self
-                .routes
-                .as_ref()
-                .is_none_or(|routes| Route::template(parts).is_some_and(|route| routes.contains(route)))
-            && self.paths.as_ref().is_none_or(|paths| path::any_matches(paths, parts.uri.path()))
+            && self.routes.as_ref().is_none_or(|routes| routes_contain(routes, parts))
+            && self.paths.as_ref().is_none_or(|paths| path::any_matches(paths, path_of(parts)))
             && self.hosts.as_ref().is_none_or(|hosts| hosts.contain_host_of(parts))
             && self.conditions.iter().all(|(applies, expected)| applies(parts) == *expected)
     }
+}
+
+fn routes_contain(routes: &HashSet<Box<str>>, parts: &Parts) -> bool {
+    Route::template(parts).is_some_and(|route| routes.contains(&*route::without_names(route)))
+}
+
+/// The path as the client sent it. Inside a nested router of axum, the URI is without the router's prefix.
+fn path_of(parts: &Parts) -> &str {
+    #[cfg(feature = "axum")]
+    if let Some(axum::extract::OriginalUri(uri)) = parts.extensions.get() {
+        return uri.path();
+    }
+    parts.uri.path()
 }

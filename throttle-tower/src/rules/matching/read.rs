@@ -29,7 +29,8 @@ fn read_match(table: &Section<'_>, matcher: &mut Matcher) {
         table.problem("match has none of methods, routes, paths and hosts: write one, or remove it");
     }
     matcher.methods = methods.map(|field| each(&field, method::parse));
-    matcher.routes = routes.map(|field| each(&field, |text| route::check(text).map(|()| text.into())));
+    matcher.routes =
+        routes.map(|field| each(&field, |text| route::check(text).map(|()| route::without_names(text).into())));
     matcher.paths = paths.map(|field| each(&field, PathPattern::parse));
     matcher.hosts = hosts.map(|field| {
         let mut hosts = Hosts::default();

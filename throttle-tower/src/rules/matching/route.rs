@@ -1,5 +1,7 @@
-//! The syntax of route templates, as axum 0.8 writes them. A template is compared as text, so a wrong one would never
-//! match anything.
+//! The syntax of route templates, as axum 0.8 writes them. A template is compared as text, but for the names of its
+//! parameters, so a wrong one would never match anything.
+
+use std::borrow::Cow;
 
 /// # Errors
 ///
@@ -31,7 +33,11 @@ fn check_segment(segment: &str, is_last: bool) -> Result<(), String> {
     let Some((_, parameter)) = plain.split_once('{') else {
         return if plain.contains('}') { Err(braces()) } else { Ok(()) };
     };
-    let name = parameter.split_once('}').map(|(name, _)| name).ok_or_else(braces)?;
+    let (name, rest) = parameter.split_once('}').ok_or_else(braces)?;
+    if !rest.is_empty() {
+        return Err("a parameter is the last of its segment, so axum refuses this route; end the segment after the }"
+            .to_owned());
+    }
     let name = match name.strip_prefix('*') {
         Some(_) if !is_last => return Err("a wildcard must be the last segment".to_owned()),
         Some(name) => name,
@@ -41,6 +47,36 @@ fn check_segment(segment: &str, is_last: bool) -> Result<(), String> {
         return Err("a parameter has a name, as in {id} or {*rest}".to_owned());
     }
     Ok(())
+}
+
+/// The template without the names of its parameters: those of the file need not be those of the program.
+pub(super) fn without_names(template: &str) -> Cow<'_, str> {
+    if !template.contains('{') {
+        return template.into();
+    }
+    template.split('/').map(segment_without_name).collect::<Vec<_>>().join("/").into()
+}
+
+fn segment_without_name(segment: &str) -> Cow<'_, str> {
+    match parameter_start(segment) {
+        Some(start) if segment.ends_with('}') => {
+            let is_wildcard = segment[start + 1..].starts_with('*');
+            format!("{}{}", &segment[..start], if is_wildcard { "{*}" } else { "{}" }).into()
+        }
+        _ => segment.into(),
+    }
+}
+
+/// Where the first brace is that is not doubled.
+fn parameter_start(segment: &str) -> Option<usize> {
+    let mut from = 0;
+    loop {
+        let brace = from + segment[from..].find('{')?;
+        if !segment[brace + 1..].starts_with('{') {
+            return Some(brace);
+        }
+        from = brace + 2;
+    }
 }
 
 fn braces() -> String {
@@ -53,9 +89,17 @@ mod tests {
 
     #[test]
     fn templates_of_axum_are_accepted() {
-        for template in
-            ["/", "/login", "/users/{id}", "/users/{id}/password", "/files/{*path}", "/a/{{b}}", "/v1/{a}/{b}", "/a/"]
-        {
+        for template in [
+            "/",
+            "/login",
+            "/users/{id}",
+            "/users/{id}/password",
+            "/files/{*path}",
+            "/a/{{b}}",
+            "/v1/{a}/{b}",
+            "/a/",
+            "/@{user}",
+        ] {
             assert_eq!(check(template), Ok(()), "{template}");
         }
     }
@@ -74,9 +118,29 @@ mod tests {
             ("/users/{*}", "has a name"),
             ("/{*rest}/users", "last segment"),
             ("/users?id=1", "no query"),
+            ("/users/{id}.json", "end the segment after the }"),
+            ("/a/{x}{y}", "end the segment after the }"),
         ] {
             let error = check(template).unwrap_err();
             assert!(error.contains(remedy), "{template}: {error}");
+        }
+    }
+
+    #[test]
+    fn template_is_the_same_whatever_its_parameters_are_called() {
+        for (template, expected) in [
+            ("/", "/"),
+            ("/login", "/login"),
+            ("/users/{id}", "/users/{}"),
+            ("/users/{id}/posts/{post}", "/users/{}/posts/{}"),
+            ("/files/{*path}", "/files/{*}"),
+            ("/@{user}", "/@{}"),
+            ("/a/{{b}}", "/a/{{b}}"),
+            ("/a/{{{b}", "/a/{{{}"),
+            ("/a/{", "/a/{"),
+            ("/a/{{", "/a/{{"),
+        ] {
+            assert_eq!(without_names(template), expected, "{template}");
         }
     }
 }

@@ -165,7 +165,8 @@ async fn limit_applies_to_requests_that_match_each_field() {
     for (rest, applies, not) in [
         ("match = { methods = [\"POST\"] }", post("/"), Request::get("/")),
         ("match = { methods = [\"GET\"] }", Request::head("/"), post("/")),
-        ("match = { routes = [\"/users/{id}\"] }", matched("/users/{id}"), matched("/users/{name}")),
+        ("match = { routes = [\"/users/{id}\"] }", matched("/users/{id}"), matched("/users/{id}/posts")),
+        ("match = { routes = [\"/users/{id}\"] }", matched("/users/{name}"), matched("/users/{*name}")),
         ("match = { routes = [\"/users/{id}\"] }", matched("/users/{id}"), post("/users/{id}")),
         ("match = { paths = [\"/api/**\"] }", post("/%61pi//v1"), post("/app")),
         ("match = { hosts = [\"a.example\"] }", post("/").header("host", "A.example:80"), post("/")),
@@ -336,4 +337,42 @@ fn name_in_use_on_the_backend_is_reported_where_it_stands() {
     let error = layer(&text("2/s")).unwrap_err();
     assert_eq!((error.problems()[0].line(), error.problems()[0].column()), (Some(3), Some(8)), "{error}");
     assert!(layer(&(text("2/s") + "replace-existing = true")).is_ok());
+}
+
+#[cfg(feature = "axum")]
+#[tokio::test]
+async fn paths_and_routes_of_a_nested_router_have_its_prefix() {
+    use axum::Router;
+    use axum::routing::get;
+
+    for (rest, expected) in [
+        ("match = { paths = [\"/api/users/*\"] }", 1),
+        ("match = { paths = [\"/api/**\"] }", 1),
+        ("match = { paths = [\"/users/*\"] }", 3),
+        ("match = { routes = [\"/api/users/{name}\"] }", 1),
+        ("match = { routes = [\"/users/{id}\"] }", 3),
+    ] {
+        let users = Router::new().route("/users/{id}", get(|| async {})).layer(App::limited(1, rest).layer);
+        let app = Router::new().nest("/api", users);
+        let mut admitted = 0;
+        for _ in 0..3 {
+            let request = Request::get("/api/users/7").body(axum::body::Body::empty()).unwrap();
+            admitted += usize::from(app.clone().oneshot(request).await.unwrap().status() == StatusCode::OK);
+        }
+        assert_eq!(admitted, expected, "{rest}");
+    }
+}
+
+#[tokio::test]
+async fn members_of_an_any_are_tried_only_if_they_match() {
+    let limit = |name: &str, rest: &str| {
+        format!("[[limit]]\nname = \"{name}\"\nby = \"constant\"\ngcra = {{ rate = \"2/day\" }}\n{rest}\n")
+    };
+    let app = App::new(&format!(
+        "version = 1\ncompose = [{{ any = [\"a\", \"b\"] }}]\n{}{}",
+        limit("a", "match = { paths = [\"/a/**\"] }"),
+        limit("b", "match = { paths = [\"/a/b\"] }")
+    ));
+    assert_eq!(app.admitted(9, || Request::get("/c")).await, 9, "without a member that matches, all are admitted");
+    assert_eq!(app.admitted(9, || Request::get("/a/b")).await, 4, "another member that matches is another budget");
 }
