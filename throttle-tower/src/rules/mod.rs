@@ -124,10 +124,21 @@
 //!
 //! | field | elements |
 //! |---|---|
-//! | `methods` | `"POST"`, in upper case. `"GET"` includes HEAD, which the same handlers serve |
-//! | `routes` | templates as axum 0.8 writes them, `"/users/{id}"`, compared as text with what [`Route`](crate::Route) finds. The layer must be inside the router; a [warning](crate::Warning::RouteUnknown) says if it is not |
-//! | `paths` | patterns for services without routes: `*` is one segment, `**` at the end any number, `"/api/**"`. A path matches in any spelling: `%61`, `//`, `.`, `..` and `%2f` are no way around it |
-//! | `hosts` | `"api.example.com"`, or `"*.example.com"` for all hosts below it, without ports. The client chooses what it sends |
+//! | `methods` | `"POST"`, in upper case. `"GET"` includes HEAD, which the same handlers serve. A WebSocket over HTTP/2 starts with `"CONNECT"` rather than with `"GET"` |
+//! | `routes` | templates as axum 0.8 writes them, `"/users/{id}"`, compared with what [`Route`](crate::Route) finds, whatever the parameters are called. A route of a nested router is written with the prefix, `"/api/users/{id}"`. The layer must be inside the router; a [warning](crate::Warning::RouteUnknown) says if it is not |
+//! | `paths` | patterns for services without routes: `*` is one segment, `**` at the end any number, `"/api/**"`. Upper and lower case differ. A path matches in any spelling: `%61`, `//`, `.`, `..`, `%2f`, a backslash and `;parameters` are no way around it |
+//! | `hosts` | `"api.example.com"`, or `"*.example.com"` for all hosts below it, without ports |
+//!
+//! A path is matched as the client sent it. Inside a nested router of axum, whose handlers see it without the prefix,
+//! it has the prefix (feature `axum`): write `"/api/users/*"`.
+//!
+//! A host is that of the URI or of `Host`. The client chooses what it sends, and `X-Forwarded-Host` and `Forwarded` are
+//! not read: behind a proxy that rewrites `Host`, match what the proxy sends.
+//!
+//! **Where a path or a host can be read in several ways, the limit applies if one of them matches.** That is the safe
+//! side if all limits must admit a request. In an [`any`](#composition) it is not: a member that applies is one more
+//! budget, a request to which no member applies is admitted, and the client chooses the spelling. Let the members of an
+//! `any` match by `routes`, or not at all.
 //!
 //! # Plans
 //!
