@@ -69,7 +69,7 @@ impl Reader<'_> {
     }
 
     fn several(&self, field: &Field<'_>) -> Option<Vec<Arc<dyn KeyExtractor>>> {
-        let rule = "write the parts of the key, as in [\"client-ip\", \"header:x-tenant\"]";
+        let rule = "write the parts of the key, as in [\"client-ip\", \"route\"]";
         let parts: Vec<_> = field.filled_list(rule)?.iter().map(|part| self.extractor(part)).collect();
         parts.into_iter().collect()
     }

@@ -22,7 +22,7 @@
 //! [[limit]]
 //! name = "login"
 //! sliding-log = { rate = "5/15m" }
-//! by = ["client-ip", "header:x-tenant"]
+//! by = "client-ip"
 //! match = { methods = ["POST"], routes = ["/login", "/users/{id}/password"] }
 //! refund = "successful"
 //!
@@ -110,11 +110,11 @@
 //! |---|---|
 //! | `"client-ip"` | the client's address, [found](#the-clients-address) as the file says |
 //! | `{ client-ip = { ipv4 = 24, ipv6 = 48 } }` | its network; by default 32 and 64 bits |
-//! | `"header:x-tenant"` | a header's value, byte for byte |
+//! | `"header:x-tenant"` | a header's value, byte for byte. The client chooses it: alone or as a part, it bounds only honest clients. A registered key can [accept](crate::Header::accept) values that the program knows |
 //! | `{ header = "x-user", normalize = "identity" }` | the same, as user names are compared (feature `unicode`); `"lowercase"` folds ASCII letters |
 //! | `"route"`, `"method"`, `"constant"` | [the template, the method, all requests](crate::extract) |
 //! | `"api-key"` | what the program has registered |
-//! | `["client-ip", "header:x-tenant"]` | all parts together; missing where one is |
+//! | `["client-ip", "route"]` | all parts together; missing where one is |
 //! | `{ first-of = ["api-key", "client-ip"] }` | the first that is not missing |
 //!
 //! ## Which requests

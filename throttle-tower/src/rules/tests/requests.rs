@@ -30,6 +30,7 @@ fn cost_of(parts: &Parts) -> u64 {
 fn registry() -> Registry {
     Registry::new()
         .key("api-key", Header::new("x-api-key"))
+        .key("tenant", Header::new("x-tenant").accept(|tenant| [&b"acme"[..], b"globex"].contains(&tenant)))
         .cost("tokens", cost_of)
         .condition("internal", |parts: &Parts| parts.headers.contains_key("x-internal"))
         .lookup("plan-of", |key: String| async move { key.strip_prefix("pro").map(|_| "pro") })
@@ -125,6 +126,11 @@ async fn example_limits_failed_logins_on_its_routes() {
     }
     let is_admitted = async |request| app.send(request, StatusCode::OK).await == StatusCode::OK;
     assert!(is_admitted(login("globex", "/login")).await, "another tenant is another key");
+    for (n, tenant) in ["no-1", "no-2", "no-3", "no-4", "no-5", "no-6"].into_iter().enumerate() {
+        let expected = if n < 5 { StatusCode::UNAUTHORIZED } else { StatusCode::TOO_MANY_REQUESTS };
+        let status = app.send(login(tenant, "/login"), StatusCode::UNAUTHORIZED).await;
+        assert_eq!(status, expected, "tenants that are not known share a budget: {tenant}");
+    }
     assert!(is_admitted(login("acme", "/logout")).await, "another route");
     assert!(is_admitted(login("acme", "/login").method("GET")).await, "another method");
     app.clock.advance(Duration::from_secs(15 * 60));
