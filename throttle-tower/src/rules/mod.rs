@@ -200,6 +200,7 @@ mod options;
 mod problem;
 mod reader;
 mod registry;
+mod shown;
 #[cfg(test)]
 mod tests;
 mod values;

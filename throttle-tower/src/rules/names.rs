@@ -1,5 +1,7 @@
 //! Which name was probably meant.
 
+use super::shown::shorten;
+
 /// Most letters that differ in a name that is suggested.
 const MOST_EDITS: usize = 2;
 
@@ -14,12 +16,13 @@ pub(super) fn nearest<'n>(name: &str, known: impl IntoIterator<Item = &'n str>) 
 
 /// `; did you mean "…"?`, or nothing.
 pub(super) fn did_you_mean<'n>(name: &str, known: impl IntoIterator<Item = &'n str>) -> String {
-    nearest(name, known).map_or_else(String::new, |known| format!("; did you mean {known:?}?"))
+    nearest(name, known)
+        .map_or_else(String::new, |known| format!("; did you mean {}?", shorten(known, |known| format!("{known:?}"))))
 }
 
 /// Names as a list for a message. The first 12 are enough to see what is meant.
 pub(super) fn listed<'n>(names: impl IntoIterator<Item = &'n str>) -> String {
-    let names: Vec<&str> = names.into_iter().collect();
+    let names: Vec<String> = names.into_iter().map(|name| shorten(name, str::to_owned)).collect();
     match names.as_slice() {
         [] => "(none)".to_owned(),
         [first @ .., _] if first.len() >= 12 => format!("{}, and {} more", names[..12].join(", "), names.len() - 12),
@@ -86,6 +89,7 @@ mod tests {
     fn list_is_short() {
         let many: Vec<String> = (0..30).map(|n| n.to_string()).collect();
         assert_eq!(listed(many.iter().map(String::as_str)), "0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, and 18 more");
+        assert!(listed([&*"x".repeat(1_000)]).len() < 100);
         assert_eq!((listed(["a", "b"]), listed([])), ("a, b".to_owned(), "(none)".to_owned()));
     }
 }

@@ -6,6 +6,8 @@ use std::fmt::{self, Write as _};
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::shown::{is_plain, plain};
+
 /// Everything that is wrong with a file, in the file's order.
 ///
 /// Its `Display` shows every problem with its line and a caret: text for a terminal or a log.
@@ -166,7 +168,7 @@ impl Problems {
         let problem = |(span, message): (Option<Range<usize>>, String)| Problem {
             file: Arc::clone(file),
             place: span.map(|span| Place::of(text, span)),
-            message,
+            message: plain(message),
         };
         RulesError { problems: found.into_iter().map(problem).collect(), more }
     }
@@ -193,11 +195,11 @@ impl Place {
 fn excerpt(line: usize, content: &[char], before: usize, marked: usize) -> String {
     let first = if content.len() <= SHOWN { 0 } else { before.saturating_sub(SHOWN / 2) };
     let last = content.len().min(first + SHOWN);
-    // A control character would move the caret, or worse.
+    // A control character or a change of direction would move the caret, or worse.
     let plain = content[first..last].iter().map(|c| match c {
         '\t' => ' ',
-        c if c.is_control() => '\u{fffd}',
-        c => *c,
+        c if is_plain(*c) => *c,
+        _ => '\u{fffd}',
     });
     let shown: String = plain.collect();
     let (ahead, behind) = (if first > 0 { "…" } else { "" }, if last < content.len() { "…" } else { "" });

@@ -11,6 +11,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::names::{did_you_mean, listed};
 use super::problem::Problems;
+use super::shown::shorten;
 
 /// A table of the document.
 pub(super) struct Section<'a> {
@@ -293,17 +294,7 @@ pub(super) fn read_text<T>(text: &str, read: impl FnOnce(&Section<'_>) -> T) -> 
     (value, messages)
 }
 
-/// Most characters of a value that a message shows.
-const SHOWN: usize = 60;
-
-pub(super) fn shorten(text: &str, show: impl Fn(&str) -> String) -> String {
-    match text.char_indices().nth(SHOWN) {
-        None => show(text),
-        Some((end, _)) => format!("{} and so on", show(&text[..end])),
-    }
-}
-
-/// A name as a file may write it, without anything that a terminal would act on.
+/// A name as a file may write it.
 fn shown(name: &str) -> String {
     let is_bare = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
     shorten(name, |name| if is_bare { name.to_owned() } else { format!("{name:?}") })

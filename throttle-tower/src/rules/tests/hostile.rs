@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 
-use crate::rules::{Registry, Rules};
+use crate::rules::{Registry, Rules, shown};
 
 const MIB: usize = 1 << 20;
 
@@ -74,10 +74,17 @@ fn file_in_which_everything_is_wrong_has_twenty_problems_and_a_count() {
 #[test]
 fn messages_hold_no_control_characters() {
     let text = "version = \"\u{1b}\\u001b[31m\"\n\"\\u001b[2J\" = 1\n[[limit]]\nname = \"\\u001b\"\nby = \"\\u0007\"\n";
-    // TOML forbids the raw one; the escaped ones reach messages.
-    for text in [text, &text.replace('\u{1b}', "")] {
-        let error = refusal(text);
-        assert!(error.chars().all(|c| c == '\n' || !c.is_control()), "{error:?}");
+    let limit = "version = 1\n[[limit]]\nby = \"constant\"\ngcra = { rate = \"1/s\" }\n";
+    // TOML forbids the raw one; the escaped ones reach messages, and so does what TOML permits.
+    for text in [
+        text.to_owned(),
+        text.replace('\u{1b}', ""),
+        text.replace(['\u{1b}', '\u{7}'], "\u{202e}\u{2066}\u{2028}"),
+        format!("{limit}name = \"a\"\nmatch = {{ routes = [\"/:\\u001b[2J\", \"/*\\u202e\"] }}"),
+        format!("compose = [\"unknown\"]\n{limit}name = \"\\u001b\\u202e\""),
+    ] {
+        let error = refusal(&text);
+        assert!(error.chars().all(|c| c == '\n' || shown::is_plain(c)), "{error:?}");
     }
 }
 
