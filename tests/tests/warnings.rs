@@ -265,7 +265,10 @@ async fn unknown_route_is_logged_once() -> Result<(), ConfigError> {
     for limits in [plenty(throttle_tower::Route).into(), throttle_tower::all([other, plenty(throttle_tower::Route)])] {
         send(&ThrottleLayer::new(limits)?, 3, plain).await;
         let lines = log.lines();
-        assert!(lines.len() == 1 && lines[0].starts_with("WARN a limit by Route found no route"), "{lines:?}");
+        assert!(
+            lines.len() == 1 && lines[0].starts_with("WARN a limit that depends on the route found none"),
+            "{lines:?}"
+        );
     }
     Ok(())
 }

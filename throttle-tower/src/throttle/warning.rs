@@ -47,8 +47,8 @@ impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::RouteUnknown => f.write_str(
-                "a limit by Route, or for some routes, found no route for a request that succeeded; such requests share \
-                 one budget by Route, and a limit for some routes does not apply to them; add the layer with \
+                "a limit that depends on the route found none for a request that succeeded; such requests share one \
+                 budget of a limit by Route, and a limit for some routes does not apply to them; add the layer with \
                  Router::layer or route_layer rather than around the router",
             ),
             Self::PeerUnknown { policy } => write!(
