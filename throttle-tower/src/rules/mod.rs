@@ -135,10 +135,10 @@
 //! A host is that of the URI or of `Host`. The client chooses what it sends, and `X-Forwarded-Host` and `Forwarded` are
 //! not read: behind a proxy that rewrites `Host`, match what the proxy sends.
 //!
-//! **Where a path or a host can be read in several ways, the limit applies if one of them matches.** That is the safe
-//! side if all limits must admit a request. In an [`any`](#composition) it is not: a member that applies is one more
-//! budget, a request to which no member applies is admitted, and the client chooses the spelling. Let the members of an
-//! `any` match by `routes`, or not at all.
+//! **Where a path or a host can be read in several ways, the limit applies if one of them matches**, and if such
+//! a path has more than 1,000 segments. That is the safe side if all limits must admit a request. In an
+//! [`any`](#composition) it is not: a member that applies is one more budget, a request to which no member applies is
+//! admitted, and the client chooses the spelling. Let the members of an `any` match by `routes`, or not at all.
 //!
 //! # Plans
 //!

@@ -8,8 +8,7 @@
 
 use std::borrow::Cow;
 
-/// A path of more segments is taken for whatever a pattern asks for: what serves it may read it in as many ways, and
-/// all of them would be work that the client chooses.
+/// Every pattern matches a path of more segments: the client would choose how much work it is to read it in each way.
 const MAX_SEGMENTS: usize = 1_000;
 
 /// Whether all read the path in the same way: its segments are what stands between slashes, without empty ones.
@@ -17,8 +16,8 @@ pub(super) fn has_one_reading(path: &str) -> bool {
     !path.contains(['%', '\\', ';']) && !path.contains("/.")
 }
 
-/// Whether the segments in some reading are as `is_meant` returns.
-pub(super) fn any_reading(path: &str, is_meant: impl Fn(&[&str]) -> bool) -> bool {
+/// Whether `matches` returns true for the segments of the path in some reading.
+pub(super) fn any_reading(path: &str, matches: impl Fn(&[&str]) -> bool) -> bool {
     let [has_percent, has_backslash, has_parameters] = ['%', '\\', ';'].map(|special| path.contains(special));
     if path.bytes().filter(|b| b"/\\".contains(b)).count() + encoded_separators(path) > MAX_SEGMENTS {
         return true;
@@ -29,7 +28,7 @@ pub(super) fn any_reading(path: &str, is_meant: impl Fn(&[&str]) -> bool) -> boo
         either(has_percent).iter().any(|&splits_decoded| {
             parameters.iter().any(|&parameters| {
                 let reading = Reading { splits_at_backslash, splits_decoded, parameters };
-                reading.is_meant(path, &is_meant)
+                reading.matches(path, &matches)
             })
         })
     })
@@ -60,7 +59,7 @@ enum Parameters {
 }
 
 impl Reading {
-    fn is_meant(&self, path: &str, is_meant: impl Fn(&[&str]) -> bool) -> bool {
+    fn matches(&self, path: &str, matches: impl Fn(&[&str]) -> bool) -> bool {
         let separators: &[char] = if self.splits_at_backslash { &['/', '\\'] } else { &['/'] };
         let path = match self.parameters {
             Parameters::CutBeforeDecoding => {
@@ -76,9 +75,9 @@ impl Reading {
         let segments = segments.iter().map(|segment| if is_cut { without_parameters(segment) } else { segment });
         let segments: Vec<&str> = segments.filter(|segment| *segment != ".").collect();
         let filled = without_empty(&segments);
-        let is_meant_with_steps_up =
-            || is_meant(&without_steps_up(&filled)) || is_meant(&without_empty(&without_steps_up(&segments)));
-        is_meant(&filled) || (filled.contains(&"..") && is_meant_with_steps_up())
+        let matches_with_steps_up =
+            || matches(&without_steps_up(&filled)) || matches(&without_empty(&without_steps_up(&segments)));
+        matches(&filled) || (filled.contains(&"..") && matches_with_steps_up())
     }
 }
 
@@ -131,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn path_of_many_segments_is_whatever_is_asked_for() {
+    fn path_of_many_segments_matches_unread() {
         for separator in ["/", "\\", "%2f", "%5C", "/;x", "/.."] {
             let path = |count| "/%61".to_owned() + &separator.repeat(count);
             assert!(any_reading(&path(MAX_SEGMENTS), |_| panic!("it is read")), "{separator}");
@@ -140,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn each_way_to_read_a_path_is_tried_once() {
+    fn path_is_read_in_few_ways() {
         for (path, most) in [("/a/./b", 1), ("/a/../b", 3), ("/a%20b", 4), ("/a\\b", 2), ("/a;b", 3), ("/..;%2f\\", 36)]
         {
             let count = std::cell::Cell::new(0);
