@@ -55,6 +55,8 @@ pub struct Concurrency {
     key: Arc<dyn KeyExtractor>,
     cost: Option<CostOf>,
     when: Option<AppliesTo>,
+    /// Whether `when` depends on the route.
+    pub(crate) for_some_routes: bool,
     on_missing: OnMissing,
 }
 
@@ -67,6 +69,7 @@ impl Concurrency {
             key: Arc::new(Constant),
             cost: None,
             when: None,
+            for_some_routes: false,
             on_missing: OnMissing::Share,
         }
     }
@@ -92,6 +95,13 @@ impl Concurrency {
     /// Applies the limit only to requests of which `applies` is true. Defaults to all.
     pub fn when(mut self, applies: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
         self.when = Some(Arc::new(applies));
+        self
+    }
+
+    /// Notes that [`when`](Self::when) depends on the route.
+    #[cfg(feature = "rules")]
+    pub(crate) fn for_some_routes(mut self) -> Self {
+        self.for_some_routes = true;
         self
     }
 

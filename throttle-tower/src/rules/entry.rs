@@ -282,6 +282,7 @@ fn read_concurrency(section: &Section<'_>, name: &str, context: &Context<'_>) ->
         Some(Cost::Of(cost)) => limit.cost(move |parts: &http::request::Parts| cost(parts)),
     };
     if !matcher.is_empty() {
+        limit = if matcher.uses_route() { limit.for_some_routes() } else { limit };
         limit = limit.when(move |parts| matcher.matches(parts));
     }
     Some(on_missing.map_or(limit.clone(), |rule| limit.on_missing(rule)).into())

@@ -26,7 +26,7 @@ pub(super) fn build<B: Backend>(
     check(&backend, set.policies(), &applied, &options)?;
     let prepared = Arc::new(backend.prepare(set)?);
     let announced = Arc::new(Announced::new(B::set(&prepared).policies(), responses));
-    let uses = Uses::of(&applied);
+    let uses = Uses::of(&applied, &permits);
     let (queues, share, replaced) = (Arc::default(), None, Arc::default());
     let built_on = BuiltOn::new({
         let backend = backend.clone();

@@ -44,6 +44,11 @@ impl Permits {
         self.limits.is_empty()
     }
 
+    /// Whether a limit applies to some routes only.
+    pub(crate) fn are_for_some_routes(&self) -> bool {
+        self.limits.iter().any(|limit| limit.limit.for_some_routes)
+    }
+
     pub(crate) fn names(&self) -> impl Iterator<Item = &PolicyName> {
         self.limits.iter().map(|limit| &limit.name)
     }

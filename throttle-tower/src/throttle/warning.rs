@@ -7,6 +7,7 @@ use http::request::Parts;
 use throttle_core::PolicyName;
 use throttle_core::backend::Call;
 
+use super::shared::Uses;
 use crate::extract::{self, Route};
 use crate::limit::Applied;
 use crate::log;
@@ -113,13 +114,14 @@ impl Watch {
     }
 
     /// Whether the route of a request is not known, and a limit depends on it.
-    pub(super) fn suspects(&self, applied: &[Applied], calls: &[Call], parts: &Parts) -> bool {
+    pub(super) fn suspects(&self, uses: Uses, applied: &[Applied], calls: &[Call], parts: &Parts) -> bool {
         !self.route_warned.load(Ordering::Relaxed)
             && Route::template(parts).is_none()
-            && applied
-                .iter()
-                .zip(calls)
-                .any(|(how, call)| how.for_some_routes || (how.by_route && call.key().is_some()))
+            && (uses.routes_for_permits
+                || applied
+                    .iter()
+                    .zip(calls)
+                    .any(|(how, call)| how.for_some_routes || (how.by_route && call.key().is_some())))
     }
 
     /// Warns once, if a request without a route succeeded.

@@ -267,12 +267,18 @@ async fn settings_of_the_layer_are_in_force() {
 
 #[tokio::test]
 async fn limit_for_some_routes_warns_around_a_router() {
-    let seen = Arc::new(Mutex::new(Vec::new()));
-    let sink = Arc::clone(&seen);
-    let mut app = App::limited(5, "match = { routes = [\"/login\"] }");
-    app.layer = app.layer.on_warning(move |warning| sink.lock().unwrap().push(warning.clone()));
-    assert_eq!(app.admitted(3, || Request::post("/login")).await, 3);
-    assert_eq!(*seen.lock().unwrap(), [crate::Warning::RouteUnknown]);
+    let in_flight = "version = 1\n[[concurrency]]\nmost = 5\nmatch = ";
+    for (mut app, warnings) in [
+        (App::limited(5, "match = { routes = [\"/login\"] }"), &[crate::Warning::RouteUnknown][..]),
+        (App::new(&format!("{in_flight}{{ routes = [\"/login\"] }}")), &[crate::Warning::RouteUnknown]),
+        (App::new(&format!("{in_flight}{{ paths = [\"/login\"] }}")), &[]),
+    ] {
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let sink = Arc::clone(&seen);
+        app.layer = app.layer.on_warning(move |warning| sink.lock().unwrap().push(warning.clone()));
+        assert_eq!(app.admitted(3, || Request::post("/login")).await, 3);
+        assert_eq!(*seen.lock().unwrap(), warnings);
+    }
 }
 
 /// A backend that can fail, and does not.

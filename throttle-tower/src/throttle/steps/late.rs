@@ -13,7 +13,7 @@ use crate::throttle::shared::Shared;
 /// Kept until the response, if the layer's options need the decision there.
 pub(super) struct Late {
     report: LimitReport,
-    /// Whether the layer warns if the request succeeds: a key depends on the route, and there is none.
+    /// Whether the layer warns if the request succeeds: a limit depends on the route, and there is none.
     route_is_missing: bool,
 }
 
@@ -28,7 +28,7 @@ impl Late {
         parts: &Parts,
     ) -> Option<Box<Self>> {
         let options = &announced.options;
-        let route_is_missing = shared.uses.routes && options.watch.suspects(&shared.applied, calls, parts);
+        let route_is_missing = shared.uses.routes && options.watch.suspects(shared.uses, &shared.applied, calls, parts);
         let is_needed = route_is_missing || options.hide_headers.is_some() || options.report_in_response;
         is_needed.then(|| {
             let report = LimitReport::new(decision.clone(), Arc::clone(announced));
