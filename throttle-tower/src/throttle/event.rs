@@ -99,8 +99,9 @@ impl Outcome<'_> {
         }
     }
 
-    /// Whether the request was passed on.
-    pub(crate) const fn is_passed_on(&self) -> bool {
+    /// Whether the request was passed on to the inner service.
+    #[must_use]
+    pub const fn is_passed_on(&self) -> bool {
         matches!(self, Self::Admitted | Self::FailedOpen(_))
     }
 }
