@@ -11,8 +11,8 @@ use crate::rate::Rate;
 use crate::set::PolicySet;
 use crate::time::Timestamp;
 
-/// So few keys that the sweep for one newcomer passes all of a shard's slots.
-const FEW: usize = 20;
+/// So few keys that the sweep for one newcomer passes all of a shard's slots, also where several of them want the last.
+const FEW: usize = 8;
 const SECOND: u64 = 1_000_000;
 
 fn prepare(store: &Store, name: &str, algorithm: impl IntoAlgorithm) -> MemorySet {
