@@ -12,18 +12,30 @@ pub(super) type Excess = (Option<Range<usize>>, String);
 
 /// # Errors
 ///
-/// If the text is longer than [`MAX_BYTES`] or nested deeper than [`MAX_DEPTH`].
+/// If the text is longer than [`MAX_BYTES`], is nested deeper than [`MAX_DEPTH`] or has control characters.
 pub(super) fn check(text: &str) -> Result<(), Excess> {
     if text.len() > MAX_BYTES {
         return Err((None, too_long()));
     }
-    match too_deep(text.as_bytes()) {
-        None => Ok(()),
-        Some(place) => {
-            let rule = format!("the nesting is deeper than {MAX_DEPTH} tables and lists; no setting needs that");
-            Err((Some(place..place + 1), rule))
-        }
+    if let Some(place) = too_deep(text.as_bytes()) {
+        let rule = format!("the nesting is deeper than {MAX_DEPTH} tables and lists; no setting needs that");
+        return Err((Some(place..place + 1), rule));
     }
+    if let Some((place, byte)) = control_character(text.as_bytes()) {
+        let rule = format!("the file has the control character U+{byte:04X}, which TOML does not permit; remove it");
+        return Err((Some(place..place + 1), rule));
+    }
+    Ok(())
+}
+
+/// The first control character other than a tab or the end of a line. To a parser each is an error of its own.
+fn control_character(text: &[u8]) -> Option<(usize, u8)> {
+    let is_forbidden = |place: usize, byte: u8| match byte {
+        b'\t' | b'\n' => false,
+        b'\r' => text.get(place + 1) != Some(&b'\n'),
+        _ => byte.is_ascii_control(),
+    };
+    text.iter().copied().enumerate().find(|(place, byte)| is_forbidden(*place, *byte))
 }
 
 pub(super) fn too_long() -> String {

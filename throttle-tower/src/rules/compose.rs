@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::entry::Entry;
 use super::names::{did_you_mean, listed};
-use super::problem::Problems;
+use super::problem::{Problems, RulesError};
 use super::reader::Field;
 use crate::limit::{LimitTree, all, any};
 
@@ -61,6 +61,8 @@ impl Shape {
 struct Names<'e> {
     places: HashMap<&'e str, usize>,
     mentioned: Vec<bool>,
+    /// How many names no limit has.
+    unknown: usize,
 }
 
 const FORMS: &str = "write a list of names, in which { any = [\"…\", \"…\"] } and { all = [\"…\"] } compose others";
@@ -97,8 +99,10 @@ impl Names<'_> {
 
     fn limit(&mut self, field: &Field<'_>, name: &str) -> Option<usize> {
         let Some(place) = self.places.get(name).copied() else {
-            if field.is_only_counted() {
-                field.problem("");
+            self.unknown += 1;
+            // Names are read in the file's order, and no more problems are shown: a suggestion takes time.
+            if self.unknown > RulesError::MAX_PROBLEMS {
+                field.problem("no limit has this name");
                 return None;
             }
             let known = || self.places.keys().copied();

@@ -265,16 +265,14 @@ fn read_concurrency(section: &Section<'_>, name: &str, context: &Context<'_>) ->
     let most = section.required("most", "write how many requests may be in flight, as in most = 200");
     let most = most.and_then(|field| field.number(1, u64::MAX));
     let rule = "permits are taken at once; register an extractor with Registry::key";
-    let key = match section.field_if_written("by") {
-        Some(_) => Some(plain_key(section, context, rule)?),
-        None => section.field("by").and(None),
-    };
+    let key = section.field("by").map(|_| plain_key(section, context, rule));
     let cost = options::cost(section, context.registry);
+    check_permits(section, most, cost.as_ref());
     let matcher = matching::read(section, context.registry);
     let on_missing = options::missing_rule(section, context);
     let mut limit = Concurrency::new(most?).name(name);
     if let Some(key) = key {
-        limit = limit.by(key);
+        limit = limit.by(key?);
     }
     limit = match cost {
         None => limit,
@@ -286,6 +284,18 @@ fn read_concurrency(section: &Section<'_>, name: &str, context: &Context<'_>) ->
         limit = limit.when(move |parts| matcher.matches(parts));
     }
     Some(on_missing.map_or(limit.clone(), |rule| limit.on_missing(rule)).into())
+}
+
+/// A number of permits that no request needs, or that no request is given, is a mistake.
+fn check_permits(section: &Section<'_>, most: Option<u64>, cost: Option<&Cost>) {
+    let (Some(field), Some(Cost::Units(cost))) = (section.field_if_written("cost"), cost) else { return };
+    match most {
+        _ if *cost == 0 => field.problem("a request that needs no permit is not limited; write a number from 1"),
+        Some(most) if *cost > most => {
+            field.problem(format_args!("every request would be refused, because most is {most}; write at most {most}"));
+        }
+        _ => {}
+    }
 }
 
 #[cfg(test)]

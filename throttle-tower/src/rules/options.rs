@@ -95,6 +95,14 @@ impl Options {
                 );
             });
         }
+        if let (false, Some(Cost::Units(0)), Some(field)) =
+            (options.settled_later, &options.cost, section.field_if_written("cost"))
+        {
+            field.problem(
+                "requests that cost nothing are not limited; write a number from 1, or settled-later = true where the \
+                 handler settles the cost",
+            );
+        }
         options
     }
 

@@ -160,11 +160,6 @@ impl<'a> Field<'a> {
         self.problem_as(format_args!("{} is {}: {rule}", self.name, self.shown()));
     }
 
-    /// Whether a problem would only be counted, so that its message needs no care.
-    pub(super) fn is_only_counted(&self) -> bool {
-        self.problems.are_full()
-    }
-
     /// Reports a message of its own about the field.
     pub(super) fn problem_as(&self, message: impl Display) {
         self.problems.add(Some(self.span.clone()), with_owner(&self.owner, message));

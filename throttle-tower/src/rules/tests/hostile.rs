@@ -72,6 +72,33 @@ fn file_in_which_everything_is_wrong_has_twenty_problems_and_a_count() {
 }
 
 #[test]
+fn mebibyte_of_control_characters_is_one_problem() {
+    for (raw, code) in [('\u{1}', "U+0001"), ('\u{7f}', "U+007F"), ('\r', "U+000D"), ('\0', "U+0000")] {
+        let text = format!("version = 1\n#{}", raw.to_string().repeat(MIB - 20));
+        let error = Rules::from_str("f", &text, Registry::new()).unwrap_err();
+        assert_eq!((error.problems().len(), error.more()), (1, 0));
+        let (problem, message) = (&error.problems()[0], error.problems()[0].message());
+        assert_eq!((problem.line(), problem.column()), (Some(2), Some(2)));
+        assert!(message.contains(&format!("control character {code}")), "{message}");
+    }
+    let text = "version = 1\r\n# a\tb\r\nlimit = []\r\n";
+    assert!(Rules::from_str("f", text, Registry::new()).is_ok());
+}
+
+#[test]
+fn thousand_unknown_names_are_compared_with_a_thousand_limits_in_seconds() {
+    // All are three letters apart, so that none is told apart early.
+    let name = |kind: char, n: usize| format!("{n:03}{}{kind}{kind}{kind}", "x".repeat(58));
+    let limit = |n| format!("[[limit]]\nname = \"{}\"\nby = \"constant\"\ngcra = {{ rate = \"1/s\" }}\n", name('a', n));
+    let limits: String = (0..1_000).map(limit).collect();
+    let mentions: String = (0..1_000).map(|n| format!("\"{}\",", name('b', n))).collect();
+    let start = Instant::now();
+    let error = refusal(&format!("version = 1\ncompose = [{mentions}]\n{limits}"));
+    assert!(error.contains("no limit has this name; there are "), "{error}");
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+}
+
+#[test]
 fn messages_hold_no_control_characters() {
     let text = "version = \"\u{1b}\\u001b[31m\"\n\"\\u001b[2J\" = 1\n[[limit]]\nname = \"\\u001b\"\nby = \"\\u0007\"\n";
     let limit = "version = 1\n[[limit]]\nby = \"constant\"\ngcra = { rate = \"1/s\" }\n";

@@ -240,8 +240,13 @@ async fn keys_of_a_file_are_those_of_their_names() {
 
 #[tokio::test]
 async fn concurrency_of_a_file_is_in_force() {
-    let app = App::new("version = 1\n[[concurrency]]\nmost = 3\nname = \"busy\"\ncost = 4\nmatch.methods = [\"PUT\"]");
-    assert_eq!(app.send(Request::put("/"), StatusCode::OK).await, StatusCode::SERVICE_UNAVAILABLE);
+    let app = App::new(
+        "version = 1\n[[concurrency]]\nmost = 3\nname = \"busy\"\ncost = \"tokens\"\nmatch.methods = [\"PUT\"]",
+    );
+    assert_eq!(
+        app.send(Request::put("/").header("x-tokens", 4), StatusCode::OK).await,
+        StatusCode::SERVICE_UNAVAILABLE
+    );
     assert_eq!(app.send(Request::get("/"), StatusCode::OK).await, StatusCode::OK);
     assert_eq!(app.layer.in_flight("busy"), Some(0));
 }
