@@ -68,6 +68,9 @@ impl Reading<'_, '_> {
         match (&self.trusted, &self.hops) {
             (Some(trusted), None) => self.proxies(trusted).map(trusting),
             (None, Some(hops)) => {
+                if let Some(everyone) = &self.trust_everyone {
+                    everyone.problem_as("client-ip.trust-everyone has no meaning with hops: remove it");
+                }
                 let hops = hops.number(1, u64::from(MAX_HOPS))?;
                 counting(u8::try_from(hops).ok()?).ok()
             }

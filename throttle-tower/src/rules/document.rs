@@ -15,12 +15,14 @@ use super::options::{Context, Defaults};
 use super::problem::{Problems, RulesError};
 use super::reader::Section;
 use super::registry::Registry;
+use crate::client_ip::ClientIp;
 use crate::limit::LimitTree;
 
 /// What a document says.
 #[derive(Clone, Debug)]
 pub(super) struct Document {
     pub(super) tree: LimitTree,
+    pub(super) client_ip: ClientIp,
     pub(super) settings: LayerSettings,
     pub(super) limits: Vec<Placed>,
 }
@@ -36,13 +38,16 @@ pub(super) fn read(file: &Arc<str>, text: &str, registry: &Registry) -> Result<D
     if let Err((span, message)) = bounds::check(text) {
         problems.add(span, message);
     } else {
-        let (table, errors) = DeTable::parse_recoverable(text);
+        let (table, mut errors) = DeTable::parse_recoverable(text);
+        // The parser reports what it finds in values after all the rest.
+        errors.sort_by_key(|error| error.span().map_or(0, |span| span.start));
         // One error on a line is often the cause of the next.
         let mut line_ends = 0;
         for error in errors {
             let span = error.span().unwrap_or(0..0);
             if span.start >= line_ends {
-                line_ends = text[span.start..].find('\n').map_or(text.len() + 1, |newline| span.start + newline + 1);
+                let newline = text.get(span.start..).and_then(|rest| rest.find('\n'));
+                line_ends = newline.map_or(text.len() + 1, |newline| span.start + newline + 1);
                 problems.add(Some(span), format!("the file is not TOML: {}", error.message()));
             }
         }
@@ -76,7 +81,7 @@ fn read_table(table: &DeTable<'_>, problems: &Problems, registry: &Registry) -> 
     {
         problems.add(Some(compose_span), refused_composition(&error));
     }
-    Some(Document { tree, settings, limits })
+    Some(Document { tree, client_ip: context.client_ip, settings, limits })
 }
 
 fn refused_composition(error: &ConfigError) -> String {

@@ -61,9 +61,10 @@
 //! | [`[[limit]]`](#limits) | a [`limit`](crate::limit()) |
 //! | [`[[plans]]`](#plans) | a limit that depends on the client's plan: [`plans`](mod@crate::plans) |
 //! | [`[[concurrency]]`](#requests-in-flight) | a limit of requests in flight: [`Concurrency`](crate::Concurrency) |
-//! | [`compose`](#composition) | how they are composed; by default all of them must admit a request |
+//! | [`compose`](#composition) | before the first `[[limit]]`: how they are composed; by default all of them must admit a request |
 //!
-//! A file without limits must say `limit = []`. It has at most 1,023 limits, and 1 MiB.
+//! A file without limits must say `limit = []` (or `plans = []`, or `concurrency = []`). It has at most 1,023
+//! limits, and 1 MiB.
 //!
 //! Values as text:
 //!
@@ -85,11 +86,11 @@
 //! | `unit` | text: what is counted | requests |
 //! | `on-missing` | `"share"`, `"skip"`, `{ reject = 401 }`: requests without a key | `"share"` |
 //! | `on-error` | `"open"`, `"closed"`, `"local/4"`: a store that fails, see [`OnError`](crate::OnError) | none: required with a backend that can fail |
-//! | `refund` | `"successful"`, `"failed"`, `"server-errors"`, `"aborted"`, a registered refund, or a list of these | none |
+//! | `refund` | `"successful"`, `"failed"`, `"server-errors"`, `"aborted"`, a registered refund, or a list of these. A successful response is 2xx or 3xx: a login form that redirects after a wrong password needs a registered refund | none |
 //! | `charge-refused` | `true`: [refused requests are charged](crate::Limit::charge_refused) | `false` |
 //! | `settled-later` | `true`: [the handler settles the cost](crate::Limit::settled_later), which is an estimate | `false` |
 //! | `wait-up-to` | a duration: [requests queue](crate::Limit::wait_up_to) instead of being refused | none |
-//! | `key-deadline` | a duration: how long a key that a future returns may take; only with such a key | `"1s"` |
+//! | `key-deadline` | a duration: how long a key that a future returns may take; only with such a key, so not in plans | `"1s"` |
 //! | `replace-existing` | `true`: see [`replace_existing`](crate::Limit::replace_existing) | `false` |
 //!
 //! ## Algorithms
@@ -182,7 +183,7 @@
 //!
 //! | field | value |
 //! |---|---|
-//! | `on-error`, `on-missing` of `[defaults]` | for limits without their own |
+//! | `on-error`, `on-missing`, `replace-existing` of `[defaults]` | for limits without their own |
 //! | `headers` of `[layer]` | `"draft-11"` (the default), `"draft-07"`, `"draft-06"`, `"draft-03"`, `"x-ratelimit"`, `"x-ratelimit-epoch"`, `"none"`: see [`Dialect`](crate::Dialect) |
 //! | `retry-jitter`, `max-waiting`, `report-in-response` of `[layer]` | as the methods of [`ThrottleLayer`] |
 
@@ -192,6 +193,7 @@ mod client_ip;
 mod compose;
 mod document;
 mod entry;
+mod file;
 mod key;
 mod layer_settings;
 mod matching;
@@ -206,7 +208,6 @@ mod tests;
 mod values;
 
 use std::fmt;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -217,6 +218,7 @@ use self::problem::Problems;
 pub use self::problem::{Problem, RulesError};
 pub use self::registry::Registry;
 use crate::ThrottleLayer;
+use crate::client_ip::ClientIp;
 use crate::limit::LimitTree;
 
 /// Limits that were read from a file: see the [module](self).
@@ -240,15 +242,20 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// Reads a file.
+    /// Reads a file. It blocks the thread; asynchronous code calls it in `tokio::task::spawn_blocking`.
+    ///
+    /// A file that is read while it is written may be accepted with fewer limits than it gets. Replace the file by
+    /// renaming another to its name, and let the file name its limits in `compose`: a limit that is not there yet is
+    /// then a problem.
     ///
     /// # Errors
     ///
-    /// If the file cannot be read, is longer than 1 MiB, or if anything is wrong with what it says.
+    /// If the file cannot be read or is no regular file ([`source`](std::error::Error::source) is the I/O error), is
+    /// longer than 1 MiB, or if anything is wrong with what it says.
     pub fn from_path(path: impl AsRef<Path>, registry: Registry) -> Result<Self, RulesError> {
         let path = path.as_ref();
         let file: Arc<str> = path.display().to_string().into();
-        let text = read_file(path).map_err(|message| RulesError::one(&file, message))?;
+        let text = file::read(path, &file)?;
         let rules = Self::read(file, text.into(), registry)?;
         Ok(Self { path: Some(path.to_owned()), ..rules })
     }
@@ -263,7 +270,12 @@ impl Rules {
     }
 
     /// Reads the file again, with the same registry. These rules stay as they are. Rules that were read from a text
-    /// return themselves.
+    /// return themselves. As [`from_path`](Self::from_path), it blocks, and expects the file to be replaced by
+    /// renaming.
+    ///
+    /// A [layer](Self::layer) of the new rules is refused on a backend on which the former layer is in use, if a limit
+    /// of the same name has other parameters. With `replace-existing = true`, in the limit or under `[defaults]`, the
+    /// new parameters apply to both layers.
     ///
     /// # Errors
     ///
@@ -284,6 +296,21 @@ impl Rules {
     /// and nothing of its `[layer]`.
     pub fn tree(&self) -> LimitTree {
         self.document.tree.clone()
+    }
+
+    /// Where the client's address comes from, as the file says. A program can log its
+    /// [`warnings`](ClientIp::warnings), and find the address for its own purposes.
+    ///
+    /// ```
+    /// use throttle_tower::rules::{Registry, Rules};
+    ///
+    /// let text = "version = 1\nlimit = []\n[client-ip]\nsource = \"x-forwarded-for\"\ntrusted = [\"10.0.0.0/8\"]";
+    /// let rules = Rules::from_str("throttle.toml", text, Registry::new())?;
+    /// assert_eq!(rules.client_ip().warnings().count(), 1); // a broad network
+    /// # Ok::<(), throttle_tower::rules::RulesError>(())
+    /// ```
+    pub fn client_ip(&self) -> &ClientIp {
+        &self.document.client_ip
     }
 
     /// Makes a layer that enforces the limits on a backend.
@@ -314,7 +341,10 @@ impl Rules {
         let problems = Problems::default();
         match limit {
             Some(limit) => {
-                let message = format!("{}: {}", limit.owner, reader::without_policy(error));
+                let rule = reader::without_policy(error);
+                let remedy = "write replace-existing = true, here or under [defaults]";
+                let rule = rule.replace("add .replace_existing() to the new one", remedy);
+                let message = format!("{}: {rule}", limit.owner);
                 problems.add(Some(limit.span.clone()), message);
             }
             None => problems.add(None, error.to_string()),
@@ -328,25 +358,4 @@ impl fmt::Debug for Rules {
         let limits: Vec<&str> = self.document.limits.iter().map(|limit| &*limit.name).collect();
         f.debug_struct("Rules").field("file", &self.file).field("limits", &limits).finish_non_exhaustive()
     }
-}
-
-/// # Errors
-///
-/// What is wrong with the file as a whole.
-fn read_file(path: &Path) -> Result<String, String> {
-    let read = || {
-        let mut bytes = Vec::new();
-        // A file that grows without end is not read without end.
-        let most = bounds::MAX_BYTES as u64 + 1;
-        std::fs::File::open(path)?.take(most).read_to_end(&mut bytes)?;
-        Ok::<_, std::io::Error>(bytes)
-    };
-    let bytes = read().map_err(|error| format!("the file cannot be read: {error}"))?;
-    if bytes.len() > bounds::MAX_BYTES {
-        return Err(bounds::too_long());
-    }
-    String::from_utf8(bytes).map_err(|error| {
-        let line = error.as_bytes()[..error.utf8_error().valid_up_to()].iter().filter(|b| **b == b'\n').count() + 1;
-        format!("the file is not UTF-8: line {line} has bytes of another encoding; save it as UTF-8")
-    })
 }

@@ -26,6 +26,7 @@ pub(super) struct Context<'r> {
 pub(super) struct Defaults {
     on_error: Option<OnError>,
     on_missing: Option<OnMissing>,
+    replace_existing: bool,
 }
 
 impl Defaults {
@@ -34,8 +35,9 @@ impl Defaults {
         let Some(section) = section else { return Self::default() };
         let on_error = section.field("on-error").as_ref().and_then(on_error);
         let on_missing = section.field("on-missing").as_ref().and_then(on_missing);
+        let replace_existing = section.field("replace-existing").as_ref().and_then(Field::boolean).unwrap_or(false);
         section.finish();
-        Self { on_error, on_missing }
+        Self { on_error, on_missing, replace_existing }
     }
 }
 
@@ -70,7 +72,8 @@ enum RefundRule {
 
 impl Options {
     pub(super) fn read(section: &Section<'_>, context: &Context<'_>) -> Self {
-        let flag = |name| section.field(name).as_ref().and_then(Field::boolean).unwrap_or(false);
+        let flag_or = |name, usual| section.field(name).as_ref().and_then(Field::boolean).unwrap_or(usual);
+        let flag = |name| flag_or(name, false);
         let duration = |name| section.field(name).as_ref().and_then(values::duration);
         let text = |field: &Field<'_>| field.expect_text("it must be text, as in \"tokens\"").map(str::to_owned);
         let options = Self {
@@ -81,7 +84,7 @@ impl Options {
             refunds: section.field("refund").map(|field| refunds(&field, context.registry)).unwrap_or_default(),
             charge_refused: flag("charge-refused"),
             settled_later: flag("settled-later"),
-            replace_existing: flag("replace-existing"),
+            replace_existing: flag_or("replace-existing", context.defaults.replace_existing),
             unit: section.field("unit").as_ref().and_then(text),
             wait_up_to: duration("wait-up-to"),
             key_deadline: duration("key-deadline"),
@@ -235,6 +238,12 @@ fn refunds(field: &Field<'_>, registry: &Registry) -> Vec<RefundRule> {
             }
         })
     };
+    let has = |rule: &str| {
+        field.is_list() && field.list(forms).is_some_and(|all| all.iter().any(|one| one.text() == Some(rule)))
+    };
+    if has("successful") && has("failed") {
+        field.problem_as("refund has both \"successful\" and \"failed\": every response would be refunded; keep one");
+    }
     match field.is_list() {
         true => field.filled_list(forms).unwrap_or_default().iter().filter_map(one).collect(),
         false => one(field).into_iter().collect(),

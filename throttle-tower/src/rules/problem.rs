@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::error::Error;
 use std::fmt::{self, Write as _};
+use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -26,10 +27,12 @@ use super::shown::{is_plain, plain};
 /// let first = r#"throttle.toml:5:17: limit "per-ip": gcra.rate is "0/second": rate count is 0: it must lie"#;
 /// assert!(error.to_string().starts_with(first));
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct RulesError {
     problems: Vec<Problem>,
     more: usize,
+    /// Why the file cannot be read.
+    source: Option<Arc<io::Error>>,
 }
 
 /// One thing that is wrong with a file.
@@ -62,7 +65,13 @@ impl RulesError {
     pub const MAX_PROBLEMS: usize = 20;
 
     pub(super) fn one(file: &Arc<str>, message: String) -> Self {
-        Self { problems: vec![Problem { file: Arc::clone(file), place: None, message }], more: 0 }
+        Self { problems: vec![Problem { file: Arc::clone(file), place: None, message }], more: 0, source: None }
+    }
+
+    /// A file that cannot be read.
+    pub(super) fn unread(file: &Arc<str>, error: io::Error) -> Self {
+        let message = format!("the file cannot be read: {error}");
+        Self { source: Some(Arc::new(error)), ..Self::one(file, message) }
     }
 
     /// The problems, in the file's order; at least one, and at most [`MAX_PROBLEMS`](Self::MAX_PROBLEMS).
@@ -120,7 +129,21 @@ impl fmt::Display for RulesError {
     }
 }
 
-impl Error for RulesError {}
+impl Error for RulesError {
+    /// The I/O error, if the file cannot be read.
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.source.as_ref().map(|error| &**error as _)
+    }
+}
+
+/// Errors are equal if they say the same.
+impl PartialEq for RulesError {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.problems, self.more) == (&other.problems, other.more)
+    }
+}
+
+impl Eq for RulesError {}
 
 /// Collects problems while a file is read.
 #[derive(Default)]
@@ -170,7 +193,7 @@ impl Problems {
             place: span.map(|span| Place::of(text, span)),
             message: plain(message),
         };
-        RulesError { problems: found.into_iter().map(problem).collect(), more }
+        RulesError { problems: found.into_iter().map(problem).collect(), more, source: None }
     }
 }
 

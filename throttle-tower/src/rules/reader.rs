@@ -25,6 +25,9 @@ pub(super) struct Section<'a> {
     problems: &'a Problems,
 }
 
+/// Fields of the document that TOML takes for those of the table above them, if they stand below one.
+const ROOT_FIELDS: [&str; 4] = ["compose", "version", "defaults", "layer"];
+
 /// A value of the document.
 pub(super) struct Field<'a> {
     owner: String,
@@ -124,6 +127,10 @@ impl<'a> Section<'a> {
             names.sort_unstable();
             let near = did_you_mean(&name.replace('_', "-"), names.iter().copied());
             let path = format!("{}{}", self.prefix, shown(name));
+            let near = match ROOT_FIELDS.iter().find(|field| is_spelling_of(name, field)) {
+                Some(_) if !self.owner.is_empty() => "; write it before the first [[limit]]".to_owned(),
+                _ => near,
+            };
             let near = if near.is_empty() { format!("; the fields are {}", names.join(", ")) } else { near };
             self.problem_at(key.span(), format_args!("{path} is not a field{near}"));
         }

@@ -17,7 +17,7 @@ use crate::plans::IntoTier;
 /// What rules refer to by name: keys, costs, conditions, lookups of plans, and refunds.
 ///
 /// A file says which limits there are. What a key or a cost *is* stays in the program, and is registered here. A name
-/// that is registered again replaces the earlier one. Clones share what is registered, so one registry serves many
+/// that is registered twice is a problem of every file. Clones share what is registered, so one registry serves many
 /// files.
 ///
 /// ```
@@ -104,7 +104,7 @@ impl Registry {
     /// Registers a cost, for `cost`: a function of the request's head that returns units.
     #[must_use]
     pub fn cost(mut self, name: &str, cost: impl Fn(&Parts) -> u64 + Send + Sync + 'static) -> Self {
-        self.costs.insert(name.to_owned(), Arc::new(cost));
+        insert(&mut self.costs, &mut self.refused, "cost", name, Arc::new(cost));
         self
     }
 
@@ -114,7 +114,7 @@ impl Registry {
         if CONDITIONS.contains(&name) {
             self.refused.push(built_in("condition", name));
         }
-        self.conditions.insert(name.to_owned(), Arc::new(applies));
+        insert(&mut self.conditions, &mut self.refused, "condition", name, Arc::new(applies));
         self
     }
 
@@ -130,7 +130,7 @@ impl Registry {
             let answer = lookup(identity);
             Box::pin(async move { tier_name(answer.await) })
         });
-        self.lookups.insert(name.to_owned(), lookup);
+        insert(&mut self.lookups, &mut self.refused, "lookup", name, lookup);
         self
     }
 
@@ -144,7 +144,7 @@ impl Registry {
         if REFUNDS.contains(&name) {
             self.refused.push(built_in("refund", name));
         }
-        self.refunds.insert(name.to_owned(), Arc::new(refund));
+        insert(&mut self.refunds, &mut self.refused, "refund", name, Arc::new(refund));
         self
     }
 
@@ -152,8 +152,14 @@ impl Registry {
         if KEYS.contains(&name) || name.starts_with("header:") {
             self.refused.push(built_in("key", name));
         }
-        self.keys.insert(name.to_owned(), key);
+        insert(&mut self.keys, &mut self.refused, "key", name, key);
         self
+    }
+}
+
+fn insert<T>(registered: &mut BTreeMap<String, T>, refused: &mut Vec<String>, what: &str, name: &str, value: T) {
+    if registered.insert(name.to_owned(), value).is_some() {
+        refused.push(format!("the {what} {name:?} is registered twice: register one of them under another name"));
     }
 }
 

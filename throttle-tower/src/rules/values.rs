@@ -14,7 +14,8 @@ pub(super) fn rate(field: &Field<'_>) -> Option<Rate> {
         // The error repeats what was written only where the form is wrong.
         Err(error) if error.value() == format!("{text:?}") => {
             let whole = error.to_string();
-            field.problem(whole.split_once(": ").map_or(&*whole, |(_, rule)| rule));
+            let rule = whole.strip_prefix(&format!("{} is {}: ", error.field(), error.value()));
+            field.problem(rule.unwrap_or(&whole));
             None
         }
         Err(error) => {

@@ -149,6 +149,47 @@ fn registered_name_must_not_hide_a_built_in_one() {
 }
 
 #[test]
+fn name_that_is_registered_twice_is_refused() {
+    let registry = registry()
+        .key("api-key", crate::Constant)
+        .key_async("session", |_| async { Some(8) })
+        .cost("tokens", |_| 2)
+        .condition("internal", |_| true)
+        .lookup("plan-of", |_| async { Some("pro") })
+        .refund("cached", |_, _| true);
+    let error = Rules::from_str("f", "version = 1\nlimit = []", registry).unwrap_err();
+    assert_eq!(error.problems().len(), 6);
+    assert!(error.problems().iter().all(|problem| problem.message().contains("is registered twice")), "{error}");
+}
+
+#[test]
+fn defaults_replace_limits_in_use() {
+    let limit = |name: &str, rest: &str| {
+        format!("[[limit]]\nname = \"{name}\"\nby = \"constant\"\ngcra = {{ rate = \"1/s\" }}\n{rest}\n")
+    };
+    let text = "version = 1\ndefaults = { replace-existing = true }\n".to_owned()
+        + &limit("a", "")
+        + &limit("b", "replace-existing = false");
+    let compiled = compiled(&text);
+    let replaces: Vec<bool> = compiled.set.policies().iter().map(|policy| policy.replaces_existing()).collect();
+    assert_eq!(replaces, [true, false]);
+}
+
+#[test]
+fn path_of_no_regular_file_is_refused() {
+    let error = Rules::from_path(std::env::temp_dir(), registry()).unwrap_err();
+    assert!(error.to_string().contains("not a regular file"), "{error}");
+    #[cfg(unix)]
+    assert!(Rules::from_path("/dev/null", registry()).unwrap_err().to_string().contains("not a regular file"));
+}
+
+#[test]
+fn client_ip_is_that_of_the_file() {
+    let rules = Rules::from_str("f", "version = 1\nlimit = []\nclient-ip.source = \"fly-io\"", registry()).unwrap();
+    assert_eq!(*rules.client_ip(), crate::ClientIp::fly_io());
+}
+
+#[test]
 fn file_is_read_again_with_the_same_registry() {
     let path = std::env::temp_dir().join(format!("throttle-rules-{}.toml", std::process::id()));
     std::fs::write(&path, EVERYTHING).unwrap();
@@ -163,6 +204,8 @@ fn file_is_read_again_with_the_same_registry() {
     let error = rules.read_again().unwrap_err();
     assert!(error.to_string().contains("cannot be read"), "{error}");
     assert_eq!(error.problems()[0].line(), None);
+    let source = std::error::Error::source(&error).and_then(|source| source.downcast_ref::<std::io::Error>());
+    assert_eq!(source.map(std::io::Error::kind), Some(std::io::ErrorKind::NotFound));
     let text = Rules::from_str("f", EVERYTHING, registry()).unwrap();
     assert!(Arc::ptr_eq(&text.text, &text.read_again().unwrap().text));
 }

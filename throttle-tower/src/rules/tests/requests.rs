@@ -353,6 +353,7 @@ fn name_in_use_on_the_backend_is_reported_where_it_stands() {
     let _former = layer(&text("1/s")).unwrap();
     let error = layer(&text("2/s")).unwrap_err();
     assert_eq!((error.problems()[0].line(), error.problems()[0].column()), (Some(3), Some(8)), "{error}");
+    assert!(error.to_string().contains("write replace-existing = true, here or under [defaults]"), "{error}");
     assert!(layer(&(text("2/s") + "replace-existing = true")).is_ok());
 }
 
