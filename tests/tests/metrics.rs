@@ -10,7 +10,7 @@ use std::time::Duration;
 use http::{Request, Response, StatusCode};
 use metrics_util::MetricKind;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
-use throttle_core::{Backend, BackendErrorKind, ManualClock};
+use throttle_core::{BackendErrorKind, ManualClock};
 use throttle_tower::usage::Usage;
 use throttle_tower::{
     Concurrency, Gcra, Header, LeakyBucket, MemoryBackend, OnError, OnMissing, Rate, ShapeLayer, ThrottleLayer, all,
@@ -20,7 +20,7 @@ use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
-use common::{Remote, Strict, Text, get, memory, shared};
+use common::{Remote, Strict, Text, get, keyed, memory, send_each, shared};
 
 /// The series of a recorder: `name{label="value"}` and what it has counted. Of a histogram, how many values.
 type Series = BTreeMap<String, f64>;
@@ -54,19 +54,6 @@ fn counted(series: &Series) -> Vec<(&str, f64)> {
     series.iter().filter(|(_, value)| **value != 0.0).map(|(name, value)| (name.as_str(), *value)).collect()
 }
 
-async fn send<B: Backend>(layer: &ThrottleLayer<B>, requests: impl IntoIterator<Item = Request<Text>>) {
-    let service = layer.layer(Strict::default());
-    for request in requests {
-        service.clone().oneshot(request).await.unwrap();
-    }
-}
-
-fn keyed(key: &str) -> Request<Text> {
-    let mut request = get();
-    request.headers_mut().insert("x-api-key", key.parse().unwrap());
-    request
-}
-
 fn per_key(burst: u64) -> throttle_tower::Limit {
     limit("per-key", Gcra::new(Rate::per_day(burst))).by(Header::new("x-api-key"))
 }
@@ -77,7 +64,7 @@ async fn each_request_counts_once_and_each_policy_says_what_it_decided() {
         let limits = all([shared("all", 9), per_key(10).on_missing(OnMissing::Skip)]);
         let layer = ThrottleLayer::new(limits).unwrap().backend(memory()).unwrap().metrics("api");
         // Eight of nine are charged with at least a fifth (1) left; the ninth leaves nothing.
-        send(&layer, (0..3).map(|_| get()).chain((0..9).map(|_| keyed("ada")))).await;
+        send_each(&layer, (0..3).map(|_| get()).chain((0..9).map(|_| keyed("ada")))).await;
     });
     assert_eq!(
         counted(&series.await),
@@ -105,7 +92,7 @@ async fn near_is_less_than_a_fifth_of_the_capacity_in_the_tier_of_the_request() 
         .unknown("free");
     let series = metered(async {
         let layer = ThrottleLayer::new(per_user).unwrap().backend(memory()).unwrap().metrics("api");
-        send(&layer, (0..5).map(|_| keyed("free")).chain((0..50).map(|_| keyed("pro")))).await;
+        send_each(&layer, (0..5).map(|_| keyed("free")).chain((0..50).map(|_| keyed("pro")))).await;
     })
     .await;
     let of =
@@ -135,9 +122,9 @@ async fn lookups_say_how_they_ended() {
         let service = layer.layer(Strict::default());
         let slow = tokio::spawn(service.clone().oneshot(keyed("slow")));
         tokio::task::yield_now().await;
-        send(&layer, ["turned", "away"].map(keyed)).await;
+        send_each(&layer, ["turned", "away"].map(keyed)).await;
         slow.await.unwrap().unwrap();
-        send(&layer, ["known", "known", "stranger", "faulty"].map(keyed)).await;
+        send_each(&layer, ["known", "known", "stranger", "faulty"].map(keyed)).await;
     })
     .await;
     let lookups =
@@ -266,11 +253,11 @@ async fn store_that_fails_is_timed_and_says_who_decided_instead() {
             let remote = Remote::faltering(false);
             let layer = ThrottleLayer::new(shared("all", 9).on_error(on_error)).unwrap();
             let layer = layer.backend(remote.clone()).unwrap().metrics(name);
-            send(&layer, [get()]).await;
+            send_each(&layer, [get()]).await;
             remote.trouble(Some(Unavailable));
-            send(&layer, [get(), get()]).await;
+            send_each(&layer, [get(), get()]).await;
             remote.trouble(Some(Timeout));
-            send(&layer, [get()]).await;
+            send_each(&layer, [get()]).await;
         }
     })
     .await;
@@ -327,7 +314,7 @@ async fn hostile_keys_paths_and_methods_add_no_series() {
     let limits =
         || all([per_key(3), limit("per-route", Gcra::new(Rate::per_day(9))).by(throttle_tower::extract::Method)]);
     let layer = |name: &str| ThrottleLayer::new(limits()).unwrap().backend(memory()).unwrap().metrics(name);
-    let once = metered(async { send(&layer("api"), [get()]).await }).await;
+    let once = metered(async { send_each(&layer("api"), [get()]).await }).await;
     let hostile = metered(async {
         let layer = layer("api");
         let service = layer.layer(Strict::default());
@@ -391,7 +378,7 @@ async fn docs_list_every_metric_with_its_type_and_its_labels() {
         .unknown("free");
     let limits = all((per_user, any([shared("a", 1), shared("b", 1)]), Concurrency::new(2)));
     let layer = ThrottleLayer::new(limits).unwrap().metrics("api");
-    send(&layer, [keyed("ada")]).await;
+    send_each(&layer, [keyed("ada")]).await;
     let layer: ShapeLayer<()> = ShapeLayer::new(LeakyBucket::new(Rate::per_second(10))).unwrap().metrics("upstream");
     layer.layer(service_fn(async |()| Ok::<_, std::io::Error>(()))).oneshot(()).await.unwrap();
     sleep(Duration::from_millis(150)).await;
@@ -415,7 +402,7 @@ async fn full_store_in_memory_is_shown_with_the_keys_that_share_a_bucket() {
     let series = metered(async {
         let small = MemoryBackend::builder().clock(ManualClock::default()).max_keys(100).build();
         let layer = ThrottleLayer::new(per_key(10)).unwrap().backend(small.clone()).unwrap().metrics("api");
-        send(&layer, (0..400).map(|n| keyed(&format!("key{n}")))).await;
+        send_each(&layer, (0..400).map(|n| keyed(&format!("key{n}")))).await;
         assert!(small.keys() <= 100);
     })
     .await;

@@ -10,15 +10,13 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-use http::Request;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
-use throttle_core::{Backend, BackendErrorKind};
+use throttle_core::BackendErrorKind;
 use throttle_tower::{Gcra, Header, OnError, Rate, ThrottleLayer, limit, plans};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::sleep;
-use tower::{Layer, ServiceExt};
 
-use common::{Memory, Remote, Strict, Text, get, memory, shared};
+use common::{Memory, Remote, get, keyed, memory, send_each, shared};
 
 /// More than a report takes, on a clock that stands still otherwise.
 const REPORTED: Duration = Duration::from_millis(250);
@@ -31,19 +29,6 @@ fn runtime() -> Runtime {
 
 fn layer() -> ThrottleLayer<Memory> {
     ThrottleLayer::new(shared("all", 100)).unwrap().backend(memory()).unwrap().metrics("api")
-}
-
-async fn send<B: Backend>(layer: &ThrottleLayer<B>, requests: impl IntoIterator<Item = Request<Text>>) {
-    let service = layer.layer(Strict::default());
-    for request in requests {
-        service.clone().oneshot(request).await.unwrap();
-    }
-}
-
-fn keyed(key: &str) -> Request<Text> {
-    let mut request = get();
-    request.headers_mut().insert("x-api-key", key.parse().unwrap());
-    request
 }
 
 /// What was reported since the last time, by the values of a metric's labels in their order.
@@ -76,7 +61,7 @@ fn a_runtime_that_is_blocked_leaves_its_counts_to_the_reports_of_another() {
         let layer = &layer;
         scope.spawn(move || {
             first.block_on(async {
-                send(layer, [get(), get()]).await;
+                send_each(layer, [get(), get()]).await;
                 served.send(()).unwrap();
                 is_released.recv().unwrap_err();
             });
@@ -85,7 +70,7 @@ fn a_runtime_that_is_blocked_leaves_its_counts_to_the_reports_of_another() {
         second.block_on(async {
             assert_eq!(admitted(&snapshotter), 0.0, "there was no request on this one");
             for all in [2.0 + 1.0, 1.0, 1.0] {
-                send(layer, [get()]).await;
+                send_each(layer, [get()]).await;
                 sleep(REPORTED).await;
                 assert_eq!(admitted(&snapshotter), all);
             }
@@ -101,15 +86,15 @@ fn a_runtime_that_nothing_drives_leaves_its_report_to_the_next_request_on_anothe
     let snapshotter = recorder.snapshotter();
     let _installed = metrics::set_default_local_recorder(&recorder);
     let (first, second, layer) = (runtime(), runtime(), layer());
-    first.block_on(send(&layer, [get()]));
+    first.block_on(send_each(&layer, [get()]));
     second.block_on(async {
         sleep(LONG).await;
         assert_eq!(admitted(&snapshotter), 0.0, "there was no request meanwhile");
-        send(&layer, [get()]).await;
+        send_each(&layer, [get()]).await;
     });
     assert_eq!(admitted(&snapshotter), 2.0, "at once");
     second.block_on(async {
-        send(&layer, [get(), get()]).await;
+        send_each(&layer, [get(), get()]).await;
         sleep(REPORTED).await;
     });
     assert_eq!(admitted(&snapshotter), 2.0);
@@ -123,12 +108,12 @@ fn a_runtime_that_is_dropped_reports_and_the_next_one_goes_on() {
     let snapshotter = recorder.snapshotter();
     let _installed = metrics::set_default_local_recorder(&recorder);
     let (first, second, layer) = (runtime(), runtime(), layer());
-    first.block_on(send(&layer, [get(), get()]));
+    first.block_on(send_each(&layer, [get(), get()]));
     assert_eq!(admitted(&snapshotter), 0.0, "not yet");
     drop(first);
     assert_eq!(admitted(&snapshotter), 2.0);
     second.block_on(async {
-        send(&layer, [get()]).await;
+        send_each(&layer, [get()]).await;
         sleep(REPORTED).await;
     });
     assert_eq!(admitted(&snapshotter), 1.0);
@@ -150,7 +135,7 @@ fn without_timers_each_request_is_reported_at_once_and_one_panic_says_what_is_mi
     let (runtime, layer) = (Builder::new_current_thread().build().unwrap(), layer());
     for _ in 0..5 {
         runtime.block_on(async {
-            send(&layer, [get()]).await;
+            send_each(&layer, [get()]).await;
             tokio::task::yield_now().await;
         });
         assert_eq!(admitted(&snapshotter), 1.0);
@@ -166,11 +151,11 @@ fn no_thread_that_ends_takes_counts_with_it() {
     let layer = ThrottleLayer::new(shared("all", 50)).unwrap().backend(memory()).unwrap().metrics("api");
     let (threads, requests) = (40, 5);
     // More than have a place of their own, first at the same time and then one after the other.
-    let work = || runtime().block_on(send(&layer, (0..requests).map(|_| get())));
+    let work = || runtime().block_on(send_each(&layer, (0..requests).map(|_| get())));
     thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
     (0..threads).for_each(|_| thread::scope(|scope| scope.spawn(work).join().unwrap()));
     runtime().block_on(async {
-        send(&layer, [get()]).await;
+        send_each(&layer, [get()]).await;
         sleep(REPORTED).await;
     });
     let series = reported(&snapshotter, "throttle_requests_total");
@@ -189,8 +174,8 @@ async fn a_lookup_counts_for_the_layer_whose_request_asked_for_it() {
         .unknown("free");
     let layer = |name| ThrottleLayer::new(per_user.clone()).unwrap().backend(memory()).unwrap().metrics(name);
     let (one, other) = (layer("one"), layer("other"));
-    send(&one, ["ada", "ada", "bob"].map(keyed)).await;
-    send(&other, ["ada", "cyd"].map(keyed)).await;
+    send_each(&one, ["ada", "ada", "bob"].map(keyed)).await;
+    send_each(&other, ["ada", "cyd"].map(keyed)).await;
     sleep(REPORTED).await;
     let lookups = [
         ("one per-user found", 2.0),
@@ -214,19 +199,19 @@ async fn keys_count_for_the_layer_on_whose_backend_they_are() {
 
     let elsewhere =
         one.clone().on_error(OnError::Open).backend(Remote::failing(BackendErrorKind::Unavailable)).unwrap();
-    send(&elsewhere, ["ada"].map(keyed)).await;
-    send(&one, ["ada", "bob"].map(keyed)).await;
+    send_each(&elsewhere, ["ada"].map(keyed)).await;
+    send_each(&one, ["ada", "bob"].map(keyed)).await;
     sleep(REPORTED).await;
     assert_eq!(keys(), expected(&[("one", 2.0)]), "a backend elsewhere hides none in this process");
 
     let both = one.clone().backend(memory()).unwrap();
-    send(&both, ["cyd"].map(keyed)).await;
+    send_each(&both, ["cyd"].map(keyed)).await;
     sleep(REPORTED).await;
     assert_eq!(keys(), expected(&[("one", 3.0)]), "a name stands for all its backends together");
 
     let other = both.metrics("other");
-    send(&one, ["ada"].map(keyed)).await;
-    send(&other, ["cyd"].map(keyed)).await;
+    send_each(&one, ["ada"].map(keyed)).await;
+    send_each(&other, ["cyd"].map(keyed)).await;
     sleep(REPORTED).await;
     assert_eq!(keys(), expected(&[("one", 2.0), ("other", 1.0)]), "each has a name of its own");
 }

@@ -14,9 +14,9 @@ use http_body_util::{BodyExt, Full};
 use throttle_core::backend::{Call, Receipt};
 use throttle_core::{Backend, BackendError, BackendErrorKind, ManualClock};
 use throttle_core::{Key, MemorySet, PolicySet};
-use throttle_tower::{ConfigError, Constant, Decision, Gcra, Limit, MemoryBackend, Rate, limit};
+use throttle_tower::{ConfigError, Constant, Decision, Gcra, Limit, MemoryBackend, Rate, ThrottleLayer, limit};
 use tokio::sync::Semaphore;
-use tower::Service;
+use tower::{Layer, Service, ServiceExt};
 
 pub(crate) type Memory = MemoryBackend<ManualClock>;
 pub(crate) type Text = Full<Bytes>;
@@ -249,6 +249,21 @@ impl Service<Request<Text>> for Strict {
 /// A GET without a body, a peer address or extensions.
 pub(crate) fn get() -> Request<Text> {
     Request::new(Full::default())
+}
+
+/// A [`get`] with an API key.
+pub(crate) fn keyed(key: &str) -> Request<Text> {
+    let mut request = get();
+    request.headers_mut().insert("x-api-key", key.parse().unwrap());
+    request
+}
+
+/// Sends requests through a layer, one after the other.
+pub(crate) async fn send_each<B: Backend>(layer: &ThrottleLayer<B>, requests: impl IntoIterator<Item = Request<Text>>) {
+    let service = layer.layer(Strict::default());
+    for request in requests {
+        service.clone().oneshot(request).await.unwrap();
+    }
 }
 
 /// Polls a future once, with a waker that does nothing.

@@ -1,4 +1,4 @@
-//! The sweep: forgets keys that cannot be told from unused ones, inside requests.
+//! The sweep: requests forget the keys whose state equals that of an unused one.
 //!
 //! A table that is full is looked through once before it grows, so each of its slots is looked at no more often than
 //! growing would move it. In a store that is nearly full, every new key also sweeps a few slots of its shard, and more

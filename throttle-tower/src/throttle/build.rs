@@ -9,7 +9,8 @@ use super::local_shares::Shares;
 use super::options::Options;
 use super::permits::Permits;
 use super::response_options::ResponseOptions;
-use super::shared::{Shared, Uses};
+use super::shared::Shared;
+use super::uses::Uses;
 use crate::limit::{Applied, OnError};
 use crate::observe::BuiltOn;
 

@@ -23,6 +23,7 @@ mod response_options;
 mod service;
 mod shared;
 mod steps;
+mod uses;
 mod warning;
 
 pub use body::ThrottleBody;

@@ -7,7 +7,7 @@ use http::request::Parts;
 use throttle_core::PolicyName;
 use throttle_core::backend::Call;
 
-use super::shared::Uses;
+use super::uses::Uses;
 use crate::extract::{self, Route};
 use crate::limit::Applied;
 use crate::log;

@@ -58,6 +58,7 @@ mod handles;
 mod level;
 mod own_place;
 mod report;
+mod schedule;
 mod shape;
 mod throttle;
 

@@ -7,57 +7,24 @@
 //! report is due is kept beside the counts, and a request that finds it overdue reports at once. Reading the clock
 //! costs as much as counting, so where requests follow each other within microseconds, not each of them looks.
 
-use std::panic::catch_unwind;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::atomic::Ordering;
 
 use tokio::runtime::Handle;
-use tokio::time::{Instant, Sleep, sleep};
+use tokio::time::sleep;
 
 use super::counts::Rows;
 use super::handles::LookupHandles;
 use super::level::show;
 use super::own_place::own_place;
+use super::schedule::DELAY;
 use super::throttle::{Metrics, Reporting};
 use crate::limit::LookupCounts;
 use crate::lock::try_lock;
 use crate::time::micros;
 
-/// How long after a request its counts reach the recorder, if its runtime runs: this and as much again for a request
-/// that was being counted during a report.
-const DELAY: Duration = Duration::from_millis(100);
-
-/// When the counts of a layer are reported.
-pub(super) struct Schedule {
-    started: Instant,
-    /// A runtime was found without timers.
-    lacks_timers: AtomicBool,
-}
-
 /// Stands for no report that is due.
 const NONE: u64 = 0;
-
-impl Schedule {
-    pub(super) fn new() -> Self {
-        Self { started: Instant::now(), lacks_timers: AtomicBool::new(false) }
-    }
-
-    /// In µs.
-    fn now(&self) -> u64 {
-        micros(self.started.elapsed())
-    }
-
-    /// `None` if the runtime has no timers. `tokio` says so by a panic alone, so it is asked once.
-    fn timer(&self) -> Option<Sleep> {
-        if self.lacks_timers.load(Ordering::Relaxed) {
-            return None;
-        }
-        let timer = catch_unwind(|| sleep(DELAY)).ok();
-        self.lacks_timers.store(timer.is_none(), Ordering::Relaxed);
-        timer
-    }
-}
 
 impl Reporting {
     /// Sees to it that the counts of this thread reach the recorder.

@@ -9,7 +9,7 @@ use throttle_core::{Backend, BackendErrorKind, Policy};
 use super::counts::{Counts, ROW};
 use super::handles::{Handles, place};
 use super::level::Level;
-use super::report::Schedule;
+use super::schedule::Schedule;
 use crate::ThrottleLayer;
 use crate::limit::{Keying, TierLookup};
 use crate::observe::backends::Backends;

@@ -1,0 +1,37 @@
+//! What the limits of a layer make use of.
+
+use super::permits::Permits;
+use crate::limit::{Applied, ChargeRules};
+
+/// Which optional steps some limit of the layer uses. A step that none uses costs a request nothing.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Uses {
+    /// A charge may change after the decision.
+    pub(super) accounts: bool,
+    /// A handler may change a charge.
+    pub(super) handlers: bool,
+    pub(super) charge_refused: bool,
+    pub(super) refund_aborted: bool,
+    /// A key depends on the route, or whether a limit applies does.
+    pub(super) routes: bool,
+    /// Whether a limit of requests in flight applies depends on the route.
+    pub(super) routes_for_permits: bool,
+    /// Requests may wait in a queue.
+    pub(super) queues: bool,
+}
+
+impl Uses {
+    pub(super) fn of(applied: &[Applied], permits: &Permits) -> Self {
+        let any = |uses: fn(&ChargeRules) -> bool| applied.iter().any(|limit| uses(&limit.charge_rules));
+        Self {
+            accounts: any(ChargeRules::may_change),
+            handlers: any(|rules| rules.settled_later),
+            charge_refused: any(|rules| rules.charge_refused),
+            refund_aborted: any(|rules| rules.refund_aborted),
+            routes: applied.iter().any(|limit| limit.by_route || limit.for_some_routes)
+                || permits.are_for_some_routes(),
+            routes_for_permits: permits.are_for_some_routes(),
+            queues: applied.iter().any(|limit| limit.wait_up_to.is_some()),
+        }
+    }
+}
