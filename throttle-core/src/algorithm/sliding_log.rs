@@ -101,6 +101,16 @@ impl Trailing {
         (log.runs.iter().skip(count).copied(), log.total - units)
     }
 
+    /// µs until so many units of these runs are free again; `None` if they are fewer.
+    fn until_freed(&self, mut runs: impl Iterator<Item = (i64, u64)>, units: u64, now: Timestamp) -> Option<u64> {
+        let mut freed = 0;
+        let last = runs.find(|run| {
+            freed += run.1;
+            freed >= units
+        });
+        last.map(|run| self.freed_at(now, run.0))
+    }
+
     fn freed_at(&self, now: Timestamp, instant: i64) -> u64 {
         micros_between(now, instant + self.window)
     }
@@ -118,18 +128,10 @@ impl Transition for Trailing {
     }
 
     fn wait(&self, log: &Log, now: Timestamp, cost: u64) -> u64 {
-        let (mut runs, used) = self.live(log, now);
+        let (runs, used) = self.live(log, now);
         let excess = (used + cost).saturating_sub(self.limit);
-        if excess == 0 {
-            return 0;
-        }
-        let mut freed = 0;
-        let enough = runs.find(|run| {
-            freed += run.1;
-            freed >= excess
-        });
         // A cost within the limit fits at the latest when everything has expired.
-        enough.map_or(0, |run| self.freed_at(now, run.0))
+        if excess == 0 { 0 } else { self.until_freed(runs, excess, now).unwrap_or(0) }
     }
 
     fn take(&self, log: &mut Log, now: Timestamp, cost: u64) -> Mark {
@@ -144,13 +146,14 @@ impl Transition for Trailing {
     }
 
     fn standing(&self, log: &Log, now: Timestamp) -> Standing {
-        let (mut runs, used) = self.live(log, now);
+        let (runs, used) = self.live(log, now);
         let remaining = self.limit.saturating_sub(used);
-        let Some(oldest) = runs.next() else {
+        // More may be used than the limit, if the clock has stepped back to where units count again.
+        let excess = (used + 1).saturating_sub(self.limit).max(1);
+        let (Some(next), Some(newest)) = (self.until_freed(runs, excess, now), log.runs.back()) else {
             return Standing { remaining, reset: 0, next: 0 };
         };
-        let newest = log.runs.back().map_or(oldest.0, |run| run.0);
-        Standing { remaining, reset: self.freed_at(now, newest), next: self.freed_at(now, oldest.0) }
+        Standing { remaining, reset: self.freed_at(now, newest.0), next }
     }
 
     fn give_back(&self, log: &mut Log, _: Timestamp, mark: Mark, _: u64, units: u64) {

@@ -250,7 +250,8 @@ impl Transition for Estimate {
         Standing {
             remaining: self.limit.saturating_sub(used),
             reset: micros_between(now, self.empty_at(&view)),
-            next: self.until(now, &view, sums, used - 1),
+            // More may be used than the limit: an earlier instant weighs the fading units more.
+            next: self.until(now, &view, sums, used.min(self.limit) - 1),
         }
     }
 

@@ -84,9 +84,6 @@ proptest! {
                 prop_assert_eq!((before.remaining, before.next), (standing.remaining, 1), "before the window ends");
             } else if standing.reset == 0 {
                 prop_assert_eq!((standing.next, standing.remaining), (0, algorithm.capacity()), "{:?}", algorithm);
-            } else if by < 0 && standing.remaining == 0 && algorithm.name() == "sliding_window" {
-                // An earlier instant weighs the fading units more, so more may be used than the limit.
-                prop_assert!(standing.next > 0 && standing.next <= algorithm.wait(&repr, now, 1));
             } else if standing.remaining < algorithm.capacity() {
                 prop_assert!(standing.next > 0 && standing.next <= standing.reset, "{:?} of {:?}", standing, algorithm);
                 prop_assert!(after(standing.next).remaining > standing.remaining, "{:?} of {:?}", standing, algorithm);
