@@ -75,3 +75,28 @@ impl From<Key> for Call {
         Self::new(key, Cost::ONE)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_costs_one_unit_in_the_first_tier_unless_it_says_otherwise() {
+        let ada = || Key::from("ada");
+        let three = Cost::new(3).expect("no peek");
+        for (call, key, cost, tier) in [
+            (Call::from(ada()), Some(ada()), 1, 0),
+            (Call::new(ada(), three), Some(ada()), 3, 0),
+            (Call::peek(ada()), Some(ada()), 0, 0),
+            (Call::SKIP, None, 0, 0),
+            (Call::from(ada()).costing(7), Some(ada()), 7, 0),
+            (Call::from(ada()).costing(0), Some(ada()), 0, 0),
+            (Call::from(ada()).in_tier(2), Some(ada()), 1, 2),
+            (Call::new(ada(), three).in_tier(255).costing(u64::MAX), Some(ada()), u64::MAX, 255),
+        ] {
+            assert_eq!((call.key(), call.cost(), call.tier()), (key.as_ref(), cost, tier), "{call:?}");
+        }
+        let differ = [Call::from(Key::from("eve")), Call::from(ada()).costing(2), Call::from(ada()).in_tier(1)];
+        assert!(differ.iter().all(|other| *other != Call::from(ada())), "each part counts");
+    }
+}

@@ -426,4 +426,64 @@ mod tests {
         assert_eq!(window(paced, 4), 20 * HOUR);
         assert_eq!(window(paced, 24), HOUR, "the next unit");
     }
+
+    #[test]
+    fn a_decision_is_the_stores_unless_it_did_not_decide_some_policy() {
+        let why = BackendErrorKind::Timeout;
+        let (store, local, open) = (DecidedBy::Store, DecidedBy::Local(why), DecidedBy::Open(why));
+        for (each, whole) in [
+            (vec![], store),
+            (vec![store], store),
+            (vec![store, store], store),
+            (vec![store, open], open),
+            (vec![open, store], open),
+            (vec![store, local], local),
+            (vec![local, store], local),
+            (vec![local, open], local),
+            (vec![open, local], local),
+            (vec![store, open, store, local, open], local),
+        ] {
+            let mut decision = Decision::not_limited(each.len());
+            decision.set_decided_by(|place| each[place]);
+            assert_eq!(decision.decided_by(), whole, "{each:?}");
+            assert_eq!(decision.degraded(), (whole != store).then_some(why), "{each:?}");
+        }
+    }
+
+    #[test]
+    fn a_request_that_nothing_limits_is_admitted_at_once_and_charged_nothing() {
+        let calls = [Call::from(crate::key::Key::from("ada")), Call::SKIP];
+        let open = Decision::open(&calls, BackendErrorKind::Timeout);
+        for decision in [Decision::not_limited(2), open.clone()] {
+            assert!(decision.is_admitted() && decision.binding().is_none());
+            assert_eq!((decision.remaining(), decision.retry_after()), (u64::MAX, Some(Duration::ZERO)));
+            assert_eq!((decision.reset_after(), decision.delay()), (Duration::ZERO, Duration::ZERO));
+            assert_eq!(decision.statuses().len(), 2);
+            for status in decision.statuses() {
+                let flags = [status.applies(), status.refuses(), status.is_violated(), status.is_overflow()];
+                assert_eq!(flags, [false; 4]);
+                assert_eq!((status.charged(), status.remaining(), status.tier()), (0, 0, 0));
+                assert_eq!((status.retry_after(), status.reset_after()), (Some(Duration::ZERO), Duration::ZERO));
+            }
+        }
+        let deciders = open.statuses().iter().map(Status::decided_by).collect::<Vec<_>>();
+        assert_eq!(deciders, [DecidedBy::Open(BackendErrorKind::Timeout), DecidedBy::Store]);
+    }
+
+    /// One policy, and several: the first one can never admit the request.
+    #[test]
+    fn a_cost_beyond_the_capacity_has_no_wait() {
+        for policies in [1, 2] {
+            let policy = |n: u64| Policy::new(&format!("p{n}"), FixedWindow::new(Rate::per_day(n))).expect("a policy");
+            let tree = PolicyTree::All((1..=policies).map(|n| policy(n).into()).collect());
+            let limiter = Limiter::in_memory(tree).expect("a set");
+            let never = limiter.check("ada", 2);
+            assert_eq!((never.is_admitted(), never.retry_after(), never.binding()), (false, None, Some(0)));
+            let told =
+                never.statuses().iter().map(|status| (status.refuses(), status.is_violated(), status.retry_after()));
+            let expected = [(true, true, None), (false, false, Some(Duration::ZERO))];
+            assert_eq!(told.collect::<Vec<_>>(), expected[..never.statuses().len()]);
+            assert!(never.statuses().iter().all(|status| status.applies() && status.charged() == 0));
+        }
+    }
 }

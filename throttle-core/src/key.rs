@@ -546,4 +546,12 @@ mod tests {
         assert_ne!(key("1.2.3.4"), key("::ffff:1.2.3.5"));
         assert_ne!(key("1.2.3.4"), key("2001:db8::1.2.3.4"));
     }
+
+    #[test]
+    fn law_11_a_key_without_parts_and_a_builder_show_nothing() {
+        assert_eq!(format!("{:?}", Key::CONSTANT), "Key");
+        assert_eq!(format!("{:?}", Key::missing()), "Key(missing)");
+        assert_eq!(format!("{:?}", Key::builder().text("hunter2").number(7)), "KeyBuilder");
+        assert_eq!(Key::builder().finish(), Key::CONSTANT);
+    }
 }

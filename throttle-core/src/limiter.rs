@@ -128,3 +128,40 @@ impl<B: Backend> fmt::Debug for Limiter<B> {
         f.debug_struct("Limiter").field("set", self.set()).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithm::FixedWindow;
+    use crate::policy::Policy;
+    use crate::rate::Rate;
+
+    fn limiter() -> Limiter {
+        let policy = |name, count| Policy::new(name, FixedWindow::new(Rate::per_day(count))).expect("a policy").into();
+        Limiter::in_memory(PolicyTree::All(vec![policy("a", 9), policy("b", 5)])).expect("a set")
+    }
+
+    #[test]
+    fn a_limiter_shows_its_set_and_no_key() {
+        let limiter = limiter();
+        let (_, charge) = limiter.charge("ada", 1);
+        let shown = format!("{limiter:?}");
+        assert!(shown.starts_with("Limiter { set: PolicySet {") && shown.ends_with(", .. }"), "{shown}");
+        let charge = format!("{:?}", charge.expect("it was admitted"));
+        assert!(charge.starts_with("Charge { receipt: Receipt {") && charge.ends_with(", .. }"), "{charge}");
+        assert!(!shown.contains("ada") && !charge.contains("ada") && charge.contains("Key(text)"), "{charge}");
+    }
+
+    #[test]
+    fn clones_have_one_budget_and_every_policy_is_asked() {
+        let (limiter, clone) = (limiter(), limiter().clone());
+        assert_eq!(clone.check("ada", 1).remaining(), 4, "another limiter");
+        let clone = limiter.clone();
+        let left = |decision: Decision| decision.statuses().iter().map(|status| status.remaining()).collect::<Vec<_>>();
+        assert_eq!(left(limiter.check("ada", 2)), [7, 3]);
+        assert_eq!(left(clone.check("ada", 0)), [6, 2], "no cost is a cost of one");
+        assert_eq!(left(limiter.peek("ada")), [6, 2]);
+        assert_eq!(left(limiter.peek("eve")), [9, 5]);
+        assert_eq!((limiter.set().policies().len(), limiter.backend().keys()), (2, 2));
+    }
+}

@@ -186,3 +186,34 @@ impl Clock for AnyClock {
         (self.0)()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithm::Gcra;
+    use crate::policy::Policy;
+    use crate::rate::Rate;
+
+    #[test]
+    fn a_share_shows_its_set_and_its_memory() {
+        let policy = Policy::new("per-user", Gcra::new(Rate::per_minute(60))).expect("a policy");
+        let set = PolicySet::new(policy).expect("a set");
+        let share = LocalShare::new(&MemoryBackend::new(), &set, NonZeroU32::MIN).expect("a share");
+        let shown = format!("{share:?}");
+        assert!(shown.starts_with("LocalShare { set: PolicySet {") && shown.contains("\"per-user\""), "{shown}");
+        assert!(shown.contains(", memory: MemoryBackend { keys: 0, ") && shown.ends_with(", .. }"), "{shown}");
+    }
+
+    /// A place behind the last policy has no share, whatever the others have.
+    #[test]
+    fn each_policy_has_a_share_or_is_open() {
+        let policy = |name| Policy::new(name, Gcra::new(Rate::per_minute(60))).expect("a policy").into();
+        let set = crate::set::PolicyTree::All(["a", "b", "c"].map(policy).to_vec());
+        let set = PolicySet::new(set).expect("a set");
+        let of = |place: usize| [NonZeroU32::new(2), None, NonZeroU32::new(3)][place];
+        let share = LocalShare::of_each(&MemoryBackend::new(), &set, of).expect("a share");
+        assert_eq!([0, 1, 2, 3].map(|place| share.has_share(place)), [true, false, true, false]);
+        let capacities = share.set().policies().iter().map(|policy| policy.algorithm().capacity());
+        assert_eq!(capacities.collect::<Vec<_>>(), [30, 60, 20]);
+    }
+}

@@ -54,3 +54,40 @@ impl<H> fmt::Debug for Registered<H> {
         f.debug_struct("Registered").field("is_registered", &self.handles.get().is_some()).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use metrics::{NoopRecorder, with_local_recorder};
+
+    use super::*;
+
+    #[test]
+    fn handles_are_registered_once_at_their_first_use_with_a_recorder() {
+        let times = Arc::new(AtomicU32::new(0));
+        let counted = Arc::clone(&times);
+        let handles = Registered::new(move || counted.fetch_add(1, Ordering::Relaxed) + 1);
+        let is_unregistered = || {
+            handles.with(|_| panic!("there is no recorder"));
+            assert_eq!(handles.get(), None);
+            assert_eq!(format!("{handles:?}"), "Registered { is_registered: false, .. }");
+        };
+        is_unregistered();
+        // A recorder of a type without fields cannot be told from none.
+        with_local_recorder(&NoopRecorder, is_unregistered);
+        assert_eq!(times.load(Ordering::Relaxed), 0);
+        let is_registered = || {
+            let mut seen = 0;
+            handles.with(|handle| seen = *handle);
+            assert_eq!((seen, handles.get()), (1, Some(&1)));
+            assert_eq!(format!("{handles:?}"), "Registered { is_registered: true, .. }");
+        };
+        for _ in 0..2 {
+            with_local_recorder(&Arc::new(NoopRecorder), is_registered);
+        }
+        is_registered();
+        assert_eq!(times.load(Ordering::Relaxed), 1);
+    }
+}

@@ -211,3 +211,60 @@ impl Policy {
         self.unit.as_deref()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithm::Gcra;
+    use crate::rate::Rate;
+
+    fn policy(name: &str) -> Policy {
+        Policy::new(name, Gcra::new(Rate::per_minute(5))).expect("a policy")
+    }
+
+    #[test]
+    fn an_error_of_a_name_says_what_to_do_about_it() {
+        let rule = "it must be 1 to 64 printable ASCII characters, because clients read it in headers";
+        let error = |name: &str| PolicyName::new(name).expect_err("wrong").to_string();
+        assert_eq!(error(""), format!("policy name is \"\": {rule}; give it one"));
+        let remedy = "write it with ASCII letters, digits and punctuation";
+        assert_eq!(error("größe"), format!("policy name is \"größe\": {rule}; {remedy}"));
+        // Its bytes are counted for the bound, because the text is no ASCII, and its characters are shown.
+        let shown = format!("\"{}\" and so on, 33 characters long", "é".repeat(24));
+        assert_eq!(error(&"é".repeat(33)), format!("policy name is {shown}: {rule}; shorten it"));
+        assert_eq!(error(&"é".repeat(32)), format!("policy name is \"{}\": {rule}; {remedy}", "é".repeat(32)));
+    }
+
+    #[test]
+    fn a_name_is_written_as_it_is_and_sorted_as_a_text() {
+        let [a, b] = ["per-\"ip\"", "per-user"].map(|name| PolicyName::new(name).expect("a name"));
+        assert_eq!((a.to_string(), format!("{a:?}")), ("per-\"ip\"".to_owned(), r#""per-\"ip\"""#.to_owned()));
+        assert!(a < b && a == a.clone() && a != b);
+        assert_eq!((policy("p").name(), policy("p").policy_name().as_str()), ("p", "p"));
+    }
+
+    #[test]
+    fn a_policy_counts_requests_and_replaces_nothing_unless_it_says_so() {
+        let plain = policy("p");
+        assert_eq!((plain.unit(), plain.replaces_existing(), plain.is_tiered()), (None, false, false));
+        let bytes = plain.clone().with_unit("bytes").expect("a unit");
+        assert_eq!((bytes.unit(), bytes.replaces_existing()), (Some("bytes"), false));
+        let replaces = plain.clone().replace_existing();
+        assert_eq!((replaces.unit(), replaces.replaces_existing()), (None, true));
+        assert!(plain.has_parameters_of(&replaces) && plain.has_parameters_of(&policy("q")));
+        assert!(!plain.has_parameters_of(&bytes));
+        let faster = Policy::new("p", Gcra::new(Rate::per_minute(6))).expect("a policy");
+        assert!(!plain.has_parameters_of(&faster));
+    }
+
+    /// The unit is the policy's own; the limits are the other's.
+    #[test]
+    fn parameters_that_are_taken_over_leave_the_unit() {
+        let mut taker = policy("p").with_unit("bytes").expect("a unit");
+        let other = Policy::new("q", Gcra::new(Rate::per_minute(7))).expect("a policy");
+        taker.take_parameters(&other.with_unit("tokens").expect("a unit"));
+        assert_eq!((taker.name(), taker.unit(), taker.algorithm().capacity()), ("p", Some("bytes"), 7));
+        taker.change_algorithms(|algorithm| algorithm.share(std::num::NonZeroU32::new(7).expect("seven")));
+        assert_eq!((taker.unit(), taker.algorithm().capacity()), (Some("bytes"), 1));
+    }
+}

@@ -226,4 +226,81 @@ mod tests {
             assert!(text.parse::<Rate>().is_err(), "{text}");
         }
     }
+
+    #[test]
+    fn every_unit_is_read_by_its_names() {
+        for (names, micros) in [
+            (&["us", "µs", "microsecond", "microseconds"][..], 1),
+            (&["ms", "millisecond", "milliseconds"], 1_000),
+            (&["s", "sec", "secs", "second", "seconds"], 1_000_000),
+            (&["m", "min", "mins", "minute", "minutes"], 60_000_000),
+            (&["h", "hr", "hour", "hours"], 3_600_000_000),
+            (&["d", "day", "days"], 86_400_000_000),
+        ] {
+            for name in names {
+                for (text, periods) in [(format!("3/{name}"), 1), (format!("3 per 7 {name}"), 7)] {
+                    let rate: Rate = text.parse().expect("a rate");
+                    assert_eq!((rate.count(), rate.period_micros()), (3, periods * micros), "{text}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_rate_is_written_in_the_largest_unit_that_divides_its_period() {
+        for (rate, text) in [
+            (Rate::per_second(4_000), "4000/second"),
+            (Rate::per_minute(10), "10/minute"),
+            (Rate::per_hour(7), "7/hour"),
+            (Rate::per_day(1), "1/day"),
+            (Rate::new(5, Duration::from_millis(1)), "5/millisecond"),
+            (Rate::new(5, Duration::from_micros(1)), "5/microsecond"),
+            (Rate::new(5, Duration::from_micros(1_500)), "5/1500us"),
+            (Rate::new(7, Duration::from_millis(1_500)), "7/1500ms"),
+            (Rate::new(7, Duration::from_secs(90)), "7/90s"),
+            (Rate::new(7, Duration::from_secs(90 * 60)), "7/90m"),
+            (Rate::new(7, Duration::from_secs(36 * 3_600)), "7/36h"),
+            (Rate::new(7, Duration::from_secs(48 * 3_600)), "7/2d"),
+        ] {
+            assert_eq!(rate.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn a_period_is_whole_microseconds_rounded_up() {
+        for (nanos, micros) in [(0, 0), (1, 1), (1_000, 1), (1_001, 2)] {
+            let rate = Rate::new(3, Duration::from_nanos(nanos));
+            assert_eq!((rate.period_micros(), rate.period()), (micros, Duration::from_micros(micros)));
+        }
+        assert_eq!(Rate::per_hour(7).period(), Duration::from_secs(3_600));
+    }
+
+    #[test]
+    fn an_error_of_a_rate_names_the_part_that_is_wrong() {
+        let error = |text: &str| text.parse::<Rate>().expect_err(text).to_string();
+        let form = "it must be written count/period, as in \"10/minute\" or \"100 per 15m\"";
+        let count = "the count must be a whole number up to 2^53 - 1, as in \"10/minute\"";
+        let period = "the period must be a number of us, ms, s, m, h or d, or second, minute, hour or day, \
+                      as in \"10/minute\" or \"100/15m\"";
+        for (text, rule) in [
+            ("10", form),
+            ("10 minutes", form),
+            ("+1/s", count),
+            ("/s", count),
+            ("99999999999999999999/s", count),
+            ("10/", period),
+            ("10/15", period),
+            ("10/month", period),
+            ("x/month", count),
+        ] {
+            assert_eq!(error(text), format!("rate is {text:?}: {rule}"));
+        }
+        let range = "it must lie between 1 and 9007199254740991 (2^53 - 1)";
+        assert_eq!(error("0/s"), format!("rate count is 0: {range}"));
+        assert_eq!(error("9007199254740992/s"), format!("rate count is 9007199254740992: {range}"));
+        assert_eq!(error("1/0s"), format!("rate period in microseconds is 0: {range}"));
+        for text in ["1/us", "9007199254740991/s", "1/9007199254740991us"] {
+            assert!(text.parse::<Rate>().is_ok(), "{text}");
+        }
+    }
 }

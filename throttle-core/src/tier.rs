@@ -199,3 +199,69 @@ impl State {
         Some(Self { under: if first { None } else { Some(Arc::new(under)) }, ..state })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::algorithm::Gcra;
+    use crate::rate::Rate;
+
+    fn tiered(tiers: &[(&str, u64, u64)], carry: Carry) -> Result<Policy, ConfigError> {
+        let gcra = |(name, count, seconds): &(&str, u64, u64)| {
+            ((*name).to_owned(), Gcra::new(Rate::new(*count, Duration::from_secs(*seconds))))
+        };
+        Policy::tiered("p", tiers.iter().map(gcra), carry)
+    }
+
+    #[test]
+    fn errors_of_tiers_say_what_to_do() {
+        let error = |tiers: &[(&str, u64, u64)], carry| tiered(tiers, carry).expect_err("wrong tiers").to_string();
+        let keep = Carry::Keep;
+        assert_eq!(error(&[], keep), "policy \"p\": tiers is none: a policy with tiers has at least one");
+        let twice = "policy \"p\": tier is \"a\" twice: each tier has a name of its own; rename one";
+        assert_eq!(error(&[("a", 1, 1), ("a", 2, 1)], keep), twice);
+        let names: Vec<String> = (0..17).map(|n| n.to_string()).collect();
+        let many: Vec<_> = names.iter().map(|name| (name.as_str(), 1, 1)).collect();
+        assert_eq!(error(&many, keep), "policy \"p\": tiers is 17: a policy has at most 16 tiers");
+    }
+
+    /// The smaller tier is named first, wherever it stands.
+    #[test]
+    fn tiers_that_are_not_in_proportion_are_named_with_the_condition_that_they_miss() {
+        let exact = "the product of their capacities must be below 2^53 to be exact; use Carry::Keep";
+        let recovers = "the tier that holds more must not take longer to recover, or a stay in the smaller one would \
+                        give back what was used in the larger one; use Carry::Keep";
+        let half = 1 << 26;
+        for (small, large, rule) in
+            [(("small", half, 1), ("large", 2 * half, 1), exact), (("small", 10, 60), ("large", 100, 61), recovers)]
+        {
+            for tiers in [[small, large], [large, small]] {
+                let error = tiered(&tiers, Carry::Proportional).expect_err("out of proportion");
+                let text = "policy \"p\": carry is Proportional between \"small\" and \"large\": ";
+                assert_eq!(error.to_string(), format!("{text}{rule}"));
+                assert!(tiered(&tiers, Carry::Keep).is_ok() && tiered(&tiers, Carry::Reset).is_ok());
+            }
+        }
+    }
+
+    #[test]
+    fn an_unknown_number_stands_for_the_first_tier() {
+        let policy = tiered(&[("a", 1, 1), ("b", 2, 1)], Carry::Reset).expect("tiers");
+        let plain = Policy::new("p", Gcra::new(Rate::per_second(7))).expect("a policy");
+        let tiers = [0, 1, 2, 255];
+        assert_eq!(tiers.map(|tier| policy.effective_tier(tier)), [0, 1, 0, 0]);
+        assert_eq!(tiers.map(|tier| plain.effective_tier(tier)), [0; 4]);
+        assert_eq!(tiers.map(|tier| policy.only_tier(tier).tiers().count()), [1; 4]);
+        assert_eq!(
+            tiers.map(|tier| policy.only_tier(tier).tier_name(0).map(str::to_owned)),
+            ["a", "b", "a", "a"].map(|name| Some(name.to_owned()))
+        );
+        assert_eq!((policy.only_tier(1).carry(), plain.only_tier(1)), (Carry::Reset, plain.clone()));
+        assert!(policy.is_tiered() && !plain.is_tiered());
+        assert_eq!((plain.tier_named("a"), plain.tier_name(0), plain.tiers().count()), (None, None, 0));
+        let names = policy.tiers().map(|(name, tier)| (name, tier.algorithm().capacity()));
+        assert_eq!(names.collect::<Vec<_>>(), [("a", 1), ("b", 2)]);
+    }
+}
