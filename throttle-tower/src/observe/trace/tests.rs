@@ -338,3 +338,93 @@ async fn law_11_no_event_or_span_field_contains_a_key() {
     assert!(logged.contains("request refused") && logged.contains("throttle.policy"), "{logged}");
     assert!(!logged.contains("1234"), "{logged}");
 }
+
+/// A policy's own events are not used up by decisions without a policy, nor the other way round.
+#[tokio::test(start_paused = true)]
+async fn decisions_without_a_policy_have_a_bound_of_their_own() {
+    let (log, _guard) = Log::capture();
+    let limited = per_key("a", 1).on_missing(OnMissing::Reject(StatusCode::UNAUTHORIZED));
+    let layer = ThrottleLayer::new(limited).unwrap().traced();
+    send(&layer, Some("ada")).await;
+    let refused = async |key: Option<&'static str>| {
+        let mut logged = Vec::new();
+        for _ in 0..PER_SECOND + 5 {
+            send(&layer, key).await;
+            logged.extend(log.events());
+        }
+        let with_policy = logged.iter().filter(|logged| logged.fields.contains_key("policy")).count();
+        (logged.len() as u64, with_policy as u64, logged[0].fields["left_out"].clone())
+    };
+    assert_eq!(refused(None).await, (PER_SECOND, 0, "0".to_owned()));
+    assert_eq!(refused(Some("ada")).await, (PER_SECOND, PER_SECOND, "0".to_owned()));
+    advance(Duration::from_secs(1)).await;
+    assert_eq!(refused(Some("ada")).await, (PER_SECOND, PER_SECOND, "5".to_owned()));
+    assert_eq!(refused(None).await, (PER_SECOND, 0, "5".to_owned()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_subscriber_of_warnings_gets_degraded_decisions_and_no_refusal_is_left_out_for_it() {
+    let limited = ThrottleLayer::new(per_key("a", 1)).unwrap().traced();
+    let down = down(OnError::Open);
+    for _ in 0..50 {
+        send(&down, Some("ada")).await;
+    }
+    let log = Log::default();
+    let warnings = tracing_subscriber::registry().with(tracing_subscriber::filter::LevelFilter::WARN).with(log.clone());
+    let guard = tracing::subscriber::set_default(warnings);
+    for _ in 0..50 {
+        send(&limited, Some("ada")).await;
+    }
+    assert!(log.events().is_empty(), "refusals are no warnings");
+    send(&down, Some("ada")).await;
+    assert_eq!(log.events()[0].fields["left_out"], "0", "what nobody read was not left out");
+    drop(guard);
+    let (log, _guard) = Log::capture();
+    send(&limited, Some("ada")).await;
+    assert_eq!(log.events()[0].fields["left_out"], "0");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_wait_is_told_in_milliseconds_rounded_up() {
+    for (micros, told) in [(1, "1"), (2_000, "2"), (2_001, "3"), (2_999, "3")] {
+        let (log, _guard) = Log::capture();
+        let rate = Rate::new(1, Duration::from_micros(micros));
+        let limited = limit("a", Gcra::new(rate).burst(1)).by(Header::new("x-api-key"));
+        let clock = throttle_core::ManualClock::new(throttle_core::Timestamp::from_micros(1_790_000_000_000_000));
+        let memory = throttle_core::MemoryBackend::builder().clock(clock).build();
+        let layer = ThrottleLayer::new(limited).unwrap().traced().backend(memory).unwrap();
+        for _ in 0..2 {
+            send(&layer, Some("ada")).await;
+        }
+        assert_eq!(log.events()[0].fields["retry_after_ms"], told, "{micros} µs");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_that_no_wait_ends_has_no_wait() {
+    let (log, _guard) = Log::capture();
+    let layer = ThrottleLayer::new(per_key("a", 1).cost(|_: &Parts| 2)).unwrap().traced();
+    assert_eq!(send(&layer, Some("ada")).await, StatusCode::TOO_MANY_REQUESTS);
+    let expected = [
+        ("decided_by", "store"),
+        ("left_out", "0"),
+        ("limit", "1"),
+        ("message", "request refused"),
+        ("outcome", "refused"),
+        ("policy", "a"),
+        ("remaining", "1"),
+    ];
+    assert_eq!(log.events()[0].fields, fields(expected));
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_several_limits_without_a_permit_the_first_is_named() {
+    let (log, _guard) = Log::capture();
+    let limits = all(["a", "b", "c"].map(|name| Concurrency::new(if name == "a" { 2 } else { 1 }).name(name)));
+    let layer = ThrottleLayer::new(limits).unwrap().traced();
+    let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(())));
+    let held = layer.layer(inner).oneshot(Request::new(())).await.unwrap();
+    assert_eq!(send(&layer, None).await, StatusCode::SERVICE_UNAVAILABLE);
+    drop(held);
+    assert_eq!(log.events()[0].fields["policy"], "b", "a has one more");
+}
