@@ -195,4 +195,28 @@ mod tests {
         let expected = expected.into_iter().chain([header; 3]).chain([&b"3"[..], b"", b"0"]);
         assert_eq!(words[1..], expected.collect::<Vec<_>>());
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reply_that_is_no_answer_says_what_is_wrong_with_it() {
+        let now = 1e15_f64.to_le_bytes();
+        for (reply, why) in [
+            (Reply::Bytes(now.to_vec()), "the script's reply is cut short"),
+            (Reply::Bytes([&now[..], b"A\0\0\0\0x"].concat()), "the script's reply is cut short"),
+            (Reply::Nil, "the script's reply is no string"),
+            (Reply::Status("OK".to_owned()), "the script's reply is no string"),
+        ] {
+            for max_batch in [1, 64] {
+                let store = ByHand::default();
+                let builder = RedisBackend::builder(store.clone()).max_batch(max_batch);
+                let backend = builder.build().expect("valid options");
+                store.connect(Ok(())).await;
+                let deciding = tokio::spawn(backend.decide(&set(&backend), &[Call::from(Key::from("ada"))]));
+                store.next().await.answer(Ok(reply.clone())).await;
+                let error = deciding.await.expect("no panic").expect_err("it is no answer");
+                assert_eq!((error.kind(), error.is_uncharged()), (BackendErrorKind::Protocol, false));
+                let source = std::error::Error::source(&error).expect("a reason").to_string();
+                assert_eq!(source, why, "{reply:?}");
+            }
+        }
+    }
 }

@@ -264,4 +264,43 @@ mod tests {
         let resets = decision.statuses().iter().map(|status| u64::try_from(status.reset_after().as_micros()));
         assert_eq!(resets.collect::<Vec<_>>(), [Ok(day - 1_000_000), Ok(day - 3_000_000)]);
     }
+
+    /// The policy in the middle has no key in this request.
+    #[tokio::test(start_paused = true)]
+    async fn a_policy_that_does_not_apply_reserves_nothing() {
+        let (store, backend, set) = fixture(["a", "b", "c"]).await;
+        let [ada, bob] = ["ada", "bob"].map(|key| Call::from(Key::from(key)));
+        let deciding = tokio::spawn(backend.decide(&set, &[ada, Call::SKIP, bob]));
+        for name in ["throttle{tada}a:", "throttle{tbob}c:"] {
+            let sent = store.next().await;
+            assert_eq!(sent.keys(), [name]);
+            sent.admit().await;
+        }
+        let decision = deciding.await.expect("no panic").expect("a decision");
+        let told = decision.statuses().iter().map(|status| (status.applies(), status.charged()));
+        assert_eq!(told.collect::<Vec<_>>(), [(true, 1), (false, 0), (true, 1)]);
+        assert!(store.is_idle().await, "nothing is given back");
+    }
+
+    /// What one policy reserved is given back when the other one refuses, and only that.
+    #[tokio::test(start_paused = true)]
+    async fn of_a_refused_request_each_reservation_is_given_back_once() {
+        let Fixture { store, backend, deciding, first, second } = reserving().await;
+        let names = first.keys();
+        first.admit().await;
+        let window = FixedWindow::new(Rate::per_day(9)).build().expect("a limit");
+        let now = Timestamp::from_micros(1_790_000_000_000_000);
+        let used = window.decide(window.fresh(), now, 9).0.to_wire(&window).expect("a value");
+        let length = u32::try_from(used.len()).expect("short").to_le_bytes();
+        let refusal = [&(now.as_micros() as f64).to_le_bytes()[..], b"D", &length, &used].concat();
+        second.answer(Ok(Reply::Bytes(refusal))).await;
+        let giving_back = store.next().await;
+        assert_eq!(giving_back.keys(), names);
+        assert_eq!(giving_back.words().last().map(String::as_str), Some("0"), "nothing was used");
+        giving_back.answer(Ok(Reply::Bytes(b"A".to_vec()))).await;
+        let decision = deciding.await.expect("no panic").expect("a decision");
+        assert_eq!((decision.is_admitted(), decision.binding()), (false, Some(1)));
+        assert!(decision.statuses().iter().all(|status| status.charged() == 0));
+        assert!(store.is_idle().await && backend.stats().failures == 0);
+    }
 }

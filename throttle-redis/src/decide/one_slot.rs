@@ -118,4 +118,46 @@ mod tests {
         is_saturated(backend.decide(&set, &call()).await);
         assert_eq!(backend.stats().calls, 0);
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_carries_as_many_waiting_decisions_as_it_may() {
+        for most in [1, 2, 3] {
+            let store = ByHand::default();
+            let builder = RedisBackend::builder(store.clone()).max_batch(most).deadline(Duration::from_secs(1));
+            let backend = builder.build().expect("valid options");
+            store.connect(Ok(())).await;
+            let policy = Policy::new("p", FixedWindow::new(Rate::per_day(9))).expect("a policy");
+            let set = Arc::new(backend.prepare(PolicySet::new(policy).expect("a set")).expect("a set"));
+            let deciding: Vec<_> = (0..20).map(|_| tokio::spawn(backend.decide(&set, &call()))).collect();
+            let mut carried = Vec::new();
+            while !store.is_idle().await {
+                let sent = store.next().await;
+                carried.push(sent.keys().len());
+                sent.admit().await;
+            }
+            assert_eq!((carried.iter().max(), carried.iter().sum()), (Some(&most), 20), "{carried:?}");
+            for deciding in deciding {
+                assert!(deciding.await.expect("no panic").is_ok());
+            }
+        }
+    }
+
+    /// Decisions that are not batched wait in no queue of a batch, and there are places for as many.
+    #[tokio::test(start_paused = true)]
+    async fn of_decisions_that_travel_alone_as_many_wait_as_the_queue_has_places() {
+        let store = ByHand::default();
+        let builder = RedisBackend::builder(store.clone()).max_batch(1).queue(3).deadline(Duration::from_secs(1));
+        let backend = builder.build().expect("valid options");
+        store.connect(Ok(())).await;
+        let policy = Policy::new("p", FixedWindow::new(Rate::per_day(9))).expect("a policy");
+        let set = Arc::new(backend.prepare(PolicySet::new(policy).expect("a set")).expect("a set"));
+        let waiting: Vec<_> = (0..3).map(|_| tokio::spawn(backend.decide(&set, &call()))).collect();
+        crate::link::connection::by_hand::turns().await;
+        let error = backend.decide(&set, &call()).await.expect_err("there is no place");
+        assert_eq!((error.kind(), error.is_uncharged()), (BackendErrorKind::Saturated, true));
+        for waiting in waiting {
+            store.next().await.admit().await;
+            assert!(waiting.await.expect("no panic").is_ok());
+        }
+    }
 }

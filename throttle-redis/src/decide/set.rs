@@ -259,4 +259,42 @@ mod tests {
             assert_eq!(in_tier(tier).prepared(&backend.shared).headers, [header(tier)], "tier {tier}");
         }
     }
+
+    /// Half of the work that the server may have, so that no set takes all of it.
+    #[tokio::test]
+    async fn a_set_has_as_many_places_as_the_queue_and_half_of_the_room() {
+        let single = crate::Single::new("redis://127.0.0.1:1").expect("a URL");
+        let backend = RedisBackend::builder(single).queue(7).build().expect("valid options");
+        let set = prepare(&backend, limit("p", 5)).expect("a set");
+        assert_eq!(set.waiting.available_permits(), 7);
+        let permits = |room: &InFlightLimit| room.take_now(0, u32::MAX).map(|held| held.num_permits());
+        assert_eq!((permits(&backend.shared.link.room), permits(&set.room)), (Some(6_250), Some(3_125)));
+    }
+
+    #[test]
+    fn a_request_has_one_call_for_each_policy() {
+        let backend = backend();
+        let policies = ["a", "b"].map(|name| limit(name, 5).into()).to_vec();
+        let set = RedisSet::new(&backend.shared, PolicySet::new(PolicyTree::All(policies)).expect("a set"));
+        let call = || Call::from(Key::from("ada"));
+        for (calls, asked) in [
+            (vec![], vec![false, false]),
+            (vec![call()], vec![true, false]),
+            (vec![Call::SKIP, call()], vec![false, true]),
+            (vec![call(); 3], vec![true, true]),
+        ] {
+            let ask = set.ask(&backend.shared, &calls);
+            assert_eq!(ask.calls.iter().map(|call| call.key().is_some()).collect::<Vec<_>>(), asked);
+            assert_eq!(ask.names.len(), asked.iter().filter(|asked| **asked).count());
+            assert!(ask.as_of.is_none());
+        }
+    }
+
+    #[test]
+    fn a_set_shows_its_policies() {
+        let set = prepare(&backend(), limit("per-user", 5)).expect("a set");
+        let shown = format!("{set:?}");
+        assert!(shown.starts_with("RedisSet { set: PolicySet {") && shown.ends_with(", .. }"), "{shown}");
+        assert!(shown.contains("\"per-user\""), "{shown}");
+    }
 }

@@ -254,4 +254,68 @@ mod tests {
         }
         assert!(settling.await.expect("no panic").is_ok());
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_settlement_that_the_script_does_not_accept_fails_and_says_why() {
+        let no_state = "a key holds something that is no state of a limit";
+        let no_flag = "the script's reply has no flag";
+        for (answers, why) in [
+            (vec!["W"], no_state),
+            (vec!["C", "W"], no_state),
+            (vec!["x"], no_flag),
+            (vec![""], no_flag),
+            (vec!["C", "x"], no_flag),
+            (vec!["C", "C"], no_flag),
+        ] {
+            let store = ByHand::default();
+            let backend = RedisBackend::builder(store.clone()).build().expect("valid options");
+            let set = prepared(&store, &backend).await;
+            let settling = tokio::spawn(backend.settle(&set, receipt()));
+            for answer in &answers {
+                store.next().await.answer(Ok(Reply::Bytes(answer.as_bytes().to_vec()))).await;
+            }
+            let error = settling.await.expect("no panic").expect_err("it is not accepted");
+            assert_eq!((error.kind(), error.is_uncharged()), (BackendErrorKind::Protocol, false));
+            let source = std::error::Error::source(&error).expect("a reason").to_string();
+            assert_eq!(source, why, "{answers:?}");
+            assert!(store.is_idle().await && backend.stats().failed_settlements == 1);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_two_slots_that_fail_the_first_error_is_reported() {
+        use BackendErrorKind::{Protocol, Unavailable};
+        for (faults, kind) in
+            [([FaultKind::Refused, FaultKind::Lost], Protocol), ([FaultKind::Lost, FaultKind::Refused], Unavailable)]
+        {
+            let store = ByHand::cluster();
+            let builder = RedisBackend::builder(store.clone()).per_key_slot().breaker_threshold(100);
+            let backend = builder.build().expect("valid options");
+            let set = prepared(&store, &backend).await;
+            let settling = tokio::spawn(backend.settle(&set, receipt()));
+            for fails in faults {
+                store.next().await.answer(Err(fault(fails))).await;
+            }
+            assert_eq!(settling.await.expect("no panic").expect_err("both fail").kind(), kind);
+        }
+    }
+
+    /// Room for the work of both policies, and a microsecond less.
+    #[tokio::test(start_paused = true)]
+    async fn a_settlement_takes_room_for_the_work_of_each_of_its_charges() {
+        let policy = two();
+        let work: u32 =
+            PolicySet::new(policy).expect("a set").policies().iter().map(crate::script::server_work::of).sum();
+        for (free, is_sent) in [(work, true), (work - 1, false)] {
+            let store = ByHand::default();
+            let backend = RedisBackend::builder(store.clone()).build().expect("valid options");
+            let set = prepared(&store, &backend).await;
+            let room = &backend.shared.link.room;
+            let all = room.take_now(0, u32::MAX).expect("nothing is under way").num_permits();
+            let _held = room.take_now(0, u32::try_from(all).expect("few") - free).expect("nothing is under way");
+            let settling = tokio::spawn(backend.settle(&set, receipt()));
+            assert_eq!(!store.is_idle().await, is_sent, "room for {free} of {work}");
+            settling.abort();
+        }
+    }
 }

@@ -264,3 +264,14 @@ async fn after_a_call_of_several_decisions_only_the_first_decision_travels_alone
     assert!(!fixture.waiting().is_busy, "the last call carried one decision");
     drop((alone, unanswered));
 }
+
+/// The caller leaves a call that is under way a little time to say more.
+#[tokio::test(start_paused = true)]
+async fn a_decision_that_no_call_takes_fails_five_milliseconds_after_its_deadline() {
+    let fixture = Fixture::connected().await;
+    fixture.occupy(Instant::now() + HOUR);
+    let began = Instant::now();
+    let begun = fixture.begin("ada", 100 * MS).await;
+    assert!(matches!(begun.await.expect("no panic"), Err(CallError::Expired)));
+    assert!((105 * MS..=106 * MS).contains(&began.elapsed()), "{:?}", began.elapsed());
+}

@@ -155,3 +155,49 @@ async fn a_full_queue_of_a_runtime_that_stands_still_is_sent_by_the_next_one() {
         still.shutdown_background();
     }
 }
+
+#[tokio::test]
+async fn a_process_is_busy_after_a_call_of_several_decisions() {
+    let until = Instant::now() + HOUR;
+    let mut waiting = Waiting::default();
+    let [one, two, three] = [1, 2, 3].map(|count| waiting.start(count, until));
+    assert!(one != two && two != three && waiting.decisions() == 6);
+    for (number, is_busy, left) in [(one, false, 5), (two, true, 3), (two, true, 3), (three, true, 0)] {
+        waiting.end(number);
+        assert_eq!((waiting.is_busy, waiting.decisions()), (is_busy, left));
+    }
+    let last = waiting.start(1, until);
+    waiting.end(last);
+    assert!(!waiting.is_busy, "the call that ended last carried one");
+}
+
+/// The other half starts right behind the first, so that the server has work while answers are read.
+#[tokio::test(start_paused = true)]
+async fn a_call_carries_half_of_the_queue_while_the_server_has_nothing_else_to_do() {
+    for (under_way, is_busy, most, carried) in [
+        (vec![], false, 64, 3),
+        (vec![], true, 64, 3),
+        (vec![1], true, 64, 3),
+        (vec![1], false, 64, 5),
+        (vec![2], true, 64, 5),
+        (vec![1, 1], true, 64, 5),
+        (vec![2], true, 4, 4),
+        (vec![2], true, 1, 1),
+    ] {
+        let fixture = Fixture::connected().await;
+        fixture.occupy(Instant::now() + HOUR);
+        let mut queued = Vec::new();
+        for key in ["a", "b", "c", "d", "e"] {
+            queued.push(fixture.begin(key, 500 * MS).await);
+        }
+        let mut waiting = fixture.waiting();
+        waiting.in_flight.clear();
+        for count in &under_way {
+            waiting.start(*count, Instant::now() + HOUR);
+        }
+        waiting.is_busy = is_busy;
+        let (_, jobs) = waiting.next_call(most).expect("a call");
+        assert_eq!(jobs.len(), carried, "beside {under_way:?}, busy: {is_busy}, at most {most}");
+        assert_eq!(waiting.queue.len(), 5 - carried);
+    }
+}

@@ -7,7 +7,9 @@ use crate::link::connection::by_hand::fault;
 /// The queue is sent in as many calls as its work needs, one right behind the other.
 #[tokio::test(start_paused = true)]
 async fn a_call_carries_a_millisecond_of_work_or_one_decision() {
-    for (entries, calls) in [(2_000, vec![2, 2, 1]), (10_000, vec![1; 5]), (10, vec![5])] {
+    for (entries, calls) in
+        [(2_000, vec![2, 2, 1]), (10_000, vec![1; 5]), (10, vec![5]), (2_425, vec![2, 2, 1]), (2_430, vec![1; 5])]
+    {
         let fixture = Fixture::of(logs(entries), 1_024).connect().await;
         fixture.occupy(Instant::now() + HOUR);
         let mut begun = Vec::new();
