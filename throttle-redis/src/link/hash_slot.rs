@@ -21,9 +21,19 @@ mod tests {
     /// The function agrees with `CLUSTER KEYSLOT`.
     #[test]
     fn slots_are_those_of_the_server() {
-        for (name, slot) in
-            [("foo", 12_182), ("{user1000}.following", 3_443), ("user1000", 3_443), ("{}x", 10_595), ("a{b}{c}", 3_300)]
-        {
+        for (name, slot) in [
+            ("foo", 12_182),
+            ("{user1000}.following", 3_443),
+            ("user1000", 3_443),
+            ("{}x", 10_595),
+            ("a{b}{c}", 3_300),
+            // No brace closes, or one too early, or twice.
+            ("foo{bar", 15_278),
+            ("{}{bar}", 11_272),
+            ("foo}bar{x}", 16_287),
+            ("x{{bar}}y", 4_015),
+            ("", 0),
+        ] {
             assert_eq!(super::of(name.as_bytes()), slot, "{name}");
         }
     }

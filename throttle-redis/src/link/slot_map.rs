@@ -72,4 +72,37 @@ mod tests {
         assert_eq!(slot_map.routes_except(&[&("a".to_owned(), 1)]).len(), 1);
         assert_eq!(SlotMap::read(Reply::Nil), None);
     }
+
+    #[test]
+    fn a_range_that_makes_no_sense_is_left_out() {
+        let (bytes, int) = (|text: &[u8]| Reply::Bytes(text.to_vec()), Reply::Int);
+        let node = |host: Reply, port: Reply| Reply::Array(vec![host, port]);
+        let whole = range_reply(0, 9, "a", 1);
+        for wrong in [
+            Reply::Nil,
+            Reply::Array(vec![]),
+            Reply::Array(vec![int(10), int(19)]),
+            Reply::Array(vec![int(10), int(19), int(7)]),
+            Reply::Array(vec![int(-1), int(19), node(bytes(b"b"), int(2))]),
+            Reply::Array(vec![int(10), int(65_536), node(bytes(b"b"), int(2))]),
+            Reply::Array(vec![int(10), int(19), node(bytes(b"\xff"), int(2))]),
+            Reply::Array(vec![int(10), int(19), node(Reply::Nil, int(2))]),
+            Reply::Array(vec![int(10), int(19), node(bytes(b"b"), int(65_536))]),
+        ] {
+            let read = SlotMap::read(Reply::Array(vec![wrong.clone(), whole.clone()])).expect("a list");
+            let only = SlotMap::read(Reply::Array(vec![whole.clone()])).expect("a list");
+            assert_eq!(read, only, "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn routes_lead_to_each_server_in_order_but_those_left_out() {
+        let ranges = [(20, 29, "b", 2), (0, 9, "a", 1), (10, 19, "b", 1), (30, 39, "a", 1)];
+        let ranges = ranges.map(|(first, last, host, port)| range_reply(first, last, host, port)).to_vec();
+        let slot_map = SlotMap::read(Reply::Array(ranges)).expect("a list of ranges");
+        let route = |host: &str, port| Route::Address { host: host.to_owned(), port, asking: false };
+        assert_eq!(slot_map.routes(), [route("a", 1), route("b", 1), route("b", 2)]);
+        let left_out = [("a".to_owned(), 1), ("b".to_owned(), 2)];
+        assert_eq!(slot_map.routes_except(&left_out.each_ref()), [route("b", 1)]);
+    }
 }

@@ -196,3 +196,59 @@ async fn each_range_of_a_cluster_has_a_breaker_and_a_fault_keeps_its_connection(
         assert!(link.is_healthy());
     }
 }
+
+/// A cluster's client opens its own connections again; a replica must be left whatever the connection is.
+#[tokio::test(start_paused = true)]
+async fn a_fault_of_the_connection_or_a_replica_drops_the_connection_and_no_other_does() {
+    use FaultKind::{Ask, Lost, Moved, NoScript, NotNow, NotSent, Other, OutOfMemory, ReadOnly, Refused, Script};
+
+    for (kind, drops_single, drops_cluster) in [
+        (NotSent, true, false),
+        (Lost, true, false),
+        (ReadOnly, true, true),
+        (NoScript, false, false),
+        (Moved(None), false, false),
+        (Ask(None), false, false),
+        (NotNow, false, false),
+        (OutOfMemory, false, false),
+        (Refused, false, false),
+        (Script, false, false),
+        (Other, false, false),
+    ] {
+        for (store, drops) in [(ByHand::default(), drops_single), (ByHand::cluster(), drops_cluster)] {
+            let link = Link::new(Box::new(store.clone()), DEADLINE, 100, Label::default());
+            store.connect(Ok(())).await;
+            let live = link.current.load_full().expect("a connection");
+            link.learn(0, b"key", Some(&live), Err(&CallError::Fault(fault(kind.clone()))));
+            assert_eq!(link.is_connected(), !drops, "{kind:?}, cluster: {}", link.is_cluster());
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn errors_that_say_nothing_about_the_server_are_no_failures() {
+    let (_store, link, live) = connected(1).await;
+    for error in [
+        CallError::Late,
+        CallError::TooLate,
+        CallError::Expired,
+        CallError::Suspended,
+        CallError::Overdue,
+        CallError::Saturated,
+        CallError::Malformed("makes no sense"),
+    ] {
+        link.learn(0, b"key", Some(&live), Err(&error));
+        assert!(link.is_healthy(), "{error:?}");
+    }
+    link.learn(0, b"key", Some(&live), Err(&CallError::Fault(fault(FaultKind::Refused))));
+    assert!(!link.is_healthy());
+}
+
+#[tokio::test(start_paused = true)]
+async fn slots_are_in_sixteen_ranges_of_a_cluster_and_in_one_of_a_server() {
+    let single = Link::new(Box::new(ByHand::default()), DEADLINE, 1, Label::default());
+    let cluster = Link::new(Box::new(ByHand::cluster()), DEADLINE, 1, Label::default());
+    for (slot, range) in [(0, 0), (1_023, 0), (1_024, 1), (8_191, 7), (8_192, 8), (16_383, 15)] {
+        assert_eq!((single.range(slot), cluster.range(slot)), (0, range), "slot {slot}");
+    }
+}

@@ -127,3 +127,28 @@ async fn ask(mut connection: ClusterConnection, command: Command, host: String, 
         None => Err(Fault::new(FaultKind::Other, "the server answered only one of two commands")),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_of_clusters_name_what_is_wrong() {
+        let error = |urls: &[&str]| Cluster::new(urls.iter().copied()).err().expect("no cluster");
+        let none = error(&[]);
+        assert_eq!((none.field(), none.value()), ("cluster URLs", "unreadable"));
+        let rule = "it must be a list of redis://host:port, at least one, alike in user and TLS: ";
+        assert!(none.to_string().contains(rule), "{none}");
+        assert_eq!(error(&["redis://a:x@one", "redis://b:x@two"]).value(), "unreadable", "two users");
+        for urls in [["redis://one", "http://two"], ["http://one", "redis://two"]] {
+            assert_eq!((error(&urls).field(), error(&urls).value()), ("cluster URLs", "http://…"));
+        }
+    }
+
+    #[test]
+    fn every_server_of_a_cluster_is_named_and_no_password() {
+        let cluster = Cluster::new(["redis://:secret@one", "redis://:secret@two:7"]).expect("URLs");
+        assert_eq!(cluster.address().as_deref(), Some("one:6379, two:7"));
+        assert!(cluster.is_cluster());
+    }
+}

@@ -119,4 +119,17 @@ mod tests {
         let shown = format!("{:?}", Command::new("GET").arg("throttle{all}p:tada").to(Route::Slot(7)));
         assert_eq!(shown, r#"Command { name: Some("GET"), words: 2, route: Slot(7) }"#);
     }
+
+    #[test]
+    fn words_stand_in_the_order_in_which_they_were_added() {
+        let mut command = Command::new("EVALSHA").arg("sha");
+        command.push_number(12);
+        command.push(b"a\xff");
+        let command = command.arg("");
+        assert_eq!(command.args().collect::<Vec<_>>(), [&b"EVALSHA"[..], b"sha", b"12", b"a\xff", b""]);
+        assert_eq!(command.route(), &Route::Any);
+        let asking = Route::Address { host: "host".to_owned(), port: 1, asking: true };
+        assert_eq!(command.clone().to(Route::Slot(1)).to(asking.clone()).route(), &asking);
+        assert!(command.words().args_iter().eq(command.clone().to(asking).words().args_iter()));
+    }
 }

@@ -139,4 +139,19 @@ mod tests {
             assert_eq!(fault(kind).redirection(), None);
         }
     }
+
+    #[test]
+    fn only_what_was_lost_or_failed_while_it_ran_may_have_run() {
+        use FaultKind::{Ask, Lost, Moved, NoScript, NotNow, NotSent, Other, OutOfMemory, ReadOnly, Refused, Script};
+
+        for kind in [NotSent, NoScript, Moved(None), Ask(None), NotNow, ReadOnly, OutOfMemory, Refused] {
+            assert!(fault(kind.clone()).did_not_run(), "{kind:?}");
+        }
+        for kind in [Lost, Script, Other] {
+            assert!(!fault(kind.clone()).did_not_run(), "{kind:?}");
+        }
+        let told = Fault::new(Lost, "the cable");
+        assert_eq!((told.to_string().as_str(), told.kind()), ("the cable", &Lost));
+        assert!(told.source().is_none());
+    }
 }

@@ -168,4 +168,13 @@ mod tests {
         let reset = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
         assert!(not_sent(bb8::RunError::User(reset.into())).did_not_run());
     }
+
+    #[test]
+    fn a_fault_of_a_pool_says_what_is_missing() {
+        assert_eq!(not_sent(bb8::RunError::TimedOut).to_string(), "the pool has no connection to the server");
+        let refused = std::io::Error::new(std::io::ErrorKind::ConnectionRefused, "nobody listens");
+        let fault = not_sent(bb8::RunError::User(refused.into()));
+        assert_eq!(fault.kind(), &FaultKind::NotSent);
+        assert!(fault.to_string().contains("nobody listens"), "{fault}");
+    }
 }

@@ -84,4 +84,28 @@ mod tests {
         let address = "the master \"main\" of the Sentinels at one:6379, two:26379";
         assert_eq!(sentinel.address().as_deref(), Some(address));
     }
+
+    #[test]
+    fn errors_of_sentinels_name_what_is_wrong() {
+        let error = Sentinel::new([], "main", None).err().expect("no Sentinel");
+        assert_eq!((error.field(), error.value()), ("Sentinel URLs", "unreadable"));
+        assert!(error.to_string().contains("it must be a list of redis://host:port, at least one: "), "{error}");
+        for (sentinels, server) in [
+            (["redis://one", "http://two"], None),
+            (["http://one", "redis://two"], None),
+            (["redis://one", "redis://two"], Some("http://server")),
+        ] {
+            let error = Sentinel::new(sentinels, "main", server).err().expect("one is no Redis URL");
+            assert_eq!((error.field(), error.value()), ("Sentinel URLs", "http://…"));
+        }
+    }
+
+    #[test]
+    fn user_password_and_database_are_those_of_the_server() {
+        let settings = |server| Sentinel::new(["redis://a:b@one/7"], "main", server).expect("URLs").settings;
+        let given = settings(Some("redis://user:secret@ignored/3"));
+        assert_eq!((given.username(), given.password(), given.db()), (Some("user"), Some("secret"), 3));
+        let none = settings(None);
+        assert_eq!((none.username(), none.password(), none.db()), (None, None, 0));
+    }
 }

@@ -93,4 +93,50 @@ mod tests {
         assert_eq!(field(Tls::new().client_certificate(certificate, certificate)), Some("client key"));
         assert_eq!(field(Tls::new().authority(certificate).client_certificate(certificate, key)), None);
     }
+
+    #[test]
+    fn errors_of_certificates_say_what_a_text_must_hold() {
+        let error = |tls: Tls| tls.certificates().err().expect("wrong").to_string();
+        assert_eq!(
+            error(Tls::new().authority("x")),
+            "certificate authority is unreadable: it must be PEM text that holds \"-----BEGIN CERTIFICATE-----\""
+        );
+        assert_eq!(
+            error(Tls::new().client_certificate("-----BEGIN CERTIFICATE-----", "x")),
+            "client key is unreadable: it must be PEM text that holds \"PRIVATE KEY-----\""
+        );
+    }
+
+    #[test]
+    fn certificates_are_given_to_the_client_as_they_are() {
+        let (authority, certificate) = ("-----BEGIN CERTIFICATE----- a", "-----BEGIN CERTIFICATE----- c");
+        let key = "-----BEGIN PRIVATE KEY----- k";
+        let all = Tls::new().authority(authority).client_certificate(certificate, key).certificates().expect("PEM");
+        assert_eq!(all.root_cert.as_deref(), Some(authority.as_bytes()));
+        let client = all.client_tls.expect("a certificate");
+        assert_eq!((client.client_cert, client.client_key), (certificate.into(), key.into()));
+        let none = Tls::new().certificates().expect("none");
+        assert!(none.root_cert.is_none() && none.client_tls.is_none());
+    }
+
+    #[test]
+    fn certificates_show_whether_there_are_any_and_nothing_else() {
+        for (tls, shown) in [
+            (Tls::new(), "Tls { authority: false, client: false }"),
+            (Tls::new().authority("secret"), "Tls { authority: true, client: false }"),
+            (Tls::new().client_certificate("secret", "secret"), "Tls { authority: false, client: true }"),
+        ] {
+            assert_eq!(format!("{tls:?}"), shown);
+        }
+    }
+
+    #[test]
+    fn certificates_are_for_urls_of_tls() {
+        super::super::single::install_crypto_provider();
+        let url = |url| super::super::url::read("Redis URL", url).expect("a URL");
+        assert!(Tls::new().client(url("rediss://host")).is_ok());
+        let error = Tls::new().client(url("redis://host")).expect_err("not by TLS");
+        assert_eq!((error.field(), error.value()), ("TLS certificates", "unreadable"));
+        assert!(error.to_string().contains("for a URL that begins with rediss://: "), "{error}");
+    }
 }

@@ -147,4 +147,63 @@ mod tests {
         let shown = connect_fault(&error).to_string();
         assert!(shown.contains("unknown command 'HELLO'") && !shown.contains("hunter2"), "{shown}");
     }
+
+    #[test]
+    fn a_command_that_the_client_could_not_send_did_not_run() {
+        for kind in [ErrorKind::InvalidClientConfig, ErrorKind::ClusterConnectionNotFound, ErrorKind::Client] {
+            let fault = fault(&RedisError::from((kind, "by hand")));
+            assert_eq!((fault.kind(), fault.did_not_run()), (&FaultKind::NotSent, true), "{kind:?}");
+            assert_eq!(fault.to_string(), RedisError::from((kind, "by hand")).category());
+        }
+        for kind in [ErrorKind::Parse, ErrorKind::UnexpectedReturnType] {
+            let fault = fault(&RedisError::from((kind, "by hand")));
+            assert_eq!((fault.kind(), fault.did_not_run()), (&FaultKind::Other, false), "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn each_kind_of_reply_is_translated_and_others_are_faults() {
+        let bytes = |text: &[u8]| Value::BulkString(text.to_vec());
+        for (value, expected) in [
+            (Value::Nil, Reply::Nil),
+            (Value::Int(-7), Reply::Int(-7)),
+            (bytes(b"a\xff"), Reply::Bytes(b"a\xff".to_vec())),
+            (Value::SimpleString("PONG".to_owned()), Reply::Status("PONG".to_owned())),
+            (Value::Okay, Reply::Status("OK".to_owned())),
+            (
+                Value::Array(vec![Value::Int(1), bytes(b"b")]),
+                Reply::Array(vec![Reply::Int(1), Reply::Bytes(b"b".into())]),
+            ),
+            (Value::Set(vec![Value::Nil]), Reply::Array(vec![Reply::Nil])),
+        ] {
+            assert_eq!(reply(value), Ok(expected));
+        }
+        let odd = reply(Value::Array(vec![Value::Boolean(true)])).expect_err("no such reply is asked for");
+        assert_eq!(
+            (odd.kind(), odd.to_string().as_str()),
+            (&FaultKind::Other, "the server answered with something unexpected")
+        );
+    }
+
+    #[test]
+    fn an_address_has_a_host_and_a_port() {
+        for (node, parts) in [
+            ("host:1", Some(("host", 1))),
+            ("1.2.3.4:65535", Some(("1.2.3.4", 65_535))),
+            ("[::1]:7", Some(("::1", 7))),
+            ("host:65536", None),
+            ("host:", None),
+            ("host", None),
+            (":1", None),
+        ] {
+            assert_eq!(address(node), parts.map(|(host, port)| (host.to_owned(), port)), "{node}");
+        }
+    }
+
+    #[test]
+    fn an_error_of_the_connection_is_told_as_it_is() {
+        let error = RedisError::from(io::Error::new(io::ErrorKind::ConnectionReset, "the cable"));
+        assert!(fault(&error).to_string().contains("the cable"));
+        assert_eq!(connect_fault(&error).kind(), &FaultKind::Lost);
+    }
 }

@@ -78,4 +78,18 @@ mod tests {
         let error = read("cluster URLs", "redis://user:secret@host:x").expect_err("no port");
         assert_eq!((error.field(), error.value()), ("cluster URLs", "redis://…"));
     }
+
+    #[test]
+    fn an_error_shows_the_scheme_of_a_url_and_how_urls_are_written() {
+        let error = |url| read("Redis URL", url).expect_err("no URL of Redis");
+        let text = "Redis URL is http://…: it must be redis://[user[:password]@]host[:port][/database], or rediss:// \
+                    for TLS: ";
+        assert!(error("http://:secret@host").to_string().starts_with(text), "{}", error("http://:secret@host"));
+        assert_eq!(error("secret@host").value(), "(no scheme)://…");
+        assert_eq!(error("redis://:secret@host#x").value(), "redis://…");
+        let server = read("Redis URL", "redis://user:secret@host:7/3").expect("a URL");
+        assert_eq!(server.addr().to_string(), "host:7");
+        let settings = server.redis_settings();
+        assert_eq!((settings.username(), settings.password(), settings.db()), (Some("user"), Some("secret"), 3));
+    }
 }

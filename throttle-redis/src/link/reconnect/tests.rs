@@ -248,3 +248,100 @@ async fn a_task_that_was_replaced_during_a_pause_asks_for_no_sign_of_life() {
     sleep(Duration::from_secs(1)).await;
     assert!(store.is_idle().await);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_sign_of_life_is_looked_for_behind_two_redirections() {
+    for redirections in [2, 3] {
+        let store = ByHand::cluster();
+        let link = failed(&store).await;
+        let mut sent = store.later().await;
+        for host in ["b", "c", "d"].into_iter().take(redirections) {
+            sent.answer(Err(fault(FaultKind::Ask(Some((host.to_owned(), 6379)))))).await;
+            if host == "d" {
+                assert!(!link.is_healthy(), "a third one is not followed");
+                break;
+            }
+            sent = store.next().await;
+            let asking = Route::Address { host: host.to_owned(), port: 6379, asking: true };
+            assert_eq!((sent.words().len(), sent.command.route()), (4, &asking));
+            if redirections == 2 && host == "c" {
+                sent.answer(Err(fault(FaultKind::NoScript))).await;
+                assert!(link.is_healthy());
+                break;
+            }
+        }
+    }
+}
+
+/// The script does not exist, so every server that works says so.
+#[tokio::test(start_paused = true)]
+async fn no_other_answer_is_a_sign_of_life() {
+    for answer in [
+        Ok(Reply::Nil),
+        Ok(Reply::Bytes(b"A".to_vec())),
+        Err(fault(FaultKind::NotNow)),
+        Err(fault(FaultKind::Refused)),
+        Err(fault(FaultKind::Moved(None))),
+    ] {
+        let store = ByHand::default();
+        let link = failed(&store).await;
+        store.later().await.answer(answer.clone()).await;
+        assert!(!link.is_healthy(), "{answer:?}");
+    }
+    let store = ByHand::default();
+    let link = failed(&store).await;
+    let _unanswered = store.later().await;
+    sleep(DEADLINE + Duration::from_millis(1)).await;
+    assert!(!link.is_healthy());
+    assert_eq!(store.connecting().await, 1, "after a deadline the connection is replaced");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_is_told_that_connecting_took_too_long() {
+    let store = ByHand::default();
+    let link = link(&store);
+    let Err(CallError::Fault(fault)) = link.live(Instant::now() + 2 * CONNECT).await else { panic!("no connection") };
+    assert_eq!(fault.kind(), &FaultKind::NotSent);
+    assert_eq!(fault.to_string(), "there is no connection: connecting took too long");
+}
+
+/// A server that does not say which slots it has is no reason to be without a connection.
+#[tokio::test(start_paused = true)]
+async fn the_connection_of_a_cluster_waits_a_tenth_of_a_second_for_the_slots() {
+    let store = ByHand::cluster();
+    let link = link(&store);
+    store.open(Ok(())).await;
+    let unanswered = store.next().await;
+    assert_eq!((unanswered.words().join(" "), unanswered.command.route()), ("CLUSTER SLOTS".to_owned(), &Route::Any));
+    sleep(ASKING_FOR_SLOTS - Duration::from_millis(1)).await;
+    assert!(!link.is_connected());
+    sleep(Duration::from_millis(2)).await;
+    assert!(link.is_connected() && link.current.load_full().expect("a connection").slot_map.routes().is_empty());
+}
+
+/// Two ranges of slots have failed, and one of them is at another server now.
+#[tokio::test(start_paused = true)]
+async fn news_about_one_of_the_slots_that_failed_replaces_the_connection() {
+    let map = |hosts: [&str; 3]| {
+        let ranges =
+            [(0, 4_095), (4_096, 8_191), (8_192, 16_383)].into_iter().zip(hosts).map(|((first, last), host)| {
+                let server = Reply::Array(vec![Reply::Bytes(host.into()), Reply::Int(6379)]);
+                Reply::Array(vec![Reply::Int(first), Reply::Int(last), server])
+            });
+        Reply::Array(ranges.collect())
+    };
+    for (hosts, replaced) in
+        [(["x", "a", "b"], true), (["a", "x", "b"], true), (["x", "x", "b"], true), (["a", "a", "x"], false)]
+    {
+        let store = ByHand::cluster();
+        let link = link(&store);
+        store.open(Ok(())).await;
+        store.next().await.answer(Ok(map(["a", "a", "b"]))).await;
+        for slot in [100, SLOT] {
+            link.learn(slot, KEY, None, Err(&CallError::Fault(fault(FaultKind::Other))));
+        }
+        let asking = tokio::spawn(async move { link.is_outdated().await });
+        store.next().await.answer(Ok(map(hosts))).await;
+        assert_eq!(asking.await.expect("no panic"), replaced, "{hosts:?}");
+    }
+}
