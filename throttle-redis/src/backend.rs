@@ -256,4 +256,39 @@ mod tests {
             turns().await;
         }
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_backend_shows_its_health_and_its_counters_and_a_future_nothing() {
+        let store = ByHand::default();
+        let backend = RedisBackend::builder(store.clone()).build().expect("valid options");
+        let shown = format!("{backend:?}");
+        assert!(shown.starts_with("RedisBackend { healthy: false, stats: Stats { decisions: 0, "), "{shown}");
+        store.connect(Ok(())).await;
+        let shown = format!("{:?}", backend.clone());
+        assert!(shown.starts_with("RedisBackend { healthy: true, stats: Stats { decisions: 0, "), "{shown}");
+        assert!(shown.contains(" connections: 1,") && shown.ends_with(" }, .. }"), "{shown}");
+        assert_eq!(format!("{:?}", backend.reset_all("p")), "RedisFuture");
+    }
+
+    /// Without a clock of its own, a backend knows the time by the replies of the server.
+    #[tokio::test(start_paused = true)]
+    async fn the_present_instant_is_that_of_the_clock_that_decides() {
+        let calls = [Call::from(Key::from("ada"))];
+        let clock = throttle_core::ManualClock::new(Timestamp::from_micros(70));
+        let single = crate::Single::new("redis://127.0.0.1:1").expect("a URL");
+        let own = RedisBackend::builder(single).clock(clock.clone()).build().expect("valid options");
+        assert_eq!(own.now(&prepare(&own), &calls), Some(Timestamp::from_micros(70)));
+        clock.set(Timestamp::from_micros(90));
+        assert_eq!(own.now(&prepare(&own), &calls), Some(Timestamp::from_micros(90)));
+        let store = ByHand::default();
+        let servers = RedisBackend::builder(store.clone()).build().expect("valid options");
+        store.connect(Ok(())).await;
+        let set = prepare(&servers);
+        assert_eq!(servers.now(&set, &calls), None);
+        let deciding = tokio::spawn(servers.decide(&set, &calls));
+        store.next().await.admit().await;
+        assert!(deciding.await.expect("no panic").is_ok());
+        let now = servers.now(&set, &calls).expect("a reply told the time");
+        assert!((now.as_micros() - 1_790_000_000_000_000).abs() < 1_000, "{now}");
+    }
 }

@@ -322,4 +322,62 @@ mod tests {
         let over = builder().queue(Semaphore::MAX_PERMITS + 1).build().expect_err("too many");
         assert_eq!(over.field(), "decisions that wait");
     }
+
+    #[test]
+    fn options_out_of_bounds_are_shown_with_their_bounds() {
+        let refused = |builder: RedisBuilder| builder.build().expect_err("out of bounds").to_string();
+        let millis = Duration::from_millis;
+        for (builder, text) in [
+            (
+                builder().deadline(Duration::from_micros(999)),
+                "deadline in milliseconds is 0: it must lie between 1 and 10000",
+            ),
+            (builder().deadline(millis(10_001)), "deadline in milliseconds is 10001: it must lie between 1 and 10000"),
+            (
+                builder().deadline(Duration::MAX),
+                "deadline in milliseconds is 18446744073709551615: it must lie between 1 and 10000",
+            ),
+            (builder().max_batch(0), "decisions in one call is 0: it must lie between 1 and 64"),
+            (builder().max_batch(65), "decisions in one call is 65: it must lie between 1 and 64"),
+            (builder().breaker_threshold(0), "failures to open is 0: it must lie between 1 and 4294967295"),
+            (
+                builder().kept_beyond_reset(millis(60_001)),
+                "milliseconds kept beyond reset is 60001: it must lie between 0 and 60000",
+            ),
+        ] {
+            assert_eq!(refused(builder), text);
+        }
+        let most = Semaphore::MAX_PERMITS;
+        assert_eq!(refused(builder().queue(0)), format!("decisions that wait is 0: it must lie between 1 and {most}"));
+    }
+
+    #[test]
+    fn a_builder_shows_where_keys_are_and_no_secret() {
+        let builder = builder().prefix("shop").secret("hunter2").deadline(Duration::from_millis(10));
+        let shown = r#"RedisBuilder { prefix: "shop", placement: None, deadline: 10ms, .. }"#;
+        assert_eq!(format!("{builder:?}"), shown);
+        let shown = r#"RedisBuilder { prefix: "shop", placement: Some(PerKeySlot), deadline: 10ms, .. }"#;
+        assert_eq!(format!("{:?}", builder.per_key_slot()), shown);
+    }
+
+    #[test]
+    fn without_a_secret_the_prefix_is_the_secret() {
+        let shared = builder().prefix("shop").single_slot("x").build().expect("valid options").shared;
+        let tag = Placement::SingleSlot("x".to_owned());
+        let documented = Keyspace::new("shop", tag, b"shop", false).expect("a prefix");
+        let name = |space: &Keyspace| space.name(&space.policy("p"), &Key::from("ada"));
+        assert_eq!(name(&shared.keyspace), name(&documented));
+    }
+
+    #[test]
+    fn only_a_cluster_needs_a_choice_of_slots_and_the_last_one_counts() {
+        let on_cluster = || RedisBuilder::new(Box::new(ByHand::cluster()));
+        let error = on_cluster().build().expect_err("no placement");
+        assert_eq!((error.field(), error.value()), ("placement of keys", "none"));
+        let is_single = |builder: RedisBuilder| builder.build().expect("a placement").shared.keyspace.is_single_slot();
+        assert!(is_single(builder()) && !is_single(builder().per_key_slot()));
+        assert!(is_single(on_cluster().single_slot("x")) && !is_single(on_cluster().per_key_slot()));
+        assert!(is_single(builder().per_key_slot().single_slot("x")));
+        assert!(!is_single(builder().single_slot("x").per_key_slot()));
+    }
 }

@@ -157,4 +157,26 @@ mod tests {
             assert_eq!(inspected.to_string(), shown);
         }
     }
+
+    /// Another program may have written the value, or have made it live for ever.
+    #[tokio::test(start_paused = true)]
+    async fn a_value_that_no_limit_wrote_has_no_numbers_and_a_key_may_live_for_ever() {
+        for (value, ttl) in [(&b""[..], Reply::Int(-1)), (b"?12345678", Reply::Nil), (b"f", Reply::Int(-1))] {
+            let store = ByHand::default();
+            let backend = RedisBackend::builder(store.clone()).build().expect("valid options");
+            store.connect(Ok(())).await;
+            let policy = Policy::new("p", FixedWindow::new(Rate::per_day(9))).expect("a policy");
+            let asked = backend.clone();
+            let inspecting = tokio::spawn(async move { asked.inspect(&policy, &Key::from("ada")).await });
+            store.next().await.admit().await;
+            store.next().await.answer(Ok(Reply::Bytes(value.to_vec()))).await;
+            store.next().await.answer(Ok(ttl)).await;
+            let inspected = inspecting.await.expect("no panic").expect("an inspection");
+            assert_eq!(
+                (inspected.value.as_deref(), inspected.fields, inspected.expires_in),
+                (Some(value), vec![], None)
+            );
+            assert!(inspected.decision.is_admitted() && inspected.decision.remaining() == 9);
+        }
+    }
 }

@@ -302,7 +302,26 @@ mod tests {
         assert_eq!(space.pattern("p*:"), r"a\*\[b\]{all}p%2A%3A*");
         let space = Keyspace::new("a", Placement::SingleSlot("*-?".to_owned()), b"", false).unwrap();
         assert_eq!(space.pattern("p"), r"a{\*\-\?}p*");
+        let space = Keyspace::new("a^b", together(), b"", false).unwrap();
+        assert_eq!(space.pattern(""), r"a\^b{all}*");
         assert_eq!(Keyspace::new(r"a\b", together(), b"", false).unwrap().pattern("p"), r"a\\b{all}p*");
         assert_eq!(Keyspace::new("a", Placement::PerKeySlot, b"", false).unwrap().pattern("p"), "a{*}p*");
+    }
+
+    /// Other names would begin every budget anew when processes are updated.
+    #[test]
+    fn law_11_letters_digits_and_seven_marks_are_written_as_they_are() {
+        let space = space(together(), true);
+        let key = Key::from("aZ09-._~@/ +%:é");
+        assert_eq!(name(&space, "aZ09-._~@/ +", &key), "throttle{all}aZ09-._~@/%20%2B:taZ09-._~@/%20%2B%25%3A%C3%A9");
+    }
+
+    #[test]
+    fn errors_of_prefixes_and_tags_show_what_was_given_and_the_rule() {
+        let rule = "it must be 1 to 64 printable ASCII characters other than space and braces";
+        let error = Keyspace::new("a b", Placement::SingleSlot("c}".to_owned()), b"", false).err().unwrap();
+        assert_eq!(error.to_string(), format!("key prefix is \"a b\": {rule}"));
+        let error = Keyspace::new("a", Placement::SingleSlot("c}".to_owned()), b"", false).err().unwrap();
+        assert_eq!(error.to_string(), format!("hash tag is \"c}}\": {rule}"));
     }
 }

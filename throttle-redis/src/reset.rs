@@ -199,8 +199,12 @@ mod tests {
             let sent = store.next().await;
             assert_eq!(sent.words()[..4], ["SCAN", "0", "MATCH", "throttle{one}p*"]);
             assert_eq!(sent.command.route(), &address(host, 1));
-            sent.answer(page("0", &[])).await;
+            sent.answer(page("0", if host == "two" { &["throttle{one}pa:", "throttle{one}pb:"] } else { &[] })).await;
         }
+        let sent = store.next().await;
+        assert_eq!(sent.words(), ["DEL", "throttle{one}pa:", "throttle{one}pb:"], "they share a slot");
+        assert_eq!(sent.command.route(), &Route::Slot(crate::link::hash_slot::of(b"{one}")));
+        sent.answer(Ok(Reply::Int(2))).await;
         assert!(resetting.await.expect("no panic").is_ok());
     }
 
@@ -252,6 +256,64 @@ mod tests {
             let admitted = decide();
             store.next().await.admit().await;
             assert!(admitted.await.expect("no panic").expect("a decision").is_admitted(), "all: {all}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_lists_something_else_fails_a_reset() {
+        let bytes = |text: &str| Reply::Bytes(text.into());
+        for (store, reply, why) in [
+            (ByHand::default(), Reply::Nil, "SCAN answered something else"),
+            (ByHand::default(), Reply::Array(vec![bytes("0")]), "SCAN answered something else"),
+            (ByHand::default(), Reply::Array(vec![bytes("0"), bytes("a")]), "SCAN answered something else"),
+            (
+                ByHand::default(),
+                Reply::Array(vec![bytes("0"), Reply::Array(vec![bytes("a"), Reply::Nil])]),
+                "SCAN answered something else",
+            ),
+            (ByHand::cluster(), Reply::Nil, "CLUSTER SLOTS answered something else"),
+        ] {
+            let backend = fixture(&store).await;
+            let resetting = tokio::spawn(backend.reset_all("p"));
+            store.next().await.answer(Ok(reply.clone())).await;
+            let error = resetting.await.expect("no panic").expect_err("no list");
+            assert_eq!(error.kind(), throttle_core::BackendErrorKind::Protocol);
+            assert_eq!(std::error::Error::source(&error).expect("a reason").to_string(), why, "{reply:?}");
+            assert!(store.is_idle().await, "nothing is deleted");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reset_that_a_server_refuses_fails_as_the_server_says() {
+        let nowhere = || Err(fault(FaultKind::Moved(None)));
+        for (answer, kind) in [
+            (Err(fault(FaultKind::Refused)), throttle_core::BackendErrorKind::Protocol),
+            (Err(fault(FaultKind::Lost)), throttle_core::BackendErrorKind::Unavailable),
+            (nowhere(), throttle_core::BackendErrorKind::Unavailable),
+        ] {
+            let store = ByHand::cluster();
+            let backend = fixture(&store).await;
+            let resetting = reset_key(&backend, 0);
+            store.next().await.answer(answer.clone()).await;
+            assert!(store.is_idle().await, "it is not sent again");
+            assert_eq!(resetting.await.expect("no panic").expect_err("refused").kind(), kind, "{answer:?}");
+        }
+    }
+
+    /// A key is forgotten within the deadline of a decision, and a step through all keys may take a second.
+    #[tokio::test(start_paused = true)]
+    async fn a_step_through_all_keys_has_a_second_and_the_reset_of_one_key_a_deadline() {
+        for all in [false, true] {
+            let store = ByHand::default();
+            let backend = RedisBackend::builder(store.clone()).build().expect("valid options");
+            store.connect(Ok(())).await;
+            let began = Instant::now();
+            let resetting = if all { tokio::spawn(backend.reset_all("")) } else { reset_key(&backend, 0) };
+            let _unanswered = store.next().await;
+            let error = resetting.await.expect("no panic").expect_err("no answer");
+            assert_eq!(error.kind(), throttle_core::BackendErrorKind::Timeout);
+            let waited = if all { STEP } else { Duration::from_millis(25) };
+            assert!((waited..waited + Duration::from_millis(2)).contains(&began.elapsed()), "{:?}", began.elapsed());
         }
     }
 }

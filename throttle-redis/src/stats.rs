@@ -69,3 +69,44 @@ counters! {
     /// Settlements, refunds among them, that failed.
     failed_settlements, settling_failed;
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_event_is_counted_in_its_own_counter() {
+        let counters = Counters::new(Label::default(), &Arc::from([]));
+        assert_eq!(counters.read(), Stats::default());
+        let count: [&dyn Fn(); 11] = [
+            &|| counters.decided(),
+            &|| counters.failed(BackendErrorKind::Timeout),
+            &|| counters.left_unknown(),
+            &|| counters.denied(),
+            &|| counters.called(),
+            &|| counters.repeat(),
+            &|| counters.loaded(),
+            &|| counters.connected(),
+            &|| counters.connecting_failed(),
+            &|| counters.breaker_opened(),
+            &|| counters.settling_failed(),
+        ];
+        for (times, count) in count.into_iter().enumerate() {
+            (0..=times).for_each(|_| count());
+        }
+        let expected = Stats {
+            decisions: 1,
+            failures: 2,
+            unknown: 3,
+            cached_refusals: 4,
+            calls: 5,
+            repeated: 6,
+            scripts_loaded: 7,
+            connections: 8,
+            failed_connections: 9,
+            breaker_openings: 10,
+            failed_settlements: 11,
+        };
+        assert_eq!(counters.read(), expected);
+    }
+}

@@ -185,6 +185,11 @@ fn every_way_in_which_a_call_ends_has_its_own_result() {
         (Err(fault(FaultKind::OutOfMemory)), "fault"),
         (Err(fault(FaultKind::NotSent)), "unsent"),
         (Err(CallError::TooLate), "unsent"),
+        (Err(CallError::Expired), "unsent"),
+        (Err(CallError::Suspended), "unsent"),
+        (Err(CallError::Overdue), "unsent"),
+        (Err(CallError::Saturated), "unsent"),
+        (Err(fault(FaultKind::NotNow)), "fault"),
         (Err(CallError::Malformed("makes no sense")), "malformed"),
         (Err(CallError::PartlyCharged(Box::new(CallError::Late))), "late"),
     ];
@@ -199,7 +204,7 @@ fn every_way_in_which_a_call_ends_has_its_own_result() {
     }
     drop(observed.call(3));
     assert_eq!(recorded.value("api", "calls_total abandoned"), 1);
-    assert_eq!(recorded.value("api", "batch_decisions sum"), 27);
+    assert_eq!(recorded.value("api", "batch_decisions sum"), 42);
 }
 
 #[test]
@@ -220,4 +225,36 @@ fn every_kind_of_error_has_its_own_series() {
         observed.failed(kind);
         assert_eq!(recorded.value("api", &format!("failed_decisions_total {name}")), 1);
     }
+}
+
+/// A person who sees a metric reads its text, and no other's.
+#[test]
+fn each_metric_has_its_own_text() {
+    let recorded = Recorded::default();
+    let _here = recorded.install();
+    let _observed = Observed::new(Label::new("api".to_owned()), &Arc::from([]));
+    let texts: std::collections::BTreeMap<String, String> = recorded
+        .all()
+        .into_iter()
+        .map(|((name, _), received)| (name, received.text.expect("a text").into_owned()))
+        .collect();
+    let expected = [
+        ("decisions_total", "Decisions that the store made."),
+        ("failed_decisions_total", "Decisions that failed."),
+        ("unknown_charges_total", "Failed decisions of which it is not known whether they were charged."),
+        ("cached_refusals_total", "Refusals that the deny cache made without a call."),
+        ("calls_total", "Script calls that carried decisions, by how they ended."),
+        ("batch_decisions", "Decisions in a script call."),
+        ("waiting_decisions", "Decisions that wait in this process for a call, or for room at the server."),
+        ("sent_calls_total", "Script calls sent to a server, settlements and repetitions among them."),
+        ("repeated_calls_total", "Script calls sent again after a reply which proved that they had not run."),
+        ("loaded_scripts_total", "Scripts loaded into a server."),
+        ("opened_connections_total", "Connections opened."),
+        ("failed_connections_total", "Attempts to connect that failed."),
+        ("breakers", "Breakers in each state."),
+        ("breaker_openings_total", "Times that a breaker opened."),
+        ("failed_settlements_total", "Settlements and refunds that failed."),
+    ];
+    let expected = expected.map(|(name, text)| (format!("throttle_redis_{name}"), text.to_owned()));
+    assert_eq!(texts, expected.into());
 }

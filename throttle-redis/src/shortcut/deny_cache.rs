@@ -339,4 +339,85 @@ mod tests {
         inner.forget_past(Instant::now() + 2 * NEVER + Duration::from_secs(86_400));
         assert!(inner.refusals.is_empty() && inner.by_name.is_empty());
     }
+
+    #[test]
+    fn a_refusal_is_not_kept_if_everything_was_cleared_since_it_was_asked_about() {
+        let (cache, ask) = holding(1);
+        let asked = cache.asking(&ask);
+        cache.clear_all();
+        assert!(cache.look(&ask, None).is_none() && cache.inner.lock().by_name.is_empty());
+        keep_asked(&cache, &ask, &asked);
+        assert!(cache.look(&ask, None).is_none());
+        keep(&cache, &ask);
+        assert!(cache.look(&ask, None).is_some(), "it was asked about later");
+    }
+
+    /// A shorter wait is over before the cache could use it.
+    #[test]
+    fn a_refusal_is_kept_if_its_wait_is_a_millisecond() {
+        for (now, is_kept) in [(0, true), (1, false)] {
+            let policy = Policy::new("p", FixedWindow::new(Rate::new(1, Duration::from_millis(1)))).expect("a policy");
+            let prepared = Arc::new(Prepared::new(0, PolicySet::new(policy).expect("a set"), &[]));
+            let calls = vec![Call::from(Key::from("ada"))];
+            let names: Names = [b"p:ada".to_vec()].into_iter().collect();
+            let ask = Ask {
+                prepared: Arc::clone(&prepared),
+                calls: calls.iter().cloned().collect(),
+                names,
+                slot: 0,
+                as_of: None,
+            };
+            let mut states: SmallVec<[State; 3]> =
+                [prepared.set.policies()[0].algorithm().fresh()].into_iter().collect();
+            assert!(prepared.set.decide(&mut states, Timestamp::EPOCH, &calls).is_admitted());
+            let now = Timestamp::from_micros(now);
+            let decision = prepared.set.decide(&mut states.clone(), now, &calls);
+            assert!(!decision.is_admitted());
+            let cache = DenyCache::new(1);
+            cache.keep(&ask, &decision, states, now, &cache.asking(&ask));
+            assert_eq!(cache.inner.lock().refusals.len(), usize::from(is_kept), "{:?}", decision.retry_after());
+        }
+    }
+
+    #[test]
+    fn a_refusal_under_former_parameters_is_forgotten_when_it_is_looked_for() {
+        let (cache, ask) = holding(1);
+        let changed = Arc::new(Prepared::new(1, ask.prepared.set.clone(), &[]));
+        let asks_anew = Ask { prepared: changed, ..ask.clone() };
+        assert!(cache.look(&ask, None).is_some());
+        assert!(cache.look(&asks_anew, None).is_none());
+        assert!(cache.look(&ask, None).is_none(), "it was forgotten");
+    }
+
+    /// The time that scripts are given is exact: the refusal holds until the very end of its wait.
+    #[test]
+    fn at_a_given_time_a_refusal_holds_until_its_wait_is_over() {
+        let (cache, ask) = holding(1);
+        let day = 86_400_000_000;
+        let last = cache.look(&ask, Some(Timestamp::from_micros(day - 1))).expect("a microsecond is left");
+        assert_eq!(last.retry_after(), Some(Duration::from_micros(1)));
+        assert!(cache.look(&ask, Some(Timestamp::from_micros(day))).is_none());
+        assert!(cache.look(&ask, Some(Timestamp::EPOCH)).is_none(), "it was forgotten");
+    }
+
+    /// Only policies that were asked about know whether they refuse more.
+    #[test]
+    fn a_refusal_of_which_a_part_was_a_peek_is_no_answer_to_a_charge() {
+        let (_, whole) = holding(1);
+        let cost = |units| Call::from(Key::from("ada")).costing(units);
+        let asks = |costs: [u64; 2]| Ask { calls: costs.map(cost).into_iter().collect(), ..whole.clone() };
+        for (kept, asked, is_answered) in [
+            ([0, 2], [0, 2], true),
+            ([0, 2], [0, 3], true),
+            ([0, 2], [1, 2], false),
+            ([0, 2], [0, 1], false),
+            ([2, 0], [2, 1], false),
+            ([2, 2], [2, 3], true),
+            ([2, 2], [3, 1], false),
+        ] {
+            let cache = DenyCache::new(1);
+            keep(&cache, &asks(kept));
+            assert_eq!(cache.look(&asks(asked), None).is_some(), is_answered, "{asked:?} after {kept:?}");
+        }
+    }
 }
