@@ -108,6 +108,7 @@ impl fmt::Debug for Applied {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{ClientIp, Constant, Header, Route};
 
     #[test]
     fn clone_of_a_limit_has_seen_no_key() {
@@ -117,5 +118,41 @@ mod tests {
         let clone = seen.clone();
         assert!(seen.is_settled() && !clone.is_settled());
         assert_eq!(clone.missed(), 1);
+    }
+
+    #[test]
+    fn only_the_first_that_settles_it_is_told_so() {
+        let seen = KeySeen::default();
+        assert!(!seen.is_settled());
+        assert_eq!([seen.settle(), seen.settle()], [true, false]);
+        assert!(seen.is_settled());
+        let found = KeySeen::default();
+        found.found();
+        found.found();
+        assert!(found.is_settled() && !found.settle(), "there is nothing to warn of");
+    }
+
+    #[test]
+    fn limit_by_a_key_has_no_other_rules() {
+        let by = |keying| Applied::by(keying);
+        let constant = by(Keying::Extracted(Arc::new(Constant)));
+        assert_eq!((constant.by_route, constant.for_some_routes, constant.by_peer), (false, false, false));
+        assert!(constant.cost.is_none() && constant.when.is_none());
+        assert_eq!((constant.on_missing, constant.on_error), (OnMissing::Share, None));
+        assert_eq!((constant.key_deadline, constant.wait_up_to), (Duration::from_secs(1), None));
+        let by_route = by(Keying::Extracted(Arc::new(Route)));
+        assert_eq!((by_route.by_route, by_route.for_some_routes, by_route.by_peer), (true, false, false));
+        let by_peer = by(Keying::Extracted(Arc::new(ClientIp::peer())));
+        assert_eq!((by_peer.by_route, by_peer.for_some_routes, by_peer.by_peer), (false, false, true));
+        let by_future = by(Keying::Future(Arc::new(|_, _| Box::pin(async { (None, 0) }))));
+        assert_eq!((by_future.by_route, by_future.by_peer), (false, false));
+    }
+
+    #[test]
+    fn each_rule_is_shown_under_its_own_name() {
+        let applied = Applied::by(Keying::Extracted(Arc::new(Header::new("x-user"))));
+        let applied = Applied { on_error: Some(OnError::Open), ..applied };
+        let shown = r#"Applied { keying: Header("x-user"), on_missing: Share, on_error: Some(Open), .. }"#;
+        assert_eq!(format!("{applied:?}"), shown);
     }
 }

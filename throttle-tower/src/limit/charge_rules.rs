@@ -23,3 +23,51 @@ impl ChargeRules {
         self.refund_if.as_ref().is_some_and(|refunds| refunds(status, headers))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Constant, FixedWindow, Limit, Rate, limit};
+
+    fn rules(change: impl FnOnce(Limit) -> Limit) -> ChargeRules {
+        change(limit("p", FixedWindow::new(Rate::per_hour(5))).by(Constant)).applied.charge_rules
+    }
+
+    #[test]
+    fn charge_is_final_unless_a_rule_may_change_it() {
+        assert!(!rules(|limit| limit).may_change());
+        assert!(!rules(Limit::charge_refused).may_change(), "of an admitted request");
+        for changing in [Limit::refund_failed, Limit::refund_aborted, Limit::settled_later] {
+            assert!(rules(changing).may_change());
+        }
+    }
+
+    #[test]
+    fn each_option_sets_its_own_rule() {
+        let set = |rules: ChargeRules| (rules.refund_aborted, rules.charge_refused, rules.settled_later);
+        assert_eq!(set(rules(|limit| limit)), (false, false, false));
+        assert_eq!(set(rules(Limit::refund_aborted)), (true, false, false));
+        assert_eq!(set(rules(Limit::charge_refused)), (false, true, false));
+        assert_eq!(set(rules(Limit::settled_later)), (false, false, true));
+    }
+
+    #[test]
+    fn statuses_are_refunded_by_their_class() {
+        let refunded = |change: fn(Limit) -> Limit| {
+            let statuses = [100, 199, 200, 299, 300, 399, 400, 499, 500, 599, 600];
+            let refunds = |status: &u16| {
+                rules(change).refunds(StatusCode::from_u16(*status).expect("a status"), &HeaderMap::new())
+            };
+            statuses.into_iter().filter(refunds).collect::<Vec<_>>()
+        };
+        assert_eq!(refunded(|limit| limit), [0; 0]);
+        assert_eq!(refunded(Limit::refund_successful), [200, 299, 300, 399]);
+        assert_eq!(refunded(Limit::refund_failed), [400, 499, 500, 599]);
+        assert_eq!(refunded(Limit::refund_server_errors), [500, 599]);
+        assert_eq!(refunded(|limit| limit.refund_successful().refund_server_errors()), [200, 299, 300, 399, 500, 599]);
+        let one = |status: u16| move |asked: StatusCode, _: &HeaderMap| asked == status;
+        let three = rules(|limit| limit.refund_if(one(201)).refund_if(one(202)).refund_if(one(203)));
+        let refunds = |status| three.refunds(StatusCode::from_u16(status).unwrap(), &HeaderMap::new());
+        assert_eq!([200, 201, 202, 203, 204].map(refunds), [false, true, true, true, false]);
+    }
+}

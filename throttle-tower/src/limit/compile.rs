@@ -98,3 +98,72 @@ fn mixed_any(concurrency: &PolicyName) -> ConfigError {
                 them; put the Concurrency beside the any, as in all((Concurrency::new(20), any(…)))";
     ConfigError::new("any", "a mix of Concurrency and rates", rule).in_policy(concurrency.as_str())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limit::{IntoLimitTree, all, any, limit};
+    use crate::{Constant, Gcra, Limit, Rate, ThrottleLayer};
+
+    fn rate(name: &str) -> Limit {
+        limit(name, Gcra::new(Rate::per_minute(9))).by(Constant)
+    }
+
+    fn permits(name: &str) -> Concurrency {
+        Concurrency::new(9).name(name)
+    }
+
+    /// The names of both halves, and the tree of the permits.
+    fn halves(limits: impl IntoLimitTree) -> (Vec<String>, Vec<String>, String) {
+        let compiled = limits.into_limit_tree().compile().expect("it is right");
+        let policies = compiled.set.policies();
+        assert_eq!(compiled.applied.len(), policies.len());
+        let concurrency = compiled.concurrency.iter().map(|(name, _)| name.as_str().to_owned());
+        let policies = policies.iter().map(|policy| policy.name().to_owned());
+        (policies.collect(), concurrency.collect(), format!("{:?}", compiled.permit_tree))
+    }
+
+    #[test]
+    fn composition_is_split_into_rates_and_permits_in_the_order_given() {
+        let limits = all((
+            permits("a"),
+            rate("b"),
+            any([permits("c"), permits("d")]).charge_every_admitting(),
+            any([rate("e"), rate("f")]),
+            all((permits("g"), rate("h"))),
+        ));
+        let tree = "Some(All([Limit(0), Any([Limit(1), Limit(2)], EveryAdmitting), All([Limit(3)])]))";
+        let expected = (["b", "e", "f", "h"].map(str::to_owned).into(), ["a", "c", "d", "g"].map(str::to_owned).into());
+        assert_eq!(halves(limits), (expected.0, expected.1, tree.to_owned()));
+    }
+
+    #[test]
+    fn half_without_limits_is_empty() {
+        let one = |name: &str| vec![name.to_owned()];
+        assert_eq!(halves(all([rate("a")])), (one("a"), vec![], "None".to_owned()));
+        assert_eq!(halves(any([rate("a")])), (one("a"), vec![], "None".to_owned()));
+        assert_eq!(halves(permits("a")), (vec![], one("a"), "Some(Limit(0))".to_owned()));
+        assert_eq!(halves(all([permits("a")])), (vec![], one("a"), "Some(All([Limit(0)]))".to_owned()));
+        assert_eq!(halves(any([permits("a")])), (vec![], one("a"), "Some(Any([Limit(0)], First))".to_owned()));
+    }
+
+    #[test]
+    fn error_of_a_composition_says_what_to_write() {
+        let error = |limits: LimitTree| ThrottleLayer::new(limits).map(drop).unwrap_err().to_string();
+        assert_eq!(
+            error(all([permits("a"), permits("a")])),
+            "name is \"a\" twice: each name may stand once in a layer, because it tells the limits apart; rename one \
+             of them"
+        );
+        assert_eq!(
+            error(all((permits("first"), any((rate("own"), permits("mixed")))))),
+            "policy \"mixed\": any is a mix of Concurrency and rates: permits are counted in this process and rates by \
+             the store, so one decision cannot choose between them; put the Concurrency beside the any, as in \
+             all((Concurrency::new(20), any(…)))"
+        );
+        let nothing = || Vec::<Limit>::new();
+        for empty in [all(nothing()), any(nothing()), all((permits("a"), all(nothing()))), any([any(nothing())])] {
+            assert!(error(empty.clone()).starts_with("all or any is "), "{empty:?}");
+        }
+    }
+}

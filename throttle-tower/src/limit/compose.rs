@@ -195,3 +195,51 @@ members!(A 0, B 1, C 2, D 3, E 4);
 members!(A 0, B 1, C 2, D 3, E 4, F 5);
 members!(A 0, B 1, C 2, D 3, E 4, F 5, G 6);
 members!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Constant, Gcra, Rate, limit};
+
+    fn names(members: impl IntoMembers) -> String {
+        let name = |member: LimitTree| match member.0 {
+            Tree::Limit(limit) => limit.policy().expect("it is right").name().to_owned(),
+            Tree::InFlight(limit) => limit.check().expect("it is right").as_str().to_owned(),
+            other => panic!("{other:?}"),
+        };
+        members.into_members().into_iter().map(name).collect()
+    }
+
+    #[test]
+    fn members_keep_their_order_in_each_form() {
+        let rate = |name: &str| limit(name, Gcra::new(Rate::per_minute(9))).by(Constant);
+        let [a, b, c, d] = ["a", "b", "c", "d"].map(rate);
+        let [e, f, g, h] = ["e", "f", "g", "h"].map(|name| Concurrency::new(1).name(name));
+        assert_eq!(names([c.clone(), a.clone(), b.clone()]), "cab");
+        assert_eq!(names(vec![b.clone(), a.clone()]), "ba");
+        let (a, b, c, d) = (|| a.clone(), || b.clone(), || c.clone(), || d.clone());
+        let (e, f, g, h) = (|| e.clone(), || f.clone(), || g.clone(), || h.clone());
+        assert_eq!(names((a(),)), "a");
+        assert_eq!(names((a(), e())), "ae");
+        assert_eq!(names((a(), b(), e())), "abe");
+        assert_eq!(names((a(), b(), c(), e())), "abce");
+        assert_eq!(names((a(), b(), c(), d(), e())), "abcde");
+        assert_eq!(names((a(), b(), c(), d(), e(), f())), "abcdef");
+        assert_eq!(names((a(), b(), c(), d(), e(), f(), g())), "abcdefg");
+        assert_eq!(names((a(), b(), c(), d(), e(), f(), g(), h())), "abcdefgh");
+    }
+
+    #[test]
+    fn only_an_any_is_made_to_charge_every_member_that_admits() {
+        let members = || [Concurrency::new(1).name("a"), Concurrency::new(1).name("b")];
+        let charge = |tree: LimitTree| match tree.0 {
+            Tree::Any(_, charge) => Some(charge),
+            _ => None,
+        };
+        assert_eq!(charge(any(members())), Some(AnyCharge::First));
+        assert_eq!(charge(any(members()).charge_every_admitting()), Some(AnyCharge::EveryAdmitting));
+        let nested = all([any(members())]).charge_every_admitting();
+        let Tree::All(members) = nested.0 else { panic!("it is still an all") };
+        assert_eq!(members.into_iter().map(charge).collect::<Vec<_>>(), [Some(AnyCharge::First)]);
+    }
+}

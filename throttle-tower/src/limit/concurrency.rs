@@ -151,3 +151,68 @@ impl fmt::Debug for Concurrency {
         f.debug_struct("Concurrency").field("name", &self.name).field("most", &self.most).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use http::{Request, StatusCode};
+
+    use super::*;
+    use crate::Header;
+
+    fn ask(limit: &Concurrency, user: Option<&str>) -> Result<Option<(Key, u64)>, StatusCode> {
+        let request = user.into_iter().fold(Request::builder(), |request, user| request.header("x-user", user));
+        limit.ask(&request.body(()).unwrap().into_parts().0)
+    }
+
+    fn ada() -> Key {
+        Key::builder().bytes(b"ada").finish()
+    }
+
+    #[test]
+    fn request_takes_one_permit_of_all_requests_by_default() {
+        assert_eq!(ask(&Concurrency::new(5), None), Ok(Some((Key::CONSTANT, 1))));
+        assert_eq!(ask(&Concurrency::new(5).by(Header::new("x-user")), Some("ada")), Ok(Some((ada(), 1))));
+        assert_eq!(ask(&Concurrency::new(5).by(Header::new("x-user")), None), Ok(Some((Key::missing(), 1))));
+        assert!(!Concurrency::new(5).for_some_routes, "nor does it depend on the route");
+    }
+
+    /// The rule for a missing key applies also to a request that needs no permit, and not to one without the limit.
+    #[test]
+    fn permits_are_asked_for_by_key_cost_and_condition() {
+        let unauthorized = StatusCode::UNAUTHORIZED;
+        let limit = |rule, cost: u64| Concurrency::new(5).by(Header::new("x-user")).on_missing(rule).cost(cost);
+        for (rule, with_three, without_any) in [
+            (OnMissing::Share, Ok(Some((Key::missing(), 3))), Ok(None)),
+            (OnMissing::Skip, Ok(None), Ok(None)),
+            (OnMissing::Reject(unauthorized), Err(unauthorized), Err(unauthorized)),
+        ] {
+            assert_eq!(ask(&limit(rule, 3), Some("ada")), Ok(Some((ada(), 3))), "{rule:?}");
+            assert_eq!(ask(&limit(rule, 0), Some("ada")), Ok(None), "{rule:?}");
+            assert_eq!(ask(&limit(rule, 3), None), with_three, "{rule:?}");
+            assert_eq!(ask(&limit(rule, 0), None), without_any, "{rule:?}");
+            assert_eq!(ask(&limit(rule, 3).when(|_| false), None), Ok(None), "{rule:?}");
+            assert_eq!(ask(&limit(rule, 3).when(|_| true), None), with_three, "{rule:?}");
+        }
+    }
+
+    #[test]
+    fn wrong_setting_is_an_error_with_the_name_and_what_to_do() {
+        let error = |limit: Concurrency| limit.check().unwrap_err();
+        assert_eq!(Concurrency::new(1).check().unwrap().as_str(), "in-flight");
+        assert_eq!(Concurrency::new(1).name("uploads").check().unwrap().as_str(), "uploads");
+        assert_eq!(
+            error(Concurrency::new(0)).to_string(),
+            "policy \"in-flight\": concurrency is 0: at least one request must be admitted; to refuse all, answer 503 \
+             in a handler"
+        );
+        assert_eq!(error(Concurrency::new(1).name("")).field(), "policy name");
+        let by_nothing = error(Concurrency::new(1).name("uploads").by(Header::new("two words")));
+        assert_eq!((by_nothing.policy(), by_nothing.field()), (Some("uploads"), "header"));
+    }
+
+    #[test]
+    fn debug_output_shows_the_name_and_the_bound() {
+        let shown = format!("{:?}", Concurrency::new(7).name("uploads"));
+        assert_eq!(shown, r#"Concurrency { name: "uploads", most: 7, .. }"#);
+    }
+}

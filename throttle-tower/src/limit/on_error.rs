@@ -73,3 +73,21 @@ impl OnError {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_local_rule_has_a_number_of_processes() {
+        for (rule, processes) in [
+            (OnError::Open, None),
+            (OnError::Closed, None),
+            (OnError::local(0), None),
+            (OnError::local(1), Some(1)),
+            (OnError::local(4), Some(4)),
+        ] {
+            assert_eq!(rule.processes().map(NonZeroU32::get), processes, "{rule:?}");
+        }
+    }
+}

@@ -53,4 +53,13 @@ mod tests {
         assert!([400, 401, 499, 500, 503, 599].into_iter().all(check));
         assert!(![100, 200, 304, 399, 600, 999].into_iter().any(check));
     }
+
+    #[test]
+    fn requests_without_a_key_share_a_budget_by_default() {
+        assert_eq!(OnMissing::default(), OnMissing::Share);
+        assert!(OnMissing::Share.check().is_ok() && OnMissing::Skip.check().is_ok());
+        let error = OnMissing::Reject(StatusCode::NOT_MODIFIED).check().unwrap_err();
+        let said = "on_missing is 304 Not Modified: a refusal must have a status of 400 or above";
+        assert_eq!(error.to_string(), said);
+    }
 }
