@@ -64,3 +64,23 @@ impl<T> fmt::Debug for Extension<T> {
         write!(f, "Extension<{}>", std::any::type_name::<T>())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+
+    use super::*;
+
+    #[test]
+    fn clone_reads_the_same_extension() {
+        let by_user = Extension::by(|user: &u32| u64::from(*user) + 1);
+        let key = |by: &Extension<u32>, request: http::request::Builder| {
+            by.extract(&request.body(()).unwrap().into_parts().0)
+        };
+        for by in [&by_user, &by_user.clone()] {
+            assert_eq!(key(by, Request::builder().extension(7_u32)), Some(Key::from(8)));
+            assert_eq!(key(by, Request::builder().extension(7_u64)), None, "of another type");
+            assert_eq!(key(by, Request::builder()), None);
+        }
+    }
+}

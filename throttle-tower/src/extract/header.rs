@@ -139,7 +139,10 @@ mod tests {
     fn spellings_of_one_identity_are_one_key() {
         let header = Header::new("x-user").normalize_identity();
         let capitals_by_form = ("tel", " \u{2121}\u{a0}");
-        for (name, spelling) in [capitals_by_form, ("ada", "\u{ff21}DA"), ("σίσυφοσ", "ΣΊΣΥΦΟΣ"), ("é", "E\u{301}")]
+        // The capital of this letter has no code point of its own.
+        let composed_when_small = ("\u{1f0}", "J\u{30c}");
+        for (name, spelling) in
+            [capitals_by_form, composed_when_small, ("ada", "\u{ff21}DA"), ("σίσυφοσ", "ΣΊΣΥΦΟΣ"), ("é", "E\u{301}")]
         {
             assert!(key(&header, name.as_bytes()).is_some());
             assert_eq!(key(&header, spelling.as_bytes()), key(&header, name.as_bytes()), "{spelling}");
@@ -156,7 +159,9 @@ mod tests {
 
     #[test]
     fn value_longer_than_the_bound_is_missing() {
+        assert_eq!(Header::MAX_LEN, 1_024);
         let header = Header::new("x-user");
+        assert!(key(&header, b"a").is_some());
         assert!(key(&header, &[b'a'; Header::MAX_LEN]).is_some());
         assert_eq!(key(&header, &[b'a'; Header::MAX_LEN + 1]), None);
         assert_eq!(key(&header, b""), None);
@@ -178,5 +183,17 @@ mod tests {
         let header = Header::new("x-user").normalize(str::to_ascii_lowercase).accept(|name| name == b"Ada");
         assert!(key(&header, b"Ada").is_some());
         assert_eq!(key(&header, b"ada"), None);
+    }
+
+    #[test]
+    fn header_that_occurs_more_than_once_is_missing() {
+        let key = |values: &[&str]| {
+            let request = values.iter().fold(Request::builder(), |request, value| request.header("x-user", *value));
+            Header::new("x-user").extract(&request.body(()).unwrap().into_parts().0)
+        };
+        assert!(key(&["ada"]).is_some());
+        for values in [&[][..], &["ada", "bob"], &["ada", "ada"], &["ada", ""], &["", "ada"], &["a", "b", "c"]] {
+            assert_eq!(key(values), None, "{values:?}");
+        }
     }
 }

@@ -262,4 +262,32 @@ mod tests {
         assert_eq!(format!("{:?}", Extension::by(|user: &u64| *user)), "Extension<u64>");
         assert_eq!(format!("{:?}", from_fn(|_: &Parts| Some(7))), "FromFn");
     }
+
+    #[test]
+    fn extractor_behind_a_pointer_finds_the_same_key() {
+        let parts = |name: &str| http::Request::builder().header(name, "ada").body(()).unwrap().into_parts().0;
+        let plain = Header::new("a");
+        let pointers: [Box<dyn KeyExtractor>; 2] = [Box::new(plain.clone()), Box::new(Arc::new(plain.clone()))];
+        for pointer in pointers {
+            assert_eq!(pointer.extract(&parts("a")), plain.extract(&parts("a")));
+            assert_eq!(pointer.extract(&parts("b")), None);
+        }
+    }
+
+    /// The order of the parts counts, and so does their number.
+    #[test]
+    fn keys_of_other_parts_are_other_keys() {
+        let request = http::Request::builder().header("a", "1").header("b", "2").body(()).unwrap();
+        let (parts, ()) = request.into_parts();
+        let (a, b) = (Header::new("a"), Header::new("b"));
+        let keys = [
+            (a.clone(), b.clone()).extract(&parts),
+            (b.clone(), a.clone()).extract(&parts),
+            (a.clone(), b.clone(), a.clone()).extract(&parts),
+            (a.clone(), b.clone(), a.clone(), b.clone()).extract(&parts),
+        ];
+        for (place, key) in keys.iter().enumerate() {
+            assert!(key.is_some() && !keys[..place].contains(key), "{place}");
+        }
+    }
 }

@@ -43,6 +43,8 @@ mod tests {
             assert_eq!(key(name), Key::from(name));
         }
         assert_eq!(key("HEAD"), Key::from("GET"));
-        assert_eq!(key("get"), key("BREW"));
+        for other in ["get", "BREW", "GETS"] {
+            assert_eq!(key(other), Key::from("<other>"), "{other}");
+        }
     }
 }
