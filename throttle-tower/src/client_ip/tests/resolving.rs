@@ -136,3 +136,45 @@ fn single_header_is_one_bare_address() {
     }
     assert_eq!(behind_proxy(&single(), &[]), resolved(PEER, AddressOrigin::MissingHeader));
 }
+
+/// A peer is in canonical form, whatever the source does with it.
+#[test]
+fn mapped_peer_is_an_ipv4_address() {
+    let mapped = Some(ip("::ffff:10.0.0.1"));
+    let hops = ClientIp::x_forwarded_for_hops(1).unwrap();
+    for (source, origin) in [
+        (ClientIp::peer(), AddressOrigin::Peer),
+        (xff(), AddressOrigin::MissingHeader),
+        (single(), AddressOrigin::MissingHeader),
+        (hops, AddressOrigin::MissingHeader),
+    ] {
+        assert_eq!(source.resolve(mapped, &HeaderMap::new()), resolved(PEER, origin));
+    }
+}
+
+/// Each kind of source has its own warnings about the networks that it trusts.
+#[test]
+fn only_sources_that_trust_networks_warn_of_broad_ones() {
+    let hops = ClientIp::forwarded_hops(1).unwrap();
+    for (source, warnings) in [
+        (ClientIp::peer(), 0),
+        (xff(), 1),
+        (fwd(), 1),
+        (single(), 1),
+        (hops, 0),
+        (ClientIp::google_cloud_load_balancer(), 0),
+    ] {
+        assert_eq!(source.warnings().count(), warnings, "{source:?}");
+    }
+}
+
+/// The third entry is read neither by Fly's nor by Google's preset, nor is the header that they do not use.
+#[test]
+fn presets_read_the_second_entry_of_their_header() {
+    for source in [ClientIp::fly_io(), ClientIp::google_cloud_load_balancer()] {
+        let lines = [(FWD, "for=6.6.6.6, for=6.6.6.6"), (XFF, "6.6.6.6, 203.0.113.9, 10.0.0.2")];
+        assert_eq!(behind_proxy(&source, &lines), resolved(CLIENT, AddressOrigin::Forwarded));
+        assert_eq!(behind_proxy(&source, &[(XFF, CLIENT)]), resolved(PEER, AddressOrigin::TooFewHops));
+        assert_eq!(behind_proxy(&source, &lines[..1]), resolved(PEER, AddressOrigin::MissingHeader));
+    }
+}

@@ -141,3 +141,107 @@ fn the_default_prefix_is_one_ipv4_address_and_one_ipv6_subnet() {
     assert_eq!(coarse.mask(ip("203.0.113.9")), ip("203.0.113.0"));
     assert_eq!(coarse.mask(ip("2001:db8:1:2:3:4:5:6")), ip("2001:db8:1::"));
 }
+
+#[test]
+fn whole_message_of_each_error() {
+    let text = |error: Option<crate::client_ip::ClientIpError>| error.expect("it is wrong").to_string();
+    let net = |text: &str| text.parse::<IpNet>().err();
+    let cidr = "is not an address or a CIDR network; write 10.0.0.0/8, 2001:db8::/32 or one address, without leading \
+                zeros, spaces or a zone";
+    let hops = "is out of range; write 1 to 20: the number of your proxies that append to the header";
+    let mapped = "is a mapped IPv4 address with a prefix under 96; write the IPv4 network itself, such as 10.0.0.0/8";
+    for (message, expected) in [
+        (text(net("localhost")), format!("network \"localhost\" {cidr}")),
+        (text(net("10.0.0.0/x")), format!("network \"10.0.0.0/x\" {cidr}")),
+        (
+            text(net("10.0.0.0/33")),
+            "network \"10.0.0.0/33\" has too long a prefix; write 0 to 32 after the slash for IPv4".to_owned(),
+        ),
+        (
+            text(net("2001:db8::/129")),
+            "network \"2001:db8::/129\" has too long a prefix; write 0 to 128 after the slash for IPv6".to_owned(),
+        ),
+        (
+            text(net("::ffff:10.0.0.0/129")),
+            "network \"::ffff:10.0.0.0/129\" has too long a prefix; write 0 to 128 after the slash for IPv6".to_owned(),
+        ),
+        (text(net("::ffff:10.0.0.0/95")), format!("network \"::ffff:10.0.0.0/95\" {mapped}")),
+        (text(ClientIp::x_forwarded_for_hops(0).err()), format!("hops \"0\" {hops}")),
+        (text(ClientIp::x_forwarded_for_hops(21).err()), format!("hops \"21\" {hops}")),
+        (text(ClientIp::forwarded_hops(0).err()), format!("hops \"0\" {hops}")),
+        (
+            text(IpPrefix::new(0, 0).err()),
+            "IPv4 prefix \"0\" is out of range; write 1 to 32 bits; the default is 32".to_owned(),
+        ),
+        (
+            text(IpPrefix::new(1, 129).err()),
+            "IPv6 prefix \"129\" is out of range; write 1 to 128 bits; the default is 64".to_owned(),
+        ),
+        (
+            text(TrustedProxies::new([""; 0]).err()),
+            "trusted networks \"\" are empty, so that no header would ever be read; list your proxies, or use \
+             ClientIp::peer()"
+                .to_owned(),
+        ),
+        (
+            text(TrustedProxies::new(["10.0.0.1", "10.0.0.0/7", "::/0"]).err()),
+            "trusted network \"10.0.0.0/7\" trusts (nearly) every machine, so any client could name any address; list \
+             your proxies' own networks, /8 (IPv4) or /7 (IPv6) at the very widest; if nothing but your proxies can \
+             reach this process, count hops instead, or opt in with TrustedProxies::danger_any_width"
+                .to_owned(),
+        ),
+        (
+            text(ClientIp::header("x_ip", ten_slash_eight()).err()),
+            "client address header \"x_ip\" has an underscore; write it with hyphens, as the proxy sends it".to_owned(),
+        ),
+        (
+            text(ClientIp::header("", ten_slash_eight()).err()),
+            "client address header \"\" is not a header name; write the name alone, such as cf-connecting-ip"
+                .to_owned(),
+        ),
+    ] {
+        assert_eq!(message, expected);
+    }
+    let warning = crate::client_ip::TrustWarning::BroadTrust("10.0.0.0/8".parse().unwrap());
+    assert_eq!(
+        warning.to_string(),
+        "trusted network 10.0.0.0/8 is broad: any machine in it can name any client; list only your proxies"
+    );
+}
+
+#[test]
+fn network_of_one_address_holds_nothing_else() {
+    let (v4, v6) = ("10.1.2.3".parse::<std::net::Ipv4Addr>().unwrap(), "2001:db8::1".parse().unwrap());
+    let mapped: std::net::Ipv6Addr = "::ffff:10.1.2.3".parse().unwrap();
+    for (net, text, prefix) in [
+        (IpNet::from(v4), "10.1.2.3/32", 32),
+        (IpNet::from(IpAddr::V4(v4)), "10.1.2.3/32", 32),
+        (IpNet::from(mapped), "10.1.2.3/32", 32),
+        (IpNet::from(IpAddr::V6(mapped)), "10.1.2.3/32", 32),
+        (IpNet::from(v6), "2001:db8::1/128", 128),
+        (IpNet::from(IpAddr::V6(v6)), "2001:db8::1/128", 128),
+    ] {
+        assert_eq!((net.to_string().as_str(), net.prefix()), (text, prefix));
+        assert!(net.contains(net.network()));
+    }
+    let net: IpNet = "10.1.2.3/12".parse().unwrap();
+    assert_eq!((net.network(), net.prefix()), (ip("10.0.0.0"), 12));
+}
+
+#[test]
+fn each_bound_of_a_network_is_its_own() {
+    for text in ["10.0.0.0/32", "2001:db8::/128", "::ffff:10.0.0.0/96", "::ffff:10.0.0.0/128", "10.0.0.0/0"] {
+        assert!(text.parse::<IpNet>().is_ok(), "{text}");
+    }
+    for text in ["10.0.0.0/00", "10.0.0.0/33", "2001:db8::/129", "::ffff:10.0.0.0/95", "::ffff:10.0.0.0/129"] {
+        assert!(text.parse::<IpNet>().is_err(), "{text}");
+    }
+    for (v4, v6) in [(1, 1), (1, 128), (32, 1), (32, 128)] {
+        let prefix = IpPrefix::new(v4, v6).unwrap();
+        assert_eq!((prefix.v4(), prefix.v6()), (v4, v6));
+    }
+    for hops in [1, 20] {
+        assert!(ClientIp::x_forwarded_for_hops(hops).is_ok() && ClientIp::forwarded_hops(hops).is_ok(), "{hops}");
+    }
+    assert_eq!(crate::client_ip::MAX_HOPS, 20);
+}

@@ -198,3 +198,31 @@ fn splitting_takes_linear_time() {
         assert_eq!(total, line.len() + 1, "{unit}");
     }
 }
+
+/// No legal entry is longer, but a hidden port may be.
+#[test]
+fn entry_is_read_up_to_its_bound() {
+    fn quoted(node: &str) -> Entry {
+        forwarded::read(format!("for=\"{node}\"").as_bytes())
+    }
+    let port = |length: usize| {
+        let start = "[2001:db8::1]:_";
+        format!("{start}{}", "x".repeat(length - start.len()))
+    };
+    let escaped = |node: &str| quoted(&format!("\\{node}"));
+    let bound = crate::client_ip::address_text::MAX_ENTRY;
+    assert_eq!(bound, 56);
+    for read in [quoted, escaped as fn(&str) -> Entry] {
+        assert_eq!(read(&port(bound)), Entry::Address(ip("2001:db8::1")));
+        assert_eq!(read(&port(bound + 1)), Entry::Malformed);
+    }
+    // The bounds of a port, and text that is not UTF-8 where one is expected.
+    for (node, is_address) in
+        [("1.2.3.4:00000", true), ("1.2.3.4:000000", false), ("1.2.3.4:65535", true), ("1.2.3.4:65536", false)]
+    {
+        assert_eq!(quoted(node) == Entry::Address(ip("1.2.3.4")), is_address, "{node}");
+        assert_eq!(x_forwarded_for::read(node.as_bytes()) == Entry::Address(ip("1.2.3.4")), is_address, "{node}");
+    }
+    assert_eq!(forwarded::read(b"for=\"1.2.3.4:\xff\""), Entry::Malformed);
+    assert_eq!(forwarded::read(b"for=\"[2001:db8::1]:\xff\""), Entry::Malformed);
+}
