@@ -67,7 +67,7 @@ fn since_now(reset: u64, now_unix_us: impl Fn() -> u64) -> Duration {
 mod tests {
     use http::{HeaderMap, HeaderName, HeaderValue};
 
-    use super::{Allowance, allowance, retry_after};
+    use super::{Allowance, Ordering, allowance, retry_after};
     use std::time::Duration;
 
     /// 2026-11-21T12:00:00Z.
@@ -147,5 +147,47 @@ mod tests {
         assert_eq!(wait("soon"), None);
         let two = headers(&[("retry-after", "1"), ("retry-after", "5")]);
         assert_eq!(retry_after(&two, NOW), Some(Duration::from_secs(5)), "the longest");
+    }
+
+    /// The limit must be there, although its value is not used, and each number must be one.
+    #[test]
+    fn incomplete_set_of_an_upstream_is_ignored() {
+        for [limit, remaining, reset] in [
+            ["x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"],
+            ["ratelimit-limit", "ratelimit-remaining", "ratelimit-reset"],
+        ] {
+            let all = [(limit, "10"), (remaining, "4"), (reset, "30")];
+            assert_eq!(read(&all), Some((4, 30_000)));
+            for missing in 0..3 {
+                let some: Vec<_> = all.iter().enumerate().filter(|(place, _)| *place != missing).collect();
+                assert_eq!(read(&some.into_iter().map(|(_, line)| *line).collect::<Vec<_>>()), None, "{missing}");
+            }
+            assert_eq!(read(&[(limit, "10"), (remaining, "4"), (reset, "soon")]), None);
+            assert_eq!(read(&[(limit, "10"), (remaining, "few"), (reset, "30")]), None);
+            assert_eq!(read(&[(limit, "ten"), (remaining, "4"), (reset, "30")]), Some((4, 30_000)));
+        }
+        for line in
+            ["remaining=4, reset=30", "limit=10, reset=30", "limit=10, remaining=4", "limit, remaining=4, reset=1"]
+        {
+            assert_eq!(read(&[("ratelimit", line)]), None, "{line}");
+        }
+        assert_eq!(read(&[]), None);
+    }
+
+    #[test]
+    fn of_equal_paces_the_first_counts_and_nothing_is_slower_than_nothing() {
+        let of = |remaining, seconds| Allowance { remaining, within: Duration::from_secs(seconds) };
+        for (one, other, slowness) in [
+            (of(0, 5), of(0, 5), Ordering::Equal),
+            (of(0, 6), of(0, 5), Ordering::Greater),
+            (of(0, 1), of(9, 1_000), Ordering::Greater),
+            (of(9, 1_000), of(0, 1), Ordering::Less),
+            (of(2, 4), of(3, 6), Ordering::Equal),
+            (of(2, 5), of(3, 6), Ordering::Greater),
+            (of(2, 4), of(3, 7), Ordering::Less),
+            (of(1 << 40, 1 << 41), of(1 << 40, (1 << 41) - 1), Ordering::Greater),
+        ] {
+            assert_eq!(one.slowness(&other), slowness, "{one:?} and {other:?}");
+        }
     }
 }

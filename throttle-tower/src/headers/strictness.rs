@@ -38,3 +38,41 @@ pub(super) fn gives_way<T>(
             }
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn less_for_longer_is_the_stricter_statement() {
+        assert!(strictness(1, 1) < strictness(2, 9));
+        assert!(strictness(1, 9) < strictness(1, 8), "as much for a longer time");
+        assert_eq!(strictness(1, 9), strictness(1, 9));
+    }
+
+    #[test]
+    fn rates_are_compared_only_where_both_windows_are_stated() {
+        for (one, other, expected) in [
+            ((10, Some(1)), (60, Some(6)), Ordering::Equal),
+            ((10, Some(1)), (61, Some(6)), Ordering::Less),
+            ((10, Some(1)), (59, Some(6)), Ordering::Greater),
+            ((10, Some(1)), (60, None), Ordering::Less),
+            ((10, None), (9, Some(6)), Ordering::Greater),
+            ((10, None), (10, None), Ordering::Equal),
+        ] {
+            assert_eq!(compare_rates(one, other), expected, "{one:?} and {other:?}");
+            assert_eq!(compare_rates(other, one), expected.reverse(), "{other:?} and {one:?}");
+        }
+    }
+
+    #[test]
+    fn one_of_each_group_of_rivals_stays() {
+        let staying = |items: &[(char, u64)]| {
+            let stays = |at: &usize| !gives_way(items, *at, |a, b| a.0 == b.0, |a, b| a.1.cmp(&b.1));
+            (0..items.len()).filter(stays).collect::<Vec<_>>()
+        };
+        assert_eq!(staying(&[('a', 2), ('b', 9), ('a', 1), ('a', 1)]), [1, 2], "the first of the strictest");
+        assert_eq!(staying(&[('a', 1), ('a', 2)]), [0]);
+        assert!(gives_way(&[1], 1, |_, _| true, Ord::cmp), "there is no such item");
+    }
+}

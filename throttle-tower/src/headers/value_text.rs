@@ -86,7 +86,7 @@ pub(super) fn integer_value(n: u64) -> Option<HeaderValue> {
 mod tests {
     use proptest::prelude::*;
 
-    use super::Text;
+    use super::*;
 
     proptest! {
         #[test]
@@ -96,5 +96,40 @@ mod tests {
             text.integer(n);
             prop_assert_eq!(std::str::from_utf8(text.as_bytes()).unwrap(), n.to_string());
         }
+    }
+
+    /// On both sides of the bound where it moves to the heap, in pieces of several sizes.
+    #[test]
+    fn text_that_outgrows_its_buffer_keeps_every_byte() {
+        for length in INLINE - 3..=INLINE + 40 {
+            let whole: Vec<u8> = (b'a'..=b'z').cycle().take(length).collect();
+            for piece in [1, 2, 7, INLINE - 1, INLINE, INLINE + 1, length] {
+                let mut text = Text::new();
+                for part in whole.chunks(piece) {
+                    text.bytes(part).bytes(b"");
+                }
+                assert_eq!(text.as_bytes(), whole, "{length} in pieces of {piece}");
+                assert_eq!(text.value().unwrap().as_bytes(), whole);
+            }
+        }
+    }
+
+    #[test]
+    fn text_that_no_header_can_hold_is_no_value() {
+        assert_eq!(Text::new().value(), None, "an empty list");
+        for illegal in [b"a\nb", b"a\0b", b"a\x7fb"] {
+            assert_eq!(Text::new().bytes(illegal).value(), None, "{}", illegal.escape_ascii());
+        }
+        assert_eq!(Text::new().next_member().byte(b'a').next_member().byte(b'b').value().unwrap(), "a, b");
+    }
+
+    #[test]
+    fn part_of_a_second_is_a_whole_one() {
+        for (us, whole) in [(0, 0), (1, 1), (999_999, 1), (1_000_000, 1), (1_000_001, 2)] {
+            assert_eq!(seconds(us), whole, "{us}");
+        }
+        assert_eq!(seconds(u64::MAX), 18_446_744_073_710);
+        assert_eq!(integer_value(1_234).unwrap(), "1234");
+        assert_eq!(MAX_INTEGER, 999_999_999_999_999, "fifteen digits");
     }
 }

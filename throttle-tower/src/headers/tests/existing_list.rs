@@ -47,6 +47,7 @@ fn slower_policy_of_one_name_is_announced() {
     assert_eq!(announced(r#""ours";q=601;w=60"#), r#""ours";q=10;w=1"#);
     assert_eq!(announced(r#""ours";q=600;w=60;x=1"#), r#""ours";q=600;w=60;x=1"#, "equal, and theirs says more");
     assert_eq!(announced(r#""ours";q=9"#), r#""ours";q=9"#);
+    assert_eq!(announced(r#""ours";q=10"#), r#""ours";q=10"#, "as large a quota");
     assert_eq!(announced(r#""ours";q=11"#), r#""ours";q=10;w=1"#);
     assert_eq!(announced(r#""ours";w=60"#), r#""ours";q=10;w=1"#);
     assert_eq!(announced(r#""ours";q=10;w=1;x=1"#), r#""ours";q=10;w=1;x=1"#, "the same rate in the same window");

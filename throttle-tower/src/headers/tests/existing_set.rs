@@ -109,3 +109,14 @@ fn existing_policy_list_is_removed_with_its_set() {
     );
     assert_eq!(fields(&headers), owned([("ratelimit", "limit=10, remaining=5, reset=3")]));
 }
+
+/// Each of the three must be there once.
+#[test]
+fn header_of_a_set_that_occurs_twice_is_no_statement() {
+    let complete = [("x-ratelimit-limit", "9"), ("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "9")];
+    assert_eq!(after(X, complete), owned(complete));
+    for twice in complete {
+        let [limit, remaining, reset] = complete;
+        assert_eq!(after(X, [limit, remaining, reset, twice]), owned(OURS_X), "{twice:?}");
+    }
+}

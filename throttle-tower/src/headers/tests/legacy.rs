@@ -220,3 +220,48 @@ proptest! {
         }
     }
 }
+
+/// Of a policy that is not announced, draft -03 states the limit alone.
+#[test]
+fn limit_stands_alone_where_no_policy_is_announced() {
+    let lines = [open(terms("a", 10, 60), 3, 1_000_000)];
+    for dialect in [Dialect::Draft03, Dialect::Draft06] {
+        let mut headers = HeaderMap::new();
+        let report = DescribedDecision { policies: &lines, admitted: true, retry_after: None, now_unix_us: NOW_US };
+        write(&mut headers, &PolicyHeader::new(dialect, []), &report);
+        let expected = [("ratelimit-limit", "10"), ("ratelimit-remaining", "3"), ("ratelimit-reset", "1")];
+        assert_eq!(fields(&headers), owned(expected), "{dialect:?}");
+    }
+}
+
+#[test]
+fn instant_of_a_reset_is_not_before_the_wait_of_a_refusal() {
+    let line = PolicyStatus { reset_us: 1, ..shut(terms("a", 10, 60), 6_000_000) };
+    let later = PolicyStatus { reset_us: 60_000_000, ..line };
+    for (line, reset) in [(line, "1795167180"), (later, "1795167234")] {
+        let written = written(Dialect::XRateLimit(ResetFormat::EpochSeconds), &[line]);
+        let expected = [
+            ("retry-after", "6"),
+            ("x-ratelimit-limit", "10"),
+            ("x-ratelimit-remaining", "0"),
+            ("x-ratelimit-reset", reset),
+        ];
+        assert_eq!(written, owned(expected));
+    }
+}
+
+#[test]
+fn defaults_are_the_latest_draft_and_seconds_from_now() {
+    assert_eq!((Dialect::default(), ResetFormat::default()), (Dialect::Draft11, ResetFormat::DeltaSeconds));
+}
+
+/// What a page has to be shown is what a refusal writes.
+#[test]
+fn exposed_names_are_those_of_a_refusal() {
+    for dialect in DIALECTS {
+        let mut exposed: Vec<&str> = dialect.exposed_names().iter().map(HeaderName::as_str).collect();
+        exposed.sort_unstable();
+        let written = written(dialect, &[shut(terms("a", 10, 60), 6_000_000)]);
+        assert_eq!(written.iter().map(|(name, _)| name).collect::<Vec<_>>(), exposed, "{dialect:?}");
+    }
+}

@@ -1,3 +1,4 @@
+mod beside_a_refusal;
 mod draft11;
 mod existing_list;
 mod existing_set;

@@ -39,3 +39,13 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn body_and_status_are_of_the_same_problem() {
+    assert_eq!(Problem::CONTENT_TYPE, "application/problem+json");
+    for (problem, status) in [(Problem::QuotaExceeded, 429), (Problem::TemporaryReducedCapacity, 503)] {
+        assert_eq!(problem.status(), status);
+        let body: Value = serde_json::from_slice(&problem.body(["a", "b"])).unwrap();
+        assert_eq!((&body["status"], &body["violated-policies"]), (&json!(status), &json!(["a", "b"])));
+    }
+}
