@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::tier_lookup::CachedTierLookup;
 use super::{Plans, plans};
 use crate::limit::{Found, LookedUp, TierLookup};
-use crate::{Header, ThrottleLayer};
+use crate::{Header, OnError, OnMissing, ThrottleLayer};
 
 fn parts(identity: &str) -> Parts {
     Request::builder().header("x-api-key", identity).body(()).unwrap().into_parts().0
@@ -558,4 +558,133 @@ async fn lookup_without_waiting_requests_leaves_nothing_behind() {
     assert_eq!(lookup.running(), 0);
     fake.answers(Ok(Some("pro")));
     assert_eq!((tier(&lookup, "ada").await, lookup.running()), (1, 0));
+}
+
+/// A setting of the plans replaces none of the limit, in whatever order they are made.
+#[test]
+fn each_setting_of_plans_is_kept_by_the_later_ones() {
+    let two = || vec![("free", Gcra::new(Rate::per_minute(60))), ("pro", Gcra::new(Rate::per_minute(600)))];
+    let later: [fn(Plans) -> Plans; 4] = [
+        |plans| plans.cache(5, LONG),
+        |plans| plans.lookups(5, LONG),
+        |plans| plans.on_change(Carry::Reset),
+        Plans::unknown_as_missing,
+    ];
+    for change in later {
+        let set =
+            with(two(), "free").unit("tokens").on_missing(OnMissing::Skip).on_error(OnError::Closed).when(|_| false);
+        let limit = change(set.cost(7)).into_limit();
+        assert_eq!(limit.policy().unwrap().unit(), Some("tokens"));
+        let applied = limit.applied;
+        assert_eq!((applied.on_missing, applied.on_error), (OnMissing::Skip, Some(OnError::Closed)));
+        assert_eq!(applied.cost.unwrap()(&parts("ada")), 7);
+        assert!(!applied.when.unwrap()(&parts("ada")));
+        let costly = change(with(two(), "free").cost(601));
+        assert_eq!(ThrottleLayer::new(costly).unwrap_err().field(), "cost");
+        assert!(change(with(two(), "free").replace_existing()).into_limit().policy().unwrap().replaces_existing());
+        assert!(!change(with(two(), "free")).into_limit().policy().unwrap().replaces_existing());
+    }
+}
+
+#[test]
+fn error_of_a_lookup_says_what_is_possible() {
+    let two = || vec![("free", Gcra::new(Rate::per_minute(60)))];
+    let error = |plans: Plans| ThrottleLayer::new(plans).map(drop).unwrap_err().to_string();
+    for (plans, said) in [
+        (
+            with(two(), "free").cache(16_777_217, LONG),
+            "cache is 16777217: at most 16777216 identities are remembered: room for all is reserved",
+        ),
+        (with(two(), "free").lookups(0, LONG), "lookups is 0: at least one lookup at a time, or no tier is ever known"),
+        (with(two(), "free").lookups(1, Duration::ZERO), "deadline of lookups is 0: a lookup needs some time"),
+        (with(two(), "gold"), "unknown is \"gold\": it must be the name of a tier"),
+    ] {
+        assert_eq!(error(plans), format!("policy \"per-user\": {said}"));
+    }
+    assert!(ThrottleLayer::new(with(two(), "free").lookups(1, Duration::from_nanos(1))).is_ok());
+    assert_eq!(super::LookupFailed.to_string(), "the tier of an identity could not be looked up");
+}
+
+#[test]
+fn each_step_towards_plans_is_shown_by_its_own_name() {
+    let unkeyed = || plans("per-user", [("free", Gcra::new(Rate::per_minute(60)))]);
+    let without_lookup = || unkeyed().by(Header::new("x-api-key"));
+    let without_default = || without_lookup().lookup(|_| async { None::<&str> });
+    for (shown, starts_with) in [
+        (format!("{:?}", unkeyed()), "PlansUnkeyed { name: \"per-user\", tiers: [(\"free\", Ok("),
+        (format!("{:?}", without_lookup()), "PlansWithoutLookup { plans: PlansUnkeyed { name: \"per-user\""),
+        (format!("{:?}", without_default()), "PlansWithoutDefault { plans: PlansUnkeyed { name: \"per-user\""),
+        (format!("{:?}", without_default().unknown("free")), "Plans(Limit { policy: Ok("),
+    ] {
+        assert!(shown.starts_with(starts_with), "{shown}");
+    }
+}
+
+/// The answers of a lookup in each of its forms.
+#[test]
+fn answer_is_the_number_of_the_named_tier() {
+    use super::IntoTier;
+
+    let number_of = |name: &str| ["free", "pro"].iter().position(|tier| *tier == name);
+    assert_eq!(Some("pro").into_tier(&number_of), Ok(Some(1)));
+    assert_eq!(Some("gold".to_owned()).into_tier(&number_of), Ok(None));
+    assert_eq!(None::<&str>.into_tier(&number_of), Ok(None));
+    assert_eq!(Ok::<_, ()>(Some("free")).into_tier(&number_of), Ok(Some(0)));
+    assert_eq!(Ok::<Option<&str>, ()>(None).into_tier(&number_of), Ok(None));
+    assert_eq!(Err::<Option<&str>, _>("it is away").into_tier(&number_of), Err(super::LookupFailed));
+}
+
+#[cfg(feature = "metrics")]
+#[tokio::test]
+async fn each_way_in_which_a_tier_is_found_has_a_count_of_its_own() {
+    use crate::limit::LookupCounts;
+
+    let fake = Arc::new(FakeLookup::default());
+    let mut lookup = lookup_at(&fake, 1_000, LONG);
+    lookup.max_lookups = 1;
+    assert_eq!(lookup.counts(), LookupCounts::default());
+    let mut number = 0;
+    for (answer, times) in [(Ok(Some("pro")), 5), (Ok(None), 3), (Err(()), 2)] {
+        fake.answers(answer);
+        for _ in 0..times {
+            number += 1;
+            tier(&lookup, &format!("user-{number}")).await;
+        }
+    }
+    for identity in ["user-1", "user-2", "user-6", "user-9"] {
+        assert!(matches!(lookup.find(&parts(identity)), Found::Now(..)));
+    }
+    *fake.answer.lock().unwrap() = None;
+    let mut hanging = later(lookup.find(&parts("slow")));
+    assert!(polled_once(&mut hanging).await.is_none());
+    tier(&lookup, "turned away").await;
+    let expected = LookupCounts { remembered: 4, found: 5, unknown: 3, failed: 2, turned_away: 1 };
+    assert_eq!(lookup.counts(), expected);
+
+    // Of another layer: what is remembered is shared, and not how often.
+    let other = lookup.counted_apart();
+    assert!(matches!(other.find(&parts("user-1")), Found::Now(Some(_), 1)));
+    assert_eq!(other.counts(), LookupCounts { remembered: 1, ..LookupCounts::default() });
+    assert_eq!(lookup.counts(), expected);
+    // The lookup counts where it ends, once for all that wait for it.
+    let mut waits = later(other.find(&parts("slow")));
+    assert!(polled_once(&mut waits).await.is_none());
+    fake.answers(Ok(Some("pro")));
+    assert_eq!((hanging.await.1, waits.await.1), (1, 1));
+    assert_eq!(lookup.counts(), LookupCounts { found: 6, ..expected });
+    assert_eq!(other.counts().found, 0);
+}
+
+/// It did not wait for the lookup, whose result was there when it wanted to.
+#[cfg(feature = "metrics")]
+#[tokio::test]
+async fn tier_that_another_request_has_looked_up_meanwhile_counts_as_remembered() {
+    let fake = Arc::new(FakeLookup::default());
+    let lookup = lookup_at(&fake, 10, LONG);
+    fake.answers(Ok(Some("pro")));
+    let late = later(lookup.find(&parts("ada")));
+    assert_eq!(tier(&lookup, "ada").await, 1);
+    assert_eq!((lookup.counts().found, lookup.counts().remembered), (1, 0));
+    assert_eq!(late.await.1, 1);
+    assert_eq!((lookup.counts().found, lookup.counts().remembered), (1, 1));
 }
