@@ -159,3 +159,168 @@ fn failed(background: &Background, error: &BackendError) {
         hook(error);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error;
+    use std::num::NonZeroU32;
+    use std::sync::Mutex;
+    use std::sync::atomic::AtomicBool;
+
+    use throttle_core::backend::Call;
+    use throttle_core::{Cost, FixedWindow, Key, ManualClock, MemoryBackend, Policy, PolicySet, Rate};
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    type Heard = Arc<Mutex<Vec<(BackendErrorKind, String)>>>;
+
+    /// Steps, and what its hook is told: the kind of the error and its cause.
+    fn background() -> (Background, Heard) {
+        let heard = Heard::default();
+        let hook = Arc::clone(&heard);
+        let on_error: OnSettleError = Arc::new(move |error| {
+            let cause = error.source().map_or_else(String::new, ToString::to_string);
+            hook.lock().unwrap().push((error.kind(), cause));
+        });
+        (Background { on_error: Some(on_error), ..Background::default() }, heard)
+    }
+
+    fn counts(background: &Background) -> (u64, u64, u64) {
+        let Settlements { pending, settled, failed } = background.counters.read();
+        (pending, settled, failed)
+    }
+
+    /// Notes that it was polled, and ends as it is told.
+    fn step(polled: &Arc<AtomicBool>) -> (oneshot::Sender<Result<(), BackendError>>, Sent) {
+        let (end, ended) = oneshot::channel();
+        let polled = Arc::clone(polled);
+        let step = async move {
+            polled.store(true, Ordering::SeqCst);
+            ended.await.expect("it is told how it ends")
+        };
+        (end, Box::pin(step))
+    }
+
+    const NO_RUNTIME: &str = "there is no tokio runtime to wait for the store, or it has ended";
+
+    #[tokio::test]
+    async fn step_is_pending_until_it_ends() {
+        let ((background, heard), polled) = (background(), Arc::default());
+        for needs_runtime in [false, true] {
+            let (before, _) = (counts(&background), ());
+            let (end, under_way) = step(&polled);
+            background.send(under_way, None, needs_runtime);
+            assert!(polled.swap(false, Ordering::SeqCst), "at once");
+            assert_eq!(counts(&background), (1, before.1, 0));
+            end.send(Ok(())).unwrap();
+            tokio::task::yield_now().await;
+            assert_eq!(counts(&background), (0, before.1 + 1, 0));
+        }
+        assert!(heard.lock().unwrap().is_empty());
+    }
+
+    #[tokio::test]
+    async fn failed_step_is_counted_and_told_once() {
+        let (background, heard) = background();
+        let failed = || Err(BackendError::new(BackendErrorKind::Timeout));
+        background.send(Box::pin(std::future::ready(failed())), None, true);
+        assert_eq!(counts(&background), (0, 0, 1));
+        let (end, under_way) = step(&Arc::default());
+        background.send(under_way, None, true);
+        end.send(failed()).unwrap();
+        tokio::task::yield_now().await;
+        assert_eq!(counts(&background), (0, 0, 2));
+        assert_eq!(*heard.lock().unwrap(), [0, 1].map(|_| (BackendErrorKind::Timeout, String::new())));
+        let without_hook = Background::default();
+        without_hook.send(Box::pin(std::future::ready(failed())), None, true);
+        assert_eq!(counts(&without_hook), (0, 0, 1));
+    }
+
+    #[tokio::test]
+    async fn step_that_panics_has_failed() {
+        let (background, heard) = background();
+        background.send(Box::pin(std::future::poll_fn(|_| panic!("a store that panics"))), None, false);
+        assert_eq!(counts(&background), (0, 0, 1));
+        let said = "the backend panicked".to_owned();
+        assert_eq!(*heard.lock().unwrap(), [(BackendErrorKind::Unavailable, said)]);
+    }
+
+    #[test]
+    fn step_that_needs_a_runtime_is_not_polled_without_one() {
+        let ((background, heard), polled) = (background(), Arc::default());
+        let (_end, under_way) = step(&polled);
+        background.send(under_way, None, true);
+        assert!(!polled.load(Ordering::SeqCst));
+        assert_eq!(counts(&background), (0, 0, 1));
+        assert_eq!(*heard.lock().unwrap(), [(BackendErrorKind::Unavailable, NO_RUNTIME.to_owned())]);
+    }
+
+    #[test]
+    fn other_step_is_polled_once_without_a_runtime() {
+        let ((background, heard), polled) = (background(), Arc::default());
+        background.send(Box::pin(std::future::ready(Ok(()))), None, false);
+        assert_eq!(counts(&background), (0, 1, 0));
+        let (_end, under_way) = step(&polled);
+        background.send(under_way, None, false);
+        assert!(polled.load(Ordering::SeqCst));
+        assert_eq!(counts(&background), (0, 1, 1), "nobody waits for it");
+        assert_eq!(*heard.lock().unwrap(), [(BackendErrorKind::Unavailable, NO_RUNTIME.to_owned())]);
+    }
+
+    #[test]
+    fn step_is_done_in_the_stated_runtime_where_none_is_current() {
+        let ((background, heard), polled) = (background(), Arc::default());
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let (end, under_way) = step(&polled);
+        background.send(under_way, Some(runtime.handle()), true);
+        assert!(!polled.load(Ordering::SeqCst), "not here");
+        assert_eq!(counts(&background), (1, 0, 0));
+        end.send(Ok(())).unwrap();
+        runtime.block_on(tokio::task::yield_now());
+        assert!(polled.load(Ordering::SeqCst));
+        assert_eq!(counts(&background), (0, 1, 0));
+        let (_end, lost) = step(&polled);
+        background.send(lost, Some(runtime.handle()), true);
+        drop(runtime);
+        assert_eq!(counts(&background), (0, 1, 1));
+        assert_eq!(*heard.lock().unwrap(), [(BackendErrorKind::Unavailable, NO_RUNTIME.to_owned())]);
+    }
+
+    /// A share takes no time, so that what it took is settled without a step.
+    #[test]
+    fn receipt_is_settled_where_it_was_charged() {
+        let store = || MemoryBackend::builder().clock(ManualClock::default()).build();
+        let (backend, shares) = (store(), store());
+        let set = PolicySet::new(Policy::new("p", FixedWindow::new(Rate::per_hour(100))).unwrap()).unwrap();
+        let share = LocalShare::new(&shares, &set, NonZeroU32::MIN).unwrap();
+        let prepared = Arc::new(backend.prepare(set).unwrap());
+        let calls = |cost| [Call::new(Key::from("key"), Cost::new(cost).unwrap())];
+        let peek = [Call::peek(Key::from("key"))];
+        let left = || {
+            let at_the_share = share.decide(&peek, BackendErrorKind::Timeout).remaining();
+            (backend.decide_now(&prepared, &peek).remaining(), at_the_share)
+        };
+        let by_store = Receipt::of(&backend.decide_now(&prepared, &calls(30)), &calls(30)).unwrap();
+        let by_share = share.decide(&calls(40), BackendErrorKind::Timeout);
+        let by_share = Receipt::of(&by_share, &calls(40)).unwrap();
+        assert_eq!(left(), (70, 60));
+
+        let (background, settled) = (Background::default(), Arc::new(AtomicU64::new(0)));
+        let settle = |receipt: Receipt, share| {
+            let told = Arc::clone(&settled);
+            let settling = Settling { backend: &backend, prepared: &prepared, share, receipt: receipt.actual(10) };
+            background.settle(settling, None, move || {
+                told.fetch_add(1, Ordering::SeqCst);
+            });
+            settled.load(Ordering::SeqCst)
+        };
+        assert_eq!(settle(by_share, Some(&share)), 1);
+        assert_eq!((left(), counts(&background)), ((70, 90), (0, 0, 0)));
+        assert_eq!(settle(by_store, Some(&share)), 2);
+        assert_eq!((left().0, counts(&background)), (90, (0, 1, 0)));
+        let again = Receipt::of(&backend.decide_now(&prepared, &calls(30)), &calls(30)).unwrap();
+        assert_eq!(settle(again, None), 3);
+        assert_eq!((left().0, counts(&background)), (80, (0, 2, 0)));
+    }
+}

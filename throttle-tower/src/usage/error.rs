@@ -40,3 +40,18 @@ impl fmt::Display for UsageError {
 }
 
 impl Error for UsageError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn error_names_the_limit_and_those_that_can_be_settled() {
+        let known = vec!["tokens".to_owned(), "month".to_owned()];
+        let unknown = UsageError::UnknownPolicy { name: "a\"b".to_owned(), known };
+        assert_eq!(unknown.to_string(), r#"no limit named "a\"b" is settled later; those that are: tokens, month"#);
+        let settled = UsageError::Settled { name: "tokens".to_owned() };
+        assert_eq!(settled.to_string(), r#"the usage of "tokens" is final already"#);
+        assert_ne!(unknown, settled);
+    }
+}

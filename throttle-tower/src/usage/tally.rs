@@ -172,7 +172,7 @@ pub(super) fn joined(steps: Vec<Step>) -> Vec<Step> {
 
 #[cfg(test)]
 mod tests {
-    use throttle_core::{Backend, Cost, Gcra, Key, ManualClock, MemoryBackend, Policy, PolicySet, Rate};
+    use throttle_core::{Backend, Cost, Gcra, Key, ManualClock, MemoryBackend, Policy, PolicySet, PolicyTree, Rate};
 
     use super::*;
 
@@ -228,5 +228,146 @@ mod tests {
             assert_eq!(asked(|steps| tally.add(more - 1, steps)), NONE);
             assert_eq!(asked(|steps| tally.add(1, steps)).len(), 1, "{more} more");
         }
+    }
+
+    /// What was taken and what remains of it, of each receipt that is settled; the cost of each charge for good.
+    fn corrected(change: impl FnOnce(&mut Vec<Step>)) -> Vec<(u64, u64)> {
+        let mut steps = Vec::new();
+        change(&mut steps);
+        let of = |step| match step {
+            Step::Settle(receipt) => {
+                let [item] = receipt.items() else { panic!("{receipt:?}") };
+                (item.taken(), item.actual())
+            }
+            Step::Charge { call, place: 0 } => (0, call.cost()),
+            other => panic!("{other:?}"),
+        };
+        steps.into_iter().map(of).collect()
+    }
+
+    /// An estimate of 10, and a running charge of 10 that got 7.
+    fn of_two_pieces() -> Tally {
+        let mut tally = Tally::new(0, Some(call(1)), charged(10));
+        assert_eq!(asked(|steps| tally.add(17, steps)), [10]);
+        assert_eq!(asked(|steps| tally.arrived(charged(7), steps)), NONE);
+        assert_eq!((tally.place(), tally.held(), tally.used(), tally.is_open()), (0, 17, Some(17), true));
+        tally
+    }
+
+    #[test]
+    fn latest_piece_is_corrected_first() {
+        for (total, steps) in [
+            (Some(20), &[(7, 10)][..]),
+            (Some(18), &[(7, 8)]),
+            (Some(17), &[]),
+            (None, &[]),
+            (Some(16), &[(7, 6)]),
+            (Some(12), &[(7, 2)]),
+            (Some(10), &[(7, 0)]),
+            (Some(9), &[(7, 0), (10, 9)]),
+            (Some(0), &[(7, 0), (10, 0)]),
+        ] {
+            let mut tally = of_two_pieces();
+            assert_eq!(corrected(|steps| tally.close(total, steps)), steps, "{total:?}");
+            assert!(!tally.is_open());
+            assert_eq!(corrected(|steps| tally.close(Some(1), steps)), [], "once");
+        }
+    }
+
+    #[test]
+    fn charge_is_the_total_or_what_was_used_or_the_estimate() {
+        for (used, total, steps) in [
+            (None, None, &[][..]),
+            (None, Some(4), &[(10, 4)]),
+            (Some(0), None, &[(10, 0)]),
+            (Some(6), None, &[(10, 6)]),
+            (Some(6), Some(12), &[(10, 12)]),
+        ] {
+            let mut tally = Tally::new(0, Some(call(1)), charged(10));
+            used.into_iter().for_each(|used| assert_eq!(asked(|steps| tally.add(used, steps)), NONE));
+            assert_eq!(corrected(|steps| tally.close(total, steps)), steps, "{used:?}, {total:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_not_reserved_is_charged_at_the_end() {
+        let peek = || Call::peek(Key::from("key"));
+        let end = |call, total| {
+            let mut tally = Tally::new(0, call, None);
+            corrected(|steps| tally.close(total, steps))
+        };
+        assert_eq!(end(Some(peek()), Some(5)), [(0, 5)]);
+        for total in [Some(0), None] {
+            assert_eq!(end(Some(peek()), total), []);
+        }
+        assert_eq!(end(None, Some(5)), [], "the limit does not apply");
+    }
+
+    #[test]
+    fn charge_that_is_final_waits_for_the_running_one() {
+        for (total, got, steps) in [
+            (12, Some(10), &[(10, 2)][..]),
+            (25, Some(10), &[(10, 15)]),
+            (12, None, &[(10, 12)]),
+            (5, None, &[(10, 5)]),
+        ] {
+            let mut tally = Tally::new(0, Some(call(1)), charged(10));
+            assert_eq!(asked(|steps| tally.add(15, steps)), [10]);
+            assert_eq!(corrected(|steps| tally.close(Some(total), steps)), []);
+            assert!(!tally.is_open());
+            assert_eq!(corrected(|steps| tally.arrived(got.and_then(charged), steps)), steps, "{total}, {got:?}");
+        }
+    }
+
+    #[test]
+    fn usage_is_covered_until_the_limit_is_known_to_be_exhausted() {
+        let mut tally = Tally::new(0, Some(call(1)), charged(10));
+        assert!(tally.is_covered(), "nothing was used");
+        tally.add(10, &mut Vec::new());
+        assert!(tally.is_covered(), "all that was charged");
+        tally.add(1, &mut Vec::new());
+        assert!(tally.is_covered(), "the charge is under way");
+        tally.arrived(None, &mut Vec::new());
+        assert!(!tally.is_covered(), "it got nothing");
+        let mut elsewhere = Tally::new(0, None, None);
+        assert_eq!(asked(|steps| elsewhere.add(99, steps)), NONE);
+        assert!(elsewhere.is_covered(), "the limit does not apply");
+    }
+
+    #[test]
+    fn running_total_that_cannot_grow_is_not_charged_again() {
+        let mut tally = Tally::new(0, Some(call(1)), charged(10));
+        assert_eq!(asked(|steps| tally.add(u64::MAX, steps)), [u64::MAX - 10].map(|most| call(1).costing(most).cost()));
+        assert_eq!(asked(|steps| tally.arrived(None, steps)), NONE);
+        assert_eq!(asked(|steps| tally.add(u64::MAX, steps)), NONE);
+        assert_eq!(tally.used(), Some(u64::MAX));
+    }
+
+    #[test]
+    fn corrections_of_several_policies_are_one_step() {
+        let store = MemoryBackend::builder().clock(ManualClock::default()).build();
+        let policy = |name| Policy::new(name, Gcra::new(Rate::per_minute(100))).unwrap();
+        let members = ["a", "b"].map(|name| PolicyTree::from(policy(name)));
+        let set = std::sync::Arc::new(store.prepare(PolicySet::new(PolicyTree::All(members.into())).unwrap()).unwrap());
+        let calls = [call(3), call(4)];
+        let of = |place| {
+            let receipt = Receipt::of(&store.decide_now(&set, &calls), &calls).and_then(|mut both| both.take(place));
+            Step::Settle(receipt.unwrap())
+        };
+        let charge = || Step::Charge { place: 1, call: call(5) };
+        let shown = |steps| {
+            let show = |step| match step {
+                Step::Settle(receipt) => receipt.items().iter().map(|item| item.policy().to_string()).collect(),
+                Step::Charge { .. } => "charge".to_owned(),
+                Step::Ask { .. } => "ask".to_owned(),
+            };
+            joined(steps).into_iter().map(show).collect::<Vec<String>>().join(", ")
+        };
+        assert_eq!(shown(vec![]), "");
+        assert_eq!(shown(vec![of(1)]), "1");
+        assert_eq!(shown(vec![of(0), of(1)]), "01");
+        assert_eq!(shown(vec![of(0), of(0)]), "0, 0", "one step settles one charge of each policy");
+        assert_eq!(shown(vec![of(0), of(0), of(1)]), "01, 0");
+        assert_eq!(shown(vec![charge(), of(0), Step::Ask { place: 1, call: call(5) }, of(1)]), "charge, 01, ask");
     }
 }
