@@ -125,6 +125,8 @@ impl<'a> Section<'a> {
             }
             let mut names = known.clone();
             names.sort_unstable();
+            // A field that is checked together with another one was asked for twice.
+            names.dedup();
             let near = did_you_mean(&name.replace('_', "-"), names.iter().copied());
             let path = format!("{}{}", self.prefix, shown(name));
             let near = match ROOT_FIELDS.iter().find(|field| is_spelling_of(name, field)) {
