@@ -160,9 +160,15 @@ pub(super) fn report(section: &Section<'_>, error: &ConfigError) {
         "lookups" => "lookups",
         _ => "",
     };
+    let message = match error.field() {
+        "carry" => super::reader::without_policy(error)
+            .replacen("carry is Proportional", "on-change is \"proportional\"", 1)
+            .replace("use Carry::Keep", "write on-change = \"keep\""),
+        _ => super::reader::without_policy(error),
+    };
     match section.field_if_written(name) {
-        Some(field) => field.problem_as(super::reader::without_policy(error)),
-        None => section.problem(super::reader::without_policy(error)),
+        Some(field) => field.problem_as(message),
+        None => section.problem(message),
     }
 }
 
