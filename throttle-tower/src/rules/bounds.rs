@@ -184,4 +184,40 @@ mod tests {
             assert_eq!(place(&text), None, "{text}");
         }
     }
+
+    /// What is behind a string that has ended is not hidden by it.
+    #[test]
+    fn nesting_behind_a_string_is_found() {
+        let many = "[".repeat(MAX_DEPTH + 1);
+        for start in ["a = \"\n", "a = '\n", "a = '\\' #\n", "a = '\\'", "a = \"\\\\\"", "a = \"\"", "# a\n", "a = "] {
+            let text = format!("{start}{many}");
+            assert_eq!(place(&text), Some(text.len() - 1), "{text}");
+        }
+        for text in [format!("a = \"\"\"{many}"), format!("a = \"{many}"), format!("# {many}")] {
+            assert_eq!(place(&text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn header_may_be_indented() {
+        let text = |header: &str| format!("[a{}]\n{header}\nb{} = 1", ".a".repeat(30), ".b".repeat(2));
+        assert!(place(&text("")).is_some());
+        for header in ["[c]", "  [c]", "\t[c]", " [[c]]"] {
+            assert_eq!(place(&text(header)), None, "{header:?} ends the header before it");
+        }
+    }
+
+    #[test]
+    fn each_bound_is_told_where_it_is_exceeded() {
+        assert_eq!(check(&"#".repeat(MAX_BYTES)), Ok(()));
+        assert_eq!(check(&"#".repeat(MAX_BYTES + 1)), Err((None, too_long())));
+        let nested = "a = ".to_owned() + &"[".repeat(MAX_DEPTH + 1);
+        let rule = "the nesting is deeper than 32 tables and lists; no setting needs that";
+        assert_eq!(check(&nested), Err((Some(4 + MAX_DEPTH..5 + MAX_DEPTH), rule.to_owned())));
+        for (text, place, code) in [("a\u{b}\u{c}", 1, "000B"), ("\r", 0, "000D"), ("\r\n\r\r\n", 2, "000D")] {
+            let rule = format!("the file has the control character U+{code}, which TOML does not permit; remove it");
+            assert_eq!(check(text), Err((Some(place..place + 1), rule)), "{text:?}");
+        }
+        assert_eq!(check("\t a\r\n\n\u{80}"), Ok(()));
+    }
 }

@@ -201,4 +201,35 @@ mod tests {
         let wrong = vec![Arc::new(Header::new("no name")) as Arc<dyn KeyExtractor>];
         assert!(Joined(wrong.clone()).check().is_err() && FirstOf(wrong).check().is_err());
     }
+
+    #[test]
+    fn key_of_several_uses_nothing_that_none_of_its_parts_uses() {
+        let with = |part: &Arc<dyn KeyExtractor>| vec![Arc::new(Constant) as Arc<dyn KeyExtractor>, Arc::clone(part)];
+        let parts: [(Arc<dyn KeyExtractor>, _); 3] = [
+            (Arc::new(Method), (false, false)),
+            (Arc::new(Route), (true, false)),
+            (Arc::new(ClientIp::peer()), (false, true)),
+        ];
+        for (part, expected) in parts {
+            let (joined, first) = (Joined(with(&part)), FirstOf(with(&part)));
+            assert_eq!((joined.uses_route(), joined.uses_peer()), expected, "{}", joined.describe());
+            assert_eq!((first.uses_route(), first.uses_peer()), expected, "{}", first.describe());
+            assert!(joined.check().is_ok() && first.check().is_ok());
+        }
+    }
+
+    #[test]
+    fn key_of_several_is_described_by_its_parts() {
+        let several = || vec![Arc::new(Header::new("a")) as Arc<dyn KeyExtractor>, Arc::new(Header::new("b"))];
+        assert_eq!(Joined(several()).describe(), "(Header(\"a\"), Header(\"b\"))");
+        assert_eq!(FirstOf(several()).describe(), "(Header(\"a\") or Header(\"b\"))");
+    }
+
+    #[test]
+    fn first_key_that_is_there_is_taken() {
+        let request = http::Request::builder().header("a", "1").header("b", "2");
+        let (parts, ()) = request.body(()).unwrap().into_parts();
+        let first = FirstOf(vec![Arc::new(Header::new("b")), Arc::new(Header::new("a"))]);
+        assert_eq!(first.extract(&parts), Header::new("b").extract(&parts));
+    }
 }

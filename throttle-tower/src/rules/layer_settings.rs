@@ -89,4 +89,28 @@ mod tests {
             assert_eq!((settings.headers, problems), (Some(dialect), String::new()));
         }
     }
+
+    #[test]
+    fn each_dialect_has_the_name_that_is_documented() {
+        for (name, expected) in [
+            ("draft-11", Dialect::Draft11),
+            ("draft-07", Dialect::Draft07),
+            ("draft-06", Dialect::Draft06),
+            ("draft-03", Dialect::Draft03),
+            ("x-ratelimit", Dialect::XRateLimit(ResetFormat::DeltaSeconds)),
+            ("x-ratelimit-epoch", Dialect::XRateLimit(ResetFormat::EpochSeconds)),
+            ("none", Dialect::None),
+        ] {
+            let (settings, _) = read_text(&format!("layer = {{ headers = \"{name}\" }}"), LayerSettings::read);
+            assert_eq!(settings, LayerSettings { headers: Some(expected), ..LayerSettings::default() }, "{name}");
+        }
+        let text = "[layer]\nreport_in_response = true\nmax_waiting = 7\nretry_jitter = 0";
+        let expected = LayerSettings {
+            headers: None,
+            retry_jitter: Some(0),
+            max_waiting: Some(7),
+            report_in_response: Some(true),
+        };
+        assert_eq!(read_text(text, LayerSettings::read), (expected, String::new()));
+    }
 }

@@ -111,4 +111,22 @@ mod tests {
         assert!(listed([&*"x".repeat(1_000)]).len() < 100);
         assert_eq!((listed(["a", "b"]), listed([])), ("a, b".to_owned(), "(none)".to_owned()));
     }
+
+    #[test]
+    fn nearest_of_several_is_suggested() {
+        assert_eq!(nearest("lmit", ["limits", "limit"]), Some("limit"));
+        assert_eq!(nearest("rat", ["rate", "rats"]), Some("rate"), "the first of two that are as near");
+        assert_eq!(did_you_mean("rtae", ["rate"]), "; did you mean \"rate\"?");
+        assert_eq!(did_you_mean("far", ["rate"]), "");
+        let long = "x".repeat(LONGEST);
+        assert_eq!(nearest(&long, [&*format!("{}y", &long[1..])]).map(str::len), Some(LONGEST));
+        assert_eq!(nearest(&format!("{long}x"), [&*long]), None, "too long to be compared");
+    }
+
+    #[test]
+    fn twelve_names_are_listed() {
+        let list = |count: usize| listed((0..count).map(|n| &"0123456789abcdef"[n..=n]));
+        assert_eq!(list(12), "0, 1, 2, 3, 4, 5, 6, 7, 8, 9, a, b");
+        assert_eq!(list(13), "0, 1, 2, 3, 4, 5, 6, 7, 8, 9, a, b, and 1 more");
+    }
 }

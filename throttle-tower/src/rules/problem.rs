@@ -294,4 +294,64 @@ mod tests {
         assert_eq!((error.problems().len(), error.more()), (20, 2_480));
         assert!(error.to_string().ends_with("\nand 2480 more"));
     }
+
+    #[test]
+    fn problem_that_was_found_twice_is_told_once() {
+        let error = error("a\nb", [2..3, 0..1, 2..3, 0..1]);
+        assert_eq!((error.problems().len(), error.more()), (2, 0));
+        assert_eq!([0, 1].map(|place| error.problems()[place].line()), [Some(1), Some(2)]);
+        assert!(!error.to_string().contains("more"));
+    }
+
+    #[test]
+    fn problems_without_a_place_come_first() {
+        let problems = Problems::default();
+        assert!(!problems.are_there() && !problems.are_full());
+        problems.add(Some(0..1), "here");
+        problems.add(None, "somewhere");
+        assert!(problems.are_there());
+        let error = problems.into_result(&"f".into(), "a").unwrap_err();
+        let messages: Vec<_> = error.problems().iter().map(Problem::message).collect();
+        assert_eq!(messages, ["somewhere", "here"]);
+        assert_eq!((error.problems()[0].line(), error.problems()[0].column()), (None, None));
+        assert_eq!(error.to_string(), "f: somewhere\nf:1:1: here\n  |\n1 | a\n  | ^");
+        assert_eq!(Problems::default().into_result(&"f".into(), ""), Ok(()));
+    }
+
+    #[test]
+    fn errors_are_equal_that_say_the_same() {
+        let spans = |count: usize| (0..count).map(|place| place..place + 1);
+        let (text, one) = ("a".repeat(40), |message: &str| RulesError::one(&"f".into(), message.to_owned()));
+        assert_eq!(error(&text, spans(20)), error(&text, spans(20)));
+        assert_ne!(error(&text, spans(20)), error(&text, spans(21)), "one more");
+        assert_eq!([20, 21].map(|count| error(&text, spans(count)).more()), [0, 1]);
+        assert!(one("a") == one("a") && one("a") != one("b"));
+        let unread = RulesError::unread(&"f".into(), io::Error::other("gone"));
+        assert_eq!(unread, one("the file cannot be read: gone"), "whatever the source is");
+        assert!(unread.source().is_some() && one("a").source().is_none());
+    }
+
+    #[test]
+    fn line_of_a_hundred_characters_is_shown_whole() {
+        let line = |length: usize, place: usize| {
+            let shown = error(&"a".repeat(length), once(place..length)).to_string();
+            shown.lines().skip(2).map(str::to_owned).collect::<Vec<_>>()
+        };
+        let all = "a".repeat(100);
+        assert_eq!(line(100, 0), [format!("1 | {all}"), format!("  | {}", "^".repeat(100))]);
+        assert_eq!(line(101, 0), [format!("1 | {all}…"), format!("  | {}", "^".repeat(100))]);
+        let [shown, caret] = &line(300, 250)[..] else { panic!("two lines") };
+        assert_eq!(*shown, format!("1 | …{}", "a".repeat(100)));
+        assert_eq!(*caret, format!("  | {}{}", " ".repeat(51), "^".repeat(50)));
+        let [shown, caret] = &line(300, 100)[..] else { panic!("two lines") };
+        assert_eq!(*shown, format!("1 | …{all}…"));
+        assert_eq!(*caret, format!("  | {}{}", " ".repeat(51), "^".repeat(50)));
+    }
+
+    #[test]
+    fn gutter_is_as_wide_as_the_number_of_the_line() {
+        let text = "a\n".repeat(100);
+        assert_eq!(error(&text, once(198..199)).to_string(), "f:100:1: 198..199 is wrong\n    |\n100 | a\n    | ^");
+        assert_eq!(error("a\nbc", once(0..4)).to_string(), "f:1:1: 0..4 is wrong\n  |\n1 | a\n  | ^");
+    }
 }

@@ -216,4 +216,28 @@ mod tests {
         let shown = format!("{registry:?}");
         assert!(shown.contains("costs: [\"size\"]"), "{shown}");
     }
+
+    #[test]
+    fn debug_output_names_each_kind_by_itself() {
+        let registry = Registry::new()
+            .key("k", crate::Constant)
+            .key_async("f", |_| async { Some(1) })
+            .cost("c", |_| 1)
+            .condition("n", |_| true)
+            .lookup("l", |_| async { Some("free") })
+            .refund("r", |_, _| true);
+        let shown =
+            r#"Registry { keys: ["f", "k"], costs: ["c"], conditions: ["n"], lookups: ["l"], refunds: ["r"], .. }"#;
+        assert_eq!(format!("{registry:?}"), shown);
+    }
+
+    #[test]
+    fn unknown_name_is_told_what_is_near_or_what_there_is() {
+        let others = "register others with Registry::cost";
+        let far = format!("no cost has this name; there are size, tokens; {others}");
+        assert_eq!(unknown("cost", "x", &["size", "tokens"], "cost"), far);
+        assert_eq!(unknown("cost", "x", &[], "cost"), format!("no cost has this name; there are (none); {others}"));
+        let near = format!("no cost has this name; did you mean \"tokens\"?; {others}");
+        assert_eq!(unknown("cost", "token", &["size", "tokens"], "cost"), near);
+    }
 }

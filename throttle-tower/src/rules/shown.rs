@@ -37,4 +37,11 @@ mod tests {
         assert_eq!(text("name is \"é\\n\", 'ß' 限"), "name is \"é\\n\", 'ß' 限");
         assert_eq!(text("a\nb\u{1b}[2J\u{202e}\u{2066}\u{2028}"), "a\\nb\\u{1b}[2J\\u{202e}\\u{2066}\\u{2028}");
     }
+
+    #[test]
+    fn sixty_characters_are_shown() {
+        let quoted = |text: &str| shorten(text, |text| format!("{text:?}"));
+        assert_eq!(quoted(&"\u{e9}".repeat(60)), format!("{:?}", "\u{e9}".repeat(60)));
+        assert_eq!(quoted(&"\u{e9}".repeat(61)), format!("{:?} and so on", "\u{e9}".repeat(60)));
+    }
 }

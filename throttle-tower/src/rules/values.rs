@@ -106,4 +106,19 @@ mod tests {
             assert_eq!(read_offset(text), None, "{text}");
         }
     }
+
+    #[test]
+    fn duration_has_at_least_a_microsecond_and_one_sign_at_most() {
+        use crate::rules::reader::read_text;
+        let read = |text: &str| read_text(&format!("a = \"{text}\""), |root| shift(&root.field("a").unwrap()));
+        for (text, micros) in [("6h", 21_600_000_000), ("-30m", -1_800_000_000), ("1us", 1), ("-1us", -1)] {
+            assert_eq!(read(text), (Some(micros), String::new()), "{text}");
+        }
+        for text in ["--1s", "+1s", "0s", "-0s", "-", "- 1"] {
+            let (micros, problem) = read(text);
+            assert_eq!(micros, None, "{text}");
+            let rule = "it must be a duration, with a minus sign for earlier, as in \"6h\" or \"-30m\"";
+            assert!(problem.starts_with(&format!("f:1:5: a is {text:?}: {rule}\n")), "{problem}");
+        }
+    }
 }

@@ -247,4 +247,38 @@ mod tests {
             assert!(error.contains(remedy), "{host}: {error}");
         }
     }
+
+    /// Whatever the order of the domains, and however the longest one is spelled.
+    #[test]
+    fn longest_domain_is_found_beside_shorter_ones() {
+        for names in [["*.a.example.org", "*.b"], ["*.b", "*.a.example.org"], ["*.A.Example.org.", "*.b"]] {
+            let hosts = hosts(&names);
+            for (host, expected) in
+                [("x.a.example.org", true), ("x.b", true), ("x.y.b", true), ("x.example.org", false), ("b", false)]
+            {
+                assert_eq!(hosts.contain(host.as_bytes()), expected, "{host} of {names:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn host_is_written_in_any_spelling() {
+        let hosts = hosts(&["api.example.com.", "[0:0:0:0:0:0:0:1]", "a-b_c.TEST", "192.0.2.1"]);
+        for host in ["api.example.com", " api.example.com ", "api.example.com..", "[::1]", "a-b_c.test", "192.0.2.1:80"]
+        {
+            assert!(hosts.contain_host_of(&with_host(host)), "{host}");
+        }
+        assert!(!hosts.contain_host_of(&with_host("192.0.2.10")));
+    }
+
+    #[test]
+    fn host_has_at_most_253_characters() {
+        let name = |length: usize| "a.".repeat(200)[..length - 1].to_owned() + "b";
+        for longest in [name(253), name(253) + ".", format!("*.{}", name(253))] {
+            assert_eq!(Hosts::default().add(&longest), Ok(()), "{}", longest.len());
+        }
+        for host in [name(254), format!("*.{}", name(254))] {
+            assert_eq!(Hosts::default().add(&host).unwrap_err(), "no host has more than 253 characters");
+        }
+    }
 }

@@ -70,4 +70,24 @@ mod tests {
         }
         assert!(parse("").is_err() && parse("GET /").is_err());
     }
+
+    #[test]
+    fn every_usual_method_is_found_by_a_name_that_is_nearly_the_same() {
+        for (wrong, usual) in [
+            ("GETT", "GET"),
+            ("HAED", "HEAD"),
+            ("PSOT", "POST"),
+            ("PTU", "PUT"),
+            ("DELEET", "DELETE"),
+            ("PACTH", "PATCH"),
+            ("OPTOINS", "OPTIONS"),
+            ("CONNECTS", "CONNECT"),
+            ("TRAC", "TRACE"),
+        ] {
+            let expected = format!("no method has this name; did you mean {usual:?}?");
+            assert_eq!(parse(wrong).unwrap_err(), expected, "{wrong}");
+        }
+        assert_eq!(parse("Get").unwrap_err(), "methods are written in upper case; write \"GET\"");
+        assert_eq!(parse("GET ").unwrap_err(), "it is not a method, as in \"POST\"");
+    }
 }

@@ -192,4 +192,37 @@ mod tests {
             assert!(error.contains(remedy), "{pattern}: {error}");
         }
     }
+
+    /// The longest pattern decides how much of a path is looked at, wherever it stands.
+    #[test]
+    fn patterns_of_several_lengths_match_each_for_itself() {
+        for patterns in [["/a", "/a/b/c"], ["/a/b/c", "/a"]] {
+            let patterns = patterns.map(|pattern| PathPattern::parse(pattern).unwrap());
+            for (path, expected) in
+                [("/", false), ("/a", true), ("/a/b", false), ("/a/b/c", true), ("/a/b/c/d", false), ("/%61/b/c", true)]
+            {
+                assert_eq!(any_matches(&patterns, path), expected, "{path}");
+            }
+        }
+        assert!(!any_matches(&[], "/a") && !any_matches(&[], "/%61"));
+    }
+
+    #[test]
+    fn pattern_that_cannot_match_is_told_what_to_write() {
+        for (pattern, remedy) in [
+            ("/a#b", "no query"),
+            ("/users/:id", "use routes"),
+            ("/a/./b", "plain path"),
+            ("/a//", "plain path"),
+            ("/a/**b", "whole segment"),
+            ("/**/", "last segment"),
+            ("*", "start with /"),
+        ] {
+            let error = PathPattern::parse(pattern).err().unwrap();
+            assert!(error.contains(remedy), "{pattern}: {error}");
+        }
+        for pattern in ["/a{b}", "/a:b", "/...", "/a.b", "/~"] {
+            assert!(PathPattern::parse(pattern).is_ok(), "{pattern}");
+        }
+    }
 }

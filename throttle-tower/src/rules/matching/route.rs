@@ -143,4 +143,23 @@ mod tests {
             assert_eq!(without_names(template), expected, "{template}");
         }
     }
+
+    #[test]
+    fn template_that_axum_refuses_is_told_what_to_write() {
+        for (template, remedy) in [
+            ("/users#a", "no query"),
+            ("/{a{b}", "has a name"),
+            ("/{a*}", "has a name"),
+            ("/{**rest}", "has a name"),
+            ("/{a}}", "braces do not match"),
+            ("/{*rest}/", "last segment"),
+            ("/a/:", "write {} instead of :"),
+        ] {
+            let error = check(template).unwrap_err();
+            assert!(error.contains(remedy), "{template}: {error}");
+        }
+        for template in ["/a:b", "/a*", "/{{", "/}}", "/{{{a}"] {
+            assert_eq!(check(template), Ok(()), "{template}");
+        }
+    }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 use throttle_core::{
-    Algorithm, AnyCharge, CalendarQuota, Carry, FixedWindow, Gcra, IntervalBucket, IntoAlgorithm, LeakyMeter,
+    Algorithm, AnyCharge, CalendarQuota, Carry, FixedWindow, Gcra, IntervalBucket, IntoAlgorithm, Key, LeakyMeter,
     MemoryBackend, PolicyNode, Rate, SlidingLog, SlidingWindow, TokenBucket,
 };
 
@@ -208,4 +208,274 @@ fn file_is_read_again_with_the_same_registry() {
     assert_eq!(source.map(std::io::Error::kind), Some(std::io::ErrorKind::NotFound));
     let text = Rules::from_str("f", EVERYTHING, registry()).unwrap();
     assert!(Arc::ptr_eq(&text.text, &text.read_again().unwrap().text));
+}
+
+/// A limit of a document of its own, and what the file says of it.
+fn one_limit(rest: &str) -> Compiled {
+    compiled(&format!("version = 1\n[[limit]]\nname = \"p\"\nby = \"constant\"\n{rest}\n"))
+}
+
+#[test]
+fn flags_that_are_false_are_as_if_they_were_absent() {
+    for flags in ["", "charge-refused = false\nsettled-later = false\nreplace-existing = false"] {
+        let compiled = one_limit(&format!("gcra = {{ rate = \"1/s\" }}\n{flags}"));
+        let (limit, policy) = (&compiled.applied[0], &compiled.set.policies()[0]);
+        let rules = &limit.charge_rules;
+        assert!(!rules.charge_refused && !rules.settled_later && !rules.refund_aborted && !rules.may_change());
+        assert!(!policy.replaces_existing() && policy.unit().is_none());
+        assert!(limit.cost.is_none() && limit.when.is_none() && limit.wait_up_to.is_none());
+        assert_eq!((limit.on_missing, limit.on_error), (OnMissing::Share, None));
+        assert_eq!((limit.key_deadline, limit.for_some_routes), (Duration::from_secs(1), false));
+    }
+}
+
+#[test]
+fn bucket_is_aligned_only_if_the_file_says_so() {
+    let bucket = || IntervalBucket::new(5).refill(1, Duration::from_secs(60));
+    for (aligned, expected) in [("false", built(bucket())), ("true", built(bucket().aligned()))] {
+        let text = format!("interval-bucket = {{ capacity = 5, refill = 1, interval = \"1m\", aligned = {aligned} }}");
+        assert_eq!(*one_limit(&text).set.policies()[0].algorithm(), expected, "{aligned}");
+    }
+}
+
+#[test]
+fn offset_of_a_window_is_later_without_a_sign() {
+    let window = || FixedWindow::new(Rate::per_day(5));
+    for (offset, micros) in [("6h", 21_600_000_000), ("-6h", -21_600_000_000)] {
+        let compiled = one_limit(&format!("fixed-window = {{ rate = \"5/day\", offset = \"{offset}\" }}"));
+        assert_eq!(*compiled.set.policies()[0].algorithm(), built(window().offset_micros(micros)), "{offset}");
+    }
+}
+
+#[test]
+fn each_refund_gives_back_what_it_is_named_after() {
+    for (refund, refunded, is_aborted) in [
+        ("successful", [true, true, false, false], false),
+        ("failed", [false, false, true, true], false),
+        ("server-errors", [false, false, false, true], false),
+        ("aborted", [false; 4], true),
+        ("cached", [false; 4], false),
+    ] {
+        let compiled = one_limit(&format!("gcra = {{ rate = \"1/s\" }}\nrefund = \"{refund}\""));
+        let rules = &compiled.applied[0].charge_rules;
+        let refunds = [200, 302, 404, 503].map(|status| {
+            let status = StatusCode::from_u16(status).unwrap();
+            rules.refunds(status, &http::HeaderMap::new())
+        });
+        assert_eq!((refunds, rules.refund_aborted), (refunded, is_aborted), "{refund}");
+        assert!(!rules.charge_refused && !rules.settled_later, "{refund}");
+    }
+}
+
+#[test]
+fn registered_refund_reads_the_status_and_the_headers() {
+    let registry = Registry::new().refund("hit", |status, headers| status == 304 || headers.get("x-cache").is_some());
+    let text = "version = 1\n[[limit]]\nname = \"p\"\nby = \"constant\"\ngcra = { rate = \"1/s\" }\nrefund = \"hit\"";
+    let compiled = Rules::from_str("f", text, registry).unwrap().tree().compile().unwrap();
+    let refunds = |status, headers: &http::HeaderMap| compiled.applied[0].charge_rules.refunds(status, headers);
+    let (none, hit) = (http::HeaderMap::new(), [(http::HeaderName::from_static("x-cache"), "hit".parse().unwrap())]);
+    assert!(refunds(StatusCode::NOT_MODIFIED, &none) && refunds(StatusCode::OK, &hit.into_iter().collect()));
+    assert!(!refunds(StatusCode::OK, &none));
+}
+
+#[test]
+fn estimate_may_be_zero_and_the_status_of_a_rejection_at_either_end() {
+    let (parts, ()) = http::Request::new(()).into_parts();
+    let compiled = one_limit("gcra = { rate = \"1/s\" }\ncost = 0\nsettled-later = true");
+    assert_eq!(compiled.applied[0].cost.as_ref().map(|cost| cost(&parts)), Some(0));
+    for status in [400, 599] {
+        let compiled = one_limit(&format!("gcra = {{ rate = \"1/s\" }}\non-missing = {{ reject = {status} }}"));
+        assert_eq!(compiled.applied[0].on_missing, OnMissing::Reject(StatusCode::from_u16(status).unwrap()));
+    }
+}
+
+#[test]
+fn rule_of_a_limit_comes_before_that_of_the_file() {
+    let limit = |rest: &str| {
+        let defaults = "defaults = { on-missing = \"skip\", on-error = \"open\" }";
+        let limit = "[[limit]]\nname = \"p\"\nby = \"constant\"\ngcra = { rate = \"1/s\" }";
+        let compiled = compiled(&format!("version = 1\n{defaults}\n{limit}\n{rest}"));
+        (compiled.applied[0].on_missing, compiled.applied[0].on_error)
+    };
+    assert_eq!(limit(""), (OnMissing::Skip, Some(OnError::Open)));
+    assert_eq!(limit("on-missing = \"share\""), (OnMissing::Share, Some(OnError::Open)));
+    assert_eq!(limit("on-error = \"local/1\""), (OnMissing::Skip, Some(OnError::local(1))));
+    assert_eq!(limit("on-error = \"closed\""), (OnMissing::Skip, Some(OnError::Closed)));
+}
+
+#[test]
+fn permits_are_asked_for_as_the_file_says() {
+    let parts = |method: &str, peer: Option<[u8; 4]>| {
+        let request = http::Request::builder().method(method);
+        let request = match peer {
+            Some(peer) => request.extension(crate::extract::PeerAddr(peer.into())),
+            None => request,
+        };
+        request.body(()).unwrap().into_parts().0
+    };
+    let compiled = compiled(EVERYTHING);
+    let [in_flight, uploads] = [0, 1].map(|place| &compiled.concurrency[place].1);
+    assert_eq!(in_flight.ask(&parts("GET", None)), Ok(Some((Key::CONSTANT, 1))));
+    assert_eq!(uploads.ask(&parts("GET", None)), Ok(None), "it is for PUT");
+    assert_eq!(uploads.ask(&parts("PUT", None)), Ok(Some((Key::missing(), 2))), "its own rule");
+    let keys = [[192, 0, 2, 1], [192, 0, 2, 2], [192, 0, 2, 1]].map(|peer| uploads.ask(&parts("PUT", Some(peer))));
+    assert!(keys[0] != keys[1] && keys[0] == keys[2], "{keys:?}");
+    assert!(keys.iter().all(|key| matches!(key, Ok(Some((_, 2))))), "{keys:?}");
+}
+
+#[test]
+fn requests_without_a_key_take_permits_by_the_rule_of_the_file() {
+    let (parts, ()) = http::Request::new(()).into_parts();
+    for (defaults, rest, expected) in [
+        ("", "", Ok(Some((Key::missing(), 1)))),
+        ("on-missing = \"skip\"", "", Ok(None)),
+        ("on-missing = \"skip\"", "on-missing = \"share\"", Ok(Some((Key::missing(), 1)))),
+        ("", "on-missing = { reject = 401 }", Err(StatusCode::UNAUTHORIZED)),
+    ] {
+        let limit = format!("[[concurrency]]\nmost = 2\nby = \"header:x-user\"\n{rest}");
+        let compiled = compiled(&format!("version = 1\n[defaults]\n{defaults}\n{limit}"));
+        assert_eq!(compiled.concurrency[0].1.ask(&parts), expected, "{defaults} {rest}");
+    }
+}
+
+#[test]
+fn every_permit_may_be_taken_by_one_request() {
+    let compiled = compiled("version = 1\n[[concurrency]]\nmost = 2\ncost = 2");
+    assert_eq!((compiled.concurrency[0].0.as_str(), compiled.concurrency[0].1.most), ("in-flight", 2));
+}
+
+#[test]
+fn composition_is_bounded_in_an_any_alone() {
+    use PolicyNode::{All, Any, Policy};
+    let names = |count: usize| (0..count).map(|n| format!("\"{n}\"")).collect::<Vec<_>>().join(", ");
+    let shape = |compose: &str, count| {
+        let limit = |n| format!("[[limit]]\nname = \"{n}\"\nby = \"constant\"\ngcra = {{ rate = \"1/s\" }}\n");
+        let limits: String = (0..count).map(limit).collect();
+        let compiled = compiled(&format!("version = 1\ncompose = {compose}\n{limits}"));
+        compiled.set.tree().map(|(node, _)| node).collect::<Vec<_>>()
+    };
+    assert_eq!(shape(&format!("{{ any = [{}] }}", names(16)), 16).len(), 17);
+    assert_eq!(shape(&format!("{{ all = [{}] }}", names(17)), 17).len(), 18);
+    assert_eq!(shape("\"0\"", 1), [Policy(0)]);
+    for (charge, expected) in [
+        ("", AnyCharge::First),
+        (", charge = \"first\"", AnyCharge::First),
+        (", charge = \"every-admitting\"", AnyCharge::EveryAdmitting),
+    ] {
+        let any = shape(&format!("[\"2\", {{ any = [\"1\", \"0\"]{charge} }}]"), 3);
+        assert_eq!(any, [All, Policy(0), Any(expected), Policy(1), Policy(2)], "{charge}");
+    }
+}
+
+/// The places of the limits in the composition are those of `compose`, not those of the file.
+#[test]
+fn compose_puts_each_limit_where_it_is_named() {
+    let limit = |name| format!("[[limit]]\nname = \"{name}\"\nby = \"constant\"\ngcra = {{ rate = \"1/s\" }}\n");
+    let permits = "[[concurrency]]\nname = \"d\"\nmost = 5\n";
+    let text = format!(
+        "version = 1\ncompose = [\"c\", \"d\", \"a\", \"b\"]\n{permits}{}{}{}",
+        limit("a"),
+        limit("b"),
+        limit("c")
+    );
+    let names: Vec<_> = compiled(&text).set.policies().iter().map(|policy| policy.name().to_owned()).collect();
+    assert_eq!(names, ["c", "a", "b"]);
+}
+
+#[test]
+fn prefixes_are_accepted_at_both_ends() {
+    for prefix in ["ipv4 = 1", "ipv4 = 32", "ipv6 = 1", "ipv6 = 128", ""] {
+        let text = format!(
+            "version = 1\n[[limit]]\nname = \"p\"\ngcra = {{ rate = \"1/s\" }}\nby = {{ client-ip = {{ {prefix} }} }}"
+        );
+        assert_eq!(compiled(&text).set.policies().len(), 1, "{prefix}");
+    }
+}
+
+#[test]
+fn debug_output_names_the_file_and_its_limits() {
+    let limit = |name| format!("[[limit]]\nname = \"{name}\"\nby = \"constant\"\ngcra = {{ rate = \"1/s\" }}\n");
+    let text = format!("version = 1\n{}[[concurrency]]\nmost = 5\n{}", limit("b"), limit("a"));
+    let rules = Rules::from_str("throttle.toml", &text, Registry::new()).unwrap();
+    let shown = r#"Rules { file: "throttle.toml", limits: ["b", "a", "in-flight"], .. }"#;
+    assert_eq!(format!("{rules:?}"), shown);
+}
+
+#[test]
+fn error_of_a_path_begins_with_the_path() {
+    let path = std::env::temp_dir().join(format!("throttle-rules-missing-{}.toml", std::process::id()));
+    let error = Rules::from_path(&path, Registry::new()).unwrap_err();
+    assert!(error.to_string().starts_with(&format!("{}: the file cannot be read: ", path.display())), "{error}");
+    assert_eq!((error.problems().len(), error.more()), (1, 0));
+    std::fs::write(&path, "version = 2\nlimit = []").unwrap();
+    let error = Rules::from_path(&path, Registry::new()).unwrap_err();
+    assert!(error.to_string().starts_with(&format!("{}:1:11: version is 2: ", path.display())), "{error}");
+    std::fs::remove_file(&path).unwrap();
+}
+
+#[test]
+fn file_has_at_most_a_mebibyte() {
+    let path = std::env::temp_dir().join(format!("throttle-rules-long-{}.toml", std::process::id()));
+    let limits = "version = 1\nlimit = []\n#";
+    let read = |length: usize| {
+        std::fs::write(&path, limits.to_owned() + &"x".repeat(length - limits.len())).unwrap();
+        Rules::from_path(&path, Registry::new())
+    };
+    assert!(read(1 << 20).is_ok());
+    for length in [(1 << 20) + 1, (1 << 20) + 2] {
+        let error = read(length).unwrap_err();
+        let rule = "the file is too long: it can have at most 1048576 bytes (1 MiB)";
+        assert_eq!((error.problems()[0].message(), error.problems()[0].line()), (rule, None));
+    }
+    // As a text, too.
+    let error = Rules::from_str("f", &"#".repeat((1 << 20) + 1), Registry::new()).unwrap_err();
+    assert_eq!((error.problems().len(), error.problems()[0].line()), (1, None));
+    std::fs::remove_file(&path).unwrap();
+}
+
+#[test]
+fn line_that_is_no_text_is_counted_from_one() {
+    let path = std::env::temp_dir().join(format!("throttle-rules-bytes-{}.toml", std::process::id()));
+    for (bytes, line) in [(&b"\xff"[..], 1), (b"# a\n# b\n\n# \xe9\n", 4)] {
+        std::fs::write(&path, bytes).unwrap();
+        let error = Rules::from_path(&path, Registry::new()).unwrap_err();
+        let rule = format!("the file is not UTF-8: line {line} has bytes of another encoding; save it as UTF-8");
+        assert_eq!((error.problems()[0].message(), error.problems()[0].column()), (&*rule, None));
+    }
+    std::fs::remove_file(&path).unwrap();
+}
+
+#[test]
+fn registered_names_that_are_refused_say_what_they_name() {
+    let key = || Registry::new().key("k", crate::Constant);
+    let cost = || Registry::new().cost("k", |_| 1);
+    let condition = || Registry::new().condition("k", |_| true);
+    let lookup = || Registry::new().lookup("k", |_| async { Some("free") });
+    let refund = || Registry::new().refund("k", |_, _| true);
+    for (registry, what) in [
+        (key().key_async("k", |_| async { Some(1) }), "key"),
+        (cost().cost("k", |_| 1), "cost"),
+        (condition().condition("k", |_| true), "condition"),
+        (lookup().lookup("k", |_| async { Some("free") }), "lookup"),
+        (refund().refund("k", |_, _| true), "refund"),
+    ] {
+        let error = Rules::from_str("f", "version = 1\nlimit = []", registry).unwrap_err();
+        let text = format!("f: the {what} \"k\" is registered twice: register one of them under another name");
+        assert_eq!(error.to_string(), text);
+    }
+    let built_in = |what: &str, name: &str| {
+        let rule = "has the name of one that is built in: register it under another name";
+        format!("f: the registered {what} {name:?} {rule}")
+    };
+    let error = |registry| Rules::from_str("f", "version = 1\nlimit = []", registry).unwrap_err().to_string();
+    for name in ["client-ip", "constant", "method", "route", "header:"] {
+        assert_eq!(error(Registry::new().key(name, crate::Constant)), built_in("key", name));
+    }
+    assert_eq!(error(Registry::new().condition("preflight", |_| true)), built_in("condition", "preflight"));
+    for name in ["successful", "failed", "server-errors", "aborted"] {
+        assert_eq!(error(Registry::new().refund(name, |_, _| true)), built_in("refund", name));
+    }
+    // A name of one kind is free for the others.
+    let registry = key().cost("k", |_| 1).condition("k", |_| true).refund("k", |_, _| true).cost("route", |_| 1);
+    assert!(Rules::from_str("f", "version = 1\nlimit = []", registry).is_ok());
 }

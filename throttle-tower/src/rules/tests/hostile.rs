@@ -57,6 +57,20 @@ fn too_many_limits_are_refused_unread() {
     assert!(refusal(&text(1_024)).contains("there are 1024 limits: a layer decides at most 1023"));
     let many = "version = 1\n".to_owned() + &"[[limit]]\n".repeat(10_001);
     assert!(refusal(&many).contains("there are 10001 limits"));
+    assert!(refusal(&many).starts_with("f:1025:1: "), "at the first that is one too many");
+}
+
+#[test]
+fn every_unknown_name_that_is_shown_is_told_what_there_is() {
+    let mentions: String = (0..25).map(|n| format!("\"x{n}\",")).collect();
+    let limit = "[[limit]]\nname = \"a\"\nby = \"constant\"\ngcra = { rate = \"1/s\" }\n";
+    let text = format!("version = 1\ncompose = [{mentions}]\n{limit}");
+    let error = Rules::from_str("f", &text, Registry::new()).unwrap_err();
+    assert_eq!((error.problems().len(), error.more()), (20, 5));
+    for (place, problem) in error.problems().iter().enumerate() {
+        let message = format!("compose[{place}] is \"x{place}\": no limit has this name; there are a");
+        assert_eq!(problem.message(), message);
+    }
 }
 
 #[test]

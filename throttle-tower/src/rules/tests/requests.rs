@@ -2,6 +2,7 @@
 
 use std::future::{Ready, ready};
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use tower::{Layer, ServiceExt};
 
 use crate::extract::{MatchedRoute, PeerAddr};
 use crate::rules::{Registry, Rules};
-use crate::{Header, ThrottleLayer};
+use crate::{Header, LimitReport, ThrottleBody, ThrottleLayer};
 
 const EXAMPLE: &str = include_str!("good/example.toml");
 
@@ -43,7 +44,11 @@ struct App {
 
 impl App {
     fn new(text: &str) -> Self {
-        let rules = Rules::from_str("throttle.toml", text, registry()).unwrap_or_else(|error| panic!("{error}"));
+        Self::of(text, registry())
+    }
+
+    fn of(text: &str, registry: Registry) -> Self {
+        let rules = Rules::from_str("throttle.toml", text, registry).unwrap_or_else(|error| panic!("{error}"));
         let clock = ManualClock::default();
         let memory = MemoryBackend::builder().clock(clock.clone()).build();
         Self { layer: rules.layer(memory).unwrap(), clock }
@@ -57,13 +62,17 @@ impl App {
 
     /// The status of the response to a request that the handler answers with `status`.
     async fn send(&self, request: http::request::Builder, status: StatusCode) -> StatusCode {
+        self.answer(request, status).await.status()
+    }
+
+    async fn answer(&self, request: http::request::Builder, status: StatusCode) -> Response<ThrottleBody<Full<Bytes>>> {
         let handler = move |_: Request<()>| async move {
             let mut response = Response::new(Full::<Bytes>::default());
             *response.status_mut() = status;
             Ok::<_, std::convert::Infallible>(response)
         };
         let service = self.layer.layer(tower::service_fn(handler));
-        service.oneshot(request.body(()).unwrap()).await.unwrap().status()
+        service.oneshot(request.body(()).unwrap()).await.unwrap()
     }
 
     /// How many of so many requests are admitted.
@@ -185,6 +194,21 @@ async fn limit_applies_to_requests_that_match_each_field() {
             post("/").header("x-internal", "1"),
             Request::get("/").header("x-internal", "1"),
         ),
+        ("when = [\"internal\", { not = \"preflight\" }]", post("/").header("x-internal", "1"), post("/")),
+        (
+            "when = [{ not = \"preflight\" }, \"internal\"]",
+            post("/").header("x-internal", "1"),
+            Request::options("/")
+                .header("x-internal", "1")
+                .header("origin", "a")
+                .header("access-control-request-method", "PUT"),
+        ),
+        (
+            "match = { paths = [\"/a\"], hosts = [\"b\", \"c\"] }",
+            post("/a").header("host", "c"),
+            post("/a").header("host", "a"),
+        ),
+        ("match = { paths = [\"/a\", \"/a/b/c\", \"/b\"] }", post("/a/b/c"), post("/a/b/c/d")),
         (
             "when = { not = \"preflight\" }",
             Request::options("/"),
@@ -275,6 +299,7 @@ async fn limit_for_some_routes_warns_around_a_router() {
     let in_flight = "version = 1\n[[concurrency]]\nmost = 5\nmatch = ";
     for (mut app, warnings) in [
         (App::limited(5, "match = { routes = [\"/login\"] }"), &[crate::Warning::RouteUnknown][..]),
+        (App::limited(5, "match = { paths = [\"/login\"] }"), &[]),
         (App::new(&format!("{in_flight}{{ routes = [\"/login\"] }}")), &[crate::Warning::RouteUnknown]),
         (App::new(&format!("{in_flight}{{ paths = [\"/login\"] }}")), &[]),
     ] {
@@ -286,9 +311,9 @@ async fn limit_for_some_routes_warns_around_a_router() {
     }
 }
 
-/// A backend that can fail, and does not.
+/// A backend that can fail, and does not. It may refuse all limits.
 #[derive(Clone)]
-struct Fallible(Memory);
+struct Fallible(Memory, Option<crate::ConfigError>);
 
 impl Backend for Fallible {
     type Prepared = MemorySet;
@@ -296,7 +321,7 @@ impl Backend for Fallible {
     type Done = Ready<Result<(), BackendError>>;
 
     fn prepare(&self, set: PolicySet) -> Result<MemorySet, crate::ConfigError> {
-        self.0.prepare(set)
+        self.1.clone().map_or_else(|| self.0.prepare(set), Err)
     }
 
     fn set(prepared: &MemorySet) -> &PolicySet {
@@ -331,7 +356,7 @@ fn every_limit_without_on_error_is_named_on_a_backend_that_can_fail() {
     };
     let in_flight = "[[concurrency]]\nmost = 5\n";
     let limits = format!("{}{}{}{in_flight}", limit("a", ""), limit("b", "on-error = \"open\""), limit("c", ""));
-    let backend = || Fallible(MemoryBackend::builder().clock(ManualClock::default()).build());
+    let backend = || Fallible(MemoryBackend::builder().clock(ManualClock::default()).build(), None);
     let rules = |text: &str| Rules::from_str("throttle.toml", text, Registry::new()).unwrap();
     let error = rules(&format!("version = 1\n{limits}")).layer(backend()).unwrap_err();
     let places: Vec<_> = error.problems().iter().map(|problem| (problem.line(), problem.column())).collect();
@@ -393,4 +418,167 @@ async fn members_of_an_any_are_tried_only_if_they_match() {
     ));
     assert_eq!(app.admitted(9, || Request::get("/c")).await, 9, "without a member that matches, all are admitted");
     assert_eq!(app.admitted(9, || Request::get("/a/b")).await, 4, "another member that matches is another budget");
+}
+
+#[test]
+fn plans_without_on_error_are_named_on_a_backend_that_can_fail() {
+    let plans = |rest: &str| {
+        let tiers = "tiers = { free = { gcra = { rate = \"1/s\" } } }";
+        let by = "by = \"constant\"\nlookup = \"plan-of\"\nunknown = \"free\"";
+        format!("version = 1\n[[plans]]\n{by}\nname = \"a\"\n{tiers}\n{rest}")
+    };
+    let backend = || Fallible(MemoryBackend::builder().clock(ManualClock::default()).build(), None);
+    let layer = |rest| Rules::from_str("throttle.toml", &plans(rest), registry()).unwrap().layer(backend());
+    let error = layer("").unwrap_err();
+    assert!(error.to_string().starts_with("throttle.toml:6:8: plans \"a\": on-error is missing: "), "{error}");
+    assert!(layer("on-error = \"closed\"").is_ok());
+}
+
+#[test]
+fn error_that_is_about_no_limit_has_no_place() {
+    let refusal = crate::ConfigError::new("store", "full", "make room");
+    let backend = Fallible(MemoryBackend::builder().clock(ManualClock::default()).build(), Some(refusal.clone()));
+    let limit = "[[limit]]\nname = \"a\"\nby = \"constant\"\ngcra = { rate = \"1/s\" }\non-error = \"open\"";
+    let rules = Rules::from_str("throttle.toml", &format!("version = 1\n{limit}"), Registry::new()).unwrap();
+    let error = rules.layer(backend).unwrap_err();
+    assert_eq!(error.to_string(), format!("throttle.toml: {refusal}"));
+    assert_eq!((error.problems()[0].line(), error.problems()[0].column()), (None, None));
+}
+
+#[tokio::test]
+async fn requests_of_one_key_share_a_budget() {
+    let (get, route) = (|| Request::get("/"), |route: &str| Request::get("/").extension(MatchedRoute(route.into())));
+    let peer = |peer: &str| Request::get("/").extension(PeerAddr(peer.parse().unwrap()));
+    let session = |session: &str| Request::get("/").header("x-session", session);
+    let registry = || {
+        let session = |parts: &Parts| parts.headers.get("x-session").map(|value| value.as_bytes().len() as u64);
+        registry().key_async("session", move |parts| ready(session(parts)))
+    };
+    for (by, one, same, other) in [
+        ("\"route\"", route("/a"), route("/a"), route("/b")),
+        ("\"method\"", get(), Request::head("/"), Request::post("/")),
+        ("\"constant\"\nmatch.methods = [\"GET\"]", get(), route("/a"), Request::post("/")),
+        ("[\"method\", \"route\"]", route("/a"), route("/a"), Request::post("/").extension(MatchedRoute("/a".into()))),
+        ("\"session\"", session("a"), session("b"), session("ab")),
+        ("\"session\"\non-missing = \"skip\"", session("a"), session("b"), get()),
+        ("{ client-ip = { ipv4 = 24 } }", peer("2001:db8::1"), peer("2001:db8::2"), peer("2001:db8:0:1::1")),
+        ("{ client-ip = { ipv6 = 48 } }", peer("192.0.2.1"), peer("192.0.2.1"), peer("192.0.2.2")),
+        ("{ client-ip = {} }", peer("2001:db8::1"), peer("2001:db8::2"), peer("192.0.2.2")),
+        ("{ header = \"a\" }", get().header("a", "1"), get().header("a", "1"), get().header("a", "A")),
+        #[cfg(feature = "unicode")]
+        (
+            "{ header = \"a\", normalize = \"identity\" }",
+            get().header("a", "\u{c9}".as_bytes()),
+            get().header("a", "e\u{301}".as_bytes()),
+            get().header("a", "e"),
+        ),
+    ] {
+        let limit = "[[limit]]\nname = \"p\"\ngcra = { rate = \"1/day\" }";
+        let app = App::of(&format!("version = 1\n{limit}\nby = {by}\n"), registry());
+        assert_eq!(app.send(one, StatusCode::OK).await, StatusCode::OK, "{by}");
+        assert_eq!(app.send(same, StatusCode::OK).await, StatusCode::TOO_MANY_REQUESTS, "{by}");
+        assert_eq!(app.send(other, StatusCode::OK).await, StatusCode::OK, "{by}");
+    }
+}
+
+/// A layer of one request a day, with these settings of the layer and of the limit.
+fn one_a_day(layer: &str, limit: &str) -> App {
+    let gcra = "[[limit]]\nname = \"p\"\nby = \"constant\"\ngcra = { rate = \"1/day\" }";
+    App::new(&format!("version = 1\n[layer]\n{layer}\n{gcra}\n{limit}"))
+}
+
+#[tokio::test]
+async fn jitter_of_a_file_lengthens_the_wait() {
+    const DAY: u64 = 86_400;
+    for (setting, waits) in [
+        ("", DAY..=DAY),
+        ("retry-jitter = 0", DAY..=DAY),
+        ("retry-jitter = 10", DAY + 1..=DAY + DAY / 10),
+        ("retry-jitter = 100", DAY + 1..=2 * DAY),
+    ] {
+        let app = one_a_day(setting, "");
+        assert_eq!(app.send(Request::get("/"), StatusCode::OK).await, StatusCode::OK);
+        let refused = app.answer(Request::get("/"), StatusCode::OK).await;
+        let wait: u64 = refused.headers()["retry-after"].to_str().unwrap().parse().unwrap();
+        assert!(waits.contains(&wait), "{setting}: {wait}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn as_many_requests_wait_as_the_file_says() {
+    for (setting, waits) in [("", true), ("max-waiting = 0", false), ("max-waiting = 1", true)] {
+        for (limit, waits) in [("wait-up-to = \"2d\"", waits), ("wait-up-to = \"23h\"", false), ("", false)] {
+            let app = one_a_day(setting, limit);
+            assert_eq!(app.send(Request::get("/"), StatusCode::OK).await, StatusCode::OK);
+            let second = app.send(Request::get("/"), StatusCode::OK);
+            let answer = tokio::time::timeout(Duration::from_secs(1), second).await;
+            let expected = (!waits).then_some(StatusCode::TOO_MANY_REQUESTS);
+            assert_eq!(answer.ok(), expected, "{setting} {limit}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn report_is_in_the_response_if_the_file_asks_for_it() {
+    for (setting, is_there) in [("", false), ("report-in-response = false", false), ("report-in-response = true", true)]
+    {
+        let response = one_a_day(setting, "").answer(Request::get("/"), StatusCode::OK).await;
+        assert_eq!(response.extensions().get::<LimitReport>().is_some(), is_there, "{setting}");
+    }
+}
+
+/// Plans of a file with these settings, and how many lookups have begun. Those of some identities never end.
+fn plans(rest: &str) -> (App, Arc<AtomicUsize>) {
+    let asked: Arc<AtomicUsize> = Arc::default();
+    let counted = Arc::clone(&asked);
+    let registry = Registry::new().lookup("plan-of", move |identity: String| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        async move {
+            if identity.starts_with("slow") {
+                std::future::pending::<()>().await;
+            }
+            identity.starts_with("pro").then_some("pro")
+        }
+    });
+    let tiers = "tiers = { pro = { gcra = { rate = \"2/day\" } }, free = { gcra = { rate = \"1/day\" } } }";
+    let limit = "[[plans]]\nname = \"p\"\nby = \"header:x-api-key\"\nlookup = \"plan-of\"\nunknown = \"free\"";
+    (App::of(&format!("version = 1\n{limit}\n{tiers}\n{rest}"), registry), asked)
+}
+
+fn of(identity: &'static str) -> impl Fn() -> http::request::Builder {
+    move || Request::get("/").header("x-api-key", identity)
+}
+
+#[tokio::test]
+async fn unknown_identities_share_a_budget_if_the_file_says_so() {
+    for (setting, bobs) in [("", 1), ("unknown-as-missing = false", 1), ("unknown-as-missing = true", 0)] {
+        let (app, _) = plans(setting);
+        assert_eq!(app.admitted(5, of("pro")).await, 2);
+        assert_eq!((app.admitted(5, of("ada")).await, app.admitted(5, of("bob")).await), (1, bobs), "{setting}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn tiers_are_remembered_for_as_long_as_the_file_says() {
+    for (setting, lookups) in [("", [1, 1, 2]), ("cache = { identities = 10, keep-for = \"10s\" }", [1, 2, 3])] {
+        let (app, asked) = plans(setting);
+        for (seconds, lookups) in [9, 2, 50].into_iter().zip(lookups) {
+            app.admitted(2, of("pro")).await;
+            tokio::time::advance(Duration::from_secs(seconds)).await;
+            app.admitted(2, of("pro")).await;
+            assert_eq!(asked.load(Ordering::SeqCst), lookups, "{setting} after {seconds} s");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn lookups_are_bounded_as_the_file_says() {
+    for (setting, at_once, deadline) in [("", 3, 1_000), ("lookups = { at-once = 2, deadline = \"50ms\" }", 2, 50)] {
+        let ((app, asked), start) = (plans(setting), tokio::time::Instant::now());
+        let (one, two, three) =
+            tokio::join!(app.admitted(1, of("slow-1")), app.admitted(1, of("slow-2")), app.admitted(1, of("slow-3")));
+        assert_eq!((one, two, three), (1, 1, 1), "in the tier of unknown identities");
+        assert_eq!(asked.load(Ordering::SeqCst), at_once, "{setting}");
+        assert_eq!(start.elapsed().as_millis(), deadline, "{setting}");
+    }
 }
