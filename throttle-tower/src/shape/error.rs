@@ -168,3 +168,71 @@ impl<E: Error + 'static> Error for ShapeError<E> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use throttle_core::BackendErrorKind;
+
+    use super::*;
+
+    const BOUNDS: [Bound; 3] = [Bound::MaxWait, Bound::Deadline, Bound::MaxWaiting];
+
+    fn full(bound: Bound, retry_after: Option<u64>) -> QueueFull {
+        QueueFull { bound, retry_after: retry_after.map(Duration::from_millis), allowed: Duration::from_secs(2) }
+    }
+
+    #[test]
+    fn shape_refusal_says_which_bound_and_how_long() {
+        let texts = |retry_after| BOUNDS.map(|bound| full(bound, retry_after).to_string());
+        assert_eq!(
+            texts(Some(1_500)),
+            [
+                "the call would wait longer than max_wait, 2s; try again in 1.5s",
+                "the call would wait longer than its deadline, 2s; try again in 1.5s",
+                "as many calls are waiting as max_waiting allows; try again in 1.5s",
+            ]
+        );
+        assert_eq!(
+            texts(None),
+            [
+                "the call would wait longer than max_wait, 2s; its cost never fits",
+                "the call would wait longer than its deadline, 2s; its cost never fits",
+                "as many calls are waiting as max_waiting allows; try again later",
+            ]
+        );
+    }
+
+    #[test]
+    fn shape_error_is_what_it_was_made_of() {
+        let store = || BackendError::new(BackendErrorKind::Timeout);
+        let refused: ShapeError<&str> = full(Bound::Deadline, None).into();
+        assert_eq!(refused.queue_full(), Some(&full(Bound::Deadline, None)));
+        assert_eq!(refused.into_inner(), None);
+        let failed: ShapeError<&str> = ShapeError::<Infallible>::Store(store()).widen();
+        assert_eq!((failed.queue_full(), failed.to_string()), (None, store().to_string()));
+        assert_eq!(failed.into_inner(), None);
+        let widened: ShapeError<&str> = ShapeError::from(full(Bound::MaxWait, Some(7))).widen();
+        assert_eq!(widened.queue_full(), Some(&full(Bound::MaxWait, Some(7))));
+        assert_eq!(ShapeError::Inner("down").queue_full(), None);
+    }
+
+    #[test]
+    fn shape_refusal_as_a_response_says_who_is_to_blame() {
+        for (bound, status, problem) in [
+            (Bound::MaxWait, 429, "#quota-exceeded"),
+            (Bound::Deadline, 429, "#quota-exceeded"),
+            (Bound::MaxWaiting, 503, "#temporary-reduced-capacity"),
+        ] {
+            for (retry_after, seconds) in
+                [(None, None), (Some(0), Some("1")), (Some(2_000), Some("2")), (Some(2_001), Some("3"))]
+            {
+                let response = full(bound, retry_after).response();
+                assert_eq!(response.status(), status, "{bound:?}");
+                let stated = response.headers().get("retry-after").map(|value| value.to_str().unwrap());
+                assert_eq!(stated, seconds, "{bound:?}");
+                let body = std::str::from_utf8(response.body()).unwrap();
+                assert!(body.contains(problem), "{bound:?}: {body}");
+            }
+        }
+    }
+}

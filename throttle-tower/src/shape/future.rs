@@ -186,4 +186,23 @@ mod tests {
         let queued = size_of::<Queued<NoOp, (), Memory>>();
         assert!(future + queued <= 300, "{future} and {queued}");
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn shape_refusal_is_returned_once() {
+        use std::panic::{AssertUnwindSafe, catch_unwind};
+        use std::task::Waker;
+        use std::time::Duration;
+
+        use throttle_core::{LeakyBucket, Rate};
+        use tower::Layer;
+
+        let pace = LeakyBucket::new(Rate::per_second(1)).max_wait(Duration::ZERO);
+        let mut service = crate::ShapeLayer::new(pace).unwrap().layer(NoOp);
+        service.call(()).await.unwrap();
+        let mut refused = Box::pin(service.call(()));
+        let mut poll = || refused.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        assert!(matches!(poll(), Poll::Ready(Err(ShapeError::QueueFull(_)))));
+        let message = catch_unwind(AssertUnwindSafe(|| drop(poll()))).unwrap_err();
+        assert_eq!(*message.downcast::<String>().unwrap_or_default(), "a ShapeFuture was polled after completion");
+    }
 }

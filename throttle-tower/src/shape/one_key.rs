@@ -132,4 +132,16 @@ mod tests {
         });
         assert_eq!((reserved, one_key.sent()), (11, 1));
     }
+
+    /// Whoever keeps the key.
+    #[tokio::test(start_paused = true)]
+    async fn shape_cost_of_zero_counts_as_one_unit() {
+        let shaper = Shaper::builder(LeakyBucket::new(Rate::per_second(10))).headroom(Duration::ZERO).build().unwrap();
+        for key in [Key::CONSTANT, Key::from("key")] {
+            shaper.schedule(key.clone(), 0).await.unwrap();
+            let slots = [shaper.reserve(key.clone(), 0).await.unwrap(), shaper.reserve(key.clone(), 1).await.unwrap()];
+            let delays = slots.each_ref().map(|slot| slot.delay().as_millis());
+            assert_eq!(delays, [100, 200], "{key:?}");
+        }
+    }
 }

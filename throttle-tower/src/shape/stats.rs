@@ -139,3 +139,62 @@ impl Counters {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shape_counters_are_read_each_for_itself() {
+        let counters = Counters::default();
+        let count = |times: usize, count: fn(&Counters)| (0..times).for_each(|_| count(&counters));
+        count(1, Counters::sent);
+        count(9, Counters::sent_at_once);
+        count(2, Counters::refused);
+        count(3, Counters::cancelled);
+        count(4, Counters::degraded);
+        assert_eq!([5, 5, 5].map(|most| counters.begin_wait(most)), [true; 3]);
+        assert_eq!((counters.begin_wait(3), counters.begin_wait(4), counters.begin_wait(4)), (false, true, false));
+        counters.end_wait();
+        let expected = ShapeStats { sent: 101, waiting: 3, refused: 2, cancelled: 3, degraded: 4, lost: 5, paused: 6 };
+        assert_eq!(counters.snapshot(100, 5, 6), expected);
+        assert_eq!(Counters::default().snapshot(0, 0, 0), ShapeStats::default());
+    }
+
+    #[cfg(feature = "metrics")]
+    #[tokio::test(start_paused = true)]
+    async fn shape_counters_report_each_for_itself() {
+        use throttle_core::{LeakyBucket, Rate};
+
+        use crate::ShapeLayer;
+
+        let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
+        let installed = ::metrics::set_default_local_recorder(&recorder);
+        let layer: ShapeLayer<()> =
+            ShapeLayer::new(LeakyBucket::new(Rate::per_second(10))).unwrap().metrics("upstream");
+        let counters = &layer.shaper.schedule.counters;
+        assert!(counters.start().is_some() && Counters::default().start().is_none());
+        let count = |times: usize, count: fn(&Counters)| (0..times).for_each(|_| count(counters));
+        count(1, Counters::sent);
+        count(2, Counters::sent_at_once);
+        count(4, Counters::refused);
+        count(5, Counters::cancelled);
+        count(6, Counters::degraded);
+        let since = counters.start();
+        tokio::time::advance(std::time::Duration::from_secs(2)).await;
+        counters.waited(since);
+        counters.waited(None);
+        drop(installed);
+        let text = recorder.handle().render();
+        for line in [
+            r#"throttle_shape_calls_total{layer="upstream",outcome="sent"} 3"#,
+            r#"throttle_shape_calls_total{layer="upstream",outcome="refused"} 4"#,
+            r#"throttle_shape_calls_total{layer="upstream",outcome="cancelled"} 5"#,
+            r#"throttle_shape_degraded_total{layer="upstream"} 6"#,
+            r#"throttle_shape_wait_seconds_sum{layer="upstream"} 2"#,
+            r#"throttle_shape_wait_seconds_count{layer="upstream"} 1"#,
+        ] {
+            assert!(text.lines().any(|other| other == line), "{line} in {text}");
+        }
+    }
+}

@@ -128,3 +128,24 @@ impl<Res> fmt::Debug for HeadOf<Res> {
         f.write_str("HeadOf")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shape_head_is_read_as_the_reader_says() {
+        fn looks<Res, H: UpstreamHead<Res>>(_: &H, _: &Res) -> bool {
+            H::LOOKS
+        }
+        let response = Response::builder().status(503).header("retry-after", "7").body("").unwrap();
+        let head_of = HeadOf(|response: &Response<&str>| (response.status(), response.headers()));
+        for head in [HttpHead.head(&response), head_of.head(&response)] {
+            let (status, headers) = head.unwrap();
+            assert_eq!((status, &headers["retry-after"]), (StatusCode::SERVICE_UNAVAILABLE, &"7".parse().unwrap()));
+        }
+        assert!(looks(&HttpHead, &response) && looks(&head_of, &response));
+        assert!(IgnoreUpstream.head(&response).is_none() && !looks(&IgnoreUpstream, &response));
+        assert_eq!(format!("{head_of:?} {HttpHead:?} {IgnoreUpstream:?}"), "HeadOf HttpHead IgnoreUpstream");
+    }
+}
