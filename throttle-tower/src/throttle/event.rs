@@ -142,3 +142,78 @@ impl fmt::Debug for Event<'_> {
         shown.finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use throttle_core::backend::Call;
+    use throttle_core::{Backend, Carry, Gcra, Key, ManualClock, MemoryBackend, PolicySet, PolicyTree, Rate};
+
+    use super::*;
+
+    fn parts() -> Parts {
+        http::Request::get("/secret").body(()).unwrap().into_parts().0
+    }
+
+    #[test]
+    fn outcomes_have_their_labels_and_two_are_passed_on() {
+        let error = BackendError::new(BackendErrorKind::Timeout);
+        for (place, (outcome, label, is_passed_on)) in [
+            (Outcome::Admitted, "admitted", true),
+            (Outcome::Refused, "refused", false),
+            (Outcome::MissingKey, "missing_key", false),
+            (Outcome::NoPermit(&[]), "no_permit", false),
+            (Outcome::FailedOpen(&error), "failed_open", true),
+            (Outcome::FailedClosed(&error), "failed_closed", false),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            assert_eq!((outcome.label(), outcome.is_passed_on()), (label, is_passed_on));
+            assert_eq!((outcome.place(), OUTCOMES[place]), (place, label));
+        }
+    }
+
+    #[test]
+    fn degraded_event_says_why() {
+        let (error, parts) = (BackendError::new(BackendErrorKind::Timeout), parts());
+        let calls = [Call::from(Key::CONSTANT)];
+        let by_store = Decision::not_limited(1);
+        let open = Decision::open(&calls, BackendErrorKind::Unavailable);
+        for (outcome, decision, why) in [
+            (Outcome::FailedOpen(&error), Some(&open), Some(BackendErrorKind::Timeout)),
+            (Outcome::FailedClosed(&error), None, Some(BackendErrorKind::Timeout)),
+            (Outcome::Admitted, Some(&open), Some(BackendErrorKind::Unavailable)),
+            (Outcome::Refused, Some(&open), Some(BackendErrorKind::Unavailable)),
+            (Outcome::Admitted, Some(&by_store), None),
+            (Outcome::MissingKey, None, None),
+            (Outcome::NoPermit(&[]), None, None),
+        ] {
+            let event = Event { outcome, policies: &[], decision, parts: &parts };
+            assert_eq!(event.degraded(), why, "{event:?}");
+            assert_eq!(event.decided_by(), decision.map(Decision::decided_by), "{event:?}");
+            assert!(event.binding().is_none(), "{event:?}");
+        }
+    }
+
+    #[test]
+    fn binding_policy_has_the_parameters_of_the_tier() {
+        let tiers = [("free", 1), ("pro", 3)].map(|(tier, count)| (tier, Gcra::new(Rate::per_minute(count))));
+        let [plan, other] =
+            [Policy::tiered("plan", tiers, Carry::Keep), Policy::new("other", Gcra::new(Rate::per_minute(9)))];
+        let set = PolicySet::new(PolicyTree::All(vec![other.unwrap().into(), plan.unwrap().into()])).unwrap();
+        let store = MemoryBackend::builder().clock(ManualClock::default()).build();
+        let prepared = store.prepare(set.clone()).unwrap();
+        let calls = [0, 1].map(|tier| Call::from(Key::CONSTANT).in_tier(tier));
+        let (decision, parts) = (store.decide_now(&std::sync::Arc::new(prepared), &calls), parts());
+        let event =
+            Event { outcome: Outcome::Admitted, policies: set.policies(), decision: Some(&decision), parts: &parts };
+        let binding = event.binding().unwrap();
+        assert_eq!((binding.name(), binding.algorithm().capacity()), ("plan", 3));
+    }
+
+    #[test]
+    fn debug_output_leaves_the_request_out() {
+        let event = Event { outcome: Outcome::Refused, policies: &[], decision: None, parts: &parts() };
+        assert_eq!(format!("{event:?}"), "Event { outcome: Refused, policies: [], decision: None, .. }");
+    }
+}

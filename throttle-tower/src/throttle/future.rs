@@ -140,3 +140,39 @@ where
         f.write_str("ResponseFuture")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::task::Waker;
+
+    use http::StatusCode;
+    use throttle_core::{Gcra, Rate};
+    use tower::{Layer, service_fn};
+
+    use super::*;
+    use crate::{Constant, ThrottleLayer, limit};
+
+    /// Whether the request was passed on or refused, and whether that was decided at once or waited for.
+    #[tokio::test]
+    async fn response_is_returned_once() {
+        let one = || limit("p", Gcra::new(Rate::per_hour(1)).burst(1));
+        let waited = one().by_async(|_| std::future::ready(Some(1)));
+        for limits in [one().by(Constant), waited] {
+            // The inner service's future may be polled as often as one likes.
+            let inner = service_fn(|_: Request<()>| {
+                std::future::poll_fn(|_| Poll::Ready(Ok::<_, Infallible>(Response::new(()))))
+            });
+            let mut throttle = ThrottleLayer::new(limits).unwrap().layer(inner);
+            for status in [StatusCode::OK, StatusCode::TOO_MANY_REQUESTS] {
+                let mut future = Box::pin(throttle.call(Request::new(())));
+                assert_eq!(format!("{future:?}"), "ResponseFuture");
+                let mut poll = || future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+                assert!(matches!(poll(), Poll::Ready(Ok(response)) if response.status() == status));
+                let message = catch_unwind(AssertUnwindSafe(|| drop(poll()))).unwrap_err();
+                assert_eq!(*message.downcast::<String>().unwrap_or_default(), POLLED_AGAIN, "{status}");
+            }
+        }
+    }
+}

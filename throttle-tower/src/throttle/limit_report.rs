@@ -131,3 +131,55 @@ crate::axum_extractor::extractor! {
     /// ```
     MissingLimitReport
 }
+
+#[cfg(test)]
+mod tests {
+    use throttle_core::backend::Call;
+    use throttle_core::{Backend, Carry, Gcra, Key, ManualClock, MemoryBackend, PolicySet, PolicyTree, Rate};
+
+    use super::super::response_options::ResponseOptions;
+    use super::*;
+
+    /// The reports of some requests of the tier `pro`, of which the plan admits two, and the last limit does not apply.
+    fn reports(requests: usize) -> Vec<LimitReport> {
+        let tiers = [("free", 1), ("pro", 2)].map(|(tier, count)| (tier, Gcra::new(Rate::per_minute(count))));
+        let of = |name, count| Policy::new(name, Gcra::new(Rate::per_minute(count))).unwrap();
+        let policies = [of("wide", 9), Policy::tiered("plan", tiers, Carry::Keep).unwrap(), of("other", 1)];
+        let store = MemoryBackend::builder().clock(ManualClock::default()).build();
+        let prepared = Arc::new(
+            store.prepare(PolicySet::new(PolicyTree::All(policies.clone().map(Into::into).into())).unwrap()).unwrap(),
+        );
+        let announced = Arc::new(Announced::new(&policies, ResponseOptions::default()));
+        let call = |tier| Call::from(Key::CONSTANT).in_tier(tier);
+        let decide = || store.decide_now(&prepared, &[call(0), call(1), Call::SKIP]);
+        (0..requests).map(|_| LimitReport::new(decide(), Arc::clone(&announced))).collect()
+    }
+
+    #[test]
+    fn report_is_of_the_policies_that_apply_in_the_tier_of_the_request() {
+        for report in reports(3) {
+            let statuses = report.statuses().map(|(policy, _)| (policy.name(), policy.algorithm().capacity()));
+            assert_eq!(statuses.collect::<Vec<_>>(), [("wide", 9), ("plan", 2)]);
+            let binding = report.binding().unwrap();
+            assert_eq!((binding.name(), binding.algorithm().capacity()), ("plan", 2));
+            let tiers = ["plan", "wide", "other", "none"].map(|policy| report.tier(policy));
+            assert_eq!(tiers, [Some("pro"), None, None, None]);
+        }
+    }
+
+    #[test]
+    fn report_names_what_refused_the_request() {
+        let violated = reports(3).iter().map(|report| report.violated().count()).collect::<Vec<_>>();
+        assert_eq!(violated, [0, 0, 1]);
+        assert!(reports(3)[2].violated().eq(["plan"]));
+    }
+
+    #[test]
+    fn debug_output_has_the_decision_and_the_policies() {
+        let shown = format!("{:?}", reports(1)[0]);
+        assert!(
+            shown.starts_with("LimitReport { decision: Decision") && shown.contains("policies: [Policy"),
+            "{shown}"
+        );
+    }
+}

@@ -322,4 +322,69 @@ mod tests {
         leave(&mut taken, &key, 1);
         assert!(taken.is_empty());
     }
+
+    /// The first of these limits that are full, for requests that need as many permits of each, one after another.
+    fn full(tree: &PermitTree, most: &[u64], needs: &[&[u64]]) -> Vec<Result<Vec<usize>, Vec<usize>>> {
+        let limit = |(place, most): (usize, &u64)| {
+            let name = PolicyName::new(&place.to_string()).unwrap();
+            (name, Concurrency::new(*most))
+        };
+        let permits = Permits::new(most.iter().enumerate().map(limit).collect(), Some(tree.clone()));
+        let mut taken = vec![HashMap::new(); most.len()];
+        let mut ask = |needs: &&[u64]| {
+            let needs: Needs = needs.iter().map(|cost| (*cost > 0).then_some((Key::CONSTANT, *cost))).collect();
+            let places = permits.choose(&taken, &needs).map_err(|full| full.to_vec())?;
+            for place in &places {
+                let (key, cost) = needs[*place].clone().unwrap();
+                *taken[*place].entry(key).or_default() += cost;
+            }
+            Ok(places.to_vec())
+        };
+        needs.iter().map(&mut ask).collect()
+    }
+
+    #[test]
+    fn limit_is_full_when_less_is_left_than_is_needed() {
+        let one = PermitTree::Limit(0);
+        assert_eq!(full(&one, &[3], &[&[2], &[2], &[1], &[1]]), [Ok(vec![0]), Err(vec![0]), Ok(vec![0]), Err(vec![0])]);
+        assert_eq!(full(&one, &[3], &[&[3], &[0], &[u64::MAX]]), [Ok(vec![0]), Ok(vec![]), Err(vec![0])]);
+    }
+
+    #[test]
+    fn all_take_of_each_that_applies_or_of_none() {
+        let all = PermitTree::All(vec![PermitTree::Limit(0), PermitTree::Limit(1)]);
+        let needs: [&[u64]; 4] = [&[1, 1], &[0, 1], &[1, 0], &[1, 1]];
+        assert_eq!(full(&all, &[3, 1], &needs), [Ok(vec![0, 1]), Err(vec![1]), Ok(vec![0]), Err(vec![1])]);
+        assert_eq!(full(&all, &[1, 1], &[&[0, 0]]), [Ok(vec![])]);
+    }
+
+    #[test]
+    fn any_takes_of_the_first_or_of_each_that_has_some() {
+        let any = |charge| PermitTree::Any(vec![PermitTree::Limit(0), PermitTree::Limit(1)], charge);
+        let needs: [&[u64]; 4] = [&[1, 1]; 4];
+        let expected = [Ok(vec![0]), Ok(vec![1]), Ok(vec![1]), Err(vec![0, 1])];
+        assert_eq!(full(&any(AnyCharge::First), &[1, 2], &needs), expected);
+        let expected = [Ok(vec![0, 1]), Ok(vec![1]), Err(vec![0, 1]), Err(vec![0, 1])];
+        assert_eq!(full(&any(AnyCharge::EveryAdmitting), &[1, 2], &needs), expected);
+        // One that is full stops none, wherever it stands.
+        let expected = [Ok(vec![0, 1]), Ok(vec![0]), Err(vec![0, 1])];
+        assert_eq!(full(&any(AnyCharge::EveryAdmitting), &[2, 1], &needs[..3]), expected);
+        // A member that does not apply neither admits nor refuses.
+        assert_eq!(
+            full(&any(AnyCharge::First), &[1, 1], &[&[0, 1], &[0, 1], &[0, 0]]),
+            [Ok(vec![1]), Err(vec![1]), Ok(vec![])]
+        );
+    }
+
+    /// What a member had chosen before it refused is not taken, and only those are to blame that no other stands in for.
+    #[test]
+    fn member_of_an_any_that_refuses_takes_nothing() {
+        let both = PermitTree::All(vec![PermitTree::Limit(0), PermitTree::Limit(1)]);
+        let any = PermitTree::Any(vec![both, PermitTree::Limit(2)], AnyCharge::EveryAdmitting);
+        let beside = PermitTree::All(vec![any, PermitTree::Limit(3)]);
+        let needs: [&[u64]; 3] = [&[1, 1, 1, 1]; 3];
+        let expected = [Ok(vec![0, 1, 2, 3]), Ok(vec![2, 3]), Err(vec![3])];
+        assert_eq!(full(&beside, &[9, 1, 9, 2], &needs), expected);
+        assert_eq!(full(&beside, &[9, 1, 1, 9], &needs[..2]), [Ok(vec![0, 1, 2, 3]), Err(vec![1, 2])]);
+    }
 }

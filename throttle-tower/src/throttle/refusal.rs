@@ -124,3 +124,36 @@ fn generic(status: StatusCode) -> Bytes {
 /// Marks the response of a throttle's refusal that carries no [`LimitReport`], for the throttles around it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RefusedByThrottle;
+
+#[cfg(test)]
+mod tests {
+    use throttle_core::{Gcra, Rate};
+
+    use super::*;
+
+    /// The text of the response and its status.
+    fn response(reason: Reason<'_>, status: StatusCode) -> (StatusCode, String) {
+        let refusal = Refusal { reason, status, extra: 1 };
+        assert_eq!(refusal.retry_after(), None, "it is not known how long");
+        let response = refusal.default_response();
+        assert_eq!(response.headers()["cache-control"], "no-store");
+        assert_eq!(response.headers()["content-type"], "application/problem+json");
+        (response.status(), String::from_utf8(response.body().to_vec()).unwrap())
+    }
+
+    #[test]
+    fn refusal_without_a_decision_names_the_limits_and_no_wait() {
+        let names = ["a", "b"].map(|name| PolicyName::new(name).unwrap());
+        let policies = ["c", "d"].map(|name| Policy::new(name, Gcra::new(Rate::per_second(1))).unwrap());
+        let (status, body) = response(Reason::NoPermit(&names), StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+        assert!(body.contains("#temporary-reduced-capacity") && body.ends_with(r#":["a","b"]}"#), "{body}");
+        let store = Reason::Store(BackendErrorKind::Timeout, &policies);
+        let (status, body) = response(store, StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+        assert!(body.contains("#temporary-reduced-capacity") && body.ends_with(r#":["c","d"]}"#), "{body}");
+        let missing = response(Reason::MissingKey(&names[0]), StatusCode::FORBIDDEN);
+        let body = r#"{"type":"about:blank","title":"Forbidden","status":403}"#;
+        assert_eq!(missing, (StatusCode::FORBIDDEN, body.to_owned()));
+    }
+}

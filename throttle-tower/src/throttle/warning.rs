@@ -131,3 +131,40 @@ impl Watch {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn warning_names_the_limit_and_what_it_reads() {
+        let policy = PolicyName::new("per-ip").unwrap();
+        let unknown = Warning::PeerUnknown { policy: policy.clone() }.to_string();
+        let start = "the limit \"per-ip\" is by the client's address, and the request has no peer address; ";
+        assert!(unknown.starts_with(start), "{unknown}");
+        let never = Warning::KeyNeverFound { policy, extractor: "Header(\"x-user\")".to_owned() }.to_string();
+        let start =
+            "the limit \"per-ip\" found no key in its first 100 requests; its extractor is Header(\"x-user\"). ";
+        assert!(never.starts_with(start), "{never}");
+        let route = Warning::RouteUnknown.to_string();
+        assert!(route.starts_with("a limit that depends on the route found none for a request that succeeded; "));
+    }
+
+    /// Clones of a watch warn once together, and a request that did not succeed says nothing.
+    #[test]
+    fn unknown_route_is_warned_of_once() {
+        let heard: Arc<std::sync::Mutex<Vec<Warning>>> = Arc::default();
+        let hook = Arc::clone(&heard);
+        let watch = Watch::new(move |warning| hook.lock().unwrap().push(warning.clone()));
+        let clone = watch.clone();
+        for (watch, status, warnings) in [
+            (&watch, StatusCode::FOUND, 0),
+            (&clone, StatusCode::NOT_FOUND, 0),
+            (&clone, StatusCode::CREATED, 1),
+            (&watch, StatusCode::OK, 1),
+        ] {
+            watch.confirm(status);
+            assert_eq!(*heard.lock().unwrap(), vec![Warning::RouteUnknown; warnings], "{status}");
+        }
+    }
+}
