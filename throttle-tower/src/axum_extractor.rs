@@ -46,3 +46,91 @@ macro_rules! extractor {
 }
 
 pub(crate) use extractor;
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::error::Error;
+
+    use axum::extract::{FromRequestParts, OptionalFromRequestParts};
+    use axum::response::IntoResponse;
+    use http::request::Parts;
+    use http::{Request, Response, StatusCode};
+    use http_body::Body;
+    use tower::{ServiceExt, service_fn};
+    use tower_layer::Layer;
+
+    use crate::usage::MissingUsage;
+    use crate::{
+        Concurrency, Constant, Gcra, InFlight, LimitReport, MissingInFlight, MissingLimitReport, Rate, ThrottleLayer,
+        Usage, all, limit,
+    };
+
+    /// What a handler gets that needs the value, and one that does not.
+    async fn extracted<T>(parts: &mut Parts) -> (Result<T, <T as FromRequestParts<()>>::Rejection>, Option<T>)
+    where
+        T: FromRequestParts<()> + OptionalFromRequestParts<(), Rejection = Infallible>,
+    {
+        let needed = <T as FromRequestParts<()>>::from_request_parts(parts, &()).await;
+        let Ok(optional) = <T as OptionalFromRequestParts<()>>::from_request_parts(parts, &()).await;
+        (needed, optional)
+    }
+
+    #[tokio::test]
+    async fn what_the_layer_inserts_is_extracted_as_often_as_it_is_needed() {
+        let tokens = limit("tokens", Gcra::new(Rate::per_minute(9))).by(Constant).cost(3).settled_later();
+        let layer = ThrottleLayer::new(all((tokens, Concurrency::new(5)))).unwrap();
+        let service = layer.layer(service_fn(async |request: Request<()>| {
+            let (mut parts, ()) = request.into_parts();
+            for _ in 0..2 {
+                let (usage, optional) = extracted::<Usage>(&mut parts).await;
+                assert_eq!([usage.ok(), optional].map(|usage| usage.unwrap().taken("tokens")), [3, 3]);
+                let (report, optional) = extracted::<LimitReport>(&mut parts).await;
+                assert_eq!([report.ok(), optional].map(|report| report.unwrap().decision().remaining()), [6, 6]);
+                let (permits, optional) = extracted::<InFlight>(&mut parts).await;
+                assert_eq!([permits.ok(), optional].map(|permits| permits.unwrap().permits().count()), [1, 1]);
+            }
+            Ok::<_, Infallible>(Response::new(()))
+        }));
+        assert_eq!(service.oneshot(Request::new(())).await.unwrap().status(), StatusCode::OK);
+    }
+
+    #[tokio::test]
+    async fn what_no_layer_has_inserted_is_missing() {
+        let (mut parts, ()) = Request::new(()).into_parts();
+        let (usage, optional) = extracted::<Usage>(&mut parts).await;
+        assert_eq!((usage.unwrap_err(), optional.is_none()), (MissingUsage, true));
+        let (report, optional) = extracted::<LimitReport>(&mut parts).await;
+        assert_eq!((report.unwrap_err(), optional.is_none()), (MissingLimitReport, true));
+        let (permits, optional) = extracted::<InFlight>(&mut parts).await;
+        assert_eq!((permits.unwrap_err(), optional.is_none()), (MissingInFlight, true));
+    }
+
+    #[test]
+    fn rejection_tells_the_program_what_to_do_and_the_client_nothing() {
+        let said = |error: &dyn Error| error.to_string();
+        assert_eq!(
+            said(&MissingUsage),
+            "nothing was charged that could be settled; give a limit of the route's ThrottleLayer .settled_later(), or \
+             take an Option<Usage>"
+        );
+        assert_eq!(
+            said(&MissingLimitReport),
+            "no rate limit decided about this request; add a ThrottleLayer to the route, or take an Option<LimitReport>"
+        );
+        assert_eq!(
+            said(&MissingInFlight),
+            "the request holds no permit; add a Concurrency limit to the route's ThrottleLayer, or take an \
+             Option<InFlight>"
+        );
+        for response in [
+            MissingUsage.into_response(),
+            MissingLimitReport.into_response(),
+            MissingInFlight.into_response(),
+            crate::usage::UsageError::Settled { name: "p".to_owned() }.into_response(),
+        ] {
+            assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
+            assert_eq!(response.body().size_hint().exact(), Some(0));
+        }
+    }
+}

@@ -22,3 +22,27 @@ macro_rules! inner_service_accessors {
 }
 
 pub(crate) use inner_service_accessors;
+
+#[cfg(test)]
+mod tests {
+    use tower_layer::Layer;
+
+    use crate::{Concurrency, LeakyBucket, Rate, ShapeLayer, ThrottleLayer};
+
+    #[test]
+    fn inner_service_is_read_changed_and_taken_out() {
+        let mut throttle = ThrottleLayer::new(Concurrency::new(1)).unwrap().layer(7);
+        assert_eq!(*throttle.get_ref(), 7);
+        *throttle.get_mut() += 1;
+        assert_eq!((*throttle.get_ref(), throttle.into_inner()), (8, 8));
+    }
+
+    #[test]
+    fn inner_service_of_a_shaped_one_is_too() {
+        let layer = ShapeLayer::new(LeakyBucket::new(Rate::per_second(1))).unwrap();
+        let mut shaped: crate::shape::Shape<i32, ()> = layer.layer(7);
+        assert_eq!(*shaped.get_ref(), 7);
+        *shaped.get_mut() += 1;
+        assert_eq!((*shaped.get_ref(), shaped.into_inner()), (8, 8));
+    }
+}

@@ -16,3 +16,39 @@ pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
         Err(TryLockError::WouldBlock) => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::*;
+
+    fn poisoned() -> Mutex<u64> {
+        let mutex = Mutex::new(7);
+        let panics = || {
+            let _guard = mutex.lock().expect("nobody has panicked yet");
+            panic!("while it is locked");
+        };
+        assert!(catch_unwind(AssertUnwindSafe(panics)).is_err() && mutex.is_poisoned());
+        mutex
+    }
+
+    #[test]
+    fn poisoned_mutex_is_locked_like_any_other() {
+        let mutex = poisoned();
+        *lock(&mutex) += 1;
+        assert_eq!(*lock(&mutex), 8);
+    }
+
+    #[cfg(any(feature = "metrics", feature = "offenders"))]
+    #[test]
+    fn mutex_is_tried_without_waiting() {
+        for mutex in [Mutex::new(7), poisoned()] {
+            assert_eq!(try_lock(&mutex).as_deref(), Some(&7));
+            let guard = lock(&mutex);
+            assert!(try_lock(&mutex).is_none(), "it is locked");
+            drop(guard);
+            assert!(try_lock(&mutex).is_some());
+        }
+    }
+}

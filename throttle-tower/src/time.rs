@@ -45,5 +45,24 @@ mod tests {
         assert_eq!(time_for(Rate::per_second(3), 1), Duration::from_nanos(333_333_334));
         assert_eq!(time_for(Rate::per_second(3), 3), Duration::from_secs(1));
         assert_eq!(time_for(Rate::per_second(3), 0), Duration::ZERO);
+        assert_eq!(time_for(Rate::per_minute(0), 2), Duration::from_secs(120), "a rate that admits nothing");
+    }
+
+    #[test]
+    fn parts_of_a_microsecond_are_cut_off() {
+        for (nanos, us) in [(0, 0), (999, 0), (1_000, 1), (1_999, 1), (1_000_000_999, 1_000_000)] {
+            assert_eq!(micros(Duration::from_nanos(nanos)), us, "{nanos} ns");
+        }
+        // From here on the seconds alone are more than the number holds.
+        let last = u64::MAX / 1_000_000;
+        assert_eq!(micros(Duration::from_secs(last)), last * 1_000_000);
+        assert_eq!(micros(Duration::from_secs(last + 1)), u64::MAX);
+    }
+
+    #[test]
+    fn wall_time_is_counted_in_microseconds_since_1970() {
+        let now = || SystemTime::now().duration_since(UNIX_EPOCH).expect("it is later").as_micros();
+        let (before, told, after) = (now(), u128::from(wall_micros()), now());
+        assert!((before..=after).contains(&told), "{before} {told} {after}");
     }
 }
