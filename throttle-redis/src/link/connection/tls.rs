@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn errors_of_certificates_say_what_a_text_must_hold() {
-        let error = |tls: Tls| tls.certificates().err().expect("wrong").to_string();
+        let error = |tls: Tls| tls.certificates().expect_err("wrong").to_string();
         assert_eq!(
             error(Tls::new().authority("x")),
             "certificate authority is unreadable: it must be PEM text that holds \"-----BEGIN CERTIFICATE-----\""
