@@ -310,7 +310,7 @@ mod tests {
 
     /// Other names would begin every budget anew when processes are updated.
     #[test]
-    fn law_11_letters_digits_and_seven_marks_are_written_as_they_are() {
+    fn law_11_letters_digits_and_six_marks_are_written_as_they_are() {
         let space = space(together(), true);
         let key = Key::from("aZ09-._~@/ +%:é");
         assert_eq!(name(&space, "aZ09-._~@/ +", &key), "throttle{all}aZ09-._~@/%20%2B:taZ09-._~@/%20%2B%25%3A%C3%A9");
