@@ -135,7 +135,8 @@ impl Policy {
     }
 
     /// Lets this policy replace the parameters of a policy of the same name that is in use on the same store. The new
-    /// parameters are then in force for every set that names the policy, and used units stay used. By default, other
+    /// parameters are then in force for every set that names the policy, and used units stay used, as
+    /// [`Carry::Keep`] says. If they are changed back, a key has lost nothing. By default, other
     /// parameters for a name in use are an error. The error keeps two limits that share a name by accident from sharing
     /// their budgets.
     ///

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::algorithm::{Algorithm, Carry, Cell, IntoAlgorithm, Repr, State};
+use crate::algorithm::{Algorithm, Carry, Cell, IntoAlgorithm, State, Writers};
 use crate::error::ConfigError;
 use crate::policy::{Policy, PolicyName, Tier, Tiers, printable};
 use crate::time::Timestamp;
@@ -158,33 +158,20 @@ fn in_proportion(policy: &str, one: &Tier, other: &Tier) -> Result<(), ConfigErr
 /// States as cells of a policy that may have tiers. For its first tier a state does not name the parameters that wrote
 /// it.
 impl Policy {
-    /// Moves a state into a cell, to be decided in a tier. `writer` is a copy of the parameters that the state names.
-    pub(crate) fn cell<'a>(
-        &'a self,
-        tier: u8,
-        state: &mut State,
-        writer: Option<&'a Algorithm>,
-        at: Timestamp,
-    ) -> Cell<'a> {
-        let repr = std::mem::replace(&mut state.repr, Repr::EMPTY);
-        let cell = Cell::new(self.tier(tier).algorithm(), repr, state.clipped, at);
-        if self.is_tiered() { cell.written_by(writer.unwrap_or(self.algorithm()), self.carry()) } else { cell }
+    /// Moves a state into a cell, to be decided in a tier. `writers` are those of the state.
+    pub(crate) fn cell<'a>(&'a self, tier: u8, state: &mut State, writers: &'a Writers, at: Timestamp) -> Cell<'a> {
+        Cell::of(self.tier(tier).algorithm(), 0, self.carry(), state.take(writers), at)
     }
 
     /// Moves a cell back into its state.
     pub(crate) fn put_back(&self, cell: Cell<'_>, state: &mut State) {
-        let writer = state.under.as_deref().unwrap_or(self.algorithm());
-        if self.is_tiered() && !cell.is_foreign() && !writer.is_alike(cell.by()) {
-            state.under = Some(cell.by()).filter(|by| !by.is_alike(self.algorithm())).map(|by| Arc::new(*by));
-        }
-        (state.repr, state.clipped) = cell.into_state();
+        state.put(cell.into_states(), self.algorithm());
     }
 }
 
 impl State {
-    /// Reads a state of a policy with tiers that [`to_wire`](Self::to_wire) wrote. The state may come from any tier of
-    /// the policy, or from one that the policy no longer has; `tier` is the one to try first. `None` if the bytes are
-    /// no state.
+    /// Reads a state of a policy that [`to_wire`](Self::to_wire) wrote, under whatever parameters. `tier` is the one to
+    /// try first. `None` if the bytes are no state.
     #[must_use]
     pub fn from_wire_of(policy: &Policy, tier: u8, bytes: &[u8]) -> Option<Self> {
         let own = policy.tier(tier).algorithm();

@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use support::naive::Naive;
+use support::naive::{Naive, place};
 use throttle_core::backend::{Call, Receipt};
 use throttle_core::conformance::{self as kit, Harness, Sample};
 use throttle_core::{
@@ -284,15 +284,17 @@ catches! {
 }
 
 catches! {
-    /// A refusal writes nothing, so each refusal carries the same state over again.
-    CarriesOverAndOver {
+    /// A refusal or a look under new parameters rewrites the state, and what does not fit is lost.
+    CarriesOverAtOnce {
         fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
-            let before = naive.states.lock().unwrap().clone();
-            let decision = honest(naive, set, calls);
-            if decision.statuses().iter().all(|status| status.charged() == 0) {
-                *naive.states.lock().unwrap() = before;
+            for (policy, call) in set.policies().iter().zip(calls).filter(|(policy, _)| !policy.is_tiered()) {
+                let Some(key) = call.key() else { continue };
+                if let Some((old, state)) = naive.states.lock().unwrap().get_mut(&place(policy, key)) {
+                    *state = policy.algorithm().carry_over(old, state, naive.clock.now());
+                    *old = *policy.algorithm();
+                }
             }
-            decision
+            honest(naive, set, calls)
         }
     }
     law_07_changed_limit_is_carried_over(token_bucket)

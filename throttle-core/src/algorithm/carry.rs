@@ -4,7 +4,9 @@
 ///
 /// The change takes effect with the first request that is charged. Until then the key stays in its former tier, because
 /// a refused request and a peek change nothing. The `retry_after` of a refusal is exact: the time until enough of the
-/// former use has drained at the former tier's rate.
+/// former use has drained at the former tier's rate. If that would be longer than the tier that refuses takes to recover
+/// from full use, the tier's own state begins with the refusal, under [`Keep`](Self::Keep): no tier and no changed limit
+/// locks a key out for longer than its own window, from the first refusal on.
 ///
 /// ```
 /// use throttle_core::backend::Call;
@@ -22,15 +24,28 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Carry {
-    /// Used units stay used: 30 used of 60 become 30 used of 600. A key that moves to a tier whose capacity is below
-    /// what it has used waits until enough of it has drained.
+    /// Used units stay used: 30 used of 60 become 30 used of 600. This is also the rule for a limit without tiers that
+    /// is changed.
+    ///
+    /// A key keeps a state for each tier, or version of a limit, that has charged it. A charge in one is debited to the
+    /// others, as far as units remain there. So each decides as if the key had been in it all along, and a key that
+    /// changes and changes back has lost nothing. If one tier is larger and no slower than the others, and of their
+    /// kind, a key gets no more than that tier allows. Otherwise each tier admits no more than it would alone.
+    ///
+    /// A refund is given back in every state that is known to hold the charge. A state that could not hold it in full
+    /// keeps it until it has drained.
+    ///
+    /// A key has at most eight states; the one with the smallest capacity is forgotten first. A state that was not
+    /// charged in its own tier for that tier's window is forgotten too, once it is unused or a tier that holds as much
+    /// charges the key. What a tier without a state counts as used is what the others count.
     Keep,
     /// The used proportion stays used: 30 used of 60 become 300 used of 600, rounded up, so that no change frees units.
+    /// A key has one state, which the first charge in another tier converts.
     ///
     /// A tier with a larger capacity must not take longer to recover than one with a smaller capacity, or a key could
     /// regain units of the large tier by a stay in the small one. The product of two capacities must be below 2^53.
     Proportional,
-    /// Used units are forgotten. A client that can choose its tier can then use any amount, so use this rule only where
+    /// Used units are forgotten, with the first charge in another tier, in every tier. A client that can choose its tier can then use any amount, so use this rule only where
     /// a change of tier costs the client something, such as a purchase. A changed limit counts as a change of tier.
     /// While some processes have the former limit and others the new one, charges from the two sides reset the key
     /// again and again. Before you change limits, deploy another rule to every process.
@@ -48,8 +63,6 @@ pub(super) struct Conversion {
     pub(super) rule: Carry,
     pub(super) from: u64,
     pub(super) to: u64,
-    /// More may have been used than the state tells.
-    pub(super) clipped: bool,
 }
 
 impl Conversion {
@@ -64,12 +77,6 @@ impl Conversion {
         }
     }
 
-    /// Whether more may have been used than the carried state tells.
-    pub(super) fn clips(self, counted: u64) -> bool {
-        let cut = self.rule == Carry::Keep && counted > self.to;
-        self.used(counted) > 0 && (self.clipped || cut)
-    }
-
     /// The most units that the old limit may count as used for the new one to admit `cost`, which is at most its
     /// capacity.
     pub(super) fn most(self, cost: u64) -> u64 {
@@ -81,8 +88,8 @@ impl Conversion {
         }
     }
 
-    /// A settlement of `actual` instead of `cost` units, as a settlement on the carried state: the cost and the actual
-    /// units there. `None` where the carried state holds nothing of the charge, or an amount that is not known exactly.
+    /// A settlement of `actual` instead of `cost` units, as a settlement on the converted state: the cost and the actual
+    /// units there. `None` where the converted state holds nothing of the charge, or an amount that is not known exactly.
     pub(super) fn settlement(self, cost: u64, actual: u64) -> Option<(u64, u64)> {
         let scaled = self.rule == Carry::Proportional && self.is_exact();
         match self.rule {
@@ -95,10 +102,10 @@ impl Conversion {
         }
     }
 
-    /// Whether everything counts as used until the key has recovered: the used amount is unknown, or cannot be
-    /// converted exactly.
+    /// Whether everything counts as used until the key has recovered, because the proportion cannot be converted
+    /// exactly.
     fn is_all(self) -> bool {
-        (self.clipped && self.to > self.from) || (self.rule == Carry::Proportional && !self.is_exact())
+        self.rule == Carry::Proportional && !self.is_exact()
     }
 
     fn is_exact(self) -> bool {

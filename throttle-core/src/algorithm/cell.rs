@@ -1,28 +1,35 @@
-//! A key's state together with the parameters that wrote it: the one place where requests meet states.
+//! A key's states together with the parameters that wrote them: the one place where requests meet states.
 //!
 //! [`Cell::wait`] asks without changing anything, [`Cell::take`] charges, [`Cell::standing`] reports and
-//! [`Cell::settle`] corrects an earlier charge. When a limit was changed or a key moves to another tier, the state was
-//! written by other parameters than those that decide. [`Cell::counted`] reads such a state in the terms of the
-//! parameters that wrote it, and the first charge rewrites it.
+//! [`Cell::settle`] corrects an earlier charge. A key that was charged under several sets of parameters, because its
+//! limit was changed or it moves between tiers, has a state for each of them: its [kin](super::kin). The parameters that
+//! decide read their own state. If they have none yet, they read the others in the terms of the parameters that wrote
+//! them, and the first charge begins a state of their own.
 //!
 //! [`decide`] is the same decision on a state whose algorithm is known when the code is compiled.
 
 use super::carry::{Carry, Conversion};
 use super::dispatch::Algorithm;
+use super::kin::{BEFORE_ALL, Kin, KinState, States, evict};
 use super::stored::Repr;
 use super::transition::{Transition, ask};
 use super::verdict::{NEVER, Standing, Taken};
 use crate::time::Timestamp;
 
-/// A state, the parameters that decide about it, and the instant at which they do.
+/// The states of a key, the parameters that decide about it, and the instant at which they do.
 #[derive(Clone)]
 pub(crate) struct Cell<'a> {
     by: &'a Algorithm,
-    repr: Repr,
-    /// More may have been used than the state tells: it was cut to a smaller capacity when the parameters changed.
-    clipped: bool,
-    /// The other parameters that wrote the state, and how their units are carried over.
-    other: Option<(&'a Algorithm, Carry)>,
+    /// The number by which the store knows these parameters.
+    number: u8,
+    /// How units that other parameters counted count under these.
+    rule: Carry,
+    /// At least one. The state that was charged last stands first.
+    states: States<'a>,
+    /// The place of the state of the parameters that decide, if they have one.
+    own: Option<usize>,
+    /// Whether a refusal has begun the own state.
+    has_begun: bool,
     at: Timestamp,
     /// µs by which the clock is behind `at`.
     lag: u64,
@@ -32,19 +39,21 @@ pub(crate) struct Cell<'a> {
 
 impl<'a> Cell<'a> {
     /// The cell of a key that was never used.
-    pub(crate) fn fresh(by: &'a Algorithm, at: Timestamp) -> Self {
-        Self::new(by, by.fresh_repr(), false, at)
+    pub(crate) fn fresh(by: &'a Algorithm, number: u8, at: Timestamp) -> Self {
+        Self::new(by, number, by.fresh_repr(), at)
     }
 
-    /// A state that the same parameters wrote.
-    pub(crate) fn new(by: &'a Algorithm, repr: Repr, clipped: bool, at: Timestamp) -> Self {
-        Self { by, repr, clipped, other: None, at, lag: 0, until_charged: false }
+    /// A state that the same parameters wrote, and no other.
+    pub(crate) fn new(by: &'a Algorithm, number: u8, repr: Repr, at: Timestamp) -> Self {
+        let mut states = States::new();
+        states.push(Kin::alone(by, number, repr));
+        Self { by, number, rule: Carry::Keep, states, own: Some(0), has_begun: false, at, lag: 0, until_charged: false }
     }
 
-    /// Names the parameters that wrote the state. They may be the same.
-    pub(crate) fn written_by(mut self, writer: &'a Algorithm, carry: Carry) -> Self {
-        self.other = Some((writer, carry)).filter(|_| !writer.is_alike(self.by));
-        self
+    /// A key's states, at least one, that any parameters wrote.
+    pub(crate) fn of(by: &'a Algorithm, number: u8, rule: Carry, states: States<'a>, at: Timestamp) -> Self {
+        let own = states.iter().position(|kin| kin.by.is_alike(by));
+        Self { by, number, rule, states, own, has_begun: false, at, lag: 0, until_charged: false }
     }
 
     /// Sets the clock's own time, which may be behind the instant that counts.
@@ -60,30 +69,42 @@ impl<'a> Cell<'a> {
         self
     }
 
-    /// The parameters that decide.
-    pub(crate) fn by(&self) -> &'a Algorithm {
-        self.by
+    /// Whether a refusal has changed the states.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.has_begun
     }
 
-    /// Whether other parameters wrote the state.
-    pub(crate) fn is_foreign(&self) -> bool {
-        self.other.is_some()
+    /// The states; that which was charged last stands first.
+    pub(crate) fn into_states(self) -> States<'a> {
+        self.states
     }
 
-    /// The state, and whether more may have been used than it tells.
-    pub(crate) fn into_state(self) -> (Repr, bool) {
-        (self.repr, self.clipped)
+    /// The state of the parameters that decide, as it is or would begin now.
+    pub(super) fn into_own(mut self) -> Repr {
+        self.take_own().state.repr
     }
 
-    /// Charges all that the limit holds, for a charge of more than remains: part of a unit that has drained does not
-    /// remain. Everything counts as used that a state with a larger capacity could tell.
-    pub(crate) fn fill(&mut self) {
-        (self.repr, self.clipped, self.other) = (self.charged(self.by.capacity()), true, None);
+    /// Takes over the states of another cell under parameters that have none here.
+    pub(crate) fn add_kin_of(&mut self, other: &Self) {
+        for kin in &other.states {
+            if !kin.is_idle(self.at) && self.states.iter().all(|own| !own.by.is_alike(kin.by)) {
+                self.states.push(kin.clone());
+            }
+        }
+        self.own = self.states.iter().position(|kin| kin.by.is_alike(self.by));
+        evict(&mut self.states, self.own.unwrap_or(0));
+        self.own = self.states.iter().position(|kin| kin.by.is_alike(self.by));
     }
 
     /// µs until `cost` is admitted: 0 for now, [`NEVER`] for a cost above the capacity.
     pub(crate) fn wait(&self, cost: u64) -> u64 {
-        match self.wait_from_at(cost) {
+        let wait = if self.is_locked(cost) {
+            let converted = self.converted();
+            converted.by.wait(&converted.state.repr, self.at, cost)
+        } else {
+            self.wait_from_at(cost)
+        };
+        match wait {
             NEVER => NEVER,
             wait => self.since_now(wait),
         }
@@ -91,10 +112,9 @@ impl<'a> Cell<'a> {
 
     /// Charges an admitted cost. Returns the µs to wait before going on, and the charge.
     pub(crate) fn take(&mut self, cost: u64) -> (u64, Taken) {
-        self.carry_over();
-        // An idle key has nothing left that the state could fail to tell.
-        self.clipped = self.clipped && self.by.standing(&self.repr, self.at).reset > 0;
-        let (delay, taken) = self.by.take(&mut self.repr, self.at, cost);
+        let mut own = self.take_own();
+        let (delay, taken) = self.by.take(&mut own.state.repr, self.at, cost);
+        self.charge_kin(own, cost);
         // Until the clock has caught up, nothing may leave.
         let delay = if self.by.delays() { delay + self.lag } else { delay };
         if self.until_charged {
@@ -102,6 +122,24 @@ impl<'a> Cell<'a> {
             self.lag = 0;
         }
         (delay, taken)
+    }
+
+    /// Charges a cost as far as units remain.
+    pub(crate) fn debit(&mut self, cost: u64) {
+        let mut own = self.take_own();
+        own.debit(self.at, cost);
+        self.charge_kin(own, cost);
+    }
+
+    /// Notes that a cost was refused. A request of parameters without a state of their own changes nothing, unless the
+    /// others' states would lock it out for longer than its own limit ever would: then its own state begins now.
+    pub(crate) fn refuse(&mut self, cost: u64) {
+        if self.is_locked(cost) {
+            let (own, place) = (self.converted(), self.states.len());
+            self.states.push(own);
+            evict(&mut self.states, place);
+            (self.own, self.has_begun) = (Some(self.states.len() - 1), true);
+        }
     }
 
     /// Where the key stands.
@@ -113,81 +151,145 @@ impl<'a> Cell<'a> {
     /// Makes an earlier charge one of `actual` units: gives back the difference, or debits it as far as something is
     /// left.
     pub(crate) fn settle(&mut self, taken: Taken, actual: u64) {
-        let Some((writer, _)) = self.other else {
-            return self.by.settle(&mut self.repr, self.at, taken, actual);
-        };
-        if writer.standing(&self.repr, self.at).reset == 0 {
-            // The key is idle, so which parameters wrote its state does not matter.
-            let mut own = Self::fresh(self.by, self.at);
-            own.settle(taken, actual);
+        let at = self.at;
+        if let (Some(0), [own]) = (self.own, &mut *self.states) {
+            return own.by.settle(&mut own.state.repr, at, taken, actual);
+        }
+        if self.is_idle() {
+            // The key is as good as unused, so which parameters wrote its states does not matter.
+            let mut own = match self.own {
+                Some(place) => Kin::alone(self.by, self.number, self.states[place].state.repr.clone()),
+                None => Kin::alone(self.by, self.number, self.by.fresh_repr()),
+            };
+            self.by.settle(&mut own.state.repr, at, taken, actual);
             // A settlement with no effect does not write.
-            if own.standing_at().reset > 0 {
-                *self = own;
+            if !own.is_idle(at) {
+                self.states.clear();
+                self.states.push(own);
+                self.own = Some(0);
             }
-        } else if !self.by.is_over(self.at, taken.mark)
-            && let Some((cost, actual)) = self.carried_back().and_then(|to| to.settlement(taken.cost, actual))
-        {
-            writer.settle(&mut self.repr, self.at, Taken { cost, ..taken }, actual);
+            return;
+        }
+        let (is_over, from) = (self.by.is_over(at, taken.mark), self.by.charged_from(taken.mark));
+        for (place, kin) in self.states.iter_mut().enumerate() {
+            if self.own == Some(place) {
+                kin.by.settle(&mut kin.state.repr, at, taken, actual);
+            } else if !is_over {
+                let conversion = Conversion { rule: self.rule, from: self.by.capacity(), to: kin.by.capacity() };
+                if let Some((cost, actual)) = conversion.settlement(taken.cost, actual) {
+                    kin.settle_debit(at, from, Taken { cost, ..taken }, actual);
+                }
+            }
+        }
+        if let [alone] = &mut *self.states {
+            alone.state.cut = BEFORE_ALL;
         }
     }
 
-    /// Rewrites a state of other parameters: what they counted as used stays used, as far as the carry rule says.
-    pub(crate) fn carry_over(&mut self) {
-        let Some(conversion) = self.conversion() else { return };
-        let counted = self.counted();
-        let carried = self.charged(conversion.used(counted));
-        (self.repr, self.clipped, self.other) = (carried, conversion.clips(counted), None);
+    /// Takes the own state out, or begins it: what the others count as used stays used, as far as the carry rule says.
+    fn take_own(&mut self) -> Kin<'a> {
+        let starts_anew = self.own.is_none_or(|_| self.states.len() > 1) && self.is_idle();
+        let mut own = match self.own.take() {
+            Some(place) => self.states.remove(place),
+            None => self.converted(),
+        };
+        if starts_anew {
+            self.states.clear();
+        }
+        own.number = self.number;
+        own
     }
 
-    /// An unused state that is charged so many units at once.
-    fn charged(&self, units: u64) -> Repr {
+    /// Whether the key is as good as unused under all parameters. A store may forget it then, so nothing may depend on
+    /// whether it has.
+    fn is_idle(&self) -> bool {
+        self.states.iter().all(|kin| kin.is_idle(self.at))
+    }
+
+    /// Debits a cost to all states but the own one, which was charged and becomes the first.
+    fn charge_kin(&mut self, mut own: Kin<'a>, cost: u64) {
+        let (at, capacity) = (self.at, self.by.capacity());
+        if self.rule == Carry::Keep {
+            self.states.retain(|kin| !kin.is_forgotten(at, capacity));
+            for kin in &mut self.states {
+                if kin.state.since == BEFORE_ALL {
+                    kin.state.since = at.as_micros();
+                }
+                kin.debit(at, cost);
+            }
+        } else {
+            self.states.clear();
+        }
+        if self.states.is_empty() {
+            own.state = KinState::alone(own.state.repr);
+        } else {
+            own.state.since = at.as_micros();
+        }
+        self.states.insert(0, own);
+        self.own = Some(0);
+        evict(&mut self.states, 0);
+    }
+
+    /// The own state that begins now.
+    fn converted(&self) -> Kin<'a> {
+        let (used, is_cut) = self.used();
         let mut repr = self.by.fresh_repr();
-        if units > 0 {
-            self.by.take(&mut repr, self.at, units);
+        if used > 0 {
+            self.by.take(&mut repr, self.at, used);
         }
-        repr
+        let since = self.at.as_micros();
+        let cut = if is_cut { since } else { BEFORE_ALL };
+        Kin { by: self.by, number: self.number, state: KinState { repr, since, cut } }
+    }
+
+    /// Units that count as used by what the others' states count, and whether those are more than fit.
+    fn used(&self) -> (u64, bool) {
+        let each = self.states.iter().map(|kin| {
+            let counted = kin.counted(self.at);
+            (self.conversion_from(kin).used(counted), counted > self.by.capacity())
+        });
+        each.fold((0, false), |(most, is_cut), (used, cuts)| (most.max(used), is_cut || cuts))
+    }
+
+    /// Whether a cost that parameters without an own state could admit would wait for longer than their own limit, all
+    /// used up, takes to recover.
+    fn is_locked(&self, cost: u64) -> bool {
+        let may_be = self.own.is_none() && self.rule == Carry::Keep && cost > 0 && cost <= self.by.capacity();
+        may_be && self.wait_from_at(cost) > self.by.recovers_in(self.at)
     }
 
     fn wait_from_at(&self, cost: u64) -> u64 {
-        match (self.other, self.conversion()) {
-            (Some((writer, _)), Some(conversion)) if cost > 0 && cost <= conversion.to => {
-                // The writer admits this much exactly when no more is used than leaves room for the cost.
-                writer.wait(&self.repr, self.at, conversion.from - conversion.most(cost))
-            }
-            _ => self.by.wait(&self.repr, self.at, cost),
+        if let Some(own) = self.own {
+            return self.by.wait(&self.states[own].state.repr, self.at, cost);
         }
+        let capacity = self.by.capacity();
+        if cost == 0 || cost > capacity {
+            return if cost == 0 { 0 } else { NEVER };
+        }
+        let waits = self.states.iter().map(|kin| {
+            // The writer admits this much exactly when no more is used than leaves room for the cost.
+            let conversion = self.conversion_from(kin);
+            kin.by.wait(&kin.state.repr, self.at, conversion.from - conversion.most(cost))
+        });
+        waits.max().unwrap_or(0)
     }
 
     fn standing_at(&self) -> Standing {
-        let (Some((writer, _)), Some(conversion)) = (self.other, self.conversion()) else {
-            return self.by.standing(&self.repr, self.at);
-        };
-        match conversion.used(self.counted()) {
+        if let Some(own) = self.own {
+            return self.states[own].standing(self.at);
+        }
+        match self.used().0 {
             0 => self.by.standing(&self.by.fresh_repr(), self.at),
             used => {
-                let remaining = conversion.to - used;
-                let reset = writer.standing(&self.repr, self.at).reset;
+                let remaining = self.by.capacity() - used;
+                let reset = self.states.iter().map(|kin| kin.standing(self.at).reset).max().unwrap_or(0);
                 Standing { remaining, reset, next: self.wait_from_at(remaining + 1) }
             }
         }
     }
 
-    /// Units that the other parameters count as used. What remains is rounded down, so this is rounded up.
-    fn counted(&self) -> u64 {
-        let writer = self.other.map_or(self.by, |(writer, _)| writer);
-        writer.capacity().saturating_sub(writer.standing(&self.repr, self.at).remaining)
-    }
-
-    /// From the parameters that wrote the state to those that decide.
-    fn conversion(&self) -> Option<Conversion> {
-        let (writer, rule) = self.other?;
-        Some(Conversion { rule, from: writer.capacity(), to: self.by.capacity(), clipped: self.clipped })
-    }
-
-    /// From the parameters that decide to those that wrote the state.
-    fn carried_back(&self) -> Option<Conversion> {
-        let (writer, rule) = self.other?;
-        Some(Conversion { rule, from: self.by.capacity(), to: writer.capacity(), clipped: false })
+    fn conversion_from(&self, kin: &Kin<'_>) -> Conversion {
+        Conversion { rule: self.rule, from: kin.by.capacity(), to: self.by.capacity() }
     }
 
     /// A wait from the instant that counts, as a wait from the clock's time.

@@ -18,7 +18,7 @@
 //! when the clock steps in either direction: a step back admits no extra units, and two clocks that disagree do not
 //! admit the same units twice.
 
-// `cell` is where requests meet states. Each algorithm has a file with its builder and its `Transition`; GCRA, token
+// `cell` is where requests meet states, and `kin` the states of a key whose limit has changed. Each algorithm has a file with its builder and its `Transition`; GCRA, token
 // bucket and leaky meter are one `drain` in three vocabularies.
 
 mod build;
@@ -34,6 +34,7 @@ mod encode;
 mod fixed_window;
 mod gcra;
 mod interval_bucket;
+mod kin;
 mod leaky_bucket;
 mod leaky_meter;
 mod level;
@@ -60,11 +61,13 @@ pub(crate) use dispatch::Visitor;
 pub use fixed_window::FixedWindow;
 pub use gcra::Gcra;
 pub use interval_bucket::IntervalBucket;
+pub(crate) use kin::{Kin, KinState, States};
 pub use leaky_bucket::LeakyBucket;
 pub use leaky_meter::LeakyMeter;
 pub use sliding_log::SlidingLog;
 pub use sliding_window::SlidingWindow;
 pub use state::State;
+pub(crate) use state::Writers;
 pub(crate) use stored::{Repr, Stored, Words};
 pub use token_bucket::TokenBucket;
 pub(crate) use transition::Transition;

@@ -276,6 +276,10 @@ impl Transition for Estimate {
         }
     }
 
+    fn charged_from(&self, mark: Mark) -> i64 {
+        mark.at.saturating_mul(self.width())
+    }
+
     fn is_over(&self, now: Timestamp, mark: Mark) -> bool {
         split(now.as_micros(), self.width).0 - mark.at > self.buckets
     }

@@ -1,8 +1,11 @@
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::carry::Carry;
 use super::cell::Cell;
 use super::dispatch::Algorithm;
+use super::kin::{Kin, KinState, States};
 use super::stored::Repr;
 use super::verdict::Verdict;
 use crate::time::Timestamp;
@@ -24,60 +27,131 @@ use crate::time::Timestamp;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
-    pub(crate) repr: Repr,
-    /// More may have been used than the state tells: it was cut to the capacity when the parameters changed.
-    pub(crate) clipped: bool,
+    /// The state that was charged last.
+    pub(crate) first: KinState,
     /// The parameters that wrote it, if not those of the policy's first tier.
     pub(crate) under: Option<Arc<Algorithm>>,
+    /// The key's states under other parameters.
+    pub(crate) kin: Vec<(Arc<Algorithm>, KinState)>,
 }
+
+impl State {
+    pub(crate) const fn alone(repr: Repr) -> Self {
+        Self { first: KinState::alone(repr), under: None, kin: Vec::new() }
+    }
+
+    /// Names the parameters that wrote the state. Needed before a policy with other parameters decides about a state
+    /// that was kept in hand; a state that [names its parameters](Self::from_wire_of) keeps them.
+    ///
+    /// ```
+    /// use throttle_core::backend::Call;
+    /// use throttle_core::{Gcra, Key, Policy, PolicySet, Rate, Timestamp};
+    ///
+    /// let limit = |count| PolicySet::new(Policy::new("per-user", Gcra::new(Rate::per_day(count)))?);
+    /// let (large, small) = (limit(100)?, limit(10)?);
+    /// let algorithm = large.policies()[0].algorithm();
+    /// let (now, call) = (Timestamp::EPOCH, |cost| [Call::from(Key::from("ada")).costing(cost)]);
+    ///
+    /// let mut states = [algorithm.fresh()];
+    /// assert_eq!(large.decide(&mut states, now, &call(8)).remaining(), 92);
+    /// let mut states = states.map(|state| state.written_under(algorithm));
+    /// assert_eq!(small.decide(&mut states, now, &call(1)).remaining(), 1);
+    /// assert_eq!(large.decide(&mut states, now, &call(1)).remaining(), 90);
+    /// # Ok::<(), throttle_core::ConfigError>(())
+    /// ```
+    #[must_use]
+    pub fn written_under(mut self, algorithm: &Algorithm) -> Self {
+        self.under.get_or_insert_with(|| Arc::new(*algorithm));
+        self
+    }
+
+    /// Whether the parameters of a policy's first tier wrote the state, and no others have a state of the key.
+    #[must_use]
+    pub fn is_alone(&self) -> bool {
+        self.under.is_none() && self.kin.is_empty()
+    }
+
+    /// The parameters that wrote the states of the key; `first` wrote what names none.
+    pub(crate) fn writers(&self, first: &Algorithm) -> Writers {
+        let other = |(by, _): &(Arc<Algorithm>, KinState)| **by;
+        std::iter::once(self.under.as_deref().map_or(*first, |by| *by)).chain(self.kin.iter().map(other)).collect()
+    }
+
+    /// Moves the states out.
+    pub(crate) fn take<'a>(&mut self, writers: &'a Writers) -> States<'a> {
+        let empty = KinState::alone(Repr::EMPTY);
+        let first = std::mem::replace(&mut self.first, empty);
+        let states = std::iter::once(first).chain(self.kin.drain(..).map(|(_, state)| state));
+        writers.iter().zip(states).map(|(by, state)| Kin { by, number: 0, state }).collect()
+    }
+
+    /// Moves states in. `first` are the parameters that need no name.
+    pub(crate) fn put(&mut self, states: States<'_>, first: &Algorithm) {
+        let mut states = states.into_iter();
+        if let Some(kin) = states.next() {
+            self.first = kin.state;
+            if kin.by.is_alike(first) {
+                self.under = None;
+            } else if self.under.as_deref().is_none_or(|under| !under.is_alike(kin.by)) {
+                self.under = Some(Arc::new(*kin.by));
+            }
+        }
+        self.kin = states.map(|kin| (Arc::new(*kin.by), kin.state)).collect();
+    }
+}
+
+/// The parameters of each of a key's states, in their order.
+pub(crate) type Writers = SmallVec<[Algorithm; 1]>;
 
 impl Algorithm {
     /// The state of a key that was never used.
     #[must_use]
     pub fn fresh(&self) -> State {
-        State { repr: self.fresh_repr(), clipped: false, under: None }
+        State::alone(self.fresh_repr())
     }
 
     /// Decides about `cost` units and charges them if they are admitted. A cost of 0 peeks: it is always admitted and
     /// charges nothing.
     ///
     /// A state that another algorithm made counts as fresh. A state of the same algorithm with other parameters must be
-    /// [carried over](Self::carry_over) first.
+    /// [carried over](Self::carry_over) first, or decided by a [`PolicySet`](crate::PolicySet), which knows how.
     #[must_use]
     pub fn decide(&self, state: State, now: Timestamp, cost: u64) -> (State, Verdict) {
         let under = state.under;
-        let mut cell = Cell::new(self, state.repr, state.clipped, now);
+        let mut cell = Cell::new(self, 0, state.first.repr, now);
         let wait = cell.wait(cost);
         let delay = if wait == 0 && cost > 0 { cell.take(cost).0 } else { 0 };
         let verdict = Verdict { standing: cell.standing(), wait, delay };
-        let (repr, clipped) = cell.into_state();
-        (State { repr, clipped, under }, verdict)
+        let mut state = State { under, ..State::alone(Repr::EMPTY) };
+        if let Some(kin) = cell.into_states().into_iter().next() {
+            state.first = kin.state;
+        }
+        (state, verdict)
     }
 
     /// Returns the verdict for a cost of 0, which charges nothing.
     #[must_use]
     pub fn peek(&self, state: &State, now: Timestamp) -> Verdict {
-        Verdict { standing: self.standing(&state.repr, now), wait: 0, delay: 0 }
+        Verdict { standing: self.standing(&state.first.repr, now), wait: 0, delay: 0 }
     }
 
     /// Returns the first instant from which `state` equals a fresh one in every later decision. From then on it may be
     /// dropped, as long as the clock does not step back before that instant.
     #[must_use]
     pub fn fresh_at(&self, state: &State) -> Timestamp {
-        self.repr_fresh_at(&state.repr)
+        let by = state.under.as_deref().unwrap_or(self);
+        let kin = state.kin.iter().map(|(by, kin)| by.repr_fresh_at(&kin.repr));
+        kin.fold(by.repr_fresh_at(&state.first.repr), Timestamp::max)
     }
 
-    /// Converts a state of `old`, the former limit: used units stay used, up to the new capacity.
+    /// Converts a state of `old`, another limit, to a state of this one alone: used units stay used, up to the capacity.
     ///
-    /// A raised limit takes effect at once, and a lowered one refuses a key for no longer than its own window. If a key
-    /// had used more than the lowered limit, its new state records that the limit is used up, but not by how much it
-    /// was exceeded. Whenever the limit is raised before the key has recovered, the key counts as exhausted. So
-    /// changing back and forth between limits admits no more than the largest of them does.
+    /// A [`PolicySet`](crate::PolicySet) converts a state when a request is first charged under changed limits, and
+    /// keeps the state of the former limit beside it, so that a limit that is changed back has lost nothing.
     #[must_use]
     pub fn carry_over(&self, old: &Self, state: &State, now: Timestamp) -> State {
-        let mut cell = Cell::new(self, state.repr.clone(), state.clipped, now).written_by(old, Carry::Keep);
-        cell.carry_over();
-        let (repr, clipped) = cell.into_state();
-        State { repr, clipped, under: None }
+        let mut states = States::new();
+        states.push(Kin { by: old, number: 0, state: state.first.clone() });
+        State::alone(Cell::of(self, 0, Carry::Keep, states, now).into_own())
     }
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::{
-    Algorithm, CalendarQuota, Carry, Cell, FixedWindow, Gcra, IntervalBucket, LeakyBucket, LeakyMeter, SlidingLog,
-    SlidingWindow, State, TokenBucket,
+    Algorithm, CalendarQuota, Carry, Cell, FixedWindow, Gcra, IntervalBucket, Kin, LeakyBucket, LeakyMeter, SlidingLog,
+    SlidingWindow, State, States, TokenBucket,
 };
 use crate::rate::Rate;
 use crate::time::Timestamp;
@@ -90,7 +90,7 @@ proptest! {
                 prop_assert_eq!(after(standing.next - 1).remaining, standing.remaining, "{:?}", algorithm);
             }
             // What was charged and settled can be written, and is read as it was.
-            let state = State { repr: repr.clone(), clipped: false, under: None };
+            let state = State::alone(repr.clone());
             let bytes = state.to_wire(&algorithm).unwrap();
             prop_assert_eq!(State::from_wire(&algorithm, &bytes), Some(state), "{:?}", algorithm);
         }
@@ -207,7 +207,9 @@ fn the_next_unit_of_a_state_that_is_carried_over_comes_when_it_is_admitted() {
         for rule in [Carry::Keep, Carry::Proportional] {
             let (state, _) = former.decide(former.fresh(), T0, used);
             let cell = |after: u64| {
-                Cell::new(&later, state.repr.clone(), false, T0.after_micros(after)).written_by(&former, rule)
+                let mut states = States::new();
+                states.push(Kin::alone(&former, 0, state.first.repr.clone()));
+                Cell::of(&later, 0, rule, states, T0.after_micros(after))
             };
             let standing = cell(0).standing();
             assert_eq!(standing.next, cell(0).wait(standing.remaining + 1), "{rule:?} from {former:?}");
@@ -226,20 +228,4 @@ fn what_remains_of_a_huge_limit_lasts_for_its_whole_period() {
         let unused = algorithm.standing(&algorithm.fresh_repr(), T0);
         assert_eq!(algorithm.effective_window(unused), period, "{algorithm:?}");
     }
-}
-
-/// What was cut off when a limit was lowered is not forgotten by a decision in between.
-#[test]
-fn law_07_a_decision_keeps_what_was_cut_off() {
-    let limit = |count| Gcra::new(Rate::new(count, micros(900))).build().unwrap();
-    let (wide, narrow) = (limit(30), limit(3));
-    let (state, _) = wide.decide(wide.fresh(), T0, 30);
-    let state = narrow.carry_over(&wide, &state, T0);
-    let later = T0.after_micros(400);
-    let (state, verdict) = narrow.decide(state, later, 1);
-    assert!(verdict.is_admitted());
-    assert_eq!(wide.peek(&wide.carry_over(&narrow, &state, later), later).remaining(), 0, "of 30, most are used");
-    let (idle, _) = narrow.decide(state, later.after_micros(900), 1);
-    let idle = wide.carry_over(&narrow, &idle, later.after_micros(900));
-    assert_eq!(wide.peek(&idle, later.after_micros(900)).remaining(), 29, "a key that was idle has used one");
 }

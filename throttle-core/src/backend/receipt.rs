@@ -1,6 +1,6 @@
 use smallvec::{SmallVec, smallvec};
 
-use crate::algorithm::{Algorithm, State, Taken};
+use crate::algorithm::{Algorithm, Carry, Cell, State, Taken};
 use crate::call::Call;
 use crate::decided_by::DecidedBy;
 use crate::decision::Decision;
@@ -107,22 +107,23 @@ impl ReceiptItem {
         self.decided_by
     }
 
-    /// Settles this item on the key's state, for backends that keep [`State`]s. An item that was not charged at the
-    /// store changes nothing.
+    /// Settles this item on the key's state, for backends that keep [`State`]s of policies without tiers. An item that
+    /// was not charged at the store changes nothing.
     pub fn apply(&self, algorithm: &Algorithm, state: &mut State, now: Timestamp) {
-        if self.decided_by == DecidedBy::Store {
-            algorithm.settle(&mut state.repr, now, self.taken, self.actual);
-        }
+        self.apply_in(algorithm, algorithm, Carry::Keep, state, now);
     }
 
-    /// Settles like [`apply`](Self::apply) on a state of a policy that may have tiers. The state may have been carried
-    /// over to another tier since the charge.
+    /// Settles like [`apply`](Self::apply) on a state of a policy that may have tiers.
     pub fn apply_to(&self, policy: &Policy, state: &mut State, now: Timestamp) {
+        self.apply_in(policy.tier(self.tier).algorithm(), policy.algorithm(), policy.carry(), state, now);
+    }
+
+    fn apply_in(&self, by: &Algorithm, first: &Algorithm, rule: Carry, state: &mut State, now: Timestamp) {
         if self.decided_by == DecidedBy::Store {
-            let writer = state.under.clone();
-            let mut cell = policy.cell(self.tier, state, writer.as_deref(), now);
+            let writers = state.writers(first);
+            let mut cell = Cell::of(by, 0, rule, state.take(&writers), now);
             cell.settle(self.taken, self.actual);
-            policy.put_back(cell, state);
+            state.put(cell.into_states(), first);
         }
     }
 }

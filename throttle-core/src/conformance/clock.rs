@@ -87,8 +87,9 @@ pub fn law_07_forgetting_and_stepping_back_is_bounded<H: Harness>(sample: &Sampl
     assert!(bought <= most, "{bought} units of a key with {} on two clocks that took turns", sample.capacity());
 }
 
-/// A lowered limit counts former use and refuses a key for no longer than its own window; a raised limit takes effect
-/// at once. Another algorithm under the same name starts with the former use.
+/// A lowered limit counts former use, and refuses a key for no longer than its own window. A raised limit counts former
+/// use only. Another algorithm under the same name starts with the former use. A limit that is changed back has lost
+/// nothing.
 pub fn law_07_changed_limit_is_carried_over<H: Harness>(sample: &Sample) {
     let (high, low) = (*sample.algorithm(), *sample.lowered());
     let other = Gcra::new(Rate::per_hour(5)).burst(6).build().expect("a valid algorithm");
@@ -115,8 +116,21 @@ pub fn law_07_changed_limit_is_carried_over<H: Harness>(sample: &Sample) {
         harness.set_time(START.after_micros(wait));
         assert!(after.take(&key, 1).is_admitted(), "after its wait of {wait} µs");
         both_versions_take_turns(&harness, &before, &after, round as u64);
+        let key = Key::builder().text("back").number(round as u64).finish();
+        harness.set_time(LATER);
+        before.put_in_force();
+        assert!(before.take(&key, used).is_admitted());
+        after.put_in_force();
+        let more = u64::from(after.take(&key, 1).is_admitted());
+        let _ = (after.take(&key, new.capacity()), after.remaining(&key));
+        before.put_in_force();
+        let expected = old.capacity().saturating_sub(used + more);
+        assert_eq!(before.remaining(&key), expected, "{used} and {more} of {} used", old.capacity());
     }
 }
+
+/// After all that happens before.
+const LATER: Timestamp = START.after_micros(180_000_000_000_000);
 
 /// Two versions of a limit, deployed in turn: a change that is made, reverted and made again.
 fn both_versions_take_turns<H: Harness>(harness: &H, old: &Fixture<'_, H>, new: &Fixture<'_, H>, seed: u64) {

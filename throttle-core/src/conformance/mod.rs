@@ -45,9 +45,9 @@
 //! The kit checks four details of the contract:
 //!
 //! * The parameters of a policy that were prepared last are in force, and only a policy that
-//!   [replaces](crate::Policy::replace_existing) those in use can change them. The first decision that reads a state of
-//!   earlier parameters [carries it over](crate::Algorithm::carry_over). Even a refusal or a peek does so, although it
-//!   changes nothing else. With tiers, the first charge carries it over: see [`Carry`](crate::Carry).
+//!   [replaces](crate::Policy::replace_existing) those in use can change them. A key keeps a state for each set of
+//!   parameters that charges it, as [`PolicySet::decide`](crate::PolicySet::decide) does, so that a limit that is changed
+//!   back has lost nothing. See [`Carry`](crate::Carry).
 //! * A state may be dropped as soon as the kit's clock shows that it cannot be told from a fresh one, and never before.
 //!   A store that expires keys by a clock of its own must not do so while the kit's clock stands still.
 //! * If the clock steps back to before the instant at which a dropped state became fresh, a decision may be made

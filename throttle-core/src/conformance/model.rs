@@ -23,7 +23,7 @@ impl Model {
         self.look(now);
         let at = |policy: usize| Some((set.policies()[policy].name().to_owned(), calls.get(policy)?.key()?.clone()));
         let mut states: Vec<State> = (0..set.policies().len())
-            .map(|policy| self.state(set.policies()[policy].algorithm(), at(policy).as_ref(), now))
+            .map(|policy| self.state(set.policies()[policy].algorithm(), at(policy).as_ref()))
             .collect();
         let decision = set.decide(&mut states, now, calls);
         for (policy, state) in states.into_iter().enumerate() {
@@ -40,8 +40,8 @@ impl Model {
         for item in charge.items() {
             let policy = &set.policies()[item.policy()];
             let place = (policy.name().to_owned(), item.key().clone());
-            let mut state = self.state(policy.algorithm(), Some(&place), now);
-            item.apply(policy.algorithm(), &mut state, now);
+            let mut state = self.state(policy.algorithm(), Some(&place));
+            item.apply_to(policy, &mut state, now);
             self.states.insert(place, (*policy.algorithm(), state));
         }
         self.look(now);
@@ -62,9 +62,10 @@ impl Model {
         self.floor = fresh.filter(|at| *at <= now).fold(self.floor, Timestamp::max);
     }
 
-    fn state(&self, algorithm: &Algorithm, place: Option<&(String, Key)>, now: Timestamp) -> State {
+    fn state(&self, algorithm: &Algorithm, place: Option<&(String, Key)>) -> State {
         match place.and_then(|place| self.states.get(place)) {
-            Some((old, state)) if old != algorithm => algorithm.carry_over(old, state, now),
+            // What a state of other parameters means under these is for the set to say.
+            Some((old, state)) if old != algorithm => state.clone().written_under(old),
             Some((_, state)) => state.clone(),
             None => algorithm.fresh(),
         }

@@ -63,6 +63,7 @@ struct Trace<'h, H: Harness> {
     /// µs in which everything is forgotten.
     span: u64,
     steps_back: bool,
+    changes: bool,
     /// Charges to settle, the backend's and the model's.
     charges: Vec<[Receipt; 2]>,
     /// The wait of the last refused request, µs.
@@ -74,14 +75,18 @@ impl<'h, H: Harness> Trace<'h, H> {
         let fixtures = versions.map(|tree| Fixture::new(harness, tree));
         fixtures[0].put_in_force();
         let (model, random) = (Model::new(), Random::new(seed));
-        Self { harness, fixtures, model, random, now: START, span, steps_back, charges: Vec::new(), wait: 0 }
+        let changes = H::ATOMIC_SETS || fixtures[0].limiter.set().policies().len() == 1;
+        let (now, charges) = (START, Vec::new());
+        Self { harness, fixtures, model, random, now, span, steps_back, changes, charges, wait: 0 }
     }
 
     fn run(&mut self, steps: usize) {
         for step in 0..steps {
             self.move_clock();
             match self.random.below(100) {
-                0..=5 => self.change_limits(),
+                // Where each limit is reserved by itself, a reservation that is given back has begun a state under the
+                // limit's present parameters.
+                0..=5 if self.changes => self.change_limits(),
                 6..=8 => self.reset(),
                 9..=19 => self.settle(),
                 _ => self.decide(step),

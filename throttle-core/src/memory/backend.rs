@@ -18,6 +18,8 @@ use crate::time::{Clock, SystemClock, Timestamp};
 ///   policies counts twice. Sliding windows and logs store their counters in addition; a log takes up to 16 bytes for
 ///   each unit of its limit. The backend starts no thread. A request with a new key checks a few stored keys instead,
 ///   and drops those that equal unused ones.
+///   A key that was charged under several versions of a limit, or in several tiers, takes about 60 bytes more for each
+///   of them, up to eight, until it is idle.
 /// * **Filling it resets nothing.** A refused key stays refused until its wait is over, whatever other keys arrive.
 ///   When the store is full of live keys, new keys share overflow buckets, which may refuse early and never over-admit;
 ///   see [`Status::is_overflow`]. Each tier of a policy has an overflow bucket. A key that shares one is charged in the

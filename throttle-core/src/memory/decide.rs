@@ -95,6 +95,9 @@ impl Store {
         self.on_entry(asked, |cell, overflow| {
             let wait = cell.wait(cost);
             let (delay, taken) = if wait == 0 && cost > 0 { cell.take(cost) } else { Default::default() };
+            if wait > 0 {
+                cell.refuse(cost);
+            }
             let outcome = Outcome { wait, delay, taken };
             (taken.cost, Decision::of_one(outcome, cell.standing(), asked.in_force.tier, overflow))
         })

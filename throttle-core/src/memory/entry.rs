@@ -1,8 +1,8 @@
-//! One key of one policy in a locked shard: finds its state or makes room for one, and stores the outcome.
+//! One key of one policy in a locked shard: finds its states or makes room for one, and stores the outcome.
 
-use super::policies::{InForce, Version};
+use super::policies::InForce;
 use super::shard::{LockedShard, Shared};
-use super::slot::{CLIPPED, Label};
+use super::slot::Label;
 use crate::algorithm::{Carry, Cell};
 use crate::backend::ReceiptItem;
 use crate::time::Timestamp;
@@ -15,8 +15,8 @@ pub(super) struct Entry<'a> {
 }
 
 enum Place {
-    /// The key has a slot, last seen at this index, with a state that these parameters wrote.
-    Slot { index: usize, written: Version, small: bool },
+    /// The key has a slot, last seen at this index, whose state is small or not.
+    Slot { index: usize, small: bool },
     /// The key has no slot. Room for one may be reserved.
     New { reserved: bool },
 }
@@ -44,18 +44,43 @@ impl<'a> Entry<'a> {
             if !reserved {
                 return (bucket, cell);
             }
-            // There is room again. The key may have used units of the shared bucket, and those stay used.
-            let own = cell.clone();
+            // There is room again. The key may have used units of the shared buckets, and those stay used.
+            let mut own = cell.clone();
             bucket.store(cell, false, shard, shared);
+            Self::add_other_buckets(&mut own, in_force, now, shard, shared);
             return (Self { in_force, label, place: Place::New { reserved } }, own.until_charged());
         }
-        let cell = Self::fresh(in_force, now, shard);
+        let mut cell = Self::fresh(in_force, now, shard);
+        if reserved {
+            Self::add_other_buckets(&mut cell, in_force, now, shard, shared);
+        }
         let (label, cell) = if cost > 0 && !reserved {
             (Label::overflow(policy, in_force.tier), cell)
         } else {
             (label, cell.until_charged())
         };
         (Self { in_force, label, place: Place::New { reserved } }, cell)
+    }
+
+    /// Adds the states of the overflow buckets of the policy's other tiers to those of a key that gets a slot.
+    fn add_other_buckets(
+        cell: &mut Cell<'a>,
+        in_force: &InForce,
+        now: Timestamp,
+        shard: &mut LockedShard<'_>,
+        shared: &'a Shared,
+    ) {
+        if shard.rest.overflow_buckets() == 0 {
+            return;
+        }
+        for other in Self::other_tiers(in_force, shared) {
+            let label = Label::overflow(other.version.policy, other.tier);
+            if let Some(index) = shard.find(label) {
+                let (bucket, states) = Self::load(other, label, index, now, shard, shared);
+                cell.add_kin_of(&states);
+                bucket.store(states, false, shard, shared);
+            }
+        }
     }
 
     pub(super) fn label(&self) -> Label {
@@ -79,7 +104,8 @@ impl<'a> Entry<'a> {
         if cost > 0 && self.is_overflow() {
             self.charge_other_tiers((cost, now), shard, shared);
         }
-        self.store(cell, cost > 0, shard, shared);
+        let insert = cost > 0 || cell.has_begun();
+        self.store(cell, insert, shard, shared);
     }
 
     /// Settles a charge of the key. A key without a slot has nothing of the charge left, but may owe more.
@@ -105,10 +131,10 @@ impl<'a> Entry<'a> {
 
     /// The cell of a key without a slot.
     fn fresh(in_force: &'a InForce, now: Timestamp, shard: &LockedShard<'_>) -> Cell<'a> {
-        Cell::fresh(&in_force.algorithm, shard.earliest(now)).behind(now)
+        Cell::fresh(&in_force.algorithm, in_force.version.generation, shard.earliest(now)).behind(now)
     }
 
-    /// Moves the state out of the slot at an index.
+    /// Moves the states out of the slot at an index.
     fn load(
         in_force: &'a InForce,
         label: Label,
@@ -118,41 +144,25 @@ impl<'a> Entry<'a> {
         shared: &'a Shared,
     ) -> (Self, Cell<'a>) {
         let content = shard.table.get(index).expect("a slot that was found is used");
-        let (written, clipped) = (content.version(), content.generation() & CLIPPED != 0);
-        let by = &in_force.algorithm;
-        let is_own = written == in_force.version;
-        let writer = if is_own { by } else { shared.policies.algorithm(written).unwrap_or(by) };
-        let small = writer.is_small();
+        let (by, number, written) = (&in_force.algorithm, in_force.version.generation, content.version());
+        let writer = if written == in_force.version { by } else { shared.policies.algorithm(written).unwrap_or(by) };
         // A key that was forgotten may share an overflow bucket.
         let at = if label.is_overflow() { shard.earliest(now) } else { now };
-        let mut cell = Cell::new(by, shard.take_state(content, small), clipped, at).behind(now);
-        if !is_own {
-            // Units of a shared bucket stay used under every rule: a key that never changed its tier may have used
-            // them.
-            let rule = in_force.carry.filter(|_| !label.is_overflow()).unwrap_or(Carry::Keep);
-            cell = cell.written_by(writer, rule);
-            // A changed limit takes effect at once, a change of tier with the first charge.
-            if in_force.carry.is_none() {
-                cell.carry_over();
-            }
-        }
-        (Self { in_force, label, place: Place::Slot { index, written, small } }, cell)
+        // Units of a shared bucket stay used under every rule: a key that never changed its tier may have used them.
+        let rule = in_force.carry.filter(|_| !label.is_overflow()).unwrap_or(Carry::Keep);
+        let cell = Cell::of(by, number, rule, shard.take_states(content, writer, shared), at).behind(now);
+        (Self { in_force, label, place: Place::Slot { index, small: writer.is_small() } }, cell)
     }
 
-    /// Puts the state back into its slot. A key without a slot gets one if `insert` is set.
+    /// Puts the states back into the key's slot. A key without a slot gets one if `insert` is set.
     fn store(self, cell: Cell<'_>, insert: bool, shard: &mut LockedShard<'_>, shared: &Shared) {
-        let own = self.in_force.version.generation;
-        let is_foreign = cell.is_foreign();
-        let (repr, clipped) = cell.into_state();
-        let flag = if clipped { CLIPPED } else { 0 };
         match self.place {
-            Place::Slot { index, written, small } => {
-                let generation = if is_foreign { written.generation } else { own };
+            Place::Slot { index, small } => {
                 if let Some(index) = shard.find_again(self.label, index) {
-                    shard.put_state(index, small, generation | flag, repr);
+                    shard.put_states(index, small, cell.into_states());
                 }
             }
-            Place::New { .. } if insert => shard.insert(self.label, own | flag, repr),
+            Place::New { .. } if insert => shard.insert(self.label, cell.into_states()),
             Place::New { reserved: true } => shared.release(1),
             Place::New { .. } => {}
         }
@@ -164,16 +174,18 @@ impl<'a> Entry<'a> {
     #[cold]
     fn charge_other_tiers(&self, (cost, now): (u64, Timestamp), shard: &mut LockedShard<'_>, shared: &Shared) {
         let policy = self.in_force.version.policy;
-        let tiers = shared.policies.get(policy).map_or(&[][..], |policy| policy.tiers());
-        for in_force in tiers.iter().filter(|in_force| in_force.tier != self.in_force.tier) {
+        for in_force in Self::other_tiers(self.in_force, shared) {
             let label = Label::overflow(policy, in_force.tier);
             let (other, mut cell) = Entry::locate(in_force, label, (cost, now), shard, &[], shared);
-            if cost <= cell.standing().remaining {
-                cell.take(cost);
-            } else {
-                cell.fill();
-            }
+            cell.debit(cost);
             other.store(cell, true, shard, shared);
         }
+    }
+
+    /// The policy's tiers but one.
+    fn other_tiers<'b>(in_force: &InForce, shared: &'b Shared) -> impl Iterator<Item = &'b InForce> + use<'b> {
+        let tiers = shared.policies.get(in_force.version.policy).map_or(&[][..], |policy| policy.tiers());
+        let own = in_force.tier;
+        tiers.iter().filter(move |other| other.tier != own)
     }
 }

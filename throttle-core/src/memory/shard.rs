@@ -3,13 +3,14 @@
 //! A request that needs several shards locks all their rests in ascending order, and then holds their tables in
 //! ascending order. A request that holds a table waits for no rest. So no two requests wait for each other.
 
+use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 
-use super::policies::Policies;
-use super::slot::{Content, Label};
+use super::policies::{Policies, Version};
+use super::slot::{Content, HAS_KIN, Label};
 use super::sync::{AtomicUsize, Mutex, MutexGuard};
 use super::table::{ChangingTable, Table};
-use crate::algorithm::{Repr, Words};
+use crate::algorithm::{Algorithm, Kin, KinState, Repr, States, Words};
 use crate::time::Timestamp;
 
 /// The keys and states of one shard, on cache lines of its own, so that threads on different shards do not disturb each
@@ -32,6 +33,8 @@ pub(super) struct LockedShard<'a> {
 pub(super) struct Rest {
     /// States larger than two words, and which of their places are free.
     large: Option<Box<LargeStates>>,
+    /// What the slots of keys with kin have no room for.
+    kin: HashMap<Label, KinSlots>,
     /// Where the sweep continues.
     pub(super) cursor: usize,
     /// The latest instant at which a forgotten state had become fresh. For a clock before it, a key without a slot may
@@ -44,6 +47,15 @@ pub(super) struct Rest {
 struct LargeStates {
     states: Vec<Repr>,
     free: Vec<u32>,
+}
+
+/// The rest of a key that has kin.
+#[derive(Debug)]
+struct KinSlots {
+    /// Of the state in the slot, which is not repeated here.
+    first: KinState,
+    /// The states under other parameters, by generation.
+    others: Vec<(u8, KinState)>,
 }
 
 /// What all shards of a store share.
@@ -84,7 +96,7 @@ impl Shared {
 impl Shard {
     /// A shard for usually as many keys.
     pub(super) fn new(usual: usize) -> Self {
-        let rest = Rest { large: None, cursor: 0, horizon: Timestamp::MIN, overflow_buckets: 0 };
+        let rest = Rest { large: None, kin: HashMap::new(), cursor: 0, horizon: Timestamp::MIN, overflow_buckets: 0 };
         Self { table: Table::new(usual), rest: Mutex::new(rest) }
     }
 
@@ -126,6 +138,9 @@ impl Rest {
     /// Frees what a removed slot has held here, and returns for how many keys room is to be released.
     pub(super) fn forget(&mut self, content: &Content, small: bool) -> usize {
         self.free_large(content, small);
+        if content.has_kin() {
+            self.take_kin(content.label());
+        }
         let is_overflow = content.label().is_overflow();
         self.overflow_buckets -= u32::from(is_overflow);
         usize::from(!is_overflow)
@@ -138,6 +153,31 @@ impl Rest {
             large.states[place as usize] = Repr::EMPTY;
             large.free.push(place);
         }
+    }
+
+    fn take_kin(&mut self, label: Label) -> Option<KinSlots> {
+        let taken = self.kin.remove(&label);
+        if self.kin.is_empty() && self.kin.capacity() > 0 {
+            self.kin = HashMap::new();
+        }
+        taken
+    }
+
+    /// The first instant at which none of a key's kin counts anything; `None` for a slot without kin.
+    #[cold]
+    pub(super) fn kin_fresh_at(&self, label: Label, policies: &Policies) -> Option<Timestamp> {
+        let kin = self.kin.get(&label)?;
+        let fresh_at = |(generation, state): &(u8, KinState)| {
+            let by = policies.algorithm(Version { policy: label.policy(), generation: *generation })?;
+            Some(by.repr_fresh_at(&state.repr))
+        };
+        kin.others.iter().filter_map(fresh_at).max()
+    }
+
+    /// Keys that have kin.
+    #[cfg(test)]
+    pub(super) fn keys_with_kin(&self) -> usize {
+        self.kin.len()
     }
 
     /// The large state that a slot's words refer to.
@@ -158,31 +198,47 @@ impl LockedShard<'_> {
         if unmoved { Some(index) } else { self.find(label) }
     }
 
-    /// Moves the state out of a used slot that an algorithm with small or large states wrote.
-    /// [`put_state`](Self::put_state) moves one in again.
-    pub(super) fn take_state(&mut self, content: Content, small: bool) -> Repr {
-        if small {
-            return Repr::Words(content.words());
+    /// Moves the states of a key out of its used slot and the side table. `by` wrote the one in the slot.
+    /// [`put_states`](Self::put_states) moves them in again.
+    pub(super) fn take_states<'a>(&mut self, content: Content, by: &'a Algorithm, shared: &'a Shared) -> States<'a> {
+        let Version { policy, generation } = content.version();
+        let repr = if by.is_small() {
+            Repr::Words(content.words())
+        } else {
+            let state = self.rest.large_state(content.words());
+            state.map_or(Repr::EMPTY, |state| std::mem::replace(state, Repr::EMPTY))
+        };
+        let mut states = States::new();
+        states.push(Kin::alone(by, generation, repr));
+        if content.has_kin()
+            && let Some(kin) = self.rest.take_kin(content.label())
+        {
+            let KinState { since, cut, .. } = kin.first;
+            (states[0].state.since, states[0].state.cut) = (since, cut);
+            for (number, state) in kin.others {
+                let by = shared.policies.algorithm(Version { policy, generation: number });
+                states.extend(by.map(|by| Kin { by, number, state }));
+            }
         }
-        let state = self.rest.large_state(content.words());
-        state.map_or(Repr::EMPTY, |state| std::mem::replace(state, Repr::EMPTY))
+        states
     }
 
-    /// Puts a state into a used slot, in the place of one that was small or large.
-    pub(super) fn put_state(&mut self, index: usize, was_small: bool, generation: u8, repr: Repr) {
-        if let Some(content) = self.table.get(index) {
-            self.rest.free_large(&content, was_small);
+    /// Puts a key's states into its used slot, in the place of one that was small or large.
+    pub(super) fn put_states(&mut self, index: usize, was_small: bool, states: States<'_>) {
+        let Some(content) = self.table.get(index) else { return };
+        self.rest.free_large(&content, was_small);
+        if let Some((generation, words)) = self.words_of(content.label(), states) {
+            self.table.set(index, generation, words);
         }
-        let words = self.words_of(repr);
-        self.table.set(index, generation, words);
     }
 
-    pub(super) fn insert(&mut self, label: Label, generation: u8, repr: Repr) {
+    pub(super) fn insert(&mut self, label: Label, states: States<'_>) {
         if label.is_overflow() {
             self.rest.overflow_buckets += 1;
         }
-        let words = self.words_of(repr);
-        self.table.insert(Content::new(label, generation, words));
+        if let Some((generation, words)) = self.words_of(label, states) {
+            self.table.insert(Content::new(label, generation, words));
+        }
     }
 
     pub(super) fn remove(&mut self, index: usize, small: bool, shared: &Shared) {
@@ -225,8 +281,23 @@ impl LockedShard<'_> {
         self.remove(index, algorithm.is_none_or(|algorithm| algorithm.is_small()), shared);
     }
 
-    /// A state as the two words of a slot.
-    fn words_of(&mut self, repr: Repr) -> Words {
+    /// A key's states as what its slot holds: the generation, and the two words of the first. The others go to the side
+    /// table.
+    fn words_of(&mut self, label: Label, states: States<'_>) -> Option<(u8, Words)> {
+        let mut states = states.into_iter();
+        let first = states.next()?;
+        let others: Vec<(u8, KinState)> = states.map(|kin| (kin.number, kin.state)).collect();
+        let KinState { repr, since, cut } = first.state;
+        let mut generation = first.number;
+        if !others.is_empty() {
+            generation |= HAS_KIN;
+            let first = KinState { repr: Repr::EMPTY, since, cut };
+            self.rest.kin.insert(label, KinSlots { first, others });
+        }
+        Some((generation, self.words_of_one(repr)))
+    }
+
+    fn words_of_one(&mut self, repr: Repr) -> Words {
         if let Repr::Words(words) = repr {
             return words;
         }

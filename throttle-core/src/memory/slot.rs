@@ -8,7 +8,7 @@ use super::sync::AtomicU64;
 use crate::algorithm::Words;
 
 /// What a slot is found by: a hashed key and a policy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Label {
     number: u128,
     tag: u64,
@@ -59,13 +59,14 @@ fn order(low: u64, tag: u64) -> u64 {
     low.wrapping_add(tag.wrapping_mul(SPREAD))
 }
 
-/// A flag in a slot's generation: the used units had to be cut to a smaller capacity.
-pub(super) const CLIPPED: u8 = 1 << 7;
+/// A flag in a slot's generation: the key has states under other parameters too, its kin. They are in the shard's side
+/// table. No generation equals one with the flag, so the fast paths do not take such a slot.
+pub(super) const HAS_KIN: u8 = 1 << 7;
 
 /// What a slot holds: 32 bytes, the state beside the key.
 ///
-/// `instant` holds the generation of the parameters in its top 8 bits (with a flag, [`CLIPPED`], for states that tell
-/// less than was used) and the state's instant in the rest. `amount` holds the label's tag in its top 11 bits and the
+/// `instant` holds the generation of the parameters in its top 8 bits (with a flag, [`HAS_KIN`]) and the state's instant
+/// in the rest. `amount` holds the label's tag in its top 11 bits and the
 /// state's amount, which is below 2^53, in the rest. For a state larger than two words the amount is its place among
 /// the shard's large states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,7 +101,11 @@ impl Content {
     }
 
     pub(super) fn version(&self) -> Version {
-        Version { policy: self.label().policy(), generation: self.generation() & !CLIPPED }
+        Version { policy: self.label().policy(), generation: self.generation() & !HAS_KIN }
+    }
+
+    pub(super) fn has_kin(&self) -> bool {
+        self.generation() & HAS_KIN != 0
     }
 
     pub(super) fn is_empty(&self) -> bool {

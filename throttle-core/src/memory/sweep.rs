@@ -6,6 +6,7 @@
 
 use std::sync::atomic::Ordering;
 
+use super::policies::Policies;
 use super::shard::{LockedShard, Rest, Shared};
 use super::slot::{Content, Label};
 use super::store::Store;
@@ -41,7 +42,7 @@ impl LockedShard<'_> {
             if writer.is_none_or(|(last, _)| last != version) {
                 writer = shared.policies.algorithm(version).map(|algorithm| (version, algorithm));
             }
-            let stale = writer.and_then(|(_, algorithm)| rest.stale(content, algorithm, now, kept));
+            let stale = writer.and_then(|(_, algorithm)| rest.stale(content, algorithm, (now, kept), &shared.policies));
             let Some((fresh_at, small)) = stale else { return true };
             rest.horizon = rest.horizon.max(fresh_at);
             forgotten += rest.forget(content, small);
@@ -56,7 +57,7 @@ impl LockedShard<'_> {
         for _ in 0..count.min(self.table.end()) {
             let at = if self.rest.cursor < self.table.end() { self.rest.cursor } else { 0 };
             let used = self.table.get(at).and_then(|slot| Some((slot, shared.policies.algorithm(slot.version())?)));
-            match used.and_then(|(slot, writer)| self.rest.stale(&slot, writer, now, kept)) {
+            match used.and_then(|(slot, writer)| self.rest.stale(&slot, writer, (now, kept), &shared.policies)) {
                 // Closing the gap may have moved another slot here, so the cursor stays.
                 Some((fresh_at, small)) => {
                     self.rest.horizon = self.rest.horizon.max(fresh_at);
@@ -77,21 +78,24 @@ impl LockedShard<'_> {
 }
 
 impl Rest {
-    /// The instant at which a slot's state became fresh, if it has, and whether the state is small.
+    /// The instant at which a key's states became fresh, if all have, and whether the one in the slot is small.
     #[inline]
     fn stale(
         &mut self,
         content: &Content,
         writer: &Algorithm,
-        now: Timestamp,
-        kept: &[Label],
+        (now, kept): (Timestamp, &[Label]),
+        policies: &Policies,
     ) -> Option<(Timestamp, bool)> {
         let small = writer.is_small();
-        let fresh_at = if small {
+        let mut fresh_at = if small {
             writer.repr_fresh_at(&Repr::Words(content.words()))
         } else {
             writer.repr_fresh_at(self.large_state(content.words())?)
         };
+        if content.has_kin() && fresh_at <= now {
+            fresh_at = self.kin_fresh_at(content.label(), policies).map_or(fresh_at, |kin| fresh_at.max(kin));
+        }
         // The last instant stands for all that come after it, so nothing is known to be fresh there.
         let stale = fresh_at <= now && fresh_at < Timestamp::MAX && !kept.contains(&content.label());
         stale.then_some((fresh_at, small))

@@ -1,6 +1,7 @@
 //! Law 12: what one decision does is bounded, however large the store is, and waits for its own keys' shards only.
 
 mod growth;
+mod kin;
 mod labels;
 mod large_states;
 mod room;

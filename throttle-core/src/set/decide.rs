@@ -1,11 +1,9 @@
 //! Decides one request against every policy of a set: asks all of them, then charges as the tree says, or nothing.
 
-use std::sync::Arc;
-
 use smallvec::SmallVec;
 
 use super::policy_set::{AnyCharge, PolicyNode, PolicySet};
-use crate::algorithm::{Algorithm, Cell, NEVER, State};
+use crate::algorithm::{Cell, NEVER, State, Writers};
 use crate::call::Call;
 use crate::decision::{Decision, Status, Statuses, Summary};
 use crate::time::Timestamp;
@@ -24,6 +22,11 @@ pub(crate) struct PolicyCell<'a> {
 pub(crate) fn decide(set: &PolicySet, cells: &mut [Option<PolicyCell<'_>>]) -> Decision {
     let waits: SmallVec<[Option<u64>; 4]> =
         cells.iter().map(|policy| policy.as_ref().map(|policy| policy.cell.wait(policy.cost))).collect();
+    for (policy, wait) in cells.iter_mut().zip(&waits) {
+        if let (Some(policy), Some(1..)) = (policy, wait) {
+            policy.cell.refuse(policy.cost);
+        }
+    }
     let tree = Tree { set, waits: &waits };
     let asked = tree.wait(0);
     let wait = asked.map_or(0, |asked| asked.wait);
@@ -198,15 +201,17 @@ impl PolicySet {
     }
 
     fn decide_states(&self, states: &mut [State], at: impl Fn(usize) -> Timestamp, calls: &[Call]) -> Decision {
-        let writers: SmallVec<[Option<Arc<Algorithm>>; 3]> = states.iter().map(|state| state.under.clone()).collect();
-        let cells = self.policies().iter().enumerate().map(|(place, policy)| {
+        let policies = self.policies();
+        let writers = states.iter().zip(policies).map(|(state, policy)| state.writers(policy.algorithm()));
+        let writers: SmallVec<[Writers; 3]> = writers.collect();
+        let cells = policies.iter().enumerate().map(|(place, policy)| {
             let call = calls.get(place).filter(|call| call.key.is_some())?;
-            let cell = policy.cell(call.tier, states.get_mut(place)?, writers[place].as_deref(), at(place));
+            let cell = policy.cell(call.tier, states.get_mut(place)?, &writers[place], at(place));
             Some(PolicyCell { cell, cost: call.cost, tier: policy.effective_tier(call.tier), overflow: false })
         });
         let mut cells: SmallVec<[_; 3]> = cells.collect();
         let decision = decide(self, &mut cells);
-        for ((policy, state), cell) in self.policies().iter().zip(states).zip(cells) {
+        for ((policy, state), cell) in policies.iter().zip(states).zip(cells) {
             if let Some(PolicyCell { cell, .. }) = cell {
                 policy.put_back(cell, state);
             }

@@ -10,6 +10,7 @@ mod law_01_denials;
 mod law_02_03_04_answers;
 mod law_05_06_10_lives;
 mod law_05_06_atomicity;
+mod law_07_changed_and_back;
 mod law_07_changed_limits;
 mod law_07_lying_clocks;
 mod law_08_one_answer;

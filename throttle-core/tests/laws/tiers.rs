@@ -69,7 +69,19 @@ fn law_07_tiers_keep_units() {
     assert_eq!(desk.left(1, 0), 540, "60 used of 600");
     assert_eq!(desk.left(0, 0), 0, "a look moves nothing");
     assert_eq!(desk.left(1, 40), 500);
-    // 100 of 600 are used, and 10 drain each second: 60 fit the small tier in 4 s, and one more in 4.1 s.
+    // The small tier has counted all of it, as far as it could: one drains each second.
+    assert_eq!(desk.wait(0, 1), 1_000_000);
+    assert_eq!(desk.wait(0, 60), 60_000_000);
+    desk.clock.set(T0.after_micros(1_000_000));
+    assert_eq!(desk.left(0, 1), 0);
+    assert_eq!(desk.left(1, 0), 509, "100 were used, and ten have drained when one more is");
+}
+
+#[test]
+fn law_07_a_tier_that_was_never_charged_waits_at_the_pace_of_the_others() {
+    let desk = Desk::of(&per_minute(&[60, 600]), Carry::Keep);
+    assert_eq!(desk.left(1, 100), 500);
+    // 10 drain each second: 60 fit the small tier in 4 s, and one more in 4.1 s.
     assert_eq!(desk.wait(0, 1), 4_100_000);
     assert_eq!(desk.wait(0, 60), 10_000_000);
     desk.clock.set(T0.after_micros(4_100_000));
@@ -380,26 +392,25 @@ fn law_07_tiers_equal_a_naive_count_while_the_clock_stands_still() {
     }
 }
 
-/// Use that a lowered limit had to cut off is not forgotten on the way through a smaller tier.
+/// What does not fit a lowered limit is known again in a large tier, by way of a small one or not.
 #[test]
-fn law_07_use_cut_off_before_there_were_tiers_counts_in_each_tier() {
+fn law_07_use_that_a_lowered_limit_could_not_hold_counts_in_each_tier() {
     let hourly = |count: u64| Gcra::new(Rate::per_hour(count)).build().unwrap();
     let plain = |count: u64| PolicySet::new(Policy::new("policy", hourly(count)).unwrap().replace_existing()).unwrap();
-    for carry in [Carry::Keep, Carry::Proportional] {
-        for through in [None, Some(1)] {
-            let desk = Desk::of(&[hourly(100)], carry);
-            assert!(desk.decide(0, 50).is_admitted());
-            let lowered = desk.backend.prepare(plain(10)).unwrap();
-            assert!(!desk.backend.decide_now(&lowered, &[call(0, 1)]).is_admitted());
-            let tiers = desk.backend.prepare(set(&[10, 5, 100].map(hourly), carry)).unwrap();
-            desk.clock.set(T0.after_micros(40 * 60_000_000));
-            // Four of the ten that are left of fifty are still used, and one more passes through the smaller tier.
-            if let Some(smaller) = through {
-                assert!(desk.backend.decide_now(&tiers, &[call(smaller, 1)]).is_admitted());
-            }
-            let left = desk.backend.decide_now(&tiers, &[call(2, 0)]).remaining();
-            assert_eq!(left, 0, "{carry:?}, through {through:?}: it is unknown how much of a hundred was used");
-        }
+    for through in [None, Some(1)] {
+        let desk = Desk::of(&[hourly(100)], Carry::Keep);
+        assert!(desk.decide(0, 80).is_admitted());
+        let lowered = desk.backend.prepare(plain(10)).unwrap();
+        assert!(!desk.backend.decide_now(&lowered, &[call(0, 1)]).is_admitted());
+        let tiers = desk.backend.prepare(set(&[10, 5, 100].map(hourly), Carry::Keep)).unwrap();
+        desk.clock.set(T0.after_micros(47 * 60_000_000));
+        // More than 78 of the 80 have drained, and one more passes through the smaller tier.
+        let used = through.map_or(2, |smaller| {
+            assert!(desk.backend.decide_now(&tiers, &[call(smaller, 1)]).is_admitted());
+            3
+        });
+        let left = desk.backend.decide_now(&tiers, &[call(2, 0)]).remaining();
+        assert_eq!(left, 100 - used, "through {through:?}");
     }
 }
 
@@ -605,21 +616,13 @@ fn shares_of_tiers_are_noted_and_settled_in_the_tier_that_was_charged() {
     assert_eq!(left(), 50);
 }
 
-/// The bytes of one key of one policy, and the algorithm that wrote them: what any backend may keep.
-struct Kept(Option<(Algorithm, Vec<u8>)>);
+/// The bytes of one key of one policy: what any backend may keep.
+struct Kept(Option<Vec<u8>>);
 
 impl Kept {
-    fn state(&self, policy: &Policy, tier: u8, now: Timestamp) -> State {
-        let Some((by, bytes)) = &self.0 else { return policy.algorithm().fresh() };
-        if policy.is_tiered() {
-            return State::from_wire_of(policy, tier, bytes).expect("written by an algorithm");
-        }
-        let state = State::from_wire(by, bytes).expect("written by this one");
-        if by.tag() == policy.algorithm().tag() { state } else { policy.algorithm().carry_over(by, &state, now) }
-    }
-
-    fn keep(&mut self, by: &Algorithm, state: &State) {
-        self.0 = Some((*by, state.to_wire(by).expect("its own state")));
+    fn state(&self, policy: &Policy, tier: u8) -> State {
+        let Some(bytes) = &self.0 else { return policy.algorithm().fresh() };
+        State::from_wire_of(policy, tier, bytes).expect("written by an algorithm")
     }
 }
 
@@ -646,12 +649,12 @@ fn law_08_tiers_that_are_deployed_anew_equal_states_in_hand() {
             clock.set(now);
             let set = MemoryBackend::<ManualClock>::set(&in_force);
             let policy = &set.policies()[0];
-            let mut states = [kept.state(policy, *tier, now)];
+            let mut states = [kept.state(policy, *tier)];
+            let before = states.clone();
             let expected = set.decide(&mut states, now, &[call(*tier, *cost)]);
             prop_assert_eq!(&backend.decide_now(&in_force, &[call(*tier, *cost)]), &expected);
-            // Without tiers, a state is carried over whatever the decision.
-            if expected.statuses()[0].charged() > 0 || (!policy.is_tiered() && kept.0.is_some()) {
-                kept.keep(policy.tier(*tier).algorithm(), &states[0]);
+            if states != before {
+                kept.0 = states[0].to_wire(policy.algorithm());
             }
         }
         Ok(())

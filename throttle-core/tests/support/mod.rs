@@ -2,6 +2,7 @@
 #![allow(dead_code, unused_imports, reason = "each test binary uses its own part")]
 
 pub(crate) mod bounds;
+pub(crate) mod changes;
 pub(crate) mod golden;
 pub(crate) mod lives;
 pub(crate) mod machines;

@@ -29,7 +29,7 @@ impl Naive {
         let mut stored = self.states.lock().unwrap();
         let place = |policy: &Policy, i: usize| Some(place(policy, calls.get(i)?.key()?));
         let policies = || set.policies().iter().enumerate();
-        let mut states: Vec<_> = policies().map(|(i, policy)| load(&stored, policy, place(policy, i), now)).collect();
+        let mut states: Vec<_> = policies().map(|(i, policy)| load(&stored, policy, place(policy, i))).collect();
         let decision = set.decide(&mut states, now, calls);
         for ((i, policy), state) in policies().zip(states) {
             place(policy, i).map(|place| stored.insert(place, (*policy.algorithm(), state)));
@@ -46,20 +46,18 @@ impl Naive {
         for item in charge.items() {
             let policy = &set.policies()[item.policy()];
             let place = place(policy, item.key());
-            let mut state = load(&stored, policy, Some(place.clone()), now);
+            let mut state = load(&stored, policy, Some(place.clone()));
             item.apply_to(policy, &mut state, now);
             stored.insert(place, (*policy.algorithm(), state));
         }
     }
 }
 
-/// A key's state, under the parameters that the policy has now.
-fn load(stored: &States, policy: &Policy, place: Option<Place>, now: Timestamp) -> State {
+/// A key's state. One that former parameters wrote names them.
+fn load(stored: &States, policy: &Policy, place: Option<Place>) -> State {
     let algorithm = policy.algorithm();
     match place.and_then(|place| stored.get(&place)) {
-        // The stored state of a policy with tiers contains which tier wrote it.
-        Some((_, state)) if policy.is_tiered() => state.clone(),
-        Some((old, state)) if old != algorithm => algorithm.carry_over(old, state, now),
+        Some((old, state)) if old != algorithm => state.clone().written_under(old),
         Some((_, state)) => state.clone(),
         None => algorithm.fresh(),
     }

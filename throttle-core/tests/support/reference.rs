@@ -42,9 +42,24 @@ pub(crate) fn ceil(value: Q) -> i128 {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Paid {
     pub(crate) cost: i128,
+    pub(crate) at: i128,
     pub(crate) place: Place,
     /// The tier that was charged; the first one for a limit without tiers.
     pub(crate) tier: usize,
+}
+
+impl Paid {
+    /// The first instant at which the charge may have been made, as far as its place tells.
+    fn from(&self, spec: &Spec) -> i128 {
+        match (self.place, spec) {
+            (Place::Window(start), _) => start,
+            (Place::Entry(at), _) => at,
+            (Place::SubWindow(number), Spec::Buckets { window, buckets, .. }) => {
+                number * i128::from(*window / *buckets)
+            }
+            _ => self.at,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -77,6 +92,17 @@ pub(crate) trait Model: Debug {
     fn delay(&self, _t: i128) -> i128 {
         0
     }
+
+    /// Takes all that remains, and of a limit that drains the part of a unit that remains too.
+    fn fill(&mut self, t: i128) {
+        let left = self.remaining(t);
+        if left > 0 {
+            self.take(t, left);
+        }
+    }
+
+    /// Notes that a cost was refused.
+    fn refuse(&mut self, _t: i128, _cost: i128) {}
 
     /// Whether the window of this charge is over, so that the charge no longer counts.
     fn is_over(&self, _t: i128, _place: Place) -> bool {

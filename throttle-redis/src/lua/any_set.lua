@@ -65,15 +65,21 @@ local function pass(flag)
   reply[#reply + 1] = concat(parts)
 end
 
--- Charges all of the chosen policies, or none. Returns whether it charged them.
-local function charge()
+-- Charges all of the chosen policies, or none. Returns whether it charged them. `costs` is the word before the costs.
+local function charge(costs)
   for n = 1, #chosen do
-    if not (instants[chosen[n]] < latest) then return false end
-    settled(cells[own[chosen[n]]], chosen[n])
+    local i = chosen[n]
+    local cell = cells[own[i]]
+    if cell.states then -- kin
+      payloads[i], instants[i] = charged(cell, i, payloads[i], instants[i], ARGV[costs + i] + 0) -- kin
+    else -- kin
+    payloads[i] = cell.header .. payloads[i]
+    end -- kin
+    if not (instants[i] < latest) then return false end
   end
   for n = 1, #chosen do
     local i = chosen[n]
-    change(own[i], cells[own[i]], payloads[i], instants[i])
+    replace(own[i], cells[own[i]], payloads[i], instants[i])
   end
   return true
 end
@@ -82,6 +88,7 @@ local function decide_rest()
   while word < #ARGV do
     local flag, parts, costs = nil, {}, word
     own, admits, payloads, instants, chosen = {}, {}, {}, {}, {}
+    local begun = {} -- kin
     for i = 1, count do
       if ARGV[costs + i] ~= '' then key, own[i] = key + 1, KEYS[key + 1] end
     end
@@ -93,13 +100,14 @@ local function decide_rest()
           if flag ~= 'W' then flag = cell.flag end
         elseif not flag then
           local told, tell = cell.value or '', tells[i]
-          if cell.kept then told, tell = cell.kept.value, nil end -- tiers
+          if cell.states then told, tell = cell.told, nil end -- kin
           if tell and cell.value then told = tell(told, cell.at, now, cost, p[1], p[2], p[3]) end
           parts[#parts + 1] = pack('<I4c0', #told, told)
           local place = places[i]
           if cost > 0 then
             payloads[i], instants[i] = tries[i](cell.value, cell.at, now, cost, p[1], p[2], p[3], p[4])
             admits[place] = payloads[i] ~= nil
+            if not payloads[i] and cell.states then begun[i] = {refused(cell, i, cost)} end -- kin
           else
             admits[place] = true
           end
@@ -112,12 +120,16 @@ local function decide_rest()
       reply[#reply + 1] = 'D' .. concat(parts)
     else
       choose(1)
-      if charge() then
+      if charge(costs) then
         reply[#reply + 1] = 'A' .. concat(parts)
       else
-        pass('W')
+        flag = 'W'
+        pass(flag)
       end
     end
+    for i, value in pairs(begun) do -- kin
+      if not flag and value[1] and value[2] < latest then replace(own[i], cells[own[i]], value[1], value[2]) end -- kin
+    end -- kin
   end
 end
 

@@ -72,3 +72,11 @@ local function settle_calendar_quota(value, at, now, mark, _, cost, actual, limi
   if used > 0 then _, after = window_calendar_quota(start, shift, variant) end
   return pack('<dd', start, used), after
 end
+
+-- part: fresh
+local function fresh_calendar_quota(value, at, _, shift, _, variant)
+  local start, used = unpack('<dd', value, at)
+  if used <= 0 then return start end
+  local _, after = window_calendar_quota(start, shift, variant)
+  return after
+end

@@ -21,10 +21,12 @@ local latest = @latest@
 
 local cells, changed = {}, {}
 
-local function change(key, cell, payload, fresh)
+local function replace(key, cell, value, fresh)
   if not cell.fresh then changed[#changed + 1] = key end
-  cell.value, cell.fresh = cell.header .. payload, fresh
+  cell.value, cell.fresh = value, fresh
 end
+
+local foreign
 
 @foreign@
 

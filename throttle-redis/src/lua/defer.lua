@@ -1,7 +1,5 @@
 -- Another script handles a value that was written under other parameters.
 
-local function foreign(cell)
+foreign = function(cell)
   cell.flag = 'C'
 end
-
-local function settled() end

@@ -36,3 +36,9 @@ local function settle_fixed_window(value, at, now, mark, _, cost, actual, limit,
   used = min(limit, max(0, used + actual - cost))
   return pack('<dd', start, used), used > 0 and start + length or start
 end
+
+-- part: fresh
+local function fresh_fixed_window(value, at, _, length, offset)
+  local start, used = unpack('<dd', value, at)
+  return used > 0 and floor((start - offset) / length) * length + offset + length or start
+end

@@ -45,3 +45,9 @@ local function settle_interval_bucket(value, at, now, mark, _, cost, actual, cap
   end
   return kept_interval_bucket(anchor, min(capacity, max(0, tokens + cost - actual)), capacity, refill, interval)
 end
+
+-- part: fresh
+local function fresh_interval_bucket(value, at, capacity, refill, interval)
+  local anchor, tokens = unpack('<dd', value, at)
+  return anchor + ceil((capacity - tokens) / refill) * interval
+end

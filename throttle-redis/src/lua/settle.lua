@@ -7,23 +7,16 @@ for i = 1, #KEYS do
   word = word + 5
   local cell, p = cell_of(KEYS[i], policy), parameters[policy]
   if cell.flag then return cell.flag end
-  local kept = cell.kept -- tiers
-  if kept then -- tiers
-    cost, actual = elsewhere(cell, policy, mark, cost, actual) -- tiers
-    if cost and cell.kept then -- tiers
-      local value, at, q = kept.value, kept.at, kept -- tiers
-      local payload, fresh = kept.settle(value, at, now, mark, part, cost, actual, q[1], q[2], q[3], q.variant) -- tiers
-      cell.header, cell.value = kept.header, kept.value -- tiers
-      if payload then change(KEYS[i], cell, payload, fresh) end -- tiers
-    end -- tiers
-  end -- tiers
-  if not cell.kept then -- tiers
+  if cell.states then -- kin
+    local value, fresh = settled(cell, policy, mark, part, cost, actual) -- kin
+    if value then replace(KEYS[i], cell, value, fresh) end -- kin
+  else -- kin
   -- Nothing is left to give back for a key that no longer exists, but a debit is still possible.
   if cell.value or actual > cost then
     local payload, fresh = settles[policy](cell.value, cell.at, now, mark, part, cost, actual, p[1], p[2], p[3], p[4])
-    if payload and (cell.value or fresh > now) then change(KEYS[i], cell, payload, fresh) end
+    if payload and (cell.value or fresh > now) then replace(KEYS[i], cell, cell.header .. payload, fresh) end
   end
-  end -- tiers
+  end -- kin
 end
 for i = 1, #changed do
   if not (cells[changed[i]].fresh < latest) then return 'W' end

@@ -80,3 +80,10 @@ local function settle_sliding_window(value, at, now, mark, _, cost, actual, limi
   end
   return kept_sliding_window(counters, last, newest, width, buckets)
 end
+
+-- part: fresh
+local function fresh_sliding_window(value, at, _, width, buckets)
+  local counters, last = ring_sliding_window(value, at, now, width, buckets)
+  local _, fresh = kept_sliding_window(counters, last, floor(last / width), width, buckets)
+  return fresh
+end

@@ -65,6 +65,19 @@ pub(crate) fn layout(value: &[u8]) -> Option<(&'static str, usize)> {
     ALL.iter().find(|kind| kind.letter == letter).map(|kind| (kind.name, kind.header()))
 }
 
+/// The first of a value's states: the one that was charged last, without the states of other parameters.
+pub(crate) fn first_state(value: &[u8]) -> &[u8] {
+    let length = || {
+        let (count, rest) = value.split_last()?;
+        let trailer = rest.len().checked_sub(24 * (usize::from(*count) + 1))?;
+        Some(f64::from_le_bytes(*rest.get(trailer..)?.first_chunk()?) as usize)
+    };
+    match layout(value).and_then(|(_, header)| value.get(header - 1)) {
+        Some(b'1') => length().and_then(|length| value.get(..length)).unwrap_or(value),
+        _ => value,
+    }
+}
+
 /// No limit's state names an instant from here on, in µs: the server accepts no such time to live.
 const LATEST: &str = "1e18";
 
@@ -156,57 +169,68 @@ enum Values {
 
 /// The script of any set; `main` decides or settles.
 fn several(set: &PolicySet, own: &[&Kind], values: Values, main: &str) -> String {
-    let (carries, settles, tiered) = (values == Values::Any, main == parts::SETTLE, set.is_tiered());
+    let (carries, settles) = (values == Values::Any, main == parts::SETTLE);
     let mut text = String::new();
     if carries {
         text += &tries(&ALL.iter().collect::<Vec<_>>());
     }
     for kind in ALL.iter().filter(|kind| carries || own.iter().any(|own| own.name == kind.name)) {
-        text.extend(kind.part("look").filter(|_| carries || settles));
-        text.extend(kind.part("settle").filter(|_| settles));
-        text.extend(kind.part("over").filter(|_| carries && settles && tiered));
+        let wanted = [
+            ("look", carries || settles),
+            ("fresh", carries),
+            ("fill", carries && !settles),
+            ("over", carries && settles),
+            ("settle", settles),
+        ];
+        text.extend(wanted.iter().filter(|(_, is_wanted)| *is_wanted).filter_map(|(part, _)| kind.part(part)));
     }
     table(&mut text, "formats", own.iter().map(|kind| format!("'{}'", kind.format)));
     table(&mut text, "sizes", own.iter().map(|kind| kind.size.to_string()));
+    // A part that an algorithm may not have.
+    let optional =
+        |part: &str, kind: &Kind| kind.part(part).map_or("false".to_owned(), |_| format!("{part}_{}", kind.name));
     if settles {
         table(&mut text, "settles", own.iter().map(|kind| format!("settle_{}", kind.name)));
     } else {
-        let tell = |kind: &&Kind| kind.part("tell").map_or("false".to_owned(), |_| format!("tell_{}", kind.name));
-        table(&mut text, "tells", own.iter().map(tell));
+        table(&mut text, "tells", own.iter().map(|kind| optional("tell", kind)));
     }
     if carries || !settles {
         table(&mut text, "tries", own.iter().map(|kind| format!("try_{}", kind.name)));
     }
+    let mut kin = parts::DEFER.to_owned();
     if carries {
         table(&mut text, "looks", own.iter().map(|kind| format!("look_{}", kind.name)));
         let row = |kind: &Kind| {
             let Kind { letter, name, format, size, .. } = kind;
+            let steps = if settles {
+                format!("settle = settle_{name}")
+            } else {
+                format!("try = try_{name}, fill = {}", optional("fill", kind))
+            };
             let header = kind.header();
-            let settle = if settles && tiered { format!(", settle = settle_{name}") } else { String::new() };
-            format!("{letter} = {{look = look_{name}, format = '{format}', header = {header}, size = {size}{settle}}}")
+            format!(
+                "{letter} = {{look = look_{name}, fresh = fresh_{name}, {steps}, format = '{format}', \
+                 header = {header}, size = {size}}}"
+            )
         };
         table(&mut text, "kinds", ALL.iter().map(row));
-        if tiered {
-            table(&mut text, "rules", set.policies().iter().map(rule));
-            let over = |kind: &&Kind| kind.part("over").map_or("false".to_owned(), |_| format!("over_{}", kind.name));
-            table(&mut text, "overs", own.iter().filter(|_| settles).map(over));
-        }
+        table(&mut text, "rules", set.policies().iter().map(rule));
+        table(&mut text, "overs", own.iter().filter(|_| settles).map(|kind| optional("over", kind)));
+        let parts = ["read", if settles { "settle" } else { "charge" }];
+        kin = parts.into_iter().filter_map(|name| parts::part(parts::KIN, name)).collect();
+        kin = kin.replace("@most@", MOST_KIN);
     }
-    let foreign = match carries {
-        true if tiered => parts::TIERS.replace("@carry@", parts::CARRY),
-        true => parts::CARRY.to_owned(),
-        false => parts::DEFER.to_owned(),
-    };
     let cells = parts::CELLS.replace("@count@", &own.len().to_string()).replace("@latest@", LATEST);
-    text += &cells.replace("@foreign@", &foreign);
-    text + &with_tiers(main, carries && tiered)
+    text += &cells.replace("@foreign@", &kin);
+    text + &with_kin(main, carries)
 }
 
-/// The rule by which values of other tiers are carried over, in Lua: `false` for a policy without tiers, whose values
-/// are carried over at once.
+/// Most states of a key beside the one that was charged last, as in memory.
+const MOST_KIN: &str = "7";
+
+/// The rule by which units that other parameters counted count, in Lua.
 fn rule(policy: &Policy) -> String {
     match policy.carry() {
-        _ if !policy.is_tiered() => "false".to_owned(),
         Carry::Keep => "'keep'".to_owned(),
         Carry::Proportional => "'proportional'".to_owned(),
         // There is no other rule today. Under an unknown one, the key would start fresh.
@@ -214,10 +238,10 @@ fn rule(policy: &Policy) -> String {
     }
 }
 
-/// A text with the lines that concern tiers only, or without them.
-fn with_tiers(text: &str, tiered: bool) -> String {
-    let lines = text.lines().filter(|line| tiered || !line.ends_with("-- tiers"));
-    lines.flat_map(|line| [line.strip_suffix("-- tiers").unwrap_or(line), "\n"]).collect()
+/// A text with the lines that concern kin only, or without them.
+fn with_kin(text: &str, carries: bool) -> String {
+    let lines = text.lines().filter(|line| carries || !line.ends_with("-- kin"));
+    lines.flat_map(|line| [line.strip_suffix("-- kin").unwrap_or(line), "\n"]).collect()
 }
 
 fn table(text: &mut String, name: &str, rows: impl Iterator<Item = String>) {

@@ -8,8 +8,7 @@ pub(super) const CELLS: &str = include_str!("../lua/cells.lua");
 pub(super) const ANY_SET: &str = include_str!("../lua/any_set.lua");
 pub(super) const SETTLE: &str = include_str!("../lua/settle.lua");
 pub(super) const DEFER: &str = include_str!("../lua/defer.lua");
-pub(super) const CARRY: &str = include_str!("../lua/carry.lua");
-pub(super) const TIERS: &str = include_str!("../lua/tiers.lua");
+pub(super) const KIN: &str = include_str!("../lua/kin.lua");
 
 /// An algorithm's text, and how its values are laid out.
 pub(super) struct Kind {
@@ -66,7 +65,7 @@ impl Kind {
         }
     }
 
-    /// Bytes of the header: tag and clipped byte.
+    /// Bytes of the header: the tag, and a byte that tells whether other states follow.
     pub(super) fn header(&self) -> usize {
         2 + 8 * (self.format.len() - 1) + 1
     }

@@ -23,7 +23,7 @@ impl Prepared {
     pub(crate) fn new(epoch: u64, set: PolicySet, tiers: &[u8]) -> Self {
         let header = |policy: &throttle_core::Policy| {
             let mut header = policy.algorithm().tag();
-            // Not clipped: nothing was cut off when the parameters changed.
+            // No states of other parameters follow.
             header.push(b'0');
             header
         };

@@ -105,8 +105,7 @@ pub(crate) fn states(ask: &Ask, part: &Part) -> Option<SmallVec<[State; 3]>> {
             match call.key().map(|_| values.next()) {
                 None | Some(Some([])) => Some(algorithm.fresh()),
                 Some(None) => None,
-                Some(Some(value)) if policy.is_tiered() => State::from_wire_of(policy, call.tier(), value),
-                Some(Some(value)) => State::from_wire(algorithm, value),
+                Some(Some(value)) => State::from_wire_of(policy, call.tier(), value),
             }
         })
         .collect()

@@ -2,6 +2,7 @@
 
 mod deny_cache;
 
+use throttle_core::algorithm::State;
 use throttle_core::{Decision, Timestamp};
 
 use crate::script::reply::{Part, states};
@@ -36,9 +37,9 @@ impl Shortcut {
             // A kept refusal of a greater cost is still right, but the remaining units that it reports are out of date.
             cache.forget(&ask.names);
         } else if ask.as_of.is_none()
-            // A charge in another tier can make a refused key admit earlier.
+            // A charge in another tier, or under other parameters, can make a refused key admit earlier.
             && !ask.prepared.set.is_tiered()
-            && let Some(states) = states(ask, part)
+            && let Some(states) = states(ask, part).filter(|states| states.iter().all(State::is_alone))
         {
             cache.keep(ask, decision, states, part.now, &asked);
         }

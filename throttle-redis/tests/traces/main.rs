@@ -4,6 +4,7 @@
 #[path = "../../../throttle-core/tests/support/mod.rs"]
 mod support;
 
+mod changes;
 mod golden;
 mod random;
 mod remote;

@@ -69,9 +69,9 @@ fn payloads() -> impl Strategy<Value = Vec<f64>> {
     ]
 }
 
-fn value(algorithm: &Algorithm, clipped: u8, payload: &[f64]) -> Vec<u8> {
+fn value(algorithm: &Algorithm, flag: u8, payload: &[f64]) -> Vec<u8> {
     let numbers: Vec<u8> = payload.iter().flat_map(|number| number.to_le_bytes()).collect();
-    [algorithm.tag().as_slice(), &[clipped], &numbers].concat()
+    [algorithm.tag().as_slice(), &[flag], &numbers].concat()
 }
 
 /// Everything that can be done with a state, at an instant.
@@ -82,7 +82,7 @@ fn exercise(algorithm: &Algorithm, other: &Algorithm, state: &State, now: i64, c
     let _ = (algorithm.peek(&after, now), algorithm.fresh_at(&after), after.to_wire(algorithm));
     for actual in [0, 1, cost.saturating_add(1), u64::MAX] {
         for mark in [(now.as_micros(), 0), (MOST, EXACT_MAX), (0, 1)] {
-            let mut repr = after.repr.clone();
+            let mut repr = after.first.repr.clone();
             let taken = crate::algorithm::Taken { cost, mark: crate::algorithm::Mark { at: mark.0, frac: mark.1 } };
             algorithm.settle(&mut repr, now, taken, actual);
             let _ = (algorithm.standing(&repr, now), algorithm.repr_fresh_at(&repr));
@@ -103,14 +103,12 @@ proptest! {
         algorithm in algorithms(),
         steps in prop::collection::vec((-(1_i64 << 51)..1 << 51, 0..100_000_i64, any::<u64>()), 1..12),
         together in any::<bool>(),
-        clipped in any::<bool>(),
     ) {
         let mut state = algorithm.fresh();
         let capacity = algorithm.capacity();
         for (at, little, cost) in &steps {
             let at = if together { steps[0].0 + little } else { *at };
             (state, _) = algorithm.decide(state, Timestamp::from_micros(at), 1 + cost % capacity);
-            state.clipped = clipped;
             let bytes = state.to_wire(&algorithm).unwrap();
             prop_assert!(bytes.starts_with(algorithm.tag().as_slice()));
             let read = State::from_wire(&algorithm, &bytes);
@@ -128,11 +126,10 @@ proptest! {
         algorithm in algorithms(),
         other in algorithms(),
         payload in payloads(),
-        clipped in select(b"01".to_vec()),
         now in instants(),
         cost in prop_oneof![0..5_u64, any::<u64>(), Just(EXACT_MAX)],
     ) {
-        if let Some(state) = State::from_wire(&algorithm, &value(&algorithm, clipped, &payload)) {
+        if let Some(state) = State::from_wire(&algorithm, &value(&algorithm, b'0', &payload)) {
             exercise(&algorithm, &other, &state, now, cost);
             // Also what another algorithm took may be settled here.
             exercise(&algorithm, &other, &state, now, other.capacity());
@@ -211,16 +208,9 @@ fn the_table_of_bytes() {
         let mut expected = kind.to_vec();
         expected.extend(parameters.iter().flat_map(|number| number.to_le_bytes()));
         assert_eq!(algorithm.tag().as_slice(), expected);
-        let (mut state, verdict) = algorithm.decide(algorithm.fresh(), now, 2);
+        let (state, verdict) = algorithm.decide(algorithm.fresh(), now, 2);
         assert!(verdict.is_admitted());
-        for clipped in [false, true] {
-            state.clipped = clipped;
-            assert_eq!(
-                state.to_wire(&algorithm).unwrap(),
-                value(&algorithm, b'0' + u8::from(clipped), payload),
-                "{kind:?}"
-            );
-        }
+        assert_eq!(state.to_wire(&algorithm).unwrap(), value(&algorithm, b'0', payload), "{kind:?}");
     }
     let quota = CalendarQuota::rolling(4, Duration::from_secs(1)).build().unwrap();
     assert_eq!(&quota.tag()[..2], b"i2");
@@ -289,11 +279,9 @@ fn a_state_holds_nothing_that_no_charge_could_have_left() {
     ];
     for (algorithm, states, others) in rows {
         for payload in &states {
-            for (flag, clipped) in [(b'0', false), (b'1', true)] {
-                let read = State::from_wire(&algorithm, &value(&algorithm, flag, payload));
-                assert_eq!(read.map(|state| state.clipped), Some(clipped), "{payload:?} of {algorithm:?}");
-            }
-            for flag in [b'2', b'/', 0, 1] {
+            let read = State::from_wire(&algorithm, &value(&algorithm, b'0', payload));
+            assert!(read.is_some_and(|state| state.is_alone()), "{payload:?} of {algorithm:?}");
+            for flag in [b'1', b'2', b'/', 0, 1] {
                 assert_eq!(State::from_wire(&algorithm, &value(&algorithm, flag, payload)), None);
             }
             let whole = value(&algorithm, b'0', payload);

@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::NOW;
-use crate::algorithm::{Algorithm, Gcra, IntoAlgorithm, SlidingLog, SlidingWindow};
+use crate::algorithm::{Algorithm, Gcra, IntoAlgorithm, Kin, SlidingLog, SlidingWindow, States};
 use crate::backend::Call;
 use crate::decision::Decision;
 use crate::key::Key;
@@ -81,7 +81,9 @@ fn law_06_a_request_that_waited_for_a_large_state_charges_no_other_key() {
             let mut shard = shard.lock_with(rest);
             shard.forget(desk.label(1), &desk.store.shared);
             assert!(desk.store.shared.reserve());
-            shard.insert(desk.label(2), 0, log().fresh_repr());
+            let (by, mut states) = (log(), States::new());
+            states.push(Kin::alone(&by, 0, by.fresh_repr()));
+            shard.insert(desk.label(2), states);
             drop(shard);
             waiting.join().unwrap()
         });
@@ -111,9 +113,10 @@ fn the_places_of_large_states_are_used_again() {
         desk.store.reset_all("");
         assert_eq!((desk.store.keys(), desk.large_states()), (0, (0, count)), "reset all at once");
     }
-    // Changed parameters rewrite the states: large ones as large and as small ones, and small ones as large ones.
+    // After a charge under other parameters the slot has their state: a large one in the place of a large or a small
+    // one, and a small one in the place of a large one.
     for _ in 0..2 {
-        desk.replace(log());
+        desk.replace(SlidingLog::new(Rate::per_day(50)));
         (0..20).for_each(|key| drop(desk.take(key)));
         assert_eq!(desk.large_states(), (count, count));
         desk.replace(SlidingWindow::new(Rate::per_day(50)));

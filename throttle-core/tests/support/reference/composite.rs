@@ -49,6 +49,11 @@ impl Reference {
             .zip(&self.models)
             .map(|(cost, model)| cost.map(|cost| wait(&**model, t, cost.into())))
             .collect();
+        for ((model, cost), wait) in self.models.iter_mut().zip(costs).zip(&waits) {
+            if let (Some(cost), Some(Wait::After(_))) = (cost, wait) {
+                model.refuse(t, (*cost).into());
+            }
+        }
         let wait = answer(&self.tree, &waits).map_or(Wait::Now, |(wait, _)| wait);
         let mut payers = Vec::new();
         if wait == Wait::Now {
@@ -60,7 +65,7 @@ impl Reference {
             let cost = i128::from(costs[leaf].unwrap_or(0));
             delay = delay.max(self.models[leaf].delay(t));
             let tier = self.models[leaf].tier();
-            receipts.push((leaf, Paid { cost, place: self.models[leaf].take(t, cost), tier }));
+            receipts.push((leaf, Paid { cost, at: t, place: self.models[leaf].take(t, cost), tier }));
         }
         let standing = self.standing(&self.tree, t, &waits, &payers);
         let binding = if wait == Wait::Now {

@@ -77,7 +77,7 @@ impl Model for Interval {
         let bucket = self.view(t);
         let tokens = bucket.tokens - cost;
         self.set(&bucket, tokens);
-        Place::Anywhere
+        Place::Window(bucket.anchor)
     }
 
     fn give_back(&mut self, t: i128, _: Paid, units: i128) {

@@ -179,44 +179,38 @@ impl Machine {
         call.iter().zip(self.set.policies()).enumerate().any(|(policy, (member, of))| {
             let Some(key) = member.key().map(|key| name(policy, key)) else { return false };
             let stored = self.redis.store.borrow().entries.contains_key(&key);
-            let differs = |(algorithm, state): &Kept| {
-                algorithm.tag() != of.algorithm().tag()
-                    || state.to_wire(algorithm).unwrap()[algorithm.tag().len()] == b'1'
-            };
+            let header = [of.algorithm().tag(), b"0".to_vec()].concat();
+            let differs = |(by, state): &Kept| !state.to_wire(by).unwrap().starts_with(&header);
             stored && self.model.get(&key).is_some_and(differs)
         })
+    }
+
+    /// What the model holds of a key, under the parameters that a policy has now.
+    fn state(&self, key: Option<&Vec<u8>>, of: &Policy) -> State {
+        let algorithm = of.algorithm();
+        let stored = key.filter(|key| self.redis.store.borrow().entries.contains_key(*key)).is_some();
+        match key.and_then(|key| self.model.get(key)) {
+            None => algorithm.fresh(),
+            // Expired, so idle: nothing is there.
+            Some(_) if self.expires && !stored => algorithm.fresh(),
+            Some((old, state)) if old.tag() == algorithm.tag() => state.clone(),
+            Some((old, state)) => state.clone().written_under(old),
+        }
     }
 
     /// The model's decision on one call, and the keys that it writes.
     fn expect(&mut self, call: &[Call]) -> (Decision, HashSet<Vec<u8>>) {
         let now = self.now();
-        let mut states = Vec::new();
-        let mut written = vec![false; call.len()];
-        for (policy, (member, of)) in call.iter().zip(self.set.policies()).enumerate() {
-            let algorithm = of.algorithm();
-            let key = member.key().map(|key| name(policy, key));
-            let stored = key.as_ref().filter(|key| self.redis.store.borrow().entries.contains_key(*key)).is_some();
-            states.push(match key.and_then(|key| self.model.get(&key)) {
-                None => algorithm.fresh(),
-                Some((old, state)) if old.tag() == algorithm.tag() => state.clone(),
-                // Expired, so idle: nothing is carried over.
-                Some((old, state)) if self.expires && old.peek(state, now).reset_after_micros() == 0 && !stored => {
-                    algorithm.fresh()
-                }
-                Some((old, state)) => {
-                    let carried = algorithm.carry_over(old, state, now);
-                    // An idle value is not rewritten until it is charged.
-                    written[policy] = algorithm.peek(&carried, now).reset_after_micros() > 0;
-                    carried
-                }
-            });
-        }
+        let key = |policy: usize, member: &Call| member.key().map(|key| name(policy, key));
+        let policies = || call.iter().zip(self.set.policies()).enumerate();
+        let mut states: Vec<State> =
+            policies().map(|(policy, (member, of))| self.state(key(policy, member).as_ref(), of)).collect();
+        let before = states.clone();
         let decision = self.set.decide(&mut states, now, call);
         let mut names = HashSet::new();
-        for (policy, state) in states.into_iter().enumerate() {
-            written[policy] |= decision.statuses()[policy].charged() > 0;
-            if written[policy] {
-                let key = name(policy, call[policy].key().unwrap());
+        for (policy, (state, before)) in states.into_iter().zip(before).enumerate() {
+            if decision.statuses()[policy].charged() > 0 || state != before {
+                let key = key(policy, &call[policy]).unwrap();
                 self.model.insert(key.clone(), (*self.set.policies()[policy].algorithm(), state));
                 names.insert(key);
             }
@@ -237,18 +231,11 @@ impl Machine {
         }
         assert_eq!(reply, b"A");
         for (item, key) in receipt.items().iter().zip(keys) {
-            let algorithm = *self.set.policies()[item.policy()].algorithm();
-            let (mut state, found) = match self.model.get(&key) {
-                Some((old, state)) if old.tag() == algorithm.tag() => (state.clone(), true),
-                Some((old, state)) => {
-                    let carried = algorithm.carry_over(old, state, now);
-                    let used = algorithm.peek(&carried, now).reset_after_micros() > 0;
-                    (carried, used)
-                }
-                None => (algorithm.fresh(), false),
-            };
-            item.apply(&algorithm, &mut state, now);
-            if found || algorithm.peek(&state, now).reset_after_micros() > 0 {
+            let of = &self.set.policies()[item.policy()];
+            let algorithm = *of.algorithm();
+            let mut state = self.state(Some(&key), of);
+            item.apply_to(of, &mut state, now);
+            if self.model.contains_key(&key) || algorithm.peek(&state, now).reset_after_micros() > 0 {
                 self.model.insert(key, (algorithm, state));
             }
         }
@@ -259,21 +246,26 @@ impl Machine {
     fn compare(&self) {
         let (store, now) = (self.redis.store.borrow(), self.now());
         for (key, (algorithm, state)) in &self.model {
+            let policy = Policy::new("p", *algorithm).unwrap();
+            let look = |state: &State| {
+                let set = PolicySet::new(policy.clone()).unwrap();
+                set.decide(&mut [state.clone()], now, &[Call::peek(Key::from("key"))])
+            };
             let Some(entry) = store.entries.get(key) else {
                 assert!(self.expires, "a key is missing");
-                assert_eq!(algorithm.peek(state, now).reset_after_micros(), 0, "expired too early: {state:?}");
+                assert!(look(state).reset_after().is_zero(), "expired too early: {state:?}");
                 continue;
             };
             if self.expires {
-                let read = State::from_wire(algorithm, &entry.value);
+                let read = State::from_wire_of(&policy, 0, &entry.value);
                 let Some(read) = read else { panic!("{:?} is not of {algorithm:?}", entry.value) };
-                assert_eq!(algorithm.peek(&read, now), algorithm.peek(state, now));
+                assert_eq!(look(&read), look(state));
             } else {
                 assert_eq!(
                     Some(&entry.value),
                     state.to_wire(algorithm).as_ref(),
                     "{:?} is not {state:?} of {algorithm:?}",
-                    { State::from_wire(algorithm, &entry.value) }
+                    { State::from_wire_of(&policy, 0, &entry.value) }
                 );
             }
             if entry.set_at == now.as_micros() {
@@ -285,7 +277,7 @@ impl Machine {
                     "{} for {live}",
                     entry.ttl
                 );
-                assert!(entry.ttl * 1_000 >= algorithm.peek(state, now).reset_after_micros() as i64);
+                assert!(i128::from(entry.ttl) * 1_000 >= look(state).reset_after().as_micros() as i128);
             }
         }
         assert!(store.entries.keys().all(|key| self.model.contains_key(key)), "a key too many");

@@ -1,0 +1,125 @@
+//! Keys that were charged under several sets of parameters: what the side table holds of them, and until when.
+
+use super::NOW;
+use crate::algorithm::{FixedWindow, IntoAlgorithm, SlidingLog};
+use crate::backend::Call;
+use crate::decision::Decision;
+use crate::key::Key;
+use crate::memory::store::{MemorySet, Store};
+use crate::policy::Policy;
+use crate::rate::Rate;
+use crate::set::PolicySet;
+use crate::time::Timestamp;
+
+/// A store of one shard.
+struct Desk {
+    store: Store,
+    set: MemorySet,
+}
+
+impl Desk {
+    fn new(max_keys: usize) -> Self {
+        let store = Store::new(max_keys);
+        let set = prepare(&store, per_day(50));
+        Self { store, set }
+    }
+
+    fn replace(&mut self, algorithm: impl IntoAlgorithm) {
+        self.set = prepare(&self.store, algorithm);
+    }
+
+    fn take_at(&self, key: u64, now: Timestamp) -> Decision {
+        self.store.decide(&self.set, &[Call::from(Key::from(key))], now)
+    }
+
+    fn take(&self, key: u64) -> u64 {
+        let decision = self.take_at(key, NOW);
+        assert!(decision.is_admitted());
+        decision.remaining()
+    }
+
+    /// Keys, those of them that have kin, and large states.
+    fn held(&self) -> (usize, usize, usize) {
+        let shard = self.store.shards[0].lock();
+        (self.store.keys(), shard.rest.keys_with_kin(), shard.rest.large_states().0)
+    }
+}
+
+fn prepare(store: &Store, algorithm: impl IntoAlgorithm) -> MemorySet {
+    let policy = Policy::new("p", algorithm).unwrap().replace_existing();
+    store.prepare(PolicySet::new(policy).unwrap()).unwrap()
+}
+
+fn per_day(count: u64) -> FixedWindow {
+    FixedWindow::new(Rate::per_day(count))
+}
+
+const TOMORROW: Timestamp = NOW.after_micros(86_400_000_000);
+
+#[test]
+fn kin_go_with_their_key() {
+    let mut desk = Desk::new(100);
+    let log = SlidingLog::new(Rate::per_day(90));
+    let charge_both = |desk: &mut Desk| {
+        desk.replace(per_day(50));
+        (0..20).for_each(|key| _ = desk.take(key));
+        desk.replace(log);
+        (0..20).for_each(|key| assert_eq!(desk.take(key), 88));
+        assert_eq!(desk.held(), (20, 20, 20));
+    };
+    charge_both(&mut desk);
+    (0..20).for_each(|key| desk.store.reset(&desk.set, 0, &Key::from(key)));
+    assert_eq!(desk.held(), (0, 0, 0), "reset");
+    charge_both(&mut desk);
+    desk.store.reset_all("p");
+    assert_eq!(desk.held(), (0, 0, 0), "reset all at once");
+    charge_both(&mut desk);
+    (0..2).for_each(|_| desk.store.sweep_elsewhere(TOMORROW.after_micros(86_400_000_000)));
+    assert_eq!(desk.held(), (0, 0, 0), "swept");
+}
+
+/// The fixed window is over, and the log still counts.
+#[test]
+fn law_09_a_key_is_forgotten_only_when_all_of_its_states_are_fresh() {
+    let mut desk = Desk::new(2);
+    desk.replace(SlidingLog::new(Rate::per_day(90)));
+    assert_eq!(desk.take(1), 89);
+    desk.replace(per_day(50));
+    assert_eq!(desk.take(1), 48);
+    // The day of `NOW` ends in 35,200 s.
+    let window_is_over = NOW.after_micros(40_000_000_000);
+    for key in 2..40 {
+        drop(desk.take_at(key, window_is_over));
+    }
+    desk.replace(SlidingLog::new(Rate::per_day(90)));
+    let decision = desk.store.decide(&desk.set, &[Call::peek(Key::from(1))], window_is_over);
+    assert_eq!(decision.remaining(), 88, "both charges were less than a day ago");
+    let shard = desk.store.shards[0].lock();
+    assert_eq!(shard.rest.keys_with_kin(), 1);
+}
+
+#[test]
+fn growing_a_shard_moves_keys_and_leaves_their_kin() {
+    let mut desk = Desk::new(128);
+    assert_eq!(desk.take(0), 49);
+    desk.replace(per_day(90));
+    assert_eq!(desk.take(0), 88);
+    (1..100).for_each(|key| _ = desk.take(key));
+    desk.replace(per_day(50));
+    assert_eq!(desk.take(0), 47, "it has counted all three");
+    assert_eq!(desk.held(), (100, 1, 0));
+}
+
+#[test]
+fn a_key_that_was_idle_is_an_ordinary_one_again() {
+    let mut desk = Desk::new(100);
+    desk.take(1);
+    desk.replace(per_day(90));
+    desk.take(1);
+    assert_eq!(desk.held(), (1, 1, 0));
+    assert_eq!(desk.take_at(1, TOMORROW).remaining(), 89);
+    assert_eq!(desk.held(), (1, 0, 0));
+    let shard = desk.store.shards[0].lock();
+    let slots: Vec<_> = (0..64).filter_map(|at| shard.table.get(at)).collect();
+    assert!(matches!(&*slots, [slot] if !slot.has_kin()), "the fast path decides it");
+}
