@@ -90,6 +90,7 @@ pub struct Policy {
     unit: Option<Arc<str>>,
     pub(crate) tiers: Option<Arc<Tiers>>,
     replaces_existing: bool,
+    keeps_parameters: bool,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -119,6 +120,7 @@ impl Policy {
             unit: None,
             tiers: None,
             replaces_existing: false,
+            keeps_parameters: false,
         })
     }
 
@@ -160,6 +162,33 @@ impl Policy {
     #[must_use]
     pub const fn replaces_existing(&self) -> bool {
         self.replaces_existing
+    }
+
+    /// Lets sets with this policy decide by its parameters for as long as they exist, also after another set has
+    /// [replaced](Self::replace_existing) them: for limits that are exchanged as a whole while requests run, each of
+    /// which is decided by the limits that it began with.
+    ///
+    /// ```
+    /// use throttle_core::backend::Call;
+    /// use throttle_core::{Backend, Gcra, Key, MemoryBackend, Policy, PolicySet, Rate};
+    ///
+    /// let limit = |count| Policy::new("per-ip", Gcra::new(Rate::per_minute(count)));
+    /// let backend = MemoryBackend::new();
+    /// let five = backend.prepare(PolicySet::new(limit(5)?.keep_parameters())?)?;
+    /// let _hundred = backend.prepare(PolicySet::new(limit(100)?.replace_existing())?)?;
+    /// assert_eq!(backend.decide_now(&five, &[Call::from(Key::from("ada"))]).remaining(), 4);
+    /// # Ok::<(), throttle_core::ConfigError>(())
+    /// ```
+    #[must_use]
+    pub const fn keep_parameters(mut self) -> Self {
+        self.keeps_parameters = true;
+        self
+    }
+
+    /// Whether sets with this policy [keep](Self::keep_parameters) its parameters.
+    #[must_use]
+    pub const fn keeps_parameters(&self) -> bool {
+        self.keeps_parameters
     }
 
     /// Whether two policies have the same parameters, whatever their names.

@@ -61,7 +61,8 @@ pub trait Backend: Clone + Send + Sync + 'static {
     ///
     /// Sets with a policy of the same name share that policy's budgets. If a set in this process has a policy of the
     /// same name with other parameters, `prepare` fails, unless the policy [replaces](crate::Policy::replace_existing)
-    /// them. The new parameters are then in force for every such set, and used units stay used (see
+    /// them. The new parameters are then in force for every such set, unless its policy
+    /// [keeps](crate::Policy::keep_parameters) its own, and used units stay used (see
     /// [`Carry::Keep`](crate::Carry::Keep)). A [`PolicyRegistry`](super::PolicyRegistry) checks the names and holds the
     /// parameters in force. All [tiers](crate::Policy::tiered) of a policy are in force at the same time. When a key is
     /// first charged in another tier, the same step carries its used units over by the policy's [rule](crate::Carry).

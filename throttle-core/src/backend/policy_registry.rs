@@ -89,13 +89,17 @@ impl PolicyRegistry {
         self.0.epoch.load(Ordering::Acquire)
     }
 
-    /// The set with the parameters in force. Policies whose names were never registered keep their own.
+    /// The set with the parameters in force. Policies that [keep](Policy::keep_parameters) their own, and those whose
+    /// names were never registered, have their own.
     ///
     /// Read the [epoch](Self::epoch) before the call, to know when to call again.
     #[must_use]
     pub fn in_force(&self, set: &PolicySet) -> PolicySet {
         let named = self.0.named.lock();
-        set.with_parameters(|policy| named.get(policy.policy_name()).map(|held| held.in_force.clone()))
+        let replaced = |policy: &&Policy| !policy.keeps_parameters();
+        set.with_parameters(|policy| {
+            Some(policy).filter(replaced).and_then(|policy| Some(named.get(policy.policy_name())?.in_force.clone()))
+        })
     }
 }
 

@@ -54,14 +54,43 @@ const TABLE: u8 = 1 << 7;
 
 /// Parameters that have a number and are not in force yet.
 pub(super) struct Added {
-    pub(super) policy: Arc<PolicyVersions>,
+    policy: Arc<PolicyVersions>,
     current: u8,
+    is_kept: bool,
 }
 
 impl Added {
     pub(super) fn put_in_force(&self) {
         // Publishes the entry that the number refers to.
         self.policy.current.store(self.current, Ordering::Release);
+    }
+
+    pub(super) fn into_member(self) -> Member {
+        Member { policy: self.policy, kept: self.is_kept.then_some(self.current) }
+    }
+}
+
+/// A policy of a set.
+#[derive(Clone, Debug)]
+pub(super) struct Member {
+    policy: Arc<PolicyVersions>,
+    /// The parameters that the set decides by whatever is in force.
+    kept: Option<u8>,
+}
+
+impl Member {
+    /// The parameters that the set decides by for a tier. A number beyond the last tier stands for the first.
+    #[inline]
+    pub(super) fn in_force(&self, tier: u8) -> &InForce {
+        match self.kept {
+            None => self.policy.in_force(tier),
+            Some(kept) => self.policy.numbered(kept, tier),
+        }
+    }
+
+    /// The policy's number in the store.
+    pub(super) fn number(&self) -> u16 {
+        self.policy.number()
     }
 }
 
@@ -84,7 +113,7 @@ impl Policies {
         };
         let current =
             if policy.is_tiered() { TABLE | entry.add_tiers(policy)? } else { entry.add_generation(policy)? };
-        Ok(Added { policy: Arc::clone(entry), current })
+        Ok(Added { policy: Arc::clone(entry), current, is_kept: policy.keeps_parameters() })
     }
 
     pub(super) fn get(&self, policy: u16) -> Option<&PolicyVersions> {
@@ -116,31 +145,40 @@ impl PolicyVersions {
 
     /// The parameters in force for a tier. A number beyond the last tier stands for the first.
     #[inline]
-    pub(super) fn in_force(&self, tier: u8) -> &InForce {
-        match self.current.load(Ordering::Acquire) {
+    fn in_force(&self, tier: u8) -> &InForce {
+        self.numbered(self.current.load(Ordering::Acquire), tier)
+    }
+
+    /// The parameters of a generation, or for a tier of a table.
+    #[inline]
+    fn numbered(&self, number: u8, tier: u8) -> &InForce {
+        match number {
             0 => &self.first,
-            current => self.in_force_later(current, tier),
+            later => self.numbered_later(later, tier),
         }
     }
 
     #[inline(never)]
-    fn in_force_later(&self, current: u8, tier: u8) -> &InForce {
-        if current & TABLE == 0 {
-            return self.generation(current).unwrap_or(&self.first);
+    fn numbered_later(&self, number: u8, tier: u8) -> &InForce {
+        if number & TABLE == 0 {
+            return self.generation(number).unwrap_or(&self.first);
         }
-        let tiers = self.tiers();
+        let tiers = self.table(number);
         tiers.get(usize::from(tier)).or(tiers.first()).unwrap_or(&self.first)
     }
 
     /// The parameters in force for each tier; none for a policy without tiers.
     pub(super) fn tiers(&self) -> &[InForce] {
-        let current = self.current.load(Ordering::Acquire);
-        let table = if current & TABLE == 0 { None } else { self.tier_tables.get(usize::from(current & !TABLE)) };
+        self.table(self.current.load(Ordering::Acquire))
+    }
+
+    fn table(&self, number: u8) -> &[InForce] {
+        let table = if number & TABLE == 0 { None } else { self.tier_tables.get(usize::from(number & !TABLE)) };
         table.map_or(&[], |tiers| tiers)
     }
 
     /// The policy's number in the store.
-    pub(super) fn number(&self) -> u16 {
+    fn number(&self) -> u16 {
         self.first.version.policy
     }
 

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use super::entry::Entry;
 use super::key_hash::{KeyHash, KeyHasher};
-use super::policies::{Added, Policies, PolicyVersions};
+use super::policies::{Added, Member, Policies};
 use super::shard::{OwnCacheLine, Shard, Shared};
 use super::slot::Label;
 use super::sync::AtomicUsize;
@@ -56,9 +56,9 @@ pub struct MemorySet {
     store: u64,
     /// Dropping the last clone frees the policies' names.
     pub(super) set: Arc<RegisteredSet>,
-    pub(super) policies: Arc<[Arc<PolicyVersions>]>,
+    pub(super) policies: Arc<[Member]>,
     /// The policy, if the set is one.
-    pub(super) alone: Option<Arc<PolicyVersions>>,
+    pub(super) alone: Option<Member>,
     /// Whether the set is one policy, or one `all` of policies.
     pub(super) is_all: bool,
 }
@@ -93,7 +93,7 @@ impl Store {
             set.policies().iter().map(|policy| self.shared.policies.add(policy)).collect::<Result<_, _>>()?;
         let set = registry.register(set)?;
         added.iter().for_each(Added::put_in_force);
-        let policies: Arc<[Arc<PolicyVersions>]> = added.into_iter().map(|added| added.policy).collect();
+        let policies: Arc<[Member]> = added.into_iter().map(Added::into_member).collect();
         let is_all = set.set().is_all();
         let alone = policies.first().filter(|_| is_all && policies.len() == 1).cloned();
         Ok(MemorySet { store: self.id, set: Arc::new(set), policies, alone, is_all })
