@@ -43,6 +43,8 @@
 //! | `metrics` | no | [`metrics`](mod@metrics) of layers and shapers, through the facade of the `metrics` crate |
 //! | `offenders` | no | `ThrottleLayer::track_offenders`: which keys are refused most |
 //! | `rules` | no | [`rules`]: limits as a TOML file |
+//! | `watch` | no | `rules::Handle::watch`: reads a rule file again whenever it changes; brings `rules` |
+//! | `admin` | no | `rules::Handle::admin`: rules in force and explanations as a router of axum's; brings `axum` and `rules` |
 //! | `dashboard` | no | `ThrottleLayer::dashboard`: a page that shows what the layer does now; brings `axum` and `offenders` |
 
 #[cfg(feature = "axum")]

@@ -1,4 +1,4 @@
-//! A rate-limited axum server whose limits are in a file.
+//! A rate-limited axum server whose limits are in a file, which may change while it runs.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -7,23 +7,39 @@ use axum::Router;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
 use axum::routing::{get, post};
-use throttle_tower::rules::{Registry, Rules};
+use throttle_tower::rules::{Handle, Registry, Rules};
 use throttle_tower::{Header, MemoryBackend};
 use tokio::net::TcpListener;
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    let port = std::env::var("PORT").unwrap_or_else(|_| "3007".to_owned());
-    let port: u16 = port.parse().with_context(|| format!("PORT is {port:?}: set a port number from 0 to 65535"))?;
+    let port = port("PORT", 3007)?;
     let file =
         std::env::args().nth(1).unwrap_or_else(|| concat!(env!("CARGO_MANIFEST_DIR"), "/throttle.toml").to_owned());
-    let app = app(&Rules::from_path(file, registry())?)?;
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))
-        .await
-        .with_context(|| format!("cannot listen on port {port}: choose another, as in PORT=3008 cargo run"))?;
+    let (app, handle) = app(&Rules::from_path(file, registry())?)?;
+    handle.on_reload(|reloaded| match reloaded {
+        Ok(change) => println!("{change}"),
+        Err(error) => eprintln!("the former limits stay in force:\n{error}"),
+    });
+    let _watch = handle.watch().context("cannot watch the file")?;
+    let listener = listen(port, "PORT").await?;
     println!("listening on http://{}; stop with Ctrl-C", listener.local_addr()?);
+    let admin = listen(self::port("ADMIN_PORT", 3008)?, "ADMIN_PORT").await?;
+    println!("rules in force: http://{}/rules", admin.local_addr()?);
+    // For this machine only. Where others can reach it, it needs authentication.
+    tokio::spawn(async move { axum::serve(admin, handle.admin()).await });
     axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>()).await?;
     Ok(())
+}
+
+fn port(name: &str, usual: u16) -> anyhow::Result<u16> {
+    let port = std::env::var(name).unwrap_or_else(|_| usual.to_string());
+    port.parse().with_context(|| format!("{name} is {port:?}: set a port number from 0 to 65535"))
+}
+
+async fn listen(port: u16, name: &str) -> anyhow::Result<TcpListener> {
+    let listening = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await;
+    listening.with_context(|| format!("cannot listen on port {port}: choose another, as in {name}=3009 cargo run"))
 }
 
 /// What the file refers to by name.
@@ -33,13 +49,14 @@ fn registry() -> Registry {
         .cost("size", |parts: &Parts| if parts.uri.path() == "/reports/year" { 100 } else { 1 })
 }
 
-fn app(rules: &Rules) -> anyhow::Result<Router> {
+fn app(rules: &Rules) -> anyhow::Result<(Router, Handle)> {
+    let (throttle, handle) = rules.layer(MemoryBackend::new())?;
     let router = Router::new()
         .route("/", get(|| async { "hello\n" }))
         .route("/login", post(login))
         .route("/reports/{period}", get(|| async { "a report\n" }));
     // Inside the router, so that the limits know the routes.
-    Ok(router.layer(rules.layer(MemoryBackend::new())?))
+    Ok((router.layer(throttle), handle))
 }
 
 async fn login(headers: HeaderMap) -> (StatusCode, &'static str) {
@@ -66,7 +83,7 @@ mod tests {
     }
 
     fn app_of_file() -> Router {
-        app(&Rules::from_str("throttle.toml", FILE, registry()).unwrap()).unwrap()
+        app(&Rules::from_str("throttle.toml", FILE, registry()).unwrap()).unwrap().0
     }
 
     #[tokio::test]

@@ -113,6 +113,8 @@ pub struct Limit {
     policy: Result<Policy, ConfigError>,
     unit: Option<String>,
     replaces_existing: bool,
+    #[cfg(feature = "rules")]
+    keeps_parameters: bool,
     /// The cost of every request, where it is a number.
     constant_cost: Option<u64>,
     pub(crate) applied: Applied,
@@ -120,7 +122,15 @@ pub struct Limit {
 
 impl Limit {
     fn new(policy: Result<Policy, ConfigError>, keying: Keying) -> Self {
-        Self { policy, unit: None, replaces_existing: false, constant_cost: None, applied: Applied::by(keying) }
+        Self {
+            policy,
+            unit: None,
+            replaces_existing: false,
+            #[cfg(feature = "rules")]
+            keeps_parameters: false,
+            constant_cost: None,
+            applied: Applied::by(keying),
+        }
     }
 
     /// A limit whose keys are in tiers.
@@ -266,6 +276,19 @@ impl Limit {
         self
     }
 
+    /// The same limit as one of several that are exchanged as a whole.
+    #[cfg(feature = "rules")]
+    pub(super) fn keep_parameters(mut self) -> Self {
+        self.keeps_parameters = true;
+        self
+    }
+
+    /// Its name, if that is valid.
+    #[cfg(feature = "rules")]
+    pub(super) fn name(&self) -> Option<&str> {
+        self.policy.as_ref().ok().map(Policy::name)
+    }
+
     /// The policy that a backend decides about.
     ///
     /// # Errors
@@ -277,6 +300,8 @@ impl Limit {
         let checked = self.applied.keying.check().and_then(|()| self.applied.on_missing.check());
         checked.map_err(|error| error.in_policy(policy.name()))?;
         let policy = if self.replaces_existing { policy.replace_existing() } else { policy };
+        #[cfg(feature = "rules")]
+        let policy = if self.keeps_parameters { policy.keep_parameters() } else { policy };
         match &self.unit {
             Some(unit) => policy.with_unit(unit),
             None => Ok(policy),

@@ -26,6 +26,8 @@ use throttle_core::backend::Call;
 use tokio::time::Instant;
 
 use crate::throttle::Event;
+#[cfg(all(feature = "rules", any(feature = "metrics", feature = "offenders", feature = "tracing")))]
+use crate::throttle::Observed;
 
 pub(crate) use backends::BuiltOn;
 
@@ -37,6 +39,13 @@ pub(crate) trait Observer: Any + Send + Sync {
     /// A layer was built on a backend, and reports to this observer for as long as the backend is there.
     fn built(&self, on: &Arc<BuiltOn>) {
         let _ = on;
+    }
+
+    /// The observer of the limits that replace those of this one. `None` if this one serves for them, too.
+    #[cfg(all(feature = "rules", any(feature = "metrics", feature = "offenders", feature = "tracing")))]
+    fn renewed(&self, of: &Observed) -> Option<Box<dyn Observer>> {
+        let _ = of;
+        None
     }
 
     /// A request was passed on or refused. `calls` stand in the order of the policies; there are none if a key was
@@ -124,6 +133,14 @@ impl Observers {
     pub(crate) fn with<T: Observer>(&self, observer: T) -> Self {
         let others = self.iter().filter(|own| !is::<T>(own)).cloned();
         Self(Some(Arc::new(Link { observer: Arc::new(Box::new(observer)), rest: others.collect() })))
+    }
+
+    /// The observers of the limits that replace theirs.
+    #[cfg(all(feature = "rules", any(feature = "metrics", feature = "offenders", feature = "tracing")))]
+    pub(crate) fn renewed(&self, of: &Observed) -> Self {
+        let all: Vec<_> = self.iter().collect();
+        // The last link is made first.
+        all.into_iter().rev().map(|own| own.renewed(of).map_or_else(|| Arc::clone(own), Arc::new)).collect()
     }
 
     /// Those of a type.

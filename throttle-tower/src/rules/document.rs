@@ -19,7 +19,7 @@ use crate::client_ip::ClientIp;
 use crate::limit::LimitTree;
 
 /// What a document says.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct Document {
     pub(super) tree: LimitTree,
     pub(super) client_ip: ClientIp,

@@ -1,12 +1,13 @@
 //! One limit of a file, of any kind: `[[limit]]`, `[[plans]]` or `[[concurrency]]`.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use throttle_core::{Carry, PolicyName};
 
 use super::algorithm;
 use super::key;
-use super::matching;
+use super::matching::{self, Matcher};
 use super::names::did_you_mean;
 use super::options::{self, Context, Cost, Options};
 use super::reader::{Field, Section};
@@ -23,6 +24,8 @@ pub(super) struct Entry {
     pub(super) span: Range<usize>,
     /// Whether it is decided by a backend, and says nothing about one that fails.
     pub(super) needs_on_error: bool,
+    pub(super) matcher: Arc<Matcher>,
+    pub(super) by: String,
     /// `None` after a problem.
     pub(super) tree: Option<LimitTree>,
 }
@@ -30,18 +33,24 @@ pub(super) struct Entry {
 impl Entry {
     /// What is needed of it once the limits are composed.
     pub(super) fn placed(&self) -> Placed {
-        let Self { owner, name, span, needs_on_error, .. } = self;
-        Placed { owner: owner.clone(), name: name.clone(), span: span.clone(), needs_on_error: *needs_on_error }
+        let Self { owner, name, span, needs_on_error, matcher, by, .. } = self;
+        let (owner, name, span) = (owner.clone(), name.clone(), span.clone());
+        let (matcher, by) = (Arc::clone(matcher), by.clone());
+        Placed { owner, name, span, needs_on_error: *needs_on_error, matcher, by }
     }
 }
 
-/// A limit of a file without its settings, for problems that are found later.
-#[derive(Clone, Debug)]
+/// A limit of a file without its settings, for what is asked later.
+#[derive(Clone)]
 pub(super) struct Placed {
     pub(super) owner: String,
     pub(super) name: String,
     pub(super) span: Range<usize>,
     pub(super) needs_on_error: bool,
+    /// Which requests it applies to.
+    pub(super) matcher: Arc<Matcher>,
+    /// What its key is made of, as the file says.
+    pub(super) by: String,
 }
 
 #[derive(Clone, Copy)]
@@ -89,17 +98,22 @@ impl Kind {
             None => (section, format!("{kind} {number}")),
         };
         let shown = name.clone().unwrap_or_else(|| "unnamed".to_owned());
-        let (tree, needs_on_error) = match self {
+        let Read { tree, needs_on_error, matcher } = match self {
             Self::Limit => read_limit(&section, &shown, context),
             Self::Plans => read_plans(&section, &shown, context),
-            Self::Concurrency => (read_concurrency(&section, &shown, context), false),
+            Self::Concurrency => read_concurrency(&section, &shown, context),
         };
+        let by = section.field_if_written("by").map_or_else(|| "\"constant\"".to_owned(), |by| by.as_toml());
         section.finish();
-        name.map(|name| Entry { owner, name, span, needs_on_error, tree })
+        name.map(|name| Entry { owner, name, span, needs_on_error, matcher, by, tree })
     }
 }
 
-type Read = (Option<LimitTree>, bool);
+struct Read {
+    tree: Option<LimitTree>,
+    needs_on_error: bool,
+    matcher: Arc<Matcher>,
+}
 
 fn read_limit(section: &Section<'_>, name: &str, context: &Context<'_>) -> Read {
     let algorithm = algorithm::read(section);
@@ -108,7 +122,7 @@ fn read_limit(section: &Section<'_>, name: &str, context: &Context<'_>) -> Read 
     if let Some(KeySource::Extractor(_)) = &key {
         refuse_key_deadline(section);
     }
-    let needs_on_error = options.on_error.is_none();
+    let (needs_on_error, matcher) = (options.on_error.is_none(), Arc::clone(&options.matcher));
     let built = algorithm.zip(key).map(|(algorithm, key)| {
         let limit = limit(name, algorithm);
         options.apply(match key {
@@ -116,7 +130,7 @@ fn read_limit(section: &Section<'_>, name: &str, context: &Context<'_>) -> Read 
             KeySource::Future(key) => limit.by_async(move |parts| key(parts)),
         })
     });
-    (built.and_then(|limit| checked(section, limit)), needs_on_error)
+    Read { tree: built.and_then(|limit| checked(section, limit)), needs_on_error, matcher }
 }
 
 /// A deadline that nothing has to meet would look as if it protected from something.
@@ -148,13 +162,13 @@ fn read_plans(section: &Section<'_>, name: &str, context: &Context<'_>) -> Read 
     let settings = PlansSettings::read(section);
     let options = Options::read(section, context);
     refuse_key_deadline(section);
-    let needs_on_error = options.on_error.is_none();
+    let (needs_on_error, matcher) = (options.on_error.is_none(), Arc::clone(&options.matcher));
     let built = (|| {
         let (tiers, key, lookup, unknown) = (tiers?, key?, lookup?, unknown?);
         let plans = plans(name, tiers).by(key).lookup(move |identity| lookup(identity)).unknown(unknown);
         Some(options.apply(settings?.apply(plans).into_limit()))
     })();
-    (built.and_then(|limit| checked(section, limit)), needs_on_error)
+    Read { tree: built.and_then(|limit| checked(section, limit)), needs_on_error, matcher }
 }
 
 /// The tiers in the file's order, which is that of their numbers.
@@ -188,11 +202,7 @@ fn lookup(section: &Section<'_>, context: &Context<'_>) -> Option<Lookup> {
 }
 
 /// A key that no future returns.
-fn plain_key(
-    section: &Section<'_>,
-    context: &Context<'_>,
-    rule: &str,
-) -> Option<std::sync::Arc<dyn crate::KeyExtractor>> {
+fn plain_key(section: &Section<'_>, context: &Context<'_>, rule: &str) -> Option<Arc<dyn crate::KeyExtractor>> {
     match key::required(section, &context.client_ip, context.registry)? {
         KeySource::Extractor(key) => Some(key),
         KeySource::Future(_) => {
@@ -261,29 +271,33 @@ fn bounds(
     Some((usize::try_from(count?).unwrap_or(usize::MAX), length?))
 }
 
-fn read_concurrency(section: &Section<'_>, name: &str, context: &Context<'_>) -> Option<LimitTree> {
+fn read_concurrency(section: &Section<'_>, name: &str, context: &Context<'_>) -> Read {
     let most = section.required("most", "write how many requests may be in flight, as in most = 200");
     let most = most.and_then(|field| field.number(1, u64::MAX));
     let rule = "permits are taken at once; register an extractor with Registry::key";
     let key = section.field("by").map(|_| plain_key(section, context, rule));
     let cost = options::cost(section, context.registry);
     check_permits(section, most, cost.as_ref());
-    let matcher = matching::read(section, context.registry);
+    let matcher = Arc::new(matching::read(section, context.registry));
     let on_missing = options::missing_rule(section, context);
-    let mut limit = Concurrency::new(most?).name(name);
-    if let Some(key) = key {
-        limit = limit.by(key?);
-    }
-    limit = match cost {
-        None => limit,
-        Some(Cost::Units(units)) => limit.cost(units),
-        Some(Cost::Of(cost)) => limit.cost(move |parts: &http::request::Parts| cost(parts)),
-    };
-    if !matcher.is_empty() {
-        limit = if matcher.uses_route() { limit.for_some_routes() } else { limit };
-        limit = limit.when(move |parts| matcher.matches(parts));
-    }
-    Some(on_missing.map_or(limit.clone(), |rule| limit.on_missing(rule)).into())
+    let tree = (|| {
+        let mut limit = Concurrency::new(most?).name(name);
+        if let Some(key) = key {
+            limit = limit.by(key?);
+        }
+        limit = match cost {
+            None => limit,
+            Some(Cost::Units(units)) => limit.cost(units),
+            Some(Cost::Of(cost)) => limit.cost(move |parts: &http::request::Parts| cost(parts)),
+        };
+        if !matcher.is_empty() {
+            let matcher = Arc::clone(&matcher);
+            limit = if matcher.uses_route() { limit.for_some_routes() } else { limit };
+            limit = limit.when(move |parts| matcher.matches(parts));
+        }
+        Some(on_missing.map_or(limit.clone(), |rule| limit.on_missing(rule)).into())
+    })();
+    Read { tree, needs_on_error: false, matcher }
 }
 
 /// A number of permits that no request needs, or that no request is given, is a mistake.

@@ -6,6 +6,7 @@ use super::names::did_you_mean;
 use super::reader::{Field, Section};
 use crate::ThrottleLayer;
 use crate::headers::{Dialect, ResetFormat};
+use crate::throttle::{Jitter, Options, ResponseOptions};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct LayerSettings {
@@ -54,6 +55,31 @@ impl LayerSettings {
             Some(report) => layer.report_in_response(report),
             None => layer,
         }
+    }
+}
+
+impl LayerSettings {
+    /// Changes the options of a layer with the `former` settings to these. An option that the program has set to
+    /// something else stays: the program has the last word.
+    pub(super) fn replace(&self, former: &Self, options: &mut Options, responses: &mut ResponseOptions) {
+        let usual = Options::default();
+        replace(&mut responses.dialect, &former.headers.unwrap_or_default(), self.headers.unwrap_or_default());
+        let percent = options.jitter.as_ref().map_or(0, Jitter::percent);
+        let mut replaced = percent;
+        replace(&mut replaced, &former.retry_jitter.unwrap_or(0), self.retry_jitter.unwrap_or(0));
+        if replaced != percent {
+            options.jitter = Jitter::new(replaced);
+        }
+        let most = |settings: &Self| settings.max_waiting.unwrap_or(usual.max_waiting);
+        replace(&mut options.max_waiting, &most(former), most(self));
+        let reports = |settings: &Self| settings.report_in_response.unwrap_or(false);
+        replace(&mut responses.report_in_response, &reports(former), reports(self));
+    }
+}
+
+fn replace<T: PartialEq>(option: &mut T, former: &T, new: T) {
+    if option == former {
+        *option = new;
     }
 }
 

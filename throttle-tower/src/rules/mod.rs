@@ -1,7 +1,8 @@
 //! Limits as a file: which limits there are is deployment data, and can change without the program.
 //!
-//! [`Rules::from_path`] reads a TOML file, and [`Rules::layer`] makes a [`ThrottleLayer`] of it. What a key or a cost
-//! *is* stays in the program: a [`Registry`] gives it a name that the file uses.
+//! [`Rules::from_path`] reads a TOML file, and [`Rules::layer`] makes a [`ThrottleLayer`] of it, which
+//! [follows the file](#while-the-program-runs). What a key or a cost *is* stays in the program: a [`Registry`] gives it
+//! a name that the file uses.
 //!
 //! ```
 //! use throttle_tower::rules::{Registry, Rules};
@@ -34,7 +35,7 @@
 //! "#;
 //! let registry = Registry::new().key("api-key", Header::new("x-api-key").accept(|key| key.starts_with(b"live_")));
 //! let rules = Rules::from_str("throttle.toml", text, registry)?;
-//! let throttle = rules.layer(MemoryBackend::new())?;
+//! let (throttle, handle) = rules.layer(MemoryBackend::new())?;
 //! # Ok::<(), throttle_tower::rules::RulesError>(())
 //! ```
 //!
@@ -47,6 +48,23 @@
 //! 10 | gcra = { rate = "10/second", brust = 20 }
 //!    |                              ^^^^^
 //! ```
+//!
+//! # While the program runs
+//!
+//! A [`Handle`] puts another file in force for the layer, its clones and its services:
+//!
+//! | call | what it does |
+//! |---|---|
+//! | [`reload`](Handle::reload) | reads the file again, for example when the program gets a signal |
+//! | `watch` (feature `watch`) | does so whenever the file changes, also behind the links of a Kubernetes `ConfigMap` |
+//! | [`replace`](Handle::replace) | takes a text instead, for example from a configuration service |
+//! | [`status`](Handle::status), [`on_reload`](Handle::on_reload) | tell which file is in force, and whether the last attempt has failed |
+//! | [`explain`](Handle::explain) | tells what would happen to a request, and why, without charging it |
+//! | `admin` (feature `admin`) | a router of axum's with all that, for operators |
+//!
+//! The new file is in force from one instant on, or, if anything is wrong with it, not at all. The [`Change`] that
+//! comes of it names the limits under which nothing counts as used, because they are new, renamed or have another key.
+//! For all others, what was used stays used.
 //!
 //! # The file
 //!
@@ -187,13 +205,18 @@
 //! | `headers` of `[layer]` | `"draft-11"` (the default), `"draft-07"`, `"draft-06"`, `"draft-03"`, `"x-ratelimit"`, `"x-ratelimit-epoch"`, `"none"`: see [`Dialect`](crate::Dialect) |
 //! | `retry-jitter`, `max-waiting`, `report-in-response` of `[layer]` | as the methods of [`ThrottleLayer`] |
 
+#[cfg(feature = "admin")]
+mod admin;
 mod algorithm;
 mod bounds;
+mod change;
 mod client_ip;
 mod compose;
 mod document;
 mod entry;
+mod explain;
 mod file;
+mod handle;
 mod key;
 mod layer_settings;
 mod matching;
@@ -203,9 +226,13 @@ mod problem;
 mod reader;
 mod registry;
 mod shown;
+mod status;
 #[cfg(test)]
 mod tests;
+mod value_text;
 mod values;
+#[cfg(feature = "watch")]
+mod watch;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -213,10 +240,16 @@ use std::sync::Arc;
 
 use throttle_core::{Backend, ConfigError};
 
+pub use self::change::{Change, ChangedField};
 use self::document::Document;
+pub use self::explain::{ExplainedLimit, Explanation, KeyLeft, Verdict};
+pub use self::handle::Handle;
 use self::problem::Problems;
 pub use self::problem::{Problem, RulesError};
 pub use self::registry::Registry;
+pub use self::status::Status;
+#[cfg(feature = "watch")]
+pub use self::watch::Watch;
 use crate::ThrottleLayer;
 use crate::client_ip::ClientIp;
 use crate::limit::LimitTree;
@@ -269,24 +302,6 @@ impl Rules {
         Self::read(file.into(), text.into(), registry)
     }
 
-    /// Reads the file again, with the same registry. These rules stay as they are. Rules that were read from a text
-    /// return themselves. As [`from_path`](Self::from_path), it blocks, and expects the file to be replaced by
-    /// renaming.
-    ///
-    /// A [layer](Self::layer) of the new rules is refused on a backend on which the former layer is in use, if a limit
-    /// of the same name has other parameters. With `replace-existing = true`, in the limit or under `[defaults]`, the
-    /// new parameters apply to both layers.
-    ///
-    /// # Errors
-    ///
-    /// As [`from_path`](Self::from_path).
-    pub fn read_again(&self) -> Result<Self, RulesError> {
-        match &self.path {
-            Some(path) => Self::from_path(path, self.registry.clone()),
-            None => Ok(self.clone()),
-        }
-    }
-
     fn read(file: Arc<str>, text: Arc<str>, registry: Registry) -> Result<Self, RulesError> {
         let document = document::read(&file, &text, &registry)?;
         Ok(Self { file, path: None, text, registry, document })
@@ -296,6 +311,11 @@ impl Rules {
     /// and nothing of its `[layer]`.
     pub fn tree(&self) -> LimitTree {
         self.document.tree.clone()
+    }
+
+    #[cfg(feature = "admin")]
+    fn has_limit(&self, name: &str) -> bool {
+        self.document.limits.iter().any(|limit| limit.name == name)
     }
 
     /// Where the client's address comes from, as the file says. A program can log its
@@ -313,26 +333,39 @@ impl Rules {
         &self.document.client_ip
     }
 
-    /// Makes a layer that enforces the limits on a backend.
+    /// Makes a layer that enforces the limits on a backend, and a handle that replaces them while requests run. Clones
+    /// of the layer follow the handle, also those with other options or another backend. What the program sets on the
+    /// layer goes before what the file says under `[layer]`, now and after each replacement.
+    ///
+    /// A program that never replaces its limits can drop the handle.
     ///
     /// # Errors
     ///
     /// If the backend can fail and a limit has no `on-error`, or if the backend refuses a limit.
-    pub fn layer<B: Backend>(&self, backend: B) -> Result<ThrottleLayer<B>, RulesError> {
+    pub fn layer<B: Backend>(&self, backend: B) -> Result<(ThrottleLayer<B>, Handle), RulesError> {
+        self.check_failures(backend.can_fail())?;
+        let limits = self.tree().exchanged(&|_| false);
+        let layer = ThrottleLayer::new(limits).map(|layer| self.document.settings.apply(layer));
+        let layer = layer.and_then(|layer| layer.backend(backend)).map_err(|error| self.error(&error))?;
+        let followers = Arc::default();
+        let (layer, first) = layer.following(&followers);
+        Ok((layer, Handle::new(self.clone(), followers, first)))
+    }
+
+    /// # Errors
+    ///
+    /// If a backend can fail, and a limit does not say what happens then.
+    fn check_failures(&self, can_fail: bool) -> Result<(), RulesError> {
         let problems = Problems::default();
-        if backend.can_fail() {
-            for limit in self.document.limits.iter().filter(|limit| limit.needs_on_error) {
-                let message = format!(
-                    "{}: on-error is missing: the backend can fail, and there is no silent default; write on-error = \
-                     \"local/4\" (4 processes share the limit), \"open\" or \"closed\", here or under [defaults]",
-                    limit.owner
-                );
-                problems.add(Some(limit.span.clone()), message);
-            }
+        for limit in self.document.limits.iter().filter(|limit| can_fail && limit.needs_on_error) {
+            let message = format!(
+                "{}: on-error is missing: the backend can fail, and there is no silent default; write on-error = \
+                 \"local/4\" (4 processes share the limit), \"open\" or \"closed\", here or under [defaults]",
+                limit.owner
+            );
+            problems.add(Some(limit.span.clone()), message);
         }
-        problems.into_result(&self.file, &self.text)?;
-        let layer = ThrottleLayer::new(self.tree()).map(|layer| self.document.settings.apply(layer));
-        layer.and_then(|layer| layer.backend(backend)).map_err(|error| self.error(&error))
+        problems.into_result(&self.file, &self.text)
     }
 
     /// An error of a layer, at the limit that it is about.

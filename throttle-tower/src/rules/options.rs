@@ -50,7 +50,7 @@ pub(super) enum Cost {
 /// What a limit and plans can say beside their algorithms and keys.
 pub(super) struct Options {
     cost: Option<Cost>,
-    matcher: Matcher,
+    pub(super) matcher: Arc<Matcher>,
     on_missing: Option<OnMissing>,
     pub(super) on_error: Option<OnError>,
     refunds: Vec<RefundRule>,
@@ -78,7 +78,7 @@ impl Options {
         let text = |field: &Field<'_>| field.expect_text("it must be text, as in \"tokens\"").map(str::to_owned);
         let options = Self {
             cost: cost(section, context.registry),
-            matcher: matching::read(section, context.registry),
+            matcher: Arc::new(matching::read(section, context.registry)),
             on_missing: missing_rule(section, context),
             on_error: section.field("on-error").as_ref().and_then(on_error).or(context.defaults.on_error),
             refunds: section.field("refund").map(|field| refunds(&field, context.registry)).unwrap_or_default(),

@@ -12,6 +12,7 @@ use toml::de::{DeTable, DeValue};
 use super::names::{did_you_mean, listed};
 use super::problem::Problems;
 use super::shown::shorten;
+use super::value_text::value_text;
 
 /// A table of the document.
 pub(super) struct Section<'a> {
@@ -182,6 +183,11 @@ impl<'a> Field<'a> {
             Some(rule) if is_the_value => self.problem(rule),
             _ => self.problem_as(format_args!("{}: {text}", self.name)),
         }
+    }
+
+    /// The value on one line.
+    pub(super) fn as_toml(&self) -> String {
+        value_text(self.value)
     }
 
     pub(super) fn text(&self) -> Option<&'a str> {

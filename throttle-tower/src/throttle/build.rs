@@ -22,6 +22,24 @@ pub(super) fn build<B: Backend>(
     set: PolicySet,
     applied: Arc<[Applied]>,
     permits: Arc<Permits>,
+    settings: (Options, ResponseOptions),
+) -> Result<Shared<B>, ConfigError> {
+    let built_on = BuiltOn::new({
+        let backend = backend.clone();
+        move || backend.keys_held()
+    });
+    let mut shared = unshared((backend, built_on), set, applied, permits, settings)?;
+    make_share(&mut shared)?;
+    tell_observers(&shared);
+    Ok(shared)
+}
+
+/// A layer without shares, which no observer knows yet.
+pub(super) fn unshared<B: Backend>(
+    (backend, built_on): (B, Arc<BuiltOn>),
+    set: PolicySet,
+    applied: Arc<[Applied]>,
+    permits: Arc<Permits>,
     (options, responses): (Options, ResponseOptions),
 ) -> Result<Shared<B>, ConfigError> {
     check(&backend, set.policies(), &applied, &options)?;
@@ -29,15 +47,7 @@ pub(super) fn build<B: Backend>(
     let announced = Arc::new(Announced::new(B::set(&prepared).policies(), responses));
     let uses = Uses::of(&applied, &permits);
     let (queues, share, replaced) = (Arc::default(), None, Arc::default());
-    let built_on = BuiltOn::new({
-        let backend = backend.clone();
-        move || backend.keys_held()
-    });
-    let mut shared =
-        Shared { backend, built_on, prepared, applied, uses, permits, queues, share, options, announced, replaced };
-    make_share(&mut shared)?;
-    tell_observers(&shared);
-    Ok(shared)
+    Ok(Shared { backend, built_on, prepared, applied, uses, permits, queues, share, options, announced, replaced })
 }
 
 /// Tells the observers what the layer runs on.

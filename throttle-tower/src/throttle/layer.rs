@@ -8,6 +8,7 @@ use tower_layer::Layer;
 
 use super::announced::Announced;
 use super::build::{build, make_share};
+use super::current::Current;
 use super::event::Event;
 use super::local_shares::LocalStore;
 use super::options::{Jitter, Options};
@@ -68,7 +69,7 @@ use crate::usage::Settlements;
 #[derive(Clone)]
 #[must_use = "a layer does nothing until a service is wrapped in it"]
 pub struct ThrottleLayer<B: Backend = MemoryBackend> {
-    pub(super) shared: Arc<Shared<B>>,
+    pub(super) current: Current<B>,
 }
 
 impl ThrottleLayer {
@@ -82,7 +83,7 @@ impl ThrottleLayer {
         let permits = Arc::new(Permits::new(concurrency, permit_tree));
         let options = (Options::default(), ResponseOptions::default());
         let shared = build(MemoryBackend::new(), set, applied, permits, options)?;
-        Ok(Self { shared: Arc::new(shared) })
+        Ok(Self { current: Current::fixed(shared) })
     }
 }
 
@@ -96,12 +97,13 @@ impl<B: Backend> ThrottleLayer<B> {
     /// or [`on_error`](Self::on_error) before this); if the backend does not support these limits; or if a limit's name
     /// is in use on the backend with other parameters: see [`Limit::replace_existing`](crate::Limit::replace_existing).
     pub fn backend<C: Backend>(self, backend: C) -> Result<ThrottleLayer<C>, ConfigError> {
-        let own = &self.shared;
-        let (set, applied, permits) =
-            (B::set(&own.prepared).clone(), Arc::clone(&own.applied), Arc::clone(&own.permits));
-        let options = (own.options.clone(), own.announced.options.clone());
-        let shared = build(backend, set, applied, permits, options)?;
-        Ok(ThrottleLayer { shared: Arc::new(shared) })
+        let current = self.current.moved(|own| {
+            let (set, applied, permits) =
+                (B::set(&own.prepared).clone(), Arc::clone(&own.applied), Arc::clone(&own.permits));
+            let options = (own.options.clone(), own.announced.options.clone());
+            build(backend, set, applied, permits, options)
+        })?;
+        Ok(ThrottleLayer { current })
     }
 
     /// Sets what happens when the store fails, for limits without a rule of their own. Set it before
@@ -201,7 +203,7 @@ impl<B: Backend> ThrottleLayer<B> {
     /// no limit has that name.
     #[must_use]
     pub fn in_flight(&self, name: &str) -> Option<u64> {
-        self.shared.permits.taken(name)
+        self.current.with(|shared| shared.permits.taken(name))
     }
 
     /// Returns how many refunds, settlements and other background charges are pending, done and failed, for all clones
@@ -209,7 +211,7 @@ impl<B: Backend> ThrottleLayer<B> {
     /// pending: pending ones are lost.
     #[must_use]
     pub fn settlements(&self) -> Settlements {
-        self.shared.options.background.counters.read()
+        self.current.with(|shared| shared.options.background.counters.read())
     }
 
     /// Calls `hook` for every refund, settlement or other background charge that failed. The hook must return quickly.
@@ -220,27 +222,27 @@ impl<B: Backend> ThrottleLayer<B> {
 
     /// A share that cannot be made is missing, and limits without one are closed when the store fails; open ones only
     /// while it is busy. What is set before [`backend`](Self::backend) is checked there.
-    fn with_share(mut self) -> Self {
-        let _ = make_share(Arc::make_mut(&mut self.shared));
-        self
+    fn with_share(self) -> Self {
+        self.changed(|shared| drop(make_share(shared)))
     }
 
-    pub(super) fn with_options(mut self, change: impl FnOnce(&mut Options)) -> Self {
-        change(&mut Arc::make_mut(&mut self.shared).options);
-        self
+    pub(super) fn with_options(self, change: impl FnOnce(&mut Options)) -> Self {
+        self.changed(|shared| change(&mut shared.options))
     }
 
-    fn with_announced(mut self, change: impl FnOnce(&mut Announced)) -> Self {
-        let shared = Arc::make_mut(&mut self.shared);
-        change(Arc::make_mut(&mut shared.announced));
-        self
+    fn with_announced(self, change: impl FnOnce(&mut Announced)) -> Self {
+        self.changed(|shared| change(Arc::make_mut(&mut shared.announced)))
+    }
+
+    pub(super) fn changed(self, change: impl FnOnce(&mut Shared<B>)) -> Self {
+        Self { current: self.current.changed(change) }
     }
 }
 
 impl<S, B: Backend> Throttle<S, B> {
     /// Returns a layer that limits other services together with this one.
     pub fn to_layer(&self) -> ThrottleLayer<B> {
-        ThrottleLayer { shared: Arc::clone(&self.shared) }
+        ThrottleLayer { current: self.current.clone() }
     }
 }
 
@@ -248,12 +250,13 @@ impl<S, B: Backend> Layer<S> for ThrottleLayer<B> {
     type Service = Throttle<S, B>;
 
     fn layer(&self, inner: S) -> Throttle<S, B> {
-        Throttle::new(inner, Arc::clone(&self.shared))
+        Throttle::new(inner, self.current.clone())
     }
 }
 
 impl<B: Backend> fmt::Debug for ThrottleLayer<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ThrottleLayer").field("policies", &self.shared.announced.policies).finish_non_exhaustive()
+        let policies = self.current.with(|shared| Arc::clone(&shared.announced.policies));
+        f.debug_struct("ThrottleLayer").field("policies", &policies).finish_non_exhaustive()
     }
 }

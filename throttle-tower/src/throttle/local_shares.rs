@@ -19,6 +19,8 @@ pub(crate) struct Shares {
     /// Whether a limit is local, so that its share is kept warm. Only its own decisions charge the share of an open
     /// limit.
     is_warm: bool,
+    #[cfg(feature = "rules")]
+    store: LocalStore,
 }
 
 /// The rule of the limit at each place.
@@ -41,7 +43,19 @@ impl Shares {
             return Ok(None);
         }
         let is_warm = places.clone().any(|place| local(place).is_some());
-        Ok(Some(Self { local: store.share(set, &local)?, busy: store.share(set, &busy)?, is_warm }))
+        Ok(Some(Self {
+            local: store.share(set, &local)?,
+            busy: store.share(set, &busy)?,
+            is_warm,
+            #[cfg(feature = "rules")]
+            store: store.clone(),
+        }))
+    }
+
+    /// Where the shares are kept.
+    #[cfg(feature = "rules")]
+    pub(super) fn store(&self) -> &LocalStore {
+        &self.store
     }
 
     /// The set, each policy with the numbers of its share.

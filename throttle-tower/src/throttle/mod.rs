@@ -6,18 +6,33 @@
 mod announced;
 mod body;
 mod build;
+mod current;
 mod event;
+#[cfg(feature = "rules")]
+mod explain;
+#[cfg(feature = "rules")]
+mod explained;
+#[cfg(feature = "rules")]
+mod follow;
 mod forecast;
 mod future;
 mod in_progress;
 mod layer;
 mod limit_report;
+#[cfg(feature = "rules")]
+mod live;
 mod local_shares;
+#[cfg(feature = "rules")]
+mod next;
 #[cfg(any(feature = "metrics", feature = "offenders", feature = "tracing"))]
 mod observed;
+#[cfg(any(feature = "metrics", feature = "offenders", feature = "tracing"))]
+mod observed_limits;
 mod options;
 mod permits;
 mod queues;
+#[cfg(feature = "rules")]
+mod rebuild;
 mod refusal;
 mod response_options;
 mod service;
@@ -30,14 +45,26 @@ pub use body::ThrottleBody;
 #[cfg(any(feature = "metrics", feature = "dashboard"))]
 pub(crate) use event::OUTCOMES;
 pub use event::{Event, Outcome};
+#[cfg(feature = "rules")]
+pub(crate) use explained::{Asks, ExplainedLimit, Left};
 pub use future::ResponseFuture;
 pub use layer::ThrottleLayer;
 pub use limit_report::LimitReport;
 #[cfg(feature = "axum")]
 pub use limit_report::MissingLimitReport;
+#[cfg(feature = "rules")]
+pub(crate) use live::{Follower, Followers};
+#[cfg(feature = "rules")]
+pub(crate) use next::Next;
+#[cfg(any(feature = "metrics", all(feature = "rules", any(feature = "offenders", feature = "tracing"))))]
+pub(crate) use observed_limits::Observed;
+#[cfg(feature = "rules")]
+pub(crate) use options::{Jitter, Options};
 pub use permits::InFlight;
 #[cfg(feature = "axum")]
 pub use permits::MissingInFlight;
 pub use refusal::{Reason, Refusal};
+#[cfg(feature = "rules")]
+pub(crate) use response_options::ResponseOptions;
 pub use service::Throttle;
 pub use warning::Warning;

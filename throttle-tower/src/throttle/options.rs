@@ -23,10 +23,10 @@ pub(crate) struct Options {
     pub(crate) observers: Observers,
     pub(super) on_error: Option<OnError>,
     pub(super) local_store: Option<LocalStore>,
-    pub(super) jitter: Option<Jitter>,
+    pub(crate) jitter: Option<Jitter>,
     pub(super) background: Background,
     /// Most requests that wait in queues at once.
-    pub(super) max_waiting: usize,
+    pub(crate) max_waiting: usize,
 }
 
 type BuildResponse = Arc<dyn Fn(&Refusal<'_>) -> Response<Bytes> + Send + Sync>;
@@ -66,8 +66,13 @@ pub(crate) struct Jitter {
 
 impl Jitter {
     /// At most 100 percent; `None` for 0.
-    pub(super) fn new(percent: u8) -> Option<Self> {
+    pub(crate) fn new(percent: u8) -> Option<Self> {
         (percent > 0).then(|| Self { percent: percent.min(100), secret: RandomState::new() })
+    }
+
+    #[cfg(feature = "rules")]
+    pub(crate) fn percent(&self) -> u8 {
+        self.percent
     }
 
     /// µs to add to a wait.

@@ -4,12 +4,16 @@ use std::collections::HashMap;
 use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard};
+#[cfg(feature = "rules")]
+use std::time::Duration;
 
 use http::StatusCode;
 use http::request::Parts;
 use smallvec::{SmallVec, smallvec};
 use throttle_core::{AnyCharge, Key, PolicyName};
 
+#[cfg(feature = "rules")]
+use super::explained::{Asks, ExplainedLimit, Left};
 use crate::limit::{Concurrency, PermitTree};
 use crate::lock::lock;
 use crate::observe::Observers;
@@ -18,14 +22,18 @@ use crate::observe::Observers;
 pub(crate) struct Permits {
     limits: Vec<PermitLimit>,
     tree: Option<PermitTree>,
-    /// One lock for all, so that a request takes all its permits in one step.
-    taken: Mutex<Vec<HashMap<Key, u64>>>,
+    taken: Arc<Mutex<Counts>>,
 }
 
 struct PermitLimit {
     name: PolicyName,
     limit: Concurrency,
+    /// The place of its count.
+    count: usize,
 }
+
+/// The permits that are taken, by key. One lock for all, so that a request takes all its permits in one step.
+type Counts = Vec<HashMap<Key, u64>>;
 
 /// The key and the permits that a request needs of each limit.
 pub(crate) type Needs = SmallVec<[Option<(Key, u64)>; 2]>;
@@ -34,9 +42,26 @@ type Taken = SmallVec<[(usize, Key, u64); 2]>;
 
 impl Permits {
     pub(crate) fn new(limits: Vec<(PolicyName, Concurrency)>, tree: Option<PermitTree>) -> Self {
-        let limits: Vec<_> = limits.into_iter().map(|(name, limit)| PermitLimit { name, limit }).collect();
-        let taken = Mutex::new(limits.iter().map(|_| HashMap::new()).collect());
+        let numbered = limits.into_iter().enumerate();
+        let limits: Vec<_> = numbered.map(|(count, (name, limit))| PermitLimit { name, limit, count }).collect();
+        let taken = Arc::new(Mutex::new(vec![HashMap::new(); limits.len()]));
         Self { limits, tree, taken }
+    }
+
+    /// Limits that replace these while requests are in flight. One of the same name counts on.
+    #[cfg(feature = "rules")]
+    pub(crate) fn replaced_by(&self, limits: Vec<(PolicyName, Concurrency)>, tree: Option<PermitTree>) -> Self {
+        let mut taken = self.lock();
+        let mut counted = |(name, limit): (PolicyName, Concurrency)| {
+            let known = self.limits.iter().find(|former| former.name == name).map(|former| former.count);
+            let count = known.unwrap_or_else(|| {
+                taken.push(HashMap::new());
+                taken.len() - 1
+            });
+            PermitLimit { name, limit, count }
+        };
+        let limits = limits.into_iter().map(&mut counted).collect();
+        Self { limits, tree, taken: Arc::clone(&self.taken) }
     }
 
     #[inline]
@@ -56,7 +81,7 @@ impl Permits {
     /// How many permits of a limit are taken, of all keys together.
     pub(crate) fn taken(&self, name: &str) -> Option<u64> {
         let place = self.names().position(|own| own.as_str() == name)?;
-        Some(self.lock()[place].values().sum())
+        Some(self.lock()[self.limits[place].count].values().sum())
     }
 
     /// The permits that a request needs.
@@ -66,6 +91,26 @@ impl Permits {
     /// The name and the status, where a required key is missing.
     pub(crate) fn ask(&self, parts: &Parts) -> Result<Needs, (&PolicyName, StatusCode)> {
         self.limits.iter().map(|limit| limit.limit.ask(parts).map_err(|status| (&limit.name, status))).collect()
+    }
+
+    /// What the limits would do with a request, and whether it would get all its permits.
+    #[cfg(feature = "rules")]
+    pub(super) fn explain(&self, parts: &Parts) -> (Vec<ExplainedLimit>, bool) {
+        let explained = self.limits.iter().map(|PermitLimit { name, limit, count }| {
+            let (asks, left) = match limit.ask(parts) {
+                Err(status) => (Asks::RefusedWithoutKey(status), None),
+                Ok(None) => (Asks::Nothing, None),
+                Ok(Some((key, cost))) => {
+                    let taken = self.lock()[*count].get(&key).copied().unwrap_or(0);
+                    let units = limit.most.saturating_sub(taken);
+                    let left = Left { units, of: limit.most, resets_in: Duration::ZERO };
+                    (Asks::Units { cost, has_key: key != Key::missing(), tier: 0 }, Some(left))
+                }
+            };
+            ExplainedLimit { name: name.clone(), asks, left }
+        });
+        let has_permits = self.ask(parts).is_ok_and(|needs| self.look(&needs).is_ok());
+        (explained.collect(), has_permits)
     }
 
     /// Looks whether there are enough permits, and takes none.
@@ -92,7 +137,7 @@ impl Permits {
         let mut own = Taken::new();
         for place in self.choose(&taken, needs)? {
             if let Some((key, cost)) = needs[place].clone() {
-                *taken[place].entry(key.clone()).or_default() += cost;
+                *taken[self.limits[place].count].entry(key.clone()).or_default() += cost;
                 own.push((place, key, cost));
             }
         }
@@ -109,7 +154,7 @@ impl Permits {
     }
 
     /// The places of the limits of which the request needs permits.
-    fn choose(&self, taken: &[HashMap<Key, u64>], needs: &Needs) -> Result<Places, Places> {
+    fn choose(&self, taken: &Counts, needs: &Needs) -> Result<Places, Places> {
         let Some(tree) = &self.tree else { return Ok(Places::new()) };
         let mut choice = Choice { limits: &self.limits, taken, needs, places: Places::new(), full: Places::new() };
         match choice.admits(tree) {
@@ -122,7 +167,7 @@ impl Permits {
         full.iter().filter_map(|place| Some(self.limits.get(*place)?.name.clone())).collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<HashMap<Key, u64>>> {
+    fn lock(&self) -> MutexGuard<'_, Counts> {
         lock(&self.taken)
     }
 }
@@ -134,7 +179,7 @@ pub(crate) type Places = SmallVec<[usize; 2]>;
 /// a later choice depends on.
 struct Choice<'a> {
     limits: &'a [PermitLimit],
-    taken: &'a [HashMap<Key, u64>],
+    taken: &'a Counts,
     needs: &'a Needs,
     places: Places,
     full: Places,
@@ -185,8 +230,9 @@ impl Choice<'_> {
 
     fn one_admits(&mut self, place: usize) -> Option<bool> {
         let (key, cost) = self.needs.get(place)?.as_ref()?;
-        let taken = self.taken[place].get(key).copied().unwrap_or(0);
-        let admits = taken.checked_add(*cost).is_some_and(|after| after <= self.limits[place].limit.most);
+        let PermitLimit { limit, count, .. } = &self.limits[place];
+        let taken = self.taken[*count].get(key).copied().unwrap_or(0);
+        let admits = taken.checked_add(*cost).is_some_and(|after| after <= limit.most);
         if admits {
             self.places.push(place);
         } else {
@@ -276,7 +322,7 @@ impl Drop for HeldPermits {
     fn drop(&mut self) {
         let mut taken = self.permits.lock();
         for (place, key, cost) in &self.own {
-            leave(&mut taken[*place], key, *cost);
+            leave(&mut taken[self.permits.limits[*place].count], key, *cost);
         }
         drop(taken);
         for (place, _, permits) in &self.own {

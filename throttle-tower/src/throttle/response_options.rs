@@ -8,9 +8,9 @@ use crate::headers::Dialect;
 /// What shapes the responses, those of the inner service too.
 #[derive(Clone, Default)]
 pub(crate) struct ResponseOptions {
-    pub(super) dialect: Dialect,
+    pub(crate) dialect: Dialect,
     pub(super) hide_headers: Option<HideHeaders>,
-    pub(super) report_in_response: bool,
+    pub(crate) report_in_response: bool,
     pub(super) watch: Watch,
 }
 

@@ -8,8 +8,8 @@ use throttle_core::{Backend, MemoryBackend};
 use tower_service::Service;
 
 use super::body::ThrottleBody;
+use super::current::Current;
 use super::future::ResponseFuture;
-use super::shared::Shared;
 use super::steps::judge::Judged;
 use super::steps::pipeline::{self, Started};
 use crate::inner_service::inner_service_accessors;
@@ -37,12 +37,12 @@ use crate::inner_service::inner_service_accessors;
 #[derive(Clone)]
 pub struct Throttle<S, B: Backend = MemoryBackend> {
     inner: S,
-    pub(super) shared: Arc<Shared<B>>,
+    pub(super) current: Current<B>,
 }
 
 impl<S, B: Backend> Throttle<S, B> {
-    pub(super) fn new(inner: S, shared: Arc<Shared<B>>) -> Self {
-        Self { inner, shared }
+    pub(super) fn new(inner: S, current: Current<B>) -> Self {
+        Self { inner, current }
     }
 
     inner_service_accessors!();
@@ -63,25 +63,26 @@ where
 
     fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
         let (mut parts, body) = request.into_parts();
-        match pipeline::start(&self.shared, &mut parts) {
+        let Self { inner, current } = self;
+        current.with(|shared| match pipeline::start(shared, &mut parts) {
             Started::Judged(Judged::Pass(admitted)) => {
-                ResponseFuture::calling(self.inner.call(Request::from_parts(parts, body)), admitted)
+                ResponseFuture::calling(inner.call(Request::from_parts(parts, body)), admitted)
             }
             Started::Judged(Judged::Refuse(response)) => ResponseFuture::refused(response),
             Started::Waits(asked, lookups) => {
                 // Takes the service that `poll_ready` prepared; a clone would not be ready.
-                let clone = self.inner.clone();
-                let inner = mem::replace(&mut self.inner, clone);
-                let judging = pipeline::finish(Arc::clone(&self.shared), asked, lookups, parts);
+                let clone = inner.clone();
+                let inner = mem::replace(inner, clone);
+                let judging = pipeline::finish(Arc::clone(shared), asked, lookups, parts);
                 ResponseFuture::waiting(Box::pin(judging), inner, body)
             }
-        }
+        })
     }
 }
 
 impl<S: fmt::Debug, B: Backend> fmt::Debug for Throttle<S, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let policies = &self.shared.announced.policies;
-        f.debug_struct("Throttle").field("inner", &self.inner).field("policies", policies).finish()
+        let policies = self.current.with(|shared| Arc::clone(&shared.announced.policies));
+        f.debug_struct("Throttle").field("inner", &self.inner).field("policies", &policies).finish()
     }
 }

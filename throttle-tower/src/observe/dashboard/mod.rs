@@ -96,7 +96,8 @@ impl<B: Backend> ThrottleLayer<B> {
     pub fn dashboard<S: Clone + Send + Sync + 'static>(self) -> (Self, Router<S>) {
         let layer = if self.offenders_secret().is_some() { self } else { self.track_offenders() };
         let secret = layer.offenders_secret().unwrap_or_default();
-        let board = Arc::new(Board::new(layer.policies(), layer.permit_names(), secret));
+        let of = layer.observed();
+        let board = Arc::new(Board::new(&of.policies, of.permits.iter(), secret));
         // The page keeps no layer, so that the board knows whether one is left that reports to it.
         let page = router::router(Rendered::new(Arc::clone(&board), layer.offenders_alone()));
         (layer.observed_by(board), page)

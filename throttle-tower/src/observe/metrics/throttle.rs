@@ -4,17 +4,17 @@ use std::time::Duration;
 use metrics::Gauge;
 use throttle_core::backend::Call;
 use throttle_core::metrics::Registered;
-use throttle_core::{Backend, BackendErrorKind, Policy};
+use throttle_core::{Backend, BackendErrorKind, Policy, PolicyName};
 
 use super::counts::{Counts, ROW};
 use super::handles::{Handles, place};
 use super::level::Level;
 use super::schedule::Schedule;
 use crate::ThrottleLayer;
-use crate::limit::{Keying, TierLookup};
+use crate::limit::{Applied, Keying, TierLookup};
 use crate::observe::backends::Backends;
 use crate::observe::{BuiltOn, Correction, Observer};
-use crate::throttle::Event;
+use crate::throttle::{Event, Observed};
 
 impl<B: Backend> ThrottleLayer<B> {
     /// Reports what this layer does through the facade of the `metrics` crate, with `name` as the label `layer`: see
@@ -34,7 +34,7 @@ impl<B: Backend> ThrottleLayer<B> {
     /// ```
     pub fn metrics(self, name: impl Into<String>) -> Self {
         let layer = self.with_lookups_of_its_own();
-        let metrics = Metrics::new(name.into(), &layer);
+        let metrics = Metrics::new(name.into(), &layer.observed());
         layer.observed_by(Reporting(Arc::new(metrics)))
     }
 }
@@ -43,6 +43,8 @@ impl<B: Backend> ThrottleLayer<B> {
 pub(super) struct Reporting(pub(super) Arc<Metrics>);
 
 pub(super) struct Metrics {
+    #[cfg_attr(not(feature = "rules"), expect(dead_code, reason = "it is read where limits are replaced"))]
+    layer: String,
     pub(super) counts: Counts,
     pub(super) schedule: Schedule,
     /// What the recorder has of each counter.
@@ -52,54 +54,78 @@ pub(super) struct Metrics {
     /// Of a layer with one policy alone, by its tiers: the least that may remain without being near the limit.
     pub(super) enough_of_only: Box<[u64]>,
     /// Permits taken, by the place of their limit.
-    in_flight: Box<[Level]>,
+    in_flight: Box<[(PolicyName, Arc<Level>)]>,
     pub(super) backends: Backends,
 }
 
 /// A policy of the layer.
 pub(super) struct Watched {
+    name: PolicyName,
     /// For each tier, the least that may remain without being near the limit.
     pub(super) enough: Box<[u64]>,
     pub(super) lookup: Option<Arc<dyn TierLookup>>,
     /// Requests in its queues.
-    queued: Level,
+    queued: Arc<Level>,
 }
 
 impl Metrics {
-    fn new<B: Backend>(layer: String, throttle: &ThrottleLayer<B>) -> Self {
-        let (policies, applied) = (throttle.policies(), throttle.applied());
-        let watched: Box<[Watched]> = policies
-            .iter()
-            .zip(applied)
-            .map(|(policy, limit)| Watched {
-                enough: match policy.is_tiered() {
-                    true => policy.tiers().map(|(_, tier)| fifth(tier)).collect(),
-                    false => Box::new([fifth(policy)]),
-                },
-                lookup: match &limit.keying {
-                    Keying::Tiered(lookup) => Some(Arc::clone(lookup)),
-                    Keying::Extracted(_) | Keying::Future(_) => None,
-                },
-                queued: Level::default(),
-            })
-            .collect();
-        let named = policies.iter().zip(&watched);
+    fn new(layer: String, of: &Observed) -> Self {
+        let named = of.policies.iter().zip(&*of.applied);
+        let policies: Box<[Watched]> = named.map(|(policy, limit)| Watched::new(policy, limit)).collect();
         let names: Vec<_> =
-            named.map(|(policy, watched)| (policy.name().to_owned(), watched.lookup.is_some())).collect();
-        let permits: Vec<String> = throttle.permit_names().map(|name| name.as_str().to_owned()).collect();
+            policies.iter().map(|policy| (policy.name.as_str().to_owned(), policy.lookup.is_some())).collect();
+        let permits: Vec<String> = of.permits.iter().map(|name| name.as_str().to_owned()).collect();
         let rows = place::POLICIES + names.len();
         Self {
             counts: Counts::new(rows),
             schedule: Schedule::new(),
             reported: Mutex::new(vec![[0; ROW]; rows]),
-            in_flight: permits.iter().map(|_| Level::default()).collect(),
-            handles: Registered::new(move || Handles::register(&layer, &names, &permits)),
-            enough_of_only: match &*watched {
+            in_flight: of.permits.iter().map(|name| (name.clone(), Arc::default())).collect(),
+            handles: Registered::new({
+                let layer = layer.clone();
+                move || Handles::register(&layer, &names, &permits)
+            }),
+            layer,
+            enough_of_only: match &*policies {
                 [only] => only.enough.clone(),
                 _ => Box::default(),
             },
-            policies: watched,
+            policies,
             backends: Backends::default(),
+        }
+    }
+
+    /// The metrics of the limits that replace those of these metrics. What waits or is in flight counts on.
+    #[cfg(feature = "rules")]
+    fn renewed(&self, of: &Observed) -> Self {
+        let mut renewed = Self::new(self.layer.clone(), of);
+        for policy in &mut renewed.policies {
+            if let Some(former) = self.policies.iter().find(|former| former.name == policy.name) {
+                policy.queued = Arc::clone(&former.queued);
+            }
+        }
+        for (name, level) in &mut renewed.in_flight {
+            if let Some((_, former)) = self.in_flight.iter().find(|(former, _)| former == name) {
+                *level = Arc::clone(former);
+            }
+        }
+        renewed
+    }
+}
+
+impl Watched {
+    fn new(policy: &Policy, limit: &Applied) -> Self {
+        Self {
+            name: policy.policy_name().clone(),
+            enough: match policy.is_tiered() {
+                true => policy.tiers().map(|(_, tier)| fifth(tier)).collect(),
+                false => Box::new([fifth(policy)]),
+            },
+            lookup: match &limit.keying {
+                Keying::Tiered(lookup) => Some(Arc::clone(lookup)),
+                Keying::Extracted(_) | Keying::Future(_) => None,
+            },
+            queued: Arc::default(),
         }
     }
 }
@@ -110,6 +136,11 @@ fn fifth(policy: &Policy) -> u64 {
 }
 
 impl Observer for Reporting {
+    #[cfg(feature = "rules")]
+    fn renewed(&self, of: &Observed) -> Option<Box<dyn Observer>> {
+        Some(Box::new(Self(Arc::new(self.0.renewed(of)))))
+    }
+
     fn built(&self, on: &Arc<BuiltOn>) {
         self.0.backends.add(on);
     }
@@ -142,11 +173,11 @@ impl Observer for Reporting {
     }
 
     fn took_permits(&self, limit: usize, permits: u64) {
-        self.0.in_flight[limit].rise(permits, self.0.permit_gauge(limit));
+        self.0.in_flight[limit].1.rise(permits, self.0.permit_gauge(limit));
     }
 
     fn returned_permits(&self, limit: usize, permits: u64) {
-        self.0.in_flight[limit].fall(permits, self.0.permit_gauge(limit));
+        self.0.in_flight[limit].1.fall(permits, self.0.permit_gauge(limit));
     }
 
     fn corrected(&self, policy: usize, correction: Correction) {

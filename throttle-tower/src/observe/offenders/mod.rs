@@ -85,7 +85,8 @@ impl<B: Backend> ThrottleLayer<B> {
     /// ```
     #[must_use]
     pub fn offenders(&self, n: usize) -> Vec<Offender> {
-        self.observers().find::<Tracker>().map_or_else(Vec::new, |tracker| tracker.list(n, self.policies()))
+        let (observers, policies) = (self.observers(), self.observed().policies);
+        observers.find::<Tracker>().map_or_else(Vec::new, |tracker| tracker.list(n, &policies))
     }
 
     /// Returns how many refusals [`offenders`](Self::offenders) has not counted since tracking was set, because another
@@ -99,7 +100,7 @@ impl<B: Backend> ThrottleLayer<B> {
     /// Returns [`offenders`](Self::offenders) without the layer, which would keep its backend and its other observers.
     #[cfg(feature = "dashboard")]
     pub(crate) fn offenders_alone(&self) -> impl Fn(usize) -> Vec<Offender> + Send + Sync + use<B> {
-        let (tracking, policies) = (self.observers().only::<Tracker>(), self.policies().to_vec());
+        let (tracking, policies) = (self.observers().only::<Tracker>(), self.observed().policies);
         move |n| tracking.find::<Tracker>().map_or_else(Vec::new, |tracker| tracker.list(n, &policies))
     }
 

@@ -45,10 +45,6 @@ fn counts(layer: &ThrottleLayer) -> Vec<u64> {
     layer.offenders(20).iter().map(|offender| offender.refused).collect()
 }
 
-fn tracker(layer: &ThrottleLayer) -> &Tracker {
-    layer.observers().find().unwrap()
-}
-
 /// SplitMix64: the same numbers in every run.
 struct Random(u64);
 
@@ -234,7 +230,8 @@ async fn services_clones_and_layers_on_another_backend_count_together() {
 #[test]
 fn law_14_refusal_does_not_wait_for_the_counts() {
     let layer = tracking();
-    let held = tracker(&layer).recent.lock().unwrap();
+    let observers = layer.observers();
+    let held = observers.find::<Tracker>().unwrap().recent.lock().unwrap();
     let (done, is_done) = mpsc::channel();
     let calling = layer.clone();
     thread::spawn(move || {

@@ -64,7 +64,7 @@ impl<B: Backend> ThrottleLayer<B> {
     /// # }
     /// ```
     pub fn traced(self) -> Self {
-        let tracer = Tracer::new(self.policies().len());
+        let tracer = Tracer::new(self.observed().policies.len());
         self.observed_by(tracer)
     }
 }

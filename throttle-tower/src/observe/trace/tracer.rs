@@ -6,6 +6,8 @@ use tracing::{Level, Span};
 use super::event_budget::EventBudget;
 use crate::observe::Observer;
 use crate::observe::decider::Decider;
+#[cfg(feature = "rules")]
+use crate::throttle::Observed;
 use crate::throttle::{Event, Outcome};
 use crate::time::micros;
 
@@ -35,6 +37,11 @@ impl Tracer {
 }
 
 impl Observer for Tracer {
+    #[cfg(feature = "rules")]
+    fn renewed(&self, of: &Observed) -> Option<Box<dyn Observer>> {
+        Some(Box::new(Self::new(of.policies.len())))
+    }
+
     fn judged(&self, event: &Event<'_>, _: &[Call]) {
         let binding = Binding::of(event);
         if let Some(binding) = &binding {

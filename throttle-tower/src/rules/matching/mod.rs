@@ -26,7 +26,14 @@ pub(super) struct Matcher {
     routes: Option<HashSet<Box<str>>>,
     paths: Option<Vec<PathPattern>>,
     hosts: Option<Hosts>,
-    conditions: Vec<(Condition, bool)>,
+    conditions: Vec<Expected>,
+}
+
+/// A condition, by its name, and what it must say.
+pub(super) struct Expected {
+    name: String,
+    condition: Condition,
+    is: bool,
 }
 
 impl Matcher {
@@ -46,7 +53,37 @@ impl Matcher {
             && self.routes.as_ref().is_none_or(|routes| routes_contain(routes, parts))
             && self.paths.as_ref().is_none_or(|paths| path::any_matches(paths, path_of(parts)))
             && self.hosts.as_ref().is_none_or(|hosts| hosts.contain_host_of(parts))
-            && self.conditions.iter().all(|(applies, expected)| applies(parts) == *expected)
+            && self.conditions.iter().all(|expected| expected.is_met(parts))
+    }
+}
+
+impl Matcher {
+    /// The part of the limit that a request does not match; `None` if it matches.
+    pub(super) fn mismatch(&self, parts: &Parts) -> Option<String> {
+        let Self { methods, routes, paths, hosts, conditions } = self;
+        if methods.as_ref().is_some_and(|methods| !method::any_matches(methods, &parts.method)) {
+            return Some("its method is not among match.methods".to_owned());
+        }
+        if routes.as_ref().is_some_and(|routes| !routes_contain(routes, parts)) {
+            return Some(match Route::template(parts) {
+                Some(_) => "its route is not among match.routes".to_owned(),
+                None => "it has no route, and match.routes needs one".to_owned(),
+            });
+        }
+        if paths.as_ref().is_some_and(|paths| !path::any_matches(paths, path_of(parts))) {
+            return Some("its path is not among match.paths".to_owned());
+        }
+        if hosts.as_ref().is_some_and(|hosts| !hosts.contain_host_of(parts)) {
+            return Some("its host is not among match.hosts".to_owned());
+        }
+        let missed = conditions.iter().find(|expected| !expected.is_met(parts))?;
+        Some(format!("when: {:?} {}", missed.name, if missed.is { "does not hold" } else { "holds" }))
+    }
+}
+
+impl Expected {
+    fn is_met(&self, parts: &Parts) -> bool {
+        (self.condition)(parts) == self.is
     }
 }
 

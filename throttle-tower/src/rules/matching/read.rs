@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use super::host::Hosts;
 use super::path::PathPattern;
-use super::{Matcher, method, route};
+use super::{Expected, Matcher, method, route};
 use crate::limit::is_preflight;
 use crate::rules::reader::{Field, Section};
 use crate::rules::registry::{CONDITIONS, Condition, Registry, unknown};
@@ -51,22 +51,23 @@ fn each<T, C: FromIterator<T>>(field: &Field<'_>, mut read: impl FnMut(&str) -> 
 
 const FORMS: &str = "write the name of a condition, { not = \"…\" }, or a list of them, all of which must hold";
 
-fn conditions(field: &Field<'_>, registry: &Registry) -> Vec<(Condition, bool)> {
+fn conditions(field: &Field<'_>, registry: &Registry) -> Vec<Expected> {
     let fields = if field.is_list() { field.filled_list(FORMS).unwrap_or_default() } else { Vec::new() };
     let one = |field: &Field<'_>| match field.is_table() {
         true => {
             let table = field.section(FORMS)?;
-            let condition = table.required("not", FORMS).and_then(|name| condition(&name, registry));
+            let condition = table.required("not", FORMS).and_then(|name| condition(&name, false, registry));
             table.finish();
-            Some((condition?, false))
+            condition
         }
-        false => Some((condition(field, registry)?, true)),
+        false => condition(field, true, registry),
     };
     if field.is_list() { fields.iter().filter_map(one).collect() } else { one(field).into_iter().collect() }
 }
 
-fn condition(field: &Field<'_>, registry: &Registry) -> Option<Condition> {
-    match field.expect_text(FORMS)? {
+fn condition(field: &Field<'_>, is: bool, registry: &Registry) -> Option<Expected> {
+    let name = field.expect_text(FORMS)?;
+    let condition: Option<Condition> = match name {
         "preflight" => Some(Arc::new(is_preflight)),
         name => {
             let condition = registry.conditions.get(name).cloned();
@@ -77,5 +78,6 @@ fn condition(field: &Field<'_>, registry: &Registry) -> Option<Condition> {
             }
             condition
         }
-    }
+    };
+    Some(Expected { name: name.to_owned(), condition: condition?, is })
 }

@@ -1,6 +1,5 @@
 //! What a file says equals what the builders say.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
@@ -187,27 +186,6 @@ fn path_of_no_regular_file_is_refused() {
 fn client_ip_is_that_of_the_file() {
     let rules = Rules::from_str("f", "version = 1\nlimit = []\nclient-ip.source = \"fly-io\"", registry()).unwrap();
     assert_eq!(*rules.client_ip(), crate::ClientIp::fly_io());
-}
-
-#[test]
-fn file_is_read_again_with_the_same_registry() {
-    let path = std::env::temp_dir().join(format!("throttle-rules-{}.toml", std::process::id()));
-    std::fs::write(&path, EVERYTHING).unwrap();
-    let rules = Rules::from_path(&path, registry()).unwrap_or_else(|error| panic!("{error}"));
-    std::fs::write(&path, "version = 1\nlimit = []").unwrap();
-    let again = rules.read_again().unwrap();
-    assert_eq!(again.tree().compile().unwrap().set.policies().len(), 0);
-    assert_eq!(rules.tree().compile().unwrap().set.policies().len(), 13, "the former rules stay as they are");
-    std::fs::write(&path, b"version = 1\n# \xff").unwrap();
-    assert!(rules.read_again().unwrap_err().to_string().contains("not UTF-8: line 2"));
-    std::fs::remove_file(&path).unwrap();
-    let error = rules.read_again().unwrap_err();
-    assert!(error.to_string().contains("cannot be read"), "{error}");
-    assert_eq!(error.problems()[0].line(), None);
-    let source = std::error::Error::source(&error).and_then(|source| source.downcast_ref::<std::io::Error>());
-    assert_eq!(source.map(std::io::Error::kind), Some(std::io::ErrorKind::NotFound));
-    let text = Rules::from_str("f", EVERYTHING, registry()).unwrap();
-    assert!(Arc::ptr_eq(&text.text, &text.read_again().unwrap().text));
 }
 
 /// A limit of a document of its own, and what the file says of it.

@@ -1,4 +1,10 @@
+#[cfg(feature = "admin")]
+mod administered;
 mod bad;
+mod explained;
 mod good;
 mod hostile;
+mod replaced;
 mod requests;
+#[cfg(feature = "watch")]
+mod watched;

@@ -51,7 +51,7 @@ impl App {
         let rules = Rules::from_str("throttle.toml", text, registry).unwrap_or_else(|error| panic!("{error}"));
         let clock = ManualClock::default();
         let memory = MemoryBackend::builder().clock(clock.clone()).build();
-        Self { layer: rules.layer(memory).unwrap(), clock }
+        Self { layer: rules.layer(memory).unwrap().0, clock }
     }
 
     /// A limit of that many requests in a day, and what else the file says of it.
@@ -311,9 +311,19 @@ async fn limit_for_some_routes_warns_around_a_router() {
     }
 }
 
-/// A backend that can fail, and does not. It may refuse all limits.
+/// A backend that can fail. It does not, unless it is told to fail decisions or to refuse all limits.
 #[derive(Clone)]
-struct Fallible(Memory, Option<crate::ConfigError>);
+pub(super) struct Fallible {
+    pub(super) memory: Memory,
+    pub(super) refuses: Option<crate::ConfigError>,
+    pub(super) fails: bool,
+}
+
+impl Fallible {
+    pub(super) fn new(memory: Memory) -> Self {
+        Self { memory, refuses: None, fails: false }
+    }
+}
 
 impl Backend for Fallible {
     type Prepared = MemorySet;
@@ -321,7 +331,7 @@ impl Backend for Fallible {
     type Done = Ready<Result<(), BackendError>>;
 
     fn prepare(&self, set: PolicySet) -> Result<MemorySet, crate::ConfigError> {
-        self.1.clone().map_or_else(|| self.0.prepare(set), Err)
+        self.refuses.clone().map_or_else(|| self.memory.prepare(set), Err)
     }
 
     fn set(prepared: &MemorySet) -> &PolicySet {
@@ -329,7 +339,8 @@ impl Backend for Fallible {
     }
 
     fn decide(&self, set: &Arc<MemorySet>, calls: &[Call]) -> Self::Decide {
-        ready(Ok(self.0.decide_now(set, calls)))
+        let failed = BackendError::new(BackendErrorKind::Unavailable);
+        ready(if self.fails { Err(failed) } else { Ok(self.memory.decide_now(set, calls)) })
     }
 
     fn settle(&self, _: &Arc<MemorySet>, _: Receipt) -> Self::Done {
@@ -356,7 +367,7 @@ fn every_limit_without_on_error_is_named_on_a_backend_that_can_fail() {
     };
     let in_flight = "[[concurrency]]\nmost = 5\n";
     let limits = format!("{}{}{}{in_flight}", limit("a", ""), limit("b", "on-error = \"open\""), limit("c", ""));
-    let backend = || Fallible(MemoryBackend::builder().clock(ManualClock::default()).build(), None);
+    let backend = || Fallible::new(MemoryBackend::builder().clock(ManualClock::default()).build());
     let rules = |text: &str| Rules::from_str("throttle.toml", text, Registry::new()).unwrap();
     let error = rules(&format!("version = 1\n{limits}")).layer(backend()).unwrap_err();
     let places: Vec<_> = error.problems().iter().map(|problem| (problem.line(), problem.column())).collect();
@@ -427,7 +438,7 @@ fn plans_without_on_error_are_named_on_a_backend_that_can_fail() {
         let by = "by = \"constant\"\nlookup = \"plan-of\"\nunknown = \"free\"";
         format!("version = 1\n[[plans]]\n{by}\nname = \"a\"\n{tiers}\n{rest}")
     };
-    let backend = || Fallible(MemoryBackend::builder().clock(ManualClock::default()).build(), None);
+    let backend = || Fallible::new(MemoryBackend::builder().clock(ManualClock::default()).build());
     let layer = |rest| Rules::from_str("throttle.toml", &plans(rest), registry()).unwrap().layer(backend());
     let error = layer("").unwrap_err();
     assert!(error.to_string().starts_with("throttle.toml:6:8: plans \"a\": on-error is missing: "), "{error}");
@@ -437,7 +448,8 @@ fn plans_without_on_error_are_named_on_a_backend_that_can_fail() {
 #[test]
 fn error_that_is_about_no_limit_has_no_place() {
     let refusal = crate::ConfigError::new("store", "full", "make room");
-    let backend = Fallible(MemoryBackend::builder().clock(ManualClock::default()).build(), Some(refusal.clone()));
+    let memory = MemoryBackend::builder().clock(ManualClock::default()).build();
+    let backend = Fallible { refuses: Some(refusal.clone()), ..Fallible::new(memory) };
     let limit = "[[limit]]\nname = \"a\"\nby = \"constant\"\ngcra = { rate = \"1/s\" }\non-error = \"open\"";
     let rules = Rules::from_str("throttle.toml", &format!("version = 1\n{limit}"), Registry::new()).unwrap();
     let error = rules.layer(backend).unwrap_err();

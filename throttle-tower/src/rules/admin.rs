@@ -1,0 +1,263 @@
+//! The rules in force over HTTP, for operators.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use axum::Json;
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, Path, Query};
+use axum::routing::{get, post};
+use http::request::Parts;
+use http::{HeaderName, HeaderValue, Method, Request, StatusCode, Uri};
+use serde::{Deserialize, Serialize};
+use throttle_core::BackendError;
+
+use super::explain::{ExplainedLimit, Explanation, Verdict};
+use super::handle::Handle;
+use crate::extract::{MatchedRoute, PeerAddr};
+
+/// Most bytes of a description of a request.
+const MAX_BYTES: usize = 64 * 1024;
+
+impl Handle {
+    /// Returns a router that shows the rules in force and explains what they would do with a request. It changes
+    /// nothing, but for the reset of a key.
+    ///
+    /// Nest it behind your own authentication: it has none, shows your limits to every reader, and lets every reader
+    /// reset keys.
+    ///
+    /// | request | answer |
+    /// |---|---|
+    /// | `GET /rules` | `file`, `revision`, `hash`, `loaded_at` and `failing_since` in seconds since 1970 (the latter, like `last_error`, null unless the last attempt to read the file has failed), and the `text` in force |
+    /// | `POST /explain` | what would happen to the request that the body describes: see [`explain`](Self::explain) |
+    /// | `GET /limits/{name}?request=…` | the same for one limit |
+    /// | `DELETE /limits/{name}?request=…` | makes the request's key in this limit unused; `reset` is false if the limit does not apply to it |
+    ///
+    /// A request is described in JSON, as the limits see it: `uri`, and where it matters `method` (by default GET),
+    /// `headers`, `peer` (the address that the connection comes from) and `route` (as axum writes it):
+    ///
+    /// ```text
+    /// curl localhost:3007/admin/explain -d '{"method": "POST", "uri": "/login", "route": "/login", "peer": "203.0.113.9"}'
+    /// curl -G -X DELETE localhost:3007/admin/limits/login --data-urlencode 'request={"uri": "/login", "peer": "203.0.113.9"}'
+    /// ```
+    ///
+    /// An explanation has `admitted`, and `limits` with `name`, `by`, `verdict` (`admits`, `refuses` or `skips`) and
+    /// `why` it skips or refuses without looking at what is left. If the limit looks, it has `cost`, `left`, `of` (what
+    /// an unused key has), `resets_in_ms`, `has_key` (false where all requests without a key share a budget) and the
+    /// number of the `tier`. Fields may be added in later versions.
+    ///
+    /// A description that cannot be read is answered with 400, an unknown limit with 404, and a store that fails with
+    /// 502; each has an `error` that says what to do.
+    ///
+    /// ```
+    /// use axum::Router;
+    /// use http::{Request, StatusCode};
+    /// use throttle_tower::MemoryBackend;
+    /// use throttle_tower::rules::{Registry, Rules};
+    /// use tower::ServiceExt;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let rules = Rules::from_str("throttle.toml", "version = 1\nlimit = []", Registry::new())?;
+    /// let (throttle, handle) = rules.layer(MemoryBackend::new())?;
+    /// let app: Router = Router::new().nest("/admin", handle.admin()); // In production: handle.admin().layer(authentication).
+    /// let response = app.oneshot(Request::get("/admin/rules").body(String::new())?).await?;
+    /// assert_eq!(response.status(), StatusCode::OK);
+    /// # let _ = throttle;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn admin<S: Clone + Send + Sync + 'static>(&self) -> Router<S> {
+        let [rules, explain, look, reset] = [(); 4].map(|()| self.clone());
+        Router::new()
+            .route("/rules", get(async move || Json(ShownRules::of(&rules))))
+            .route("/explain", post(async move |body: Bytes| explained(&explain, &read(&body)?).await.map(Json)))
+            .route(
+                "/limits/{name}",
+                get(async move |Path(name): Path<String>, Query(about): Query<About>| {
+                    let explained = explained(&look, &read(about.request.as_bytes())?).await?;
+                    let limit = explained.limits.into_iter().find(|limit| limit.name == name);
+                    limit.map(Json).ok_or_else(|| unknown(&name))
+                })
+                .delete(async move |Path(name): Path<String>, Query(about): Query<About>| {
+                    let head = read(about.request.as_bytes())?;
+                    if !reset.rules().has_limit(&name) {
+                        return Err(unknown(&name));
+                    }
+                    reset.reset(&name, &head).await.map(|reset| Json(Reset { reset })).map_err(|error| failed(&error))
+                }),
+            )
+            .layer(DefaultBodyLimit::max(MAX_BYTES))
+    }
+}
+
+type Refused = (StatusCode, Json<Error>);
+
+#[derive(Serialize)]
+struct Error {
+    error: String,
+}
+
+fn refused(status: StatusCode, error: String) -> Refused {
+    (status, Json(Error { error }))
+}
+
+fn unknown(name: &str) -> Refused {
+    refused(StatusCode::NOT_FOUND, format!("there is no limit {name:?}; GET /rules shows which there are"))
+}
+
+fn failed(error: &BackendError) -> Refused {
+    refused(StatusCode::BAD_GATEWAY, format!("the store did not answer: {error}"))
+}
+
+async fn explained(handle: &Handle, head: &Parts) -> Result<ShownExplanation, Refused> {
+    handle.explain(head).await.map(ShownExplanation::of).map_err(|error| failed(&error))
+}
+
+/// The query of a request about one key.
+#[derive(Deserialize)]
+struct About {
+    request: String,
+}
+
+/// A request, as far as limits read it.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Described {
+    #[serde(default)]
+    method: Option<String>,
+    uri: String,
+    #[serde(default)]
+    headers: BTreeMap<String, String>,
+    #[serde(default)]
+    peer: Option<IpAddr>,
+    #[serde(default)]
+    route: Option<String>,
+}
+
+/// # Errors
+///
+/// What cannot be read, and what to write.
+fn read(json: &[u8]) -> Result<Parts, Refused> {
+    let wrong = |field: &str, value: &str, rule: &str| {
+        refused(StatusCode::BAD_REQUEST, format!("{field} is {value:?}: {rule}"))
+    };
+    let described: Described = serde_json::from_slice(json).map_err(|error| {
+        let rule = "describe the request as in {\"method\": \"POST\", \"uri\": \"/login\", \"peer\": \"203.0.113.9\"}";
+        refused(StatusCode::BAD_REQUEST, format!("{error}: {rule}"))
+    })?;
+    let Described { method, uri, headers, peer, route } = described;
+    let method = method.unwrap_or_else(|| "GET".to_owned());
+    let (mut head, ()) = Request::new(()).into_parts();
+    head.method = Method::from_bytes(method.as_bytes())
+        .map_err(|_| wrong("method", &method, "it must be a method of HTTP, as in \"POST\""))?;
+    head.uri =
+        uri.parse::<Uri>().map_err(|_| wrong("uri", &uri, "it must be a path, as in \"/login?a=1\", or a URI"))?;
+    for (name, value) in &headers {
+        let header = (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_str(value));
+        let (Ok(name), Ok(value)) = header else {
+            return Err(wrong("headers", name, "it and its value must be possible in a header"));
+        };
+        head.headers.append(name, value);
+    }
+    if let Some(peer) = peer {
+        head.extensions.insert(PeerAddr(peer));
+    }
+    if let Some(route) = route {
+        head.extensions.insert(MatchedRoute(route.into()));
+    }
+    Ok(head)
+}
+
+#[derive(Serialize)]
+struct ShownRules {
+    file: String,
+    revision: u64,
+    hash: String,
+    loaded_at: u64,
+    failing_since: Option<u64>,
+    last_error: Option<String>,
+    text: String,
+}
+
+impl ShownRules {
+    fn of(handle: &Handle) -> Self {
+        let (status, text) = handle.status_and_text();
+        Self {
+            file: status.file,
+            revision: status.revision,
+            hash: status.hash,
+            loaded_at: seconds(status.loaded_at),
+            failing_since: status.failing_since.map(seconds),
+            last_error: status.last_error.map(|error| error.to_string()),
+            text,
+        }
+    }
+}
+
+/// Seconds since 1970.
+fn seconds(at: SystemTime) -> u64 {
+    at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+#[derive(Serialize)]
+struct ShownExplanation {
+    admitted: bool,
+    limits: Vec<ShownLimit>,
+}
+
+#[derive(Serialize)]
+struct ShownLimit {
+    name: String,
+    by: String,
+    verdict: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<String>,
+    #[serde(flatten)]
+    left: Option<ShownLeft>,
+}
+
+#[derive(Serialize)]
+struct ShownLeft {
+    cost: u64,
+    left: u64,
+    of: u64,
+    resets_in_ms: u64,
+    has_key: bool,
+    tier: u8,
+}
+
+#[derive(Serialize)]
+struct Reset {
+    reset: bool,
+}
+
+impl ShownExplanation {
+    fn of(explained: Explanation) -> Self {
+        Self { admitted: explained.is_admitted, limits: explained.limits.into_iter().map(ShownLimit::of).collect() }
+    }
+}
+
+impl ShownLimit {
+    fn of(limit: ExplainedLimit) -> Self {
+        let (verdict, why) = match limit.verdict {
+            Verdict::Admits => ("admits", None),
+            Verdict::Refuses => ("refuses", None),
+            Verdict::RefusesWithoutKey(status) => {
+                ("refuses", Some(format!("the request has no key, and on-missing answers {}", status.as_u16())))
+            }
+            Verdict::Skips(why) => ("skips", Some(why)),
+        };
+        let left = limit.left.map(|left| ShownLeft {
+            cost: left.cost,
+            left: left.units,
+            of: left.of,
+            resets_in_ms: u64::try_from(left.resets_in.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX),
+            has_key: left.has_key,
+            tier: left.tier,
+        });
+        Self { name: limit.name, by: limit.by, verdict, why, left }
+    }
+}

@@ -1,0 +1,206 @@
+//! What is different between two files.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use toml::de::{DeTable, DeValue};
+
+use super::entry::Kind;
+use super::value_text::{field_name, value_text};
+
+/// What a reload has changed.
+///
+/// Its `Display` says so for a log, a line for each change.
+///
+/// ```
+/// use throttle_tower::MemoryBackend;
+/// use throttle_tower::rules::{Registry, Rules};
+///
+/// let file = |count| format!(
+///     "version = 1\n[[limit]]\nname = \"all\"\nby = \"constant\"\nfixed-window = {{ rate = \"{count}/minute\" }}"
+/// );
+/// let (_throttle, handle) = Rules::from_str("throttle.toml", &file(60), Registry::new())?.layer(MemoryBackend::new())?;
+/// let change = handle.replace(&file(90))?;
+/// assert_eq!((change.revision, change.changed[0].field.as_str()), (2, "fixed-window"));
+/// assert_eq!(
+///     change.to_string(),
+///     "revision 2\nlimit \"all\": fixed-window was { rate = \"60/minute\" }, is { rate = \"90/minute\" }"
+/// );
+/// # Ok::<(), throttle_tower::rules::RulesError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Change {
+    /// The revision that is in force now: 1 for the first, one more with each change.
+    pub revision: u64,
+    /// The names of new limits.
+    pub added: Vec<String>,
+    /// The names of limits that there are no more.
+    pub removed: Vec<String>,
+    /// The former and the new name of limits that differ in nothing else. What was used does not count under the new
+    /// name.
+    pub renamed: Vec<(String, String)>,
+    /// What is different in limits that stay, and outside of limits.
+    pub changed: Vec<ChangedField>,
+}
+
+/// A field that a reload has changed.
+///
+/// ```
+/// use throttle_tower::MemoryBackend;
+/// use throttle_tower::rules::{ChangedField, Registry, Rules};
+///
+/// let rules = Rules::from_str("throttle.toml", "version = 1\nlimit = []", Registry::new())?;
+/// let (_throttle, handle) = rules.layer(MemoryBackend::new())?;
+/// let change = handle.replace("version = 1\nlimit = []\n[layer]\nheaders = \"none\"")?;
+/// let field: &ChangedField = &change.changed[0];
+/// assert_eq!((&field.limit, field.field.as_str(), field.new.as_deref()), (&None, "layer.headers", Some("\"none\"")));
+/// # Ok::<(), throttle_tower::rules::RulesError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ChangedField {
+    /// The name of the limit; `None` for a field outside of limits.
+    pub limit: Option<String>,
+    /// The field, such as `gcra` or `layer.headers`.
+    pub field: String,
+    /// Its former value, as TOML; `None` if it was not there.
+    pub old: Option<String>,
+    /// Its value, as TOML; `None` if it is not there any more.
+    pub new: Option<String>,
+}
+
+impl Change {
+    /// Whether nothing has changed.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.added.is_empty() && self.removed.is_empty() && self.renamed.is_empty() && self.changed.is_empty()
+    }
+
+    /// The names of limits under which nothing counts as used that was used under the former file: because they are
+    /// new, were renamed, or have another key.
+    pub fn unused(&self) -> impl Iterator<Item = &str> {
+        let rekeyed = self.changed.iter().filter(|changed| changed.field == "by");
+        let renamed = self.renamed.iter().map(|(_, name)| name);
+        self.added.iter().chain(renamed).chain(rekeyed.filter_map(|changed| changed.limit.as_ref())).map(String::as_str)
+    }
+
+    /// The difference of two texts without mistakes.
+    pub(super) fn between(old: &str, new: &str, revision: u64) -> Self {
+        let (old, new) = (Described::of(old), Described::of(new));
+        let only_in = |one: &Described, other: &Described| -> Vec<String> {
+            one.limits.keys().filter(|name| !other.limits.contains_key(*name)).cloned().collect()
+        };
+        let (mut added, mut removed) = (only_in(&new, &old), only_in(&old, &new));
+        let mut renamed = Vec::new();
+        removed.retain(|name| {
+            let Some(place) = added.iter().position(|other| new.limits[other] == old.limits[name]) else { return true };
+            renamed.push((name.clone(), added.remove(place)));
+            false
+        });
+        let mut changed = differences(None, &old.others, &new.others);
+        for (name, fields) in &new.limits {
+            if let Some(former) = old.limits.get(name) {
+                changed.extend(differences(Some(name), former, fields));
+            }
+        }
+        Self { revision, added, removed, renamed, changed }
+    }
+}
+
+type Fields = BTreeMap<String, String>;
+
+fn differences(limit: Option<&String>, old: &Fields, new: &Fields) -> Vec<ChangedField> {
+    let names = old.keys().chain(new.keys().filter(|name| !old.contains_key(*name)));
+    let changed = names.filter(|name| old.get(*name) != new.get(*name));
+    let field = |name: &String| ChangedField {
+        limit: limit.cloned(),
+        field: name.clone(),
+        old: old.get(name).cloned(),
+        new: new.get(name).cloned(),
+    };
+    changed.map(field).collect()
+}
+
+/// A document as text, so that spaces, comments and spellings make no difference.
+#[derive(Default)]
+struct Described {
+    /// The fields of each limit but its name.
+    limits: BTreeMap<String, Fields>,
+    /// All other fields.
+    others: Fields,
+}
+
+impl Described {
+    fn of(text: &str) -> Self {
+        let (document, _) = DeTable::parse_recoverable(text);
+        let mut described = Self::default();
+        for (name, value) in document.get_ref().iter() {
+            let name = field_name(name.get_ref());
+            match value.get_ref() {
+                DeValue::Array(limits) if Kind::ALL.iter().any(|kind| kind.field() == name) => {
+                    limits.iter().filter_map(|limit| limit.get_ref().as_table()).for_each(|limit| {
+                        described.add_limit(&name, limit);
+                    });
+                }
+                DeValue::Table(section) => described
+                    .others
+                    .extend(fields(section).into_iter().map(|(field, value)| (format!("{name}.{field}"), value))),
+                value => drop(described.others.insert(name, value_text(value))),
+            }
+        }
+        described
+    }
+
+    fn add_limit(&mut self, kind: &str, limit: &DeTable<'_>) {
+        let mut fields = fields(limit);
+        fields.remove("name");
+        let name = limit.get("name").and_then(|name| name.get_ref().as_str()).unwrap_or("in-flight").to_owned();
+        // A limit that becomes one of another kind is changed, too.
+        if kind != Kind::Limit.field() {
+            fields.insert("kind".to_owned(), kind.to_owned());
+        }
+        self.limits.insert(name, fields);
+    }
+}
+
+fn fields(table: &DeTable<'_>) -> Fields {
+    table.iter().map(|(name, value)| (field_name(name.get_ref()), value_text(value.get_ref()))).collect()
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "revision {}", self.revision)?;
+        if self.is_empty() {
+            return f.write_str(": nothing has changed");
+        }
+        let each = |f: &mut fmt::Formatter<'_>, names: &[String], what: &str| {
+            names.iter().try_for_each(|name| write!(f, "\nlimit {name:?}: {what}"))
+        };
+        each(f, &self.added, "new")?;
+        each(f, &self.removed, "removed")?;
+        for (old, new) in &self.renamed {
+            write!(f, "\nlimit {old:?}: renamed to {new:?}, so that nothing counts as used")?;
+        }
+        self.changed.iter().try_for_each(|changed| write!(f, "\n{changed}"))
+    }
+}
+
+impl fmt::Display for ChangedField {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { limit, field, old, new } = self;
+        if let Some(name) = limit {
+            write!(f, "limit {name:?}: ")?;
+        }
+        match (old, new) {
+            (Some(old), Some(new)) => write!(f, "{field} was {old}, is {new}")?,
+            (None, Some(new)) => write!(f, "{field} is {new}, and was not there")?,
+            (Some(old), None) => write!(f, "{field} was {old}, and is not there any more")?,
+            (None, None) => {}
+        }
+        match limit {
+            Some(_) if field == "by" => f.write_str(", so that nothing counts as used"),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,226 @@
+use std::fmt;
+use std::hash::Hasher;
+use std::sync::{Arc, Mutex};
+use std::time::SystemTime;
+
+use siphasher::sip128::{Hasher128, SipHasher13};
+
+use super::change::Change;
+use super::problem::RulesError;
+use super::status::Status;
+use super::{Rules, file};
+use crate::lock::lock;
+use crate::throttle::{Follower, Followers, Next};
+
+/// Replaces the rules of layers while requests run, and tells what is in force: see [`Rules::layer`]. Clones are the
+/// same handle.
+///
+/// ```
+/// use throttle_tower::MemoryBackend;
+/// use throttle_tower::rules::{Registry, Rules};
+///
+/// let file = |count| format!(
+///     "version = 1\n[[limit]]\nname = \"all\"\nby = \"constant\"\nfixed-window = {{ rate = \"{count}/minute\" }}"
+/// );
+/// let (throttle, handle) = Rules::from_str("throttle.toml", &file(60), Registry::new())?.layer(MemoryBackend::new())?;
+/// assert!(handle.replace(&file(0)).is_err()); // 60 a minute stay in force
+/// handle.replace(&file(90))?;
+/// assert_eq!(handle.status().revision, 2);
+/// # let _ = throttle;
+/// # Ok::<(), throttle_tower::rules::RulesError>(())
+/// ```
+#[derive(Clone)]
+pub struct Handle(Arc<Inner>);
+
+struct Inner {
+    followers: Arc<Followers>,
+    /// Keeps the limits and the backend, also if no layer is left.
+    first: Arc<dyn Follower>,
+    /// Held while rules are replaced, so that attempts follow each other.
+    replacing: Mutex<()>,
+    state: Mutex<State>,
+    hooks: Mutex<Vec<Hook>>,
+}
+
+struct State {
+    rules: Rules,
+    revision: u64,
+    hash: Hash,
+    loaded_at: SystemTime,
+    failing: Option<(SystemTime, RulesError)>,
+}
+
+impl State {
+    fn status(&self) -> Status {
+        Status {
+            file: self.rules.file.to_string(),
+            revision: self.revision,
+            hash: self.hash.to_string(),
+            loaded_at: self.loaded_at,
+            failing_since: self.failing.as_ref().map(|(since, _)| *since),
+            last_error: self.failing.as_ref().map(|(_, error)| error.clone()),
+        }
+    }
+}
+
+type Hook = Arc<dyn Fn(Result<&Change, &RulesError>) + Send + Sync>;
+
+impl Handle {
+    pub(super) fn new(rules: Rules, followers: Arc<Followers>, first: Arc<dyn Follower>) -> Self {
+        let state =
+            State { hash: Hash::of(&rules.text), rules, revision: 1, loaded_at: SystemTime::now(), failing: None };
+        let (replacing, state, hooks) = (Mutex::default(), Mutex::new(state), Mutex::default());
+        Self(Arc::new(Inner { followers, first, replacing, state, hooks }))
+    }
+
+    /// Reads the file again and puts it in force, if nothing is wrong with it. A file that says the same as before is
+    /// left in force. For rules that were read from a text there is no file: see [`replace`](Self::replace).
+    ///
+    /// It blocks; asynchronous code calls it in `tokio::task::spawn_blocking`.
+    ///
+    /// All layers of the rules have the new ones from one instant on. A request is decided by the rules that it began
+    /// with, also if it waits for its turn meanwhile, and its charges are settled by them. Numbers of a limit that
+    /// stays, such as its rate, apply to such requests, too.
+    ///
+    /// What was used of a limit stays used as long as its name and its key stay. So do permits of requests in flight.
+    /// [`Change::unused`] names the limits for which it does not.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be read, if anything is wrong with what it says, or if a backend refuses it. The former rules
+    /// then stay in force, all of them.
+    pub fn reload(&self) -> Result<Change, RulesError> {
+        self.attempt(|rules| match &rules.path {
+            Some(path) => file::read(path, &rules.file),
+            None => Ok(rules.text.to_string()),
+        })
+    }
+
+    /// Puts a text in force instead of the file, if nothing is wrong with it: for rules that do not come from a file of
+    /// this machine. Apart from that it is like [`reload`](Self::reload), which returns to the file.
+    ///
+    /// # Errors
+    ///
+    /// If anything is wrong with what it says, or if a backend refuses it. The former rules then stay in force.
+    pub fn replace(&self, text: &str) -> Result<Change, RulesError> {
+        self.attempt(|_| Ok(text.to_owned()))
+    }
+
+    /// What is in force, and whether the last attempt to replace it has failed.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        lock(&self.0.state).status()
+    }
+
+    /// The status, and the text that it is about.
+    #[cfg(feature = "admin")]
+    pub(super) fn status_and_text(&self) -> (Status, String) {
+        let state = lock(&self.0.state);
+        (state.status(), state.rules.text.to_string())
+    }
+
+    /// The rules in force.
+    #[must_use]
+    pub fn rules(&self) -> Rules {
+        lock(&self.0.state).rules.clone()
+    }
+
+    /// Calls `hook` after each attempt to replace the rules: with what has changed, or with what was wrong. A file that
+    /// says the same as before is no attempt. The hook runs on the thread that has made the attempt, and must not make
+    /// another one. Every hook that is set is called. Defaults to none.
+    ///
+    /// ```
+    /// # use throttle_tower::rules::{Registry, Rules};
+    /// # use throttle_tower::MemoryBackend;
+    /// # let rules = Rules::from_str("throttle.toml", "version = 1\nlimit = []", Registry::new())?;
+    /// let (throttle, handle) = rules.layer(MemoryBackend::new())?;
+    /// handle.on_reload(|reloaded| match reloaded {
+    ///     Ok(change) => println!("{change}"),
+    ///     Err(error) => eprintln!("the former limits stay:\n{error}"),
+    /// });
+    /// # Ok::<(), throttle_tower::rules::RulesError>(())
+    /// ```
+    pub fn on_reload(&self, hook: impl Fn(Result<&Change, &RulesError>) + Send + Sync + 'static) {
+        lock(&self.0.hooks).push(Arc::new(hook));
+    }
+
+    /// The layer that was made last, of those that are left.
+    pub(super) fn layer(&self) -> Arc<dyn Follower> {
+        self.0.followers.latest().unwrap_or_else(|| Arc::clone(&self.0.first))
+    }
+
+    /// The file, if the rules have one.
+    #[cfg(feature = "watch")]
+    pub(super) fn path(&self) -> Option<std::path::PathBuf> {
+        lock(&self.0.state).rules.path.clone()
+    }
+
+    fn attempt(&self, read: impl FnOnce(&Rules) -> Result<String, RulesError>) -> Result<Change, RulesError> {
+        let _replacing = lock(&self.0.replacing);
+        let former = self.rules();
+        let text = match read(&former) {
+            Ok(text) if *text == *former.text => {
+                let mut state = lock(&self.0.state);
+                state.failing = None;
+                return Ok(Change::between("", "", state.revision));
+            }
+            text => text,
+        };
+        let replaced = text.and_then(|text| self.put_in_force(&former, text));
+        if let Err(error) = &replaced {
+            let mut state = lock(&self.0.state);
+            let since = state.failing.take().map_or_else(SystemTime::now, |(since, _)| since);
+            state.failing = Some((since, error.clone()));
+        }
+        let hooks = lock(&self.0.hooks).clone();
+        hooks.iter().for_each(|hook| hook(replaced.as_ref()));
+        replaced
+    }
+
+    fn put_in_force(&self, former: &Rules, text: String) -> Result<Change, RulesError> {
+        let read = Rules::read(Arc::clone(&former.file), text.into(), former.registry.clone())?;
+        let rules = Rules { path: former.path.clone(), ..read };
+        rules.check_failures(self.0.followers.can_fail())?;
+        let settings = (&rules.document.settings, &former.document.settings);
+        let next = Next {
+            limits: rules.tree(),
+            adjust: &|options, responses| settings.0.replace(settings.1, options, responses),
+        };
+        self.0.followers.replace(&next).map_err(|error| rules.error(&error))?;
+        let mut state = lock(&self.0.state);
+        let change = Change::between(&former.text, &rules.text, state.revision + 1);
+        *state = State {
+            hash: Hash::of(&rules.text),
+            rules,
+            revision: change.revision,
+            loaded_at: SystemTime::now(),
+            failing: None,
+        };
+        Ok(change)
+    }
+}
+
+/// A digest of a text by which people compare files. It keeps no secret.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Hash(u128);
+
+impl Hash {
+    fn of(text: &str) -> Self {
+        let mut hasher = SipHasher13::new();
+        hasher.write(text.as_bytes());
+        Self(hasher.finish128().as_u128())
+    }
+}
+
+impl fmt::Display for Hash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = lock(&self.0.state);
+        f.debug_struct("Handle").field("rules", &state.rules).field("revision", &state.revision).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,127 @@
+//! The rules in force over HTTP.
+
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use http::{Request, StatusCode};
+use serde_json::{Value, json};
+use throttle_core::{ManualClock, MemoryBackend};
+use tower::ServiceExt;
+
+use super::requests::Fallible;
+use crate::Header;
+use crate::rules::{Handle, Registry, Rules};
+
+const FILE: &str = r#"version = 1
+[[limit]]
+name = "login"
+by = ["client-ip", "header:x-tenant"]
+sliding-log = { rate = "5/15m" }
+match = { methods = ["POST"], routes = ["/login"] }
+on-missing = { reject = 403 }
+on-error = "closed"
+"#;
+
+fn memory() -> MemoryBackend<ManualClock> {
+    MemoryBackend::builder().clock(ManualClock::default()).build()
+}
+
+fn live() -> Handle {
+    Rules::from_str("throttle.toml", FILE, Registry::new().key("own", Header::new("x")))
+        .unwrap()
+        .layer(memory())
+        .unwrap()
+        .1
+}
+
+async fn answer(handle: &Handle, method: &str, uri: &str, body: &str) -> (StatusCode, Value) {
+    let app: Router = Router::new().nest("/admin", handle.admin());
+    let request = Request::builder().method(method).uri(uri).body(Body::from(body.to_owned())).unwrap();
+    let response = app.oneshot(request).await.unwrap();
+    let status = response.status();
+    let body = to_bytes(response.into_body(), 1 << 20).await.unwrap();
+    (status, serde_json::from_slice(&body).unwrap_or_else(|_| String::from_utf8_lossy(&body).into_owned().into()))
+}
+
+const LOGIN: &str =
+    r#"{"method": "POST", "uri": "/login", "route": "/login", "peer": "203.0.113.9", "headers": {"X-Tenant": "acme"}}"#;
+
+/// The description in a query.
+fn about(name: &str) -> String {
+    let escaped: String = LOGIN.bytes().map(|byte| format!("%{byte:02x}")).collect();
+    format!("/admin/limits/{name}?request={escaped}")
+}
+
+#[tokio::test]
+async fn rules_are_shown_with_the_text_in_force_and_the_last_failure() {
+    let handle = live();
+    handle.replace("version = 2\nlimit = []").unwrap_err();
+    let (status, shown) = answer(&handle, "GET", "/admin/rules", "").await;
+    assert_eq!((status, &shown["file"], &shown["revision"]), (StatusCode::OK, &json!("throttle.toml"), &json!(1)));
+    assert_eq!((shown["text"].as_str(), shown["hash"].as_str().map(str::len)), (Some(FILE), Some(32)));
+    assert!(shown["last_error"].as_str().unwrap().starts_with("throttle.toml:1:11: version is 2"), "{shown}");
+    assert!(
+        shown["failing_since"].as_u64() >= shown["loaded_at"].as_u64()
+            && shown["loaded_at"].as_u64() > Some(1_700_000_000)
+    );
+    handle.replace(&FILE.replace("5/15m", "6/15m")).unwrap();
+    let (_, shown) = answer(&handle, "GET", "/admin/rules", "").await;
+    assert_eq!(
+        [&shown["revision"], &shown["failing_since"], &shown["last_error"]],
+        [&json!(2), &Value::Null, &Value::Null]
+    );
+}
+
+#[tokio::test]
+async fn request_is_explained_and_its_key_reset() {
+    let handle = live();
+    let login = json!({"name": "login", "by": "[\"client-ip\", \"header:x-tenant\"]", "verdict": "admits", "cost": 1,
+        "left": 5, "of": 5, "resets_in_ms": 0, "has_key": true, "tier": 0});
+    let expected = json!({"admitted": true, "limits": [login]});
+    assert_eq!(answer(&handle, "POST", "/admin/explain", LOGIN).await, (StatusCode::OK, expected));
+    assert_eq!(answer(&handle, "GET", &about("login"), "").await, (StatusCode::OK, login));
+    assert_eq!(answer(&handle, "DELETE", &about("login"), "").await, (StatusCode::OK, json!({"reset": true})));
+    let (_, get) = answer(&handle, "POST", "/admin/explain", r#"{"uri": "/login"}"#).await;
+    let why = "its method is not among match.methods";
+    assert_eq!((&get["limits"][0]["verdict"], &get["limits"][0]["why"]), (&json!("skips"), &json!(why)));
+    let (_, keyless) = answer(&handle, "POST", "/admin/explain", &LOGIN.replace("X-Tenant", "x-other")).await;
+    let why = "the request has no key, and on-missing answers 403";
+    assert_eq!((&keyless["admitted"], &keyless["limits"][0]["why"]), (&json!(false), &json!(why)));
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_is_answered_with_what_to_write() {
+    let handle = live();
+    for (body, expected) in [
+        ("", "describe the request as in {\"method\""),
+        (r#"{"uri": "/", "mehtod": "GET"}"#, "unknown field `mehtod`, expected one of"),
+        (r#"{"method": "G T", "uri": "/"}"#, "method is \"G T\": it must be a method of HTTP"),
+        (r#"{"uri": "no path"}"#, "uri is \"no path\": it must be a path"),
+        (r#"{"uri": "/", "headers": {"a b": "c"}}"#, "headers is \"a b\": it and its value"),
+        (r#"{"uri": "/", "headers": {"a": "\u0000"}}"#, "headers is \"a\": it and its value"),
+        (r#"{"uri": "/", "peer": "somewhere"}"#, "invalid IP address syntax"),
+    ] {
+        let (status, answer) = answer(&handle, "POST", "/admin/explain", body).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{body}");
+        assert!(answer["error"].as_str().unwrap().contains(expected), "{answer}");
+    }
+    for method in ["GET", "DELETE"] {
+        let (status, answer) = answer(&handle, method, &about("logni"), "").await;
+        assert_eq!(
+            (status, &answer["error"]),
+            (StatusCode::NOT_FOUND, &json!("there is no limit \"logni\"; GET /rules shows which there are"))
+        );
+    }
+    let long = format!("{{\"uri\": \"/{}\"}}", "a".repeat(65 * 1024));
+    assert_eq!(answer(&handle, "POST", "/admin/explain", &long).await.0, StatusCode::PAYLOAD_TOO_LARGE);
+}
+
+#[tokio::test]
+async fn store_that_fails_is_answered_as_such() {
+    let rules = Rules::from_str("throttle.toml", FILE, Registry::new()).unwrap();
+    let (_, handle) = rules.layer(Fallible { fails: true, ..Fallible::new(memory()) }).unwrap();
+    for (method, uri, body) in [("POST", "/admin/explain".to_owned(), LOGIN), ("DELETE", about("login"), "")] {
+        let (status, answer) = answer(&handle, method, &uri, body).await;
+        assert_eq!(status, StatusCode::BAD_GATEWAY, "{answer}");
+        assert!(answer["error"].as_str().unwrap().starts_with("the store did not answer: "), "{answer}");
+    }
+}

@@ -1,0 +1,189 @@
+//! What would happen to a request, and what happens to it.
+
+use std::convert::Infallible;
+use std::net::IpAddr;
+
+use http::request::Parts;
+use http::{Request, Response, StatusCode};
+use proptest::prelude::*;
+use throttle_core::{ManualClock, MemoryBackend};
+use tower::{Layer, ServiceExt, service_fn};
+
+use crate::Header;
+use crate::ThrottleLayer;
+use crate::extract::{MatchedRoute, PeerAddr};
+use crate::rules::{Explanation, Handle, Registry, Rules, Verdict};
+
+const FILE: &str = r#"
+version = 1
+compose = ["per-ip", { any = ["own", "pool"] }, "login", "per-user", "exports"]
+
+[[limit]]
+name = "per-ip"
+gcra = { rate = "3/minute" }
+by = "client-ip"
+
+[[limit]]
+name = "own"
+fixed-window = { rate = "4/minute" }
+by = "api-key"
+on-missing = "skip"
+cost = "size"
+
+[[limit]]
+name = "pool"
+sliding-window = { rate = "6/minute" }
+by = "constant"
+cost = "size"
+
+[[limit]]
+name = "login"
+sliding-log = { rate = "2/minute" }
+by = "api-key"
+match = { methods = ["POST"], routes = ["/login"] }
+on-missing = { reject = 401 }
+
+[[plans]]
+name = "per-user"
+by = "api-key"
+lookup = "plan-of"
+unknown = "free"
+tiers = { free = { token-bucket = { rate = "2/minute" } }, pro = { token-bucket = { rate = "5/minute" } } }
+when = { not = "internal" }
+
+[[concurrency]]
+name = "exports"
+most = 1
+match = { paths = ["/exports/**"] }
+"#;
+
+fn registry() -> Registry {
+    let size =
+        |parts: &Parts| parts.headers.get("x-size").and_then(|size| size.to_str().ok()?.parse().ok()).unwrap_or(1);
+    Registry::new()
+        .key("api-key", Header::new("x-api-key"))
+        .cost("size", size)
+        .condition("internal", |parts: &Parts| parts.headers.contains_key("x-internal"))
+        .lookup("plan-of", |key: String| async move { key.starts_with("pro").then_some("pro") })
+}
+
+type Memory = MemoryBackend<ManualClock>;
+
+fn live() -> (ThrottleLayer<Memory>, Handle, ManualClock) {
+    let clock = ManualClock::default();
+    let memory = MemoryBackend::builder().clock(clock.clone()).build();
+    let rules = Rules::from_str("throttle.toml", FILE, registry()).unwrap_or_else(|error| panic!("{error}"));
+    let (layer, handle) = rules.layer(memory).unwrap();
+    (layer, handle, clock)
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Sent {
+    method: &'static str,
+    path: &'static str,
+    key: Option<&'static str>,
+    size: u64,
+    is_internal: bool,
+}
+
+fn request(sent: Sent) -> Request<()> {
+    let mut request = Request::builder().method(sent.method).uri(sent.path).header("x-size", sent.size);
+    if let Some(key) = sent.key {
+        request = request.header("x-api-key", key);
+    }
+    if sent.is_internal {
+        request = request.header("x-internal", "yes");
+    }
+    let mut request = request.body(()).unwrap();
+    request.extensions_mut().insert(PeerAddr(IpAddr::from([203, 0, 113, 9])));
+    request.extensions_mut().insert(MatchedRoute(sent.path.into()));
+    request
+}
+
+async fn explain(handle: &Handle, sent: Sent) -> Explanation {
+    handle.explain(&request(sent).into_parts().0).await.unwrap()
+}
+
+async fn send(layer: &ThrottleLayer<Memory>, sent: Sent) -> StatusCode {
+    let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(())));
+    layer.layer(inner).oneshot(request(sent)).await.unwrap().status()
+}
+
+const POST: Sent = Sent { method: "POST", path: "/login", key: Some("ada"), size: 1, is_internal: false };
+
+#[tokio::test]
+async fn explanation_tells_what_applies_and_why_the_rest_does_not() {
+    let (layer, handle, _clock) = live();
+    assert_eq!(send(&layer, POST).await, StatusCode::OK);
+    let explained = explain(&handle, Sent { size: 4, ..POST }).await;
+    let text = "admitted\n\
+                limit \"per-ip\" by \"client-ip\": admits: 2 of 3 left, costs 1, all left again in 20s\n\
+                limit \"own\" by \"api-key\": refuses: 3 of 4 left, costs 4, all left again in 60s\n\
+                limit \"pool\" by \"constant\": admits: 6 of 6 left, costs 4\n\
+                limit \"login\" by \"api-key\": admits: 1 of 2 left, costs 1, all left again in 60s\n\
+                limit \"per-user\" by \"api-key\": admits: 1 of 2 left, costs 1, all left again in 30s\n\
+                limit \"exports\" by \"constant\": does not apply: its path is not among match.paths";
+    assert_eq!(explained.to_string(), text);
+    let refused = explain(&handle, Sent { key: None, is_internal: true, ..POST }).await;
+    let text = "refused\n\
+                limit \"per-ip\" by \"client-ip\": admits: 2 of 3 left, costs 1, all left again in 20s\n\
+                limit \"own\" by \"api-key\": does not apply: it has no key, and on-missing is \"skip\"\n\
+                limit \"pool\" by \"constant\": admits: 6 of 6 left, costs 1\n\
+                limit \"login\" by \"api-key\": refuses with 401 Unauthorized, because the request has no key\n\
+                limit \"per-user\" by \"api-key\": does not apply: when: \"internal\" holds\n\
+                limit \"exports\" by \"constant\": does not apply: its path is not among match.paths";
+    assert_eq!(refused.to_string(), text);
+    let other = explain(&handle, Sent { method: "GET", path: "/exports/1", key: Some("pro1"), ..POST }).await;
+    let [.., login, per_user, exports] = other.limits.as_slice() else { panic!("{other}") };
+    assert_eq!(login.verdict, Verdict::Skips("its method is not among match.methods".to_owned()));
+    assert_eq!(per_user.left.map(|left| (left.tier, left.of)), Some((1, 5)));
+    assert_eq!((exports.left.map(|left| (left.units, left.of)), other.is_admitted), (Some((1, 1)), true));
+    let elsewhere = explain(&handle, Sent { path: "/logout", ..POST }).await;
+    assert_eq!(elsewhere.limits[3].verdict, Verdict::Skips("its route is not among match.routes".to_owned()));
+}
+
+#[tokio::test]
+async fn key_that_is_reset_is_unused_and_no_other() {
+    let (layer, handle, _clock) = live();
+    let head = |sent: Sent| request(sent).into_parts().0;
+    assert_eq!([send(&layer, POST).await, send(&layer, POST).await], [StatusCode::OK; 2]);
+    assert!(handle.reset("login", &head(Sent { key: Some("bob"), ..POST })).await.unwrap());
+    assert!(!explain(&handle, POST).await.is_admitted);
+    assert!(handle.reset("login", &head(POST)).await.unwrap());
+    let explained = explain(&handle, POST).await;
+    assert_eq!(explained.limits[3].left.map(|left| left.units), Some(2));
+    assert_eq!(explained.limits[4].left.map(|left| left.units), Some(0), "of that limit only");
+    assert!(!handle.reset("login", &head(Sent { method: "GET", ..POST })).await.unwrap(), "it does not apply");
+    assert!(!handle.reset("exports", &head(POST)).await.unwrap(), "permits come back by themselves");
+    assert!(!handle.reset("nothing", &head(POST)).await.unwrap());
+}
+
+fn sent() -> impl Strategy<Value = Sent> {
+    let method = prop::sample::select(vec!["GET", "POST"]);
+    let path = prop::sample::select(vec!["/login", "/exports/1", "/other"]);
+    let key = prop::option::of(prop::sample::select(vec!["ada", "bob", "pro1"]));
+    (method, path, key, 0..8_u64, any::<bool>()).prop_map(|(method, path, key, size, is_internal)| Sent {
+        method,
+        path,
+        key,
+        size,
+        is_internal,
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn law_14_the_decision_that_follows_is_as_explained(steps in prop::collection::vec((sent(), 0..40_u64), 1..40)) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let (layer, handle, clock) = live();
+        for (sent, seconds) in steps {
+            clock.advance(std::time::Duration::from_secs(seconds));
+            let explained = runtime.block_on(explain(&handle, sent));
+            prop_assert_eq!(&runtime.block_on(explain(&handle, sent)), &explained, "it changes nothing");
+            let status = runtime.block_on(send(&layer, sent));
+            prop_assert_eq!(status == StatusCode::OK, explained.is_admitted, "{:?}: {}", sent, explained);
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! Rules that are replaced while requests run.
+
+use std::convert::Infallible;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::{fs, thread};
+
+use http::{Request, Response, StatusCode};
+use throttle_core::{Backend, ManualClock, MemoryBackend};
+use tower::{Layer, Service, ServiceExt, service_fn};
+
+use super::bad::registry;
+use super::requests::Fallible;
+use crate::rules::{Change, Handle, Registry, Rules};
+use crate::{Dialect, InFlight, ThrottleLayer};
+
+type Memory = MemoryBackend<ManualClock>;
+
+fn memory() -> Memory {
+    MemoryBackend::builder().clock(ManualClock::default()).build()
+}
+
+fn live<B: Backend>(text: &str, backend: B) -> (ThrottleLayer<B>, Handle) {
+    let rules = Rules::from_str("throttle.toml", text, registry()).unwrap_or_else(|error| panic!("{error}"));
+    rules.layer(backend).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// A limit for all requests together.
+fn limit(name: &str, rate: &str, rest: &str) -> String {
+    format!("[[limit]]\nname = \"{name}\"\nby = \"constant\"\nsliding-log = {{ rate = \"{rate}\" }}\n{rest}\n")
+}
+
+fn file(limits: &[String]) -> String {
+    format!("version = 1\n{}", limits.concat())
+}
+
+fn only(rate: &str) -> String {
+    file(&[limit("all", rate, "")])
+}
+
+async fn send<B: Backend>(layer: &ThrottleLayer<B>) -> Response<()> {
+    let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(())));
+    layer.layer(inner).oneshot(Request::new(())).await.unwrap().map(drop)
+}
+
+async fn admitted<B: Backend>(layer: &ThrottleLayer<B>, requests: usize) -> usize {
+    let mut admitted = 0;
+    for _ in 0..requests {
+        admitted += usize::from(send(layer).await.status() == StatusCode::OK);
+    }
+    admitted
+}
+
+fn header(response: &Response<()>, name: &str) -> String {
+    response.headers().get(name).map(|value| value.to_str().unwrap().to_owned()).unwrap_or_default()
+}
+
+#[tokio::test]
+async fn layers_and_services_that_were_made_before_follow() {
+    let (layer, handle) = live(&only("3/day"), memory());
+    let mut service = layer.layer(service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(()))));
+    assert_eq!(admitted(&layer, 9).await, 3);
+    let change = handle.replace(&only("5/day")).unwrap();
+    assert_eq!((change.revision, change.changed.len(), change.is_empty()), (2, 1, false));
+    let mut statuses = Vec::new();
+    for _ in 0..3 {
+        statuses.push(service.call(Request::new(())).await.unwrap().status());
+    }
+    assert_eq!(statuses, [StatusCode::OK, StatusCode::OK, StatusCode::TOO_MANY_REQUESTS], "what was used stays used");
+    handle.replace(&file(&[])).unwrap_err();
+    handle.replace("version = 1\nlimit = []").unwrap();
+    assert_eq!(admitted(&layer, 9).await, 9);
+}
+
+#[tokio::test]
+async fn layers_with_other_options_or_another_backend_follow() {
+    let (layer, handle) = live(&only("3/day"), memory());
+    let fewer_headers = layer.clone().headers(Dialect::None);
+    let elsewhere = layer.clone().retry_jitter(10).backend(MemoryBackend::new()).unwrap();
+    handle.replace(&only("5/day")).unwrap();
+    assert_eq!(admitted(&elsewhere, 9).await, 5);
+    assert_eq!(admitted(&fewer_headers, 3).await + admitted(&layer, 9).await, 5, "they share a store");
+    assert_eq!(header(&send(&fewer_headers).await, "ratelimit-policy"), "");
+    assert_eq!(header(&send(&layer).await, "ratelimit-policy"), "\"all\";q=5;w=86400");
+}
+
+#[tokio::test]
+async fn file_with_a_mistake_leaves_everything_as_it_was() {
+    let (layer, handle) = live(&only("3/day"), memory());
+    assert_eq!(admitted(&layer, 1).await, 1);
+    let before = handle.status();
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/rules/tests/bad");
+    let mut tried = 0;
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "toml") {
+            let text = fs::read_to_string(&path).unwrap();
+            let error = handle.replace(&text).unwrap_err();
+            let status = handle.status();
+            assert_eq!((status.revision, &status.hash, status.loaded_at), (1, &before.hash, before.loaded_at));
+            assert_eq!(status.last_error, Some(error), "{}", path.display());
+            assert_eq!(header(&send_peek(&layer).await, "ratelimit-policy"), "\"all\";q=3;w=86400");
+            tried += 1;
+        }
+    }
+    assert!(tried >= 60, "{tried}");
+    assert!(handle.status().failing_since.is_some());
+    assert_eq!(admitted(&layer, 9).await, 2);
+    assert!(handle.replace(&only("3/day")).unwrap().is_empty());
+    assert_eq!((handle.status().revision, handle.status().failing_since), (1, None), "the former text is right again");
+}
+
+/// A request of which only the response's headers matter, on a clone of the limits.
+async fn send_peek(layer: &ThrottleLayer<Memory>) -> Response<()> {
+    send(&layer.clone().backend(memory()).unwrap()).await
+}
+
+#[tokio::test]
+async fn backend_that_refuses_keeps_the_former_rules_in_all_layers() {
+    let (layer, handle) = live(&only("3/day"), memory());
+    let fallible = file(&[limit("all", "3/day", "on-error = \"closed\"")]);
+    handle.replace(&fallible).unwrap();
+    let can_fail = layer.clone().backend(Fallible::new(memory())).unwrap();
+    let error = handle.replace(&only("4/day")).unwrap_err();
+    assert!(error.to_string().starts_with("throttle.toml:3:8: limit \"all\": on-error is missing"), "{error}");
+    assert_eq!((admitted(&layer, 9).await, handle.status().revision), (3, 2));
+    drop(can_fail);
+    assert_eq!(handle.replace(&only("4/day")).unwrap().revision, 3, "nothing that can fail is left");
+    // A name that another layer of the same store has with other parameters.
+    let store = memory();
+    let (own, handle) = live(&only("3/day"), store.clone());
+    let (other, _other_handle) = live(&file(&[limit("other", "1/day", "")]), store);
+    let both = file(&[limit("all", "9/day", ""), limit("other", "2/day", "")]);
+    let error = handle.replace(&both).unwrap_err();
+    assert!(error.to_string().contains("another limit in use on this store has the same name"), "{error}");
+    assert_eq!((admitted(&own, 9).await, admitted(&other, 9).await), (3, 1), "of both limits, none is in force");
+}
+
+#[tokio::test]
+async fn permits_of_requests_in_flight_count_on() {
+    let file = |most: u64, name: &str| format!("version = 1\n[[concurrency]]\nname = \"{name}\"\nmost = {most}");
+    let (layer, handle) = live(&file(2, "jobs"), memory());
+    let held = Arc::new(Mutex::new(Vec::new()));
+    let inner = {
+        let held = Arc::clone(&held);
+        service_fn(move |request: Request<()>| {
+            held.lock().unwrap().push(request.extensions().get::<InFlight>().cloned());
+            async { Ok::<_, Infallible>(Response::new(())) }
+        })
+    };
+    let service = layer.layer(inner);
+    let status = || async { service.clone().oneshot(Request::new(())).await.unwrap().status() };
+    assert_eq!([status().await, status().await], [StatusCode::OK; 2]);
+    handle.replace(&file(3, "jobs")).unwrap();
+    assert_eq!(layer.in_flight("jobs"), Some(2));
+    assert_eq!([status().await, status().await], [StatusCode::OK, StatusCode::SERVICE_UNAVAILABLE]);
+    held.lock().unwrap().truncate(1);
+    assert_eq!(layer.in_flight("jobs"), Some(1), "those that were taken before come back, too");
+    handle.replace(&file(3, "tasks")).unwrap();
+    assert_eq!((layer.in_flight("jobs"), layer.in_flight("tasks")), (None, Some(0)));
+    held.lock().unwrap().clear();
+    assert_eq!(layer.in_flight("tasks"), Some(0));
+}
+
+#[tokio::test]
+async fn what_the_program_sets_goes_before_the_file() {
+    let file = |headers: &str| format!("version = 1\nlimit = []\n[layer]\nheaders = \"{headers}\"\n");
+    let with_limit =
+        |headers: &str| format!("version = 1\n[layer]\nheaders = \"{headers}\"\n{}", limit("all", "9/day", ""));
+    let (layer, handle) = live(&file("draft-03"), memory());
+    let own = layer.clone().headers(Dialect::XRateLimit(crate::headers::ResetFormat::DeltaSeconds));
+    handle.replace(&with_limit("draft-07")).unwrap();
+    assert_eq!(header(&send(&own).await, "x-ratelimit-limit"), "9");
+    assert!(header(&send(&layer).await, "ratelimit").starts_with("limit=9, remaining=7"));
+    handle.replace(&only("9/day")).unwrap();
+    assert_eq!(header(&send(&own).await, "x-ratelimit-limit"), "9");
+    assert_eq!(header(&send(&layer).await, "ratelimit-policy"), "\"all\";q=9;w=86400", "the usual again");
+}
+
+#[test]
+fn change_names_what_is_new_gone_renamed_and_different() {
+    let change = |old: &str, new: &str| {
+        let (_layer, handle) = live(old, memory());
+        handle.replace(new).unwrap()
+    };
+    let [a, b, c] = [("a", "1/day"), ("b", "2/day"), ("c", "3/day")].map(|(name, rate)| limit(name, rate, ""));
+    let renamed = change(&file(&[a.clone(), b.clone()]), &file(&[b.clone(), limit("z", "1/day", "")]));
+    assert_eq!(renamed.renamed, [("a".to_owned(), "z".to_owned())]);
+    assert_eq!(renamed.unused().collect::<Vec<_>>(), ["z"]);
+    let replaced = change(&file(&[a, b.clone()]), &file(&[b, c]));
+    assert_eq!((replaced.added.clone(), replaced.removed.clone()), (vec!["c".to_owned()], vec!["a".to_owned()]));
+    assert_eq!(replaced.to_string(), "revision 2\nlimit \"c\": new\nlimit \"a\": removed");
+    let old = file(&[limit("a", "1/day", "cost = 1_0\nmatch = { methods = [\"GET\"], paths = [\"/a\"] }")]);
+    let old = old.replace("1/day", "10/day");
+    let same = old.replace("cost = 1_0", "# ten\ncost   = 10").replace("match", "\"match\"");
+    assert!(change(&old, &same).is_empty());
+    let rekeyed = change(&old, &old.replace("\"constant\"", "\"method\"").replace("cost = 1_0\n", "unit = \"x\"\n"));
+    assert_eq!(
+        rekeyed.to_string(),
+        "revision 2\nlimit \"a\": by was \"constant\", is \"method\", so that nothing counts as used\n\
+         limit \"a\": cost was 10, and is not there any more\nlimit \"a\": unit is \"x\", and was not there"
+    );
+    assert_eq!(rekeyed.unused().collect::<Vec<_>>(), ["a"]);
+    let others = change("version = 1\nlimit = []", "version = 1\nlimit = []\nlayer.max_waiting = 7");
+    assert_eq!(others.to_string(), "revision 2\nlayer.max-waiting is 7, and was not there");
+}
+
+#[test]
+fn file_is_read_again_and_what_is_wrong_is_told() {
+    let path = std::env::temp_dir().join(format!("throttle-reload-{}.toml", std::process::id()));
+    fs::write(&path, only("3/day")).unwrap();
+    let (_layer, handle) = Rules::from_path(&path, Registry::new()).unwrap().layer(memory()).unwrap();
+    let told: Arc<Mutex<Vec<Result<Change, String>>>> = Arc::default();
+    handle.on_reload({
+        let told = Arc::clone(&told);
+        move |reloaded| told.lock().unwrap().push(reloaded.cloned().map_err(ToString::to_string))
+    });
+    assert!(handle.reload().unwrap().is_empty());
+    fs::write(&path, only("4/day")).unwrap();
+    assert_eq!(handle.reload().unwrap().revision, 2);
+    fs::write(&path, b"version = 1\n# \xff").unwrap();
+    assert!(handle.reload().unwrap_err().to_string().contains("not UTF-8: line 2"));
+    let since = handle.status().failing_since.unwrap();
+    fs::remove_file(&path).unwrap();
+    let error = handle.reload().unwrap_err();
+    assert_eq!(error.problems()[0].line(), None);
+    let source = std::error::Error::source(&error).and_then(|source| source.downcast_ref::<std::io::Error>());
+    assert_eq!(source.map(std::io::Error::kind), Some(std::io::ErrorKind::NotFound));
+    assert_eq!(handle.status().failing_since, Some(since), "since the first failure");
+    assert_eq!(handle.replace(&only("3/day")).unwrap().revision, 3);
+    assert_eq!(handle.status().failing_since, None);
+    let told = told.lock().unwrap();
+    let revisions: Vec<_> = told.iter().map(|told| told.as_ref().ok().map(|change| change.revision)).collect();
+    assert_eq!(revisions, [Some(2), None, None, Some(3)], "a file that says the same is no news");
+    assert_eq!(Rules::from_path(&path, Registry::new()).unwrap_err().to_string(), told[2].clone().unwrap_err());
+}
+
+/// Two files in turn while requests run: each request is decided by one of them, and none gets more than the larger.
+#[test]
+fn law_05_no_request_is_decided_by_a_mixture_of_two_files() {
+    let files = [
+        file(&[limit("a", "1000/day", ""), limit("b", "2000/day", ""), limit("c", "3000/day", "")]),
+        file(&[limit("a", "5000/day", ""), limit("b", "6000/day", ""), limit("d", "7000/day", "")]),
+    ];
+    let expected = [
+        "\"a\";q=1000;w=86400, \"b\";q=2000;w=86400, \"c\";q=3000;w=86400",
+        "\"a\";q=5000;w=86400, \"b\";q=6000;w=86400, \"d\";q=7000;w=86400",
+    ];
+    let (layer, handle) = live(&files[0], memory());
+    let (is_over, admitted) = (AtomicBool::new(false), AtomicU64::new(0));
+    let seen: Mutex<std::collections::BTreeMap<String, u64>> = Mutex::default();
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+                while !is_over.load(Ordering::Relaxed) {
+                    let response = runtime.block_on(send(&layer));
+                    let is_admitted = response.status() == StatusCode::OK;
+                    admitted.fetch_add(u64::from(is_admitted), Ordering::Relaxed);
+                    *seen.lock().unwrap().entry(header(&response, "ratelimit-policy")).or_default() += 1;
+                }
+            });
+        }
+        for turn in 1..=1_000 {
+            handle.replace(&files[turn % 2]).unwrap();
+            thread::yield_now();
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    let seen = seen.into_inner().unwrap();
+    assert!(seen.keys().all(|policies| expected.contains(&policies.as_str())), "{seen:#?}");
+    assert_eq!(seen.len(), 2, "{seen:#?}");
+    assert!(admitted.into_inner() <= 5_000);
+}

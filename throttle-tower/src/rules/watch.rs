@@ -1,0 +1,216 @@
+//! Reads a file again whenever it changes.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use notify::event::{AccessKind, AccessMode};
+use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
+
+use super::handle::Handle;
+use super::{Rules, file};
+
+/// Watches the file of a [`Handle`] until it is dropped.
+#[must_use = "the file is watched until this is dropped"]
+pub struct Watch(Sender<Signal>);
+
+enum Signal {
+    /// Something may have changed.
+    Look,
+    Stop,
+}
+
+/// Writes that follow each other within this time count as one.
+const QUIET: Duration = Duration::from_millis(200);
+/// A file that is written to all the time is read at last.
+const LONGEST_WRITE: Duration = Duration::from_secs(5);
+/// What is wrong with a file is reported after this time, if it is still wrong.
+const SECOND_TRY: Duration = Duration::from_secs(1);
+/// Where the system says nothing of changes, as in some network and overlay file systems.
+const POLL: Duration = Duration::from_secs(30);
+/// Where the system cannot watch at all.
+const POLL_ONLY: Duration = Duration::from_secs(2);
+
+impl Handle {
+    /// Reads the file again whenever it changes, as [`reload`](Self::reload) does, until the result is dropped.
+    ///
+    /// A thread of its own watches the folder of the file, so a file that is replaced by renaming is noticed, and one
+    /// behind a symbolic link that is exchanged, as Kubernetes does with a `ConfigMap`. A change is read once nothing
+    /// has been written for 200 ms. A file with mistakes is read again after a second, since it may have been in the
+    /// middle of being written; only then the mistakes are reported, by [`status`](Self::status) and
+    /// [`on_reload`](Self::on_reload), once. The file is compared by what it says, and looked at every 30 seconds in
+    /// any case; every 2 seconds where the system has no watches left.
+    ///
+    /// A file that stops in the middle for longer than 200 ms while it is written may be accepted with fewer limits
+    /// than it gets. Replace it by renaming another to its name, and let it name its limits in `compose`.
+    ///
+    /// # Errors
+    ///
+    /// If the rules were read from a text, or if no thread can be started.
+    pub fn watch(&self) -> io::Result<Watch> {
+        let Some(path) = self.path() else {
+            let rule = "these rules were read from a text, so there is no file to watch; read them with from_path";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, rule));
+        };
+        let (sender, signals) = mpsc::channel();
+        let folders = Folders::new(path.clone(), sender.clone());
+        let watching =
+            Watching { handle: self.clone(), seen: Seen::Text(self.rules().text.to_string()), path, folders };
+        thread::Builder::new().name("throttle-rules".to_owned()).spawn(move || watching.run(&signals))?;
+        Ok(Watch(sender))
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        // The thread has ended if it does not receive this.
+        let _ = self.0.send(Signal::Stop);
+    }
+}
+
+impl fmt::Debug for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Watch")
+    }
+}
+
+struct Watching {
+    handle: Handle,
+    path: PathBuf,
+    /// What the file said when it was read last.
+    seen: Seen,
+    folders: Folders,
+}
+
+/// What there was to read.
+#[derive(PartialEq, Eq)]
+enum Seen {
+    Text(String),
+    /// The file could not be read, for this reason.
+    Nothing(String),
+}
+
+impl Watching {
+    fn run(mut self, signals: &Receiver<Signal>) {
+        // What has changed before the folder was watched.
+        self.look(signals);
+        loop {
+            match signals.recv_timeout(self.folders.longest_pause()) {
+                Ok(Signal::Look) => {
+                    if is_stopped_before_quiet(signals) {
+                        return;
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Ok(Signal::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+            }
+            if self.look(signals) {
+                return;
+            }
+            self.folders.renew();
+        }
+    }
+
+    /// Puts the file in force if it says something new. Whether the watch has ended meanwhile.
+    fn look(&mut self, signals: &Receiver<Signal>) -> bool {
+        if self.read() == self.seen {
+            return false;
+        }
+        if !self.is_right() {
+            match signals.recv_timeout(SECOND_TRY) {
+                Ok(Signal::Look) if is_stopped_before_quiet(signals) => return true,
+                Ok(Signal::Stop) | Err(RecvTimeoutError::Disconnected) => return true,
+                Ok(Signal::Look) | Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
+        self.seen = self.read();
+        // Who wants to know has set a hook, or asks for the status.
+        let _ = self.handle.reload();
+        false
+    }
+
+    fn read(&self) -> Seen {
+        let name = self.path.display().to_string().into();
+        match file::read(&self.path, &name) {
+            Ok(text) => Seen::Text(text),
+            Err(error) => Seen::Nothing(error.to_string()),
+        }
+    }
+
+    fn is_right(&self) -> bool {
+        Rules::from_path(&self.path, self.handle.rules().registry).is_ok()
+    }
+}
+
+/// Waits until nothing has changed for a while.
+fn is_stopped_before_quiet(signals: &Receiver<Signal>) -> bool {
+    let begun = Instant::now();
+    while begun.elapsed() < LONGEST_WRITE {
+        match signals.recv_timeout(QUIET) {
+            Ok(Signal::Look) => {}
+            Ok(Signal::Stop) | Err(RecvTimeoutError::Disconnected) => return true,
+            Err(RecvTimeoutError::Timeout) => return false,
+        }
+    }
+    false
+}
+
+/// The folders in which the file can be exchanged: the one that the program names, and the one that it is a link to.
+struct Folders {
+    path: PathBuf,
+    /// `None` if the system has no watches left.
+    watcher: Option<RecommendedWatcher>,
+    watched: BTreeSet<PathBuf>,
+}
+
+impl Folders {
+    fn new(path: PathBuf, signals: Sender<Signal>) -> Self {
+        let watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
+            if event.as_ref().map_or(true, may_change) {
+                // The watch has ended if nobody receives this.
+                let _ = signals.send(Signal::Look);
+            }
+        });
+        let mut folders = Self { path, watcher: watcher.ok(), watched: BTreeSet::new() };
+        folders.renew();
+        folders
+    }
+
+    /// Watches the folders as they are now: a link may lead elsewhere.
+    fn renew(&mut self) {
+        let Some(watcher) = &mut self.watcher else { return };
+        let folder = |path: &Path| match path.parent() {
+            Some(folder) if folder.as_os_str().is_empty() => Some(PathBuf::from(".")),
+            folder => folder.map(Path::to_owned),
+        };
+        let linked = self.path.canonicalize().ok();
+        let now: BTreeSet<_> = [folder(&self.path), linked.as_deref().and_then(folder)].into_iter().flatten().collect();
+        for gone in self.watched.difference(&now) {
+            // It may be gone, and its watch with it.
+            let _ = watcher.unwatch(gone);
+        }
+        self.watched.retain(|watched| now.contains(watched));
+        for folder in now {
+            if watcher.watch(&folder, RecursiveMode::NonRecursive).is_ok() {
+                self.watched.insert(folder);
+            }
+        }
+    }
+
+    fn longest_pause(&self) -> Duration {
+        if self.watched.is_empty() { POLL_ONLY } else { POLL }
+    }
+}
+
+/// Whether the file may say something else after an event. To read it is an event, too.
+fn may_change(event: &Event) -> bool {
+    match event.kind {
+        EventKind::Access(AccessKind::Close(AccessMode::Write)) => true,
+        EventKind::Access(_) => false,
+        _ => true,
+    }
+}

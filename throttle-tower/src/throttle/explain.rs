@@ -1,0 +1,111 @@
+//! What the limits of a layer would do with a request, without doing it.
+
+use std::sync::Arc;
+
+use http::request::Parts;
+use throttle_core::backend::Call;
+use throttle_core::{AnyCharge, Backend, BackendError, Decision, Key, PolicyNode, PolicySet};
+
+use super::explained::{Asks, Explained, ExplainedLimit, Left};
+use super::shared::Shared;
+use crate::limit::{Applied, Found, Keying, OnMissing};
+
+/// Looks at what a request would be charged to, and charges nothing.
+///
+/// # Errors
+///
+/// If the backend fails.
+pub(super) async fn explain<B: Backend>(shared: Arc<Shared<B>>, parts: &Parts) -> Result<Explained, BackendError> {
+    let set = in_force(&shared);
+    let mut asks = Vec::with_capacity(set.policies().len());
+    let mut looks = Vec::with_capacity(asks.capacity());
+    for limit in &*shared.applied {
+        let (asked, key) = ask(limit, parts).await;
+        let tier = if let Asks::Units { tier, .. } = asked { tier } else { 0 };
+        looks.push(key.map_or(Call::SKIP, |key| Call::peek(key).in_tier(tier)));
+        asks.push(asked);
+    }
+    let decision = match looks.iter().all(|call| call.key().is_none()) {
+        true => Decision::not_limited(looks.len()),
+        false => shared.backend.decide(&shared.prepared, &looks).await?,
+    };
+    let verdicts: Vec<Option<bool>> = asks
+        .iter()
+        .zip(decision.statuses())
+        .map(|(asks, status)| match asks {
+            Asks::Units { cost, .. } => Some(*cost <= status.remaining()),
+            Asks::RefusedWithoutKey(_) => Some(false),
+            Asks::Nothing | Asks::SkippedWithoutKey => None,
+        })
+        .collect();
+    let rejects = asks.iter().any(|asks| matches!(asks, Asks::RefusedWithoutKey(_)));
+    let mut limits = Vec::with_capacity(asks.len());
+    for (place, (policy, asks)) in set.policies().iter().zip(asks).enumerate() {
+        let status = &decision.statuses()[place];
+        let tier = policy.tiers().nth(usize::from(status.tier())).map(|(_, tier)| tier.algorithm().capacity());
+        let left = matches!(asks, Asks::Units { .. }).then(|| Left {
+            units: status.remaining(),
+            of: tier.unwrap_or_else(|| policy.algorithm().capacity()),
+            resets_in: status.reset_after(),
+        });
+        limits.push(ExplainedLimit { name: policy.policy_name().clone(), asks, left });
+    }
+    let (permits, has_permits) = shared.permits.explain(parts);
+    let is_admitted = !rejects && admits(&set, 0, &verdicts) != Some(false) && has_permits;
+    limits.extend(permits);
+    Ok(Explained { limits, is_admitted })
+}
+
+/// Makes the key of a request unused in a limit of that name. `Ok(false)` if no limit on a rate has the name, or if
+/// the limit does not apply to the request.
+///
+/// # Errors
+///
+/// If the backend fails.
+pub(super) async fn reset<B: Backend>(shared: Arc<Shared<B>>, name: &str, parts: &Parts) -> Result<bool, BackendError> {
+    let Some(place) = B::set(&shared.prepared).policies().iter().position(|policy| policy.name() == name) else {
+        return Ok(false);
+    };
+    let (_, key) = ask(&shared.applied[place], parts).await;
+    match key {
+        Some(key) => shared.backend.reset(&shared.prepared, place, &key).await.map(|()| true),
+        None => Ok(false),
+    }
+}
+
+fn in_force<B: Backend>(shared: &Shared<B>) -> PolicySet {
+    shared.backend.in_force(&shared.prepared).map_or_else(|| B::set(&shared.prepared).clone(), |set| (*set).clone())
+}
+
+/// What a request asks of a limit, and by which key.
+async fn ask(limit: &Applied, parts: &Parts) -> (Asks, Option<Key>) {
+    if limit.when.as_ref().is_some_and(|applies| !applies(parts)) {
+        return (Asks::Nothing, None);
+    }
+    let cost = limit.cost.as_ref().map_or(1, |cost| cost(parts));
+    let found = match &limit.keying {
+        Keying::Extracted(extractor) => Found::Now(extractor.extract(parts), 0),
+        Keying::Tiered(lookup) => lookup.find(parts),
+        Keying::Future(key) => Found::Later(key(parts, limit.key_deadline)),
+    };
+    let (key, tier) = match found {
+        Found::Now(key, tier) => (key, tier),
+        Found::Later(key) => key.await,
+    };
+    match (key, limit.on_missing) {
+        (Some(key), _) => (Asks::Units { cost, has_key: true, tier }, Some(key)),
+        (None, OnMissing::Share) => (Asks::Units { cost, has_key: false, tier }, Some(Key::missing())),
+        (None, OnMissing::Skip) => (Asks::SkippedWithoutKey, None),
+        (None, OnMissing::Reject(status)) => (Asks::RefusedWithoutKey(status), None),
+    }
+}
+
+/// Whether a node of the composition admits the request, by what its policies do; `None` where none of it applies.
+fn admits(set: &PolicySet, node: usize, verdicts: &[Option<bool>]) -> Option<bool> {
+    let members = || set.members(node).filter_map(|member| admits(set, member, verdicts));
+    match set.node(node) {
+        PolicyNode::Policy(place) => verdicts[place],
+        PolicyNode::All => members().reduce(|all, one| all && one),
+        PolicyNode::Any(AnyCharge::First | AnyCharge::EveryAdmitting) => members().reduce(|any, one| any || one),
+    }
+}

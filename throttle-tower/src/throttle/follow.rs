@@ -1,0 +1,18 @@
+//! How a layer becomes one of those whose limits are replaced together.
+
+use std::sync::Arc;
+
+use throttle_core::Backend;
+
+use super::current::Current;
+use super::layer::ThrottleLayer;
+use super::live::{Follower, Followers, Live};
+
+impl<B: Backend> ThrottleLayer<B> {
+    /// The same layer, with limits that are replaced together with those of other followers.
+    pub(crate) fn following(self, followers: &Arc<Followers>) -> (Self, Arc<dyn Follower>) {
+        let shared = self.current.with(Arc::clone);
+        let live = Live::of(shared, followers);
+        (Self { current: Current::Live(Arc::clone(&live)) }, live)
+    }
+}

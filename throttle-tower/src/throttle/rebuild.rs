@@ -1,0 +1,47 @@
+//! Builds what replaces the limits of a layer while requests run.
+
+use std::sync::Arc;
+
+use throttle_core::{Backend, ConfigError};
+
+use super::build::{make_share, tell_observers, unshared};
+use super::next::Next;
+#[cfg(any(feature = "metrics", feature = "offenders", feature = "tracing"))]
+use super::observed_limits;
+use super::shared::Shared;
+use crate::limit::Compiled;
+
+/// What replaces the limits of a layer, on the same backend and with its options.
+///
+/// # Errors
+///
+/// If the limits cannot be enforced on this backend. Nothing is prepared on it then.
+pub(super) fn rebuild<B: Backend>(former: &Shared<B>, next: &Next<'_>) -> Result<Shared<B>, ConfigError> {
+    let former_set = B::set(&former.prepared);
+    let is_known = |name: &str| former_set.policies().iter().any(|policy| policy.name() == name);
+    let Compiled { set, applied, concurrency, permit_tree } = next.limits.clone().exchanged(&is_known).compile()?;
+    let permits = Arc::new(former.permits.replaced_by(concurrency, permit_tree));
+    let (mut options, mut responses) = (former.options.clone(), former.announced.options.clone());
+    (next.adjust)(&mut options, &mut responses);
+    if let Some(share) = &former.share {
+        options.local_store = Some(share.store().clone());
+    }
+    let on = (former.backend.clone(), former.built_on.renewed());
+    let mut shared = unshared(on, set, applied, permits, (options, responses))?;
+    shared.share = former.share.clone();
+    make_share(&mut shared)?;
+    #[cfg(any(feature = "metrics", feature = "offenders", feature = "tracing"))]
+    renew_observers(&mut shared);
+    tell_observers(&shared);
+    Ok(shared)
+}
+
+/// The observers of the former limits, for these.
+#[cfg(any(feature = "metrics", feature = "offenders", feature = "tracing"))]
+fn renew_observers<B: Backend>(shared: &mut Shared<B>) {
+    #[cfg(feature = "metrics")]
+    if !shared.options.observers.is_empty() {
+        shared.applied = observed_limits::counted_apart(&shared.applied);
+    }
+    shared.options.observers = shared.options.observers.renewed(&observed_limits::Observed::of(shared));
+}
