@@ -191,6 +191,9 @@ fn law_01_looks_and_refusals_under_other_versions_take_nothing() {
     });
 }
 
+/// Beyond this, a wait of years may end after the last instant that there is.
+const FAR: Timestamp = Timestamp::from_micros(1 << 52);
+
 /// Whatever was used under whatever version: a refusal's wait is no longer than the window of the version that refuses,
 /// and it is true.
 #[test]
@@ -199,6 +202,9 @@ fn law_07_no_version_refuses_for_longer_than_its_own_window() {
         let (desk, mut now) = (Desk::new(), T0);
         for (version, cost, ahead) in asked {
             now = now.after_micros(*ahead);
+            if now > FAR {
+                break;
+            }
             desk.clock.set(now);
             let version = versions[version % versions.len()].algorithm();
             let decision = desk.ask(version, *cost);
