@@ -1,7 +1,8 @@
 use throttle_core::backend::Call;
 use throttle_core::{Policy, Status};
 use tokio::time::Instant;
-use tracing::{Level, Span};
+use tracing::level_filters::LevelFilter;
+use tracing::{Level, Metadata, Span, dispatcher};
 
 use super::event_budget::EventBudget;
 use crate::observe::Observer;
@@ -42,9 +43,21 @@ impl Observer for Tracer {
         Some(Box::new(Self::new(of.policies.len())))
     }
 
+    #[inline]
     fn judged(&self, event: &Event<'_>, _: &[Call]) {
+        // Without a subscriber that listens, this costs a look at a number that hardly ever changes.
+        if LevelFilter::current() != LevelFilter::OFF {
+            self.tell(event);
+        }
+    }
+}
+
+impl Tracer {
+    fn tell(&self, event: &Event<'_>) {
         let binding = Binding::of(event);
-        if let Some(binding) = &binding {
+        if let Some(binding) = &binding
+            && span_declares_fields()
+        {
             binding.record(&Span::current());
         }
         let place = binding.as_ref().map(|binding| binding.place);
@@ -79,11 +92,24 @@ impl<'a> Binding<'a> {
         Some(Self { place, policy, status: decision.statuses().get(place)? })
     }
 
-    /// Fields that the span does not declare are ignored.
+    /// A field that the span does not declare is ignored.
     fn record(&self, span: &Span) {
-        span.record("throttle.policy", self.policy.name());
-        span.record("throttle.remaining", self.status.remaining());
+        span.record(POLICY, self.policy.name());
+        span.record(REMAINING, self.status.remaining());
     }
+}
+
+/// The fields of spans.
+const POLICY: &str = "throttle.policy";
+const REMAINING: &str = "throttle.remaining";
+
+/// Whether the current span declares a field for the decision. This only looks: a `Span` would be counted as one more
+/// reference to the span, which costs more.
+fn span_declares_fields() -> bool {
+    let declares = |span: &'static Metadata<'static>| {
+        [POLICY, REMAINING].into_iter().any(|field| span.fields().field(field).is_some())
+    };
+    dispatcher::get_default(|subscriber| subscriber.current_span().metadata().is_some_and(declares))
 }
 
 /// The fields of an event.
