@@ -10,10 +10,14 @@ mod backends;
 #[cfg(feature = "dashboard")]
 mod dashboard;
 mod decider;
+#[cfg(feature = "offenders")]
+mod key_tags;
 #[cfg(feature = "metrics")]
 pub mod metrics;
 #[cfg(feature = "offenders")]
 mod offenders;
+#[cfg(any(feature = "metrics", feature = "offenders"))]
+mod per_thread;
 #[cfg(feature = "tracing")]
 mod trace;
 
@@ -43,8 +47,13 @@ pub(crate) trait Observer: Any + Send + Sync {
 
     /// The observer of the limits that replace those of this one. `None` if this one serves for them, too.
     #[cfg(all(feature = "rules", any(feature = "metrics", feature = "offenders", feature = "tracing")))]
-    fn renewed(&self, of: &Observed) -> Option<Box<dyn Observer>> {
-        let _ = of;
+    fn renewed(&self, former: &Observed, of: &Observed) -> Option<Box<dyn Observer>> {
+        let _ = (former, of);
+        None
+    }
+
+    /// Another observer that this one tells of all requests, to be found by its type.
+    fn part(&self) -> Option<&dyn Any> {
         None
     }
 
@@ -137,22 +146,23 @@ impl Observers {
 
     /// The observers of the limits that replace theirs.
     #[cfg(all(feature = "rules", any(feature = "metrics", feature = "offenders", feature = "tracing")))]
-    pub(crate) fn renewed(&self, of: &Observed) -> Self {
+    pub(crate) fn renewed(&self, former: &Observed, of: &Observed) -> Self {
         let all: Vec<_> = self.iter().collect();
         // The last link is made first.
-        all.into_iter().rev().map(|own| own.renewed(of).map_or_else(|| Arc::clone(own), Arc::new)).collect()
+        all.into_iter().rev().map(|own| own.renewed(former, of).map_or_else(|| Arc::clone(own), Arc::new)).collect()
     }
 
-    /// Those of a type.
+    /// Those of other types.
     #[cfg(feature = "dashboard")]
-    pub(crate) fn only<T: Observer>(&self) -> Self {
-        self.iter().filter(|own| is::<T>(own)).cloned().collect()
+    pub(crate) fn without<T: Observer>(&self) -> Self {
+        self.iter().filter(|own| !is::<T>(own)).cloned().collect()
     }
 
-    /// The observer of a type, if there is one.
+    /// The observer of a type, if there is one, or the one that is a part of another.
     #[cfg(feature = "offenders")]
     pub(crate) fn find<T: Observer>(&self) -> Option<&T> {
-        self.iter().find_map(|own| (&***own as &dyn Any).downcast_ref())
+        let alone = self.iter().find_map(|own| (&***own as &dyn Any).downcast_ref());
+        alone.or_else(|| self.iter().find_map(|own| own.part()?.downcast_ref()))
     }
 
     fn iter(&self) -> impl Iterator<Item = &AnyObserver> {

@@ -22,6 +22,12 @@ impl<B: Backend> ThrottleLayer<B> {
         })
     }
 
+    /// Removes the observer of a type.
+    #[cfg(feature = "dashboard")]
+    pub(crate) fn no_longer_observed_by<T: Observer>(self) -> Self {
+        self.changed(|shared| shared.options.observers = shared.options.observers.without::<T>())
+    }
+
     /// Counts this layer's lookups of plans apart from those of other layers with the same plans.
     #[cfg(feature = "metrics")]
     pub(crate) fn with_lookups_of_its_own(self) -> Self {

@@ -27,6 +27,15 @@ impl Observed {
     }
 }
 
+impl Observed {
+    /// Whether limits of the same names stand at the same places.
+    #[cfg(all(feature = "rules", feature = "offenders"))]
+    pub(crate) fn has_names_of(&self, other: &Self) -> bool {
+        let names = |of: &Self| of.policies.iter().map(|policy| policy.policy_name().clone()).collect::<Vec<_>>();
+        names(self) == names(other) && self.permits == other.permits
+    }
+}
+
 #[cfg(feature = "metrics")]
 pub(super) fn counted_apart(applied: &[Applied]) -> Arc<[Applied]> {
     let apart = |limit: &Applied| match &limit.keying {

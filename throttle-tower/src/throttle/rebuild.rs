@@ -7,7 +7,7 @@ use throttle_core::{Backend, ConfigError};
 use super::build::{make_share, tell_observers, unshared};
 use super::next::Next;
 #[cfg(any(feature = "metrics", feature = "offenders", feature = "tracing"))]
-use super::observed_limits;
+use super::observed_limits::Observed;
 use super::shared::Shared;
 use crate::limit::Compiled;
 
@@ -31,17 +31,18 @@ pub(super) fn rebuild<B: Backend>(former: &Shared<B>, next: &Next<'_>) -> Result
     shared.share = former.share.clone();
     make_share(&mut shared)?;
     #[cfg(any(feature = "metrics", feature = "offenders", feature = "tracing"))]
-    renew_observers(&mut shared);
+    renew_observers(&mut shared, former);
     tell_observers(&shared);
     Ok(shared)
 }
 
 /// The observers of the former limits, for these.
 #[cfg(any(feature = "metrics", feature = "offenders", feature = "tracing"))]
-fn renew_observers<B: Backend>(shared: &mut Shared<B>) {
+fn renew_observers<B: Backend>(shared: &mut Shared<B>, former: &Shared<B>) {
     #[cfg(feature = "metrics")]
     if !shared.options.observers.is_empty() {
-        shared.applied = observed_limits::counted_apart(&shared.applied);
+        shared.applied = super::observed_limits::counted_apart(&shared.applied);
     }
-    shared.options.observers = shared.options.observers.renewed(&observed_limits::Observed::of(shared));
+    let (former, now) = (Observed::of(former), Observed::of(shared));
+    shared.options.observers = shared.options.observers.renewed(&former, &now);
 }

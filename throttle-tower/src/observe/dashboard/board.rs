@@ -1,57 +1,40 @@
-use std::hash::RandomState;
+use std::any::Any;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use throttle_core::backend::Call;
-use throttle_core::{BackendErrorKind, Decision, Policy, PolicyName, Status};
+use throttle_core::{BackendErrorKind, Policy, PolicyName};
 use tokio::time::Instant;
 
-use super::buckets::Buckets;
-use super::changes::Changes;
-use super::tightest::{Standing, Tightest};
+use super::flows::{Flows, Recent, TEN, second};
+use super::tightest::Tightest;
 use crate::observe::backends::Backends;
-use crate::observe::decider::Decider;
+use crate::observe::offenders::tracker::Tracker;
 use crate::observe::{BuiltOn, Observer};
-use crate::throttle::{Event, OUTCOMES, Outcome};
+#[cfg(feature = "rules")]
+use crate::throttle::Observed;
+use crate::throttle::{Event, OUTCOMES};
+use crate::time::micros;
 
-/// Counts what a layer does, for its page: two minutes by the second, at 2.5 KB for each policy. A request adds to a few
-/// numbers, and waits for nothing.
+/// What a layer does, for its page: two minutes by the second, at 5 KB for each policy. A request adds to a few numbers,
+/// and waits for nothing.
 pub(super) struct Board {
     started: Instant,
-    pub(super) requests: Flow,
-    /// Since the start, in the order of [`OUTCOMES`].
-    outcomes: [AtomicU64; OUTCOMES.len()],
+    pub(super) flows: Arc<Flows>,
     pub(super) policies: Box<[PolicyBoard]>,
     pub(super) permits: Box<[PermitBoard]>,
-    pub(super) changes: Changes,
-    /// Decisions, by the place of the decider.
-    pub(super) deciders: [Recent; Decider::ALL.len()],
     pub(super) tightest: Tightest,
+    pub(super) tracker: Arc<Tracker>,
+    /// How much earlier it started, in µs.
+    pub(super) tracker_ahead: u64,
     pub(super) store: StoreBoard,
     backends: Backends,
 }
 
-/// Requests of each of the last two minutes' seconds.
-#[derive(Default)]
-pub(super) struct Flow {
-    pub(super) admitted: Seconds,
-    pub(super) refused: Seconds,
-}
-
-/// The running second, 120 before it, and some that make indexing cheap.
-pub(super) type Seconds = Buckets<128>;
-
-/// By ten seconds: the running ones, and twelve times ten before them.
-pub(super) type Recent = Buckets<16>;
-
 #[derive(Default)]
 pub(super) struct PolicyBoard {
     pub(super) name: String,
-    pub(super) flow: Flow,
-    /// Requests of which the policy was the binding one.
-    pub(super) bound_admitted: Recent,
-    pub(super) bound_refused: Recent,
     queued: AtomicI64,
     pub(super) longest_wait_ms: Recent,
 }
@@ -72,29 +55,25 @@ pub(super) struct StoreBoard {
     pub(super) slowest_ms: Recent,
 }
 
-/// The number of the first second: two minutes before it have numbers too.
-const FIRST: u32 = 1_200;
-
-const TEN: u32 = 10;
-
 impl Board {
-    /// `secret` is what digests of keys are under.
+    /// The tracker counts the refusals of the page's layer, and its secret is what digests of keys are under.
     pub(super) fn new<'a>(
         policies: &[Policy],
         permits: impl Iterator<Item = &'a PolicyName>,
-        secret: RandomState,
+        tracker: Arc<Tracker>,
     ) -> Self {
         let policy = |policy: &Policy| PolicyBoard { name: policy.name().to_owned(), ..PolicyBoard::default() };
         let permit = |name: &PolicyName| PermitBoard { name: name.as_str().to_owned(), ..PermitBoard::default() };
+        let flows = Flows::new(policies.len());
+        let started = flows.schedule.started();
         Self {
-            started: Instant::now(),
-            requests: Flow::default(),
-            outcomes: Default::default(),
+            started,
+            flows: Arc::new(flows),
             policies: policies.iter().map(policy).collect(),
             permits: permits.map(permit).collect(),
-            changes: Changes::default(),
-            deciders: Default::default(),
-            tightest: Tightest::new(secret),
+            tightest: Tightest::new(tracker.secret(), policies),
+            tracker_ahead: micros(started.saturating_duration_since(tracker.started())),
+            tracker,
             store: StoreBoard::default(),
             backends: Backends::default(),
         }
@@ -102,57 +81,39 @@ impl Board {
 
     pub(super) fn moment(&self) -> Moment {
         let now = Instant::now();
-        Moment { now, running: now.saturating_duration_since(self.started).as_secs() }
+        let since = now.saturating_duration_since(self.started);
+        Moment { now, micros: micros(since), running: since.as_secs() }
     }
 
     /// How many requests had each of the [`OUTCOMES`].
     pub(super) fn outcomes(&self) -> [u64; OUTCOMES.len()] {
-        self.outcomes.each_ref().map(|outcome| outcome.load(Ordering::Relaxed))
+        self.flows.outcomes()
     }
 
     pub(super) fn keys_held(&self) -> Option<usize> {
         self.backends.keys_held()
     }
-
-    fn decided(&self, moment: &Moment, event: &Event<'_>, decision: &Decision, calls: &[Call]) {
-        let is_admitted = decision.is_admitted();
-        let statuses = self.policies.iter().zip(decision.statuses()).zip(calls).enumerate();
-        for (place, ((policy, status), call)) in statuses.filter(|(_, ((_, status), _))| status.applies()) {
-            policy.flow.count(moment, is_admitted, status);
-            if let (Some(key), Some(limit)) = (call.key(), event.policies.get(place)) {
-                let of = limit.tier(status.tier()).algorithm().capacity();
-                let standing = Standing { left: status.remaining(), of, reset_after: status.reset_after() };
-                self.tightest.note(place, key, &standing, moment.now);
-            }
-        }
-        if let Some(binding) = decision.binding().and_then(|place| self.policies.get(place)) {
-            let bound = if is_admitted { &binding.bound_admitted } else { &binding.bound_refused };
-            bound.count(moment.ten());
-        }
-    }
 }
 
 /// The page has the board, too.
 impl Observer for Arc<Board> {
+    fn part(&self) -> Option<&dyn Any> {
+        Some(&self.tracker)
+    }
+
+    /// It knows limits by their places. The tracker goes on alone.
+    #[cfg(feature = "rules")]
+    fn renewed(&self, former: &Observed, of: &Observed) -> Option<Box<dyn Observer>> {
+        if former.has_names_of(of) { None } else { Some(Box::new(Arc::new(self.tracker.anew()))) }
+    }
+
     fn built(&self, on: &Arc<BuiltOn>) {
         self.backends.add(on);
     }
 
+    #[inline]
     fn judged(&self, event: &Event<'_>, calls: &[Call]) {
-        let moment = self.moment();
-        if let Outcome::NoPermit(full) = event.outcome {
-            self.permits_ran_out(&moment, full);
-        }
-        self.outcomes[event.outcome.place()].fetch_add(1, Ordering::Relaxed);
-        let flow = if event.outcome.is_passed_on() { &self.requests.admitted } else { &self.requests.refused };
-        flow.count(moment.second());
-        if let Some(decider) = Decider::of(event) {
-            self.deciders[decider as usize].count(moment.ten());
-            self.changes.note(moment.second(), decider, event.degraded());
-        }
-        if let Some(decision) = event.decision {
-            self.decided(&moment, event, decision, calls);
-        }
+        self.count_judged(event, calls);
     }
 
     fn answered(&self, after: Duration, result: Result<(), BackendErrorKind>) {
@@ -195,22 +156,13 @@ impl Observer for Arc<Board> {
 }
 
 impl Board {
-    fn permits_ran_out(&self, moment: &Moment, full: &[PolicyName]) {
+    /// These limits had too few permits for a request.
+    pub(super) fn permits_ran_out(&self, full: &[PolicyName]) {
+        let ten = self.moment().ten();
         for name in full {
             if let Some(limit) = self.permits.iter().find(|limit| limit.name == name.as_str()) {
-                limit.refused.count(moment.ten());
+                limit.refused.count(ten);
             }
-        }
-    }
-}
-
-impl Flow {
-    /// A member of an `any` that refuses a request which another one admits did neither.
-    fn count(&self, moment: &Moment, is_admitted: bool, status: &Status) {
-        if is_admitted && !status.refuses() {
-            self.admitted.count(moment.second());
-        } else if status.is_violated() {
-            self.refused.count(moment.second());
         }
     }
 }
@@ -230,13 +182,15 @@ impl PermitBoard {
 /// When something happens, in the units of the board.
 pub(super) struct Moment {
     pub(super) now: Instant,
+    /// Since the start.
+    pub(super) micros: u64,
     /// Whole seconds since the start.
     pub(super) running: u64,
 }
 
 impl Moment {
     pub(super) fn second(&self) -> u32 {
-        u32::try_from(self.running).unwrap_or(u32::MAX).saturating_add(FIRST)
+        second(self.running)
     }
 
     fn ten(&self) -> u32 {
@@ -279,4 +233,12 @@ fn not_negative(number: i64) -> u64 {
 
 fn whole_millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+impl Board {
+    /// Locks all that requests may lock.
+    pub(super) fn hold_all_locks(&self) -> impl Sized + use<'_> {
+        (self.flows.hold_lock(), self.tightest.hold_lock(), self.tracker.hold_lock())
+    }
 }

@@ -1,13 +1,14 @@
 use serde::Serialize;
 use throttle_core::BackendErrorKind;
 
-use super::board::{Board, Flow, Moment, PermitBoard, PolicyBoard};
+use super::board::{Board, Moment, PermitBoard, PolicyBoard};
 use super::changes::Change;
-use super::tightest::{KeyName, TightKey, Tightest};
+use super::flows::{Flow, PolicyFlow};
+use super::tight_list::{KeyName, TightKey};
+use super::tightest::Tightest;
 use crate::observe::Offender;
 use crate::observe::decider::Decider;
 use crate::throttle::OUTCOMES;
-use crate::time::micros;
 
 /// What `/data.json` says. Its documentation is that of [`ThrottleLayer::dashboard`](crate::ThrottleLayer::dashboard).
 #[derive(Serialize)]
@@ -111,13 +112,16 @@ pub(super) const LISTED: usize = 10;
 impl<'a> Data<'a> {
     /// `reporting` is whether a layer reports to the board.
     pub(super) fn of(board: &'a Board, offenders: &'a [Offender], moment: &Moment, reporting: bool) -> Self {
-        let policies: Vec<_> = board.policies.iter().map(|policy| PolicyData::of(policy, moment)).collect();
-        let tightest = board.tightest.list(LISTED, moment.now).into_iter();
+        let flows = &board.flows;
+        flows.settle(moment.second());
+        let policies = board.policies.iter().zip(&flows.policies);
+        let policies: Vec<_> = policies.map(|(policy, flow)| PolicyData::of(policy, flow, moment)).collect();
+        let tightest = board.tightest.list(LISTED, moment.micros).into_iter();
         Self {
             reporting,
             running_seconds: moment.running,
             outcomes: board.outcomes(),
-            requests: FlowData::of(&board.requests, moment),
+            requests: FlowData::of(&flows.requests, moment),
             binding: binding(&policies),
             policies,
             tightest: tightest.filter_map(|key| TightKeyData::of(board, &key, moment)).collect(),
@@ -151,11 +155,11 @@ impl FlowData {
 }
 
 impl<'a> PolicyData<'a> {
-    fn of(policy: &'a PolicyBoard, moment: &Moment) -> Self {
-        let (refused, admitted) = (moment.sum(&policy.bound_refused), moment.sum(&policy.bound_admitted));
+    fn of(policy: &'a PolicyBoard, flow: &PolicyFlow, moment: &Moment) -> Self {
+        let (refused, admitted) = (moment.sum(&flow.bound_refused), moment.sum(&flow.bound_admitted));
         Self {
             name: &policy.name,
-            flow: FlowData::of(&policy.flow, moment),
+            flow: FlowData::of(&flow.flow, moment),
             binding: BindingData { refused, admitted },
             queued: policy.queued(),
             longest_wait_ms: moment.most(&policy.longest_wait_ms),
@@ -170,18 +174,18 @@ impl<'a> TightKeyData<'a> {
             key: key.name.to_string(),
             left: key.left,
             of: key.of,
-            resets_in_ms: micros(key.resets.saturating_duration_since(moment.now)).div_ceil(1_000),
+            resets_in_ms: key.resets.saturating_sub(moment.micros).div_ceil(1_000),
         })
     }
 }
 
 impl DecidedByData {
     fn of(board: &Board, moment: &Moment) -> Self {
-        let [store, local, open, closed] = board.deciders.each_ref().map(|decisions| moment.sum(decisions));
+        let [store, local, open, closed] = board.flows.deciders.each_ref().map(|decisions| moment.sum(decisions));
         Self {
-            now: board.changes.decider().map(Decider::label),
+            now: board.flows.changes.decider().map(Decider::label),
             decisions: DecisionsData { store, local, open, closed },
-            changes: board.changes.list().iter().map(|change| ChangeData::of(change, moment)).collect(),
+            changes: board.flows.changes.list().iter().map(|change| ChangeData::of(change, moment)).collect(),
         }
     }
 }

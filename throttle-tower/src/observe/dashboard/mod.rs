@@ -6,10 +6,14 @@ mod changes;
 mod data;
 mod document;
 mod events;
+mod flows;
+mod judged;
+mod marks;
 mod rendered;
 mod router;
 #[cfg(test)]
 mod tests;
+mod tight_list;
 mod tightest;
 
 use std::sync::Arc;
@@ -17,6 +21,7 @@ use std::sync::Arc;
 use axum::Router;
 use throttle_core::Backend;
 
+use crate::observe::offenders::tracker::Tracker;
 use crate::throttle::ThrottleLayer;
 use board::Board;
 use rendered::Rendered;
@@ -94,12 +99,13 @@ impl<B: Backend> ThrottleLayer<B> {
     ///
     /// The last two minutes are at least 120 seconds and at most 130.
     pub fn dashboard<S: Clone + Send + Sync + 'static>(self) -> (Self, Router<S>) {
-        let layer = if self.offenders_secret().is_some() { self } else { self.track_offenders() };
-        let secret = layer.offenders_secret().unwrap_or_default();
-        let of = layer.observed();
-        let board = Arc::new(Board::new(&of.policies, of.permits.iter(), secret));
+        let tracker = self.tracker().unwrap_or_else(|| Arc::new(Tracker::new(None)));
+        let of = self.observed();
+        let board = Arc::new(Board::new(&of.policies, of.permits.iter(), Arc::clone(&tracker)));
+        let policies = of.policies;
         // The page keeps no layer, so that the board knows whether one is left that reports to it.
-        let page = router::router(Rendered::new(Arc::clone(&board), layer.offenders_alone()));
-        (layer.observed_by(board), page)
+        let page = router::router(Rendered::new(Arc::clone(&board), move |n| tracker.list(n, &policies)));
+        // The board tells the tracker.
+        (self.no_longer_observed_by::<Arc<Tracker>>().observed_by(board), page)
     }
 }

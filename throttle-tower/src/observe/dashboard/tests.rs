@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use axum::Router;
@@ -15,11 +16,12 @@ use throttle_core::backend::Call;
 use throttle_core::{
     Backend, BackendError, BackendErrorKind, Decision, ManualClock, MemoryBackend, Policy, PolicyName,
 };
-use tokio::time::{Instant, advance};
+use tokio::time::{Instant, advance, sleep};
 use tower::{Layer, ServiceExt, service_fn};
 
 use super::board::Board;
 use super::rendered::Rendered;
+use crate::observe::offenders::tracker::Tracker;
 use crate::observe::{Observer, Offender};
 use crate::throttle::{Event, Outcome};
 use crate::{Concurrency, Constant, Gcra, Header, LimitTree, Rate, ThrottleLayer, all, any, limit};
@@ -198,6 +200,190 @@ async fn second_page_of_a_layer_replaces_the_first() {
     assert_eq!((&data(&first).await["reporting"], &data(&second).await["reporting"]), (&json!(false), &json!(true)));
 }
 
+/// Numbers of each second since the start.
+async fn admitted(page: &Router) -> Vec<u64> {
+    let data = data(page).await;
+    data["requests"]["admitted"].as_array().unwrap().iter().map(|n| n.as_u64().unwrap()).collect()
+}
+
+/// Most requests of a burst do not read the clock.
+#[tokio::test(start_paused = true)]
+async fn requests_are_counted_in_their_seconds_however_many_came_before() {
+    for limits in [LimitTree::from(per_key(1 << 20)), all((per_key(1 << 20), Concurrency::new(9))), both()] {
+        let (throttle, page) = page_of(limits);
+        let mut expected = Vec::new();
+        for second in 0..20 {
+            let requests = if second % 3 == 0 { 3_000 } else { second % 3 };
+            for _ in 0..requests {
+                send(&throttle, "ada").await;
+            }
+            expected.push(requests);
+            sleep(SECOND).await;
+            assert_eq!(admitted(&page).await, expected);
+        }
+    }
+}
+
+fn both() -> LimitTree {
+    all((per_key(1 << 20), limit("total", Gcra::new(Rate::per_hour(1 << 20)).burst(1 << 20)).by(Constant)))
+}
+
+/// A task that goes on to the next second is not needed for it.
+#[tokio::test(start_paused = true)]
+async fn few_requests_are_counted_in_their_seconds_also_if_the_runtime_stands_still() {
+    let (throttle, page) = page_of(per_key(1 << 20));
+    for second in 1..=20 {
+        for _ in 0..3 {
+            send(&throttle, "ada").await;
+        }
+        // Timers come after this test's own steps.
+        advance(SECOND).await;
+        assert_eq!(admitted(&page).await, vec![3; second]);
+    }
+}
+
+#[test]
+fn requests_are_counted_without_a_runtime() {
+    let board = board();
+    let refused = Outcome::MissingKey;
+    thread::scope(|scope| scope.spawn(|| (0..1_000).for_each(|_| tell(&board, refused, None, &[]))).join().unwrap());
+    assert_eq!(board.outcomes()[2], 1_000);
+    assert_eq!(board.flows.schedule.now() / 1_000_000, 0, "the machine is very slow");
+    let second = board.moment().second();
+    board.flows.settle(second);
+    assert_eq!(board.flows.requests.refused.get(second), 1_000);
+}
+
+#[test]
+fn no_request_is_lost_or_counted_twice_while_threads_count_and_the_page_is_read() {
+    const EACH: u64 = 500;
+    for round in 0..200 {
+        let (board, done) = (board(), AtomicUsize::new(0));
+        // More threads than have a place of their own.
+        thread::scope(|scope| {
+            for _ in 0..20 {
+                scope.spawn(|| {
+                    (0..EACH).for_each(|_| tell(&board, Outcome::MissingKey, None, &[]));
+                    done.fetch_add(1, Ordering::Release);
+                });
+            }
+            while done.load(Ordering::Acquire) < 20 {
+                board.flows.settle(board.moment().second());
+            }
+        });
+        board.flows.settle(board.moment().second());
+        let counted: u32 = (0..=board.moment().second()).map(|second| board.flows.requests.refused.get(second)).sum();
+        assert_eq!((u64::from(counted), board.outcomes()[2]), (20 * EACH, 20 * EACH), "{round}");
+    }
+}
+
+#[test]
+fn law_14_request_waits_for_none_of_the_locks_of_the_page() {
+    let (throttle, _page) = page_of(per_key(1));
+    let observers = throttle.observers();
+    let board = observers.find::<Arc<Board>>().unwrap();
+    let held = board.hold_all_locks();
+    let (done, is_done) = std::sync::mpsc::channel();
+    let calling = throttle.clone();
+    thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            for n in 0..500 {
+                send(&calling, ["ada", "bob", &n.to_string()][n % 3]).await;
+            }
+        });
+        done.send(()).unwrap();
+    });
+    is_done.recv_timeout(30 * SECOND).expect("the requests waited for a lock that is held");
+    drop(held);
+    assert_eq!(board.outcomes().iter().sum::<u64>(), 500);
+}
+
+fn tightest(data: &Value) -> Vec<(u64, u64)> {
+    let keys = data["tightest"].as_array().unwrap().iter();
+    keys.map(|key| (key["left"].as_u64().unwrap(), key["of"].as_u64().unwrap())).collect()
+}
+
+/// Most requests of a burst are not noted.
+#[tokio::test(start_paused = true)]
+async fn key_that_a_burst_uses_up_is_shown_with_nothing_left() {
+    for limits in [LimitTree::from(per_key(3_000)), all((per_key(3_000), Concurrency::new(9)))] {
+        let (throttle, page) = page_of(limits);
+        for n in 0..3_000 {
+            send(&throttle, "ada").await;
+            send(&throttle, &format!("loose-{}", n % 50)).await;
+        }
+        sleep(SECOND).await;
+        let found = tightest(&data(&page).await);
+        assert_eq!((found[0], found.len()), ((0, 3_000), 10), "{found:?}");
+    }
+}
+
+/// A request that leaves more than was noted is noted when it has a turn.
+#[tokio::test(start_paused = true)]
+async fn key_that_has_more_left_again_is_shown_so_after_some_of_its_requests() {
+    let clock = ManualClock::default();
+    let memory = MemoryBackend::builder().clock(clock.clone()).build();
+    let (throttle, page) = ThrottleLayer::new(per_key(1_000)).unwrap().backend(memory).unwrap().dashboard();
+    for _ in 0..1_001 {
+        send(&throttle, "ada").await;
+    }
+    for n in 0..5_000 {
+        send(&throttle, &format!("tight-{}", n % 5)).await;
+    }
+    sleep(SECOND).await;
+    assert_eq!(tightest(&data(&page).await), [(0, 1_000); 6]);
+    // Half of it is left again, and the other keys keep requests many.
+    clock.advance(1_800 * SECOND);
+    for n in 0..5_000_u64 {
+        send(&throttle, if n % 20 == 0 { "ada" } else { "loose" }).await;
+    }
+    sleep(SECOND).await;
+    let found = tightest(&data(&page).await);
+    assert!(found.iter().any(|(left, _)| (250..500).contains(left)), "{found:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn page_and_offenders_of_its_layer_count_the_same_refusals() {
+    let (throttle, page) = page_of(per_key(1));
+    let refused = async || {
+        sleep(SECOND).await;
+        data(&page).await["offenders"].as_array().unwrap().iter().map(|key| key["refused"].as_u64().unwrap()).collect()
+    };
+    for _ in 0..6 {
+        send(&throttle, "ada").await;
+    }
+    let counts = |throttle: &ThrottleLayer<_>| -> Vec<u64> {
+        throttle.offenders(9).iter().map(|offender| offender.refused).collect()
+    };
+    let counted: Vec<u64> = refused().await;
+    assert_eq!((counted, counts(&throttle)), (vec![5], vec![5]));
+    let (throttle, again) = throttle.dashboard::<()>();
+    send(&throttle, "ada").await;
+    sleep(SECOND).await;
+    assert_eq!((data(&again).await["offenders"][0]["refused"].as_u64(), counts(&throttle)), (Some(6), vec![6]));
+    // Set again, it counts anew; the page goes on.
+    let throttle = throttle.track_offenders();
+    assert!(counts(&throttle).is_empty());
+    send(&throttle, "ada").await;
+    sleep(SECOND).await;
+    assert_eq!((data(&again).await["offenders"][0]["refused"].as_u64(), counts(&throttle)), (Some(7), vec![1]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn refusals_are_shown_at_once_however_many_there_are() {
+    let (throttle, page) = page_of(per_key(1));
+    for n in 0..1_000 {
+        send(&throttle, "ada").await;
+        send(&throttle, if n < 500 { "bob" } else { "a key of more than sixteen bytes" }).await;
+    }
+    advance(SECOND).await;
+    let data = data(&page).await;
+    let refused: Vec<_> = data["offenders"].as_array().unwrap().iter().map(|key| key["refused"].clone()).collect();
+    assert_eq!(refused, [999, 499, 499]);
+    assert_eq!(data["outcomes"]["refused"], 1_997);
+}
+
 #[tokio::test(start_paused = true)]
 async fn seconds_older_than_two_minutes_are_gone() {
     let (throttle, page) = page_of(per_key(1));
@@ -316,7 +502,7 @@ fn tell(board: &Arc<Board>, outcome: Outcome<'_>, decision: Option<&Decision>, c
 
 fn board() -> Arc<Board> {
     let policy = Policy::new("per-key", Gcra::new(Rate::per_hour(4)).burst(4)).unwrap();
-    Arc::new(Board::new(&[policy], std::iter::empty(), Default::default()))
+    Arc::new(Board::new(&[policy], std::iter::empty(), Arc::new(Tracker::new(None))))
 }
 
 fn read(rendered: &Rendered) -> Value {

@@ -1,108 +1,160 @@
-use std::cmp::Ordering;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Mutex;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use throttle_core::Key;
-use tokio::time::Instant;
+use throttle_core::{Key, Policy, Status};
 
+use super::marks::Marks;
+use super::tight_list::{ANY, KeyName, List, TightKey};
 use crate::lock::{lock, try_lock};
-use crate::time::FAR;
+use crate::time::micros;
 
 /// The keys with the least left, each as of its last decision. It holds a few keys whatever clients send, and no key
 /// that has recovered since. A request that finds it locked is not noted.
+///
+/// Where a thread decides thousands of requests a second, noting each would cost as much as deciding it. There, most
+/// requests are between two turns to read the clock. Such a request is noted if its key is [tight](Self::is_tight) and
+/// was not noted a moment ago. The others wait for a request that has a turn.
+///
+/// All times are in µs since some instant.
 pub(super) struct Tightest {
     secret: RandomState,
-    keys: Mutex<Vec<TightKey>>,
+    list: Mutex<List>,
+    marks: Marks,
+    /// A key with a smaller share left enters the list. Shares are 64 bits behind the point.
+    enters_below: AtomicU64,
+    /// The capacities of each policy, by its tiers.
+    capacities: Box<[Box<[Capacity]>]>,
+    /// What is tight of the only policy, by its tiers. Empty if there are several.
+    tight_of_only: Box<[AtomicU64]>,
+    /// A listed key may have recovered by then.
+    clear_at: AtomicU64,
 }
 
-/// More than are shown, so that those who follow are known when one recovers.
-const MOST: usize = 32;
+const HALF: u64 = 1 << 63;
 
-/// What is left for one key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct TightKey {
-    /// By its place.
-    pub(super) policy: usize,
-    pub(super) name: KeyName,
-    pub(super) left: u64,
-    /// The most that can be left.
-    pub(super) of: u64,
-    /// When all of it is left again, if no other request comes.
-    pub(super) resets: Instant,
-}
-
-/// What a key is called where it is shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum KeyName {
-    /// The one key of all requests.
-    All,
-    /// The key that requests without one share.
-    Missing,
-    /// Under the layer's secret.
-    Digest(u64),
-}
-
-impl std::fmt::Display for KeyName {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::All => f.write_str("all"),
-            Self::Missing => f.write_str("missing"),
-            Self::Digest(digest) => write!(f, "{digest:016x}"),
-        }
-    }
+/// The units that an unused key has.
+struct Capacity {
+    of: u64,
+    /// A key with less left than this is tight.
+    tight_below: AtomicU64,
 }
 
 /// What a decision says about a key.
-pub(super) struct Standing {
-    pub(super) left: u64,
-    pub(super) of: u64,
-    pub(super) reset_after: Duration,
+struct Standing {
+    left: u64,
+    of: u64,
+    reset_after: u64,
 }
 
 impl Tightest {
     /// Keys are shown under a secret, so that clients cannot tell which key a digest is of.
-    pub(super) fn new(secret: RandomState) -> Self {
-        Self { secret, keys: Mutex::default() }
+    pub(super) fn new(secret: RandomState, policies: &[Policy]) -> Self {
+        let tightest = Self {
+            secret,
+            list: Mutex::default(),
+            marks: Marks::default(),
+            enters_below: AtomicU64::new(0),
+            capacities: policies.iter().map(capacities).collect(),
+            tight_of_only: match policies {
+                [only] => capacities(only).iter().map(|_| AtomicU64::new(0)).collect(),
+                _ => Box::default(),
+            },
+            clear_at: AtomicU64::new(u64::MAX),
+        };
+        tightest.let_enter_below(ANY);
+        tightest
     }
 
-    /// Notes what a decision has left for a key.
-    pub(super) fn note(&self, policy: usize, key: &Key, standing: &Standing, now: Instant) {
-        // Hashed before the lock is taken, so that it is held for a moment only.
-        let name = self.name(key);
-        let Some(mut keys) = try_lock(&self.keys) else { return };
-        let Standing { left, of, reset_after } = *standing;
-        let noted = TightKey { policy, name, left, of, resets: now + reset_after.min(FAR) };
-        let known = keys.iter().position(|key| (key.policy, key.name) == (policy, name));
-        match known {
-            Some(place) if left >= of => drop(keys.swap_remove(place)),
-            Some(place) => keys[place] = noted,
-            None if left >= of => {}
-            None if keys.len() < MOST => keys.push(noted),
-            None => {
-                // Those that have recovered count as the least tight.
-                let loosest = keys.iter_mut().max_by(|one, other| {
-                    one.is_over(now).cmp(&other.is_over(now)).then_with(|| one.by_share_left(other))
-                });
-                if let Some(loosest) = loosest
-                    && (loosest.is_over(now) || noted.by_share_left(loosest) == Ordering::Less)
-                {
-                    *loosest = noted;
-                }
+    /// Whether a key of the only policy is tight: it has no half left, and less than a listed one. A request of a tight
+    /// key is noted also between two turns. `None` if the layer has several policies.
+    #[inline(always)]
+    pub(super) fn is_tight_of_only(&self, tier: u8, left: u64) -> Option<bool> {
+        Some(left < self.tight_of_only.get(usize::from(tier))?.load(Ordering::Relaxed))
+    }
+
+    /// Whether a key of a policy is tight.
+    #[inline]
+    pub(super) fn is_tight(&self, policy: usize, tier: u8, left: u64) -> bool {
+        self.capacity(policy, tier).is_some_and(|capacity| left < capacity.tight_below.load(Ordering::Relaxed))
+    }
+
+    fn capacity(&self, policy: usize, tier: u8) -> Option<&Capacity> {
+        self.capacities.get(policy)?.get(usize::from(tier))
+    }
+
+    fn let_enter_below(&self, share: u64) {
+        if self.enters_below.swap(share, Ordering::Relaxed) != share {
+            let tight_below = |capacity: &Capacity| units(share.min(HALF), capacity.of);
+            for capacity in self.capacities.iter().flatten() {
+                capacity.tight_below.store(tight_below(capacity), Ordering::Relaxed);
+            }
+            for (of_only, capacity) in self.tight_of_only.iter().zip(self.capacities.iter().flatten()) {
+                of_only.store(tight_below(capacity), Ordering::Relaxed);
             }
         }
     }
 
+    /// Whether the present standing of a key is noted, or was a moment ago. `about` is the time, or a little earlier.
+    #[inline]
+    pub(super) fn is_noted(&self, tag: u64, left: u64, about: u64) -> bool {
+        self.marks.find(tag).is_some_and(|place| self.marks.is_fresh(place, left, about))
+    }
+
+    /// Whether a decision that has a turn is to be noted: its key is listed, or enters the list.
+    pub(super) fn is_wanted(&self, policy: usize, tier: u8, tag: u64, left: u64) -> bool {
+        let enters = |capacity: &Capacity| left < units(self.enters_below.load(Ordering::Relaxed), capacity.of);
+        self.marks.find(tag).is_some() || self.capacity(policy, tier).is_some_and(enters)
+    }
+
+    /// Notes what a decision has left for a key.
+    #[inline(never)]
+    pub(super) fn note(&self, policy: usize, key: &Key, tag: u64, status: &Status, now: u64) {
+        let Some(capacity) = self.capacity(policy, status.tier()) else { return };
+        let reset_after = micros(status.reset_after());
+        self.note_standing(policy, key, tag, &Standing { left: status.remaining(), of: capacity.of, reset_after }, now);
+    }
+
+    fn note_standing(&self, policy: usize, key: &Key, tag: u64, standing: &Standing, now: u64) {
+        let Some(mut list) = try_lock(&self.list) else { return };
+        let Standing { left, of, reset_after } = *standing;
+        let resets = now.saturating_add(reset_after);
+        let noted = |name| TightKey { policy, name, left, of, resets };
+        // Marks change under the lock alone.
+        let (place, name) = match self.marks.find(tag) {
+            Some(place) if left >= of => return self.remove(&mut list, place),
+            Some(place) => (place, list.name_at(place).unwrap_or_else(|| self.name(key))),
+            None if left >= of => return,
+            None => match list.room(&noted(KeyName::Missing), now) {
+                Some(place) => (place, self.name(key)),
+                None => return,
+            },
+        };
+        list.put(place, noted(name));
+        self.marks.set(place, tag, left, now);
+        self.let_enter_below(list.enters_below());
+        self.clear_at.fetch_min(list.may_clear(resets), Ordering::Relaxed);
+    }
+
+    /// Removes keys that have recovered, so that others enter.
+    pub(super) fn clear(&self, now: u64) {
+        if now >= self.clear_at.load(Ordering::Relaxed)
+            && let Some(mut list) = try_lock(&self.list)
+        {
+            list.over(now).for_each(|place| self.remove(&mut list, place));
+            self.clear_at.store(list.cleared(now), Ordering::Relaxed);
+        }
+    }
+
+    fn remove(&self, list: &mut List, place: usize) {
+        list.remove(place);
+        self.marks.remove(place);
+        self.let_enter_below(ANY);
+    }
+
     /// The keys with the smallest share of their limit left, tightest first.
-    pub(super) fn list(&self, most: usize, now: Instant) -> Vec<TightKey> {
-        let mut keys = lock(&self.keys).clone();
-        keys.retain(|key| !key.is_over(now));
-        keys.sort_unstable_by(|one, other| {
-            let by_reset = other.resets.cmp(&one.resets);
-            one.by_share_left(other)
-                .then(by_reset)
-                .then_with(|| (one.policy, one.name).cmp(&(other.policy, other.name)))
-        });
+    pub(super) fn list(&self, most: usize, now: u64) -> Vec<TightKey> {
+        let mut keys = lock(&self.list).keys(now);
         keys.truncate(most);
         keys
     }
@@ -117,45 +169,88 @@ impl Tightest {
     }
 }
 
-impl TightKey {
-    /// By the share that is left: 2 of 10 is tighter than 30 of 100.
-    fn by_share_left(&self, other: &Self) -> Ordering {
-        let crossed = |one: &Self, other: &Self| u128::from(one.left) * u128::from(other.of);
-        crossed(self, other).cmp(&crossed(other, self))
-    }
+/// What a share of so many units is, rounded up: of whole numbers, those below the share are those below this.
+fn units(share: u64, of: u64) -> u64 {
+    let (product, whole) = (u128::from(share) * u128::from(of), 1 << 64);
+    u64::try_from(product.div_ceil(whole)).unwrap_or(u64::MAX)
+}
 
-    fn is_over(&self, now: Instant) -> bool {
-        self.resets <= now
+fn capacities(policy: &Policy) -> Box<[Capacity]> {
+    let capacity = |policy: &Policy| Capacity { of: policy.algorithm().capacity(), tight_below: AtomicU64::new(0) };
+    if policy.is_tiered() {
+        policy.tiers().map(|(_, tier)| capacity(tier)).collect()
+    } else {
+        [capacity(policy)].into()
+    }
+}
+
+#[cfg(test)]
+impl Tightest {
+    pub(super) fn hold_lock(&self) -> impl Sized + use<'_> {
+        lock(&self.list)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::hash::{DefaultHasher, Hash, Hasher};
+
+    use throttle_core::{Gcra, Rate};
+
+    use super::super::tight_list::MOST;
     use super::*;
 
-    const MINUTE: Duration = Duration::from_secs(60);
+    const MINUTE: u64 = 60_000_000;
 
+    fn tightest() -> Tightest {
+        let policy = |of| Policy::new(&format!("of-{of}"), Gcra::new(Rate::per_hour(of)).burst(of)).unwrap();
+        Tightest::new(RandomState::new(), &OF.map(policy))
+    }
+
+    /// The capacities of the policies.
+    const OF: [u64; 9] = [10, 1, 3, 4, 6, 9, 100, 1_000_000, 1 << 30];
+
+    fn tag(policy: usize, key: &str) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        (policy, key).hash(&mut hasher);
+        hasher.finish()
+    }
+
+    /// Notes, at the time 0.
     fn note(tightest: &Tightest, key: &str, left: u64, of: u64) {
-        tightest.note(0, &key.into(), &Standing { left, of, reset_after: MINUTE }, Instant::now());
+        note_at(tightest, key, left, of, 0);
+    }
+
+    fn note_at(tightest: &Tightest, key: &str, left: u64, of: u64, now: u64) {
+        tightest.note_standing(0, &key.into(), tag(0, key), &Standing { left, of, reset_after: MINUTE }, now);
+    }
+
+    /// Keys in the list, also those that have recovered.
+    fn listed(tightest: &Tightest) -> usize {
+        (0..MOST).filter(|place| lock(&tightest.list).name_at(*place).is_some()).count()
     }
 
     fn left(tightest: &Tightest) -> Vec<(u64, u64)> {
-        tightest.list(10, Instant::now()).iter().map(|key| (key.left, key.of)).collect()
+        left_at(tightest, 0)
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn keys_are_listed_by_the_share_that_is_left() {
-        let tightest = Tightest::new(RandomState::new());
+    fn left_at(tightest: &Tightest, now: u64) -> Vec<(u64, u64)> {
+        tightest.list(10, now).iter().map(|key| (key.left, key.of)).collect()
+    }
+
+    #[test]
+    fn keys_are_listed_by_the_share_that_is_left() {
+        let tightest = tightest();
         for (key, left, of) in [("ada", 30, 100), ("bob", 2, 10), ("cyd", 1, 1_000_000), ("dan", 9, 10)] {
             note(&tightest, key, left, of);
         }
         assert_eq!(left(&tightest), [(1, 1_000_000), (2, 10), (30, 100), (9, 10)]);
-        assert_eq!(tightest.list(1, Instant::now()).len(), 1);
+        assert_eq!(tightest.list(1, 0).len(), 1);
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn key_stands_as_its_last_decision_left_it() {
-        let tightest = Tightest::new(RandomState::new());
+    #[test]
+    fn key_stands_as_its_last_decision_left_it() {
+        let tightest = tightest();
         note(&tightest, "ada", 1, 10);
         note(&tightest, "ada", 7, 10);
         assert_eq!(left(&tightest), [(7, 10)]);
@@ -163,42 +258,40 @@ mod tests {
         assert_eq!(left(&tightest), [], "all of it is left");
         note(&tightest, "bob", 10, 10);
         assert_eq!(left(&tightest), []);
-        tightest.note(1, &"ada".into(), &Standing { left: 1, of: 2, reset_after: MINUTE }, Instant::now());
+        let standing = Standing { left: 1, of: 2, reset_after: MINUTE };
+        tightest.note_standing(1, &"ada".into(), tag(1, "ada"), &standing, 0);
         note(&tightest, "ada", 1, 10);
         assert_eq!(left(&tightest), [(1, 10), (1, 2)], "each policy has a budget of its own");
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn key_is_forgotten_when_it_equals_an_unused_one() {
-        let tightest = Tightest::new(RandomState::new());
+    #[test]
+    fn key_is_forgotten_when_it_equals_an_unused_one() {
+        let tightest = tightest();
         note(&tightest, "ada", 1, 10);
-        tokio::time::advance(MINUTE - Duration::from_millis(1)).await;
-        assert_eq!(left(&tightest), [(1, 10)]);
-        tokio::time::advance(Duration::from_millis(1)).await;
-        assert_eq!(left(&tightest), []);
+        assert_eq!(left_at(&tightest, MINUTE - 1), [(1, 10)]);
+        assert_eq!(left_at(&tightest, MINUTE), []);
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn the_tightest_stay_however_many_keys_come_and_make_room_once_they_have_recovered() {
-        let tightest = Tightest::new(RandomState::new());
+    #[test]
+    fn the_tightest_stay_however_many_keys_come_and_make_room_once_they_have_recovered() {
+        let tightest = tightest();
         note(&tightest, "ada", 1, 1_000);
         for n in 0..100_000 {
             note(&tightest, &format!("hostile-{n}"), 1, 2);
         }
-        assert_eq!(lock(&tightest.keys).len(), MOST);
+        assert!(listed(&tightest) == MOST);
         assert_eq!(left(&tightest)[0], (1, 1_000));
-        tokio::time::advance(MINUTE).await;
         for n in 0..MOST {
-            note(&tightest, &format!("late-{n}"), 9, 10);
+            note_at(&tightest, &format!("late-{n}"), 9, 10, MINUTE);
         }
-        assert_eq!(left(&tightest), [(9, 10); 10], "none of those before is in the way");
-        assert_eq!(tightest.list(100, Instant::now()).len(), MOST);
+        assert_eq!(left_at(&tightest, MINUTE), [(9, 10); 10], "none of those before is in the way");
+        assert_eq!(tightest.list(100, MINUTE).len(), MOST);
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn a_request_does_not_wait_for_a_reader() {
-        let tightest = Tightest::new(RandomState::new());
-        let held = lock(&tightest.keys);
+    #[test]
+    fn a_request_does_not_wait_for_a_reader() {
+        let tightest = tightest();
+        let held = lock(&tightest.list);
         note(&tightest, "ada", 1, 10);
         drop(held);
         assert_eq!(left(&tightest), [], "it was not noted");
@@ -206,9 +299,85 @@ mod tests {
         assert_eq!(left(&tightest), [(1, 10)]);
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn law_11_keys_are_shown_as_digests_under_a_secret() {
-        let (one, other) = (Tightest::new(RandomState::new()), Tightest::new(RandomState::new()));
+    /// Whether a request between two turns, and one that has a turn, would enter the list.
+    fn enters(tightest: &Tightest, left: u64, of: u64) -> [bool; 2] {
+        let policy = OF.iter().position(|capacity| *capacity == of).unwrap();
+        [tightest.is_tight(policy, 0, left), tightest.is_wanted(policy, 0, tag(policy, "new"), left)]
+    }
+
+    #[test]
+    fn any_used_key_enters_a_list_with_room_and_without_a_turn_if_less_than_half_is_left() {
+        let tightest = tightest();
+        for n in 0..MOST {
+            assert_eq!(enters(&tightest, 10, 10), [false, false]);
+            assert_eq!(enters(&tightest, 9, 10), [false, true]);
+            assert_eq!(enters(&tightest, 5, 10), [false, true]);
+            assert_eq!(enters(&tightest, 4, 10), [true, true]);
+            assert_eq!(enters(&tightest, (1 << 30) - 1, 1 << 30), [false, true]);
+            assert_eq!(enters(&tightest, 0, 1), [true, true]);
+            note(&tightest, &n.to_string(), 1, 3);
+        }
+        assert_eq!(enters(&tightest, 9, 10), [false, false], "it is full");
+    }
+
+    #[test]
+    fn only_tighter_keys_than_the_loosest_enter_a_full_list() {
+        let tightest = tightest();
+        for n in 0..MOST {
+            note(&tightest, &n.to_string(), 1, 3);
+        }
+        for (left, of, is_tighter) in
+            [(1, 3, false), (2, 6, false), (33, 100, true), (34, 100, false), (333_333, 1_000_000, true), (0, 1, true)]
+        {
+            assert_eq!(enters(&tightest, left, of), [is_tighter; 2], "{left} of {of}");
+        }
+        note(&tightest, "0", 3, 4);
+        assert_eq!(enters(&tightest, 2, 3), [false, true], "one has become looser");
+        note(&tightest, "0", 4, 4);
+        assert_eq!(enters(&tightest, 9, 10), [false, true], "one has recovered");
+        note(&tightest, "0", 0, 4);
+        (0..MOST).for_each(|n| note(&tightest, &n.to_string(), 0, 3));
+        assert_eq!(enters(&tightest, 0, 9), [false; 2], "nothing is tighter than nothing left");
+    }
+
+    #[test]
+    fn listed_key_is_noted_again_in_each_turn_and_else_when_it_is_tighter_by_half_or_after_a_moment() {
+        let tightest = tightest();
+        let ada = tag(0, "ada");
+        assert!(!tightest.is_noted(ada, 4, 0));
+        note_at(&tightest, "ada", 4, 10, 1_000);
+        assert!(tightest.is_wanted(0, 0, ada, 10), "looser than any: it must not stay as it is");
+        assert!(tightest.is_noted(ada, 4, 1_000) && tightest.is_noted(ada, 2, 5_999));
+        assert!(!tightest.is_noted(ada, 1, 1_000) && !tightest.is_noted(ada, 4, 6_000));
+    }
+
+    #[test]
+    fn keys_that_have_recovered_make_room_at_the_next_turn_but_not_more_than_once_in_ten_milliseconds() {
+        let tightest = tightest();
+        let note_for = |key: &str, reset_after, now| {
+            let standing = Standing { left: 0, of: 1, reset_after };
+            tightest.note_standing(0, &key.into(), tag(0, key), &standing, now);
+        };
+        (0..MOST as u64).for_each(|n| note_for(&n.to_string(), 10_000 + n / 16, 0));
+        tightest.clear(9_999);
+        assert_eq!((listed(&tightest), enters(&tightest, 0, 1)), (MOST, [false; 2]));
+        tightest.clear(10_000);
+        assert_eq!((listed(&tightest), enters(&tightest, 0, 1)), (16, [true; 2]));
+        note_for("new", 1, 10_000);
+        tightest.clear(19_999);
+        assert_eq!(listed(&tightest), 17, "ten milliseconds have not passed");
+        tightest.clear(20_000);
+        assert_eq!(listed(&tightest), 0);
+        note_for("new", 20_000, 20_000);
+        tightest.clear(39_999);
+        assert_eq!(listed(&tightest), 1);
+        tightest.clear(40_000);
+        assert_eq!(listed(&tightest), 0);
+    }
+
+    #[test]
+    fn law_11_keys_are_shown_as_digests_under_a_secret() {
+        let (one, other) = (tightest(), tightest());
         let names = |tightest: &Tightest| ["ada", "bob"].map(|key| tightest.name(&key.into()).to_string());
         assert_eq!(names(&one), names(&one));
         assert_ne!(names(&one)[0], names(&one)[1]);

@@ -6,10 +6,10 @@ use std::sync::atomic::{Ordering, fence};
 
 use throttle_core::{DecidedBy, Decision, Status};
 
-use super::counts::{ROW, Rows};
 use super::handles::place;
 use super::throttle::{Metrics, Watched};
 use crate::observe::decider::Decider;
+use crate::observe::per_thread::counts::{ROW, Rows};
 use crate::throttle::{Event, Outcome};
 
 impl Metrics {

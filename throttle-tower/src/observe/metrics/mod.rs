@@ -53,12 +53,9 @@
 //! What a Redis backend reports is listed in the docs of `throttle-redis`.
 
 mod count;
-mod counts;
 mod handles;
 mod level;
-mod own_place;
 mod report;
-mod schedule;
 mod shape;
 mod throttle;
 

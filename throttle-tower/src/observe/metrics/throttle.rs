@@ -6,15 +6,16 @@ use throttle_core::backend::Call;
 use throttle_core::metrics::Registered;
 use throttle_core::{Backend, BackendErrorKind, Policy, PolicyName};
 
-use super::counts::{Counts, ROW};
 use super::handles::{Handles, place};
 use super::level::Level;
-use super::schedule::Schedule;
 use crate::ThrottleLayer;
 use crate::limit::{Applied, Keying, TierLookup};
 use crate::observe::backends::Backends;
+use crate::observe::per_thread::counts::{Counts, ROW};
+use crate::observe::per_thread::schedule::{DELAY, Schedule};
 use crate::observe::{BuiltOn, Correction, Observer};
 use crate::throttle::{Event, Observed};
+use crate::time::micros;
 
 impl<B: Backend> ThrottleLayer<B> {
     /// Reports what this layer does through the facade of the `metrics` crate, with `name` as the label `layer`: see
@@ -78,7 +79,7 @@ impl Metrics {
         let rows = place::POLICIES + names.len();
         Self {
             counts: Counts::new(rows),
-            schedule: Schedule::new(),
+            schedule: Schedule::new(|now| now + micros(DELAY)),
             reported: Mutex::new(vec![[0; ROW]; rows]),
             in_flight: of.permits.iter().map(|name| (name.clone(), Arc::default())).collect(),
             handles: Registered::new({
@@ -137,7 +138,7 @@ fn fifth(policy: &Policy) -> u64 {
 
 impl Observer for Reporting {
     #[cfg(feature = "rules")]
-    fn renewed(&self, of: &Observed) -> Option<Box<dyn Observer>> {
+    fn renewed(&self, _: &Observed, of: &Observed) -> Option<Box<dyn Observer>> {
         Some(Box::new(Self(Arc::new(self.0.renewed(of)))))
     }
 

@@ -2,12 +2,12 @@
 
 mod offender;
 mod recent;
+mod repeats;
 #[cfg(test)]
 mod tests;
-mod tracker;
+pub(super) mod tracker;
 
-#[cfg(feature = "dashboard")]
-use std::hash::RandomState;
+use std::sync::Arc;
 
 use throttle_core::{Backend, Key};
 
@@ -28,7 +28,7 @@ impl<B: Backend> ThrottleLayer<B> {
     /// new minute. All counts together take 210 kB, whatever clients send. A refusal that finds the counts in use is
     /// not counted, so that it does not wait: see [`uncounted_refusals`](Self::uncounted_refusals).
     pub fn track_offenders(self) -> Self {
-        self.observed_by(Tracker::new(None))
+        self.observed_by(Arc::new(Tracker::new(None)))
     }
 
     /// Counts like [`track_offenders`](Self::track_offenders), and shows keys as the text that `show` returns, cut to
@@ -52,7 +52,7 @@ impl<B: Backend> ThrottleLayer<B> {
     /// # Ok::<(), throttle_tower::ConfigError>(())
     /// ```
     pub fn track_offenders_as(self, show: impl Fn(&str, &Key) -> Option<String> + Send + Sync + 'static) -> Self {
-        self.observed_by(Tracker::new(Some(Box::new(show))))
+        self.observed_by(Arc::new(Tracker::new(Some(Arc::new(show)))))
     }
 
     /// Returns the keys that were refused most, the most refused first: at most `n`, and at most 128. Empty unless
@@ -85,8 +85,7 @@ impl<B: Backend> ThrottleLayer<B> {
     /// ```
     #[must_use]
     pub fn offenders(&self, n: usize) -> Vec<Offender> {
-        let (observers, policies) = (self.observers(), self.observed().policies);
-        observers.find::<Tracker>().map_or_else(Vec::new, |tracker| tracker.list(n, &policies))
+        self.tracker().map_or_else(Vec::new, |tracker| tracker.list(n, &self.observed().policies))
     }
 
     /// Returns how many refusals [`offenders`](Self::offenders) has not counted since tracking was set, because another
@@ -94,19 +93,11 @@ impl<B: Backend> ThrottleLayer<B> {
     /// their order.
     #[must_use]
     pub fn uncounted_refusals(&self) -> u64 {
-        self.observers().find::<Tracker>().map_or(0, Tracker::uncounted)
+        self.tracker().map_or(0, |tracker| tracker.uncounted())
     }
 
-    /// Returns [`offenders`](Self::offenders) without the layer, which would keep its backend and its other observers.
-    #[cfg(feature = "dashboard")]
-    pub(crate) fn offenders_alone(&self) -> impl Fn(usize) -> Vec<Offender> + Send + Sync + use<B> {
-        let (tracking, policies) = (self.observers().only::<Tracker>(), self.observed().policies);
-        move |n| tracking.find::<Tracker>().map_or_else(Vec::new, |tracker| tracker.list(n, &policies))
-    }
-
-    /// What digests of keys are under; `None` unless offenders are tracked.
-    #[cfg(feature = "dashboard")]
-    pub(crate) fn offenders_secret(&self) -> Option<RandomState> {
-        self.observers().find::<Tracker>().map(Tracker::secret)
+    /// What tracks offenders, if anything does.
+    pub(super) fn tracker(&self) -> Option<Arc<Tracker>> {
+        self.observers().find().cloned()
     }
 }

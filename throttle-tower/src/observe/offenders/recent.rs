@@ -42,10 +42,9 @@ impl Recent {
         Self { started: now, running: Minute::new(), before: Minute::new(), shows_text }
     }
 
-    /// Counts a refusal, and returns whether the text of its key is wanted.
-    pub(super) fn count(&mut self, key: Refused, now: Instant) -> bool {
-        self.turn(now);
-        let (displaced, is_new) = self.running.sketch.add_with_evicted(&key, 1);
+    /// Counts refusals of a key in the running minute, and returns whether its text is wanted.
+    pub(super) fn add(&mut self, key: Refused, refusals: u64) -> bool {
+        let (displaced, is_new) = self.running.sketch.add_with_evicted(&key, refusals);
         if !self.shows_text {
             return false;
         }
@@ -82,8 +81,13 @@ impl Recent {
         counted.into_iter().map(|(key, count)| (key, count, text(&key))).collect()
     }
 
+    /// When the running minute ends.
+    pub(super) fn ends(&self) -> Instant {
+        self.started + Duration::from_secs(SECONDS)
+    }
+
     /// Goes on to the present minute.
-    fn turn(&mut self, now: Instant) {
+    pub(super) fn turn(&mut self, now: Instant) {
         let minutes = now.saturating_duration_since(self.started).as_secs() / SECONDS;
         if minutes > 0 {
             let ended = mem::replace(&mut self.running, Minute::new());
@@ -132,12 +136,12 @@ mod tests {
     fn text_is_asked_for_at_each_refusal_until_it_is_known() {
         let now = Instant::now();
         let (mut recent, key) = (Recent::new(now, true), Refused { policy: 0, digest: 1 });
-        assert_eq!([recent.count(key, now), recent.count(key, now)], [true; 2]);
+        assert_eq!([recent.add(key, 1), recent.add(key, 1)], [true; 2]);
         recent.show(key, None);
-        assert!(!recent.count(key, now), "no text is an answer, too");
+        assert!(!recent.add(key, 1), "no text is an answer, too");
         recent.show(Refused { policy: 1, digest: 1 }, Some("other".into()));
         assert_eq!((recent.texts_kept(), recent.list(9, now)), (1, vec![(key, 3, None)]));
-        assert!(!Recent::new(now, false).count(key, now));
+        assert!(!Recent::new(now, false).add(key, 1));
     }
 
     #[test]

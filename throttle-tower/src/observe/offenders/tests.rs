@@ -1,7 +1,7 @@
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock, mpsc};
+use std::sync::{Arc, Barrier, OnceLock, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use http::request::Parts;
 use http::{Request, Response, StatusCode};
 use throttle_core::{Gcra, Key, KeyPart, MemoryBackend, Policy, Rate};
 use tokio::runtime;
-use tokio::time::advance;
+use tokio::time::{advance, sleep};
 use tower::{Layer, ServiceExt, service_fn};
 
 use super::tracker::Tracker;
@@ -43,6 +43,10 @@ async fn refuse(layer: &ThrottleLayer, key: Option<&str>, times: usize) {
 
 fn counts(layer: &ThrottleLayer) -> Vec<u64> {
     layer.offenders(20).iter().map(|offender| offender.refused).collect()
+}
+
+fn tracker(layer: &ThrottleLayer) -> Arc<Tracker> {
+    layer.tracker().unwrap()
 }
 
 /// SplitMix64: the same numbers in every run.
@@ -82,10 +86,10 @@ impl Zipf {
 fn found_of_top_20(seed: u64, one_shots: u64) -> usize {
     let (zipf, mut random) = (Zipf::new(100_000), Random(seed));
     let policy = Policy::new("per-key", Gcra::new(Rate::per_second(1))).unwrap();
-    let tracker = Tracker::new(Some(Box::new(|_, key| match key.expose_parts().next()? {
+    let tracker = Arc::new(Tracker::new(Some(Arc::new(|_: &str, key: &Key| match key.expose_parts().next()? {
         KeyPart::Number(number) => Some(number.to_string()),
         _ => None,
-    })));
+    }))));
     let mut exact = HashMap::new();
     for n in 0..1_000_000 {
         let rank = zipf.draw(&mut random);
@@ -230,8 +234,8 @@ async fn services_clones_and_layers_on_another_backend_count_together() {
 #[test]
 fn law_14_refusal_does_not_wait_for_the_counts() {
     let layer = tracking();
-    let observers = layer.observers();
-    let held = observers.find::<Tracker>().unwrap().recent.lock().unwrap();
+    let tracker = tracker(&layer);
+    let held = tracker.recent.lock().unwrap();
     let (done, is_done) = mpsc::channel();
     let calling = layer.clone();
     thread::spawn(move || {
@@ -290,7 +294,7 @@ async fn function_that_shows_a_key_may_read_the_list() {
 #[tokio::test(start_paused = true)]
 async fn list_and_its_texts_are_bounded() {
     let policy = Policy::new("per-key", Gcra::new(Rate::per_second(1))).unwrap();
-    let tracker = Tracker::new(Some(Box::new(|_, _| Some("text".to_owned()))));
+    let tracker = Arc::new(Tracker::new(Some(Arc::new(|_: &str, _: &Key| Some("text".to_owned())))));
     for minute in 0..2 {
         for n in 0..20_000_u64 {
             // Keys that are refused more and more displace the others.
@@ -302,4 +306,107 @@ async fn list_and_its_texts_are_bounded() {
     }
     assert_eq!(tracker.list(1_000, &[policy]).len(), 128);
     assert!(tracker.recent.lock().unwrap().texts_kept() <= 2 * 128);
+}
+
+/// Counts so many refusals of a key by one thread.
+fn count(tracker: &Arc<Tracker>, policy: &Policy, key: u64, times: u64) {
+    (0..times).for_each(|_| tracker.count(0, policy, &Key::from(key)));
+}
+
+fn policy() -> Policy {
+    Policy::new("per-key", Gcra::new(Rate::per_second(1))).unwrap()
+}
+
+fn refusals(tracker: &Tracker) -> Vec<u64> {
+    tracker.list(20, &[policy()]).iter().map(|offender| offender.refused).collect()
+}
+
+/// Those that are counted without a look at the clock among them.
+#[tokio::test(start_paused = true)]
+async fn refusals_belong_to_their_minute_however_many_came_before() {
+    let (tracker, policy) = (Arc::new(Tracker::new(None)), policy());
+    for minute in 0..5 {
+        count(&tracker, &policy, 1, 10_000);
+        sleep(Duration::from_secs(60)).await;
+        count(&tracker, &policy, 1, 7);
+        count(&tracker, &policy, 2, 3);
+        assert_eq!(refusals(&tracker), [10_007, 3], "{minute}");
+        sleep(Duration::from_secs(60)).await;
+        assert_eq!(refusals(&tracker), [7, 3], "{minute}");
+        sleep(Duration::from_secs(60)).await;
+        assert!(refusals(&tracker).is_empty(), "{minute}");
+    }
+}
+
+#[test]
+fn refusals_of_threads_that_have_ended_are_counted_also_where_threads_are_many() {
+    const THREADS: u64 = 48;
+    let (tracker, policy, all) = (Arc::new(Tracker::new(None)), policy(), Barrier::new(THREADS as usize));
+    for _ in 0..THREADS {
+        thread::scope(|scope| scope.spawn(|| count(&tracker, &policy, 1, 1_000)).join().unwrap());
+    }
+    assert_eq!(refusals(&tracker), [THREADS * 1_000], "one after the other");
+    thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                all.wait();
+                count(&tracker, &policy, 2, 100);
+                all.wait();
+            });
+        }
+    });
+    assert_eq!(refusals(&tracker).iter().sum::<u64>() + tracker.uncounted(), THREADS * 1_100);
+}
+
+#[test]
+fn no_refusal_is_lost_or_counted_twice_while_the_list_is_read() {
+    const EACH: u64 = 2_000;
+    for round in 0..200 {
+        let (tracker, policy, done) = (Arc::new(Tracker::new(None)), policy(), AtomicUsize::new(0));
+        thread::scope(|scope| {
+            for thread in 0..3 {
+                let (tracker, policy, done) = (&tracker, &policy, &done);
+                scope.spawn(move || {
+                    // Two keys of all threads, and some of its own that want the same slots.
+                    for n in 0..EACH {
+                        count(tracker, policy, if n % 4 == 3 { 100 * thread + n % 97 } else { 1_000 + n % 2 }, 1);
+                    }
+                    done.fetch_add(1, Ordering::Release);
+                });
+            }
+            let mut before = 0;
+            while done.load(Ordering::Acquire) < 3 {
+                let now =
+                    tracker.list(128, std::slice::from_ref(&policy)).iter().map(|key| key.refused).max().unwrap_or(0);
+                assert!(now >= before, "{round}: {now} after {before}");
+                before = now;
+            }
+        });
+        let counted: u64 = tracker.list(128, &[policy]).iter().map(|key| key.refused).sum();
+        assert!(counted + tracker.uncounted() <= 3 * EACH, "{round}: {counted}");
+        let listed: u64 = counted + tracker.uncounted();
+        // Of some 290 keys, the 128 that are listed have nearly all.
+        assert!(listed >= 3 * EACH * 3 / 4, "{round}: {listed}");
+    }
+}
+
+#[test]
+fn law_14_repeated_refusal_is_counted_while_the_counts_are_in_use() {
+    let layer = tracking();
+    let runtime = runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(refuse(&layer, Some("ada"), 2));
+    let tracker = tracker(&layer);
+    let held = tracker.recent.lock().unwrap();
+    runtime.block_on(refuse(&layer, Some("ada"), 300));
+    drop(held);
+    assert_eq!((layer.uncounted_refusals(), counts(&layer)), (0, vec![302]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn long_keys_are_counted_like_short_ones() {
+    let layer = tracking();
+    let key = "a".repeat(200);
+    refuse(&layer, Some(&key), 1_000).await;
+    refuse(&layer, Some(&key[1..]), 500).await;
+    assert_eq!(counts(&layer), [1_000, 500]);
 }

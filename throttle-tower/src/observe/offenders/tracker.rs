@@ -1,6 +1,6 @@
 use std::hash::{BuildHasher, RandomState};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use throttle_core::backend::Call;
 use throttle_core::{Key, Policy};
@@ -8,57 +8,222 @@ use tokio::time::Instant;
 
 use super::offender::Offender;
 use super::recent::{Recent, Refused};
+use super::repeats::Repeats;
 use crate::lock::{lock, try_lock};
 use crate::observe::Observer;
+use crate::observe::key_tags::KeyTags;
+use crate::observe::per_thread::own_place::Own;
+use crate::observe::per_thread::report::{Reports, begin_report, report_if_overdue};
+use crate::observe::per_thread::schedule::{Schedule, next_second};
+use crate::observe::per_thread::turns::{NONE, PATIENT, Turns};
+#[cfg(feature = "rules")]
+use crate::throttle::Observed;
 use crate::throttle::{Event, Outcome};
+use crate::time::micros;
 
 /// Shows a key of a policy as text.
-pub(super) type Show = dyn Fn(&str, &Key) -> Option<String> + Send + Sync;
+pub(in crate::observe) type Show = dyn Fn(&str, &Key) -> Option<String> + Send + Sync;
 
 /// Bytes that are kept of a key's text.
 const MAX_TEXT: usize = 64;
 
 /// Counts the refusals of a layer by key. It holds digests of keys and what the user's function shows.
-pub(super) struct Tracker {
-    show: Option<Box<Show>>,
+pub(in crate::observe) struct Tracker {
+    show: Option<Arc<Show>>,
     secret: RandomState,
+    tags: KeyTags,
+    schedule: Schedule,
+    repeats: Own<Repeats>,
+    /// The turns of threads without a place of their own, which report nothing later.
+    of_others: Turns,
     pub(super) recent: Mutex<Recent>,
+    /// When the running minute ends, in µs.
+    minute_ends: AtomicU64,
     uncounted: AtomicU64,
 }
 
-impl Observer for Tracker {
+impl Observer for Arc<Tracker> {
+    /// It knows limits by their places.
+    #[cfg(feature = "rules")]
+    fn renewed(&self, former: &Observed, of: &Observed) -> Option<Box<dyn Observer>> {
+        if former.has_names_of(of) { None } else { Some(Box::new(Self::new(self.anew()))) }
+    }
+
+    #[inline]
     fn judged(&self, event: &Event<'_>, calls: &[Call]) {
-        if let Outcome::Refused = event.outcome
-            && let Some(place) = event.decision.and_then(|decision| decision.binding())
-            && let (Some(policy), Some(call)) = (event.policies.get(place), calls.get(place))
-            && let Some(key) = call.key()
+        if let Some((place, key)) = refused_key(event, calls)
+            && !self.is_counted_at_once(place, key)
         {
-            self.count(place, policy, key);
+            self.judged_otherwise(event, calls);
         }
     }
 }
 
+/// The key of a request that a limit refused, and the place of the policy that did.
+#[inline(always)]
+fn refused_key<'a>(event: &Event<'_>, calls: &'a [Call]) -> Option<(usize, &'a Key)> {
+    let Outcome::Refused = event.outcome else { return None };
+    let place = event.decision?.binding()?;
+    Some((place, calls.get(place)?.key()?))
+}
+
 impl Tracker {
-    pub(super) fn new(show: Option<Box<Show>>) -> Self {
-        let secret = RandomState::new();
+    /// A tracker of other limits, which shows keys in the same way.
+    #[cfg(feature = "rules")]
+    pub(in crate::observe) fn anew(&self) -> Self {
+        Self::new(self.show.clone())
+    }
+
+    pub(in crate::observe) fn new(show: Option<Arc<Show>>) -> Self {
+        let schedule = Schedule::new(next_second);
+        let now = schedule.started();
         // Of all that the sketch hashes, nothing is known to a client. So it needs no secret of its own.
-        let recent = Mutex::new(Recent::new(Instant::now(), show.is_some()));
-        Self { show, secret, recent, uncounted: AtomicU64::new(0) }
+        let recent = Recent::new(now, show.is_some());
+        Self {
+            show,
+            secret: RandomState::new(),
+            tags: KeyTags::new(),
+            schedule,
+            repeats: Own::new(Repeats::new),
+            of_others: Turns::default(),
+            minute_ends: AtomicU64::new(micros(recent.ends() - now)),
+            recent: Mutex::new(recent),
+            uncounted: AtomicU64::new(0),
+        }
     }
 
     #[cfg(feature = "dashboard")]
-    pub(super) fn secret(&self) -> RandomState {
+    pub(in crate::observe) fn started(&self) -> Instant {
+        self.schedule.started()
+    }
+
+    /// What digests of keys are under.
+    #[cfg(feature = "dashboard")]
+    pub(in crate::observe) fn secret(&self) -> RandomState {
         self.secret.clone()
     }
 
-    /// Counts one refusal of a key.
-    pub(super) fn count(&self, place: usize, policy: &Policy, key: &Key) {
-        let refused = Refused { policy: place, digest: self.secret.hash_one(key) };
+    #[cfg(feature = "dashboard")]
+    pub(in crate::observe) fn tags(&self) -> &KeyTags {
+        &self.tags
+    }
+
+    /// Counts one refusal of a key, if it has no turn to read the clock and this thread has refused the key before.
+    #[inline(always)]
+    fn is_counted_at_once(&self, place: usize, key: &Key) -> bool {
+        self.repeats.get().is_some_and(|own| {
+            own.turns.due() != NONE
+                && !own.turns.is_turn()
+                && self.tags.of_short(place, key).is_some_and(|tag| own.count(tag))
+        })
+    }
+
+    #[inline(never)]
+    fn judged_otherwise(self: &Arc<Self>, event: &Event<'_>, calls: &[Call]) {
+        if let Some((place, key)) = refused_key(event, calls)
+            && let Some(policy) = event.policies.get(place)
+        {
+            self.count_otherwise(place, policy, key);
+        }
+    }
+
+    /// Counts one refusal of a key that was not counted at once.
+    fn count_otherwise(self: &Arc<Self>, place: usize, policy: &Policy, key: &Key) {
+        let tag = self.tags.of(place, key);
+        match self.repeats.get() {
+            Some(own) if own.turns.due() != NONE && !own.turns.has_come() => {
+                // Its tag may be a long one.
+                if !own.count(tag) {
+                    self.count_new(place, policy, key, tag);
+                }
+            }
+            _ => self.take_turn(place, policy, key, tag),
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn count(self: &Arc<Self>, place: usize, policy: &Policy, key: &Key) {
+        if !self.is_counted_at_once(place, key) {
+            self.count_otherwise(place, policy, key);
+        }
+    }
+
+    #[cold]
+    fn take_turn(self: &Arc<Self>, place: usize, policy: &Policy, key: &Key, tag: u64) {
         let now = Instant::now();
-        let Some(wants_text) = try_lock(&self.recent).map(|mut recent| recent.count(refused, now)) else {
+        let at = self.micros(now);
+        self.pass(at, now);
+        if let Some(own) = self.repeats.take() {
+            own.turns.taken(at, &PATIENT);
+            if own.turns.due() == NONE {
+                begin_report(self);
+            } else {
+                report_if_overdue(self, &own.turns, at);
+            }
+        }
+        self.count_in_turn(place, policy, key, tag);
+    }
+
+    /// Counts one refusal of a key, if this thread has refused the key before. That needs no look at the clock.
+    #[inline(always)]
+    #[cfg(feature = "dashboard")]
+    pub(in crate::observe) fn count_repeated(&self, tag: u64) -> bool {
+        self.repeats.get().is_some_and(|own| own.count(tag))
+    }
+
+    /// Counts one refusal of a key whose tag is known, after [`pass`](Self::pass).
+    pub(in crate::observe) fn count_in_turn(&self, place: usize, policy: &Policy, key: &Key, tag: u64) {
+        let Some(own) = self.repeats.take().filter(|own| own.count(tag)) else {
+            return self.count_new(place, policy, key, tag);
+        };
+        if own.has_many(tag)
+            && let Some(mut recent) = try_lock(&self.recent)
+        {
+            own.hand_over(tag, &mut recent);
+        }
+    }
+
+    /// Goes on to the present minute, if the last one is over. Keys that are refused in it are new ones. `at` is `now`
+    /// in µs since the start.
+    #[inline]
+    pub(in crate::observe) fn pass(&self, at: u64, now: Instant) {
+        if at >= self.minute_ends.load(Ordering::Relaxed)
+            && let Some(mut recent) = try_lock(&self.recent)
+        {
+            self.turn(&mut recent, now);
+        }
+    }
+
+    fn turn(&self, recent: &mut Recent, now: Instant) {
+        if now < recent.ends() {
+            return;
+        }
+        for own in self.repeats.iter() {
+            own.hand_over_all(recent);
+            own.close(recent);
+        }
+        recent.turn(now);
+        self.minute_ends.store(self.micros(recent.ends()), Ordering::Relaxed);
+    }
+
+    /// Since the start.
+    fn micros(&self, instant: Instant) -> u64 {
+        micros(instant.saturating_duration_since(self.schedule.started()))
+    }
+
+    /// Counts a refusal of a key that this thread has not refused before.
+    #[inline(never)]
+    pub(in crate::observe) fn count_new(&self, place: usize, policy: &Policy, key: &Key, tag: u64) {
+        let refused = Refused { policy: place, digest: self.secret.hash_one(key) };
+        let Some(mut recent) = try_lock(&self.recent) else {
             self.uncounted.fetch_add(1, Ordering::Relaxed);
             return;
         };
+        let wants_text = recent.add(refused, 1);
+        if !wants_text && let Some(own) = self.repeats.get() {
+            own.open(tag, refused, &mut recent);
+        }
+        drop(recent);
         if wants_text && let Some(show) = &self.show {
             // Not under the lock, because the function may read the list. If the lock is not free afterwards, the
             // key's next refusal asks again.
@@ -74,9 +239,14 @@ impl Tracker {
     }
 
     /// The keys that were refused most.
-    pub(super) fn list(&self, n: usize, policies: &[Policy]) -> Vec<Offender> {
-        let missing = self.secret.hash_one(Key::missing());
-        let counted = lock(&self.recent).list(n, Instant::now());
+    pub(in crate::observe) fn list(&self, n: usize, policies: &[Policy]) -> Vec<Offender> {
+        let (missing, now) = (self.secret.hash_one(Key::missing()), Instant::now());
+        let counted = {
+            let mut recent = lock(&self.recent);
+            self.turn(&mut recent, now);
+            self.repeats.iter().for_each(|own| own.hand_over_all(&mut recent));
+            recent.list(n, now)
+        };
         let offenders = counted.into_iter().filter_map(|(Refused { policy, digest }, refused, shown)| {
             let policy = policies.get(policy)?.policy_name().clone();
             Some(Offender { policy, digest: (digest != missing).then_some(digest), refused, shown })
@@ -85,8 +255,30 @@ impl Tracker {
     }
 }
 
+impl Reports for Tracker {
+    fn turns(&self, place: usize) -> &Turns {
+        self.repeats.at(place).map_or(&self.of_others, |own| &own.turns)
+    }
+
+    fn schedule(&self) -> &Schedule {
+        &self.schedule
+    }
+
+    fn report(&self) {
+        let now = Instant::now();
+        self.pass(self.micros(now), now);
+    }
+}
+
 /// The first bytes of a text, in whole characters.
 fn cut(mut text: String) -> Box<str> {
     text.truncate(text.floor_char_boundary(MAX_TEXT));
     text.into()
+}
+
+#[cfg(all(test, feature = "dashboard"))]
+impl Tracker {
+    pub(in crate::observe) fn hold_lock(&self) -> impl Sized + use<'_> {
+        lock(&self.recent)
+    }
 }

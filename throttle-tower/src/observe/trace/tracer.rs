@@ -39,7 +39,7 @@ impl Tracer {
 
 impl Observer for Tracer {
     #[cfg(feature = "rules")]
-    fn renewed(&self, of: &Observed) -> Option<Box<dyn Observer>> {
+    fn renewed(&self, _: &Observed, of: &Observed) -> Option<Box<dyn Observer>> {
         Some(Box::new(Self::new(of.policies.len())))
     }
 

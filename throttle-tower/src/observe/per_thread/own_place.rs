@@ -1,10 +1,41 @@
 //! The places in which threads count without atomic steps.
 
+use std::array;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// So many threads have a place of their own.
 pub(super) const OWN_PLACES: usize = 16;
+
+/// One of a kind for each thread that has a place of its own.
+pub(in crate::observe) struct Own<T>([T; OWN_PLACES]);
+
+impl<T> Own<T> {
+    pub(in crate::observe) fn new(one: impl Fn() -> T) -> Self {
+        Self(array::from_fn(|_| one()))
+    }
+
+    /// That of the present thread, if it has a place already.
+    #[inline(always)]
+    pub(in crate::observe) fn get(&self) -> Option<&T> {
+        self.0.get(own_place())
+    }
+
+    /// That of the present thread, which takes a place now if it has not asked before.
+    pub(in crate::observe) fn take(&self) -> Option<&T> {
+        take_place();
+        self.get()
+    }
+
+    /// That of the thread with a place of its own.
+    pub(in crate::observe) fn at(&self, place: usize) -> Option<&T> {
+        self.0.get(place)
+    }
+
+    pub(in crate::observe) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.0.iter()
+    }
+}
 
 /// What stands for the place of a thread that has none, because all are taken or because the thread ends.
 const NONE: usize = OWN_PLACES;
@@ -26,7 +57,7 @@ pub(super) fn own_place() -> usize {
 
 /// Takes a place for the present thread, if it has not asked before.
 #[cold]
-pub(super) fn take_place() {
+fn take_place() {
     if PLACE.get() == UNKNOWN {
         // A thread that ends may count once more.
         let taken = TAKEN_BY_THREAD.try_with(|taken| taken.0);

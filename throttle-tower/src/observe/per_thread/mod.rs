@@ -1,0 +1,9 @@
+//! What a thread has of its own, so that a request counts without an atomic step and hardly ever reads the clock. Open
+//! this to add an observer that counts.
+
+#[cfg(any(feature = "metrics", feature = "dashboard"))]
+pub(super) mod counts;
+pub(super) mod own_place;
+pub(super) mod report;
+pub(super) mod schedule;
+pub(super) mod turns;
