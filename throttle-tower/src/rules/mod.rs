@@ -66,6 +66,10 @@
 //! comes of it names the limits under which nothing counts as used, because they are new, renamed or have another key.
 //! For all others, what was used stays used.
 //!
+//! Metrics and events go on with the new limits. Lists of offenders (`ThrottleLayer::track_offenders`) begin anew where
+//! the names of limits or their order change, and a page (`ThrottleLayer::dashboard`) then says that nothing reports to
+//! it any more: it was made for the former limits. What plans have looked up is looked up again.
+//!
 //! # The file
 //!
 //! `-` and `_` in the names of fields are the same: `on-error`, `on_error`.
