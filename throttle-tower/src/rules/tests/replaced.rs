@@ -235,6 +235,23 @@ fn file_is_read_again_and_what_is_wrong_is_told() {
     assert_eq!(Rules::from_path(&path, Registry::new()).unwrap_err().to_string(), told[2].clone().unwrap_err());
 }
 
+#[cfg(all(feature = "dashboard", feature = "metrics", feature = "tracing"))]
+#[tokio::test]
+async fn observers_follow_limits_that_come_and_go() {
+    let few = file(&[limit("a", "9/day", "")]);
+    let many = |rate: &str| file(&[limit("b", "9/day", ""), limit("c", rate, ""), limit("a", "9/day", "")]);
+    let (layer, handle) = live(&few, memory());
+    let (layer, _page) = layer.metrics("replaced").traced().dashboard::<()>();
+    let offenders = || layer.offenders(9).into_iter().map(|one| (one.policy.to_string(), one.refused));
+    assert_eq!((admitted(&layer, 10).await, offenders().collect::<Vec<_>>()), (9, vec![("a".to_owned(), 1)]));
+    handle.replace(&few.replace("9/day", "10/day")).unwrap();
+    assert_eq!((admitted(&layer, 2).await, offenders().collect::<Vec<_>>()), (1, vec![("a".to_owned(), 2)]));
+    handle.replace(&many("2/day").replace("\"a\"", "\"z\"")).unwrap();
+    assert_eq!((admitted(&layer, 5).await, offenders().collect::<Vec<_>>()), (2, vec![("c".to_owned(), 3)]));
+    handle.replace(&few).unwrap();
+    assert_eq!(offenders().count(), 0, "the places are those of other limits");
+}
+
 /// Two files in turn while requests run: each request is decided by one of them, and none gets more than the larger.
 #[test]
 fn law_05_no_request_is_decided_by_a_mixture_of_two_files() {
