@@ -49,13 +49,14 @@ impl State {
     ///
     /// let limit = |count| PolicySet::new(Policy::new("per-user", Gcra::new(Rate::per_day(count)))?);
     /// let (large, small) = (limit(100)?, limit(10)?);
-    /// let algorithm = large.policies()[0].algorithm();
+    /// let [of_large, of_small] = [&large, &small].map(|set| *set.policies()[0].algorithm());
     /// let (now, call) = (Timestamp::EPOCH, |cost| [Call::from(Key::from("ada")).costing(cost)]);
     ///
-    /// let mut states = [algorithm.fresh()];
+    /// let mut states = [of_large.fresh()];
     /// assert_eq!(large.decide(&mut states, now, &call(8)).remaining(), 92);
-    /// let mut states = states.map(|state| state.written_under(algorithm));
+    /// let mut states = states.map(|state| state.written_under(&of_large));
     /// assert_eq!(small.decide(&mut states, now, &call(1)).remaining(), 1);
+    /// let mut states = states.map(|state| state.written_under(&of_small));
     /// assert_eq!(large.decide(&mut states, now, &call(1)).remaining(), 90);
     /// # Ok::<(), throttle_core::ConfigError>(())
     /// ```
