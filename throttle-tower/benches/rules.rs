@@ -17,6 +17,8 @@ use tower::{Layer, Service, service_fn};
 
 const CHILD: &str = "--count";
 
+type Answer = Ready<Result<Response<()>, Infallible>>;
+
 const ONE: &str = r#"
 version = 1
 [[limit]]
@@ -76,7 +78,7 @@ fn main() {
     let args: Vec<String> = env::args().skip(1).filter(|arg| arg != "--bench").collect();
     match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [CHILD, place, requests] => {
-            let answer: fn(Request<()>) -> Ready<Result<Response<()>, Infallible>> = |_| ready(Ok(Response::new(())));
+            let answer = |_: Request<()>| -> Answer { ready(Ok(Response::new(()))) };
             let mut service = layer(place.parse().expect("a number")).layer(service_fn(answer));
             counted_requests(&mut service, requests.parse().expect("a number"));
         }

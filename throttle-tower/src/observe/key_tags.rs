@@ -109,7 +109,9 @@ mod tests {
             let all: HashSet<u64> = (0..=length)
                 .map(|changed| {
                     let mut bytes = vec![0; length];
-                    bytes.get_mut(changed).map(|byte| *byte = 1);
+                    if let Some(byte) = bytes.get_mut(changed) {
+                        *byte = 1;
+                    }
                     tags.of(0, &Key::from(bytes))
                 })
                 .collect();

@@ -53,6 +53,7 @@ pub(crate) trait Observer: Any + Send + Sync {
     }
 
     /// Another observer that this one tells of all requests, to be found by its type.
+    #[cfg(feature = "offenders")]
     fn part(&self) -> Option<&dyn Any> {
         None
     }

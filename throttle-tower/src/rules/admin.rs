@@ -40,7 +40,8 @@ impl Handle {
     ///
     /// ```text
     /// curl localhost:3007/admin/explain -d '{"method": "POST", "uri": "/login", "route": "/login", "peer": "203.0.113.9"}'
-    /// curl -G -X DELETE localhost:3007/admin/limits/login --data-urlencode 'request={"uri": "/login", "peer": "203.0.113.9"}'
+    /// curl -G -X DELETE localhost:3007/admin/limits/login --data-urlencode \
+    ///     'request={"method": "POST", "uri": "/login", "route": "/login", "peer": "203.0.113.9"}'
     /// ```
     ///
     /// An explanation has `admitted`, and `limits` with `name`, `by`, `verdict` (`admits`, `refuses` or `skips`) and
@@ -49,7 +50,8 @@ impl Handle {
     /// number of the `tier`. Fields may be added in later versions.
     ///
     /// A description that cannot be read is answered with 400, an unknown limit with 404, and a store that fails with
-    /// 502; each has an `error` that says what to do.
+    /// 502; each has an `error` that says what to do. The key of a request that
+    /// is described in a query may be in logs of proxies: reset by `Handle::reset` where that matters.
     ///
     /// ```
     /// use axum::Router;
@@ -153,8 +155,9 @@ fn read(json: &[u8]) -> Result<Parts, Refused> {
     let (mut head, ()) = Request::new(()).into_parts();
     head.method = Method::from_bytes(method.as_bytes())
         .map_err(|_| wrong("method", &method, "it must be a method of HTTP, as in \"POST\""))?;
-    head.uri =
-        uri.parse::<Uri>().map_err(|_| wrong("uri", &uri, "it must be a path, as in \"/login?a=1\", or a URI"))?;
+    // A word without a slash would be the name of a host.
+    let parsed = uri.parse::<Uri>().ok().filter(|uri| !uri.path().is_empty());
+    head.uri = parsed.ok_or_else(|| wrong("uri", &uri, "it must be a path, as in \"/login?a=1\", or a URI"))?;
     for (name, value) in &headers {
         let header = (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_str(value));
         let (Ok(name), Ok(value)) = header else {

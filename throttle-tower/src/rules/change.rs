@@ -77,10 +77,11 @@ impl Change {
         self.added.is_empty() && self.removed.is_empty() && self.renamed.is_empty() && self.changed.is_empty()
     }
 
-    /// The names of limits under which nothing counts as used that was used under the former file: because they are
-    /// new, were renamed, or have another key.
+    /// The names of limits under which what was used under the former file does not count: because they are new, were
+    /// renamed, have another key, or count requests in flight instead of a rate. Use counts by the name of a limit and
+    /// the content of a key, so a name that comes back within its window finds what it had left.
     pub fn unused(&self) -> impl Iterator<Item = &str> {
-        let rekeyed = self.changed.iter().filter(|changed| changed.field == "by");
+        let rekeyed = self.changed.iter().filter(|changed| ["by", "kind"].contains(&changed.field.as_str()));
         let renamed = self.renamed.iter().map(|(_, name)| name);
         self.added.iter().chain(renamed).chain(rekeyed.filter_map(|changed| changed.limit.as_ref())).map(String::as_str)
     }

@@ -17,7 +17,8 @@ use crate::throttle::{Asks, ExplainedLimit as Found, Left};
 pub struct Explanation {
     /// Whether the request would be admitted now.
     pub is_admitted: bool,
-    /// What each limit would do: first the limits on rates, then those on requests in flight, in the file's order.
+    /// What each limit would do: first the limits on rates, then those on requests in flight, in the order in which
+    /// they are composed.
     pub limits: Vec<ExplainedLimit>,
 }
 
@@ -69,7 +70,8 @@ pub struct KeyLeft {
 
 impl Handle {
     /// Tells what would happen to a request with this head, and charges nothing: which limits apply and why the others
-    /// do not, and what is left for its keys. The decision that follows is the same, if no other request comes between.
+    /// do not, and what is left for its keys. The decision that follows is the same, if no other request comes between;
+    /// a request that is refused may then still wait for its turn, if its limit has `wait-up-to`.
     ///
     /// Keys and costs of the program are called as for a request, lookups of plans too. A store is asked once, within
     /// its deadline. Of several layers with these rules, the one that was made last is asked.

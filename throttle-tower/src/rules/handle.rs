@@ -1,5 +1,7 @@
+use std::collections::HashSet;
 use std::fmt;
 use std::hash::Hasher;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
@@ -44,6 +46,8 @@ struct Inner {
 
 struct State {
     rules: Rules,
+    /// The names of all limits that were ever in force: requests may still be decided by them.
+    known: HashSet<String>,
     revision: u64,
     hash: Hash,
     loaded_at: SystemTime,
@@ -67,8 +71,14 @@ type Hook = Arc<dyn Fn(Result<&Change, &RulesError>) + Send + Sync>;
 
 impl Handle {
     pub(super) fn new(rules: Rules, followers: Arc<Followers>, first: Arc<dyn Follower>) -> Self {
-        let state =
-            State { hash: Hash::of(&rules.text), rules, revision: 1, loaded_at: SystemTime::now(), failing: None };
+        let state = State {
+            hash: Hash::of(&rules.text),
+            known: rules.names().collect(),
+            rules,
+            revision: 1,
+            loaded_at: SystemTime::now(),
+            failing: None,
+        };
         let (replacing, state, hooks) = (Mutex::default(), Mutex::new(state), Mutex::default());
         Self(Arc::new(Inner { followers, first, replacing, state, hooks }))
     }
@@ -79,11 +89,15 @@ impl Handle {
     /// It blocks; asynchronous code calls it in `tokio::task::spawn_blocking`.
     ///
     /// All layers of the rules have the new ones from one instant on. A request is decided by the rules that it began
-    /// with, also if it waits for its turn meanwhile, and its charges are settled by them. Numbers of a limit that
-    /// stays, such as its rate, apply to such requests, too.
+    /// with, also if it waits for its turn meanwhile, and its charges are settled by them. Requests that come later do
+    /// not queue behind those that wait by the former rules.
     ///
     /// What was used of a limit stays used as long as its name and its key stay. So do permits of requests in flight.
     /// [`Change::unused`] names the limits for which it does not.
+    ///
+    /// In memory, and for the shares by which a process decides while its store fails, a limit can have 128 different
+    /// sets of numbers, and there can be 1,023 different names, in the life of the process. What exceeds them is
+    /// refused.
     ///
     /// # Errors
     ///
@@ -173,17 +187,21 @@ impl Handle {
             state.failing = Some((since, error.clone()));
         }
         let hooks = lock(&self.0.hooks).clone();
-        hooks.iter().for_each(|hook| hook(replaced.as_ref()));
+        for hook in hooks {
+            // A hook that panics ends neither the watch nor the hooks after it.
+            let _ = catch_unwind(AssertUnwindSafe(|| hook(replaced.as_ref())));
+        }
         replaced
     }
 
     fn put_in_force(&self, former: &Rules, text: String) -> Result<Change, RulesError> {
         let read = Rules::read(Arc::clone(&former.file), text.into(), former.registry.clone())?;
         let rules = Rules { path: former.path.clone(), ..read };
-        rules.check_failures(self.0.followers.can_fail())?;
+        rules.check_failures(self.0.followers.need_on_error())?;
         let settings = (&rules.document.settings, &former.document.settings);
+        let known = lock(&self.0.state).known.clone();
         let next = Next {
-            limits: rules.tree(),
+            limits: rules.tree().exchanged(&|name| known.contains(name)),
             adjust: &|options, responses| settings.0.replace(settings.1, options, responses),
         };
         self.0.followers.replace(&next).map_err(|error| rules.error(&error))?;
@@ -191,6 +209,7 @@ impl Handle {
         let change = Change::between(&former.text, &rules.text, state.revision + 1);
         *state = State {
             hash: Hash::of(&rules.text),
+            known: known.into_iter().chain(rules.names()).collect(),
             rules,
             revision: change.revision,
             loaded_at: SystemTime::now(),

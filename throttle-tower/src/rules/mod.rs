@@ -317,6 +317,10 @@ impl Rules {
         self.document.tree.clone()
     }
 
+    fn names(&self) -> impl Iterator<Item = String> {
+        self.document.limits.iter().map(|limit| limit.name.clone())
+    }
+
     #[cfg(feature = "admin")]
     fn has_limit(&self, name: &str) -> bool {
         self.document.limits.iter().any(|limit| limit.name == name)
@@ -339,7 +343,7 @@ impl Rules {
 
     /// Makes a layer that enforces the limits on a backend, and a handle that replaces them while requests run. Clones
     /// of the layer follow the handle, also those with other options or another backend. What the program sets on the
-    /// layer goes before what the file says under `[layer]`, now and after each replacement.
+    /// layer to something else than the file says under `[layer]` stays when the file changes.
     ///
     /// A program that never replaces its limits can drop the handle.
     ///

@@ -43,7 +43,8 @@ impl Handle {
     /// has been written for 200 ms. A file with mistakes is read again after a second, since it may have been in the
     /// middle of being written; only then the mistakes are reported, by [`status`](Self::status) and
     /// [`on_reload`](Self::on_reload), once. The file is compared by what it says, and looked at every 30 seconds in
-    /// any case; every 2 seconds where the system has no watches left.
+    /// any case, which also finds what happens to a link further up in its path; every 2 seconds where the system has
+    /// no watches left.
     ///
     /// A file that stops in the middle for longer than 200 ms while it is written may be accepted with fewer limits
     /// than it gets. Replace it by renaming another to its name, and let it name its limits in `compose`.
@@ -97,7 +98,9 @@ enum Seen {
 impl Watching {
     fn run(mut self, signals: &Receiver<Signal>) {
         // What has changed before the folder was watched.
-        self.look(signals);
+        if self.look(signals) {
+            return;
+        }
         loop {
             match signals.recv_timeout(self.folders.longest_pause()) {
                 Ok(Signal::Look) => {
@@ -108,10 +111,10 @@ impl Watching {
                 Err(RecvTimeoutError::Timeout) => {}
                 Ok(Signal::Stop) | Err(RecvTimeoutError::Disconnected) => return,
             }
+            self.folders.renew();
             if self.look(signals) {
                 return;
             }
-            self.folders.renew();
         }
     }
 
@@ -195,9 +198,10 @@ impl Folders {
         }
         self.watched.retain(|watched| now.contains(watched));
         for folder in now {
-            if watcher.watch(&folder, RecursiveMode::NonRecursive).is_ok() {
-                self.watched.insert(folder);
-            }
+            match watcher.watch(&folder, RecursiveMode::NonRecursive) {
+                Ok(()) => self.watched.insert(folder),
+                Err(_) => self.watched.remove(&folder),
+            };
         }
     }
 

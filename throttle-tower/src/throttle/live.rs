@@ -27,7 +27,8 @@ pub(crate) struct Live<B: Backend> {
 pub(crate) struct Followers(Mutex<Vec<Weak<dyn Follower>>>);
 
 pub(crate) trait Follower: Send + Sync {
-    fn can_fail(&self) -> bool;
+    /// Whether each limit must say what happens when the store fails.
+    fn needs_on_error(&self) -> bool;
 
     /// What would happen to a request.
     fn explain<'a>(&self, parts: &'a Parts) -> Asking<'a, Explained>;
@@ -86,9 +87,9 @@ impl<B: Backend> Live<B> {
 }
 
 impl Followers {
-    /// Whether the backend of a layer can fail.
-    pub(crate) fn can_fail(&self) -> bool {
-        lock(&self.0).iter().filter_map(Weak::upgrade).any(|follower| follower.can_fail())
+    /// Whether a layer's limits must say what happens when the store fails.
+    pub(crate) fn need_on_error(&self) -> bool {
+        lock(&self.0).iter().filter_map(Weak::upgrade).any(|follower| follower.needs_on_error())
     }
 
     /// The layer that was made last, of those that are left.
@@ -120,8 +121,9 @@ impl Followers {
 }
 
 impl<B: Backend> Follower for Live<B> {
-    fn can_fail(&self) -> bool {
-        self.now().backend.can_fail()
+    fn needs_on_error(&self) -> bool {
+        let now = self.now();
+        now.backend.can_fail() && now.options.on_error.is_none()
     }
 
     fn explain<'a>(&self, parts: &'a Parts) -> Asking<'a, Explained> {

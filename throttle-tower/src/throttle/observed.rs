@@ -13,9 +13,15 @@ use crate::observe::Observers;
 
 impl<B: Backend> ThrottleLayer<B> {
     /// Adds an observer.
+    #[cfg(feature = "offenders")]
     pub(crate) fn observed_by(self, observer: impl Observer) -> Self {
+        self.observed_as(|_| observer)
+    }
+
+    /// Adds an observer of the limits as they are now. They are not replaced meanwhile.
+    pub(crate) fn observed_as<T: Observer>(self, make: impl FnOnce(&Observed) -> T) -> Self {
         self.changed(|shared| {
-            shared.options.observers = shared.options.observers.with(observer);
+            shared.options.observers = shared.options.observers.with(make(&Observed::of(shared)));
             // An observer that was replaced sees the backend no longer.
             shared.built_on = shared.built_on.renewed();
             tell_observers(shared);
@@ -40,6 +46,7 @@ impl<B: Backend> ThrottleLayer<B> {
     }
 
     /// The limits of the layer as they are now.
+    #[cfg(feature = "offenders")]
     pub(crate) fn observed(&self) -> Observed {
         self.current.with(|shared| Observed::of(shared))
     }

@@ -33,7 +33,24 @@ struct PermitLimit {
 }
 
 /// The permits that are taken, by key. One lock for all, so that a request takes all its permits in one step.
-type Counts = Vec<HashMap<Key, u64>>;
+#[derive(Default)]
+struct Counts {
+    /// The place of each limit's count.
+    places: HashMap<PolicyName, usize>,
+    taken: Vec<HashMap<Key, u64>>,
+}
+
+impl Counts {
+    /// Where a limit counts: limits of one name, which replace each other, count together.
+    fn place(&mut self, name: &PolicyName) -> usize {
+        if let Some(place) = self.places.get(name) {
+            return *place;
+        }
+        self.places.insert(name.clone(), self.taken.len());
+        self.taken.push(HashMap::new());
+        self.taken.len() - 1
+    }
+}
 
 /// The key and the permits that a request needs of each limit.
 pub(crate) type Needs = SmallVec<[Option<(Key, u64)>; 2]>;
@@ -42,26 +59,21 @@ type Taken = SmallVec<[(usize, Key, u64); 2]>;
 
 impl Permits {
     pub(crate) fn new(limits: Vec<(PolicyName, Concurrency)>, tree: Option<PermitTree>) -> Self {
-        let numbered = limits.into_iter().enumerate();
-        let limits: Vec<_> = numbered.map(|(count, (name, limit))| PermitLimit { name, limit, count }).collect();
-        let taken = Arc::new(Mutex::new(vec![HashMap::new(); limits.len()]));
-        Self { limits, tree, taken }
+        Self::counting(Arc::default(), limits, tree)
     }
 
     /// Limits that replace these while requests are in flight. One of the same name counts on.
     #[cfg(feature = "rules")]
     pub(crate) fn replaced_by(&self, limits: Vec<(PolicyName, Concurrency)>, tree: Option<PermitTree>) -> Self {
-        let mut taken = self.lock();
-        let mut counted = |(name, limit): (PolicyName, Concurrency)| {
-            let known = self.limits.iter().find(|former| former.name == name).map(|former| former.count);
-            let count = known.unwrap_or_else(|| {
-                taken.push(HashMap::new());
-                taken.len() - 1
-            });
-            PermitLimit { name, limit, count }
-        };
-        let limits = limits.into_iter().map(&mut counted).collect();
-        Self { limits, tree, taken: Arc::clone(&self.taken) }
+        Self::counting(Arc::clone(&self.taken), limits, tree)
+    }
+
+    fn counting(taken: Arc<Mutex<Counts>>, limits: Vec<(PolicyName, Concurrency)>, tree: Option<PermitTree>) -> Self {
+        let mut counts = lock(&taken);
+        let limit = |(name, limit)| PermitLimit { count: counts.place(&name), name, limit };
+        let limits = limits.into_iter().map(limit).collect();
+        drop(counts);
+        Self { limits, tree, taken }
     }
 
     #[inline]
@@ -81,7 +93,7 @@ impl Permits {
     /// How many permits of a limit are taken, of all keys together.
     pub(crate) fn taken(&self, name: &str) -> Option<u64> {
         let place = self.names().position(|own| own.as_str() == name)?;
-        Some(self.lock()[self.limits[place].count].values().sum())
+        Some(self.lock().taken[self.limits[place].count].values().sum())
     }
 
     /// The permits that a request needs.
@@ -101,7 +113,7 @@ impl Permits {
                 Err(status) => (Asks::RefusedWithoutKey(status), None),
                 Ok(None) => (Asks::Nothing, None),
                 Ok(Some((key, cost))) => {
-                    let taken = self.lock()[*count].get(&key).copied().unwrap_or(0);
+                    let taken = self.lock().taken[*count].get(&key).copied().unwrap_or(0);
                     let units = limit.most.saturating_sub(taken);
                     let left = Left { units, of: limit.most, resets_in: Duration::ZERO };
                     (Asks::Units { cost, has_key: key != Key::missing(), tier: 0 }, Some(left))
@@ -137,7 +149,7 @@ impl Permits {
         let mut own = Taken::new();
         for place in self.choose(&taken, needs)? {
             if let Some((key, cost)) = needs[place].clone() {
-                *taken[self.limits[place].count].entry(key.clone()).or_default() += cost;
+                *taken.taken[self.limits[place].count].entry(key.clone()).or_default() += cost;
                 own.push((place, key, cost));
             }
         }
@@ -231,7 +243,7 @@ impl Choice<'_> {
     fn one_admits(&mut self, place: usize) -> Option<bool> {
         let (key, cost) = self.needs.get(place)?.as_ref()?;
         let PermitLimit { limit, count, .. } = &self.limits[place];
-        let taken = self.taken[*count].get(key).copied().unwrap_or(0);
+        let taken = self.taken.taken[*count].get(key).copied().unwrap_or(0);
         let admits = taken.checked_add(*cost).is_some_and(|after| after <= limit.most);
         if admits {
             self.places.push(place);
@@ -322,7 +334,7 @@ impl Drop for HeldPermits {
     fn drop(&mut self) {
         let mut taken = self.permits.lock();
         for (place, key, cost) in &self.own {
-            leave(&mut taken[self.permits.limits[*place].count], key, *cost);
+            leave(&mut taken.taken[self.permits.limits[*place].count], key, *cost);
         }
         drop(taken);
         for (place, _, permits) in &self.own {
@@ -376,13 +388,13 @@ mod tests {
             (name, Concurrency::new(*most))
         };
         let permits = Permits::new(most.iter().enumerate().map(limit).collect(), Some(tree.clone()));
-        let mut taken = vec![HashMap::new(); most.len()];
+        let mut taken = permits.lock();
         let mut ask = |needs: &&[u64]| {
             let needs: Needs = needs.iter().map(|cost| (*cost > 0).then_some((Key::CONSTANT, *cost))).collect();
             let places = permits.choose(&taken, &needs).map_err(|full| full.to_vec())?;
             for place in &places {
                 let (key, cost) = needs[*place].clone().unwrap();
-                *taken[*place].entry(key).or_default() += cost;
+                *taken.taken[*place].entry(key).or_default() += cost;
             }
             Ok(places.to_vec())
         };

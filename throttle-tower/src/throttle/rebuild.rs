@@ -17,9 +17,7 @@ use crate::limit::Compiled;
 ///
 /// If the limits cannot be enforced on this backend. Nothing is prepared on it then.
 pub(super) fn rebuild<B: Backend>(former: &Shared<B>, next: &Next<'_>) -> Result<Shared<B>, ConfigError> {
-    let former_set = B::set(&former.prepared);
-    let is_known = |name: &str| former_set.policies().iter().any(|policy| policy.name() == name);
-    let Compiled { set, applied, concurrency, permit_tree } = next.limits.clone().exchanged(&is_known).compile()?;
+    let Compiled { set, applied, concurrency, permit_tree } = next.limits.clone().compile()?;
     let permits = Arc::new(former.permits.replaced_by(concurrency, permit_tree));
     let (mut options, mut responses) = (former.options.clone(), former.announced.options.clone());
     (next.adjust)(&mut options, &mut responses);

@@ -93,7 +93,7 @@ mod tests {
     #[test]
     fn keys_are_found_also_if_their_tags_begin_alike() {
         let marks = Marks::default();
-        let tags = || (0..MOST).map(|place| (place, (place as u64 % 4) << 56 | place as u64 + 1));
+        let tags = || (0..MOST).map(|place| (place, ((place as u64 % 4) << 56) | (place as u64 + 1)));
         tags().for_each(|(place, tag)| marks.set(place, tag, 1, 0));
         tags().for_each(|(place, tag)| assert_eq!(marks.find(tag), Some(place)));
         assert_eq!(marks.find(1 << 56), None);

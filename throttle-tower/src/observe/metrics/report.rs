@@ -4,7 +4,7 @@ use super::handles::LookupHandles;
 use super::level::show;
 use super::throttle::{Metrics, Reporting};
 use crate::limit::LookupCounts;
-use crate::lock::try_lock;
+use crate::lock::{lock, try_lock};
 use crate::observe::per_thread::counts::Rows;
 use crate::observe::per_thread::report::{Reports, begin_report, report_if_overdue};
 use crate::observe::per_thread::schedule::Schedule;
@@ -61,18 +61,20 @@ impl Reports for Metrics {
         }
         for (policy, watched) in handles.policies.iter().zip(&self.policies) {
             if let (Some(handles), Some(lookup)) = (&policy.lookups, &watched.lookup) {
-                handles.report(lookup.counts());
+                handles.report(lookup.counts(), &mut lock(&watched.lookups_reported));
             }
         }
     }
 }
 
 impl LookupHandles {
-    fn report(&self, counts: LookupCounts) {
-        self.remembered.absolute(counts.remembered);
-        self.found.absolute(counts.found);
-        self.unknown.absolute(counts.unknown);
-        self.failed.absolute(counts.failed);
-        self.turned_away.absolute(counts.turned_away);
+    /// Reports what has been counted since the last report: the counts begin anew where limits are replaced.
+    fn report(&self, counts: LookupCounts, reported: &mut LookupCounts) {
+        self.remembered.increment(counts.remembered.saturating_sub(reported.remembered));
+        self.found.increment(counts.found.saturating_sub(reported.found));
+        self.unknown.increment(counts.unknown.saturating_sub(reported.unknown));
+        self.failed.increment(counts.failed.saturating_sub(reported.failed));
+        self.turned_away.increment(counts.turned_away.saturating_sub(reported.turned_away));
+        *reported = counts;
     }
 }

@@ -9,7 +9,7 @@ use throttle_core::{Backend, BackendErrorKind, Policy, PolicyName};
 use super::handles::{Handles, place};
 use super::level::Level;
 use crate::ThrottleLayer;
-use crate::limit::{Applied, Keying, TierLookup};
+use crate::limit::{Applied, Keying, LookupCounts, TierLookup};
 use crate::observe::backends::Backends;
 use crate::observe::per_thread::counts::{Counts, ROW};
 use crate::observe::per_thread::schedule::{DELAY, Schedule};
@@ -35,8 +35,7 @@ impl<B: Backend> ThrottleLayer<B> {
     /// ```
     pub fn metrics(self, name: impl Into<String>) -> Self {
         let layer = self.with_lookups_of_its_own();
-        let metrics = Metrics::new(name.into(), &layer.observed());
-        layer.observed_by(Reporting(Arc::new(metrics)))
+        layer.observed_as(|of| Reporting(Arc::new(Metrics::new(name.into(), of))))
     }
 }
 
@@ -65,6 +64,8 @@ pub(super) struct Watched {
     /// For each tier, the least that may remain without being near the limit.
     pub(super) enough: Box<[u64]>,
     pub(super) lookup: Option<Arc<dyn TierLookup>>,
+    /// What the recorder has of its lookups.
+    pub(super) lookups_reported: Mutex<LookupCounts>,
     /// Requests in its queues.
     queued: Arc<Level>,
 }
@@ -126,6 +127,7 @@ impl Watched {
                 Keying::Tiered(lookup) => Some(Arc::clone(lookup)),
                 Keying::Extracted(_) | Keying::Future(_) => None,
             },
+            lookups_reported: Mutex::default(),
             queued: Arc::default(),
         }
     }

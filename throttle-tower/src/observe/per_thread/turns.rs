@@ -57,12 +57,14 @@ impl Turns {
     }
 
     /// The time of the last turn, in µs.
+    #[cfg(feature = "offenders")]
     #[inline(always)]
     pub(in crate::observe) fn last(&self) -> u64 {
         self.last.load(Ordering::Relaxed)
     }
 
     /// Whether so many requests come that some have no turn.
+    #[cfg(feature = "offenders")]
     pub(in crate::observe) fn are_sparse(&self) -> bool {
         self.step.load(Ordering::Relaxed) > 0
     }

@@ -64,7 +64,6 @@ impl<B: Backend> ThrottleLayer<B> {
     /// # }
     /// ```
     pub fn traced(self) -> Self {
-        let tracer = Tracer::new(self.observed().policies.len());
-        self.observed_by(tracer)
+        self.observed_as(|of| Tracer::new(of.policies.len()))
     }
 }

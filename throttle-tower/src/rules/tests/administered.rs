@@ -96,6 +96,7 @@ async fn what_cannot_be_read_is_answered_with_what_to_write() {
         (r#"{"uri": "/", "mehtod": "GET"}"#, "unknown field `mehtod`, expected one of"),
         (r#"{"method": "G T", "uri": "/"}"#, "method is \"G T\": it must be a method of HTTP"),
         (r#"{"uri": "no path"}"#, "uri is \"no path\": it must be a path"),
+        (r#"{"uri": "login"}"#, "uri is \"login\": it must be a path"),
         (r#"{"uri": "/", "headers": {"a b": "c"}}"#, "headers is \"a b\": it and its value"),
         (r#"{"uri": "/", "headers": {"a": "\u0000"}}"#, "headers is \"a\": it and its value"),
         (r#"{"uri": "/", "peer": "somewhere"}"#, "invalid IP address syntax"),

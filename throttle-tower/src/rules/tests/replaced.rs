@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Waker};
 use std::{fs, thread};
 
 use http::{Request, Response, StatusCode};
@@ -175,6 +176,60 @@ async fn what_the_program_sets_goes_before_the_file() {
     handle.replace(&only("9/day")).unwrap();
     assert_eq!(header(&send(&own).await, "x-ratelimit-limit"), "9");
     assert_eq!(header(&send(&layer).await, "ratelimit-policy"), "\"all\";q=9;w=86400", "the usual again");
+}
+
+#[tokio::test]
+async fn layer_whose_program_says_what_failures_mean_needs_no_word_of_the_file() {
+    let (layer, handle) = live(&only("3/day"), memory());
+    let layer = layer.on_error(crate::OnError::Closed).backend(Fallible::new(memory())).unwrap();
+    assert_eq!(handle.replace(&only("4/day")).unwrap().revision, 2);
+    assert_eq!(admitted(&layer, 9).await, 4);
+}
+
+#[tokio::test]
+async fn clones_count_new_requests_in_flight_together() {
+    let (layer, handle) = live(&only("9/day"), memory());
+    let other = layer.clone().headers(Dialect::None);
+    handle.replace("version = 1\n[[concurrency]]\nname = \"jobs\"\nmost = 1").unwrap();
+    let held = Arc::new(Mutex::new(None));
+    let inner = {
+        let held = Arc::clone(&held);
+        service_fn(move |request: Request<()>| {
+            *held.lock().unwrap() = request.extensions().get::<InFlight>().cloned();
+            async { Ok::<_, Infallible>(Response::new(())) }
+        })
+    };
+    assert_eq!(layer.layer(inner).oneshot(Request::new(())).await.unwrap().status(), StatusCode::OK);
+    assert_eq!((other.in_flight("jobs"), send(&other).await.status()), (Some(1), StatusCode::SERVICE_UNAVAILABLE));
+    held.lock().unwrap().take();
+    assert_eq!(send(&other).await.status(), StatusCode::OK);
+}
+
+#[tokio::test]
+async fn limit_that_comes_back_with_other_numbers_is_in_force_while_an_older_request_lives() {
+    let refunded = |rate: &str| file(&[limit("all", rate, "refund = \"failed\"")]);
+    let (layer, handle) = live(&refunded("3/day"), memory());
+    let inner = service_fn(|_: Request<()>| std::future::pending::<Result<Response<()>, Infallible>>());
+    let mut older = Box::pin(layer.layer(inner).oneshot(Request::new(())));
+    assert!(older.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    handle.replace("version = 1\nlimit = []").unwrap();
+    assert_eq!(handle.replace(&refunded("5/day")).unwrap().revision, 3);
+    assert_eq!(admitted(&layer, 9).await, 4);
+}
+
+#[test]
+fn hook_that_panics_stops_no_other() {
+    let (_layer, handle) = live(&only("3/day"), memory());
+    let told = Arc::new(AtomicU64::new(0));
+    handle.on_reload(|_| panic!("a mistake of the program"));
+    handle.on_reload({
+        let told = Arc::clone(&told);
+        move |_| {
+            told.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    handle.replace(&only("4/day")).unwrap();
+    assert_eq!(told.load(Ordering::Relaxed), 1);
 }
 
 #[test]
