@@ -3,10 +3,12 @@
 //!     cargo bench -p throttle-tower --all-features --bench observed                  # time, in rounds
 //!     cargo bench -p throttle-tower --all-features --bench observed -- instructions  # counted by valgrind's callgrind
 
+#[path = "support/callgrind.rs"]
+mod callgrind;
+
 use std::convert::Infallible;
 use std::future::{Ready, ready};
 use std::hint::black_box;
-use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
@@ -20,10 +22,11 @@ use throttle_tower::{Constant, Gcra, Key, Rate, ThrottleLayer, limit};
 use tokio::runtime;
 use tower::{Layer, Service};
 
+use callgrind::{CHILD, total};
+
 const REQUESTS: usize = 1_000;
 const ROUNDS: usize = 2_000;
 const DRAWS: usize = 1 << 14;
-const CHILD: &str = "--count";
 const OBSERVED: [&str; 5] = ["nothing", "metrics", "events", "offenders", "the page and offenders"];
 
 fn main() {
@@ -162,18 +165,4 @@ fn instructions() {
         let (name, plain) = name(place);
         println!("| {name} | {own} | {} |", own.saturating_sub(counts[plain]));
     }
-}
-
-/// The instructions of this program's requests, in a process of its own.
-fn total(place: usize, requests: usize) -> u64 {
-    let output = Command::new("valgrind")
-        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null", "--toggle-collect=*counted_requests*"])
-        .arg(env::current_exe().expect("a running program has a path"))
-        .args([CHILD, &place.to_string(), &requests.to_string()])
-        .output()
-        .expect("valgrind is installed: apt-get install valgrind");
-    let text = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{text}");
-    let collected = text.lines().find_map(|line| line.split_once("Collected :")).map(|(_, number)| number.trim());
-    collected.and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("callgrind counted nothing: {text}"))
 }

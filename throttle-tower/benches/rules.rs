@@ -2,10 +2,12 @@
 //!
 //!     cargo bench -p throttle-tower --all-features --bench rules
 
+#[path = "support/callgrind.rs"]
+mod callgrind;
+
 use std::convert::Infallible;
 use std::future::{Ready, ready};
 use std::hint::black_box;
-use std::process::Command;
 use std::task::{Context, Waker};
 use std::{env, pin};
 
@@ -15,7 +17,7 @@ use throttle_tower::rules::{Registry, Rules};
 use throttle_tower::{Constant, Gcra, Header, LimitTree, MemoryBackend, Rate, Throttle, ThrottleLayer, all, limit};
 use tower::{Layer, Service, service_fn};
 
-const CHILD: &str = "--count";
+use callgrind::{CHILD, total};
 
 type Answer = Ready<Result<Response<()>, Infallible>>;
 
@@ -108,17 +110,4 @@ fn print() {
         let ratio = *own as f64 / counts[place / 2 * 2] as f64;
         println!("| {name} | {own} | {ratio:.3} |");
     }
-}
-
-/// The instructions of this program's requests, in a process of its own.
-fn total(place: usize, requests: usize) -> u64 {
-    let output = Command::new("valgrind")
-        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null", "--toggle-collect=*counted_requests*"])
-        .arg(env::current_exe().expect("a running program has a path"))
-        .args([CHILD, &place.to_string(), &requests.to_string()])
-        .output()
-        .expect("valgrind is installed: apt-get install valgrind");
-    let report = String::from_utf8_lossy(&output.stderr);
-    let collected = report.split_once("Collected : ").expect("callgrind's report").1;
-    collected.split_whitespace().next().and_then(|count| count.parse().ok()).expect("a count")
 }

@@ -10,7 +10,7 @@ use throttle_extra::example::{self, Example};
 use throttle_extra::web;
 use throttle_test_servers::Server;
 
-const PATIENCE: Duration = Duration::from_secs(90);
+const PATIENCE: Duration = Duration::from_secs(20);
 const TAB: char = '\u{e004}';
 
 /// The example at a port, with its load, and its page in a browser.

@@ -45,8 +45,9 @@ pub enum Carry {
     /// A tier with a larger capacity must not take longer to recover than one with a smaller capacity, or a key could
     /// regain units of the large tier by a stay in the small one. The product of two capacities must be below 2^53.
     Proportional,
-    /// Used units are forgotten, with the first charge in another tier, in every tier. A client that can choose its tier can then use any amount, so use this rule only where
-    /// a change of tier costs the client something, such as a purchase. A changed limit counts as a change of tier.
+    /// Used units are forgotten, with the first charge in another tier, in every tier. A client that can choose its tier
+    /// can then use any amount, so use this rule only where a change of tier costs the client something, such as a
+    /// purchase. A changed limit counts as a change of tier.
     /// While some processes have the former limit and others the new one, charges from the two sides reset the key
     /// again and again. Before you change limits, deploy another rule to every process.
     ///

@@ -227,7 +227,7 @@ fn every_kind_of_error_has_its_own_series() {
     }
 }
 
-/// A person who sees a metric reads its text, and no other's.
+/// Each metric has its own description, which an exporter shows beside it.
 #[test]
 fn each_metric_has_its_own_text() {
     let recorded = Recorded::default();

@@ -86,6 +86,12 @@ impl Change {
         self.added.iter().chain(renamed).chain(rekeyed.filter_map(|changed| changed.limit.as_ref())).map(String::as_str)
     }
 
+    /// No change of what is in force.
+    pub(super) fn none(revision: u64) -> Self {
+        let (added, removed, renamed, changed) = Default::default();
+        Self { revision, added, removed, renamed, changed }
+    }
+
     /// The difference of two texts without mistakes.
     pub(super) fn between(old: &str, new: &str, revision: u64) -> Self {
         let (old, new) = (Described::of(old), Described::of(new));

@@ -176,7 +176,7 @@ impl Handle {
             Ok(text) if *text == *former.text => {
                 let mut state = lock(&self.0.state);
                 state.failing = None;
-                return Ok(Change::between("", "", state.revision));
+                return Ok(Change::none(state.revision));
             }
             text => text,
         };

@@ -68,7 +68,7 @@ impl Handle {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        // The thread has ended if it does not receive this.
+        // If the thread has ended by itself, it receives nothing any more.
         let _ = self.0.send(Signal::Stop);
     }
 }
@@ -131,7 +131,7 @@ impl Watching {
             }
         }
         self.seen = self.read();
-        // Who wants to know has set a hook, or asks for the status.
+        // The hooks and the status tell what came of it.
         let _ = self.handle.reload();
         false
     }
@@ -174,7 +174,7 @@ impl Folders {
     fn new(path: PathBuf, signals: Sender<Signal>) -> Self {
         let watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
             if event.as_ref().map_or(true, may_change) {
-                // The watch has ended if nobody receives this.
+                // If the watch has ended, its thread receives nothing any more.
                 let _ = signals.send(Signal::Look);
             }
         });

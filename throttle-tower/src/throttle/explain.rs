@@ -16,7 +16,8 @@ use crate::limit::{Applied, Found, Keying, OnMissing};
 ///
 /// If the backend fails.
 pub(super) async fn explain<B: Backend>(shared: Arc<Shared<B>>, parts: &Parts) -> Result<Explained, BackendError> {
-    let set = in_force(&shared);
+    // Sets of rules keep their own parameters.
+    let set = B::set(&shared.prepared);
     let mut asks = Vec::with_capacity(set.policies().len());
     let mut looks = Vec::with_capacity(asks.capacity());
     for limit in &*shared.applied {
@@ -51,7 +52,7 @@ pub(super) async fn explain<B: Backend>(shared: Arc<Shared<B>>, parts: &Parts) -
         limits.push(ExplainedLimit { name: policy.policy_name().clone(), asks, left });
     }
     let (permits, has_permits) = shared.permits.explain(parts);
-    let is_admitted = !rejects && admits(&set, 0, &verdicts) != Some(false) && has_permits;
+    let is_admitted = !rejects && admits(set, 0, &verdicts) != Some(false) && has_permits;
     limits.extend(permits);
     Ok(Explained { limits, is_admitted })
 }
@@ -71,10 +72,6 @@ pub(super) async fn reset<B: Backend>(shared: Arc<Shared<B>>, name: &str, parts:
         Some(key) => shared.backend.reset(&shared.prepared, place, &key).await.map(|()| true),
         None => Ok(false),
     }
-}
-
-fn in_force<B: Backend>(shared: &Shared<B>) -> PolicySet {
-    shared.backend.in_force(&shared.prepared).map_or_else(|| B::set(&shared.prepared).clone(), |set| (*set).clone())
 }
 
 /// What a request asks of a limit, and by which key.

@@ -37,7 +37,7 @@ struct PermitLimit {
 struct Counts {
     /// The place of each limit's count.
     places: HashMap<PolicyName, usize>,
-    taken: Vec<HashMap<Key, u64>>,
+    by_place: Vec<HashMap<Key, u64>>,
 }
 
 impl Counts {
@@ -46,9 +46,9 @@ impl Counts {
         if let Some(place) = self.places.get(name) {
             return *place;
         }
-        self.places.insert(name.clone(), self.taken.len());
-        self.taken.push(HashMap::new());
-        self.taken.len() - 1
+        self.places.insert(name.clone(), self.by_place.len());
+        self.by_place.push(HashMap::new());
+        self.by_place.len() - 1
     }
 }
 
@@ -93,7 +93,7 @@ impl Permits {
     /// How many permits of a limit are taken, of all keys together.
     pub(crate) fn taken(&self, name: &str) -> Option<u64> {
         let place = self.names().position(|own| own.as_str() == name)?;
-        Some(self.lock().taken[self.limits[place].count].values().sum())
+        Some(self.lock().by_place[self.limits[place].count].values().sum())
     }
 
     /// The permits that a request needs.
@@ -113,7 +113,7 @@ impl Permits {
                 Err(status) => (Asks::RefusedWithoutKey(status), None),
                 Ok(None) => (Asks::Nothing, None),
                 Ok(Some((key, cost))) => {
-                    let taken = self.lock().taken[*count].get(&key).copied().unwrap_or(0);
+                    let taken = self.lock().by_place[*count].get(&key).copied().unwrap_or(0);
                     let units = limit.most.saturating_sub(taken);
                     let left = Left { units, of: limit.most, resets_in: Duration::ZERO };
                     (Asks::Units { cost, has_key: key != Key::missing(), tier: 0 }, Some(left))
@@ -149,7 +149,7 @@ impl Permits {
         let mut own = Taken::new();
         for place in self.choose(&taken, needs)? {
             if let Some((key, cost)) = needs[place].clone() {
-                *taken.taken[self.limits[place].count].entry(key.clone()).or_default() += cost;
+                *taken.by_place[self.limits[place].count].entry(key.clone()).or_default() += cost;
                 own.push((place, key, cost));
             }
         }
@@ -243,7 +243,7 @@ impl Choice<'_> {
     fn one_admits(&mut self, place: usize) -> Option<bool> {
         let (key, cost) = self.needs.get(place)?.as_ref()?;
         let PermitLimit { limit, count, .. } = &self.limits[place];
-        let taken = self.taken.taken[*count].get(key).copied().unwrap_or(0);
+        let taken = self.taken.by_place[*count].get(key).copied().unwrap_or(0);
         let admits = taken.checked_add(*cost).is_some_and(|after| after <= limit.most);
         if admits {
             self.places.push(place);
@@ -334,7 +334,7 @@ impl Drop for HeldPermits {
     fn drop(&mut self) {
         let mut taken = self.permits.lock();
         for (place, key, cost) in &self.own {
-            leave(&mut taken.taken[self.permits.limits[*place].count], key, *cost);
+            leave(&mut taken.by_place[self.permits.limits[*place].count], key, *cost);
         }
         drop(taken);
         for (place, _, permits) in &self.own {
@@ -394,7 +394,7 @@ mod tests {
             let places = permits.choose(&taken, &needs).map_err(|full| full.to_vec())?;
             for place in &places {
                 let (key, cost) = needs[*place].clone().unwrap();
-                *taken.taken[*place].entry(key).or_default() += cost;
+                *taken.by_place[*place].entry(key).or_default() += cost;
             }
             Ok(places.to_vec())
         };

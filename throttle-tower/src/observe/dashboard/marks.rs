@@ -2,7 +2,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use super::tight_list::MOST;
 
-/// What requests read of the listed keys without a lock. It is written by whoever has the list locked.
+/// What requests read of the listed keys without a lock. A thread writes it while it has the list locked.
 ///
 /// A mark that is read while it is written may be of two keys at once. Then a note is made that is not needed, or the
 /// next request makes it.

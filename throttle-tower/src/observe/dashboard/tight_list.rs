@@ -1,7 +1,7 @@
 use std::cmp::Ordering;
 use std::fmt;
 
-/// More than are shown, so that those who follow are known when one recovers.
+/// The list keeps more keys than the page shows: when one recovers, the next is known.
 pub(super) const MOST: usize = 32;
 
 /// Any share but the whole.

@@ -6,8 +6,8 @@ use crate::observe::per_thread::turns::Turns;
 /// The keys that one thread refuses again and again: their refusals are counted without a lock, and handed over now and
 /// then. A key is found by its tag.
 ///
-/// The thread alone counts here. All else that changes is changed by whoever has the counts that refusals are handed
-/// over to, which are behind a lock.
+/// Only the thread itself counts here. Everything else is changed by the thread that holds the lock of the counts to which
+/// refusals are handed over.
 #[repr(align(128))]
 pub(super) struct Repeats {
     pub(super) turns: Turns,
