@@ -4,14 +4,14 @@ use std::env;
 use std::process::Command;
 
 /// The first argument of a program that is to run the requests that are counted.
-pub const CHILD: &str = "--count";
+pub(crate) const CHILD: &str = "--count";
 
 /// The instructions of this program's requests, in a process of its own: those of its function `counted_requests`.
 ///
 /// # Panics
 ///
 /// If there is no valgrind.
-pub fn total(place: usize, requests: usize) -> u64 {
+pub(crate) fn total(place: usize, requests: usize) -> u64 {
     let output = Command::new("valgrind")
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null", "--toggle-collect=*counted_requests*"])
         .arg(env::current_exe().expect("a running program has a path"))
