@@ -42,26 +42,29 @@ impl Recent {
         Self { started: now, running: Minute::new(), before: Minute::new(), shows_text }
     }
 
-    /// Counts refusals of a key in the running minute, and returns whether its text is wanted.
-    pub(super) fn add(&mut self, key: Refused, refusals: u64) -> bool {
-        let (displaced, is_new) = self.running.sketch.add_with_evicted(&key, refusals);
-        if !self.shows_text {
-            return false;
-        }
-        let texts = &mut self.running.texts;
-        if let Some(displaced) = displaced {
-            texts.remove(&displaced);
+    /// Counts refusals of a key in the running minute, and returns whether it is to be [named](Self::name). The key
+    /// itself may be left out, until it is listed.
+    pub(super) fn add(&mut self, tag: u64, key: Option<Refused>, refusals: u64) -> bool {
+        let minute = &mut self.running;
+        let (displaced, is_new) = minute.sketch.add_with_evicted(&tag, refusals);
+        if let Some(displaced) = displaced.and_then(|displaced| minute.listed.remove(&displaced)) {
+            minute.wanting -= usize::from(displaced.is_wanting());
         }
         if is_new {
-            texts.insert(key, Text::Wanted);
+            let text = if self.shows_text { Text::Wanted } else { Text::Known(None) };
+            let listed = Listed { key, text };
+            minute.wanting += usize::from(listed.is_wanting());
+            minute.listed.insert(tag, listed);
         }
-        matches!(texts.get(&key), Some(Text::Wanted))
+        minute.wanting > 0 && minute.listed.get(&tag).is_some_and(Listed::is_wanting)
     }
 
-    /// Keeps the text of a key, if the key is still listed.
-    pub(super) fn show(&mut self, key: Refused, text: Option<Box<str>>) {
-        if let Some(kept) = self.running.texts.get_mut(&key) {
-            *kept = Text::Known(text);
+    /// Keeps a key and its text, if it is still listed.
+    pub(super) fn name(&mut self, tag: u64, key: Refused, text: Option<Box<str>>) {
+        let minute = &mut self.running;
+        if let Some(listed) = minute.listed.get_mut(&tag) {
+            minute.wanting -= usize::from(listed.is_wanting());
+            *listed = Listed { key: Some(key), text: Text::Known(text) };
         }
     }
 
@@ -69,16 +72,17 @@ impl Recent {
     pub(super) fn list(&mut self, n: usize, now: Instant) -> Vec<(Refused, u64, Option<String>)> {
         self.turn(now);
         let minutes = [&self.running, &self.before];
-        let mut keys: Vec<Refused> =
-            minutes.iter().flat_map(|minute| minute.sketch.list()).map(|node| node.item).collect();
-        keys.sort_unstable();
-        keys.dedup();
-        let count = |key: &Refused| minutes.iter().map(|minute| minute.sketch.count(key)).sum::<u64>();
-        let mut counted: Vec<(Refused, u64)> = keys.into_iter().map(|key| (key, count(&key))).collect();
-        counted.sort_by_key(|(_, count)| Reverse(*count));
+        let mut tags: Vec<u64> = minutes.iter().flat_map(|minute| minute.listed.keys()).copied().collect();
+        tags.sort_unstable();
+        tags.dedup();
+        let count = |tag: &u64| minutes.iter().map(|minute| minute.sketch.count(tag)).sum::<u64>();
+        let listed = |tag: &u64| minutes.map(|minute| minute.listed.get(tag)).into_iter().flatten();
+        let named = tags.iter().filter_map(|tag| Some((listed(tag).find_map(|listed| listed.key)?, tag)));
+        let mut counted: Vec<(Refused, u64, &u64)> = named.map(|(key, tag)| (key, count(tag), tag)).collect();
+        counted.sort_by_key(|(key, count, _)| (Reverse(*count), *key));
         counted.truncate(n.min(LISTED));
-        let text = |key: &Refused| minutes.iter().find_map(|minute| minute.text(key)).map(str::to_owned);
-        counted.into_iter().map(|(key, count)| (key, count, text(&key))).collect()
+        let text = |tag: &u64| listed(tag).find_map(Listed::text).map(str::to_owned);
+        counted.into_iter().map(|(key, count, tag)| (key, count, text(tag))).collect()
     }
 
     /// When the running minute ends.
@@ -98,9 +102,19 @@ impl Recent {
 }
 
 struct Minute {
-    sketch: CuckooTopK<Refused>,
-    /// Of the listed keys, if texts are shown.
-    texts: HashMap<Refused, Text>,
+    /// Of keys by their tags: most keys are counted and never listed, so more need not be known of them.
+    sketch: CuckooTopK<u64>,
+    /// What is listed by the sketch.
+    listed: HashMap<u64, Listed>,
+    /// So many of them are to be named.
+    wanting: usize,
+}
+
+/// A key that is listed.
+struct Listed {
+    /// `None` until it is named.
+    key: Option<Refused>,
+    text: Text,
 }
 
 enum Text {
@@ -111,11 +125,18 @@ enum Text {
 
 impl Minute {
     fn new() -> Self {
-        Self { sketch: CuckooTopK::new(LISTED, BUCKETS, CELLS, DECAY), texts: HashMap::new() }
+        let sketch = CuckooTopK::new(LISTED, BUCKETS, CELLS, DECAY);
+        Self { sketch, listed: HashMap::with_capacity(LISTED), wanting: 0 }
+    }
+}
+
+impl Listed {
+    fn is_wanting(&self) -> bool {
+        self.key.is_none() || matches!(self.text, Text::Wanted)
     }
 
-    fn text(&self, key: &Refused) -> Option<&str> {
-        match self.texts.get(key)? {
+    fn text(&self) -> Option<&str> {
+        match &self.text {
             Text::Known(text) => text.as_deref(),
             Text::Wanted => None,
         }
@@ -127,27 +148,60 @@ mod tests {
     use super::*;
 
     impl Recent {
-        pub(in crate::observe::offenders) fn texts_kept(&self) -> usize {
-            self.running.texts.len() + self.before.texts.len()
+        pub(in crate::observe::offenders) fn keys_listed(&self) -> usize {
+            self.running.listed.len() + self.before.listed.len()
         }
     }
+
+    const KEY: Refused = Refused { policy: 0, digest: 1 };
 
     #[test]
     fn text_is_asked_for_at_each_refusal_until_it_is_known() {
         let now = Instant::now();
-        let (mut recent, key) = (Recent::new(now, true), Refused { policy: 0, digest: 1 });
-        assert_eq!([recent.add(key, 1), recent.add(key, 1)], [true; 2]);
-        recent.show(key, None);
-        assert!(!recent.add(key, 1), "no text is an answer, too");
-        recent.show(Refused { policy: 1, digest: 1 }, Some("other".into()));
-        assert_eq!((recent.texts_kept(), recent.list(9, now)), (1, vec![(key, 3, None)]));
-        assert!(!Recent::new(now, false).add(key, 1));
+        let mut recent = Recent::new(now, true);
+        assert_eq!([recent.add(7, Some(KEY), 1), recent.add(7, None, 1)], [true; 2]);
+        recent.name(7, KEY, None);
+        assert!(!recent.add(7, None, 1), "no text is an answer, too");
+        recent.name(8, Refused { policy: 1, digest: 1 }, Some("other".into()));
+        assert_eq!((recent.keys_listed(), recent.list(9, now)), (1, vec![(KEY, 3, None)]));
+        assert!(!Recent::new(now, false).add(7, Some(KEY), 1));
+    }
+
+    #[test]
+    fn key_is_listed_once_it_is_named() {
+        let now = Instant::now();
+        let mut recent = Recent::new(now, false);
+        assert_eq!([recent.add(7, None, 1), recent.add(7, None, 1)], [true; 2]);
+        assert!(recent.list(9, now).is_empty());
+        recent.name(7, KEY, None);
+        assert!(!recent.add(7, None, 1));
+        assert_eq!(recent.list(9, now), [(KEY, 3, None)]);
+        recent.turn(now + Duration::from_secs(SECONDS));
+        assert!(recent.add(7, None, 2), "a new minute");
+        assert_eq!(recent.list(9, now), [(KEY, 5, None)], "it is named in the minute before");
+    }
+
+    #[test]
+    fn keys_that_are_displaced_want_no_name_any_more() {
+        let mut recent = Recent::new(Instant::now(), false);
+        for tag in 0..10 * LISTED as u64 {
+            recent.add(tag, None, tag + 1);
+        }
+        let minute = &recent.running;
+        assert_eq!((minute.wanting, minute.listed.len()), (LISTED, LISTED));
+        for tag in 0..10 * LISTED as u64 {
+            recent.name(tag, KEY, None);
+        }
+        assert_eq!(recent.running.wanting, 0);
     }
 
     #[test]
     fn counts_take_no_more_memory_than_documented() {
         let recent = Recent::new(Instant::now(), false);
-        let bytes: usize = [&recent.running, &recent.before].map(|minute| minute.sketch.mem_bytes(|_| 0)).iter().sum();
-        assert!((200_000..=210_000).contains(&bytes), "{bytes}");
+        let of_minute = |minute: &Minute| {
+            minute.sketch.mem_bytes(|_| 0) + minute.listed.capacity() * (size_of::<(u64, Listed)>() + 1)
+        };
+        let bytes: usize = [&recent.running, &recent.before].map(of_minute).iter().sum();
+        assert!((210_000..=230_000).contains(&bytes), "{bytes}");
     }
 }

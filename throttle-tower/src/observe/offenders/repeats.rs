@@ -6,8 +6,8 @@ use crate::observe::per_thread::turns::Turns;
 /// The keys that one thread refuses again and again: their refusals are counted without a lock, and handed over now and
 /// then. A key is found by its tag.
 ///
-/// Only the thread itself counts here. Everything else is changed by the thread that holds the lock of the counts to which
-/// refusals are handed over.
+/// The thread itself counts here and takes wishes. All else is changed by the thread that holds the lock of the counts to
+/// which refusals are handed over.
 #[repr(align(128))]
 pub(super) struct Repeats {
     pub(super) turns: Turns,
@@ -23,19 +23,26 @@ const MANY: u32 = 256;
 
 #[derive(Default)]
 struct Slot {
-    /// Of the key that is counted, or [`CLOSED`].
+    /// The key's tag, or [`CLOSED`].
+    open_to: AtomicU64,
+    /// Of the key that was counted here last.
     tag: AtomicU64,
-    /// The key's.
     digest: AtomicU64,
-    /// The key's, by its place.
+    /// By its place.
     policy: AtomicU32,
     /// Refusals, of this key and of those before it. It runs on beyond the highest number, and starts again at 0.
     refused: AtomicU32,
     /// So many of them were handed over.
     handed_over: AtomicU32,
-    /// So many of them had been counted when another key wanted the slot.
+    /// So many of them had been counted when another key wished for the slot.
     at_last_wish: AtomicU32,
+    /// Wishes since the key was refused last.
+    wishes: AtomicU32,
 }
+
+/// After so many wishes, a slot is free whose key was not refused meanwhile. Then keys that are refused once displace
+/// none that is refused often, and few of them cause the work of a key that is new.
+const WISHES: u32 = 4;
 
 /// No key has this tag.
 const CLOSED: u64 = 0;
@@ -52,7 +59,7 @@ impl Repeats {
     #[inline(always)]
     pub(super) fn count(&self, tag: u64) -> bool {
         let slot = self.slot(tag);
-        let is_known = slot.tag.load(Ordering::Relaxed) == tag;
+        let is_known = slot.open_to.load(Ordering::Relaxed) == tag;
         if is_known {
             slot.refused.store(slot.refused.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         }
@@ -82,21 +89,28 @@ impl Repeats {
     /// Forgets all keys, so that the next refusal of each is one of a new key. What was counted must have been handed
     /// over.
     pub(super) fn close(&self, _: &mut Recent) {
-        self.slots.iter().for_each(|slot| slot.tag.store(CLOSED, Ordering::Relaxed));
+        self.slots.iter().for_each(|slot| slot.open_to.store(CLOSED, Ordering::Relaxed));
     }
 
-    /// Counts the refusals of a key from here on, unless the slot's present key was refused since another key wanted
-    /// the slot: keys that are refused once displace none that is refused often.
-    pub(super) fn open(&self, tag: u64, key: Refused, recent: &mut Recent) {
+    /// Wishes for the slot of a key, and returns whether the slot is free.
+    pub(super) fn wish(&self, tag: u64) -> bool {
         let slot = self.slot(tag);
         let refused = slot.refused.load(Ordering::Relaxed);
-        let is_idle = slot.at_last_wish.swap(refused, Ordering::Relaxed) == refused;
-        if is_idle || slot.tag.load(Ordering::Relaxed) == CLOSED {
-            slot.hand_over(recent);
-            slot.policy.store(key.policy as u32, Ordering::Relaxed);
-            slot.digest.store(key.digest, Ordering::Relaxed);
-            slot.tag.store(tag, Ordering::Relaxed);
-        }
+        let was_refused = slot.at_last_wish.swap(refused, Ordering::Relaxed) != refused;
+        let wishes = if was_refused { 0 } else { slot.wishes.load(Ordering::Relaxed).saturating_add(1) };
+        slot.wishes.store(wishes, Ordering::Relaxed);
+        wishes >= WISHES || slot.open_to.load(Ordering::Relaxed) == CLOSED
+    }
+
+    /// Counts the refusals of a key from here on.
+    pub(super) fn open(&self, tag: u64, key: Refused, recent: &mut Recent) {
+        let slot = self.slot(tag);
+        slot.hand_over(recent);
+        slot.tag.store(tag, Ordering::Relaxed);
+        slot.policy.store(key.policy as u32, Ordering::Relaxed);
+        slot.digest.store(key.digest, Ordering::Relaxed);
+        slot.wishes.store(0, Ordering::Relaxed);
+        slot.open_to.store(tag, Ordering::Relaxed);
     }
 }
 
@@ -112,11 +126,12 @@ impl Slot {
             return;
         }
         let (policy, digest) = (self.policy.load(Ordering::Relaxed) as usize, self.digest.load(Ordering::Relaxed));
-        let wants_text = recent.add(Refused { policy, digest }, waiting.into());
+        let key = Refused { policy, digest };
+        let wants_text = recent.add(self.tag.load(Ordering::Relaxed), Some(key), waiting.into());
         self.handed_over.fetch_add(waiting, Ordering::Relaxed);
         if wants_text {
             // Only the refusal of a key that is not known here asks for its text.
-            self.tag.store(CLOSED, Ordering::Relaxed);
+            self.open_to.store(CLOSED, Ordering::Relaxed);
         }
     }
 }
@@ -126,6 +141,7 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
+    use crate::observe::per_thread::own_place::OWN_PLACES;
 
     fn key(digest: u64) -> Refused {
         Refused { policy: 3, digest }
@@ -162,17 +178,21 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn key_that_is_refused_again_keeps_its_slot() {
         let (repeats, mut recent) = (Repeats::new(), Recent::new(Instant::now(), false));
+        assert!(repeats.wish(ADA), "nobody has it");
         repeats.open(ADA, key(7), &mut recent);
         for _ in 0..3 {
             repeats.count(ADA);
-            repeats.open(BOB, key(8), &mut recent);
-            assert!(!repeats.count(BOB));
+            assert!((0..WISHES).all(|_| !repeats.wish(BOB)));
         }
+        assert!(repeats.wish(BOB), "not refused meanwhile");
         repeats.open(BOB, key(8), &mut recent);
-        assert!(repeats.count(BOB) && !repeats.count(ADA), "not refused meanwhile");
+        assert!(repeats.count(BOB) && !repeats.count(ADA));
         assert_eq!(counts(&mut recent), [(7, 3)]);
+        assert!(!repeats.wish(ADA), "it has to wait, too");
         repeats.hand_over_all(&mut recent);
         assert_eq!(counts(&mut recent), [(7, 3), (8, 1)]);
+        repeats.close(&mut recent);
+        assert!(repeats.wish(ADA));
     }
 
     #[tokio::test(start_paused = true)]
@@ -183,10 +203,16 @@ mod tests {
         repeats.count(ADA);
         repeats.hand_over_all(&mut recent);
         assert!(!repeats.count(ADA), "its next refusal asks");
-        recent.show(key(7), Some("ada".into()));
+        recent.name(ADA, key(7), Some("ada".into()));
         repeats.open(ADA, key(7), &mut recent);
         repeats.count(ADA);
         repeats.hand_over_all(&mut recent);
         assert!(repeats.count(ADA));
+    }
+
+    #[test]
+    fn slots_take_no_more_memory_than_documented() {
+        let bytes = OWN_PLACES * (size_of::<Repeats>() + SLOTS * size_of::<Slot>());
+        assert!((190_000..=200_000).contains(&bytes), "{bytes}");
     }
 }

@@ -305,7 +305,7 @@ async fn list_and_its_texts_are_bounded() {
         advance(Duration::from_secs(60)).await;
     }
     assert_eq!(tracker.list(1_000, &[policy]).len(), 128);
-    assert!(tracker.recent.lock().unwrap().texts_kept() <= 2 * 128);
+    assert!(tracker.recent.lock().unwrap().keys_listed() <= 2 * 128);
 }
 
 /// Counts so many refusals of a key by one thread.

@@ -214,22 +214,24 @@ impl Tracker {
     /// Counts a refusal of a key that this thread has not refused before.
     #[inline(never)]
     pub(in crate::observe) fn count_new(&self, place: usize, policy: &Policy, key: &Key, tag: u64) {
-        let refused = Refused { policy: place, digest: self.secret.hash_one(key) };
+        let named = || Refused { policy: place, digest: self.secret.hash_one(key) };
+        let slot = self.repeats.get().filter(|own| own.wish(tag)).map(|own| (own, named()));
         let Some(mut recent) = try_lock(&self.recent) else {
             self.uncounted.fetch_add(1, Ordering::Relaxed);
             return;
         };
-        let wants_text = recent.add(refused, 1);
-        if !wants_text && let Some(own) = self.repeats.get() {
-            own.open(tag, refused, &mut recent);
+        let is_wanting = recent.add(tag, slot.map(|(_, key)| key), 1);
+        if !is_wanting && let Some((own, key)) = slot {
+            own.open(tag, key, &mut recent);
         }
         drop(recent);
-        if wants_text && let Some(show) = &self.show {
+        if is_wanting {
             // Not under the lock, because the function may read the list. If the lock is not free afterwards, the
             // key's next refusal asks again.
-            let text = show(policy.name(), key).map(cut);
+            let text = self.show.as_ref().and_then(|show| show(policy.name(), key)).map(cut);
+            let named = named();
             if let Some(mut recent) = try_lock(&self.recent) {
-                recent.show(refused, text);
+                recent.name(tag, named, text);
             }
         }
     }
