@@ -15,7 +15,6 @@ pub(super) fn read(field: &'static str, url: &str) -> Result<ConnectionInfo, Con
 
 /// The reason to refuse a URL that the client would accept, or would refuse without a remedy.
 fn refusal(url: &str, tls: bool) -> Option<&'static str> {
-    let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
     if url.contains('#') {
         return Some(
             "it must have no fragment: #insecure would switch off the verification of the server's certificate without \
@@ -23,7 +22,8 @@ fn refusal(url: &str, tls: bool) -> Option<&'static str> {
              written %23",
         );
     }
-    if matches!(scheme, "rediss" | "valkeys") && !tls {
+    let is_over_tls = |scheme: &str| ["rediss", "valkeys"].iter().any(|name| name.eq_ignore_ascii_case(scheme));
+    if scheme(url).is_some_and(is_over_tls) && !tls {
         return Some("TLS needs the feature `tls` of throttle-redis, which is not enabled");
     }
     None
@@ -36,8 +36,15 @@ pub(super) fn unreadable(field: &'static str, url: &str, error: impl fmt::Displa
 
 /// Returns the scheme only, because the URL may contain a password.
 fn shown(url: &str) -> String {
-    let scheme = url.split_once("://").map_or("(no scheme)", |(scheme, _)| scheme);
-    format!("{scheme}://…")
+    format!("{}://…", scheme(url).unwrap_or("(no scheme)"))
+}
+
+/// What stands before `://`, if it can be a scheme. It may also be a password: of a URL whose scheme was forgotten, and
+/// which stands before another URL.
+fn scheme(url: &str) -> Option<&str> {
+    let (scheme, _) = url.split_once("://")?;
+    let is_of_scheme = |byte: u8| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte);
+    scheme.bytes().all(is_of_scheme).then_some(scheme)
 }
 
 /// The addresses of servers, without credentials.
@@ -63,11 +70,20 @@ mod tests {
 
     #[test]
     fn tls_without_its_feature_names_the_feature() {
-        for url in ["rediss://host", "valkeys://host"] {
+        for url in ["rediss://host", "valkeys://host", "REDISS://host"] {
             assert!(refusal(url, false).is_some_and(|rule| rule.contains("feature `tls`")), "{url}");
             assert_eq!(refusal(url, true), None);
         }
         assert_eq!(refusal("redis://host", false), None);
+    }
+
+    #[test]
+    fn url_without_its_scheme_shows_no_password() {
+        for url in ["user:secret@one:1,redis://two", "secret@one:1,redis://two", "user:secret@one:1"] {
+            let error = read("Redis URL", url).expect_err("no scheme");
+            assert_eq!(error.value(), "(no scheme)://…");
+            assert!(!error.to_string().contains("secret"), "{error}");
+        }
     }
 
     #[cfg(any(feature = "cluster", feature = "sentinel"))]
