@@ -7,6 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use axum::Json;
 use axum::Router;
 use axum::body::Bytes;
+use axum::extract::rejection::{BytesRejection, QueryRejection};
 use axum::extract::{DefaultBodyLimit, Path, Query};
 use axum::routing::{get, post};
 use http::request::Parts;
@@ -49,9 +50,9 @@ impl Handle {
     /// an unused key has), `resets_in_ms`, `has_key` (false where all requests without a key share a budget) and the
     /// number of the `tier`. Fields may be added in later versions.
     ///
-    /// A description that cannot be read is answered with 400, an unknown limit with 404, and a store that fails with
-    /// 502; each has an `error` that says what to do. The key of a request that
-    /// is described in a query may be in logs of proxies: reset by `Handle::reset` where that matters.
+    /// A description that cannot be read is answered with 400, one of more than 64 KiB with 413, an unknown limit with
+    /// 404, and a store that fails with 502; each has an `error` that says what to do. The key of a request that is
+    /// described in a query may be in logs of proxies: reset by `Handle::reset` where that matters.
     ///
     /// ```
     /// use axum::Router;
@@ -75,16 +76,16 @@ impl Handle {
         let [rules, explain, look, reset] = [(); 4].map(|()| self.clone());
         Router::new()
             .route("/rules", get(async move || Json(ShownRules::of(&rules))))
-            .route("/explain", post(async move |body: Bytes| explained(&explain, &read(&body)?).await.map(Json)))
+            .route("/explain", post(async move |body: Body| explained(&explain, &read_body(body)?).await.map(Json)))
             .route(
                 "/limits/{name}",
-                get(async move |Path(name): Path<String>, Query(about): Query<About>| {
-                    let explained = explained(&look, &read(about.request.as_bytes())?).await?;
+                get(async move |Path(name): Path<String>, about: About| {
+                    let explained = explained(&look, &read_query(about)?).await?;
                     let limit = explained.limits.into_iter().find(|limit| limit.name == name);
                     limit.map(Json).ok_or_else(|| unknown(&name))
                 })
-                .delete(async move |Path(name): Path<String>, Query(about): Query<About>| {
-                    let head = read(about.request.as_bytes())?;
+                .delete(async move |Path(name): Path<String>, about: About| {
+                    let head = read_query(about)?;
                     if !reset.rules().has_limit(&name) {
                         return Err(unknown(&name));
                     }
@@ -118,10 +119,29 @@ async fn explained(handle: &Handle, head: &Parts) -> Result<ShownExplanation, Re
     handle.explain(head).await.map(ShownExplanation::of).map_err(|error| failed(&error))
 }
 
+type Body = Result<Bytes, BytesRejection>;
+
 /// The query of a request about one key.
+type About = Result<Query<Asked>, QueryRejection>;
+
 #[derive(Deserialize)]
-struct About {
+struct Asked {
     request: String,
+}
+
+const EXAMPLE: &str =
+    "describe the request as in {\"method\": \"POST\", \"uri\": \"/login\", \"peer\": \"203.0.113.9\"}";
+
+fn read_body(body: Body) -> Result<Parts, Refused> {
+    let refusal = |error: BytesRejection| refused(error.status(), format!("{error}: {EXAMPLE}, in at most 64 KiB"));
+    read(&body.map_err(refusal)?)
+}
+
+fn read_query(about: About) -> Result<Parts, Refused> {
+    let refusal = |error: QueryRejection| {
+        refused(error.status(), format!("{}: write ?request=…, and {EXAMPLE}", error.body_text()))
+    };
+    read(about.map_err(refusal)?.request.as_bytes())
 }
 
 /// A request, as far as limits read it.
@@ -146,10 +166,8 @@ fn read(json: &[u8]) -> Result<Parts, Refused> {
     let wrong = |field: &str, value: &str, rule: &str| {
         refused(StatusCode::BAD_REQUEST, format!("{field} is {value:?}: {rule}"))
     };
-    let described: Described = serde_json::from_slice(json).map_err(|error| {
-        let rule = "describe the request as in {\"method\": \"POST\", \"uri\": \"/login\", \"peer\": \"203.0.113.9\"}";
-        refused(StatusCode::BAD_REQUEST, format!("{error}: {rule}"))
-    })?;
+    let described: Described = serde_json::from_slice(json)
+        .map_err(|error| refused(StatusCode::BAD_REQUEST, format!("{error}: {EXAMPLE}")))?;
     let Described { method, uri, headers, peer, route } = described;
     let method = method.unwrap_or_else(|| "GET".to_owned());
     let (mut head, ()) = Request::new(()).into_parts();

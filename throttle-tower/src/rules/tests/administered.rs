@@ -113,7 +113,15 @@ async fn what_cannot_be_read_is_answered_with_what_to_write() {
         );
     }
     let long = format!("{{\"uri\": \"/{}\"}}", "a".repeat(65 * 1024));
-    assert_eq!(answer(&handle, "POST", "/admin/explain", &long).await.0, StatusCode::PAYLOAD_TOO_LARGE);
+    let (status, shown) = answer(&handle, "POST", "/admin/explain", &long).await;
+    assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE);
+    assert!(shown["error"].as_str().unwrap().ends_with("in at most 64 KiB"), "{shown}");
+    for method in ["GET", "DELETE"] {
+        let (status, shown) = answer(&handle, method, "/admin/limits/login", "").await;
+        let error = shown["error"].as_str().unwrap_or_else(|| panic!("no JSON: {shown}"));
+        assert_eq!(status, StatusCode::BAD_REQUEST);
+        assert!(error.contains("missing field `request`: write ?request=…, and describe"), "{error}");
+    }
 }
 
 #[tokio::test]
