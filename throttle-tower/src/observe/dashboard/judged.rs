@@ -27,7 +27,9 @@ impl Board {
         };
         Flows::count_usual(rows, status.is_violated());
         if status.is_violated() {
-            self.note_usual_refused(event, calls);
+            if !self.tracker.leaves_out() {
+                self.note_usual_refused(event, calls);
+            }
         } else if is_tight {
             self.note_tight(event, calls, 0);
         }
@@ -68,6 +70,7 @@ impl Board {
             let (tag, left) = (self.tracker.tags().of(place, key), status.remaining());
             if event.is_refused_by(place)
                 && let Some(policy) = event.policies.get(place)
+                && !self.tracker.leaves_out()
             {
                 self.tracker.count_in_turn(place, policy, key, tag);
             }
@@ -86,7 +89,9 @@ impl Board {
         self.count(rows, event);
         each_key(event, calls, |place, _, status| {
             if event.is_refused_by(place) {
-                self.note_refused(event, calls, place);
+                if !self.tracker.leaves_out() {
+                    self.note_refused(event, calls, place);
+                }
             } else if self.tightest.is_tight(place, status.tier(), status.remaining()) {
                 self.note_tight(event, calls, place);
             }
@@ -103,7 +108,7 @@ impl Board {
         }
     }
 
-    /// Notes that the policy at a place has refused a request between two turns. A refusal leaves the key as it was, so
+    /// Notes that the policy at a place has refused a request between two turns, if it is not left out. A refusal leaves the key as it was, so
     /// what is left for a key that was refused before is noted already.
     #[inline(never)]
     fn note_refused(&self, event: &Event<'_>, calls: &[Call], place: usize) {

@@ -3,6 +3,7 @@
 mod offender;
 mod recent;
 mod repeats;
+mod sample;
 #[cfg(test)]
 mod tests;
 pub(super) mod tracker;
@@ -24,7 +25,11 @@ impl<B: Backend> ThrottleLayer<B> {
     /// ends, and another one in every other process. To show keys as text, use
     /// [`track_offenders_as`](Self::track_offenders_as).
     ///
-    /// Only refusals cost anything: about 550 instructions each, or 0.2 µs, and about 40 µs for the one that starts a
+    /// Each of the first two million refusals of a minute and a thread is counted, or more; beyond them one in 16, by
+    /// chance, and it stands for 16. So a list of very many refusals is an estimate.
+    ///
+    /// Only refusals cost anything: XX instructions each if the key was refused before, YY on average of many
+    /// clients, of which most are refused seldom, ZZ beyond two million in a minute, and about 40 µs for the one that starts a
     /// new minute. All counts together take 210 kB, whatever clients send. A refusal that finds the counts in use is
     /// not counted, so that it does not wait: see [`uncounted_refusals`](Self::uncounted_refusals).
     pub fn track_offenders(self) -> Self {

@@ -1,6 +1,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::recent::{Recent, Refused};
+use super::sample::Sample;
 use crate::observe::per_thread::turns::Turns;
 
 /// The keys that one thread refuses again and again: their refusals are counted without a lock, and handed over now and
@@ -11,6 +12,7 @@ use crate::observe::per_thread::turns::Turns;
 #[repr(align(128))]
 pub(super) struct Repeats {
     pub(super) turns: Turns,
+    pub(super) sample: Sample,
     slots: Box<[Slot; SLOTS]>,
 }
 
@@ -51,7 +53,7 @@ impl Repeats {
     pub(super) fn new() -> Self {
         let slots: Box<[Slot]> = (0..SLOTS).map(|_| Slot::default()).collect();
         let slots = slots.try_into().unwrap_or_else(|_| unreachable!("there are so many"));
-        Self { turns: Turns::default(), slots }
+        Self { turns: Turns::default(), sample: Sample::new(), slots }
     }
 
     /// Counts a refusal of a key that this thread has refused before. Returns `false`, and does nothing, if it has not,
@@ -61,7 +63,7 @@ impl Repeats {
         let slot = self.slot(tag);
         let is_known = slot.open_to.load(Ordering::Relaxed) == tag;
         if is_known {
-            slot.refused.store(slot.refused.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+            slot.refused.store(slot.refused.load(Ordering::Relaxed).wrapping_add(self.sample.weight() as u32), Ordering::Relaxed);
         }
         is_known
     }
@@ -86,10 +88,11 @@ impl Repeats {
         self.slots.iter().for_each(|slot| slot.hand_over(recent));
     }
 
-    /// Forgets all keys, so that the next refusal of each is one of a new key. What was counted must have been handed
-    /// over.
-    pub(super) fn close(&self, _: &mut Recent) {
+    /// Begins a minute: forgets all keys, so that the next refusal of each is one of a new key. What was counted must
+    /// have been handed over.
+    pub(super) fn begin_minute(&self, _: &mut Recent) {
         self.slots.iter().for_each(|slot| slot.open_to.store(CLOSED, Ordering::Relaxed));
+        self.sample.begin_minute();
     }
 
     /// Wishes for the slot of a key, and returns whether the slot is free.
@@ -169,7 +172,7 @@ mod tests {
         }
         assert_eq!(counts(&mut recent), [(7, MANY.into())]);
         repeats.count(ADA);
-        repeats.close(&mut recent);
+        repeats.begin_minute(&mut recent);
         assert!(!repeats.count(ADA));
         repeats.hand_over_all(&mut recent);
         assert_eq!(counts(&mut recent), [(7, u64::from(MANY) + 1)], "counted while it was closed");
@@ -191,7 +194,7 @@ mod tests {
         assert!(!repeats.wish(ADA), "it has to wait, too");
         repeats.hand_over_all(&mut recent);
         assert_eq!(counts(&mut recent), [(7, 3), (8, 1)]);
-        repeats.close(&mut recent);
+        repeats.begin_minute(&mut recent);
         assert!(repeats.wish(ADA));
     }
 

@@ -81,9 +81,9 @@ impl Zipf {
     }
 }
 
-/// Counts a million refusals of 100,000 keys by Zipf's law, and after each of them so many of keys that are refused
-/// once. Returns how many of the true top 20 are listed among the first 20.
-fn found_of_top_20(seed: u64, one_shots: u64) -> usize {
+/// Counts so many refusals of 100,000 keys by Zipf's law, and after each of them so many of keys that are refused once.
+/// Returns how many of the true top 20 are listed among the first 20.
+fn found_of_top_20(seed: u64, refusals: u64, one_shots: u64) -> usize {
     let (zipf, mut random) = (Zipf::new(100_000), Random(seed));
     let policy = Policy::new("per-key", Gcra::new(Rate::per_second(1))).unwrap();
     let tracker = Arc::new(Tracker::new(Some(Arc::new(|_: &str, key: &Key| match key.expose_parts().next()? {
@@ -91,7 +91,7 @@ fn found_of_top_20(seed: u64, one_shots: u64) -> usize {
         _ => None,
     }))));
     let mut exact = HashMap::new();
-    for n in 0..1_000_000 {
+    for n in 0..refusals {
         let rank = zipf.draw(&mut random);
         *exact.entry(rank).or_insert(0_u64) += 1;
         tracker.count(0, &policy, &Key::from(rank));
@@ -108,7 +108,9 @@ fn found_of_top_20(seed: u64, one_shots: u64) -> usize {
     let is_found = |offender: &&super::Offender| {
         let rank: u64 = offender.shown.as_ref().unwrap().parse().unwrap();
         let exact = exact.get(&rank).copied().unwrap_or(1);
-        assert!(offender.refused <= exact, "an estimate is never too high");
+        let is_sample = refusals * (1 + one_shots) > 2_000_000;
+        let most = if is_sample { exact + exact / 5 } else { exact };
+        assert!(offender.refused <= most, "an estimate is too high: {} of {exact}", offender.refused);
         exact >= least_of_top_20
     };
     listed.iter().filter(is_found).count()
@@ -119,7 +121,7 @@ const SEEDS: [u64; 5] = [1, 2, 3, 4, 5];
 #[tokio::test(start_paused = true)]
 async fn list_holds_19_of_the_true_top_20_of_a_zipf_distribution() {
     for seed in SEEDS {
-        let found = found_of_top_20(seed, 0);
+        let found = found_of_top_20(seed, 1_000_000, 0);
         assert!(found >= 19, "seed {seed}: {found}");
     }
 }
@@ -127,9 +129,16 @@ async fn list_holds_19_of_the_true_top_20_of_a_zipf_distribution() {
 #[tokio::test(start_paused = true)]
 async fn list_holds_19_of_the_true_top_20_while_a_million_keys_are_refused_once_each() {
     for seed in SEEDS {
-        let found = found_of_top_20(seed, 1);
+        let found = found_of_top_20(seed, 1_000_000, 1);
         assert!(found >= 19, "seed {seed}: {found}");
     }
+}
+
+/// Most of these refusals are counted by one in 16.
+#[tokio::test(start_paused = true)]
+async fn list_holds_19_of_the_true_top_20_where_ten_million_are_refused_in_a_minute() {
+    let found = found_of_top_20(6, 10_000_000, 0);
+    assert!(found >= 19, "{found}");
 }
 
 #[tokio::test(start_paused = true)]

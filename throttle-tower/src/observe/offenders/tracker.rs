@@ -108,13 +108,14 @@ impl Tracker {
         &self.tags
     }
 
-    /// Counts one refusal of a key, if it has no turn to read the clock and this thread has refused the key before.
+    /// Counts one refusal of a key, or leaves it out, if it has no turn to read the clock and this thread has refused the
+    /// key before.
     #[inline(always)]
     fn is_counted_at_once(&self, place: usize, key: &Key) -> bool {
         self.repeats.get().is_some_and(|own| {
             own.turns.due() != NONE
-                && !own.turns.is_turn()
-                && self.tags.of_short(place, key).is_some_and(|tag| own.count(tag))
+                && (own.sample.leaves_out()
+                    || !own.turns.is_turn() && self.tags.of_short(place, key).is_some_and(|tag| own.count(tag)))
         })
     }
 
@@ -164,14 +165,22 @@ impl Tracker {
         self.count_in_turn(place, policy, key, tag);
     }
 
-    /// Counts one refusal of a key, if this thread has refused the key before. That needs no look at the clock.
+    /// Whether the present refusal is not counted, because a sample of so many is enough. To be asked once for each.
+    #[inline(always)]
+    #[cfg(feature = "dashboard")]
+    pub(in crate::observe) fn leaves_out(&self) -> bool {
+        self.repeats.get().is_some_and(|own| own.sample.leaves_out())
+    }
+
+    /// Counts one refusal of a key that is not left out, if this thread has refused the key before. That needs no look
+    /// at the clock.
     #[inline(always)]
     #[cfg(feature = "dashboard")]
     pub(in crate::observe) fn count_repeated(&self, tag: u64) -> bool {
         self.repeats.get().is_some_and(|own| own.count(tag))
     }
 
-    /// Counts one refusal of a key whose tag is known, after [`pass`](Self::pass).
+    /// Counts one refusal of a key whose tag is known, and which is not left out, after [`pass`](Self::pass).
     pub(in crate::observe) fn count_in_turn(&self, place: usize, policy: &Policy, key: &Key, tag: u64) {
         let Some(own) = self.repeats.take().filter(|own| own.count(tag)) else {
             return self.count_new(place, policy, key, tag);
@@ -200,7 +209,7 @@ impl Tracker {
         }
         for own in self.repeats.iter() {
             own.hand_over_all(recent);
-            own.close(recent);
+            own.begin_minute(recent);
         }
         recent.turn(now);
         self.minute_ends.store(self.micros(recent.ends()), Ordering::Relaxed);
@@ -211,16 +220,18 @@ impl Tracker {
         micros(instant.saturating_duration_since(self.schedule.started()))
     }
 
-    /// Counts a refusal of a key that this thread has not refused before.
+    /// Counts a refusal that is not left out, of a key that this thread has not refused before.
     #[inline(never)]
     pub(in crate::observe) fn count_new(&self, place: usize, policy: &Policy, key: &Key, tag: u64) {
         let named = || Refused { policy: place, digest: self.secret.hash_one(key) };
-        let slot = self.repeats.get().filter(|own| own.wish(tag)).map(|own| (own, named()));
+        let own = self.repeats.get();
+        let weight = own.map_or(1, |own| own.sample.weight());
+        let slot = own.filter(|own| own.wish(tag)).map(|own| (own, named()));
         let Some(mut recent) = try_lock(&self.recent) else {
-            self.uncounted.fetch_add(1, Ordering::Relaxed);
+            self.uncounted.fetch_add(weight, Ordering::Relaxed);
             return;
         };
-        let is_wanting = recent.add(tag, slot.map(|(_, key)| key), 1);
+        let is_wanting = recent.add(tag, slot.map(|(_, key)| key), weight);
         if !is_wanting && let Some((own, key)) = slot {
             own.open(tag, key, &mut recent);
         }

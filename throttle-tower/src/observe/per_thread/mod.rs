@@ -1,6 +1,7 @@
 //! What a thread has of its own, so that a request counts without an atomic step and hardly ever reads the clock. Open
 //! this to add an observer that counts.
 
+pub(super) mod chance;
 #[cfg(any(feature = "metrics", feature = "dashboard"))]
 pub(super) mod counts;
 pub(super) mod own_place;

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// So many threads have a place of their own.
-pub(super) const OWN_PLACES: usize = 16;
+pub(in crate::observe) const OWN_PLACES: usize = 16;
 
 /// One of a kind for each thread that has a place of its own.
 pub(in crate::observe) struct Own<T>([T; OWN_PLACES]);

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::chance::Chance;
+
 /// What a thread keeps of its turns to read the clock, and of the report that it has begun. Only the thread itself
 /// writes it, except for [`due`](Self::due).
 #[derive(Default)]
@@ -14,7 +16,7 @@ pub(in crate::observe) struct Turns {
     quick: AtomicU64,
     /// The time of the last turn, in µs.
     last: AtomicU64,
-    random: AtomicU64,
+    chance: Chance,
     /// When the report is due that a request of this thread has begun, in µs; [`NONE`] if none was.
     pub(super) due: AtomicU64,
 }
@@ -89,17 +91,8 @@ impl Turns {
         };
         self.step.store(step, Ordering::Relaxed);
         self.quick.store(quick, Ordering::Relaxed);
-        let left = if pace.varies { self.at_most(2 * step) } else { step };
+        let left = if pace.varies { self.chance.up_to(2 * step) } else { step };
         self.left.store(left, Ordering::Relaxed);
-    }
-
-    /// A number up to `most` by chance, half of it on average.
-    fn at_most(&self, most: u64) -> u64 {
-        // The constants are Knuth's, of MMIX. The high bits of such a sequence are its best.
-        let random = self.random.load(Ordering::Relaxed);
-        let random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        self.random.store(random, Ordering::Relaxed);
-        ((random >> 32) * (most + 1)) >> 32
     }
 }
 
