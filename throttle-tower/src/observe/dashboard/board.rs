@@ -1,5 +1,5 @@
 use std::any::Any;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
@@ -8,10 +8,13 @@ use throttle_core::{BackendErrorKind, Policy, PolicyName};
 use tokio::time::Instant;
 
 use super::flows::{Flows, Recent, TEN, second};
+use super::shown::Shown;
 use super::tightest::Tightest;
+#[cfg(feature = "rules")]
+use super::tightest::capacities;
 use crate::observe::backends::Backends;
 use crate::observe::offenders::tracker::Tracker;
-use crate::observe::{BuiltOn, Observer};
+use crate::observe::{BuiltOn, Observer, Offender};
 #[cfg(feature = "rules")]
 use crate::throttle::Observed;
 use crate::throttle::{Event, OUTCOMES};
@@ -20,7 +23,7 @@ use crate::time::micros;
 /// What a layer does, for its page: two minutes by the second, at 5 KB for each policy. A request adds to a few numbers,
 /// and waits for nothing.
 pub(super) struct Board {
-    started: Instant,
+    pub(super) started: Instant,
     pub(super) flows: Arc<Flows>,
     pub(super) policies: Box<[PolicyBoard]>,
     pub(super) permits: Box<[PermitBoard]>,
@@ -30,6 +33,10 @@ pub(super) struct Board {
     pub(super) tracker_ahead: u64,
     pub(super) store: StoreBoard,
     backends: Backends,
+    /// The limits that it is of.
+    of: Arc<[Policy]>,
+    #[cfg_attr(not(feature = "rules"), expect(dead_code, reason = "limits are replaced by rules alone"))]
+    page: Weak<Shown>,
 }
 
 #[derive(Default)]
@@ -57,26 +64,41 @@ pub(super) struct StoreBoard {
 
 impl Board {
     /// The tracker counts the refusals of the page's layer, and its secret is what digests of keys are under.
-    pub(super) fn new<'a>(
-        policies: &[Policy],
-        permits: impl Iterator<Item = &'a PolicyName>,
-        tracker: Arc<Tracker>,
-    ) -> Self {
+    pub(super) fn new(of: Arc<[Policy]>, permits: &[PolicyName], tracker: Arc<Tracker>, page: &Arc<Shown>) -> Self {
         let policy = |policy: &Policy| PolicyBoard { name: policy.name().to_owned(), ..PolicyBoard::default() };
         let permit = |name: &PolicyName| PermitBoard { name: name.as_str().to_owned(), ..PermitBoard::default() };
-        let flows = Flows::new(policies.len());
+        let flows = Flows::new(of.len());
         let started = flows.schedule.started();
         Self {
             started,
             flows: Arc::new(flows),
-            policies: policies.iter().map(policy).collect(),
-            permits: permits.map(permit).collect(),
-            tightest: Tightest::new(tracker.secret(), policies),
+            policies: of.iter().map(policy).collect(),
+            permits: permits.iter().map(permit).collect(),
+            tightest: Tightest::new(tracker.secret(), &of),
             tracker_ahead: micros(started.saturating_duration_since(tracker.started())),
             tracker,
             store: StoreBoard::default(),
             backends: Backends::default(),
+            of,
+            page: Arc::downgrade(page),
         }
+    }
+
+    /// The keys that were refused most.
+    pub(super) fn offenders(&self, n: usize) -> Vec<Offender> {
+        self.tracker.list(n, &self.of)
+    }
+
+    /// Whether all that a board knows of limits is the same of these.
+    #[cfg(feature = "rules")]
+    pub(super) fn is_of(&self, other: &Observed) -> bool {
+        let permits = self.permits.iter().map(|permit| permit.name.as_str());
+        let is_same = |(own, other): (&Policy, &Policy)| {
+            own.policy_name() == other.policy_name() && capacities(own).eq(capacities(other))
+        };
+        self.of.len() == other.policies.len()
+            && self.of.iter().zip(&*other.policies).all(is_same)
+            && permits.eq(other.permits.iter().map(PolicyName::as_str))
     }
 
     pub(super) fn moment(&self) -> Moment {
@@ -101,10 +123,22 @@ impl Observer for Arc<Board> {
         Some(&self.tracker)
     }
 
-    /// It knows limits by their places. The tracker goes on alone.
+    /// It knows limits by their places, and what an unused key has of each. The page goes on with another board.
     #[cfg(feature = "rules")]
     fn renewed(&self, former: &Observed, of: &Observed) -> Option<Box<dyn Observer>> {
-        if former.has_names_of(of) { None } else { Some(Box::new(Arc::new(self.tracker.anew()))) }
+        if self.is_of(of) {
+            return None;
+        }
+        let page = self.page.upgrade();
+        if let Some(made) = page.as_ref().and_then(|page| page.made_for(of, self)) {
+            return Some(Box::new(made));
+        }
+        let tracker =
+            if former.has_names_of(of) { Arc::clone(&self.tracker) } else { Arc::new(self.tracker.anew()) };
+        let page = page.unwrap_or_default();
+        let board = Arc::new(Board::new(Arc::clone(&of.policies), &of.permits, tracker, &page));
+        page.add(Arc::clone(&board));
+        Some(Box::new(board))
     }
 
     fn built(&self, on: &Arc<BuiltOn>) {

@@ -21,6 +21,7 @@ use tower::{Layer, ServiceExt, service_fn};
 
 use super::board::Board;
 use super::rendered::Rendered;
+use super::shown::Shown;
 use crate::observe::offenders::tracker::Tracker;
 use crate::observe::{Observer, Offender};
 use crate::throttle::{Event, Outcome};
@@ -502,7 +503,14 @@ fn tell(board: &Arc<Board>, outcome: Outcome<'_>, decision: Option<&Decision>, c
 
 fn board() -> Arc<Board> {
     let policy = Policy::new("per-key", Gcra::new(Rate::per_hour(4)).burst(4)).unwrap();
-    Arc::new(Board::new(&[policy], std::iter::empty(), Arc::new(Tracker::new(None))))
+    Arc::new(Board::new([policy].into(), &[], Arc::new(Tracker::new(None)), &Arc::default()))
+}
+
+/// A page that shows a board.
+fn shown(board: &Arc<Board>) -> Arc<Shown> {
+    let shown = Arc::<Shown>::default();
+    shown.add(Arc::clone(board));
+    shown
 }
 
 fn read(rendered: &Rendered) -> Value {
@@ -512,7 +520,7 @@ fn read(rendered: &Rendered) -> Value {
 #[tokio::test(start_paused = true)]
 async fn page_shows_who_decides_and_since_when() {
     let board = board();
-    let rendered = Rendered::new(Arc::clone(&board), |_| Vec::new());
+    let rendered = Rendered::new(shown(&board), |_, _| Vec::new());
     let calls = [Call::from(throttle_core::Key::from("ada"))];
     let decide_by = |kind: Option<BackendErrorKind>| {
         let decided = match kind {
@@ -553,7 +561,7 @@ async fn page_shows_who_decides_and_since_when() {
 async fn data_is_written_once_a_second_however_many_read_it() {
     let written = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&written);
-    let rendered = Rendered::new(board(), move |_| {
+    let rendered = Rendered::new(shown(&board()), move |_, _| {
         counter.fetch_add(1, Ordering::Relaxed);
         Vec::new()
     });
@@ -574,7 +582,7 @@ async fn requests_do_not_wait_for_readers() {
     let (leave, may_leave) = std::sync::mpsc::channel::<()>();
     let may_leave = std::sync::Mutex::new(may_leave);
     // A reader that stops in the middle of reading.
-    let rendered = Rendered::new(Arc::clone(&board), move |_| {
+    let rendered = Rendered::new(shown(&board), move |_, _| {
         inside.send(()).unwrap();
         may_leave.lock().unwrap().recv().unwrap();
         Vec::new()
@@ -615,7 +623,7 @@ async fn events_come_once_a_second_with_the_data_and_end_after_a_while() {
 /// A line break would end the event.
 #[tokio::test(start_paused = true)]
 async fn text_of_keys_stays_inside_its_event() {
-    let rendered = Rendered::new(board(), |_| {
+    let rendered = Rendered::new(shown(&board()), |_, _| {
         let policy = PolicyName::new("per-key").unwrap();
         vec![Offender { policy, digest: Some(1), refused: 1, shown: Some("a\n\ndata: {}\r\u{2028}\"".into()) }]
     });

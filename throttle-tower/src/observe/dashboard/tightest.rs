@@ -40,6 +40,12 @@ struct Capacity {
     tight_below: AtomicU64,
 }
 
+impl Capacity {
+    fn new(of: u64) -> Self {
+        Self { of, tight_below: AtomicU64::new(0) }
+    }
+}
+
 /// What a decision says about a key.
 struct Standing {
     left: u64,
@@ -55,9 +61,9 @@ impl Tightest {
             list: Mutex::default(),
             marks: Marks::default(),
             enters_below: AtomicU64::new(0),
-            capacities: policies.iter().map(capacities).collect(),
+            capacities: policies.iter().map(|policy| capacities(policy).map(Capacity::new).collect()).collect(),
             tight_of_only: match policies {
-                [only] => capacities(only).iter().map(|_| AtomicU64::new(0)).collect(),
+                [only] => capacities(only).map(|_| AtomicU64::new(0)).collect(),
                 _ => Box::default(),
             },
             clear_at: AtomicU64::new(u64::MAX),
@@ -175,13 +181,10 @@ fn units(share: u64, of: u64) -> u64 {
     u64::try_from(product.div_ceil(whole)).unwrap_or(u64::MAX)
 }
 
-fn capacities(policy: &Policy) -> Box<[Capacity]> {
-    let capacity = |policy: &Policy| Capacity { of: policy.algorithm().capacity(), tight_below: AtomicU64::new(0) };
-    if policy.is_tiered() {
-        policy.tiers().map(|(_, tier)| capacity(tier)).collect()
-    } else {
-        [capacity(policy)].into()
-    }
+/// The units that an unused key has, by the policy's tiers.
+pub(super) fn capacities(policy: &Policy) -> impl Iterator<Item = u64> {
+    let untiered = (!policy.is_tiered()).then_some(policy);
+    untiered.into_iter().chain(policy.tiers().map(|(_, tier)| tier)).map(|policy| policy.algorithm().capacity())
 }
 
 #[cfg(test)]

@@ -296,7 +296,7 @@ async fn observers_follow_limits_that_come_and_go() {
     let few = file(&[limit("a", "9/day", "")]);
     let many = |rate: &str| file(&[limit("b", "9/day", ""), limit("c", rate, ""), limit("a", "9/day", "")]);
     let (layer, handle) = live(&few, memory());
-    let (layer, _page) = layer.metrics("replaced").traced().dashboard::<()>();
+    let (layer, page) = layer.metrics("replaced").traced().dashboard::<()>();
     let offenders = || layer.offenders(9).into_iter().map(|one| (one.policy.to_string(), one.refused));
     assert_eq!((admitted(&layer, 10).await, offenders().collect::<Vec<_>>()), (9, vec![("a".to_owned(), 1)]));
     handle.replace(&few.replace("9/day", "10/day")).unwrap();
@@ -305,6 +305,41 @@ async fn observers_follow_limits_that_come_and_go() {
     assert_eq!((admitted(&layer, 5).await, offenders().collect::<Vec<_>>()), (2, vec![("c".to_owned(), 3)]));
     handle.replace(&few).unwrap();
     assert_eq!(offenders().count(), 0, "the places are those of other limits");
+    drop(page);
+    handle.replace(&many("2/day")).unwrap();
+}
+
+#[cfg(feature = "dashboard")]
+#[tokio::test]
+async fn page_follows_limits_that_come_and_go_and_change() {
+    async fn names(page: &axum::Router) -> (bool, Vec<String>, Vec<u64>) {
+        let request = http::Request::get("/data.json").body(axum::body::Body::empty()).unwrap();
+        let response = page.clone().oneshot(request).await.unwrap();
+        let body = axum::body::to_bytes(response.into_body(), 1 << 20).await.unwrap();
+        let data: serde_json::Value = serde_json::from_slice(&body).unwrap();
+        let each = |field: &str| data[field].as_array().unwrap().clone();
+        let names = each("policies").iter().map(|policy| policy["name"].as_str().unwrap().to_owned()).collect();
+        let capacities = each("tightest").iter().map(|key| key["of"].as_u64().unwrap()).collect();
+        (data["reporting"].as_bool().unwrap(), names, capacities)
+    }
+    let two = |rate: &str| file(&[limit("b", "9/day", ""), limit("a", rate, "")]);
+    let (layer, handle) = live(&file(&[limit("a", "9/day", "")]), memory());
+    let (layer, page) = layer.dashboard::<()>();
+    admitted(&layer, 1).await;
+    assert_eq!(names(&page).await, (true, vec!["a".to_owned()], vec![9]));
+    handle.replace(&two("9/day")).unwrap();
+    admitted(&layer, 1).await;
+    assert_eq!(names(&page).await, (true, vec!["b".to_owned(), "a".to_owned()], vec![9, 9]));
+    handle.replace(&two("20/day")).unwrap();
+    admitted(&layer, 1).await;
+    let mut shown = names(&page).await;
+    shown.2.sort_unstable();
+    assert_eq!(shown, (true, vec!["b".to_owned(), "a".to_owned()], vec![9, 20]));
+    handle.replace("version = 2").unwrap_err();
+    assert_eq!(names(&page).await.1.len(), 2);
+    drop((layer, handle));
+    tokio::time::sleep(std::time::Duration::from_millis(1_100)).await;
+    assert_eq!(names(&page).await.0, false, "nothing is left that reports to it");
 }
 
 /// Two files in turn while requests run: each request is decided by one of them, and none gets more than the larger.
