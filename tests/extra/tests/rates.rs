@@ -37,7 +37,7 @@ fn is_file_separator(c: char) -> bool {
 }
 
 fn without_zero_periods(text: &str) -> String {
-    let end_of_zeros = text.rfind(|c: char| c == '0').map_or(0, |place| place + 1);
+    let end_of_zeros = text.rfind('0').map_or(0, |place| place + 1);
     let start = text[..end_of_zeros].trim_end_matches('0').len();
     let is_whole_number = !text[..start].ends_with(|c: char| c.is_ascii_digit());
     let is_period = text[..start].contains(['/', 'p', 'P']);
@@ -114,14 +114,12 @@ fn class(text: &str, theirs: Option<&[Meaning]>, long: Option<&[Meaning]>) -> Op
 
 /// Why `Rate` refuses what means this to `limits`.
 fn refused(text: &str, meaning: Meaning) -> Option<String> {
-    let subsets = (1_u32..1 << REWRITES.len()).map(|bits| {
-        let chosen = REWRITES.iter().enumerate().filter(move |(place, _)| bits >> place & 1 == 1);
-        (bits.count_ones(), chosen.map(|(_, rewrite)| rewrite).collect::<Vec<_>>())
-    });
-    let mut subsets: Vec<_> = subsets.map(|(count, chosen)| (count, chosen)).collect();
-    subsets.insert(0, (0, Vec::new()));
-    subsets.sort_by_key(|(count, _)| *count);
-    subsets.into_iter().find_map(|(_, chosen)| {
+    let mut subsets: Vec<u32> = (0..1 << REWRITES.len()).collect();
+    // As few rewrites as explain it.
+    subsets.sort_by_key(|subset| subset.count_ones());
+    subsets.into_iter().find_map(|subset| {
+        let chosen = REWRITES.iter().enumerate().filter(|(place, _)| subset >> place & 1 == 1);
+        let chosen: Vec<_> = chosen.map(|(_, rewrite)| rewrite).collect();
         let rewritten = chosen.iter().fold(text.to_owned(), |text, rewrite| (rewrite.rewrite)(&text));
         let names: Vec<&str> = chosen.iter().map(|rewrite| rewrite.name).chain(value(&rewritten, meaning)?).collect();
         (!names.is_empty()).then(|| names.join(", "))
