@@ -12,8 +12,8 @@ fn no_text_of_a_fuzzer_makes_the_reader_of_rules_fail() {
     for name in ["read", "replace"] {
         assert!(said.contains(&format!("{name}: no failure")), "{said}");
     }
-    // A fuzzer that stops early, or reads nothing, has not looked.
+    // The files of the tests are some 360. A fuzzer that reads no more than those has not looked.
     let runs = said.lines().filter_map(|line| line.strip_prefix("stat::number_of_executed_units:"));
     let runs: Vec<u64> = runs.map(|runs| runs.trim().parse().expect("a number")).collect();
-    assert!(runs.len() == 2 && runs.iter().all(|runs| *runs > 2_000), "{runs:?} runs\n{said}");
+    assert!(runs.len() == 2 && runs.iter().all(|runs| *runs > 500), "{runs:?} runs\n{said}");
 }
