@@ -1,14 +1,15 @@
 #!/bin/sh
-# Runs the tests that need other programs: a Prometheus, a browser. The last line counts them.
+# Runs the tests that need other programs: a Prometheus, a browser, a fuzzer, a Python package. The last line counts them.
 #
 #   sh tests/extra.sh                         all of them
 #   THROTTLE_SCREENSHOT=1 sh tests/extra.sh   the same, and takes the picture that examples/dashboard/README.md shows
 #
 # Fails if a test fails or is ignored. No test is left out: if a program is missing and cannot be installed, none runs.
 #
-# Needs Rust and Debian's packages prometheus, chromium, chromium-driver and redis-server. If one of them is missing,
-# this script installs it with apt-get (as root or with sudo), and says so first. With THROTTLE_NO_INSTALL=1 it stops
-# instead. The tests start servers of their own, on free ports of 127.0.0.1, and end them.
+# Needs Rust and Debian's packages prometheus, chromium, chromium-driver, redis-server, g++ and python3-venv. If one of
+# them is missing, this script installs it with apt-get (as root or with sudo), and says so first. So it does with the
+# Python packages of tests/extra/requirements.txt, in an environment of their own below the target folder. With
+# THROTTLE_NO_INSTALL=1 it stops instead. The tests start servers of their own, on free ports of 127.0.0.1, and end them.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -39,6 +40,8 @@ find_missing() {
     needs chromium chromium
     needs chromedriver chromium-driver
     needs redis-server redis-server
+    needs c++ g++
+    python3 -c 'import ensurepip' 2>/dev/null || missing="$missing python3-venv"
     # A package that provides two programs is named once.
     missing=$(printf '%s\n' $missing | sort -u | tr '\n' ' ')
     missing=${missing% }
@@ -88,6 +91,20 @@ fi
 
 # The programs share what they are made of with the workspace.
 target=${CARGO_TARGET_DIR:-$PWD/target}
+
+# Python packages that the tests compare with. A finished installation has a copy of their list.
+python=$target/python
+list=tests/extra/requirements.txt
+if [ "$(cat "$python/${list##*/}" 2>/dev/null)" != "$(cat $list)" ]; then
+    [ -z "${THROTTLE_NO_INSTALL:-}" ] || stop "Python packages are missing in $python, and THROTTLE_NO_INSTALL is set"
+    echo "==> about to install the Python packages of $list into $python"
+    quietly python3 -m venv --clear "$python" || stop "could not make $python"
+    quietly "$python/bin/python" -m pip install --disable-pip-version-check -r $list || stop "could not install $list"
+    cat $list >"$python/${list##*/}"
+fi
+THROTTLE_PYTHON=$python/bin/python
+export THROTTLE_PYTHON
+
 echo "==> the example, and the tests of tests/extra"
 cargo build --package dashboard --target-dir "$target"
 THROTTLE_EXAMPLE=$target/debug/dashboard

@@ -7,10 +7,11 @@ cd "$(dirname "$0")/.."
 
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-mkdir -p "$folder/bin" "$folder/project/tests" "$folder/project/.ci"
+mkdir -p "$folder/bin" "$folder/project/tests/extra" "$folder/project/.ci"
 cp tests/run.sh "$folder/project/tests/run.sh"
 cp tests/extra.sh "$folder/project/tests/extra.sh"
 cp tests/models.sh "$folder/project/tests/models.sh"
+cp tests/extra/requirements.txt "$folder/project/tests/extra/requirements.txt"
 cp .ci/run "$folder/project/.ci/run"
 echo 3 >"$folder/project/tests/floor"
 echo : >"$folder/project/tests/run_sh_test.sh"
@@ -33,7 +34,14 @@ case $1 in
     tree) printf "%b\n" "$TREE" ;;
 esac
 [ "$1" != "${FAILS:-}" ]'
-for program in redis-server prometheus promtool chromium chromedriver; do pretend $program ':'; done
+for program in redis-server prometheus promtool chromium chromedriver c++; do pretend $program ':'; done
+# shellcheck disable=SC2016 # The fake script expands it.
+pretend python3 '
+for last; do :; done
+case $2 in
+    venv) /bin/mkdir -p "$last/bin" && /bin/cp "$0" "$last/bin/python" ;;
+    pip) [ -z "${NO_PACKAGES:-}" ] ;;
+esac'
 
 result='test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s'
 failures=0
@@ -98,7 +106,10 @@ called 'golden cases=none golden=other.json'
 check other_vectors_that_fail fails $run 'FAILED' THROTTLE_GOLDEN=other.json \
     SAYS='test result: FAILED. 3 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out'
 
-check all_extra_tests_pass ok $extra 'extra tests: 3 passed, 0 failed'
+check python_packages_asked_not_to_install fails $extra 'THROTTLE_NO_INSTALL is set' THROTTLE_NO_INSTALL=1
+check python_packages_that_cannot_be_installed fails $extra 'could not install' NO_PACKAGES=1
+check python_packages_are_named_before_they_are_installed ok $extra 'about to install the Python packages'
+check all_extra_tests_pass ok $extra 'extra tests: 3 passed, 0 failed' NO_PACKAGES=1
 called 'cargo build --package dashboard'
 called 'cargo test --manifest-path tests/extra/Cargo.toml --locked'
 check an_example_that_does_not_build fails $extra 'the example' FAILS=build

@@ -1,6 +1,6 @@
 //! How the limits of a file are composed: `compose`. By default a request must be admitted by all.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use super::entry::Entry;
 use super::names::{did_you_mean, listed};
@@ -59,7 +59,8 @@ impl Shape {
 
 #[derive(Default)]
 struct Names<'e> {
-    places: HashMap<&'e str, usize>,
+    /// In an order, so that of names that are as near the same one is suggested each time.
+    places: BTreeMap<&'e str, usize>,
     mentioned: Vec<bool>,
     /// How many names no limit has.
     unknown: usize,
@@ -107,9 +108,7 @@ impl Names<'_> {
             }
             let known = || self.places.keys().copied();
             let near = did_you_mean(name, known());
-            let mut names: Vec<&str> = known().collect();
-            names.sort_unstable();
-            let near = if near.is_empty() { format!("; there are {}", listed(names)) } else { near };
+            let near = if near.is_empty() { format!("; there are {}", listed(known())) } else { near };
             field.problem(format_args!("no limit has this name{near}"));
             return None;
         };

@@ -85,6 +85,8 @@
 //! | [`[[concurrency]]`](#requests-in-flight) | a limit of requests in flight: [`Concurrency`](crate::Concurrency) |
 //! | [`compose`](#composition) | before the first `[[limit]]`: how they are composed; by default all of them must admit a request |
 //!
+//! [`coming_from`] shows the rule sets of other limiters as such files.
+//!
 //! A file without limits must say `limit = []` (or `plans = []`, or `concurrency = []`). It has at most 1,023
 //! limits, and 1 MiB.
 //!
@@ -215,6 +217,8 @@ mod algorithm;
 mod bounds;
 mod change;
 mod client_ip;
+#[doc = include_str!("coming_from.md")]
+pub mod coming_from {}
 mod compose;
 mod document;
 mod entry;

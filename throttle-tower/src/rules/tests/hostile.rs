@@ -74,6 +74,17 @@ fn every_unknown_name_that_is_shown_is_told_what_there_is() {
 }
 
 #[test]
+fn of_names_that_are_as_near_the_same_one_is_suggested_each_time() {
+    let limit = |n| format!("[[limit]]\nname = \"l{n}\"\nby = \"constant\"\ngcra = {{ rate = \"1/s\" }}\n");
+    let text = format!("version = 1\ncompose = [\"lx\"]\n{}", (0..10).rev().map(limit).collect::<String>());
+    for _ in 0..20 {
+        let error = Rules::from_str("f", &text, Registry::new()).unwrap_err();
+        let message = "compose[0] is \"lx\": no limit has this name; did you mean \"l0\"?";
+        assert_eq!(error.problems()[0].message(), message);
+    }
+}
+
+#[test]
 fn file_in_which_everything_is_wrong_has_twenty_problems_and_a_count() {
     let names: String = (0..30_000).map(|n| format!("n{n} = {n}\n")).collect();
     let error = Rules::from_str("f", &names, Registry::new()).unwrap_err();

@@ -1,6 +1,7 @@
 #[cfg(feature = "admin")]
 mod administered;
 mod bad;
+mod coming_from;
 mod explained;
 mod good;
 mod hostile;
