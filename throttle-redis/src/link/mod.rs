@@ -23,10 +23,10 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 use tokio::sync::watch;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use breaker::{Breaker, Failure, Leave};
-use connection::{Command, Connector, Fault, FaultKind, Reply};
+use connection::{Command, Connector, Fault, FaultKind, Pending, Place, Reply};
 use late_answer::{SentCommand, Verdict};
 use reconnect_pauses::{Pauses, Reconnecting};
 use server_clock::ServerClock;
@@ -244,7 +244,11 @@ impl Link {
         if now >= until {
             return Err(CallError::TooLate);
         }
-        let mut underway = live.send(command, now, self.deadline);
+        let mut underway = match live.place(&command) {
+            None => live.send(command, now, self.deadline),
+            // Boxed because most connections have no bound: every call's future would have room for it.
+            Some(place) => Box::pin(self.send_from(place, command, until)).await?,
+        };
         match underway.answer_by(until).await {
             Some(answer) => {
                 self.note_answer(self.range(slot));
@@ -255,6 +259,17 @@ impl Link {
                 Err(CallError::Late)
             }
         }
+    }
+
+    /// Waits for a place until `until`. The store's deadline begins when there is one.
+    async fn send_from(
+        &self,
+        place: Pending<Place>,
+        command: Command,
+        until: Instant,
+    ) -> Result<SentCommand, CallError> {
+        let place = timeout_at(until, place).await.map_err(|_| CallError::Expired)?.map_err(CallError::Fault)?;
+        Ok(SentCommand::new(place(command), Instant::now(), self.deadline))
     }
 
     fn note_answer(&self, range: usize) {

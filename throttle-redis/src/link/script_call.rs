@@ -55,7 +55,7 @@ impl<S: Subject + ?Sized> ScriptCall<'_, S> {
         command.push(slack);
         headers.iter().for_each(|header| command.push(header));
         self.subject.push_words(&mut command);
-        command.to(route)
+        command.to(route).about(self.slot)
     }
 
     fn load(&self, route: Route) -> Command {
@@ -64,7 +64,7 @@ impl<S: Subject + ?Sized> ScriptCall<'_, S> {
             Route::Address { host, port, .. } => Route::Address { host, port, asking: false },
             route => route,
         };
-        Command::new("SCRIPT").arg("LOAD").arg(self.script.source()).to(route)
+        Command::new("SCRIPT").arg("LOAD").arg(self.script.source()).to(route).about(self.slot)
     }
 
     /// Runs the call, and lets the link learn from its outcome.
