@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use common::{LimitTree, policy};
 use throttle_core::{FixedWindow, Rate};
 use throttle_redis::{Cluster, RedisBackend, RedisBuilder};
-use throttle_test_servers::{Cluster as Servers, slot_of};
+use throttle_test_servers::{Cluster as Servers, Server, slot_of};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
@@ -38,6 +38,7 @@ fn key(place: usize) -> String {
 
 /// A load on one slot, until it is stopped.
 struct Load {
+    limits: Arc<LimitTree>,
     stop: Arc<AtomicBool>,
     decided: Arc<AtomicU64>,
     tasks: JoinSet<Vec<u64>>,
@@ -62,7 +63,7 @@ impl Load {
             }
         };
         let tasks = (0..tasks).map(one).collect();
-        Self { stop, decided, tasks }
+        Self { limits: Arc::clone(limits), stop, decided, tasks }
     }
 
     /// Waits until so many more decisions were made.
@@ -71,6 +72,20 @@ impl Load {
         while self.decided.load(Ordering::Relaxed) < from + decisions {
             assert!(start.elapsed() < PATIENCE, "the load stands still");
             sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    /// Waits until decisions share calls.
+    async fn is_merged(&self) {
+        let start = Instant::now();
+        loop {
+            let before = self.limits.backend.stats();
+            self.goes_on(500).await;
+            let after = self.limits.backend.stats();
+            if 2 * (after.calls - before.calls) < after.decisions - before.decisions {
+                return;
+            }
+            assert!(start.elapsed() < PATIENCE, "decisions travel alone: {after:?}");
         }
     }
 
@@ -86,9 +101,9 @@ async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> 
     tokio::task::spawn_blocking(work).await.expect("no panic")
 }
 
-/// Moves the slot to another server, back, and away again. Each step waits for the load, so that calls meet a slot whose
-/// keys are on both sides.
-async fn move_to_and_fro(servers: &Arc<Servers>, load: &Load) {
+/// Moves the slot to another server, back, and away again. Each step waits for the load, so that calls meet a slot
+/// whose keys are on both sides. `settles` is awaited after each move.
+async fn move_to_and_fro(servers: &Arc<Servers>, load: &Load, settles: impl AsyncFn()) {
     let slot = slot_of(TAG);
     let home = servers.master_of(slot);
     let away = (home + 1) % 3;
@@ -104,7 +119,7 @@ async fn move_to_and_fro(servers: &Arc<Servers>, load: &Load) {
         }
         let moving = Arc::clone(servers);
         aside(move || moving.close_slot(from, to, slot)).await;
-        load.goes_on(500).await;
+        settles().await;
     }
 }
 
@@ -123,6 +138,26 @@ async fn law_06_law_13_no_call_of_a_crowd_is_lost_while_its_slot_moves() {
     let limits = limited(in_one_slot(&servers).max_batch(1));
     let load = Load::start(&limits, 256);
     load.goes_on(1_000).await;
-    move_to_and_fro(&servers, &load).await;
+    move_to_and_fro(&servers, &load, async || load.goes_on(500).await).await;
     assert_exact(&limits, load.stop().await).await;
+}
+
+/// Keys of one call are on both sides of the slot.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn law_06_law_13_decisions_that_shared_calls_travel_alone_while_their_slot_moves() {
+    let servers = Arc::new(aside(Servers::start).await);
+    let limits = limited(in_one_slot(&servers));
+    let load = Load::start(&limits, 64);
+    load.is_merged().await;
+    move_to_and_fro(&servers, &load, async || load.is_merged().await).await;
+    assert_exact(&limits, load.stop().await).await;
+    let refused: u64 = servers.nodes().map(tryagain).sum();
+    assert!(refused > 0, "no call of several decisions met keys on both sides");
+}
+
+/// How many calls a server has answered with `TRYAGAIN`.
+fn tryagain(node: &Server) -> u64 {
+    let info: String = node.query(&["INFO", "errorstats"]);
+    let line = info.lines().find_map(|line| line.strip_prefix("errorstat_TRYAGAIN:count="));
+    line.map_or(0, |count| count.parse().expect("a number"))
 }

@@ -8,6 +8,7 @@ pub(crate) mod hash_slot;
 pub(crate) mod in_flight_limit;
 mod late_answer;
 pub(crate) mod live_connection;
+mod moving_slots;
 mod reconnect;
 mod reconnect_pauses;
 pub(crate) mod script;
@@ -35,6 +36,7 @@ use call_error::CallError;
 use hash_slot::{RANGES, SLOTS};
 use in_flight_limit::{Held, InFlightLimit};
 use live_connection::LiveConnection;
+use moving_slots::MovingSlots;
 
 use crate::observed::Label;
 use crate::stats::Counters;
@@ -66,6 +68,7 @@ pub(crate) struct Link {
     clocks: Vec<ServerClock>,
     /// For each breaker's slots, the work that may be under way.
     pub(crate) room: InFlightLimit,
+    pub(crate) moving: MovingSlots,
     reconnecting: Mutex<Reconnecting>,
     pauses: Mutex<Pauses>,
     generation: AtomicU64,
@@ -103,6 +106,7 @@ impl Link {
             answered: (0..ranges).map(|_| AtomicU64::new(0)).collect(),
             clocks: (0..ranges).map(|_| ServerClock::default()).collect(),
             room: InFlightLimit::new(ranges, deadline / share),
+            moving: MovingSlots::new(),
             reconnecting: Mutex::default(),
             pauses: Mutex::default(),
             generation: AtomicU64::new(0),

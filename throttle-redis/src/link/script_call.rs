@@ -21,6 +21,11 @@ pub(crate) trait Subject: Sync {
 
     /// Adds the arguments behind the head.
     fn push_words(&self, command: &mut Command);
+
+    /// Whether there are several, of which each could have a call of its own.
+    fn is_divisible(&self) -> bool {
+        false
+    }
 }
 
 /// The arguments that every script of a set begins with.
@@ -103,6 +108,14 @@ impl<S: Subject + ?Sized> ScriptCall<'_, S> {
                 Err(CallError::Fault(fault)) => fault,
                 Err(error) => return Err(error),
             };
+            if link.is_cluster() && matches!(fault.kind(), FaultKind::Ask(_) | FaultKind::NotNow) {
+                // Not every `NotNow` is about a slot that moves. The others cost calls for a moment, and nothing else.
+                link.moving.note(self.slot);
+                if self.subject.is_divisible() {
+                    link.counters.repeat();
+                    return Err(CallError::Divided);
+                }
+            }
             if let Some(redirection) = fault.redirection().filter(|_| redirections < REDIRECTIONS) {
                 redirections += 1;
                 route = redirection;

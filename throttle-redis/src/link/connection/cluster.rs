@@ -27,9 +27,9 @@ const CLIENTS: usize = 4;
 
 /// A Redis Cluster: four connections to each server.
 ///
-/// At most 64 calls are under way at once, 16 about each quarter of the slots. Further calls wait for an answer to one of
-/// them. A decision whose call waits until the deadline fails as saturated: it was not charged, and the breaker does not
-/// count it.
+/// At most 64 calls are under way at once, 16 about each quarter of the slots. Further calls wait for an answer to one
+/// of them. A decision whose call waits until the deadline fails as saturated: it was not charged, and the breaker does
+/// not count it.
 ///
 /// Retries of the `redis` client are off, because it would resend a command whose answer was lost. The backend follows
 /// redirections.
