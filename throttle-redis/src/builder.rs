@@ -12,7 +12,7 @@ use crate::keyspace::{Keyspace, Placement};
 use crate::link::Link;
 use crate::link::connection::{Connector, Single};
 use crate::observed::Label;
-use crate::shared::{Options, Shared};
+use crate::shared::{Batches, Options, Shared};
 use crate::shortcut::Shortcut;
 
 impl RedisBackend {
@@ -143,8 +143,9 @@ impl RedisBuilder {
     }
 
     /// Sets how many decisions of a set one script call may carry, 1 to 64; 1 disables batches. A call carries fewer if
-    /// they would keep the server busy for more than about a millisecond, as with large sliding logs. On a cluster
-    /// there are no batches: while a slot moves to another server, only calls with one key are served. Defaults to 64.
+    /// they would keep the server busy for more than about a millisecond, as with large sliding logs. On a cluster, a
+    /// call carries decisions about one hash slot; while that slot moves to another server, each has a call of its own.
+    /// Defaults to 64.
     pub fn max_batch(mut self, decisions: usize) -> Self {
         self.max_batch = decisions;
         self
@@ -231,14 +232,18 @@ impl RedisBuilder {
         let secret = self.secret.unwrap_or_else(|| self.prefix.clone().into_bytes());
         let keyspace = Keyspace::new(&self.prefix, placement, &secret, self.readable)?;
         let slack = if self.clock.is_some() { 600_000 } else { millis(self.slack) };
-        // A call reaches keys of one slot only, and while that slot moves to another server, only a call with one key
-        // is served.
-        let max_batch = if cluster { 1 } else { self.max_batch };
+        let batches = match self.max_batch {
+            1 => Batches::None,
+            // A call reaches keys of one slot only.
+            _ if cluster => Batches::OfSlot,
+            _ => Batches::OfSet,
+        };
+        let max_batch = self.max_batch;
         let shared = Shared {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             link: Link::new(self.connector, self.deadline, self.threshold, self.label),
             keyspace,
-            options: Options { max_batch, queue: self.queue, slack: slack.to_string(), clock: self.clock },
+            options: Options { batches, max_batch, queue: self.queue, slack: slack.to_string(), clock: self.clock },
             policies: PolicyRegistry::default(),
             shortcut: Shortcut::new(self.refusals),
         };
@@ -275,7 +280,8 @@ mod tests {
     #[test]
     fn defaults_are_as_documented() {
         let shared = builder().build().expect("valid options").shared;
-        let Options { max_batch, queue, slack, clock } = &shared.options;
+        let Options { batches, max_batch, queue, slack, clock } = &shared.options;
+        assert_eq!(*batches, Batches::OfSet);
         assert_eq!((*max_batch, *queue, slack.as_str(), clock.is_none()), (64, 1_024, "10000", true));
         assert_eq!(shared.link.deadline, Duration::from_millis(25));
         let tag = Placement::SingleSlot("all".to_owned());
@@ -285,11 +291,15 @@ mod tests {
     }
 
     #[test]
-    fn decisions_are_not_batched_on_a_cluster() {
-        let max_batch = |builder: RedisBuilder| builder.build().expect("valid options").shared.options.max_batch;
-        assert_eq!(max_batch(builder().per_key_slot()), 64, "one server has all slots");
-        assert_eq!(max_batch(RedisBuilder::new(Box::new(ByHand::cluster())).single_slot("x")), 1);
-        assert_eq!(max_batch(RedisBuilder::new(Box::new(ByHand::cluster())).per_key_slot()), 1);
+    fn decisions_are_batched_by_slot_on_a_cluster() {
+        let batches = |builder: RedisBuilder| builder.build().expect("valid options").shared.options.batches;
+        let cluster = || RedisBuilder::new(Box::new(ByHand::cluster()));
+        assert_eq!(batches(builder().per_key_slot()), Batches::OfSet, "one server has all slots");
+        assert_eq!(batches(cluster().single_slot("x")), Batches::OfSlot);
+        assert_eq!(batches(cluster().per_key_slot()), Batches::OfSlot);
+        for builder in [builder(), cluster().per_key_slot()] {
+            assert_eq!(batches(builder.max_batch(1)), Batches::None);
+        }
     }
 
     #[test]

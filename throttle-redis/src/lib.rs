@@ -139,5 +139,5 @@ pub use link::connection::Pool;
 pub use link::connection::Sentinel;
 #[cfg(feature = "tls")]
 pub use link::connection::Tls;
-pub use link::connection::{Command, Connection, Connector, Fault, FaultKind, Pending, Reply, Route, Single};
+pub use link::connection::{Command, Connection, Connector, Fault, FaultKind, Pending, Place, Reply, Route, Single};
 pub use stats::Stats;

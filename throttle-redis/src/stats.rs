@@ -56,7 +56,8 @@ counters! {
     cached_refusals, denied;
     /// Script calls sent, repetitions and settlements among them; fewer than decisions where those were batched.
     calls, called;
-    /// Calls that were repeated after an answer that proved that they had not run.
+    /// Calls that were repeated after an answer that proved that they had not run. A call that is repeated as several
+    /// calls, one for each of its decisions, counts once.
     repeated, repeat;
     /// Scripts loaded into a server.
     scripts_loaded, loaded;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! cargo bench -p throttle-redis --all-features                 every table
-//! cargo bench -p throttle-redis --all-features -- tasks script  some of them
+//! cargo bench -p throttle-redis --all-features -- tasks script  some of them: tasks, script, cluster
 //! ROUNDS=7 cargo bench …                                        more rounds than 5; rows are their medians
 //! ```
 //!
@@ -11,6 +11,7 @@
 #![allow(clippy::print_stdout, clippy::float_arithmetic, reason = "it prints figures")]
 
 mod capture;
+mod cluster;
 mod load;
 mod measure;
 mod scripts;
@@ -19,7 +20,7 @@ mod tasks;
 use std::env;
 use std::process::Command;
 
-use throttle_test_servers::Server;
+use throttle_test_servers::{Cluster, Server};
 
 fn main() {
     let wanted: Vec<String> = env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
@@ -36,6 +37,11 @@ fn main() {
     }
     if wants("tasks") {
         tasks::run(&server);
+    }
+    if wants("cluster") {
+        let servers = Cluster::start();
+        servers.nodes().filter_map(Server::process_id).for_each(|process| pin(process, "0"));
+        cluster::run(&servers);
     }
 }
 

@@ -24,10 +24,15 @@ pub(crate) struct Sample {
 
 /// Runs `work`, which returns how often it did it and how long each took in µs, if it knows.
 pub(crate) fn sample(server: &Server, work: impl FnOnce() -> (u64, Vec<f64>)) -> Sample {
-    let (client, there, start) = (own_cpu(), server.cpu_time(), Instant::now());
+    sample_of(|| server.cpu_time(), work)
+}
+
+/// The same, with the processor time of the servers as `cpu_time` returns it.
+pub(crate) fn sample_of(cpu_time: impl Fn() -> Duration, work: impl FnOnce() -> (u64, Vec<f64>)) -> Sample {
+    let (client, there, start) = (own_cpu(), cpu_time(), Instant::now());
     let (count, mut each) = work();
     let elapsed = start.elapsed().as_secs_f64();
-    let (client, there) = (own_cpu() - client, server.cpu_time() - there);
+    let (client, there) = (own_cpu() - client, cpu_time() - there);
     each.sort_by(f64::total_cmp);
     let at = |share: f64| each.get((each.len() as f64 * share) as usize).copied().unwrap_or(f64::NAN);
     let a_piece = |spent: Duration| spent.as_secs_f64() * 1e6 / count as f64;

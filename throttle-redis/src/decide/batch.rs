@@ -1,4 +1,5 @@
-//! Batches the decisions of a set that wait for the connection: they travel in one call.
+//! Batches the decisions of a set that wait for the connection: they travel in one call. On a cluster, they are those
+//! about one slot.
 //!
 //! A few calls are under way at once, and each carries all waiting decisions. While calls with many decisions are under
 //! way, a single decision waits until one of them has ended instead of starting a call of its own, and later decisions
@@ -37,8 +38,8 @@ const SHARE: usize = 2;
 /// How long after its deadline a decision waits for an answer that says so.
 const GRACE: Duration = Duration::from_millis(5);
 
-/// The decisions of one set that wait for a call, and the calls under way.
-#[derive(Default)]
+/// The decisions of one set that wait for a call, and the calls under way. Clones are the same batcher.
+#[derive(Clone, Default)]
 pub(crate) struct Batcher(Arc<Mutex<Waiting>>);
 
 #[derive(Default)]

@@ -22,6 +22,10 @@ pub(crate) async fn decide_one(shared: &Arc<Shared>, ask: &Arc<Ask>, until: Inst
 /// Decides several requests in one call. The caller has taken the room for it.
 pub(crate) async fn decide_batch(shared: &Arc<Shared>, asks: &[Arc<Ask>], until: Instant) -> Result<Parts, CallError> {
     let Some(first) = asks.first() else { return Ok(Parts::new()) };
+    // Calls that left while these decisions waited may have found that the slot is moving.
+    if asks.len() > 1 && shared.link.moving.contains(first.slot) {
+        return Err(CallError::Divided);
+    }
     ask_all(shared, &first.prepared.scripts.decide, asks, until).await
 }
 
@@ -60,6 +64,10 @@ impl Subject for [Arc<Ask>] {
 
     fn push_words(&self, command: &mut Command) {
         self.iter().flat_map(|ask| ask.costs()).for_each(|cost| command.push(cost));
+    }
+
+    fn is_divisible(&self) -> bool {
+        self.len() > 1
     }
 }
 

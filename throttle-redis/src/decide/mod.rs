@@ -1,6 +1,7 @@
 //! Decides one request: by a shortcut, in one script call, or in one call for each hash slot.
 
 pub(crate) mod batch;
+pub(crate) mod by_slot;
 pub(crate) mod call;
 mod cross_slot;
 pub(crate) mod one_slot;

@@ -10,7 +10,7 @@ use super::set::RedisSet;
 use crate::link::call_error::CallError;
 use crate::script::reply::{Part, answer};
 use crate::script::request::Ask;
-use crate::shared::Shared;
+use crate::shared::{Batches, Shared};
 
 pub(crate) async fn decide_in_one_slot(
     shared: &Arc<Shared>,
@@ -34,18 +34,40 @@ pub(crate) async fn ask_in_one_slot(
 ) -> Result<Part, CallError> {
     let _leave = shared.link.leave(ask.slot)?;
     // All decisions in one call are made as of one instant.
-    let part = if shared.options.max_batch > 1 && ask.as_of.is_none() {
-        set.batcher.ask(shared, ask, until).await?
-    } else {
-        let _place = set.waiting.try_acquire().map_err(|_| CallError::Saturated)?;
-        let _room = shared.link.room_for_one(&set.room, (ask.slot, ask.work()), until).await?;
-        call::decide_one(shared, ask, until).await?
+    let is_as_of_now = ask.as_of.is_none();
+    let part = match shared.options.batches {
+        Batches::OfSet if is_as_of_now => set.batcher.ask(shared, ask, until).await?,
+        batches => {
+            let _place = set.waiting.try_acquire().map_err(|_| CallError::Saturated)?;
+            let _room = shared.link.room_for_one(&set.room, (ask.slot, ask.work()), until).await?;
+            if batches == Batches::OfSlot && is_as_of_now {
+                ask_with_its_slot(shared, set, ask, until).await?
+            } else {
+                call::decide_one(shared, ask, until).await?
+            }
+        }
     };
     if part.flag() == Some(b'C') {
         // One of the values was written under other parameters, and the script did nothing.
         return Box::pin(call::carry_over(shared, ask, until)).await;
     }
     Ok(part)
+}
+
+/// Asks in one call with other decisions about the slot, or by itself while the slot moves to another server.
+async fn ask_with_its_slot(
+    shared: &Arc<Shared>,
+    set: &RedisSet,
+    ask: &Arc<Ask>,
+    until: Instant,
+) -> Result<Part, CallError> {
+    if !shared.link.moving.contains(ask.slot) {
+        match set.slot_batchers.ask(shared, ask, until).await {
+            Err(CallError::Divided) => {}
+            answered => return answered,
+        }
+    }
+    call::decide_one(shared, ask, until).await
 }
 
 #[cfg(test)]

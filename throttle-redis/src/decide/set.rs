@@ -11,6 +11,7 @@ use throttle_core::{ConfigError, Policy, PolicySet};
 use tokio::sync::Semaphore;
 
 use super::batch::Batcher;
+use super::by_slot::SlotBatchers;
 use crate::keyspace::{Keyspace, PolicyNames};
 use crate::link::in_flight_limit::InFlightLimit;
 use crate::script::prepared::Prepared;
@@ -42,9 +43,11 @@ pub struct RedisSet {
     pub(crate) names: Vec<PolicyNames>,
     prepared: ArcSwap<Prepared>,
     pub(crate) batcher: Batcher,
-    /// Places for decisions that are not batched.
+    /// Takes the place of the batcher on a cluster.
+    pub(crate) slot_batchers: SlotBatchers,
+    /// Places for decisions that are not batched, or batched by slot.
     pub(crate) waiting: Semaphore,
-    /// Work under way of decisions that are not batched.
+    /// Work under way of these decisions.
     pub(crate) room: InFlightLimit,
     /// Each policy as a set of its own, for keys that are in different slots.
     singles: OnceLock<Vec<Arc<RedisSet>>>,
@@ -74,10 +77,24 @@ impl RedisSet {
     fn in_tiers(shared: &Shared, set: PolicySet, tiers: Tiers) -> Self {
         let names = set.policies().iter().map(|policy| shared.keyspace.policy(policy.name())).collect();
         let prepared = ArcSwap::from_pointee(in_force(shared, &set, &tiers));
-        let (others, batcher, singles) = (Mutex::default(), Batcher::default(), OnceLock::new());
+        let (batcher, slot_batchers) = (Batcher::default(), SlotBatchers::default());
+        let (others, singles) = (Mutex::default(), OnceLock::new());
         let (waiting, room) = (Semaphore::new(shared.options.queue), shared.link.room_of_set());
         let backend = shared.id;
-        Self { backend, set, registered: None, tiers, others, names, prepared, batcher, waiting, room, singles }
+        Self {
+            backend,
+            set,
+            registered: None,
+            tiers,
+            others,
+            names,
+            prepared,
+            batcher,
+            slot_batchers,
+            waiting,
+            room,
+            singles,
+        }
     }
 
     /// The set for requests in the tiers that `tier_of` returns for each policy's place: itself, unless it has tiers.

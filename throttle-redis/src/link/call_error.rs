@@ -18,6 +18,8 @@ pub(crate) enum CallError {
     Overdue,
     /// Not sent: too many decisions wait already.
     Saturated,
+    /// Did not run: it is about several decisions, and their slot is moving. Each can be asked about by itself.
+    Divided,
     /// The answer makes no sense.
     Malformed(&'static str),
     /// Something else went wrong, and part of the request stays charged.
@@ -29,7 +31,7 @@ impl CallError {
     pub(crate) fn is_uncharged(&self) -> bool {
         match self {
             Self::Fault(fault) => fault.did_not_run(),
-            Self::TooLate | Self::Expired | Self::Suspended | Self::Overdue | Self::Saturated => true,
+            Self::TooLate | Self::Expired | Self::Suspended | Self::Overdue | Self::Saturated | Self::Divided => true,
             Self::Late | Self::Malformed(_) | Self::PartlyCharged(_) => false,
         }
     }
@@ -57,6 +59,7 @@ impl CallError {
             Self::Late | Self::TooLate | Self::Overdue => BackendErrorKind::Timeout,
             Self::Suspended => BackendErrorKind::Suspended,
             Self::Saturated | Self::Expired => BackendErrorKind::Saturated,
+            Self::Divided => BackendErrorKind::Unavailable,
             Self::Malformed(_) => BackendErrorKind::Protocol,
             Self::PartlyCharged(error) => error.kind(),
             Self::Fault(fault) => match fault.kind() {
@@ -100,6 +103,7 @@ mod tests {
                 Some("calls are suspended, because several answers in a row came too late"),
             ),
             (CallError::Saturated, Saturated, true, None),
+            (CallError::Divided, Unavailable, true, None),
             (CallError::Malformed("makes no sense"), Protocol, false, Some("makes no sense")),
             (
                 CallError::PartlyCharged(Box::new(CallError::Suspended)),

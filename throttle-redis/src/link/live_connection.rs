@@ -4,7 +4,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::call_error::CallError;
-use super::connection::{Command, Connection, Reply, Route};
+use super::connection::{Command, Connection, Pending, Place, Reply, Route};
 use super::hash_slot::{RANGES, SLOTS};
 use super::late_answer::SentCommand;
 use super::script::Script;
@@ -41,8 +41,23 @@ impl LiveConnection {
 
     /// Asks a server of a cluster which server has which slots.
     pub(crate) async fn ask_for_slots(&self, server: Route, until: Instant) -> Result<SlotMap, CallError> {
-        let reply = self.call(Command::new("CLUSTER").arg("SLOTS").to(server), until).await?;
+        self.slots_by(Command::new("CLUSTER").arg("SLOTS").to(server), until).await
+    }
+
+    /// The same, over the connection that commands about a slot take.
+    pub(super) async fn ask_about_slot(&self, slot: u16, server: Route, until: Instant) -> Result<SlotMap, CallError> {
+        self.slots_by(Command::new("CLUSTER").arg("SLOTS").to(server).about(slot), until).await
+    }
+
+    async fn slots_by(&self, command: Command, until: Instant) -> Result<SlotMap, CallError> {
+        let reply = self.call(command, until).await?;
         SlotMap::read(reply).ok_or(CallError::Malformed("CLUSTER SLOTS answered something else"))
+    }
+
+    /// Waits for a place for a command, if the connection bounds its calls.
+    #[inline]
+    pub(super) fn place(&self, command: &Command) -> Option<Pending<Place>> {
+        self.connection.place(command)
     }
 
     /// Sends one command at `now` that the store has `deadline` to answer, however long the caller waits.

@@ -8,6 +8,7 @@ pub(crate) mod hash_slot;
 pub(crate) mod in_flight_limit;
 mod late_answer;
 pub(crate) mod live_connection;
+mod moving_slots;
 mod reconnect;
 mod reconnect_pauses;
 pub(crate) mod script;
@@ -23,10 +24,10 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 use tokio::sync::watch;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use breaker::{Breaker, Failure, Leave};
-use connection::{Command, Connector, Fault, FaultKind, Reply};
+use connection::{Command, Connector, Fault, FaultKind, Pending, Place, Reply};
 use late_answer::{SentCommand, Verdict};
 use reconnect_pauses::{Pauses, Reconnecting};
 use server_clock::ServerClock;
@@ -35,6 +36,7 @@ use call_error::CallError;
 use hash_slot::{RANGES, SLOTS};
 use in_flight_limit::{Held, InFlightLimit};
 use live_connection::LiveConnection;
+use moving_slots::MovingSlots;
 
 use crate::observed::Label;
 use crate::stats::Counters;
@@ -66,6 +68,7 @@ pub(crate) struct Link {
     clocks: Vec<ServerClock>,
     /// For each breaker's slots, the work that may be under way.
     pub(crate) room: InFlightLimit,
+    pub(crate) moving: MovingSlots,
     reconnecting: Mutex<Reconnecting>,
     pauses: Mutex<Pauses>,
     generation: AtomicU64,
@@ -103,6 +106,7 @@ impl Link {
             answered: (0..ranges).map(|_| AtomicU64::new(0)).collect(),
             clocks: (0..ranges).map(|_| ServerClock::default()).collect(),
             room: InFlightLimit::new(ranges, deadline / share),
+            moving: MovingSlots::new(),
             reconnecting: Mutex::default(),
             pauses: Mutex::default(),
             generation: AtomicU64::new(0),
@@ -244,7 +248,11 @@ impl Link {
         if now >= until {
             return Err(CallError::TooLate);
         }
-        let mut underway = live.send(command, now, self.deadline);
+        let mut underway = match live.place(&command) {
+            None => live.send(command, now, self.deadline),
+            // Boxed because most connections have no bound: every call's future would have room for it.
+            Some(place) => Box::pin(self.send_from(place, command, until)).await?,
+        };
         match underway.answer_by(until).await {
             Some(answer) => {
                 self.note_answer(self.range(slot));
@@ -255,6 +263,17 @@ impl Link {
                 Err(CallError::Late)
             }
         }
+    }
+
+    /// Waits for a place until `until`. The store's deadline begins when there is one.
+    async fn send_from(
+        &self,
+        place: Pending<Place>,
+        command: Command,
+        until: Instant,
+    ) -> Result<SentCommand, CallError> {
+        let place = timeout_at(until, place).await.map_err(|_| CallError::Expired)?.map_err(CallError::Fault)?;
+        Ok(SentCommand::new(place(command), Instant::now(), self.deadline))
     }
 
     fn note_answer(&self, range: usize) {

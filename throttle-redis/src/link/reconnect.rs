@@ -126,16 +126,27 @@ impl Link {
         let open = self.breakers.iter().zip(&self.suspects).filter(|(breaker, _)| breaker.is_open());
         let slots: Vec<u16> = open.map(|(_, suspect)| suspect.lock().slot).collect();
         let silent: Vec<_> = slots.iter().filter_map(|slot| live.slot_map.server_of(*slot)).collect();
-        // It stays true if no server answers.
-        let mut moved = true;
-        for server in live.slot_map.routes_except(&silent) {
-            if let Ok(now) = live.ask_for_slots(server, Instant::now() + self.deadline).await {
-                // News of a failover spreads gradually: a client that asked a server that has not received it would
-                // learn nothing.
-                moved &= slots.iter().any(|slot| now.server_of(*slot) != live.slot_map.server_of(*slot));
+        let others = live.slot_map.routes_except(&silent);
+        for slot in slots {
+            if self.is_elsewhere(&live, slot, &others).await {
+                return true;
             }
         }
-        moved
+        false
+    }
+
+    /// Whether all servers that answer name another one for a slot. True if none answers: the part of the connection
+    /// that the slot's commands take is broken.
+    async fn is_elsewhere(&self, live: &LiveConnection, slot: u16, servers: &[Route]) -> bool {
+        for server in servers {
+            let now = live.ask_about_slot(slot, server.clone(), Instant::now() + self.deadline).await;
+            // News of a failover spreads gradually: a client that asked a server that has not received it would learn
+            // nothing.
+            if now.is_ok_and(|now| now.server_of(slot) == live.slot_map.server_of(slot)) {
+                return false;
+            }
+        }
+        true
     }
 
     /// Calls a script that no server has. A `PING` could be answered by a server that does not serve the slot, because
@@ -146,7 +157,7 @@ impl Link {
         for _ in 0..=SIGN_REDIRECTIONS {
             let call = Command::new("EVALSHA").arg(NO_SCRIPT);
             let call = if self.is_cluster() { call.arg("1").arg(&name) } else { call.arg("0") };
-            let Err(CallError::Fault(fault)) = live.call(call.to(route), until).await else { return false };
+            let Err(CallError::Fault(fault)) = live.call(call.to(route).about(slot), until).await else { return false };
             if *fault.kind() == FaultKind::NoScript {
                 return true;
             }

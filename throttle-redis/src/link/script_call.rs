@@ -21,6 +21,11 @@ pub(crate) trait Subject: Sync {
 
     /// Adds the arguments behind the head.
     fn push_words(&self, command: &mut Command);
+
+    /// Whether there are several, of which each could have a call of its own.
+    fn is_divisible(&self) -> bool {
+        false
+    }
 }
 
 /// The arguments that every script of a set begins with.
@@ -55,7 +60,7 @@ impl<S: Subject + ?Sized> ScriptCall<'_, S> {
         command.push(slack);
         headers.iter().for_each(|header| command.push(header));
         self.subject.push_words(&mut command);
-        command.to(route)
+        command.to(route).about(self.slot)
     }
 
     fn load(&self, route: Route) -> Command {
@@ -64,7 +69,7 @@ impl<S: Subject + ?Sized> ScriptCall<'_, S> {
             Route::Address { host, port, .. } => Route::Address { host, port, asking: false },
             route => route,
         };
-        Command::new("SCRIPT").arg("LOAD").arg(self.script.source()).to(route)
+        Command::new("SCRIPT").arg("LOAD").arg(self.script.source()).to(route).about(self.slot)
     }
 
     /// Runs the call, and lets the link learn from its outcome.
@@ -103,6 +108,14 @@ impl<S: Subject + ?Sized> ScriptCall<'_, S> {
                 Err(CallError::Fault(fault)) => fault,
                 Err(error) => return Err(error),
             };
+            if link.is_cluster() && matches!(fault.kind(), FaultKind::Ask(_) | FaultKind::NotNow) {
+                // Not every `NotNow` is about a slot that moves. The others cost calls for a moment, and nothing else.
+                link.moving.note(self.slot);
+                if self.subject.is_divisible() {
+                    link.counters.repeat();
+                    return Err(CallError::Divided);
+                }
+            }
             if let Some(redirection) = fault.redirection().filter(|_| redirections < REDIRECTIONS) {
                 redirections += 1;
                 route = redirection;

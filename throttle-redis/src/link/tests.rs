@@ -6,7 +6,10 @@ use super::*;
 const DEADLINE: Duration = Duration::from_millis(100);
 
 async fn connected(threshold: u32) -> (ByHand, Arc<Link>, Arc<LiveConnection>) {
-    let store = ByHand::default();
+    connected_to(ByHand::default(), threshold).await
+}
+
+async fn connected_to(store: ByHand, threshold: u32) -> (ByHand, Arc<Link>, Arc<LiveConnection>) {
     let link = Link::new(Box::new(store.clone()), DEADLINE, threshold, Label::default());
     store.connect(Ok(())).await;
     let live = link.current.load_full().expect("a connection");
@@ -30,6 +33,42 @@ async fn a_command_whose_deadline_has_passed_is_not_sent() {
     assert!(matches!(called, Err(CallError::TooLate)) && store.is_idle().await);
     let called = live.call(Command::new("GET"), Instant::now() + DEADLINE).await;
     assert!(matches!(called, Err(CallError::Late)), "it was sent");
+}
+
+#[tokio::test(start_paused = true)]
+async fn law_12_law_13_a_command_that_finds_no_place_in_time_is_not_sent_and_no_failure() {
+    let (store, link, live) = connected_to(ByHand::narrow(), 1).await;
+    let send = |within: Duration| {
+        let (link, live, until) = (Arc::clone(&link), Arc::clone(&live), Instant::now() + within);
+        tokio::spawn(async move { link.send(&live, (0, b"key"), Command::new("GET"), until).await })
+    };
+    let (first, began) = (send(DEADLINE), Instant::now());
+    let sent = store.next().await;
+    let waiting = send(DEADLINE / 2).await.expect("no panic");
+    assert!(matches!(waiting, Err(CallError::Expired)) && began.elapsed() < DEADLINE, "{waiting:?}");
+    assert!(store.is_idle().await && CallError::Expired.is_uncharged());
+    sent.answer(Ok(Reply::Nil)).await;
+    assert!(first.await.expect("no panic").is_ok());
+    assert!(link.is_healthy());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_has_a_whole_deadline_from_when_there_was_a_place() {
+    let (store, link, live) = connected_to(ByHand::narrow(), 1).await;
+    let send = || {
+        let (link, live, until) = (Arc::clone(&link), Arc::clone(&live), Instant::now() + DEADLINE);
+        tokio::spawn(async move { link.send(&live, (0, b"key"), Command::new("GET"), until).await })
+    };
+    let (first, second) = (send(), send());
+    let sent = store.next().await;
+    tokio::time::sleep(DEADLINE * 3 / 4).await;
+    sent.answer(Ok(Reply::Nil)).await;
+    assert!(first.await.expect("no panic").is_ok());
+    let sent = store.next().await;
+    assert!(matches!(second.await.expect("no panic"), Err(CallError::Late)), "it was sent");
+    tokio::time::sleep(DEADLINE / 2).await;
+    sent.answer(Ok(Reply::Nil)).await;
+    assert!(link.is_healthy(), "the answer came within the store's deadline");
 }
 
 #[tokio::test(start_paused = true)]

@@ -152,7 +152,7 @@ fn result_of(error: &CallError) -> CallResult {
     match error {
         CallError::Late => CallResult::Late,
         CallError::Fault(fault) if *fault.kind() == FaultKind::NotSent => CallResult::Unsent,
-        CallError::Fault(_) => CallResult::Fault,
+        CallError::Fault(_) | CallError::Divided => CallResult::Fault,
         CallError::Malformed(_) => CallResult::Malformed,
         CallError::TooLate | CallError::Expired | CallError::Suspended | CallError::Overdue | CallError::Saturated => {
             CallResult::Unsent

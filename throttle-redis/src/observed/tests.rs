@@ -183,6 +183,7 @@ fn every_way_in_which_a_call_ends_has_its_own_result() {
         (Err(CallError::Late), "late"),
         (Err(fault(FaultKind::Lost)), "fault"),
         (Err(fault(FaultKind::OutOfMemory)), "fault"),
+        (Err(CallError::Divided), "fault"),
         (Err(fault(FaultKind::NotSent)), "unsent"),
         (Err(CallError::TooLate), "unsent"),
         (Err(CallError::Expired), "unsent"),
@@ -204,7 +205,7 @@ fn every_way_in_which_a_call_ends_has_its_own_result() {
     }
     drop(observed.call(3));
     assert_eq!(recorded.value("api", "calls_total abandoned"), 1);
-    assert_eq!(recorded.value("api", "batch_decisions sum"), 42);
+    assert_eq!(recorded.value("api", "batch_decisions sum"), 45);
 }
 
 #[test]

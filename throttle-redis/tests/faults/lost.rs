@@ -9,7 +9,7 @@ use throttle_test_servers::{Cluster as Servers, slot_of};
 use crate::common::LimitTree;
 use crate::{LIMIT, until, window};
 
-/// A cluster connection contains one connection to each of its servers. When one of them breaks, only that one is
+/// A cluster connection contains connections to each of its servers. When one of them breaks, only that one is
 /// reopened, and the others carry on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lost_answer_of_one_server_costs_the_others_of_a_cluster_nothing() {

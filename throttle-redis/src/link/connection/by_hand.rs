@@ -5,14 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 
-use super::{Command, Connection, Connector, Fault, FaultKind, Pending, Reply};
+use super::{Command, Connection, Connector, Fault, FaultKind, Pending, Place, Reply};
 
 /// Clones are the same store.
 #[derive(Clone, Default)]
 pub(crate) struct ByHand {
     is_cluster: bool,
+    /// The places for calls, if they are bounded.
+    places: Option<Arc<Semaphore>>,
     asked: Arc<Mutex<Asked>>,
 }
 
@@ -43,6 +45,11 @@ pub(crate) fn fault(kind: FaultKind) -> Fault {
 impl ByHand {
     pub(crate) fn cluster() -> Self {
         Self { is_cluster: true, ..Self::default() }
+    }
+
+    /// A store whose connection has one place for a call.
+    pub(crate) fn narrow() -> Self {
+        Self { places: Some(Arc::new(Semaphore::new(1))), ..Self::default() }
     }
 
     /// How many attempts to connect wait for an answer.
@@ -116,6 +123,21 @@ impl Connection for ByHand {
             store.asked.lock().sent.push_back(Sent { command, answer });
             answered.await.unwrap_or_else(|_| Err(fault(FaultKind::Lost)))
         })
+    }
+
+    fn place(&self, _: &Command) -> Option<Pending<Place>> {
+        let (store, places) = (self.clone(), Arc::clone(self.places.as_ref()?));
+        Some(Box::pin(async move {
+            let taken = places.acquire_owned().await.expect("it is never closed");
+            let call = move |command| {
+                let call = store.call(command);
+                Box::pin(async move {
+                    let _taken = taken;
+                    call.await
+                }) as Pending<Reply>
+            };
+            Ok(Box::new(call) as Place)
+        }))
     }
 }
 

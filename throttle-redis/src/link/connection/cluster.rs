@@ -1,20 +1,35 @@
+mod places;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use places::{Places, TakenPlace};
 use redis::cluster::{ClusterClient, ClusterClientBuilder};
 use redis::cluster_async::ClusterConnection;
 use redis::cluster_routing::{Route as SlotRoute, RoutingInfo, SingleNodeRoutingInfo, SlotAddr};
 use throttle_core::ConfigError;
+use tokio::task::JoinSet;
 
+use super::super::hash_slot::SLOTS;
 use super::single::install_crypto_provider;
 #[cfg(feature = "tls")]
 use super::tls::Tls;
 use super::translate::{CONNECT_TIMEOUT, connect_fault, fault, reply, tcp_settings};
-use super::{Command, Connection, Connector, Fault, FaultKind, Pending, Reply, Route, url};
+use super::{Command, Connection, Connector, Fault, FaultKind, Pending, Place, Reply, Route, url};
 
 /// How long one server of several may take to accept a connection and to introduce itself.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_millis(300);
 
-/// A Redis Cluster: one connection to each server.
+/// Clients of the whole cluster, each for the calls about a part of the slots: calls that wait for a server that hangs
+/// are in the way of few others. Each client costs every server a connection.
+const CLIENTS: usize = 4;
+
+/// A Redis Cluster: four connections to each server.
+///
+/// At most 64 calls are under way at once, 16 about each quarter of the slots. Further calls wait for an answer to one
+/// of them. A decision whose call waits until the deadline fails as saturated: it was not charged, and the breaker does
+/// not count it.
 ///
 /// Retries of the `redis` client are off, because it would resend a command whose answer was lost. The backend follows
 /// redirections.
@@ -83,8 +98,18 @@ impl Connector for Cluster {
     fn connect(&self) -> Pending<Box<dyn Connection>> {
         let client = self.client.clone();
         Box::pin(async move {
-            let connection = client.get_async_connection().await.map_err(|error| connect_fault(&error))?;
-            Ok(Box::new(Clustered(connection)) as Box<dyn Connection>)
+            let mut opening = JoinSet::new();
+            for _ in 0..CLIENTS {
+                let client = client.clone();
+                opening.spawn(async move { client.get_async_connection().await });
+            }
+            let mut clients = Vec::with_capacity(CLIENTS);
+            while let Some(opened) = opening.join_next().await {
+                let opened = opened.map_err(|error| Fault::new(FaultKind::NotSent, error.to_string()))?;
+                let connection = opened.map_err(|error| connect_fault(&error))?;
+                clients.push(Client { connection, places: Places::new() });
+            }
+            Ok(Box::new(Clustered { clients, in_turn: AtomicUsize::new(0) }) as Box<dyn Connection>)
         })
     }
 
@@ -97,22 +122,64 @@ impl Connector for Cluster {
     }
 }
 
-struct Clustered(ClusterConnection);
+struct Clustered {
+    clients: Vec<Client>,
+    /// How many calls were about no slot.
+    in_turn: AtomicUsize,
+}
+
+impl Clustered {
+    /// The client for a command. All commands about a slot have the same one.
+    fn client(&self, command: &Command) -> &Client {
+        let count = self.clients.len();
+        let index = match command.slot() {
+            Some(slot) => usize::from(slot) % SLOTS * count / SLOTS,
+            None => self.in_turn.fetch_add(1, Ordering::Relaxed) % count,
+        };
+        &self.clients[index]
+    }
+}
 
 impl Connection for Clustered {
     fn call(&self, command: Command) -> Pending<Reply> {
-        let mut connection = self.0.clone();
+        let client = self.client(&command).clone();
         Box::pin(async move {
-            let node = match command.route().clone() {
-                Route::Any => SingleNodeRoutingInfo::RandomPrimary,
-                Route::Slot(slot) => SingleNodeRoutingInfo::SpecificNode(SlotRoute::new(slot, SlotAddr::Master)),
-                Route::Address { host, port, asking: false } => SingleNodeRoutingInfo::ByAddress { host, port },
-                Route::Address { host, port, asking: true } => return ask(connection, command, host, port).await,
-            };
-            let sent = connection.route_command(command.into_words(), RoutingInfo::SingleNode(node)).await;
-            sent.map_err(|error| fault(&error)).and_then(reply)
+            let place = client.places.take().await;
+            client.call(place, command).await
         })
     }
+
+    fn place(&self, command: &Command) -> Option<Pending<Place>> {
+        let client = self.client(command).clone();
+        Some(Box::pin(async move {
+            let place = client.places.take().await;
+            Ok(Box::new(|command| Box::pin(client.call(place, command)) as Pending<Reply>) as Place)
+        }))
+    }
+}
+
+/// A client of the `redis` crate, with places for its calls.
+#[derive(Clone)]
+struct Client {
+    connection: ClusterConnection,
+    places: Arc<Places>,
+}
+
+impl Client {
+    async fn call(self, place: TakenPlace, command: Command) -> Result<Reply, Fault> {
+        place.during(send(self.connection, command)).await
+    }
+}
+
+async fn send(mut connection: ClusterConnection, command: Command) -> Result<Reply, Fault> {
+    let node = match command.route().clone() {
+        Route::Any => SingleNodeRoutingInfo::RandomPrimary,
+        Route::Slot(slot) => SingleNodeRoutingInfo::SpecificNode(SlotRoute::new(slot, SlotAddr::Master)),
+        Route::Address { host, port, asking: false } => SingleNodeRoutingInfo::ByAddress { host, port },
+        Route::Address { host, port, asking: true } => return ask(connection, command, host, port).await,
+    };
+    let sent = connection.route_command(command.into_words(), RoutingInfo::SingleNode(node)).await;
+    sent.map_err(|error| fault(&error)).and_then(reply)
 }
 
 /// `ASKING` applies only to the next command of a connection that many calls share, so the two must be sent together.

@@ -38,6 +38,9 @@ pub use tls::Tls;
 /// A boxed future, as connectors and connections return it.
 pub type Pending<T> = Pin<Box<dyn Future<Output = Result<T, Fault>> + Send>>;
 
+/// A place for one call: sends a command, and waits for the answer.
+pub type Place = Box<dyn FnOnce(Command) -> Pending<Reply> + Send>;
+
 /// An open connection that sends commands.
 ///
 /// Many calls run concurrently on one connection, so it multiplexes them, or is a handle to several connections.
@@ -53,6 +56,14 @@ pub trait Connection: Send + Sync + 'static {
     /// Sends one command to where its [route](Command::route) says; a connection to a single server may ignore the
     /// route.
     fn call(&self, command: Command) -> Pending<Reply>;
+
+    /// Waits for a place for one more call, if the connection bounds its calls. Defaults to `None`: it does not.
+    ///
+    /// A decision that finds no place within its deadline was not sent, and the store is not to blame. One that waits
+    /// in [`call`](Self::call) was sent, as far as the backend knows.
+    fn place(&self, _command: &Command) -> Option<Pending<Place>> {
+        None
+    }
 }
 
 /// Opens connections. After a failure the backend drops the connection and calls the connector again.

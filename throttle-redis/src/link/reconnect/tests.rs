@@ -157,6 +157,9 @@ async fn news_of_a_failover_must_have_reached_every_server_that_answers() {
             let sent = store.next().await;
             assert_eq!(sent.command.route(), &address(server));
             sent.answer(Ok(map(owner))).await;
+            if asking.is_finished() {
+                break;
+            }
         }
         assert_eq!(asking.await.expect("no panic"), replaced, "{answers:?}");
     }
@@ -341,7 +344,31 @@ async fn news_about_one_of_the_slots_that_failed_replaces_the_connection() {
             link.learn(slot, KEY, None, Err(&CallError::Fault(fault(FaultKind::Other))));
         }
         let asking = tokio::spawn(async move { link.is_outdated().await });
-        store.next().await.answer(Ok(map(hosts))).await;
+        while !asking.is_finished() {
+            store.next().await.answer(Ok(map(hosts))).await;
+        }
         assert_eq!(asking.await.expect("no panic"), replaced, "{hosts:?}");
+    }
+}
+
+/// The other servers answer those who ask on another way.
+#[tokio::test(start_paused = true)]
+async fn a_slot_about_which_no_server_answers_replaces_the_connection() {
+    for (answered, replaced) in [([100, SLOT], false), ([100, 100], true), ([SLOT, SLOT], true)] {
+        let store = ByHand::cluster();
+        let link = link(&store);
+        store.open(Ok(())).await;
+        store.next().await.answer(Ok(slots(["a", "b"]))).await;
+        for slot in [100, SLOT] {
+            link.learn(slot, KEY, None, Err(&CallError::Fault(fault(FaultKind::Other))));
+        }
+        let asking = tokio::spawn(async move { link.is_outdated().await });
+        while !asking.is_finished() {
+            let sent = store.next().await;
+            assert_eq!(sent.command.route(), &address("b"));
+            let answers = sent.command.slot().is_some_and(|slot| answered.contains(&slot));
+            sent.answer(if answers { Ok(slots(["a", "b"])) } else { Err(fault(FaultKind::Lost)) }).await;
+        }
+        assert_eq!(asking.await.expect("no panic"), replaced, "{answered:?}");
     }
 }

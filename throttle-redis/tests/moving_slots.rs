@@ -1,0 +1,163 @@
+//! Slots that move to another server of a cluster and back, under load.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use common::{LimitTree, policy};
+use throttle_core::{FixedWindow, Rate};
+use throttle_redis::{Cluster, RedisBackend, RedisBuilder};
+use throttle_test_servers::{Cluster as Servers, Server, slot_of};
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+/// Much longer than any of these tests takes.
+const PATIENCE: Duration = Duration::from_secs(10);
+const TAG: &str = "moving";
+const KEYS: usize = 40;
+const UNITS: u64 = 400;
+
+/// Keys that are all in one slot.
+fn in_one_slot(servers: &Servers) -> RedisBuilder {
+    let urls = servers.urls();
+    let cluster = Cluster::new(urls.iter().map(String::as_str)).expect("URLs");
+    RedisBackend::builder(cluster).single_slot(TAG).deadline(PATIENCE).queue(4_096)
+}
+
+fn limited(builder: RedisBuilder) -> Arc<LimitTree> {
+    // A window that does not end during a test.
+    let window = FixedWindow::new(Rate::new(UNITS, Duration::from_secs(3650 * 86_400)));
+    Arc::new(LimitTree::new(&builder.build().expect("valid options"), policy("p", window)))
+}
+
+fn key(place: usize) -> String {
+    format!("key-{place}")
+}
+
+/// A load on one slot, until it is stopped.
+struct Load {
+    limits: Arc<LimitTree>,
+    stop: Arc<AtomicBool>,
+    decided: Arc<AtomicU64>,
+    tasks: JoinSet<Vec<u64>>,
+}
+
+impl Load {
+    fn start(limits: &Arc<LimitTree>, tasks: usize) -> Self {
+        let (stop, decided) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
+        let one = |task: usize| {
+            let (limits, stop, decided) = (Arc::clone(limits), Arc::clone(&stop), Arc::clone(&decided));
+            async move {
+                let mut admitted = vec![0; KEYS];
+                for place in (task..).map(|step| step % KEYS) {
+                    if stop.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    // It panics if the store does not decide.
+                    admitted[place] += u64::from(limits.take(&key(place), 1).await.is_admitted());
+                    decided.fetch_add(1, Ordering::Relaxed);
+                }
+                admitted
+            }
+        };
+        let tasks = (0..tasks).map(one).collect();
+        Self { limits: Arc::clone(limits), stop, decided, tasks }
+    }
+
+    /// Waits until so many more decisions were made.
+    async fn goes_on(&self, decisions: u64) {
+        let (from, start) = (self.decided.load(Ordering::Relaxed), Instant::now());
+        while self.decided.load(Ordering::Relaxed) < from + decisions {
+            assert!(start.elapsed() < PATIENCE, "the load stands still");
+            sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    /// Waits until decisions share calls.
+    async fn is_merged(&self) {
+        let start = Instant::now();
+        loop {
+            let before = self.limits.backend.stats();
+            self.goes_on(500).await;
+            let after = self.limits.backend.stats();
+            if 2 * (after.calls - before.calls) < after.decisions - before.decisions {
+                return;
+            }
+            assert!(start.elapsed() < PATIENCE, "decisions travel alone: {after:?}");
+        }
+    }
+
+    /// Units of each key that were admitted.
+    async fn stop(self) -> Vec<u64> {
+        self.stop.store(true, Ordering::Relaxed);
+        let each = self.tasks.join_all().await;
+        (0..KEYS).map(|place| each.iter().map(|admitted| admitted[place]).sum()).collect()
+    }
+}
+
+async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    tokio::task::spawn_blocking(work).await.expect("no panic")
+}
+
+/// Moves the slot to another server, back, and away again. Each step waits for the load, so that calls meet a slot
+/// whose keys are on both sides. `settles` is awaited after each move.
+async fn move_to_and_fro(servers: &Arc<Servers>, load: &Load, settles: impl AsyncFn()) {
+    let slot = slot_of(TAG);
+    let home = servers.master_of(slot);
+    let away = (home + 1) % 3;
+    for (from, to) in [(home, away), (away, home), (home, away)] {
+        let moving = Arc::clone(servers);
+        aside(move || moving.open_slot(from, to, slot)).await;
+        loop {
+            load.goes_on(200).await;
+            let moving = Arc::clone(servers);
+            if aside(move || moving.move_keys(from, to, slot, 15)).await == 0 {
+                break;
+            }
+        }
+        let moving = Arc::clone(servers);
+        aside(move || moving.close_slot(from, to, slot)).await;
+        settles().await;
+    }
+}
+
+async fn assert_exact(limits: &LimitTree, admitted: Vec<u64>) {
+    for (place, admitted) in admitted.into_iter().enumerate() {
+        assert_eq!(limits.left(&key(place)).await, UNITS - admitted, "{}: what was admitted was charged", key(place));
+    }
+    let stats = limits.backend.stats();
+    assert_eq!((stats.failures, stats.unknown, stats.breaker_openings), (0, 0, 0), "{stats:?}");
+}
+
+/// Each decision has a call of its own, and more calls are asked for at once than the client can process in one turn.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn law_06_law_13_no_call_of_a_crowd_is_lost_while_its_slot_moves() {
+    let servers = Arc::new(aside(Servers::start).await);
+    let limits = limited(in_one_slot(&servers).max_batch(1));
+    let load = Load::start(&limits, 256);
+    load.goes_on(1_000).await;
+    move_to_and_fro(&servers, &load, async || load.goes_on(500).await).await;
+    assert_exact(&limits, load.stop().await).await;
+}
+
+/// Keys of one call are on both sides of the slot.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn law_06_law_13_decisions_that_shared_calls_travel_alone_while_their_slot_moves() {
+    let servers = Arc::new(aside(Servers::start).await);
+    let limits = limited(in_one_slot(&servers));
+    let load = Load::start(&limits, 64);
+    load.is_merged().await;
+    move_to_and_fro(&servers, &load, async || load.is_merged().await).await;
+    assert_exact(&limits, load.stop().await).await;
+    let refused: u64 = servers.nodes().map(tryagain).sum();
+    assert!(refused > 0, "no call of several decisions met keys on both sides");
+}
+
+/// How many calls a server has answered with `TRYAGAIN`.
+fn tryagain(node: &Server) -> u64 {
+    let info: String = node.query(&["INFO", "errorstats"]);
+    let line = info.lines().find_map(|line| line.strip_prefix("errorstat_TRYAGAIN:count="));
+    line.map_or(0, |count| count.parse().expect("a number"))
+}
