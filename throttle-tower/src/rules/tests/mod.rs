@@ -8,3 +8,6 @@ mod replaced;
 mod requests;
 #[cfg(feature = "watch")]
 mod watched;
+
+pub(super) use self::bad::registry;
+pub(super) use self::good::EVERYTHING;
