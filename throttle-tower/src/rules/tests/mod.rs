@@ -6,6 +6,7 @@ mod good;
 mod hostile;
 mod replaced;
 mod requests;
+mod round_trip;
 #[cfg(feature = "watch")]
 mod watched;
 
