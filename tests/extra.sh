@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs the tests that need other programs: a Prometheus, a browser. The last line counts them.
+# Runs the tests that need other programs: a Prometheus, a browser, validators of TOML. The last line counts them.
 #
 #   sh tests/extra.sh                         all of them
 #   THROTTLE_SCREENSHOT=1 sh tests/extra.sh   the same, and takes the picture that examples/dashboard/README.md shows
@@ -7,8 +7,10 @@
 # Fails if a test fails or is ignored. No test is left out: if a program is missing and cannot be installed, none runs.
 #
 # Needs Rust and Debian's packages prometheus, chromium, chromium-driver and redis-server. If one of them is missing,
-# this script installs it with apt-get (as root or with sudo), and says so first. With THROTTLE_NO_INSTALL=1 it stops
-# instead. The tests start servers of their own, on free ports of 127.0.0.1, and end them.
+# this script installs it with apt-get (as root or with sudo), and says so first. Needs check-jsonschema and taplo as
+# well. If one of them is missing, it installs both with pip, in a folder of their own below target, and says so first.
+# With THROTTLE_NO_INSTALL=1 it stops instead. The tests start servers of their own, on free ports of 127.0.0.1, and end
+# them.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -28,6 +30,17 @@ quietly() {
     "$@" >"$log" 2>&1 || { cat "$log" >&2; return 1; }
 }
 
+# The programs share what they are made of with the workspace.
+target=${CARGO_TARGET_DIR:-$PWD/target}
+
+# The versions that the tests were written with. Their folder is another one when the versions change.
+validators='check-jsonschema==0.39.0 taplo==0.9.3'
+tools=$target/$(printf %s "validators $validators" | tr ' =' '--')
+PATH=$tools/bin:$PATH
+has_validators() {
+    command -v check-jsonschema >/dev/null 2>&1 && command -v taplo >/dev/null 2>&1
+}
+
 missing=
 needs() {
     command -v "$1" >/dev/null 2>&1 || missing="$missing $2"
@@ -39,6 +52,7 @@ find_missing() {
     needs chromium chromium
     needs chromedriver chromium-driver
     needs redis-server redis-server
+    has_validators || python3 -c 'import ensurepip, venv' >/dev/null 2>&1 || missing="$missing python3-venv"
     # A package that provides two programs is named once.
     missing=$(printf '%s\n' $missing | sort -u | tr '\n' ' ')
     missing=${missing% }
@@ -86,8 +100,14 @@ if [ -n "$missing" ]; then
     [ -z "$missing" ] || by_hand "programs are still missing"
 fi
 
-# The programs share what they are made of with the workspace.
-target=${CARGO_TARGET_DIR:-$PWD/target}
+if ! has_validators; then
+    [ -z "${THROTTLE_NO_INSTALL:-}" ] || stop "$validators are missing, and THROTTLE_NO_INSTALL is set"
+    echo "==> about to run: python3 -m venv $tools, and there: pip install $validators"
+    # shellcheck disable=SC2086 # Each is a word of its own.
+    { quietly python3 -m venv "$tools" && quietly "$tools/bin/pip" install --quiet $validators && has_validators; } ||
+        stop "could not install $validators; install them by hand, then run this again"
+fi
+
 echo "==> the example, and the tests of tests/extra"
 cargo build --package dashboard --target-dir "$target"
 THROTTLE_EXAMPLE=$target/debug/dashboard

@@ -33,7 +33,8 @@ case $1 in
     tree) printf "%b\n" "$TREE" ;;
 esac
 [ "$1" != "${FAILS:-}" ]'
-for program in redis-server prometheus promtool chromium chromedriver; do pretend $program ':'; done
+programs='redis-server prometheus promtool chromium chromedriver check-jsonschema taplo'
+for program in $programs; do pretend "$program" ':'; done
 
 result='test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s'
 failures=0
@@ -146,6 +147,16 @@ done'
 check extra_asked_not_to_install fails $extra 'THROTTLE_NO_INSTALL is set' THROTTLE_NO_INSTALL=1
 check extra_names_the_command_it_is_about_to_run ok $extra \
     'about to run: .*apt-get install chromium-driver prometheus redis-server$'
+rm "$folder/bin/taplo"
+check validators_without_python fails $extra 'apt-get install python3-venv'
+# The fake pip installs the program that is missing.
+pretend python3 'case $2 in venv) echo "python3 $*" >>"$CALLS"; /bin/mkdir -p "$3/bin"; /bin/cp "${0%/*}/pip" "$3/bin" ;; esac'
+pretend pip ':'
+check validators_that_cannot_be_installed fails $extra 'could not install check-jsonschema==.* taplo==.* by hand'
+pretend pip 'printf "#!/bin/sh\n" >"${0%/*}/taplo"; /bin/chmod +x "${0%/*}/taplo"'
+check asked_not_to_install_validators fails $extra 'THROTTLE_NO_INSTALL is set' THROTTLE_NO_INSTALL=1
+check installs_validators_where_it_says ok $extra 'about to run: python3 -m venv .*project/target/validators-'
+called 'python3 -m venv .*project/target/validators-check-jsonschema--[0-9.]*-taplo--[0-9.]*$'
 rm "$folder/bin/chromedriver"
 pretend apt-get ':'
 check a_program_that_is_not_in_its_package fails $extra 'still missing'
