@@ -1,5 +1,6 @@
 #!/bin/sh
-# Runs the tests that need other programs: a Prometheus, a browser, a fuzzer, a Python package. The last line counts them.
+# Runs the tests that need other programs: a Prometheus, a browser, a fuzzer, validators of TOML, a Python package. The
+# last line counts them.
 #
 #   sh tests/extra.sh                         all of them
 #   THROTTLE_SCREENSHOT=1 sh tests/extra.sh   the same, and takes the picture that examples/dashboard/README.md shows
@@ -103,7 +104,8 @@ if [ "$(cat "$python/${list##*/}" 2>/dev/null)" != "$(cat $list)" ]; then
     cat $list >"$python/${list##*/}"
 fi
 THROTTLE_PYTHON=$python/bin/python
-export THROTTLE_PYTHON
+PATH=$python/bin:$PATH
+export THROTTLE_PYTHON PATH
 
 echo "==> the example, and the tests of tests/extra"
 cargo build --package dashboard --target-dir "$target"

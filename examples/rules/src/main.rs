@@ -113,7 +113,7 @@ mod tests {
         let error = Rules::from_str("throttle.toml", &wrong, registry()).unwrap_err().to_string();
         assert!(
             error.starts_with(
-                "throttle.toml:9:30: limit \"per-ip\": gcra.brust is not a field; did you mean \"burst\"?"
+                "throttle.toml:10:30: limit \"per-ip\": gcra.brust is not a field; did you mean \"burst\"?"
             )
         );
     }

@@ -6,4 +6,5 @@ pub mod child;
 pub mod example;
 pub mod prometheus;
 pub mod series;
+pub mod validator;
 pub mod web;

@@ -20,6 +20,13 @@ pub(super) const ALGORITHMS: [&str; 8] = [
     "calendar-quota",
 ];
 
+/// The ways to say how long a period of a quota is.
+pub(super) const PERIODS: [&str; 3] = ["per", "fixed", "rolling"];
+
+/// The periods that a calendar has.
+pub(super) const CALENDAR: [(&str, fn(u64) -> CalendarQuota); 3] =
+    [("day", CalendarQuota::daily), ("week", CalendarQuota::weekly), ("month", CalendarQuota::monthly)];
+
 /// Reads the algorithm of a section; a problem if there is none, or several.
 pub(super) fn read(section: &Section<'_>) -> Option<Algorithm> {
     if let Some(delays) = section.field_if_written("leaky-bucket") {
@@ -120,17 +127,15 @@ fn sliding_window(table: &Section<'_>) -> Built {
 fn calendar_quota(table: &Section<'_>) -> Built {
     let count = table.required("count", "write how many units a period has").as_ref().and_then(units);
     let remedy = "write per = \"day\", \"week\" or \"month\", fixed = \"10d\" or rolling = \"30d\"";
-    let period = table.one_of(&["per", "fixed", "rolling"], "period", remedy);
+    let period = table.one_of(&PERIODS, "period", remedy);
     let offset = option(table.field("utc-offset"), values::utc_offset);
     let (count, (kind, period)) = (count?, period?);
     let quota = match kind {
         "fixed" => CalendarQuota::fixed(count, values::duration(&period)?),
         "rolling" => CalendarQuota::rolling(count, values::duration(&period)?),
-        _ => match period.text() {
-            Some("day") => CalendarQuota::daily(count),
-            Some("week") => CalendarQuota::weekly(count),
-            Some("month") => CalendarQuota::monthly(count),
-            _ => {
+        _ => match values::word(period.text(), &CALENDAR) {
+            Some(quota) => quota(count),
+            None => {
                 period.problem("it must be \"day\", \"week\" or \"month\"; other periods are fixed or rolling");
                 return None;
             }

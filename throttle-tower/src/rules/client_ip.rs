@@ -1,7 +1,24 @@
 //! Where the client's address comes from: `[client-ip]`.
 
 use super::reader::{Field, Section};
+use super::values;
 use crate::client_ip::{ClientIp, ClientIpError, IpNet, MAX_HOPS, TrustedProxies};
+
+/// The sources that need nothing else.
+pub(super) const ALONE: [(&str, fn() -> ClientIp); 3] = [
+    ("peer", ClientIp::peer),
+    ("fly-io", ClientIp::fly_io),
+    ("google-cloud-load-balancer", ClientIp::google_cloud_load_balancer),
+];
+
+/// The headers that list the hops.
+pub(super) const LISTS: [(&str, List); 2] = [
+    ("x-forwarded-for", (ClientIp::x_forwarded_for, ClientIp::x_forwarded_for_hops)),
+    ("forwarded", (ClientIp::forwarded, ClientIp::forwarded_hops)),
+];
+
+/// How its hops are told from the client: by the addresses of trusted proxies, or by their number.
+type List = (fn(TrustedProxies) -> ClientIp, fn(u8) -> Result<ClientIp, ClientIpError>);
 
 const SOURCES: &str = "write \"peer\", \"x-forwarded-for\", \"forwarded\", \"fly-io\", \
                        \"google-cloud-load-balancer\" or { header = \"cf-connecting-ip\" }";
@@ -32,18 +49,18 @@ struct Reading<'s, 'a> {
 
 impl Reading<'_, '_> {
     fn client(&self, source: &Field<'_>) -> Option<ClientIp> {
-        match source.text() {
-            Some("peer") => self.alone(source, ClientIp::peer()),
-            Some("fly-io") => self.alone(source, ClientIp::fly_io()),
-            Some("google-cloud-load-balancer") => self.alone(source, ClientIp::google_cloud_load_balancer()),
-            Some("x-forwarded-for") => self.list(ClientIp::x_forwarded_for, ClientIp::x_forwarded_for_hops),
-            Some("forwarded") => self.list(ClientIp::forwarded, ClientIp::forwarded_hops),
-            None if source.is_table() => self.header(source),
-            _ => {
-                source.problem(SOURCES);
-                None
-            }
+        let text = source.text();
+        if let Some(client) = values::word(text, &ALONE) {
+            return self.alone(source, client());
         }
+        if let Some((trusting, counting)) = values::word(text, &LISTS) {
+            return self.list(trusting, counting);
+        }
+        if source.is_table() {
+            return self.header(source);
+        }
+        source.problem(SOURCES);
+        None
     }
 
     /// A source that needs nothing else.

@@ -6,10 +6,11 @@ use super::entry::Entry;
 use super::names::{did_you_mean, listed};
 use super::problem::{Problems, RulesError};
 use super::reader::Field;
+use super::values;
 use crate::limit::{LimitTree, all, any};
 
 /// Most members of an `any`: each is one more way to decide a request.
-const MAX_WAYS: usize = 16;
+pub(super) const MAX_WAYS: usize = 16;
 
 /// The limits as one composition. After a problem it is not used.
 pub(super) fn compose(field: Option<Field<'_>>, mut entries: Vec<Entry>, problems: &Problems) -> Option<LimitTree> {
@@ -66,6 +67,12 @@ struct Names<'e> {
     unknown: usize,
 }
 
+/// The ways to compose.
+pub(super) const KINDS: [&str; 2] = ["all", "any"];
+
+/// Whether each member of an `any` that admits is charged.
+pub(super) const CHARGES: [(&str, bool); 2] = [("first", false), ("every-admitting", true)];
+
 const FORMS: &str = "write a list of names, in which { any = [\"…\", \"…\"] } and { all = [\"…\"] } compose others";
 
 impl Names<'_> {
@@ -77,7 +84,7 @@ impl Names<'_> {
             return self.limit(field, name).map(Shape::Limit);
         }
         let table = field.section(FORMS)?;
-        let (kind, members) = table.one_of(&["all", "any"], "composition", FORMS)?;
+        let (kind, members) = table.one_of(&KINDS, "composition", FORMS)?;
         let charge = if kind == "any" { table.field("charge") } else { None };
         let every = charge.map_or(Some(false), |charge| charges_every(&charge));
         let shapes = self.members(&members);
@@ -121,12 +128,9 @@ impl Names<'_> {
 }
 
 fn charges_every(field: &Field<'_>) -> Option<bool> {
-    match field.text() {
-        Some("first") => Some(false),
-        Some("every-admitting") => Some(true),
-        _ => {
-            field.problem("it must be \"first\" (the default) or \"every-admitting\"");
-            None
-        }
+    let charges_every = values::word(field.text(), &CHARGES);
+    if charges_every.is_none() {
+        field.problem("it must be \"first\" (the default) or \"every-admitting\"");
     }
+    charges_every
 }

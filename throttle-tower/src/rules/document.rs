@@ -28,7 +28,7 @@ pub(super) struct Document {
 }
 
 /// The format that this version reads.
-const VERSION: u64 = 1;
+pub(super) const VERSION: u64 = 1;
 
 /// # Errors
 ///

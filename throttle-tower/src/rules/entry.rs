@@ -244,17 +244,17 @@ impl PlansSettings {
     }
 }
 
+/// What a change of tier keeps.
+pub(super) const ON_CHANGE: [(&str, Carry); 3] =
+    [("keep", Carry::Keep), ("proportional", Carry::Proportional), ("reset", Carry::Reset)];
+
 fn carry(field: &Field<'_>) -> Option<Carry> {
-    match field.text() {
-        Some("keep") => Some(Carry::Keep),
-        Some("proportional") => Some(Carry::Proportional),
-        Some("reset") => Some(Carry::Reset),
-        text => {
-            let near = did_you_mean(text.unwrap_or(""), ["keep", "proportional", "reset"]);
-            field.problem(format_args!("it must be \"keep\", \"proportional\" or \"reset\"{near}"));
-            None
-        }
+    let carry = values::word(field.text(), &ON_CHANGE);
+    if carry.is_none() {
+        let near = did_you_mean(field.text().unwrap_or(""), ON_CHANGE.map(|(word, _)| word));
+        field.problem(format_args!("it must be \"keep\", \"proportional\" or \"reset\"{near}"));
     }
+    carry
 }
 
 /// A table of a number and a duration.

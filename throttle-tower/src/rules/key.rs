@@ -7,6 +7,7 @@ use throttle_core::{ConfigError, Key};
 
 use super::reader::{Field, Section};
 use super::registry::{KEYS, KeySource, Registry, unknown};
+use super::values;
 use crate::client_ip::{ClientIp, IpPrefix};
 use crate::extract::{Constant, Header, KeyExtractor, Method, Route};
 
@@ -17,6 +18,16 @@ pub(super) fn read(field: &Field<'_>, client_ip: &ClientIp, registry: &Registry)
         None => Reader { client_ip, registry }.extractor(field).map(KeySource::Extractor),
     }
 }
+
+/// The kinds of keys that are tables.
+pub(super) const KINDS: [&str; 3] = ["client-ip", "header", "first-of"];
+
+/// What stands before the name of a header in a key that is a text.
+pub(super) const HEADER: &str = "header:";
+
+/// The bits of the addresses.
+pub(super) const IPV4_BITS: u8 = 32;
+pub(super) const IPV6_BITS: u8 = 128;
 
 const FORMS: &str = "write a name, as in \"client-ip\", a list of names for one key of several parts, or a table with \
                      client-ip, header or first-of";
@@ -35,7 +46,7 @@ impl Reader<'_> {
             return Some(Arc::new(Joined(self.several(field)?)));
         }
         let table = field.section(FORMS)?;
-        let (kind, value) = table.one_of(&["client-ip", "header", "first-of"], "kind of key", FORMS)?;
+        let (kind, value) = table.one_of(&KINDS, "kind of key", FORMS)?;
         let key: Option<Arc<dyn KeyExtractor>> = match kind {
             "client-ip" => self.network(&value),
             "first-of" => self.several(&value).map(|several| Arc::new(FirstOf(several)) as _),
@@ -51,7 +62,7 @@ impl Reader<'_> {
             "constant" => Arc::new(Constant),
             "method" => Arc::new(Method),
             "route" => Arc::new(Route),
-            _ => match (name.strip_prefix("header:"), self.registry.keys.get(name)) {
+            _ => match (name.strip_prefix(HEADER), self.registry.keys.get(name)) {
                 (Some(header), _) => return checked(Header::new(header), field),
                 (None, Some(KeySource::Extractor(key))) => Arc::clone(key),
                 (None, Some(KeySource::Future(_))) => {
@@ -82,7 +93,7 @@ impl Reader<'_> {
             None => Some(usual),
             Some(field) => field.number(1, u64::from(most)).and_then(|bits| u8::try_from(bits).ok()),
         };
-        let (v4, v6) = (bits("ipv4", 32, usual.v4()), bits("ipv6", 128, usual.v6()));
+        let (v4, v6) = (bits("ipv4", IPV4_BITS, usual.v4()), bits("ipv6", IPV6_BITS, usual.v6()));
         table.finish();
         let prefix = IpPrefix::new(v4?, v6?).map_err(|error| field.problem_as(error)).ok()?;
         Some(Arc::new(self.client_ip.clone().by_prefix(prefix)))
@@ -109,17 +120,27 @@ fn checked(header: Header, field: &Field<'_>) -> Option<Arc<dyn KeyExtractor>> {
     }
 }
 
+/// How the values of a header are made equal.
+#[derive(Clone, Copy)]
+pub(super) enum Normalization {
+    Lowercase,
+    Identity,
+}
+
+pub(super) const NORMALIZATIONS: [(&str, Normalization); 2] =
+    [("identity", Normalization::Identity), ("lowercase", Normalization::Lowercase)];
+
 fn normalized(header: Header, how: &Field<'_>) -> Option<Header> {
-    match how.text() {
-        Some("lowercase") => Some(header.normalize(str::to_ascii_lowercase)),
+    match values::word(how.text(), &NORMALIZATIONS) {
+        Some(Normalization::Lowercase) => Some(header.normalize(str::to_ascii_lowercase)),
         #[cfg(feature = "unicode")]
-        Some("identity") => Some(header.normalize_identity()),
+        Some(Normalization::Identity) => Some(header.normalize_identity()),
         #[cfg(not(feature = "unicode"))]
-        Some("identity") => {
+        Some(Normalization::Identity) => {
             how.problem("this program was built without the feature unicode of throttle-tower; enable it");
             None
         }
-        _ => {
+        None => {
             how.problem("it must be \"identity\" (as user names and addresses are compared) or \"lowercase\" (ASCII)");
             None
         }

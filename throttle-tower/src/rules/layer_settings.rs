@@ -4,6 +4,7 @@ use throttle_core::Backend;
 
 use super::names::did_you_mean;
 use super::reader::{Field, Section};
+use super::values;
 use crate::ThrottleLayer;
 use crate::headers::{Dialect, ResetFormat};
 use crate::throttle::{Jitter, Options, ResponseOptions};
@@ -16,7 +17,7 @@ pub(super) struct LayerSettings {
     report_in_response: Option<bool>,
 }
 
-const DIALECTS: [(&str, Dialect); 7] = [
+pub(super) const DIALECTS: [(&str, Dialect); 7] = [
     ("draft-11", Dialect::Draft11),
     ("draft-07", Dialect::Draft07),
     ("draft-06", Dialect::Draft06),
@@ -26,6 +27,9 @@ const DIALECTS: [(&str, Dialect); 7] = [
     ("none", Dialect::None),
 ];
 
+/// The most of `retry-jitter`, in percent.
+pub(super) const MOST_JITTER: u64 = 100;
+
 impl LayerSettings {
     pub(super) fn read(root: &Section<'_>) -> Self {
         let section = root.field("layer").and_then(|field| field.section("it must be a table: [layer]"));
@@ -33,7 +37,7 @@ impl LayerSettings {
         let number = |name, least, most| section.field(name).and_then(|field| field.number(least, most));
         let settings = Self {
             headers: section.field("headers").as_ref().and_then(dialect),
-            retry_jitter: number("retry-jitter", 0, 100).and_then(|percent| u8::try_from(percent).ok()),
+            retry_jitter: number("retry-jitter", 0, MOST_JITTER).and_then(|percent| u8::try_from(percent).ok()),
             max_waiting: number("max-waiting", 0, u64::MAX).and_then(|requests| usize::try_from(requests).ok()),
             report_in_response: section.field("report-in-response").as_ref().and_then(Field::boolean),
         };
@@ -86,7 +90,7 @@ fn replace<T: PartialEq>(option: &mut T, former: &T, new: T) {
 fn dialect(field: &Field<'_>) -> Option<Dialect> {
     let names = || DIALECTS.iter().map(|(name, _)| *name);
     let text = field.text().unwrap_or("");
-    let known = DIALECTS.iter().find(|(name, _)| *name == text).map(|(_, dialect)| *dialect);
+    let known = values::word(Some(text), &DIALECTS);
     if known.is_none() {
         let all: Vec<&str> = names().collect();
         field.problem(format_args!("it must be one of {}{}", all.join(", "), did_you_mean(text, names())));

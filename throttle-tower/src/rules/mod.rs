@@ -49,6 +49,28 @@
 //!    |                              ^^^^^
 //! ```
 //!
+//! # In an editor
+//!
+//! An editor that knows the [schema](SCHEMA) of the format completes fields and words, shows what they mean, and marks
+//! mistakes. Editors with taplo inside, such as VS Code with Even Better TOML, find it by the first line of the file:
+//!
+//! ```toml
+//! #:schema ./throttle.schema.json
+//! ```
+//!
+//! What follows is a path from the file's folder, or a URL. `throttle.schema.json` lies in the folder of this crate. A
+//! program can write the one of the version that it uses:
+//!
+//! ```no_run
+//! std::fs::write("throttle.schema.json", throttle_tower::rules::SCHEMA)?;
+//! # Ok::<(), std::io::Error>(())
+//! ```
+//!
+//! The reader is stricter than the schema: it compares names with each other, and computes with numbers. What the
+//! program [registers](Registry) is any text to the schema. A program that writes its own copy can list its names
+//! there, as an `enum` in the definitions `registered-key`, `registered-key-of-a-future`, `registered-cost`,
+//! `registered-condition`, `registered-lookup` and `registered-refund`.
+//!
 //! # While the program runs
 //!
 //! A [`Handle`] puts another file in force for the layer, its clones and its services:
@@ -233,6 +255,8 @@ mod options;
 mod problem;
 mod reader;
 mod registry;
+#[cfg(test)]
+mod schema;
 mod shown;
 mod status;
 #[cfg(test)]
@@ -261,6 +285,15 @@ pub use self::watch::Watch;
 use crate::ThrottleLayer;
 use crate::client_ip::ClientIp;
 use crate::limit::LimitTree;
+
+/// The JSON Schema of the format: with it, [editors](self#in-an-editor) complete and check a file.
+///
+/// ```
+/// use throttle_tower::rules::SCHEMA;
+///
+/// assert!(SCHEMA.contains("http://json-schema.org/draft-07/schema#"));
+/// ```
+pub const SCHEMA: &str = include_str!("../../throttle.schema.json");
 
 /// Limits that were read from a file: see the [module](self).
 ///

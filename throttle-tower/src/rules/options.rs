@@ -190,40 +190,41 @@ pub(super) fn missing_rule(section: &Section<'_>, context: &Context<'_>) -> Opti
     section.field("on-missing").as_ref().and_then(on_missing).or(context.defaults.on_missing)
 }
 
+/// The rules for requests without a key, but for those that answer with a status.
+pub(super) const ON_MISSING: [(&str, OnMissing); 2] = [("share", OnMissing::Share), ("skip", OnMissing::Skip)];
+
+/// The least and the greatest status of a refused request.
+pub(super) const STATUSES: (u64, u64) = (400, 599);
+
 fn on_missing(field: &Field<'_>) -> Option<OnMissing> {
     let forms = "write \"share\", \"skip\" or { reject = 401 }";
-    match field.text() {
-        Some("share") => Some(OnMissing::Share),
-        Some("skip") => Some(OnMissing::Skip),
-        None if field.is_table() => {
-            let table = field.section(forms)?;
-            let status = table.required("reject", forms).and_then(|status| status.number(400, 599));
-            table.finish();
-            StatusCode::from_u16(u16::try_from(status?).ok()?).ok().map(OnMissing::Reject)
-        }
-        text => {
-            let near = did_you_mean(text.unwrap_or(""), ["share", "skip"]);
-            field.problem(format_args!("{forms}{near}"));
-            None
-        }
+    if field.is_table() {
+        let table = field.section(forms)?;
+        let status = table.required("reject", forms).and_then(|status| status.number(STATUSES.0, STATUSES.1));
+        table.finish();
+        return StatusCode::from_u16(u16::try_from(status?).ok()?).ok().map(OnMissing::Reject);
     }
+    let rule = values::word(field.text(), &ON_MISSING);
+    if rule.is_none() {
+        let near = did_you_mean(field.text().unwrap_or(""), ON_MISSING.map(|(word, _)| word));
+        field.problem(format_args!("{forms}{near}"));
+    }
+    rule
 }
+
+/// The rules for a store that fails, but for those that decide by a share.
+pub(super) const ON_ERROR: [(&str, OnError); 2] = [("open", OnError::Open), ("closed", OnError::Closed)];
 
 fn on_error(field: &Field<'_>) -> Option<OnError> {
     let forms = "write \"open\", \"closed\", or \"local/4\" where 4 processes share the limit";
     let processes = |text: &str| text.strip_prefix("local/")?.parse().ok().filter(|processes: &u32| *processes > 0);
-    match field.text() {
-        Some("open") => Some(OnError::Open),
-        Some("closed") => Some(OnError::Closed),
-        text => {
-            let local = text.and_then(processes).map(OnError::local);
-            if local.is_none() {
-                let near = did_you_mean(text.unwrap_or(""), ["open", "closed"]);
-                field.problem(format_args!("{forms}{near}"));
-            }
-            local
-        }
+    let text = field.text();
+    let rule = values::word(text, &ON_ERROR).or_else(|| text.and_then(processes).map(OnError::local));
+    if rule.is_none() {
+        let near = did_you_mean(text.unwrap_or(""), ON_ERROR.map(|(word, _)| word));
+        field.problem(format_args!("{forms}{near}"));
     }
+    rule
 }
 
 fn refunds(field: &Field<'_>, registry: &Registry) -> Vec<RefundRule> {

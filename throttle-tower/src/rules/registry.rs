@@ -10,6 +10,7 @@ use http::request::Parts;
 use http::{HeaderMap, StatusCode};
 use throttle_core::Key;
 
+use super::key::HEADER;
 use super::names::{did_you_mean, listed};
 use crate::extract::KeyExtractor;
 use crate::plans::IntoTier;
@@ -149,7 +150,7 @@ impl Registry {
     }
 
     fn key_source(mut self, name: &str, key: KeySource) -> Self {
-        if KEYS.contains(&name) || name.starts_with("header:") {
+        if KEYS.contains(&name) || name.starts_with(HEADER) {
             self.refused.push(built_in("key", name));
         }
         insert(&mut self.keys, &mut self.refused, "key", name, key);

@@ -6,6 +6,11 @@ use throttle_core::Rate;
 
 use super::reader::Field;
 
+/// What a word means, by the table of all words that a field may have.
+pub(super) fn word<T: Copy>(text: Option<&str>, words: &[(&str, T)]) -> Option<T> {
+    words.iter().find(|(word, _)| Some(*word) == text).map(|(_, meaning)| *meaning)
+}
+
 /// A rate, or else a problem.
 pub(super) fn rate(field: &Field<'_>) -> Option<Rate> {
     let text = field.expect_text("it must be text with a count and a period, as in \"10/second\" or \"100/15m\"")?;

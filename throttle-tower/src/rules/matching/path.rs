@@ -14,6 +14,8 @@ enum Segment {
     Any,
 }
 
+const PLAIN: &str = "it must be a plain path, without //, . and ..";
+
 impl PathPattern {
     /// # Errors
     ///
@@ -22,6 +24,9 @@ impl PathPattern {
         let Some(path) = pattern.strip_prefix('/') else {
             return Err("it must start with /, as in \"/api/**\"".to_owned());
         };
+        if path.starts_with('/') {
+            return Err(PLAIN.to_owned());
+        }
         if path.contains(['?', '#']) {
             return Err("a path has no query; write the path alone".to_owned());
         }
@@ -52,7 +57,7 @@ impl Segment {
     fn parse(segment: &str) -> Result<Self, String> {
         match segment {
             "*" => Ok(Self::Any),
-            "" | "." | ".." => Err("it must be a plain path, without //, . and ..".to_owned()),
+            "" | "." | ".." => Err(PLAIN.to_owned()),
             "**" => Err("** stands for all that follows, so it must be the last segment".to_owned()),
             _ if segment.contains('*') => Err("a * stands for a whole segment, as in \"/users/*/posts\"".to_owned()),
             _ if segment.starts_with(['{', ':']) => {
@@ -112,6 +117,13 @@ mod tests {
             ("/users/*/posts", "/users/7/likes", false),
         ] {
             assert_eq!(matches(pattern, path), expected, "{pattern} {path}");
+        }
+    }
+
+    #[test]
+    fn empty_segment_is_refused_wherever_it_is() {
+        for pattern in ["//", "//**", "//a", "/a//b", "/a//"] {
+            assert_eq!(PathPattern::parse(pattern).err().as_deref(), Some(PLAIN), "{pattern}");
         }
     }
 

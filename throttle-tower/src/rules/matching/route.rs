@@ -28,12 +28,19 @@ fn check_segment(segment: &str, is_last: bool) -> Result<(), String> {
     if segment.contains(['?', '#']) {
         return Err("a route has no query; write the path alone".to_owned());
     }
-    // Doubled braces stand for themselves.
-    let plain = segment.replace("{{", "").replace("}}", "");
-    let Some((_, parameter)) = plain.split_once('{') else {
-        return if plain.contains('}') { Err(braces()) } else { Ok(()) };
+    let (text, parameter) = match parameter_start(segment) {
+        Some(start) => (&segment[..start], Some(&segment[start + 1..])),
+        None => (segment, None),
     };
+    // Doubled braces stand for themselves.
+    if text.replace("}}", "").contains('}') {
+        return Err(braces());
+    }
+    let Some(parameter) = parameter else { return Ok(()) };
     let (name, rest) = parameter.split_once('}').ok_or_else(braces)?;
+    if rest.starts_with('}') {
+        return Err(braces());
+    }
     if !rest.is_empty() {
         return Err("a parameter is the last of its segment, so axum refuses this route; end the segment after the }"
             .to_owned());
@@ -120,6 +127,9 @@ mod tests {
             ("/users?id=1", "no query"),
             ("/users/{id}.json", "end the segment after the }"),
             ("/a/{x}{y}", "end the segment after the }"),
+            ("/a/{x}{{", "end the segment after the }"),
+            ("/a/{x}}}", "braces do not match"),
+            ("/a}{x}", "braces do not match"),
         ] {
             let error = check(template).unwrap_err();
             assert!(error.contains(remedy), "{template}: {error}");

@@ -10,7 +10,7 @@ fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/rules/tests/bad")
 }
 
-pub(super) fn registry() -> Registry {
+pub(in crate::rules) fn registry() -> Registry {
     Registry::new()
         .key("api-key", Header::new("x-api-key"))
         .key_async("session", |_| async { Some(7) })

@@ -13,7 +13,7 @@ use crate::limit::{Applied, Compiled};
 use crate::rules::{Registry, Rules};
 use crate::{OnError, OnMissing};
 
-const EVERYTHING: &str = include_str!("good/everything.toml");
+pub(in crate::rules) const EVERYTHING: &str = include_str!("good/everything.toml");
 
 fn compiled(text: &str) -> Compiled {
     let rules = Rules::from_str("f.toml", text, registry()).unwrap_or_else(|error| panic!("{error}"));

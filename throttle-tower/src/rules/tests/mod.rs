@@ -7,5 +7,9 @@ mod good;
 mod hostile;
 mod replaced;
 mod requests;
+mod round_trip;
 #[cfg(feature = "watch")]
 mod watched;
+
+pub(super) use self::bad::registry;
+pub(super) use self::good::EVERYTHING;

@@ -1,0 +1,84 @@
+//! The forms of texts, as regular expressions that every validator reads: no look-around, no classes of Unicode.
+
+use throttle_core::PolicyName;
+
+use crate::rules::key::HEADER;
+
+/// A whole number from 1. Whether it is below 2^53 is left to the reader.
+const NUMBER: &str = "0*[1-9][0-9]{0,15}";
+
+const UNIT: &str = "us|µs|microseconds?|ms|milliseconds?|s|secs?|seconds?|m|mins?|minutes?|h|hr|hours?|d|days?";
+
+/// The name of a header or of a method.
+pub(super) const TOKEN: &str = "[!#$%&'*+.^_`|~0-9A-Za-z-]+";
+
+/// A method is in upper case.
+pub(super) const METHOD: &str = "[!#$%&'*+.^_`|~0-9A-Z-]+";
+
+/// How many processes share a limit.
+pub(super) const SHARE: &str = r"local/\+?0*[1-9][0-9]{0,9}";
+
+pub(super) fn printable() -> String {
+    format!("[ -~]{{1,{}}}", PolicyName::MAX_LEN)
+}
+
+pub(super) fn rate() -> String {
+    format!(r"\s*{NUMBER}\s*(?:/| per )\s*(?:{NUMBER}\s*)?(?:{UNIT})\s*")
+}
+
+pub(super) fn duration() -> String {
+    format!(r"\s*{NUMBER}\s*(?:{UNIT})\s*")
+}
+
+pub(super) fn shift() -> String {
+    format!("-?(?:{})", duration())
+}
+
+/// Up to 14 hours.
+pub(super) fn utc_offset() -> String {
+    "[+-](?:(?:0[0-9]|1[0-3]):[0-5][0-9]|14:00)".to_owned()
+}
+
+/// A key that is the value of a header.
+pub(super) fn header_key() -> String {
+    format!("{HEADER}{TOKEN}")
+}
+
+/// The header of a client's address: proxies drop headers with an underscore.
+pub(super) const ADDRESS_HEADER: &str = "[!#$%&'*+.^`|~0-9A-Za-z-]+";
+
+/// A template of axum's: parameters are in braces and end their segment, a wildcard ends the route. Doubled braces
+/// stand for themselves.
+pub(super) fn route() -> String {
+    let letter = r"[^{}/?#]|\{\{|\}\}";
+    let text = format!(r"(?:(?:[^{{}}/?#:*]|\{{\{{|\}}\}})(?:{letter})*)?");
+    let name = "[^{}/*?#]+";
+    format!(r"(?:/{text}(?:\{{{name}\}})?)*/{text}(?:\{{\*?{name}\}})?")
+}
+
+/// Segments, `*` for one and a final `**` for any number.
+pub(super) fn path() -> String {
+    let rest = "[^*?#%/]";
+    let segment = format!(r"\*|[^*?#%/{{:.]{rest}*|\.(?:[^*?#%/.]{rest}*|\.{rest}+)");
+    format!(r"/(?:(?:{segment})/)*(?:{segment}|\*\*)?")
+}
+
+/// A name, all names below one, or an IPv6 address in brackets.
+pub(super) fn host() -> String {
+    let label = "[A-Za-z0-9_-]+";
+    format!(r"(?:\*\.)?{label}(?:\.{label})*\.?|\[[0-9A-Fa-f:.]+\]")
+}
+
+/// An address or a network. Of IPv6, what looks like one.
+pub(super) fn network() -> String {
+    let byte = "(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])";
+    let (v4, v6) = ("(?:3[0-2]|[12]?[0-9])", "(?:12[0-8]|1[01][0-9]|[1-9]?[0-9])");
+    let (four, group) = (format!(r"{byte}(?:\.{byte}){{3}}"), "[0-9A-Fa-f]{0,4}");
+    let long = format!("{group}(?:(?::{group}){{2,8}}|(?::{group}){{1,6}}:{four})");
+    format!("{four}(?:/{v4})?|{long}(?:/{v6})?")
+}
+
+/// A network that is (nearly) everyone.
+pub(super) fn everyone() -> String {
+    "[^:]*/[0-7]|.*:.*/[0-6]".to_owned()
+}
