@@ -84,6 +84,7 @@
 //! | [`[[plans]]`](#plans) | a limit that depends on the client's plan: [`plans`](mod@crate::plans) |
 //! | [`[[concurrency]]`](#requests-in-flight) | a limit of requests in flight: [`Concurrency`](crate::Concurrency) |
 //! | [`compose`](#composition) | before the first `[[limit]]`: how they are composed; by default all of them must admit a request |
+//! | [`when`](#defaults-and-the-layer) | at the top, before the first section: which requests the layer applies to; by default all |
 //!
 //! A file without limits must say `limit = []` (or `plans = []`, or `concurrency = []`). It has at most 1,023
 //! limits, and 1 MiB.
@@ -208,6 +209,10 @@
 //! | `on-error`, `on-missing`, `replace-existing` of `[defaults]` | for limits without their own |
 //! | `headers` of `[layer]` | `"draft-11"` (the default), `"draft-07"`, `"draft-06"`, `"draft-03"`, `"x-ratelimit"`, `"x-ratelimit-epoch"`, `"none"`: see [`Dialect`](crate::Dialect) |
 //! | `retry-jitter`, `max-waiting`, `report-in-response` of `[layer]` | as the methods of [`ThrottleLayer`] |
+//!
+//! `when` at the top of the file, before the first section, is for the whole layer: a registered condition, or what else
+//! [a limit's `when`](#limits) may be. Requests for which it does not hold [pass untouched](ThrottleLayer::when), for
+//! example `when = { not = "internal" }`. A `when` that the program sets on the layer goes before the file's.
 
 #[cfg(feature = "admin")]
 mod admin;
@@ -312,7 +317,7 @@ impl Rules {
     }
 
     /// The limits as the file composes them, for a program that composes them further. They have the file's defaults,
-    /// and nothing of its `[layer]`.
+    /// and nothing that the file says of the layer: neither its `[layer]` nor its `when`.
     pub fn tree(&self) -> LimitTree {
         self.document.tree.clone()
     }
@@ -343,7 +348,7 @@ impl Rules {
 
     /// Makes a layer that enforces the limits on a backend, and a handle that replaces them while requests run. Clones
     /// of the layer follow the handle, also those with other options or another backend. What the program sets on the
-    /// layer to something else than the file says under `[layer]` stays when the file changes.
+    /// layer to something else than the file says of the layer stays when the file changes.
     ///
     /// A program that never replaces its limits can drop the handle.
     ///
@@ -353,7 +358,7 @@ impl Rules {
     pub fn layer<B: Backend>(&self, backend: B) -> Result<(ThrottleLayer<B>, Handle), RulesError> {
         self.check_failures(backend.can_fail())?;
         let limits = self.tree().exchanged(&|_| false);
-        let layer = ThrottleLayer::new(limits).map(|layer| self.document.settings.apply(layer));
+        let layer = ThrottleLayer::new(limits).map(|layer| self.document.apply(layer));
         let layer = layer.and_then(|layer| layer.backend(backend)).map_err(|error| self.error(&error))?;
         let followers = Arc::default();
         let (layer, first) = layer.following(&followers);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::request::Parts;
 use throttle_core::backend::Call;
-use throttle_core::{AnyCharge, Backend, BackendError, Decision, Key, PolicyNode, PolicySet};
+use throttle_core::{AnyCharge, Backend, BackendError, Decision, Key, Policy, PolicyNode, PolicySet};
 
 use super::explained::{Asks, Explained, ExplainedLimit, Left};
 use super::shared::Shared;
@@ -16,6 +16,9 @@ use crate::limit::{Applied, Found, Keying, OnMissing};
 ///
 /// If the backend fails.
 pub(super) async fn explain<B: Backend>(shared: Arc<Shared<B>>, parts: &Parts) -> Result<Explained, BackendError> {
+    if let Some(why) = mismatch(&shared, parts) {
+        return Ok(skipped(&shared, why));
+    }
     // Sets of rules keep their own parameters.
     let set = B::set(&shared.prepared);
     let mut asks = Vec::with_capacity(set.policies().len());
@@ -54,11 +57,25 @@ pub(super) async fn explain<B: Backend>(shared: Arc<Shared<B>>, parts: &Parts) -
     let (permits, has_permits) = shared.permits.explain(parts);
     let is_admitted = !rejects && admits(set, 0, &verdicts) != Some(false) && has_permits;
     limits.extend(permits);
-    Ok(Explained { limits, is_admitted })
+    Ok(Explained { limits, is_admitted, layer_skips: None })
+}
+
+/// Why the layer does not apply to a request; `None` if it does.
+fn mismatch<B: Backend>(shared: &Shared<B>, parts: &Parts) -> Option<String> {
+    let when = shared.options.when.as_ref().filter(|when| !when.holds(parts))?;
+    Some(when.mismatch(parts).unwrap_or_else(|| "the program's condition does not hold".to_owned()))
+}
+
+/// What the layer does with a request to which it does not apply: nothing.
+fn skipped<B: Backend>(shared: &Shared<B>, why: String) -> Explained {
+    let policies = B::set(&shared.prepared).policies().iter().map(Policy::policy_name);
+    let names = policies.chain(shared.permits.names()).cloned();
+    let limits = names.map(|name| ExplainedLimit { name, asks: Asks::Nothing, left: None }).collect();
+    Explained { limits, is_admitted: true, layer_skips: Some(why) }
 }
 
 /// Makes the key of a request unused in a limit of that name. `Ok(false)` if no limit on a rate has the name, or if
-/// the limit does not apply to the request.
+/// the limit or the whole layer does not apply to the request.
 ///
 /// # Errors
 ///
@@ -67,6 +84,9 @@ pub(super) async fn reset<B: Backend>(shared: Arc<Shared<B>>, name: &str, parts:
     let Some(place) = B::set(&shared.prepared).policies().iter().position(|policy| policy.name() == name) else {
         return Ok(false);
     };
+    if mismatch(&shared, parts).is_some() {
+        return Ok(false);
+    }
     let (_, key) = ask(&shared.applied[place], parts).await;
     match key {
         Some(key) => shared.backend.reset(&shared.prepared, place, &key).await.map(|()| true),

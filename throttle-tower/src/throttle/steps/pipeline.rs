@@ -10,7 +10,7 @@ use throttle_core::Backend;
 
 use super::ask::{self, Asked, Lookup};
 use super::decide::{self, Decided};
-use super::judge::{Judged, judge, judge_decision};
+use super::judge::{Admitted, Judged, judge, judge_decision};
 use super::look_up::look_up;
 use super::refuse_early::{Early, refuse_early};
 use super::wait_queue;
@@ -27,6 +27,11 @@ pub(in crate::throttle) enum Started {
 /// Judges a request, if nothing has to be waited for.
 #[inline]
 pub(in crate::throttle) fn start<B: Backend>(shared: &Arc<Shared<B>>, parts: &mut Parts) -> Started {
+    if let Some(when) = &shared.options.when
+        && !when.holds(parts)
+    {
+        return Started::Judged(Judged::Pass(Admitted::untouched()));
+    }
     // A pair would be moved out of its initializer.
     let mut asked = Asked::default();
     let mut lookups = Vec::new();
