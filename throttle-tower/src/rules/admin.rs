@@ -48,7 +48,8 @@ impl Handle {
     /// An explanation has `admitted`, and `limits` with `name`, `by`, `verdict` (`admits`, `refuses` or `skips`) and
     /// `why` it skips or refuses without looking at what is left. If the limit looks, it has `cost`, `left`, `of` (what
     /// an unused key has), `resets_in_ms`, `has_key` (false where all requests without a key share a budget) and the
-    /// number of the `tier`. Fields may be added in later versions.
+    /// number of the `tier`, which is 255 for numbers of the identity's own. If the whole layer does not apply to the request, the explanation says why in
+    /// `layer_skips`. Fields may be added in later versions.
     ///
     /// A description that cannot be read is answered with 400, one of more than 64 KiB with 413, an unknown limit with
     /// 404, and a store that fails with 502; each has an `error` that says what to do. The key of a request that is
@@ -226,6 +227,8 @@ fn seconds(at: SystemTime) -> u64 {
 #[derive(Serialize)]
 struct ShownExplanation {
     admitted: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    layer_skips: Option<String>,
     limits: Vec<ShownLimit>,
 }
 
@@ -257,7 +260,8 @@ struct Reset {
 
 impl ShownExplanation {
     fn of(explained: Explanation) -> Self {
-        Self { admitted: explained.is_admitted, limits: explained.limits.into_iter().map(ShownLimit::of).collect() }
+        let Explanation { is_admitted: admitted, layer_skips, limits } = explained;
+        Self { admitted, layer_skips, limits: limits.into_iter().map(ShownLimit::of).collect() }
     }
 }
 

@@ -150,7 +150,7 @@ impl Described {
                         described.add_limit(&name, limit);
                     });
                 }
-                DeValue::Table(section) => described
+                DeValue::Table(section) if name != "when" => described
                     .others
                     .extend(fields(section).into_iter().map(|(field, value)| (format!("{name}.{field}"), value))),
                 value => drop(described.others.insert(name, value_text(value))),

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use throttle_core::{ConfigError, PolicySet};
+use throttle_core::{Backend, ConfigError, PolicySet};
 use toml::de::DeTable;
 
 use super::bounds;
@@ -11,12 +11,15 @@ use super::client_ip;
 use super::compose::compose;
 use super::entry::{Entry, Kind, Placed};
 use super::layer_settings::LayerSettings;
+use super::matching::{self, Matcher};
 use super::options::{Context, Defaults};
 use super::problem::{Problems, RulesError};
 use super::reader::Section;
 use super::registry::Registry;
+use crate::ThrottleLayer;
 use crate::client_ip::ClientIp;
 use crate::limit::LimitTree;
+use crate::throttle::{LayerCondition, Options, ResponseOptions};
 
 /// What a document says.
 #[derive(Clone)]
@@ -24,7 +27,29 @@ pub(super) struct Document {
     pub(super) tree: LimitTree,
     pub(super) client_ip: ClientIp,
     pub(super) settings: LayerSettings,
+    /// Which requests the layer applies to, if the file says so.
+    pub(super) when: Option<Arc<Matcher>>,
     pub(super) limits: Vec<Placed>,
+}
+
+impl Document {
+    /// Sets what the file says about the layer as a whole.
+    pub(super) fn apply<B: Backend>(&self, layer: ThrottleLayer<B>) -> ThrottleLayer<B> {
+        self.settings.apply(layer).with_options(|options| options.when = self.layer_condition())
+    }
+
+    /// Changes what the `former` file has said about the layer to what this one says. What the program has set since
+    /// stays.
+    pub(super) fn replace(&self, former: &Self, options: &mut Options, responses: &mut ResponseOptions) {
+        self.settings.replace(&former.settings, options, responses);
+        if options.when.as_ref().is_none_or(|when| when.is_from_file()) {
+            options.when = self.layer_condition();
+        }
+    }
+
+    fn layer_condition(&self) -> Option<Arc<dyn LayerCondition>> {
+        self.when.clone().map(|when| when as _)
+    }
 }
 
 /// The format that this version reads.
@@ -68,6 +93,7 @@ fn read_table(table: &DeTable<'_>, problems: &Problems, registry: &Registry) -> 
     read_version(&root);
     let context = Context { registry, client_ip: client_ip::read(&root), defaults: Defaults::read(&root) };
     let settings = LayerSettings::read(&root);
+    let when = matching::read_layer(&root, registry);
     let entries = read_entries(&root, &context);
     let compose_field = root.field("compose");
     let compose_span = compose_field.as_ref().map_or(0..0, |field| field.span.clone());
@@ -81,7 +107,7 @@ fn read_table(table: &DeTable<'_>, problems: &Problems, registry: &Registry) -> 
     {
         problems.add(Some(compose_span), refused_composition(&error));
     }
-    Some(Document { tree, client_ip: context.client_ip, settings, limits })
+    Some(Document { tree, client_ip: context.client_ip, settings, when, limits })
 }
 
 fn refused_composition(error: &ConfigError) -> String {

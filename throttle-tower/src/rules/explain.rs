@@ -3,11 +3,11 @@ use std::time::Duration;
 
 use http::StatusCode;
 use http::request::Parts;
-use throttle_core::BackendError;
+use throttle_core::{BackendError, Policy};
 
 use super::Rules;
 use super::handle::Handle;
-use crate::throttle::{Asks, ExplainedLimit as Found, Left};
+use crate::throttle::{Asks, Explained, ExplainedLimit as Found, Left};
 
 /// What the rules in force would do with a request: see [`Handle::explain`].
 ///
@@ -17,6 +17,8 @@ use crate::throttle::{Asks, ExplainedLimit as Found, Left};
 pub struct Explanation {
     /// Whether the request would be admitted now.
     pub is_admitted: bool,
+    /// Why the layer does not apply to the request, so that none of its limits does; `None` if it applies.
+    pub layer_skips: Option<String>,
     /// What each limit would do: first the limits on rates, then those on requests in flight, in the order in which
     /// they are composed.
     pub limits: Vec<ExplainedLimit>,
@@ -58,7 +60,8 @@ pub struct KeyLeft {
     pub cost: u64,
     /// Whether the request has a key of its own. Without one it shares a budget with all others that have none.
     pub has_key: bool,
-    /// The number of its tier, from 0, in the file's order; 0 for a limit without plans.
+    /// The number of its tier, from 0, in the file's order; 0 for a limit without plans; [`Policy::OWN`] for numbers of
+    /// its own.
     pub tier: u8,
     /// Units that are left now.
     pub units: u64,
@@ -119,12 +122,14 @@ impl Handle {
     pub async fn explain(&self, parts: &Parts) -> Result<Explanation, BackendError> {
         let rules = self.rules();
         let explained = self.layer().explain(parts).await?;
-        let limits = explained.limits.into_iter().map(|found| rules.explained(found, parts)).collect();
-        Ok(Explanation { is_admitted: explained.is_admitted, limits })
+        let Explained { limits, is_admitted, layer_skips } = explained;
+        let applies = layer_skips.is_none();
+        let limits = limits.into_iter().map(|found| rules.explained(found, applies, parts)).collect();
+        Ok(Explanation { is_admitted, layer_skips, limits })
     }
 
     /// Makes the key that a request with this head has in a limit unused. `Ok(false)` if the file has no limit on a rate
-    /// of that name, or if the limit does not apply to the request.
+    /// of that name, or if the limit or the whole layer does not apply to the request.
     ///
     /// # Errors
     ///
@@ -135,11 +140,14 @@ impl Handle {
 }
 
 impl Rules {
-    fn explained(&self, found: Found, parts: &Parts) -> ExplainedLimit {
+    fn explained(&self, found: Found, layer_applies: bool, parts: &Parts) -> ExplainedLimit {
         let Found { name, asks, left } = found;
         let limit = self.document.limits.iter().find(|limit| limit.name == name.as_str());
         let by = limit.map(|limit| limit.by.clone()).unwrap_or_default();
-        let mismatch = || limit.and_then(|limit| limit.matcher.mismatch(parts));
+        let mismatch = || match layer_applies {
+            true => limit.and_then(|limit| limit.matcher.mismatch(parts)),
+            false => Some("the layer does not apply".to_owned()),
+        };
         let (verdict, left) = match (asks, left) {
             (Asks::Units { cost, has_key, tier }, Some(Left { units, of, resets_in })) => {
                 let verdict = if cost <= units { Verdict::Admits } else { Verdict::Refuses };
@@ -160,6 +168,9 @@ impl Rules {
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.is_admitted { "admitted" } else { "refused" })?;
+        if let Some(why) = &self.layer_skips {
+            write!(f, ": the layer does not apply: {why}")?;
+        }
         self.limits.iter().try_for_each(|limit| write!(f, "\n{limit}"))
     }
 }
@@ -170,8 +181,10 @@ impl fmt::Display for ExplainedLimit {
         write!(f, "limit {name:?} by {by}: {verdict}")?;
         let Some(KeyLeft { cost, has_key, tier, units, of, resets_in }) = left else { return Ok(()) };
         write!(f, ": {units} of {of} left, costs {cost}")?;
-        if *tier > 0 {
-            write!(f, ", tier {tier}")?;
+        match *tier {
+            0 => {}
+            Policy::OWN => f.write_str(", its own numbers")?,
+            tier => write!(f, ", tier {tier}")?,
         }
         if !has_key {
             f.write_str(", shared by all requests without a key")?;

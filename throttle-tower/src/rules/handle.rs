@@ -198,11 +198,10 @@ impl Handle {
         let read = Rules::read(Arc::clone(&former.file), text.into(), former.registry.clone())?;
         let rules = Rules { path: former.path.clone(), ..read };
         rules.check_failures(self.0.followers.need_on_error())?;
-        let settings = (&rules.document.settings, &former.document.settings);
         let known = lock(&self.0.state).known.clone();
         let next = Next {
             limits: rules.tree().exchanged(&|name| known.contains(name)),
-            adjust: &|options, responses| settings.0.replace(settings.1, options, responses),
+            adjust: &|options, responses| rules.document.replace(&former.document, options, responses),
         };
         self.0.followers.replace(&next).map_err(|error| rules.error(&error))?;
         let mut state = lock(&self.0.state);

@@ -106,6 +106,7 @@
 //! | [`[[plans]]`](#plans) | a limit that depends on the client's plan: [`plans`](mod@crate::plans) |
 //! | [`[[concurrency]]`](#requests-in-flight) | a limit of requests in flight: [`Concurrency`](crate::Concurrency) |
 //! | [`compose`](#composition) | before the first `[[limit]]`: how they are composed; by default all of them must admit a request |
+//! | [`when`](#defaults-and-the-layer) | at the top, before the first section: which requests the layer applies to; by default all |
 //!
 //! [`coming_from`] shows the rule sets of other limiters as such files.
 //!
@@ -194,11 +195,12 @@
 //! | field | value | default |
 //! |---|---|---|
 //! | `tiers` | a table of tiers, each with an algorithm; their order is that of their [numbers](throttle_core::Policy::tiered) | required |
-//! | `lookup` | a registered lookup | required |
+//! | `lookup` | a registered lookup of a tier's name, or of [numbers of the identity's own](crate::plans::Tier::own) | required |
 //! | `unknown` | the tier of identities that the lookup does not know | required |
 //! | `on-change` | `"keep"`, `"proportional"`, `"reset"`: see [`Carry`](crate::Carry) | `"keep"` |
 //! | `cache` | `{ identities = 10_000, keep-for = "1m" }` | these |
 //! | `lookups` | `{ at-once = 256, deadline = "1s" }` | these |
+//! | `own-numbers` | a whole number up to 65,536: how many different [numbers of their own](crate::plans::Plans::own_numbers) identities may have | `1_000` |
 //! | `unknown-as-missing` | `true`: see [`unknown_as_missing`](crate::plans::Plans::unknown_as_missing) | `false` |
 //!
 //! # Requests in flight
@@ -232,6 +234,10 @@
 //! | `on-error`, `on-missing`, `replace-existing` of `[defaults]` | for limits without their own |
 //! | `headers` of `[layer]` | `"draft-11"` (the default), `"draft-07"`, `"draft-06"`, `"draft-03"`, `"x-ratelimit"`, `"x-ratelimit-epoch"`, `"none"`: see [`Dialect`](crate::Dialect) |
 //! | `retry-jitter`, `max-waiting`, `report-in-response` of `[layer]` | as the methods of [`ThrottleLayer`] |
+//!
+//! `when` at the top of the file, before the first section, is for the whole layer: a registered condition, or what else
+//! [a limit's `when`](#limits) may be. Requests for which it does not hold [pass untouched](ThrottleLayer::when), for
+//! example `when = { not = "internal" }`. A `when` that the program sets on the layer goes before the file's.
 
 #[cfg(feature = "admin")]
 mod admin;
@@ -349,7 +355,7 @@ impl Rules {
     }
 
     /// The limits as the file composes them, for a program that composes them further. They have the file's defaults,
-    /// and nothing of its `[layer]`.
+    /// and nothing that the file says of the layer: neither its `[layer]` nor its `when`.
     pub fn tree(&self) -> LimitTree {
         self.document.tree.clone()
     }
@@ -380,7 +386,7 @@ impl Rules {
 
     /// Makes a layer that enforces the limits on a backend, and a handle that replaces them while requests run. Clones
     /// of the layer follow the handle, also those with other options or another backend. What the program sets on the
-    /// layer to something else than the file says under `[layer]` stays when the file changes.
+    /// layer to something else than the file says of the layer stays when the file changes.
     ///
     /// A program that never replaces its limits can drop the handle.
     ///
@@ -390,7 +396,7 @@ impl Rules {
     pub fn layer<B: Backend>(&self, backend: B) -> Result<(ThrottleLayer<B>, Handle), RulesError> {
         self.check_failures(backend.can_fail())?;
         let limits = self.tree().exchanged(&|_| false);
-        let layer = ThrottleLayer::new(limits).map(|layer| self.document.settings.apply(layer));
+        let layer = ThrottleLayer::new(limits).map(|layer| self.document.apply(layer));
         let layer = layer.and_then(|layer| layer.backend(backend)).map_err(|error| self.error(&error))?;
         let followers = Arc::default();
         let (layer, first) = layer.following(&followers);

@@ -27,7 +27,7 @@ pub(super) struct Section<'a> {
 }
 
 /// Fields of the document that TOML takes for those of the table above them, if they stand below one.
-const ROOT_FIELDS: [&str; 4] = ["compose", "version", "defaults", "layer"];
+const ROOT_FIELDS: [&str; 5] = ["compose", "version", "defaults", "layer", "when"];
 
 /// A value of the document.
 pub(super) struct Field<'a> {
@@ -132,6 +132,7 @@ impl<'a> Section<'a> {
             let path = format!("{}{}", self.prefix, shown(name));
             let near = match ROOT_FIELDS.iter().find(|field| is_spelling_of(name, field)) {
                 Some(_) if !self.owner.is_empty() => "; write it before the first [[limit]]".to_owned(),
+                Some(_) if !self.prefix.is_empty() => "; write it at the top, before the first [section]".to_owned(),
                 _ => near,
             };
             let near = if near.is_empty() { format!("; the fields are {}", names.join(", ")) } else { near };

@@ -8,6 +8,8 @@ pub(crate) struct Explained {
     /// Of the limits on rates, then of those on requests in flight, in the order given.
     pub(crate) limits: Vec<ExplainedLimit>,
     pub(crate) is_admitted: bool,
+    /// Why the layer does not apply to the request; `None` if it does.
+    pub(crate) layer_skips: Option<String>,
 }
 
 pub(crate) struct ExplainedLimit {

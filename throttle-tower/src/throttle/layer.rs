@@ -2,6 +2,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use http::request::Parts;
 use http::{HeaderMap, Response, StatusCode};
 use throttle_core::{Backend, BackendError, Clock, ConfigError, MemoryBackend};
 use tower_layer::Layer;
@@ -121,6 +122,24 @@ impl<B: Backend> ThrottleLayer<B> {
         self.with_options(|options| options.local_store = Some(store)).with_share()
     }
 
+    /// Applies the layer only to requests of which `applies` is true. All others pass as if the layer were not there:
+    /// nothing is decided or charged, no key is read, no permit is taken, the response gets no headers, and hooks,
+    /// metrics and warnings do not see them. Their handlers find no [`LimitReport`](crate::LimitReport) of this layer.
+    /// It is asked before everything else that a limit says, such as its own [`when`](crate::Limit::when), and once for
+    /// each request. Called again, it replaces what was set. Defaults to all requests.
+    ///
+    /// ```
+    /// use http::request::Parts;
+    /// use throttle_tower::{Gcra, Rate, ThrottleLayer, client_ip::ClientIp, limit};
+    ///
+    /// let limits = limit("per-ip", Gcra::new(Rate::per_second(10))).by(ClientIp::peer());
+    /// let throttle = ThrottleLayer::new(limits)?.when(|parts: &Parts| parts.uri.path() != "/health");
+    /// # Ok::<(), throttle_tower::ConfigError>(())
+    /// ```
+    pub fn when(self, applies: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
+        self.with_options(|options| options.when = Some(Arc::new(applies)))
+    }
+
     /// Sets which rate-limit headers responses carry. Defaults to [`Dialect::Draft11`].
     pub fn headers(self, dialect: Dialect) -> Self {
         self.with_announced(|announced| announced.set_dialect(dialect))
@@ -226,7 +245,7 @@ impl<B: Backend> ThrottleLayer<B> {
         self.changed(|shared| drop(make_share(shared)))
     }
 
-    pub(super) fn with_options(self, change: impl FnOnce(&mut Options)) -> Self {
+    pub(crate) fn with_options(self, change: impl FnOnce(&mut Options)) -> Self {
         self.changed(|shared| change(&mut shared.options))
     }
 

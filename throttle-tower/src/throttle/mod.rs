@@ -6,6 +6,7 @@
 mod announced;
 mod body;
 mod build;
+mod condition;
 mod current;
 mod event;
 #[cfg(feature = "rules")]
@@ -29,6 +30,7 @@ mod observed;
 #[cfg(any(feature = "metrics", feature = "offenders", feature = "tracing"))]
 mod observed_limits;
 mod options;
+mod own_sets;
 mod permits;
 mod queues;
 #[cfg(feature = "rules")]
@@ -42,11 +44,13 @@ mod uses;
 mod warning;
 
 pub use body::ThrottleBody;
+#[cfg(feature = "rules")]
+pub(crate) use condition::LayerCondition;
 #[cfg(any(feature = "metrics", feature = "dashboard"))]
 pub(crate) use event::OUTCOMES;
 pub use event::{Event, Outcome};
 #[cfg(feature = "rules")]
-pub(crate) use explained::{Asks, ExplainedLimit, Left};
+pub(crate) use explained::{Asks, Explained, ExplainedLimit, Left};
 pub use future::ResponseFuture;
 pub use layer::ThrottleLayer;
 pub use limit_report::LimitReport;

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use http::Response;
 use throttle_core::Key;
 
+use super::condition::LayerCondition;
 use super::event::Event;
 use super::local_shares::LocalStore;
 use super::refusal::Refusal;
@@ -18,6 +19,8 @@ use crate::usage::Background;
 /// What decides and refuses requests.
 #[derive(Clone)]
 pub(crate) struct Options {
+    /// Which requests the layer applies to. Without it, all.
+    pub(crate) when: Option<Arc<dyn LayerCondition>>,
     pub(super) response: Option<BuildResponse>,
     pub(super) on_decision: Option<OnDecision>,
     pub(crate) observers: Observers,
@@ -44,6 +47,7 @@ impl Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
+            when: None,
             response: None,
             on_decision: None,
             observers: Observers::default(),

@@ -1,4 +1,4 @@
-//! Which requests a limit applies to: `match` and `when`.
+//! Which requests a limit applies to: `match` and `when`; and which the layer, `when` before all limits.
 
 mod host;
 mod method;
@@ -14,9 +14,10 @@ use http::request::Parts;
 
 use self::host::Hosts;
 use self::path::PathPattern;
-pub(super) use self::read::read;
+pub(super) use self::read::{read, read_layer};
 use super::registry::Condition;
 use crate::extract::Route;
+use crate::throttle::LayerCondition;
 
 /// A request matches if each part that is there matches.
 #[derive(Default)]
@@ -78,6 +79,20 @@ impl Matcher {
         }
         let missed = conditions.iter().find(|expected| !expected.is_met(parts))?;
         Some(format!("when: {:?} {}", missed.name, if missed.is { "does not hold" } else { "holds" }))
+    }
+}
+
+impl LayerCondition for Matcher {
+    fn holds(&self, parts: &Parts) -> bool {
+        self.matches(parts)
+    }
+
+    fn mismatch(&self, parts: &Parts) -> Option<String> {
+        self.mismatch(parts)
+    }
+
+    fn is_from_file(&self) -> bool {
+        true
     }
 }
 

@@ -23,6 +23,12 @@ pub(in crate::rules) fn read(limit: &Section<'_>, registry: &Registry) -> Matche
     matcher
 }
 
+/// Reads `when` of the document, which says to which requests the layer applies.
+pub(in crate::rules) fn read_layer(root: &Section<'_>, registry: &Registry) -> Option<Arc<Matcher>> {
+    let field = root.field("when")?;
+    Some(Arc::new(Matcher { conditions: conditions(&field, registry), ..Matcher::default() }))
+}
+
 fn read_match(table: &Section<'_>, matcher: &mut Matcher) {
     let [methods, routes, paths, hosts] = ["methods", "routes", "paths", "hosts"].map(|name| table.field(name));
     if table.all().is_empty() {

@@ -158,6 +158,32 @@ async fn key_that_is_reset_is_unused_and_no_other() {
     assert!(!handle.reset("nothing", &head(POST)).await.unwrap());
 }
 
+#[tokio::test]
+async fn explanation_tells_that_the_layer_does_not_apply_and_why() {
+    let (layer, handle, _clock) = live();
+    let text = FILE.replacen("version = 1", "version = 1\nwhen = { not = \"internal\" }", 1);
+    handle.replace(&text).unwrap();
+    assert!(explain(&handle, POST).await.layer_skips.is_none());
+    let internal = Sent { is_internal: true, key: None, ..POST };
+    let explained = explain(&handle, internal).await;
+    let text = "admitted: the layer does not apply: when: \"internal\" holds\n\
+                limit \"per-ip\" by \"client-ip\": does not apply: the layer does not apply\n\
+                limit \"own\" by \"api-key\": does not apply: the layer does not apply\n\
+                limit \"pool\" by \"constant\": does not apply: the layer does not apply\n\
+                limit \"login\" by \"api-key\": does not apply: the layer does not apply\n\
+                limit \"per-user\" by \"api-key\": does not apply: the layer does not apply\n\
+                limit \"exports\" by \"constant\": does not apply: the layer does not apply";
+    assert_eq!(explained.to_string(), text);
+    assert!(!handle.reset("per-ip", &request(internal).into_parts().0).await.unwrap(), "nothing is reset for it");
+    for _ in 0..4 {
+        assert_eq!(send(&layer, internal).await, StatusCode::OK);
+    }
+    assert_eq!(explain(&handle, POST).await.limits[0].left.map(|left| left.units), Some(3), "nothing was charged");
+    let _program = layer.when(|_: &Parts| false);
+    let explained = explain(&handle, POST).await;
+    assert_eq!(explained.layer_skips.as_deref(), Some("the program's condition does not hold"));
+}
+
 fn sent() -> impl Strategy<Value = Sent> {
     let method = prop::sample::select(vec!["GET", "POST"]);
     let path = prop::sample::select(vec!["/login", "/exports/1", "/other"]);

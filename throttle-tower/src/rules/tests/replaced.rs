@@ -179,6 +179,29 @@ async fn what_the_program_sets_goes_before_the_file() {
 }
 
 #[tokio::test]
+async fn layer_applies_to_the_requests_that_the_file_in_force_says() {
+    // The condition never holds.
+    let when = |when: &str| only("1/day").replacen('\n', &format!("\n{when}\n"), 1);
+    let (layer, handle) = live(&when("when = \"internal\""), memory());
+    assert_eq!(admitted(&layer, 3).await, 3);
+    let all = layer.clone().when(|_: &http::request::Parts| true);
+    let none = layer.clone().when(|_: &http::request::Parts| false);
+    let changed = handle.replace(&when("when = { not = \"internal\" }")).unwrap();
+    let text = "revision 2\nwhen was \"internal\", is { not = \"internal\" }";
+    assert_eq!((changed.to_string().as_str(), changed.unused().count()), (text, 0));
+    assert_eq!((admitted(&layer, 2).await, admitted(&none, 2).await), (1, 2));
+    let changed = handle.replace(&when("when = [\"preflight\", \"internal\"]")).unwrap();
+    let text = "revision 3\nwhen was { not = \"internal\" }, is [\"preflight\", \"internal\"]";
+    assert_eq!(changed.to_string(), text);
+    assert_eq!((admitted(&layer, 2).await, admitted(&all, 2).await, admitted(&none, 2).await), (2, 0, 2));
+    let changed = handle.replace(&when("")).unwrap();
+    assert!(changed.to_string().ends_with("and is not there any more"), "{changed}");
+    assert_eq!((admitted(&layer, 2).await, admitted(&all, 2).await, admitted(&none, 2).await), (0, 0, 2));
+    handle.replace(&when("when = \"internal\"")).unwrap();
+    assert_eq!((admitted(&layer, 2).await, admitted(&all, 2).await), (2, 0), "the program has the last word");
+}
+
+#[tokio::test]
 async fn layer_whose_program_says_what_failures_mean_needs_no_word_of_the_file() {
     let (layer, handle) = live(&only("3/day"), memory());
     let layer = layer.on_error(crate::OnError::Closed).backend(Fallible::new(memory())).unwrap();

@@ -33,6 +33,13 @@ pub(in crate::throttle) struct Admitted {
     pub(super) held: Held,
 }
 
+impl Admitted {
+    /// A request to which the layer does not apply.
+    pub(super) fn untouched() -> Self {
+        Self { headers: DecisionHeaders::default(), late: None, held: Held::default() }
+    }
+}
+
 pub(super) fn judge<B: Backend>(shared: &Arc<Shared<B>>, decided: Decided, asked: &Asked, parts: &mut Parts) -> Judged {
     match decided {
         Decided::Made(decision) => judge_decision(shared, decision, Outcome::Admitted, asked, parts),

@@ -1,0 +1,134 @@
+use http::request::Parts;
+
+/// Which requests a layer applies to.
+pub(crate) trait LayerCondition: Send + Sync {
+    fn holds(&self, parts: &Parts) -> bool;
+
+    /// Why it does not hold for a request, if more can be said than that the program says so.
+    #[cfg(feature = "rules")]
+    fn mismatch(&self, parts: &Parts) -> Option<String> {
+        let _ = parts;
+        None
+    }
+
+    /// Whether a rule file says it, so that the file that follows replaces it.
+    #[cfg(feature = "rules")]
+    fn is_from_file(&self) -> bool {
+        false
+    }
+}
+
+impl<F: Fn(&Parts) -> bool + Send + Sync> LayerCondition for F {
+    fn holds(&self, parts: &Parts) -> bool {
+        self(parts)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use http::{Request, Response, StatusCode};
+    use throttle_core::{Gcra, Key, Rate};
+    use tower::{Layer, ServiceExt, service_fn};
+
+    use super::*;
+    use crate::extract::from_fn;
+    use crate::plans::plans;
+    use crate::{Concurrency, InFlight, LimitReport, OnMissing, ThrottleLayer, Usage, Warning, all, limit};
+
+    /// What was called.
+    #[derive(Clone, Default)]
+    struct Calls(Arc<AtomicUsize>);
+
+    impl Calls {
+        fn count(&self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// A layer of all kinds of limits, and what they, its hooks and its handler call.
+    fn everything(calls: &Calls) -> ThrottleLayer {
+        let [key, own, cost, lookup, decided, warned] = [(); 6].map(|()| calls.clone());
+        let one = || Gcra::new(Rate::per_hour(1)).burst(1);
+        let limits = all((
+            limit("keyed", one())
+                .by(from_fn(move |_: &Parts| {
+                    key.count();
+                    None::<Key>
+                }))
+                .when(move |_: &Parts| {
+                    own.count();
+                    true
+                })
+                .cost(move |_: &Parts| {
+                    cost.count();
+                    1
+                })
+                .on_missing(OnMissing::Reject(StatusCode::UNAUTHORIZED)),
+            limit("later", one()).by_async(|_: &Parts| std::future::pending::<Option<Key>>()).settled_later(),
+            plans("plan", [("free", one())])
+                .by(from_fn(|parts: &Parts| Some(parts.uri.path().to_owned())))
+                .lookup(move |_| {
+                    lookup.count();
+                    std::future::ready(Some("free"))
+                })
+                .unknown("free"),
+            Concurrency::new(1),
+        ));
+        let layer = ThrottleLayer::new(limits).unwrap().report_in_response(true);
+        layer.on_decision(move |_| decided.count()).on_warning(move |_: &Warning| warned.count())
+    }
+
+    /// The handler answers 500 if it finds something of the layer.
+    async fn send(layer: &ThrottleLayer, path: &str) -> Response<()> {
+        let inner = service_fn(async |request: Request<()>| {
+            let found = request.extensions();
+            let is_untouched = found.get::<LimitReport>().is_none()
+                && found.get::<Usage>().is_none()
+                && found.get::<InFlight>().is_none();
+            let mut response = Response::new(());
+            if !is_untouched {
+                *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+            }
+            Ok::<_, Infallible>(response)
+        });
+        let request = Request::get(path).body(()).unwrap();
+        layer.layer(inner).oneshot(request).await.unwrap().map(drop)
+    }
+
+    #[tokio::test]
+    async fn requests_for_which_the_condition_is_false_pass_untouched() {
+        let (calls, asked) = (Calls::default(), Calls::default());
+        let condition = asked.clone();
+        let layer = everything(&calls).when(move |parts: &Parts| {
+            condition.count();
+            parts.uri.path() != "/health"
+        });
+        for sent in 1..=3 {
+            let response = send(&layer, "/health").await;
+            assert_eq!((response.status(), response.headers().len()), (StatusCode::OK, 0));
+            assert!(response.extensions().get::<LimitReport>().is_none());
+            assert_eq!((calls.0.load(Ordering::Relaxed), layer.in_flight("in-flight")), (0, Some(0)));
+            assert_eq!(asked.0.load(Ordering::Relaxed), sent, "once for each request");
+        }
+        assert_eq!(send(&layer, "/").await.status(), StatusCode::UNAUTHORIZED);
+        assert!(calls.0.load(Ordering::Relaxed) > 0);
+    }
+
+    #[tokio::test]
+    async fn last_condition_that_is_set_counts_also_on_another_backend() {
+        let one = limit("one", Gcra::new(Rate::per_hour(1)).burst(1)).by(crate::Constant);
+        let layer = ThrottleLayer::new(one).unwrap().when(|_: &Parts| true).when(|_: &Parts| false);
+        let moved = layer.clone().backend(throttle_core::MemoryBackend::new()).unwrap();
+        for layer in [&layer, &moved, &layer, &moved] {
+            assert_eq!(send(layer, "/").await.status(), StatusCode::OK);
+        }
+        let all = moved.when(|_: &Parts| true);
+        let found = StatusCode::INTERNAL_SERVER_ERROR;
+        assert_eq!(send(&all, "/").await.status(), found, "nothing was charged before, and now the layer applies");
+        assert_eq!(send(&all, "/").await.status(), StatusCode::TOO_MANY_REQUESTS);
+    }
+}
