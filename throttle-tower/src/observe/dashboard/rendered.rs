@@ -13,10 +13,13 @@ use crate::observe::Offender;
 /// waits for it.
 pub(super) struct Rendered {
     shown: Arc<Shown>,
-    offenders: Box<dyn Fn(&Board, usize) -> Vec<Offender> + Send + Sync>,
+    offenders: Box<Offenders>,
     /// The event of a second, by the second and the board's start.
     latest: Mutex<Option<((Instant, u64), Bytes)>>,
 }
+
+/// The keys of a board that were refused most, so many of them.
+type Offenders = dyn Fn(&Board, usize) -> Vec<Offender> + Send + Sync;
 
 /// How an event starts and ends. A browser whose connection has ended comes back after so many milliseconds.
 const START: &str = "retry: 1000\ndata: ";

@@ -22,6 +22,7 @@ use serde_json::{Map, Value, json};
 use throttle_core::PolicySet;
 
 use self::table::{Table, any_of, reference};
+use self::value::described;
 use super::document::VERSION;
 use super::entry::Kind;
 
@@ -33,6 +34,7 @@ fn schema() -> Value {
         .field("defaults", reference("defaults"))
         .field("layer", reference("layer"))
         .field("compose", reference("compose"))
+        .field("when", described("when", "Which requests the layer applies to; the others pass untouched."))
         .field("limit", list_of("limit", "Limits on rates. An empty list says that every request is to be admitted."))
         .field("plans", list_of("plans", "Limits that depend on the client's plan."))
         .field("concurrency", concurrency())

@@ -362,7 +362,7 @@ async fn page_follows_limits_that_come_and_go_and_change() {
     assert_eq!(names(&page).await.1.len(), 2);
     drop((layer, handle));
     tokio::time::sleep(std::time::Duration::from_millis(1_100)).await;
-    assert_eq!(names(&page).await.0, false, "nothing is left that reports to it");
+    assert!(!names(&page).await.0, "nothing is left that reports to it");
 }
 
 /// Two files in turn while requests run: each request is decided by one of them, and none gets more than the larger.
