@@ -6,7 +6,7 @@ use throttle_core::{
 };
 
 use super::reader::{Field, Section};
-use super::values;
+use super::values::{self, Word};
 
 /// The algorithms that refuse.
 pub(super) const ALGORITHMS: [&str; 8] = [
@@ -23,8 +23,10 @@ pub(super) const ALGORITHMS: [&str; 8] = [
 /// The ways to say how long a period of a quota is.
 pub(super) const PERIODS: [&str; 3] = ["per", "fixed", "rolling"];
 
+type Quota = fn(u64) -> CalendarQuota;
+
 /// The periods that a calendar has.
-pub(super) const CALENDAR: [(&str, fn(u64) -> CalendarQuota); 3] =
+pub(super) const CALENDAR: [Word<Quota>; 3] =
     [("day", CalendarQuota::daily), ("week", CalendarQuota::weekly), ("month", CalendarQuota::monthly)];
 
 /// Reads the algorithm of a section; a problem if there is none, or several.

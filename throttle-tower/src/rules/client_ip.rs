@@ -1,18 +1,18 @@
 //! Where the client's address comes from: `[client-ip]`.
 
 use super::reader::{Field, Section};
-use super::values;
+use super::values::{self, Word};
 use crate::client_ip::{ClientIp, ClientIpError, IpNet, MAX_HOPS, TrustedProxies};
 
 /// The sources that need nothing else.
-pub(super) const ALONE: [(&str, fn() -> ClientIp); 3] = [
+pub(super) const ALONE: [Word<fn() -> ClientIp>; 3] = [
     ("peer", ClientIp::peer),
     ("fly-io", ClientIp::fly_io),
     ("google-cloud-load-balancer", ClientIp::google_cloud_load_balancer),
 ];
 
 /// The headers that list the hops.
-pub(super) const LISTS: [(&str, List); 2] = [
+pub(super) const LISTS: [Word<List>; 2] = [
     ("x-forwarded-for", (ClientIp::x_forwarded_for, ClientIp::x_forwarded_for_hops)),
     ("forwarded", (ClientIp::forwarded, ClientIp::forwarded_hops)),
 ];

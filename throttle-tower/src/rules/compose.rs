@@ -6,7 +6,7 @@ use super::entry::Entry;
 use super::names::{did_you_mean, listed};
 use super::problem::{Problems, RulesError};
 use super::reader::Field;
-use super::values;
+use super::values::{self, Word};
 use crate::limit::{LimitTree, all, any};
 
 /// Most members of an `any`: each is one more way to decide a request.
@@ -71,7 +71,7 @@ struct Names<'e> {
 pub(super) const KINDS: [&str; 2] = ["all", "any"];
 
 /// Whether each member of an `any` that admits is charged.
-pub(super) const CHARGES: [(&str, bool); 2] = [("first", false), ("every-admitting", true)];
+pub(super) const CHARGES: [Word<bool>; 2] = [("first", false), ("every-admitting", true)];
 
 const FORMS: &str = "write a list of names, in which { any = [\"…\", \"…\"] } and { all = [\"…\"] } compose others";
 

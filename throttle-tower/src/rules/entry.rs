@@ -12,7 +12,7 @@ use super::names::did_you_mean;
 use super::options::{self, Context, Cost, Options};
 use super::reader::{Field, Section};
 use super::registry::{KeySource, Lookup, unknown};
-use super::values;
+use super::values::{self, Word};
 use crate::limit::{Concurrency, Limit, LimitTree, limit};
 use crate::plans::{Plans, plans};
 
@@ -251,7 +251,7 @@ impl PlansSettings {
 }
 
 /// What a change of tier keeps.
-pub(super) const ON_CHANGE: [(&str, Carry); 3] =
+pub(super) const ON_CHANGE: [Word<Carry>; 3] =
     [("keep", Carry::Keep), ("proportional", Carry::Proportional), ("reset", Carry::Reset)];
 
 fn carry(field: &Field<'_>) -> Option<Carry> {

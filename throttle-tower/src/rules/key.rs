@@ -7,7 +7,7 @@ use throttle_core::{ConfigError, Key};
 
 use super::reader::{Field, Section};
 use super::registry::{KEYS, KeySource, Registry, unknown};
-use super::values;
+use super::values::{self, Word};
 use crate::client_ip::{ClientIp, IpPrefix};
 use crate::extract::{Constant, Header, KeyExtractor, Method, Route};
 
@@ -127,7 +127,7 @@ pub(super) enum Normalization {
     Identity,
 }
 
-pub(super) const NORMALIZATIONS: [(&str, Normalization); 2] =
+pub(super) const NORMALIZATIONS: [Word<Normalization>; 2] =
     [("identity", Normalization::Identity), ("lowercase", Normalization::Lowercase)];
 
 fn normalized(header: Header, how: &Field<'_>) -> Option<Header> {

@@ -4,7 +4,7 @@ use throttle_core::Backend;
 
 use super::names::did_you_mean;
 use super::reader::{Field, Section};
-use super::values;
+use super::values::{self, Word};
 use crate::ThrottleLayer;
 use crate::headers::{Dialect, ResetFormat};
 use crate::throttle::{Jitter, Options, ResponseOptions};
@@ -17,7 +17,7 @@ pub(super) struct LayerSettings {
     report_in_response: Option<bool>,
 }
 
-pub(super) const DIALECTS: [(&str, Dialect); 7] = [
+pub(super) const DIALECTS: [Word<Dialect>; 7] = [
     ("draft-11", Dialect::Draft11),
     ("draft-07", Dialect::Draft07),
     ("draft-06", Dialect::Draft06),

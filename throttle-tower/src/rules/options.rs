@@ -10,7 +10,7 @@ use super::matching::{self, Matcher};
 use super::names::did_you_mean;
 use super::reader::{Field, Section};
 use super::registry::{CostOf, REFUNDS, Refund, Registry, unknown};
-use super::values;
+use super::values::{self, Word};
 use crate::client_ip::ClientIp;
 use crate::limit::{Limit, OnError, OnMissing};
 
@@ -191,7 +191,7 @@ pub(super) fn missing_rule(section: &Section<'_>, context: &Context<'_>) -> Opti
 }
 
 /// The rules for requests without a key, but for those that answer with a status.
-pub(super) const ON_MISSING: [(&str, OnMissing); 2] = [("share", OnMissing::Share), ("skip", OnMissing::Skip)];
+pub(super) const ON_MISSING: [Word<OnMissing>; 2] = [("share", OnMissing::Share), ("skip", OnMissing::Skip)];
 
 /// The least and the greatest status of a refused request.
 pub(super) const STATUSES: (u64, u64) = (400, 599);
@@ -213,7 +213,7 @@ fn on_missing(field: &Field<'_>) -> Option<OnMissing> {
 }
 
 /// The rules for a store that fails, but for those that decide by a share.
-pub(super) const ON_ERROR: [(&str, OnError); 2] = [("open", OnError::Open), ("closed", OnError::Closed)];
+pub(super) const ON_ERROR: [Word<OnError>; 2] = [("open", OnError::Open), ("closed", OnError::Closed)];
 
 fn on_error(field: &Field<'_>) -> Option<OnError> {
     let forms = "write \"open\", \"closed\", or \"local/4\" where 4 processes share the limit";

@@ -6,8 +6,11 @@ use throttle_core::Rate;
 
 use super::reader::Field;
 
+/// A word of the format, and what it means.
+pub(super) type Word<T> = (&'static str, T);
+
 /// What a word means, by the table of all words that a field may have.
-pub(super) fn word<T: Copy>(text: Option<&str>, words: &[(&str, T)]) -> Option<T> {
+pub(super) fn word<T: Copy>(text: Option<&str>, words: &[Word<T>]) -> Option<T> {
     words.iter().find(|(word, _)| Some(*word) == text).map(|(_, meaning)| *meaning)
 }
 

@@ -20,7 +20,7 @@ pub(super) fn definitions() -> Vec<Definition> {
     let mut definitions = vec![
         ("key", key),
         ("key-name", name()),
-        ("several-keys", list_of("All parts together are one key. It is missing where a part is.", reference("key"))),
+        ("several-keys", list_of("All parts together are one key. It is missing where a part is.", &reference("key"))),
         networks().definition(),
     ];
     definitions.extend(tables);
@@ -40,7 +40,7 @@ fn table(kind: &str) -> Table {
             .required("header", reference("header-name"))
             .field("normalize", words("How values are made equal.", NORMALIZATIONS.map(|(word, _)| word))),
         "first-of" => Table::new("first-key", "The first key that is not missing.")
-            .required("first-of", list_of("The keys, in their order.", reference("key"))),
+            .required("first-of", list_of("The keys, in their order.", &reference("key"))),
         _ => panic!("{kind} is not described"),
     }
 }

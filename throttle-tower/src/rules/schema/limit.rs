@@ -59,7 +59,7 @@ fn units_or_registered(about: &str, least: u64) -> Value {
 /// Both together would refund every response.
 fn refund() -> Value {
     let has = |refund: &str| json!({ "contains": { "const": refund } });
-    let mut several = list_of("Each of them.", reference("refund"));
+    let mut several = list_of("Each of them.", &reference("refund"));
     several["not"] = json!({ "allOf": [has("successful"), has("failed")] });
     let mut refund = any_of([reference("refund"), several]);
     refund["description"] = "Which requests are given back their charge. Successful is 2xx and 3xx.".into();

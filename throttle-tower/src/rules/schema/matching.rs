@@ -20,7 +20,7 @@ fn requests() -> Table {
         // With a dot at the end, and `*.` at the start.
         "maxLength": 253 + 3,
     });
-    let each = |about: &str, one: Value| list_of(about, one);
+    let each = |about: &str, one: Value| list_of(about, &one);
     Table::new("match", "Which requests the limit applies to: those that match one element of each field.")
         .field("methods", each("Methods, in upper case. GET includes HEAD.", text("A method.", patterns::METHOD)))
         .field(
@@ -41,7 +41,7 @@ fn when() -> Value {
     let mut when = any_of([
         reference("condition"),
         reference("negation"),
-        list_of("All of them must hold.", any_of(["condition", "negation"].map(reference))),
+        list_of("All of them must hold.", &any_of(["condition", "negation"].map(reference))),
     ]);
     when["description"] = "A condition, { not = \"…\" }, or a list of which all must hold.".into();
     when

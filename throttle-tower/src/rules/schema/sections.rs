@@ -30,7 +30,13 @@ fn client_ip() -> Table {
     });
     Table::new("client-ip", "Where the client's address comes from. Without the section it is the peer's.")
         .required("source", source())
-        .field("trusted", list_of("The addresses and networks of your proxies.", text("", &patterns::network())))
+        .field(
+            "trusted",
+            list_of(
+                "The addresses and networks of your proxies.",
+                &text("An address or a network.", &patterns::network()),
+            ),
+        )
         .field("hops", hops)
         .field(
             "trust-everyone",
