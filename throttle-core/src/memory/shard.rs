@@ -195,9 +195,8 @@ impl Rest {
     #[cold]
     pub(super) fn kin_fresh_at(&self, label: Label, policies: &Policies) -> Option<Timestamp> {
         let kin = self.kin.get(&label)?;
-        let fresh_at = |(by, state): &(KinWriter, KinState)| {
-            Some(by.writer(policies, label.policy())?.repr_fresh_at(&state.repr))
-        };
+        let fresh_at =
+            |(by, state): &(KinWriter, KinState)| Some(by.writer(policies, label.policy())?.repr_fresh_at(&state.repr));
         kin.others.iter().filter_map(fresh_at).max()
     }
 

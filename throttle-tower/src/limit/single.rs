@@ -87,7 +87,9 @@ impl Unkeyed {
     {
         let keying = Keying::Future(Arc::new(move |parts, deadline| {
             let key = extractor(parts);
-            Box::pin(async move { (timeout(deadline, key).await.ok().flatten().map(Into::into), FoundTier::Numbered(0)) })
+            Box::pin(
+                async move { (timeout(deadline, key).await.ok().flatten().map(Into::into), FoundTier::Numbered(0)) },
+            )
         }));
         Limit::new(self.policy, keying)
     }

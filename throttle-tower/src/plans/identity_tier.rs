@@ -35,9 +35,7 @@ impl UnknownIdentities {
                 (Some(Key::builder().missing().missing().finish()), self.tier)
             }
             // Numbers that are not there any more say as little as no lookup.
-            IdentityTier::Unknown | IdentityTier::NeverLookedUp | IdentityTier::Own(_) => {
-                (Some(identity), self.tier)
-            }
+            IdentityTier::Unknown | IdentityTier::NeverLookedUp | IdentityTier::Own(_) => (Some(identity), self.tier),
         }
     }
 }

@@ -227,7 +227,13 @@ mod tests {
                         assert_eq!(header(&response, "ratelimit"), format!("{left}{status}"));
                     }
                     let report = response.extensions().get::<LimitReport>().unwrap();
-                    let tier = if burst == 100 { "pro" } else if burst == 10 { "free" } else { "own" };
+                    let tier = if burst == 100 {
+                        "pro"
+                    } else if burst == 10 {
+                        "free"
+                    } else {
+                        "own"
+                    };
                     assert_eq!(report.tier("plan"), Some(tier));
                     let capacity = report.statuses().find(|(policy, _)| policy.name() == "plan").unwrap();
                     assert_eq!(capacity.0.algorithm().capacity(), burst);
