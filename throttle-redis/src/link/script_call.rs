@@ -225,6 +225,7 @@ mod tests {
         let sent = store.next().await;
         assert_eq!(sent.words()[..2], ["SCRIPT", "LOAD"]);
         assert_eq!(sent.command.route(), &address("b", false), "there is no key to ask about");
+        assert_eq!(sent.command.slot(), Some(SLOT));
         sent.answer(Ok(Reply::Nil)).await;
         let sent = store.next().await;
         assert_eq!(call(&sent), (true, &address("b", true)));
@@ -264,7 +265,9 @@ mod tests {
         let (store, link) = connected().await;
         let calling = begin(&link);
         for host in ["a", "b", "c", "d", "e"] {
-            store.next().await.answer(moved(host)).await;
+            let sent = store.next().await;
+            assert_eq!(sent.command.slot(), Some(SLOT), "the slot stays known");
+            sent.answer(moved(host)).await;
         }
         assert!(store.is_idle().await);
         let error = calling.await.expect("no panic").expect_err("not a fifth one");

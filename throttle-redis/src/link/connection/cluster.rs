@@ -131,13 +131,16 @@ struct Clustered {
 impl Clustered {
     /// The client for a command. All commands about a slot have the same one.
     fn client(&self, command: &Command) -> &Client {
-        let count = self.clients.len();
         let index = match command.slot() {
-            Some(slot) => usize::from(slot) % SLOTS * count / SLOTS,
-            None => self.in_turn.fetch_add(1, Ordering::Relaxed) % count,
+            Some(slot) => client_of(slot),
+            None => self.in_turn.fetch_add(1, Ordering::Relaxed) % CLIENTS,
         };
         &self.clients[index]
     }
+}
+
+fn client_of(slot: u16) -> usize {
+    usize::from(slot) % SLOTS * CLIENTS / SLOTS
 }
 
 impl Connection for Clustered {
@@ -210,6 +213,14 @@ mod tests {
         for urls in [["redis://one", "http://two"], ["http://one", "redis://two"]] {
             assert_eq!((error(&urls).field(), error(&urls).value()), ("cluster URLs", "http://…"));
         }
+    }
+
+    #[test]
+    fn each_client_has_a_quarter_of_the_slots() {
+        for (slot, client) in [(0, 0), (4_095, 0), (4_096, 1), (8_192, 2), (12_287, 2), (12_288, 3), (16_383, 3)] {
+            assert_eq!(client_of(slot), client, "{slot}");
+        }
+        assert!(client_of(u16::MAX) < CLIENTS, "no slot, but a number that a command may have");
     }
 
     #[test]

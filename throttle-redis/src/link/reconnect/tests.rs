@@ -61,6 +61,7 @@ async fn a_cluster_is_asked_about_the_key_that_failed_where_it_redirects_to() {
     sent.answer(Err(fault(FaultKind::Moved(Some(("b".to_owned(), 6379)))))).await;
     let sent = store.next().await;
     assert_eq!((sent.words().len(), sent.command.route()), (4, &address("b")));
+    assert_eq!(sent.command.slot(), Some(SLOT));
     sent.answer(Err(fault(FaultKind::NoScript))).await;
     assert!(link.is_healthy());
 }
