@@ -255,3 +255,22 @@ proptest! {
         }
     }
 }
+
+#[tokio::test]
+async fn layer_that_was_made_last_of_those_left_is_asked() {
+    let text = "version = 1\n[[limit]]\nname = \"all\"\nby = \"constant\"\nfixed-window = { rate = \"2/day\" }";
+    let (first, handle) = Rules::from_str("f", text, Registry::new()).unwrap().layer(MemoryBackend::new()).unwrap();
+    let (head, ()) = Request::new(()).into_parts();
+    let send = async |layer: &ThrottleLayer<MemoryBackend>| {
+        let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(())));
+        layer.layer(inner).oneshot(Request::new(())).await.unwrap().status()
+    };
+    let left = async || handle.explain(&head).await.unwrap().limits[0].left.unwrap().units;
+    let last = first.clone().backend(MemoryBackend::new()).unwrap();
+    assert_eq!((send(&last).await, left().await), (StatusCode::OK, 1));
+    assert!(handle.reset("all", &head).await.unwrap());
+    assert_eq!((send(&last).await, left().await), (StatusCode::OK, 1), "its own store was reset");
+    drop(last);
+    assert_eq!(left().await, 2, "the one before is left, and has admitted nothing");
+    assert_eq!((send(&first).await, left().await), (StatusCode::OK, 1));
+}
