@@ -161,4 +161,24 @@ mod tests {
         let ended = Pin::new(&mut joined).poll(&mut Context::from_waker(Waker::noop()));
         assert_eq!(ended, Poll::Ready(IdentityTier::Known(1)));
     }
+
+    /// A number is of one request, however many wait when it comes.
+    #[test]
+    fn all_that_wait_are_woken_after_one_has_gone_and_another_has_come() {
+        let (found, answer) = oneshot::channel();
+        let lookup = Box::pin(async { answer.await.expect("there is an answer") });
+        let lookup = SharedLookup::new(lookup, IdentityTier::NeverLookedUp, || ());
+        let wait = |number| {
+            let (task, mut joined) = (Arc::new(Woken::default()), lookup.join(number));
+            let waker = Waker::from(Arc::clone(&task));
+            assert!(Pin::new(&mut joined).poll(&mut Context::from_waker(&waker)).is_pending());
+            (task, joined)
+        };
+        let [(gone, leaves), stays] = [1, 2].map(wait);
+        drop(leaves);
+        let comes = wait(3);
+        found.send(IdentityTier::Known(1)).unwrap();
+        let woken = [&gone, &stays.0, &comes.0].map(|task| task.0.load(Ordering::SeqCst));
+        assert_eq!(woken, [0, 1, 1]);
+    }
 }
