@@ -13,7 +13,7 @@ use throttle_core::Key;
 use super::key::HEADER;
 use super::names::{did_you_mean, listed};
 use crate::extract::KeyExtractor;
-use crate::plans::{IntoTier, LookupFailed, Tier};
+use crate::plans::IntoTier;
 
 /// What rules refer to by name: keys, costs, conditions, lookups of plans, and refunds.
 ///
@@ -63,9 +63,9 @@ type KeyFuture = Arc<dyn Fn(&Parts) -> Pin<Box<dyn Future<Output = Option<Key>> 
 pub(super) type CostOf = Arc<dyn Fn(&Parts) -> u64 + Send + Sync>;
 pub(super) type Condition = Arc<dyn Fn(&Parts) -> bool + Send + Sync>;
 pub(super) type Refund = Arc<dyn Fn(StatusCode, &HeaderMap) -> bool + Send + Sync>;
-/// An identity's tier, `None` for an unknown identity, or a failure.
-pub(super) type Lookup = Arc<dyn Fn(String) -> Pin<Box<dyn Future<Output = FoundTier> + Send>> + Send + Sync>;
-type FoundTier = Result<Option<Tier>, LookupFailed>;
+/// The name of an identity's tier, `None` for an unknown identity, or a failure.
+pub(super) type Lookup = Arc<dyn Fn(String) -> Pin<Box<dyn Future<Output = TierName> + Send>> + Send + Sync>;
+type TierName = Result<Option<String>, ()>;
 
 /// Names that a file gives a meaning to by itself.
 pub(super) const KEYS: [&str; 4] = ["client-ip", "constant", "method", "route"];
@@ -120,8 +120,7 @@ impl Registry {
     }
 
     /// Registers a lookup of tiers, for the `lookup` of plans: see
-    /// [`PlansWithoutLookup::lookup`](crate::plans::PlansWithoutLookup::lookup). It may return [numbers of the identity's
-    /// own](crate::plans::Tier::own) instead of a tier's name.
+    /// [`PlansWithoutLookup::lookup`](crate::plans::PlansWithoutLookup::lookup).
     #[must_use]
     pub fn lookup<F, Fut>(mut self, name: &str, lookup: F) -> Self
     where
@@ -130,7 +129,7 @@ impl Registry {
     {
         let lookup: Lookup = Arc::new(move |identity| {
             let answer = lookup(identity);
-            Box::pin(async move { answer.await.into_tier() })
+            Box::pin(async move { tier_name(answer.await) })
         });
         insert(&mut self.lookups, &mut self.refused, "lookup", name, lookup);
         self
@@ -169,6 +168,17 @@ fn built_in(what: &str, name: &str) -> String {
     format!("the registered {what} {name:?} has the name of one that is built in: register it under another name")
 }
 
+/// The name in an answer, which is written for those who look for its number.
+fn tier_name(answer: impl IntoTier) -> TierName {
+    let name = std::cell::RefCell::new(None);
+    let keep = |tier: &str| {
+        *name.borrow_mut() = Some(tier.to_owned());
+        Some(0)
+    };
+    let answer = answer.into_tier(&keep);
+    answer.map(|_| name.into_inner()).map_err(|_| ())
+}
+
 /// What to write instead of a name that nothing has.
 pub(super) fn unknown(what: &str, name: &str, known: &[&str], method: &str) -> String {
     let near = did_you_mean(name, known.iter().copied());
@@ -192,6 +202,14 @@ impl fmt::Debug for Registry {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn answers_of_lookups_keep_their_names() {
+        assert_eq!(tier_name(Some("pro")), Ok(Some("pro".to_owned())));
+        assert_eq!(tier_name(None::<String>), Ok(None));
+        assert_eq!(tier_name(Ok::<_, std::io::Error>(Some("pro"))), Ok(Some("pro".to_owned())));
+        assert_eq!(tier_name(Err::<Option<&str>, _>("down")), Err(()));
+    }
 
     #[test]
     fn debug_output_names_what_is_registered() {

@@ -134,7 +134,7 @@ impl Watched {
 }
 
 /// A fifth of a policy's capacity.
-pub(super) fn fifth(policy: &Policy) -> u64 {
+fn fifth(policy: &Policy) -> u64 {
     policy.algorithm().capacity() / 5
 }
 
