@@ -1,7 +1,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use super::call_error::CallError;
 use super::connection::{Command, Connection, Pending, Place, Reply, Route};
@@ -28,15 +28,21 @@ impl LiveConnection {
 
     /// Sends one command and waits for its answer.
     pub(crate) async fn call(&self, command: Command, until: Instant) -> Result<Reply, CallError> {
-        // A timeout polls the call before it checks the clock.
+        // A timeout polls what it waits for before it checks the clock.
         if Instant::now() >= until {
             return Err(CallError::TooLate);
         }
-        match tokio::time::timeout_at(until, self.connection.call(command)).await {
-            Ok(Ok(reply)) => Ok(reply),
-            Ok(Err(fault)) => Err(CallError::Fault(fault)),
-            Err(_) => Err(CallError::Late),
+        let Some(place) = self.connection.place(&command) else { return self.call_at_once(command, until).await };
+        let place = timeout_at(until, place).await.map_err(|_| CallError::Expired)?.map_err(CallError::Fault)?;
+        answer_by(until, place(command)).await
+    }
+
+    /// The same, without waiting for a place: for commands that find out whether a server is alive.
+    pub(super) async fn call_at_once(&self, command: Command, until: Instant) -> Result<Reply, CallError> {
+        if Instant::now() >= until {
+            return Err(CallError::TooLate);
         }
+        answer_by(until, self.connection.call(command)).await
     }
 
     /// Asks a server of a cluster which server has which slots.
@@ -50,7 +56,7 @@ impl LiveConnection {
     }
 
     async fn slots_by(&self, command: Command, until: Instant) -> Result<SlotMap, CallError> {
-        let reply = self.call(command, until).await?;
+        let reply = self.call_at_once(command, until).await?;
         SlotMap::read(reply).ok_or(CallError::Malformed("CLUSTER SLOTS answered something else"))
     }
 
@@ -80,7 +86,7 @@ impl LiveConnection {
         // loads it too.
         let now = Instant::now();
         let patience = now + until.saturating_duration_since(now) / 2;
-        let mut loaded = tokio::time::timeout_at(patience, self.loading[range].lock()).await.ok();
+        let mut loaded = timeout_at(patience, self.loading[range].lock()).await.ok();
         if loaded.as_ref().is_some_and(|loaded| loaded.get(script.sha()).is_some_and(|at| *at >= missed)) {
             return Ok(false);
         }
@@ -95,5 +101,13 @@ impl LiveConnection {
             Err(CallError::Late) => Err(CallError::TooLate),
             Err(error) => Err(error),
         }
+    }
+}
+
+async fn answer_by(until: Instant, call: Pending<Reply>) -> Result<Reply, CallError> {
+    match timeout_at(until, call).await {
+        Ok(Ok(reply)) => Ok(reply),
+        Ok(Err(fault)) => Err(CallError::Fault(fault)),
+        Err(_) => Err(CallError::Late),
     }
 }

@@ -157,7 +157,8 @@ impl Link {
         for _ in 0..=SIGN_REDIRECTIONS {
             let call = Command::new("EVALSHA").arg(NO_SCRIPT);
             let call = if self.is_cluster() { call.arg("1").arg(&name) } else { call.arg("0") };
-            let Err(CallError::Fault(fault)) = live.call(call.to(route).about(slot), until).await else { return false };
+            let call = call.to(route).about(slot);
+            let Err(CallError::Fault(fault)) = live.call_at_once(call, until).await else { return false };
             if *fault.kind() == FaultKind::NoScript {
                 return true;
             }

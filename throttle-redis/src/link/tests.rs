@@ -47,6 +47,8 @@ async fn law_12_law_13_a_command_that_finds_no_place_in_time_is_not_sent_and_no_
     let waiting = send(DEADLINE / 2).await.expect("no panic");
     assert!(matches!(waiting, Err(CallError::Expired)) && began.elapsed() < DEADLINE, "{waiting:?}");
     assert!(store.is_idle().await && CallError::Expired.is_uncharged());
+    let called = live.call(Command::new("DEL"), Instant::now() + DEADLINE / 4).await;
+    assert!(matches!(called, Err(CallError::Expired)) && store.is_idle().await, "{called:?}");
     sent.answer(Ok(Reply::Nil)).await;
     assert!(first.await.expect("no panic").is_ok());
     assert!(link.is_healthy());

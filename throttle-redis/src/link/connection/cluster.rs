@@ -144,12 +144,10 @@ fn client_of(slot: u16) -> usize {
 }
 
 impl Connection for Clustered {
+    /// The backend sends few commands without a place, to find out whether a server is alive: they must not wait for
+    /// calls to one that hangs.
     fn call(&self, command: Command) -> Pending<Reply> {
-        let client = self.client(&command).clone();
-        Box::pin(async move {
-            let place = client.places.take().await;
-            client.call(place, command).await
-        })
+        Box::pin(send(self.client(&command).connection.clone(), command))
     }
 
     fn place(&self, command: &Command) -> Option<Pending<Place>> {

@@ -59,8 +59,9 @@ pub trait Connection: Send + Sync + 'static {
 
     /// Waits for a place for one more call, if the connection bounds its calls. Defaults to `None`: it does not.
     ///
-    /// A decision that finds no place within its deadline was not sent, and the store is not to blame. One that waits
-    /// in [`call`](Self::call) was sent, as far as the backend knows.
+    /// A decision that finds no place within its deadline was not sent, and the store is not to blame. The backend asks
+    /// for signs of life without a place, by [`call`](Self::call). A connection that wraps another one must pass both
+    /// on.
     fn place(&self, _command: &Command) -> Option<Pending<Place>> {
         None
     }

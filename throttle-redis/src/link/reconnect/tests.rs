@@ -51,6 +51,20 @@ async fn a_sign_of_life_is_a_call_of_a_script_that_no_server_has() {
     assert!(link.is_healthy());
 }
 
+/// The places may be those of calls to a server that hangs.
+#[tokio::test(start_paused = true)]
+async fn law_13_a_sign_of_life_needs_no_place() {
+    let store = ByHand::narrow();
+    let link = failed(&store).await;
+    let live = link.current.load_full().expect("a connection");
+    let calling = tokio::spawn(async move { live.call(Command::new("GET"), Instant::now() + 9 * DEADLINE).await });
+    let _unanswered = store.next().await;
+    let sent = store.later().await;
+    assert_eq!(sent.words(), ["EVALSHA", NO_SCRIPT, "0"]);
+    sent.answer(Err(fault(FaultKind::NoScript))).await;
+    assert!(link.is_healthy() && !calling.is_finished());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_cluster_is_asked_about_the_key_that_failed_where_it_redirects_to() {
     let store = ByHand::cluster();
