@@ -1,6 +1,6 @@
 use std::any::Any;
-use std::sync::{Arc, Weak};
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use throttle_core::backend::Call;
@@ -133,8 +133,7 @@ impl Observer for Arc<Board> {
         if let Some(made) = page.as_ref().and_then(|page| page.made_for(of, self)) {
             return Some(Box::new(made));
         }
-        let tracker =
-            if former.has_names_of(of) { Arc::clone(&self.tracker) } else { Arc::new(self.tracker.anew()) };
+        let tracker = if former.has_names_of(of) { Arc::clone(&self.tracker) } else { Arc::new(self.tracker.anew()) };
         let page = page.unwrap_or_default();
         let board = Arc::new(Board::new(Arc::clone(&of.policies), &of.permits, tracker, &page));
         page.add(Arc::clone(&board));

@@ -63,7 +63,10 @@ impl Repeats {
         let slot = self.slot(tag);
         let is_known = slot.open_to.load(Ordering::Relaxed) == tag;
         if is_known {
-            slot.refused.store(slot.refused.load(Ordering::Relaxed).wrapping_add(self.sample.weight() as u32), Ordering::Relaxed);
+            slot.refused.store(
+                slot.refused.load(Ordering::Relaxed).wrapping_add(self.sample.weight() as u32),
+                Ordering::Relaxed,
+            );
         }
         is_known
     }
