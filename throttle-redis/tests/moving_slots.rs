@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{LimitTree, policy};
-use throttle_core::{FixedWindow, Rate};
+use throttle_core::{Backend, BackendErrorKind, FixedWindow, Rate};
 use throttle_redis::{Cluster, RedisBackend, RedisBuilder};
 use throttle_test_servers::{Cluster as Servers, Server, slot_of};
 use tokio::task::JoinSet;
@@ -41,7 +41,17 @@ struct Load {
     limits: Arc<LimitTree>,
     stop: Arc<AtomicBool>,
     decided: Arc<AtomicU64>,
-    tasks: JoinSet<Vec<u64>>,
+    tasks: JoinSet<Vec<Taken>>,
+}
+
+/// What was taken of a key.
+#[derive(Clone, Copy, Default)]
+struct Taken {
+    /// Units that were admitted.
+    admitted: u64,
+    /// Decisions whose answer did not come within the second that the client waits: the machine may have other work.
+    /// They may be charged.
+    late: u64,
 }
 
 impl Load {
@@ -50,16 +60,21 @@ impl Load {
         let one = |task: usize| {
             let (limits, stop, decided) = (Arc::clone(limits), Arc::clone(&stop), Arc::clone(&decided));
             async move {
-                let mut admitted = vec![0; KEYS];
+                let mut taken = vec![Taken::default(); KEYS];
                 for place in (task..).map(|step| step % KEYS) {
                     if stop.load(Ordering::Relaxed) {
                         break;
                     }
-                    // It panics if the store does not decide.
-                    admitted[place] += u64::from(limits.take(&key(place), 1).await.is_admitted());
+                    match limits.backend.decide(&limits.prepared, &limits.calls(&key(place), 1)).await {
+                        Ok(decision) => taken[place].admitted += u64::from(decision.is_admitted()),
+                        Err(error) => {
+                            assert_eq!(error.kind(), BackendErrorKind::Timeout, "{error}");
+                            taken[place].late += 1;
+                        }
+                    }
                     decided.fetch_add(1, Ordering::Relaxed);
                 }
-                admitted
+                taken
             }
         };
         let tasks = (0..tasks).map(one).collect();
@@ -89,11 +104,12 @@ impl Load {
         }
     }
 
-    /// Units of each key that were admitted.
-    async fn stop(self) -> Vec<u64> {
+    async fn stop(self) -> Vec<Taken> {
         self.stop.store(true, Ordering::Relaxed);
         let each = self.tasks.join_all().await;
-        (0..KEYS).map(|place| each.iter().map(|admitted| admitted[place]).sum()).collect()
+        let sum = |place: usize, of: fn(&Taken) -> u64| each.iter().map(|taken| of(&taken[place])).sum();
+        let taken = |place| Taken { admitted: sum(place, |taken| taken.admitted), late: sum(place, |taken| taken.late) };
+        (0..KEYS).map(taken).collect()
     }
 }
 
@@ -123,12 +139,15 @@ async fn move_to_and_fro(servers: &Arc<Servers>, load: &Load, settles: impl Asyn
     }
 }
 
-async fn assert_exact(limits: &LimitTree, admitted: Vec<u64>) {
-    for (place, admitted) in admitted.into_iter().enumerate() {
-        assert_eq!(limits.left(&key(place)).await, UNITS - admitted, "{}: what was admitted was charged", key(place));
-    }
+/// A client that stands still answers nothing until the breaker opens and its connection is replaced.
+async fn assert_exact(limits: &LimitTree, taken: Vec<Taken>) {
     let stats = limits.backend.stats();
-    assert_eq!((stats.failures, stats.unknown, stats.breaker_openings), (0, 0, 0), "{stats:?}");
+    let late: u64 = taken.iter().map(|taken| taken.late).sum();
+    assert_eq!((stats.failures, stats.breaker_openings, stats.connections), (late, 0, 1), "{stats:?}");
+    for (place, Taken { admitted, late }) in taken.into_iter().enumerate() {
+        let (charged, key) = (UNITS - limits.left(&key(place)).await, key(place));
+        assert!((admitted..=admitted + late).contains(&charged), "{key}: {charged} charged, {admitted} admitted");
+    }
 }
 
 /// Each decision has a call of its own, and more calls are asked for at once than the client can process in one turn.
