@@ -1,5 +1,7 @@
 //! The forms of texts are those that the reader accepts.
 
+use std::sync::LazyLock;
+
 use proptest::prelude::*;
 use proptest::sample::select;
 use regex::Regex;
@@ -10,13 +12,21 @@ use crate::rules::tests::registry;
 
 /// A form, a limit in which `@` has it, and pieces of which texts are made that have it or nearly do.
 struct Form {
-    pattern: String,
+    pattern: Regex,
     limit: &'static str,
     pieces: &'static [&'static str],
 }
 
+static FORMS: LazyLock<Vec<Form>> = LazyLock::new(forms);
+
+/// What no form tells: whether a name is that of a method, and what the bits of an address are.
+const NOT_IN_A_FORM: [&str; 2] = ["no method has this name", "it has bits of a host"];
+
 fn forms() -> Vec<Form> {
-    let form = |pattern: String, limit, pieces| Form { pattern, limit, pieces };
+    let form = |pattern: String, limit, pieces| {
+        let pattern = Regex::new(&format!("^(?:{pattern})$")).unwrap();
+        Form { pattern, limit, pieces }
+    };
     vec![
         form(
             patterns::rate(),
@@ -120,8 +130,8 @@ fn forms() -> Vec<Form> {
 }
 
 fn any_text() -> impl Strategy<Value = (usize, String)> {
-    (0..forms().len()).prop_flat_map(|number| {
-        let pieces = prop::collection::vec(select(forms()[number].pieces), 0..8);
+    (0..FORMS.len()).prop_flat_map(|number| {
+        let pieces = prop::collection::vec(select(FORMS[number].pieces), 0..8);
         (Just(number), pieces.prop_map(|pieces| pieces.concat()))
     })
 }
@@ -140,14 +150,12 @@ proptest! {
     #[test]
     fn text_has_the_form_if_the_reader_accepts_it(texts in prop::collection::vec(any_text(), 40)) {
         for (number, text) in texts {
-            let form = &forms()[number];
-            let has_form = Regex::new(&format!("^(?:{})$", form.pattern)).unwrap().is_match(&text);
-            let problem = problem(form, &text);
-            // How large a number may be is no form, nor is whether a name is that of a method, or which bits of an
-            // address are those of a host.
+            let form = &FORMS[number];
+            let (has_form, problem) = (form.pattern.is_match(&text), problem(form, &text));
+            // How large a number may be is no form either.
             let is_large = text.as_bytes().windows(5).any(|digits| digits.iter().all(u8::is_ascii_digit));
-            let says = |why| problem.as_ref().is_some_and(|problem: &String| problem.contains(why));
-            if !is_large && !says("no method has this name") && !says("it has bits of a host") {
+            let is_known = |problem: &String| NOT_IN_A_FORM.iter().any(|known| problem.contains(known));
+            if !is_large && !problem.as_ref().is_some_and(is_known) {
                 prop_assert_eq!(has_form, problem.is_none(), "{:?} in {}: {:?}", text, form.limit, problem);
             }
         }
