@@ -108,7 +108,8 @@ impl Load {
         self.stop.store(true, Ordering::Relaxed);
         let each = self.tasks.join_all().await;
         let sum = |place: usize, of: fn(&Taken) -> u64| each.iter().map(|taken| of(&taken[place])).sum();
-        let taken = |place| Taken { admitted: sum(place, |taken| taken.admitted), late: sum(place, |taken| taken.late) };
+        let taken =
+            |place| Taken { admitted: sum(place, |taken| taken.admitted), late: sum(place, |taken| taken.late) };
         (0..KEYS).map(taken).collect()
     }
 }

@@ -1,12 +1,13 @@
 //! Law 8, one answer: the scripts answer and write what the core's algorithms do, bit for bit.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 use throttle_core::backend::{Call, Receipt};
-use throttle_core::{CalendarQuota, Key, LeakyBucket, Policy, PolicySet, Rate};
+use throttle_core::{CalendarQuota, Gcra, Key, LeakyBucket, Policy, PolicySet, Rate};
 
 use super::machine::{Machine, call};
 use super::random::{KINDS, Step, Tree, algorithm, alls, starts, steps, tree};
@@ -183,7 +184,7 @@ fn run_settled(algorithms: &BoxedStrategy<throttle_core::Algorithm>) {
 #[test]
 fn law_08_a_debit_with_nothing_left_moves_the_clock_of_a_shaper() {
     const SECOND: i64 = 1_000_000;
-    let shaper = LeakyBucket::new(Rate::per_minute(1)).max_wait(std::time::Duration::from_secs(60));
+    let shaper = LeakyBucket::new(Rate::per_minute(1)).max_wait(Duration::from_secs(60));
     let mut machine = Machine::new(PolicySet::new(Policy::new("p", shaper).unwrap()).unwrap());
     let take = |machine: &mut Machine, cost| {
         let calls = vec![call(&Key::from("key"), Some(cost))];
@@ -217,4 +218,23 @@ fn a_charge_that_is_given_back_late_is_settled_without_slack() {
             machine.settle(&Receipt::of(&decision, &calls).unwrap().actual(0));
         }
     }
+}
+
+/// 2 in 2 µs and 1 in 1 µs are one set of parameters, and a state under the one is a state under the other.
+#[test]
+fn law_08_a_refusal_under_parameters_that_are_written_in_another_way_writes_nothing() {
+    let micros = Duration::from_micros;
+    let gcra = |count, period| Gcra::new(Rate::new(count, micros(period))).burst(5).build().unwrap();
+    let one = Gcra::new(Rate::new(1, micros(1))).burst(1).build().unwrap();
+    let tree = Tree::Any(vec![Tree::Leaf(one), Tree::Leaf(one), Tree::Leaf(one)], false);
+    let step = |what, dice, move_by, other| Step { what, dice, move_by, other };
+    let steps = [
+        step(0, [3_695_834_556, 0, 0, 0], (0, 0), gcra(2, 2)),
+        step(3, [0, 227_602_990, 0, 0], (0, 0), one),
+        step(0, [97_832_694, 0, 0, 0], (0, 383), CalendarQuota::rolling(1, micros(333)).build().unwrap()),
+        step(16, [2_010_184_051, 2_681_985_819, 3_442_028_074, 630_728_262], (12, 2_642_412_525), one),
+        step(0, [641_170_143, 0, 0, 1_661_960_295], (10, 1_576_003_278), gcra(1, 1)),
+        step(16, [2_911_010_565, 2_948_400_198, 349_089_504, 2_341_887_223], (13, 993_407_726), one),
+    ];
+    play(&tree, 1_790_000_000_000_000, &steps, WORLDS[2], true, 0);
 }

@@ -209,9 +209,12 @@ impl Machine {
         let decision = self.set.decide(&mut states, now, call);
         let mut names = HashSet::new();
         for (policy, (state, before)) in states.into_iter().zip(before).enumerate() {
-            if decision.statuses()[policy].charged() > 0 || state != before {
+            let algorithm = *self.set.policies()[policy].algorithm();
+            // Parameters of one tag have one state, whichever of them it names: 2 in 2 µs are 1 in 1 µs.
+            let has_changed = state.to_wire(&algorithm) != before.to_wire(&algorithm);
+            if decision.statuses()[policy].charged() > 0 || has_changed {
                 let key = key(policy, &call[policy]).unwrap();
-                self.model.insert(key.clone(), (*self.set.policies()[policy].algorithm(), state));
+                self.model.insert(key.clone(), (algorithm, state));
                 names.insert(key);
             }
         }
