@@ -6,7 +6,7 @@ use http::request::Parts;
 use throttle_core::{ConfigError, Key};
 
 use super::reader::{Field, Section};
-use super::registry::{KEYS, KeySource, Registry, unknown};
+use super::registry::{HEADER, KEYS, KeySource, Registry, unknown};
 use super::values::{self, Word};
 use crate::client_ip::{ClientIp, IpPrefix};
 use crate::extract::{Constant, Header, KeyExtractor, Method, Route};
@@ -21,9 +21,6 @@ pub(super) fn read(field: &Field<'_>, client_ip: &ClientIp, registry: &Registry)
 
 /// The kinds of keys that are tables.
 pub(super) const KINDS: [&str; 3] = ["client-ip", "header", "first-of"];
-
-/// What stands before the name of a header in a key that is a text.
-pub(super) const HEADER: &str = "header:";
 
 /// The bits of the addresses.
 pub(super) const IPV4_BITS: u8 = 32;

@@ -10,7 +10,6 @@ use http::request::Parts;
 use http::{HeaderMap, StatusCode};
 use throttle_core::Key;
 
-use super::key::HEADER;
 use super::names::{did_you_mean, listed};
 use crate::extract::KeyExtractor;
 use crate::plans::IntoTier;
@@ -66,6 +65,9 @@ pub(super) type Refund = Arc<dyn Fn(StatusCode, &HeaderMap) -> bool + Send + Syn
 /// The name of an identity's tier, `None` for an unknown identity, or a failure.
 pub(super) type Lookup = Arc<dyn Fn(String) -> Pin<Box<dyn Future<Output = TierName> + Send>> + Send + Sync>;
 type TierName = Result<Option<String>, ()>;
+
+/// What stands before the name of a header in a key that is a text.
+pub(super) const HEADER: &str = "header:";
 
 /// Names that a file gives a meaning to by itself.
 pub(super) const KEYS: [&str; 4] = ["client-ip", "constant", "method", "route"];

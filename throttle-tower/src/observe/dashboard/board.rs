@@ -36,7 +36,7 @@ pub(super) struct Board {
     /// The limits that it is of.
     of: Arc<[Policy]>,
     #[cfg_attr(not(feature = "rules"), expect(dead_code, reason = "limits are replaced by rules alone"))]
-    page: Weak<Shown>,
+    page: Weak<Shown<Self>>,
 }
 
 #[derive(Default)]
@@ -64,7 +64,12 @@ pub(super) struct StoreBoard {
 
 impl Board {
     /// The tracker counts the refusals of the page's layer, and its secret is what digests of keys are under.
-    pub(super) fn new(of: Arc<[Policy]>, permits: &[PolicyName], tracker: Arc<Tracker>, page: &Arc<Shown>) -> Self {
+    pub(super) fn new(
+        of: Arc<[Policy]>,
+        permits: &[PolicyName],
+        tracker: Arc<Tracker>,
+        page: &Arc<Shown<Self>>,
+    ) -> Self {
         let policy = |policy: &Policy| PolicyBoard { name: policy.name().to_owned(), ..PolicyBoard::default() };
         let permit = |name: &PolicyName| PermitBoard { name: name.as_str().to_owned(), ..PermitBoard::default() };
         let flows = Flows::new(of.len());
@@ -130,7 +135,7 @@ impl Observer for Arc<Board> {
             return None;
         }
         let page = self.page.upgrade();
-        if let Some(made) = page.as_ref().and_then(|page| page.made_for(of, self)) {
+        if let Some(made) = page.as_ref().and_then(|page| page.made_for(|made| made.is_of(of), self)) {
             return Some(Box::new(made));
         }
         let tracker = if former.has_names_of(of) { Arc::clone(&self.tracker) } else { Arc::new(self.tracker.anew()) };

@@ -102,7 +102,7 @@ impl<B: Backend> ThrottleLayer<B> {
     /// The last two minutes are at least 120 seconds and at most 130.
     pub fn dashboard<S: Clone + Send + Sync + 'static>(self) -> (Self, Router<S>) {
         let tracker = self.tracker().unwrap_or_else(|| Arc::new(Tracker::new(None)));
-        let (of, shown) = (self.observed(), Arc::<Shown>::default());
+        let (of, shown) = (self.observed(), Arc::<Shown<Board>>::default());
         let board = Arc::new(Board::new(of.policies, &of.permits, tracker, &shown));
         shown.add(Arc::clone(&board));
         // The page keeps no layer, so that it knows whether one is left that reports to the board.

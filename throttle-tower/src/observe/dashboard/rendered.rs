@@ -12,7 +12,7 @@ use crate::observe::Offender;
 /// What the readers of a page get. It is written once a second at most, however many readers there are, and no request
 /// waits for it.
 pub(super) struct Rendered {
-    shown: Arc<Shown>,
+    shown: Arc<Shown<Board>>,
     offenders: Box<Offenders>,
     /// The event of a second, by the second and the board's start.
     latest: Mutex<Option<((Instant, u64), Bytes)>>,
@@ -28,7 +28,7 @@ const END: &str = "\n\n";
 impl Rendered {
     /// There is a board.
     pub(super) fn new(
-        shown: Arc<Shown>,
+        shown: Arc<Shown<Board>>,
         offenders: impl Fn(&Board, usize) -> Vec<Offender> + Send + Sync + 'static,
     ) -> Self {
         Self { shown, offenders: Box::new(offenders), latest: Mutex::default() }

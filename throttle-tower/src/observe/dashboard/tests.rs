@@ -507,8 +507,8 @@ fn board() -> Arc<Board> {
 }
 
 /// A page that shows a board.
-fn shown(board: &Arc<Board>) -> Arc<Shown> {
-    let shown = Arc::<Shown>::default();
+fn shown(board: &Arc<Board>) -> Arc<Shown<Board>> {
+    let shown = Arc::<Shown<Board>>::default();
     shown.add(Arc::clone(board));
     shown
 }

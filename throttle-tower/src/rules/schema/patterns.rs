@@ -2,7 +2,7 @@
 
 use throttle_core::PolicyName;
 
-use crate::rules::key::HEADER;
+use crate::rules::registry::HEADER;
 
 /// A whole number from 1. Whether it is below 2^53 is left to the reader.
 const NUMBER: &str = "0*[1-9][0-9]{0,15}";

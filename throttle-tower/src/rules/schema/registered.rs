@@ -4,8 +4,7 @@
 use serde_json::{Value, json};
 
 use super::table::{Definition, any_of};
-use crate::rules::key::HEADER;
-use crate::rules::registry::{CONDITIONS, KEYS, REFUNDS};
+use crate::rules::registry::{CONDITIONS, HEADER, KEYS, REFUNDS};
 
 pub(super) fn definitions() -> Vec<Definition> {
     let keys = any_of([json!({ "enum": KEYS }), json!({ "pattern": format!("^{HEADER}") })]);
