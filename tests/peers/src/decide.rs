@@ -7,14 +7,14 @@ use crate::peers::{Governor, GovernorInformed, GovernorRetry, Limit, Peer, Throt
 use crate::report;
 use crate::stage::{Contender, Random, TURNS, compete};
 
-const MILLION: usize = 1_000_000;
+pub const MILLION: usize = 1_000_000;
 /// Enough for some milliseconds, so that two threads overlap.
 const PER_TURN: usize = 200_000;
-const THREADS: [usize; 2] = [1, 2];
+pub const THREADS: [usize; 2] = [1, 2];
 
 /// The clients that requests come from.
 #[derive(Clone, Copy)]
-enum Keys {
+pub enum Keys {
     Hot,
     Uniform(u32),
     /// Of `count` clients, the n-th most frequent sends one nth of the requests of the first.
@@ -30,7 +30,7 @@ impl Keys {
     }
 
     /// One thread's requests.
-    fn sequence(self, thread: usize) -> Vec<u32> {
+    pub fn sequence(self, thread: usize) -> Vec<u32> {
         let mut random = Random(thread as u64 + 1);
         (0..TURNS * PER_TURN)
             .map(|_| match self {
@@ -51,7 +51,7 @@ fn address(n: u32) -> IpAddr {
     IpAddr::V4(Ipv4Addr::from(0x0a00_0000 + n))
 }
 
-fn contender<'a>(peer: &'a impl Peer, sequences: &'a [Vec<u32>]) -> Contender<'a> {
+pub fn contender<'a>(peer: &'a impl Peer, sequences: &'a [Vec<u32>]) -> Contender<'a> {
     Box::new(|thread, turn| {
         let sequence = sequences[thread].chunks(PER_TURN).nth(turn).unwrap_or_default();
         for n in sequence {
@@ -59,6 +59,13 @@ fn contender<'a>(peer: &'a impl Peer, sequences: &'a [Vec<u32>]) -> Contender<'a
         }
         sequence.len()
     })
+}
+
+/// Every key exists before the first round, and is exhausted if the limit refuses.
+pub fn exist(keys: Keys, peers: &[&dyn Peer]) {
+    for n in 0..keys.count() {
+        peers.iter().for_each(|peer| _ = black_box(peer.decide(address(n))));
+    }
 }
 
 pub fn run() {
@@ -87,12 +94,7 @@ pub fn run() {
     ] {
         let throttle = Throttle::new(limit, MILLION);
         let (informed, plain) = (GovernorInformed::new(limit), Governor::new(limit));
-        // Every key exists before the first round, and is exhausted if the limit refuses.
-        for n in 0..keys.count() {
-            throttle.decide(address(n));
-            informed.decide(address(n));
-            plain.decide(address(n));
-        }
+        exist(keys, &[&throttle, &informed, &plain]);
         let sequences = THREADS.map(|thread| keys.sequence(thread));
         for threads in THREADS {
             let contenders =
