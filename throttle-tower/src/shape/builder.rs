@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use throttle_core::{Backend, ConfigError, LeakyBucket, LocalShare, MemoryBackend, Policy, PolicySet, Rate};
 
+use super::backoff::Backoff;
 use super::clock::TokioClock;
 use super::one_key::OneKey;
 use super::paused_keys::PausedKeys;
@@ -171,6 +172,7 @@ impl<B: Backend> ShaperBuilder<B> {
                 counters: Counters::default(),
                 background: Background::default(),
                 // The headroom that is in force is what the period has grown by.
+                backoff: Backoff::default(),
                 paused_keys: PausedKeys::new(
                     rate,
                     rate.period().checked_sub(self.bucket.rate().period()).filter(|headroom| !headroom.is_zero()),

@@ -1,4 +1,4 @@
-//! Turns an upstream's response into pauses: `Retry-After`, `RateLimit` and its relatives.
+//! Turns an upstream's response into pauses and a slower pace.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -13,6 +13,9 @@ use super::upstream_head::UpstreamHead;
 use crate::headers::read_upstream::{self, Allowance};
 use crate::jitter;
 use crate::time::{micros, time_for, wall_micros};
+
+/// A longer announcement counts as one of a day: a key that no call uses any more is not remembered for longer.
+const LONGEST_ANNOUNCEMENT: Duration = Duration::from_secs(86_400);
 
 /// How far an upstream is obeyed.
 #[derive(Clone, Copy, Debug)]
@@ -35,15 +38,37 @@ impl ObeyUpstream {
         let now = Instant::now();
         let allowance = read_upstream::allowance(headers, wall_micros);
         let used_up = allowance.filter(|allowance| allowance.remaining == 0).map(|allowance| allowance.within);
-        let refused = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
-        let retry_after = if refused { read_upstream::retry_after(headers, wall_micros()) } else { None };
-        if let Some(pause) = retry_after.max(used_up) {
-            schedule.paused_keys.pause(key, now, now + self.lengthen(pause.min(self.longest)));
+        if read_upstream::is_refusal(status, headers) {
+            let wait = read_upstream::wait(headers, wall_micros()).max(used_up.filter(|wait| !wait.is_zero()));
+            match wait {
+                Some(wait) => self.pause(schedule, key, now, wait),
+                None => {
+                    let until = schedule.backoff.refused(key, now, time_for(schedule.rate, 1), self.longest);
+                    schedule.paused_keys.pause(key, now, now + self.lengthen(until - now));
+                }
+            }
+        } else {
+            if !status.is_server_error() {
+                schedule.backoff.succeeded(key);
+                schedule.paused_keys.succeeded(key);
+            }
+            if let Some(wait) = used_up {
+                self.pause(schedule, key, now, wait);
+            }
         }
         if let Some(Allowance { remaining: remaining @ 1.., within }) = allowance {
             let spacing = time_for(Rate::new(remaining, within), 1).min(self.longest);
             // Has an effect only if the pace would use it up too early.
             schedule.paused_keys.slow(key, now, spacing, now + within.min(self.longest));
+        }
+    }
+
+    /// For as long as was announced. A longer wait than the longest pause is kept in steps: after each step one call
+    /// leaves, to see whether the upstream still refuses.
+    fn pause<B: Backend>(self, schedule: &Schedule<B>, key: &Key, now: Instant, announced: Duration) {
+        schedule.paused_keys.pause(key, now, now + self.lengthen(announced.min(self.longest)));
+        if announced > self.longest {
+            schedule.paused_keys.pause_in_steps(key, now, now + announced.min(LONGEST_ANNOUNCEMENT), self.longest);
         }
     }
 

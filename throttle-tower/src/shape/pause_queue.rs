@@ -22,11 +22,21 @@ pub(super) struct PauseQueue {
     stretches: SmallVec<[Stretch; 2]>,
     /// No unit leaves before.
     paused_until: Instant,
+    /// The pauses that follow, one after each call that leaves.
+    steps: Option<Steps>,
     /// Until then units leave `slow_spacing` apart, and afterwards `spacing`.
     slow_until: Instant,
     slow_spacing: Duration,
     /// One unit at the shaper's rate.
     spacing: Duration,
+}
+
+/// A wait that is kept in pauses of a bounded length.
+struct Steps {
+    until: Instant,
+    length: Duration,
+    /// Whether a call has left since the first pause, so that its response can end them.
+    has_asked: bool,
 }
 
 /// A call's position in the queue of its key.
@@ -61,15 +71,20 @@ impl PauseQueue {
             first_waiting: 0,
             stretches: smallvec![Stretch { first: 0, at: now, spacing }],
             paused_until: now,
+            steps: None,
             slow_until: now,
             slow_spacing: spacing,
             spacing,
         }
     }
 
-    /// Whether a call that came now would be delayed.
+    /// Whether a call that came now would be delayed, or delay those behind it.
     pub(super) fn is_active(&self, now: Instant) -> bool {
-        self.slow_until > now || self.time(self.first_free) > now
+        self.slow_until > now || self.time(self.first_free) > now || self.steps_left(now).is_some()
+    }
+
+    fn steps_left(&self, now: Instant) -> Option<&Steps> {
+        self.steps.as_ref().filter(|steps| steps.until > now)
     }
 
     /// When the last of `units` would leave whose slot comes after `delay`, as things stand. Calls with earlier slots
@@ -129,6 +144,26 @@ impl PauseQueue {
         let more = until.saturating_duration_since(self.time(self.first_waiting).max(now));
         self.delay_all(more);
         self.paused_until = self.paused_until.max(until);
+    }
+
+    /// Before `until`, each call that leaves is followed by a pause.
+    pub(super) fn pause_in_steps(&mut self, until: Instant, length: Duration) {
+        let until = self.steps.as_ref().map_or(until, |steps| steps.until.max(until));
+        self.steps = Some(Steps { until, length, has_asked: false });
+    }
+
+    /// A call has left.
+    pub(super) fn begin_step(&mut self, now: Instant) {
+        if let Some(steps) = self.steps.as_mut().filter(|steps| steps.until > now) {
+            steps.has_asked = true;
+            let until = steps.until.min(now + steps.length);
+            self.pause(until, now);
+        }
+    }
+
+    /// A call was not refused. One that left before the first pause says nothing about the wait.
+    pub(super) fn end_steps(&mut self) {
+        self.steps.take_if(|steps| steps.has_asked);
     }
 
     /// Before `until`, units leave `spacing` apart, if that is slower than the shaper's rate.

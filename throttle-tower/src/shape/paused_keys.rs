@@ -66,6 +66,22 @@ impl PausedKeys {
         }
     }
 
+    /// Before `until`, one call of this key leaves after each `step`, and no other.
+    pub(super) fn pause_in_steps(&self, key: &Key, now: Instant, until: Instant, step: Duration) {
+        if until > now && !step.is_zero() {
+            self.change(key, now, |queue| queue.pause_in_steps(until, step));
+        }
+    }
+
+    /// A call of this key was not refused: if it was the one that left after a step, there are no further steps.
+    pub(super) fn succeeded(&self, key: &Key) {
+        if !self.is_empty()
+            && let Some(queue) = self.lock().by_key.get_mut(key)
+        {
+            queue.end_steps();
+        }
+    }
+
     pub(super) fn forget(&self, key: &Key) {
         if !self.is_empty() {
             self.remove(&mut self.lock(), key);
@@ -126,6 +142,7 @@ impl PausedKeys {
                 if is_late && position.is_some() {
                     queue.delay_all(late);
                 }
+                queue.begin_step(now);
                 Ok(())
             }
         }

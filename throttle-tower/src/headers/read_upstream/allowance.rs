@@ -1,26 +1,19 @@
-//! Reads an upstream's rate-limit headers, as a client that keeps to them does.
+//! What an upstream says may still be used, in any dialect.
 
 use std::cmp::Ordering;
 use std::time::Duration;
 
 use http::HeaderMap;
-use http::header::RETRY_AFTER;
 
-use super::existing::{Existing, existing_dictionary, existing_trio};
-use super::retry_after::wait_micros;
-use super::{names, structured};
+use super::providers;
+use crate::headers::existing::{Existing, existing_dictionary, existing_trio};
+use crate::headers::{names, structured};
 
 /// How much may still be used, and the time within which no more than that may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Allowance {
     pub(crate) remaining: u64,
     pub(crate) within: Duration,
-}
-
-/// How long `Retry-After` asks to wait, as seconds or until a date; the longest wait of several values.
-pub(crate) fn retry_after(headers: &HeaderMap, now_unix_us: u64) -> Option<Duration> {
-    let waits = headers.get_all(RETRY_AFTER).into_iter().filter_map(|value| wait_micros(value, now_unix_us));
-    waits.max().map(Duration::from_micros)
 }
 
 /// The strictest statement of all headers, in any dialect. The clock is read only if a header needs it.
@@ -32,10 +25,11 @@ pub(crate) fn allowance(headers: &HeaderMap, now_unix_us: impl Fn() -> u64) -> O
         |theirs: Existing| Some(Allowance { remaining: theirs.remaining, within: Duration::from_secs(theirs.reset?) });
     let older = [existing_dictionary(headers), existing_trio(headers, &names::IETF)];
     let own = existing_trio(headers, &names::X).and_then(|theirs| {
-        let within = since_now(theirs.reset?, now_unix_us);
+        let within = since_now(theirs.reset?, &now_unix_us);
         Some(Allowance { remaining: theirs.remaining, within })
     });
-    let all = named.chain(older.into_iter().flatten().filter_map(relative)).chain(own);
+    let used_up = providers::used_up(headers, &now_unix_us).map(|within| Allowance { remaining: 0, within });
+    let all = named.chain(older.into_iter().flatten().filter_map(relative)).chain(own).chain(used_up);
     all.reduce(|strictest, next| if next.slowness(&strictest).is_gt() { next } else { strictest })
 }
 
@@ -54,7 +48,7 @@ impl Allowance {
 
 /// `X-RateLimit-Reset` is a number of seconds from now, or an instant in seconds or milliseconds since 1970. No
 /// standard says which, so a number that is too large for a wait is an instant.
-fn since_now(reset: u64, now_unix_us: impl Fn() -> u64) -> Duration {
+fn since_now(reset: u64, now_unix_us: &impl Fn() -> u64) -> Duration {
     let instant_us = match reset {
         0..1_000_000_000 => return Duration::from_secs(reset),
         1_000_000_000..1_000_000_000_000 => reset * 1_000_000,
@@ -67,7 +61,7 @@ fn since_now(reset: u64, now_unix_us: impl Fn() -> u64) -> Duration {
 mod tests {
     use http::{HeaderMap, HeaderName, HeaderValue};
 
-    use super::{Allowance, Ordering, allowance, retry_after};
+    use super::{Allowance, Ordering, allowance};
     use std::time::Duration;
 
     /// 2026-11-21T12:00:00Z.
@@ -132,21 +126,6 @@ mod tests {
             assert_eq!(read(&[("ratelimit", value)]), None, "{value:?}");
         }
         assert_eq!(read(&[("x-ratelimit-remaining", "1"), ("x-ratelimit-reset", "soon")]), None);
-    }
-
-    #[test]
-    fn retry_after_of_an_upstream_is_seconds_or_a_date() {
-        let wait = |value| retry_after(&headers(&[("retry-after", value)]), NOW);
-        assert_eq!(wait("120"), Some(Duration::from_secs(120)));
-        assert_eq!(wait(" 120\t"), Some(Duration::from_secs(120)));
-        assert_eq!(wait("Sat, 21 Nov 2026 12:00:30 GMT"), Some(Duration::from_secs(30)));
-        assert_eq!(wait("Sat, 21 Nov 2026 11:00:00 GMT"), Some(Duration::ZERO));
-        for many in ["99999999999999999999", "36893488147419103240"] {
-            assert_eq!(wait(many), Some(Duration::from_micros(u64::MAX)));
-        }
-        assert_eq!(wait("soon"), None);
-        let two = headers(&[("retry-after", "1"), ("retry-after", "5")]);
-        assert_eq!(retry_after(&two, NOW), Some(Duration::from_secs(5)), "the longest");
     }
 
     /// The limit must be there, although its value is not used, and each number must be one.
