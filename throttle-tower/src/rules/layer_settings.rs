@@ -1,17 +1,20 @@
 //! What responses say, and how many requests may wait: `[layer]`.
 
+use std::time::Duration;
+
 use throttle_core::Backend;
 
 use super::names::did_you_mean;
 use super::reader::{Field, Section};
 use super::values::{self, Word};
 use crate::ThrottleLayer;
-use crate::headers::{Dialect, ResetFormat};
+use crate::headers::{Dialect, ResetFormat, SdkHints};
 use crate::throttle::{Jitter, Options, ResponseOptions};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct LayerSettings {
     headers: Option<Dialect>,
+    sdk_hints: Option<SdkHints>,
     retry_jitter: Option<u8>,
     max_waiting: Option<usize>,
     report_in_response: Option<bool>,
@@ -37,6 +40,7 @@ impl LayerSettings {
         let number = |name, least, most| section.field(name).and_then(|field| field.number(least, most));
         let settings = Self {
             headers: section.field("headers").as_ref().and_then(dialect),
+            sdk_hints: section.field("sdk-hints").as_ref().and_then(values::duration).map(hints),
             retry_jitter: number("retry-jitter", 0, MOST_JITTER).and_then(|percent| u8::try_from(percent).ok()),
             max_waiting: number("max-waiting", 0, u64::MAX).and_then(|requests| usize::try_from(requests).ok()),
             report_in_response: section.field("report-in-response").as_ref().and_then(Field::boolean),
@@ -48,6 +52,9 @@ impl LayerSettings {
     pub(super) fn apply<B: Backend>(&self, mut layer: ThrottleLayer<B>) -> ThrottleLayer<B> {
         if let Some(dialect) = self.headers {
             layer = layer.headers(dialect);
+        }
+        if let Some(hints) = self.sdk_hints {
+            layer = layer.sdk_hints(hints);
         }
         if let Some(percent) = self.retry_jitter {
             layer = layer.retry_jitter(percent);
@@ -68,6 +75,7 @@ impl LayerSettings {
     pub(super) fn replace(&self, former: &Self, options: &mut Options, responses: &mut ResponseOptions) {
         let usual = Options::default();
         replace(&mut responses.dialect, &former.headers.unwrap_or_default(), self.headers.unwrap_or_default());
+        replace(&mut responses.sdk_hints, &former.sdk_hints, self.sdk_hints);
         let percent = options.jitter.as_ref().map_or(0, Jitter::percent);
         let mut replaced = percent;
         replace(&mut replaced, &former.retry_jitter.unwrap_or(0), self.retry_jitter.unwrap_or(0));
@@ -85,6 +93,10 @@ fn replace<T: PartialEq>(option: &mut T, former: &T, new: T) {
     if option == former {
         *option = new;
     }
+}
+
+fn hints(give_up_after: Duration) -> SdkHints {
+    SdkHints::default().give_up_after(give_up_after)
 }
 
 fn dialect(field: &Field<'_>) -> Option<Dialect> {
@@ -105,9 +117,10 @@ mod tests {
 
     #[test]
     fn settings_are_read_as_they_are_written() {
-        let text = "[layer]\nheaders = \"none\"\nretry-jitter = 100\nmax-waiting = 0\nreport-in-response = false";
+        let text = "[layer]\nheaders = \"none\"\nsdk-hints = \"30s\"\nretry-jitter = 100\nmax-waiting = 0\nreport-in-response = false";
         let settings = LayerSettings {
             headers: Some(Dialect::None),
+            sdk_hints: Some(hints(Duration::from_secs(30))),
             retry_jitter: Some(100),
             max_waiting: Some(0),
             report_in_response: Some(false),
@@ -137,6 +150,7 @@ mod tests {
         let text = "[layer]\nreport_in_response = true\nmax_waiting = 7\nretry_jitter = 0";
         let expected = LayerSettings {
             headers: None,
+            sdk_hints: None,
             retry_jitter: Some(0),
             max_waiting: Some(7),
             report_in_response: Some(true),

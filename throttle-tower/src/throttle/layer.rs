@@ -20,7 +20,7 @@ use super::service::Throttle;
 use super::shared::Shared;
 use super::warning::{Warning, Watch};
 
-use crate::headers::Dialect;
+use crate::headers::{Dialect, SdkHints};
 use crate::limit::{Compiled, IntoLimitTree, OnError};
 use crate::usage::Settlements;
 
@@ -143,6 +143,12 @@ impl<B: Backend> ThrottleLayer<B> {
     /// Sets which rate-limit headers responses carry. Defaults to [`Dialect::Draft11`].
     pub fn headers(self, dialect: Dialect) -> Self {
         self.with_announced(|announced| announced.set_dialect(dialect))
+    }
+
+    /// Tells the SDKs of LLM providers on refusals when to come back, and when not to: see [`SdkHints`]. Defaults to
+    /// telling them nothing beside `Retry-After`.
+    pub fn sdk_hints(self, hints: SdkHints) -> Self {
+        self.with_announced(|announced| announced.options.sdk_hints = Some(hints))
     }
 
     /// Leaves the rate-limit headers (not `Retry-After`) out of a response if `hide` returns true for its head. Hide

@@ -110,8 +110,8 @@ fn upstream_github() {
     };
     assert_eq!(read(403, &lines("0")), (true, None, Some((0, 1_800_000))), "the primary limit");
     assert_eq!(read(403, &[("retry-after", "60")]), (true, Some(60_000), None), "a secondary limit");
-    assert_eq!(read(403, &lines("59")).0, false, "no right to see it");
-    assert_eq!(read(403, &[]).0, false);
+    assert!(!read(403, &lines("59")).0, "no right to see it");
+    assert!(!read(403, &[]).0);
 }
 
 /// Captured from api.mistral.ai: no header says when the minute is over.
