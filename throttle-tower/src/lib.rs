@@ -50,10 +50,14 @@
 #[cfg(feature = "axum")]
 mod axum_extractor;
 pub mod client_ip;
+#[cfg(test)]
+mod down;
 pub mod extract;
+mod grpc;
 pub mod headers;
 mod inner_service;
 mod jitter;
+mod json;
 pub mod limit;
 mod lock;
 mod log;
