@@ -61,12 +61,16 @@ use crate::usage::Settlements;
 ///
 /// * The peer's address comes from axum's `ConnectInfo<SocketAddr>`: enable the feature `axum` and serve with
 ///   `app.into_make_service_with_connect_info::<SocketAddr>()`. Without it there is no address: by default all
-///   requests share one budget, and a [warning](Self::on_warning) is logged. With another server, insert a
+///   requests share one budget, and a [warning](Self::on_warning) is logged. tonic's server needs the feature `tonic`
+///   only. With another server, insert a
 ///   [`PeerAddr`](crate::extract::PeerAddr) into the request's extensions. Behind a proxy the peer is the proxy: see
 ///   [`client_ip`](crate::client_ip).
 /// * As the outermost layer it limits every request, preflights included. Inside a CORS layer it does not see
 ///   preflights, and its refusals carry the CORS headers that browsers need. See [`is_preflight`](crate::is_preflight)
 ///   and [`Dialect::exposed_names`].
+/// * In tonic's `Server::builder().layer(…)` it refuses [in gRPC's words](Self::answer_grpc). A `MemoryBackend` or a
+///   layer that an axum app uses too makes them share one budget. gRPC clients in browsers read `grpc-status`,
+///   `grpc-message` and `grpc-status-details-bin` only where a CORS layer exposes them.
 /// * The [`Route`](crate::Route) is known to layers added with `Router::layer` or `route_layer`, not to a layer around
 ///   the whole router; [`on_warning`](Self::on_warning) reports that.
 #[derive(Clone)]
