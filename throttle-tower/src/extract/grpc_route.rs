@@ -8,7 +8,8 @@ impl Route {
     /// Keys by the method of a gRPC request, `/package.Service/Method`, if it is one of `methods`. All others share the
     /// budget `<unmatched>`: a client can call as many methods that do not exist as it likes, and no router tells a
     /// layer which ones do. tonic answers those `UNIMPLEMENTED`, after the layer has decided. Building the layer fails
-    /// if a method is not written so.
+    /// if a method is not written so. (`Route` itself is the service in layers inside the axum router of tonic's
+    /// `Routes`, as `/package.Service/{*rest}`, and `<unmatched>` in layers around tonic's server.)
     ///
     /// ```
     /// use throttle_tower::{Gcra, KeyExtractor, Rate, Route, ThrottleLayer, limit};

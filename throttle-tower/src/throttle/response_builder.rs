@@ -15,9 +15,11 @@ pub(super) type Building = Pin<Box<dyn Future<Output = Response<Bytes>> + Send>>
 /// The user's closure.
 #[derive(Clone)]
 pub(super) enum ResponseBuilder {
-    AtOnce(Arc<dyn Fn(&Refusal<'_>) -> Response<Bytes> + Send + Sync>),
-    Later(Arc<dyn Fn(&Refusal<'_>) -> Building + Send + Sync>),
+    AtOnce(Build<Response<Bytes>>),
+    Later(Build<Building>),
 }
+
+type Build<T> = Arc<dyn Fn(&Refusal<'_>) -> T + Send + Sync>;
 
 impl ResponseBuilder {
     pub(super) fn build(&self, refusal: &Refusal<'_>) -> Refused {
