@@ -1,5 +1,3 @@
-use bytes::Bytes;
-use http::Response;
 use http::request::Parts;
 use smallvec::SmallVec;
 use throttle_core::backend::Call;
@@ -8,6 +6,7 @@ use throttle_core::{Backend, Cost, Key};
 use super::{missing_key, refuse};
 use crate::limit::{Found, Keying, LookedUp};
 use crate::throttle::permits::Needs;
+use crate::throttle::response_builder::Refused;
 use crate::throttle::shared::Shared;
 
 /// One call per policy.
@@ -40,7 +39,7 @@ pub(super) fn ask<B: Backend>(
     parts: &Parts,
     asked: &mut Asked,
     lookups: &mut Vec<Lookup>,
-) -> Result<(), Box<Response<Bytes>>> {
+) -> Result<(), Box<Refused>> {
     for (policy, limit) in shared.applied.iter().enumerate() {
         let call = if limit.when.as_ref().is_some_and(|applies| !applies(parts)) {
             Call::SKIP
@@ -80,7 +79,7 @@ pub(super) fn call<B: Backend>(
     cost: u64,
     key: Option<Key>,
     parts: &Parts,
-) -> Result<Call, Box<Response<Bytes>>> {
+) -> Result<Call, Box<Refused>> {
     match key {
         Some(key) => {
             shared.applied[policy].key_seen.found();

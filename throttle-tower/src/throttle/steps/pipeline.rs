@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-use http::Response;
 use http::request::Parts;
 use smallvec::SmallVec;
 use throttle_core::Backend;
@@ -15,6 +13,7 @@ use super::look_up::look_up;
 use super::refuse_early::{Early, refuse_early};
 use super::wait_queue;
 use crate::throttle::event::Outcome;
+use crate::throttle::response_builder::Refused;
 use crate::throttle::shared::Shared;
 
 /// How far a request comes without waiting.
@@ -74,7 +73,7 @@ async fn decided<B: Backend>(
     asked: &mut Asked,
     lookups: Vec<Lookup>,
     parts: &Parts,
-) -> Result<Decided, Box<Response<Bytes>>> {
+) -> Result<Decided, Box<Refused>> {
     if !lookups.is_empty() {
         let unknown: SmallVec<[usize; 2]> = lookups.iter().map(|lookup| lookup.policy).collect();
         let early = refuse_early(shared, asked, &unknown).await;
