@@ -233,3 +233,20 @@ impl<B: Backend> fmt::Debug for ShaperBuilder<B> {
         f.debug_struct("ShaperBuilder").field("bucket", &self.bucket).field("name", &self.name).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use throttle_core::Rate;
+
+    use super::*;
+    use crate::shape::Shaper;
+
+    #[test]
+    fn shape_builder_shows_what_was_configured_and_not_what_comes_of_it() {
+        let bucket = LeakyBucket::new(Rate::per_second(5));
+        let builder = Shaper::builder(bucket).headroom(Duration::from_millis(20)).name("api");
+        let expected = format!("ShaperBuilder {{ bucket: {bucket:?}, name: Some(\"api\"), .. }}");
+        assert_eq!(format!("{builder:?}"), expected);
+        assert_ne!(builder.build().unwrap().rate(), Rate::per_second(5));
+    }
+}
