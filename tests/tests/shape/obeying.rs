@@ -580,6 +580,63 @@ async fn shape_success_of_a_call_from_before_a_refusal_ends_no_steps() {
     assert_eq!(left, [(100, 429), (5_000, 200), (10_100, 429), (20_100, 429)]);
 }
 
+/// Not even when its response comes after the call that asks has left.
+#[tokio::test(start_paused = true)]
+async fn shape_late_success_of_a_call_from_before_a_refusal_ends_no_steps() {
+    let layer = obeying(10).longest_pause(Duration::from_secs(10));
+    let calls = Arc::new(AtomicUsize::new(0));
+    let inner = service_fn(move |_: Request<()>| {
+        let call = calls.fetch_add(1, Ordering::SeqCst);
+        async move {
+            // The call that asks is answered after the one from before.
+            sleep(Duration::from_secs([15, 0, 8, 0, 0][call])).await;
+            Ok::<_, std::convert::Infallible>(if call == 0 {
+                Response::new(())
+            } else {
+                say(429, &[("retry-after", "25")])
+            })
+        }
+    });
+    let left = answers(&layer.layer(inner), 5).await;
+    // The third left at 10,100. The fourth leaves a step after its refusal at 18,100.
+    assert_eq!(left, [(100, 429), (15_000, 200), (18_100, 429), (28_100, 429), (38_100, 429)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_server_error_ends_no_steps_and_a_shorter_wait_replaces_them() {
+    let layer = obeying(10).longest_pause(Duration::from_secs(10));
+    let service = layer.layer(upstream(|call| match call {
+        0 => say(429, &[("retry-after", "3600")]),
+        1 => say(500, &[]),
+        2 => say(429, &[("retry-after", "2")]),
+        _ => Response::new(()),
+    }));
+    let left = answers(&service, 5).await;
+    let expected = [(0, 429), (10_000, 500), (20_000, 429), (30_000, 200), (30_100, 200)];
+    assert_eq!(left, expected, "the step that had begun is the last one");
+}
+
+/// A call is refused if it would wait too long should the upstream go on to refuse.
+#[tokio::test(start_paused = true)]
+async fn shape_call_that_would_have_to_wait_for_several_steps_is_refused() {
+    let pace = LeakyBucket::new(Rate::per_second(10)).max_wait(Duration::from_secs(30));
+    let layer = ShapeLayer::of(Shaper::builder(pace).headroom(Duration::ZERO).build().unwrap()).obey_upstream();
+    let service = layer.layer(upstream(|_| say(429, &[("retry-after", "3600")])));
+    service.clone().oneshot(Request::new(())).await.unwrap();
+    let start = Instant::now();
+    sleep(Duration::from_secs(29)).await;
+    let error = service.clone().oneshot(Request::new(())).await.unwrap_err();
+    assert_eq!(error.queue_full().unwrap().retry_after, Some(Duration::from_secs(1)), "sooner than the step ends");
+    sleep(Duration::from_secs(1)).await;
+    let waiting = tokio::spawn(service.clone().oneshot(Request::new(())));
+    sleep(MS).await;
+    let behind = service.clone().oneshot(Request::new(())).await.unwrap_err();
+    let retry_after = behind.queue_full().unwrap().retry_after.unwrap();
+    assert_eq!(retry_after, Duration::from_secs(60) - MS, "a step longer");
+    assert_eq!(waiting.await.unwrap().unwrap().status(), 429);
+    assert_eq!(start.elapsed(), Duration::from_secs(60));
+}
+
 #[tokio::test(start_paused = true)]
 async fn shape_success_with_nothing_left_for_long_is_kept_in_steps_too() {
     let layer = obeying(10).longest_pause(Duration::from_secs(10));
@@ -605,8 +662,24 @@ async fn shape_every_provider_is_obeyed() {
         (200, vec![("x-ratelimit-remaining-req-minute", "0")], 60_000),
         (200, vec![("x-ratelimit-remaining-tokens", "9"), ("x-ratelimit-reset-tokens", minute)], 100),
         (403, vec![], 100),
+        (
+            429,
+            vec![("retry-after", "2"), ("x-ratelimit-remaining-tokens", "0"), ("x-ratelimit-reset-tokens", minute)],
+            2_000,
+        ),
     ] {
         let wait = second_leaves(obeying(10), say(status, &fields)).await;
         assert_eq!(wait.as_millis(), expected, "{status} {fields:?}");
+    }
+}
+
+/// Neither an hour nor for ever: what an upstream asks for is bounded, and an endless bound is none that overflows.
+#[tokio::test(start_paused = true)]
+async fn shape_endless_longest_pause_is_a_long_one() {
+    for refusal in [say(429, &[]), say(429, &[("retry-after", "99999999999999999999")])] {
+        let layer = obeying(10).longest_pause(Duration::MAX).pause_jitter(100);
+        let mut service = layer.layer(upstream(move |_| refusal.clone()));
+        service.call(Request::new(())).await.unwrap();
+        assert_eq!(service.layer().stats().paused, 1);
     }
 }

@@ -1,16 +1,21 @@
 use std::time::Duration;
 
+use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::retry_after::RetryAfter;
+use super::names::RETRY_AFTER_MS;
+use super::read_upstream::millis;
+use super::retry_after::{RetryAfter, wait_micros};
 use super::value_text;
-use crate::time::micros;
+use crate::time::{micros, wall_micros};
 
-static RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
 static SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 
-/// What refusals tell the SDKs of LLM providers beside `Retry-After`, in headers that those read and that no standard
-/// defines.
+/// As long as the longest `Retry-After`.
+const MAX_MILLIS: u64 = 1_000_000_000_000;
+
+/// Headers for the SDKs of LLM providers, which no standard defines. Responses to requests beyond a limit carry them
+/// beside `Retry-After`; other refusals do not.
 ///
 /// * `retry-after-ms`: the same wait in milliseconds, rounded up. A client that reads it comes back up to a second
 ///   sooner, and never early.
@@ -53,27 +58,35 @@ impl Default for SdkHints {
 }
 
 impl SdkHints {
-    /// Sets the longest wait that a client should keep; of a longer one it is told not to retry. Defaults to 60 seconds.
+    /// Sets the longest wait that a client should keep. If the wait is longer, `x-should-retry: false` tells the client not
+    /// to retry. Defaults to 60 seconds.
     pub const fn give_up_after(mut self, wait: Duration) -> Self {
         self.give_up_after = wait;
         self
     }
 
-    /// Writes them on a refusal. `wait_us` is the wait of its `Retry-After`, or `None` if no wait helps. Of two waits the
-    /// longer stays, and an inner service's `false`.
+    /// Writes them on a refusal that has its `Retry-After` already. `wait_us` is its wait, or `None` if no wait helps. Of
+    /// two waits the longer stays, and so does `x-should-retry: false`.
     pub(crate) fn write(self, headers: &mut HeaderMap, wait_us: Option<u64>) {
+        let wait_us = wait_us.map(|wait| wait.max(later_retry_after(headers, wait).unwrap_or(0)));
         if wait_us.is_none_or(|wait| wait > micros(self.give_up_after)) {
             headers.insert(&SHOULD_RETRY, HeaderValue::from_static("false"));
         }
         let Some(wait) = wait_us else { return };
-        let millis = wait.div_ceil(1_000).clamp(1, RetryAfter::MAX.seconds() * 1_000);
-        let theirs = headers.get(&RETRY_AFTER_MS).and_then(|value| value.to_str().ok()?.trim().parse().ok());
-        if theirs.is_none_or(|theirs: u64| theirs < millis)
-            && let Some(value) = value_text::integer_value(millis)
+        let theirs = headers.get(&RETRY_AFTER_MS).and_then(|value| millis(value.as_bytes()));
+        if theirs.is_none_or(|theirs| micros(theirs) < wait)
+            && let Some(value) = value_text::integer_value(wait.div_ceil(1_000).clamp(1, MAX_MILLIS))
         {
             headers.insert(&RETRY_AFTER_MS, value);
         }
     }
+}
+
+/// The wait of a `Retry-After` that is later than this layer's own, which is `wait_us` rounded up to seconds.
+fn later_retry_after(headers: &HeaderMap, wait_us: u64) -> Option<u64> {
+    let value = headers.get(RETRY_AFTER)?;
+    let is_own = value.to_str().ok()?.parse() == Ok(RetryAfter::from_micros(wait_us).seconds());
+    if is_own { None } else { wait_micros(value, wall_micros()) }
 }
 
 #[cfg(test)]
@@ -111,6 +124,9 @@ mod tests {
         assert_eq!(written(&[("retry-after-ms", "2000")], Some(SECOND)), of("2000", None));
         assert_eq!(written(&[("retry-after-ms", "900")], Some(SECOND)), of("1000", None));
         assert_eq!(written(&[("retry-after-ms", "soon")], Some(SECOND)), of("1000", None));
+        assert_eq!(written(&[("retry-after-ms", "1000.5")], Some(SECOND)), of("1000.5", None));
+        assert_eq!(written(&[("retry-after", "1")], Some(SECOND / 4)), of("250", None), "the layer's own, rounded up");
+        assert_eq!(written(&[("retry-after", "120")], Some(SECOND)), of("120000", Some("false")));
         assert_eq!(written(&[("x-should-retry", "false")], Some(SECOND)), of("1000", Some("false")));
         assert_eq!(written(&[("x-should-retry", "true")], Some(90 * SECOND)), of("90000", Some("false")));
     }

@@ -8,6 +8,9 @@ use tokio::time::Instant;
 
 use crate::lock::lock;
 
+/// How long a pause is remembered at least after its end.
+const REMEMBERED: Duration = Duration::from_secs(60);
+
 /// How long to pause after refusals that do not say it: at first for as long as the pace needs for one call, then twice
 /// as long for each refusal that comes after a pause, until a call succeeds.
 #[derive(Default)]
@@ -22,9 +25,12 @@ struct Pauses {
     by_key: HashMap<Key, Pause>,
     /// The number of keys at which the next sweep removes forgotten ones.
     sweep_at: usize,
+    /// The instant from which a sweep may remove one.
+    sweep_after: Option<Instant>,
 }
 
 struct Pause {
+    /// Before it was lengthened by chance.
     length: Duration,
     until: Instant,
     /// From then on a refusal is a first one again.
@@ -32,25 +38,48 @@ struct Pause {
 }
 
 impl Backoff {
-    /// The end of the pause after a refusal. Refusals that come during a pause were of calls from before, so they do not
-    /// prolong it.
-    pub(super) fn refused(&self, key: &Key, now: Instant, first: Duration, longest: Duration) -> Instant {
+    /// The end of the pause after the refusal of a call that left and was refused at these instants. `lengthen` bounds a
+    /// pause, and makes it longer by chance. A call that left before a pause says nothing of the time after it, so its
+    /// refusal does not prolong it.
+    pub(super) fn refused(
+        &self,
+        key: &Key,
+        [left, now]: [Instant; 2],
+        first: Duration,
+        lengthen: impl Fn(Duration) -> Duration,
+    ) -> Instant {
         let mut pauses = self.lock();
         let length = match pauses.by_key.get(key) {
-            Some(pause) if now < pause.until => return pause.until,
+            Some(pause) if left < pause.until => return pause.until,
             Some(pause) if now < pause.forgotten_at => pause.length.saturating_mul(2),
             _ => first,
         };
-        let length = length.min(longest);
-        let until = now + length;
+        let pause = lengthen(length);
+        let until = now + pause;
         pauses.sweep(now);
-        pauses.by_key.insert(key.clone(), Pause { length, until, forgotten_at: until + longest });
+        let forgotten_at = until + pause.max(REMEMBERED);
+        pauses.by_key.insert(key.clone(), Pause { length: length.min(pause), until, forgotten_at });
+        pauses.sweep_after = Some(pauses.sweep_after.map_or(forgotten_at, |at| at.min(forgotten_at)));
         self.count.store(pauses.by_key.len(), Ordering::Release);
         until
     }
 
-    /// The next refusal of this key is a first one.
-    pub(super) fn succeeded(&self, key: &Key) {
+    /// A call that left then was not refused: the next refusal of this key is a first one.
+    pub(super) fn succeeded(&self, key: &Key, left: Instant, now: Instant) {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        let mut pauses = self.lock();
+        if pauses.by_key.get(key).is_some_and(|pause| left >= pause.until) {
+            pauses.by_key.remove(key);
+        }
+        if pauses.sweep_after.is_some_and(|at| at <= now) {
+            pauses.remove_forgotten(now);
+        }
+        self.count.store(pauses.by_key.len(), Ordering::Release);
+    }
+
+    pub(super) fn forget(&self, key: &Key) {
         if self.count.load(Ordering::Acquire) > 0 {
             let mut pauses = self.lock();
             pauses.by_key.remove(key);
@@ -67,9 +96,15 @@ impl Pauses {
     /// Only when the number of keys has doubled since the last sweep, which makes its cost constant per key.
     fn sweep(&mut self, now: Instant) {
         if self.by_key.len() >= self.sweep_at {
-            self.by_key.retain(|_, pause| now < pause.forgotten_at);
+            self.remove_forgotten(now);
             self.sweep_at = (2 * self.by_key.len()).max(64);
         }
+    }
+
+    /// Not again before a while has passed, or responses of many keys would each look through all of them.
+    fn remove_forgotten(&mut self, now: Instant) {
+        self.by_key.retain(|_, pause| now < pause.forgotten_at);
+        self.sweep_after = (!self.by_key.is_empty()).then(|| now + REMEMBERED);
     }
 }
 
@@ -80,41 +115,74 @@ mod tests {
     const FIRST: Duration = Duration::from_millis(100);
     const LONGEST: Duration = Duration::from_secs(60);
 
+    fn refused(backoff: &Backoff, key: &Key, left: Instant, now: Instant) -> Duration {
+        let until = backoff.refused(key, [left, now], FIRST, |length| length.min(LONGEST));
+        until.saturating_duration_since(now)
+    }
+
     #[tokio::test(start_paused = true)]
     async fn shape_pauses_double_until_a_call_succeeds() {
         let (backoff, key, start) = (Backoff::default(), Key::from("key"), Instant::now());
-        let pause = |now| backoff.refused(&key, now, FIRST, LONGEST).saturating_duration_since(now);
+        let pause = |now| refused(&backoff, &key, now, now);
         let mut now = start;
         for doubled in [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 600, 600] {
             assert_eq!(pause(now), FIRST * doubled);
-            assert_eq!(pause(now + FIRST / 2), FIRST * doubled - FIRST / 2, "of a call from before");
             now += FIRST * doubled;
         }
-        backoff.succeeded(&Key::from("other"));
+        backoff.succeeded(&Key::from("other"), now, now);
         assert_eq!(pause(now), LONGEST);
-        backoff.succeeded(&key);
+        now += LONGEST;
+        backoff.succeeded(&key, now, now);
         assert_eq!(backoff.count.load(Ordering::Acquire), 0);
         assert_eq!(pause(now), FIRST);
+        backoff.forget(&key);
+        assert_eq!(backoff.count.load(Ordering::Acquire), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn shape_calls_that_left_before_a_pause_neither_prolong_nor_forget_it() {
+        let (backoff, key, start) = (Backoff::default(), Key::from("key"), Instant::now());
+        assert_eq!(refused(&backoff, &key, start, start), FIRST);
+        assert_eq!(refused(&backoff, &key, start, start + FIRST / 2), FIRST / 2, "the rest of it");
+        assert_eq!(refused(&backoff, &key, start, start + FIRST * 3), Duration::ZERO, "it is over");
+        let end = start + FIRST;
+        backoff.succeeded(&key, end - Duration::from_nanos(1), end);
+        assert_eq!(refused(&backoff, &key, end, end), FIRST * 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn shape_pause_that_was_lengthened_by_chance_doubles_what_it_was_before() {
+        let (backoff, key, start) = (Backoff::default(), Key::from("key"), Instant::now());
+        let mut now = start;
+        for doubled in [1, 2, 4] {
+            let until = backoff.refused(&key, [now; 2], FIRST, |length| length * 3 / 2);
+            assert_eq!(until - now, FIRST * doubled * 3 / 2);
+            now = until;
+        }
     }
 
     #[tokio::test(start_paused = true)]
     async fn shape_refusals_long_ago_are_forgotten() {
         let (backoff, start) = (Backoff::default(), Instant::now());
         let key = Key::from("key");
-        let until = backoff.refused(&key, start, FIRST, LONGEST);
-        let just_known = until + LONGEST - Duration::from_nanos(1);
-        assert_eq!(backoff.refused(&key, just_known, FIRST, LONGEST) - just_known, FIRST * 2);
-        let later = just_known + FIRST * 2 + LONGEST;
-        assert_eq!(backoff.refused(&key, later, FIRST, LONGEST) - later, FIRST);
-        for number in 0..10_000_u64 {
-            backoff.refused(&Key::from(number), start + FIRST * number as u32, FIRST, FIRST);
+        let just_known = start + refused(&backoff, &key, start, start) + REMEMBERED - Duration::from_nanos(1);
+        assert_eq!(refused(&backoff, &key, just_known, just_known), FIRST * 2);
+        let later = just_known + FIRST * 2 + REMEMBERED;
+        assert_eq!(refused(&backoff, &key, later, later), FIRST);
+        let at = |number: u64| start + REMEMBERED * u32::try_from(number).unwrap() / 10;
+        for number in 0..1_000 {
+            refused(&backoff, &Key::from(number), at(number), at(number));
         }
         assert!(backoff.count.load(Ordering::Acquire) <= 64);
+        // Nor do they make the responses of other keys take the lock for ever.
+        backoff.succeeded(&key, later, at(1_020));
+        assert_eq!(backoff.count.load(Ordering::Acquire), 0);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn shape_pause_without_a_pace_for_one_call_in_time_is_the_longest() {
+    async fn shape_pause_for_one_call_is_bounded_too() {
         let (backoff, now) = (Backoff::default(), Instant::now());
-        assert_eq!(backoff.refused(&Key::CONSTANT, now, LONGEST * 9, LONGEST), now + LONGEST);
+        let until = backoff.refused(&Key::CONSTANT, [now; 2], LONGEST * 9, |length| length.min(LONGEST));
+        assert_eq!(until, now + LONGEST);
     }
 }

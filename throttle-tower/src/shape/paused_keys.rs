@@ -6,7 +6,7 @@ use std::time::Duration;
 use throttle_core::{Key, Rate};
 use tokio::time::Instant;
 
-use super::pause_queue::{PauseQueue, QueuePosition};
+use super::pause_queue::{PauseQueue, QueuePosition, Steps};
 use crate::lock::lock;
 use crate::time::time_for;
 
@@ -66,19 +66,23 @@ impl PausedKeys {
         }
     }
 
-    /// Before `until`, one call of this key leaves after each `step`, and no other.
-    pub(super) fn pause_in_steps(&self, key: &Key, now: Instant, until: Instant, step: Duration) {
-        if until > now && !step.is_zero() {
-            self.change(key, now, |queue| queue.pause_in_steps(until, step));
+    /// An upstream has announced a wait, in the response to a call that left then: the steps of a long one, or `None`.
+    pub(super) fn announce(&self, key: &Key, now: Instant, left: Instant, steps: Option<Steps>) {
+        if steps.is_some() {
+            self.change(key, now, |queue| queue.announce(left, steps));
+        } else if !self.is_empty()
+            && let Some(queue) = self.lock().by_key.get_mut(key)
+        {
+            queue.announce(left, None);
         }
     }
 
-    /// A call of this key was not refused: if it was the one that left after a step, there are no further steps.
-    pub(super) fn succeeded(&self, key: &Key) {
+    /// A call that left then was not refused.
+    pub(super) fn succeeded(&self, key: &Key, left: Instant) {
         if !self.is_empty()
             && let Some(queue) = self.lock().by_key.get_mut(key)
         {
-            queue.end_steps();
+            queue.end_steps(left);
         }
     }
 
@@ -175,7 +179,7 @@ impl Queues {
     /// keys has doubled since the last one makes its cost constant per key.
     fn sweep(&mut self, now: Instant) {
         if self.by_key.len() >= self.sweep_at {
-            self.by_key.retain(|_, queue| queue.is_active(now));
+            self.by_key.retain(|_, queue| queue.is_needed(now));
             self.sweep_at = (2 * self.by_key.len()).max(64);
         }
     }

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use http::HeaderMap;
 
-use super::providers;
 use crate::headers::existing::{Existing, existing_dictionary, existing_trio};
 use crate::headers::{names, structured};
 
@@ -25,12 +24,13 @@ pub(crate) fn allowance(headers: &HeaderMap, now_unix_us: impl Fn() -> u64) -> O
         |theirs: Existing| Some(Allowance { remaining: theirs.remaining, within: Duration::from_secs(theirs.reset?) });
     let older = [existing_dictionary(headers), existing_trio(headers, &names::IETF)];
     let own = existing_trio(headers, &names::X).and_then(|theirs| {
-        let within = since_now(theirs.reset?, &now_unix_us);
+        let within = since_now(theirs.reset?, now_unix_us);
         Some(Allowance { remaining: theirs.remaining, within })
     });
-    let used_up = providers::used_up(headers, &now_unix_us).map(|within| Allowance { remaining: 0, within });
-    let all = named.chain(older.into_iter().flatten().filter_map(relative)).chain(own).chain(used_up);
-    all.reduce(|strictest, next| if next.slowness(&strictest).is_gt() { next } else { strictest })
+    let all = named.chain(older.into_iter().flatten().filter_map(relative)).chain(own);
+    // Nothing left for no time says nothing.
+    all.filter(|told| told.remaining > 0 || !told.within.is_zero())
+        .reduce(|strictest, next| if next.slowness(&strictest).is_gt() { next } else { strictest })
 }
 
 impl Allowance {
@@ -48,7 +48,7 @@ impl Allowance {
 
 /// `X-RateLimit-Reset` is a number of seconds from now, or an instant in seconds or milliseconds since 1970. No
 /// standard says which, so a number that is too large for a wait is an instant.
-fn since_now(reset: u64, now_unix_us: &impl Fn() -> u64) -> Duration {
+fn since_now(reset: u64, now_unix_us: impl Fn() -> u64) -> Duration {
     let instant_us = match reset {
         0..1_000_000_000 => return Duration::from_secs(reset),
         1_000_000_000..1_000_000_000_000 => reset * 1_000_000,
@@ -108,6 +108,8 @@ mod tests {
         assert_eq!(read(&[&trio[..], &own].concat()), Some((1, 9_000)));
         assert_eq!(read(&[&trio[..], &dictionary].concat()), Some((2, 9_000)));
         assert_eq!(read(&dictionary), Some((3, 9_000)));
+        assert_eq!(read(&[("ratelimit", r#""a";r=0;t=0, "b";r=1;t=60"#)]), Some((1, 60_000)), "over already");
+        assert_eq!(read(&[("ratelimit", r#""a";r=0;t=0"#)]), None);
         // Less that remains for a shorter time is not stricter.
         let (much, little) = (r#""much";r=50;t=100"#, r#""little";r=5;t=1"#);
         for line in [[much, little], [little, much]] {

@@ -10,4 +10,6 @@ mod tests;
 mod time_text;
 
 pub(crate) use self::allowance::{Allowance, allowance};
+pub(crate) use self::providers::used_up;
 pub(crate) use self::refusal::{is_refusal, wait};
+pub(crate) use self::time_text::millis;

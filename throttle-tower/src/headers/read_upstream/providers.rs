@@ -25,7 +25,7 @@ enum Reset {
     In(HeaderName),
     /// At an instant of RFC 3339.
     At(HeaderName),
-    /// Nobody says when in the minute.
+    /// Within a minute; no header states when.
     WithinAMinute,
 }
 
@@ -37,7 +37,7 @@ const fn quota(unit: Unit, limit: &'static str, remaining: &'static str, reset: 
     Quota { unit, limit: name(limit), remaining: name(remaining), reset }
 }
 
-/// Of OpenAI and those who copied it, Anthropic, and Mistral.
+/// OpenAI's, which Groq and others use too, Anthropic's and Mistral's.
 static QUOTAS: [Quota; 8] = [
     quota(
         Unit::Request,
@@ -81,10 +81,10 @@ static QUOTAS: [Quota; 8] = [
 
 /// How long until a call can succeed, if a quota of the provider is used up; the longest wait of several.
 ///
-/// What remains of a quota that is not used up slows no call down: these quotas refill all the time, and their reset is
-/// when they are whole again, not when the next unit is there.
-pub(super) fn used_up(headers: &HeaderMap, now_unix_us: &impl Fn() -> u64) -> Option<Duration> {
-    QUOTAS.iter().filter_map(|quota| quota.wait(headers, now_unix_us)).max()
+/// What remains of a quota that is not used up slows no call down. These quotas refill all the time, and their reset is
+/// when they are whole again, not when the next unit is there. So a wait that the response states itself is better known.
+pub(crate) fn used_up(headers: &HeaderMap, now_unix_us: impl Fn() -> u64) -> Option<Duration> {
+    QUOTAS.iter().filter_map(|quota| quota.wait(headers, &now_unix_us)).max().filter(|wait| !wait.is_zero())
 }
 
 impl Quota {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use proptest::prelude::*;
 
-use super::{Allowance, allowance, is_refusal, wait};
+use super::{Allowance, allowance, is_refusal, used_up, wait};
 
 /// 2026-11-21T12:00:00Z.
 const NOW: u64 = 1_795_262_400_000_000;
@@ -17,7 +17,8 @@ fn headers(lines: &[(&'static str, &'static str)]) -> HeaderMap {
 /// Whether it is a refusal, the wait that it asks for, and what remains for how long: in milliseconds.
 fn read(status: u16, lines: &[(&'static str, &'static str)]) -> (bool, Option<u128>, Option<(u64, u128)>) {
     let (status, headers) = (StatusCode::from_u16(status).unwrap(), headers(lines));
-    let allowance = allowance(&headers, || NOW);
+    let used_up = used_up(&headers, || NOW).map(|within| Allowance { remaining: 0, within });
+    let allowance = allowance(&headers, || NOW).or(used_up);
     (
         is_refusal(status, &headers),
         wait(&headers, NOW).map(|wait| wait.as_millis()),
@@ -32,7 +33,9 @@ fn upstream_retry_after_is_seconds_milliseconds_or_a_date() {
     assert_eq!(told(&[("retry-after", " 120\t")]), Some(120_000));
     assert_eq!(told(&[("retry-after", "Sat, 21 Nov 2026 12:00:30 GMT")]), Some(30_000));
     assert_eq!(told(&[("retry-after-ms", "250")]), Some(250));
-    assert_eq!(told(&[("retry-after", "1"), ("retry-after-ms", "250")]), Some(1_000), "the stricter");
+    assert_eq!(told(&[("retry-after", "1"), ("retry-after-ms", "250")]), Some(250), "one wait, rounded up in seconds");
+    assert_eq!(told(&[("retry-after", "2"), ("retry-after-ms", "2000")]), Some(2_000));
+    assert_eq!(told(&[("retry-after", "2"), ("retry-after-ms", "1000")]), Some(2_000), "the stricter");
     assert_eq!(told(&[("retry-after", "1"), ("retry-after-ms", "1250")]), Some(1_250), "the stricter");
     assert_eq!(told(&[("retry-after", "1"), ("retry-after", "5")]), Some(5_000), "the stricter");
     for many in ["99999999999999999999", "36893488147419103240"] {
@@ -85,13 +88,12 @@ fn upstream_anthropic() {
     };
     assert_eq!(read(200, &quota("49", "2026-11-21T12:00:01Z")).2, None);
     assert_eq!(read(200, &quota("0", "2026-11-21T12:01:00Z")).2, Some((0, 1_200)));
-    assert_eq!(read(200, &quota("0", "2026-11-21T11:59:59Z")).2, Some((0, 0)), "captured: a second ago");
+    assert_eq!(read(200, &quota("0", "2026-11-21T11:59:59Z")).2, None, "captured: a second ago");
     for unit in ["tokens", "input-tokens", "output-tokens"] {
         let names = ["remaining", "reset"].map(|part| format!("anthropic-ratelimit-{unit}-{part}"));
         let values = ["0", "2026-11-21T12:00:07.5Z"].map(HeaderValue::from_static);
         let headers: HeaderMap = names.iter().map(|name| name.parse().unwrap()).zip(values).collect();
-        let told = allowance(&headers, || NOW);
-        assert_eq!(told, Some(Allowance { remaining: 0, within: Duration::from_millis(7_500) }), "{unit}");
+        assert_eq!(used_up(&headers, || NOW), Some(Duration::from_millis(7_500)), "{unit}");
     }
     assert_eq!(read(529, &[]), (true, None, None), "overloaded");
 }
@@ -190,7 +192,8 @@ fn upstream_grpc() {
 }
 
 proptest! {
-    /// Whatever an upstream says, it is read without a panic, and no wait is shorter than one of its statements.
+    /// Whatever an upstream says, it is read without a panic, and no wait is shorter than one of its statements, but for
+    /// the seconds that are rounded up.
     #[test]
     fn upstream_hostile_values_are_read(
         lines in prop::collection::vec((0..NAMES.len(), "[ -~\u{80}-\u{ff}]{0,40}|[0-9.]{1,30}[a-z]{0,2}|-?[0-9]{1,25}"), 0..12),
@@ -202,7 +205,8 @@ proptest! {
         let mut headers = HeaderMap::new();
         lines.for_each(|(name, value)| _ = headers.append(name, value));
         let _ = is_refusal(StatusCode::from_u16(status).unwrap(), &headers);
-        let all = wait(&headers, NOW);
+        let _ = used_up(&headers, || NOW);
+        let all = wait(&headers, NOW).map(|wait| wait + Duration::from_secs(1));
         for (name, value) in &headers {
             let alone = HeaderMap::from_iter([(name.clone(), value.clone())]);
             // Of several pushbacks the first counts.

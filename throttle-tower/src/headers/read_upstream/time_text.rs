@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// Milliseconds with or without a fraction, as in `retry-after-ms: 250.5`; rounded up to nanoseconds.
-pub(super) fn millis(text: &[u8]) -> Option<Duration> {
+pub(crate) fn millis(text: &[u8]) -> Option<Duration> {
     nanos(text.trim_ascii(), 1_000_000)
 }
 

@@ -78,7 +78,10 @@ fn layer() -> Table {
         "default": 0,
     });
     let waiting = number("How many requests may wait at once for limits with wait-up-to.", 0);
-    let hints = described("duration", "SDKs are told when to come back, and of a longer wait than this not to.");
+    let hints = described(
+        "duration",
+        "Refusals tell SDKs in milliseconds when to retry, and not to retry if the wait is longer than this.",
+    );
     Table::new("layer", "Headers, and bounds of the layer.")
         .field(
             "headers",
