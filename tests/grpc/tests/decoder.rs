@@ -136,17 +136,52 @@ async fn other_refusals_have_their_own_codes() {
     assert_eq!((status.code(), status.message()), (Code::Unavailable, "temporarily reduced capacity: in-flight"));
     assert_eq!(told(&full, "grpc-retry-pushback-ms"), None, "it is not known how long");
 
-    for (rejected, code) in [
-        (StatusCode::UNAUTHORIZED, Code::Unauthenticated),
-        (StatusCode::FORBIDDEN, Code::Unauthenticated),
-        (StatusCode::PROXY_AUTHENTICATION_REQUIRED, Code::Unauthenticated),
-        (StatusCode::BAD_REQUEST, Code::InvalidArgument),
-        (StatusCode::INTERNAL_SERVER_ERROR, Code::InvalidArgument),
+    for (rejected, code, pushback) in [
+        (StatusCode::UNAUTHORIZED, Code::Unauthenticated, Some("-1")),
+        (StatusCode::PROXY_AUTHENTICATION_REQUIRED, Code::Unauthenticated, Some("-1")),
+        (StatusCode::FORBIDDEN, Code::PermissionDenied, Some("-1")),
+        (StatusCode::BAD_REQUEST, Code::InvalidArgument, Some("-1")),
+        (StatusCode::TOO_MANY_REQUESTS, Code::ResourceExhausted, None),
+        (StatusCode::INTERNAL_SERVER_ERROR, Code::Unavailable, None),
     ] {
         let keyed = limit("p", Gcra::new(Rate::per_hour(1))).by(throttle_tower::Header::new("x-api-key"));
         let answer = refused(&layer(keyed.on_missing(OnMissing::Reject(rejected))), "application/grpc").await;
         assert_eq!((read(&answer).code(), answer.status()), (code, StatusCode::OK), "{rejected}");
-        assert_eq!(told(&answer, "grpc-retry-pushback-ms"), Some("-1"), "a retry has no key either");
+        assert_eq!(told(&answer, "grpc-retry-pushback-ms"), pushback, "{rejected}: a client's retry has no key either");
+    }
+}
+
+/// What a layer does not say in its headers, its details do not say either.
+#[tokio::test]
+async fn hidden_quota_is_not_in_the_details() {
+    let shown = layer(one("p"));
+    for (layer, is_hidden) in [
+        (shown.clone().headers(Dialect::None), true),
+        (shown.clone().hide_headers_if(|_, _| true), true),
+        (shown.hide_headers_if(|_, headers| !headers.contains_key("grpc-status")), false),
+    ] {
+        let answer = refused(&layer, "application/grpc").await;
+        assert_eq!(told(&answer, "cache-control"), Some("no-store"));
+        let details = read(&answer).check_error_details().unwrap();
+        let violation = &details.quota_failure().unwrap().violations[0];
+        let metadata = &details.error_info().unwrap().metadata;
+        assert_eq!((violation.subject.as_str(), metadata["policy"].as_str()), ("p", "p"));
+        assert_eq!(violation.description.is_empty(), is_hidden);
+        assert_eq!(metadata.contains_key("limit"), !is_hidden);
+        assert!(details.retry_info().is_some());
+    }
+}
+
+/// All calls of gRPC are POST. A cache may store the 200 of a GET.
+#[tokio::test]
+async fn request_by_another_method_is_refused_as_any_other() {
+    let layer = layer(one("p"));
+    refused(&layer, "application/grpc").await;
+    for method in ["GET", "HEAD", "OPTIONS"] {
+        let mut request = request("application/grpc");
+        *request.method_mut() = method.parse().unwrap();
+        let answer = service(&layer).oneshot(request).await.unwrap();
+        assert_eq!((answer.status(), told(&answer, "grpc-status")), (StatusCode::TOO_MANY_REQUESTS, None), "{method}");
     }
 }
 
@@ -161,7 +196,7 @@ async fn users_builder_wins_and_may_ask_for_the_words_of_grpc() {
         }
     };
     for (on, default) in [(true, StatusCode::OK), (false, StatusCode::TOO_MANY_REQUESTS)] {
-        let plain = layer(one("p")).answer_grpc(on);
+        let plain = layer(one("p")).grpc_refusals(on);
         let built = plain.clone().response(own);
         assert_eq!(ask(&plain, "application/grpc").await.status(), StatusCode::OK);
         assert_eq!(refused(&plain, "application/grpc").await.status(), default);

@@ -1,17 +1,18 @@
 use http::header::CONTENT_TYPE;
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderValue, Method};
 
 /// The families, the longer names first.
 const FAMILIES: [&str; 3] = ["application/grpc-web-text", "application/grpc-web", "application/grpc"];
 
-/// The content type of the answer to a request: its own, without parameters. `None` if the request is not gRPC's.
+/// The content type of the response to a request: its own, without parameters. `None` if the request is not gRPC's, which
+/// are all POST. By another method a client could have a status 200 put into a cache.
 #[inline]
-pub(crate) fn answer_type(request: &HeaderMap) -> Option<HeaderValue> {
-    answer_to(request.get(CONTENT_TYPE)?.as_bytes())
+pub(crate) fn response_type(method: &Method, headers: &HeaderMap) -> Option<HeaderValue> {
+    if method == Method::POST { respond_to(headers.get(CONTENT_TYPE)?.as_bytes()) } else { None }
 }
 
 #[inline(never)]
-fn answer_to(asked: &[u8]) -> Option<HeaderValue> {
+fn respond_to(asked: &[u8]) -> Option<HeaderValue> {
     let begins_with = |family: &&str| {
         let start = asked.get(..family.len());
         start.is_some_and(|start| start.eq_ignore_ascii_case(family.as_bytes()))
@@ -41,7 +42,7 @@ mod tests {
 
     fn answer(asked: &str) -> Option<String> {
         let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_str(asked).unwrap())]);
-        answer_type(&headers).map(|answer| answer.to_str().unwrap().to_owned())
+        response_type(&Method::POST, &headers).map(|answer| answer.to_str().unwrap().to_owned())
     }
 
     #[test]
@@ -69,6 +70,10 @@ mod tests {
         for other in ["", "application/json", "application/grp", "text/plain; application/grpc", " application/grpc"] {
             assert_eq!(answer(other), None, "{other}");
         }
-        assert_eq!(answer_type(&HeaderMap::new()), None);
+        assert_eq!(response_type(&Method::POST, &HeaderMap::new()), None);
+        let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/grpc"))]);
+        for method in [Method::GET, Method::HEAD, Method::OPTIONS, Method::PUT] {
+            assert_eq!(response_type(&method, &headers), None, "{method}");
+        }
     }
 }

@@ -7,12 +7,13 @@ pub(crate) struct QuotaDetails<'a> {
     /// The policies that refused.
     pub(crate) violations: &'a [Violation<'a>],
     /// The name and the announced quota of the policy that decided.
-    pub(crate) binding: Option<(&'a str, u64)>,
+    pub(crate) binding: Option<(&'a str, Option<u64>)>,
 }
 
 pub(crate) struct Violation<'a> {
     pub(crate) policy: &'a str,
-    pub(crate) description: String,
+    /// `None` if the numbers of quotas are hidden.
+    pub(crate) description: Option<String>,
 }
 
 /// Who gives the reason.
@@ -30,12 +31,19 @@ pub(super) fn status(code: u8, message: &str, wait: Option<Duration>, quota: &Qu
         status = status.message(3, &any("google.rpc.RetryInfo", &Message::default().message(1, &duration(wait))));
     }
     let failure = quota.violations.iter().fold(Message::default(), |failure, violation| {
-        let violation = Message::default().text(1, violation.policy).text(2, &violation.description);
+        let subject = Message::default().text(1, violation.policy);
+        let violation = match &violation.description {
+            Some(description) => subject.text(2, description),
+            None => subject,
+        };
         failure.message(1, &violation)
     });
     let mut info = Message::default().text(1, REASON).text(2, DOMAIN);
     if let Some((policy, limit)) = quota.binding {
-        info = info.message(3, &entry("policy", policy)).message(3, &entry("limit", &limit.to_string()));
+        info = info.message(3, &entry("policy", policy));
+        if let Some(limit) = limit {
+            info = info.message(3, &entry("limit", &limit.to_string()));
+        }
     }
     let status = status.message(3, &any("google.rpc.QuotaFailure", &failure));
     status.message(3, &any("google.rpc.ErrorInfo", &info)).finish()

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::CONTENT_TYPE;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderName, HeaderValue, Response};
 
 use super::details::{self, QuotaDetails};
@@ -12,6 +12,7 @@ use super::text::{base64, percent_encoded};
 #[repr(u8)]
 pub(crate) enum Code {
     InvalidArgument = 3,
+    PermissionDenied = 7,
     ResourceExhausted = 8,
     Unavailable = 14,
     Unauthenticated = 16,
@@ -63,6 +64,7 @@ impl GrpcRefusal<'_> {
         let mut response = Response::new(Bytes::new());
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, content_type);
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         headers.insert(STATUS, u16::from(code).into());
         let mut insert = |name, text: Vec<u8>| {
             // The text is ASCII, so it is a header's value.

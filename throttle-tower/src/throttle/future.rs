@@ -22,10 +22,11 @@ pin_project! {
     /// decides, the request is charged once or not at all. If it is dropped later, the charge stays, unless the handler
     /// has settled its [`Usage`](crate::Usage) by then.
     ///
-    /// A refusal charges nothing, so dropping the future while the response of a refusal is built gives nothing back.
-    ///
     /// A limit with [`Limit::refund_aborted`](crate::Limit::refund_aborted) gives its charge back in the last two
     /// cases. If the decision is still pending, the layer awaits it in the background, on the tokio runtime.
+    ///
+    /// If it is dropped while the response of a refusal is built, nothing changes: a refused request is charged by limits
+    /// with [`charge_refused`](crate::Limit::charge_refused) only, and stays so.
     ///
     /// # Panics
     ///

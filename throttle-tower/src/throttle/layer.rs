@@ -68,7 +68,7 @@ use crate::usage::Settlements;
 /// * As the outermost layer it limits every request, preflights included. Inside a CORS layer it does not see
 ///   preflights, and its refusals carry the CORS headers that browsers need. See [`is_preflight`](crate::is_preflight)
 ///   and [`Dialect::exposed_names`].
-/// * In tonic's `Server::builder().layer(…)` it refuses [in gRPC's words](Self::answer_grpc). A `MemoryBackend` or a
+/// * In tonic's `Server::builder().layer(…)` it refuses [as gRPC clients read it](Self::grpc_refusals). A `MemoryBackend` or a
 ///   layer that an axum app uses too makes them share one budget. gRPC clients in browsers read `grpc-status`,
 ///   `grpc-message` and `grpc-status-details-bin` only where a CORS layer exposes them.
 /// * The [`Route`](crate::Route) is known to layers added with `Router::layer` or `route_layer`, not to a layer around
@@ -176,10 +176,10 @@ impl<B: Backend> ThrottleLayer<B> {
     /// Builds the responses of refusals: of used up quotas, closed stores, missing keys and missing permits alike. The
     /// layer adds the rate-limit headers to them afterwards, and `Cache-Control: no-store` if they have no other.
     /// Called again, or with [`response_async`](Self::response_async), it replaces what was set. Defaults to
-    /// [`Refusal::default_response`]: a problem document, or gRPC's words for a [gRPC request](Self::answer_grpc).
+    /// [`Refusal::default_response`]: a problem document, or what [gRPC clients](Self::grpc_refusals) read.
     ///
-    /// A panic of `build` is a panic of the request. Nothing has been charged for it, but to limits that
-    /// [charge refusals](crate::Limit::charge_refused).
+    /// A panic of `build` is a panic of the request. Only limits with
+    /// [`charge_refused`](crate::Limit::charge_refused) have charged it.
     ///
     /// The answer may depend on the request:
     ///
@@ -204,8 +204,11 @@ impl<B: Backend> ThrottleLayer<B> {
     }
 
     /// Builds the responses of refusals by a future; otherwise as [`response`](Self::response). The future cannot borrow
-    /// from the refusal, so the closure copies what it needs. It has no deadline, and meanwhile the refused request
-    /// holds neither a permit nor a place in a queue.
+    /// from the refusal, so the closure copies what it needs. Meanwhile the refused request holds neither a permit nor a
+    /// place in a queue.
+    ///
+    /// Refusals are what a flood of requests produces, and the layer bounds neither how long futures take nor how many
+    /// there are: give them a deadline. The waits that the response states count from the decision.
     ///
     /// ```
     /// # use throttle_tower::{Constant, Gcra, Rate, ThrottleLayer, limit};
@@ -240,9 +243,9 @@ impl<B: Backend> ThrottleLayer<B> {
         self.with_options(|options| options.response = Some(ResponseBuilder::Later(Arc::new(build))))
     }
 
-    /// Sets whether requests whose `Content-Type` begins with `application/grpc` are refused [in gRPC's
-    /// words](Refusal::grpc_response): with status 200, and the reason in `grpc-status`. So one layer serves an axum app
-    /// and a tonic server. gRPC clients cannot read a 429: they take it for `UNAVAILABLE`, which many retry at once.
+    /// Sets whether a refused POST whose `Content-Type` begins with `application/grpc` gets [the response that gRPC clients
+    /// read](Refusal::grpc_response): status 200, and the reason in `grpc-status`. So one layer serves an axum app and a
+    /// tonic server. gRPC clients cannot read a 429: they take it for `UNAVAILABLE`, which many retry at once.
     /// Defaults to true.
     ///
     /// A closure of [`response`](Self::response) answers all requests, gRPC's too, whatever is set here. It gets this
@@ -250,8 +253,8 @@ impl<B: Backend> ThrottleLayer<B> {
     ///
     /// Outer layers see the status 200: one that [refunds](crate::Limit::refund_if) by status has to read
     /// `grpc-status`.
-    pub fn answer_grpc(self, answer: bool) -> Self {
-        self.with_options(|options| options.answers_grpc = answer)
+    pub fn grpc_refusals(self, on: bool) -> Self {
+        self.with_options(|options| options.grpc_refusals = on)
     }
 
     /// Calls `hook` for every decision, on the request's task, so it must return quickly. It is not called for charges

@@ -21,7 +21,7 @@ pub(crate) struct Options {
     pub(crate) when: Option<Arc<dyn LayerCondition>>,
     pub(super) response: Option<ResponseBuilder>,
     /// Whether gRPC requests are refused in its words.
-    pub(super) answers_grpc: bool,
+    pub(super) grpc_refusals: bool,
     pub(super) on_decision: Option<OnDecision>,
     pub(crate) observers: Observers,
     pub(super) on_error: Option<OnError>,
@@ -48,7 +48,7 @@ impl Default for Options {
         Self {
             when: None,
             response: None,
-            answers_grpc: true,
+            grpc_refusals: true,
             on_decision: None,
             observers: Observers::default(),
             on_error: None,

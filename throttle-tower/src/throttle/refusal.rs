@@ -53,7 +53,7 @@ pub struct Refusal<'a> {
     /// The request's head. The client wrote it, so do not log it raw.
     pub parts: &'a Parts,
     /// Whether a gRPC request gets a default response in its words.
-    pub(super) answers_grpc: bool,
+    pub(super) grpc_refusals: bool,
     /// µs by which the wait is lengthened.
     pub(super) extra: u64,
 }
@@ -109,10 +109,10 @@ impl Refusal<'_> {
     }
 
     /// The response of a layer without a closure: a problem document (RFC 9457), or for a gRPC request
-    /// [`grpc_response`](Self::grpc_response), unless [`answer_grpc`](crate::ThrottleLayer::answer_grpc) is off.
+    /// [`grpc_response`](Self::grpc_response), unless [`grpc_refusals`](crate::ThrottleLayer::grpc_refusals) is off.
     #[must_use]
     pub fn default_response(&self) -> Response<Bytes> {
-        if self.answers_grpc
+        if self.grpc_refusals
             && let Some(response) = self.grpc_response()
         {
             return response;
@@ -133,7 +133,7 @@ impl Refusal<'_> {
         response
     }
 
-    /// The response that gRPC clients understand; `None` if the request's `Content-Type` does not begin with
+    /// The response that gRPC clients understand; `None` if the request is no POST whose `Content-Type` begins with
     /// `application/grpc`. A closure that answers other requests in its own way asks for this first:
     ///
     /// ```
@@ -151,8 +151,11 @@ impl Refusal<'_> {
     /// |---|---|---|
     /// | [`Quota`](Reason::Quota) | 8, `RESOURCE_EXHAUSTED` | the wait, rounded up; -1 where no wait helps, or where it is over `i32::MAX` ms (24.8 days) |
     /// | [`Store`](Reason::Store), [`NoPermit`](Reason::NoPermit) | 14, `UNAVAILABLE` | none: it is not known how long |
-    /// | [`MissingKey`](Reason::MissingKey), with status 401, 403 or 407 | 16, `UNAUTHENTICATED` | -1 |
-    /// | [`MissingKey`](Reason::MissingKey), with another status | 3, `INVALID_ARGUMENT` | -1 |
+    /// | [`MissingKey`](Reason::MissingKey) with status 401 or 407 | 16, `UNAUTHENTICATED` | -1 |
+    /// | the same with 403 | 7, `PERMISSION_DENIED` | -1 |
+    /// | the same with 429 | 8, `RESOURCE_EXHAUSTED` | none |
+    /// | the same with 500 or more | 14, `UNAVAILABLE` | none |
+    /// | the same with another status | 3, `INVALID_ARGUMENT` | -1 |
     ///
     /// `grpc-message` names the policies that refused, at most eight. Where a quota is used up,
     /// `grpc-status-details-bin` holds a `google.rpc.Status` with
@@ -163,7 +166,11 @@ impl Refusal<'_> {
     /// - an `ErrorInfo` with the reason `QUOTA_EXCEEDED` and the domain `throttle`. Its metadata `policy` and `limit`
     ///   are the name of the binding policy and the quota that the layer announces, in units.
     ///
-    /// The layer adds its headers, which clients read as metadata.
+    /// Where the layer [hides its headers](crate::ThrottleLayer::hide_headers_if) or has none
+    /// ([`Dialect::None`](crate::Dialect::None)), the details say no quota: they have neither `description` nor `limit`.
+    ///
+    /// The layer adds its headers, which clients read as metadata. A page of another origin reads these headers, which
+    /// gRPC-Web needs, only if `Access-Control-Expose-Headers` lists them.
     ///
     /// ```
     /// use http::{Request, Response, StatusCode};
@@ -187,7 +194,7 @@ impl Refusal<'_> {
     /// ```
     #[must_use]
     pub fn grpc_response(&self) -> Option<Response<Bytes>> {
-        let content_type = grpc::answer_type(&self.parts.headers)?;
+        let content_type = grpc::response_type(&self.parts.method, &self.parts.headers)?;
         Some(self.in_grpc_words(content_type))
     }
 
@@ -200,7 +207,7 @@ impl Refusal<'_> {
     /// | [`MissingKey`](Reason::MissingKey) | `invalid_request_error` | `null` |
     ///
     /// `param` is always `null`. The `message` of a used up quota names the policies that refused, and ends with
-    /// `Please try again in 20s.`, which some clients read. Those seconds are those of `Retry-After`. Where no wait
+    /// `Please try again in 20s.`, which some clients read. Those seconds are those of the layer's `Retry-After`. Where no wait
     /// helps it does not say so.
     ///
     /// ```
@@ -267,7 +274,7 @@ mod tests {
     /// The text of the response and its status.
     fn response(reason: Reason<'_>, status: StatusCode) -> (StatusCode, String) {
         let (parts, ()) = http::Request::new(()).into_parts();
-        let refusal = Refusal { reason, status, parts: &parts, answers_grpc: true, extra: 1 };
+        let refusal = Refusal { reason, status, parts: &parts, grpc_refusals: true, extra: 1 };
         assert_eq!(refusal.retry_after(), None, "it is not known how long");
         let response = refusal.default_response();
         assert_eq!(response.headers()["cache-control"], "no-store");
@@ -298,7 +305,7 @@ mod tests {
             reason: Reason::NoPermit(&[]),
             status: StatusCode::IM_A_TEAPOT,
             parts: &parts,
-            answers_grpc: true,
+            grpc_refusals: true,
             extra: 0,
         };
         assert_eq!(format!("{refusal:?}"), "Refusal { reason: NoPermit([]), status: 418, .. }");

@@ -91,7 +91,7 @@ fn undecided<B: Backend>(shared: &Shared<B>, reason: Reason<'_>, status: StatusC
 
 #[inline]
 fn build<B: Backend>(shared: &Shared<B>, reason: Reason<'_>, status: StatusCode, parts: &Parts, extra: u64) -> Refused {
-    let refusal = Refusal { reason, status, parts, answers_grpc: shared.options.answers_grpc, extra };
+    let refusal = Refusal { reason, status, parts, grpc_refusals: shared.options.grpc_refusals, extra };
     match &shared.options.response {
         Some(builder) => builder.build(&refusal).changed(|response| {
             response.headers_mut().entry(CACHE_CONTROL).or_insert(NO_STORE);
