@@ -18,6 +18,7 @@ pub(super) struct LayerSettings {
     retry_jitter: Option<u8>,
     max_waiting: Option<usize>,
     report_in_response: Option<bool>,
+    grpc_refusals: Option<bool>,
 }
 
 pub(super) const DIALECTS: [Word<Dialect>; 7] = [
@@ -44,6 +45,7 @@ impl LayerSettings {
             retry_jitter: number("retry-jitter", 0, MOST_JITTER).and_then(|percent| u8::try_from(percent).ok()),
             max_waiting: number("max-waiting", 0, u64::MAX).and_then(|requests| usize::try_from(requests).ok()),
             report_in_response: section.field("report-in-response").as_ref().and_then(Field::boolean),
+            grpc_refusals: section.field("grpc-refusals").as_ref().and_then(Field::boolean),
         };
         section.finish();
         settings
@@ -62,8 +64,11 @@ impl LayerSettings {
         if let Some(requests) = self.max_waiting {
             layer = layer.max_waiting(requests);
         }
-        match self.report_in_response {
-            Some(report) => layer.report_in_response(report),
+        if let Some(report) = self.report_in_response {
+            layer = layer.report_in_response(report);
+        }
+        match self.grpc_refusals {
+            Some(on) => layer.grpc_refusals(on),
             None => layer,
         }
     }
@@ -86,6 +91,8 @@ impl LayerSettings {
         replace(&mut options.max_waiting, &most(former), most(self));
         let reports = |settings: &Self| settings.report_in_response.unwrap_or(false);
         replace(&mut responses.report_in_response, &reports(former), reports(self));
+        let grpc = |settings: &Self| settings.grpc_refusals.unwrap_or(usual.grpc_refusals);
+        replace(&mut options.grpc_refusals, &grpc(former), grpc(self));
     }
 }
 
@@ -117,13 +124,14 @@ mod tests {
 
     #[test]
     fn settings_are_read_as_they_are_written() {
-        let text = "[layer]\nheaders = \"none\"\nsdk-hints = \"30s\"\nretry-jitter = 100\nmax-waiting = 0\nreport-in-response = false";
+        let text = "[layer]\nheaders = \"none\"\nsdk-hints = \"30s\"\nretry-jitter = 100\nmax-waiting = 0\nreport-in-response = false\ngrpc-refusals = false";
         let settings = LayerSettings {
             headers: Some(Dialect::None),
             sdk_hints: Some(hints(Duration::from_secs(30))),
             retry_jitter: Some(100),
             max_waiting: Some(0),
             report_in_response: Some(false),
+            grpc_refusals: Some(false),
         };
         assert_eq!(read_text(text, LayerSettings::read), (settings, String::new()));
         assert_eq!(read_text("", LayerSettings::read), (LayerSettings::default(), String::new()));
@@ -154,6 +162,7 @@ mod tests {
             retry_jitter: Some(0),
             max_waiting: Some(7),
             report_in_response: Some(true),
+            grpc_refusals: None,
         };
         assert_eq!(read_text(text, LayerSettings::read), (expected, String::new()));
     }

@@ -21,7 +21,7 @@ pub(crate) struct Options {
     pub(crate) when: Option<Arc<dyn LayerCondition>>,
     pub(super) response: Option<ResponseBuilder>,
     /// Whether gRPC requests are refused in its words.
-    pub(super) grpc_refusals: bool,
+    pub(crate) grpc_refusals: bool,
     pub(super) on_decision: Option<OnDecision>,
     pub(crate) observers: Observers,
     pub(super) on_error: Option<OnError>,

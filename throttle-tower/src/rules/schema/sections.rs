@@ -82,6 +82,11 @@ fn layer() -> Table {
         "duration",
         "Refusals tell SDKs in milliseconds when to retry, and not to retry if the wait is longer than this.",
     );
+    let grpc = json!({
+        "description": "Whether refused gRPC requests get the response that gRPC clients read.",
+        "type": "boolean",
+        "default": Options::default().grpc_refusals,
+    });
     Table::new("layer", "Headers, and bounds of the layer.")
         .field(
             "headers",
@@ -93,5 +98,6 @@ fn layer() -> Table {
         .field("sdk-hints", hints)
         .field("retry-jitter", jitter)
         .field("max-waiting", with_default(waiting, Options::default().max_waiting))
+        .field("grpc-refusals", grpc)
         .field("report-in-response", flag("Whether admitted responses carry a report for outer layers."))
 }

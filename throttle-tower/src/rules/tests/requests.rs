@@ -533,6 +533,22 @@ async fn sdks_are_told_to_come_back_or_not_as_the_file_says() {
     }
 }
 
+#[tokio::test]
+async fn grpc_requests_are_refused_as_the_file_says() {
+    for (setting, status) in [
+        ("", StatusCode::OK),
+        ("grpc-refusals = true", StatusCode::OK),
+        ("grpc-refusals = false", StatusCode::TOO_MANY_REQUESTS),
+    ] {
+        let app = one_a_day(setting, "");
+        let request = || Request::post("/").header("content-type", "application/grpc");
+        assert_eq!(app.send(request(), StatusCode::OK).await, StatusCode::OK);
+        let refused = app.answer(request(), StatusCode::OK).await;
+        let is_grpc = refused.headers().contains_key("grpc-status");
+        assert_eq!((refused.status(), is_grpc), (status, status == StatusCode::OK), "{setting}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn as_many_requests_wait_as_the_file_says() {
     for (setting, waits) in [("", true), ("max-waiting = 0", false), ("max-waiting = 1", true)] {

@@ -42,6 +42,7 @@ pub(super) struct LayerSettings {
     pub(super) retry_jitter: Option<u8>,
     pub(super) max_waiting: Option<usize>,
     pub(super) report_in_response: Option<bool>,
+    pub(super) grpc_refusals: Option<bool>,
 }
 
 #[derive(Clone, Debug)]
@@ -229,13 +230,15 @@ fn layer() -> impl Strategy<Value = LayerSettings> {
         Dialect::None,
     ];
     let hints = duration().prop_map(|wait| SdkHints::default().give_up_after(std::time::Duration::from_micros(wait.1)));
-    let parts = (of(select(dialects)), of(hints), of(0..=100_u8), of(0..5_000_usize), of(any::<bool>()));
-    parts.prop_map(|(headers, sdk_hints, retry_jitter, max_waiting, report_in_response)| LayerSettings {
+    let parts =
+        (of(select(dialects)), of(hints), of(0..=100_u8), of(0..5_000_usize), of(any::<bool>()), of(any::<bool>()));
+    parts.prop_map(|(headers, sdk_hints, retry_jitter, max_waiting, report_in_response, grpc_refusals)| LayerSettings {
         headers,
         sdk_hints,
         retry_jitter,
         max_waiting,
         report_in_response,
+        grpc_refusals,
     })
 }
 

@@ -88,6 +88,7 @@ impl LayerSettings {
             ("retry-jitter", self.retry_jitter.map(|percent| Toml::Number(percent.into()))),
             ("max-waiting", self.max_waiting.map(|requests| Toml::Number(requests as u64))),
             ("report-in-response", self.report_in_response.map(Toml::Flag)),
+            ("grpc-refusals", self.grpc_refusals.map(Toml::Flag)),
         ])
     }
 }
