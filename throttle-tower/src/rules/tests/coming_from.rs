@@ -1,4 +1,4 @@
-//! The files of the page for people who come from other limiters are read, and do what the page says of them.
+//! Reads each file of the page for people who use another limiter, and checks what the page says of it.
 
 use http::request::Parts;
 use http::{Method, Request};
