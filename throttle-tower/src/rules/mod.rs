@@ -81,12 +81,18 @@
 //! | `watch` (feature `watch`) | does so whenever the file changes, also behind the links of a Kubernetes `ConfigMap` |
 //! | [`replace`](Handle::replace) | takes a text instead, for example from a configuration service |
 //! | [`status`](Handle::status), [`on_reload`](Handle::on_reload) | tell which file is in force, and whether the last attempt has failed |
-//! | [`explain`](Handle::explain) | tells what would happen to a request, and why, without charging it |
+//! | [`explain`](Handle::explain) | tells what would happen to a request, why, and when it would be admitted, without charging it |
 //! | `admin` (feature `admin`) | a router of axum's with all that, for operators |
 //!
 //! The new file is in force from one instant on, or, if anything is wrong with it, not at all. The [`Change`] that
 //! comes of it names the limits under which nothing counts as used, because they are new, renamed or have another key.
 //! For all others, what was used stays used.
+//!
+//! Requests that [wait](#limits) for their turn (`wait-up-to`) when the file changes wait by the former rules. Those
+//! that come later do not queue behind them, so that a higher limit helps at once, and may take the room that they wait
+//! for. A request that is overtaken so is refused when it cannot be admitted within its `wait-up-to` any more. After
+//! the longest `wait-up-to` of the former file nobody waits by it. Until then, `max-waiting` requests may wait by each
+//! of the two. No limit admits more for that.
 //!
 //! Metrics and events go on with the new limits. Lists of offenders (`ThrottleLayer::track_offenders`) begin anew where
 //! the names of limits or their order change, and a page (`ThrottleLayer::dashboard`) then says that nothing reports to
@@ -388,7 +394,7 @@ impl Rules {
     /// of the layer follow the handle, also those with other options or another backend. What the program sets on the
     /// layer to something else than the file says of the layer stays when the file changes.
     ///
-    /// A program that never replaces its limits can drop the handle.
+    /// A program that never replaces its limits can drop the handle. A handle keeps neither a layer nor a backend.
     ///
     /// # Errors
     ///
@@ -399,8 +405,7 @@ impl Rules {
         let layer = ThrottleLayer::new(limits).map(|layer| self.document.apply(layer));
         let layer = layer.and_then(|layer| layer.backend(backend)).map_err(|error| self.error(&error))?;
         let followers = Arc::default();
-        let (layer, first) = layer.following(&followers);
-        Ok((layer, Handle::new(self.clone(), followers, first)))
+        Ok((layer.following(&followers), Handle::new(self.clone(), followers)))
     }
 
     /// # Errors

@@ -105,8 +105,7 @@ impl<B: Backend> ThrottleLayer<B> {
     /// is in use on the backend with other parameters: see [`Limit::replace_existing`](crate::Limit::replace_existing).
     pub fn backend<C: Backend>(self, backend: C) -> Result<ThrottleLayer<C>, ConfigError> {
         let current = self.current.moved(|own| {
-            let (set, applied, permits) =
-                (B::set(&own.prepared).clone(), Arc::clone(&own.applied), Arc::clone(&own.permits));
+            let (set, applied, permits) = (own.written().clone(), Arc::clone(&own.applied), Arc::clone(&own.permits));
             let options = (own.options.clone(), own.announced.options.clone());
             build(backend, set, applied, permits, options)
         })?;
