@@ -212,7 +212,7 @@ impl Refusal<'_> {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use http_body_util::BodyExt;
     ///
-    /// let limits = limit("per-key", LeakyMeter::new(Rate::per_hour(1))).unit("tokens").by(Constant).cost(1);
+    /// let limits = limit("per-key", LeakyMeter::new(Rate::per_hour(1))).by(Constant).unit("tokens");
     /// let throttle = ThrottleLayer::new(limits)?.response(|refusal| refusal.openai_response());
     /// let service = throttle.layer(service_fn(async |_: Request<()>| {
     ///     Ok::<_, std::convert::Infallible>(Response::new(http_body_util::Full::<bytes::Bytes>::default()))
