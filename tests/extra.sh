@@ -111,7 +111,7 @@ PATH=$python/bin:$PATH
 export THROTTLE_PYTHON PATH
 
 # Clients of Node.js that the tests drive, in the same way.
-node -e 'process.exit(parseInt(process.versions.node) < 20)' ||
+node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)' ||
     stop "Node.js is $(node --version), and its clients need 20; install that, then run this again"
 THROTTLE_SDKS=$target/sdks
 list=package-lock.json
