@@ -23,10 +23,8 @@ pub(super) struct Backoff {
 #[derive(Default)]
 struct Pauses {
     by_key: HashMap<Key, Pause>,
-    /// The number of keys at which the next sweep removes forgotten ones.
-    sweep_at: usize,
-    /// The instant from which a sweep may remove one.
-    sweep_after: Option<Instant>,
+    /// When forgotten keys are removed next; `None` before the first time.
+    sweep_at: Option<Instant>,
 }
 
 struct Pause {
@@ -59,7 +57,6 @@ impl Backoff {
         pauses.sweep(now);
         let forgotten_at = until + pause.max(REMEMBERED);
         pauses.by_key.insert(key.clone(), Pause { length: length.min(pause), until, forgotten_at });
-        pauses.sweep_after = Some(pauses.sweep_after.map_or(forgotten_at, |at| at.min(forgotten_at)));
         self.count.store(pauses.by_key.len(), Ordering::Release);
         until
     }
@@ -73,9 +70,7 @@ impl Backoff {
         if pauses.by_key.get(key).is_some_and(|pause| left >= pause.until) {
             pauses.by_key.remove(key);
         }
-        if pauses.sweep_after.is_some_and(|at| at <= now) {
-            pauses.remove_forgotten(now);
-        }
+        pauses.sweep(now);
         self.count.store(pauses.by_key.len(), Ordering::Release);
     }
 
@@ -93,18 +88,12 @@ impl Backoff {
 }
 
 impl Pauses {
-    /// Only when the number of keys has doubled since the last sweep, which makes its cost constant per key.
+    /// Not again before a while has passed, or the responses of many keys would each look through all of them.
     fn sweep(&mut self, now: Instant) {
-        if self.by_key.len() >= self.sweep_at {
-            self.remove_forgotten(now);
-            self.sweep_at = (2 * self.by_key.len()).max(64);
+        if self.sweep_at.is_none_or(|at| at <= now) {
+            self.by_key.retain(|_, pause| now < pause.forgotten_at);
+            self.sweep_at = Some(now + REMEMBERED);
         }
-    }
-
-    /// Not again before a while has passed, or responses of many keys would each look through all of them.
-    fn remove_forgotten(&mut self, now: Instant) {
-        self.by_key.retain(|_, pause| now < pause.forgotten_at);
-        self.sweep_after = (!self.by_key.is_empty()).then(|| now + REMEMBERED);
     }
 }
 

@@ -79,7 +79,11 @@ impl PauseQueue {
 
     /// Whether a call that came now would be delayed, or delay those behind it.
     pub(super) fn is_active(&self, now: Instant) -> bool {
-        self.slow_until > now || self.time(self.first_free) > now || self.steps_left(now).is_some()
+        self.delays(now) || self.steps_left(now).is_some()
+    }
+
+    fn delays(&self, now: Instant) -> bool {
+        self.slow_until > now || self.time(self.first_free) > now
     }
 
     fn steps_left(&self, now: Instant) -> Option<&Steps> {
@@ -91,7 +95,7 @@ impl PauseQueue {
     pub(super) fn is_needed(&self, now: Instant) -> bool {
         const UNUSED: u32 = 4;
         let is_used = |steps: &Steps| now < self.paused_until + steps.length * UNUSED;
-        self.slow_until > now || self.time(self.first_free) > now || self.steps_left(now).is_some_and(is_used)
+        self.delays(now) || self.steps_left(now).is_some_and(is_used)
     }
 
     /// When the last of `units` would leave whose slot comes after `delay`, as things stand. Calls with earlier slots
