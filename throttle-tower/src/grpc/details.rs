@@ -16,7 +16,7 @@ pub(crate) struct Violation<'a> {
     pub(crate) description: Option<String>,
 }
 
-/// Who gives the reason.
+/// The `domain` of the `ErrorInfo`: who defines its reason.
 pub(super) const DOMAIN: &str = "throttle";
 
 const REASON: &str = "QUOTA_EXCEEDED";

@@ -11,4 +11,6 @@ mod wire;
 
 pub(crate) use content_type::response_type;
 pub(crate) use details::{QuotaDetails, Violation};
-pub(crate) use response::{Code, GrpcRefusal, Retry};
+pub(crate) use response::{Code, DETAILS, GrpcRefusal, PUSHBACK, Retry, STATUS};
+#[cfg(test)]
+pub(crate) use text::base64;

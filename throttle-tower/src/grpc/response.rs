@@ -29,8 +29,8 @@ pub(crate) enum Retry {
 }
 
 impl Retry {
-    /// In ms, rounded up; -1 asks a client not to retry. Clients read it as an `i32`, and one that is told to retry in
-    /// more than 24 days had better give up.
+    /// The wait in ms, rounded up; -1 asks a client not to retry. Clients read an `i32`, so a wait of more than 24 days
+    /// becomes -1 too.
     fn pushback(self) -> Option<i32> {
         match self {
             Self::After(wait) => Some(i32::try_from(wait.as_nanos().div_ceil(1_000_000)).unwrap_or(-1)),
@@ -52,10 +52,12 @@ pub(crate) struct GrpcRefusal<'a> {
     pub(crate) quota: Option<QuotaDetails<'a>>,
 }
 
-const STATUS: HeaderName = HeaderName::from_static("grpc-status");
-const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
-const DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
-const PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
+pub(crate) static STATUS: HeaderName = HeaderName::from_static("grpc-status");
+static MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
+/// A `google.rpc.Status`, in base64.
+pub(crate) static DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
+/// Milliseconds, or a negative number: do not call again (gRPC proposal A6).
+pub(crate) static PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
 
 impl GrpcRefusal<'_> {
     /// The response: status 200, no body.
@@ -65,19 +67,19 @@ impl GrpcRefusal<'_> {
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, content_type);
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        headers.insert(STATUS, u16::from(code).into());
-        let mut insert = |name, text: Vec<u8>| {
+        headers.insert(&STATUS, u16::from(code).into());
+        let mut insert = |name: &HeaderName, text: Vec<u8>| {
             // The text is ASCII, so it is a header's value.
             if let Ok(value) = HeaderValue::from_maybe_shared(Bytes::from(text)) {
                 headers.insert(name, value);
             }
         };
-        insert(MESSAGE, percent_encoded(self.message));
+        insert(&MESSAGE, percent_encoded(self.message));
         if let Some(quota) = &self.quota {
-            insert(DETAILS, base64(&details::status(code, self.message, self.retry.wait(), quota)));
+            insert(&DETAILS, base64(&details::status(code, self.message, self.retry.wait(), quota)));
         }
         if let Some(pushback) = self.retry.pushback() {
-            headers.insert(PUSHBACK, pushback.into());
+            headers.insert(&PUSHBACK, pushback.into());
         }
         response
     }

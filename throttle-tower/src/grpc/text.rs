@@ -13,7 +13,7 @@ pub(super) fn percent_encoded(text: &str) -> Vec<u8> {
 }
 
 /// Base64 without padding.
-pub(super) fn base64(bytes: &[u8]) -> Vec<u8> {
+pub(crate) fn base64(bytes: &[u8]) -> Vec<u8> {
     let mut encoded = Vec::with_capacity(bytes.len().div_ceil(3) * 4);
     for chunk in bytes.chunks(3) {
         let bits = chunk.iter().enumerate().fold(0, |bits, (place, byte)| bits | u32::from(*byte) << (16 - 8 * place));

@@ -2,15 +2,10 @@
 
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderName};
+use http::HeaderMap;
 
 use super::base64;
-
-static STATUS: HeaderName = HeaderName::from_static("grpc-status");
-/// Milliseconds, or a negative number: do not call again (gRPC proposal A6).
-static PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
-/// A `google.rpc.Status`, in base64.
-static DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
+use crate::grpc::{DETAILS, PUSHBACK, STATUS};
 
 const RESOURCE_EXHAUSTED: &[u8] = b"8";
 const UNAVAILABLE: &[u8] = b"14";
@@ -29,8 +24,8 @@ pub(super) fn wait(headers: &HeaderMap) -> Option<Duration> {
 
 /// The delay of the first `RetryInfo` among a status' details.
 fn retry_delay(status: &[u8]) -> Option<Duration> {
-    const DETAILS: u64 = 3;
-    let infos = Fields(status).filter(|field| field.number == DETAILS).filter_map(|any| {
+    const INFOS: u64 = 3;
+    let infos = Fields(status).filter(|field| field.number == INFOS).filter_map(|any| {
         let mut fields = Fields(any.bytes);
         let name = fields.clone().find(|field| field.number == 1)?;
         let is_retry_info = name.bytes.rsplit(|byte| *byte == b'/').next() == Some(b"google.rpc.RetryInfo");

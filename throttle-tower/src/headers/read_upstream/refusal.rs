@@ -14,7 +14,7 @@ const OVERLOADED: u16 = 529;
 pub(crate) fn is_refusal(status: StatusCode, headers: &HeaderMap) -> bool {
     match status {
         StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => true,
-        // GitHub refuses so. Where something is left and no wait is told, the client lacks a right.
+        // GitHub's limits. If requests are left and no wait is stated, the client has no right to what it asked for.
         StatusCode::FORBIDDEN => headers.contains_key(RETRY_AFTER) || nothing_remains(headers),
         StatusCode::OK => grpc::is_refusal(headers),
         other => other.as_u16() == OVERLOADED,

@@ -151,15 +151,7 @@ fn details(type_url: &str, seconds: u8, nanos: &[u8]) -> String {
     let any = [message(1, type_url.as_bytes()), message(2, &message(1, &delay))].concat();
     let other = [message(1, b"type.googleapis.com/google.rpc.QuotaFailure"), message(2, b"??")].concat();
     let status = [&[1 << 3, 8][..], &message(2, b"slow down"), &message(3, &other), &message(3, &any)].concat();
-    base64_of(&status)
-}
-
-fn base64_of(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let bits: Vec<_> = bytes.iter().flat_map(|byte| (0..8).rev().map(move |bit| byte >> bit & 1)).collect();
-    let digit =
-        |group: &[u8]| DIGITS[group.iter().chain([0; 6].iter()).take(6).fold(0, |n, bit| n << 1 | usize::from(*bit))];
-    bits.chunks(6).map(|group| char::from(digit(group))).collect()
+    String::from_utf8(crate::grpc::base64(&status)).unwrap()
 }
 
 #[test]
