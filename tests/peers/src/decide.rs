@@ -10,7 +10,7 @@ use crate::stage::{Contender, Random, TURNS, compete};
 pub const MILLION: usize = 1_000_000;
 /// Enough for some milliseconds, so that two threads overlap.
 const PER_TURN: usize = 200_000;
-pub const THREADS: [usize; 2] = [1, 2];
+const THREADS: [usize; 2] = [1, 2];
 
 /// The clients that requests come from.
 #[derive(Clone, Copy)]
@@ -30,7 +30,7 @@ impl Keys {
     }
 
     /// One thread's requests.
-    pub fn sequence(self, thread: usize) -> Vec<u32> {
+    fn sequence(self, thread: usize) -> Vec<u32> {
         let mut random = Random(thread as u64 + 1);
         (0..TURNS * PER_TURN)
             .map(|_| match self {
@@ -51,7 +51,7 @@ fn address(n: u32) -> IpAddr {
     IpAddr::V4(Ipv4Addr::from(0x0a00_0000 + n))
 }
 
-pub fn contender<'a>(peer: &'a impl Peer, sequences: &'a [Vec<u32>]) -> Contender<'a> {
+fn contender<'a>(peer: &'a impl Peer, sequences: &'a [Vec<u32>]) -> Contender<'a> {
     Box::new(|thread, turn| {
         let sequence = sequences[thread].chunks(PER_TURN).nth(turn).unwrap_or_default();
         for n in sequence {
@@ -61,10 +61,22 @@ pub fn contender<'a>(peer: &'a impl Peer, sequences: &'a [Vec<u32>]) -> Contende
     })
 }
 
-/// Every key exists before the first round, and is exhausted if the limit refuses.
-pub fn exist(keys: Keys, peers: &[&dyn Peer]) {
+/// Prints a row for each number of threads: the times of all three, and the ratios of the two others to throttle.
+pub fn compare(name: &str, keys: Keys, throttle: &impl Peer, first: &impl Peer, second: &impl Peer) {
+    // Every key exists before the first round, and is exhausted if the limit refuses.
     for n in 0..keys.count() {
-        peers.iter().for_each(|peer| _ = black_box(peer.decide(address(n))));
+        throttle.decide(address(n));
+        first.decide(address(n));
+        second.decide(address(n));
+    }
+    let sequences = THREADS.map(|thread| keys.sequence(thread));
+    for threads in THREADS {
+        let contenders = [contender(throttle, &sequences), contender(first, &sequences), contender(second, &sequences)];
+        let rounds = compete(&contenders, threads);
+        let nanos = |contender: usize| format!("{:.1}", report::median(&rounds[contender]));
+        let ratios = [report::ratio(&rounds[1], &rounds[0]), report::ratio(&rounds[2], &rounds[0])];
+        let cells = [name.to_string(), threads.to_string(), nanos(0), nanos(1), nanos(2)];
+        report::row(&[&cells[..], &ratios[..]].concat());
     }
 }
 
@@ -94,17 +106,7 @@ pub fn run() {
     ] {
         let throttle = Throttle::new(limit, MILLION);
         let (informed, plain) = (GovernorInformed::new(limit), Governor::new(limit));
-        exist(keys, &[&throttle, &informed, &plain]);
-        let sequences = THREADS.map(|thread| keys.sequence(thread));
-        for threads in THREADS {
-            let contenders =
-                [contender(&throttle, &sequences), contender(&informed, &sequences), contender(&plain, &sequences)];
-            let rounds = compete(&contenders, threads);
-            let nanos = |contender: usize| format!("{:.1}", report::median(&rounds[contender]));
-            let ratios = [report::ratio(&rounds[1], &rounds[0]), report::ratio(&rounds[2], &rounds[0])];
-            let cells = [name.to_string(), threads.to_string(), nanos(0), nanos(1), nanos(2)];
-            report::row(&[&cells[..], &ratios[..]].concat());
-        }
+        compare(name, keys, &throttle, &informed, &plain);
     }
     refusals();
 }

@@ -24,7 +24,7 @@ const FEW: usize = 1_000;
 const MANY: usize = 3_000;
 const KEYS: u32 = 10_000;
 
-/// Each row: its name, and how its contenders are told what to do.
+/// Each row: its name, and the word that names its case beside the contender.
 const DECISIONS: [(&str, &str); 3] =
     [("hot key, admitted", "admits"), ("hot key, refused", "refuses"), ("10 k keys, admitted", "10k")];
 

@@ -7,10 +7,9 @@ use std::net::IpAddr;
 use quota::{QuotaPolicy, QuotaPool, RefillRate};
 use rate_net::{Algorithm, Decision, Eviction, Key, RateLimiter};
 
-use crate::decide::{Keys, MILLION, THREADS, contender, exist};
+use crate::decide::{Keys, MILLION, compare};
 use crate::peers::{Limit, Peer, Throttle};
 use crate::report;
-use crate::stage::compete;
 
 /// rate-net's GCRA ("leaky bucket"), without a bound of its store, as governor has none.
 pub struct RateNet(RateLimiter);
@@ -70,17 +69,6 @@ pub fn run() {
         ("1 M keys uniform, allow, all live", Keys::Uniform(1_000_000), Limit::STAYS_LIVE),
         ("1 M keys uniform, deny", Keys::Uniform(1_000_000), Limit::REFUSES),
     ] {
-        let (throttle, rate_net, quota) = (Throttle::new(limit, MILLION), RateNet::new(limit), Pool::new(limit));
-        exist(keys, &[&throttle, &rate_net, &quota]);
-        let sequences = THREADS.map(|thread| keys.sequence(thread));
-        for threads in THREADS {
-            let contenders =
-                [contender(&throttle, &sequences), contender(&rate_net, &sequences), contender(&quota, &sequences)];
-            let rounds = compete(&contenders, threads);
-            let nanos = |contender: usize| format!("{:.1}", report::median(&rounds[contender]));
-            let ratios = [report::ratio(&rounds[1], &rounds[0]), report::ratio(&rounds[2], &rounds[0])];
-            let cells = [name.to_string(), threads.to_string(), nanos(0), nanos(1), nanos(2)];
-            report::row(&[&cells[..], &ratios[..]].concat());
-        }
+        compare(name, keys, &Throttle::new(limit, MILLION), &RateNet::new(limit), &Pool::new(limit));
     }
 }
