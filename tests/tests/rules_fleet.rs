@@ -1,5 +1,5 @@
-//! Two processes follow one rule file that changes under load, and share one server: nobody gets more of both together
-//! than the larger version of the file allows.
+//! Two processes follow one rule file that changes under load, and share one server. Both processes together admit no
+//! more for a key than the larger version of the file allows.
 //!
 //! This program starts itself again as the two processes, so it has a `main` of its own.
 

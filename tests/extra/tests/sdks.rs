@@ -1,5 +1,6 @@
-//! Clients that people use, at their default settings, against refusals with `SdkHints`: each comes back when it was
-//! told to, never early and at most half a second late; and gives up at once where no wait helps, if it can be told.
+//! Clients that people use, at their default settings, against refusals with `SdkHints`. Each calls again when the
+//! refusal says, never early and at most half a second late. If the wait is long, those that read `x-should-retry` give
+//! up at once.
 
 use std::collections::HashMap;
 use std::env;
@@ -29,7 +30,7 @@ struct Client {
     name: &'static str,
     /// Whether it prefers `retry-after-ms` to `Retry-After`.
     reads_millis: bool,
-    /// Whether it can be told not to retry. Another client sleeps for as long as `Retry-After` says.
+    /// Whether it reads `x-should-retry`. A client that does not sleeps for as long as `Retry-After` says.
     gives_up: bool,
 }
 

@@ -90,9 +90,9 @@
 //!
 //! Requests that [wait](#limits) for their turn (`wait-up-to`) when the file changes wait by the former rules. Those
 //! that come later do not queue behind them, so that a higher limit helps at once, and may take the room that they wait
-//! for. A request that is overtaken so is refused when it cannot be admitted within its `wait-up-to` any more. After
-//! the longest `wait-up-to` of the former file nobody waits by it. Until then, `max-waiting` requests may wait by each
-//! of the two. No limit admits more for that.
+//! for. A request that is overtaken so is refused when it cannot be admitted within its `wait-up-to` any more. Once the
+//! longest `wait-up-to` of the former file has passed, no request waits by that file. Until then, up to `max-waiting`
+//! requests may wait by each file. No limit admits more because of that.
 //!
 //! Metrics and events go on with the new limits. Lists of offenders (`ThrottleLayer::track_offenders`) begin anew where
 //! the names of limits or their order change, and a page (`ThrottleLayer::dashboard`) then says that nothing reports to
