@@ -13,6 +13,7 @@ mod golden;
 mod obeying;
 mod pacing;
 mod pausing;
+mod sharing;
 mod slowing;
 mod stats;
 mod support;

@@ -11,6 +11,7 @@ use super::one_key::OneKey;
 use super::paused_keys::PausedKeys;
 use super::schedule::Schedule;
 use super::shaper::Shaper;
+use super::shared_pauses::SharedPauses;
 use super::stats::Counters;
 use crate::limit::OnError;
 use crate::usage::Background;
@@ -53,6 +54,8 @@ pub struct ShaperBuilder<B: Backend = MemoryBackend<TokioClock>> {
     headroom: Option<Duration>,
     on_error: Option<OnError>,
     max_waiting: usize,
+    /// The longest one.
+    shared_pauses: Option<Duration>,
 }
 
 impl ShaperBuilder {
@@ -69,6 +72,7 @@ impl ShaperBuilder {
             headroom: None,
             on_error: None,
             max_waiting: Self::DEFAULT_MAX_WAITING,
+            shared_pauses: None,
         }
     }
 }
@@ -110,8 +114,18 @@ impl<B: Backend> ShaperBuilder<B> {
     ///
     /// A backend in memory must use a [`TokioClock`], as the timers do.
     pub fn backend<C: Backend>(self, backend: C) -> ShaperBuilder<C> {
-        let Self { bucket, name, replaces_existing, headroom, on_error, max_waiting, .. } = self;
-        ShaperBuilder { bucket, backend, is_shared: true, name, replaces_existing, headroom, on_error, max_waiting }
+        let Self { bucket, name, replaces_existing, headroom, on_error, max_waiting, shared_pauses, .. } = self;
+        ShaperBuilder {
+            bucket,
+            backend,
+            is_shared: true,
+            name,
+            replaces_existing,
+            headroom,
+            on_error,
+            max_waiting,
+            shared_pauses,
+        }
     }
 
     /// What happens when the store fails. [`OnError::local`] continues at a share of the pace. [`OnError::Closed`]
@@ -132,6 +146,48 @@ impl<B: Backend> ShaperBuilder<B> {
     /// 2 kB more while a store decides about it. Defaults to 100,000.
     pub fn max_waiting(mut self, calls: usize) -> Self {
         self.max_waiting = calls;
+        self
+    }
+
+    /// Shares pauses through the [`backend`](Self::backend): when one process is [told to
+    /// pause](crate::ShapeLayer::obey_upstream), or [pauses](Shaper::pause) a key itself, the others pause as well. Off
+    /// by default.
+    ///
+    /// No call waits for this. A process looks for pauses behind the calls that it makes, at most four times a second
+    /// for each key: one more decision of the store each time. So a process that keeps making calls slows down within a
+    /// quarter of a second and a round trip to the store. One that makes its first call of a while may make that call.
+    ///
+    /// No process is stopped for more than `longest` at a time by what another one has heard, however many of them hear
+    /// something: 1 ms to 24 h, the same in all processes. The pauses of a process itself are bounded by
+    /// [`longest_pause`](crate::ShapeLayer::longest_pause). While the store fails, each process keeps its own pauses. After
+    /// a pause each process lets its waiting calls leave at the pace, so for as long as that takes the fleet may exceed
+    /// it. A slower pace that an upstream asks for is not shared.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use throttle_tower::shape::{Shaper, TokioClock};
+    /// use throttle_tower::{LeakyBucket, MemoryBackend, Rate, ShapeLayer};
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// // In a fleet, a `throttle_redis::RedisBackend`.
+    /// let store = MemoryBackend::builder().clock(TokioClock::new()).build();
+    /// let process = || {
+    ///     let pace = LeakyBucket::new(Rate::per_second(100)).max_wait(Duration::from_secs(10));
+    ///     Shaper::builder(pace).name("api").backend(store.clone()).share_pauses(Duration::from_secs(60)).build()
+    /// };
+    /// let (one, other) = (process()?, process()?);
+    /// one.pause("api.example", Duration::from_secs(5));
+    /// let before = tokio::time::Instant::now();
+    /// other.schedule("api.example", 1).await?;
+    /// assert!(before.elapsed() > Duration::from_secs(4));
+    /// let layer: ShapeLayer<http::Request<()>, _> = ShapeLayer::of(one);
+    /// let layer = layer.obey_upstream();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn share_pauses(mut self, longest: Duration) -> Self {
+        self.shared_pauses = Some(longest);
         self
     }
 
@@ -159,6 +215,9 @@ impl<B: Backend> ShaperBuilder<B> {
             LocalShare::new(&store, &set, processes)
         });
         let share = share.transpose()?;
+        let shared_pauses =
+            self.shared_pauses.map(|longest| SharedPauses::new(&self.backend, &name, longest, self.replaces_existing));
+        let shared_pauses = shared_pauses.transpose().map_err(|error| error.in_policy(&name))?;
         Ok(Shaper {
             schedule: Arc::new(Schedule {
                 prepared: Arc::new(self.backend.prepare(set)?),
@@ -173,6 +232,7 @@ impl<B: Backend> ShaperBuilder<B> {
                 background: Background::default(),
                 // The headroom that is in force is what the period has grown by.
                 backoff: Backoff::default(),
+                shared_pauses,
                 paused_keys: PausedKeys::new(
                     rate,
                     rate.period().checked_sub(self.bucket.rate().period()).filter(|headroom| !headroom.is_zero()),

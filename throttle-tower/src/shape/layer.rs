@@ -138,7 +138,8 @@ impl<Req, B: Backend> ShapeLayer<Req, B> {
     /// by what it states. A call whose response is not read ends nothing: one that was dropped or failed, and one that the
     /// [`shaper`](Self::shaper) has delayed. [`Shaper::reset`] ends the steps of a key.
     ///
-    /// The response itself is passed on unchanged, a 429 too. Pauses hold in this process only. If a pause would make
+    /// The response itself is passed on unchanged, a 429 too. Pauses hold in this process only,
+    /// unless a fleet [shares them](crate::shape::ShaperBuilder::share_pauses). If a pause would make
     /// a new call wait too long, that call is refused; calls that wait already are not.
     ///
     /// Anything that cannot be read is ignored.

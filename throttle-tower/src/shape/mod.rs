@@ -28,6 +28,7 @@ mod schedule;
 mod schedule_future;
 mod service;
 mod shaper;
+mod shared_pauses;
 mod slot;
 mod slot_charge;
 mod slot_request;

@@ -44,7 +44,7 @@ struct Response<'a> {
 
 impl ObeyUpstream {
     /// Pauses or slows down a key as a response asks.
-    fn apply<B: Backend>(self, schedule: &Schedule<B>, key: &Key, response: &Response<'_>) {
+    fn apply<B: Backend>(self, schedule: &Arc<Schedule<B>>, key: &Key, response: &Response<'_>) {
         let Response { status, headers, left, now } = *response;
         let allowance = read_upstream::allowance(headers, wall_micros);
         let used_up = allowance.filter(|allowance| allowance.remaining == 0).map(|allowance| allowance.within);
@@ -55,7 +55,7 @@ impl ObeyUpstream {
                 None => {
                     let length = |doubled: Duration| self.lengthen(doubled.min(self.longest));
                     let until = schedule.backoff.refused(key, [left, now], time_for(schedule.rate, 1), length);
-                    schedule.paused_keys.pause(key, now, until);
+                    schedule.pause(key, now, until);
                 }
             }
         } else {
@@ -76,9 +76,9 @@ impl ObeyUpstream {
 
     /// For as long as was announced. A longer wait than the longest pause is kept in steps: after each step one call
     /// leaves, to see whether the upstream still refuses.
-    fn pause<B: Backend>(self, schedule: &Schedule<B>, key: &Key, response: &Response<'_>, announced: Duration) {
+    fn pause<B: Backend>(self, schedule: &Arc<Schedule<B>>, key: &Key, response: &Response<'_>, announced: Duration) {
         let now = response.now;
-        schedule.paused_keys.pause(key, now, now + self.lengthen(announced.min(self.longest)));
+        schedule.pause(key, now, now + self.lengthen(announced.min(self.longest)));
         let steps = (announced > self.longest && !self.longest.is_zero()).then(|| {
             let until = now + self.lengthen(announced.min(LONGEST_ANNOUNCEMENT));
             Steps { announced_at: now, until, length: self.longest }

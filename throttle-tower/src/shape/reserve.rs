@@ -32,6 +32,9 @@ impl<B: Backend> Schedule<B> {
     /// Reserves a slot if that is decided without waiting.
     #[inline]
     pub(super) fn reserve_at_once(self: &Arc<Self>, request: &SlotRequest) -> Option<Reserved<B>> {
+        if let Some(shared) = &self.shared_pauses {
+            self.look_for_pauses(shared, &request.key);
+        }
         if let Some(deadline) = self.tighter_deadline(request) {
             // A peek first: a slot that is taken and given back leaves a gap if another call came in between.
             let reset_after = self.peek_at_once(request)?;

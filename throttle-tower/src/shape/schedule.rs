@@ -7,6 +7,7 @@ use throttle_core::{Backend, Key, LocalShare, Rate};
 use super::backoff::Backoff;
 use super::one_key::OneKey;
 use super::paused_keys::PausedKeys;
+use super::shared_pauses::SharedPauses;
 use super::slot_charge::SlotCharge;
 use super::stats::Counters;
 use crate::limit::OnError;
@@ -29,6 +30,8 @@ pub(super) struct Schedule<B: Backend> {
     pub(super) background: Background,
     pub(super) paused_keys: PausedKeys,
     pub(super) backoff: Backoff,
+    /// What a fleet keeps together of its pauses, if it does.
+    pub(super) shared_pauses: Option<SharedPauses<B>>,
 }
 
 impl<B: Backend> Schedule<B> {

@@ -98,6 +98,9 @@ impl<B: Backend> Shaper<B> {
         let key = key.into();
         self.schedule.paused_keys.forget(&key);
         self.schedule.backoff.forget(&key);
+        if let Some(shared) = &self.schedule.shared_pauses {
+            shared.forget(&self.schedule.backend, &key).await?;
+        }
         if let Some(one_key) = self.schedule.one_key(&key) {
             one_key.reset();
             return Ok(());
@@ -109,7 +112,8 @@ impl<B: Backend> Shaper<B> {
     }
 
     /// Pauses `key`: no call of it leaves for so long, not even one that waits already. Afterwards the calls leave in
-    /// their order, at the pace. A pause holds in this process only.
+    /// their order, at the pace. A pause holds in this process, and in others if they [share
+    /// pauses](super::ShaperBuilder::share_pauses).
     ///
     /// ```
     /// use std::time::Duration;
@@ -129,7 +133,7 @@ impl<B: Backend> Shaper<B> {
     pub fn pause(&self, key: impl Into<Key>, pause: Duration) {
         let now = Instant::now();
         let until = now.checked_add(pause).unwrap_or_else(|| now + FAR);
-        self.schedule.paused_keys.pause(&key.into(), now, until);
+        self.schedule.pause(&key.into(), now, until);
     }
 
     /// What the shaper has done so far, and how many calls wait now: in this process, of all keys together.
