@@ -6,19 +6,23 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
 use http::uri::PathAndQuery;
-use throttle_core::{Gcra, Key, Rate};
-use throttle_tower::{ClientIp, Concurrency, KeyExtractor, OnMissing, Route, ThrottleLayer, limit};
+use throttle_core::{Gcra, Key, LeakyBucket, Rate};
+use throttle_tower::shape::ShapeError;
+use throttle_tower::{
+    ClientIp, Concurrency, Dialect, KeyExtractor, OnMissing, Route, ShapeLayer, ThrottleLayer, limit,
+};
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::body::Body;
-use tonic::client::Grpc;
+use tonic::client::{Grpc, GrpcService};
 use tonic::server::NamedService;
 use tonic::transport::{Channel, Endpoint, Server};
 use tonic::{Code, Request, Response, Status, Streaming};
 use tonic_prost::ProstCodec;
 use tonic_types::StatusExt;
-use tower::Service;
+use tower::{BoxError, Layer, Service};
 
 const HELLO: &str = "/test.Greeter/Hello";
 const COUNT: &str = "/test.Greeter/Count";
@@ -73,9 +77,13 @@ async fn connect(layer: ThrottleLayer) -> Channel {
     Endpoint::from_shared(format!("http://{address}")).unwrap().connect().await.unwrap()
 }
 
-async fn call(channel: &Channel, path: &'static str) -> Result<String, Status> {
+async fn call<C>(channel: &C, path: &'static str) -> Result<String, Status>
+where
+    C: GrpcService<Body, ResponseBody: http_body::Body<Data = bytes::Bytes, Error: Into<BoxError>> + Send + 'static>,
+    C: Clone,
+{
     let mut client = Grpc::new(channel.clone());
-    client.ready().await.unwrap();
+    client.ready().await.map_err(|error| Status::from_error(error.into()))?;
     let request = Request::new("ada".to_owned());
     let codec = ProstCodec::<String, String>::default();
     Ok(client.unary(request, PathAndQuery::from_static(path), codec).await?.into_inner())
@@ -139,4 +147,42 @@ async fn permit_of_a_stream_is_held_until_its_trailers() {
         assert_eq!(call(&channel, HELLO).await.unwrap(), "hello ada");
     }
     assert_eq!(layer.in_flight("in-flight"), Some(0));
+}
+
+/// Around a channel, the layer is a service for generated clients. The server says how long to wait: by its `RateLimit`
+/// in the metadata of an answer, and by the pushback of a refusal.
+#[tokio::test]
+async fn shaped_channel_obeys_the_server() {
+    let five = || limit("five", Gcra::new(Rate::per_second(5)).burst(1)).by(throttle_tower::Constant);
+    for dialect in [Dialect::Draft11, Dialect::None] {
+        let channel = connect(ThrottleLayer::new(five()).unwrap().headers(dialect)).await;
+        let pace = LeakyBucket::new(Rate::per_second(1_000)).max_wait(Duration::from_secs(10));
+        let shaped = ShapeLayer::new(pace).unwrap().obey_upstream().layer(channel.clone());
+        let start = Instant::now();
+        let mut codes = Vec::new();
+        for _ in 0..3 {
+            codes.push(call(&shaped, HELLO).await.map_or_else(|status| status.code(), |_| Code::Ok));
+        }
+        let (ok, refused) = (Code::Ok, Code::ResourceExhausted);
+        let expected = match dialect {
+            Dialect::None => [ok, refused, ok],
+            _ => [ok; 3],
+        };
+        assert_eq!(codes, expected, "{dialect:?}: no call is refused twice for one announcement");
+        assert!(start.elapsed() >= Duration::from_millis(400), "as long as the server's pace takes for three");
+    }
+}
+
+#[tokio::test]
+async fn call_that_the_shaper_refuses_is_a_status_that_says_why() {
+    let ample = limit("ample", Gcra::new(Rate::per_second(1_000))).by(throttle_tower::Constant);
+    let channel = connect(ThrottleLayer::new(ample).unwrap()).await;
+    let pace = LeakyBucket::new(Rate::per_hour(1)).max_wait(Duration::ZERO);
+    let shaped = ShapeLayer::new(pace).unwrap().layer(channel);
+    assert_eq!(call(&shaped, HELLO).await.unwrap(), "hello ada");
+    let refused = call(&shaped, HELLO).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unknown, "as of any error that is not the channel's: {refused:?}");
+    let full = std::error::Error::source(&refused)
+        .and_then(|cause| cause.downcast_ref::<ShapeError<tonic::transport::Error>>());
+    assert!(full.and_then(ShapeError::queue_full).is_some_and(|full| full.retry_after.is_some()), "{refused:?}");
 }
