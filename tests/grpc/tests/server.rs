@@ -9,11 +9,12 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use http::uri::PathAndQuery;
-use throttle_core::{Gcra, Key, LeakyBucket, Rate};
+use throttle_core::{FixedWindow, Gcra, Key, LeakyBucket, Rate};
 use throttle_tower::shape::ShapeError;
 use throttle_tower::{
-    ClientIp, Concurrency, Dialect, KeyExtractor, OnMissing, Route, ShapeLayer, ThrottleLayer, limit,
+    ClientIp, Concurrency, Dialect, KeyExtractor, OnMissing, Route, ShapeLayer, ThrottleLayer, Usage, limit,
 };
+use tokio_stream::StreamExt;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::body::Body;
 use tonic::client::{Grpc, GrpcService};
@@ -56,8 +57,15 @@ impl Service<http::Request<Body>> for Greeter {
                     grpc.unary(hello, request).await
                 }
                 COUNT => {
-                    let count = tower::service_fn(async |_: Request<String>| {
-                        let numbers = tokio_stream::iter(["1", "2", "3"].map(|number| Ok(number.to_owned())));
+                    let count = tower::service_fn(async |request: Request<String>| {
+                        let usage = request.extensions().get::<Usage>().cloned();
+                        let numbers = tokio_stream::iter(1..=3).map(move |number: u8| {
+                            // Each message is counted when it is sent.
+                            if let Some(usage) = &usage {
+                                usage.add("messages", 1).expect("a limit of that name");
+                            }
+                            Ok(number.to_string())
+                        });
                         Ok::<_, Status>(Response::new(numbers))
                     });
                     grpc.server_streaming(count, request).await
@@ -90,11 +98,18 @@ where
 }
 
 async fn stream(channel: &Channel) -> Result<Streaming<String>, Status> {
+    Ok(stream_with_metadata(channel).await?.1)
+}
+
+/// Returns the server's `RateLimit` as well.
+async fn stream_with_metadata(channel: &Channel) -> Result<(String, Streaming<String>), Status> {
     let mut client = Grpc::new(channel.clone());
     client.ready().await.unwrap();
     let request = Request::new(String::new());
     let codec = ProstCodec::<String, String>::default();
-    Ok(client.server_streaming(request, PathAndQuery::from_static(COUNT), codec).await?.into_inner())
+    let response = client.server_streaming(request, PathAndQuery::from_static(COUNT), codec).await?;
+    let told = response.metadata().get("ratelimit").map_or("", |told| told.to_str().unwrap_or_default()).to_owned();
+    Ok((told, response.into_inner()))
 }
 
 #[tokio::test]
@@ -147,6 +162,19 @@ async fn permit_of_a_stream_is_held_until_its_trailers() {
         assert_eq!(call(&channel, HELLO).await.unwrap(), "hello ada");
     }
     assert_eq!(layer.in_flight("in-flight"), Some(0));
+}
+
+#[tokio::test]
+async fn messages_of_a_stream_are_charged_as_they_are_sent_and_settled_at_its_end() {
+    let hour = FixedWindow::new(Rate::per_hour(100));
+    let messages = limit("messages", hour).by(throttle_tower::Constant).cost(|_: &http::request::Parts| 10);
+    let channel = connect(ThrottleLayer::new(messages.settled_later()).unwrap()).await;
+    // An estimate of ten is charged at first. The stream before has used three.
+    for left in [90, 87, 84] {
+        let (told, mut numbers) = stream_with_metadata(&channel).await.unwrap();
+        assert!(told.starts_with(&format!("\"messages\";r={left};")), "{told}");
+        while numbers.message().await.unwrap().is_some() {}
+    }
 }
 
 /// Around a channel, the layer is a service for generated clients. The server says how long to wait: by its `RateLimit`
