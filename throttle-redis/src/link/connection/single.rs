@@ -95,15 +95,13 @@ impl Connection for Multiplexed {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     /// Small commands leave at once, and a connection whose other end is gone is noticed.
     fn is_prompt(single: &Single) -> bool {
         let settings = single.client.get_connection_info().tcp_settings();
         #[cfg(target_os = "linux")]
-        assert_eq!(settings.user_timeout(), Some(Duration::from_secs(5)));
+        assert_eq!(settings.user_timeout(), Some(std::time::Duration::from_secs(5)));
         settings.nodelay()
     }
 
