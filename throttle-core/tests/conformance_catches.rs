@@ -12,8 +12,8 @@ use support::naive::{Naive, place};
 use throttle_core::backend::{Call, Receipt};
 use throttle_core::conformance::{self as kit, Harness, Sample};
 use throttle_core::{
-    Algorithm, AnyCharge, Backend, BackendError, Clock, ConfigError, Cost, Decision, Key, Policy, PolicyNode, PolicySet,
-    PolicyTree, Timestamp,
+    Algorithm, AnyCharge, Backend, BackendError, Clock, ConfigError, Cost, Decision, Key, Policy, PolicyNode,
+    PolicySet, PolicyTree, Timestamp,
 };
 
 type Boxed<T> = Pin<Box<dyn Future<Output = Result<T, BackendError>> + Send>>;

@@ -251,7 +251,8 @@ mod tests {
     fn a_boxed_backend_holds_and_forgets_the_keys_of_the_one_inside() {
         let inside = MemoryBackend::new();
         let boxed = BoxBackend::new(inside.clone());
-        let set = |name| PolicySet::new(Policy::new(name, Gcra::new(Rate::per_day(9))).expect("a policy")).expect("a set");
+        let set =
+            |name| PolicySet::new(Policy::new(name, Gcra::new(Rate::per_day(9))).expect("a policy")).expect("a set");
         let prepared = ["a", "b"].map(|name| Arc::new(boxed.prepare(set(name)).expect("a set")));
         for prepared in &prepared {
             assert!(boxed.decide_at_once(prepared, &[Call::from(Key::from("ada"))]).is_some());
@@ -267,7 +268,8 @@ mod tests {
     fn a_boxed_backend_shows_nothing_and_its_set_the_policies() {
         let boxed = BoxBackend::new(MemoryBackend::new());
         assert_eq!(format!("{boxed:?}"), "BoxBackend");
-        let set = PolicySet::new(Policy::new("per-user", Gcra::new(Rate::per_day(9))).expect("a policy")).expect("a set");
+        let set =
+            PolicySet::new(Policy::new("per-user", Gcra::new(Rate::per_day(9))).expect("a policy")).expect("a set");
         let shown = format!("{:?}", boxed.prepare(set.clone()).expect("a set"));
         assert_eq!(shown, format!("BoxPrepared {{ set: {set:?}, .. }}"));
     }

@@ -283,10 +283,10 @@ mod tests {
         let item = |item: &ReceiptItem| (item.policy(), item.taken(), item.actual());
         assert_eq!(whole.items().iter().map(item).collect::<Vec<_>>(), [(2, 5, 5), (0, 7, 3)]);
         let alone: Vec<Receipt> = whole.into_items().map(Receipt::from).collect();
-        assert_eq!(alone.iter().map(|one| one.items().iter().map(item).collect()).collect::<Vec<Vec<_>>>(), [
-            [(2, 5, 5)],
-            [(0, 7, 3)]
-        ]);
+        assert_eq!(
+            alone.iter().map(|one| one.items().iter().map(item).collect()).collect::<Vec<Vec<_>>>(),
+            [[(2, 5, 5)], [(0, 7, 3)]]
+        );
     }
 
     #[test]

@@ -3,7 +3,9 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use throttle_core::{Backend, ConfigError, LeakyBucket, LocalShare, MemoryBackend, Policy, PolicySet, Rate};
+use throttle_core::{
+    Backend, ConfigError, LeakyBucket, LocalShare, MemoryBackend, Policy, PolicyName, PolicySet, Rate,
+};
 
 use super::backoff::Backoff;
 use super::clock::TokioClock;
@@ -151,17 +153,20 @@ impl<B: Backend> ShaperBuilder<B> {
 
     /// Shares pauses through the [`backend`](Self::backend): when one process is [told to
     /// pause](crate::ShapeLayer::obey_upstream), or [pauses](Shaper::pause) a key itself, the others pause as well. Off
-    /// by default.
+    /// by default. The store keeps these pauses under the shaper's name with `/pauses` and
+    /// `/telling`.
     ///
-    /// No call waits for this. A process looks for pauses behind the calls that it makes, at most four times a second
-    /// for each key: one more decision of the store each time. So a process that keeps making calls slows down within a
-    /// quarter of a second and a round trip to the store. One that makes its first call of a while may make that call.
+    /// No call waits for this. A process looks for pauses when calls leave, at most four times a second for each key:
+    /// one more decision of the store each time. So a process whose calls leave slows down within a quarter of a second
+    /// and a round trip to the store, calls that wait included. One that has not looked for a while sends one call more.
+    /// At most 4,096 keys at a time are looked at; pauses of others hold in one process only.
     ///
-    /// No process is stopped for more than `longest` at a time by what another one has heard, however many of them hear
-    /// something: 1 ms to 24 h, the same in all processes. The pauses of a process itself are bounded by
-    /// [`longest_pause`](crate::ShapeLayer::longest_pause). While the store fails, each process keeps its own pauses. After
-    /// a pause each process lets its waiting calls leave at the pace, so for as long as that takes the fleet may exceed
-    /// it. A slower pace that an upstream asks for is not shared.
+    /// No process is stopped for more than `longest` by one pause that another one has heard of, however many of them
+    /// hear of it: 1 ms to 24 h, the same in all processes. What a process itself hears is bounded by
+    /// [`longest_pause`](crate::ShapeLayer::longest_pause). All resume at the end that was told,
+    /// [jitter](crate::ShapeLayer::pause_jitter) included, and each lets its waiting calls leave at the pace. So for as
+    /// long as these take, the fleet may exceed the pace. A wait that is kept in steps is told step by step. A slower
+    /// pace that an upstream asks for is not shared. While the store fails, each process keeps its own pauses only.
     ///
     /// ```
     /// use std::time::Duration;
@@ -179,6 +184,7 @@ impl<B: Backend> ShaperBuilder<B> {
     /// let (one, other) = (process()?, process()?);
     /// one.pause("api.example", Duration::from_secs(5));
     /// let before = tokio::time::Instant::now();
+    /// other.schedule("api.example", 1).await?; // leaves, and looks
     /// other.schedule("api.example", 1).await?;
     /// assert!(before.elapsed() > Duration::from_secs(4));
     /// let layer: ShapeLayer<http::Request<()>, _> = ShapeLayer::of(one);
@@ -215,8 +221,7 @@ impl<B: Backend> ShaperBuilder<B> {
             LocalShare::new(&store, &set, processes)
         });
         let share = share.transpose()?;
-        let shared_pauses =
-            self.shared_pauses.map(|longest| SharedPauses::new(&self.backend, &name, longest, self.replaces_existing));
+        let shared_pauses = self.shared_pauses.map(|longest| self.shared_pauses(&name, longest));
         let shared_pauses = shared_pauses.transpose().map_err(|error| error.in_policy(&name))?;
         Ok(Shaper {
             schedule: Arc::new(Schedule {
@@ -251,6 +256,22 @@ impl<B: Backend> ShaperBuilder<B> {
             }
             None => Ok("shape".to_owned()),
         }
+    }
+
+    fn shared_pauses(&self, name: &str, longest: Duration) -> Result<SharedPauses<B>, ConfigError> {
+        let most = PolicyName::MAX_LEN - SharedPauses::<B>::TURNS.len();
+        if !self.is_shared {
+            let rule = "pauses are shared through a store; add .backend(…), or remove it: the clones of a shaper have \
+                        the same pauses anyway";
+            return Err(ConfigError::new("share_pauses", "set without a backend", rule));
+        }
+        if name.len() > most {
+            let suffix = SharedPauses::<B>::TURNS;
+            let rule =
+                format!("with share_pauses it has at most {most} characters, because {suffix:?} is added; shorten it");
+            return Err(ConfigError::new("name", format_args!("{name:?}"), rule));
+        }
+        SharedPauses::new(&self.backend, name, longest, self.replaces_existing)
     }
 
     fn checked_on_error(&self) -> Result<OnError, ConfigError> {

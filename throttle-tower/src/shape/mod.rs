@@ -21,6 +21,7 @@ mod obey_upstream;
 mod one_key;
 mod pause_queue;
 mod paused_keys;
+mod pauses_known;
 mod pending_reservation;
 mod request_fields;
 mod reserve;

@@ -34,17 +34,17 @@ impl Default for ObeyUpstream {
 }
 
 /// A response to a call of a key.
-struct Response<'a> {
-    status: StatusCode,
-    headers: &'a HeaderMap,
+pub(super) struct Response<'a> {
+    pub(super) status: StatusCode,
+    pub(super) headers: &'a HeaderMap,
     /// When the call left, and when its response was there.
-    left: Instant,
-    now: Instant,
+    pub(super) left: Instant,
+    pub(super) now: Instant,
 }
 
 impl ObeyUpstream {
     /// Pauses or slows down a key as a response asks.
-    fn apply<B: Backend>(self, schedule: &Arc<Schedule<B>>, key: &Key, response: &Response<'_>) {
+    pub(super) fn apply<B: Backend>(self, schedule: &Arc<Schedule<B>>, key: &Key, response: &Response<'_>) {
         let Response { status, headers, left, now } = *response;
         let allowance = read_upstream::allowance(headers, wall_micros);
         let used_up = allowance.filter(|allowance| allowance.remaining == 0).map(|allowance| allowance.within);

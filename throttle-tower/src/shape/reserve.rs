@@ -32,9 +32,6 @@ impl<B: Backend> Schedule<B> {
     /// Reserves a slot if that is decided without waiting.
     #[inline]
     pub(super) fn reserve_at_once(self: &Arc<Self>, request: &SlotRequest) -> Option<Reserved<B>> {
-        if let Some(shared) = &self.shared_pauses {
-            self.look_for_pauses(shared, &request.key);
-        }
         if let Some(deadline) = self.tighter_deadline(request) {
             // A peek first: a slot that is taken and given back leaves a gap if another call came in between.
             let reset_after = self.peek_at_once(request)?;
@@ -61,7 +58,11 @@ impl<B: Backend> Schedule<B> {
     fn reserve_at_backend(self: &Arc<Self>, request: &SlotRequest) -> Option<Reserved<B>> {
         let calls = [Call::new(request.key.clone(), request.cost)];
         let decision = self.backend.decide_at_once(&self.prepared, &calls)?;
-        Some(self.count(self.conclude(&decision, &calls, request, None)))
+        let reserved = self.count(self.conclude(&decision, &calls, request, None));
+        if matches!(reserved, Ok(Reservation::LeaveNow)) {
+            self.look_for_pauses(&request.key);
+        }
+        Some(reserved)
     }
 
     /// How long until the schedule equals an unused one.

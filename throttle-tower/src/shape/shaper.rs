@@ -2,11 +2,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::{HeaderMap, StatusCode};
 use throttle_core::{Backend, BackendError, Cost, Key, MemoryBackend, Rate};
 use tokio::time::Instant;
 
 use super::clock::TokioClock;
 use super::error::ShapeError;
+use super::obey_upstream::{ObeyUpstream, Response};
 use super::one_key::OneKey;
 use super::reserve::Reservation;
 use super::schedule::Schedule;
@@ -89,18 +91,19 @@ impl<B: Backend> Shaper<B> {
     }
 
     /// Forgets the schedule of `key`, and its pauses: the next call leaves at once. Calls that wait already keep their
-    /// times.
+    /// times. Other processes of a fleet keep [shared pauses](super::ShaperBuilder::share_pauses) of which they have
+    /// heard.
     ///
     /// # Errors
     ///
     /// If the store fails.
     pub async fn reset(&self, key: impl Into<Key>) -> Result<(), BackendError> {
         let key = key.into();
-        self.schedule.paused_keys.forget(&key);
-        self.schedule.backoff.forget(&key);
         if let Some(shared) = &self.schedule.shared_pauses {
             shared.forget(&self.schedule.backend, &key).await?;
         }
+        self.schedule.paused_keys.forget(&key);
+        self.schedule.backoff.forget(&key);
         if let Some(one_key) = self.schedule.one_key(&key) {
             one_key.reset();
             return Ok(());
@@ -134,6 +137,34 @@ impl<B: Backend> Shaper<B> {
         let now = Instant::now();
         let until = now.checked_add(pause).unwrap_or_else(|| now + FAR);
         self.schedule.pause(&key.into(), now, until);
+    }
+
+    /// Obeys what an upstream has said in its response to a call of `key` that left at that instant, as
+    /// [`ShapeLayer::obey_upstream`](crate::ShapeLayer::obey_upstream) does: for clients that are no services. No pause
+    /// is longer than a minute; a longer wait is kept in steps of that length.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use throttle_tower::shape::Shaper;
+    /// use throttle_tower::{LeakyBucket, Rate};
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let call = async || http::Response::builder().status(429).header("retry-after", "30").body(());
+    /// let shaper = Shaper::new(LeakyBucket::new(Rate::per_second(10)).max_wait(Duration::from_secs(60)))?;
+    /// shaper.schedule("api.example", 1).await?;
+    /// let left = tokio::time::Instant::now();
+    /// let response = call().await?;
+    /// shaper.obey("api.example", left, response.status(), response.headers());
+    ///
+    /// shaper.schedule("api.example", 1).await?;
+    /// assert!(left.elapsed() >= Duration::from_secs(30));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn obey(&self, key: impl Into<Key>, left: Instant, status: StatusCode, headers: &HeaderMap) {
+        let response = Response { status, headers, left, now: Instant::now() };
+        ObeyUpstream::default().apply(&self.schedule, &key.into(), &response);
     }
 
     /// What the shaper has done so far, and how many calls wait now: in this process, of all keys together.

@@ -2,120 +2,119 @@
 
 // Beside the schedule, the store keeps a bucket for each key that drains by one unit in a microsecond. Who hears of a
 // pause fills the bucket up to the pause's end; as long as something is in it, the key is paused. No call waits for
-// this: a process looks at the bucket behind its calls, a few times a second.
+// this: a process looks at the bucket behind the calls that leave, a few times a second.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
 use std::time::Duration;
 
-use throttle_core::backend::Call;
-use throttle_core::{Backend, BackendError, ConfigError, Cost, Gcra, Key, Policy, PolicySet, Rate};
-use tokio::time::Instant;
+use throttle_core::backend::{Call, Receipt};
+use throttle_core::{Backend, BackendError, ConfigError, Cost, Gcra, Key, Policy, PolicySet, PolicyTree, Rate};
+use tokio::time::{Instant, sleep};
 
+use super::pauses_known::PausesKnown;
 use super::schedule::Schedule;
-use crate::lock::lock;
 use crate::time::micros;
 use crate::usage::Background;
 
-/// A process looks at a key of which it makes calls after this time.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// The place of the pauses in the set.
+const PAUSES_AT: usize = 1;
 
-/// A pause that ends later than a known one by less than this is the same one, heard in another response.
-const SAME: Duration = Duration::from_millis(50);
+const SHORTEST: Duration = Duration::from_millis(1);
+const LONGEST: Duration = Duration::from_secs(86_400);
 
-const MAX_LONGEST: Duration = Duration::from_secs(86_400);
+/// For so long at most, one process alone tells of the pauses of a key: long beside a few round trips to the store.
+const TURN: Duration = Duration::from_millis(250);
+
+/// A process that has no turn tries again within this time, so often.
+const RETRY: Duration = Duration::from_millis(40);
+const ATTEMPTS: u32 = 32;
+
+/// A pause that is shorter than it was told by less than this is as long.
+const EXACT: Duration = Duration::from_millis(1);
 
 pub(super) struct SharedPauses<B: Backend> {
     prepared: Arc<B::Prepared>,
     longest: Duration,
-    keys: Mutex<Keys>,
+    known: PausesKnown,
     background: Background,
 }
 
-#[derive(Default)]
-struct Keys {
-    by_key: HashMap<Key, Known>,
-    /// The number of keys at which the next sweep removes those that are not used any more.
-    sweep_at: usize,
-}
-
-/// What this process knows of a key.
-struct Known {
-    look_at: Instant,
-    paused_until: Instant,
-}
-
 impl<B: Backend> SharedPauses<B> {
+    /// What is added to the name of a schedule.
+    pub(super) const TURNS: &str = "/telling";
+    const PAUSES: &str = "/pauses";
+
     pub(super) fn new(backend: &B, schedule: &str, longest: Duration, replaces: bool) -> Result<Self, ConfigError> {
-        if longest < Duration::from_millis(1) || longest > MAX_LONGEST {
+        let stated = format!("{longest:?}");
+        if longest < SHORTEST || longest > LONGEST {
             let rule = "a pause of a fleet lasts 1 ms to 24 h; write the longest for which an upstream may stop it";
-            return Err(ConfigError::new("share_pauses", format_args!("{longest:?}"), rule));
+            return Err(ConfigError::new("share_pauses", stated, rule));
         }
-        let bucket = Gcra::new(Rate::new(1, Duration::from_micros(1))).burst(micros(longest));
-        let policy = Policy::new(&format!("{schedule}/pauses"), bucket)?;
-        let policy = if replaces { policy.replace_existing() } else { policy };
-        let prepared = Arc::new(backend.prepare(PolicySet::new(policy)?)?);
-        Ok(Self { prepared, longest, keys: Mutex::default(), background: Background::default() })
-    }
-
-    /// Whether it is time to look at a key.
-    fn is_due(&self, key: &Key, now: Instant) -> bool {
-        self.with(key, now, |known| {
-            let is_due = known.look_at <= now;
-            if is_due {
-                known.look_at = now + LOOK_EVERY;
-            }
-            is_due
+        let policy = |suffix: &str, bucket| {
+            let policy = Policy::new(&format!("{schedule}{suffix}"), bucket)?;
+            Ok(PolicyTree::from(if replaces { policy.replace_existing() } else { policy }))
+        };
+        let turns = policy(Self::TURNS, Gcra::new(Rate::new(1, TURN)).burst(1))?;
+        let pauses = policy(Self::PAUSES, Gcra::new(Rate::new(1, Duration::from_micros(1))).burst(micros(longest)))?;
+        let set = PolicySet::new(PolicyTree::All(vec![turns, pauses]))?;
+        let prepared = backend.prepare(set).map_err(|error| {
+            let rule = format!("all that share the schedule {schedule:?} state the same longest pause ({error})");
+            ConfigError::new("share_pauses", stated, rule)
+        })?;
+        Ok(Self {
+            prepared: Arc::new(prepared),
+            longest,
+            known: PausesKnown::default(),
+            background: Background::default(),
         })
-    }
-
-    /// Whether it was not known that a key is paused until then. From here on it is.
-    fn is_news(&self, key: &Key, now: Instant, until: Instant) -> bool {
-        self.with(key, now, |known| {
-            let is_news = until > known.paused_until + SAME;
-            known.paused_until = known.paused_until.max(until);
-            is_news
-        })
-    }
-
-    fn with<R>(&self, key: &Key, now: Instant, change: impl FnOnce(&mut Known) -> R) -> R {
-        let mut keys = lock(&self.keys);
-        if !keys.by_key.contains_key(key) {
-            keys.sweep(now);
-        }
-        change(keys.by_key.entry(key.clone()).or_insert(Known { look_at: now, paused_until: now }))
     }
 
     /// How long the fleet still pauses a key.
     async fn read(&self, backend: &B, key: &Key) -> Result<Duration, BackendError> {
-        let looked = backend.decide(&self.prepared, &[Call::peek(key.clone())]).await?;
-        Ok(looked.reset_after().min(self.longest))
+        let looked = backend.decide(&self.prepared, &[Call::SKIP, Call::peek(key.clone())]).await?;
+        let bucket = &looked.statuses()[PAUSES_AT];
+        // Keys that have no place in a full store share one.
+        Ok(if bucket.is_overflow() { Duration::ZERO } else { bucket.reset_after() })
     }
 
-    /// Lets the fleet pause a key for so long, if it does not do so yet.
+    /// Lets the fleet pause a key until then, if it does not do so yet.
+    ///
+    /// What is missing is filled in by one process at a time, or several that hear of one pause would add them up.
     async fn write(&self, backend: &B, key: &Key, until: Instant) -> Result<(), BackendError> {
-        let known = self.read(backend, key).await?;
-        let wanted = until.saturating_duration_since(Instant::now()).min(self.longest);
-        let Some(more) = wanted.checked_sub(known).and_then(|more| Cost::new(micros(more)).ok()) else { return Ok(()) };
-        // Another process may have done the same in between: the bucket holds no more than the longest pause.
-        backend.decide(&self.prepared, &[Call::new(key.clone(), more)]).await.map(drop)
+        let (turn, missing) =
+            ([Call::from(key.clone()), Call::SKIP], || until.saturating_duration_since(Instant::now()));
+        for _ in 0..ATTEMPTS {
+            if self.read(backend, key).await? + EXACT > missing().min(self.longest) {
+                return Ok(());
+            }
+            let decision = backend.decide(&self.prepared, &turn).await?;
+            if let Some(receipt) = Receipt::of(&decision, &turn) {
+                let kept = self.read(backend, key).await?;
+                if let Ok(more) = Cost::new(micros(missing().min(self.longest).saturating_sub(kept))) {
+                    backend.decide(&self.prepared, &[Call::SKIP, Call::new(key.clone(), more)]).await?;
+                }
+                return backend.settle(&self.prepared, receipt.actual(0)).await;
+            }
+            if backend.can_fail() {
+                sleep(by_chance(RETRY)).await;
+            }
+        }
+        Ok(())
     }
 
-    /// Ends the pause of a key, for processes that have not heard of it yet.
+    /// Ends the pause of a key at the store, for processes that have not heard of it yet.
     pub(super) async fn forget(&self, backend: &B, key: &Key) -> Result<(), BackendError> {
-        lock(&self.keys).by_key.remove(key);
-        backend.reset(&self.prepared, 0, key).await
+        backend.reset(&self.prepared, PAUSES_AT, key).await?;
+        self.known.forget(key);
+        Ok(())
     }
 }
 
-impl Keys {
-    /// A sweep only when the number of keys has doubled since the last one makes its cost constant per key.
-    fn sweep(&mut self, now: Instant) {
-        if self.by_key.len() >= self.sweep_at {
-            self.by_key.retain(|_, known| known.look_at > now || known.paused_until > now);
-            self.sweep_at = (2 * self.by_key.len()).max(64);
-        }
-    }
+fn by_chance(most: Duration) -> Duration {
+    // A hasher with keys of its own is random enough for this.
+    let random = RandomState::new().hash_one(());
+    Duration::from_micros(random % (micros(most) + 1))
 }
 
 impl<B: Backend> Schedule<B> {
@@ -123,38 +122,36 @@ impl<B: Backend> Schedule<B> {
     pub(super) fn pause(self: &Arc<Self>, key: &Key, now: Instant, until: Instant) {
         self.paused_keys.pause(key, now, until);
         if let Some(shared) = &self.shared_pauses
-            && shared.is_news(key, now, until)
+            && let Some(telling) = shared.known.tell(key, now, until)
         {
-            self.behind_the_calls(key, move |schedule, key| async move {
+            let (schedule, key) = (Arc::clone(self), key.clone());
+            let step = async move {
                 let Some(shared) = &schedule.shared_pauses else { return Ok(()) };
-                shared.write(&schedule.backend, &key, until).await
-            });
+                while let Some(until) = shared.known.untold(&telling) {
+                    shared.write(&schedule.backend, &key, until).await?;
+                    shared.known.told(&telling, until);
+                }
+                Ok(())
+            };
+            shared.background.send(Box::pin(step), None, self.backend.can_fail());
         }
     }
 
     /// Looks whether another process has heard of a pause, if it is time to.
-    #[cold]
-    pub(super) fn look_for_pauses(self: &Arc<Self>, shared: &SharedPauses<B>, key: &Key) {
-        if shared.is_due(key, Instant::now()) {
-            self.behind_the_calls(key, |schedule, key| async move {
+    pub(super) fn look_for_pauses(self: &Arc<Self>, key: &Key) {
+        if let Some(shared) = &self.shared_pauses
+            && let Some(look) = shared.known.look(key, Instant::now())
+        {
+            let (schedule, key) = (Arc::clone(self), key.clone());
+            let step = async move {
                 let Some(shared) = &schedule.shared_pauses else { return Ok(()) };
                 let pause = shared.read(&schedule.backend, &key).await?;
                 let now = Instant::now();
-                shared.is_news(&key, now, now + pause);
-                schedule.paused_keys.pause(&key, now, now + pause);
+                if shared.known.heard(&look, now + pause) {
+                    schedule.paused_keys.pause(&key, now, now + pause.min(shared.longest));
+                }
                 Ok(())
-            });
-        }
-    }
-
-    /// Starts a step at the store that no call waits for. If it fails, each process keeps the pauses that it has heard
-    /// of itself.
-    fn behind_the_calls<F>(self: &Arc<Self>, key: &Key, step: impl FnOnce(Arc<Self>, Key) -> F)
-    where
-        F: Future<Output = Result<(), BackendError>> + Send + 'static,
-    {
-        let step = step(Arc::clone(self), key.clone());
-        if let Some(shared) = &self.shared_pauses {
+            };
             shared.background.send(Box::pin(step), None, self.backend.can_fail());
         }
     }

@@ -62,8 +62,9 @@ impl<B: Backend> Slot<B> {
         let position = self.position.as_deref().copied();
         match schedule.paused_keys.leave(charge.key(), charge.cost(), self.departs, position, Instant::now()) {
             Ok(()) => {
-                self.charge = None;
                 schedule.counters.sent();
+                schedule.look_for_pauses(charge.key());
+                self.charge = None;
                 true
             }
             Err(position) => {
