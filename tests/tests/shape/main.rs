@@ -16,4 +16,7 @@ mod pausing;
 mod slowing;
 mod stats;
 mod support;
+mod units;
+mod units_laws;
+mod units_over_redis;
 mod upstream;
