@@ -17,4 +17,7 @@ mod sharing;
 mod slowing;
 mod stats;
 mod support;
+mod units;
+mod units_laws;
+mod units_over_redis;
 mod upstream;

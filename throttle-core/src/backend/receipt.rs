@@ -88,6 +88,28 @@ impl ReceiptItem {
         self.actual
     }
 
+    /// Divides the item: returns a receipt that gives back `units` of those taken, at most all of them, for the backend
+    /// to settle now. The item keeps the others, to be settled at another time.
+    ///
+    /// ```
+    /// use throttle_core::backend::{Call, Receipt};
+    /// use throttle_core::{Gcra, Key, Limiter, Policy, Rate};
+    ///
+    /// let limiter = Limiter::in_memory(Policy::new("tokens", Gcra::new(Rate::per_day(1_000)))?)?;
+    /// let decision = limiter.check("ada", 400);
+    /// let receipt = Receipt::of(&decision, &[Call::from(Key::from("ada")).costing(400)]).expect("it was charged");
+    /// let mut item = receipt.into_items().next().expect("of one policy");
+    /// let unused = item.give_back(250);
+    /// assert_eq!((unused.items()[0].taken(), unused.items()[0].actual(), item.taken()), (400, 150, 150));
+    /// # Ok::<(), throttle_core::ConfigError>(())
+    /// ```
+    pub fn give_back(&mut self, units: u64) -> Receipt {
+        let (taken, kept) = (self.taken, self.taken.cost.saturating_sub(units));
+        (self.taken.cost, self.actual) = (kept, kept);
+        let Self { policy, overflow, decided_by, tier, .. } = *self;
+        Receipt::from(Self { policy, key: self.key.clone(), overflow, decided_by, tier, taken, actual: kept })
+    }
+
     /// Two numbers by which the algorithm finds the charge when it is settled. Only the algorithm reads them. For
     /// backends that settle in another process.
     #[must_use]

@@ -15,7 +15,9 @@ use super::schedule::Schedule;
 use super::shaper::Shaper;
 use super::shared_pauses::SharedPauses;
 use super::stats::Counters;
+use super::units::Units;
 use crate::limit::OnError;
+use crate::time::time_for;
 use crate::usage::Background;
 
 impl Shaper {
@@ -58,6 +60,8 @@ pub struct ShaperBuilder<B: Backend = MemoryBackend<TokioClock>> {
     max_waiting: usize,
     /// The longest one.
     shared_pauses: Option<Duration>,
+    /// Of the other units that are paced.
+    rates: Vec<(&'static str, Rate)>,
 }
 
 impl ShaperBuilder {
@@ -75,11 +79,48 @@ impl ShaperBuilder {
             on_error: None,
             max_waiting: Self::DEFAULT_MAX_WAITING,
             shared_pauses: None,
+            rates: Vec::new(),
         }
     }
 }
 
 impl<B: Backend> ShaperBuilder<B> {
+    /// Adds a pace of another unit, such as tokens, beside that of requests: `.by_unit("tokens",
+    /// Rate::per_minute(30_000))`. A call waits for its turn by all paces at once: it leaves when the calls before it
+    /// have had the time that each pace allows them. It takes its place in all of them or, if it is refused or dropped
+    /// while it waits, in none. Over a store this is one decision, as for one pace.
+    ///
+    /// What a call costs is an estimate: [`ShapeLayer::by_unit`](crate::ShapeLayer::by_unit),
+    /// [`Shaper::schedule_units`]. What it has really used is [settled](super::ShapeUsage) afterwards.
+    ///
+    /// The bucket's longest wait holds for the call as a whole. A call is refused if the time of its slowest unit would
+    /// end so late that a single request would have to leave after that wait. So a wait of a minute admits calls of no
+    /// more tokens than a minute allows. All processes that share a schedule name the same units and rates.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use throttle_tower::shape::Shaper;
+    /// use throttle_tower::{LeakyBucket, Rate};
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let requests = LeakyBucket::new(Rate::per_minute(600)).max_wait(Duration::from_secs(60));
+    /// let model = Shaper::builder(requests).by_unit("tokens", Rate::per_minute(6_000)).headroom(Duration::ZERO).build()?;
+    /// let began = tokio::time::Instant::now();
+    /// model.schedule_units("key", 1, &[("tokens", 500)]).await?; // takes 5 s of the pace of tokens
+    /// model.schedule_units("key", 1, &[("tokens", 1)]).await?; // takes 0.1 s of the pace of requests
+    /// model.schedule_units("key", 1, &[("tokens", 1)]).await?;
+    /// assert_eq!(began.elapsed(), Duration::from_millis(5_100));
+    /// let error = model.schedule_units("key", 1, &[("tokens", 6_011)]).await.unwrap_err();
+    /// assert_eq!(error.to_string(), "the tokens of the call would wait longer than max_wait, 60s; so many never fit");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn by_unit(mut self, unit: &'static str, rate: Rate) -> Self {
+        self.rates.push((unit, rate));
+        self
+    }
+
     /// The name of the schedule: 1 to 64 printable ASCII characters. Shapers of one name on one backend share a
     /// schedule. The name is required if [`backend`](Self::backend) is set; otherwise it defaults to `shape`.
     pub fn name(mut self, name: impl Into<String>) -> Self {
@@ -116,7 +157,7 @@ impl<B: Backend> ShaperBuilder<B> {
     ///
     /// A backend in memory must use a [`TokioClock`], as the timers do.
     pub fn backend<C: Backend>(self, backend: C) -> ShaperBuilder<C> {
-        let Self { bucket, name, replaces_existing, headroom, on_error, max_waiting, shared_pauses, .. } = self;
+        let Self { bucket, name, replaces_existing, headroom, on_error, max_waiting, shared_pauses, rates, .. } = self;
         ShaperBuilder {
             bucket,
             backend,
@@ -127,6 +168,7 @@ impl<B: Backend> ShaperBuilder<B> {
             on_error,
             max_waiting,
             shared_pauses,
+            rates,
         }
     }
 
@@ -201,15 +243,20 @@ impl<B: Backend> ShaperBuilder<B> {
     ///
     /// # Errors
     ///
-    /// If the bucket's rate or longest wait cannot be counted in exact integers, the name is invalid or missing where
-    /// it is required, `on_error` is missing for a store that can fail, or the name is in use on the backend with other
-    /// parameters.
+    /// If a rate or the longest wait cannot be counted in exact integers, a name is invalid or missing where it is
+    /// required, a unit has two paces, `on_error` is missing for a store that can fail, or the name is in use on the
+    /// backend with other parameters.
     pub fn build(self) -> Result<Shaper<B>, ConfigError> {
         let name = self.checked_name()?;
         let on_error = self.checked_on_error().map_err(|error| error.in_policy(&name))?;
-        let policy = Policy::new(&name, self.bucket_with_headroom())?;
+        let requests = Policy::new(&name, self.bucket_with_headroom(self.bucket.rate()))?;
+        let rate = requests.algorithm().rate();
+        let units = self.units(&name, rate)?;
+        let policy = match &units {
+            None => requests,
+            Some(units) => Policy::new(&Units::schedule_name(&name, &self.rates), units.bucket())?,
+        };
         let policy = if self.replaces_existing { policy.replace_existing() } else { policy };
-        let rate = policy.algorithm().rate();
         // Another shaper can use a backend that was passed in.
         let one_key = if self.is_shared { None } else { OneKey::new(policy.algorithm()) };
         let set = PolicySet::new(policy)?;
@@ -218,6 +265,8 @@ impl<B: Backend> ShaperBuilder<B> {
         let processes = on_error.processes().or((on_error == OnError::Open).then_some(NonZeroU32::MIN));
         let share = processes.filter(|_| self.backend.can_fail()).map(|processes| {
             let store = MemoryBackend::builder().clock(TokioClock::new()).build();
+            let bucket = units.as_ref().map(|units| Policy::new("share", units.bucket_for(processes.get())));
+            let set = bucket.transpose()?.map_or_else(|| Ok(set.clone()), PolicySet::new)?;
             LocalShare::new(&store, &set, processes)
         });
         let share = share.transpose()?;
@@ -239,11 +288,26 @@ impl<B: Backend> ShaperBuilder<B> {
                 backoff: Backoff::default(),
                 shared_pauses,
                 paused_keys: PausedKeys::new(
-                    rate,
+                    units.as_ref().map_or(rate, Units::rate),
                     rate.period().checked_sub(self.bucket.rate().period()).filter(|headroom| !headroom.is_zero()),
-                ),
+                )
+                .counting_time(units.as_ref().map(|_| time_for(rate, 1))),
+                units,
             }),
         })
+    }
+
+    /// The paces of other units than requests, if there are any.
+    fn units(&self, name: &str, requests: Rate) -> Result<Option<Units>, ConfigError> {
+        let mut paces = Vec::new();
+        for (unit, rate) in &self.rates {
+            Units::check_name(&paces, unit).map_err(|error| error.in_policy(name))?;
+            let bucket = self.bucket_with_headroom(*rate);
+            bucket.max_wait(Duration::ZERO).build().map_err(|error| error.in_policy(&format!("{name}+{unit}")))?;
+            paces.push((*unit, bucket.rate()));
+        }
+        let alone = !self.is_shared;
+        Ok((!paces.is_empty()).then(|| Units::new(requests, paces, self.bucket.longest_wait(), alone)))
     }
 
     fn checked_name(&self) -> Result<String, ConfigError> {
@@ -290,8 +354,9 @@ impl<B: Backend> ShaperBuilder<B> {
         }
     }
 
-    fn bucket_with_headroom(&self) -> LeakyBucket {
-        let rate = self.bucket.rate();
+    /// A bucket of a rate that is slower by the headroom.
+    fn bucket_with_headroom(&self, rate: Rate) -> LeakyBucket {
+        let exact = LeakyBucket::new(rate).max_wait(self.bucket.longest_wait());
         let slower = |headroom: Duration| {
             let period = rate.period().saturating_add(headroom);
             LeakyBucket::new(Rate::new(rate.count(), period)).max_wait(self.bucket.longest_wait())
@@ -303,7 +368,7 @@ impl<B: Backend> ShaperBuilder<B> {
                 let usual = slower((rate.period() / part).min(Duration::from_millis(most)));
                 // If that cannot be counted exactly but the rate can, the period is so long that headroom does not
                 // matter.
-                if usual.build().is_ok() { usual } else { self.bucket }
+                if usual.build().is_ok() { usual } else { exact }
             }
         }
     }

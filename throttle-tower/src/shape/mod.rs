@@ -3,7 +3,7 @@
 //! Use [`ShapeLayer`] around the client of an API, and [`Shaper`] to pace work that is not a service.
 
 // request ──► request_fields: key, cost, deadline ──► reserve: one decision of the backend
-//                                                        │ refused │ leaves now │ leaves later
+//          of several units: units │                     │ refused │ leaves now │ leaves later
 //                                                        │         │            └► slot: sleeps until its time ─┐
 //                                                        ▼         └────────────────────────────────────────────┤
 //                                                      error                                                    ▼
@@ -34,6 +34,7 @@ mod slot;
 mod slot_charge;
 mod slot_request;
 mod stats;
+mod units;
 mod upstream_head;
 mod waiting;
 mod waiting_permit;
@@ -50,4 +51,5 @@ pub use self::service::Shape;
 pub use self::shaper::Shaper;
 pub use self::slot::{Slot, SlotFuture};
 pub use self::stats::ShapeStats;
-pub use self::upstream_head::{HeadOf, HttpHead, IgnoreUpstream, UpstreamHead};
+pub use self::units::ShapeUsage;
+pub use self::upstream_head::{HeadOf, HttpHead, IgnoreUpstream, SettleWith, UpstreamHead};

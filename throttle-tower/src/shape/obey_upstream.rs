@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use super::pause_queue::Steps;
 use super::schedule::Schedule;
+use super::units::ShapeUsage;
 use super::upstream_head::UpstreamHead;
 use crate::headers::read_upstream::{self, Allowance};
 use crate::jitter;
@@ -104,16 +105,21 @@ pub(super) struct ResponseReader<B: Backend, H> {
     pub(super) head: H,
     /// When the call left.
     pub(super) left: Instant,
+    /// Of a call of several units.
+    pub(super) usage: Option<ShapeUsage>,
 }
 
 impl<B: Backend, H> ResponseReader<B, H> {
-    pub(super) fn read<Res>(&self, response: &Res)
+    pub(super) fn read<Res>(&self, response: &mut Res)
     where
         H: UpstreamHead<Res>,
     {
         if let Some((status, headers)) = self.head.head(response) {
             let response = Response { status, headers, left: self.left, now: Instant::now() };
             self.obey.apply(&self.schedule, &self.key, &response);
+        }
+        if let Some(usage) = &self.usage {
+            self.head.settle(response, usage);
         }
     }
 }

@@ -16,9 +16,11 @@ use super::schedule_future::ScheduleFuture;
 use super::slot::Slot;
 use super::slot_request::SlotRequest;
 use super::stats::ShapeStats;
+use super::units::{Reserving, ShapeUsage, UnitCosts, Units};
 #[cfg(feature = "metrics")]
 use crate::observe::metrics::ShapeMetrics;
 use crate::time::FAR;
+use crate::usage::UsageError;
 
 /// A steady pace without a service: for queue workers, cron jobs, batch runs.
 ///
@@ -61,7 +63,7 @@ impl<B: Backend> Shaper<B> {
     ///
     /// If the future is dropped while the store decides, the slot that the store assigns is given back.
     pub async fn reserve(&self, key: impl Into<Key>, cost: u64) -> Result<Slot<B>, ShapeError> {
-        let request = slot_request(key.into(), cost, true);
+        let request = self.slot_request(key.into(), cost, true);
         let reserved = match self.schedule.reserve_at_once(&request) {
             Some(reserved) => reserved,
             None => self.schedule.reserve(request).await,
@@ -87,7 +89,81 @@ impl<B: Backend> Shaper<B> {
     /// The future panics when it has to wait outside of a tokio runtime that has its timers enabled.
     #[inline]
     pub fn schedule(&self, key: impl Into<Key>, cost: u64) -> ScheduleFuture<'_, B> {
-        ScheduleFuture::new(&self.schedule, slot_request(key.into(), cost, false))
+        ScheduleFuture::new(&self.schedule, self.slot_request(key.into(), cost, false))
+    }
+
+    /// Reserves a slot for `cost` requests (0 counts as 1) and for other units, and waits for its time. A unit that is
+    /// not among `units` costs nothing. What the call has used in the end is settled with the [`ShapeUsage`].
+    ///
+    /// ```
+    /// # use throttle_tower::shape::Shaper;
+    /// # use throttle_tower::{LeakyBucket, Rate};
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let requests = LeakyBucket::new(Rate::per_minute(500));
+    /// let model = Shaper::builder(requests).by_unit("tokens", Rate::per_minute(30_000)).build()?;
+    /// let usage = model.schedule_units("gpt", 1, &[("tokens", 1_200)]).await?;
+    /// // make the call, and read from its response what it has used
+    /// usage.settle("tokens", 317)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`reserve`](Self::reserve), before any waiting, and if the shaper has no pace of one of the units.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped before it is ready, its slot is given back, in all units.
+    ///
+    /// # Panics
+    ///
+    /// As the future of [`schedule`](Self::schedule).
+    pub async fn schedule_units(
+        &self,
+        key: impl Into<Key>,
+        cost: u64,
+        units: &[(&str, u64)],
+    ) -> Result<ShapeUsage, ShapeError> {
+        let key = key.into();
+        let costs = self.unit_costs(cost, units).map_err(ShapeError::UnknownUnit)?;
+        let usage = ShapeUsage::new(&self.schedule, key.clone(), costs.units.clone());
+        let reserved = match &self.schedule.units {
+            Some(paces) => match self.schedule.reserve_units(paces, key, &costs, None) {
+                Reserving::Done(reserved) => reserved,
+                Reserving::Pending(reservation) => reservation.await,
+            },
+            None => {
+                self.schedule(key, cost).await?;
+                return Ok(usage);
+            }
+        };
+        if let Reservation::Wait(slot) = reserved? {
+            slot.await;
+        }
+        Ok(usage)
+    }
+
+    fn unit_costs(&self, requests: u64, units: &[(&str, u64)]) -> Result<UnitCosts, UsageError> {
+        let paces = self.schedule.units.as_ref();
+        let mut costs = UnitCosts::none(paces.map_or(0, Units::count));
+        costs.requests = requests.max(1);
+        for (unit, count) in units {
+            let place = paces.and_then(|paces| paces.place(unit));
+            let place = place.ok_or_else(|| self.schedule.unknown_unit(unit))?;
+            costs.units[place] = costs.units[place].saturating_add(*count);
+        }
+        Ok(costs)
+    }
+
+    #[inline]
+    fn slot_request(&self, key: Key, cost: u64, always_slot: bool) -> SlotRequest {
+        let cost = match &self.schedule.units {
+            None => Cost::at_least_one(cost),
+            Some(units) => units.cost_of_requests(cost.max(1)),
+        };
+        SlotRequest { key, cost, deadline: None, always_slot }
     }
 
     /// Forgets the schedule of `key`, and its pauses: the next call leaves at once. Calls that wait already keep their
@@ -104,6 +180,9 @@ impl<B: Backend> Shaper<B> {
         }
         self.schedule.paused_keys.forget(&key);
         self.schedule.backoff.forget(&key);
+        if let Some(units) = &self.schedule.units {
+            units.accounts.forget(&key);
+        }
         if let Some(one_key) = self.schedule.one_key(&key) {
             one_key.reset();
             return Ok(());
@@ -181,7 +260,7 @@ impl<B: Backend> Shaper<B> {
         self.schedule.counters.report_metrics(metrics);
     }
 
-    /// The pace of the shaper, [headroom](super::ShaperBuilder::headroom) included.
+    /// The pace of the shaper, of requests, [headroom](super::ShaperBuilder::headroom) included.
     #[must_use]
     pub fn rate(&self) -> Rate {
         self.schedule.rate
@@ -201,9 +280,4 @@ impl<B: Backend> fmt::Debug for Shaper<B> {
             .field("stats", &self.stats())
             .finish_non_exhaustive()
     }
-}
-
-#[inline]
-fn slot_request(key: Key, cost: u64, always_slot: bool) -> SlotRequest {
-    SlotRequest { key, cost: Cost::at_least_one(cost), deadline: None, always_slot }
 }
