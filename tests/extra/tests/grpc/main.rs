@@ -53,8 +53,8 @@ async fn retry_policies_wait_as_long_as_they_are_told() {
     let server = Server::start(Throttle::BeforeTonicWeb).await;
     for (language, name, script) in CLIENTS {
         let client = format!("soon/{name}");
-        let said = sdk::json(language, script, &[&server.address.to_string(), &client, "0,0", "retry"]).await;
-        assert_eq!(said, json!([{ "code": 0 }, { "code": 0 }]), "{name}");
+        let said = sdk::json(language, script, &[&server.address.to_string(), &client, "0,0,0", "retry"]).await;
+        assert_eq!(said, json!([{ "code": 0 }, { "code": 0 }, { "code": 0 }]), "{name}");
         server.waited_as_told(&client);
     }
 }

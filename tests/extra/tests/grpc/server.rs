@@ -86,17 +86,22 @@ impl Server {
         self.log.lock().unwrap().get(client).cloned().unwrap_or_default()
     }
 
-    /// Checks that the second request of a client was refused, and that the third came as late as that said, but no
-    /// later than half a second after it.
+    /// Checks that the second and the third call of a client were refused, and made again no earlier than the refusal
+    /// said. One of them came again within half a second; a busy machine may delay the other.
     pub fn waited_as_told(&self, client: &str) {
         let seen = self.seen(client);
-        let [first, refusal, again] = &*seen else { panic!("{client}: {seen:?}") };
-        assert_eq!([first.refused, refusal.refused, again.refused], [false, true, false], "{client}: {seen:?}");
-        let told = Duration::from_millis(refusal.pushback.unwrap().try_into().unwrap());
-        let waited = again.arrived - refusal.answered;
-        println!("{client}: told {told:?}, waited {waited:?}");
-        assert!(again.arrived - refusal.arrived >= told, "{client}: {waited:?} of {told:?}");
-        assert!(waited <= told + LATE, "{client}: {waited:?} of {told:?}");
+        let refused: Vec<bool> = seen.iter().map(|seen| seen.refused).collect();
+        assert_eq!(refused, [false, true, false, true, false], "{client}: {seen:?}");
+        let late = seen[1..].chunks(2).map(|pair| {
+            let (refusal, again) = (&pair[0], &pair[1]);
+            let told = Duration::from_millis(refusal.pushback.unwrap().try_into().unwrap());
+            let waited = again.arrived - refusal.answered;
+            println!("{client}: told {told:?}, waited {waited:?}");
+            assert!(again.arrived - refusal.arrived >= told, "{client}: {waited:?} of {told:?}");
+            waited.saturating_sub(told)
+        });
+        let late = late.min().unwrap();
+        assert!(late <= LATE, "{client}: {late:?} late in {seen:?}");
     }
 }
 
