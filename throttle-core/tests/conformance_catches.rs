@@ -265,6 +265,26 @@ catches! {
 }
 
 catches! {
+    /// An `any` charges the right member, and says of a request that it was the first one.
+    NamesTheFirstMember {
+        fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
+            let decision = honest(naive, set, calls);
+            let is_charged = decision.is_admitted() && calls.iter().any(|call| call.cost() > 0);
+            match set.node(0) {
+                PolicyNode::Any(_) if is_charged => honest(&unused(naive), set, calls),
+                _ => decision,
+            }
+        }
+    }
+    law_05_any_charges_by_its_rule
+}
+
+/// A store without keys, whose clock is the same.
+fn unused(naive: &Naive) -> Naive {
+    Naive { clock: naive.clock.clone(), ..Naive::default() }
+}
+
+catches! {
     /// Policies beyond the third are skipped.
     DecidesThree {
         fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
