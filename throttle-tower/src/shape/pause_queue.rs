@@ -224,10 +224,9 @@ impl PauseQueue {
     pub(super) fn slow_calls(&mut self, spacing: Duration, usual: Duration, until: Instant, now: Instant) {
         self.slow_until = match (self.slow_until > now, spacing <= usual) {
             (false, true) => return,
-            (false, false) => until,
             (true, _) if spacing >= self.call_spacing => until.max(self.slow_until),
             (true, true) => now,
-            (true, false) => until,
+            (_, false) => until,
         };
         self.call_spacing = spacing;
     }
