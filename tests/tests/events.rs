@@ -252,3 +252,20 @@ async fn law_14_observers_change_nothing() {
         assert_eq!(looks, 150 + admitted as u64 + 1, "each decision, each report in a handler, and one warning");
     }
 }
+
+/// It has a status of each limit, and is announced none.
+#[tokio::test]
+async fn request_to_which_no_limit_applies_has_skipped_statuses() {
+    let never = |name| limit(name, Gcra::new(Rate::per_hour(1))).by(Header::new("x-api-key")).when(|_: &_| false);
+    let statuses = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&statuses);
+    let layer = ThrottleLayer::new(all([never("one"), never("other")])).unwrap().on_decision(move |event| {
+        let applying =
+            event.decision.map(|decision| decision.statuses().iter().map(|status| status.applies()).collect());
+        seen.lock().unwrap().push(applying.unwrap_or_else(Vec::new));
+    });
+    let response = layer.layer(Strict::default()).oneshot(heading_for("/")).await.unwrap();
+    assert_eq!(response.status(), StatusCode::OK);
+    assert!(!response.headers().contains_key("ratelimit-policy"), "{:?}", response.headers());
+    assert_eq!(*statuses.lock().unwrap(), [[false, false]]);
+}

@@ -5,6 +5,7 @@ mod common;
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::pending;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use http::{Request, Response, StatusCode};
@@ -58,7 +59,7 @@ fn per_key(burst: u64) -> throttle_tower::Limit {
     limit("per-key", Gcra::new(Rate::per_day(burst))).by(Header::new("x-api-key"))
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn each_request_counts_once_and_each_policy_says_what_it_decided() {
     let series = metered(async {
         let limits = all([shared("all", 9), per_key(10).on_missing(OnMissing::Skip)]);
@@ -84,7 +85,23 @@ async fn each_request_counts_once_and_each_policy_says_what_it_decided() {
     );
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
+async fn a_layer_with_a_hook_of_its_own_counts_as_well() {
+    let heard = Arc::new(AtomicU64::new(0));
+    let series = metered(async {
+        let hook = Arc::clone(&heard);
+        let layer = ThrottleLayer::new(shared("all", 2)).unwrap().backend(memory()).unwrap().metrics("api");
+        let layer = layer.on_decision(move |_| {
+            hook.fetch_add(1, Ordering::SeqCst);
+        });
+        send_each(&layer, (0..3).map(|_| get())).await;
+    })
+    .await;
+    let requests = |outcome| series[&format!(r#"throttle_requests_total{{layer="api",outcome="{outcome}"}}"#)];
+    assert_eq!((requests("admitted"), requests("refused"), heard.load(Ordering::SeqCst)), (2.0, 1.0, 3));
+}
+
+#[tokio::test(start_paused = true)]
 async fn near_is_less_than_a_fifth_of_the_capacity_in_the_tier_of_the_request() {
     let per_user = plans("per-user", [("free", Gcra::new(Rate::per_day(5))), ("pro", Gcra::new(Rate::per_day(50)))])
         .by(Header::new("x-api-key"))
@@ -132,7 +149,7 @@ async fn lookups_say_how_they_ended() {
     assert_eq!(["remembered", "found", "unknown", "failed", "turned_away"].map(lookups), [1.0, 1.0, 1.0, 2.0, 2.0]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn recorder_that_is_installed_after_requests_were_decided_gets_all_counts_and_levels() {
     let layer = ThrottleLayer::new(all((shared("all", 3), Concurrency::new(9).name("jobs"))))
         .unwrap()
@@ -166,7 +183,7 @@ async fn recorder_that_is_installed_after_requests_were_decided_gets_all_counts_
     assert_eq!(series[r#"throttle_in_flight{layer="api",name="jobs"}"#], 2.0, "one of three has returned its permit");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn permits_in_flight_and_saturation_are_shown() {
     let gate = Arc::new(Semaphore::new(0));
     let series = metered(async {
@@ -194,7 +211,7 @@ async fn permits_in_flight_and_saturation_are_shown() {
     );
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn units_given_back_and_used_beyond_what_was_left_are_counted() {
     let series = metered(async {
         let tokens = || limit("tokens", Gcra::new(Rate::per_day(100))).by(Header::new("x-api-key"));
@@ -217,7 +234,7 @@ async fn units_given_back_and_used_beyond_what_was_left_are_counted() {
     assert_eq!((units("charged"), units("refunded"), units("settled_short")), (3.0 * 40.0, 30.0, 10.0 + 50.0));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn charge_that_is_given_back_because_permits_ran_out_was_charged() {
     let series = metered(async {
         let remote = Remote::slow(0, 0);
@@ -243,7 +260,7 @@ async fn charge_that_is_given_back_because_permits_ran_out_was_charged() {
     assert_eq!(series[r#"throttle_requests_total{layer="api",outcome="no_permit"}"#], 1.0);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn store_that_fails_is_timed_and_says_who_decided_instead() {
     use BackendErrorKind::{Timeout, Unavailable};
     let series = metered(async {
@@ -309,7 +326,7 @@ async fn queue_shows_who_waits_and_how_long_each_waited() {
     assert_eq!(series[r#"throttle_queued_requests{layer="api",policy="all"}"#], 2.0);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn hostile_keys_paths_and_methods_add_no_series() {
     let limits =
         || all([per_key(3), limit("per-route", Gcra::new(Rate::per_day(9))).by(throttle_tower::extract::Method)]);
@@ -397,7 +414,7 @@ async fn docs_list_every_metric_with_its_type_and_its_labels() {
     assert_eq!(documented(), reported);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn full_store_in_memory_is_shown_with_the_keys_that_share_a_bucket() {
     let series = metered(async {
         let small = MemoryBackend::builder().clock(ManualClock::default()).max_keys(100).build();

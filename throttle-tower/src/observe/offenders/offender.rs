@@ -41,3 +41,19 @@ impl fmt::Display for Offender {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digest_is_shown_by_sixteen_digits() {
+        let shown = |digest| {
+            let policy = PolicyName::new("per-ip").unwrap();
+            Offender { policy, digest, refused: 1, shown: None }.to_string()
+        };
+        assert_eq!(shown(Some(0x3f)), "per-ip#000000000000003f");
+        assert_eq!(shown(Some(u64::MAX)), "per-ip#ffffffffffffffff");
+        assert_eq!(shown(None), "per-ip#missing");
+    }
+}

@@ -229,6 +229,12 @@ async fn permits_of_requests_in_flight_count_on() {
     handle.replace(&file(3, "jobs")).unwrap();
     assert_eq!(layer.in_flight("jobs"), Some(2));
     assert_eq!([status().await, status().await], [StatusCode::OK, StatusCode::SERVICE_UNAVAILABLE]);
+    for most in [4, 2] {
+        handle.replace(&file(most, "jobs")).unwrap();
+        assert_eq!(layer.in_flight("jobs"), Some(3), "after one more change, too");
+        assert_eq!(status().await == StatusCode::OK, most == 4);
+        held.lock().unwrap().truncate(3);
+    }
     held.lock().unwrap().truncate(1);
     assert_eq!(layer.in_flight("jobs"), Some(1), "those that were taken before come back, too");
     handle.replace(&file(3, "tasks")).unwrap();
