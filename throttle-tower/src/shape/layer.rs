@@ -62,7 +62,8 @@ use crate::time::FAR;
 /// * **Several paces.** A pace may count [other units](crate::shape::ShaperBuilder::by_unit) beside requests, such as
 ///   tokens: a call waits for its turn by both, and takes both or none.
 /// * **Memory.** A waiting call takes less than 300 bytes beside the request and the inner service (400 if it [obeys the
-///   upstream](Self::obey_upstream), 1,000 if it counts other units), and up to [100,000](crate::shape::ShaperBuilder::max_waiting) may wait. It has no
+///   upstream](Self::obey_upstream), 1,000 if it counts other units), and up to
+///   [100,000](crate::shape::ShaperBuilder::max_waiting) may wait. It has no
 ///   task of its own.
 ///
 /// # Type parameters
