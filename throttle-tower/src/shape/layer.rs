@@ -215,8 +215,8 @@ impl<Req, B: Backend, H> ShapeLayer<Req, B, H> {
     }
 
     /// Passes each response, with the [`ShapeUsage`] of its call, to a function before the caller gets it. The function
-    /// settles what the call has really used, or puts the `ShapeUsage` where the caller finds it, because the response's
-    /// body says it. It is not called for a call that was not charged by [unit](Self::by_unit). Set
+    /// settles what the call has really used, or puts the `ShapeUsage` where the caller finds it, because the
+    /// response's body says it. It is not called for a call that was not charged by [unit](Self::by_unit). Set
     /// [`obey_upstream`](Self::obey_upstream) before.
     ///
     /// ```
@@ -235,7 +235,7 @@ impl<Req, B: Backend, H> ShapeLayer<Req, B, H> {
     ///     .settle_with(|response: &mut Response<String>, usage| {
     ///         response.extensions_mut().insert(usage);
     ///     });
-    /// # let model = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new("four words of text".to_owned())));
+    /// # let model = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new("some text".to_owned())));
     /// let response = layer.layer(model).oneshot(Request::new("a prompt".to_owned())).await?;
     /// let usage: &ShapeUsage = response.extensions().get().expect("it was charged by unit");
     /// usage.settle("tokens", response.body().len() as u64 / 4)?;
