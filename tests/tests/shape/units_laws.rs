@@ -158,10 +158,10 @@ impl<B: Backend> Run<B> {
     }
 }
 
-/// The laws that hold whatever is settled, over calls in the order of their departures. `processes` keep balances of their
-/// own, and `late` is by how much they know less than the schedule.
-/// A longest wait that refuses calls bounds what one call pays, too. And a dropped call gives back what it was to use of
-/// the balance, whenever that was given.
+/// The laws that hold whatever is settled, over calls in the order of their departures. `processes` keep balances of
+/// their own, and `late` is by how much they know less than the schedule.
+/// A longest wait that refuses calls bounds what one call pays, too. And a dropped call gives back what it was to use
+/// of the balance, whenever that was given.
 fn check(calls: &[Call], processes: u64, late: u64, max_wait: u64, has_dropped: bool) {
     let left = |call: &Call| call.left.unwrap();
     for pair in calls.windows(2) {

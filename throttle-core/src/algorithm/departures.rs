@@ -98,14 +98,15 @@ impl DepartureSchedule {
         self.queue.give_back(&mut self.state, now, mark, cost, cost);
     }
 
-    /// Gives back the last units of a departure, at most all of them; the departure keeps the others. Their time becomes
-    /// free again if nothing is scheduled behind it.
+    /// Gives back the last units of a departure, at most all of them; the departure keeps the others. Their time
+    /// becomes free again if nothing is scheduled behind it.
     ///
     /// ```
     /// # use std::time::Duration;
     /// # use throttle_core::algorithm::DepartureSchedule;
     /// # use throttle_core::{Cost, LeakyBucket, Rate, Timestamp};
-    /// let mut schedule = DepartureSchedule::new(&LeakyBucket::new(Rate::per_second(10)).build()?).expect("a leaky bucket");
+    /// let bucket = LeakyBucket::new(Rate::per_second(10));
+    /// let mut schedule = DepartureSchedule::new(&bucket.build()?).expect("it is a leaky bucket");
     /// let now = Timestamp::EPOCH;
     /// let mut departure = schedule.reserve(now, Cost::new(5)?).expect("it fits");
     /// schedule.shorten(now, &mut departure, 3);

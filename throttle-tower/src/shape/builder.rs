@@ -105,7 +105,8 @@ impl<B: Backend> ShaperBuilder<B> {
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let requests = LeakyBucket::new(Rate::per_minute(600)).max_wait(Duration::from_secs(60));
-    /// let model = Shaper::builder(requests).by_unit("tokens", Rate::per_minute(6_000)).headroom(Duration::ZERO).build()?;
+    /// let paces = Shaper::builder(requests).by_unit("tokens", Rate::per_minute(6_000));
+    /// let model = paces.headroom(Duration::ZERO).build()?;
     /// let began = tokio::time::Instant::now();
     /// model.schedule_units("key", 1, &[("tokens", 500)]).await?; // takes 5 s of the pace of tokens
     /// model.schedule_units("key", 1, &[("tokens", 1)]).await?; // takes 0.1 s of the pace of requests

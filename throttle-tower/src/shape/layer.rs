@@ -62,7 +62,8 @@ use crate::time::FAR;
 /// * **Several paces.** A pace may count [other units](crate::shape::ShaperBuilder::by_unit) beside requests, such as
 ///   tokens: a call waits for its turn by both, and takes both or none.
 /// * **Memory.** A waiting call takes less than 300 bytes beside the request and the inner service (400 if it [obeys the
-///   upstream](Self::obey_upstream), 800 if it counts other units), and up to [100,000](crate::shape::ShaperBuilder::max_waiting) may wait. It has no
+///   upstream](Self::obey_upstream), 1,000 if it counts other units), and up to
+///   [100,000](crate::shape::ShaperBuilder::max_waiting) may wait. It has no
 ///   task of its own.
 ///
 /// # Type parameters
@@ -215,8 +216,8 @@ impl<Req, B: Backend, H> ShapeLayer<Req, B, H> {
     }
 
     /// Passes each response, with the [`ShapeUsage`] of its call, to a function before the caller gets it. The function
-    /// settles what the call has really used, or puts the `ShapeUsage` where the caller finds it, because the response's
-    /// body says it. It is not called for a call that was not charged by [unit](Self::by_unit). Set
+    /// settles what the call has really used, or puts the `ShapeUsage` where the caller finds it, because the
+    /// response's body says it. It is not called for a call that was not charged by [unit](Self::by_unit). Set
     /// [`obey_upstream`](Self::obey_upstream) before.
     ///
     /// ```
@@ -235,7 +236,7 @@ impl<Req, B: Backend, H> ShapeLayer<Req, B, H> {
     ///     .settle_with(|response: &mut Response<String>, usage| {
     ///         response.extensions_mut().insert(usage);
     ///     });
-    /// # let model = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new("four words of text".to_owned())));
+    /// # let model = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new("some text".to_owned())));
     /// let response = layer.layer(model).oneshot(Request::new("a prompt".to_owned())).await?;
     /// let usage: &ShapeUsage = response.extensions().get().expect("it was charged by unit");
     /// usage.settle("tokens", response.body().len() as u64 / 4)?;

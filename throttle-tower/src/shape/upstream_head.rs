@@ -57,8 +57,8 @@ pub trait UpstreamHead<Res>: Clone {
     /// The response's status and headers, or `None` if the upstream's limits cannot be read from it.
     fn head<'a>(&self, response: &'a Res) -> Option<(StatusCode, &'a HeaderMap)>;
 
-    /// Settles what a call has used that was charged [by unit](crate::ShapeLayer::by_unit), or hands the means over with
-    /// the response. Called after [`head`](Self::head). Defaults to neither.
+    /// Settles what a call has used that was charged [by unit](crate::ShapeLayer::by_unit), or hands the means over
+    /// with the response. Called after [`head`](Self::head). Defaults to neither.
     fn settle(&self, response: &mut Res, usage: &ShapeUsage) {
         let _ = (response, usage);
     }

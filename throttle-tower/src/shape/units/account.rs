@@ -11,8 +11,8 @@ use super::turn::{Booking, Turn};
 
 /// One key's units. Time on the schedule is counted in ns, signed where it is a difference.
 ///
-/// Tokens that a call did not use are time on the schedule that it need not have taken. If its slot is the last one, the
-/// slot is shortened: the next call leaves earlier. If calls are scheduled behind it, they have their times; the unused
+/// Tokens that a call did not use are time on the schedule that it need not have taken. If its slot is the last one,
+/// the slot is shortened: the next call leaves earlier. If calls are scheduled behind it, they have their times; the unused
 /// time is kept as a balance, and a later call takes so much less. Time that has passed cannot be used any more, so a
 /// balance is never more than the time for which the schedule is occupied. Tokens beyond the estimate are a negative
 /// balance: the next call takes so much more.
@@ -114,8 +114,8 @@ impl Account {
         }
     }
 
-    /// A call has used so much less of a unit than was estimated, or more. Returns the slot to shorten, if there is one,
-    /// and by how many µs.
+    /// A call has used so much less of a unit than was estimated, or more. Returns the slot to shorten, if there is
+    /// one, and by how many µs.
     pub(super) fn settle(&mut self, unit: usize, unused: i64, now: Instant, rules: Rules) -> Option<(Arc<Turn>, u64)> {
         self.pass(now, rules);
         self.balances[unit] = self.balances[unit].saturating_add(unused).max(-i64::MAX / 3);
