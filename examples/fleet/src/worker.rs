@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use anyhow::Context;
-use reqwest::{Client, Request, Url};
+use reqwest::{Client, Request, Response, Url};
 use throttle_redis::RedisBackend;
-use throttle_tower::shape::{Shape, ShapeError, Shaper};
+use throttle_tower::shape::{HeadOf, Shape, ShapeError, Shaper};
 use throttle_tower::{LeakyBucket, OnError, Rate, ShapeLayer};
 use tokio::io::AsyncReadExt;
 use tokio::task::JoinSet;
@@ -17,7 +17,7 @@ use crate::settings::Settings;
 /// already has its turn from Redis keeps it when this process's share takes over, and the other way round.
 const CALLS_AT_ONCE: usize = 4;
 
-type Paced = Shape<Client, Request, RedisBackend>;
+type Paced = Shape<Client, Request, RedisBackend, HeadOf<Response>>;
 
 fn paced(settings: &Settings) -> anyhow::Result<Paced> {
     let redis_url = settings.redis_url.as_deref().context("a worker is started by the demo itself")?;
@@ -30,9 +30,14 @@ fn paced(settings: &Settings) -> anyhow::Result<Paced> {
         // Covers the differences in how long Redis takes to answer and calls take to arrive. They are large here,
         // because one machine does everything.
         .headroom(Duration::from_millis(50))
+        // What the upstream tells one process to wait, all of them wait: a minute at most.
+        .share_pauses(Duration::from_secs(60))
         .backend(RedisBackend::new(redis_url)?)
         .build()?;
-    Ok(ShapeLayer::of(shaper).layer(Client::new()))
+    let layer = ShapeLayer::of(shaper)
+        // A refusal that names a wait, or a limit with nothing left, pauses the calls.
+        .obey_upstream_of(|response: &Response| (response.status(), response.headers()));
+    Ok(layer.layer(Client::new()))
 }
 
 pub async fn run(number: u32, settings: &Settings) -> anyhow::Result<()> {
