@@ -9,8 +9,7 @@
 //! [`decide`] is the same decision on a state whose algorithm is known when the code is compiled.
 
 use super::carry::{Carry, Conversion};
-use super::dispatch::Algorithm;
-use super::kin::{BEFORE_ALL, Kin, KinState, States, evict};
+use super::kin::{BEFORE_ALL, Kin, KinState, States, Writer, evict};
 use super::stored::Repr;
 use super::transition::{Transition, ask};
 use super::verdict::{NEVER, Standing, Taken};
@@ -19,9 +18,7 @@ use crate::time::Timestamp;
 /// The states of a key, the parameters that decide about it, and the instant at which they do.
 #[derive(Clone)]
 pub(crate) struct Cell<'a> {
-    by: &'a Algorithm,
-    /// The number by which the store knows these parameters.
-    number: u8,
+    by: Writer<'a>,
     /// How units that other parameters counted count under these.
     rule: Carry,
     /// At least one. The state that was charged last stands first.
@@ -39,21 +36,22 @@ pub(crate) struct Cell<'a> {
 
 impl<'a> Cell<'a> {
     /// The cell of a key that was never used.
-    pub(crate) fn fresh(by: &'a Algorithm, number: u8, at: Timestamp) -> Self {
-        Self::new(by, number, by.fresh_repr(), at)
+    pub(crate) fn fresh(by: Writer<'a>, at: Timestamp) -> Self {
+        let repr = by.fresh_repr();
+        Self::new(by, repr, at)
     }
 
     /// A state that the same parameters wrote, and no other.
-    pub(crate) fn new(by: &'a Algorithm, number: u8, repr: Repr, at: Timestamp) -> Self {
+    pub(crate) fn new(by: Writer<'a>, repr: Repr, at: Timestamp) -> Self {
         let mut states = States::new();
-        states.push(Kin::alone(by, number, repr));
-        Self { by, number, rule: Carry::Keep, states, own: Some(0), has_begun: false, at, lag: 0, until_charged: false }
+        states.push(Kin::alone(by.clone(), repr));
+        Self { by, rule: Carry::Keep, states, own: Some(0), has_begun: false, at, lag: 0, until_charged: false }
     }
 
     /// A key's states, at least one, that any parameters wrote.
-    pub(crate) fn of(by: &'a Algorithm, number: u8, rule: Carry, states: States<'a>, at: Timestamp) -> Self {
-        let own = states.iter().position(|kin| kin.by.is_alike(by));
-        Self { by, number, rule, states, own, has_begun: false, at, lag: 0, until_charged: false }
+    pub(crate) fn of(by: Writer<'a>, rule: Carry, states: States<'a>, at: Timestamp) -> Self {
+        let own = states.iter().position(|kin| kin.by.is_alike(&by));
+        Self { by, rule, states, own, has_begun: false, at, lag: 0, until_charged: false }
     }
 
     /// Sets the clock's own time, which may be behind the instant that counts.
@@ -87,13 +85,13 @@ impl<'a> Cell<'a> {
     /// Takes over the states of another cell under parameters that have none here.
     pub(crate) fn add_kin_of(&mut self, other: &Self) {
         for kin in &other.states {
-            if !kin.is_idle(self.at) && self.states.iter().all(|own| !own.by.is_alike(kin.by)) {
+            if !kin.is_idle(self.at) && self.states.iter().all(|own| !own.by.is_alike(&kin.by)) {
                 self.states.push(kin.clone());
             }
         }
-        self.own = self.states.iter().position(|kin| kin.by.is_alike(self.by));
+        self.own = self.states.iter().position(|kin| kin.by.is_alike(&self.by));
         evict(&mut self.states, self.own.unwrap_or(0));
-        self.own = self.states.iter().position(|kin| kin.by.is_alike(self.by));
+        self.own = self.states.iter().position(|kin| kin.by.is_alike(&self.by));
     }
 
     /// µs until `cost` is admitted: 0 for now, [`NEVER`] for a cost above the capacity.
@@ -158,8 +156,8 @@ impl<'a> Cell<'a> {
         if self.is_idle() {
             // The key is as good as unused, so which parameters wrote its states does not matter.
             let mut own = match self.own {
-                Some(place) => Kin::alone(self.by, self.number, self.states[place].state.repr.clone()),
-                None => Kin::alone(self.by, self.number, self.by.fresh_repr()),
+                Some(place) => Kin::alone(self.by.clone(), self.states[place].state.repr.clone()),
+                None => Kin::alone(self.by.clone(), self.by.fresh_repr()),
             };
             self.by.settle(&mut own.state.repr, at, taken, actual);
             // A settlement with no effect does not write.
@@ -196,7 +194,7 @@ impl<'a> Cell<'a> {
         if starts_anew {
             self.states.clear();
         }
-        own.number = self.number;
+        own.by = self.by.clone();
         own
     }
 
@@ -239,7 +237,7 @@ impl<'a> Cell<'a> {
         }
         let since = self.at.as_micros();
         let cut = if is_cut { since } else { BEFORE_ALL };
-        Kin { by: self.by, number: self.number, state: KinState { repr, since, cut } }
+        Kin { by: self.by.clone(), state: KinState { repr, since, cut } }
     }
 
     /// Units that count as used by what the others' states count, and whether those are more than fit.

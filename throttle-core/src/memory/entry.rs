@@ -5,6 +5,7 @@ use super::shard::{LockedShard, Shared};
 use super::slot::Label;
 use crate::algorithm::{Carry, Cell};
 use crate::backend::ReceiptItem;
+use crate::policy::Policy;
 use crate::time::Timestamp;
 
 /// Where a key's state came from, and where [`store`](Self::store) puts it.
@@ -65,7 +66,7 @@ impl<'a> Entry<'a> {
     /// Adds the states of the overflow buckets of the policy's other tiers to those of a key that gets a slot.
     fn add_other_buckets(
         cell: &mut Cell<'a>,
-        in_force: &InForce,
+        in_force: &'a InForce,
         now: Timestamp,
         shard: &mut LockedShard<'_>,
         shared: &'a Shared,
@@ -73,12 +74,12 @@ impl<'a> Entry<'a> {
         if shard.rest.overflow_buckets() == 0 {
             return;
         }
-        for other in Self::other_tiers(in_force, shared) {
-            let label = Label::overflow(other.version.policy, other.tier);
+        for (bucket, other) in Self::other_buckets(in_force, shared) {
+            let label = Label::overflow(other.version.policy, bucket);
             if let Some(index) = shard.find(label) {
-                let (bucket, states) = Self::load(other, label, index, now, shard, shared);
+                let (entry, states) = Self::load(other, label, index, now, shard, shared);
                 cell.add_kin_of(&states);
-                bucket.store(states, false, shard, shared);
+                entry.store(states, false, shard, shared);
             }
         }
     }
@@ -131,7 +132,7 @@ impl<'a> Entry<'a> {
 
     /// The cell of a key without a slot.
     fn fresh(in_force: &'a InForce, now: Timestamp, shard: &LockedShard<'_>) -> Cell<'a> {
-        Cell::fresh(&in_force.algorithm, in_force.version.generation, shard.earliest(now)).behind(now)
+        Cell::fresh(in_force.writer(), shard.earliest(now)).behind(now)
     }
 
     /// Moves the states out of the slot at an index.
@@ -144,13 +145,14 @@ impl<'a> Entry<'a> {
         shared: &'a Shared,
     ) -> (Self, Cell<'a>) {
         let content = shard.table.get(index).expect("a slot that was found is used");
-        let (by, number, written) = (&in_force.algorithm, in_force.version.generation, content.version());
-        let writer = if written == in_force.version { by } else { shared.policies.algorithm(written).unwrap_or(by) };
+        let (by, written) = (&in_force.algorithm, content.version());
+        let is_own_writer = written == in_force.version && in_force.own.is_none();
+        let writer = if is_own_writer { by } else { shared.policies.algorithm(written).unwrap_or(by) };
         // A key that was forgotten may share an overflow bucket.
         let at = if label.is_overflow() { shard.earliest(now) } else { now };
         // Units of a shared bucket stay used under every rule: a key that never changed its tier may have used them.
         let rule = in_force.carry.filter(|_| !label.is_overflow()).unwrap_or(Carry::Keep);
-        let cell = Cell::of(by, number, rule, shard.take_states(content, writer, shared), at).behind(now);
+        let cell = Cell::of(in_force.writer(), rule, shard.take_states(content, writer, shared), at).behind(now);
         (Self { in_force, label, place: Place::Slot { index, small: writer.is_small() } }, cell)
     }
 
@@ -159,10 +161,10 @@ impl<'a> Entry<'a> {
         match self.place {
             Place::Slot { index, small } => {
                 if let Some(index) = shard.find_again(self.label, index) {
-                    shard.put_states(index, small, cell.into_states());
+                    shard.put_states(index, small, cell.into_states(), shared);
                 }
             }
-            Place::New { .. } if insert => shard.insert(self.label, cell.into_states()),
+            Place::New { .. } if insert => shard.insert(self.label, cell.into_states(), shared),
             Place::New { reserved: true } => shared.release(1),
             Place::New { .. } => {}
         }
@@ -174,18 +176,26 @@ impl<'a> Entry<'a> {
     #[cold]
     fn charge_other_tiers(&self, (cost, now): (u64, Timestamp), shard: &mut LockedShard<'_>, shared: &Shared) {
         let policy = self.in_force.version.policy;
-        for in_force in Self::other_tiers(self.in_force, shared) {
-            let label = Label::overflow(policy, in_force.tier);
+        for (bucket, in_force) in Self::other_buckets(self.in_force, shared) {
+            let label = Label::overflow(policy, bucket);
+            if bucket == Policy::OWN && shard.find(label).is_none() {
+                continue;
+            }
             let (other, mut cell) = Entry::locate(in_force, label, (cost, now), shard, &[], shared);
             cell.debit(cost);
             other.store(cell, true, shard, shared);
         }
     }
 
-    /// The policy's tiers but one.
-    fn other_tiers<'b>(in_force: &InForce, shared: &'b Shared) -> impl Iterator<Item = &'b InForce> + use<'b> {
+    /// The policy's other overflow buckets, each with the parameters to read it by: those of its tiers, and the one for
+    /// parameters without a number, which any can read.
+    fn other_buckets<'b>(
+        in_force: &'b InForce,
+        shared: &'b Shared,
+    ) -> impl Iterator<Item = (u8, &'b InForce)> + use<'b> {
         let tiers = shared.policies.get(in_force.version.policy).map_or(&[][..], |policy| policy.tiers());
         let own = in_force.tier;
-        tiers.iter().filter(move |other| other.tier != own)
+        let tiers = tiers.iter().map(|tier| (tier.tier, tier)).chain([(Policy::OWN, in_force)]);
+        tiers.filter(move |(bucket, _)| *bucket != own)
     }
 }

@@ -1,3 +1,4 @@
+use crate::algorithm::Algorithm;
 use crate::error::ConfigError;
 use crate::policy::Policy;
 
@@ -140,6 +141,22 @@ impl PolicySet {
     pub fn replace_existing(mut self) -> Self {
         self.policies = self.policies.into_iter().map(Policy::replace_existing).collect();
         self
+    }
+
+    /// The set for keys with parameters of their own in the policies at some places: see [`Policy::with_own`]. It stands
+    /// [beside](Policy::beside_existing) this one.
+    ///
+    /// # Errors
+    ///
+    /// As [`Policy::with_own`].
+    pub fn with_own(mut self, own: impl IntoIterator<Item = (usize, Algorithm)>) -> Result<Self, ConfigError> {
+        for (place, algorithm) in own {
+            if let Some(policy) = self.policies.get_mut(place) {
+                *policy = policy.with_own(algorithm)?;
+            }
+        }
+        self.policies = self.policies.into_iter().map(Policy::beside_existing).collect();
+        Ok(self)
     }
 
     /// The policies, in the order given.

@@ -95,6 +95,29 @@ fn law_09_a_charge_of_several_policies_counts_in_every_tier_of_each() {
     }
 }
 
+/// A key with numbers of its own shares a bucket too: all such keys of a policy have one, beside those of the tiers.
+#[test]
+fn law_09_a_change_between_tiers_and_own_numbers_evades_no_shared_bucket() {
+    for carry in [Carry::Keep, Carry::Proportional, Carry::Reset] {
+        let desk = Desk::new();
+        let plan = per_hour("p", &[10, 20], carry);
+        let own = |count| desk.prepare(plan.with_own(Gcra::new(Rate::per_hour(count))).unwrap());
+        let (tiers, fifteen, forty) = (desk.prepare(plan.clone()), own(15), own(40));
+        let decision = desk.ask(&fifteen, 0, 6);
+        assert!(decision.statuses()[0].is_overflow() && decision.is_admitted());
+        assert_eq!([0, 1].map(|tier| desk.left(&tiers, tier)), [4, 14], "{carry:?}");
+        assert_eq!((desk.left(&fifteen, 0), desk.left(&forty, 0)), (9, 34), "{carry:?}");
+        assert!(desk.ask(&tiers, 1, 9).is_admitted());
+        assert_eq!((desk.left(&fifteen, 0), desk.left(&forty, 0)), (0, 25), "{carry:?}");
+        assert!(!desk.ask(&fifteen, 0, 1).is_admitted() && !desk.ask(&tiers, 0, 1).is_admitted());
+        assert_eq!(desk.left(&tiers, 1), 5);
+        desk.make_room();
+        assert_eq!((desk.left(&fifteen, 0), desk.left(&tiers, 1)), (0, 5), "the key may have used the shared units");
+        assert!(desk.ask(&forty, 0, 5).is_admitted());
+        assert_eq!((desk.left(&forty, 0), desk.left(&tiers, 1)), (20, 0), "{carry:?}");
+    }
+}
+
 /// What has drained of the next unit is not lost when a charge takes exactly what remains in whole units.
 #[test]
 fn law_09_a_charge_of_exactly_what_remains_of_another_tier_keeps_a_part_of_a_unit() {

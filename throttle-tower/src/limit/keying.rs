@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::request::Parts;
-use throttle_core::{ConfigError, Key};
+use throttle_core::{Algorithm, ConfigError, Key};
 
 use crate::extract::KeyExtractor;
 
@@ -21,14 +21,39 @@ pub(crate) enum Keying {
 /// Starts the lookup of a request's key. The lookup ends within the duration.
 type KeyFuture = Arc<dyn Fn(&Parts, Duration) -> LookedUp + Send + Sync>;
 
-/// A key, if the request has one, and the number of its tier.
-pub(crate) type LookedUp = Pin<Box<dyn Future<Output = (Option<Key>, u8)> + Send>>;
+/// A key, if the request has one, and its tier.
+pub(crate) type LookedUp = Pin<Box<dyn Future<Output = (Option<Key>, FoundTier)> + Send>>;
+
+/// Which numbers of a limit are for a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum FoundTier {
+    /// Those of a tier, by its number; 0 for a limit without tiers.
+    Numbered(u8),
+    /// Those of the identity itself.
+    Own(Arc<Algorithm>),
+}
+
+#[cfg(test)]
+impl FoundTier {
+    pub(crate) fn number(&self) -> u8 {
+        match self {
+            Self::Numbered(number) => *number,
+            Self::Own(_) => panic!("numbers of its own"),
+        }
+    }
+}
 
 /// Finds the key and the tier of a request.
 pub(crate) trait TierLookup: Send + Sync {
     fn find(&self, parts: &Parts) -> Found;
 
     fn extractor(&self) -> &dyn KeyExtractor;
+
+    /// The number of the tier of unknown identities.
+    fn unknown_tier(&self) -> u8;
+
+    /// How many different numbers of their own identities may have.
+    fn max_own(&self) -> usize;
 
     /// How tiers were found since the lookup was built.
     #[cfg(feature = "metrics")]
@@ -62,6 +87,8 @@ pub(crate) struct LookupCounts {
 
 pub(crate) enum Found {
     Now(Option<Key>, u8),
+    /// The identity has numbers of its own.
+    Own(Option<Key>, Arc<Algorithm>),
     /// The lookup starts when it is first polled.
     Later(LookedUp),
 }

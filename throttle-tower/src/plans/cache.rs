@@ -54,7 +54,7 @@ impl TierCache {
         let until = now.checked_add(keep_for).unwrap_or_else(|| now + Duration::from_secs(1 << 30));
         let place = self.find(digest).unwrap_or_else(|| self.room(digest));
         let slot = &mut self.slots[place];
-        let is_known = |slot: &Slot| matches!(slot.tier, IdentityTier::Known(_));
+        let is_known = |slot: &Slot| matches!(slot.tier, IdentityTier::Known(_) | IdentityTier::Own(_));
         if tier == IdentityTier::NeverLookedUp && slot.as_ref().is_some_and(is_known) {
             return;
         }

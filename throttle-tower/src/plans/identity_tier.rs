@@ -1,10 +1,14 @@
 use throttle_core::Key;
 
+use super::own_numbers::OwnPlace;
+
 /// What is known of an identity's tier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum IdentityTier {
     /// Its tier, by number.
     Known(u8),
+    /// Numbers of its own, and where they are.
+    Own(OwnPlace),
     /// The lookup returned no tier.
     Unknown,
     /// No lookup of the identity has succeeded so far.
@@ -27,10 +31,11 @@ impl UnknownIdentities {
             IdentityTier::Known(tier) => (Some(identity), tier),
             IdentityTier::Unknown if self.as_missing => (None, self.tier),
             // Not the budget of a missing key: a customer whose first lookup fails is neither rejected nor skipped.
-            IdentityTier::NeverLookedUp if self.as_missing => {
+            IdentityTier::NeverLookedUp | IdentityTier::Own(_) if self.as_missing => {
                 (Some(Key::builder().missing().missing().finish()), self.tier)
             }
-            IdentityTier::Unknown | IdentityTier::NeverLookedUp => (Some(identity), self.tier),
+            // Numbers that are not there any more say as little as no lookup.
+            IdentityTier::Unknown | IdentityTier::NeverLookedUp | IdentityTier::Own(_) => (Some(identity), self.tier),
         }
     }
 }

@@ -33,7 +33,9 @@ pub struct Plans {
 
 impl Plans {
     pub(super) fn new(name: String, tiers: Tiered, lookup: CachedTierLookup) -> Self {
-        let limit = Limit::tiered(tiers.policy(&name), lookup.clone());
+        let policy = tiers.policy(&name);
+        let lookup = lookup.of_policy(policy.as_ref().ok());
+        let limit = Limit::tiered(policy, lookup.clone());
         Self { name, tiers, lookup, limit }
     }
 
@@ -63,6 +65,21 @@ impl Plans {
     /// ```
     pub fn lookups(self, at_once: usize, deadline: Duration) -> Self {
         self.change(|_, lookup| (lookup.max_lookups, lookup.deadline) = (at_once, deadline))
+    }
+
+    /// Sets how many different [numbers of their own](super::Tier::own) identities may have at a time, at most 65,536;
+    /// identities with the same numbers count once. When there are as many, those that no request has used for as long
+    /// as tiers are [remembered](Self::cache) are given up for new ones. If all are in use, a lookup that returns further
+    /// ones counts as [failed](super::PlansWithoutLookup::lookup), which is logged once. Nothing that was used is
+    /// forgotten either way. 0 makes all lookups fail that return numbers. Defaults to 1,000.
+    ///
+    /// Numbers that a tier could not have count as a failed lookup, too: another algorithm than those of the tiers, or a
+    /// number that [`Carry::Proportional`] does not allow beside them. The first error is logged.
+    ///
+    /// In memory, a decision of a layer with such a customer costs somewhat more than another one, and the customer's
+    /// key about 200 bytes.
+    pub fn own_numbers(self, most: usize) -> Self {
+        self.change(|_, lookup| lookup.max_own = most)
     }
 
     /// Sets what happens to an identity's used units when its tier, or the limit of its tier, changes. Defaults to
@@ -135,6 +152,7 @@ impl Plans {
     fn change(mut self, change: impl FnOnce(&mut Tiered, &mut CachedTierLookup)) -> Self {
         change(&mut self.tiers, &mut self.lookup);
         let policy = self.tiers.policy(&self.name);
+        self.lookup = self.lookup.of_policy(policy.as_ref().ok());
         Self { limit: self.limit.with_tiers(policy, self.lookup.clone()), ..self }
     }
 }

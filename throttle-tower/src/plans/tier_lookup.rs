@@ -4,23 +4,25 @@ use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use http::request::Parts;
-use throttle_core::{ConfigError, Key};
+use throttle_core::{Algorithm, ConfigError, Key, Policy};
 use tokio::time::{Instant, timeout};
 
 use super::cache::TierCache;
 use super::identity::{Digest, Digester, identity_text};
 use super::identity_tier::{IdentityTier, UnknownIdentities};
+use super::own_numbers::OwnNumbers;
 use super::shared_lookup::{JoinedLookup, SharedLookup};
 use crate::extract::KeyExtractor;
 #[cfg(feature = "metrics")]
 use crate::limit::LookupCounts;
-use crate::limit::{Found, TierLookup};
+use crate::limit::{Found, FoundTier, TierLookup};
 use crate::lock::lock;
+use crate::log;
 
 /// Identities whose tiers are remembered, by default.
 const DEFAULT_ENTRIES: usize = 10_000;
@@ -32,6 +34,10 @@ const DEFAULT_KEEP_FOR: Duration = Duration::from_secs(60);
 const DEFAULT_MAX_LOOKUPS: usize = 256;
 /// How long a lookup may take, by default.
 const DEFAULT_DEADLINE: Duration = Duration::from_secs(1);
+/// Different numbers of their own that identities may have, by default.
+const DEFAULT_MAX_OWN: usize = 1_000;
+/// Most that can be set.
+const MOST_OWN: usize = 1 << 16;
 /// How long a failed lookup is not repeated, at most.
 const RETRY_FAILED_AFTER: Duration = Duration::from_secs(1);
 
@@ -53,8 +59,17 @@ impl fmt::Display for LookupFailed {
 
 impl std::error::Error for LookupFailed {}
 
-/// The number of the identity's tier, or `None` if the lookup does not know it.
-pub(super) type LookupAnswer = Pin<Box<dyn Future<Output = Result<Option<u8>, LookupFailed>> + Send>>;
+/// What a lookup has found out.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Answered {
+    /// The number of the identity's tier.
+    Numbered(u8),
+    /// Numbers of its own.
+    Own(Algorithm),
+}
+
+/// `None` if the lookup does not know the identity.
+pub(super) type LookupAnswer = Pin<Box<dyn Future<Output = Result<Option<Answered>, LookupFailed>> + Send>>;
 pub(super) type LookupFn = Arc<dyn Fn(String) -> LookupAnswer + Send + Sync>;
 
 /// Finds out the key and the tier of requests. Clones share what is remembered.
@@ -69,6 +84,10 @@ pub(super) struct CachedTierLookup {
     pub(super) max_lookups: usize,
     /// How long a lookup may take.
     pub(super) deadline: Duration,
+    /// Most different numbers of their own.
+    pub(super) max_own: usize,
+    /// The tiers, beside which own numbers stand.
+    policy: Option<Policy>,
     shared: Arc<Shared>,
     counts: Arc<Counts>,
 }
@@ -76,10 +95,13 @@ pub(super) struct CachedTierLookup {
 struct Shared {
     digester: Digester,
     table: Mutex<Table>,
+    /// Whether it was logged that own numbers were refused.
+    logged: AtomicBool,
 }
 
 struct Table {
     cache: TierCache,
+    own: OwnNumbers,
     /// Lookups under way, each with the number of the request that started it.
     running: HashMap<Digest, (u64, Weak<SharedLookup>)>,
     /// Numbers the requests that wait.
@@ -96,6 +118,8 @@ impl CachedTierLookup {
             keep_for: DEFAULT_KEEP_FOR,
             max_lookups: DEFAULT_MAX_LOOKUPS,
             deadline: DEFAULT_DEADLINE,
+            max_own: DEFAULT_MAX_OWN,
+            policy: None,
             shared: Shared::new(DEFAULT_ENTRIES),
             counts: Arc::default(),
         }
@@ -107,6 +131,22 @@ impl CachedTierLookup {
         if entries <= MAX_ENTRIES {
             self.shared = Shared::new(entries);
         }
+    }
+
+    pub(super) fn of_policy(mut self, policy: Option<&Policy>) -> Self {
+        self.policy = policy.cloned();
+        self
+    }
+
+    /// The key to charge, if there is one, and what the request is decided by.
+    fn found(&self, key: Key, tier: IdentityTier) -> (Option<Key>, FoundTier) {
+        if let IdentityTier::Own(place) = tier
+            && let Some(numbers) = lock(&self.shared.table).own.get(place, Instant::now())
+        {
+            return (Some(key), FoundTier::Own(numbers));
+        }
+        let (key, tier) = self.unknown.budget(key, tier);
+        (key, FoundTier::Numbered(tier))
     }
 
     /// How many lookups are under way.
@@ -127,7 +167,7 @@ impl CachedTierLookup {
                 Ok(joined) => joined.await,
                 Err(tier) => tier,
             };
-            this.unknown.budget(key, tier)
+            this.found(key, tier)
         }))
     }
 
@@ -139,7 +179,7 @@ impl CachedTierLookup {
     /// lookups is running.
     fn join(&self, digest: Digest, identity: String) -> Result<JoinedLookup, IdentityTier> {
         let mut table = lock(&self.shared.table);
-        if let Some(tier) = table.cache.get(digest, Instant::now()) {
+        if let Some(tier) = table.known(digest, Instant::now()) {
             count(&self.counts.remembered);
             return Err(tier);
         }
@@ -148,7 +188,7 @@ impl CachedTierLookup {
         if let Some(running) = table.running.get(&digest).and_then(|(_, running)| running.upgrade()) {
             return Ok(running.join(waiter));
         }
-        let fallback = table.cache.last(digest).unwrap_or(IdentityTier::NeverLookedUp);
+        let fallback = table.last(digest).unwrap_or(IdentityTier::NeverLookedUp);
         if table.running.len() >= self.max_lookups {
             count(&self.counts.turned_away);
             return Err(fallback);
@@ -174,14 +214,24 @@ impl CachedTierLookup {
     ) -> Pin<Box<dyn Future<Output = IdentityTier> + Send>> {
         let (shared, lookup) = (Arc::downgrade(&self.shared), Arc::clone(&self.lookup));
         let (keep_for, deadline, counts) = (self.keep_for, self.deadline, Arc::clone(&self.counts));
+        let (most, policy) = (self.max_own, self.policy.clone());
         Box::pin(async move {
             // Called with the first poll, so that no code of the application runs under the lock.
             let answer = timeout(deadline, async { lookup(identity).await }).await.unwrap_or(Err(LookupFailed));
-            let (tier, keep_for) = match answer {
-                Ok(tier) => (tier.map_or(IdentityTier::Unknown, IdentityTier::Known), keep_for),
+            let tier = match answer {
+                Ok(None) => Ok(IdentityTier::Unknown),
+                Ok(Some(Answered::Numbered(number))) => Ok(IdentityTier::Known(number)),
+                Ok(Some(Answered::Own(numbers))) => match shared.upgrade() {
+                    Some(shared) => shared.own(policy.as_ref(), numbers, (most, keep_for)),
+                    None => Err(LookupFailed),
+                },
+                Err(LookupFailed) => Err(LookupFailed),
+            };
+            counts.count(tier);
+            let (tier, keep_for) = match tier {
+                Ok(tier) => (tier, keep_for),
                 Err(LookupFailed) => (fallback, keep_for.min(RETRY_FAILED_AFTER)),
             };
-            counts.count(answer);
             if let Some(shared) = shared.upgrade() {
                 lock(&shared.table).cache.insert(digest, tier, Instant::now(), keep_for);
             }
@@ -194,12 +244,14 @@ impl TierLookup for CachedTierLookup {
     fn find(&self, parts: &Parts) -> Found {
         let Some(key) = self.extractor.extract(parts) else { return Found::Now(None, self.unknown.tier) };
         let digest = self.shared.digester.digest(&key);
-        let remembered = lock(&self.shared.table).cache.get(digest, Instant::now());
+        let remembered = lock(&self.shared.table).known(digest, Instant::now());
         match remembered {
             Some(tier) => {
                 count(&self.counts.remembered);
-                let (key, tier) = self.unknown.budget(key, tier);
-                Found::Now(key, tier)
+                match self.found(key, tier) {
+                    (key, FoundTier::Numbered(tier)) => Found::Now(key, tier),
+                    (key, FoundTier::Own(numbers)) => Found::Own(key, numbers),
+                }
             }
             None => self.look_up(key, digest),
         }
@@ -207,6 +259,14 @@ impl TierLookup for CachedTierLookup {
 
     fn extractor(&self) -> &dyn KeyExtractor {
         &*self.extractor
+    }
+
+    fn unknown_tier(&self) -> u8 {
+        self.unknown.tier
+    }
+
+    fn max_own(&self) -> usize {
+        self.max_own
     }
 
     #[cfg(feature = "metrics")]
@@ -228,6 +288,10 @@ impl TierLookup for CachedTierLookup {
         if self.max_lookups == 0 {
             return Err(ConfigError::new("lookups", 0, "at least one lookup at a time, or no tier is ever known"));
         }
+        if self.max_own > MOST_OWN {
+            let rule = format!("at most {MOST_OWN} different numbers are kept; lower it");
+            return Err(ConfigError::new("own_numbers", self.max_own, rule));
+        }
         if self.deadline.is_zero() {
             return Err(ConfigError::new("deadline of lookups", "0", "a lookup needs some time"));
         }
@@ -237,8 +301,39 @@ impl TierLookup for CachedTierLookup {
 
 impl Shared {
     fn new(entries: usize) -> Arc<Self> {
-        let table = Table { cache: TierCache::new(entries), running: HashMap::new(), last_waiter: 0 };
-        Arc::new(Self { digester: Digester::default(), table: Mutex::new(table) })
+        let (cache, own) = (TierCache::new(entries), OwnNumbers::new());
+        let table = Table { cache, own, running: HashMap::new(), last_waiter: 0 };
+        Arc::new(Self { digester: Digester::default(), table: Mutex::new(table), logged: AtomicBool::new(false) })
+    }
+
+    /// Finds a place for numbers of an identity's own.
+    ///
+    /// # Errors
+    ///
+    /// If they may not stand beside the tiers, or there are too many others.
+    fn own(
+        &self,
+        policy: Option<&Policy>,
+        numbers: Algorithm,
+        (most, keep_for): (usize, Duration),
+    ) -> Result<IdentityTier, LookupFailed> {
+        let name = policy.map_or("", Policy::name);
+        let refuse = |why: &dyn fmt::Display| {
+            if !self.logged.swap(true, Ordering::Relaxed) {
+                log::warn(&format_args!(
+                    "a lookup of the limit {name:?} returned numbers that are not used: {why}. The lookup counts as \
+                     failed. This is logged once"
+                ));
+            }
+            LookupFailed
+        };
+        if let Some(Err(error)) = policy.map(|policy| policy.with_own(numbers)) {
+            return Err(refuse(&error));
+        }
+        let place = lock(&self.table).own.insert(numbers, Instant::now(), (most, keep_for));
+        place.map(IdentityTier::Own).ok_or_else(|| {
+            refuse(&format_args!("{most} different ones are in use; raise own_numbers, or round what the rows say"))
+        })
     }
 }
 
@@ -254,10 +349,10 @@ struct Counts {
 }
 
 impl Counts {
-    fn count(&self, answer: Result<Option<u8>, LookupFailed>) {
+    fn count(&self, answer: Result<IdentityTier, LookupFailed>) {
         count(match answer {
-            Ok(Some(_)) => &self.found,
-            Ok(None) => &self.unknown,
+            Ok(IdentityTier::Known(_) | IdentityTier::Own(_)) => &self.found,
+            Ok(IdentityTier::Unknown | IdentityTier::NeverLookedUp) => &self.unknown,
             Err(LookupFailed) => &self.failed,
         });
     }
@@ -280,6 +375,22 @@ fn count(count: &AtomicU64) {
 }
 
 impl Table {
+    /// The tier, until it expires.
+    fn known(&mut self, digest: Digest, now: Instant) -> Option<IdentityTier> {
+        let tier = self.cache.get(digest, now);
+        self.if_there(tier)
+    }
+
+    /// The last known tier, expired or not.
+    fn last(&self, digest: Digest) -> Option<IdentityTier> {
+        self.if_there(self.cache.last(digest))
+    }
+
+    /// Leaves out numbers that were given up.
+    fn if_there(&self, tier: Option<IdentityTier>) -> Option<IdentityTier> {
+        tier.filter(|tier| if let IdentityTier::Own(place) = tier { self.own.has(*place) } else { true })
+    }
+
     /// Removes a lookup that is over, unless a later one has taken its place.
     ///
     /// A request that comes after this starts another lookup, even if an earlier request has not fetched the result of

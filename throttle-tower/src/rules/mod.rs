@@ -195,11 +195,12 @@
 //! | field | value | default |
 //! |---|---|---|
 //! | `tiers` | a table of tiers, each with an algorithm; their order is that of their [numbers](throttle_core::Policy::tiered) | required |
-//! | `lookup` | a registered lookup | required |
+//! | `lookup` | a registered lookup of a tier's name, or of [numbers of the identity's own](crate::plans::Tier::own) | required |
 //! | `unknown` | the tier of identities that the lookup does not know | required |
 //! | `on-change` | `"keep"`, `"proportional"`, `"reset"`: see [`Carry`](crate::Carry) | `"keep"` |
 //! | `cache` | `{ identities = 10_000, keep-for = "1m" }` | these |
 //! | `lookups` | `{ at-once = 256, deadline = "1s" }` | these |
+//! | `own-numbers` | a whole number up to 65,536: how many different [numbers of their own](crate::plans::Plans::own_numbers) identities may have | `1_000` |
 //! | `unknown-as-missing` | `true`: see [`unknown_as_missing`](crate::plans::Plans::unknown_as_missing) | `false` |
 //!
 //! # Requests in flight

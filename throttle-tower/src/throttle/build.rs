@@ -46,8 +46,21 @@ pub(super) fn unshared<B: Backend>(
     let prepared = Arc::new(backend.prepare(set)?);
     let announced = Arc::new(Announced::new(B::set(&prepared).policies(), responses));
     let uses = Uses::of(&applied, &permits);
-    let (queues, share, replaced) = (Arc::default(), None, Arc::default());
-    Ok(Shared { backend, built_on, prepared, applied, uses, permits, queues, share, options, announced, replaced })
+    let (queues, share, replaced, own_sets) = (Arc::default(), None, Arc::default(), Arc::default());
+    Ok(Shared {
+        backend,
+        built_on,
+        prepared,
+        applied,
+        uses,
+        permits,
+        queues,
+        share,
+        options,
+        announced,
+        replaced,
+        own_sets,
+    })
 }
 
 /// Tells the observers what the layer runs on.

@@ -30,6 +30,7 @@ mod observed;
 #[cfg(any(feature = "metrics", feature = "offenders", feature = "tracing"))]
 mod observed_limits;
 mod options;
+mod own_sets;
 mod permits;
 mod queues;
 #[cfg(feature = "rules")]

@@ -7,6 +7,7 @@ use http::request::Parts;
 use throttle_core::Backend;
 
 use super::ask::{Asked, Lookup, call};
+use crate::limit::FoundTier;
 use crate::throttle::shared::Shared;
 
 /// Waits for all keys of a request that need a lookup, all at the same time, and adds their calls.
@@ -28,7 +29,13 @@ pub(super) async fn look_up<B: Backend>(
                 continue;
             };
             match call(shared, *policy, *cost, key, parts) {
-                Ok(call) => asked.calls[*policy] = call.in_tier(tier),
+                Ok(call) => match tier {
+                    FoundTier::Numbered(tier) => asked.calls[*policy] = call.in_tier(tier),
+                    FoundTier::Own(numbers) => {
+                        asked.calls[*policy] = call;
+                        asked.add_own(*policy, numbers);
+                    }
+                },
                 Err(refusal) => return Poll::Ready(Err(refusal)),
             }
             // In order: of several keys that are missing at once, the first one's rule decides.

@@ -1,5 +1,6 @@
 //! Runs the steps of a request up to the point where it is passed on or refused.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -12,6 +13,7 @@ use super::ask::{self, Asked, Lookup};
 use super::decide::{self, Decided};
 use super::judge::{Admitted, Judged, judge, judge_decision};
 use super::look_up::look_up;
+use super::own_numbers;
 use super::refuse_early::{Early, refuse_early};
 use super::wait_queue;
 use crate::throttle::event::Outcome;
@@ -38,7 +40,23 @@ pub(in crate::throttle) fn start<B: Backend>(shared: &Arc<Shared<B>>, parts: &mu
     if let Err(refusal) = ask::ask(shared, parts, &mut asked, &mut lookups) {
         return Started::Judged(Judged::Refuse(*refusal));
     }
-    if lookups.is_empty() && !wait_queue::is_behind_others(shared, &asked.calls) {
+    if !lookups.is_empty() {
+        return Started::Waits(asked, lookups);
+    }
+    if asked.own.is_some() { start_with_own(shared, asked, parts) } else { start_asked(shared, asked, parts) }
+}
+
+/// Judges a request with numbers of its own, if nothing has to be waited for.
+#[cold]
+#[inline(never)]
+fn start_with_own<B: Backend>(shared: &Arc<Shared<B>>, mut asked: Asked, parts: &mut Parts) -> Started {
+    let shared = own_numbers::with_own(shared, &mut asked);
+    start_asked(&shared, asked, parts)
+}
+
+#[inline(always)]
+fn start_asked<B: Backend>(shared: &Arc<Shared<B>>, asked: Asked, parts: &mut Parts) -> Started {
+    if !wait_queue::is_behind_others(shared, &asked.calls) {
         if let Some(saturated) = decide::saturated(shared, &asked.needs) {
             return Started::Judged(judge(shared, saturated, &asked, parts));
         }
@@ -48,7 +66,7 @@ pub(in crate::throttle) fn start<B: Backend>(shared: &Arc<Shared<B>>, parts: &mu
             return Started::Judged(judge_decision(shared, decision, Outcome::Admitted, &asked, parts));
         }
     }
-    Started::Waits(asked, lookups)
+    Started::Waits(asked, Vec::new())
 }
 
 /// Judges a request that has to wait. Every wait is bounded: lookups and the store have a deadline each, and a queue
@@ -60,34 +78,39 @@ pub(in crate::throttle) async fn finish<B: Backend>(
     mut parts: Parts,
 ) -> (Judged, Parts) {
     let judged = match decided(&shared, &mut asked, lookups, &parts).await {
-        Ok(decided) => judge(&shared, decided, &asked, &mut parts),
+        Ok((shared, decided)) => judge(&shared, decided, &asked, &mut parts),
         Err(refusal) => Judged::Refuse(*refusal),
     };
     (judged, parts)
 }
 
+/// Returns what the request was decided by, too.
+///
 /// # Errors
 ///
 /// The refusal, where a required key is missing.
-async fn decided<B: Backend>(
-    shared: &Arc<Shared<B>>,
+async fn decided<'a, B: Backend>(
+    layer: &'a Arc<Shared<B>>,
     asked: &mut Asked,
     lookups: Vec<Lookup>,
     parts: &Parts,
-) -> Result<Decided, Box<Response<Bytes>>> {
+) -> Result<(Cow<'a, Arc<Shared<B>>>, Decided), Box<Response<Bytes>>> {
+    let mut shared = own_numbers::decided_by(layer, asked);
     if !lookups.is_empty() {
         let unknown: SmallVec<[usize; 2]> = lookups.iter().map(|lookup| lookup.policy).collect();
-        let early = refuse_early(shared, asked, &unknown).await;
+        let early = refuse_early(&shared, asked, &unknown).await;
         if let Early::Refused(decided) = early {
-            return Ok(*decided);
+            return Ok((shared, *decided));
         }
-        look_up(shared, asked, lookups, parts).await?;
+        look_up(layer, asked, lookups, parts).await?;
+        shared = own_numbers::decided_by(layer, asked);
         if let Early::Failed(error) = early {
-            return Ok(Decided::Failed(error));
+            return Ok((shared, Decided::Failed(error)));
         }
     }
-    if shared.uses.queues {
-        return Ok(wait_queue::decide(shared, asked).await);
-    }
-    Ok(decide::decide(shared, asked).await)
+    let decided = match shared.uses.queues {
+        true => wait_queue::decide(&shared, asked).await,
+        false => decide::decide(&shared, asked).await,
+    };
+    Ok((shared, decided))
 }
