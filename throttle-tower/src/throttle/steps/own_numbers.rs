@@ -9,14 +9,7 @@ use crate::log;
 use crate::throttle::shared::Shared;
 
 /// What a request is decided by: the limits of the layer, or those with its own numbers.
-#[inline]
 pub(super) fn decided_by<'a, B: Backend>(shared: &'a Arc<Shared<B>>, asked: &mut Asked) -> Cow<'a, Arc<Shared<B>>> {
-    if asked.own.is_none() { Cow::Borrowed(shared) } else { with_own(shared, asked) }
-}
-
-#[cold]
-#[inline(never)]
-pub(super) fn with_own<'a, B: Backend>(shared: &'a Arc<Shared<B>>, asked: &mut Asked) -> Cow<'a, Arc<Shared<B>>> {
     let Some(own) = &asked.own else { return Cow::Borrowed(shared) };
     match shared.with_own(own) {
         Ok(own) => Cow::Owned(own),

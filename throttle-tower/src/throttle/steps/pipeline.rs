@@ -22,7 +22,7 @@ use crate::throttle::shared::Shared;
 /// How far a request comes without waiting.
 pub(in crate::throttle) enum Started {
     Judged(Judged),
-    /// It has to wait for a key, the store or its turn.
+    /// It has to wait for a key, the store or its turn, or has numbers of its own.
     Waits(Asked, Vec<Lookup>),
 }
 
@@ -40,23 +40,8 @@ pub(in crate::throttle) fn start<B: Backend>(shared: &Arc<Shared<B>>, parts: &mu
     if let Err(refusal) = ask::ask(shared, parts, &mut asked, &mut lookups) {
         return Started::Judged(Judged::Refuse(*refusal));
     }
-    if !lookups.is_empty() {
-        return Started::Waits(asked, lookups);
-    }
-    if asked.own.is_some() { start_with_own(shared, asked, parts) } else { start_asked(shared, asked, parts) }
-}
-
-/// Judges a request with numbers of its own, if nothing has to be waited for.
-#[cold]
-#[inline(never)]
-fn start_with_own<B: Backend>(shared: &Arc<Shared<B>>, mut asked: Asked, parts: &mut Parts) -> Started {
-    let shared = own_numbers::with_own(shared, &mut asked);
-    start_asked(&shared, asked, parts)
-}
-
-#[inline(always)]
-fn start_asked<B: Backend>(shared: &Arc<Shared<B>>, asked: Asked, parts: &mut Parts) -> Started {
-    if !wait_queue::is_behind_others(shared, &asked.calls) {
+    // A request with numbers of its own is rare, and its limits may have to be made.
+    if lookups.is_empty() && asked.own.is_none() && !wait_queue::is_behind_others(shared, &asked.calls) {
         if let Some(saturated) = decide::saturated(shared, &asked.needs) {
             return Started::Judged(judge(shared, saturated, &asked, parts));
         }
@@ -66,7 +51,7 @@ fn start_asked<B: Backend>(shared: &Arc<Shared<B>>, asked: Asked, parts: &mut Pa
             return Started::Judged(judge_decision(shared, decision, Outcome::Admitted, &asked, parts));
         }
     }
-    Started::Waits(asked, Vec::new())
+    Started::Waits(asked, lookups)
 }
 
 /// Judges a request that has to wait. Every wait is bounded: lookups and the store have a deadline each, and a queue
