@@ -9,7 +9,7 @@
 //! [`decide`] is the same decision on a state whose algorithm is known when the code is compiled.
 
 use super::carry::{Carry, Conversion};
-use super::kin::{BEFORE_ALL, Kin, KinState, States, Writer, evict};
+use super::kin::{BEFORE_ALL, Kin, KinState, MOST_KIN, States, Writer, evict, make_place};
 use super::stored::Repr;
 use super::transition::{Transition, ask};
 use super::verdict::{NEVER, Standing, Taken};
@@ -21,7 +21,7 @@ pub(crate) struct Cell<'a> {
     by: Writer<'a>,
     /// How units that other parameters counted count under these.
     rule: Carry,
-    /// At least one. The state that was charged last stands first.
+    /// At least one. The state that was charged last stands first, and lent ones stand last.
     states: States<'a>,
     /// The place of the state of the parameters that decide, if they have one.
     own: Option<usize>,
@@ -32,6 +32,11 @@ pub(crate) struct Cell<'a> {
     lag: u64,
     /// Whether `at` counts only until the first charge; later requests are decided at the clock's time.
     until_charged: bool,
+    /// How many of the states are another cell's. The own state begins with what they count, and they stay there. None
+    /// once there is an own state.
+    lent: u16,
+    /// Whether no state that counts anything may be forgotten for another one, because they are many keys' states.
+    is_shared: bool,
 }
 
 impl<'a> Cell<'a> {
@@ -45,13 +50,29 @@ impl<'a> Cell<'a> {
     pub(crate) fn new(by: Writer<'a>, repr: Repr, at: Timestamp) -> Self {
         let mut states = States::new();
         states.push(Kin::alone(by.clone(), repr));
-        Self { by, rule: Carry::Keep, states, own: Some(0), has_begun: false, at, lag: 0, until_charged: false }
+        Self::of(by, Carry::Keep, states, at)
     }
 
     /// A key's states, at least one, that any parameters wrote.
     pub(crate) fn of(by: Writer<'a>, rule: Carry, states: States<'a>, at: Timestamp) -> Self {
         let own = states.iter().position(|kin| kin.by.is_alike(&by));
-        Self { by, rule, states, own, has_begun: false, at, lag: 0, until_charged: false }
+        Self { by, rule, states, own, has_begun: false, at, lag: 0, until_charged: false, lent: 0, is_shared: false }
+    }
+
+    /// The cell of a key whose parameters are to begin with what others count, which are added. Without others it is
+    /// [fresh](Self::or_fresh).
+    pub(crate) fn unbegun(by: Writer<'a>, at: Timestamp) -> Self {
+        Self::of(by, Carry::Keep, States::new(), at)
+    }
+
+    /// Begins the own state as an unused one, where there is no state at all.
+    pub(crate) fn or_fresh(mut self) -> Self {
+        if self.states.is_empty() {
+            let repr = self.by.fresh_repr();
+            self.states.push(Kin::alone(self.by.clone(), repr));
+            self.own = Some(0);
+        }
+        self
     }
 
     /// Sets the clock's own time, which may be behind the instant that counts.
@@ -67,13 +88,26 @@ impl<'a> Cell<'a> {
         self
     }
 
+    /// Forgets no state that counts anything. While there are too many, other parameters than theirs admit nothing.
+    pub(crate) fn shared(mut self) -> Self {
+        self.is_shared = true;
+        self
+    }
+
+    /// The states as one key's, which is to keep them for itself.
+    pub(crate) fn unshared(mut self) -> Self {
+        self.is_shared = false;
+        self
+    }
+
     /// Whether a refusal has changed the states.
     pub(crate) fn has_begun(&self) -> bool {
         self.has_begun
     }
 
     /// The states; that which was charged last stands first.
-    pub(crate) fn into_states(self) -> States<'a> {
+    pub(crate) fn into_states(mut self) -> States<'a> {
+        self.return_lent();
         self.states
     }
 
@@ -89,9 +123,27 @@ impl<'a> Cell<'a> {
                 self.states.push(kin.clone());
             }
         }
+        // The first charge counts all of them, and forgets those that are too many.
         self.own = self.states.iter().position(|kin| kin.by.is_alike(&self.by));
-        evict(&mut self.states, self.own.unwrap_or(0));
-        self.own = self.states.iter().position(|kin| kin.by.is_alike(&self.by));
+    }
+
+    /// Reads the states of another cell, too, until the own state begins. They stay where they are.
+    pub(crate) fn read_states_of(&mut self, other: &Self) {
+        if self.own.is_none() {
+            let before = self.states.len();
+            self.states.extend(other.states.iter().filter(|kin| !kin.is_idle(self.at)).cloned());
+            self.lent += (self.states.len() - before) as u16;
+        }
+    }
+
+    fn return_lent(&mut self) {
+        self.states.truncate(self.states_here());
+        self.lent = 0;
+    }
+
+    /// How many states are not lent.
+    fn states_here(&self) -> usize {
+        self.states.len() - usize::from(self.lent)
     }
 
     /// µs until `cost` is admitted: 0 for now, [`NEVER`] for a cost above the capacity.
@@ -129,11 +181,21 @@ impl<'a> Cell<'a> {
         self.charge_kin(own, cost);
     }
 
+    /// Charges a cost to every state, as far as units remain there, and begins none.
+    pub(crate) fn debit_all(&mut self, cost: u64) {
+        for kin in &mut self.states {
+            kin.debit(self.at, cost);
+        }
+    }
+
     /// Notes that a cost was refused. A request of parameters without a state of their own changes nothing, unless the
     /// others' states would lock it out for longer than its own limit ever would: then its own state begins now.
     pub(crate) fn refuse(&mut self, cost: u64) {
         if self.is_locked(cost) {
-            let (own, place) = (self.converted(), self.states.len());
+            let own = self.converted();
+            self.return_lent();
+            self.make_place();
+            let place = self.states.len();
             self.states.push(own);
             evict(&mut self.states, place);
             (self.own, self.has_begun) = (Some(self.states.len() - 1), true);
@@ -191,6 +253,7 @@ impl<'a> Cell<'a> {
             Some(place) => self.states.remove(place),
             None => self.converted(),
         };
+        self.return_lent();
         if starts_anew {
             self.states.clear();
         }
@@ -208,7 +271,10 @@ impl<'a> Cell<'a> {
     fn charge_kin(&mut self, mut own: Kin<'a>, cost: u64) {
         let (at, capacity) = (self.at, self.by.capacity());
         if self.rule == Carry::Keep {
-            self.states.retain(|kin| !kin.is_forgotten(at, capacity));
+            if !self.is_shared {
+                self.states.retain(|kin| !kin.is_forgotten(at, capacity));
+            }
+            self.make_place();
             for kin in &mut self.states {
                 if kin.state.since == BEFORE_ALL {
                     kin.state.since = at.as_micros();
@@ -226,6 +292,20 @@ impl<'a> Cell<'a> {
         self.states.insert(0, own);
         self.own = Some(0);
         evict(&mut self.states, 0);
+    }
+
+    fn make_place(&mut self) {
+        if self.is_shared {
+            make_place(&mut self.states, self.at);
+        }
+    }
+
+    /// µs until there is a place for an own state.
+    fn wait_for_place(&self) -> u64 {
+        if !self.is_shared || self.own.is_some() || self.states_here() <= MOST_KIN {
+            return 0;
+        }
+        self.states[..self.states_here()].iter().map(|kin| kin.standing(self.at).reset).min().unwrap_or(0)
     }
 
     /// The own state that begins now.
@@ -253,7 +333,7 @@ impl<'a> Cell<'a> {
     /// used up, takes to recover.
     fn is_locked(&self, cost: u64) -> bool {
         let may_be = self.own.is_none() && self.rule == Carry::Keep && cost > 0 && cost <= self.by.capacity();
-        may_be && self.wait_from_at(cost) > self.by.recovers_in(self.at)
+        may_be && self.wait_for_place() == 0 && self.wait_from_at(cost) > self.by.recovers_in(self.at)
     }
 
     fn wait_from_at(&self, cost: u64) -> u64 {
@@ -269,14 +349,15 @@ impl<'a> Cell<'a> {
             let conversion = self.conversion_from(kin);
             kin.by.wait(&kin.state.repr, self.at, conversion.from - conversion.most(cost))
         });
-        waits.max().unwrap_or(0)
+        waits.max().unwrap_or(0).max(self.wait_for_place())
     }
 
     fn standing_at(&self) -> Standing {
         if let Some(own) = self.own {
             return self.states[own].standing(self.at);
         }
-        match self.used().0 {
+        let used = if self.wait_for_place() > 0 { self.by.capacity() } else { self.used().0 };
+        match used {
             0 => self.by.standing(&self.by.fresh_repr(), self.at),
             used => {
                 let remaining = self.by.capacity() - used;

@@ -138,3 +138,12 @@ pub(super) fn evict(states: &mut States<'_>, kept: usize) {
         states.remove(least);
     }
 }
+
+/// Forgets a state that counts nothing, if there are too many for another one beside them.
+pub(super) fn make_place(states: &mut States<'_>, at: Timestamp) {
+    if states.len() > MOST_KIN
+        && let Some(idle) = states.iter().position(|kin| kin.is_idle(at))
+    {
+        states.remove(idle);
+    }
+}

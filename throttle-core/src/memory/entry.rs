@@ -37,39 +37,63 @@ impl<'a> Entry<'a> {
             return Self::load(in_force, label, index, now, shard, shared);
         }
         let policy = in_force.version.policy;
+        let bucket = Label::overflow(policy, in_force.tier);
         // An overflow bucket is not counted, so it needs no room.
         let reserved = cost > 0 && !label.is_overflow() && shard.make_room(now, kept, shared);
         if let Some(index) = shard.overflow_bucket(policy, in_force.tier) {
-            let bucket = Label::overflow(policy, in_force.tier);
-            let (bucket, cell) = Self::load(in_force, bucket, index, now, shard, shared);
+            let (bucket, mut cell) = Self::load(in_force, bucket, index, now, shard, shared);
             if !reserved {
+                Self::read_other_buckets(&mut cell, in_force, now, shard, shared);
                 return (bucket, cell);
             }
             // There is room again. The key may have used units of the shared buckets, and those stay used.
-            let mut own = cell.clone();
+            let mut own = cell.clone().unshared();
             bucket.store(cell, false, shard, shared);
             Self::add_other_buckets(&mut own, in_force, now, shard, shared);
             return (Self { in_force, label, place: Place::New { reserved } }, own.until_charged());
         }
-        let mut cell = Self::fresh(in_force, now, shard);
+        let mut cell = Self::unbegun(in_force, now, shard);
         if reserved {
             Self::add_other_buckets(&mut cell, in_force, now, shard, shared);
-        }
-        let (label, cell) = if cost > 0 && !reserved {
-            (Label::overflow(policy, in_force.tier), cell)
         } else {
-            (label, cell.until_charged())
-        };
+            Self::read_other_buckets(&mut cell, in_force, now, shard, shared);
+        }
+        let cell = cell.or_fresh();
+        let (label, cell) = if cost > 0 && !reserved { (bucket, cell) } else { (label, cell.until_charged()) };
         (Self { in_force, label, place: Place::New { reserved } }, cell)
     }
 
-    /// Adds the states of the overflow buckets of the policy's other tiers to those of a key that gets a slot.
+    /// Adds the states of the policy's other overflow buckets to those of a key that gets a slot.
     fn add_other_buckets(
         cell: &mut Cell<'a>,
         in_force: &'a InForce,
         now: Timestamp,
         shard: &mut LockedShard<'_>,
         shared: &'a Shared,
+    ) {
+        Self::each_other_bucket(in_force, now, shard, shared, |bucket| cell.add_kin_of(bucket));
+    }
+
+    /// Reads the states of the policy's other overflow buckets, for parameters that begin in the bucket of own numbers.
+    /// A tier's bucket was begun with the first charge of any, so it has counted all that it should.
+    fn read_other_buckets(
+        cell: &mut Cell<'a>,
+        in_force: &'a InForce,
+        now: Timestamp,
+        shard: &mut LockedShard<'_>,
+        shared: &'a Shared,
+    ) {
+        if in_force.is_own() {
+            Self::each_other_bucket(in_force, now, shard, shared, |bucket| cell.read_states_of(bucket));
+        }
+    }
+
+    fn each_other_bucket(
+        in_force: &'a InForce,
+        now: Timestamp,
+        shard: &mut LockedShard<'_>,
+        shared: &'a Shared,
+        mut read: impl FnMut(&Cell<'a>),
     ) {
         if shard.rest.overflow_buckets() == 0 {
             return;
@@ -78,7 +102,7 @@ impl<'a> Entry<'a> {
             let label = Label::overflow(other.version.policy, bucket);
             if let Some(index) = shard.find(label) {
                 let (entry, states) = Self::load(other, label, index, now, shard, shared);
-                cell.add_kin_of(&states);
+                read(&states);
                 entry.store(states, false, shard, shared);
             }
         }
@@ -135,6 +159,15 @@ impl<'a> Entry<'a> {
         Cell::fresh(in_force.writer(), shard.earliest(now)).behind(now)
     }
 
+    /// The cell of a key without a slot, which adds or reads what the buckets count.
+    fn unbegun(in_force: &'a InForce, now: Timestamp, shard: &LockedShard<'_>) -> Cell<'a> {
+        match in_force.is_own() {
+            true => Cell::unbegun(in_force.writer(), shard.earliest(now)).behind(now),
+            // A tier's bucket that is not there counts nothing.
+            false => Self::fresh(in_force, now, shard),
+        }
+    }
+
     /// Moves the states out of the slot at an index.
     fn load(
         in_force: &'a InForce,
@@ -153,6 +186,7 @@ impl<'a> Entry<'a> {
         // Units of a shared bucket stay used under every rule: a key that never changed its tier may have used them.
         let rule = in_force.carry.filter(|_| !label.is_overflow()).unwrap_or(Carry::Keep);
         let cell = Cell::of(in_force.writer(), rule, shard.take_states(content, writer, shared), at).behind(now);
+        let cell = if label == Label::overflow(label.policy(), Policy::OWN) { cell.shared() } else { cell };
         (Self { in_force, label, place: Place::Slot { index, small: writer.is_small() } }, cell)
     }
 
@@ -178,7 +212,13 @@ impl<'a> Entry<'a> {
         let policy = self.in_force.version.policy;
         for (bucket, in_force) in Self::other_buckets(self.in_force, shared) {
             let label = Label::overflow(policy, bucket);
-            if bucket == Policy::OWN && shard.find(label).is_none() {
+            if bucket == Policy::OWN {
+                // Numbers that have no state there begin with what the tiers' buckets count.
+                if let Some(index) = shard.find(label) {
+                    let (other, mut cell) = Entry::load(in_force, label, index, now, shard, shared);
+                    cell.debit_all(cost);
+                    other.store(cell, false, shard, shared);
+                }
                 continue;
             }
             let (other, mut cell) = Entry::locate(in_force, label, (cost, now), shard, &[], shared);
@@ -193,9 +233,11 @@ impl<'a> Entry<'a> {
         in_force: &'b InForce,
         shared: &'b Shared,
     ) -> impl Iterator<Item = (u8, &'b InForce)> + use<'b> {
-        let tiers = shared.policies.get(in_force.version.policy).map_or(&[][..], |policy| policy.tiers());
+        let versions = shared.policies.get(in_force.version.policy);
+        let tiers = versions.map_or(&[][..], |policy| policy.tiers());
+        let has_own = versions.is_some_and(|policy| policy.has_own());
         let own = in_force.tier;
-        let tiers = tiers.iter().map(|tier| (tier.tier, tier)).chain([(Policy::OWN, in_force)]);
+        let tiers = tiers.iter().map(|tier| (tier.tier, tier)).chain(has_own.then_some((Policy::OWN, in_force)));
         tiers.filter(move |(bucket, _)| *bucket != own)
     }
 }

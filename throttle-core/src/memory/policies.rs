@@ -1,6 +1,6 @@
 //! The policies that a store has seen, and every set of parameters that each of them has had.
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
@@ -40,6 +40,11 @@ pub(super) struct InForce {
 }
 
 impl InForce {
+    /// Whether the parameters belong to no tier.
+    pub(super) fn is_own(&self) -> bool {
+        self.tier == Policy::OWN
+    }
+
     /// The parameters, as those of a state.
     pub(super) fn writer(&self) -> Writer<'_> {
         match &self.own {
@@ -61,6 +66,8 @@ pub(super) struct PolicyVersions {
     /// are in force for every set that names the policy, because two sets of parameters in turn would each forget what
     /// the other counted.
     current: AtomicU8,
+    /// Whether some set has had parameters without a number.
+    has_own: AtomicBool,
 }
 
 const TABLE: u8 = 1 << 7;
@@ -174,6 +181,7 @@ impl PolicyVersions {
             later: GrowOnly::new(),
             tier_tables: GrowOnly::new(),
             current: AtomicU8::new(0),
+            has_own: AtomicBool::new(false),
         }
     }
 
@@ -201,9 +209,19 @@ impl PolicyVersions {
         tiers.get(usize::from(tier)).or(tiers.first()).unwrap_or(&self.first)
     }
 
-    /// The parameters in force for each tier; none for a policy without tiers.
+    /// The parameters in force for each tier; those of the policy, if it has no tiers.
     pub(super) fn tiers(&self) -> &[InForce] {
-        self.table(self.current.load(Ordering::Acquire))
+        let current = self.current.load(Ordering::Acquire);
+        match self.table(current) {
+            [] => std::slice::from_ref(self.numbered(current, 0)),
+            tiers => tiers,
+        }
+    }
+
+    /// Whether keys may have been decided by parameters without a number.
+    pub(super) fn has_own(&self) -> bool {
+        // Their states are written and read under a lock, which orders this.
+        self.has_own.load(Ordering::Relaxed)
     }
 
     fn table(&self, number: u8) -> &[InForce] {
@@ -253,6 +271,7 @@ impl PolicyVersions {
     /// The parameters of a policy that stands beside others. They get no number, because numbers are few and never
     /// become free; those that have one keep it.
     fn own(&self, whole: &Policy) -> Arc<[InForce]> {
+        self.has_own.store(true, Ordering::Relaxed);
         let carry = whole.is_tiered().then(|| whole.carry());
         let one = |(tier, policy): (usize, &Policy)| {
             let algorithm = *policy.algorithm();

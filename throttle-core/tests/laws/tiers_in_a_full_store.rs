@@ -98,7 +98,7 @@ fn law_09_a_charge_of_several_policies_counts_in_every_tier_of_each() {
 /// A key with numbers of its own shares a bucket too: all such keys of a policy have one, beside those of the tiers.
 #[test]
 fn law_09_a_change_between_tiers_and_own_numbers_evades_no_shared_bucket() {
-    for carry in [Carry::Keep, Carry::Proportional, Carry::Reset] {
+    for carry in [Carry::Keep, Carry::Reset] {
         let desk = Desk::new();
         let plan = per_hour("p", &[10, 20], carry);
         let own = |count| desk.prepare(plan.with_own(Gcra::new(Rate::per_hour(count))).unwrap());
@@ -116,6 +116,146 @@ fn law_09_a_change_between_tiers_and_own_numbers_evades_no_shared_bucket() {
         assert!(desk.ask(&forty, 0, 5).is_admitted());
         assert_eq!((desk.left(&forty, 0), desk.left(&tiers, 1)), (20, 0), "{carry:?}");
     }
+}
+
+/// A key moves between a tier and numbers of its own while it shares a bucket, in both directions, and also where the
+/// limit has no tiers: what it used before counts after.
+#[test]
+fn law_09_the_first_charge_under_own_numbers_counts_what_the_tiers_have_counted() {
+    for (is_tiered, carry) in [(true, Carry::Keep), (true, Carry::Reset), (false, Carry::Keep)] {
+        let base = match is_tiered {
+            true => per_hour("p", &[10, 20], carry),
+            false => Policy::new("p", Gcra::new(Rate::per_hour(20))).unwrap(),
+        };
+        let tier = u8::from(is_tiered);
+        let own = |count| base.with_own(Gcra::new(Rate::per_hour(count))).unwrap();
+
+        let desk = Desk::new();
+        let (tiers, fifty) = (desk.prepare(base.clone()), desk.prepare(own(50)));
+        assert!(desk.ask(&tiers, tier, 20).statuses()[0].is_overflow());
+        assert_eq!(desk.left(&fifty, 0), 30, "{carry:?}");
+        assert!(!desk.ask(&fifty, 0, 31).is_admitted() && desk.ask(&fifty, 0, 30).is_admitted());
+        assert_eq!((desk.left(&fifty, 0), desk.left(&tiers, tier)), (0, 0), "{carry:?}");
+
+        let desk = Desk::new();
+        let (tiers, fifteen) = (desk.prepare(base.clone()), desk.prepare(own(15)));
+        assert!(desk.ask(&fifteen, 0, 15).statuses()[0].is_overflow());
+        assert_eq!(desk.left(&tiers, tier), 5, "{carry:?}");
+        assert!(desk.ask(&tiers, tier, 5).is_admitted() && !desk.ask(&tiers, tier, 1).is_admitted());
+        let (thirty, tiny) = (desk.prepare(own(30)), desk.prepare(own(3)));
+        assert_eq!(desk.left(&thirty, 0), 10, "the tier has counted 20, the numbers of 15 could not: {carry:?}");
+        assert!(!desk.ask(&tiny, 0, 1).is_admitted() && !desk.ask(&fifteen, 0, 1).is_admitted());
+        desk.clock.advance(Duration::from_secs(3_600));
+        assert!(desk.ask(&tiny, 0, 3).is_admitted() && !desk.ask(&tiny, 0, 1).is_admitted());
+        assert_eq!(desk.left(&thirty, 0), 27, "{carry:?}");
+    }
+}
+
+/// There is room again for a key with numbers of its own that no bucket has a state of.
+#[test]
+fn law_09_a_key_that_gets_a_slot_under_own_numbers_has_used_what_the_tiers_have_counted() {
+    for is_tiered in [true, false] {
+        let base = match is_tiered {
+            true => per_hour("p", &[10, 20], Carry::Keep),
+            false => Policy::new("p", Gcra::new(Rate::per_hour(20))).unwrap(),
+        };
+        let desk = Desk::new();
+        let tiers = desk.prepare(base.clone());
+        assert!(desk.ask(&tiers, u8::from(is_tiered), 20).statuses()[0].is_overflow());
+        let own = desk.prepare(base.with_own(Gcra::new(Rate::per_hour(50))).unwrap());
+        desk.make_room();
+        assert_eq!(desk.left(&own, 0), 30);
+        let decision = desk.ask(&own, 0, 30);
+        assert!(decision.is_admitted() && !decision.statuses()[0].is_overflow());
+        assert!(!desk.ask(&own, 0, 1).is_admitted());
+        assert_eq!(desk.left(&tiers, u8::from(is_tiered)), 0);
+    }
+}
+
+/// All keys with own numbers share one bucket, which has room for eight different numbers: while eight count, ninth ones
+/// wait, because a state that is forgotten would give back what it has counted.
+#[test]
+fn law_09_ninth_own_numbers_in_a_shared_bucket_make_it_forget_nothing() {
+    let desk = Desk::new();
+    let base = per_hour("p", &[1_000], Carry::Keep);
+    let tiers = desk.prepare(base.clone());
+    // All are used up after one unit. The larger a capacity, the slower: 100 s, 200 s, ….
+    let own: Vec<MemorySet> = (1..=9)
+        .map(|n| desk.prepare(base.with_own(Gcra::new(Rate::new(n, seconds(100 * n * n))).burst(n)).unwrap()))
+        .collect();
+    for (n, own) in own[..8].iter().enumerate() {
+        // Each begins with what those before it have counted, and each has room for one unit more.
+        let decision = desk.ask(own, 0, 1);
+        assert!(decision.is_admitted() && decision.statuses()[0].is_overflow(), "{n}");
+    }
+    assert!(own[..8].iter().all(|own| !desk.ask(own, 0, 1).is_admitted()), "all are used up");
+    let ninth = &own[8];
+    let refused = desk.ask(ninth, 0, 1);
+    assert_eq!((refused.is_admitted(), refused.remaining(), desk.left(ninth, 0)), (false, 0, 0), "of 9, 8 are used");
+    assert_eq!(desk.ask(ninth, 0, 10).retry_after(), None, "never");
+    // The first ones are idle after 100 s.
+    assert_eq!(refused.retry_after(), Some(seconds(100)));
+    desk.clock.advance(seconds(100) - Duration::from_micros(1));
+    assert!(!desk.ask(ninth, 0, 1).is_admitted());
+    assert!(own[..8].iter().all(|own| !desk.ask(own, 0, 1).is_admitted()), "nothing was forgotten for it");
+    desk.clock.advance(Duration::from_micros(1));
+    let before: Vec<u64> = own[1..8].iter().map(|own| desk.left(own, 0)).collect();
+    assert!(desk.ask(ninth, 0, 1).is_admitted());
+    let after: Vec<u64> = own[1..8].iter().map(|own| desk.left(own, 0)).collect();
+    assert!(before.iter().zip(&after).all(|(before, after)| before.saturating_sub(1) == *after), "{before:?} {after:?}");
+    assert_eq!(desk.left(&own[0], 0), 0, "the first ones count what the others count");
+    assert_eq!(desk.left(&tiers, 0), 999, "the first eight have drained there");
+}
+
+/// Random charges of keys that share buckets, in tiers and under ever other numbers: whatever a key moves between, it is
+/// admitted no more than the largest burst and what its fastest numbers give back in all the time.
+#[test]
+fn law_09_moving_between_tiers_and_own_numbers_in_a_full_store_buys_nothing() {
+    const LARGEST: u64 = 40;
+    for seed in 0..200_u64 {
+        let desk = Desk::new();
+        let is_tiered = seed % 3 > 0;
+        let base = match is_tiered {
+            true => per_hour("p", &[10, 25], [Carry::Keep, Carry::Reset][(seed % 2) as usize]),
+            false => Policy::new("p", Gcra::new(Rate::per_hour(25))).unwrap(),
+        };
+        // All recover in an hour.
+        let of = |n: u64| base.with_own(Gcra::new(Rate::per_hour((7 * n + seed) % LARGEST + 1))).unwrap();
+        let sets: Vec<MemorySet> =
+            std::iter::once(base.clone()).chain((0..12).map(of)).map(|policy| desk.prepare(policy)).collect();
+        let (mut random, mut admitted, mut seconds_passed) = (seed * 7_919 + 1, 0, 0);
+        let mut below = |most: u64| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (random >> 33) % most
+        };
+        for step in 0..300 {
+            let place = below(2 * sets.len() as u64) as usize;
+            let place = if place < sets.len() { place } else { 0 };
+            let (cost, tier) = (below(6), (below(2) * u64::from(place == 0)) as u8);
+            let left = desk.left(&sets[place], tier);
+            let decision = desk.ask(&sets[place], tier, cost);
+            assert_eq!(decision.is_admitted(), cost <= left, "step {step}: law 3");
+            if decision.is_admitted() {
+                admitted += cost;
+            } else if let Some(wait) = decision.retry_after().filter(|_| below(30) == 0) {
+                desk.clock.advance(wait - Duration::from_micros(1));
+                assert!(desk.left(&sets[place], tier) < cost, "seed {seed}, step {step}: law 2, a microsecond early");
+                desk.clock.advance(Duration::from_micros(1));
+                assert!(desk.left(&sets[place], tier) >= cost, "seed {seed}, step {step}: law 2, after {wait:?}");
+                break;
+            }
+            let most = LARGEST + 1 + LARGEST * seconds_passed / 3_600;
+            assert!(admitted <= most, "seed {seed}, step {step}: {admitted} of {most} after {seconds_passed} s");
+            if below(4) == 0 {
+                seconds_passed += below(200);
+                desk.clock.set(T0.after_micros(seconds_passed * SECOND));
+            }
+        }
+    }
+}
+
+const fn seconds(count: u64) -> Duration {
+    Duration::from_secs(count)
 }
 
 /// What has drained of the next unit is not lost when a charge takes exactly what remains in whole units.
@@ -204,7 +344,6 @@ fn law_09_a_bucket_of_former_limits_that_cannot_hold_a_charge_is_full_by_the_pre
 /// decided at that instant, and all that they are told counts from the clock's time.
 #[test]
 fn law_04_what_a_key_is_told_behind_the_instant_that_counts_is_told_from_the_clock() {
-    let seconds = Duration::from_secs;
     let queue = LeakyBucket::new(Rate::per_second(1)).max_wait(seconds(1)).build().unwrap();
     for (algorithm, delays) in [(Gcra::new(Rate::per_second(1)).burst(2).build().unwrap(), false), (queue, true)] {
         let (clock, policy) = (ManualClock::new(T0), Policy::new("p", algorithm).unwrap());
