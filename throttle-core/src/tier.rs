@@ -119,7 +119,7 @@ impl Policy {
 
     /// The policy for keys with parameters of their own, for example the numbers in a customer's row of a database. They
     /// belong to no tier. A key has one budget in the tiers and under its own parameters: when it moves between them,
-    /// the policy's [`Carry`] applies as between two tiers. Sets with the result stand
+    /// or its own parameters change, the policy's [`Carry`] applies as between two tiers. Sets with the result stand
     /// [beside](Self::beside_existing) those with the tiers, and a store needs no room for it once no set has it.
     ///
     /// ```
@@ -141,14 +141,13 @@ impl Policy {
     ///
     /// # Errors
     ///
-    /// If the algorithm's configuration is out of range, if no tier has such an algorithm, or if it does not meet the
-    /// conditions of [`Carry::Proportional`] with each of the tiers.
+    /// If the algorithm's configuration is out of range, if no tier has such an algorithm, or if the tiers are carried over
+    /// by [`Carry::Proportional`]: two customers' numbers would have to be in proportion too, and neither knows the other.
     pub fn with_own(&self, algorithm: impl IntoAlgorithm) -> Result<Self, ConfigError> {
         let algorithm = algorithm.into_algorithm().map_err(|error| error.in_policy(self.name()))?;
         let mut own = self.clone().beside_existing();
         own.tiers = None;
         own.change_algorithms(|_| algorithm);
-        let own = Tier { name: OWN_NAME.into(), policy: own };
         let tiers = self.tiers.as_ref().map_or(&[][..], |tiers| &tiers.each);
         let mut known = tiers.iter().map(|tier| &tier.policy).chain([self]).map(|policy| policy.algorithm().name());
         if known.all(|known| known != algorithm.name()) {
@@ -156,9 +155,11 @@ impl Policy {
             return Err(ConfigError::new("algorithm", algorithm.name(), rule).in_policy(self.name()));
         }
         if self.carry() == Carry::Proportional {
-            tiers.iter().try_for_each(|tier| in_proportion(self.name(), &own, tier))?;
+            let rule = "numbers of a key's own are in proportion with no other key's; use Carry::Keep or Carry::Reset";
+            return Err(ConfigError::new("carry", "Proportional", rule).in_policy(self.name()));
         }
-        let mut policy = own.policy.clone();
+        let mut policy = own.clone();
+        let own = Tier { name: OWN_NAME.into(), policy: own };
         policy.tiers = Some(Arc::new(Tiers { each: [own].into(), carry: self.carry(), is_own: true }));
         Ok(policy)
     }

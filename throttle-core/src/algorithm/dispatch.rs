@@ -29,13 +29,13 @@ use crate::time::Timestamp;
 /// assert_eq!(second.retry_after_micros(), Some(100_000));
 /// # Ok::<(), throttle_core::ConfigError>(())
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Algorithm {
     pub(super) kind: Kind,
     rate: Rate,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Kind {
     Gcra(Arrival),
     TokenBucket(Leveled<Tokens>),

@@ -107,7 +107,8 @@ pub use isolation::{
     law_11_keys_are_injective, law_11_policies_are_isolated, law_11_reset_all_by_prefix, law_11_reset_one_key,
 };
 pub use own_numbers::{
-    law_08_own_numbers_equal_the_model, law_09_keys_keep_what_they_used_under_numbers_that_are_gone,
+    law_06_racers_in_tiers_and_under_own_numbers_share_one_budget, law_08_own_numbers_equal_the_model,
+    law_09_keys_keep_what_they_used_under_numbers_that_are_gone,
 };
 pub use race::{law_06_exactly_k, law_06_exactly_k_of_mixed_costs};
 pub use sample::Sample;

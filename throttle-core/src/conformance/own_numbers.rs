@@ -1,13 +1,14 @@
 //! Keys with numbers of their own, decided by sets beside the one with the tiers.
 
 use std::collections::HashMap;
+use std::sync::Barrier;
 use std::time::Duration;
 
 use super::fixture::{Fixture, Observed, START, call, micros, start};
 use super::random::Random;
 use super::tiers::{RULES, tiered};
 use super::{Harness, Sample};
-use crate::algorithm::{Algorithm, Carry, Gcra, State};
+use crate::algorithm::{Carry, FixedWindow, Gcra, State};
 use crate::backend::Receipt;
 use crate::key::Key;
 use crate::policy::Policy;
@@ -24,24 +25,51 @@ pub fn law_08_own_numbers_equal_the_model<H: Harness>(sample: &Sample) {
         let harness = start::<H>();
         let plan = tiered("policy", sample, carry);
         let own = own_numbers(&plan);
-        assert_eq!(own.len(), OWN, "{carry:?}");
+        assert_eq!(own.len(), if carry == Carry::Proportional { 0 } else { OWN }, "{carry:?}");
         let sets = std::iter::once(plan).chain(own).map(|policy| Fixture::new(&harness, policy)).collect();
         Trace::new(&harness, sets, seed).run(250, sample.span());
     }
 }
 
-/// Numbers that may stand beside the tiers, all different.
+/// Different numbers that may stand beside the tiers.
 fn own_numbers(plan: &Policy) -> Vec<Policy> {
-    let tiers = || plan.tiers().map(|(_, tier)| tier.algorithm());
-    let recovers = |tier: &Algorithm| tier.rate().period_micros() * tier.capacity() / tier.rate().count();
-    let (least, slowest) = (tiers().map(Algorithm::capacity).min(), tiers().map(recovers).max());
-    let (least, slowest) = (least.unwrap_or(1), slowest.unwrap_or(1));
-    let of = |n: u64| match plan.carry() {
-        // The smallest and slowest of all are in proportion with each.
-        Carry::Proportional => Gcra::new(Rate::new(least, Duration::from_micros((1 + n) * slowest))),
-        _ => Gcra::new(Rate::per_minute(3 + 7 * n)).burst(2 + 3 * n),
-    };
+    let of = |n: u64| Gcra::new(Rate::per_minute(3 + 7 * n)).burst(2 + 3 * n);
     (0..OWN as u64).filter_map(|n| plan.with_own(of(n)).ok()).collect()
+}
+
+/// Law 6: racers in a tier and under three different own numbers share one budget. The largest numbers are asked for more
+/// than they hold, so exactly their units are admitted.
+pub fn law_06_racers_in_tiers_and_under_own_numbers_share_one_budget<H: Harness>() {
+    const RACERS: usize = 32;
+    let harness = start::<H>();
+    let per_hour = |count| FixedWindow::new(Rate::new(count, Duration::from_secs(3_600)));
+    let plan = Policy::tiered("policy", [("tier", per_hour(20))], Carry::Keep).expect("a tier");
+    let own = [10, 40, 100].map(|count| plan.with_own(per_hour(count)).expect("a rate"));
+    let counts = [20, 10, 40, 100];
+    let sets: Vec<_> = std::iter::once(plan).chain(own).map(|policy| Fixture::new(&harness, policy)).collect();
+    let (key, barrier) = (Key::from("key"), Barrier::new(RACERS));
+    let race = |racer: usize| {
+        let (mut random, mut admitted) = (Random::new(racer as u64), [0_u64; 4]);
+        barrier.wait();
+        for round in 0..16 {
+            // Each racer ends with the largest, so that these are asked 8 times each: more often than they hold.
+            let place = if round < 8 { random.below(4) as usize } else { 3 };
+            admitted[place] += u64::from(sets[place].take(&key, 1).is_admitted());
+        }
+        admitted
+    };
+    let admitted = std::thread::scope(|scope| {
+        let racers: Vec<_> = (0..RACERS).map(|racer| scope.spawn(move || race(racer))).collect();
+        racers.into_iter().map(|racer| racer.join().expect("a racer does not panic")).fold(
+            [0; 4],
+            |mut sum, admitted| {
+                sum.iter_mut().zip(admitted).for_each(|(sum, admitted)| *sum += admitted);
+                sum
+            },
+        )
+    });
+    assert!(admitted.iter().zip(counts).all(|(admitted, count)| *admitted <= count), "{admitted:?} of {counts:?}");
+    assert_eq!(admitted.iter().sum::<u64>(), 100, "{admitted:?}: the largest numbers' hundred, once");
 }
 
 /// Law 9: numbers that nobody uses any more leave nothing behind but what a key has used, and one key's numbers change

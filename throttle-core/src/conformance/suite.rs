@@ -58,6 +58,7 @@ macro_rules! __conformance_suite {
                 law_05_nested_charges_all_or_nothing
                 law_05_saturated_member_under_contention
                 law_06_racers_in_all_tiers_share_one_budget
+                law_06_racers_in_tiers_and_under_own_numbers_share_one_budget
                 law_08_composites_equal_the_model
                 law_08_tiers_of_composites_equal_the_model
                 law_09_keys_keep_what_they_used_under_numbers_that_are_gone

@@ -24,8 +24,8 @@ use crate::time::{Clock, SystemClock, Timestamp};
 /// * **Filling it resets nothing.** A refused key stays refused until its wait is over, whatever other keys arrive.
 ///   When the store is full of live keys, new keys share overflow buckets, which may refuse early and never over-admit;
 ///   see [`Status::is_overflow`]. Each tier of a policy has an overflow bucket, and so have all keys with numbers of
-///   their own together. A key that shares one is charged in all of the policy's buckets, whatever the
-///   [`Carry`](crate::Carry) rule.
+///   their own together, for eight different numbers at a time. A key that shares one is charged in all of the policy's
+///   buckets, whatever the [`Carry`](crate::Carry) rule.
 /// * **Private.** Keys are stored permuted or digested under a secret of this process, never raw.
 /// * **Atomic.** A decision of one policy on a known key takes no lock, if its [state](crate::algorithm) takes 16 bytes.
 ///   It reads, and writes nothing if it refuses or peeks. A charge is written if no other thread has changed the key's

@@ -371,6 +371,12 @@ fn own_numbers_stand_beside_the_limit_of_their_name_and_change_nothing_for_it() 
     let other = backend.prepare(set(per_minute("per-user", 6))).unwrap();
     assert_eq!(backend.decide_now(&other, &call()).remaining(), 1, "own numbers keep no name in use");
     assert_eq!(backend.decide_now(&after, &call()).statuses()[0].tier(), Policy::OWN);
+    let seven = backend.prepare(set(per_minute("per-user", 7).replace_existing())).unwrap();
+    assert_eq!(backend.in_force(&Arc::new(other)).unwrap().policies()[0].algorithm().capacity(), 7);
+    assert!(backend.in_force(&after).is_none(), "own numbers are replaced by none");
+    assert_eq!(backend.decide_now(&seven, &call()).remaining(), 0, "six were used before");
+    assert_eq!(backend.decide_now(&after, &call()).remaining(), 92);
+    assert!(!backend.decide_now(&seven, &call()).is_admitted());
 }
 
 #[test]
@@ -385,9 +391,10 @@ fn own_numbers_are_checked_like_any_limit_and_against_the_tiers() {
     let log = plan(Carry::Keep).with_own(SlidingWindow::new(Rate::per_minute(5))).unwrap_err();
     assert_eq!((log.field(), log.value()), ("algorithm", "sliding_window"));
     assert!(log.to_string().ends_with("own numbers have the algorithm of a tier; use gcra"), "{log}");
-    let slow = error(gcra(50, 600), Carry::Proportional);
-    assert!(slow.contains("carry is Proportional between \"free\" and \"own\""), "{slow}");
-    assert!(plan(Carry::Proportional).with_own(gcra(50, 60)).is_ok());
+    // Two of them would have to be in proportion to each other, too.
+    let proportional = "policy \"plan\": carry is Proportional: numbers of a key's own are in proportion with no other \
+                        key's; use Carry::Keep or Carry::Reset";
+    assert_eq!(error(gcra(50, 60), Carry::Proportional), proportional);
     let own = plan(Carry::Reset).with_unit("tokens").unwrap().with_own(gcra(50, 60)).unwrap();
     assert_eq!((own.carry(), own.unit(), own.tier_name(Policy::OWN)), (Carry::Reset, Some("tokens"), Some("own")));
     assert_eq!((own.algorithm().capacity(), own.tier(Policy::OWN).unit()), (50, Some("tokens")));

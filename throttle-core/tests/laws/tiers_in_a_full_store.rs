@@ -202,7 +202,10 @@ fn law_09_ninth_own_numbers_in_a_shared_bucket_make_it_forget_nothing() {
     let before: Vec<u64> = own[1..8].iter().map(|own| desk.left(own, 0)).collect();
     assert!(desk.ask(ninth, 0, 1).is_admitted());
     let after: Vec<u64> = own[1..8].iter().map(|own| desk.left(own, 0)).collect();
-    assert!(before.iter().zip(&after).all(|(before, after)| before.saturating_sub(1) == *after), "{before:?} {after:?}");
+    assert!(
+        before.iter().zip(&after).all(|(before, after)| before.saturating_sub(1) == *after),
+        "{before:?} {after:?}"
+    );
     assert_eq!(desk.left(&own[0], 0), 0, "the first ones count what the others count");
     assert_eq!(desk.left(&tiers, 0), 999, "the first eight have drained there");
 }
