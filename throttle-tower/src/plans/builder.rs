@@ -103,10 +103,9 @@ impl PlansWithoutLookup {
     /// # async fn row_of(key: &str) -> Result<Option<Row>, std::io::Error> { Ok(None) }
     /// let per_customer = plans("per-customer", [("free", Gcra::new(Rate::per_minute(60)))])
     ///     .by(Header::new("x-api-key"))
-    ///     .lookup(async |key: String| -> Result<Option<Tier>, Box<dyn std::error::Error>> {
+    ///     .lookup(async |key: String| -> Result<Option<Tier>, std::io::Error> {
     ///         let Some(row) = row_of(&key).await? else { return Ok(None) };
-    ///         // A row of wrong numbers is an error, so the lookup fails.
-    ///         Ok(Some(Tier::own(Gcra::new(Rate::per_minute(row.per_minute)).burst(row.burst))?))
+    ///         Ok(Some(Tier::own(Gcra::new(Rate::per_minute(row.per_minute)).burst(row.burst))))
     ///     })
     ///     .unknown("free");
     /// ```
@@ -124,7 +123,8 @@ impl PlansWithoutLookup {
     ///   of lookups is running, a further lookup counts as failed and is not called. After a failure the last known
     ///   tier applies, if it is still cached, or else the tier of unknown identities. The lookup is called again after
     ///   a second, or after the cache time if that is shorter. The layer reports neither a failed lookup nor a name
-    ///   that no tier has: log or count those in the lookup.
+    ///   that no tier has: log or count those in the lookup. Numbers that it does not use are logged once for each
+    ///   cause: a number that no limit can have, another algorithm than the tiers', too many different ones.
     /// * It receives an identity as text: the value of a header, a number in decimal, an address with the length of its
     ///   prefix; several parts with commas between. An identity that is not UTF-8 is not looked up: it is unknown.
     ///
@@ -148,7 +148,8 @@ impl PlansWithoutLookup {
             let (answer, names) = (lookup(identity), Arc::clone(&names));
             Box::pin(async move {
                 Ok(match answer.await.into_tier()? {
-                    Some(Tier(Kind::Own(numbers))) => Some(Answered::Own(numbers)),
+                    Some(Tier(Kind::Own(Ok(numbers)))) => Some(Answered::Own(numbers)),
+                    Some(Tier(Kind::Own(Err(error)))) => Some(Answered::Wrong(error)),
                     Some(Tier(Kind::Named(name))) => {
                         let number = names.iter().position(|tier| *tier == name);
                         number.and_then(|number| u8::try_from(number).ok()).map(Answered::Numbered)

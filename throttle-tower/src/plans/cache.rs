@@ -129,6 +129,12 @@ mod tests {
         assert!(remembered > 9_000, "{remembered} of 10,000");
     }
 
+    /// Many are remembered, and few have numbers of their own.
+    #[test]
+    fn an_identity_takes_48_bytes() {
+        assert_eq!(size_of::<Option<Slot>>(), 48);
+    }
+
     #[test]
     fn cache_has_room_for_the_stated_number_in_whole_rows() {
         for (most, slots) in [(0, 8), (8, 8), (9, 12), (12, 12), (1_001, 1_004)] {

@@ -67,14 +67,19 @@ impl Plans {
         self.change(|_, lookup| (lookup.max_lookups, lookup.deadline) = (at_once, deadline))
     }
 
-    /// Sets how many different [numbers of their own](super::Tier::own) identities may have at a time, at most 65,536;
+    /// Sets how many different [numbers of their own](super::Tier::own) identities may have at a time, at most 1,024;
     /// identities with the same numbers count once. When there are as many, those that no request has used for as long
     /// as tiers are [remembered](Self::cache) are given up for new ones. If all are in use, a lookup that returns further
     /// ones counts as [failed](super::PlansWithoutLookup::lookup), which is logged once. Nothing that was used is
     /// forgotten either way. 0 makes all lookups fail that return numbers. Defaults to 1,000.
     ///
-    /// Numbers that a tier could not have count as a failed lookup, too: another algorithm than those of the tiers, or a
-    /// number that [`Carry::Proportional`] does not allow beside them. The first error is logged.
+    /// Numbers that a tier could not have count as a failed lookup, too: a rate or a burst of 0, or another algorithm than
+    /// those of the tiers. So do all numbers with [`Carry::Proportional`], because two customers' numbers would have to be
+    /// in proportion to each other. The first of each kind is logged. Numbers that the backend does not enforce, such as
+    /// a sliding log of more than 10,000 units on Redis, put the identity in the tier of unknown identities.
+    ///
+    /// A layer with several such limits keeps up to 1,024 combinations of their numbers ready. Further ones displace
+    /// those that were not used for long, which costs time and forgets nothing.
     ///
     /// In memory, a decision of a layer with such a customer costs somewhat more than another one, and the customer's
     /// key about 200 bytes.

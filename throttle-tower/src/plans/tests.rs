@@ -636,7 +636,7 @@ fn answer_is_the_number_of_the_named_tier() {
     assert_eq!(None::<&str>.into_tier(), Ok(None));
     assert_eq!(Ok::<_, ()>(Some("free")).into_tier(), named("free"));
     assert_eq!(Ok::<Option<&str>, ()>(None).into_tier(), Ok(None));
-    let own = Tier::own(Gcra::new(Rate::per_minute(7))).unwrap();
+    let own = Tier::own(Gcra::new(Rate::per_minute(7)));
     assert_eq!(Some(own.clone()).into_tier(), Ok(Some(own.clone())));
     assert_eq!(Ok::<_, ()>(Some(own.clone())).into_tier(), Ok(Some(own)));
     assert_eq!(Err::<Option<Tier>, _>("it is away").into_tier(), Err(super::LookupFailed));

@@ -11,11 +11,11 @@ use throttle_core::{Algorithm, ConfigError, IntoAlgorithm};
 /// # struct Row { per_minute: u64, burst: u64 }
 /// let tier_of = |row: Option<Row>| match row {
 ///     Some(row) => Tier::own(Gcra::new(Rate::per_minute(row.per_minute)).burst(row.burst)),
-///     None => Ok(Tier::named("free")),
+///     None => Tier::named("free"),
 /// };
-/// assert!(tier_of(Some(Row { per_minute: 250, burst: 20 })).is_ok());
-/// let error = tier_of(Some(Row { per_minute: 250, burst: 0 })).unwrap_err();
-/// assert_eq!((error.field(), error.value()), ("burst", "0"));
+/// assert!(tier_of(Some(Row { per_minute: 250, burst: 20 })).error().is_none());
+/// let wrong = tier_of(Some(Row { per_minute: 250, burst: 0 }));
+/// assert_eq!(wrong.error().map(|error| (error.field(), error.value())), Some(("burst", "0")));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tier(pub(super) Kind);
@@ -23,7 +23,7 @@ pub struct Tier(pub(super) Kind);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Named(String),
-    Own(Algorithm),
+    Own(Result<Algorithm, ConfigError>),
 }
 
 impl Tier {
@@ -34,11 +34,16 @@ impl Tier {
 
     /// Numbers of the identity's own, instead of a tier's. They have the algorithm of one of the tiers.
     ///
-    /// # Errors
-    ///
-    /// If a number is out of range, as where a limit is built. The error names the field, the value and the bound. A
-    /// lookup that returns it [fails](super::PlansWithoutLookup::lookup); log it there.
-    pub fn own(limit: impl IntoAlgorithm) -> Result<Self, ConfigError> {
-        Ok(Self(Kind::Own(limit.into_algorithm()?)))
+    /// A lookup that returns a number which no limit can have, such as a rate or a burst of 0, counts as
+    /// [failed](super::PlansWithoutLookup::lookup). The first such row of a limit is logged, with the field, the value
+    /// and the bound. To do something else about it, look at the [error](Self::error).
+    pub fn own(limit: impl IntoAlgorithm) -> Self {
+        Self(Kind::Own(limit.into_algorithm()))
+    }
+
+    /// What is wrong with numbers of the identity's own.
+    #[must_use]
+    pub fn error(&self) -> Option<&ConfigError> {
+        if let Self(Kind::Own(Err(error))) = self { Some(error) } else { None }
     }
 }

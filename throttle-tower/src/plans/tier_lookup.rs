@@ -15,7 +15,7 @@ use tokio::time::{Instant, timeout};
 use super::cache::TierCache;
 use super::identity::{Digest, Digester, identity_text};
 use super::identity_tier::{IdentityTier, UnknownIdentities};
-use super::own_numbers::OwnNumbers;
+use super::own_numbers::{OwnNumbers, OwnPlace};
 use super::shared_lookup::{JoinedLookup, SharedLookup};
 use crate::extract::KeyExtractor;
 #[cfg(feature = "metrics")]
@@ -37,7 +37,7 @@ const DEFAULT_DEADLINE: Duration = Duration::from_secs(1);
 /// Different numbers of their own that identities may have, by default.
 const DEFAULT_MAX_OWN: usize = 1_000;
 /// Most that can be set.
-const MOST_OWN: usize = 1 << 16;
+const MOST_OWN: usize = OwnNumbers::MOST;
 /// How long a failed lookup is not repeated, at most.
 const RETRY_FAILED_AFTER: Duration = Duration::from_secs(1);
 
@@ -60,12 +60,14 @@ impl fmt::Display for LookupFailed {
 impl std::error::Error for LookupFailed {}
 
 /// What a lookup has found out.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(super) enum Answered {
     /// The number of the identity's tier.
     Numbered(u8),
     /// Numbers of its own.
     Own(Algorithm),
+    /// Numbers of its own that no limit can have.
+    Wrong(ConfigError),
 }
 
 /// `None` if the lookup does not know the identity.
@@ -95,8 +97,16 @@ pub(super) struct CachedTierLookup {
 struct Shared {
     digester: Digester,
     table: Mutex<Table>,
-    /// Whether it was logged that own numbers were refused.
-    logged: AtomicBool,
+    /// Whether it was logged that own numbers were refused, for each cause.
+    logged: [AtomicBool; 3],
+}
+
+/// Why own numbers are not used.
+#[derive(Clone, Copy)]
+enum Refused {
+    Wrong,
+    BesideTiers,
+    TooMany,
 }
 
 struct Table {
@@ -141,12 +151,18 @@ impl CachedTierLookup {
     /// The key to charge, if there is one, and what the request is decided by.
     fn found(&self, key: Key, tier: IdentityTier) -> (Option<Key>, FoundTier) {
         if let IdentityTier::Own(place) = tier
-            && let Some(numbers) = lock(&self.shared.table).own.get(place, Instant::now())
+            && let Some(numbers) = self.numbers(place)
         {
             return (Some(key), FoundTier::Own(numbers));
         }
         let (key, tier) = self.unknown.budget(key, tier);
         (key, FoundTier::Numbered(tier))
+    }
+
+    /// Numbers of an identity's own; `None` if they were given up.
+    #[cold]
+    fn numbers(&self, at: OwnPlace) -> Option<Arc<Algorithm>> {
+        lock(&self.shared.table).own.get(at, Instant::now())
     }
 
     /// How many lookups are under way.
@@ -225,6 +241,12 @@ impl CachedTierLookup {
                     Some(shared) => shared.own(policy.as_ref(), numbers, (most, keep_for)),
                     None => Err(LookupFailed),
                 },
+                Ok(Some(Answered::Wrong(error))) => {
+                    if let Some(shared) = shared.upgrade() {
+                        shared.log_refused(policy.as_ref(), Refused::Wrong, &error);
+                    }
+                    Err(LookupFailed)
+                }
                 Err(LookupFailed) => Err(LookupFailed),
             };
             counts.count(tier);
@@ -244,14 +266,19 @@ impl TierLookup for CachedTierLookup {
     fn find(&self, parts: &Parts) -> Found {
         let Some(key) = self.extractor.extract(parts) else { return Found::Now(None, self.unknown.tier) };
         let digest = self.shared.digester.digest(&key);
-        let remembered = lock(&self.shared.table).known(digest, Instant::now());
+        let remembered = lock(&self.shared.table).cache.get(digest, Instant::now());
         match remembered {
+            Some(IdentityTier::Own(place)) => match self.numbers(place) {
+                Some(numbers) => {
+                    count(&self.counts.remembered);
+                    Found::Own(Some(key), numbers)
+                }
+                None => self.look_up(key, digest),
+            },
             Some(tier) => {
                 count(&self.counts.remembered);
-                match self.found(key, tier) {
-                    (key, FoundTier::Numbered(tier)) => Found::Now(key, tier),
-                    (key, FoundTier::Own(numbers)) => Found::Own(key, numbers),
-                }
+                let (key, tier) = self.unknown.budget(key, tier);
+                Found::Now(key, tier)
             }
             None => self.look_up(key, digest),
         }
@@ -301,9 +328,9 @@ impl TierLookup for CachedTierLookup {
 
 impl Shared {
     fn new(entries: usize) -> Arc<Self> {
-        let (cache, own) = (TierCache::new(entries), OwnNumbers::new());
+        let (cache, own) = (TierCache::new(entries), OwnNumbers::default());
         let table = Table { cache, own, running: HashMap::new(), last_waiter: 0 };
-        Arc::new(Self { digester: Digester::default(), table: Mutex::new(table), logged: AtomicBool::new(false) })
+        Arc::new(Self { digester: Digester::default(), table: Mutex::new(table), logged: Default::default() })
     }
 
     /// Finds a place for numbers of an identity's own.
@@ -317,23 +344,27 @@ impl Shared {
         numbers: Algorithm,
         (most, keep_for): (usize, Duration),
     ) -> Result<IdentityTier, LookupFailed> {
-        let name = policy.map_or("", Policy::name);
-        let refuse = |why: &dyn fmt::Display| {
-            if !self.logged.swap(true, Ordering::Relaxed) {
-                log::warn(&format_args!(
-                    "a lookup of the limit {name:?} returned numbers that are not used: {why}. The lookup counts as \
-                     failed. This is logged once"
-                ));
-            }
-            LookupFailed
-        };
         if let Some(Err(error)) = policy.map(|policy| policy.with_own(numbers)) {
-            return Err(refuse(&error));
+            self.log_refused(policy, Refused::BesideTiers, &error);
+            return Err(LookupFailed);
         }
         let place = lock(&self.table).own.insert(numbers, Instant::now(), (most, keep_for));
         place.map(IdentityTier::Own).ok_or_else(|| {
-            refuse(&format_args!("{most} different ones are in use; raise own_numbers, or round what the rows say"))
+            let why = format_args!("{most} different ones are in use; raise own_numbers, or round what the rows say");
+            self.log_refused(policy, Refused::TooMany, &why);
+            LookupFailed
         })
+    }
+
+    /// Logs why own numbers are not used, once for each cause: a table may have many such rows.
+    fn log_refused(&self, policy: Option<&Policy>, cause: Refused, why: &dyn fmt::Display) {
+        if !self.logged[cause as usize].swap(true, Ordering::Relaxed) {
+            let name = policy.map_or("", Policy::name);
+            log::warn(&format_args!(
+                "a lookup of the limit {name:?} returned numbers that are not used: {why}. The lookup counts as \
+                 failed. Further ones are not logged"
+            ));
+        }
     }
 }
 
