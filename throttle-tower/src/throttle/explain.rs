@@ -31,8 +31,12 @@ pub(super) async fn explain<B: Backend>(shared: Arc<Shared<B>>, parts: &Parts) -
         looks.push(key.map_or(Call::SKIP, |key| Call::peek(key).in_tier(tier)));
         asks.push(asked);
     }
-    // Numbers that the backend refuses are explained as their lookup's failure: by the tier of unknown identities.
-    let shared = if own.is_empty() { shared } else { shared.with_own(&own).unwrap_or(shared) };
+    let shared = shared.with_own(&mut own, |place, unknown| {
+        looks[place] = looks[place].clone().in_tier(unknown);
+        if let Asks::Units { tier, .. } = &mut asks[place] {
+            *tier = unknown;
+        }
+    });
     let set = B::set(&shared.prepared);
     let decision = match looks.iter().all(|call| call.key().is_none()) {
         true => Decision::not_limited(looks.len()),
