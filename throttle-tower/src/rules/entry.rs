@@ -227,7 +227,7 @@ impl PlansSettings {
         let carry = section.field("on-change").map_or(Some(Carry::Keep), |field| carry(&field));
         let cache = bounds(section, "cache", ["identities", "keep-for"]);
         let lookups = bounds(section, "lookups", ["at-once", "deadline"]);
-        let own_numbers = section.field("own-numbers").and_then(|field| field.number(0, 1 << 16));
+        let own_numbers = section.field("own-numbers").and_then(|field| field.number(0, 1 << 10));
         let as_missing = section.field("unknown-as-missing").as_ref().and_then(Field::boolean);
         Some(Self { carry: carry?, cache, lookups, own_numbers, unknown_as_missing: as_missing.unwrap_or(false) })
     }

@@ -94,7 +94,7 @@ fn plans() -> Table {
 
 fn own_numbers() -> Value {
     let mut most = number("How many different numbers of their own identities may have.", 0);
-    most["maximum"] = json!(1 << 16);
+    most["maximum"] = json!(1 << 10);
     most
 }
 

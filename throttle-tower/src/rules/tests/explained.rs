@@ -149,8 +149,8 @@ async fn lookup_of_a_file_may_answer_with_numbers_of_the_identitys_own() {
     let file = "version = 1\n[[plans]]\nname = \"plan\"\nby = \"api-key\"\nlookup = \"row-of\"\nunknown = \"free\"\n\
                 own-numbers = 1\ntiers = { free = { gcra = { rate = \"60/hour\" } } }";
     let registry = registry().lookup("row-of", |key: String| async move {
-        let count = key.parse().ok();
-        count.map(|count| Tier::own(Gcra::new(Rate::per_hour(count)))).transpose()
+        let count = key.parse().ok()?;
+        Some(Tier::own(Gcra::new(Rate::per_hour(count))))
     });
     let rules = Rules::from_str("throttle.toml", file, registry).unwrap_or_else(|error| panic!("{error}"));
     let memory = || MemoryBackend::builder().clock(ManualClock::default()).build();
