@@ -1,16 +1,17 @@
 #!/bin/sh
-# Runs the tests that need other programs: a Prometheus, a browser, a fuzzer, validators of TOML, a Python package. The
-# last line counts them.
+# Runs the tests that need other programs: a Prometheus, a browser, a fuzzer, validators of TOML, packages of Python and
+# Node.js. The last line counts them.
 #
 #   sh tests/extra.sh                         all of them
 #   THROTTLE_SCREENSHOT=1 sh tests/extra.sh   the same, and takes the picture that examples/dashboard/README.md shows
 #
 # Fails if a test fails or is ignored. No test is left out: if a program is missing and cannot be installed, none runs.
 #
-# Needs Rust and Debian's packages prometheus, chromium, chromium-driver, redis-server, g++ and python3-venv. If one of
-# them is missing, this script installs it with apt-get (as root or with sudo), and says so first. So it does with the
-# Python packages of tests/extra/requirements.txt, in an environment of their own below the target folder. With
-# THROTTLE_NO_INSTALL=1 it stops instead. The tests start servers of their own, on free ports of 127.0.0.1, and end them.
+# Needs Rust and Debian's packages prometheus, chromium, chromium-driver, redis-server, g++, python3-venv, nodejs (20 or
+# later) and npm. If one of them is missing, this script installs it with apt-get (as root or with sudo), and says so
+# first. So it does with the Python packages of tests/extra/requirements.txt and those of Node.js of
+# tests/extra/sdks/package.json, in folders of their own below the target folder. With THROTTLE_NO_INSTALL=1 it stops
+# instead. The tests start servers of their own, on free ports of 127.0.0.1, and end them.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -42,6 +43,8 @@ find_missing() {
     needs chromedriver chromium-driver
     needs redis-server redis-server
     needs c++ g++
+    needs node nodejs
+    needs npm npm
     python3 -c 'import ensurepip' 2>/dev/null || missing="$missing python3-venv"
     # A package that provides two programs is named once.
     missing=$(printf '%s\n' $missing | sort -u | tr '\n' ' ')
@@ -106,6 +109,23 @@ fi
 THROTTLE_PYTHON=$python/bin/python
 PATH=$python/bin:$PATH
 export THROTTLE_PYTHON PATH
+
+# Clients of Node.js that the tests drive, in the same way.
+node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)' ||
+    stop "Node.js is $(node --version), and its clients need 20; install that, then run this again"
+THROTTLE_SDKS=$target/sdks
+list=package-lock.json
+if [ "$(cat "$THROTTLE_SDKS/installed" 2>/dev/null)" != "$(cat tests/extra/sdks/$list)" ]; then
+    [ -z "${THROTTLE_NO_INSTALL:-}" ] || stop "packages are missing in $THROTTLE_SDKS, and THROTTLE_NO_INSTALL is set"
+    echo "==> about to install the packages of tests/extra/sdks/$list into $THROTTLE_SDKS"
+    rm -rf "$THROTTLE_SDKS"
+    mkdir -p "$THROTTLE_SDKS"
+    cp tests/extra/sdks/package.json tests/extra/sdks/$list "$THROTTLE_SDKS"
+    (cd "$THROTTLE_SDKS" && quietly npm ci --ignore-scripts --no-audit --no-fund) || stop "could not install $list"
+    cp tests/extra/sdks/$list "$THROTTLE_SDKS/installed"
+fi
+cp tests/extra/sdks/client.mjs "$THROTTLE_SDKS"
+export THROTTLE_SDKS
 
 echo "==> the example, and the tests of tests/extra"
 cargo build --package dashboard --target-dir "$target"

@@ -12,12 +12,13 @@ cp tests/run.sh "$folder/project/tests/run.sh"
 cp tests/extra.sh "$folder/project/tests/extra.sh"
 cp tests/models.sh "$folder/project/tests/models.sh"
 cp tests/extra/requirements.txt "$folder/project/tests/extra/requirements.txt"
+cp -r tests/extra/sdks "$folder/project/tests/extra/sdks"
 cp .ci/run "$folder/project/.ci/run"
 echo 3 >"$folder/project/tests/floor"
 echo : >"$folder/project/tests/run_sh_test.sh"
 
 # The only programs of this machine that the copies find: no cargo, no redis-server, no sudo.
-for tool in awk bash cat dirname env grep id mktemp rm sh sleep sort tee tr; do
+for tool in awk bash cat cp dirname env grep id mkdir mktemp rm sh sleep sort tee tr; do
     ln -s "$(command -v $tool)" "$folder/bin/$tool"
 done
 
@@ -42,6 +43,11 @@ case $2 in
     venv) /bin/mkdir -p "$last/bin" && /bin/cp "$0" "$last/bin/python" ;;
     pip) [ -z "${NO_PACKAGES:-}" ] ;;
 esac'
+# An old Node.js fails when it is asked for its version.
+# shellcheck disable=SC2016
+pretend node '[ -z "${OLD_NODE:-}" ]'
+# shellcheck disable=SC2016
+pretend npm '[ -z "${NO_CLIENTS:-}" ]'
 
 result='test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s'
 failures=0
@@ -108,8 +114,12 @@ check other_vectors_that_fail fails $run 'FAILED' THROTTLE_GOLDEN=other.json \
 
 check python_packages_asked_not_to_install fails $extra 'THROTTLE_NO_INSTALL is set' THROTTLE_NO_INSTALL=1
 check python_packages_that_cannot_be_installed fails $extra 'could not install' NO_PACKAGES=1
-check python_packages_are_named_before_they_are_installed ok $extra 'about to install the Python packages'
-check all_extra_tests_pass ok $extra 'extra tests: 3 passed, 0 failed' NO_PACKAGES=1
+check python_packages_are_named_before_they_are_installed fails $extra 'about to install the Python packages' NO_CLIENTS=1
+check clients_asked_not_to_install fails $extra 'THROTTLE_NO_INSTALL is set' THROTTLE_NO_INSTALL=1
+check clients_that_cannot_be_installed fails $extra 'could not install package-lock.json' NO_CLIENTS=1
+check a_node_that_is_too_old fails $extra 'need 20' OLD_NODE=1
+check clients_are_named_before_they_are_installed ok $extra 'about to install the packages of tests/extra/sdks'
+check all_extra_tests_pass ok $extra 'extra tests: 3 passed, 0 failed' NO_PACKAGES=1 NO_CLIENTS=1
 called 'cargo build --package dashboard'
 called 'cargo test --manifest-path tests/extra/Cargo.toml --locked'
 check an_example_that_does_not_build fails $extra 'the example' FAILS=build

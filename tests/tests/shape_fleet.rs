@@ -6,6 +6,8 @@
 
 #[path = "support/counting.rs"]
 mod counting;
+#[path = "support/own_runner.rs"]
+mod own_runner;
 
 use std::env;
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -41,30 +43,7 @@ async fn main() -> ExitCode {
         call(&env::var("SHAPE_FLEET_REDIS").expect("the URL of a server"), &upstream).await;
         return ExitCode::SUCCESS;
     }
-    let wanted: Vec<String> = env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
-    let chosen = wanted.is_empty() || wanted.iter().any(|word| NAME.contains(word.as_str()));
-    if env::args().any(|word| word == "--list") {
-        if chosen {
-            println!("{NAME}: test");
-        }
-        return ExitCode::SUCCESS;
-    }
-    let (mut passed, mut failed) = (0, 0);
-    if chosen {
-        match check().await {
-            Ok(()) => {
-                println!("test {NAME} ... ok");
-                passed += 1;
-            }
-            Err(wrong) => {
-                println!("test {NAME} ... FAILED\n    {wrong}");
-                failed += 1;
-            }
-        }
-    }
-    let outcome = if failed == 0 { "ok" } else { "FAILED" };
-    println!("\ntest result: {outcome}. {passed} passed; {failed} failed; 0 ignored; 0 measured; 0 filtered out\n");
-    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    own_runner::run(NAME, check).await
 }
 
 async fn check() -> Result<(), String> {

@@ -30,6 +30,7 @@
 //! | limits that depend on the client's plan | [`mod@plans`] |
 //! | limits as a file | [`rules`] |
 //! | response headers and their dialects | [`headers`] |
+//! | refusals for gRPC clients, and for those of OpenAI's API | [`Refusal`] |
 //! | custom refusals, hooks, failing stores | [`ThrottleLayer`] |
 //! | outbound calls within an upstream's rate | [`ShapeLayer`]; without a service, [`shape::Shaper`] |
 //!
@@ -39,6 +40,7 @@
 //! |---|---|---|
 //! | `tracing` | yes | logs why an axum extractor answers 500, and [warnings](Warning) unless [`on_warning`](ThrottleLayer::on_warning) is set; with [`traced`](ThrottleLayer::traced), logs refusals |
 //! | `axum` | no | the route's template and the peer's address from axum; [`LimitReport`], [`Usage`] and [`InFlight`] as extractors |
+//! | `tonic` | no | the peer's address from tonic's server. gRPC requests are refused in its words without it |
 //! | `unicode` | no | `Header::normalize_identity` |
 //! | `metrics` | no | [`metrics`](mod@metrics) of layers and shapers, through the facade of the `metrics` crate |
 //! | `offenders` | no | `ThrottleLayer::track_offenders`: which keys are refused most |
@@ -50,10 +52,14 @@
 #[cfg(feature = "axum")]
 mod axum_extractor;
 pub mod client_ip;
+#[cfg(test)]
+mod down;
 pub mod extract;
+mod grpc;
 pub mod headers;
 mod inner_service;
 mod jitter;
+mod json;
 pub mod limit;
 mod lock;
 mod log;

@@ -1,5 +1,5 @@
-//! A text is the same rate to `Rate`, to a rule file and to the Python package `limits`, whose notation Flask and FastAPI
-//! programs use; or no rate to any of them; or the difference is intended, and listed here.
+//! Compares how `Rate`, a rule file and the Python package `limits`, whose notation Flask and FastAPI programs use, read
+//! a text: they find the same rate, or none of them finds one, or the difference is intended and listed here.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -26,7 +26,7 @@ const REWRITES: [Rewrite; 4] = [
     Rewrite { name: "letters of another case", rewrite: str::to_lowercase },
     // `Rate` knows `per` as a word between spaces.
     Rewrite { name: "per without spaces", rewrite: |text| text.replacen("per", "/", 1) },
-    // To `limits`, no periods are one. More likely, somebody has forgotten a number.
+    // `limits` reads "5 per 0 hours" as "5 per hour". More likely the zero is a mistake.
     Rewrite { name: "zero periods", rewrite: without_zero_periods },
     // Python takes the separators of files and records for blanks; Unicode does not.
     Rewrite { name: "separators of files as blanks", rewrite: |text| text.replace(is_file_separator, " ") },

@@ -7,14 +7,14 @@ use crate::peers::{Governor, GovernorInformed, GovernorRetry, Limit, Peer, Throt
 use crate::report;
 use crate::stage::{Contender, Random, TURNS, compete};
 
-const MILLION: usize = 1_000_000;
+pub const MILLION: usize = 1_000_000;
 /// Enough for some milliseconds, so that two threads overlap.
 const PER_TURN: usize = 200_000;
 const THREADS: [usize; 2] = [1, 2];
 
 /// The clients that requests come from.
 #[derive(Clone, Copy)]
-enum Keys {
+pub enum Keys {
     Hot,
     Uniform(u32),
     /// Of `count` clients, the n-th most frequent sends one nth of the requests of the first.
@@ -61,6 +61,25 @@ fn contender<'a>(peer: &'a impl Peer, sequences: &'a [Vec<u32>]) -> Contender<'a
     })
 }
 
+/// Prints a row for each number of threads: the times of all three, and the ratios of the two others to throttle.
+pub fn compare(name: &str, keys: Keys, throttle: &impl Peer, first: &impl Peer, second: &impl Peer) {
+    // Every key exists before the first round, and is exhausted if the limit refuses.
+    for n in 0..keys.count() {
+        throttle.decide(address(n));
+        first.decide(address(n));
+        second.decide(address(n));
+    }
+    let sequences = THREADS.map(|thread| keys.sequence(thread));
+    for threads in THREADS {
+        let contenders = [contender(throttle, &sequences), contender(first, &sequences), contender(second, &sequences)];
+        let rounds = compete(&contenders, threads);
+        let nanos = |contender: usize| format!("{:.1}", report::median(&rounds[contender]));
+        let ratios = [report::ratio(&rounds[1], &rounds[0]), report::ratio(&rounds[2], &rounds[0])];
+        let cells = [name.to_string(), threads.to_string(), nanos(0), nanos(1), nanos(2)];
+        report::row(&[&cells[..], &ratios[..]].concat());
+    }
+}
+
 pub fn run() {
     let columns = [
         "decision",
@@ -87,22 +106,7 @@ pub fn run() {
     ] {
         let throttle = Throttle::new(limit, MILLION);
         let (informed, plain) = (GovernorInformed::new(limit), Governor::new(limit));
-        // Every key exists before the first round, and is exhausted if the limit refuses.
-        for n in 0..keys.count() {
-            throttle.decide(address(n));
-            informed.decide(address(n));
-            plain.decide(address(n));
-        }
-        let sequences = THREADS.map(|thread| keys.sequence(thread));
-        for threads in THREADS {
-            let contenders =
-                [contender(&throttle, &sequences), contender(&informed, &sequences), contender(&plain, &sequences)];
-            let rounds = compete(&contenders, threads);
-            let nanos = |contender: usize| format!("{:.1}", report::median(&rounds[contender]));
-            let ratios = [report::ratio(&rounds[1], &rounds[0]), report::ratio(&rounds[2], &rounds[0])];
-            let cells = [name.to_string(), threads.to_string(), nanos(0), nanos(1), nanos(2)];
-            report::row(&[&cells[..], &ratios[..]].concat());
-        }
+        compare(name, keys, &throttle, &informed, &plain);
     }
     refusals();
 }

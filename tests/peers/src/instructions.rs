@@ -15,6 +15,7 @@ use throttle_core::{Gcra, Key, Policy, PolicyTree, Rate};
 use crate::layer;
 use crate::peers::{GovernorInformed, Limit, Peer, Throttle};
 use crate::report;
+use crate::rivals::{Pool, RateNet};
 use crate::shape::cost;
 
 pub const CHILD: &str = "--count";
@@ -23,12 +24,9 @@ const FEW: usize = 1_000;
 const MANY: usize = 3_000;
 const KEYS: u32 = 10_000;
 
-/// Each row: its name, the contender, and its peer, if there is one.
-const DECISIONS: [(&str, &str, &str); 3] = [
-    ("hot key, admitted", "throttle admits", "governor admits"),
-    ("hot key, refused", "throttle refuses", "governor refuses"),
-    ("10 k keys, admitted", "throttle 10k", "governor 10k"),
-];
+/// Each row: its name, and the word that names its case beside the contender.
+const DECISIONS: [(&str, &str); 3] =
+    [("hot key, admitted", "admits"), ("hot key, refused", "refuses"), ("10 k keys, admitted", "10k")];
 
 /// Sets of three limits in one `all`, on one key and on three, beside a set of one: each row's name and contender.
 const SETS: [(&str, &str); 6] = [
@@ -49,12 +47,12 @@ pub fn run() {
     }
     report::title(
         "Instructions of one decision (callgrind; exact)",
-        &["decision", "throttle", "governor with state", "governor ÷ throttle"],
+        &["decision", "throttle", "governor with state", "rate-net", "quota", "governor ÷ throttle"],
     );
-    for (name, ours, theirs) in DECISIONS {
-        let (ours, theirs) = (count(ours), count(theirs));
-        let ratio = format!("**{:.2}**", theirs as f64 / ours as f64);
-        report::row(&[name.to_owned(), ours.to_string(), theirs.to_string(), ratio]);
+    for (name, does) in DECISIONS {
+        let counts = ["throttle", "governor", "rate-net", "quota"].map(|peer| count(&format!("{peer} {does}")));
+        let ratio = format!("**{:.2}**", counts[1] as f64 / counts[0] as f64);
+        report::row(&[&[name.to_owned()][..], &counts.map(|count| count.to_string()), &[ratio]].concat());
     }
     let columns = ["limits in one `all`, hot", "instructions", "÷ one limit"];
     report::title("Instructions of one decision of a set (callgrind; exact)", &columns);
@@ -118,6 +116,12 @@ pub fn child(args: &[String]) {
         "governor refuses" => decide(&GovernorInformed::new(Limit::REFUSES), 1),
         "throttle 10k" => decide(&Throttle::new(Limit::STAYS_LIVE, 1_000_000), KEYS),
         "governor 10k" => decide(&GovernorInformed::new(Limit::STAYS_LIVE), KEYS),
+        "rate-net admits" => decide(&RateNet::new(Limit::NEVER_REFUSES), 1),
+        "quota admits" => decide(&Pool::new(Limit::NEVER_REFUSES), 1),
+        "rate-net refuses" => decide(&RateNet::new(Limit::REFUSES), 1),
+        "quota refuses" => decide(&Pool::new(Limit::REFUSES), 1),
+        "rate-net 10k" => decide(&RateNet::new(Limit::STAYS_LIVE), KEYS),
+        "quota 10k" => decide(&Pool::new(Limit::STAYS_LIVE), KEYS),
         set if set.starts_with("set ") => decide_set(set, steps),
         shaper if shaper.starts_with("shaper ") => {
             let place = shaper.trim_start_matches("shaper ").parse().expect("a row's number");

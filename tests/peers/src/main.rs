@@ -8,14 +8,16 @@ mod memory;
 mod own;
 mod peers;
 mod report;
+mod rivals;
 mod server;
 mod shape;
 mod stage;
 
 use std::env;
 
-const SECTIONS: [(&str, fn()); 10] = [
+const SECTIONS: [(&str, fn()); 11] = [
     ("decide", decide::run),
+    ("rivals", rivals::run),
     ("own", own::run),
     ("memory", memory::run),
     ("layer", layer::run),
@@ -27,8 +29,9 @@ const SECTIONS: [(&str, fn()); 10] = [
     ("instructions", instructions::run),
 ];
 
-/// What this program does as a process of its own, for a section that needs one.
-const CHILDREN: [(&str, fn(&[String])); 3] =
+/// What this program does as a process of its own, for a section that needs one, with the process's arguments.
+type Child = fn(&[String]);
+const CHILDREN: [(&str, Child); 3] =
     [(memory::CHILD, memory::child), (instructions::CHILD, instructions::child), (server::CHILD, server::child)];
 
 fn main() {

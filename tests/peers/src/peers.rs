@@ -1,4 +1,4 @@
-//! The contenders, all behind one small trait.
+//! throttle and governor, all contenders behind one small trait; further crates are in `rivals`.
 
 use std::hint::black_box;
 use std::net::IpAddr;

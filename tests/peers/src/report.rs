@@ -2,12 +2,14 @@
 
 use std::fs;
 
-const VERSIONED: [&str; 11] = [
+const VERSIONED: [&str; 13] = [
     "throttle-core",
     "throttle-tower",
     "governor",
     "tower_governor",
     "leaky-bucket",
+    "quota",
+    "rate-net",
     "tower",
     "tokio",
     "axum",

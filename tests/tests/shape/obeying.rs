@@ -476,3 +476,210 @@ async fn shape_second_pause_of_an_idle_key_is_followed_by_no_burst() {
         assert!((due..=due + 1).contains(&at), "call {call} left after {at} ms");
     }
 }
+
+/// How many calls an upstream sees in an hour that refuses all, with each of 8 callers calling again at once.
+async fn calls_in_an_hour(layer: Shaped, refusal: Response<()>) -> usize {
+    let (status, headers) = (refusal.status(), refusal.headers().clone());
+    let calls = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&calls);
+    let service = layer.layer(service_fn(move |_: Request<()>| {
+        count.fetch_add(1, Ordering::SeqCst);
+        let mut response = Response::new(());
+        (*response.status_mut(), *response.headers_mut()) = (status, headers.clone());
+        async move {
+            sleep(50 * MS).await;
+            Ok::<_, std::convert::Infallible>(response)
+        }
+    }));
+    let mut calling = JoinSet::new();
+    for _ in 0..8 {
+        let mut service = service.clone();
+        calling.spawn(async move {
+            loop {
+                let _ = service.ready().await.unwrap().call(Request::new(())).await;
+            }
+        });
+    }
+    sleep(Duration::from_secs(3_600)).await;
+    calls.load(Ordering::SeqCst)
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_refusals_without_a_usable_wait_pause_longer_and_longer() {
+    for refusal in [say(429, &[]), say(503, &[("retry-after", "0")]), say(200, &[("grpc-status", "8")])] {
+        let calls = calls_in_an_hour(obeying(10), refusal).await;
+        // Ten pauses until they are as long as they may be, and sixty in the hour; the response takes half of what the
+        // pace takes for a call, so one call after each pause.
+        assert!((60..=72).contains(&calls), "{calls} calls");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_wait_beyond_the_longest_pause_is_kept_in_steps_of_one_call() {
+    let calls = calls_in_an_hour(obeying(100), say(429, &[("retry-after", "3600")])).await;
+    // At a hundred a second, five calls leave before the first response.
+    assert!((60..=66).contains(&calls), "{calls} calls");
+}
+
+/// When each of so many calls at once is answered, in milliseconds, and with which status.
+async fn answers<S>(service: &S, calls: usize) -> Vec<(u128, u16)>
+where
+    S: Service<Request<()>, Response = Response<()>, Error: std::fmt::Debug + Send, Future: Send>
+        + Clone
+        + Send
+        + 'static,
+{
+    let start = Instant::now();
+    let mut calling = JoinSet::new();
+    for _ in 0..calls {
+        let call = service.clone().oneshot(Request::new(()));
+        calling.spawn(async move {
+            let status = call.await.unwrap().status().as_u16();
+            (start.elapsed().as_millis(), status)
+        });
+    }
+    let mut answers = calling.join_all().await;
+    answers.sort_unstable();
+    answers
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_steps_end_with_the_first_call_that_is_not_refused() {
+    let layer = obeying(10).longest_pause(Duration::from_secs(10));
+    let refusal = say(429, &[("retry-after", "3600")]);
+    let service = layer.layer(upstream(move |call| if call < 2 { refusal.clone() } else { Response::new(()) }));
+    let start = Instant::now();
+    let left = answers(&service, 6).await;
+    // Refused; refused after a step; admitted after a step; then the next step's end, and the pace.
+    assert_eq!(left, [(0, 429), (10_000, 429), (20_000, 200), (30_000, 200), (30_100, 200), (30_200, 200)]);
+    let mut service = service;
+    service.call(Request::new(())).await.unwrap();
+    assert_eq!(start.elapsed().as_millis(), 30_300, "and no further step");
+    assert_eq!(service.layer().stats().paused, 1, "the pace of the last call");
+    sleep(100 * MS).await;
+    assert_eq!(service.layer().stats().paused, 0);
+}
+
+/// A call that left before the refusal says nothing about the wait that the refusal announced.
+#[tokio::test(start_paused = true)]
+async fn shape_success_of_a_call_from_before_a_refusal_ends_no_steps() {
+    let layer = obeying(10).longest_pause(Duration::from_secs(10));
+    let calls = Arc::new(AtomicUsize::new(0));
+    let inner = service_fn(move |_: Request<()>| {
+        let call = calls.fetch_add(1, Ordering::SeqCst);
+        async move {
+            if call == 0 {
+                sleep(5_000 * MS).await;
+                return Ok::<_, std::convert::Infallible>(Response::new(()));
+            }
+            Ok(say(429, &[("retry-after", "25")]))
+        }
+    });
+    let service = layer.layer(inner);
+    let left = answers(&service, 4).await;
+    assert_eq!(left, [(100, 429), (5_000, 200), (10_100, 429), (20_100, 429)]);
+}
+
+/// Not even when its response comes after the call that asks has left.
+#[tokio::test(start_paused = true)]
+async fn shape_late_success_of_a_call_from_before_a_refusal_ends_no_steps() {
+    let layer = obeying(10).longest_pause(Duration::from_secs(10));
+    let calls = Arc::new(AtomicUsize::new(0));
+    let inner = service_fn(move |_: Request<()>| {
+        let call = calls.fetch_add(1, Ordering::SeqCst);
+        async move {
+            // The call that asks is answered after the one from before.
+            sleep(Duration::from_secs([15, 0, 8, 0, 0][call])).await;
+            Ok::<_, std::convert::Infallible>(if call == 0 {
+                Response::new(())
+            } else {
+                say(429, &[("retry-after", "25")])
+            })
+        }
+    });
+    let left = answers(&layer.layer(inner), 5).await;
+    // The third left at 10,100. The fourth leaves a step after its refusal at 18,100.
+    assert_eq!(left, [(100, 429), (15_000, 200), (18_100, 429), (28_100, 429), (38_100, 429)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_server_error_ends_no_steps_and_a_shorter_wait_replaces_them() {
+    let layer = obeying(10).longest_pause(Duration::from_secs(10));
+    let service = layer.layer(upstream(|call| match call {
+        0 => say(429, &[("retry-after", "3600")]),
+        1 => say(500, &[]),
+        2 => say(429, &[("retry-after", "2")]),
+        _ => Response::new(()),
+    }));
+    let left = answers(&service, 5).await;
+    let expected = [(0, 429), (10_000, 500), (20_000, 429), (30_000, 200), (30_100, 200)];
+    assert_eq!(left, expected, "the step that had begun is the last one");
+}
+
+/// A call is refused if it would wait too long should the upstream go on to refuse.
+#[tokio::test(start_paused = true)]
+async fn shape_call_that_would_have_to_wait_for_several_steps_is_refused() {
+    let pace = LeakyBucket::new(Rate::per_second(10)).max_wait(Duration::from_secs(30));
+    let layer = ShapeLayer::of(Shaper::builder(pace).headroom(Duration::ZERO).build().unwrap()).obey_upstream();
+    let service = layer.layer(upstream(|_| say(429, &[("retry-after", "3600")])));
+    service.clone().oneshot(Request::new(())).await.unwrap();
+    let start = Instant::now();
+    sleep(Duration::from_secs(29)).await;
+    let error = service.clone().oneshot(Request::new(())).await.unwrap_err();
+    assert_eq!(error.queue_full().unwrap().retry_after, Some(Duration::from_secs(1)), "sooner than the step ends");
+    sleep(Duration::from_secs(1)).await;
+    let waiting = tokio::spawn(service.clone().oneshot(Request::new(())));
+    sleep(MS).await;
+    let behind = service.clone().oneshot(Request::new(())).await.unwrap_err();
+    let retry_after = behind.queue_full().unwrap().retry_after.unwrap();
+    assert_eq!(retry_after, Duration::from_secs(60) - MS, "a step longer");
+    assert_eq!(waiting.await.unwrap().unwrap().status(), 429);
+    assert_eq!(start.elapsed(), Duration::from_secs(60));
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_success_with_nothing_left_for_long_is_kept_in_steps_too() {
+    let layer = obeying(10).longest_pause(Duration::from_secs(10));
+    let used_up = say(200, &[("x-ratelimit-limit", "60"), ("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "25")]);
+    let mut service = layer.layer(upstream(move |call| if call == 0 { used_up.clone() } else { Response::new(()) }));
+    let start = Instant::now();
+    let mut times = Vec::new();
+    for _ in 0..4 {
+        service.call(Request::new(())).await.unwrap();
+        times.push(start.elapsed().as_millis());
+    }
+    assert_eq!(times, [0, 10_000, 20_000, 20_100]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_every_provider_is_obeyed() {
+    let minute = "1m0s";
+    for (status, fields, expected) in [
+        (429, vec![("retry-after-ms", "1500")], 1_500),
+        (403, vec![("retry-after", "7")], 7_000),
+        (200, vec![("grpc-status", "8"), ("grpc-retry-pushback-ms", "2500")], 2_500),
+        (200, vec![("x-ratelimit-remaining-tokens", "0"), ("x-ratelimit-reset-tokens", minute)], 60_000),
+        (200, vec![("x-ratelimit-remaining-req-minute", "0")], 60_000),
+        (200, vec![("x-ratelimit-remaining-tokens", "9"), ("x-ratelimit-reset-tokens", minute)], 100),
+        (403, vec![], 100),
+        (
+            429,
+            vec![("retry-after", "2"), ("x-ratelimit-remaining-tokens", "0"), ("x-ratelimit-reset-tokens", minute)],
+            2_000,
+        ),
+    ] {
+        let wait = second_leaves(obeying(10), say(status, &fields)).await;
+        assert_eq!(wait.as_millis(), expected, "{status} {fields:?}");
+    }
+}
+
+/// Neither an hour nor for ever: what an upstream asks for is bounded, and an endless bound is none that overflows.
+#[tokio::test(start_paused = true)]
+async fn shape_endless_longest_pause_is_a_long_one() {
+    for refusal in [say(429, &[]), say(429, &[("retry-after", "99999999999999999999")])] {
+        let layer = obeying(10).longest_pause(Duration::MAX).pause_jitter(100);
+        let mut service = layer.layer(upstream(move |_| refusal.clone()));
+        service.call(Request::new(())).await.unwrap();
+        assert_eq!(service.layer().stats().paused, 1);
+    }
+}

@@ -96,6 +96,25 @@ proptest! {
         }
     }
 
+    /// A charge that is given back at once leaves nothing, even where the clock has stepped back behind earlier ones.
+    #[test]
+    fn law_10_a_charge_that_is_given_back_at_once_leaves_no_trace_on_any_clock(which in 0..16_usize, steps in steps()) {
+        let algorithm = algorithms()[which];
+        let (mut repr, mut now) = (algorithm.fresh_repr(), T0);
+        for (by, cost) in steps {
+            now = Timestamp::from_micros(now.as_micros() + by);
+            if cost == 0 || cost > algorithm.capacity() || algorithm.wait(&repr, now, cost) > 0 {
+                continue;
+            }
+            let before = algorithm.standing(&repr, now);
+            let mut returned = repr.clone();
+            let taken = algorithm.take(&mut returned, now, cost).1;
+            algorithm.settle(&mut returned, now, taken, 0);
+            prop_assert_eq!(algorithm.standing(&returned, now), before, "{:?}", algorithm);
+            algorithm.take(&mut repr, now, cost);
+        }
+    }
+
     /// A single charge counts until its window is over, which is when the state is that of an unused key.
     #[test]
     fn the_window_of_a_charge_is_over_when_nothing_of_it_counts(

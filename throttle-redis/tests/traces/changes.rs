@@ -11,7 +11,8 @@ use crate::remote::{Remote, is_taken};
 use crate::support::changes::{Changing, InHand, Memory, Step, alike, check, live, mixed, one_policy, steps};
 use crate::support::spec::Spec;
 
-const LIVES: u32 = 60;
+/// Of each test: a thousand in all.
+const LIVES: u32 = 500;
 
 /// The server, where each version is put in force when it is asked.
 struct Server<'a> {
@@ -32,7 +33,7 @@ impl Changing for Server<'_> {
 fn lives(versions: impl Strategy<Value = Vec<Spec>>, steps: impl Strategy<Value = Vec<Step>>) {
     let (remote, keys, compared) = (Remote::new(), Cell::new(0_u64), Cell::new(0));
     let versions = versions.prop_filter("too large for Redis", |versions| versions.iter().all(is_taken));
-    let cases = Config::default().cases.clamp(LIVES, 10 * LIVES);
+    let cases = Config::default().cases.clamp(LIVES, 2 * LIVES);
     let config = Config { cases, failure_persistence: None, ..Config::default() };
     let ran = TestRunner::new(config).run(&(versions, steps), |(versions, steps)| {
         keys.set(keys.get() + 1);

@@ -6,6 +6,7 @@
 //! | [`ClientIp`](crate::client_ip::ClientIp) | the client's address; IPv6 by its /64 | no address is known, as in a test without a connection |
 //! | [`Header`] | one header's value, byte for byte | absent, empty, repeated, over 1 KiB, or not [accepted](Header::accept) |
 //! | [`Route`] | the route's template, `<unmatched>` otherwise | never |
+//! | [`Route::grpc`] | the gRPC method, if it is one of your list; `<unmatched>` otherwise | never |
 //! | [`Method`] | the method; HEAD counts as GET, and all unknown methods as one | never |
 //! | [`Extension`] | a value that an earlier layer left in the request | there is none |
 //! | [`Constant`] | one budget for all requests | never |
@@ -36,6 +37,7 @@ mod client_ip;
 mod constant;
 mod extension;
 mod from_fn;
+mod grpc_route;
 mod header;
 pub(crate) mod key_extractor;
 mod method;
@@ -47,6 +49,7 @@ pub use self::client_ip::Masked;
 pub use self::constant::Constant;
 pub use self::extension::Extension;
 pub use self::from_fn::{FromFn, from_fn};
+pub use self::grpc_route::GrpcRoute;
 pub use self::header::Header;
 pub use self::key_extractor::{KeyExtractor, Or};
 pub use self::method::Method;

@@ -5,8 +5,8 @@ use http::request::Parts;
 /// The address at the other end of the connection, as an extension of the request.
 ///
 /// Insert it yourself where the server does not provide an address: for a Unix socket behind a proxy, or for an address
-/// that the listener takes from the PROXY protocol. It takes precedence over `SocketAddr` and axum's
-/// `ConnectInfo<SocketAddr>`.
+/// that the listener takes from the PROXY protocol. It takes precedence over `SocketAddr`, axum's
+/// `ConnectInfo<SocketAddr>` (feature `axum`) and tonic's `TcpConnectInfo` (feature `tonic`).
 ///
 /// ```
 /// use std::net::{IpAddr, Ipv4Addr};
@@ -31,7 +31,35 @@ pub(crate) fn peer(parts: &Parts) -> Option<IpAddr> {
     {
         return Some(address.ip());
     }
+    // Its server provides this for connections with TLS too.
+    #[cfg(feature = "tonic")]
+    if let Some(info) = parts.extensions.get::<tonic::transport::server::TcpConnectInfo>()
+        && let Some(address) = info.remote_addr
+    {
+        return Some(address.ip());
+    }
     parts.extensions.get::<SocketAddr>().map(SocketAddr::ip)
+}
+
+#[cfg(all(test, feature = "tonic"))]
+mod tonic_tests {
+    use http::Request;
+    use tonic::transport::server::TcpConnectInfo;
+
+    use super::*;
+
+    #[test]
+    fn tonics_peer_comes_after_the_address_that_the_user_states() {
+        let socket = |last: u8| SocketAddr::from(([192, 0, 2, last], 4_000));
+        let (mut parts, ()) = Request::new(()).into_parts();
+        parts.extensions.insert(socket(1));
+        parts.extensions.insert(TcpConnectInfo { local_addr: Some(socket(9)), remote_addr: None });
+        assert_eq!(peer(&parts), Some(socket(1).ip()), "the peer is not known");
+        parts.extensions.insert(TcpConnectInfo { local_addr: Some(socket(9)), remote_addr: Some(socket(2)) });
+        assert_eq!(peer(&parts), Some(socket(2).ip()));
+        parts.extensions.insert(PeerAddr(socket(3).ip()));
+        assert_eq!(peer(&parts), Some(socket(3).ip()));
+    }
 }
 
 #[cfg(all(test, feature = "axum"))]

@@ -56,6 +56,7 @@ pub(crate) mod quota;
 pub(crate) mod read_upstream;
 pub(crate) mod retry_after;
 mod scanner;
+mod sdk_hints;
 mod shared_cache;
 mod strictness;
 pub(crate) mod structured;
@@ -65,4 +66,5 @@ mod value_text;
 
 pub use self::dialect::{Dialect, ResetFormat};
 pub use self::problem::Problem;
+pub use self::sdk_hints::SdkHints;
 pub use self::shared_cache::is_public;

@@ -6,6 +6,8 @@ use http::header::RETRY_AFTER;
 pub(super) static RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 pub(super) static POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 
+pub(super) static RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
+
 /// The three headers that describe a single policy.
 pub(super) struct Trio {
     pub(super) limit: HeaderName,

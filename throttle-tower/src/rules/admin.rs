@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::Json;
 use axum::Router;
@@ -45,10 +45,12 @@ impl Handle {
     ///     'request={"method": "POST", "uri": "/login", "route": "/login", "peer": "203.0.113.9"}'
     /// ```
     ///
-    /// An explanation has `admitted`, and `limits` with `name`, `by`, `verdict` (`admits`, `refuses` or `skips`) and
-    /// `why` it skips or refuses without looking at what is left. If the limit looks, it has `cost`, `left`, `of` (what
-    /// an unused key has), `resets_in_ms`, `has_key` (false where all requests without a key share a budget) and the
-    /// number of the `tier`, which is 255 for numbers of the identity's own. If the whole layer does not apply to the request, the explanation says why in
+    /// An explanation has `admitted`, `retry_after_ms` (after which time the request [would
+    /// be](super::Explanation::retry_after); null if it never is or if that is not known), and `limits` with `name`,
+    /// `by`, `verdict` (`admits`, `refuses` or `skips`) and `why` it skips or refuses without looking at what is left.
+    /// If the limit looks, it has `cost`, `left`, `of` (what an unused key has), `retry_after_ms`, `resets_in_ms`,
+    /// `has_key` (false where all requests without a key share a budget) and the number of the `tier`, which is 255 for
+    /// numbers of the identity's own. If the whole layer does not apply to the request, the explanation says why in
     /// `layer_skips`. Fields may be added in later versions.
     ///
     /// A description that cannot be read is answered with 400, one of more than 64 KiB with 413, an unknown limit with
@@ -224,9 +226,15 @@ fn seconds(at: SystemTime) -> u64 {
     at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
+/// Milliseconds, rounded up: a client that comes earlier would come too early.
+fn millis(wait: Duration) -> u64 {
+    u64::try_from(wait.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
+
 #[derive(Serialize)]
 struct ShownExplanation {
     admitted: bool,
+    retry_after_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     layer_skips: Option<String>,
     limits: Vec<ShownLimit>,
@@ -248,6 +256,7 @@ struct ShownLeft {
     cost: u64,
     left: u64,
     of: u64,
+    retry_after_ms: Option<u64>,
     resets_in_ms: u64,
     has_key: bool,
     tier: u8,
@@ -260,8 +269,9 @@ struct Reset {
 
 impl ShownExplanation {
     fn of(explained: Explanation) -> Self {
-        let Explanation { is_admitted: admitted, layer_skips, limits } = explained;
-        Self { admitted, layer_skips, limits: limits.into_iter().map(ShownLimit::of).collect() }
+        let Explanation { is_admitted: admitted, retry_after, layer_skips, limits } = explained;
+        let limits = limits.into_iter().map(ShownLimit::of).collect();
+        Self { admitted, retry_after_ms: retry_after.map(millis), layer_skips, limits }
     }
 }
 
@@ -279,7 +289,8 @@ impl ShownLimit {
             cost: left.cost,
             left: left.units,
             of: left.of,
-            resets_in_ms: u64::try_from(left.resets_in.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX),
+            retry_after_ms: left.retry_after.map(millis),
+            resets_in_ms: millis(left.resets_in),
             has_key: left.has_key,
             tier: left.tier,
         });

@@ -17,7 +17,7 @@ pub(super) const LISTS: [Word<List>; 2] = [
     ("forwarded", (ClientIp::forwarded, ClientIp::forwarded_hops)),
 ];
 
-/// How its hops are told from the client: by the addresses of trusted proxies, or by their number.
+/// The two ways to make such a source: from the addresses of trusted proxies, or from their number.
 type List = (fn(TrustedProxies) -> ClientIp, fn(u8) -> Result<ClientIp, ClientIpError>);
 
 const SOURCES: &str = "write \"peer\", \"x-forwarded-for\", \"forwarded\", \"fly-io\", \

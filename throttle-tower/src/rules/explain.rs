@@ -17,6 +17,10 @@ use crate::throttle::{Asks, Explained, ExplainedLimit as Found, Left};
 pub struct Explanation {
     /// Whether the request would be admitted now.
     pub is_admitted: bool,
+    /// After which time it would be admitted, if no other request comes: the longest of [its
+    /// limits](KeyLeft::retry_after), and of an `any` the shortest. Zero if it is admitted. `None` if it never is, or
+    /// if that depends on requests in flight.
+    pub retry_after: Option<Duration>,
     /// Why the layer does not apply to the request, so that none of its limits does; `None` if it applies.
     pub layer_skips: Option<String>,
     /// What each limit would do: first the limits on rates, then those on requests in flight, in the order in which
@@ -67,17 +71,26 @@ pub struct KeyLeft {
     pub units: u64,
     /// Units that an unused key has.
     pub of: u64,
+    /// After which time the limit would admit the request, if no other comes. Zero if it admits it. `None` if the
+    /// request costs more than an unused key has, or if requests in flight must end first.
+    ///
+    /// For a request that costs one unit it is exact. For larger costs it is exact to a microsecond where units come
+    /// back evenly (`gcra`, `token-bucket`, `leaky-meter`) or all at once (`fixed-window`, `calendar-quota`); for other
+    /// algorithms it is when all units are left again, and the request may be admitted earlier. While use under former
+    /// numbers of a limit counts, it is an estimate for larger costs.
+    pub retry_after: Option<Duration>,
     /// When all of them are left again, if no request comes. Zero for requests in flight.
     pub resets_in: Duration,
 }
 
 impl Handle {
     /// Tells what would happen to a request with this head, and charges nothing: which limits apply and why the others
-    /// do not, and what is left for its keys. The decision that follows is the same, if no other request comes between;
-    /// a request that is refused may then still wait for its turn, if its limit has `wait-up-to`.
+    /// do not, what is left for its keys, and when a request that is refused would be admitted. The decision that
+    /// follows is the same, if no other request comes between; a request that is refused may then still wait for its
+    /// turn, if its limit has `wait-up-to`.
     ///
     /// Keys and costs of the program are called as for a request, lookups of plans too. A store is asked once, within
-    /// its deadline. Of several layers with these rules, the one that was made last is asked.
+    /// its deadline. Of several layers with these rules, the one that was made last is asked, of those that are left.
     ///
     /// The head must have what the limits read: a route as axum's `MatchedPath`, a peer address as
     /// [`PeerAddr`](crate::extract::PeerAddr) or axum's `ConnectInfo`.
@@ -121,21 +134,29 @@ impl Handle {
     /// The future may be dropped at any point: it changes nothing.
     pub async fn explain(&self, parts: &Parts) -> Result<Explanation, BackendError> {
         let rules = self.rules();
-        let explained = self.layer().explain(parts).await?;
-        let Explained { limits, is_admitted, layer_skips } = explained;
+        let Some(layer) = self.layer() else {
+            let why = "there is no layer of these rules any more";
+            let (retry_after, layer_skips) = (Some(Duration::ZERO), Some(why.to_owned()));
+            return Ok(Explanation { is_admitted: true, retry_after, layer_skips, limits: Vec::new() });
+        };
+        let explained = layer.explain(parts).await?;
+        let Explained { limits, is_admitted, retry_after, layer_skips } = explained;
         let applies = layer_skips.is_none();
         let limits = limits.into_iter().map(|found| rules.explained(found, applies, parts)).collect();
-        Ok(Explanation { is_admitted, layer_skips, limits })
+        Ok(Explanation { is_admitted, retry_after, layer_skips, limits })
     }
 
-    /// Makes the key that a request with this head has in a limit unused. `Ok(false)` if the file has no limit on a rate
-    /// of that name, or if the limit or the whole layer does not apply to the request.
+    /// Makes the key that a request with this head has in a limit unused. `Ok(false)` if the file has no limit on a
+    /// rate of that name, if the limit or the whole layer does not apply to the request, or if no layer is left.
     ///
     /// # Errors
     ///
     /// If the store fails. The key may then be unused, or not.
     pub async fn reset(&self, limit: &str, parts: &Parts) -> Result<bool, BackendError> {
-        self.layer().reset(limit, parts).await
+        match self.layer() {
+            Some(layer) => layer.reset(limit, parts).await,
+            None => Ok(false),
+        }
     }
 }
 
@@ -149,9 +170,9 @@ impl Rules {
             false => Some("the layer does not apply".to_owned()),
         };
         let (verdict, left) = match (asks, left) {
-            (Asks::Units { cost, has_key, tier }, Some(Left { units, of, resets_in })) => {
+            (Asks::Units { cost, has_key, tier }, Some(Left { units, of, retry_after, resets_in })) => {
                 let verdict = if cost <= units { Verdict::Admits } else { Verdict::Refuses };
-                (verdict, Some(KeyLeft { cost, has_key, tier, units, of, resets_in }))
+                (verdict, Some(KeyLeft { cost, has_key, tier, units, of, retry_after, resets_in }))
             }
             (Asks::RefusedWithoutKey(status), _) => (Verdict::RefusesWithoutKey(status), None),
             (Asks::SkippedWithoutKey, _) => {
@@ -168,6 +189,9 @@ impl Rules {
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.is_admitted { "admitted" } else { "refused" })?;
+        if let Some(wait) = self.retry_after.filter(|wait| !wait.is_zero()) {
+            write!(f, ", admitted in {wait:?}")?;
+        }
         if let Some(why) = &self.layer_skips {
             write!(f, ": the layer does not apply: {why}")?;
         }
@@ -179,7 +203,7 @@ impl fmt::Display for ExplainedLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, by, verdict, left } = self;
         write!(f, "limit {name:?} by {by}: {verdict}")?;
-        let Some(KeyLeft { cost, has_key, tier, units, of, resets_in }) = left else { return Ok(()) };
+        let Some(KeyLeft { cost, has_key, tier, units, of, retry_after, resets_in }) = left else { return Ok(()) };
         write!(f, ": {units} of {of} left, costs {cost}")?;
         match *tier {
             0 => {}
@@ -188,6 +212,11 @@ impl fmt::Display for ExplainedLimit {
         }
         if !has_key {
             f.write_str(", shared by all requests without a key")?;
+        }
+        match retry_after {
+            Some(wait) if !wait.is_zero() => write!(f, ", admits it in {wait:?}")?,
+            None if cost > of => f.write_str(", never admits it")?,
+            _ => {}
         }
         if !resets_in.is_zero() {
             write!(f, ", all left again in {resets_in:?}")?;

@@ -36,8 +36,6 @@ pub struct Handle(Arc<Inner>);
 
 struct Inner {
     followers: Arc<Followers>,
-    /// Keeps the limits and the backend, also if no layer is left.
-    first: Arc<dyn Follower>,
     /// Held while rules are replaced, so that attempts follow each other.
     replacing: Mutex<()>,
     state: Mutex<State>,
@@ -70,7 +68,7 @@ impl State {
 type Hook = Arc<dyn Fn(Result<&Change, &RulesError>) + Send + Sync>;
 
 impl Handle {
-    pub(super) fn new(rules: Rules, followers: Arc<Followers>, first: Arc<dyn Follower>) -> Self {
+    pub(super) fn new(rules: Rules, followers: Arc<Followers>) -> Self {
         let state = State {
             hash: Hash::of(&rules.text),
             known: rules.names().collect(),
@@ -80,7 +78,7 @@ impl Handle {
             failing: None,
         };
         let (replacing, state, hooks) = (Mutex::default(), Mutex::new(state), Mutex::default());
-        Self(Arc::new(Inner { followers, first, replacing, state, hooks }))
+        Self(Arc::new(Inner { followers, replacing, state, hooks }))
     }
 
     /// Reads the file again and puts it in force, if nothing is wrong with it. A file that says the same as before is
@@ -159,8 +157,8 @@ impl Handle {
     }
 
     /// The layer that was made last, of those that are left.
-    pub(super) fn layer(&self) -> Arc<dyn Follower> {
-        self.0.followers.latest().unwrap_or_else(|| Arc::clone(&self.0.first))
+    pub(super) fn layer(&self) -> Option<Arc<dyn Follower>> {
+        self.0.followers.latest()
     }
 
     /// The file, if the rules have one.
@@ -200,7 +198,8 @@ impl Handle {
         rules.check_failures(self.0.followers.need_on_error())?;
         let known = lock(&self.0.state).known.clone();
         let next = Next {
-            limits: rules.tree().exchanged(&|name| known.contains(name)),
+            limits: rules.tree().exchanged(&|_| false),
+            replacing: rules.tree().exchanged(&|name| known.contains(name)),
             adjust: &|options, responses| rules.document.replace(&former.document, options, responses),
         };
         self.0.followers.replace(&next).map_err(|error| rules.error(&error))?;

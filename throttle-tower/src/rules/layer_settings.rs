@@ -1,20 +1,24 @@
 //! What responses say, and how many requests may wait: `[layer]`.
 
+use std::time::Duration;
+
 use throttle_core::Backend;
 
 use super::names::did_you_mean;
 use super::reader::{Field, Section};
 use super::values::{self, Word};
 use crate::ThrottleLayer;
-use crate::headers::{Dialect, ResetFormat};
+use crate::headers::{Dialect, ResetFormat, SdkHints};
 use crate::throttle::{Jitter, Options, ResponseOptions};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct LayerSettings {
     headers: Option<Dialect>,
+    sdk_hints: Option<SdkHints>,
     retry_jitter: Option<u8>,
     max_waiting: Option<usize>,
     report_in_response: Option<bool>,
+    grpc_refusals: Option<bool>,
 }
 
 pub(super) const DIALECTS: [Word<Dialect>; 7] = [
@@ -37,9 +41,11 @@ impl LayerSettings {
         let number = |name, least, most| section.field(name).and_then(|field| field.number(least, most));
         let settings = Self {
             headers: section.field("headers").as_ref().and_then(dialect),
+            sdk_hints: section.field("sdk-hints").as_ref().and_then(values::duration).map(hints),
             retry_jitter: number("retry-jitter", 0, MOST_JITTER).and_then(|percent| u8::try_from(percent).ok()),
             max_waiting: number("max-waiting", 0, u64::MAX).and_then(|requests| usize::try_from(requests).ok()),
             report_in_response: section.field("report-in-response").as_ref().and_then(Field::boolean),
+            grpc_refusals: section.field("grpc-refusals").as_ref().and_then(Field::boolean),
         };
         section.finish();
         settings
@@ -49,14 +55,20 @@ impl LayerSettings {
         if let Some(dialect) = self.headers {
             layer = layer.headers(dialect);
         }
+        if let Some(hints) = self.sdk_hints {
+            layer = layer.sdk_hints(hints);
+        }
         if let Some(percent) = self.retry_jitter {
             layer = layer.retry_jitter(percent);
         }
         if let Some(requests) = self.max_waiting {
             layer = layer.max_waiting(requests);
         }
-        match self.report_in_response {
-            Some(report) => layer.report_in_response(report),
+        if let Some(report) = self.report_in_response {
+            layer = layer.report_in_response(report);
+        }
+        match self.grpc_refusals {
+            Some(on) => layer.grpc_refusals(on),
             None => layer,
         }
     }
@@ -68,6 +80,7 @@ impl LayerSettings {
     pub(super) fn replace(&self, former: &Self, options: &mut Options, responses: &mut ResponseOptions) {
         let usual = Options::default();
         replace(&mut responses.dialect, &former.headers.unwrap_or_default(), self.headers.unwrap_or_default());
+        replace(&mut responses.sdk_hints, &former.sdk_hints, self.sdk_hints);
         let percent = options.jitter.as_ref().map_or(0, Jitter::percent);
         let mut replaced = percent;
         replace(&mut replaced, &former.retry_jitter.unwrap_or(0), self.retry_jitter.unwrap_or(0));
@@ -78,6 +91,8 @@ impl LayerSettings {
         replace(&mut options.max_waiting, &most(former), most(self));
         let reports = |settings: &Self| settings.report_in_response.unwrap_or(false);
         replace(&mut responses.report_in_response, &reports(former), reports(self));
+        let grpc = |settings: &Self| settings.grpc_refusals.unwrap_or(usual.grpc_refusals);
+        replace(&mut options.grpc_refusals, &grpc(former), grpc(self));
     }
 }
 
@@ -85,6 +100,10 @@ fn replace<T: PartialEq>(option: &mut T, former: &T, new: T) {
     if option == former {
         *option = new;
     }
+}
+
+fn hints(give_up_after: Duration) -> SdkHints {
+    SdkHints::default().give_up_after(give_up_after)
 }
 
 fn dialect(field: &Field<'_>) -> Option<Dialect> {
@@ -105,12 +124,14 @@ mod tests {
 
     #[test]
     fn settings_are_read_as_they_are_written() {
-        let text = "[layer]\nheaders = \"none\"\nretry-jitter = 100\nmax-waiting = 0\nreport-in-response = false";
+        let text = "[layer]\nheaders = \"none\"\nsdk-hints = \"30s\"\nretry-jitter = 100\nmax-waiting = 0\nreport-in-response = false\ngrpc-refusals = false";
         let settings = LayerSettings {
             headers: Some(Dialect::None),
+            sdk_hints: Some(hints(Duration::from_secs(30))),
             retry_jitter: Some(100),
             max_waiting: Some(0),
             report_in_response: Some(false),
+            grpc_refusals: Some(false),
         };
         assert_eq!(read_text(text, LayerSettings::read), (settings, String::new()));
         assert_eq!(read_text("", LayerSettings::read), (LayerSettings::default(), String::new()));
@@ -137,9 +158,11 @@ mod tests {
         let text = "[layer]\nreport_in_response = true\nmax_waiting = 7\nretry_jitter = 0";
         let expected = LayerSettings {
             headers: None,
+            sdk_hints: None,
             retry_jitter: Some(0),
             max_waiting: Some(7),
             report_in_response: Some(true),
+            grpc_refusals: None,
         };
         assert_eq!(read_text(text, LayerSettings::read), (expected, String::new()));
     }

@@ -81,12 +81,18 @@
 //! | `watch` (feature `watch`) | does so whenever the file changes, also behind the links of a Kubernetes `ConfigMap` |
 //! | [`replace`](Handle::replace) | takes a text instead, for example from a configuration service |
 //! | [`status`](Handle::status), [`on_reload`](Handle::on_reload) | tell which file is in force, and whether the last attempt has failed |
-//! | [`explain`](Handle::explain) | tells what would happen to a request, and why, without charging it |
+//! | [`explain`](Handle::explain) | tells what would happen to a request, why, and when it would be admitted, without charging it |
 //! | `admin` (feature `admin`) | a router of axum's with all that, for operators |
 //!
 //! The new file is in force from one instant on, or, if anything is wrong with it, not at all. The [`Change`] that
 //! comes of it names the limits under which nothing counts as used, because they are new, renamed or have another key.
 //! For all others, what was used stays used.
+//!
+//! Requests that [wait](#limits) for their turn (`wait-up-to`) when the file changes wait by the former rules. Those
+//! that come later do not queue behind them, so that a higher limit helps at once, and may take the room that they wait
+//! for. A request that is overtaken so is refused when it cannot be admitted within its `wait-up-to` any more. Once the
+//! longest `wait-up-to` of the former file has passed, no request waits by that file. Until then, up to `max-waiting`
+//! requests may wait by each file. No limit admits more because of that.
 //!
 //! Metrics and events go on with the new limits. Lists of offenders (`ThrottleLayer::track_offenders`) begin anew where
 //! the names of limits or their order change, and a page (`ThrottleLayer::dashboard`) then says that nothing reports to
@@ -233,7 +239,8 @@
 //! |---|---|
 //! | `on-error`, `on-missing`, `replace-existing` of `[defaults]` | for limits without their own |
 //! | `headers` of `[layer]` | `"draft-11"` (the default), `"draft-07"`, `"draft-06"`, `"draft-03"`, `"x-ratelimit"`, `"x-ratelimit-epoch"`, `"none"`: see [`Dialect`](crate::Dialect) |
-//! | `retry-jitter`, `max-waiting`, `report-in-response` of `[layer]` | as the methods of [`ThrottleLayer`] |
+//! | `sdk-hints` of `[layer]` | a duration: refusals [tell SDKs](ThrottleLayer::sdk_hints) in milliseconds when to retry, and not to retry if the wait is longer |
+//! | `retry-jitter`, `max-waiting`, `report-in-response`, `grpc-refusals` of `[layer]` | as the methods of [`ThrottleLayer`] |
 //!
 //! `when` at the top of the file, before the first section, is for the whole layer: a registered condition, or what else
 //! [a limit's `when`](#limits) may be. Requests for which it does not hold [pass untouched](ThrottleLayer::when), for
@@ -388,7 +395,7 @@ impl Rules {
     /// of the layer follow the handle, also those with other options or another backend. What the program sets on the
     /// layer to something else than the file says of the layer stays when the file changes.
     ///
-    /// A program that never replaces its limits can drop the handle.
+    /// A program that never replaces its limits can drop the handle. A handle keeps neither a layer nor a backend.
     ///
     /// # Errors
     ///
@@ -399,8 +406,7 @@ impl Rules {
         let layer = ThrottleLayer::new(limits).map(|layer| self.document.apply(layer));
         let layer = layer.and_then(|layer| layer.backend(backend)).map_err(|error| self.error(&error))?;
         let followers = Arc::default();
-        let (layer, first) = layer.following(&followers);
-        Ok((layer, Handle::new(self.clone(), followers, first)))
+        Ok((layer.following(&followers), Handle::new(self.clone(), followers)))
     }
 
     /// # Errors

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use throttle_core::{Backend, ConfigError, LeakyBucket, LocalShare, MemoryBackend, Policy, PolicySet, Rate};
 
+use super::backoff::Backoff;
 use super::clock::TokioClock;
 use super::one_key::OneKey;
 use super::paused_keys::PausedKeys;
@@ -171,6 +172,7 @@ impl<B: Backend> ShaperBuilder<B> {
                 counters: Counters::default(),
                 background: Background::default(),
                 // The headroom that is in force is what the period has grown by.
+                backoff: Backoff::default(),
                 paused_keys: PausedKeys::new(
                     rate,
                     rate.period().checked_sub(self.bucket.rate().period()).filter(|headroom| !headroom.is_zero()),
@@ -229,5 +231,22 @@ impl<B: Backend> ShaperBuilder<B> {
 impl<B: Backend> fmt::Debug for ShaperBuilder<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ShaperBuilder").field("bucket", &self.bucket).field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use throttle_core::Rate;
+
+    use super::*;
+    use crate::shape::Shaper;
+
+    #[test]
+    fn shape_builder_shows_what_was_configured_and_not_what_comes_of_it() {
+        let bucket = LeakyBucket::new(Rate::per_second(5));
+        let builder = Shaper::builder(bucket).headroom(Duration::from_millis(20)).name("api");
+        let expected = format!("ShaperBuilder {{ bucket: {bucket:?}, name: Some(\"api\"), .. }}");
+        assert_eq!(format!("{builder:?}"), expected);
+        assert_ne!(builder.build().unwrap().rate(), Rate::per_second(5));
     }
 }

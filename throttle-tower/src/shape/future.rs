@@ -5,6 +5,7 @@ use std::task::{Context, Poll, ready};
 
 use pin_project_lite::pin_project;
 use throttle_core::Backend;
+use tokio::time::Instant;
 use tower_service::Service;
 
 use super::error::ShapeError;
@@ -112,7 +113,12 @@ where
         loop {
             let next = match this.state.as_mut().project() {
                 StateProj::Waiting { queued } => match ready!(queued.as_mut().poll(cx)) {
-                    Ok((mut inner, request)) => State::Calling { response: inner.call(request) },
+                    Ok((mut inner, request)) => {
+                        if let Some(reader) = this.reader {
+                            reader.left = Instant::now();
+                        }
+                        State::Calling { response: inner.call(request) }
+                    }
                     Err(error) => State::Refused { error: Some(Box::new(error)) },
                 },
                 StateProj::Calling { response } => {

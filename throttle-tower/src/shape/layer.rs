@@ -12,6 +12,7 @@ use super::request_fields::RequestFields;
 use super::shaper::Shaper;
 use super::stats::ShapeStats;
 use super::upstream_head::{HeadOf, HttpHead, IgnoreUpstream};
+use crate::time::FAR;
 
 /// Delays calls through any `tower::Service` so that they stay within an upstream's rate.
 ///
@@ -102,12 +103,40 @@ impl<Req, B: Backend> ShapeLayer<Req, B> {
 
     /// Obeys the upstream's limits as its responses state them, where they are `http::Response`s.
     ///
-    /// * **429 or 503 with `Retry-After`**, in seconds or as a date: no call of that key leaves before then, not even
-    ///   one that waits already. Afterwards the calls leave in their order, at the pace.
-    /// * **`RateLimit` with nothing left** (`r=0`, or its older spellings, or `X-RateLimit-Remaining: 0`): the same,
-    ///   until its `t`.
-    /// * **`RateLimit` with something left**, but less than the pace would use in its `t`: the calls are spaced so that
+    /// * **A refusal that says how long to wait**: no call of that key leaves before then, not even one that waits
+    ///   already. Afterwards the calls leave in their order, at the pace. A refusal is a response with status 429, 503 or
+    ///   529; with 403, if it has `Retry-After` or nothing remains; or of gRPC, with status 8 or 14 in the headers.
+    /// * **A refusal that does not say it**, or says 0: at first a pause as long as the pace needs for one call, then
+    ///   twice as long for each refusal after a pause, until a call is not refused.
+    /// * **A limit with nothing left**: no call of that key leaves until the limit has something again, whatever the
+    ///   status.
+    /// * **A limit with something left**, but less than the pace would use until its reset: the calls are spaced so that
     ///   it lasts, until another response states otherwise.
+    ///
+    /// | field | says | source |
+    /// |---|---|---|
+    /// | `Retry-After` | the wait after a refusal: seconds, or a date | RFC 9110, 10.2.3 |
+    /// | `retry-after-ms` | the same: milliseconds, with or without a fraction | OpenAI's and Anthropic's clients |
+    /// | `grpc-retry-pushback-ms` | the same: milliseconds; a negative number tells no time | gRPC proposal A6 |
+    /// | `grpc-status-details-bin` | the same: the delay of a `RetryInfo` | `google.rpc` |
+    /// | `RateLimit` | what is left (`r`) for so many seconds (`t`) | drafts 08 to 11 |
+    /// | `RateLimit`, `RateLimit-*` | what is `remaining` until `reset`, in seconds from now | drafts 03 to 07 |
+    /// | `X-RateLimit-Limit`, `-Remaining`, `-Reset` | the same; below 10⁹ in seconds from now, below 10¹² an instant in seconds since 1970, else in milliseconds | GitHub and many others |
+    /// | `x-ratelimit-*-requests`, `-tokens` | nothing left, and in how long all is back (`6m0s`, `17ms`) | OpenAI, Groq |
+    /// | `anthropic-ratelimit-requests-*`, `-tokens-*`, `-input-tokens-*`, `-output-tokens-*` | nothing left, and when all is back (RFC 3339) | Anthropic |
+    /// | `x-ratelimit-remaining-req-minute`, `-tokens-minute` | nothing left of a minute, which counts as a whole one | Mistral |
+    ///
+    /// **Where two disagree, the stricter counts**: the longest wait, the slowest pace. The fields of OpenAI, Anthropic and
+    /// Mistral count only where a refusal does not state its wait. OpenAI's and Anthropic's limits refill all the time: a
+    /// request waits for its part of the time until all is back, tokens are waited for in full, and what is left slows no
+    /// call down. Limits of tokens with something left cannot be compared with a pace of calls, and are not.
+    ///
+    /// **Each pause and each spacing is at most [`longest_pause`](Self::longest_pause)**, beside
+    /// [`pause_jitter`](Self::pause_jitter), whatever the upstream says. A longer wait, of at most a day, is kept in steps
+    /// of that length. After each step one call leaves. A response that is no refusal and no server error ends the steps,
+    /// and all calls that wait, new ones too, leave from the end of the running step on. A later refusal replaces the wait
+    /// by what it states. A call whose response is not read ends nothing: one that was dropped or failed, and one that the
+    /// [`shaper`](Self::shaper) has delayed. [`Shaper::reset`] ends the steps of a key.
     ///
     /// The response itself is passed on unchanged, a 429 too. Pauses hold in this process only. If a pause would make
     /// a new call wait too long, that call is refused; calls that wait already are not.
@@ -160,7 +189,7 @@ impl<Req, B: Backend, H> ShapeLayer<Req, B, H> {
     /// Sets the longest pause that an upstream can [request](Self::obey_upstream), so that a wrong header cannot stop
     /// all calls for a year. Defaults to one minute.
     pub fn longest_pause(mut self, pause: Duration) -> Self {
-        self.obey.longest = pause;
+        self.obey.longest = pause.min(FAR);
         self
     }
 

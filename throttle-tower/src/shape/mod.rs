@@ -9,6 +9,7 @@
 //                                                      error                                                    ▼
 //  paused_keys ◄── obey_upstream: what the upstream allows ◄── response ◄───────────────── the service is called
 
+mod backoff;
 mod builder;
 mod clock;
 mod error;

@@ -1,4 +1,4 @@
-//! Turns an upstream's response into pauses: `Retry-After`, `RateLimit` and its relatives.
+//! Turns an upstream's response into pauses and a slower pace.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -8,11 +8,15 @@ use http::{HeaderMap, StatusCode};
 use throttle_core::{Backend, Key, Rate};
 use tokio::time::Instant;
 
+use super::pause_queue::Steps;
 use super::schedule::Schedule;
 use super::upstream_head::UpstreamHead;
 use crate::headers::read_upstream::{self, Allowance};
 use crate::jitter;
 use crate::time::{micros, time_for, wall_micros};
+
+/// A longer announcement counts as one of a day: a key that no call uses any more is not remembered for longer.
+const LONGEST_ANNOUNCEMENT: Duration = Duration::from_secs(86_400);
 
 /// How far an upstream is obeyed.
 #[derive(Clone, Copy, Debug)]
@@ -29,22 +33,57 @@ impl Default for ObeyUpstream {
     }
 }
 
+/// A response to a call of a key.
+struct Response<'a> {
+    status: StatusCode,
+    headers: &'a HeaderMap,
+    /// When the call left, and when its response was there.
+    left: Instant,
+    now: Instant,
+}
+
 impl ObeyUpstream {
     /// Pauses or slows down a key as a response asks.
-    fn apply<B: Backend>(self, schedule: &Schedule<B>, key: &Key, status: StatusCode, headers: &HeaderMap) {
-        let now = Instant::now();
+    fn apply<B: Backend>(self, schedule: &Schedule<B>, key: &Key, response: &Response<'_>) {
+        let Response { status, headers, left, now } = *response;
         let allowance = read_upstream::allowance(headers, wall_micros);
         let used_up = allowance.filter(|allowance| allowance.remaining == 0).map(|allowance| allowance.within);
-        let refused = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
-        let retry_after = if refused { read_upstream::retry_after(headers, wall_micros()) } else { None };
-        if let Some(pause) = retry_after.max(used_up) {
-            schedule.paused_keys.pause(key, now, now + self.lengthen(pause.min(self.longest)));
+        let provider = || read_upstream::used_up(headers, wall_micros);
+        if read_upstream::is_refusal(status, headers) {
+            match read_upstream::wait(headers, wall_micros()).max(used_up).or_else(provider) {
+                Some(wait) => self.pause(schedule, key, response, wait),
+                None => {
+                    let length = |doubled: Duration| self.lengthen(doubled.min(self.longest));
+                    let until = schedule.backoff.refused(key, [left, now], time_for(schedule.rate, 1), length);
+                    schedule.paused_keys.pause(key, now, until);
+                }
+            }
+        } else {
+            if !status.is_server_error() {
+                schedule.backoff.succeeded(key, left, now);
+                schedule.paused_keys.succeeded(key, left);
+            }
+            if let Some(wait) = used_up.max(provider()) {
+                self.pause(schedule, key, response, wait);
+            }
         }
         if let Some(Allowance { remaining: remaining @ 1.., within }) = allowance {
             let spacing = time_for(Rate::new(remaining, within), 1).min(self.longest);
             // Has an effect only if the pace would use it up too early.
             schedule.paused_keys.slow(key, now, spacing, now + within.min(self.longest));
         }
+    }
+
+    /// For as long as was announced. A longer wait than the longest pause is kept in steps: after each step one call
+    /// leaves, to see whether the upstream still refuses.
+    fn pause<B: Backend>(self, schedule: &Schedule<B>, key: &Key, response: &Response<'_>, announced: Duration) {
+        let now = response.now;
+        schedule.paused_keys.pause(key, now, now + self.lengthen(announced.min(self.longest)));
+        let steps = (announced > self.longest && !self.longest.is_zero()).then(|| {
+            let until = now + self.lengthen(announced.min(LONGEST_ANNOUNCEMENT));
+            Steps { announced_at: now, until, length: self.longest }
+        });
+        schedule.paused_keys.announce(key, now, response.left, steps);
     }
 
     fn lengthen(self, pause: Duration) -> Duration {
@@ -63,6 +102,8 @@ pub(super) struct ResponseReader<B: Backend, H> {
     pub(super) key: Key,
     pub(super) obey: ObeyUpstream,
     pub(super) head: H,
+    /// When the call left.
+    pub(super) left: Instant,
 }
 
 impl<B: Backend, H> ResponseReader<B, H> {
@@ -71,7 +112,8 @@ impl<B: Backend, H> ResponseReader<B, H> {
         H: UpstreamHead<Res>,
     {
         if let Some((status, headers)) = self.head.head(response) {
-            self.obey.apply(&self.schedule, &self.key, status, headers);
+            let response = Response { status, headers, left: self.left, now: Instant::now() };
+            self.obey.apply(&self.schedule, &self.key, &response);
         }
     }
 }

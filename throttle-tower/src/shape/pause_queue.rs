@@ -22,11 +22,20 @@ pub(super) struct PauseQueue {
     stretches: SmallVec<[Stretch; 2]>,
     /// No unit leaves before.
     paused_until: Instant,
+    /// The pauses that follow, one after each call that leaves.
+    steps: Option<Steps>,
     /// Until then units leave `slow_spacing` apart, and afterwards `spacing`.
     slow_until: Instant,
     slow_spacing: Duration,
     /// One unit at the shaper's rate.
     spacing: Duration,
+}
+
+/// A wait that is kept in pauses of a bounded length, one after each call that leaves.
+pub(super) struct Steps {
+    pub(super) announced_at: Instant,
+    pub(super) until: Instant,
+    pub(super) length: Duration,
 }
 
 /// A call's position in the queue of its key.
@@ -61,15 +70,32 @@ impl PauseQueue {
             first_waiting: 0,
             stretches: smallvec![Stretch { first: 0, at: now, spacing }],
             paused_until: now,
+            steps: None,
             slow_until: now,
             slow_spacing: spacing,
             spacing,
         }
     }
 
-    /// Whether a call that came now would be delayed.
+    /// Whether a call that came now would be delayed, or delay those behind it.
     pub(super) fn is_active(&self, now: Instant) -> bool {
+        self.delays(now) || self.steps_left(now).is_some()
+    }
+
+    fn delays(&self, now: Instant) -> bool {
         self.slow_until > now || self.time(self.first_free) > now
+    }
+
+    fn steps_left(&self, now: Instant) -> Option<&Steps> {
+        self.steps.as_ref().filter(|steps| steps.until > now)
+    }
+
+    /// Whether it must not be forgotten. Steps of a key that no call uses are, after some of them: the next call is then
+    /// refused, and they begin again.
+    pub(super) fn is_needed(&self, now: Instant) -> bool {
+        const UNUSED: u32 = 4;
+        let is_used = |steps: &Steps| now < self.paused_until + steps.length * UNUSED;
+        self.delays(now) || self.steps_left(now).is_some_and(is_used)
     }
 
     /// When the last of `units` would leave whose slot comes after `delay`, as things stand. Calls with earlier slots
@@ -77,8 +103,10 @@ impl PauseQueue {
     pub(super) fn finish(&self, delay: Duration, units: u64, now: Instant) -> Duration {
         let slots = delay.as_nanos().div_ceil(self.spacing.as_nanos().max(1)).saturating_sub(1);
         let before = u64::try_from(slots).unwrap_or(u64::MAX);
-        let last = self.first_free.saturating_add(before).saturating_add(units - 1);
-        self.time(last).saturating_duration_since(now).max(delay)
+        let first = self.first_free.saturating_add(before);
+        let last = self.time(first.saturating_add(units - 1));
+        let last = self.steps_left(now).map_or(last, |steps| last.max(self.time_in_steps(steps, first, now)));
+        last.saturating_duration_since(now).max(delay)
     }
 
     /// Joins the end of the queue. Returns the first of the units.
@@ -129,6 +157,34 @@ impl PauseQueue {
         let more = until.saturating_duration_since(self.time(self.first_waiting).max(now));
         self.delay_all(more);
         self.paused_until = self.paused_until.max(until);
+    }
+
+    /// When a unit may leave if the upstream refuses until the end of its wait: one call for each step.
+    fn time_in_steps(&self, steps: &Steps, unit: u64, now: Instant) -> Instant {
+        let before = u32::try_from(unit.saturating_sub(self.first_waiting)).unwrap_or(u32::MAX);
+        let next = self.time(self.first_waiting).max(now);
+        next.checked_add(steps.length.saturating_mul(before)).map_or(steps.until, |at| at.min(steps.until.max(next)))
+    }
+
+    /// The response to a call that left before an announcement is no later word: it can only prolong the wait.
+    pub(super) fn announce(&mut self, left: Instant, steps: Option<Steps>) {
+        let earlier = self.steps.take_if(|former| left <= former.announced_at);
+        self.steps = match (earlier, steps) {
+            (Some(former), Some(steps)) => Some(Steps { until: steps.until.max(former.until), ..steps }),
+            (former, steps) => steps.or(former),
+        };
+    }
+
+    /// A call has left.
+    pub(super) fn begin_step(&mut self, now: Instant) {
+        if let Some(steps) = self.steps_left(now) {
+            self.pause(steps.until.min(now + steps.length), now);
+        }
+    }
+
+    /// A call was not refused. One that left before the wait was announced says nothing about it.
+    pub(super) fn end_steps(&mut self, left: Instant) {
+        self.steps.take_if(|steps| left > steps.announced_at);
     }
 
     /// Before `until`, units leave `spacing` apart, if that is slower than the shaper's rate.

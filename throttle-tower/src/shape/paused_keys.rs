@@ -6,7 +6,7 @@ use std::time::Duration;
 use throttle_core::{Key, Rate};
 use tokio::time::Instant;
 
-use super::pause_queue::{PauseQueue, QueuePosition};
+use super::pause_queue::{PauseQueue, QueuePosition, Steps};
 use crate::lock::lock;
 use crate::time::time_for;
 
@@ -63,6 +63,26 @@ impl PausedKeys {
             && let Some(queue) = self.lock().by_key.get_mut(key)
         {
             queue.slow(spacing, until, now);
+        }
+    }
+
+    /// An upstream has announced a wait, in the response to a call that left then: the steps of a long one, or `None`.
+    pub(super) fn announce(&self, key: &Key, now: Instant, left: Instant, steps: Option<Steps>) {
+        if steps.is_some() {
+            self.change(key, now, |queue| queue.announce(left, steps));
+        } else if !self.is_empty()
+            && let Some(queue) = self.lock().by_key.get_mut(key)
+        {
+            queue.announce(left, None);
+        }
+    }
+
+    /// A call that left then was not refused.
+    pub(super) fn succeeded(&self, key: &Key, left: Instant) {
+        if !self.is_empty()
+            && let Some(queue) = self.lock().by_key.get_mut(key)
+        {
+            queue.end_steps(left);
         }
     }
 
@@ -126,6 +146,7 @@ impl PausedKeys {
                 if is_late && position.is_some() {
                     queue.delay_all(late);
                 }
+                queue.begin_step(now);
                 Ok(())
             }
         }
@@ -158,7 +179,7 @@ impl Queues {
     /// keys has doubled since the last one makes its cost constant per key.
     fn sweep(&mut self, now: Instant) {
         if self.by_key.len() >= self.sweep_at {
-            self.by_key.retain(|_, queue| queue.is_active(now));
+            self.by_key.retain(|_, queue| queue.is_needed(now));
             self.sweep_at = (2 * self.by_key.len()).max(64);
         }
     }

@@ -4,6 +4,7 @@ use std::time::Duration;
 use throttle_core::backend::Receipt;
 use throttle_core::{Backend, Key, LocalShare, Rate};
 
+use super::backoff::Backoff;
 use super::one_key::OneKey;
 use super::paused_keys::PausedKeys;
 use super::slot_charge::SlotCharge;
@@ -27,6 +28,7 @@ pub(super) struct Schedule<B: Backend> {
     /// Sends slots back to the store.
     pub(super) background: Background,
     pub(super) paused_keys: PausedKeys,
+    pub(super) backoff: Backoff,
 }
 
 impl<B: Backend> Schedule<B> {

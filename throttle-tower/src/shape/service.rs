@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use throttle_core::{Backend, MemoryBackend};
+use tokio::time::Instant;
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -73,7 +74,7 @@ where
         let schedule = &shaper.schedule;
         let reader = H::LOOKS.then(|| {
             let (schedule, key, head) = (Arc::clone(schedule), wanted.key.clone(), head.clone());
-            Box::new(ResponseReader { schedule, key, obey: *obey, head })
+            Box::new(ResponseReader { schedule, key, obey: *obey, head, left: Instant::now() })
         });
         match schedule.reserve_at_once(&wanted) {
             Some(Ok(Reservation::LeaveNow)) => ShapeFuture::calling(self.inner.call(request), reader),

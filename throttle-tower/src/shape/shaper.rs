@@ -97,6 +97,7 @@ impl<B: Backend> Shaper<B> {
     pub async fn reset(&self, key: impl Into<Key>) -> Result<(), BackendError> {
         let key = key.into();
         self.schedule.paused_keys.forget(&key);
+        self.schedule.backoff.forget(&key);
         if let Some(one_key) = self.schedule.one_key(&key) {
             one_key.reset();
             return Ok(());

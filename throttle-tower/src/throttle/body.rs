@@ -74,7 +74,9 @@ impl<B: Body<Data = Bytes>> Body for ThrottleBody<B> {
             EitherProj::Inner { mut body } => {
                 let frame = ready!(body.as_mut().poll_frame(cx));
                 // Not left to the drop: a client that has read the last byte may come back before that.
-                if !matches!(frame, Some(Ok(_))) || body.is_end_stream() {
+                // Trailers are the end, which not every body knows of itself.
+                let goes_on = matches!(&frame, Some(Ok(frame)) if !frame.is_trailers());
+                if !goes_on || body.is_end_stream() {
                     drop(std::mem::take(this.held));
                 }
                 Poll::Ready(frame)
@@ -95,5 +97,46 @@ impl<B: Body<Data = Bytes>> Body for ThrottleBody<B> {
             Either::Inner { body } => body.size_hint(),
             Either::Refusal { body } => body.size_hint(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::convert::Infallible;
+
+    use http::{HeaderMap, Request, Response};
+    use http_body_util::BodyExt;
+    use tower::{Layer, ServiceExt, service_fn};
+
+    use super::*;
+    use crate::{Concurrency, ThrottleLayer};
+
+    /// Does not know that trailers are its end.
+    #[derive(Default)]
+    struct Frames(VecDeque<Frame<Bytes>>);
+
+    impl Body for Frames {
+        type Data = Bytes;
+        type Error = Infallible;
+
+        fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+            Poll::Ready(self.0.pop_front().map(Ok))
+        }
+    }
+
+    #[tokio::test]
+    async fn permit_is_held_until_the_trailers() {
+        let inner = service_fn(async |_: Request<()>| {
+            let frames = [Frame::data(Bytes::from("message")), Frame::trailers(HeaderMap::new())];
+            Ok::<_, Infallible>(Response::new(Frames(frames.into())))
+        });
+        let throttle = ThrottleLayer::new(Concurrency::new(1)).unwrap();
+        let mut body = throttle.layer(inner).oneshot(Request::new(())).await.unwrap().into_body();
+        for (is_trailers, permits) in [(false, 1), (true, 0)] {
+            let frame = body.frame().await.unwrap().unwrap();
+            assert_eq!((frame.is_trailers(), throttle.in_flight("in-flight")), (is_trailers, Some(permits)));
+        }
+        assert!(!body.is_end_stream(), "the body itself does not know");
     }
 }

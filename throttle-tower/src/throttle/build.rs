@@ -46,11 +46,12 @@ pub(super) fn unshared<B: Backend>(
     let prepared = Arc::new(backend.prepare(set)?);
     let announced = Arc::new(Announced::new(B::set(&prepared).policies(), responses));
     let uses = Uses::of(&applied, &permits);
-    let (queues, share, replaced, own_sets) = (Arc::default(), None, Arc::default(), Arc::default());
+    let (queues, written, share, replaced, own_sets) = (Arc::default(), None, None, Arc::default(), Arc::default());
     Ok(Shared {
         backend,
         built_on,
         prepared,
+        written,
         applied,
         uses,
         permits,

@@ -1,10 +1,13 @@
 //! What the limits of a layer would do with a request, without doing it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::request::Parts;
 use throttle_core::backend::Call;
-use throttle_core::{Algorithm, AnyCharge, Backend, BackendError, Decision, Key, Policy, PolicyNode, PolicySet};
+use throttle_core::{
+    Algorithm, AnyCharge, Backend, BackendError, Decision, Key, Policy, PolicyNode, PolicySet, Status,
+};
 
 use super::explained::{Asks, Explained, ExplainedLimit, Left};
 use super::own_sets::OwnNumbers;
@@ -38,35 +41,34 @@ pub(super) async fn explain<B: Backend>(shared: Arc<Shared<B>>, parts: &Parts) -
         }
     });
     let set = B::set(&shared.prepared);
+    let rejects = asks.iter().any(|asks| matches!(asks, Asks::RefusedWithoutKey(_)));
     let decision = match looks.iter().all(|call| call.key().is_none()) {
         true => Decision::not_limited(looks.len()),
         false => shared.backend.decide(&shared.prepared, &looks).await?,
     };
-    let verdicts: Vec<Option<bool>> = asks
-        .iter()
-        .zip(decision.statuses())
-        .map(|(asks, status)| match asks {
-            Asks::Units { cost, .. } => Some(*cost <= status.remaining()),
-            Asks::RefusedWithoutKey(_) => Some(false),
-            Asks::Nothing | Asks::SkippedWithoutKey => None,
-        })
-        .collect();
-    let rejects = asks.iter().any(|asks| matches!(asks, Asks::RefusedWithoutKey(_)));
+    let mut waits = Vec::with_capacity(asks.len());
     let mut limits = Vec::with_capacity(asks.len());
-    for (place, (policy, asks)) in set.policies().iter().zip(asks).enumerate() {
-        let status = &decision.statuses()[place];
-        let tier = policy.tiers().nth(usize::from(status.tier())).map(|(_, tier)| tier.algorithm().capacity());
+    for ((policy, status), asks) in set.policies().iter().zip(decision.statuses()).zip(asks) {
+        let algorithm = policy.tier(status.tier()).algorithm();
+        let wait = match asks {
+            Asks::Units { cost, .. } => Some(wait(policy, status, cost)),
+            Asks::RefusedWithoutKey(_) => Some(NEVER),
+            Asks::Nothing | Asks::SkippedWithoutKey => None,
+        };
         let left = matches!(asks, Asks::Units { .. }).then(|| Left {
             units: status.remaining(),
-            of: tier.unwrap_or_else(|| policy.algorithm().capacity()),
+            of: algorithm.capacity(),
+            retry_after: wait.filter(|wait| *wait < NEVER),
             resets_in: status.reset_after(),
         });
+        waits.push(wait);
         limits.push(ExplainedLimit { name: policy.policy_name().clone(), asks, left });
     }
     let (permits, has_permits) = shared.permits.explain(parts);
-    let is_admitted = !rejects && admits(set, 0, &verdicts) != Some(false) && has_permits;
     limits.extend(permits);
-    Ok(Explained { limits, is_admitted, layer_skips: None })
+    let wait = if rejects || !has_permits { NEVER } else { wait_of(set, 0, &waits).unwrap_or_default() };
+    let (is_admitted, retry_after) = (wait.is_zero(), Some(wait).filter(|wait| *wait < NEVER));
+    Ok(Explained { limits, is_admitted, retry_after, layer_skips: None })
 }
 
 /// Why the layer does not apply to a request; `None` if it does.
@@ -80,7 +82,7 @@ fn skipped<B: Backend>(shared: &Shared<B>, why: String) -> Explained {
     let policies = B::set(&shared.prepared).policies().iter().map(Policy::policy_name);
     let names = policies.chain(shared.permits.names()).cloned();
     let limits = names.map(|name| ExplainedLimit { name, asks: Asks::Nothing, left: None }).collect();
-    Explained { limits, is_admitted: true, layer_skips: Some(why) }
+    Explained { limits, is_admitted: true, retry_after: Some(Duration::ZERO), layer_skips: Some(why) }
 }
 
 /// Makes the key of a request unused in a limit of that name. `Ok(false)` if no limit on a rate has the name, or if
@@ -132,12 +134,103 @@ async fn ask(limit: &Applied, parts: &Parts) -> (Asks, Option<Key>, Option<Arc<A
     (asks, key, numbers)
 }
 
-/// Whether a node of the composition admits the request, by what its policies do; `None` where none of it applies.
-fn admits(set: &PolicySet, node: usize, verdicts: &[Option<bool>]) -> Option<bool> {
-    let members = || set.members(node).filter_map(|member| admits(set, member, verdicts));
+/// The wait of a request that no wait is known to help.
+const NEVER: Duration = Duration::MAX;
+
+/// When a limit admits a cost, by a look at its key, if no other request comes.
+///
+/// A look says when the next unit comes if none is left, and when all units are left. Those of a bucket that drains
+/// come evenly before that. Of other limits it is not known when they come, so the answer is when all are left.
+fn wait(policy: &Policy, status: &Status, cost: u64) -> Duration {
+    let algorithm = policy.tier(status.tier()).algorithm();
+    if cost <= status.remaining() {
+        return Duration::ZERO;
+    }
+    if cost > algorithm.capacity() {
+        return NEVER;
+    }
+    let wait = if (status.remaining(), cost) == (0, 1) {
+        status.effective_window(policy)
+    } else if algorithm.drains() {
+        let (count, period) = (algorithm.rate().count().max(1), algorithm.rate().period_micros());
+        let micros = u128::from(algorithm.capacity() - cost) * u128::from(period) / u128::from(count);
+        status.reset_after().saturating_sub(Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX)))
+    } else {
+        status.reset_after()
+    };
+    // It refuses now, even if use under other numbers drains sooner than these say.
+    wait.max(Duration::from_micros(1))
+}
+
+/// When a node of the composition admits the request, by when its policies do; `None` where none of it applies.
+fn wait_of(set: &PolicySet, node: usize, waits: &[Option<Duration>]) -> Option<Duration> {
+    let members = || set.members(node).filter_map(|member| wait_of(set, member, waits));
     match set.node(node) {
-        PolicyNode::Policy(place) => verdicts[place],
-        PolicyNode::All => members().reduce(|all, one| all && one),
-        PolicyNode::Any(AnyCharge::First | AnyCharge::EveryAdmitting) => members().reduce(|any, one| any || one),
+        PolicyNode::Policy(place) => waits[place],
+        PolicyNode::All => members().max(),
+        PolicyNode::Any(AnyCharge::First | AnyCharge::EveryAdmitting) => members().min(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use throttle_core::{
+        Algorithm, CalendarQuota, FixedWindow, Gcra, IntervalBucket, IntoAlgorithm, LeakyMeter, ManualClock,
+        MemoryBackend, Rate, SlidingLog, SlidingWindow, TokenBucket,
+    };
+
+    use super::*;
+
+    fn algorithm() -> impl Strategy<Value = Algorithm> {
+        (0..8_usize, 1..20_u64, 1..5_000_u64, 1..30_u64).prop_map(|(kind, count, micros, burst)| {
+            let rate = Rate::new(count, Duration::from_micros(10 * micros));
+            match kind {
+                0 => Gcra::new(rate).burst(burst).into_algorithm(),
+                1 => TokenBucket::new(rate).burst(burst).into_algorithm(),
+                2 => LeakyMeter::new(rate).capacity(burst).into_algorithm(),
+                3 => IntervalBucket::new(burst).refill(count.min(burst), rate.period()).into_algorithm(),
+                4 => FixedWindow::new(rate).into_algorithm(),
+                5 => CalendarQuota::daily(count).into_algorithm(),
+                6 => SlidingWindow::new(rate).buckets(10).into_algorithm(),
+                _ => SlidingLog::new(rate).into_algorithm(),
+            }
+            .unwrap()
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// What a look says against what the limit answers to a request of that cost.
+        #[test]
+        fn law_02_a_wait_is_never_too_short_and_for_one_unit_as_for_buckets_that_drain_not_too_long(
+            algorithm in algorithm(),
+            steps in prop::collection::vec((0..30_u64, 0..40_000_u64), 1..60),
+        ) {
+            let clock = ManualClock::default();
+            let memory = MemoryBackend::builder().clock(clock.clone()).build();
+            let policy = Policy::new("p", algorithm).unwrap();
+            let set = memory.prepare(PolicySet::new(policy.clone()).unwrap()).unwrap();
+            let call = || Call::from(Key::from("key"));
+            for (cost, ahead) in steps {
+                clock.advance(Duration::from_micros(ahead));
+                let look = memory.decide_now(&set, &[call().costing(0)]);
+                let told = wait(&policy, &look.statuses()[0], cost);
+                let left = look.remaining();
+                let decision = memory.decide_now(&set, &[call().costing(cost)]);
+                let expected = decision.retry_after().unwrap_or(NEVER);
+                prop_assert!(told >= expected, "{told:?} for {expected:?}: {cost} of {left}");
+                prop_assert_eq!(told.is_zero(), decision.is_admitted());
+                let rounded = expected.saturating_add(Duration::from_micros(1));
+                let is_window = ["fixed_window", "calendar_quota"].contains(&algorithm.name());
+                if algorithm.drains() || is_window || (left, cost) == (0, 1) || expected == NEVER {
+                    prop_assert!(told <= rounded, "{told:?} for {expected:?}: {cost} of {left}");
+                }
+                if (left, cost) == (0, 1) {
+                    prop_assert_eq!(told, expected);
+                }
+            }
+        }
     }
 }

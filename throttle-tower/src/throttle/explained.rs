@@ -8,6 +8,9 @@ pub(crate) struct Explained {
     /// Of the limits on rates, then of those on requests in flight, in the order given.
     pub(crate) limits: Vec<ExplainedLimit>,
     pub(crate) is_admitted: bool,
+    /// When it would be admitted at the latest, if no other request comes; zero if it is admitted, `None` if that is
+    /// not known.
+    pub(crate) retry_after: Option<Duration>,
     /// Why the layer does not apply to the request; `None` if it does.
     pub(crate) layer_skips: Option<String>,
 }
@@ -39,6 +42,9 @@ pub(crate) struct Left {
     pub(crate) units: u64,
     /// Units that an unused key has.
     pub(crate) of: u64,
+    /// When the limit would admit the request at the latest, if no other comes; zero if it does, `None` if it never
+    /// does or if that depends on requests in flight.
+    pub(crate) retry_after: Option<Duration>,
     /// Until an unused key cannot be told from this one, if no request comes; zero for permits.
     pub(crate) resets_in: Duration,
 }

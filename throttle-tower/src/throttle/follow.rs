@@ -6,13 +6,12 @@ use throttle_core::Backend;
 
 use super::current::Current;
 use super::layer::ThrottleLayer;
-use super::live::{Follower, Followers, Live};
+use super::live::{Followers, Live};
 
 impl<B: Backend> ThrottleLayer<B> {
     /// The same layer, with limits that are replaced together with those of other followers.
-    pub(crate) fn following(self, followers: &Arc<Followers>) -> (Self, Arc<dyn Follower>) {
+    pub(crate) fn following(self, followers: &Arc<Followers>) -> Self {
         let shared = self.current.with(Arc::clone);
-        let live = Live::of(shared, followers);
-        (Self { current: Current::Live(Arc::clone(&live)) }, live)
+        Self { current: Current::Live(Live::of(shared, followers)) }
     }
 }

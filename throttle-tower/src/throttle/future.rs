@@ -10,6 +10,7 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::body::ThrottleBody;
+use super::response_builder::{Building, Refused};
 use super::steps::judge::{Admitted, Judged};
 
 pin_project! {
@@ -23,6 +24,9 @@ pin_project! {
     ///
     /// A limit with [`Limit::refund_aborted`](crate::Limit::refund_aborted) gives its charge back in the last two
     /// cases. If the decision is still pending, the layer awaits it in the background, on the tokio runtime.
+    ///
+    /// If it is dropped while the response of a refusal is built, nothing changes: a refused request is charged by limits
+    /// with [`charge_refused`](crate::Limit::charge_refused) only, and stays so.
     ///
     /// # Panics
     ///
@@ -61,6 +65,7 @@ pin_project! {
     {
         Waiting { judging: Judging, request: Option<(S, ReqBody)> },
         Calling { #[pin] response: S::Future, admitted: Option<Admitted> },
+        Refusing { building: Building },
         Refused { response: Option<Response<Bytes>> },
     }
 }
@@ -79,8 +84,21 @@ where
         Self { state: State::Calling { response, admitted: Some(admitted) } }
     }
 
-    pub(super) fn refused(response: Response<Bytes>) -> Self {
-        Self { state: State::Refused { response: Some(response) } }
+    pub(super) fn refused(refused: Refused) -> Self {
+        Self { state: State::refused(refused) }
+    }
+}
+
+impl<S, ReqBody> State<S, ReqBody>
+where
+    S: Service<Request<ReqBody>>,
+{
+    #[inline]
+    fn refused(refused: Refused) -> Self {
+        match refused {
+            Refused::Now(response) => Self::Refused { response: Some(response) },
+            Refused::Later(building) => Self::Refusing { building },
+        }
     }
 }
 
@@ -110,6 +128,11 @@ where
                 let held = admitted.respond(&mut response);
                 Poll::Ready(Ok(response.map(|body| ThrottleBody::inner(body, held))))
             }
+            StateProj::Refusing { building } => {
+                let response = ready!(building.as_mut().poll(cx));
+                self.as_mut().project().state.set(State::Refused { response: None });
+                Poll::Ready(Ok(response.map(ThrottleBody::refusal)))
+            }
             StateProj::Refused { response } => {
                 let response = response.take().expect(POLLED_AGAIN);
                 Poll::Ready(Ok(response.map(ThrottleBody::refusal)))
@@ -128,7 +151,7 @@ where
             let response = inner.call(Request::from_parts(parts, body));
             State::Calling { response, admitted: Some(admitted) }
         }
-        Judged::Refuse(response) => State::Refused { response: Some(response) },
+        Judged::Refuse(refused) => State::refused(refused),
     }
 }
 
@@ -154,17 +177,29 @@ mod tests {
     use super::*;
     use crate::{Constant, ThrottleLayer, limit};
 
-    /// Whether the request was passed on or refused, and whether that was decided at once or waited for.
+    /// Whether the request was passed on or refused, whether that was decided at once or waited for, and whether the
+    /// response of the refusal was.
     #[tokio::test]
     async fn response_is_returned_once() {
         let one = || limit("p", Gcra::new(Rate::per_hour(1)).burst(1));
         let waited = one().by_async(|_| std::future::ready(Some(1)));
-        for limits in [one().by(Constant), waited] {
+        let built_later = |_: &crate::Refusal<'_>| {
+            let response = Response::builder().status(StatusCode::TOO_MANY_REQUESTS).body(Bytes::new()).unwrap();
+            std::future::ready(response)
+        };
+        let layer = |limits| ThrottleLayer::new(limits).unwrap();
+        let layers = [
+            layer(one().by(Constant)),
+            layer(waited.clone()),
+            layer(one().by(Constant)).response_async(built_later),
+            layer(waited).response_async(built_later),
+        ];
+        for throttle in layers {
             // The inner service's future may be polled as often as one likes.
             let inner = service_fn(|_: Request<()>| {
                 std::future::poll_fn(|_| Poll::Ready(Ok::<_, Infallible>(Response::new(()))))
             });
-            let mut throttle = ThrottleLayer::new(limits).unwrap().layer(inner);
+            let mut throttle = throttle.layer(inner);
             for status in [StatusCode::OK, StatusCode::TOO_MANY_REQUESTS] {
                 let mut future = Box::pin(throttle.call(Request::new(())));
                 assert_eq!(format!("{future:?}"), "ResponseFuture");

@@ -1,4 +1,5 @@
 use std::fmt;
+use std::future::Future;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -15,12 +16,13 @@ use super::local_shares::LocalStore;
 use super::options::{Jitter, Options};
 use super::permits::Permits;
 use super::refusal::Refusal;
+use super::response_builder::{Building, ResponseBuilder};
 use super::response_options::ResponseOptions;
 use super::service::Throttle;
 use super::shared::Shared;
 use super::warning::{Warning, Watch};
 
-use crate::headers::Dialect;
+use crate::headers::{Dialect, SdkHints};
 use crate::limit::{Compiled, IntoLimitTree, OnError};
 use crate::usage::Settlements;
 
@@ -59,12 +61,16 @@ use crate::usage::Settlements;
 ///
 /// * The peer's address comes from axum's `ConnectInfo<SocketAddr>`: enable the feature `axum` and serve with
 ///   `app.into_make_service_with_connect_info::<SocketAddr>()`. Without it there is no address: by default all
-///   requests share one budget, and a [warning](Self::on_warning) is logged. With another server, insert a
+///   requests share one budget, and a [warning](Self::on_warning) is logged. tonic's server needs the feature `tonic`
+///   only. With another server, insert a
 ///   [`PeerAddr`](crate::extract::PeerAddr) into the request's extensions. Behind a proxy the peer is the proxy: see
 ///   [`client_ip`](crate::client_ip).
 /// * As the outermost layer it limits every request, preflights included. Inside a CORS layer it does not see
 ///   preflights, and its refusals carry the CORS headers that browsers need. See [`is_preflight`](crate::is_preflight)
 ///   and [`Dialect::exposed_names`].
+/// * In tonic's `Server::builder().layer(…)` it refuses [as gRPC clients read it](Self::grpc_refusals). A `MemoryBackend` or a
+///   layer that an axum app uses too makes them share one budget. gRPC clients in browsers read `grpc-status`,
+///   `grpc-message` and `grpc-status-details-bin` only where a CORS layer exposes them.
 /// * The [`Route`](crate::Route) is known to layers added with `Router::layer` or `route_layer`, not to a layer around
 ///   the whole router; [`on_warning`](Self::on_warning) reports that.
 #[derive(Clone)]
@@ -99,8 +105,7 @@ impl<B: Backend> ThrottleLayer<B> {
     /// is in use on the backend with other parameters: see [`Limit::replace_existing`](crate::Limit::replace_existing).
     pub fn backend<C: Backend>(self, backend: C) -> Result<ThrottleLayer<C>, ConfigError> {
         let current = self.current.moved(|own| {
-            let (set, applied, permits) =
-                (B::set(&own.prepared).clone(), Arc::clone(&own.applied), Arc::clone(&own.permits));
+            let (set, applied, permits) = (own.written().clone(), Arc::clone(&own.applied), Arc::clone(&own.permits));
             let options = (own.options.clone(), own.announced.options.clone());
             build(backend, set, applied, permits, options)
         })?;
@@ -145,6 +150,12 @@ impl<B: Backend> ThrottleLayer<B> {
         self.with_announced(|announced| announced.set_dialect(dialect))
     }
 
+    /// Tells the SDKs of LLM providers on refusals when to come back, and when not to: see [`SdkHints`]. Defaults to
+    /// telling them nothing beside `Retry-After`.
+    pub fn sdk_hints(self, hints: SdkHints) -> Self {
+        self.with_announced(|announced| announced.options.sdk_hints = Some(hints))
+    }
+
     /// Leaves the rate-limit headers (not `Retry-After`) out of a response if `hide` returns true for its head. Hide
     /// them in responses that shared caches store (see [`headers::is_public`](crate::headers::is_public)), and in a
     /// 401: they could show an attacker how much a victim uses. Defaults to hiding nothing.
@@ -161,21 +172,88 @@ impl<B: Backend> ThrottleLayer<B> {
         self.with_announced(|announced| announced.options.hide_headers = Some(Arc::new(hide)))
     }
 
-    /// Builds the responses of refusals. The layer adds the rate-limit headers to them, and `Cache-Control: no-store`
-    /// if they have no other. Defaults to [`Refusal::default_response`], a problem document.
+    /// Builds the responses of refusals: of used up quotas, closed stores, missing keys and missing permits alike. The
+    /// layer adds the rate-limit headers to them afterwards, and `Cache-Control: no-store` if they have no other.
+    /// Called again, or with [`response_async`](Self::response_async), it replaces what was set. Defaults to
+    /// [`Refusal::default_response`]: a problem document, or what [gRPC clients](Self::grpc_refusals) read.
+    ///
+    /// A panic of `build` is a panic of the request. Only limits with
+    /// [`charge_refused`](crate::Limit::charge_refused) have charged it.
+    ///
+    /// The answer may depend on the request:
     ///
     /// ```
     /// # use throttle_tower::{Constant, Gcra, Rate, ThrottleLayer, limit};
     /// # let limits = limit("p", Gcra::new(Rate::per_second(1))).by(Constant);
     /// let throttle = ThrottleLayer::new(limits)?.response(|refusal| {
+    ///     if refusal.parts.headers.get("accept").is_some_and(|types| types.as_bytes().starts_with(b"application/")) {
+    ///         return refusal.default_response();
+    ///     }
     ///     let mut response = http::Response::new("slow down\n".into());
     ///     *response.status_mut() = refusal.status;
+    ///     if let Some(id) = refusal.parts.headers.get("x-request-id") {
+    ///         response.headers_mut().insert("x-request-id", id.clone());
+    ///     }
     ///     response
     /// });
     /// # Ok::<(), throttle_tower::ConfigError>(())
     /// ```
     pub fn response(self, build: impl Fn(&Refusal<'_>) -> Response<Bytes> + Send + Sync + 'static) -> Self {
-        self.with_options(|options| options.response = Some(Arc::new(build)))
+        self.with_options(|options| options.response = Some(ResponseBuilder::AtOnce(Arc::new(build))))
+    }
+
+    /// Builds the responses of refusals by a future; otherwise as [`response`](Self::response). The future cannot borrow
+    /// from the refusal, so the closure copies what it needs. Meanwhile the refused request holds neither a permit nor a
+    /// place in a queue.
+    ///
+    /// Refusals are what a flood of requests produces, and the layer bounds neither how long futures take nor how many
+    /// there are: give them a deadline. The waits that the response states count from the decision.
+    ///
+    /// ```
+    /// # use throttle_tower::{Constant, Gcra, Rate, ThrottleLayer, limit};
+    /// # let limits = limit("p", Gcra::new(Rate::per_second(1))).by(Constant);
+    /// # async fn page(_language: Option<http::HeaderValue>) -> bytes::Bytes { "slow down".into() }
+    /// let throttle = ThrottleLayer::new(limits)?.response_async(|refusal| {
+    ///     let language = refusal.parts.headers.get("accept-language").cloned();
+    ///     let status = refusal.status;
+    ///     async move {
+    ///         let mut response = http::Response::new(page(language).await);
+    ///         *response.status_mut() = status;
+    ///         response
+    ///     }
+    /// });
+    /// # Ok::<(), throttle_tower::ConfigError>(())
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// If the request is dropped while its response is built, the future is dropped, and the request is counted and
+    /// reported as refused.
+    ///
+    /// # Panics
+    ///
+    /// A panic of the future is a panic of the request, as with [`response`](Self::response).
+    pub fn response_async<F, Fut>(self, build: F) -> Self
+    where
+        F: Fn(&Refusal<'_>) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Response<Bytes>> + Send + 'static,
+    {
+        let build = move |refusal: &Refusal<'_>| -> Building { Box::pin(build(refusal)) };
+        self.with_options(|options| options.response = Some(ResponseBuilder::Later(Arc::new(build))))
+    }
+
+    /// Sets whether a refused POST whose `Content-Type` begins with `application/grpc` gets [the response that gRPC clients
+    /// read](Refusal::grpc_response): status 200, and the reason in `grpc-status`. So one layer serves an axum app and a
+    /// tonic server. gRPC clients cannot read a 429: they take it for `UNAVAILABLE`, which many retry at once.
+    /// Defaults to true.
+    ///
+    /// A closure of [`response`](Self::response) answers all requests, gRPC's too, whatever is set here. It gets this
+    /// answer from [`Refusal::default_response`] or [`Refusal::grpc_response`].
+    ///
+    /// Outer layers see the status 200: one that [refunds](crate::Limit::refund_if) by status has to read
+    /// `grpc-status`.
+    pub fn grpc_refusals(self, on: bool) -> Self {
+        self.with_options(|options| options.grpc_refusals = on)
     }
 
     /// Calls `hook` for every decision, on the request's task, so it must return quickly. It is not called for charges

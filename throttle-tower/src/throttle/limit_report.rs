@@ -96,8 +96,13 @@ impl LimitReport {
 
     /// The names of the policies that refused the request; none if it was admitted.
     pub fn violated(&self) -> impl Iterator<Item = &str> + Clone {
-        let statuses = self.announced.policies.iter().zip(self.decision.statuses());
-        statuses.filter(|(_, status)| status.is_violated()).map(|(policy, _)| policy.name())
+        self.violated_places().map(|(_, policy)| policy.name())
+    }
+
+    /// The policies that refused the request, with their places.
+    pub(super) fn violated_places(&self) -> impl Iterator<Item = (usize, &Policy)> + Clone {
+        let statuses = self.announced.policies.iter().zip(self.decision.statuses()).enumerate();
+        statuses.filter(|(_, (_, status))| status.is_violated()).map(|(place, (policy, _))| (place, policy))
     }
 }
 

@@ -17,6 +17,7 @@ mod explained;
 mod follow;
 mod forecast;
 mod future;
+mod grpc_words;
 mod in_progress;
 mod layer;
 mod limit_report;
@@ -29,6 +30,7 @@ mod next;
 mod observed;
 #[cfg(any(feature = "metrics", feature = "offenders", feature = "tracing"))]
 mod observed_limits;
+mod openai_error;
 mod options;
 mod own_sets;
 mod permits;
@@ -36,6 +38,7 @@ mod queues;
 #[cfg(feature = "rules")]
 mod rebuild;
 mod refusal;
+mod response_builder;
 mod response_options;
 mod service;
 mod shared;

@@ -3,14 +3,12 @@
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
-use bytes::Bytes;
-use http::Response;
 use throttle_core::Key;
 
 use super::condition::LayerCondition;
 use super::event::Event;
 use super::local_shares::LocalStore;
-use super::refusal::Refusal;
+use super::response_builder::ResponseBuilder;
 use crate::jitter;
 use crate::limit::{Applied, OnError};
 use crate::observe::Observers;
@@ -21,7 +19,9 @@ use crate::usage::Background;
 pub(crate) struct Options {
     /// Which requests the layer applies to. Without it, all.
     pub(crate) when: Option<Arc<dyn LayerCondition>>,
-    pub(super) response: Option<BuildResponse>,
+    pub(super) response: Option<ResponseBuilder>,
+    /// Whether gRPC requests are refused in its words.
+    pub(crate) grpc_refusals: bool,
     pub(super) on_decision: Option<OnDecision>,
     pub(crate) observers: Observers,
     pub(super) on_error: Option<OnError>,
@@ -32,7 +32,6 @@ pub(crate) struct Options {
     pub(crate) max_waiting: usize,
 }
 
-type BuildResponse = Arc<dyn Fn(&Refusal<'_>) -> Response<Bytes> + Send + Sync>;
 type OnDecision = Arc<dyn Fn(&Event<'_>) + Send + Sync>;
 
 const DEFAULT_MAX_WAITING: usize = 10_000;
@@ -49,6 +48,7 @@ impl Default for Options {
         Self {
             when: None,
             response: None,
+            grpc_refusals: true,
             on_decision: None,
             observers: Observers::default(),
             on_error: None,

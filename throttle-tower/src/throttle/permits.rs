@@ -115,7 +115,8 @@ impl Permits {
                 Ok(Some((key, cost))) => {
                     let taken = self.lock().by_place[*count].get(&key).copied().unwrap_or(0);
                     let units = limit.most.saturating_sub(taken);
-                    let left = Left { units, of: limit.most, resets_in: Duration::ZERO };
+                    let retry_after = (cost <= units).then_some(Duration::ZERO);
+                    let left = Left { units, of: limit.most, retry_after, resets_in: Duration::ZERO };
                     (Asks::Units { cost, has_key: key != Key::missing(), tier: 0 }, Some(left))
                 }
             };

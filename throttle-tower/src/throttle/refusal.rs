@@ -1,11 +1,15 @@
+use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use http::request::Parts;
 use http::{HeaderValue, Response, StatusCode};
 use throttle_core::{BackendErrorKind, Policy, PolicyName};
 
 use super::limit_report::LimitReport;
+use super::openai_error::OpenAiError;
+use crate::grpc;
 use crate::headers::Problem;
 
 /// A refusal, for a closure that [builds the response](crate::ThrottleLayer::response).
@@ -37,13 +41,19 @@ use crate::headers::Problem;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Copy, Debug)]
+///
+/// `Debug` leaves out the request's head.
+#[derive(Clone, Copy)]
 #[non_exhaustive]
 pub struct Refusal<'a> {
     /// Why the request is refused.
     pub reason: Reason<'a>,
-    /// The status of the default response.
+    /// The status of the default response to a request that is not gRPC's.
     pub status: StatusCode,
+    /// The request's head. The client wrote it, so do not log it raw.
+    pub parts: &'a Parts,
+    /// Whether a gRPC request gets a default response in its words.
+    pub(super) grpc_refusals: bool,
     /// µs by which the wait is lengthened.
     pub(super) extra: u64,
 }
@@ -77,6 +87,13 @@ pub enum Reason<'a> {
     NoPermit(&'a [PolicyName]),
 }
 
+impl fmt::Debug for Refusal<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Refusal");
+        shown.field("reason", &self.reason).field("status", &self.status).finish_non_exhaustive()
+    }
+}
+
 impl Refusal<'_> {
     /// How long the client should wait; `None` if no wait helps, or if it is not known how long. It includes
     /// [jitter](crate::ThrottleLayer::retry_jitter), so it is the `Retry-After` of the response, before that is rounded
@@ -91,9 +108,15 @@ impl Refusal<'_> {
         }
     }
 
-    /// The response of a layer without a closure: a problem document (RFC 9457).
+    /// The response of a layer without a closure: a problem document (RFC 9457), or for a gRPC request
+    /// [`grpc_response`](Self::grpc_response), unless [`grpc_refusals`](crate::ThrottleLayer::grpc_refusals) is off.
     #[must_use]
     pub fn default_response(&self) -> Response<Bytes> {
+        if self.grpc_refusals
+            && let Some(response) = self.grpc_response()
+        {
+            return response;
+        }
         let body = match self.reason {
             Reason::Quota(report) => report.announced().problem(report.decision()),
             Reason::Store(_, policies) => {
@@ -106,6 +129,124 @@ impl Refusal<'_> {
         *response.status_mut() = self.status;
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, Problem::CONTENT_TYPE);
+        headers.insert(CACHE_CONTROL, NO_STORE);
+        response
+    }
+
+    /// The response that gRPC clients understand; `None` if the request is no POST whose `Content-Type` begins with
+    /// `application/grpc`. A closure that answers other requests in its own way asks for this first:
+    ///
+    /// ```
+    /// # use throttle_tower::{Constant, Gcra, Rate, ThrottleLayer, limit};
+    /// # let limits = limit("p", Gcra::new(Rate::per_second(1))).by(Constant);
+    /// let throttle = ThrottleLayer::new(limits)?
+    ///     .response(|refusal| refusal.grpc_response().unwrap_or_else(|| refusal.openai_response()));
+    /// # Ok::<(), throttle_tower::ConfigError>(())
+    /// ```
+    ///
+    /// It has status 200, the `Content-Type` of the request without parameters (gRPC-Web's too), and no body. What it
+    /// says is in its headers, of which gRPC makes the trailers:
+    ///
+    /// | reason | `grpc-status` | `grpc-retry-pushback-ms` |
+    /// |---|---|---|
+    /// | [`Quota`](Reason::Quota) | 8, `RESOURCE_EXHAUSTED` | the wait, rounded up; -1 where no wait helps, or where it is over `i32::MAX` ms (24.8 days) |
+    /// | [`Store`](Reason::Store), [`NoPermit`](Reason::NoPermit) | 14, `UNAVAILABLE` | none: it is not known how long |
+    /// | [`MissingKey`](Reason::MissingKey) with status 401 or 407 | 16, `UNAUTHENTICATED` | -1 |
+    /// | the same with 403 | 7, `PERMISSION_DENIED` | -1 |
+    /// | the same with 429 | 8, `RESOURCE_EXHAUSTED` | none |
+    /// | the same with 500 or more | 14, `UNAVAILABLE` | none |
+    /// | the same with another status | 3, `INVALID_ARGUMENT` | -1 |
+    ///
+    /// `grpc-message` names the policies that refused, at most eight. Where a quota is used up,
+    /// `grpc-status-details-bin` holds a `google.rpc.Status` with
+    ///
+    /// - a `RetryInfo` with the exact wait, unless no wait helps: some clients retry only if it is there;
+    /// - a `QuotaFailure` with a violation for each of these policies: its name is the `subject`, its quota the
+    ///   `description`;
+    /// - an `ErrorInfo` with the reason `QUOTA_EXCEEDED` and the domain `throttle`. Its metadata `policy` and `limit`
+    ///   are the name of the binding policy and the quota that the layer announces, in units.
+    ///
+    /// Where the layer [hides its headers](crate::ThrottleLayer::hide_headers_if) or has none
+    /// ([`Dialect::None`](crate::Dialect::None)), the details say no quota: they have neither `description` nor `limit`.
+    ///
+    /// The layer adds its headers, which clients read as metadata. A page of another origin reads these headers, which
+    /// gRPC-Web needs, only if `Access-Control-Expose-Headers` lists them.
+    ///
+    /// ```
+    /// use http::{Request, Response, StatusCode};
+    /// use throttle_tower::{Constant, Gcra, Rate, ThrottleLayer, limit};
+    /// use tower::{Layer, ServiceExt, service_fn};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let throttle = ThrottleLayer::new(limit("all", Gcra::new(Rate::per_hour(1)).burst(1)).by(Constant))?;
+    /// let service = throttle.layer(service_fn(async |_: Request<()>| {
+    ///     Ok::<_, std::convert::Infallible>(Response::new(()))
+    /// }));
+    /// let request = || Request::post("/shop.Orders/Place").header("content-type", "application/grpc").body(());
+    /// service.clone().oneshot(request()?).await?;
+    /// let refused = service.oneshot(request()?).await?;
+    /// assert_eq!((refused.status(), &refused.headers()["grpc-status"]), (StatusCode::OK, &"8".parse()?));
+    /// assert_eq!(refused.headers()["grpc-message"], "quota exceeded: all");
+    /// let pushback: u64 = refused.headers()["grpc-retry-pushback-ms"].to_str()?.parse()?;
+    /// assert!((3_500_000..=3_600_000).contains(&pushback));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn grpc_response(&self) -> Option<Response<Bytes>> {
+        let content_type = grpc::response_type(&self.parts.method, &self.parts.headers)?;
+        Some(self.in_grpc_words(content_type))
+    }
+
+    /// The response that clients of OpenAI's API understand, with the status of the default response and a JSON body:
+    ///
+    /// | reason | `type` | `code` |
+    /// |---|---|---|
+    /// | [`Quota`](Reason::Quota) | the [unit](crate::Limit::unit) of the binding policy; `requests` if it has none | `rate_limit_exceeded` |
+    /// | [`Store`](Reason::Store), [`NoPermit`](Reason::NoPermit) | `server_error` | `null` |
+    /// | [`MissingKey`](Reason::MissingKey) | `invalid_request_error` | `null` |
+    ///
+    /// `param` is always `null`. The `message` of a used up quota names the policies that refused, and ends with
+    /// `Please try again in 20s.`, which some clients read. Those seconds are those of the layer's `Retry-After`. Where no wait
+    /// helps it does not say so.
+    ///
+    /// ```
+    /// use http::{Request, Response};
+    /// use throttle_tower::{Constant, LeakyMeter, Rate, ThrottleLayer, limit};
+    /// use tower::{Layer, ServiceExt, service_fn};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use http_body_util::BodyExt;
+    ///
+    /// let limits = limit("per-key", LeakyMeter::new(Rate::per_hour(1))).by(Constant).unit("tokens");
+    /// let throttle = ThrottleLayer::new(limits)?.response(|refusal| refusal.openai_response());
+    /// let service = throttle.layer(service_fn(async |_: Request<()>| {
+    ///     Ok::<_, std::convert::Infallible>(Response::new(http_body_util::Full::<bytes::Bytes>::default()))
+    /// }));
+    /// service.clone().oneshot(Request::new(())).await?;
+    /// let body = service.oneshot(Request::new(())).await?.into_body().collect().await?.to_bytes();
+    /// let error: serde_json::Value = serde_json::from_slice(&body)?;
+    /// assert_eq!(error["error"]["message"], "Rate limit reached for per-key. Please try again in 3600s.");
+    /// assert_eq!((&error["error"]["type"], &error["error"]["code"]), (&"tokens".into(), &"rate_limit_exceeded".into()));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn openai_response(&self) -> Response<Bytes> {
+        let body = match self.reason {
+            Reason::Quota(report) => {
+                let unit = report.binding().and_then(Policy::unit).unwrap_or("requests");
+                OpenAiError::RateLimit { unit, wait: self.retry_after() }.body(report.violated())
+            }
+            Reason::Store(..) | Reason::NoPermit(_) => OpenAiError::Server.body([]),
+            Reason::MissingKey(_) => OpenAiError::InvalidRequest.body([]),
+        };
+        let mut response = Response::new(body);
+        *response.status_mut() = self.status;
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, OpenAiError::CONTENT_TYPE);
         headers.insert(CACHE_CONTROL, NO_STORE);
         response
     }
@@ -133,7 +274,8 @@ mod tests {
 
     /// The text of the response and its status.
     fn response(reason: Reason<'_>, status: StatusCode) -> (StatusCode, String) {
-        let refusal = Refusal { reason, status, extra: 1 };
+        let (parts, ()) = http::Request::new(()).into_parts();
+        let refusal = Refusal { reason, status, parts: &parts, grpc_refusals: true, extra: 1 };
         assert_eq!(refusal.retry_after(), None, "it is not known how long");
         let response = refusal.default_response();
         assert_eq!(response.headers()["cache-control"], "no-store");
@@ -155,5 +297,18 @@ mod tests {
         let missing = response(Reason::MissingKey(&names[0]), StatusCode::FORBIDDEN);
         let body = r#"{"type":"about:blank","title":"Forbidden","status":403}"#;
         assert_eq!(missing, (StatusCode::FORBIDDEN, body.to_owned()));
+    }
+
+    #[test]
+    fn debug_output_leaves_the_request_out() {
+        let (parts, ()) = http::Request::get("/secret").body(()).unwrap().into_parts();
+        let refusal = Refusal {
+            reason: Reason::NoPermit(&[]),
+            status: StatusCode::IM_A_TEAPOT,
+            parts: &parts,
+            grpc_refusals: true,
+            extra: 0,
+        };
+        assert_eq!(format!("{refusal:?}"), "Refusal { reason: NoPermit([]), status: 418, .. }");
     }
 }

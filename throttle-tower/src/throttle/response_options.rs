@@ -3,13 +3,14 @@ use std::sync::Arc;
 use http::{HeaderMap, Response, StatusCode};
 
 use super::warning::Watch;
-use crate::headers::Dialect;
+use crate::headers::{Dialect, SdkHints};
 
 /// What shapes the responses, those of the inner service too.
 #[derive(Clone, Default)]
 pub(crate) struct ResponseOptions {
     pub(crate) dialect: Dialect,
     pub(super) hide_headers: Option<HideHeaders>,
+    pub(crate) sdk_hints: Option<SdkHints>,
     pub(crate) report_in_response: bool,
     pub(super) watch: Watch,
 }

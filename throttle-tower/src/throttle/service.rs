@@ -68,7 +68,7 @@ where
             Started::Judged(Judged::Pass(admitted)) => {
                 ResponseFuture::calling(inner.call(Request::from_parts(parts, body)), admitted)
             }
-            Started::Judged(Judged::Refuse(response)) => ResponseFuture::refused(response),
+            Started::Judged(Judged::Refuse(refused)) => ResponseFuture::refused(refused),
             Started::Waits(asked, lookups) => {
                 // Takes the service that `poll_ready` prepared; a clone would not be ready.
                 let clone = inner.clone();

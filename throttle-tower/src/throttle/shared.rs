@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use throttle_core::Backend;
+use throttle_core::{Backend, PolicySet};
 
 use super::announced::{Announced, Replaced};
 use super::local_shares::Shares;
@@ -18,6 +18,8 @@ pub(crate) struct Shared<B: Backend> {
     /// The backend, for observers.
     pub(super) built_on: Arc<BuiltOn>,
     pub(super) prepared: Arc<B::Prepared>,
+    /// The limits as they were written, if they were prepared otherwise, to replace former ones.
+    pub(super) written: Option<Arc<PolicySet>>,
     /// How each policy of the set is applied.
     pub(super) applied: Arc<[Applied]>,
     pub(super) uses: Uses,
@@ -33,12 +35,20 @@ pub(crate) struct Shared<B: Backend> {
     pub(super) own_sets: Arc<OwnSets<B>>,
 }
 
+impl<B: Backend> Shared<B> {
+    /// The limits as they were written. On another backend they replace only what they say they replace.
+    pub(super) fn written(&self) -> &PolicySet {
+        self.written.as_deref().unwrap_or_else(|| B::set(&self.prepared))
+    }
+}
+
 impl<B: Backend> Clone for Shared<B> {
     fn clone(&self) -> Self {
         Self {
             backend: self.backend.clone(),
             built_on: Arc::clone(&self.built_on),
             prepared: Arc::clone(&self.prepared),
+            written: self.written.clone(),
             applied: Arc::clone(&self.applied),
             uses: self.uses,
             permits: Arc::clone(&self.permits),

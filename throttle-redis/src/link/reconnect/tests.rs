@@ -366,7 +366,7 @@ async fn news_about_one_of_the_slots_that_failed_replaces_the_connection() {
     }
 }
 
-/// The other servers answer those who ask on another way.
+/// Two slots have failed. The other server answers what it is asked about one of them or about both.
 #[tokio::test(start_paused = true)]
 async fn a_slot_about_which_no_server_answers_replaces_the_connection() {
     for (answered, replaced) in [([100, SLOT], false), ([100, 100], true), ([SLOT, SLOT], true)] {

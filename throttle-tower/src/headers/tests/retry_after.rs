@@ -60,8 +60,8 @@ fn admitted_response_keeps_its_own_retry_after() {
 
 /// Seconds since the Unix epoch.
 fn date(value: &[u8]) -> Option<u64> {
-    let headers = HeaderMap::from_iter([(http::header::RETRY_AFTER, HeaderValue::from_bytes(value).ok()?)]);
-    crate::headers::read_upstream::retry_after(&headers, 0).map(|since_epoch| since_epoch.as_secs())
+    let since_epoch_us = crate::headers::retry_after::wait_micros(&HeaderValue::from_bytes(value).ok()?, 0)?;
+    Some(since_epoch_us / 1_000_000)
 }
 
 #[test]

@@ -42,10 +42,46 @@ pub(super) fn show(gauge: &Gauge, number: impl Fn() -> u64) {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::sync::atomic::AtomicU64;
+    use std::sync::{Arc, Mutex};
+
+    use metrics::GaugeFn;
 
     use super::*;
+
+    /// A gauge during whose first setting another thread raises the level by five.
+    struct Interrupted {
+        level: Arc<Level>,
+        shown: Mutex<Vec<f64>>,
+    }
+
+    impl GaugeFn for Interrupted {
+        fn set(&self, value: f64) {
+            let mut shown = self.shown.lock().unwrap();
+            if shown.is_empty() {
+                self.level.0.fetch_add(5, Ordering::AcqRel);
+            }
+            shown.push(value);
+        }
+
+        fn increment(&self, _: f64) {
+            unreachable!("levels are set");
+        }
+
+        fn decrement(&self, _: f64) {
+            unreachable!("levels are set");
+        }
+    }
+
+    #[test]
+    fn gauge_shows_what_has_changed_while_it_was_set() {
+        let level = Arc::new(Level::default());
+        let recorder = Arc::new(Interrupted { level: Arc::clone(&level), shown: Mutex::default() });
+        let gauge = Gauge::from_arc(Arc::clone(&recorder));
+        level.rise(1, Some(&gauge));
+        level.fall(2, Some(&gauge));
+        assert_eq!(*recorder.shown.lock().unwrap(), [1.0, 6.0, 4.0]);
+    }
 
     /// The recorders keep a gauge as the bits of a float, too.
     #[test]

@@ -1,14 +1,12 @@
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::fmt;
-use std::future::{Ready, ready};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::request::Parts;
 use http::{Request, Response, StatusCode};
-use throttle_core::backend::{Call, PolicyRegistry, Receipt, RegisteredSet};
-use throttle_core::{Backend, BackendError, BackendErrorKind, ConfigError, Decision, Gcra, Key, PolicySet, Rate};
+use throttle_core::{Backend, Gcra, Rate};
 use tokio::time::advance;
 use tower::{Layer, ServiceExt, service_fn};
 use tracing::field::{Empty, Field, Visit};
@@ -19,6 +17,7 @@ use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 
 use super::event_budget::PER_SECOND;
+use crate::down::Down;
 use crate::{Concurrency, Header, OnError, OnMissing, ThrottleLayer, all, limit};
 
 type Fields = BTreeMap<&'static str, String>;
@@ -81,40 +80,6 @@ impl Visit for Texts<'_> {
 
 fn fields<const N: usize>(fields: [(&'static str, &str); N]) -> Fields {
     fields.map(|(name, value)| (name, value.to_owned())).into()
-}
-
-/// A store that is down.
-#[derive(Clone, Default)]
-struct Down(PolicyRegistry);
-
-impl Backend for Down {
-    type Prepared = RegisteredSet;
-    type Decide = Ready<Result<Decision, BackendError>>;
-    type Done = Ready<Result<(), BackendError>>;
-
-    fn prepare(&self, set: PolicySet) -> Result<Self::Prepared, ConfigError> {
-        self.0.register(set)
-    }
-
-    fn set(prepared: &Self::Prepared) -> &PolicySet {
-        prepared.set()
-    }
-
-    fn decide(&self, _: &Arc<Self::Prepared>, _: &[Call]) -> Self::Decide {
-        ready(Err(BackendError::new(BackendErrorKind::Unavailable)))
-    }
-
-    fn settle(&self, _: &Arc<Self::Prepared>, _: Receipt) -> Self::Done {
-        ready(Ok(()))
-    }
-
-    fn reset(&self, _: &Arc<Self::Prepared>, _: usize, _: &Key) -> Self::Done {
-        ready(Ok(()))
-    }
-
-    fn reset_all(&self, _: &str) -> Self::Done {
-        ready(Ok(()))
-    }
 }
 
 fn per_key(name: &str, burst: u64) -> crate::Limit {

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::patterns;
 use super::table::{Definition, Table, any_of, has, has_as, has_one_of, if_then, not, reference};
-use super::value::{flag, list_of, number, text, with_default, words};
+use super::value::{described, flag, list_of, number, text, with_default, words};
 use crate::client_ip::MAX_HOPS;
 use crate::rules::client_ip::{ALONE, LISTS};
 use crate::rules::layer_settings::{DIALECTS, MOST_JITTER};
@@ -78,6 +78,15 @@ fn layer() -> Table {
         "default": 0,
     });
     let waiting = number("How many requests may wait at once for limits with wait-up-to.", 0);
+    let hints = described(
+        "duration",
+        "Refusals tell SDKs in milliseconds when to retry, and not to retry if the wait is longer than this.",
+    );
+    let grpc = json!({
+        "description": "Whether refused gRPC requests get the response that gRPC clients read.",
+        "type": "boolean",
+        "default": Options::default().grpc_refusals,
+    });
     Table::new("layer", "Headers, and bounds of the layer.")
         .field(
             "headers",
@@ -86,7 +95,9 @@ fn layer() -> Table {
                 "draft-11",
             ),
         )
+        .field("sdk-hints", hints)
         .field("retry-jitter", jitter)
         .field("max-waiting", with_default(waiting, Options::default().max_waiting))
+        .field("grpc-refusals", grpc)
         .field("report-in-response", flag("Whether admitted responses carry a report for outer layers."))
 }

@@ -8,8 +8,8 @@ use throttle_core::{ManualClock, MemoryBackend};
 use tower::ServiceExt;
 
 use super::requests::Fallible;
-use crate::Header;
 use crate::rules::{Handle, Registry, Rules};
+use crate::{Header, ThrottleLayer};
 
 const FILE: &str = r#"version = 1
 [[limit]]
@@ -25,12 +25,11 @@ fn memory() -> MemoryBackend<ManualClock> {
     MemoryBackend::builder().clock(ManualClock::default()).build()
 }
 
-fn live() -> Handle {
+fn live() -> (ThrottleLayer<MemoryBackend<ManualClock>>, Handle) {
     Rules::from_str("throttle.toml", FILE, Registry::new().key("own", Header::new("x")))
         .unwrap()
         .layer(memory())
         .unwrap()
-        .1
 }
 
 async fn answer(handle: &Handle, method: &str, uri: &str, body: &str) -> (StatusCode, Value) {
@@ -53,7 +52,7 @@ fn about(name: &str) -> String {
 
 #[tokio::test]
 async fn rules_are_shown_with_the_text_in_force_and_the_last_failure() {
-    let handle = live();
+    let (_layer, handle) = live();
     handle.replace("version = 2\nlimit = []").unwrap_err();
     let (status, shown) = answer(&handle, "GET", "/admin/rules", "").await;
     assert_eq!((status, &shown["file"], &shown["revision"]), (StatusCode::OK, &json!("throttle.toml"), &json!(1)));
@@ -73,10 +72,10 @@ async fn rules_are_shown_with_the_text_in_force_and_the_last_failure() {
 
 #[tokio::test]
 async fn request_is_explained_and_its_key_reset() {
-    let handle = live();
+    let (_layer, handle) = live();
     let login = json!({"name": "login", "by": "[\"client-ip\", \"header:x-tenant\"]", "verdict": "admits", "cost": 1,
-        "left": 5, "of": 5, "resets_in_ms": 0, "has_key": true, "tier": 0});
-    let expected = json!({"admitted": true, "limits": [login]});
+        "left": 5, "of": 5, "retry_after_ms": 0, "resets_in_ms": 0, "has_key": true, "tier": 0});
+    let expected = json!({"admitted": true, "retry_after_ms": 0, "limits": [login]});
     assert_eq!(answer(&handle, "POST", "/admin/explain", LOGIN).await, (StatusCode::OK, expected));
     assert_eq!(answer(&handle, "GET", &about("login"), "").await, (StatusCode::OK, login));
     assert_eq!(answer(&handle, "DELETE", &about("login"), "").await, (StatusCode::OK, json!({"reset": true})));
@@ -90,7 +89,7 @@ async fn request_is_explained_and_its_key_reset() {
 
 #[tokio::test]
 async fn what_cannot_be_read_is_answered_with_what_to_write() {
-    let handle = live();
+    let (_layer, handle) = live();
     for (body, expected) in [
         ("", "describe the request as in {\"method\""),
         (r#"{"uri": "/", "mehtod": "GET"}"#, "unknown field `mehtod`, expected one of"),
@@ -127,7 +126,7 @@ async fn what_cannot_be_read_is_answered_with_what_to_write() {
 #[tokio::test]
 async fn store_that_fails_is_answered_as_such() {
     let rules = Rules::from_str("throttle.toml", FILE, Registry::new()).unwrap();
-    let (_, handle) = rules.layer(Fallible { fails: true, ..Fallible::new(memory()) }).unwrap();
+    let (_layer, handle) = rules.layer(Fallible { fails: true, ..Fallible::new(memory()) }).unwrap();
     for (method, uri, body) in [("POST", "/admin/explain".to_owned(), LOGIN), ("DELETE", about("login"), "")] {
         let (status, answer) = answer(&handle, method, &uri, body).await;
         assert_eq!(status, StatusCode::BAD_GATEWAY, "{answer}");

@@ -1,12 +1,12 @@
-//! The files of the page for people who come from other limiters are read, and do what the page says of them.
+//! Reads each file of the page for people who use another limiter, and checks what the page says of it.
 
 use http::request::Parts;
 use http::{Method, Request};
 use throttle_core::{Key, ManualClock, MemoryBackend};
 
-use crate::Header;
 use crate::extract::{MatchedRoute, PeerAddr, from_fn};
 use crate::rules::{Handle, Registry, Rules, Verdict};
+use crate::{Header, ThrottleLayer};
 
 const PAGE: &str = include_str!("../coming_from.md");
 
@@ -39,14 +39,17 @@ fn files() -> Vec<(&'static str, &'static str)> {
     before.zip(texts.map(|(file, _)| file)).collect()
 }
 
-fn live(text: &str) -> Handle {
+/// A handle explains what its layer does, for as long as there is one.
+type Live = (ThrottleLayer<MemoryBackend<ManualClock>>, Handle);
+
+fn live(text: &str) -> Live {
     let rules = Rules::from_str("page.toml", text, registry()).unwrap_or_else(|error| panic!("{error}\n{text}"));
     let memory = MemoryBackend::builder().clock(ManualClock::default()).build();
-    rules.layer(memory).unwrap_or_else(|error| panic!("{error}\n{text}")).1
+    rules.layer(memory).unwrap_or_else(|error| panic!("{error}\n{text}"))
 }
 
 /// The file behind the paragraph that begins with these words.
-fn file(words: &str) -> Handle {
+fn file(words: &str) -> Live {
     let found: Vec<_> = files().into_iter().filter(|(before, _)| before.contains(words)).collect();
     assert_eq!(found.len(), 1, "{words}");
     live(found[0].1)
@@ -79,7 +82,7 @@ fn every_file_of_the_page_is_read() {
 
 #[tokio::test]
 async fn condition_gives_a_path_its_own_limit_as_a_priority_does() {
-    let handle = file("**A default, and more for one path**");
+    let (_layer, handle) = file("**A default, and more for one path**");
     for (method, path, expected) in [
         (Method::GET, "/items", ("items", 10)),
         (Method::POST, "/items", ("items", 10)),
@@ -87,26 +90,26 @@ async fn condition_gives_a_path_its_own_limit_as_a_priority_does() {
     ] {
         assert_eq!(applied(&handle, method, path).await, limits(&[expected]), "{path}");
     }
-    let handle = file("**A route with more than the others**");
+    let (_layer, handle) = file("**A route with more than the others**");
     assert_eq!(applied(&handle, Method::GET, "/api/public").await, limits(&[("public", 1_000)]));
     assert_eq!(applied(&handle, Method::GET, "/api/other").await, limits(&[("default", 100)]));
 }
 
 #[tokio::test]
 async fn stricter_limits_apply_beside_the_general_one() {
-    let handle = file("**A conflict**");
+    let (_layer, handle) = file("**A conflict**");
     assert_eq!(applied(&handle, Method::GET, "/api/users").await, limits(&[("api", 100), ("api-users", 10)]));
-    let handle = file("**A limit for all, and a stricter one for the login**");
+    let (_layer, handle) = file("**A limit for all, and a stricter one for the login**");
     assert_eq!(applied(&handle, Method::POST, "/api/login").await, limits(&[("global", 100), ("login", 5)]));
     assert_eq!(applied(&handle, Method::GET, "/api/login").await, limits(&[("global", 100)]));
-    let handle = file("**Limits by route, a key of user and route");
+    let (_layer, handle) = file("**Limits by route, a key of user and route");
     assert_eq!(applied(&handle, Method::GET, "/api/admin").await, limits(&[("default", 100), ("admin", 20)]));
     assert_eq!(applied(&handle, Method::GET, "/health").await, []);
 }
 
 #[tokio::test]
 async fn wildcard_of_the_page_is_one_segment() {
-    let handle = file("**Wildcards and methods**");
+    let (_layer, handle) = file("**Wildcards and methods**");
     for (path, expected) in [("/items/1", true), ("/items/abc", true), ("/items/1/edit", false), ("/items", false)] {
         assert_eq!(!applied(&handle, Method::GET, path).await.is_empty(), expected, "{path}");
     }
@@ -115,7 +118,7 @@ async fn wildcard_of_the_page_is_one_segment() {
 
 #[tokio::test]
 async fn user_has_the_rate_of_the_plan_or_of_the_rule() {
-    let handle = file("**Plans**");
+    let (_layer, handle) = file("**Plans**");
     for (user, units) in [("2", 100), ("3", 10)] {
         let explained = handle.explain(&head(Method::GET, "/items", user)).await.unwrap();
         assert_eq!(explained.limits[0].left.map(|left| left.of), Some(units), "user {user}");

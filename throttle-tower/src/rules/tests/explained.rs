@@ -2,6 +2,8 @@
 
 use std::convert::Infallible;
 use std::net::IpAddr;
+use std::task::{Context, Waker};
+use std::time::Duration;
 
 use http::request::Parts;
 use http::{Request, Response, StatusCode};
@@ -120,7 +122,7 @@ async fn explanation_tells_what_applies_and_why_the_rest_does_not() {
     let explained = explain(&handle, Sent { size: 4, ..POST }).await;
     let text = "admitted\n\
                 limit \"per-ip\" by \"client-ip\": admits: 2 of 3 left, costs 1, all left again in 20s\n\
-                limit \"own\" by \"api-key\": refuses: 3 of 4 left, costs 4, all left again in 60s\n\
+                limit \"own\" by \"api-key\": refuses: 3 of 4 left, costs 4, admits it in 60s, all left again in 60s\n\
                 limit \"pool\" by \"constant\": admits: 6 of 6 left, costs 4\n\
                 limit \"login\" by \"api-key\": admits: 1 of 2 left, costs 1, all left again in 60s\n\
                 limit \"per-user\" by \"api-key\": admits: 1 of 2 left, costs 1, all left again in 30s\n\
@@ -182,6 +184,40 @@ async fn lookup_of_a_file_may_answer_with_numbers_of_the_identitys_own() {
         statuses.push(service.clone().oneshot(request(of("5"))).await.unwrap().status());
     }
     assert_eq!(statuses, [StatusCode::OK, StatusCode::OK, StatusCode::TOO_MANY_REQUESTS], "half of 5, rounded down");
+}
+
+#[tokio::test]
+async fn refusal_is_explained_with_when_it_ends() {
+    let (layer, handle, clock) = live();
+    assert_eq!([send(&layer, POST).await, send(&layer, POST).await], [StatusCode::OK; 2]);
+    let refused = explain(&handle, POST).await;
+    assert!(refused.to_string().starts_with("refused, admitted in 60s\n"), "{refused}");
+    assert_eq!(refused.limits[3].left.and_then(|left| left.retry_after), Some(Duration::from_secs(60)), "the log");
+    assert_eq!(refused.limits[4].left.and_then(|left| left.retry_after), Some(Duration::from_secs(30)), "the bucket");
+    assert_eq!(refused.limits[0].left.and_then(|left| left.retry_after), Some(Duration::ZERO), "one is left");
+    clock.advance(Duration::from_micros(59_999_999));
+    assert_eq!(explain(&handle, POST).await.retry_after, Some(Duration::from_micros(1)));
+    clock.advance(Duration::from_micros(1));
+    let admitted = explain(&handle, POST).await;
+    assert_eq!((admitted.is_admitted, admitted.retry_after), (true, Some(Duration::ZERO)));
+    let never = explain(&handle, Sent { size: 7, ..POST }).await;
+    assert!(never.to_string().contains("limit \"own\" by \"api-key\": refuses: 4 of 4 left, costs 7, never admits it"));
+    assert_eq!((never.is_admitted, never.retry_after), (false, None));
+    let keyless = explain(&handle, Sent { key: None, ..POST }).await;
+    assert_eq!((keyless.is_admitted, keyless.retry_after), (false, None));
+}
+
+#[tokio::test]
+async fn refusal_for_requests_in_flight_ends_at_no_known_time() {
+    let (layer, handle, _clock) = live();
+    let export = Sent { method: "GET", path: "/exports/1", ..POST };
+    let inner = service_fn(async |_: Request<()>| std::future::pending::<Result<Response<()>, Infallible>>().await);
+    let mut served = Box::pin(layer.layer(inner).oneshot(request(export)));
+    assert!(served.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    let explained = explain(&handle, export).await;
+    let exports = "limit \"exports\" by \"constant\": refuses: 0 of 1 left, costs 1";
+    assert!(explained.to_string().ends_with(exports), "{explained}");
+    assert_eq!((explained.is_admitted, explained.retry_after), (false, None));
 }
 
 #[tokio::test]
@@ -247,11 +283,15 @@ proptest! {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         let (layer, handle, clock) = live();
         for (sent, seconds) in steps {
-            clock.advance(std::time::Duration::from_secs(seconds));
+            clock.advance(Duration::from_secs(seconds));
             let explained = runtime.block_on(explain(&handle, sent));
             prop_assert_eq!(&runtime.block_on(explain(&handle, sent)), &explained, "it changes nothing");
             let status = runtime.block_on(send(&layer, sent));
             prop_assert_eq!(status == StatusCode::OK, explained.is_admitted, "{:?}: {}", sent, explained);
+            if let Some(wait) = explained.retry_after.filter(|_| !explained.is_admitted) {
+                clock.advance(wait);
+                prop_assert!(runtime.block_on(explain(&handle, sent)).is_admitted, "{sent:?}: {explained}");
+            }
         }
     }
 }

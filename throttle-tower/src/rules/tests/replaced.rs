@@ -4,16 +4,19 @@ use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Waker};
+use std::time::Duration;
 use std::{fs, thread};
 
 use http::{Request, Response, StatusCode};
 use throttle_core::{Backend, ManualClock, MemoryBackend};
+use tokio::time::{Instant, sleep};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
 use super::bad::registry;
 use super::requests::Fallible;
 use crate::rules::{Change, Handle, Registry, Rules};
-use crate::{Dialect, InFlight, ThrottleLayer};
+use crate::shape::TokioClock;
+use crate::{ConfigError, Constant, Dialect, InFlight, Rate, SlidingLog, ThrottleLayer};
 
 type Memory = MemoryBackend<ManualClock>;
 
@@ -135,6 +138,77 @@ async fn backend_that_refuses_keeps_the_former_rules_in_all_layers() {
     let error = handle.replace(&both).unwrap_err();
     assert!(error.to_string().contains("another limit in use on this store has the same name"), "{error}");
     assert_eq!((admitted(&own, 9).await, admitted(&other, 9).await), (3, 1), "of both limits, none is in force");
+}
+
+/// A layer of the program's own, with a limit of the same name.
+fn nine_a_day(store: &Memory) -> Result<ThrottleLayer<Memory>, ConfigError> {
+    ThrottleLayer::new(crate::limit("all", SlidingLog::new(Rate::per_day(9))).by(Constant))?.backend(store.clone())
+}
+
+#[tokio::test]
+async fn limit_of_another_backend_is_not_replaced_after_the_file_was() {
+    let store = memory();
+    let other = nine_a_day(&store).unwrap();
+    let (layer, handle) = live(&only("3/day"), memory());
+    for rate in ["3/day", "5/day"] {
+        handle.replace(&only(rate)).unwrap();
+        let error = layer.clone().backend(store.clone()).unwrap_err();
+        assert_eq!((error.policy(), error.field()), (Some("all"), "parameters of the limit"), "{error}");
+        assert_eq!(header(&send(&other).await, "ratelimit-policy"), "\"all\";q=9;w=86400", "as the program says");
+    }
+    handle.replace(&file(&[limit("all", "4/day", "replace-existing = true")])).unwrap();
+    let moved = layer.clone().backend(store).unwrap();
+    assert_eq!(admitted(&moved, 9).await, 2);
+    assert_eq!(header(&send(&other).await, "ratelimit-policy"), "\"all\";q=4;w=86400", "as the file says");
+}
+
+#[tokio::test]
+async fn handle_keeps_neither_a_layer_nor_a_backend() {
+    let (store, other) = (memory(), memory());
+    let (layer, handle) = live(&only("3/day"), store.clone());
+    assert!(nine_a_day(&store).is_err(), "the name is in use");
+    let layer = layer.backend(other.clone()).unwrap();
+    handle.replace(&only("5/day")).unwrap();
+    assert!(nine_a_day(&store).is_ok() && nine_a_day(&other).is_err(), "the layer has left its first store");
+    drop(layer);
+    assert!(nine_a_day(&other).is_ok());
+    let (head, ()) = Request::new(()).into_parts();
+    let explained = handle.explain(&head).await.unwrap();
+    assert_eq!(explained.to_string(), "admitted: the layer does not apply: there is no layer of these rules any more");
+    assert!(!handle.reset("all", &head).await.unwrap());
+    assert_eq!(handle.replace(&only("6/day")).unwrap().revision, 3);
+}
+
+/// Those that came before and those that come after wait in queues of their own.
+#[tokio::test(start_paused = true)]
+async fn requests_that_wait_while_the_file_changes_wait_no_longer_than_they_may() {
+    let waiting = |rate: &str| {
+        let gcra = format!("gcra = {{ rate = \"{rate}/second\", burst = 1 }}\nwait-up-to = \"300ms\"");
+        format!("version = 1\n[[limit]]\nname = \"all\"\nby = \"constant\"\n{gcra}")
+    };
+    for (former, next) in [("10", "5"), ("5", "10"), ("10", "1")] {
+        let store = MemoryBackend::builder().clock(TokioClock::new()).build();
+        let (layer, handle) = live(&waiting(former), store);
+        assert_eq!(send(&layer).await.status(), StatusCode::OK);
+        let waits = || {
+            let layer = layer.clone();
+            tokio::spawn(async move {
+                let arrived = Instant::now();
+                (send(&layer).await.status(), arrived.elapsed())
+            })
+        };
+        let mut all: Vec<_> = (0..3).map(|_| waits()).collect();
+        sleep(Duration::from_millis(10)).await;
+        handle.replace(&waiting(next)).unwrap();
+        all.extend((0..3).map(|_| waits()));
+        let mut admitted = 0;
+        for waiting in all {
+            let (status, waited) = waiting.await.unwrap();
+            assert!(waited <= Duration::from_millis(350), "{status} after {waited:?}");
+            admitted += usize::from(status == StatusCode::OK);
+        }
+        assert!((1..=3).contains(&admitted), "{admitted} in 310 ms at ten a second at most");
+    }
 }
 
 #[tokio::test]

@@ -516,6 +516,39 @@ async fn jitter_of_a_file_lengthens_the_wait() {
     }
 }
 
+#[tokio::test]
+async fn sdks_are_told_to_come_back_or_not_as_the_file_says() {
+    for (setting, has_millis, should_retry) in
+        [("", false, None), ("sdk-hints = \"2d\"", true, None), ("sdk-hints = \"1h\"", true, Some("false"))]
+    {
+        // The jitter lengthens both waits alike.
+        let app = one_a_day(&format!("{setting}\nretry-jitter = 50"), "");
+        assert_eq!(app.send(Request::get("/"), StatusCode::OK).await, StatusCode::OK);
+        let refused = app.answer(Request::get("/"), StatusCode::OK).await;
+        let header = |name| refused.headers().get(name).map(|value| value.to_str().unwrap());
+        assert_eq!(header("x-should-retry"), should_retry, "{setting}");
+        let millis = header("retry-after-ms").map(|millis| millis.parse::<u64>().unwrap().div_ceil(1_000));
+        let seconds = header("retry-after").unwrap().parse().unwrap();
+        assert_eq!(millis, has_millis.then_some(seconds), "{setting}");
+    }
+}
+
+#[tokio::test]
+async fn grpc_requests_are_refused_as_the_file_says() {
+    for (setting, status) in [
+        ("", StatusCode::OK),
+        ("grpc-refusals = true", StatusCode::OK),
+        ("grpc-refusals = false", StatusCode::TOO_MANY_REQUESTS),
+    ] {
+        let app = one_a_day(setting, "");
+        let request = || Request::post("/").header("content-type", "application/grpc");
+        assert_eq!(app.send(request(), StatusCode::OK).await, StatusCode::OK);
+        let refused = app.answer(request(), StatusCode::OK).await;
+        let is_grpc = refused.headers().contains_key("grpc-status");
+        assert_eq!((refused.status(), is_grpc), (status, status == StatusCode::OK), "{setting}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn as_many_requests_wait_as_the_file_says() {
     for (setting, waits) in [("", true), ("max-waiting = 0", false), ("max-waiting = 1", true)] {

@@ -1,7 +1,5 @@
 use std::sync::Arc;
 
-use bytes::Bytes;
-use http::Response;
 use http::request::Parts;
 use smallvec::SmallVec;
 use throttle_core::backend::Call;
@@ -11,6 +9,7 @@ use super::{missing_key, refuse};
 use crate::limit::{Found, Keying, LookedUp};
 use crate::throttle::own_sets::OwnNumbers;
 use crate::throttle::permits::Needs;
+use crate::throttle::response_builder::Refused;
 use crate::throttle::shared::Shared;
 
 /// One call per policy.
@@ -55,7 +54,7 @@ pub(super) fn ask<B: Backend>(
     parts: &Parts,
     asked: &mut Asked,
     lookups: &mut Vec<Lookup>,
-) -> Result<(), Box<Response<Bytes>>> {
+) -> Result<(), Box<Refused>> {
     for (policy, limit) in shared.applied.iter().enumerate() {
         let call = if limit.when.as_ref().is_some_and(|applies| !applies(parts)) {
             Call::SKIP
@@ -99,7 +98,7 @@ pub(super) fn call<B: Backend>(
     cost: u64,
     key: Option<Key>,
     parts: &Parts,
-) -> Result<Call, Box<Response<Bytes>>> {
+) -> Result<Call, Box<Refused>> {
     match key {
         Some(key) => {
             shared.applied[policy].key_seen.found();

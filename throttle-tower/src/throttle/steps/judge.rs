@@ -1,7 +1,5 @@
 use std::sync::Arc;
 
-use bytes::Bytes;
-use http::Response;
 use http::request::Parts;
 use throttle_core::backend::Call;
 use throttle_core::{Backend, BackendError, Decision};
@@ -17,13 +15,14 @@ use crate::throttle::event::Outcome;
 use crate::throttle::in_progress::Held;
 use crate::throttle::limit_report::LimitReport;
 use crate::throttle::permits::InFlight;
+use crate::throttle::response_builder::Refused;
 use crate::throttle::shared::Shared;
 use crate::usage::{Open, Usage};
 
 /// What becomes of a request.
 pub(in crate::throttle) enum Judged {
     Pass(Admitted),
-    Refuse(Response<Bytes>),
+    Refuse(Refused),
 }
 
 /// What an admitted request carries to its response.

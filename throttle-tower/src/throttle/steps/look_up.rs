@@ -1,13 +1,12 @@
 use std::future::poll_fn;
 use std::task::Poll;
 
-use bytes::Bytes;
-use http::Response;
 use http::request::Parts;
 use throttle_core::Backend;
 
 use super::ask::{Asked, Lookup, call};
 use crate::limit::FoundTier;
+use crate::throttle::response_builder::Refused;
 use crate::throttle::shared::Shared;
 
 /// Waits for all keys of a request that need a lookup, all at the same time, and adds their calls.
@@ -20,7 +19,7 @@ pub(super) async fn look_up<B: Backend>(
     asked: &mut Asked,
     mut lookups: Vec<Lookup>,
     parts: &Parts,
-) -> Result<(), Box<Response<Bytes>>> {
+) -> Result<(), Box<Refused>> {
     poll_fn(|cx| {
         let mut next = 0;
         while let Some(Lookup { policy, cost, key }) = lookups.get_mut(next) {

@@ -1,13 +1,12 @@
 //! A request in which an extractor finds no key, such as one without a known client address.
 
-use bytes::Bytes;
-use http::Response;
 use http::request::Parts;
 use throttle_core::Backend;
 use throttle_core::backend::Call;
 
 use super::refuse;
 use crate::limit::OnMissing;
+use crate::throttle::response_builder::Refused;
 use crate::throttle::shared::Shared;
 use crate::throttle::warning;
 
@@ -22,7 +21,7 @@ pub(super) fn call_without_key<B: Backend>(
     policy: usize,
     shared_budget: Call,
     parts: &Parts,
-) -> Result<Call, Box<Response<Bytes>>> {
+) -> Result<Call, Box<Refused>> {
     let (limit, name) = (&shared.applied[policy], shared.announced.policies[policy].policy_name());
     if let Some(warning) = warning::missing_key(limit, name, parts) {
         shared.announced.options.watch.warn(&warning);

@@ -3,8 +3,6 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use bytes::Bytes;
-use http::Response;
 use http::request::Parts;
 use smallvec::SmallVec;
 use throttle_core::Backend;
@@ -17,6 +15,7 @@ use super::own_numbers;
 use super::refuse_early::{Early, refuse_early};
 use super::wait_queue;
 use crate::throttle::event::Outcome;
+use crate::throttle::response_builder::Refused;
 use crate::throttle::shared::Shared;
 
 /// How far a request comes without waiting.
@@ -79,7 +78,7 @@ async fn decided<'a, B: Backend>(
     asked: &mut Asked,
     lookups: Vec<Lookup>,
     parts: &Parts,
-) -> Result<(Cow<'a, Arc<Shared<B>>>, Decided), Box<Response<Bytes>>> {
+) -> Result<(Cow<'a, Arc<Shared<B>>>, Decided), Box<Refused>> {
     let mut shared = own_numbers::decided_by(layer, asked);
     if !lookups.is_empty() {
         let unknown: SmallVec<[usize; 2]> = lookups.iter().map(|lookup| lookup.policy).collect();

@@ -1,9 +1,8 @@
 //! The responses of refusals.
 
-use bytes::Bytes;
+use http::StatusCode;
 use http::header::CACHE_CONTROL;
 use http::request::Parts;
-use http::{Response, StatusCode};
 use throttle_core::backend::Call;
 use throttle_core::{Backend, BackendError, BackendErrorKind, Decision, Policy, PolicyName};
 
@@ -14,6 +13,7 @@ use crate::throttle::event::Outcome;
 use crate::throttle::limit_report::LimitReport;
 use crate::throttle::permits::Places;
 use crate::throttle::refusal::{NO_STORE, Reason, Refusal, RefusedByThrottle};
+use crate::throttle::response_builder::Refused;
 use crate::throttle::shared::Shared;
 use crate::time::micros;
 
@@ -23,13 +23,13 @@ pub(super) fn over_limit<B: Backend>(
     report: LimitReport,
     calls: &[Call],
     parts: &Parts,
-) -> Response<Bytes> {
+) -> Refused {
     notify(shared, Outcome::Refused, Some(report.decision()), calls, parts);
     let extra = extra_wait(shared, report.decision(), calls);
-    let mut response = build(shared, Reason::Quota(&report), StatusCode::TOO_MANY_REQUESTS, extra);
-    write_refused(&report, &mut response, extra);
-    response.extensions_mut().insert(report);
-    response
+    build(shared, Reason::Quota(&report), StatusCode::TOO_MANY_REQUESTS, parts, extra).changed(move |response| {
+        write_refused(&report, response, extra);
+        response.extensions_mut().insert(report);
+    })
 }
 
 /// µs to add to the wait, so that clients do not all come back at once.
@@ -45,17 +45,17 @@ pub(super) fn missing_key<B: Backend>(
     policy: &PolicyName,
     status: StatusCode,
     parts: &Parts,
-) -> Box<Response<Bytes>> {
+) -> Box<Refused> {
     notify(shared, Outcome::MissingKey, None, &[], parts);
-    Box::new(build(shared, Reason::MissingKey(policy), status, 0))
+    Box::new(undecided(shared, Reason::MissingKey(policy), status, parts))
 }
 
 /// The refusal of a request for which too few permits are free.
 #[cold]
-pub(super) fn saturated<B: Backend>(shared: &Shared<B>, full: &Places, parts: &Parts) -> Response<Bytes> {
+pub(super) fn saturated<B: Backend>(shared: &Shared<B>, full: &Places, parts: &Parts) -> Refused {
     let names = shared.permits.names_of(full);
     notify(shared, Outcome::NoPermit(&names), None, &[], parts);
-    build(shared, Reason::NoPermit(&names), StatusCode::SERVICE_UNAVAILABLE, 0)
+    undecided(shared, Reason::NoPermit(&names), StatusCode::SERVICE_UNAVAILABLE, parts)
 }
 
 /// The refusal of a request with closed limits that the store did not decide about.
@@ -64,9 +64,9 @@ pub(super) fn failed<B: Backend>(
     error: &BackendError,
     closed: &[Policy],
     parts: &Parts,
-) -> Response<Bytes> {
+) -> Refused {
     notify(shared, Outcome::FailedClosed(error), None, &[], parts);
-    build(shared, Reason::Store(error.kind(), closed), StatusCode::SERVICE_UNAVAILABLE, 0)
+    undecided(shared, Reason::Store(error.kind(), closed), StatusCode::SERVICE_UNAVAILABLE, parts)
 }
 
 /// The policies that apply to a request and refuse it when the store fails. One that should have a share and has none
@@ -82,19 +82,20 @@ pub(super) fn closed<B: Backend>(shared: &Shared<B>, calls: &[Call], why: Backen
     closed.map(|((policy, _), _)| policy.clone()).collect()
 }
 
-fn build<B: Backend>(shared: &Shared<B>, reason: Reason<'_>, status: StatusCode, extra: u64) -> Response<Bytes> {
-    let refusal = Refusal { reason, status, extra };
-    let mut response = match &shared.options.response {
-        Some(build) => {
-            let mut response = build(&refusal);
-            response.headers_mut().entry(CACHE_CONTROL).or_insert(NO_STORE);
-            response
-        }
-        None => refusal.default_response(),
-    };
-    // The report of a refusal tells the same.
-    if !matches!(refusal.reason, Reason::Quota(_)) {
+/// A refusal without a decision. It carries a mark where others carry their report.
+fn undecided<B: Backend>(shared: &Shared<B>, reason: Reason<'_>, status: StatusCode, parts: &Parts) -> Refused {
+    build(shared, reason, status, parts, 0).changed(|response| {
         response.extensions_mut().insert(RefusedByThrottle);
+    })
+}
+
+#[inline]
+fn build<B: Backend>(shared: &Shared<B>, reason: Reason<'_>, status: StatusCode, parts: &Parts, extra: u64) -> Refused {
+    let refusal = Refusal { reason, status, parts, grpc_refusals: shared.options.grpc_refusals, extra };
+    match &shared.options.response {
+        Some(builder) => builder.build(&refusal).changed(|response| {
+            response.headers_mut().entry(CACHE_CONTROL).or_insert(NO_STORE);
+        }),
+        None => Refused::Now(refusal.default_response()),
     }
-    response
 }

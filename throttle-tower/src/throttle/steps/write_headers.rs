@@ -29,8 +29,12 @@ pub(super) fn write_refused(report: &LimitReport, response: &mut Response<Bytes>
     let dialect = if options.hides(response) { Dialect::None } else { options.dialect };
     // An existing Retry-After may be a date, to compare the wait with.
     let now_unix_us = if response.headers().contains_key(RETRY_AFTER) { wall_micros() } else { now(dialect) };
-    describe(report.announced(), report.decision(), dialect, Waits { extra, now_unix_us })
-        .write(response.headers_mut());
+    let decision = report.decision();
+    describe(report.announced(), decision, dialect, Waits { extra, now_unix_us }).write(response.headers_mut());
+    if let Some(hints) = options.sdk_hints {
+        let wait_us = decision.retry_after().map(|wait| micros(wait).saturating_add(extra));
+        hints.write(response.headers_mut(), wait_us);
+    }
 }
 
 #[derive(Clone, Copy)]

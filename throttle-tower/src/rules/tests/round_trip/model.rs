@@ -5,7 +5,7 @@ use proptest::option::of;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-use crate::headers::{Dialect, ResetFormat};
+use crate::headers::{Dialect, ResetFormat, SdkHints};
 
 #[derive(Clone, Debug)]
 pub(super) struct Model {
@@ -38,9 +38,11 @@ pub(super) struct Defaults {
 #[derive(Clone, Debug, Default)]
 pub(super) struct LayerSettings {
     pub(super) headers: Option<Dialect>,
+    pub(super) sdk_hints: Option<SdkHints>,
     pub(super) retry_jitter: Option<u8>,
     pub(super) max_waiting: Option<usize>,
     pub(super) report_in_response: Option<bool>,
+    pub(super) grpc_refusals: Option<bool>,
 }
 
 #[derive(Clone, Debug)]
@@ -227,12 +229,16 @@ fn layer() -> impl Strategy<Value = LayerSettings> {
         Dialect::XRateLimit(EpochSeconds),
         Dialect::None,
     ];
-    let parts = (of(select(dialects)), of(0..=100_u8), of(0..5_000_usize), of(any::<bool>()));
-    parts.prop_map(|(headers, retry_jitter, max_waiting, report_in_response)| LayerSettings {
+    let hints = duration().prop_map(|wait| SdkHints::default().give_up_after(std::time::Duration::from_micros(wait.1)));
+    let parts =
+        (of(select(dialects)), of(hints), of(0..=100_u8), of(0..5_000_usize), of(any::<bool>()), of(any::<bool>()));
+    parts.prop_map(|(headers, sdk_hints, retry_jitter, max_waiting, report_in_response, grpc_refusals)| LayerSettings {
         headers,
+        sdk_hints,
         retry_jitter,
         max_waiting,
         report_in_response,
+        grpc_refusals,
     })
 }
 

@@ -1,26 +1,18 @@
-//! Reads an upstream's rate-limit headers, as a client that keeps to them does.
+//! What an upstream says may still be used, in any dialect.
 
 use std::cmp::Ordering;
 use std::time::Duration;
 
 use http::HeaderMap;
-use http::header::RETRY_AFTER;
 
-use super::existing::{Existing, existing_dictionary, existing_trio};
-use super::retry_after::wait_micros;
-use super::{names, structured};
+use crate::headers::existing::{Existing, existing_dictionary, existing_trio};
+use crate::headers::{names, structured};
 
 /// How much may still be used, and the time within which no more than that may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Allowance {
     pub(crate) remaining: u64,
     pub(crate) within: Duration,
-}
-
-/// How long `Retry-After` asks to wait, as seconds or until a date; the longest wait of several values.
-pub(crate) fn retry_after(headers: &HeaderMap, now_unix_us: u64) -> Option<Duration> {
-    let waits = headers.get_all(RETRY_AFTER).into_iter().filter_map(|value| wait_micros(value, now_unix_us));
-    waits.max().map(Duration::from_micros)
 }
 
 /// The strictest statement of all headers, in any dialect. The clock is read only if a header needs it.
@@ -36,7 +28,9 @@ pub(crate) fn allowance(headers: &HeaderMap, now_unix_us: impl Fn() -> u64) -> O
         Some(Allowance { remaining: theirs.remaining, within })
     });
     let all = named.chain(older.into_iter().flatten().filter_map(relative)).chain(own);
-    all.reduce(|strictest, next| if next.slowness(&strictest).is_gt() { next } else { strictest })
+    // Nothing left for no time says nothing.
+    all.filter(|told| told.remaining > 0 || !told.within.is_zero())
+        .reduce(|strictest, next| if next.slowness(&strictest).is_gt() { next } else { strictest })
 }
 
 impl Allowance {
@@ -67,7 +61,7 @@ fn since_now(reset: u64, now_unix_us: impl Fn() -> u64) -> Duration {
 mod tests {
     use http::{HeaderMap, HeaderName, HeaderValue};
 
-    use super::{Allowance, Ordering, allowance, retry_after};
+    use super::{Allowance, Ordering, allowance};
     use std::time::Duration;
 
     /// 2026-11-21T12:00:00Z.
@@ -114,6 +108,8 @@ mod tests {
         assert_eq!(read(&[&trio[..], &own].concat()), Some((1, 9_000)));
         assert_eq!(read(&[&trio[..], &dictionary].concat()), Some((2, 9_000)));
         assert_eq!(read(&dictionary), Some((3, 9_000)));
+        assert_eq!(read(&[("ratelimit", r#""a";r=0;t=0, "b";r=1;t=60"#)]), Some((1, 60_000)), "over already");
+        assert_eq!(read(&[("ratelimit", r#""a";r=0;t=0"#)]), None);
         // Less that remains for a shorter time is not stricter.
         let (much, little) = (r#""much";r=50;t=100"#, r#""little";r=5;t=1"#);
         for line in [[much, little], [little, much]] {
@@ -132,21 +128,6 @@ mod tests {
             assert_eq!(read(&[("ratelimit", value)]), None, "{value:?}");
         }
         assert_eq!(read(&[("x-ratelimit-remaining", "1"), ("x-ratelimit-reset", "soon")]), None);
-    }
-
-    #[test]
-    fn retry_after_of_an_upstream_is_seconds_or_a_date() {
-        let wait = |value| retry_after(&headers(&[("retry-after", value)]), NOW);
-        assert_eq!(wait("120"), Some(Duration::from_secs(120)));
-        assert_eq!(wait(" 120\t"), Some(Duration::from_secs(120)));
-        assert_eq!(wait("Sat, 21 Nov 2026 12:00:30 GMT"), Some(Duration::from_secs(30)));
-        assert_eq!(wait("Sat, 21 Nov 2026 11:00:00 GMT"), Some(Duration::ZERO));
-        for many in ["99999999999999999999", "36893488147419103240"] {
-            assert_eq!(wait(many), Some(Duration::from_micros(u64::MAX)));
-        }
-        assert_eq!(wait("soon"), None);
-        let two = headers(&[("retry-after", "1"), ("retry-after", "5")]);
-        assert_eq!(retry_after(&two, NOW), Some(Duration::from_secs(5)), "the longest");
     }
 
     /// The limit must be there, although its value is not used, and each number must be one.

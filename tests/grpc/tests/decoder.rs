@@ -1,0 +1,251 @@
+//! Refusals, as tonic's own decoder reads them.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full};
+use proptest::prelude::*;
+use throttle_core::{Gcra, LeakyMeter, ManualClock, MemoryBackend, Rate};
+use throttle_tower::{
+    Concurrency, Constant, Dialect, Limit, OnMissing, Refusal, ThrottleBody, ThrottleLayer, all, limit,
+};
+use tonic::{Code, Status};
+use tonic_types::StatusExt;
+use tower::{Layer, Service, ServiceExt, service_fn};
+
+type Memory = MemoryBackend<ManualClock>;
+type Answer = Response<ThrottleBody<Full<Bytes>>>;
+
+fn layer(limits: impl Into<throttle_tower::LimitTree>) -> ThrottleLayer<Memory> {
+    let store = MemoryBackend::builder().clock(ManualClock::default()).build();
+    ThrottleLayer::new(limits.into()).unwrap().backend(store).unwrap()
+}
+
+fn request(content_type: &str) -> Request<()> {
+    Request::post("/shop.Orders/Place").header("content-type", content_type).body(()).unwrap()
+}
+
+fn service(
+    layer: &ThrottleLayer<Memory>,
+) -> impl Service<Request<()>, Response = Answer, Error = Infallible, Future: Send> + Clone {
+    layer.layer(service_fn(async |_| Ok(Response::new(Full::default()))))
+}
+
+async fn ask(layer: &ThrottleLayer<Memory>, content_type: &str) -> Answer {
+    service(layer).oneshot(request(content_type)).await.unwrap()
+}
+
+/// The first answer that is a refusal.
+async fn refused(layer: &ThrottleLayer<Memory>, content_type: &str) -> Answer {
+    loop {
+        let answer = ask(layer, content_type).await;
+        if answer.headers().contains_key("grpc-status") || answer.status() != StatusCode::OK {
+            return answer;
+        }
+    }
+}
+
+fn told<'a>(answer: &'a Answer, name: &str) -> Option<&'a str> {
+    answer.headers().get(name).map(|value| value.to_str().unwrap())
+}
+
+fn read(answer: &Answer) -> Status {
+    Status::from_header_map(answer.headers()).expect("it has a grpc-status")
+}
+
+/// Refuses the second request for an hour.
+fn one(name: &str) -> Limit {
+    limit(name, Gcra::new(Rate::per_hour(1)).burst(1)).by(Constant)
+}
+
+#[tokio::test]
+async fn used_up_quota_is_read_back() {
+    let layer = layer(all([one("per \"key\" 100%"), one("other").unit("tokens")]));
+    let answer = refused(&layer, "application/grpc+proto").await;
+    assert_eq!(answer.status(), StatusCode::OK);
+    assert_eq!(told(&answer, "content-type"), Some("application/grpc+proto"));
+    assert_eq!(told(&answer, "grpc-retry-pushback-ms"), Some("3600000"));
+    assert_eq!(told(&answer, "retry-after"), Some("3600"));
+    assert!(told(&answer, "ratelimit").is_some_and(|fields| fields.contains("\"other\";r=0;t=3600")));
+
+    let status = read(&answer);
+    assert_eq!(status.code(), Code::ResourceExhausted);
+    assert_eq!(status.message(), "quota exceeded: per \"key\" 100%, other");
+    let details = status.check_error_details().unwrap();
+    let hour = Some(Duration::from_secs(3_600));
+    assert_eq!(details.retry_info().unwrap().retry_delay, hour);
+    let violations = &details.quota_failure().unwrap().violations;
+    let violations: Vec<_> =
+        violations.iter().map(|violation| (violation.subject.as_str(), violation.description.as_str())).collect();
+    let expected =
+        [("per \"key\" 100%", "no more than 1 requests in 3600 s"), ("other", "no more than 1 tokens in 3600 s")];
+    assert_eq!(violations, expected);
+    let info = details.error_info().unwrap();
+    assert_eq!((info.reason.as_str(), info.domain.as_str()), ("QUOTA_EXCEEDED", "throttle"));
+    assert_eq!(info.metadata.len(), 2);
+    assert_eq!(info.metadata["limit"], "1");
+    assert!(["per \"key\" 100%", "other"].contains(&info.metadata["policy"].as_str()));
+    let body = answer.into_body();
+    assert!(http_body::Body::is_end_stream(&body), "the head is the end of the stream");
+    assert!(body.collect().await.unwrap().to_bytes().is_empty());
+}
+
+#[tokio::test]
+async fn each_family_is_answered_in_its_own_content_type() {
+    let layer = layer(one("p"));
+    for content_type in ["application/grpc", "application/grpc-web+proto", "application/grpc-web-text"] {
+        let answer = refused(&layer, content_type).await;
+        let told = ["content-type", "grpc-status"].map(|name| told(&answer, name));
+        assert_eq!((answer.status(), told), (StatusCode::OK, [Some(content_type), Some("8")]));
+    }
+    let json = refused(&layer, "application/json").await;
+    assert_eq!((json.status(), told(&json, "grpc-status")), (StatusCode::TOO_MANY_REQUESTS, None));
+}
+
+#[tokio::test]
+async fn where_no_wait_helps_a_client_is_told_so() {
+    let two = |parts: &http::request::Parts| if parts.uri.path() == "/shop.Orders/Place" { 2 } else { 1 };
+    let layer = layer(one("p").cost(two));
+    let answer = refused(&layer, "application/grpc").await;
+    assert_eq!(told(&answer, "grpc-retry-pushback-ms"), Some("-1"));
+    assert_eq!(told(&answer, "retry-after"), None);
+    let details = read(&answer).check_error_details().unwrap();
+    assert!(details.retry_info().is_none());
+    assert_eq!(details.quota_failure().unwrap().violations.len(), 1);
+}
+
+/// Clients read the pushback as an `i32`, and would take a greater number for -1 or fail to read it.
+#[tokio::test]
+async fn wait_that_no_pushback_can_state_is_in_the_details_alone() {
+    let month = Duration::from_secs(30 * 86_400);
+    let layer = layer(limit("p", LeakyMeter::new(Rate::new(1, month))).by(Constant));
+    let answer = refused(&layer, "application/grpc").await;
+    assert_eq!(told(&answer, "grpc-retry-pushback-ms"), Some("-1"));
+    assert_eq!(read(&answer).get_details_retry_info().unwrap().retry_delay, Some(month));
+}
+
+#[tokio::test]
+async fn other_refusals_have_their_own_codes() {
+    let permits = layer(Concurrency::new(1));
+    let held = service(&permits).call(request("application/grpc"));
+    let full = refused(&permits, "application/grpc").await;
+    drop(held);
+    let status = read(&full);
+    assert_eq!((status.code(), status.message()), (Code::Unavailable, "temporarily reduced capacity: in-flight"));
+    assert_eq!(told(&full, "grpc-retry-pushback-ms"), None, "it is not known how long");
+
+    for (rejected, code, pushback) in [
+        (StatusCode::UNAUTHORIZED, Code::Unauthenticated, Some("-1")),
+        (StatusCode::PROXY_AUTHENTICATION_REQUIRED, Code::Unauthenticated, Some("-1")),
+        (StatusCode::FORBIDDEN, Code::PermissionDenied, Some("-1")),
+        (StatusCode::BAD_REQUEST, Code::InvalidArgument, Some("-1")),
+        (StatusCode::TOO_MANY_REQUESTS, Code::ResourceExhausted, None),
+        (StatusCode::INTERNAL_SERVER_ERROR, Code::Unavailable, None),
+    ] {
+        let keyed = limit("p", Gcra::new(Rate::per_hour(1))).by(throttle_tower::Header::new("x-api-key"));
+        let answer = refused(&layer(keyed.on_missing(OnMissing::Reject(rejected))), "application/grpc").await;
+        assert_eq!((read(&answer).code(), answer.status()), (code, StatusCode::OK), "{rejected}");
+        assert_eq!(told(&answer, "grpc-retry-pushback-ms"), pushback, "{rejected}: a client's retry has no key either");
+    }
+}
+
+/// What a layer does not say in its headers, its details do not say either.
+#[tokio::test]
+async fn hidden_quota_is_not_in_the_details() {
+    let shown = layer(one("p"));
+    for (layer, is_hidden) in [
+        (shown.clone().headers(Dialect::None), true),
+        (shown.clone().hide_headers_if(|_, _| true), true),
+        (shown.hide_headers_if(|_, headers| !headers.contains_key("grpc-status")), false),
+    ] {
+        let answer = refused(&layer, "application/grpc").await;
+        assert_eq!(told(&answer, "cache-control"), Some("no-store"));
+        let details = read(&answer).check_error_details().unwrap();
+        let violation = &details.quota_failure().unwrap().violations[0];
+        let metadata = &details.error_info().unwrap().metadata;
+        assert_eq!((violation.subject.as_str(), metadata["policy"].as_str()), ("p", "p"));
+        assert_eq!(violation.description.is_empty(), is_hidden);
+        assert_eq!(metadata.contains_key("limit"), !is_hidden);
+        assert!(details.retry_info().is_some());
+    }
+}
+
+/// All calls of gRPC are POST. A cache may store the 200 of a GET.
+#[tokio::test]
+async fn request_by_another_method_is_refused_as_any_other() {
+    let layer = layer(one("p"));
+    refused(&layer, "application/grpc").await;
+    for method in ["GET", "HEAD", "OPTIONS"] {
+        let mut request = request("application/grpc");
+        *request.method_mut() = method.parse().unwrap();
+        let answer = service(&layer).oneshot(request).await.unwrap();
+        assert_eq!((answer.status(), told(&answer, "grpc-status")), (StatusCode::TOO_MANY_REQUESTS, None), "{method}");
+    }
+}
+
+#[tokio::test]
+async fn users_builder_wins_and_may_ask_for_the_words_of_grpc() {
+    let own = |refusal: &Refusal<'_>| {
+        let asked = refusal.parts.uri.query();
+        match asked {
+            Some("default") => refusal.default_response(),
+            Some("grpc") => refusal.grpc_response().unwrap_or_else(|| refusal.default_response()),
+            _ => Response::builder().status(418).body(Bytes::new()).unwrap(),
+        }
+    };
+    for (on, default) in [(true, StatusCode::OK), (false, StatusCode::TOO_MANY_REQUESTS)] {
+        let plain = layer(one("p")).grpc_refusals(on);
+        let built = plain.clone().response(own);
+        assert_eq!(ask(&plain, "application/grpc").await.status(), StatusCode::OK);
+        assert_eq!(refused(&plain, "application/grpc").await.status(), default);
+        for (query, status) in [("own", StatusCode::IM_A_TEAPOT), ("default", default), ("grpc", StatusCode::OK)] {
+            let mut request = request("application/grpc");
+            *request.uri_mut() = format!("/shop.Orders/Place?{query}").parse().unwrap();
+            let answer = service(&built).oneshot(request).await.unwrap();
+            assert_eq!(answer.status(), status, "{query}, {on}");
+        }
+    }
+}
+
+proptest! {
+    /// Whatever a policy is called, and however long the wait.
+    #[test]
+    fn tonic_reads_back_what_was_written(
+        names in prop::collection::btree_set("[ -~]{1,64}", 1..12),
+        (count, period_us) in (1_u64..1_000, 1_000_000_u64..4_000_000_000_000_000),
+        jitter in 0_u8..=100,
+    ) {
+        let rate = Rate::new(count, Duration::from_micros(period_us));
+        let limits: Vec<_> = names.iter().map(|name| limit(name, Gcra::new(rate).burst(1)).by(Constant)).collect();
+        let built = ThrottleLayer::new(all(limits));
+        prop_assume!(built.is_ok(), "the numbers of such a rate are too large");
+        let built = built.unwrap();
+        let store = MemoryBackend::builder().clock(ManualClock::default()).build();
+        let layer = built.backend(store).unwrap().headers(Dialect::None).retry_jitter(jitter);
+        let waits = std::sync::Arc::new(std::sync::Mutex::new(None));
+        let seen = std::sync::Arc::clone(&waits);
+        let layer = layer.response(move |refusal| {
+            *seen.lock().unwrap() = refusal.retry_after();
+            refusal.default_response()
+        });
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let answer = runtime.block_on(refused(&layer, "application/grpc"));
+        let status = read(&answer);
+        let named: Vec<&str> = names.iter().map(String::as_str).take(8).collect();
+        prop_assert_eq!(status.message(), format!("quota exceeded: {}", named.join(", ")));
+        let details = status.check_error_details().unwrap();
+        let wait = waits.lock().unwrap().unwrap();
+        prop_assert_eq!(details.retry_info().unwrap().retry_delay, Some(wait));
+        let subjects = details.quota_failure().unwrap().violations.iter().map(|violation| violation.subject.as_str());
+        prop_assert_eq!(subjects.collect::<Vec<_>>(), named);
+        let info = details.error_info().unwrap();
+        prop_assert!(names.contains(&info.metadata["policy"]));
+        let pushback: i64 = told(&answer, "grpc-retry-pushback-ms").unwrap().parse().unwrap();
+        let millis = wait.as_micros().div_ceil(1_000);
+        prop_assert_eq!(i128::from(pushback), if millis > 2_147_483_647 { -1 } else { millis as i128 });
+        let bytes: usize = answer.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + 32).sum();
+        prop_assert!(bytes < 8_192, "many clients read no more: {bytes}");
+    }
+}

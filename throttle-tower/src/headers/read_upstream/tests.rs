@@ -1,0 +1,234 @@
+//! What the documented responses of providers mean to a shaper.
+
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use proptest::prelude::*;
+
+use super::{Allowance, allowance, is_refusal, used_up, wait};
+
+/// 2026-11-21T12:00:00Z.
+const NOW: u64 = 1_795_262_400_000_000;
+
+fn headers(lines: &[(&'static str, &'static str)]) -> HeaderMap {
+    lines.iter().map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value))).collect()
+}
+
+/// Whether it is a refusal, the wait that it asks for, and what remains for how long: in milliseconds.
+fn read(status: u16, lines: &[(&'static str, &'static str)]) -> (bool, Option<u128>, Option<(u64, u128)>) {
+    let (status, headers) = (StatusCode::from_u16(status).unwrap(), headers(lines));
+    let used_up = used_up(&headers, || NOW).map(|within| Allowance { remaining: 0, within });
+    let allowance = allowance(&headers, || NOW).or(used_up);
+    (
+        is_refusal(status, &headers),
+        wait(&headers, NOW).map(|wait| wait.as_millis()),
+        allowance.map(|Allowance { remaining, within }| (remaining, within.as_millis())),
+    )
+}
+
+#[test]
+fn upstream_retry_after_is_seconds_milliseconds_or_a_date() {
+    let told = |lines: &[(&'static str, &'static str)]| read(429, lines).1;
+    assert_eq!(told(&[("retry-after", "120")]), Some(120_000));
+    assert_eq!(told(&[("retry-after", " 120\t")]), Some(120_000));
+    assert_eq!(told(&[("retry-after", "Sat, 21 Nov 2026 12:00:30 GMT")]), Some(30_000));
+    assert_eq!(told(&[("retry-after-ms", "250")]), Some(250));
+    assert_eq!(told(&[("retry-after", "1"), ("retry-after-ms", "250")]), Some(250), "one wait, rounded up in seconds");
+    assert_eq!(told(&[("retry-after", "2"), ("retry-after-ms", "2000")]), Some(2_000));
+    assert_eq!(told(&[("retry-after", "2"), ("retry-after-ms", "1000")]), Some(2_000), "the stricter");
+    assert_eq!(told(&[("retry-after", "1"), ("retry-after-ms", "1250")]), Some(1_250), "the stricter");
+    assert_eq!(told(&[("retry-after", "1"), ("retry-after", "5")]), Some(5_000), "the stricter");
+    for many in ["99999999999999999999", "36893488147419103240"] {
+        assert_eq!(told(&[("retry-after", many)]), Some(u128::from(u64::MAX / 1_000)));
+    }
+}
+
+#[test]
+fn upstream_retry_after_that_says_nothing_is_none() {
+    for value in ["0", "soon", "", "-1", "Sat, 21 Nov 2026 11:00:00 GMT"] {
+        assert_eq!(read(429, &[("retry-after", value)]), (true, None, None), "{value:?}");
+    }
+    assert_eq!(read(429, &[("retry-after-ms", "0")]), (true, None, None));
+    assert_eq!(read(429, &[]), (true, None, None));
+}
+
+/// developers.openai.com, "Rate limits in headers": the reset is the time until a limit is in its initial state.
+#[test]
+fn upstream_openai() {
+    let documented = [
+        ("x-ratelimit-limit-requests", "60"),
+        ("x-ratelimit-limit-tokens", "150000"),
+        ("x-ratelimit-remaining-requests", "59"),
+        ("x-ratelimit-remaining-tokens", "149984"),
+        ("x-ratelimit-reset-requests", "1s"),
+        ("x-ratelimit-reset-tokens", "6m0s"),
+    ];
+    assert_eq!(read(200, &documented), (false, None, None), "something is left of both");
+    let no_request = [
+        ("x-ratelimit-limit-requests", "60"),
+        ("x-ratelimit-remaining-requests", "0"),
+        ("x-ratelimit-reset-requests", "1m0s"),
+    ];
+    assert_eq!(read(200, &no_request).2, Some((0, 1_000)), "the sixtieth part of a minute");
+    assert_eq!(read(200, &no_request[1..]).2, Some((0, 60_000)), "without the limit all of it");
+    let no_token = [("x-ratelimit-remaining-tokens", "0"), ("x-ratelimit-reset-tokens", "17ms")];
+    assert_eq!(read(200, &no_token).2, Some((0, 17)));
+    assert_eq!(read(429, &[&no_request[..], &no_token].concat()), (true, None, Some((0, 1_000))), "the stricter");
+}
+
+/// docs.anthropic.com, "Rate limits", "Response headers": the reset is when a limit is fully replenished.
+#[test]
+fn upstream_anthropic() {
+    let quota = |remaining, reset| {
+        [
+            ("anthropic-ratelimit-requests-limit", "50"),
+            ("anthropic-ratelimit-requests-remaining", remaining),
+            ("anthropic-ratelimit-requests-reset", reset),
+        ]
+    };
+    assert_eq!(read(200, &quota("49", "2026-11-21T12:00:01Z")).2, None);
+    assert_eq!(read(200, &quota("0", "2026-11-21T12:01:00Z")).2, Some((0, 1_200)));
+    assert_eq!(read(200, &quota("0", "2026-11-21T11:59:59Z")).2, None, "captured: a second ago");
+    for unit in ["tokens", "input-tokens", "output-tokens"] {
+        let names = ["remaining", "reset"].map(|part| format!("anthropic-ratelimit-{unit}-{part}"));
+        let values = ["0", "2026-11-21T12:00:07.5Z"].map(HeaderValue::from_static);
+        let headers: HeaderMap = names.iter().map(|name| name.parse().unwrap()).zip(values).collect();
+        assert_eq!(used_up(&headers, || NOW), Some(Duration::from_millis(7_500)), "{unit}");
+    }
+    assert_eq!(read(529, &[]), (true, None, None), "overloaded");
+}
+
+/// docs.github.com, "Rate limits for the REST API": a refusal is 403 or 429; the reset is an instant.
+#[test]
+fn upstream_github() {
+    let lines = |remaining| {
+        [
+            ("x-ratelimit-limit", "60"),
+            ("x-ratelimit-remaining", remaining),
+            ("x-ratelimit-reset", "1795264200"),
+            ("x-ratelimit-used", "60"),
+            ("x-ratelimit-resource", "core"),
+        ]
+    };
+    assert_eq!(read(403, &lines("0")), (true, None, Some((0, 1_800_000))), "the primary limit");
+    assert_eq!(read(403, &[("retry-after", "60")]), (true, Some(60_000), None), "a secondary limit");
+    assert!(!read(403, &lines("59")).0, "no right to see it");
+    assert!(!read(403, &[]).0);
+}
+
+/// Captured from api.mistral.ai: no header says when the minute is over.
+#[test]
+fn upstream_mistral() {
+    let lines = |requests, tokens| {
+        [
+            ("x-ratelimit-limit-req-minute", "60"),
+            ("x-ratelimit-remaining-req-minute", requests),
+            ("x-ratelimit-limit-tokens-minute", "50000"),
+            ("x-ratelimit-remaining-tokens-minute", tokens),
+        ]
+    };
+    assert_eq!(read(200, &lines("59", "47196")).2, None);
+    assert_eq!(read(200, &lines("0", "47196")).2, Some((0, 60_000)));
+    assert_eq!(read(429, &lines("59", "0")), (true, None, Some((0, 60_000))));
+}
+
+#[test]
+fn upstream_quota_of_a_provider_that_cannot_be_read_is_ignored() {
+    for (remaining, reset) in [("-1", "1s"), ("none", "1s"), ("0", "soon"), ("0", "1"), ("", "1s")] {
+        let lines = [("x-ratelimit-remaining-requests", remaining), ("x-ratelimit-reset-requests", reset)];
+        assert_eq!(read(200, &lines).2, None, "{remaining:?} {reset:?}");
+    }
+    assert_eq!(read(200, &[("x-ratelimit-remaining-tokens", "0")]).2, None);
+}
+
+/// A message of `google.rpc`, with one field of bytes in it.
+fn message(number: u8, bytes: &[u8]) -> Vec<u8> {
+    [&[number << 3 | 2, u8::try_from(bytes.len()).unwrap()][..], bytes].concat()
+}
+
+fn details(type_url: &str, seconds: u8, nanos: &[u8]) -> String {
+    let delay = [&[1 << 3, seconds][..], nanos].concat();
+    let any = [message(1, type_url.as_bytes()), message(2, &message(1, &delay))].concat();
+    let other = [message(1, b"type.googleapis.com/google.rpc.QuotaFailure"), message(2, b"??")].concat();
+    let status = [&[1 << 3, 8][..], &message(2, b"slow down"), &message(3, &other), &message(3, &any)].concat();
+    String::from_utf8(crate::grpc::base64(&status)).unwrap()
+}
+
+#[test]
+fn upstream_grpc() {
+    let read = |lines: &[(&'static str, &str)]| {
+        let headers: HeaderMap =
+            lines.iter().map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap())).collect();
+        (is_refusal(StatusCode::OK, &headers), wait(&headers, NOW))
+    };
+    let ms = Duration::from_millis;
+    assert_eq!(read(&[("grpc-status", "0")]), (false, None));
+    assert_eq!(read(&[("grpc-status", "5")]), (false, None), "not found");
+    for status in ["8", "14"] {
+        assert_eq!(read(&[("grpc-status", status)]), (true, None));
+        assert_eq!(read(&[("grpc-status", status), ("grpc-retry-pushback-ms", "1500")]), (true, Some(ms(1_500))));
+    }
+    assert_eq!(read(&[("grpc-status", "8"), ("grpc-retry-pushback-ms", "-1")]), (true, None), "no time is told");
+    let retry_info = "type.googleapis.com/google.rpc.RetryInfo";
+    // 500,000,000 ns.
+    let half = [2 << 3, 0x80, 0xca, 0xb5, 0xee, 0x01];
+    let told = |details: &str| read(&[("grpc-status", "8"), ("grpc-status-details-bin", details)]);
+    assert_eq!(told(&details(retry_info, 7, &half)), (true, Some(ms(7_500))));
+    assert_eq!(told(&details(retry_info, 7, &[])), (true, Some(ms(7_000))));
+    assert_eq!(told(&details("type.googleapis.com/google.rpc.Other", 7, &half)), (true, None));
+    let both = details(retry_info, 7, &half);
+    let lines =
+        |pushback| [("grpc-status", "8"), ("grpc-retry-pushback-ms", pushback), ("grpc-status-details-bin", &*both)];
+    assert_eq!(read(&lines("9000")), (true, Some(ms(9_000))), "the stricter");
+    assert_eq!(read(&lines("100")), (true, Some(ms(7_500))), "the stricter");
+}
+
+proptest! {
+    /// Whatever an upstream says, it is read without a panic, and no wait is shorter than one of its statements, but for
+    /// the seconds that are rounded up.
+    #[test]
+    fn upstream_hostile_values_are_read(
+        lines in prop::collection::vec((0..NAMES.len(), "[ -~\u{80}-\u{ff}]{0,40}|[0-9.]{1,30}[a-z]{0,2}|-?[0-9]{1,25}"), 0..12),
+        status in 100_u16..1_000,
+    ) {
+        let lines = lines.iter().filter_map(|(name, value)| {
+            Some((HeaderName::from_static(NAMES[*name]), HeaderValue::from_bytes(value.as_bytes()).ok()?))
+        });
+        let mut headers = HeaderMap::new();
+        lines.for_each(|(name, value)| _ = headers.append(name, value));
+        let _ = is_refusal(StatusCode::from_u16(status).unwrap(), &headers);
+        let _ = used_up(&headers, || NOW);
+        let all = wait(&headers, NOW).map(|wait| wait + Duration::from_secs(1));
+        for (name, value) in &headers {
+            let alone = HeaderMap::from_iter([(name.clone(), value.clone())]);
+            // Of several pushbacks the first counts.
+            if name == "retry-after" || name == "retry-after-ms" {
+                prop_assert!(wait(&alone, NOW) <= all, "{name}: {value:?}");
+            }
+        }
+        let _ = allowance(&headers, || NOW);
+    }
+}
+
+const NAMES: [&str; 20] = [
+    "retry-after",
+    "retry-after-ms",
+    "ratelimit",
+    "ratelimit-limit",
+    "ratelimit-remaining",
+    "ratelimit-reset",
+    "x-ratelimit-limit",
+    "x-ratelimit-remaining",
+    "x-ratelimit-reset",
+    "x-ratelimit-limit-requests",
+    "x-ratelimit-remaining-requests",
+    "x-ratelimit-reset-requests",
+    "x-ratelimit-remaining-tokens",
+    "x-ratelimit-reset-tokens",
+    "anthropic-ratelimit-requests-remaining",
+    "anthropic-ratelimit-requests-reset",
+    "x-ratelimit-remaining-req-minute",
+    "grpc-status",
+    "grpc-retry-pushback-ms",
+    "grpc-status-details-bin",
+];

@@ -1,0 +1,203 @@
+//! Times as providers write them.
+
+use std::time::Duration;
+
+/// Milliseconds with or without a fraction, as in `retry-after-ms: 250.5`; rounded up to nanoseconds.
+pub(crate) fn millis(text: &[u8]) -> Option<Duration> {
+    nanos(text.trim_ascii(), 1_000_000)
+}
+
+/// A duration as Go writes it: `6m0s`, `17ms`, `2m59.56s`.
+///
+/// Source: the documentation of Go's `time.ParseDuration`. A sign is not read, because no wait is negative.
+pub(super) fn go_duration(text: &[u8]) -> Option<Duration> {
+    let mut rest = text.trim_ascii();
+    if rest.is_empty() {
+        return None;
+    }
+    let mut total = Duration::ZERO;
+    while !rest.is_empty() {
+        let unit_at = rest.iter().position(|byte| !byte.is_ascii_digit() && *byte != b'.')?;
+        let (number, behind) = rest.split_at(unit_at);
+        let unit_len = behind.iter().position(|byte| byte.is_ascii_digit() || *byte == b'.').unwrap_or(behind.len());
+        let (unit, next) = behind.split_at(unit_len);
+        let unit_nanos = match unit {
+            b"ns" => 1,
+            // Both of Unicode's letters for micro.
+            b"us" | b"\xc2\xb5s" | b"\xce\xbcs" => 1_000,
+            b"ms" => 1_000_000,
+            b"s" => 1_000_000_000,
+            b"m" => 60_000_000_000,
+            b"h" => 3_600_000_000_000,
+            _ => return None,
+        };
+        total = total.saturating_add(nanos(number, unit_nanos)?);
+        rest = next;
+    }
+    Some(total)
+}
+
+/// An instant of RFC 3339, such as `2026-11-21T12:00:00.5-05:00`, in µs since 1970, rounded up. An instant before 1970
+/// is 1970.
+pub(super) fn rfc3339(text: &[u8]) -> Option<u64> {
+    let text = text.trim_ascii();
+    let (date, time) = (text.get(..10)?, text.get(11..19)?);
+    let [_, _, _, _, b'-', _, _, b'-', _, _] = date else { return None };
+    let [_, _, b':', _, _, b':', _, _] = time else { return None };
+    if !matches!(text[10], b'T' | b't' | b' ') {
+        return None;
+    }
+    let number = |digits: &[u8]| i64::try_from(whole(digits)?).ok();
+    let (year, month, day) = (number(&date[..4])?, number(&date[5..7])?, number(&date[8..])?);
+    let (hour, minute, second) = (number(&time[..2])?, number(&time[3..5])?, number(&time[6..])?);
+    // A leap second is the sixtieth.
+    if !((1..=12).contains(&month) && (1..=31).contains(&day) && hour < 24 && minute < 60 && second <= 60) {
+        return None;
+    }
+    let (fraction, offset) = match text[19..].split_first() {
+        Some((b'.', behind)) => {
+            let digits = behind.iter().take_while(|byte| byte.is_ascii_digit()).count();
+            (nanos(&text[19..=19 + digits], 1_000_000_000)?, &behind[digits..])
+        }
+        _ => (Duration::ZERO, &text[19..]),
+    };
+    let east = match offset {
+        b"Z" | b"z" => 0,
+        [sign @ (b'+' | b'-'), hours @ .., b':', m1, m2] if hours.len() == 2 => {
+            let minutes = number(hours)? * 60 + number(&[*m1, *m2])?;
+            if *sign == b'+' { minutes } else { -minutes }
+        }
+        _ => return None,
+    };
+    let seconds = (days_since_1970(year, month, day) * 24 + hour) * 3_600 + (minute - east) * 60 + second;
+    let micros = u64::try_from(seconds).unwrap_or(0).saturating_mul(1_000_000);
+    Some(micros.saturating_add(u64::try_from(fraction.as_nanos().div_ceil(1_000)).ok()?))
+}
+
+/// Days of the Gregorian calendar, by counting the years from March on, so that a leap day is a year's last.
+fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
+    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    let leap_days = year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);
+    // From 1 March of the year 0 to 1 January 1970 there are 719,468 days.
+    year * 365 + leap_days + (153 * month + 2) / 5 + day - 1 - 719_468
+}
+
+/// A decimal number of units; digits beyond the ninth behind the point count as one more of the ninth.
+fn nanos(text: &[u8], unit_nanos: u64) -> Option<Duration> {
+    const DIGITS: usize = 9;
+    let point = text.iter().position(|byte| *byte == b'.');
+    let (before, behind) = match point {
+        Some(point) => (&text[..point], &text[point + 1..]),
+        None => (text, &[][..]),
+    };
+    if before.is_empty() && behind.is_empty() {
+        return None;
+    }
+    let (kept, cut) = behind.split_at(behind.len().min(DIGITS));
+    let mut billionths = whole(kept)?.checked_mul(10_u64.pow((DIGITS - kept.len()) as u32))?;
+    if whole(cut)? > 0 {
+        billionths += 1;
+    }
+    let units = u128::from(whole(before)?) * 1_000_000_000 + u128::from(billionths);
+    let nanos = units.saturating_mul(u128::from(unit_nanos)).div_ceil(1_000_000_000);
+    Some(Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
+}
+
+/// Digits alone; the greatest number if there are too many. No digits are zero.
+fn whole(digits: &[u8]) -> Option<u64> {
+    digits.iter().try_fold(0_u64, |n, byte| {
+        byte.is_ascii_digit().then(|| n.saturating_mul(10).saturating_add(u64::from(byte - b'0')))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn go_durations_are_read() {
+        let us = |text: &str| go_duration(text.as_bytes()).map(|wait| wait.as_nanos() / 1_000);
+        for (text, expected) in [
+            ("1s", 1_000_000),
+            ("6m0s", 360_000_000),
+            (" 17ms ", 17_000),
+            ("2m59.56s", 179_560_000),
+            ("1h2m3.5s", 3_723_500_000),
+            (".5s", 500_000),
+            ("0s", 0),
+            ("12us", 12),
+            ("12µs", 12),
+            ("12μs", 12),
+            ("5000ns", 5),
+        ] {
+            assert_eq!(us(text), Some(expected), "{text}");
+        }
+        assert_eq!(go_duration(b"0.0000000001s"), Some(Duration::from_nanos(1)), "rounded up");
+        assert_eq!(go_duration(b"99999999999999999999999h9h"), Some(Duration::from_nanos(u64::MAX) + go(9)));
+        for text in ["", "s", "1", "1x", "-1s", "1.2.3s", ".s", "1s2", "one"] {
+            assert_eq!(go_duration(text.as_bytes()), None, "{text:?}");
+        }
+    }
+
+    fn go(hours: u64) -> Duration {
+        Duration::from_secs(hours * 3_600)
+    }
+
+    #[test]
+    fn milliseconds_are_read() {
+        assert_eq!(millis(b"250"), Some(Duration::from_millis(250)));
+        assert_eq!(millis(b" 0.5 "), Some(Duration::from_micros(500)));
+        for text in ["", ".", "-1", "1e3", "soon"] {
+            assert_eq!(millis(text.as_bytes()), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn instants_of_rfc_3339_are_read() {
+        for (text, expected) in [
+            ("1970-01-01T00:00:00Z", 0),
+            ("2026-11-21T12:00:00Z", 1_795_262_400_000_000),
+            ("2026-11-21t12:00:00.25z", 1_795_262_400_250_000),
+            ("2026-11-21 07:00:00-05:00", 1_795_262_400_000_000),
+            ("2026-11-21T17:30:00+05:30", 1_795_262_400_000_000),
+            ("2024-02-29T23:59:60Z", 1_709_251_200_000_000),
+            ("2000-03-01T00:00:00.0000001Z", 951_868_800_000_001),
+            ("2100-03-01T00:00:00Z", 4_107_542_400_000_000),
+            ("1969-12-31T23:59:59Z", 0),
+        ] {
+            assert_eq!(rfc3339(text.as_bytes()), Some(expected), "{text}");
+        }
+        for text in [
+            "",
+            "2026-11-21",
+            "2026-11-21T12:00:00",
+            "2026-13-21T12:00:00Z",
+            "2026-11-32T12:00:00Z",
+            "2026-11-21T24:00:00Z",
+            "2026-11-21T12:60:00Z",
+            "2026-11-21T12:00:61Z",
+            "2026/11/21T12:00:00Z",
+            "2026-11-21T12.00.00Z",
+            "2026-11-21X12:00:00Z",
+            "2026-11-21T12:00:00.Z",
+            "2026-11-21T12:00:00+5:30",
+            "2026-11-21T12:00:00+05:30x",
+            "2026-11-2\u{00e9}12:00:00Z",
+        ] {
+            assert_eq!(rfc3339(text.as_bytes()), None, "{text:?}");
+        }
+    }
+
+    /// `httpdate` computes the same days, over all that it knows.
+    #[test]
+    fn days_are_those_of_another_calendar() {
+        for day in (0..2_900_000).step_by(61) {
+            let at = std::time::UNIX_EPOCH + Duration::from_secs(day * 86_400);
+            let text = httpdate::fmt_http_date(at);
+            let months = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+            let month = 1 + months.iter().position(|month| *month == &text[8..11]).unwrap();
+            let rfc = format!("{}-{month:02}-{}T00:00:00Z", &text[12..16], &text[5..7]);
+            assert_eq!(rfc3339(rfc.as_bytes()), Some(day * 86_400_000_000), "{text}");
+        }
+    }
+}

@@ -1,0 +1,100 @@
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::HeaderValue;
+
+use crate::headers::retry_after::RetryAfter;
+use crate::json::escape;
+use crate::time::micros;
+
+/// An error object as OpenAI's API has it: `{"error": {"message", "type", "param", "code"}}`.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum OpenAiError<'a> {
+    RateLimit { unit: &'a str, wait: Option<Duration> },
+    Server,
+    InvalidRequest,
+}
+
+impl OpenAiError<'_> {
+    pub(super) const CONTENT_TYPE: HeaderValue = HeaderValue::from_static("application/json");
+
+    /// `violated` are the names of the policies that refused.
+    pub(super) fn body<'a>(self, violated: impl IntoIterator<Item = &'a str>) -> Bytes {
+        let (kind, code) = match self {
+            Self::RateLimit { unit, .. } => (unit, r#""rate_limit_exceeded""#),
+            Self::Server => ("server_error", "null"),
+            Self::InvalidRequest => ("invalid_request_error", "null"),
+        };
+        let mut body = Vec::with_capacity(192);
+        body.extend_from_slice(br#"{"error":{"message":""#);
+        escape(&mut body, &self.message(violated));
+        body.extend_from_slice(br#"","type":""#);
+        escape(&mut body, kind);
+        body.extend_from_slice(br#"","param":null,"code":"#);
+        body.extend_from_slice(code.as_bytes());
+        body.extend_from_slice(b"}}");
+        body.into()
+    }
+
+    fn message<'a>(self, violated: impl IntoIterator<Item = &'a str>) -> String {
+        let Self::RateLimit { wait, .. } = self else {
+            return match self {
+                Self::InvalidRequest => "The request lacks what its rate limit requires.".to_owned(),
+                _ => "The server cannot take the request now. Please try again later.".to_owned(),
+            };
+        };
+        let mut message = "Rate limit reached for ".to_owned();
+        for (index, name) in violated.into_iter().enumerate() {
+            message.push_str(if index == 0 { "" } else { ", " });
+            message.push_str(name);
+        }
+        match wait {
+            Some(wait) => {
+                let seconds = RetryAfter::from_micros(micros(wait)).seconds();
+                message.push_str(&format!(". Please try again in {seconds}s."));
+            }
+            None => message.push_str(". No wait helps."),
+        }
+        message
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(error: OpenAiError<'_>, violated: &[&str]) -> serde_json::Value {
+        let body: serde_json::Value = serde_json::from_slice(&error.body(violated.iter().copied())).unwrap();
+        assert_eq!(body.as_object().unwrap().len(), 1);
+        assert_eq!(body["error"].as_object().unwrap().len(), 4);
+        assert!(body["error"]["param"].is_null());
+        body["error"].clone()
+    }
+
+    #[test]
+    fn used_up_quota_names_its_policies_and_the_wait_rounded_up() {
+        let (unit, second) = ("tokens", Duration::from_secs(1));
+        for (wait, said) in [
+            (Some(Duration::ZERO), "Please try again in 1s."),
+            (Some(second), "Please try again in 1s."),
+            (Some(second + Duration::from_micros(1)), "Please try again in 2s."),
+            (Some(Duration::MAX), "Please try again in 1000000000s."),
+            (None, "No wait helps."),
+        ] {
+            let error = error(OpenAiError::RateLimit { unit, wait }, &["per \"key\"", r"a\b"]);
+            assert_eq!(error["message"], format!(r#"Rate limit reached for per "key", a\b. {said}"#));
+            assert_eq!((&error["type"], &error["code"]), (&"tokens".into(), &"rate_limit_exceeded".into()));
+        }
+    }
+
+    #[test]
+    fn other_refusals_are_no_rate_limits() {
+        for (kind, name) in
+            [(OpenAiError::Server, "server_error"), (OpenAiError::InvalidRequest, "invalid_request_error")]
+        {
+            let error = error(kind, &[]);
+            assert_eq!(error["type"], name);
+            assert!(error["code"].is_null() && error["message"].as_str().unwrap().ends_with('.'));
+        }
+    }
+}
