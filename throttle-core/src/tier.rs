@@ -7,13 +7,14 @@ use crate::error::ConfigError;
 use crate::policy::{Policy, PolicyName, Tier, Tiers, printable};
 use crate::time::Timestamp;
 
-/// What parameters that belong to no tier are called.
+/// What parameters that belong to no tier are called. A tier may have that name, too; their numbers tell them apart.
 const OWN_NAME: &str = "own";
 
 impl Policy {
     /// Most tiers a policy may have.
     pub const MAX_TIERS: usize = 16;
-    /// The number in place of a tier's where a request was decided by [parameters of its own](Self::with_own).
+    /// The number in place of a tier's where a request was decided by [parameters of its own](Self::with_own). No tier
+    /// has it: there are [at most 16](Self::MAX_TIERS), numbered from 0.
     pub const OWN: u8 = u8::MAX;
 
     /// A policy of several limits under one name. Each request names one of them with
@@ -98,7 +99,9 @@ impl Policy {
         u8::try_from(place).ok()
     }
 
-    /// The name of a tier; `own` for the policy of keys with parameters of their own.
+    /// The name of a tier; `own` for the policy of keys with [parameters of their own](Self::with_own). A tier may be
+    /// called `own`, too. [`Status::tier`](crate::Status::tier) tells them apart: it is [`OWN`](Self::OWN) for such a
+    /// key.
     #[must_use]
     pub fn tier_name(&self, tier: u8) -> Option<&str> {
         let tiers = self.tiers.as_ref()?;
@@ -117,10 +120,10 @@ impl Policy {
         self.tiers.as_ref().map_or(Carry::Keep, |tiers| tiers.carry)
     }
 
-    /// The policy for keys with parameters of their own, for example the numbers in a customer's row of a database. They
-    /// belong to no tier. A key has one budget in the tiers and under its own parameters: when it moves between them,
-    /// or its own parameters change, the policy's [`Carry`] applies as between two tiers. Sets with the result stand
-    /// [beside](Self::beside_existing) those with the tiers, and a store needs no room for it once no set has it.
+    /// The policy for keys with parameters of their own, for example the numbers in a customer's row of a database.
+    /// They belong to no tier. A key has one budget in the tiers and under its own parameters: when it moves between
+    /// them, or its own parameters change, the policy's [`Carry`] applies as between two tiers. Sets with the result
+    /// stand [beside](Self::beside_existing) those with the tiers, and a store needs no room for it once no set has it.
     ///
     /// ```
     /// use throttle_core::backend::Call;
@@ -141,8 +144,9 @@ impl Policy {
     ///
     /// # Errors
     ///
-    /// If the algorithm's configuration is out of range, if no tier has such an algorithm, or if the tiers are carried over
-    /// by [`Carry::Proportional`]: two customers' numbers would have to be in proportion too, and neither knows the other.
+    /// If the algorithm's configuration is out of range, if no tier has such an algorithm, or if the tiers are carried
+    /// over by [`Carry::Proportional`]: two customers' numbers would have to be in proportion too, and neither knows
+    /// the other.
     pub fn with_own(&self, algorithm: impl IntoAlgorithm) -> Result<Self, ConfigError> {
         let algorithm = algorithm.into_algorithm().map_err(|error| error.in_policy(self.name()))?;
         let mut own = self.clone().beside_existing();

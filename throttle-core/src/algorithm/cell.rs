@@ -100,6 +100,11 @@ impl<'a> Cell<'a> {
         self
     }
 
+    /// Whether there is a state of the parameters that decide.
+    pub(crate) fn has_own(&self) -> bool {
+        self.own.is_some()
+    }
+
     /// Whether a refusal has changed the states.
     pub(crate) fn has_begun(&self) -> bool {
         self.has_begun
@@ -181,6 +186,11 @@ impl<'a> Cell<'a> {
         self.charge_kin(own, cost);
     }
 
+    /// Charges a cost as far as units remain. Where there is no place for an own state, the others count it.
+    pub(crate) fn debit_any(&mut self, cost: u64) {
+        if self.wait_for_place() == 0 { self.debit(cost) } else { self.debit_all(cost) }
+    }
+
     /// Charges a cost to every state, as far as units remain there, and begins none.
     pub(crate) fn debit_all(&mut self, cost: u64) {
         for kin in &mut self.states {
@@ -215,7 +225,7 @@ impl<'a> Cell<'a> {
         if let (Some(0), [own]) = (self.own, &mut *self.states) {
             return own.by.settle(&mut own.state.repr, at, taken, actual);
         }
-        if self.is_idle() {
+        if !self.is_shared && self.is_idle() {
             // The key is as good as unused, so which parameters wrote its states does not matter.
             let mut own = match self.own {
                 Some(place) => Kin::alone(self.by.clone(), self.states[place].state.repr.clone()),
@@ -248,7 +258,7 @@ impl<'a> Cell<'a> {
 
     /// Takes the own state out, or begins it: what the others count as used stays used, as far as the carry rule says.
     fn take_own(&mut self) -> Kin<'a> {
-        let starts_anew = self.own.is_none_or(|_| self.states.len() > 1) && self.is_idle();
+        let starts_anew = !self.is_shared && self.own.is_none_or(|_| self.states.len() > 1) && self.is_idle();
         let mut own = match self.own.take() {
             Some(place) => self.states.remove(place),
             None => self.converted(),

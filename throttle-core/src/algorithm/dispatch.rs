@@ -228,7 +228,7 @@ impl Algorithm {
     }
 
     /// Whether the window of a charge has ended.
-    pub(super) fn is_over(&self, now: Timestamp, mark: Mark) -> bool {
+    pub(crate) fn is_over(&self, now: Timestamp, mark: Mark) -> bool {
         each!(&self.kind, a => a.is_over(now, mark))
     }
 

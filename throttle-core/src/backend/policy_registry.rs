@@ -16,8 +16,8 @@ use crate::set::PolicySet;
 ///
 /// A policy's name stands for one limit of a store. A set cannot be registered if a set in use has a policy of the same
 /// name with other parameters, unless the new policy [replaces](Policy::replace_existing) the existing one. A set is in
-/// use while its [`RegisteredSet`] exists. Clones share the registry, which knows the sets of this process. Policies that
-/// stand [beside](Policy::beside_existing) others use no name, and conflict with none.
+/// use while its [`RegisteredSet`] exists. Clones share the registry, which knows the sets of this process. Policies
+/// that stand [beside](Policy::beside_existing) others use no name, and conflict with none.
 ///
 /// ```
 /// use throttle_core::{Gcra, PolicySet, Policy, Rate};

@@ -37,8 +37,8 @@ fn own_numbers(plan: &Policy) -> Vec<Policy> {
     (0..OWN as u64).filter_map(|n| plan.with_own(of(n)).ok()).collect()
 }
 
-/// Law 6: racers in a tier and under three different own numbers share one budget. The largest numbers are asked for more
-/// than they hold, so exactly their units are admitted.
+/// Law 6: racers in a tier and under three different own numbers share one budget. The largest numbers are asked for
+/// more than they hold, so exactly their units are admitted.
 pub fn law_06_racers_in_tiers_and_under_own_numbers_share_one_budget<H: Harness>() {
     const RACERS: usize = 32;
     let harness = start::<H>();

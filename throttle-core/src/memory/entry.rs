@@ -133,7 +133,8 @@ impl<'a> Entry<'a> {
         self.store(cell, insert, shard, shared);
     }
 
-    /// Settles a charge of the key. A key without a slot has nothing of the charge left, but may owe more.
+    /// Settles a charge of the key. Where nothing of the charge is left, the key may owe more, which counts like a
+    /// charge that is made now.
     pub(super) fn settle(
         in_force: &'a InForce,
         label: Label,
@@ -141,17 +142,27 @@ impl<'a> Entry<'a> {
         shard: &mut LockedShard<'_>,
         shared: &'a Shared,
     ) {
+        let is_over = in_force.algorithm.is_over(now, item.taken.mark);
+        let more = if is_over { 0 } else { item.actual.saturating_sub(item.taken.cost) };
         let (entry, mut cell) = match shard.find(label) {
-            Some(index) => Self::load(in_force, label, index, now, shard, shared),
-            None => {
-                let place = Place::New { reserved: false };
-                (Self { in_force, label, place }, Self::fresh(in_force, now, shard))
+            Some(index) => {
+                let (entry, mut cell) = Self::load(in_force, label, index, now, shard, shared);
+                if label.is_overflow() {
+                    Self::read_other_buckets(&mut cell, in_force, now, shard, shared);
+                }
+                (entry, cell)
             }
+            None if more > 0 => Self::locate(in_force, label, (more, now), shard, &[], shared),
+            None => return,
         };
-        cell.settle(item.taken, item.actual);
-        let is_new = matches!(entry.place, Place::New { .. });
-        let insert = is_new && cell.standing().reset > 0 && (label.is_overflow() || shared.reserve());
-        entry.store(cell, insert, shard, shared);
+        if in_force.is_own() && more > 0 && !cell.has_own() {
+            // Their state begins with what the policy's other buckets count.
+            cell.debit_any(more);
+        } else {
+            cell.settle(item.taken, item.actual);
+        }
+        let is_known = matches!(entry.place, Place::Slot { .. }) && !entry.is_overflow();
+        entry.finish(cell, (if is_known { 0 } else { more }, now), shard, shared);
     }
 
     /// The cell of a key without a slot.

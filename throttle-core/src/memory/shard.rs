@@ -42,6 +42,8 @@ pub(super) struct Rest {
     /// have been forgotten rather than never used.
     pub(super) horizon: Timestamp,
     overflow_buckets: u32,
+    /// Those of them that keys with numbers of their own share.
+    own_buckets: u32,
 }
 
 #[derive(Debug, Default)]
@@ -53,8 +55,8 @@ struct LargeStates {
 /// The rest of a key that has kin.
 #[derive(Debug)]
 struct KinSlots {
-    /// Of the state in the slot, which is not repeated here. `None` if that one is an unused one in the place of a state
-    /// whose parameters have no generation.
+    /// Of the state in the slot, which is not repeated here. `None` if that one is an unused one in the place of a
+    /// state whose parameters have no generation.
     first: Option<KinState>,
     /// The states under other parameters.
     others: Vec<(KinWriter, KinState)>,
@@ -124,7 +126,14 @@ impl Shared {
 impl Shard {
     /// A shard for usually as many keys.
     pub(super) fn new(usual: usize) -> Self {
-        let rest = Rest { large: None, kin: HashMap::new(), cursor: 0, horizon: Timestamp::MIN, overflow_buckets: 0 };
+        let rest = Rest {
+            large: None,
+            kin: HashMap::new(),
+            cursor: 0,
+            horizon: Timestamp::MIN,
+            overflow_buckets: 0,
+            own_buckets: 0,
+        };
         Self { table: Table::new(usual), rest: Mutex::new(rest) }
     }
 
@@ -156,6 +165,12 @@ impl Rest {
         self.overflow_buckets
     }
 
+    /// Whether a key that counts nothing may still not be forgotten: the bucket of own numbers, beside buckets of
+    /// tiers. Numbers that have no state there begin with what those count.
+    pub(super) fn keeps_idle(&self, label: Label) -> bool {
+        label.is_overflow_of_own() && self.overflow_buckets > self.own_buckets
+    }
+
     /// Large states, and the places that there are for them.
     #[cfg(test)]
     pub(super) fn large_states(&self) -> (usize, usize) {
@@ -171,6 +186,7 @@ impl Rest {
         }
         let is_overflow = content.label().is_overflow();
         self.overflow_buckets -= u32::from(is_overflow);
+        self.own_buckets -= u32::from(content.label().is_overflow_of_own());
         usize::from(!is_overflow)
     }
 
@@ -262,6 +278,7 @@ impl LockedShard<'_> {
     pub(super) fn insert(&mut self, label: Label, states: States<'_>, shared: &Shared) {
         if label.is_overflow() {
             self.rest.overflow_buckets += 1;
+            self.rest.own_buckets += u32::from(label.is_overflow_of_own());
         }
         if let Some((generation, words)) = self.words_of(label, states, shared) {
             self.table.insert(Content::new(label, generation, words));
