@@ -49,12 +49,6 @@ pub(crate) trait TierLookup: Send + Sync {
 
     fn extractor(&self) -> &dyn KeyExtractor;
 
-    /// The number of the tier of unknown identities.
-    fn unknown_tier(&self) -> u8;
-
-    /// How many different numbers of their own identities may have.
-    fn max_own(&self) -> usize;
-
     /// How tiers were found since the lookup was built.
     #[cfg(feature = "metrics")]
     fn counts(&self) -> LookupCounts;
@@ -81,6 +75,8 @@ pub(crate) struct LookupCounts {
     pub(crate) unknown: u64,
     /// Lookups that failed, or were too late.
     pub(crate) failed: u64,
+    /// Lookups that returned numbers that no limit can have.
+    pub(crate) invalid: u64,
     /// Requests for which too many lookups ran.
     pub(crate) turned_away: u64,
 }
@@ -91,6 +87,16 @@ pub(crate) enum Found {
     Own(Option<Key>, Arc<Algorithm>),
     /// The lookup starts when it is first polled.
     Later(LookedUp),
+}
+
+impl From<(Option<Key>, FoundTier)> for Found {
+    #[inline]
+    fn from((key, tier): (Option<Key>, FoundTier)) -> Self {
+        match tier {
+            FoundTier::Numbered(number) => Self::Now(key, number),
+            FoundTier::Own(numbers) => Self::Own(key, numbers),
+        }
+    }
 }
 
 impl Keying {

@@ -123,8 +123,8 @@ impl PlansWithoutLookup {
     ///   of lookups is running, a further lookup counts as failed and is not called. After a failure the last known
     ///   tier applies, if it is still cached, or else the tier of unknown identities. The lookup is called again after
     ///   a second, or after the cache time if that is shorter. The layer reports neither a failed lookup nor a name
-    ///   that no tier has: log or count those in the lookup. Numbers that it does not use are logged once for each
-    ///   cause: a number that no limit can have, another algorithm than the tiers', too many different ones.
+    ///   that no tier has: log or count those in the lookup. Numbers [that no limit can have](super::Tier::own) are
+    ///   like a failed lookup, and are logged.
     /// * It receives an identity as text: the value of a header, a number in decimal, an address with the length of its
     ///   prefix; several parts with commas between. An identity that is not UTF-8 is not looked up: it is unknown.
     ///

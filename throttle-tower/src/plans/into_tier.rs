@@ -23,8 +23,7 @@ use super::tier_lookup::LookupFailed;
 ///
 /// ## Numbers
 ///
-/// [`Tier::own`] returns the numbers themselves. How many different ones there may be is bounded: see
-/// [`own_numbers`](crate::plans::Plans::own_numbers).
+/// [`Tier::own`] returns the numbers themselves.
 ///
 /// ## `None`
 ///

@@ -41,7 +41,8 @@ impl Plans {
 
     /// Sets the approximate number of identities whose tiers are remembered (1 to 16,777,216), and for how long. When
     /// the cache is full, an identity without recent requests is evicted; its next request causes a lookup. An identity
-    /// takes about 50 bytes, which are reserved when the layer is built. Defaults to 10,000 for 60 seconds.
+    /// takes about 50 bytes, which are reserved when the layer is built; with [numbers of its own](super::Tier::own),
+    /// some 200 more. Defaults to 10,000 for 60 seconds.
     pub fn cache(self, identities: usize, keep_for: Duration) -> Self {
         self.change(|_, lookup| lookup.set_cache(identities, keep_for))
     }
@@ -65,26 +66,6 @@ impl Plans {
     /// ```
     pub fn lookups(self, at_once: usize, deadline: Duration) -> Self {
         self.change(|_, lookup| (lookup.max_lookups, lookup.deadline) = (at_once, deadline))
-    }
-
-    /// Sets how many different [numbers of their own](super::Tier::own) identities may have at a time, at most 1,024;
-    /// identities with the same numbers count once. When there are as many, those that no request has used for as long
-    /// as tiers are [remembered](Self::cache) are given up for new ones. If all are in use, a lookup that returns further
-    /// ones counts as [failed](super::PlansWithoutLookup::lookup), which is logged once. Nothing that was used is
-    /// forgotten either way. 0 makes all lookups fail that return numbers. Defaults to 1,000.
-    ///
-    /// Numbers that a tier could not have count as a failed lookup, too: a rate or a burst of 0, or another algorithm than
-    /// those of the tiers. So do all numbers with [`Carry::Proportional`], because two customers' numbers would have to be
-    /// in proportion to each other. The first of each kind is logged. Numbers that the backend does not enforce, such as
-    /// a sliding log of more than 10,000 units on Redis, put the identity in the tier of unknown identities.
-    ///
-    /// A layer with several such limits keeps up to 1,024 combinations of their numbers ready. Further ones displace
-    /// those that were not used for long, which costs time and forgets nothing.
-    ///
-    /// In memory, a decision of a layer with such a customer costs somewhat more than another one, and the customer's
-    /// key about 200 bytes.
-    pub fn own_numbers(self, most: usize) -> Self {
-        self.change(|_, lookup| lookup.max_own = most)
     }
 
     /// Sets what happens to an identity's used units when its tier, or the limit of its tier, changes. Defaults to

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use http::request::Parts;
 use http::{HeaderValue, Request};
+#[cfg(feature = "metrics")]
+use throttle_core::Policy;
 use throttle_core::{Carry, Gcra, IntoAlgorithm, Key, LeakyBucket, Rate};
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -667,7 +669,7 @@ async fn each_way_in_which_a_tier_is_found_has_a_count_of_its_own() {
     let mut hanging = later(lookup.find(&parts("slow")));
     assert!(polled_once(&mut hanging).await.is_none());
     tier(&lookup, "turned away").await;
-    let expected = LookupCounts { remembered: 4, found: 5, unknown: 3, failed: 2, turned_away: 1 };
+    let expected = LookupCounts { remembered: 4, found: 5, unknown: 3, failed: 2, invalid: 0, turned_away: 1 };
     assert_eq!(lookup.counts(), expected);
 
     // Of another layer: what is remembered is shared, and not how often.
@@ -685,6 +687,27 @@ async fn each_way_in_which_a_tier_is_found_has_a_count_of_its_own() {
 }
 
 /// It did not wait for the lookup, whose result was there when it wanted to.
+#[cfg(feature = "metrics")]
+#[tokio::test(start_paused = true)]
+async fn numbers_that_no_limit_can_have_have_a_count_of_their_own() {
+    let tiers = || [("free", Gcra::new(Rate::per_minute(60)))];
+    let built = plans("p", tiers()).by(Header::new("x-api-key")).lookup(|count: String| async move {
+        let count: u64 = count.parse().ok()?;
+        Some(if count < 9 {
+            Tier::own(Gcra::new(Rate::per_minute(count)))
+        } else {
+            Tier::own(throttle_core::SlidingLog::new(Rate::per_minute(count)))
+        })
+    });
+    let lookup = built.lookup.of_policy(Policy::tiered("p", tiers(), Carry::Keep).ok().as_ref());
+    let counts = || lookup.counts();
+    for (user, expected) in [("0", (0, 1)), ("9", (0, 2)), ("7", (1, 2)), ("no", (1, 2))] {
+        later(lookup.find(&parts(user))).await;
+        assert_eq!((counts().found, counts().invalid), expected, "{user}");
+    }
+    assert_eq!((counts().unknown, counts().failed), (1, 0));
+}
+
 #[cfg(feature = "metrics")]
 #[tokio::test]
 async fn tier_that_another_request_has_looked_up_meanwhile_counts_as_remembered() {

@@ -1,7 +1,7 @@
 use throttle_core::{Algorithm, ConfigError, IntoAlgorithm};
 
-/// What a lookup finds out about an identity: the name of a tier, or numbers of the identity's own, for example those in
-/// a customer's row of a database.
+/// What a lookup finds out about an identity: the name of a tier, or numbers of the identity's own, for example those
+/// in a customer's row of a database.
 ///
 /// ```
 /// use throttle_tower::plans::Tier;
@@ -34,9 +34,20 @@ impl Tier {
 
     /// Numbers of the identity's own, instead of a tier's. They have the algorithm of one of the tiers.
     ///
-    /// A lookup that returns a number which no limit can have, such as a rate or a burst of 0, counts as
-    /// [failed](super::PlansWithoutLookup::lookup). The first such row of a limit is logged, with the field, the value
-    /// and the bound. To do something else about it, look at the [error](Self::error).
+    /// * **Invalid numbers.** If no limit can have the numbers (a rate or a burst of 0), if none of the tiers has their
+    ///   algorithm, or with [`Carry::Proportional`](crate::Carry::Proportional) (two customers' numbers would have to
+    ///   be in proportion to each other), the last known tier applies, as after a
+    ///   [failed lookup](super::PlansWithoutLookup::lookup). That is logged at most once a minute for each limit, with
+    ///   the field, the value and the bound. To do something else about it, look at the [error](Self::error).
+    /// * **Numbers that the store does not enforce**, such as a sliding log of more than 10,000 units on Redis, are for
+    ///   their requests as if the store had failed: [`on_error`](super::Plans::on_error) applies, where a local share
+    ///   is that of the first tier. A tier would not do instead, because it may forget what the identity has used.
+    /// * **How many.** Each identity may have other numbers. A layer keeps the limits for 1,024 different ones ready
+    ///   (with several plans, for as many combinations). Further ones displace those that were not used for long. They
+    ///   are made again when they are needed, which costs time and forgets nothing.
+    /// * **Reports** call the tier `own` and number it [`Policy::OWN`](throttle_core::Policy::OWN), 255.
+    ///
+    /// In memory, a decision with such numbers costs somewhat more than another one, and the key about 200 bytes.
     pub fn own(limit: impl IntoAlgorithm) -> Self {
         Self(Kind::Own(limit.into_algorithm()))
     }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -15,14 +15,13 @@ use tokio::time::{Instant, timeout};
 use super::cache::TierCache;
 use super::identity::{Digest, Digester, identity_text};
 use super::identity_tier::{IdentityTier, UnknownIdentities};
-use super::own_numbers::{OwnNumbers, OwnPlace};
 use super::shared_lookup::{JoinedLookup, SharedLookup};
 use crate::extract::KeyExtractor;
 #[cfg(feature = "metrics")]
 use crate::limit::LookupCounts;
-use crate::limit::{Found, FoundTier, TierLookup};
+use crate::limit::{Found, TierLookup};
 use crate::lock::lock;
-use crate::log;
+use crate::log::Seldom;
 
 /// Identities whose tiers are remembered, by default.
 const DEFAULT_ENTRIES: usize = 10_000;
@@ -34,10 +33,6 @@ const DEFAULT_KEEP_FOR: Duration = Duration::from_secs(60);
 const DEFAULT_MAX_LOOKUPS: usize = 256;
 /// How long a lookup may take, by default.
 const DEFAULT_DEADLINE: Duration = Duration::from_secs(1);
-/// Different numbers of their own that identities may have, by default.
-const DEFAULT_MAX_OWN: usize = 1_000;
-/// Most that can be set.
-const MOST_OWN: usize = OwnNumbers::MOST;
 /// How long a failed lookup is not repeated, at most.
 const RETRY_FAILED_AFTER: Duration = Duration::from_secs(1);
 
@@ -86,8 +81,6 @@ pub(super) struct CachedTierLookup {
     pub(super) max_lookups: usize,
     /// How long a lookup may take.
     pub(super) deadline: Duration,
-    /// Most different numbers of their own.
-    pub(super) max_own: usize,
     /// The tiers, beside which own numbers stand.
     policy: Option<Policy>,
     shared: Arc<Shared>,
@@ -97,21 +90,12 @@ pub(super) struct CachedTierLookup {
 struct Shared {
     digester: Digester,
     table: Mutex<Table>,
-    /// Whether it was logged that own numbers were refused, for each cause.
-    logged: [AtomicBool; 3],
-}
-
-/// Why own numbers are not used.
-#[derive(Clone, Copy)]
-enum Refused {
-    Wrong,
-    BesideTiers,
-    TooMany,
+    /// What was logged of numbers that no limit can have.
+    invalid: Seldom,
 }
 
 struct Table {
     cache: TierCache,
-    own: OwnNumbers,
     /// Lookups under way, each with the number of the request that started it.
     running: HashMap<Digest, (u64, Weak<SharedLookup>)>,
     /// Numbers the requests that wait.
@@ -128,7 +112,6 @@ impl CachedTierLookup {
             keep_for: DEFAULT_KEEP_FOR,
             max_lookups: DEFAULT_MAX_LOOKUPS,
             deadline: DEFAULT_DEADLINE,
-            max_own: DEFAULT_MAX_OWN,
             policy: None,
             shared: Shared::new(DEFAULT_ENTRIES),
             counts: Arc::default(),
@@ -148,23 +131,6 @@ impl CachedTierLookup {
         self
     }
 
-    /// The key to charge, if there is one, and what the request is decided by.
-    fn found(&self, key: Key, tier: IdentityTier) -> (Option<Key>, FoundTier) {
-        if let IdentityTier::Own(place) = tier
-            && let Some(numbers) = self.numbers(place)
-        {
-            return (Some(key), FoundTier::Own(numbers));
-        }
-        let (key, tier) = self.unknown.budget(key, tier);
-        (key, FoundTier::Numbered(tier))
-    }
-
-    /// Numbers of an identity's own; `None` if they were given up.
-    #[cold]
-    fn numbers(&self, at: OwnPlace) -> Option<Arc<Algorithm>> {
-        lock(&self.shared.table).own.get(at, Instant::now())
-    }
-
     /// How many lookups are under way.
     #[cfg(test)]
     pub(super) fn running(&self) -> usize {
@@ -174,8 +140,7 @@ impl CachedTierLookup {
     #[cold]
     fn look_up(&self, key: Key, digest: Digest) -> Found {
         let Some(identity) = identity_text(&key) else {
-            let (key, tier) = self.unknown.budget(key, IdentityTier::Unknown);
-            return Found::Now(key, tier);
+            return self.unknown.budget(key, IdentityTier::Unknown).into();
         };
         let this = self.clone();
         Found::Later(Box::pin(async move {
@@ -183,7 +148,7 @@ impl CachedTierLookup {
                 Ok(joined) => joined.await,
                 Err(tier) => tier,
             };
-            this.found(key, tier)
+            this.unknown.budget(key, tier)
         }))
     }
 
@@ -209,7 +174,7 @@ impl CachedTierLookup {
             count(&self.counts.turned_away);
             return Err(fallback);
         }
-        let started = SharedLookup::new(self.start(digest, identity, fallback), fallback, {
+        let started = SharedLookup::new(self.start(digest, identity, fallback.clone()), fallback, {
             let shared = Arc::downgrade(&self.shared);
             move || {
                 if let Some(shared) = shared.upgrade() {
@@ -230,32 +195,30 @@ impl CachedTierLookup {
     ) -> Pin<Box<dyn Future<Output = IdentityTier> + Send>> {
         let (shared, lookup) = (Arc::downgrade(&self.shared), Arc::clone(&self.lookup));
         let (keep_for, deadline, counts) = (self.keep_for, self.deadline, Arc::clone(&self.counts));
-        let (most, policy) = (self.max_own, self.policy.clone());
+        let policy = self.policy.clone();
         Box::pin(async move {
             // Called with the first poll, so that no code of the application runs under the lock.
             let answer = timeout(deadline, async { lookup(identity).await }).await.unwrap_or(Err(LookupFailed));
-            let tier = match answer {
-                Ok(None) => Ok(IdentityTier::Unknown),
-                Ok(Some(Answered::Numbered(number))) => Ok(IdentityTier::Known(number)),
-                Ok(Some(Answered::Own(numbers))) => match shared.upgrade() {
-                    Some(shared) => shared.own(policy.as_ref(), numbers, (most, keep_for)),
-                    None => Err(LookupFailed),
-                },
-                Ok(Some(Answered::Wrong(error))) => {
+            let found = match answer {
+                Ok(answered) => tier_of(answered, policy.as_ref()).map_err(|error| {
                     if let Some(shared) = shared.upgrade() {
-                        shared.log_refused(policy.as_ref(), Refused::Wrong, &error);
+                        shared.log_invalid(policy.as_ref(), &error);
                     }
-                    Err(LookupFailed)
-                }
-                Err(LookupFailed) => Err(LookupFailed),
+                    &counts.invalid
+                }),
+                Err(LookupFailed) => Err(&counts.failed),
             };
-            counts.count(tier);
-            let (tier, keep_for) = match tier {
+            count(match &found {
+                Ok(IdentityTier::Known(_) | IdentityTier::Own(_)) => &counts.found,
+                Ok(IdentityTier::Unknown | IdentityTier::NeverLookedUp) => &counts.unknown,
+                Err(failed) => *failed,
+            });
+            let (tier, keep_for) = match found {
                 Ok(tier) => (tier, keep_for),
-                Err(LookupFailed) => (fallback, keep_for.min(RETRY_FAILED_AFTER)),
+                Err(_) => (fallback, keep_for.min(RETRY_FAILED_AFTER)),
             };
             if let Some(shared) = shared.upgrade() {
-                lock(&shared.table).cache.insert(digest, tier, Instant::now(), keep_for);
+                lock(&shared.table).cache.insert(digest, tier.clone(), Instant::now(), keep_for);
             }
             tier
         })
@@ -268,17 +231,9 @@ impl TierLookup for CachedTierLookup {
         let digest = self.shared.digester.digest(&key);
         let remembered = lock(&self.shared.table).cache.get(digest, Instant::now());
         match remembered {
-            Some(IdentityTier::Own(place)) => match self.numbers(place) {
-                Some(numbers) => {
-                    count(&self.counts.remembered);
-                    Found::Own(Some(key), numbers)
-                }
-                None => self.look_up(key, digest),
-            },
             Some(tier) => {
                 count(&self.counts.remembered);
-                let (key, tier) = self.unknown.budget(key, tier);
-                Found::Now(key, tier)
+                self.unknown.budget(key, tier).into()
             }
             None => self.look_up(key, digest),
         }
@@ -286,14 +241,6 @@ impl TierLookup for CachedTierLookup {
 
     fn extractor(&self) -> &dyn KeyExtractor {
         &*self.extractor
-    }
-
-    fn unknown_tier(&self) -> u8 {
-        self.unknown.tier
-    }
-
-    fn max_own(&self) -> usize {
-        self.max_own
     }
 
     #[cfg(feature = "metrics")]
@@ -315,10 +262,6 @@ impl TierLookup for CachedTierLookup {
         if self.max_lookups == 0 {
             return Err(ConfigError::new("lookups", 0, "at least one lookup at a time, or no tier is ever known"));
         }
-        if self.max_own > MOST_OWN {
-            let rule = format!("at most {MOST_OWN} different numbers are kept; lower it");
-            return Err(ConfigError::new("own_numbers", self.max_own, rule));
-        }
         if self.deadline.is_zero() {
             return Err(ConfigError::new("deadline of lookups", "0", "a lookup needs some time"));
         }
@@ -328,43 +271,32 @@ impl TierLookup for CachedTierLookup {
 
 impl Shared {
     fn new(entries: usize) -> Arc<Self> {
-        let (cache, own) = (TierCache::new(entries), OwnNumbers::default());
-        let table = Table { cache, own, running: HashMap::new(), last_waiter: 0 };
-        Arc::new(Self { digester: Digester::default(), table: Mutex::new(table), logged: Default::default() })
+        let table = Table { cache: TierCache::new(entries), running: HashMap::new(), last_waiter: 0 };
+        Arc::new(Self { digester: Digester::default(), table: Mutex::new(table), invalid: Seldom::default() })
     }
 
-    /// Finds a place for numbers of an identity's own.
-    ///
-    /// # Errors
-    ///
-    /// If they may not stand beside the tiers, or there are too many others.
-    fn own(
-        &self,
-        policy: Option<&Policy>,
-        numbers: Algorithm,
-        (most, keep_for): (usize, Duration),
-    ) -> Result<IdentityTier, LookupFailed> {
-        if let Some(Err(error)) = policy.map(|policy| policy.with_own(numbers)) {
-            self.log_refused(policy, Refused::BesideTiers, &error);
-            return Err(LookupFailed);
-        }
-        let place = lock(&self.table).own.insert(numbers, Instant::now(), (most, keep_for));
-        place.map(IdentityTier::Own).ok_or_else(|| {
-            let why = format_args!("{most} different ones are in use; raise own_numbers, or round what the rows say");
-            self.log_refused(policy, Refused::TooMany, &why);
-            LookupFailed
-        })
+    fn log_invalid(&self, policy: Option<&Policy>, error: &ConfigError) {
+        let name = policy.map_or("", Policy::name);
+        self.invalid.warn(&format_args!(
+            "a lookup of the limit {name:?} returned numbers that are not used: {error}. The last known tier applies"
+        ));
     }
+}
 
-    /// Logs why own numbers are not used, once for each cause: a table may have many such rows.
-    fn log_refused(&self, policy: Option<&Policy>, cause: Refused, why: &dyn fmt::Display) {
-        if !self.logged[cause as usize].swap(true, Ordering::Relaxed) {
-            let name = policy.map_or("", Policy::name);
-            log::warn(&format_args!(
-                "a lookup of the limit {name:?} returned numbers that are not used: {why}. The lookup counts as \
-                 failed. Further ones are not logged"
-            ));
+/// What an answer says of an identity.
+///
+/// # Errors
+///
+/// If it has numbers that no limit can have, or that may not stand beside the tiers.
+fn tier_of(answered: Option<Answered>, policy: Option<&Policy>) -> Result<IdentityTier, ConfigError> {
+    match answered {
+        None => Ok(IdentityTier::Unknown),
+        Some(Answered::Numbered(number)) => Ok(IdentityTier::Known(number)),
+        Some(Answered::Own(numbers)) => {
+            policy.map(|policy| policy.with_own(numbers)).transpose()?;
+            Ok(IdentityTier::Own(Arc::new(numbers)))
         }
+        Some(Answered::Wrong(error)) => Err(error),
     }
 }
 
@@ -376,18 +308,11 @@ struct Counts {
     found: AtomicU64,
     unknown: AtomicU64,
     failed: AtomicU64,
+    invalid: AtomicU64,
     turned_away: AtomicU64,
 }
 
 impl Counts {
-    fn count(&self, answer: Result<IdentityTier, LookupFailed>) {
-        count(match answer {
-            Ok(IdentityTier::Known(_) | IdentityTier::Own(_)) => &self.found,
-            Ok(IdentityTier::Unknown | IdentityTier::NeverLookedUp) => &self.unknown,
-            Err(LookupFailed) => &self.failed,
-        });
-    }
-
     #[cfg(feature = "metrics")]
     fn read(&self) -> LookupCounts {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
@@ -396,6 +321,7 @@ impl Counts {
             found: read(&self.found),
             unknown: read(&self.unknown),
             failed: read(&self.failed),
+            invalid: read(&self.invalid),
             turned_away: read(&self.turned_away),
         }
     }
@@ -408,18 +334,12 @@ fn count(count: &AtomicU64) {
 impl Table {
     /// The tier, until it expires.
     fn known(&mut self, digest: Digest, now: Instant) -> Option<IdentityTier> {
-        let tier = self.cache.get(digest, now);
-        self.if_there(tier)
+        self.cache.get(digest, now)
     }
 
     /// The last known tier, expired or not.
     fn last(&self, digest: Digest) -> Option<IdentityTier> {
-        self.if_there(self.cache.last(digest))
-    }
-
-    /// Leaves out numbers that were given up.
-    fn if_there(&self, tier: Option<IdentityTier>) -> Option<IdentityTier> {
-        tier.filter(|tier| if let IdentityTier::Own(place) = tier { self.own.has(*place) } else { true })
+        self.cache.last(digest)
     }
 
     /// Removes a lookup that is over, unless a later one has taken its place.

@@ -218,7 +218,6 @@ struct PlansSettings {
     carry: Carry,
     cache: Option<(usize, std::time::Duration)>,
     lookups: Option<(usize, std::time::Duration)>,
-    own_numbers: Option<u64>,
     unknown_as_missing: bool,
 }
 
@@ -227,18 +226,13 @@ impl PlansSettings {
         let carry = section.field("on-change").map_or(Some(Carry::Keep), |field| carry(&field));
         let cache = bounds(section, "cache", ["identities", "keep-for"]);
         let lookups = bounds(section, "lookups", ["at-once", "deadline"]);
-        let own_numbers = section.field("own-numbers").and_then(|field| field.number(0, 1 << 10));
         let as_missing = section.field("unknown-as-missing").as_ref().and_then(Field::boolean);
-        Some(Self { carry: carry?, cache, lookups, own_numbers, unknown_as_missing: as_missing.unwrap_or(false) })
+        Some(Self { carry: carry?, cache, lookups, unknown_as_missing: as_missing.unwrap_or(false) })
     }
 
     fn apply(self, plans: Plans) -> Plans {
         let plans = plans.on_change(self.carry);
         let plans = if self.unknown_as_missing { plans.unknown_as_missing() } else { plans };
-        let plans = match self.own_numbers.and_then(|most| usize::try_from(most).ok()) {
-            Some(most) => plans.own_numbers(most),
-            None => plans,
-        };
         let plans = match self.cache {
             Some((identities, keep_for)) => plans.cache(identities, keep_for),
             None => plans,
@@ -328,23 +322,15 @@ mod tests {
     #[test]
     fn settings_of_plans_are_read_as_they_are_written() {
         let text = "on-change = \"reset\"\ncache = { identities = 500, keep-for = \"10s\" }\n\
-                    lookups = { at-once = 20, deadline = \"200ms\" }\nown-numbers = 50\n\
-                    unknown-as-missing = true";
+                    lookups = { at-once = 20, deadline = \"200ms\" }\nunknown-as-missing = true";
         let settings = PlansSettings {
             carry: Carry::Reset,
             cache: Some((500, Duration::from_secs(10))),
             lookups: Some((20, Duration::from_millis(200))),
-            own_numbers: Some(50),
             unknown_as_missing: true,
         };
         assert_eq!(read_text(text, PlansSettings::read), (Some(settings), String::new()));
-        let usual = PlansSettings {
-            carry: Carry::Keep,
-            cache: None,
-            lookups: None,
-            own_numbers: None,
-            unknown_as_missing: false,
-        };
+        let usual = PlansSettings { carry: Carry::Keep, cache: None, lookups: None, unknown_as_missing: false };
         assert_eq!(read_text("", PlansSettings::read), (Some(usual), String::new()));
         for (name, rule) in [("keep", Carry::Keep), ("proportional", Carry::Proportional), ("reset", Carry::Reset)] {
             let (settings, _) = read_text(&format!("on-change = \"{name}\""), PlansSettings::read);

@@ -206,7 +206,6 @@
 //! | `on-change` | `"keep"`, `"proportional"`, `"reset"`: see [`Carry`](crate::Carry) | `"keep"` |
 //! | `cache` | `{ identities = 10_000, keep-for = "1m" }` | these |
 //! | `lookups` | `{ at-once = 256, deadline = "1s" }` | these |
-//! | `own-numbers` | a whole number up to 1,024: how many different [numbers of their own](crate::plans::Plans::own_numbers) identities may have | `1_000` |
 //! | `unknown-as-missing` | `true`: see [`unknown_as_missing`](crate::plans::Plans::unknown_as_missing) | `false` |
 //!
 //! # Requests in flight

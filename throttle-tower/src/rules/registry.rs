@@ -122,8 +122,8 @@ impl Registry {
     }
 
     /// Registers a lookup of tiers, for the `lookup` of plans: see
-    /// [`PlansWithoutLookup::lookup`](crate::plans::PlansWithoutLookup::lookup). It may return [numbers of the identity's
-    /// own](crate::plans::Tier::own) instead of a tier's name.
+    /// [`PlansWithoutLookup::lookup`](crate::plans::PlansWithoutLookup::lookup). It may return [numbers of the
+    /// identity's own](crate::plans::Tier::own) instead of a tier's name.
     #[must_use]
     pub fn lookup<F, Fut>(mut self, name: &str, lookup: F) -> Self
     where

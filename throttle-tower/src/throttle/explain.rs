@@ -34,12 +34,7 @@ pub(super) async fn explain<B: Backend>(shared: Arc<Shared<B>>, parts: &Parts) -
         looks.push(key.map_or(Call::SKIP, |key| Call::peek(key).in_tier(tier)));
         asks.push(asked);
     }
-    let shared = shared.with_own(&mut own, |place, unknown| {
-        looks[place] = looks[place].clone().in_tier(unknown);
-        if let Asks::Units { tier, .. } = &mut asks[place] {
-            *tier = unknown;
-        }
-    });
+    let shared = if own.is_empty() { shared } else { shared.peeking_with_own(&own)? };
     let set = B::set(&shared.prepared);
     let rejects = asks.iter().any(|asks| matches!(asks, Asks::RefusedWithoutKey(_)));
     let decision = match looks.iter().all(|call| call.key().is_none()) {

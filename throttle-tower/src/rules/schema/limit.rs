@@ -86,16 +86,9 @@ fn plans() -> Table {
         .field("on-change", with_default(on_change, "keep"))
         .field("cache", reference("cache"))
         .field("lookups", reference("lookups"))
-        .field("own-numbers", with_default(own_numbers(), 1_000))
         .field("unknown-as-missing", flag("Whether unknown identities are requests without a key."))
         .field("key-deadline", json!({ "description": "Only limits can have it.", "not": {} }));
     with_options(table)
-}
-
-fn own_numbers() -> Value {
-    let mut most = number("How many different numbers of their own identities may have.", 0);
-    most["maximum"] = json!(1 << 10);
-    most
 }
 
 fn tier() -> Table {

@@ -149,7 +149,7 @@ async fn explanation_tells_what_applies_and_why_the_rest_does_not() {
 #[tokio::test]
 async fn lookup_of_a_file_may_answer_with_numbers_of_the_identitys_own() {
     let file = "version = 1\n[[plans]]\nname = \"plan\"\nby = \"api-key\"\nlookup = \"row-of\"\nunknown = \"free\"\n\
-                own-numbers = 1\ntiers = { free = { gcra = { rate = \"60/hour\" } } }";
+                tiers = { free = { gcra = { rate = \"60/hour\" } } }";
     let registry = registry().lookup("row-of", |key: String| async move {
         let count = key.parse().ok()?;
         Some(Tier::own(Gcra::new(Rate::per_hour(count))))
@@ -164,7 +164,7 @@ async fn lookup_of_a_file_may_answer_with_numbers_of_the_identitys_own() {
                 720s";
     assert_eq!(explained.to_string(), text);
     let other = explain(&handle, of("7")).await;
-    assert_eq!(other.limits[0].left.map(|left| (left.of, left.tier)), Some((60, 0)), "only one set of numbers");
+    assert_eq!(other.limits[0].left.map(|left| (left.of, left.tier)), Some((7, throttle_core::Policy::OWN)));
     let zero = explain(&handle, of("0")).await;
     assert_eq!(zero.limits[0].left.map(|left| (left.of, left.tier)), Some((60, 0)), "an error is a failed lookup");
     for _ in 0..4 {

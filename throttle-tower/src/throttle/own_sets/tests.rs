@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::{Request, Response, StatusCode};
 use throttle_core::backend::{Call, Receipt};
-use throttle_core::{Carry, Gcra, Key, ManualClock, MemoryBackend, Rate};
+use throttle_core::{Carry, Gcra, IntoAlgorithm, Key, ManualClock, MemoryBackend, Rate};
 use tower::{Layer, ServiceExt, service_fn};
 
 use super::*;
@@ -182,39 +182,25 @@ async fn wrong_numbers_are_a_failed_lookup() {
     assert_eq!(header(&send(&layer, "ada").await, "ratelimit-policy"), "\"plan\";q=7;w=3600");
 }
 
+/// Many more customers with different numbers than are kept ready, remembered or looked up for each request. No rule
+/// of carrying over and no shared budget of unknown identities gives any of them anything back.
 #[tokio::test(start_paused = true)]
-async fn law_09_numbers_beyond_the_bound_are_a_failed_lookup_and_forgetting_them_gives_nothing_back() {
-    let rows = Rows::default();
-    let layer = layer(plan(&rows).own_numbers(2));
-    for (customer, own) in [("a", 20), ("b", 30), ("c", 40), ("d", 20)] {
-        rows.set(customer, Row::Own(own, own));
+async fn law_09_customers_keep_what_they_have_used_however_many_have_numbers_of_their_own() {
+    for (carry, keep_for) in [(Carry::Keep, KEPT), (Carry::Reset, KEPT), (Carry::Reset, Duration::ZERO)] {
+        let rows = Rows::default();
+        let layer = layer(plan(&rows).cache(10_000, keep_for).on_change(carry).unknown_as_missing());
+        rows.set("ada", Row::Own(20, 20));
+        assert_eq!(admitted(&layer, "ada").await, 20);
+        for customer in 0..1_500 {
+            let name = format!("c{customer}");
+            rows.set(&name, Row::Own(100, 2 + customer));
+            let response = send(&layer, &name).await;
+            assert_eq!(header(&response, "ratelimit").split(';').nth(1), Some(&*format!("r={}", 1 + customer)));
+        }
+        assert_eq!(admitted(&layer, "ada").await, 0, "{carry:?}");
+        assert_eq!(admitted(&layer, "c0").await, 1, "{carry:?}");
+        assert_eq!(layer.current.with(|shared| lock(&shared.own_sets.sets).slots.len()), MOST_SETS);
     }
-    assert_eq!(admitted(&layer, "a").await, 20);
-    assert_eq!(admitted(&layer, "b").await, 30);
-    assert_eq!(admitted(&layer, "c").await, 10, "no third ones beside them");
-    assert_eq!(admitted(&layer, "d").await, 20, "the same as of another customer");
-    forget().await;
-    assert_eq!(send(&layer, "a").await.status(), StatusCode::TOO_MANY_REQUESTS);
-    assert_eq!(admitted(&layer, "c").await, 30, "10 of 40 are used; nobody has used 30 for as long");
-    assert_eq!(admitted(&layer, "b").await, 0, "both are in use, and 30 are more than a tier of 10");
-    forget().await;
-    assert_eq!(admitted(&layer, "b").await, 0, "its own numbers again, and what was used under them");
-    for customer in ["a", "c", "d"] {
-        forget().await;
-        assert_eq!(admitted(&layer, customer).await, 0, "{customer}");
-    }
-    let sets = layer.current.with(|shared| lock(&shared.own_sets.sets).slots.len());
-    assert!(sets <= 2, "{sets}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn numbers_that_may_not_be_used_are_refused_when_the_layer_is_built() {
-    let rows = Rows::default();
-    let error = ThrottleLayer::new(plan(&rows).own_numbers(1_025)).unwrap_err();
-    assert_eq!((error.policy(), error.field(), error.value()), (Some("plan"), "own_numbers", "1025"));
-    let none = layer(plan(&rows).own_numbers(0));
-    rows.set("ada", Row::Own(50, 50));
-    assert_eq!(admitted(&none, "ada").await, 10);
 }
 
 /// Two layers on one backend, of which one is built again: own numbers stand beside all of them.
@@ -321,7 +307,8 @@ async fn law_06_tasks_that_race_under_own_numbers_are_admitted_exactly_as_often_
     }
 }
 
-/// A backend in memory that refuses limits of 40 units.
+/// A backend in memory that refuses limits of 40 units, and takes its time to prepare those of 41. It notes the
+/// capacities of what it prepares.
 #[derive(Clone)]
 struct Refusing(Memory, Arc<Mutex<Vec<Vec<u64>>>>);
 
@@ -331,8 +318,11 @@ impl Backend for Refusing {
     type Done = <Memory as Backend>::Done;
 
     fn prepare(&self, set: PolicySet) -> Result<Self::Prepared, ConfigError> {
-        let capacities = set.policies().iter().map(|policy| policy.algorithm().capacity());
-        lock(&self.1).push(capacities.collect());
+        let capacities: Vec<u64> = set.policies().iter().map(|policy| policy.algorithm().capacity()).collect();
+        if capacities.contains(&41) {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        lock(&self.1).push(capacities);
         match set.policies().iter().find(|policy| policy.algorithm().capacity() == 40) {
             Some(policy) => Err(ConfigError::new("capacity", 40, "this backend has no 40").in_policy(policy.name())),
             None => self.0.prepare(set),
@@ -368,43 +358,93 @@ impl Backend for Refusing {
     }
 }
 
-/// The limit whose numbers are refused has the tier of unknown identities; the other one keeps its numbers.
+/// Not in a tier: under this rule it would forget what the numbers before have counted.
 #[tokio::test(start_paused = true)]
-async fn numbers_that_the_backend_refuses_leave_those_of_other_limits_and_are_tried_once() {
-    let (rows, others) = (Rows::default(), Rows::default());
-    let other = |rows: Rows| {
-        plans("other", [("few", Gcra::new(Rate::per_hour(3))), ("free", Gcra::new(Rate::per_hour(200)))])
-            .by(Header::new("x-customer"))
-            .lookup(move |customer: String| {
-                let found = rows.find(&customer);
-                async move { found }
-            })
-            .unknown("free")
-    };
-    rows.set("ada", Row::Own(40, 40));
-    others.set("ada", Row::Own(8, 8));
-    rows.set("bob", Row::Own(40, 40));
-    others.set("bob", Row::Tier("few"));
+async fn numbers_that_the_backend_refuses_are_a_failure_of_the_store_and_tried_once() {
+    let rows = Rows::default();
     let backend = Refusing(memory(), Arc::default());
-    let layer = ThrottleLayer::new(all((plan(&rows), other(others.clone())))).unwrap();
-    let layer = layer.backend(backend.clone()).unwrap();
-    assert_eq!(admitted(&layer, "ada").await, 8, "the plan's 10 of a free identity, and the other's own 8");
-    assert_eq!(admitted(&layer, "bob").await, 3, "no tier of the other limit has changed");
-    assert_eq!(*lock(&backend.1), [vec![10, 3], vec![40, 8], vec![10, 8], vec![40, 3]], "each once");
+    let plan = plan(&rows).on_change(Carry::Reset);
+    let layer = ThrottleLayer::new(plan).unwrap().backend(backend.clone()).unwrap();
+    rows.set("ada", Row::Own(20, 20));
+    assert_eq!(admitted(&layer, "ada").await, 20);
+    rows.set("ada", Row::Own(40, 40));
+    forget().await;
+    for _ in 0..3 {
+        assert_eq!(send(&layer, "ada").await.status(), StatusCode::SERVICE_UNAVAILABLE);
+    }
     #[cfg(feature = "rules")]
     {
         let (parts, ()) = Request::builder().header("x-customer", "ada").body(()).unwrap().into_parts();
         let shared = layer.current.with(Arc::clone);
-        let explained = crate::throttle::explain::explain(shared, &parts).await.unwrap();
-        let left = explained.limits.iter().map(|limit| limit.left.as_ref().map(|left| (left.units, left.of)));
-        assert_eq!(left.collect::<Vec<_>>(), [Some((2, 10)), Some((0, 8))], "as it was decided");
+        let error = crate::throttle::explain::explain(shared, &parts).await.err().unwrap();
+        assert!(std::error::Error::source(&error).unwrap().to_string().contains("this backend has no 40"));
+        assert_eq!(lock(&backend.1).pop(), Some(vec![40]), "to explain keeps nothing");
     }
+    assert_eq!(*lock(&backend.1), [vec![10], vec![20], vec![40]], "each once");
+    rows.set("ada", Row::Own(20, 20));
+    forget().await;
+    assert_eq!(admitted(&layer, "ada").await, 0, "still used up");
+    assert_eq!(admitted(&layer, "eve").await, 10, "tiers are decided");
 }
 
-/// As many combinations as two limits can have, up to a bound; each is made again when it was forgotten.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn requests_that_need_the_same_numbers_at_once_make_one_set() {
+    let rows = Rows::default();
+    rows.set("ada", Row::Own(41, 41));
+    rows.set("bob", Row::Own(41, 41));
+    let backend = Refusing(memory(), Arc::default());
+    let layer = ThrottleLayer::new(plan(&rows)).unwrap().backend(backend.clone()).unwrap();
+    let tasks: Vec<_> = (0..32)
+        .map(|n| {
+            let layer = layer.clone();
+            tokio::spawn(async move { send(&layer, ["ada", "bob"][n % 2]).await.status() })
+        })
+        .collect();
+    for task in tasks {
+        assert_eq!(task.await.unwrap(), StatusCode::OK);
+    }
+    assert_eq!(*lock(&backend.1), [vec![10], vec![41]]);
+}
+
+#[cfg(feature = "rules")]
+#[tokio::test(start_paused = true)]
+async fn law_14_an_explanation_keeps_no_set_of_numbers() {
+    let rows = Rows::default();
+    rows.set("ada", Row::Own(20, 20));
+    let layer = layer(plan(&rows));
+    let (parts, ()) = Request::builder().header("x-customer", "ada").body(()).unwrap().into_parts();
+    for _ in 0..3 {
+        let explained = crate::throttle::explain::explain(layer.current.with(Arc::clone), &parts).await.unwrap();
+        assert_eq!(explained.limits[0].left.as_ref().map(|left| (left.units, left.of)), Some((20, 20)));
+    }
+    assert!(layer.current.with(|shared| lock(&shared.own_sets.sets).slots.is_empty()));
+    assert_eq!(admitted(&layer, "ada").await, 20);
+}
+
+/// Sets are large, and other requests wait for the lock.
+#[test]
+fn law_12_a_set_is_found_among_few_places_and_the_forgotten_ones_are_dropped_by_the_caller() {
+    let numbers =
+        |count| -> Numbers { smallvec::smallvec![(0, Gcra::new(Rate::per_hour(count)).into_algorithm().unwrap())] };
+    let mut sets = Sets::<Memory>::default();
+    for count in 1..=MOST_SETS as u64 {
+        assert!(sets.find_or_insert(None, numbers(count)).1.is_empty());
+    }
+    for count in 0..100 {
+        sets.slots.iter_mut().for_each(|slot| slot.used = true);
+        let (_, forgotten) = sets.find_or_insert(None, numbers(10_000 + count));
+        let passed_over = sets.slots.iter().filter(|slot| !slot.used).count();
+        // One of them has the new set.
+        assert_eq!((forgotten.len(), passed_over), (1, MOST_PASSED_OVER - 1));
+        assert_eq!((sets.slots.len(), sets.places.len()), (MOST_SETS, MOST_SETS));
+    }
+    let in_force = Arc::new(PolicySet::none());
+    assert_eq!(sets.find_or_insert(Some(&in_force), numbers(1)).1.len(), MOST_SETS, "the tiers were replaced");
+}
+
+/// Combinations of two limits' numbers, of which a bounded number is kept: each is made again when it was forgotten.
 #[tokio::test(start_paused = true)]
 async fn combinations_of_numbers_are_bounded_and_displacing_them_forgets_nothing() {
-    assert_eq!(most(&[]), 1);
     let (rows, others) = (Rows::default(), Rows::default());
     let other = others.clone();
     let other = plans("other", [("free", Gcra::new(Rate::per_hour(1_000)))])
@@ -414,7 +454,7 @@ async fn combinations_of_numbers_are_bounded_and_displacing_them_forgets_nothing
             async move { found }
         })
         .unknown("free");
-    let layer = layer(all((plan(&rows).own_numbers(40), other.own_numbers(40))));
+    let layer = layer(all((plan(&rows), other)));
     for customer in 0..40 * 40 {
         let name = format!("c{customer}");
         rows.set(&name, Row::Own(100, 2 + customer % 40));
@@ -448,29 +488,35 @@ impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for Log {
 /// A table may have a thousand wrong rows, and each is looked up again every second.
 #[cfg(feature = "tracing")]
 #[tokio::test(start_paused = true)]
-async fn numbers_that_are_not_used_are_logged_once_for_each_cause() {
+async fn numbers_that_are_not_used_are_logged_once_a_minute() {
     use tracing_subscriber::layer::SubscriberExt;
 
     let log = Log::default();
     let _guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(log.clone()));
     let rows = Rows::default();
-    let layer = ThrottleLayer::new(plan(&rows).own_numbers(1)).unwrap();
+    let layer = ThrottleLayer::new(plan(&rows)).unwrap();
     let layer = layer.backend(Refusing(memory(), Arc::default())).unwrap();
     for (customer, row) in [("zero", Row::Own(0, 5)), ("none", Row::Own(5, 0)), ("log", Row::Log(50))] {
         rows.set(customer, row);
     }
-    for (customer, count) in [("refused", 40), ("many", 41), ("more", 42)] {
-        rows.set(customer, Row::Own(count, count));
-    }
-    for _ in 0..3 {
-        for customer in ["zero", "none", "log", "refused", "many", "more"] {
+    rows.set("refused", Row::Own(40, 40));
+    let mut logged = Vec::new();
+    for _ in 0..2 {
+        for customer in ["zero", "none", "log"] {
             assert_eq!(send(&layer, customer).await.status(), StatusCode::OK);
         }
+        for _ in 0..5 {
+            assert_eq!(send(&layer, "refused").await.status(), StatusCode::SERVICE_UNAVAILABLE);
+        }
+        logged.extend(std::mem::take(&mut *lock(&log.0)));
         forget().await;
     }
-    let logged = std::mem::take(&mut *lock(&log.0));
-    for cause in ["rate count is 0: ", "own numbers have the algorithm of a tier", "1 different ones", "has no 40"] {
-        assert_eq!(logged.iter().filter(|text| text.contains(cause)).count(), 1, "{cause}: {logged:#?}");
+    let logged: Vec<_> = logged.iter().filter(|text| text.contains("numbers that")).collect();
+    let expected =
+        [("rate count is 0: ", false), ("has no 40", false), ("rate count is 0: ", true), ("has no 40", true)];
+    assert_eq!(logged.len(), expected.len(), "{logged:#?}");
+    for (text, (cause, has_more)) in logged.iter().zip(expected) {
+        assert!(text.contains(cause) && text.contains(" more such ") == has_more, "{logged:#?}");
     }
-    assert_eq!(logged.iter().filter(|text| text.contains("numbers")).count(), 4, "{logged:#?}");
+    assert!(logged[2].contains("2 more such") && logged[3].contains("4 more such"), "{logged:#?}");
 }

@@ -1,14 +1,23 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use throttle_core::Backend;
+use throttle_core::{Backend, BackendError};
 
 use super::ask::Asked;
 use crate::throttle::shared::Shared;
 
-/// What a request is decided by: the limits of the layer, or those with its own numbers. Where the backend refuses a
-/// limit's numbers, the tier of unknown identities applies, and the other limits keep theirs.
-pub(super) fn decided_by<'a, B: Backend>(shared: &'a Arc<Shared<B>>, asked: &mut Asked) -> Cow<'a, Arc<Shared<B>>> {
-    let Asked { own: Some(own), calls, .. } = asked else { return Cow::Borrowed(shared) };
-    shared.with_own(own, |place, tier| calls[place] = calls[place].clone().in_tier(tier))
+/// What a request is decided by: the limits of the layer, or those with its own numbers.
+///
+/// # Errors
+///
+/// If the backend does not enforce its numbers. A tier would not do instead: it may forget what the numbers have
+/// counted.
+pub(super) fn decided_by<'a, B: Backend>(
+    shared: &'a Arc<Shared<B>>,
+    asked: &Asked,
+) -> Result<Cow<'a, Arc<Shared<B>>>, BackendError> {
+    match &asked.own {
+        None => Ok(Cow::Borrowed(shared)),
+        Some(own) => shared.with_own(own).map(Cow::Owned),
+    }
 }

@@ -79,7 +79,10 @@ async fn decided<'a, B: Backend>(
     lookups: Vec<Lookup>,
     parts: &Parts,
 ) -> Result<(Cow<'a, Arc<Shared<B>>>, Decided), Box<Refused>> {
-    let mut shared = own_numbers::decided_by(layer, asked);
+    let mut shared = match own_numbers::decided_by(layer, asked) {
+        Ok(shared) => shared,
+        Err(error) => return Ok((Cow::Borrowed(layer), Decided::Failed(error))),
+    };
     if !lookups.is_empty() {
         let unknown: SmallVec<[usize; 2]> = lookups.iter().map(|lookup| lookup.policy).collect();
         let early = refuse_early(&shared, asked, &unknown).await;
@@ -87,7 +90,10 @@ async fn decided<'a, B: Backend>(
             return Ok((shared, *decided));
         }
         look_up(layer, asked, lookups, parts).await?;
-        shared = own_numbers::decided_by(layer, asked);
+        shared = match own_numbers::decided_by(layer, asked) {
+            Ok(shared) => shared,
+            Err(error) => return Ok((Cow::Borrowed(layer), Decided::Failed(error))),
+        };
         if let Early::Failed(error) = early {
             return Ok((shared, Decided::Failed(error)));
         }
