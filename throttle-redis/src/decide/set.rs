@@ -120,7 +120,8 @@ impl RedisSet {
     fn for_these<'a>(self: &'a Arc<Self>, shared: &Shared, tier_of: impl Fn(usize) -> u8) -> Cow<'a, Arc<Self>> {
         let tier = |(place, policy): (usize, &Policy)| {
             let tier = tier_of(place);
-            // An unknown number stands for the first tier, and so does that of own numbers, which are in a set's only one.
+            // An unknown number stands for the first tier, and so does that of own numbers, which are in a set's only
+            // one.
             if usize::from(tier) < policy.tiers().count() { tier } else { 0 }
         };
         let tiers: Tiers = self.set.policies().iter().enumerate().map(tier).collect();

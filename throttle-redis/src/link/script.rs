@@ -9,8 +9,8 @@ pub(crate) struct Script {
     sha: String,
 }
 
-/// The sources in use, by their names. Sets that differ in their numbers only have the same, and there may be a thousand
-/// of them, one for each customer with numbers of its own.
+/// The sources in use, by their names. Sets that differ in their numbers only have the same, and there may be a
+/// thousand of them, one for each customer with numbers of its own.
 static IN_USE: LazyLock<Mutex<HashMap<String, Weak<str>>>> = LazyLock::new(Mutex::default);
 
 impl Script {
