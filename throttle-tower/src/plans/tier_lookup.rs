@@ -211,7 +211,7 @@ impl CachedTierLookup {
             count(match &found {
                 Ok(IdentityTier::Known(_) | IdentityTier::Own(_)) => &counts.found,
                 Ok(IdentityTier::Unknown | IdentityTier::NeverLookedUp) => &counts.unknown,
-                Err(failed) => *failed,
+                Err(failed) => failed,
             });
             let (tier, keep_for) = match found {
                 Ok(tier) => (tier, keep_for),
