@@ -124,7 +124,7 @@ if [ "$(cat "$THROTTLE_SDKS/installed" 2>/dev/null)" != "$(cat tests/extra/sdks/
     (cd "$THROTTLE_SDKS" && quietly npm ci --ignore-scripts --no-audit --no-fund) || stop "could not install $list"
     cp tests/extra/sdks/$list "$THROTTLE_SDKS/installed"
 fi
-cp tests/extra/sdks/client.mjs "$THROTTLE_SDKS"
+cp tests/extra/sdks/*.mjs "$THROTTLE_SDKS"
 export THROTTLE_SDKS
 
 echo "==> the example, and the tests of tests/extra"

@@ -165,4 +165,25 @@ mod tests {
         assert_eq!(BackendErrorKind::ALL, kinds);
         assert!(kinds.iter().enumerate().all(|(place, kind)| *kind as usize == place));
     }
+
+    #[test]
+    fn an_error_says_what_became_of_the_store_and_of_the_charge() {
+        let unavailable = "the rate-limit store could not be reached";
+        let timeout = "the rate-limit store did not answer in time";
+        let saturated = "too many decisions are waiting for the rate-limit store";
+        let protocol = "the rate-limit store gave an answer that makes no sense";
+        let suspended = "calls to the rate-limit store are suspended after repeated failures";
+        for (kind, label, text) in [
+            (BackendErrorKind::Unavailable, "unavailable", unavailable),
+            (BackendErrorKind::Timeout, "timeout", timeout),
+            (BackendErrorKind::Saturated, "saturated", saturated),
+            (BackendErrorKind::Protocol, "protocol", protocol),
+            (BackendErrorKind::Suspended, "suspended", suspended),
+        ] {
+            assert_eq!(kind.label(), label);
+            let error = BackendError::new(kind).with_source("the cable");
+            assert_eq!(error.to_string(), format!("{text}; the request may have been charged"), "without its source");
+            assert_eq!(error.uncharged().to_string(), format!("{text}; nothing was charged"));
+        }
+    }
 }

@@ -63,3 +63,22 @@ impl fmt::Display for Cost {
         self.0.fmt(f)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cost_is_a_number_of_units_from_one() {
+        assert_eq!([0, 1, 2, u64::MAX].map(|units| Cost::at_least_one(units).get()), [1, 1, 2, u64::MAX]);
+        for units in [1, 2, u64::MAX] {
+            let cost = Cost::new(units).expect("no peek");
+            assert_eq!((cost.get(), cost.to_string()), (units, units.to_string()));
+            assert_eq!(Some(cost), NonZeroU64::new(units).map(Cost::from));
+        }
+        assert_eq!((Cost::ONE.get(), Cost::default()), (1, Cost::ONE));
+        assert_eq!(format!("{:>4}", Cost::ONE), "   1", "as wide as it is asked for");
+        let rule = "it must be at least 1; to read a key without using anything, peek";
+        assert_eq!(Cost::new(0).expect_err("a peek").to_string(), format!("cost is 0: {rule}"));
+    }
+}

@@ -12,7 +12,8 @@ use support::naive::{Naive, place};
 use throttle_core::backend::{Call, Receipt};
 use throttle_core::conformance::{self as kit, Harness, Sample};
 use throttle_core::{
-    Algorithm, Backend, BackendError, Clock, ConfigError, Cost, Decision, Key, Policy, PolicySet, Timestamp,
+    Algorithm, AnyCharge, Backend, BackendError, Clock, ConfigError, Cost, Decision, Key, Policy, PolicyNode,
+    PolicySet, PolicyTree, Timestamp,
 };
 
 type Boxed<T> = Pin<Box<dyn Future<Output = Result<T, BackendError>> + Send>>;
@@ -29,6 +30,10 @@ trait Fault: Send + Sync + 'static {
 
     fn settle(naive: &Naive, set: &PolicySet, charge: &Receipt) {
         naive.settle_at(set, charge, naive.clock.now());
+    }
+
+    fn reset(naive: &Naive, set: &PolicySet, policy: usize, key: &Key) {
+        naive.forget(&set.policies()[policy], key);
     }
 
     fn reset_all(naive: &Naive, prefix: &str) {
@@ -71,7 +76,7 @@ impl<F: Fault> Backend for Broken<F> {
     }
 
     fn reset(&self, set: &Arc<PolicySet>, policy: usize, key: &Key) -> Self::Done {
-        self.0.forget(&set.policies()[policy], key);
+        F::reset(&self.0, set, policy, key);
         Box::pin(ready(Ok(())))
     }
 
@@ -157,7 +162,8 @@ catches! {
             decision
         }
     }
-    law_01_deny_never_consumes(gcra), law_01_deny_never_consumes(sliding_log), law_08_traces_equal_the_model(gcra)
+    law_01_deny_never_consumes(gcra), law_01_deny_never_consumes(sliding_log), law_08_traces_equal_the_model(gcra),
+    law_01_refusals_in_another_tier_change_nothing(gcra)
 }
 
 catches! {
@@ -189,7 +195,7 @@ catches! {
         }
     }
     law_02_retry_is_tight(gcra), law_02_retry_is_tight(calendar_month), law_04_reset_is_exact(sliding_window),
-    law_08_traces_equal_the_model(interval_bucket)
+    law_02_waits_in_another_tier_are_tight(gcra), law_08_traces_equal_the_model(interval_bucket)
 }
 
 catches! {
@@ -229,6 +235,79 @@ catches! {
     }
     law_05_all_charges_every_member_or_none(gcra), law_05_nested_charges_all_or_nothing,
     law_05_saturated_member_under_contention, law_08_composites_equal_the_model
+}
+
+/// The same policies, with another rule where one of them is enough.
+fn with_rule(set: &PolicySet, rule: AnyCharge) -> PolicySet {
+    let PolicyNode::Any(_) = set.node(0) else { return set.clone() };
+    let members = set.policies().iter().map(|policy| policy.clone().into());
+    PolicySet::new(PolicyTree::Any(members.collect(), rule)).unwrap()
+}
+
+catches! {
+    /// An `any` charges all members that admit, whatever its rule.
+    ChargesEveryMember {
+        fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
+            honest(naive, &with_rule(set, AnyCharge::EveryAdmitting), calls)
+        }
+    }
+    law_05_any_charges_by_its_rule
+}
+
+catches! {
+    /// An `any` charges the first member that admits, whatever its rule.
+    ChargesOneMember {
+        fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
+            honest(naive, &with_rule(set, AnyCharge::First), calls)
+        }
+    }
+    law_05_any_charges_by_its_rule
+}
+
+catches! {
+    /// An `any` charges the right member, and says of a request that it was the first one.
+    NamesTheFirstMember {
+        fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
+            let decision = honest(naive, set, calls);
+            let is_charged = decision.is_admitted() && calls.iter().any(|call| call.cost() > 0);
+            match set.node(0) {
+                PolicyNode::Any(_) if is_charged => honest(&unused(naive), set, calls),
+                _ => decision,
+            }
+        }
+    }
+    law_05_any_charges_by_its_rule
+}
+
+/// A store without keys, whose clock is the same.
+fn unused(naive: &Naive) -> Naive {
+    Naive { clock: naive.clock.clone(), ..Naive::default() }
+}
+
+catches! {
+    /// Policies beyond the third are skipped.
+    DecidesThree {
+        fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
+            honest(naive, set, &calls[..calls.len().min(3)])
+        }
+    }
+    contract_sets_of_every_size
+}
+
+catches! {
+    /// Each tier has a budget of its own.
+    CountsTiersApart {
+        fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
+            let of_tier = |(policy, call): (&Policy, &Call)| {
+                let name = format!("{} {}", policy.name(), call.tier());
+                Policy::new(&name, *policy.tier(call.tier()).algorithm()).unwrap().into()
+            };
+            let apart = PolicyTree::All(set.policies().iter().zip(calls).map(of_tier).collect());
+            honest(naive, &PolicySet::new(apart).unwrap(), calls)
+        }
+    }
+    law_06_racers_in_all_tiers_share_one_budget, law_08_tiers_equal_the_model(gcra),
+    law_08_tiers_of_composites_equal_the_model
 }
 
 catches! {
@@ -301,6 +380,23 @@ catches! {
 }
 
 catches! {
+    /// A key that is used again after its reset has one unit less.
+    RemembersForEver {
+        fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
+            let now = naive.clock.now();
+            let is_over = naive.states.lock().unwrap().iter().any(|((_, key), (algorithm, state))| {
+                calls.iter().any(|call| call.key() == Some(key)) && algorithm.fresh_at(state) <= now
+            });
+            if is_over {
+                let _ = honest(naive, set, &at_cost(calls, 1));
+            }
+            honest(naive, set, calls)
+        }
+    }
+    law_09_expired_is_as_new(gcra), law_04_reset_is_exact(fixed_window)
+}
+
+catches! {
     /// A full store starts over.
     Amnesty {
         fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
@@ -351,6 +447,48 @@ catches! {
 }
 
 catches! {
+    /// Units that were used beyond the charge are not counted.
+    NeverDebits {
+        fn settle(naive: &Naive, set: &PolicySet, charge: &Receipt) {
+            if charge.items().iter().all(|item| item.actual() <= item.taken()) {
+                honest_settle(naive, set, charge);
+            }
+        }
+    }
+    law_10_settle_corrects(gcra), law_10_debit_is_bounded(gcra), law_10_debit_is_bounded(sliding_log)
+}
+
+catches! {
+    /// Units that were used beyond the charge are taken from a later window, too.
+    DebitsTheFuture {
+        fn settle(naive: &Naive, set: &PolicySet, charge: &Receipt) {
+            honest_settle(naive, set, charge);
+            for item in charge.items().iter().filter(|item| item.actual() > item.taken()) {
+                let mut calls = vec![Call::SKIP; set.policies().len()];
+                calls[item.policy()] = Call::from(item.key().clone());
+                let _ = naive.decide_at(set, &calls, naive.clock.now() + Duration::from_secs(600));
+            }
+        }
+    }
+    law_10_debit_is_bounded(gcra), law_10_debit_is_bounded(fixed_window)
+}
+
+catches! {
+    /// Of the charges of a composite, the first is settled.
+    SettlesOne {
+        fn settle(naive: &Naive, set: &PolicySet, charge: &Receipt) {
+            let before = naive.states.lock().unwrap().clone();
+            honest_settle(naive, set, charge);
+            for item in charge.items().iter().skip(1) {
+                let place = place(&set.policies()[item.policy()], item.key());
+                naive.states.lock().unwrap().insert(place.clone(), before[&place].clone());
+            }
+        }
+    }
+    law_10_composites_settle_what_they_charged(gcra), law_08_composites_equal_the_model
+}
+
+catches! {
     /// Key parts are joined without their lengths and types.
     JoinsKeys {
         fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
@@ -375,6 +513,35 @@ catches! {
         }
     }
     law_11_policies_are_isolated
+}
+
+catches! {
+    /// A reset does nothing.
+    ResetsNothing {
+        fn reset(_: &Naive, _: &PolicySet, _: usize, _: &Key) {}
+    }
+    law_11_reset_one_key(gcra), law_08_traces_equal_the_model(gcra)
+}
+
+catches! {
+    /// A reset of a key forgets it in every policy.
+    ResetsEveryPolicy {
+        fn reset(naive: &Naive, set: &PolicySet, _: usize, key: &Key) {
+            set.policies().iter().for_each(|policy| naive.forget(policy, key));
+        }
+    }
+    law_11_reset_one_key(gcra)
+}
+
+catches! {
+    /// A reset of a key forgets all keys of the policy.
+    ResetsEveryKey {
+        fn reset(naive: &Naive, set: &PolicySet, policy: usize, _: &Key) {
+            let name = set.policies()[policy].name();
+            naive.states.lock().unwrap().retain(|(policy, _), _| policy != name);
+        }
+    }
+    law_11_reset_one_key(fixed_window)
 }
 
 catches! {

@@ -133,4 +133,37 @@ mod tests {
             assert_eq!(response.body().size_hint().exact(), Some(0));
         }
     }
+
+    /// What the program logs on this thread: the level and the text.
+    #[cfg(feature = "tracing")]
+    #[derive(Clone, Default)]
+    struct Log(std::sync::Arc<std::sync::Mutex<Vec<(tracing::Level, String)>>>);
+
+    #[cfg(feature = "tracing")]
+    impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for Log {
+        fn on_event(&self, event: &tracing::Event<'_>, _: tracing_subscriber::layer::Context<'_, S>) {
+            let mut text = String::new();
+            event.record(&mut |_: &tracing::field::Field, value: &dyn std::fmt::Debug| text = format!("{value:?}"));
+            self.0.lock().unwrap().push((*event.metadata().level(), text));
+        }
+    }
+
+    /// The client learns nothing, so the program has to.
+    #[cfg(feature = "tracing")]
+    #[test]
+    fn rejection_is_logged_as_an_error() {
+        use tracing_subscriber::layer::SubscriberExt;
+
+        let unknown = crate::usage::UsageError::Settled { name: "p".to_owned() };
+        let log = Log::default();
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(log.clone()), || {
+            let _ = MissingUsage.into_response();
+            let _ = MissingLimitReport.into_response();
+            let _ = MissingInFlight.into_response();
+            let _ = unknown.clone().into_response();
+        });
+        let said: [&dyn Error; 4] = [&MissingUsage, &MissingLimitReport, &MissingInFlight, &unknown];
+        let expected = said.map(|error| (tracing::Level::ERROR, error.to_string()));
+        assert_eq!(*log.0.lock().unwrap(), expected);
+    }
 }

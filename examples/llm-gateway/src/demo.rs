@@ -62,9 +62,10 @@ async fn read(response: Response<Body>) -> anyhow::Result<()> {
     let words = body.collect().await?.to_bytes().iter().filter(|byte| **byte == b'\n').count();
     pause().await;
     let header = |name| head.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("-");
+    let left = header("x-ratelimit-remaining-tokens");
     match head.status.as_u16() {
-        200 => println!("-> 200, {words} words; ratelimit: {}", header("ratelimit")),
-        429 => println!("-> 429; ratelimit: {}; retry-after: {}", header("ratelimit"), header("retry-after")),
+        200 => println!("-> 200, {words} words; tokens left: {left}"),
+        429 => println!("-> 429; tokens left: {left}; retry-after: {}", header("retry-after")),
         other => println!("-> {other}"),
     }
     Ok(())

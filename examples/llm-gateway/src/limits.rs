@@ -4,7 +4,7 @@ use axum::http::request::Parts;
 use throttle_tower::headers::SdkHints;
 use throttle_tower::throttle_core::{Limiter, Policy, PolicySet, PolicyTree};
 use throttle_tower::{
-    CalendarQuota, ClientIp, ConfigError, Gcra, Header, Key, KeyExtractor, MemoryBackend, Rate, ThrottleLayer,
+    CalendarQuota, ClientIp, ConfigError, Dialect, Gcra, Header, Key, KeyExtractor, MemoryBackend, Rate, ThrottleLayer,
     TokenBucket, all, limit,
 };
 
@@ -22,6 +22,8 @@ pub fn layer(memory: &MemoryBackend) -> Result<ThrottleLayer, ConfigError> {
         limit(TOKENS, tokens()).by(client()).unit("tokens").cost(estimate).settled_later().refund_server_errors(),
         limit(MONTH, month()).by(client()).unit("tokens").cost(estimate).settled_later().refund_server_errors(),
     ]))?
+    // What OpenAI's clients and proxies read.
+    .headers(Dialect::OpenAi)
     // The clients' SDKs come back to the millisecond, and not at all when the month is used up.
     .sdk_hints(SdkHints::default())
     .backend(memory.clone())

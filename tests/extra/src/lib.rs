@@ -5,6 +5,7 @@ pub mod browser;
 pub mod child;
 pub mod example;
 pub mod prometheus;
+pub mod sdk;
 pub mod series;
 pub mod validator;
 pub mod web;

@@ -3,11 +3,7 @@
 //! up at once.
 
 use std::collections::HashMap;
-use std::env;
-use std::ffi::OsString;
 use std::net::SocketAddr;
-use std::path::Path;
-use std::process::Stdio;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -18,12 +14,11 @@ use axum::response::{Json, Response};
 use axum::routing::any;
 use axum::{Router, serve};
 use serde_json::json;
+use throttle_extra::sdk::{self, Language, PATIENCE};
 use throttle_tower::extract::from_fn;
 use throttle_tower::headers::SdkHints;
 use throttle_tower::{Gcra, Key, Rate, ThrottleLayer, all, limit};
 use tokio::net::TcpListener;
-use tokio::process::Command;
-use tokio::time::timeout;
 
 struct Client {
     language: Language,
@@ -32,12 +27,6 @@ struct Client {
     reads_millis: bool,
     /// Whether it reads `x-should-retry`. A client that does not sleeps for as long as `Retry-After` says.
     gives_up: bool,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Language {
-    Python,
-    JavaScript,
 }
 
 const fn client(language: Language, name: &'static str, reads_millis: bool, gives_up: bool) -> Client {
@@ -55,8 +44,6 @@ const CLIENTS: [Client; 7] = [
     client(Language::JavaScript, "ky", false, false),
 ];
 
-/// Longer than a client takes to start, and than a slow machine takes to answer.
-const PATIENCE: Duration = Duration::from_secs(60);
 const LATE: Duration = Duration::from_millis(500);
 
 /// One request, as the server sees it.
@@ -118,26 +105,11 @@ async fn server() -> (SocketAddr, Log) {
 
 /// Calls twice with a client, and returns what it printed, or `None` if it has not ended by then.
 async fn call(client: &Client, url: &str, patience: Duration) -> Option<String> {
-    let variable = |name: &str| env::var_os(name).unwrap_or_else(|| panic!("{name} is not set: use tests/extra.sh"));
-    let sdks = Path::new(env!("CARGO_MANIFEST_DIR")).join("sdks");
-    let (program, script): (OsString, _) = match client.language {
-        Language::Python => (variable("THROTTLE_PYTHON"), sdks.join("client.py")),
-        // A module finds its packages beside itself.
-        Language::JavaScript => ("node".into(), Path::new(&variable("THROTTLE_SDKS")).join("client.mjs")),
+    let script = match client.language {
+        Language::Python => "client.py",
+        Language::JavaScript => "client.mjs",
     };
-    let child = Command::new(program)
-        .args([script.as_os_str(), client.name.as_ref(), url.as_ref()])
-        .env("NO_PROXY", "*")
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()
-        .unwrap();
-    let output = timeout(patience, child.wait_with_output()).await.ok()?.unwrap();
-    let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-    assert!(output.status.success(), "{}: {said} {}", client.name, String::from_utf8_lossy(&output.stderr));
-    Some(said)
+    sdk::run(client.language, script, &[client.name, url], patience).await
 }
 
 fn name(kind: &str, client: &Client) -> String {

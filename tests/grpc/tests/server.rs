@@ -6,19 +6,24 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
 use http::uri::PathAndQuery;
-use throttle_core::{Gcra, Key, Rate};
-use throttle_tower::{ClientIp, Concurrency, KeyExtractor, OnMissing, Route, ThrottleLayer, limit};
+use throttle_core::{FixedWindow, Gcra, Key, LeakyBucket, Rate};
+use throttle_tower::shape::ShapeError;
+use throttle_tower::{
+    ClientIp, Concurrency, Dialect, KeyExtractor, OnMissing, Route, ShapeLayer, ThrottleLayer, Usage, limit,
+};
+use tokio_stream::StreamExt;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::body::Body;
-use tonic::client::Grpc;
+use tonic::client::{Grpc, GrpcService};
 use tonic::server::NamedService;
 use tonic::transport::{Channel, Endpoint, Server};
 use tonic::{Code, Request, Response, Status, Streaming};
 use tonic_prost::ProstCodec;
 use tonic_types::StatusExt;
-use tower::Service;
+use tower::{BoxError, Layer, Service};
 
 const HELLO: &str = "/test.Greeter/Hello";
 const COUNT: &str = "/test.Greeter/Count";
@@ -52,8 +57,15 @@ impl Service<http::Request<Body>> for Greeter {
                     grpc.unary(hello, request).await
                 }
                 COUNT => {
-                    let count = tower::service_fn(async |_: Request<String>| {
-                        let numbers = tokio_stream::iter(["1", "2", "3"].map(|number| Ok(number.to_owned())));
+                    let count = tower::service_fn(async |request: Request<String>| {
+                        let usage = request.extensions().get::<Usage>().cloned();
+                        let numbers = tokio_stream::iter(1..=3).map(move |number: u8| {
+                            // Each message is counted when it is sent.
+                            if let Some(usage) = &usage {
+                                usage.add("messages", 1).expect("a limit of that name");
+                            }
+                            Ok(number.to_string())
+                        });
                         Ok::<_, Status>(Response::new(numbers))
                     });
                     grpc.server_streaming(count, request).await
@@ -73,20 +85,31 @@ async fn connect(layer: ThrottleLayer) -> Channel {
     Endpoint::from_shared(format!("http://{address}")).unwrap().connect().await.unwrap()
 }
 
-async fn call(channel: &Channel, path: &'static str) -> Result<String, Status> {
+async fn call<C>(channel: &C, path: &'static str) -> Result<String, Status>
+where
+    C: GrpcService<Body, ResponseBody: http_body::Body<Data = bytes::Bytes, Error: Into<BoxError>> + Send + 'static>,
+    C: Clone,
+{
     let mut client = Grpc::new(channel.clone());
-    client.ready().await.unwrap();
+    client.ready().await.map_err(|error| Status::from_error(error.into()))?;
     let request = Request::new("ada".to_owned());
     let codec = ProstCodec::<String, String>::default();
     Ok(client.unary(request, PathAndQuery::from_static(path), codec).await?.into_inner())
 }
 
 async fn stream(channel: &Channel) -> Result<Streaming<String>, Status> {
+    Ok(stream_with_metadata(channel).await?.1)
+}
+
+/// Returns the server's `RateLimit` as well.
+async fn stream_with_metadata(channel: &Channel) -> Result<(String, Streaming<String>), Status> {
     let mut client = Grpc::new(channel.clone());
     client.ready().await.unwrap();
     let request = Request::new(String::new());
     let codec = ProstCodec::<String, String>::default();
-    Ok(client.server_streaming(request, PathAndQuery::from_static(COUNT), codec).await?.into_inner())
+    let response = client.server_streaming(request, PathAndQuery::from_static(COUNT), codec).await?;
+    let told = response.metadata().get("ratelimit").map_or("", |told| told.to_str().unwrap_or_default()).to_owned();
+    Ok((told, response.into_inner()))
 }
 
 #[tokio::test]
@@ -139,4 +162,55 @@ async fn permit_of_a_stream_is_held_until_its_trailers() {
         assert_eq!(call(&channel, HELLO).await.unwrap(), "hello ada");
     }
     assert_eq!(layer.in_flight("in-flight"), Some(0));
+}
+
+#[tokio::test]
+async fn messages_of_a_stream_are_charged_as_they_are_sent_and_settled_at_its_end() {
+    let hour = FixedWindow::new(Rate::per_hour(100));
+    let messages = limit("messages", hour).by(throttle_tower::Constant).cost(|_: &http::request::Parts| 10);
+    let channel = connect(ThrottleLayer::new(messages.settled_later()).unwrap()).await;
+    // An estimate of ten is charged at first. The stream before has used three.
+    for left in [90, 87, 84] {
+        let (told, mut numbers) = stream_with_metadata(&channel).await.unwrap();
+        assert!(told.starts_with(&format!("\"messages\";r={left};")), "{told}");
+        while numbers.message().await.unwrap().is_some() {}
+    }
+}
+
+/// Around a channel, the layer is a service for generated clients. The server says how long to wait: by its `RateLimit`
+/// in the metadata of an answer, and by the pushback of a refusal.
+#[tokio::test]
+async fn shaped_channel_obeys_the_server() {
+    let five = || limit("five", Gcra::new(Rate::per_second(5)).burst(1)).by(throttle_tower::Constant);
+    for dialect in [Dialect::Draft11, Dialect::None] {
+        let channel = connect(ThrottleLayer::new(five()).unwrap().headers(dialect)).await;
+        let pace = LeakyBucket::new(Rate::per_second(1_000)).max_wait(Duration::from_secs(10));
+        let shaped = ShapeLayer::new(pace).unwrap().obey_upstream().layer(channel.clone());
+        let start = Instant::now();
+        let mut codes = Vec::new();
+        for _ in 0..3 {
+            codes.push(call(&shaped, HELLO).await.map_or_else(|status| status.code(), |_| Code::Ok));
+        }
+        let (ok, refused) = (Code::Ok, Code::ResourceExhausted);
+        let expected = match dialect {
+            Dialect::None => [ok, refused, ok],
+            _ => [ok; 3],
+        };
+        assert_eq!(codes, expected, "{dialect:?}: no call is refused twice for one announcement");
+        assert!(start.elapsed() >= Duration::from_millis(400), "as long as the server's pace takes for three");
+    }
+}
+
+#[tokio::test]
+async fn call_that_the_shaper_refuses_is_a_status_that_says_why() {
+    let ample = limit("ample", Gcra::new(Rate::per_second(1_000))).by(throttle_tower::Constant);
+    let channel = connect(ThrottleLayer::new(ample).unwrap()).await;
+    let pace = LeakyBucket::new(Rate::per_hour(1)).max_wait(Duration::ZERO);
+    let shaped = ShapeLayer::new(pace).unwrap().layer(channel);
+    assert_eq!(call(&shaped, HELLO).await.unwrap(), "hello ada");
+    let refused = call(&shaped, HELLO).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unknown, "as of any error that is not the channel's: {refused:?}");
+    let full = std::error::Error::source(&refused)
+        .and_then(|cause| cause.downcast_ref::<ShapeError<tonic::transport::Error>>());
+    assert!(full.and_then(ShapeError::queue_full).is_some_and(|full| full.retry_after.is_some()), "{refused:?}");
 }

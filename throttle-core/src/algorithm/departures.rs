@@ -98,6 +98,26 @@ impl DepartureSchedule {
         self.queue.give_back(&mut self.state, now, mark, cost, cost);
     }
 
+    /// Gives back the last units of a departure, at most all of them; the departure keeps the others. Their time becomes
+    /// free again if nothing is scheduled behind it.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use throttle_core::algorithm::DepartureSchedule;
+    /// # use throttle_core::{Cost, LeakyBucket, Rate, Timestamp};
+    /// let mut schedule = DepartureSchedule::new(&LeakyBucket::new(Rate::per_second(10)).build()?).expect("a leaky bucket");
+    /// let now = Timestamp::EPOCH;
+    /// let mut departure = schedule.reserve(now, Cost::new(5)?).expect("it fits");
+    /// schedule.shorten(now, &mut departure, 3);
+    /// assert_eq!((departure.cost(), schedule.reset_after(now)), (2, Duration::from_millis(200)));
+    /// # Ok::<(), throttle_core::ConfigError>(())
+    /// ```
+    pub fn shorten(&mut self, now: Timestamp, departure: &mut Departure, units: u64) {
+        let Taken { cost, mark } = departure.taken;
+        self.queue.give_back(&mut self.state, now, mark, cost, units);
+        departure.taken.cost = cost.saturating_sub(units);
+    }
+
     /// How long until the schedule equals an unused one if nothing else happens.
     #[must_use]
     pub fn reset_after(&self, now: Timestamp) -> Duration {

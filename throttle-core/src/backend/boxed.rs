@@ -240,8 +240,37 @@ mod tests {
             error(own.reset(&foreign, 0, &key)),
         ] {
             assert_eq!((error.kind(), error.is_uncharged()), (BackendErrorKind::Protocol, true), "{error}");
+            let source = std::error::Error::source(&error).expect("a source").to_string();
+            assert_eq!(source, "the set was prepared by another backend");
         }
         assert!(own.decide_at_once(&foreign, &calls).is_none() && own.now(&foreign, &calls).is_none());
         assert!(own.in_force(&foreign).is_none());
+    }
+
+    #[test]
+    fn a_boxed_backend_holds_and_forgets_the_keys_of_the_one_inside() {
+        let inside = MemoryBackend::new();
+        let boxed = BoxBackend::new(inside.clone());
+        let set =
+            |name| PolicySet::new(Policy::new(name, Gcra::new(Rate::per_day(9))).expect("a policy")).expect("a set");
+        let prepared = ["a", "b"].map(|name| Arc::new(boxed.prepare(set(name)).expect("a set")));
+        for prepared in &prepared {
+            assert!(boxed.decide_at_once(prepared, &[Call::from(Key::from("ada"))]).is_some());
+        }
+        assert_eq!((boxed.keys_held(), inside.keys_held()), (Some(2), Some(2)));
+        drop(boxed.reset_all("a"));
+        assert_eq!((boxed.keys_held(), inside.keys_held()), (Some(1), Some(1)));
+        drop(boxed.reset(&prepared[1], 0, &Key::from("ada")));
+        assert_eq!(boxed.keys_held(), Some(0));
+    }
+
+    #[test]
+    fn a_boxed_backend_shows_nothing_and_its_set_the_policies() {
+        let boxed = BoxBackend::new(MemoryBackend::new());
+        assert_eq!(format!("{boxed:?}"), "BoxBackend");
+        let set =
+            PolicySet::new(Policy::new("per-user", Gcra::new(Rate::per_day(9))).expect("a policy")).expect("a set");
+        let shown = format!("{:?}", boxed.prepare(set.clone()).expect("a set"));
+        assert_eq!(shown, format!("BoxPrepared {{ set: {set:?}, .. }}"));
     }
 }

@@ -88,6 +88,28 @@ impl ReceiptItem {
         self.actual
     }
 
+    /// Divides the item: returns a receipt that gives back `units` of those taken, at most all of them, for the backend
+    /// to settle now. The item keeps the others, to be settled at another time.
+    ///
+    /// ```
+    /// use throttle_core::backend::{Call, Receipt};
+    /// use throttle_core::{Gcra, Key, Limiter, Policy, Rate};
+    ///
+    /// let limiter = Limiter::in_memory(Policy::new("tokens", Gcra::new(Rate::per_day(1_000)))?)?;
+    /// let decision = limiter.check("ada", 400);
+    /// let receipt = Receipt::of(&decision, &[Call::from(Key::from("ada")).costing(400)]).expect("it was charged");
+    /// let mut item = receipt.into_items().next().expect("of one policy");
+    /// let unused = item.give_back(250);
+    /// assert_eq!((unused.items()[0].taken(), unused.items()[0].actual(), item.taken()), (400, 150, 150));
+    /// # Ok::<(), throttle_core::ConfigError>(())
+    /// ```
+    pub fn give_back(&mut self, units: u64) -> Receipt {
+        let (taken, kept) = (self.taken, self.taken.cost.saturating_sub(units));
+        (self.taken.cost, self.actual) = (kept, kept);
+        let Self { policy, overflow, decided_by, tier, .. } = *self;
+        Receipt::from(Self { policy, key: self.key.clone(), overflow, decided_by, tier, taken, actual: kept })
+    }
+
     /// Two numbers by which the algorithm finds the charge when it is settled. Only the algorithm reads them. For
     /// backends that settle in another process.
     #[must_use]
@@ -273,5 +295,41 @@ mod tests {
         assert_eq!(noted(12), (3, 5), "two more than it was charged");
         assert_eq!(noted(7), (3, 3), "it used more than was noted");
         assert_eq!(noted(2), (3, 2));
+    }
+
+    #[test]
+    fn the_items_of_a_receipt_are_one_for_each_charge_in_their_order() {
+        let mut whole = receipt(2, 5);
+        whole.take_over(&mut receipt(0, 7));
+        let whole = whole.actual_of(0, 3);
+        let item = |item: &ReceiptItem| (item.policy(), item.taken(), item.actual());
+        assert_eq!(whole.items().iter().map(item).collect::<Vec<_>>(), [(2, 5, 5), (0, 7, 3)]);
+        let alone: Vec<Receipt> = whole.into_items().map(Receipt::from).collect();
+        assert_eq!(
+            alone.iter().map(|one| one.items().iter().map(item).collect()).collect::<Vec<Vec<_>>>(),
+            [[(2, 5, 5)], [(0, 7, 3)]]
+        );
+    }
+
+    #[test]
+    fn of_a_receipt_the_share_settles_what_it_decided_and_the_store_what_the_store_did() {
+        let here = |policy, decided_by| {
+            let mut receipt = receipt(policy, 1);
+            receipt.items[0].decided_by = decided_by;
+            receipt
+        };
+        let why = crate::backend_error::BackendErrorKind::Timeout;
+        let mut all = receipt(0, 1);
+        for (policy, decided_by) in [(1, DecidedBy::Local(why)), (2, DecidedBy::Store), (3, DecidedBy::Local(why))] {
+            all.take_over(&mut here(policy, decided_by));
+        }
+        let policies = |receipt: &Receipt| receipt.items().iter().map(ReceiptItem::policy).collect::<Vec<_>>();
+        let local = all.take_local();
+        assert_eq!((policies(&local), policies(&all)), (vec![1, 3], vec![0, 2]));
+        assert!(local.items().iter().all(|item| item.decided_by() == DecidedBy::Store), "of the share's own memory");
+        assert_eq!(policies(&all.take_local()), [], "only once");
+        let noted = here(1, DecidedBy::Local(why)).noted(|_| Some(9));
+        assert_eq!(policies(&noted), [], "what the share decided was never noted");
+        assert_eq!(policies(&receipt(1, 1).noted(|_| None)), [], "a policy without a share");
     }
 }

@@ -246,3 +246,41 @@ impl<C: Clock> Backend for MemoryBackend<C> {
         false
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithm::Gcra;
+    use crate::limiter::Limiter;
+    use crate::policy::Policy;
+    use crate::rate::Rate;
+    use crate::time::ManualClock;
+
+    #[test]
+    fn a_store_holds_a_million_keys_unless_it_is_told_otherwise() {
+        let million = "MemoryBackend { keys: 0, max_keys: 1000000, .. }";
+        let policy = Policy::new("p", Gcra::new(Rate::per_day(9))).expect("a policy");
+        let limiter = Limiter::in_memory(policy).expect("a set");
+        for backend in [&MemoryBackend::new(), &MemoryBackend::default(), limiter.backend()] {
+            assert_eq!(format!("{backend:?}"), million);
+        }
+        let of_ten = MemoryBackend::builder().max_keys(10).clock(ManualClock::default()).build();
+        assert_eq!(format!("{of_ten:?}"), million.replace("1000000", "10"), "another clock changes no number");
+    }
+
+    #[test]
+    fn a_set_of_a_store_in_memory_has_its_own_parameters_until_they_are_replaced() {
+        let backend = MemoryBackend::new();
+        let prepare = |count| {
+            let policy = Policy::new("p", Gcra::new(Rate::per_day(count))).expect("a policy").replace_existing();
+            Arc::new(backend.prepare(PolicySet::new(policy).expect("a set")).expect("a set"))
+        };
+        let first = prepare(9);
+        assert!(backend.in_force(&first).is_none());
+        let second = prepare(5);
+        let in_force = backend.in_force(&first).expect("they are replaced");
+        assert_eq!(in_force.policies()[0].algorithm().capacity(), 5);
+        assert_eq!(MemoryBackend::<SystemClock>::set(&first).policies()[0].algorithm().capacity(), 9);
+        assert!(backend.in_force(&second).is_none());
+    }
+}

@@ -3,6 +3,7 @@ use http::{HeaderMap, HeaderValue};
 use super::described_decision::DescribedDecision;
 use super::dialect::Dialect;
 use super::legacy::Standing;
+use super::openai::Standings;
 use super::policy_header::PolicyHeader;
 use super::policy_status::PolicyStatus;
 use super::retry_after::RetryAfter;
@@ -24,6 +25,8 @@ enum Limits {
     Lists { policies: Option<HeaderValue>, standing: Option<HeaderValue> },
     /// Of a dialect that describes one policy.
     Single { dialect: Dialect, policies: Option<HeaderValue>, standing: Standing },
+    /// Of the dialect that describes a policy of each unit.
+    Units(Standings),
 }
 
 impl DecisionHeaders {
@@ -41,6 +44,7 @@ impl DecisionHeaders {
         let limits = match announced.dialect() {
             Dialect::None => Limits::None,
             Dialect::Draft11 => Limits::Lists { policies: policies(), standing: draft11::standing(report) },
+            Dialect::OpenAi => Standings::of(&report).map_or(Limits::None, Limits::Units),
             dialect => match Standing::of(dialect, &report) {
                 Some(standing) => Limits::Single { dialect, policies: policies(), standing },
                 None => Limits::None,
@@ -54,7 +58,7 @@ impl DecisionHeaders {
     pub(crate) fn beside_a_refusal(self) -> Self {
         let limits = match self.limits {
             Limits::Lists { policies, .. } => Limits::Lists { policies, standing: None },
-            Limits::Single { .. } | Limits::None => Limits::None,
+            Limits::Single { .. } | Limits::Units(_) | Limits::None => Limits::None,
         };
         Self { limits, ..self }
     }
@@ -66,6 +70,7 @@ impl DecisionHeaders {
         match self.limits {
             Limits::None => {}
             Limits::Lists { policies, standing } => draft11::write(headers, policies, standing),
+            Limits::Units(standings) => standings.write(headers),
             Limits::Single { dialect, policies, standing } => legacy::write(headers, dialect, policies, &standing),
         }
         if let Some(wait) = self.retry_after {

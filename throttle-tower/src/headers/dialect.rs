@@ -28,6 +28,14 @@ pub enum Dialect {
     Draft03,
     /// `X-RateLimit-Limit`, `-Remaining` and `-Reset`, which no standard or draft defines.
     XRateLimit(ResetFormat),
+    /// `x-ratelimit-limit-requests`, `-remaining-requests` and `-reset-requests`, and the same of `-tokens`, as OpenAI's
+    /// API sends them.
+    ///
+    /// Policies of the [unit](crate::Limit::unit) `"tokens"` are described by the latter, policies without a unit by the
+    /// former, and policies of other units not at all. Of several policies of one unit, the one that leaves the client
+    /// least is described; of those that refuse, the one with the longest wait. The reset is a duration as Go writes it,
+    /// such as `17ms`, `1.5s` or `6m0s`, rounded up to milliseconds: when the client has its whole quota again.
+    OpenAi,
     /// No headers about limits. A refusal still carries `Retry-After`, which belongs to HTTP itself.
     None,
 }
@@ -73,6 +81,7 @@ impl Dialect {
             Self::Draft06 => &names::EXPOSED_DRAFT06,
             Self::Draft03 => &names::EXPOSED_DRAFT03,
             Self::XRateLimit(_) => &names::EXPOSED_X,
+            Self::OpenAi => &names::EXPOSED_OPENAI,
             Self::None => &names::EXPOSED_NONE,
         }
     }

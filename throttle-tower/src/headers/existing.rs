@@ -10,7 +10,7 @@ use super::structured;
 /// Where the client stands, as the response states it.
 pub(super) struct Existing {
     pub(super) remaining: u64,
-    /// `None` for an `X-RateLimit-Reset` in another format than a number.
+    /// In the dialect's own measure. `None` for an `X-RateLimit-Reset` in another format than the dialect's.
     pub(super) reset: Option<u64>,
 }
 
@@ -19,18 +19,23 @@ pub(super) fn existing(headers: &HeaderMap, dialect: Dialect) -> Option<Existing
     match dialect {
         Dialect::Draft07 => existing_dictionary(headers),
         Dialect::Draft06 | Dialect::Draft03 => {
-            let theirs = existing_trio(headers, &names::IETF)?;
+            let theirs = existing_trio(headers, &names::IETF, structured::single_count)?;
             theirs.reset.is_some().then_some(theirs)
         }
-        Dialect::XRateLimit(_) => existing_trio(headers, &names::X),
-        Dialect::Draft11 | Dialect::None => None,
+        Dialect::XRateLimit(_) => existing_trio(headers, &names::X, structured::single_count),
+        Dialect::Draft11 | Dialect::OpenAi | Dialect::None => None,
     }
 }
 
-pub(super) fn existing_trio(headers: &HeaderMap, trio: &Trio) -> Option<Existing> {
+/// `None` unless limit and remaining are there. The reset is read by the given function.
+pub(super) fn existing_trio(
+    headers: &HeaderMap,
+    trio: &Trio,
+    read_reset: impl Fn(&[u8]) -> Option<u64>,
+) -> Option<Existing> {
     single(headers, &trio.limit)?;
     let remaining = structured::single_count(single(headers, &trio.remaining)?)?;
-    Some(Existing { remaining, reset: structured::single_count(single(headers, &trio.reset)?) })
+    Some(Existing { remaining, reset: read_reset(single(headers, &trio.reset)?) })
 }
 
 pub(super) fn existing_dictionary(headers: &HeaderMap) -> Option<Existing> {

@@ -36,26 +36,27 @@ pub(super) fn write(headers: &mut HeaderMap, dialect: Dialect, policies: Option<
         return;
     }
     match dialect {
-        Dialect::XRateLimit(_) => ours.write_trio(headers, &names::X, value_text::integer_value(ours.limit)),
-        Dialect::Draft03 => ours.write_trio(headers, &names::IETF, limit_with_quotas(ours.limit, policies.as_ref())),
+        Dialect::XRateLimit(_) => ours.write_seconds(headers, &names::X, value_text::integer_value(ours.limit)),
+        Dialect::Draft03 => ours.write_seconds(headers, &names::IETF, limit_with_quotas(ours.limit, policies.as_ref())),
         Dialect::Draft06 => {
-            ours.write_trio(headers, &names::IETF, value_text::integer_value(ours.limit));
+            ours.write_seconds(headers, &names::IETF, value_text::integer_value(ours.limit));
             replace(headers, &names::POLICY, policies);
         }
         Dialect::Draft07 => {
             replace(headers, &names::RATELIMIT, ours.dictionary());
             replace(headers, &names::POLICY, policies);
         }
-        Dialect::Draft11 | Dialect::None => {}
+        Dialect::Draft11 | Dialect::OpenAi | Dialect::None => {}
     }
 }
 
 /// Where the client stands with one policy.
 #[derive(Debug)]
 pub(super) struct Standing {
-    limit: u64,
-    remaining: u64,
-    reset: u64,
+    pub(super) limit: u64,
+    pub(super) remaining: u64,
+    /// In the dialect's own measure.
+    pub(super) reset: u64,
 }
 
 impl Standing {
@@ -68,15 +69,25 @@ impl Standing {
         Some(Self { limit: policy.terms.quota.q, remaining: policy.r(), reset: reset(&policy, dialect, report) })
     }
 
-    fn gives_way_to(&self, theirs: &Existing) -> bool {
+    pub(super) fn gives_way_to(&self, theirs: &Existing) -> bool {
         let later = theirs.reset.is_none_or(|reset| reset >= self.reset);
         theirs.remaining < self.remaining || (theirs.remaining == self.remaining && later)
     }
 
-    fn write_trio(&self, headers: &mut HeaderMap, trio: &Trio, limit: Option<HeaderValue>) {
+    fn write_seconds(&self, headers: &mut HeaderMap, trio: &Trio, limit: Option<HeaderValue>) {
+        self.write_trio(headers, trio, limit, value_text::integer_value(self.reset));
+    }
+
+    pub(super) fn write_trio(
+        &self,
+        headers: &mut HeaderMap,
+        trio: &Trio,
+        limit: Option<HeaderValue>,
+        reset: Option<HeaderValue>,
+    ) {
         replace(headers, &trio.limit, limit);
         replace(headers, &trio.remaining, value_text::integer_value(self.remaining));
-        replace(headers, &trio.reset, value_text::integer_value(self.reset));
+        replace(headers, &trio.reset, reset);
     }
 
     fn dictionary(&self) -> Option<HeaderValue> {
@@ -105,20 +116,28 @@ where
     P: Iterator<Item = PolicyStatus<'a>> + Clone,
 {
     let policies = report.policies.clone();
-    if report.admitted {
-        policies.min_by_key(|policy| (policy.r(), Reverse(policy.reset_us)))
-    } else {
-        let violated = policies.filter(|policy| policy.violated);
-        violated.min_by_key(|policy| (Reverse(policy.retry_us.unwrap_or(u64::MAX)), policy.r()))
-    }
+    if report.admitted { least_remaining(policies) } else { longest_wait(policies) }
 }
 
-/// When the key equals an unused one, and never before the end of the wait.
+/// The policy that leaves the client least.
+#[inline]
+pub(super) fn least_remaining<'a>(policies: impl Iterator<Item = PolicyStatus<'a>>) -> Option<PolicyStatus<'a>> {
+    policies.min_by_key(|policy| (policy.r(), Reverse(policy.reset_us)))
+}
+
+/// The violated policy that demands the longest wait.
+#[inline]
+pub(super) fn longest_wait<'a>(policies: impl Iterator<Item = PolicyStatus<'a>>) -> Option<PolicyStatus<'a>> {
+    let violated = policies.filter(|policy| policy.violated);
+    violated.min_by_key(|policy| (Reverse(policy.retry_us.unwrap_or(u64::MAX)), policy.r()))
+}
+
+/// When the key equals an unused one.
 ///
 /// A refusal in an IETF dialect is an exception: there Reset should name the same time as `Retry-After`. For
 /// `X-RateLimit-Reset` there is no standard, only the custom that it names the end of the window.
 fn reset<P>(policy: &PolicyStatus<'_>, dialect: Dialect, report: &DescribedDecision<P>) -> u64 {
-    let reset_us = policy.reset_us.max(policy.retry_us.unwrap_or(0));
+    let reset_us = policy.full_after_us();
     match dialect {
         Dialect::XRateLimit(ResetFormat::EpochSeconds) => {
             value_text::seconds(report.now_unix_us.saturating_add(reset_us))

@@ -10,6 +10,7 @@
 //! | [`Dialect::Draft06`] | `RateLimit-Policy: 10;w=1`, `RateLimit-Limit`, `RateLimit-Remaining`, `RateLimit-Reset` |
 //! | [`Dialect::Draft03`] | `RateLimit-Limit: 10, 10;w=1`, `RateLimit-Remaining`, `RateLimit-Reset` |
 //! | [`Dialect::XRateLimit`] | `X-RateLimit-Limit`, `X-RateLimit-Remaining`, `X-RateLimit-Reset` |
+//! | [`Dialect::OpenAi`] | `x-ratelimit-limit-requests`, `-remaining-requests`, `-reset-requests`; the same for `-tokens` |
 //! | [`Dialect::None`] | nothing but `Retry-After` on a refusal |
 //!
 //! # What a client may rely on
@@ -29,8 +30,8 @@
 //!
 //! An inner layer or an upstream may have written the same headers. Removing or loosening them would mislead the
 //! client. Nor can they stay beside the layer's own: clients ignore a header that occurs twice where one is allowed. So
-//! lists are joined, and of two members with one name the stricter stays. Headers that can describe only one policy are
-//! kept or replaced together: those that leave the client less stay. A header that does not parse is replaced, because
+//! lists are joined, and of two members with one name the stricter stays. Headers that can describe only one policy
+//! (OpenAI's: one of each unit) are kept or replaced together: those that leave the client less stay. A header that does not parse is replaced, because
 //! one broken member makes a client ignore all of it.
 //!
 //! # Browsers
@@ -49,6 +50,7 @@ mod draft11;
 mod existing;
 mod legacy;
 mod names;
+mod openai;
 pub(crate) mod policy_header;
 pub(crate) mod policy_status;
 mod problem;

@@ -24,7 +24,7 @@ impl PolicyHeader {
         let value = match dialect {
             Dialect::Draft11 => draft11::policy_list(&policies),
             Dialect::Draft07 | Dialect::Draft06 | Dialect::Draft03 => legacy::quota_list(&policies),
-            Dialect::XRateLimit(_) | Dialect::None => None,
+            Dialect::XRateLimit(_) | Dialect::OpenAi | Dialect::None => None,
         };
         // The first clone of a value allocates its reference count. This one spares the first request that.
         drop(value.clone());

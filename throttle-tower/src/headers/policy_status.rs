@@ -31,6 +31,11 @@ impl PolicyStatus<'_> {
         self.remaining.min(self.terms.quota.q)
     }
 
+    /// When the key equals an unused one, in µs, and never before the end of the wait.
+    pub(super) fn full_after_us(&self) -> u64 {
+        self.reset_us.max(self.retry_us.unwrap_or(0))
+    }
+
     /// The parameter `t`.
     pub(super) fn t(&self) -> u64 {
         value_text::seconds(self.effective_us)

@@ -33,7 +33,7 @@ const MAX_MILLIS: u64 = 1_000_000_000_000;
 /// | `urllib3` 2.8, `got` 14.6, `ky` 1.14 | is ignored: `Retry-After` counts | sleeps for it | is ignored |
 ///
 /// So nothing in a response wakes a client of the last row: where waits may be long, tell its users to bound them. None
-/// of these clients reads `RateLimit`.
+/// of these clients reads `RateLimit`. gRPC clients read [other headers](crate::Refusal::grpc_response).
 ///
 /// ```
 /// use std::time::Duration;

@@ -21,13 +21,14 @@ pub(super) struct LayerSettings {
     grpc_refusals: Option<bool>,
 }
 
-pub(super) const DIALECTS: [Word<Dialect>; 7] = [
+pub(super) const DIALECTS: [Word<Dialect>; 8] = [
     ("draft-11", Dialect::Draft11),
     ("draft-07", Dialect::Draft07),
     ("draft-06", Dialect::Draft06),
     ("draft-03", Dialect::Draft03),
     ("x-ratelimit", Dialect::XRateLimit(ResetFormat::DeltaSeconds)),
     ("x-ratelimit-epoch", Dialect::XRateLimit(ResetFormat::EpochSeconds)),
+    ("openai", Dialect::OpenAi),
     ("none", Dialect::None),
 ];
 
@@ -150,6 +151,7 @@ mod tests {
             ("draft-03", Dialect::Draft03),
             ("x-ratelimit", Dialect::XRateLimit(ResetFormat::DeltaSeconds)),
             ("x-ratelimit-epoch", Dialect::XRateLimit(ResetFormat::EpochSeconds)),
+            ("openai", Dialect::OpenAi),
             ("none", Dialect::None),
         ] {
             let (settings, _) = read_text(&format!("layer = {{ headers = \"{name}\" }}"), LayerSettings::read);

@@ -237,7 +237,7 @@
 //! | field | value |
 //! |---|---|
 //! | `on-error`, `on-missing`, `replace-existing` of `[defaults]` | for limits without their own |
-//! | `headers` of `[layer]` | `"draft-11"` (the default), `"draft-07"`, `"draft-06"`, `"draft-03"`, `"x-ratelimit"`, `"x-ratelimit-epoch"`, `"none"`: see [`Dialect`](crate::Dialect) |
+//! | `headers` of `[layer]` | `"draft-11"` (the default), `"draft-07"`, `"draft-06"`, `"draft-03"`, `"x-ratelimit"`, `"x-ratelimit-epoch"`, `"openai"`, `"none"`: see [`Dialect`](crate::Dialect) |
 //! | `sdk-hints` of `[layer]` | a duration: refusals [tell SDKs](ThrottleLayer::sdk_hints) in milliseconds when to retry, and not to retry if the wait is longer |
 //! | `retry-jitter`, `max-waiting`, `report-in-response`, `grpc-refusals` of `[layer]` | as the methods of [`ThrottleLayer`] |
 //!

@@ -3,7 +3,9 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use throttle_core::{Backend, ConfigError, LeakyBucket, LocalShare, MemoryBackend, Policy, PolicySet, Rate};
+use throttle_core::{
+    Backend, ConfigError, LeakyBucket, LocalShare, MemoryBackend, Policy, PolicyName, PolicySet, Rate,
+};
 
 use super::backoff::Backoff;
 use super::clock::TokioClock;
@@ -11,8 +13,11 @@ use super::one_key::OneKey;
 use super::paused_keys::PausedKeys;
 use super::schedule::Schedule;
 use super::shaper::Shaper;
+use super::shared_pauses::SharedPauses;
 use super::stats::Counters;
+use super::units::Units;
 use crate::limit::OnError;
+use crate::time::time_for;
 use crate::usage::Background;
 
 impl Shaper {
@@ -53,6 +58,10 @@ pub struct ShaperBuilder<B: Backend = MemoryBackend<TokioClock>> {
     headroom: Option<Duration>,
     on_error: Option<OnError>,
     max_waiting: usize,
+    /// The longest one.
+    shared_pauses: Option<Duration>,
+    /// Of the other units that are paced.
+    rates: Vec<(&'static str, Rate)>,
 }
 
 impl ShaperBuilder {
@@ -69,11 +78,49 @@ impl ShaperBuilder {
             headroom: None,
             on_error: None,
             max_waiting: Self::DEFAULT_MAX_WAITING,
+            shared_pauses: None,
+            rates: Vec::new(),
         }
     }
 }
 
 impl<B: Backend> ShaperBuilder<B> {
+    /// Adds a pace of another unit, such as tokens, beside that of requests: `.by_unit("tokens",
+    /// Rate::per_minute(30_000))`. A call waits for its turn by all paces at once: it leaves when the calls before it
+    /// have had the time that each pace allows them. It takes its place in all of them or, if it is refused or dropped
+    /// while it waits, in none. Over a store this is one decision, as for one pace.
+    ///
+    /// What a call costs is an estimate: [`ShapeLayer::by_unit`](crate::ShapeLayer::by_unit),
+    /// [`Shaper::schedule_units`]. What it has really used is [settled](super::ShapeUsage) afterwards.
+    ///
+    /// The bucket's longest wait holds for the call as a whole. A call is refused if the time of its slowest unit would
+    /// end so late that a single request would have to leave after that wait. So a wait of a minute admits calls of no
+    /// more tokens than a minute allows. All processes that share a schedule name the same units and rates.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use throttle_tower::shape::Shaper;
+    /// use throttle_tower::{LeakyBucket, Rate};
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let requests = LeakyBucket::new(Rate::per_minute(600)).max_wait(Duration::from_secs(60));
+    /// let model = Shaper::builder(requests).by_unit("tokens", Rate::per_minute(6_000)).headroom(Duration::ZERO).build()?;
+    /// let began = tokio::time::Instant::now();
+    /// model.schedule_units("key", 1, &[("tokens", 500)]).await?; // takes 5 s of the pace of tokens
+    /// model.schedule_units("key", 1, &[("tokens", 1)]).await?; // takes 0.1 s of the pace of requests
+    /// model.schedule_units("key", 1, &[("tokens", 1)]).await?;
+    /// assert_eq!(began.elapsed(), Duration::from_millis(5_100));
+    /// let error = model.schedule_units("key", 1, &[("tokens", 6_011)]).await.unwrap_err();
+    /// assert_eq!(error.to_string(), "the tokens of the call would wait longer than max_wait, 60s; so many never fit");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn by_unit(mut self, unit: &'static str, rate: Rate) -> Self {
+        self.rates.push((unit, rate));
+        self
+    }
+
     /// The name of the schedule: 1 to 64 printable ASCII characters. Shapers of one name on one backend share a
     /// schedule. The name is required if [`backend`](Self::backend) is set; otherwise it defaults to `shape`.
     pub fn name(mut self, name: impl Into<String>) -> Self {
@@ -110,8 +157,19 @@ impl<B: Backend> ShaperBuilder<B> {
     ///
     /// A backend in memory must use a [`TokioClock`], as the timers do.
     pub fn backend<C: Backend>(self, backend: C) -> ShaperBuilder<C> {
-        let Self { bucket, name, replaces_existing, headroom, on_error, max_waiting, .. } = self;
-        ShaperBuilder { bucket, backend, is_shared: true, name, replaces_existing, headroom, on_error, max_waiting }
+        let Self { bucket, name, replaces_existing, headroom, on_error, max_waiting, shared_pauses, rates, .. } = self;
+        ShaperBuilder {
+            bucket,
+            backend,
+            is_shared: true,
+            name,
+            replaces_existing,
+            headroom,
+            on_error,
+            max_waiting,
+            shared_pauses,
+            rates,
+        }
     }
 
     /// What happens when the store fails. [`OnError::local`] continues at a share of the pace. [`OnError::Closed`]
@@ -135,19 +193,70 @@ impl<B: Backend> ShaperBuilder<B> {
         self
     }
 
+    /// Shares pauses through the [`backend`](Self::backend): when one process is [told to
+    /// pause](crate::ShapeLayer::obey_upstream), or [pauses](Shaper::pause) a key itself, the others pause as well. Off
+    /// by default. The store keeps these pauses under the shaper's name with `/pauses` and
+    /// `/telling`.
+    ///
+    /// No call waits for this. A process looks for pauses when calls leave, at most four times a second for each key:
+    /// one more decision of the store each time. So a process whose calls leave slows down within a quarter of a second
+    /// and a round trip to the store, calls that wait included. One that has not looked for a while sends one call more.
+    /// At most 4,096 keys at a time are looked at; pauses of others hold in one process only.
+    ///
+    /// No process is stopped for more than `longest` by one pause that another one has heard of, however many of them
+    /// hear of it: 1 ms to 24 h, the same in all processes. What a process itself hears is bounded by
+    /// [`longest_pause`](crate::ShapeLayer::longest_pause). All resume at the end that was told,
+    /// [jitter](crate::ShapeLayer::pause_jitter) included, and each lets its waiting calls leave at the pace. So for as
+    /// long as these take, the fleet may exceed the pace. A wait that is kept in steps is told step by step. A slower
+    /// pace that an upstream asks for is not shared. While the store fails, each process keeps its own pauses only.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use throttle_tower::shape::{Shaper, TokioClock};
+    /// use throttle_tower::{LeakyBucket, MemoryBackend, Rate, ShapeLayer};
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// // In a fleet, a `throttle_redis::RedisBackend`.
+    /// let store = MemoryBackend::builder().clock(TokioClock::new()).build();
+    /// let process = || {
+    ///     let pace = LeakyBucket::new(Rate::per_second(100)).max_wait(Duration::from_secs(10));
+    ///     Shaper::builder(pace).name("api").backend(store.clone()).share_pauses(Duration::from_secs(60)).build()
+    /// };
+    /// let (one, other) = (process()?, process()?);
+    /// one.pause("api.example", Duration::from_secs(5));
+    /// let before = tokio::time::Instant::now();
+    /// other.schedule("api.example", 1).await?; // leaves, and looks
+    /// other.schedule("api.example", 1).await?;
+    /// assert!(before.elapsed() > Duration::from_secs(4));
+    /// let layer: ShapeLayer<http::Request<()>, _> = ShapeLayer::of(one);
+    /// let layer = layer.obey_upstream();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn share_pauses(mut self, longest: Duration) -> Self {
+        self.shared_pauses = Some(longest);
+        self
+    }
+
     /// Builds the shaper.
     ///
     /// # Errors
     ///
-    /// If the bucket's rate or longest wait cannot be counted in exact integers, the name is invalid or missing where
-    /// it is required, `on_error` is missing for a store that can fail, or the name is in use on the backend with other
-    /// parameters.
+    /// If a rate or the longest wait cannot be counted in exact integers, a name is invalid or missing where it is
+    /// required, a unit has two paces, `on_error` is missing for a store that can fail, or the name is in use on the
+    /// backend with other parameters.
     pub fn build(self) -> Result<Shaper<B>, ConfigError> {
         let name = self.checked_name()?;
         let on_error = self.checked_on_error().map_err(|error| error.in_policy(&name))?;
-        let policy = Policy::new(&name, self.bucket_with_headroom())?;
+        let requests = Policy::new(&name, self.bucket_with_headroom(self.bucket.rate()))?;
+        let rate = requests.algorithm().rate();
+        let units = self.units(&name, rate)?;
+        let policy = match &units {
+            None => requests,
+            Some(units) => Policy::new(&Units::schedule_name(&name, &self.rates), units.bucket())?,
+        };
         let policy = if self.replaces_existing { policy.replace_existing() } else { policy };
-        let rate = policy.algorithm().rate();
         // Another shaper can use a backend that was passed in.
         let one_key = if self.is_shared { None } else { OneKey::new(policy.algorithm()) };
         let set = PolicySet::new(policy)?;
@@ -156,9 +265,13 @@ impl<B: Backend> ShaperBuilder<B> {
         let processes = on_error.processes().or((on_error == OnError::Open).then_some(NonZeroU32::MIN));
         let share = processes.filter(|_| self.backend.can_fail()).map(|processes| {
             let store = MemoryBackend::builder().clock(TokioClock::new()).build();
+            let bucket = units.as_ref().map(|units| Policy::new("share", units.bucket_for(processes.get())));
+            let set = bucket.transpose()?.map_or_else(|| Ok(set.clone()), PolicySet::new)?;
             LocalShare::new(&store, &set, processes)
         });
         let share = share.transpose()?;
+        let shared_pauses = self.shared_pauses.map(|longest| self.shared_pauses(&name, longest));
+        let shared_pauses = shared_pauses.transpose().map_err(|error| error.in_policy(&name))?;
         Ok(Shaper {
             schedule: Arc::new(Schedule {
                 prepared: Arc::new(self.backend.prepare(set)?),
@@ -173,12 +286,28 @@ impl<B: Backend> ShaperBuilder<B> {
                 background: Background::default(),
                 // The headroom that is in force is what the period has grown by.
                 backoff: Backoff::default(),
+                shared_pauses,
                 paused_keys: PausedKeys::new(
-                    rate,
+                    units.as_ref().map_or(rate, Units::rate),
                     rate.period().checked_sub(self.bucket.rate().period()).filter(|headroom| !headroom.is_zero()),
-                ),
+                )
+                .counting_time(units.as_ref().map(|_| time_for(rate, 1))),
+                units,
             }),
         })
+    }
+
+    /// The paces of other units than requests, if there are any.
+    fn units(&self, name: &str, requests: Rate) -> Result<Option<Units>, ConfigError> {
+        let mut paces = Vec::new();
+        for (unit, rate) in &self.rates {
+            Units::check_name(&paces, unit).map_err(|error| error.in_policy(name))?;
+            let bucket = self.bucket_with_headroom(*rate);
+            bucket.max_wait(Duration::ZERO).build().map_err(|error| error.in_policy(&format!("{name}+{unit}")))?;
+            paces.push((*unit, bucket.rate()));
+        }
+        let alone = !self.is_shared;
+        Ok((!paces.is_empty()).then(|| Units::new(requests, paces, self.bucket.longest_wait(), alone)))
     }
 
     fn checked_name(&self) -> Result<String, ConfigError> {
@@ -191,6 +320,22 @@ impl<B: Backend> ShaperBuilder<B> {
             }
             None => Ok("shape".to_owned()),
         }
+    }
+
+    fn shared_pauses(&self, name: &str, longest: Duration) -> Result<SharedPauses<B>, ConfigError> {
+        let most = PolicyName::MAX_LEN - SharedPauses::<B>::TURNS.len();
+        if !self.is_shared {
+            let rule = "pauses are shared through a store; add .backend(…), or remove it: the clones of a shaper have \
+                        the same pauses anyway";
+            return Err(ConfigError::new("share_pauses", "set without a backend", rule));
+        }
+        if name.len() > most {
+            let suffix = SharedPauses::<B>::TURNS;
+            let rule =
+                format!("with share_pauses it has at most {most} characters, because {suffix:?} is added; shorten it");
+            return Err(ConfigError::new("name", format_args!("{name:?}"), rule));
+        }
+        SharedPauses::new(&self.backend, name, longest, self.replaces_existing)
     }
 
     fn checked_on_error(&self) -> Result<OnError, ConfigError> {
@@ -209,8 +354,9 @@ impl<B: Backend> ShaperBuilder<B> {
         }
     }
 
-    fn bucket_with_headroom(&self) -> LeakyBucket {
-        let rate = self.bucket.rate();
+    /// A bucket of a rate that is slower by the headroom.
+    fn bucket_with_headroom(&self, rate: Rate) -> LeakyBucket {
+        let exact = LeakyBucket::new(rate).max_wait(self.bucket.longest_wait());
         let slower = |headroom: Duration| {
             let period = rate.period().saturating_add(headroom);
             LeakyBucket::new(Rate::new(rate.count(), period)).max_wait(self.bucket.longest_wait())
@@ -222,7 +368,7 @@ impl<B: Backend> ShaperBuilder<B> {
                 let usual = slower((rate.period() / part).min(Duration::from_millis(most)));
                 // If that cannot be counted exactly but the rate can, the period is so long that headroom does not
                 // matter.
-                if usual.build().is_ok() { usual } else { self.bucket }
+                if usual.build().is_ok() { usual } else { exact }
             }
         }
     }

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use throttle_core::BackendError;
 
+use crate::usage::UsageError;
+
 /// A call that was refused at once because it would have waited too long. It took no slot in the schedule.
 ///
 /// ```
@@ -32,6 +34,8 @@ pub struct QueueFull {
     pub retry_after: Option<Duration>,
     /// The bound itself: the longest time until the last unit of the call is due. For [`Bound::MaxWaiting`], zero.
     pub allowed: Duration,
+    /// The unit that needs the longest, if that is not requests: see [`by_unit`](super::ShaperBuilder::by_unit).
+    pub unit: Option<&'static str>,
 }
 
 /// A bound on waiting: see [`QueueFull::bound`].
@@ -62,16 +66,21 @@ pub enum Bound {
 
 impl fmt::Display for QueueFull {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let allowed = self.allowed;
-        match self.bound {
-            Bound::MaxWait => write!(f, "the call would wait longer than max_wait, {allowed:?}")?,
-            Bound::Deadline => write!(f, "the call would wait longer than its deadline, {allowed:?}")?,
-            Bound::MaxWaiting => f.write_str("as many calls are waiting as max_waiting allows")?,
+        let bound = match self.bound {
+            Bound::MaxWait => "max_wait",
+            Bound::Deadline => "its deadline",
+            Bound::MaxWaiting => "",
+        };
+        match (self.bound, self.unit) {
+            (Bound::MaxWaiting, _) => f.write_str("as many calls are waiting as max_waiting allows")?,
+            (_, None) => write!(f, "the call would wait longer than {bound}, {:?}", self.allowed)?,
+            (_, Some(unit)) => write!(f, "the {unit} of the call would wait longer than {bound}, {:?}", self.allowed)?,
         }
-        match (self.retry_after, self.bound) {
-            (Some(wait), _) => write!(f, "; try again in {wait:?}"),
-            (None, Bound::MaxWaiting) => f.write_str("; try again later"),
-            (None, _) => f.write_str("; its cost never fits"),
+        match (self.retry_after, self.bound, self.unit) {
+            (Some(wait), ..) => write!(f, "; try again in {wait:?}"),
+            (None, Bound::MaxWaiting, _) => f.write_str("; try again later"),
+            (None, _, None) => f.write_str("; its cost never fits"),
+            (None, _, Some(_)) => f.write_str("; so many never fit"),
         }
     }
 }
@@ -96,6 +105,8 @@ pub enum ShapeError<E = Infallible> {
     QueueFull(QueueFull),
     /// The store that keeps the schedule failed, and `on_error` is closed. The service was not called.
     Store(BackendError),
+    /// The shaper does not count a unit of that name. The service was not called.
+    UnknownUnit(UsageError),
     /// The inner service's error, unchanged.
     Inner(E),
 }
@@ -106,7 +117,7 @@ impl<E> ShapeError<E> {
     pub fn into_inner(self) -> Option<E> {
         match self {
             Self::Inner(error) => Some(error),
-            Self::QueueFull(_) | Self::Store(_) => None,
+            Self::QueueFull(_) | Self::Store(_) | Self::UnknownUnit(_) => None,
         }
     }
 
@@ -115,7 +126,7 @@ impl<E> ShapeError<E> {
     pub const fn queue_full(&self) -> Option<&QueueFull> {
         match self {
             Self::QueueFull(full) => Some(full),
-            Self::Store(_) | Self::Inner(_) => None,
+            Self::Store(_) | Self::UnknownUnit(_) | Self::Inner(_) => None,
         }
     }
 }
@@ -127,6 +138,7 @@ impl<E: Into<Box<dyn Error + Send + Sync>>> ShapeError<E> {
         match self {
             Self::QueueFull(full) => full.into(),
             Self::Store(error) => error.into(),
+            Self::UnknownUnit(error) => error.into(),
             Self::Inner(error) => error.into(),
         }
     }
@@ -144,6 +156,7 @@ impl ShapeError {
         match self {
             Self::QueueFull(full) => ShapeError::QueueFull(full),
             Self::Store(error) => ShapeError::Store(error),
+            Self::UnknownUnit(error) => ShapeError::UnknownUnit(error),
             Self::Inner(never) => match never {},
         }
     }
@@ -154,6 +167,7 @@ impl<E: fmt::Display> fmt::Display for ShapeError<E> {
         match self {
             Self::QueueFull(full) => full.fmt(f),
             Self::Store(error) => error.fmt(f),
+            Self::UnknownUnit(error) => error.fmt(f),
             Self::Inner(error) => error.fmt(f),
         }
     }
@@ -164,6 +178,7 @@ impl<E: Error + 'static> Error for ShapeError<E> {
         match self {
             Self::QueueFull(full) => full.source(),
             Self::Store(error) => error.source(),
+            Self::UnknownUnit(error) => error.source(),
             Self::Inner(error) => error.source(),
         }
     }
@@ -178,7 +193,8 @@ mod tests {
     const BOUNDS: [Bound; 3] = [Bound::MaxWait, Bound::Deadline, Bound::MaxWaiting];
 
     fn full(bound: Bound, retry_after: Option<u64>) -> QueueFull {
-        QueueFull { bound, retry_after: retry_after.map(Duration::from_millis), allowed: Duration::from_secs(2) }
+        let allowed = Duration::from_secs(2);
+        QueueFull { bound, retry_after: retry_after.map(Duration::from_millis), allowed, unit: None }
     }
 
     #[test]
@@ -200,6 +216,21 @@ mod tests {
                 "as many calls are waiting as max_waiting allows; try again later",
             ]
         );
+    }
+
+    #[test]
+    fn shape_refusal_names_the_unit_that_needs_the_longest() {
+        let texts = |retry_after| BOUNDS.map(|bound| QueueFull { unit: Some("tokens"), ..full(bound, retry_after) });
+        assert_eq!(
+            texts(None).map(|full| full.to_string()),
+            [
+                "the tokens of the call would wait longer than max_wait, 2s; so many never fit",
+                "the tokens of the call would wait longer than its deadline, 2s; so many never fit",
+                "as many calls are waiting as max_waiting allows; try again later",
+            ]
+        );
+        let wait = "the tokens of the call would wait longer than max_wait, 2s; try again in 1.5s";
+        assert_eq!(texts(Some(1_500))[0].to_string(), wait);
     }
 
     #[test]

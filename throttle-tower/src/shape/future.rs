@@ -122,8 +122,8 @@ where
                     Err(error) => State::Refused { error: Some(Box::new(error)) },
                 },
                 StateProj::Calling { response } => {
-                    let response = ready!(response.poll(cx));
-                    if let (Some(reader), Ok(response)) = (this.reader.take(), &response) {
+                    let mut response = ready!(response.poll(cx));
+                    if let (Some(reader), Ok(response)) = (this.reader.take(), &mut response) {
                         reader.read(response);
                     }
                     return Poll::Ready(response.map_err(ShapeError::Inner));

@@ -150,7 +150,9 @@ where
             Ok(response) => Ok(response.map(|body| ThrottleBody::inner(body, Default::default()))),
             Err(ShapeError::Inner(error)) => Err(error),
             Err(ShapeError::QueueFull(full)) => Ok(full.response().map(ThrottleBody::refusal)),
-            Err(ShapeError::Store(_)) => Ok(refusal(Problem::TemporaryReducedCapacity).map(ThrottleBody::refusal)),
+            Err(ShapeError::Store(_) | ShapeError::UnknownUnit(_)) => {
+                Ok(refusal(Problem::TemporaryReducedCapacity).map(ThrottleBody::refusal))
+            }
         })
     }
 }

@@ -11,7 +11,8 @@ use super::obey_upstream::ObeyUpstream;
 use super::request_fields::RequestFields;
 use super::shaper::Shaper;
 use super::stats::ShapeStats;
-use super::upstream_head::{HeadOf, HttpHead, IgnoreUpstream};
+use super::units::ShapeUsage;
+use super::upstream_head::{HeadOf, HttpHead, IgnoreUpstream, SettleWith};
 use crate::time::FAR;
 
 /// Delays calls through any `tower::Service` so that they stay within an upstream's rate.
@@ -58,8 +59,10 @@ use crate::time::FAR;
 /// * **Dropping** a waiting call gives its slot back if nothing is scheduled behind it. Otherwise its time passes
 ///   unused: the calls behind it have their times already, and moving them all would take more than a constant amount
 ///   of work.
+/// * **Several paces.** A pace may count [other units](crate::shape::ShaperBuilder::by_unit) beside requests, such as
+///   tokens: a call waits for its turn by both, and takes both or none.
 /// * **Memory.** A waiting call takes less than 300 bytes beside the request and the inner service (400 if it [obeys the
-///   upstream](Self::obey_upstream)), and up to [100,000](crate::shape::ShaperBuilder::max_waiting) may wait. It has no
+///   upstream](Self::obey_upstream), 800 if it counts other units), and up to [100,000](crate::shape::ShaperBuilder::max_waiting) may wait. It has no
 ///   task of its own.
 ///
 /// # Type parameters
@@ -138,7 +141,8 @@ impl<Req, B: Backend> ShapeLayer<Req, B> {
     /// by what it states. A call whose response is not read ends nothing: one that was dropped or failed, and one that the
     /// [`shaper`](Self::shaper) has delayed. [`Shaper::reset`] ends the steps of a key.
     ///
-    /// The response itself is passed on unchanged, a 429 too. Pauses hold in this process only. If a pause would make
+    /// The response itself is passed on unchanged, a 429 too. Pauses hold in this process only,
+    /// unless a fleet [shares them](crate::shape::ShaperBuilder::share_pauses). If a pause would make
     /// a new call wait too long, that call is refused; calls that wait already are not.
     ///
     /// Anything that cannot be read is ignored.
@@ -171,6 +175,76 @@ impl<Req, B: Backend, H> ShapeLayer<Req, B, H> {
     /// ```
     pub fn by(self, key: impl Fn(&Req) -> Key + Send + Sync + 'static) -> Self {
         self.with(|fields| fields.key = Some(Arc::new(key)))
+    }
+
+    /// Estimates what a call costs of another unit than requests. The shaper's builder gives that unit [its
+    /// pace](crate::shape::ShaperBuilder::by_unit); a unit without an estimate costs a call nothing. What the call has
+    /// really used is [settled](Self::settle_with) afterwards.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use throttle_tower::shape::Shaper;
+    /// # use throttle_tower::{LeakyBucket, Rate, ShapeLayer};
+    /// // A prompt, and the longest answer that it may get.
+    /// struct Question { prompt: String, max_tokens: u64 }
+    ///
+    /// let requests = LeakyBucket::new(Rate::per_minute(500)).max_wait(Duration::from_secs(60));
+    /// let pace = Shaper::builder(requests).by_unit("tokens", Rate::per_minute(30_000));
+    /// let layer = ShapeLayer::new(pace)?
+    ///     .by_unit("tokens", |question: &Question| question.prompt.len() as u64 / 4 + question.max_tokens)?;
+    /// # Ok::<(), throttle_tower::ConfigError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If the shaper has no pace of that unit, or the unit has an estimate already.
+    pub fn by_unit(
+        self,
+        unit: &str,
+        estimate: impl Fn(&Req) -> u64 + Send + Sync + 'static,
+    ) -> Result<Self, ConfigError> {
+        let schedule = &self.shaper.schedule;
+        let place = schedule.units.as_ref().and_then(|units| units.place(unit)).ok_or_else(|| {
+            ConfigError::new("unit", format_args!("{unit:?}"), schedule.unknown_unit(unit).to_string())
+        })?;
+        if self.fields.estimates.iter().any(|(other, _)| *other == place) {
+            let rule = "each unit has one estimate; remove one of them";
+            return Err(ConfigError::new("unit", format_args!("{unit:?}"), rule));
+        }
+        Ok(self.with(|fields| fields.estimates.push((place, Arc::new(estimate)))))
+    }
+
+    /// Passes each response, with the [`ShapeUsage`] of its call, to a function before the caller gets it. The function
+    /// settles what the call has really used, or puts the `ShapeUsage` where the caller finds it, because the response's
+    /// body says it. It is not called for a call that was not charged by [unit](Self::by_unit). Set
+    /// [`obey_upstream`](Self::obey_upstream) before.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use throttle_tower::shape::{ShapeUsage, Shaper};
+    /// # use throttle_tower::{LeakyBucket, Rate, ShapeLayer};
+    /// # use http::{Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let requests = LeakyBucket::new(Rate::per_minute(500)).max_wait(Duration::from_secs(60));
+    /// let pace = Shaper::builder(requests).by_unit("tokens", Rate::per_minute(30_000));
+    /// let layer = ShapeLayer::new(pace)?
+    ///     .by_unit("tokens", |_: &Request<String>| 1_000)?
+    ///     .obey_upstream()
+    ///     .settle_with(|response: &mut Response<String>, usage| {
+    ///         response.extensions_mut().insert(usage);
+    ///     });
+    /// # let model = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new("four words of text".to_owned())));
+    /// let response = layer.layer(model).oneshot(Request::new("a prompt".to_owned())).await?;
+    /// let usage: &ShapeUsage = response.extensions().get().expect("it was charged by unit");
+    /// usage.settle("tokens", response.body().len() as u64 / 4)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn settle_with<Res>(self, settle: fn(&mut Res, ShapeUsage)) -> ShapeLayer<Req, B, SettleWith<H, Res>> {
+        let Self { shaper, fields, obey, head } = self;
+        ShapeLayer { shaper, fields, obey, head: SettleWith { head, settle } }
     }
 
     /// How many units of the rate a call takes; a call that takes none is not delayed. Defaults to 1.

@@ -3,7 +3,7 @@
 //! Use [`ShapeLayer`] around the client of an API, and [`Shaper`] to pace work that is not a service.
 
 // request ──► request_fields: key, cost, deadline ──► reserve: one decision of the backend
-//                                                        │ refused │ leaves now │ leaves later
+//          of several units: units │                     │ refused │ leaves now │ leaves later
 //                                                        │         │            └► slot: sleeps until its time ─┐
 //                                                        ▼         └────────────────────────────────────────────┤
 //                                                      error                                                    ▼
@@ -21,6 +21,7 @@ mod obey_upstream;
 mod one_key;
 mod pause_queue;
 mod paused_keys;
+mod pauses_known;
 mod pending_reservation;
 mod request_fields;
 mod reserve;
@@ -28,10 +29,12 @@ mod schedule;
 mod schedule_future;
 mod service;
 mod shaper;
+mod shared_pauses;
 mod slot;
 mod slot_charge;
 mod slot_request;
 mod stats;
+mod units;
 mod upstream_head;
 mod waiting;
 mod waiting_permit;
@@ -48,4 +51,5 @@ pub use self::service::Shape;
 pub use self::shaper::Shaper;
 pub use self::slot::{Slot, SlotFuture};
 pub use self::stats::ShapeStats;
-pub use self::upstream_head::{HeadOf, HttpHead, IgnoreUpstream, UpstreamHead};
+pub use self::units::ShapeUsage;
+pub use self::upstream_head::{HeadOf, HttpHead, IgnoreUpstream, SettleWith, UpstreamHead};

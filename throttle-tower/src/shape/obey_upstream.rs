@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use super::pause_queue::Steps;
 use super::schedule::Schedule;
+use super::units::ShapeUsage;
 use super::upstream_head::UpstreamHead;
 use crate::headers::read_upstream::{self, Allowance};
 use crate::jitter;
@@ -34,17 +35,17 @@ impl Default for ObeyUpstream {
 }
 
 /// A response to a call of a key.
-struct Response<'a> {
-    status: StatusCode,
-    headers: &'a HeaderMap,
+pub(super) struct Response<'a> {
+    pub(super) status: StatusCode,
+    pub(super) headers: &'a HeaderMap,
     /// When the call left, and when its response was there.
-    left: Instant,
-    now: Instant,
+    pub(super) left: Instant,
+    pub(super) now: Instant,
 }
 
 impl ObeyUpstream {
     /// Pauses or slows down a key as a response asks.
-    fn apply<B: Backend>(self, schedule: &Schedule<B>, key: &Key, response: &Response<'_>) {
+    pub(super) fn apply<B: Backend>(self, schedule: &Arc<Schedule<B>>, key: &Key, response: &Response<'_>) {
         let Response { status, headers, left, now } = *response;
         let allowance = read_upstream::allowance(headers, wall_micros);
         let used_up = allowance.filter(|allowance| allowance.remaining == 0).map(|allowance| allowance.within);
@@ -55,7 +56,7 @@ impl ObeyUpstream {
                 None => {
                     let length = |doubled: Duration| self.lengthen(doubled.min(self.longest));
                     let until = schedule.backoff.refused(key, [left, now], time_for(schedule.rate, 1), length);
-                    schedule.paused_keys.pause(key, now, until);
+                    schedule.pause(key, now, until);
                 }
             }
         } else {
@@ -76,9 +77,9 @@ impl ObeyUpstream {
 
     /// For as long as was announced. A longer wait than the longest pause is kept in steps: after each step one call
     /// leaves, to see whether the upstream still refuses.
-    fn pause<B: Backend>(self, schedule: &Schedule<B>, key: &Key, response: &Response<'_>, announced: Duration) {
+    fn pause<B: Backend>(self, schedule: &Arc<Schedule<B>>, key: &Key, response: &Response<'_>, announced: Duration) {
         let now = response.now;
-        schedule.paused_keys.pause(key, now, now + self.lengthen(announced.min(self.longest)));
+        schedule.pause(key, now, now + self.lengthen(announced.min(self.longest)));
         let steps = (announced > self.longest && !self.longest.is_zero()).then(|| {
             let until = now + self.lengthen(announced.min(LONGEST_ANNOUNCEMENT));
             Steps { announced_at: now, until, length: self.longest }
@@ -104,16 +105,21 @@ pub(super) struct ResponseReader<B: Backend, H> {
     pub(super) head: H,
     /// When the call left.
     pub(super) left: Instant,
+    /// Of a call of several units.
+    pub(super) usage: Option<ShapeUsage>,
 }
 
 impl<B: Backend, H> ResponseReader<B, H> {
-    pub(super) fn read<Res>(&self, response: &Res)
+    pub(super) fn read<Res>(&self, response: &mut Res)
     where
         H: UpstreamHead<Res>,
     {
         if let Some((status, headers)) = self.head.head(response) {
             let response = Response { status, headers, left: self.left, now: Instant::now() };
             self.obey.apply(&self.schedule, &self.key, &response);
+        }
+        if let Some(usage) = &self.usage {
+            self.head.settle(response, usage);
         }
     }
 }

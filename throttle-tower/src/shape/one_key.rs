@@ -57,6 +57,12 @@ impl OneKey {
         lock(&self.state).schedule.give_back(now, departure);
     }
 
+    /// Gives back the last units of a departure.
+    pub(super) fn shorten(&self, departure: &mut Departure, units: u64) {
+        let now = self.clock.now();
+        lock(&self.state).schedule.shorten(now, departure, units);
+    }
+
     /// How long until the schedule equals an unused one.
     pub(super) fn reset_after(&self) -> Duration {
         let now = self.clock.now();

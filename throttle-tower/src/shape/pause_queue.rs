@@ -3,7 +3,7 @@ use std::time::Duration;
 use smallvec::{SmallVec, smallvec};
 use tokio::time::Instant;
 
-use crate::time::FAR;
+use crate::time::{FAR, micros};
 
 /// The calls of one key that leave later than their slots say: after a pause, or slowed down.
 ///
@@ -27,6 +27,8 @@ pub(super) struct PauseQueue {
     /// Until then units leave `slow_spacing` apart, and afterwards `spacing`.
     slow_until: Instant,
     slow_spacing: Duration,
+    /// Until then each call counts as units that take so long, where units are time.
+    call_spacing: Duration,
     /// One unit at the shaper's rate.
     spacing: Duration,
 }
@@ -43,6 +45,8 @@ pub(super) struct Steps {
 pub(super) struct QueuePosition {
     pub(super) at: Instant,
     pub(super) unit: u64,
+    /// How many units it has.
+    pub(super) units: u64,
     /// The queue's number.
     pub(super) queue: u64,
 }
@@ -73,6 +77,7 @@ impl PauseQueue {
             steps: None,
             slow_until: now,
             slow_spacing: spacing,
+            call_spacing: Duration::ZERO,
             spacing,
         }
     }
@@ -107,6 +112,11 @@ impl PauseQueue {
         let last = self.time(first.saturating_add(units - 1));
         let last = self.steps_left(now).map_or(last, |steps| last.max(self.time_in_steps(steps, first, now)));
         last.saturating_duration_since(now).max(delay)
+    }
+
+    /// How many units a call of `units` counts as that joins now.
+    pub(super) fn units_of_call(&self, units: u64, now: Instant) -> u64 {
+        if self.slow_until > now { units.max(micros(self.call_spacing)) } else { units }
     }
 
     /// Joins the end of the queue. Returns the first of the units.
@@ -207,6 +217,19 @@ impl PauseQueue {
             let until = if spacing <= self.spacing { now } else { until };
             self.restretch(self.first_free, self.time(self.first_free), until);
         }
+    }
+
+    /// Before `until`, calls that join later leave `spacing` apart at least, if that is slower than the `usual` one.
+    /// For units of a microsecond each.
+    pub(super) fn slow_calls(&mut self, spacing: Duration, usual: Duration, until: Instant, now: Instant) {
+        self.slow_until = match (self.slow_until > now, spacing <= usual) {
+            (false, true) => return,
+            (false, false) => until,
+            (true, _) if spacing >= self.call_spacing => until.max(self.slow_until),
+            (true, true) => now,
+            (true, false) => until,
+        };
+        self.call_spacing = spacing;
     }
 
     /// Replaces the stretches from one unit on.

@@ -19,6 +19,8 @@ pub(super) struct PausedKeys {
     rate: Rate,
     /// A call that leaves later than this delays the calls behind it; `None` if lateness delays none.
     tolerance: Option<Duration>,
+    /// How long a call takes at least, if units are not calls but microseconds.
+    call: Option<Duration>,
     /// The number of keys, so that calls take no lock while no key is paused.
     count: AtomicUsize,
     queues: Mutex<Queues>,
@@ -35,7 +37,12 @@ struct Queues {
 
 impl PausedKeys {
     pub(super) fn new(rate: Rate, tolerance: Option<Duration>) -> Self {
-        Self { rate, tolerance, count: AtomicUsize::new(0), queues: Mutex::default() }
+        Self { rate, tolerance, call: None, count: AtomicUsize::new(0), queues: Mutex::default() }
+    }
+
+    /// Units are microseconds, and a call takes at least so many.
+    pub(super) fn counting_time(self, call: Option<Duration>) -> Self {
+        Self { call, ..self }
     }
 
     #[inline]
@@ -55,14 +62,20 @@ impl PausedKeys {
         }
     }
 
-    /// Before `until`, units of this key leave `spacing` apart, or at the rate if that is slower.
+    /// Before `until`, units of this key leave `spacing` apart, or at the rate if that is slower. Where units are time,
+    /// calls do.
     pub(super) fn slow(&self, key: &Key, now: Instant, spacing: Duration, until: Instant) {
-        if spacing > time_for(self.rate, 1) {
-            self.change(key, now, |queue| queue.slow(spacing, until, now));
+        let usual = self.call.unwrap_or_else(|| time_for(self.rate, 1));
+        let slow = |queue: &mut PauseQueue| match self.call {
+            Some(_) => queue.slow_calls(spacing, usual, until, now),
+            None => queue.slow(spacing, until, now),
+        };
+        if spacing > usual {
+            self.change(key, now, slow);
         } else if !self.is_empty()
             && let Some(queue) = self.lock().by_key.get_mut(key)
         {
-            queue.slow(spacing, until, now);
+            slow(queue);
         }
     }
 
@@ -107,9 +120,9 @@ impl PausedKeys {
     }
 
     /// Gives back the position of a call that was dropped.
-    pub(super) fn give_back(&self, key: &Key, cost: u64, position: QueuePosition) {
+    pub(super) fn give_back(&self, key: &Key, position: QueuePosition) {
         if let Some(queue) = self.lock().by_key.get_mut(key).filter(|queue| queue.number == position.queue) {
-            queue.give_back(position.unit, cost);
+            queue.give_back(position.unit, position.units);
         }
     }
 
@@ -138,11 +151,17 @@ impl PausedKeys {
             return Ok(());
         }
         let position = position.filter(|position| position.queue == queue.number);
-        let unit = position.map_or_else(|| queue.join(cost, now), |position| position.unit);
+        let (unit, units) = match position {
+            Some(position) => (position.unit, position.units),
+            None => {
+                let units = queue.units_of_call(cost, now);
+                (queue.join(units, now), units)
+            }
+        };
         match queue.time(unit) {
-            at if at > now => Err(QueuePosition { at, unit, queue: queue.number }),
+            at if at > now => Err(QueuePosition { at, unit, units, queue: queue.number }),
             _ => {
-                queue.leave(unit, cost);
+                queue.leave(unit, units);
                 if is_late && position.is_some() {
                     queue.delay_all(late);
                 }
@@ -281,7 +300,7 @@ mod tests {
         assert!(paused_keys.is_empty());
         paused_keys.pause(&key, start, start + ms(1_000));
         assert_eq!(join().at, start + ms(1_000));
-        paused_keys.give_back(&key, 1, former);
+        paused_keys.give_back(&key, former);
         assert_eq!(join().at, start + ms(1_100));
     }
 

@@ -4,12 +4,15 @@ use std::time::Duration;
 use throttle_core::{Cost, Key};
 
 use super::slot_request::SlotRequest;
+use super::units::{UnitCosts, Units};
 
 /// Reads the key, the cost and the deadline of a call from its request.
 pub(super) struct RequestFields<Req> {
     pub(super) key: Option<Arc<KeyOf<Req>>>,
     pub(super) cost: Option<Arc<CostOf<Req>>>,
     pub(super) deadline: Option<Arc<DeadlineOf<Req>>>,
+    /// The estimates of other units, each with its unit's place.
+    pub(super) estimates: Vec<(usize, Arc<CostOf<Req>>)>,
 }
 
 type KeyOf<Req> = dyn Fn(&Req) -> Key + Send + Sync;
@@ -28,16 +31,31 @@ impl<Req> RequestFields<Req> {
         let deadline = self.deadline.as_ref().and_then(|deadline| deadline(request));
         Some(SlotRequest { key, cost, deadline, always_slot: false })
     }
+
+    /// As [`read`](Self::read), in several units.
+    pub(super) fn read_units(&self, request: &Req, units: &Units) -> Option<(Key, UnitCosts, Option<Duration>)> {
+        let mut costs = UnitCosts::none(units.count());
+        costs.requests = self.cost.as_ref().map_or(1, |cost| cost(request));
+        for (place, estimate) in &self.estimates {
+            costs.units[*place] = estimate(request);
+        }
+        if costs.is_zero() {
+            return None;
+        }
+        let key = self.key.as_ref().map_or(Key::CONSTANT, |key| key(request));
+        Some((key, costs, self.deadline.as_ref().and_then(|deadline| deadline(request))))
+    }
 }
 
 impl<Req> Default for RequestFields<Req> {
     fn default() -> Self {
-        Self { key: None, cost: None, deadline: None }
+        Self { key: None, cost: None, deadline: None, estimates: Vec::new() }
     }
 }
 
 impl<Req> Clone for RequestFields<Req> {
     fn clone(&self) -> Self {
-        Self { key: self.key.clone(), cost: self.cost.clone(), deadline: self.deadline.clone() }
+        let Self { key, cost, deadline, estimates } = self;
+        Self { key: key.clone(), cost: cost.clone(), deadline: deadline.clone(), estimates: estimates.clone() }
     }
 }

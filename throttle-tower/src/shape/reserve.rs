@@ -58,7 +58,11 @@ impl<B: Backend> Schedule<B> {
     fn reserve_at_backend(self: &Arc<Self>, request: &SlotRequest) -> Option<Reserved<B>> {
         let calls = [Call::new(request.key.clone(), request.cost)];
         let decision = self.backend.decide_at_once(&self.prepared, &calls)?;
-        Some(self.count(self.conclude(&decision, &calls, request, None)))
+        let reserved = self.count(self.conclude(&decision, &calls, request, None));
+        if matches!(reserved, Ok(Reservation::LeaveNow)) {
+            self.look_for_pauses(&request.key);
+        }
+        Some(reserved)
     }
 
     /// How long until the schedule equals an unused one.
@@ -156,7 +160,7 @@ impl<B: Backend> Schedule<B> {
     }
 
     fn exceeds_max_wait(&self, retry_after: Option<Duration>) -> ShapeError {
-        QueueFull { bound: Bound::MaxWait, retry_after, allowed: self.max_wait }.into()
+        QueueFull { bound: Bound::MaxWait, retry_after, allowed: self.max_wait, unit: None }.into()
     }
 
     /// Makes a slot of what was reserved. If that would leave too late because of a pause, or if too many calls wait
@@ -208,12 +212,15 @@ impl<B: Backend> Schedule<B> {
             return Ok(());
         }
         let retry_after = (self.tail(request) <= allowed).then(|| finish - allowed);
-        Err(QueueFull { bound, retry_after, allowed })
+        Err(QueueFull { bound, retry_after, allowed, unit: None })
     }
 
     /// The time from the first unit of a call to its last.
     fn tail(&self, request: &SlotRequest) -> Duration {
-        time_for(self.rate, request.cost.get() - 1)
+        match &self.units {
+            None => time_for(self.rate, request.cost.get() - 1),
+            Some(units) => units.tail(request.cost.get()),
+        }
     }
 
     /// The call's own deadline, where it is tighter than the bucket's longest wait.
@@ -233,4 +240,5 @@ impl<B: Backend> Schedule<B> {
     }
 }
 
-const TOO_MANY: QueueFull = QueueFull { bound: Bound::MaxWaiting, retry_after: None, allowed: Duration::ZERO };
+const TOO_MANY: QueueFull =
+    QueueFull { bound: Bound::MaxWaiting, retry_after: None, allowed: Duration::ZERO, unit: None };

@@ -7,8 +7,10 @@ use throttle_core::{Backend, Key, LocalShare, Rate};
 use super::backoff::Backoff;
 use super::one_key::OneKey;
 use super::paused_keys::PausedKeys;
+use super::shared_pauses::SharedPauses;
 use super::slot_charge::SlotCharge;
 use super::stats::Counters;
+use super::units::Units;
 use crate::limit::OnError;
 use crate::usage::{Background, Settling};
 
@@ -21,7 +23,10 @@ pub(super) struct Schedule<B: Backend> {
     /// Decides in this process while the store fails, if the shaper is configured so.
     pub(super) share: Option<LocalShare>,
     pub(super) on_error: OnError,
+    /// Of requests.
     pub(super) rate: Rate,
+    /// The other units that are paced, if there are any. The schedule then counts time.
+    pub(super) units: Option<Units>,
     pub(super) max_wait: Duration,
     pub(super) max_waiting: usize,
     pub(super) counters: Counters,
@@ -29,6 +34,8 @@ pub(super) struct Schedule<B: Backend> {
     pub(super) background: Background,
     pub(super) paused_keys: PausedKeys,
     pub(super) backoff: Backoff,
+    /// What a fleet keeps together of its pauses, if it does.
+    pub(super) shared_pauses: Option<SharedPauses<B>>,
 }
 
 impl<B: Backend> Schedule<B> {
@@ -41,17 +48,22 @@ impl<B: Backend> Schedule<B> {
     /// Gives back a slot that no call will use. The schedule closes up if nothing was scheduled behind it.
     pub(super) fn give_back(&self, charge: SlotCharge) {
         match charge {
-            SlotCharge::Item(item) => {
-                let receipt = Receipt::from(item).actual(0);
-                let (backend, prepared, share) = (&self.backend, &self.prepared, self.share.as_ref());
-                self.background.settle(Settling { backend, prepared, share, receipt }, None, || ());
-            }
+            SlotCharge::Item(item) => self.settle(Receipt::from(item).actual(0)),
             SlotCharge::OneKey(departure) => {
                 if let Some(one_key) = &self.one_key {
                     one_key.give_back(departure);
                 }
             }
+            SlotCharge::Units(turn) => {
+                let charge = self.units.as_ref().and_then(|units| units.accounts.release(&turn));
+                charge.into_iter().for_each(|charge| self.give_back(charge));
+            }
             SlotCharge::Nothing { .. } => {}
         }
+    }
+
+    pub(super) fn settle(&self, receipt: Receipt) {
+        let (backend, prepared, share) = (&self.backend, &self.prepared, self.share.as_ref());
+        self.background.settle(Settling { backend, prepared, share, receipt }, None, || ());
     }
 }

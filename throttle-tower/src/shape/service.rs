@@ -14,6 +14,7 @@ use super::future::ShapeFuture;
 use super::layer::ShapeLayer;
 use super::obey_upstream::ResponseReader;
 use super::reserve::Reservation;
+use super::units::{Reserving, ShapeUsage};
 use super::upstream_head::{IgnoreUpstream, UpstreamHead};
 use crate::inner_service::inner_service_accessors;
 
@@ -67,6 +68,9 @@ where
     }
 
     fn call(&mut self, request: Req) -> Self::Future {
+        if self.layer.shaper.schedule.units.is_some() {
+            return self.call_by_units(request);
+        }
         let Some(wanted) = self.layer.fields.read(&request) else {
             return ShapeFuture::calling(self.inner.call(request), None);
         };
@@ -74,13 +78,43 @@ where
         let schedule = &shaper.schedule;
         let reader = H::LOOKS.then(|| {
             let (schedule, key, head) = (Arc::clone(schedule), wanted.key.clone(), head.clone());
-            Box::new(ResponseReader { schedule, key, obey: *obey, head, left: Instant::now() })
+            Box::new(ResponseReader { schedule, key, obey: *obey, head, left: Instant::now(), usage: None })
         });
         match schedule.reserve_at_once(&wanted) {
             Some(Ok(Reservation::LeaveNow)) => ShapeFuture::calling(self.inner.call(request), reader),
             Some(Ok(Reservation::Wait(slot))) => ShapeFuture::waiting(slot, self.take_ready(), request, reader),
             Some(Err(refused)) => ShapeFuture::refused(refused),
             None => ShapeFuture::waiting(schedule.reserve(wanted), self.take_ready(), request, reader),
+        }
+    }
+}
+
+impl<S, Req, B, H> Shape<S, Req, B, H>
+where
+    S: Service<Req> + Clone,
+    B: Backend,
+    H: UpstreamHead<S::Response>,
+{
+    #[inline(never)]
+    fn call_by_units(&mut self, request: Req) -> ShapeFuture<S, Req, B, H> {
+        let ShapeLayer { shaper, fields, obey, head } = &self.layer;
+        let schedule = &shaper.schedule;
+        let wanted = schedule.units.as_ref().and_then(|units| Some((units, fields.read_units(&request, units)?)));
+        let Some((units, (key, costs, deadline))) = wanted else {
+            return ShapeFuture::calling(self.inner.call(request), None);
+        };
+        let reader = H::LOOKS.then(|| {
+            let usage = Some(ShapeUsage::new(schedule, key.clone(), costs.units.clone()));
+            let (schedule, key, head) = (Arc::clone(schedule), key.clone(), head.clone());
+            Box::new(ResponseReader { schedule, key, obey: *obey, head, left: Instant::now(), usage })
+        });
+        match schedule.reserve_units(units, key, &costs, deadline) {
+            Reserving::Done(Ok(Reservation::LeaveNow)) => ShapeFuture::calling(self.inner.call(request), reader),
+            Reserving::Done(Ok(Reservation::Wait(slot))) => {
+                ShapeFuture::waiting(slot, self.take_ready(), request, reader)
+            }
+            Reserving::Done(Err(refused)) => ShapeFuture::refused(refused),
+            Reserving::Pending(reserving) => ShapeFuture::waiting(reserving, self.take_ready(), request, reader),
         }
     }
 }

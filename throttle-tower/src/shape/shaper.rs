@@ -2,11 +2,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::{HeaderMap, StatusCode};
 use throttle_core::{Backend, BackendError, Cost, Key, MemoryBackend, Rate};
 use tokio::time::Instant;
 
 use super::clock::TokioClock;
 use super::error::ShapeError;
+use super::obey_upstream::{ObeyUpstream, Response};
 use super::one_key::OneKey;
 use super::reserve::Reservation;
 use super::schedule::Schedule;
@@ -14,9 +16,11 @@ use super::schedule_future::ScheduleFuture;
 use super::slot::Slot;
 use super::slot_request::SlotRequest;
 use super::stats::ShapeStats;
+use super::units::{Reserving, ShapeUsage, UnitCosts, Units};
 #[cfg(feature = "metrics")]
 use crate::observe::metrics::ShapeMetrics;
 use crate::time::FAR;
+use crate::usage::UsageError;
 
 /// A steady pace without a service: for queue workers, cron jobs, batch runs.
 ///
@@ -59,7 +63,7 @@ impl<B: Backend> Shaper<B> {
     ///
     /// If the future is dropped while the store decides, the slot that the store assigns is given back.
     pub async fn reserve(&self, key: impl Into<Key>, cost: u64) -> Result<Slot<B>, ShapeError> {
-        let request = slot_request(key.into(), cost, true);
+        let request = self.slot_request(key.into(), cost, true);
         let reserved = match self.schedule.reserve_at_once(&request) {
             Some(reserved) => reserved,
             None => self.schedule.reserve(request).await,
@@ -85,19 +89,100 @@ impl<B: Backend> Shaper<B> {
     /// The future panics when it has to wait outside of a tokio runtime that has its timers enabled.
     #[inline]
     pub fn schedule(&self, key: impl Into<Key>, cost: u64) -> ScheduleFuture<'_, B> {
-        ScheduleFuture::new(&self.schedule, slot_request(key.into(), cost, false))
+        ScheduleFuture::new(&self.schedule, self.slot_request(key.into(), cost, false))
+    }
+
+    /// Reserves a slot for `cost` requests (0 counts as 1) and for other units, and waits for its time. A unit that is
+    /// not among `units` costs nothing. What the call has used in the end is settled with the [`ShapeUsage`].
+    ///
+    /// ```
+    /// # use throttle_tower::shape::Shaper;
+    /// # use throttle_tower::{LeakyBucket, Rate};
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let requests = LeakyBucket::new(Rate::per_minute(500));
+    /// let model = Shaper::builder(requests).by_unit("tokens", Rate::per_minute(30_000)).build()?;
+    /// let usage = model.schedule_units("gpt", 1, &[("tokens", 1_200)]).await?;
+    /// // make the call, and read from its response what it has used
+    /// usage.settle("tokens", 317)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`reserve`](Self::reserve), before any waiting, and if the shaper has no pace of one of the units.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped before it is ready, its slot is given back, in all units.
+    ///
+    /// # Panics
+    ///
+    /// As the future of [`schedule`](Self::schedule).
+    pub async fn schedule_units(
+        &self,
+        key: impl Into<Key>,
+        cost: u64,
+        units: &[(&str, u64)],
+    ) -> Result<ShapeUsage, ShapeError> {
+        let key = key.into();
+        let costs = self.unit_costs(cost, units).map_err(ShapeError::UnknownUnit)?;
+        let usage = ShapeUsage::new(&self.schedule, key.clone(), costs.units.clone());
+        let reserved = match &self.schedule.units {
+            Some(paces) => match self.schedule.reserve_units(paces, key, &costs, None) {
+                Reserving::Done(reserved) => reserved,
+                Reserving::Pending(reservation) => reservation.await,
+            },
+            None => {
+                self.schedule(key, cost).await?;
+                return Ok(usage);
+            }
+        };
+        if let Reservation::Wait(slot) = reserved? {
+            slot.await;
+        }
+        Ok(usage)
+    }
+
+    fn unit_costs(&self, requests: u64, units: &[(&str, u64)]) -> Result<UnitCosts, UsageError> {
+        let paces = self.schedule.units.as_ref();
+        let mut costs = UnitCosts::none(paces.map_or(0, Units::count));
+        costs.requests = requests.max(1);
+        for (unit, count) in units {
+            let place = paces.and_then(|paces| paces.place(unit));
+            let place = place.ok_or_else(|| self.schedule.unknown_unit(unit))?;
+            costs.units[place] = costs.units[place].saturating_add(*count);
+        }
+        Ok(costs)
+    }
+
+    #[inline]
+    fn slot_request(&self, key: Key, cost: u64, always_slot: bool) -> SlotRequest {
+        let cost = match &self.schedule.units {
+            None => Cost::at_least_one(cost),
+            Some(units) => units.cost_of_requests(cost.max(1)),
+        };
+        SlotRequest { key, cost, deadline: None, always_slot }
     }
 
     /// Forgets the schedule of `key`, and its pauses: the next call leaves at once. Calls that wait already keep their
-    /// times.
+    /// times. Other processes of a fleet keep [shared pauses](super::ShaperBuilder::share_pauses) of which they have
+    /// heard.
     ///
     /// # Errors
     ///
     /// If the store fails.
     pub async fn reset(&self, key: impl Into<Key>) -> Result<(), BackendError> {
         let key = key.into();
+        if let Some(shared) = &self.schedule.shared_pauses {
+            shared.forget(&self.schedule.backend, &key).await?;
+        }
         self.schedule.paused_keys.forget(&key);
         self.schedule.backoff.forget(&key);
+        if let Some(units) = &self.schedule.units {
+            units.accounts.forget(&key);
+        }
         if let Some(one_key) = self.schedule.one_key(&key) {
             one_key.reset();
             return Ok(());
@@ -109,7 +194,8 @@ impl<B: Backend> Shaper<B> {
     }
 
     /// Pauses `key`: no call of it leaves for so long, not even one that waits already. Afterwards the calls leave in
-    /// their order, at the pace. A pause holds in this process only.
+    /// their order, at the pace. A pause holds in this process, and in others if they [share
+    /// pauses](super::ShaperBuilder::share_pauses).
     ///
     /// ```
     /// use std::time::Duration;
@@ -129,7 +215,35 @@ impl<B: Backend> Shaper<B> {
     pub fn pause(&self, key: impl Into<Key>, pause: Duration) {
         let now = Instant::now();
         let until = now.checked_add(pause).unwrap_or_else(|| now + FAR);
-        self.schedule.paused_keys.pause(&key.into(), now, until);
+        self.schedule.pause(&key.into(), now, until);
+    }
+
+    /// Obeys what an upstream has said in its response to a call of `key` that left at that instant, as
+    /// [`ShapeLayer::obey_upstream`](crate::ShapeLayer::obey_upstream) does: for clients that are no services. No pause
+    /// is longer than a minute; a longer wait is kept in steps of that length.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use throttle_tower::shape::Shaper;
+    /// use throttle_tower::{LeakyBucket, Rate};
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let call = async || http::Response::builder().status(429).header("retry-after", "30").body(());
+    /// let shaper = Shaper::new(LeakyBucket::new(Rate::per_second(10)).max_wait(Duration::from_secs(60)))?;
+    /// shaper.schedule("api.example", 1).await?;
+    /// let left = tokio::time::Instant::now();
+    /// let response = call().await?;
+    /// shaper.obey("api.example", left, response.status(), response.headers());
+    ///
+    /// shaper.schedule("api.example", 1).await?;
+    /// assert!(left.elapsed() >= Duration::from_secs(30));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn obey(&self, key: impl Into<Key>, left: Instant, status: StatusCode, headers: &HeaderMap) {
+        let response = Response { status, headers, left, now: Instant::now() };
+        ObeyUpstream::default().apply(&self.schedule, &key.into(), &response);
     }
 
     /// What the shaper has done so far, and how many calls wait now: in this process, of all keys together.
@@ -146,7 +260,7 @@ impl<B: Backend> Shaper<B> {
         self.schedule.counters.report_metrics(metrics);
     }
 
-    /// The pace of the shaper, [headroom](super::ShaperBuilder::headroom) included.
+    /// The pace of the shaper, of requests, [headroom](super::ShaperBuilder::headroom) included.
     #[must_use]
     pub fn rate(&self) -> Rate {
         self.schedule.rate
@@ -166,9 +280,4 @@ impl<B: Backend> fmt::Debug for Shaper<B> {
             .field("stats", &self.stats())
             .finish_non_exhaustive()
     }
-}
-
-#[inline]
-fn slot_request(key: Key, cost: u64, always_slot: bool) -> SlotRequest {
-    SlotRequest { key, cost: Cost::at_least_one(cost), deadline: None, always_slot }
 }

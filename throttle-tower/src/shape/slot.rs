@@ -1,6 +1,7 @@
 use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use super::clock::TokioClock;
 use super::pause_queue::QueuePosition;
 use super::slot_charge::SlotCharge;
+use super::units::{Accounts, Turn};
 use super::waiting_permit::WaitingPermit;
 
 /// A reserved place in the schedule. Await it, then make the call.
@@ -49,6 +51,14 @@ impl<B: Backend> Slot<B> {
         Self { permit, charge: Some(charge), departs, position: None }
     }
 
+    /// The slot is that of a call of several units.
+    pub(super) fn count_by_units(&mut self, accounts: &Accounts, turn: Arc<Turn>) {
+        if let Some(charge) = self.charge.take() {
+            accounts.enter(&turn, charge, self.departs);
+            self.charge = Some(SlotCharge::Units(turn));
+        }
+    }
+
     /// How long from now until the call may leave. A pause of its key may lengthen that.
     #[must_use]
     pub fn delay(&self) -> Duration {
@@ -62,8 +72,12 @@ impl<B: Backend> Slot<B> {
         let position = self.position.as_deref().copied();
         match schedule.paused_keys.leave(charge.key(), charge.cost(), self.departs, position, Instant::now()) {
             Ok(()) => {
-                self.charge = None;
+                if let SlotCharge::Units(turn) = charge {
+                    turn.leave();
+                }
                 schedule.counters.sent();
+                schedule.look_for_pauses(charge.key());
+                self.charge = None;
                 true
             }
             Err(position) => {
@@ -79,7 +93,7 @@ impl<B: Backend> Drop for Slot<B> {
         let Some(charge) = self.charge.take() else { return };
         let schedule = self.permit.schedule();
         if let Some(position) = &self.position {
-            schedule.paused_keys.give_back(charge.key(), charge.cost(), **position);
+            schedule.paused_keys.give_back(charge.key(), **position);
         }
         schedule.give_back(charge);
         schedule.counters.cancelled();

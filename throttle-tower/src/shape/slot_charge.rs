@@ -1,8 +1,11 @@
+use std::sync::Arc;
+
 use throttle_core::Key;
 use throttle_core::algorithm::Departure;
 use throttle_core::backend::ReceiptItem;
 
 use super::slot_request::SlotRequest;
+use super::units::Turn;
 
 /// What the schedule charged for a slot.
 pub(super) enum SlotCharge {
@@ -10,6 +13,8 @@ pub(super) enum SlotCharge {
     Item(ReceiptItem),
     /// A charge of the constant key where the backend does not keep it.
     OneKey(Departure),
+    /// A charge for several units, which one of the others is part of.
+    Units(Arc<Turn>),
     /// Nothing, because the store failed and is left open then.
     Nothing { key: Key, cost: u64 },
 }
@@ -24,15 +29,17 @@ impl SlotCharge {
         match self {
             Self::Item(item) => item.key(),
             Self::OneKey(_) => &CONSTANT,
+            Self::Units(turn) => turn.key(),
             Self::Nothing { key, .. } => key,
         }
     }
 
-    /// The call's units.
+    /// The call's units of the schedule.
     pub(super) fn cost(&self) -> u64 {
         match self {
             Self::Item(item) => item.taken(),
             Self::OneKey(departure) => departure.cost(),
+            Self::Units(turn) => turn.cost(),
             Self::Nothing { cost, .. } => *cost,
         }
     }

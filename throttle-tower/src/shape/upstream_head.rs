@@ -2,6 +2,8 @@ use std::fmt;
 
 use http::{HeaderMap, Response, StatusCode};
 
+use super::units::ShapeUsage;
+
 /// Finds the status and the headers of a response, so that a shaper can obey the upstream's limits.
 ///
 /// [`IgnoreUpstream`] by default; [`HttpHead`] after [`obey_upstream`](crate::ShapeLayer::obey_upstream), [`HeadOf`]
@@ -54,6 +56,12 @@ pub trait UpstreamHead<Res>: Clone {
 
     /// The response's status and headers, or `None` if the upstream's limits cannot be read from it.
     fn head<'a>(&self, response: &'a Res) -> Option<(StatusCode, &'a HeaderMap)>;
+
+    /// Settles what a call has used that was charged [by unit](crate::ShapeLayer::by_unit), or hands the means over with
+    /// the response. Called after [`head`](Self::head). Defaults to neither.
+    fn settle(&self, response: &mut Res, usage: &ShapeUsage) {
+        let _ = (response, usage);
+    }
 }
 
 /// Reads nothing: responses may be of any type.
@@ -126,6 +134,48 @@ impl<Res> Copy for HeadOf<Res> {}
 impl<Res> fmt::Debug for HeadOf<Res> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("HeadOf")
+    }
+}
+
+/// Reads the head as `H` does, and settles what a call has used; see
+/// [`settle_with`](crate::ShapeLayer::settle_with).
+///
+/// ```
+/// use throttle_tower::shape::{IgnoreUpstream, SettleWith, Shaper, TokioClock};
+/// use throttle_tower::{LeakyBucket, MemoryBackend, Rate, ShapeLayer};
+///
+/// type Layer = ShapeLayer<u64, MemoryBackend<TokioClock>, SettleWith<IgnoreUpstream, u64>>;
+/// let pace = Shaper::builder(LeakyBucket::new(Rate::per_second(5))).by_unit("bytes", Rate::per_second(1_000));
+/// let layer: Layer = ShapeLayer::new(pace)?
+///     .by_unit("bytes", |request| *request)?
+///     .settle_with(|response: &mut u64, usage| usage.settle("bytes", *response).expect("it is settled here only"));
+/// # Ok::<(), throttle_tower::ConfigError>(())
+/// ```
+pub struct SettleWith<H, Res> {
+    pub(super) head: H,
+    pub(super) settle: fn(&mut Res, ShapeUsage),
+}
+
+impl<Res, H: UpstreamHead<Res>> UpstreamHead<Res> for SettleWith<H, Res> {
+    fn head<'a>(&self, response: &'a Res) -> Option<(StatusCode, &'a HeaderMap)> {
+        self.head.head(response)
+    }
+
+    fn settle(&self, response: &mut Res, usage: &ShapeUsage) {
+        self.head.settle(response, usage);
+        (self.settle)(response, usage.clone());
+    }
+}
+
+impl<Res, H: Clone> Clone for SettleWith<H, Res> {
+    fn clone(&self) -> Self {
+        Self { head: self.head.clone(), settle: self.settle }
+    }
+}
+
+impl<Res, H: fmt::Debug> fmt::Debug for SettleWith<H, Res> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("SettleWith").field(&self.head).finish()
     }
 }
 

@@ -23,7 +23,7 @@ impl<B: Backend> WaitingPermit<B> {
         })
     }
 
-    pub(super) fn schedule(&self) -> &Schedule<B> {
+    pub(super) fn schedule(&self) -> &Arc<Schedule<B>> {
         &self.schedule
     }
 }

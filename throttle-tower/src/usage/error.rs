@@ -21,6 +21,13 @@ pub enum UsageError {
         /// The names of the limits that are settled later.
         known: Vec<String>,
     },
+    /// A [shaper](crate::shape::ShaperBuilder::by_unit) does not count a unit of that name.
+    UnknownUnit {
+        /// The unknown name.
+        name: String,
+        /// The units that it counts beside requests.
+        known: Vec<String>,
+    },
     /// The charge is final: it was settled before, a refund rule applied, or the response has ended.
     Settled {
         /// The limit's name; after a call that changes all limits, the names of all.
@@ -33,6 +40,12 @@ impl fmt::Display for UsageError {
         match self {
             Self::UnknownPolicy { name, known } => {
                 write!(f, "no limit named {name:?} is settled later; those that are: {}", known.join(", "))
+            }
+            Self::UnknownUnit { name, known } if known.is_empty() => {
+                write!(f, "no unit named {name:?} is paced, but requests only; add .by_unit(…) to the shaper's builder")
+            }
+            Self::UnknownUnit { name, known } => {
+                write!(f, "no unit named {name:?} is paced; those that are, beside requests: {}", known.join(", "))
             }
             Self::Settled { name } => write!(f, "the usage of {name:?} is final already"),
         }
@@ -50,6 +63,11 @@ mod tests {
         let known = vec!["tokens".to_owned(), "month".to_owned()];
         let unknown = UsageError::UnknownPolicy { name: "a\"b".to_owned(), known };
         assert_eq!(unknown.to_string(), r#"no limit named "a\"b" is settled later; those that are: tokens, month"#);
+        let unit = |known| UsageError::UnknownUnit { name: "token".to_owned(), known };
+        let text = "no unit named \"token\" is paced; those that are, beside requests: tokens";
+        assert_eq!(unit(vec!["tokens".to_owned()]).to_string(), text);
+        let text = "no unit named \"token\" is paced, but requests only; add .by_unit(…) to the shaper's builder";
+        assert_eq!(unit(Vec::new()).to_string(), text);
         let settled = UsageError::Settled { name: "tokens".to_owned() };
         assert_eq!(settled.to_string(), r#"the usage of "tokens" is final already"#);
         assert_ne!(unknown, settled);

@@ -42,6 +42,31 @@ fn law_09_one_idle_key_of_a_full_store_makes_room_for_one_newcomer() {
     }
 }
 
+/// Not only the buckets of keys that have a place.
+#[test]
+fn a_reset_of_everything_empties_the_overflow_buckets_of_a_store_that_holds_no_key() {
+    let store = Store::new(FEW);
+    let set = prepare(&store, "p", FixedWindow::new(Rate::per_day(9)));
+    let fill = |from: u64| (from..from + FEW as u64).for_each(|key| drop(take(&store, &set, key, NOW)));
+    fill(0);
+    // Newcomers of a full store, which share a bucket in each shard.
+    let used = |key| 9 - take(&store, &set, key, NOW).statuses()[0].remaining();
+    assert!((100..200).any(|key| used(key) > 1));
+    for key in 0..FEW as u64 {
+        store.reset(&set, 0, &Key::from(key));
+    }
+    assert_eq!(store.keys(), 0);
+    store.reset_all("");
+    fill(0);
+    for shard in 0..store.shards.len() {
+        let newcomer = (1_000..).find(|key| store.index(store.key_hasher.hash(&Key::from(*key))) == shard).unwrap();
+        let decision = take(&store, &set, newcomer, NOW);
+        let status = &decision.statuses()[0];
+        assert!(status.is_overflow());
+        assert_eq!(status.remaining(), 8, "shard {shard}: nothing was left of what others had charged");
+    }
+}
+
 #[test]
 fn law_09_a_sweep_of_a_whole_shard_forgets_every_idle_key() {
     let all: [Algorithm; 3] = [

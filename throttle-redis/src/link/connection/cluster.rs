@@ -227,4 +227,16 @@ mod tests {
         assert_eq!(cluster.address().as_deref(), Some("one:6379, two:7"));
         assert!(cluster.is_cluster());
     }
+
+    /// Certificates that nobody can read show that they are used.
+    #[cfg(feature = "tls")]
+    #[test]
+    fn a_cluster_over_tls_uses_the_certificates_that_it_is_given() {
+        let authority = "-----BEGIN CERTIFICATE-----\nnot base64!\n-----END CERTIFICATE-----\n";
+        let cluster = |tls: &Tls| Cluster::with_tls(["rediss://one", "rediss://two:7"], tls);
+        let error = cluster(&Tls::new().authority(authority)).err().expect("no certificate");
+        assert_eq!((error.field(), error.value()), ("cluster URLs", "unreadable"));
+        let cluster = cluster(&Tls::new()).expect("URLs of TLS");
+        assert_eq!(cluster.address().as_deref(), Some("one:6379, two:7"));
+    }
 }

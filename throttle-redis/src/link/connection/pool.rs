@@ -177,4 +177,14 @@ mod tests {
         assert_eq!(fault.kind(), &FaultKind::NotSent);
         assert!(fault.to_string().contains("nobody listens"), "{fault}");
     }
+
+    #[cfg(feature = "tls")]
+    #[test]
+    fn a_pool_over_tls_is_as_large_and_at_the_same_address() {
+        let pool = Pool::with_tls("rediss://user:secret@host:7", 5, &Tls::new()).expect("a URL of TLS");
+        assert_eq!((pool.size, pool.address().as_deref()), (5, Some("host:7")));
+        assert!(!pool.is_cluster());
+        let error = Pool::with_tls("redis://host", 5, &Tls::new()).expect_err("not of TLS");
+        assert_eq!(error.field(), "TLS certificates");
+    }
 }

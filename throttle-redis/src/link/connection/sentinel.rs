@@ -1,5 +1,5 @@
 use redis::sentinel::{SentinelClient, SentinelNodeConnectionInfo, SentinelServerType};
-use redis::{ConnectionInfo, RedisConnectionInfo, RedisError};
+use redis::{ConnectionAddr, ConnectionInfo, RedisConnectionInfo, RedisError, TlsMode};
 use throttle_core::ConfigError;
 
 use super::single::{Multiplexed, connection_config, install_crypto_provider};
@@ -21,11 +21,14 @@ pub struct Sentinel {
     sentinels: Vec<ConnectionInfo>,
     master: String,
     settings: RedisConnectionInfo,
+    /// Of the master.
+    is_over_tls: bool,
 }
 
 impl Sentinel {
     /// Sets the master's name and the Sentinels' URLs, such as `redis://host:26379`. User, password and database in
-    /// `server` (`redis://user:password@ignored/database`), if given, are those of the master. Nothing connects yet.
+    /// `server` (`redis://user:password@ignored/database`), if given, are those of the master. If `server` begins with
+    /// `rediss://`, the master is reached over TLS. Nothing connects yet.
     ///
     /// # Errors
     ///
@@ -39,8 +42,9 @@ impl Sentinel {
         let field = "Sentinel URLs";
         let sentinels = sentinels.into_iter().map(|url| url::read(field, url)).collect::<Result<_, _>>()?;
         let server = server.map(|url| url::read(field, url)).transpose()?;
+        let is_over_tls = server.as_ref().is_some_and(|info| matches!(info.addr(), ConnectionAddr::TcpTls { .. }));
         let settings = server.map_or_else(RedisConnectionInfo::default, |info| info.redis_settings().clone());
-        let this = Self { sentinels, master: master.into(), settings };
+        let this = Self { sentinels, master: master.into(), settings, is_over_tls };
         this.client().map_err(|error| {
             let rule = format!("it must be a list of redis://host:port, at least one: {error}");
             ConfigError::new(field, "unreadable", rule)
@@ -50,10 +54,16 @@ impl Sentinel {
 
     /// Each attempt has a client of its own: an attempt may be cancelled at any point, and must not block the next one.
     fn client(&self) -> Result<SentinelClient, RedisError> {
-        let node = SentinelNodeConnectionInfo::default()
+        let (sentinels, master) = (self.sentinels.clone(), self.master.clone());
+        SentinelClient::build(sentinels, master, Some(self.server()), SentinelServerType::Master)
+    }
+
+    /// How the master is reached. The Sentinels tell an address and nothing else.
+    fn server(&self) -> SentinelNodeConnectionInfo {
+        let server = SentinelNodeConnectionInfo::default()
             .set_redis_connection_info(self.settings.clone())
             .set_tcp_settings(tcp_settings());
-        SentinelClient::build(self.sentinels.clone(), self.master.clone(), Some(node), SentinelServerType::Master)
+        if self.is_over_tls { server.set_tls_mode(TlsMode::Secure) } else { server }
     }
 }
 
@@ -107,5 +117,20 @@ mod tests {
         assert_eq!((given.username(), given.password(), given.db()), (Some("user"), Some("secret"), 3));
         let none = settings(None);
         assert_eq!((none.username(), none.password(), none.db()), (None, None, 0));
+    }
+
+    /// Otherwise its password would be sent in the clear.
+    #[cfg(feature = "tls")]
+    #[test]
+    fn the_master_is_reached_over_tls_if_its_url_says_so() {
+        let over_tls = |sentinel, server| {
+            let server = Sentinel::new([sentinel], "main", server).expect("URLs").server();
+            format!("{server:?}").contains("tls_mode: Some(Secure)")
+        };
+        for sentinel in ["redis://one", "rediss://one"] {
+            assert!(over_tls(sentinel, Some("rediss://user:secret@ignored/3")));
+            assert!(!over_tls(sentinel, Some("redis://user:secret@ignored/3")));
+            assert!(!over_tls(sentinel, None));
+        }
     }
 }

@@ -92,3 +92,34 @@ impl Connection for Multiplexed {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Small commands leave at once, and a connection whose other end is gone is noticed.
+    fn is_prompt(single: &Single) -> bool {
+        let settings = single.client.get_connection_info().tcp_settings();
+        #[cfg(target_os = "linux")]
+        assert_eq!(settings.user_timeout(), Some(std::time::Duration::from_secs(5)));
+        settings.nodelay()
+    }
+
+    #[test]
+    fn a_server_is_reached_by_prompt_connections_at_the_address_of_its_url() {
+        let single = Single::new("redis://user:secret@host:7/3").expect("a URL");
+        assert!(is_prompt(&single));
+        assert_eq!(single.address().as_deref(), Some("host:7"));
+        assert!(!single.is_cluster());
+    }
+
+    #[cfg(feature = "tls")]
+    #[test]
+    fn a_server_over_tls_is_reached_as_any_other() {
+        let single = Single::with_tls("rediss://user:secret@host:7/3", &Tls::new()).expect("a URL of TLS");
+        assert!(is_prompt(&single));
+        assert_eq!(single.address().as_deref(), Some("host:7"));
+        let settings = single.client.get_connection_info().redis_settings().clone();
+        assert_eq!((settings.username(), settings.password(), settings.db()), (Some("user"), Some("secret"), 3));
+    }
+}

@@ -22,8 +22,8 @@ pub(crate) fn allowance(headers: &HeaderMap, now_unix_us: impl Fn() -> u64) -> O
     let named = members.map(|(remaining, seconds)| Allowance { remaining, within: Duration::from_secs(seconds) });
     let relative =
         |theirs: Existing| Some(Allowance { remaining: theirs.remaining, within: Duration::from_secs(theirs.reset?) });
-    let older = [existing_dictionary(headers), existing_trio(headers, &names::IETF)];
-    let own = existing_trio(headers, &names::X).and_then(|theirs| {
+    let older = [existing_dictionary(headers), existing_trio(headers, &names::IETF, structured::single_count)];
+    let own = existing_trio(headers, &names::X, structured::single_count).and_then(|theirs| {
         let within = since_now(theirs.reset?, now_unix_us);
         Some(Allowance { remaining: theirs.remaining, within })
     });

@@ -12,4 +12,4 @@ mod time_text;
 pub(crate) use self::allowance::{Allowance, allowance};
 pub(crate) use self::providers::used_up;
 pub(crate) use self::refusal::{is_refusal, wait};
-pub(crate) use self::time_text::millis;
+pub(crate) use self::time_text::{go_duration, millis};

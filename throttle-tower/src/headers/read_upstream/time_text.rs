@@ -10,7 +10,7 @@ pub(crate) fn millis(text: &[u8]) -> Option<Duration> {
 /// A duration as Go writes it: `6m0s`, `17ms`, `2m59.56s`.
 ///
 /// Source: the documentation of Go's `time.ParseDuration`. A sign is not read, because no wait is negative.
-pub(super) fn go_duration(text: &[u8]) -> Option<Duration> {
+pub(crate) fn go_duration(text: &[u8]) -> Option<Duration> {
     let mut rest = text.trim_ascii();
     if rest.is_empty() {
         return None;

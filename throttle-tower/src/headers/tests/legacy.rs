@@ -261,7 +261,8 @@ fn exposed_names_are_those_of_a_refusal() {
     for dialect in DIALECTS {
         let mut exposed: Vec<&str> = dialect.exposed_names().iter().map(HeaderName::as_str).collect();
         exposed.sort_unstable();
-        let written = written(dialect, &[shut(terms("a", 10, 60), 6_000_000)]);
+        let tokens = PolicyTerms { unit: Some("tokens"), ..terms("b", 10, 60) };
+        let written = written(dialect, &[shut(terms("a", 10, 60), 6_000_000), shut(tokens, 6_000_000)]);
         assert_eq!(written.iter().map(|(name, _)| name).collect::<Vec<_>>(), exposed, "{dialect:?}");
     }
 }

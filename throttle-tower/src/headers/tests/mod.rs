@@ -3,6 +3,7 @@ mod draft11;
 mod existing_list;
 mod existing_set;
 mod legacy;
+mod openai;
 mod problem;
 mod quota;
 mod retry_after;
@@ -25,13 +26,14 @@ use super::value_text::MAX_INTEGER;
 /// The moment at which the example responses are written.
 const NOW_US: u64 = 1_795_167_174_000_000;
 
-const DIALECTS: [Dialect; 7] = [
+const DIALECTS: [Dialect; 8] = [
     Dialect::Draft11,
     Dialect::Draft07,
     Dialect::Draft06,
     Dialect::Draft03,
     Dialect::XRateLimit(ResetFormat::DeltaSeconds),
     Dialect::XRateLimit(ResetFormat::EpochSeconds),
+    Dialect::OpenAi,
     Dialect::None,
 ];
 

@@ -161,6 +161,7 @@ fn remaining_is_never_above_the_limit() {
             Dialect::Draft07 => assert_eq!(told("ratelimit"), Some("limit=5, remaining=5, reset=1")),
             Dialect::Draft06 | Dialect::Draft03 => assert_eq!(told("ratelimit-remaining"), Some("5")),
             Dialect::XRateLimit(_) => assert_eq!(told("x-ratelimit-remaining"), Some("5")),
+            Dialect::OpenAi => assert_eq!(told("x-ratelimit-remaining-requests"), Some("5")),
             Dialect::None => assert!(written.is_empty()),
         }
     }

@@ -676,6 +676,8 @@ async fn responses_are_not_stored_and_say_what_they_may_do() {
         assert_eq!(headers[CACHE_CONTROL], "no-store");
         assert_eq!(headers[X_CONTENT_TYPE_OPTIONS], "nosniff");
         assert_eq!(headers[REFERRER_POLICY], "no-referrer");
+        assert_eq!(headers["cross-origin-resource-policy"], "same-origin");
+        assert_eq!(headers["x-accel-buffering"], "no", "a proxy would hold events back");
     }
     assert_eq!(get(&page, "/other").await.0, StatusCode::NOT_FOUND);
 }

@@ -57,6 +57,8 @@ mod handles;
 mod level;
 mod report;
 mod shape;
+#[cfg(test)]
+mod tests;
 mod throttle;
 
 pub(crate) use shape::ShapeMetrics;

@@ -39,7 +39,7 @@ struct Handles {
 }
 
 impl ShapeMetrics {
-    fn new(layer: String) -> Self {
+    pub(super) fn new(layer: String) -> Self {
         Self(Registered::new(move || {
             describe();
             let layer = || layer.clone();

@@ -185,6 +185,31 @@ async fn refusals_are_forgotten_after_one_to_two_minutes() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn refusals_are_forgotten_after_two_minutes_without_any() {
+    let layer = tracking();
+    refuse(&layer, Some("ada"), 3).await;
+    advance(Duration::from_secs(119)).await;
+    assert_eq!(counts(&layer), [3]);
+    advance(Duration::from_secs(120)).await;
+    assert!(counts(&layer).is_empty());
+    let layer = tracking();
+    refuse(&layer, Some("ada"), 3).await;
+    advance(Duration::from_secs(120)).await;
+    assert!(counts(&layer).is_empty(), "nobody has looked in between");
+}
+
+/// So that the list does not jump from one reading to the next.
+#[tokio::test(start_paused = true)]
+async fn keys_that_were_refused_equally_often_are_listed_in_a_fixed_order() {
+    let layer = tracking();
+    for key in 0..12 {
+        refuse(&layer, Some(&format!("key {key}")), 1).await;
+    }
+    let digests: Vec<_> = layer.offenders(20).into_iter().map(|offender| offender.digest).collect();
+    assert!(digests.len() == 12 && digests.is_sorted(), "{digests:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn law_11_list_contains_no_raw_key() {
     let layer = tracking();
     refuse(&layer, Some("sk-live-1234"), 2).await;

@@ -18,7 +18,7 @@ use tracing_subscriber::registry::LookupSpan;
 
 use super::event_budget::PER_SECOND;
 use crate::down::Down;
-use crate::{Concurrency, Header, OnError, OnMissing, ThrottleLayer, all, limit};
+use crate::{Concurrency, Header, OnError, OnMissing, ThrottleLayer, all, any, limit};
 
 type Fields = BTreeMap<&'static str, String>;
 
@@ -392,4 +392,18 @@ async fn of_several_limits_without_a_permit_the_first_is_named() {
     assert_eq!(send(&layer, None).await, StatusCode::SERVICE_UNAVAILABLE);
     drop(held);
     assert_eq!(log.events()[0].fields["policy"], "b", "a has one more");
+}
+
+/// Of the ways that an `any` offers, the first is named, too.
+#[tokio::test(start_paused = true)]
+async fn of_several_ways_without_a_permit_the_first_is_named() {
+    let (log, _guard) = Log::capture();
+    let layer = ThrottleLayer::new(any(["y", "x"].map(|name| Concurrency::new(1).name(name)))).unwrap().traced();
+    let service = layer.layer(service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(()))));
+    let mut held = Vec::new();
+    for _ in 0..2 {
+        held.push(service.clone().oneshot(Request::new(())).await.unwrap());
+    }
+    assert_eq!(send(&layer, None).await, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(log.events()[0].fields["policy"], "y");
 }

@@ -1,11 +1,13 @@
 //! The rules in force over HTTP.
 
+use std::convert::Infallible;
+
 use axum::Router;
 use axum::body::{Body, to_bytes};
-use http::{Request, StatusCode};
+use http::{Request, Response, StatusCode};
 use serde_json::{Value, json};
 use throttle_core::{ManualClock, MemoryBackend};
-use tower::ServiceExt;
+use tower::{Layer, ServiceExt, service_fn};
 
 use super::requests::Fallible;
 use crate::rules::{Handle, Registry, Rules};
@@ -131,5 +133,57 @@ async fn store_that_fails_is_answered_as_such() {
         let (status, answer) = answer(&handle, method, &uri, body).await;
         assert_eq!(status, StatusCode::BAD_GATEWAY, "{answer}");
         assert!(answer["error"].as_str().unwrap().starts_with("the store did not answer: "), "{answer}");
+    }
+}
+
+/// Waits are rounded up, so that who waits for so many milliseconds does not come too early.
+#[tokio::test]
+async fn explanation_of_a_refusal_has_its_numbers_in_whole_milliseconds() {
+    let file = "version = 1\nwhen = \"open\"\n[[limit]]\nname = \"thirds\"\nby = \"header:x-tenant\"\ncost = 2\n\
+                gcra = { rate = \"3/s\", burst = 2 }\n[[limit]]\nname = \"never\"\nby = \"constant\"\ncost = \"five\"\n\
+                gcra = { rate = \"1/s\", burst = 4 }";
+    let registry = Registry::new()
+        .cost("five", |parts: &http::request::Parts| if parts.method == "PUT" { 5 } else { 1 })
+        .condition("open", |parts: &http::request::Parts| parts.uri.path() != "/closed");
+    let rules = Rules::from_str("f", file, registry).unwrap();
+    let (layer, handle) = rules.layer(memory()).unwrap();
+    let service = layer.layer(service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(()))));
+    service.oneshot(Request::new(())).await.unwrap();
+    let (_, shown) = answer(&handle, "POST", "/admin/explain", r#"{"uri": "/"}"#).await;
+    let limit = |name, numbers: [Value; 5]| {
+        let [cost, left, of, retry_after_ms, resets_in_ms] = numbers;
+        json!({"name": name, "by": if name == "never" { "\"constant\"" } else { "\"header:x-tenant\"" },
+            "verdict": if left.as_u64() < cost.as_u64() { "refuses" } else { "admits" }, "cost": cost, "left": left, "of": of,
+            "retry_after_ms": retry_after_ms, "resets_in_ms": resets_in_ms, "has_key": name == "never", "tier": 0})
+    };
+    let thirds = limit("thirds", [json!(2), json!(0), json!(2), json!(667), json!(667)]);
+    let never = limit("never", [json!(1), json!(3), json!(4), json!(0), json!(1_000)]);
+    assert_eq!(shown, json!({"admitted": false, "retry_after_ms": 667, "limits": [thirds, never]}));
+    let (_, shown) = answer(&handle, "POST", "/admin/explain", r#"{"uri": "/", "method": "PUT"}"#).await;
+    let never = limit("never", [json!(5), json!(3), json!(4), Value::Null, json!(1_000)]);
+    assert_eq!((&shown["retry_after_ms"], &shown["limits"][1]), (&Value::Null, &never));
+    let (_, shown) = answer(&handle, "POST", "/admin/explain", r#"{"uri": "/closed"}"#).await;
+    assert_eq!((&shown["admitted"], &shown["layer_skips"]), (&json!(true), &json!("when: \"open\" does not hold")));
+}
+
+#[tokio::test]
+async fn explanation_has_the_number_of_the_tier() {
+    let file = "version = 1\n[[plans]]\nname = \"plan\"\nby = \"header:x-tenant\"\nlookup = \"tier\"\n\
+                unknown = \"free\"\ntiers.free.gcra = { rate = \"1/s\" }\ntiers.pro.gcra = { rate = \"2/s\" }";
+    let registry = Registry::new().lookup("tier", async |_: String| Some("pro"));
+    let (_layer, handle) = Rules::from_str("f", file, registry).unwrap().layer(memory()).unwrap();
+    let (_, shown) = answer(&handle, "POST", "/admin/explain", LOGIN).await;
+    assert_eq!((&shown["limits"][0]["tier"], &shown["limits"][0]["of"]), (&json!(1), &json!(2)), "{shown}");
+    let (head, ()) = Request::builder().header("x-tenant", "acme").body(()).unwrap().into_parts();
+    let said = handle.explain(&head).await.unwrap().to_string();
+    assert!(said.ends_with(": 2 of 2 left, costs 1, tier 1"), "{said}");
+}
+
+#[tokio::test]
+async fn description_of_a_request_has_at_most_64_kib() {
+    let (_layer, handle) = live();
+    for (length, expected) in [(64 * 1024, StatusCode::OK), (64 * 1024 + 1, StatusCode::PAYLOAD_TOO_LARGE)] {
+        let body = format!("{{\"uri\": \"/{}\"}}", "a".repeat(length - 12));
+        assert_eq!((body.len(), answer(&handle, "POST", "/admin/explain", &body).await.0), (length, expected));
     }
 }

@@ -357,6 +357,42 @@ fn change_names_what_is_new_gone_renamed_and_different() {
     assert_eq!(others.to_string(), "revision 2\nlayer.max-waiting is 7, and was not there");
 }
 
+/// A limit on requests in flight has the name that it goes by where it is given none.
+#[test]
+fn change_names_a_limit_that_has_become_one_of_another_kind() {
+    let (_layer, handle) = live("version = 1\n[[concurrency]]\nmost = 5\nby = \"constant\"\n", memory());
+    let more = handle.replace("version = 1\n[[concurrency]]\nmost = 6\nby = \"constant\"\n").unwrap();
+    assert_eq!(more.to_string(), "revision 2\nlimit \"in-flight\": most was 5, is 6");
+    assert_eq!(more.unused().count(), 0);
+    let rate = handle.replace(&file(&[limit("in-flight", "6/day", "")])).unwrap();
+    let said = rate.to_string();
+    assert!(said.contains("limit \"in-flight\": kind was concurrency, and is not there any more"), "{said}");
+    assert!(rate.unused().eq(["in-flight"]), "{said}");
+}
+
+#[tokio::test]
+async fn hints_for_sdks_are_those_of_the_file_in_force() {
+    let with = |hints: &str| only("1/day").replacen('\n', &format!("\n[layer]\n{hints}\n"), 1);
+    let (layer, handle) = live(&with(""), memory());
+    assert_eq!(admitted(&layer, 2).await, 1);
+    for (hints, has_wait, gives_up) in
+        [("sdk-hints = \"1h\"", true, true), ("sdk-hints = \"2d\"", true, false), ("", false, false)]
+    {
+        handle.replace(&with(hints)).unwrap();
+        let refused = send(&layer).await;
+        let has = |name: &str| refused.headers().contains_key(name);
+        assert_eq!((has("retry-after-ms"), has("x-should-retry")), (has_wait, gives_up), "{hints}");
+    }
+}
+
+#[test]
+fn debug_output_of_a_handle_has_the_rules_in_force_and_their_revision() {
+    let (_layer, handle) = live(&only("3/day"), memory());
+    handle.replace(&only("4/day")).unwrap();
+    let shown = format!("Handle {{ rules: {:?}, revision: 2, .. }}", handle.rules());
+    assert_eq!(format!("{handle:?}"), shown);
+}
+
 #[test]
 fn file_is_read_again_and_what_is_wrong_is_told() {
     let path = std::env::temp_dir().join(format!("throttle-reload-{}.toml", std::process::id()));

@@ -227,6 +227,7 @@ fn layer() -> impl Strategy<Value = LayerSettings> {
         Dialect::Draft03,
         Dialect::XRateLimit(DeltaSeconds),
         Dialect::XRateLimit(EpochSeconds),
+        Dialect::OpenAi,
         Dialect::None,
     ];
     let hints = duration().prop_map(|wait| SdkHints::default().give_up_after(std::time::Duration::from_micros(wait.1)));

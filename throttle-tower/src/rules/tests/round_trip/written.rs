@@ -80,6 +80,7 @@ impl LayerSettings {
             Dialect::Draft03 => "draft-03",
             Dialect::XRateLimit(ResetFormat::DeltaSeconds) => "x-ratelimit",
             Dialect::XRateLimit(ResetFormat::EpochSeconds) => "x-ratelimit-epoch",
+            Dialect::OpenAi => "openai",
             Dialect::None => "none",
         };
         Toml::table([

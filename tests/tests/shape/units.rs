@@ -1,0 +1,414 @@
+//! Calls that wait for their turn by several paces at once: requests, and tokens.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use http::{Response, StatusCode};
+use throttle_core::Backend;
+use throttle_tower::shape::{Bound, ShapeError, ShapeUsage, Shaper, ShaperBuilder, TokioClock};
+use throttle_tower::usage::UsageError;
+use throttle_tower::{LeakyBucket, MemoryBackend, OnError, Rate, ShapeLayer};
+use tokio::time::{Instant, advance, sleep, timeout};
+use tower::{Layer, Service, ServiceExt, service_fn};
+
+use crate::obeying::say;
+use crate::support::{MS, Remote, over, poll};
+
+/// A request takes 100 ms, a token 10 ms.
+pub(crate) fn model(max_wait: Duration) -> ShaperBuilder {
+    let requests = LeakyBucket::new(Rate::per_second(10)).max_wait(max_wait);
+    Shaper::builder(requests).by_unit("tokens", Rate::per_second(100)).headroom(Duration::ZERO)
+}
+
+fn minute() -> Shaper {
+    model(Duration::from_secs(60)).build().unwrap()
+}
+
+/// When each call left, in ms. They are reserved in this order, at once.
+async fn times<B: Backend>(shaper: &Shaper<B>, tokens: &[u64]) -> Vec<u128> {
+    let start = Instant::now();
+    let mut calls = Vec::new();
+    for tokens in tokens {
+        let shaper = shaper.clone();
+        let tokens = *tokens;
+        calls.push(tokio::spawn(async move {
+            shaper.schedule_units("key", 1, &[("tokens", tokens)]).await.unwrap();
+            Instant::now()
+        }));
+        tokio::task::yield_now().await;
+    }
+    let mut times = Vec::new();
+    for call in calls {
+        times.push((call.await.unwrap() - start).as_millis());
+    }
+    times
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_call_waits_for_the_slower_of_its_paces() {
+    let expected = [0, 500, 600, 700, 900, 1_000];
+    assert_eq!(times(&minute(), &[50, 0, 10, 20, 1, 1]).await, expected);
+    // Wherever the schedule is kept.
+    let memory = MemoryBackend::builder().clock(TokioClock::new()).build();
+    let shared = model(Duration::from_secs(60)).name("model").backend(memory).build().unwrap();
+    assert_eq!(times(&shared, &[50, 0, 10, 20, 1, 1]).await, expected);
+    let remote = over(&Remote::new(Duration::ZERO), model(Duration::from_secs(60)), OnError::Closed);
+    assert_eq!(times(&remote, &[50, 0, 10, 20, 1, 1]).await, expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_turn_of_two_paces_is_one_decision() {
+    let remote = Remote::new(10 * MS);
+    let shaper = over(&remote, model(Duration::from_secs(60)), OnError::Closed);
+    for _ in 0..3 {
+        shaper.schedule_units("key", 1, &[("tokens", 20)]).await.unwrap();
+    }
+    assert_eq!(remote.decisions(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_refused_call_takes_of_no_pace() {
+    let shaper = model(Duration::from_secs(1)).build().unwrap();
+    let usage = shaper.schedule_units("key", 1, &[("tokens", 100)]).await.unwrap();
+    let error = shaper.schedule_units("key", 1, &[("tokens", 11)]).await.unwrap_err();
+    let full = *error.queue_full().unwrap();
+    assert_eq!((full.bound, full.unit, full.retry_after), (Bound::MaxWait, Some("tokens"), Some(10 * MS)));
+    let error = shaper.schedule_units("key", 2, &[("tokens", 1)]).await.unwrap_err();
+    assert_eq!(error.queue_full().map(|full| (full.unit, full.retry_after)), Some((None, Some(100 * MS))));
+    let mut last = Box::pin(shaper.schedule_units("key", 1, &[("tokens", 10)]));
+    assert!(poll(&mut last).is_pending(), "there is room for exactly this");
+    drop(last);
+    // What a refused call would have taken of the balance is there for the next one.
+    usage.settle("tokens", 50).unwrap();
+    assert!(shaper.schedule_units("key", 1, &[("tokens", 111)]).await.is_err());
+    assert_eq!(times(&shaper, &[10, 10]).await, [500, 600]);
+    assert_eq!(shaper.stats().refused, 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_units_that_never_fit_are_an_error_of_their_call() {
+    let shaper = model(Duration::from_secs(1)).build().unwrap();
+    for tokens in [111, 1_000_000, u64::MAX] {
+        let error = shaper.schedule_units("key", 1, &[("tokens", tokens)]).await.unwrap_err();
+        let text = "the tokens of the call would wait longer than max_wait, 1s; so many never fit";
+        assert_eq!(error.to_string(), text);
+    }
+    assert_eq!((shaper.stats().refused, shaper.stats().sent), (3, 0));
+    shaper.schedule_units("key", 1, &[("tokens", 110)]).await.unwrap();
+    let error = shaper.schedule_units("other", 12, &[]).await.unwrap_err();
+    assert_eq!(error.to_string(), "the call would wait longer than max_wait, 1s; its cost never fits");
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_dropped_call_gives_back_both_paces() {
+    let memory = MemoryBackend::builder().clock(TokioClock::new()).build();
+    let shared = model(Duration::from_secs(60)).name("model").backend(memory).build().unwrap();
+    async fn check<B: Backend>(shaper: Shaper<B>) {
+        let wait = async |tokens| {
+            let units = [("tokens", tokens)];
+            let mut call = Box::pin(shaper.schedule_units("key", 1, &units));
+            assert!(poll(&mut call).is_pending());
+        };
+        shaper.schedule_units("key", 1, &[("tokens", 10)]).await.unwrap();
+        wait(500).await;
+        wait(1).await;
+        assert_eq!(times(&shaper, &[30, 1]).await, [100, 400]);
+        assert_eq!((shaper.stats().cancelled, shaper.stats().waiting), (2, 0));
+    }
+    check(minute()).await;
+    check(shared).await;
+}
+
+/// The store still decides when the call is dropped.
+#[tokio::test(start_paused = true)]
+async fn shape_call_dropped_during_a_round_trip_gives_back_both_paces() {
+    let remote = Remote::new(10 * MS);
+    let shaper = over(&remote, model(Duration::from_secs(60)), OnError::Closed);
+    let call = shaper.schedule_units("key", 1, &[("tokens", 500)]);
+    assert!(timeout(3 * MS, call).await.is_err());
+    sleep(100 * MS).await;
+    assert_eq!((remote.decisions(), remote.settled()), (1, 1));
+    assert_eq!(times(&shaper, &[1, 1]).await, [10, 110]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_unused_tokens_let_the_next_call_leave_earlier() {
+    let shaper = minute();
+    let usage = shaper.schedule_units("key", 1, &[("tokens", 400)]).await.unwrap();
+    advance(50 * MS).await;
+    usage.settle("tokens", 30).unwrap();
+    assert_eq!(times(&shaper, &[1]).await, [250]);
+    // Nothing that was not used is used before its time, and requests keep their distance.
+    let usage = shaper.schedule_units("key", 1, &[("tokens", 400)]).await.unwrap();
+    usage.settle("tokens", 0).unwrap();
+    assert_eq!(times(&shaper, &[1]).await, [100]);
+}
+
+/// They have their times.
+#[tokio::test(start_paused = true)]
+async fn shape_unused_tokens_are_kept_for_calls_behind_those_that_wait() {
+    let shaper = minute();
+    let usage = shaper.schedule_units("key", 1, &[("tokens", 100)]).await.unwrap();
+    let mut waits = Box::pin(shaper.schedule_units("key", 1, &[("tokens", 50)]));
+    assert!(poll(&mut waits).is_pending());
+    usage.settle("tokens", 20).unwrap();
+    // 800 ms were given back: the slot of 500 ms becomes 100 ms, and of the next ones 400 ms are paid.
+    assert_eq!(times(&shaper, &[30, 30, 30]).await, [1_100, 1_200, 1_300]);
+    waits.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_time_that_has_passed_is_not_given_back() {
+    let shaper = minute();
+    let usage = shaper.schedule_units("key", 1, &[("tokens", 100)]).await.unwrap();
+    sleep(5_000 * MS).await;
+    usage.settle("tokens", 0).unwrap();
+    assert_eq!(times(&shaper, &[50, 50, 50]).await, [0, 500, 1_000]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_tokens_beyond_the_estimate_are_paid_by_the_next_call() {
+    let shaper = minute();
+    let usage = shaper.schedule_units("key", 1, &[("tokens", 20)]).await.unwrap();
+    usage.settle("tokens", 50).unwrap();
+    assert_eq!(times(&shaper, &[10, 10, 10]).await, [200, 600, 700]);
+    // Time in which no call leaves pays as well.
+    let usage = shaper.schedule_units("key", 1, &[("tokens", 20)]).await.unwrap();
+    usage.settle("tokens", 500).unwrap();
+    sleep(4_900 * MS).await;
+    assert_eq!(times(&shaper, &[10, 10, 10]).await, [0, 200, 300]);
+    // So does the part of a request's time that its tokens do not need.
+    let usage = shaper.schedule_units("key", 1, &[("tokens", 4)]).await.unwrap();
+    usage.settle("tokens", 10).unwrap();
+    assert_eq!(times(&shaper, &[10, 10]).await, [100, 200]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_debt_of_more_than_fits_is_paid_in_parts() {
+    let shaper = model(Duration::from_secs(1)).build().unwrap();
+    let usage = shaper.schedule_units("key", 1, &[("tokens", 10)]).await.unwrap();
+    usage.settle("tokens", 310).unwrap();
+    sleep(100 * MS).await;
+    let mut left = Vec::new();
+    let start = Instant::now();
+    while left.len() < 4 {
+        match shaper.schedule_units("key", 1, &[("tokens", 10)]).await {
+            Ok(_) => left.push(start.elapsed().as_millis()),
+            Err(error) => sleep(error.queue_full().unwrap().retry_after.unwrap()).await,
+        }
+    }
+    // 3 s are owed: each call takes 1.1 s, which is all that fits, until they are paid.
+    assert_eq!(left, [0, 1_100, 2_200, 3_300]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_usage_is_settled_once_and_by_name() {
+    let shaper = minute();
+    let usage = shaper.schedule_units("key", 1, &[("tokens", 40), ("tokens", 2)]).await.unwrap();
+    assert_eq!((usage.taken("tokens"), usage.taken("words")), (42, 0));
+    assert_eq!(usage.units().collect::<Vec<_>>(), ["tokens"]);
+    assert_eq!(format!("{usage:?}"), r#"{"tokens": 42}"#);
+    let unknown = UsageError::UnknownUnit { name: "words".to_owned(), known: vec!["tokens".to_owned()] };
+    assert_eq!(usage.settle("words", 1), Err(unknown.clone()));
+    usage.clone().settle("tokens", 1).unwrap();
+    assert_eq!(usage.settle("tokens", 1), Err(UsageError::Settled { name: "tokens".to_owned() }));
+    let error = shaper.schedule_units("key", 1, &[("words", 1)]).await.unwrap_err();
+    assert!(matches!(&error, ShapeError::UnknownUnit(error) if *error == unknown), "{error}");
+    assert_eq!(shaper.stats().sent, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_reset_forgets_what_was_used_as_well() {
+    let shaper = minute();
+    let usage = shaper.schedule_units("key", 1, &[("tokens", 10)]).await.unwrap();
+    usage.settle("tokens", 5_000).unwrap();
+    shaper.reset("key").await.unwrap();
+    assert_eq!(times(&shaper, &[10, 10, 10]).await, [0, 100, 200]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_keys_have_tokens_of_their_own() {
+    let shaper = minute();
+    shaper.schedule_units("other", 1, &[("tokens", 1_000)]).await.unwrap().settle("tokens", 5_000).unwrap();
+    assert_eq!(times(&shaper, &[10, 10]).await, [0, 100]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_three_paces_make_one_turn() {
+    let shaper = model(Duration::from_secs(60)).by_unit("out", Rate::per_second(10)).build().unwrap();
+    let start = Instant::now();
+    for (units, at) in [([("tokens", 20), ("out", 3)], 0), ([("tokens", 50), ("out", 4)], 300)] {
+        shaper.schedule_units("key", 1, &units).await.unwrap();
+        assert_eq!(start.elapsed(), at * MS);
+    }
+    // What was not used of one unit helps only as far as no other one needs the time.
+    let usage = shaper.schedule_units("key", 1, &[("tokens", 100), ("out", 6)]).await.unwrap();
+    assert_eq!(start.elapsed(), 800 * MS);
+    usage.settle("tokens", 0).unwrap();
+    shaper.schedule_units("key", 1, &[]).await.unwrap();
+    assert_eq!(start.elapsed(), 1_400 * MS);
+}
+
+/// Calls by requests alone keep the pace of the same schedule.
+#[tokio::test(start_paused = true)]
+async fn shape_calls_without_units_share_the_schedule() {
+    let shaper = minute();
+    shaper.schedule_units("key", 1, &[("tokens", 30)]).await.unwrap();
+    let slot = shaper.reserve("key", 2).await.unwrap();
+    assert_eq!(slot.delay(), 300 * MS);
+    let last = shaper.reserve("key", 1).await.unwrap();
+    assert_eq!((last.delay(), shaper.rate()), (500 * MS, Rate::per_second(10)));
+}
+
+#[test]
+fn shape_units_are_checked_when_the_shaper_is_built() {
+    let text = |builder: ShaperBuilder| builder.build().unwrap_err().to_string();
+    let second = Duration::from_secs(1);
+    let twice = text(model(second).by_unit("tokens", Rate::per_second(5)));
+    assert!(twice.contains("unit") && twice.contains("each unit has one pace"), "{twice}");
+    let requests = text(model(second).by_unit("requests", Rate::per_second(5)));
+    assert!(requests.contains("the pace of requests"), "{requests}");
+    for name in ["", "a b", "é"] {
+        assert!(text(model(second).by_unit(name, Rate::per_second(5))).contains("ASCII letters"));
+    }
+    let never = text(model(second).by_unit("words", Rate::per_second(0)));
+    assert!(never.contains("words") && never.contains("rate"), "{never}");
+    let layer: ShapeLayer<u64> = ShapeLayer::new(model(second)).unwrap();
+    let unknown = layer.clone().by_unit("words", |_| 1).unwrap_err().to_string();
+    assert!(unknown.contains(r#"no unit named "words" is paced"#) && unknown.contains("tokens"), "{unknown}");
+    let twice = layer.by_unit("tokens", |_| 1).unwrap().by_unit("tokens", |_| 1).unwrap_err().to_string();
+    assert!(twice.contains("one estimate"), "{twice}");
+    let one_pace = ShapeLayer::<u64>::new(LeakyBucket::new(Rate::per_second(5))).unwrap();
+    let none = one_pace.by_unit("tokens", |_| 1).unwrap_err().to_string();
+    assert!(none.contains("add .by_unit(…) to the shaper's builder"), "{none}");
+}
+
+/// A model that answers with the tokens that it was asked for.
+fn answers() -> impl Service<u64, Response = Response<u64>, Error = Infallible, Future: Send> + Clone {
+    service_fn(async |tokens: u64| Ok(Response::new(tokens)))
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_layer_settles_what_a_response_says() {
+    let layer = ShapeLayer::new(model(Duration::from_secs(60))).unwrap().by_unit("tokens", |_: &u64| 100).unwrap();
+    let mut service = layer
+        .settle_with(|response: &mut Response<u64>, usage| usage.settle("tokens", *response.body()).unwrap())
+        .layer(answers());
+    let start = Instant::now();
+    // The second call uses less than the time of its request: the third one takes less, and settles more than that.
+    for (at, tokens) in [(0, 30), (300, 1), (400, 60), (910, 30)] {
+        service.ready().await.unwrap().call(tokens).await.unwrap();
+        assert_eq!(start.elapsed(), at * MS);
+    }
+    assert_eq!(service.layer().stats().sent, 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_layer_hands_the_usage_to_the_caller() {
+    let layer = ShapeLayer::new(model(Duration::from_secs(60))).unwrap();
+    let estimated = layer.cost(|_| 0).by_unit("tokens", |tokens: &u64| *tokens).unwrap();
+    let handing = estimated.settle_with(|response: &mut Response<u64>, usage| {
+        response.extensions_mut().insert(usage);
+    });
+    let mut service = handing.layer(answers());
+    let response = service.ready().await.unwrap().call(200).await.unwrap();
+    let usage: &ShapeUsage = response.extensions().get().unwrap();
+    assert_eq!(usage.taken("tokens"), 200);
+    usage.settle("tokens", 20).unwrap();
+    let start = Instant::now();
+    service.ready().await.unwrap().call(1).await.unwrap();
+    assert_eq!(start.elapsed(), 200 * MS);
+    // A call that costs nothing of any unit is not delayed, and has nothing to settle.
+    let response = service.ready().await.unwrap().call(0).await.unwrap();
+    assert!(response.extensions().get::<ShapeUsage>().is_none());
+    assert_eq!(start.elapsed(), 200 * MS);
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_deadline_holds_for_the_turn_by_all_paces() {
+    let layer = ShapeLayer::new(model(Duration::from_secs(60))).unwrap();
+    let layer = layer.by_unit("tokens", |tokens: &u64| *tokens).unwrap().deadline(|_| Some(300 * MS));
+    let mut service = layer.layer(answers());
+    service.call(20).await.unwrap();
+    let mut fits = Box::pin(service.call(10));
+    assert!(poll(&mut fits).is_pending());
+    let refused = service.call(11).await.unwrap_err();
+    let full = refused.queue_full().unwrap();
+    assert_eq!((full.bound, full.unit, full.retry_after), (Bound::Deadline, Some("tokens"), Some(10 * MS)));
+    fits.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_pause_of_an_upstream_holds_for_the_turn_by_all_paces() {
+    let refusal = say(429, &[("retry-after", "3")]);
+    let model = service_fn(move |tokens: u64| {
+        let answer = if tokens == 99 { refusal.clone() } else { Response::new(()) };
+        std::future::ready(Ok::<_, Infallible>(answer))
+    });
+    let pace = crate::units::model(Duration::from_secs(60));
+    let layer = ShapeLayer::new(pace).unwrap().by_unit("tokens", |tokens: &u64| *tokens).unwrap().obey_upstream();
+    let mut service = layer
+        .settle_with(|response: &mut Response<()>, usage| {
+            if response.status() == StatusCode::TOO_MANY_REQUESTS {
+                usage.settle("tokens", 0).unwrap();
+            }
+        })
+        .layer(model);
+    let start = Instant::now();
+    assert_eq!(service.call(99).await.unwrap().status(), 429);
+    let calls = [30, 5, 40, 1].map(|tokens| service.call(tokens));
+    let mut times = Vec::new();
+    for call in calls {
+        call.await.unwrap();
+        times.push(start.elapsed().as_millis());
+    }
+    // The refused call occupied the schedule for its request only, and the first one behind it uses that time.
+    assert_eq!(times, [3_000, 3_200, 3_300, 3_700]);
+}
+
+/// What remains of requests spaces calls, and not tokens.
+#[tokio::test(start_paused = true)]
+async fn shape_remaining_requests_space_calls_and_not_tokens() {
+    let slow = say(200, &[("ratelimit", r#""api";r=5;t=2"#)]);
+    let model = service_fn(move |tokens: u64| {
+        let answer = if tokens == 9 { slow.clone() } else { Response::new(()) };
+        std::future::ready(Ok::<_, Infallible>(answer))
+    });
+    let pace = crate::units::model(Duration::from_secs(60));
+    let layer = ShapeLayer::new(pace).unwrap().by_unit("tokens", |tokens: &u64| *tokens).unwrap().obey_upstream();
+    let mut service = layer.layer(model);
+    let start = Instant::now();
+    let mut times = Vec::new();
+    for tokens in [9, 1, 1, 50, 1, 1, 1, 1, 1] {
+        service.call(tokens).await.unwrap();
+        times.push(start.elapsed().as_millis());
+    }
+    assert_eq!(times, [0, 100, 500, 900, 1_400, 1_800, 2_200, 2_600, 2_700]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_share_of_a_failed_store_counts_all_paces() {
+    let remote = Remote::new(Duration::ZERO);
+    let shaper = over(&remote, model(Duration::from_secs(60)), OnError::local(3));
+    remote.fail(true);
+    assert_eq!(times(&shaper, &[10, 1, 20, 1]).await, [0, 300, 600, 1_200]);
+    // A single request fits a share even if no call may wait.
+    let remote = Remote::new(Duration::ZERO);
+    let shaper = over(&remote, model(Duration::ZERO), OnError::local(3));
+    remote.fail(true);
+    shaper.schedule_units("key", 1, &[("tokens", 10)]).await.unwrap();
+    assert!(shaper.schedule_units("key", 1, &[("tokens", 10)]).await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_shapers_of_one_pace_and_of_two_share_no_schedule() {
+    let memory = MemoryBackend::builder().clock(TokioClock::new()).build();
+    let second = Duration::from_secs(1);
+    let two = model(second).name("api").backend(memory.clone()).build().unwrap();
+    let same = model(second).name("api").backend(memory.clone()).build().unwrap();
+    let one = LeakyBucket::new(Rate::per_second(10));
+    let one = Shaper::builder(one).headroom(Duration::ZERO).name("api").backend(memory).build().unwrap();
+    two.schedule_units("key", 1, &[("tokens", 50)]).await.unwrap();
+    assert_eq!(one.reserve("key", 1).await.unwrap().delay(), Duration::ZERO);
+    assert_eq!(same.reserve("key", 1).await.unwrap().delay(), 500 * MS);
+}

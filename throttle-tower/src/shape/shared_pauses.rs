@@ -1,0 +1,158 @@
+//! Pauses that a fleet keeps together: what one process hears from the upstream holds for all of them.
+
+// Beside the schedule, the store keeps a bucket for each key that drains by one unit in a microsecond. Who hears of a
+// pause fills the bucket up to the pause's end; as long as something is in it, the key is paused. No call waits for
+// this: a process looks at the bucket behind the calls that leave, a few times a second.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::time::Duration;
+
+use throttle_core::backend::{Call, Receipt};
+use throttle_core::{Backend, BackendError, ConfigError, Cost, Gcra, Key, Policy, PolicySet, PolicyTree, Rate};
+use tokio::time::{Instant, sleep};
+
+use super::pauses_known::PausesKnown;
+use super::schedule::Schedule;
+use crate::time::micros;
+use crate::usage::Background;
+
+/// The place of the pauses in the set.
+const PAUSES_AT: usize = 1;
+
+const SHORTEST: Duration = Duration::from_millis(1);
+const LONGEST: Duration = Duration::from_secs(86_400);
+
+/// For so long at most, one process alone tells of the pauses of a key: long beside a few round trips to the store.
+const TURN: Duration = Duration::from_millis(250);
+
+/// A process that has no turn tries again within this time, so often.
+const RETRY: Duration = Duration::from_millis(40);
+const ATTEMPTS: u32 = 32;
+
+/// A pause that is shorter than it was told by less than this is as long.
+const EXACT: Duration = Duration::from_millis(1);
+
+pub(super) struct SharedPauses<B: Backend> {
+    prepared: Arc<B::Prepared>,
+    longest: Duration,
+    known: PausesKnown,
+    background: Background,
+}
+
+impl<B: Backend> SharedPauses<B> {
+    /// What is added to the name of a schedule.
+    pub(super) const TURNS: &str = "/telling";
+    const PAUSES: &str = "/pauses";
+
+    pub(super) fn new(backend: &B, schedule: &str, longest: Duration, replaces: bool) -> Result<Self, ConfigError> {
+        let stated = format!("{longest:?}");
+        if longest < SHORTEST || longest > LONGEST {
+            let rule = "a pause of a fleet lasts 1 ms to 24 h; write the longest for which an upstream may stop it";
+            return Err(ConfigError::new("share_pauses", stated, rule));
+        }
+        let policy = |suffix: &str, bucket| {
+            let policy = Policy::new(&format!("{schedule}{suffix}"), bucket)?;
+            Ok(PolicyTree::from(if replaces { policy.replace_existing() } else { policy }))
+        };
+        let turns = policy(Self::TURNS, Gcra::new(Rate::new(1, TURN)).burst(1))?;
+        let pauses = policy(Self::PAUSES, Gcra::new(Rate::new(1, Duration::from_micros(1))).burst(micros(longest)))?;
+        let set = PolicySet::new(PolicyTree::All(vec![turns, pauses]))?;
+        let prepared = backend.prepare(set).map_err(|error| {
+            let rule = format!("all that share the schedule {schedule:?} state the same longest pause ({error})");
+            ConfigError::new("share_pauses", stated, rule)
+        })?;
+        Ok(Self {
+            prepared: Arc::new(prepared),
+            longest,
+            known: PausesKnown::default(),
+            background: Background::default(),
+        })
+    }
+
+    /// How long the fleet still pauses a key.
+    async fn read(&self, backend: &B, key: &Key) -> Result<Duration, BackendError> {
+        let looked = backend.decide(&self.prepared, &[Call::SKIP, Call::peek(key.clone())]).await?;
+        let bucket = &looked.statuses()[PAUSES_AT];
+        // Keys that have no place in a full store share one.
+        Ok(if bucket.is_overflow() { Duration::ZERO } else { bucket.reset_after() })
+    }
+
+    /// Lets the fleet pause a key until then, if it does not do so yet.
+    ///
+    /// What is missing is filled in by one process at a time, or several that hear of one pause would add them up.
+    async fn write(&self, backend: &B, key: &Key, until: Instant) -> Result<(), BackendError> {
+        let (turn, missing) =
+            ([Call::from(key.clone()), Call::SKIP], || until.saturating_duration_since(Instant::now()));
+        for _ in 0..ATTEMPTS {
+            if self.read(backend, key).await? + EXACT > missing().min(self.longest) {
+                return Ok(());
+            }
+            let decision = backend.decide(&self.prepared, &turn).await?;
+            if let Some(receipt) = Receipt::of(&decision, &turn) {
+                let kept = self.read(backend, key).await?;
+                if let Ok(more) = Cost::new(micros(missing().min(self.longest).saturating_sub(kept))) {
+                    backend.decide(&self.prepared, &[Call::SKIP, Call::new(key.clone(), more)]).await?;
+                }
+                return backend.settle(&self.prepared, receipt.actual(0)).await;
+            }
+            if backend.can_fail() {
+                sleep(by_chance(RETRY)).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the pause of a key at the store, for processes that have not heard of it yet.
+    pub(super) async fn forget(&self, backend: &B, key: &Key) -> Result<(), BackendError> {
+        backend.reset(&self.prepared, PAUSES_AT, key).await?;
+        self.known.forget(key);
+        Ok(())
+    }
+}
+
+fn by_chance(most: Duration) -> Duration {
+    // A hasher with keys of its own is random enough for this.
+    let random = RandomState::new().hash_one(());
+    Duration::from_micros(random % (micros(most) + 1))
+}
+
+impl<B: Backend> Schedule<B> {
+    /// No call of a key leaves before `until`, here and in the other processes of the fleet.
+    pub(super) fn pause(self: &Arc<Self>, key: &Key, now: Instant, until: Instant) {
+        self.paused_keys.pause(key, now, until);
+        if let Some(shared) = &self.shared_pauses
+            && let Some(telling) = shared.known.tell(key, now, until)
+        {
+            let (schedule, key) = (Arc::clone(self), key.clone());
+            let step = async move {
+                let Some(shared) = &schedule.shared_pauses else { return Ok(()) };
+                while let Some(until) = shared.known.untold(&telling) {
+                    shared.write(&schedule.backend, &key, until).await?;
+                    shared.known.told(&telling, until);
+                }
+                Ok(())
+            };
+            shared.background.send(Box::pin(step), None, self.backend.can_fail());
+        }
+    }
+
+    /// Looks whether another process has heard of a pause, if it is time to.
+    pub(super) fn look_for_pauses(self: &Arc<Self>, key: &Key) {
+        if let Some(shared) = &self.shared_pauses
+            && let Some(look) = shared.known.look(key, Instant::now())
+        {
+            let (schedule, key) = (Arc::clone(self), key.clone());
+            let step = async move {
+                let Some(shared) = &schedule.shared_pauses else { return Ok(()) };
+                let pause = shared.read(&schedule.backend, &key).await?;
+                let now = Instant::now();
+                if shared.known.heard(&look, now + pause) {
+                    schedule.paused_keys.pause(&key, now, now + pause.min(shared.longest));
+                }
+                Ok(())
+            };
+            shared.background.send(Box::pin(step), None, self.backend.can_fail());
+        }
+    }
+}

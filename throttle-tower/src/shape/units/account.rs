@@ -1,0 +1,158 @@
+//! What is known about one key: until when its schedule is occupied, and which units were estimated wrongly.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use smallvec::{SmallVec, smallvec};
+use tokio::time::Instant;
+
+use super::paces::Needs;
+use super::turn::{Booking, Turn};
+
+/// One key's units. Time on the schedule is counted in ns, signed where it is a difference.
+///
+/// Tokens that a call did not use are time on the schedule that it need not have taken. If its slot is the last one, the
+/// slot is shortened: the next call leaves earlier. If calls are scheduled behind it, they have their times; the unused
+/// time is kept as a balance, and a later call takes so much less. Time that has passed cannot be used any more, so a
+/// balance is never more than the time for which the schedule is occupied. Tokens beyond the estimate are a negative
+/// balance: the next call takes so much more.
+pub(super) struct Account {
+    /// Until then the schedule is occupied, as far as this process knows.
+    ends: Instant,
+    /// Of each unit: what was estimated too high, or, if negative, too low.
+    balances: SmallVec<[i64; 2]>,
+    /// The last slot of the schedule.
+    last: Option<Arc<Turn>>,
+    /// Whether other processes schedule calls as well. Then the last slot here is hardly the last one of all, and the
+    /// store would shorten nothing.
+    is_contended: bool,
+}
+
+/// What every account of a shaper has in common.
+#[derive(Clone, Copy)]
+pub(super) struct Rules {
+    /// One request at its pace.
+    pub(super) request: Duration,
+    /// Whether nothing else uses the schedule, so that it is known when it is not occupied.
+    pub(super) decides_alone: bool,
+}
+
+/// How long a debt is remembered at least that the next call pays, where it is not known whether idle time has paid it.
+const REMEMBERED: Duration = Duration::from_secs(3_600);
+
+impl Account {
+    pub(super) fn new(units: usize, now: Instant) -> Self {
+        Self { ends: now, balances: smallvec![0; units], last: None, is_contended: false }
+    }
+
+    #[cfg(test)]
+    pub(super) fn last(&self) -> Option<Arc<Turn>> {
+        self.last.clone()
+    }
+
+    /// Whether it equals a new one.
+    pub(super) fn is_idle(&self, now: Instant, rules: Rules) -> bool {
+        let debt = self.balances.iter().copied().min().unwrap_or(0).min(0).unsigned_abs();
+        let extra = if debt == 0 || rules.decides_alone { Duration::ZERO } else { REMEMBERED };
+        self.ends + Duration::from_nanos(debt) + extra <= now
+    }
+
+    /// Time that has passed unoccupied pays debts, and cannot be used by calls any more.
+    fn pass(&mut self, now: Instant, rules: Rules) {
+        let left = nanos(self.ends.saturating_duration_since(now));
+        let idle = if rules.decides_alone { nanos(now.saturating_duration_since(self.ends)) } else { 0 };
+        for balance in &mut self.balances {
+            *balance = if *balance > 0 { (*balance).min(left) } else { (*balance + idle).min(0) };
+        }
+        if self.ends <= now {
+            (self.ends, self.last) = (now, None);
+        }
+    }
+
+    /// Takes what a call needs, from the balances as far as possible, and at most `capacity` µs of the schedule.
+    pub(super) fn book(&mut self, needs: &Needs, capacity: u64, now: Instant, rules: Rules) -> Booking {
+        self.pass(now, rules);
+        let owed = needs.units.iter().zip(&self.balances).map(|(need, balance)| need.cast_signed() - balance);
+        let longest = owed.fold(needs.requests.cast_signed(), i64::max).max(0).unsigned_abs();
+        let micros = longest.div_ceil(1_000).clamp(1, capacity);
+        let occupied = (micros * 1_000).cast_signed();
+        let (mut restores, mut slacks) = (SmallVec::new(), SmallVec::new());
+        for (need, balance) in needs.units.iter().zip(&mut self.balances) {
+            let rest = *balance + occupied - need.cast_signed();
+            let after = rest.min((*balance).max(0));
+            restores.push(*balance - after);
+            slacks.push(rest - after);
+            *balance = after;
+        }
+        Booking { micros, requests: needs.requests, restores, ends: None, before: None, slacks }
+    }
+
+    /// A booked call has a slot that comes at an instant.
+    pub(super) fn enter(&mut self, turn: &Arc<Turn>, departs: Instant, now: Instant, rules: Rules) {
+        self.pass(now, rules);
+        self.is_contended = departs >= self.ends + rules.request.max(Duration::from_micros(1));
+        let booking = &mut turn.lock().booking;
+        let ends = departs + Duration::from_micros(booking.micros);
+        booking.ends = Some(ends);
+        if ends > self.ends {
+            self.ends = ends;
+            booking.before = self.last.replace(Arc::clone(turn));
+        }
+    }
+
+    /// A booked call was refused or dropped.
+    pub(super) fn release(&mut self, turn: &Arc<Turn>) {
+        let booking = &mut turn.lock().booking;
+        for (balance, restored) in self.balances.iter_mut().zip(&mut booking.restores) {
+            *balance += std::mem::take(restored);
+        }
+        let before = booking.before.take();
+        if self.last.take_if(|last| Arc::ptr_eq(last, turn)).is_some() {
+            self.ends -= Duration::from_micros(booking.micros);
+            // Unless time passes unused between them.
+            self.last = before.filter(|before| before.lock().booking.ends >= Some(self.ends));
+        }
+    }
+
+    /// A call has used so much less of a unit than was estimated, or more. Returns the slot to shorten, if there is one,
+    /// and by how many µs.
+    pub(super) fn settle(&mut self, unit: usize, unused: i64, now: Instant, rules: Rules) -> Option<(Arc<Turn>, u64)> {
+        self.pass(now, rules);
+        self.balances[unit] = self.balances[unit].saturating_add(unused).max(-i64::MAX / 3);
+        let turn = self.last.clone()?;
+        let shortened = self.use_last(unit, &mut turn.lock().booking, now);
+        (shortened > 0).then_some((turn, shortened))
+    }
+
+    /// Pays a debt from time that the last slot takes for another unit, or shortens that slot by what was unused.
+    fn use_last(&mut self, unit: usize, booking: &mut Booking, now: Instant) -> u64 {
+        let paid = booking.slacks[unit].min(-self.balances[unit]).max(0);
+        self.balances[unit] += paid;
+        booking.slacks[unit] -= paid;
+        booking.restores[unit] -= paid;
+        if self.is_contended {
+            return 0;
+        }
+        let most = (booking.micros * 1_000).saturating_sub(booking.requests).cast_signed();
+        let left = nanos(self.ends.saturating_duration_since(now));
+        let spare = booking.slacks.iter().zip(&self.balances).map(|(slack, balance)| slack + balance.max(&0));
+        // One µs stays in any case: there is no slot without a unit.
+        let micros = spare.fold(most.min(left), i64::min).max(0).unsigned_abs() / 1_000;
+        let micros = micros.min(booking.micros - 1);
+        let shorter = (micros * 1_000).cast_signed();
+        for (place, balance) in self.balances.iter_mut().enumerate() {
+            let slack = booking.slacks[place].min(shorter);
+            booking.slacks[place] -= slack;
+            booking.restores[place] += shorter - slack;
+            *balance -= shorter - slack;
+        }
+        booking.micros -= micros;
+        self.ends -= Duration::from_micros(micros);
+        booking.ends = Some(self.ends);
+        micros
+    }
+}
+
+fn nanos(duration: Duration) -> i64 {
+    i64::try_from(duration.as_nanos()).map_or(i64::MAX / 3, |nanos| nanos.min(i64::MAX / 3))
+}

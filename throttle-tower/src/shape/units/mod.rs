@@ -1,0 +1,87 @@
+//! Several paces in one turn: requests, and other units such as tokens. Open it to see what a call of several units
+//! costs, and what becomes of units that were estimated wrongly.
+
+// A call that leaves occupies the schedule until each of its paces allows the next one: for the longest of the times
+// that its units take. So several paces are one leaky bucket that counts microseconds, and a store decides about all of
+// them in one step. What was used in the end is settled by time as well: see `account`.
+
+mod account;
+mod accounts;
+mod paces;
+mod reserve;
+mod turn;
+mod usage;
+
+pub(super) use self::accounts::Accounts;
+pub(super) use self::paces::{UnitCosts, Units};
+pub(super) use self::reserve::Reserving;
+pub(super) use self::turn::Turn;
+pub use self::usage::ShapeUsage;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use throttle_core::{Key, LeakyBucket, Rate};
+    use tokio::time::{Instant, advance};
+
+    use super::super::shaper::Shaper;
+    use super::*;
+
+    fn model() -> Shaper {
+        let requests = LeakyBucket::new(Rate::per_second(10)).max_wait(Duration::from_secs(60));
+        Shaper::builder(requests).by_unit("tokens", Rate::per_second(100)).headroom(Duration::ZERO).build().unwrap()
+    }
+
+    fn accounts(shaper: &Shaper) -> &Accounts {
+        &shaper.schedule.units.as_ref().unwrap().accounts
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn shape_waiting_call_of_several_units_takes_at_most_800_bytes() {
+        let shaper = model();
+        shaper.schedule_units("key", 1, &[("tokens", 10)]).await.unwrap();
+        let future = size_of_val(&shaper.schedule_units("key", 1, &[("tokens", 1)]));
+        let (turn, usage) = (size_of::<Turn>(), ShapeUsage::SIZE);
+        assert!(future + turn + usage <= 800, "{future} + {turn} + {usage}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn shape_accounts_of_idle_keys_are_forgotten() {
+        let shaper = model();
+        for number in 0..10_000_u64 {
+            shaper.schedule_units(Key::from(number), 1, &[("tokens", 3)]).await.unwrap();
+            advance(Duration::from_millis(20)).await;
+        }
+        assert!(accounts(&shaper).len() <= 64, "{}", accounts(&shaper).len());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn shape_account_that_owes_is_remembered() {
+        let shaper = model();
+        let usage = shaper.schedule_units("key", 1, &[("tokens", 1)]).await.unwrap();
+        usage.settle("tokens", 1_000).unwrap();
+        for number in 0..200_u64 {
+            shaper.schedule_units(Key::from(number), 1, &[]).await.unwrap();
+            advance(Duration::from_millis(20)).await;
+        }
+        let began = Instant::now();
+        shaper.schedule_units("key", 1, &[("tokens", 1)]).await.unwrap();
+        shaper.schedule_units("key", 1, &[("tokens", 1)]).await.unwrap();
+        // 10 s were owed; 4 s have passed, and the first token is new.
+        assert_eq!(began.elapsed(), Duration::from_millis(6_010));
+    }
+
+    /// As long as they wait, calls know the slot before their own, and not any longer.
+    #[tokio::test(start_paused = true)]
+    async fn shape_calls_that_left_keep_no_other_call() {
+        let shaper = model();
+        let mut turns = Vec::new();
+        for _ in 0..50 {
+            shaper.schedule_units("key", 1, &[("tokens", 1)]).await.unwrap();
+            turns.push(Arc::downgrade(&accounts(&shaper).last(&Key::from("key")).unwrap()));
+        }
+        assert_eq!(turns.iter().filter(|turn| turn.upgrade().is_some()).count(), 1);
+    }
+}
