@@ -155,13 +155,14 @@ impl<'a> Entry<'a> {
             None if more > 0 => Self::locate(in_force, label, (more, now), shard, &[], shared),
             None => return,
         };
-        if in_force.is_own() && more > 0 && !cell.has_own() {
+        // A key with a slot has all that it counts there, and its carry rule says what the settlement changes of that.
+        let is_known = matches!(entry.place, Place::Slot { .. }) && !entry.is_overflow();
+        if !is_known && in_force.is_own() && more > 0 && !cell.has_own() {
             // Their state begins with what the policy's other buckets count.
             cell.debit_any(more);
         } else {
             cell.settle(item.taken, item.actual);
         }
-        let is_known = matches!(entry.place, Place::Slot { .. }) && !entry.is_overflow();
         entry.finish(cell, (if is_known { 0 } else { more }, now), shard, shared);
     }
 

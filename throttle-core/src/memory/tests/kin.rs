@@ -1,8 +1,8 @@
 //! Keys that were charged under several sets of parameters: what the side table holds of them, and until when.
 
 use super::NOW;
-use crate::algorithm::{FixedWindow, IntoAlgorithm, SlidingLog};
-use crate::backend::Call;
+use crate::algorithm::{Carry, FixedWindow, IntoAlgorithm, SlidingLog};
+use crate::backend::{Call, Receipt};
 use crate::decision::Decision;
 use crate::key::Key;
 use crate::memory::store::{MemorySet, Store};
@@ -170,4 +170,30 @@ fn own_numbers_that_equal_a_version_of_the_limit_are_that_version() {
     desk.set = desk.store.prepare(PolicySet::new(own).unwrap()).unwrap();
     assert_eq!(desk.take(1), 48);
     assert_eq!(desk.held(), (1, 0, 0), "one state");
+}
+
+/// A charge under own numbers that is settled after the key went on to others changes what those count only as the
+/// carry rule says: `Reset` not at all, `Keep` by the difference.
+#[test]
+fn law_10_a_late_settlement_of_own_numbers_begins_no_state_in_a_store_with_room() {
+    for (carry, left) in [(Carry::Reset, 30), (Carry::Keep, 19)] {
+        let plan = Policy::tiered("p", [("tier", per_day(50))], carry).unwrap();
+        let of = |count| plan.with_own(per_day(count)).unwrap();
+        for next in [plan.clone(), of(50), of(60)] {
+            let store = Store::new(100);
+            let capacity = next.algorithm().capacity();
+            let prepare = |policy| store.prepare(PolicySet::new(policy).unwrap()).unwrap();
+            let [_, own, next] = [plan.clone(), of(90), next].map(prepare);
+            let take = |set, cost| {
+                let calls = [Call::from(Key::from(1)).costing(cost)];
+                let decision = store.decide(set, &calls, NOW);
+                (decision.remaining(), Receipt::of(&decision, &calls))
+            };
+            let open = take(&own, 10).1.unwrap();
+            let used = capacity - take(&next, 20).0;
+            assert_eq!(used, if carry == Carry::Keep { 30 } else { 20 });
+            store.settle(&own, open.actual(11), NOW);
+            assert_eq!(take(&next, 0).0, left + capacity - 50, "{carry:?}, {capacity}");
+        }
+    }
 }
