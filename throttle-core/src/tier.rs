@@ -124,6 +124,8 @@ impl Policy {
     /// They belong to no tier. A key has one budget in the tiers and under its own parameters: when it moves between
     /// them, or its own parameters change, the policy's [`Carry`] applies as between two tiers. Sets with the result
     /// stand [beside](Self::beside_existing) those with the tiers, and a store needs no room for it once no set has it.
+    /// Prepare the set with the tiers first: this one puts nothing in force, so a backend that has not seen the tiers
+    /// does not know what they are.
     ///
     /// ```
     /// use throttle_core::backend::Call;

@@ -166,7 +166,8 @@ impl Rest {
     }
 
     /// Whether a key that counts nothing may still not be forgotten: the bucket of own numbers, beside buckets of
-    /// tiers. Numbers that have no state there begin with what those count.
+    /// tiers. Numbers that have no state there begin with what those count. Buckets of another policy's tiers keep it,
+    /// too, because they are counted together: that costs at most one slot for each policy.
     pub(super) fn keeps_idle(&self, label: Label) -> bool {
         label.is_overflow_of_own() && self.overflow_buckets > self.own_buckets
     }
