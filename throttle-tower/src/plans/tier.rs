@@ -39,9 +39,13 @@ impl Tier {
     ///   be in proportion to each other), the last known tier applies, as after a
     ///   [failed lookup](super::PlansWithoutLookup::lookup). That is logged at most once a minute for each limit, with
     ///   the field, the value and the bound. To do something else about it, look at the [error](Self::error).
-    /// * **Numbers that the store does not enforce**, such as a sliding log of more than 10,000 units on Redis, are for
-    ///   their requests as if the store had failed: [`on_error`](super::Plans::on_error) applies, where a local share
-    ///   is that of the first tier. A tier would not do instead, because it may forget what the identity has used.
+    /// * **Numbers that the store does not enforce**, such as a sliding log of more than 10,000 units on Redis: their
+    ///   requests are refused with 503, whatever [`on_error`](super::Plans::on_error) says. The store has not failed,
+    ///   and to pass them on would lift every limit of the layer for this identity, for as long as its row says so. A
+    ///   tier would not do instead, because it may forget what the identity has used. That is logged like invalid
+    ///   numbers. Nor does the store enforce valid ones while another layer has
+    ///   [replaced](super::Plans::replace_existing) the tiers by some of other algorithms, or by some that are carried
+    ///   over in proportion.
     /// * **How many.** Each identity may have other numbers. A layer keeps the limits for 1,024 different ones ready
     ///   (with several plans, for as many combinations). Further ones displace those that were not used for long. They
     ///   are made again when they are needed, which costs time and forgets nothing.

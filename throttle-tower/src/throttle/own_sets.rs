@@ -135,8 +135,7 @@ impl<B: Backend> Shared<B> {
         let made = making.get_or_init(|| self.made_with(in_force.as_deref(), numbers).map(Arc::new).map_err(Arc::new));
         made.clone().map_err(|error| {
             self.own_sets.refused.warn(&format_args!(
-                "a lookup returned numbers that the backend refuses: {error}. Their requests are decided as if the \
-                 store had failed"
+                "a lookup returned numbers that the backend refuses: {error}. Their requests are refused"
             ));
             refused(error)
         })

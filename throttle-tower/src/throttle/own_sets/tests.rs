@@ -9,7 +9,7 @@ use tower::{Layer, ServiceExt, service_fn};
 
 use super::*;
 use crate::plans::{Plans, Tier, plans};
-use crate::{Constant, Header, LimitReport, ThrottleLayer, all, any, limit};
+use crate::{Constant, Header, LimitReport, OnError, ThrottleLayer, all, any, limit};
 
 type Answer = Result<Option<Tier>, Infallible>;
 
@@ -360,7 +360,7 @@ impl Backend for Refusing {
 
 /// Not in a tier: under this rule it would forget what the numbers before have counted.
 #[tokio::test(start_paused = true)]
-async fn numbers_that_the_backend_refuses_are_a_failure_of_the_store_and_tried_once() {
+async fn numbers_that_the_backend_refuses_are_tried_once_and_change_nothing() {
     let rows = Rows::default();
     let backend = Refusing(memory(), Arc::default());
     let plan = plan(&rows).on_change(Carry::Reset);
@@ -385,6 +385,43 @@ async fn numbers_that_the_backend_refuses_are_a_failure_of_the_store_and_tried_o
     forget().await;
     assert_eq!(admitted(&layer, "ada").await, 0, "still used up");
     assert_eq!(admitted(&layer, "eve").await, 10, "tiers are decided");
+}
+
+/// The store is healthy, and a row is wrong until somebody corrects it: no rule for a failed store lifts all limits.
+#[tokio::test(start_paused = true)]
+async fn numbers_that_the_backend_refuses_are_refused_whatever_happens_when_the_store_fails() {
+    for rule in [OnError::Open, OnError::Closed, OnError::local(2)] {
+        let rows = Rows::default();
+        rows.set("ada", Row::Own(40, 40));
+        let plan = plan(&rows).on_error(rule);
+        let all = limit("all", Gcra::new(Rate::per_hour(1_000))).by(Constant).on_error(rule);
+        let layer = ThrottleLayer::new(crate::all((all, plan))).unwrap();
+        let layer = layer.backend(Refusing(memory(), Arc::default())).unwrap();
+        for _ in 0..3 {
+            assert_eq!(send(&layer, "ada").await.status(), StatusCode::SERVICE_UNAVAILABLE, "{rule:?}");
+        }
+        rows.set("ada", Row::Own(20, 20));
+        forget().await;
+        assert_eq!(admitted(&layer, "ada").await, 20, "{rule:?}");
+    }
+}
+
+/// The numbers were checked against tiers that another layer has replaced since. Those carry over in proportion, and
+/// would forget what the numbers count.
+#[tokio::test(start_paused = true)]
+async fn own_numbers_are_refused_where_they_may_not_stand_beside_the_tiers_in_force() {
+    let rows = Rows::default();
+    rows.set("ada", Row::Own(50, 50));
+    let memory = memory();
+    let layer_of = |plan: Plans| ThrottleLayer::new(plan).unwrap().backend(memory.clone()).unwrap();
+    let former = layer_of(plan(&rows));
+    assert_eq!(send(&former, "ada").await.status(), StatusCode::OK);
+    let later = layer_of(plan(&rows).on_change(Carry::Proportional).replace_existing());
+    assert_eq!(send(&former, "ada").await.status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(send(&later, "ada").await.status(), StatusCode::OK, "in a tier, as after a failed lookup");
+    let former_again = layer_of(plan(&rows).replace_existing());
+    assert_eq!(send(&former, "ada").await.status(), StatusCode::OK);
+    assert_eq!(send(&former_again, "ada").await.status(), StatusCode::OK);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

@@ -72,17 +72,14 @@ pub(in crate::throttle) async fn finish<B: Backend>(
 ///
 /// # Errors
 ///
-/// The refusal, where a required key is missing.
+/// The refusal, where a required key is missing or the backend does not enforce the request's own numbers.
 async fn decided<'a, B: Backend>(
     layer: &'a Arc<Shared<B>>,
     asked: &mut Asked,
     lookups: Vec<Lookup>,
     parts: &Parts,
 ) -> Result<(Cow<'a, Arc<Shared<B>>>, Decided), Box<Refused>> {
-    let mut shared = match own_numbers::decided_by(layer, asked) {
-        Ok(shared) => shared,
-        Err(error) => return Ok((Cow::Borrowed(layer), Decided::Failed(error))),
-    };
+    let mut shared = own_numbers::decided_by(layer, asked, parts)?;
     if !lookups.is_empty() {
         let unknown: SmallVec<[usize; 2]> = lookups.iter().map(|lookup| lookup.policy).collect();
         let early = refuse_early(&shared, asked, &unknown).await;
@@ -90,10 +87,7 @@ async fn decided<'a, B: Backend>(
             return Ok((shared, *decided));
         }
         look_up(layer, asked, lookups, parts).await?;
-        shared = match own_numbers::decided_by(layer, asked) {
-            Ok(shared) => shared,
-            Err(error) => return Ok((Cow::Borrowed(layer), Decided::Failed(error))),
-        };
+        shared = own_numbers::decided_by(layer, asked, parts)?;
         if let Early::Failed(error) = early {
             return Ok((shared, Decided::Failed(error)));
         }
