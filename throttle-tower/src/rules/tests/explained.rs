@@ -160,8 +160,8 @@ async fn lookup_of_a_file_may_answer_with_numbers_of_the_identitys_own() {
     let of = |key| Sent { key: Some(key), ..POST };
     assert_eq!(send(&layer, of("5")).await, StatusCode::OK);
     let explained = explain(&handle, of("5")).await;
-    let text = "admitted\nlimit \"plan\" by \"api-key\": admits: 4 of 5 left, costs 1, its own numbers, all left again in \
-                720s";
+    let text = "admitted\nlimit \"plan\" by \"api-key\": admits: 4 of 5 left, costs 1, its own numbers, all left again \
+                in 720s";
     assert_eq!(explained.to_string(), text);
     let other = explain(&handle, of("7")).await;
     assert_eq!(other.limits[0].left.map(|left| (left.of, left.tier)), Some((7, throttle_core::Policy::OWN)));
