@@ -146,7 +146,8 @@ async fn lookups_say_how_they_ended() {
     .await;
     let lookups =
         |how| series[&format!(r#"throttle_plan_lookups_total{{layer="api",policy="per-user",result="{how}"}}"#)];
-    assert_eq!(["remembered", "found", "unknown", "failed", "turned_away"].map(lookups), [1.0, 1.0, 1.0, 2.0, 2.0]);
+    let results = ["remembered", "found", "unknown", "failed", "invalid", "turned_away"];
+    assert_eq!(results.map(lookups), [1.0, 1.0, 1.0, 2.0, 0.0, 2.0]);
 }
 
 #[tokio::test(start_paused = true)]

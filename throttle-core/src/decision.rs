@@ -354,7 +354,8 @@ impl Status {
         self.overflow
     }
 
-    /// The [tier](crate::Policy::tier) of the policy that the request was in; 0 for a policy without tiers.
+    /// The [tier](crate::Policy::tier) of the policy that the request was in; 0 for a policy without tiers, and
+    /// [`Policy::OWN`](crate::Policy::OWN) for a key with parameters of its own.
     #[inline]
     #[must_use]
     pub const fn tier(&self) -> u8 {

@@ -91,12 +91,15 @@ pub struct Policy {
     pub(crate) tiers: Option<Arc<Tiers>>,
     replaces_existing: bool,
     keeps_parameters: bool,
+    is_beside: bool,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Tiers {
     pub(crate) each: Box<[Tier]>,
     pub(crate) carry: Carry,
+    /// Whether these are no tiers but the [own](Policy::with_own) parameters of some keys.
+    pub(crate) is_own: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -121,6 +124,7 @@ impl Policy {
             tiers: None,
             replaces_existing: false,
             keeps_parameters: false,
+            is_beside: false,
         })
     }
 
@@ -191,6 +195,26 @@ impl Policy {
         self.keeps_parameters
     }
 
+    /// Lets sets with this policy stand beside all others that have a policy of its name, whatever their parameters. It
+    /// [keeps](Self::keep_parameters) its own, and changes nothing for the others. All of them charge the same budgets:
+    /// [`carry`](Self::carry) says how what was used under one set of parameters counts under another. For parameters
+    /// that belong to a few keys only, which the program assigns to sets: see [`with_own`](Self::with_own).
+    ///
+    /// By accident, two limits of one name can share budgets then. So use it for a policy that stands beside one of the
+    /// same program.
+    #[must_use]
+    pub const fn beside_existing(mut self) -> Self {
+        self.keeps_parameters = true;
+        self.is_beside = true;
+        self
+    }
+
+    /// Whether sets with this policy stand [beside](Self::beside_existing) others of its name.
+    #[must_use]
+    pub const fn is_beside_existing(&self) -> bool {
+        self.is_beside
+    }
+
     /// Whether two policies have the same parameters, whatever their names.
     pub(crate) fn has_parameters_of(&self, other: &Self) -> bool {
         (&self.algorithm, &self.unit, &self.tiers) == (&other.algorithm, &other.unit, &other.tiers)
@@ -231,7 +255,7 @@ impl Policy {
         if let Some(tiers) = &self.tiers {
             let mut each = tiers.each.clone();
             each.iter_mut().for_each(|tier| change(&mut tier.policy));
-            self.tiers = Some(Arc::new(Tiers { each, carry: tiers.carry }));
+            self.tiers = Some(Arc::new(Tiers { each, ..**tiers }));
         }
     }
 

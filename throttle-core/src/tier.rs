@@ -2,14 +2,20 @@
 
 use std::sync::Arc;
 
-use crate::algorithm::{Algorithm, Carry, Cell, IntoAlgorithm, State, Writers};
+use crate::algorithm::{Algorithm, Carry, Cell, IntoAlgorithm, State, Writer, Writers};
 use crate::error::ConfigError;
 use crate::policy::{Policy, PolicyName, Tier, Tiers, printable};
 use crate::time::Timestamp;
 
+/// What parameters that belong to no tier are called. A tier may have that name, too; their numbers tell them apart.
+const OWN_NAME: &str = "own";
+
 impl Policy {
     /// Most tiers a policy may have.
     pub const MAX_TIERS: usize = 16;
+    /// The number in place of a tier's where a request was decided by [parameters of its own](Self::with_own). No tier
+    /// has it: there are [at most 16](Self::MAX_TIERS), numbered from 0.
+    pub const OWN: u8 = u8::MAX;
 
     /// A policy of several limits under one name. Each request names one of them with
     /// [`Call::in_tier`](crate::backend::Call::in_tier). A key has one budget, whatever its tier. When its tier
@@ -64,7 +70,7 @@ impl Policy {
             }
         }
         let mut policy = first.policy.clone();
-        policy.tiers = Some(Arc::new(Tiers { each: each.into(), carry }));
+        policy.tiers = Some(Arc::new(Tiers { each: each.into(), carry, is_own: false }));
         Ok(policy)
     }
 
@@ -93,10 +99,13 @@ impl Policy {
         u8::try_from(place).ok()
     }
 
-    /// The name of a tier.
+    /// The name of a tier; `own` for the policy of keys with [parameters of their own](Self::with_own). A tier may be
+    /// called `own`, too. [`Status::tier`](crate::Status::tier) tells them apart: it is [`OWN`](Self::OWN) for such a
+    /// key.
     #[must_use]
     pub fn tier_name(&self, tier: u8) -> Option<&str> {
-        self.tiers.as_ref()?.each.get(usize::from(tier)).map(|tier| &*tier.name)
+        let tiers = self.tiers.as_ref()?;
+        tiers.each.get(if tiers.is_own { 0 } else { usize::from(tier) }).map(|tier| &*tier.name)
     }
 
     /// The tiers by name, in the order given; none for a policy without tiers.
@@ -111,10 +120,62 @@ impl Policy {
         self.tiers.as_ref().map_or(Carry::Keep, |tiers| tiers.carry)
     }
 
-    /// The number of the tier that decides a call; an unknown number stands for the first tier.
+    /// The policy for keys with parameters of their own, for example the numbers in a customer's row of a database.
+    /// They belong to no tier. A key has one budget in the tiers and under its own parameters: when it moves between
+    /// them, or its own parameters change, the policy's [`Carry`] applies as between two tiers. Sets with the result
+    /// stand [beside](Self::beside_existing) those with the tiers, and a store needs no room for it once no set has it.
+    /// Prepare the set with the tiers first: this one puts nothing in force, so a backend that has not seen the tiers
+    /// does not know what they are.
+    ///
+    /// ```
+    /// use throttle_core::backend::Call;
+    /// use throttle_core::{Backend, Carry, Gcra, Key, MemoryBackend, Policy, PolicySet, Rate};
+    ///
+    /// let tiers = [("free", Gcra::new(Rate::per_day(60))), ("pro", Gcra::new(Rate::per_day(600)))];
+    /// let plan = Policy::tiered("per-user", tiers, Carry::Keep)?;
+    /// let own = plan.with_own(Gcra::new(Rate::per_day(250)))?;
+    /// let backend = MemoryBackend::new();
+    /// let [tiers, own] = [backend.prepare(PolicySet::new(plan)?)?, backend.prepare(PolicySet::new(own)?)?];
+    ///
+    /// let call = [Call::from(Key::from("ada")).costing(30)];
+    /// assert_eq!(backend.decide_now(&tiers, &call).remaining(), 30);
+    /// assert_eq!(backend.decide_now(&own, &call).remaining(), 190);
+    /// assert_eq!(backend.decide_now(&tiers, &call.map(|call| call.costing(0))).remaining(), 0);
+    /// # Ok::<(), throttle_core::ConfigError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If the algorithm's configuration is out of range, if no tier has such an algorithm, or if the tiers are carried
+    /// over by [`Carry::Proportional`]: two customers' numbers would have to be in proportion too, and neither knows
+    /// the other.
+    pub fn with_own(&self, algorithm: impl IntoAlgorithm) -> Result<Self, ConfigError> {
+        let algorithm = algorithm.into_algorithm().map_err(|error| error.in_policy(self.name()))?;
+        let mut own = self.clone().beside_existing();
+        own.tiers = None;
+        own.change_algorithms(|_| algorithm);
+        let tiers = self.tiers.as_ref().map_or(&[][..], |tiers| &tiers.each);
+        let mut known = tiers.iter().map(|tier| &tier.policy).chain([self]).map(|policy| policy.algorithm().name());
+        if known.all(|known| known != algorithm.name()) {
+            let rule = format!("own numbers have the algorithm of a tier; use {}", self.algorithm().name());
+            return Err(ConfigError::new("algorithm", algorithm.name(), rule).in_policy(self.name()));
+        }
+        if self.carry() == Carry::Proportional {
+            let rule = "numbers of a key's own are in proportion with no other key's; use Carry::Keep or Carry::Reset";
+            return Err(ConfigError::new("carry", "Proportional", rule).in_policy(self.name()));
+        }
+        let mut policy = own.clone();
+        let own = Tier { name: OWN_NAME.into(), policy: own };
+        policy.tiers = Some(Arc::new(Tiers { each: [own].into(), carry: self.carry(), is_own: true }));
+        Ok(policy)
+    }
+
+    /// The number of the tier that decides a call; an unknown number stands for the first tier. [`OWN`](Self::OWN) for
+    /// parameters that belong to none.
     #[inline]
     pub(crate) fn effective_tier(&self, tier: u8) -> u8 {
         match &self.tiers {
+            Some(tiers) if tiers.is_own => Self::OWN,
             Some(tiers) if usize::from(tier) < tiers.each.len() => tier,
             _ => 0,
         }
@@ -125,7 +186,7 @@ impl Policy {
         let Some(tiers) = &self.tiers else { return self.clone() };
         let only = tiers.each.get(usize::from(tier)).unwrap_or(&tiers.each[0]).clone();
         let mut policy = only.policy.clone();
-        policy.tiers = Some(Arc::new(Tiers { each: [only].into(), carry: tiers.carry }));
+        policy.tiers = Some(Arc::new(Tiers { each: [only].into(), ..**tiers }));
         policy
     }
 }
@@ -160,7 +221,7 @@ fn in_proportion(policy: &str, one: &Tier, other: &Tier) -> Result<(), ConfigErr
 impl Policy {
     /// Moves a state into a cell, to be decided in a tier. `writers` are those of the state.
     pub(crate) fn cell<'a>(&'a self, tier: u8, state: &mut State, writers: &'a Writers, at: Timestamp) -> Cell<'a> {
-        Cell::of(self.tier(tier).algorithm(), 0, self.carry(), state.take(writers), at)
+        Cell::of(Writer::of(self.tier(tier).algorithm()), self.carry(), state.take(writers), at)
     }
 
     /// Moves a cell back into its state.

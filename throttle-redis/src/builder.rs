@@ -8,6 +8,7 @@ use throttle_core::{Clock, ConfigError, Timestamp};
 use tokio::sync::Semaphore;
 
 use crate::backend::RedisBackend;
+use crate::decide::places::SharedPlaces;
 use crate::keyspace::{Keyspace, Placement};
 use crate::link::Link;
 use crate::link::connection::{Connector, Single};
@@ -245,6 +246,7 @@ impl RedisBuilder {
             keyspace,
             options: Options { batches, max_batch, queue: self.queue, slack: slack.to_string(), clock: self.clock },
             policies: PolicyRegistry::default(),
+            places: SharedPlaces::default(),
             shortcut: Shortcut::new(self.refusals),
         };
         Ok(RedisBackend { shared: Arc::new(shared) })

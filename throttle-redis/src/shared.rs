@@ -5,6 +5,7 @@ use std::sync::Arc;
 use throttle_core::Timestamp;
 use throttle_core::backend::PolicyRegistry;
 
+use crate::decide::places::SharedPlaces;
 use crate::keyspace::Keyspace;
 use crate::link::{Link, hash_slot};
 use crate::shortcut::Shortcut;
@@ -17,6 +18,7 @@ pub(crate) struct Shared {
     pub(crate) options: Options,
     /// The sets in use.
     pub(crate) policies: PolicyRegistry,
+    pub(crate) places: SharedPlaces,
     pub(crate) shortcut: Shortcut,
 }
 

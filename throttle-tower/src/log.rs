@@ -2,6 +2,12 @@
 //! `tracing` nothing is logged.
 
 use std::fmt::Display;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::lock::lock;
 
 /// Logs a configuration that works, but hardly as intended.
 pub(crate) fn warn(message: &dyn Display) {
@@ -18,4 +24,37 @@ pub(crate) fn error(message: &dyn Display) {
     tracing::error!("{message}");
     #[cfg(not(feature = "tracing"))]
     let _ = message;
+}
+
+/// How long such a warning is not repeated.
+const SELDOM: Duration = Duration::from_secs(60);
+
+/// A warning for which many requests may give cause: it is logged at most once a minute, with how often there was cause
+/// since.
+#[derive(Default)]
+pub(crate) struct Seldom(Mutex<Option<Logged>>);
+
+struct Logged {
+    at: Instant,
+    kept_back: u64,
+}
+
+impl Seldom {
+    pub(crate) fn warn(&self, message: &dyn Display) {
+        let now = Instant::now();
+        let mut logged = lock(&self.0);
+        let kept_back = match &mut *logged {
+            Some(Logged { at, kept_back }) if now.saturating_duration_since(*at) < SELDOM => {
+                *kept_back += 1;
+                return;
+            }
+            logged => logged.take().map_or(0, |logged| logged.kept_back),
+        };
+        *logged = Some(Logged { at: now, kept_back: 0 });
+        drop(logged);
+        match kept_back {
+            0 => warn(message),
+            more => warn(&format_args!("{message}; {more} more such causes since the last warning")),
+        }
+    }
 }

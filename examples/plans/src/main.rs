@@ -1,5 +1,5 @@
 //! A rate-limited axum server whose limits depend on the customer's plan. A plan can change while the server runs: the
-//! units that the customer has used stay used.
+//! units that the customer has used stay used. A customer may also have a number of its own instead of a plan.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -11,6 +11,7 @@ use axum::Router;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::routing::{get, post};
+use throttle_tower::plans::Tier;
 use throttle_tower::{Carry, ConfigError, Gcra, Header, LimitReport, Rate, ThrottleLayer, plans};
 use tokio::net::TcpListener;
 
@@ -22,9 +23,15 @@ const PLANS: [(&str, u64); 3] = [("free", 5), ("pro", 50), ("internal", 500)];
 struct Accounts(Arc<RwLock<HashMap<String, String>>>);
 
 impl Accounts {
-    /// The plan of a customer; `None` if the customer is unknown. An error would mean that the database did not answer.
-    async fn plan_of(self, customer: String) -> Result<Option<String>, std::io::Error> {
-        Ok(self.0.read().unwrap_or_else(PoisonError::into_inner).get(&customer).cloned())
+    /// The plan of a customer, or as many requests a minute as the customer's own row says; `None` if the customer is
+    /// unknown. An error would mean that the database did not answer.
+    async fn tier_of(self, customer: String) -> Result<Option<Tier>, std::io::Error> {
+        let plan = self.0.read().unwrap_or_else(PoisonError::into_inner).get(&customer).cloned();
+        let Some(plan) = plan else { return Ok(None) };
+        Ok(Some(match plan.parse() {
+            Ok(count) => Tier::own(Gcra::new(Rate::per_minute(count))),
+            Err(_) => Tier::named(plan),
+        }))
     }
 
     fn change(&self, customer: String, plan: String) {
@@ -50,7 +57,7 @@ fn app() -> Result<Router, ConfigError> {
     let throttle = ThrottleLayer::new(
         plans("per-user", PLANS.map(|(plan, count)| (plan, Gcra::new(Rate::per_minute(count)))))
             .by(Header::new("x-api-key"))
-            .lookup(move |customer: String| table.clone().plan_of(customer))
+            .lookup(move |customer: String| table.clone().tier_of(customer))
             .unknown("free")
             // A change of plan takes effect within a second.
             .cache(10_000, Duration::from_secs(1))
@@ -70,7 +77,8 @@ async fn change(
     State(accounts): State<Accounts>,
     Path((customer, plan)): Path<(String, String)>,
 ) -> (StatusCode, String) {
-    if !PLANS.iter().any(|(name, _)| *name == plan) {
+    let is_own = plan.parse().is_ok_and(|count: u64| count > 0);
+    if !is_own && !PLANS.iter().any(|(name, _)| *name == plan) {
         return (StatusCode::NOT_FOUND, format!("there is no plan {plan:?}\n"));
     }
     let done = format!("{customer} has the {plan} plan now\n");

@@ -124,14 +124,14 @@ pub(super) enum Cut {
     Rolling(Portions),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Civil {
     cadence: CivilPeriod,
     /// Local time minus UTC, µs.
     shift: i64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum CivilPeriod {
     Day,
     Week,

@@ -9,8 +9,7 @@
 //! [`decide`] is the same decision on a state whose algorithm is known when the code is compiled.
 
 use super::carry::{Carry, Conversion};
-use super::dispatch::Algorithm;
-use super::kin::{BEFORE_ALL, Kin, KinState, States, evict};
+use super::kin::{BEFORE_ALL, Kin, KinState, MOST_KIN, States, Writer, evict, make_place};
 use super::stored::Repr;
 use super::transition::{Transition, ask};
 use super::verdict::{NEVER, Standing, Taken};
@@ -19,12 +18,10 @@ use crate::time::Timestamp;
 /// The states of a key, the parameters that decide about it, and the instant at which they do.
 #[derive(Clone)]
 pub(crate) struct Cell<'a> {
-    by: &'a Algorithm,
-    /// The number by which the store knows these parameters.
-    number: u8,
+    by: Writer<'a>,
     /// How units that other parameters counted count under these.
     rule: Carry,
-    /// At least one. The state that was charged last stands first.
+    /// At least one. The state that was charged last stands first, and lent ones stand last.
     states: States<'a>,
     /// The place of the state of the parameters that decide, if they have one.
     own: Option<usize>,
@@ -35,25 +32,47 @@ pub(crate) struct Cell<'a> {
     lag: u64,
     /// Whether `at` counts only until the first charge; later requests are decided at the clock's time.
     until_charged: bool,
+    /// How many of the states are another cell's. The own state begins with what they count, and they stay there. None
+    /// once there is an own state.
+    lent: u16,
+    /// Whether no state that counts anything may be forgotten for another one, because they are many keys' states.
+    is_shared: bool,
 }
 
 impl<'a> Cell<'a> {
     /// The cell of a key that was never used.
-    pub(crate) fn fresh(by: &'a Algorithm, number: u8, at: Timestamp) -> Self {
-        Self::new(by, number, by.fresh_repr(), at)
+    pub(crate) fn fresh(by: Writer<'a>, at: Timestamp) -> Self {
+        let repr = by.fresh_repr();
+        Self::new(by, repr, at)
     }
 
     /// A state that the same parameters wrote, and no other.
-    pub(crate) fn new(by: &'a Algorithm, number: u8, repr: Repr, at: Timestamp) -> Self {
+    pub(crate) fn new(by: Writer<'a>, repr: Repr, at: Timestamp) -> Self {
         let mut states = States::new();
-        states.push(Kin::alone(by, number, repr));
-        Self { by, number, rule: Carry::Keep, states, own: Some(0), has_begun: false, at, lag: 0, until_charged: false }
+        states.push(Kin::alone(by.clone(), repr));
+        Self::of(by, Carry::Keep, states, at)
     }
 
     /// A key's states, at least one, that any parameters wrote.
-    pub(crate) fn of(by: &'a Algorithm, number: u8, rule: Carry, states: States<'a>, at: Timestamp) -> Self {
-        let own = states.iter().position(|kin| kin.by.is_alike(by));
-        Self { by, number, rule, states, own, has_begun: false, at, lag: 0, until_charged: false }
+    pub(crate) fn of(by: Writer<'a>, rule: Carry, states: States<'a>, at: Timestamp) -> Self {
+        let own = states.iter().position(|kin| kin.by.is_alike(&by));
+        Self { by, rule, states, own, has_begun: false, at, lag: 0, until_charged: false, lent: 0, is_shared: false }
+    }
+
+    /// The cell of a key whose parameters are to begin with what others count, which are added. Without others it is
+    /// [fresh](Self::or_fresh).
+    pub(crate) fn unbegun(by: Writer<'a>, at: Timestamp) -> Self {
+        Self::of(by, Carry::Keep, States::new(), at)
+    }
+
+    /// Begins the own state as an unused one, where there is no state at all.
+    pub(crate) fn or_fresh(mut self) -> Self {
+        if self.states.is_empty() {
+            let repr = self.by.fresh_repr();
+            self.states.push(Kin::alone(self.by.clone(), repr));
+            self.own = Some(0);
+        }
+        self
     }
 
     /// Sets the clock's own time, which may be behind the instant that counts.
@@ -69,13 +88,31 @@ impl<'a> Cell<'a> {
         self
     }
 
+    /// Forgets no state that counts anything. While there are too many, other parameters than theirs admit nothing.
+    pub(crate) fn shared(mut self) -> Self {
+        self.is_shared = true;
+        self
+    }
+
+    /// The states as one key's, which is to keep them for itself.
+    pub(crate) fn unshared(mut self) -> Self {
+        self.is_shared = false;
+        self
+    }
+
+    /// Whether there is a state of the parameters that decide.
+    pub(crate) fn has_own(&self) -> bool {
+        self.own.is_some()
+    }
+
     /// Whether a refusal has changed the states.
     pub(crate) fn has_begun(&self) -> bool {
         self.has_begun
     }
 
     /// The states; that which was charged last stands first.
-    pub(crate) fn into_states(self) -> States<'a> {
+    pub(crate) fn into_states(mut self) -> States<'a> {
+        self.return_lent();
         self.states
     }
 
@@ -87,13 +124,31 @@ impl<'a> Cell<'a> {
     /// Takes over the states of another cell under parameters that have none here.
     pub(crate) fn add_kin_of(&mut self, other: &Self) {
         for kin in &other.states {
-            if !kin.is_idle(self.at) && self.states.iter().all(|own| !own.by.is_alike(kin.by)) {
+            if !kin.is_idle(self.at) && self.states.iter().all(|own| !own.by.is_alike(&kin.by)) {
                 self.states.push(kin.clone());
             }
         }
-        self.own = self.states.iter().position(|kin| kin.by.is_alike(self.by));
-        evict(&mut self.states, self.own.unwrap_or(0));
-        self.own = self.states.iter().position(|kin| kin.by.is_alike(self.by));
+        // The first charge counts all of them, and forgets those that are too many.
+        self.own = self.states.iter().position(|kin| kin.by.is_alike(&self.by));
+    }
+
+    /// Reads the states of another cell, too, until the own state begins. They stay where they are.
+    pub(crate) fn read_states_of(&mut self, other: &Self) {
+        if self.own.is_none() {
+            let before = self.states.len();
+            self.states.extend(other.states.iter().filter(|kin| !kin.is_idle(self.at)).cloned());
+            self.lent += (self.states.len() - before) as u16;
+        }
+    }
+
+    fn return_lent(&mut self) {
+        self.states.truncate(self.states_here());
+        self.lent = 0;
+    }
+
+    /// How many states are not lent.
+    fn states_here(&self) -> usize {
+        self.states.len() - usize::from(self.lent)
     }
 
     /// µs until `cost` is admitted: 0 for now, [`NEVER`] for a cost above the capacity.
@@ -131,11 +186,26 @@ impl<'a> Cell<'a> {
         self.charge_kin(own, cost);
     }
 
+    /// Charges a cost as far as units remain. Where there is no place for an own state, the others count it.
+    pub(crate) fn debit_any(&mut self, cost: u64) {
+        if self.wait_for_place() == 0 { self.debit(cost) } else { self.debit_all(cost) }
+    }
+
+    /// Charges a cost to every state, as far as units remain there, and begins none.
+    pub(crate) fn debit_all(&mut self, cost: u64) {
+        for kin in &mut self.states {
+            kin.debit(self.at, cost);
+        }
+    }
+
     /// Notes that a cost was refused. A request of parameters without a state of their own changes nothing, unless the
     /// others' states would lock it out for longer than its own limit ever would: then its own state begins now.
     pub(crate) fn refuse(&mut self, cost: u64) {
         if self.is_locked(cost) {
-            let (own, place) = (self.converted(), self.states.len());
+            let own = self.converted();
+            self.return_lent();
+            self.make_place();
+            let place = self.states.len();
             self.states.push(own);
             evict(&mut self.states, place);
             (self.own, self.has_begun) = (Some(self.states.len() - 1), true);
@@ -155,11 +225,11 @@ impl<'a> Cell<'a> {
         if let (Some(0), [own]) = (self.own, &mut *self.states) {
             return own.by.settle(&mut own.state.repr, at, taken, actual);
         }
-        if self.is_idle() {
+        if !self.is_shared && self.is_idle() {
             // The key is as good as unused, so which parameters wrote its states does not matter.
             let mut own = match self.own {
-                Some(place) => Kin::alone(self.by, self.number, self.states[place].state.repr.clone()),
-                None => Kin::alone(self.by, self.number, self.by.fresh_repr()),
+                Some(place) => Kin::alone(self.by.clone(), self.states[place].state.repr.clone()),
+                None => Kin::alone(self.by.clone(), self.by.fresh_repr()),
             };
             self.by.settle(&mut own.state.repr, at, taken, actual);
             // A settlement with no effect does not write.
@@ -188,15 +258,16 @@ impl<'a> Cell<'a> {
 
     /// Takes the own state out, or begins it: what the others count as used stays used, as far as the carry rule says.
     fn take_own(&mut self) -> Kin<'a> {
-        let starts_anew = self.own.is_none_or(|_| self.states.len() > 1) && self.is_idle();
+        let starts_anew = !self.is_shared && self.own.is_none_or(|_| self.states.len() > 1) && self.is_idle();
         let mut own = match self.own.take() {
             Some(place) => self.states.remove(place),
             None => self.converted(),
         };
+        self.return_lent();
         if starts_anew {
             self.states.clear();
         }
-        own.number = self.number;
+        own.by = self.by.clone();
         own
     }
 
@@ -210,7 +281,10 @@ impl<'a> Cell<'a> {
     fn charge_kin(&mut self, mut own: Kin<'a>, cost: u64) {
         let (at, capacity) = (self.at, self.by.capacity());
         if self.rule == Carry::Keep {
-            self.states.retain(|kin| !kin.is_forgotten(at, capacity));
+            if !self.is_shared {
+                self.states.retain(|kin| !kin.is_forgotten(at, capacity));
+            }
+            self.make_place();
             for kin in &mut self.states {
                 if kin.state.since == BEFORE_ALL {
                     kin.state.since = at.as_micros();
@@ -230,6 +304,20 @@ impl<'a> Cell<'a> {
         evict(&mut self.states, 0);
     }
 
+    fn make_place(&mut self) {
+        if self.is_shared {
+            make_place(&mut self.states, self.at);
+        }
+    }
+
+    /// µs until there is a place for an own state.
+    fn wait_for_place(&self) -> u64 {
+        if !self.is_shared || self.own.is_some() || self.states_here() <= MOST_KIN {
+            return 0;
+        }
+        self.states[..self.states_here()].iter().map(|kin| kin.standing(self.at).reset).min().unwrap_or(0)
+    }
+
     /// The own state that begins now.
     fn converted(&self) -> Kin<'a> {
         let (used, is_cut) = self.used();
@@ -239,7 +327,7 @@ impl<'a> Cell<'a> {
         }
         let since = self.at.as_micros();
         let cut = if is_cut { since } else { BEFORE_ALL };
-        Kin { by: self.by, number: self.number, state: KinState { repr, since, cut } }
+        Kin { by: self.by.clone(), state: KinState { repr, since, cut } }
     }
 
     /// Units that count as used by what the others' states count, and whether those are more than fit.
@@ -255,7 +343,7 @@ impl<'a> Cell<'a> {
     /// used up, takes to recover.
     fn is_locked(&self, cost: u64) -> bool {
         let may_be = self.own.is_none() && self.rule == Carry::Keep && cost > 0 && cost <= self.by.capacity();
-        may_be && self.wait_from_at(cost) > self.by.recovers_in(self.at)
+        may_be && self.wait_for_place() == 0 && self.wait_from_at(cost) > self.by.recovers_in(self.at)
     }
 
     fn wait_from_at(&self, cost: u64) -> u64 {
@@ -271,14 +359,15 @@ impl<'a> Cell<'a> {
             let conversion = self.conversion_from(kin);
             kin.by.wait(&kin.state.repr, self.at, conversion.from - conversion.most(cost))
         });
-        waits.max().unwrap_or(0)
+        waits.max().unwrap_or(0).max(self.wait_for_place())
     }
 
     fn standing_at(&self) -> Standing {
         if let Some(own) = self.own {
             return self.states[own].standing(self.at);
         }
-        match self.used().0 {
+        let used = if self.wait_for_place() > 0 { self.by.capacity() } else { self.used().0 };
+        match used {
             0 => self.by.standing(&self.by.fresh_repr(), self.at),
             used => {
                 let remaining = self.by.capacity() - used;

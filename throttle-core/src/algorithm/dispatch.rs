@@ -29,13 +29,13 @@ use crate::time::Timestamp;
 /// assert_eq!(second.retry_after_micros(), Some(100_000));
 /// # Ok::<(), throttle_core::ConfigError>(())
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Algorithm {
     pub(super) kind: Kind,
     rate: Rate,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Kind {
     Gcra(Arrival),
     TokenBucket(Leveled<Tokens>),
@@ -228,7 +228,7 @@ impl Algorithm {
     }
 
     /// Whether the window of a charge has ended.
-    pub(super) fn is_over(&self, now: Timestamp, mark: Mark) -> bool {
+    pub(crate) fn is_over(&self, now: Timestamp, mark: Mark) -> bool {
         each!(&self.kind, a => a.is_over(now, mark))
     }
 

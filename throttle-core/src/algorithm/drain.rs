@@ -14,7 +14,7 @@ const MOST_SPACED: u64 = EXACT_MAX / 2;
 ///
 /// GCRA counts the debt as time (TAT − now, in 1/p µs), the token bucket as missing tokens (in 1/q token) and the meter
 /// as water. The three make the same decisions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Drain {
     /// Grains drained each microsecond.
     pub(crate) p: Divisor,

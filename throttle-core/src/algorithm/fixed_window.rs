@@ -75,7 +75,7 @@ pub(crate) trait Windows {
     fn parameters(&self) -> Numbers;
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Fixed {
     length: i64,
     /// 0 .. length.
@@ -104,7 +104,7 @@ impl Windows for Fixed {
 }
 
 /// A limit per window, however windows are cut.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Counter<W> {
     pub(crate) limit: u64,
     pub(crate) window: W,

@@ -51,7 +51,7 @@ impl Gcra {
 }
 
 /// GCRA's vocabulary of a drain: the debt as a time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Arrival(pub(crate) Drain);
 
 /// The theoretical arrival time: `whole` µs and `frac` p-ths of one.

@@ -69,7 +69,7 @@ impl IntervalBucket {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Portions {
     capacity: u64,
     refill: u64,
@@ -79,7 +79,7 @@ pub(crate) struct Portions {
 }
 
 /// Tokens left in the interval that starts at `anchor`. A full bucket's anchor means nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Tokens {
     pub(crate) anchor: i64,
     pub(crate) tokens: u64,

@@ -5,6 +5,9 @@
 //! also debited to the kin, as far as units remain there. So each state tells what it would tell if its parameters had
 //! been in force all along.
 
+use std::ops::Deref;
+use std::sync::Arc;
+
 use smallvec::SmallVec;
 
 use super::dispatch::Algorithm;
@@ -21,10 +24,35 @@ pub(crate) const BEFORE_ALL: i64 = -(1 << 53);
 /// A state, and the parameters that wrote it.
 #[derive(Clone, Debug)]
 pub(crate) struct Kin<'a> {
-    pub(crate) by: &'a Algorithm,
-    /// The number by which a store knows the parameters.
-    pub(crate) number: u8,
+    pub(crate) by: Writer<'a>,
     pub(crate) state: KinState,
+}
+
+/// The parameters of a state, and how a store knows them again.
+#[derive(Clone, Debug)]
+pub(crate) enum Writer<'a> {
+    /// By a number. There are few of these, for limits that a program has set up.
+    Numbered(&'a Algorithm, u8),
+    /// They are kept beside the state: the numbers of one customer.
+    Kept(Arc<Algorithm>),
+}
+
+impl<'a> Writer<'a> {
+    /// Parameters of a state that no store keeps.
+    pub(crate) fn of(algorithm: &'a Algorithm) -> Self {
+        Self::Numbered(algorithm, 0)
+    }
+}
+
+impl Deref for Writer<'_> {
+    type Target = Algorithm;
+
+    fn deref(&self) -> &Algorithm {
+        match self {
+            Self::Numbered(algorithm, _) => algorithm,
+            Self::Kept(algorithm) => algorithm,
+        }
+    }
 }
 
 /// A key's state under one set of parameters.
@@ -49,8 +77,8 @@ impl KinState {
 }
 
 impl<'a> Kin<'a> {
-    pub(crate) fn alone(by: &'a Algorithm, number: u8, repr: Repr) -> Self {
-        Self { by, number, state: KinState::alone(repr) }
+    pub(crate) fn alone(by: Writer<'a>, repr: Repr) -> Self {
+        Self { by, state: KinState::alone(repr) }
     }
 
     pub(super) fn standing(&self, at: Timestamp) -> Standing {
@@ -108,5 +136,14 @@ pub(super) fn evict(states: &mut States<'_>, kept: usize) {
         // Of equals, the one that was charged longest ago.
         let Some(least) = others.min_by_key(capacity) else { return };
         states.remove(least);
+    }
+}
+
+/// Forgets a state that counts nothing, if there are too many for another one beside them.
+pub(super) fn make_place(states: &mut States<'_>, at: Timestamp) {
+    if states.len() > MOST_KIN
+        && let Some(idle) = states.iter().position(|kin| kin.is_idle(at))
+    {
+        states.remove(idle);
     }
 }

@@ -73,7 +73,7 @@ impl LeakyBucket {
 
 /// GCRA's arithmetic with a tolerance of `max_wait + T`, on a clock that never falls behind the last admission: a step
 /// back must not let two leave closer than `T`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Queue(Arrival);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use super::wire::{Numbers, Wire, amount, instant};
 use crate::time::Timestamp;
 
 /// A bucket that keeps its level in vocabulary `V`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Leveled<V>(Drain, PhantomData<V>);
 
 /// How a level expresses a debt.
@@ -22,11 +22,11 @@ pub(crate) trait Vocabulary {
 }
 
 /// The level is the tokens that can still be taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Tokens;
 
 /// The level is the water that was poured in and has not drained.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Water;
 
 impl Vocabulary for Tokens {

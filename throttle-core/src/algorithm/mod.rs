@@ -61,7 +61,7 @@ pub(crate) use dispatch::Visitor;
 pub use fixed_window::FixedWindow;
 pub use gcra::Gcra;
 pub use interval_bucket::IntervalBucket;
-pub(crate) use kin::{Kin, KinState, States};
+pub(crate) use kin::{Kin, KinState, States, Writer};
 pub use leaky_bucket::LeakyBucket;
 pub use leaky_meter::LeakyMeter;
 pub use sliding_log::SlidingLog;

@@ -4,7 +4,7 @@
 /// For dividends below 2^63 the quotient is exact (Granlund and Montgomery 1994, theorem 4.2): with c = ceil(log2 d)
 /// and m = ceil(2^(63 + c) / d), the excess m·d − 2^(63 + c) is below d <= 2^c, so it adds less than 1/d to n/d, which
 /// cannot carry it past the next whole number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Divisor {
     value: u64,
     /// m, from 2^63 and below 2^64.

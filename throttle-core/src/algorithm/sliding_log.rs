@@ -42,7 +42,7 @@ impl SlidingLog {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Trailing {
     limit: u64,
     window: i64,

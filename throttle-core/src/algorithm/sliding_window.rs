@@ -71,7 +71,7 @@ impl SlidingWindow {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Estimate {
     limit: u64,
     /// Of a sub-window, µs.

@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use super::carry::Carry;
 use super::cell::Cell;
 use super::dispatch::Algorithm;
-use super::kin::{Kin, KinState, States};
+use super::kin::{Kin, KinState, States, Writer};
 use super::stored::Repr;
 use super::verdict::Verdict;
 use crate::time::Timestamp;
@@ -83,7 +83,7 @@ impl State {
         let empty = KinState::alone(Repr::EMPTY);
         let first = std::mem::replace(&mut self.first, empty);
         let states = std::iter::once(first).chain(self.kin.drain(..).map(|(_, state)| state));
-        writers.iter().zip(states).map(|(by, state)| Kin { by, number: 0, state }).collect()
+        writers.iter().zip(states).map(|(by, state)| Kin { by: Writer::of(by), state }).collect()
     }
 
     /// Moves states in. `first` are the parameters that need no name.
@@ -93,7 +93,7 @@ impl State {
             self.first = kin.state;
             if kin.by.is_alike(first) {
                 self.under = None;
-            } else if self.under.as_deref().is_none_or(|under| !under.is_alike(kin.by)) {
+            } else if self.under.as_deref().is_none_or(|under| !under.is_alike(&kin.by)) {
                 self.under = Some(Arc::new(*kin.by));
             }
         }
@@ -119,7 +119,7 @@ impl Algorithm {
     #[must_use]
     pub fn decide(&self, state: State, now: Timestamp, cost: u64) -> (State, Verdict) {
         let under = state.under;
-        let mut cell = Cell::new(self, 0, state.first.repr, now);
+        let mut cell = Cell::new(Writer::of(self), state.first.repr, now);
         let wait = cell.wait(cost);
         let delay = if wait == 0 && cost > 0 { cell.take(cost).0 } else { 0 };
         let verdict = Verdict { standing: cell.standing(), wait, delay };
@@ -152,7 +152,7 @@ impl Algorithm {
     #[must_use]
     pub fn carry_over(&self, old: &Self, state: &State, now: Timestamp) -> State {
         let mut states = States::new();
-        states.push(Kin { by: old, number: 0, state: state.first.clone() });
-        State::alone(Cell::of(self, 0, Carry::Keep, states, now).into_own())
+        states.push(Kin { by: Writer::of(old), state: state.first.clone() });
+        State::alone(Cell::of(Writer::of(self), Carry::Keep, states, now).into_own())
     }
 }

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::{
     Algorithm, CalendarQuota, Carry, Cell, FixedWindow, Gcra, IntervalBucket, Kin, LeakyBucket, LeakyMeter, SlidingLog,
-    SlidingWindow, State, States, TokenBucket,
+    SlidingWindow, State, States, TokenBucket, Writer,
 };
 use crate::rate::Rate;
 use crate::time::Timestamp;
@@ -227,8 +227,8 @@ fn the_next_unit_of_a_state_that_is_carried_over_comes_when_it_is_admitted() {
             let (state, _) = former.decide(former.fresh(), T0, used);
             let cell = |after: u64| {
                 let mut states = States::new();
-                states.push(Kin::alone(&former, 0, state.first.repr.clone()));
-                Cell::of(&later, 0, rule, states, T0.after_micros(after))
+                states.push(Kin::alone(Writer::of(&former), state.first.repr.clone()));
+                Cell::of(Writer::of(&later), rule, states, T0.after_micros(after))
             };
             let standing = cell(0).standing();
             assert_eq!(standing.next, cell(0).wait(standing.remaining + 1), "{rule:?} from {former:?}");

@@ -63,10 +63,12 @@ pub trait Backend: Clone + Send + Sync + 'static {
     /// same name with other parameters, `prepare` fails, unless the policy [replaces](crate::Policy::replace_existing)
     /// them. The new parameters are then in force for every such set, unless its policy
     /// [keeps](crate::Policy::keep_parameters) its own, and used units stay used (see
-    /// [`Carry::Keep`](crate::Carry::Keep)). A [`PolicyRegistry`](super::PolicyRegistry) checks the names and holds the
-    /// parameters in force. All [tiers](crate::Policy::tiered) of a policy are in force at the same time. When a key is
-    /// first charged in another tier, the same step carries its used units over by the policy's [rule](crate::Carry).
-    /// [`PolicySet::decide`](crate::PolicySet::decide) does all this on a [`State`](crate::algorithm::State).
+    /// [`Carry::Keep`](crate::Carry::Keep)). A policy that stands [beside](crate::Policy::beside_existing) others of
+    /// its name conflicts with none of them, and puts nothing in force. A [`PolicyRegistry`](super::PolicyRegistry)
+    /// checks the names and holds the parameters in force. All [tiers](crate::Policy::tiered) of a policy are in force
+    /// at the same time. When a key is first charged in another tier, the same step carries its used units over by the
+    /// policy's [rule](crate::Carry). [`PolicySet::decide`](crate::PolicySet::decide) does all this on a
+    /// [`State`](crate::algorithm::State).
     ///
     /// # Errors
     ///

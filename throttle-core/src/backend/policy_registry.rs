@@ -16,7 +16,8 @@ use crate::set::PolicySet;
 ///
 /// A policy's name stands for one limit of a store. A set cannot be registered if a set in use has a policy of the same
 /// name with other parameters, unless the new policy [replaces](Policy::replace_existing) the existing one. A set is in
-/// use while its [`RegisteredSet`] exists. Clones share the registry, which knows the sets of this process.
+/// use while its [`RegisteredSet`] exists. Clones share the registry, which knows the sets of this process. Policies
+/// that stand [beside](Policy::beside_existing) others use no name, and conflict with none.
 ///
 /// ```
 /// use throttle_core::{Gcra, PolicySet, Policy, Rate};
@@ -61,7 +62,8 @@ impl PolicyRegistry {
     /// [replace](Policy::replace_existing) it. Nothing is changed then.
     pub fn register(&self, set: PolicySet) -> Result<RegisteredSet, ConfigError> {
         let mut named = self.0.named.lock();
-        for policy in set.policies().iter().filter(|policy| !policy.replaces_existing()) {
+        let counted = || set.policies().iter().filter(|policy| !policy.is_beside_existing());
+        for policy in counted().filter(|policy| !policy.replaces_existing()) {
             match named.get(policy.policy_name()) {
                 Some(held) if held.sets > 0 && !held.in_force.has_parameters_of(policy) => {
                     return Err(conflict(policy, &held.in_force));
@@ -69,7 +71,7 @@ impl PolicyRegistry {
                 _ => {}
             }
         }
-        for policy in set.policies() {
+        for policy in counted() {
             let name = policy.policy_name().clone();
             let held = named.entry(name).or_insert_with(|| Named { in_force: policy.clone(), sets: 0 });
             held.sets += 1;
@@ -168,7 +170,7 @@ impl RegisteredSet {
 impl Drop for RegisteredSet {
     fn drop(&mut self) {
         let mut named = self.registry.0.named.lock();
-        for policy in self.set.policies() {
+        for policy in self.set.policies().iter().filter(|policy| !policy.is_beside_existing()) {
             if let Some(held) = named.get_mut(policy.policy_name()) {
                 held.sets -= 1;
             }

@@ -1,6 +1,6 @@
 use smallvec::{SmallVec, smallvec};
 
-use crate::algorithm::{Algorithm, Carry, Cell, State, Taken};
+use crate::algorithm::{Algorithm, Carry, Cell, State, Taken, Writer};
 use crate::call::Call;
 use crate::decided_by::DecidedBy;
 use crate::decision::Decision;
@@ -143,7 +143,7 @@ impl ReceiptItem {
     fn apply_in(&self, by: &Algorithm, first: &Algorithm, rule: Carry, state: &mut State, now: Timestamp) {
         if self.decided_by == DecidedBy::Store {
             let writers = state.writers(first);
-            let mut cell = Cell::of(by, 0, rule, state.take(&writers), now);
+            let mut cell = Cell::of(Writer::of(by), rule, state.take(&writers), now);
             cell.settle(self.taken, self.actual);
             state.put(cell.into_states(), first);
         }

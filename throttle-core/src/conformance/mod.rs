@@ -69,6 +69,7 @@ mod fixture;
 mod forgetting;
 mod isolation;
 mod model;
+mod own_numbers;
 mod race;
 mod random;
 mod sample;
@@ -104,6 +105,10 @@ pub use exact_answers::{law_02_retry_is_tight, law_03_remaining_is_exact, law_04
 pub use forgetting::{law_09_denied_stay_denied, law_09_expired_is_as_new, law_09_forgetting_is_invisible};
 pub use isolation::{
     law_11_keys_are_injective, law_11_policies_are_isolated, law_11_reset_all_by_prefix, law_11_reset_one_key,
+};
+pub use own_numbers::{
+    law_06_racers_in_tiers_and_under_own_numbers_share_one_budget, law_08_own_numbers_equal_the_model,
+    law_09_keys_keep_what_they_used_under_numbers_that_are_gone,
 };
 pub use race::{law_06_exactly_k, law_06_exactly_k_of_mixed_costs};
 pub use sample::Sample;

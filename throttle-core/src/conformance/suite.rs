@@ -41,6 +41,7 @@ macro_rules! __conformance_suite {
                 law_07_changed_limit_is_carried_over
                 law_08_traces_equal_the_model
                 law_08_tiers_equal_the_model
+                law_08_own_numbers_equal_the_model
                 law_09_expired_is_as_new
                 law_09_forgetting_is_invisible
                 law_09_denied_stay_denied
@@ -57,8 +58,10 @@ macro_rules! __conformance_suite {
                 law_05_nested_charges_all_or_nothing
                 law_05_saturated_member_under_contention
                 law_06_racers_in_all_tiers_share_one_budget
+                law_06_racers_in_tiers_and_under_own_numbers_share_one_budget
                 law_08_composites_equal_the_model
                 law_08_tiers_of_composites_equal_the_model
+                law_09_keys_keep_what_they_used_under_numbers_that_are_gone
                 law_11_keys_are_injective
                 law_11_policies_are_isolated
                 law_11_reset_all_by_prefix

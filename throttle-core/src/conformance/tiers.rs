@@ -16,10 +16,10 @@ use crate::rate::Rate;
 use crate::set::{PolicySet, PolicyTree};
 use crate::time::Timestamp;
 
-const RULES: [Carry; 3] = [Carry::Keep, Carry::Proportional, Carry::Reset];
+pub(super) const RULES: [Carry; 3] = [Carry::Keep, Carry::Proportional, Carry::Reset];
 
 /// The sample in three tiers, the last one of another algorithm.
-fn tiered(name: &str, sample: &Sample, carry: Carry) -> Policy {
+pub(super) fn tiered(name: &str, sample: &Sample, carry: Carry) -> Policy {
     // Tiers in proportion: the larger one recovers as quickly, whatever the sample's own pace.
     let rate = sample.algorithm().rate();
     let last = match carry {

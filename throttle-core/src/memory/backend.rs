@@ -19,11 +19,16 @@ use crate::time::{Clock, SystemClock, Timestamp};
 ///   each unit of its limit. The backend starts no thread. A request with a new key checks a few stored keys instead,
 ///   and drops those that equal unused ones.
 ///   A key that was charged under several versions of a limit, or in several tiers, takes about 60 bytes more for each
-///   of them, up to eight, until it is idle.
+///   of them, up to eight, until it is idle. Under [numbers of its own](crate::Policy::with_own) it takes some 200
+///   more, and its decisions take a lock.
 /// * **Filling it resets nothing.** A refused key stays refused until its wait is over, whatever other keys arrive.
 ///   When the store is full of live keys, new keys share overflow buckets, which may refuse early and never over-admit;
-///   see [`Status::is_overflow`]. Each tier of a policy has an overflow bucket. A key that shares one is charged in the
-///   buckets of all tiers, whatever the [`Carry`](crate::Carry) rule.
+///   see [`Status::is_overflow`]. Each tier of a policy has an overflow bucket, and so have all keys with numbers of
+///   their own together. It has room for eight different numbers that count something: while it is full, keys of other
+///   numbers are refused, until one of the eight counts nothing any more. A key that shares a bucket is charged in all
+///   of the policy's buckets, whatever the [`Carry`](crate::Carry) rule. So the eight count what keys in tiers are
+///   charged, too, and while such keys keep them in use, new keys of a ninth number may get nothing. Give the store
+///   room for the keys that are live, and none to those that anybody can make up.
 /// * **Private.** Keys are stored permuted or digested under a secret of this process, never raw.
 /// * **Atomic.** A decision of one policy on a known key takes no lock, if its [state](crate::algorithm) takes 16 bytes.
 ///   It reads, and writes nothing if it refuses or peeks. A charge is written if no other thread has changed the key's

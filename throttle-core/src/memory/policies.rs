@@ -1,11 +1,11 @@
 //! The policies that a store has seen, and every set of parameters that each of them has had.
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
-use crate::algorithm::{Algorithm, Carry};
+use crate::algorithm::{Algorithm, Carry, Writer};
 use crate::error::ConfigError;
 use crate::policy::Policy;
 
@@ -34,6 +34,24 @@ pub(super) struct InForce {
     /// How units that other tiers counted are carried over; `None` for a policy without tiers.
     pub(super) carry: Option<Carry>,
     pub(super) tier: u8,
+    /// The parameters, if the store has no number for them: see [`Policy::with_own`]. The version is then the policy's
+    /// first, and its states are in the side table only.
+    pub(super) own: Option<Arc<Algorithm>>,
+}
+
+impl InForce {
+    /// Whether the parameters belong to no tier.
+    pub(super) fn is_own(&self) -> bool {
+        self.tier == Policy::OWN
+    }
+
+    /// The parameters, as those of a state.
+    pub(super) fn writer(&self) -> Writer<'_> {
+        match &self.own {
+            None => Writer::Numbered(&self.algorithm, self.version.generation),
+            Some(own) => Writer::Kept(Arc::clone(own)),
+        }
+    }
 }
 
 /// One policy and its sets of parameters.
@@ -48,6 +66,8 @@ pub(super) struct PolicyVersions {
     /// are in force for every set that names the policy, because two sets of parameters in turn would each forget what
     /// the other counted.
     current: AtomicU8,
+    /// Whether some set has had parameters without a number.
+    has_own: AtomicBool,
 }
 
 const TABLE: u8 = 1 << 7;
@@ -55,18 +75,30 @@ const TABLE: u8 = 1 << 7;
 /// Parameters that have a number and are not in force yet.
 pub(super) struct Added {
     policy: Arc<PolicyVersions>,
-    current: u8,
-    is_kept: bool,
+    decides_by: DecidesBy,
+}
+
+/// The parameters that a set decides by.
+#[derive(Clone, Debug)]
+enum DecidesBy {
+    /// Those that were put in force last; when this is prepared, those of this number.
+    InForce(u8),
+    /// Those of a number, whatever is in force.
+    Kept(u8),
+    /// These for each tier, whatever is in force.
+    Own(Arc<[InForce]>),
 }
 
 impl Added {
     pub(super) fn put_in_force(&self) {
-        // Publishes the entry that the number refers to.
-        self.policy.current.store(self.current, Ordering::Release);
+        if let DecidesBy::InForce(number) | DecidesBy::Kept(number) = self.decides_by {
+            // Publishes the entry that the number refers to.
+            self.policy.current.store(number, Ordering::Release);
+        }
     }
 
     pub(super) fn into_member(self) -> Member {
-        Member { policy: self.policy, kept: self.is_kept.then_some(self.current) }
+        Member { policy: self.policy, decides_by: self.decides_by }
     }
 }
 
@@ -74,18 +106,23 @@ impl Added {
 #[derive(Clone, Debug)]
 pub(super) struct Member {
     policy: Arc<PolicyVersions>,
-    /// The parameters that the set decides by whatever is in force.
-    kept: Option<u8>,
+    decides_by: DecidesBy,
 }
 
 impl Member {
     /// The parameters that the set decides by for a tier. A number beyond the last tier stands for the first.
     #[inline]
     pub(super) fn in_force(&self, tier: u8) -> &InForce {
-        match self.kept {
-            None => self.policy.in_force(tier),
-            Some(kept) => self.policy.numbered(kept, tier),
+        match &self.decides_by {
+            DecidesBy::InForce(_) => self.policy.in_force(tier),
+            DecidesBy::Kept(kept) => self.policy.numbered(*kept, tier),
+            DecidesBy::Own(tiers) => tiers.get(usize::from(tier)).unwrap_or(&tiers[0]),
         }
+    }
+
+    /// Whether it may have parameters without a number, which the fast paths do not know.
+    pub(super) fn has_own(&self) -> bool {
+        matches!(self.decides_by, DecidesBy::Own(_))
     }
 
     /// The policy's number in the store.
@@ -111,9 +148,13 @@ impl Policies {
             let rule = "a memory backend holds at most 1023 policies of different names";
             return Err(ConfigError::new("number of policies", Self::MAX + 1, rule).in_policy(policy.name()));
         };
+        if policy.is_beside_existing() {
+            return Ok(Added { policy: Arc::clone(entry), decides_by: DecidesBy::Own(entry.own(policy)) });
+        }
         let current =
             if policy.is_tiered() { TABLE | entry.add_tiers(policy)? } else { entry.add_generation(policy)? };
-        Ok(Added { policy: Arc::clone(entry), current, is_kept: policy.keeps_parameters() })
+        let decides_by = if policy.keeps_parameters() { DecidesBy::Kept } else { DecidesBy::InForce };
+        Ok(Added { policy: Arc::clone(entry), decides_by: decides_by(current) })
     }
 
     pub(super) fn get(&self, policy: u16) -> Option<&PolicyVersions> {
@@ -136,10 +177,11 @@ impl PolicyVersions {
         let version = Version { policy: number, generation: 0 };
         Self {
             name: policy.name().into(),
-            first: InForce { version, algorithm: *policy.algorithm(), carry: None, tier: 0 },
+            first: InForce { version, algorithm: *policy.algorithm(), carry: None, tier: 0, own: None },
             later: GrowOnly::new(),
             tier_tables: GrowOnly::new(),
             current: AtomicU8::new(0),
+            has_own: AtomicBool::new(false),
         }
     }
 
@@ -167,9 +209,19 @@ impl PolicyVersions {
         tiers.get(usize::from(tier)).or(tiers.first()).unwrap_or(&self.first)
     }
 
-    /// The parameters in force for each tier; none for a policy without tiers.
+    /// The parameters in force for each tier; those of the policy, if it has no tiers.
     pub(super) fn tiers(&self) -> &[InForce] {
-        self.table(self.current.load(Ordering::Acquire))
+        let current = self.current.load(Ordering::Acquire);
+        match self.table(current) {
+            [] => std::slice::from_ref(self.numbered(current, 0)),
+            tiers => tiers,
+        }
+    }
+
+    /// Whether keys may have been decided by parameters without a number.
+    pub(super) fn has_own(&self) -> bool {
+        // Their states are written and read under a lock, which orders this.
+        self.has_own.load(Ordering::Relaxed)
     }
 
     fn table(&self, number: u8) -> &[InForce] {
@@ -204,6 +256,7 @@ impl PolicyVersions {
             algorithm,
             carry: None,
             tier: 0,
+            own: None,
         };
         match self.later.find_or_push(|later| later.algorithm == algorithm, make) {
             Some((_, later)) => Ok(later.version.generation),
@@ -215,11 +268,40 @@ impl PolicyVersions {
         }
     }
 
+    /// The parameters of a policy that stands beside others. They get no number, because numbers are few and never
+    /// become free; those that have one keep it.
+    fn own(&self, whole: &Policy) -> Arc<[InForce]> {
+        self.has_own.store(true, Ordering::Relaxed);
+        let carry = whole.is_tiered().then(|| whole.carry());
+        let one = |(tier, policy): (usize, &Policy)| {
+            let algorithm = *policy.algorithm();
+            let generation = self.generation_of(&algorithm);
+            let own = if generation.is_none() { Some(Arc::new(algorithm)) } else { None };
+            let version = Version { generation: generation.unwrap_or(0), ..self.first.version };
+            InForce { version, algorithm, carry, tier: whole.effective_tier(tier as u8), own }
+        };
+        match whole.is_tiered() {
+            true => whole.tiers().map(|(_, tier)| tier).enumerate().map(one).collect(),
+            false => [one((0, whole))].into(),
+        }
+    }
+
+    /// The number of these parameters, if they have one.
+    fn generation_of(&self, algorithm: &Algorithm) -> Option<u8> {
+        let mut all = (0..=Self::MAX_LATER as u8).map_while(|generation| self.generation(generation));
+        Some(all.find(|known| known.algorithm == *algorithm)?.version.generation)
+    }
+
+    /// The parameters that stand in the slots of keys whose states are all in the side table.
+    pub(super) fn placeholder(&self) -> &InForce {
+        &self.first
+    }
+
     fn add_tiers(&self, policy: &Policy) -> Result<u8, ConfigError> {
         let carry = Some(policy.carry());
         let tiers = policy.tiers().enumerate().map(|(tier, (_, policy))| {
             let version = Version { generation: self.add_generation(policy)?, ..self.first.version };
-            Ok(InForce { version, algorithm: *policy.algorithm(), carry, tier: tier as u8 })
+            Ok(InForce { version, algorithm: *policy.algorithm(), carry, tier: tier as u8, own: None })
         });
         let tiers: Box<[InForce]> = tiers.collect::<Result<_, ConfigError>>()?;
         match self.tier_tables.find_or_push(|held| *held == tiers, |_| tiers.clone()) {

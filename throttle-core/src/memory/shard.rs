@@ -4,13 +4,14 @@
 //! ascending order. A request that holds a table waits for no rest. So no two requests wait for each other.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::policies::{Policies, Version};
+use super::policies::{Policies, PolicyVersions, Version};
 use super::slot::{Content, HAS_KIN, Label};
 use super::sync::{AtomicUsize, Mutex, MutexGuard};
 use super::table::{ChangingTable, Table};
-use crate::algorithm::{Algorithm, Kin, KinState, Repr, States, Words};
+use crate::algorithm::{Algorithm, Kin, KinState, Repr, States, Words, Writer};
 use crate::time::Timestamp;
 
 /// The keys and states of one shard, on cache lines of its own, so that threads on different shards do not disturb each
@@ -41,6 +42,8 @@ pub(super) struct Rest {
     /// have been forgotten rather than never used.
     pub(super) horizon: Timestamp,
     overflow_buckets: u32,
+    /// Those of them that keys with numbers of their own share.
+    own_buckets: u32,
 }
 
 #[derive(Debug, Default)]
@@ -52,10 +55,37 @@ struct LargeStates {
 /// The rest of a key that has kin.
 #[derive(Debug)]
 struct KinSlots {
-    /// Of the state in the slot, which is not repeated here.
-    first: KinState,
-    /// The states under other parameters, by generation.
-    others: Vec<(u8, KinState)>,
+    /// Of the state in the slot, which is not repeated here. `None` if that one is an unused one in the place of a
+    /// state whose parameters have no generation.
+    first: Option<KinState>,
+    /// The states under other parameters.
+    others: Vec<(KinWriter, KinState)>,
+}
+
+/// The parameters of a state in the side table.
+#[derive(Debug)]
+enum KinWriter {
+    Generation(u8),
+    Kept(Arc<Algorithm>),
+}
+
+impl KinWriter {
+    fn of(writer: Writer<'_>) -> Self {
+        match writer {
+            Writer::Numbered(_, generation) => Self::Generation(generation),
+            Writer::Kept(by) => Self::Kept(by),
+        }
+    }
+
+    fn writer<'a>(&self, policies: &'a Policies, policy: u16) -> Option<Writer<'a>> {
+        Some(match self {
+            Self::Generation(generation) => {
+                let generation = *generation;
+                Writer::Numbered(policies.algorithm(Version { policy, generation })?, generation)
+            }
+            Self::Kept(by) => Writer::Kept(Arc::clone(by)),
+        })
+    }
 }
 
 /// What all shards of a store share.
@@ -96,7 +126,14 @@ impl Shared {
 impl Shard {
     /// A shard for usually as many keys.
     pub(super) fn new(usual: usize) -> Self {
-        let rest = Rest { large: None, kin: HashMap::new(), cursor: 0, horizon: Timestamp::MIN, overflow_buckets: 0 };
+        let rest = Rest {
+            large: None,
+            kin: HashMap::new(),
+            cursor: 0,
+            horizon: Timestamp::MIN,
+            overflow_buckets: 0,
+            own_buckets: 0,
+        };
         Self { table: Table::new(usual), rest: Mutex::new(rest) }
     }
 
@@ -128,6 +165,13 @@ impl Rest {
         self.overflow_buckets
     }
 
+    /// Whether a key that counts nothing may still not be forgotten: the bucket of own numbers, beside buckets of
+    /// tiers. Numbers that have no state there begin with what those count. Buckets of another policy's tiers keep it,
+    /// too, because they are counted together: that costs at most one slot for each policy.
+    pub(super) fn keeps_idle(&self, label: Label) -> bool {
+        label.is_overflow_of_own() && self.overflow_buckets > self.own_buckets
+    }
+
     /// Large states, and the places that there are for them.
     #[cfg(test)]
     pub(super) fn large_states(&self) -> (usize, usize) {
@@ -143,6 +187,7 @@ impl Rest {
         }
         let is_overflow = content.label().is_overflow();
         self.overflow_buckets -= u32::from(is_overflow);
+        self.own_buckets -= u32::from(content.label().is_overflow_of_own());
         usize::from(!is_overflow)
     }
 
@@ -167,10 +212,8 @@ impl Rest {
     #[cold]
     pub(super) fn kin_fresh_at(&self, label: Label, policies: &Policies) -> Option<Timestamp> {
         let kin = self.kin.get(&label)?;
-        let fresh_at = |(generation, state): &(u8, KinState)| {
-            let by = policies.algorithm(Version { policy: label.policy(), generation: *generation })?;
-            Some(by.repr_fresh_at(&state.repr))
-        };
+        let fresh_at =
+            |(by, state): &(KinWriter, KinState)| Some(by.writer(policies, label.policy())?.repr_fresh_at(&state.repr));
         kin.others.iter().filter_map(fresh_at).max()
     }
 
@@ -209,34 +252,36 @@ impl LockedShard<'_> {
             state.map_or(Repr::EMPTY, |state| std::mem::replace(state, Repr::EMPTY))
         };
         let mut states = States::new();
-        states.push(Kin::alone(by, generation, repr));
+        states.push(Kin::alone(Writer::Numbered(by, generation), repr));
         if content.has_kin()
             && let Some(kin) = self.rest.take_kin(content.label())
         {
-            let KinState { since, cut, .. } = kin.first;
-            (states[0].state.since, states[0].state.cut) = (since, cut);
-            for (number, state) in kin.others {
-                let by = shared.policies.algorithm(Version { policy, generation: number });
-                states.extend(by.map(|by| Kin { by, number, state }));
+            match kin.first {
+                Some(KinState { since, cut, .. }) => (states[0].state.since, states[0].state.cut) = (since, cut),
+                None => states.clear(),
+            }
+            for (by, state) in kin.others {
+                states.extend(by.writer(&shared.policies, policy).map(|by| Kin { by, state }));
             }
         }
         states
     }
 
     /// Puts a key's states into its used slot, in the place of one that was small or large.
-    pub(super) fn put_states(&mut self, index: usize, was_small: bool, states: States<'_>) {
+    pub(super) fn put_states(&mut self, index: usize, was_small: bool, states: States<'_>, shared: &Shared) {
         let Some(content) = self.table.get(index) else { return };
         self.rest.free_large(&content, was_small);
-        if let Some((generation, words)) = self.words_of(content.label(), states) {
+        if let Some((generation, words)) = self.words_of(content.label(), states, shared) {
             self.table.set(index, generation, words);
         }
     }
 
-    pub(super) fn insert(&mut self, label: Label, states: States<'_>) {
+    pub(super) fn insert(&mut self, label: Label, states: States<'_>, shared: &Shared) {
         if label.is_overflow() {
             self.rest.overflow_buckets += 1;
+            self.rest.own_buckets += u32::from(label.is_overflow_of_own());
         }
-        if let Some((generation, words)) = self.words_of(label, states) {
+        if let Some((generation, words)) = self.words_of(label, states, shared) {
             self.table.insert(Content::new(label, generation, words));
         }
     }
@@ -283,18 +328,25 @@ impl LockedShard<'_> {
 
     /// A key's states as what its slot holds: the generation, and the two words of the first. The others go to the side
     /// table.
-    fn words_of(&mut self, label: Label, states: States<'_>) -> Option<(u8, Words)> {
-        let mut states = states.into_iter();
-        let first = states.next()?;
-        let others: Vec<(u8, KinState)> = states.map(|kin| (kin.number, kin.state)).collect();
-        let KinState { repr, since, cut } = first.state;
-        let mut generation = first.number;
-        if !others.is_empty() {
-            generation |= HAS_KIN;
-            let first = KinState { repr: Repr::EMPTY, since, cut };
+    fn words_of(&mut self, label: Label, states: States<'_>, shared: &Shared) -> Option<(u8, Words)> {
+        let mut states = states.into_iter().peekable();
+        let (generation, repr, first) = match states.next_if(|kin| matches!(kin.by, Writer::Numbered(..))) {
+            Some(Kin { by: Writer::Numbered(_, generation), state }) => {
+                let KinState { repr, since, cut } = state;
+                (generation, repr, Some(KinState { repr: Repr::EMPTY, since, cut }))
+            }
+            _ => {
+                states.peek()?;
+                let placeholder = shared.policies.get(label.policy()).map(PolicyVersions::placeholder)?;
+                (placeholder.version.generation, placeholder.algorithm.fresh_repr(), None)
+            }
+        };
+        let others: Vec<_> = states.map(|kin| (KinWriter::of(kin.by), kin.state)).collect();
+        let has_kin = if others.is_empty() { 0 } else { HAS_KIN };
+        if has_kin > 0 {
             self.rest.kin.insert(label, KinSlots { first, others });
         }
-        Some((generation, self.words_of_one(repr)))
+        Some((generation | has_kin, self.words_of_one(repr)))
     }
 
     fn words_of_one(&mut self, repr: Repr) -> Words {

@@ -6,6 +6,7 @@ use super::key_hash::KeyHash;
 use super::policies::Version;
 use super::sync::AtomicU64;
 use crate::algorithm::Words;
+use crate::policy::Policy;
 
 /// What a slot is found by: a hashed key and a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -34,6 +35,11 @@ impl Label {
 
     pub(super) fn is_overflow(self) -> bool {
         self.number <= u128::from(u8::MAX) && self.tag & DIGESTED != 0
+    }
+
+    /// Whether this is the bucket that keys with numbers of their own share.
+    pub(super) fn is_overflow_of_own(self) -> bool {
+        self.is_overflow() && self.number == u128::from(Policy::OWN)
     }
 
     pub(super) fn policy(self) -> u16 {

@@ -59,7 +59,7 @@ pub struct MemorySet {
     pub(super) policies: Arc<[Member]>,
     /// The policy, if the set is one.
     pub(super) alone: Option<Member>,
-    /// Whether the set is one policy, or one `all` of policies.
+    /// Whether the set is one policy, or one `all` of policies, and all of their parameters have numbers.
     pub(super) is_all: bool,
 }
 
@@ -94,7 +94,7 @@ impl Store {
         let set = registry.register(set)?;
         added.iter().for_each(Added::put_in_force);
         let policies: Arc<[Member]> = added.into_iter().map(Added::into_member).collect();
-        let is_all = set.set().is_all();
+        let is_all = set.set().is_all() && !policies.iter().any(Member::has_own);
         let alone = policies.first().filter(|_| is_all && policies.len() == 1).cloned();
         Ok(MemorySet { store: self.id, set: Arc::new(set), policies, alone, is_all })
     }

@@ -98,7 +98,7 @@ impl Rest {
         }
         // The last instant stands for all that come after it, so nothing is known to be fresh there.
         let stale = fresh_at <= now && fresh_at < Timestamp::MAX && !kept.contains(&content.label());
-        stale.then_some((fresh_at, small))
+        (stale && !self.keeps_idle(content.label())).then_some((fresh_at, small))
     }
 }
 

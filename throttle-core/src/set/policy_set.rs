@@ -1,3 +1,4 @@
+use crate::algorithm::Algorithm;
 use crate::error::ConfigError;
 use crate::policy::Policy;
 
@@ -140,6 +141,35 @@ impl PolicySet {
     pub fn replace_existing(mut self) -> Self {
         self.policies = self.policies.into_iter().map(Policy::replace_existing).collect();
         self
+    }
+
+    /// The set for keys with parameters of their own in the policies at some places: see [`Policy::with_own`]. It
+    /// stands [beside](Policy::beside_existing) this one.
+    ///
+    /// # Errors
+    ///
+    /// As [`Policy::with_own`], and if there is no policy at a place.
+    ///
+    /// ```
+    /// use throttle_core::{Gcra, IntoAlgorithm, Policy, PolicySet, Rate};
+    ///
+    /// let set = PolicySet::new(Policy::new("per-user", Gcra::new(Rate::per_day(60)))?)?;
+    /// let own = Gcra::new(Rate::per_day(250)).into_algorithm()?;
+    /// assert_eq!(set.clone().with_own([(0, own)])?.policies()[0].algorithm().capacity(), 250);
+    /// assert_eq!(set.with_own([(1, own)]).unwrap_err().field(), "place of a policy");
+    /// # Ok::<(), throttle_core::ConfigError>(())
+    /// ```
+    pub fn with_own(mut self, own: impl IntoIterator<Item = (usize, Algorithm)>) -> Result<Self, ConfigError> {
+        let policies = self.policies.len();
+        for (place, algorithm) in own {
+            let Some(policy) = self.policies.get_mut(place) else {
+                let rule = format!("the set has {policies} policies, whose places are numbered from 0");
+                return Err(ConfigError::new("place of a policy", place, rule));
+            };
+            *policy = policy.with_own(algorithm)?;
+        }
+        self.policies = self.policies.into_iter().map(Policy::beside_existing).collect();
+        Ok(self)
     }
 
     /// The policies, in the order given.

@@ -354,3 +354,48 @@ fn an_epoch_changes_when_the_parameters_in_force_do() {
     let _both = registry.register(set(both(2)).replace_existing()).unwrap();
     assert!(Arc::ptr_eq(&replaced, &six.replaced().unwrap()), "other policies have changed");
 }
+
+#[test]
+fn own_numbers_stand_beside_the_limit_of_their_name_and_change_nothing_for_it() {
+    let backend = memory();
+    let plan = per_minute("per-user", 5);
+    let own = || plan.with_own(Gcra::new(Rate::per_minute(100))).unwrap();
+    let before = backend.prepare(set(own())).unwrap();
+    let base = Arc::new(backend.prepare(set(plan.clone())).unwrap());
+    let after = Arc::new(backend.prepare(set(own())).unwrap());
+    assert!(backend.in_force(&base).is_none() && backend.in_force(&after).is_none());
+    assert_eq!(backend.decide_now(&base, &call()).remaining(), 4);
+    assert_eq!([&before, &*after].map(|set| backend.decide_now(set, &call()).remaining()), [98, 97]);
+    assert_eq!(backend.decide_now(&base, &call()).remaining(), 1);
+    drop(base);
+    let other = backend.prepare(set(per_minute("per-user", 6))).unwrap();
+    assert_eq!(backend.decide_now(&other, &call()).remaining(), 1, "own numbers keep no name in use");
+    assert_eq!(backend.decide_now(&after, &call()).statuses()[0].tier(), Policy::OWN);
+    let seven = backend.prepare(set(per_minute("per-user", 7).replace_existing())).unwrap();
+    assert_eq!(backend.in_force(&Arc::new(other)).unwrap().policies()[0].algorithm().capacity(), 7);
+    assert!(backend.in_force(&after).is_none(), "own numbers are replaced by none");
+    assert_eq!(backend.decide_now(&seven, &call()).remaining(), 0, "six were used before");
+    assert_eq!(backend.decide_now(&after, &call()).remaining(), 92);
+    assert!(!backend.decide_now(&seven, &call()).is_admitted());
+}
+
+#[test]
+fn own_numbers_are_checked_like_any_limit_and_against_the_tiers() {
+    let gcra = |count, seconds| Gcra::new(Rate::new(count, std::time::Duration::from_secs(seconds)));
+    let plan = |carry| Policy::tiered("plan", [("free", gcra(10, 60)), ("pro", gcra(100, 60))], carry).unwrap();
+    let error = |own, carry| plan(carry).with_own(own).unwrap_err().to_string();
+    let zero = error(gcra(0, 1), Carry::Keep);
+    assert!(zero.starts_with("policy \"plan\": rate count is 0: "), "{zero}");
+    let burst = error(gcra(1, 1).burst(0), Carry::Keep);
+    assert!(burst.starts_with("policy \"plan\": burst is 0: "), "{burst}");
+    let log = plan(Carry::Keep).with_own(SlidingWindow::new(Rate::per_minute(5))).unwrap_err();
+    assert_eq!((log.field(), log.value()), ("algorithm", "sliding_window"));
+    assert!(log.to_string().ends_with("own numbers have the algorithm of a tier; use gcra"), "{log}");
+    // Two of them would have to be in proportion to each other, too.
+    let proportional = "policy \"plan\": carry is Proportional: numbers of a key's own are in proportion with no other \
+                        key's; use Carry::Keep or Carry::Reset";
+    assert_eq!(error(gcra(50, 60), Carry::Proportional), proportional);
+    let own = plan(Carry::Reset).with_unit("tokens").unwrap().with_own(gcra(50, 60)).unwrap();
+    assert_eq!((own.carry(), own.unit(), own.tier_name(Policy::OWN)), (Carry::Reset, Some("tokens"), Some("own")));
+    assert_eq!((own.algorithm().capacity(), own.tier(Policy::OWN).unit()), (50, Some("tokens")));
+}

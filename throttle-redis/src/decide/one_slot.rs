@@ -36,10 +36,13 @@ pub(crate) async fn ask_in_one_slot(
     // All decisions in one call are made as of one instant.
     let is_as_of_now = ask.as_of.is_none();
     let part = match shared.options.batches {
-        Batches::OfSet if is_as_of_now => set.batcher.ask(shared, ask, until).await?,
+        Batches::OfSet if is_as_of_now => {
+            let _place = set.place_beside()?;
+            set.batcher.ask(shared, ask, until).await?
+        }
         batches => {
-            let _place = set.waiting.try_acquire().map_err(|_| CallError::Saturated)?;
-            let _room = shared.link.room_for_one(&set.room, (ask.slot, ask.work()), until).await?;
+            let _place = set.places.take()?;
+            let _room = shared.link.room_for_one(&set.places.room, (ask.slot, ask.work()), until).await?;
             if batches == Batches::OfSlot && is_as_of_now {
                 ask_with_its_slot(shared, set, ask, until).await?
             } else {
@@ -125,6 +128,35 @@ mod tests {
         }
     }
 
+    /// Each customer with numbers of its own has a set, and so a batcher with a queue.
+    #[tokio::test(start_paused = true)]
+    async fn decisions_under_own_numbers_have_as_many_places_together_as_one_queue() {
+        let store = ByHand::default();
+        let backend = RedisBackend::builder(store.clone()).queue(2).build().expect("valid options");
+        store.connect(Ok(())).await;
+        let per_day = |count| FixedWindow::new(Rate::per_day(count));
+        let policy = Policy::new("p", per_day(9)).expect("a policy");
+        let prepare =
+            |policy: Policy| Arc::new(backend.prepare(PolicySet::new(policy).expect("a set")).expect("a set"));
+        let base = prepare(policy.clone());
+        let own = [10, 11, 12].map(|count| prepare(policy.with_own(per_day(count)).expect("a rate")));
+        let decide = |set| tokio::spawn(backend.decide(set, &call()));
+        let deciding = [decide(&own[0]), decide(&own[1])];
+        let sent = [store.next().await, store.next().await];
+        let error = backend.decide(&own[2], &call()).await.expect_err("both places are taken");
+        assert_eq!(error.kind(), BackendErrorKind::Saturated);
+        let in_a_tier = decide(&base);
+        store.next().await.admit().await;
+        assert!(in_a_tier.await.expect("no panic").is_ok(), "it has a queue of its own");
+        for (sent, deciding) in sent.into_iter().zip(deciding) {
+            sent.admit().await;
+            assert!(deciding.await.expect("no panic").is_ok());
+        }
+        let later = decide(&own[2]);
+        store.next().await.admit().await;
+        assert!(later.await.expect("no panic").is_ok());
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_decision_that_finds_no_room_in_time_is_saturated() {
         let (_store, backend, set) = fixture().await;
@@ -132,7 +164,7 @@ mod tests {
             let error = decided.expect_err("there is no room");
             assert_eq!((error.kind(), error.is_uncharged()), (BackendErrorKind::Saturated, true));
         };
-        let room = set.room.take_now(0, u32::MAX).expect("nothing is under way");
+        let room = set.places.room.take_now(0, u32::MAX).expect("nothing is under way");
         is_saturated(backend.decide_as_of(&set, &call(), Timestamp::EPOCH).await);
         drop(room);
         let _room = backend.shared.link.room.take_now(0, u32::MAX).expect("nothing is under way");

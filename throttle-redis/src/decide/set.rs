@@ -8,12 +8,13 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 use throttle_core::backend::{Call, RegisteredSet};
 use throttle_core::{ConfigError, Policy, PolicySet};
-use tokio::sync::Semaphore;
+use tokio::sync::SemaphorePermit;
 
 use super::batch::Batcher;
 use super::by_slot::SlotBatchers;
+use super::places::{Places, is_beside};
 use crate::keyspace::{Keyspace, PolicyNames};
-use crate::link::in_flight_limit::InFlightLimit;
+use crate::link::call_error::CallError;
 use crate::script::prepared::Prepared;
 use crate::script::request::Ask;
 use crate::shared::Shared;
@@ -45,10 +46,9 @@ pub struct RedisSet {
     pub(crate) batcher: Batcher,
     /// Takes the place of the batcher on a cluster.
     pub(crate) slot_batchers: SlotBatchers,
-    /// Places for decisions that are not batched, or batched by slot.
-    pub(crate) waiting: Semaphore,
-    /// Work under way of these decisions.
-    pub(crate) room: InFlightLimit,
+    pub(crate) places: Arc<Places>,
+    /// Whether the set stands beside others of its names. Such sets may be many, with a batcher for each.
+    is_beside: bool,
     /// Each policy as a set of its own, for keys that are in different slots.
     singles: OnceLock<Vec<Arc<RedisSet>>>,
 }
@@ -58,7 +58,8 @@ type Tiers = SmallVec<[u8; 8]>;
 
 impl RedisSet {
     pub(crate) fn new(shared: &Shared, set: PolicySet) -> Self {
-        Self::in_tiers(shared, set, Tiers::new())
+        let places = shared.places.of(shared, &set);
+        Self::in_tiers(shared, set, Tiers::new(), places)
     }
 
     /// Returns a set whose names are in use as long as it exists.
@@ -74,13 +75,12 @@ impl RedisSet {
         self.registered.as_ref()?.replaced()
     }
 
-    fn in_tiers(shared: &Shared, set: PolicySet, tiers: Tiers) -> Self {
+    fn in_tiers(shared: &Shared, set: PolicySet, tiers: Tiers, places: Arc<Places>) -> Self {
         let names = set.policies().iter().map(|policy| shared.keyspace.policy(policy.name())).collect();
         let prepared = ArcSwap::from_pointee(in_force(shared, &set, &tiers));
         let (batcher, slot_batchers) = (Batcher::default(), SlotBatchers::default());
         let (others, singles) = (Mutex::default(), OnceLock::new());
-        let (waiting, room) = (Semaphore::new(shared.options.queue), shared.link.room_of_set());
-        let backend = shared.id;
+        let (backend, is_beside) = (shared.id, is_beside(&set));
         Self {
             backend,
             set,
@@ -91,8 +91,8 @@ impl RedisSet {
             prepared,
             batcher,
             slot_batchers,
-            waiting,
-            room,
+            places,
+            is_beside,
             singles,
         }
     }
@@ -107,11 +107,22 @@ impl RedisSet {
         if self.set.is_tiered() { self.for_these(shared, tier_of) } else { Cow::Borrowed(self) }
     }
 
+    /// A place for a batched decision, where the queue of the set's batcher is not bound enough.
+    ///
+    /// # Errors
+    ///
+    /// If all places of the sets beside each other are taken.
+    #[inline]
+    pub(crate) fn place_beside(&self) -> Result<Option<SemaphorePermit<'_>>, CallError> {
+        if self.is_beside { self.places.take().map(Some) } else { Ok(None) }
+    }
+
     fn for_these<'a>(self: &'a Arc<Self>, shared: &Shared, tier_of: impl Fn(usize) -> u8) -> Cow<'a, Arc<Self>> {
         let tier = |(place, policy): (usize, &Policy)| {
             let tier = tier_of(place);
-            // An unknown number stands for the first tier.
-            if policy.tier_name(tier).is_some() { tier } else { 0 }
+            // An unknown number stands for the first tier, and so does that of own numbers, which are in a set's only
+            // one.
+            if usize::from(tier) < policy.tiers().count() { tier } else { 0 }
         };
         let tiers: Tiers = self.set.policies().iter().enumerate().map(tier).collect();
         if tiers.iter().all(|tier| *tier == 0) {
@@ -121,7 +132,8 @@ impl RedisSet {
         if let Some(other) = others.get(&tiers) {
             return Cow::Owned(Arc::clone(other));
         }
-        let other = Arc::new(Self::in_tiers(shared, self.set.clone(), tiers.clone()));
+        let places = Arc::clone(&self.places);
+        let other = Arc::new(Self::in_tiers(shared, self.set.clone(), tiers.clone(), places));
         others.insert(tiers, Arc::clone(&other));
         Cow::Owned(other)
     }
@@ -139,7 +151,8 @@ impl RedisSet {
             let tiers = self.tiers.iter().copied().chain(std::iter::repeat(0));
             let single = |(policy, tier): (&Policy, u8)| {
                 let set = PolicySet::new(policy.clone())?;
-                Ok::<_, ConfigError>(Arc::new(Self::in_tiers(shared, set, Tiers::from_slice(&[tier]))))
+                let places = shared.places.of(shared, &set);
+                Ok::<_, ConfigError>(Arc::new(Self::in_tiers(shared, set, Tiers::from_slice(&[tier]), places)))
             };
             let singles = self.set.policies().iter().zip(tiers).map(single).collect::<Result<_, _>>();
             singles.expect("a policy of a set is a set")
@@ -199,6 +212,7 @@ mod tests {
 
     use super::*;
     use crate::RedisBackend;
+    use crate::link::in_flight_limit::InFlightLimit;
 
     fn backend() -> RedisBackend {
         RedisBackend::new("redis://127.0.0.1:1").expect("a URL")
@@ -277,15 +291,49 @@ mod tests {
         }
     }
 
+    /// One set for each customer with numbers of its own must not have a queue for each.
+    #[test]
+    fn sets_of_own_numbers_share_the_places_of_the_set_beside_which_they_stand() {
+        let backend = backend();
+        let plan = Policy::tiered("p", [("low", Gcra::new(Rate::per_minute(5)))], Carry::Keep).expect("a tier");
+        let own = |count| prepare(&backend, plan.with_own(Gcra::new(Rate::per_minute(count))).expect("a rate"));
+        let base = prepare(&backend, plan.clone()).expect("a set");
+        let [seven, eight] = [7, 8].map(|count| own(count).expect("a set"));
+        let (other, layer) = (prepare(&backend, limit("q", 5)).expect("a set"), prepare(&backend, plan.clone()));
+        let layer = layer.expect("the same limit in another layer");
+        let shares = |one: &RedisSet, with: &RedisSet| Arc::ptr_eq(&one.places, &with.places);
+        assert!(shares(&seven, &eight) && shares(&seven, &base));
+        assert!(!shares(&other, &base) && !shares(&layer, &base));
+        assert!(shares(&seven.singles(&backend.shared)[0], &eight.singles(&backend.shared)[0]));
+        assert_eq!(backend.shared.places.len(), 2);
+        drop((base, layer, seven, eight, other));
+        let _next = own(9).expect("a set");
+        assert_eq!(backend.shared.places.len(), 1, "those of sets that are gone are forgotten");
+    }
+
+    /// A receipt names the tier of own numbers, and a call may name any.
+    #[test]
+    fn a_set_of_own_numbers_has_no_other_sets() {
+        let backend = backend();
+        let tiers = [("low", Gcra::new(Rate::per_minute(5))), ("high", Gcra::new(Rate::per_minute(50)))];
+        let plan = Policy::tiered("p", tiers, Carry::Keep).expect("tiers");
+        let own = plan.with_own(Gcra::new(Rate::per_minute(7))).expect("a rate");
+        let own = prepare(&backend, own).expect("a set");
+        for tier in [0, 1, Policy::OWN] {
+            assert!(Arc::ptr_eq(&own.for_tiers(&backend.shared, |_| tier), &own), "{tier}");
+        }
+        assert!(own.others.lock().is_empty());
+    }
+
     /// Half of the work that the server may have, so that no set takes all of it.
     #[tokio::test]
     async fn a_set_has_as_many_places_as_the_queue_and_half_of_the_room() {
         let single = crate::Single::new("redis://127.0.0.1:1").expect("a URL");
         let backend = RedisBackend::builder(single).queue(7).build().expect("valid options");
         let set = prepare(&backend, limit("p", 5)).expect("a set");
-        assert_eq!(set.waiting.available_permits(), 7);
+        assert_eq!(set.places.waiting.available_permits(), 7);
         let permits = |room: &InFlightLimit| room.take_now(0, u32::MAX).map(|held| held.num_permits());
-        assert_eq!((permits(&backend.shared.link.room), permits(&set.room)), (Some(6_250), Some(3_125)));
+        assert_eq!((permits(&backend.shared.link.room), permits(&set.places.room)), (Some(6_250), Some(3_125)));
     }
 
     #[test]

@@ -108,6 +108,7 @@ impl fmt::Debug for Applied {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limit::FoundTier;
     use crate::{ClientIp, Constant, Header, Route};
 
     #[test]
@@ -144,7 +145,7 @@ mod tests {
         assert_eq!((by_route.by_route, by_route.for_some_routes, by_route.by_peer), (true, false, false));
         let by_peer = by(Keying::Extracted(Arc::new(ClientIp::peer())));
         assert_eq!((by_peer.by_route, by_peer.for_some_routes, by_peer.by_peer), (false, false, true));
-        let by_future = by(Keying::Future(Arc::new(|_, _| Box::pin(async { (None, 0) }))));
+        let by_future = by(Keying::Future(Arc::new(|_, _| Box::pin(async { (None, FoundTier::Numbered(0)) }))));
         assert_eq!((by_future.by_route, by_future.by_peer), (false, false));
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::request::Parts;
-use throttle_core::{ConfigError, Key};
+use throttle_core::{Algorithm, ConfigError, Key};
 
 use crate::extract::KeyExtractor;
 
@@ -21,8 +21,27 @@ pub(crate) enum Keying {
 /// Starts the lookup of a request's key. The lookup ends within the duration.
 type KeyFuture = Arc<dyn Fn(&Parts, Duration) -> LookedUp + Send + Sync>;
 
-/// A key, if the request has one, and the number of its tier.
-pub(crate) type LookedUp = Pin<Box<dyn Future<Output = (Option<Key>, u8)> + Send>>;
+/// A key, if the request has one, and its tier.
+pub(crate) type LookedUp = Pin<Box<dyn Future<Output = (Option<Key>, FoundTier)> + Send>>;
+
+/// Which numbers of a limit are for a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum FoundTier {
+    /// Those of a tier, by its number; 0 for a limit without tiers.
+    Numbered(u8),
+    /// Those of the identity itself.
+    Own(Arc<Algorithm>),
+}
+
+#[cfg(test)]
+impl FoundTier {
+    pub(crate) fn number(&self) -> u8 {
+        match self {
+            Self::Numbered(number) => *number,
+            Self::Own(_) => panic!("numbers of its own"),
+        }
+    }
+}
 
 /// Finds the key and the tier of a request.
 pub(crate) trait TierLookup: Send + Sync {
@@ -56,14 +75,28 @@ pub(crate) struct LookupCounts {
     pub(crate) unknown: u64,
     /// Lookups that failed, or were too late.
     pub(crate) failed: u64,
+    /// Lookups that returned numbers that no limit can have.
+    pub(crate) invalid: u64,
     /// Requests for which too many lookups ran.
     pub(crate) turned_away: u64,
 }
 
 pub(crate) enum Found {
     Now(Option<Key>, u8),
+    /// The identity has numbers of its own.
+    Own(Option<Key>, Arc<Algorithm>),
     /// The lookup starts when it is first polled.
     Later(LookedUp),
+}
+
+impl From<(Option<Key>, FoundTier)> for Found {
+    #[inline]
+    fn from((key, tier): (Option<Key>, FoundTier)) -> Self {
+        match tier {
+            FoundTier::Numbered(number) => Self::Now(key, number),
+            FoundTier::Own(numbers) => Self::Own(key, numbers),
+        }
+    }
 }
 
 impl Keying {

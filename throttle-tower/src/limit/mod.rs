@@ -28,7 +28,7 @@ pub use concurrency::Concurrency;
 pub use cost::IntoCost;
 #[cfg(feature = "metrics")]
 pub(crate) use keying::LookupCounts;
-pub(crate) use keying::{Found, Keying, LookedUp, TierLookup};
+pub(crate) use keying::{Found, FoundTier, Keying, LookedUp, TierLookup};
 pub use on_error::OnError;
 pub use on_missing::OnMissing;
 pub use single::{Limit, Unkeyed, limit};

@@ -8,7 +8,7 @@ use tokio::time::timeout;
 
 use super::applied::Applied;
 use super::cost::IntoCost;
-use super::keying::{Keying, TierLookup};
+use super::keying::{FoundTier, Keying, TierLookup};
 use super::on_error::OnError;
 use super::on_missing::OnMissing;
 use crate::extract::KeyExtractor;
@@ -87,7 +87,9 @@ impl Unkeyed {
     {
         let keying = Keying::Future(Arc::new(move |parts, deadline| {
             let key = extractor(parts);
-            Box::pin(async move { (timeout(deadline, key).await.ok().flatten().map(Into::into), 0) })
+            Box::pin(
+                async move { (timeout(deadline, key).await.ok().flatten().map(Into::into), FoundTier::Numbered(0)) },
+            )
         }));
         Limit::new(self.policy, keying)
     }

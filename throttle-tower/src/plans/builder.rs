@@ -8,7 +8,8 @@ use throttle_core::{Carry, IntoAlgorithm};
 
 use super::into_tier::IntoTier;
 use super::limit::Plans;
-use super::tier_lookup::{CachedTierLookup, LookupFn};
+use super::tier::{Kind, Tier};
+use super::tier_lookup::{Answered, CachedTierLookup, LookupFn};
 use super::tiered::{Tiered, Tiers};
 use crate::extract::KeyExtractor;
 
@@ -89,6 +90,26 @@ impl PlansWithoutLookup {
     /// Sets the lookup, which finds out the tier of an identity. It returns the name of a tier, `None` for an identity
     /// without one, or an error. A name that no tier has counts as `None`.
     ///
+    /// It may also return numbers of the identity's own, such as the rate and the burst in a customer's row: a
+    /// [`Tier`](super::Tier). They are in the headers that the customer gets. The identity keeps its one budget:
+    /// [`on_change`](Plans::on_change) says what counts as used when its numbers change, or when it moves between them
+    /// and a tier.
+    ///
+    /// ```
+    /// use throttle_tower::plans::Tier;
+    /// use throttle_tower::{Gcra, Header, Rate, plans};
+    ///
+    /// # struct Row { per_minute: u64, burst: u64 }
+    /// # async fn row_of(key: &str) -> Result<Option<Row>, std::io::Error> { Ok(None) }
+    /// let per_customer = plans("per-customer", [("free", Gcra::new(Rate::per_minute(60)))])
+    ///     .by(Header::new("x-api-key"))
+    ///     .lookup(async |key: String| -> Result<Option<Tier>, std::io::Error> {
+    ///         let Some(row) = row_of(&key).await? else { return Ok(None) };
+    ///         Ok(Some(Tier::own(Gcra::new(Rate::per_minute(row.per_minute)).burst(row.burst))))
+    ///     })
+    ///     .unknown("free");
+    /// ```
+    ///
     /// If other limits refuse a request whatever its tier is, there is no lookup: the layer first peeks at the limits
     /// whose keys and tiers are known. Over a store the peek is one more round trip for a request whose tier is not
     /// cached. The layer does not peek if a limit with [`charge_refused`](crate::Limit::charge_refused) needs a lookup
@@ -102,7 +123,8 @@ impl PlansWithoutLookup {
     ///   of lookups is running, a further lookup counts as failed and is not called. After a failure the last known
     ///   tier applies, if it is still cached, or else the tier of unknown identities. The lookup is called again after
     ///   a second, or after the cache time if that is shorter. The layer reports neither a failed lookup nor a name
-    ///   that no tier has: log or count those in the lookup.
+    ///   that no tier has: log or count those in the lookup. Numbers [that no limit can have](super::Tier::own) are
+    ///   like a failed lookup, and are logged.
     /// * It receives an identity as text: the value of a header, a number in decimal, an address with the length of its
     ///   prefix; several parts with commas between. An identity that is not UTF-8 is not looked up: it is unknown.
     ///
@@ -125,9 +147,15 @@ impl PlansWithoutLookup {
         let lookup: LookupFn = Arc::new(move |identity| {
             let (answer, names) = (lookup(identity), Arc::clone(&names));
             Box::pin(async move {
-                let number_of = |name: &str| names.iter().position(|tier| tier == name);
-                let tier = answer.await.into_tier(&number_of)?;
-                Ok(tier.and_then(|number| u8::try_from(number).ok()))
+                Ok(match answer.await.into_tier()? {
+                    Some(Tier(Kind::Own(Ok(numbers)))) => Some(Answered::Own(numbers)),
+                    Some(Tier(Kind::Own(Err(error)))) => Some(Answered::Wrong(error)),
+                    Some(Tier(Kind::Named(name))) => {
+                        let number = names.iter().position(|tier| *tier == name);
+                        number.and_then(|number| u8::try_from(number).ok()).map(Answered::Numbered)
+                    }
+                    None => None,
+                })
             })
         });
         PlansWithoutDefault { plans: self.plans, lookup: CachedTierLookup::new(self.extractor, lookup) }
@@ -202,7 +230,7 @@ mod tests {
             let tiers = ["free", "pro"].map(|tier| (tier, Gcra::new(Rate::per_minute(60))));
             let built = plans("p", tiers).by(Constant).lookup(move |_| async move { Some(answer) });
             let Found::Later(key) = built.lookup.find(&parts) else { panic!("no tier is remembered") };
-            assert_eq!(key.await.1, expected, "{answer:?}");
+            assert_eq!(key.await.1.number(), expected, "{answer:?}");
         }
     }
 

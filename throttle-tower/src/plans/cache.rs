@@ -1,7 +1,9 @@
 //! Remembers tiers: a bounded number of them, by digest, so that no identity is kept.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use throttle_core::Algorithm;
 use tokio::time::Instant;
 
 use super::identity::Digest;
@@ -21,10 +23,47 @@ pub(super) struct TierCache {
 
 struct Slot {
     digest: Digest,
-    tier: IdentityTier,
     until: Instant,
+    /// Numbers of the identity's own, which stand for a tier. Apart from what few need, so that a slot stays small.
+    own: Option<Arc<Algorithm>>,
+    tier: SlotTier,
     /// Whether the entry was read since an insertion last passed over it.
     used: bool,
+}
+
+/// What is remembered of an identity's tier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SlotTier {
+    Known(u8),
+    /// Beside it in the slot.
+    Own,
+    Unknown,
+    NeverLookedUp,
+}
+
+impl Slot {
+    fn new(digest: Digest, tier: IdentityTier, until: Instant) -> Self {
+        let (tier, own) = match tier {
+            IdentityTier::Known(number) => (SlotTier::Known(number), None),
+            IdentityTier::Own(numbers) => (SlotTier::Own, Some(numbers)),
+            IdentityTier::Unknown => (SlotTier::Unknown, None),
+            IdentityTier::NeverLookedUp => (SlotTier::NeverLookedUp, None),
+        };
+        Self { digest, until, own, tier, used: false }
+    }
+
+    fn tier(&self) -> IdentityTier {
+        match (self.tier, &self.own) {
+            (SlotTier::Known(number), _) => IdentityTier::Known(number),
+            (SlotTier::Own, Some(numbers)) => IdentityTier::Own(Arc::clone(numbers)),
+            (SlotTier::Unknown, _) => IdentityTier::Unknown,
+            (SlotTier::NeverLookedUp | SlotTier::Own, _) => IdentityTier::NeverLookedUp,
+        }
+    }
+
+    fn is_known(&self) -> bool {
+        matches!(self.tier, SlotTier::Known(_) | SlotTier::Own)
+    }
 }
 
 impl TierCache {
@@ -39,12 +78,12 @@ impl TierCache {
         let place = self.find(digest)?;
         let slot = self.slots[place].as_mut()?;
         slot.used = true;
-        (now < slot.until).then_some(slot.tier)
+        (now < slot.until).then(|| slot.tier())
     }
 
     /// The last known tier, expired or not.
     pub(super) fn last(&self, digest: Digest) -> Option<IdentityTier> {
-        self.slots[self.find(digest)?].as_ref().map(|slot| slot.tier)
+        self.slots[self.find(digest)?].as_ref().map(Slot::tier)
     }
 
     /// Remembers a tier. Without room, another identity is forgotten for it. An identity that was never looked up does
@@ -54,11 +93,10 @@ impl TierCache {
         let until = now.checked_add(keep_for).unwrap_or_else(|| now + Duration::from_secs(1 << 30));
         let place = self.find(digest).unwrap_or_else(|| self.room(digest));
         let slot = &mut self.slots[place];
-        let is_known = |slot: &Slot| matches!(slot.tier, IdentityTier::Known(_));
-        if tier == IdentityTier::NeverLookedUp && slot.as_ref().is_some_and(is_known) {
+        if tier == IdentityTier::NeverLookedUp && slot.as_ref().is_some_and(Slot::is_known) {
             return;
         }
-        *slot = Some(Slot { digest, tier, until, used: false });
+        *slot = Some(Slot::new(digest, tier, until));
     }
 
     fn places(&self, digest: Digest) -> Places {
@@ -92,6 +130,8 @@ impl TierCache {
 
 #[cfg(test)]
 mod tests {
+    use throttle_core::{Gcra, IntoAlgorithm, Rate};
+
     use super::*;
 
     const LONG: Duration = Duration::from_secs(60);
@@ -127,6 +167,28 @@ mod tests {
         }
         let remembered = (0..10_000).filter(|n| cache.last(digest(*n)).is_some()).count();
         assert!(remembered > 9_000, "{remembered} of 10,000");
+    }
+
+    /// Many are remembered, and few have numbers of their own.
+    #[test]
+    fn numbers_of_an_identitys_own_are_remembered_like_a_tier() {
+        let (mut cache, now) = (TierCache::new(8), Instant::now());
+        let numbers = Gcra::new(Rate::per_minute(7)).into_algorithm().unwrap();
+        let own = IdentityTier::Own(Arc::new(numbers));
+        cache.insert(digest(1), own.clone(), now, LONG);
+        assert_eq!((cache.get(digest(1), now), cache.last(digest(1))), (Some(own.clone()), Some(own.clone())));
+        assert_eq!(cache.get(digest(1), now + LONG), None);
+        for made_up in 100..1_000 {
+            cache.insert(digest(made_up), IdentityTier::NeverLookedUp, now, LONG);
+        }
+        assert_eq!(cache.last(digest(1)), Some(own), "no identity that was never looked up displaces it");
+        cache.insert(digest(1), PRO, now, LONG);
+        assert_eq!(cache.last(digest(1)), Some(PRO));
+    }
+
+    #[test]
+    fn an_identity_takes_48_bytes() {
+        assert_eq!(size_of::<Option<Slot>>(), 48);
     }
 
     #[test]

@@ -1,10 +1,16 @@
-use throttle_core::Key;
+use std::sync::Arc;
+
+use throttle_core::{Algorithm, Key};
+
+use crate::limit::FoundTier;
 
 /// What is known of an identity's tier.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum IdentityTier {
     /// Its tier, by number.
     Known(u8),
+    /// Numbers of its own instead.
+    Own(Arc<Algorithm>),
     /// The lookup returned no tier.
     Unknown,
     /// No lookup of the identity has succeeded so far.
@@ -21,16 +27,18 @@ pub(super) struct UnknownIdentities {
 }
 
 impl UnknownIdentities {
-    /// The key to charge, if there is one, and the number of its tier.
-    pub(super) fn budget(self, identity: Key, tier: IdentityTier) -> (Option<Key>, u8) {
+    /// The key to charge, if there is one, and what it is limited by.
+    pub(super) fn budget(self, identity: Key, tier: IdentityTier) -> (Option<Key>, FoundTier) {
+        let unknown = FoundTier::Numbered(self.tier);
         match tier {
-            IdentityTier::Known(tier) => (Some(identity), tier),
-            IdentityTier::Unknown if self.as_missing => (None, self.tier),
+            IdentityTier::Known(tier) => (Some(identity), FoundTier::Numbered(tier)),
+            IdentityTier::Own(numbers) => (Some(identity), FoundTier::Own(numbers)),
+            IdentityTier::Unknown if self.as_missing => (None, unknown),
             // Not the budget of a missing key: a customer whose first lookup fails is neither rejected nor skipped.
             IdentityTier::NeverLookedUp if self.as_missing => {
-                (Some(Key::builder().missing().missing().finish()), self.tier)
+                (Some(Key::builder().missing().missing().finish()), unknown)
             }
-            IdentityTier::Unknown | IdentityTier::NeverLookedUp => (Some(identity), self.tier),
+            IdentityTier::Unknown | IdentityTier::NeverLookedUp => (Some(identity), unknown),
         }
     }
 }
@@ -41,7 +49,10 @@ mod tests {
 
     #[test]
     fn identity_without_a_tier_is_limited_by_the_stated_one() {
-        let budget = |as_missing, tier| UnknownIdentities { tier: 2, as_missing }.budget(Key::from("ada"), tier);
+        let budget = |as_missing, tier| {
+            let (key, tier) = UnknownIdentities { tier: 2, as_missing }.budget(Key::from("ada"), tier);
+            (key, tier.number())
+        };
         let (own, shared) = (Some(Key::from("ada")), Some(Key::builder().missing().missing().finish()));
         for as_missing in [false, true] {
             assert_eq!(budget(as_missing, IdentityTier::Known(1)), (own.clone(), 1));

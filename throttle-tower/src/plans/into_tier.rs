@@ -1,15 +1,18 @@
+use super::tier::Tier;
 use super::tier_lookup::LookupFailed;
 
-/// The answer of a lookup: `Option` or `Result<Option<_>, _>` of a tier's name.
+/// The answer of a lookup: `Option` or `Result<Option<_>, _>` of a tier's name, or of a [`Tier`], which may also be
+/// numbers of the identity's own.
 ///
 /// ```
-/// use throttle_tower::plans::IntoTier;
+/// use throttle_tower::plans::{IntoTier, Tier};
 ///
 /// fn is_an_answer<T: IntoTier>(_: T) -> bool {
 ///     true
 /// }
 /// assert!(is_an_answer(Some("pro")));
 /// assert!(is_an_answer(Ok::<Option<String>, std::io::Error>(None)));
+/// assert!(is_an_answer(Some(Tier::named("pro"))));
 /// ```
 ///
 /// # Contract
@@ -17,6 +20,10 @@ use super::tier_lookup::LookupFailed;
 /// ## The name of a tier
 ///
 /// The name is compared with the tiers of the limit, letter by letter. A name that no tier has counts as `None`.
+///
+/// ## Numbers
+///
+/// [`Tier::own`] returns the numbers themselves.
 ///
 /// ## `None`
 ///
@@ -32,23 +39,35 @@ use super::tier_lookup::LookupFailed;
     label = "expected `Option` or `Result<Option<_>, _>` of a tier's name, such as `Some(\"pro\")`"
 )]
 pub trait IntoTier {
-    /// The number that `number_of` returns for the name.
+    /// The tier, if the identity has one.
     ///
     /// # Errors
     ///
     /// If the lookup failed.
     #[doc(hidden)]
-    fn into_tier(self, number_of: &dyn Fn(&str) -> Option<usize>) -> Result<Option<usize>, LookupFailed>;
+    fn into_tier(self) -> Result<Option<Tier>, LookupFailed>;
 }
 
 impl<N: AsRef<str>> IntoTier for Option<N> {
-    fn into_tier(self, number_of: &dyn Fn(&str) -> Option<usize>) -> Result<Option<usize>, LookupFailed> {
-        Ok(self.and_then(|name| number_of(name.as_ref())))
+    fn into_tier(self) -> Result<Option<Tier>, LookupFailed> {
+        Ok(self.map(|name| Tier::named(name.as_ref())))
     }
 }
 
 impl<N: AsRef<str>, E> IntoTier for Result<Option<N>, E> {
-    fn into_tier(self, number_of: &dyn Fn(&str) -> Option<usize>) -> Result<Option<usize>, LookupFailed> {
-        self.map_err(|_| LookupFailed)?.into_tier(number_of)
+    fn into_tier(self) -> Result<Option<Tier>, LookupFailed> {
+        self.map_err(|_| LookupFailed)?.into_tier()
+    }
+}
+
+impl IntoTier for Option<Tier> {
+    fn into_tier(self) -> Result<Option<Tier>, LookupFailed> {
+        Ok(self)
+    }
+}
+
+impl<E> IntoTier for Result<Option<Tier>, E> {
+    fn into_tier(self) -> Result<Option<Tier>, LookupFailed> {
+        self.map_err(|_| LookupFailed)
     }
 }

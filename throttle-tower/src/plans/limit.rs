@@ -33,13 +33,16 @@ pub struct Plans {
 
 impl Plans {
     pub(super) fn new(name: String, tiers: Tiered, lookup: CachedTierLookup) -> Self {
-        let limit = Limit::tiered(tiers.policy(&name), lookup.clone());
+        let policy = tiers.policy(&name);
+        let lookup = lookup.of_policy(policy.as_ref().ok());
+        let limit = Limit::tiered(policy, lookup.clone());
         Self { name, tiers, lookup, limit }
     }
 
     /// Sets the approximate number of identities whose tiers are remembered (1 to 16,777,216), and for how long. When
     /// the cache is full, an identity without recent requests is evicted; its next request causes a lookup. An identity
-    /// takes about 50 bytes, which are reserved when the layer is built. Defaults to 10,000 for 60 seconds.
+    /// takes about 50 bytes, which are reserved when the layer is built; with [numbers of its own](super::Tier::own),
+    /// some 200 more. Defaults to 10,000 for 60 seconds.
     pub fn cache(self, identities: usize, keep_for: Duration) -> Self {
         self.change(|_, lookup| lookup.set_cache(identities, keep_for))
     }
@@ -135,6 +138,7 @@ impl Plans {
     fn change(mut self, change: impl FnOnce(&mut Tiered, &mut CachedTierLookup)) -> Self {
         change(&mut self.tiers, &mut self.lookup);
         let policy = self.tiers.policy(&self.name);
+        self.lookup = self.lookup.of_policy(policy.as_ref().ok());
         Self { limit: self.limit.with_tiers(policy, self.lookup.clone()), ..self }
     }
 }

@@ -84,8 +84,8 @@ impl Future for JoinedLookup {
                 let guard = EndOnPanic(Some((lookup, all_waiters.clone())));
                 let polled = future.as_mut().poll(&mut Context::from_waker(&all_waiters));
                 guard.disarm();
-                *state = match polled {
-                    Poll::Ready(tier) => State::Done(tier),
+                *state = match &polled {
+                    Poll::Ready(tier) => State::Done(tier.clone()),
                     Poll::Pending => State::Running(future),
                 };
                 drop(state);
@@ -96,10 +96,10 @@ impl Future for JoinedLookup {
                 polled
             }
             State::Done(tier) => {
-                *state = State::Done(tier);
+                *state = State::Done(tier.clone());
                 Poll::Ready(tier)
             }
-            State::Panicked => Poll::Ready(lookup.fallback),
+            State::Panicked => Poll::Ready(lookup.fallback.clone()),
         }
     }
 }

@@ -5,13 +5,15 @@ use std::time::Duration;
 
 use http::request::Parts;
 use http::{HeaderValue, Request};
+#[cfg(feature = "metrics")]
+use throttle_core::Policy;
 use throttle_core::{Carry, Gcra, IntoAlgorithm, Key, LeakyBucket, Rate};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::tier_lookup::CachedTierLookup;
-use super::{Plans, plans};
-use crate::limit::{Found, LookedUp, TierLookup};
+use super::{Plans, Tier, plans};
+use crate::limit::{Found, FoundTier, LookedUp, TierLookup};
 use crate::{Header, OnError, OnMissing, ThrottleLayer};
 
 fn parts(identity: &str) -> Parts {
@@ -64,14 +66,15 @@ fn tiers() -> [(&'static str, Gcra); 3] {
 fn later(found: Found) -> LookedUp {
     match found {
         Found::Later(key) => key,
-        Found::Now(..) => panic!("known at once"),
+        Found::Now(..) | Found::Own(..) => panic!("known at once"),
     }
 }
 
 async fn tier(lookup: &CachedTierLookup, identity: &str) -> u8 {
     match lookup.find(&parts(identity)) {
         Found::Now(_, tier) => tier,
-        Found::Later(key) => key.await.1,
+        Found::Later(key) => key.await.1.number(),
+        Found::Own(..) => panic!("numbers of its own"),
     }
 }
 
@@ -88,7 +91,7 @@ async fn concurrent_requests_of_one_identity_share_a_lookup() {
     fake.answers(Ok(Some("pro")));
     for one in waiting {
         let (key, tier) = one.await.unwrap();
-        assert_eq!((key, tier), (Some(Key::builder().bytes(b"ada").finish()), 1));
+        assert_eq!((key, tier.number()), (Some(Key::builder().bytes(b"ada").finish()), 1));
     }
     assert_eq!(fake.asked(), 1);
     assert!(matches!(lookup.find(&parts("ada")), Found::Now(Some(_), 1)), "from now on without waiting");
@@ -109,7 +112,7 @@ async fn lookup_goes_on_for_the_requests_that_still_wait() {
     third.abort();
     fake.answers(Ok(Some("internal")));
     let told = tokio::time::timeout(Duration::from_secs(5), second).await.expect("the lookup goes on").unwrap();
-    assert_eq!((told.1, fake.asked()), (2, 1));
+    assert_eq!((told.1.number(), fake.asked()), (2, 1));
     // If all waiting requests are dropped, the next request starts another lookup.
     let other = later(lookup.find(&parts("bob")));
     drop(other);
@@ -120,7 +123,7 @@ async fn lookup_goes_on_for_the_requests_that_still_wait() {
 async fn polled_once(future: &mut LookedUp) -> Option<u8> {
     std::future::poll_fn(|cx| {
         Poll::Ready(match future.as_mut().poll(cx) {
-            Poll::Ready((_, tier)) => Some(tier),
+            Poll::Ready((_, tier)) => Some(tier.number()),
             Poll::Pending => None,
         })
     })
@@ -210,7 +213,7 @@ async fn panic_of_a_lookup_keeps_no_request_waiting() {
     let mut panics = 0;
     for one in waiting {
         match tokio::time::timeout(Duration::from_secs(5), one).await.expect("no request waits for ever") {
-            Ok((_, tier)) => assert_eq!(tier, 0, "the default"),
+            Ok((_, tier)) => assert_eq!(tier.number(), 0, "the default"),
             Err(_) => panics += 1,
         }
     }
@@ -227,7 +230,7 @@ async fn expired_tier_is_looked_up_again_though_a_request_has_not_fetched_the_la
     assert_eq!((tier(&lookup, "ada").await, fake.asked()), (1, 1));
     fake.answers(Ok(Some("internal")));
     assert_eq!((tier(&lookup, "ada").await, fake.asked()), (2, 2));
-    assert_eq!(slow.await.1, 1, "the result that it waited for");
+    assert_eq!(slow.await.1.number(), 1, "the result that it waited for");
 }
 
 #[tokio::test]
@@ -249,7 +252,7 @@ async fn tier_is_looked_up_again_after_a_panic_though_a_request_has_not_seen_it(
     assert!(polled_once(&mut slow).await.is_none());
     assert!(tokio::spawn(later(lookup.find(&parts("ada")))).await.is_err(), "the request that polled it has the panic");
     assert_eq!(tier(&lookup, "ada").await, 1);
-    assert_eq!(slow.await.1, 0, "the default");
+    assert_eq!(slow.await.1.number(), 0, "the default");
 }
 
 /// A lookup that notices its end when it is polled, and wakes no request for it, like a timer that a new request finds
@@ -280,7 +283,7 @@ async fn lookup_that_ends_in_one_requests_poll_wakes_the_others() {
     over.store(true, Ordering::SeqCst);
     assert_eq!(polled_once(&mut later(lookup.find(&parts("ada")))).await, Some(1));
     for one in waiting {
-        assert_eq!(tokio::time::timeout(SOON, one).await.expect("it is woken").unwrap().1, 1);
+        assert_eq!(tokio::time::timeout(SOON, one).await.expect("it is woken").unwrap().1.number(), 1);
     }
 }
 
@@ -302,7 +305,7 @@ async fn panic_of_a_lookup_leaves_the_other_requests_in_their_last_known_tier() 
     over.store(true, Ordering::SeqCst);
     assert!(tokio::spawn(later(lookup.find(&parts("ada")))).await.is_err(), "the request that polled it has the panic");
     for one in waiting {
-        assert_eq!(tokio::time::timeout(SOON, one).await.expect("it is woken").unwrap().1, 1);
+        assert_eq!(tokio::time::timeout(SOON, one).await.expect("it is woken").unwrap().1.number(), 1);
     }
 }
 
@@ -358,7 +361,7 @@ async fn law_12_lookup_that_hangs_is_answered_at_its_deadline_and_shared_until_t
     tokio::time::sleep(Duration::from_millis(150)).await;
     waiting.extend((0..32).map(|_| tokio::spawn(later(lookup.find(&parts("ada"))))));
     for one in waiting {
-        assert_eq!(one.await.unwrap().1, 0, "the stated tier");
+        assert_eq!(one.await.unwrap().1.number(), 0, "the stated tier");
     }
     assert_eq!((begun.elapsed().as_millis(), fake.asked(), lookup.running()), (200, 1, 0));
     // As after any failure, not at once again.
@@ -415,7 +418,7 @@ async fn lookup_begins_when_it_is_waited_for() {
     assert_eq!((fake.asked(), lookup.running()), (0, 0));
     fake.answers(Ok(Some("pro")));
     assert_eq!(tier(&lookup, "ada").await, 1);
-    assert_eq!((waits.await.1, fake.asked()), (1, 1), "another request's lookup has ended meanwhile");
+    assert_eq!((waits.await.1.number(), fake.asked()), (1, 1), "another request's lookup has ended meanwhile");
 }
 
 #[tokio::test]
@@ -425,7 +428,11 @@ async fn identities_never_looked_up_share_a_budget_while_lookups_fail() {
     lookup.unknown.as_missing = true;
     let find = async |identity: &str| match lookup.find(&parts(identity)) {
         Found::Now(key, tier) => (key, tier),
-        Found::Later(key) => key.await,
+        Found::Own(..) => panic!("numbers of its own"),
+        Found::Later(key) => {
+            let (key, tier) = key.await;
+            (key, tier.number())
+        }
     };
     let own = |identity: &str| Some(Key::builder().bytes(identity.as_bytes()).finish());
     fake.answers(Ok(Some("pro")));
@@ -454,7 +461,7 @@ async fn identities_never_looked_up_have_a_budget_each_if_unknown_ones_do() {
     fake.answers(Err(()));
     for identity in ["ada", "bob"] {
         let own = Key::builder().bytes(identity.as_bytes()).finish();
-        assert_eq!(later(lookup.find(&parts(identity))).await, (Some(own), 0));
+        assert_eq!(later(lookup.find(&parts(identity))).await, (Some(own), FoundTier::Numbered(0)));
     }
 }
 
@@ -625,13 +632,17 @@ fn each_step_towards_plans_is_shown_by_its_own_name() {
 fn answer_is_the_number_of_the_named_tier() {
     use super::IntoTier;
 
-    let number_of = |name: &str| ["free", "pro"].iter().position(|tier| *tier == name);
-    assert_eq!(Some("pro").into_tier(&number_of), Ok(Some(1)));
-    assert_eq!(Some("gold".to_owned()).into_tier(&number_of), Ok(None));
-    assert_eq!(None::<&str>.into_tier(&number_of), Ok(None));
-    assert_eq!(Ok::<_, ()>(Some("free")).into_tier(&number_of), Ok(Some(0)));
-    assert_eq!(Ok::<Option<&str>, ()>(None).into_tier(&number_of), Ok(None));
-    assert_eq!(Err::<Option<&str>, _>("it is away").into_tier(&number_of), Err(super::LookupFailed));
+    let named = |name| Ok(Some(Tier::named(name)));
+    assert_eq!(Some("pro").into_tier(), named("pro"));
+    assert_eq!(Some("gold".to_owned()).into_tier(), named("gold"));
+    assert_eq!(None::<&str>.into_tier(), Ok(None));
+    assert_eq!(Ok::<_, ()>(Some("free")).into_tier(), named("free"));
+    assert_eq!(Ok::<Option<&str>, ()>(None).into_tier(), Ok(None));
+    let own = Tier::own(Gcra::new(Rate::per_minute(7)));
+    assert_eq!(Some(own.clone()).into_tier(), Ok(Some(own.clone())));
+    assert_eq!(Ok::<_, ()>(Some(own.clone())).into_tier(), Ok(Some(own)));
+    assert_eq!(Err::<Option<Tier>, _>("it is away").into_tier(), Err(super::LookupFailed));
+    assert_eq!(Err::<Option<&str>, _>("it is away").into_tier(), Err(super::LookupFailed));
 }
 
 #[cfg(feature = "metrics")]
@@ -658,7 +669,7 @@ async fn each_way_in_which_a_tier_is_found_has_a_count_of_its_own() {
     let mut hanging = later(lookup.find(&parts("slow")));
     assert!(polled_once(&mut hanging).await.is_none());
     tier(&lookup, "turned away").await;
-    let expected = LookupCounts { remembered: 4, found: 5, unknown: 3, failed: 2, turned_away: 1 };
+    let expected = LookupCounts { remembered: 4, found: 5, unknown: 3, failed: 2, invalid: 0, turned_away: 1 };
     assert_eq!(lookup.counts(), expected);
 
     // Of another layer: what is remembered is shared, and not how often.
@@ -670,12 +681,33 @@ async fn each_way_in_which_a_tier_is_found_has_a_count_of_its_own() {
     let mut waits = later(other.find(&parts("slow")));
     assert!(polled_once(&mut waits).await.is_none());
     fake.answers(Ok(Some("pro")));
-    assert_eq!((hanging.await.1, waits.await.1), (1, 1));
+    assert_eq!((hanging.await.1.number(), waits.await.1.number()), (1, 1));
     assert_eq!(lookup.counts(), LookupCounts { found: 6, ..expected });
     assert_eq!(other.counts().found, 0);
 }
 
 /// It did not wait for the lookup, whose result was there when it wanted to.
+#[cfg(feature = "metrics")]
+#[tokio::test(start_paused = true)]
+async fn numbers_that_no_limit_can_have_have_a_count_of_their_own() {
+    let tiers = || [("free", Gcra::new(Rate::per_minute(60)))];
+    let built = plans("p", tiers()).by(Header::new("x-api-key")).lookup(|count: String| async move {
+        let count: u64 = count.parse().ok()?;
+        Some(if count < 9 {
+            Tier::own(Gcra::new(Rate::per_minute(count)))
+        } else {
+            Tier::own(throttle_core::SlidingLog::new(Rate::per_minute(count)))
+        })
+    });
+    let lookup = built.lookup.of_policy(Policy::tiered("p", tiers(), Carry::Keep).ok().as_ref());
+    let counts = || lookup.counts();
+    for (user, expected) in [("0", (0, 1)), ("9", (0, 2)), ("7", (1, 2)), ("no", (1, 2))] {
+        later(lookup.find(&parts(user))).await;
+        assert_eq!((counts().found, counts().invalid), expected, "{user}");
+    }
+    assert_eq!((counts().unknown, counts().failed), (1, 0));
+}
+
 #[cfg(feature = "metrics")]
 #[tokio::test]
 async fn tier_that_another_request_has_looked_up_meanwhile_counts_as_remembered() {
@@ -685,6 +717,6 @@ async fn tier_that_another_request_has_looked_up_meanwhile_counts_as_remembered(
     let late = later(lookup.find(&parts("ada")));
     assert_eq!(tier(&lookup, "ada").await, 1);
     assert_eq!((lookup.counts().found, lookup.counts().remembered), (1, 0));
-    assert_eq!(late.await.1, 1);
+    assert_eq!(late.await.1.number(), 1);
     assert_eq!((lookup.counts().found, lookup.counts().remembered), (1, 1));
 }

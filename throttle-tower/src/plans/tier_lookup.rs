@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use http::request::Parts;
-use throttle_core::{ConfigError, Key};
+use throttle_core::{Algorithm, ConfigError, Key, Policy};
 use tokio::time::{Instant, timeout};
 
 use super::cache::TierCache;
@@ -21,6 +21,7 @@ use crate::extract::KeyExtractor;
 use crate::limit::LookupCounts;
 use crate::limit::{Found, TierLookup};
 use crate::lock::lock;
+use crate::log::Seldom;
 
 /// Identities whose tiers are remembered, by default.
 const DEFAULT_ENTRIES: usize = 10_000;
@@ -53,8 +54,19 @@ impl fmt::Display for LookupFailed {
 
 impl std::error::Error for LookupFailed {}
 
-/// The number of the identity's tier, or `None` if the lookup does not know it.
-pub(super) type LookupAnswer = Pin<Box<dyn Future<Output = Result<Option<u8>, LookupFailed>> + Send>>;
+/// What a lookup has found out.
+#[derive(Debug)]
+pub(super) enum Answered {
+    /// The number of the identity's tier.
+    Numbered(u8),
+    /// Numbers of its own.
+    Own(Algorithm),
+    /// Numbers of its own that no limit can have.
+    Wrong(ConfigError),
+}
+
+/// `None` if the lookup does not know the identity.
+pub(super) type LookupAnswer = Pin<Box<dyn Future<Output = Result<Option<Answered>, LookupFailed>> + Send>>;
 pub(super) type LookupFn = Arc<dyn Fn(String) -> LookupAnswer + Send + Sync>;
 
 /// Finds out the key and the tier of requests. Clones share what is remembered.
@@ -69,6 +81,8 @@ pub(super) struct CachedTierLookup {
     pub(super) max_lookups: usize,
     /// How long a lookup may take.
     pub(super) deadline: Duration,
+    /// The tiers, beside which own numbers stand.
+    policy: Option<Policy>,
     shared: Arc<Shared>,
     counts: Arc<Counts>,
 }
@@ -76,6 +90,8 @@ pub(super) struct CachedTierLookup {
 struct Shared {
     digester: Digester,
     table: Mutex<Table>,
+    /// What was logged of numbers that no limit can have.
+    invalid: Seldom,
 }
 
 struct Table {
@@ -96,6 +112,7 @@ impl CachedTierLookup {
             keep_for: DEFAULT_KEEP_FOR,
             max_lookups: DEFAULT_MAX_LOOKUPS,
             deadline: DEFAULT_DEADLINE,
+            policy: None,
             shared: Shared::new(DEFAULT_ENTRIES),
             counts: Arc::default(),
         }
@@ -109,6 +126,11 @@ impl CachedTierLookup {
         }
     }
 
+    pub(super) fn of_policy(mut self, policy: Option<&Policy>) -> Self {
+        self.policy = policy.cloned();
+        self
+    }
+
     /// How many lookups are under way.
     #[cfg(test)]
     pub(super) fn running(&self) -> usize {
@@ -118,8 +140,7 @@ impl CachedTierLookup {
     #[cold]
     fn look_up(&self, key: Key, digest: Digest) -> Found {
         let Some(identity) = identity_text(&key) else {
-            let (key, tier) = self.unknown.budget(key, IdentityTier::Unknown);
-            return Found::Now(key, tier);
+            return self.unknown.budget(key, IdentityTier::Unknown).into();
         };
         let this = self.clone();
         Found::Later(Box::pin(async move {
@@ -139,7 +160,7 @@ impl CachedTierLookup {
     /// lookups is running.
     fn join(&self, digest: Digest, identity: String) -> Result<JoinedLookup, IdentityTier> {
         let mut table = lock(&self.shared.table);
-        if let Some(tier) = table.cache.get(digest, Instant::now()) {
+        if let Some(tier) = table.known(digest, Instant::now()) {
             count(&self.counts.remembered);
             return Err(tier);
         }
@@ -148,12 +169,12 @@ impl CachedTierLookup {
         if let Some(running) = table.running.get(&digest).and_then(|(_, running)| running.upgrade()) {
             return Ok(running.join(waiter));
         }
-        let fallback = table.cache.last(digest).unwrap_or(IdentityTier::NeverLookedUp);
+        let fallback = table.last(digest).unwrap_or(IdentityTier::NeverLookedUp);
         if table.running.len() >= self.max_lookups {
             count(&self.counts.turned_away);
             return Err(fallback);
         }
-        let started = SharedLookup::new(self.start(digest, identity, fallback), fallback, {
+        let started = SharedLookup::new(self.start(digest, identity, fallback.clone()), fallback, {
             let shared = Arc::downgrade(&self.shared);
             move || {
                 if let Some(shared) = shared.upgrade() {
@@ -174,16 +195,30 @@ impl CachedTierLookup {
     ) -> Pin<Box<dyn Future<Output = IdentityTier> + Send>> {
         let (shared, lookup) = (Arc::downgrade(&self.shared), Arc::clone(&self.lookup));
         let (keep_for, deadline, counts) = (self.keep_for, self.deadline, Arc::clone(&self.counts));
+        let policy = self.policy.clone();
         Box::pin(async move {
             // Called with the first poll, so that no code of the application runs under the lock.
             let answer = timeout(deadline, async { lookup(identity).await }).await.unwrap_or(Err(LookupFailed));
-            let (tier, keep_for) = match answer {
-                Ok(tier) => (tier.map_or(IdentityTier::Unknown, IdentityTier::Known), keep_for),
-                Err(LookupFailed) => (fallback, keep_for.min(RETRY_FAILED_AFTER)),
+            let found = match answer {
+                Ok(answered) => tier_of(answered, policy.as_ref()).map_err(|error| {
+                    if let Some(shared) = shared.upgrade() {
+                        shared.log_invalid(policy.as_ref(), &error);
+                    }
+                    &counts.invalid
+                }),
+                Err(LookupFailed) => Err(&counts.failed),
             };
-            counts.count(answer);
+            count(match &found {
+                Ok(IdentityTier::Known(_) | IdentityTier::Own(_)) => &counts.found,
+                Ok(IdentityTier::Unknown | IdentityTier::NeverLookedUp) => &counts.unknown,
+                Err(failed) => failed,
+            });
+            let (tier, keep_for) = match found {
+                Ok(tier) => (tier, keep_for),
+                Err(_) => (fallback, keep_for.min(RETRY_FAILED_AFTER)),
+            };
             if let Some(shared) = shared.upgrade() {
-                lock(&shared.table).cache.insert(digest, tier, Instant::now(), keep_for);
+                lock(&shared.table).cache.insert(digest, tier.clone(), Instant::now(), keep_for);
             }
             tier
         })
@@ -198,8 +233,7 @@ impl TierLookup for CachedTierLookup {
         match remembered {
             Some(tier) => {
                 count(&self.counts.remembered);
-                let (key, tier) = self.unknown.budget(key, tier);
-                Found::Now(key, tier)
+                self.unknown.budget(key, tier).into()
             }
             None => self.look_up(key, digest),
         }
@@ -238,7 +272,31 @@ impl TierLookup for CachedTierLookup {
 impl Shared {
     fn new(entries: usize) -> Arc<Self> {
         let table = Table { cache: TierCache::new(entries), running: HashMap::new(), last_waiter: 0 };
-        Arc::new(Self { digester: Digester::default(), table: Mutex::new(table) })
+        Arc::new(Self { digester: Digester::default(), table: Mutex::new(table), invalid: Seldom::default() })
+    }
+
+    fn log_invalid(&self, policy: Option<&Policy>, error: &ConfigError) {
+        let name = policy.map_or("", Policy::name);
+        self.invalid.warn(&format_args!(
+            "a lookup of the limit {name:?} returned numbers that are not used: {error}. The last known tier applies"
+        ));
+    }
+}
+
+/// What an answer says of an identity.
+///
+/// # Errors
+///
+/// If it has numbers that no limit can have, or that may not stand beside the tiers.
+fn tier_of(answered: Option<Answered>, policy: Option<&Policy>) -> Result<IdentityTier, ConfigError> {
+    match answered {
+        None => Ok(IdentityTier::Unknown),
+        Some(Answered::Numbered(number)) => Ok(IdentityTier::Known(number)),
+        Some(Answered::Own(numbers)) => {
+            policy.map(|policy| policy.with_own(numbers)).transpose()?;
+            Ok(IdentityTier::Own(Arc::new(numbers)))
+        }
+        Some(Answered::Wrong(error)) => Err(error),
     }
 }
 
@@ -250,18 +308,11 @@ struct Counts {
     found: AtomicU64,
     unknown: AtomicU64,
     failed: AtomicU64,
+    invalid: AtomicU64,
     turned_away: AtomicU64,
 }
 
 impl Counts {
-    fn count(&self, answer: Result<Option<u8>, LookupFailed>) {
-        count(match answer {
-            Ok(Some(_)) => &self.found,
-            Ok(None) => &self.unknown,
-            Err(LookupFailed) => &self.failed,
-        });
-    }
-
     #[cfg(feature = "metrics")]
     fn read(&self) -> LookupCounts {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
@@ -270,6 +321,7 @@ impl Counts {
             found: read(&self.found),
             unknown: read(&self.unknown),
             failed: read(&self.failed),
+            invalid: read(&self.invalid),
             turned_away: read(&self.turned_away),
         }
     }
@@ -280,6 +332,16 @@ fn count(count: &AtomicU64) {
 }
 
 impl Table {
+    /// The tier, until it expires.
+    fn known(&mut self, digest: Digest, now: Instant) -> Option<IdentityTier> {
+        self.cache.get(digest, now)
+    }
+
+    /// The last known tier, expired or not.
+    fn last(&self, digest: Digest) -> Option<IdentityTier> {
+        self.cache.last(digest)
+    }
+
     /// Removes a lookup that is over, unless a later one has taken its place.
     ///
     /// A request that comes after this starts another lookup, even if an earlier request has not fetched the result of

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 use http::request::Parts;
-use throttle_core::BackendError;
+use throttle_core::{BackendError, Policy};
 
 use super::Rules;
 use super::handle::Handle;
@@ -64,7 +64,8 @@ pub struct KeyLeft {
     pub cost: u64,
     /// Whether the request has a key of its own. Without one it shares a budget with all others that have none.
     pub has_key: bool,
-    /// The number of its tier, from 0, in the file's order; 0 for a limit without plans.
+    /// The number of its tier, from 0, in the file's order; 0 for a limit without plans; [`Policy::OWN`] for numbers of
+    /// its own.
     pub tier: u8,
     /// Units that are left now.
     pub units: u64,
@@ -204,8 +205,10 @@ impl fmt::Display for ExplainedLimit {
         write!(f, "limit {name:?} by {by}: {verdict}")?;
         let Some(KeyLeft { cost, has_key, tier, units, of, retry_after, resets_in }) = left else { return Ok(()) };
         write!(f, ": {units} of {of} left, costs {cost}")?;
-        if *tier > 0 {
-            write!(f, ", tier {tier}")?;
+        match *tier {
+            0 => {}
+            Policy::OWN => f.write_str(", its own numbers")?,
+            tier => write!(f, ", tier {tier}")?,
         }
         if !has_key {
             f.write_str(", shared by all requests without a key")?;

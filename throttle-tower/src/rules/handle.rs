@@ -94,8 +94,8 @@ impl Handle {
     /// [`Change::unused`] names the limits for which it does not.
     ///
     /// In memory, and for the shares by which a process decides while its store fails, a limit can have 128 different
-    /// sets of numbers, and there can be 1,023 different names, in the life of the process. What exceeds them is
-    /// refused.
+    /// sets of numbers (not counting customers' [own](crate::plans::Tier::own)), and there can be 1,023 different
+    /// names, in the life of the process. What exceeds them is refused.
     ///
     /// # Errors
     ///

@@ -201,7 +201,7 @@
 //! | field | value | default |
 //! |---|---|---|
 //! | `tiers` | a table of tiers, each with an algorithm; their order is that of their [numbers](throttle_core::Policy::tiered) | required |
-//! | `lookup` | a registered lookup | required |
+//! | `lookup` | a registered lookup of a tier's name, or of [numbers of the identity's own](crate::plans::Tier::own) | required |
 //! | `unknown` | the tier of identities that the lookup does not know | required |
 //! | `on-change` | `"keep"`, `"proportional"`, `"reset"`: see [`Carry`](crate::Carry) | `"keep"` |
 //! | `cache` | `{ identities = 10_000, keep-for = "1m" }` | these |

@@ -12,7 +12,7 @@ use throttle_core::Key;
 
 use super::names::{did_you_mean, listed};
 use crate::extract::KeyExtractor;
-use crate::plans::IntoTier;
+use crate::plans::{IntoTier, LookupFailed, Tier};
 
 /// What rules refer to by name: keys, costs, conditions, lookups of plans, and refunds.
 ///
@@ -62,9 +62,9 @@ type KeyFuture = Arc<dyn Fn(&Parts) -> Pin<Box<dyn Future<Output = Option<Key>> 
 pub(super) type CostOf = Arc<dyn Fn(&Parts) -> u64 + Send + Sync>;
 pub(super) type Condition = Arc<dyn Fn(&Parts) -> bool + Send + Sync>;
 pub(super) type Refund = Arc<dyn Fn(StatusCode, &HeaderMap) -> bool + Send + Sync>;
-/// The name of an identity's tier, `None` for an unknown identity, or a failure.
-pub(super) type Lookup = Arc<dyn Fn(String) -> Pin<Box<dyn Future<Output = TierName> + Send>> + Send + Sync>;
-type TierName = Result<Option<String>, ()>;
+/// An identity's tier, `None` for an unknown identity, or a failure.
+pub(super) type Lookup = Arc<dyn Fn(String) -> Pin<Box<dyn Future<Output = FoundTier> + Send>> + Send + Sync>;
+type FoundTier = Result<Option<Tier>, LookupFailed>;
 
 /// What stands before the name of a header in a key that is a text.
 pub(super) const HEADER: &str = "header:";
@@ -122,7 +122,8 @@ impl Registry {
     }
 
     /// Registers a lookup of tiers, for the `lookup` of plans: see
-    /// [`PlansWithoutLookup::lookup`](crate::plans::PlansWithoutLookup::lookup).
+    /// [`PlansWithoutLookup::lookup`](crate::plans::PlansWithoutLookup::lookup). It may return [numbers of the
+    /// identity's own](crate::plans::Tier::own) instead of a tier's name.
     #[must_use]
     pub fn lookup<F, Fut>(mut self, name: &str, lookup: F) -> Self
     where
@@ -131,7 +132,7 @@ impl Registry {
     {
         let lookup: Lookup = Arc::new(move |identity| {
             let answer = lookup(identity);
-            Box::pin(async move { tier_name(answer.await) })
+            Box::pin(async move { answer.await.into_tier() })
         });
         insert(&mut self.lookups, &mut self.refused, "lookup", name, lookup);
         self
@@ -170,17 +171,6 @@ fn built_in(what: &str, name: &str) -> String {
     format!("the registered {what} {name:?} has the name of one that is built in: register it under another name")
 }
 
-/// The name in an answer, which is written for those who look for its number.
-fn tier_name(answer: impl IntoTier) -> TierName {
-    let name = std::cell::RefCell::new(None);
-    let keep = |tier: &str| {
-        *name.borrow_mut() = Some(tier.to_owned());
-        Some(0)
-    };
-    let answer = answer.into_tier(&keep);
-    answer.map(|_| name.into_inner()).map_err(|_| ())
-}
-
 /// What to write instead of a name that nothing has.
 pub(super) fn unknown(what: &str, name: &str, known: &[&str], method: &str) -> String {
     let near = did_you_mean(name, known.iter().copied());
@@ -204,14 +194,6 @@ impl fmt::Debug for Registry {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn answers_of_lookups_keep_their_names() {
-        assert_eq!(tier_name(Some("pro")), Ok(Some("pro".to_owned())));
-        assert_eq!(tier_name(None::<String>), Ok(None));
-        assert_eq!(tier_name(Ok::<_, std::io::Error>(Some("pro"))), Ok(Some("pro".to_owned())));
-        assert_eq!(tier_name(Err::<Option<&str>, _>("down")), Err(()));
-    }
 
     #[test]
     fn debug_output_names_what_is_registered() {

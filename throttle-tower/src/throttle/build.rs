@@ -46,7 +46,7 @@ pub(super) fn unshared<B: Backend>(
     let prepared = Arc::new(backend.prepare(set)?);
     let announced = Arc::new(Announced::new(B::set(&prepared).policies(), responses));
     let uses = Uses::of(&applied, &permits);
-    let (queues, written, share, replaced) = (Arc::default(), None, None, Arc::default());
+    let (queues, written, share, replaced, own_sets) = (Arc::default(), None, None, Arc::default(), Arc::default());
     Ok(Shared {
         backend,
         built_on,
@@ -60,6 +60,7 @@ pub(super) fn unshared<B: Backend>(
         options,
         announced,
         replaced,
+        own_sets,
     })
 }
 

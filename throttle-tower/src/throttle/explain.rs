@@ -5,11 +5,14 @@ use std::time::Duration;
 
 use http::request::Parts;
 use throttle_core::backend::Call;
-use throttle_core::{AnyCharge, Backend, BackendError, Decision, Key, Policy, PolicyNode, PolicySet, Status};
+use throttle_core::{
+    Algorithm, AnyCharge, Backend, BackendError, Decision, Key, Policy, PolicyNode, PolicySet, Status,
+};
 
 use super::explained::{Asks, Explained, ExplainedLimit, Left};
+use super::own_sets::OwnNumbers;
 use super::shared::Shared;
-use crate::limit::{Applied, Found, Keying, OnMissing};
+use crate::limit::{Applied, Found, FoundTier, Keying, OnMissing};
 
 /// Looks at what a request would be charged to, and charges nothing.
 ///
@@ -21,15 +24,18 @@ pub(super) async fn explain<B: Backend>(shared: Arc<Shared<B>>, parts: &Parts) -
         return Ok(skipped(&shared, why));
     }
     // Sets of rules keep their own parameters.
-    let set = B::set(&shared.prepared);
-    let mut asks = Vec::with_capacity(set.policies().len());
+    let mut asks = Vec::with_capacity(B::set(&shared.prepared).policies().len());
+    let mut own = OwnNumbers::new();
     let mut looks = Vec::with_capacity(asks.capacity());
-    for limit in &*shared.applied {
-        let (asked, key) = ask(limit, parts).await;
+    for (place, limit) in shared.applied.iter().enumerate() {
+        let (asked, key, numbers) = ask(limit, parts).await;
+        own.extend(numbers.map(|numbers| (place, numbers)));
         let tier = if let Asks::Units { tier, .. } = asked { tier } else { 0 };
         looks.push(key.map_or(Call::SKIP, |key| Call::peek(key).in_tier(tier)));
         asks.push(asked);
     }
+    let shared = if own.is_empty() { shared } else { shared.peeking_with_own(&own)? };
+    let set = B::set(&shared.prepared);
     let rejects = asks.iter().any(|asks| matches!(asks, Asks::RefusedWithoutKey(_)));
     let decision = match looks.iter().all(|call| call.key().is_none()) {
         true => Decision::not_limited(looks.len()),
@@ -87,17 +93,17 @@ pub(super) async fn reset<B: Backend>(shared: Arc<Shared<B>>, name: &str, parts:
     if mismatch(&shared, parts).is_some() {
         return Ok(false);
     }
-    let (_, key) = ask(&shared.applied[place], parts).await;
+    let (_, key, _) = ask(&shared.applied[place], parts).await;
     match key {
         Some(key) => shared.backend.reset(&shared.prepared, place, &key).await.map(|()| true),
         None => Ok(false),
     }
 }
 
-/// What a request asks of a limit, and by which key.
-async fn ask(limit: &Applied, parts: &Parts) -> (Asks, Option<Key>) {
+/// What a request asks of a limit, by which key, and under which numbers of its own.
+async fn ask(limit: &Applied, parts: &Parts) -> (Asks, Option<Key>, Option<Arc<Algorithm>>) {
     if limit.when.as_ref().is_some_and(|applies| !applies(parts)) {
-        return (Asks::Nothing, None);
+        return (Asks::Nothing, None, None);
     }
     let cost = limit.cost.as_ref().map_or(1, |cost| cost(parts));
     let found = match &limit.keying {
@@ -106,15 +112,21 @@ async fn ask(limit: &Applied, parts: &Parts) -> (Asks, Option<Key>) {
         Keying::Future(key) => Found::Later(key(parts, limit.key_deadline)),
     };
     let (key, tier) = match found {
-        Found::Now(key, tier) => (key, tier),
+        Found::Now(key, tier) => (key, FoundTier::Numbered(tier)),
+        Found::Own(key, numbers) => (key, FoundTier::Own(numbers)),
         Found::Later(key) => key.await,
     };
-    match (key, limit.on_missing) {
+    let (tier, numbers) = match tier {
+        FoundTier::Numbered(tier) => (tier, None),
+        FoundTier::Own(numbers) => (Policy::OWN, Some(numbers)),
+    };
+    let (asks, key) = match (key, limit.on_missing) {
         (Some(key), _) => (Asks::Units { cost, has_key: true, tier }, Some(key)),
         (None, OnMissing::Share) => (Asks::Units { cost, has_key: false, tier }, Some(Key::missing())),
         (None, OnMissing::Skip) => (Asks::SkippedWithoutKey, None),
         (None, OnMissing::Reject(status)) => (Asks::RefusedWithoutKey(status), None),
-    }
+    };
+    (asks, key, numbers)
 }
 
 /// The wait of a request that no wait is known to help.

@@ -86,7 +86,9 @@ impl LimitReport {
     }
 
     /// The name of the request's tier in the policy named `policy`; `None` if that policy has no tiers or does not
-    /// apply.
+    /// apply. It is `own` for an identity with [numbers of its own](crate::plans::Tier::own). Where a tier is called
+    /// `own`, too, the [status](Self::statuses) tells them apart: its tier is
+    /// [`Policy::OWN`](throttle_core::Policy::OWN), 255, for own numbers.
     #[must_use]
     pub fn tier(&self, policy: &str) -> Option<&str> {
         let mut statuses = self.announced.policies.iter().zip(self.decision.statuses());

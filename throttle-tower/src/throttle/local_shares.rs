@@ -19,7 +19,6 @@ pub(crate) struct Shares {
     /// Whether a limit is local, so that its share is kept warm. Only its own decisions charge the share of an open
     /// limit.
     is_warm: bool,
-    #[cfg(feature = "rules")]
     store: LocalStore,
 }
 
@@ -47,13 +46,11 @@ impl Shares {
             local: store.share(set, &local)?,
             busy: store.share(set, &busy)?,
             is_warm,
-            #[cfg(feature = "rules")]
             store: store.clone(),
         }))
     }
 
     /// Where the shares are kept.
-    #[cfg(feature = "rules")]
     pub(super) fn store(&self) -> &LocalStore {
         &self.store
     }

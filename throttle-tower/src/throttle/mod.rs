@@ -32,6 +32,7 @@ mod observed;
 mod observed_limits;
 mod openai_error;
 mod options;
+mod own_sets;
 mod permits;
 mod queues;
 #[cfg(feature = "rules")]

@@ -5,6 +5,7 @@ use throttle_core::{Backend, PolicySet};
 use super::announced::{Announced, Replaced};
 use super::local_shares::Shares;
 use super::options::Options;
+use super::own_sets::OwnSets;
 use super::permits::Permits;
 use super::queues::Queues;
 use super::uses::Uses;
@@ -30,6 +31,8 @@ pub(crate) struct Shared<B: Backend> {
     /// Also part of every report, so that a request clones one pointer only.
     pub(super) announced: Arc<Announced>,
     pub(super) replaced: Arc<Replaced>,
+    /// The same with numbers of customers' own.
+    pub(super) own_sets: Arc<OwnSets<B>>,
 }
 
 impl<B: Backend> Shared<B> {
@@ -55,6 +58,7 @@ impl<B: Backend> Clone for Shared<B> {
             announced: Arc::clone(&self.announced),
             // A clone is made to have other options, for which it is written anew.
             replaced: Arc::default(),
+            own_sets: Arc::default(),
         }
     }
 }

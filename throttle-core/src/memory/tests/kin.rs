@@ -1,8 +1,8 @@
 //! Keys that were charged under several sets of parameters: what the side table holds of them, and until when.
 
 use super::NOW;
-use crate::algorithm::{FixedWindow, IntoAlgorithm, SlidingLog};
-use crate::backend::Call;
+use crate::algorithm::{Carry, FixedWindow, IntoAlgorithm, SlidingLog};
+use crate::backend::{Call, Receipt};
 use crate::decision::Decision;
 use crate::key::Key;
 use crate::memory::store::{MemorySet, Store};
@@ -122,4 +122,78 @@ fn a_key_that_was_idle_is_an_ordinary_one_again() {
     let shard = desk.store.shards[0].lock();
     let slots: Vec<_> = (0..64).filter_map(|at| shard.table.get(at)).collect();
     assert!(matches!(&*slots, [slot] if !slot.has_kin()), "the fast path decides it");
+}
+
+/// Numbers of one customer have no place among the 128 versions of a limit, and take room with their keys only.
+#[test]
+fn own_numbers_go_with_their_key() {
+    let plan = |large: bool| match large {
+        true => Policy::new("p", SlidingLog::new(Rate::per_day(50))).unwrap(),
+        false => Policy::new("p", per_day(50)).unwrap(),
+    };
+    for (large, states) in [(false, 0), (true, 20)] {
+        let store = Store::new(100);
+        let set = store.prepare(PolicySet::new(plan(large)).unwrap()).unwrap();
+        let mut desk = Desk { store, set };
+        let charge = |desk: &mut Desk| {
+            for key in 0..20 {
+                for number in 0..20 {
+                    let count = 1_000 + 20 * key + number;
+                    let own = match large {
+                        true => plan(true).with_own(SlidingLog::new(Rate::per_day(count))),
+                        false => plan(false).with_own(per_day(count)),
+                    };
+                    let own = desk.store.prepare(PolicySet::new(own.unwrap()).unwrap()).unwrap();
+                    let call = [Call::from(Key::from(key))];
+                    let left = desk.store.decide(&own, &call, NOW).remaining();
+                    assert_eq!(left, count - 1 - number, "all that was charged under other numbers counts");
+                }
+            }
+            assert_eq!(desk.held(), (20, 20, states), "what stands in the slots is unused");
+        };
+        charge(&mut desk);
+        (0..20).for_each(|key| desk.store.reset(&desk.set, 0, &Key::from(key)));
+        assert_eq!(desk.held(), (0, 0, 0), "reset");
+        charge(&mut desk);
+        (0..2).for_each(|_| desk.store.sweep_elsewhere(NOW));
+        assert_eq!(desk.held(), (20, 20, states), "in use");
+        (0..2).for_each(|_| desk.store.sweep_elsewhere(TOMORROW.after_micros(86_400_000_000)));
+        assert_eq!(desk.held(), (0, 0, 0), "swept");
+    }
+}
+
+#[test]
+fn own_numbers_that_equal_a_version_of_the_limit_are_that_version() {
+    let mut desk = Desk::new(100);
+    assert_eq!(desk.take(1), 49);
+    let own = Policy::new("p", per_day(7)).unwrap().with_own(per_day(50)).unwrap();
+    desk.set = desk.store.prepare(PolicySet::new(own).unwrap()).unwrap();
+    assert_eq!(desk.take(1), 48);
+    assert_eq!(desk.held(), (1, 0, 0), "one state");
+}
+
+/// A charge under own numbers that is settled after the key went on to others changes what those count only as the
+/// carry rule says: `Reset` not at all, `Keep` by the difference.
+#[test]
+fn law_10_a_late_settlement_of_own_numbers_begins_no_state_in_a_store_with_room() {
+    for (carry, left) in [(Carry::Reset, 30), (Carry::Keep, 19)] {
+        let plan = Policy::tiered("p", [("tier", per_day(50))], carry).unwrap();
+        let of = |count| plan.with_own(per_day(count)).unwrap();
+        for next in [plan.clone(), of(50), of(60)] {
+            let store = Store::new(100);
+            let capacity = next.algorithm().capacity();
+            let prepare = |policy| store.prepare(PolicySet::new(policy).unwrap()).unwrap();
+            let [_, own, next] = [plan.clone(), of(90), next].map(prepare);
+            let take = |set, cost| {
+                let calls = [Call::from(Key::from(1)).costing(cost)];
+                let decision = store.decide(set, &calls, NOW);
+                (decision.remaining(), Receipt::of(&decision, &calls))
+            };
+            let open = take(&own, 10).1.unwrap();
+            let used = capacity - take(&next, 20).0;
+            assert_eq!(used, if carry == Carry::Keep { 30 } else { 20 });
+            store.settle(&own, open.actual(11), NOW);
+            assert_eq!(take(&next, 0).0, left + capacity - 50, "{carry:?}, {capacity}");
+        }
+    }
 }

@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::NOW;
-use crate::algorithm::{Algorithm, Gcra, IntoAlgorithm, Kin, SlidingLog, SlidingWindow, States};
+use crate::algorithm::{Algorithm, Gcra, IntoAlgorithm, Kin, SlidingLog, SlidingWindow, States, Writer};
 use crate::backend::Call;
 use crate::decision::Decision;
 use crate::key::Key;
@@ -82,8 +82,8 @@ fn law_06_a_request_that_waited_for_a_large_state_charges_no_other_key() {
             shard.forget(desk.label(1), &desk.store.shared);
             assert!(desk.store.shared.reserve());
             let (by, mut states) = (log(), States::new());
-            states.push(Kin::alone(&by, 0, by.fresh_repr()));
-            shard.insert(desk.label(2), states);
+            states.push(Kin::alone(Writer::of(&by), by.fresh_repr()));
+            shard.insert(desk.label(2), states, &desk.store.shared);
             drop(shard);
             waiting.join().unwrap()
         });

@@ -261,7 +261,7 @@ async fn a_decision_beyond_the_bounds_of_its_set_is_saturated() {
     all_are_admitted(begun).await;
     let slot = fixture.set.ask(&fixture.backend.shared, &[Call::from(Key::from("ada"))]).slot;
     let range = fixture.backend.shared.link.range(slot);
-    let _room = fixture.set.room.take_now(range, u32::MAX).expect("nothing is under way");
+    let _room = fixture.set.places.room.take_now(range, u32::MAX).expect("nothing is under way");
     let refused = fixture.begin("ada", 1).remove(0).await.expect("no panic").expect_err("there is no room");
     assert_eq!((refused.kind(), refused.is_uncharged()), (BackendErrorKind::Saturated, true));
 }

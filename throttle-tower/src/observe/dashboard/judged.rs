@@ -3,7 +3,7 @@
 //! Most requests are usual ones between two turns to read the clock. They are counted by a step that calls nothing.
 
 use throttle_core::backend::Call;
-use throttle_core::{DecidedBy, Decision, Key, Status};
+use throttle_core::{DecidedBy, Decision, Key, Policy, Status};
 
 use super::board::Board;
 use super::flows::Flows;
@@ -74,10 +74,11 @@ impl Board {
             {
                 self.tracker.count_in_turn(place, policy, key, tag);
             }
-            if self.tightest.is_wanted(place, status.tier(), tag, left)
+            if let Some(of) = self.units_of(event, place, status)
+                && self.tightest.is_wanted(of, tag, left)
                 && !(is_sparse && self.tightest.is_noted(tag, left, at))
             {
-                self.tightest.note(place, key, tag, status, at);
+                self.tightest.note((place, key, tag), status, of, at);
             }
         });
     }
@@ -92,7 +93,7 @@ impl Board {
                 if !self.tracker.leaves_out() {
                     self.note_refused(event, calls, place);
                 }
-            } else if self.tightest.is_tight(place, status.tier(), status.remaining()) {
+            } else if self.is_tight(event, place, status) {
                 self.note_tight(event, calls, place);
             }
         });
@@ -119,7 +120,7 @@ impl Board {
         {
             self.tracker.count_new(place, policy, key, tag);
             if let Some(status) = event.decision.and_then(|decision| decision.statuses().get(place))
-                && self.tightest.is_tight(place, status.tier(), status.remaining())
+                && self.is_tight(event, place, status)
             {
                 self.note_tight(event, calls, place);
             }
@@ -134,10 +135,24 @@ impl Board {
             && let Some(rows) = self.flows.counts.own()
         {
             let (tag, left) = (self.tracker.tags().of(place, key), status.remaining());
-            if !self.tightest.is_noted(tag, left, rows.turns().last()) {
-                self.tightest.note(place, key, tag, status, self.moment().micros);
+            if !self.tightest.is_noted(tag, left, rows.turns().last())
+                && let Some(of) = self.units_of(event, place, status)
+            {
+                self.tightest.note((place, key, tag), status, of, self.moment().micros);
             }
         }
+    }
+
+    fn is_tight(&self, event: &Event<'_>, place: usize, status: &Status) -> bool {
+        match own_units(event, place, status) {
+            None => self.tightest.is_tight(place, status.tier(), status.remaining()),
+            Some(of) => self.tightest.is_tight_of(of, status.remaining()),
+        }
+    }
+
+    /// The units that an unused key with the limit of this one has.
+    fn units_of(&self, event: &Event<'_>, place: usize, status: &Status) -> Option<u64> {
+        own_units(event, place, status).or_else(|| self.tightest.units_of(place, status.tier()))
     }
 
     fn count<const OWN: bool>(&self, rows: Rows<'_, OWN>, event: &Event<'_>) {
@@ -166,6 +181,12 @@ fn usual_status<'a>(event: &Event<'a>) -> Option<&'a Status> {
     let is_usual = status.decided_by() == DecidedBy::Store && status.applies();
     debug_assert!(!is_usual || matches!(event.outcome, Outcome::Admitted | Outcome::Refused));
     is_usual.then_some(status)
+}
+
+/// The units that numbers of a key's own hold; `None` for a key in a tier.
+fn own_units(event: &Event<'_>, place: usize, status: &Status) -> Option<u64> {
+    let own = (status.tier() == Policy::OWN).then_some(event.policies)?;
+    own.get(place).map(|policy| policy.algorithm().capacity())
 }
 
 /// Calls `note` with each policy that has decided about a key, by its place.

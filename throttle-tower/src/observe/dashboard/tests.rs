@@ -24,6 +24,7 @@ use super::rendered::Rendered;
 use super::shown::Shown;
 use crate::observe::offenders::tracker::Tracker;
 use crate::observe::{Observer, Offender};
+use crate::plans::Tier;
 use crate::throttle::{Event, Outcome};
 use crate::{Concurrency, Constant, Gcra, Header, LimitTree, Rate, ThrottleLayer, all, any, limit};
 
@@ -342,6 +343,35 @@ async fn key_that_has_more_left_again_is_shown_so_after_some_of_its_requests() {
     sleep(SECOND).await;
     let found = tightest(&data(&page).await);
     assert!(found.iter().any(|(left, _)| (250..500).contains(left)), "{found:?}");
+}
+
+/// Numbers of a key's own hold other units than any tier.
+#[tokio::test(start_paused = true)]
+async fn key_with_numbers_of_its_own_is_shown_with_its_units() {
+    let plan = || {
+        crate::plans("plan", [("free", Gcra::new(Rate::per_hour(10)))])
+            .by(Header::new("x-key"))
+            .lookup(|key: String| async move {
+                let own = key.parse().ok().map(|count| Gcra::new(Rate::per_hour(count)));
+                own.map(Tier::own)
+            })
+            .unknown("free")
+    };
+    let total = limit("total", Gcra::new(Rate::per_hour(100_000))).by(Constant);
+    for limits in [LimitTree::from(plan()), all((plan(), total))] {
+        let (throttle, page) = page_of(limits);
+        for _ in 0..3_000 {
+            send(&throttle, "2000").await;
+        }
+        for n in 0..2_000 {
+            send(&throttle, ["500", "loose"][n % 2]).await;
+        }
+        sleep(SECOND).await;
+        let found = tightest(&data(&page).await);
+        for key in [(0, 2_000), (0, 500), (0, 10)] {
+            assert!(found.contains(&key), "{key:?} of {found:?}");
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]

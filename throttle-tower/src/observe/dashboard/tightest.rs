@@ -85,6 +85,17 @@ impl Tightest {
         self.capacity(policy, tier).is_some_and(|capacity| left < capacity.tight_below.load(Ordering::Relaxed))
     }
 
+    /// Whether a key with numbers of its own is tight, which hold `of` units.
+    #[cold]
+    pub(super) fn is_tight_of(&self, of: u64, left: u64) -> bool {
+        left < units(self.enters_below.load(Ordering::Relaxed).min(HALF), of)
+    }
+
+    /// The units that an unused key of a tier has.
+    pub(super) fn units_of(&self, policy: usize, tier: u8) -> Option<u64> {
+        self.capacity(policy, tier).map(|capacity| capacity.of)
+    }
+
     fn capacity(&self, policy: usize, tier: u8) -> Option<&Capacity> {
         self.capacities.get(policy)?.get(usize::from(tier))
     }
@@ -107,18 +118,17 @@ impl Tightest {
         self.marks.find(tag).is_some_and(|place| self.marks.is_fresh(place, left, about))
     }
 
-    /// Whether a decision that has a turn is to be noted: its key is listed, or enters the list.
-    pub(super) fn is_wanted(&self, policy: usize, tier: u8, tag: u64, left: u64) -> bool {
-        let enters = |capacity: &Capacity| left < units(self.enters_below.load(Ordering::Relaxed), capacity.of);
-        self.marks.find(tag).is_some() || self.capacity(policy, tier).is_some_and(enters)
+    /// Whether a decision that has a turn is to be noted: its key is listed, or enters the list. An unused key has `of`
+    /// units.
+    pub(super) fn is_wanted(&self, of: u64, tag: u64, left: u64) -> bool {
+        self.marks.find(tag).is_some() || left < units(self.enters_below.load(Ordering::Relaxed), of)
     }
 
-    /// Notes what a decision has left for a key.
+    /// Notes what a decision has left for a key of `of` units.
     #[inline(never)]
-    pub(super) fn note(&self, policy: usize, key: &Key, tag: u64, status: &Status, now: u64) {
-        let Some(capacity) = self.capacity(policy, status.tier()) else { return };
+    pub(super) fn note(&self, (policy, key, tag): (usize, &Key, u64), status: &Status, of: u64, now: u64) {
         let reset_after = micros(status.reset_after());
-        self.note_standing(policy, key, tag, &Standing { left: status.remaining(), of: capacity.of, reset_after }, now);
+        self.note_standing(policy, key, tag, &Standing { left: status.remaining(), of, reset_after }, now);
     }
 
     fn note_standing(&self, policy: usize, key: &Key, tag: u64, standing: &Standing, now: u64) {
@@ -305,7 +315,10 @@ mod tests {
     /// Whether a request between two turns, and one that has a turn, would enter the list.
     fn enters(tightest: &Tightest, left: u64, of: u64) -> [bool; 2] {
         let policy = OF.iter().position(|capacity| *capacity == of).unwrap();
-        [tightest.is_tight(policy, 0, left), tightest.is_wanted(policy, 0, tag(policy, "new"), left)]
+        [
+            tightest.is_tight(policy, 0, left),
+            tightest.is_wanted(tightest.units_of(policy, 0).unwrap(), tag(policy, "new"), left),
+        ]
     }
 
     #[test]
@@ -349,7 +362,10 @@ mod tests {
         let ada = tag(0, "ada");
         assert!(!tightest.is_noted(ada, 4, 0));
         note_at(&tightest, "ada", 4, 10, 1_000);
-        assert!(tightest.is_wanted(0, 0, ada, 10), "looser than any: it must not stay as it is");
+        assert!(
+            tightest.is_wanted(tightest.units_of(0, 0).unwrap(), ada, 10),
+            "looser than any: it must not stay as it is"
+        );
         assert!(tightest.is_noted(ada, 4, 1_000) && tightest.is_noted(ada, 2, 5_999));
         assert!(!tightest.is_noted(ada, 1, 1_000) && !tightest.is_noted(ada, 4, 6_000));
     }

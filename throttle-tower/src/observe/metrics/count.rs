@@ -4,10 +4,10 @@
 
 use std::sync::atomic::{Ordering, fence};
 
-use throttle_core::{DecidedBy, Decision, Status};
+use throttle_core::{DecidedBy, Decision, Policy, Status};
 
 use super::handles::place;
-use super::throttle::{Metrics, Watched};
+use super::throttle::{Metrics, Watched, fifth};
 use crate::observe::decider::Decider;
 use crate::observe::per_thread::counts::{ROW, Rows};
 use crate::throttle::{Event, Outcome};
@@ -42,19 +42,24 @@ impl Metrics {
         // See `sums`.
         fence(Ordering::Release);
         if let Some(decision) = event.decision {
-            self.count_decision(rows, decision, bound);
+            self.count_decision(rows, (decision, event.policies), bound);
         }
         if let (Some(why), Some(decider)) = (event.degraded(), Decider::of(event)) {
             rows.add(place::DEGRADED, place::degraded(decider, why), 1);
         }
     }
 
-    fn count_decision<const OWN: bool>(&self, rows: Rows<'_, OWN>, decision: &Decision, bound: Option<usize>) {
+    fn count_decision<const OWN: bool>(
+        &self,
+        rows: Rows<'_, OWN>,
+        (decision, policies): (&Decision, &[Policy]),
+        bound: Option<usize>,
+    ) {
         let is_admitted = decision.is_admitted();
         for (n, (status, watched)) in decision.statuses().iter().zip(&self.policies).enumerate() {
             let row = place::POLICIES + n;
             if bound != Some(n) {
-                rows.add(row, watched.place_of(status), 1);
+                rows.add(row, watched.place_of(status, policies.get(n)), 1);
             }
             if is_admitted {
                 rows.add(row, place::CHARGED, status.charged());
@@ -104,14 +109,15 @@ fn bound(event: &Event<'_>) -> Option<usize> {
 }
 
 impl Watched {
-    fn place_of(&self, status: &Status) -> usize {
+    fn place_of(&self, status: &Status, policy: Option<&Policy>) -> usize {
         if !status.applies() {
             place::SKIPPED
         } else if status.is_violated() {
             place::REFUSED
         } else {
-            // Without tiers, a status is in tier 0.
-            place_of_rest(status, self.enough.get(usize::from(status.tier())).copied().unwrap_or(0))
+            // Without tiers, a status is in tier 0. A request with numbers of its own has a policy of its own.
+            let enough = self.enough.get(usize::from(status.tier())).copied();
+            place_of_rest(status, enough.or_else(|| policy.map(fifth)).unwrap_or(0))
         }
     }
 }

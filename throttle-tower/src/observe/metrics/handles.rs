@@ -30,6 +30,7 @@ pub(super) struct LookupHandles {
     pub(super) found: Counter,
     pub(super) unknown: Counter,
     pub(super) failed: Counter,
+    pub(super) invalid: Counter,
     pub(super) turned_away: Counter,
 }
 
@@ -128,6 +129,7 @@ impl PolicyHandles {
                 found: lookup("found"),
                 unknown: lookup("unknown"),
                 failed: lookup("failed"),
+                invalid: lookup("invalid"),
                 turned_away: lookup("turned_away"),
             }),
         }

@@ -74,6 +74,7 @@ impl LookupHandles {
         self.found.increment(counts.found.saturating_sub(reported.found));
         self.unknown.increment(counts.unknown.saturating_sub(reported.unknown));
         self.failed.increment(counts.failed.saturating_sub(reported.failed));
+        self.invalid.increment(counts.invalid.saturating_sub(reported.invalid));
         self.turned_away.increment(counts.turned_away.saturating_sub(reported.turned_away));
         *reported = counts;
     }

@@ -134,7 +134,7 @@ impl Watched {
 }
 
 /// A fifth of a policy's capacity.
-fn fifth(policy: &Policy) -> u64 {
+pub(super) fn fifth(policy: &Policy) -> u64 {
     policy.algorithm().capacity() / 5
 }
 

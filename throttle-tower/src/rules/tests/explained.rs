@@ -8,12 +8,14 @@ use std::time::Duration;
 use http::request::Parts;
 use http::{Request, Response, StatusCode};
 use proptest::prelude::*;
-use throttle_core::{ManualClock, MemoryBackend};
+use throttle_core::{Gcra, ManualClock, MemoryBackend, Rate};
 use tower::{Layer, ServiceExt, service_fn};
 
+use super::requests::Fallible;
 use crate::Header;
 use crate::ThrottleLayer;
 use crate::extract::{MatchedRoute, PeerAddr};
+use crate::plans::Tier;
 use crate::rules::{Explanation, Handle, Registry, Rules, Verdict};
 
 const FILE: &str = r#"
@@ -142,6 +144,46 @@ async fn explanation_tells_what_applies_and_why_the_rest_does_not() {
     assert_eq!((exports.left.map(|left| (left.units, left.of)), other.is_admitted), (Some((1, 1)), true));
     let elsewhere = explain(&handle, Sent { path: "/logout", ..POST }).await;
     assert_eq!(elsewhere.limits[3].verdict, Verdict::Skips("its route is not among match.routes".to_owned()));
+}
+
+#[tokio::test]
+async fn lookup_of_a_file_may_answer_with_numbers_of_the_identitys_own() {
+    let file = "version = 1\n[[plans]]\nname = \"plan\"\nby = \"api-key\"\nlookup = \"row-of\"\nunknown = \"free\"\n\
+                tiers = { free = { gcra = { rate = \"60/hour\" } } }";
+    let registry = registry().lookup("row-of", |key: String| async move {
+        let count = key.parse().ok()?;
+        Some(Tier::own(Gcra::new(Rate::per_hour(count))))
+    });
+    let rules = Rules::from_str("throttle.toml", file, registry).unwrap_or_else(|error| panic!("{error}"));
+    let memory = || MemoryBackend::builder().clock(ManualClock::default()).build();
+    let (layer, handle) = rules.layer(memory()).unwrap();
+    let of = |key| Sent { key: Some(key), ..POST };
+    assert_eq!(send(&layer, of("5")).await, StatusCode::OK);
+    let explained = explain(&handle, of("5")).await;
+    let text = "admitted\nlimit \"plan\" by \"api-key\": admits: 4 of 5 left, costs 1, its own numbers, all left again \
+                in 720s";
+    assert_eq!(explained.to_string(), text);
+    let other = explain(&handle, of("7")).await;
+    assert_eq!(other.limits[0].left.map(|left| (left.of, left.tier)), Some((7, throttle_core::Policy::OWN)));
+    let zero = explain(&handle, of("0")).await;
+    assert_eq!(zero.limits[0].left.map(|left| (left.of, left.tier)), Some((60, 0)), "an error is a failed lookup");
+    for _ in 0..4 {
+        assert_eq!(send(&layer, of("5")).await, StatusCode::OK);
+    }
+    assert!(!explain(&handle, of("5")).await.is_admitted);
+    assert_eq!(send(&layer, of("5")).await, StatusCode::TOO_MANY_REQUESTS);
+    assert!(handle.reset("plan", &request(of("5")).into_parts().0).await.unwrap());
+    assert_eq!(send(&layer, of("5")).await, StatusCode::OK);
+    // While the store fails, this process decides by its share of the customer's own numbers.
+    let failing = Fallible { fails: true, ..Fallible::new(memory()) };
+    let sharing = layer.on_error(crate::OnError::local(2)).backend(failing).unwrap();
+    let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(())));
+    let service = sharing.layer(inner);
+    let mut statuses = Vec::new();
+    for _ in 0..3 {
+        statuses.push(service.clone().oneshot(request(of("5"))).await.unwrap().status());
+    }
+    assert_eq!(statuses, [StatusCode::OK, StatusCode::OK, StatusCode::TOO_MANY_REQUESTS], "half of 5, rounded down");
 }
 
 #[tokio::test]

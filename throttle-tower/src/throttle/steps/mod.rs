@@ -26,6 +26,7 @@ mod late;
 mod look_up;
 mod missing_key;
 mod notify;
+mod own_numbers;
 pub(super) mod pipeline;
 mod refuse;
 mod refuse_early;

@@ -50,7 +50,7 @@ pub(super) async fn refuse_early<B: Backend>(shared: &Arc<Shared<B>>, asked: &As
         return Early::Undecided;
     }
     // A peek does not tell how long to wait. Refused, this charges nothing either.
-    let decisive = Asked { calls: known.decisive(), needs: asked.needs.clone() };
+    let decisive = Asked { calls: known.decisive(), needs: asked.needs.clone(), own: None };
     match decide::decide(shared, &decisive).await {
         Decided::Failed(error) => failed(shared, error, calls),
         Decided::Made(decision) if decision.is_admitted() => {
