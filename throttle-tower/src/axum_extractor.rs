@@ -157,6 +157,8 @@ mod tests {
         let unknown = crate::usage::UsageError::Settled { name: "p".to_owned() };
         let log = Log::default();
         tracing::subscriber::with_default(tracing_subscriber::registry().with(log.clone()), || {
+            // Tests of other threads, which listen to nothing, may have been asked first.
+            tracing::callsite::rebuild_interest_cache();
             let _ = MissingUsage.into_response();
             let _ = MissingLimitReport.into_response();
             let _ = MissingInFlight.into_response();

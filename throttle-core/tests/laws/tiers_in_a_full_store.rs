@@ -339,14 +339,14 @@ impl Trace {
 
     fn new(seed: u64) -> Self {
         let desk = Desk::new();
-        let base = match seed % 3 > 0 {
+        let base = match !seed.is_multiple_of(3) {
             true => per_hour("p", &[10, 25], [Carry::Keep, Carry::Reset][(seed % 2) as usize]),
             false => Policy::new("p", Gcra::new(Rate::per_hour(25))).unwrap(),
         };
         // All recover in an hour; or some in a minute, so that buckets come to count nothing at different times.
         let of = |n: u64| {
             let count = (7 * n + seed) % Self::LARGEST + 1;
-            let is_fast = Self::has_fast(seed) && n % 2 > 0;
+            let is_fast = Self::has_fast(seed) && !n.is_multiple_of(2);
             base.with_own(Gcra::new(if is_fast { Rate::per_minute(count) } else { Rate::per_hour(count) })).unwrap()
         };
         let sets = std::iter::once(base.clone()).chain((0..12).map(of)).map(|policy| desk.prepare(policy)).collect();
