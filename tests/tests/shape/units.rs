@@ -197,8 +197,8 @@ async fn shape_debt_of_more_than_fits_is_paid_in_parts() {
             Err(error) => sleep(error.queue_full().unwrap().retry_after.unwrap()).await,
         }
     }
-    // 3 s are owed: each call takes 1.1 s, which is all that fits, until they are paid.
-    assert_eq!(left, [0, 1_100, 2_200, 3_300]);
+    // 3 s are owed: each call pays as much of them as fits beside it.
+    assert_eq!(left, [0, 1_100, 1_200, 2_200]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -411,4 +411,128 @@ async fn shape_shapers_of_one_pace_and_of_two_share_no_schedule() {
     two.schedule_units("key", 1, &[("tokens", 50)]).await.unwrap();
     assert_eq!(one.reserve("key", 1).await.unwrap().delay(), Duration::ZERO);
     assert_eq!(same.reserve("key", 1).await.unwrap().delay(), 500 * MS);
+}
+
+/// What is owed is no part of what a call needs: calls with a deadline pay of it what fits beside them.
+#[tokio::test(start_paused = true)]
+async fn shape_debt_beyond_a_deadline_refuses_no_call() {
+    async fn check<B: Backend>(shaper: Shaper<B>) {
+        let layer = ShapeLayer::of(shaper).by_unit("tokens", |tokens: &u64| *tokens).unwrap();
+        let settled = layer.deadline(|_| Some(5_000 * MS)).settle_with(|response: &mut Response<u64>, usage| {
+            if *response.body() == 99 {
+                usage.settle("tokens", u64::MAX).unwrap();
+            }
+        });
+        let mut service = settled.layer(answers());
+        let start = Instant::now();
+        service.call(99).await.unwrap();
+        sleep(990 * MS).await;
+        // The first one takes all that fits, 5.1 s; the next one leaves as late as it may.
+        for at in [990, 6_090, 6_190] {
+            service.call(10).await.unwrap();
+            assert_eq!(start.elapsed(), at * MS);
+            sleep(if at == 990 { 100 * MS } else { Duration::ZERO }).await;
+        }
+        let never = service.call(600).await.unwrap_err();
+        assert_eq!(never.queue_full().map(|full| (full.unit, full.retry_after)), Some((Some("tokens"), None)));
+        assert_eq!((service.layer().stats().sent, service.layer().stats().refused), (4, 1));
+    }
+    let wait = Duration::from_secs(60);
+    let memory = MemoryBackend::builder().clock(TokioClock::new()).build();
+    check(model(wait).build().unwrap()).await;
+    check(model(wait).name("model").backend(memory).build().unwrap()).await;
+    check(over(&Remote::new(Duration::ZERO), model(wait), OnError::Closed)).await;
+}
+
+/// Another process keeps the schedule occupied nearly to the bound, so that the whole debt never fits.
+#[tokio::test(start_paused = true)]
+async fn shape_process_that_owes_finds_its_turn_beside_a_busy_one() {
+    let memory = MemoryBackend::builder().clock(TokioClock::new()).build();
+    let process = || model(Duration::from_secs(5)).name("model").backend(memory.clone()).build().unwrap();
+    let (busy, owing) = (process(), process());
+    owing.schedule_units("key", 1, &[]).await.unwrap().settle("tokens", 100_000).unwrap();
+    drop(owing.reserve("key", 1).await.unwrap());
+    let slots = [(); 45].map(|()| busy.reserve("key", 1));
+    let mut waiting = Vec::new();
+    for slot in slots {
+        waiting.push(slot.await.unwrap());
+    }
+    let mut call = Box::pin(owing.schedule_units("key", 1, &[("tokens", 5)]));
+    assert!(poll(&mut call).is_pending(), "half a second is free");
+    assert!(busy.reserve("key", 1).await.is_err(), "and it pays for all of that");
+    assert_eq!((owing.stats().refused, owing.stats().waiting), (0, 1));
+}
+
+/// Refused calls do not keep it alive.
+#[tokio::test(start_paused = true)]
+async fn shape_debt_over_a_store_is_forgotten_in_an_hour() {
+    let memory = MemoryBackend::builder().clock(TokioClock::new()).build();
+    let shaper = model(Duration::from_secs(1)).name("model").backend(memory).build().unwrap();
+    shaper.schedule_units("key", 1, &[]).await.unwrap().settle("tokens", 100_000).unwrap();
+    for _ in 0..60 {
+        sleep(60_000 * MS).await;
+        assert!(shaper.schedule_units("key", 99, &[]).await.is_err());
+    }
+    assert_eq!(times(&shaper, &[10, 10, 10]).await, [0, 100, 200]);
+}
+
+/// The schedule was idle since, so that the time of those tokens has passed.
+#[tokio::test(start_paused = true)]
+async fn shape_late_settlement_gives_nothing_back_after_idle_time() {
+    let shaper = minute();
+    let late = shaper.schedule_units("key", 1, &[("tokens", 1_000)]).await.unwrap();
+    sleep(20_000 * MS).await;
+    shaper.schedule_units("key", 1, &[("tokens", 1_000)]).await.unwrap();
+    sleep(1_000 * MS).await;
+    late.settle("tokens", 0).unwrap();
+    assert_eq!(times(&shaper, &[10]).await, [9_000]);
+}
+
+/// While an upstream asks for a slower pace, a call that would leave too late because of it is refused at once.
+#[tokio::test(start_paused = true)]
+async fn shape_slower_pace_keeps_the_longest_wait_of_all_paces() {
+    let slow = say(200, &[("ratelimit", r#""api";r=5;t=2"#)]);
+    let model = service_fn(move |tokens: u64| {
+        let answer = if tokens == 9 { slow.clone() } else { Response::new(()) };
+        std::future::ready(Ok::<_, Infallible>(answer))
+    });
+    let pace = crate::units::model(Duration::from_secs(1));
+    let layer = ShapeLayer::new(pace).unwrap().by_unit("tokens", |tokens: &u64| *tokens).unwrap().obey_upstream();
+    let mut service = layer.layer(model);
+    service.call(9).await.unwrap();
+    let start = Instant::now();
+    let calls: Vec<_> = [1; 10].map(|tokens| tokio::spawn(service.call(tokens))).into();
+    let (mut times, mut refused) = (Vec::new(), 0);
+    for call in calls {
+        match call.await.unwrap() {
+            Ok(_) => times.push(start.elapsed()),
+            Err(error) => {
+                assert_eq!(error.queue_full().map(|full| full.bound), Some(Bound::MaxWait));
+                refused += 1;
+            }
+        }
+    }
+    assert!(times.iter().all(|time| *time <= 1_000 * MS), "{times:?}");
+    assert!(times.len() >= 2 && refused >= 6, "{times:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_order_of_units_makes_no_other_schedule() {
+    let memory = MemoryBackend::builder().clock(TokioClock::new()).build();
+    let rate = Rate::per_second(100);
+    let requests = || Shaper::builder(LeakyBucket::new(Rate::per_second(10))).headroom(Duration::ZERO).name("api");
+    let one = requests().by_unit("in", rate).by_unit("out", rate).backend(memory.clone()).build().unwrap();
+    let other = requests().by_unit("out", rate).by_unit("in", rate).backend(memory).build().unwrap();
+    one.schedule_units("key", 1, &[("in", 50)]).await.unwrap();
+    assert_eq!(other.reserve("key", 1).await.unwrap().delay(), 500 * MS);
+}
+
+#[test]
+fn shape_name_has_room_for_its_units() {
+    let text = |name: &str| model(Duration::ZERO).name(name).build().map(drop).map_err(|error| error.to_string());
+    let plus = text("api+out").unwrap_err();
+    assert!(plus.contains("no '+'") && plus.contains(r#""api+out""#), "{plus}");
+    assert_eq!(text(&"x".repeat(57)), Ok(()));
+    let long = text(&"x".repeat(58)).unwrap_err();
+    assert!(long.contains("at most 57 characters") && !long.contains("x+tokens"), "{long}");
 }

@@ -15,7 +15,7 @@ const REQUEST: Duration = Duration::from_millis(20);
 const TOKENS: [u64; 6] = [10, 90, 5, 60, 15, 35];
 const CALLS: usize = 60;
 /// By how much more a busy machine may delay one call than another.
-const LATE: Duration = Duration::from_millis(250);
+const LATE: Duration = Duration::from_secs(2);
 
 fn shaper(shared: &Shared, max_wait: Duration) -> Shaper<RedisBackend> {
     let backend = RedisBackend::builder(Single::new(&shared.url()).unwrap())

@@ -95,7 +95,17 @@ impl<B: Backend> ShaperBuilder<B> {
     ///
     /// The bucket's longest wait holds for the call as a whole. A call is refused if the time of its slowest unit would
     /// end so late that a single request would have to leave after that wait. So a wait of a minute admits calls of no
-    /// more tokens than a minute allows. All processes that share a schedule name the same units and rates.
+    /// more tokens than a minute allows.
+    ///
+    /// All processes that share a schedule must name the same units at the same rates. The units are part of the
+    /// schedule's name, so processes with different ones keep schedules of their own. Their rates are **not** compared:
+    /// `build` reports no error if they differ, and each process's calls then take their time by its own rates.
+    ///
+    /// A unit's period is lengthened by the [headroom](Self::headroom) as that of requests is. An explicit headroom is
+    /// added to each of them: one of 1 s slows a pace per minute by a sixtieth, and a pace per second to the half.
+    ///
+    /// Every call of such a shaper has a slot until it leaves, even one that leaves at once: all of them count for
+    /// [`max_waiting`](Self::max_waiting).
     ///
     /// ```
     /// use std::time::Duration;
@@ -246,7 +256,7 @@ impl<B: Backend> ShaperBuilder<B> {
     ///
     /// If a rate or the longest wait cannot be counted in exact integers, a name is invalid or missing where it is
     /// required, a unit has two paces, `on_error` is missing for a store that can fail, or the name is in use on the
-    /// backend with other parameters.
+    /// backend with other parameters. The rates of [other units](Self::by_unit) are not among these.
     pub fn build(self) -> Result<Shaper<B>, ConfigError> {
         let name = self.checked_name()?;
         let on_error = self.checked_on_error().map_err(|error| error.in_policy(&name))?;
@@ -255,7 +265,7 @@ impl<B: Backend> ShaperBuilder<B> {
         let units = self.units(&name, rate)?;
         let policy = match &units {
             None => requests,
-            Some(units) => Policy::new(&Units::schedule_name(&name, &self.rates), units.bucket())?,
+            Some(units) => Policy::new(&Units::schedule_name(&name, &self.rates)?, units.bucket())?,
         };
         let policy = if self.replaces_existing { policy.replace_existing() } else { policy };
         // Another shaper can use a backend that was passed in.

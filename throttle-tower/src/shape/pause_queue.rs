@@ -31,6 +31,8 @@ pub(super) struct PauseQueue {
     call_spacing: Duration,
     /// One unit at the shaper's rate.
     spacing: Duration,
+    /// How many units a call of one request has: one, or microseconds.
+    request: u64,
 }
 
 /// A wait that is kept in pauses of a bounded length, one after each call that leaves.
@@ -68,6 +70,11 @@ impl Stretch {
 
 impl PauseQueue {
     pub(super) fn new(number: u64, now: Instant, spacing: Duration) -> Self {
+        Self::counting(1, number, now, spacing)
+    }
+
+    /// A call of one request has so many units.
+    pub(super) fn counting(request: u64, number: u64, now: Instant, spacing: Duration) -> Self {
         Self {
             number,
             first_free: 0,
@@ -79,6 +86,7 @@ impl PauseQueue {
             slow_spacing: spacing,
             call_spacing: Duration::ZERO,
             spacing,
+            request,
         }
     }
 
@@ -108,10 +116,20 @@ impl PauseQueue {
     pub(super) fn finish(&self, delay: Duration, units: u64, now: Instant) -> Duration {
         let slots = delay.as_nanos().div_ceil(self.spacing.as_nanos().max(1)).saturating_sub(1);
         let before = u64::try_from(slots).unwrap_or(u64::MAX);
-        let first = self.first_free.saturating_add(before);
-        let last = self.time(first.saturating_add(units - 1));
+        let first = self.first_free.saturating_add(before).saturating_add(self.slowed(before, now));
+        let last = self.time(first.saturating_add(units.saturating_sub(self.request)));
+        // An idle queue begins when the first of them joins it.
+        let last = last + now.saturating_duration_since(self.time(self.first_free));
         let last = self.steps_left(now).map_or(last, |steps| last.max(self.time_in_steps(steps, first, now)));
         last.saturating_duration_since(now).max(delay)
+    }
+
+    /// How many units more the slots of so many become while calls are slowed down: each may be one of a single
+    /// request.
+    fn slowed(&self, slots: u64, now: Instant) -> u64 {
+        let slow_slots = u128::from(slots.min(micros(self.slow_until.saturating_duration_since(now))));
+        let more = u128::from(micros(self.call_spacing).saturating_sub(self.request));
+        u64::try_from(slow_slots * more / u128::from(self.request)).unwrap_or(u64::MAX)
     }
 
     /// How many units a call of `units` counts as that joins now.
@@ -171,7 +189,8 @@ impl PauseQueue {
 
     /// When a unit may leave if the upstream refuses until the end of its wait: one call for each step.
     fn time_in_steps(&self, steps: &Steps, unit: u64, now: Instant) -> Instant {
-        let before = u32::try_from(unit.saturating_sub(self.first_waiting)).unwrap_or(u32::MAX);
+        let before = unit.saturating_sub(self.first_waiting).div_ceil(self.request);
+        let before = u32::try_from(before).unwrap_or(u32::MAX);
         let next = self.time(self.first_waiting).max(now);
         next.checked_add(steps.length.saturating_mul(before)).map_or(steps.until, |at| at.min(steps.until.max(next)))
     }

@@ -29,7 +29,7 @@ impl<Req> RequestFields<Req> {
         };
         let key = self.key.as_ref().map_or(Key::CONSTANT, |key| key(request));
         let deadline = self.deadline.as_ref().and_then(|deadline| deadline(request));
-        Some(SlotRequest { key, cost, deadline, always_slot: false })
+        Some(SlotRequest { key, cost, deadline, always_slot: false, may_shrink: false })
     }
 
     /// As [`read`](Self::read), in several units.

@@ -36,7 +36,7 @@ impl<B: Backend> Schedule<B> {
             // A peek first: a slot that is taken and given back leaves a gap if another call came in between.
             let reset_after = self.peek_at_once(request)?;
             if let Err(full) = self.check_peek(reset_after, request, deadline) {
-                return Some(self.count(Err(full.into())));
+                return Some(self.count(request, Err(full.into())));
             }
         }
         let Some(one_key) = self.one_key(&request.key) else { return self.reserve_at_backend(request) };
@@ -50,7 +50,7 @@ impl<B: Backend> Schedule<B> {
             }
             Err(retry_after) => Err(self.exceeds_max_wait(retry_after)),
         };
-        Some(self.count(reserved))
+        Some(self.count(request, reserved))
     }
 
     // Not inlined, so that what it keeps does not enlarge the frame of a call that leaves at once.
@@ -58,7 +58,7 @@ impl<B: Backend> Schedule<B> {
     fn reserve_at_backend(self: &Arc<Self>, request: &SlotRequest) -> Option<Reserved<B>> {
         let calls = [Call::new(request.key.clone(), request.cost)];
         let decision = self.backend.decide_at_once(&self.prepared, &calls)?;
-        let reserved = self.count(self.conclude(&decision, &calls, request, None));
+        let reserved = self.count(request, self.conclude(&decision, &calls, request, None));
         if matches!(reserved, Ok(Reservation::LeaveNow)) {
             self.look_for_pauses(&request.key);
         }
@@ -87,7 +87,7 @@ impl<B: Backend> Schedule<B> {
         let schedule = Arc::clone(self);
         PendingReservation::new(async move {
             let reserved = schedule.reserve_at_store(&request).await;
-            schedule.count(reserved)
+            schedule.count(&request, reserved)
         })
     }
 
@@ -230,10 +230,11 @@ impl<B: Backend> Schedule<B> {
     }
 
     #[inline]
-    fn count(&self, reserved: Reserved<B>) -> Reserved<B> {
+    fn count(&self, request: &SlotRequest, reserved: Reserved<B>) -> Reserved<B> {
         match &reserved {
             Ok(Reservation::LeaveNow) => self.counters.sent(),
             Ok(Reservation::Wait(_)) | Err(ShapeError::Store(_)) => {}
+            Err(ShapeError::QueueFull(_)) if request.may_shrink => {}
             Err(_) => self.counters.refused(),
         }
         reserved

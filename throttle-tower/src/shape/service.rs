@@ -104,11 +104,12 @@ where
             return ShapeFuture::calling(self.inner.call(request), None);
         };
         let reader = H::LOOKS.then(|| {
-            let usage = Some(ShapeUsage::new(schedule, key.clone(), costs.units.clone()));
+            let usage = Some(ShapeUsage::new(schedule, costs.units.clone()));
             let (schedule, key, head) = (Arc::clone(schedule), key.clone(), head.clone());
             Box::new(ResponseReader { schedule, key, obey: *obey, head, left: Instant::now(), usage })
         });
-        match schedule.reserve_units(units, key, &costs, deadline) {
+        let usage = reader.as_ref().and_then(|reader| reader.usage.as_ref());
+        match schedule.reserve_units(units, key, &costs, deadline, usage) {
             Reserving::Done(Ok(Reservation::LeaveNow)) => ShapeFuture::calling(self.inner.call(request), reader),
             Reserving::Done(Ok(Reservation::Wait(slot))) => {
                 ShapeFuture::waiting(slot, self.take_ready(), request, reader)

@@ -128,9 +128,9 @@ impl<B: Backend> Shaper<B> {
     ) -> Result<ShapeUsage, ShapeError> {
         let key = key.into();
         let costs = self.unit_costs(cost, units).map_err(ShapeError::UnknownUnit)?;
-        let usage = ShapeUsage::new(&self.schedule, key.clone(), costs.units.clone());
+        let usage = ShapeUsage::new(&self.schedule, costs.units.clone());
         let reserved = match &self.schedule.units {
-            Some(paces) => match self.schedule.reserve_units(paces, key, &costs, None) {
+            Some(paces) => match self.schedule.reserve_units(paces, key, &costs, None, Some(&usage)) {
                 Reserving::Done(reserved) => reserved,
                 Reserving::Pending(reservation) => reservation.await,
             },
@@ -163,7 +163,7 @@ impl<B: Backend> Shaper<B> {
             None => Cost::at_least_one(cost),
             Some(units) => units.cost_of_requests(cost.max(1)),
         };
-        SlotRequest { key, cost, deadline: None, always_slot }
+        SlotRequest { key, cost, deadline: None, always_slot, may_shrink: false }
     }
 
     /// Forgets the schedule of `key`, and its pauses: the next call leaves at once. Calls that wait already keep their

@@ -15,4 +15,6 @@ pub(super) struct SlotRequest {
     pub(super) deadline: Option<Duration>,
     /// Whether the call gets a slot even if it may leave at once.
     pub(super) always_slot: bool,
+    /// Whether a smaller call is tried next if this one is refused: the refusal is not the last word, and not counted.
+    pub(super) may_shrink: bool,
 }

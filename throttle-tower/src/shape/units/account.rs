@@ -19,6 +19,10 @@ use super::turn::{Booking, Turn};
 pub(super) struct Account {
     /// Until then the schedule is occupied, as far as this process knows.
     ends: Instant,
+    /// Since then it has been occupied without a break. What an earlier call did not use is lost.
+    busy_since: Instant,
+    /// When a call last used more than its estimate.
+    owes_since: Instant,
     /// Of each unit: what was estimated too high, or, if negative, too low.
     balances: SmallVec<[i64; 2]>,
     /// The last slot of the schedule.
@@ -37,12 +41,22 @@ pub(super) struct Rules {
     pub(super) decides_alone: bool,
 }
 
-/// How long a debt is remembered at least that the next call pays, where it is not known whether idle time has paid it.
+/// For how long a debt is remembered where it is not known whether idle time has paid it.
 const REMEMBERED: Duration = Duration::from_secs(3_600);
+
+/// The longest debt: an absurd number must not slow a key down for years.
+const LONGEST_DEBT: i64 = 3_600_000_000_000;
 
 impl Account {
     pub(super) fn new(units: usize, now: Instant) -> Self {
-        Self { ends: now, balances: smallvec![0; units], last: None, is_contended: false }
+        Self {
+            ends: now,
+            busy_since: now,
+            owes_since: now,
+            balances: smallvec![0; units],
+            last: None,
+            is_contended: false,
+        }
     }
 
     #[cfg(test)]
@@ -53,28 +67,40 @@ impl Account {
     /// Whether it equals a new one.
     pub(super) fn is_idle(&self, now: Instant, rules: Rules) -> bool {
         let debt = self.balances.iter().copied().min().unwrap_or(0).min(0).unsigned_abs();
-        let extra = if debt == 0 || rules.decides_alone { Duration::ZERO } else { REMEMBERED };
-        self.ends + Duration::from_nanos(debt) + extra <= now
+        let paid = match (debt, rules.decides_alone) {
+            (0, _) => self.ends,
+            (_, true) => self.ends + Duration::from_nanos(debt),
+            (_, false) => self.ends.max(self.owes_since + REMEMBERED),
+        };
+        paid <= now
     }
 
     /// Time that has passed unoccupied pays debts, and cannot be used by calls any more.
     fn pass(&mut self, now: Instant, rules: Rules) {
         let left = nanos(self.ends.saturating_duration_since(now));
-        let idle = if rules.decides_alone { nanos(now.saturating_duration_since(self.ends)) } else { 0 };
+        let idle = match rules.decides_alone {
+            true => nanos(now.saturating_duration_since(self.ends)),
+            false if self.owes_since + REMEMBERED <= now => LONGEST_DEBT,
+            false => 0,
+        };
         for balance in &mut self.balances {
             *balance = if *balance > 0 { (*balance).min(left) } else { (*balance + idle).min(0) };
         }
         if self.ends <= now {
-            (self.ends, self.last) = (now, None);
+            (self.ends, self.busy_since, self.last) = (now, now, None);
         }
     }
 
-    /// Takes what a call needs, from the balances as far as possible, and at most `capacity` µs of the schedule.
-    pub(super) fn book(&mut self, needs: &Needs, capacity: u64, now: Instant, rules: Rules) -> Booking {
+    /// Takes what a call needs, from the balances as far as possible, and pays what is owed as far as the call then
+    /// takes at most so many µs of the schedule. Returns how many of its µs only pay a debt, too.
+    pub(super) fn book(&mut self, needs: &Needs, most: u64, now: Instant, rules: Rules) -> (Booking, u64) {
         self.pass(now, rules);
-        let owed = needs.units.iter().zip(&self.balances).map(|(need, balance)| need.cast_signed() - balance);
-        let longest = owed.fold(needs.requests.cast_signed(), i64::max).max(0).unsigned_abs();
-        let micros = longest.div_ceil(1_000).clamp(1, capacity);
+        let micros = |balance: fn(i64) -> i64| {
+            let owed = needs.units.iter().zip(&self.balances).map(|(need, of)| need.cast_signed() - balance(*of));
+            owed.fold(needs.requests.cast_signed(), i64::max).max(0).unsigned_abs().div_ceil(1_000).max(1)
+        };
+        let own = micros(|balance| balance.max(0));
+        let micros = micros(|balance| balance).min(most).max(own);
         let occupied = (micros * 1_000).cast_signed();
         let (mut restores, mut slacks) = (SmallVec::new(), SmallVec::new());
         for (need, balance) in needs.units.iter().zip(&mut self.balances) {
@@ -84,7 +110,7 @@ impl Account {
             slacks.push(rest - after);
             *balance = after;
         }
-        Booking { micros, requests: needs.requests, restores, ends: None, before: None, slacks }
+        (Booking { micros, requests: needs.requests, restores, ends: None, before: None, slacks }, micros - own)
     }
 
     /// A booked call has a slot that comes at an instant.
@@ -114,11 +140,24 @@ impl Account {
         }
     }
 
-    /// A call has used so much less of a unit than was estimated, or more. Returns the slot to shorten, if there is
-    /// one, and by how many µs.
-    pub(super) fn settle(&mut self, unit: usize, unused: i64, now: Instant, rules: Rules) -> Option<(Arc<Turn>, u64)> {
+    /// A call has used so much less of a unit than was estimated, or more. Returns the slot to shorten, if there is one,
+    /// and by how many µs.
+    pub(super) fn settle(
+        &mut self,
+        settled: &Turn,
+        unit: usize,
+        unused: i64,
+        now: Instant,
+        rules: Rules,
+    ) -> Option<(Arc<Turn>, u64)> {
         self.pass(now, rules);
-        self.balances[unit] = self.balances[unit].saturating_add(unused).max(-i64::MAX / 3);
+        let ends = settled.lock().booking.ends;
+        if unused < 0 {
+            self.owes_since = now;
+        } else if ends <= Some(self.busy_since) {
+            return None;
+        }
+        self.balances[unit] = self.balances[unit].saturating_add(unused).max(-LONGEST_DEBT);
         let turn = self.last.clone()?;
         let shortened = self.use_last(unit, &mut turn.lock().booking, now);
         (shortened > 0).then_some((turn, shortened))

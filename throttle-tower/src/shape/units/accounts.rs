@@ -30,11 +30,11 @@ impl Accounts {
         Self { units, rules: Rules { request, decides_alone }, state: Mutex::default() }
     }
 
-    /// Books a call of so many µs at most.
-    pub(super) fn book(&self, key: Key, needs: &Needs, capacity: u64) -> Arc<Turn> {
+    /// Books a call that takes at most so many µs, or what it needs itself. Returns how many of its µs only pay a debt.
+    pub(super) fn book(&self, key: Key, needs: &Needs, most: u64) -> (Arc<Turn>, u64) {
         let now = Instant::now();
-        let booking = self.change(&key, now, |account| account.book(needs, capacity, now, self.rules));
-        Turn::new(key, booking)
+        let (booking, spare) = self.change(&key, now, |account| account.book(needs, most, now, self.rules));
+        (Turn::new(key, booking), spare)
     }
 
     /// The schedule has assigned a slot to a booked call.
@@ -51,9 +51,9 @@ impl Accounts {
     }
 
     /// Returns the slot to shorten, and by how many µs.
-    pub(super) fn settle(&self, key: &Key, unit: usize, unused: i64) -> Option<(Arc<Turn>, u64)> {
+    pub(super) fn settle(&self, turn: &Turn, unit: usize, unused: i64) -> Option<(Arc<Turn>, u64)> {
         let now = Instant::now();
-        self.change(key, now, |account| account.settle(unit, unused, now, self.rules))
+        self.change(turn.key(), now, |account| account.settle(turn, unit, unused, now, self.rules))
     }
 
     pub(in super::super) fn forget(&self, key: &Key) {

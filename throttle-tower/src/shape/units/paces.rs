@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use smallvec::{SmallVec, smallvec};
-use throttle_core::{ConfigError, Cost, LeakyBucket, Rate};
+use throttle_core::{ConfigError, Cost, LeakyBucket, PolicyName, Rate};
 
 use super::Accounts;
 use crate::time::{micros, time_for};
@@ -53,9 +53,26 @@ impl Units {
         Self { requests, paces: paces.into(), max_wait, accounts }
     }
 
-    /// A name that no schedule with other units has.
-    pub(in super::super) fn schedule_name(name: &str, units: &[(&'static str, Rate)]) -> String {
-        units.iter().fold(name.to_owned(), |name, (unit, _)| name + "+" + unit)
+    /// A name that no schedule with other units has, whatever the order in which they are given.
+    ///
+    /// # Errors
+    ///
+    /// If the shaper's name could be read as one with units, or is too long with them.
+    pub(in super::super) fn schedule_name(name: &str, units: &[(&'static str, Rate)]) -> Result<String, ConfigError> {
+        let mut names: Vec<&str> = units.iter().map(|(unit, _)| *unit).collect();
+        names.sort_unstable();
+        let suffix: String = names.iter().flat_map(|unit| ["+", unit]).collect();
+        let error = |rule: String| Err(ConfigError::new("name", format_args!("{name:?}"), rule).in_policy(name));
+        if name.contains('+') {
+            return error("with by_unit it has no '+', because the names of the units are added with it".to_owned());
+        }
+        if name.len() + suffix.len() > PolicyName::MAX_LEN {
+            let most = PolicyName::MAX_LEN.saturating_sub(suffix.len());
+            return error(format!(
+                "with these units it has at most {most} characters, because {suffix:?} is added; shorten it, or them"
+            ));
+        }
+        Ok(format!("{name}{suffix}"))
     }
 
     pub(in super::super) fn check_name(units: &[(&'static str, Rate)], unit: &'static str) -> Result<(), ConfigError> {
@@ -93,6 +110,11 @@ impl Units {
     /// The most units of the schedule that a call can take.
     pub(super) fn capacity(&self) -> u64 {
         micros(self.bucket().longest_wait()).saturating_add(1)
+    }
+
+    /// The most units of the schedule that a call can take by a deadline.
+    pub(super) fn most_until(&self, deadline: Duration) -> u64 {
+        micros(deadline).saturating_add(self.request_micros())
     }
 
     pub(in super::super) fn names(&self) -> impl Iterator<Item = &'static str> {

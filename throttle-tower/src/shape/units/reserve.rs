@@ -11,7 +11,9 @@ use super::super::reserve::{Reservation, Reserved};
 use super::super::schedule::Schedule;
 use super::super::slot_charge::SlotCharge;
 use super::super::slot_request::SlotRequest;
-use super::{Turn, UnitCosts, Units};
+use super::paces::Needs;
+use super::{ShapeUsage, Turn, UnitCosts, Units};
+use crate::time::micros;
 use crate::usage::UsageError;
 
 /// What a reservation of several units is while it is made.
@@ -24,7 +26,12 @@ pub(in super::super) enum Reserving<B: Backend> {
 struct Booked<B: Backend> {
     schedule: Arc<Schedule<B>>,
     turn: Option<Arc<Turn>>,
-    slowest: Option<&'static str>,
+    request: SlotRequest,
+    /// The part of its cost that only pays a debt, in µs. The call can leave without it.
+    spare: u64,
+    is_first: bool,
+    needs: Needs,
+    usage: Option<ShapeUsage>,
 }
 
 impl<B: Backend> Schedule<B> {
@@ -35,6 +42,7 @@ impl<B: Backend> Schedule<B> {
         key: Key,
         costs: &UnitCosts,
         deadline: Option<Duration>,
+        usage: Option<&ShapeUsage>,
     ) -> Reserving<B> {
         let (needs, capacity) = (units.needs(costs), units.capacity());
         if needs.longest.div_ceil(1_000) > capacity {
@@ -43,17 +51,26 @@ impl<B: Backend> Schedule<B> {
             let full = QueueFull { bound, retry_after: None, allowed: self.max_wait, unit };
             return Reserving::Done(Err(full.into()));
         }
-        let turn = units.accounts.book(key.clone(), &needs, capacity);
+        let most = deadline.map_or(capacity, |deadline| units.most_until(deadline).min(capacity));
+        let (turn, spare) = units.accounts.book(key.clone(), &needs, most);
         // A slot even for a call that may leave at once: what it takes may have to be corrected.
-        let request = SlotRequest { key, cost: Cost::at_least_one(turn.cost()), deadline, always_slot: true };
-        let booked = Booked { schedule: Arc::clone(self), turn: Some(turn), slowest: needs.slowest };
-        match self.reserve_at_once(&request) {
-            Some(reserved) => Reserving::Done(booked.conclude(reserved)),
-            None => {
-                let reserved = self.reserve(request);
-                Reserving::Pending(PendingReservation::new(async move { booked.conclude(reserved.await) }))
+        let (cost, may_shrink) = (Cost::at_least_one(turn.cost()), spare > 0);
+        let request = SlotRequest { key, cost, deadline, always_slot: true, may_shrink };
+        let (schedule, turn, usage) = (Arc::clone(self), Some(turn), usage.cloned());
+        let mut booked = Booked { schedule, turn, request, spare, is_first: true, needs, usage };
+        while let Some(reserved) = self.reserve_at_once(&booked.request) {
+            if !booked.shrinks(&reserved) {
+                return Reserving::Done(booked.conclude(reserved));
             }
         }
+        Reserving::Pending(PendingReservation::new(async move {
+            loop {
+                let reserved = booked.schedule.reserve(booked.request.clone()).await;
+                if !booked.shrinks(&reserved) {
+                    return booked.conclude(reserved);
+                }
+            }
+        }))
     }
 
     pub(in super::super) fn unknown_unit(&self, unit: &str) -> UsageError {
@@ -62,10 +79,10 @@ impl<B: Backend> Schedule<B> {
     }
 
     /// A call has used `actual` of a unit of which it was charged `taken`.
-    pub(super) fn settle_unit(&self, key: &Key, unit: usize, taken: u64, actual: u64) {
+    pub(super) fn settle_unit(&self, turn: &Turn, unit: usize, taken: u64, actual: u64) {
         let Some(units) = &self.units else { return };
         let unused = units.need(unit, taken).cast_signed() - units.need(unit, actual).cast_signed();
-        if let Some((turn, micros)) = units.accounts.settle(key, unit, unused) {
+        if let Some((turn, micros)) = units.accounts.settle(turn, unit, unused) {
             self.shorten(&turn, micros);
         }
     }
@@ -89,15 +106,39 @@ impl<B: Backend> Schedule<B> {
 }
 
 impl<B: Backend> Booked<B> {
+    /// If it was refused, and less of a debt may fit beside it: books that. So a debt locks nobody out; what is not
+    /// paid is left to later calls.
+    fn shrinks(&mut self, reserved: &Reserved<B>) -> bool {
+        let (Err(ShapeError::QueueFull(full)), true) = (reserved, self.spare > 0) else { return false };
+        let Some(units) = self.schedule.units.as_ref().filter(|_| full.bound != Bound::MaxWaiting) else {
+            self.schedule.counters.refused();
+            return false;
+        };
+        let excess = full.retry_after.map_or(u64::MAX, |wait| micros(wait).saturating_add(1));
+        // If other calls come in between, the second attempt is refused as well. The third one pays nothing.
+        let excess = if self.is_first { excess } else { u64::MAX };
+        let cost = self.request.cost.get();
+        if let Some(turn) = self.turn.take() {
+            units.accounts.release(&turn);
+        }
+        let (turn, spare) = units.accounts.book(self.request.key.clone(), &self.needs, cost.saturating_sub(excess));
+        (self.request.cost, self.request.may_shrink) = (Cost::at_least_one(turn.cost()), spare > 0);
+        (self.turn, self.spare, self.is_first) = (Some(turn), spare, false);
+        true
+    }
+
     fn conclude(mut self, reserved: Reserved<B>) -> Reserved<B> {
         match reserved {
             Ok(Reservation::Wait(mut slot)) => {
                 if let (Some(units), Some(turn)) = (&self.schedule.units, self.turn.take()) {
+                    if let Some(usage) = &self.usage {
+                        usage.left_in(&turn);
+                    }
                     slot.count_by_units(&units.accounts, turn);
                 }
                 Ok(Reservation::Wait(slot))
             }
-            Err(ShapeError::QueueFull(full)) => Err(QueueFull { unit: self.slowest, ..full }.into()),
+            Err(ShapeError::QueueFull(full)) => Err(QueueFull { unit: self.needs.slowest, ..full }.into()),
             other => other,
         }
     }

@@ -1,12 +1,12 @@
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use smallvec::SmallVec;
-use throttle_core::{Backend, Key};
+use throttle_core::Backend;
 
 use super::super::schedule::Schedule;
-use super::Units;
+use super::{Turn, Units};
 use crate::usage::UsageError;
 
 /// Reports what a call has really used of the [units](crate::shape::ShaperBuilder::by_unit) that it was charged an
@@ -42,24 +42,33 @@ use crate::usage::UsageError;
 /// * **More was used**: the next call of this process takes so much more, so that the calls behind it leave later.
 ///
 /// So in the long run the pace is kept by what was used. In any period the calls use at most what the pace allows,
-/// by their estimates, and what was given back. Requests keep their distance in any case.
+/// by their estimates, and what was given back, as far as the store still can: nothing, once the schedule has been idle
+/// since the call, or if the slot to be shortened is not the last one there. What was given back while calls waited can
+/// be used at once by those behind them, so a period can hold more than its share by as much as the backlog was worth.
+/// Requests keep their distance in any case.
 ///
-/// A call that is not settled counts by its estimate, also if it failed.
+/// A debt refuses no call: each call pays as much of it as fits beside it within its bounds, and leaves the rest to
+/// later ones. No debt is longer than an hour of the pace, and one that is shared through a store is forgotten an hour
+/// after the last such settlement. Both differences are known only to this process.
+///
+/// A call that is not settled counts by its estimate, also if it failed. One that is settled after a
+/// [`reset`](crate::shape::Shaper::reset) of its key still changes the new schedule by the difference.
 #[derive(Clone)]
 pub struct ShapeUsage(Arc<Charged>);
 
 struct Charged {
     schedule: Arc<dyn SettleUnits>,
-    key: Key,
     taken: SmallVec<[u64; 2]>,
     settled: SmallVec<[AtomicBool; 2]>,
+    /// Its place on the schedule, once it has one.
+    turn: OnceLock<Arc<Turn>>,
 }
 
 /// A schedule of any backend.
 trait SettleUnits: Send + Sync {
     fn units(&self) -> Option<&Units>;
     fn unknown_unit(&self, unit: &str) -> UsageError;
-    fn settle(&self, key: &Key, unit: usize, taken: u64, actual: u64);
+    fn settle(&self, turn: &Turn, unit: usize, taken: u64, actual: u64);
 }
 
 impl<B: Backend> SettleUnits for Schedule<B> {
@@ -71,8 +80,8 @@ impl<B: Backend> SettleUnits for Schedule<B> {
         self.unknown_unit(unit)
     }
 
-    fn settle(&self, key: &Key, unit: usize, taken: u64, actual: u64) {
-        self.settle_unit(key, unit, taken, actual);
+    fn settle(&self, turn: &Turn, unit: usize, taken: u64, actual: u64) {
+        self.settle_unit(turn, unit, taken, actual);
     }
 }
 
@@ -80,9 +89,14 @@ impl ShapeUsage {
     #[cfg(test)]
     pub(super) const SIZE: usize = size_of::<Charged>();
 
-    pub(in super::super) fn new<B: Backend>(schedule: &Arc<Schedule<B>>, key: Key, taken: SmallVec<[u64; 2]>) -> Self {
+    pub(in super::super) fn new<B: Backend>(schedule: &Arc<Schedule<B>>, taken: SmallVec<[u64; 2]>) -> Self {
         let settled = taken.iter().map(|_| AtomicBool::new(false)).collect();
-        Self(Arc::new(Charged { schedule: Arc::clone(schedule) as _, key, taken, settled }))
+        Self(Arc::new(Charged { schedule: Arc::clone(schedule) as _, taken, settled, turn: OnceLock::new() }))
+    }
+
+    /// The call has a slot.
+    pub(super) fn left_in(&self, turn: &Arc<Turn>) {
+        self.0.turn.get_or_init(|| Arc::clone(turn));
     }
 
     /// The names of the units, in the order given.
@@ -106,7 +120,9 @@ impl ShapeUsage {
         if self.0.settled[place].swap(true, Ordering::Relaxed) {
             return Err(UsageError::Settled { name: unit.to_owned() });
         }
-        self.0.schedule.settle(&self.0.key, place, self.0.taken[place], actual);
+        if let Some(turn) = self.0.turn.get() {
+            self.0.schedule.settle(turn, place, self.0.taken[place], actual);
+        }
         Ok(())
     }
 
