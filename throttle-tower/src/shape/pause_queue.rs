@@ -69,10 +69,6 @@ impl Stretch {
 }
 
 impl PauseQueue {
-    pub(super) fn new(number: u64, now: Instant, spacing: Duration) -> Self {
-        Self::counting(1, number, now, spacing)
-    }
-
     /// A call of one request has so many units.
     pub(super) fn counting(request: u64, number: u64, now: Instant, spacing: Duration) -> Self {
         Self {
@@ -281,7 +277,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn shape_calls_leave_at_the_rate_after_a_pause() {
         let start = Instant::now();
-        let mut queue = PauseQueue::new(0, start, 100 * MS);
+        let mut queue = PauseQueue::counting(1, 0, start, 100 * MS);
         queue.pause(start + 1_000 * MS, start);
         let units: Vec<u64> = [1, 2, 1].map(|units| queue.join(units, start)).into();
         assert_eq!(units, [0, 1, 3]);
@@ -301,7 +297,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn shape_slower_pace_holds_for_waiting_calls_too() {
         let start = Instant::now();
-        let mut queue = PauseQueue::new(0, start, 100 * MS);
+        let mut queue = PauseQueue::counting(1, 0, start, 100 * MS);
         queue.slow(200 * MS, start + 1_000 * MS, start);
         for _ in 0..8 {
             queue.join(1, start);
@@ -326,7 +322,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn shape_idle_queue_saves_nothing_up() {
         let start = Instant::now();
-        let mut queue = PauseQueue::new(0, start, 100 * MS);
+        let mut queue = PauseQueue::counting(1, 0, start, 100 * MS);
         queue.slow(200 * MS, start + 10_000 * MS, start);
         let first = queue.join(1, start);
         queue.leave(first, 1);
@@ -340,7 +336,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn shape_idle_queue_sends_no_burst_after_a_pause() {
         let start = Instant::now();
-        let mut queue = PauseQueue::new(0, start, 100 * MS);
+        let mut queue = PauseQueue::counting(1, 0, start, 100 * MS);
         queue.pause(start + 1_000 * MS, start);
         // A call that was dropped, and whose position passes unused.
         queue.join(1, start);
@@ -354,7 +350,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn shape_late_call_waits_for_the_longest_pause() {
         let start = Instant::now();
-        let mut queue = PauseQueue::new(0, start, 100 * MS);
+        let mut queue = PauseQueue::counting(1, 0, start, 100 * MS);
         queue.join(2, start);
         let now = start + 50 * MS;
         queue.pause(start + 1_000 * MS, now);
@@ -366,7 +362,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn shape_only_the_last_position_is_given_back() {
         let start = Instant::now();
-        let mut queue = PauseQueue::new(0, start, 100 * MS);
+        let mut queue = PauseQueue::counting(1, 0, start, 100 * MS);
         queue.pause(start + 1_000 * MS, start);
         let units: Vec<u64> = [1, 2, 3].map(|units| queue.join(units, start)).into();
         queue.give_back(units[1], 2);
@@ -379,7 +375,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn shape_calls_may_leave_out_of_order() {
         let start = Instant::now();
-        let mut queue = PauseQueue::new(0, start, 100 * MS);
+        let mut queue = PauseQueue::counting(1, 0, start, 100 * MS);
         queue.join(3, start);
         queue.leave(1, 1);
         queue.leave(0, 1);
@@ -390,7 +386,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn shape_call_that_was_passed_waits_for_a_pause_that_moves_no_other() {
         let start = Instant::now();
-        let mut queue = PauseQueue::new(0, start, 100 * MS);
+        let mut queue = PauseQueue::counting(1, 0, start, 100 * MS);
         queue.join(3, start);
         queue.leave(1, 1);
         queue.pause(start + 150 * MS, start + 100 * MS);
@@ -401,7 +397,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn shape_slower_pace_does_not_end_earlier() {
         let start = Instant::now();
-        let mut queue = PauseQueue::new(0, start, 100 * MS);
+        let mut queue = PauseQueue::counting(1, 0, start, 100 * MS);
         queue.slow(200 * MS, start + 1_000 * MS, start);
         queue.slow(250 * MS, start + 500 * MS, start);
         queue.join(6, start);
@@ -411,7 +407,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn shape_pace_of_an_earlier_slow_time_is_forgotten() {
         let start = Instant::now();
-        let mut queue = PauseQueue::new(0, start, 100 * MS);
+        let mut queue = PauseQueue::counting(1, 0, start, 100 * MS);
         queue.slow(200 * MS, start + 400 * MS, start);
         queue.join(8, start);
         assert_eq!(times(&queue, start, 0..6), [0, 200, 400, 500, 600, 700]);
@@ -424,7 +420,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn shape_slow_time_ends_when_the_rate_is_allowed_again() {
         let start = Instant::now();
-        let mut queue = PauseQueue::new(0, start, 100 * MS);
+        let mut queue = PauseQueue::counting(1, 0, start, 100 * MS);
         queue.slow(200 * MS, start + 10_000 * MS, start);
         queue.slow(100 * MS, start + 10_000 * MS, start);
         assert!(!queue.is_active(start));
@@ -438,7 +434,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn shape_faster_pace_may_end_earlier() {
         let start = Instant::now();
-        let mut queue = PauseQueue::new(0, start, 100 * MS);
+        let mut queue = PauseQueue::counting(1, 0, start, 100 * MS);
         queue.slow(200 * MS, start + 10_000 * MS, start);
         queue.slow(150 * MS, start + 400 * MS, start);
         queue.join(6, start);
@@ -449,12 +445,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn shape_pause_moves_a_slow_time_and_does_not_prolong_it() {
         let start = Instant::now();
-        let mut queue = PauseQueue::new(0, start, 100 * MS);
+        let mut queue = PauseQueue::counting(1, 0, start, 100 * MS);
         queue.slow(200 * MS, start + 400 * MS, start);
         queue.join(5, start);
         queue.pause(start + 5_000 * MS, start);
         assert_eq!(times(&queue, start, 0..5), [5_000, 5_200, 5_400, 5_500, 5_600]);
-        let mut queue = PauseQueue::new(0, start, 100 * MS);
+        let mut queue = PauseQueue::counting(1, 0, start, 100 * MS);
         queue.slow(200 * MS, start + 1_000 * MS, start);
         queue.pause(start + 5_000 * MS, start);
         assert!(queue.is_active(start + 4_999 * MS) && !queue.is_active(start + 5_000 * MS));
@@ -465,7 +461,7 @@ mod tests {
     async fn shape_slower_pace_counts_from_the_last_departure() {
         let start = Instant::now();
         for waiting in [0, 3] {
-            let mut queue = PauseQueue::new(0, start, 100 * MS);
+            let mut queue = PauseQueue::counting(1, 0, start, 100 * MS);
             queue.join(1 + waiting, start);
             queue.leave(0, 1);
             let now = start + 150 * MS;
@@ -478,7 +474,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn shape_slow_time_is_over_at_its_end() {
         let start = Instant::now();
-        let mut queue = PauseQueue::new(0, start, 100 * MS);
+        let mut queue = PauseQueue::counting(1, 0, start, 100 * MS);
         queue.slow(200 * MS, start + 400 * MS, start);
         queue.join(5, start);
         queue.leave(0, 3);
@@ -491,7 +487,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn shape_units_that_cannot_be_counted_leave_in_the_far_future() {
         let start = Instant::now();
-        let mut queue = PauseQueue::new(0, start, 100 * MS);
+        let mut queue = PauseQueue::counting(1, 0, start, 100 * MS);
         assert!(queue.time(u64::MAX) >= start + FAR);
         queue.join(u64::MAX, start);
         queue.join(2, start);
@@ -501,7 +497,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn shape_call_finishes_no_earlier_than_its_slot() {
         let start = Instant::now();
-        let mut queue = PauseQueue::new(0, start, 100 * MS);
+        let mut queue = PauseQueue::counting(1, 0, start, 100 * MS);
         queue.join(1, start);
         let now = start + 10_000 * MS;
         assert_eq!(queue.finish(200 * MS, 1, now), 200 * MS, "an idle queue delays no call");
@@ -512,7 +508,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn shape_repeated_slow_times_do_not_pile_up() {
         let start = Instant::now();
-        let mut queue = PauseQueue::new(0, start, 100 * MS);
+        let mut queue = PauseQueue::counting(1, 0, start, 100 * MS);
         for said in 0..1_000 {
             queue.slow(200 * MS, start + (1_000 + said) * MS, start);
         }
