@@ -114,8 +114,10 @@ impl PauseQueue {
         let before = u64::try_from(slots).unwrap_or(u64::MAX);
         let first = self.first_free.saturating_add(before).saturating_add(self.slowed(before, now));
         let last = self.time(first.saturating_add(units.saturating_sub(self.request)));
-        // An idle queue begins when the first of them joins it.
-        let last = last + now.saturating_duration_since(self.time(self.first_free));
+        // An idle queue begins when the first of them joins it. Units that are µs show the difference.
+        let idle =
+            if self.request > 1 { now.saturating_duration_since(self.time(self.first_free)) } else { Duration::ZERO };
+        let last = last + idle;
         let last = self.steps_left(now).map_or(last, |steps| last.max(self.time_in_steps(steps, first, now)));
         last.saturating_duration_since(now).max(delay)
     }

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::pause_queue::{PauseQueue, QueuePosition, Steps};
 use crate::lock::lock;
-use crate::time::{micros, time_for};
+use crate::time::time_for;
 
 /// Keys whose calls must not leave yet although their slots have come: the upstream has asked for a pause, or the
 /// process has stood still and the calls that were due meanwhile would leave all at once.
@@ -178,7 +178,7 @@ impl PausedKeys {
         }
         queues.created += 1;
         let number = queues.created;
-        let request = self.call.map_or(1, |call| micros(call).max(1));
+        let request = self.call.map_or(1, |call| call.as_nanos().div_ceil(1_000).try_into().unwrap_or(u64::MAX).max(1));
         let new_queue = || PauseQueue::counting(request, number, now, time_for(self.rate, 1));
         change(queues.by_key.entry(key.clone()).or_insert_with(new_queue));
         self.count.store(queues.by_key.len(), Ordering::Release);

@@ -85,11 +85,16 @@ impl PausesKnown {
         Some(self.step(key, number))
     }
 
-    /// The end of the pause that is to be told.
+    /// The end of the pause that is to be told. If there is none, the step is over: what is heard from then on is told
+    /// by another one.
     pub(super) fn untold(&self, step: &Step) -> Option<Instant> {
-        let keys = lock(&self.0);
-        let known = keys.by_key.get(&step.key).filter(|known| known.telling == step.number)?;
-        (known.own_until > known.shared_until + SAME).then_some(known.own_until)
+        let mut keys = lock(&self.0);
+        let known = keys.by_key.get_mut(&step.key).filter(|known| known.telling == step.number)?;
+        if known.own_until > known.shared_until + SAME {
+            return Some(known.own_until);
+        }
+        known.telling = 0;
+        None
     }
 
     pub(super) fn told(&self, step: &Step, until: Instant) {

@@ -81,12 +81,13 @@ impl<B: Backend> SharedPauses<B> {
     /// Lets the fleet pause a key until then, if it does not do so yet.
     ///
     /// What is missing is filled in by one process at a time, or several that hear of one pause would add them up.
-    async fn write(&self, backend: &B, key: &Key, until: Instant) -> Result<(), BackendError> {
+    /// Returns whether it does so now.
+    async fn write(&self, backend: &B, key: &Key, until: Instant) -> Result<bool, BackendError> {
         let (turn, missing) =
             ([Call::from(key.clone()), Call::SKIP], || until.saturating_duration_since(Instant::now()));
         for _ in 0..ATTEMPTS {
             if self.read(backend, key).await? + EXACT > missing().min(self.longest) {
-                return Ok(());
+                return Ok(true);
             }
             let decision = backend.decide(&self.prepared, &turn).await?;
             if let Some(receipt) = Receipt::of(&decision, &turn) {
@@ -94,20 +95,21 @@ impl<B: Backend> SharedPauses<B> {
                 if let Ok(more) = Cost::new(micros(missing().min(self.longest).saturating_sub(kept))) {
                     backend.decide(&self.prepared, &[Call::SKIP, Call::new(key.clone(), more)]).await?;
                 }
-                return backend.settle(&self.prepared, receipt.actual(0)).await;
+                backend.settle(&self.prepared, receipt.actual(0)).await?;
+                return Ok(true);
             }
             if backend.can_fail() {
                 sleep(by_chance(RETRY)).await;
             }
         }
-        Ok(())
+        Ok(false)
     }
 
     /// Ends the pause of a key at the store, for processes that have not heard of it yet.
     pub(super) async fn forget(&self, backend: &B, key: &Key) -> Result<(), BackendError> {
-        backend.reset(&self.prepared, PAUSES_AT, key).await?;
+        // Steps under way apply to it no more. One that has sent its charge already may still make it.
         self.known.forget(key);
-        Ok(())
+        backend.reset(&self.prepared, PAUSES_AT, key).await
     }
 }
 
@@ -128,7 +130,9 @@ impl<B: Backend> Schedule<B> {
             let step = async move {
                 let Some(shared) = &schedule.shared_pauses else { return Ok(()) };
                 while let Some(until) = shared.known.untold(&telling) {
-                    shared.write(&schedule.backend, &key, until).await?;
+                    if !shared.write(&schedule.backend, &key, until).await? {
+                        break;
+                    }
                     shared.known.told(&telling, until);
                 }
                 Ok(())

@@ -27,8 +27,10 @@ struct Booked<B: Backend> {
     schedule: Arc<Schedule<B>>,
     turn: Option<Arc<Turn>>,
     request: SlotRequest,
-    /// The part of its cost that only pays a debt, in µs. The call can leave without it.
+    /// The part of its cost that only pays a debt, in µs. The call can leave without some of it.
     spare: u64,
+    /// The most µs that fit an empty schedule within the call's bounds.
+    most: u64,
     is_first: bool,
     needs: Needs,
     usage: Option<ShapeUsage>,
@@ -57,7 +59,7 @@ impl<B: Backend> Schedule<B> {
         let (cost, may_shrink) = (Cost::at_least_one(turn.cost()), spare > 0);
         let request = SlotRequest { key, cost, deadline, always_slot: true, may_shrink };
         let (schedule, turn, usage) = (Arc::clone(self), Some(turn), usage.cloned());
-        let mut booked = Booked { schedule, turn, request, spare, is_first: true, needs, usage };
+        let mut booked = Booked { schedule, turn, request, spare, most, is_first: true, needs, usage };
         while let Some(reserved) = self.reserve_at_once(&booked.request) {
             if !booked.shrinks(&reserved) {
                 return Reserving::Done(booked.conclude(reserved));
@@ -107,7 +109,8 @@ impl<B: Backend> Schedule<B> {
 
 impl<B: Backend> Booked<B> {
     /// If it was refused, and less of a debt may fit beside it: books that. So a debt locks nobody out; what is not
-    /// paid is left to later calls.
+    /// paid is left to later calls. But a quarter of what fits beside it on an empty schedule is paid: otherwise callers that
+    /// come just in time would never pay.
     fn shrinks(&mut self, reserved: &Reserved<B>) -> bool {
         let (Err(ShapeError::QueueFull(full)), true) = (reserved, self.spare > 0) else { return false };
         let Some(units) = self.schedule.units.as_ref().filter(|_| full.bound != Bound::MaxWaiting) else {
@@ -115,13 +118,19 @@ impl<B: Backend> Booked<B> {
             return false;
         };
         let excess = full.retry_after.map_or(u64::MAX, |wait| micros(wait).saturating_add(1));
-        // If other calls come in between, the second attempt is refused as well. The third one pays nothing.
-        let excess = if self.is_first { excess } else { u64::MAX };
         let cost = self.request.cost.get();
+        let own = cost - self.spare;
+        let least = own + self.spare.min(self.most.saturating_sub(own) / 4);
+        // If other calls come in between, the second attempt is refused as well.
+        let wanted = if self.is_first { cost.saturating_sub(excess).max(least) } else { least };
+        if wanted >= cost {
+            self.schedule.counters.refused();
+            return false;
+        }
         if let Some(turn) = self.turn.take() {
             units.accounts.release(&turn);
         }
-        let (turn, spare) = units.accounts.book(self.request.key.clone(), &self.needs, cost.saturating_sub(excess));
+        let (turn, spare) = units.accounts.book(self.request.key.clone(), &self.needs, wanted);
         (self.request.cost, self.request.may_shrink) = (Cost::at_least_one(turn.cost()), spare > 0);
         (self.turn, self.spare, self.is_first) = (Some(turn), spare, false);
         true

@@ -47,9 +47,11 @@ use crate::usage::UsageError;
 /// be used at once by those behind them, so a period can hold more than its share by as much as the backlog was worth.
 /// Requests keep their distance in any case.
 ///
-/// A debt refuses no call: each call pays as much of it as fits beside it within its bounds, and leaves the rest to
-/// later ones. No debt is longer than an hour of the pace, and one that is shared through a store is forgotten an hour
-/// after the last such settlement. Both differences are known only to this process.
+/// No debt locks a caller out: each call pays as much of it as fits beside it within its bounds, at least a quarter
+/// of what would fit on an empty schedule, and leaves the rest to later ones. A call that fills its bounds by itself pays nothing. The time that
+/// is paid delays the calls behind, which may miss their own bounds. Idle time pays as well, but not where the schedule
+/// is kept in a store. No debt is longer than an hour of the pace, and one beside a store is forgotten an hour after the
+/// last such settlement. Both differences are known only to this process.
 ///
 /// A call that is not settled counts by its estimate, also if it failed. One that is settled after a
 /// [`reset`](crate::shape::Shaper::reset) of its key still changes the new schedule by the difference.
