@@ -155,17 +155,25 @@ mod tests {
         use tracing_subscriber::layer::SubscriberExt;
 
         let unknown = crate::usage::UsageError::Settled { name: "p".to_owned() };
-        let log = Log::default();
-        tracing::subscriber::with_default(tracing_subscriber::registry().with(log.clone()), || {
-            // Tests of other threads, which listen to nothing, may have been asked first.
-            tracing::callsite::rebuild_interest_cache();
-            let _ = MissingUsage.into_response();
-            let _ = MissingLimitReport.into_response();
-            let _ = MissingInFlight.into_response();
-            let _ = unknown.clone().into_response();
-        });
         let said: [&dyn Error; 4] = [&MissingUsage, &MissingLimitReport, &MissingInFlight, &unknown];
         let expected = said.map(|error| (tracing::Level::ERROR, error.to_string()));
+        let log = Log::default();
+        let listener = tracing_subscriber::registry().with(log.clone());
+        tracing::subscriber::with_default(listener, || {
+            // While tests of other threads begin or cease to listen, an event may be missed.
+            for _ in 0..100 {
+                log.0.lock().unwrap().clear();
+                let _ = MissingUsage.into_response();
+                let _ = MissingLimitReport.into_response();
+                let _ = MissingInFlight.into_response();
+                let _ = unknown.clone().into_response();
+                if log.0.lock().unwrap().len() == expected.len() {
+                    break;
+                }
+                std::thread::sleep(std::time::Duration::from_millis(10));
+                tracing::callsite::rebuild_interest_cache();
+            }
+        });
         assert_eq!(*log.0.lock().unwrap(), expected);
     }
 }
