@@ -1,3 +1,18 @@
+use std::hash::{BuildHasher, RandomState};
+use std::time::Duration;
+
+use crate::time::micros;
+
+/// A hasher with keys of its own is random enough for waits.
+pub(crate) fn random() -> u64 {
+    RandomState::new().hash_one(())
+}
+
+/// A wait of at most so long.
+pub(crate) fn within(most: Duration) -> Duration {
+    Duration::from_micros(random() % (micros(most) + 1))
+}
+
 /// Lengthens a wait by up to `percent` of it. `random` chooses by how much.
 pub(crate) fn lengthen(wait_us: u64, percent: u8, random: u64) -> u64 {
     let most = u128::from(wait_us) * u128::from(percent) / 100;

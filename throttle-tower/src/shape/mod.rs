@@ -13,6 +13,7 @@ mod backoff;
 mod builder;
 mod clock;
 mod error;
+mod fleet_pauses;
 mod future;
 mod http;
 mod into_shaper;

@@ -1,6 +1,5 @@
 //! Turns an upstream's response into pauses and a slower pace.
 
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -91,9 +90,7 @@ impl ObeyUpstream {
         if self.jitter == 0 {
             return pause;
         }
-        // A hasher with keys of its own is random enough for this.
-        let random = RandomState::new().hash_one(());
-        Duration::from_micros(jitter::lengthen(micros(pause), self.jitter, random))
+        Duration::from_micros(jitter::lengthen(micros(pause), self.jitter, jitter::random()))
     }
 }
 

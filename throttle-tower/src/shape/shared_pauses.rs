@@ -4,7 +4,6 @@
 // pause fills the bucket up to the pause's end; as long as something is in it, the key is paused. No call waits for
 // this: a process looks at the bucket behind the calls that leave, a few times a second.
 
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use throttle_core::{Backend, BackendError, ConfigError, Cost, Gcra, Key, Policy,
 use tokio::time::{Instant, sleep};
 
 use super::pauses_known::PausesKnown;
-use super::schedule::Schedule;
+use crate::jitter;
 use crate::time::micros;
 use crate::usage::Background;
 
@@ -35,9 +34,10 @@ const EXACT: Duration = Duration::from_millis(1);
 
 pub(super) struct SharedPauses<B: Backend> {
     prepared: Arc<B::Prepared>,
-    longest: Duration,
-    known: PausesKnown,
-    background: Background,
+    pub(super) longest: Duration,
+    pub(super) known: PausesKnown,
+    /// Runs the steps that no call waits for.
+    pub(super) background: Background,
 }
 
 impl<B: Backend> SharedPauses<B> {
@@ -71,7 +71,7 @@ impl<B: Backend> SharedPauses<B> {
     }
 
     /// How long the fleet still pauses a key.
-    async fn read(&self, backend: &B, key: &Key) -> Result<Duration, BackendError> {
+    pub(super) async fn read(&self, backend: &B, key: &Key) -> Result<Duration, BackendError> {
         let looked = backend.decide(&self.prepared, &[Call::SKIP, Call::peek(key.clone())]).await?;
         let bucket = &looked.statuses()[PAUSES_AT];
         // Keys that have no place in a full store share one.
@@ -82,7 +82,7 @@ impl<B: Backend> SharedPauses<B> {
     ///
     /// What is missing is filled in by one process at a time, or several that hear of one pause would add them up.
     /// Returns whether it does so now.
-    async fn write(&self, backend: &B, key: &Key, until: Instant) -> Result<bool, BackendError> {
+    pub(super) async fn write(&self, backend: &B, key: &Key, until: Instant) -> Result<bool, BackendError> {
         let (turn, missing) =
             ([Call::from(key.clone()), Call::SKIP], || until.saturating_duration_since(Instant::now()));
         for _ in 0..ATTEMPTS {
@@ -99,7 +99,7 @@ impl<B: Backend> SharedPauses<B> {
                 return Ok(true);
             }
             if backend.can_fail() {
-                sleep(by_chance(RETRY)).await;
+                sleep(jitter::within(RETRY)).await;
             }
         }
         Ok(false)
@@ -110,53 +110,5 @@ impl<B: Backend> SharedPauses<B> {
         // Steps under way apply to it no more. One that has sent its charge already may still make it.
         self.known.forget(key);
         backend.reset(&self.prepared, PAUSES_AT, key).await
-    }
-}
-
-fn by_chance(most: Duration) -> Duration {
-    // A hasher with keys of its own is random enough for this.
-    let random = RandomState::new().hash_one(());
-    Duration::from_micros(random % (micros(most) + 1))
-}
-
-impl<B: Backend> Schedule<B> {
-    /// No call of a key leaves before `until`, here and in the other processes of the fleet.
-    pub(super) fn pause(self: &Arc<Self>, key: &Key, now: Instant, until: Instant) {
-        self.paused_keys.pause(key, now, until);
-        if let Some(shared) = &self.shared_pauses
-            && let Some(telling) = shared.known.tell(key, now, until)
-        {
-            let (schedule, key) = (Arc::clone(self), key.clone());
-            let step = async move {
-                let Some(shared) = &schedule.shared_pauses else { return Ok(()) };
-                while let Some(until) = shared.known.untold(&telling) {
-                    if !shared.write(&schedule.backend, &key, until).await? {
-                        break;
-                    }
-                    shared.known.told(&telling, until);
-                }
-                Ok(())
-            };
-            shared.background.send(Box::pin(step), None, self.backend.can_fail());
-        }
-    }
-
-    /// Looks whether another process has heard of a pause, if it is time to.
-    pub(super) fn look_for_pauses(self: &Arc<Self>, key: &Key) {
-        if let Some(shared) = &self.shared_pauses
-            && let Some(look) = shared.known.look(key, Instant::now())
-        {
-            let (schedule, key) = (Arc::clone(self), key.clone());
-            let step = async move {
-                let Some(shared) = &schedule.shared_pauses else { return Ok(()) };
-                let pause = shared.read(&schedule.backend, &key).await?;
-                let now = Instant::now();
-                if shared.known.heard(&look, now + pause) {
-                    schedule.paused_keys.pause(&key, now, now + pause.min(shared.longest));
-                }
-                Ok(())
-            };
-            shared.background.send(Box::pin(step), None, self.backend.can_fail());
-        }
     }
 }

@@ -1,0 +1,50 @@
+//! Tells the other processes of a fleet of pauses, and looks for theirs, behind the calls.
+
+use std::sync::Arc;
+
+use throttle_core::{Backend, Key};
+use tokio::time::Instant;
+
+use super::schedule::Schedule;
+
+impl<B: Backend> Schedule<B> {
+    /// No call of a key leaves before `until`, here and in the other processes of the fleet.
+    pub(super) fn pause(self: &Arc<Self>, key: &Key, now: Instant, until: Instant) {
+        self.paused_keys.pause(key, now, until);
+        if let Some(shared) = &self.shared_pauses
+            && let Some(telling) = shared.known.tell(key, now, until)
+        {
+            let (schedule, key) = (Arc::clone(self), key.clone());
+            let step = async move {
+                let Some(shared) = &schedule.shared_pauses else { return Ok(()) };
+                while let Some(until) = shared.known.untold(&telling) {
+                    if !shared.write(&schedule.backend, &key, until).await? {
+                        break;
+                    }
+                    shared.known.told(&telling, until);
+                }
+                Ok(())
+            };
+            shared.background.send(Box::pin(step), None, self.backend.can_fail());
+        }
+    }
+
+    /// Looks whether another process has heard of a pause, if it is time to.
+    pub(super) fn look_for_pauses(self: &Arc<Self>, key: &Key) {
+        if let Some(shared) = &self.shared_pauses
+            && let Some(look) = shared.known.look(key, Instant::now())
+        {
+            let (schedule, key) = (Arc::clone(self), key.clone());
+            let step = async move {
+                let Some(shared) = &schedule.shared_pauses else { return Ok(()) };
+                let pause = shared.read(&schedule.backend, &key).await?;
+                let now = Instant::now();
+                if shared.known.heard(&look, now + pause) {
+                    schedule.paused_keys.pause(&key, now, now + pause.min(shared.longest));
+                }
+                Ok(())
+            };
+            shared.background.send(Box::pin(step), None, self.backend.can_fail());
+        }
+    }
+}
