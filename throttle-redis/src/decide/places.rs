@@ -7,9 +7,9 @@ use parking_lot::Mutex;
 use throttle_core::{Policy, PolicyName, PolicySet};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
+use crate::link::Link;
 use crate::link::call_error::CallError;
 use crate::link::in_flight_limit::InFlightLimit;
-use crate::shared::Shared;
 
 /// The places of a set. Its parts for requests in other tiers share them, and so do sets that stand beside it.
 pub(crate) struct Places {
@@ -20,8 +20,8 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    fn new(shared: &Shared) -> Arc<Self> {
-        Arc::new(Self { waiting: Semaphore::new(shared.options.queue), room: shared.link.room_of_set() })
+    fn new(link: &Link, queue: usize) -> Arc<Self> {
+        Arc::new(Self { waiting: Semaphore::new(queue), room: link.room_of_set() })
     }
 
     /// # Errors
@@ -38,16 +38,17 @@ impl Places {
 pub(crate) struct SharedPlaces(Mutex<HashMap<Box<[PolicyName]>, Weak<Places>>>);
 
 impl SharedPlaces {
-    pub(crate) fn of(&self, shared: &Shared, set: &PolicySet) -> Arc<Places> {
+    /// Places for so many waiting decisions.
+    pub(crate) fn of(&self, link: &Link, queue: usize, set: &PolicySet) -> Arc<Places> {
         let names = set.policies().iter().map(|policy| policy.policy_name().clone()).collect();
         let mut places = self.0.lock();
         match places.get(&names).and_then(Weak::upgrade) {
             Some(known) if is_beside(set) => known,
             // A second set of these names has places of its own.
-            Some(_) => Places::new(shared),
+            Some(_) => Places::new(link, queue),
             None => {
                 places.retain(|_, places| places.strong_count() > 0);
-                let new = Places::new(shared);
+                let new = Places::new(link, queue);
                 places.insert(names, Arc::downgrade(&new));
                 new
             }

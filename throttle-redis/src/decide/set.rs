@@ -58,7 +58,7 @@ type Tiers = SmallVec<[u8; 8]>;
 
 impl RedisSet {
     pub(crate) fn new(shared: &Shared, set: PolicySet) -> Self {
-        let places = shared.places.of(shared, &set);
+        let places = shared.places.of(&shared.link, shared.options.queue, &set);
         Self::in_tiers(shared, set, Tiers::new(), places)
     }
 
@@ -151,7 +151,7 @@ impl RedisSet {
             let tiers = self.tiers.iter().copied().chain(std::iter::repeat(0));
             let single = |(policy, tier): (&Policy, u8)| {
                 let set = PolicySet::new(policy.clone())?;
-                let places = shared.places.of(shared, &set);
+                let places = shared.places.of(&shared.link, shared.options.queue, &set);
                 Ok::<_, ConfigError>(Arc::new(Self::in_tiers(shared, set, Tiers::from_slice(&[tier]), places)))
             };
             let singles = self.set.policies().iter().zip(tiers).map(single).collect::<Result<_, _>>();
