@@ -45,6 +45,7 @@ mod shared;
 mod steps;
 mod uses;
 mod warning;
+mod with_own;
 
 pub use body::ThrottleBody;
 #[cfg(feature = "rules")]

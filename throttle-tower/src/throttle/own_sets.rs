@@ -8,11 +8,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use smallvec::SmallVec;
-use throttle_core::{Algorithm, Backend, BackendError, BackendErrorKind, ConfigError, PolicySet};
+use throttle_core::{Algorithm, ConfigError, PolicySet};
 
-use super::announced::Announced;
-use super::build::make_share;
-use super::shared::Shared;
 use crate::lock::lock;
 use crate::log::Seldom;
 
@@ -24,61 +21,61 @@ const MOST_PASSED_OVER: usize = 8;
 /// Numbers of a request's own, by the places of their limits.
 pub(crate) type OwnNumbers = SmallVec<[(usize, Arc<Algorithm>); 1]>;
 
-pub(crate) struct OwnSets<B: Backend> {
-    sets: Mutex<Sets<B>>,
+pub(crate) struct OwnSets<T> {
+    sets: Mutex<Sets<T>>,
     /// What was logged of numbers that the backend refused.
-    refused: Seldom,
+    pub(super) refused: Seldom,
 }
 
 /// A table of fixed size. Where there is no room, it forgets a set that was not used since it was last passed over.
-struct Sets<B: Backend> {
+struct Sets<T> {
     /// What the layer decided by when these were made, if its parameters were replaced.
     in_force: Option<Arc<PolicySet>>,
     places: HashMap<Numbers, usize>,
-    slots: Vec<Slot<B>>,
+    slots: Vec<Slot<T>>,
     hand: usize,
 }
 
-type Numbers = SmallVec<[(usize, Algorithm); 1]>;
+pub(super) type Numbers = SmallVec<[(usize, Algorithm); 1]>;
 
-struct Slot<B: Backend> {
+struct Slot<T> {
     numbers: Numbers,
-    made: Making<B>,
+    made: Making<T>,
     used: bool,
 }
 
 /// Made by one of the requests that need it, while the others wait: it takes no longer than they would themselves.
-type Making<B> = Arc<OnceLock<Made<B>>>;
+pub(super) type Making<T> = Arc<OnceLock<Made<T>>>;
 
 /// The limits, or why the backend does not enforce them.
-type Made<B> = Result<Arc<Shared<B>>, Arc<ConfigError>>;
+pub(super) type Made<T> = Result<Arc<T>, Arc<ConfigError>>;
 
 /// Sets that are to be dropped without the lock.
-type Forgotten<B> = Vec<Slot<B>>;
+type Forgotten<T> = Vec<Slot<T>>;
 
-impl<B: Backend> Default for OwnSets<B> {
+impl<T> Default for OwnSets<T> {
     fn default() -> Self {
         Self { sets: Mutex::default(), refused: Seldom::default() }
     }
 }
 
-impl<B: Backend> Default for Sets<B> {
+impl<T> Default for Sets<T> {
     fn default() -> Self {
         Self { in_force: None, places: HashMap::new(), slots: Vec::new(), hand: 0 }
     }
 }
 
-impl<B: Backend> OwnSets<B> {
+impl<T> OwnSets<T> {
     /// The set of these numbers beside what is in force, which is made already or to be made by the caller.
-    fn of(&self, in_force: Option<&Arc<PolicySet>>, numbers: Numbers) -> Making<B> {
+    pub(super) fn of(&self, in_force: Option<&Arc<PolicySet>>, numbers: Numbers) -> Making<T> {
         let (making, forgotten) = lock(&self.sets).find_or_insert(in_force, numbers);
         drop(forgotten);
         making
     }
 }
 
-impl<B: Backend> Sets<B> {
-    fn find_or_insert(&mut self, in_force: Option<&Arc<PolicySet>>, numbers: Numbers) -> (Making<B>, Forgotten<B>) {
+impl<T> Sets<T> {
+    fn find_or_insert(&mut self, in_force: Option<&Arc<PolicySet>>, numbers: Numbers) -> (Making<T>, Forgotten<T>) {
         let mut forgotten = Vec::new();
         if !is_same(self.in_force.as_ref(), in_force) {
             forgotten = std::mem::replace(self, Self { in_force: in_force.cloned(), ..Self::default() }).slots;
@@ -120,54 +117,6 @@ fn is_same(then: Option<&Arc<PolicySet>>, now: Option<&Arc<PolicySet>>) -> bool 
         (Some(then), Some(now)) => Arc::ptr_eq(then, now),
         (then, now) => then.is_none() && now.is_none(),
     }
-}
-
-impl<B: Backend> Shared<B> {
-    /// The same limits with these numbers.
-    ///
-    /// # Errors
-    ///
-    /// If the backend does not enforce them. The request was not charged.
-    pub(super) fn with_own(&self, numbers: &OwnNumbers) -> Result<Arc<Self>, BackendError> {
-        let in_force = self.backend.in_force(&self.prepared);
-        let by_value = numbers.iter().map(|(place, numbers)| (*place, **numbers)).collect();
-        let making = self.own_sets.of(in_force.as_ref(), by_value);
-        let made = making.get_or_init(|| self.made_with(in_force.as_deref(), numbers).map(Arc::new).map_err(Arc::new));
-        made.clone().map_err(|error| {
-            self.own_sets.refused.warn(&format_args!(
-                "a lookup returned numbers that the backend refuses: {error}. Their requests are refused"
-            ));
-            refused(error)
-        })
-    }
-
-    /// The same limits with these numbers, for a look: nothing is kept of them.
-    ///
-    /// # Errors
-    ///
-    /// As [`with_own`](Self::with_own).
-    #[cfg(feature = "rules")]
-    pub(super) fn peeking_with_own(&self, numbers: &OwnNumbers) -> Result<Arc<Self>, BackendError> {
-        let in_force = self.backend.in_force(&self.prepared);
-        self.made_with(in_force.as_deref(), numbers).map(Arc::new).map_err(refused)
-    }
-
-    fn made_with(&self, in_force: Option<&PolicySet>, numbers: &OwnNumbers) -> Result<Self, ConfigError> {
-        let base = in_force.unwrap_or_else(|| B::set(&self.prepared)).clone();
-        let set = base.with_own(numbers.iter().map(|(place, numbers)| (*place, **numbers)))?;
-        let prepared = Arc::new(self.backend.prepare(set)?);
-        let announced = Announced::new(B::set(&prepared).policies(), self.announced.options.clone());
-        let mut own = Self { prepared, announced: Arc::new(announced), share: None, ..self.clone() };
-        if let Some(share) = &self.share {
-            own.options.local_store = Some(share.store().clone());
-        }
-        make_share(&mut own)?;
-        Ok(own)
-    }
-}
-
-fn refused(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> BackendError {
-    BackendError::new(BackendErrorKind::Protocol).uncharged().with_source(error)
 }
 
 #[cfg(test)]

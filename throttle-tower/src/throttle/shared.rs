@@ -32,7 +32,7 @@ pub(crate) struct Shared<B: Backend> {
     pub(super) announced: Arc<Announced>,
     pub(super) replaced: Arc<Replaced>,
     /// The same with numbers of customers' own.
-    pub(super) own_sets: Arc<OwnSets<B>>,
+    pub(super) own_sets: Arc<OwnSets<Self>>,
 }
 
 impl<B: Backend> Shared<B> {

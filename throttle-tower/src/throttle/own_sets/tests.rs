@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use http::{Request, Response, StatusCode};
 use throttle_core::backend::{Call, Receipt};
-use throttle_core::{Carry, Gcra, IntoAlgorithm, Key, ManualClock, MemoryBackend, Rate};
+use throttle_core::{Backend, Carry, Gcra, IntoAlgorithm, Key, ManualClock, MemoryBackend, Rate};
 use tower::{Layer, ServiceExt, service_fn};
 
+use super::super::shared::Shared;
 use super::*;
 use crate::plans::{Plans, Tier, plans};
 use crate::{Constant, Header, LimitReport, OnError, ThrottleLayer, all, any, limit};
@@ -463,7 +464,7 @@ async fn law_14_an_explanation_keeps_no_set_of_numbers() {
 fn law_12_a_set_is_found_among_few_places_and_the_forgotten_ones_are_dropped_by_the_caller() {
     let numbers =
         |count| -> Numbers { smallvec::smallvec![(0, Gcra::new(Rate::per_hour(count)).into_algorithm().unwrap())] };
-    let mut sets = Sets::<Memory>::default();
+    let mut sets = Sets::<Shared<Memory>>::default();
     for count in 1..=MOST_SETS as u64 {
         assert!(sets.find_or_insert(None, numbers(count)).1.is_empty());
     }
