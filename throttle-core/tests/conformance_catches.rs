@@ -5,6 +5,7 @@ mod support;
 use std::future::{Future, ready};
 use std::marker::PhantomData;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -12,8 +13,8 @@ use support::naive::{Naive, place};
 use throttle_core::backend::{Call, Receipt};
 use throttle_core::conformance::{self as kit, Harness, Sample};
 use throttle_core::{
-    Algorithm, AnyCharge, Backend, BackendError, Clock, ConfigError, Cost, Decision, Key, Policy, PolicyNode,
-    PolicySet, PolicyTree, Timestamp,
+    Algorithm, AnyCharge, Backend, BackendError, BackendErrorKind, Carry, Clock, ConfigError, Cost, Decision, Key,
+    KeyPart, Policy, PolicyNode, PolicySet, PolicyTree, Timestamp,
 };
 
 type Boxed<T> = Pin<Box<dyn Future<Output = Result<T, BackendError>> + Send>>;
@@ -43,6 +44,10 @@ trait Fault: Send + Sync + 'static {
     fn clone_of(naive: &Naive) -> Naive {
         naive.clone()
     }
+
+    fn prepare(_: &Naive, set: PolicySet) -> Result<PolicySet, ConfigError> {
+        Ok(set)
+    }
 }
 
 struct Broken<F>(Naive, PhantomData<F>);
@@ -59,7 +64,7 @@ impl<F: Fault> Backend for Broken<F> {
     type Done = Boxed<()>;
 
     fn prepare(&self, set: PolicySet) -> Result<PolicySet, ConfigError> {
-        Ok(set)
+        F::prepare(&self.0, set)
     }
 
     fn set(prepared: &PolicySet) -> &PolicySet {
@@ -187,6 +192,32 @@ catches! {
 }
 
 catches! {
+    /// A name that was ever in use stays in use.
+    NeverFreesNames {
+        fn prepare(naive: &Naive, set: PolicySet) -> Result<PolicySet, ConfigError> {
+            std::mem::forget(naive.names.register(set.clone())?);
+            Ok(set)
+        }
+    }
+    contract_a_name_stands_for_one_limit
+}
+
+catches! {
+    /// A limit can be replaced once, and not changed back.
+    NeverChangesBack {
+        fn prepare(naive: &Naive, set: PolicySet) -> Result<PolicySet, ConfigError> {
+            if naive.names.epoch() > 0 {
+                let rule = "a policy is replaced once";
+                return Err(ConfigError::new("policy", set.policies()[0].name(), rule));
+            }
+            std::mem::forget(naive.names.register(set.clone())?);
+            Ok(set)
+        }
+    }
+    law_08_traces_equal_the_model(gcra)
+}
+
+catches! {
     /// A clock in milliseconds.
     CoarseClock {
         fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
@@ -196,6 +227,19 @@ catches! {
     }
     law_02_retry_is_tight(gcra), law_02_retry_is_tight(calendar_month), law_04_reset_is_exact(sliding_window),
     law_02_waits_in_another_tier_are_tight(gcra), law_08_traces_equal_the_model(interval_bucket)
+}
+
+catches! {
+    /// Keys are forgotten a microsecond before they are as unused ones.
+    ExpiresAMicrosecondEarly {
+        fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
+            let soon = naive.clock.now() + Duration::from_micros(1);
+            naive.states.lock().unwrap().retain(|_, (algorithm, state)| algorithm.fresh_at(state) > soon);
+            honest(naive, set, calls)
+        }
+    }
+    law_04_reset_is_exact(fixed_window), law_09_denied_stay_denied(fixed_window),
+    law_09_denied_stay_denied(calendar_day), law_09_denied_stay_denied(calendar_week)
 }
 
 catches! {
@@ -307,6 +351,30 @@ catches! {
         }
     }
     law_06_racers_in_all_tiers_share_one_budget, law_08_tiers_equal_the_model(gcra),
+    law_08_tiers_of_composites_equal_the_model
+}
+
+/// The same policies, whose tiers keep what is used, whatever their rule.
+fn keeping(set: &PolicySet) -> PolicySet {
+    let keep = |policy: &Policy| {
+        let tiers = policy.tiers().map(|(name, tier)| (name, *tier.algorithm()));
+        if policy.is_tiered() { Policy::tiered(policy.name(), tiers, Carry::Keep).unwrap() } else { policy.clone() }
+    };
+    PolicySet::new(PolicyTree::All(set.policies().iter().map(|policy| keep(policy).into()).collect())).unwrap()
+}
+
+catches! {
+    /// A key that changes its tier keeps what it has used, whatever the policy's rule.
+    IgnoresTheCarryRule {
+        fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
+            honest(naive, &keeping(set), calls)
+        }
+
+        fn settle(naive: &Naive, set: &PolicySet, charge: &Receipt) {
+            honest_settle(naive, &keeping(set), charge);
+        }
+    }
+    law_08_tiers_equal_the_model(gcra), law_08_tiers_equal_the_model(sliding_log),
     law_08_tiers_of_composites_equal_the_model
 }
 
@@ -459,6 +527,18 @@ catches! {
 }
 
 catches! {
+    /// What was used beyond a charge of several units is not counted.
+    DebitsSingleUnits {
+        fn settle(naive: &Naive, set: &PolicySet, charge: &Receipt) {
+            if charge.items().iter().all(|item| item.actual() <= item.taken() || item.taken() == 1) {
+                honest_settle(naive, set, charge);
+            }
+        }
+    }
+    law_10_settle_corrects(fixed_window), law_10_debit_is_bounded(gcra), law_10_debit_is_bounded(sliding_window)
+}
+
+catches! {
     /// Units that were used beyond the charge are taken from a later window, too.
     DebitsTheFuture {
         fn settle(naive: &Naive, set: &PolicySet, charge: &Receipt) {
@@ -497,6 +577,65 @@ catches! {
                 Key::from(text.replace(|c: char| c.is_control(), "").as_str())
             };
             honest(naive, set, &of_keys(calls, |key| key.map(join)))
+        }
+    }
+    law_11_keys_are_injective
+}
+
+/// The texts of a key that has nothing else.
+fn texts(key: &Key) -> Option<Vec<&str>> {
+    let of = |part| if let KeyPart::Text(text) = part { Some(text) } else { None };
+    key.expose_parts().map(of).collect()
+}
+
+catches! {
+    /// The texts of a key are joined by a colon.
+    JoinsTexts {
+        fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
+            let join = |key: &Key| match texts(key) {
+                Some(texts) if texts.len() > 1 => Key::from(texts.join(":").as_str()),
+                _ => key.clone(),
+            };
+            honest(naive, set, &of_keys(calls, |key| key.map(join)))
+        }
+    }
+    law_11_keys_are_injective
+}
+
+catches! {
+    /// The texts of a key are joined by nothing, and their number is kept.
+    RunsTextsTogether {
+        fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
+            let join = |key: &Key| match texts(key) {
+                Some(texts) => Key::builder().number(texts.len() as u64).text(&texts.concat()).finish(),
+                None => key.clone(),
+            };
+            honest(naive, set, &of_keys(calls, |key| key.map(join)))
+        }
+    }
+    law_11_keys_are_injective
+}
+
+catches! {
+    /// Of a long key, only the beginning and the length count.
+    CutsLongKeys {
+        fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
+            let cut = |key: &Key| {
+                let bytes = key.expose_bytes();
+                Key::builder().bytes(&bytes[..bytes.len().min(60_000)]).number(bytes.len() as u64).finish()
+            };
+            honest(naive, set, &of_keys(calls, |key| key.map(cut)))
+        }
+    }
+    law_11_keys_are_injective
+}
+
+catches! {
+    /// Long keys are not remembered.
+    ForgetsLongKeys {
+        fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
+            let is_long = calls.iter().filter_map(Call::key).any(|key| key.expose_bytes().len() > 1_000);
+            if is_long { honest(&unused(naive), set, calls) } else { honest(naive, set, calls) }
         }
     }
     law_11_keys_are_injective
@@ -587,6 +726,43 @@ catches! {
             }
             let (naive, set) = (naive.clone(), set.clone());
             Box::pin(async move { Ok(honest(&naive, &set, &rest)) })
+        }
+    }
+    contract_dropped_futures_charge_at_most_once
+}
+
+/// Notes that a future was dropped before it answered.
+struct Unanswered(Option<&'static AtomicBool>);
+
+impl Unanswered {
+    fn is_answered(&mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Unanswered {
+    fn drop(&mut self) {
+        if let Some(noted) = self.0 {
+            noted.store(true, Ordering::SeqCst);
+        }
+    }
+}
+
+catches! {
+    /// A request takes the connection of one that was dropped, and fails.
+    FailsAfterADroppedFuture {
+        fn decide_later(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Boxed<Decision> {
+            static DROPPED: AtomicBool = AtomicBool::new(false);
+            let is_charging = calls.iter().any(|call| call.cost() > 0);
+            let (naive, set, calls) = (naive.clone(), set.clone(), calls.to_vec());
+            let mut unanswered = Unanswered(Some(&DROPPED));
+            Box::pin(async move {
+                unanswered.is_answered();
+                if is_charging && DROPPED.swap(false, Ordering::SeqCst) {
+                    return Err(BackendError::new(BackendErrorKind::Unavailable));
+                }
+                Ok(honest(&naive, &set, &calls))
+            })
         }
     }
     contract_dropped_futures_charge_at_most_once
