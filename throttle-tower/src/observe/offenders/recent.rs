@@ -68,9 +68,8 @@ impl Recent {
         }
     }
 
-    /// The keys with the highest counts, with their texts.
-    pub(super) fn list(&mut self, n: usize, now: Instant) -> Vec<(Refused, u64, Option<String>)> {
-        self.turn(now);
+    /// The keys with the highest counts, with their texts, after [`turn`](Self::turn).
+    pub(super) fn list(&self, n: usize) -> Vec<(Refused, u64, Option<String>)> {
         let minutes = [&self.running, &self.before];
         let mut tags: Vec<u64> = minutes.iter().flat_map(|minute| minute.listed.keys()).copied().collect();
         tags.sort_unstable();
@@ -163,7 +162,7 @@ mod tests {
         recent.name(7, KEY, None);
         assert!(!recent.add(7, None, 1), "no text is an answer, too");
         recent.name(8, Refused { policy: 1, digest: 1 }, Some("other".into()));
-        assert_eq!((recent.keys_listed(), recent.list(9, now)), (1, vec![(KEY, 3, None)]));
+        assert_eq!((recent.keys_listed(), recent.list(9)), (1, vec![(KEY, 3, None)]));
         assert!(!Recent::new(now, false).add(7, Some(KEY), 1));
     }
 
@@ -172,13 +171,13 @@ mod tests {
         let now = Instant::now();
         let mut recent = Recent::new(now, false);
         assert_eq!([recent.add(7, None, 1), recent.add(7, None, 1)], [true; 2]);
-        assert!(recent.list(9, now).is_empty());
+        assert!(recent.list(9).is_empty());
         recent.name(7, KEY, None);
         assert!(!recent.add(7, None, 1));
-        assert_eq!(recent.list(9, now), [(KEY, 3, None)]);
+        assert_eq!(recent.list(9), [(KEY, 3, None)]);
         recent.turn(now + Duration::from_secs(SECONDS));
         assert!(recent.add(7, None, 2), "a new minute");
-        assert_eq!(recent.list(9, now), [(KEY, 5, None)], "it is named in the minute before");
+        assert_eq!(recent.list(9), [(KEY, 5, None)], "it is named in the minute before");
     }
 
     #[test]
@@ -193,6 +192,17 @@ mod tests {
             recent.name(tag, KEY, None);
         }
         assert_eq!(recent.running.wanting, 0);
+    }
+
+    #[test]
+    fn a_minute_ends_sixty_seconds_after_the_one_before_however_late_that_is_seen() {
+        let start = Instant::now();
+        let after = |seconds| start + Duration::from_secs(seconds);
+        let mut recent = Recent::new(start, false);
+        for (seen, ends) in [(0, 60), (59, 60), (60, 120), (150, 180), (1_000, 1_020)] {
+            recent.turn(after(seen));
+            assert_eq!(recent.ends(), after(ends), "seen after {seen} s");
+        }
     }
 
     #[test]

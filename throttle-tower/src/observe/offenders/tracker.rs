@@ -258,7 +258,7 @@ impl Tracker {
             let mut recent = lock(&self.recent);
             self.turn(&mut recent, now);
             self.repeats.iter().for_each(|own| own.hand_over_all(&mut recent));
-            recent.list(n, now)
+            recent.list(n)
         };
         let offenders = counted.into_iter().filter_map(|(Refused { policy, digest }, refused, shown)| {
             let policy = policies.get(policy)?.policy_name().clone();
