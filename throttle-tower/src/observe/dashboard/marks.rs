@@ -102,6 +102,13 @@ mod tests {
         tags()
             .take(MOST - 1)
             .for_each(|(place, tag)| assert_eq!(marks.find(tag), Some(place), "{place} after another"));
+        let mut gone = vec![MOST - 1];
+        for removed in [4, 5, 6] {
+            marks.remove(removed);
+            gone.push(removed);
+            let left = tags().filter(|(place, _)| !gone.contains(place));
+            left.for_each(|(place, tag)| assert_eq!(marks.find(tag), Some(place), "{place} after {removed}"));
+        }
         marks.set(3, 9 << 56 | 1, 1, 0);
         assert_eq!((marks.find(3 << 56 | 4), marks.find(9 << 56 | 1)), (None, Some(3)), "replaced");
         (0..MOST).for_each(|place| marks.remove(place));

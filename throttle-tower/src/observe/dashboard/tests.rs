@@ -23,6 +23,7 @@ use super::board::Board;
 use super::rendered::Rendered;
 use super::shown::Shown;
 use crate::observe::offenders::tracker::Tracker;
+use crate::observe::per_thread::own_place::give_up_place;
 use crate::observe::{Observer, Offender};
 use crate::plans::Tier;
 use crate::throttle::{Event, Outcome};
@@ -226,8 +227,32 @@ async fn requests_are_counted_in_their_seconds_however_many_came_before() {
     }
 }
 
+/// The first request after a pause does not wait for its turn.
+#[tokio::test(start_paused = true)]
+async fn requests_after_a_burst_are_counted_in_their_second_also_if_nobody_reads_the_page_meanwhile() {
+    for limits in [LimitTree::from(per_key(1 << 20)), both()] {
+        let (throttle, page) = page_of(limits);
+        for burst in 0..5 {
+            for _ in 0..3_000 {
+                send(&throttle, "ada").await;
+            }
+            sleep(10 * SECOND).await;
+            send(&throttle, "ada").await;
+            sleep(SECOND).await;
+            let mut expected = [0; 11];
+            (expected[0], expected[10]) = (3_000, 1);
+            assert_eq!(admitted(&page).await[11 * burst..], expected);
+        }
+    }
+}
+
 fn both() -> LimitTree {
-    all((per_key(1 << 20), limit("total", Gcra::new(Rate::per_hour(1 << 20)).burst(1 << 20)).by(Constant)))
+    all((per_key(1 << 20), total()))
+}
+
+/// A limit of all keys together that nobody reaches.
+fn total() -> crate::Limit {
+    limit("total", Gcra::new(Rate::per_hour(1 << 20)).burst(1 << 20)).by(Constant)
 }
 
 /// A task that goes on to the next second is not needed for it.
@@ -309,7 +334,9 @@ fn tightest(data: &Value) -> Vec<(u64, u64)> {
 /// Most requests of a burst are not noted.
 #[tokio::test(start_paused = true)]
 async fn key_that_a_burst_uses_up_is_shown_with_nothing_left() {
-    for limits in [LimitTree::from(per_key(3_000)), all((per_key(3_000), Concurrency::new(9)))] {
+    for limits in
+        [LimitTree::from(per_key(3_000)), all((per_key(3_000), Concurrency::new(9))), all((per_key(3_000), total()))]
+    {
         let (throttle, page) = page_of(limits);
         for n in 0..3_000 {
             send(&throttle, "ada").await;
@@ -403,16 +430,57 @@ async fn page_and_offenders_of_its_layer_count_the_same_refusals() {
 
 #[tokio::test(start_paused = true)]
 async fn refusals_are_shown_at_once_however_many_there_are() {
-    let (throttle, page) = page_of(per_key(1));
-    for n in 0..1_000 {
-        send(&throttle, "ada").await;
-        send(&throttle, if n < 500 { "bob" } else { "a key of more than sixteen bytes" }).await;
+    for limits in [LimitTree::from(per_key(1)), all((per_key(1), total()))] {
+        let (throttle, page) = page_of(limits);
+        for n in 0..1_000 {
+            send(&throttle, "ada").await;
+            send(&throttle, if n < 500 { "bob" } else { "a key of more than sixteen bytes" }).await;
+        }
+        advance(SECOND).await;
+        let data = data(&page).await;
+        let refused: Vec<_> = data["offenders"].as_array().unwrap().iter().map(|key| key["refused"].clone()).collect();
+        assert_eq!(refused, [999, 499, 499]);
+        assert_eq!(data["outcomes"]["refused"], 1_997);
     }
-    advance(SECOND).await;
-    let data = data(&page).await;
-    let refused: Vec<_> = data["offenders"].as_array().unwrap().iter().map(|key| key["refused"].clone()).collect();
-    assert_eq!(refused, [999, 499, 499]);
-    assert_eq!(data["outcomes"]["refused"], 1_997);
+}
+
+/// Nothing of the list stays with keys that are as good as new.
+#[tokio::test(start_paused = true)]
+async fn a_key_with_much_left_is_shown_once_all_that_were_tighter_have_recovered() {
+    let (throttle, page) = ThrottleLayer::new(per_key(10)).unwrap().backend(tokio_memory()).unwrap().dashboard();
+    for n in 0..10 * 40 {
+        send(&throttle, &format!("tight-{}", n % 40)).await;
+    }
+    sleep(SECOND).await;
+    assert_eq!(tightest(&data(&page).await), [(0, 10); 10]);
+    sleep(3_600 * SECOND).await;
+    assert_eq!(tightest(&data(&page).await), []);
+    send(&throttle, "loose").await;
+    sleep(SECOND).await;
+    assert_eq!(tightest(&data(&page).await), [(9, 10)]);
+}
+
+#[test]
+fn requests_of_a_thread_without_a_place_of_its_own_are_shown_like_the_others() {
+    let work = || {
+        give_up_place();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        runtime.block_on(async {
+            for limits in [LimitTree::from(per_key(4)), all((per_key(4), total()))] {
+                let (throttle, page) = page_of(limits);
+                for _ in 0..300 {
+                    send(&throttle, "ada").await;
+                }
+                sleep(5 * SECOND).await;
+                send(&throttle, "ada").await;
+                sleep(SECOND).await;
+                let data = data(&page).await;
+                assert_eq!(data["requests"], json!({"admitted": [4, 0, 0, 0, 0, 0], "refused": [296, 0, 0, 0, 0, 1]}));
+                assert_eq!((data["offenders"][0]["refused"].as_u64(), tightest(&data)[0]), (Some(297), (0, 4)));
+            }
+        });
+    };
+    thread::spawn(work).join().unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -648,6 +716,20 @@ async fn events_come_once_a_second_with_the_data_and_end_after_a_while() {
         send(&throttle, &came.len().to_string()).await;
     }
     assert_eq!(came, (0..15).map(|n| (n, n)).collect::<Vec<_>>());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_was_slow_gets_one_event_and_waits_a_second_for_the_next() {
+    let (_throttle, page) = page_of(per_key(1));
+    let (_, _, mut body) = get(&page, "/events").await;
+    let mut came = Vec::new();
+    let started = Instant::now();
+    for pause in [0, 0, 10, 0, 0] {
+        advance(pause * SECOND + pause * SECOND / 20).await;
+        body.frame().await.unwrap().unwrap();
+        came.push(started.elapsed().as_millis() / 500);
+    }
+    assert_eq!(came, [0, 2, 23, 25, 27], "in half seconds");
 }
 
 /// A line break would end the event.

@@ -337,6 +337,19 @@ mod tests {
     }
 
     #[test]
+    fn half_of_a_limit_is_not_tight_whatever_numbers_the_key_has() {
+        let policy = Policy::new("only", Gcra::new(Rate::per_hour(10)).burst(10)).unwrap();
+        let only = Tightest::new(RandomState::new(), &[policy]);
+        assert_eq!([4, 5, 6].map(|left| only.is_tight_of_only(0, left)), [Some(true), Some(false), Some(false)]);
+        assert_eq!([4, 5, 6].map(|left| only.is_tight_of(10, left)), [true, false, false]);
+        assert_eq!([499, 500].map(|left| only.is_tight_of(1_000, left)), [true, false]);
+        (0..MOST).for_each(|n| note(&only, &n.to_string(), 2, 10));
+        assert_eq!([1, 2].map(|left| only.is_tight_of_only(0, left)), [Some(true), Some(false)], "it is full");
+        assert_eq!([1, 2].map(|left| only.is_tight_of(10, left)), [true, false], "it is full");
+        assert_eq!(tightest().is_tight_of_only(0, 0), None, "of several policies");
+    }
+
+    #[test]
     fn only_tighter_keys_than_the_loosest_enter_a_full_list() {
         let tightest = tightest();
         for n in 0..MOST {
@@ -368,6 +381,9 @@ mod tests {
         );
         assert!(tightest.is_noted(ada, 4, 1_000) && tightest.is_noted(ada, 2, 5_999));
         assert!(!tightest.is_noted(ada, 1, 1_000) && !tightest.is_noted(ada, 4, 6_000));
+        note_at(&tightest, "ada", 10, 10, 1_000);
+        assert!(!tightest.is_noted(ada, 4, 1_000), "it has recovered, and is a new one");
+        assert!(!tightest.is_wanted(tightest.units_of(0, 0).unwrap(), ada, 10));
     }
 
     #[test]
@@ -392,6 +408,20 @@ mod tests {
         assert_eq!(listed(&tightest), 1);
         tightest.clear(40_000);
         assert_eq!(listed(&tightest), 0);
+    }
+
+    #[test]
+    fn each_key_makes_room_when_it_has_recovered_itself() {
+        let tightest = tightest();
+        for n in 0..MOST as u64 {
+            let (key, reset_after) = (n.to_string(), 20_000 * (1 + n / 8));
+            let standing = Standing { left: 0, of: 1, reset_after };
+            tightest.note_standing(0, &(&*key).into(), tag(0, &key), &standing, 0);
+        }
+        for (now, left) in [(20_000, 24), (39_999, 24), (40_000, 16), (60_000, 8), (80_000, 0)] {
+            tightest.clear(now);
+            assert_eq!(listed(&tightest), left, "at {now}");
+        }
     }
 
     #[test]

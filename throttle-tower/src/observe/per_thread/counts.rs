@@ -125,6 +125,7 @@ fn add<const OWN: bool>(counter: &AtomicU64, units: u64) {
 #[cfg(test)]
 mod tests {
     use std::sync::Barrier;
+    use std::sync::atomic::AtomicUsize;
 
     use crate::observe::per_thread::own_place::OWN_PLACES;
 
@@ -135,10 +136,13 @@ mod tests {
         const THREADS: usize = 3 * OWN_PLACES;
         let (counts, all) = (Counts::new(3), Barrier::new(THREADS));
         for _ in 0..2 {
+            let owners = AtomicUsize::new(0);
             std::thread::scope(|scope| {
                 for _ in 0..THREADS {
                     scope.spawn(|| {
+                        owners.fetch_add(usize::from(counts.take_own().is_some()), Ordering::Relaxed);
                         all.wait();
+                        assert!(owners.load(Ordering::Relaxed) <= OWN_PLACES, "no two threads write the same place");
                         for _ in 0..1_000 {
                             (0..3).for_each(|row| match counts.take_own() {
                                 Some(rows) => rows.add(row, row + 1, 2),

@@ -130,7 +130,9 @@ mod tests {
         let take = |now| turns.taken(now, &PATIENT);
         (0..1_000).for_each(|_| take(1_000_000));
         assert!(turns.are_sparse());
+        assert_eq!(turns.last(), 1_000_000);
         take(2_000_000);
+        assert_eq!(turns.last(), 2_000_000);
         assert!(!turns.are_sparse(), "after a pause");
         (0..64).for_each(|_| take(2_000_000));
         assert!(!turns.are_sparse(), "the first of another burst");
@@ -144,6 +146,8 @@ mod tests {
         let taken = turns(&PATIENT, 1_000_000, 0);
         let gaps: Vec<u64> = taken.windows(2).skip(100).map(|pair| pair[1] - pair[0] - 1).collect();
         assert!(gaps.iter().all(|gap| *gap <= 2 * PATIENT.most), "{gaps:?}");
+        let bounds = [PATIENT.most / 2, PATIENT.most * 3 / 2];
+        assert!(gaps.iter().any(|gap| *gap < bounds[0]) && gaps.iter().any(|gap| *gap > bounds[1]), "they are alike");
         let mean = gaps.iter().sum::<u64>() / gaps.len() as u64;
         assert!((PATIENT.most - 1..=PATIENT.most + 1).contains(&mean), "{mean}");
         for phase in 0..16 {
