@@ -1,10 +1,19 @@
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::sync::Mutex;
+use std::thread;
+use std::time::Duration;
 
+use http::{Request, Response};
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit, with_local_recorder};
+use metrics_exporter_prometheus::PrometheusBuilder;
+use tower::{Layer, ServiceExt, service_fn};
 
 use super::handles::Handles;
 use super::shape::ShapeMetrics;
+use crate::observe::Correction;
+use crate::observe::per_thread::own_place::give_up_place;
+use crate::{Constant, Gcra, Header, Rate, ThrottleLayer, all, limit};
 
 /// What a recorder is told about each name: its kind with its unit and its help, and the kind of its series.
 #[derive(Default)]
@@ -81,4 +90,62 @@ fn each_metric_has_its_kind_its_unit_and_a_help_of_its_own() {
     helps.dedup();
     assert_eq!(helps.len(), 16, "{helps:?}");
     assert!(helps.iter().all(|help| help.ends_with('.')), "{helps:?}");
+}
+
+/// Without a runtime, each is reported at once.
+#[test]
+fn corrections_are_reported_also_by_a_thread_without_a_place_of_its_own() {
+    let reported = |has_place: bool| {
+        let recorder = PrometheusBuilder::new().build_recorder();
+        let limits = limit("p", Gcra::new(Rate::per_second(1))).by(Constant);
+        let layer = ThrottleLayer::new(limits).unwrap().metrics("api");
+        if !has_place {
+            give_up_place();
+        }
+        with_local_recorder(&recorder, || {
+            for correction in [Correction::Refunded(3), Correction::Charged(4), Correction::Short(5)] {
+                layer.observers().each(|observer| observer.corrected(0, correction));
+            }
+        });
+        let text = recorder.handle().render();
+        ["refunded", "charged", "settled_short"]
+            .map(|kind| value(&text, &format!(r#"throttle_units_total{{layer="api",policy="p",kind="{kind}"}}"#)))
+    };
+    for has_place in [true, false] {
+        let values = thread::scope(|scope| scope.spawn(|| reported(has_place)).join().unwrap());
+        assert_eq!(values, [3, 4, 5], "has a place: {has_place}");
+    }
+}
+
+/// Whichever place the policy has that refuses.
+#[test]
+fn refusals_of_each_policy_are_refusals_of_the_layer() {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let of = |name: &str, burst| limit(name, Gcra::new(Rate::per_day(burst))).by(Constant);
+    let by_key = limit("by-key", Gcra::new(Rate::per_day(2))).by(Header::new("x-key"));
+    let layer = ThrottleLayer::new(all([of("wide", 100), by_key, of("total", 5)])).unwrap().metrics("api");
+    let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(())));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    with_local_recorder(&recorder, || {
+        runtime.block_on(async {
+            for key in ["ada", "ada", "ada", "bob", "cyd", "dan", "eve", "eve"] {
+                let request = Request::get("/").header("x-key", key).body(()).unwrap();
+                layer.layer(inner).oneshot(request).await.unwrap();
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        });
+    });
+    let text = recorder.handle().render();
+    let requests = ["admitted", "refused"]
+        .map(|outcome| value(&text, &format!(r#"throttle_requests_total{{layer="api",outcome="{outcome}"}}"#)));
+    assert_eq!(requests, [5, 3]);
+    let binding = ["wide", "by-key", "total"]
+        .map(|policy| value(&text, &format!(r#"throttle_binding_total{{layer="api",policy="{policy}"}}"#)));
+    assert_eq!(binding, [0, 1, 2]);
+}
+
+/// What a series has counted.
+fn value(rendered: &str, series: &str) -> u64 {
+    let value = rendered.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+    value.unwrap_or_else(|| panic!("no {series} in {rendered}")).parse().unwrap()
 }
