@@ -481,6 +481,120 @@ async fn page_follows_limits_that_come_and_go_and_change() {
     assert!(!names(&page).await.0, "nothing is left that reports to it");
 }
 
+#[tokio::test]
+async fn offenders_are_kept_while_the_limits_have_the_same_names() {
+    let (layer, handle) = live(&only("1/day"), memory());
+    let layer = layer.track_offenders();
+    let offenders = || layer.offenders(9).into_iter().map(|one| one.refused).collect::<Vec<_>>();
+    assert_eq!((admitted(&layer, 3).await, offenders()), (1, vec![2]));
+    handle.replace(&only("2/day")).unwrap();
+    assert_eq!((admitted(&layer, 3).await, offenders()), (1, vec![4]));
+    handle.replace(&only("2/day").replace("\"all\"", "\"others\"")).unwrap();
+    assert_eq!((admitted(&layer, 3).await, offenders()), (2, vec![1]), "the others' places are those of other limits");
+}
+
+#[cfg(feature = "dashboard")]
+#[tokio::test(start_paused = true)]
+async fn page_goes_on_counting_unless_limits_of_requests_in_flight_have_other_names() {
+    async fn shown(page: &axum::Router) -> (u64, Vec<String>) {
+        sleep(Duration::from_secs(1)).await;
+        let request = http::Request::get("/data.json").body(axum::body::Body::empty()).unwrap();
+        let response = page.clone().oneshot(request).await.unwrap();
+        let body = axum::body::to_bytes(response.into_body(), 1 << 20).await.unwrap();
+        let data: serde_json::Value = serde_json::from_slice(&body).unwrap();
+        let permits = data["permits"].as_array().unwrap().iter();
+        let names = permits.map(|permits| permits["name"].as_str().unwrap().to_owned()).collect();
+        (data["outcomes"]["admitted"].as_u64().unwrap(), names)
+    }
+    let with_permits = |most: u64, name: &str| {
+        format!("{}[[concurrency]]\nname = \"{name}\"\nmost = {most}\n", file(&[limit("a", "9/day", "")]))
+    };
+    let (layer, handle) = live(&with_permits(2, "jobs"), memory());
+    let (layer, page) = layer.dashboard::<()>();
+    admitted(&layer, 2).await;
+    handle.replace(&with_permits(3, "jobs")).unwrap();
+    admitted(&layer, 1).await;
+    assert_eq!(shown(&page).await, (3, vec!["jobs".to_owned()]), "the board is the same");
+    handle.replace(&with_permits(3, "tasks")).unwrap();
+    admitted(&layer, 1).await;
+    assert_eq!(shown(&page).await, (1, vec!["tasks".to_owned()]), "another board");
+    handle.replace(&file(&[limit("a", "9/day", "")])).unwrap();
+    admitted(&layer, 1).await;
+    assert_eq!(shown(&page).await, (1, vec![]));
+}
+
+#[cfg(feature = "metrics")]
+#[tokio::test(start_paused = true)]
+async fn requests_in_queues_and_in_flight_count_on_in_the_gauges_of_the_next_limits() {
+    let text = |rate: &str, most: u64| {
+        let gcra = format!("gcra = {{ rate = \"{rate}/minute\", burst = 1 }}\nwait-up-to = \"1h\"");
+        let permits = format!("[[concurrency]]\nname = \"jobs\"\nmost = {most}");
+        format!("version = 1\n[[limit]]\nname = \"all\"\nby = \"constant\"\n{gcra}\n{permits}")
+    };
+    let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
+    // The tests' runtime has one thread.
+    let _installed = metrics::set_default_local_recorder(&recorder);
+    let gauge = |name: &str| {
+        let shown = recorder.handle().render();
+        let value = shown.lines().find_map(|line| line.strip_prefix(name)?.rsplit_once(' '));
+        value.unwrap_or_else(|| panic!("no {name} in {shown}")).1.to_owned()
+    };
+    let gauges = || [gauge("throttle_queued_requests{"), gauge("throttle_in_flight{")];
+    let store = MemoryBackend::builder().clock(TokioClock::new()).build();
+    let (layer, handle) = live(&text("1", 9), store);
+    let layer = layer.metrics("api");
+    let sending = || {
+        let layer = layer.clone();
+        tokio::spawn(async move {
+            let inner = service_fn(async |_: Request<()>| {
+                sleep(Duration::from_secs(3_600)).await;
+                Ok::<_, Infallible>(Response::new(()))
+            });
+            layer.layer(inner).oneshot(Request::new(())).await.unwrap();
+        })
+    };
+    let mut sent = vec![sending(), sending(), sending()];
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(gauges(), ["2", "1"]);
+    handle.replace(&text("2", 8)).unwrap();
+    sent.extend([sending(), sending()]);
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(gauges(), ["4", "1"]);
+    for sent in sent {
+        sent.await.unwrap();
+    }
+    assert_eq!(gauges(), ["0", "0"]);
+}
+
+#[cfg(feature = "tracing")]
+#[tokio::test(start_paused = true)]
+async fn events_of_limits_that_came_by_another_file_are_bounded_for_each_of_them() {
+    use tracing_subscriber::layer::{Context as Of, SubscriberExt};
+
+    struct Heard(Arc<AtomicU64>);
+
+    impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for Heard {
+        fn on_event(&self, event: &tracing::Event<'_>, _: Of<'_, S>) {
+            self.0.fetch_add(u64::from(event.metadata().target() == "throttle"), Ordering::Relaxed);
+        }
+    }
+
+    let heard = Arc::new(AtomicU64::new(0));
+    let _guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(Heard(Arc::clone(&heard))));
+    let by_path = |name: &str| limit(name, "1/day", &format!("match = {{ paths = [\"/{name}\"] }}"));
+    let (layer, handle) = live(&file(&[by_path("a")]), memory());
+    let layer = layer.traced();
+    handle.replace(&file(&["a", "b", "c", "d"].map(by_path))).unwrap();
+    heard.store(0, Ordering::Relaxed);
+    for _ in 0..30 {
+        for path in ["/a", "/b", "/c", "/d"] {
+            let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(())));
+            layer.layer(inner).oneshot(Request::get(path).body(()).unwrap()).await.unwrap();
+        }
+    }
+    assert_eq!(heard.load(Ordering::Relaxed), 4 * 10, "ten a second for each limit");
+}
+
 /// Two files in turn while requests run: each request is decided by one of them, and none gets more than the larger.
 #[test]
 fn law_05_no_request_is_decided_by_a_mixture_of_two_files() {
