@@ -312,6 +312,18 @@ mod tests {
     }
 
     #[test]
+    fn an_item_that_gives_units_back_keeps_the_others_as_taken_and_as_used() {
+        for (units, kept) in [(0, 10), (4, 6), (10, 0), (11, 0), (u64::MAX, 0)] {
+            let mut item = receipt(2, 10).actual(7).into_items().next().expect("of one policy");
+            let back = item.give_back(units);
+            assert_eq!((item.taken(), item.actual()), (kept, kept), "{units} of 10 are given back");
+            let [back] = back.items() else { panic!("of one policy") };
+            assert_eq!((back.taken(), back.actual(), back.policy()), (10, kept, 2), "{units} of 10 are given back");
+            assert_eq!(back.key(), item.key());
+        }
+    }
+
+    #[test]
     fn of_a_receipt_the_share_settles_what_it_decided_and_the_store_what_the_store_did() {
         let here = |policy, decided_by| {
             let mut receipt = receipt(policy, 1);

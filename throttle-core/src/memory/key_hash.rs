@@ -150,6 +150,11 @@ mod tests {
     }
 
     #[test]
+    fn attack_24_a_hasher_shows_nothing_of_its_secret() {
+        assert_eq!(format!("{:?}", KeyHasher::random()), "KeyHasher(secret)");
+    }
+
+    #[test]
     fn attack_24_no_key_has_the_same_number_in_two_processes() {
         let (one, other) = (KeyHasher::random(), KeyHasher::random());
         let keys = [Key::CONSTANT, 0.into(), 1.into(), "ada".into(), "x".repeat(15).into(), "x".repeat(300).into()];

@@ -266,3 +266,37 @@ impl PolicySet {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithm::Gcra;
+    use crate::rate::Rate;
+
+    fn policy(name: &str) -> PolicyTree {
+        Policy::new(name, Gcra::new(Rate::per_minute(5))).expect("a policy").into()
+    }
+
+    fn error(tree: PolicyTree) -> String {
+        PolicySet::new(tree).expect_err("no set").to_string()
+    }
+
+    #[test]
+    fn errors_of_compositions_say_what_is_wrong_and_what_to_do() {
+        let empty = "all or any is empty: it must have at least one member";
+        assert_eq!(error(PolicyTree::All(Vec::new())), empty);
+        assert_eq!(error(PolicyTree::Any(Vec::new(), AnyCharge::First)), empty);
+        assert_eq!(error(PolicyTree::All(vec![policy("a"), PolicyTree::All(Vec::new())])), empty, "inside another");
+        assert_eq!(
+            error(PolicyTree::All(vec![policy("b"), policy("a"), policy("b")])),
+            "policy name is \"b\" twice: each name may stand once in a set, because it tells the budgets apart; rename \
+             one of them"
+        );
+        let nested = |depth| (0..depth).fold(policy("a"), |tree, _| PolicyTree::All(vec![tree]));
+        assert!(PolicySet::new(nested(128)).is_ok());
+        assert_eq!(error(nested(129)), "nesting of limits is 129: all and any can be nested at most 128 deep");
+        let of = |count| PolicyTree::All((0..count).map(|n: u32| policy(&n.to_string())).collect());
+        assert!(PolicySet::new(of(1_023)).is_ok());
+        assert_eq!(error(of(1_024)), "number of policies is 1024: a set holds at most 1023");
+    }
+}

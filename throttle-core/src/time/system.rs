@@ -174,6 +174,11 @@ mod tests {
     }
 
     #[test]
+    fn a_clock_shows_its_name_and_no_time() {
+        assert_eq!(format!("{:?}", SystemClock::default()), "SystemClock");
+    }
+
+    #[test]
     fn all_instances_read_one_clock() {
         let (one, other) = (SystemClock::new(), SystemClock::default());
         assert!(std::ptr::eq(one.0, other.0));

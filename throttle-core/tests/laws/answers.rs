@@ -246,6 +246,13 @@ fn departures_are_scheduled_one_interval_apart_and_the_last_can_be_given_back() 
     assert_eq!(schedule.reset_after(now), micros(21), "others are scheduled behind it");
     schedule.give_back(now, second);
     assert_eq!(schedule.reset_after(now), micros(1), "both units are given back");
+    let mut last = schedule.reserve(now, Cost::at_least_one(2)).unwrap();
+    schedule.shorten(now, &mut last, 0);
+    assert_eq!((last.cost(), schedule.reset_after(now)), (2, micros(21)));
+    schedule.shorten(now, &mut last, 1);
+    assert_eq!((last.cost(), schedule.reset_after(now)), (1, micros(11)));
+    schedule.shorten(now, &mut last, 2);
+    assert_eq!((last.cost(), schedule.reset_after(now)), (0, micros(1)), "at most all of its units");
     schedule.reset();
     assert_eq!(schedule.reset_after(Timestamp::MIN), Duration::ZERO, "it has no time any more");
     assert!(schedule.reserve(Timestamp::EPOCH, Cost::ONE).unwrap().is_now(), "nor is it behind one");

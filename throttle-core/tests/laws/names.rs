@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use throttle_core::backend::Call;
+use throttle_core::backend::{Call, PolicyRegistry};
 use throttle_core::{
     Backend, BackendErrorKind, BoxBackend, Carry, Gcra, Key, LocalShare, ManualClock, MemoryBackend, Policy, PolicySet,
     PolicyTree, Rate, SlidingWindow,
@@ -91,6 +91,13 @@ fn a_unit_a_tier_and_a_rule_are_parameters() {
         let (_, existing) = text.split_once("with other parameters, ").unwrap();
         assert!(!existing.starts_with(&format!("{}, and a name", error.value())), "both are described alike: {text}");
     }
+    let [held, new] = [10, 20].map(window);
+    let registry = PolicyRegistry::default();
+    let in_use = registry.register(set(held.clone())).unwrap();
+    let error = registry.register(set(new.clone())).unwrap_err();
+    assert_eq!(error.value(), format!("{:?}", new.algorithm()), "what is new is shown in full, too");
+    assert!(error.to_string().contains(&format!("with other parameters, {:?}, and a name", held.algorithm())));
+    assert_eq!(format!("{in_use:?}"), format!("RegisteredSet {{ set: {:?}, .. }}", in_use.set()));
 }
 
 #[test]

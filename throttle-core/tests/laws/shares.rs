@@ -43,7 +43,9 @@ fn counted(spec: &Spec, share: &Algorithm) -> bool {
                 capacity.div_ceil(count).checked_mul(period).is_some_and(|micros| micros <= EXACT_MAX)
             }
             Spec::Buckets { buckets, .. } => {
-                period % buckets == 0 && capacity.checked_mul(period / buckets).is_some_and(|n| n <= EXACT_MAX)
+                capacity == count
+                    && period % buckets == 0
+                    && capacity.checked_mul(period / buckets).is_some_and(|n| n <= EXACT_MAX)
             }
             Spec::Fixed { .. } | Spec::Log { .. } | Spec::Calendar { .. } => capacity == count,
         }

@@ -223,6 +223,59 @@ fn law_09_ninth_own_numbers_in_a_shared_bucket_make_it_forget_nothing() {
     assert_eq!(desk.left(&tiers, 0), 999, "the first eight have drained there");
 }
 
+/// A key that gets a slot keeps for itself what its shared bucket has counted. Eight numbers are as many as a key can
+/// have, and other ones no longer wait, because no other key loses anything.
+#[test]
+fn law_09_a_key_that_gets_a_slot_waits_for_no_other_numbers() {
+    let desk = Desk::new();
+    let base = per_hour("p", &[1_000], Carry::Keep);
+    let own = |n: u64| desk.prepare(base.with_own(Gcra::new(Rate::new(n, seconds(3_600))).burst(n)).unwrap());
+    let own: Vec<MemorySet> = (1..=10).map(|n| own(10 * n)).collect();
+    for own in &own[..8] {
+        assert!(desk.ask(own, 0, 1).statuses()[0].is_overflow());
+    }
+    assert!(!desk.ask(&own[8], 0, 1).is_admitted(), "there are eight already");
+    desk.make_room();
+    for own in &own[8..] {
+        let decision = desk.ask(own, 0, 1);
+        assert!(decision.is_admitted() && !decision.statuses()[0].is_overflow());
+    }
+    assert_eq!(desk.left(&own[9], 0), 100 - 8 - 2, "all that was used stays used");
+}
+
+/// The bucket of own numbers has states of two, and those that were charged last recover first.
+#[test]
+fn law_09_a_key_that_gets_a_slot_in_a_tier_has_used_what_all_own_numbers_have_counted() {
+    let desk = Desk::new();
+    let tier = [("t0", Gcra::new(Rate::per_second(100)))];
+    let base = Policy::tiered("p", tier, Carry::Keep).unwrap();
+    let (tiers, slow) =
+        (desk.prepare(base.clone()), desk.prepare(base.with_own(Gcra::new(Rate::per_day(50))).unwrap()));
+    let quick = desk.prepare(base.with_own(Gcra::new(Rate::per_second(30))).unwrap());
+    assert!(desk.ask(&slow, 0, 20).is_admitted() && desk.ask(&quick, 0, 5).is_admitted());
+    assert_eq!(desk.left(&slow, 0), 25);
+    desk.clock.advance(seconds(10));
+    desk.make_room();
+    let decision = desk.ask(&tiers, 0, 1);
+    assert!(decision.is_admitted() && !decision.statuses()[0].is_overflow());
+    assert_eq!(desk.left(&slow, 0), 24);
+    assert!(!desk.ask(&slow, 0, 26).is_admitted());
+}
+
+/// What is owed beyond a charge belongs to the instant of the charge, and leaves the window with it.
+#[test]
+fn law_10_a_settlement_of_more_in_a_shared_bucket_counts_at_the_instant_of_the_charge() {
+    let desk = Desk::new();
+    let base = Policy::tiered("p", [("t0", SlidingLog::new(Rate::per_hour(20)))], Carry::Keep).unwrap();
+    let own = desk.prepare(base.with_own(SlidingLog::new(Rate::per_hour(10))).unwrap());
+    let receipt = desk.charge(&own, 0, 2);
+    desk.clock.advance(seconds(1_800));
+    desk.backend.settle_now(&own, receipt.actual(2 + 3));
+    assert_eq!(desk.left(&own, 0), 5);
+    desk.clock.advance(seconds(1_800));
+    assert_eq!(desk.left(&own, 0), 10, "the charge is an hour old");
+}
+
 /// The bucket of own numbers was forgotten, or holds others that count nothing any more, while those of the tiers
 /// count.
 #[test]
