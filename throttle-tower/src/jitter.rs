@@ -21,7 +21,7 @@ pub(crate) fn lengthen(wait_us: u64, percent: u8, random: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::lengthen;
+    use super::*;
 
     #[test]
     fn wait_is_lengthened_by_at_most_the_percentage() {
@@ -30,5 +30,13 @@ mod tests {
         assert_eq!(lengthen(1_000, 20, u64::MAX / 2), 1_099);
         assert_eq!(lengthen(1_000, 20, u64::MAX), 1_199);
         assert_eq!(lengthen(u64::MAX, 100, u64::MAX), u64::MAX);
+    }
+
+    #[test]
+    fn wait_within_a_bound_is_at_most_as_long() {
+        let longest = |most| (0..1_000).map(|_| within(most)).max().unwrap();
+        assert_eq!(longest(Duration::ZERO), Duration::ZERO);
+        let micro = Duration::from_micros(1);
+        assert_eq!([longest(micro), longest(3 * micro)], [micro, 3 * micro], "the bound itself is possible");
     }
 }

@@ -106,4 +106,9 @@ mod tests {
             assert!(error.to_string().starts_with(&said), "{error}");
         }
     }
+
+    #[test]
+    fn explanation_calls_it_as_the_program_writes_it() {
+        assert_eq!(Route::grpc(["/a.S/One"]).describe(), "Route::grpc");
+    }
 }

@@ -168,4 +168,34 @@ mod tests {
         };
         assert_eq!(read_text(text, LayerSettings::read), (expected, String::new()));
     }
+
+    /// The option, the file's former word and its new one, and what comes of it.
+    #[test]
+    fn option_follows_the_file_unless_the_program_has_set_it() {
+        let settings = |percent: Option<u8>| LayerSettings {
+            retry_jitter: percent,
+            max_waiting: percent.map(usize::from),
+            report_in_response: percent.map(|percent| percent > 0),
+            grpc_refusals: percent.map(|percent| percent == 0),
+            ..LayerSettings::default()
+        };
+        for (option, former, new, percent, most, reports) in [
+            (20, Some(20), Some(40), 40, 40, true),
+            (20, Some(20), None, 0, 10_000, false),
+            (20, Some(20), Some(0), 0, 0, false),
+            (50, Some(20), Some(40), 50, 50, true),
+            (1, Some(1), Some(2), 2, 2, true),
+            (0, Some(20), Some(40), 0, 0, false),
+        ] {
+            let (mut options, mut responses) = (Options::default(), ResponseOptions::default());
+            options.jitter = Jitter::new(option);
+            options.max_waiting = usize::from(option);
+            options.grpc_refusals = option == 0;
+            responses.report_in_response = option > 0;
+            settings(new).replace(&settings(former), &mut options, &mut responses);
+            let jitter = options.jitter.as_ref().map_or(0, Jitter::percent);
+            let shown = (jitter, options.max_waiting, responses.report_in_response, options.grpc_refusals);
+            assert_eq!(shown, (percent, most, reports, !reports), "{option}: {former:?}, then {new:?}");
+        }
+    }
 }

@@ -157,7 +157,6 @@ pub(super) fn report(section: &Section<'_>, error: &ConfigError) {
         "unknown" => "unknown",
         "tier" | "tiers" | "carry" => "tiers",
         "cache" => "cache",
-        "lookups" => "lookups",
         _ => "",
     };
     let message = match error.field() {

@@ -151,15 +151,19 @@ impl Watching {
 
 /// Waits until nothing has changed for a while.
 fn is_stopped_before_quiet(signals: &Receiver<Signal>) -> bool {
+    is_stopped(signals, QUIET, LONGEST_WRITE)
+}
+
+/// Waits until there was no change for as long as `quiet`, but no longer than `longest`, or until the watch is stopped.
+fn is_stopped(signals: &Receiver<Signal>, quiet: Duration, longest: Duration) -> bool {
     let begun = Instant::now();
-    while begun.elapsed() < LONGEST_WRITE {
-        match signals.recv_timeout(QUIET) {
-            Ok(Signal::Look) => {}
+    loop {
+        match signals.recv_timeout(quiet) {
+            Ok(Signal::Look) if begun.elapsed() < longest => {}
+            Ok(Signal::Look) | Err(RecvTimeoutError::Timeout) => return false,
             Ok(Signal::Stop) | Err(RecvTimeoutError::Disconnected) => return true,
-            Err(RecvTimeoutError::Timeout) => return false,
         }
     }
-    false
 }
 
 /// The folders in which the file can be exchanged: the one that the program names, and the one that it is a link to.
@@ -216,5 +220,126 @@ fn may_change(event: &Event) -> bool {
         EventKind::Access(AccessKind::Close(AccessMode::Write)) => true,
         EventKind::Access(_) => false,
         _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use notify::event::{CreateKind, Flag, ModifyKind, RemoveKind, RenameMode};
+    use throttle_core::MemoryBackend;
+
+    use super::*;
+    use crate::rules::Registry;
+
+    /// A folder of this name that is empty and is removed with its files.
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("throttle-watching-{name}-{}", std::process::id()));
+            let _ = fs::remove_dir_all(&path);
+            fs::create_dir_all(&path).unwrap();
+            Self(path.canonicalize().unwrap())
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    /// It may have been in the middle of being written, so it is not reported at once. One that is right is not waited
+    /// for.
+    #[test]
+    fn file_with_mistakes_is_left_alone_if_the_watch_ends_before_its_second_look() {
+        let folder = Folder::new("second-look");
+        let path = folder.0.join("throttle.toml");
+        let former = "version = 1\nlimit = []";
+        for (text, is_over, revision) in
+            [("version = 1\nlimit = [", true, 1), ("version = 1\nlimit = []\nlayer.max-waiting = 7", false, 2)]
+        {
+            fs::write(&path, former).unwrap();
+            let rules = Rules::from_path(&path, Registry::new()).unwrap();
+            let (_layer, handle) = rules.layer(MemoryBackend::new()).unwrap();
+            let folders = Folders { path: path.clone(), watcher: None, watched: BTreeSet::new() };
+            let seen = Seen::Text(former.to_owned());
+            let mut watching = Watching { handle: handle.clone(), path: path.clone(), seen, folders };
+            let (sender, signals) = mpsc::channel();
+            sender.send(Signal::Stop).unwrap();
+            assert!(!watching.look(&signals), "it says what it said");
+            fs::write(&path, text).unwrap();
+            assert_eq!(watching.look(&signals), is_over, "{text}");
+            assert_eq!((handle.status().revision, handle.status().failing_since), (revision, None), "{text}");
+            assert_eq!(signals.try_recv().is_ok(), !is_over, "it is asked before the second look alone");
+        }
+    }
+
+    #[test]
+    fn file_that_is_written_all_the_time_is_read_at_last() {
+        let (sender, signals) = mpsc::channel();
+        (0..3).for_each(|_| sender.send(Signal::Look).unwrap());
+        assert!(!is_stopped(&signals, QUIET, Duration::ZERO));
+        assert_eq!(signals.try_iter().count(), 2, "it was not waited for quiet");
+        sender.send(Signal::Look).unwrap();
+        sender.send(Signal::Stop).unwrap();
+        assert!(is_stopped(&signals, QUIET, LONGEST_WRITE), "behind a change, too");
+        drop(sender);
+        assert!(is_stopped(&signals, QUIET, LONGEST_WRITE), "nobody is left to say anything");
+    }
+
+    #[test]
+    fn both_folders_of_a_link_are_watched_from_the_start() {
+        let (folder, elsewhere) = (Folder::new("here"), Folder::new("there"));
+        let (path, target) = (folder.0.join("throttle.toml"), elsewhere.0.join("throttle.toml"));
+        fs::write(&target, "").unwrap();
+        std::os::unix::fs::symlink(&target, &path).unwrap();
+        let mut folders = Folders::new(path.clone(), mpsc::channel().0);
+        assert_eq!(folders.watched, BTreeSet::from([folder.0.clone(), elsewhere.0.clone()]));
+        assert_eq!(folders.longest_pause(), POLL);
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, "").unwrap();
+        folders.renew();
+        assert_eq!(folders.watched, BTreeSet::from([folder.0.clone()]), "it leads nowhere any more");
+    }
+
+    #[test]
+    fn file_in_a_folder_that_cannot_be_watched_is_looked_at_more_often() {
+        let folder = Folder::new("gone");
+        let folders = Folders::new(folder.0.join("gone/throttle.toml"), mpsc::channel().0);
+        assert_eq!((folders.watched.len(), folders.longest_pause()), (0, POLL_ONLY));
+        let none_left = Folders { watcher: None, ..folders };
+        assert_eq!(none_left.longest_pause(), POLL_ONLY);
+    }
+
+    #[test]
+    fn only_what_may_change_a_file_is_a_reason_to_look() {
+        let is_reason = |kind| may_change(&Event::new(kind));
+        for kind in [
+            EventKind::Any,
+            EventKind::Other,
+            EventKind::Create(CreateKind::File),
+            EventKind::Modify(ModifyKind::Name(RenameMode::To)),
+            EventKind::Remove(RemoveKind::File),
+            EventKind::Access(AccessKind::Close(AccessMode::Write)),
+        ] {
+            assert!(is_reason(kind), "{kind:?}");
+        }
+        for kind in [
+            AccessKind::Any,
+            AccessKind::Read,
+            AccessKind::Open(AccessMode::Write),
+            AccessKind::Close(AccessMode::Read),
+        ] {
+            assert!(!is_reason(EventKind::Access(kind)), "{kind:?}");
+        }
+        assert!(may_change(&Event::new(EventKind::Other).set_flag(Flag::Rescan)), "events were lost");
+    }
+
+    #[test]
+    fn debug_output_of_a_watch_is_its_name() {
+        assert_eq!(format!("{:?}", Watch(mpsc::channel().0)), "Watch");
     }
 }

@@ -323,4 +323,23 @@ mod tests {
         };
         assert_eq!(format!("{refusal:?}"), "Refusal { reason: NoPermit([]), status: 418, .. }");
     }
+
+    #[test]
+    fn response_for_clients_of_openai_is_json_that_no_cache_stores() {
+        let (parts, ()) = http::Request::new(()).into_parts();
+        let name = [PolicyName::new("a").unwrap()];
+        for (reason, status, kind) in [
+            (Reason::NoPermit(&name), StatusCode::SERVICE_UNAVAILABLE, "server_error"),
+            (Reason::Store(BackendErrorKind::Timeout, &[]), StatusCode::SERVICE_UNAVAILABLE, "server_error"),
+            (Reason::MissingKey(&name[0]), StatusCode::UNAUTHORIZED, "invalid_request_error"),
+        ] {
+            let refusal = Refusal { reason, status, parts: &parts, grpc_refusals: true, extra: 0 };
+            let response = refusal.openai_response();
+            assert_eq!(response.status(), status);
+            assert_eq!(response.headers()["content-type"], "application/json");
+            assert_eq!(response.headers()["cache-control"], "no-store");
+            let body: serde_json::Value = serde_json::from_slice(response.body()).unwrap();
+            assert_eq!(body["error"]["type"], kind);
+        }
+    }
 }

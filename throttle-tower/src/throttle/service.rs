@@ -86,3 +86,18 @@ impl<S: fmt::Debug, B: Backend> fmt::Debug for Throttle<S, B> {
         f.debug_struct("Throttle").field("inner", &self.inner).field("policies", &policies).finish()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use throttle_core::{Gcra, Rate};
+    use tower::Layer;
+
+    use crate::{Constant, ThrottleLayer, limit};
+
+    #[test]
+    fn debug_output_has_the_inner_service_and_the_policies() {
+        let layer = ThrottleLayer::new(limit("per-ip", Gcra::new(Rate::per_second(1))).by(Constant)).unwrap();
+        let shown = format!("{:?}", layer.layer("the site"));
+        assert!(shown.starts_with("Throttle { inner: \"the site\", policies: [Policy { name: "), "{shown}");
+    }
+}

@@ -147,6 +147,9 @@ mod tests {
     fn milliseconds_are_read() {
         assert_eq!(millis(b"250"), Some(Duration::from_millis(250)));
         assert_eq!(millis(b" 0.5 "), Some(Duration::from_micros(500)));
+        for (text, nanos) in [("0.000001", 1), ("0.0000005", 1), ("0.0000011", 2), ("7.00000000001", 7_000_001)] {
+            assert_eq!(millis(text.as_bytes()), Some(Duration::from_nanos(nanos)), "{text}: rounded up");
+        }
         for text in ["", ".", "-1", "1e3", "soon"] {
             assert_eq!(millis(text.as_bytes()), None, "{text:?}");
         }

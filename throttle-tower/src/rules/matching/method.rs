@@ -90,4 +90,12 @@ mod tests {
         assert_eq!(parse("Get").unwrap_err(), "methods are written in upper case; write \"GET\"");
         assert_eq!(parse("GET ").unwrap_err(), "it is not a method, as in \"POST\"");
     }
+
+    /// Two other letters that only look like swapped ones are a method of the program's own.
+    #[test]
+    fn only_neighbours_that_were_swapped_are_a_slip_of_the_pen() {
+        for other in ["PXOT", "PSXT", "XTE", "GTX"] {
+            assert!(parse(other).is_ok(), "{other}");
+        }
+    }
 }

@@ -90,6 +90,24 @@ async fn request_is_explained_and_its_key_reset() {
 }
 
 #[tokio::test]
+async fn each_of_several_limits_is_shown_and_reset_by_its_name() {
+    let limit = |name: &str| format!("[[limit]]\nname = \"{name}\"\nby = \"constant\"\ngcra = {{ rate = \"3/h\" }}\n");
+    let file = format!("version = 1\n{}{}", limit("first"), limit("second"));
+    let (layer, handle) = Rules::from_str("f", &file, Registry::new()).unwrap().layer(memory()).unwrap();
+    let service = layer.layer(service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(()))));
+    service.oneshot(Request::new(())).await.unwrap();
+    for (reset, left) in [("second", [2, 3]), ("first", [3, 3])] {
+        let answered = answer(&handle, "DELETE", &about(reset), "").await;
+        assert_eq!(answered, (StatusCode::OK, json!({"reset": true})), "{reset}");
+        for (name, left) in ["first", "second"].into_iter().zip(left) {
+            let (status, shown) = answer(&handle, "GET", &about(name), "").await;
+            assert_eq!((status, &shown["name"], &shown["left"]), (StatusCode::OK, &json!(name), &json!(left)));
+        }
+    }
+    assert_eq!(answer(&handle, "DELETE", &about("third"), "").await.0, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
 async fn what_cannot_be_read_is_answered_with_what_to_write() {
     let (_layer, handle) = live();
     for (body, expected) in [

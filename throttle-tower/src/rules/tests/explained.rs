@@ -187,6 +187,26 @@ async fn lookup_of_a_file_may_answer_with_numbers_of_the_identitys_own() {
 }
 
 #[tokio::test]
+async fn budget_of_all_requests_without_a_key_is_told() {
+    let file = "version = 1\n[[limit]]\nname = \"own\"\nby = \"api-key\"\nfixed-window = { rate = \"1/minute\" }";
+    let rules = Rules::from_str("f", file, registry()).unwrap();
+    let clock = ManualClock::default();
+    let (layer, handle) = rules.layer(MemoryBackend::builder().clock(clock).build()).unwrap();
+    let keyless = Sent { key: None, ..POST };
+    let own = "limit \"own\" by \"api-key\"";
+    let unused = format!("admitted\n{own}: admits: 1 of 1 left, costs 1, shared by all requests without a key");
+    assert_eq!(explain(&handle, keyless).await.to_string(), unused);
+    assert_eq!(send(&layer, keyless).await, StatusCode::OK);
+    let used = format!(
+        "refused, admitted in 60s\n{own}: refuses: 0 of 1 left, costs 1, shared by all requests without a key, \
+         admits it in 60s, all left again in 60s"
+    );
+    assert_eq!(explain(&handle, keyless).await.to_string(), used);
+    let keyed = format!("admitted\n{own}: admits: 1 of 1 left, costs 1");
+    assert_eq!(explain(&handle, POST).await.to_string(), keyed, "a budget of its own");
+}
+
+#[tokio::test]
 async fn refusal_is_explained_with_when_it_ends() {
     let (layer, handle, clock) = live();
     assert_eq!([send(&layer, POST).await, send(&layer, POST).await], [StatusCode::OK; 2]);
@@ -218,6 +238,28 @@ async fn refusal_for_requests_in_flight_ends_at_no_known_time() {
     let exports = "limit \"exports\" by \"constant\": refuses: 0 of 1 left, costs 1";
     assert!(explained.to_string().ends_with(exports), "{explained}");
     assert_eq!((explained.is_admitted, explained.retry_after), (false, None));
+}
+
+#[tokio::test]
+async fn limit_that_was_lowered_below_the_requests_in_flight_has_none_left() {
+    let most = |most: u64| FILE.replace("most = 1", &format!("most = {most}"));
+    let (layer, handle, _clock) = live();
+    handle.replace(&most(3)).unwrap();
+    let export = Sent { method: "GET", path: "/exports/1", key: Some("pro1"), ..POST };
+    let inner = service_fn(async |_: Request<()>| std::future::pending::<Result<Response<()>, Infallible>>().await);
+    let mut served = [(); 3].map(|()| Box::pin(layer.layer(inner).oneshot(request(export))));
+    for served in &mut served {
+        assert!(served.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    }
+    let left = async || {
+        let exports = explain(&handle, export).await.limits.pop().unwrap();
+        (exports.verdict, exports.left.map(|left| (left.units, left.of, left.retry_after)))
+    };
+    assert_eq!(left().await, (Verdict::Refuses, Some((0, 3, None))));
+    handle.replace(&most(1)).unwrap();
+    assert_eq!(left().await, (Verdict::Refuses, Some((0, 1, None))), "three of one are taken");
+    drop(served);
+    assert_eq!(left().await, (Verdict::Admits, Some((1, 1, Some(Duration::ZERO)))));
 }
 
 #[tokio::test]

@@ -140,6 +140,25 @@ async fn backend_that_refuses_keeps_the_former_rules_in_all_layers() {
     assert_eq!((admitted(&own, 9).await, admitted(&other, 9).await), (3, 1), "of both limits, none is in force");
 }
 
+/// The first has its new numbers on its store already when the second cannot have them.
+#[tokio::test]
+async fn layer_that_could_be_replaced_stays_as_it_was_if_another_could_not() {
+    let (first, handle) = live(&only("3/day"), memory());
+    let store = memory();
+    let (other, other_handle) = live(&file(&[limit("other", "1/day", "")]), store.clone());
+    let second = first.clone().backend(store).unwrap();
+    let both = file(&[limit("all", "9/day", ""), limit("other", "2/day", "")]);
+    for _ in 0..2 {
+        let error = handle.replace(&both).unwrap_err();
+        assert!(error.to_string().contains("another limit in use on this store has the same name"), "{error}");
+    }
+    assert_eq!(header(&send(&first).await, "ratelimit-policy"), "\"all\";q=3;w=86400");
+    assert_eq!((admitted(&first, 9).await, admitted(&second, 9).await, admitted(&other, 9).await), (2, 3, 1));
+    drop((other, other_handle));
+    handle.replace(&both).unwrap();
+    assert_eq!((admitted(&first, 9).await, admitted(&second, 9).await), (2, 1), "what was used stays used");
+}
+
 /// A layer of the program's own, with a limit of the same name.
 fn nine_a_day(store: &Memory) -> Result<ThrottleLayer<Memory>, ConfigError> {
     ThrottleLayer::new(crate::limit("all", SlidingLog::new(Rate::per_day(9))).by(Constant))?.backend(store.clone())
@@ -446,6 +465,22 @@ async fn observers_follow_limits_that_come_and_go() {
     assert_eq!(offenders().count(), 0, "the places are those of other limits");
     drop(page);
     handle.replace(&many("2/day")).unwrap();
+}
+
+/// They are of limits that count, which stand where they stood.
+#[cfg(feature = "offenders")]
+#[tokio::test]
+async fn offenders_stay_while_only_limits_on_requests_in_flight_change() {
+    let with = |jobs: &str| format!("{}{jobs}", file(&[limit("a", "1/day", "")]));
+    let (layer, handle) = live(&with(""), memory());
+    let layer = layer.track_offenders();
+    assert_eq!(admitted(&layer, 4).await, 1);
+    for jobs in ["[[concurrency]]\nname = \"jobs\"\nmost = 9", "[[concurrency]]\nname = \"tasks\"\nmost = 9", ""] {
+        handle.replace(&with(jobs)).unwrap();
+        let offenders: Vec<_> =
+            layer.offenders(9).into_iter().map(|one| (one.policy.to_string(), one.refused)).collect();
+        assert_eq!(offenders, [("a".to_owned(), 3)], "{jobs}");
+    }
 }
 
 #[cfg(feature = "dashboard")]

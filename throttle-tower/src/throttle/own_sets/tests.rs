@@ -10,7 +10,7 @@ use tower::{Layer, ServiceExt, service_fn};
 use super::super::shared::Shared;
 use super::*;
 use crate::plans::{Plans, Tier, plans};
-use crate::{Constant, Header, LimitReport, OnError, ThrottleLayer, all, any, limit};
+use crate::{Constant, Header, LimitReport, OnError, Outcome, ThrottleLayer, all, any, limit};
 
 type Answer = Result<Option<Tier>, Infallible>;
 
@@ -398,9 +398,20 @@ async fn numbers_that_the_backend_refuses_are_refused_whatever_happens_when_the_
         let all = limit("all", Gcra::new(Rate::per_hour(1_000))).by(Constant).on_error(rule);
         let layer = ThrottleLayer::new(crate::all((all, plan))).unwrap();
         let layer = layer.backend(Refusing(memory(), Arc::default())).unwrap();
+        let heard: Arc<Mutex<Vec<String>>> = Arc::default();
+        let layer = layer.on_decision({
+            let heard = Arc::clone(&heard);
+            move |event| {
+                if let Outcome::FailedClosed(error) = event.outcome {
+                    lock(&heard).push(error.to_string());
+                }
+            }
+        });
         for _ in 0..3 {
             assert_eq!(send(&layer, "ada").await.status(), StatusCode::SERVICE_UNAVAILABLE, "{rule:?}");
         }
+        let heard = std::mem::take(&mut *lock(&heard));
+        assert!(heard.len() == 3 && heard.iter().all(|error| error.ends_with("; nothing was charged")), "{heard:?}");
         rows.set("ada", Row::Own(20, 20));
         forget().await;
         assert_eq!(admitted(&layer, "ada").await, 20, "{rule:?}");
