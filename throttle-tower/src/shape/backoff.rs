@@ -174,4 +174,16 @@ mod tests {
         let until = backoff.refused(&Key::CONSTANT, [now; 2], LONGEST * 9, |length| length.min(LONGEST));
         assert_eq!(until, now + LONGEST);
     }
+
+    /// Of many keys, not each response looks through all of them.
+    #[tokio::test(start_paused = true)]
+    async fn shape_forgotten_refusals_are_removed_once_a_minute() {
+        let (backoff, start) = (Backoff::default(), Instant::now());
+        let counts = [0, 60, 100, 121].map(|second| {
+            let now = start + Duration::from_secs(second);
+            refused(&backoff, &Key::from(second), now, now);
+            backoff.count.load(Ordering::Acquire)
+        });
+        assert_eq!(counts, [1, 2, 3, 2]);
+    }
 }

@@ -516,4 +516,73 @@ mod tests {
         }
         assert_eq!(queue.stretches.len(), 2);
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn shape_stretches_of_calls_that_left_do_not_pile_up() {
+        let mut now = Instant::now();
+        let mut queue = PauseQueue::counting(1, 0, now, 100 * MS);
+        for _ in 0..1_000 {
+            let unit = queue.join(1, now);
+            queue.leave(unit, 1);
+            queue.slow(200 * MS, now + 1_000 * MS, now);
+            now += 200 * MS;
+        }
+        assert!(queue.stretches.len() <= 4, "{}", queue.stretches.len());
+    }
+
+    /// Both while the queue is in use, and when it has been idle.
+    #[tokio::test(start_paused = true)]
+    async fn shape_call_of_time_finishes_behind_calls_that_are_slowed_down() {
+        let start = Instant::now();
+        let mut queue = PauseQueue::counting(100_000, 0, start, Duration::from_micros(1));
+        queue.slow_calls(200 * MS, 100 * MS, start + 20_000 * MS, start);
+        for now in [start, start + 10_000 * MS] {
+            let finish = queue.finish(250 * MS, 100_000, now);
+            assert_eq!(finish, Duration::from_micros(2 * 249_999), "each µs before its slot counts twice");
+        }
+    }
+
+    fn steps(announced_at: Instant, until: Instant) -> Option<Steps> {
+        Some(Steps { announced_at, until, length: 1_000 * MS })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn shape_queue_is_active_until_the_end_of_its_steps() {
+        let start = Instant::now();
+        let mut queue = PauseQueue::counting(1, 0, start, 100 * MS);
+        queue.announce(start, steps(start, start + 10_000 * MS));
+        assert!(queue.is_active(start + 9_999 * MS) && !queue.is_active(start + 10_000 * MS));
+    }
+
+    /// After four steps without a call, and never before.
+    #[tokio::test(start_paused = true)]
+    async fn shape_steps_that_no_call_uses_are_not_needed_for_long() {
+        let start = Instant::now();
+        let mut queue = PauseQueue::counting(1, 0, start, 100 * MS);
+        queue.announce(start, steps(start, start + 60_000 * MS));
+        assert!(queue.is_needed(start + 3_999 * MS) && !queue.is_needed(start + 4_000 * MS));
+        queue.begin_step(start + 2_000 * MS);
+        assert!(queue.is_needed(start + 6_999 * MS) && !queue.is_needed(start + 7_000 * MS));
+        queue.announce(start + MS, steps(start + 2_000 * MS, start + 5_000 * MS));
+        assert!(queue.is_needed(start + 4_999 * MS) && !queue.is_needed(start + 5_000 * MS), "their end");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn shape_response_to_a_call_from_before_an_announcement_only_prolongs_its_steps() {
+        let start = Instant::now();
+        let mut queue = PauseQueue::counting(1, 0, start, 100 * MS);
+        let ends_after =
+            |queue: &PauseQueue, ms: u32| queue.is_active(start + (ms - 1) * MS) && !queue.is_active(start + ms * MS);
+        queue.announce(start, steps(start, start + 10_000 * MS));
+        queue.announce(start, None);
+        assert!(ends_after(&queue, 10_000), "a short wait ends none");
+        queue.announce(start, steps(start, start + 5_000 * MS));
+        assert!(ends_after(&queue, 10_000), "nor do earlier steps");
+        queue.announce(start, steps(start, start + 20_000 * MS));
+        assert!(ends_after(&queue, 20_000));
+        queue.announce(start + MS, steps(start + MS, start + 5_000 * MS));
+        assert!(ends_after(&queue, 5_000), "a later word");
+        queue.announce(start + 2 * MS, None);
+        assert!(!queue.is_active(start));
+    }
 }

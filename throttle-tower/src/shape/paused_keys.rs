@@ -379,4 +379,36 @@ mod tests {
         assert_eq!(paused_keys.active(now), 200);
         assert_eq!(paused_keys.lock().sweep_at, 256);
     }
+
+    /// It comes when no call waits, so that only the steps are known of the key.
+    #[tokio::test(start_paused = true)]
+    async fn shape_call_that_comes_long_after_a_step_begins_the_next_one() {
+        let second = Duration::from_secs(1);
+        let paused_keys = PausedKeys::new(Rate::per_second(10), None);
+        let (key, start) = (Key::from("key"), Instant::now());
+        paused_keys.pause(&key, start, start + second);
+        let steps = Steps { announced_at: start, until: start + 10 * second, length: second };
+        paused_keys.announce(&key, start, start, Some(steps));
+        let now = start + 3 * second;
+        assert_eq!(paused_keys.active(now), 1);
+        assert!(paused_keys.leave(&key, 1, now, None, now).is_ok());
+        let next = paused_keys.leave(&key, 1, now, None, now).expect_err("the upstream may still refuse");
+        assert_eq!(next.at, now + second);
+    }
+
+    /// However many other keys are paused meanwhile.
+    #[tokio::test(start_paused = true)]
+    async fn shape_steps_of_a_key_are_not_swept() {
+        let second = Duration::from_secs(1);
+        let paused_keys = PausedKeys::new(Rate::per_second(10), None);
+        let (key, start) = (Key::from("key"), Instant::now());
+        let steps = Steps { announced_at: start, until: start + 10 * second, length: second };
+        paused_keys.announce(&key, start, start, Some(steps));
+        for number in 0..200_u64 {
+            paused_keys.pause(&Key::from(number), start, start + second);
+        }
+        assert!(paused_keys.leave(&key, 1, start, None, start).is_ok());
+        let next = paused_keys.leave(&key, 1, start, None, start).expect_err("its steps are known");
+        assert_eq!(next.at, start + second);
+    }
 }

@@ -159,3 +159,95 @@ impl Drop for Step {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NANO: Duration = Duration::from_nanos(1);
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[tokio::test(start_paused = true)]
+    async fn shape_fleet_is_looked_at_four_times_a_second_and_once_at_a_time() {
+        let (known, key, now) = (PausesKnown::default(), Key::from("key"), Instant::now());
+        let slow = known.look(&key, now).expect("the first look");
+        let later = now + 10 * LOOK_EVERY;
+        assert!(known.look(&key, later).is_none(), "one is under way");
+        drop(slow);
+        let quick = known.look(&key, later).expect("none is under way");
+        drop(quick);
+        assert!(known.look(&key, later + LOOK_EVERY - NANO).is_none());
+        assert!(known.look(&key, later + LOOK_EVERY).is_some());
+    }
+
+    /// Those that were used long ago make room.
+    #[tokio::test(start_paused = true)]
+    async fn shape_fleet_is_looked_at_for_any_number_of_keys_one_after_the_other() {
+        let (known, start) = (PausesKnown::default(), Instant::now());
+        for number in 0..2 * MAX_KEYS {
+            let now = start + Duration::from_millis(10) * u32::try_from(number).expect("a few thousand");
+            assert!(known.look(&Key::from(number as u64), now).is_some(), "{number}");
+        }
+        let kept = lock(&known.0).by_key.len();
+        assert!(kept <= 64, "{kept}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn shape_fleet_is_looked_at_for_so_many_keys_at_once() {
+        let (known, now) = (PausesKnown::default(), Instant::now());
+        for number in 0..MAX_KEYS as u64 {
+            assert!(known.look(&Key::from(number), now).is_some(), "{number}");
+        }
+        let more = Key::from("more");
+        assert!(known.look(&more, now).is_none() && known.tell(&more, now, now + SECOND).is_none());
+        assert!(known.tell(&Key::from(0), now, now + SECOND).is_some(), "a key that is known");
+        assert!(known.look(&more, now + LOOK_EVERY).is_some());
+    }
+
+    /// However many other keys are used meanwhile.
+    #[tokio::test(start_paused = true)]
+    async fn shape_steps_under_way_are_not_swept() {
+        let (known, start) = (PausesKnown::default(), Instant::now());
+        let looking = known.look(&Key::from("looking"), start).expect("the first look");
+        let telling = known.tell(&Key::from("telling"), start, start + SECOND).expect("news");
+        let now = start + LOOK_EVERY;
+        for number in 0..500_u64 {
+            drop(known.look(&Key::from(number), now));
+        }
+        assert!(known.heard(&looking, now + SECOND));
+        assert_eq!(known.untold(&telling), Some(start + SECOND));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn shape_pause_that_ends_a_little_later_is_the_same_one() {
+        let (known, key, now) = (PausesKnown::default(), Key::from("key"), Instant::now());
+        let until = now + SECOND;
+        let look = known.look(&key, now).expect("the first look");
+        assert!(!known.heard(&look, now + SAME) && known.heard(&look, until));
+        assert!(!known.heard(&look, until + SAME) && !known.heard(&look, now));
+        assert!(known.tell(&key, now, until + SAME).is_none());
+        let telling = known.tell(&key, now, until + SAME + NANO).expect("a longer one");
+        assert!(known.tell(&key, now, until + SECOND).is_none(), "the step under way tells it");
+        assert_eq!(known.untold(&telling), Some(until + SECOND));
+        known.told(&telling, until + SECOND);
+        assert_eq!(known.untold(&telling), None);
+        assert!(known.tell(&key, now, until + 2 * SECOND).is_some(), "though the former step is not dropped yet");
+    }
+
+    /// And what they leave behind does not concern the steps that begin afterwards.
+    #[tokio::test(start_paused = true)]
+    async fn shape_steps_of_a_forgotten_key_apply_no_more() {
+        let (known, key, now) = (PausesKnown::default(), Key::from("key"), Instant::now());
+        let look = known.look(&key, now).expect("the first look");
+        let telling = known.tell(&key, now, now + SECOND).expect("news");
+        known.forget(&key);
+        assert!(!known.heard(&look, now + SECOND));
+        assert_eq!(known.untold(&telling), None);
+        let (look_again, tell_again) = (known.look(&key, now), known.tell(&key, now, now + SECOND));
+        known.told(&telling, now + SECOND);
+        drop((look, telling));
+        assert!(known.look(&key, now + LOOK_EVERY).is_none(), "one is under way");
+        assert_eq!(known.untold(&tell_again.expect("news again")), Some(now + SECOND));
+        assert!(known.heard(&look_again.expect("nothing is known"), now + SECOND));
+    }
+}

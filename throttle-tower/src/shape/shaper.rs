@@ -281,3 +281,27 @@ impl<B: Backend> fmt::Debug for Shaper<B> {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use throttle_core::LeakyBucket;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn shape_reset_forgets_how_often_a_key_was_refused() {
+        let bucket = LeakyBucket::new(Rate::per_second(10)).max_wait(Duration::from_secs(60));
+        let shaper = Shaper::builder(bucket).headroom(Duration::ZERO).build().unwrap();
+        let mut pauses = Vec::new();
+        for resets in [false, false, true, false] {
+            if resets {
+                shaper.reset("key").await.unwrap();
+            }
+            let left = Instant::now();
+            shaper.obey("key", left, StatusCode::TOO_MANY_REQUESTS, &HeaderMap::new());
+            shaper.schedule("key", 1).await.unwrap();
+            pauses.push(left.elapsed().as_millis());
+        }
+        assert_eq!(pauses, [100, 200, 100, 200]);
+    }
+}

@@ -181,6 +181,10 @@ impl<Res, H: fmt::Debug> fmt::Debug for SettleWith<H, Res> {
 
 #[cfg(test)]
 mod tests {
+    use smallvec::smallvec;
+    use throttle_core::{LeakyBucket, Rate};
+
+    use super::super::shaper::Shaper;
     use super::*;
 
     #[test]
@@ -197,5 +201,20 @@ mod tests {
         assert!(looks(&HttpHead, &response) && looks(&head_of, &response));
         assert!(IgnoreUpstream.head(&response).is_none() && !looks(&IgnoreUpstream, &response));
         assert_eq!(format!("{head_of:?} {HttpHead:?} {IgnoreUpstream:?}"), "HeadOf HttpHead IgnoreUpstream");
+    }
+
+    #[test]
+    fn shape_responses_are_settled_by_each_function_in_the_order_given() {
+        let pace = Shaper::new(LeakyBucket::new(Rate::per_second(10))).unwrap();
+        let usage = ShapeUsage::new(&pace.schedule, smallvec![]);
+        let first =
+            SettleWith { head: HttpHead, settle: |response: &mut Response<Vec<u8>>, _| response.body_mut().push(1) };
+        let both =
+            SettleWith { head: first, settle: |response: &mut Response<Vec<u8>>, _| response.body_mut().push(2) };
+        let mut response = Response::new(Vec::new());
+        both.clone().settle(&mut response, &usage);
+        assert_eq!(response.body(), &[1, 2]);
+        assert_eq!(both.head(&response).unwrap().0, StatusCode::OK);
+        assert_eq!(format!("{both:?}"), "SettleWith(SettleWith(HttpHead))");
     }
 }

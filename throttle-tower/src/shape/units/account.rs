@@ -195,3 +195,34 @@ impl Account {
 fn nanos(duration: Duration) -> i64 {
     i64::try_from(duration.as_nanos()).map_or(i64::MAX / 3, |nanos| nanos.min(i64::MAX / 3))
 }
+
+#[cfg(test)]
+mod tests {
+    use throttle_core::Key;
+
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+    const RULES: Rules = Rules { request: Duration::from_millis(100), decides_alone: false };
+
+    /// A call of one request and of tokens that take half a second.
+    fn book(account: &mut Account, now: Instant) -> Arc<Turn> {
+        let (requests, tokens) = (100_000_000, 500_000_000);
+        let needs = Needs { requests, units: smallvec![tokens], longest: tokens, slowest: Some("tokens") };
+        Turn::new(Key::CONSTANT, account.book(&needs, u64::MAX, now, RULES).0)
+    }
+
+    /// Whether that is so is seen by the time that they take of the schedule between two calls.
+    #[tokio::test(start_paused = true)]
+    async fn shape_slot_is_not_shortened_where_other_processes_call_as_well() {
+        let now = Instant::now();
+        for (taken_by_others, shortened_by, next_takes) in [(99, Some(400_000), 500_000), (100, None, 100_000)] {
+            let mut account = Account::new(1, now);
+            let turn = book(&mut account, now);
+            account.enter(&turn, now + taken_by_others * MS, now, RULES);
+            let settled = account.settle(&turn, 0, 400_000_000, now, RULES);
+            assert_eq!(settled.map(|(_, micros)| micros), shortened_by);
+            assert_eq!(book(&mut account, now).cost(), next_takes);
+        }
+    }
+}

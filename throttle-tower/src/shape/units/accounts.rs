@@ -89,3 +89,22 @@ impl State {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use smallvec::smallvec;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn shape_sweeps_remove_no_account_that_owes_and_become_rarer_with_their_number() {
+        let accounts = Accounts::new(1, Duration::from_millis(100), true);
+        let needs = Needs { requests: 0, units: smallvec![1_000], longest: 1_000, slowest: None };
+        for number in 0..200_u64 {
+            let (turn, _) = accounts.book(Key::from(number), &needs, 1);
+            assert!(accounts.settle(&turn, 0, -1_000_000_000).is_none());
+        }
+        assert_eq!(accounts.len(), 200);
+        assert_eq!(lock(&accounts.state).sweep_at, 256);
+    }
+}

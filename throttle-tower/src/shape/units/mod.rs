@@ -23,9 +23,10 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    use throttle_core::{Key, LeakyBucket, Rate};
+    use throttle_core::{Key, LeakyBucket, MemoryBackend, Rate};
     use tokio::time::{Instant, advance};
 
+    use super::super::clock::TokioClock;
     use super::super::shaper::Shaper;
     use super::*;
 
@@ -83,5 +84,42 @@ mod tests {
             turns.push(Arc::downgrade(&accounts(&shaper).last(&Key::from("key")).unwrap()));
         }
         assert_eq!(turns.iter().filter(|turn| turn.upgrade().is_some()).count(), 1);
+    }
+
+    /// The time that one unit leaves free is taken from the slot once, whichever unit is settled.
+    #[tokio::test(start_paused = true)]
+    async fn shape_slot_is_shortened_to_what_each_unit_has_used() {
+        let requests = LeakyBucket::new(Rate::per_second(10)).max_wait(Duration::from_secs(60));
+        let tokens = Shaper::builder(requests).by_unit("tokens", Rate::per_second(100)).headroom(Duration::ZERO);
+        let shaper = tokens.by_unit("bytes", Rate::per_second(1_000)).build().unwrap();
+        let start = Instant::now();
+        let usage = shaper.schedule_units("key", 1, &[("tokens", 50), ("bytes", 400)]).await.unwrap();
+        usage.settle("tokens", 20).unwrap();
+        usage.settle("bytes", 350).unwrap();
+        shaper.schedule_units("key", 1, &[]).await.unwrap();
+        assert_eq!(start.elapsed(), Duration::from_millis(350));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn shape_unused_tokens_are_kept_for_a_later_call_where_another_process_has_made_one_request() {
+        let memory = MemoryBackend::builder().clock(TokioClock::new()).build();
+        let process = || {
+            let requests = LeakyBucket::new(Rate::per_second(10)).max_wait(Duration::from_secs(60));
+            let paces = Shaper::builder(requests).by_unit("tokens", Rate::per_second(100)).headroom(Duration::ZERO);
+            paces.name("model").backend(memory.clone()).build().unwrap()
+        };
+        let (one, other) = (process(), process());
+        let (start, tokens) = (Instant::now(), [("tokens", 50)]);
+        one.schedule_units("key", 1, &tokens).await.unwrap();
+        let between = other.reserve("key", 1).await.unwrap();
+        let usage = one.schedule_units("key", 1, &tokens).await.unwrap();
+        usage.settle("tokens", 10).unwrap();
+        let mut left = Vec::new();
+        for _ in 0..3 {
+            one.schedule_units("key", 1, &tokens).await.unwrap();
+            left.push(start.elapsed().as_millis());
+        }
+        assert_eq!(left, [1_100, 1_200, 1_700]);
+        drop(between);
     }
 }

@@ -167,3 +167,16 @@ fn nanos(rate: Rate, units: u64) -> u64 {
 }
 
 const MOST: u64 = i64::MAX.unsigned_abs() / 3;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shape_call_of_any_unit_costs_something() {
+        for (requests, tokens, bytes) in [(0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1)] {
+            let costs = UnitCosts { requests, units: smallvec![tokens, bytes] };
+            assert_eq!(costs.is_zero(), requests + tokens + bytes == 0, "{requests} {tokens} {bytes}");
+        }
+    }
+}
