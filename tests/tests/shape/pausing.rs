@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use http::{HeaderMap, StatusCode};
 use throttle_core::Backend;
 use throttle_tower::shape::Shaper;
 use throttle_tower::{Key, OnError};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::{MS, Remote, over, poll, ten};
 
@@ -60,5 +61,35 @@ async fn shape_slot_that_is_due_is_ready_at_once() {
         let start = Instant::now();
         shaper.reserve(key, 1).await.unwrap().await;
         assert_eq!(start.elapsed(), Duration::ZERO);
+    }
+}
+
+/// An upstream refuses a call that leaves now, without saying how long to wait. Returns when the next call leaves.
+async fn refused(shaper: &Shaper<impl Backend>) -> Duration {
+    let now = Instant::now();
+    shaper.obey("key", now, StatusCode::TOO_MANY_REQUESTS, &HeaderMap::new());
+    shaper.schedule("key", 1).await.unwrap();
+    now.elapsed()
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_pauses_double_until_a_response_is_neither_a_refusal_nor_a_server_error() {
+    for (status, second) in [(200, 100), (302, 100), (404, 100), (500, 200)] {
+        let shaper = ten(60_000).build().unwrap();
+        assert_eq!(refused(&shaper).await, 100 * MS);
+        let status = StatusCode::from_u16(status).unwrap();
+        shaper.obey("key", Instant::now(), status, &HeaderMap::new());
+        assert_eq!(refused(&shaper).await, second * MS, "{status}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_first_refusal_after_a_reset_pauses_as_shortly_as_the_first_one() {
+    for waited in [50 * MS, 150 * MS] {
+        let shaper = ten(60_000).build().unwrap();
+        shaper.obey("key", Instant::now(), StatusCode::TOO_MANY_REQUESTS, &HeaderMap::new());
+        sleep(waited).await;
+        shaper.reset("key").await.unwrap();
+        assert_eq!(refused(&shaper).await, 100 * MS, "after {waited:?}");
     }
 }

@@ -214,6 +214,8 @@ async fn shape_usage_is_settled_once_and_by_name() {
     assert_eq!(usage.settle("tokens", 1), Err(UsageError::Settled { name: "tokens".to_owned() }));
     let error = shaper.schedule_units("key", 1, &[("words", 1)]).await.unwrap_err();
     assert!(matches!(&error, ShapeError::UnknownUnit(error) if *error == unknown), "{error}");
+    assert_eq!(error.to_string(), unknown.to_string());
+    assert!(error.to_string().contains(r#""words""#), "{error}");
     assert_eq!(shaper.stats().sent, 1);
 }
 
@@ -301,6 +303,21 @@ async fn shape_layer_settles_what_a_response_says() {
         assert_eq!(start.elapsed(), at * MS);
     }
     assert_eq!(service.layer().stats().sent, 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_layer_settles_in_each_of_two_ways() {
+    let pace = model(Duration::from_secs(60)).by_unit("out", Rate::per_second(10)).build().unwrap();
+    let layer = ShapeLayer::of(pace).by_unit("tokens", |_: &u64| 100).unwrap().by_unit("out", |_| 10).unwrap();
+    let mut service = layer
+        .settle_with(|_: &mut Response<u64>, usage| usage.settle("tokens", 1).unwrap())
+        .settle_with(|_: &mut Response<u64>, usage| usage.settle("out", 1).unwrap())
+        .layer(answers());
+    let start = Instant::now();
+    for call in 0..3 {
+        service.ready().await.unwrap().call(0).await.unwrap();
+        assert_eq!(start.elapsed(), call * 100 * MS);
+    }
 }
 
 #[tokio::test(start_paused = true)]

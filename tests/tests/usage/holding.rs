@@ -514,6 +514,22 @@ async fn charge_queue_length_is_counted_in_units() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn charge_request_refused_behind_others_is_told_when_there_is_room_for_all_its_units() {
+    let cost = |parts: &http::request::Parts| parts.headers["x-user"].to_str().unwrap().parse().unwrap();
+    let fifty = limit("held", Gcra::new(Rate::per_second(10)).burst(50)).by(Constant).cost(cost);
+    let app = app(&paused(fifty.wait_up_to(Duration::from_secs(5))));
+    assert_eq!(send(&app, 50).await.status(), StatusCode::OK);
+    let mut held = Box::pin(send(&app, 50));
+    assert!(poll(&mut held).is_pending());
+    for (units, seconds) in [(50, "10"), (20, "7")] {
+        let refused = send(&app, units).await;
+        assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(refused.headers()["retry-after"], seconds, "{units} units");
+    }
+    assert_eq!(held.await.status(), StatusCode::OK);
+}
+
+#[tokio::test(start_paused = true)]
 async fn charge_request_waits_its_longest_and_a_peek_never() {
     let looks = |parts: &http::request::Parts| u64::from(!parts.headers.contains_key("x-look"));
     let app = app(&paused(ten("held").cost(looks).wait_up_to(Duration::MAX)));

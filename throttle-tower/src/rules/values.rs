@@ -97,6 +97,8 @@ mod tests {
             ("1 day", 86_400_000_000),
             ("2 hours", 7_200_000_000),
             ("1us", 1),
+            (" 500ms", 500_000),
+            ("500 ms ", 500_000),
         ] {
             assert_eq!(read_duration(text), Some(Duration::from_micros(micros)), "{text}");
         }

@@ -64,6 +64,19 @@ fn of_a_unit_the_policy_with_the_least_remaining_is_described() {
     }
 }
 
+/// Ours is announced as 17ms.
+#[test]
+fn existing_reset_counts_as_whole_milliseconds_rounded_up() {
+    for (reset, stays) in [("16.001ms", true), ("16.5ms", true), ("17ms", true), ("16ms", false), ("15.999ms", false)] {
+        let theirs = [
+            ("x-ratelimit-limit-tokens", "9"),
+            ("x-ratelimit-remaining-tokens", "7"),
+            ("x-ratelimit-reset-tokens", reset),
+        ];
+        assert_eq!(after(theirs, &[tokens(7, 16_001)]) == owned(theirs), stays, "{reset}");
+    }
+}
+
 /// The other unit is described as it stands.
 #[test]
 fn refusal_describes_the_longest_wait_of_each_unit_that_refused() {

@@ -178,6 +178,21 @@ async fn nothing_yet_is_said_plainly() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn keys_of_all_backends_of_a_layer_and_its_clones_are_shown() {
+    let (first, page) = page_of(per_key(2));
+    let other = MemoryBackend::builder().clock(ManualClock::default()).build();
+    let second = first.clone().backend(other).unwrap();
+    send(&first, "ada").await;
+    for key in ["ada", "bob"] {
+        send(&second, key).await;
+    }
+    assert_eq!(data(&page).await["keys_held"], 3);
+    drop(first);
+    advance(SECOND).await;
+    assert_eq!(data(&page).await["keys_held"], 2);
+}
+
+#[tokio::test(start_paused = true)]
 async fn page_knows_whether_a_layer_reports_to_it() {
     let (throttle, page) = page_of(per_key(1));
     let is_reporting = async || {

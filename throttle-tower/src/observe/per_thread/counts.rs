@@ -128,8 +128,21 @@ mod tests {
     use std::sync::atomic::AtomicUsize;
 
     use crate::observe::per_thread::own_place::OWN_PLACES;
+    use crate::observe::per_thread::turns::Pace;
 
     use super::*;
+
+    /// The turns that they share would be those of the others.
+    #[test]
+    fn each_request_of_a_thread_without_a_place_reads_the_clock() {
+        let counts = Counts::new(1);
+        let pace = Pace { apart: 5_000, most: 1 << 16, first: 0, varies: false };
+        let shared = counts.shared();
+        for _ in 0..10 {
+            assert!(shared.is_turn());
+            shared.turns().taken(1_000_000, &pace);
+        }
+    }
 
     #[test]
     fn sums_are_what_all_threads_have_counted_also_those_without_a_place() {

@@ -89,11 +89,21 @@ fn file_in_which_everything_is_wrong_has_twenty_problems_and_a_count() {
     let names: String = (0..30_000).map(|n| format!("n{n} = {n}\n")).collect();
     let error = Rules::from_str("f", &names, Registry::new()).unwrap_err();
     assert_eq!(error.problems().len(), 20);
-    assert!(error.more() > 29_000, "{}", error.more());
+    assert_eq!(error.more(), 30_002 - 20, "and there are no version and no limits");
     let mentions: String = (0..50_000).map(|n| format!("\"x{n}\",")).collect();
     let limits = "[[limit]]\nname = \"a\"\nby = \"constant\"\ngcra = { rate = \"1/s\" }\n";
     let error = refusal(&format!("version = 1\ncompose = [{mentions}]\n{limits}"));
     assert!(error.ends_with(" more"), "{error}");
+}
+
+/// Also those behind the thousand that are kept.
+#[test]
+fn every_wrong_value_is_counted() {
+    let parts = "1,".repeat(1_500);
+    let text = format!("version = 1\n[[limit]]\nname = \"a\"\nby = [{parts}]\ngcra = {{ rate = \"1/s\" }}\n");
+    let error = Rules::from_str("f", &text, Registry::new()).unwrap_err();
+    assert_eq!((error.problems().len(), error.more()), (20, 1_480));
+    assert!(error.to_string().ends_with("\nand 1480 more"));
 }
 
 #[test]
