@@ -143,14 +143,15 @@ async fn backend_that_refuses_keeps_the_former_rules_in_all_layers() {
 /// The first has its new numbers on its store already when the second cannot have them.
 #[tokio::test]
 async fn layer_that_could_be_replaced_stays_as_it_was_if_another_could_not() {
-    let (first, handle) = live(&only("3/day"), memory());
-    let store = memory();
+    let (own, store) = (memory(), memory());
+    let (first, handle) = live(&only("3/day"), own.clone());
     let (other, other_handle) = live(&file(&[limit("other", "1/day", "")]), store.clone());
     let second = first.clone().backend(store).unwrap();
     let both = file(&[limit("all", "9/day", ""), limit("other", "2/day", "")]);
     for _ in 0..2 {
         let error = handle.replace(&both).unwrap_err();
         assert!(error.to_string().contains("another limit in use on this store has the same name"), "{error}");
+        assert!(nine_a_day(&own).is_err(), "on its own store, too, the name stands for what it stood for");
     }
     assert_eq!(header(&send(&first).await, "ratelimit-policy"), "\"all\";q=3;w=86400");
     assert_eq!((admitted(&first, 9).await, admitted(&second, 9).await, admitted(&other, 9).await), (2, 3, 1));
