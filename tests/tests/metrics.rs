@@ -136,7 +136,8 @@ async fn lookups_say_how_they_ended() {
         .lookups(1, Duration::from_millis(100));
     let series = metered(async {
         // The first limit has none.
-        let layer = ThrottleLayer::new(all((shared("all", 99), per_user))).unwrap().backend(memory()).unwrap().metrics("api");
+        let layer =
+            ThrottleLayer::new(all((shared("all", 99), per_user))).unwrap().backend(memory()).unwrap().metrics("api");
         let service = layer.layer(Strict::default());
         let slow = tokio::spawn(service.clone().oneshot(keyed("slow")));
         tokio::task::yield_now().await;

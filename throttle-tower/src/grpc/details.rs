@@ -63,3 +63,17 @@ fn duration(wait: Duration) -> Message {
 fn entry(key: &str, value: &str) -> Message {
     Message::default().text(1, key).text(2, value)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn longest_wait_is_that_of_a_duration_of_protobuf() {
+        let quota = QuotaDetails { violations: &[], binding: None };
+        let status = |wait| status(8, "", Some(wait), &quota);
+        let longest = Duration::from_secs(315_576_000_000);
+        assert_eq!([longest + Duration::from_nanos(1), Duration::MAX].map(status), [status(longest), status(longest)]);
+        assert_ne!(status(longest), status(longest - Duration::from_nanos(1)));
+    }
+}

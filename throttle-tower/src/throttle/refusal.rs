@@ -311,6 +311,23 @@ mod tests {
         assert_eq!(missing, (StatusCode::FORBIDDEN, body.to_owned()));
     }
 
+    /// Many clients read no more than 8 KiB of headers.
+    #[test]
+    fn refusal_in_the_words_of_grpc_names_eight_limits_at_most() {
+        let request = http::Request::post("/").header("content-type", "application/grpc");
+        let (parts, ()) = request.body(()).unwrap().into_parts();
+        let names: Vec<PolicyName> = (1..=9).map(|n| PolicyName::new(&format!("p{n}")).unwrap()).collect();
+        for (count, named) in
+            [(2, "p1, p2"), (8, "p1, p2, p3, p4, p5, p6, p7, p8"), (9, "p1, p2, p3, p4, p5, p6, p7, p8")]
+        {
+            let (reason, status) = (Reason::NoPermit(&names[..count]), StatusCode::SERVICE_UNAVAILABLE);
+            let response = Refusal { reason, status, parts: &parts, grpc_refusals: true, extra: 0 }.grpc_response();
+            let headers = response.unwrap().headers().clone();
+            assert_eq!(headers["grpc-status"], "14");
+            assert_eq!(headers["grpc-message"], format!("temporarily reduced capacity: {named}"));
+        }
+    }
+
     #[test]
     fn debug_output_leaves_the_request_out() {
         let (parts, ()) = http::Request::get("/secret").body(()).unwrap().into_parts();

@@ -172,8 +172,10 @@ async fn limit_of_another_backend_is_not_replaced_after_the_file_was() {
     let (layer, handle) = live(&only("3/day"), memory());
     for rate in ["3/day", "5/day"] {
         handle.replace(&only(rate)).unwrap();
-        let error = layer.clone().backend(store.clone()).unwrap_err();
-        assert_eq!((error.policy(), error.field()), (Some("all"), "parameters of the limit"), "{error}");
+        for layer in [layer.clone(), layer.clone().retry_jitter(10)] {
+            let error = layer.backend(store.clone()).unwrap_err();
+            assert_eq!((error.policy(), error.field()), (Some("all"), "parameters of the limit"), "{error}");
+        }
         assert_eq!(header(&send(&other).await, "ratelimit-policy"), "\"all\";q=9;w=86400", "as the program says");
     }
     handle.replace(&file(&[limit("all", "4/day", "replace-existing = true")])).unwrap();
@@ -307,6 +309,23 @@ async fn layer_whose_program_says_what_failures_mean_needs_no_word_of_the_file()
     let layer = layer.on_error(crate::OnError::Closed).backend(Fallible::new(memory())).unwrap();
     assert_eq!(handle.replace(&only("4/day")).unwrap().revision, 2);
     assert_eq!(admitted(&layer, 9).await, 4);
+}
+
+/// Also one that the layer keeps itself.
+#[tokio::test]
+async fn what_a_share_has_used_stays_used_when_the_file_changes() {
+    let local = |rate: &str, rest: &str| file(&[limit("all", rate, &format!("on-error = \"local/1\"\n{rest}"))]);
+    let (layer, handle) = live(&local("5/day", ""), Fallible { fails: true, ..Fallible::new(memory()) });
+    assert_eq!(admitted(&layer, 2).await, 2);
+    for (text, left) in [(local("7/day", ""), 5), (local("9/day", "wait-up-to = \"1ms\""), 2)] {
+        handle.replace(&text).unwrap();
+        assert_eq!(
+            admitted(&layer.clone().retry_jitter(10), 1).await,
+            1,
+            "a layer with other options has the same one"
+        );
+        assert_eq!(admitted(&layer, 9).await, left - 1);
+    }
 }
 
 #[tokio::test]
