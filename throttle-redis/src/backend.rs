@@ -190,7 +190,8 @@ mod tests {
     use throttle_core::{Carry, Gcra, Limiter, PolicyTree, Rate};
 
     use super::*;
-    use crate::link::connection::by_hand::{ByHand, turns};
+    use crate::link::connection::FaultKind;
+    use crate::link::connection::by_hand::{ByHand, fault, turns};
 
     fn prepare(backend: &RedisBackend) -> Arc<RedisSet> {
         let policy = Policy::new("p", Gcra::new(Rate::per_minute(5))).expect("a policy");
@@ -211,8 +212,44 @@ mod tests {
         assert_eq!((error.kind(), error.is_uncharged()), (BackendErrorKind::Protocol, true));
         let source = error.source().expect("a reason").to_string();
         assert!(source.contains("prepared by another RedisBackend"), "{source}");
-        assert!(one.reset(&foreign, 0, &Key::from("ada")).await.is_err());
         assert_eq!(one.stats().failures, 0, "the store was not asked");
+    }
+
+    /// The names of its keys may be the same.
+    #[tokio::test(start_paused = true)]
+    async fn no_operation_on_a_set_of_another_backend_is_sent() {
+        let store = ByHand::default();
+        let one = RedisBackend::builder(store.clone()).build().expect("valid options");
+        store.connect(Ok(())).await;
+        let (foreign, key, calls) = (prepare(&backend()), Key::from("ada"), [Call::from(Key::from("ada"))]);
+        let memory = Limiter::in_memory(RedisBackend::set(&foreign).policies()[0].clone()).expect("a set");
+        let receipt =
+            Receipt::of(&memory.decide(&calls).await.expect("a decision"), &calls).expect("a charge").actual(0);
+        let errors = [
+            tokio::spawn(one.reset(&foreign, 0, &key)).await.expect("no panic").expect_err("another backend's"),
+            tokio::spawn(one.settle(&foreign, receipt)).await.expect("no panic").expect_err("another backend's"),
+            one.decide_as_of(&foreign, &calls, Timestamp::EPOCH).await.expect_err("another backend's"),
+        ];
+        for error in errors {
+            assert_eq!((error.kind(), error.is_uncharged()), (BackendErrorKind::Protocol, true));
+            let source = error.source().expect("a reason").to_string();
+            assert!(source.contains("prepared by another RedisBackend"), "{source}");
+        }
+        assert!(store.is_idle().await);
+    }
+
+    /// One of the servers fails.
+    #[tokio::test(start_paused = true)]
+    async fn a_cluster_is_not_healthy_while_calls_to_a_part_of_it_are_suspended() {
+        let store = ByHand::cluster();
+        let backend =
+            RedisBackend::builder(store.clone()).per_key_slot().breaker_threshold(1).build().expect("valid options");
+        store.connect(Ok(())).await;
+        assert!(backend.is_healthy());
+        let deciding = tokio::spawn(backend.decide(&prepare(&backend), &[Call::from(Key::from("ada"))]));
+        store.next().await.answer(Err(fault(FaultKind::Refused))).await;
+        assert!(deciding.await.expect("no panic").is_err() && !backend.is_healthy());
+        assert!(format!("{backend:?}").starts_with("RedisBackend { healthy: false, "), "{backend:?}");
     }
 
     #[tokio::test]

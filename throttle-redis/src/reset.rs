@@ -224,6 +224,63 @@ mod tests {
         assert!(resetting.await.expect("no panic").is_ok());
     }
 
+    /// Decides about ada's key, and lets the store refuse it.
+    async fn refuse(store: &ByHand, backend: &RedisBackend, set: &Arc<RedisSet>) {
+        let algorithm = *RedisBackend::set(set).policies()[0].algorithm();
+        let refused = tokio::spawn(backend.decide(set, &[throttle_core::backend::Call::from(Key::from("ada"))]));
+        let now = throttle_core::Timestamp::from_micros(1_790_000_000_000_000);
+        let used = algorithm.decide(algorithm.fresh(), now, 1).0.to_wire(&algorithm).expect("a value");
+        let length = u32::try_from(used.len()).expect("short").to_le_bytes();
+        let reply = [&(now.as_micros() as f64).to_le_bytes()[..], b"D", &length, &used].concat();
+        store.next().await.answer(Ok(Reply::Bytes(reply))).await;
+        assert!(!refused.await.expect("no panic").expect("a decision").is_admitted());
+    }
+
+    /// The key may be gone all the same.
+    #[tokio::test(start_paused = true)]
+    async fn a_refusal_is_forgotten_by_a_reset_that_is_not_known_to_have_worked() {
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        enum Ending {
+            Fails,
+            IsLate,
+            IsDropped,
+        }
+        for (ending, all) in [
+            (Ending::Fails, false),
+            (Ending::Fails, true),
+            (Ending::IsLate, false),
+            (Ending::IsLate, true),
+            (Ending::IsDropped, false),
+            (Ending::IsDropped, true),
+        ] {
+            let store = ByHand::default();
+            let backend = RedisBackend::builder(store.clone()).readable_keys().deny_cache(10).build();
+            let backend = backend.expect("valid options");
+            store.connect(Ok(())).await;
+            let policy = Policy::new("p", FixedWindow::new(Rate::per_day(1))).expect("a policy");
+            let set = Arc::new(backend.prepare(PolicySet::new(policy).expect("a set")).expect("a set"));
+            refuse(&store, &backend, &set).await;
+            let one = backend.reset(&set, 0, &Key::from("ada"));
+            let resetting = if all { tokio::spawn(backend.reset_all("")) } else { tokio::spawn(one) };
+            let sent = store.next().await;
+            let unanswered = match ending {
+                Ending::Fails => {
+                    sent.answer(Err(fault(FaultKind::Refused))).await;
+                    None
+                }
+                Ending::IsLate => Some(sent),
+                Ending::IsDropped => {
+                    resetting.abort();
+                    Some(sent)
+                }
+            };
+            assert!(!matches!(resetting.await, Ok(Ok(()))), "{ending:?}");
+            let _asked = tokio::spawn(backend.decide(&set, &[throttle_core::backend::Call::from(Key::from("ada"))]));
+            assert_eq!(store.next().await.keys(), ["throttle{all}p:tada"], "{ending:?}, all: {all}");
+            drop(unanswered);
+        }
+    }
+
     /// The store refuses a request before the key is forgotten there, and the reply arrives before the reset ends.
     #[tokio::test(start_paused = true)]
     async fn a_refusal_that_is_kept_while_a_reset_is_under_way_is_forgotten_when_the_reset_ends() {
@@ -233,7 +290,6 @@ mod tests {
             let backend = backend.expect("valid options");
             store.connect(Ok(())).await;
             let policy = Policy::new("p", FixedWindow::new(Rate::per_day(1))).expect("a policy");
-            let algorithm = *policy.algorithm();
             let set = Arc::new(backend.prepare(PolicySet::new(policy).expect("a set")).expect("a set"));
             let resetting = if all {
                 tokio::spawn(backend.reset_all(""))
@@ -242,13 +298,7 @@ mod tests {
             };
             let sent = store.next().await;
             let decide = || tokio::spawn(backend.decide(&set, &[throttle_core::backend::Call::from(Key::from("ada"))]));
-            let refused = decide();
-            let now = throttle_core::Timestamp::from_micros(1_790_000_000_000_000);
-            let used = algorithm.decide(algorithm.fresh(), now, 1).0.to_wire(&algorithm).expect("a value");
-            let length = u32::try_from(used.len()).expect("short").to_le_bytes();
-            let reply = [&(now.as_micros() as f64).to_le_bytes()[..], b"D", &length, &used].concat();
-            store.next().await.answer(Ok(Reply::Bytes(reply))).await;
-            assert!(!refused.await.expect("no panic").expect("a decision").is_admitted());
+            refuse(&store, &backend, &set).await;
             assert!(!decide().await.expect("no panic").expect("a decision").is_admitted());
             assert_eq!(backend.stats().cached_refusals, 1, "it is kept");
             sent.answer(if all { page("0", &[]) } else { Ok(Reply::Int(1)) }).await;
@@ -257,6 +307,28 @@ mod tests {
             store.next().await.admit().await;
             assert!(admitted.await.expect("no panic").expect("a decision").is_admitted(), "all: {all}");
         }
+    }
+
+    /// A slot of many keys has moved since the client looked.
+    #[tokio::test(start_paused = true)]
+    async fn each_key_of_a_page_is_followed_for_itself() {
+        let store = ByHand::cluster();
+        let backend = fixture(&store).await;
+        let resetting = tokio::spawn(backend.reset_all("p"));
+        store.next().await.answer(Ok(Reply::Array(vec![range(0, "one")]))).await;
+        let names = ["a", "b", "c", "d", "e", "f"];
+        store.next().await.answer(page("0", &names)).await;
+        for name in names {
+            for (route, answer) in [
+                (Route::Slot(crate::link::hash_slot::of(name.as_bytes())), moved("two")),
+                (address("two", 1), Ok(Reply::Int(1))),
+            ] {
+                let sent = store.next().await;
+                assert_eq!((sent.words(), sent.command.route()), (vec!["DEL".to_owned(), name.to_owned()], &route));
+                sent.answer(answer).await;
+            }
+        }
+        assert!(resetting.await.expect("no panic").is_ok());
     }
 
     #[tokio::test(start_paused = true)]

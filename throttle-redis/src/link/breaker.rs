@@ -157,4 +157,16 @@ mod tests {
         breaker.half_open();
         assert!(breaker.is_closed(), "only an open breaker becomes half open");
     }
+
+    /// An answer that was on its way begins the count of failures anew.
+    #[test]
+    fn one_trial_that_fails_opens_it_again_whatever_was_answered_meanwhile() {
+        let breaker = Breaker::new(3);
+        for _ in 0..3 {
+            breaker.fail(Fault);
+        }
+        assert!(breaker.is_open() && !breaker.succeed());
+        breaker.half_open();
+        assert!(breaker.fail(Late) && breaker.is_open());
+    }
 }

@@ -162,4 +162,18 @@ mod tests {
         tokio::task::yield_now().await;
         assert!(!reconnecting.is_at_work());
     }
+
+    /// What an earlier task reported says nothing about the next one.
+    #[tokio::test(start_paused = true)]
+    async fn a_task_that_never_begins_is_replaced_soon_whatever_the_one_before_it_reported() {
+        let mut reconnecting = Reconnecting::default();
+        reconnecting.start(|_| tokio::spawn(std::future::ready(())));
+        assert!(reconnecting.report(1, Duration::from_millis(25)));
+        tokio::task::yield_now().await;
+        reconnecting.start(|_| tokio::spawn(std::future::pending()));
+        tokio::time::advance(BEGINS - Duration::from_millis(1)).await;
+        assert!(reconnecting.is_at_work());
+        tokio::time::advance(Duration::from_millis(1)).await;
+        assert!(!reconnecting.is_at_work());
+    }
 }

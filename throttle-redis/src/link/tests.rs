@@ -1,5 +1,6 @@
 //! What the link learns from answers that a test gives by hand.
 
+use super::connection::Route;
 use super::connection::by_hand::{ByHand, fault, turns};
 use super::*;
 
@@ -292,4 +293,38 @@ async fn slots_are_in_sixteen_ranges_of_a_cluster_and_in_one_of_a_server() {
     for (slot, range) in [(0, 0), (1_023, 0), (1_024, 1), (8_191, 7), (8_192, 8), (16_383, 15)] {
         assert_eq!((single.range(slot), cluster.range(slot)), (0, range), "slot {slot}");
     }
+}
+
+/// Whoever asks which slots are where may find out that the calls under way are at a server that hangs.
+#[tokio::test(start_paused = true)]
+async fn a_redirected_command_waits_for_a_place_and_a_question_about_slots_does_not() {
+    let (store, link, live) = connected_to(ByHand::narrow(), 100).await;
+    let until = Instant::now() + DEADLINE;
+    let call = |command: Command, until| {
+        let live = Arc::clone(&live);
+        tokio::spawn(async move { live.call(command, until).await })
+    };
+    let (first, sent) = (call(Command::new("GET"), until + DEADLINE), store.next().await);
+    let route = |asking| Route::Address { host: "one".to_owned(), port: 1, asking };
+    let waiting = [false, true].map(|asking| call(Command::new("GET").to(route(asking)), until));
+    let (sender, over, command) = (Arc::clone(&link), Arc::clone(&live), Command::new("GET").to(route(false)));
+    let sending = tokio::spawn(async move { sender.send(&over, (0, b"key"), command, until).await });
+    assert!(store.is_idle().await);
+    let asked = tokio::spawn({
+        let live = Arc::clone(&live);
+        async move {
+            let any = live.ask_for_slots(Route::Any, until).await.is_ok();
+            any && live.ask_about_slot(7, route(false), until).await.is_ok()
+        }
+    });
+    for _ in 0..2 {
+        let sent = store.next().await;
+        assert_eq!(sent.words(), ["CLUSTER", "SLOTS"]);
+        sent.answer(Ok(Reply::Array(Vec::new()))).await;
+    }
+    assert!(asked.await.expect("no panic"));
+    for waiting in waiting.into_iter().chain([sending]) {
+        assert!(matches!(waiting.await.expect("no panic"), Err(CallError::Expired)));
+    }
+    drop((first, sent));
 }

@@ -161,8 +161,14 @@ impl Sent {
 
     /// Answers that every request of the call is admitted, each about one key that was not used before.
     pub(crate) async fn admit(self) {
+        self.admit_unread();
+        turns().await;
+    }
+
+    /// The same, but no task runs before the test goes on.
+    pub(crate) fn admit_unread(self) {
         let mut reply = 1_790_000_000_000_000_f64.to_le_bytes().to_vec();
         self.keys().iter().for_each(|_| reply.extend(b"A\0\0\0\0"));
-        self.answer(Ok(Reply::Bytes(reply))).await;
+        let _ = self.answer.send(Ok(Reply::Bytes(reply)));
     }
 }

@@ -244,3 +244,14 @@ fn a_decision_as_of_an_earlier_instant_goes_back_by_a_tenth_of_a_second_at_most(
         assert_eq!(f64::from_le_bytes(*reply.first_chunk().unwrap()) as i64, now, "{time:?}");
     }
 }
+
+/// Lua has room for 200 local names.
+#[test]
+fn law_08_a_request_of_many_policies_is_decided_like_one_of_few() {
+    for count in [8, 9, 17, 64] {
+        let policy = |place: u64| Policy::new(&format!("p{place}"), FixedWindow::new(rate(2 + place % 3, 60_000_000)));
+        let policies = (0..count).map(|place| policy(place).expect("a policy").into());
+        let mut story = Story::of(PolicyTree::All(policies.collect()));
+        assert_eq!([(); 3].map(|()| story.take(1).is_some()), [true, true, false], "{count} policies");
+    }
+}

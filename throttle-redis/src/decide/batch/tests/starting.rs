@@ -201,3 +201,37 @@ async fn a_call_carries_half_of_the_queue_while_the_server_has_nothing_else_to_d
         assert_eq!(waiting.queue.len(), 5 - carried);
     }
 }
+
+/// The caller of the call that has ended may go on for long before its thread runs the task.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_ends_keeps_no_later_decision_waiting_for_its_thread() {
+    let fixture = Fixture::connected().await;
+    fixture.occupy(Instant::now() + HOUR);
+    let _queued = fixture.begin("ada", 500 * MS).await;
+    let (shared, batcher) = (Arc::clone(&fixture.backend.shared), Arc::clone(&fixture.set.batcher.0));
+    let number = fixture.waiting().in_flight[0].number;
+    drop(CallGuard { shared, batcher, number });
+    assert_eq!(fixture.waiting().starting, None);
+    assert_eq!(fixture.store.next().await.keys(), [name("ada")]);
+}
+
+/// Such a runtime drops the task at once, on the thread that spawns it.
+#[tokio::test(start_paused = true)]
+async fn a_runtime_that_is_shutting_down_leaves_the_call_to_the_next_decision() {
+    let fixture = Fixture::connected().await;
+    fixture.occupy(Instant::now() + HOUR);
+    let queued = fixture.set.batcher.enqueue(&fixture.backend.shared, &fixture.ask("ada"), Instant::now() + HOUR);
+    assert!(matches!(queued, Ok(Enqueued::Queued(..))));
+    let gone = standing_still();
+    fixture.waiting().runtime = Some(gone.handle().clone());
+    fixture.waiting().in_flight.truncate(1);
+    gone.shutdown_background();
+    let (shared, batcher) = (Arc::clone(&fixture.backend.shared), Arc::clone(&fixture.set.batcher.0));
+    let (done, ended) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        spawn_start(&shared, &batcher, batcher.lock(), Spawned::ByCaller);
+        let _ = done.send(());
+    });
+    assert!(ended.recv_timeout(Duration::from_secs(10)).is_ok(), "it waits for itself");
+    assert!(fixture.waiting().starting.is_none() && fixture.waiting().runtime.is_none());
+}

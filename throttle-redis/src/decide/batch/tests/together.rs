@@ -167,3 +167,39 @@ async fn a_decision_whose_caller_goes_while_it_waits_for_room_is_not_sent() {
     assert!(fixture.store.is_idle().await);
     assert_eq!(fixture.waiting().in_flight.len(), 1, "the call has ended");
 }
+
+/// Their callers still wait for a moment, and a call is made up in that moment.
+#[tokio::test(start_paused = true)]
+async fn no_decision_whose_time_is_up_travels_with_the_others() {
+    let fixture = Fixture::connected().await;
+    fixture.occupy(Instant::now() + HOUR);
+    let overdue = [fixture.begin("a", 100 * MS).await, fixture.begin("b", 100 * MS).await];
+    let kept = fixture.begin("c", 500 * MS).await;
+    advance(100 * MS).await;
+    fixture.free();
+    let sent = fixture.store.next().await;
+    assert_eq!(sent.keys(), [name("c")]);
+    for overdue in overdue {
+        assert!(matches!(overdue.await.expect("no panic"), Err(CallError::Expired)));
+    }
+    sent.admit().await;
+    assert!(kept.await.expect("no panic").is_ok());
+}
+
+/// The thread was busy with something else, and their callers still wait.
+#[tokio::test(start_paused = true)]
+async fn decisions_that_are_there_when_their_time_is_up_are_told() {
+    for times in [[100, 100], [98, 100], [100, 104]] {
+        let fixture = Fixture::connected().await;
+        fixture.occupy(Instant::now() + HOUR);
+        let begun = [fixture.begin("a", times[0] * MS).await, fixture.begin("b", times[1] * MS).await];
+        fixture.free();
+        let sent = fixture.store.next().await;
+        assert_eq!(sent.keys().len(), 2);
+        sent.admit_unread();
+        advance(102 * MS).await;
+        for begun in begun {
+            assert!(begun.await.expect("no panic").is_ok(), "{times:?}");
+        }
+    }
+}

@@ -122,11 +122,17 @@ mod tests {
     use super::*;
 
     async fn all(places: &Arc<Places>) -> Vec<TakenPlace> {
-        let mut all = Vec::new();
-        for _ in 0..PLACES {
-            all.push(places.take().await);
-        }
+        let mut all = all_but_one(places).await;
+        all.push(places.take().await);
         all
+    }
+
+    async fn all_but_one(places: &Arc<Places>) -> Vec<TakenPlace> {
+        let mut taken = Vec::new();
+        for _ in 1..PLACES {
+            taken.push(places.take().await);
+        }
+        taken
     }
 
     /// Whether a place is free after this time at the latest.
@@ -198,5 +204,17 @@ mod tests {
         }
         drop(all_of_them);
         drop(all(&places).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_caller_that_goes_shortly_before_the_client_ends_its_call_keeps_the_place_no_longer() {
+        let places = Places::new();
+        let place = places.take().await;
+        advance(LONGEST / 2).await;
+        let _others = all_but_one(&places).await;
+        let time = LONGEST / 2 - LINGER / 10;
+        assert!(timeout(time, place.during(pending::<()>())).await.is_err(), "the caller has gone");
+        assert!(!is_free_in(&places, LINGER / 20).await);
+        assert!(is_free_in(&places, LINGER / 10).await);
     }
 }
