@@ -290,6 +290,16 @@ mod tests {
     }
 
     #[test]
+    fn an_error_of_an_algorithm_names_its_policy_and_an_error_of_the_name_comes_first() {
+        let field = |name: &str, burst| {
+            let error = Policy::new(name, Gcra::new(Rate::per_minute(5)).burst(burst)).expect_err("wrong");
+            (error.policy().map(str::to_owned), error.field())
+        };
+        assert_eq!(field("p", 0), (Some("p".to_owned()), "burst"));
+        assert_eq!((field("", 5), field("", 0)), ((None, "policy name"), (None, "policy name")));
+    }
+
+    #[test]
     fn a_name_is_written_as_it_is_and_sorted_as_a_text() {
         let [a, b] = ["per-\"ip\"", "per-user"].map(|name| PolicyName::new(name).expect("a name"));
         assert_eq!((a.to_string(), format!("{a:?}")), ("per-\"ip\"".to_owned(), r#""per-\"ip\"""#.to_owned()));

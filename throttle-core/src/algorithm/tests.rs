@@ -261,3 +261,17 @@ fn what_remains_of_a_huge_limit_lasts_for_its_whole_period() {
         assert_eq!(algorithm.effective_window(unused), period, "{algorithm:?}");
     }
 }
+
+/// The states that lock its key out are many keys' and stay where they are.
+#[test]
+fn a_refusal_by_states_that_are_lent_begins_one_that_counts_what_they_do() {
+    let limit = |period| Gcra::new(Rate::new(5, micros(period))).burst(5).build().unwrap();
+    let (slow, quick) = (limit(DAY), limit(100));
+    let (used_up, _) = slow.decide(slow.fresh(), T0, 5);
+    let mut cell = Cell::unbegun(Writer::of(&quick), T0);
+    cell.read_states_of(&Cell::new(Writer::of(&slow), used_up.first.repr, T0));
+    cell.refuse(1);
+    assert!(cell.has_begun() && cell.has_own());
+    assert_eq!(cell.standing().remaining, 0);
+    assert_eq!(cell.into_states().len(), 1);
+}

@@ -277,6 +277,22 @@ mod tests {
         ReceiptItem { policy, key, overflow: false, decided_by, tier: 0, taken, actual: cost }.into()
     }
 
+    /// An unknown number stands for the first tier, and parameters of a key's own are no tier.
+    #[test]
+    fn an_item_has_the_tier_that_decided() {
+        use crate::{Backend, Gcra, MemoryBackend, Policy, PolicySet, Rate};
+
+        let gcra = |count| Gcra::new(Rate::per_day(count));
+        let tiered = Policy::tiered("p", [("low", gcra(5)), ("high", gcra(50))], Carry::Keep).expect("tiers");
+        let own = tiered.with_own(gcra(9)).expect("parameters");
+        for (policy, asked, tier) in [(&tiered, 1, 1), (&tiered, 9, 0), (&own, 0, Policy::OWN)] {
+            let (memory, calls) = (MemoryBackend::new(), [Call::from(Key::from("ada")).in_tier(asked)]);
+            let set = memory.prepare(PolicySet::new(policy.clone()).expect("a set")).expect("a set");
+            let receipt = Receipt::of(&memory.decide_now(&set, &calls), &calls).expect("a charge");
+            assert_eq!(receipt.items()[0].tier(), tier, "asked for {asked}");
+        }
+    }
+
     #[test]
     fn a_receipt_takes_over_one_charge_of_each_policy() {
         let (mut own, mut other) = (receipt(0, 1), receipt(0, 2));
