@@ -151,6 +151,9 @@ mod tests {
         assert!(reconnecting.report(second, Duration::ZERO) && !reconnecting.report(first, Duration::ZERO));
         reconnecting.end();
         assert!(!reconnecting.is_at_work());
+        let third = start(&mut reconnecting);
+        assert!(reconnecting.report(third, Duration::ZERO));
+        assert!(![first, second].into_iter().any(|earlier| reconnecting.report(earlier, Duration::ZERO)));
     }
 
     /// Its runtime was shut down, or it has ended.

@@ -278,6 +278,28 @@ mod tests {
     }
 
     #[test]
+    fn status_says_why_the_file_cannot_be_read_now() {
+        let folder = Folder::new("unreadable");
+        let path = folder.0.join("throttle.toml");
+        fs::write(&path, "version = 1\nlimit = []").unwrap();
+        let rules = Rules::from_path(&path, Registry::new()).unwrap();
+        let (_layer, handle) = rules.layer(MemoryBackend::new()).unwrap();
+        let folders = Folders { path: path.clone(), watcher: None, watched: BTreeSet::new() };
+        let seen = Seen::Nothing(String::new());
+        let mut watching = Watching { handle: handle.clone(), path: path.clone(), seen, folders };
+        let (_sender, signals) = mpsc::channel();
+        let mut look = || {
+            assert!(!watching.look(&signals));
+            handle.status().last_error.unwrap().to_string()
+        };
+        fs::remove_file(&path).unwrap();
+        let missing = look();
+        fs::create_dir(&path).unwrap();
+        let folder_in_its_place = look();
+        assert_ne!(missing, folder_in_its_place);
+    }
+
+    #[test]
     fn file_that_is_written_all_the_time_is_read_at_last() {
         let (sender, signals) = mpsc::channel();
         (0..3).for_each(|_| sender.send(Signal::Look).unwrap());
