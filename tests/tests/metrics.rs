@@ -135,7 +135,7 @@ async fn lookups_say_how_they_ended() {
         .unknown("free")
         .lookups(1, Duration::from_millis(100));
     let series = metered(async {
-        // The first limit has none.
+        // The first limit has no lookup, so the lookups counted belong to the second.
         let layer =
             ThrottleLayer::new(all((shared("all", 99), per_user))).unwrap().backend(memory()).unwrap().metrics("api");
         let service = layer.layer(Strict::default());

@@ -735,7 +735,7 @@ catches! {
 struct Unanswered(Option<&'static AtomicBool>);
 
 impl Unanswered {
-    fn is_answered(&mut self) {
+    fn mark_answered(&mut self) {
         self.0 = None;
     }
 }
@@ -752,12 +752,13 @@ catches! {
     /// A request takes the connection of one that was dropped, and fails.
     FailsAfterADroppedFuture {
         fn decide_later(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Boxed<Decision> {
+            // For one case only: the flag is the process's, not the harness's.
             static DROPPED: AtomicBool = AtomicBool::new(false);
             let is_charging = calls.iter().any(|call| call.cost() > 0);
             let (naive, set, calls) = (naive.clone(), set.clone(), calls.to_vec());
             let mut unanswered = Unanswered(Some(&DROPPED));
             Box::pin(async move {
-                unanswered.is_answered();
+                unanswered.mark_answered();
                 if is_charging && DROPPED.swap(false, Ordering::SeqCst) {
                     return Err(BackendError::new(BackendErrorKind::Unavailable));
                 }

@@ -33,7 +33,7 @@ mod tests {
     }
 
     #[test]
-    fn wait_within_a_bound_is_at_most_as_long() {
+    fn random_wait_reaches_its_bound_and_never_exceeds_it() {
         let longest = |most| (0..1_000).map(|_| within(most)).max().unwrap();
         assert_eq!(longest(Duration::ZERO), Duration::ZERO);
         let micro = Duration::from_micros(1);

@@ -84,7 +84,7 @@ async fn shape_pauses_double_until_a_response_is_neither_a_refusal_nor_a_server_
 }
 
 #[tokio::test(start_paused = true)]
-async fn shape_first_refusal_after_a_reset_pauses_as_shortly_as_the_first_one() {
+async fn shape_first_pause_after_a_reset_has_the_first_length() {
     for waited in [50 * MS, 150 * MS] {
         let shaper = ten(60_000).build().unwrap();
         shaper.obey("key", Instant::now(), StatusCode::TOO_MANY_REQUESTS, &HeaderMap::new());

@@ -514,7 +514,7 @@ async fn charge_queue_length_is_counted_in_units() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn charge_request_refused_behind_others_is_told_when_there_is_room_for_all_its_units() {
+async fn charge_retry_after_behind_queued_requests_covers_all_units_of_the_request() {
     let cost = |parts: &http::request::Parts| parts.headers["x-user"].to_str().unwrap().parse().unwrap();
     let fifty = limit("held", Gcra::new(Rate::per_second(10)).burst(50)).by(Constant).cost(cost);
     let app = app(&paused(fifty.wait_up_to(Duration::from_secs(5))));

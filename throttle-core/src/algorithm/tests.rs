@@ -262,9 +262,9 @@ fn what_remains_of_a_huge_limit_lasts_for_its_whole_period() {
     }
 }
 
-/// The states that lock its key out are many keys' and stay where they are.
+/// A cell without a state of its own reads the states of a bucket that many keys share. A refusal must not change them.
 #[test]
-fn a_refusal_by_states_that_are_lent_begins_one_that_counts_what_they_do() {
+fn a_refusal_by_shared_states_begins_an_own_state_that_counts_the_same() {
     let limit = |period| Gcra::new(Rate::new(5, micros(period))).burst(5).build().unwrap();
     let (slow, quick) = (limit(DAY), limit(100));
     let (used_up, _) = slow.decide(slow.fresh(), T0, 5);

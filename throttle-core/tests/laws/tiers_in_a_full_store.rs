@@ -223,8 +223,8 @@ fn law_09_ninth_own_numbers_in_a_shared_bucket_make_it_forget_nothing() {
     assert_eq!(desk.left(&tiers, 0), 999, "the first eight have drained there");
 }
 
-/// A key that gets a slot keeps for itself what its shared bucket has counted. Eight numbers are as many as a key can
-/// have, and other ones no longer wait, because no other key loses anything.
+/// A key that gets a slot takes along what its shared bucket has counted. The bucket holds at most eight sets of own
+/// numbers and refuses a ninth; a slot refuses none, because no other key depends on it.
 #[test]
 fn law_09_a_key_that_gets_a_slot_waits_for_no_other_numbers() {
     let desk = Desk::new();
@@ -243,7 +243,7 @@ fn law_09_a_key_that_gets_a_slot_waits_for_no_other_numbers() {
     assert_eq!(desk.left(&own[9], 0), 100 - 8 - 2, "all that was used stays used");
 }
 
-/// The bucket of own numbers has states of two, and those that were charged last recover first.
+/// The bucket holds the states of two sets of own numbers. The one that was charged last recovers first.
 #[test]
 fn law_09_a_key_that_gets_a_slot_in_a_tier_has_used_what_all_own_numbers_have_counted() {
     let desk = Desk::new();

@@ -295,7 +295,7 @@ async fn slots_are_in_sixteen_ranges_of_a_cluster_and_in_one_of_a_server() {
     }
 }
 
-/// Whoever asks which slots are where may find out that the calls under way are at a server that hangs.
+/// A question about slots must not wait for a place: its answer may show that the server of the calls under way hangs.
 #[tokio::test(start_paused = true)]
 async fn a_redirected_command_waits_for_a_place_and_a_question_about_slots_does_not() {
     let (store, link, live) = connected_to(ByHand::narrow(), 100).await;

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn explanation_calls_it_as_the_program_writes_it() {
+    fn describe_returns_the_call_that_programs_write() {
         assert_eq!(Route::grpc(["/a.S/One"]).describe(), "Route::grpc");
     }
 }

@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn longest_wait_is_that_of_a_duration_of_protobuf() {
+    fn wait_is_capped_at_the_longest_protobuf_duration() {
         let quota = QuotaDetails { violations: &[], binding: None };
         let status = |wait| status(8, "", Some(wait), &quota);
         let longest = Duration::from_secs(315_576_000_000);

@@ -169,7 +169,9 @@ mod tests {
         assert_eq!(read_text(text, LayerSettings::read), (expected, String::new()));
     }
 
-    /// The option, the file's former word and its new one, and what comes of it.
+    /// Each row sets four options from one number: the jitter in percent, the longest queue, reports (on above 0) and
+    /// gRPC refusals (on at 0). Columns: what the layer has, what the former file said, what the new file says, and the
+    /// result. A value that differs from the former file's is the program's own.
     #[test]
     fn option_follows_the_file_unless_the_program_has_set_it() {
         let settings = |percent: Option<u8>| LayerSettings {

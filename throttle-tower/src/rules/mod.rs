@@ -95,8 +95,8 @@
 //! requests may wait by each file. No limit admits more because of that.
 //!
 //! Metrics and events go on with the new limits. Lists of offenders (`ThrottleLayer::track_offenders`) begin anew where
-//! the names of limits or their order change, and a page (`ThrottleLayer::dashboard`) then says that nothing reports to
-//! it any more: it was made for the former limits. What plans have looked up is looked up again.
+//! the names of limits or their order change; limits on requests in flight do not matter. A page
+//! (`ThrottleLayer::dashboard`) shows the new limits. What plans have looked up is looked up again.
 //!
 //! # The file
 //!

@@ -104,7 +104,7 @@ impl Watching {
         loop {
             match signals.recv_timeout(self.folders.longest_pause()) {
                 Ok(Signal::Look) => {
-                    if is_stopped_before_quiet(signals) {
+                    if wait_for_quiet(signals, QUIET, LONGEST_WRITE) {
                         return;
                     }
                 }
@@ -125,7 +125,7 @@ impl Watching {
         }
         if !self.is_right() {
             match signals.recv_timeout(SECOND_TRY) {
-                Ok(Signal::Look) if is_stopped_before_quiet(signals) => return true,
+                Ok(Signal::Look) if wait_for_quiet(signals, QUIET, LONGEST_WRITE) => return true,
                 Ok(Signal::Stop) | Err(RecvTimeoutError::Disconnected) => return true,
                 Ok(Signal::Look) | Err(RecvTimeoutError::Timeout) => {}
             }
@@ -149,13 +149,9 @@ impl Watching {
     }
 }
 
-/// Waits until nothing has changed for a while.
-fn is_stopped_before_quiet(signals: &Receiver<Signal>) -> bool {
-    is_stopped(signals, QUIET, LONGEST_WRITE)
-}
-
-/// Waits until there was no change for as long as `quiet`, but no longer than `longest`, or until the watch is stopped.
-fn is_stopped(signals: &Receiver<Signal>, quiet: Duration, longest: Duration) -> bool {
+/// Waits until no change has come for `quiet`. The first change after `longest` ends the wait, too. Returns whether the
+/// watch was stopped meanwhile.
+fn wait_for_quiet(signals: &Receiver<Signal>, quiet: Duration, longest: Duration) -> bool {
     let begun = Instant::now();
     loop {
         match signals.recv_timeout(quiet) {
@@ -251,8 +247,8 @@ mod tests {
         }
     }
 
-    /// It may have been in the middle of being written, so it is not reported at once. One that is right is not waited
-    /// for.
+    /// A file with mistakes may be half written, so it is reported only after a second look. A correct file is put in
+    /// force at once.
     #[test]
     fn file_with_mistakes_is_left_alone_if_the_watch_ends_before_its_second_look() {
         let folder = Folder::new("second-look");
@@ -269,11 +265,11 @@ mod tests {
             let mut watching = Watching { handle: handle.clone(), path: path.clone(), seen, folders };
             let (sender, signals) = mpsc::channel();
             sender.send(Signal::Stop).unwrap();
-            assert!(!watching.look(&signals), "it says what it said");
+            assert!(!watching.look(&signals), "the text has not changed");
             fs::write(&path, text).unwrap();
             assert_eq!(watching.look(&signals), is_over, "{text}");
             assert_eq!((handle.status().revision, handle.status().failing_since), (revision, None), "{text}");
-            assert_eq!(signals.try_recv().is_ok(), !is_over, "it is asked before the second look alone");
+            assert_eq!(signals.try_recv().is_ok(), !is_over, "signals are read only before a second look");
         }
     }
 
@@ -303,15 +299,16 @@ mod tests {
     fn file_that_is_written_all_the_time_is_read_at_last() {
         let (sender, signals) = mpsc::channel();
         (0..3).for_each(|_| sender.send(Signal::Look).unwrap());
-        assert!(!is_stopped(&signals, QUIET, Duration::ZERO));
-        assert_eq!(signals.try_iter().count(), 2, "it was not waited for quiet");
+        assert!(!wait_for_quiet(&signals, QUIET, Duration::ZERO));
+        assert_eq!(signals.try_iter().count(), 2, "the longest time was over after the first change");
         sender.send(Signal::Look).unwrap();
         sender.send(Signal::Stop).unwrap();
-        assert!(is_stopped(&signals, QUIET, LONGEST_WRITE), "behind a change, too");
+        assert!(wait_for_quiet(&signals, QUIET, LONGEST_WRITE), "behind a change, too");
         drop(sender);
-        assert!(is_stopped(&signals, QUIET, LONGEST_WRITE), "nobody is left to say anything");
+        assert!(wait_for_quiet(&signals, QUIET, LONGEST_WRITE), "all senders are gone");
     }
 
+    #[cfg(unix)]
     #[test]
     fn both_folders_of_a_link_are_watched_from_the_start() {
         let (folder, elsewhere) = (Folder::new("here"), Folder::new("there"));
@@ -319,12 +316,13 @@ mod tests {
         fs::write(&target, "").unwrap();
         std::os::unix::fs::symlink(&target, &path).unwrap();
         let mut folders = Folders::new(path.clone(), mpsc::channel().0);
+        assert!(folders.watcher.is_some(), "the system has no watches left: raise fs.inotify.max_user_instances");
         assert_eq!(folders.watched, BTreeSet::from([folder.0.clone(), elsewhere.0.clone()]));
         assert_eq!(folders.longest_pause(), POLL);
         fs::remove_file(&path).unwrap();
         fs::write(&path, "").unwrap();
         folders.renew();
-        assert_eq!(folders.watched, BTreeSet::from([folder.0.clone()]), "it leads nowhere any more");
+        assert_eq!(folders.watched, BTreeSet::from([folder.0.clone()]), "the file is no link any more");
     }
 
     #[test]
@@ -332,8 +330,13 @@ mod tests {
         let folder = Folder::new("gone");
         let folders = Folders::new(folder.0.join("gone/throttle.toml"), mpsc::channel().0);
         assert_eq!((folders.watched.len(), folders.longest_pause()), (0, POLL_ONLY));
-        let none_left = Folders { watcher: None, ..folders };
-        assert_eq!(none_left.longest_pause(), POLL_ONLY);
+        let mut none_left = Folders { path: folder.0.join("throttle.toml"), watcher: None, watched: BTreeSet::new() };
+        none_left.renew();
+        assert_eq!(
+            (none_left.watched.len(), none_left.longest_pause()),
+            (0, POLL_ONLY),
+            "the system has no watches left"
+        );
     }
 
     #[test]

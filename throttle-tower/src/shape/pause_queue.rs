@@ -530,9 +530,9 @@ mod tests {
         assert!(queue.stretches.len() <= 4, "{}", queue.stretches.len());
     }
 
-    /// Both while the queue is in use, and when it has been idle.
+    /// At the start of the slowdown, and ten seconds later without a call.
     #[tokio::test(start_paused = true)]
-    async fn shape_call_of_time_finishes_behind_calls_that_are_slowed_down() {
+    async fn shape_finish_of_a_call_counted_in_microseconds_includes_the_slowdown() {
         let start = Instant::now();
         let mut queue = PauseQueue::counting(100_000, 0, start, Duration::from_micros(1));
         queue.slow_calls(200 * MS, 100 * MS, start + 20_000 * MS, start);

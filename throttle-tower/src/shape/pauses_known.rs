@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn shape_fleet_is_looked_at_for_so_many_keys_at_once() {
+    async fn shape_fleet_is_looked_at_for_max_keys_at_most_at_once() {
         let (known, now) = (PausesKnown::default(), Instant::now());
         for number in 0..MAX_KEYS as u64 {
             assert!(known.look(&Key::from(number), now).is_some(), "{number}");

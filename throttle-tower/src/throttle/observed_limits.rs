@@ -25,10 +25,9 @@ impl Observed {
             permits: shared.permits.names().cloned().collect(),
         }
     }
-}
 
-impl Observed {
-    /// Whether limits of the same names stand at the same places. Those on requests in flight have places of their own.
+    /// Returns whether the policies have the same names in the same order. Limits on requests in flight do not matter:
+    /// they have no place among the policies.
     #[cfg(all(feature = "rules", feature = "offenders"))]
     pub(crate) fn has_names_of(&self, other: &Self) -> bool {
         let names = |of: &Self| of.policies.iter().map(|policy| policy.policy_name().clone()).collect::<Vec<_>>();

@@ -165,7 +165,7 @@ impl Sent {
         turns().await;
     }
 
-    /// The same, but no task runs before the test goes on.
+    /// Like [`admit`](Self::admit), but returns before any task runs.
     pub(crate) fn admit_unread(self) {
         let mut reply = 1_790_000_000_000_000_f64.to_le_bytes().to_vec();
         self.keys().iter().for_each(|_| reply.extend(b"A\0\0\0\0"));

@@ -245,7 +245,7 @@ fn a_decision_as_of_an_earlier_instant_goes_back_by_a_tenth_of_a_second_at_most(
     }
 }
 
-/// Lua has room for 200 local names.
+/// A Lua function has at most 200 local variables.
 #[test]
 fn law_08_a_request_of_many_policies_is_decided_like_one_of_few() {
     for count in [8, 9, 17, 64] {

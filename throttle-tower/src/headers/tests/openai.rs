@@ -64,7 +64,7 @@ fn of_a_unit_the_policy_with_the_least_remaining_is_described() {
     }
 }
 
-/// Ours is announced as 17ms.
+/// The layer's own reset of 16.001 ms is written as 17ms.
 #[test]
 fn existing_reset_counts_as_whole_milliseconds_rounded_up() {
     for (reset, stays) in [("16.001ms", true), ("16.5ms", true), ("17ms", true), ("16ms", false), ("15.999ms", false)] {

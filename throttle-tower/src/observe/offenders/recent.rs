@@ -68,7 +68,8 @@ impl Recent {
         }
     }
 
-    /// The keys with the highest counts, with their texts, after [`turn`](Self::turn).
+    /// Returns the keys with the highest counts, and their texts. Call [`turn`](Self::turn) first, or minutes that are
+    /// over still count.
     pub(super) fn list(&self, n: usize) -> Vec<(Refused, u64, Option<String>)> {
         let minutes = [&self.running, &self.before];
         let mut tags: Vec<u64> = minutes.iter().flat_map(|minute| minute.listed.keys()).copied().collect();

@@ -192,7 +192,7 @@ mod tests {
         }
         assert!(repeats.wish(BOB), "not refused meanwhile");
         repeats.open(BOB, key(8), &mut recent);
-        assert!(!repeats.wish(ADA), "it was not refused yet, but has its slot since a moment");
+        assert!(!repeats.wish(ADA), "BOB was not refused yet, but has only just got the slot");
         assert!(repeats.count(BOB) && !repeats.count(ADA));
         assert_eq!(counts(&recent), [(7, 3)]);
         assert!(!repeats.wish(ADA), "it has to wait, too");

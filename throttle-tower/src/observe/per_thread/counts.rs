@@ -132,7 +132,7 @@ mod tests {
 
     use super::*;
 
-    /// The turns that they share would be those of the others.
+    /// Threads without a place share one `Turns`. If they took turns there, some would never read the clock.
     #[test]
     fn each_request_of_a_thread_without_a_place_reads_the_clock() {
         let counts = Counts::new(1);
@@ -155,7 +155,10 @@ mod tests {
                     scope.spawn(|| {
                         owners.fetch_add(usize::from(counts.take_own().is_some()), Ordering::Relaxed);
                         all.wait();
-                        assert!(owners.load(Ordering::Relaxed) <= OWN_PLACES, "no two threads write the same place");
+                        assert!(
+                            owners.load(Ordering::Relaxed) <= OWN_PLACES,
+                            "more threads have a place than there are places"
+                        );
                         for _ in 0..1_000 {
                             (0..3).for_each(|row| match counts.take_own() {
                                 Some(rows) => rows.add(row, row + 1, 2),

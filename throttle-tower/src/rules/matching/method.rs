@@ -91,9 +91,9 @@ mod tests {
         assert_eq!(parse("GET ").unwrap_err(), "it is not a method, as in \"POST\"");
     }
 
-    /// Two other letters that only look like swapped ones are a method of the program's own.
+    /// Words that differ from a method in two letters, but not by a swap, are methods of the program's own.
     #[test]
-    fn only_neighbours_that_were_swapped_are_a_slip_of_the_pen() {
+    fn two_changed_letters_are_a_typo_only_if_they_are_swapped_neighbours() {
         for other in ["PXOT", "PSXT", "XTE", "GTX"] {
             assert!(parse(other).is_ok(), "{other}");
         }

@@ -187,7 +187,7 @@ async fn lookup_of_a_file_may_answer_with_numbers_of_the_identitys_own() {
 }
 
 #[tokio::test]
-async fn budget_of_all_requests_without_a_key_is_told() {
+async fn explanation_names_the_budget_that_requests_without_a_key_share() {
     let file = "version = 1\n[[limit]]\nname = \"own\"\nby = \"api-key\"\nfixed-window = { rate = \"1/minute\" }";
     let rules = Rules::from_str("f", file, registry()).unwrap();
     let clock = ManualClock::default();

@@ -89,14 +89,14 @@ fn file_in_which_everything_is_wrong_has_twenty_problems_and_a_count() {
     let names: String = (0..30_000).map(|n| format!("n{n} = {n}\n")).collect();
     let error = Rules::from_str("f", &names, Registry::new()).unwrap_err();
     assert_eq!(error.problems().len(), 20);
-    assert_eq!(error.more(), 30_002 - 20, "and there are no version and no limits");
+    assert_eq!(error.more(), 30_002 - 20, "the missing version and the missing limits are two more");
     let mentions: String = (0..50_000).map(|n| format!("\"x{n}\",")).collect();
     let limits = "[[limit]]\nname = \"a\"\nby = \"constant\"\ngcra = { rate = \"1/s\" }\n";
     let error = refusal(&format!("version = 1\ncompose = [{mentions}]\n{limits}"));
     assert!(error.ends_with(" more"), "{error}");
 }
 
-/// Also those behind the thousand that are kept.
+/// Only a thousand problems are kept, but all are counted.
 #[test]
 fn every_wrong_value_is_counted() {
     let parts = "1,".repeat(1_500);

@@ -8,7 +8,8 @@ mod hostile;
 mod replaced;
 mod requests;
 mod round_trip;
-#[cfg(feature = "watch")]
+// It makes links.
+#[cfg(all(unix, feature = "watch"))]
 mod watched;
 
 pub(super) use self::bad::registry;

@@ -311,7 +311,7 @@ async fn layer_whose_program_says_what_failures_mean_needs_no_word_of_the_file()
     assert_eq!(admitted(&layer, 9).await, 4);
 }
 
-/// Also one that the layer keeps itself.
+/// The share of a layer that falls back to its own counts (`local/1`).
 #[tokio::test]
 async fn what_a_share_has_used_stays_used_when_the_file_changes() {
     let local = |rate: &str, rest: &str| file(&[limit("all", rate, &format!("on-error = \"local/1\"\n{rest}"))]);
@@ -322,7 +322,7 @@ async fn what_a_share_has_used_stays_used_when_the_file_changes() {
         assert_eq!(
             admitted(&layer.clone().retry_jitter(10), 1).await,
             1,
-            "a layer with other options has the same one"
+            "clones with other options use the same share"
         );
         assert_eq!(admitted(&layer, 9).await, left - 1);
     }
@@ -536,6 +536,7 @@ async fn page_follows_limits_that_come_and_go_and_change() {
     assert!(!names(&page).await.0, "nothing is left that reports to it");
 }
 
+#[cfg(feature = "offenders")]
 #[tokio::test]
 async fn offenders_are_kept_while_the_limits_have_the_same_names() {
     let (layer, handle) = live(&only("1/day"), memory());
@@ -623,7 +624,7 @@ async fn requests_in_queues_and_in_flight_count_on_in_the_gauges_of_the_next_lim
 
 #[cfg(feature = "tracing")]
 #[tokio::test(start_paused = true)]
-async fn events_of_limits_that_came_by_another_file_are_bounded_for_each_of_them() {
+async fn new_limits_of_a_replaced_file_each_have_their_own_event_budget() {
     use tracing_subscriber::layer::{Context as Of, SubscriberExt};
 
     struct Heard(Arc<AtomicU64>);

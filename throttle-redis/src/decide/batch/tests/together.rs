@@ -186,9 +186,9 @@ async fn no_decision_whose_time_is_up_travels_with_the_others() {
     assert!(kept.await.expect("no panic").is_ok());
 }
 
-/// The thread was busy with something else, and their callers still wait.
+/// The thread was busy when the deadline passed, and the callers still wait.
 #[tokio::test(start_paused = true)]
-async fn decisions_that_are_there_when_their_time_is_up_are_told() {
+async fn an_answer_that_has_arrived_counts_even_when_the_deadline_has_passed() {
     for times in [[100, 100], [98, 100], [100, 104]] {
         let fixture = Fixture::connected().await;
         fixture.occupy(Instant::now() + HOUR);
