@@ -183,6 +183,20 @@ fn upstream_grpc() {
     assert_eq!(read(&lines("100")), (true, Some(ms(7_500))), "the stricter");
 }
 
+/// Later versions of the messages may have fields of other kinds before those that are read.
+#[test]
+fn upstream_grpc_fields_of_each_width_are_passed_over() {
+    let ahead = [&[9 << 3 | 1][..], &[0xff; 8], &[10 << 3 | 5], &[0xff; 4]].concat();
+    let behind = |fields: &[u8]| [&ahead, fields].concat();
+    let info = behind(&message(1, &behind(&[1 << 3, 7])));
+    let name = message(1, b"type.googleapis.com/google.rpc.RetryInfo");
+    let any = behind(&[name, message(2, &info)].concat());
+    let status = crate::grpc::base64(&behind(&message(3, &any)));
+    let details = HeaderValue::from_bytes(&status).unwrap();
+    let headers = HeaderMap::from_iter([(HeaderName::from_static("grpc-status-details-bin"), details)]);
+    assert_eq!(wait(&headers, NOW), Some(Duration::from_secs(7)));
+}
+
 proptest! {
     /// Whatever an upstream says, it is read without a panic, and no wait is shorter than one of its statements, but for
     /// the seconds that are rounded up.
