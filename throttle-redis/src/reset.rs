@@ -224,6 +224,17 @@ mod tests {
         assert!(resetting.await.expect("no panic").is_ok());
     }
 
+    /// A backend that keeps refusals, and a set that admits one request a day.
+    async fn with_deny_cache() -> (ByHand, RedisBackend, Arc<RedisSet>) {
+        let store = ByHand::default();
+        let backend = RedisBackend::builder(store.clone()).readable_keys().deny_cache(10).build();
+        let backend = backend.expect("valid options");
+        store.connect(Ok(())).await;
+        let policy = Policy::new("p", FixedWindow::new(Rate::per_day(1))).expect("a policy");
+        let set = Arc::new(backend.prepare(PolicySet::new(policy).expect("a set")).expect("a set"));
+        (store, backend, set)
+    }
+
     /// Decides about ada's key, and lets the store refuse it.
     async fn refuse(store: &ByHand, backend: &RedisBackend, set: &Arc<RedisSet>) {
         let algorithm = *RedisBackend::set(set).policies()[0].algorithm();
@@ -253,12 +264,7 @@ mod tests {
             (Ending::IsDropped, false),
             (Ending::IsDropped, true),
         ] {
-            let store = ByHand::default();
-            let backend = RedisBackend::builder(store.clone()).readable_keys().deny_cache(10).build();
-            let backend = backend.expect("valid options");
-            store.connect(Ok(())).await;
-            let policy = Policy::new("p", FixedWindow::new(Rate::per_day(1))).expect("a policy");
-            let set = Arc::new(backend.prepare(PolicySet::new(policy).expect("a set")).expect("a set"));
+            let (store, backend, set) = with_deny_cache().await;
             refuse(&store, &backend, &set).await;
             let one = backend.reset(&set, 0, &Key::from("ada"));
             let resetting = if all { tokio::spawn(backend.reset_all("")) } else { tokio::spawn(one) };
@@ -285,12 +291,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_refusal_that_is_kept_while_a_reset_is_under_way_is_forgotten_when_the_reset_ends() {
         for all in [false, true] {
-            let store = ByHand::default();
-            let backend = RedisBackend::builder(store.clone()).readable_keys().deny_cache(10).build();
-            let backend = backend.expect("valid options");
-            store.connect(Ok(())).await;
-            let policy = Policy::new("p", FixedWindow::new(Rate::per_day(1))).expect("a policy");
-            let set = Arc::new(backend.prepare(PolicySet::new(policy).expect("a set")).expect("a set"));
+            let (store, backend, set) = with_deny_cache().await;
             let resetting = if all {
                 tokio::spawn(backend.reset_all(""))
             } else {

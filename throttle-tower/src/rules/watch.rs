@@ -228,23 +228,22 @@ mod tests {
 
     use super::*;
     use crate::rules::Registry;
+    use crate::rules::tests::Folder;
 
-    /// A folder of this name that is empty and is removed with its files.
-    struct Folder(PathBuf);
+    const FORMER: &str = "version = 1\nlimit = []";
 
-    impl Folder {
-        fn new(name: &str) -> Self {
-            let path = std::env::temp_dir().join(format!("throttle-watching-{name}-{}", std::process::id()));
-            let _ = fs::remove_dir_all(&path);
-            fs::create_dir_all(&path).unwrap();
-            Self(path.canonicalize().unwrap())
-        }
+    /// What the thread of a watch works with, for a file with these rules; its handle, and the layer to be kept alive.
+    fn watching(path: &Path) -> (Watching, Handle, impl Sized) {
+        fs::write(path, FORMER).unwrap();
+        let rules = Rules::from_path(path, Registry::new()).unwrap();
+        let (layer, handle) = rules.layer(MemoryBackend::new()).unwrap();
+        let (seen, folders) = (Seen::Text(FORMER.to_owned()), unwatched(path));
+        (Watching { handle: handle.clone(), path: path.to_owned(), seen, folders }, handle, layer)
     }
 
-    impl Drop for Folder {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
+    /// As where the system has no watches left.
+    fn unwatched(path: &Path) -> Folders {
+        Folders { path: path.to_owned(), watcher: None, watched: BTreeSet::new() }
     }
 
     /// A file with mistakes may be half written, so it is reported only after a second look. A correct file is put in
@@ -252,17 +251,11 @@ mod tests {
     #[test]
     fn file_with_mistakes_is_left_alone_if_the_watch_ends_before_its_second_look() {
         let folder = Folder::new("second-look");
-        let path = folder.0.join("throttle.toml");
-        let former = "version = 1\nlimit = []";
+        let path = folder.file();
         for (text, is_over, revision) in
             [("version = 1\nlimit = [", true, 1), ("version = 1\nlimit = []\nlayer.max-waiting = 7", false, 2)]
         {
-            fs::write(&path, former).unwrap();
-            let rules = Rules::from_path(&path, Registry::new()).unwrap();
-            let (_layer, handle) = rules.layer(MemoryBackend::new()).unwrap();
-            let folders = Folders { path: path.clone(), watcher: None, watched: BTreeSet::new() };
-            let seen = Seen::Text(former.to_owned());
-            let mut watching = Watching { handle: handle.clone(), path: path.clone(), seen, folders };
+            let (mut watching, handle, _layer) = watching(&path);
             let (sender, signals) = mpsc::channel();
             sender.send(Signal::Stop).unwrap();
             assert!(!watching.look(&signals), "the text has not changed");
@@ -276,13 +269,8 @@ mod tests {
     #[test]
     fn status_says_why_the_file_cannot_be_read_now() {
         let folder = Folder::new("unreadable");
-        let path = folder.0.join("throttle.toml");
-        fs::write(&path, "version = 1\nlimit = []").unwrap();
-        let rules = Rules::from_path(&path, Registry::new()).unwrap();
-        let (_layer, handle) = rules.layer(MemoryBackend::new()).unwrap();
-        let folders = Folders { path: path.clone(), watcher: None, watched: BTreeSet::new() };
-        let seen = Seen::Nothing(String::new());
-        let mut watching = Watching { handle: handle.clone(), path: path.clone(), seen, folders };
+        let path = folder.file();
+        let (mut watching, handle, _layer) = watching(&path);
         let (_sender, signals) = mpsc::channel();
         let mut look = || {
             assert!(!watching.look(&signals));
@@ -312,7 +300,7 @@ mod tests {
     #[test]
     fn both_folders_of_a_link_are_watched_from_the_start() {
         let (folder, elsewhere) = (Folder::new("here"), Folder::new("there"));
-        let (path, target) = (folder.0.join("throttle.toml"), elsewhere.0.join("throttle.toml"));
+        let (path, target) = (folder.file(), elsewhere.file());
         fs::write(&target, "").unwrap();
         std::os::unix::fs::symlink(&target, &path).unwrap();
         let mut folders = Folders::new(path.clone(), mpsc::channel().0);
@@ -330,7 +318,7 @@ mod tests {
         let folder = Folder::new("gone");
         let folders = Folders::new(folder.0.join("gone/throttle.toml"), mpsc::channel().0);
         assert_eq!((folders.watched.len(), folders.longest_pause()), (0, POLL_ONLY));
-        let mut none_left = Folders { path: folder.0.join("throttle.toml"), watcher: None, watched: BTreeSet::new() };
+        let mut none_left = unwatched(&folder.file());
         none_left.renew();
         assert_eq!(
             (none_left.watched.len(), none_left.longest_pause()),

@@ -265,7 +265,7 @@ fn both() -> LimitTree {
     all((per_key(1 << 20), total()))
 }
 
-/// A limit of all keys together that nobody reaches.
+/// A limit that all keys share. It is so high that no test uses it up.
 fn total() -> crate::Limit {
     limit("total", Gcra::new(Rate::per_hour(1 << 20)).burst(1 << 20)).by(Constant)
 }

@@ -3,6 +3,8 @@ mod administered;
 mod bad;
 mod coming_from;
 mod explained;
+#[cfg(feature = "watch")]
+mod folder;
 mod good;
 mod hostile;
 mod replaced;
@@ -13,4 +15,6 @@ mod round_trip;
 mod watched;
 
 pub(super) use self::bad::registry;
+#[cfg(feature = "watch")]
+pub(super) use self::folder::Folder;
 pub(super) use self::good::EVERYTHING;

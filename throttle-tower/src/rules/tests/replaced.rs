@@ -504,13 +504,18 @@ async fn offenders_stay_while_only_limits_on_requests_in_flight_change() {
 }
 
 #[cfg(feature = "dashboard")]
+async fn page_data(page: &axum::Router) -> serde_json::Value {
+    let request = Request::get("/data.json").body(axum::body::Body::empty()).unwrap();
+    let response = page.clone().oneshot(request).await.unwrap();
+    let body = axum::body::to_bytes(response.into_body(), 1 << 20).await.unwrap();
+    serde_json::from_slice(&body).unwrap()
+}
+
+#[cfg(feature = "dashboard")]
 #[tokio::test]
 async fn page_follows_limits_that_come_and_go_and_change() {
     async fn names(page: &axum::Router) -> (bool, Vec<String>, Vec<u64>) {
-        let request = http::Request::get("/data.json").body(axum::body::Body::empty()).unwrap();
-        let response = page.clone().oneshot(request).await.unwrap();
-        let body = axum::body::to_bytes(response.into_body(), 1 << 20).await.unwrap();
-        let data: serde_json::Value = serde_json::from_slice(&body).unwrap();
+        let data = page_data(page).await;
         let each = |field: &str| data[field].as_array().unwrap().clone();
         let names = each("policies").iter().map(|policy| policy["name"].as_str().unwrap().to_owned()).collect();
         let capacities = each("tightest").iter().map(|key| key["of"].as_u64().unwrap()).collect();
@@ -554,10 +559,7 @@ async fn offenders_are_kept_while_the_limits_have_the_same_names() {
 async fn page_goes_on_counting_unless_limits_of_requests_in_flight_have_other_names() {
     async fn shown(page: &axum::Router) -> (u64, Vec<String>) {
         sleep(Duration::from_secs(1)).await;
-        let request = http::Request::get("/data.json").body(axum::body::Body::empty()).unwrap();
-        let response = page.clone().oneshot(request).await.unwrap();
-        let body = axum::body::to_bytes(response.into_body(), 1 << 20).await.unwrap();
-        let data: serde_json::Value = serde_json::from_slice(&body).unwrap();
+        let data = page_data(page).await;
         let permits = data["permits"].as_array().unwrap().iter();
         let names = permits.map(|permits| permits["name"].as_str().unwrap().to_owned()).collect();
         (data["outcomes"]["admitted"].as_u64().unwrap(), names)

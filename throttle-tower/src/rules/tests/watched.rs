@@ -3,36 +3,15 @@
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::mpsc::{self, Receiver};
 use std::thread::sleep;
 use std::time::Duration;
 
 use throttle_core::MemoryBackend;
 
+use super::Folder;
 use crate::rules::{Change, Handle, Registry, Rules};
-
-/// A folder that is removed with its files.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("throttle-watch-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-
-    fn file(&self) -> PathBuf {
-        self.0.join("throttle.toml")
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
 
 fn text(rate: u64) -> String {
     format!("version = 1\n[[limit]]\nname = \"a\"\nby = \"constant\"\ngcra = {{ rate = \"{rate}/s\" }}\n")
