@@ -33,6 +33,11 @@ trait Fault: Send + Sync + 'static {
         naive.settle_at(set, charge, naive.clock.now());
     }
 
+    fn settle_later(naive: &Naive, set: &PolicySet, charge: Receipt) -> Boxed<()> {
+        Self::settle(naive, set, &charge);
+        Box::pin(ready(Ok(())))
+    }
+
     fn reset(naive: &Naive, set: &PolicySet, policy: usize, key: &Key) {
         naive.forget(&set.policies()[policy], key);
     }
@@ -76,8 +81,7 @@ impl<F: Fault> Backend for Broken<F> {
     }
 
     fn settle(&self, set: &Arc<PolicySet>, charge: Receipt) -> Self::Done {
-        F::settle(&self.0, set, &charge);
-        Box::pin(ready(Ok(())))
+        F::settle_later(&self.0, set, charge)
     }
 
     fn reset(&self, set: &Arc<PolicySet>, policy: usize, key: &Key) -> Self::Done {
@@ -328,6 +332,12 @@ fn unused(naive: &Naive) -> Naive {
     Naive { clock: naive.clock.clone(), ..Naive::default() }
 }
 
+/// A store of its own with the same states, whose clock is the same.
+fn copy_of(naive: &Naive) -> Naive {
+    let states = naive.states.lock().unwrap().clone();
+    Naive { states: Arc::new(Mutex::new(states)), ..unused(naive) }
+}
+
 catches! {
     /// Policies beyond the third are skipped.
     DecidesThree {
@@ -378,12 +388,51 @@ catches! {
     law_08_tiers_of_composites_equal_the_model
 }
 
+/// Notes that a key was used under the first policy's parameters in this set. Returns under how many parameters it was
+/// used.
+fn parameters_used(naive: &Naive, set: &PolicySet, key: &Key) -> usize {
+    let policy = &set.policies()[0];
+    let (notes, parameters) =
+        (format!("parameters of {}, {key:?}", policy.name()), format!("{:?}", policy.algorithm()));
+    let mut states = naive.states.lock().unwrap();
+    let fresh = (*policy.algorithm(), policy.algorithm().fresh());
+    states.insert((notes.clone(), Key::from(parameters.as_str())), fresh);
+    states.keys().filter(|(policy, _)| *policy == notes).count()
+}
+
+catches! {
+    /// A key that was used under more than eight parameters is forgotten.
+    KeepsEightNumbersOfAKey {
+        fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
+            for key in calls.iter().filter_map(Call::key) {
+                if parameters_used(naive, set, key) > 8 {
+                    naive.forget(&set.policies()[0], key);
+                }
+            }
+            honest(naive, set, calls)
+        }
+    }
+    law_08_own_numbers_equal_the_model(gcra)
+}
+
+catches! {
+    /// A policy that was used under more than 256 parameters starts over.
+    CountsNumbersInAByte {
+        fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
+            if parameters_used(naive, set, &Key::CONSTANT) > 256 {
+                naive.states.lock().unwrap().retain(|(policy, _), _| policy != set.policies()[0].name());
+            }
+            honest(naive, set, calls)
+        }
+    }
+    law_09_keys_keep_what_they_used_under_numbers_that_are_gone
+}
+
 catches! {
     /// Reads, decides and writes in three steps.
     Races {
         fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
-            let read = naive.states.lock().unwrap().clone();
-            let apart = Naive { clock: naive.clock.clone(), states: Arc::new(Mutex::new(read)), ..Naive::default() };
+            let apart = copy_of(naive);
             let decision = honest(&apart, set, calls);
             std::thread::sleep(Duration::from_micros(50));
             *naive.states.lock().unwrap() = apart.states.lock().unwrap().clone();
@@ -405,6 +454,26 @@ catches! {
     law_07_backward_clock_buys_nothing(gcra), law_07_forward_jump_buys_one_burst(sliding_window),
     law_07_two_clocks_buy_nothing_twice(fixed_window)
 }
+
+catches! {
+    /// After a step back, the wait of a refusal spans only the step.
+    WaitsUntilTheClockHasCaughtUp {
+        fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
+            let (now, mut latest) = (naive.clock.now(), LATEST.lock().unwrap());
+            *latest = now.max(*latest);
+            let decision = honest(naive, set, calls);
+            let behind = latest.as_micros().abs_diff(now.as_micros());
+            match decision.is_admitted() || behind == 0 {
+                true => decision,
+                false => decision.refused(0, Duration::from_micros(behind)),
+            }
+        }
+    }
+    law_07_backward_clock_buys_nothing(gcra), law_07_backward_clock_buys_nothing(sliding_log)
+}
+
+/// For these two cases only, which share it: the instant is the process's, not the harness's.
+static LATEST: Mutex<Timestamp> = Mutex::new(Timestamp::EPOCH);
 
 catches! {
     /// Idle keys are forgotten, although the clock may step back.
@@ -663,6 +732,28 @@ catches! {
 }
 
 catches! {
+    /// A reset of a key forgets it in the first policy only.
+    ResetsTheFirstPolicy {
+        fn reset(naive: &Naive, set: &PolicySet, policy: usize, key: &Key) {
+            if policy == 0 {
+                naive.forget(&set.policies()[0], key);
+            }
+        }
+    }
+    law_11_reset_one_key(gcra)
+}
+
+catches! {
+    /// A reset of a key forgets it in the first policy, whichever was meant.
+    ResetsTheWrongPolicy {
+        fn reset(naive: &Naive, set: &PolicySet, _: usize, key: &Key) {
+            naive.forget(&set.policies()[0], key);
+        }
+    }
+    law_11_reset_one_key(gcra)
+}
+
+catches! {
     /// A reset of a key forgets it in every policy.
     ResetsEveryPolicy {
         fn reset(naive: &Naive, set: &PolicySet, _: usize, key: &Key) {
@@ -708,8 +799,7 @@ catches! {
     /// A clone has a store of its own.
     ClonesApart {
         fn clone_of(naive: &Naive) -> Naive {
-            let states = naive.states.lock().unwrap().clone();
-            Naive { clock: naive.clock.clone(), states: Arc::new(Mutex::new(states)), ..Naive::default() }
+            copy_of(naive)
         }
     }
     contract_clones_share_the_store
@@ -778,3 +868,7 @@ catches! {
     }
     contract_skipped_policies
 }
+
+/// Faults that show in one step of a case only.
+#[path = "conformance_catches/in_one_step.rs"]
+mod in_one_step;

@@ -1,0 +1,258 @@
+use std::future::poll_fn;
+use std::task::Poll;
+
+use super::*;
+
+/// Notes something of a key, beside its states.
+fn note(naive: &Naive, what: &str, key: &Key) {
+    let algorithm = *Sample::gcra().algorithm();
+    naive.states.lock().unwrap().insert((what.to_owned(), key.clone()), (algorithm, algorithm.fresh()));
+}
+
+/// Whether the keys of a request have such a note, which is removed.
+fn take_note(naive: &Naive, what: &str, calls: &[Call]) -> bool {
+    let mut states = naive.states.lock().unwrap();
+    calls.iter().filter_map(Call::key).any(|key| states.remove(&(what.to_owned(), key.clone())).is_some())
+}
+
+fn is_charging(calls: &[Call]) -> bool {
+    calls.iter().any(|call| call.cost() > 0)
+}
+
+catches! {
+    /// Once a key with nothing left was refused, it is refused until a microsecond after its announced wait.
+    RefusesAMicrosecondLonger {
+        fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
+            let was_refused = take_note(naive, "refused", calls);
+            let just_before = Timestamp::from_micros(naive.clock.now().as_micros() - 1);
+            let late = copy_of(naive).decide_at(set, calls, just_before);
+            let decision = match late.retry_after() {
+                Some(wait) if was_refused && wait == Duration::from_micros(1) => late,
+                _ => honest(naive, set, calls),
+            };
+            if !decision.is_admitted() && decision.remaining() == 0 {
+                calls.iter().filter_map(Call::key).for_each(|key| note(naive, "refused", key));
+            }
+            decision
+        }
+    }
+    law_01_deny_never_consumes(gcra), law_02_retry_is_tight(gcra)
+}
+
+catches! {
+    /// A request for all that remains is charged and refused.
+    TakesTheLastUnitsAndRefuses {
+        fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
+            let decision = honest(naive, set, calls);
+            let is_last = decision.is_admitted() && is_charging(calls) && decision.remaining() == 0;
+            if is_last { honest(naive, set, &at_cost(calls, 1)) } else { decision }
+        }
+    }
+    law_03_remaining_is_exact(gcra)
+}
+
+catches! {
+    /// A refusal of several units stays charged to the members that have as many.
+    ChargesPartlyWhereMuchIsAsked {
+        fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
+            let decision = honest(naive, set, calls);
+            if !decision.is_admitted() && calls.iter().any(|call| call.cost() > 1) {
+                one_by_one(naive, set, calls);
+            }
+            decision
+        }
+    }
+    law_05_all_charges_every_member_or_none(gcra)
+}
+
+catches! {
+    /// What is given back to an unused key may be taken beyond its capacity, and no peek shows it.
+    CreditsUnusedKeys {
+        fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
+            let decision = honest(naive, set, calls);
+            if decision.is_admitted() || !take_note(naive, "credit", calls) {
+                return decision;
+            }
+            for (policy, call) in set.policies().iter().zip(calls) {
+                call.key().into_iter().for_each(|key| naive.forget(policy, key));
+            }
+            honest(naive, set, calls)
+        }
+
+        fn settle(naive: &Naive, set: &PolicySet, charge: &Receipt) {
+            honest_settle(naive, set, charge);
+            for item in charge.items().iter().filter(|item| item.actual() < item.taken()) {
+                let place = place(&set.policies()[item.policy()], item.key());
+                let (algorithm, state) = naive.states.lock().unwrap()[&place].clone();
+                if algorithm.fresh_at(&state) <= naive.clock.now() {
+                    note(naive, "credit", item.key());
+                }
+            }
+        }
+    }
+    law_10_never_into_a_later_window(gcra), law_10_never_into_a_later_window(fixed_window)
+}
+
+catches! {
+    /// Units that were used beyond a charge are taken, whoever made the charge.
+    DebitsLocalCharges {
+        fn settle(naive: &Naive, set: &PolicySet, charge: &Receipt) {
+            let mut more = vec![Call::SKIP; set.policies().len()];
+            for item in charge.items().iter().filter(|item| item.actual() > item.taken()) {
+                more[item.policy()] = Call::new(item.key().clone(), Cost::at_least_one(item.actual() - item.taken()));
+            }
+            if is_charging(&more) {
+                let _ = honest(naive, set, &more);
+            } else {
+                honest_settle(naive, set, charge);
+            }
+        }
+    }
+    law_10_local_charges_are_left_alone(gcra), law_10_local_charges_are_left_alone(fixed_window)
+}
+
+catches! {
+    /// A request takes the connection of a settlement that was dropped, and fails.
+    FailsAfterADroppedSettlement {
+        fn decide_later(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Boxed<Decision> {
+            if is_charging(calls) && SETTLEMENT_DROPPED.swap(false, Ordering::SeqCst) {
+                return Box::pin(ready(Err(BackendError::new(BackendErrorKind::Unavailable))));
+            }
+            Box::pin(ready(Ok(honest(naive, set, calls))))
+        }
+
+        fn settle_later(naive: &Naive, set: &PolicySet, charge: Receipt) -> Boxed<()> {
+            let (naive, set) = (naive.clone(), set.clone());
+            let (mut unanswered, mut was_asked) = (Unanswered(Some(&SETTLEMENT_DROPPED)), false);
+            Box::pin(poll_fn(move |context| {
+                if !std::mem::replace(&mut was_asked, true) {
+                    context.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
+                honest_settle(&naive, &set, &charge);
+                unanswered.mark_answered();
+                Poll::Ready(Ok(()))
+            }))
+        }
+    }
+    contract_dropped_futures_charge_at_most_once
+}
+
+/// For one case only: the flag is the process's, not the harness's.
+static SETTLEMENT_DROPPED: AtomicBool = AtomicBool::new(false);
+
+catches! {
+    /// Of several policies with one key, the first is charged.
+    ChargesASharedKeyOnce {
+        fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
+            let is_shared = |key: &Key| calls.iter().all(|call| call.key() == Some(key));
+            let once = |(place, call): (usize, &Call)| match call.key() {
+                Some(key) if place > 0 && is_shared(key) => Call::peek(key.clone()),
+                _ => call.clone(),
+            };
+            honest(naive, set, &calls.iter().enumerate().map(once).collect::<Vec<_>>())
+        }
+    }
+    contract_sets_of_every_size
+}
+
+/// The same calls; those without a key peek at one.
+fn peeking(calls: &[Call]) -> Vec<Call> {
+    calls.iter().map(|call| if call.key().is_some() { call.clone() } else { Call::peek(Key::CONSTANT) }).collect()
+}
+
+catches! {
+    /// Beside a policy that applies, those without a key peek at one.
+    PeeksAtSkippedPolicies {
+        fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
+            let applies = calls.iter().any(|call| call.key().is_some());
+            honest(naive, set, &if applies { peeking(calls) } else { calls.to_vec() })
+        }
+    }
+    contract_skipped_policies
+}
+
+catches! {
+    /// A request to which no policy applies is a peek.
+    PeeksWhereNothingApplies {
+        fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
+            let applies = calls.iter().any(|call| call.key().is_some());
+            honest(naive, set, &if applies { calls.to_vec() } else { peeking(calls) })
+        }
+    }
+    contract_skipped_policies
+}
+
+catches! {
+    /// The texts of a key are joined by a colon, and their number is kept.
+    JoinsCountedTexts {
+        fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
+            let join = |key: &Key| match texts(key) {
+                Some(texts) => Key::builder().number(texts.len() as u64).text(&texts.join(":")).finish(),
+                None => key.clone(),
+            };
+            honest(naive, set, &of_keys(calls, |key| key.map(join)))
+        }
+    }
+    law_11_keys_are_injective
+}
+
+/// The bytes of a key that has nothing else and is no text.
+fn no_text(key: &Key) -> Option<&[u8]> {
+    let parts: Vec<KeyPart<'_>> = key.expose_parts().collect();
+    match parts[..] {
+        [KeyPart::Bytes(bytes)] => std::str::from_utf8(bytes).is_err().then_some(bytes),
+        _ => None,
+    }
+}
+
+catches! {
+    /// Bytes that are no text count as none.
+    EmptiesBytes {
+        fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
+            let none = |key: &Key| no_text(key).map_or(key.clone(), |_| Key::builder().bytes(b"").finish());
+            honest(naive, set, &of_keys(calls, |key| key.map(none)))
+        }
+    }
+    law_11_keys_are_injective
+}
+
+catches! {
+    /// Bytes that are no text are replaced by the character for these.
+    ReplacesBytes {
+        fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
+            let replaced = |key: &Key| match no_text(key) {
+                Some(bytes) => Key::builder().bytes(String::from_utf8_lossy(bytes).as_bytes()).finish(),
+                None => key.clone(),
+            };
+            honest(naive, set, &of_keys(calls, |key| key.map(replaced)))
+        }
+    }
+    law_11_keys_are_injective
+}
+
+catches! {
+    /// A policy goes by the part of its name in braces, as a slot of a cluster does.
+    NamesByTag {
+        fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
+            let [policy] = set.policies() else { return honest(naive, set, calls) };
+            let tag = policy.name().split_once('{').and_then(|(_, rest)| rest.split_once('}'));
+            let name = tag.map_or(policy.name(), |(tag, _)| tag);
+            honest(naive, &PolicySet::new(Policy::new(name, *policy.algorithm()).unwrap()).unwrap(), calls)
+        }
+    }
+    law_11_policies_are_isolated
+}
+
+catches! {
+    /// A set of several policies has budgets of its own.
+    CountsSetsApart {
+        fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
+            let [_, _, ..] = set.policies() else { return honest(naive, set, calls) };
+            let own = |policy: &Policy| Policy::new(&format!("{} here", policy.name()), *policy.algorithm()).unwrap();
+            let apart = PolicyTree::All(set.policies().iter().map(|policy| own(policy).into()).collect());
+            honest(naive, &PolicySet::new(apart).unwrap(), calls)
+        }
+    }
+    law_11_policies_are_isolated
+}
