@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
+use super::kin::{MOST_KIN, evict};
 use super::{
     Algorithm, CalendarQuota, Carry, Cell, FixedWindow, Gcra, IntervalBucket, Kin, LeakyBucket, LeakyMeter, SlidingLog,
     SlidingWindow, State, States, TokenBucket, Writer,
@@ -274,4 +275,29 @@ fn a_refusal_by_shared_states_begins_an_own_state_that_counts_the_same() {
     assert!(cell.has_begun() && cell.has_own());
     assert_eq!(cell.standing().remaining, 0);
     assert_eq!(cell.into_states().len(), 1);
+}
+
+#[test]
+fn eviction_forgets_the_smallest_capacity_but_never_the_first_state() {
+    let limit = |burst| Gcra::new(Rate::new(1, micros(DAY))).burst(burst).build().unwrap();
+    for least in 1..MOST_KIN + 2 {
+        let burst = |place: usize| if place == 0 { 1 } else { 2 + if place == least { 0 } else { place as u64 } };
+        let limits: Vec<Algorithm> = (0..MOST_KIN + 2).map(|place| limit(burst(place))).collect();
+        let mut states: States<'_> =
+            limits.iter().map(|limit| Kin::alone(Writer::of(limit), limit.fresh_repr())).collect();
+        evict(&mut states, 0);
+        let kept: Vec<u64> = (0..MOST_KIN + 2).filter(|place| *place != least).map(burst).collect();
+        let left: Vec<u64> = states.iter().map(|kin| kin.by.capacity()).collect();
+        assert_eq!(left, kept, "the smallest at place {least}");
+    }
+}
+
+#[test]
+fn a_cost_is_debited_to_every_state_of_a_cell() {
+    let limits = [5, 9, 3].map(|burst| Gcra::new(Rate::new(1, micros(DAY))).burst(burst).build().unwrap());
+    let states: States<'_> = limits.iter().map(|limit| Kin::alone(Writer::of(limit), limit.fresh_repr())).collect();
+    let mut cell = Cell::of(Writer::of(&limits[0]), Carry::Keep, states, T0);
+    cell.debit_all(4);
+    let left: Vec<u64> = cell.into_states().iter().map(|kin| kin.standing(T0).remaining).collect();
+    assert_eq!(left, [1, 5, 0]);
 }

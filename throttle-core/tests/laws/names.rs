@@ -387,6 +387,22 @@ fn own_numbers_stand_beside_the_limit_of_their_name_and_change_nothing_for_it() 
 }
 
 #[test]
+fn a_set_with_own_numbers_in_one_policy_stands_beside_others_in_all() {
+    let backend = memory();
+    let both = |count| set(PolicyTree::All(vec![per_minute("q", count).into(), per_minute("r", count).into()]));
+    let present = backend.prepare(both(5)).unwrap();
+    let own = Gcra::new(Rate::per_minute(100)).build().unwrap();
+    // The customer's set was made from limits that are no longer in force.
+    let former = backend.prepare(both(9).with_own([(0, own)]).unwrap()).unwrap();
+    let left = |set: &_| -> Vec<u64> {
+        let decision = backend.decide_now(set, &[call(), call()].concat());
+        decision.statuses().iter().map(|status| status.remaining()).collect()
+    };
+    assert_eq!(left(&former), [99, 8]);
+    assert_eq!(left(&present), [3, 3]);
+}
+
+#[test]
 fn own_numbers_are_checked_like_any_limit_and_against_the_tiers() {
     let gcra = |count, seconds| Gcra::new(Rate::new(count, std::time::Duration::from_secs(seconds)));
     let plan = |carry| Policy::tiered("plan", [("free", gcra(10, 60)), ("pro", gcra(100, 60))], carry).unwrap();

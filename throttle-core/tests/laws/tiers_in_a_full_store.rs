@@ -164,6 +164,29 @@ fn law_09_the_first_charge_under_own_numbers_counts_what_the_tiers_have_counted(
     }
 }
 
+/// Such numbers use the bucket of own numbers too. With room, the key has used what the tiers have counted.
+#[test]
+fn law_09_own_numbers_that_equal_those_of_the_limit_count_what_its_tiers_have_counted() {
+    let tiered = |carry| (per_hour("p", &[10, 20], carry), 1);
+    let plain = (Policy::new("p", Gcra::new(Rate::per_hour(20))).unwrap(), 0);
+    for (base, tier) in [tiered(Carry::Keep), tiered(Carry::Reset), plain] {
+        for has_room in [false, true] {
+            let desk = Desk::new();
+            let limit = desk.prepare(base.clone());
+            let own = desk.prepare(base.with_own(Gcra::new(Rate::per_hour(20))).unwrap());
+            assert!(desk.ask(&limit, tier, 15).statuses()[0].is_overflow());
+            if has_room {
+                desk.make_room();
+            }
+            assert_eq!(desk.left(&own, 0), 5, "{base:?}");
+            assert!(!desk.ask(&own, 0, 6).is_admitted());
+            let decision = desk.ask(&own, 0, 5);
+            assert_eq!((decision.is_admitted(), decision.statuses()[0].is_overflow()), (true, !has_room));
+            assert_eq!((desk.left(&own, 0), desk.left(&limit, tier)), (0, 0), "{base:?}");
+        }
+    }
+}
+
 /// There is room again for a key with numbers of its own that no bucket has a state of.
 #[test]
 fn law_09_a_key_that_gets_a_slot_under_own_numbers_has_used_what_the_tiers_have_counted() {

@@ -110,6 +110,28 @@ fn growing_a_shard_moves_keys_and_leaves_their_kin() {
     assert_eq!(desk.held(), (100, 1, 0));
 }
 
+/// The other keys are those of another limit, or of the same one that was changed.
+#[test]
+fn law_09_a_shard_that_is_full_forgets_each_key_by_the_limit_that_it_was_charged_under() {
+    for other in ["p", "q"] {
+        let store = Store::new(128);
+        let put_in_force = |name, algorithm: FixedWindow| {
+            let policy = Policy::new(name, algorithm).unwrap().replace_existing();
+            store.prepare(PolicySet::new(policy).unwrap()).unwrap()
+        };
+        let take = |set: &MemorySet, key: u64, now| store.decide(set, &[Call::from(Key::from(key))], now).remaining();
+        let day = put_in_force("p", per_day(50));
+        (0..12).for_each(|key| assert_eq!(take(&day, key, NOW), 49));
+        let second = put_in_force(other, FixedWindow::new(Rate::per_second(9)));
+        (12..28).for_each(|key| assert_eq!(take(&second, key, NOW), 8));
+        let later = NOW.after_micros(2_000_000);
+        assert_eq!(take(&second, 28, later), 8);
+        assert_eq!(store.keys(), 12 + 1, "{other}: those of the last second are idle, and no other");
+        let day = put_in_force("p", per_day(50));
+        (0..12).for_each(|key| assert_eq!(take(&day, key, later), 48, "{other}"));
+    }
+}
+
 #[test]
 fn a_key_that_was_idle_is_an_ordinary_one_again() {
     let mut desk = Desk::new(100);
