@@ -304,12 +304,15 @@ fn options_out_of_bounds_fail_when_the_backend_is_built() {
 #[tokio::test]
 async fn sentinels_are_asked_again_when_the_master_changes() {
     let sentinels = Sentinels::start(1);
-    let urls = sentinels.urls();
+    // One of the Sentinels cannot be reached.
+    let urls: Vec<String> = ["redis://127.0.0.1:1".to_owned()].into_iter().chain(sentinels.urls()).collect();
     let database = Some("redis://ignored/3");
     let connector = Sentinel::new(urls.iter().map(String::as_str), Sentinels::NAME, database).unwrap();
     let backend = RedisBackend::builder(connector).deadline(Duration::from_millis(500)).build().unwrap();
     decides(&backend).await;
     let old = sentinels.master();
+    let connector = Sentinel::new(urls.iter().map(String::as_str), Sentinels::NAME, None).unwrap();
+    waits_for_a_slow_answer(&patient(connector).build().unwrap(), old).await;
     assert!(LimitTree::new(&backend, day(3)).take("eve", 1).await.is_admitted());
     assert!(old.info("db3").starts_with("keys=1,"), "the settings of the master are those of its own URL");
     old.kill();
@@ -319,6 +322,25 @@ async fn sentinels_are_asked_again_when_the_master_changes() {
         assert!(started.elapsed() < Duration::from_secs(10), "never came to the new master");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+}
+
+/// Only the deadline of a decision bounds how long its server may take.
+async fn waits_for_a_slow_answer(backend: &RedisBackend, server: &Server) {
+    let limits = LimitTree::new(backend, day(3));
+    assert_eq!(limits.take("slow", 1).await.remaining(), 2);
+    let paused = Instant::now();
+    server.command(&["CLIENT", "PAUSE", "700", "WRITE"]);
+    assert_eq!(limits.take("slow", 1).await.remaining(), 1);
+    assert!(paused.elapsed() >= Duration::from_millis(700), "the server has answered after {:?}", paused.elapsed());
+    assert_eq!((backend.stats().failures, backend.stats().connections), (0, 1));
+}
+
+#[tokio::test]
+async fn an_answer_that_takes_long_is_waited_for_until_the_deadline() {
+    let server = Server::start();
+    waits_for_a_slow_answer(&patient(Single::new(&server.url()).unwrap()).build().unwrap(), &server).await;
+    let pool = patient(Pool::new(&server.url(), 2).unwrap()).prefix("pool");
+    waits_for_a_slow_answer(&pool.build().unwrap(), &server).await;
 }
 
 #[tokio::test]
@@ -398,6 +420,33 @@ async fn keys_that_are_alike_are_decided_together_even_when_spread() {
     assert_eq!(backend.stats().calls - calls, 1, "one call for both");
     backend.reset_all("").await.unwrap();
     assert_eq!(both.left("ada").await, 9);
+}
+
+#[tokio::test]
+async fn a_cluster_is_reached_by_any_of_its_urls() {
+    let urls = Servers::shared().urls();
+    for place in [0, 1] {
+        let mut two = vec![urls[0].as_str()];
+        two.insert(place, "redis://127.0.0.1:1");
+        let backend = patient(Cluster::new(two).unwrap()).prefix(format!("two{place}")).per_key_slot();
+        decides(&backend.build().unwrap()).await;
+    }
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_server_is_reached_by_a_unix_socket() {
+    let path = std::env::temp_dir().join(format!("throttle-{}.sock", std::process::id()));
+    let path = path.to_str().unwrap();
+    let server = Server::builder().arg("--unixsocket", path).start();
+    let url = format!("unix://{path}");
+    let (single, pool) = (Single::new(&url).unwrap(), Pool::new(&url, 2).unwrap());
+    assert_eq!((single.address().as_deref(), pool.address().as_deref()), (Some(path), Some(path)));
+    decides(&patient(single).build().unwrap()).await;
+    decides(&patient(pool).prefix("pool").build().unwrap()).await;
+    // The server is killed, and leaves its socket behind.
+    drop(server);
+    std::fs::remove_file(path).unwrap();
 }
 
 #[tokio::test]

@@ -228,13 +228,41 @@ async fn a_store_that_cannot_be_reached_fails_at_once_and_is_logged_once_and_whe
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     assert_eq!(log.lines("INFO", ""), 0);
-    server.restart();
-    let back = Instant::now();
-    while decide().await.is_err() {
-        assert!(back.elapsed() < Duration::from_secs(10), "it is back, and not asked");
+    let until_back = async || {
+        server.restart();
+        let back = Instant::now();
+        while decide().await.is_err() {
+            assert!(back.elapsed() < Duration::from_secs(10), "it is back, and not asked");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    until_back().await;
+    let reached = format!(" fault=127.0.0.1:{}: ", server.port());
+    let why = format!(" why=there is no connection: 127.0.0.1:{}: ", server.port());
+    for (level, text) in [
+        ("WARN", "the rate-limit store cannot be reached"),
+        ("WARN", &reached),
+        ("WARN", "the rate-limit store fails"),
+        ("WARN", &why),
+        ("INFO", "the rate-limit store answers again"),
+    ] {
+        assert_eq!(log.lines(level, text), 1, "{text}");
+    }
+    // The next outage is logged like the first one.
+    server.kill();
+    let failed = backend.stats().failed_connections;
+    for _ in 0..5 {
+        assert!(decide().await.is_err());
+    }
+    assert_eq!(backend.stats().breaker_openings, 2);
+    while backend.stats().failed_connections < failed + 3 {
+        assert!(decide().await.is_err());
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    assert_eq!(log.lines("WARN", "the rate-limit store cannot be reached"), 1);
-    assert_eq!(log.lines("WARN", "the rate-limit store fails"), 1);
-    assert_eq!(log.lines("INFO", "the rate-limit store answers again"), 1);
+    until_back().await;
+    for (level, text) in
+        [("WARN", &*reached), ("WARN", "the rate-limit store fails"), ("INFO", "the rate-limit store answers again")]
+    {
+        assert_eq!(log.lines(level, text), 2, "{text}");
+    }
 }

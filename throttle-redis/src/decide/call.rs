@@ -174,6 +174,8 @@ mod tests {
                 drop(all);
                 let sent = store.next().await;
                 assert_eq!(sent.words()[1], set.prepared(&backend.shared).scripts.carry.sha());
+                let all = timeout(Duration::ZERO, room.take(0, u32::MAX)).await;
+                assert!(all.is_err(), "it keeps its room until it is answered");
                 sent.admit().await;
                 assert!(deciding.await.expect("no panic").is_ok());
             } else {
@@ -192,7 +194,7 @@ mod tests {
         let policy = |name| Policy::new(name, Gcra::new(Rate::per_minute(5))).expect("a policy").into();
         let tree = throttle_core::PolicyTree::All(vec![policy("a"), policy("b"), policy("c")]);
         let set = Arc::new(backend.prepare(PolicySet::new(tree).expect("a set")).expect("a set"));
-        let calls = [Call::from(Key::from("ada")).costing(3), Call::SKIP, Call::peek(Key::from("bob"))];
+        let calls = [Call::from(Key::from("ada")).costing((1 << 32) + 3), Call::SKIP, Call::peek(Key::from("bob"))];
         let _deciding = tokio::spawn(backend.decide(&set, &calls));
         let sent = store.next().await;
         let words: Vec<&[u8]> = sent.command.args().collect();
@@ -200,7 +202,7 @@ mod tests {
         let header = &*prepared.headers[0];
         let names = ["throttle{all}a:tada", "throttle{all}c:tbob"].map(str::as_bytes);
         let expected = [prepared.scripts.decide.sha().as_bytes(), b"2", names[0], names[1], b"", b"7"];
-        let expected = expected.into_iter().chain([header; 3]).chain([&b"3"[..], b"", b"0"]);
+        let expected = expected.into_iter().chain([header; 3]).chain([&b"4294967299"[..], b"", b"0"]);
         assert_eq!(words[1..], expected.collect::<Vec<_>>());
     }
 

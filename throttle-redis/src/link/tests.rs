@@ -74,9 +74,33 @@ async fn a_store_has_a_whole_deadline_from_when_there_was_a_place() {
     assert!(link.is_healthy(), "the answer came within the store's deadline");
 }
 
+/// Nothing else was answered meanwhile, so the second failure would open the breaker.
+#[tokio::test(start_paused = true)]
+async fn law_13_a_command_that_waited_for_the_place_of_an_unanswered_one_is_not_late_with_it() {
+    let (store, link, live) = connected_to(ByHand::narrow(), 2).await;
+    let send = || {
+        let (link, live, until) = (Arc::clone(&link), Arc::clone(&live), Instant::now() + DEADLINE);
+        tokio::spawn(async move { link.send(&live, (0, b"key"), Command::new("GET"), until).await })
+    };
+    let _unanswered = (send(), store.next().await);
+    tokio::time::sleep(DEADLINE / 2).await;
+    let second = send();
+    assert!(store.is_idle().await);
+    tokio::time::sleep(DEADLINE * 3 / 4).await;
+    let sent = store.next().await;
+    assert!(matches!(second.await.expect("no panic"), Err(CallError::Late)), "it was sent");
+    tokio::time::sleep(DEADLINE / 4).await;
+    assert!(link.is_healthy(), "its own deadline is not over");
+    sent.answer(Ok(Reply::Nil)).await;
+    link.fail(0, b"key", Failure::Fault, "one more");
+    assert!(link.is_healthy(), "a success begins the count anew");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_store_that_answers_other_commands_has_more_time_for_one() {
-    for answers in [true, false] {
+    use FaultKind::{Moved, NoScript, OutOfMemory};
+    let errors = [NoScript, Moved(None), OutOfMemory].map(|kind| Some(Err(fault(kind))));
+    for answer in [None, Some(Ok(Reply::Nil))].into_iter().chain(errors) {
         let (store, link, live) = connected(1).await;
         let send = |name: &'static [u8]| {
             let (link, live, until) = (Arc::clone(&link), Arc::clone(&live), Instant::now() + DEADLINE);
@@ -85,13 +109,14 @@ async fn a_store_that_answers_other_commands_has_more_time_for_one() {
         let (slow, quick) = (send(b"slow"), send(b"quick"));
         let (_unanswered, other) = (store.next().await, store.next().await);
         tokio::time::sleep(DEADLINE / 2).await;
-        if answers {
-            other.answer(Ok(Reply::Nil)).await;
-            assert!(quick.await.expect("no panic").is_ok());
+        if let Some(answer) = answer.clone() {
+            let is_ok = answer.is_ok();
+            other.answer(answer).await;
+            assert_eq!(quick.await.expect("no panic").is_ok(), is_ok);
         }
         assert!(matches!(slow.await.expect("no panic"), Err(CallError::Late)));
         tokio::time::sleep(DEADLINE / 2).await;
-        assert_eq!(link.is_healthy(), answers);
+        assert_eq!(link.is_healthy(), answer.is_some(), "{answer:?}");
         tokio::time::sleep(4 * DEADLINE).await;
         assert!(!link.is_healthy(), "the command is late whatever else is answered");
     }

@@ -64,3 +64,37 @@ impl BreakerStates {
         count
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Duration;
+
+    use super::*;
+    use crate::link::breaker::Failure;
+
+    /// Otherwise the older of two counts could be shown last, and stay until the next change.
+    #[test]
+    fn a_breaker_that_opens_while_the_gauges_are_moved_is_counted_by_the_next_move() {
+        let breakers: Arc<[Breaker]> = [1, 1].map(Breaker::new).into();
+        let states = BreakerStates::new(Arc::clone(&breakers));
+        let gauges = [(); 3].map(|()| Gauge::noop());
+        let is_next = AtomicBool::new(false);
+        std::thread::scope(|threads| {
+            let moving = states.shown.lock();
+            let next = threads.spawn(|| {
+                is_next.store(true, Ordering::Relaxed);
+                states.show(&gauges);
+            });
+            while !is_next.load(Ordering::Relaxed) {
+                std::thread::yield_now();
+            }
+            // Time to come to the lock. If the thread is later than this, the test passes without proving anything.
+            std::thread::sleep(Duration::from_millis(50));
+            assert!(breakers[1].fail(Failure::Fault));
+            drop(moving);
+            next.join().expect("no panic");
+        });
+        assert_eq!(*states.shown.lock(), [1, 0, 1]);
+    }
+}

@@ -146,6 +146,24 @@ mod tests {
         }
     }
 
+    /// A reply that ends inside its last value or before its last flag, too.
+    #[test]
+    fn a_reply_about_several_requests_is_split_only_if_all_of_it_is_there() {
+        for (last, values) in [(&[&b"abc"[..], b"last"][..], 2), (&[], 0)] {
+            let second = reply(NOW, b'D', last).split_off(8);
+            let whole = [reply(NOW, b'A', &[b"one"]), second].concat();
+            let applying = || [1, values].into_iter();
+            let parts = split(whole.clone(), applying()).expect("two requests");
+            assert_eq!([parts[0].flag(), parts[1].flag()], [Some(b'A'), Some(b'D')]);
+            assert_eq!(parts[0].values().collect::<Vec<_>>(), [b"one"]);
+            assert_eq!(parts[1].values().collect::<Vec<_>>(), last);
+            for cut in 0..whole.len() {
+                assert!(split(whole[..cut].to_vec(), applying()).is_none(), "{cut} of {} bytes", whole.len());
+            }
+            assert!(split([&whole[..], b"x"].concat(), applying()).is_none());
+        }
+    }
+
     #[test]
     fn a_time_is_a_whole_number() {
         for (now, is_time) in [(NOW, true), (-1.0, true), (0.5, false), (f64::NAN, false), (f64::INFINITY, false)] {

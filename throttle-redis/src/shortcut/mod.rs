@@ -69,3 +69,23 @@ impl<F: FnMut()> Drop for OnDrop<F> {
         (self.0)();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The step that is cancelled may have admitted what was refused.
+    #[test]
+    fn a_step_runs_when_it_is_dropped_also_by_a_panic() {
+        for panics in [false, true] {
+            let mut runs = 0;
+            let unwound = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                let _step = OnDrop(|| runs += 1);
+                if panics {
+                    std::panic::resume_unwind(Box::new(()));
+                }
+            }));
+            assert_eq!((unwound.is_err(), runs), (panics, 1));
+        }
+    }
+}

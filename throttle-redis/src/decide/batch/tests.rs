@@ -184,12 +184,14 @@ async fn a_decision_that_its_caller_gave_up_is_not_sent() {
 async fn a_call_waits_for_the_connection_as_long_as_one_of_its_decisions() {
     let fixture = Fixture::unconnected();
     fixture.occupy(Instant::now() + HOUR);
+    let began = Instant::now();
     let soon = fixture.begin("soon", 100 * MS).await;
     let later = fixture.begin("later", 300 * MS).await;
     fixture.free();
     turns().await;
     advance(100 * MS).await;
     assert!(matches!(soon.await.expect("no panic"), Err(CallError::Expired)));
+    assert_eq!(began.elapsed(), 100 * MS, "the call says so in time");
     fixture.store.connect(Ok(())).await;
     let sent = fixture.store.next().await;
     assert_eq!(sent.keys(), [name("later")]);

@@ -228,6 +228,18 @@ mod tests {
         assert!(cluster.is_cluster());
     }
 
+    /// The client would send a command again whose answer was lost, and would wait for a server that hangs.
+    #[test]
+    fn a_cluster_client_sends_once_and_has_short_timeouts() {
+        let shown = format!("{:?}", Cluster::new(["redis://:secret@one"]).expect("a URL").client);
+        for setting in
+            ["number_of_retries: 0,", "connection_timeout: 300ms,", "response_timeout: Some(1s),", "nodelay: true,"]
+        {
+            assert!(shown.contains(setting), "{setting} {shown}");
+        }
+        assert!(!shown.contains("secret"), "{shown}");
+    }
+
     /// Certificates that nobody can read show that they are used.
     #[cfg(feature = "tls")]
     #[test]

@@ -65,17 +65,21 @@ impl Pool {
             .map_err(|error| ConfigError::new("Redis URL", "unreadable", error.to_string()))?;
         Ok(Self { manager, address, size: size.max(1) })
     }
-}
 
-impl Connector for Pool {
-    fn connect(&self) -> Pending<Box<dyn Connection>> {
-        let manager = Keeper(self.manager.clone());
-        let pool = bb8::Pool::builder()
+    /// A connection is opened when it is needed, and closed only if it broke or was idle for long.
+    fn settings(&self) -> bb8::Builder<Keeper> {
+        bb8::Pool::builder()
             .max_size(self.size)
             .connection_timeout(CONNECT_TIMEOUT)
             .test_on_check_out(false)
             .max_lifetime(None)
-            .idle_timeout(Some(Duration::from_secs(600)));
+            .idle_timeout(Some(Duration::from_secs(600)))
+    }
+}
+
+impl Connector for Pool {
+    fn connect(&self) -> Pending<Box<dyn Connection>> {
+        let (manager, pool) = (Keeper(self.manager.clone()), self.settings());
         Box::pin(async move {
             // The first connection shows whether there is a server; the pool itself would retry without reporting why.
             let first = manager.connect().await.map_err(|error| connect_fault(&error))?;
@@ -100,8 +104,10 @@ fn not_sent(error: bb8::RunError<RedisError>) -> Fault {
 }
 
 /// Manages connections that record whether they broke.
+#[cfg_attr(test, derive(Debug))]
 struct Keeper(RedisConnectionManager);
 
+#[cfg_attr(test, derive(Debug))]
 struct Member {
     connection: MultiplexedConnection,
     broken: Arc<AtomicBool>,
@@ -159,6 +165,29 @@ mod tests {
         for (size, most) in [(0, 1), (1, 1), (7, 7)] {
             assert_eq!(Pool::new("redis://host", size).expect("a URL").size, most);
         }
+    }
+
+    /// A connection that works is not replaced: the decision that meets the new one would wait until it is open.
+    #[test]
+    fn a_pool_keeps_connections_while_they_are_used_and_waits_a_second_for_a_new_one() {
+        let shown = format!("{:?}", Pool::new("redis://host", 7).expect("a URL").settings());
+        for setting in [
+            "max_size: 7,",
+            "min_idle: None,",
+            "test_on_check_out: false,",
+            "max_lifetime: None,",
+            "idle_timeout: Some(600s),",
+            &format!("connection_timeout: {CONNECT_TIMEOUT:?},"),
+        ] {
+            assert!(shown.contains(setting), "{setting} {shown}");
+        }
+    }
+
+    #[test]
+    fn connections_of_a_pool_are_as_prompt_as_a_single_one() {
+        let pool = Pool::new("redis://user:secret@host:7/3", 4).expect("a URL");
+        let shown = format!("{pool:?}");
+        assert!(shown.contains("nodelay: true") && !shown.contains("secret"), "{shown}");
     }
 
     /// The decision was not sent, so it is not charged.

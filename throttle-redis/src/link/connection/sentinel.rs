@@ -119,6 +119,13 @@ mod tests {
         assert_eq!((none.username(), none.password(), none.db()), (None, None, 0));
     }
 
+    #[test]
+    fn the_connection_to_the_master_is_as_prompt_as_one_to_a_single_server() {
+        let sentinel = Sentinel::new(["redis://one"], "main", None).expect("a URL");
+        let shown = format!("{:?}", sentinel.server());
+        assert!(shown.contains("nodelay: true"), "{shown}");
+    }
+
     /// Otherwise its password would be sent in the clear.
     #[cfg(feature = "tls")]
     #[test]

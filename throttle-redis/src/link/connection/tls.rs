@@ -120,6 +120,18 @@ mod tests {
     }
 
     #[test]
+    fn the_certificates_given_last_replace_earlier_ones() {
+        let [old, new] = ["old", "new"].map(|name| format!("-----BEGIN CERTIFICATE----- {name}"));
+        let [old_key, new_key] = ["old", "new"].map(|name| format!("-----BEGIN PRIVATE KEY----- {name}"));
+        let tls = Tls::new().authority(old.as_str()).client_certificate(old.as_str(), old_key);
+        let tls = tls.authority(new.as_str()).client_certificate(new.as_str(), new_key.as_str());
+        let all = tls.certificates().expect("PEM");
+        assert_eq!(all.root_cert.as_deref(), Some(new.as_bytes()));
+        let client = all.client_tls.expect("a certificate");
+        assert_eq!((client.client_cert, client.client_key), (new.into(), new_key.into()));
+    }
+
+    #[test]
     fn certificates_show_whether_there_are_any_and_nothing_else() {
         for (tls, shown) in [
             (Tls::new(), "Tls { authority: false, client: false }"),

@@ -80,6 +80,21 @@ async fn a_cluster_is_asked_about_the_key_that_failed_where_it_redirects_to() {
     assert!(link.is_healthy());
 }
 
+/// The slots of one range may be at several servers, of which some answer.
+#[tokio::test(start_paused = true)]
+async fn of_the_slots_of_one_range_a_cluster_is_asked_about_the_one_that_failed_last() {
+    let store = ByHand::cluster();
+    let link = failed(&store).await;
+    for (slot, key) in [(SLOT + 1, "other"), (SLOT, "again")] {
+        assert_eq!(link.range(slot), link.range(SLOT));
+        link.learn(slot, key.as_bytes(), None, Err(&CallError::Fault(fault(FaultKind::Other))));
+        let sent = store.later().await;
+        assert_eq!((sent.words()[3].as_str(), sent.command.route()), (key, &Route::Slot(slot)));
+        sent.answer(Err(fault(FaultKind::NoScript))).await;
+        assert!(link.is_healthy());
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_connection_without_a_sign_of_life_is_replaced_and_has_some_time_to_give_one() {
     let store = ByHand::default();

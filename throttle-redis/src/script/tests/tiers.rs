@@ -21,10 +21,10 @@ use super::machine::{call, name};
 use super::random::{KINDS, Step, algorithm, any_algorithm, starts, steps};
 use super::redis::Redis;
 use crate::decide::settle::words;
-use crate::script::Script;
 use crate::script::prepared::Prepared;
 use crate::script::reply::{answer, split};
 use crate::script::request::Ask;
+use crate::script::{Script, first_state, layout};
 
 const RULES: [Carry; 3] = [Carry::Keep, Carry::Proportional, Carry::Reset];
 
@@ -332,5 +332,19 @@ fn law_08_a_value_that_was_cut_off_is_carried_over_as_such_to_a_tier() {
                 }
             }
         }
+    }
+}
+
+/// As `inspect` shows it. Where no length can be read, it is the whole value.
+#[test]
+fn the_first_state_of_a_value_ends_before_those_of_other_parameters() {
+    let (_, header) = layout(b"f").unwrap();
+    let state = |follow: u8| [&vec![b'f'; header - 1][..], &[follow], &[7; 16]].concat();
+    let (first, place) = (state(b'1'), [state(b'1').len() as f64, 0.0, 0.0].map(f64::to_le_bytes).concat());
+    for others in 1..=3 {
+        let (states, places) = (state(b'0').repeat(others), place.repeat(1 + others));
+        let value = [&first[..], &states, &places, &[others as u8]].concat();
+        assert_eq!(first_state(&value), first);
+        assert_eq!(first_state(&first), first);
     }
 }
