@@ -97,24 +97,18 @@ enum Seen {
 
 impl Watching {
     fn run(mut self, signals: &Receiver<Signal>) {
-        // What has changed before the folder was watched.
-        if self.look(signals) {
-            return;
-        }
-        loop {
-            match signals.recv_timeout(self.folders.longest_pause()) {
-                Ok(Signal::Look) => {
-                    if wait_for_quiet(signals, QUIET, LONGEST_WRITE) {
-                        return;
-                    }
-                }
-                Err(RecvTimeoutError::Timeout) => {}
-                Ok(Signal::Stop) | Err(RecvTimeoutError::Disconnected) => return,
-            }
+        // The first look finds what has changed before the folder was watched.
+        while !self.look(signals) && !self.wait(signals) {
             self.folders.renew();
-            if self.look(signals) {
-                return;
-            }
+        }
+    }
+
+    /// Waits until the file may have changed. Whether the watch has ended meanwhile.
+    fn wait(&self, signals: &Receiver<Signal>) -> bool {
+        match signals.recv_timeout(self.folders.longest_pause()) {
+            Ok(Signal::Look) => wait_for_quiet(signals, QUIET, LONGEST_WRITE),
+            Err(RecvTimeoutError::Timeout) => false,
+            Ok(Signal::Stop) | Err(RecvTimeoutError::Disconnected) => true,
         }
     }
 
@@ -233,7 +227,7 @@ mod tests {
     const FORMER: &str = "version = 1\nlimit = []";
 
     /// What the thread of a watch works with, for a file with these rules; its handle, and the layer to be kept alive.
-    fn watching(path: &Path) -> (Watching, Handle, impl Sized) {
+    fn watching(path: &Path) -> (Watching, Handle, impl Sized + use<>) {
         fs::write(path, FORMER).unwrap();
         let rules = Rules::from_path(path, Registry::new()).unwrap();
         let (layer, handle) = rules.layer(MemoryBackend::new()).unwrap();
@@ -264,6 +258,49 @@ mod tests {
             assert_eq!((handle.status().revision, handle.status().failing_since), (revision, None), "{text}");
             assert_eq!(signals.try_recv().is_ok(), !is_over, "signals are read only before a second look");
         }
+    }
+
+    /// The hook stands for programs that write the file while the watch works, so that nothing depends on the time.
+    #[test]
+    fn writes_that_follow_each_other_are_read_once_and_none_is_after_the_end_of_the_watch() {
+        let folder = Folder::new("quiet");
+        let (watching, handle, _layer) = watching(&folder.file());
+        let (sender, signals) = mpsc::channel();
+        let path = folder.file();
+        let write = move |most: u64| fs::write(&path, format!("{FORMER}\nlayer.max-waiting = {most}")).unwrap();
+        write(1);
+        handle.on_reload(move |reloaded| {
+            let (writes, ends) = match reloaded.unwrap().revision {
+                2 => (3, false),
+                3 => (1, true),
+                _ => (0, true),
+            };
+            (0..writes).for_each(|most| {
+                write(most + 2);
+                sender.send(Signal::Look).unwrap();
+            });
+            if ends {
+                sender.send(Signal::Stop).unwrap();
+            }
+        });
+        watching.run(&signals);
+        assert_eq!(handle.status().revision, 3);
+        assert_eq!(signals.try_iter().count(), 0, "all were read before");
+    }
+
+    /// The file may be half written.
+    #[test]
+    fn mistakes_are_not_reported_if_the_watch_ends_meanwhile() {
+        let folder = Folder::new("ended");
+        let path = folder.file();
+        let (watching, handle, _layer) = watching(&path);
+        let (sender, signals) = mpsc::channel();
+        sender.send(Signal::Stop).unwrap();
+        // So that the watch ends in any case.
+        handle.on_reload(move |_| sender.send(Signal::Stop).unwrap());
+        fs::write(&path, "version = 1\nlimit = [").unwrap();
+        watching.run(&signals);
+        assert_eq!(handle.status().failing_since, None);
     }
 
     #[test]

@@ -71,29 +71,34 @@ fn file_that_is_replaced_or_written_is_put_in_force() {
     drop(watch);
 }
 
-/// As Kubernetes exchanges the files of a `ConfigMap`.
+/// Exchanges the link `..data` for one to a folder whose file has this rate.
+fn exchange(folder: &Folder, rate: u64) {
+    let data = folder.0.join(format!("..{rate}"));
+    fs::create_dir(&data).unwrap();
+    fs::write(data.join("throttle.toml"), text(rate)).unwrap();
+    symlink(format!("..{rate}"), folder.0.join("..tmp")).unwrap();
+    fs::rename(folder.0.join("..tmp"), folder.0.join("..data")).unwrap();
+}
+
+/// As Kubernetes exchanges the files of a `ConfigMap`. Nothing happens to the file's own name, nor in a former folder
+/// that stays.
 #[test]
 fn link_that_is_exchanged_is_followed() {
-    let folder = Folder::new("linked");
-    let put = |rate: u64| {
-        let data = folder.0.join(format!("..{rate}"));
-        fs::create_dir(&data).unwrap();
-        fs::write(data.join("throttle.toml"), text(rate)).unwrap();
-        symlink(format!("..{rate}"), folder.0.join("..tmp")).unwrap();
-        fs::rename(folder.0.join("..tmp"), folder.0.join("..data")).unwrap();
-        if rate > 1 {
-            fs::remove_dir_all(folder.0.join(format!("..{}", rate - 1))).unwrap();
+    for keeps_former in [false, true] {
+        let folder = Folder::new(if keeps_former { "kept" } else { "removed" });
+        exchange(&folder, 1);
+        symlink("..data/throttle.toml", folder.file()).unwrap();
+        let (handle, told) = live(&folder.file());
+        let _watch = handle.watch().unwrap();
+        for rate in 2..6 {
+            exchange(&folder, rate);
+            if !keeps_former {
+                fs::remove_dir_all(folder.0.join(format!("..{}", rate - 1))).unwrap();
+            }
+            assert_eq!(next(&told), gcra(rate), "keeps the former folder: {keeps_former}");
         }
-    };
-    put(1);
-    symlink("..data/throttle.toml", folder.file()).unwrap();
-    let (handle, told) = live(&folder.file());
-    let _watch = handle.watch().unwrap();
-    for rate in 2..6 {
-        put(rate);
-        assert_eq!(next(&told), gcra(rate));
+        assert_eq!(handle.status().revision, 5, "keeps the former folder: {keeps_former}");
     }
-    assert_eq!(handle.status().revision, 5);
 }
 
 #[test]
@@ -105,6 +110,14 @@ fn file_behind_a_link_into_another_folder_is_watched() {
     let _watch = handle.watch().unwrap();
     fs::write(elsewhere.file(), text(2)).unwrap();
     assert_eq!(next(&told), gcra(2));
+    let next_target = Folder::new("next-target");
+    fs::write(next_target.file(), text(3)).unwrap();
+    // At once, for a file that is missing would be reported.
+    symlink(next_target.file(), folder.0.join("link")).unwrap();
+    fs::rename(folder.0.join("link"), folder.file()).unwrap();
+    assert_eq!(next(&told), gcra(3));
+    fs::write(next_target.file(), text(4)).unwrap();
+    assert_eq!(next(&told), gcra(4), "the folder that the link leads to now is watched");
 }
 
 #[test]
