@@ -241,3 +241,20 @@ impl fmt::Debug for Handle {
         f.debug_struct("Handle").field("rules", &state.rules).field("revision", &state.revision).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digest_is_shown_with_its_leading_zeros() {
+        for (digest, shown) in [
+            (0, "00000000000000000000000000000000"),
+            (0xab, "000000000000000000000000000000ab"),
+            (u128::MAX >> 4, "0fffffffffffffffffffffffffffffff"),
+            (1 << 127, "80000000000000000000000000000000"),
+        ] {
+            assert_eq!(Hash(digest).to_string(), shown);
+        }
+    }
+}

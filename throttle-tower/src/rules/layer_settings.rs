@@ -169,6 +169,25 @@ mod tests {
         assert_eq!(read_text(text, LayerSettings::read), (expected, String::new()));
     }
 
+    #[test]
+    fn value_of_another_type_is_a_problem_in_every_field() {
+        for (value, problem) in [
+            ("7", "layer is 7: it must be a table: [layer]"),
+            ("{ headers = 7 }", "layer.headers is 7: it must be "),
+            ("{ headers = [\"openai\"] }", "layer.headers is "),
+            ("{ headers = true }", "layer.headers is true: it must be "),
+            ("{ sdk-hints = 7 }", "layer.sdk-hints is 7: it must be "),
+            ("{ retry-jitter = \"5\" }", "layer.retry-jitter is \"5\": it must be "),
+            ("{ max-waiting = \"5\" }", "layer.max-waiting is \"5\": it must be "),
+            ("{ report-in-response = \"true\" }", "layer.report-in-response is \"true\": it must be "),
+            ("{ grpc-refusals = 1 }", "layer.grpc-refusals is 1: it must be "),
+        ] {
+            let (settings, problems) = read_text(&format!("layer = {value}"), LayerSettings::read);
+            assert_eq!(settings, LayerSettings::default(), "{value}");
+            assert!(problems.contains(problem), "{value}: {problems}");
+        }
+    }
+
     /// Each row sets four options from one number: the jitter in percent, the longest queue, reports (on above 0) and
     /// gRPC refusals (on at 0). Columns: what the layer has, what the former file said, what the new file says, and the
     /// result. A value that differs from the former file's is the program's own.

@@ -118,6 +118,7 @@ mod tests {
         assert_eq!(nearest("rat", ["rate", "rats"]), Some("rate"), "the first of two that are as near");
         assert_eq!(did_you_mean("rtae", ["rate"]), "; did you mean \"rate\"?");
         assert_eq!(did_you_mean("far", ["rate"]), "");
+        assert_eq!(did_you_mean("a\"b", ["a\"\\\u{1b}b"]), r#"; did you mean "a\"\\\u{1b}b"?"#, "escaped");
         let long = "x".repeat(LONGEST);
         assert_eq!(nearest(&long, [&*format!("{}y", &long[1..])]).map(str::len), Some(LONGEST));
         assert_eq!(nearest(&format!("{long}x"), [&*long]), None, "too long to be compared");

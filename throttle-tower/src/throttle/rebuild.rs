@@ -28,6 +28,7 @@ pub(super) fn rebuild<B: Backend>(former: &Shared<B>, next: &Next<'_>) -> Result
     let on = (former.backend.clone(), former.built_on.renewed());
     let mut shared = unshared(on, set, applied, permits, (options, responses))?;
     shared.written = Some(Arc::new(written));
+    // Other layers of these rules may have put a new limit's share there already, for another number of processes.
     shared.share = former.share.clone();
     make_share(&mut shared)?;
     #[cfg(any(feature = "metrics", feature = "offenders", feature = "tracing"))]

@@ -150,7 +150,35 @@ async fn store_that_fails_is_answered_as_such() {
     for (method, uri, body) in [("POST", "/admin/explain".to_owned(), LOGIN), ("DELETE", about("login"), "")] {
         let (status, answer) = answer(&handle, method, &uri, body).await;
         assert_eq!(status, StatusCode::BAD_GATEWAY, "{answer}");
-        assert!(answer["error"].as_str().unwrap().starts_with("the store did not answer: "), "{answer}");
+        let error = "the store did not answer: the rate-limit store could not be reached; ";
+        assert!(answer["error"].as_str().unwrap().starts_with(error), "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn former_limits_are_explained_and_reset_while_the_last_reload_has_failed() {
+    let (layer, handle) = live();
+    for _ in 0..2 {
+        handle.replace("version = 1\nlimit = [").unwrap_err();
+        let (status, explained) = answer(&handle, "POST", "/admin/explain", LOGIN).await;
+        assert_eq!((status, &explained["limits"][0]["left"]), (StatusCode::OK, &json!(5)), "{explained}");
+        assert_eq!(explained["layer_skips"], Value::Null);
+        let (status, reset) = answer(&handle, "DELETE", &about("login"), "").await;
+        assert_eq!((status, reset), (StatusCode::OK, json!({ "reset": true })));
+    }
+    drop(layer);
+    let (_, explained) = answer(&handle, "POST", "/admin/explain", LOGIN).await;
+    assert!(explained["layer_skips"].is_string(), "there is no layer any more: {explained}");
+}
+
+#[tokio::test]
+async fn name_of_no_limit_is_shown_escaped() {
+    let (_layer, handle) = live();
+    for method in ["GET", "DELETE"] {
+        let (status, shown) = answer(&handle, method, &about("%22%1b%5c"), "").await;
+        assert_eq!(status, StatusCode::NOT_FOUND);
+        let error = r#"there is no limit "\"\u{1b}\\"; GET /rules shows which there are"#;
+        assert_eq!(shown, json!({ "error": error }));
     }
 }
 

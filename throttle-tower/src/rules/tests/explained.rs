@@ -302,6 +302,7 @@ async fn explanation_tells_that_the_layer_does_not_apply_and_why() {
     let _program = layer.when(|_: &Parts| false);
     let explained = explain(&handle, POST).await;
     assert_eq!(explained.layer_skips.as_deref(), Some("the program's condition does not hold"));
+    assert_eq!((explained.is_admitted, explained.retry_after), (true, Some(Duration::ZERO)));
 }
 
 fn sent() -> impl Strategy<Value = Sent> {

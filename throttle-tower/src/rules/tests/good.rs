@@ -391,6 +391,22 @@ fn error_of_a_path_begins_with_the_path() {
     std::fs::remove_file(&path).unwrap();
 }
 
+/// Not all systems have such names.
+#[cfg(target_os = "linux")]
+#[test]
+fn file_whose_name_is_no_text_is_read_again() {
+    use std::os::unix::ffi::OsStrExt as _;
+
+    let name = [&b"throttle-rules-\xff\xe9-"[..], std::process::id().to_string().as_bytes()].concat();
+    let path = std::env::temp_dir().join(std::ffi::OsStr::from_bytes(&name));
+    std::fs::write(&path, "version = 1\nlimit = []").unwrap();
+    let (_layer, handle) = Rules::from_path(&path, Registry::new()).unwrap().layer(MemoryBackend::new()).unwrap();
+    std::fs::write(&path, "version = 1\nlimit = []\nlayer.max-waiting = 7").unwrap();
+    assert_eq!(handle.reload().unwrap().revision, 2);
+    std::fs::remove_file(&path).unwrap();
+    assert!(handle.reload().unwrap_err().to_string().contains("throttle-rules-\u{fffd}\u{fffd}-"));
+}
+
 #[test]
 fn file_has_at_most_a_mebibyte() {
     let path = std::env::temp_dir().join(format!("throttle-rules-long-{}.toml", std::process::id()));

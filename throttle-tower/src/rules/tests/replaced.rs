@@ -16,7 +16,7 @@ use super::bad::registry;
 use super::requests::Fallible;
 use crate::rules::{Change, Handle, Registry, Rules};
 use crate::shape::TokioClock;
-use crate::{ConfigError, Constant, Dialect, InFlight, Rate, SlidingLog, ThrottleLayer};
+use crate::{ConfigError, Constant, Dialect, InFlight, OnError, Rate, SlidingLog, ThrottleLayer};
 
 type Memory = MemoryBackend<ManualClock>;
 
@@ -140,18 +140,21 @@ async fn backend_that_refuses_keeps_the_former_rules_in_all_layers() {
     assert_eq!((admitted(&own, 9).await, admitted(&other, 9).await), (3, 1), "of both limits, none is in force");
 }
 
-/// The first has its new numbers on its store already when the second cannot have them.
+/// The first two have their new numbers on their stores already when the last cannot have them.
 #[tokio::test]
 async fn layer_that_could_be_replaced_stays_as_it_was_if_another_could_not() {
-    let (own, store) = (memory(), memory());
+    let (own, between, store) = (memory(), memory(), memory());
     let (first, handle) = live(&only("3/day"), own.clone());
+    let _between = first.clone().backend(between.clone()).unwrap();
     let (other, other_handle) = live(&file(&[limit("other", "1/day", "")]), store.clone());
     let second = first.clone().backend(store).unwrap();
     let both = file(&[limit("all", "9/day", ""), limit("other", "2/day", "")]);
     for _ in 0..2 {
         let error = handle.replace(&both).unwrap_err();
         assert!(error.to_string().contains("another limit in use on this store has the same name"), "{error}");
-        assert!(nine_a_day(&own).is_err(), "on its own store, too, the name stands for what it stood for");
+        for store in [&own, &between] {
+            assert!(nine_a_day(store).is_err(), "on its own store, too, the name stands for what it stood for");
+        }
     }
     assert_eq!(header(&send(&first).await, "ratelimit-policy"), "\"all\";q=3;w=86400");
     assert_eq!((admitted(&first, 9).await, admitted(&second, 9).await, admitted(&other, 9).await), (2, 3, 1));
@@ -328,6 +331,19 @@ async fn what_a_share_has_used_stays_used_when_the_file_changes() {
     }
 }
 
+/// The share that was made last is that of all.
+#[tokio::test]
+async fn layers_with_one_store_for_shares_and_other_numbers_of_processes_get_new_limits() {
+    let six = |name: &str| limit(name, "6/day", "");
+    let (layer, handle) = live(&file(&[six("a")]), memory());
+    let failing = Fallible { fails: true, ..Fallible::new(memory()) };
+    let layer = layer.local_store(&memory()).on_error(OnError::local(1)).backend(failing).unwrap();
+    let halved = layer.clone().on_error(OnError::local(2));
+    assert_eq!(admitted(&layer, 1).await, 1);
+    handle.replace(&file(&[six("a"), six("b")])).unwrap();
+    assert_eq!((admitted(&layer, 1).await, admitted(&halved, 9).await), (1, 1), "of three, one was used before");
+}
+
 #[tokio::test]
 async fn clones_count_new_requests_in_flight_together() {
     let (layer, handle) = live(&only("9/day"), memory());
@@ -381,12 +397,20 @@ fn change_names_what_is_new_gone_renamed_and_different() {
         handle.replace(new).unwrap()
     };
     let [a, b, c] = [("a", "1/day"), ("b", "2/day"), ("c", "3/day")].map(|(name, rate)| limit(name, rate, ""));
-    let renamed = change(&file(&[a.clone(), b.clone()]), &file(&[b.clone(), limit("z", "1/day", "")]));
+    let ab = file(&[a, b.clone()]);
+    let renamed = change(&ab, &file(&[b.clone(), limit("z", "1/day", "")]));
     assert_eq!(renamed.renamed, [("a".to_owned(), "z".to_owned())]);
     assert_eq!(renamed.unused().collect::<Vec<_>>(), ["z"]);
-    let replaced = change(&file(&[a, b.clone()]), &file(&[b, c]));
+    let replaced = change(&ab, &file(&[b.clone(), c]));
     assert_eq!((replaced.added.clone(), replaced.removed.clone()), (vec!["c".to_owned()], vec!["a".to_owned()]));
     assert_eq!(replaced.to_string(), "revision 2\nlimit \"c\": new\nlimit \"a\": removed");
+    assert_eq!(change(&ab, &file(std::slice::from_ref(&b))).to_string(), "revision 2\nlimit \"a\": removed");
+    assert_eq!(change(&file(&[b]), &ab).to_string(), "revision 2\nlimit \"a\": new");
+    assert_eq!(
+        change(&ab, &file(&[limit("y", "2/day", ""), limit("z", "1/day", "")])).to_string(),
+        "revision 2\nlimit \"a\": renamed to \"z\", so that nothing counts as used\n\
+         limit \"b\": renamed to \"y\", so that nothing counts as used"
+    );
     let old = file(&[limit("a", "1/day", "cost = 1_0\nmatch = { methods = [\"GET\"], paths = [\"/a\"] }")]);
     let old = old.replace("1/day", "10/day");
     let same = old.replace("cost = 1_0", "# ten\ncost   = 10").replace("match", "\"match\"");
@@ -522,10 +546,17 @@ async fn page_follows_limits_that_come_and_go_and_change() {
         (data["reporting"].as_bool().unwrap(), names, capacities)
     }
     let two = |rate: &str| file(&[limit("b", "9/day", ""), limit("a", rate, "")]);
-    let (layer, handle) = live(&file(&[limit("a", "9/day", "")]), memory());
+    let one = file(&[limit("a", "9/day", "")]);
+    let (layer, handle) = live(&one, memory());
     let (layer, page) = layer.dashboard::<()>();
     admitted(&layer, 1).await;
     assert_eq!(names(&page).await, (true, vec!["a".to_owned()], vec![9]));
+    handle.replace(&file(&[limit("a", "9/day", ""), limit("c", "9/day", "")])).unwrap();
+    admitted(&layer, 1).await;
+    assert_eq!(names(&page).await, (true, vec!["a".to_owned(), "c".to_owned()], vec![9, 9]), "one more at the end");
+    handle.replace(&one).unwrap();
+    admitted(&layer, 1).await;
+    assert_eq!(names(&page).await, (true, vec!["a".to_owned()], vec![9]), "the last one is gone");
     handle.replace(&two("9/day")).unwrap();
     admitted(&layer, 1).await;
     assert_eq!(names(&page).await, (true, vec!["b".to_owned(), "a".to_owned()], vec![9, 9]));
@@ -618,6 +649,8 @@ async fn requests_in_queues_and_in_flight_count_on_in_the_gauges_of_the_next_lim
     sent.extend([sending(), sending()]);
     sleep(Duration::from_secs(1)).await;
     assert_eq!(gauges(), ["4", "1"]);
+    sleep(Duration::from_secs(600)).await;
+    assert_eq!(gauges(), ["0", "5"], "those of the former limits and of these together");
     for sent in sent {
         sent.await.unwrap();
     }

@@ -276,6 +276,12 @@ async fn concurrency_of_a_file_is_in_force() {
 }
 
 #[tokio::test]
+async fn concurrency_of_some_routes_is_counted_by_its_name() {
+    let app = App::new("version = 1\n[[concurrency]]\nmost = 3\nname = \"login\"\nmatch.routes = [\"/login\"]");
+    assert_eq!((app.layer.in_flight("login"), app.layer.in_flight("other")), (Some(0), None));
+}
+
+#[tokio::test]
 async fn file_without_limits_admits_everything() {
     let app = App::new("version = 1\nlimit = []");
     assert_eq!(app.admitted(100, || Request::get("/")).await, 100);
