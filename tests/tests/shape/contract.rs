@@ -263,6 +263,7 @@ async fn shape_debug_output_names_the_type_and_shows_the_pace() {
     let pace = shown(&shaper);
     let parts = ["Shaper { rate: ", &shown(&Rate::per_second(10)), "stats: ShapeStats { sent: 0, "];
     assert!(parts.iter().all(|part| pace.contains(part)), "{pace}");
+    assert_eq!(shown(&shaper.schedule("key", 1)), "ScheduleFuture");
     let slot = shaper.reserve("key", 1).await.unwrap();
     assert!(shown(&slot).starts_with("Slot { departs: Instant"));
     assert!(shown(&std::future::IntoFuture::into_future(slot)).starts_with("SlotFuture { slot: Slot { departs: "));

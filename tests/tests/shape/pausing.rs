@@ -55,6 +55,21 @@ async fn shape_call_dropped_when_its_pause_is_over_leaves_no_gap() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn shape_call_dropped_after_its_time_and_before_the_end_of_a_pause_leaves_no_gap() {
+    let shaper = ten(60_000).build().unwrap();
+    let start = Instant::now();
+    shaper.schedule("key", 1).await.unwrap();
+    let mut dropped = Box::pin(shaper.schedule("key", 1));
+    assert!(poll(&mut dropped).is_pending());
+    shaper.pause("key", 150 * MS);
+    tokio::time::advance(110 * MS).await;
+    assert!(poll(&mut dropped).is_pending(), "its slot was at 100 ms");
+    drop(dropped);
+    shaper.schedule("key", 1).await.unwrap();
+    assert_eq!(start.elapsed(), 150 * MS);
+}
+
+#[tokio::test(start_paused = true)]
 async fn shape_slot_that_is_due_is_ready_at_once() {
     for key in [Key::CONSTANT, Key::from("key")] {
         let shaper = ten(60_000).build().unwrap();

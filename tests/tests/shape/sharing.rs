@@ -155,6 +155,38 @@ async fn shape_end_that_creeps_is_told() {
     assert!((7_900 * MS..=8_000 * MS).contains(&stopped), "{stopped:?}");
 }
 
+/// Calls over a store that decides without a round trip have no slot.
+#[tokio::test(start_paused = true)]
+async fn shape_calls_that_leave_at_once_hear_of_pauses_too() {
+    let store = Remote { at_once: true, ..Remote::new(2 * MS) };
+    let (one, other) = (process(&store), process(&store));
+    let start = Instant::now();
+    one.pause("key", 5_000 * MS);
+    sleep(20 * MS).await;
+    other.schedule("key", 1).await.unwrap();
+    sleep(130 * MS).await;
+    other.schedule("key", 1).await.unwrap();
+    assert!((4_900 * MS..=5_020 * MS).contains(&start.elapsed()), "{:?}", start.elapsed());
+}
+
+/// A process that announces a pause loses the store. No other process announces one until that turn is over.
+#[tokio::test(start_paused = true)]
+async fn shape_pause_is_announced_although_a_process_died_during_its_turn() {
+    let store = Remote::new(2 * MS);
+    let [dying, one, other] = [(); 3].map(|()| process(&store));
+    dying.pause("key", 9_000 * MS);
+    sleep(4 * MS).await;
+    assert_eq!(store.decisions(), 2, "a look and the turn");
+    store.fail(true);
+    sleep(10 * MS).await;
+    store.fail(false);
+    let start = Instant::now();
+    one.pause("key", 4_000 * MS);
+    sleep(1_000 * MS).await;
+    stopped_for(&other).await;
+    assert!((3_900 * MS..=4_020 * MS).contains(&start.elapsed()), "{:?}", start.elapsed());
+}
+
 #[tokio::test(start_paused = true)]
 async fn shape_keys_are_paused_apart() {
     let store = Remote::new(2 * MS);

@@ -306,6 +306,17 @@ async fn shape_layer_settles_what_a_response_says() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn shape_call_of_no_tokens_waits_for_its_turn_as_a_request() {
+    let layer = ShapeLayer::new(model(Duration::from_secs(60))).unwrap();
+    let mut service = layer.by_unit("tokens", |tokens: &u64| *tokens).unwrap().layer(answers());
+    let start = Instant::now();
+    for at in [0, 100, 200] {
+        service.ready().await.unwrap().call(0).await.unwrap();
+        assert_eq!(start.elapsed(), at * MS);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn shape_layer_settles_in_each_of_two_ways() {
     let pace = model(Duration::from_secs(60)).by_unit("out", Rate::per_second(10)).build().unwrap();
     let layer = ShapeLayer::of(pace).by_unit("tokens", |_: &u64| 100).unwrap().by_unit("out", |_| 10).unwrap();

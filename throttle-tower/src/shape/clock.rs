@@ -51,3 +51,20 @@ impl fmt::Debug for TokioClock {
         f.write_str("TokioClock")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn shape_each_clock_reads_zero_at_first() {
+        for clock in [TokioClock::new, TokioClock::default] {
+            let clock = clock();
+            assert_eq!(clock.now(), Timestamp::EPOCH);
+            tokio::time::advance(Duration::from_secs(1)).await;
+            assert_eq!(clock.now().as_micros(), 1_000_000);
+        }
+    }
+}

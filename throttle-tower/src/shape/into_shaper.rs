@@ -60,3 +60,18 @@ impl<B: Backend> IntoShaper for Shaper<B> {
         Ok(self)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use throttle_core::Rate;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn shape_bucket_has_the_headroom_of_a_builder_without_options() {
+        let bucket = LeakyBucket::new(Rate::per_second(5));
+        let rate = bucket.into_shaper().unwrap().rate();
+        assert_eq!(rate, Shaper::builder(bucket).into_shaper().unwrap().rate());
+        assert_ne!(rate, Rate::per_second(5));
+    }
+}

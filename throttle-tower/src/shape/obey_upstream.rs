@@ -120,3 +120,37 @@ impl<B: Backend, H> ResponseReader<B, H> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use http::header::RETRY_AFTER;
+    use throttle_core::LeakyBucket;
+
+    use super::super::shaper::Shaper;
+    use super::*;
+
+    /// For how many keys a pause goes on, so many seconds after one call was refused for `announced` seconds.
+    fn active_after(obey: ObeyUpstream, announced: u32) -> impl Fn(u32) -> usize {
+        let shaper = Shaper::builder(LeakyBucket::new(Rate::per_second(10))).build().unwrap();
+        let (key, now) = (Key::from("key"), Instant::now());
+        let headers = HeaderMap::from_iter([(RETRY_AFTER, announced.into())]);
+        let response = Response { status: StatusCode::TOO_MANY_REQUESTS, headers: &headers, left: now, now };
+        obey.apply(&shaper.schedule, &key, &response);
+        move |seconds| shaper.schedule.paused_keys.active(now + seconds * Duration::from_secs(1))
+    }
+
+    /// It goes on although no call leaves. A wait of more than a day counts as one of a day.
+    #[tokio::test(start_paused = true)]
+    async fn shape_long_wait_is_kept_until_its_end() {
+        for (announced, kept) in [(61, 61), (120, 120), (86_400, 86_400), (86_401, 86_400), (9_000_000, 86_400)] {
+            let active = active_after(ObeyUpstream::default(), announced);
+            assert_eq!([kept - 1, kept].map(active), [1, 0], "{announced}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn shape_wait_is_not_kept_where_the_longest_pause_is_none() {
+        let active = active_after(ObeyUpstream { longest: Duration::ZERO, jitter: 0 }, 120);
+        assert_eq!(active(0), 0);
+    }
+}

@@ -585,4 +585,59 @@ mod tests {
         queue.announce(start + 2 * MS, None);
         assert!(!queue.is_active(start));
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn shape_slots_after_a_slowdown_of_calls_counted_in_microseconds_are_the_usual_ones() {
+        let start = Instant::now();
+        let mut queue = PauseQueue::counting(100_000, 0, start, Duration::from_micros(1));
+        queue.slow_calls(200 * MS, 100 * MS, start + 100 * MS, start);
+        assert_eq!(queue.finish(250 * MS, 100_000, start), Duration::from_micros(100_000 + 249_999));
+    }
+
+    /// The steps wait for the next call, which comes no earlier than now.
+    #[tokio::test(start_paused = true)]
+    async fn shape_second_call_after_an_idle_time_finishes_a_step_from_now() {
+        let start = Instant::now();
+        let mut queue = PauseQueue::counting(1, 0, start, 100 * MS);
+        queue.announce(start, steps(start, start + 60_000 * MS));
+        let now = start + 10_000 * MS;
+        assert_eq!(
+            [100, 200, 300].map(|delay| queue.finish(delay * MS, 1, now)),
+            [100, 1_000, 2_000].map(|ms| ms * MS)
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn shape_success_of_a_call_that_left_no_later_than_the_announcement_ends_no_steps() {
+        let start = Instant::now();
+        let mut queue = PauseQueue::counting(1, 0, start, 100 * MS);
+        let announced_at = start + MS;
+        queue.announce(start, steps(announced_at, start + 10_000 * MS));
+        for left in [start, announced_at] {
+            queue.end_steps(left);
+            assert!(queue.is_active(start));
+        }
+        queue.end_steps(announced_at + Duration::from_nanos(1));
+        assert!(!queue.is_active(start));
+    }
+
+    /// A call that joins in the slow time counts as units that take as long as the upstream asks for.
+    #[tokio::test(start_paused = true)]
+    async fn shape_slower_pace_of_calls_does_not_end_earlier_and_a_faster_one_may() {
+        let start = Instant::now();
+        let until = |ms: u32| start + ms * MS;
+        for (spacing, units_then, ends) in [
+            (250, [250_000; 2], 20_000),
+            (200, [200_000; 2], 20_000),
+            (150, [150_000, 100_000], 1_000),
+            (100, [100_000; 2], 0),
+        ] {
+            let mut queue = PauseQueue::counting(100_000, 0, start, Duration::from_micros(1));
+            queue.slow_calls(200 * MS, 100 * MS, until(20_000), start);
+            queue.slow_calls(spacing * MS, 100 * MS, until(1_000), start);
+            assert_eq!([999, 1_000].map(|ms| queue.units_of_call(100_000, until(ms))), units_then, "{spacing}");
+            assert!(ends == 0 || queue.is_active(until(ends) - MS), "{spacing}");
+            assert!(!queue.is_active(until(ends)), "{spacing}");
+        }
+    }
 }

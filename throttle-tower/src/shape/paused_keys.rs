@@ -411,4 +411,27 @@ mod tests {
         let next = paused_keys.leave(&key, 1, start, None, start).expect_err("its steps are known");
         assert_eq!(next.at, start + second);
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn shape_slowed_call_counted_in_time_is_known_to_the_microsecond() {
+        let (ms, micros) = (Duration::from_millis, Duration::from_micros);
+        let paused_keys = PausedKeys::new(Rate::new(1, micros(1)), None).counting_time(Some(ms(100)));
+        let (key, start) = (Key::from("key"), Instant::now());
+        paused_keys.slow(&key, start, ms(200), start + ms(20_000));
+        let finish = paused_keys.finish(&key, 100_000, ms(250), start);
+        assert_eq!(finish, Some(micros(2 * 249_999)), "each µs before its slot counts twice");
+    }
+
+    /// It leaves late, and delays none: what it waited for is forgotten.
+    #[tokio::test(start_paused = true)]
+    async fn shape_late_call_with_a_position_in_a_forgotten_queue_makes_no_new_one() {
+        let ms = |ms: u64| Duration::from_millis(ms);
+        let paused_keys = PausedKeys::new(Rate::per_second(10), Some(ms(20)));
+        let (key, start) = (Key::from("key"), Instant::now());
+        paused_keys.pause(&key, start, start + ms(1_000));
+        let position = paused_keys.leave(&key, 1, start, None, start).expect_err("paused");
+        paused_keys.forget(&key);
+        let leaves = paused_keys.leave(&key, 1, position.at, Some(position), start + ms(2_000));
+        assert!(leaves.is_ok() && paused_keys.is_empty());
+    }
 }

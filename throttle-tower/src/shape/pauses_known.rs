@@ -250,4 +250,31 @@ mod tests {
         assert_eq!(known.untold(&tell_again.expect("news again")), Some(now + SECOND));
         assert!(known.heard(&look_again.expect("nothing is known"), now + SECOND));
     }
+
+    /// Another look may have begun since, and another announcement.
+    #[tokio::test(start_paused = true)]
+    async fn shape_look_begun_before_a_reset_is_ignored() {
+        let (known, key, now) = (PausesKnown::default(), Key::from("key"), Instant::now());
+        let look = known.look(&key, now).expect("the first look");
+        known.forget(&key);
+        let telling = known.tell(&key, now, now + SECOND).expect("nothing is known");
+        assert!(!known.heard(&look, now + 10 * SECOND));
+        let look_again = known.look(&key, now).expect("none is under way");
+        assert!(!known.heard(&look, now + 10 * SECOND) && known.heard(&look_again, now + 10 * SECOND));
+        drop(telling);
+    }
+
+    /// However many other keys are used meanwhile: what the fleet knows is not told again.
+    #[tokio::test(start_paused = true)]
+    async fn shape_pauses_of_the_fleet_are_not_swept_before_their_end() {
+        let (known, key, start) = (PausesKnown::default(), Key::from("key"), Instant::now());
+        let end = start + 10 * SECOND;
+        let look = known.look(&key, start).expect("the first look");
+        assert!(known.heard(&look, end));
+        drop(look);
+        for number in 0..500_u64 {
+            drop(known.look(&Key::from(number), start + SECOND));
+        }
+        assert!(known.tell(&key, start + SECOND, end).is_none());
+    }
 }

@@ -225,4 +225,44 @@ mod tests {
             assert_eq!(book(&mut account, now).cost(), next_takes);
         }
     }
+
+    /// Whichever unit owes. This process does not see whether time passes unused.
+    #[tokio::test(start_paused = true)]
+    async fn shape_debt_is_kept_for_an_hour_where_other_processes_call_as_well() {
+        let now = Instant::now();
+        for unit in [0, 1] {
+            let mut account = Account::new(2, now);
+            let needs = Needs { requests: 1_000, units: smallvec![1_000; 2], longest: 1_000, slowest: None };
+            let turn = Turn::new(Key::CONSTANT, account.book(&needs, u64::MAX, now, RULES).0);
+            assert!(account.settle(&turn, unit, -5_000_000, now, RULES).is_none());
+            let end = now + REMEMBERED;
+            for later in [now + MS, now + 2 * MS, end - MS] {
+                assert!(!account.is_idle(later, RULES));
+                account.pass(later, RULES);
+                assert_eq!(account.balances[unit], -5_000_000);
+            }
+            assert!(account.is_idle(end, RULES));
+            account.pass(end, RULES);
+            assert_eq!(account.balances.as_slice(), [0, 0]);
+        }
+    }
+
+    /// Each call is the last one, and takes up the schedule alone.
+    #[tokio::test(start_paused = true)]
+    async fn shape_idle_time_separates_a_call_from_those_before_it() {
+        let (mut now, rules) = (Instant::now(), Rules { decides_alone: true, ..RULES });
+        let mut account = Account::new(1, now);
+        let mut call_at = |now| {
+            let turn = book(&mut account, now);
+            account.enter(&turn, now, now, rules);
+            turn
+        };
+        let late = call_at(now);
+        now += 20_000 * MS;
+        let last = call_at(now);
+        assert!(account.settle(&late, 0, 400_000_000, now, rules).is_none());
+        assert_eq!(account.balances[0], 0, "the time of those tokens has passed");
+        let shortened = account.settle(&last, 0, 400_000_000, now, rules);
+        assert_eq!(shortened.map(|(_, micros)| micros), Some(400_000));
+    }
 }

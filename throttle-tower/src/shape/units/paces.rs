@@ -179,4 +179,44 @@ mod tests {
             assert_eq!(costs.is_zero(), requests + tokens + bytes == 0, "{requests} {tokens} {bytes}");
         }
     }
+
+    /// Never earlier than its rate allows.
+    #[test]
+    fn shape_request_takes_whole_microseconds_and_no_less_than_its_time() {
+        let cost = |per_second, requests| {
+            let units = Units::new(Rate::per_second(per_second), Vec::new(), Duration::from_secs(1), true);
+            units.cost_of_requests(requests).get()
+        };
+        let expected = [333_334, 666_667, 1_000_000, 100_000];
+        assert_eq!([cost(3, 1), cost(3, 2), cost(3, 3), cost(10, 1)], expected);
+        assert_eq!(cost(10, 0), 1, "there is no slot without a unit");
+    }
+
+    /// Of several that take equally long, requests or the first unit is to blame.
+    #[test]
+    fn shape_slowest_unit_is_the_first_that_takes_longer_than_all_before_it() {
+        let paces = vec![("tokens", Rate::per_second(100)), ("bytes", Rate::per_second(1_000))];
+        let units = Units::new(Rate::per_second(10), paces, Duration::from_secs(1), true);
+        for (requests, tokens, bytes, slowest) in
+            [(1, 10, 100, None), (1, 11, 110, Some("tokens")), (1, 11, 111, Some("bytes")), (2, 20, 199, None)]
+        {
+            let needs = units.needs(&UnitCosts { requests, units: smallvec![tokens, bytes] });
+            assert_eq!(needs.slowest, slowest, "{requests} {tokens} {bytes}");
+        }
+    }
+
+    #[test]
+    fn shape_name_without_room_for_its_units_is_an_error_of_the_name() {
+        let pace = Rate::per_second(1);
+        let longest: &'static str = "u".repeat(PolicyName::MAX_LEN).leak();
+        for (name, unit, rule) in [
+            ("a+b", "tokens", "with by_unit it has no '+'"),
+            (&*"n".repeat(PolicyName::MAX_LEN), "tokens", "at most 57 characters"),
+            ("n", longest, "at most 0 characters"),
+        ] {
+            let error = Units::schedule_name(name, &[(unit, pace)]).unwrap_err();
+            assert_eq!(error.field(), "name");
+            assert!(error.to_string().contains(rule), "{error}");
+        }
+    }
 }

@@ -138,3 +138,22 @@ impl fmt::Debug for ShapeUsage {
         f.debug_map().entries(self.units().map(|unit| (unit, self.taken(unit)))).finish()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use smallvec::smallvec;
+    use throttle_core::{LeakyBucket, Rate};
+
+    use super::super::super::shaper::Shaper;
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn shape_unit_is_settled_once_even_before_its_call_has_a_slot() {
+        let requests = LeakyBucket::new(Rate::per_second(10));
+        let shaper = Shaper::builder(requests).by_unit("tokens", Rate::per_second(100)).build().unwrap();
+        let usage = ShapeUsage::new(&shaper.schedule, smallvec![10]);
+        usage.settle("tokens", 5).unwrap();
+        let error = usage.clone().settle("tokens", 5).unwrap_err();
+        assert!(matches!(&error, UsageError::Settled { name } if name == "tokens"), "{error}");
+    }
+}
