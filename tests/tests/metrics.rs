@@ -190,7 +190,8 @@ async fn recorder_that_is_installed_after_requests_were_decided_gets_all_counts_
 async fn permits_in_flight_and_saturation_are_shown() {
     let gate = Arc::new(Semaphore::new(0));
     let series = metered(async {
-        let layer = ThrottleLayer::new(Concurrency::new(2).name("jobs")).unwrap().metrics("api");
+        let limits = all((Concurrency::new(3).name("all"), Concurrency::new(2).name("jobs")));
+        let layer = ThrottleLayer::new(limits).unwrap().metrics("api");
         let service = layer.layer(service_fn(async |_: Request<Text>| {
             pending::<()>().await;
             Ok::<_, std::convert::Infallible>(Response::new(()))
@@ -207,6 +208,7 @@ async fn permits_in_flight_and_saturation_are_shown() {
     assert_eq!(
         counted(&series),
         [
+            (r#"throttle_in_flight{layer="api",name="all"}"#, 1.0),
             (r#"throttle_in_flight{layer="api",name="jobs"}"#, 1.0),
             (r#"throttle_requests_total{layer="api",outcome="admitted"}"#, 2.0),
             (r#"throttle_requests_total{layer="api",outcome="no_permit"}"#, 1.0),
@@ -237,11 +239,43 @@ async fn units_given_back_and_used_beyond_what_was_left_are_counted() {
     assert_eq!((units("charged"), units("refunded"), units("settled_short")), (3.0 * 40.0, 30.0, 10.0 + 50.0));
 }
 
+/// Nothing is reserved for a cost of 0, and an attempt takes no more than there is.
+#[tokio::test(start_paused = true)]
+async fn units_charged_afterwards_are_counted_and_what_was_not_left_of_them() {
+    let series = metered(async {
+        let tokens =
+            limit("tokens", Gcra::new(Rate::per_day(100))).by(Header::new("x-api-key")).cost(0).settled_later();
+        let layer = ThrottleLayer::new(tokens).unwrap().backend(memory()).unwrap().metrics("llm");
+        let service = layer.layer(service_fn(async |request: Request<Text>| {
+            let used: u64 = request.headers()["x-used"].to_str().unwrap().parse().unwrap();
+            request.extensions().get::<Usage>().unwrap().settle("tokens", used).unwrap();
+            Ok::<_, std::convert::Infallible>(Response::new(()))
+        }));
+        for used in ["0", "90", "50"] {
+            let mut request = keyed("ada");
+            request.headers_mut().insert("x-used", used.parse().unwrap());
+            service.clone().oneshot(request).await.unwrap();
+        }
+        let attempts = shared("attempts", 10).cost(4).charge_refused();
+        let layer = ThrottleLayer::new(attempts).unwrap().backend(memory()).unwrap().metrics("site");
+        send_each(&layer, (0..5).map(|_| get())).await;
+    })
+    .await;
+    let units = |layer, policy| {
+        let kinds = ["charged", "refunded", "settled_short"];
+        let of = |kind| format!(r#"throttle_units_total{{kind="{kind}",layer="{layer}",policy="{policy}"}}"#);
+        kinds.map(|kind| series[&of(kind)])
+    };
+    assert_eq!(units("llm", "tokens"), [90.0 + 10.0, 0.0, 40.0]);
+    assert_eq!(units("site", "attempts"), [2.0 * 4.0 + 2.0, 0.0, 0.0]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn charge_that_is_given_back_because_permits_ran_out_was_charged() {
     let series = metered(async {
         let remote = Remote::slow(0, 0);
-        let limits = all((shared("all", 9).on_error(OnError::Closed), Concurrency::new(1).name("jobs")));
+        let rates = ["first", "second"].map(|name| shared(name, 9).on_error(OnError::Closed));
+        let limits = all((all(rates), Concurrency::new(1).name("jobs")));
         let layer = ThrottleLayer::new(limits).unwrap().backend(remote.clone()).unwrap().metrics("api");
         let service = layer.layer(service_fn(async |_: Request<Text>| {
             pending::<()>().await;
@@ -258,8 +292,10 @@ async fn charge_that_is_given_back_because_permits_ran_out_was_charged() {
         assert_eq!(second.await.unwrap().unwrap().status(), StatusCode::SERVICE_UNAVAILABLE);
     })
     .await;
-    let units = |kind| series[&format!(r#"throttle_units_total{{kind="{kind}",layer="api",policy="all"}}"#)];
-    assert_eq!((units("charged"), units("refunded")), (2.0, 1.0));
+    for policy in ["first", "second"] {
+        let units = |kind| series[&format!(r#"throttle_units_total{{kind="{kind}",layer="api",policy="{policy}"}}"#)];
+        assert_eq!((units("charged"), units("refunded")), (2.0, 1.0), "{policy}");
+    }
     assert_eq!(series[r#"throttle_requests_total{layer="api",outcome="no_permit"}"#], 1.0);
 }
 

@@ -111,6 +111,8 @@ mod tests {
         }
         marks.set(3, 9 << 56 | 1, 1, 0);
         assert_eq!((marks.find(3 << 56 | 4), marks.find(9 << 56 | 1)), (None, Some(3)), "replaced");
+        marks.set(3, 10 << 56 | 1, 1, 0);
+        assert_eq!(marks.near(9 << 56).load(Ordering::Relaxed), 0, "no other tag begins so");
         (0..MOST).for_each(|place| marks.remove(place));
         assert!(marks.near.0.iter().all(|near| near.load(Ordering::Relaxed) == 0));
     }

@@ -42,3 +42,39 @@ impl<B> Shown<B> {
 fn is_reported_to<B>(board: &Arc<B>) -> bool {
     Arc::strong_count(board) > 1
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn latest(shown: &Shown<u32>) -> Option<(u32, bool)> {
+        shown.latest().map(|(board, is_reported_to)| (*board, is_reported_to))
+    }
+
+    #[test]
+    fn latest_board_that_is_reported_to_is_shown_and_else_the_latest() {
+        let shown = Shown::default();
+        assert_eq!(latest(&shown), None);
+        let [one, two, three] = [1, 2, 3].map(Arc::new);
+        [&one, &two, &three].into_iter().for_each(|board| shown.add(Arc::clone(board)));
+        drop(three);
+        assert_eq!(latest(&shown), Some((2, true)), "the third was never in force");
+        shown.add(Arc::new(4));
+        drop((one, two));
+        assert_eq!(latest(&shown), Some((4, false)), "of those that nothing reports to");
+    }
+
+    /// Layers that share a page report to one board, also after their limits were replaced.
+    #[cfg(feature = "rules")]
+    #[test]
+    fn board_that_another_layer_made_for_the_new_limits_is_reused() {
+        let shown = Shown::default();
+        let [former, made] = [1, 2].map(Arc::new);
+        assert_eq!(shown.made_for(|_| true, &former), None, "there is none");
+        shown.add(Arc::clone(&former));
+        assert_eq!(shown.made_for(|_| true, &former), None, "the one that is replaced");
+        shown.add(Arc::clone(&made));
+        assert!(shown.made_for(|board| *board == 2, &former).is_some_and(|board| Arc::ptr_eq(&board, &made)));
+        assert_eq!(shown.made_for(|board| *board == 1, &former), None, "of other limits");
+    }
+}

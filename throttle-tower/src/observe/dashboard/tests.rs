@@ -22,12 +22,13 @@ use tower::{Layer, ServiceExt, service_fn};
 use super::board::Board;
 use super::rendered::Rendered;
 use super::shown::Shown;
+use crate::down::Down;
 use crate::observe::offenders::tracker::Tracker;
 use crate::observe::per_thread::own_place::give_up_place;
 use crate::observe::{Observer, Offender};
 use crate::plans::Tier;
 use crate::throttle::{Event, Outcome};
-use crate::{Concurrency, Constant, Gcra, Header, LimitTree, Rate, ThrottleLayer, all, any, limit};
+use crate::{Concurrency, Constant, Gcra, Header, LimitTree, OnError, Rate, ThrottleLayer, all, any, limit};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -363,6 +364,33 @@ async fn key_that_a_burst_uses_up_is_shown_with_nothing_left() {
     }
 }
 
+/// As when another instance has admitted their requests.
+#[tokio::test(start_paused = true)]
+async fn keys_that_were_only_refused_here_are_shown_with_nothing_left_also_amid_many_requests() {
+    for limits in [|| LimitTree::from(per_key(1)), || all((per_key(1), total()))] {
+        let memory = MemoryBackend::builder().clock(ManualClock::default()).build();
+        let elsewhere = ThrottleLayer::new(limits()).unwrap().backend(memory.clone()).unwrap();
+        let (here, page) = ThrottleLayer::new(limits()).unwrap().backend(memory).unwrap().dashboard();
+        for _ in 0..2_000 {
+            send(&here, "many").await;
+        }
+        for n in 0..20 {
+            let key = n.to_string();
+            assert_eq!(send(&elsewhere, &key).await, StatusCode::OK);
+            assert_eq!(send(&here, &key).await, StatusCode::TOO_MANY_REQUESTS);
+        }
+        sleep(SECOND).await;
+        assert_eq!(tightest(&data(&page).await), [(0, 1); 10]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn time_until_a_key_is_full_again_is_rounded_up_to_milliseconds() {
+    let (throttle, page) = page_of(limit("per-key", Gcra::new(Rate::per_second(3)).burst(3)).by(Header::new("x-key")));
+    send(&throttle, "ada").await;
+    assert_eq!(data(&page).await["tightest"][0]["resets_in_ms"], 334);
+}
+
 /// A request that leaves more than was noted is noted when it has a turn.
 #[tokio::test(start_paused = true)]
 async fn key_that_has_more_left_again_is_shown_so_after_some_of_its_requests() {
@@ -411,6 +439,31 @@ async fn key_with_numbers_of_its_own_is_shown_with_its_units() {
         sleep(SECOND).await;
         let found = tightest(&data(&page).await);
         for key in [(0, 2_000), (0, 500), (0, 10)] {
+            assert!(found.contains(&key), "{key:?} of {found:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn key_is_shown_with_the_units_of_its_tier() {
+    let plan = || {
+        let tiers = [("free", Gcra::new(Rate::per_hour(10))), ("pro", Gcra::new(Rate::per_hour(1_000)))];
+        crate::plans("plan", tiers)
+            .by(Header::new("x-key"))
+            .lookup(|key: String| async move { Some(key) })
+            .unknown("free")
+    };
+    let total = limit("total", Gcra::new(Rate::per_hour(100_000))).by(Constant);
+    for limits in [LimitTree::from(plan()), all((plan(), total))] {
+        let (throttle, page) = page_of(limits);
+        for tier in ["pro", "free"] {
+            for _ in 0..10 {
+                send(&throttle, tier).await;
+            }
+        }
+        sleep(SECOND).await;
+        let found = tightest(&data(&page).await);
+        for key in [(0, 10), (990, 1_000)] {
             assert!(found.contains(&key), "{key:?} of {found:?}");
         }
     }
@@ -668,6 +721,18 @@ async fn page_shows_who_decides_and_since_when() {
     assert_eq!(data["store"], json!({"answers": 1, "failures": 1, "slowest_ms": 7}));
     assert_eq!(data["requests"], json!({"admitted": [1, 1, 1], "refused": [0, 0, 1]}));
     assert_eq!(data["policies"][0]["admitted"], json!([0, 0, 0]), "open limits admit nothing: they are skipped");
+}
+
+/// What the store decides for the only limit of a layer is counted in a way of its own.
+#[tokio::test(start_paused = true)]
+async fn page_of_one_limit_shows_that_this_process_decides() {
+    let throttle = ThrottleLayer::new(per_key(4)).unwrap().on_error(OnError::local(1));
+    let (throttle, page) = throttle.backend(Down::default()).unwrap().dashboard();
+    send(&throttle, "ada").await;
+    advance(SECOND).await;
+    let data = data(&page).await;
+    assert_eq!(data["decided_by"]["now"], "local");
+    assert_eq!(data["decided_by"]["decisions"], json!({"store": 0, "local": 1, "open": 0, "closed": 0}));
 }
 
 #[tokio::test(start_paused = true)]

@@ -208,7 +208,7 @@ impl Tightest {
 mod tests {
     use std::hash::{DefaultHasher, Hash, Hasher};
 
-    use throttle_core::{Gcra, Rate};
+    use throttle_core::{Carry, FixedWindow, Gcra, Rate};
 
     use super::super::tight_list::MOST;
     use super::*;
@@ -216,12 +216,13 @@ mod tests {
     const MINUTE: u64 = 60_000_000;
 
     fn tightest() -> Tightest {
-        let policy = |of| Policy::new(&format!("of-{of}"), Gcra::new(Rate::per_hour(of)).burst(of)).unwrap();
+        let policy = |of| Policy::new(&format!("of-{of}"), FixedWindow::new(Rate::per_hour(of))).unwrap();
         Tightest::new(RandomState::new(), &OF.map(policy))
     }
 
     /// The capacities of the policies.
-    const OF: [u64; 9] = [10, 1, 3, 4, 6, 9, 100, 1_000_000, 1 << 30];
+    const OF: [u64; 10] = [10, 1, 3, 4, 6, 9, 100, 1_000_000, 1 << 30, HUGE];
+    const HUGE: u64 = 1 << 40;
 
     fn tag(policy: usize, key: &str) -> u64 {
         let mut hasher = DefaultHasher::new();
@@ -347,6 +348,30 @@ mod tests {
         assert_eq!([1, 2].map(|left| only.is_tight_of_only(0, left)), [Some(true), Some(false)], "it is full");
         assert_eq!([1, 2].map(|left| only.is_tight_of(10, left)), [true, false], "it is full");
         assert_eq!(tightest().is_tight_of_only(0, 0), None, "of several policies");
+    }
+
+    #[test]
+    fn key_that_is_tighter_by_one_unit_of_very_many_enters_a_full_list() {
+        let tightest = tightest();
+        let loosest = HUGE / 4 + 2;
+        (0..MOST).for_each(|n| note(&tightest, &n.to_string(), loosest, HUGE));
+        assert_eq!([loosest - 1, loosest].map(|left| enters(&tightest, left, HUGE)), [[true; 2], [false; 2]]);
+    }
+
+    #[test]
+    fn each_tier_of_the_only_policy_is_tight_by_its_own_units() {
+        let tiers = [10, 1_000, 50].map(|of| (format!("of-{of}"), Gcra::new(Rate::per_hour(of)).burst(of)));
+        let only = Tightest::new(RandomState::new(), &[Policy::tiered("only", tiers, Carry::Keep).unwrap()]);
+        let tight = |tier, around: u64| [around - 1, around].map(|left| only.is_tight_of_only(tier, left));
+        let bounds = |of_tiers: [u64; 3]| {
+            for (tier, bound) in (0..).zip(of_tiers) {
+                assert_eq!(tight(tier, bound), [Some(true), Some(false)], "{tier}");
+            }
+        };
+        bounds([5, 500, 25]);
+        (0..MOST).for_each(|n| note(&only, &n.to_string(), 2, 10));
+        bounds([2, 200, 10]);
+        assert_eq!(only.is_tight_of_only(3, 0), None, "no such tier");
     }
 
     #[test]

@@ -217,6 +217,18 @@ mod tests {
         assert!(repeats.count(ADA));
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn a_minute_begins_with_refusals_that_are_counted_each() {
+        let (repeats, mut recent) = (Repeats::new(), Recent::new(Instant::now(), false));
+        while repeats.sample.weight() == 1 {
+            repeats.sample.leaves_out();
+        }
+        repeats.begin_minute(&mut recent);
+        // The thread finds it out with the next refusal that it counts.
+        assert!((0..100).any(|_| !repeats.sample.leaves_out()));
+        assert_eq!(repeats.sample.weight(), 1);
+    }
+
     #[test]
     fn slots_take_no_more_memory_than_documented() {
         let bytes = OWN_PLACES * (size_of::<Repeats>() + SLOTS * size_of::<Slot>());

@@ -306,6 +306,20 @@ async fn keys_are_shown_as_the_text_of_the_users_function() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn text_of_a_key_is_kept_while_the_key_is_refused_minute_after_minute() {
+    let tracker = Arc::new(Tracker::new(Some(Arc::new(|_, _| Some("ada".to_owned())))));
+    let shown = || tracker.list(20, &[policy()]).into_iter().map(|key| (key.refused, key.shown)).collect::<Vec<_>>();
+    for minute in 0..4 {
+        count(&tracker, &policy(), 1, 5);
+        sleep(Duration::from_secs(60)).await;
+        assert_eq!(shown(), [(5, Some("ada".to_owned()))], "{minute}");
+        count(&tracker, &policy(), 1, 7);
+        sleep(Duration::from_secs(60)).await;
+        assert_eq!(shown(), [(7, Some("ada".to_owned()))], "{minute}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn text_of_a_key_is_cut_to_64_bytes_of_whole_characters() {
     let show = |_: &str, _: &Key| Some("ä".repeat(10) + "a" + &"ä".repeat(1_000));
     let layer = ThrottleLayer::new(per_key("per-key")).unwrap().track_offenders_as(show);
@@ -330,13 +344,13 @@ async fn list_and_its_texts_are_bounded() {
     let policy = Policy::new("per-key", Gcra::new(Rate::per_second(1))).unwrap();
     let tracker = Arc::new(Tracker::new(Some(Arc::new(|_: &str, _: &Key| Some("text".to_owned())))));
     for minute in 0..2 {
+        advance(Duration::from_secs(60 * minute)).await;
         for n in 0..20_000_u64 {
             // Keys that are refused more and more displace the others.
             for _ in 0..1 + n / 2_000 {
                 tracker.count(0, &policy, &Key::from(n + minute * 20_000));
             }
         }
-        advance(Duration::from_secs(60)).await;
     }
     assert_eq!(tracker.list(1_000, &[policy]).len(), 128);
     assert!(tracker.recent.lock().unwrap().keys_listed() <= 2 * 128);
